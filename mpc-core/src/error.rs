@@ -1,0 +1,56 @@
+//! What can go wrong in work on shares.
+
+use ring_arith::Shape;
+
+/// The result of an operation on shares.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation on shares failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Local arithmetic refused its operands.
+    #[error(transparent)]
+    Ring(#[from] ring_arith::Error),
+    /// The network or a peer failed; the session is dead.
+    #[error(transparent)]
+    Net(#[from] net::Error),
+    /// Operands have different fraction bits.
+    #[error("{op}: operands have {lhs} and {rhs} fraction bits; rescale one of them")]
+    FracBits {
+        /// The operation.
+        op: &'static str,
+        /// The first operand's.
+        lhs: u32,
+        /// The second operand's.
+        rhs: u32,
+    },
+    /// The result may not fit the ring.
+    #[error("{op}: a result of {bits} bits does not fit; at most {limit} do")]
+    Overflow {
+        /// The operation.
+        op: &'static str,
+        /// Bits the result may have, sign included.
+        bits: u32,
+        /// Bits it may have at most.
+        limit: u32,
+    },
+    /// An attribute or shape is not acceptable.
+    #[error("{op}: {reason}")]
+    Invalid {
+        /// The operation.
+        op: &'static str,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+    /// Two operands do not fit together.
+    #[error("{op}: shapes {lhs:?} and {rhs:?} do not fit")]
+    Shapes {
+        /// The operation.
+        op: &'static str,
+        /// The first operand's shape.
+        lhs: Shape,
+        /// The second operand's shape.
+        rhs: Shape,
+    },
+}

@@ -1,0 +1,272 @@
+//! The seam between functions of secrets and the protocol that computes on them.
+
+use std::fmt;
+
+use net::Party;
+use ring_arith::{Bilinear, BitTensor, Engine, Shape, View, Window};
+
+use crate::Result;
+
+/// What a share of a tensor shows to everyone: its shape. `Debug` prints nothing else.
+pub trait ShareTensor: Clone + fmt::Debug + Send + Sync + 'static {
+    /// The shape of the shared tensor.
+    fn shape(&self) -> &Shape;
+}
+
+/// The tensor type of a protocol's engine.
+pub type Words<P> = <<P as Protocol>::Engine as Engine>::Tensor;
+
+/// A linear map of one shared tensor, computed without communication.
+#[derive(Debug)]
+pub enum Linear<'a, T> {
+    /// `-x`.
+    Negate,
+    /// `x * c` for one public word.
+    Scale(u64),
+    /// `x + c` for one public word.
+    Shift(u64),
+    /// `x + c` element by element; `c` has the shape of `x`.
+    AddPublic(&'a T),
+    /// A bilinear map with a public second operand.
+    TimesPublic(&'a Bilinear, &'a T),
+    /// A bilinear map with a public first operand.
+    PublicTimes(&'a Bilinear, &'a T),
+    /// Moves words. [`View::Pad`]'s value is a public word.
+    View(&'a View),
+    /// Sums over axes, which stay with length 1.
+    Sum(&'a [usize]),
+    /// Sums under a window.
+    WindowSum(&'a Window),
+}
+
+/// How the low bits of a product are dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum TruncationMode {
+    /// The protocol's best without a large-error event: floor, or floor + 1.
+    #[default]
+    Default,
+    /// Error below 1.5 units and mean 0, for fewer bytes.
+    Early,
+    /// Exactly the floor.
+    Exact,
+    /// Stochastic rounding with a coin independent of every party's view.
+    Dither,
+    /// The local truncation of ABY3, SecureML and CryptGPU. It fails by `2^(64-t)` with probability
+    /// `2^(bits+1-64)` per element: for comparison with published systems only.
+    Aby3Local,
+}
+
+/// What follows a bilinear map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finish {
+    /// The product as it is.
+    Raw,
+    /// The product divided by `2^bits`, `1 <= bits <= 40`; `|product| < 2^62`.
+    Truncate {
+        /// Bits to drop.
+        bits: u32,
+        /// How.
+        mode: TruncationMode,
+    },
+    /// `max(0, product / 2^bits)`; `|product| <= 2^62 - 2^(bits+1)`. The sign is that of the rounded value.
+    /// A protocol may use [`TruncationMode::Early`] here whatever the caller's default is.
+    TruncateRelu {
+        /// Bits to drop.
+        bits: u32,
+    },
+}
+
+/// A bilinear map of two shared tensors, an optional shared summand, and what follows.
+#[derive(Debug)]
+pub struct Product<'a, S> {
+    /// The map.
+    pub op: Bilinear,
+    /// Its first operand.
+    pub lhs: &'a S,
+    /// Its second operand. Clones of a share may carry prepared forms of it: pass the same share
+    /// again rather than an equal one.
+    pub rhs: &'a S,
+    /// Added to the product before truncation, shifted left by the given number of bits: a bias or a
+    /// residual. Of the product's shape, or broadcast to it.
+    pub summand: Option<(&'a S, u32)>,
+    /// What follows.
+    pub finish: Finish,
+}
+
+/// A comparison with zero and what its outcome is for.
+#[derive(Debug)]
+pub struct Compare<'a, S> {
+    /// The value whose sign is taken.
+    pub value: &'a S,
+    /// `|value| < 2^(width - 1)`; 64 is always right, less is cheaper.
+    pub width: u32,
+    /// What is made of the outcome.
+    pub then: Then<'a, S>,
+}
+
+/// What is made of the outcome of `value < 0`. Asked for together with the comparison, because a
+/// protocol may send what it needs for both at once.
+#[derive(Debug)]
+pub enum Then<'a, S> {
+    /// The outcome as a shared bit.
+    Bit,
+    /// The outcome as a shared word, 0 or 1.
+    Arithmetic,
+    /// Each word of these, all of the value's shape, where the value is negative; 0 elsewhere.
+    Negative(&'a [&'a S]),
+    /// Each word of these where the value is not negative; 0 elsewhere. With the value itself: ReLU.
+    NonNegative(&'a [&'a S]),
+}
+
+/// The answer to a [`Compare`].
+#[derive(Debug)]
+pub enum Compared<S, B> {
+    /// To [`Then::Bit`].
+    Bit(B),
+    /// To [`Then::Arithmetic`] (one), [`Then::Negative`] and [`Then::NonNegative`] (one for each).
+    Words(Vec<S>),
+}
+
+/// A protocol for computing on shared tensors of words modulo 2^64 and of bits.
+///
+/// Each party runs the same straight-line program against its own value of this type; the order of
+/// calls is the order of messages, so all parties must make the same calls with the same shapes.
+/// Calls take batches whose members share rounds. After an error the session is dead.
+///
+/// Shares carry no fraction bits: those are the business of [`crate::SecretTensor`] and of the
+/// functions above it.
+pub trait Protocol: Sized {
+    /// Where this party's local work is done.
+    type Engine: Engine;
+    /// A share of a tensor of words.
+    type Share: ShareTensor;
+    /// A share of a tensor of bits, of any width from 1 to 64.
+    type Bits: ShareTensor;
+
+    /// A name for reports: `rss`, `plaintext`.
+    fn name(&self) -> &'static str;
+
+    /// The engine.
+    fn engine(&self) -> &Self::Engine;
+
+    /// This party.
+    fn me(&self) -> Party;
+
+    /// Number of parties.
+    fn parties(&self) -> usize;
+
+    /// Names the step that follows, for metering, profiles and errors.
+    fn step(&mut self, name: &str);
+
+    // -- into and out of the protocol ------------------------------------------------------------
+
+    /// Shares tensors that `owner` holds; the owner passes them, the others pass `None`.
+    ///
+    /// # Errors
+    /// See [`crate::Error`]. The same holds for every method below.
+    fn input(
+        &mut self,
+        owner: Party,
+        shapes: &[Shape],
+        values: Option<&[Words<Self>]>,
+    ) -> Result<Vec<Self::Share>>;
+
+    /// A sharing of a public tensor, the same on all parties, without communication.
+    fn constant(&self, value: &Words<Self>) -> Result<Self::Share>;
+
+    /// Reveals tensors to all parties.
+    fn open(&mut self, shares: &[&Self::Share]) -> Result<Vec<Words<Self>>>;
+
+    /// Reveals tensors to one party; the others get `None`.
+    fn open_to(&mut self, to: Party, shares: &[&Self::Share]) -> Result<Option<Vec<Words<Self>>>>;
+
+    /// Reveals bits to all parties.
+    fn open_bits(&mut self, bits: &[&Self::Bits]) -> Result<Vec<BitTensor<Words<Self>>>>;
+
+    // -- without communication -------------------------------------------------------------------
+
+    /// A linear map.
+    fn linear(&self, map: &Linear<'_, Words<Self>>, x: &Self::Share) -> Result<Self::Share>;
+
+    /// `x + y`, shapes equal.
+    fn add(&self, x: &Self::Share, y: &Self::Share) -> Result<Self::Share>;
+
+    /// `x - y`, shapes equal.
+    fn sub(&self, x: &Self::Share, y: &Self::Share) -> Result<Self::Share>;
+
+    /// Concatenates along an axis.
+    fn concat(&self, shares: &[&Self::Share], axis: usize) -> Result<Self::Share>;
+
+    /// A sharing of public bits.
+    fn constant_bits(&self, value: &BitTensor<Words<Self>>) -> Result<Self::Bits>;
+
+    /// `x ^ y`, bit by bit; shapes and widths equal.
+    fn xor(&self, x: &Self::Bits, y: &Self::Bits) -> Result<Self::Bits>;
+
+    /// `!x`, bit by bit.
+    fn not(&self, x: &Self::Bits) -> Result<Self::Bits>;
+
+    /// `x & mask` for one public word, whose bit `j` meets plane `j`.
+    fn and_public(&self, x: &Self::Bits, mask: u64) -> Result<Self::Bits>;
+
+    /// The given planes of `x`, in the given order, as a tensor of that width. Plane `None` is 0.
+    fn pick_planes(&self, x: &Self::Bits, planes: &[Option<u32>]) -> Result<Self::Bits>;
+
+    /// The planes of several tensors of the same shape, one after the other.
+    fn join_planes(&self, xs: &[&Self::Bits]) -> Result<Self::Bits>;
+
+    /// The exclusive or of all planes, as a tensor of width 1.
+    fn parity(&self, x: &Self::Bits) -> Result<Self::Bits>;
+
+    /// The same bits under another shape of equal length.
+    fn reshape_bits(&self, x: &Self::Bits, shape: &Shape) -> Result<Self::Bits>;
+
+    /// Number of planes.
+    fn bits_width(&self, x: &Self::Bits) -> u32;
+
+    // -- with communication ----------------------------------------------------------------------
+
+    /// Bilinear maps with what follows them. Members that end alike share all rounds.
+    fn products(&mut self, jobs: &[Product<'_, Self::Share>]) -> Result<Vec<Self::Share>>;
+
+    /// Divides by `2^bits`; `|x| < 2^62`.
+    fn truncate(
+        &mut self,
+        jobs: &[(&Self::Share, u32)],
+        mode: TruncationMode,
+    ) -> Result<Vec<Self::Share>>;
+
+    /// Compares with zero.
+    fn compare(
+        &mut self,
+        jobs: &[Compare<'_, Self::Share>],
+    ) -> Result<Vec<Compared<Self::Share, Self::Bits>>>;
+
+    /// Whether the low `width` bits are all 0, as shared bits.
+    fn is_zero(&mut self, jobs: &[(&Self::Share, u32)]) -> Result<Vec<Self::Bits>>;
+
+    /// The low `width` bits of words, as shared bits.
+    fn to_bits(&mut self, jobs: &[(&Self::Share, u32)]) -> Result<Vec<Self::Bits>>;
+
+    /// `x & y`, bit by bit; shapes and widths equal.
+    fn and(&mut self, jobs: &[(&Self::Bits, &Self::Bits)]) -> Result<Vec<Self::Bits>>;
+
+    /// The product of a bit (width 1) with each of several words of its shape.
+    fn select(&mut self, jobs: &[(&Self::Bits, &[&Self::Share])]) -> Result<Vec<Vec<Self::Share>>>;
+
+    /// Each plane as a tensor of words 0 or 1: `width` shares for each member.
+    fn bits_to_words(&mut self, jobs: &[&Self::Bits]) -> Result<Vec<Vec<Self::Share>>>;
+
+    // -- provided, and overridden where a protocol has a better form --------------------------------
+
+    /// For every row of the last axis, the largest element (`[.., 1]`), by tournament. With `index`,
+    /// also its position, the lowest among equals, as a word. `|x| < 2^(width-2)`.
+    fn max_last(
+        &mut self,
+        x: &Self::Share,
+        width: u32,
+        index: bool,
+    ) -> Result<(Self::Share, Option<Self::Share>)> {
+        crate::tournament::max_last(self, x, width, index)
+    }
+}

@@ -1,0 +1,79 @@
+//! Failures of the network, of a peer and of the caller, kept apart.
+
+use std::{io, time::Duration};
+
+use crate::Party;
+
+/// The result of talking to a peer.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a session ended or a call was refused. After any of these but [`Error::Misuse`] the session is
+/// dead: every later call returns [`Error::Dead`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The network failed, or the peer's process ended.
+    #[error("link to {peer} failed in step `{step}`: {cause}")]
+    Link {
+        /// The peer.
+        peer: Party,
+        /// The step this party was in.
+        step: String,
+        /// What the operating system or TLS said.
+        cause: io::Error,
+    },
+    /// The peer is connected but silent.
+    #[error("{peer} sent nothing for {waited:?} in step `{step}`")]
+    Stalled {
+        /// The peer.
+        peer: Party,
+        /// The step this party was in.
+        step: String,
+        /// How long this party waited.
+        waited: Duration,
+    },
+    /// The peer sent what no correct peer sends.
+    #[error("{peer} broke the protocol in step `{step}`: {reason}")]
+    Violation {
+        /// The peer.
+        peer: Party,
+        /// The step this party was in.
+        step: String,
+        /// What was wrong.
+        reason: String,
+    },
+    /// The parties were not started for the same job.
+    #[error("{field} differs: this party has {mine}, {peer} has {theirs}")]
+    Mismatch {
+        /// The peer.
+        peer: Party,
+        /// What differs.
+        field: &'static str,
+        /// This party's value.
+        mine: String,
+        /// The peer's value.
+        theirs: String,
+    },
+    /// The peer, or this process, cancelled the session.
+    #[error("session cancelled by {by}: {reason}")]
+    Cancelled {
+        /// Who.
+        by: Party,
+        /// Why.
+        reason: String,
+    },
+    /// The session ended earlier.
+    #[error("the session is over: {0}")]
+    Dead(String),
+    /// The caller did what the interface forbids.
+    #[error("misuse: {0}")]
+    Misuse(String),
+    /// Addresses, certificates or files are unusable.
+    #[error("{what}: {reason}")]
+    Config {
+        /// Which setting or file.
+        what: String,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+}

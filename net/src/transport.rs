@@ -1,0 +1,104 @@
+//! The seam between protocols and the network.
+
+use std::fmt;
+
+use bytes::Bytes;
+use zeroize::ZeroizeOnDrop;
+
+use crate::Result;
+
+/// A party of a session, numbered from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Party(pub usize);
+
+impl Party {
+    /// The party `offset` places after this one in a ring of `parties`.
+    #[must_use]
+    pub fn after(self, offset: usize, parties: usize) -> Self {
+        Self((self.0 + offset) % parties)
+    }
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "party {}", self.0)
+    }
+}
+
+/// What travels from one party to another.
+#[derive(Clone)]
+pub struct Message {
+    /// The bytes.
+    pub body: Bytes,
+    /// Causal depth: how many messages, each sent after the one before was received, led to this
+    /// one. Set and read by the `Metered` wrapper, which counts rounds with it; others pass it on.
+    pub depth: u32,
+}
+
+impl From<Bytes> for Message {
+    fn from(body: Bytes) -> Self {
+        Self { body, depth: 0 }
+    }
+}
+
+/// Shows the length alone: messages carry shares.
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Message({} bytes, depth {})", self.body.len(), self.depth)
+    }
+}
+
+/// Ordered messages between the parties of one session.
+///
+/// Messages between two parties arrive whole and in the order of their sending. A party runs a
+/// straight-line program, so the order of calls is the order of messages. Dropping a transport
+/// cancels its session; [`Transport::close`] ends it in order.
+pub trait Transport: Send {
+    /// This party.
+    fn me(&self) -> Party;
+
+    /// Number of parties, this one included.
+    fn parties(&self) -> usize;
+
+    /// Queues a message and returns. Waits only while more than the link's bound is queued.
+    ///
+    /// # Errors
+    /// See [`crate::Error`]. Sending to oneself or to an unknown party is a misuse.
+    fn send(&mut self, to: Party, message: Message) -> Result<()>;
+
+    /// Waits for the next message from a peer.
+    ///
+    /// # Errors
+    /// See [`crate::Error`].
+    fn receive(&mut self, from: Party) -> Result<Message>;
+
+    /// Names the step that follows, for metering, stall reports and errors. Names are public
+    /// constants such as `layer3/conv/truncate`, never values.
+    fn step(&mut self, name: &str);
+
+    /// Sends what is queued, waits until every peer has closed too, and ends the session.
+    ///
+    /// # Errors
+    /// See [`crate::Error`].
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// A key that two parties hold in common and nobody else. `Debug` shows nothing of it.
+#[derive(Clone, ZeroizeOnDrop)]
+pub struct PairKey(pub [u8; 32]);
+
+impl fmt::Debug for PairKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PairKey(..)")
+    }
+}
+
+/// A started session: its transport and the keys agreed with each peer.
+pub struct Session {
+    /// The links.
+    pub transport: Box<dyn Transport>,
+    /// Entry `p` is the key shared with party `p`; `None` at this party's own place.
+    pub pair_keys: Vec<Option<PairKey>>,
+    /// Distinguishes this session from every other under the same certificates; equal on all parties.
+    pub id: [u8; 16],
+}

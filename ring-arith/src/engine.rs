@@ -1,0 +1,101 @@
+//! The seam between protocols and the hardware that does their local work.
+
+use std::fmt;
+
+use crate::{Addend, Bilinear, Launch, Result, Shape, Tensor, View, WordKernel};
+
+/// A tensor of words that lives where its engine computes. Clones share their words.
+pub trait EngineTensor: Clone + fmt::Debug + Send + Sync + 'static {
+    /// The shape.
+    fn shape(&self) -> &Shape;
+
+    /// Number of words.
+    #[allow(clippy::len_without_is_empty)] // emptiness is no case of its own
+    fn len(&self) -> usize {
+        self.shape().len()
+    }
+}
+
+/// Where tensors of words live and how local work on them is done.
+///
+/// Every method checks its operands before it computes and never looks at a word's value to decide
+/// what to do. Results do not depend on the number of threads, the instruction set or the device.
+/// A device engine may return before the work is done; [`Engine::download`] waits for it.
+pub trait Engine: Clone + fmt::Debug + Send + Sync + 'static {
+    /// The engine's tensors.
+    type Tensor: EngineTensor;
+
+    /// What this engine runs on, for reports: `cpu/avx512/2`, `cuda/H200`.
+    fn name(&self) -> String;
+
+    /// Brings a tensor from the host's memory. Free on the CPU.
+    ///
+    /// # Errors
+    /// [`crate::Error::Device`] if the device has no room.
+    fn upload(&self, tensor: Tensor) -> Result<Self::Tensor>;
+
+    /// Brings a tensor to the host's memory. Free on the CPU.
+    ///
+    /// # Errors
+    /// [`crate::Error::Device`] if the device failed.
+    fn download(&self, tensor: &Self::Tensor) -> Result<Tensor>;
+
+    /// Moves words. Reshapes, and slices of the outermost axis, are free on the CPU.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if the view does not fit the tensor.
+    fn view(&self, tensor: &Self::Tensor, view: &View) -> Result<Self::Tensor>;
+
+    /// Concatenates along an axis.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shapes`] if other axes differ, [`crate::Error::Invalid`] without operands.
+    fn concat(&self, tensors: &[&Self::Tensor], axis: usize) -> Result<Self::Tensor>;
+
+    /// Sums over axes, which stay with length 1.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if an axis does not exist or is named twice.
+    fn sum(&self, tensor: &Self::Tensor, axes: &[usize]) -> Result<Self::Tensor>;
+
+    /// `[.., H, W]` to `[.., OH, OW]`: sums of the words under each position of a window.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if the window does not fit.
+    fn window_sum(&self, tensor: &Self::Tensor, window: &crate::Window) -> Result<Self::Tensor>;
+
+    /// The sum of one bilinear map over several pairs of operands, plus addends, in one pass.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shapes`] or [`crate::Error::Invalid`] if operands do not fit.
+    fn bilinear(
+        &self,
+        op: &Bilinear,
+        terms: &[(&Self::Tensor, &Self::Tensor)],
+        addends: &[Addend<'_, Self::Tensor>],
+    ) -> Result<Self::Tensor>;
+
+    /// Runs a word kernel; returns the tensors of [`Launch::outputs`].
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if a source or target leaves its tensor, or two targets meet.
+    fn launch<K: WordKernel<I, O>, const I: usize, const O: usize>(
+        &self,
+        kernel: &K,
+        launch: &Launch<'_, Self::Tensor, I, O>,
+    ) -> Result<Vec<Self::Tensor>>;
+
+    /// Bits `low..low + width` of every element as planes: `[width, ceil(n / 64)]`, plane `j` holding
+    /// bit `low + j`, element `i` at bit `i % 64` of word `i / 64`. Lanes past the last element are 0.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] unless `1 <= width` and `low + width <= 64`.
+    fn to_planes(&self, tensor: &Self::Tensor, low: u32, width: u32) -> Result<Self::Tensor>;
+
+    /// The inverse: planes `[width, ceil(n / 64)]` to words of `shape` with plane `j` at bit
+    /// `low + j`, all other bits 0.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if planes and shape do not fit or `low + width > 64`.
+    fn from_planes(&self, planes: &Self::Tensor, low: u32, shape: &Shape) -> Result<Self::Tensor>;
+}

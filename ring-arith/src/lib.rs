@@ -1,0 +1,23 @@
+#![doc = include_str!("../README.md")]
+
+mod bilinear;
+mod bits;
+mod engine;
+mod error;
+mod fixed;
+mod kernel;
+mod prg;
+mod shape;
+mod tensor;
+mod view;
+
+pub use bilinear::{Addend, AddendSource, Bilinear, ConvSpec};
+pub use bits::BitTensor;
+pub use engine::{Engine, EngineTensor};
+pub use error::{Error, Result};
+pub use fixed::{FixedPoint, FracBits};
+pub use kernel::{Launch, Source, Target, Word, WordKernel};
+pub use prg::{Generator, Stream, StreamKey};
+pub use shape::Shape;
+pub use tensor::Tensor;
+pub use view::{View, Window};

@@ -1,0 +1,93 @@
+//! Shapes of tensors: dimensions in row-major order.
+
+use std::fmt;
+
+use crate::{Error, Result};
+
+/// Dimensions of a tensor, outermost first. A shape without dimensions is one scalar.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Shape(Vec<usize>);
+
+impl Shape {
+    /// A shape from its dimensions.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the number of elements, in bytes of eight, does not fit `isize`.
+    pub fn new(dims: impl Into<Vec<usize>>) -> Result<Self> {
+        let dims = dims.into();
+        // Zero dimensions are skipped in the product so that [0, usize::MAX, 2] is refused as well:
+        // strides are computed from the other dimensions.
+        let bytes = dims
+            .iter()
+            .filter(|&&d| d != 0)
+            .try_fold(8usize, |n, &d| n.checked_mul(d))
+            .filter(|&n| isize::try_from(n).is_ok());
+        match bytes {
+            Some(_) => Ok(Self(dims)),
+            None => Err(Error::invalid("shape", format!("{dims:?} has too many elements"))),
+        }
+    }
+
+    /// The dimensions.
+    pub fn dims(&self) -> &[usize] {
+        &self.0
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Number of elements.
+    #[allow(clippy::len_without_is_empty)] // a shape is not a collection
+    pub fn len(&self) -> usize {
+        self.0.iter().product()
+    }
+
+    /// Row-major strides, in elements.
+    pub fn strides(&self) -> Vec<usize> {
+        let mut strides = vec![1; self.rank()];
+        for i in (1..self.rank()).rev() {
+            strides[i - 1] = strides[i] * self.0[i].max(1);
+        }
+        strides
+    }
+
+    /// The common shape of two operands under NumPy's broadcasting rule.
+    ///
+    /// # Errors
+    /// [`Error::Shapes`] if some pair of dimensions differs and neither is 1.
+    pub fn broadcast(&self, other: &Self, op: &'static str) -> Result<Self> {
+        let rank = self.rank().max(other.rank());
+        let dim = |s: &Self, i: usize| (i + s.rank()).checked_sub(rank).map_or(1, |j| s.0[j]);
+        let dims = (0..rank).map(|i| match (dim(self, i), dim(other, i)) {
+            (a, b) if a == b || b == 1 => Some(a),
+            (1, b) => Some(b),
+            _ => None,
+        });
+        match dims.collect::<Option<Vec<_>>>() {
+            Some(dims) => Self::new(dims),
+            None => Err(Error::Shapes { op, lhs: self.clone(), rhs: other.clone() }),
+        }
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<const N: usize> TryFrom<[usize; N]> for Shape {
+    type Error = Error;
+    fn try_from(dims: [usize; N]) -> Result<Self> {
+        Self::new(dims)
+    }
+}
+
+impl TryFrom<&[usize]> for Shape {
+    type Error = Error;
+    fn try_from(dims: &[usize]) -> Result<Self> {
+        Self::new(dims)
+    }
+}

@@ -1,0 +1,2 @@
+//! The Trefoil program.
+fn main() {}
