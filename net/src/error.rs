@@ -77,3 +77,10 @@ pub enum Error {
         reason: String,
     },
 }
+
+impl Error {
+    pub(crate) fn no_such_peer(me: Party, peer: Party, parties: usize) -> Self {
+        let reason = format!("{me} of {parties} has no link to {peer}");
+        Self::Misuse(reason)
+    }
+}

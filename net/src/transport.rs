@@ -83,6 +83,32 @@ pub trait Transport: Send {
     fn close(self: Box<Self>) -> Result<()>;
 }
 
+impl<T: Transport + ?Sized> Transport for Box<T> {
+    fn me(&self) -> Party {
+        (**self).me()
+    }
+
+    fn parties(&self) -> usize {
+        (**self).parties()
+    }
+
+    fn send(&mut self, to: Party, message: Message) -> Result<()> {
+        (**self).send(to, message)
+    }
+
+    fn receive(&mut self, from: Party) -> Result<Message> {
+        (**self).receive(from)
+    }
+
+    fn step(&mut self, name: &str) {
+        (**self).step(name);
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        (*self).close()
+    }
+}
+
 /// A key that two parties hold in common and nobody else. `Debug` shows nothing of it.
 #[derive(Clone, ZeroizeOnDrop)]
 pub struct PairKey(pub [u8; 32]);
