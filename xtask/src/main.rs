@@ -1,2 +1,49 @@
-//! Maintainers' commands.
-fn main() {}
+//! The command line of `cargo xtask`.
+
+use std::env;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+/// Maintainers' commands of Trefoil.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Measure: builds the release benchmarks and runs the named suite (all of them without a name)
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// Passed on to the benchmark program; try `cargo xtask bench --help`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Task::Bench { args } => bench(&args),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Builds and runs the benchmark program, which links every crate, as a second process.
+/// Its exit code is ours: it has said itself what went wrong.
+fn bench(args: &[String]) -> Result<ExitCode> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["run", "--quiet", "--release", "--package", "xtask", "--features", "bench"])
+        .args(["--bin", "bench", "--"])
+        .args(args)
+        .status()
+        .context("cannot start cargo")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

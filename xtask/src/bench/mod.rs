@@ -1,0 +1,76 @@
+//! The frame of the benchmarks: command line, suites, measuring, reports.
+//!
+//! A suite is a module with `pub fn cases(bench: &mut Bench) -> Result<()>` that names its cases:
+//!
+//! ```no_run
+//! # use anyhow::Result;
+//! use xtask::bench::Bench;
+//!
+//! fn cases(bench: &mut Bench) -> Result<()> {
+//!     bench.case("sum/1M", |case| {
+//!         let words = vec![1u64; 1 << 20];
+//!         let (mine, limit) = case.measure_pair(
+//!             || words.iter().copied().fold(0, u64::wrapping_add),
+//!             || words.iter().sum::<u64>(),
+//!         );
+//!         case.engine("cpu").size("2^20").threads(1).timing(mine);
+//!         case.rate((8 << 20) as f64 / 1e9, "GB/s");
+//!         case.reference("Iterator::sum", limit);
+//!         Ok(())
+//!     })
+//! }
+//! ```
+//!
+//! Case names are stable: they key a history of results.
+
+mod cli;
+pub mod launch;
+mod machine;
+mod measure;
+mod record;
+mod report;
+
+mod models;
+mod net;
+mod protocols;
+mod ring;
+mod ring_words;
+mod truncation;
+
+pub use cli::{Network, Options, main};
+pub use machine::{commit, cpu_seconds, describe, peak_memory_bytes};
+pub use measure::{Effort, Timing};
+pub use record::{Bench, Case, Record};
+
+use anyhow::Result;
+
+/// A named group of cases.
+pub struct Suite {
+    /// What the user types.
+    pub name: &'static str,
+    /// One line for `--help`.
+    pub about: &'static str,
+    /// The modules whose cases make up the suite.
+    pub cases: &'static [fn(&mut Bench) -> Result<()>],
+}
+
+/// Every suite, in the order in which a run without a name takes them.
+pub const SUITES: &[Suite] = &[
+    Suite {
+        name: "ring",
+        about: "matrix products, convolutions, word kernels, transposes, PRGs",
+        cases: &[ring::cases, ring_words::cases],
+    },
+    Suite { name: "net", about: "rounds and bandwidth of the transports", cases: &[net::cases] },
+    Suite {
+        name: "protocols",
+        about: "operations on shares: seconds, bytes, rounds",
+        cases: &[protocols::cases],
+    },
+    Suite {
+        name: "truncation",
+        about: "forms of truncation: cost and error",
+        cases: &[truncation::cases],
+    },
+    Suite { name: "models", about: "private inference of whole models", cases: &[models::cases] },
+];

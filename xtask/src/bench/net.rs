@@ -1,0 +1,10 @@
+//! Benchmarks of the transports.
+
+use anyhow::Result;
+
+use super::Bench;
+
+/// The cases of this module.
+pub fn cases(_bench: &mut Bench) -> Result<()> {
+    Ok(())
+}

@@ -1,0 +1,391 @@
+//! A case under measurement, and the record it leaves.
+
+use std::fs::File;
+use std::io::Write;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+
+use super::measure::{measure, measure_all};
+use super::{Effort, Network, Options, Timing, commit, describe, report};
+
+/// One line of JSON: what was run, how, where, and what came out. Absent values are `null`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Record {
+    /// The suite's name.
+    pub suite: String,
+    /// The case's name, stable over time.
+    pub case: String,
+    /// Which protocol, such as `rss3`.
+    pub protocol: Option<String>,
+    /// Which engine, such as `cpu/avx512`.
+    pub engine: Option<String>,
+    /// How the parties were joined.
+    pub network: Option<String>,
+    /// The size of the operation, such as `512x512x512`.
+    pub size: Option<String>,
+    /// Threads per party.
+    pub threads: Option<usize>,
+    /// Median time of one run.
+    pub seconds_median: Option<f64>,
+    /// Shortest time of one run.
+    pub seconds_min: Option<f64>,
+    /// Number of runs.
+    pub runs: Option<usize>,
+    /// Mean CPU time of one run, all threads of the measured process or processes together.
+    pub cpu_seconds: Option<f64>,
+    /// Work per second at the median, in `rate_unit`.
+    pub rate: Option<f64>,
+    /// Unit of `rate`, such as `GMAC/s`.
+    pub rate_unit: Option<String>,
+    /// The limit or rival form measured in the same run.
+    pub reference: Option<String>,
+    /// Speed relative to `reference`: above 1 is faster than it.
+    pub ratio: Option<f64>,
+    /// Bytes sent by one party, the largest of the parties.
+    pub bytes_per_party: Option<u64>,
+    /// Rounds, as the depth of dependent messages.
+    pub rounds: Option<u64>,
+    /// Largest absolute difference from the result computed in the clear.
+    pub max_abs_error: Option<f64>,
+    /// CPU and cores.
+    pub machine: String,
+    /// The commit measured.
+    pub commit: String,
+}
+
+/// A run of the benchmarks: offers the options to the suites and collects the records.
+pub struct Bench {
+    options: Options,
+    suite: &'static str,
+    json: Option<File>,
+    skipped: Vec<String>,
+    records: usize,
+    machine: String,
+    commit: String,
+}
+
+impl Bench {
+    pub(super) fn new(options: Options, json: Option<File>) -> Bench {
+        let (machine, commit) = (describe(), commit());
+        Bench { options, suite: "", json, skipped: Vec::new(), records: 0, machine, commit }
+    }
+
+    /// What the user asked for.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Whether the user wants quick runs.
+    pub fn quick(&self) -> bool {
+        self.options.quick
+    }
+
+    /// The network asked for, else `default`.
+    pub fn network_or(&self, default: Network) -> Network {
+        self.options.network.unwrap_or(default)
+    }
+
+    /// The threads per party asked for, else `default`.
+    pub fn threads_or(&self, default: usize) -> usize {
+        self.options.threads.unwrap_or(default)
+    }
+
+    /// Whether `name` is among the cases asked for; for set-up shared by several cases.
+    pub fn wants(&self, name: &str) -> bool {
+        self.options.only.as_deref().is_none_or(|only| selects(only, name))
+    }
+
+    /// Runs one case if it is asked for, prints its line and writes its JSON.
+    ///
+    /// # Errors
+    /// If the case fails or the JSON file cannot be written.
+    pub fn case(&mut self, name: &str, work: impl FnOnce(&mut Case) -> Result<()>) -> Result<()> {
+        if !self.wants(name) {
+            self.skipped.push(format!("{}: {name}", self.suite));
+            return Ok(());
+        }
+        let mut case = Case {
+            record: Record {
+                suite: self.suite.to_owned(),
+                case: name.to_owned(),
+                machine: self.machine.clone(),
+                commit: self.commit.clone(),
+                ..Record::default()
+            },
+            timing: None,
+            references: Vec::new(),
+            effort: if self.options.quick { Effort::QUICK } else { Effort::FULL },
+        };
+        work(&mut case).with_context(|| format!("case {name}"))?;
+        for record in case.records() {
+            self.write(&record)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn start_suite(&mut self, name: &'static str) {
+        self.suite = name;
+    }
+
+    pub(super) fn finish(self) -> Result<()> {
+        match &self.options.only {
+            Some(only) if self.records == 0 => {
+                bail!("no case is called {only:?}; there are: {}", self.skipped.join(", "))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&mut self, record: &Record) -> Result<()> {
+        if self.records == 0 {
+            println!("{} | commit {}", self.machine, self.commit);
+            println!("{}", report::HEADING);
+        }
+        println!("{}", report::row(record));
+        self.records += 1;
+        if let Some(file) = &mut self.json {
+            let line = serde_json::to_string(record)?;
+            writeln!(file, "{line}").context("cannot write the JSON file")?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether `--only only` takes in the case `name`: itself, or a parent of it in the path.
+fn selects(only: &str, name: &str) -> bool {
+    name.strip_prefix(only).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// A case under measurement. The setters fill its record; each returns the case for chaining.
+pub struct Case {
+    record: Record,
+    timing: Option<Timing>,
+    references: Vec<(String, f64)>,
+    effort: Effort,
+}
+
+impl Case {
+    /// How much measuring the user wants; change it for long runs with [`Case::set_effort`].
+    pub fn effort(&self) -> Effort {
+        self.effort
+    }
+
+    /// Replaces the effort of the measurements that follow.
+    pub fn set_effort(&mut self, effort: Effort) -> &mut Case {
+        self.effort = effort;
+        self
+    }
+
+    /// Times `work` and makes it the case's timing.
+    pub fn measure<R>(&mut self, work: impl FnMut() -> R) -> Timing {
+        let timing = measure(self.effort, work);
+        self.timing(timing);
+        timing
+    }
+
+    /// Times work that can fail and makes it the case's timing.
+    ///
+    /// # Errors
+    /// The first error of a run.
+    pub fn try_measure<R, E>(
+        &mut self,
+        mut work: impl FnMut() -> Result<R, E>,
+    ) -> Result<Timing, E> {
+        let mut failure = None;
+        let timing = measure(self.effort, || {
+            if failure.is_none() {
+                failure = work().err();
+            }
+        });
+        match failure {
+            Some(error) => Err(error),
+            None => {
+                self.timing(timing);
+                Ok(timing)
+            }
+        }
+    }
+
+    /// Times two pieces of work in turn and makes the first the case's timing: for a ratio that
+    /// a drifting clock does not touch.
+    pub fn measure_pair<A, B>(
+        &mut self,
+        mut mine: impl FnMut() -> A,
+        mut other: impl FnMut() -> B,
+    ) -> (Timing, Timing) {
+        let mut mine = || drop(std::hint::black_box(mine()));
+        let mut other = || drop(std::hint::black_box(other()));
+        let both = measure_all(self.effort, &mut [&mut mine, &mut other]);
+        self.timing(both[0]);
+        (both[0], both[1])
+    }
+
+    /// Times any number of pieces of work in turn. The caller picks which is the case's.
+    pub fn measure_all(&mut self, work: &mut [&mut dyn FnMut()]) -> Vec<Timing> {
+        measure_all(self.effort, work)
+    }
+
+    /// Sets the case's timing, for work measured elsewhere, such as in the parties' processes.
+    pub fn timing(&mut self, timing: Timing) -> &mut Case {
+        self.timing = Some(timing);
+        self.record.seconds_median = Some(timing.median);
+        self.record.seconds_min = Some(timing.min);
+        self.record.runs = Some(timing.runs);
+        self.record.cpu_seconds = timing.cpu;
+        self
+    }
+
+    /// Sets the rate from the work of one run, such as `512f64.powi(3) / 1e9` for `GMAC/s`.
+    ///
+    /// # Panics
+    /// If nothing was timed yet.
+    pub fn rate(&mut self, work_per_run: f64, unit: &str) -> &mut Case {
+        let timing = self.timing.expect("a case is timed before its rate is asked for");
+        self.rate_is(work_per_run / timing.median, unit)
+    }
+
+    /// Sets a rate known by itself.
+    pub fn rate_is(&mut self, rate: f64, unit: &str) -> &mut Case {
+        self.record.rate = Some(rate);
+        self.record.rate_unit = Some(unit.to_owned());
+        self
+    }
+
+    /// Compares with another form of the same work per run. More than one reference gives more
+    /// than one line.
+    ///
+    /// # Panics
+    /// If nothing was timed yet.
+    pub fn reference(&mut self, name: &str, other: Timing) -> &mut Case {
+        let timing = self.timing.expect("a case is timed before it is compared");
+        self.references.push((name.to_owned(), other.median / timing.median));
+        self
+    }
+
+    /// Compares with another rate in the unit of this case's.
+    ///
+    /// # Panics
+    /// If the rate is not set yet.
+    pub fn reference_rate(&mut self, name: &str, other: f64) -> &mut Case {
+        let rate = self.record.rate.expect("a case has its rate before it is compared");
+        self.references.push((name.to_owned(), rate / other));
+        self
+    }
+
+    /// Names the protocol.
+    pub fn protocol(&mut self, name: &str) -> &mut Case {
+        self.record.protocol = Some(name.to_owned());
+        self
+    }
+
+    /// Names the engine.
+    pub fn engine(&mut self, name: &str) -> &mut Case {
+        self.record.engine = Some(name.to_owned());
+        self
+    }
+
+    /// Names the network.
+    pub fn network(&mut self, network: Network) -> &mut Case {
+        self.record.network = Some(network.name().to_owned());
+        self
+    }
+
+    /// Describes the size.
+    pub fn size(&mut self, size: impl Into<String>) -> &mut Case {
+        self.record.size = Some(size.into());
+        self
+    }
+
+    /// Sets the threads per party.
+    pub fn threads(&mut self, threads: usize) -> &mut Case {
+        self.record.threads = Some(threads);
+        self
+    }
+
+    /// Sets what one party sends in one run, the largest of the parties.
+    pub fn bytes_per_party(&mut self, bytes: u64) -> &mut Case {
+        self.record.bytes_per_party = Some(bytes);
+        self
+    }
+
+    /// Sets the rounds of one run.
+    pub fn rounds(&mut self, rounds: u64) -> &mut Case {
+        self.record.rounds = Some(rounds);
+        self
+    }
+
+    /// Sets the largest absolute error against the clear result.
+    pub fn max_abs_error(&mut self, error: f64) -> &mut Case {
+        self.record.max_abs_error = Some(error);
+        self
+    }
+
+    fn records(self) -> Vec<Record> {
+        if self.references.is_empty() {
+            return vec![self.record];
+        }
+        let record = self.record;
+        let with =
+            |(name, ratio)| Record { reference: Some(name), ratio: Some(ratio), ..record.clone() };
+        self.references.into_iter().map(with).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bench(only: Option<&str>) -> Bench {
+        let options = Options { only: only.map(str::to_owned), quick: true, ..Options::default() };
+        Bench::new(options, None)
+    }
+
+    #[test]
+    fn only_takes_in_a_case_and_the_cases_below_it() {
+        assert!(selects("gemm", "gemm/512"));
+        assert!(selects("gemm/1024", "gemm/1024/avx2"));
+        assert!(!selects("gemm/1024/avx2", "gemm/1024"));
+        assert!(!selects("gem", "gemm/512"));
+    }
+
+    #[test]
+    fn a_name_that_selects_nothing_is_an_error_that_lists_the_cases() {
+        let mut bench = bench(Some("gemv"));
+        bench.start_suite("ring");
+        bench.case("gemm/512", |_| unreachable!("not asked for")).unwrap();
+        let error = bench.finish().unwrap_err().to_string();
+        assert!(error.contains("gemv") && error.contains("ring: gemm/512"), "{error}");
+    }
+
+    #[test]
+    fn a_line_holds_every_field_and_null_for_those_that_do_not_apply() {
+        let line = serde_json::to_value(Record::default()).unwrap();
+        let fields = "suite case protocol engine network size threads seconds_median seconds_min \
+                      runs rate rate_unit reference ratio bytes_per_party rounds max_abs_error \
+                      machine commit cpu_seconds";
+        let object = line.as_object().unwrap();
+        for field in fields.split_ascii_whitespace() {
+            assert!(object.contains_key(field), "{field}");
+        }
+        assert_eq!(object.len(), 20);
+        assert!(line["rounds"].is_null());
+    }
+
+    #[test]
+    fn each_reference_gives_a_line_with_its_ratio() {
+        let mut bench = bench(None);
+        let mut lines = Vec::new();
+        bench
+            .case("x", |case| {
+                let run = |seconds| Timing::from_runs(vec![seconds], None);
+                case.timing(run(2.0)).rate(8.0, "GB/s");
+                case.reference("naive", run(10.0)).reference_rate("limit", 5.0);
+                lines = case.references.clone();
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(lines, [("naive".to_owned(), 5.0), ("limit".to_owned(), 0.8)]);
+        assert_eq!(bench.records, 2);
+    }
+}

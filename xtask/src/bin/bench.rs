@@ -1,0 +1,13 @@
+//! The benchmark program behind `cargo xtask bench`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match xtask::bench::main() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
