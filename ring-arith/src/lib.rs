@@ -2,6 +2,7 @@
 
 mod bilinear;
 mod bits;
+mod cpu;
 mod engine;
 mod error;
 mod fixed;
@@ -13,6 +14,7 @@ mod view;
 
 pub use bilinear::{Addend, AddendSource, Bilinear, ConvSpec};
 pub use bits::BitTensor;
+pub use cpu::{Isa, Kind};
 pub use engine::{Engine, EngineTensor};
 pub use error::{Error, Result};
 pub use fixed::{FixedPoint, FracBits};

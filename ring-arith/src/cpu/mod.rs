@@ -1,0 +1,5 @@
+//! The CPU engine.
+
+mod isa;
+
+pub use isa::{Isa, Kind};
