@@ -1,0 +1,85 @@
+//! What is public about a model.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// Most classes that may have a name.
+const LABELS: usize = 100_000;
+
+/// What is public about a model: servers and clients see it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct About {
+    /// Dimensions of one input, without the batch.
+    pub input: Vec<usize>,
+    /// Dimensions of one output, without the batch.
+    pub output: Vec<usize>,
+    /// Number of secret weights.
+    pub weights: u64,
+    /// Fraction bits of the fixed-point numbers.
+    pub fraction_bits: u32,
+    /// What a client does to an image before it shares it.
+    pub preprocess: Preprocess,
+    /// Names of the classes, or none.
+    pub labels: Vec<String>,
+}
+
+/// What a client does to an image file before it shares it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", tag = "kind")]
+pub enum Preprocess {
+    /// Resizes the image to the model's input and maps black to 0, white to `white`.
+    Scale {
+        /// What a white pixel becomes.
+        white: f64,
+    },
+    /// Resizes the shorter side to 256, cuts the centre of 224 x 224 and normalises the channels by
+    /// ImageNet's means and deviations.
+    Imagenet,
+}
+
+impl Default for Preprocess {
+    fn default() -> Self {
+        Self::Scale { white: 1.0 }
+    }
+}
+
+impl About {
+    /// Checks what a client said about its model.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] that names the field.
+    pub fn check(&self) -> Result<()> {
+        let bad = |reason: &str| Err(Error::refused("model", reason));
+        if self.labels.len() > LABELS || self.labels.iter().any(|label| label.len() > 256) {
+            return bad("at most 100000 labels of at most 256 bytes are kept");
+        }
+        if self.input.is_empty() || self.input.len() > 8 || self.output.len() > 8 {
+            return bad("its input must have 1 to 8 dimensions, its output at most 8");
+        }
+        if let Preprocess::Scale { white } = self.preprocess
+            && !(white.is_finite() && white > 0.0 && white <= 65536.0)
+        {
+            return bad("the value of white must be above 0 and at most 65536");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_says_is_bounded() {
+        let sound = About { input: vec![1, 8, 8], ..About::default() };
+        sound.check().unwrap();
+        let bad = [
+            About { input: vec![], ..sound.clone() },
+            About { labels: vec!["x".repeat(257)], ..sound.clone() },
+            About { preprocess: Preprocess::Scale { white: f64::NAN }, ..sound.clone() },
+        ];
+        assert!(bad.iter().all(|about| about.check().is_err()));
+    }
+}

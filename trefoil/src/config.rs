@@ -1,0 +1,335 @@
+//! The TOML files of parties and clients. Unknown keys are refused, paths are relative to the file.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// Number of servers.
+pub const PARTIES: usize = 3;
+
+/// The file of one server, `party.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartyConfig {
+    /// Which server this is: 0, 1 or 2.
+    pub party: usize,
+    /// Address and port to listen on, `0.0.0.0:7100` for every interface.
+    pub listen: String,
+    /// Where the three servers find each other: `host:port` of parties 0, 1 and 2.
+    pub servers: [String; PARTIES],
+    /// The cluster's authority (PEM).
+    pub authority: PathBuf,
+    /// This server's certificate (PEM).
+    pub certificate: PathBuf,
+    /// Its private key (PEM), readable by its owner alone.
+    pub key: PathBuf,
+    /// Where this server keeps its shares of models.
+    pub data: PathBuf,
+    /// Bounds on what peers and clients can make this server do.
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+/// Bounds of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Largest part of one job that a client may send, in MiB.
+    pub upload_mib: u64,
+    /// Most words that one layer's result may have, over the whole batch.
+    pub activation_mwords: u64,
+    /// Most jobs that may wait.
+    pub queue: usize,
+    /// Most clients connected at once.
+    pub clients: usize,
+    /// Most memory that loaded models may take, in MiB.
+    pub cache_mib: u64,
+    /// How long a job waits for its parts to reach all three servers, in seconds.
+    pub parts_seconds: u64,
+    /// How long a running job waits for a silent server, in seconds.
+    pub peer_seconds: u64,
+}
+
+/// The file of one client, `client.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientConfig {
+    /// The client's name, which its certificate names too.
+    pub name: String,
+    /// `host:port` of parties 0, 1 and 2.
+    pub servers: [String; PARTIES],
+    /// The cluster's authority (PEM).
+    pub authority: PathBuf,
+    /// This client's certificate (PEM).
+    pub certificate: PathBuf,
+    /// Its private key (PEM), readable by its owner alone.
+    pub key: PathBuf,
+    /// How long to try to reach a server, in seconds.
+    #[serde(default = "default_connect_seconds")]
+    pub connect_seconds: u64,
+    /// How long to wait for a server that says nothing, in seconds. A server that works on the job or
+    /// keeps it in its queue says so every second.
+    #[serde(default = "default_silence_seconds")]
+    pub silence_seconds: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            upload_mib: 4096,
+            activation_mwords: 256,
+            queue: 1024,
+            clients: 256,
+            cache_mib: 4096,
+            parts_seconds: 10,
+            peer_seconds: 10,
+        }
+    }
+}
+
+impl PartyConfig {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the file, the key and what would be right.
+    pub fn read(path: &Path) -> Result<Self> {
+        let mut config: Self = read(path, "trefoil cluster init")?;
+        let bad = |reason: String| Error::config(path.display(), reason);
+        if config.party >= PARTIES {
+            return Err(bad(format!("`party` is {}; it must be 0, 1 or 2", config.party)));
+        }
+        check_address("listen", &config.listen).map_err(bad)?;
+        check_servers(&config.servers).map_err(bad)?;
+        config.limits.check().map_err(bad)?;
+        for file in [
+            &mut config.authority,
+            &mut config.certificate,
+            &mut config.key,
+            &mut config.data,
+        ] {
+            anchor(path, file);
+        }
+        Ok(config)
+    }
+}
+
+impl ClientConfig {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the file, the key and what would be right.
+    pub fn read(path: &Path) -> Result<Self> {
+        let mut config: Self = read(path, "trefoil cluster init")?;
+        let bad = |reason: String| Error::config(path.display(), reason);
+        check_name("name", &config.name).map_err(bad)?;
+        check_servers(&config.servers).map_err(bad)?;
+        for (key, seconds) in [
+            ("connect_seconds", config.connect_seconds),
+            ("silence_seconds", config.silence_seconds),
+        ] {
+            check_range(key, seconds, 1, 3600).map_err(bad)?;
+        }
+        for file in [&mut config.authority, &mut config.certificate, &mut config.key] {
+            anchor(path, file);
+        }
+        Ok(config)
+    }
+
+    /// [`ClientConfig::connect_seconds`] as a duration.
+    pub fn connect_limit(&self) -> Duration {
+        Duration::from_secs(self.connect_seconds)
+    }
+
+    /// [`ClientConfig::silence_seconds`] as a duration.
+    pub fn silence_limit(&self) -> Duration {
+        Duration::from_secs(self.silence_seconds)
+    }
+}
+
+impl Limits {
+    /// Largest part of one job, in bytes.
+    pub fn upload_bytes(&self) -> u64 {
+        self.upload_mib << 20
+    }
+
+    /// Largest result of a layer, in words.
+    pub fn activation_words(&self) -> u64 {
+        self.activation_mwords << 20
+    }
+
+    /// How long a job waits for its parts.
+    pub fn parts_limit(&self) -> Duration {
+        Duration::from_secs(self.parts_seconds)
+    }
+
+    /// How long a running job waits for a peer.
+    pub fn peer_limit(&self) -> Duration {
+        Duration::from_secs(self.peer_seconds)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        check_range("limits.upload_mib", self.upload_mib, 1, 1 << 20)?;
+        check_range("limits.activation_mwords", self.activation_mwords, 1, 1 << 16)?;
+        check_range("limits.queue", self.queue as u64, 1, 1 << 16)?;
+        check_range("limits.clients", self.clients as u64, 1, 1 << 16)?;
+        check_range("limits.cache_mib", self.cache_mib, 1, 1 << 24)?;
+        check_range("limits.parts_seconds", self.parts_seconds, 1, 3600)?;
+        check_range("limits.peer_seconds", self.peer_seconds, 1, 3600)
+    }
+}
+
+/// Checks the name of a model or client: 1 to 64 of `a-z A-Z 0-9 . _ -`, a letter or digit first.
+///
+/// # Errors
+/// A sentence that says what a name may be.
+pub fn check_name(what: &str, name: &str) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if name.len() <= 64
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(plain)
+    {
+        return Ok(());
+    }
+    Err(format!(
+        "{what} `{}` is not a name; use 1 to 64 letters, digits, `.`, `_` or `-`, \
+         the first a letter or digit",
+        name.escape_default()
+    ))
+}
+
+/// Checks that a text is `host:port`.
+///
+/// # Errors
+/// A sentence that says what an address looks like.
+pub fn check_address(what: &str, address: &str) -> Result<(), String> {
+    let sound = address.rsplit_once(':').is_some_and(|(host, port)| {
+        let clean = host.bytes().all(|b| b.is_ascii_graphic());
+        let bracketed = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
+        !host.is_empty() && clean && bracketed && port.parse::<u16>().is_ok()
+    });
+    if sound {
+        return Ok(());
+    }
+    let shown = address.escape_default();
+    Err(format!("`{what}` is `{shown}`; write host:port, for example 127.0.0.1:7100"))
+}
+
+fn check_servers(servers: &[String; PARTIES]) -> Result<(), String> {
+    for (index, address) in servers.iter().enumerate() {
+        check_address(&format!("servers[{index}]"), address)?;
+        if servers[..index].contains(address) {
+            return Err(format!("`servers` lists {address} twice; each server has its own address"));
+        }
+    }
+    Ok(())
+}
+
+fn check_range(key: &str, value: u64, low: u64, high: u64) -> Result<(), String> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    Err(format!("`{key}` is {value}; it must be between {low} and {high}"))
+}
+
+fn read<T: for<'de> Deserialize<'de>>(path: &Path, maker: &str) -> Result<T> {
+    let text = fs::read_to_string(path).map_err(|cause| {
+        let reason = format!("cannot be read ({cause}); `{maker}` makes such files");
+        Error::config(path.display(), reason)
+    })?;
+    toml::from_str(&text).map_err(|cause| {
+        let place = cause.span().map_or(String::new(), |span| {
+            let line = text[..span.start.min(text.len())].matches('\n').count() + 1;
+            format!("line {line}: ")
+        });
+        Error::config(path.display(), format!("{place}{}", cause.message()))
+    })
+}
+
+/// Makes a path of the file relative to the folder that the file is in.
+fn anchor(file: &Path, path: &mut PathBuf) {
+    if let Some(folder) = file.parent() {
+        *path = folder.join(&*path);
+    }
+}
+
+fn default_connect_seconds() -> u64 {
+    5
+}
+
+fn default_silence_seconds() -> u64 {
+    30
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARTY: &str = r#"
+        party = 1
+        listen = "127.0.0.1:7101"
+        servers = ["127.0.0.1:7100", "127.0.0.1:7101", "127.0.0.1:7102"]
+        authority = "authority.pem"
+        certificate = "party.pem"
+        key = "party.key"
+        data = "data"
+    "#;
+
+    fn read_text(text: &str) -> Result<PartyConfig> {
+        let folder = crate::testing::folder("config");
+        let path = folder.join("party.toml");
+        fs::write(&path, text).unwrap();
+        PartyConfig::read(&path)
+    }
+
+    #[test]
+    fn a_party_file_is_read_and_its_paths_are_anchored() {
+        let config = read_text(PARTY).unwrap();
+        assert_eq!(config.party, 1);
+        assert_eq!(config.limits, Limits::default());
+        assert!(config.key.is_absolute() && config.key.ends_with("party.key"));
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_by_name_and_line() {
+        let error = read_text(&format!("{PARTY}\nportt = 3\n")).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("portt") && text.contains("line 10"), "{text}");
+        assert_eq!(error.exit_code(), 4);
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused_by_name() {
+        for (from, to, said) in [
+            ("party = 1", "party = 3", "`party` is 3"),
+            ("\"127.0.0.1:7102\"]", "\"127.0.0.1:7100\"]", "twice"),
+            ("\"127.0.0.1:7102\"]", "\"nonsense\"]", "servers[2]"),
+            ("\"127.0.0.1:7101\"\n", "\":7101\"\n", "`listen`"),
+            ("data = \"data\"", "data = \"data\"\n[limits]\nqueue = 0", "limits.queue"),
+        ] {
+            let text = read_text(&PARTY.replace(from, to)).unwrap_err().to_string();
+            assert!(text.contains(said), "{to}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_missing_file_says_which_command_makes_it() {
+        let error = PartyConfig::read(Path::new("nowhere/party.toml")).unwrap_err();
+        assert!(error.to_string().contains("trefoil cluster init"));
+    }
+
+    #[test]
+    fn names_that_are_paths_are_refused() {
+        for name in ["", ".", "..", "a/b", "../x", "-x", "a b", "ä", &"x".repeat(65)] {
+            assert!(check_name("model", name).is_err(), "{name}");
+        }
+        for name in ["a", "lenet-5", "v1.2_x", "9"] {
+            check_name("model", name).unwrap();
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What can go wrong, sorted by who has to do something about it.
+
+use std::{fmt::Display, io, path::Path, process::ExitCode};
+
+/// The result of anything this program does.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a command failed. The kind decides the exit code.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file or argument that the user passed is not usable. Exit code 3.
+    #[error("{what}: {reason}")]
+    Input {
+        /// The file or argument.
+        what: String,
+        /// What is wrong with it and what would be right.
+        reason: String,
+    },
+    /// A configuration file, certificate or key is not usable. Exit code 4.
+    #[error("{what}: {reason}")]
+    Config {
+        /// The file or setting.
+        what: String,
+        /// What is wrong with it and what to do.
+        reason: String,
+    },
+    /// A server does not answer. Exit code 5.
+    #[error("{server}: {reason}")]
+    Unreachable {
+        /// Which server, and where.
+        server: String,
+        /// What happened and what to do.
+        reason: String,
+    },
+    /// The servers answered that they will not, or could not, do the job. Exit code 6.
+    #[error("{by}: {reason}")]
+    Refused {
+        /// Who refused.
+        by: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// This machine failed us: no room, no permission. Exit code 1.
+    #[error("{what}: {cause}")]
+    File {
+        /// The file.
+        what: String,
+        /// What the operating system said.
+        cause: io::Error,
+    },
+    /// A session between the servers failed. Exit code 1.
+    #[error(transparent)]
+    Net(#[from] net::Error),
+    /// Work on shares failed. Exit code 1.
+    #[error(transparent)]
+    Mpc(#[from] mpc_core::Error),
+    /// Local arithmetic failed. Exit code 1.
+    #[error(transparent)]
+    Ring(#[from] ring_arith::Error),
+    /// Something that should not happen. Exit code 1.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl Error {
+    /// An [`Error::Input`].
+    pub fn input(what: impl Display, reason: impl Display) -> Self {
+        Self::Input { what: what.to_string(), reason: reason.to_string() }
+    }
+
+    /// An [`Error::Config`].
+    pub fn config(what: impl Display, reason: impl Display) -> Self {
+        Self::Config { what: what.to_string(), reason: reason.to_string() }
+    }
+
+    /// An [`Error::Refused`].
+    pub fn refused(by: impl Display, reason: impl Display) -> Self {
+        Self::Refused { by: by.to_string(), reason: reason.to_string() }
+    }
+
+    /// An [`Error::File`] that names the path.
+    pub fn file(path: &Path, cause: io::Error) -> Self {
+        Self::File { what: path.display().to_string(), cause }
+    }
+
+    /// The word that `--json` shows for this kind of error.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Input { .. } => "input",
+            Self::Config { .. } => "config",
+            Self::Unreachable { .. } => "unreachable",
+            Self::Refused { .. } => "refused",
+            _ => "failed",
+        }
+    }
+
+    /// The number that the process ends with.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Input { .. } => 3,
+            Self::Config { .. } => 4,
+            Self::Unreachable { .. } => 5,
+            Self::Refused { .. } => 6,
+            _ => 1,
+        }
+    }
+}
+
+impl From<&Error> for ExitCode {
+    fn from(error: &Error) -> Self {
+        Self::from(error.exit_code())
+    }
+}

@@ -1,0 +1,115 @@
+//! Names of jobs, and hashes of what is public about them.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::{Error, Result};
+
+/// The random name of a job; of a `put`, also the version of the model it makes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Id([u8; 16]);
+
+/// A hash of all that is public about a job. Servers compare it before they start, so that no two of
+/// them work on different jobs or versions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Digest([u8; 32]);
+
+impl Id {
+    /// A fresh one, from the operating system's randomness.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the system has none.
+    pub fn random() -> Result<Self> {
+        let mut id = [0; 16];
+        fill_random(&mut id)?;
+        Ok(Self(id))
+    }
+}
+
+impl Digest {
+    /// The hash of labelled parts, each preceded by its length.
+    #[must_use]
+    pub fn of(parts: &[&[u8]]) -> Self {
+        let mut hash = blake3::Hasher::new_derive_key("trefoil 2026 job digest");
+        for part in parts {
+            hash.update(&(part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+}
+
+/// Fills a buffer from the operating system's randomness.
+///
+/// # Errors
+/// [`Error::Internal`] if the system has none.
+pub(crate) fn fill_random(buffer: &mut [u8]) -> Result<()> {
+    getrandom::fill(buffer)
+        .map_err(|cause| Error::Internal(format!("the system gives no randomness: {cause}")))
+}
+
+impl From<[u8; 16]> for Id {
+    fn from(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Id {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "an id is 32 hexadecimal digits".to_owned();
+        if text.len() != 32 || !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err(wrong());
+        }
+        let number = u128::from_str_radix(text, 16).map_err(|_| wrong())?;
+        Ok(Self(number.to_be_bytes()))
+    }
+}
+
+impl Serialize for Id {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_survive_text_and_json() {
+        let id = Id::random().unwrap();
+        assert_eq!(id.to_string().parse::<Id>().unwrap(), id);
+        let json = serde_json::to_string(&id).unwrap();
+        assert_eq!(serde_json::from_str::<Id>(&json).unwrap(), id);
+        for text in ["", "00", &"g".repeat(32), &"+".repeat(32), &"é".repeat(16), &"0".repeat(33)] {
+            assert!(text.parse::<Id>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn digests_tell_where_parts_end() {
+        assert_ne!(Digest::of(&[b"ab", b"c"]), Digest::of(&[b"a", b"bc"]));
+        assert_eq!(Digest::of(&[b"ab"]), Digest::of(&[b"ab"]));
+    }
+}

@@ -1,0 +1,19 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod queue;
+pub mod store;
+
+mod about;
+mod error;
+mod id;
+#[cfg(test)]
+mod testing;
+
+pub use about::{About, Preprocess};
+pub use error::{Error, Result};
+pub use id::{Digest, Id};
+
+/// A party's shares of several tensors: for each, this party's component and the next party's.
+pub type Shares = Vec<(ring_arith::Tensor, ring_arith::Tensor)>;
