@@ -1,5 +1,7 @@
 //! Maintainers' commands: `cargo xtask check` runs what CI runs, `cargo xtask bench` measures.
 #![forbid(unsafe_code)]
 
+pub mod check;
+
 #[cfg(feature = "bench")]
 pub mod bench;

@@ -1,10 +1,12 @@
 //! The command line of `cargo xtask`.
+#![forbid(unsafe_code)]
 
 use std::env;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use xtask::check;
 
 /// Maintainers' commands of Trefoil.
 #[derive(Parser)]
@@ -16,6 +18,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Run everything CI runs: tidiness, lints, documentation, licences, tests, README commands
+    Check {
+        /// Only the step of this name
+        #[arg(long, value_name = "STEP")]
+        only: Option<String>,
+    },
     /// Measure: builds the release benchmarks and runs the named suite (all of them without a name)
     #[command(disable_help_flag = true)]
     Bench {
@@ -27,6 +35,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
+        Task::Check { only } => check::run(only.as_deref()).map(|()| ExitCode::SUCCESS),
         Task::Bench { args } => bench(&args),
     };
     done.unwrap_or_else(|error| {

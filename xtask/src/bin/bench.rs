@@ -1,4 +1,5 @@
 //! The benchmark program behind `cargo xtask bench`.
+#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 

@@ -1,0 +1,210 @@
+//! The direction of dependencies: arrows between crates only point down, and no crate reaches
+//! what it must not know.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+
+/// A crate, what it may use, and what its code must not name.
+struct Layer {
+    name: &'static str,
+    /// Crates of this workspace that its library or program may depend on.
+    uses: &'static [&'static str],
+    /// Words that its code, tests and examples apart, must not contain.
+    must_not_name: &'static [&'static str],
+}
+
+/// From the ground up. A test or example may use any crate further up in this table, whatever `uses` says.
+const LAYERS: &[Layer] = &[
+    Layer { name: "ring-arith", uses: &[], must_not_name: &["std::net", "Party", "Transport"] },
+    Layer {
+        name: "float-embed",
+        uses: &["ring-arith"],
+        must_not_name: &["std::net", "Party", "Transport"],
+    },
+    Layer { name: "net", uses: &[], must_not_name: &["Share", "Tensor"] },
+    Layer {
+        name: "mpc-core",
+        uses: &["ring-arith", "net"],
+        must_not_name: &["std::net", "rss_protocols"],
+    },
+    Layer {
+        name: "rss-protocols",
+        uses: &["mpc-core", "ring-arith", "net"],
+        must_not_name: &["std::net", "nn_layers"],
+    },
+    Layer {
+        name: "nn-layers",
+        uses: &["mpc-core", "ring-arith"],
+        must_not_name: &["std::net", "rss_protocols", "CpuEngine"],
+    },
+    Layer {
+        name: "models",
+        uses: &["nn-layers", "mpc-core", "ring-arith"],
+        must_not_name: &["std::net", "rss_protocols", "CpuEngine"],
+    },
+    Layer {
+        name: "trefoil",
+        uses: &["models", "nn-layers", "mpc-core", "rss-protocols", "net", "ring-arith"],
+        must_not_name: &["std::arch", "core::arch"],
+    },
+    Layer {
+        name: "xtask",
+        uses: &[
+            "trefoil",
+            "models",
+            "nn-layers",
+            "rss-protocols",
+            "mpc-core",
+            "net",
+            "float-embed",
+            "ring-arith",
+        ],
+        must_not_name: &[],
+    },
+];
+
+/// Checks the workspace at `root` and says what was looked at.
+pub(super) fn check(root: &Path) -> Result<String> {
+    let metadata = MetadataCommand::new()
+        .manifest_path(root.join("Cargo.toml"))
+        .no_deps()
+        .other_options(["--locked".to_owned()])
+        .exec()?;
+    let edges = edges(&metadata);
+    let mut faults = wrong_edges(&edges);
+    for package in metadata.workspace_packages() {
+        match layer(&package.name) {
+            None => faults.push(format!("{} is not in the table of crates", package.name)),
+            Some(layer) => {
+                let folder = package.manifest_path.with_file_name("src");
+                for_each_source(folder.as_std_path(), &mut |path, text| {
+                    faults.extend(forbidden_words(layer, text).map(|(line, word)| {
+                        format!("{}:{line}: {} must not know `{word}`", path.display(), layer.name)
+                    }));
+                })?;
+            }
+        }
+    }
+    if !faults.is_empty() {
+        bail!("{}", faults.join("\n"));
+    }
+    Ok(format!("{} crates, {} dependencies between them", LAYERS.len(), edges.len()))
+}
+
+/// A dependency between two crates of the workspace.
+struct Edge {
+    from: String,
+    to: String,
+    kind: DependencyKind,
+}
+
+fn edges(metadata: &Metadata) -> Vec<Edge> {
+    let mut edges = Vec::new();
+    for package in metadata.workspace_packages() {
+        for dependency in package.dependencies.iter().filter(|d| d.path.is_some()) {
+            edges.push(Edge {
+                from: package.name.to_string(),
+                to: dependency.name.clone(),
+                kind: dependency.kind,
+            });
+        }
+    }
+    edges
+}
+
+fn wrong_edges(edges: &[Edge]) -> Vec<String> {
+    edges
+        .iter()
+        .filter(|edge| !allowed(edge))
+        .map(|edge| format!("{} must not depend on {} ({:?})", edge.from, edge.to, edge.kind))
+        .collect()
+}
+
+fn allowed(edge: &Edge) -> bool {
+    let place = |name: &str| LAYERS.iter().position(|layer| layer.name == name);
+    match (place(&edge.from), place(&edge.to)) {
+        (Some(from), Some(to)) if edge.kind == DependencyKind::Development => to <= from,
+        (Some(from), Some(_)) => LAYERS[from].uses.contains(&edge.to.as_str()),
+        _ => false,
+    }
+}
+
+fn layer(name: &str) -> Option<&'static Layer> {
+    LAYERS.iter().find(|layer| layer.name == name)
+}
+
+/// Lines and words that break the layer's rule, in code: not in comments, not in tests.
+fn forbidden_words<'a>(
+    layer: &'a Layer,
+    text: &'a str,
+) -> impl Iterator<Item = (usize, &'static str)> + 'a {
+    text.lines()
+        .enumerate()
+        .take_while(|(_, line)| !line.starts_with("#[cfg(test)]"))
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+        .flat_map(|(number, line)| {
+            let named = layer.must_not_name.iter().filter(move |word| names(line, word));
+            named.map(move |word| (number + 1, *word))
+        })
+}
+
+/// Whether `line` contains `word` as a whole word.
+fn names(line: &str, word: &str) -> bool {
+    let inside = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        !line[..at].ends_with(inside) && !line[at + word.len()..].starts_with(inside)
+    })
+}
+
+fn for_each_source(folder: &Path, visit: &mut impl FnMut(&Path, &str)) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            for_each_source(&path, visit)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && !path.ends_with("tests.rs")
+        {
+            visit(&path, &fs::read_to_string(&path)?);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edge(from: &str, to: &str, kind: DependencyKind) -> Edge {
+        Edge { from: from.to_owned(), to: to.to_owned(), kind }
+    }
+
+    #[test]
+    fn every_allowed_arrow_points_down() {
+        for (place, layer) in LAYERS.iter().enumerate() {
+            for used in layer.uses {
+                let below = LAYERS.iter().position(|other| other.name == *used);
+                assert!(below.is_some_and(|below| below < place), "{} -> {used}", layer.name);
+            }
+        }
+    }
+
+    #[test]
+    fn an_arrow_that_points_up_or_at_a_hidden_crate_is_refused() {
+        assert!(allowed(&edge("models", "nn-layers", DependencyKind::Normal)));
+        assert!(!allowed(&edge("nn-layers", "models", DependencyKind::Normal)));
+        assert!(!allowed(&edge("nn-layers", "rss-protocols", DependencyKind::Normal)));
+        assert!(allowed(&edge("nn-layers", "rss-protocols", DependencyKind::Development)));
+        assert!(!allowed(&edge("ring-arith", "net", DependencyKind::Development)));
+    }
+
+    #[test]
+    fn a_forbidden_word_counts_in_code_and_not_in_comments_or_tests() {
+        let layer = layer("net").unwrap();
+        let text =
+            "// a Tensor\nfn f(x: &Tensor) {}\nstruct TensorLike;\n#[cfg(test)]\nuse Share;\n";
+        assert_eq!(forbidden_words(layer, text).collect::<Vec<_>>(), [(2, "Tensor")]);
+    }
+}

@@ -1,0 +1,165 @@
+//! `cargo xtask check`: everything CI runs, step by step, ending at the first failure.
+
+mod deps;
+mod readme;
+mod runner;
+mod tidy;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use runner::Cargo;
+
+/// One step: its name, what it does when it fails, and the work.
+struct Step {
+    name: &'static str,
+    /// What to do about a failure.
+    remedy: &'static str,
+    run: fn(&Path) -> Result<Vec<String>>,
+}
+
+/// The steps, the quick ones first.
+const STEPS: &[Step] = &[
+    Step {
+        name: "tidy",
+        remedy: "edit the files named above",
+        run: |root| tidy::check(root).map(one),
+    },
+    Step {
+        name: "dependencies",
+        remedy: "see the table in xtask/src/check/deps.rs and ARCHITECTURE.md",
+        run: |root| deps::check(root).map(one),
+    },
+    Step {
+        name: "fmt",
+        remedy: "run `cargo fmt --all`",
+        run: |root| Cargo::new(root, &["fmt", "--all", "--check"]).quiet(),
+    },
+    Step {
+        name: "clippy",
+        remedy: "fix the lints above, or allow one with its reason beside it",
+        run: |root| {
+            let args = ["clippy", "--workspace", "--all-targets", "--all-features", "--locked"];
+            Cargo::new(root, &args).args(&["--", "-D", "warnings"]).quiet()
+        },
+    },
+    Step {
+        name: "rustdoc",
+        remedy: "fix the documentation above",
+        run: |root| {
+            let args = ["doc", "--workspace", "--no-deps", "--all-features", "--locked"];
+            Cargo::new(root, &args).env("RUSTDOCFLAGS", "-D warnings").quiet()
+        },
+    },
+    Step {
+        name: "licences",
+        remedy: "see deny.toml; `cargo install --locked cargo-deny` if cargo does not know `deny`",
+        run: |root| {
+            Cargo::new(root, &["deny", "--all-features", "check", "licenses", "bans", "sources"])
+                .quiet()
+        },
+    },
+    Step { name: "tests", remedy: "rerun one test with `cargo test -p CRATE NAME`", run: tests },
+    Step {
+        name: "doc tests",
+        remedy: "rerun with `cargo test --doc -p CRATE`",
+        run: |root| {
+            let args = ["test", "--doc", "--workspace", "--all-features", "--locked"];
+            Cargo::new(root, &args).shown(closing_line_of_libtest)
+        },
+    },
+    Step {
+        name: "README commands",
+        remedy: "the README's commands must work as they are written",
+        run: readme::check,
+    },
+];
+
+/// Runs every step, or the one called `only`.
+///
+/// # Errors
+/// If a step fails: says which, and what to do about it.
+pub fn run(only: Option<&str>) -> Result<()> {
+    let root = root()?;
+    let start = Instant::now();
+    let mut done: Vec<(&str, Duration, Vec<String>)> = Vec::new();
+    for step in STEPS.iter().filter(|step| only.is_none_or(|only| only == step.name)) {
+        println!("==> {}", step.name);
+        let start = Instant::now();
+        let outcome = (step.run)(&root);
+        let seconds = start.elapsed();
+        match outcome {
+            Ok(lines) => {
+                println!("    {} passed in {:.1} s", step.name, seconds.as_secs_f64());
+                done.push((step.name, seconds, lines));
+            }
+            Err(error) => {
+                bail!(
+                    "step `{}` failed after {:.1} s: {error:#}\nto do: {}",
+                    step.name,
+                    seconds.as_secs_f64(),
+                    step.remedy
+                );
+            }
+        }
+    }
+    if done.is_empty() {
+        let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+        bail!("no such step; there are: {}", names.join(", "));
+    }
+    println!("\nall steps passed in {:.1} s", start.elapsed().as_secs_f64());
+    for (name, seconds, lines) in done {
+        println!("{:>8.1} s  {name}", seconds.as_secs_f64());
+        lines.iter().for_each(|line| println!("{:>12}{}", "", line.trim()));
+    }
+    Ok(())
+}
+
+/// The unit and integration tests, by nextest where it is installed.
+fn tests(root: &Path) -> Result<Vec<String>> {
+    if Cargo::new(root, &["nextest", "--version"]).quiet().is_ok() {
+        let args = ["nextest", "run", "--workspace", "--all-features", "--locked"];
+        Cargo::new(root, &args).args(&["--no-fail-fast"]).shown(closing_line_of_nextest)
+    } else {
+        println!("    cargo-nextest is not installed; running `cargo test`");
+        let args = ["test", "--workspace", "--all-features", "--locked", "--tests", "--examples"];
+        Cargo::new(root, &args).args(&["--no-fail-fast"]).shown(closing_line_of_libtest)
+    }
+}
+
+fn closing_line_of_nextest(line: &str) -> bool {
+    line.trim_start().starts_with("Summary [")
+}
+
+/// Summaries of libtest, without those of the crates that have no test.
+fn closing_line_of_libtest(line: &str) -> bool {
+    line.starts_with("test result:") && !line.starts_with("test result: ok. 0 passed; 0 failed")
+}
+
+fn one(line: String) -> Vec<String> {
+    vec![line]
+}
+
+/// The workspace's root, two levels over this package's manifest or wherever cargo says.
+fn root() -> Result<std::path::PathBuf> {
+    let metadata = cargo_metadata::MetadataCommand::new()
+        .no_deps()
+        .exec()
+        .context("cannot read the workspace; run this inside it")?;
+    Ok(metadata.workspace_root.into_std_path_buf())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_lines_of_both_runners_are_recognised() {
+        assert!(closing_line_of_nextest("     Summary [   2.345s] 120 tests run: 120 passed"));
+        assert!(!closing_line_of_nextest("        PASS [   0.004s] net frame::tests::a"));
+        assert!(closing_line_of_libtest("test result: FAILED. 1 passed; 2 failed; 0 ignored"));
+        assert!(!closing_line_of_libtest("test result: ok. 0 passed; 0 failed; 0 ignored"));
+    }
+}

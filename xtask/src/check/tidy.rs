@@ -1,0 +1,172 @@
+//! Rules about the files themselves.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// Longest source file. The middle one should have a third of this.
+const MAX_LINES: usize = 800;
+/// Largest file of any kind: models and data in the repository are small.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Crates whose SIMD files hold `unsafe` code.
+const UNSAFE_CRATES: &[&str] = &["ring-arith"];
+
+/// Checks every file under version control, and says how many there are.
+pub(super) fn check(root: &Path) -> Result<String> {
+    let files = files(root)?;
+    let mut faults = Vec::new();
+    for file in &files {
+        let path = root.join(file);
+        let size = fs::metadata(&path).map_or(0, |metadata| metadata.len());
+        if size > MAX_BYTES {
+            faults.push(format!("{}: {size} bytes, more than {MAX_BYTES}", file.display()));
+        } else if let Ok(text) = fs::read_to_string(&path) {
+            let found = faults_of(file, &text);
+            faults.extend(found.map(|fault| format!("{}{fault}", file.display())));
+        }
+    }
+    faults.extend(missing_files(&files));
+    if !faults.is_empty() {
+        bail!("{}", faults.join("\n"));
+    }
+    Ok(format!("{} files", files.len()))
+}
+
+/// The files of the repository, relative to its root; without git all but build output.
+fn files(root: &Path) -> Result<Vec<PathBuf>> {
+    let listed = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output();
+    if let Ok(output) = listed
+        && output.status.success()
+    {
+        let text = String::from_utf8(output.stdout).context("a file name is not UTF-8")?;
+        let names = text.split('\0').filter(|name| !name.is_empty());
+        return Ok(names.map(PathBuf::from).filter(|file| root.join(file).is_file()).collect());
+    }
+    let mut files = Vec::new();
+    walk(root, Path::new(""), &mut files)?;
+    Ok(files)
+}
+
+fn walk(root: &Path, below: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(root.join(below))? {
+        let entry = entry?;
+        let file = below.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            let skipped = ["target", ".git", ".venv"].iter().any(|name| *name == entry.file_name());
+            if !skipped {
+                walk(root, &file, files)?;
+            }
+        } else {
+            files.push(file);
+        }
+    }
+    Ok(())
+}
+
+/// The faults of one text file, each starting with `:line:` or `:`.
+fn faults_of(file: &Path, text: &str) -> impl Iterator<Item = String> {
+    let mut faults = Vec::new();
+    let name = file.to_string_lossy();
+    if name.ends_with(".rs") {
+        faults.extend(source_faults(file, text));
+    }
+    if name != "Cargo.lock" {
+        for (number, line) in text.lines().enumerate() {
+            if let Some(word) = unwanted().into_iter().find(|word| line.contains(word.as_str())) {
+                faults.push(format!(":{}: contains `{word}`", number + 1));
+            }
+        }
+    }
+    faults.into_iter()
+}
+
+/// The rules for Rust files.
+fn source_faults(file: &Path, text: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    if !text.starts_with("//!") && !text.starts_with("#![doc = include_str!") {
+        faults.push(":1: does not open with a `//!` sentence".to_owned());
+    }
+    let lines = text.lines().count();
+    if lines > MAX_LINES {
+        faults.push(format!(": {lines} lines, more than {MAX_LINES}; split it"));
+    }
+    let folder = file.components().next().map(|part| part.as_os_str().to_string_lossy());
+    let is_root = file.ends_with("src/lib.rs") || file.ends_with("src/main.rs");
+    let may_be_unsafe = folder.is_some_and(|name| UNSAFE_CRATES.contains(&name.as_ref()));
+    if is_root && !may_be_unsafe && !text.contains("#![forbid(unsafe_code)]") {
+        faults.push(": lacks `#![forbid(unsafe_code)]`".to_owned());
+    }
+    faults
+}
+
+/// Marks of unfinished work, ignored tests and paths of somebody's machine. Spelt in pieces, for
+/// this file is checked too.
+fn unwanted() -> Vec<String> {
+    let marks = [("TO", "DO"), ("FIX", "ME"), ("XX", "X:"), ("todo", "!("), ("dbg", "!(")];
+    let more = [("unimplemented", "!("), ("#[ign", "ore")];
+    let paths = [("/wo", "rk/"), ("/ro", "ot/"), ("/ho", "me/"), ("/tm", "p/"), ("/Us", "ers/")];
+    let all = marks.iter().chain(&more).chain(&paths);
+    all.map(|(start, end)| format!("{start}{end}")).collect()
+}
+
+/// What each crate must have beside its code.
+fn missing_files(files: &[PathBuf]) -> Vec<String> {
+    let has = |path: &Path| files.iter().any(|file| file == path);
+    let mut missing = Vec::new();
+    for library in files.iter().filter(|file| file.ends_with("src/lib.rs")) {
+        let Some(folder) = library.parent().and_then(Path::parent) else { continue };
+        if folder == Path::new("xtask") {
+            continue;
+        }
+        for wanted in ["README.md", "CHANGELOG.md"] {
+            if !has(&folder.join(wanted)) {
+                missing.push(format!("{}: has no {wanted}", folder.display()));
+            }
+        }
+        if !files.iter().any(|file| file.starts_with(folder.join("examples"))) {
+            missing.push(format!("{}: has no example in examples/", folder.display()));
+        }
+    }
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(file: &str, text: &str) -> Vec<String> {
+        faults_of(Path::new(file), text).collect()
+    }
+
+    #[test]
+    fn a_clean_file_has_no_faults() {
+        assert!(faults("net/src/frame.rs", "//! Frames.\n\nfn f() {}\n").is_empty());
+    }
+
+    #[test]
+    fn each_rule_is_broken_by_its_example() {
+        assert!(faults("net/src/frame.rs", "fn f() {}\n")[0].contains("//!"));
+        let marked = format!("//! A.\n// {}{}: later\n", "TO", "DO");
+        assert_eq!(faults("net/src/frame.rs", &marked).len(), 1);
+        let path = format!("read {}{}x", "/ro", "ot/");
+        assert!(faults("README.md", &path)[0].starts_with(":1:"));
+        let long = format!("//! A.\n{}", "\n".repeat(MAX_LINES));
+        assert!(faults("net/src/frame.rs", &long)[0].contains("split it"));
+        assert!(faults("net/src/lib.rs", "//! A.\n")[0].contains("unsafe_code"));
+        assert!(faults("ring-arith/src/lib.rs", "//! A.\n").is_empty());
+    }
+
+    #[test]
+    fn a_library_without_readme_changelog_and_example_is_named() {
+        let files = ["net/src/lib.rs", "net/README.md"].map(PathBuf::from);
+        let missing = missing_files(&files);
+        assert_eq!(missing.len(), 2);
+        assert!(missing[0].contains("CHANGELOG.md") && missing[1].contains("examples"));
+    }
+}
