@@ -5,12 +5,12 @@ use std::fmt;
 use crate::{Addend, Bilinear, Launch, Result, Shape, Tensor, View, WordKernel};
 
 /// A tensor of words that lives where its engine computes. Clones share their words.
+#[allow(clippy::len_without_is_empty)] // emptiness is no case of its own
 pub trait EngineTensor: Clone + fmt::Debug + Send + Sync + 'static {
     /// The shape.
     fn shape(&self) -> &Shape;
 
     /// Number of words.
-    #[allow(clippy::len_without_is_empty)] // emptiness is no case of its own
     fn len(&self) -> usize {
         self.shape().len()
     }
@@ -97,5 +97,6 @@ pub trait Engine: Clone + fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] if planes and shape do not fit or `low + width > 64`.
+    #[allow(clippy::wrong_self_convention)] // the engine is not what is converted
     fn from_planes(&self, planes: &Self::Tensor, low: u32, shape: &Shape) -> Result<Self::Tensor>;
 }

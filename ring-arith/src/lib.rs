@@ -2,6 +2,7 @@
 
 mod bilinear;
 mod bits;
+mod buffers;
 mod cpu;
 mod engine;
 mod error;
@@ -11,15 +12,17 @@ mod prg;
 mod shape;
 mod tensor;
 mod view;
+pub mod wire;
 
 pub use bilinear::{Addend, AddendSource, Bilinear, ConvSpec};
 pub use bits::BitTensor;
-pub use cpu::{Isa, Kind};
+pub use buffers::{Buffer, BufferPool};
+pub use cpu::{CpuEngine, Isa, Kind};
 pub use engine::{Engine, EngineTensor};
 pub use error::{Error, Result};
 pub use fixed::{FixedPoint, FracBits};
 pub use kernel::{Launch, Source, Target, Word, WordKernel};
-pub use prg::{Generator, Stream, StreamKey};
+pub use prg::{Generator, Stream, StreamKey, StreamReader};
 pub use shape::Shape;
 pub use tensor::Tensor;
 pub use view::{View, Window};

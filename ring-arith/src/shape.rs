@@ -28,6 +28,11 @@ impl Shape {
         }
     }
 
+    /// The shape of one axis of the length of an existing slice.
+    pub(crate) fn vector(len: usize) -> Self {
+        Self(vec![len])
+    }
+
     /// The dimensions.
     pub fn dims(&self) -> &[usize] {
         &self.0

@@ -1,5 +1,6 @@
 //! Operations that only move, repeat or drop words, as data.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Shape;
@@ -82,5 +83,20 @@ impl Window {
             if d == 0 { None } else { padded.checked_sub(reach)?.checked_div(s).map(|n| n + 1) }
         };
         Some([along(0)?, along(1)?])
+    }
+
+    /// For the tap at distance `tap` along axis `axis` of length `size`: the index it reads at the
+    /// first position that does not read the border, and the range of such positions.
+    pub(crate) fn inside(
+        &self,
+        axis: usize,
+        tap: usize,
+        size: usize,
+        positions: usize,
+    ) -> (usize, Range<usize>) {
+        let (stride, before) = (self.stride[axis], self.padding[axis]);
+        let start = before.saturating_sub(tap).div_ceil(stride);
+        let end = (size + before).saturating_sub(tap).div_ceil(stride).min(positions);
+        ((start * stride + tap).wrapping_sub(before), start.min(end)..end)
     }
 }
