@@ -1,13 +1,20 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod conformance;
 mod error;
+mod plaintext;
 mod protocol;
 mod secret;
+mod seed;
 mod tournament;
+mod world;
 
 pub use error::{Error, Result};
+pub use plaintext::{PlainBits, PlainShare, Plaintext, Rounding};
 pub use protocol::{
     Compare, Compared, Finish, Linear, Product, Protocol, ShareTensor, Then, TruncationMode, Words,
 };
 pub use secret::{Operand, PublicTensor, SecretTensor};
+pub use seed::SplitMix64;
+pub use world::{SEED_VARIABLE, TestWorld, Traffic};

@@ -1,0 +1,146 @@
+//! Comparison with zero, largest elements, and what must be refused.
+
+use ring_arith::Bilinear;
+
+use super::{Make, agreed, data, expect, model::Plain, open, open_bits, share, share_bits};
+use crate::{Compare, Compared, Finish, Product, Protocol, TestWorld, Then};
+
+const WIDTHS: [u32; 7] = [2, 3, 20, 32, 44, 63, 64];
+
+/// Every follow-up of a comparison, at every width, one by one and in one batch.
+pub fn comparisons<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
+    let mut draw = data(world);
+    let samples: Vec<_> = WIDTHS
+        .iter()
+        .map(|&width| {
+            let value = Plain::signed(&mut draw, &[3, 37], width - 1);
+            (width, [value, Plain::any(&mut draw, &[3, 37]), Plain::any(&mut draw, &[3, 37])])
+        })
+        .collect();
+    let where_ = |v: &Plain, x: &Plain, negative: bool| {
+        v.zip(x, |v, x| if (v >> 63 == 1) == negative { x } else { 0 })
+    };
+    let (mut bits, mut words) = (Vec::new(), Vec::new());
+    for (_, [v, x, y]) in &samples {
+        bits.push(v.map(|v| v >> 63));
+        words.push(v.map(|v| v >> 63));
+        words.extend([where_(v, v, false), where_(v, x, true), where_(v, y, true)]);
+    }
+    bits.extend(bits.clone());
+    words.extend(words.clone());
+    let got = agreed(world, make, move |mpc: &mut P| {
+        let mut shares = Vec::new();
+        for (_, tensors) in &samples {
+            shares.push(share(mpc, tensors)?);
+        }
+        let (mut bits, mut words) = (Vec::new(), Vec::new());
+        let mut sort = |answers: Vec<Compared<_, _>>| {
+            for answer in answers {
+                match answer {
+                    Compared::Bit(b) => bits.push(b),
+                    Compared::Words(w) => words.extend(w),
+                }
+            }
+        };
+        let lists: Vec<_> = shares.iter().map(|s| ([&s[0]], [&s[1], &s[2]])).collect();
+        let mut jobs = Vec::new();
+        for (i, (relu, pair)) in lists.iter().enumerate() {
+            let (value, width) = (&shares[i][0], samples[i].0);
+            let thens =
+                [Then::Bit, Then::Arithmetic, Then::NonNegative(relu), Then::Negative(pair)];
+            jobs.extend(thens.map(|then| Compare { value, width, then }));
+        }
+        sort(mpc.compare(&jobs)?);
+        for job in jobs {
+            sort(mpc.compare(&[job])?);
+        }
+        let bits = open_bits(mpc, &bits.iter().collect::<Vec<_>>())?;
+        Ok((bits, open(mpc, &words.iter().collect::<Vec<_>>())?))
+    });
+    expect(world, "sign bit", &got.0, &bits);
+    expect(world, "after a comparison", &got.1, &words);
+}
+
+/// Largest elements and their lowest positions, of rows of every small length, with equals.
+pub fn maxima<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
+    let mut draw = data(world);
+    let samples: Vec<_> = [1, 2, 3, 4, 5, 7, 8, 9, 10, 27]
+        .into_iter()
+        .flat_map(|k| [(k, 62), (k, 30), (k, 2)])
+        .map(|(k, bits)| (Plain::signed(&mut draw, &[3, 4, k], bits), bits + 2))
+        .collect();
+    let best = |x: &Plain| {
+        let k = x.dims[2];
+        let rows = x.words.chunks(k).map(|row| {
+            let (mut at, mut top) = (0, row[0] as i64);
+            for (i, &w) in row.iter().enumerate() {
+                if w as i64 > top {
+                    (at, top) = (i, w as i64);
+                }
+            }
+            (top as u64, at as u64)
+        });
+        let (top, at): (Vec<_>, Vec<_>) = rows.unzip();
+        [top, at].map(|words| Plain { dims: vec![3, 4, 1], words })
+    };
+    let want: Vec<_> = samples
+        .iter()
+        .flat_map(|(x, _)| {
+            let [top, at] = best(x);
+            [top.clone(), top, at]
+        })
+        .collect();
+    let got = agreed(world, make, move |mpc: &mut P| {
+        let mut results = Vec::new();
+        for (x, width) in &samples {
+            let x = share(mpc, std::slice::from_ref(x))?.remove(0);
+            let (top, none) = mpc.max_last(&x, *width, false)?;
+            assert!(none.is_none(), "no position was asked for");
+            let (again, at) = mpc.max_last(&x, *width, true)?;
+            results.extend([top, again, at.expect("a position was asked for")]);
+        }
+        open(mpc, &results.iter().collect::<Vec<_>>())
+    });
+    expect(world, "largest element", &got, &want);
+}
+
+/// Operands that do not fit are refused, before anything is sent.
+pub fn refusals<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
+    let five = Plain::from_fn(&[5], |i| i as u64);
+    let six = Plain::from_fn(&[6], |i| i as u64);
+    let want = [five.clone(), six.clone()];
+    let got = agreed(world, make, move |mpc: &mut P| {
+        let s = share(mpc, &[five.clone(), six.clone()])?;
+        let bit = share_bits(mpc, &five, 1)?;
+        let wide = share_bits(mpc, &five, 2)?;
+        let (x, y) = (&s[0], &s[1]);
+        let product = |op| Product { op, lhs: x, rhs: y, summand: None, finish: Finish::Raw };
+        let compare = |width, then| Compare { value: x, width, then };
+        let others = [y];
+        let refused = [
+            ("sum of two shapes", mpc.add(x, y).is_err()),
+            ("difference of two shapes", mpc.sub(x, y).is_err()),
+            ("bits of two widths", mpc.xor(&bit, &wide).is_err()),
+            ("a plane that is not there", mpc.pick_planes(&bit, &[Some(1)]).is_err()),
+            ("product of two shapes", mpc.products(&[product(Bilinear::Mul)]).is_err()),
+            ("matrix product of vectors", mpc.products(&[product(Bilinear::MATMUL)]).is_err()),
+            ("conjunction of two widths", mpc.and(&[(&bit, &wide)]).is_err()),
+            ("selection by two bits", mpc.select(&[(&wide, &[x])]).is_err()),
+            ("selection of another shape", mpc.select(&[(&bit, &[y])]).is_err()),
+            ("comparison at width 0", mpc.compare(&[compare(0, Then::Bit)]).is_err()),
+            ("comparison at width 65", mpc.compare(&[compare(65, Then::Bit)]).is_err()),
+            (
+                "comparison that selects another shape",
+                mpc.compare(&[compare(64, Then::Negative(&others))]).is_err(),
+            ),
+            ("no bits", mpc.to_bits(&[(x, 0)]).is_err()),
+            ("65 bits", mpc.to_bits(&[(x, 65)]).is_err()),
+        ];
+        for (what, refused) in refused {
+            assert!(refused, "{what} must be refused");
+        }
+        // What was refused has cost nothing: the session goes on.
+        open(mpc, &[x, y])
+    });
+    expect(world, "after refusals", &got, &want);
+}

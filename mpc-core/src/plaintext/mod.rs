@@ -1,0 +1,367 @@
+//! The plaintext reference protocol: one party, the same fixed-point words, no secrecy.
+
+mod bits;
+mod rounding;
+mod words;
+
+use std::fmt;
+
+use net::Party;
+use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Tensor, View};
+
+pub use rounding::Rounding;
+
+use crate::{
+    Compare, Compared, Error, Finish, Linear, Product, Protocol, Result, ShareTensor, Then,
+    TruncationMode,
+};
+use rounding::Coins;
+
+/// Computes on words in the open, as the only party. The oracle of every test, and a way to run a
+/// model in fixed point without any protocol.
+///
+/// It also checks what callers promise about magnitudes (`width` of a comparison, `|x| < 2^62` before
+/// a truncation) and answers a broken promise with [`Error::Invalid`]. A protocol on shares cannot.
+#[derive(Debug)]
+pub struct Plaintext<E: Engine> {
+    engine: E,
+    coins: Coins,
+}
+
+/// A "share" of [`Plaintext`]: the tensor itself. `Debug` prints the shape.
+#[derive(Clone)]
+pub struct PlainShare<E: Engine>(E::Tensor);
+
+/// "Shared" bits of [`Plaintext`]: one host word for each element. `Debug` prints the shape.
+#[derive(Clone)]
+pub struct PlainBits {
+    words: Tensor,
+    width: u32,
+}
+
+impl<E: Engine> Plaintext<E> {
+    /// A reference whose every truncation is the floor, so that results are exactly repeatable.
+    pub fn new(engine: E) -> Self {
+        Self::with_rounding(engine, Rounding::Floor)
+    }
+
+    /// A reference that rounds as a protocol on shares would.
+    pub fn with_rounding(engine: E, rounding: Rounding) -> Self {
+        Self { engine, coins: Coins::new(rounding) }
+    }
+
+    fn host(&self, share: &PlainShare<E>) -> Result<Tensor> {
+        Ok(self.engine.download(&share.0)?)
+    }
+
+    fn share(&self, shape: Shape, words: Vec<u64>) -> Result<PlainShare<E>> {
+        Ok(PlainShare(self.engine.upload(Tensor::new(shape, words)?)?))
+    }
+
+    /// Applies a function to every word.
+    fn map(&self, x: &PlainShare<E>, f: impl FnMut(u64) -> u64) -> Result<PlainShare<E>> {
+        let words = self.host(x)?.words().iter().copied().map(f).collect();
+        self.share(x.shape().clone(), words)
+    }
+
+    /// Applies a function to pairs of words.
+    fn zip(
+        &self,
+        op: &'static str,
+        x: &PlainShare<E>,
+        y: &PlainShare<E>,
+        f: impl Fn(u64, u64) -> u64,
+    ) -> Result<PlainShare<E>> {
+        same_shape(op, x.shape(), y.shape())?;
+        let (a, b) = (self.host(x)?, self.host(y)?);
+        let words = a.words().iter().zip(b.words()).map(|(&a, &b)| f(a, b)).collect();
+        self.share(x.shape().clone(), words)
+    }
+
+    fn truncated(
+        &mut self,
+        op: &'static str,
+        x: &PlainShare<E>,
+        bits: u32,
+        mode: TruncationMode,
+    ) -> Result<PlainShare<E>> {
+        if !(1..=62).contains(&bits) {
+            let reason = format!("cannot drop {bits} bits; 1 to 62 can be dropped");
+            return Err(Error::Invalid { op, reason });
+        }
+        let host = self.host(x)?;
+        words::check_magnitude(op, host.words(), 62)?;
+        let words = host.words().iter().map(|&w| self.coins.truncate(w, bits, mode)).collect();
+        self.share(x.shape().clone(), words)
+    }
+
+    /// Words of `xs` where `keep` holds, 0 elsewhere.
+    fn keep(
+        &self,
+        xs: &[&PlainShare<E>],
+        shape: &Shape,
+        keep: impl Fn(usize) -> bool,
+    ) -> Result<Vec<PlainShare<E>>> {
+        let one = |x: &&PlainShare<E>| {
+            same_shape("select", shape, x.shape())?;
+            let host = self.host(x)?;
+            let words = host.words().iter().enumerate();
+            self.share(shape.clone(), words.map(|(i, &w)| if keep(i) { w } else { 0 }).collect())
+        };
+        xs.iter().map(one).collect()
+    }
+
+    fn alone(&self, party: Party) -> Result<()> {
+        if party == Party(0) {
+            return Ok(());
+        }
+        let reason = format!("{party} does not exist; party 0 is the only one");
+        Err(Error::Invalid { op: "plaintext", reason })
+    }
+}
+
+fn same_shape(op: &'static str, lhs: &Shape, rhs: &Shape) -> Result<()> {
+    if lhs == rhs {
+        return Ok(());
+    }
+    Err(Error::Shapes { op, lhs: lhs.clone(), rhs: rhs.clone() })
+}
+
+impl<E: Engine> ShareTensor for PlainShare<E> {
+    fn shape(&self) -> &Shape {
+        self.0.shape()
+    }
+}
+
+impl ShareTensor for PlainBits {
+    fn shape(&self) -> &Shape {
+        self.words.shape()
+    }
+}
+
+impl<E: Engine> fmt::Debug for PlainShare<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PlainShare({:?})", self.shape())
+    }
+}
+
+impl fmt::Debug for PlainBits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PlainBits({:?}, {} bits)", self.shape(), self.width)
+    }
+}
+
+impl<E: Engine> Protocol for Plaintext<E> {
+    type Engine = E;
+    type Share = PlainShare<E>;
+    type Bits = PlainBits;
+
+    fn name(&self) -> &'static str {
+        "plaintext"
+    }
+
+    fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    fn me(&self) -> Party {
+        Party(0)
+    }
+
+    fn parties(&self) -> usize {
+        1
+    }
+
+    fn step(&mut self, _name: &str) {}
+
+    fn input(
+        &mut self,
+        owner: Party,
+        shapes: &[Shape],
+        values: Option<&[E::Tensor]>,
+    ) -> Result<Vec<PlainShare<E>>> {
+        self.alone(owner)?;
+        let values = values.unwrap_or_default();
+        if values.len() != shapes.len() {
+            let reason = format!("{} values for {} shapes", values.len(), shapes.len());
+            return Err(Error::Invalid { op: "input", reason });
+        }
+        let one = |(shape, value): (&Shape, &E::Tensor)| {
+            same_shape("input", shape, value.shape())?;
+            Ok(PlainShare(value.clone()))
+        };
+        shapes.iter().zip(values).map(one).collect()
+    }
+
+    fn constant(&self, value: &E::Tensor) -> Result<PlainShare<E>> {
+        Ok(PlainShare(value.clone()))
+    }
+
+    fn open(&mut self, shares: &[&PlainShare<E>]) -> Result<Vec<E::Tensor>> {
+        Ok(shares.iter().map(|s| s.0.clone()).collect())
+    }
+
+    fn open_to(&mut self, to: Party, shares: &[&PlainShare<E>]) -> Result<Option<Vec<E::Tensor>>> {
+        self.alone(to)?;
+        self.open(shares).map(Some)
+    }
+
+    fn open_bits(&mut self, bits: &[&PlainBits]) -> Result<Vec<BitTensor<E::Tensor>>> {
+        bits.iter().map(|b| b.to_planes(&self.engine)).collect()
+    }
+
+    fn linear(&self, map: &Linear<'_, E::Tensor>, x: &PlainShare<E>) -> Result<PlainShare<E>> {
+        let engine = &self.engine;
+        Ok(PlainShare(match *map {
+            Linear::Negate => return self.map(x, u64::wrapping_neg),
+            Linear::Scale(c) => return self.map(x, |w| w.wrapping_mul(c)),
+            Linear::Shift(c) => return self.map(x, |w| w.wrapping_add(c)),
+            Linear::AddPublic(c) => {
+                return self.zip("add", x, &PlainShare(c.clone()), u64::wrapping_add);
+            }
+            Linear::TimesPublic(op, c) => engine.bilinear(op, &[(&x.0, c)], &[])?,
+            Linear::PublicTimes(op, c) => engine.bilinear(op, &[(c, &x.0)], &[])?,
+            Linear::View(view) => engine.view(&x.0, view)?,
+            Linear::Sum(axes) => engine.sum(&x.0, axes)?,
+            Linear::WindowSum(window) => engine.window_sum(&x.0, window)?,
+        }))
+    }
+
+    fn add(&self, x: &PlainShare<E>, y: &PlainShare<E>) -> Result<PlainShare<E>> {
+        self.zip("add", x, y, u64::wrapping_add)
+    }
+
+    fn sub(&self, x: &PlainShare<E>, y: &PlainShare<E>) -> Result<PlainShare<E>> {
+        self.zip("sub", x, y, u64::wrapping_sub)
+    }
+
+    fn concat(&self, shares: &[&PlainShare<E>], axis: usize) -> Result<PlainShare<E>> {
+        let tensors: Vec<_> = shares.iter().map(|s| &s.0).collect();
+        Ok(PlainShare(self.engine.concat(&tensors, axis)?))
+    }
+
+    fn constant_bits(&self, value: &BitTensor<E::Tensor>) -> Result<PlainBits> {
+        PlainBits::from_planes(&self.engine, value)
+    }
+
+    fn xor(&self, x: &PlainBits, y: &PlainBits) -> Result<PlainBits> {
+        x.zip("xor", y, |a, b| a ^ b)
+    }
+
+    fn not(&self, x: &PlainBits) -> Result<PlainBits> {
+        x.map(x.width, |w| !w)
+    }
+
+    fn and_public(&self, x: &PlainBits, mask: u64) -> Result<PlainBits> {
+        x.map(x.width, |w| w & mask)
+    }
+
+    fn pick_planes(&self, x: &PlainBits, planes: &[Option<u32>]) -> Result<PlainBits> {
+        x.pick(planes)
+    }
+
+    fn join_planes(&self, xs: &[&PlainBits]) -> Result<PlainBits> {
+        PlainBits::join(xs)
+    }
+
+    fn parity(&self, x: &PlainBits) -> Result<PlainBits> {
+        x.map(1, |w| u64::from(w.count_ones() % 2))
+    }
+
+    fn reshape_bits(&self, x: &PlainBits, shape: &Shape) -> Result<PlainBits> {
+        x.reshape(shape)
+    }
+
+    fn bits_width(&self, x: &PlainBits) -> u32 {
+        x.width
+    }
+
+    fn products(&mut self, jobs: &[Product<'_, PlainShare<E>>]) -> Result<Vec<PlainShare<E>>> {
+        let mut results = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let mut z =
+                PlainShare(self.engine.bilinear(&job.op, &[(&job.lhs.0, &job.rhs.0)], &[])?);
+            if let Some((summand, shift)) = job.summand {
+                let wide = View::Broadcast(z.shape().clone());
+                let wide = PlainShare(self.engine.view(&summand.0, &wide)?);
+                z = self.zip("summand", &z, &wide, |a, b| a.wrapping_add(b << shift))?;
+            }
+            results.push(match job.finish {
+                Finish::Raw => z,
+                Finish::Truncate { bits, mode } => self.truncated("product", &z, bits, mode)?,
+                Finish::TruncateRelu { bits } => {
+                    let y = self.truncated("product", &z, bits, TruncationMode::Early)?;
+                    self.map(&y, |w| (w as i64).max(0) as u64)?
+                }
+            });
+        }
+        Ok(results)
+    }
+
+    fn truncate(
+        &mut self,
+        jobs: &[(&PlainShare<E>, u32)],
+        mode: TruncationMode,
+    ) -> Result<Vec<PlainShare<E>>> {
+        jobs.iter().map(|&(x, bits)| self.truncated("truncate", x, bits, mode)).collect()
+    }
+
+    fn compare(
+        &mut self,
+        jobs: &[Compare<'_, PlainShare<E>>],
+    ) -> Result<Vec<Compared<PlainShare<E>, PlainBits>>> {
+        let one = |job: &Compare<'_, PlainShare<E>>| {
+            let shape = job.value.shape();
+            if !(1..=64).contains(&job.width) {
+                let reason = format!("width {} is not in 1..=64", job.width);
+                return Err(Error::Invalid { op: "compare", reason });
+            }
+            let host = self.host(job.value)?;
+            words::check_magnitude("compare", host.words(), job.width - 1)?;
+            let negative = |i: usize| host.words()[i] >> 63 == 1;
+            let sign = host.words().iter().map(|w| w >> 63).collect();
+            Ok(match job.then {
+                Then::Bit => Compared::Bit(PlainBits::new(shape.clone(), sign, 1)?),
+                Then::Arithmetic => Compared::Words(vec![self.share(shape.clone(), sign)?]),
+                Then::Negative(xs) => Compared::Words(self.keep(xs, shape, negative)?),
+                Then::NonNegative(xs) => Compared::Words(self.keep(xs, shape, |i| !negative(i))?),
+            })
+        };
+        jobs.iter().map(one).collect()
+    }
+
+    fn is_zero(&mut self, jobs: &[(&PlainShare<E>, u32)]) -> Result<Vec<PlainBits>> {
+        let one = |bits: PlainBits| bits.map(1, |w| u64::from(w == 0));
+        self.to_bits(jobs)?.into_iter().map(one).collect()
+    }
+
+    fn to_bits(&mut self, jobs: &[(&PlainShare<E>, u32)]) -> Result<Vec<PlainBits>> {
+        let one = |&(x, width): &(&PlainShare<E>, u32)| {
+            PlainBits::new(x.shape().clone(), self.host(x)?.words().to_vec(), width)
+        };
+        jobs.iter().map(one).collect()
+    }
+
+    fn and(&mut self, jobs: &[(&PlainBits, &PlainBits)]) -> Result<Vec<PlainBits>> {
+        jobs.iter().map(|(x, y)| x.zip("and", y, |a, b| a & b)).collect()
+    }
+
+    fn select(
+        &mut self,
+        jobs: &[(&PlainBits, &[&PlainShare<E>])],
+    ) -> Result<Vec<Vec<PlainShare<E>>>> {
+        let one = |&(bit, xs): &(&PlainBits, &[&PlainShare<E>])| {
+            bit.expect_width("select", 1)?;
+            self.keep(xs, bit.shape(), |i| bit.words.words()[i] == 1)
+        };
+        jobs.iter().map(one).collect()
+    }
+
+    fn bits_to_words(&mut self, jobs: &[&PlainBits]) -> Result<Vec<Vec<PlainShare<E>>>> {
+        let plane = |bits: &PlainBits, j: u32| {
+            let words = bits.words.words().iter().map(|w| (w >> j) & 1).collect();
+            self.share(bits.shape().clone(), words)
+        };
+        jobs.iter().map(|bits| (0..bits.width).map(|j| plane(bits, j)).collect()).collect()
+    }
+}
