@@ -114,7 +114,7 @@ impl Buffer {
 
     /// The words as little-endian bytes. They return to the pool with the last clone or slice.
     pub fn into_bytes(self) -> Bytes {
-        if self.len == 0 { Bytes::new() } else { Bytes::from_owner(self) }
+        Bytes::from_owner(self)
     }
 
     /// The words as bytes to be filled, for instance with a message.

@@ -52,7 +52,7 @@ impl Tensor {
             let reason = format!("{} bytes do not fill shape {shape:?} of words", data.len());
             return Err(Error::invalid("tensor", reason));
         }
-        if bytemuck::try_cast_slice::<u8, u64>(&data).is_ok() {
+        if data.is_empty() || bytemuck::try_cast_slice::<u8, u64>(&data).is_ok() {
             return Ok(Self { shape, data });
         }
         let mut words = HOST.buffers().take(shape.len());
@@ -98,7 +98,8 @@ impl Tensor {
 
     /// The words in row-major order.
     pub fn words(&self) -> &[u64] {
-        bytemuck::cast_slice(&self.data)
+        // Where nothing lies need not be aligned.
+        if self.data.is_empty() { &[] } else { bytemuck::cast_slice(&self.data) }
     }
 
     /// The words as little-endian bytes, shared, ready to be sent.

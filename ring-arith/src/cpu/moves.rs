@@ -153,6 +153,9 @@ fn pad(
     let mut out = engine.buffer(shape.len());
     engine.each_row(&mut out, width, |index, row| {
         row.fill(value);
+        if tensor.len() == 0 {
+            return;
+        }
         let (mut rest, mut base) = (index, 0);
         for axis in (0..last).rev() {
             let at = (rest % outer[axis]).wrapping_sub(before[axis]);
