@@ -23,10 +23,14 @@ pub(super) fn check(root: &Path) -> Result<String> {
         let size = fs::metadata(&path).map_or(0, |metadata| metadata.len());
         if size > MAX_BYTES {
             faults.push(format!("{}: {size} bytes, more than {MAX_BYTES}", file.display()));
-        } else if let Ok(text) = fs::read_to_string(&path) {
-            let found = faults_of(file, &text);
-            faults.extend(found.map(|fault| format!("{}{fault}", file.display())));
+            continue;
         }
+        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", file.display()))?;
+        let found = match str::from_utf8(&bytes) {
+            Ok(text) => faults_of(file, text),
+            Err(_) => binary_faults(&bytes),
+        };
+        faults.extend(found.iter().map(|fault| format!("{}{fault}", file.display())));
     }
     faults.extend(missing_files(&files));
     if !faults.is_empty() {
@@ -70,7 +74,7 @@ fn walk(root: &Path, below: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 /// The faults of one text file, each starting with `:line:` or `:`.
-fn faults_of(file: &Path, text: &str) -> impl Iterator<Item = String> {
+fn faults_of(file: &Path, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let name = file.to_string_lossy();
     if name.ends_with(".rs") {
@@ -83,7 +87,14 @@ fn faults_of(file: &Path, text: &str) -> impl Iterator<Item = String> {
             }
         }
     }
-    faults.into_iter()
+    faults
+}
+
+/// A binary file, such as a model, must not carry the paths of the machine that made it.
+fn binary_faults(bytes: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let found = machine_paths().into_iter().filter(|path| text.contains(path.as_str()));
+    found.map(|path| format!(": contains `{path}`")).collect()
 }
 
 /// The rules for Rust files.
@@ -110,9 +121,13 @@ fn source_faults(file: &Path, text: &str) -> Vec<String> {
 fn unwanted() -> Vec<String> {
     let marks = [("TO", "DO"), ("FIX", "ME"), ("XX", "X:"), ("todo", "!("), ("dbg", "!(")];
     let more = [("unimplemented", "!("), ("#[ign", "ore")];
+    let words = marks.iter().chain(&more).map(|(start, end)| format!("{start}{end}"));
+    words.chain(machine_paths()).collect()
+}
+
+fn machine_paths() -> Vec<String> {
     let paths = [("/wo", "rk/"), ("/ro", "ot/"), ("/ho", "me/"), ("/tm", "p/"), ("/Us", "ers/")];
-    let all = marks.iter().chain(&more).chain(&paths);
-    all.map(|(start, end)| format!("{start}{end}")).collect()
+    paths.iter().map(|(start, end)| format!("{start}{end}")).collect()
 }
 
 /// What each crate must have beside its code.
@@ -141,7 +156,7 @@ mod tests {
     use super::*;
 
     fn faults(file: &str, text: &str) -> Vec<String> {
-        faults_of(Path::new(file), text).collect()
+        faults_of(Path::new(file), text)
     }
 
     #[test]
@@ -160,6 +175,7 @@ mod tests {
         assert!(faults("net/src/frame.rs", &long)[0].contains("split it"));
         assert!(faults("net/src/lib.rs", "//! A.\n")[0].contains("unsafe_code"));
         assert!(faults("ring-arith/src/lib.rs", "//! A.\n").is_empty());
+        assert_eq!(binary_faults(&[b"\xff", path.as_bytes()].concat()).len(), 1);
     }
 
     #[test]
