@@ -1,8 +1,45 @@
 //! Bilinear maps on the CPU.
+//!
+//! Maps become matrix products over [`source::Source`]s, which the blocked product of [`gemm`] packs
+//! and multiplies with the micro-kernel of the instruction set. Thin products, depthwise
+//! convolutions and elementwise products have loops of their own: [`thin`], [`direct`], [`mul`].
 
-use crate::{
-    Addend, AddendSource, Bilinear, ConvSpec, CpuEngine, EngineTensor, Error, Result, Tensor,
-};
+mod addends;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod conv;
+mod direct;
+mod gemm;
+mod kernel;
+mod loops;
+mod matmul;
+mod mul;
+mod output;
+mod portable;
+mod source;
+#[cfg(test)]
+mod tests;
+mod thin;
+
+use addends::Addends;
+use kernel::Kernel;
+
+use crate::{Addend, Bilinear, CpuEngine, EngineTensor, Error, Isa, Result, Tensor};
+
+/// One call: what to multiply, and with what.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    terms: &'a [(&'a Tensor, &'a Tensor)],
+    addends: &'a Addends<'a>,
+    isa: Isa,
+    /// Threads of the current rayon pool to use.
+    threads: usize,
+}
+
+/// Calls of fewer word products stay on the caller's thread.
+const SMALL: usize = 1 << 16;
 
 /// The sum of one map over several pairs of operands, plus addends.
 pub(super) fn run(
@@ -21,125 +58,37 @@ pub(super) fn run(
             return Err(Error::Shapes { op: op.name(), lhs, rhs });
         }
     }
-    let mut out = engine.buffers().zeroed(shape.len());
-    for addend in addends {
-        let words = match addend.source {
-            AddendSource::Tensor(tensor) if tensor.len() == out.len() => tensor.words().to_vec(),
-            AddendSource::Tensor(tensor) => {
-                let rhs = tensor.shape().clone();
-                return Err(Error::Shapes { op: op.name(), lhs: shape, rhs });
-            }
-            AddendSource::Stream { stream, first } => {
-                let mut words = vec![0; out.len()];
-                stream.fill(first, &mut words);
-                words
-            }
-        };
-        for (to, word) in out.iter_mut().zip(words) {
-            let word = if addend.negate { word.wrapping_neg() } else { word };
-            *to = to.wrapping_add(word);
+    let addends = Addends::new(op.name(), &shape, addends)?;
+    let mut out = engine.buffer(shape.len());
+    let job = |threads| Job { terms, addends: &addends, isa: engine.isa(), threads };
+    let largest = shape.len().max(lhs.len()).max(rhs.len());
+    match engine.workers() {
+        Some(workers) if largest.saturating_mul(terms.len()) > SMALL => {
+            workers.install(|| job(engine.threads()).compute(op, shape.dims(), &mut out));
         }
-    }
-    for (lhs, rhs) in terms {
-        let (x, y) = (lhs.words(), rhs.words());
-        match *op {
-            Bilinear::Mul => {
-                out.iter_mut()
-                    .zip(x.iter().zip(y))
-                    .for_each(|(to, (&x, &y))| add_product(to, x, y));
-            }
-            Bilinear::MatMul { transpose_lhs, transpose_rhs } => {
-                matmul(lhs, rhs, [transpose_lhs, transpose_rhs], &mut out);
-            }
-            Bilinear::Conv(spec) => {
-                let (input, weight) = (lhs.shape().dims(), rhs.shape().dims());
-                each_tap(&spec, input, weight, shape.dims(), |i, w, o| {
-                    add_product(&mut out[o], x[i], y[w]);
-                });
-            }
-            Bilinear::ConvInputGrad { spec, .. } => {
-                let (grad, weight) = (lhs.shape().dims(), rhs.shape().dims());
-                each_tap(&spec, shape.dims(), weight, grad, |i, w, o| {
-                    add_product(&mut out[i], x[o], y[w]);
-                });
-            }
-            Bilinear::ConvWeightGrad(spec) => {
-                let (input, grad) = (lhs.shape().dims(), rhs.shape().dims());
-                each_tap(&spec, input, shape.dims(), grad, |i, w, o| {
-                    add_product(&mut out[w], x[i], y[o]);
-                });
-            }
-        }
+        _ => job(1).compute(op, shape.dims(), &mut out),
     }
     out.into_tensor(shape)
 }
 
-fn add_product(to: &mut u64, x: u64, y: u64) {
-    *to = to.wrapping_add(x.wrapping_mul(y));
-}
-
-fn matmul(lhs: &Tensor, rhs: &Tensor, transposed: [bool; 2], out: &mut [u64]) {
-    let split = |t: &Tensor, transposed: bool| {
-        let (batch, &[a, b]) = t.shape().dims().split_last_chunk::<2>().expect("checked");
-        let sizes = if transposed { [b, a] } else { [a, b] };
-        let strides = if transposed { [1, b] } else { [b, 1] };
-        (if batch.is_empty() { 0 } else { a * b }, sizes, strides)
-    };
-    let (x_batch, [m, k], xs) = split(lhs, transposed[0]);
-    let (y_batch, [_, n], ys) = split(rhs, transposed[1]);
-    for (batch, out) in out.chunks_exact_mut((m * n).max(1)).enumerate() {
-        let (x, y) = (&lhs.words()[batch * x_batch..], &rhs.words()[batch * y_batch..]);
-        for i in 0..m {
-            for l in 0..k {
-                for j in 0..n {
-                    let (x, y) = (x[i * xs[0] + l * xs[1]], y[l * ys[0] + j * ys[1]]);
-                    add_product(&mut out[i * n + j], x, y);
-                }
+impl Job<'_> {
+    fn compute(self, op: &Bilinear, dims: &[usize], out: &mut [u64]) {
+        if out.is_empty() {
+            return;
+        }
+        match *op {
+            Bilinear::Mul => mul::run(self, out),
+            Bilinear::MatMul { transpose_lhs, transpose_rhs } => {
+                matmul::run(self, [transpose_lhs, transpose_rhs], dims, out);
             }
+            Bilinear::Conv(spec) => conv::forward(self, &spec, dims, out),
+            Bilinear::ConvInputGrad { spec, .. } => conv::input_grad(self, &spec, dims, out),
+            Bilinear::ConvWeightGrad(spec) => conv::weight_grad(self, &spec, dims, out),
         }
     }
-}
 
-/// Calls `task` with the positions in input, weight and output of every product of a convolution.
-fn each_tap(
-    spec: &ConvSpec,
-    input: &[usize],
-    weight: &[usize],
-    output: &[usize],
-    mut task: impl FnMut(usize, usize, usize),
-) {
-    let (&[n, c, h, w], &[o, cg, kh, kw], &[_, _, oh, ow]) = (
-        input.first_chunk::<4>().expect("checked"),
-        weight.first_chunk::<4>().expect("checked"),
-        output.first_chunk::<4>().expect("checked"),
-    );
-    let window = &spec.window;
-    for (b, o_, ci, ky, kx) in indices(n, o, cg, kh, kw) {
-        let channel = o_ / (o / spec.groups) * cg + ci;
-        let tap = ((o_ * cg + ci) * kh + ky) * kw + kx;
-        for y in 0..oh {
-            let iy =
-                (y * window.stride[0] + ky * window.dilation[0]).wrapping_sub(window.padding[0]);
-            for x in 0..ow {
-                let ix = (x * window.stride[1] + kx * window.dilation[1])
-                    .wrapping_sub(window.padding[1]);
-                if iy < h && ix < w {
-                    let from = ((b * c + channel) * h + iy) * w + ix;
-                    task(from, tap, ((b * o + o_) * oh + y) * ow + x);
-                }
-            }
-        }
+    /// The micro-kernel for blocked products.
+    fn kernel(self) -> Kernel {
+        Kernel::vector(self.isa)
     }
-}
-
-/// All indices below the given five bounds.
-fn indices(
-    a: usize,
-    b: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-) -> impl Iterator<Item = (usize, usize, usize, usize, usize)> {
-    (0..a * b * c * d * e)
-        .map(move |i| (i / (b * c * d * e), i / (c * d * e) % b, i / (d * e) % c, i / e % d, i % e))
 }

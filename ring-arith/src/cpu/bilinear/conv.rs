@@ -1,0 +1,286 @@
+//! Convolutions and their gradients as matrix products whose second operand is read through windows.
+
+use rayon::prelude::*;
+
+use super::gemm::{self, Plan, Product, Start, Term};
+use super::output::{Output, Sink};
+use super::source::{Matrix, Source, Windows};
+use super::{Job, direct};
+use crate::{ConvSpec, EngineTensor, Tensor};
+
+/// The sizes of one convolution.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sizes {
+    /// Images.
+    pub n: usize,
+    /// Input channels per group.
+    pub cg: usize,
+    /// Output channels per group.
+    pub og: usize,
+    /// Channel groups.
+    pub groups: usize,
+    /// Height and width of the input.
+    pub input: [usize; 2],
+    /// Height and width of the output.
+    pub output: [usize; 2],
+    /// Height and width of the kernel.
+    pub kernel: [usize; 2],
+}
+
+impl Sizes {
+    /// From the dimensions of input and output.
+    pub(super) fn new(spec: &ConvSpec, input: &[usize], output: &[usize]) -> Self {
+        let groups = spec.groups;
+        Self {
+            n: input[0],
+            cg: input[1] / groups,
+            og: output[1] / groups,
+            groups,
+            input: [input[2], input[3]],
+            output: [output[2], output[3]],
+            kernel: spec.window.kernel,
+        }
+    }
+
+    /// Words of one input channel.
+    pub(super) fn plane_in(&self) -> usize {
+        self.input[0] * self.input[1]
+    }
+
+    /// Words of one output channel.
+    pub(super) fn plane_out(&self) -> usize {
+        self.output[0] * self.output[1]
+    }
+
+    /// Words of one channel's kernel.
+    pub(super) fn taps(&self) -> usize {
+        self.kernel[0] * self.kernel[1]
+    }
+
+    /// Words of one output channel's weights.
+    fn weights(&self) -> usize {
+        self.cg * self.taps()
+    }
+}
+
+/// `[N, C, H, W] x [O, C / groups, kh, kw]` to `[N, O, OH, OW]`.
+pub(super) fn forward(job: Job<'_>, spec: &ConvSpec, dims: &[usize], out: &mut [u64]) {
+    let s = Sizes::new(spec, job.terms[0].0.shape().dims(), dims);
+    if direct::suits(&s) {
+        return direct::forward(job, spec, &s, out);
+    }
+    let product = |g: usize| Product {
+        m: s.og,
+        n: s.n * s.plane_out(),
+        terms: terms(job, |x, w| Term {
+            a: Source::Matrix(Matrix::new(part(w, g * s.og * s.weights()), s.weights(), 1)),
+            b: Source::Positions(input_windows(spec, &s, part(x, g * s.cg * s.plane_in()))),
+            k: s.weights(),
+        }),
+        output: Output {
+            base: g * s.og * s.plane_out(),
+            row_stride: s.plane_out(),
+            size: [1, s.plane_out()],
+            image_stride: s.groups * s.og * s.plane_out(),
+            stride: [0, 1],
+        },
+    };
+    let products: Vec<_> = (0..s.groups).map(product).collect();
+    run(job, &products, out, true);
+}
+
+/// `[N, O, OH, OW] x [O, C / groups, kh, kw]` to `[N, C, H, W]`. With a stride, inputs of one residue
+/// modulo the stride meet the same taps and are one product; no zeros are multiplied.
+pub(super) fn input_grad(job: Job<'_>, spec: &ConvSpec, dims: &[usize], out: &mut [u64]) {
+    let s = Sizes::new(spec, dims, job.terms[0].0.shape().dims());
+    if direct::suits(&s) {
+        return direct::input_grad(job, spec, &s, out);
+    }
+    let [step_y, step_x] = spec.window.stride;
+    let phases: Vec<_> = (0..step_y.min(s.input[0]))
+        .flat_map(|y| (0..step_x.min(s.input[1])).map(move |x| [y, x]))
+        .map(|first| Phase::new(spec, &s, first))
+        .collect();
+    let weights: Vec<Vec<_>> = phases.iter().map(|p| terms(job, |_, w| p.weights(&s, w))).collect();
+    let mut products = Vec::new();
+    for g in 0..s.groups {
+        for (phase, weights) in phases.iter().zip(&weights) {
+            products.push(phase.product(job, &s, weights, g));
+        }
+    }
+    run(job, &products, out, phases.len() == 1);
+}
+
+/// `[N, C, H, W] x [N, O, OH, OW]` to `[O, C / groups, kh, kw]`.
+pub(super) fn weight_grad(job: Job<'_>, spec: &ConvSpec, dims: &[usize], out: &mut [u64]) {
+    let grad = job.terms[0].1.shape().dims();
+    let s = Sizes::new(spec, job.terms[0].0.shape().dims(), grad);
+    debug_assert_eq!(dims[0], s.groups * s.og);
+    if direct::suits(&s) {
+        return direct::weight_grad(job, spec, &s, out);
+    }
+    let product = |g: usize| Product {
+        m: s.og,
+        n: s.weights(),
+        terms: terms(job, |x, dy| Term {
+            a: Source::Matrix(Matrix {
+                words: part(dy, g * s.og * s.plane_out()),
+                stride_outer: s.plane_out(),
+                stride_inner: 1,
+                len: s.plane_out(),
+                stride_far: s.groups * s.og * s.plane_out(),
+            }),
+            b: Source::Taps(input_windows(spec, &s, part(x, g * s.cg * s.plane_in()))),
+            k: s.n * s.plane_out(),
+        }),
+        output: Output::matrix(g * s.og * s.weights(), s.weights(), s.weights(), 1),
+    };
+    let products: Vec<_> = (0..s.groups).map(product).collect();
+    run(job, &products, out, true);
+}
+
+/// Runs products whose columns are next to each other, or not.
+fn run(job: Job<'_>, products: &[Product<'_>], out: &mut [u64], contiguous: bool) {
+    let init = |first: usize, words: &mut [u64]| job.addends.write(first, words);
+    let start = match job.addends.is_empty() {
+        true => Start::Zero,
+        false if contiguous => Start::Init(&init),
+        false => {
+            job.write_addends(out);
+            Start::Words
+        }
+    };
+    gemm::run(products, Plan { kernel: job.kernel(), threads: job.threads, start }, Sink::new(out));
+}
+
+fn terms<'a, T>(job: Job<'a>, make: impl Fn(&'a Tensor, &'a Tensor) -> T) -> Vec<T> {
+    job.terms.iter().map(|(x, y)| make(x, y)).collect()
+}
+
+/// A tensor's words from one on; nothing if it has none.
+fn part(tensor: &Tensor, first: usize) -> &[u64] {
+    tensor.words().get(first..).unwrap_or_default()
+}
+
+/// The windows of a convolution over its input.
+fn input_windows<'a>(spec: &ConvSpec, s: &Sizes, words: &'a [u64]) -> Windows<'a> {
+    let w = &spec.window;
+    let taps = |axis: usize| {
+        let offset = |t: usize| (t * w.dilation[axis]) as isize - w.padding[axis] as isize;
+        (0..s.kernel[axis]).map(offset).collect()
+    };
+    let mut windows = Windows {
+        words,
+        size: s.input,
+        image_stride: s.groups * s.cg * s.plane_in(),
+        positions: s.output,
+        step: w.stride,
+        taps_y: taps(0),
+        taps_x: taps(1),
+    };
+    // A pointwise convolution reads whole channels: one long row is quicker to walk.
+    if s.kernel == [1, 1] && w.stride == [1, 1] && w.padding == [0; 4] {
+        windows.size = [1, s.plane_in()];
+        windows.positions = windows.size;
+    }
+    windows
+}
+
+/// The inputs whose row and column are `first` modulo the stride, and the taps that reach them.
+struct Phase {
+    first: [usize; 2],
+    /// Inputs along each axis.
+    size: [usize; 2],
+    /// Along each axis: taps, and the output row or column they take the first input to.
+    taps: [Vec<(usize, isize)>; 2],
+    stride: [usize; 2],
+}
+
+impl Phase {
+    fn new(spec: &ConvSpec, s: &Sizes, first: [usize; 2]) -> Self {
+        let w = &spec.window;
+        let taps = [0, 1].map(|axis| {
+            let step = w.stride[axis] as isize;
+            let reach = |t: usize| {
+                let at = (first[axis] + w.padding[axis]) as isize - (t * w.dilation[axis]) as isize;
+                (at % step == 0).then_some((t, at / step))
+            };
+            (0..s.kernel[axis]).filter_map(reach).collect()
+        });
+        let size = [0, 1].map(|axis| (s.input[axis] - first[axis]).div_ceil(w.stride[axis]));
+        Self { first, size, taps, stride: w.stride }
+    }
+
+    fn count(&self) -> usize {
+        self.taps[0].len() * self.taps[1].len()
+    }
+
+    /// The weights of this phase, `[groups, C / groups, O / groups, taps]`.
+    fn weights(&self, s: &Sizes, weight: &Tensor) -> Vec<u64> {
+        let words = weight.words();
+        let mut out = Vec::with_capacity(s.groups * s.og * s.cg * self.count());
+        for g in 0..s.groups {
+            for c in 0..s.cg {
+                for o in 0..s.og {
+                    let kernel = &words[((g * s.og + o) * s.cg + c) * s.taps()..][..s.taps()];
+                    for (ty, _) in &self.taps[0] {
+                        let row = &kernel[ty * s.kernel[1]..];
+                        out.extend(self.taps[1].iter().map(|(tx, _)| row[*tx]));
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    fn product<'a>(
+        &self,
+        job: Job<'a>,
+        s: &Sizes,
+        weights: &'a [Vec<u64>],
+        g: usize,
+    ) -> Product<'a> {
+        let k = s.og * self.count();
+        let offsets = |axis: usize| self.taps[axis].iter().map(|(_, at)| *at).collect::<Vec<_>>();
+        let term = |((dy, _), weights): (&(&'a Tensor, &'a Tensor), &'a Vec<u64>)| Term {
+            a: Source::Matrix(Matrix::new(&weights[g * s.cg * k..], k, 1)),
+            b: Source::Positions(Windows {
+                words: part(dy, g * s.og * s.plane_out()),
+                size: s.output,
+                image_stride: s.groups * s.og * s.plane_out(),
+                positions: self.size,
+                step: [1, 1],
+                taps_y: offsets(0),
+                taps_x: offsets(1),
+            }),
+            k,
+        };
+        let [step_y, step_x] = self.stride;
+        let width = s.input[1];
+        Product {
+            m: s.cg,
+            n: s.n * self.size[0] * self.size[1],
+            terms: job.terms.iter().zip(weights).map(term).collect(),
+            output: Output {
+                base: g * s.cg * s.plane_in() + self.first[0] * width + self.first[1],
+                row_stride: s.plane_in(),
+                size: self.size,
+                image_stride: s.groups * s.cg * s.plane_in(),
+                stride: [step_y * width, step_x],
+            },
+        }
+    }
+}
+
+impl Job<'_> {
+    /// Fills the whole result with its addends.
+    pub(super) fn write_addends(self, out: &mut [u64]) {
+        const TASK: usize = 1 << 14;
+        let write = |(i, words): (usize, &mut [u64])| self.addends.write(i * TASK, words);
+        if self.threads <= 1 {
+            out.chunks_mut(TASK).enumerate().for_each(write);
+        } else {
+            out.par_chunks_mut(TASK).enumerate().for_each(write);
+        }
+    }
+}

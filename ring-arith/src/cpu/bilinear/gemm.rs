@@ -1,0 +1,320 @@
+//! The blocked matrix product: operands are packed into panels, tiles of the result are summed in
+//! registers.
+//!
+//! The loops are those of Goto and van de Geijn (ACM TOMS 34(3), 2008), turned so that one packed
+//! panel of the first operand stays in the first-level cache while panels of a block of the second
+//! stream from the next level.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::kernel::{Kernel, LINE, Line, Panel, Tile};
+use super::output::{Output, Sink};
+use super::source::{Along, BLOCK, Block, Source};
+
+/// Matrix products whose results are disjoint parts of one tensor: the batch of a `matmul`, the
+/// groups of a convolution.
+pub(super) struct Product<'a> {
+    /// Rows of the result.
+    pub m: usize,
+    /// Columns of the result.
+    pub n: usize,
+    /// What is summed.
+    pub terms: Vec<Term<'a>>,
+    /// Where the result goes.
+    pub output: Output,
+}
+
+/// One product `[m, k] x [k, n]`.
+pub(super) struct Term<'a> {
+    /// The first operand, by row and `k`.
+    pub a: Source<'a>,
+    /// The second operand, by column and `k`.
+    pub b: Source<'a>,
+    /// The inner dimension.
+    pub k: usize,
+}
+
+/// Writes what is added to the result: `init(first, words)` for the words from `first` on.
+pub(super) type Init<'a> = &'a (dyn Fn(usize, &mut [u64]) + Sync);
+
+/// What a result is before its products are added.
+#[derive(Clone, Copy)]
+pub(super) enum Start<'a> {
+    /// Nothing: the first product overwrites the words.
+    Zero,
+    /// The words already there.
+    Words,
+    /// What this writes, called for each part just before its first product.
+    Init(Init<'a>),
+}
+
+/// How to compute.
+#[derive(Clone, Copy)]
+pub(super) struct Plan<'a> {
+    /// The micro-kernel.
+    pub kernel: Kernel,
+    /// Threads of the current rayon pool to use.
+    pub threads: usize,
+    /// What products are added to.
+    pub start: Start<'a>,
+}
+
+/// A rectangle of one product's result.
+struct Region {
+    product: usize,
+    rows: Range<usize>,
+    columns: Range<usize>,
+}
+
+/// Products smaller than this are not worth another thread's wake-up.
+const WORK_PER_TASK: usize = 1 << 18;
+
+/// Computes all products.
+pub(super) fn run(products: &[Product<'_>], plan: Plan<'_>, out: Sink<'_>) {
+    let regions = regions(products, plan);
+    if plan.threads <= 1 || regions.len() == 1 {
+        regions.iter().for_each(|r| run_region(&products[r.product], r, plan, out));
+    } else {
+        // Each region is big enough to be a task of its own.
+        let tasks = regions.par_iter().with_max_len(1);
+        tasks.for_each(|r| run_region(&products[r.product], r, plan, out));
+    }
+}
+
+impl Product<'_> {
+    fn work(&self) -> usize {
+        let k: usize = self.terms.iter().map(|t| t.k).sum();
+        self.m.saturating_mul(self.n).saturating_mul(k)
+    }
+}
+
+/// Cuts the products so that every thread has something to do.
+fn regions(products: &[Product<'_>], plan: Plan<'_>) -> Vec<Region> {
+    let mut regions = Vec::with_capacity(products.len());
+    // Two regions per thread leave room for balance; a single thread packs least with one.
+    let wanted = if plan.threads <= 1 { 1 } else { 2 * plan.threads };
+    for (index, product) in products.iter().enumerate() {
+        let worth = product.work() / WORK_PER_TASK;
+        let parts = wanted.div_ceil(products.len()).min(worth.max(1));
+        let [row_parts, column_parts] = grid(product, parts, &plan.kernel);
+        for rows in cut(product.m, row_parts, plan.kernel.mr) {
+            for columns in cut(product.n, column_parts, plan.kernel.nr) {
+                regions.push(Region { product: index, rows: rows.clone(), columns });
+            }
+        }
+    }
+    regions
+}
+
+/// The grid of about `parts` regions that packs the fewest words.
+fn grid(product: &Product<'_>, parts: usize, kernel: &Kernel) -> [usize; 2] {
+    let most = [product.m.div_ceil(kernel.mr).max(1), product.n.div_ceil(kernel.nr).max(1)];
+    let candidates = (1..=parts).map(|rows| [rows.min(most[0]), parts.div_ceil(rows).min(most[1])]);
+    candidates
+        .min_by_key(|[r, c]| {
+            let missing = parts.saturating_sub(r * c);
+            (missing, c * product.m + r * product.n)
+        })
+        .unwrap_or([1, 1])
+}
+
+/// Cuts `0..len` into at most `parts` ranges of whole panels.
+fn cut(len: usize, parts: usize, panel: usize) -> impl Iterator<Item = Range<usize>> {
+    let step = len.div_ceil(panel).div_ceil(parts).max(1) * panel;
+    (0..len).step_by(step).map(move |start| start..(start + step).min(len))
+}
+
+/// The length of even chunks of `len`, at most `limit` and a multiple of `unit`.
+fn even(len: usize, limit: usize, unit: usize) -> usize {
+    let chunks = len.div_ceil(limit).max(1);
+    len.div_ceil(chunks).next_multiple_of(unit).max(unit)
+}
+
+/// A thread's memory for packed panels, kept from call to call.
+#[derive(Default)]
+struct Scratch {
+    a: Vec<Line>,
+    b: Vec<Line>,
+    block: Option<Box<Block>>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+fn run_region(product: &Product<'_>, region: &Region, plan: Plan<'_>, out: Sink<'_>) {
+    // Taken out rather than borrowed: what `init` calls may come back here on this thread.
+    let mut scratch = SCRATCH.take();
+    let kernel = plan.kernel;
+    let mr = even(region.rows.len(), kernel.mr, 1);
+    let _tiles = kernel.enter(mr);
+    for start in region.columns.clone().step_by(kernel.nc) {
+        let columns = start..(start + kernel.nc).min(region.columns.end);
+        Strip { product, plan, out, mr, rows: region.rows.clone(), columns }.run(&mut scratch);
+    }
+    SCRATCH.set(scratch);
+}
+
+/// All rows of a region and as many columns as are packed at a time.
+struct Strip<'a> {
+    product: &'a Product<'a>,
+    plan: Plan<'a>,
+    out: Sink<'a>,
+    mr: usize,
+    rows: Range<usize>,
+    columns: Range<usize>,
+}
+
+impl Strip<'_> {
+    fn run(&self, scratch: &mut Scratch) {
+        let kernel = self.plan.kernel;
+        let mut fresh = true;
+        for term in self.product.terms.iter().filter(|t| t.k > 0) {
+            let chunk = even(term.k, kernel.kc, kernel.k_unit);
+            for k in (0..term.k).step_by(chunk) {
+                self.run_chunk(term, k..(k + chunk).min(term.k), fresh, scratch);
+                fresh = false;
+            }
+        }
+        if fresh {
+            self.begin(self.rows.clone(), true);
+        }
+    }
+
+    /// Adds the products of some inner indices.
+    fn run_chunk(&self, term: &Term<'_>, k: Range<usize>, fresh: bool, scratch: &mut Scratch) {
+        let Plan { kernel, start, .. } = self.plan;
+        let depth = k.len().next_multiple_of(kernel.k_unit);
+        let Scratch { a, b, block } = scratch;
+        let block = block.get_or_insert_with(|| Box::new([0; BLOCK * BLOCK]));
+
+        let shape_b = kernel.panel_b(depth);
+        let panels = self.columns.len().div_ceil(kernel.nr);
+        let b = room(b, panels * shape_b.words());
+        pack(&term.b, self.columns.clone(), &k, kernel, shape_b, block, b);
+
+        let shape_a = kernel.panel_a(self.mr, depth);
+        let a = room(a, shape_a.words());
+        let overwrite = fresh && matches!(start, Start::Zero);
+        let mut tile = Tile::default();
+        for first in self.rows.clone().step_by(self.mr) {
+            let rows = first..(first + self.mr).min(self.rows.end);
+            pack(&term.a, rows.clone(), &k, kernel, shape_a, block, a);
+            if fresh && !overwrite {
+                self.begin(rows.clone(), false);
+            }
+            for (panel, b) in b.chunks_exact(shape_b.words()).enumerate() {
+                kernel.multiply(self.mr, depth, a, b, &mut tile);
+                let left = self.columns.start + panel * kernel.nr;
+                let columns = left..(left + kernel.nr).min(self.columns.end);
+                self.put(rows.clone(), columns, &tile, overwrite);
+            }
+        }
+    }
+
+    /// Writes the start of some rows; zeros only if nothing will follow.
+    fn begin(&self, rows: Range<usize>, zeros: bool) {
+        for row in rows {
+            self.product.output.pieces(row, self.columns.clone(), |word, _, count| {
+                match self.plan.start {
+                    Start::Init(init) => {
+                        // SAFETY: regions are disjoint parts of the result, and this one is ours.
+                        init(word, unsafe { self.out.piece(word, count) });
+                    }
+                    Start::Zero if zeros => self.each_word(word, count, |_, w| *w = 0),
+                    Start::Zero | Start::Words => {}
+                }
+            });
+        }
+    }
+
+    /// Adds a tile to the result, or writes it.
+    fn put(&self, rows: Range<usize>, columns: Range<usize>, tile: &Tile, overwrite: bool) {
+        let nr = self.plan.kernel.nr;
+        let output = &self.product.output;
+        for (row, words) in rows.zip(tile.0.chunks_exact(nr)) {
+            output.pieces(row, columns.clone(), |at, column, count| {
+                let words = &words[column..column + count];
+                if overwrite {
+                    self.each_word(at, count, |i, w| *w = words[i]);
+                } else {
+                    self.each_word(at, count, |i, w| *w = w.wrapping_add(words[i]));
+                }
+            });
+        }
+    }
+
+    /// Visits `count` neighbouring columns of one row.
+    #[inline(always)]
+    fn each_word(&self, first: usize, count: usize, mut visit: impl FnMut(usize, &mut u64)) {
+        let stride = self.product.output.stride[1];
+        if stride == 1 {
+            // SAFETY: regions are disjoint parts of the result, and this one is ours.
+            let words = unsafe { self.out.piece(first, count) };
+            words.iter_mut().enumerate().for_each(|(i, w)| visit(i, w));
+        } else {
+            for i in 0..count {
+                // SAFETY: as above; words between these belong to others and are not touched.
+                let word = unsafe { self.out.piece(first + i * stride, 1) };
+                visit(i, &mut word[0]);
+            }
+        }
+    }
+}
+
+/// The first `words` of a buffer that grows as needed.
+fn room(buffer: &mut Vec<Line>, words: usize) -> &mut [u64] {
+    let lines = words.div_ceil(LINE);
+    if buffer.len() < lines {
+        buffer.resize(lines, Line::default());
+    }
+    &mut bytemuck::cast_slice_mut(buffer)[..words]
+}
+
+/// Packs outer indices `outer` and inner indices `k` of an operand into panels.
+fn pack(
+    source: &Source<'_>,
+    outer: Range<usize>,
+    k: &Range<usize>,
+    kernel: Kernel,
+    shape: Panel,
+    block: &mut Block,
+    packed: &mut [u64],
+) {
+    let width = shape.width;
+    let along = source.along();
+    let step = BLOCK / width * width;
+    for first in outer.clone().step_by(step) {
+        let outer_count = step.min(outer.end - first);
+        for inner in k.clone().step_by(BLOCK) {
+            let count = [outer_count, BLOCK.min(k.end - inner)];
+            source.read([first, inner], count, block);
+            let padded = [outer_count.next_multiple_of(width), BLOCK];
+            pad(along, count, padded, block);
+            for offset in (0..outer_count).step_by(width) {
+                let panel = (first - outer.start + offset) / width * shape.words();
+                let at = panel + (inner - k.start) * shape.stride;
+                let depth = BLOCK.min(shape.depth - (inner - k.start));
+                let part = &mut packed[at..at + depth * shape.stride];
+                kernel.pack(shape, block, along, offset, part);
+            }
+        }
+    }
+}
+
+/// Puts zeros around the part of a block that was read.
+fn pad(along: Along, count: [usize; 2], padded: [usize; 2], block: &mut Block) {
+    let ([rows, columns], [all_rows, all_columns]) = match along {
+        Along::Inner => (count, padded),
+        Along::Outer => ([count[1], count[0]], [padded[1], padded[0]]),
+    };
+    if columns < all_columns {
+        for row in block.chunks_exact_mut(BLOCK).take(rows) {
+            row[columns..all_columns].fill(0);
+        }
+    }
+    block[rows * BLOCK..all_rows * BLOCK].fill(0);
+}

@@ -1,0 +1,83 @@
+//! Where the results of a matrix product go.
+
+use std::marker::PhantomData;
+
+/// The place of row `r` and column `(image, y, x)` of a product in the result:
+/// `base + r * row_stride + image * image_stride + y * stride[0] + x * stride[1]`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Output {
+    /// Word of row 0, column 0.
+    pub base: usize,
+    /// Words from one row to the next.
+    pub row_stride: usize,
+    /// Columns per image, along height and width.
+    pub size: [usize; 2],
+    /// Words from one image to the next.
+    pub image_stride: usize,
+    /// Words from one column to the next, along height and width.
+    pub stride: [usize; 2],
+}
+
+impl Output {
+    /// A matrix of `n` columns whose strides are given.
+    pub(super) fn matrix(base: usize, row_stride: usize, n: usize, column_stride: usize) -> Self {
+        let size = [1, n.max(1)];
+        Self { base, row_stride, size, image_stride: 0, stride: [0, column_stride] }
+    }
+
+    /// Calls `each(word, column, count)` for pieces of `columns` whose words follow one another, or
+    /// lie `stride[1]` apart.
+    #[inline]
+    pub(super) fn pieces(
+        &self,
+        row: usize,
+        columns: std::ops::Range<usize>,
+        mut each: impl FnMut(usize, usize, usize),
+    ) {
+        let [ny, nx] = self.size;
+        let start = self.base + row * self.row_stride;
+        if ny == 1 && columns.end <= nx {
+            each(start + columns.start * self.stride[1], 0, columns.len());
+            return;
+        }
+        let mut column = columns.start;
+        while column < columns.end {
+            let (image, y, x) = (column / nx / ny, column / nx % ny, column % nx);
+            let count = (nx - x).min(columns.end - column);
+            let word = image * self.image_stride + y * self.stride[0] + x * self.stride[1];
+            each(start + word, column - columns.start, count);
+            column += count;
+        }
+    }
+}
+
+/// A result that several threads fill, each its own part.
+#[derive(Clone, Copy)]
+pub(super) struct Sink<'a> {
+    words: *mut u64,
+    len: usize,
+    lifetime: PhantomData<&'a mut [u64]>,
+}
+
+// SAFETY: a sink is a mutable slice whose users promise, in `piece`, to stay out of each other's way.
+unsafe impl Send for Sink<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Sink<'_> {}
+
+impl<'a> Sink<'a> {
+    /// Takes the slice for as long as the sink lives.
+    pub(super) fn new(words: &'a mut [u64]) -> Self {
+        Self { words: words.as_mut_ptr(), len: words.len(), lifetime: PhantomData }
+    }
+
+    /// Some consecutive words.
+    ///
+    /// # Safety
+    /// No other piece that is alive has a word in common with this one.
+    #[allow(clippy::mut_from_ref)] // the caller promises that pieces are disjoint
+    pub(super) unsafe fn piece(&self, start: usize, len: usize) -> &mut [u64] {
+        assert!(start <= self.len && len <= self.len - start, "a piece leaves the result");
+        // SAFETY: in bounds by the assertion; unique by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.words.add(start), len) }
+    }
+}

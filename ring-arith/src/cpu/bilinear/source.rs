@@ -1,0 +1,218 @@
+//! Where the words of a matrix operand lie: plain matrices, transposed or not, and the windows of
+//! images that a convolution multiplies. Packing reads through this, so nothing is copied before.
+
+/// Side of the square blocks in which operands are read, in words.
+pub(super) const BLOCK: usize = 64;
+
+/// A block of an operand on its way into a packed panel.
+pub(super) type Block = [u64; BLOCK * BLOCK];
+
+/// An operand of a matrix product: words addressed by an outer index (row of the first operand,
+/// column of the second) and an inner index `k`.
+#[derive(Debug, Clone)]
+pub(super) enum Source<'a> {
+    /// A matrix in memory.
+    Matrix(Matrix<'a>),
+    /// Windows of images whose positions are the outer index and whose taps are `k`.
+    Positions(Windows<'a>),
+    /// Windows of images whose taps are the outer index and whose positions are `k`.
+    Taps(Windows<'a>),
+}
+
+/// Which index moves to the neighbouring word of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Along {
+    /// Word `(i, k)` of a block is at `i * BLOCK + k`.
+    Inner,
+    /// Word `(i, k)` of a block is at `k * BLOCK + i`.
+    Outer,
+}
+
+/// Word `(i, k)` at `i * stride_outer + (k / len) * stride_far + (k % len) * stride_inner`, where one
+/// of the first and the last stride is 1.
+#[derive(Debug, Clone)]
+pub(super) struct Matrix<'a> {
+    /// The words.
+    pub words: &'a [u64],
+    /// Words from one outer index to the next.
+    pub stride_outer: usize,
+    /// Words from one `k` to the next.
+    pub stride_inner: usize,
+    /// Length of the inner part of `k`.
+    pub len: usize,
+    /// Words from one inner part to the next.
+    pub stride_far: usize,
+}
+
+/// Words under sliding windows: position `(image, y, x)` and tap `(channel, ty, tx)` meet at row
+/// `y * step[0] + taps_y[ty]`, column `x * step[1] + taps_x[tx]` of the channel; outside it is 0.
+#[derive(Debug, Clone)]
+pub(super) struct Windows<'a> {
+    /// The words, starting at the first channel of the first image.
+    pub words: &'a [u64],
+    /// Height and width of a channel.
+    pub size: [usize; 2],
+    /// Words from one image to the next.
+    pub image_stride: usize,
+    /// Positions per image, along height and width.
+    pub positions: [usize; 2],
+    /// Rows and columns from one position to the next.
+    pub step: [usize; 2],
+    /// Row offset of each tap; negative in the border.
+    pub taps_y: Vec<isize>,
+    /// Column offset of each tap.
+    pub taps_x: Vec<isize>,
+}
+
+/// Positions that follow one another in one row of one image.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    /// Offset in the block.
+    at: usize,
+    len: usize,
+    /// First word of the image.
+    image: usize,
+    /// Row and column of the first position, before a tap's offset.
+    y: isize,
+    x: isize,
+}
+
+impl Source<'_> {
+    /// Which index is contiguous in the blocks of this operand.
+    pub(super) fn along(&self) -> Along {
+        match self {
+            Self::Matrix(m) if m.stride_inner == 1 => Along::Inner,
+            Self::Matrix(_) | Self::Positions(_) => Along::Outer,
+            Self::Taps(_) => Along::Inner,
+        }
+    }
+
+    /// Reads `count[0]` outer times `count[1]` inner words from `first`, at most [`BLOCK`] each.
+    /// Words of the block beyond that are left as they are.
+    pub(super) fn read(&self, first: [usize; 2], count: [usize; 2], block: &mut Block) {
+        let swap = |[i, k]: [usize; 2]| [k, i];
+        match self {
+            Self::Matrix(m) => m.read(first, count, block),
+            Self::Positions(w) => w.read(swap(first), swap(count), block),
+            Self::Taps(w) => w.read(first, count, block),
+        }
+    }
+}
+
+impl<'a> Matrix<'a> {
+    /// A matrix without structure in `k`.
+    pub(super) fn new(words: &'a [u64], stride_outer: usize, stride_inner: usize) -> Self {
+        Self { words, stride_outer, stride_inner, len: usize::MAX, stride_far: 0 }
+    }
+
+    fn read(&self, [i0, k0]: [usize; 2], [ni, nk]: [usize; 2], block: &mut Block) {
+        if self.stride_inner == 1 {
+            for (i, row) in block.chunks_exact_mut(BLOCK).enumerate().take(ni) {
+                self.read_row((i0 + i) * self.stride_outer, k0, &mut row[..nk]);
+            }
+            return;
+        }
+        for (k, row) in block.chunks_exact_mut(BLOCK).enumerate().take(nk) {
+            let start = i0 * self.stride_outer + self.offset(k0 + k);
+            row[..ni].copy_from_slice(&self.words[start..][..ni]);
+        }
+    }
+
+    /// Offset of an inner index.
+    fn offset(&self, k: usize) -> usize {
+        if k < self.len {
+            return k * self.stride_inner;
+        }
+        k / self.len * self.stride_far + k % self.len * self.stride_inner
+    }
+
+    /// One row of words contiguous along `k`, piece by piece.
+    fn read_row(&self, start: usize, k0: usize, row: &mut [u64]) {
+        let mut done = 0;
+        while done < row.len() {
+            let k = k0 + done;
+            let left = if self.len == usize::MAX { row.len() } else { self.len - k % self.len };
+            let count = left.min(row.len() - done);
+            let from = start + self.offset(k);
+            row[done..done + count].copy_from_slice(&self.words[from..from + count]);
+            done += count;
+        }
+    }
+}
+
+impl Windows<'_> {
+    /// Rows of the block are taps, columns positions.
+    fn read(&self, [q0, p0]: [usize; 2], [nq, np]: [usize; 2], block: &mut Block) {
+        let mut runs = [Run::default(); BLOCK];
+        let runs = self.runs(p0, np, &mut runs);
+        let [height, width] = self.size;
+        let [ny, nx] = [self.taps_y.len(), self.taps_x.len()];
+        let (mut channel, mut ty, mut tx) = (q0 / (ny * nx), q0 / nx % ny, q0 % nx);
+        for row in block.chunks_exact_mut(BLOCK).take(nq) {
+            let base = channel * height * width;
+            for run in runs {
+                let out = &mut row[run.at..run.at + run.len];
+                let y = run.y + self.taps_y[ty];
+                if y < 0 || y as usize >= height {
+                    out.fill(0);
+                    continue;
+                }
+                let line = &self.words[run.image + base + y as usize * width..][..width];
+                self.read_run(line, run.x + self.taps_x[tx], out);
+            }
+            tx += 1;
+            if tx == nx {
+                (tx, ty) = (0, ty + 1);
+            }
+            if ty == ny {
+                (ty, channel) = (0, channel + 1);
+            }
+        }
+    }
+
+    /// Words `x, x + step, ...` of a line, 0 outside.
+    fn read_run(&self, line: &[u64], x: isize, out: &mut [u64]) {
+        let step = self.step[1];
+        let reach = x + ((out.len() - 1) * step) as isize;
+        let low = if x >= 0 { 0 } else { ((-x) as usize).div_ceil(step).min(out.len()) };
+        let high = match line.len() as isize - x {
+            _ if reach < line.len() as isize => out.len(),
+            room if room <= 0 => low,
+            room => (room as usize).div_ceil(step).clamp(low, out.len()),
+        };
+        out[..low].fill(0);
+        out[high..].fill(0);
+        if low == high {
+            return;
+        }
+        let from = &line[(x + (low * step) as isize) as usize..];
+        let out = &mut out[low..high];
+        match step {
+            1 => out.copy_from_slice(&from[..out.len()]),
+            2 => out.iter_mut().zip(from.iter().step_by(2)).for_each(|(o, w)| *o = *w),
+            _ => out.iter_mut().zip(from.iter().step_by(step)).for_each(|(o, w)| *o = *w),
+        }
+    }
+
+    /// Cuts `count` positions into runs.
+    fn runs<'r>(&self, first: usize, count: usize, runs: &'r mut [Run; BLOCK]) -> &'r [Run] {
+        let [ny, nx] = self.positions;
+        let (mut n, mut at) = (0, 0);
+        let (mut image, mut y, mut x) = (first / nx / ny, first / nx % ny, first % nx);
+        while at < count {
+            let len = (nx - x).min(count - at);
+            runs[n] = Run {
+                at,
+                len,
+                image: image * self.image_stride,
+                y: (y * self.step[0]) as isize,
+                x: (x * self.step[1]) as isize,
+            };
+            (n, at, x, y) = (n + 1, at + len, 0, y + 1);
+            if y == ny {
+                (y, image) = (0, image + 1);
+            }
+        }
+        &runs[..n]
+    }
+}

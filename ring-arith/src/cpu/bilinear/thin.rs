@@ -1,0 +1,136 @@
+//! Products with a few rows: each word of the big operand is used a few times only, so they run at
+//! the speed of memory and nothing is packed.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::gemm::{Product, Start, Term};
+use super::output::Sink;
+use super::source::{Matrix, Source};
+use super::{Job, loops};
+use crate::Isa;
+
+/// Most rows. Beyond, packing pays: measured on Sapphire Rapids and Zen 4.
+const MOST_ROWS: usize = 4;
+
+/// Words of the big operand per task.
+const TASK: usize = 1 << 16;
+
+/// Inner indices at a time, so that rows read for several products stay in the first-level cache.
+const DEPTH: usize = 1024;
+
+/// Columns at a time when rows of the big operand are combined.
+const COLUMNS: usize = 1024;
+
+/// Whether all products are thin.
+pub(super) fn suits(_isa: Isa, products: &[Product<'_>]) -> bool {
+    let plain = |s: &Source<'_>| matches!(s, Source::Matrix(_));
+    products.iter().all(|p| p.m <= MOST_ROWS && p.terms.iter().all(|t| plain(&t.a) && plain(&t.b)))
+}
+
+/// Computes all products.
+pub(super) fn run(job: Job<'_>, products: &[Product<'_>], start: Start<'_>, out: Sink<'_>) {
+    let mut tasks = Vec::new();
+    for product in products {
+        let depth = product.terms.iter().map(|t| t.k).max().unwrap_or(1).max(1);
+        // Rows that are combined should be long, columns that are multiplied may be few.
+        let plain = |t: &Term<'_>| matches!(&t.b, Source::Matrix(b) if b.stride_inner == 1);
+        let least = if product.terms.iter().all(plain) { 8 } else { COLUMNS };
+        let step = (TASK / depth).next_multiple_of(8).max(least);
+        let ranges = (0..product.n).step_by(step);
+        tasks.extend(ranges.map(|c| (product, c..(c + step).min(product.n))));
+    }
+    let task = |(product, columns): &(&Product<'_>, Range<usize>)| {
+        Task { job, product, columns: columns.clone(), start, out }.run();
+    };
+    if job.threads <= 1 { tasks.iter().for_each(task) } else { tasks.par_iter().for_each(task) }
+}
+
+/// Some columns of one product.
+struct Task<'a> {
+    job: Job<'a>,
+    product: &'a Product<'a>,
+    columns: Range<usize>,
+    start: Start<'a>,
+    out: Sink<'a>,
+}
+
+impl Task<'_> {
+    fn run(&self) {
+        let mut sums = vec![0; self.product.m * self.columns.len()];
+        for term in &self.product.terms {
+            let (Source::Matrix(a), Source::Matrix(b)) = (&term.a, &term.b) else {
+                unreachable!("thin products are made of plain matrices");
+            };
+            let small: Vec<_> = (0..self.product.m).map(|row| vector(a, row, term.k)).collect();
+            if b.stride_inner == 1 {
+                self.dots(&small, b, &mut sums);
+            } else {
+                self.combine(&small, b, &mut sums);
+            }
+        }
+        self.put(&sums);
+    }
+
+    /// The big operand is stored column by column: each result is a dot product.
+    fn dots(&self, small: &[Cow<'_, [u64]>], b: &Matrix<'_>, sums: &mut [u64]) {
+        let depth = small[0].len();
+        for k in (0..depth).step_by(DEPTH) {
+            let end = (k + DEPTH).min(depth);
+            let small: Vec<_> = small.iter().map(|v| &v[k..end]).collect();
+            let rows = &b.words[self.columns.start * b.stride_outer + k..];
+            loops::dots(self.job.isa, sums, &small, rows, b.stride_outer);
+        }
+    }
+
+    /// The big operand is stored row by row: its rows are scaled and added.
+    fn combine(&self, small: &[Cow<'_, [u64]>], b: &Matrix<'_>, sums: &mut [u64]) {
+        let small: Vec<_> = small.iter().map(|v| &v[..]).collect();
+        if small[0].is_empty() {
+            return;
+        }
+        let count = self.columns.len();
+        for (v, small) in small.iter().enumerate() {
+            for c in (0..count).step_by(COLUMNS) {
+                let sums = &mut sums[v * count + c..v * count + (c + COLUMNS).min(count)];
+                let rows = &b.words[self.columns.start + c..];
+                loops::combine(self.job.isa, sums, &[small], rows, b.stride_inner);
+            }
+        }
+    }
+
+    fn put(&self, sums: &[u64]) {
+        let count = self.columns.len();
+        let output = &self.product.output;
+        let stride = output.stride[1];
+        for (row, sums) in sums.chunks_exact(count).enumerate() {
+            let first = output.base + row * output.row_stride + self.columns.start * stride;
+            for (i, sum) in sums.iter().enumerate() {
+                // SAFETY: tasks write disjoint columns, and these are ours.
+                let word = unsafe { self.out.piece(first + i * stride, 1) };
+                match self.start {
+                    Start::Zero => word[0] = *sum,
+                    Start::Words => word[0] = word[0].wrapping_add(*sum),
+                    Start::Init(init) => {
+                        init(first + i * stride, word);
+                        word[0] = word[0].wrapping_add(*sum);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A row of the small operand; copied unless its words follow one another.
+fn vector<'a>(a: &Matrix<'a>, row: usize, k: usize) -> Cow<'a, [u64]> {
+    let start = row * a.stride_outer;
+    if k == 0 {
+        Cow::Borrowed(&[])
+    } else if a.stride_inner == 1 {
+        Cow::Borrowed(&a.words[start..start + k])
+    } else {
+        a.words[start..].iter().step_by(a.stride_inner).take(k).copied().collect()
+    }
+}
