@@ -86,6 +86,16 @@ impl CpuEngine {
         if self.0.threads > 1 { self.0.workers.get_or_init(start).as_ref() } else { None }
     }
 
+    /// Calls `task` for `0..count`, on all threads if there are several.
+    fn each(&self, count: usize, task: impl Fn(usize) + Send + Sync) {
+        match self.workers() {
+            Some(workers) if count > 1 => {
+                workers.install(|| (0..count).into_par_iter().for_each(task));
+            }
+            _ => (0..count).for_each(task),
+        }
+    }
+
     /// Calls `task` with each row of `width` words and its number, on all threads if that pays.
     fn each_row(
         &self,

@@ -2,13 +2,17 @@
 
 use crate::{EngineTensor, Error, Launch, Result, Source, Target, Tensor};
 
-/// Checks that every source and target stays inside its tensor and that no two targets meet.
+/// A launch of which is known that every source and target stays inside its tensor, that no two
+/// targets meet and that the number of words fits. Unsafe code relies on this.
+pub(super) struct Checked<'a, const I: usize, const O: usize>(&'a Launch<'a, Tensor, I, O>);
+
+/// Checks a launch.
 ///
 /// # Errors
 /// [`Error::Invalid`] that names the source or target.
-pub(super) fn check<const I: usize, const O: usize>(
-    launch: &Launch<'_, Tensor, I, O>,
-) -> Result<()> {
+pub(super) fn check<'a, const I: usize, const O: usize>(
+    launch: &'a Launch<'a, Tensor, I, O>,
+) -> Result<Checked<'a, I, O>> {
     let (rows, cols) = (launch.rows, launch.cols);
     if rows.checked_mul(cols).is_none_or(|n| n > isize::MAX as usize / 8) {
         return Err(invalid(format!("{rows} x {cols} words are too many")));
@@ -25,7 +29,21 @@ pub(super) fn check<const I: usize, const O: usize>(
             }
         }
     }
-    Ok(())
+    Ok(Checked(launch))
+}
+
+impl<'a, const I: usize, const O: usize> Checked<'a, I, O> {
+    /// The launch.
+    pub(super) fn launch(&self) -> &'a Launch<'a, Tensor, I, O> {
+        self.0
+    }
+
+    /// Whether the targets write every word of an output. They never write one twice, so it is
+    /// enough to count.
+    pub(super) fn covers(&self, output: usize) -> bool {
+        let targets = self.0.targets.iter().filter(|t| t.tensor == output).count();
+        targets * self.0.rows * self.0.cols == self.0.outputs[output].len()
+    }
 }
 
 fn invalid(reason: String) -> Error {

@@ -1,0 +1,188 @@
+//! How a launch is cut into blocks and tasks.
+
+use std::cell::Cell;
+
+use super::block::{Block, Input, Output};
+use super::check::Checked;
+use crate::{Buffer, CpuEngine, Source, Stream, Tensor, WordKernel};
+
+/// A launch, its outputs' memory, and the sizes of its blocks.
+pub(super) struct Plan<'a, const I: usize, const O: usize> {
+    rows: usize,
+    cols: usize,
+    params: &'a [u64],
+    sources: [Origin<'a>; I],
+    targets: [Output; O],
+    /// Rows and columns of a block; more than one row only where a block spans all columns.
+    tile: [usize; 2],
+}
+
+/// Where the words of a source come from.
+#[derive(Clone, Copy)]
+enum Origin<'a> {
+    Memory(Input),
+    Stream { stream: &'a Stream, offset: u64, stride: u64 },
+}
+
+// SAFETY: the pointers to inputs are only read from, for as long as the launch borrows the tensors;
+// each word of an output is written by one block alone.
+unsafe impl<const I: usize, const O: usize> Sync for Plan<'_, I, O> {}
+
+/// Words of a block if nothing is generated.
+const BLOCK: usize = 1 << 12;
+
+/// Words that all streams of a block together generate: half of a small first-level cache.
+const GENERATED: usize = 1 << 11;
+
+/// Words of a launch below which it runs on the calling thread: waking others takes about as long.
+const TASK: usize = 1 << 15;
+
+impl<'a, const I: usize, const O: usize> Plan<'a, I, O> {
+    pub(super) fn new(checked: &Checked<'a, I, O>, outputs: &'a mut [Buffer]) -> Self {
+        let launch = checked.launch();
+        let (mut rows, mut cols) = (launch.rows, launch.cols);
+        let starts: Vec<*mut u64> = outputs.iter_mut().map(|b| b.as_mut_ptr()).collect();
+        let targets = launch.targets.map(|t| {
+            // SAFETY: the check found the offset inside the output, or the launch empty.
+            let start = unsafe { starts[t.tensor].add(t.offset) };
+            Output { start, pitch: t.row_stride }
+        });
+        let sources = launch.sources.each_ref().map(Origin::new);
+        // Rows that lie behind one another everywhere are one long row.
+        let joined = sources.iter().all(|s| s.is_joined(cols));
+        if joined && targets.iter().all(|t| t.pitch == cols) {
+            (rows, cols) = (rows.min(1), rows * cols);
+        }
+        let streams = sources.iter().filter(|s| matches!(s, Origin::Stream { .. })).count();
+        let size = GENERATED.checked_div(streams).map_or(BLOCK, |size| size.max(MIN_BLOCK));
+        let tile = if cols >= size { [1, size] } else { [(size / cols.max(1)).max(1), cols] };
+        Self { rows, cols, params: launch.params, sources, targets, tile }
+    }
+
+    /// Runs the kernel over all blocks.
+    pub(super) fn run<K: WordKernel<I, O>>(&self, engine: &CpuEngine, kernel: &K) {
+        if self.rows == 0 || self.cols == 0 {
+            return;
+        }
+        let across = self.cols.div_ceil(self.tile[1]);
+        let tiles = self.rows.div_ceil(self.tile[0]) * across;
+        let words = self.rows * self.cols;
+        let tasks = if words < 2 * TASK { 1 } else { words / TASK };
+        let each = tiles.div_ceil(tasks);
+        engine.each(tiles.div_ceil(each), |task| {
+            let mut scratch = SCRATCH.take();
+            for tile in task * each..tiles.min((task + 1) * each) {
+                self.tile(engine, kernel, &mut scratch, [tile / across, tile % across]);
+            }
+            SCRATCH.set(scratch);
+        });
+    }
+
+    /// Runs the kernel over one block.
+    fn tile<K: WordKernel<I, O>>(
+        &self,
+        engine: &CpuEngine,
+        kernel: &K,
+        scratch: &mut Vec<u64>,
+        [down, right]: [usize; 2],
+    ) {
+        let (top, left) = (down * self.tile[0], right * self.tile[1]);
+        let rows = self.tile[0].min(self.rows - top);
+        let cols = self.tile[1].min(self.cols - left);
+        let mut generated = [const { 0..0 }; I];
+        let mut used = 0;
+        for (range, source) in generated.iter_mut().zip(&self.sources) {
+            *range = used..used + source.scratch(rows, cols);
+            used = range.end.next_multiple_of(8);
+        }
+        if scratch.len() < used {
+            scratch.resize(used, 0);
+        }
+        let mut inputs = [Input { start: std::ptr::null(), pitch: 0, step: 0 }; I];
+        for i in 0..I {
+            let words = &mut scratch[generated[i].clone()];
+            inputs[i] = self.sources[i].input([top, left], [rows, cols], words);
+        }
+        let outputs = self.targets.map(|t| {
+            // SAFETY: the check found every target inside its output.
+            Output { start: unsafe { t.start.add(top * t.pitch + left) }, ..t }
+        });
+        let block = Block { rows, cols, inputs, outputs };
+        // SAFETY: the check found every address inside its tensor, and that targets do not meet;
+        // generated words stay in the scratch memory until the block is done.
+        unsafe { block.dispatch(engine, kernel, self.params) }
+    }
+}
+
+/// Words of a block at least, whatever the number of streams.
+const MIN_BLOCK: usize = 256;
+
+thread_local! {
+    /// Memory for generated words, kept from launch to launch.
+    static SCRATCH: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
+}
+
+impl<'a> Origin<'a> {
+    fn new(source: &Source<'a, Tensor>) -> Self {
+        match *source {
+            Source::Tensor { tensor, offset, row_stride } => {
+                // The offset may be anything if the launch is empty.
+                let start = tensor.words().as_ptr().wrapping_add(offset);
+                Self::Memory(Input { start, pitch: row_stride, step: 1 })
+            }
+            Source::PerRow { tensor, offset } => {
+                let start = tensor.words().as_ptr().wrapping_add(offset);
+                Self::Memory(Input { start, pitch: 1, step: 0 })
+            }
+            Source::Stream { stream, offset, row_stride } => {
+                Self::Stream { stream, offset, stride: row_stride }
+            }
+        }
+    }
+
+    /// Whether rows of `cols` words lie behind one another.
+    fn is_joined(&self, cols: usize) -> bool {
+        match *self {
+            Self::Memory(input) => input.pitch == cols && (input.step == 1 || cols == 1),
+            Self::Stream { stride, .. } => stride == cols as u64,
+        }
+    }
+
+    /// Words to generate for a block.
+    fn scratch(&self, rows: usize, cols: usize) -> usize {
+        match *self {
+            Self::Memory(_) => 0,
+            Self::Stream { stride, .. } => span(stride, rows, cols).unwrap_or(rows * cols),
+        }
+    }
+
+    /// The input of a block at `[top, left]`, generated into `words` if it is a stream.
+    fn input(&self, [top, left]: [usize; 2], [rows, cols]: [usize; 2], words: &mut [u64]) -> Input {
+        match *self {
+            Self::Memory(input) => {
+                let start = input.start.wrapping_add(top * input.pitch + left * input.step);
+                Input { start, ..input }
+            }
+            Self::Stream { stream, offset, stride } => {
+                let first = offset + top as u64 * stride + left as u64;
+                let pitch = if span(stride, rows, cols).is_some() {
+                    stream.fill(first, words);
+                    stride as usize
+                } else {
+                    for (r, row) in words.chunks_exact_mut(cols).enumerate() {
+                        stream.fill(first + r as u64 * stride, row);
+                    }
+                    cols
+                };
+                Input { start: words.as_ptr(), pitch, step: 1 }
+            }
+        }
+    }
+}
+
+/// Words of a stream from the first to the last of a block, if at least half of them are used: then
+/// one call generates them all.
+fn span(stride: u64, rows: usize, cols: usize) -> Option<usize> {
+    let span = stride.checked_mul(rows as u64 - 1)?.checked_add(cols as u64)?;
+    usize::try_from(span).ok().filter(|&span| span / 2 <= rows * cols)
+}
