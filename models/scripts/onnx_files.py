@@ -1,6 +1,8 @@
 """Writing ONNX files that hold the graph and nothing of the machine that made them."""
 
+import numpy as np
 import onnx
+from safetensors.numpy import save_file
 
 
 def strip(graph):
@@ -30,3 +32,8 @@ def save(model, path):
     del model.graph.value_info[:]
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, path)
+
+
+def save_tensors(tensors, path):
+    """Writes named arrays as one safetensors file of f32."""
+    save_file({name: np.ascontiguousarray(x, np.float32) for name, x in tensors.items()}, path)
