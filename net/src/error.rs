@@ -68,6 +68,14 @@ pub enum Error {
     /// The caller did what the interface forbids.
     #[error("misuse: {0}")]
     Misuse(String),
+    /// The connection between a client and a server failed or was refused.
+    #[error("connection with {with}: {reason}")]
+    Channel {
+        /// The other side's role and address.
+        with: String,
+        /// What happened.
+        reason: String,
+    },
     /// Addresses, certificates or files are unusable.
     #[error("{what}: {reason}")]
     Config {

@@ -1,13 +1,29 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod buffer;
+mod cert;
+mod endpoint;
 mod error;
+mod frame;
+mod hello;
+mod hub;
 pub mod in_process;
 pub mod launch;
 mod life;
+mod limits;
+mod link;
 mod metered;
+mod parse;
+mod session;
+mod stream;
+mod tls;
 mod transport;
 
+pub use cert::{Authority, Identity, Role};
+pub use endpoint::{Channel, Endpoint, Security, Settings};
 pub use error::{Error, Result};
+pub use limits::Limits;
 pub use metered::{Meter, Metered, Report, Stats, StepReport, StepStats, Traffic, UNTRACED};
+pub use session::{Canceller, Job};
 pub use transport::{Message, PairKey, Party, Session, Transport};

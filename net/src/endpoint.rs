@@ -1,0 +1,327 @@
+//! An endpoint: everything one process has to do with the network.
+
+use std::{
+    collections::HashSet,
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+
+use crate::{
+    Error, Identity, Job, Limits, Message, Party, Result, Role, Session,
+    frame::Kind,
+    hub::{Engine, cannot},
+    link::Link,
+    session,
+    tls::Tls,
+};
+
+/// How links are protected.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Security {
+    /// TLS 1.3, both sides proving their roles with certificates of the cluster's authority.
+    Tls(Identity),
+    /// Nothing: whoever reaches the address is believed, and whoever sees the wire reads the shares
+    /// and the keys. For benchmarks.
+    InsecurePlainTcp {
+        /// The role that this side claims.
+        role: Role,
+        /// Also talk to addresses other than this machine's own.
+        beyond_loopback: bool,
+    },
+}
+
+impl Security {
+    fn role(&self) -> &Role {
+        match self {
+            Self::Tls(identity) => identity.role(),
+            Self::InsecurePlainTcp { role, .. } => role,
+        }
+    }
+
+    fn check(&self, address: SocketAddr) -> Result<()> {
+        match self {
+            Self::InsecurePlainTcp { beyond_loopback: false, .. }
+                if !address.ip().is_loopback() =>
+            {
+                let reason = "plain TCP is limited to this machine; use TLS".to_owned();
+                Err(Error::Config { what: format!("address {address}"), reason })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What an endpoint needs to know.
+pub struct Settings {
+    pub(crate) security: Security,
+    pub(crate) listener: Option<TcpListener>,
+    pub(crate) peers: Vec<SocketAddr>,
+    pub(crate) clients: Option<Vec<String>>,
+    pub(crate) limits: Limits,
+    pub(crate) concurrent: bool,
+}
+
+impl Settings {
+    /// An endpoint that knows no addresses yet.
+    #[must_use]
+    pub fn new(security: Security) -> Self {
+        let limits = Limits::default();
+        let (listener, peers, clients) = (None, Vec::new(), None);
+        Self { security, listener, peers, clients, limits, concurrent: false }
+    }
+
+    /// Accepts connections at this address. Port 0 takes a free one; see [`Endpoint::address`].
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the address cannot be used.
+    pub fn listen(self, address: SocketAddr) -> Result<Self> {
+        let what = format!("listening on {address}");
+        let listener = TcpListener::bind(address).map_err(|error| cannot(&what, &error))?;
+        Ok(self.listener(listener))
+    }
+
+    /// Accepts connections of a socket that listens already.
+    #[must_use]
+    pub fn listener(mut self, listener: TcpListener) -> Self {
+        self.listener = Some(listener);
+        self
+    }
+
+    /// The addresses of all parties in their order; a party's own is not used.
+    #[must_use]
+    pub fn peers(mut self, peers: Vec<SocketAddr>) -> Self {
+        self.peers = peers;
+        self
+    }
+
+    /// Accepts these clients only, instead of all that the authority has certified.
+    #[must_use]
+    pub fn clients(mut self, names: Vec<String>) -> Self {
+        self.clients = Some(names);
+        self
+    }
+
+    /// Bounds other than the default.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// For servers, which run several sessions: a party that asks for a session that this side has
+    /// not started waits for it, instead of both being told that their session ids differ.
+    #[must_use]
+    pub fn concurrent_sessions(mut self) -> Self {
+        self.concurrent = true;
+        self
+    }
+}
+
+/// The network side of one process: its listener, its links and the thread that serves them.
+///
+/// It starts any number of [`Session`]s, one after the other or at once from several threads, and
+/// accepts [`Channel`]s from clients meanwhile. When the endpoint and all its sessions and channels
+/// are dropped, what is queued goes out and its thread ends.
+pub struct Endpoint {
+    engine: Arc<Engine>,
+    security: Security,
+    address: Option<SocketAddr>,
+    peers: Vec<SocketAddr>,
+    concurrent: bool,
+}
+
+impl Endpoint {
+    /// Opens an endpoint and starts its thread.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if certificates or addresses cannot be used.
+    pub fn open(settings: Settings) -> Result<Self> {
+        let security = settings.security.clone();
+        let tls = match &security {
+            Security::Tls(identity) => Some(Tls::new(identity)?),
+            Security::InsecurePlainTcp { .. } => None,
+        };
+        let local = settings.listener.as_ref().map(TcpListener::local_addr).transpose();
+        let address = local.map_err(|error| cannot("listening", &error))?;
+        for &address in settings.peers.iter().chain(&address) {
+            security.check(address)?;
+        }
+        let peers = settings.peers.clone();
+        let distinct: HashSet<_> = peers.iter().collect();
+        if distinct.len() < peers.len() {
+            let reason = "two parties have the same address".to_owned();
+            return Err(Error::Config { what: "addresses of the parties".to_owned(), reason });
+        }
+        let me = match security.role() {
+            Role::Party(me) => Some(*me),
+            Role::Client(_) => None,
+        };
+        let concurrent = settings.concurrent;
+        let engine = Arc::new(Engine::start(settings, tls, me)?);
+        Ok(Self { engine, security, address, peers, concurrent })
+    }
+
+    /// Where this endpoint accepts connections.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Tells the addresses of all parties, where they were not known when the endpoint was opened.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if an address cannot be used.
+    pub fn set_peers(&mut self, peers: Vec<SocketAddr>) -> Result<()> {
+        peers.iter().try_for_each(|&address| self.security.check(address))?;
+        self.peers = peers;
+        Ok(())
+    }
+
+    /// Starts a session with all other parties, waiting until every one has joined.
+    ///
+    /// Parties may start in any order. Each tries to reach those of lower number again and again, up
+    /// to [`Limits::start`].
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if a party was started for another job, [`Error::Link`] if one was not
+    /// found in time or failed to prove its role, [`Error::Cancelled`], and [`Error::Misuse`] if this
+    /// endpoint is no party or knows too few addresses.
+    ///
+    /// # Cost
+    /// A TCP and a TLS handshake and one message each way on each link, about four one-way delays.
+    pub fn session(&self, job: &Job) -> Result<Session> {
+        session::start(&self.engine, &self.peers, self.concurrent, job)
+    }
+
+    /// The next client that has connected, or `None` if none does within `wait`.
+    #[must_use]
+    pub fn accept(&self, wait: Duration) -> Option<Channel> {
+        let hub = &self.engine.hub;
+        let next = || {
+            let mut channels = hub.channels.lock().unwrap_or_else(PoisonError::into_inner);
+            channels.pop_front()
+        };
+        loop {
+            let link = hub.wait(Some(Instant::now() + wait), next)?;
+            if link.end().is_some() {
+                continue;
+            }
+            link.post(Kind::Hello, hub.plain_hello().encode());
+            hub.open(&link, hub.limits.client_message);
+            let peer = link.peer.get().cloned().unwrap_or_else(|| Role::Client("unknown".into()));
+            return Some(Channel { engine: self.engine.clone(), link, peer });
+        }
+    }
+
+    /// As a client: connects to a party's server. Fails unless the other side proves that role.
+    ///
+    /// # Errors
+    /// [`Error::Channel`] if it cannot be reached within [`Limits::handshake`] or refuses, and
+    /// [`Error::Misuse`] if this endpoint is a party.
+    pub fn dial(&self, party: Party, address: SocketAddr) -> Result<Channel> {
+        if self.engine.hub.me.is_some() {
+            return Err(Error::Misuse("a party joins sessions; only clients dial".to_owned()));
+        }
+        self.security.check(address)?;
+        let peer = Role::Party(party);
+        let failed =
+            |reason: String| Error::Channel { with: format!("{peer} at {address}"), reason };
+        let hub = &self.engine.hub;
+        let limit = hub.limits.handshake;
+        let stream = TcpStream::connect_timeout(&address, limit);
+        let stream = stream.map_err(|error| failed(error.to_string()))?;
+        stream.set_nonblocking(true).map_err(|error| failed(error.to_string()))?;
+        let stream = mio::net::TcpStream::from_std(stream);
+        let link = hub.add(stream, address, Some(peer.clone()))?;
+        let channel =
+            Channel { engine: self.engine.clone(), link: link.clone(), peer: peer.clone() };
+        link.post(Kind::Hello, hub.plain_hello().encode());
+        hub.schedule(&link);
+        let greeted = hub.wait(Some(Instant::now() + limit), || match link.take_hello() {
+            Some(_) => Some(Ok(())),
+            None => link.end().map(|end| Err(failed(end.reason()))),
+        });
+        greeted.unwrap_or_else(|| Err(failed(format!("no answer within {limit:?}"))))?;
+        hub.open(&link, hub.limits.message);
+        Ok(channel)
+    }
+}
+
+/// A link between a client and a party's server: messages either way.
+///
+/// Dropping it sends what is queued and ends it.
+pub struct Channel {
+    engine: Arc<Engine>,
+    link: Arc<Link>,
+    peer: Role,
+}
+
+impl Channel {
+    /// Who is at the other end, as its certificate says. Without TLS, as it says itself.
+    #[must_use]
+    pub fn peer(&self) -> &Role {
+        &self.peer
+    }
+
+    /// Queues a message. Waits only while more than [`Limits::queue`] is queued.
+    ///
+    /// # Errors
+    /// [`Error::Channel`] if the other side has gone.
+    pub fn send(&mut self, body: Bytes) -> Result<()> {
+        let (hub, link) = (&self.engine.hub, &self.link);
+        let room = || match link.end() {
+            Some(end) => Some(Err(self.error(end.reason()))),
+            None => link.has_room().then_some(Ok(())),
+        };
+        link.relaxed.store(true, std::sync::atomic::Ordering::Release);
+        let room = hub.wait(None, room).unwrap_or(Ok(()));
+        link.relaxed.store(false, std::sync::atomic::Ordering::Release);
+        room?;
+        link.post_message(Message::from(body));
+        hub.push(link);
+        Ok(())
+    }
+
+    /// The next message, or `None` if none comes within `wait`.
+    ///
+    /// # Errors
+    /// [`Error::Channel`] if the other side has closed or gone.
+    pub fn receive(&mut self, wait: Duration) -> Result<Option<Bytes>> {
+        let (hub, link) = (&self.engine.hub, &self.link);
+        let mut resume = false;
+        let came = hub.wait(Some(Instant::now() + wait), || {
+            let (next, paused) = link.pop();
+            resume |= paused;
+            next
+        });
+        if resume {
+            hub.schedule(link);
+        }
+        match came {
+            Some(Ok(message)) => Ok(Some(message.body)),
+            Some(Err(end)) => Err(self.error(end.reason())),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether the other side has gone; what it sent before can still be received.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.link.end().is_some()
+    }
+
+    fn error(&self, reason: String) -> Error {
+        Error::Channel { with: format!("{} at {}", self.peer, self.link.address), reason }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.link.post(Kind::Close, Bytes::new());
+        self.engine.hub.let_go(&self.link);
+    }
+}

@@ -1,0 +1,645 @@
+//! The event loop of an endpoint: one thread of its own, helped by threads that wait.
+//!
+//! Whoever holds the poll's lock leads: it waits for the sockets and serves those that are ready. A
+//! thread that waits for a message leads itself if nobody else does, so that a short message goes
+//! from the socket to its receiver without a change of threads. The endpoint's own thread leads
+//! while the others compute: it looks once a millisecond whether they still lead.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle, Thread},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use mio::{Events, Interest, Poll, Registry, Token, Waker, net::TcpListener};
+
+use crate::{
+    Error, Limits, Party, Result, Role,
+    buffer::Pool,
+    endpoint::Settings,
+    frame::Kind,
+    hello::{Difference, Hello, Public, VERSION},
+    link::{End, Link, Phase, Progress, Wire},
+    stream::Stream,
+    tls::Tls,
+};
+
+const WAKER: Token = Token(0);
+const LISTENER: Token = Token(1);
+const FIRST_LINK: usize = 2;
+
+/// How long the endpoint's thread leaves the lead to threads that waited a moment ago.
+const LEAVE: Duration = Duration::from_millis(1);
+
+/// Longest sleep of a waiting thread before it looks at its limits again.
+const NAP: Duration = Duration::from_millis(100);
+
+/// How often links are looked at for silence and heartbeats.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Arrivals of parties or clients that nobody has taken; further ones are refused.
+const LOBBY: usize = 64;
+
+/// A party that has introduced itself and waits for its session.
+pub(crate) struct Arrival {
+    pub(crate) link: Arc<Link>,
+    pub(crate) party: Party,
+    pub(crate) hello: Hello,
+}
+
+/// The shared state of an endpoint.
+pub(crate) struct Hub {
+    pub(crate) limits: Limits,
+    pub(crate) me: Option<Party>,
+    pub(crate) tls: Option<Tls>,
+    clients: Option<Vec<String>>,
+    registry: Registry,
+    waker: Waker,
+    poller: Mutex<Poller>,
+    listener: Mutex<Option<TcpListener>>,
+    links: Mutex<HashMap<usize, Arc<Link>>>,
+    next_token: AtomicUsize,
+    /// Links with work that no event will announce.
+    ready: Mutex<Vec<usize>>,
+    pub(crate) lobby: Mutex<Vec<Arrival>>,
+    pub(crate) channels: Mutex<VecDeque<Arc<Link>>>,
+    /// Counts everything a waiting thread may want to know of.
+    news: AtomicU64,
+    waiters: AtomicUsize,
+    bell: (Mutex<()>, Condvar),
+    /// Counts how often a waiting thread led.
+    turns: AtomicU64,
+    polling: AtomicBool,
+    stop: AtomicBool,
+    next_tick: AtomicU64,
+    thread: OnceLock<Thread>,
+    started: Instant,
+    pool: Pool,
+}
+
+struct Poller {
+    poll: Poll,
+    events: Events,
+}
+
+/// Owns the endpoint's thread: dropping the last one ends it, after what is queued has gone out.
+pub(crate) struct Engine {
+    pub(crate) hub: Arc<Hub>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    pub(crate) fn start(settings: Settings, tls: Option<Tls>, me: Option<Party>) -> Result<Self> {
+        let hub = Arc::new(Hub::new(settings, tls, me)?);
+        let name = me.map_or("net".to_owned(), |me| format!("net-{}", me.0));
+        let run = hub.clone();
+        let thread = thread::Builder::new().name(name).spawn(move || run.run());
+        let thread = thread.map_err(|error| cannot("starting the network thread", &error))?;
+        // Set once, here.
+        let _ = hub.thread.set(thread.thread().clone());
+        Ok(Self { hub, thread: Some(thread) })
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.hub.stop.store(true, Ordering::SeqCst);
+        self.hub.kick();
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the network thread panicked");
+            }
+        }
+    }
+}
+
+pub(crate) fn cannot(what: &str, error: &io::Error) -> Error {
+    Error::Config { what: what.to_owned(), reason: error.to_string() }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Hub {
+    fn new(settings: Settings, tls: Option<Tls>, me: Option<Party>) -> Result<Self> {
+        let poll = Poll::new().map_err(|error| cannot("waiting for sockets", &error))?;
+        let failed = |error: io::Error| cannot("waiting for sockets", &error);
+        let registry = poll.registry().try_clone().map_err(failed)?;
+        let waker = Waker::new(&registry, WAKER).map_err(failed)?;
+        let listener = settings.listener.map(|listener| {
+            listener.set_nonblocking(true)?;
+            let mut listener = TcpListener::from_std(listener);
+            registry.register(&mut listener, LISTENER, Interest::READABLE)?;
+            Ok(listener)
+        });
+        let listener = listener.transpose().map_err(|error| cannot("listening", &error))?;
+        Ok(Self {
+            limits: settings.limits,
+            me,
+            tls,
+            clients: settings.clients,
+            registry,
+            waker,
+            poller: Mutex::new(Poller { poll, events: Events::with_capacity(256) }),
+            listener: Mutex::new(listener),
+            links: Mutex::default(),
+            next_token: AtomicUsize::new(FIRST_LINK),
+            ready: Mutex::default(),
+            lobby: Mutex::default(),
+            channels: Mutex::default(),
+            news: AtomicU64::new(0),
+            waiters: AtomicUsize::new(0),
+            bell: Default::default(),
+            turns: AtomicU64::new(0),
+            polling: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            next_tick: AtomicU64::new(0),
+            thread: OnceLock::new(),
+            started: Instant::now(),
+            pool: Pool::default(),
+        })
+    }
+
+    /// Milliseconds since the endpoint was opened.
+    pub(crate) fn now(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    /// Waits until `ready` has an answer, or until the given time. Leads meanwhile if nobody does.
+    pub(crate) fn wait<T>(
+        &self,
+        until: Option<Instant>,
+        mut ready: impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        let mut led = false;
+        loop {
+            let seen = self.news.load(Ordering::SeqCst);
+            if let Some(answer) = ready() {
+                if led && !lock(&self.ready).is_empty() {
+                    self.kick();
+                }
+                return Some(answer);
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return None;
+            }
+            let nap = left.map_or(NAP, |left| left.min(NAP));
+            match self.try_lead() {
+                Some(mut poller) => {
+                    led = true;
+                    self.turns.fetch_add(1, Ordering::Relaxed);
+                    self.lead(&mut poller, nap);
+                }
+                None => self.sleep(seen, nap),
+            }
+        }
+    }
+
+    fn try_lead(&self) -> Option<MutexGuard<'_, Poller>> {
+        match self.poller.try_lock() {
+            Ok(poller) => Some(poller),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Sleeps until there is news, unless there has been since `seen`.
+    fn sleep(&self, seen: u64, nap: Duration) {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let guard = lock(&self.bell.0);
+        if self.news.load(Ordering::SeqCst) == seen {
+            let woken = self.bell.1.wait_timeout(guard, nap);
+            drop(woken.unwrap_or_else(PoisonError::into_inner));
+        }
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Tells waiting threads to look again.
+    pub(crate) fn notify(&self) {
+        self.news.fetch_add(1, Ordering::SeqCst);
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            drop(lock(&self.bell.0));
+            self.bell.1.notify_all();
+        }
+    }
+
+    /// Makes somebody look at the links that are ready.
+    fn kick(&self) {
+        if self.polling.load(Ordering::SeqCst) {
+            // A failure leaves the next tick, a tenth of a second later.
+            let _ = self.waker.wake();
+        } else if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Has a link served soon by whoever leads.
+    pub(crate) fn schedule(&self, link: &Link) {
+        lock(&self.ready).push(link.token);
+        self.kick();
+    }
+
+    /// One round of the event loop: serves what is ready, and waits for more if nothing is.
+    fn lead(&self, poller: &mut Poller, longest: Duration) {
+        self.polling.store(true, Ordering::SeqCst);
+        let ready = std::mem::take(&mut *lock(&self.ready));
+        let wait = if ready.is_empty() { longest.min(TICK) } else { Duration::ZERO };
+        let outcome = poller.poll.poll(&mut poller.events, Some(wait));
+        self.polling.store(false, Ordering::SeqCst);
+        if let Err(error) = outcome
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            tracing::error!(%error, "waiting for sockets failed");
+        }
+        for token in ready {
+            self.serve_token(token, None);
+        }
+        for event in poller.events.iter() {
+            match event.token() {
+                WAKER => {}
+                LISTENER => self.accept(),
+                Token(token) => self.serve_token(token, Some(event)),
+            }
+        }
+        poller.events.clear();
+        self.tick();
+    }
+
+    fn link(&self, token: usize) -> Option<Arc<Link>> {
+        lock(&self.links).get(&token).cloned()
+    }
+
+    fn serve_token(&self, token: usize, event: Option<&mio::event::Event>) {
+        let Some(link) = self.link(token) else { return };
+        let mut wire = link.wire();
+        if let (Some(event), Some(stream)) = (event, &mut wire.stream) {
+            stream.ready(event);
+        }
+        self.serve(&link, &mut wire);
+    }
+
+    /// Drives a link as far as it goes.
+    pub(crate) fn serve(&self, link: &Arc<Link>, wire: &mut Wire) {
+        match self.drive(link, wire) {
+            Ok(progress) => {
+                if progress.more {
+                    lock(&self.ready).push(link.token);
+                }
+                if progress.notify {
+                    self.notify();
+                }
+            }
+            Err(end) => self.finish(link, wire, end),
+        }
+    }
+
+    /// Sends what was just queued, if nobody else drives the link at the moment.
+    pub(crate) fn push(&self, link: &Arc<Link>) {
+        match link.try_wire() {
+            Some(mut wire) if wire.phase != Phase::Securing => {
+                match link.write(&mut wire, self.now()) {
+                    Ok(Progress { more: false, .. }) => {}
+                    Ok(_) => self.schedule(link),
+                    Err(end) => self.finish(link, &mut wire, end),
+                }
+            }
+            _ => self.schedule(link),
+        }
+    }
+
+    fn drive(&self, link: &Arc<Link>, wire: &mut Wire) -> Result<Progress, End> {
+        if wire.phase == Phase::Securing && !self.secure(link, wire)? {
+            return Ok(Progress::default());
+        }
+        let now = self.now();
+        let sent = link.write(wire, now)?;
+        let came = link.read(wire, now, |phase, kind, body| self.judge(link, phase, kind, body))?;
+        // What was read may have called for an answer.
+        let answered = link.write(wire, now)?;
+        if wire.phase == Phase::Draining
+            && link.is_flushed()
+            && let Some(stream) = &mut wire.stream
+        {
+            stream.finish();
+        }
+        Ok(Progress {
+            notify: sent.notify || came.notify || answered.notify,
+            more: came.more || answered.more,
+        })
+    }
+
+    fn secure(&self, link: &Arc<Link>, wire: &mut Wire) -> Result<bool, End> {
+        let Some(stream) = &mut wire.stream else { return Ok(false) };
+        if !stream.handshake()? {
+            return Ok(false);
+        }
+        link.identify(stream)?;
+        if let Some(Role::Client(name)) = link.peer.get()
+            && let Some(clients) = &self.clients
+            && !clients.contains(name)
+        {
+            return Err(End::Violation(format!("the certificate of unknown client {name}")));
+        }
+        link.heard.store(self.now(), Ordering::Relaxed);
+        wire.phase = Phase::Greeting;
+        Ok(true)
+    }
+
+    /// Takes up a frame that carries no part of a message.
+    fn judge(
+        &self,
+        link: &Arc<Link>,
+        phase: &mut Phase,
+        kind: Kind,
+        body: Bytes,
+    ) -> Result<(), End> {
+        let text = || String::from_utf8_lossy(&body).chars().take(1000).collect::<String>();
+        match (kind, *phase) {
+            (_, Phase::Draining) | (Kind::Ping, _) => Ok(()),
+            (Kind::Hello, Phase::Greeting) => {
+                let hello = Hello::decode(&body).map_err(End::Violation)?;
+                self.greet(link, hello)?;
+                *phase = Phase::Judging;
+                Ok(())
+            }
+            (Kind::Close, Phase::Open) => {
+                link.set_end(End::Closed);
+                Ok(())
+            }
+            (Kind::Leave, _) => Err(End::Left(text())),
+            (Kind::Cancel, _) => Err(End::Cancelled(text())),
+            (Kind::Mismatch, _) => {
+                Err(End::Mismatch(Difference::decode(&body).map_err(End::Violation)?))
+            }
+            (kind, _) => Err(End::Violation(format!("a {kind:?} frame out of turn"))),
+        }
+    }
+
+    fn greet(&self, link: &Arc<Link>, hello: Hello) -> Result<(), End> {
+        self.check_role(link, &hello)?;
+        if link.expected.is_some() {
+            link.deliver_hello(hello);
+            return Ok(());
+        }
+        match link.peer.get() {
+            Some(Role::Party(party)) => {
+                let mut lobby = lock(&self.lobby);
+                lobby.retain(|arrival| arrival.link.end().is_none());
+                if lobby.len() >= LOBBY {
+                    return Err(End::Violation("a hello while too many wait".to_owned()));
+                }
+                lobby.push(Arrival { link: link.clone(), party: *party, hello });
+                Ok(())
+            }
+            _ => {
+                let mut channels = lock(&self.channels);
+                channels.retain(|link| link.end().is_none());
+                if channels.len() >= LOBBY {
+                    return Err(End::Violation("a hello while too many wait".to_owned()));
+                }
+                channels.push_back(link.clone());
+                Ok(())
+            }
+        }
+    }
+
+    /// The hello must come from the role that the certificate proves; without certificates it is
+    /// believed.
+    fn check_role(&self, link: &Link, hello: &Hello) -> Result<(), End> {
+        let said = match hello.party {
+            Some(party) => Role::party(usize::from(party)),
+            None => Role::Client("anonymous".to_owned()),
+        };
+        let proved = match &self.tls {
+            Some(_) => link.peer.get(),
+            None => link.expected.as_ref(),
+        };
+        let fits = match (&said, proved) {
+            (Role::Client(_), Some(Role::Client(_))) => true,
+            (said, Some(proved)) => said == proved,
+            (_, None) => self.tls.is_none(),
+        };
+        if !fits {
+            let proved = proved.map(ToString::to_string).unwrap_or_default();
+            return Err(End::Violation(format!(
+                "the hello of {said} with a certificate of {proved}"
+            )));
+        }
+        let _ = link.peer.set(said);
+        Ok(())
+    }
+
+    /// The hello of a link that belongs to no session.
+    pub(crate) fn plain_hello(&self) -> Hello {
+        let party = self.me.map(|me| me.0 as u16);
+        Hello { version: VERSION, party, job: Public::default(), fresh: [0; 32] }
+    }
+
+    /// Lets messages pass on a link whose peer has introduced itself.
+    pub(crate) fn open(&self, link: &Arc<Link>, longest: u64) {
+        let mut wire = link.wire();
+        if wire.phase == Phase::Judging {
+            wire.open(longest);
+            link.heard.store(self.now(), Ordering::Relaxed);
+            self.serve(link, &mut wire);
+        }
+    }
+
+    /// Lets a link go: what is queued still goes out, for as long as the limits say.
+    pub(crate) fn let_go(&self, link: &Arc<Link>) {
+        link.set_end(End::Dropped);
+        let mut wire = link.wire();
+        if wire.stream.is_none() {
+            return;
+        }
+        if wire.phase == Phase::Securing {
+            return self.finish(link, &mut wire, End::Dropped);
+        }
+        wire.phase = Phase::Draining;
+        link.ended.store(self.now(), Ordering::Relaxed);
+        self.serve(link, &mut wire);
+    }
+
+    /// Ends a link: nothing passes any more.
+    pub(crate) fn finish(&self, link: &Arc<Link>, wire: &mut Wire, end: End) {
+        let accepted = link.expected.is_none();
+        let unopened = matches!(wire.phase, Phase::Securing | Phase::Greeting);
+        let reason = end.reason();
+        if link.set_end(end) && accepted && unopened {
+            tracing::warn!(address = %link.address, cause = reason, "connection refused");
+        }
+        if let Some(mut stream) = wire.give_up() {
+            let _ = self.registry.deregister(stream.source());
+            stream.finish();
+        }
+        lock(&self.links).remove(&link.token);
+        self.notify();
+    }
+
+    /// Adds a connection to those that are served.
+    pub(crate) fn add(
+        &self,
+        stream: mio::net::TcpStream,
+        address: SocketAddr,
+        expected: Option<Role>,
+    ) -> Result<Arc<Link>> {
+        let tls = match (&self.tls, &expected) {
+            (Some(tls), Some(role)) => Some(tls.connect(role)?),
+            (Some(tls), None) => Some(tls.accept()?),
+            (None, _) => None,
+        };
+        let failed = |error: io::Error| cannot("opening a connection", &error);
+        stream.set_nodelay(true).map_err(failed)?;
+        let mut stream = Stream::new(stream, tls);
+        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
+        let both = Interest::READABLE | Interest::WRITABLE;
+        self.registry.register(stream.source(), Token(token), both).map_err(failed)?;
+        let pool = self.pool.clone();
+        let link = Link::new(token, address, stream, expected, pool, &self.limits, self.now());
+        let link = Arc::new(link);
+        lock(&self.links).insert(token, link.clone());
+        // An event may have come before the link was known.
+        self.schedule(&link);
+        Ok(link)
+    }
+
+    fn accept(&self) {
+        let listener = lock(&self.listener);
+        let Some(listener) = &*listener else { return };
+        loop {
+            match listener.accept() {
+                Ok((stream, address)) => {
+                    if let Err(error) = self.add(stream, address, None) {
+                        tracing::warn!(%address, %error, "connection refused");
+                    }
+                    self.drop_oldest_pending();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // Out of file handles, most likely: tried again at the next connection or tick.
+                    tracing::warn!(%error, "accepting a connection failed");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Links that have not proved who they are, oldest first.
+    fn pending(&self) -> Vec<Arc<Link>> {
+        let links = lock(&self.links);
+        let unknown = |link: &&Arc<Link>| link.expected.is_none() && link.peer.get().is_none();
+        let mut pending: Vec<_> = links.values().filter(unknown).cloned().collect();
+        pending.sort_by_key(|link| link.token);
+        pending
+    }
+
+    fn drop_oldest_pending(&self) {
+        let pending = self.pending();
+        let excess = pending.len().saturating_sub(self.limits.pending);
+        for link in &pending[..excess] {
+            let reason = "too many connections have not proved who they are".to_owned();
+            self.finish(link, &mut link.wire(), End::Violation(reason));
+        }
+    }
+
+    /// Looks after all links: heartbeats, silence, overdue handshakes. Does so once in a while only.
+    fn tick(&self) {
+        let now = self.now();
+        let due = self.next_tick.load(Ordering::Relaxed);
+        let next = now + TICK.as_millis() as u64;
+        let set = Ordering::Relaxed;
+        if now < due || self.next_tick.compare_exchange(due, next, set, set).is_err() {
+            return;
+        }
+        // If nobody could look for long, this process was stopped or starved: its peers were not.
+        let overslept = if due == 0 { 0 } else { now - due };
+        let overslept = if overslept > 1000 { overslept } else { 0 };
+        let links: Vec<_> = lock(&self.links).values().cloned().collect();
+        for link in links {
+            link.heard.fetch_add(overslept, Ordering::Relaxed);
+            self.look_after(&link, now);
+        }
+        self.accept();
+    }
+
+    fn look_after(&self, link: &Arc<Link>, now: u64) {
+        let age = |since: u64| Duration::from_millis(now.saturating_sub(since));
+        // Somebody drives it at the moment: it is not silent.
+        let Some(mut wire) = link.try_wire() else { return };
+        let silent = age(link.heard.load(Ordering::Relaxed));
+        match wire.phase {
+            // A dialled peer answers when it comes to its own start: that limit is the caller's.
+            Phase::Greeting if link.expected.is_some() => {}
+            Phase::Securing | Phase::Greeting if age(link.born) > self.limits.handshake => {
+                let cause = format!("did not introduce itself within {:?}", self.limits.handshake);
+                self.finish(link, &mut wire, End::Failed(io::ErrorKind::TimedOut, cause));
+            }
+            Phase::Securing => {}
+            Phase::Draining if age(link.ended.load(Ordering::Relaxed)) > self.limits.linger => {
+                self.finish(link, &mut wire, End::Dropped);
+            }
+            Phase::Draining | Phase::Judging => {}
+            _ if silent > self.limits.stall && !link.is_paused() => {
+                self.finish(link, &mut wire, End::Stalled(silent));
+            }
+            _ => {
+                let quiet = age(link.spoke.load(Ordering::Relaxed)) >= self.limits.heartbeat;
+                if quiet && link.is_flushed() {
+                    link.post(Kind::Ping, Bytes::new());
+                    link.spoke.store(now, Ordering::Relaxed);
+                    self.serve(link, &mut wire);
+                }
+            }
+        }
+    }
+
+    /// The endpoint's own thread.
+    fn run(&self) {
+        let mut seen = 0;
+        while !self.may_stop() {
+            let turns = self.turns.load(Ordering::Relaxed);
+            let others_lead = std::mem::replace(&mut seen, turns) != turns;
+            if others_lead && lock(&self.ready).is_empty() {
+                thread::park_timeout(LEAVE);
+                continue;
+            }
+            let Some(mut poller) = self.try_lead() else {
+                thread::park_timeout(LEAVE);
+                continue;
+            };
+            let news = self.news.load(Ordering::SeqCst);
+            self.lead(&mut poller, TICK);
+            drop(poller);
+            let brought_news = self.news.load(Ordering::SeqCst) != news;
+            if brought_news
+                && self.waiters.load(Ordering::SeqCst) > 0
+                && lock(&self.ready).is_empty()
+            {
+                // Whoever waited leads its next wait itself, which is faster.
+                thread::park_timeout(LEAVE);
+            }
+        }
+        let links: Vec<_> = lock(&self.links).values().cloned().collect();
+        for link in links {
+            self.finish(&link, &mut link.wire(), End::Dropped);
+        }
+        *lock(&self.listener) = None;
+    }
+
+    fn may_stop(&self) -> bool {
+        let draining = |link: &Arc<Link>| link.wire().phase == Phase::Draining;
+        self.stop.load(Ordering::SeqCst) && !lock(&self.links).values().any(draining)
+    }
+}

@@ -1,0 +1,501 @@
+//! One connection: what is to be sent, what has come, and how it ended.
+
+use std::{
+    collections::VecDeque,
+    io::{self, IoSlice},
+    net::SocketAddr,
+    sync::{
+        Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use zeroize::Zeroizing;
+
+use crate::{
+    Error, Limits, Message, Party, Role,
+    buffer::Pool,
+    frame::{HEAD, Head, Kind},
+    hello::{Difference, Hello},
+    limits::CHUNK,
+    parse::{Event, Fault, Parser},
+    stream::Stream,
+    tls,
+};
+
+/// What a message weighs in a queue beside its body, so that empty ones count too.
+const PACKET: usize = 64;
+
+/// Bytes one link may read before the others have their turn.
+const TURN: usize = 8 << 20;
+
+/// Pieces handed to the socket at once.
+const PIECES: usize = 64;
+
+/// How a link ended.
+#[derive(Debug, Clone)]
+pub(crate) enum End {
+    /// The peer closed in order.
+    Closed,
+    /// The peer left without an error of its own.
+    Left(String),
+    /// The peer ended the session.
+    Cancelled(String),
+    /// The peer knows of two parties that were started for different jobs.
+    Mismatch(Difference),
+    /// The network failed.
+    Failed(io::ErrorKind, String),
+    /// Nothing came for so long.
+    Stalled(Duration),
+    /// The peer sent what no correct peer sends.
+    Violation(String),
+    /// This side ended it.
+    Dropped,
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                let what = "the peer's process ended or dropped the connection";
+                Self::Failed(io::ErrorKind::UnexpectedEof, what.to_owned())
+            }
+            kind => Self::Failed(kind, error.to_string()),
+        }
+    }
+}
+
+impl End {
+    /// Whether the whole session is over, and not this link alone.
+    pub(crate) fn is_failure(&self) -> bool {
+        !matches!(self, Self::Closed | Self::Left(_))
+    }
+
+    /// The error for a party of a session.
+    pub(crate) fn error(self, peer: Party, step: &str) -> Error {
+        let step = step.to_owned();
+        match self {
+            Self::Closed => Error::Violation {
+                peer,
+                step,
+                reason: "closed the session while this party still waits for a message".to_owned(),
+            },
+            Self::Left(reason) | Self::Cancelled(reason) => Error::Cancelled { by: peer, reason },
+            Self::Mismatch(difference) => {
+                let reason = format!("{difference:?} after the start");
+                Error::Violation { peer, step, reason }
+            }
+            Self::Failed(kind, cause) => {
+                Error::Link { peer, step, cause: io::Error::new(kind, cause) }
+            }
+            Self::Stalled(waited) => Error::Stalled { peer, step, waited },
+            Self::Violation(reason) => Error::Violation { peer, step, reason },
+            Self::Dropped => Error::Dead("this party has dropped the link".to_owned()),
+        }
+    }
+
+    /// The reason alone, for logs and for channels.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Closed => "closed by the other side".to_owned(),
+            Self::Left(reason) | Self::Cancelled(reason) => reason.clone(),
+            Self::Mismatch(_) => "parties were started for different jobs".to_owned(),
+            Self::Failed(_, cause) => cause.clone(),
+            Self::Stalled(waited) => format!("nothing came for {waited:?}"),
+            Self::Violation(reason) => format!("sent {reason}"),
+            Self::Dropped => "dropped by this side".to_owned(),
+        }
+    }
+}
+
+/// How far a link has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// TLS is being negotiated.
+    Securing,
+    /// The peer's role is known, its hello is awaited.
+    Greeting,
+    /// The peer's hello has come and is being judged; nothing is read meanwhile.
+    Judging,
+    /// Messages pass.
+    Open,
+    /// This side has ended it: what is queued goes out, what comes in is ignored.
+    Draining,
+}
+
+/// One connection, shared by the threads that use it.
+pub(crate) struct Link {
+    pub(crate) token: usize,
+    pub(crate) address: SocketAddr,
+    /// The role a dialled peer must have; `None` where the peer dialled.
+    pub(crate) expected: Option<Role>,
+    pub(crate) peer: OnceLock<Role>,
+    /// A secret that this connection has in common with the peer's end of it alone.
+    pub(crate) secret: OnceLock<Zeroizing<[u8; 32]>>,
+    wire: Mutex<Wire>,
+    outbox: Mutex<Outbox>,
+    inbox: Mutex<Inbox>,
+    /// Set while this side waits to send: it must go on reading, or both sides may wait for ever.
+    pub(crate) relaxed: AtomicBool,
+    queue: usize,
+    /// Milliseconds of the endpoint's clock.
+    pub(crate) born: u64,
+    pub(crate) heard: AtomicU64,
+    /// When this side let go of it.
+    pub(crate) ended: AtomicU64,
+    pub(crate) spoke: AtomicU64,
+}
+
+/// The connection itself. Whoever holds its lock drives it.
+pub(crate) struct Wire {
+    pub(crate) stream: Option<Stream>,
+    pub(crate) phase: Phase,
+    parser: Parser,
+    writing: VecDeque<Frame>,
+    /// Bytes of the first frame in `writing` that are gone.
+    gone: usize,
+}
+
+struct Frame {
+    head: [u8; HEAD],
+    body: Bytes,
+}
+
+impl Frame {
+    fn len(&self) -> usize {
+        HEAD + self.body.len()
+    }
+}
+
+#[derive(Default)]
+struct Outbox {
+    frames: VecDeque<Frame>,
+    sequence: u32,
+    /// Weight of all frames that are not yet with the socket.
+    bytes: usize,
+    /// Nothing more may follow.
+    finished: bool,
+}
+
+#[derive(Default)]
+struct Inbox {
+    messages: VecDeque<Message>,
+    bytes: usize,
+    hello: Option<Hello>,
+    end: Option<End>,
+    /// Reading has stopped because too much has not been received yet.
+    paused: bool,
+}
+
+/// What driving a link has brought.
+#[derive(Default)]
+pub(crate) struct Progress {
+    /// Somebody may wait for what has come or for room to send.
+    pub(crate) notify: bool,
+    /// There is more to do at once.
+    pub(crate) more: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What a panicking thread leaves half done is a link that does not parse, which ends it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    pub(crate) fn new(
+        token: usize,
+        address: SocketAddr,
+        stream: Stream,
+        expected: Option<Role>,
+        pool: Pool,
+        limits: &Limits,
+        now: u64,
+    ) -> Self {
+        let wire = Wire {
+            stream: Some(stream),
+            phase: Phase::Securing,
+            parser: Parser::new(pool),
+            writing: VecDeque::new(),
+            gone: 0,
+        };
+        Self {
+            token,
+            address,
+            expected,
+            peer: OnceLock::new(),
+            secret: OnceLock::new(),
+            wire: Mutex::new(wire),
+            outbox: Mutex::default(),
+            inbox: Mutex::default(),
+            relaxed: AtomicBool::new(false),
+            queue: limits.queue,
+            born: now,
+            heard: AtomicU64::new(now),
+            ended: AtomicU64::new(now),
+            spoke: AtomicU64::new(now),
+        }
+    }
+
+    pub(crate) fn wire(&self) -> MutexGuard<'_, Wire> {
+        lock(&self.wire)
+    }
+
+    pub(crate) fn try_wire(&self) -> Option<MutexGuard<'_, Wire>> {
+        match self.wire.try_lock() {
+            Ok(wire) => Some(wire),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Queues a frame without a part of a message.
+    pub(crate) fn post(&self, kind: Kind, body: impl Into<Bytes>) {
+        let body = body.into();
+        let mut outbox = lock(&self.outbox);
+        outbox.push(Head::control(kind, body.len()), body);
+        outbox.finished |=
+            matches!(kind, Kind::Close | Kind::Cancel | Kind::Leave | Kind::Mismatch);
+    }
+
+    /// Queues a message in parts between which other frames can pass.
+    pub(crate) fn post_message(&self, message: Message) {
+        let Message { body, depth } = message;
+        let total = body.len() as u64;
+        let head = |kind, len: usize| Head { kind, len: len as u32, sequence: 0, depth, total };
+        let mut outbox = lock(&self.outbox);
+        let first = body.len().min(CHUNK);
+        outbox.push(head(Kind::First, first), body.slice(..first));
+        let mut at = first;
+        while at < body.len() {
+            let len = (body.len() - at).min(CHUNK);
+            outbox.push(head(Kind::More, len), body.slice(at..at + len));
+            at += len;
+        }
+    }
+
+    /// Whether a further message may be queued.
+    pub(crate) fn has_room(&self) -> bool {
+        lock(&self.outbox).bytes <= self.queue
+    }
+
+    /// Whether all that was queued has gone to the socket.
+    pub(crate) fn is_flushed(&self) -> bool {
+        lock(&self.outbox).bytes == 0
+    }
+
+    /// The next message, or how the link ended if none is left. The flag says that reading had
+    /// stopped and must be taken up again.
+    pub(crate) fn pop(&self) -> (Option<Result<Message, End>>, bool) {
+        let mut inbox = lock(&self.inbox);
+        let Some(message) = inbox.messages.pop_front() else {
+            return (inbox.end.clone().map(Err), false);
+        };
+        inbox.bytes -= PACKET + message.body.len();
+        let resume = inbox.paused && inbox.bytes <= self.queue / 2;
+        inbox.paused &= !resume;
+        (Some(Ok(message)), resume)
+    }
+
+    /// Whether messages have come that nobody received.
+    pub(crate) fn has_unread(&self) -> bool {
+        !lock(&self.inbox).messages.is_empty()
+    }
+
+    pub(crate) fn end(&self) -> Option<End> {
+        lock(&self.inbox).end.clone()
+    }
+
+    pub(crate) fn take_hello(&self) -> Option<Hello> {
+        lock(&self.inbox).hello.take()
+    }
+
+    pub(crate) fn has_hello(&self) -> bool {
+        lock(&self.inbox).hello.is_some()
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        lock(&self.inbox).paused
+    }
+
+    /// Records how the link ended, unless that is known already. True if it was not.
+    pub(crate) fn set_end(&self, end: End) -> bool {
+        let mut inbox = lock(&self.inbox);
+        let first = inbox.end.is_none();
+        if first {
+            inbox.end = Some(end);
+        }
+        first
+    }
+
+    /// Whether reading must stop because too much waits to be received.
+    fn pause(&self) -> bool {
+        let bound = match self.relaxed.load(Ordering::Acquire) {
+            true => self.queue.saturating_mul(64),
+            false => self.queue,
+        };
+        let mut inbox = lock(&self.inbox);
+        inbox.paused = inbox.bytes > bound;
+        inbox.paused
+    }
+
+    /// Sends what the socket takes.
+    pub(crate) fn write(&self, wire: &mut Wire, now: u64) -> Result<Progress, End> {
+        let Wire { stream: Some(stream), writing, gone, .. } = wire else {
+            return Ok(Progress::default());
+        };
+        let mut progress = Progress::default();
+        loop {
+            if writing.len() < PIECES / 2 {
+                let mut outbox = lock(&self.outbox);
+                let some = outbox.frames.len().min(PIECES);
+                writing.extend(outbox.frames.drain(..some));
+            }
+            if writing.is_empty() || !stream.can_write() {
+                let flushed = stream.flush()?;
+                return Ok(Progress { more: !flushed && stream.can_write(), ..progress });
+            }
+            match stream.write(&pieces(writing, *gone)) {
+                Ok(taken) => {
+                    self.spoke.store(now, Ordering::Relaxed);
+                    self.advance(writing, gone, taken);
+                    progress.notify = true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn advance(&self, writing: &mut VecDeque<Frame>, gone: &mut usize, taken: usize) {
+        *gone += taken;
+        let mut freed = 0;
+        while let Some(frame) = writing.front()
+            && *gone >= frame.len()
+        {
+            *gone -= frame.len();
+            freed += frame.len();
+            writing.pop_front();
+        }
+        if freed > 0 {
+            lock(&self.outbox).bytes -= freed;
+        }
+    }
+
+    /// Takes in what the socket has. `judge` is told of every frame that is not part of a message.
+    pub(crate) fn read(
+        &self,
+        wire: &mut Wire,
+        now: u64,
+        mut judge: impl FnMut(&mut Phase, Kind, Bytes) -> Result<(), End>,
+    ) -> Result<Progress, End> {
+        let Wire { stream: Some(stream), parser, phase, .. } = wire else {
+            return Ok(Progress::default());
+        };
+        let mut progress = Progress::default();
+        let mut read = 0;
+        while stream.can_read() {
+            if read > TURN {
+                progress.more = true;
+                break;
+            }
+            if *phase == Phase::Judging || *phase == Phase::Open && self.pause() {
+                break;
+            }
+            let before = read;
+            let event = parser.next(|buf| {
+                let len = stream.read(buf)?;
+                read += len;
+                Ok(len)
+            });
+            if read > before {
+                self.heard.store(now, Ordering::Relaxed);
+            }
+            match event {
+                Ok(Event::Message(message)) if *phase == Phase::Open => self.deliver(message),
+                Ok(Event::Message(_)) => {}
+                Ok(Event::Control(kind, body)) => judge(phase, kind, body)?,
+                Err(Fault::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(Fault::Io(error)) => return Err(error.into()),
+                Err(Fault::Violation(reason)) => return Err(End::Violation(reason)),
+            }
+            progress.notify = true;
+        }
+        Ok(progress)
+    }
+
+    fn deliver(&self, message: Message) {
+        let mut inbox = lock(&self.inbox);
+        inbox.bytes += PACKET + message.body.len();
+        inbox.messages.push_back(message);
+    }
+
+    pub(crate) fn deliver_hello(&self, hello: Hello) {
+        lock(&self.inbox).hello = Some(hello);
+    }
+
+    /// What the peer has proved to be, and a secret in common with it, once TLS is agreed.
+    pub(crate) fn identify(&self, stream: &Stream) -> Result<(), End> {
+        let Some(connection) = &stream.tls else { return Ok(()) };
+        let role = tls::peer_role(connection).map_err(End::Violation)?;
+        let secret = Zeroizing::new([0; 32]);
+        let secret = connection
+            .export_keying_material(secret, b"EXPORTER-trefoil-net-pair", None)
+            .map_err(|error| End::Failed(io::ErrorKind::InvalidData, error.to_string()))?;
+        if let Some(expected) = &self.expected
+            && *expected != role
+        {
+            return Err(End::Violation(format!("a certificate of {role} for {expected}")));
+        }
+        let _ = self.peer.set(role);
+        let _ = self.secret.set(secret);
+        Ok(())
+    }
+}
+
+impl Wire {
+    /// Messages of up to `longest` bytes pass from now on.
+    pub(crate) fn open(&mut self, longest: u64) {
+        self.phase = Phase::Open;
+        self.parser.allow_messages(longest);
+    }
+
+    /// Forgets what was queued and gives up the connection.
+    pub(crate) fn give_up(&mut self) -> Option<Stream> {
+        self.writing.clear();
+        self.gone = 0;
+        self.stream.take()
+    }
+}
+
+impl Outbox {
+    fn push(&mut self, mut head: Head, body: Bytes) {
+        if self.finished {
+            return;
+        }
+        head.sequence = self.sequence;
+        self.sequence = self.sequence.wrapping_add(1);
+        let frame = Frame { head: head.encode(), body };
+        self.bytes += frame.len();
+        self.frames.push_back(frame);
+    }
+}
+
+/// The unsent rest of the frames, head and body apart.
+fn pieces(writing: &VecDeque<Frame>, mut gone: usize) -> Vec<IoSlice<'_>> {
+    let mut pieces = Vec::with_capacity(PIECES);
+    for frame in writing {
+        for part in [&frame.head[..], &frame.body[..]] {
+            let skip = gone.min(part.len());
+            gone -= skip;
+            if skip < part.len() {
+                pieces.push(IoSlice::new(&part[skip..]));
+            }
+        }
+        if pieces.len() + 2 > PIECES {
+            break;
+        }
+    }
+    pieces
+}

@@ -1,0 +1,611 @@
+//! Starting a session over TCP, and its transport.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use zeroize::Zeroizing;
+
+use crate::{
+    Error, Message, PairKey, Party, Result, Role, Session, Transport,
+    frame::Kind,
+    hello::{Difference, Hello, LONGEST_PRG, Public, SESSION_ID, VERSION},
+    hub::{Arrival, Engine, Hub, cannot},
+    life::Life,
+    link::{End, Link},
+};
+
+/// First pause before a party is tried again, and the longest; each is twice the one before.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// How long one attempt to reach a party may take.
+const ATTEMPT: Duration = Duration::from_secs(2);
+
+/// After a difference was found, how long the start goes on so that every party learns of it from
+/// the odd one itself.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Larger messages are sent by the endpoint's thread, while the caller goes on computing.
+const DIRECT: usize = 128 << 10;
+
+/// What a session is for: all parties must agree on it.
+#[derive(Debug, Clone)]
+pub struct Job {
+    public: Public,
+    canceller: Canceller,
+}
+
+impl Job {
+    /// A session of three parties under a public name. Parties that use another name are not in it.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let id = blake3::derive_key("trefoil net 2026 session name", name.as_bytes());
+        let session = id[..16].try_into().expect("32 bytes hold 16");
+        let prg = "unspecified".to_owned();
+        let public = Public { session, parties: 3, prg, config: [0; 32] };
+        Self { public, canceller: Canceller::default() }
+    }
+
+    /// The number of parties, if not three.
+    #[must_use]
+    pub fn parties(mut self, parties: u16) -> Self {
+        self.public.parties = parties;
+        self
+    }
+
+    /// The generator that the parties draw common randomness from: a short name without spaces.
+    #[must_use]
+    pub fn prg(mut self, name: &str) -> Self {
+        self.public.prg = name.to_owned();
+        self
+    }
+
+    /// The public configuration: model, shapes, precision, whatever must be equal. Hashed.
+    #[must_use]
+    pub fn config(mut self, bytes: &[u8]) -> Self {
+        self.public.config = blake3::derive_key("trefoil net 2026 job configuration", bytes);
+        self
+    }
+
+    /// Lets another thread end the session.
+    #[must_use]
+    pub fn canceller(mut self, canceller: &Canceller) -> Self {
+        self.canceller = canceller.clone();
+        self
+    }
+
+    fn check(&self, me: Option<Party>, addresses: usize) -> Result<Party> {
+        let parties = usize::from(self.public.parties);
+        let misuse = |reason: String| Err(Error::Misuse(reason));
+        let prg = &self.public.prg;
+        if prg.len() > LONGEST_PRG || !prg.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return misuse(format!(
+                "a generator name has at most {LONGEST_PRG} printable characters"
+            ));
+        }
+        match me {
+            None => misuse("a client takes part in no session".to_owned()),
+            Some(me) if parties < 2 || me.0 >= parties => {
+                misuse(format!("{me} is not in a session of {parties} parties"))
+            }
+            Some(_) if addresses < parties => {
+                misuse(format!("{addresses} addresses are known of {parties} parties"))
+            }
+            Some(me) => Ok(me),
+        }
+    }
+}
+
+/// Ends a session from any thread.
+#[derive(Debug, Clone, Default)]
+pub struct Canceller(Arc<(AtomicBool, Mutex<String>)>);
+
+impl Canceller {
+    /// Ends the session: within a tenth of a second its calls fail with [`Error::Cancelled`], and so
+    /// do those of the peers, who are told the reason. It must not name secrets.
+    pub fn cancel(&self, reason: &str) {
+        let mut text = self.0.1.lock().unwrap_or_else(PoisonError::into_inner);
+        *text = reason.chars().take(500).collect();
+        self.0.0.store(true, Ordering::Release);
+    }
+
+    fn check(&self, me: Party) -> Result<()> {
+        if !self.0.0.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let reason = self.0.1.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Err(Error::Cancelled { by: me, reason })
+    }
+}
+
+/// Starts a session; see [`crate::Endpoint::session`].
+pub(crate) fn start(
+    engine: &Arc<Engine>,
+    peers: &[SocketAddr],
+    concurrent: bool,
+    job: &Job,
+) -> Result<Session> {
+    let me = job.check(engine.hub.me, peers.len())?;
+    let mut fresh = [0; 32];
+    getrandom::fill(&mut fresh).map_err(|error| Error::Config {
+        what: "the system's randomness".to_owned(),
+        reason: error.to_string(),
+    })?;
+    let hello =
+        Hello { version: VERSION, party: Some(me.0 as u16), job: job.public.clone(), fresh };
+    let parties = usize::from(job.public.parties);
+    let mut starter = Starter {
+        hub: &engine.hub,
+        me,
+        hello,
+        concurrent,
+        canceller: &job.canceller,
+        joins: (0..parties)
+            .filter(|&peer| peer != me.0)
+            .map(|peer| Join::new(peer, peers))
+            .collect(),
+        deadline: Instant::now() + engine.hub.limits.start,
+        difference: None,
+    };
+    match starter.run() {
+        Ok(()) => Ok(starter.session(engine)),
+        Err(error) => {
+            starter.give_up(&error);
+            Err(error)
+        }
+    }
+}
+
+/// A session that is being started.
+struct Starter<'a> {
+    hub: &'a Hub,
+    me: Party,
+    hello: Hello,
+    concurrent: bool,
+    canceller: &'a Canceller,
+    joins: Vec<Join>,
+    deadline: Instant,
+    /// The first difference found, and until when others are still told of it.
+    difference: Option<(Difference, Instant)>,
+}
+
+/// The way to one peer.
+struct Join {
+    peer: Party,
+    address: SocketAddr,
+    link: Option<Arc<Link>>,
+    /// The peer's hello, once it agrees with ours.
+    joined: Option<Hello>,
+    judged: bool,
+    pause: Duration,
+    next: Instant,
+    last: String,
+}
+
+impl Join {
+    fn new(peer: usize, addresses: &[SocketAddr]) -> Self {
+        Self {
+            peer: Party(peer),
+            address: addresses[peer],
+            link: None,
+            joined: None,
+            judged: false,
+            pause: BACK_OFF.0,
+            next: Instant::now(),
+            last: "it has not connected".to_owned(),
+        }
+    }
+
+    fn retry_later(&mut self, cause: String) {
+        (self.link, self.joined) = (None, None);
+        self.last = cause;
+        self.next = Instant::now() + self.pause;
+        self.pause = (self.pause * 2).min(BACK_OFF.1);
+    }
+}
+
+impl Starter<'_> {
+    fn run(&mut self) -> Result<()> {
+        loop {
+            self.canceller.check(self.me)?;
+            for at in 0..self.joins.len() {
+                self.advance(at)?;
+            }
+            let all_judged = self.joins.iter().all(|join| join.judged);
+            let now = Instant::now();
+            match &self.difference {
+                Some((difference, until)) if all_judged || now >= *until => {
+                    return Err(difference.error(self.me.0 as u16, &self.hello));
+                }
+                None if self.joins.iter().all(|join| join.joined.is_some()) => return Ok(()),
+                _ if now >= self.deadline => return Err(self.overdue()),
+                _ => self.nap(now),
+            }
+        }
+    }
+
+    /// Waits for news of a link, for a peer's arrival, or until a peer is to be tried again.
+    fn nap(&self, now: Instant) {
+        let dials = self.joins.iter().filter(|join| join.link.is_none() && join.peer < self.me);
+        let next = dials.map(|join| join.next).min();
+        let until = next.unwrap_or(now + BACK_OFF.1).clamp(now, now + BACK_OFF.1);
+        let news = || self.joins.iter().any(|join| self.has_news(join)).then_some(());
+        self.hub.wait(Some(until), news);
+    }
+
+    /// Whether [`Self::advance`] would find something to do before the next attempt is due.
+    fn has_news(&self, join: &Join) -> bool {
+        let Some(link) = &join.link else {
+            let lobby = self.hub.lobby.lock().unwrap_or_else(PoisonError::into_inner);
+            let wanted = !(join.judged && self.difference.is_some());
+            return wanted && lobby.iter().any(|arrival| self.fits(join.peer, arrival));
+        };
+        let over = link.end().is_some_and(|end| join.joined.is_none() || end.is_failure());
+        over || link.has_hello()
+    }
+
+    /// Whether an arrival is the peer's for this session. One for another session is taken only
+    /// where this endpoint has no other sessions.
+    fn fits(&self, peer: Party, arrival: &Arrival) -> bool {
+        let hello = &arrival.hello;
+        let same = hello.version != VERSION || hello.job.session == self.hello.job.session;
+        arrival.party == peer && (same || !self.concurrent)
+    }
+
+    fn advance(&mut self, at: usize) -> Result<()> {
+        let join = &mut self.joins[at];
+        if let Some(link) = join.link.clone() {
+            if let Some(theirs) = link.take_hello() {
+                return self.judge(at, &link, theirs);
+            }
+            return match link.end() {
+                // The peer has started, and may even be done: what it sent is still to be received.
+                Some(end) if join.joined.is_some() && !end.is_failure() => Ok(()),
+                Some(end) => self.lost(at, end),
+                None => Ok(()),
+            };
+        }
+        if join.judged && self.difference.is_some() {
+            return Ok(());
+        }
+        if join.peer < self.me {
+            if Instant::now() >= join.next
+                && let Err(cause) = self.dial(at)?
+            {
+                self.joins[at].retry_later(cause.to_string());
+            }
+            return Ok(());
+        }
+        match self.arrival(at) {
+            Some((link, theirs)) => {
+                link.post(Kind::Hello, self.hello.encode());
+                self.joins[at].link = Some(link.clone());
+                self.judge(at, &link, theirs)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn dial(&mut self, at: usize) -> Result<io::Result<()>> {
+        let join = &mut self.joins[at];
+        let stream = match TcpStream::connect_timeout(&join.address, ATTEMPT) {
+            Ok(stream) => stream,
+            Err(error) => return Ok(Err(error)),
+        };
+        stream.set_nonblocking(true).map_err(|error| cannot("opening a connection", &error))?;
+        let stream = mio::net::TcpStream::from_std(stream);
+        let link = self.hub.add(stream, join.address, Some(Role::Party(join.peer)))?;
+        link.post(Kind::Hello, self.hello.encode());
+        self.hub.schedule(&link);
+        join.link = Some(link);
+        Ok(Ok(()))
+    }
+
+    /// Takes the peer's arrival out of the lobby.
+    fn arrival(&self, at: usize) -> Option<(Arc<Link>, Hello)> {
+        let peer = self.joins[at].peer;
+        let mut lobby = self.hub.lobby.lock().unwrap_or_else(PoisonError::into_inner);
+        lobby.retain(|arrival| arrival.link.end().is_none());
+        let found = lobby.iter().position(|arrival| self.fits(peer, arrival))?;
+        let arrival = lobby.remove(found);
+        Some((arrival.link, arrival.hello))
+    }
+
+    fn judge(&mut self, at: usize, link: &Arc<Link>, theirs: Hello) -> Result<()> {
+        let join = &mut self.joins[at];
+        join.judged = true;
+        let (me, peer) = (self.me.0 as u16, join.peer.0 as u16);
+        match Difference::between(me, &self.hello, peer, &theirs) {
+            Some(difference) => self.note(difference),
+            None => {
+                join.joined = Some(theirs);
+                self.hub.open(link, self.hub.limits.message);
+            }
+        }
+        // On a link that is not opened, this sends the hello that tells the peer the same.
+        self.hub.push(link);
+        Ok(())
+    }
+
+    fn note(&mut self, difference: Difference) {
+        let until = (Instant::now() + GRACE).min(self.deadline);
+        self.difference.get_or_insert((difference, until));
+    }
+
+    /// A link ended before the session started.
+    fn lost(&mut self, at: usize, end: End) -> Result<()> {
+        let peer = self.joins[at].peer;
+        match end {
+            End::Mismatch(difference) => {
+                self.joins[at].judged = true;
+                self.note(difference);
+                self.joins[at].retry_later("it was started for another job".to_owned());
+                Ok(())
+            }
+            // Not the network but what the peer is: trying again would not help.
+            End::Failed(io::ErrorKind::InvalidData, _) | End::Violation(_) | End::Cancelled(_) => {
+                Err(end.error(peer, "start"))
+            }
+            end => {
+                self.joins[at].retry_later(end.reason());
+                Ok(())
+            }
+        }
+    }
+
+    fn overdue(&self) -> Error {
+        let Some(join) = self.joins.iter().find(|join| join.joined.is_none()) else {
+            return Error::Misuse("a session that has started cannot be overdue".to_owned());
+        };
+        self.other_session(join).unwrap_or_else(|| {
+            let cause = format!("not found within {:?}: {}", self.hub.limits.start, join.last);
+            let cause = io::Error::new(io::ErrorKind::TimedOut, cause);
+            Error::Link { peer: join.peer, step: "start".to_owned(), cause }
+        })
+    }
+
+    /// The error if the peer did come, but for another session.
+    fn other_session(&self, join: &Join) -> Option<Error> {
+        let (me, peer) = (self.me.0 as u16, join.peer.0 as u16);
+        let lobby = self.hub.lobby.lock().unwrap_or_else(PoisonError::into_inner);
+        let arrival = lobby.iter().find(|arrival| arrival.party == join.peer)?;
+        let difference = Difference::between(me, &self.hello, peer, &arrival.hello)?;
+        (difference.field == SESSION_ID).then(|| difference.error(me, &self.hello))
+    }
+
+    /// Tells the peers why there will be no session.
+    fn give_up(&mut self, error: &Error) {
+        for join in &mut self.joins {
+            let Some(link) = join.link.take() else { continue };
+            match &self.difference {
+                Some((difference, _)) => link.post(Kind::Mismatch, difference.encode()),
+                None => link.post(Kind::Cancel, format!("did not start: {error}").into_bytes()),
+            }
+            self.hub.let_go(&link);
+        }
+    }
+
+    fn session(self, engine: &Arc<Engine>) -> Session {
+        let parties = self.joins.len() + 1;
+        let mut fresh = vec![self.hello.fresh; parties];
+        for join in &self.joins {
+            if let Some(hello) = &join.joined {
+                fresh[join.peer.0] = hello.fresh;
+            }
+        }
+        let id = session_id(&self.hello.job.session, &fresh);
+        let mut links: Vec<Option<Arc<Link>>> = vec![None; parties];
+        let mut pair_keys = vec![None; parties];
+        for join in self.joins {
+            let Some(link) = join.link else { continue };
+            let (low, high) = (self.me.min(join.peer), self.me.max(join.peer));
+            pair_keys[join.peer.0] = Some(pair_key(&link, &id, [fresh[low.0], fresh[high.0]]));
+            links[join.peer.0] = Some(link);
+        }
+        let transport = Tcp {
+            engine: engine.clone(),
+            me: self.me,
+            links,
+            life: Life::new(),
+            canceller: self.canceller.clone(),
+            closed: false,
+        };
+        Session { transport: Box::new(transport), pair_keys, id }
+    }
+}
+
+/// Equal on all parties, and never the same twice: every party has contributed fresh bytes.
+fn session_id(name: &[u8; 16], fresh: &[[u8; 32]]) -> [u8; 16] {
+    let mut hash = blake3::Hasher::new_derive_key("trefoil net 2026 session id");
+    hash.update(name);
+    for fresh in fresh {
+        hash.update(fresh);
+    }
+    hash.finalize().as_bytes()[..16].try_into().expect("32 bytes hold 16")
+}
+
+/// A key from the secret of the TLS connection and what both sides contributed. Without TLS there is
+/// no secret, and the key is known to whoever saw the hellos.
+fn pair_key(link: &Link, id: &[u8; 16], fresh: [[u8; 32]; 2]) -> PairKey {
+    let none = Zeroizing::new([0; 32]);
+    let secret = link.secret.get().unwrap_or(&none);
+    let mut hash = blake3::Hasher::new_derive_key("trefoil net 2026 pair key");
+    hash.update(&secret[..]).update(id).update(&fresh[0]).update(&fresh[1]);
+    PairKey(hash.finalize().into())
+}
+
+/// The transport of a session over TCP.
+struct Tcp {
+    engine: Arc<Engine>,
+    me: Party,
+    links: Vec<Option<Arc<Link>>>,
+    life: Life,
+    canceller: Canceller,
+    closed: bool,
+}
+
+impl Tcp {
+    fn link(&self, peer: Party) -> Result<Arc<Link>> {
+        self.life.check()?;
+        match self.links.get(peer.0) {
+            Some(Some(link)) => Ok(link.clone()),
+            _ => Err(Error::no_such_peer(self.me, peer, self.links.len())),
+        }
+    }
+
+    fn peers(&self) -> impl Iterator<Item = (Party, &Arc<Link>)> {
+        self.links.iter().enumerate().filter_map(|(at, link)| Some((Party(at), link.as_ref()?)))
+    }
+
+    /// Waits for an answer of `ready`, as long as the session lives. Reports waits that are long.
+    fn wait<T>(
+        &self,
+        on: Party,
+        what: &str,
+        mut ready: impl FnMut() -> Option<Result<T>>,
+    ) -> Result<T> {
+        let began = Instant::now();
+        let mut report = self.engine.hub.limits.report;
+        let answer = self.engine.hub.wait(None, || {
+            if let Some(answer) = ready() {
+                return Some(answer);
+            }
+            if let Err(cancelled) = self.canceller.check(self.me) {
+                return Some(Err(cancelled));
+            }
+            if let Some(error) = self.failure() {
+                return Some(Err(error));
+            }
+            let waited = began.elapsed();
+            if waited >= report {
+                report = waited * 2;
+                let (me, step) = (self.me.0, self.life.step());
+                tracing::warn!(me, peer = on.0, step, ?waited, "still waiting {what}");
+            }
+            None
+        });
+        answer.unwrap_or_else(|| Err(Error::Dead("the wait had no end".to_owned())))
+    }
+
+    /// The first failure of any link: no peer will go on after it.
+    fn failure(&self) -> Option<Error> {
+        self.peers().find_map(|(peer, link)| {
+            let end = link.end()?;
+            end.is_failure().then(|| end.error(peer, self.life.step()))
+        })
+    }
+
+    fn wait_for_room(&self, to: Party, link: &Link) -> Result<()> {
+        if link.has_room() {
+            return Ok(());
+        }
+        let relax = |relaxed| {
+            self.peers().for_each(|(_, link)| link.relaxed.store(relaxed, Ordering::Release));
+        };
+        relax(true);
+        self.peers().for_each(|(_, link)| self.engine.hub.schedule(link));
+        let room = self.wait(to, "to send to the peer", || link.has_room().then_some(Ok(())));
+        relax(false);
+        room
+    }
+
+    fn send_message(&self, to: Party, link: &Arc<Link>, message: Message) -> Result<()> {
+        self.canceller.check(self.me)?;
+        if let Some(end) = link.end() {
+            return Err(end.error(to, self.life.step()));
+        }
+        self.wait_for_room(to, link)?;
+        let large = message.body.len() > DIRECT;
+        link.post_message(message);
+        match large {
+            true => self.engine.hub.schedule(link),
+            false => self.engine.hub.push(link),
+        }
+        Ok(())
+    }
+
+    fn receive_message(&self, from: Party, link: &Arc<Link>) -> Result<Message> {
+        self.canceller.check(self.me)?;
+        let next = || {
+            let (next, resume) = link.pop();
+            if resume {
+                self.engine.hub.schedule(link);
+            }
+            next.map(|next| next.map_err(|end| end.error(from, self.life.step())))
+        };
+        self.wait(from, "for a message", next)
+    }
+
+    fn close_links(&self) -> Result<()> {
+        self.life.check()?;
+        for (_, link) in self.peers() {
+            link.post(Kind::Close, bytes::Bytes::new());
+            self.engine.hub.push(link);
+        }
+        for (peer, link) in self.peers() {
+            self.wait(peer, "for the peer to close", || match link.end() {
+                _ if link.has_unread() => Some(Err(self.life.unread(peer))),
+                Some(End::Closed) => link.is_flushed().then_some(Ok(())),
+                Some(end) => Some(Err(end.error(peer, self.life.step()))),
+                None => None,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Transport for Tcp {
+    fn me(&self) -> Party {
+        self.me
+    }
+
+    fn parties(&self) -> usize {
+        self.links.len()
+    }
+
+    fn send(&mut self, to: Party, message: Message) -> Result<()> {
+        let link = self.link(to)?;
+        let longest = self.engine.hub.limits.message;
+        if message.body.len() as u64 > longest {
+            let len = message.body.len();
+            return Err(Error::Misuse(format!("a message of {len} bytes, more than {longest}")));
+        }
+        let outcome = self.send_message(to, &link, message);
+        self.life.record(outcome)
+    }
+
+    fn receive(&mut self, from: Party) -> Result<Message> {
+        let link = self.link(from)?;
+        let outcome = self.receive_message(from, &link);
+        self.life.record(outcome)
+    }
+
+    fn step(&mut self, name: &str) {
+        self.life.set_step(name);
+    }
+
+    fn close(mut self: Box<Self>) -> Result<()> {
+        let outcome = self.close_links();
+        self.closed = outcome.is_ok();
+        self.life.record(outcome)
+    }
+}
+
+impl Drop for Tcp {
+    fn drop(&mut self) {
+        let words = self.life.last_words();
+        let kind = if self.life.check().is_ok() { Kind::Leave } else { Kind::Cancel };
+        for (_, link) in self.peers() {
+            if !self.closed {
+                link.post(kind, words.clone().into_bytes());
+            }
+            self.engine.hub.let_go(link);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Parties over loopback, plain and under TLS.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use net::{
+    Canceller, Endpoint, Error, Job, Limits, Message, Party, Result, Session,
+    launch::{self, Network},
+};
+
+const BOTH: [Network; 2] = [Network::InsecurePlainTcp, Network::Tls];
+
+fn three<R: Send>(
+    network: Network,
+    program: impl Fn(Session) -> Result<R> + Sync,
+) -> Vec<Result<R>> {
+    launch::threads_over(network, 3, &Job::new("test"), program).unwrap()
+}
+
+fn body(len: usize, salt: usize) -> Bytes {
+    (0..len).map(|at| (at * 31 + salt * 7 + at / 251) as u8).collect::<Vec<_>>().into()
+}
+
+#[test]
+fn messages_of_all_sizes_arrive_whole_in_order_and_aligned() {
+    let sizes = [0, 1, 7, 8, 24, 100, 4096, 65_536, 65_537, 1 << 20, (1 << 20) + 1, 5_000_003];
+    for network in BOTH {
+        let outcomes = three(network, |session| {
+            let mut link = session.transport;
+            let me = link.me();
+            for (salt, len) in sizes.into_iter().enumerate() {
+                for offset in [1, 2] {
+                    let message = Message { body: body(len, salt + me.0), depth: salt as u32 };
+                    link.send(me.after(offset, 3), message)?;
+                }
+            }
+            for (salt, len) in sizes.into_iter().enumerate() {
+                for offset in [1, 2] {
+                    let from = me.after(offset, 3);
+                    let got = link.receive(from)?;
+                    assert!(got.body == body(len, salt + from.0), "{network:?} {len}");
+                    assert_eq!(got.depth, salt as u32);
+                    assert!(len == 0 || (got.body.as_ptr() as usize).is_multiple_of(8));
+                }
+            }
+            link.close()
+        });
+        outcomes.into_iter().collect::<Result<()>>().unwrap();
+    }
+}
+
+#[test]
+fn pair_keys_and_session_id_are_equal_and_fresh() {
+    let start = || {
+        let sessions = three(Network::Tls, |session| {
+            session.transport.close()?;
+            Ok((session.id, session.pair_keys))
+        });
+        sessions.into_iter().collect::<Result<Vec<_>>>().unwrap()
+    };
+    let (one, two) = (start(), start());
+    let key = |a: usize, b: usize| one[a].1[b].as_ref().unwrap().0;
+    for party in 0..3 {
+        assert_eq!(one[party].0, one[0].0);
+        assert!(one[party].1[party].is_none());
+        let next = (party + 1) % 3;
+        assert_eq!(key(party, next), key(next, party));
+        assert_ne!(key(party, next), key(next, (next + 1) % 3));
+        assert_ne!(key(party, next), two[party].1[next].as_ref().unwrap().0);
+    }
+    assert_ne!(one[0].0, two[0].0);
+}
+
+#[test]
+fn parties_that_send_far_more_than_the_bound_to_each_other_do_not_wait_for_ever() {
+    for network in BOTH {
+        let limits = Limits { queue: 1 << 20, ..Limits::default() };
+        let endpoints = launch::endpoints(network, 2, &limits).unwrap();
+        let outcomes = with_sessions(&endpoints, &Job::new("flood").parties(2), |session| {
+            let mut link = session.transport;
+            let peer = link.me().after(1, 2);
+            let big = body(1 << 20, 3);
+            for _ in 0..30 {
+                link.send(peer, Message::from(big.clone()))?;
+            }
+            for _ in 0..30 {
+                assert!(link.receive(peer)?.body == big);
+            }
+            link.close()
+        });
+        outcomes.into_iter().collect::<Result<()>>().unwrap();
+    }
+}
+
+fn with_sessions<R: Send>(
+    endpoints: &[Endpoint],
+    job: &Job,
+    program: impl Fn(Session) -> Result<R> + Sync,
+) -> Vec<Result<R>> {
+    let program = &program;
+    std::thread::scope(|scope| {
+        let run =
+            |endpoint| scope.spawn(move || Endpoint::session(endpoint, job).and_then(program));
+        let parties: Vec<_> = endpoints.iter().map(run).collect();
+        parties.into_iter().map(|party| party.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn a_send_waits_once_the_bound_is_reached_and_memory_stays_bounded() {
+    let limits = Limits { queue: 1 << 20, ..Limits::default() };
+    let endpoints = launch::endpoints(Network::Tls, 2, &limits).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let told = std::sync::Mutex::new(told);
+    let outcomes = with_sessions(&endpoints, &Job::new("slow").parties(2), |session| {
+        let mut link = session.transport;
+        if link.me() == Party(0) {
+            let began = Instant::now();
+            for sent in 0..200 {
+                link.send(Party(1), Message::from(body(1 << 20, 1)))?;
+                let _ = tell.send(sent);
+            }
+            assert!(began.elapsed() >= Duration::from_millis(300));
+        } else {
+            // Party 0 can be this far only if what waits in between is bounded.
+            let quiet = Duration::from_millis(300);
+            let told = told.lock().unwrap();
+            let last = std::iter::from_fn(|| told.recv_timeout(quiet).ok()).last();
+            assert!(last.unwrap() < 50, "{last:?}");
+            for _ in 0..200 {
+                assert_eq!(link.receive(Party(0))?.body.len(), 1 << 20);
+            }
+        }
+        link.close()
+    });
+    outcomes.into_iter().collect::<Result<()>>().unwrap();
+}
+
+#[test]
+fn leaving_cancels_and_names_who_and_where() {
+    for network in BOTH {
+        let outcomes = three(network, |session| {
+            let mut link = session.transport;
+            link.step("test/leave");
+            if link.me() == Party(1) {
+                return link.send(Party(0), Message::from(body(10, 1)));
+            }
+            if link.me() == Party(0) {
+                assert_eq!(link.receive(Party(1))?.body.len(), 10);
+            }
+            link.receive(Party(1)).map(drop)
+        });
+        assert!(outcomes[1].is_ok());
+        for me in [0, 2] {
+            let error = outcomes[me].as_ref().unwrap_err();
+            assert!(error.to_string().contains("test/leave"), "{error}");
+            assert!(matches!(error, Error::Cancelled { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_canceller_ends_the_session_of_all() {
+    let endpoints = launch::endpoints(Network::Tls, 3, &Limits::default()).unwrap();
+    let canceller = Canceller::default();
+    let job = Job::new("cancel").canceller(&canceller);
+    let began = Instant::now();
+    let outcomes = with_sessions(&endpoints, &job, |session| {
+        let mut link = session.transport;
+        if link.me() == Party(0) {
+            canceller.cancel("the client has gone");
+        }
+        let from = link.me().after(1, 3);
+        link.receive(from).map(drop)
+    });
+    assert!(began.elapsed() < Duration::from_secs(2));
+    for outcome in outcomes {
+        let error = outcome.unwrap_err();
+        assert!(error.to_string().contains("the client has gone"), "{error}");
+    }
+}
+
+#[test]
+fn one_endpoint_runs_many_sessions_one_after_the_other() {
+    let limits = Limits { start: Duration::from_secs(5), ..Limits::default() };
+    let endpoints = launch::endpoints(Network::Tls, 3, &limits).unwrap();
+    for round in 0..50 {
+        let outcomes = with_sessions(&endpoints, &Job::new(&format!("job {round}")), |session| {
+            let mut link = session.transport;
+            let me = link.me();
+            link.send(me.after(1, 3), Message::from(body(1000, round)))?;
+            assert!(link.receive(me.after(2, 3))?.body == body(1000, round));
+            link.close()
+        });
+        outcomes.into_iter().collect::<Result<()>>().unwrap();
+    }
+}
+
+#[test]
+fn closing_over_unread_messages_is_an_error() {
+    let outcomes = three(Network::Tls, |session| {
+        let mut link = session.transport;
+        if link.me() == Party(0) {
+            link.send(Party(1), Message::from(body(6, 0)))?;
+        }
+        link.close()
+    });
+    assert!(matches!(outcomes[1], Err(Error::Violation { peer: Party(0), .. })), "{outcomes:?}");
+}
+
+#[test]
+fn plain_tcp_refuses_other_machines_unless_told() {
+    use net::{Role, Security, Settings};
+    let open = |beyond_loopback| {
+        let role = Role::party(0);
+        let security = Security::InsecurePlainTcp { role, beyond_loopback };
+        let peers = vec!["127.0.0.1:9".parse().unwrap(), "192.0.2.1:9".parse().unwrap()];
+        Endpoint::open(Settings::new(security).peers(peers))
+    };
+    assert!(matches!(open(false), Err(Error::Config { .. })));
+    assert!(open(true).is_ok());
+}
