@@ -1,1 +1,16 @@
 #![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod error;
+mod graph;
+mod host;
+mod ops;
+mod plan;
+
+pub use error::{Error, Result};
+pub use graph::{
+    Binary, Dim, Graph, Kernel, Linear as LinearOp, LinearFinish, LinearMap, Op, Pool, Reduce,
+    Unary, ValueId,
+};
+pub use host::{HostData, HostTensor, MAX_ELEMENTS};
+pub use plan::{Compiled, InputSpec, Observer, Plan, PlanOptions, StepInfo, WeightSpec};

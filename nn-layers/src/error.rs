@@ -1,0 +1,71 @@
+//! What can go wrong in building, planning or running a network.
+
+/// The result of work on a network.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a network was refused or failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The protocol below failed.
+    #[error(transparent)]
+    Mpc(#[from] mpc_core::Error),
+    /// Local arithmetic refused its operands.
+    #[error(transparent)]
+    Ring(#[from] ring_arith::Error),
+    /// One node of a network is not acceptable.
+    #[error("node `{node}`: {reason}")]
+    Node {
+        /// The node's name.
+        node: String,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+    /// An operation refused its operands or attributes.
+    #[error("{op}: {reason}")]
+    Invalid {
+        /// The operation.
+        op: &'static str,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+    /// A plan that was read from outside does not hold together.
+    #[error("plan: {reason}")]
+    Plan {
+        /// What does not fit.
+        reason: String,
+    },
+    /// What a caller passed does not fit the plan.
+    #[error("{what} `{name}`: {reason}")]
+    Argument {
+        /// `input`, `weight` or `output`.
+        what: &'static str,
+        /// Its name in the plan.
+        name: String,
+        /// What does not fit.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// An [`Error::Invalid`] with its reason.
+    pub fn invalid(op: &'static str, reason: impl Into<String>) -> Self {
+        Self::Invalid { op, reason: reason.into() }
+    }
+
+    /// An [`Error::Plan`] with its reason.
+    pub(crate) fn plan(reason: impl Into<String>) -> Self {
+        Self::Plan { reason: reason.into() }
+    }
+
+    /// The same error with the node that caused it, unless it already names one.
+    #[must_use]
+    pub fn at(self, node: &str) -> Self {
+        let node = node.to_owned();
+        match self {
+            Self::Invalid { op, reason } => Self::Node { node, reason: format!("{op}: {reason}") },
+            Self::Ring(e) => Self::Node { node, reason: e.to_string() },
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Networks as graphs: operations over inputs and constants, before planning.
+
+pub(crate) mod eval;
+pub(crate) mod infer;
+pub(crate) mod op;
+
+use ring_arith::Shape;
+
+pub use op::{Binary, Dim, Kernel, Linear, LinearFinish, LinearMap, Op, Pool, Reduce, Unary};
+
+use crate::host::checked_shape;
+use crate::{Error, HostTensor, Result};
+
+/// A value in a [`Graph`]: the result of one of its nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ValueId(pub(crate) usize);
+
+/// A network: nodes in an order in which each comes after what it needs.
+///
+/// Shapes are inferred as nodes are added, for the batch size given at the start; operations whose
+/// operands are all constants are computed at once.
+#[derive(Debug, Clone)]
+pub struct Graph {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) constants: Vec<Constant>,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) outputs: Vec<(String, ValueId)>,
+    pub(crate) batch: usize,
+    pub(crate) any_batch: bool,
+}
+
+/// One operation of a [`Graph`].
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub name: String,
+    pub op: Op,
+    pub inputs: Vec<ValueId>,
+    pub shape: Shape,
+}
+
+/// A number of the model.
+#[derive(Debug, Clone)]
+pub(crate) struct Constant {
+    pub name: String,
+    pub value: HostTensor,
+    pub secret: bool,
+}
+
+/// Something the model is applied to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Input {
+    pub name: String,
+    pub dims: Vec<Dim>,
+    pub integer: bool,
+}
+
+impl Graph {
+    /// An empty network, built for one batch size. Its plan serves every batch size, if all that
+    /// depends on it is written with [`Dim::Batch`] or [`Dim::Rest`].
+    pub fn new(batch: usize) -> Self {
+        let (nodes, constants, inputs, outputs) = (vec![], vec![], vec![], vec![]);
+        Self { nodes, constants, inputs, outputs, batch, any_batch: true }
+    }
+
+    /// The batch size that shapes are shown for.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// An input of real numbers.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a dimension is missing or the shape is too large.
+    pub fn input(&mut self, name: &str, dims: &[Dim]) -> Result<ValueId> {
+        self.any_input(name, dims, false)
+    }
+
+    /// An input of integers, for instance positions in a table.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a dimension is missing or the shape is too large.
+    pub fn integer_input(&mut self, name: &str, dims: &[Dim]) -> Result<ValueId> {
+        self.any_input(name, dims, true)
+    }
+
+    fn any_input(&mut self, name: &str, dims: &[Dim], integer: bool) -> Result<ValueId> {
+        let fixed = dims.iter().map(|&d| infer::resolve(d, self.batch)).collect::<Option<Vec<_>>>();
+        let fixed =
+            fixed.ok_or_else(|| Error::invalid("input", "every dimension must be given"))?;
+        let shape = checked_shape("input", fixed)?;
+        let index = self.inputs.len();
+        self.inputs.push(Input { name: name.to_owned(), dims: dims.to_vec(), integer });
+        Ok(self.push(name, Op::Input(index), vec![], shape))
+    }
+
+    /// A weight: a secret of the model's owner.
+    pub fn weight(&mut self, name: &str, value: HostTensor) -> ValueId {
+        self.constant(name, value, true)
+    }
+
+    /// A number that belongs to the structure, known to everybody.
+    pub fn public(&mut self, name: &str, value: HostTensor) -> ValueId {
+        self.constant(name, value, false)
+    }
+
+    pub(crate) fn constant(&mut self, name: &str, value: HostTensor, secret: bool) -> ValueId {
+        let (index, shape) = (self.constants.len(), value.shape().clone());
+        self.constants.push(Constant { name: name.to_owned(), value, secret });
+        self.push(name, Op::Constant(index), vec![], shape)
+    }
+
+    /// Adds an operation; one on constants alone is computed now.
+    ///
+    /// # Errors
+    /// [`Error::Node`] if the operands do not fit, before anything is added.
+    pub fn add(&mut self, name: &str, op: Op, inputs: &[ValueId]) -> Result<ValueId> {
+        let shapes: Vec<_> = inputs.iter().map(|&id| self.shape(id)).collect();
+        let shape = infer::output_shape(&op, &shapes, self.batch).map_err(|e| e.at(name))?;
+        // A broadcast constant is kept small: it may depend on the batch.
+        let foldable = !inputs.is_empty() && !matches!(op, Op::Broadcast(_));
+        let operands: Option<Vec<_>> = inputs.iter().map(|&id| self.constant_of(id)).collect();
+        if let Some(operands) = operands.filter(|_| foldable) {
+            let secret = operands.iter().any(|c| c.secret);
+            let values: Vec<_> = operands.iter().map(|c| &c.value).collect();
+            let value = eval::evaluate(&op, &values, self.batch).map_err(|e| e.at(name))?;
+            return Ok(self.constant(name, value, secret));
+        }
+        Ok(self.push(name, op, inputs.to_vec(), shape))
+    }
+
+    /// Names a value as a result.
+    pub fn output(&mut self, name: &str, value: ValueId) {
+        self.outputs.push((name.to_owned(), value));
+    }
+
+    /// The shape of a value for this graph's batch size.
+    pub fn shape(&self, value: ValueId) -> &Shape {
+        &self.nodes[value.0].shape
+    }
+
+    /// The tensor behind a value that is a constant.
+    pub fn constant_value(&self, value: ValueId) -> Option<&HostTensor> {
+        self.constant_of(value).map(|c| &c.value)
+    }
+
+    /// Evaluates the network in the clear.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the inputs do not fit, [`Error::Node`] where an operation fails.
+    pub fn evaluate(&self, inputs: &[HostTensor]) -> Result<Vec<HostTensor>> {
+        let constants: Vec<_> = self.constants.iter().map(|c| c.value.clone()).collect();
+        let nodes: Vec<_> = self.nodes.iter().map(Node::view).collect();
+        let outputs: Vec<_> = self.outputs.iter().map(|(_, id)| id.0).collect();
+        eval::run(&nodes, &constants, inputs, &outputs, self.batch)
+    }
+
+    /// Joins two graphs of the same network, built for different batch sizes, into one whose plan
+    /// serves every batch size. Where they differ in more than multiples of the batch, the first
+    /// is returned and serves its batch size alone.
+    #[must_use]
+    pub fn unify(mut self, other: &Self) -> Self {
+        let (b, c) = (self.batch, other.batch);
+        let same = self.nodes.len() == other.nodes.len()
+            && self.constants.len() == other.constants.len()
+            && self.outputs == other.outputs
+            && self.constants.iter().zip(&other.constants).all(|(x, y)| x.value == y.value);
+        let merged = if same {
+            let pairs = self.nodes.iter().zip(&other.nodes);
+            pairs
+                .map(|(x, y)| {
+                    (x.inputs == y.inputs).then(|| unify_op(&x.op, &y.op, b, c)).flatten()
+                })
+                .collect::<Option<Vec<_>>>()
+        } else {
+            None
+        };
+        match merged.filter(|_| self.inputs == other.inputs) {
+            Some(ops) => self.nodes.iter_mut().zip(ops).for_each(|(node, op)| node.op = op),
+            None => self.any_batch = false,
+        }
+        self
+    }
+
+    /// Says that the plan serves this graph's batch size alone.
+    pub fn fix_batch(&mut self) {
+        self.any_batch = false;
+    }
+
+    pub(crate) fn constant_of(&self, value: ValueId) -> Option<&Constant> {
+        match self.nodes[value.0].op {
+            Op::Constant(i) => Some(&self.constants[i]),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn push(
+        &mut self,
+        name: &str,
+        op: Op,
+        inputs: Vec<ValueId>,
+        shape: Shape,
+    ) -> ValueId {
+        self.nodes.push(Node { name: name.to_owned(), op, inputs, shape });
+        ValueId(self.nodes.len() - 1)
+    }
+}
+
+impl Node {
+    /// The node without its shape.
+    pub(crate) fn view(&self) -> eval::NodeView<'_> {
+        let inputs = self.inputs.iter().map(|id| id.0).collect();
+        eval::NodeView { name: &self.name, op: &self.op, inputs }
+    }
+}
+
+/// The operation that serves both batch sizes.
+fn unify_op(x: &Op, y: &Op, b: usize, c: usize) -> Option<Op> {
+    let dim = |p: Dim, q: Dim| match (p, q) {
+        _ if p == q => Some(p),
+        (Dim::Fixed(m), Dim::Fixed(n)) if m % b == 0 && n % c == 0 && m / b == n / c => {
+            Some(Dim::Batch(m / b))
+        }
+        _ => None,
+    };
+    let dims = |p: &[Dim], q: &[Dim]| {
+        let pairs = p.iter().zip(q).map(|(&p, &q)| dim(p, q));
+        if p.len() == q.len() { pairs.collect::<Option<Vec<_>>>() } else { None }
+    };
+    match (x, y) {
+        _ if x == y => Some(x.clone()),
+        (Op::Reshape(p), Op::Reshape(q)) => dims(p, q).map(Op::Reshape),
+        (Op::Broadcast(p), Op::Broadcast(q)) => dims(p, q).map(Op::Broadcast),
+        (
+            &Op::Slice { axis, start, end, step },
+            &Op::Slice { axis: a2, start: s2, end: e2, step: t2 },
+        ) if (axis, start, step) == (a2, s2, t2) => {
+            Some(Op::Slice { axis, start, end: dim(end, e2)?, step })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,199 @@
+//! Networks evaluated in the clear: the figure that a private run is compared with.
+
+use ring_arith::Shape;
+
+use super::infer;
+use super::op::{Linear, LinearFinish, LinearMap, Op, Reduce, Unary};
+use crate::host::{conv, elementwise, matmul, reduce, views};
+use crate::{Error, HostTensor, Result};
+
+/// A node by reference.
+pub(crate) struct NodeView<'a> {
+    pub name: &'a str,
+    pub op: &'a Op,
+    pub inputs: Vec<usize>,
+}
+
+/// Evaluates nodes in order, dropping each value after its last use.
+pub(crate) fn run(
+    nodes: &[NodeView<'_>],
+    constants: &[HostTensor],
+    inputs: &[HostTensor],
+    outputs: &[usize],
+    batch: usize,
+) -> Result<Vec<HostTensor>> {
+    let mut last = vec![0; nodes.len()];
+    for (i, node) in nodes.iter().enumerate() {
+        node.inputs.iter().for_each(|&x| last[x] = i);
+    }
+    outputs.iter().for_each(|&x| last[x] = usize::MAX);
+    let mut values: Vec<Option<HostTensor>> = vec![None; nodes.len()];
+    for (i, node) in nodes.iter().enumerate() {
+        let value = match *node.op {
+            Op::Input(k) => inputs.get(k).cloned().ok_or_else(|| Error::Argument {
+                what: "input",
+                name: node.name.to_owned(),
+                reason: "is missing".to_owned(),
+            })?,
+            Op::Constant(k) => constants[k].clone(),
+            ref op => {
+                let xs: Option<Vec<_>> = node.inputs.iter().map(|&x| values[x].as_ref()).collect();
+                let xs = xs.ok_or_else(|| Error::plan("a node is used before it is computed"))?;
+                evaluate(op, &xs, batch).map_err(|e| e.at(node.name))?
+            }
+        };
+        values[i] = Some(value);
+        for &x in &node.inputs {
+            if last[x] == i {
+                values[x] = None;
+            }
+        }
+    }
+    let take = |&x: &usize| values[x].clone();
+    outputs
+        .iter()
+        .map(take)
+        .collect::<Option<_>>()
+        .ok_or_else(|| Error::plan("an output is missing"))
+}
+
+/// One operation.
+pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], batch: usize) -> Result<HostTensor> {
+    let shapes: Vec<&Shape> = xs.iter().map(|x| x.shape()).collect();
+    let shape = infer::output_shape(op, &shapes, batch)?;
+    let x = xs[0];
+    match op {
+        Op::Input(_) | Op::Constant(_) => Err(Error::plan("an input has no operands")),
+        Op::Conv(k) => conv::conv(x, xs[1], &k.spec()),
+        Op::ConvTranspose { kernel, .. } => {
+            conv::conv_transpose(x, xs[1], &kernel.spec(), [shape.dims()[2], shape.dims()[3]])
+        }
+        Op::MatMul { transpose_lhs, transpose_rhs } => {
+            matmul::matmul(x, xs[1], *transpose_lhs, *transpose_rhs)
+        }
+        Op::Linear(l) => linear(l, xs, &shape),
+        Op::Unary(f) => Ok(elementwise::unary(*f, x)),
+        Op::Binary(f) => elementwise::binary(*f, x, xs[1]),
+        Op::Where => elementwise::select(x, xs[1], xs[2]),
+        Op::Scale(c) => Ok(x.map(|v| v * c)),
+        Op::Softmax { axis, log } => reduce::along(x, *axis, |l| reduce::softmax(l, *log)),
+        Op::Normalize { axis, epsilon } => normalize(x, *axis, *epsilon),
+        Op::Lrn { size, alpha, beta, bias } => lrn(x, *size, *alpha, *beta, *bias),
+        Op::MaxPool(p) => conv::pool(x, &p.window(), conv::Pool::Max),
+        Op::SumPool(p) => conv::pool(x, &p.window(), conv::Pool::Sum),
+        Op::AvgPool { pool, count_border: true } => {
+            let taps = pool.taps() as f64;
+            Ok(conv::pool(x, &pool.window(), conv::Pool::Sum)?.map(|v| v / taps))
+        }
+        Op::AvgPool { pool, count_border: false } => {
+            conv::pool(x, &pool.window(), conv::Pool::MeanInside)
+        }
+        Op::Reduce { kind, axes, keep } => {
+            let count: usize = axes.iter().map(|&a| x.dims()[a]).product();
+            reduce::reduce(x, axes, *keep, |g| reduce_group(*kind, g, count))
+        }
+        Op::ArgMax { axis, keep, min } => {
+            let out = reduce::reduce(x, &[*axis], *keep, |g| position(g, *min))?;
+            Ok(elementwise::to_int(&out))
+        }
+        Op::Lookup => {
+            let rows = x.dims()[0];
+            let at = xs[1].floats().iter().map(|&i| i as usize).collect::<Vec<_>>();
+            if let Some(i) = at.iter().find(|&&i| i >= rows) {
+                return Err(Error::invalid("lookup", format!("{i} is not one of {rows} rows")));
+            }
+            views::gather(x, 0, &at)?.reshape(shape.dims())
+        }
+        Op::Reshape(_) => x.reshape(shape.dims()),
+        Op::Permute(axes) => views::permute(x, axes),
+        Op::Slice { axis, start, end, step } => {
+            let end = infer::resolve(*end, batch).expect("checked with the shape");
+            views::slice(x, *axis, *start, end, *step)
+        }
+        Op::Gather { axis, indices, .. } => views::gather(x, *axis, indices)?.reshape(shape.dims()),
+        Op::Pad { before, after, value } => views::pad(x, before, after, *value),
+        Op::Broadcast(_) => views::broadcast(x, &shape),
+        Op::Concat(axis) => views::concat(xs, *axis),
+    }
+}
+
+fn linear(l: &Linear, xs: &[&HostTensor], shape: &Shape) -> Result<HostTensor> {
+    use crate::graph::Binary;
+    let mut y = match &l.map {
+        LinearMap::Conv(k) => conv::conv(xs[0], xs[1], &k.spec())?,
+        LinearMap::ConvTranspose { kernel, .. } => {
+            let size = [shape.dims()[2], shape.dims()[3]];
+            conv::conv_transpose(xs[0], xs[1], &kernel.spec(), size)?
+        }
+        LinearMap::MatMul { transpose_lhs, transpose_rhs } => {
+            matmul::matmul(xs[0], xs[1], *transpose_lhs, *transpose_rhs)?
+        }
+        LinearMap::Mul => elementwise::binary(Binary::Mul, xs[0], xs[1])?,
+    };
+    for more in &xs[2..] {
+        y = elementwise::binary(Binary::Add, &y, more)?;
+    }
+    let relu = l.finish == LinearFinish::Relu;
+    Ok(if relu { elementwise::unary(Unary::Relu, &y) } else { y })
+}
+
+fn normalize(x: &HostTensor, axis: usize, epsilon: f64) -> Result<HostTensor> {
+    let group: usize = x.dims()[axis..].iter().product();
+    let mut values = x.floats().into_owned();
+    for line in values.chunks_mut(group.max(1)) {
+        let n = line.len() as f64;
+        let mean = line.iter().sum::<f64>() / n;
+        let variance = line.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / n;
+        let factor = 1.0 / (variance + epsilon).sqrt();
+        line.iter_mut().for_each(|v| *v = (*v - mean) * factor);
+    }
+    HostTensor::new(x.dims(), values)
+}
+
+fn lrn(x: &HostTensor, size: usize, alpha: f64, beta: f64, bias: f64) -> Result<HostTensor> {
+    let channels = x.dims()[1];
+    let inner: usize = x.dims()[2..].iter().product();
+    let values = x.floats();
+    let mut out = values.to_vec();
+    for (i, y) in out.iter_mut().enumerate() {
+        let c = i / inner % channels;
+        let first = c.saturating_sub((size - 1) / 2);
+        let last = (c + size / 2).min(channels - 1);
+        let at = |k: usize| values[i + k * inner - c * inner];
+        let squares: f64 = (first..=last).map(|k| at(k) * at(k)).sum();
+        *y /= (bias + alpha / size as f64 * squares).powf(beta);
+    }
+    HostTensor::new(x.dims(), out)
+}
+
+fn reduce_group(kind: Reduce, group: &[f64], count: usize) -> f64 {
+    match kind {
+        Reduce::Sum => group.iter().sum(),
+        Reduce::Mean => group.iter().sum::<f64>() / count as f64,
+        Reduce::Max => group.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        Reduce::Min => group.iter().copied().fold(f64::INFINITY, f64::min),
+        Reduce::SumSquare => group.iter().map(|v| v * v).sum(),
+        Reduce::L2 => group.iter().map(|v| v * v).sum::<f64>().sqrt(),
+        Reduce::L1 => group.iter().map(|v| v.abs()).sum(),
+    }
+}
+
+fn position(group: &[f64], min: bool) -> f64 {
+    let better = |a: f64, b: f64| if min { a < b } else { a > b };
+    let mut best = 0;
+    for (i, &v) in group.iter().enumerate() {
+        if better(v, group[best]) {
+            best = i;
+        }
+    }
+    best as f64
+}
+
+/// Checks that inputs have the shapes they should.
+pub(crate) fn check_input(name: &str, x: &HostTensor, shape: &Shape) -> Result<()> {
+    if x.shape() == shape {
+        return x.check_finite();
+    }
+    let reason = format!("has shape {:?}, the model takes {shape:?}", x.shape());
+    Err(Error::Argument { what: "input", name: name.to_owned(), reason })
+}

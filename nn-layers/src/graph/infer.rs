@@ -1,0 +1,280 @@
+//! Shapes of results, without running anything.
+
+use ring_arith::{Bilinear, Shape};
+
+use super::op::{Dim, Kernel, Linear, LinearMap, Op, Pool, Reduce};
+use crate::host::checked_shape;
+use crate::{Error, Result};
+
+/// The shape of `op`'s result, which checks the operands and every attribute.
+///
+/// # Errors
+/// [`Error::Invalid`] or [`Error::Ring`] saying what does not fit.
+pub(crate) fn output_shape(op: &Op, xs: &[&Shape], batch: usize) -> Result<Shape> {
+    let name = op.name();
+    arity(op, xs.len())?;
+    let shape = match op {
+        Op::Input(_) | Op::Constant(_) => {
+            return Err(Error::invalid(name, "has its shape from elsewhere"));
+        }
+        Op::Conv(k) => conv(k, xs[0], xs[1])?,
+        Op::ConvTranspose { kernel, extra } => conv_transpose(kernel, *extra, xs[0], xs[1])?,
+        Op::MatMul { transpose_lhs, transpose_rhs } => {
+            Bilinear::MatMul { transpose_lhs: *transpose_lhs, transpose_rhs: *transpose_rhs }
+                .output_shape(xs[0], xs[1])?
+        }
+        Op::Linear(l) => linear(l, xs)?,
+        Op::Unary(_) | Op::Scale(_) => xs[0].clone(),
+        Op::Binary(_) => xs[0].broadcast(xs[1], name)?,
+        Op::Where => xs[0].broadcast(xs[1], name)?.broadcast(xs[2], name)?,
+        Op::Softmax { axis, .. } => same_with_axis(name, xs[0], *axis)?,
+        Op::Normalize { axis, epsilon } => {
+            if !(epsilon.is_finite() && *epsilon >= 0.0) {
+                return Err(Error::invalid(name, "epsilon must be a number that is not negative"));
+            }
+            same_with_axis(name, xs[0], *axis)?
+        }
+        Op::Lrn { size, .. } => {
+            if *size == 0 || xs[0].rank() < 2 {
+                return Err(Error::invalid(name, "needs a size above 0 and shape [N, C, ..]"));
+            }
+            xs[0].clone()
+        }
+        Op::MaxPool(p) | Op::AvgPool { pool: p, .. } | Op::SumPool(p) => pool(name, p, xs[0])?,
+        Op::Reduce { axes, keep, kind } => reduce(name, xs[0], axes, *keep, *kind)?,
+        Op::ArgMax { axis, keep, .. } => reduce(name, xs[0], &[*axis], *keep, Reduce::Max)?,
+        Op::Lookup => {
+            let (_, row) = xs[0]
+                .dims()
+                .split_first()
+                .ok_or_else(|| Error::invalid(name, "the table needs at least one axis"))?;
+            Shape::new([xs[1].dims(), row].concat())?
+        }
+        Op::Reshape(dims) => reshape(xs[0], dims, batch)?,
+        Op::Permute(axes) => {
+            let mut seen = vec![false; xs[0].rank()];
+            let valid = axes.len() == seen.len()
+                && axes.iter().all(|&a| a < seen.len() && !std::mem::replace(&mut seen[a], true));
+            if !valid {
+                return Err(Error::invalid(name, format!("{axes:?} does not reorder {:?}", xs[0])));
+            }
+            Shape::new(axes.iter().map(|&a| xs[0].dims()[a]).collect::<Vec<_>>())?
+        }
+        Op::Slice { axis, start, end, step } => {
+            let mut dims = with_axis(name, xs[0], *axis)?.to_vec();
+            let end = resolve(*end, batch).ok_or_else(|| Error::invalid(name, "end is missing"))?;
+            if *step == 0 || *start > end || end > dims[*axis] {
+                let reason =
+                    format!("{start}..{end} by {step} is not within axis {axis} of {:?}", xs[0]);
+                return Err(Error::invalid(name, reason));
+            }
+            dims[*axis] = (end - start).div_ceil(*step);
+            Shape::new(dims)?
+        }
+        Op::Gather { axis, indices, squeeze } => {
+            let mut dims = with_axis(name, xs[0], *axis)?.to_vec();
+            if let Some(i) = indices.iter().find(|&&i| i >= dims[*axis]) {
+                let reason = format!("index {i} is not within axis {axis} of {:?}", xs[0]);
+                return Err(Error::invalid(name, reason));
+            }
+            if *squeeze && indices.len() != 1 {
+                return Err(Error::invalid(name, "only one index can drop its axis"));
+            }
+            if *squeeze {
+                dims.remove(*axis);
+            } else {
+                dims[*axis] = indices.len();
+            }
+            Shape::new(dims)?
+        }
+        Op::Pad { before, after, value } => {
+            if before.len() != xs[0].rank() || after.len() != xs[0].rank() || !value.is_finite() {
+                let reason = format!("{before:?} and {after:?} do not fit {:?}", xs[0]);
+                return Err(Error::invalid(name, reason));
+            }
+            let sides = before.iter().zip(after);
+            let dims = xs[0].dims().iter().zip(sides).map(|(d, (b, a))| sum(name, &[*d, *b, *a]));
+            Shape::new(dims.collect::<Result<Vec<_>>>()?)?
+        }
+        Op::Broadcast(dims) => {
+            let to = dims.iter().map(|&d| resolve(d, batch)).collect::<Option<Vec<_>>>();
+            let to = to.ok_or_else(|| Error::invalid(name, "every dimension must be given"))?;
+            let to = Shape::new(to)?;
+            if xs[0].broadcast(&to, name)? != to {
+                let reason = format!("{:?} does not broadcast to {to:?}", xs[0]);
+                return Err(Error::invalid(name, reason));
+            }
+            to
+        }
+        Op::Concat(axis) => concat(name, xs, *axis)?,
+    };
+    checked_shape(name, shape.dims())
+}
+
+/// The number behind a dimension, if it is not [`Dim::Rest`].
+pub(crate) fn resolve(dim: Dim, batch: usize) -> Option<usize> {
+    match dim {
+        Dim::Fixed(n) => Some(n),
+        Dim::Batch(n) => n.checked_mul(batch),
+        Dim::Rest => None,
+    }
+}
+
+/// The shape that [`Op::Reshape`] gives.
+pub(crate) fn reshape(x: &Shape, dims: &[Dim], batch: usize) -> Result<Shape> {
+    let rests = dims.iter().filter(|d| **d == Dim::Rest).count();
+    let known =
+        dims.iter().filter_map(|&d| resolve(d, batch)).try_fold(1usize, |n, d| n.checked_mul(d));
+    let misfit = || Error::invalid("reshape", format!("{x:?} does not fill {dims:?}"));
+    let known = known.filter(|_| rests <= 1).ok_or_else(misfit)?;
+    let rest = if rests == 0 { 1 } else { x.len().checked_div(known).ok_or_else(misfit)? };
+    let shape =
+        Shape::new(dims.iter().map(|&d| resolve(d, batch).unwrap_or(rest)).collect::<Vec<_>>())?;
+    if shape.len() == x.len() { Ok(shape) } else { Err(misfit()) }
+}
+
+/// Height and width that a transposed convolution makes.
+pub(crate) fn transposed_size(
+    kernel: &Kernel,
+    extra: [usize; 2],
+    size: [usize; 2],
+) -> Result<[usize; 2]> {
+    let w = &kernel.window;
+    let along = |i: usize| {
+        let reach = w.size[i].checked_sub(1)?.checked_mul(w.dilation[i])?.checked_add(1)?;
+        let full = size[i].checked_sub(1)?.checked_mul(w.stride[i])?.checked_add(reach)?;
+        let full = full.checked_add(extra[i])?;
+        full.checked_sub(w.padding[i].checked_add(w.padding[i + 2])?)
+    };
+    match (along(0), along(1)) {
+        (Some(h), Some(w)) => Ok([h, w]),
+        _ => {
+            Err(Error::invalid("conv-transpose", format!("{kernel:?} does not fit size {size:?}")))
+        }
+    }
+}
+
+fn arity(op: &Op, got: usize) -> Result<()> {
+    let wanted = match op {
+        Op::Input(_) | Op::Constant(_) => 0..=0,
+        Op::Conv(_) | Op::ConvTranspose { .. } | Op::MatMul { .. } => 2..=2,
+        Op::Binary(_) | Op::Lookup => 2..=2,
+        Op::Where => 3..=3,
+        Op::Linear(l) => {
+            let n = 2 + usize::from(l.bias) + usize::from(l.residual);
+            n..=n
+        }
+        Op::Concat(_) => 1..=usize::MAX,
+        _ => 1..=1,
+    };
+    if wanted.contains(&got) {
+        return Ok(());
+    }
+    Err(Error::invalid(op.name(), format!("{got} operands, {} are needed", wanted.start())))
+}
+
+fn conv(kernel: &Kernel, x: &Shape, w: &Shape) -> Result<Shape> {
+    Ok(Bilinear::Conv(kernel.spec()).output_shape(x, w)?)
+}
+
+fn conv_transpose(kernel: &Kernel, extra: [usize; 2], x: &Shape, w: &Shape) -> Result<Shape> {
+    let &[_, _, h, width] = x.dims() else {
+        return Err(Error::invalid("conv-transpose", format!("{x:?} is not [N, C, H, W]")));
+    };
+    let input = transposed_size(kernel, extra, [h, width])?;
+    Ok(Bilinear::ConvInputGrad { spec: kernel.spec(), input }.output_shape(x, w)?)
+}
+
+fn linear(l: &Linear, xs: &[&Shape]) -> Result<Shape> {
+    let shape = match &l.map {
+        LinearMap::Conv(k) => conv(k, xs[0], xs[1])?,
+        LinearMap::ConvTranspose { kernel, extra } => conv_transpose(kernel, *extra, xs[0], xs[1])?,
+        LinearMap::MatMul { transpose_lhs, transpose_rhs } => {
+            Bilinear::MatMul { transpose_lhs: *transpose_lhs, transpose_rhs: *transpose_rhs }
+                .output_shape(xs[0], xs[1])?
+        }
+        LinearMap::Mul => {
+            let shape = xs[0].broadcast(xs[1], "scale")?;
+            if &shape != xs[0] {
+                let reason = format!("weight {:?} does not broadcast to {:?}", xs[1], xs[0]);
+                return Err(Error::invalid("scale", reason));
+            }
+            shape
+        }
+    };
+    if l.bias && shape.broadcast(xs[2], "bias")? != shape {
+        let reason = format!("{:?} does not broadcast to {shape:?}", xs[2]);
+        return Err(Error::invalid("bias", reason));
+    }
+    if l.residual && *xs[xs.len() - 1] != shape {
+        let reason = format!("{:?} is added to {shape:?}", xs[xs.len() - 1]);
+        return Err(Error::invalid("residual", reason));
+    }
+    Ok(shape)
+}
+
+fn pool(op: &'static str, p: &Pool, x: &Shape) -> Result<Shape> {
+    let misfit = || Error::invalid(op, format!("{p:?} does not fit {x:?}"));
+    let (lead, hw) = x.dims().split_last_chunk::<2>().ok_or_else(misfit)?;
+    // A window that lies in the border alone would have nothing to take the maximum or mean of.
+    let reach = |i: usize| p.size[i].checked_sub(1)?.checked_mul(p.dilation[i]);
+    let touches = |i: usize| reach(i).is_some_and(|r| p.padding[i] <= r && p.padding[i + 2] <= r);
+    if !touches(0) || !touches(1) {
+        return Err(Error::invalid(op, format!("the border of {p:?} is wider than its window")));
+    }
+    let [oh, ow] = p.window().positions(*hw).ok_or_else(misfit)?;
+    Ok(Shape::new([lead, &[oh, ow]].concat())?)
+}
+
+fn reduce(op: &'static str, x: &Shape, axes: &[usize], keep: bool, kind: Reduce) -> Result<Shape> {
+    let ascending = axes.windows(2).all(|w| w[0] < w[1]);
+    if !ascending || axes.iter().any(|&a| a >= x.rank()) {
+        return Err(Error::invalid(op, format!("{axes:?} are not axes of {x:?}")));
+    }
+    let extreme = matches!(kind, Reduce::Max | Reduce::Min);
+    if extreme && axes.iter().any(|&a| x.dims()[a] == 0) {
+        return Err(Error::invalid(op, format!("{x:?} has no elements along {axes:?}")));
+    }
+    let dims = x.dims().iter().enumerate();
+    let dims: Vec<_> = if keep {
+        dims.map(|(i, &d)| if axes.contains(&i) { 1 } else { d }).collect()
+    } else {
+        dims.filter(|(i, _)| !axes.contains(i)).map(|(_, &d)| d).collect()
+    };
+    Ok(Shape::new(dims)?)
+}
+
+fn concat(op: &'static str, xs: &[&Shape], axis: usize) -> Result<Shape> {
+    let mut dims = with_axis(op, xs[0], axis)?.to_vec();
+    for x in &xs[1..] {
+        let fits = x.rank() == dims.len()
+            && (0..dims.len()).all(|i| i == axis || x.dims()[i] == xs[0].dims()[i]);
+        if !fits {
+            return Err(Error::invalid(
+                op,
+                format!("{:?} and {x:?} differ besides axis {axis}", xs[0]),
+            ));
+        }
+        dims[axis] = sum(op, &[dims[axis], x.dims()[axis]])?;
+    }
+    Ok(Shape::new(dims)?)
+}
+
+fn with_axis<'a>(op: &'static str, x: &'a Shape, axis: usize) -> Result<&'a [usize]> {
+    if axis < x.rank() {
+        return Ok(x.dims());
+    }
+    Err(Error::invalid(op, format!("{x:?} has no axis {axis}")))
+}
+
+fn same_with_axis(op: &'static str, x: &Shape, axis: usize) -> Result<Shape> {
+    with_axis(op, x, axis)?;
+    Ok(x.clone())
+}
+
+fn sum(op: &'static str, parts: &[usize]) -> Result<usize> {
+    parts
+        .iter()
+        .try_fold(0usize, |n, &p| n.checked_add(p))
+        .ok_or_else(|| Error::invalid(op, "a dimension is too large"))
+}

@@ -1,0 +1,486 @@
+//! The operations of a network, as data.
+
+use ring_arith::{ConvSpec, Window};
+use serde::{Deserialize, Serialize};
+
+/// One operation of a network. Shapes, kernels and fixed numbers are attributes, and public;
+/// everything else is an operand.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Op {
+    /// Input number `index`.
+    Input(usize),
+    /// Constant number `index`: a weight, or a public number.
+    Constant(usize),
+    /// Input `[N, C, H, W]` and weight `[O, C / groups, kh, kw]` to `[N, O, OH, OW]`.
+    Conv(Kernel),
+    /// Transposed convolution: `[N, O, OH, OW]` and weight `[O, C / groups, kh, kw]` to
+    /// `[N, C, H, W]`, where a convolution with this kernel takes `[N, C, H, W]` to the input's
+    /// shape. `extra` rows and columns are added to the smallest such height and width.
+    ConvTranspose {
+        /// The convolution whose transpose this is.
+        kernel: Kernel,
+        /// Added to the smallest height and width; below the stride.
+        extra: [usize; 2],
+    },
+    /// `[batch.., m, k] x [batch.., k, n]`; a transposed operand is stored the other way round.
+    /// Batch dimensions are equal, or one operand has none.
+    MatMul {
+        /// The first operand is stored `[.., k, m]`.
+        transpose_lhs: bool,
+        /// The second operand is stored `[.., n, k]`.
+        transpose_rhs: bool,
+    },
+    /// A linear map by a weight with all that is fused to it; made by the planner.
+    Linear(Linear),
+    /// A function of every element.
+    Unary(Unary),
+    /// A function of two operands, broadcast to each other.
+    Binary(Binary),
+    /// Where the first operand (0 or 1) is 1 the second, else the third; broadcast to each other.
+    Where,
+    /// `exp(x) / sum(exp(x))` along an axis, or its logarithm.
+    Softmax {
+        /// The axis.
+        axis: usize,
+        /// The logarithm instead.
+        log: bool,
+    },
+    /// `(x - mean) / sqrt(variance + epsilon)` over the last axes, from `axis` on.
+    Normalize {
+        /// The first of the axes.
+        axis: usize,
+        /// Added to the variance.
+        epsilon: f64,
+    },
+    /// Local response normalisation over the channels of `[N, C, ..]`:
+    /// `x / (bias + alpha / size * sum of the squares of size channels around)^beta`.
+    Lrn {
+        /// Channels in the sum.
+        size: usize,
+        /// Factor.
+        alpha: f64,
+        /// Exponent.
+        beta: f64,
+        /// Summand.
+        bias: f64,
+    },
+    /// The largest word under each position of a window of `[.., H, W]`; borders never win.
+    MaxPool(Pool),
+    /// The mean under each position of a window of `[.., H, W]`.
+    AvgPool {
+        /// The window.
+        pool: Pool,
+        /// Whether the zeros of the border count.
+        count_border: bool,
+    },
+    /// The sum under each position of a window of `[.., H, W]`.
+    SumPool(Pool),
+    /// Sums, means and extremes over axes.
+    Reduce {
+        /// What is made of each group.
+        kind: Reduce,
+        /// The axes, ascending.
+        axes: Vec<usize>,
+        /// Whether the axes stay with length 1.
+        keep: bool,
+    },
+    /// The position of the largest (or smallest) element along an axis, the first among equals.
+    ArgMax {
+        /// The axis.
+        axis: usize,
+        /// Whether the axis stays with length 1.
+        keep: bool,
+        /// The smallest instead.
+        min: bool,
+    },
+    /// Rows of a table (first operand, `[rows, ..]`) at secret positions (second operand).
+    Lookup,
+    /// The same elements under another shape.
+    Reshape(Vec<Dim>),
+    /// Axis `i` of the result is axis `axes[i]` of the input.
+    Permute(Vec<usize>),
+    /// Indices `start, start + step, ..` below `end` of one axis; an `end` of [`Dim::Batch`] grows
+    /// with the batch.
+    Slice {
+        /// The axis.
+        axis: usize,
+        /// First index taken.
+        start: usize,
+        /// First index not taken.
+        end: Dim,
+        /// Distance between taken indices.
+        step: usize,
+    },
+    /// The given indices of one axis; the axis disappears if `squeeze`.
+    Gather {
+        /// The axis.
+        axis: usize,
+        /// Public indices into it.
+        indices: Vec<usize>,
+        /// Drop the axis; only for one index.
+        squeeze: bool,
+    },
+    /// A border of `value`.
+    Pad {
+        /// Words put before each axis.
+        before: Vec<usize>,
+        /// Words put after each axis.
+        after: Vec<usize>,
+        /// The border's value.
+        value: f64,
+    },
+    /// Repeats axes of length 1, and new leading axes.
+    Broadcast(Vec<Dim>),
+    /// Concatenates along an axis.
+    Concat(usize),
+    /// Multiplies by a public number.
+    Scale(f64),
+}
+
+/// One dimension of a shape: fixed, or a multiple of the batch size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dim {
+    /// The same for every batch size.
+    Fixed(usize),
+    /// This many times the batch size.
+    Batch(usize),
+    /// Whatever is left; at most once in [`Op::Reshape`].
+    Rest,
+}
+
+/// A window with its step, border and dilation. One-dimensional data has height 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pool {
+    /// Height and width.
+    pub size: [usize; 2],
+    /// Step between positions.
+    pub stride: [usize; 2],
+    /// Border: top, left, bottom, right.
+    pub padding: [usize; 4],
+    /// Distance between the window's taps.
+    pub dilation: [usize; 2],
+}
+
+/// A convolution's attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kernel {
+    /// The window.
+    pub window: Pool,
+    /// Channel groups.
+    pub groups: usize,
+}
+
+/// A linear map of a value by a weight, with what is fused to it. Operands: the value, the weight,
+/// then the bias and the residual if there are any.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Linear {
+    /// The map.
+    pub map: LinearMap,
+    /// There is a bias operand, broadcast to the result.
+    pub bias: bool,
+    /// There is a residual operand of the result's shape, added before truncation.
+    pub residual: bool,
+    /// What becomes of the sum.
+    pub finish: LinearFinish,
+}
+
+/// What becomes of a linear map's sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinearFinish {
+    /// It keeps the fraction bits of both operands: for a sum that a further linear map joins.
+    Raw,
+    /// It is truncated.
+    Truncate,
+    /// It is truncated and negative elements become 0.
+    Relu,
+}
+
+/// The maps that a weight can make.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinearMap {
+    /// See [`Op::Conv`].
+    Conv(Kernel),
+    /// See [`Op::ConvTranspose`].
+    ConvTranspose {
+        /// The convolution whose transpose this is.
+        kernel: Kernel,
+        /// Added to the smallest height and width.
+        extra: [usize; 2],
+    },
+    /// See [`Op::MatMul`].
+    MatMul {
+        /// The first operand is stored `[.., k, m]`.
+        transpose_lhs: bool,
+        /// The second operand is stored `[.., n, k]`.
+        transpose_rhs: bool,
+    },
+    /// Element by element, the weight broadcast to the value.
+    Mul,
+}
+
+/// A function of every element.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Unary {
+    /// `max(x, 0)`.
+    Relu,
+    /// `x` or `slope * x` where negative.
+    LeakyRelu(f64),
+    /// `min(max(x, low), high)`.
+    Clip(Option<f64>, Option<f64>),
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// Error function.
+    Erf,
+    /// `x * (1 + erf(x / sqrt(2))) / 2`, or its approximation by tanh: both are computed alike.
+    Gelu,
+    /// `x * sigmoid(x)`.
+    Silu,
+    /// `x * clip(x / 6 + 1 / 2, 0, 1)`.
+    HardSwish,
+    /// `clip(alpha * x + beta, 0, 1)`.
+    HardSigmoid(f64, f64),
+    /// `x`, or `alpha * (exp(x) - 1)` where negative.
+    Elu(f64),
+    /// `gamma * x`, or `gamma * alpha * (exp(x) - 1)` where negative: `Selu(alpha, gamma)`.
+    Selu(f64, f64),
+    /// `log(1 + exp(x))`.
+    Softplus,
+    /// `x / (1 + |x|)`.
+    Softsign,
+    /// Exponential function.
+    Exp,
+    /// Natural logarithm.
+    Log,
+    /// Square root.
+    Sqrt,
+    /// `1 / sqrt(x)`.
+    InvSqrt,
+    /// `1 / x`.
+    Reciprocal,
+    /// `-x`.
+    Neg,
+    /// `|x|`.
+    Abs,
+    /// -1, 0 or 1.
+    Sign,
+    /// Sine.
+    Sin,
+    /// Cosine.
+    Cos,
+    /// `x^n` for a whole or half exponent.
+    Pow(f64),
+    /// `1 - x` for a truth value.
+    Not,
+    /// The whole part of a value that is read as an integer from here on.
+    Floor,
+}
+
+/// A function of two operands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Binary {
+    /// `x + y`.
+    Add,
+    /// `x - y`.
+    Sub,
+    /// `x * y`.
+    Mul,
+    /// `x / y`.
+    Div,
+    /// The larger.
+    Max,
+    /// The smaller.
+    Min,
+    /// Whether `x < y`, as 0 or 1.
+    Less,
+    /// Whether `x <= y`.
+    LessEqual,
+    /// Whether `x > y`.
+    Greater,
+    /// Whether `x >= y`.
+    GreaterEqual,
+    /// Whether `x == y`.
+    Equal,
+    /// Both truth values.
+    And,
+    /// Either truth value.
+    Or,
+    /// One truth value alone.
+    Xor,
+    /// `x`, or `y * x` where negative.
+    PRelu,
+}
+
+/// What is made of a group of elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reduce {
+    /// Their sum.
+    Sum,
+    /// Their mean.
+    Mean,
+    /// The largest.
+    Max,
+    /// The smallest.
+    Min,
+    /// The sum of their squares.
+    SumSquare,
+    /// The root of the sum of their squares.
+    L2,
+    /// The sum of their absolute values.
+    L1,
+}
+
+impl Pool {
+    /// A window without border or dilation.
+    pub fn new(size: [usize; 2], stride: [usize; 2]) -> Self {
+        Self { size, stride, padding: [0; 4], dilation: [1; 2] }
+    }
+
+    /// The same window with a border of `top`, `left`, `bottom`, `right`.
+    #[must_use]
+    pub fn padded(self, padding: [usize; 4]) -> Self {
+        Self { padding, ..self }
+    }
+
+    /// The window for the ring's operations.
+    pub fn window(&self) -> Window {
+        Window {
+            kernel: self.size,
+            stride: self.stride,
+            padding: self.padding,
+            dilation: self.dilation,
+        }
+    }
+
+    /// Number of taps.
+    pub fn taps(&self) -> usize {
+        self.size[0] * self.size[1]
+    }
+}
+
+impl Kernel {
+    /// A convolution without groups.
+    pub fn new(window: Pool) -> Self {
+        Self { window, groups: 1 }
+    }
+
+    /// The attributes for the ring's operations.
+    pub fn spec(&self) -> ConvSpec {
+        ConvSpec { window: self.window.window(), groups: self.groups }
+    }
+}
+
+impl Op {
+    /// A name for errors and profiles.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Input(_) => "input",
+            Self::Constant(_) => "constant",
+            Self::Conv(_) => "conv",
+            Self::ConvTranspose { .. } => "conv-transpose",
+            Self::MatMul { .. } => "matmul",
+            Self::Linear(l) => match (&l.map, l.finish) {
+                (LinearMap::Conv(_), LinearFinish::Relu) => "conv+relu",
+                (LinearMap::Conv(_), _) => "conv",
+                (LinearMap::ConvTranspose { .. }, _) => "conv-transpose",
+                (LinearMap::MatMul { .. }, LinearFinish::Relu) => "linear+relu",
+                (LinearMap::MatMul { .. }, _) => "linear",
+                (LinearMap::Mul, LinearFinish::Relu) => "scale+relu",
+                (LinearMap::Mul, _) => "scale",
+            },
+            Self::Unary(f) => f.name(),
+            Self::Binary(f) => f.name(),
+            Self::Where => "where",
+            Self::Softmax { log: false, .. } => "softmax",
+            Self::Softmax { log: true, .. } => "log-softmax",
+            Self::Normalize { .. } => "normalize",
+            Self::Lrn { .. } => "lrn",
+            Self::MaxPool(_) => "max-pool",
+            Self::AvgPool { .. } => "avg-pool",
+            Self::SumPool(_) => "sum-pool",
+            Self::Reduce { .. } => "reduce",
+            Self::ArgMax { .. } => "argmax",
+            Self::Lookup => "lookup",
+            Self::Reshape(_) => "reshape",
+            Self::Permute(_) => "permute",
+            Self::Slice { .. } => "slice",
+            Self::Gather { .. } => "gather",
+            Self::Pad { .. } => "pad",
+            Self::Broadcast(_) => "broadcast",
+            Self::Concat(_) => "concat",
+            Self::Scale(_) => "times-public",
+        }
+    }
+}
+
+impl Unary {
+    /// A name for errors and profiles.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Relu => "relu",
+            Self::LeakyRelu(_) => "leaky-relu",
+            Self::Clip(..) => "clip",
+            Self::Sigmoid => "sigmoid",
+            Self::Tanh => "tanh",
+            Self::Erf => "erf",
+            Self::Gelu => "gelu",
+            Self::Silu => "silu",
+            Self::HardSwish => "hard-swish",
+            Self::HardSigmoid(..) => "hard-sigmoid",
+            Self::Elu(_) => "elu",
+            Self::Selu(..) => "selu",
+            Self::Softplus => "softplus",
+            Self::Softsign => "softsign",
+            Self::Exp => "exp",
+            Self::Log => "log",
+            Self::Sqrt => "sqrt",
+            Self::InvSqrt => "inverse-sqrt",
+            Self::Reciprocal => "reciprocal",
+            Self::Neg => "negate",
+            Self::Abs => "abs",
+            Self::Sign => "sign",
+            Self::Sin => "sin",
+            Self::Cos => "cos",
+            Self::Pow(_) => "pow",
+            Self::Not => "not",
+            Self::Floor => "floor",
+        }
+    }
+}
+
+impl Binary {
+    /// A name for errors and profiles.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Sub => "sub",
+            Self::Mul => "mul",
+            Self::Div => "div",
+            Self::Max => "max",
+            Self::Min => "min",
+            Self::Less => "less",
+            Self::LessEqual => "less-equal",
+            Self::Greater => "greater",
+            Self::GreaterEqual => "greater-equal",
+            Self::Equal => "equal",
+            Self::And => "and",
+            Self::Or => "or",
+            Self::Xor => "xor",
+            Self::PRelu => "prelu",
+        }
+    }
+}

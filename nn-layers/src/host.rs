@@ -1,0 +1,203 @@
+//! Tensors of real numbers and integers in the clear: weights, constants and expected results.
+
+pub(crate) mod conv;
+pub(crate) mod elementwise;
+pub(crate) mod matmul;
+pub(crate) mod reduce;
+pub(crate) mod views;
+
+use std::fmt;
+use std::sync::Arc;
+
+use ring_arith::Shape;
+
+use crate::{Error, Result};
+
+/// The most elements that a constant or an activation may have.
+pub const MAX_ELEMENTS: usize = 1 << 30;
+
+/// A tensor in the clear, row-major. Clones share their elements; `Debug` shows the shape alone,
+/// because a weight is a secret of its owner.
+#[derive(Clone, PartialEq)]
+pub struct HostTensor {
+    shape: Shape,
+    data: HostData,
+}
+
+/// The elements of a [`HostTensor`].
+#[derive(Clone, PartialEq)]
+pub enum HostData {
+    /// Real numbers.
+    Float(Arc<Vec<f64>>),
+    /// Integers; booleans are 0 and 1.
+    Int(Arc<Vec<i64>>),
+}
+
+impl HostTensor {
+    /// A tensor of real numbers.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the number of values is not the shape's.
+    pub fn new(dims: impl Into<Vec<usize>>, values: Vec<f64>) -> Result<Self> {
+        let shape = checked_shape("tensor", dims)?;
+        check_len(&shape, values.len())?;
+        Ok(Self { shape, data: HostData::Float(Arc::new(values)) })
+    }
+
+    /// A tensor of integers.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the number of values is not the shape's.
+    pub fn integers(dims: impl Into<Vec<usize>>, values: Vec<i64>) -> Result<Self> {
+        let shape = checked_shape("tensor", dims)?;
+        check_len(&shape, values.len())?;
+        Ok(Self { shape, data: HostData::Int(Arc::new(values)) })
+    }
+
+    /// A tensor without dimensions.
+    pub fn scalar(value: f64) -> Self {
+        Self { shape: Shape::default(), data: HostData::Float(Arc::new(vec![value])) }
+    }
+
+    /// A list of integers.
+    pub fn ints(values: Vec<i64>) -> Self {
+        let shape = Shape::new([values.len()]).expect("a vector in memory has a valid length");
+        Self { shape, data: HostData::Int(Arc::new(values)) }
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The dimensions.
+    pub fn dims(&self) -> &[usize] {
+        self.shape.dims()
+    }
+
+    /// Number of elements.
+    #[allow(clippy::len_without_is_empty)] // emptiness is no case of its own
+    pub fn len(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// The elements.
+    pub fn data(&self) -> &HostData {
+        &self.data
+    }
+
+    /// Whether the elements are integers.
+    pub fn is_int(&self) -> bool {
+        matches!(self.data, HostData::Int(_))
+    }
+
+    /// The elements as real numbers; integers are converted.
+    pub fn floats(&self) -> std::borrow::Cow<'_, [f64]> {
+        match &self.data {
+            HostData::Float(v) => v.as_slice().into(),
+            HostData::Int(v) => v.iter().map(|&x| x as f64).collect::<Vec<_>>().into(),
+        }
+    }
+
+    /// The integers.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the elements are real numbers.
+    pub fn as_ints(&self) -> Result<&[i64]> {
+        match &self.data {
+            HostData::Int(v) => Ok(v),
+            HostData::Float(_) => {
+                Err(Error::invalid("tensor", "integers are needed here, these are real numbers"))
+            }
+        }
+    }
+
+    /// The one element, if there is exactly one.
+    pub fn single(&self) -> Option<f64> {
+        match &self.data {
+            HostData::Float(v) if v.len() == 1 => Some(v[0]),
+            HostData::Int(v) if v.len() == 1 => Some(v[0] as f64),
+            _ => None,
+        }
+    }
+
+    /// The same elements as real numbers.
+    #[must_use]
+    pub fn to_float(&self) -> Self {
+        match &self.data {
+            HostData::Float(_) => self.clone(),
+            HostData::Int(v) => {
+                let values = v.iter().map(|&x| x as f64).collect();
+                Self { shape: self.shape.clone(), data: HostData::Float(Arc::new(values)) }
+            }
+        }
+    }
+
+    /// The same elements under another shape of equal length.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the lengths differ.
+    pub fn reshape(&self, dims: impl Into<Vec<usize>>) -> Result<Self> {
+        let shape = checked_shape("reshape", dims)?;
+        if shape.len() != self.len() {
+            let reason = format!("{:?} does not have the elements of {shape:?}", self.shape);
+            return Err(Error::invalid("reshape", reason));
+        }
+        Ok(Self { shape, data: self.data.clone() })
+    }
+
+    /// Refuses NaN and infinities, naming the first.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the position.
+    pub fn check_finite(&self) -> Result<()> {
+        let HostData::Float(values) = &self.data else { return Ok(()) };
+        match values.iter().position(|v| !v.is_finite()) {
+            None => Ok(()),
+            Some(i) => Err(Error::invalid(
+                "tensor",
+                format!(
+                    "element {i} of {} is {}; only finite numbers can be shared",
+                    values.len(),
+                    values[i]
+                ),
+            )),
+        }
+    }
+
+    /// A new tensor with every real number mapped.
+    #[must_use]
+    pub fn map(&self, f: impl Fn(f64) -> f64) -> Self {
+        let values = self.floats().iter().map(|&x| f(x)).collect();
+        Self { shape: self.shape.clone(), data: HostData::Float(Arc::new(values)) }
+    }
+
+    /// Wraps values whose number the caller has made right.
+    pub(crate) fn from_parts(shape: Shape, data: HostData) -> Self {
+        Self { shape, data }
+    }
+}
+
+/// A shape that is not larger than this crate computes with.
+pub(crate) fn checked_shape(op: &'static str, dims: impl Into<Vec<usize>>) -> Result<Shape> {
+    let shape = Shape::new(dims)?;
+    if shape.len() > MAX_ELEMENTS {
+        let reason = format!("{shape:?} has more than {MAX_ELEMENTS} elements");
+        return Err(Error::invalid(op, reason));
+    }
+    Ok(shape)
+}
+
+fn check_len(shape: &Shape, len: usize) -> Result<()> {
+    if shape.len() == len {
+        return Ok(());
+    }
+    Err(Error::invalid("tensor", format!("{len} values do not fill shape {shape:?}")))
+}
+
+impl fmt::Debug for HostTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.is_int() { "int" } else { "float" };
+        write!(f, "HostTensor({:?}, {kind})", self.shape)
+    }
+}

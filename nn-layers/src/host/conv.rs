@@ -1,0 +1,152 @@
+//! Convolutions and pooling in the clear.
+
+use ring_arith::{Bilinear, ConvSpec, Window};
+
+use super::{HostTensor, matmul};
+use crate::{Error, Result};
+
+/// Elements of unfolded input that are held at once.
+const UNFOLDED: usize = 1 << 21;
+
+/// `[N, C, H, W]` and `[O, C / groups, kh, kw]` to `[N, O, OH, OW]`.
+pub(crate) fn conv(x: &HostTensor, w: &HostTensor, spec: &ConvSpec) -> Result<HostTensor> {
+    let shape = Bilinear::Conv(*spec).output_shape(x.shape(), w.shape())?;
+    let (&[n, c, h, width], &[_, o, oh, ow]) = (x.dims(), shape.dims()) else {
+        return Err(Error::invalid("conv", "four axes are needed"));
+    };
+    let (xs, ws) = (x.floats(), w.floats());
+    let (g, win) = (spec.groups, &spec.window);
+    let (cg, og) = (c / g, o / g);
+    let k = cg * win.kernel[0] * win.kernel[1];
+    let rows = (UNFOLDED / (k * ow).max(1)).clamp(1, oh.max(1));
+    let mut out = vec![0.0; shape.len()];
+    let (mut cols, mut part) = (vec![], vec![]);
+    for group in (0..n * g).map(|i| (i / g, i % g)) {
+        let image = &xs[(group.0 * c + group.1 * cg) * h * width..][..cg * h * width];
+        let kernel = matmul::view(&ws[group.1 * og * k..][..og * k], [og, k], false);
+        for first in (0..oh).step_by(rows) {
+            let last = (first + rows).min(oh);
+            let m = (last - first) * ow;
+            unfold(image, [cg, h, width], win, [first, last, ow], &mut cols);
+            part.resize(og * m, 0.0);
+            matmul::product_into(kernel, matmul::view(&cols, [k, m], false), &mut part, [og, m]);
+            for oc in 0..og {
+                let at = ((group.0 * o + group.1 * og + oc) * oh + first) * ow;
+                out[at..at + m].copy_from_slice(&part[oc * m..(oc + 1) * m]);
+            }
+        }
+    }
+    HostTensor::new(shape.dims(), out)
+}
+
+/// The words under each position of a window, `[c * kh * kw, positions]`, zeros outside.
+fn unfold(
+    image: &[f64],
+    [c, h, w]: [usize; 3],
+    win: &Window,
+    [first, last, ow]: [usize; 3],
+    cols: &mut Vec<f64>,
+) {
+    cols.clear();
+    for tap in 0..c * win.kernel[0] * win.kernel[1] {
+        let (kx, rest) = (tap % win.kernel[1], tap / win.kernel[1]);
+        let (ky, ch) = (rest % win.kernel[0], rest / win.kernel[0]);
+        for oy in first..last {
+            let y = (oy * win.stride[0] + ky * win.dilation[0]).wrapping_sub(win.padding[0]);
+            for ox in 0..ow {
+                let x = (ox * win.stride[1] + kx * win.dilation[1]).wrapping_sub(win.padding[1]);
+                let inside = y < h && x < w;
+                cols.push(if inside { image[(ch * h + y) * w + x] } else { 0.0 });
+            }
+        }
+    }
+}
+
+/// The gradient of a convolution by its input: transposed convolution.
+pub(crate) fn conv_transpose(
+    x: &HostTensor,
+    w: &HostTensor,
+    spec: &ConvSpec,
+    input: [usize; 2],
+) -> Result<HostTensor> {
+    let op = Bilinear::ConvInputGrad { spec: *spec, input };
+    let shape = op.output_shape(x.shape(), w.shape())?;
+    let (&[n, o, oh, ow], &[_, c, h, width]) = (x.dims(), shape.dims()) else {
+        return Err(Error::invalid("conv-transpose", "four axes are needed"));
+    };
+    let (xs, ws, win) = (x.floats(), w.floats(), &spec.window);
+    let (cg, og) = (c / spec.groups, o / spec.groups);
+    let [kh, kw] = win.kernel;
+    let mut out = vec![0.0; shape.len()];
+    for (i, &v) in xs.iter().enumerate() {
+        let (ox, rest) = (i % ow, i / ow);
+        let (oy, rest) = (rest % oh, rest / oh);
+        let (oc, image) = (rest % o, rest / o);
+        debug_assert!(image < n);
+        for ci in 0..cg {
+            let channel = (image * c + oc / og * cg + ci) * h;
+            for ky in 0..kh {
+                let y = (oy * win.stride[0] + ky * win.dilation[0]).wrapping_sub(win.padding[0]);
+                for kx in 0..kw {
+                    let px =
+                        (ox * win.stride[1] + kx * win.dilation[1]).wrapping_sub(win.padding[1]);
+                    if y < h && px < width {
+                        out[(channel + y) * width + px] +=
+                            v * ws[((oc * cg + ci) * kh + ky) * kw + kx];
+                    }
+                }
+            }
+        }
+    }
+    HostTensor::new(shape.dims(), out)
+}
+
+/// What a pooling window makes of the elements inside the input under it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pool {
+    Max,
+    Sum,
+    /// The mean over the elements that lie inside the input.
+    MeanInside,
+}
+
+/// `[.., H, W]` to `[.., OH, OW]`.
+pub(crate) fn pool(x: &HostTensor, win: &Window, kind: Pool) -> Result<HostTensor> {
+    let rank = x.shape().rank();
+    if rank < 2 {
+        return Err(Error::invalid("pool", "at least two axes are needed"));
+    }
+    let (h, w) = (x.dims()[rank - 2], x.dims()[rank - 1]);
+    let misfit = || Error::invalid("pool", format!("{win:?} does not fit {:?}", x.shape()));
+    let [oh, ow] = win.positions([h, w]).ok_or_else(misfit)?;
+    let mut dims = x.dims().to_vec();
+    dims[rank - 2] = oh;
+    dims[rank - 1] = ow;
+    let xs = x.floats();
+    let planes: usize = dims[..rank - 2].iter().product();
+    let mut out = Vec::with_capacity(planes * oh * ow);
+    for plane in 0..planes {
+        let image = &xs[plane * h * w..][..h * w];
+        for (oy, ox) in (0..oh * ow).map(|i| (i / ow, i % ow)) {
+            let (mut sum, mut max, mut count) = (0.0, f64::NEG_INFINITY, 0usize);
+            for (ky, kx) in
+                (0..win.kernel[0] * win.kernel[1]).map(|i| (i / win.kernel[1], i % win.kernel[1]))
+            {
+                let y = (oy * win.stride[0] + ky * win.dilation[0]).wrapping_sub(win.padding[0]);
+                let x = (ox * win.stride[1] + kx * win.dilation[1]).wrapping_sub(win.padding[1]);
+                if y < h && x < w {
+                    let v = image[y * w + x];
+                    sum += v;
+                    max = f64::max(max, v);
+                    count += 1;
+                }
+            }
+            out.push(match kind {
+                Pool::Max => max,
+                Pool::Sum => sum,
+                Pool::MeanInside => sum / count.max(1) as f64,
+            });
+        }
+    }
+    HostTensor::new(dims, out)
+}

@@ -1,0 +1,87 @@
+//! Pooling.
+
+use mpc_core::{Linear, Protocol, SecretTensor};
+use ring_arith::{View, Window};
+
+use super::{dims, view};
+use crate::graph::Pool;
+use crate::{Error, Result};
+
+/// The sum under each position of a window of `[.., H, W]`. Local.
+pub(crate) fn sum<P: Protocol>(
+    mpc: &P,
+    x: &SecretTensor<P>,
+    pool: &Pool,
+) -> Result<SecretTensor<P>> {
+    let share = mpc.linear(&Linear::WindowSum(&pool.window()), x.share())?;
+    let grown = pool.taps().max(1).next_power_of_two().trailing_zeros();
+    Ok(SecretTensor::new(share, x.frac(), (x.width() + grown).min(64)))
+}
+
+/// The largest element under each position of a window of `[.., H, W]`.
+///
+/// Taken along rows and then along columns: the maximum of `a x b` neighbours costs at most
+/// `a + b - 2` comparisons where windows do not overlap fully, instead of `a * b - 1`, in as many
+/// rounds.
+///
+/// # Cost
+/// Two tournaments, [`Protocol::max_last`] of the window's width and then of its height.
+pub(crate) fn max<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    pool: &Pool,
+) -> Result<SecretTensor<P>> {
+    let x = bordered(mpc, x, pool)?;
+    let [h, w] = [0, 1].map(|i| {
+        let mut one = Pool::new([1; 2], [1; 2]);
+        one.size[i] = pool.size[i];
+        one.stride[i] = pool.stride[i];
+        one.dilation[i] = pool.dilation[i];
+        one.window()
+    });
+    let x = along(mpc, &x, &w)?;
+    along(mpc, &x, &h)
+}
+
+/// The maximum under a window that is one element high or wide, without border.
+fn along<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    window: &Window,
+) -> Result<SecretTensor<P>> {
+    if window.kernel == [1; 2] && window.stride == [1; 2] {
+        return Ok(x.clone());
+    }
+    // [.., taps, OH, OW] to [.., OH, OW, taps].
+    let taps = view(mpc, x, &View::Windows(*window))?;
+    let rank = taps.shape().rank();
+    let order: Vec<_> = (0..rank - 3).chain([rank - 2, rank - 1, rank - 3]).collect();
+    let rows = view(mpc, &taps, &View::Permute(order))?;
+    drop(taps);
+    let (best, _) = mpc.max_last(rows.share(), (x.width() + 1).min(64), false)?;
+    let mut shape = dims::<P>(&best).to_vec();
+    shape.pop();
+    let best = mpc.linear(&Linear::View(&View::Reshape(ring_arith::Shape::new(shape)?)), &best)?;
+    Ok(SecretTensor::new(best, x.frac(), x.width()))
+}
+
+/// The input with a border that never wins.
+fn bordered<P: Protocol>(mpc: &P, x: &SecretTensor<P>, pool: &Pool) -> Result<SecretTensor<P>> {
+    let [top, left, bottom, right] = pool.padding;
+    if pool.padding == [0; 4] {
+        return Ok(x.clone());
+    }
+    let rank = x.shape().rank();
+    if rank < 2 {
+        return Err(Error::invalid("max-pool", format!("{:?} is not [.., H, W]", x.shape())));
+    }
+    let sides = |h: usize, w: usize| {
+        let mut sides = vec![0; rank];
+        sides[rank - 2] = h;
+        sides[rank - 1] = w;
+        sides
+    };
+    let lowest = 0u64.wrapping_sub((1 << (x.width().min(63) - 1)) - 1);
+    let (before, after) = (sides(top, left), sides(bottom, right));
+    view(mpc, x, &View::Pad { before, after, value: lowest })
+}

@@ -1,0 +1,297 @@
+//! Plans: a network's public structure, optimised, ready to run on shares.
+
+pub(crate) mod build;
+pub(crate) mod check;
+pub(crate) mod exec;
+mod observe;
+pub(crate) mod passes;
+mod record;
+mod run;
+
+use mpc_core::{Operand, Protocol, SecretTensor};
+use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
+
+pub use build::{Compiled, PlanOptions};
+pub use observe::{Observer, StepInfo};
+
+use crate::graph::eval::NodeView;
+use crate::graph::infer;
+use crate::graph::{Dim, Op, eval};
+use crate::{Error, HostTensor, Result};
+
+/// The public structure of a network after optimisation: steps, shapes and formats, but no weight.
+///
+/// A plan is made from a [`crate::Graph`] by [`Compiled::new`]. It is written and read with serde;
+/// what is read is checked as a whole before it exists, so a plan from outside can be run.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "record::Record", into = "record::Record")]
+pub struct Plan {
+    pub(crate) frac: u32,
+    /// The only batch size, or `None` if any will do.
+    pub(crate) batch: Option<usize>,
+    pub(crate) inputs: Vec<InputSpec>,
+    pub(crate) constants: Vec<ConstantSpec>,
+    /// Indices of the constants that are weights, in order.
+    pub(crate) weights: Vec<usize>,
+    pub(crate) nodes: Vec<PlanNode>,
+    pub(crate) outputs: Vec<(String, usize)>,
+    /// Fraction bits of every node's value.
+    pub(crate) fracs: Vec<u32>,
+    /// Nodes that run together, in order.
+    pub(crate) steps: Vec<Vec<usize>>,
+    /// Values to drop after each step.
+    pub(crate) drops: Vec<Vec<usize>>,
+}
+
+/// One operation of a plan.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PlanNode {
+    pub name: String,
+    pub op: Op,
+    pub inputs: Vec<usize>,
+}
+
+/// What a plan is applied to.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InputSpec {
+    /// Its name in the model.
+    pub name: String,
+    /// Its shape.
+    pub dims: Vec<Dim>,
+    /// Whether it consists of integers.
+    pub integer: bool,
+}
+
+/// A number of the model: a weight, known by shape alone, or a public one.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ConstantSpec {
+    pub name: String,
+    pub shape: Shape,
+    pub frac: u32,
+    /// `None` for a weight.
+    pub public: Option<HostTensor>,
+}
+
+/// A weight's public face.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WeightSpec {
+    /// Its name, unique in the plan.
+    pub name: String,
+    /// Its shape.
+    pub shape: Shape,
+    /// Fraction bits to encode it with; 0 for integers.
+    pub frac: u32,
+}
+
+impl Plan {
+    /// Fraction bits of inputs and results.
+    pub fn frac(&self) -> u32 {
+        self.frac
+    }
+
+    /// The only batch size the plan serves, or `None` if it serves every one.
+    pub fn fixed_batch(&self) -> Option<usize> {
+        self.batch
+    }
+
+    /// What the plan is applied to.
+    pub fn inputs(&self) -> &[InputSpec] {
+        &self.inputs
+    }
+
+    /// Names of the results.
+    pub fn outputs(&self) -> impl Iterator<Item = &str> {
+        self.outputs.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// The weights, in the order in which [`Plan::run`] takes them.
+    pub fn weights(&self) -> Vec<WeightSpec> {
+        let spec = |&i: &usize| {
+            let c = &self.constants[i];
+            WeightSpec { name: c.name.clone(), shape: c.shape.clone(), frac: c.frac }
+        };
+        self.weights.iter().map(spec).collect()
+    }
+
+    /// Number of steps, as an [`Observer`] sees them.
+    pub fn steps(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Shapes of the inputs for a batch size.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] if the plan does not serve it.
+    pub fn input_shapes(&self, batch: usize) -> Result<Vec<Shape>> {
+        check::input_shapes(self, batch)
+    }
+
+    /// Shapes of the results for a batch size, without running anything.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] if the plan does not serve it, [`Error::Node`] if a value would be too large.
+    pub fn output_shapes(&self, batch: usize) -> Result<Vec<Shape>> {
+        let shapes = check::shapes(self, batch)?;
+        Ok(self.outputs.iter().map(|&(_, i)| shapes[i].clone()).collect())
+    }
+
+    /// The batch size for which the inputs have these shapes.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] naming the input that fits no batch size.
+    pub fn batch_of(&self, shapes: &[&Shape]) -> Result<usize> {
+        check::batch_of(self, shapes)
+    }
+
+    /// The words of the weights, ready to be secret-shared.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] naming the weight that has another shape, or a value without an encoding.
+    pub fn encode_weights(&self, values: &[HostTensor]) -> Result<Vec<Tensor>> {
+        let specs = self.weights();
+        if specs.len() != values.len() {
+            let reason = format!("{} weights, the plan has {}", values.len(), specs.len());
+            return Err(Error::plan(reason));
+        }
+        specs
+            .iter()
+            .zip(values)
+            .map(|(s, v)| encode_as("weight", &s.name, &s.shape, s.frac, v))
+            .collect()
+    }
+
+    /// The words of input number `index` for a batch size, ready to be secret-shared.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if shape or values do not fit.
+    pub fn encode_input(&self, index: usize, batch: usize, value: &HostTensor) -> Result<Tensor> {
+        let shapes = self.input_shapes(batch)?;
+        let (Some(spec), Some(shape)) = (self.inputs.get(index), shapes.get(index)) else {
+            return Err(Error::plan(format!("there is no input {index}")));
+        };
+        encode_as("input", &spec.name, shape, self.input_frac(index), value)
+    }
+
+    /// Fraction bits of input number `index`: the plan's, or 0 for integers.
+    pub fn input_frac(&self, index: usize) -> u32 {
+        if self.inputs.get(index).is_some_and(|s| s.integer) { 0 } else { self.frac }
+    }
+
+    /// Fraction bits of result number `index`.
+    pub fn output_frac(&self, index: usize) -> u32 {
+        self.outputs.get(index).map_or(0, |&(_, node)| self.fracs[node])
+    }
+
+    /// Shares of the weights, in order, as [`Plan::run`] takes them.
+    pub fn secret_weights<P: Protocol>(&self, shares: Vec<P::Share>) -> Vec<Operand<P>> {
+        let fracs = self.weights.iter().map(|&i| self.constants[i].frac);
+        let wrap = |(share, frac)| Operand::Secret(SecretTensor::new(share, frac, 64));
+        shares.into_iter().zip(fracs).map(wrap).collect()
+    }
+
+    /// Shares of the inputs, in order, as [`Plan::run`] takes them.
+    pub fn secret_inputs<P: Protocol>(&self, shares: Vec<P::Share>) -> Vec<Operand<P>> {
+        let wrap = |(i, share)| Operand::Secret(SecretTensor::new(share, self.input_frac(i), 64));
+        shares.into_iter().enumerate().map(wrap).collect()
+    }
+
+    /// The results for weights and inputs in the clear, in 64-bit floats.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if they do not fit the plan.
+    pub fn evaluate(
+        &self,
+        weights: &[HostTensor],
+        inputs: &[HostTensor],
+    ) -> Result<Vec<HostTensor>> {
+        let shapes: Vec<_> = inputs.iter().map(HostTensor::shape).collect();
+        let batch = self.batch_of(&shapes)?;
+        if weights.len() != self.weights.len() {
+            let reason = format!("{} weights, the plan has {}", weights.len(), self.weights.len());
+            return Err(Error::plan(reason));
+        }
+        for ((spec, x), shape) in self.inputs.iter().zip(inputs).zip(self.input_shapes(batch)?) {
+            eval::check_input(&spec.name, x, &shape)?;
+        }
+        let mut weight = weights.iter();
+        let constants = self.constants.iter().map(|c| match &c.public {
+            Some(value) => Ok(value.clone()),
+            None => {
+                let value = weight.next().ok_or_else(|| Error::plan("a weight is missing"))?;
+                check_shape("weight", &c.name, &c.shape, value)?;
+                Ok(value.clone())
+            }
+        });
+        let constants: Vec<_> = constants.collect::<Result<_>>()?;
+        let nodes: Vec<_> = self
+            .nodes
+            .iter()
+            .map(|n| NodeView { name: &n.name, op: &n.op, inputs: n.inputs.clone() })
+            .collect();
+        let outputs: Vec<_> = self.outputs.iter().map(|o| o.1).collect();
+        eval::run(&nodes, &constants, inputs, &outputs, batch)
+    }
+
+    /// Encodes a result's words back into real numbers.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the words do not fill their shape, which cannot happen to a tensor.
+    pub fn decode_output(&self, index: usize, words: &Tensor) -> Result<HostTensor> {
+        use ring_arith::EngineTensor;
+        decode(words.words(), words.shape(), self.output_frac(index))
+    }
+}
+
+/// Words with `frac` fraction bits as real numbers.
+pub(crate) fn decode(words: &[u64], shape: &Shape, frac: u32) -> Result<HostTensor> {
+    let unit = (-f64::from(frac)).exp2();
+    HostTensor::new(shape.dims(), words.iter().map(|&w| w as i64 as f64 * unit).collect())
+}
+
+/// Real numbers as words with `frac` fraction bits, 0 for integers.
+pub(crate) fn encode(value: &HostTensor, frac: u32) -> Result<Tensor> {
+    let words = match frac {
+        0 => integers(value)?,
+        _ => FixedPoint(FracBits::new(frac)?).encode(&value.floats())?,
+    };
+    Ok(Tensor::new(value.shape().clone(), words)?)
+}
+
+fn integers(value: &HostTensor) -> Result<Vec<u64>> {
+    if let Ok(ints) = value.as_ints() {
+        return Ok(ints.iter().map(|&i| i as u64).collect());
+    }
+    let values = value.floats();
+    match values.iter().position(|v| v.fract() != 0.0 || v.abs() >= 2f64.powi(62)) {
+        None => Ok(values.iter().map(|&v| v as i64 as u64).collect()),
+        Some(i) => Err(Error::invalid("encode", format!("element {i} is not an integer"))),
+    }
+}
+
+fn encode_as(
+    what: &'static str,
+    name: &str,
+    shape: &Shape,
+    frac: u32,
+    value: &HostTensor,
+) -> Result<Tensor> {
+    check_shape(what, name, shape, value)?;
+    encode(value, frac).map_err(|e| {
+        let reason = e.to_string();
+        Error::Argument { what, name: name.to_owned(), reason }
+    })
+}
+
+fn check_shape(what: &'static str, name: &str, shape: &Shape, value: &HostTensor) -> Result<()> {
+    if value.shape() == shape {
+        return Ok(());
+    }
+    let reason = format!("has shape {:?}, the plan has {shape:?}", value.shape());
+    Err(Error::Argument { what, name: name.to_owned(), reason })
+}
+
+/// The number behind a dimension of an input.
+pub(crate) fn input_dim(dim: Dim, batch: usize) -> Result<usize> {
+    infer::resolve(dim, batch).ok_or_else(|| Error::plan("an input's dimension is missing"))
+}

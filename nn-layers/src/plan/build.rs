@@ -1,0 +1,227 @@
+//! From a graph with its weights to a plan without them.
+
+use std::collections::{HashMap, HashSet};
+
+use super::check::{self, MAX_PRODUCT_FRAC};
+use super::record::Parts;
+use super::{ConstantSpec, InputSpec, Plan, PlanNode, passes};
+use crate::graph::{Graph, LinearFinish, Op};
+use crate::{Error, HostTensor, Result};
+
+/// Choices in making a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlanOptions {
+    /// Fraction bits of inputs, activations and results; 20 as CryptGPU.
+    pub frac: u32,
+}
+
+impl Default for PlanOptions {
+    fn default() -> Self {
+        Self { frac: 20 }
+    }
+}
+
+impl PlanOptions {
+    /// Other fraction bits, 4 to 28.
+    #[must_use]
+    pub fn with_frac(self, frac: u32) -> Self {
+        Self { frac }
+    }
+}
+
+/// A network ready to be shared: the plan, which everybody may see, and the weights, which only
+/// their owner may.
+#[derive(Debug, Clone)]
+pub struct Compiled {
+    /// The public structure.
+    pub plan: Plan,
+    /// The weights in the order of [`Plan::weights`].
+    pub weights: Vec<HostTensor>,
+}
+
+impl Compiled {
+    /// Optimises a network: batch normalisation and constant factors join the weights, sums and
+    /// ReLUs their linear layers, max pooling goes before ReLU, and pooling of sums into
+    /// convolutions where that is less work.
+    ///
+    /// # Errors
+    /// [`Error::Node`] if an operation cannot be run with these formats, [`Error::Argument`] if a
+    /// weight is NaN, infinite or too large to be encoded.
+    pub fn new(graph: &Graph, options: &PlanOptions) -> Result<Self> {
+        let mut graph = graph.clone();
+        passes::optimise(&mut graph)?;
+        Builder::new(&graph, options.frac)?.finish()
+    }
+}
+
+/// Gives formats and places to everything.
+struct Builder<'a> {
+    graph: &'a Graph,
+    frac: u32,
+    constants: Vec<ConstantSpec>,
+    values: Vec<HostTensor>,
+    nodes: Vec<PlanNode>,
+    fracs: Vec<u32>,
+    /// Places of the graph's nodes among the plan's; constants get theirs when their format is known.
+    places: Vec<Option<usize>>,
+    known: HashMap<(usize, u32), usize>,
+    names: HashSet<String>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(graph: &'a Graph, frac: u32) -> Result<Self> {
+        if !(4..=28).contains(&frac) {
+            return Err(Error::plan(format!("{frac} fraction bits; 4 to 28 are possible")));
+        }
+        Ok(Self {
+            graph,
+            frac,
+            constants: vec![],
+            values: vec![],
+            nodes: vec![],
+            fracs: vec![],
+            places: vec![None; graph.nodes.len()],
+            known: HashMap::new(),
+            names: HashSet::new(),
+        })
+    }
+
+    fn finish(mut self) -> Result<Compiled> {
+        for i in 0..self.graph.nodes.len() {
+            self.node(i)?;
+        }
+        let graph = self.graph;
+        let mut outputs = vec![];
+        for (name, id) in &graph.outputs {
+            let place = match self.places[id.0] {
+                Some(place) => place,
+                None => self.constant(id.0, self.frac)?,
+            };
+            outputs.push((name.clone(), place));
+        }
+        let input = |i: &crate::graph::Input| InputSpec {
+            name: i.name.clone(),
+            dims: i.dims.clone(),
+            integer: i.integer,
+        };
+        let (nodes, outputs) = given_first(self.nodes, outputs);
+        let secret: Vec<_> = self.constants.iter().map(|c| c.public.is_none()).collect();
+        let plan = check::complete(Parts {
+            frac: self.frac,
+            batch: if graph.any_batch { None } else { Some(graph.batch) },
+            inputs: graph.inputs.iter().map(input).collect(),
+            constants: self.constants,
+            nodes,
+            outputs,
+        })?;
+        let weights = self.values.into_iter().zip(secret).filter(|(_, s)| *s).map(|(v, _)| v);
+        Ok(Compiled { plan, weights: weights.collect() })
+    }
+
+    fn node(&mut self, i: usize) -> Result<()> {
+        let node = &self.graph.nodes[i];
+        let frac = match node.op {
+            Op::Constant(_) => return Ok(()),
+            Op::Input(k) => {
+                if self.graph.inputs[k].integer {
+                    0
+                } else {
+                    self.frac
+                }
+            }
+            _ => 0,
+        };
+        let mut inputs = vec![];
+        for (position, x) in node.inputs.iter().enumerate() {
+            let place = match self.places[x.0] {
+                Some(place) => place,
+                None => {
+                    let frac = self.wanted_frac(&node.op, position, &inputs);
+                    self.constant(x.0, frac).map_err(|e| e.at(&node.name))?
+                }
+            };
+            inputs.push(place);
+        }
+        let frac = match node.op {
+            Op::Input(_) => frac,
+            ref op => {
+                let xs: Vec<_> = inputs.iter().map(|&x| self.fracs[x]).collect();
+                check::result_frac(op, &xs, self.frac).map_err(|e| e.at(&node.name))?
+            }
+        };
+        self.places[i] = Some(self.nodes.len());
+        self.nodes.push(PlanNode { name: node.name.clone(), op: node.op.clone(), inputs });
+        self.fracs.push(frac);
+        Ok(())
+    }
+
+    /// Fraction bits for a constant operand: what leaves the product room, and a bias as many as
+    /// the product.
+    fn wanted_frac(&self, op: &Op, position: usize, before: &[usize]) -> u32 {
+        let Op::Linear(l) = op else { return self.frac };
+        let x = self.fracs[before[0]];
+        match position {
+            1 => self.frac.min(MAX_PRODUCT_FRAC.saturating_sub(x)),
+            _ if l.residual && l.finish != LinearFinish::Raw => self.frac,
+            _ => (x + self.fracs[before[1]]).min(40),
+        }
+    }
+
+    /// The place of a constant in a format.
+    fn constant(&mut self, node: usize, frac: u32) -> Result<usize> {
+        let Op::Constant(index) = self.graph.nodes[node].op else {
+            return Err(Error::plan("a value is used before it is computed"));
+        };
+        let constant = &self.graph.constants[index];
+        let frac = if constant.value.is_int() { 0 } else { frac };
+        if let Some(&place) = self.known.get(&(index, frac)) {
+            return Ok(place);
+        }
+        let name = self.unique(&constant.name);
+        let failed = |e: Error| Error::Argument {
+            what: "weight",
+            name: constant.name.clone(),
+            reason: e.to_string(),
+        };
+        super::encode(&constant.value, frac).map_err(failed)?;
+        let public = (!constant.secret).then(|| constant.value.clone());
+        let op = Op::Constant(self.constants.len());
+        let shape = constant.value.shape().clone();
+        self.constants.push(ConstantSpec { name: name.clone(), shape, frac, public });
+        self.values.push(constant.value.clone());
+        self.nodes.push(PlanNode { name, op, inputs: vec![] });
+        self.fracs.push(frac);
+        self.known.insert((index, frac), self.nodes.len() - 1);
+        Ok(self.nodes.len() - 1)
+    }
+
+    fn unique(&mut self, name: &str) -> String {
+        let name = if name.is_empty() { "constant" } else { name };
+        let mut unique = name.to_owned();
+        let mut n = 1;
+        while !self.names.insert(unique.clone()) {
+            n += 1;
+            unique = format!("{name}.{n}");
+        }
+        unique
+    }
+}
+
+/// Moves inputs and constants to the front.
+fn given_first(
+    nodes: Vec<PlanNode>,
+    outputs: Vec<(String, usize)>,
+) -> (Vec<PlanNode>, Vec<(String, usize)>) {
+    let given = |n: &PlanNode| matches!(n.op, Op::Input(_) | Op::Constant(_));
+    let (first, rest): (Vec<_>, Vec<_>) = (0..nodes.len()).partition(|&i| given(&nodes[i]));
+    let mut place = vec![0; nodes.len()];
+    first.iter().chain(&rest).enumerate().for_each(|(to, &from)| place[from] = to);
+    let moved = first.iter().chain(&rest).map(|&from| {
+        let node = nodes[from].clone();
+        let inputs = node.inputs.iter().map(|&x| place[x]).collect();
+        PlanNode { inputs, ..node }
+    });
+    let moved = moved.collect();
+    (moved, outputs.into_iter().map(|(name, x)| (name, place[x])).collect())
+}

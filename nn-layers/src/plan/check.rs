@@ -1,0 +1,280 @@
+//! What must hold for a plan, and what follows from its nodes: shapes, formats, order.
+
+use std::collections::HashSet;
+
+use ring_arith::Shape;
+
+use super::record::Parts;
+use super::{Plan, PlanNode, input_dim};
+use crate::graph::{Binary, Dim, LinearFinish, Op, Unary, infer};
+use crate::host::checked_shape;
+use crate::{Error, Result};
+
+/// The most fraction bits that a product or a sum may have, so that its whole part has 18 bits.
+pub(crate) const MAX_PRODUCT_FRAC: u32 = 44;
+
+/// The fraction bits by which a value may exceed the plan's.
+pub(crate) const MAX_EXTRA_FRAC: u32 = 8;
+
+/// Checks the parts and derives the rest of the plan.
+pub(crate) fn complete(parts: Parts) -> Result<Plan> {
+    let Parts { frac, batch, inputs, constants, nodes, outputs } = parts;
+    if !(4..=28).contains(&frac) {
+        return Err(Error::plan(format!("{frac} fraction bits; 4 to 28 are possible")));
+    }
+    if batch == Some(0) {
+        return Err(Error::plan("the batch size is 0"));
+    }
+    check_references(&nodes, inputs.len(), constants.len())?;
+    if outputs.is_empty() || outputs.iter().any(|o| o.1 >= nodes.len()) {
+        return Err(Error::plan("an output is missing"));
+    }
+    let mut names = HashSet::new();
+    if let Some(c) = constants.iter().find(|c| !names.insert(c.name.as_str())) {
+        return Err(Error::plan(format!("two constants have the name `{}`", c.name)));
+    }
+    let weights = (0..constants.len()).filter(|&i| constants[i].public.is_none()).collect();
+    let mut plan = Plan {
+        frac,
+        batch,
+        inputs,
+        constants,
+        weights,
+        nodes,
+        outputs,
+        fracs: vec![],
+        steps: vec![],
+        drops: vec![],
+    };
+    shapes(&plan, batch.unwrap_or(1))?;
+    plan.fracs = fracs(&plan)?;
+    plan.steps = schedule(&plan.nodes);
+    plan.drops = drops(&plan);
+    Ok(plan)
+}
+
+/// Shapes of the inputs for a batch size.
+pub(crate) fn input_shapes(plan: &Plan, batch: usize) -> Result<Vec<Shape>> {
+    if batch == 0 || plan.batch.is_some_and(|b| b != batch) {
+        let reason = match plan.batch {
+            Some(b) => format!("serves batch size {b} alone, not {batch}"),
+            None => "the batch size is 0".to_owned(),
+        };
+        return Err(Error::plan(reason));
+    }
+    let shape = |dims: &[Dim]| {
+        let dims = dims.iter().map(|&d| input_dim(d, batch)).collect::<Result<Vec<_>>>()?;
+        checked_shape("input", dims)
+    };
+    plan.inputs.iter().map(|i| shape(&i.dims)).collect()
+}
+
+/// Shapes of all values for a batch size.
+pub(crate) fn shapes(plan: &Plan, batch: usize) -> Result<Vec<Shape>> {
+    let inputs = input_shapes(plan, batch)?;
+    let mut shapes: Vec<Shape> = Vec::with_capacity(plan.nodes.len());
+    for node in &plan.nodes {
+        let shape = match node.op {
+            Op::Input(i) => inputs[i].clone(),
+            Op::Constant(i) => plan.constants[i].shape.clone(),
+            ref op => {
+                let xs: Vec<_> = node.inputs.iter().map(|&i| &shapes[i]).collect();
+                infer::output_shape(op, &xs, batch).map_err(|e| e.at(&node.name))?
+            }
+        };
+        shapes.push(shape);
+    }
+    Ok(shapes)
+}
+
+/// The batch size for which the inputs have these shapes.
+pub(crate) fn batch_of(plan: &Plan, shapes: &[&Shape]) -> Result<usize> {
+    if shapes.len() != plan.inputs.len() {
+        let reason = format!("{} inputs, the plan has {}", shapes.len(), plan.inputs.len());
+        return Err(Error::plan(reason));
+    }
+    let mut batch = plan.batch;
+    for (spec, shape) in plan.inputs.iter().zip(shapes) {
+        let fits = spec.dims.len() == shape.rank()
+            && spec.dims.iter().zip(shape.dims()).all(|(&dim, &n)| match dim {
+                Dim::Fixed(m) => m == n,
+                Dim::Batch(k) => {
+                    let b = *batch.get_or_insert(n.checked_div(k).unwrap_or(0));
+                    b > 0 && k.checked_mul(b) == Some(n)
+                }
+                Dim::Rest => false,
+            });
+        if !fits {
+            let wanted = spec.dims.iter().map(|d| match (d, plan.batch) {
+                (Dim::Fixed(n), _) => n.to_string(),
+                (Dim::Batch(k), Some(b)) => (k * b).to_string(),
+                (Dim::Batch(1), None) => "batch".to_owned(),
+                (Dim::Batch(k), None) => format!("{k} * batch"),
+                (Dim::Rest, _) => "?".to_owned(),
+            });
+            let wanted = wanted.collect::<Vec<_>>().join(", ");
+            let reason = format!("has shape {shape:?}, the model takes [{wanted}]");
+            return Err(Error::Argument { what: "input", name: spec.name.clone(), reason });
+        }
+    }
+    Ok(batch.unwrap_or(1))
+}
+
+/// Fraction bits of every value.
+fn fracs(plan: &Plan) -> Result<Vec<u32>> {
+    let mut fracs: Vec<u32> = Vec::with_capacity(plan.nodes.len());
+    for node in &plan.nodes {
+        let frac = match node.op {
+            Op::Input(i) => plan.input_frac(i),
+            Op::Constant(i) => plan.constants[i].frac,
+            ref op => {
+                let xs: Vec<_> = node.inputs.iter().map(|&i| fracs[i]).collect();
+                result_frac(op, &xs, plan.frac).map_err(|e| e.at(&node.name))?
+            }
+        };
+        if frac > MAX_PRODUCT_FRAC {
+            let reason = format!("{frac} fraction bits; at most {MAX_PRODUCT_FRAC} leave room");
+            return Err(Error::invalid(node.op.name(), reason).at(&node.name));
+        }
+        fracs.push(frac);
+    }
+    Ok(fracs)
+}
+
+/// Fraction bits of an operation's result.
+///
+/// # Errors
+/// [`Error::Invalid`] if the operands' formats do not go together.
+pub(crate) fn result_frac(op: &Op, xs: &[u32], frac: u32) -> Result<u32> {
+    let highest = xs.iter().copied().max().unwrap_or(0);
+    let product = |a: u32, b: u32| match (a, b) {
+        (0, b) => b,
+        (a, 0) => a,
+        _ => frac,
+    };
+    let out = match op {
+        Op::Input(_) | Op::Constant(_) => return Err(Error::invalid(op.name(), "has no operands")),
+        Op::Linear(l) => {
+            let sum = xs[0] + xs[1];
+            if sum > MAX_PRODUCT_FRAC || xs[2..].iter().any(|&f| f > sum) || sum < frac {
+                let reason = format!("operands have {xs:?} fraction bits, the result {frac}");
+                return Err(Error::invalid(op.name(), reason));
+            }
+            if l.finish == LinearFinish::Raw { sum } else { frac }
+        }
+        Op::Conv(_) | Op::ConvTranspose { .. } | Op::MatMul { .. } => product(xs[0], xs[1]),
+        Op::Unary(f) => match f {
+            Unary::Relu | Unary::Clip(..) | Unary::Neg | Unary::Abs => xs[0],
+            Unary::Not | Unary::Sign | Unary::Floor => 0,
+            _ => frac,
+        },
+        Op::Binary(f) => match f {
+            Binary::Add | Binary::Sub | Binary::Max | Binary::Min => highest,
+            Binary::Mul => product(xs[0], xs[1]),
+            Binary::Div => frac,
+            Binary::PRelu => xs[0],
+            _ => 0,
+        },
+        Op::Where => xs[1].max(xs[2]),
+        Op::Softmax { .. } | Op::Normalize { .. } | Op::Lrn { .. } => frac,
+        Op::AvgPool { .. } => frac,
+        Op::Reduce { kind, .. } => match kind {
+            crate::graph::Reduce::Sum
+            | crate::graph::Reduce::Max
+            | crate::graph::Reduce::Min
+            | crate::graph::Reduce::L1 => xs[0],
+            _ => frac,
+        },
+        Op::ArgMax { .. } => 0,
+        Op::Scale(c) => scale_frac(*c, xs[0], frac),
+        Op::Concat(_) => highest,
+        Op::Lookup
+        | Op::MaxPool(_)
+        | Op::SumPool(_)
+        | Op::Reshape(_)
+        | Op::Permute(_)
+        | Op::Slice { .. }
+        | Op::Gather { .. }
+        | Op::Pad { .. }
+        | Op::Broadcast(_) => xs[0],
+    };
+    Ok(out)
+}
+
+/// The format after a public factor: a power of two below 1 only moves the point, while there is
+/// room for it.
+pub(crate) fn scale_frac(c: f64, x: u32, frac: u32) -> u32 {
+    match power_of_two(c) {
+        Some(k) if k <= 0 && x > 0 && x + k.unsigned_abs() <= frac + MAX_EXTRA_FRAC => {
+            x + k.unsigned_abs()
+        }
+        _ if c == -1.0 => x,
+        _ => frac,
+    }
+}
+
+/// The exponent of a positive power of two.
+pub(crate) fn power_of_two(c: f64) -> Option<i32> {
+    let k = c.log2().round();
+    (c > 0.0 && k.abs() <= 60.0 && k.exp2() == c).then_some(k as i32)
+}
+
+/// Groups of nodes that run together: linear layers that end alike and do not need each other.
+/// Inputs and constants are there from the start.
+fn schedule(nodes: &[PlanNode]) -> Vec<Vec<usize>> {
+    /// How far ahead partners are looked for.
+    const AHEAD: usize = 64;
+    let given = |node: &PlanNode| matches!(node.op, Op::Input(_) | Op::Constant(_));
+    let mut done: Vec<_> = nodes.iter().map(given).collect();
+    let mut steps = vec![];
+    for first in 0..nodes.len() {
+        if done[first] {
+            continue;
+        }
+        let mut group = vec![first];
+        if let Op::Linear(l) = &nodes[first].op {
+            for (i, node) in nodes.iter().enumerate().skip(first + 1).take(AHEAD) {
+                let alike = matches!(&node.op, Op::Linear(m) if m.finish == l.finish);
+                if alike && !done[i] && node.inputs.iter().all(|&x| done[x]) {
+                    group.push(i);
+                }
+            }
+        }
+        group.iter().for_each(|&i| done[i] = true);
+        steps.push(group);
+    }
+    steps
+}
+
+/// The values whose last use is in each step.
+fn drops(plan: &Plan) -> Vec<Vec<usize>> {
+    let mut last = vec![None; plan.nodes.len()];
+    for (step, group) in plan.steps.iter().enumerate() {
+        for &node in group {
+            last[node].get_or_insert(step);
+            plan.nodes[node].inputs.iter().for_each(|&x| last[x] = Some(step));
+        }
+    }
+    plan.outputs.iter().for_each(|o| last[o.1] = None);
+    let mut drops = vec![vec![]; plan.steps.len()];
+    for (node, step) in last.into_iter().enumerate() {
+        if let Some(step) = step {
+            drops[step].push(node);
+        }
+    }
+    drops
+}
+
+fn check_references(nodes: &[PlanNode], inputs: usize, constants: usize) -> Result<()> {
+    for (i, node) in nodes.iter().enumerate() {
+        let known = match node.op {
+            Op::Input(k) => k < inputs,
+            Op::Constant(k) => k < constants,
+            _ => true,
+        };
+        if !known || node.inputs.iter().any(|&x| x >= i) {
+            return Err(Error::plan(format!("node `{}` needs what comes after it", node.name)));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,248 @@
+//! One step of a running plan.
+
+use mpc_core::{Operand, Protocol, SecretTensor};
+use ring_arith::{Shape, View};
+
+use super::{Plan, PlanNode};
+use crate::graph::{Binary, LinearFinish, LinearMap, Op, Unary};
+use crate::ops::{self, elementwise, functions, linear, pool, reduce};
+use crate::{Error, Result};
+
+/// The values of all nodes that have been computed and are still needed.
+type Values<P> = [Option<Operand<P>>];
+
+/// Runs a step's nodes; several at once are linear layers.
+pub(crate) fn run<P: Protocol>(
+    plan: &Plan,
+    mpc: &mut P,
+    group: &[usize],
+    values: &Values<P>,
+    shapes: &[Shape],
+) -> Result<Vec<SecretTensor<P>>> {
+    let first = &plan.nodes[group[0]];
+    if matches!(first.op, Op::Linear(_)) {
+        return linears(plan, mpc, group, values).map_err(|e| e.at(&first.name));
+    }
+    let node =
+        Step { plan, node: first, values, shape: &shapes[group[0]], frac: plan.fracs[group[0]] };
+    Ok(vec![node.run(mpc).map_err(|e| e.at(&first.name))?])
+}
+
+fn linears<P: Protocol>(
+    plan: &Plan,
+    mpc: &mut P,
+    group: &[usize],
+    values: &Values<P>,
+) -> Result<Vec<SecretTensor<P>>> {
+    // Residuals are secret tensors; they are kept here while the jobs borrow them.
+    let mut residuals = vec![];
+    for &i in group {
+        let Op::Linear(l) = &plan.nodes[i].op else { return Err(mixed()) };
+        let last = plan.nodes[i].inputs.last().filter(|_| l.residual);
+        residuals.push(last.map(|&x| ops::secret(mpc, value(values, x)?)).transpose()?);
+    }
+    let mut jobs = vec![];
+    for (&i, residual) in group.iter().zip(&residuals) {
+        let node = &plan.nodes[i];
+        let Op::Linear(l) = &node.op else { return Err(mixed()) };
+        jobs.push(linear::LinearJob {
+            map: &l.map,
+            x: value(values, node.inputs[0])?,
+            weight: value(values, node.inputs[1])?,
+            bias: if l.bias { Some(value(values, node.inputs[2])?) } else { None },
+            residual: residual.as_ref(),
+            finish: l.finish,
+            frac: plan.frac,
+        });
+    }
+    linear::run(mpc, &jobs)
+}
+
+fn mixed() -> Error {
+    Error::plan("only linear layers run together")
+}
+
+fn value<P: Protocol>(values: &Values<P>, i: usize) -> Result<&Operand<P>> {
+    values[i].as_ref().ok_or_else(|| Error::plan("a value was dropped too early"))
+}
+
+/// A single node with all that it needs.
+struct Step<'a, P: Protocol> {
+    plan: &'a Plan,
+    node: &'a PlanNode,
+    values: &'a Values<P>,
+    shape: &'a Shape,
+    /// Fraction bits of the result.
+    frac: u32,
+}
+
+impl<P: Protocol> Step<'_, P> {
+    fn operand(&self, i: usize) -> Result<&Operand<P>> {
+        value(self.values, self.node.inputs[i])
+    }
+
+    fn secret(&self, mpc: &P, i: usize) -> Result<SecretTensor<P>> {
+        ops::secret(mpc, self.operand(i)?)
+    }
+
+    fn run(&self, mpc: &mut P) -> Result<SecretTensor<P>> {
+        match &self.node.op {
+            Op::Input(_) | Op::Constant(_) => Err(Error::plan("an input is no step")),
+            Op::Linear(_) => Err(mixed()),
+            Op::Conv(k) => self.product(mpc, &LinearMap::Conv(*k)),
+            Op::ConvTranspose { kernel, extra } => {
+                self.product(mpc, &LinearMap::ConvTranspose { kernel: *kernel, extra: *extra })
+            }
+            &Op::MatMul { transpose_lhs, transpose_rhs } => {
+                self.product(mpc, &LinearMap::MatMul { transpose_lhs, transpose_rhs })
+            }
+            Op::Unary(f) => self.unary(mpc, *f),
+            Op::Binary(f) => self.binary(mpc, *f),
+            Op::Where => {
+                let c = self.secret(mpc, 0)?;
+                let (x, y) = (self.secret(mpc, 1)?, self.secret(mpc, 2)?);
+                elementwise::choose(mpc, &c, &x, &y)
+            }
+            &Op::Softmax { axis, log } => {
+                let x = self.in_format(mpc, 0)?;
+                functions::softmax(mpc, &x, axis, log)
+            }
+            &Op::Normalize { axis, epsilon } => {
+                let x = self.secret(mpc, 0)?;
+                reduce::normalize(mpc, &x, axis, epsilon, self.plan.frac)
+            }
+            &Op::Lrn { size, alpha, beta, bias } => {
+                let x = self.in_format(mpc, 0)?;
+                functions::lrn(mpc, &x, [alpha, beta, bias], size)
+            }
+            Op::MaxPool(p) => {
+                let x = self.secret(mpc, 0)?;
+                pool::max(mpc, &x, p)
+            }
+            Op::SumPool(p) => pool::sum(mpc, &self.secret(mpc, 0)?, p),
+            Op::AvgPool { .. } => Err(Error::plan("averages are lowered to sums before they run")),
+            Op::Reduce { kind, axes, .. } => {
+                let x = self.secret(mpc, 0)?;
+                reduce::reduce(mpc, &x, *kind, axes, self.shape, self.frac)
+            }
+            Op::ArgMax { axis, min, .. } => {
+                let x = self.secret(mpc, 0)?;
+                reduce::position(mpc, &x, *axis, *min, self.shape)
+            }
+            Op::Lookup => {
+                let (table, at) = (self.secret(mpc, 0)?, self.secret(mpc, 1)?);
+                functions::lookup(mpc, &table, &at, self.shape)
+            }
+            &Op::Scale(c) => {
+                let x = self.secret(mpc, 0)?;
+                ops::scale(mpc, &x, c, self.frac)
+            }
+            Op::Concat(axis) => self.concat(mpc, *axis),
+            _ => self.moved(mpc),
+        }
+    }
+
+    /// An operand with the plan's fraction bits.
+    fn in_format(&self, mpc: &mut P, i: usize) -> Result<SecretTensor<P>> {
+        let x = self.secret(mpc, i)?;
+        ops::align(mpc, &x, self.plan.frac)
+    }
+
+    /// A product of two values that are both computed.
+    fn product(&self, mpc: &mut P, map: &LinearMap) -> Result<SecretTensor<P>> {
+        let (x, weight) = (self.operand(0)?, self.operand(1)?);
+        let frac = elementwise::product_frac(ops::frac_of(x), ops::frac_of(weight), self.plan.frac);
+        let finish = LinearFinish::Truncate;
+        let job = linear::LinearJob { map, x, weight, bias: None, residual: None, finish, frac };
+        ops::only(linear::run(mpc, &[job])?)
+    }
+
+    fn unary(&self, mpc: &mut P, f: Unary) -> Result<SecretTensor<P>> {
+        let x = self.secret(mpc, 0)?;
+        match f {
+            Unary::Relu => elementwise::relu(mpc, &x),
+            Unary::LeakyRelu(slope) => {
+                let x = ops::align(mpc, &x, self.plan.frac)?;
+                elementwise::leaky_relu(mpc, &x, slope)
+            }
+            Unary::Clip(low, high) => elementwise::clip(mpc, &x, low, high),
+            Unary::Neg => ops::scale(mpc, &x, -1.0, x.frac()),
+            Unary::Abs => elementwise::abs(mpc, &x),
+            Unary::Sign => elementwise::sign(mpc, &x),
+            Unary::Not => elementwise::not(mpc, &x),
+            Unary::Floor => elementwise::floor(mpc, &x),
+            _ => {
+                let x = ops::align(mpc, &x, self.plan.frac)?;
+                functions::unary(mpc, f, &x)
+            }
+        }
+    }
+
+    fn binary(&self, mpc: &mut P, f: Binary) -> Result<SecretTensor<P>> {
+        match f {
+            Binary::Mul => {
+                return elementwise::mul(mpc, self.operand(0)?, self.operand(1)?, self.plan.frac);
+            }
+            Binary::PRelu => {
+                let x = self.secret(mpc, 0)?;
+                return elementwise::prelu(mpc, &x, self.operand(1)?, self.plan.frac);
+            }
+            Binary::Div => {
+                let (x, y) = (self.in_format(mpc, 0)?, self.in_format(mpc, 1)?);
+                return functions::divide(mpc, &x, &y);
+            }
+            _ => {}
+        }
+        let (x, y) = (self.secret(mpc, 0)?, self.secret(mpc, 1)?);
+        match f {
+            Binary::Add => ops::add(mpc, &x, &y, false),
+            Binary::Sub => ops::add(mpc, &x, &y, true),
+            Binary::Max => elementwise::extreme(mpc, &x, &y, false),
+            Binary::Min => elementwise::extreme(mpc, &x, &y, true),
+            _ => elementwise::truth(mpc, f, &x, &y),
+        }
+    }
+
+    fn concat(&self, mpc: &mut P, axis: usize) -> Result<SecretTensor<P>> {
+        let (mut parts, mut width) = (vec![], 0);
+        for i in 0..self.node.inputs.len() {
+            let x = self.secret(mpc, i)?;
+            let x = ops::align(mpc, &x, self.frac)?;
+            width = width.max(x.width());
+            parts.push(x);
+        }
+        let shares: Vec<_> = parts.iter().map(SecretTensor::share).collect();
+        Ok(SecretTensor::new(mpc.concat(&shares, axis)?, self.frac, width))
+    }
+
+    /// Operations that only move words.
+    fn moved(&self, mpc: &mut P) -> Result<SecretTensor<P>> {
+        let x = self.secret(mpc, 0)?;
+        let view = match &self.node.op {
+            Op::Reshape(_) => View::Reshape(self.shape.clone()),
+            Op::Broadcast(_) => View::Broadcast(self.shape.clone()),
+            Op::Permute(axes) => View::Permute(axes.clone()),
+            &Op::Slice { axis, start, step, .. } => {
+                // The result's length says where the slice ends, whatever the batch size.
+                let taken = self.shape.dims()[axis];
+                let end = if taken == 0 { start } else { start + (taken - 1) * step + 1 };
+                View::Slice { axis, start, end, step }
+            }
+            Op::Gather { axis, indices, squeeze } => {
+                let picked = View::Gather { axis: *axis, indices: indices.clone().into() };
+                let picked = ops::view(mpc, &x, &picked)?;
+                return if *squeeze { ops::reshape(mpc, &picked, self.shape) } else { Ok(picked) };
+            }
+            Op::Pad { before, after, value } => {
+                let word = ops::word_of(*value, x.frac())?;
+                let (before, after) = (before.clone(), after.clone());
+                let width =
+                    x.width().max(66 - (word as i64).unsigned_abs().leading_zeros()).min(64);
+                let y = ops::view(mpc, &x, &View::Pad { before, after, value: word })?;
+                return Ok(SecretTensor::new(y.share().clone(), y.frac(), width));
+            }
+            op => return Err(Error::invalid(op.name(), "cannot be run")),
+        };
+        ops::view(mpc, &x, &view)
+    }
+}

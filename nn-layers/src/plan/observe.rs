@@ -1,0 +1,35 @@
+//! Watching a plan run, for progress bars and profiles.
+
+use std::time::Duration;
+
+/// A step of a running plan: one operation, or several that share their rounds.
+#[derive(Debug, Clone, Copy)]
+pub struct StepInfo<'a> {
+    /// Position, from 0.
+    pub index: usize,
+    /// Number of steps.
+    pub of: usize,
+    /// The name of the (first) node in the model.
+    pub name: &'a str,
+    /// The kind of operation: `conv+relu`, `max-pool`.
+    pub kind: &'static str,
+    /// How many operations run together.
+    pub together: usize,
+}
+
+/// Told when a step begins and ends. Bytes and rounds are counted by the transport, under the
+/// step's name.
+pub trait Observer {
+    /// A step begins.
+    fn started(&mut self, step: &StepInfo<'_>) {
+        let _ = step;
+    }
+
+    /// A step has ended on this party.
+    fn ended(&mut self, step: &StepInfo<'_>, elapsed: Duration) {
+        let _ = (step, elapsed);
+    }
+}
+
+/// Watches nothing.
+impl Observer for () {}

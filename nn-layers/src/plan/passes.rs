@@ -1,0 +1,123 @@
+//! Rewriting a graph before it is shared: everything here happens on numbers in the clear.
+
+mod absorb;
+mod convs;
+mod lower;
+mod pools;
+mod residual;
+mod scales;
+
+use crate::graph::{Graph, Linear, LinearFinish, Node, Op, ValueId};
+use crate::{HostTensor, Result};
+
+/// Applies all passes, each once its predecessors have nothing left to do.
+pub(crate) fn optimise(graph: &mut Graph) -> Result<()> {
+    lower::lower(graph)?;
+    sweep(graph);
+    absorb::absorb(graph)?;
+    pools::merge_into_convolutions(graph)?;
+    scales::propagate(graph)?;
+    absorb::absorb(graph)?;
+    pools::pool_before_relu(graph)?;
+    residual::fuse_sums(graph)?;
+    residual::fuse_relu(graph);
+    convs::crop_kernels(graph)?;
+    convs::full_kernels_to_products(graph)?;
+    sweep(graph);
+    Ok(())
+}
+
+/// The nodes that use each node, one entry for each operand; results of the graph count as users
+/// of index `usize::MAX`.
+pub(crate) fn users(graph: &Graph) -> Vec<Vec<usize>> {
+    let mut users = vec![vec![]; graph.nodes.len()];
+    for (i, node) in graph.nodes.iter().enumerate() {
+        node.inputs.iter().for_each(|x| users[x.0].push(i));
+    }
+    graph.outputs.iter().for_each(|(_, x)| users[x.0].push(usize::MAX));
+    users
+}
+
+/// Makes everybody who used `old` use `new`.
+pub(crate) fn replace(graph: &mut Graph, old: ValueId, new: ValueId) {
+    let swap = |x: &mut ValueId| {
+        if *x == old {
+            *x = new;
+        }
+    };
+    graph.nodes.iter_mut().flat_map(|n| &mut n.inputs).for_each(swap);
+    graph.outputs.iter_mut().map(|o| &mut o.1).for_each(swap);
+}
+
+/// Drops what no result needs and puts the rest in an order that can be run: inputs and constants
+/// first.
+pub(crate) fn sweep(graph: &mut Graph) {
+    let order = order(graph);
+    let mut place = vec![usize::MAX; graph.nodes.len()];
+    order.iter().enumerate().for_each(|(to, &from)| place[from] = to);
+    let mut constants = vec![];
+    let mut nodes = Vec::with_capacity(order.len());
+    for &from in &order {
+        let mut node = graph.nodes[from].clone();
+        node.inputs.iter_mut().for_each(|x| x.0 = place[x.0]);
+        if let Op::Constant(i) = &mut node.op {
+            constants.push(graph.constants[*i].clone());
+            *i = constants.len() - 1;
+        }
+        nodes.push(node);
+    }
+    graph.outputs.iter_mut().for_each(|(_, x)| x.0 = place[x.0]);
+    graph.nodes = nodes;
+    graph.constants = constants;
+}
+
+/// Live nodes, operands before users; inputs live on even if nothing needs them.
+fn order(graph: &Graph) -> Vec<usize> {
+    let is = |i: &usize, f: fn(&Op) -> bool| f(&graph.nodes[*i].op);
+    let mut seen = vec![false; graph.nodes.len()];
+    let mut order = vec![];
+    // Depth first, with an explicit stack: a network may be deeper than a thread's stack.
+    let mut stack: Vec<_> = graph.outputs.iter().rev().map(|o| (o.1.0, false)).collect();
+    while let Some((i, ready)) = stack.pop() {
+        if ready {
+            order.push(i);
+        } else if !std::mem::replace(&mut seen[i], true) {
+            stack.push((i, true));
+            stack.extend(graph.nodes[i].inputs.iter().rev().map(|x| (x.0, false)));
+        }
+    }
+    let inputs = (0..graph.nodes.len()).filter(|i| is(i, |op| matches!(op, Op::Input(_))));
+    let constants = order.iter().copied().filter(|i| is(i, |op| matches!(op, Op::Constant(_))));
+    let given = |op: &Op| matches!(op, Op::Input(_) | Op::Constant(_));
+    let rest = order.iter().copied().filter(|i| !is(i, given));
+    inputs.chain(constants).chain(rest).collect()
+}
+
+/// The linear layer at a node, if its result is used once and can still be changed: it is neither
+/// rectified nor left untruncated, and no residual has been added.
+pub(crate) fn open_linear<'a>(
+    graph: &'a Graph,
+    users: &[Vec<usize>],
+    id: ValueId,
+) -> Option<(&'a Linear, &'a Node)> {
+    let node = &graph.nodes[id.0];
+    match &node.op {
+        Op::Linear(l) => {
+            let open = l.finish == LinearFinish::Truncate && !l.residual;
+            (open && users[id.0].len() == 1).then_some((l, node))
+        }
+        _ => None,
+    }
+}
+
+/// The value of a constant.
+pub(crate) fn value(graph: &Graph, id: ValueId) -> Option<&HostTensor> {
+    graph.constant_value(id)
+}
+
+/// Changes a node in place.
+pub(crate) fn rewrite(graph: &mut Graph, at: ValueId, op: Op, inputs: Vec<ValueId>) {
+    let node = &mut graph.nodes[at.0];
+    node.op = op;
+    node.inputs = inputs;
+}

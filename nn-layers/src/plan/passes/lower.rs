@@ -1,0 +1,127 @@
+//! Brings operations into the few forms that the other passes know.
+
+use super::{replace, rewrite, value};
+use crate::graph::{
+    Binary, Graph, Linear, LinearFinish, LinearMap, Op, Reduce, Unary, ValueId, eval,
+};
+use crate::{HostTensor, Result};
+
+/// Averages become sums with a factor, divisions by constants products, products with constants
+/// linear layers.
+pub(crate) fn lower(graph: &mut Graph) -> Result<()> {
+    for i in 0..graph.nodes.len() {
+        let node = graph.nodes[i].clone();
+        let id = ValueId(i);
+        match &node.op {
+            Op::AvgPool { pool, count_border } => {
+                let x = node.inputs[0];
+                let taps = pool.taps() as f64;
+                let sum = graph.add(&node.name, Op::SumPool(*pool), &[x])?;
+                let mean = if *count_border || pool.padding == [0; 4] {
+                    graph.add(&node.name, Op::Scale(1.0 / taps), &[sum])?
+                } else {
+                    let factors = inside_factors(graph, x, &node.op)?;
+                    let factors = graph.public(&format!("{}.factors", node.name), factors);
+                    graph.add(&node.name, Op::Binary(Binary::Mul), &[sum, factors])?
+                };
+                replace(graph, id, mean);
+            }
+            // A mean over the batch depends on its size; it stays as it is.
+            Op::Reduce { kind: Reduce::Mean, axes, keep } if !axes.contains(&0) => {
+                let x = node.inputs[0];
+                let count: usize = axes.iter().map(|&a| graph.shape(x).dims()[a]).product();
+                let sum = Op::Reduce { kind: Reduce::Sum, axes: axes.clone(), keep: *keep };
+                let sum = graph.add(&node.name, sum, &[x])?;
+                let mean = graph.add(&node.name, Op::Scale(1.0 / count.max(1) as f64), &[sum])?;
+                replace(graph, id, mean);
+            }
+            Op::Unary(Unary::Neg) => rewrite(graph, id, Op::Scale(-1.0), node.inputs.clone()),
+            Op::Conv(kernel) => linear(graph, id, LinearMap::Conv(*kernel)),
+            Op::ConvTranspose { kernel, extra } => {
+                linear(graph, id, LinearMap::ConvTranspose { kernel: *kernel, extra: *extra });
+            }
+            &Op::MatMul { transpose_lhs, transpose_rhs } => {
+                linear(graph, id, LinearMap::MatMul { transpose_lhs, transpose_rhs });
+            }
+            Op::Binary(f) => binary(graph, id, *f)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// One over the number of elements inside the input, at each position of a window.
+fn inside_factors(graph: &Graph, x: ValueId, op: &Op) -> Result<HostTensor> {
+    let Op::AvgPool { pool, .. } = op else { unreachable!("called for average pooling") };
+    let dims = graph.shape(x).dims();
+    let [h, w] = [dims[dims.len() - 2], dims[dims.len() - 1]];
+    let ones = HostTensor::new([h, w], vec![1.0; h * w])?;
+    Ok(eval::evaluate(&Op::SumPool(*pool), &[&ones], 1)?.map(|n| 1.0 / n))
+}
+
+/// A product with a constant second operand.
+fn linear(graph: &mut Graph, at: ValueId, map: LinearMap) {
+    let inputs = graph.nodes[at.0].inputs.clone();
+    let dynamic = graph.constant_of(inputs[0]).is_none();
+    if dynamic && graph.constant_of(inputs[1]).is_some() {
+        let op = Linear { map, bias: false, residual: false, finish: LinearFinish::Truncate };
+        rewrite(graph, at, Op::Linear(op), inputs);
+    }
+}
+
+/// Sums, products and quotients with one constant operand.
+fn binary(graph: &mut Graph, at: ValueId, f: Binary) -> Result<()> {
+    let node = graph.nodes[at.0].clone();
+    let (x, y) = match (graph.constant_of(node.inputs[0]), graph.constant_of(node.inputs[1])) {
+        (None, Some(_)) => (node.inputs[0], node.inputs[1]),
+        (Some(_), None) => (node.inputs[1], node.inputs[0]),
+        _ => return Ok(()),
+    };
+    let constant_first = x != node.inputs[0];
+    let constant = graph.constant_of(y).cloned().expect("one operand is a constant");
+    let derived = |graph: &mut Graph, value: HostTensor| {
+        graph.constant(&constant.name, value, constant.secret)
+    };
+    match f {
+        Binary::Sub if !constant_first => {
+            let negative = derived(graph, constant.value.to_float().map(|v| -v));
+            rewrite(graph, at, Op::Binary(Binary::Add), vec![x, negative]);
+        }
+        Binary::Sub => {
+            let minus = graph.add(&node.name, Op::Scale(-1.0), &[x])?;
+            rewrite(graph, at, Op::Binary(Binary::Add), vec![minus, y]);
+        }
+        Binary::Add => rewrite(graph, at, Op::Binary(f), vec![x, y]),
+        Binary::Div if !constant_first => {
+            constant.value.check_finite()?;
+            let inverse = constant.value.to_float().map(|v| 1.0 / v);
+            inverse.check_finite().map_err(|e| e.at(&node.name))?;
+            let inverse = derived(graph, inverse);
+            times(graph, at, x, inverse);
+        }
+        Binary::Mul => times(graph, at, x, y),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The product of a value and a constant.
+fn times(graph: &mut Graph, at: ValueId, x: ValueId, y: ValueId) {
+    let constant = graph.constant_of(y).expect("the caller found a constant");
+    let fits = graph.shape(at) == graph.shape(x);
+    let public = if constant.secret { None } else { constant.value.single() };
+    let op = match public {
+        Some(c) if fits => return rewrite(graph, at, Op::Scale(c), vec![x]),
+        None if fits && constant.secret => {
+            // Integers would be scaled as weights are; as real numbers they mean the same.
+            let map = LinearMap::Mul;
+            Op::Linear(Linear { map, bias: false, residual: false, finish: LinearFinish::Truncate })
+        }
+        _ => Op::Binary(Binary::Mul),
+    };
+    let float = value(graph, y).is_some_and(HostTensor::is_int).then(|| {
+        let c = graph.constant_of(y).cloned().expect("the caller found a constant");
+        graph.constant(&c.name, c.value.to_float(), c.secret)
+    });
+    rewrite(graph, at, op, vec![x, float.unwrap_or(y)]);
+}

@@ -1,0 +1,113 @@
+//! Constant factors, such as average pooling's, join the weights of a layer before or behind them.
+//! What is left is a power of two, which only moves the point.
+
+use super::absorb::scale_linear;
+use super::{open_linear, replace, rewrite, sweep, users};
+use crate::Result;
+use crate::graph::{Graph, Linear, LinearFinish, LinearMap, Op, Reduce, Unary, ValueId};
+use crate::plan::check::power_of_two;
+
+/// Moves every factor that would cost a truncation.
+pub(crate) fn propagate(graph: &mut Graph) -> Result<()> {
+    for i in 0..graph.nodes.len() {
+        let at = ValueId(i);
+        let Op::Scale(c) = graph.nodes[i].op else { continue };
+        if !c.is_finite() || c == 0.0 || power_of_two(c).is_some_and(|k| k <= 0) {
+            continue;
+        }
+        if let Some(target) = linear_ahead(graph, at, c) {
+            // Half-way between powers the rest is closest to 1 in the geometric sense.
+            let power = c.abs().log2().round().min(0.0).exp2();
+            scale_weight(graph, target, c / power);
+            graph.nodes[i].op = Op::Scale(power);
+        } else if let Some(target) = linear_behind(graph, graph.nodes[i].inputs[0], c) {
+            scale_linear(graph, target, c);
+            let x = graph.nodes[i].inputs[0];
+            replace(graph, at, x);
+        }
+    }
+    drop_ones(graph);
+    sweep(graph);
+    Ok(())
+}
+
+fn drop_ones(graph: &mut Graph) {
+    for i in 0..graph.nodes.len() {
+        if graph.nodes[i].op == Op::Scale(1.0) {
+            let x = graph.nodes[i].inputs[0];
+            replace(graph, ValueId(i), x);
+        }
+    }
+}
+
+/// Multiplies a linear layer's weight, not its bias.
+fn scale_weight(graph: &mut Graph, at: ValueId, c: f64) {
+    if c != 1.0 {
+        let node = graph.nodes[at.0].clone();
+        let constant = graph.constant_of(node.inputs[1]).cloned().expect("weights are constant");
+        let scaled = graph.constant(&constant.name, constant.value.map(|v| v * c), constant.secret);
+        rewrite(graph, at, node.op, vec![node.inputs[0], scaled]);
+        graph.nodes[at.0].inputs.extend(&node.inputs[2..]);
+    }
+}
+
+/// Whether `f(c * x) = c * f(x)` in the first operand.
+fn commutes(op: &Op, c: f64) -> bool {
+    match op {
+        Op::Reshape(_)
+        | Op::Permute(_)
+        | Op::Slice { .. }
+        | Op::Gather { .. }
+        | Op::Broadcast(_) => true,
+        Op::SumPool(_) | Op::Reduce { kind: Reduce::Sum, .. } => true,
+        Op::AvgPool { .. } | Op::Reduce { kind: Reduce::Mean, .. } => true,
+        Op::Pad { value, .. } => *value == 0.0,
+        Op::Unary(Unary::Relu | Unary::LeakyRelu(_)) | Op::MaxPool(_) => c > 0.0,
+        Op::Reduce { kind: Reduce::Max | Reduce::Min, .. } => c > 0.0,
+        _ => false,
+    }
+}
+
+/// The linear layer that alone takes what this value becomes.
+fn linear_ahead(graph: &Graph, from: ValueId, c: f64) -> Option<ValueId> {
+    let users = users(graph);
+    let mut at = from;
+    loop {
+        let &[next] = users[at.0].as_slice() else { return None };
+        let node = graph.nodes.get(next)?;
+        if let Op::Linear(Linear { map, .. }) = &node.op {
+            let weighs = node.inputs[0] == at && !matches!(map, LinearMap::Mul);
+            return weighs.then_some(ValueId(next));
+        }
+        if !commutes(&node.op, c) {
+            return None;
+        }
+        at = ValueId(next);
+    }
+}
+
+/// The linear layer whose result alone becomes this value.
+fn linear_behind(graph: &Graph, from: ValueId, c: f64) -> Option<ValueId> {
+    let users = users(graph);
+    let mut at = from;
+    loop {
+        if users[at.0].len() != 1 {
+            return None;
+        }
+        if open_linear(graph, &users, at).is_some() {
+            return Some(at);
+        }
+        let node = &graph.nodes[at.0];
+        let relu =
+            matches!(&node.op, Op::Linear(l) if l.finish == LinearFinish::Relu && !l.residual);
+        if relu && c > 0.0 {
+            return Some(at);
+        }
+        // A product of two secrets takes the factor with its first operand.
+        let product = matches!(node.op, Op::MatMul { .. });
+        if !product && !commutes(&node.op, c) {
+            return None;
+        }
+        at = node.inputs[0];
+    }
+}

@@ -1,0 +1,144 @@
+//! Plans as they are written and read.
+
+use ring_arith::Shape;
+use serde::{Deserialize, Serialize};
+
+use super::{ConstantSpec, InputSpec, Plan, PlanNode, check};
+use crate::graph::Op;
+use crate::host::{HostData, checked_shape};
+use crate::{Error, HostTensor, Result};
+
+/// The version written; older ones are read as long as they mean the same.
+const VERSION: u32 = 1;
+
+/// The most nodes, constants or operands that a plan from outside may have.
+const MAX_NODES: usize = 100_000;
+
+/// The longest name that a plan from outside may have.
+const MAX_NAME: usize = 1000;
+
+/// A plan without what follows from the rest.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Record {
+    version: u32,
+    frac: u32,
+    batch: Option<usize>,
+    inputs: Vec<InputSpec>,
+    constants: Vec<ConstantRecord>,
+    nodes: Vec<NodeRecord>,
+    outputs: Vec<(String, usize)>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConstantRecord {
+    name: String,
+    dims: Vec<usize>,
+    frac: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    public: Option<Values>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Values {
+    Floats(Vec<f64>),
+    Ints(Vec<i64>),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeRecord {
+    name: String,
+    op: Op,
+    inputs: Vec<usize>,
+}
+
+impl From<Plan> for Record {
+    fn from(plan: Plan) -> Self {
+        let constants = plan.constants.into_iter().map(|c| ConstantRecord {
+            name: c.name,
+            dims: c.shape.dims().to_vec(),
+            frac: c.frac,
+            public: c.public.map(|t| match t.data() {
+                HostData::Float(v) => Values::Floats(v.to_vec()),
+                HostData::Int(v) => Values::Ints(v.to_vec()),
+            }),
+        });
+        let nodes = plan.nodes.into_iter();
+        let nodes = nodes.map(|n| NodeRecord { name: n.name, op: n.op, inputs: n.inputs });
+        Self {
+            version: VERSION,
+            frac: plan.frac,
+            batch: plan.batch,
+            inputs: plan.inputs,
+            constants: constants.collect(),
+            nodes: nodes.collect(),
+            outputs: plan.outputs,
+        }
+    }
+}
+
+impl TryFrom<Record> for Plan {
+    type Error = Error;
+
+    fn try_from(record: Record) -> Result<Self> {
+        if record.version != VERSION {
+            let reason = format!("version {} is unknown, this is {VERSION}", record.version);
+            return Err(Error::plan(reason));
+        }
+        check_sizes(&record)?;
+        let constants = record.constants.into_iter().map(read_constant);
+        let nodes = record.nodes.into_iter();
+        let nodes = nodes.map(|n| PlanNode { name: n.name, op: n.op, inputs: n.inputs });
+        check::complete(Parts {
+            frac: record.frac,
+            batch: record.batch,
+            inputs: record.inputs,
+            constants: constants.collect::<Result<_>>()?,
+            nodes: nodes.collect(),
+            outputs: record.outputs,
+        })
+    }
+}
+
+/// What a plan is made of, before the rest is derived from it.
+pub(crate) struct Parts {
+    pub frac: u32,
+    pub batch: Option<usize>,
+    pub inputs: Vec<InputSpec>,
+    pub constants: Vec<ConstantSpec>,
+    pub nodes: Vec<PlanNode>,
+    pub outputs: Vec<(String, usize)>,
+}
+
+fn check_sizes(record: &Record) -> Result<()> {
+    let counts =
+        [record.inputs.len(), record.constants.len(), record.nodes.len(), record.outputs.len()];
+    let operands = record.nodes.iter().map(|n| n.inputs.len()).max().unwrap_or(0);
+    if counts.iter().any(|&n| n > MAX_NODES) || operands > MAX_NODES {
+        return Err(Error::plan(format!("more than {MAX_NODES} parts")));
+    }
+    let names = record.inputs.iter().map(|i| &i.name);
+    let names = names.chain(record.constants.iter().map(|c| &c.name));
+    let names = names.chain(record.nodes.iter().map(|n| &n.name));
+    if names.chain(record.outputs.iter().map(|o| &o.0)).any(|n| n.len() > MAX_NAME) {
+        return Err(Error::plan(format!("a name has more than {MAX_NAME} bytes")));
+    }
+    Ok(())
+}
+
+fn read_constant(c: ConstantRecord) -> Result<ConstantSpec> {
+    let shape: Shape = checked_shape("constant", c.dims)?;
+    let public = match c.public {
+        None => None,
+        Some(Values::Floats(v)) => {
+            let value = HostTensor::new(shape.dims(), v)?;
+            value.check_finite()?;
+            Some(value)
+        }
+        Some(Values::Ints(v)) => Some(HostTensor::integers(shape.dims(), v)?),
+    };
+    Ok(ConstantSpec { name: c.name, shape, frac: c.frac, public })
+}

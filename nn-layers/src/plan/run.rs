@@ -1,0 +1,136 @@
+//! Runs a plan on shares.
+
+use std::time::Instant;
+
+use mpc_core::{Operand, Protocol, SecretTensor};
+use ring_arith::Shape;
+
+use super::{Observer, Plan, StepInfo, check, exec};
+use crate::graph::Op;
+use crate::ops;
+use crate::{Error, Result};
+
+impl Plan {
+    /// Runs the plan: `weights` in the order of [`Plan::weights`], `inputs` in that of
+    /// [`Plan::inputs`], each secret or public. All parties call it alike. A value is dropped as
+    /// soon as the last step that needs it has ended.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] or [`Error::Plan`] if shapes or formats do not fit, before anything is
+    /// sent; [`Error::Mpc`] if the protocol fails.
+    pub fn run<P: Protocol>(
+        &self,
+        mpc: &mut P,
+        weights: &[Operand<P>],
+        inputs: &[Operand<P>],
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<SecretTensor<P>>> {
+        let shapes = self.check_operands(weights, inputs)?;
+        let mut values = self.given(mpc, weights, inputs)?;
+        for (index, group) in self.steps.iter().enumerate() {
+            let Some(node) = group.first().map(|&i| &self.nodes[i]) else { continue };
+            let step = StepInfo {
+                index,
+                of: self.steps.len(),
+                name: &node.name,
+                kind: node.op.name(),
+                together: group.len(),
+            };
+            observer.started(&step);
+            mpc.step(&node.name);
+            let begun = Instant::now();
+            let results = exec::run(self, mpc, group, &values, &shapes)?;
+            for (&i, value) in group.iter().zip(results) {
+                self.check_result(i, &value, &shapes[i])?;
+                values[i] = Some(Operand::Secret(value));
+            }
+            self.drops[index].iter().for_each(|&i| values[i] = None);
+            observer.ended(&step, begun.elapsed());
+        }
+        let result = |&(_, i): &(String, usize)| match &values[i] {
+            Some(value) => ops::secret(mpc, value),
+            None => Err(Error::plan("a result was not computed")),
+        };
+        self.outputs.iter().map(result).collect()
+    }
+
+    /// Checks what the caller passed; returns the shapes of all values.
+    fn check_operands<P: Protocol>(
+        &self,
+        weights: &[Operand<P>],
+        inputs: &[Operand<P>],
+    ) -> Result<Vec<Shape>> {
+        let own: Vec<_> = inputs.iter().map(ops::shape_of).collect();
+        let shapes = check::shapes(self, self.batch_of(&own)?)?;
+        for (i, (spec, x)) in self.inputs.iter().zip(inputs).enumerate() {
+            check_frac("input", &spec.name, x, self.input_frac(i))?;
+        }
+        if weights.len() != self.weights.len() {
+            let reason = format!("{} weights, the plan has {}", weights.len(), self.weights.len());
+            return Err(Error::plan(reason));
+        }
+        for (&i, w) in self.weights.iter().zip(weights) {
+            let spec = &self.constants[i];
+            if ops::shape_of(w) != &spec.shape {
+                let reason =
+                    format!("has shape {:?}, the plan has {:?}", ops::shape_of(w), spec.shape);
+                return Err(Error::Argument { what: "weight", name: spec.name.clone(), reason });
+            }
+            check_frac("weight", &spec.name, w, spec.frac)?;
+        }
+        Ok(shapes)
+    }
+
+    /// The values that are there from the start.
+    fn given<P: Protocol>(
+        &self,
+        mpc: &P,
+        weights: &[Operand<P>],
+        inputs: &[Operand<P>],
+    ) -> Result<Vec<Option<Operand<P>>>> {
+        let mut constants: Vec<Option<Operand<P>>> = vec![None; self.constants.len()];
+        for (&i, w) in self.weights.iter().zip(weights) {
+            constants[i] = Some(w.clone());
+        }
+        for (i, c) in self.constants.iter().enumerate() {
+            if let Some(value) = &c.public {
+                constants[i] = Some(Operand::Public(ops::public(mpc, value, c.frac)?));
+            }
+        }
+        let value = |node: &super::PlanNode| match node.op {
+            Op::Input(i) => Some(inputs[i].clone()),
+            Op::Constant(i) => constants[i].clone(),
+            _ => None,
+        };
+        Ok(self.nodes.iter().map(value).collect())
+    }
+
+    /// A step that answers with another shape or format than planned would be a wrong number later.
+    fn check_result<P: Protocol>(
+        &self,
+        i: usize,
+        y: &SecretTensor<P>,
+        shape: &Shape,
+    ) -> Result<()> {
+        if y.shape() == shape && y.frac() == self.fracs[i] {
+            return Ok(());
+        }
+        let node = &self.nodes[i];
+        let reason =
+            format!("came as {y:?}, planned were {shape:?} and {} fraction bits", self.fracs[i]);
+        Err(Error::Node { node: node.name.clone(), reason })
+    }
+}
+
+fn check_frac<P: Protocol>(
+    what: &'static str,
+    name: &str,
+    x: &Operand<P>,
+    frac: u32,
+) -> Result<()> {
+    if ops::frac_of(x) == frac {
+        return Ok(());
+    }
+    let reason = format!("has {} fraction bits, the plan has {frac}", ops::frac_of(x));
+    Err(Error::Argument { what, name: name.to_owned(), reason })
+}

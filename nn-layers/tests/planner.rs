@@ -1,0 +1,208 @@
+//! The planner keeps the function of a network and makes it cheaper.
+
+mod common;
+
+use common::{Random, conv, dense, distance, flatten, image, norm, relu};
+use nn_layers::{Binary, Compiled, Graph, HostTensor, Op, Plan, PlanOptions, Pool};
+
+fn compile(g: &Graph) -> Compiled {
+    Compiled::new(g, &PlanOptions::default()).unwrap()
+}
+
+/// The kinds of a plan's steps, read from its written form.
+fn kinds(plan: &Plan) -> Vec<String> {
+    let text = serde_json::to_value(plan).unwrap();
+    let nodes = text["nodes"].as_array().unwrap().iter();
+    let kind = |n: &serde_json::Value| match &n["op"] {
+        serde_json::Value::String(s) => s.clone(),
+        serde_json::Value::Object(o) => {
+            let (kind, body) = o.iter().next().unwrap();
+            match kind.as_str() {
+                "linear" => format!("linear {}", body["finish"].as_str().unwrap()),
+                _ => kind.clone(),
+            }
+        }
+        other => panic!("{other}"),
+    };
+    nodes.map(kind).filter(|k| k != "input" && k != "constant").collect()
+}
+
+fn same_function(g: &Graph, inputs: &[HostTensor]) -> Compiled {
+    let compiled = compile(g);
+    let expected = g.evaluate(inputs).unwrap();
+    let got = compiled.plan.evaluate(&compiled.weights, inputs).unwrap();
+    for (a, b) in expected.iter().zip(&got) {
+        let error = distance(a, b);
+        assert!(error < 1e-9, "the plan's result is off by {error}");
+    }
+    compiled
+}
+
+#[test]
+fn average_pooling_after_a_convolution_disappears_into_it() {
+    let mut r = Random(1);
+    let mut g = Graph::new(2);
+    let x = image(&mut g, 1, 28);
+    let pool = Op::AvgPool { pool: Pool::new([2; 2], [2; 2]), count_border: true };
+    let y = conv(&mut g, &mut r, x, "conv1", 20, Pool::new([5; 2], [1; 2]));
+    let y = g.add("pool1", pool.clone(), &[y]).unwrap();
+    let y = relu(&mut g, y);
+    let y = conv(&mut g, &mut r, y, "conv2", 50, Pool::new([5; 2], [1; 2]));
+    let y = g.add("pool2", pool, &[y]).unwrap();
+    let y = relu(&mut g, y);
+    let y = flatten(&mut g, y);
+    let y = dense(&mut g, &mut r, y, "fc1", 500);
+    let y = relu(&mut g, y);
+    let y = dense(&mut g, &mut r, y, "fc2", 10);
+    g.output("logits", y);
+    let compiled = same_function(&g, &[r.tensor(&[2, 1, 28, 28], 1.0)]);
+    let expected = ["linear relu", "linear relu", "reshape", "linear relu", "linear truncate"];
+    assert_eq!(kinds(&compiled.plan), expected);
+    assert_eq!(compiled.plan.fixed_batch(), None);
+    assert_eq!(compiled.plan.output_shapes(7).unwrap()[0].dims(), [7, 10]);
+}
+
+#[test]
+fn a_residual_block_with_a_pointwise_shortcut_is_three_linear_layers() {
+    let mut r = Random(2);
+    let mut g = Graph::new(1);
+    let x = image(&mut g, 8, 9);
+    let mut y = x;
+    for (name, o, window) in [
+        ("a", 4, Pool::new([1; 2], [1; 2])),
+        ("b", 4, Pool::new([3; 2], [2; 2]).padded([1; 4])),
+        ("c", 16, Pool::new([1; 2], [1; 2])),
+    ] {
+        y = conv(&mut g, &mut r, y, name, o, window);
+        y = norm(&mut g, &mut r, y, name);
+        if name != "c" {
+            y = relu(&mut g, y);
+        }
+    }
+    let s = conv(&mut g, &mut r, x, "down", 16, Pool::new([1; 2], [2; 2]));
+    let s = norm(&mut g, &mut r, s, "down");
+    let y = g.add("sum", Op::Binary(Binary::Add), &[y, s]).unwrap();
+    let y = relu(&mut g, y);
+    g.output("y", y);
+    let compiled = same_function(&g, &[r.tensor(&[1, 8, 9, 9], 1.0)]);
+    let linear = kinds(&compiled.plan).into_iter().filter(|k| k.starts_with("linear"));
+    assert_eq!(linear.collect::<Vec<_>>(), ["linear relu"; 3]);
+}
+
+#[test]
+fn a_residual_block_with_wide_kernels_shares_one_truncation() {
+    let mut r = Random(3);
+    let mut g = Graph::new(1);
+    let x = image(&mut g, 4, 8);
+    let y = conv(&mut g, &mut r, x, "a", 4, Pool::new([3; 2], [1; 2]).padded([1; 4]));
+    let s = conv(&mut g, &mut r, x, "s", 4, Pool::new([1; 2], [1; 2]));
+    let y = g.add("sum", Op::Binary(Binary::Add), &[y, s]).unwrap();
+    let y = relu(&mut g, y);
+    let z = g.add("again", Op::Binary(Binary::Add), &[y, x]).unwrap();
+    let z = relu(&mut g, z);
+    g.output("z", z);
+    let compiled = same_function(&g, &[r.tensor(&[1, 4, 8, 8], 1.0)]);
+    assert_eq!(kinds(&compiled.plan), ["linear raw", "linear relu", "binary", "unary"]);
+}
+
+#[test]
+fn factors_of_pooling_between_layers_join_weights_and_the_point() {
+    let mut r = Random(4);
+    let mut g = Graph::new(1);
+    let x = image(&mut g, 3, 32);
+    let y = conv(&mut g, &mut r, x, "conv1", 8, Pool::new([11; 2], [4; 2]).padded([9; 4]));
+    let y = relu(&mut g, y);
+    let pool = |k, s| Op::AvgPool { pool: Pool::new([k; 2], [s; 2]), count_border: true };
+    let y = g.add("pool1", pool(3, 2), &[y]).unwrap();
+    let y = conv(&mut g, &mut r, y, "conv2", 8, Pool::new([5; 2], [1; 2]).padded([1; 4]));
+    let y = relu(&mut g, y);
+    let y = g.add("pool2", pool(2, 1), &[y]).unwrap();
+    let y = conv(&mut g, &mut r, y, "conv3", 8, Pool::new([3; 2], [1; 2]).padded([1; 4]));
+    let y = relu(&mut g, y);
+    let y = flatten(&mut g, y);
+    let y = dense(&mut g, &mut r, y, "fc", 10);
+    g.output("y", y);
+    let compiled = same_function(&g, &[r.tensor(&[1, 3, 32, 32], 1.0)]);
+    let kinds = kinds(&compiled.plan);
+    assert!(kinds.iter().all(|k| !k.contains("avg")), "{kinds:?}");
+    let json = serde_json::to_string(&compiled.plan).unwrap();
+    // 1/9 became 8/9 in the weights and 1/8 in the point; 1/4 needs no weight.
+    assert!(json.contains(r#""scale":0.125"#) && json.contains(r#""scale":0.25"#), "{json}");
+    // On a 1x1 image only the middle of a 3x3 kernel counts: conv3 is a plain product.
+    let conv3 = compiled.plan.weights().into_iter().find(|w| w.name == "conv3.weight").unwrap();
+    assert_eq!(conv3.shape.dims(), [8, 8]);
+}
+
+#[test]
+fn max_pooling_goes_before_relu() {
+    let mut r = Random(5);
+    let mut g = Graph::new(1);
+    let x = image(&mut g, 3, 16);
+    let y = conv(&mut g, &mut r, x, "conv", 4, Pool::new([3; 2], [1; 2]).padded([1; 4]));
+    let y = relu(&mut g, y);
+    let y = g.add("pool", Op::MaxPool(Pool::new([3; 2], [2; 2]).padded([1; 4])), &[y]).unwrap();
+    g.output("y", y);
+    let compiled = same_function(&g, &[r.tensor(&[1, 3, 16, 16], 1.0)]);
+    assert_eq!(kinds(&compiled.plan), ["linear truncate", "max_pool", "unary"]);
+}
+
+#[test]
+fn a_written_plan_is_read_back_the_same() {
+    let mut r = Random(6);
+    let mut g = Graph::new(1);
+    let x = image(&mut g, 3, 8);
+    let y = conv(&mut g, &mut r, x, "conv", 4, Pool::new([3; 2], [1; 2]));
+    let y = relu(&mut g, y);
+    g.output("y", y);
+    let plan = compile(&g).plan;
+    let text = serde_json::to_string(&plan).unwrap();
+    assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+}
+
+#[test]
+fn a_plan_from_outside_that_does_not_hold_together_is_refused() {
+    let mut r = Random(7);
+    let mut g = Graph::new(1);
+    let x = image(&mut g, 3, 8);
+    let y = conv(&mut g, &mut r, x, "conv", 4, Pool::new([3; 2], [1; 2]));
+    g.output("y", y);
+    let text = serde_json::to_string(&compile(&g).plan).unwrap();
+    for (from, to) in [
+        (r#""version":1"#, r#""version":9"#),
+        (r#""frac":20"#, r#""frac":60"#),
+        (r#""size":[3,3]"#, r#""size":[0,3]"#),
+        (r#""size":[3,3]"#, r#""size":[18446744073709551615,3]"#),
+        (r#""stride":[1,1]"#, r#""stride":[0,1]"#),
+        (r#""groups":1"#, r#""groups":0"#),
+        (r#"{"fixed":8}"#, r#"{"fixed":4611686018427387904}"#),
+        (r#""dims":[4,3,3,3]"#, r#""dims":[4,3,3,99999999999]"#),
+        (r#""outputs":[["y",3]]"#, r#""outputs":[["y",99]]"#),
+        (r#""inputs":[0,1,2]"#, r#""inputs":[0,1,77]"#),
+        (r#""inputs":[0,1,2]"#, r#""inputs":[3,1,2]"#),
+    ] {
+        let changed = text.replacen(from, to, 1);
+        assert_ne!(changed, text, "{from} is not in {text}");
+        let error = serde_json::from_str::<Plan>(&changed).expect_err(to);
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+#[test]
+fn inputs_and_weights_that_do_not_fit_are_named() {
+    let mut r = Random(8);
+    let mut g = Graph::new(1);
+    let x = image(&mut g, 3, 8);
+    let y = conv(&mut g, &mut r, x, "conv", 4, Pool::new([3; 2], [1; 2]));
+    g.output("y", y);
+    let compiled = compile(&g);
+    let wrong = r.tensor(&[1, 3, 9, 8], 1.0);
+    let error = compiled.plan.evaluate(&compiled.weights, &[wrong]).unwrap_err().to_string();
+    assert_eq!(error, "input `image`: has shape [1, 3, 9, 8], the model takes [batch, 3, 8, 8]");
+    let nan = r.tensor(&[1, 3, 8, 8], 1.0).map(|_| f64::NAN);
+    let error = compiled.plan.encode_input(0, 1, &nan).unwrap_err().to_string();
+    assert!(error.starts_with("input `image`: element 0 is NaN"), "{error}");
+    let mut weights = compiled.weights.clone();
+    weights[0] = weights[0].map(|_| f64::INFINITY);
+    let error = compiled.plan.encode_weights(&weights).unwrap_err().to_string();
+    assert!(error.starts_with("weight `conv.weight`: element 0 is inf"), "{error}");
+}
