@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::kernel::{Kernel, LINE, Line, Panel, Tile};
+use super::kernel::{Entered, Kernel, LINE, Line, Panel, Side, Tile};
 use super::output::{Output, Sink};
 use super::source::{Along, BLOCK, Block, Source};
 
@@ -150,10 +150,11 @@ fn run_region(product: &Product<'_>, region: &Region, plan: Plan<'_>, out: Sink<
     let mut scratch = SCRATCH.take();
     let kernel = plan.kernel;
     let mr = even(region.rows.len(), kernel.mr, 1);
-    let _tiles = kernel.enter(mr);
+    let entered = kernel.enter(mr);
     for start in region.columns.clone().step_by(kernel.nc) {
         let columns = start..(start + kernel.nc).min(region.columns.end);
-        Strip { product, plan, out, mr, rows: region.rows.clone(), columns }.run(&mut scratch);
+        Strip { product, plan, out, mr, rows: region.rows.clone(), columns }
+            .run(&entered, &mut scratch);
     }
     SCRATCH.set(scratch);
 }
@@ -169,13 +170,14 @@ struct Strip<'a> {
 }
 
 impl Strip<'_> {
-    fn run(&self, scratch: &mut Scratch) {
+    fn run(&self, entered: &Entered, scratch: &mut Scratch) {
         let kernel = self.plan.kernel;
         let mut fresh = true;
         for term in self.product.terms.iter().filter(|t| t.k > 0) {
             let chunk = even(term.k, kernel.kc, kernel.k_unit);
             for k in (0..term.k).step_by(chunk) {
-                self.run_chunk(term, k..(k + chunk).min(term.k), fresh, scratch);
+                let k = k..(k + chunk).min(term.k);
+                self.run_chunk(term, k, fresh, entered, scratch);
                 fresh = false;
             }
         }
@@ -185,18 +187,25 @@ impl Strip<'_> {
     }
 
     /// Adds the products of some inner indices.
-    fn run_chunk(&self, term: &Term<'_>, k: Range<usize>, fresh: bool, scratch: &mut Scratch) {
+    fn run_chunk(
+        &self,
+        term: &Term<'_>,
+        k: Range<usize>,
+        fresh: bool,
+        entered: &Entered,
+        scratch: &mut Scratch,
+    ) {
         let Plan { kernel, start, .. } = self.plan;
         let depth = k.len().next_multiple_of(kernel.k_unit);
         let Scratch { a, b, block } = scratch;
         let block = block.get_or_insert_with(|| Box::new([0; BLOCK * BLOCK]));
 
-        let shape_b = kernel.panel_b(depth);
+        let shape_b = kernel.panel(Side::B, self.mr, depth);
         let panels = self.columns.len().div_ceil(kernel.nr);
         let b = room(b, panels * shape_b.words());
         pack(&term.b, self.columns.clone(), &k, kernel, shape_b, block, b);
 
-        let shape_a = kernel.panel_a(self.mr, depth);
+        let shape_a = kernel.panel(Side::A, self.mr, depth);
         let a = room(a, shape_a.words());
         let overwrite = fresh && matches!(start, Start::Zero);
         let mut tile = Tile::default();
@@ -207,7 +216,7 @@ impl Strip<'_> {
                 self.begin(rows.clone(), false);
             }
             for (panel, b) in b.chunks_exact(shape_b.words()).enumerate() {
-                kernel.multiply(self.mr, depth, a, b, &mut tile);
+                kernel.multiply(entered, [a, b], [shape_a, shape_b], &mut tile);
                 let left = self.columns.start + panel * kernel.nr;
                 let columns = left..(left + kernel.nr).min(self.columns.end);
                 self.put(rows.clone(), columns, &tile, overwrite);

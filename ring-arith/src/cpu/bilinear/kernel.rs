@@ -3,7 +3,7 @@
 use super::portable;
 use super::source::{Along, BLOCK, Block};
 #[cfg(target_arch = "x86_64")]
-use super::{avx2, avx512};
+use super::{amx, avx2, avx512};
 use crate::cpu::{Isa, Kind};
 
 /// Words of a cache line.
@@ -33,6 +33,8 @@ impl Default for Tile {
 /// A packed panel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Panel {
+    /// Which operand's.
+    pub side: Side,
     /// Outer indices.
     pub width: usize,
     /// Inner indices, padded.
@@ -48,13 +50,10 @@ impl Panel {
     }
 }
 
-/// The state a kernel needs in its thread.
-pub(super) struct Tiles;
-
 /// A micro-kernel and the block sizes that suit it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kernel {
-    isa: Isa,
+    code: Code,
     /// Most rows of a tile.
     pub mr: usize,
     /// Columns of a tile.
@@ -67,31 +66,84 @@ pub(super) struct Kernel {
     pub nc: usize,
 }
 
+/// Which code runs. Values are made from an [`Isa`] that allows them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Code {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Amx,
+}
+
+/// Which operand is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    /// The first, by rows.
+    A,
+    /// The second, by columns.
+    B,
+}
+
+/// What a kernel needs in its thread until this is dropped.
+pub(super) struct Entered {
+    #[cfg(target_arch = "x86_64")]
+    _tiles: Option<amx::Tiles>,
+}
+
 impl Kernel {
-    /// The vector kernel of an instruction set.
+    /// The fastest kernel of an instruction set for big products.
+    pub(super) fn best(isa: Isa) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if isa.kind() == Kind::Amx {
+            // A panel of the first operand takes 32 KiB and stays in the first-level cache, a block
+            // of the second takes 1 MiB.
+            let side = amx::SIDE;
+            return Self {
+                code: Code::Amx,
+                mr: side,
+                nr: side,
+                kc: 256,
+                k_unit: amx::DEPTH,
+                nc: 512,
+            };
+        }
+        Self::vector(isa)
+    }
+
+    /// The kernel of vectors of words.
     pub(super) fn vector(isa: Isa) -> Self {
-        let (mr, nr, nc) = match isa.kind() {
-            Kind::Portable => (4, 8, 96),
-            Kind::Avx2 => (2, 8, 96),
-            Kind::Avx512 | Kind::Amx => (8, 24, 240),
+        let (code, mr, nr, nc) = match isa.kind() {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => (Code::Avx2, 2, 8, 96),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 | Kind::Amx => (Code::Avx512, 8, 24, 240),
+            _ => (Code::Portable, 4, 8, 96),
         };
-        Self { isa, mr, nr, kc: 256, k_unit: 1, nc }
+        Self { code, mr, nr, kc: 256, k_unit: 1, nc }
     }
 
-    /// The shape of packed panels of the first operand.
-    pub(super) fn panel_a(&self, mr: usize, depth: usize) -> Panel {
-        Panel { width: mr, depth, stride: mr }
+    /// The shape of packed panels of one operand.
+    pub(super) fn panel(&self, side: Side, mr: usize, depth: usize) -> Panel {
+        let width = if side == Side::A { mr } else { self.nr };
+        #[cfg(target_arch = "x86_64")]
+        if self.code == Code::Amx {
+            return Panel { side, width, depth, stride: amx::SIDE };
+        }
+        Panel { side, width, depth, stride: width }
     }
 
-    /// The shape of packed panels of the second operand.
-    pub(super) fn panel_b(&self, depth: usize) -> Panel {
-        Panel { width: self.nr, depth, stride: self.nr }
-    }
-
-    /// Prepares the current thread for tiles of `mr` rows, until the result is dropped.
-    pub(super) fn enter(&self, mr: usize) -> Tiles {
-        debug_assert!(mr <= self.mr);
-        Tiles
+    /// Prepares the current thread for tiles of `mr` rows.
+    pub(super) fn enter(&self, mr: usize) -> Entered {
+        assert!((1..=self.mr).contains(&mr));
+        Entered {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the code was chosen by an `Isa` that is made only after detection; products do
+            // not nest, so this thread has no other tiles.
+            _tiles: (self.code == Code::Amx).then(|| unsafe { amx::Tiles::configure(mr) }),
+        }
     }
 
     /// Packs up to [`BLOCK`] inner indices of outer indices `offset..offset + width` of a block.
@@ -104,6 +156,16 @@ impl Kernel {
         packed: &mut [u64],
     ) {
         let width = panel.width;
+        #[cfg(target_arch = "x86_64")]
+        if self.code == Code::Amx {
+            // SAFETY: the code was chosen by an `Isa` that is made only after detection.
+            return unsafe {
+                match panel.side {
+                    Side::A => amx::pack_a(width, block, along, offset, packed),
+                    Side::B => amx::pack_b(block, along, offset, packed),
+                }
+            };
+        }
         match along {
             Along::Outer => {
                 for (row, packed) in block.chunks_exact(BLOCK).zip(packed.chunks_exact_mut(width)) {
@@ -119,19 +181,30 @@ impl Kernel {
         }
     }
 
-    /// `tile = a x b` for panels of `mr` rows and `nr` columns.
-    pub(super) fn multiply(&self, mr: usize, depth: usize, a: &[u64], b: &[u64], tile: &mut Tile) {
-        assert!(mr <= self.mr && a.len() >= mr * depth && b.len() >= self.nr * depth);
-        match self.isa.kind() {
-            Kind::Portable => portable::multiply(mr, depth, a, b, tile),
+    /// `tile = a x b` for panels of `mr` rows and `nr` columns; only between `enter(mr)` and the
+    /// end of what it returned.
+    pub(super) fn multiply(
+        &self,
+        _entered: &Entered,
+        [a, b]: [&[u64]; 2],
+        [a_shape, b_shape]: [Panel; 2],
+        tile: &mut Tile,
+    ) {
+        let (mr, depth) = (a_shape.width, a_shape.depth);
+        assert!(mr <= self.mr && depth == b_shape.depth && depth.is_multiple_of(self.k_unit));
+        assert!(a.len() >= a_shape.words() && b.len() >= b_shape.words());
+        match self.code {
+            Code::Portable => portable::multiply(mr, depth, a, b, tile),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: an `Isa` of this kind is made only after detection; sizes were just checked.
-            Kind::Avx2 => unsafe { avx2::multiply(mr, depth, a, b, tile) },
+            // SAFETY: the code was chosen by an `Isa` that is made only after detection; sizes were
+            // just checked.
+            Code::Avx2 => unsafe { avx2::multiply(mr, depth, a, b, tile) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Kind::Avx512 | Kind::Amx => unsafe { avx512::multiply(mr, depth, a, b, tile) },
-            #[cfg(not(target_arch = "x86_64"))]
-            _ => portable::multiply(mr, depth, a, b, tile),
+            Code::Avx512 => unsafe { avx512::multiply(mr, depth, a, b, tile) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above, and `enter` configured the tiles.
+            Code::Amx => unsafe { amx::multiply(mr, depth, a, b, tile) },
         }
     }
 }

@@ -6,6 +6,8 @@
 
 mod addends;
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -89,6 +91,6 @@ impl Job<'_> {
 
     /// The micro-kernel for blocked products.
     fn kernel(self) -> Kernel {
-        Kernel::vector(self.isa)
+        Kernel::best(self.isa)
     }
 }
