@@ -3,8 +3,10 @@
 
 pub mod conformance;
 mod error;
+pub mod functions;
 mod plaintext;
 mod protocol;
+mod provided;
 mod secret;
 mod seed;
 mod tournament;
@@ -15,6 +17,6 @@ pub use plaintext::{PlainBits, PlainShare, Plaintext, Rounding};
 pub use protocol::{
     Compare, Compared, Finish, Linear, Product, Protocol, ShareTensor, Then, TruncationMode, Words,
 };
-pub use secret::{Operand, PublicTensor, SecretTensor};
+pub use secret::{Arg, Operand, PublicTensor, SecretTensor};
 pub use seed::SplitMix64;
 pub use world::{SEED_VARIABLE, TestWorld, Traffic};

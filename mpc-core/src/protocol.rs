@@ -135,7 +135,7 @@ pub enum Compared<S, B> {
 ///
 /// Shares carry no fraction bits: those are the business of [`crate::SecretTensor`] and of the
 /// functions above it.
-pub trait Protocol: Sized {
+pub trait Protocol: Sized + 'static {
     /// Where this party's local work is done.
     type Engine: Engine;
     /// A share of a tensor of words.
@@ -258,6 +258,32 @@ pub trait Protocol: Sized {
     fn bits_to_words(&mut self, jobs: &[&Self::Bits]) -> Result<Vec<Vec<Self::Share>>>;
 
     // -- provided, and overridden where a protocol has a better form --------------------------------
+
+    /// The mode in which functions truncate.
+    fn truncation(&self) -> TruncationMode {
+        TruncationMode::Default
+    }
+
+    /// `sum(c_i * x_i) + constant` for public words `c_i`, all shapes equal, without communication.
+    /// Worth one pass over memory in a protocol's own form: functions evaluate polynomials with it.
+    fn combine(&self, terms: &[(u64, &Self::Share)], constant: u64) -> Result<Self::Share> {
+        crate::provided::combine(self, terms, constant)
+    }
+
+    /// For every plane, whether it or any plane above it is set: plane `j` of the result is the OR
+    /// of planes `j..` of `x`. By `ceil(log2 width)` calls of [`Protocol::and`] on half the planes.
+    fn prefix_or(&mut self, jobs: &[&Self::Bits]) -> Result<Vec<Self::Bits>> {
+        crate::provided::prefix_or(self, jobs)
+    }
+
+    /// Weighted sums of planes as words: for each member, a share of `sum(c[j] * plane_j)` for every
+    /// list `c` of one public word a plane. With one-hot planes these are table look-ups.
+    ///
+    /// The provided form converts every plane (`width` words); a protocol in which one party knows one
+    /// half of a bit and the others the other half needs to exchange the sums only.
+    fn bit_sums(&mut self, jobs: &[(&Self::Bits, &[&[u64]])]) -> Result<Vec<Vec<Self::Share>>> {
+        crate::provided::bit_sums(self, jobs)
+    }
 
     /// For every row of the last axis, the largest element (`[.., 1]`), by tournament. With `index`,
     /// also its position, the lowest among equals, as a word. `|x| < 2^(width-2)`.

@@ -18,6 +18,7 @@ pub struct SecretTensor<P: Protocol> {
 pub struct PublicTensor<P: Protocol> {
     words: Words<P>,
     frac: u32,
+    width: u32,
 }
 
 /// A tensor that is secret or public. Functions take either; with a public one they do not talk.
@@ -29,12 +30,114 @@ pub enum Operand<P: Protocol> {
     Public(PublicTensor<P>),
 }
 
+/// A borrowed [`Operand`]: what functions take. `&SecretTensor`, `&PublicTensor` and `&Operand` turn
+/// into it by themselves.
+pub enum Arg<'a, P: Protocol> {
+    /// Shared among the parties.
+    Secret(&'a SecretTensor<P>),
+    /// Known to every party.
+    Public(&'a PublicTensor<P>),
+}
+
+impl<P: Protocol> Arg<'_, P> {
+    /// The shape.
+    pub fn shape(&self) -> &Shape {
+        match self {
+            Self::Secret(x) => x.shape(),
+            Self::Public(x) => x.shape(),
+        }
+    }
+
+    /// Fraction bits.
+    pub fn frac(&self) -> u32 {
+        match self {
+            Self::Secret(x) => x.frac(),
+            Self::Public(x) => x.frac(),
+        }
+    }
+
+    /// Every word is below `2^(width - 1)` in magnitude.
+    pub fn width(&self) -> u32 {
+        match self {
+            Self::Secret(x) => x.width(),
+            Self::Public(x) => x.width(),
+        }
+    }
+}
+
+impl<P: Protocol> Clone for Arg<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Protocol> Copy for Arg<'_, P> {}
+
+impl<'a, P: Protocol> From<&'a SecretTensor<P>> for Arg<'a, P> {
+    fn from(x: &'a SecretTensor<P>) -> Self {
+        Self::Secret(x)
+    }
+}
+
+impl<'a, P: Protocol> From<&'a PublicTensor<P>> for Arg<'a, P> {
+    fn from(x: &'a PublicTensor<P>) -> Self {
+        Self::Public(x)
+    }
+}
+
+impl<'a, P: Protocol> From<&'a Operand<P>> for Arg<'a, P> {
+    fn from(x: &'a Operand<P>) -> Self {
+        match x {
+            Operand::Secret(x) => Self::Secret(x),
+            Operand::Public(x) => Self::Public(x),
+        }
+    }
+}
+
+impl<P: Protocol> From<SecretTensor<P>> for Operand<P> {
+    fn from(x: SecretTensor<P>) -> Self {
+        Self::Secret(x)
+    }
+}
+
+impl<P: Protocol> From<PublicTensor<P>> for Operand<P> {
+    fn from(x: PublicTensor<P>) -> Self {
+        Self::Public(x)
+    }
+}
+
+impl<P: Protocol> fmt::Debug for Arg<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Secret(x) => x.fmt(f),
+            Self::Public(x) => x.fmt(f),
+        }
+    }
+}
+
 impl<P: Protocol> SecretTensor<P> {
     /// Wraps a share of numbers with `frac` fraction bits, each below `2^(width - 1)` in magnitude
     /// as words. `width` 64 is always right; a smaller one makes comparisons cheaper. Zero fraction
     /// bits are integers.
+    ///
+    /// The width is a promise: a wrong one gives wrong comparisons, which only the plaintext
+    /// reference notices.
     pub fn new(share: P::Share, frac: u32, width: u32) -> Self {
-        Self { share, frac, width: width.min(64) }
+        Self { share, frac, width: width.clamp(1, 64) }
+    }
+
+    /// The same numbers with a width that the caller knows to be right: from the range of its data,
+    /// for instance. See [`SecretTensor::new`].
+    pub fn with_width(self, width: u32) -> Self {
+        Self { width: width.clamp(1, 64), ..self }
+    }
+
+    /// The same numbers, which the caller knows to be at most `bound` in magnitude: a cheaper
+    /// comparison and logarithm than for numbers of unknown size.
+    pub fn with_bound(self, bound: f64) -> Self {
+        let words = bound.abs() * 2f64.powi(self.frac as i32) + 1.0;
+        let width = self.width.min(words.log2().floor() as u32 + 2);
+        self.with_width(width)
     }
 
     /// The share.
@@ -61,7 +164,18 @@ impl<P: Protocol> SecretTensor<P> {
 impl<P: Protocol> PublicTensor<P> {
     /// Wraps words with `frac` fraction bits.
     pub fn new(words: Words<P>, frac: u32) -> Self {
-        Self { words, frac }
+        Self { words, frac, width: 64 }
+    }
+
+    /// The same numbers, each word below `2^(width - 1)` in magnitude.
+    #[must_use]
+    pub fn with_width(self, width: u32) -> Self {
+        Self { width: width.clamp(1, 64), ..self }
+    }
+
+    /// Every word is below `2^(width - 1)` in magnitude.
+    pub fn width(&self) -> u32 {
+        self.width
     }
 
     /// The words.
@@ -88,7 +202,7 @@ impl<P: Protocol> Clone for SecretTensor<P> {
 
 impl<P: Protocol> Clone for PublicTensor<P> {
     fn clone(&self) -> Self {
-        Self { words: self.words.clone(), frac: self.frac }
+        Self { words: self.words.clone(), ..*self }
     }
 }
 

@@ -175,3 +175,58 @@ pub fn bits_as_words<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     });
     expect(world, "bits as words", &got, &want);
 }
+
+/// Whether a plane or any above it is set, at every width.
+pub fn prefixes<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
+    let mut draw = data(world);
+    let sparse = |draw: &mut crate::SplitMix64| draw.next_u64() >> (draw.next_u64() % 64);
+    let samples: Vec<_> = [1, 2, 3, 7, 8, 13, 43, 63, 64]
+        .iter()
+        .map(|&width| (Plain::from_fn(&[2, 35], |_| sparse(&mut draw)), width))
+        .collect();
+    let or = |x: u64| if x == 0 { 0 } else { u64::MAX >> x.leading_zeros() };
+    let want: Vec<_> = samples.iter().map(|(x, w)| x.map(|a| or(a & low(*w)))).collect();
+    let got = agreed(world, make, move |mpc: &mut P| {
+        let words: Vec<_> = samples.iter().map(|(x, _)| x.clone()).collect();
+        let shares = share(mpc, &words)?;
+        let jobs: Vec<_> = shares.iter().zip(&samples).map(|(s, (_, w))| (s, *w)).collect();
+        let bits = mpc.to_bits(&jobs)?;
+        let prefixes = mpc.prefix_or(&bits.iter().collect::<Vec<_>>())?;
+        open_bits(mpc, &prefixes.iter().collect::<Vec<_>>())
+    });
+    expect(world, "prefix or", &got, &want);
+}
+
+/// Weighted sums of planes.
+pub fn weighted_sums<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
+    let mut draw = data(world);
+    let samples = samples(world);
+    let weights: Vec<Vec<Vec<u64>>> = samples
+        .iter()
+        .enumerate()
+        .map(|(i, (.., w))| {
+            let mut list = || (0..*w).map(|_| draw.next_u64()).collect();
+            (0..1 + i % 3).map(|_| list()).collect()
+        })
+        .collect();
+    let total = |a: u64, weights: &[u64]| {
+        let terms = weights.iter().enumerate().map(|(j, w)| ((a >> j) & 1).wrapping_mul(*w));
+        terms.fold(0, u64::wrapping_add)
+    };
+    let mut want = Vec::new();
+    for ((x, ..), lists) in samples.iter().zip(&weights) {
+        want.extend(lists.iter().map(|list| x.map(|a| total(a, list))));
+    }
+    let got = agreed(world, make, move |mpc: &mut P| {
+        let mut bits = Vec::new();
+        for (x, _, width) in &samples {
+            bits.push(share_bits(mpc, x, *width)?);
+        }
+        let lists: Vec<Vec<&[u64]>> =
+            weights.iter().map(|lists| lists.iter().map(|l| &l[..]).collect()).collect();
+        let jobs: Vec<_> = bits.iter().zip(&lists).map(|(b, l)| (b, &l[..])).collect();
+        let sums = mpc.bit_sums(&jobs)?;
+        open(mpc, &sums.iter().flatten().collect::<Vec<_>>())
+    });
+    expect(world, "weighted sum of bits", &got, &want);
+}

@@ -114,7 +114,9 @@ pub fn linear_maps<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     expect(world, "linear map", &got, &want);
 }
 
-/// Sums, differences and concatenation of shares.
+const COEFFICIENTS: [u64; 2] = [0x1234_5678_9abc_def1, 0xfedc_ba98_7654_3210];
+
+/// Sums, differences, combinations and concatenation of shares.
 pub fn sums_and_concatenation<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     let mut draw = data(world);
     let pairs: Vec<_> = shapes()
@@ -127,6 +129,10 @@ pub fn sums_and_concatenation<P: Protocol>(world: &TestWorld, make: impl Make<P>
     for pair in pairs.chunks_exact(2) {
         want.push(pair[0].zip(&pair[1], u64::wrapping_add));
         want.push(pair[0].zip(&pair[1], u64::wrapping_sub));
+        want.push(pair[0].zip(&pair[1], |a, b| {
+            let terms = a.wrapping_mul(COEFFICIENTS[0]).wrapping_sub(b);
+            terms.wrapping_add(a).wrapping_add(COEFFICIENTS[1])
+        }));
     }
     want.push(Plain::concat(&parts.iter().collect::<Vec<_>>(), 1));
     want.push(Plain::concat(&rows.iter().collect::<Vec<_>>(), 0));
@@ -136,6 +142,8 @@ pub fn sums_and_concatenation<P: Protocol>(world: &TestWorld, make: impl Make<P>
             let xy = share(mpc, pair)?;
             results.push(mpc.add(&xy[0], &xy[1])?);
             results.push(mpc.sub(&xy[0], &xy[1])?);
+            let terms = [(COEFFICIENTS[0], &xy[0]), (u64::MAX, &xy[1]), (1, &xy[0])];
+            results.push(mpc.combine(&terms, COEFFICIENTS[1])?);
         }
         let parts = share(mpc, &parts)?;
         results.push(mpc.concat(&parts.iter().collect::<Vec<_>>(), 1)?);

@@ -25,7 +25,10 @@ mod products;
 use net::{Party, Session};
 use ring_arith::{BitTensor, Engine, EngineTensor, Tensor};
 
-pub use bits::{bit_decomposition, bits_as_words, gates, local_bits, selections, zero_tests};
+pub use bits::{
+    bit_decomposition, bits_as_words, gates, local_bits, prefixes, selections, weighted_sums,
+    zero_tests,
+};
 pub use comparisons::{comparisons, maxima, refusals};
 pub use linear::{inputs_and_openings, linear_maps, sums_and_concatenation};
 pub use products::{
@@ -48,7 +51,8 @@ macro_rules! conformance {
                 inputs_and_openings linear_maps sums_and_concatenation
                 raw_products product_summands truncated_products truncations fused_relu
                 large_tensors
-                local_bits gates bit_decomposition zero_tests selections bits_as_words
+                local_bits gates prefixes bit_decomposition zero_tests selections bits_as_words
+                weighted_sums
                 comparisons maxima refusals
             }
         }
