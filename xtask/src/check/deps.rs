@@ -50,6 +50,7 @@ const LAYERS: &[Layer] = &[
         uses: &["models", "nn-layers", "mpc-core", "rss-protocols", "net", "ring-arith"],
         must_not_name: &["std::arch", "core::arch"],
     },
+    Layer { name: "ptx-emu", uses: &[], must_not_name: &["std::net", "ring_arith"] },
     Layer {
         name: "xtask",
         uses: &[
