@@ -16,7 +16,9 @@ mod link;
 mod metered;
 mod parse;
 mod session;
+mod shaped;
 mod stream;
+mod tamper;
 mod tls;
 mod transport;
 
@@ -26,4 +28,6 @@ pub use error::{Error, Result};
 pub use limits::Limits;
 pub use metered::{Meter, Metered, Report, Stats, StepReport, StepStats, Traffic, UNTRACED};
 pub use session::{Canceller, Job};
+pub use shaped::{Shape, Shaped};
+pub use tamper::{Fault, Strike, Tamper};
 pub use transport::{Message, PairKey, Party, Session, Transport};
