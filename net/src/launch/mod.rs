@@ -1,5 +1,7 @@
 //! Starts all parties of a session on this machine, for tests, demos and measurements.
 
+mod processes;
+
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
     panic, thread,
@@ -10,6 +12,8 @@ use crate::{
     Authority, Endpoint, Error, Identity, Job, Limits, Result, Role, Security, Session, Settings,
     in_process,
 };
+
+pub use processes::{Processes, Running, joined};
 
 /// How long certificates made on the fly are valid.
 const LIFETIME: Duration = Duration::from_secs(7 * 86_400);
