@@ -30,6 +30,7 @@ mod measure;
 mod record;
 mod report;
 
+mod embed;
 mod models;
 mod net;
 mod protocols;
@@ -60,6 +61,11 @@ pub const SUITES: &[Suite] = &[
         name: "ring",
         about: "matrix products, convolutions, word kernels, transposes, PRGs",
         cases: &[ring::cases, ring_words::cases],
+    },
+    Suite {
+        name: "embed",
+        about: "products by limbs against products of words",
+        cases: &[embed::cases],
     },
     Suite { name: "net", about: "rounds and bandwidth of the transports", cases: &[net::cases] },
     Suite {
