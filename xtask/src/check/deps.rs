@@ -1,6 +1,7 @@
 //! The direction of dependencies: arrows between crates only point down, and no crate reaches
 //! what it must not know.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -82,6 +83,9 @@ pub(super) fn check(root: &Path) -> Result<String> {
             Some(layer) => {
                 let folder = package.manifest_path.with_file_name("src");
                 for_each_source(folder.as_std_path(), &mut |path, text| {
+                    if path.ends_with("tests.rs") {
+                        return;
+                    }
                     faults.extend(forbidden_words(layer, text).map(|(line, word)| {
                         format!("{}:{line}: {} must not know `{word}`", path.display(), layer.name)
                     }));
@@ -89,6 +93,8 @@ pub(super) fn check(root: &Path) -> Result<String> {
             }
         }
     }
+    faults.extend(unused(&metadata)?);
+    faults.extend(unexplained(root, &metadata)?);
     if !faults.is_empty() {
         bail!("{}", faults.join("\n"));
     }
@@ -133,6 +139,49 @@ fn allowed(edge: &Edge) -> bool {
     }
 }
 
+/// Dependencies that no source file of their crate names.
+fn unused(metadata: &Metadata) -> Result<Vec<String>> {
+    let mut faults = Vec::new();
+    for package in metadata.workspace_packages() {
+        let mut code = String::new();
+        for folder in ["src", "tests", "examples"] {
+            let folder = package.manifest_path.with_file_name(folder);
+            for_each_source(folder.as_std_path(), &mut |_, text| code += text)?;
+        }
+        if let Ok(readme) = fs::read_to_string(package.manifest_path.with_file_name("README.md")) {
+            code += &readme;
+        }
+        for dependency in &package.dependencies {
+            let name = dependency.rename.as_ref().unwrap_or(&dependency.name).replace('-', "_");
+            if !names(&code, &name) {
+                faults.push(format!("{} does not use its dependency {name}", package.name));
+            }
+        }
+    }
+    Ok(faults)
+}
+
+/// Dependencies without a reason in ARCHITECTURE.md, reasons without a dependency, and crates it
+/// does not describe.
+fn unexplained(root: &Path, metadata: &Metadata) -> Result<Vec<String>> {
+    let text = fs::read_to_string(root.join("ARCHITECTURE.md"))?;
+    let packages = metadata.workspace_packages();
+    let external = packages.iter().flat_map(|package| &package.dependencies);
+    let external: BTreeSet<&str> =
+        external.filter(|d| d.path.is_none()).map(|d| d.name.as_str()).collect();
+    let table = text.split_once("| dependency | why |").map_or("", |(_, table)| table);
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let explained: BTreeSet<&str> = rows.collect();
+    let missing = external.difference(&explained);
+    let missing = missing.map(|name| format!("ARCHITECTURE.md does not say why we need {name}"));
+    let stale = explained.difference(&external);
+    let stale = stale.map(|name| format!("ARCHITECTURE.md explains {name}, which nothing uses"));
+    let undescribed = packages.iter().filter(|p| !text.contains(&format!("**{}.**", p.name)));
+    let undescribed =
+        undescribed.map(|package| format!("ARCHITECTURE.md does not describe {}", package.name));
+    Ok(missing.chain(stale).chain(undescribed).collect())
+}
+
 fn layer(name: &str) -> Option<&'static Layer> {
     LAYERS.iter().find(|layer| layer.name == name)
 }
@@ -161,13 +210,14 @@ fn names(line: &str, word: &str) -> bool {
 }
 
 fn for_each_source(folder: &Path, visit: &mut impl FnMut(&Path, &str)) -> Result<()> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
             for_each_source(&path, visit)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs")
-            && !path.ends_with("tests.rs")
-        {
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
             visit(&path, &fs::read_to_string(&path)?);
         }
     }
