@@ -93,8 +93,9 @@ def write(name, model, inputs):
     }
     outputs = session.run(None, feed)
     for spec, values in zip(model.graph.output, outputs, strict=True):
-        kind = helper.np_dtype_to_tensor_dtype(values.dtype)
-        spec.CopyFrom(helper.make_tensor_value_info(spec.name, kind, values.shape))
+        if not spec.HasField("type"):
+            kind = helper.np_dtype_to_tensor_dtype(values.dtype)
+            spec.CopyFrom(helper.make_tensor_value_info(spec.name, kind, values.shape))
     assert all(np.isfinite(values).all() for values in outputs), f"{name}: not finite"
     onnx_files.save(model, OUT / f"{name}.onnx")
     tensors = {f"in.{index}": values for index, values in enumerate(inputs)}

@@ -238,6 +238,11 @@ NETS = [
     ("vision", Vision, 14, False, [(2, 3, 16, 16)]),
     ("bert", Bert, 17, False, [(2, 6, 16), "mask"]),
     ("lenet", LeNet, 11, False, [(2, 1, 16, 16)]),
+    # With a batch of any size, which shows as arithmetic on shapes inside the graph.
+    ("vision-batch", Vision, 18, True, [(2, 3, 16, 16)]),
+    ("vision-batch", Vision, 16, False, [(2, 3, 16, 16)]),
+    ("residual-batch", Residual, 19, True, [(2, 3, 24, 24)]),
+    ("dense-batch", Dense, 12, False, [(2, 3, 10, 10)]),
 ]
 
 
@@ -250,7 +255,8 @@ def exports():
         largest = calibrate.largest_activation(model, *inputs)
         assert largest < 1024, f"{name}: activations reach {largest}"
         names = [f"x{index}" for index in range(len(inputs))]
-        proto = _export(model, tuple(inputs), names, opset, current)
+        any_batch = name.endswith("-batch")
+        proto = _export(model, tuple(inputs), names, opset, current, any_batch)
         yield f"{name}-opset{opset}", proto, [value.numpy() for value in inputs]
 
 
@@ -260,10 +266,15 @@ def _input(shape):
     return torch.randn(shape)
 
 
-def _export(model, inputs, names, opset, current):
+def _export(model, inputs, names, opset, current, any_batch):
     options = {"input_names": names, "opset_version": opset}
     if current:
+        if any_batch:
+            batch = torch.export.Dim("batch")
+            options["dynamic_shapes"] = tuple({0: batch} for _ in inputs)
         return torch.onnx.export(model, inputs, dynamo=True, verbose=False, **options).model_proto
+    if any_batch:
+        options["dynamic_axes"] = {name: {0: "batch"} for name in names}
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
