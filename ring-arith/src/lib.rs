@@ -11,6 +11,7 @@ mod kernel;
 mod prg;
 mod shape;
 mod tensor;
+pub mod trace;
 mod view;
 pub mod wire;
 
