@@ -1,1 +1,9 @@
 #![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod data;
+mod error;
+pub mod onnx;
+pub mod weights;
+
+pub use error::{Error, Result};

@@ -116,9 +116,11 @@ impl Graph {
     pub fn add(&mut self, name: &str, op: Op, inputs: &[ValueId]) -> Result<ValueId> {
         let shapes: Vec<_> = inputs.iter().map(|&id| self.shape(id)).collect();
         let shape = infer::output_shape(&op, &shapes, self.batch).map_err(|e| e.at(name))?;
-        // A broadcast constant is kept small: it may depend on the batch.
-        let foldable = !inputs.is_empty() && !matches!(op, Op::Broadcast(_));
         let operands: Option<Vec<_>> = inputs.iter().map(|&id| self.constant_of(id)).collect();
+        // A broadcast weight is kept small, and may depend on the batch; lists of sizes are needed.
+        let grows = matches!(op, Op::Broadcast(_))
+            && operands.as_ref().is_some_and(|c| c.iter().any(|c| !c.value.is_int()));
+        let foldable = !inputs.is_empty() && !grows;
         if let Some(operands) = operands.filter(|_| foldable) {
             let secret = operands.iter().any(|c| c.secret);
             let values: Vec<_> = operands.iter().map(|c| &c.value).collect();
@@ -141,6 +143,11 @@ impl Graph {
     /// The tensor behind a value that is a constant.
     pub fn constant_value(&self, value: ValueId) -> Option<&HostTensor> {
         self.constant_of(value).map(|c| &c.value)
+    }
+
+    /// Whether a value is a weight, or computed from one.
+    pub fn is_secret(&self, value: ValueId) -> bool {
+        self.constant_of(value).is_some_and(|c| c.secret)
     }
 
     /// Evaluates the network in the clear.
@@ -179,6 +186,16 @@ impl Graph {
             None => self.any_batch = false,
         }
         self
+    }
+
+    /// Whether the plan will serve every batch size.
+    pub fn serves_any_batch(&self) -> bool {
+        self.any_batch
+    }
+
+    /// Drops what no output needs.
+    pub fn sweep(&mut self) {
+        crate::plan::passes::sweep(self);
     }
 
     /// Says that the plan serves this graph's batch size alone.

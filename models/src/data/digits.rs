@@ -1,0 +1,42 @@
+//! The handwritten digits that ship with the crate.
+
+use std::path::Path;
+
+use nn_layers::HostTensor;
+
+use super::{Dataset, from_csv};
+use crate::error::read;
+use crate::{Error, Result};
+
+/// The last so many digits are the test images: the shipped network never saw them.
+pub const TEST_DIGITS: usize = 360;
+
+/// Reads `digits.csv.gz`: images `[N, 1, 8, 8]` with pixels from 0 to 1.
+///
+/// # Errors
+/// [`Error::Io`] if it cannot be read, and those of [`digits_from_csv`].
+pub fn digits(path: &Path) -> Result<Dataset> {
+    digits_from_csv(&read(path)?)
+}
+
+/// Reads rows of 64 pixels, 0 to 16, and a label; plain or gzip.
+///
+/// # Errors
+/// [`Error::Format`] if rows have another length or a label is no digit.
+pub fn digits_from_csv(bytes: &[u8]) -> Result<Dataset> {
+    let table = from_csv(bytes)?;
+    let wrong = |reason: String| Error::format("digits", reason);
+    let &[rows, 65] = table.dims() else {
+        return Err(wrong(format!("rows should have 65 numbers, the table is {:?}", table.dims())));
+    };
+    let (mut labels, mut pixels) = (vec![], Vec::with_capacity(rows * 64));
+    for (i, row) in table.floats().chunks_exact(65).enumerate() {
+        let label = row[64];
+        if !(0.0..=9.0).contains(&label) || label.fract() != 0.0 {
+            return Err(wrong(format!("row {} has label {label}", i + 1)));
+        }
+        labels.push(label as usize);
+        pixels.extend(row[..64].iter().map(|p| p / 16.0));
+    }
+    Dataset::new(HostTensor::new([rows, 1, 8, 8], pixels)?, labels)
+}

@@ -1,0 +1,104 @@
+//! Normalisations.
+
+use nn_layers::{Binary, Dim, HostTensor, Op, ValueId};
+
+use crate::Result;
+use crate::onnx::node::Node;
+
+pub(crate) fn batch(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    if n.attributes.int("training_mode", 0) != 0 {
+        return Err(n.unsupported("in training mode; export the model in evaluation mode"));
+    }
+    let parameter = |i: usize, what: &str| {
+        let value = n.constant(n.input(i)?, what)?;
+        Ok::<_, crate::Error>(value.floats().into_owned())
+    };
+    let scale = parameter(1, "scales")?;
+    let shift = parameter(2, "shifts")?;
+    let mean = parameter(3, "means")?;
+    let variance = parameter(4, "variances")?;
+    let c = scale.len();
+    if [shift.len(), mean.len(), variance.len()] != [c; 3] {
+        return Err(n.attributes.error("the parameters have different lengths"));
+    }
+    let epsilon = n.attributes.float("epsilon", 1e-5);
+    let factor: Vec<_> =
+        scale.iter().zip(&variance).map(|(s, v)| s / (v + epsilon).sqrt()).collect();
+    let offset = (0..c).map(|i| shift[i] - mean[i] * factor[i]).collect();
+    let y = affine(n, x, factor, offset)?;
+    Ok(vec![y])
+}
+
+/// `x * factor + offset` by channel.
+fn affine(n: &mut Node<'_, '_>, x: ValueId, factor: Vec<f64>, offset: Vec<f64>) -> Result<ValueId> {
+    let mut dims = vec![1; n.dims(x).len().saturating_sub(1)];
+    if let Some(first) = dims.first_mut() {
+        *first = factor.len();
+    }
+    let name = n.attributes.name.to_owned();
+    let (factor, offset) = (HostTensor::new(dims.clone(), factor)?, HostTensor::new(dims, offset)?);
+    factor.check_finite().map_err(|e| n.attributes.error(e.to_string()))?;
+    let factor = n.to.graph.weight(&format!("{name}.scale"), factor);
+    let offset = n.to.graph.weight(&format!("{name}.shift"), offset);
+    let y = n.binary_op(Binary::Mul, x, factor)?;
+    n.binary_op(Binary::Add, y, offset)
+}
+
+pub(crate) fn layer(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let axis = n.axis(n.attributes.int("axis", -1), n.dims(x).len(), false)?;
+    let epsilon = n.attributes.float("epsilon", 1e-5);
+    let y = n.add(Op::Normalize { axis, epsilon }, &[x])?;
+    let scale = n.input(1)?;
+    let mut y = n.binary_op(Binary::Mul, y, scale)?;
+    if let Some(bias) = n.optional(2) {
+        y = n.binary_op(Binary::Add, y, bias)?;
+    }
+    Ok(vec![y])
+}
+
+pub(crate) fn instance(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let epsilon = n.attributes.float("epsilon", 1e-5);
+    let y = n.add(Op::Normalize { axis: 2, epsilon }, &[x])?;
+    by_channel(n, y)
+}
+
+pub(crate) fn group(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let dims = n.dims(x);
+    let groups = usize::try_from(n.attributes.int("num_groups", 0)).unwrap_or(0);
+    if dims.len() < 2 || groups == 0 || !dims[1].is_multiple_of(groups) {
+        return Err(n.attributes.error(format!("{groups} groups do not divide {dims:?}")));
+    }
+    let split = vec![Dim::Fixed(dims[0]), Dim::Fixed(groups), Dim::Rest];
+    let rows = n.add(Op::Reshape(split), &[x])?;
+    let epsilon = n.attributes.float("epsilon", 1e-5);
+    let y = n.add(Op::Normalize { axis: 2, epsilon }, &[rows])?;
+    let y = n.add(Op::Reshape(dims.iter().map(|&d| Dim::Fixed(d)).collect()), &[y])?;
+    if n.to.opset < 21 && n.dims(n.input(1)?) == [groups] && groups != dims[1] {
+        return Err(n.unsupported("with one scale for each group"));
+    }
+    by_channel(n, y)
+}
+
+/// Scale and shift, operands 1 and 2, by channel.
+fn by_channel(n: &mut Node<'_, '_>, y: ValueId) -> Result<Vec<ValueId>> {
+    let scale = n.constant(n.input(1)?, "scales")?;
+    let shift = n.constant(n.input(2)?, "shifts")?;
+    let (scale, shift) = (scale.floats().into_owned(), shift.floats().into_owned());
+    Ok(vec![affine(n, y, scale, shift)?])
+}
+
+pub(crate) fn lrn(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let size = n.attributes.int("size", 0);
+    let op = Op::Lrn {
+        size: usize::try_from(size).map_err(|_| n.attributes.error(format!("size {size}")))?,
+        alpha: n.attributes.float("alpha", 1e-4),
+        beta: n.attributes.float("beta", 0.75),
+        bias: n.attributes.float("bias", 1.0),
+    };
+    Ok(vec![n.add(op, &[x])?])
+}

@@ -1,0 +1,107 @@
+//! Reductions over axes.
+
+use nn_layers::{Binary, Dim, Op, Reduce, Unary, ValueId};
+
+use crate::Result;
+use crate::onnx::node::Node;
+
+pub(crate) fn reduce(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let rank = n.dims(x).len();
+    let given = n.ints_or_attribute(1, "axes")?.filter(|a| !a.is_empty());
+    let keep = n.attributes.int("keepdims", 1) != 0;
+    let mut axes = match given {
+        Some(axes) => axes.iter().map(|&a| n.axis(a, rank, false)).collect::<Result<Vec<_>>>()?,
+        None if n.attributes.int("noop_with_empty_axes", 0) != 0 => return Ok(vec![x]),
+        None => (0..rank).collect(),
+    };
+    axes.sort_unstable();
+    axes.dedup();
+    let kind = match n.operator {
+        "ReduceSum" => Reduce::Sum,
+        "ReduceMean" => Reduce::Mean,
+        "ReduceMax" => Reduce::Max,
+        "ReduceMin" => Reduce::Min,
+        "ReduceSumSquare" => Reduce::SumSquare,
+        "ReduceL1" => Reduce::L1,
+        "ReduceL2" => Reduce::L2,
+        "ReduceLogSum" => {
+            let sum = n.add(Op::Reduce { kind: Reduce::Sum, axes, keep }, &[x])?;
+            return Ok(vec![n.unary(Unary::Log, sum)?]);
+        }
+        "ReduceLogSumExp" => return Ok(vec![log_sum_exp(n, x, axes, keep)?]),
+        "ReduceProd" => return Ok(vec![product(n, x, axes, keep)?]),
+        other => return Err(n.unsupported(format!("as {other}"))),
+    };
+    Ok(vec![n.add(Op::Reduce { kind, axes, keep }, &[x])?])
+}
+
+/// `max + log(sum(exp(x - max)))`, which stays within range.
+fn log_sum_exp(n: &mut Node<'_, '_>, x: ValueId, axes: Vec<usize>, keep: bool) -> Result<ValueId> {
+    let max = Op::Reduce { kind: Reduce::Max, axes: axes.clone(), keep: true };
+    let max = n.add(max, &[x])?;
+    let shifted = n.binary_op(Binary::Sub, x, max)?;
+    let exp = n.unary(Unary::Exp, shifted)?;
+    let sum = n.add(Op::Reduce { kind: Reduce::Sum, axes: axes.clone(), keep: true }, &[exp])?;
+    let log = n.unary(Unary::Log, sum)?;
+    let y = n.binary_op(Binary::Add, max, log)?;
+    without(n, y, &axes, keep)
+}
+
+/// The product of each group, in a tree.
+fn product(n: &mut Node<'_, '_>, x: ValueId, axes: Vec<usize>, keep: bool) -> Result<ValueId> {
+    let mut y = x;
+    for &axis in &axes {
+        while n.dims(y)[axis] > 1 {
+            let len = n.dims(y)[axis];
+            let half = len / 2;
+            let part = |n: &mut Node<'_, '_>, start, end| {
+                n.add(Op::Slice { axis, start, end: Dim::Fixed(end), step: 1 }, &[y])
+            };
+            let (left, right) = (part(n, 0, half)?, part(n, half, 2 * half)?);
+            let pairs = n.binary_op(Binary::Mul, left, right)?;
+            y = if len % 2 == 1 {
+                let odd = part(n, len - 1, len)?;
+                n.add(Op::Concat(axis), &[pairs, odd])?
+            } else {
+                pairs
+            };
+        }
+    }
+    without(n, y, &axes, keep)
+}
+
+/// Drops axes of length 1, unless they are kept.
+fn without(n: &mut Node<'_, '_>, y: ValueId, axes: &[usize], keep: bool) -> Result<ValueId> {
+    if keep {
+        return Ok(y);
+    }
+    let dims = n.dims(y);
+    let left = (0..dims.len()).filter(|a| !axes.contains(a)).map(|a| Dim::Fixed(dims[a]));
+    n.add(Op::Reshape(left.collect()), &[y])
+}
+
+pub(crate) fn arg(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    if n.attributes.int("select_last_index", 0) != 0 {
+        return Err(n.unsupported("with select_last_index"));
+    }
+    let axis = n.axis(n.attributes.int("axis", 0), n.dims(x).len(), false)?;
+    let keep = n.attributes.int("keepdims", 1) != 0;
+    let min = n.operator == "ArgMin";
+    Ok(vec![n.add(Op::ArgMax { axis, keep, min }, &[x])?])
+}
+
+pub(crate) fn top(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let k = n.ints(n.input(1)?, "numbers of results")?;
+    if k != [1] {
+        return Err(n.unsupported(format!("with k = {k:?}; k = 1 is")));
+    }
+    let axis = n.axis(n.attributes.int("axis", -1), n.dims(x).len(), false)?;
+    let min = n.attributes.int("largest", 1) == 0;
+    let kind = if min { Reduce::Min } else { Reduce::Max };
+    let value = n.add(Op::Reduce { kind, axes: vec![axis], keep: true }, &[x])?;
+    let index = n.add(Op::ArgMax { axis, keep: true, min }, &[x])?;
+    Ok(vec![value, index])
+}

@@ -1,0 +1,410 @@
+//! Operators that move elements, and those that compute with shapes.
+
+use nn_layers::{Binary, Dim, HostTensor, MAX_ELEMENTS, Op, Unary, ValueId};
+
+use crate::Result;
+use crate::onnx::node::Node;
+use crate::onnx::tensor::dtype;
+
+/// The most elements that a list made of nothing but its length may have.
+const MAX_MADE: usize = 1 << 20;
+
+pub(crate) fn reshape(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let to = n.ints(n.input(1)?, "shapes")?;
+    let dims = n.dims(x);
+    let keep_zero = n.attributes.int("allowzero", 0) != 0;
+    let dim = |(i, &d): (usize, &i64)| match d {
+        -1 => Ok(Dim::Rest),
+        0 if !keep_zero => dims.get(i).map(|&d| Dim::Fixed(d)).ok_or(d),
+        d => usize::try_from(d).map(Dim::Fixed).map_err(|_| d),
+    };
+    let to = to.iter().enumerate().map(dim).collect::<Result<Vec<_>, _>>();
+    let to = to.map_err(|d| n.attributes.error(format!("{d} is no size for {dims:?}")))?;
+    Ok(vec![n.add(Op::Reshape(to), &[x])?])
+}
+
+pub(crate) fn flatten(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let dims = n.dims(x);
+    let axis = n.axis(n.attributes.int("axis", 1), dims.len(), true)?;
+    let (rows, row) = (dims[..axis].iter().product(), dims[axis..].iter().product());
+    Ok(vec![n.add(Op::Reshape(vec![Dim::Fixed(rows), Dim::Fixed(row)]), &[x])?])
+}
+
+pub(crate) fn transpose(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let rank = n.dims(x).len();
+    let axes = match n.attributes.ints("perm") {
+        None => (0..rank).rev().collect(),
+        Some(perm) => perm.iter().map(|&a| n.axis(a, rank, false)).collect::<Result<Vec<_>>>()?,
+    };
+    Ok(vec![n.add(Op::Permute(axes), &[x])?])
+}
+
+pub(crate) fn squeeze(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let mut dims = n.dims(x);
+    let axes = match n.ints_or_attribute(1, "axes")? {
+        None => (0..dims.len()).filter(|&i| dims[i] == 1).collect(),
+        Some(axes) => {
+            axes.iter().map(|&a| n.axis(a, dims.len(), false)).collect::<Result<Vec<_>>>()?
+        }
+    };
+    if let Some(a) = axes.iter().find(|&&a| dims[a] != 1) {
+        return Err(n.attributes.error(format!("axis {a} of {dims:?} is not of length 1")));
+    }
+    let mut i = 0;
+    dims.retain(|_| {
+        i += 1;
+        !axes.contains(&(i - 1))
+    });
+    Ok(vec![fixed(n, x, &dims)?])
+}
+
+pub(crate) fn unsqueeze(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let axes =
+        n.ints_or_attribute(1, "axes")?.ok_or_else(|| n.attributes.error("axes are missing"))?;
+    let mut dims = n.dims(x);
+    let rank = dims.len() + axes.len();
+    let mut axes = axes.iter().map(|&a| n.axis(a, rank, false)).collect::<Result<Vec<_>>>()?;
+    axes.sort_unstable();
+    for a in axes {
+        if a > dims.len() {
+            return Err(n.attributes.error("an axis is named twice"));
+        }
+        dims.insert(a, 1);
+    }
+    Ok(vec![fixed(n, x, &dims)?])
+}
+
+fn fixed(n: &mut Node<'_, '_>, x: ValueId, dims: &[usize]) -> Result<ValueId> {
+    n.add(Op::Reshape(dims.iter().map(|&d| Dim::Fixed(d)).collect()), &[x])
+}
+
+pub(crate) fn expand(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let to = n.ints(n.input(1)?, "shapes")?;
+    let to = sizes(n, &to)?;
+    let dims = n.dims(x);
+    let rank = dims.len().max(to.len());
+    let at = |d: &[usize], i: usize| (i + d.len()).checked_sub(rank).map_or(1, |j| d[j]);
+    let common = (0..rank).map(|i| match (at(&dims, i), at(&to, i)) {
+        (1, b) => b,
+        (a, _) => a,
+    });
+    let common: Vec<_> = common.collect();
+    if common == dims {
+        return Ok(vec![x]);
+    }
+    Ok(vec![n.add(Op::Broadcast(common.into_iter().map(Dim::Fixed).collect()), &[x])?])
+}
+
+pub(crate) fn concat(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let inputs = n.inputs()?;
+    let rank = n.dims(n.input(0)?).len();
+    let axis = n.axis(n.attributes.int("axis", 0), rank, false)?;
+    Ok(vec![if inputs.len() == 1 { inputs[0] } else { n.add(Op::Concat(axis), &inputs)? }])
+}
+
+pub(crate) fn split(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let dims = n.dims(x);
+    let axis = n.axis(n.attributes.int("axis", 0), dims.len(), false)?;
+    let lengths = match n.ints_or_attribute(1, "split")? {
+        Some(lengths) => sizes(n, &lengths)?,
+        None => {
+            let outputs = n.attributes.outputs();
+            let parts = n.attributes.int("num_outputs", outputs as i64).max(1) as usize;
+            if parts > outputs.max(1) {
+                return Err(n.attributes.error(format!("{parts} parts, {outputs} are named")));
+            }
+            let length = dims[axis].div_ceil(parts);
+            (0..parts).map(|i| dims[axis].saturating_sub(i * length).min(length)).collect()
+        }
+    };
+    let mut start = 0usize;
+    let mut parts = vec![];
+    for length in lengths {
+        let end = start.saturating_add(length);
+        let op = Op::Slice { axis, start, end: Dim::Fixed(end), step: 1 };
+        parts.push(n.add(op, &[x])?);
+        start = end;
+    }
+    Ok(parts)
+}
+
+pub(crate) fn slice(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let mut x = n.input(0)?;
+    let starts = n.ints(n.input(1)?, "starts")?;
+    let ends = n.ints(n.input(2)?, "ends")?;
+    let rank = n.dims(x).len();
+    let axes = match n.optional(3) {
+        Some(id) => n.ints(id, "axes")?,
+        None => (0..starts.len() as i64).collect(),
+    };
+    let steps = match n.optional(4) {
+        Some(id) => n.ints(id, "steps")?,
+        None => vec![1; starts.len()],
+    };
+    if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
+        return Err(n.attributes.error("starts, ends, axes and steps differ in number"));
+    }
+    for i in 0..starts.len() {
+        let axis = n.axis(axes[i], rank, false)?;
+        let len = n.dims(x)[axis] as i64;
+        let from_end = |v: i64| if v < 0 { v.saturating_add(len) } else { v };
+        let (start, end) = (from_end(starts[i]), from_end(ends[i]));
+        x = match steps[i] {
+            0 => return Err(n.attributes.error("a step is 0")),
+            step if step > 0 => {
+                let end = end.clamp(0, len) as usize;
+                let start = (start.clamp(0, len) as usize).min(end);
+                if (start, end, step) == (0, len as usize, 1) {
+                    continue;
+                }
+                let op = Op::Slice { axis, start, end: Dim::Fixed(end), step: step as usize };
+                n.add(op, &[x])?
+            }
+            step => {
+                let end = if ends[i] < -len { -1 } else { end.clamp(-1, len - 1) };
+                let mut at = start.clamp(-1, len - 1);
+                let mut indices = vec![];
+                while at > end {
+                    indices.push(at as usize);
+                    at = at.saturating_add(step);
+                }
+                n.add(Op::Gather { axis, indices, squeeze: false }, &[x])?
+            }
+        };
+    }
+    Ok(vec![x])
+}
+
+pub(crate) fn gather(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, at) = (n.input(0)?, n.input(1)?);
+    let dims = n.dims(x);
+    let axis = n.axis(n.attributes.int("axis", 0), dims.len(), false)?;
+    let Some(indices) = n.to.graph.constant_value(at) else {
+        if axis != 0 {
+            return Err(n.unsupported("at positions that depend on the input, but on axis 0"));
+        }
+        return Ok(vec![n.add(Op::Lookup, &[x, at])?]);
+    };
+    let shape = indices.dims().to_vec();
+    let indices = n.ints(at, "positions")?;
+    let indices =
+        indices.iter().map(|&i| n.axis(i, dims[axis], false)).collect::<Result<Vec<_>>>()?;
+    let squeeze = shape.is_empty();
+    let y = n.add(Op::Gather { axis, indices, squeeze }, &[x])?;
+    if shape.len() < 2 {
+        return Ok(vec![y]);
+    }
+    let to = [&dims[..axis], &shape, &dims[axis + 1..]].concat();
+    Ok(vec![fixed(n, y, &to)?])
+}
+
+pub(crate) fn pad(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let rank = n.dims(x).len();
+    let pads = n.ints(n.input(1)?, "borders")?;
+    let axes = match n.optional(3) {
+        Some(id) => {
+            let axes = n.ints(id, "axes")?;
+            axes.iter().map(|&a| n.axis(a, rank, false)).collect::<Result<Vec<_>>>()?
+        }
+        None => (0..rank).collect(),
+    };
+    if pads.len() != 2 * axes.len() || pads.iter().any(|&p| p < 0) {
+        return Err(n.unsupported(format!("with borders {pads:?}")));
+    }
+    let (mut before, mut after) = (vec![0; rank], vec![0; rank]);
+    for (i, &axis) in axes.iter().enumerate() {
+        before[axis] = pads[i] as usize;
+        after[axis] = pads[i + axes.len()] as usize;
+    }
+    match n.attributes.text("mode").unwrap_or("constant") {
+        "constant" | "" => {
+            let value = match n.optional(2) {
+                Some(id) => n.constant(id, "values")?.single().unwrap_or(0.0),
+                None => 0.0,
+            };
+            Ok(vec![n.add(Op::Pad { before, after, value }, &[x])?])
+        }
+        mode @ ("edge" | "reflect") => mirrored(n, x, &before, &after, mode == "edge"),
+        mode => Err(n.unsupported(format!("in mode {mode}"))),
+    }
+}
+
+/// A border of copies of what is inside.
+fn mirrored(
+    n: &mut Node<'_, '_>,
+    x: ValueId,
+    before: &[usize],
+    after: &[usize],
+    edge: bool,
+) -> Result<Vec<ValueId>> {
+    let mut y = x;
+    for axis in 0..before.len() {
+        let (len, b, a) = (n.dims(y)[axis], before[axis], after[axis]);
+        if b == 0 && a == 0 {
+            continue;
+        }
+        if len == 0 || (!edge && (b >= len || a >= len)) || b.max(a) > MAX_MADE {
+            return Err(n.attributes.error(format!("axis {axis} of length {len} is too short")));
+        }
+        let place = |i: usize| match (i < b, i >= b + len) {
+            (true, _) if edge => 0,
+            (true, _) => b - i,
+            (_, true) if edge => len - 1,
+            (_, true) => 2 * len + b - 2 - i,
+            _ => i - b,
+        };
+        let indices = (0..len + b + a).map(place).collect();
+        y = n.add(Op::Gather { axis, indices, squeeze: false }, &[y])?;
+    }
+    Ok(vec![y])
+}
+
+pub(crate) fn tile(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let mut x = n.input(0)?;
+    let repeats = n.ints(n.input(1)?, "numbers of repeats")?;
+    let repeats = sizes(n, &repeats)?;
+    if repeats.len() != n.dims(x).len() {
+        return Err(n.attributes.error(format!("{repeats:?} repeats for {:?}", n.dims(x))));
+    }
+    for (axis, &times) in repeats.iter().enumerate().filter(|(_, t)| **t != 1) {
+        let len = n.dims(x)[axis];
+        if len.checked_mul(times).is_none_or(|l| l > MAX_ELEMENTS) {
+            return Err(n.attributes.error("the result is too large"));
+        }
+        let indices = (0..len * times).map(|i| i % len).collect();
+        x = n.add(Op::Gather { axis, indices, squeeze: false }, &[x])?;
+    }
+    Ok(vec![x])
+}
+
+pub(crate) fn shape(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let dims = n.dims(n.input(0)?);
+    let bound = |name: &str, default: i64| {
+        let v = n.attributes.int(name, default);
+        let v = if v < 0 { v + dims.len() as i64 } else { v };
+        v.clamp(0, dims.len() as i64) as usize
+    };
+    let (start, end) = (bound("start", 0), bound("end", dims.len() as i64));
+    let part = dims.get(start..end).unwrap_or_default();
+    let value = HostTensor::ints(part.iter().map(|&d| d as i64).collect());
+    Ok(vec![n.to.graph.public(n.attributes.name, value)])
+}
+
+pub(crate) fn size(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let len = n.dims(n.input(0)?).iter().product::<usize>() as i64;
+    let value = HostTensor::integers([], vec![len])?;
+    Ok(vec![n.to.graph.public(n.attributes.name, value)])
+}
+
+pub(crate) fn range(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let mut bounds = vec![];
+    let mut whole = true;
+    for i in 0..3 {
+        let value = n.constant(n.input(i)?, "bounds")?;
+        whole &= value.is_int();
+        bounds.push(value.single().ok_or_else(|| n.attributes.error("a bound is not one number"))?);
+    }
+    let (start, step) = (bounds[0], bounds[2]);
+    let count = ((bounds[1] - start) / step).ceil().max(0.0);
+    // A step of 0 gives infinity or NaN here.
+    let valid = count.is_finite() && count <= MAX_MADE as f64;
+    if !valid {
+        return Err(n.attributes.error(format!("bounds {bounds:?}")));
+    }
+    let values = (0..count as usize).map(|i| start + i as f64 * step);
+    let value = if whole {
+        HostTensor::ints(values.map(|v| v as i64).collect())
+    } else {
+        HostTensor::new([count as usize], values.collect())?
+    };
+    Ok(vec![n.to.graph.public(n.attributes.name, value)])
+}
+
+pub(crate) fn constant(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let a = &n.attributes;
+    let value = if let Some(t) = a.tensor("value")? {
+        t
+    } else if let Some(v) = a.floats("value_floats") {
+        HostTensor::new([v.len()], v.iter().map(|&f| f.into()).collect())?
+    } else if let Some(v) = a.ints("value_ints") {
+        HostTensor::ints(v.to_vec())
+    } else if a.has("value_float") {
+        HostTensor::scalar(a.float("value_float", 0.0))
+    } else if a.has("value_int") {
+        HostTensor::integers([], vec![a.int("value_int", 0)])?
+    } else {
+        return Err(n.unsupported("without a number or a tensor of numbers"));
+    };
+    // A single number in the graph is part of the structure; larger ones may be weights.
+    let public = value.is_int() || value.len() == 1;
+    let name = n.attributes.name;
+    Ok(vec![if public { n.to.graph.public(name, value) } else { n.to.graph.weight(name, value) }])
+}
+
+pub(crate) fn constant_of_shape(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let dims = n.ints(n.input(0)?, "shapes")?;
+    let dims = sizes(n, &dims)?;
+    let value = n.attributes.tensor("value")?.unwrap_or_else(|| HostTensor::scalar(0.0));
+    let value = value.reshape([]).map_err(|_| n.attributes.error("its value is not one number"))?;
+    let len = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+    if len.is_none_or(|l| l > MAX_MADE) {
+        return Err(n.attributes.error(format!("shape {dims:?} is too large")));
+    }
+    let one = n.to.graph.public(n.attributes.name, value);
+    Ok(vec![n.add(Op::Broadcast(dims.into_iter().map(Dim::Fixed).collect()), &[one])?])
+}
+
+pub(crate) fn cast(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let float = if n.operator == "CastLike" {
+        let like = n.input(1)?;
+        !n.to.is_integer(like)
+    } else {
+        let to = n.attributes.int("to", 0) as i32;
+        dtype::is_float(to).ok_or_else(|| n.unsupported(format!("to element type {to}")))?
+    };
+    let truth = n.attributes.int("to", 0) as i32 == dtype::BOOL;
+    let Some(value) = n.to.graph.constant_value(x) else {
+        return match (float, n.to.is_integer(x), truth) {
+            (true, ..) | (false, true, false) => Ok(vec![x]),
+            (false, _, true) => {
+                let zero = n.number(0.0);
+                let is_zero = n.binary_op(Binary::Equal, x, zero)?;
+                Ok(vec![n.unary(Unary::Not, is_zero)?])
+            }
+            _ => Err(n.unsupported("from real numbers that depend on the input to integers")),
+        };
+    };
+    let cast = match (float, truth) {
+        (true, _) => value.to_float(),
+        (false, true) => {
+            let values = value.floats().iter().map(|&v| i64::from(v != 0.0)).collect();
+            HostTensor::integers(value.dims(), values)?
+        }
+        (false, false) => {
+            let values = value.floats().iter().map(|&v| v as i64).collect();
+            HostTensor::integers(value.dims(), values)?
+        }
+    };
+    let name = n.attributes.name;
+    let secret = float && n.to.graph.is_secret(x);
+    Ok(vec![if secret { n.to.graph.weight(name, cast) } else { n.to.graph.public(name, cast) }])
+}
+
+pub(crate) fn identity(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    Ok(vec![n.input(0)?])
+}
+
+/// Sizes that are not negative.
+fn sizes(n: &Node<'_, '_>, ints: &[i64]) -> Result<Vec<usize>> {
+    let sizes = ints.iter().map(|&i| usize::try_from(i)).collect::<Result<Vec<_>, _>>();
+    sizes.map_err(|_| n.attributes.error(format!("{ints:?} are no sizes")))
+}
