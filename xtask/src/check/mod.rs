@@ -1,6 +1,7 @@
 //! `cargo xtask check`: everything CI runs, step by step, ending at the first failure.
 
 mod deps;
+mod examples;
 mod readme;
 mod runner;
 mod tidy;
@@ -69,6 +70,11 @@ const STEPS: &[Step] = &[
             let args = ["test", "--doc", "--workspace", "--all-features", "--locked"];
             Cargo::new(root, &args).shown(closing_line_of_libtest)
         },
+    },
+    Step {
+        name: "examples",
+        remedy: "an example runs without arguments and ends with success",
+        run: examples::check,
     },
     Step {
         name: "README commands",
