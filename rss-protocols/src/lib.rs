@@ -1,1 +1,33 @@
 #![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+// Two components of a share, and lists of them, are plain tuples here.
+#![allow(clippy::type_complexity)]
+
+mod bits;
+mod circuit;
+mod compare;
+mod cut;
+mod decompose;
+mod exact;
+mod fused;
+mod halves;
+mod io;
+mod kernels;
+mod launch;
+mod links;
+mod local;
+mod plan;
+mod product;
+mod protocol;
+mod random;
+mod rss;
+mod seat;
+mod select;
+mod share;
+mod truncate;
+mod unit;
+
+pub use cut::Parts;
+pub use plan::Tree;
+pub use rss::{Options, Rss};
+pub use share::{BitShare, Share};

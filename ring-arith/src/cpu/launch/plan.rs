@@ -143,7 +143,7 @@ impl<'a> Origin<'a> {
     /// Whether rows of `cols` words lie behind one another.
     fn is_joined(&self, cols: usize) -> bool {
         match *self {
-            Self::Memory(input) => input.pitch == cols && (input.step == 1 || cols == 1),
+            Self::Memory(input) => input.pitch == cols && input.step == 1,
             Self::Stream { stride, .. } => stride == cols as u64,
         }
     }

@@ -1,0 +1,320 @@
+//! Gates on shared bits, bits times words, and words as bits.
+
+use mpc_core::{Result, ShareTensor};
+use ring_arith::{BitTensor, Engine, EngineTensor, Shape};
+
+use crate::{
+    BitShare, Rss, Share,
+    cut::{Piece, assemble, take},
+    kernels::{And3, Copy, Xor},
+    launch::{flat, map, slice, whole, words},
+    links::Reader,
+    random::{Draw, Pair, Streams},
+    seat::{Role, Seat},
+    select::{Follow, Selection},
+    unit::{self, Cx, Unit},
+};
+
+impl<E: Engine> Rss<E> {
+    /// `x & y`: one product of two-against-one sums for each party, masked.
+    ///
+    /// Cost: 3 bits, 1 round; the pivot receives nothing. Araki et al., CCS 2016, in the form of one
+    /// against two.
+    pub(crate) fn conjunctions(
+        &mut self,
+        jobs: &[(&BitShare<E::Tensor>, &BitShare<E::Tensor>)],
+    ) -> Result<Vec<BitShare<E::Tensor>>> {
+        let mut units = Vec::new();
+        let mut plans = Vec::new();
+        for (x, y) in jobs {
+            let (width, cols) = (x.width(), x.mine().words());
+            // Thirds over the planes' words, all planes of one width.
+            let pieces = self.word_pieces(width, cols);
+            for piece in &pieces {
+                let (seat, mut streams) = self.seat(piece);
+                let cut = |side: &BitTensor<E::Tensor>| -> Result<E::Tensor> {
+                    let words = flat(&self.engine, side.planes())?;
+                    take(&self.engine, &words, piece)
+                };
+                let x = seat.order(cut(x.mine())?, cut(x.next())?);
+                let y = seat.order(cut(y.mine())?, cut(y.next())?);
+                let n = piece.len();
+                let masks = [Pair::K12, Pair::K13].map(|pair| streams.draw(pair, n));
+                let first = streams.draw(Pair::K13, n);
+                units.push(AndUnit {
+                    seat,
+                    streams,
+                    x,
+                    y,
+                    n,
+                    masks,
+                    first,
+                    own: None,
+                    result: None,
+                });
+            }
+            plans.push((pieces, Shape::new([width, cols])?, x.shape().clone()));
+        }
+        unit::run(&mut self.cx(), &mut units)?;
+        let mut units = units.into_iter();
+        let mut results = Vec::with_capacity(jobs.len());
+        for (pieces, planes, shape) in plans {
+            let (mut mine, mut next) = (Vec::new(), Vec::new());
+            for piece in pieces {
+                let unit = units.next().expect("a unit for each piece");
+                let (first, second) = unit.result.expect("the unit is done");
+                let pair = unit.seat.order(first, second);
+                mine.push((piece.range.start, pair.0));
+                next.push((piece.range.start, pair.1));
+            }
+            let whole = |pieces| -> Result<_> {
+                let planes = assemble(&self.engine, pieces, 0, &planes)?;
+                Ok(BitTensor::new(shape.clone(), planes)?)
+            };
+            results.push(BitShare::new(whole(mine)?, whole(next)?)?);
+        }
+        Ok(results)
+    }
+
+    fn word_pieces(&mut self, width: usize, cols: usize) -> Vec<Piece> {
+        self.pieces(width * cols)
+    }
+
+    /// A bit times words. Cost: 64 bits, and 192 for each word; 2 rounds.
+    pub(crate) fn selections(
+        &mut self,
+        jobs: &[(&BitShare<E::Tensor>, &[&Share<E::Tensor>])],
+    ) -> Result<Vec<Vec<Share<E::Tensor>>>> {
+        let mut batch = Batch::default();
+        for (bit, xs) in jobs {
+            let xs = xs.iter().map(|x| self.flat_pair(x)).collect::<Result<Vec<_>>>()?;
+            self.add_selection(&mut batch, bit, 0, Some(xs))?;
+        }
+        self.run_selections(batch)
+    }
+
+    /// Every plane as words. Cost: 192 bits for each; 2 rounds.
+    pub(crate) fn planes_as_words(
+        &mut self,
+        jobs: &[&BitShare<E::Tensor>],
+    ) -> Result<Vec<Vec<Share<E::Tensor>>>> {
+        let mut batch = Batch::default();
+        for bits in jobs {
+            for plane in 0..bits.width() {
+                self.add_selection(&mut batch, bits, plane, None)?;
+            }
+        }
+        let mut planes = self.run_selections(batch)?.into_iter().flatten();
+        Ok(jobs.iter().map(|bits| planes.by_ref().take(bits.width()).collect()).collect())
+    }
+
+    fn add_selection(
+        &mut self,
+        batch: &mut Batch<E::Tensor>,
+        bits: &BitShare<E::Tensor>,
+        plane: usize,
+        xs: Option<Vec<(E::Tensor, E::Tensor)>>,
+    ) -> Result<()> {
+        let n = bits.shape().len();
+        let pieces = self.pieces(n);
+        for piece in &pieces {
+            let (seat, mut streams) = self.seat(piece);
+            let engine = &self.engine;
+            let columns = piece.range.start / 64..piece.range.end.div_ceil(64);
+            let cut = |side: &BitTensor<E::Tensor>| -> Result<E::Tensor> {
+                let plane = slice(engine, side.planes(), 0, plane, plane + 1)?;
+                Ok(slice(engine, &plane, 1, columns.start, columns.end)?)
+            };
+            let bit = seat.order(cut(bits.mine())?, cut(bits.next())?);
+            let follow = match &xs {
+                None => Follow::Arithmetic,
+                Some(xs) => {
+                    let one = |(mine, next): &(E::Tensor, E::Tensor)| -> Result<_> {
+                        Ok(seat.order(take(engine, mine, piece)?, take(engine, next, piece)?))
+                    };
+                    Follow::Words(xs.iter().map(one).collect::<Result<_>>()?)
+                }
+            };
+            let selection = Selection::new(&mut streams, piece.len(), false, follow);
+            let (n, results) = (piece.len(), Vec::new());
+            batch.units.push(SelectUnit { seat, streams, n, bit, selection, results });
+        }
+        let words = xs.map_or(1, |xs| xs.len());
+        batch.plans.push((pieces, bits.shape().clone(), words));
+        Ok(())
+    }
+
+    fn run_selections(
+        &mut self,
+        mut batch: Batch<E::Tensor>,
+    ) -> Result<Vec<Vec<Share<E::Tensor>>>> {
+        unit::run(&mut self.cx(), &mut batch.units)?;
+        let mut units = batch.units.into_iter();
+        let mut results = Vec::with_capacity(batch.plans.len());
+        for (pieces, shape, words) in batch.plans {
+            let done = pieces.into_iter().map(|piece| {
+                let unit = units.next().expect("a unit for each piece");
+                (piece, unit.seat, unit.results)
+            });
+            results.push(self.collect(done.collect(), words, &shape)?);
+        }
+        Ok(results)
+    }
+
+    /// Puts the pieces of several results together. Each piece holds the role's two components of
+    /// each.
+    pub(crate) fn collect(
+        &self,
+        pieces: Vec<(Piece, Seat, Vec<(E::Tensor, E::Tensor)>)>,
+        count: usize,
+        shape: &Shape,
+    ) -> Result<Vec<Share<E::Tensor>>> {
+        let mut sides: Vec<[Vec<(usize, E::Tensor)>; 2]> =
+            (0..count).map(|_| [Vec::new(), Vec::new()]).collect();
+        for (piece, seat, results) in pieces {
+            for (side, (first, second)) in sides.iter_mut().zip(results) {
+                let (mine, next) = seat.order(first, second);
+                side[0].push((piece.range.start, mine));
+                side[1].push((piece.range.start, next));
+            }
+        }
+        let whole = |[mine, next]: [Vec<(usize, E::Tensor)>; 2]| -> Result<_> {
+            let mine = assemble(&self.engine, mine, 0, shape)?;
+            Ok(Share::new(mine, assemble(&self.engine, next, 0, shape)?)?)
+        };
+        sides.into_iter().map(whole).collect()
+    }
+}
+
+/// Selections that share rounds, and how their pieces lie.
+struct Batch<T> {
+    units: Vec<SelectUnit<T>>,
+    plans: Vec<(Vec<Piece>, Shape, usize)>,
+}
+
+impl<T> Default for Batch<T> {
+    fn default() -> Self {
+        Self { units: Vec::new(), plans: Vec::new() }
+    }
+}
+
+/// A shared bit times words, for one part: `u` is the sum of the pivot's components, `v` the other.
+struct SelectUnit<T> {
+    seat: Seat,
+    streams: Streams,
+    n: usize,
+    bit: (T, T),
+    selection: Selection<T>,
+    results: Vec<(T, T)>,
+}
+
+impl<E: Engine> Unit<E> for SelectUnit<E::Tensor> {
+    fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
+    fn bundle(&self) -> [usize; 2] {
+        self.selection.bundle()
+    }
+
+    fn lead(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
+        let (x1, x2) = (&self.bit.0, &self.bit.1);
+        let u = map(cx.engine, &Xor, x1.shape(), [x1, x2], &[])?;
+        let u = cx.engine.from_planes(&u, 0, &Shape::new([self.n])?)?;
+        self.results = self.selection.lead(cx, &self.seat, &self.streams, &u)?;
+        Ok(())
+    }
+
+    fn start(&mut self, cx: &mut Cx<'_, E>, mut bundle: Reader) -> Result<()> {
+        self.selection.read(cx, &self.seat, &mut bundle)?;
+        let v = if self.seat.role == Role::Second { &self.bit.1 } else { &self.bit.0 };
+        let v = cx.engine.from_planes(v, 0, &Shape::new([self.n])?)?;
+        self.selection.apply(cx, &self.seat, &self.streams, &v)
+    }
+
+    fn advance(&mut self, cx: &mut Cx<'_, E>) -> Result<bool> {
+        self.results = self.selection.finish(cx, &self.seat)?;
+        Ok(true)
+    }
+}
+
+/// A conjunction of one part.
+struct AndUnit<T> {
+    seat: Seat,
+    streams: Streams,
+    x: (T, T),
+    y: (T, T),
+    n: usize,
+    masks: [Draw; 2],
+    /// Component 1 of the result.
+    first: Draw,
+    own: Option<T>,
+    result: Option<(T, T)>,
+}
+
+impl<T: EngineTensor> AndUnit<T> {
+    /// This party's summand, masked so that only its own knows it.
+    fn summand<E: Engine<Tensor = T>>(&self, cx: &Cx<'_, E>) -> Result<T> {
+        let [m12, m13] = self.masks;
+        let (m, n) = match self.seat.role {
+            Role::Pivot => (self.streams.words(m12), self.streams.words(m13)),
+            Role::Second => (self.streams.words(m12), cx.zero()),
+            Role::Third => (self.streams.words(m13), cx.zero()),
+        };
+        let (x, y) = (&self.x, &self.y);
+        let sources = [whole(&x.0), whole(&x.1), whole(&y.0), whole(&y.1), m, n];
+        let [z] = words(cx.engine, &And3, &Shape::new([self.n])?, sources, &[])?;
+        Ok(z)
+    }
+
+    fn first<E: Engine<Tensor = T>>(&self, cx: &Cx<'_, E>) -> Result<T> {
+        let shape = Shape::new([self.n])?;
+        let [y1] = words(cx.engine, &Copy, &shape, [self.streams.words(self.first)], &[])?;
+        Ok(y1)
+    }
+}
+
+impl<E: Engine> Unit<E> for AndUnit<E::Tensor> {
+    fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
+    fn bundle(&self) -> [usize; 2] {
+        [self.n, 0]
+    }
+
+    fn lead(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
+        let z = self.summand(cx)?;
+        let y1 = self.first(cx)?;
+        let y2 = map(cx.engine, &Xor, z.shape(), [&z, &y1], &[])?;
+        cx.put(self.seat.second(), &y2)?;
+        self.result = Some((y1, y2));
+        Ok(())
+    }
+
+    fn announce(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
+        let z = self.summand(cx)?;
+        cx.put(self.seat.partner(), &z)?;
+        self.own = Some(z);
+        Ok(())
+    }
+
+    fn start(&mut self, cx: &mut Cx<'_, E>, mut bundle: Reader) -> Result<()> {
+        let shared = match self.seat.role {
+            Role::Second => bundle.words(cx.engine, self.n)?,
+            _ => self.first(cx)?,
+        };
+        self.result = Some((shared.clone(), shared));
+        Ok(())
+    }
+
+    fn advance(&mut self, cx: &mut Cx<'_, E>) -> Result<bool> {
+        let other = cx.receive(self.seat.partner(), self.n)?.words(cx.engine, self.n)?;
+        let own = self.own.take().expect("sent before");
+        let y3 = map(cx.engine, &Xor, own.shape(), [&own, &other], &[])?;
+        let (shared, _) = self.result.take().expect("read before");
+        let second = self.seat.role == Role::Second;
+        self.result = Some(if second { (shared, y3) } else { (y3, shared) });
+        Ok(true)
+    }
+}

@@ -1,0 +1,352 @@
+//! Signs, tests for zero, and what follows them.
+//!
+//! `a + b` with `a = x1 + x2` known to the pivot and `b = x3` to both others: the top bit of the low
+//! `w` bits is `a_top ^ b_top ^ carry` of the bits below. See [`crate::plan`] for the circuit.
+
+use std::sync::Arc;
+
+use mpc_core::Result;
+use ring_arith::{Engine, EngineTensor, Shape};
+
+use crate::{
+    circuit::{Circuit, Walk},
+    kernels::{Copy, OpenLead, Shift, Xor, Xor3},
+    launch::{map, plane_of, planes, to_plane, words},
+    links::Reader,
+    plan::{Goal, Plan},
+    random::{Draw, Pair, Streams},
+    seat::{Role, Seat},
+    select::{Follow, Selection},
+    share::add,
+    unit::{Cx, Unit},
+};
+
+/// Planes of words: what a comparison compares.
+pub(crate) struct Question {
+    pub plan: Arc<Plan>,
+    /// The plane above the circuit's, whose two bits are added to the carry.
+    pub top: bool,
+    /// Bits of the pivot's words below those that count.
+    pub low: u32,
+}
+
+/// A bit that was opened to the second and the third, and its masks.
+pub(crate) struct Opening {
+    question: Question,
+    circuit: Circuit,
+    cols: usize,
+    masks: [Draw; 2],
+    /// The third's share of the pivot's mask, if the bit is to be shared as a bit.
+    third: Option<Draw>,
+}
+
+/// What has become of a comparison at the second or the third.
+pub(crate) enum Stage<T> {
+    Circuit(Walk<T>),
+    /// The bit as this party sent it.
+    Open(T),
+    /// Known: the plane of `v`.
+    Known(T),
+}
+
+impl Question {
+    /// Bits of words that it reads.
+    pub fn width(&self) -> u32 {
+        (self.plan.bits + usize::from(self.top)) as u32
+    }
+}
+
+impl Opening {
+    /// Takes its place in the streams, for `n` elements.
+    pub fn new(question: Question, streams: &mut Streams, n: usize, shared: bool) -> Self {
+        let cols = n.div_ceil(64);
+        let circuit = Circuit::new(question.plan.clone(), streams, cols);
+        let masks = [Pair::K12, Pair::K13].map(|pair| streams.draw(pair, cols));
+        let third = shared.then(|| streams.draw(Pair::K13, cols));
+        Self { question, circuit, cols, masks, third }
+    }
+
+    /// Words that the pivot sends to the second and to the third.
+    pub fn bundle(&self) -> [usize; 2] {
+        let [second, third] = self.circuit.bundle();
+        [second + if self.third.is_some() { self.cols } else { 0 }, third]
+    }
+
+    /// The pivot's work: the plane of its mask `u`, and the second's share of it. Sends all but the
+    /// latter's follow-up.
+    pub fn lead<E: Engine>(
+        &self,
+        cx: &mut Cx<'_, E>,
+        seat: &Seat,
+        streams: &Streams,
+        a: &E::Tensor,
+    ) -> Result<[E::Tensor; 2]> {
+        let (engine, cols) = (cx.engine, self.cols);
+        let a = engine.to_planes(a, self.question.low, self.question.width())?;
+        let part = self.circuit.lead(cx, seat, streams, &a)?;
+        let part = part.as_ref().map_or(cx.zero(), |part| plane_of(part, 0, 0, cols));
+        let top = match self.question.top {
+            true => plane_of(&a, self.question.plan.bits, 0, cols),
+            false => cx.zero(),
+        };
+        let third = self.third.map_or(cx.zero(), |third| streams.words(third));
+        let masks = self.masks.map(|mask| streams.words(mask));
+        let [m, n] = masks;
+        let sources = vec![part, top, m, n, third];
+        let targets = vec![to_plane(0, 0, 0, cols), to_plane(1, 0, 0, cols)];
+        let made = planes(engine, &OpenLead, [1, cols], sources, &[], &[1, 1], targets)?;
+        let [u, second]: [_; 2] = made.try_into().expect("two outputs");
+        if self.third.is_some() {
+            cx.put(seat.second(), &second)?;
+        }
+        Ok([u, second])
+    }
+
+    /// The start at the second and the third, given the words of `b`.
+    pub fn start<E: Engine>(
+        &self,
+        cx: &mut Cx<'_, E>,
+        seat: &Seat,
+        streams: &Streams,
+        bundle: &mut Reader,
+        b: &E::Tensor,
+    ) -> Result<(Stage<E::Tensor>, Option<E::Tensor>)> {
+        let b = cx.engine.to_planes(b, 0, self.question.width())?;
+        let mut walk = self.circuit.start(cx, seat, streams, bundle, &b)?;
+        // b's top bit belongs to the result; only one of the two adds it.
+        let top = match (seat.role, self.question.top) {
+            (Role::Second, true) => Some(self.top_plane(cx, &b)?),
+            _ => None,
+        };
+        if self.circuit.exchanges() == 0 {
+            let sent = self.open(cx, seat, streams, &mut walk, top.as_ref())?;
+            return Ok((Stage::Open(sent), None));
+        }
+        Ok((Stage::Circuit(walk), top))
+    }
+
+    fn top_plane<E: Engine>(&self, cx: &Cx<'_, E>, b: &E::Tensor) -> Result<E::Tensor> {
+        let at = self.question.plan.bits;
+        Ok(crate::launch::slice(cx.engine, b, 0, at, at + 1)?)
+    }
+
+    fn open<E: Engine>(
+        &self,
+        cx: &mut Cx<'_, E>,
+        seat: &Seat,
+        streams: &Streams,
+        walk: &mut Walk<E::Tensor>,
+        top: Option<&E::Tensor>,
+    ) -> Result<E::Tensor> {
+        let cols = self.cols;
+        let part = self.circuit.result(walk);
+        let top = top.map_or(cx.zero(), |top| plane_of(top, 0, 0, cols));
+        let mask = self.masks[usize::from(seat.role == Role::Third)];
+        let sources = vec![plane_of(&part, 0, 0, cols), top, streams.words(mask)];
+        let targets = vec![to_plane(0, 0, 0, cols)];
+        let made = planes(cx.engine, &Xor3, [1, cols], sources, &[], &[1], targets)?;
+        let sent = made.into_iter().next().expect("one output");
+        cx.put(seat.partner(), &sent)?;
+        Ok(sent)
+    }
+
+    /// One exchange.
+    pub fn advance<E: Engine>(
+        &self,
+        cx: &mut Cx<'_, E>,
+        seat: &Seat,
+        streams: &Streams,
+        stage: Stage<E::Tensor>,
+        top: Option<&E::Tensor>,
+        left: &mut usize,
+    ) -> Result<Stage<E::Tensor>> {
+        match stage {
+            Stage::Circuit(mut walk) => {
+                self.circuit.step(cx, seat, streams, &mut walk)?;
+                *left -= 1;
+                if *left > 0 {
+                    return Ok(Stage::Circuit(walk));
+                }
+                Ok(Stage::Open(self.open(cx, seat, streams, &mut walk, top)?))
+            }
+            Stage::Open(sent) => {
+                let mut reader = cx.receive(seat.partner(), self.cols)?;
+                let other = reader.planes(cx.engine, 1, self.cols)?;
+                Ok(Stage::Known(map(cx.engine, &Xor, sent.shape(), [&sent, &other], &[])?))
+            }
+            known @ Stage::Known(_) => Ok(known),
+        }
+    }
+
+    /// Exchanges of the circuit.
+    pub fn exchanges(&self) -> usize {
+        self.circuit.exchanges()
+    }
+
+    /// The third's share of the pivot's mask.
+    pub fn third_share<E: Engine>(&self, cx: &Cx<'_, E>, streams: &Streams) -> Result<E::Tensor> {
+        let draw = self.third.expect("only shared bits have one");
+        let shape = Shape::new([1, self.cols])?;
+        let [share] = words(cx.engine, &Copy, &shape, [streams.words(draw)], &[])?;
+        Ok(share)
+    }
+}
+
+/// What a comparison is for.
+pub(crate) enum Purpose<T> {
+    /// A shared bit.
+    Bit,
+    /// The bit, or its opposite, times words or as a word.
+    Follow { flip: bool, follow: Follow<T> },
+}
+
+/// A comparison of one part.
+pub(crate) struct CompareUnit<T> {
+    seat: Seat,
+    streams: Streams,
+    n: usize,
+    /// The role's components of the value.
+    value: (T, T),
+    opening: Opening,
+    selection: Option<Selection<T>>,
+    /// Only whether a bit pattern is 0 is asked, so `b - 1` is compared.
+    zero_test: bool,
+    stage: Option<Stage<T>>,
+    top: Option<T>,
+    left: usize,
+    share: Option<T>,
+    /// The role's components of the results.
+    results: Vec<(T, T)>,
+}
+
+impl<T: EngineTensor> CompareUnit<T> {
+    pub fn new(
+        seat: Seat,
+        mut streams: Streams,
+        value: (T, T),
+        plan: Arc<Plan>,
+        purpose: Purpose<T>,
+    ) -> Self {
+        let (n, zero_test) = (value.0.len(), plan.goal == Goal::Equal);
+        let shared = matches!(purpose, Purpose::Bit);
+        let question = Question { plan, top: !zero_test, low: 0 };
+        let opening = Opening::new(question, &mut streams, n, shared);
+        let selection = match purpose {
+            Purpose::Bit => None,
+            Purpose::Follow { flip, follow } => Some(Selection::new(&mut streams, n, flip, follow)),
+        };
+        let left = opening.exchanges();
+        let (stage, top, share, results) = (None, None, None, Vec::new());
+        Self {
+            seat,
+            streams,
+            n,
+            value,
+            opening,
+            selection,
+            zero_test,
+            stage,
+            top,
+            left,
+            share,
+            results,
+        }
+    }
+
+    /// The seat, and the role's components of the results.
+    pub fn done(self) -> (Seat, Vec<(T, T)>) {
+        (self.seat, self.results)
+    }
+
+    fn word_shape(&self) -> Result<Shape> {
+        Ok(Shape::new([self.n])?)
+    }
+
+    /// The pivot's program; also what it knows of the results.
+    pub fn lead_now<E: Engine<Tensor = T>>(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
+        let a = add(cx.engine, &self.value.0, &self.value.1)?;
+        let [u, second] = self.opening.lead(cx, &self.seat, &self.streams, &a)?;
+        match &self.selection {
+            None => {
+                let third = self.opening.third_share(cx, &self.streams)?;
+                self.results = vec![(third, second)];
+            }
+            Some(selection) => {
+                let u = cx.engine.from_planes(&u, 0, &self.word_shape()?)?;
+                self.results = selection.lead(cx, &self.seat, &self.streams, &u)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn settle<E: Engine<Tensor = T>>(&mut self, cx: &mut Cx<'_, E>, v: T) -> Result<bool> {
+        let second = self.seat.role == Role::Second;
+        let shape = self.word_shape()?;
+        match &mut self.selection {
+            None => {
+                let share = match self.share.take() {
+                    Some(share) => share,
+                    None => self.opening.third_share(cx, &self.streams)?,
+                };
+                self.results = vec![if second { (share, v) } else { (v, share) }];
+                Ok(true)
+            }
+            Some(selection) => {
+                let v = cx.engine.from_planes(&v, 0, &shape)?;
+                selection.apply(cx, &self.seat, &self.streams, &v)?;
+                Ok(false)
+            }
+        }
+    }
+}
+
+impl<E: Engine> Unit<E> for CompareUnit<E::Tensor> {
+    fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
+    fn bundle(&self) -> [usize; 2] {
+        let selected = self.selection.as_ref().map_or([0, 0], Selection::bundle);
+        let opened = self.opening.bundle();
+        [opened[0] + selected[0], opened[1] + selected[1]]
+    }
+
+    fn lead(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
+        self.lead_now(cx)
+    }
+
+    fn start(&mut self, cx: &mut Cx<'_, E>, mut bundle: Reader) -> Result<()> {
+        let b = if self.seat.role == Role::Second { &self.value.1 } else { &self.value.0 };
+        let b = match self.zero_test {
+            // a + b = 0 exactly if a = ~(b - 1).
+            true => map(cx.engine, &Shift, b.shape(), [b], &[u64::MAX])?,
+            false => b.clone(),
+        };
+        let (stage, top) = self.opening.start(cx, &self.seat, &self.streams, &mut bundle, &b)?;
+        (self.stage, self.top) = (Some(stage), top);
+        match &mut self.selection {
+            Some(selection) => selection.read(cx, &self.seat, &mut bundle)?,
+            None if self.seat.role == Role::Second => {
+                self.share = Some(bundle.planes(cx.engine, 1, self.n.div_ceil(64))?);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, cx: &mut Cx<'_, E>) -> Result<bool> {
+        let Some(stage) = self.stage.take() else {
+            let selection = self.selection.as_mut().expect("words follow the bit");
+            self.results = selection.finish(cx, &self.seat)?;
+            return Ok(true);
+        };
+        let (top, left) = (self.top.as_ref(), &mut self.left);
+        match self.opening.advance(cx, &self.seat, &self.streams, stage, top, left)? {
+            Stage::Known(v) => self.settle(cx, v),
+            stage => {
+                self.stage = Some(stage);
+                Ok(false)
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Cutting tensors into parts with different pivots.
+
+use std::ops::Range;
+
+use mpc_core::Result;
+use net::Party;
+use ring_arith::{Engine, EngineTensor, Shape, View};
+
+use crate::{launch::slice, seat::Seat};
+
+/// Below this many elements an operation is one part: three would only send more messages.
+pub(crate) const SMALL: usize = 4096;
+
+/// Elements that are worked on at once: what a step reads and writes then stays in a core's cache,
+/// and the next piece is computed while this one travels.
+const PIECE: usize = 1 << 16;
+
+/// After how many elements of small operations the pivot changes. Until then it runs ahead, since it
+/// receives nothing, and only the other two wait for each other.
+const TURN: usize = 1 << 16;
+
+/// How large operations are shared out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Parts {
+    /// Three parts, a pivot each: all parties send and receive the same.
+    #[default]
+    Three,
+    /// Six: the second three with the roles of the others exchanged, so that every direction of every
+    /// link carries the same.
+    Six,
+}
+
+/// Consecutive elements with one pivot.
+#[derive(Debug, Clone)]
+pub(crate) struct Piece {
+    pub range: Range<usize>,
+    pub pivot: Party,
+    pub mirrored: bool,
+}
+
+/// Who is the pivot of small operations.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    pivot: usize,
+    done: usize,
+}
+
+impl Turns {
+    pub fn new() -> Self {
+        Self { pivot: 0, done: 0 }
+    }
+
+    /// The pivot of a small operation on so many elements.
+    pub fn next(&mut self, elements: usize) -> Party {
+        if self.done > TURN {
+            (self.pivot, self.done) = ((self.pivot + 1) % 3, 0);
+        }
+        self.done += elements.max(1);
+        Party(self.pivot)
+    }
+}
+
+impl Piece {
+    /// One piece for all.
+    pub fn whole(len: usize, pivot: Party) -> Self {
+        Self { range: 0..len, pivot, mirrored: false }
+    }
+
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    pub fn seat(&self, me: Party) -> Seat {
+        Seat::new(me, self.pivot, self.mirrored)
+    }
+}
+
+impl Parts {
+    fn count(self) -> usize {
+        if self == Self::Three { 3 } else { 6 }
+    }
+
+    /// `len` items in parts, each of a multiple of `unit` items but for the last.
+    pub(crate) fn parts(self, len: usize, unit: usize) -> Vec<Piece> {
+        let (count, units) = (self.count(), len.div_ceil(unit));
+        let bound = |i: usize| ((units * i + count / 2) / count * unit).min(len);
+        let part = |i: usize| Piece {
+            range: bound(i)..bound(i + 1),
+            pivot: Party(i % 3),
+            mirrored: i >= 3,
+        };
+        (0..count).map(part).filter(|part| part.len() > 0).collect()
+    }
+}
+
+/// Elements of a large operation: parts, cut into pieces that fit a cache, a piece of each part in turn.
+pub(crate) fn elements(parts: Parts, len: usize) -> Vec<Piece> {
+    let parts = parts.parts(len, 64);
+    let longest = parts.iter().map(Piece::len).max().unwrap_or(0);
+    let count = longest.div_ceil(PIECE).max(1);
+    let mut pieces = Vec::with_capacity(count * parts.len());
+    for i in 0..count {
+        for part in &parts {
+            let words = part.len().div_ceil(64);
+            let bound = |i: usize| part.range.start + (words * i / count * 64).min(part.len());
+            let range = bound(i)..bound(i + 1);
+            if !range.is_empty() {
+                pieces.push(Piece { range, ..part.clone() });
+            }
+        }
+    }
+    pieces
+}
+
+/// A piece of a tensor of one axis.
+pub(crate) fn take<E: Engine>(engine: &E, x: &E::Tensor, piece: &Piece) -> Result<E::Tensor> {
+    if piece.len() == x.len() {
+        return Ok(x.clone());
+    }
+    Ok(slice(engine, x, 0, piece.range.start, piece.range.end)?)
+}
+
+/// Puts pieces of one tensor, in any order, together along an axis and under a shape.
+pub(crate) fn assemble<E: Engine>(
+    engine: &E,
+    mut pieces: Vec<(usize, E::Tensor)>,
+    axis: usize,
+    shape: &Shape,
+) -> Result<E::Tensor> {
+    pieces.sort_by_key(|(start, _)| *start);
+    let whole = match &pieces[..] {
+        [(_, only)] => only.clone(),
+        _ => engine.concat(&pieces.iter().map(|(_, piece)| piece).collect::<Vec<_>>(), axis)?,
+    };
+    if whole.shape() == shape {
+        return Ok(whole);
+    }
+    Ok(engine.view(&whole, &View::Reshape(shape.clone()))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_a_tensor_once_and_parts_are_alike() {
+        for parts in [Parts::Three, Parts::Six] {
+            for len in [4096, 5000, 65_536, 1_000_000] {
+                let mut pieces = elements(parts, len);
+                pieces.sort_by_key(|piece| piece.range.start);
+                let mut end = 0;
+                for piece in &pieces {
+                    assert_eq!(piece.range.start, end);
+                    assert!(end % 64 == 0 && piece.len() <= PIECE + 64);
+                    end = piece.range.end;
+                }
+                assert_eq!(end, len);
+                for pivot in 0..3 {
+                    let mine = pieces.iter().filter(|piece| piece.pivot == Party(pivot));
+                    let sum: usize = mine.map(Piece::len).sum();
+                    assert!(sum.abs_diff(len / 3) <= 130, "{sum} of {len}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_pivot_of_small_operations_stays_for_a_while() {
+        let mut turns = Turns::new();
+        let first = turns.next(100);
+        assert_eq!(turns.next(100), first);
+        turns.next(TURN);
+        assert_ne!(turns.next(1), first);
+    }
+}

@@ -1,0 +1,211 @@
+//! A value as the sum of what the pivot knows and what both others know.
+//!
+//! For a product, `z = z1 + z2 + z3` with one summand at each party; the pivot takes off masks that
+//! it has in common with each, `a = z1 - w12 - w13`, and the others exchange `z2 + w12` and `z3 + w13`,
+//! whose sum `b` is uniform to them. Five products in all: the pivot computes
+//! `(x1 + x2)(y1 + y2)`, the second `x3 (y2 + y3) + x2 y3`, the third `x3 y1 + x1 y3`.
+//! A value that is shared already is such a sum as it stands: `a = x1 + x2`, `b = x3`.
+
+use mpc_core::Result;
+use ring_arith::{Addend, AddendSource, Bilinear, Engine, EngineTensor, Shape};
+
+use crate::{
+    io::addend,
+    kernels::{EarlyNearest, EarlyRoundUp, MulOther, MulPivot},
+    launch::{flat, map, whole, words},
+    random::{Draw, Pair, Streams},
+    seat::{Role, Seat},
+    share::add,
+    unit::Cx,
+};
+
+/// Where a value comes from, as the role's two components.
+pub(crate) enum Value<T> {
+    /// It is shared.
+    Shared((T, T)),
+    /// An elementwise product of tensors of one axis.
+    Mul { lhs: (T, T), rhs: (T, T) },
+    /// Another bilinear map. The sums of both components, where the role needs them.
+    Map { op: Bilinear, lhs: (T, T), rhs: (T, T), lhs_sum: Option<T>, rhs_sum: Option<T> },
+}
+
+/// A value of one part, split in two.
+pub(crate) struct Halves<T> {
+    value: Value<T>,
+    /// Added to a product: the role's components of a tensor of its length.
+    summand: Option<(T, T)>,
+    pub n: usize,
+    /// Masks between the pivot and each of the others; none for a value that is shared.
+    masks: Option<[Draw; 2]>,
+    /// Bits that each half is rounded by before it is sent.
+    early: Option<u32>,
+    own: Option<T>,
+}
+
+impl<T: EngineTensor> Halves<T> {
+    pub fn new(
+        value: Value<T>,
+        summand: Option<(T, T)>,
+        streams: &mut Streams,
+        n: usize,
+        early: Option<u32>,
+    ) -> Self {
+        let product = !matches!(value, Value::Shared(_));
+        let masks = product.then(|| [Pair::K12, Pair::K13].map(|pair| streams.draw(pair, n)));
+        // Both others know the half of a shared value: nothing is sent that could be shortened.
+        let early = early.filter(|_| product);
+        Self { value, summand, n, masks, early, own: None }
+    }
+
+    /// Whether the others send each other anything.
+    pub fn exchanged(&self) -> bool {
+        self.masks.is_some()
+    }
+
+    /// Whether the halves of `b` come rounded.
+    pub fn early(&self) -> bool {
+        self.early.is_some()
+    }
+
+    /// What the pivot knows.
+    pub fn pivot<E: Engine<Tensor = T>>(&self, cx: &Cx<'_, E>, streams: &Streams) -> Result<T> {
+        let engine = cx.engine;
+        let summand = match &self.summand {
+            Some((s1, s2)) => Some(add(engine, s1, s2)?),
+            None => None,
+        };
+        let masks = self.masks.as_ref();
+        let mask = |i: usize| masks.expect("products are masked")[i];
+        let shape = Shape::new([self.n])?;
+        let product = match &self.value {
+            Value::Shared((x1, x2)) => return Ok(add(engine, x1, x2)?),
+            Value::Mul { lhs, rhs } => {
+                let (m, n) = (streams.words(mask(0)), streams.words(mask(1)));
+                let sources = [whole(&lhs.0), whole(&lhs.1), whole(&rhs.0), whole(&rhs.1), m, n];
+                let [a] = words(engine, &MulPivot, &shape, sources, &[])?;
+                return match &summand {
+                    Some(summand) => Ok(add(engine, &a, summand)?),
+                    None => Ok(a),
+                };
+            }
+            Value::Map { op, lhs_sum, rhs_sum, .. } => {
+                let sums = lhs_sum.as_ref().zip(rhs_sum.as_ref());
+                let (x, y) = sums.expect("the pivot has both sums");
+                let mut addends: Vec<Addend<'_, T>> = Vec::with_capacity(3);
+                for draw in [mask(0), mask(1)] {
+                    let (stream, first) = streams.locate(draw);
+                    addends.push(Addend { source: addend(stream, first), negate: true });
+                }
+                addends.extend(summand.as_ref().map(plus));
+                engine.bilinear(op, &[(x, y)], &addends)?
+            }
+        };
+        Ok(flat(engine, &product)?)
+    }
+
+    /// The half that this party, the second or the third, computes: of a product its masked
+    /// summand, of a shared value all of `b`.
+    fn other<E: Engine<Tensor = T>>(
+        &self,
+        cx: &Cx<'_, E>,
+        seat: &Seat,
+        streams: &Streams,
+    ) -> Result<T> {
+        let (engine, second) = (cx.engine, seat.role == Role::Second);
+        let order = |(first, last): &(T, T)| match second {
+            // (x3, x2) and (x3, x1).
+            true => (last.clone(), first.clone()),
+            false => (first.clone(), last.clone()),
+        };
+        // One of the two adds the summand that both know.
+        let summand = self.summand.as_ref().filter(|_| second).map(|(_, s3)| s3.clone());
+        let mask = || self.masks.expect("products are masked")[usize::from(!second)];
+        let product = match &self.value {
+            Value::Shared(x) => return Ok(order(x).0),
+            Value::Mul { lhs, rhs } => {
+                let ((x3, x), (y3, y)) = (order(lhs), order(rhs));
+                let all = [if second { u64::MAX } else { 0 }];
+                let sources = [whole(&x3), whole(&x), whole(&y3), whole(&y), streams.words(mask())];
+                let [z] = words(engine, &MulOther, &Shape::new([self.n])?, sources, &all)?;
+                return match &summand {
+                    Some(summand) => Ok(add(engine, &z, summand)?),
+                    None => Ok(z),
+                };
+            }
+            Value::Map { op, lhs, rhs, rhs_sum, .. } => {
+                let ((x3, x), (y3, y)) = (order(lhs), order(rhs));
+                let (stream, first) = streams.locate(mask());
+                let mut addends = vec![Addend { source: addend(stream, first), negate: false }];
+                addends.extend(summand.as_ref().map(plus));
+                let with = match rhs_sum.as_ref().filter(|_| second) {
+                    Some(sum) => sum,
+                    None => &y,
+                };
+                engine.bilinear(op, &[(&x3, with), (&x, &y3)], &addends)?
+            }
+        };
+        Ok(flat(engine, &product)?)
+    }
+
+    /// The second and the third compute their halves and send them.
+    pub fn announce<E: Engine<Tensor = T>>(
+        &mut self,
+        cx: &mut Cx<'_, E>,
+        seat: &Seat,
+        streams: &Streams,
+    ) -> Result<()> {
+        let half = self.other(cx, seat, streams)?;
+        let half = match self.early {
+            None => {
+                if self.exchanged() {
+                    cx.put(seat.partner(), &half)?;
+                }
+                half
+            }
+            Some(t) => {
+                let shape = half.shape();
+                let rounded = match seat.role {
+                    Role::Second => map(cx.engine, &EarlyRoundUp { t }, shape, [&half], &[])?,
+                    _ => map(cx.engine, &EarlyNearest { t }, shape, [&half], &[])?,
+                };
+                let planes = cx.engine.to_planes(&rounded, 0, 64 - t)?;
+                cx.put(seat.partner(), &planes)?;
+                rounded
+            }
+        };
+        self.own = Some(half);
+        self.value = Value::Shared((self.own_clone(), self.own_clone()));
+        Ok(())
+    }
+
+    fn own_clone(&self) -> T {
+        self.own.clone().expect("computed before")
+    }
+
+    /// Both halves of `b` at the second or the third: its own, and the partner's unless `b` was
+    /// known.
+    pub fn receive<E: Engine<Tensor = T>>(
+        &mut self,
+        cx: &mut Cx<'_, E>,
+        seat: &Seat,
+    ) -> Result<(T, Option<T>)> {
+        let own = self.own.take().expect("computed before");
+        if !self.exchanged() {
+            return Ok((own, None));
+        }
+        let other = match self.early {
+            None => cx.receive(seat.partner(), self.n)?.words(cx.engine, self.n)?,
+            Some(t) => {
+                let (planes, cols) = (64 - t as usize, self.n.div_ceil(64));
+                let mut reader = cx.receive(seat.partner(), planes * cols)?;
+                let planes = reader.planes(cx.engine, planes, cols)?;
+                cx.engine.from_planes(&planes, 0, &Shape::new([self.n])?)?
+            }
+        };
+        Ok((own, Some(other)))
+    }
+}
+
+fn plus<T>(tensor: &T) -> Addend<'_, T> {
+    Addend { source: AddendSource::Tensor(tensor), negate: false }
+}

@@ -1,0 +1,63 @@
+//! Steps without protocol: sums, masks, gates.
+
+kernel! {
+    /// `x + y`.
+    Sum("sum") [x, y; 2] _ => [1] [x + y]
+}
+kernel! {
+    /// `x - y`.
+    Difference("difference") [x, y; 2] _ => [1] [x - y]
+}
+kernel! {
+    /// `-x`.
+    Negate("negate") [x; 1] _ => [1] [-x]
+}
+kernel! {
+    /// `x * c`.
+    Scale("scale") [x; 1] params => [1] [x * params[0]]
+}
+kernel! {
+    /// `x + c`.
+    Shift("shift") [x; 1] params => [1] [x + params[0]]
+}
+kernel! {
+    /// `x`: a stream made into a tensor.
+    Copy("copy") [x; 1] _ => [1] [x]
+}
+kernel! {
+    /// `x - m - n`: a word that its sender alone can unmask.
+    MaskedDifference("masked-difference") [x, m, n; 3] _ => [1] [x - m - n]
+}
+kernel! {
+    /// `x + y + z`.
+    MaskedSum("masked-sum") [x, y, z; 3] _ => [1] [x + y + z]
+}
+kernel! {
+    /// `x ^ y`.
+    Xor("xor") [x, y; 2] _ => [1] [x ^ y]
+}
+kernel! {
+    /// `x ^ y ^ z`.
+    Xor3("xor-3") [x, y, z; 3] _ => [1] [x ^ y ^ z]
+}
+kernel! {
+    /// `x ^ c`.
+    XorWord("xor-word") [x; 1] params => [1] [x ^ params[0]]
+}
+kernel! {
+    /// `x & c`, a mask for each row.
+    Keep("keep") [x, c; 2] _ => [1] [x & c]
+}
+kernel! {
+    /// One party's summand of `x & y` of replicated bits, masked: `x_i y_i ^ x_i y_j ^ x_j y_i ^ m ^ n`.
+    And3("and-3") [x, x1, y, y1, m, n; 6] _ => [1] [(x & (y ^ y1)) ^ (x1 & y) ^ m ^ n]
+}
+kernel! {
+    /// The pivot's product of all it knows, masked: `(x1 + x2)(y1 + y2) - m - n`.
+    MulPivot("mul-pivot") [x1, x2, y1, y2, m, n; 6] _ => [1] [(x1 + x2) * (y1 + y2) - m - n]
+}
+kernel! {
+    /// The products of `b = x3` with the rest, `p y + q z + m`: at the second `x3 (y2 + y3) + x2 y3`, at
+    /// the third `x3 y1 + x1 y3`. The parameter adds `y3` at the second alone.
+    MulOther("mul-other") [b, p, c, q, m; 5] params => [1] [b * (q + (c & params[0])) + p * c + m]
+}

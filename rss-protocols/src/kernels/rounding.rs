@@ -1,0 +1,206 @@
+//! Division by a power of two of a sum `a + b`, `a` known to the pivot and `b` to both others.
+//!
+//! The offset `2^62` makes `z + 2^62` lie in `0..2^63`, so that `a + b` wraps exactly unless both top
+//! bits are 0: the wrap is `1 - na nb` with `na` private to the pivot.
+
+use ring_arith::{Word, WordKernel};
+
+/// Added to `b`, so that the sum is never negative.
+pub(crate) const OFFSET: u64 = 1 << 62;
+
+/// `b / 2^t` rounded up.
+#[inline(always)]
+fn round_up<W: Word>(b: W, t: u32) -> W {
+    let low = W::constant((1 << t) - 1);
+    b.shr(t) + ((b & low) + low).shr(t)
+}
+
+/// `1` where the top bit is 0.
+#[inline(always)]
+fn not_top<W: Word>(x: W) -> W {
+    (!x).shr(63)
+}
+
+macro_rules! fields {
+    ($(#[$doc:meta])* $name:ident($title:literal) [$($input:ident),*; $inputs:literal] $params:tt
+        => [$outputs:literal] |$t:ident| $body:expr) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(crate) struct $name {
+            /// Bits dropped.
+            pub t: u32,
+        }
+        impl WordKernel<$inputs, $outputs> for $name {
+            fn name(&self) -> &'static str {
+                $title
+            }
+            #[inline(always)]
+            fn step<W: Word>(&self, [$($input),*]: [W; $inputs], $params: &[W]) -> [W; $outputs] {
+                let $t = self.t;
+                $body
+            }
+        }
+    };
+}
+
+fields! {
+    /// The pivot's step. Outputs: its components of the quotient, the share of `a >> t` for the
+    /// second, and the share of `na` modulo `2^t` for the third.
+    RoundLead("round-lead") [a, e12, m12, y1, m13; 5] _ => [4] |t| {
+        let top = 64 - t;
+        let high = W::constant(u64::MAX << top);
+        let y2 = a.shr(t) - y1;
+        let e3 = (not_top(a) - e12) & W::constant((1 << t) - 1);
+        [y1 - (m13 & high), y2 - (m12 & high), y2, e3]
+    }
+}
+
+fields! {
+    /// The step of the second and the third, which know `b`. Inputs: both halves of `b` (the offset
+    /// not yet added), this party's share of `na`, the mask of its field, and its component shared
+    /// with the pivot. Outputs: the third component as far as it is known here, the masked field
+    /// `e nb` for the partner, and the finished component.
+    RoundTop("round-top") [b2, b3, e, m, y; 5] _ => [3] |t| {
+        let b = b2 + b3 + W::constant(OFFSET);
+        wrap_terms(round_up(b, t), not_top(b), [e, m, y], t)
+    }
+}
+
+fields! {
+    /// [`RoundTop`] from halves that were rounded before they were sent.
+    EarlyTop("early-top") [r2, r3, e, m, y; 5] _ => [3] |t| {
+        let hi = early_sum(r2, r3, t);
+        wrap_terms(hi, not_top(hi.shl(t)), [e, m, y], t)
+    }
+}
+
+/// The sum of two rounded halves and the offset, of `64 - t` bits.
+#[inline(always)]
+fn early_sum<W: Word>(r2: W, r3: W, t: u32) -> W {
+    (r2 + r3 + W::constant(OFFSET >> t)) & W::constant(u64::MAX >> t)
+}
+
+/// What is added to the rounded `b` whether `a + b` wraps or not.
+#[inline(always)]
+fn base<W: Word>(hi: W, t: u32) -> W {
+    hi - W::constant((1 << (64 - t)) + (OFFSET >> t))
+}
+
+#[inline(always)]
+fn wrap_terms<W: Word>(hi: W, nb: W, [e, m, y]: [W; 3], t: u32) -> [W; 3] {
+    let (top, low) = (64 - t, W::constant((1 << t) - 1));
+    let field = ((e & -nb) + m.shr(top)) & low;
+    [base(hi, t) + field.shl(top), field, y - (m & W::constant(u64::MAX << top))]
+}
+
+fields! {
+    /// The second's half of `b`, rounded up to `64 - t` bits.
+    EarlyRoundUp("early-round-up") [b; 1] _ => [1] |t| {
+        [round_up(b, t) & W::constant(u64::MAX >> t)]
+    }
+}
+
+fields! {
+    /// The third's half of `b`, rounded to nearest, ties to even, to `64 - t` bits.
+    EarlyNearest("early-nearest") [b; 1] _ => [1] |t| {
+        let low = W::constant((1 << t) - 1);
+        let odd = b.shr(t) & W::constant(1);
+        let up = ((b & low) + odd + W::constant((1 << (t - 1)) - 1)).shr(t);
+        [(b.shr(t) + up) & W::constant(u64::MAX >> t)]
+    }
+}
+
+fields! {
+    /// For the fused ReLU, from halves rounded early: `hi` whose planes are compared with the
+    /// pivot's, and the third component without the wrap.
+    EarlySum("early-sum") [r2, r3; 2] _ => [2] |t| {
+        let hi = early_sum(r2, r3, t);
+        [hi - W::constant(OFFSET >> t), base(hi, t)]
+    }
+}
+
+fields! {
+    /// The same from whole halves.
+    WholeSum("whole-sum") [b2, b3; 2] _ => [2] |t| {
+        let hi = round_up(b2 + b3 + W::constant(OFFSET), t) & W::constant(u64::MAX >> t);
+        [hi - W::constant(OFFSET >> t), base(hi, t)]
+    }
+}
+
+fields! {
+    /// For the fused ReLU: adds the wrap term `nb e` to a share of `a >> t` and `nb f` to one of
+    /// `u (a >> t)`, where `hi` is the rounded `b` less the offset.
+    WrapShares("wrap-shares") [hi, e, f, alpha, d; 5] _ => [2] |t| {
+        let top = 64 - t;
+        let nb = not_top((hi + W::constant(OFFSET >> t)).shl(t));
+        [alpha + (e & -nb).shl(top), d + (f & -nb).shl(top)]
+    }
+}
+
+fields! {
+    /// Exact truncation at the pivot: its components, the share of `a >> t` for the second and of
+    /// `na` for the third.
+    ExactLead("exact-lead") [a, e12, m12, y1, m13; 5] _ => [4] |t| {
+        let y2 = a.shr(t) - y1;
+        let e3 = (not_top(a) - e12) & W::constant((1 << t) - 1);
+        [y1 + m13, y2 + m12, y2, e3]
+    }
+}
+
+fields! {
+    /// Exact truncation at the second and the third. Inputs: `b` (offset and coin added), this
+    /// party's share of `na`, of the carry's mask, the opened carry, the mask, and the component
+    /// shared with the pivot. Outputs: this party's summand of the third component, and the finished
+    /// component. The parameter is all ones at the second.
+    ExactEnd("exact-end") [b, e, u, v, m, y; 6] params => [2] |t| {
+        let top = 64 - t;
+        let yes = -v;
+        let carry = ((u ^ yes) + v) + (v & params[0]);
+        let wrap = (e & -not_top(b)).shl(top);
+        let known = base(b.shr(t), t) & params[0];
+        [known + carry + wrap - m, y + m]
+    }
+}
+
+fields! {
+    /// The local truncation of ABY3: each side shifts what it knows with its sign.
+    AbyPivot("aby-pivot") [a, y1; 2] _ => [2] |t| [y1, a.sar(t) - y1]
+}
+
+fields! {
+    /// Shift with the sign.
+    AbyShift("aby-shift") [b; 1] _ => [1] |t| [b.sar(t)]
+}
+
+fields! {
+    /// For the fused ReLU at the pivot: `a >> t`, the share of it and of `u (a >> t)` for the second,
+    /// and of `na` and `u na` for the third. The parameter flips `u`.
+    RoundReluLead("round-relu-lead") [a, u, y1, d3, e12, f12; 6] params => [4] |t| {
+        let (hi, low) = (a.shr(t), W::constant((1 << t) - 1));
+        let keep = -(u ^ params[0]);
+        let na = not_top(a);
+        [hi - y1, (keep & hi) - d3, (na - e12) & low, ((keep & na) - f12) & low]
+    }
+}
+
+fields! {
+    /// `b2 + b3 + 2^62`, and a coin of `t` bits.
+    WithCoin("with-coin") [b2, b3, coin; 3] _ => [1] |t| {
+        [b2 + b3 + W::constant(OFFSET) + (coin & W::constant((1 << t) - 1))]
+    }
+}
+
+fields! {
+    /// A word and a coin of `t` bits, and the coin.
+    Coin("coin") [a, coin; 2] _ => [2] |t| {
+        let coin = coin & W::constant((1 << t) - 1);
+        [a + coin, coin]
+    }
+}
+
+kernel! {
+    /// Takes an opened carry off again: `x - (u (1 - 2v) + v)`, the last at the second alone.
+    TakeCarry("take-carry") [x, u, v; 3] params => [1] {
+        [x - ((u ^ -v) + v + (v & params[0]))]
+    }
+}

@@ -1,0 +1,84 @@
+//! Short forms of an engine's launch.
+
+use mpc_core::Error;
+use ring_arith::{Engine, EngineTensor, Launch, Result, Shape, Source, Target, View, WordKernel};
+
+/// Runs a kernel with one output on whole tensors of one length.
+pub(crate) fn map<E: Engine, K: WordKernel<I, 1>, const I: usize>(
+    engine: &E,
+    kernel: &K,
+    shape: &Shape,
+    inputs: [&E::Tensor; I],
+    params: &[u64],
+) -> Result<E::Tensor> {
+    let sources = inputs.map(whole);
+    let [out] = words(engine, kernel, shape, sources, params)?;
+    Ok(out)
+}
+
+/// Runs a kernel over the words of `shape`, each output a tensor of its own.
+pub(crate) fn words<E: Engine, K: WordKernel<I, O>, const I: usize, const O: usize>(
+    engine: &E,
+    kernel: &K,
+    shape: &Shape,
+    sources: [Source<'_, E::Tensor>; I],
+    params: &[u64],
+) -> Result<[E::Tensor; O]> {
+    let outputs = vec![shape.clone(); O];
+    let targets = std::array::from_fn(|tensor| Target { tensor, offset: 0, row_stride: 0 });
+    let launch = Launch { rows: 1, cols: shape.len(), sources, params, outputs: &outputs, targets };
+    let made = engine.launch(kernel, &launch)?;
+    Ok(made.try_into().expect("a launch makes the outputs it was asked for"))
+}
+
+/// Runs a kernel over rows of planes of `cols` words; `outputs` are numbers of planes.
+pub(crate) fn planes<E: Engine, K: WordKernel<I, O>, const I: usize, const O: usize>(
+    engine: &E,
+    kernel: &K,
+    [rows, cols]: [usize; 2],
+    sources: Vec<Source<'_, E::Tensor>>,
+    params: &[u64],
+    outputs: &[usize],
+    targets: Vec<Target>,
+) -> Result<Vec<E::Tensor>> {
+    let sources = sources.try_into().expect("as many sources as the kernel has inputs");
+    let targets = targets.try_into().expect("as many targets as the kernel has outputs");
+    let shapes = outputs.iter().map(|&n| Shape::new([n, cols])).collect::<Result<Vec<_>>>()?;
+    engine.launch(kernel, &Launch { rows, cols, sources, params, outputs: &shapes, targets })
+}
+
+/// A whole tensor as one row.
+pub(crate) fn whole<T>(tensor: &T) -> Source<'_, T> {
+    Source::Tensor { tensor, offset: 0, row_stride: 0 }
+}
+
+/// Planes of a tensor: row `r` is plane `plane + r * stride`, planes of `cols` words.
+pub(crate) fn plane_of<T>(tensor: &T, plane: usize, stride: usize, cols: usize) -> Source<'_, T> {
+    Source::Tensor { tensor, offset: plane * cols, row_stride: stride * cols }
+}
+
+/// A target in planes: row `r` goes to plane `plane + r * stride` of output `tensor`.
+pub(crate) fn to_plane(tensor: usize, plane: usize, stride: usize, cols: usize) -> Target {
+    Target { tensor, offset: plane * cols, row_stride: stride * cols }
+}
+
+/// The words as one axis.
+pub(crate) fn flat<E: Engine>(engine: &E, x: &E::Tensor) -> Result<E::Tensor> {
+    engine.view(x, &View::Reshape(Shape::new([x.len()])?))
+}
+
+/// Elements `start..end` of a tensor of one axis.
+pub(crate) fn slice<E: Engine>(
+    engine: &E,
+    x: &E::Tensor,
+    axis: usize,
+    start: usize,
+    end: usize,
+) -> Result<E::Tensor> {
+    engine.view(x, &View::Slice { axis, start, end, step: 1 })
+}
+
+/// An attribute that cannot be accepted.
+pub(crate) fn invalid(op: &'static str, reason: impl Into<String>) -> Error {
+    Error::Invalid { op, reason: reason.into() }
+}

@@ -1,0 +1,465 @@
+//! Bilinear maps: how they are cut into parts.
+
+use mpc_core::{Error, Finish, Product, Result, ShareTensor, TruncationMode};
+use ring_arith::{Bilinear, Engine, EngineTensor, Shape, View};
+
+use crate::{
+    Rss, Share,
+    cut::{Parts, Piece, SMALL, assemble, take},
+    exact::{ExactUnit, Exactly},
+    fused::{Rectify, ReluUnit},
+    halves::Value,
+    kernels::Scale,
+    launch::{flat, invalid, map, slice},
+    links::Reader,
+    seat::{Role, Seat},
+    truncate::{Rounding, TruncateUnit},
+    unit::{self, Cx, Unit},
+};
+
+/// Multiplications below which a map with a small result is not cut.
+const LITTLE: usize = 1 << 20;
+
+/// How a bilinear map is cut: which axis of the result, and which axis of each operand goes with it.
+#[derive(Debug, Clone, Copy)]
+struct Axes {
+    result: usize,
+    lhs: Option<usize>,
+    rhs: Option<usize>,
+    len: usize,
+}
+
+/// One part of one job, whatever follows.
+enum JobUnit<T> {
+    Truncate(Box<TruncateUnit<T>>),
+    Exact(Box<ExactUnit<T>>),
+    Relu(Box<ReluUnit<T>>),
+}
+
+/// How the pieces of a job lie.
+struct Layout {
+    /// Where each piece begins along the axis, and its shape.
+    pieces: Vec<(usize, Shape)>,
+    axis: usize,
+    shape: Shape,
+}
+
+/// What follows a value, in one type for products and truncations.
+#[derive(Debug, Clone, Copy)]
+enum Ending {
+    Rounded(Rounding),
+    Exact { bits: u32, dither: bool },
+    Relu(u32),
+}
+
+impl Ending {
+    fn of(finish: Finish) -> Result<Self> {
+        Ok(match finish {
+            Finish::Raw => Self::Rounded(Rounding::Raw),
+            Finish::Truncate { bits, mode } => Self::truncation(bits, mode)?,
+            Finish::TruncateRelu { bits } => Self::Relu(check_bits(bits)?),
+        })
+    }
+
+    fn truncation(bits: u32, mode: TruncationMode) -> Result<Self> {
+        let bits = check_bits(bits)?;
+        Ok(match mode {
+            TruncationMode::Default => Self::Rounded(Rounding::Default(bits)),
+            TruncationMode::Early => Self::Rounded(Rounding::Early(bits)),
+            TruncationMode::Aby3Local => Self::Rounded(Rounding::Aby(bits)),
+            TruncationMode::Exact => Self::Exact { bits, dither: false },
+            TruncationMode::Dither => Self::Exact { bits, dither: true },
+        })
+    }
+}
+
+fn check_bits(bits: u32) -> Result<u32> {
+    if (1..=40).contains(&bits) {
+        return Ok(bits);
+    }
+    Err(invalid("truncate", format!("cannot drop {bits} bits; 1 to 40 can be dropped")))
+}
+
+impl<E: Engine> Rss<E> {
+    /// Refuses what does not fit, before anything is sent.
+    pub(crate) fn check_products(&self, jobs: &[Product<'_, Share<E::Tensor>>]) -> Result<()> {
+        for job in jobs {
+            let shape = job.op.output_shape(job.lhs.shape(), job.rhs.shape())?;
+            Ending::of(job.finish)?;
+            let Some((summand, shift)) = job.summand else { continue };
+            if summand.shape().broadcast(&shape, "summand")? != shape {
+                let (lhs, rhs) = (shape, summand.shape().clone());
+                return Err(Error::Shapes { op: "summand", lhs, rhs });
+            }
+            if shift >= 64 {
+                return Err(invalid("summand", format!("a shift by {shift} bits leaves nothing")));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_truncations(
+        jobs: &[(&Share<E::Tensor>, u32)],
+        mode: TruncationMode,
+    ) -> Result<()> {
+        jobs.iter().try_for_each(|&(_, bits)| Ending::truncation(bits, mode).map(drop))
+    }
+
+    pub(crate) fn multiply(
+        &mut self,
+        jobs: &[Product<'_, Share<E::Tensor>>],
+    ) -> Result<Vec<Share<E::Tensor>>> {
+        let (mut units, mut layouts) = (Vec::new(), Vec::new());
+        for job in jobs {
+            let ending = Ending::of(job.finish)?;
+            let shape = job.op.output_shape(job.lhs.shape(), job.rhs.shape())?;
+            let summand = self.summand(job, &shape)?;
+            layouts.push(if job.op == Bilinear::Mul {
+                self.cut_elementwise(&mut units, job, summand, ending, shape)?
+            } else {
+                self.cut_map(&mut units, job, summand, ending, shape)?
+            });
+        }
+        self.run_jobs(units, layouts)
+    }
+
+    pub(crate) fn divide(
+        &mut self,
+        jobs: &[(&Share<E::Tensor>, u32)],
+        mode: TruncationMode,
+    ) -> Result<Vec<Share<E::Tensor>>> {
+        let (mut units, mut layouts) = (Vec::new(), Vec::new());
+        for &(x, bits) in jobs {
+            let ending = Ending::truncation(bits, mode)?;
+            let (mine, next) = self.flat_pair(x)?;
+            let mut layout = Layout::new(0, x.shape().clone());
+            for piece in self.pieces(x.shape().len()) {
+                let seat = piece.seat(self.party());
+                let part = |side| take(&self.engine, side, &piece);
+                let value = Value::Shared(seat.order(part(&mine)?, part(&next)?));
+                layout.add(&piece, Shape::new([piece.len()])?);
+                units.push(self.job_unit(&piece, value, None, piece.len(), ending));
+            }
+            layouts.push(layout);
+        }
+        self.run_jobs(units, layouts)
+    }
+
+    /// The summand's components, shifted and of the product's shape.
+    fn summand(
+        &self,
+        job: &Product<'_, Share<E::Tensor>>,
+        shape: &Shape,
+    ) -> Result<Option<(E::Tensor, E::Tensor)>> {
+        let Some((summand, shift)) = job.summand else { return Ok(None) };
+        let one = |side: &E::Tensor| -> Result<E::Tensor> {
+            let shifted = match shift {
+                0 => side.clone(),
+                _ => map(&self.engine, &Scale, side.shape(), [side], &[1 << shift])?,
+            };
+            if shifted.shape() == shape {
+                return Ok(shifted);
+            }
+            Ok(self.engine.view(&shifted, &View::Broadcast(shape.clone()))?)
+        };
+        Ok(Some((one(summand.mine())?, one(summand.next())?)))
+    }
+
+    fn cut_elementwise(
+        &mut self,
+        units: &mut Vec<JobUnit<E::Tensor>>,
+        job: &Product<'_, Share<E::Tensor>>,
+        summand: Option<(E::Tensor, E::Tensor)>,
+        ending: Ending,
+        shape: Shape,
+    ) -> Result<Layout> {
+        let (lhs, rhs) = (self.flat_pair(job.lhs)?, self.flat_pair(job.rhs)?);
+        let summand = match summand {
+            Some((mine, next)) => Some((flat(&self.engine, &mine)?, flat(&self.engine, &next)?)),
+            None => None,
+        };
+        let mut layout = Layout::new(0, shape.clone());
+        for piece in self.pieces(shape.len()) {
+            let seat = piece.seat(self.party());
+            let part = |(mine, next): &(E::Tensor, E::Tensor)| -> Result<_> {
+                let (engine, piece) = (&self.engine, &piece);
+                Ok(seat.order(take(engine, mine, piece)?, take(engine, next, piece)?))
+            };
+            let value = Value::Mul { lhs: part(&lhs)?, rhs: part(&rhs)? };
+            let summand = summand.as_ref().map(part).transpose()?;
+            layout.add(&piece, Shape::new([piece.len()])?);
+            units.push(self.job_unit(&piece, value, summand, piece.len(), ending));
+        }
+        Ok(layout)
+    }
+
+    fn cut_map(
+        &mut self,
+        units: &mut Vec<JobUnit<E::Tensor>>,
+        job: &Product<'_, Share<E::Tensor>>,
+        summand: Option<(E::Tensor, E::Tensor)>,
+        ending: Ending,
+        shape: Shape,
+    ) -> Result<Layout> {
+        let axes = axes(&job.op, job.lhs.shape(), job.rhs.shape(), &shape);
+        let (axes, pieces) = self.map_pieces(job, &shape, &axes);
+        let mut layout = Layout::new(axes.result, shape.clone());
+        for piece in pieces {
+            let seat = piece.seat(self.party());
+            let range = &piece.range;
+            let cut = |side: &E::Tensor, axis: Option<usize>| -> Result<E::Tensor> {
+                match axis {
+                    Some(axis) if piece.len() < axes.len => {
+                        Ok(slice(&self.engine, side, axis, range.start, range.end)?)
+                    }
+                    _ => Ok(side.clone()),
+                }
+            };
+            let part = |x: &Share<E::Tensor>, axis| -> Result<_> {
+                Ok(seat.order(cut(x.mine(), axis)?, cut(x.next(), axis)?))
+            };
+            // The pivot multiplies sums, the second needs one of the second operand.
+            let lhs_sum = match seat.role {
+                Role::Pivot => Some(self.part_sum(job.lhs, axes.lhs, &piece, axes.len)?),
+                _ => None,
+            };
+            let rhs_sum = match seat.role {
+                Role::Third => None,
+                _ => Some(cut(job.rhs.sum(&self.engine)?, axes.rhs)?),
+            };
+            let (lhs, rhs) = (part(job.lhs, axes.lhs)?, part(job.rhs, axes.rhs)?);
+            let summand = match &summand {
+                Some((mine, next)) => {
+                    let one = |side: &E::Tensor| -> Result<_> {
+                        Ok(flat(&self.engine, &cut(side, Some(axes.result))?)?)
+                    };
+                    Some(seat.order(one(mine)?, one(next)?))
+                }
+                None => None,
+            };
+            let op = job.op.clone();
+            let out = op.output_shape(lhs.0.shape(), rhs.0.shape())?;
+            let n = out.len();
+            layout.add(&piece, out);
+            let value = Value::Map { op, lhs, rhs, lhs_sum, rhs_sum };
+            units.push(self.job_unit(&piece, value, summand, n, ending));
+        }
+        Ok(layout)
+    }
+
+    /// The sum of both components of a part of an operand: of a part alone, unless all is needed or
+    /// known.
+    fn part_sum(
+        &self,
+        x: &Share<E::Tensor>,
+        axis: Option<usize>,
+        piece: &Piece,
+        len: usize,
+    ) -> Result<E::Tensor> {
+        let engine = &self.engine;
+        let axis = match axis {
+            Some(axis) if piece.len() < len => axis,
+            _ => return Ok(x.sum(engine)?.clone()),
+        };
+        let range = &piece.range;
+        let cut = |side| slice(engine, side, axis, range.start, range.end);
+        if let Some(sum) = x.known_sum() {
+            return Ok(cut(sum)?);
+        }
+        Ok(crate::share::add(engine, &cut(x.mine())?, &cut(x.next())?)?)
+    }
+
+    fn map_pieces(
+        &mut self,
+        job: &Product<'_, Share<E::Tensor>>,
+        shape: &Shape,
+        axes: &[Axes],
+    ) -> (Axes, Vec<Piece>) {
+        let parts = if self.options.parts == Parts::Three { 3 } else { 6 };
+        let whole = Axes { result: 0, lhs: None, rhs: None, len: shape.len() };
+        let work = work(&job.op, job.rhs.shape(), shape);
+        let best = axes.iter().copied().filter(|axes| axes.len >= parts).min_by_key(|axes| {
+            // Parts may differ by one slice; the larger the axis, the less that is.
+            let uneven = axes.len % parts != 0;
+            (usize::from(uneven) * (1000 / axes.len), axes.result)
+        });
+        match best {
+            Some(axes) if shape.len() >= SMALL || work >= LITTLE => {
+                (axes, self.options.parts.parts(axes.len, 1))
+            }
+            _ => {
+                let pivot = self.turns.next(shape.len());
+                (whole, vec![Piece::whole(shape.len(), pivot)])
+            }
+        }
+    }
+
+    fn job_unit(
+        &mut self,
+        piece: &Piece,
+        value: Value<E::Tensor>,
+        summand: Option<(E::Tensor, E::Tensor)>,
+        n: usize,
+        ending: Ending,
+    ) -> JobUnit<E::Tensor> {
+        let (seat, streams) = self.seat(piece);
+        match ending {
+            Ending::Rounded(rounding) => {
+                let unit = TruncateUnit::new(seat, streams, value, summand, n, rounding);
+                JobUnit::Truncate(Box::new(unit))
+            }
+            Ending::Exact { bits, dither } => {
+                let plan = self.plan(crate::plan::Goal::Carry, bits as usize);
+                let how = Exactly { bits, dither };
+                let unit = ExactUnit::new(seat, streams, value, summand, n, how, plan);
+                JobUnit::Exact(Box::new(unit))
+            }
+            Ending::Relu(bits) => {
+                let plan = self.plan(crate::plan::Goal::Carry, 63 - bits as usize);
+                let how = Rectify { bits, early: self.options.early_relu };
+                let unit = ReluUnit::new(seat, streams, value, summand, n, how, plan);
+                JobUnit::Relu(Box::new(unit))
+            }
+        }
+    }
+
+    fn run_jobs(
+        &mut self,
+        mut units: Vec<JobUnit<E::Tensor>>,
+        layouts: Vec<Layout>,
+    ) -> Result<Vec<Share<E::Tensor>>> {
+        unit::run(&mut self.cx(), &mut units)?;
+        let mut units = units.into_iter();
+        let mut results = Vec::with_capacity(layouts.len());
+        for layout in layouts {
+            let (mut mine, mut next) = (Vec::new(), Vec::new());
+            for (start, shape) in layout.pieces {
+                let (seat, (first, second)) = units.next().expect("a unit for each").result();
+                let (one, two) = seat.order(first, second);
+                let shaped = |x| self.engine.view(&x, &View::Reshape(shape.clone()));
+                mine.push((start, shaped(one)?));
+                next.push((start, shaped(two)?));
+            }
+            let whole = |pieces| assemble(&self.engine, pieces, layout.axis, &layout.shape);
+            results.push(Share::new(whole(mine)?, whole(next)?)?);
+        }
+        Ok(results)
+    }
+}
+
+impl Layout {
+    fn new(axis: usize, shape: Shape) -> Self {
+        Self { pieces: Vec::new(), axis, shape }
+    }
+
+    fn add(&mut self, piece: &Piece, shape: Shape) {
+        self.pieces.push((piece.range.start, shape));
+    }
+}
+
+/// Along which axes a map can be cut, the outermost first.
+fn axes(op: &Bilinear, lhs: &Shape, rhs: &Shape, out: &Shape) -> Vec<Axes> {
+    let dims = out.dims();
+    let cut = |result: usize, lhs, rhs| Axes { result, lhs, rhs, len: dims[result] };
+    match op {
+        Bilinear::MatMul { transpose_lhs, transpose_rhs } => {
+            let (rank, l, r) = (dims.len(), lhs.rank(), rhs.rank());
+            let rows = if *transpose_lhs { l - 1 } else { l - 2 };
+            let cols = if *transpose_rhs { r - 2 } else { r - 1 };
+            let mut all = Vec::new();
+            if rank > 2 {
+                all.push(cut(0, (l > 2).then_some(0), (r > 2).then_some(0)));
+            }
+            all.extend([cut(rank - 2, Some(rows), None), cut(rank - 1, None, Some(cols))]);
+            all
+        }
+        Bilinear::Conv(spec) => {
+            let channels = (spec.groups == 1).then(|| cut(1, None, Some(0)));
+            [Some(cut(0, Some(0), None)), channels].into_iter().flatten().collect()
+        }
+        Bilinear::ConvInputGrad { spec, .. } => {
+            let channels = (spec.groups == 1).then(|| cut(1, None, Some(1)));
+            [Some(cut(0, Some(0), None)), channels].into_iter().flatten().collect()
+        }
+        Bilinear::ConvWeightGrad(spec) if spec.groups == 1 => {
+            vec![cut(0, None, Some(1)), cut(1, Some(1), None)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Multiplications of a map, roughly.
+fn work(op: &Bilinear, rhs: &Shape, out: &Shape) -> usize {
+    let inner = match op {
+        Bilinear::MatMul { transpose_rhs, .. } => {
+            let at = rhs.rank() - if *transpose_rhs { 1 } else { 2 };
+            rhs.dims()[at]
+        }
+        Bilinear::Conv(_) => rhs.dims()[1..].iter().product(),
+        Bilinear::ConvInputGrad { .. } => rhs.dims()[0] * rhs.dims()[2..].iter().product::<usize>(),
+        Bilinear::ConvWeightGrad(_) => rhs.dims()[0] * rhs.dims()[2..].iter().product::<usize>(),
+        _ => 1,
+    };
+    out.len().saturating_mul(inner)
+}
+
+impl<T: EngineTensor> JobUnit<T> {
+    fn result(self) -> (Seat, (T, T)) {
+        let (seat, result) = match self {
+            Self::Truncate(unit) => unit.done(),
+            Self::Exact(unit) => unit.done(),
+            Self::Relu(unit) => unit.done(),
+        };
+        (seat, result.expect("the unit is done"))
+    }
+}
+
+impl<E: Engine> Unit<E> for JobUnit<E::Tensor> {
+    fn seat(&self) -> &Seat {
+        match self {
+            Self::Truncate(unit) => Unit::<E>::seat(&**unit),
+            Self::Exact(unit) => Unit::<E>::seat(&**unit),
+            Self::Relu(unit) => Unit::<E>::seat(&**unit),
+        }
+    }
+
+    fn bundle(&self) -> [usize; 2] {
+        match self {
+            Self::Truncate(unit) => Unit::<E>::bundle(&**unit),
+            Self::Exact(unit) => Unit::<E>::bundle(&**unit),
+            Self::Relu(unit) => Unit::<E>::bundle(&**unit),
+        }
+    }
+
+    fn lead(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
+        match self {
+            Self::Truncate(unit) => unit.lead(cx),
+            Self::Exact(unit) => unit.lead(cx),
+            Self::Relu(unit) => unit.lead(cx),
+        }
+    }
+
+    fn announce(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
+        match self {
+            Self::Truncate(unit) => unit.announce(cx),
+            Self::Exact(unit) => unit.announce(cx),
+            Self::Relu(unit) => unit.announce(cx),
+        }
+    }
+
+    fn start(&mut self, cx: &mut Cx<'_, E>, bundle: Reader) -> Result<()> {
+        match self {
+            Self::Truncate(unit) => unit.start(cx, bundle),
+            Self::Exact(unit) => unit.start(cx, bundle),
+            Self::Relu(unit) => unit.start(cx, bundle),
+        }
+    }
+
+    fn advance(&mut self, cx: &mut Cx<'_, E>) -> Result<bool> {
+        match self {
+            Self::Truncate(unit) => unit.advance(cx),
+            Self::Exact(unit) => unit.advance(cx),
+            Self::Relu(unit) => unit.advance(cx),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What one party holds of a shared tensor.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use mpc_core::ShareTensor;
+use ring_arith::{BitTensor, Engine, EngineTensor, Error, Result, Shape};
+
+use crate::{kernels::Sum, launch::map};
+
+/// One party's two of the three components of a shared tensor of words: party `i` holds components
+/// `i` (`mine`) and `i + 1` (`next`), and the secret is the sum of all three modulo 2^64 (Araki et
+/// al., CCS 2016).
+///
+/// Clones share their words and the sum of both components, which products keep once they needed it.
+#[derive(Clone)]
+#[must_use]
+pub struct Share<T> {
+    mine: T,
+    next: T,
+    sum: Arc<OnceLock<T>>,
+}
+
+/// One party's two of the three components of a shared tensor of bits; the secret is their
+/// exclusive or.
+#[derive(Clone)]
+#[must_use]
+pub struct BitShare<T> {
+    mine: BitTensor<T>,
+    next: BitTensor<T>,
+}
+
+impl<T: EngineTensor> Share<T> {
+    /// Puts two components together.
+    ///
+    /// # Errors
+    /// [`Error::Shapes`] if their shapes differ.
+    pub fn new(mine: T, next: T) -> Result<Self> {
+        if mine.shape() != next.shape() {
+            let (lhs, rhs) = (mine.shape().clone(), next.shape().clone());
+            return Err(Error::Shapes { op: "share", lhs, rhs });
+        }
+        Ok(Self { mine, next, sum: Arc::default() })
+    }
+
+    /// This party's own component. Alone it says nothing about the secret.
+    pub fn mine(&self) -> &T {
+        &self.mine
+    }
+
+    /// The component of the party after this one. With [`Share::mine`] it still says nothing.
+    pub fn next(&self) -> &T {
+        &self.next
+    }
+
+    /// The sum of both components, computed once for all clones of this share.
+    pub(crate) fn sum<E: Engine<Tensor = T>>(&self, engine: &E) -> Result<&T> {
+        if let Some(sum) = self.sum.get() {
+            return Ok(sum);
+        }
+        let sum = add(engine, &self.mine, &self.next)?;
+        Ok(self.sum.get_or_init(|| sum))
+    }
+
+    /// The sum, if some operation needed it already.
+    pub(crate) fn known_sum(&self) -> Option<&T> {
+        self.sum.get()
+    }
+}
+
+impl<T: EngineTensor> BitShare<T> {
+    /// Puts two components together.
+    ///
+    /// # Errors
+    /// [`Error::Shapes`] or [`Error::Invalid`] if their shapes or widths differ.
+    pub fn new(mine: BitTensor<T>, next: BitTensor<T>) -> Result<Self> {
+        if mine.shape() != next.shape() {
+            let (lhs, rhs) = (mine.shape().clone(), next.shape().clone());
+            return Err(Error::Shapes { op: "bit share", lhs, rhs });
+        }
+        if mine.width() != next.width() {
+            let reason = format!("components of {} and {} bits", mine.width(), next.width());
+            return Err(Error::Invalid { op: "bit share", reason });
+        }
+        Ok(Self { mine, next })
+    }
+
+    /// This party's own component.
+    pub fn mine(&self) -> &BitTensor<T> {
+        &self.mine
+    }
+
+    /// The component of the party after this one.
+    pub fn next(&self) -> &BitTensor<T> {
+        &self.next
+    }
+
+    /// Bits per element.
+    pub fn width(&self) -> usize {
+        self.mine.width()
+    }
+}
+
+/// The sum of two tensors of one shape.
+pub(crate) fn add<E: Engine>(engine: &E, x: &E::Tensor, y: &E::Tensor) -> Result<E::Tensor> {
+    map(engine, &Sum, x.shape(), [x, y], &[])
+}
+
+impl<T: EngineTensor> ShareTensor for Share<T> {
+    fn shape(&self) -> &Shape {
+        self.mine.shape()
+    }
+}
+
+impl<T: EngineTensor> ShareTensor for BitShare<T> {
+    fn shape(&self) -> &Shape {
+        self.mine.shape()
+    }
+}
+
+/// Shows the shape alone.
+impl<T: EngineTensor> fmt::Debug for Share<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Share({:?})", self.mine.shape())
+    }
+}
+
+/// Shows shape and width alone.
+impl<T: EngineTensor> fmt::Debug for BitShare<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BitShare({:?}, {} bits)", self.mine.shape(), self.mine.width())
+    }
+}

@@ -1,0 +1,254 @@
+//! Products, and their division by a power of two. Two rounds; PROTOCOLS.md's derivation in short:
+//!
+//! `z = a + b` as in [`crate::halves`]. With the offset `2^62`, `a + b` wraps exactly unless both top
+//! bits are 0, `wrap = 1 - na nb`. The pivot shares `na` modulo `2^t` between the others and gives
+//! component 2 to the second; the others exchange `t` bits each for component 3,
+//! `ceil(b / 2^t) - 2^(64 - t) (1 - na nb) - 2^(62 - t)`. The result is the floor, or one more with
+//! probability exactly the fraction: there is no large-error event (unlike the local truncation of
+//! ABY3 and CryptGPU, kept here as `Aby`).
+
+use mpc_core::Result;
+use ring_arith::{Engine, EngineTensor, Shape, Source};
+
+use crate::{
+    halves::{Halves, Value},
+    kernels::{AbyPivot, AbyShift, Copy, Difference, EarlyTop, RoundLead, RoundTop},
+    launch::{map, whole, words},
+    links::Reader,
+    random::{Draw, Pair, Streams},
+    seat::{Role, Seat},
+    share::add,
+    unit::{Cx, Unit},
+};
+
+/// What is done with a value that two sides know in halves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rounding {
+    /// It is shared as it is. 192 bits.
+    Raw,
+    /// Floor or floor + 1. 192 + 3t bits.
+    Default(u32),
+    /// The halves are rounded before they are sent. 192 + t bits.
+    Early(u32),
+    /// Each side shifts alone, and wrongly if the halves wrap. 192 bits.
+    Aby(u32),
+}
+
+/// Masks of one part.
+struct Masks {
+    /// The second's share of the pivot's top bit.
+    e12: Draw,
+    /// What hides the second's field from the third.
+    m12: Draw,
+    /// What hides the third's from the second.
+    m13: Draw,
+    /// Component 1 of the quotient.
+    y1: Draw,
+}
+
+/// A product or a truncation of one part.
+pub(crate) struct TruncateUnit<T> {
+    seat: Seat,
+    streams: Streams,
+    halves: Halves<T>,
+    rounding: Rounding,
+    masks: Masks,
+    /// At the others: what the pivot sent.
+    dealt: Vec<T>,
+    /// Component 3 as far as it is known.
+    partial: Option<T>,
+    result: Option<(T, T)>,
+}
+
+impl<T: EngineTensor> TruncateUnit<T> {
+    pub fn new(
+        seat: Seat,
+        mut streams: Streams,
+        value: Value<T>,
+        summand: Option<(T, T)>,
+        n: usize,
+        rounding: Rounding,
+    ) -> Self {
+        let early = if let Rounding::Early(t) = rounding { Some(t) } else { None };
+        let halves = Halves::new(value, summand, &mut streams, n, early);
+        let masks = Masks::new(&mut streams, n, rounding);
+        let (dealt, partial, result) = (Vec::new(), None, None);
+        Self { seat, streams, halves, rounding, masks, dealt, partial, result }
+    }
+
+    /// The seat, and the role's components of the result.
+    pub fn done(self) -> (Seat, Option<(T, T)>) {
+        (self.seat, self.result)
+    }
+
+    fn shape(&self) -> Result<Shape> {
+        Ok(Shape::new([self.halves.n])?)
+    }
+
+    /// Words of planes of `t` bits.
+    fn field(&self, t: u32) -> [usize; 2] {
+        [t as usize, self.halves.n.div_ceil(64)]
+    }
+
+    fn bits(&self) -> Option<u32> {
+        match self.rounding {
+            Rounding::Default(t) | Rounding::Early(t) => Some(t),
+            Rounding::Raw | Rounding::Aby(_) => None,
+        }
+    }
+
+    /// Component 1 or 2 at the others, unmasked: what the pivot sent, or a stream.
+    fn shared(&self) -> Source<'_, T> {
+        match self.seat.role {
+            Role::Second => whole(&self.dealt[0]),
+            _ => self.streams.words(self.masks.y1),
+        }
+    }
+
+    /// After both halves of `b` are there, without a field to exchange.
+    fn settle<E: Engine<Tensor = T>>(
+        &mut self,
+        cx: &Cx<'_, E>,
+        own: T,
+        other: Option<T>,
+    ) -> Result<()> {
+        let b = match &other {
+            Some(other) => add(cx.engine, &own, other)?,
+            None => own,
+        };
+        let y3 = match self.rounding {
+            Rounding::Aby(t) => map(cx.engine, &AbyShift { t }, b.shape(), [&b], &[])?,
+            _ => b,
+        };
+        let shared = match self.seat.role {
+            Role::Second => self.dealt.remove(0),
+            _ => {
+                let [y1] = words(cx.engine, &Copy, &self.shape()?, [self.shared()], &[])?;
+                y1
+            }
+        };
+        self.finish(shared, y3);
+        Ok(())
+    }
+
+    fn finish(&mut self, shared: T, y3: T) {
+        let second = self.seat.role == Role::Second;
+        self.result = Some(if second { (shared, y3) } else { (y3, shared) });
+    }
+
+    /// The fields of the wrap term leave.
+    fn round<E: Engine<Tensor = T>>(
+        &mut self,
+        cx: &mut Cx<'_, E>,
+        t: u32,
+        own: &T,
+        other: Option<&T>,
+    ) -> Result<()> {
+        let (streams, masks) = (&self.streams, &self.masks);
+        let (e, m) = match self.seat.role {
+            Role::Second => (streams.words(masks.e12), streams.words(masks.m12)),
+            _ => (whole(&self.dealt[0]), streams.words(masks.m13)),
+        };
+        let other = other.map_or(cx.zero(), whole);
+        let sources = [whole(own), other, e, m, self.shared()];
+        let shape = self.shape()?;
+        let [partial, field, shared] = match self.halves.early() {
+            true => words(cx.engine, &EarlyTop { t }, &shape, sources, &[])?,
+            false => words(cx.engine, &RoundTop { t }, &shape, sources, &[])?,
+        };
+        let field = cx.engine.to_planes(&field, 0, t)?;
+        cx.put(self.seat.partner(), &field)?;
+        self.partial = Some(partial);
+        self.dealt = vec![shared];
+        Ok(())
+    }
+}
+
+impl Masks {
+    fn new(streams: &mut Streams, n: usize, rounding: Rounding) -> Self {
+        let (t, fields) = match rounding {
+            Rounding::Default(t) | Rounding::Early(t) => (t, n),
+            _ => (1, 0),
+        };
+        let e12 = streams.draw(Pair::K12, fields);
+        // The low and the high bits of one word, unless they meet.
+        let m12 = if t <= 32 { e12 } else { streams.draw(Pair::K12, fields) };
+        Self { e12, m12, m13: streams.draw(Pair::K13, fields), y1: streams.draw(Pair::K13, n) }
+    }
+}
+
+impl<E: Engine> Unit<E> for TruncateUnit<E::Tensor> {
+    fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
+    fn bundle(&self) -> [usize; 2] {
+        [self.halves.n, self.bits().map_or(0, |t| self.field(t).iter().product())]
+    }
+
+    fn lead(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
+        let (streams, masks, engine) = (&self.streams, &self.masks, cx.engine);
+        let a = self.halves.pivot(cx, streams)?;
+        let (shape, y1) = (self.shape()?, || streams.words(masks.y1));
+        let [y1, y2, to_second] = match self.rounding {
+            Rounding::Raw => {
+                let [y1] = words(engine, &Copy, &shape, [y1()], &[])?;
+                let y2 = map(engine, &Difference, &shape, [&a, &y1], &[])?;
+                [y1, y2.clone(), y2]
+            }
+            Rounding::Aby(t) => {
+                let [y1, y2] = words(engine, &AbyPivot { t }, &shape, [whole(&a), y1()], &[])?;
+                [y1, y2.clone(), y2]
+            }
+            Rounding::Default(t) | Rounding::Early(t) => {
+                let [e12, m12, m13] =
+                    [masks.e12, masks.m12, masks.m13].map(|draw| streams.words(draw));
+                let sources = [whole(&a), e12, m12, y1(), m13];
+                let [c1, c2, y2, e3] = words(engine, &RoundLead { t }, &shape, sources, &[])?;
+                let field = engine.to_planes(&e3, 0, t)?;
+                cx.put(self.seat.third(), &field)?;
+                [c1, c2, y2]
+            }
+        };
+        cx.put(self.seat.second(), &to_second)?;
+        self.result = Some((y1, y2));
+        Ok(())
+    }
+
+    fn announce(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
+        self.halves.announce(cx, &self.seat, &self.streams)
+    }
+
+    fn start(&mut self, cx: &mut Cx<'_, E>, mut bundle: Reader) -> Result<()> {
+        let dealt = match (self.seat.role, self.bits()) {
+            (Role::Second, _) => Some(bundle.words(cx.engine, self.halves.n)?),
+            (_, Some(t)) => {
+                let [planes, cols] = self.field(t);
+                let planes = bundle.planes(cx.engine, planes, cols)?;
+                Some(cx.engine.from_planes(&planes, 0, &self.shape()?)?)
+            }
+            _ => None,
+        };
+        self.dealt.extend(dealt);
+        Ok(())
+    }
+
+    fn advance(&mut self, cx: &mut Cx<'_, E>) -> Result<bool> {
+        let Some(partial) = self.partial.take() else {
+            let (own, other) = self.halves.receive(cx, &self.seat)?;
+            return match self.bits() {
+                Some(t) => self.round(cx, t, &own, other.as_ref()).map(|()| false),
+                None => self.settle(cx, own, other).map(|()| true),
+            };
+        };
+        let t = self.bits().expect("a field is exchanged for a truncation");
+        let [planes, cols] = self.field(t);
+        let mut reader = cx.receive(self.seat.partner(), planes * cols)?;
+        let planes = reader.planes(cx.engine, planes, cols)?;
+        let field = cx.engine.from_planes(&planes, 64 - t, &self.shape()?)?;
+        let y3 = add(cx.engine, &partial, &field)?;
+        let shared = self.dealt.pop().expect("computed before");
+        self.finish(shared, y3);
+        Ok(true)
+    }
+}

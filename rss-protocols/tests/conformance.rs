@@ -1,0 +1,19 @@
+//! The suite that every protocol passes.
+
+use ring_arith::CpuEngine;
+use rss_protocols::{Options, Parts, Rss, Tree};
+
+mpc_core::conformance! {
+    rss: 3, |session| Rss::new(session, CpuEngine::new(1));
+    by_twos_in_six_parts: 3, |session| {
+        let options = Options::default().tree(Tree::Twos).parts(Parts::Six);
+        Rss::with_options(session, CpuEngine::new(1), options)
+    };
+    by_fours_with_chacha: 3, |session| {
+        let options = Options::default()
+            .tree(Tree::Fours)
+            .generator(ring_arith::Generator::ChaCha12)
+            .early_relu(false);
+        Rss::with_options(session, CpuEngine::new(1), options)
+    };
+}
