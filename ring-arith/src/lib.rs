@@ -18,7 +18,7 @@ pub mod wire;
 pub use bilinear::{Addend, AddendSource, Bilinear, ConvSpec};
 pub use bits::BitTensor;
 pub use buffers::{Buffer, BufferPool};
-pub use cpu::{CpuEngine, Isa, Kind};
+pub use cpu::{CpuEngine, Isa, Kind, Microkernel};
 pub use engine::{Engine, EngineTensor};
 pub use error::{Error, Result};
 pub use fixed::{FixedPoint, FracBits};

@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 use rayon::prelude::*;
 
+pub use bilinear::Microkernel;
 pub use isa::{Isa, Kind};
 
 use crate::{

@@ -15,7 +15,6 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-use super::kernel::Tile;
 use super::source::{Along, BLOCK, Block};
 
 /// Rows, and columns, of a tile.
@@ -30,9 +29,33 @@ const TILE: usize = SIDE * DEPTH;
 /// Most inner indices whose sums stay exact.
 pub(super) const MOST_DEPTH: usize = u32::MAX as usize / (4 * 255 * 255);
 
-/// The sums `s_d` of one tile of results.
+/// Four tiles of sums.
+type Sums = [[[u32; SIDE]; SIDE]; 4];
+
+/// A product on its way from tiles to words.
+///
+/// Tiles work beside the vector units if the instruction stream offers both. So the sums of one
+/// product are put together while those of the next are computed, a half at a time.
 #[repr(C, align(64))]
-struct Diagonals([[[u32; SIDE]; SIDE]; 8]);
+pub(super) struct Pipeline {
+    /// Sums 0 to 3 of the product under way.
+    low: Sums,
+    /// Sums 4 to 7 of the product under way.
+    high: Sums,
+    /// The upper halves of its words.
+    upper: [[u32; SIDE]; SIDE],
+}
+
+/// Where the words of a finished product go: `rows` rows of `columns <= 16` words.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Destination {
+    pub words: *mut u64,
+    pub row_stride: usize,
+    pub rows: usize,
+    pub columns: usize,
+    /// Add to the words that are there.
+    pub add: bool,
+}
 
 /// The layout of `ldtilecfg`'s operand.
 #[repr(C, align(64))]
@@ -77,23 +100,100 @@ impl Drop for Tiles {
     }
 }
 
-/// `tile = a x b` for packed panels of `rows` rows and 16 columns.
-///
-/// # Safety
-/// `Tiles` are configured for `rows`; both panels hold `16 * depth` words; `depth` is a multiple of
-/// [`DEPTH`] and at least that.
-#[target_feature(enable = "avx512f")]
-pub(super) unsafe fn multiply(rows: usize, depth: usize, a: &[u64], b: &[u64], tile: &mut Tile) {
-    debug_assert!(depth <= MOST_DEPTH);
-    let mut sums = Diagonals([[[0; SIDE]; SIDE]; 8]);
-    let (a, b) = (a.as_ptr().cast(), b.as_ptr().cast());
-    let sums_at = sums.0.as_mut_ptr().cast::<u8>();
-    // SAFETY: the caller's promises are passed on; the sums have room for eight tiles.
-    unsafe {
-        low_half(depth / DEPTH, a, b, sums_at);
-        high_half(depth / DEPTH, a, b, sums_at.add(4 * TILE));
+impl Pipeline {
+    /// A pipeline without a product.
+    pub(super) fn new() -> Box<Self> {
+        let zero = [[0; SIDE]; SIDE];
+        Box::new(Self { low: [zero; 4], high: [zero; 4], upper: zero })
     }
-    combine(rows, &sums, tile);
+
+    /// Starts the product of two packed panels and finishes the one before it.
+    ///
+    /// # Safety
+    /// [`Tiles`] are configured on this thread; both panels hold `16 * depth` words; `depth` is a
+    /// multiple of [`DEPTH`] and at least that; the destination may be written.
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe fn push(
+        &mut self,
+        depth: usize,
+        [a, b]: [&[u64]; 2],
+        previous: Option<Destination>,
+    ) {
+        debug_assert!(depth <= MOST_DEPTH);
+        let (a, b) = (a.as_ptr().cast(), b.as_ptr().cast());
+        // SAFETY: the caller's promises are passed on; each half of the sums has four tiles.
+        unsafe {
+            high_half(depth / DEPTH, a, b, (&raw mut self.high).cast());
+            if let Some(previous) = previous {
+                self.finish(previous);
+            }
+            low_half(depth / DEPTH, a, b, (&raw mut self.low).cast());
+        }
+        for (row, upper) in self.upper.iter_mut().enumerate() {
+            let s = |d: usize| load_row(&self.high[d][row]);
+            let sum = _mm512_add_epi32(
+                _mm512_add_epi32(s(0), _mm512_slli_epi32::<8>(s(1))),
+                _mm512_add_epi32(_mm512_slli_epi32::<16>(s(2)), _mm512_slli_epi32::<24>(s(3))),
+            );
+            // SAFETY: a row is one vector.
+            unsafe { _mm512_store_si512(upper.as_mut_ptr().cast(), sum) };
+        }
+    }
+
+    /// Writes the words of the last product: `sum of 2^(8 d) s_d`.
+    ///
+    /// # Safety
+    /// The destination may be written.
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe fn finish(&self, to: Destination) {
+        let mask = ((1u32 << to.columns) - 1) as u16;
+        for row in 0..to.rows {
+            let s = |d: usize| load_row(&self.low[d][row]);
+            let (s, high) = ([s(0), s(1), s(2), s(3)], load_row(&self.upper[row]));
+            // SAFETY: the row is within the destination.
+            let words = unsafe { to.words.add(row * to.row_stride) };
+            let halves = [
+                join(s.map(|s| _mm512_castsi512_si256(s)), _mm512_castsi512_si256(high)),
+                join(s.map(|s| upper_half(s)), upper_half(high)),
+            ];
+            for (i, mut sum) in halves.into_iter().enumerate() {
+                let mask = (mask >> (8 * i)) as u8;
+                let words = words.wrapping_add(8 * i).cast::<i64>();
+                // SAFETY: only words under the mask are touched, and they are the destination's.
+                unsafe {
+                    if to.add {
+                        sum = _mm512_add_epi64(sum, _mm512_maskz_loadu_epi64(mask, words));
+                    }
+                    _mm512_mask_storeu_epi64(words, mask, sum);
+                }
+            }
+        }
+    }
+}
+
+/// Joins four sums and the upper half of eight words.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn join(sums: [__m256i; 4], upper: __m256i) -> __m512i {
+    let [a, b, c, d] = sums.map(|s| _mm512_cvtepu32_epi64(s));
+    let low = _mm512_add_epi64(
+        _mm512_add_epi64(a, _mm512_slli_epi64::<8>(b)),
+        _mm512_add_epi64(_mm512_slli_epi64::<16>(c), _mm512_slli_epi64::<24>(d)),
+    );
+    _mm512_add_epi64(low, _mm512_slli_epi64::<32>(_mm512_cvtepu32_epi64(upper)))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn upper_half(v: __m512i) -> __m256i {
+    _mm512_extracti64x4_epi64::<1>(v)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_row(row: &[u32; SIDE]) -> __m512i {
+    // SAFETY: a row is one vector.
+    unsafe { _mm512_loadu_si512(row.as_ptr().cast()) }
 }
 
 macro_rules! load_a {
@@ -169,44 +269,6 @@ unsafe fn low_half(steps: usize, a: *const u8, b: *const u8, sums: *mut u8) {
             options(nostack),
         );
     }
-}
-
-/// `tile = sum of 2^(8 d) s_d`.
-#[target_feature(enable = "avx512f")]
-fn combine(rows: usize, sums: &Diagonals, tile: &mut Tile) {
-    for (row, out) in tile.0.chunks_exact_mut(SIDE).enumerate().take(rows) {
-        // SAFETY: each row of sums is one aligned vector.
-        let s = |d: usize| unsafe { _mm512_load_si512(sums.0[d][row].as_ptr().cast()) };
-        let high = _mm512_add_epi32(
-            _mm512_add_epi32(s(4), _mm512_slli_epi32::<8>(s(5))),
-            _mm512_add_epi32(_mm512_slli_epi32::<16>(s(6)), _mm512_slli_epi32::<24>(s(7))),
-        );
-        let half = |first: bool| {
-            let words = |v: __m512i| {
-                let part = if first { _mm512_castsi512_si256(v) } else { upper(v) };
-                _mm512_cvtepu32_epi64(part)
-            };
-            let low = _mm512_add_epi64(
-                _mm512_add_epi64(words(s(0)), _mm512_slli_epi64::<8>(words(s(1)))),
-                _mm512_add_epi64(
-                    _mm512_slli_epi64::<16>(words(s(2))),
-                    _mm512_slli_epi64::<24>(words(s(3))),
-                ),
-            );
-            _mm512_add_epi64(low, _mm512_slli_epi64::<32>(words(high)))
-        };
-        // SAFETY: a row of the tile is two vectors.
-        unsafe {
-            _mm512_storeu_si512(out.as_mut_ptr().cast(), half(true));
-            _mm512_storeu_si512(out.as_mut_ptr().add(8).cast(), half(false));
-        }
-    }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn upper(v: __m512i) -> __m256i {
-    _mm512_extracti64x4_epi64::<1>(v)
 }
 
 /// Splits outer indices `offset..offset + width` of a block into tiles of the first operand.

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::kernel::{Entered, Kernel, LINE, Line, Panel, Side, Tile};
+use super::kernel::{Entered, Kernel, LINE, Line, Panel, Panels, Side, Spot, Tile};
 use super::output::{Output, Sink};
 use super::source::{Along, BLOCK, Block, Source};
 
@@ -150,11 +150,11 @@ fn run_region(product: &Product<'_>, region: &Region, plan: Plan<'_>, out: Sink<
     let mut scratch = SCRATCH.take();
     let kernel = plan.kernel;
     let mr = even(region.rows.len(), kernel.mr, 1);
-    let entered = kernel.enter(mr);
+    let mut entered = kernel.enter(mr);
     for start in region.columns.clone().step_by(kernel.nc) {
         let columns = start..(start + kernel.nc).min(region.columns.end);
         Strip { product, plan, out, mr, rows: region.rows.clone(), columns }
-            .run(&entered, &mut scratch);
+            .run(&mut entered, &mut scratch);
     }
     SCRATCH.set(scratch);
 }
@@ -170,57 +170,19 @@ struct Strip<'a> {
 }
 
 impl Strip<'_> {
-    fn run(&self, entered: &Entered, scratch: &mut Scratch) {
+    fn run(&self, entered: &mut Entered, scratch: &mut Scratch) {
         let kernel = self.plan.kernel;
         let mut fresh = true;
         for term in self.product.terms.iter().filter(|t| t.k > 0) {
             let chunk = even(term.k, kernel.kc, kernel.k_unit);
             for k in (0..term.k).step_by(chunk) {
                 let k = k..(k + chunk).min(term.k);
-                self.run_chunk(term, k, fresh, entered, scratch);
+                Pass { strip: self, term, k, fresh }.run(entered, scratch);
                 fresh = false;
             }
         }
         if fresh {
             self.begin(self.rows.clone(), true);
-        }
-    }
-
-    /// Adds the products of some inner indices.
-    fn run_chunk(
-        &self,
-        term: &Term<'_>,
-        k: Range<usize>,
-        fresh: bool,
-        entered: &Entered,
-        scratch: &mut Scratch,
-    ) {
-        let Plan { kernel, start, .. } = self.plan;
-        let depth = k.len().next_multiple_of(kernel.k_unit);
-        let Scratch { a, b, block } = scratch;
-        let block = block.get_or_insert_with(|| Box::new([0; BLOCK * BLOCK]));
-
-        let shape_b = kernel.panel(Side::B, self.mr, depth);
-        let panels = self.columns.len().div_ceil(kernel.nr);
-        let b = room(b, panels * shape_b.words());
-        pack(&term.b, self.columns.clone(), &k, kernel, shape_b, block, b);
-
-        let shape_a = kernel.panel(Side::A, self.mr, depth);
-        let a = room(a, shape_a.words());
-        let overwrite = fresh && matches!(start, Start::Zero);
-        let mut tile = Tile::default();
-        for first in self.rows.clone().step_by(self.mr) {
-            let rows = first..(first + self.mr).min(self.rows.end);
-            pack(&term.a, rows.clone(), &k, kernel, shape_a, block, a);
-            if fresh && !overwrite {
-                self.begin(rows.clone(), false);
-            }
-            for (panel, b) in b.chunks_exact(shape_b.words()).enumerate() {
-                kernel.multiply(entered, [a, b], [shape_a, shape_b], &mut tile);
-                let left = self.columns.start + panel * kernel.nr;
-                let columns = left..(left + kernel.nr).min(self.columns.end);
-                self.put(rows.clone(), columns, &tile, overwrite);
-            }
         }
     }
 
@@ -241,11 +203,11 @@ impl Strip<'_> {
     }
 
     /// Adds a tile to the result, or writes it.
-    fn put(&self, rows: Range<usize>, columns: Range<usize>, tile: &Tile, overwrite: bool) {
+    fn put(&self, part: &Part, tile: &Tile, overwrite: bool) {
         let nr = self.plan.kernel.nr;
         let output = &self.product.output;
-        for (row, words) in rows.zip(tile.0.chunks_exact(nr)) {
-            output.pieces(row, columns.clone(), |at, column, count| {
+        for (row, words) in part.rows.clone().zip(tile.0.chunks_exact(nr)) {
+            output.pieces(row, part.columns.clone(), |at, column, count| {
                 let words = &words[column..column + count];
                 if overwrite {
                     self.each_word(at, count, |i, w| *w = words[i]);
@@ -270,6 +232,99 @@ impl Strip<'_> {
                 let word = unsafe { self.out.piece(first + i * stride, 1) };
                 visit(i, &mut word[0]);
             }
+        }
+    }
+}
+
+/// A tile's place in the result.
+struct Part {
+    rows: Range<usize>,
+    columns: Range<usize>,
+}
+
+/// Some inner indices of one term, for all of a strip.
+struct Pass<'a> {
+    strip: &'a Strip<'a>,
+    term: &'a Term<'a>,
+    k: Range<usize>,
+    /// The strip has no words yet.
+    fresh: bool,
+}
+
+impl Pass<'_> {
+    fn run(&self, entered: &mut Entered, scratch: &mut Scratch) {
+        let Strip { plan: Plan { kernel, .. }, mr, ref rows, ref columns, .. } = *self.strip;
+        let depth = self.k.len().next_multiple_of(kernel.k_unit);
+        let shapes = [Side::A, Side::B].map(|side| kernel.panel(side, mr, depth));
+        let Scratch { a, b, block } = scratch;
+        let block = block.get_or_insert_with(|| Box::new([0; BLOCK * BLOCK]));
+        let b = room(b, columns.len().div_ceil(kernel.nr) * shapes[1].words());
+        pack(&self.term.b, columns.clone(), &self.k, kernel, shapes[1], block, b);
+        let a = room(a, shapes[0].words());
+        let mut late = None;
+        for first in rows.clone().step_by(mr) {
+            let rows = first..(first + mr).min(rows.end);
+            pack(&self.term.a, rows.clone(), &self.k, kernel, shapes[0], block, a);
+            if self.fresh && !self.overwrites() {
+                self.strip.begin(rows.clone(), false);
+            }
+            for (panel, b) in b.chunks_exact(shapes[1].words()).enumerate() {
+                let left = columns.start + panel * kernel.nr;
+                let columns = left..(left + kernel.nr).min(columns.end);
+                let part = Part { rows: rows.clone(), columns };
+                let panels = Panels { words: [a, b], shapes };
+                late = self.multiply(panels, part, late, entered);
+            }
+        }
+        if let Some(last) = late {
+            let spot = self.spot(&last);
+            kernel.finish(entered, spot);
+            self.settle(&last, spot, entered);
+        }
+    }
+
+    /// Multiplies one pair of panels and settles what is ready; returns the part that is not.
+    fn multiply(
+        &self,
+        panels: Panels<'_>,
+        part: Part,
+        late: Option<Part>,
+        entered: &mut Entered,
+    ) -> Option<Part> {
+        let spot = late.as_ref().map(|late| self.spot(late));
+        let ready = self.strip.plan.kernel.multiply(entered, panels, spot);
+        if let (Some(late), Some(spot)) = (late, spot) {
+            self.settle(&late, spot, entered);
+        }
+        if ready {
+            self.settle(&part, Spot::Tile, entered);
+            return None;
+        }
+        Some(part)
+    }
+
+    fn overwrites(&self) -> bool {
+        self.fresh && matches!(self.strip.plan.start, Start::Zero)
+    }
+
+    /// Where a part's words go at once, if they lie as a tile's do.
+    fn spot(&self, part: &Part) -> Spot<'_> {
+        let output = &self.strip.product.output;
+        let Some(first) = output.plain(&part.columns) else {
+            return Spot::Tile;
+        };
+        let start = first + part.rows.start * output.row_stride;
+        let size = [part.rows.len(), part.columns.len()];
+        // SAFETY: regions are disjoint parts of the result, and this one is ours.
+        Spot::Rows(unsafe {
+            self.strip.out.rows(start, output.row_stride, size, !self.overwrites())
+        })
+    }
+
+    /// Brings a part to the result if it is still in the tile.
+    fn settle(&self, part: &Part, spot: Spot<'_>, entered: &Entered) {
+        if matches!(spot, Spot::Tile) {
+            self.strip.put(part, &entered.tile, self.overwrites());
         }
     }
 }

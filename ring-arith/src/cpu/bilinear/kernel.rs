@@ -1,5 +1,6 @@
 //! Micro-kernels: their sizes, and the one place that picks the code for an instruction set.
 
+use super::output::Rows;
 use super::portable;
 use super::source::{Along, BLOCK, Block};
 #[cfg(target_arch = "x86_64")]
@@ -10,9 +11,9 @@ use crate::cpu::{Isa, Kind};
 pub(super) const LINE: usize = 8;
 
 /// One cache line of a packed panel; panels are aligned to it.
-#[derive(Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(64))]
-pub(super) struct Line([u64; LINE]);
+pub(super) struct Line(pub [u64; LINE]);
 
 // SAFETY: zeros are words.
 unsafe impl bytemuck::Zeroable for Line {}
@@ -89,8 +90,19 @@ pub(super) enum Side {
 
 /// What a kernel needs in its thread until this is dropped.
 pub(super) struct Entered {
+    /// The latest result.
+    pub tile: Tile,
     #[cfg(target_arch = "x86_64")]
-    _tiles: Option<amx::Tiles>,
+    tiles: Option<(amx::Tiles, Box<amx::Pipeline>)>,
+}
+
+/// Packed panels of both operands.
+#[derive(Clone, Copy)]
+pub(super) struct Panels<'a> {
+    /// The words.
+    pub words: [&'a [u64]; 2],
+    /// Their shapes.
+    pub shapes: [Panel; 2],
 }
 
 impl Kernel {
@@ -139,10 +151,13 @@ impl Kernel {
     pub(super) fn enter(&self, mr: usize) -> Entered {
         assert!((1..=self.mr).contains(&mr));
         Entered {
+            tile: Tile::default(),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the code was chosen by an `Isa` that is made only after detection; products do
-            // not nest, so this thread has no other tiles.
-            _tiles: (self.code == Code::Amx).then(|| unsafe { amx::Tiles::configure(mr) }),
+            tiles: (self.code == Code::Amx).then(|| {
+                // SAFETY: the code was chosen by an `Isa` that is made only after detection;
+                // products do not nest, so this thread has no other tiles.
+                (unsafe { amx::Tiles::configure(mr) }, amx::Pipeline::new())
+            }),
         }
     }
 
@@ -181,20 +196,28 @@ impl Kernel {
         }
     }
 
-    /// `tile = a x b` for panels of `mr` rows and `nr` columns; only between `enter(mr)` and the
-    /// end of what it returned.
+    /// Multiplies panels. Returns whether the result is in `entered.tile`; else it comes from the
+    /// next call's `previous` or from [`Kernel::finish`].
     pub(super) fn multiply(
         &self,
-        _entered: &Entered,
-        [a, b]: [&[u64]; 2],
-        [a_shape, b_shape]: [Panel; 2],
-        tile: &mut Tile,
-    ) {
+        entered: &mut Entered,
+        panels: Panels<'_>,
+        previous: Option<Spot<'_>>,
+    ) -> bool {
+        let ([a, b], [a_shape, b_shape]) = (panels.words, panels.shapes);
         let (mr, depth) = (a_shape.width, a_shape.depth);
         assert!(mr <= self.mr && depth == b_shape.depth && depth.is_multiple_of(self.k_unit));
         assert!(a.len() >= a_shape.words() && b.len() >= b_shape.words());
+        #[cfg(target_arch = "x86_64")]
+        if let Some((_, pipeline)) = &mut entered.tiles {
+            let to = previous.map(|spot| spot.destination(&mut entered.tile));
+            // SAFETY: there are tiles; sizes were just checked; spots may be written.
+            unsafe { pipeline.push(depth, [a, b], to) };
+            return false;
+        }
+        debug_assert!(previous.is_none());
+        let tile = &mut entered.tile;
         match self.code {
-            Code::Portable => portable::multiply(mr, depth, a, b, tile),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the code was chosen by an `Isa` that is made only after detection; sizes were
             // just checked.
@@ -202,9 +225,51 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Code::Avx512 => unsafe { avx512::multiply(mr, depth, a, b, tile) },
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: as above, and `enter` configured the tiles.
-            Code::Amx => unsafe { amx::multiply(mr, depth, a, b, tile) },
+            _ => portable::multiply(mr, depth, a, b, tile),
+        }
+        true
+    }
+
+    /// Writes the result of the last call of [`Kernel::multiply`] that returned `false`.
+    pub(super) fn finish(&self, entered: &mut Entered, spot: Spot<'_>) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some((_, pipeline)) = &entered.tiles {
+            let to = spot.destination(&mut entered.tile);
+            // SAFETY: tiles are configured only where there is AVX-512; spots may be written.
+            unsafe { pipeline.finish(to) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (entered, spot);
+    }
+}
+
+/// Where a result goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Spot<'a> {
+    /// To `entered.tile`, all of it.
+    Tile,
+    /// To rows of words of the final result.
+    Rows(Rows<'a>),
+}
+
+impl Spot<'_> {
+    #[cfg(target_arch = "x86_64")]
+    fn destination(self, tile: &mut Tile) -> amx::Destination {
+        match self {
+            Self::Tile => amx::Destination {
+                words: tile.0.as_mut_ptr(),
+                row_stride: amx::SIDE,
+                rows: amx::SIDE,
+                columns: amx::SIDE,
+                add: false,
+            },
+            Self::Rows(rows) => amx::Destination {
+                words: rows.words(),
+                row_stride: rows.stride,
+                rows: rows.rows,
+                columns: rows.columns,
+                add: rows.add,
+            },
         }
     }
 }

@@ -20,10 +20,13 @@ mod matmul;
 mod mul;
 mod output;
 mod portable;
+mod probe;
 mod source;
 #[cfg(test)]
 mod tests;
 mod thin;
+
+pub use probe::Microkernel;
 
 use addends::Addends;
 use kernel::Kernel;

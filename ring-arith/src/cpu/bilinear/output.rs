@@ -25,6 +25,17 @@ impl Output {
         Self { base, row_stride, size, image_stride: 0, stride: [0, column_stride] }
     }
 
+    /// The word of row 0 and the first of `columns`, if these follow one another.
+    pub(super) fn plain(&self, columns: &std::ops::Range<usize>) -> Option<usize> {
+        let [ny, nx] = self.size;
+        let line = columns.start / nx;
+        if self.stride[1] != 1 || line != (columns.end - 1) / nx {
+            return None;
+        }
+        let (image, y, x) = (line / ny, line % ny, columns.start % nx);
+        Some(self.base + image * self.image_stride + y * self.stride[0] + x)
+    }
+
     /// Calls `each(word, column, count)` for pieces of `columns` whose words follow one another, or
     /// lie `stride[1]` apart.
     #[inline]
@@ -48,6 +59,28 @@ impl Output {
             each(start + word, column - columns.start, count);
             column += count;
         }
+    }
+}
+
+/// Rows of words of a result that are the current thread's to write.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rows<'a> {
+    words: *mut u64,
+    /// Words from one row to the next.
+    pub stride: usize,
+    /// Number of rows.
+    pub rows: usize,
+    /// Words in each row.
+    pub columns: usize,
+    /// Add to the words that are there.
+    pub add: bool,
+    lifetime: PhantomData<&'a mut [u64]>,
+}
+
+impl Rows<'_> {
+    /// The first word of the first row.
+    pub(super) fn words(&self) -> *mut u64 {
+        self.words
     }
 }
 
@@ -79,5 +112,23 @@ impl<'a> Sink<'a> {
         assert!(start <= self.len && len <= self.len - start, "a piece leaves the result");
         // SAFETY: in bounds by the assertion; unique by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.words.add(start), len) }
+    }
+
+    /// `count` rows of `columns` words, the first at `start`.
+    ///
+    /// # Safety
+    /// While the rows are in use, nobody else uses their words.
+    pub(super) unsafe fn rows(
+        &self,
+        start: usize,
+        stride: usize,
+        [count, columns]: [usize; 2],
+        add: bool,
+    ) -> Rows<'a> {
+        let end = start + count.saturating_sub(1) * stride + columns;
+        assert!(end <= self.len, "rows leave the result");
+        // SAFETY: in bounds by the assertion.
+        let words = unsafe { self.words.add(start) };
+        Rows { words, stride, rows: count, columns, add, lifetime: PhantomData }
     }
 }

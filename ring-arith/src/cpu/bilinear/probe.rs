@@ -1,0 +1,47 @@
+//! The limit that matrix products are measured against: their innermost loop on operands that never
+//! leave the first-level cache.
+
+use super::kernel::{Kernel, Line, Panels, Side, Spot};
+use crate::Isa;
+
+/// The innermost loop of matrix products with packed operands: no packing, no waiting for memory.
+///
+/// Benchmarks compare products of matrices with it; nothing else needs it.
+#[derive(Debug)]
+pub struct Microkernel {
+    kernel: Kernel,
+    depth: usize,
+    a: Vec<Line>,
+    b: Vec<Line>,
+}
+
+impl Microkernel {
+    /// The loop used for big products on an instruction set.
+    pub fn new(isa: Isa) -> Self {
+        let kernel = Kernel::best(isa);
+        // Both panels together fill two thirds of a first-level cache of 48 KiB.
+        let depth = (4096 / (kernel.mr + kernel.nr)) / kernel.k_unit * kernel.k_unit;
+        let line = |i: usize| Line([i as u64 * 0x9e37_79b9_7f4a_7c15; 8]);
+        let lines = |side| kernel.panel(side, kernel.mr, depth).words().div_ceil(8);
+        let [a, b] = [Side::A, Side::B].map(|side| (0..lines(side)).map(line).collect());
+        Self { kernel, depth, a, b }
+    }
+
+    /// Runs the loop so often; returns the number of products of words.
+    pub fn run(&self, rounds: usize) -> usize {
+        let kernel = self.kernel;
+        let shapes = [Side::A, Side::B].map(|side| kernel.panel(side, kernel.mr, self.depth));
+        let words = [bytemuck::cast_slice(&self.a), bytemuck::cast_slice(&self.b)];
+        let mut entered = kernel.enter(kernel.mr);
+        let mut late = None;
+        for _ in 0..rounds {
+            let ready = kernel.multiply(&mut entered, Panels { words, shapes }, late);
+            late = (!ready).then_some(Spot::Tile);
+        }
+        if let Some(spot) = late {
+            kernel.finish(&mut entered, spot);
+        }
+        std::hint::black_box(&entered.tile);
+        rounds * kernel.mr * kernel.nr * self.depth
+    }
+}
