@@ -1,5 +1,7 @@
 //! Convolutions and their gradients as matrix products whose second operand is read through windows.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 
 use super::gemm::{self, Plan, Product, Start, Term};
@@ -101,13 +103,8 @@ pub(super) fn input_grad(job: Job<'_>, spec: &ConvSpec, dims: &[usize], out: &mu
         .flat_map(|y| (0..step_x.min(s.input[1])).map(move |x| [y, x]))
         .map(|first| Phase::new(spec, &s, first))
         .collect();
-    let weights: Vec<Vec<_>> = phases.iter().map(|p| terms(job, |_, w| p.weights(&s, w))).collect();
-    let mut products = Vec::new();
-    for g in 0..s.groups {
-        for (phase, weights) in phases.iter().zip(&weights) {
-            products.push(phase.product(job, &s, weights, g));
-        }
-    }
+    let products = (0..s.groups).flat_map(|g| phases.iter().map(move |p| p.product(job, &s, g)));
+    let products: Vec<_> = products.collect();
     run(job, &products, out, phases.len() == 1);
 }
 
@@ -129,6 +126,7 @@ pub(super) fn weight_grad(job: Job<'_>, spec: &ConvSpec, dims: &[usize], out: &m
                 stride_inner: 1,
                 len: s.plane_out(),
                 stride_far: s.groups * s.og * s.plane_out(),
+                places: Arc::default(),
             }),
             b: Source::Taps(input_windows(spec, &s, part(x, g * s.cg * s.plane_in()))),
             k: s.n * s.plane_out(),
@@ -215,35 +213,30 @@ impl Phase {
         self.taps[0].len() * self.taps[1].len()
     }
 
-    /// The weights of this phase, `[groups, C / groups, O / groups, taps]`.
-    fn weights(&self, s: &Sizes, weight: &Tensor) -> Vec<u64> {
-        let words = weight.words();
-        let mut out = Vec::with_capacity(s.groups * s.og * s.cg * self.count());
-        for g in 0..s.groups {
-            for c in 0..s.cg {
-                for o in 0..s.og {
-                    let kernel = &words[((g * s.og + o) * s.cg + c) * s.taps()..][..s.taps()];
-                    for (ty, _) in &self.taps[0] {
-                        let row = &kernel[ty * s.kernel[1]..];
-                        out.extend(self.taps[1].iter().map(|(tx, _)| row[*tx]));
-                    }
-                }
-            }
+    /// The weights of one group, by input channel and (output channel, tap).
+    fn weights<'a>(&self, s: &Sizes, words: &'a [u64]) -> Matrix<'a> {
+        if s.kernel == [1, 1] {
+            return Matrix::new(words, 1, s.cg);
         }
-        out
+        let rows = self.taps[0].iter();
+        let places =
+            rows.flat_map(|(ty, _)| self.taps[1].iter().map(move |(tx, _)| ty * s.kernel[1] + tx));
+        let (len, all) = (self.count().max(1), self.count() == s.taps());
+        Matrix {
+            words,
+            stride_outer: s.taps(),
+            stride_inner: 1,
+            len,
+            stride_far: s.weights(),
+            places: if all { Arc::default() } else { places.collect() },
+        }
     }
 
-    fn product<'a>(
-        &self,
-        job: Job<'a>,
-        s: &Sizes,
-        weights: &'a [Vec<u64>],
-        g: usize,
-    ) -> Product<'a> {
+    fn product<'a>(&self, job: Job<'a>, s: &Sizes, g: usize) -> Product<'a> {
         let k = s.og * self.count();
         let offsets = |axis: usize| self.taps[axis].iter().map(|(_, at)| *at).collect::<Vec<_>>();
-        let term = |((dy, _), weights): (&(&'a Tensor, &'a Tensor), &'a Vec<u64>)| Term {
-            a: Source::Matrix(Matrix::new(&weights[g * s.cg * k..], k, 1)),
+        let terms = terms(job, |dy, w| Term {
+            a: Source::Matrix(self.weights(s, part(w, g * s.og * s.weights()))),
             b: Source::Positions(Windows {
                 words: part(dy, g * s.og * s.plane_out()),
                 size: s.output,
@@ -254,13 +247,13 @@ impl Phase {
                 taps_x: offsets(1),
             }),
             k,
-        };
+        });
         let [step_y, step_x] = self.stride;
         let width = s.input[1];
         Product {
             m: s.cg,
             n: s.n * self.size[0] * self.size[1],
-            terms: job.terms.iter().zip(weights).map(term).collect(),
+            terms,
             output: Output {
                 base: g * s.cg * s.plane_in() + self.first[0] * width + self.first[1],
                 row_stride: s.plane_in(),

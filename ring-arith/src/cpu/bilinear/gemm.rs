@@ -353,18 +353,27 @@ fn pack(
     let step = BLOCK / width * width;
     for first in outer.clone().step_by(step) {
         let outer_count = step.min(outer.end - first);
+        let panels = &mut packed[(first - outer.start) / width * shape.words()..];
         for inner in k.clone().step_by(BLOCK) {
             let count = [outer_count, BLOCK.min(k.end - inner)];
-            source.read([first, inner], count, block);
+            // The block after this one is on its way while this one is read.
+            let more = inner + BLOCK < k.end;
+            let next = if more { [first, inner + BLOCK] } else { [first + step, k.start] };
+            source.read([first, inner], count, next, block);
             let padded = [outer_count.next_multiple_of(width), BLOCK];
             pad(along, count, padded, block);
-            for offset in (0..outer_count).step_by(width) {
-                let panel = (first - outer.start + offset) / width * shape.words();
-                let at = panel + (inner - k.start) * shape.stride;
-                let depth = BLOCK.min(shape.depth - (inner - k.start));
-                let part = &mut packed[at..at + depth * shape.stride];
-                kernel.pack(shape, block, along, offset, part);
+            let at = (inner - k.start) * shape.stride;
+            let depth = BLOCK.min(shape.depth - (inner - k.start));
+            for (i, panel) in panels.chunks_mut(shape.words()).enumerate() {
+                if i * width >= outer_count {
+                    break;
+                }
+                let part = &mut panel[at..at + depth * shape.stride];
+                kernel.pack(shape, block, along, i * width, part);
             }
+        }
+        for panel in panels.chunks_exact_mut(shape.words()).take(outer_count.div_ceil(width)) {
+            kernel.seal(shape, panel);
         }
     }
 }

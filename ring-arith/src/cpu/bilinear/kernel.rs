@@ -1,5 +1,6 @@
 //! Micro-kernels: their sizes, and the one place that picks the code for an instruction set.
 
+use super::loops;
 use super::output::Rows;
 use super::portable;
 use super::source::{Along, BLOCK, Block};
@@ -42,12 +43,14 @@ pub(super) struct Panel {
     pub depth: usize,
     /// Words per inner index.
     pub stride: usize,
+    /// Another word per outer index holds the sum of products of pairs of inner indices.
+    pub pairs: bool,
 }
 
 impl Panel {
     /// Words of the whole panel.
     pub(super) fn words(&self) -> usize {
-        self.stride * self.depth
+        self.stride * (self.depth + usize::from(self.pairs))
     }
 }
 
@@ -55,6 +58,7 @@ impl Panel {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kernel {
     code: Code,
+    isa: Isa,
     /// Most rows of a tile.
     pub mr: usize,
     /// Columns of a tile.
@@ -115,6 +119,7 @@ impl Kernel {
             let side = amx::SIDE;
             return Self {
                 code: Code::Amx,
+                isa,
                 mr: side,
                 nr: side,
                 kc: 256,
@@ -129,12 +134,12 @@ impl Kernel {
     pub(super) fn vector(isa: Isa) -> Self {
         let (code, mr, nr, nc) = match isa.kind() {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => (Code::Avx2, 2, 8, 96),
+            Kind::Avx2 => (Code::Avx2, 2, avx2::COLUMNS, 96),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 | Kind::Amx => (Code::Avx512, 8, 24, 240),
+            Kind::Avx512 | Kind::Amx => (Code::Avx512, 8, avx512::COLUMNS, 240),
             _ => (Code::Portable, 4, 8, 96),
         };
-        Self { code, mr, nr, kc: 256, k_unit: 1, nc }
+        Self { code, isa, mr, nr, kc: 256, k_unit: 2, nc }
     }
 
     /// The shape of packed panels of one operand.
@@ -142,9 +147,10 @@ impl Kernel {
         let width = if side == Side::A { mr } else { self.nr };
         #[cfg(target_arch = "x86_64")]
         if self.code == Code::Amx {
-            return Panel { side, width, depth, stride: amx::SIDE };
+            return Panel { side, width, depth, stride: amx::SIDE, pairs: false };
         }
-        Panel { side, width, depth, stride: width }
+        let pairs = self.code != Code::Portable;
+        Panel { side, width, depth, stride: width, pairs }
     }
 
     /// Prepares the current thread for tiles of `mr` rows.
@@ -193,6 +199,15 @@ impl Kernel {
                     column.zip(row).for_each(|(to, from)| *to = *from);
                 }
             }
+        }
+    }
+
+    /// Completes a panel whose inner indices are all packed.
+    pub(super) fn seal(&self, panel: Panel, packed: &mut [u64]) {
+        if panel.pairs {
+            let (words, sums) = packed.split_at_mut(panel.stride * panel.depth);
+            sums.fill(0);
+            loops::pair_products(self.isa, sums, words);
         }
     }
 

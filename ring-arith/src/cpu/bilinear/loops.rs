@@ -38,6 +38,8 @@ per_isa! {
     add_products = add_products_body(out: &mut [u64], x: &[u64], y: &[u64]);
     /// `out[i] = x[i] * y[i]`.
     products = products_body(out: &mut [u64], x: &[u64], y: &[u64]);
+    /// `sums[i] += x[0][i] * x[1][i] + x[2][i] * x[3][i] + ...` for rows `x` as long as the sums.
+    pair_products = pair_products_body(sums: &mut [u64], x: &[u64]);
     /// `out[i] += factor * x[i * step]`.
     add_scaled = add_scaled_body(out: &mut [u64], factor: u64, x: &[u64], step: usize);
     /// `out[i * step] += factor * x[i]`.
@@ -61,6 +63,15 @@ fn add_products_body(out: &mut [u64], x: &[u64], y: &[u64]) {
 fn products_body(out: &mut [u64], x: &[u64], y: &[u64]) {
     for ((o, x), y) in out.iter_mut().zip(x).zip(y) {
         *o = x.wrapping_mul(*y);
+    }
+}
+
+#[inline(always)]
+fn pair_products_body(sums: &mut [u64], x: &[u64]) {
+    let width = sums.len();
+    for pair in x.chunks_exact(2 * width) {
+        let (x, y) = pair.split_at(width);
+        add_products_body(sums, x, y);
     }
 }
 

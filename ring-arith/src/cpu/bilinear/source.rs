@@ -1,6 +1,8 @@
 //! Where the words of a matrix operand lie: plain matrices, transposed or not, and the windows of
 //! images that a convolution multiplies. Packing reads through this, so nothing is copied before.
 
+use std::sync::Arc;
+
 /// Side of the square blocks in which operands are read, in words.
 pub(super) const BLOCK: usize = 64;
 
@@ -28,8 +30,9 @@ pub(super) enum Along {
     Outer,
 }
 
-/// Word `(i, k)` at `i * stride_outer + (k / len) * stride_far + (k % len) * stride_inner`, where one
-/// of the first and the last stride is 1.
+/// Word `(i, k)` at `i * stride_outer + (k / len) * stride_far + place(k % len)`. The place is a
+/// multiple of `stride_inner`, or looked up in `places` if there are any. One of `stride_outer` and
+/// `stride_inner` is 1.
 #[derive(Debug, Clone)]
 pub(super) struct Matrix<'a> {
     /// The words.
@@ -42,6 +45,8 @@ pub(super) struct Matrix<'a> {
     pub len: usize,
     /// Words from one inner part to the next.
     pub stride_far: usize,
+    /// Places of the words of an inner part; then `stride_inner` is 1.
+    pub places: Arc<[usize]>,
 }
 
 /// Words under sliding windows: position `(image, y, x)` and tap `(channel, ty, tx)` meet at row
@@ -88,11 +93,18 @@ impl Source<'_> {
     }
 
     /// Reads `count[0]` outer times `count[1]` inner words from `first`, at most [`BLOCK`] each.
-    /// Words of the block beyond that are left as they are.
-    pub(super) fn read(&self, first: [usize; 2], count: [usize; 2], block: &mut Block) {
+    /// Words of the block beyond that are left as they are. The block at `next` is fetched into the
+    /// cache meanwhile where that helps.
+    pub(super) fn read(
+        &self,
+        first: [usize; 2],
+        count: [usize; 2],
+        next: [usize; 2],
+        block: &mut Block,
+    ) {
         let swap = |[i, k]: [usize; 2]| [k, i];
         match self {
-            Self::Matrix(m) => m.read(first, count, block),
+            Self::Matrix(m) => m.read(first, count, next, block),
             Self::Positions(w) => w.read(swap(first), swap(count), block),
             Self::Taps(w) => w.read(first, count, block),
         }
@@ -102,17 +114,29 @@ impl Source<'_> {
 impl<'a> Matrix<'a> {
     /// A matrix without structure in `k`.
     pub(super) fn new(words: &'a [u64], stride_outer: usize, stride_inner: usize) -> Self {
-        Self { words, stride_outer, stride_inner, len: usize::MAX, stride_far: 0 }
+        let places = Arc::default();
+        Self { words, stride_outer, stride_inner, len: usize::MAX, stride_far: 0, places }
     }
 
-    fn read(&self, [i0, k0]: [usize; 2], [ni, nk]: [usize; 2], block: &mut Block) {
+    /// Rows of matrices lie far apart, each in a page of its own, where the hardware does not guess
+    /// what comes next: hence the prefetch.
+    fn read(
+        &self,
+        [i0, k0]: [usize; 2],
+        [ni, nk]: [usize; 2],
+        [next_i, next_k]: [usize; 2],
+        block: &mut Block,
+    ) {
         if self.stride_inner == 1 {
+            let next = self.offset(next_k);
             for (i, row) in block.chunks_exact_mut(BLOCK).enumerate().take(ni) {
+                prefetch(self.words, (next_i + i) * self.stride_outer + next, nk);
                 self.read_row((i0 + i) * self.stride_outer, k0, &mut row[..nk]);
             }
             return;
         }
         for (k, row) in block.chunks_exact_mut(BLOCK).enumerate().take(nk) {
+            prefetch(self.words, next_i * self.stride_outer + self.offset(next_k + k), ni);
             let start = i0 * self.stride_outer + self.offset(k0 + k);
             row[..ni].copy_from_slice(&self.words[start..][..ni]);
         }
@@ -120,24 +144,50 @@ impl<'a> Matrix<'a> {
 
     /// Offset of an inner index.
     fn offset(&self, k: usize) -> usize {
-        if k < self.len {
+        if k < self.len && self.places.is_empty() {
             return k * self.stride_inner;
         }
-        k / self.len * self.stride_far + k % self.len * self.stride_inner
+        let place = match self.places.get(k % self.len) {
+            Some(place) => *place,
+            None => k % self.len * self.stride_inner,
+        };
+        k / self.len * self.stride_far + place
     }
 
-    /// One row of words contiguous along `k`, piece by piece.
+    /// One row of words along `k`, piece by piece.
     fn read_row(&self, start: usize, k0: usize, row: &mut [u64]) {
         let mut done = 0;
         while done < row.len() {
             let k = k0 + done;
             let left = if self.len == usize::MAX { row.len() } else { self.len - k % self.len };
             let count = left.min(row.len() - done);
-            let from = start + self.offset(k);
-            row[done..done + count].copy_from_slice(&self.words[from..from + count]);
+            let piece = &mut row[done..done + count];
+            if self.places.is_empty() {
+                let from = start + self.offset(k);
+                piece.copy_from_slice(&self.words[from..from + count]);
+            } else {
+                let base = start + k / self.len * self.stride_far;
+                let places = &self.places[k % self.len..];
+                piece.iter_mut().zip(places).for_each(|(to, at)| *to = self.words[base + at]);
+            }
             done += count;
         }
     }
+}
+
+/// Asks for some words to be brought into the cache.
+#[inline]
+fn prefetch(words: &[u64], first: usize, count: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(words) = words.get(first..(first + count).min(words.len())) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        for line in words.chunks(8) {
+            // SAFETY: a prefetch reads nothing, and the address is valid.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (words, first, count);
 }
 
 impl Windows<'_> {

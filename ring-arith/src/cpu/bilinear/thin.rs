@@ -21,8 +21,9 @@ const TASK: usize = 1 << 16;
 /// Inner indices at a time, so that rows read for several products stay in the first-level cache.
 const DEPTH: usize = 1024;
 
-/// Columns at a time when rows of the big operand are combined.
-const COLUMNS: usize = 1024;
+/// Columns at a time when rows of the big operand are combined: their sums, and the rows under way,
+/// stay in the first-level cache.
+const COLUMNS: usize = 512;
 
 /// Whether all products are thin.
 pub(super) fn suits(_isa: Isa, products: &[Product<'_>]) -> bool {
@@ -35,10 +36,13 @@ pub(super) fn run(job: Job<'_>, products: &[Product<'_>], start: Start<'_>, out:
     let mut tasks = Vec::new();
     for product in products {
         let depth = product.terms.iter().map(|t| t.k).max().unwrap_or(1).max(1);
-        // Rows that are combined should be long, columns that are multiplied may be few.
-        let plain = |t: &Term<'_>| matches!(&t.b, Source::Matrix(b) if b.stride_inner == 1);
-        let least = if product.terms.iter().all(plain) { 8 } else { COLUMNS };
-        let step = (TASK / depth).next_multiple_of(8).max(least);
+        let by_columns = |t: &Term<'_>| matches!(&t.b, Source::Matrix(b) if b.stride_inner == 1);
+        let step = if product.terms.iter().all(by_columns) {
+            (TASK / depth).next_multiple_of(8).max(8)
+        } else {
+            // Rows that are combined should be long, but leave work for every thread.
+            (product.n / (4 * job.threads)).next_multiple_of(8).clamp(64, COLUMNS)
+        };
         let ranges = (0..product.n).step_by(step);
         tasks.extend(ranges.map(|c| (product, c..(c + step).min(product.n))));
     }
@@ -91,14 +95,8 @@ impl Task<'_> {
         if small[0].is_empty() {
             return;
         }
-        let count = self.columns.len();
-        for (v, small) in small.iter().enumerate() {
-            for c in (0..count).step_by(COLUMNS) {
-                let sums = &mut sums[v * count + c..v * count + (c + COLUMNS).min(count)];
-                let rows = &b.words[self.columns.start + c..];
-                loops::combine(self.job.isa, sums, &[small], rows, b.stride_inner);
-            }
-        }
+        let rows = &b.words[self.columns.start..];
+        loops::combine(self.job.isa, sums, &small, rows, b.stride_inner);
     }
 
     fn put(&self, sums: &[u64]) {
