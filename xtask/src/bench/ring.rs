@@ -52,8 +52,8 @@ fn rival(case: &mut Case, mut work: impl FnMut()) -> Timing {
 
 /// The best instruction set that multiplies vectors of words.
 fn vector_isa() -> Result<Isa> {
-    let vectors = Isa::supported().into_iter().filter(|isa| isa.kind() != Kind::Amx);
-    vectors.last().context("there is always the portable set")
+    let mut vectors = Isa::supported().into_iter().filter(|isa| isa.kind() != Kind::Amx);
+    vectors.next_back().context("there is always the portable set")
 }
 
 /// Runs of the innermost loop that take some milliseconds.
@@ -64,12 +64,12 @@ fn gemm(case: &mut Case, isa: Isa, n: usize) -> Result<()> {
     let engine = CpuEngine::with_isa(isa, 1);
     let (x, y) = (tensor(&[n, n])?, tensor(&[n, n])?);
     let (own, vector) = (Microkernel::new(isa), Microkernel::new(vector_isa()?));
-    let mut products = [0; 2];
+    let (mut own_products, mut vector_products) = (0, 0);
     let mut failure = None;
     let times = case.measure_all(&mut [
         &mut || failure = engine.bilinear(&Bilinear::MATMUL, &[(&x, &y)], &[]).err(),
-        &mut || products[0] = own.run(ROUNDS),
-        &mut || products[1] = vector.run(ROUNDS),
+        &mut || own_products = own.run(ROUNDS),
+        &mut || vector_products = vector.run(ROUNDS),
     ]);
     failure.map_or(Ok(()), Err)?;
     let naive = rival(case, || {
@@ -77,10 +77,10 @@ fn gemm(case: &mut Case, isa: Isa, n: usize) -> Result<()> {
     });
     case.engine(&engine.name()).size(format!("{n}x{n}x{n}")).threads(1).timing(times[0]);
     case.rate((n * n * n) as f64 / 1e9, "GMAC/s");
-    let limit = |i: usize| products[i] as f64 / times[i + 1].median / 1e9;
-    case.reference_rate("same innermost loop in L1", limit(0));
+    let limit = |products: usize, time: Timing| products as f64 / time.median / 1e9;
+    case.reference_rate("same innermost loop in L1", limit(own_products, times[1]));
     if isa.kind() == Kind::Amx {
-        case.reference_rate("innermost vector loop in L1", limit(1));
+        case.reference_rate("innermost vector loop in L1", limit(vector_products, times[2]));
     }
     case.reference("naive wrapping_mul", naive);
     Ok(())
