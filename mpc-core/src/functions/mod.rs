@@ -4,18 +4,48 @@
 //! public one costs nothing to bring in. Fraction bits must agree; shapes broadcast as in NumPy.
 //! Widths (the bound on a tensor's words) are tracked through every step and make comparisons
 //! cheaper.
+//!
+//! Errors of approximations are stated for 20 fraction bits and a protocol that truncates to the
+//! floor or the unit above it.
 
 mod arithmetic;
+mod compare;
+mod exp;
+mod exponent;
+mod extrema;
+mod fixed;
+mod log;
 mod multiply;
+mod poly;
+mod power;
+mod roots;
 mod shape;
+mod sigmoid;
+mod softmax;
+mod stats;
+mod tables;
+mod trig;
 mod values;
 
 pub use arithmetic::{add, add_scalar, div_scalar, mul_scalar, neg, rescale, sub};
+pub use compare::{
+    abs, clamp, eq, ge, gt, is_negative, le, leaky_relu, lt, ne, not, one_hot, relu, relu_all,
+    relu6, select, sign,
+};
+pub use exp::{exp, exp_nonpositive};
+pub use extrema::{argmax, argmin, max, max_pool, min, top1};
+pub use log::log;
 pub use multiply::{Multiply, bilinear, conv2d, matmul, mul, multiply, square};
+pub use power::{polynomial, pow, powf};
+pub use roots::{div, inv_sqrt, reciprocal, reciprocal_positive, sqrt};
 pub use shape::{
     broadcast, concat, gather, mean, pad, permute, reshape, slice, sum, transpose, window_sum,
     windows,
 };
+pub use sigmoid::{erf, gelu, sigmoid, silu, tanh};
+pub use softmax::{log_softmax, softmax};
+pub use stats::{norm, var};
+pub use trig::{cos, sin};
 pub use values::{
     constant, decode, encode, encode_integers, input, inputs, reveal, reveal_all, reveal_to,
 };

@@ -1,0 +1,84 @@
+//! The exponential function.
+
+use super::{
+    compare::{Keep, keep, shifted},
+    fixed::{at_20, product, products},
+    tables::{EXP, EXP_NONPOSITIVE},
+};
+use crate::{Protocol, Result, SecretTensor};
+
+/// Below `-14.5` the result is less than one unit of 20 fraction bits.
+const LOWEST: i64 = -29 << 19;
+
+/// Below `-20` it is less than one unit of 28 fraction bits.
+const VANISHED: i64 = -20 << 20;
+
+/// `16 ln 2` at 20 fraction bits: what is above is taken for it.
+const HIGHEST: i64 = 11_629_080;
+
+/// `e^x`.
+///
+/// # Domain and error
+/// All `x`. The error is below `2^-16 max(1, e^x) + 2^-18` up to `x = 16 ln 2 = 11.09`; above, the result
+/// saturates at `2^16`. Below `-14.5` it is 0 or one unit. More than 20 fraction bits of `x` are not used.
+///
+/// # Method
+/// Clamp, a polynomial of degree 6 for `e^(x/8)`, three squarings at falling precision.
+///
+/// # Cost
+/// Two comparisons with a selection that share their 6 rounds, and six products in twelve more.
+/// Comparisons that the tensor's [width](SecretTensor::width) makes needless are left out.
+///
+/// # Errors
+/// [`crate::Error::Net`] if a peer failed.
+pub fn exp<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    let frac = x.frac();
+    let x = at_20(mpc, x)?;
+    // |x| < 8 needs no clamp.
+    let x =
+        if x.width() <= 24 { x } else { super::compare::clamp_words(mpc, &x, LOWEST, HIGHEST)? };
+    // The same words are x / 16 with 24 fraction bits.
+    let root = EXP.eval(mpc, x.share(), 28)?;
+    let [root] = products(mpc, [(&root, &root, 30)])?;
+    let [root] = products(mpc, [(&root, &root, 30)])?;
+    let power = product(mpc, &root, &root, 44 - frac.min(40))?;
+    Ok(SecretTensor::new(power, frac.min(40), frac.min(40) + 18))
+}
+
+/// `e^x` for `x` that is known to be at most 0, as after subtracting a maximum.
+///
+/// # Domain and error
+/// `x <= 0`: error below `2^-19 max(2^-10, e^x)` and a unit in the last place. For positive `x` the result
+/// is wrong.
+///
+/// # Method
+/// As [`exp`], with other coefficients: small results have small errors, so that sums of many stay good.
+///
+/// # Cost
+/// One comparison with a selection in 6 rounds, and six products in twelve more.
+///
+/// # Errors
+/// [`crate::Error::Net`] if a peer failed.
+pub fn exp_nonpositive<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    let frac = x.frac().min(28);
+    let x = at_20(mpc, x)?;
+    let above = shifted(mpc, &x, VANISHED)?;
+    let job = Keep { value: &above, word: &above, where_negative: false };
+    let above = keep(mpc, &[job])?.remove(0);
+    let power = exp_from_vanished(mpc, above.share(), frac)?;
+    Ok(SecretTensor::new(power, frac, frac + 2))
+}
+
+/// `e^(d - 20)` for `d` in `0..=20` with 20 fraction bits.
+pub(super) fn exp_from_vanished<P: Protocol>(
+    mpc: &mut P,
+    above: &P::Share,
+    out: u32,
+) -> Result<P::Share> {
+    // (d - 10) / 8: the same words with 23 fraction bits.
+    let v = mpc.combine(&[(1, above)], (VANISHED / 2) as u64)?;
+    let root = EXP_NONPOSITIVE.eval(mpc, &v, 30)?;
+    let [root] = products(mpc, [(&root, &root, 30)])?;
+    let [root] = products(mpc, [(&root, &root, 30)])?;
+    product(mpc, &root, &root, 60 - out)
+}

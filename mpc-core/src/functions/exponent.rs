@@ -1,0 +1,146 @@
+//! Normalisation by the highest set bit, for functions that must be accurate over many magnitudes.
+
+use crate::{Finish, Linear, Product, Protocol, Result};
+use ring_arith::Bilinear;
+
+/// Fraction bits of a normalised number's argument `v = 4 m - 3`, `m` in `[1/2, 1)`.
+pub(super) const ARGUMENT: u32 = 22;
+
+/// Places in a low digit of the exponent.
+const BASE: u32 = 8;
+
+/// A public table of words by a digit of the exponent.
+pub(super) type Table<'a> = &'a dyn Fn(u32) -> u64;
+
+/// What is wanted of the highest set bit of the magnitude of some words.
+pub(super) struct Exponent<'a> {
+    /// Magnitudes are below `2^planes`.
+    pub planes: u32,
+    /// Whether words may be negative; then high tables are negated for negative ones.
+    pub signed: bool,
+    /// Magnitudes of `2^top` and more count as 0.
+    pub top: u32,
+    /// Tables by `e % 8`, where `e = top - 1 - j` for the highest set bit `j`; for 0, the entry of 0.
+    pub low: &'a [Table<'a>],
+    /// Tables by `e / 8`; for 0, the word 0.
+    pub high: &'a [Table<'a>],
+}
+
+/// A shared word for each table.
+pub(super) struct Looked<S> {
+    pub low: Vec<S>,
+    pub high: Vec<S>,
+}
+
+/// Looks the exponent of every word up in the tables. A negative word counts as one less in
+/// magnitude: the exponent is one short at negative powers of two, and -1 counts as 0.
+///
+/// # Cost
+/// The low bits of every word, a prefix OR on them and one weighted sum for each digit.
+pub(super) fn look_up<P: Protocol>(
+    mpc: &mut P,
+    x: &P::Share,
+    wanted: &Exponent<'_>,
+) -> Result<Looked<P::Share>> {
+    let n = wanted.planes;
+    let bits = mpc.to_bits(&[(x, n + u32::from(wanted.signed))])?.remove(0);
+    let (magnitude, sign) = if wanted.signed {
+        let low: Vec<_> = (0..n).map(Some).collect();
+        let sign = mpc.pick_planes(&bits, &vec![Some(n); n as usize])?;
+        let magnitude = mpc.xor(&mpc.pick_planes(&bits, &low)?, &sign)?;
+        (magnitude, Some(mpc.pick_planes(&bits, &[Some(n)])?))
+    } else {
+        (bits, None)
+    };
+    let prefix = mpc.prefix_or(&[&magnitude])?.remove(0);
+    let top = wanted.top.min(n);
+    // e of the highest and of the lowest place.
+    let (first, last) = (wanted.top - top, wanted.top - 1);
+    let lane = |mpc: &P, inside: &dyn Fn(u32) -> bool| {
+        // One place is hot where the prefix changes; a run of places needs only its two ends.
+        let mut ends = vec![];
+        for j in 0..=top {
+            let hot = |j: u32| j < top && inside(last - j);
+            if hot(j) != (j > 0 && hot(j - 1)) && j < n {
+                ends.push(Some(j));
+            }
+        }
+        let picked = if ends.is_empty() { vec![None] } else { ends };
+        mpc.parity(&mpc.pick_planes(&prefix, &picked)?)
+    };
+    let lows = (1..BASE).map(|b| lane(mpc, &|e| e % BASE == b)).collect::<Result<Vec<_>>>()?;
+    let digits: Vec<_> = (first / BASE..=last / BASE).collect();
+    let mut highs = Vec::with_capacity(2 * digits.len());
+    for &a in &digits {
+        highs.push(lane(mpc, &|e| e / BASE == a)?);
+    }
+    if let Some(sign) = sign {
+        let jobs: Vec<_> = highs.iter().map(|lane| (lane, &sign)).collect();
+        let negative = mpc.and(&jobs)?;
+        for (lane, negative) in highs.iter_mut().zip(&negative) {
+            *lane = mpc.xor(lane, negative)?;
+        }
+        highs.extend(negative);
+    }
+    sums(mpc, wanted, &lows, &digits, &highs)
+}
+
+/// The weighted sums behind the tables.
+fn sums<P: Protocol>(
+    mpc: &mut P,
+    wanted: &Exponent<'_>,
+    lows: &[P::Bits],
+    digits: &[u32],
+    highs: &[P::Bits],
+) -> Result<Looked<P::Share>> {
+    let low_bits = mpc.join_planes(&lows.iter().collect::<Vec<_>>())?;
+    let high_bits = mpc.join_planes(&highs.iter().collect::<Vec<_>>())?;
+    let row = |table: &Table<'_>| -> Vec<u64> {
+        (1..BASE).map(|b| table(b).wrapping_sub(table(0))).collect()
+    };
+    let low_rows: Vec<_> = wanted.low.iter().map(row).collect();
+    let row = |table: &Table<'_>| -> Vec<u64> {
+        let plus = digits.iter().map(|&a| table(a));
+        let minus = digits.iter().map(|&a| table(a).wrapping_neg());
+        if wanted.signed { plus.chain(minus).collect() } else { plus.collect() }
+    };
+    let high_rows: Vec<_> = wanted.high.iter().map(row).collect();
+    let low_rows: Vec<&[u64]> = low_rows.iter().map(|r| &r[..]).collect();
+    let high_rows: Vec<&[u64]> = high_rows.iter().map(|r| &r[..]).collect();
+    let mut answers =
+        mpc.bit_sums(&[(&low_bits, &low_rows), (&high_bits, &high_rows)])?.into_iter();
+    let (low, high) = (answers.next().unwrap_or_default(), answers.next().unwrap_or_default());
+    // The entry of digit 0 needs no plane of its own.
+    let entry =
+        |(share, table): (P::Share, &Table<'_>)| mpc.linear(&Linear::Shift(table(0)), &share);
+    let low = low.into_iter().zip(wanted.low).map(entry).collect::<Result<_>>()?;
+    Ok(Looked { low, high })
+}
+
+/// `v = 4 m - 3` with [`ARGUMENT`] fraction bits, for `m = x * scale / 2^bits` in `[1/2, 1)`.
+pub(super) fn argument<P: Protocol>(
+    mpc: &mut P,
+    x: &P::Share,
+    scale: &P::Share,
+    bits: u32,
+) -> Result<P::Share> {
+    let kept = ARGUMENT + 2;
+    let finish = match bits.checked_sub(kept) {
+        // Not the working mode: its range ends below 2^62.
+        Some(drop) if drop > 0 => Finish::Truncate { bits: drop, mode: mpc.truncation() },
+        _ => Finish::Raw,
+    };
+    let job = Product { op: Bilinear::Mul, lhs: x, rhs: scale, summand: None, finish };
+    let m = mpc.products(&[job])?.remove(0);
+    let up = 1 << kept.saturating_sub(bits);
+    mpc.combine(&[(up, &m)], (3u64 << ARGUMENT).wrapping_neg())
+}
+
+/// Products of two looked-up words, exact.
+pub(super) fn exact_product<P: Protocol>(
+    mpc: &mut P,
+    x: &P::Share,
+    y: &P::Share,
+) -> Result<P::Share> {
+    Ok(super::fixed::products(mpc, [(x, y, 0)])?.into_iter().next().expect("one product"))
+}

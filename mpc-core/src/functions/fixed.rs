@@ -1,0 +1,82 @@
+//! Fixed-point steps on bare shares, below the checked interface.
+
+use ring_arith::Bilinear;
+
+use super::arithmetic::no_answer;
+use crate::{Finish, Product, Protocol, Result, SecretTensor, TruncationMode};
+
+/// How intermediate results with many fraction bits are truncated. Their last bits do not matter, so
+/// the cheaper mode does unless the user asked for another than the default.
+pub(super) fn working_mode<P: Protocol>(mpc: &P) -> TruncationMode {
+    match mpc.truncation() {
+        TruncationMode::Default => TruncationMode::Early,
+        chosen => chosen,
+    }
+}
+
+fn finish(drop: u32, mode: TruncationMode) -> Finish {
+    match drop {
+        0 => Finish::Raw,
+        bits => Finish::Truncate { bits, mode },
+    }
+}
+
+/// Element-wise products that share their rounds, each dropping some bits, in the working mode.
+pub(super) fn products<P: Protocol, const N: usize>(
+    mpc: &mut P,
+    jobs: [(&P::Share, &P::Share, u32); N],
+) -> Result<[P::Share; N]> {
+    let mode = working_mode(mpc);
+    let job = |(lhs, rhs, drop)| Product {
+        op: Bilinear::Mul,
+        lhs,
+        rhs,
+        summand: None,
+        finish: finish(drop, mode),
+    };
+    mpc.products(&jobs.map(job))?.try_into().map_err(|_| no_answer("product"))
+}
+
+/// `(x * y + plus) / 2^drop`.
+pub(super) fn product_plus<P: Protocol>(
+    mpc: &mut P,
+    x: &P::Share,
+    y: &P::Share,
+    plus: &P::Share,
+    drop: u32,
+    mode: TruncationMode,
+) -> Result<P::Share> {
+    let finish = finish(drop, mode);
+    let job = Product { op: Bilinear::Mul, lhs: x, rhs: y, summand: Some((plus, 0)), finish };
+    mpc.products(&[job])?.pop().ok_or_else(|| no_answer("product"))
+}
+
+/// `x * y / 2^drop` in the mode of results.
+pub(super) fn product<P: Protocol>(
+    mpc: &mut P,
+    x: &P::Share,
+    y: &P::Share,
+    drop: u32,
+) -> Result<P::Share> {
+    let finish = finish(drop, mpc.truncation());
+    let job = Product { op: Bilinear::Mul, lhs: x, rhs: y, summand: None, finish };
+    mpc.products(&[job])?.pop().ok_or_else(|| no_answer("product"))
+}
+
+/// Least and most fraction bits that functions compute with.
+const WORKING: std::ops::RangeInclusive<u32> = 12..=22;
+
+/// The operand with fraction bits that functions can work with: fewer are padded for nothing, more
+/// are truncated to 20.
+pub(super) fn working<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    match x.frac() {
+        frac if WORKING.contains(&frac) => Ok(x.clone()),
+        frac if frac > *WORKING.end() => super::rescale(mpc, x, 20),
+        _ => super::rescale(mpc, x, *WORKING.start()),
+    }
+}
+
+/// The operand with exactly 20 fraction bits.
+pub(super) fn at_20<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    super::rescale(mpc, x, 20)
+}

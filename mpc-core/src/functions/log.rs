@@ -1,0 +1,50 @@
+//! The natural logarithm.
+
+use std::f64::consts::LN_2;
+
+use super::{
+    exponent::{Exponent, argument, exact_product, look_up},
+    fixed::working,
+    rescale,
+    tables::LOG,
+};
+use crate::{Protocol, Result, SecretTensor};
+
+/// `ln(x)`.
+///
+/// # Domain and error
+/// `x > 0`: error below three units in the last place at up to 20 fraction bits. For 0 the result is some number below
+/// -3, as nothing stands for minus infinity; for negative `x` it is meaningless.
+///
+/// # Method
+/// Normalisation by the highest set bit, a polynomial of degree 8 on `[1/2, 1]`, and the exponent times
+/// `ln 2` from the same look-up.
+///
+/// # Cost
+/// With replicated sharing see [`super::costs`].
+///
+/// # Errors
+/// [`crate::Error::Net`] if a peer failed.
+pub fn log<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    let frac = x.frac();
+    let x = working(mpc, x)?;
+    let f = x.frac();
+    let n = (x.width().min(63) - 1).max(1);
+    let logs = |e: u32| (f64::from(e) * LN_2 * 2f64.powi(f as i32)).round() as u64;
+    // ln(m 2^(n - e - f)); the high table carries the constant, since one of its planes is set.
+    let constant = (f64::from(n) - f64::from(f)) * LN_2 * 2f64.powi(f as i32);
+    let constant = constant.round() as i64 as u64;
+    let wanted = Exponent {
+        planes: n,
+        signed: false,
+        top: n,
+        low: &[&|b| 1 << b, &|b| logs(b).wrapping_neg()],
+        high: &[&|a| 1 << (8 * a), &|a| constant.wrapping_sub(logs(8 * a))],
+    };
+    let looked = look_up(mpc, x.share(), &wanted)?;
+    let scale = exact_product(mpc, &looked.low[0], &looked.high[0])?;
+    let v = argument(mpc, x.share(), &scale, n)?;
+    let m = LOG.eval(mpc, &v, f)?;
+    let share = mpc.combine(&[(1, &m), (1, &looked.low[1]), (1, &looked.high[1])], 0)?;
+    rescale(mpc, &SecretTensor::new(share, f, f + 7), frac)
+}

@@ -1,0 +1,217 @@
+//! Sigmoid and its relatives, erf and GELU.
+
+use ring_arith::Bilinear;
+
+use super::{
+    compare::{clamp_parts, shifted},
+    exp::exp_from_vanished,
+    fixed::{at_20, product, product_plus, products},
+    rescale,
+    tables::{ERF, GELU, RECIPROCAL},
+};
+use crate::{Compare, Compared, Finish, Product, Protocol, Result, SecretTensor, Then};
+
+/// Beyond 20 the logistic function is at its limits.
+const FAR: i64 = 20 << 20;
+
+/// `1 / (1 + e^-x)`.
+///
+/// # Domain and error
+/// All `x`; error below `2^-17`. More than 20 fraction bits are not used.
+///
+/// # Method
+/// The magnitude, clamped, through [`super::exp_nonpositive`]'s polynomial and that of the reciprocal on
+/// `[1, 2]`; the sign selects the result or its complement.
+///
+/// # Cost
+/// Three comparisons that share 6 rounds, eleven products in 19 more.
+///
+/// # Errors
+/// [`crate::Error::Net`] if a peer failed.
+pub fn sigmoid<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    let frac = x.frac();
+    let x = at_20(mpc, x)?;
+    let parts = magnitude(mpc, &x)?;
+    let half = upper_half(mpc, &parts.from_far, 20)?;
+    // where negative: 1 - s
+    let flipped = mpc.combine(&[(MINUS_TWO, &half)], 1 << 20)?;
+    let share = plus_where(mpc, &half, &parts.negative, &flipped)?;
+    rescale(mpc, &SecretTensor::new(share, 20, 22), frac)
+}
+
+/// `tanh(x)`.
+///
+/// # Domain and error
+/// All `x`; error below `2^-16`. More than 20 fraction bits are not used.
+///
+/// # Method
+/// `2 sigmoid(2x) - 1`.
+///
+/// # Cost
+/// As [`sigmoid`].
+///
+/// # Errors
+/// [`crate::Error::Net`] if a peer failed.
+pub fn tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    let frac = x.frac();
+    let x = at_20(mpc, x)?;
+    let doubled = mpc.combine(&[(2, x.share())], 0)?;
+    let parts = magnitude(mpc, &SecretTensor::new(doubled, 20, x.width() + 1))?;
+    let half = upper_half(mpc, &parts.from_far, 21)?;
+    // The word of s with 21 fraction bits is that of 2s with 20.
+    let positive = mpc.combine(&[(1, &half)], (1u64 << 20).wrapping_neg())?;
+    let flipped = mpc.combine(&[(MINUS_TWO, &positive)], 0)?;
+    let share = plus_where(mpc, &positive, &parts.negative, &flipped)?;
+    rescale(mpc, &SecretTensor::new(share, 20, 22), frac)
+}
+
+/// `x sigmoid(x)`.
+///
+/// # Domain and error
+/// `|x| < 2^22`; error below `2^-15`. More than 20 fraction bits are not used.
+///
+/// # Cost
+/// As [`sigmoid`] and one more product: 2 rounds.
+///
+/// # Errors
+/// [`crate::Error::Net`] if a peer failed.
+pub fn silu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    let frac = x.frac();
+    let x = at_20(mpc, x)?;
+    let parts = magnitude(mpc, &x)?;
+    // More bits than the result has: the product with x costs four.
+    let half = upper_half(mpc, &parts.from_far, 26)?;
+    let flipped = mpc.combine(&[(MINUS_TWO, &half)], 1 << 26)?;
+    let logistic = plus_where(mpc, &half, &parts.negative, &flipped)?;
+    let near = product(mpc, &logistic, &parts.near, 26)?;
+    let share = mpc.add(&near, &parts.over)?;
+    rescale(mpc, &SecretTensor::new(share, 20, x.width() + 1), frac)
+}
+
+const MINUS_TWO: u64 = 2u64.wrapping_neg();
+
+/// A number cut into what the functions of this file need.
+struct Magnitude<P: Protocol> {
+    /// Whether it is negative, as a word.
+    negative: P::Share,
+    /// `20 - |x|`, at least 0.
+    from_far: P::Share,
+    /// The number within `-20..=20`.
+    near: P::Share,
+    /// What it exceeds 20 by, or 0.
+    over: P::Share,
+}
+
+/// Three comparisons in the same rounds.
+fn magnitude<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Magnitude<P>> {
+    let above = shifted(mpc, x, FAR)?;
+    let below = shifted(mpc, x, -FAR)?;
+    let one = mpc.combine(&[(0, x.share())], 1)?;
+    let (signed, over, under) = ([&one, x.share()], [above.share()], [below.share()]);
+    let job = |value: &'_ SecretTensor<P>| (value.share().clone(), value.width());
+    let values = [job(x), job(&above), job(&below)];
+    let jobs = [
+        Compare { value: &values[0].0, width: values[0].1, then: Then::Negative(&signed) },
+        Compare { value: &values[1].0, width: values[1].1, then: Then::NonNegative(&over) },
+        Compare { value: &values[2].0, width: values[2].1, then: Then::Negative(&under) },
+    ];
+    let mut words = Vec::with_capacity(4);
+    for answer in mpc.compare(&jobs)? {
+        if let Compared::Words(answer) = answer {
+            words.extend(answer);
+        }
+    }
+    let Ok([negative, minus, over, under]) = <[P::Share; 4]>::try_from(words) else {
+        return Err(super::arithmetic::no_answer("compare"));
+    };
+    let less = u64::MAX;
+    let near = mpc.combine(&[(1, x.share()), (less, &over), (less, &under)], 0)?;
+    // |x| = x - 2 minus, clamped: - over + under.
+    let terms = [(less, x.share()), (2, &minus), (1, &over), (less, &under)];
+    let from_far = mpc.combine(&terms, FAR as u64)?;
+    Ok(Magnitude { negative, from_far, near, over })
+}
+
+/// `1 / (1 + e^-m)` for `m = 20 - from_far` in `0..=20`.
+fn upper_half<P: Protocol>(mpc: &mut P, from_far: &P::Share, out: u32) -> Result<P::Share> {
+    // v = 4 (1 + e) / 2 - 3 = 2 e - 1, with 22 fraction bits: the word of e with 23.
+    let e = exp_from_vanished(mpc, from_far, 23)?;
+    let v = mpc.combine(&[(1, &e)], (1u64 << 22).wrapping_neg())?;
+    // 1 / ((1 + e) / 2) is twice the result.
+    RECIPROCAL.eval(mpc, &v, out - 1)
+}
+
+/// `x + bit * gain`.
+fn plus_where<P: Protocol>(
+    mpc: &mut P,
+    x: &P::Share,
+    bit: &P::Share,
+    gain: &P::Share,
+) -> Result<P::Share> {
+    let job = Product {
+        op: Bilinear::Mul,
+        lhs: bit,
+        rhs: gain,
+        summand: Some((x, 0)),
+        finish: Finish::Raw,
+    };
+    mpc.products(&[job])?.pop().ok_or_else(|| super::arithmetic::no_answer("product"))
+}
+
+/// The error function.
+///
+/// # Domain and error
+/// All `x`; error below `2^-17`. More than 20 fraction bits are not used.
+///
+/// # Method
+/// Clamp to `-3.5..=3.5`, where the function is within `2^-20` of its limits; `x` times a polynomial of
+/// degree 11 in `x^2`.
+///
+/// # Cost
+/// Two comparisons with a selection that share 6 rounds, seven products in 12 more.
+///
+/// # Errors
+/// [`crate::Error::Net`] if a peer failed.
+pub fn erf<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    const LIMIT: i64 = 7 << 19;
+    let frac = x.frac();
+    let x = at_20(mpc, x)?;
+    let near = super::compare::clamp_words(mpc, &x, -LIMIT, LIMIT)?;
+    // x^2 / 8 - 1 with 20 fraction bits.
+    let [square] = products(mpc, [(near.share(), near.share(), 23)])?;
+    let v = mpc.combine(&[(1, &square)], (1u64 << 20).wrapping_neg())?;
+    let ratio = ERF.eval(mpc, &v, 30)?;
+    let share = product(mpc, &ratio, near.share(), 30)?;
+    rescale(mpc, &SecretTensor::new(share, 20, 23), frac)
+}
+
+/// `x / 2 (1 + erf(x / sqrt 2))`.
+///
+/// # Domain and error
+/// `|x| < 2^22`; error below `2^-17`. More than 20 fraction bits are not used.
+///
+/// # Method
+/// Clamp to `-4.95..=4.95`; `x / 2` plus `x^2` times a polynomial of degree 11 in `x^2`; what was cut off
+/// above is added again.
+///
+/// # Cost
+/// Two comparisons with a selection that share 6 rounds, eight products in 14 more.
+///
+/// # Errors
+/// [`crate::Error::Net`] if a peer failed.
+pub fn gelu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    const LIMIT: i64 = 5_190_452; // 4.95
+    let frac = x.frac();
+    let x = at_20(mpc, x)?;
+    let (near, over) = clamp_parts(mpc, &x, -LIMIT, LIMIT)?;
+    // x^2 / 16 - 1 with 20 fraction bits.
+    let [square] = products(mpc, [(near.share(), near.share(), 24)])?;
+    let v = mpc.combine(&[(1, &square)], (1u64 << 20).wrapping_neg())?;
+    let ratio = GELU.eval(mpc, &v, 30)?;
+    let [part] = products(mpc, [(&ratio, near.share(), 20)])?;
+    let mode = mpc.truncation();
+    let half = mpc.combine(&[(1 << 29, near.share())], 0)?;
+    let share = product_plus(mpc, &part, near.share(), &half, 30, mode)?;
+    let share = mpc.add(&share, over.share())?;
+    rescale(mpc, &SecretTensor::new(share, 20, x.width() + 1), frac)
+}

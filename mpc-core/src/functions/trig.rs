@@ -1,0 +1,53 @@
+//! Sine and cosine.
+
+use super::{arithmetic::no_answer, fixed::working, multiply::first_word, rescale, tables::SIN};
+use crate::{Compare, Linear, Protocol, Result, SecretTensor, Then};
+
+/// `sin(x)`.
+///
+/// # Domain and error
+/// `|x| < 2^20`; error below `2^-18 + 2^-41 |x|`.
+///
+/// # Method
+/// `x` as a part of a turn modulo one turn costs nothing: a turn is 2^64. One comparison folds it to
+/// `[-1/4, 1/4]`, a truncation, and an odd polynomial of degree 7.
+///
+/// # Cost
+/// One comparison with a selection (6 rounds), one truncation (2), four products in 6 more.
+///
+/// # Errors
+/// [`crate::Error::Net`] if a peer failed.
+pub fn sin<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    turned(mpc, x, 0)
+}
+
+/// `cos(x)`. As [`sin`].
+///
+/// # Errors
+/// As [`sin`].
+pub fn cos<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    // A quarter turn, less one unit of 2^-64: the ends of the folded range must not be met.
+    turned(mpc, x, (1 << 62) - 1)
+}
+
+/// `sin` of `x` and a public part of a turn, in units of 2^-64.
+fn turned<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, ahead: u64) -> Result<SecretTensor<P>> {
+    const QUARTER: u64 = 1 << 62;
+    let frac = x.frac();
+    let x = working(mpc, x)?;
+    let f = x.frac();
+    let unit = (2f64.powi(64 - f as i32) / std::f64::consts::TAU).round() as u64;
+    let turn = mpc.combine(&[(unit, x.share())], ahead)?;
+    // Where |turn| > 1/4: sin(1/2 - turn) instead, which is turn - (2 turn + 1/2).
+    let ahead = mpc.linear(&Linear::Shift(QUARTER), &turn)?;
+    let gap = mpc.combine(&[(2, &turn)], 1 << 63)?;
+    let job = Compare { value: &ahead, width: 64, then: Then::Negative(&[&gap]) };
+    let gap = first_word(mpc.compare(&[job])?.pop())?;
+    let folded = mpc.sub(&turn, &gap)?;
+    // A quarter turn is 1, with 24 fraction bits.
+    let mode = mpc.truncation();
+    let folded =
+        mpc.truncate(&[(&folded, 38)], mode)?.pop().ok_or_else(|| no_answer("truncate"))?;
+    let share = SIN.eval(mpc, &folded, f)?;
+    rescale(mpc, &SecretTensor::new(share, f, f + 3), frac)
+}

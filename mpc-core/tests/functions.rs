@@ -1,0 +1,327 @@
+//! Functions against f64 over their whole domains, on the plaintext protocol with drawn rounding.
+
+use mpc_core::{Plaintext, Result, Rounding, SecretTensor, SplitMix64, functions as f};
+use net::Party;
+use ring_arith::{CpuEngine, FracBits, Shape};
+
+type Mpc = Plaintext<CpuEngine>;
+type Function = fn(&mut Mpc, &SecretTensor<Mpc>) -> Result<SecretTensor<Mpc>>;
+
+const UNIT: f64 = 1.0 / (1 << 20) as f64;
+
+fn mpc() -> Mpc {
+    Plaintext::with_rounding(CpuEngine::new(1), Rounding::Drawn { seed: 11 })
+}
+
+fn secret(mpc: &mut Mpc, dims: &[usize], values: &[f64], frac: u32) -> Result<SecretTensor<Mpc>> {
+    f::input(mpc, Party(0), &Shape::new(dims)?, Some(values), FracBits::new(frac)?)
+}
+
+/// Evenly spaced and drawn numbers of an interval, its ends, and (for positive ones) all magnitudes.
+fn domain(low: f64, high: f64) -> Vec<f64> {
+    let mut draw = SplitMix64::new(3);
+    let n = 20_000;
+    let mut values: Vec<f64> =
+        (0..=n).map(|i| low + (high - low) * f64::from(i) / f64::from(n)).collect();
+    values.extend((0..n).map(|_| draw.real(low, high)));
+    if low > 0.0 {
+        values.extend((0..n).map(|_| draw.real(low.ln(), high.ln()).exp()));
+    }
+    // What is compared is the function of the number that was encoded.
+    values.iter().map(|v| ((v / UNIT).round_ties_even() * UNIT).clamp(low, high)).collect()
+}
+
+/// The largest of `error / tolerance(x, y)` over a domain; prints it with the largest error.
+#[track_caller]
+fn check(
+    name: &str,
+    values: &[f64],
+    function: Function,
+    exact: impl Fn(f64) -> f64,
+    tolerance: impl Fn(f64, f64) -> f64,
+) -> Result<()> {
+    let mut mpc = mpc();
+    let x = secret(&mut mpc, &[values.len()], values, 20)?;
+    let y = function(&mut mpc, &x)?;
+    let y_values = f::reveal(&mut mpc, &y)?;
+    let bound = 2f64.powi(y.width() as i32 - 1 - 20);
+    assert!(y_values.iter().all(|y| y.abs() < bound), "{name}: a value is beyond its width");
+    let (mut worst, mut largest, mut at) = (0.0, 0.0, 0.0);
+    for (&x, y) in values.iter().zip(y_values) {
+        let exact_y = exact((x / UNIT).round_ties_even() * UNIT);
+        let error = (y - exact_y).abs();
+        largest = f64::max(largest, error);
+        if error / tolerance(x, exact_y) > worst {
+            (worst, at) = (error / tolerance(x, exact_y), x);
+        }
+    }
+    println!(
+        "{name}: largest error {largest:e} (2^{:.1}); {worst:.3} of the bound, at {at}",
+        largest.log2()
+    );
+    assert!(worst < 1.0, "{name}({at}): error is {worst} of the bound");
+    Ok(())
+}
+
+/// `k` units in the last place and a relative error.
+fn within(units: f64, relative: f64) -> impl Fn(f64, f64) -> f64 {
+    move |_, y: f64| units * UNIT + relative * y.abs()
+}
+
+#[test]
+fn exp_is_accurate_saturates_and_vanishes() -> Result<()> {
+    let p = |k| 2f64.powi(k);
+    check("exp on [-8, 2]", &domain(-8.0, 2.0), f::exp, f64::exp, |_, _| p(-10))?;
+    let bound = move |_, y: f64| p(-16) * f64::max(1.0, y) + 2.0 * p(-19);
+    check("exp", &domain(-20.0, 11.0), f::exp, f64::exp, bound)?;
+    let far = [11.2, 20.0, 100.0, 1e6, 2e12, -30.0, -1e3, -2e12];
+    let limits = |x: f64| if x > 0.0 { 65536.0 } else { 0.0 };
+    check("exp far out", &far, f::exp, limits, bound)?;
+    let small: Function = |mpc, x| f::exp(mpc, &x.clone().with_bound(7.9));
+    check("exp of bounded numbers", &domain(-7.9, 7.9), small, f64::exp, bound)?;
+    let bound = move |_, y: f64| p(-19) * f64::max(p(-10), y) + UNIT;
+    check("exp_nonpositive", &domain(-20.0, 0.0), f::exp_nonpositive, f64::exp, bound)?;
+    check("exp_nonpositive far out", &[-1e5, -1e12], f::exp_nonpositive, |_| 0.0, bound)
+}
+
+#[test]
+fn reciprocal_is_accurate_over_all_magnitudes() -> Result<()> {
+    let bar = |_, _| 2f64.powi(-12);
+    let exact = |x: f64| 1.0 / x;
+    check("reciprocal on [0.05, 50]", &domain(0.05, 50.0), f::reciprocal, exact, bar)?;
+    let bound = within(2.0, 2f64.powf(-19.5));
+    check("reciprocal", &domain(UNIT, 4e6), f::reciprocal, exact, &bound)?;
+    let negative: Vec<_> = domain(2.0 * UNIT, 4e6).iter().map(|x| -x).collect();
+    check("reciprocal of negatives", &negative, f::reciprocal, exact, &bound)?;
+    check("reciprocal_positive", &domain(UNIT, 4e12), f::reciprocal_positive, exact, &bound)?;
+    check("reciprocal(1000)", &[1000.0, -1000.0], f::reciprocal, exact, &bound)?;
+    let powers: Vec<_> = (-19..20).flat_map(|k| [2f64.powi(k), -(2f64.powi(k))]).collect();
+    check("reciprocal of powers", &powers, f::reciprocal, exact, &bound)?;
+    let bounded: Function = |mpc, x| f::reciprocal(mpc, &x.clone().with_bound(50.0));
+    check("reciprocal, bounded", &domain(0.05, 50.0), bounded, exact, &bound)?;
+    check("reciprocal of 0", &[0.0, -UNIT], f::reciprocal, |_| 0.0, &bound)
+}
+
+#[test]
+fn roots_are_accurate_over_all_magnitudes() -> Result<()> {
+    let bar = |_, _| 2f64.powi(-12);
+    check("sqrt on [0.05, 50]", &domain(0.05, 50.0), f::sqrt, f64::sqrt, bar)?;
+    let bound = within(1.5, 2f64.powi(-19));
+    check("sqrt", &domain(UNIT, 4e12), f::sqrt, f64::sqrt, &bound)?;
+    check("sqrt of 0", &[0.0, 1e6, 1.0, 4.0], f::sqrt, f64::sqrt, &bound)?;
+    let bounded: Function = |mpc, x| f::sqrt(mpc, &x.clone().with_bound(50.0));
+    check("sqrt, bounded", &domain(0.0, 50.0), bounded, f64::sqrt, &bound)?;
+    let exact = |x: f64| 1.0 / x.sqrt();
+    check("inv_sqrt", &domain(UNIT, 4e12), f::inv_sqrt, exact, &bound)?;
+    let bounded: Function = |mpc, x| f::inv_sqrt(mpc, &x.clone().with_bound(2.0));
+    check("inv_sqrt, bounded", &domain(UNIT, 2.0), bounded, exact, &bound)?;
+    check("inv_sqrt of 0", &[0.0], f::inv_sqrt, |_| 0.0, &bound)
+}
+
+#[test]
+fn logarithm_is_accurate_over_all_magnitudes() -> Result<()> {
+    let bound = within(3.0, 0.0);
+    check("log", &domain(UNIT, 4e12), f::log, f64::ln, &bound)?;
+    check("log(1000)", &[1000.0, 1.0], f::log, f64::ln, &bound)?;
+    let bounded: Function = |mpc, x| f::log(mpc, &x.clone().with_bound(1.0));
+    check("log, bounded", &domain(UNIT, 1.0), bounded, f64::ln, &bound)?;
+    let mut mpc = mpc();
+    let zero = secret(&mut mpc, &[1], &[0.0], 20)?;
+    let y = f::log(&mut mpc, &zero)?;
+    assert!(f::reveal(&mut mpc, &y)?[0] < -3.0);
+    Ok(())
+}
+
+#[test]
+fn sine_and_cosine_are_accurate_far_out() -> Result<()> {
+    let bound = |x: f64, _| 2f64.powi(-18) + 2f64.powi(-41) * x.abs();
+    for (low, high) in [(-7.0, 7.0), (-1e3, 1e3), (-1e6, 1e6)] {
+        check("sin", &domain(low, high), f::sin, f64::sin, bound)?;
+        check("cos", &domain(low, high), f::cos, f64::cos, bound)?;
+    }
+    let special: Vec<_> = (-8..=8).map(|k| f64::from(k) * std::f64::consts::FRAC_PI_2).collect();
+    check("sin of quarters", &special, f::sin, f64::sin, bound)?;
+    check("cos of quarters", &special, f::cos, f64::cos, bound)
+}
+
+/// The error function by its series, for small and large arguments.
+fn erf(x: f64) -> f64 {
+    let a = x.abs();
+    if a > 6.0 {
+        return x.signum();
+    }
+    // Kummer's series: all terms positive.
+    let (mut term, mut sum, mut n) = (a, a, 0.0);
+    while term > 1e-18 * sum && n < 500.0 {
+        n += 1.0;
+        term *= 2.0 * a * a / (2.0 * n + 1.0);
+        sum += term;
+    }
+    x.signum() * 2.0 / std::f64::consts::PI.sqrt() * (-a * a).exp() * sum
+}
+
+#[test]
+fn sigmoid_and_its_relatives_are_accurate_everywhere() -> Result<()> {
+    let p = |k: i32| move |_: f64, _: f64| 2f64.powi(k);
+    let logistic = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let wide = [domain(-20.0, 20.0), vec![0.0, 1e4, -1e4, 1e6, -1e6]].concat();
+    let far = [1e12, -1e12];
+    check("sigmoid", &wide, f::sigmoid, logistic, p(-17))?;
+    check("sigmoid far out", &far, f::sigmoid, logistic, p(-17))?;
+    check("tanh", &wide, f::tanh, f64::tanh, p(-16))?;
+    check("silu", &wide, f::silu, |x| x * logistic(x), p(-15))?;
+    check("erf", &wide, f::erf, erf, p(-17))?;
+    check("erf far out", &far, f::erf, erf, p(-17))?;
+    let gelu = |x: f64| x / 2.0 * (1.0 + erf(x / std::f64::consts::SQRT_2));
+    check("gelu", &wide, f::gelu, gelu, p(-17))
+}
+
+#[test]
+fn softmax_is_accurate_for_any_number_of_classes() -> Result<()> {
+    let mut draw = SplitMix64::new(5);
+    for (rows, n, spread) in [
+        (128, 200, 8.0),
+        (128, 10, 8.0),
+        (40, 1, 5.0),
+        (40, 2, 30.0),
+        (9, 1000, 0.01),
+        (30, 17, 1e5),
+    ] {
+        let values: Vec<_> =
+            (0..rows * n).map(|_| (draw.real(-spread, spread) / UNIT).round() * UNIT).collect();
+        let mut mpc = mpc();
+        let x = secret(&mut mpc, &[rows, n], &values, 20)?;
+        let y = f::softmax(&mut mpc, &x, 1)?;
+        let logs = f::log_softmax(&mut mpc, &x, 1)?;
+        let (y, logs) = (f::reveal(&mut mpc, &y)?, f::reveal(&mut mpc, &logs)?);
+        let (mut worst, mut worst_log) = (0.0f64, 0.0f64);
+        for (row, (y, logs)) in values.chunks(n).zip(y.chunks(n).zip(logs.chunks(n))) {
+            let top = row.iter().copied().fold(f64::MIN, f64::max);
+            let sum: f64 = row.iter().map(|v| (v - top).exp()).sum();
+            for (v, (y, log)) in row.iter().zip(y.iter().zip(logs)) {
+                worst = worst.max((y - (v - top).exp() / sum).abs());
+                worst_log = worst_log.max((log - (v - top - sum.ln())).abs());
+            }
+        }
+        println!("softmax {rows}x{n}: {worst:e} (2^{:.1}), log {worst_log:e}", worst.log2());
+        assert!(worst < 2f64.powi(-17), "softmax {rows}x{n}: {worst}");
+        assert!(worst_log < 2f64.powi(-17), "log-softmax {rows}x{n}: {worst_log}");
+    }
+    Ok(())
+}
+
+#[test]
+fn softmax_works_along_any_axis() -> Result<()> {
+    let mut mpc = mpc();
+    let values: Vec<_> = (0..24).map(|i| f64::from(i % 7) - 2.0).collect();
+    let x = secret(&mut mpc, &[2, 4, 3], &values, 20)?;
+    let y = f::softmax(&mut mpc, &x, 1)?;
+    let total = f::sum(&mpc, &y, &[1])?;
+    for total in f::reveal(&mut mpc, &total)? {
+        assert!((total - 1.0).abs() < 1e-4, "{total}");
+    }
+    assert!(f::softmax(&mut mpc, &x, 3).is_err());
+    Ok(())
+}
+
+#[test]
+fn division_is_accurate_relative_to_the_quotient() -> Result<()> {
+    let mut draw = SplitMix64::new(8);
+    let n = 20_000;
+    let (mut xs, mut ys) = (vec![], vec![]);
+    while xs.len() < n {
+        let y = draw.real(-13.0, 19.0).exp2() * if draw.next_u64() & 1 == 0 { 1.0 } else { -1.0 };
+        let x = draw.real(-15.0, 19.0).exp2();
+        if (x / y).abs() < 2f64.powi(20) {
+            xs.push((x / UNIT).round() * UNIT);
+            ys.push((y / UNIT).round() * UNIT);
+        }
+    }
+    let mut mpc = mpc();
+    let (x, y) = (secret(&mut mpc, &[n], &xs, 20)?, secret(&mut mpc, &[n], &ys, 20)?);
+    let q = f::div(&mut mpc, &x, &y)?;
+    for (i, q) in f::reveal(&mut mpc, &q)?.iter().enumerate() {
+        let exact = xs[i] / ys[i];
+        let bound = 2f64.powi(-17) * exact.abs() + UNIT * (1.0 + 2.0 / ys[i].abs());
+        assert!((q - exact).abs() < bound, "{} / {} became {q}", xs[i], ys[i]);
+    }
+    Ok(())
+}
+
+#[test]
+fn powers_and_polynomials_follow_their_definitions() -> Result<()> {
+    let values = domain(-3.0, 3.0);
+    for n in [0, 1, 2, 3, 5, 8, 11] {
+        let mut mpc = mpc();
+        let x = secret(&mut mpc, &[values.len()], &values, 20)?;
+        let y = f::pow(&mut mpc, &x, n)?;
+        for (x, y) in values.iter().zip(f::reveal(&mut mpc, &y)?) {
+            let bound = UNIT * (2.0 + 2.0 * f64::from(n) * x.abs().max(1.0).powi(n));
+            assert!((y - x.powi(n)).abs() < bound, "{x}^{n} = {y}");
+        }
+    }
+    let bound = within(3.0, 2f64.powi(-17));
+    check(
+        "pow -2",
+        &domain(0.5, 100.0),
+        |mpc, x| f::pow(mpc, x, -2),
+        |x| x.powi(-2),
+        |x, y| bound(x, y) + 4.0 * UNIT * y * y,
+    )?;
+    let powf: Function = |mpc, x| f::powf(mpc, x, 0.75);
+    check(
+        "powf",
+        &domain(0.01, 1e5),
+        powf,
+        |x| x.powf(0.75),
+        |_, y: f64| (2f64.powf(-15.5) + 0.75 * 2f64.powi(-17)) * y.max(1.0),
+    )?;
+    let c = [0.5, -1.25, 0.0, 3.0, -0.125];
+    let horner = move |x: f64| c.iter().rev().fold(0.0, |sum, c| sum * x + c);
+    let poly: Function = |mpc, x| f::polynomial(mpc, x, &[0.5, -1.25, 0.0, 3.0, -0.125]);
+    check("polynomial", &values, poly, horner, |_, _| 40.0 * UNIT)?;
+    let flat: Function = |mpc, x| f::polynomial(mpc, x, &[2.5]);
+    check("constant", &values, flat, |_| 2.5, within(2.0, 0.0))
+}
+
+#[test]
+fn other_fraction_bits_work_too() -> Result<()> {
+    for frac in [8, 12, 16, 24, 30] {
+        let unit = 2f64.powi(-(frac as i32));
+        let tolerance = 8.0 * unit.max(UNIT);
+        let mut mpc = mpc();
+        let values: Vec<_> = (1..200).map(|i| f64::from(i) / 16.0).collect();
+        let n = values.len();
+        let x = secret(&mut mpc, &[n], &values, frac)?;
+        let cases: [(&str, Function, fn(f64) -> f64); 8] = [
+            ("reciprocal", f::reciprocal, |x| 1.0 / x),
+            ("sqrt", f::sqrt, f64::sqrt),
+            ("inv_sqrt", f::inv_sqrt, |x| 1.0 / x.sqrt()),
+            ("log", f::log, f64::ln),
+            ("sin", f::sin, f64::sin),
+            ("sigmoid", f::sigmoid, |x| 1.0 / (1.0 + (-x).exp())),
+            ("tanh", f::tanh, f64::tanh),
+            ("erf", f::erf, erf),
+        ];
+        for (name, function, exact) in cases {
+            let y = function(&mut mpc, &x)?;
+            assert_eq!(y.frac(), frac, "{name}");
+            for (x, y) in values.iter().zip(f::reveal(&mut mpc, &y)?) {
+                let error = (y - exact(*x)).abs();
+                assert!(
+                    error < tolerance * f64::max(2.0, exact(*x)),
+                    "{name}({x}) = {y} at {frac} bits"
+                );
+            }
+        }
+        let y = f::exp(&mut mpc, &x)?;
+        for (x, y) in values.iter().zip(f::reveal(&mut mpc, &y)?) {
+            let exact = x.exp().min(65536.0);
+            assert!(
+                (y - exact).abs() < 2f64.powi(-15) * exact + 2.0 * unit,
+                "exp({x}) = {y} at {frac} bits"
+            );
+        }
+    }
+    Ok(())
+}
