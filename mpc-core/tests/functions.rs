@@ -6,6 +6,7 @@ use ring_arith::{CpuEngine, FracBits, Shape};
 
 type Mpc = Plaintext<CpuEngine>;
 type Function = fn(&mut Mpc, &SecretTensor<Mpc>) -> Result<SecretTensor<Mpc>>;
+type Exact = fn(f64) -> f64;
 
 const UNIT: f64 = 1.0 / (1 << 20) as f64;
 
@@ -293,7 +294,7 @@ fn other_fraction_bits_work_too() -> Result<()> {
         let values: Vec<_> = (1..200).map(|i| f64::from(i) / 16.0).collect();
         let n = values.len();
         let x = secret(&mut mpc, &[n], &values, frac)?;
-        let cases: [(&str, Function, fn(f64) -> f64); 8] = [
+        let cases: [(&str, Function, Exact); 8] = [
             ("reciprocal", f::reciprocal, |x| 1.0 / x),
             ("sqrt", f::sqrt, f64::sqrt),
             ("inv_sqrt", f::inv_sqrt, |x| 1.0 / x.sqrt()),
