@@ -299,7 +299,9 @@ impl<'a> Parser<'a> {
                 }
                 ".reqntid" | ".minnctapersm" | ".maxnreg" => self.directive_line(),
                 other => {
-                    return Err(self.error(format!("`{other}` before a kernel's body is not known")));
+                    return Err(
+                        self.error(format!("`{other}` before a kernel's body is not known"))
+                    );
                 }
             }
         }

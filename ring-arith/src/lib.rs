@@ -2,6 +2,7 @@
 
 mod bilinear;
 mod bits;
+mod bounds;
 mod buffers;
 mod cpu;
 mod engine;

@@ -75,6 +75,30 @@ impl Shape {
             None => Err(Error::Shapes { op, lhs: self.clone(), rhs: other.clone() }),
         }
     }
+
+    /// The shape of tensors put behind one another along an axis.
+    ///
+    /// # Errors
+    /// [`Error::Shapes`] if another axis differs, [`Error::Invalid`] without shapes or without the axis.
+    pub fn concat(shapes: &[&Self], axis: usize) -> Result<Self> {
+        let [first, others @ ..] = shapes else {
+            return Err(Error::invalid("concat", "there are no tensors to concatenate"));
+        };
+        if axis >= first.rank() {
+            return Err(Error::invalid("concat", format!("shape {first:?} has no axis {axis}")));
+        }
+        let mut dims = first.0.clone();
+        for other in others {
+            let fits = |i: usize| i == axis || other.0[i] == dims[i];
+            if other.rank() != dims.len() || !(0..dims.len()).all(fits) {
+                let (lhs, rhs) = ((*first).clone(), (*other).clone());
+                return Err(Error::Shapes { op: "concat", lhs, rhs });
+            }
+            let long = || Error::invalid("concat", "the result has too many elements");
+            dims[axis] = dims[axis].checked_add(other.0[axis]).ok_or_else(long)?;
+        }
+        Self::new(dims)
+    }
 }
 
 impl fmt::Debug for Shape {

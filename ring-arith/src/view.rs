@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::Shape;
+use crate::{Error, Result, Shape};
 
 /// An operation that moves words without computing on them. The same list serves tensors, shares
 /// and, where it keeps the order of elements, bits.
@@ -48,6 +48,86 @@ pub enum View {
     Windows(Window),
 }
 
+impl View {
+    /// The shape that this view gives to a tensor of the given shape.
+    ///
+    /// # Errors
+    /// [`Error::Shapes`] or [`Error::Invalid`] if the view does not fit.
+    pub fn output_shape(&self, shape: &Shape) -> Result<Shape> {
+        let dims = shape.dims();
+        let invalid = |op, reason: String| Err(Error::invalid(op, reason));
+        let axis_of = |op, axis: usize| match axis < dims.len() {
+            true => Ok(dims[axis]),
+            false => Err(Error::invalid(op, format!("shape {shape:?} has no axis {axis}"))),
+        };
+        let replaced = |axis: usize, len: usize| {
+            let mut dims = dims.to_vec();
+            dims[axis] = len;
+            Shape::new(dims)
+        };
+        match self {
+            Self::Reshape(to) if to.len() == shape.len() => Ok(to.clone()),
+            Self::Reshape(to) => {
+                Err(Error::Shapes { op: "reshape", lhs: shape.clone(), rhs: to.clone() })
+            }
+            Self::Permute(axes) => {
+                let mut sorted = axes.clone();
+                sorted.sort_unstable();
+                if !sorted.into_iter().eq(0..dims.len()) {
+                    let text = format!("axes {axes:?} do not name each axis of {shape:?} once");
+                    return invalid("permute", text);
+                }
+                Shape::new(axes.iter().map(|&a| dims[a]).collect::<Vec<_>>())
+            }
+            &Self::Slice { axis, start, end, step } => {
+                if step == 0 || start > end || end > axis_of("slice", axis)? {
+                    let text =
+                        format!("{start}..{end} by {step} is not inside axis {axis} of {shape:?}");
+                    return invalid("slice", text);
+                }
+                replaced(axis, (end - start).div_ceil(step))
+            }
+            Self::Gather { axis, indices } => {
+                let len = axis_of("gather", *axis)?;
+                if let Some(bad) = indices.iter().find(|&&i| i >= len) {
+                    return invalid(
+                        "gather",
+                        format!("index {bad} is outside axis {axis} of {shape:?}"),
+                    );
+                }
+                replaced(*axis, indices.len())
+            }
+            Self::Pad { before, after, .. } => {
+                let grown =
+                    |i: usize| dims[i].checked_add(*before.get(i)?)?.checked_add(*after.get(i)?);
+                let grown = (0..dims.len()).map(grown).collect::<Option<Vec<_>>>();
+                match grown.filter(|_| before.len() == dims.len() && after.len() == dims.len()) {
+                    Some(dims) => Shape::new(dims),
+                    None => {
+                        let (b, a) = (before.len(), after.len());
+                        invalid(
+                            "pad",
+                            format!("{b} and {a} widths do not fit the axes of {shape:?}"),
+                        )
+                    }
+                }
+            }
+            Self::Broadcast(to) => match shape.broadcast(to, "broadcast") {
+                Ok(common) if common == *to => Ok(common),
+                _ => invalid("broadcast", format!("shape {shape:?} does not repeat to {to:?}")),
+            },
+            Self::Windows(window) => {
+                let (outer, [kh, kw]) = (window.outer(shape), window.kernel);
+                let taps = kh.checked_mul(kw).filter(|_| outer.is_some());
+                let Some((taps, (outer, [oh, ow]))) = taps.zip(outer) else {
+                    return invalid("windows", format!("{window:?} does not fit shape {shape:?}"));
+                };
+                Shape::new([outer, &[taps, oh, ow]].concat())
+            }
+        }
+    }
+}
+
 /// A two-dimensional sliding window. One-dimensional data is laid out with `H = 1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Window {
@@ -71,6 +151,13 @@ impl Window {
     #[must_use]
     pub fn padded(self, padding: [usize; 4]) -> Self {
         Self { padding, ..self }
+    }
+
+    /// Leading dimensions of a tensor `[.., H, W]` and the number of positions over it, if the window
+    /// fits.
+    pub fn outer<'a>(&self, shape: &'a Shape) -> Option<(&'a [usize], [usize; 2])> {
+        let (outer, &size) = shape.dims().split_last_chunk::<2>()?;
+        Some((outer, self.positions(size)?))
     }
 
     /// Number of positions along height and width for an input of `size`, or `None` if the window

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod ptx;
 
 #[cfg(feature = "bench")]
 pub mod bench;

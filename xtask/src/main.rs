@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use xtask::check;
+use xtask::{check, ptx};
 
 /// Maintainers' commands of Trefoil.
 #[derive(Parser)]
@@ -24,6 +24,12 @@ enum Task {
         #[arg(long, value_name = "STEP")]
         only: Option<String>,
     },
+    /// Compile the CUDA kernels to PTX and count their registers; needs Python and a C++ compiler
+    Ptx {
+        /// Compare with the compiled kernels that are there instead of replacing them
+        #[arg(long)]
+        check: bool,
+    },
     /// Measure: builds the release benchmarks and runs the named suite (all of them without a name)
     #[command(disable_help_flag = true)]
     Bench {
@@ -36,6 +42,7 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Task::Check { only } => check::run(only.as_deref()).map(|()| ExitCode::SUCCESS),
+        Task::Ptx { check } => ptx::run(check).map(|()| ExitCode::SUCCESS),
         Task::Bench { args } => bench(&args),
     };
     done.unwrap_or_else(|error| {

@@ -19,11 +19,22 @@ struct Layer {
 
 /// From the ground up. A test or example may use any crate further up in this table, whatever `uses` says.
 const LAYERS: &[Layer] = &[
+    Layer { name: "ptx-emu", uses: &[], must_not_name: &["std::net", "ring_arith"] },
+    Layer {
+        name: "ptx-emu-driver",
+        uses: &["ptx-emu"],
+        must_not_name: &["std::net", "ring_arith"],
+    },
     Layer { name: "ring-arith", uses: &[], must_not_name: &["std::net", "Party", "Transport"] },
     Layer {
         name: "float-embed",
         uses: &["ring-arith"],
         must_not_name: &["std::net", "Party", "Transport"],
+    },
+    Layer {
+        name: "gpu-kernels",
+        uses: &["ring-arith", "float-embed"],
+        must_not_name: &["std::net", "Party", "Transport", "Protocol"],
     },
     Layer { name: "net", uses: &[], must_not_name: &["Share", "Tensor"] },
     Layer {
@@ -51,7 +62,6 @@ const LAYERS: &[Layer] = &[
         uses: &["models", "nn-layers", "mpc-core", "rss-protocols", "net", "ring-arith"],
         must_not_name: &["std::arch", "core::arch"],
     },
-    Layer { name: "ptx-emu", uses: &[], must_not_name: &["std::net", "ring_arith"] },
     Layer {
         name: "xtask",
         uses: &[

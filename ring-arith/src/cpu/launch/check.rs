@@ -1,6 +1,6 @@
 //! What must hold of a launch before it runs.
 
-use crate::{EngineTensor, Error, Launch, Result, Source, Target, Tensor};
+use crate::{Launch, Result, Tensor};
 
 /// A launch of which is known that every source and target stays inside its tensor, that no two
 /// targets meet and that the number of words fits. Unsafe code relies on this.
@@ -9,26 +9,11 @@ pub(super) struct Checked<'a, const I: usize, const O: usize>(&'a Launch<'a, Ten
 /// Checks a launch.
 ///
 /// # Errors
-/// [`Error::Invalid`] that names the source or target.
+/// [`crate::Error::Invalid`] that names the source or target.
 pub(super) fn check<'a, const I: usize, const O: usize>(
     launch: &'a Launch<'a, Tensor, I, O>,
 ) -> Result<Checked<'a, I, O>> {
-    let (rows, cols) = (launch.rows, launch.cols);
-    if rows.checked_mul(cols).is_none_or(|n| n > isize::MAX as usize / 8) {
-        return Err(invalid(format!("{rows} x {cols} words are too many")));
-    }
-    for (i, source) in launch.sources.iter().enumerate() {
-        check_source(source, rows, cols)
-            .map_err(|reason| invalid(format!("source {i}: {reason}")))?;
-    }
-    for (o, target) in launch.targets.iter().enumerate() {
-        check_target(target, launch).map_err(|reason| invalid(format!("target {o}: {reason}")))?;
-        for (p, other) in launch.targets[..o].iter().enumerate() {
-            if meet(target, other, rows, cols) {
-                return Err(invalid(format!("targets {p} and {o} write the same word")));
-            }
-        }
-    }
+    launch.check()?;
     Ok(Checked(launch))
 }
 
@@ -41,90 +26,6 @@ impl<'a, const I: usize, const O: usize> Checked<'a, I, O> {
     /// Whether the targets write every word of an output. They never write one twice, so it is
     /// enough to count.
     pub(super) fn covers(&self, output: usize) -> bool {
-        let targets = self.0.targets.iter().filter(|t| t.tensor == output).count();
-        targets * self.0.rows * self.0.cols == self.0.outputs[output].len()
+        self.0.covers(output)
     }
-}
-
-fn invalid(reason: String) -> Error {
-    Error::invalid("launch", reason)
-}
-
-/// First word not reached from `offset` by rows of `cols` words, `stride` apart.
-fn end(offset: usize, stride: usize, rows: usize, cols: usize) -> Option<usize> {
-    if rows == 0 || cols == 0 {
-        return Some(offset);
-    }
-    offset.checked_add((rows - 1).checked_mul(stride)?)?.checked_add(cols)
-}
-
-fn check_source(source: &Source<'_, Tensor>, rows: usize, cols: usize) -> Result<(), String> {
-    let (len, end) = match *source {
-        Source::Tensor { tensor, offset, row_stride } => {
-            (tensor.len(), end(offset, row_stride, rows, cols))
-        }
-        Source::PerRow { tensor, offset } => (tensor.len(), offset.checked_add(rows)),
-        Source::Stream { offset, row_stride, .. } => {
-            let end = || {
-                let last = (rows as u64).saturating_sub(1).checked_mul(row_stride)?;
-                offset.checked_add(last)?.checked_add(cols as u64)
-            };
-            if end().is_none_or(|end| end > 1 << 63) {
-                return Err(format!("positions from {offset} on leave the stream"));
-            }
-            return Ok(());
-        }
-    };
-    if end.is_none_or(|end| end > len) {
-        return Err(format!("{rows} x {cols} words leave the tensor of {len} words"));
-    }
-    Ok(())
-}
-
-fn check_target<const I: usize, const O: usize>(
-    target: &Target,
-    launch: &Launch<'_, Tensor, I, O>,
-) -> Result<(), String> {
-    let (rows, cols) = (launch.rows, launch.cols);
-    let Some(shape) = launch.outputs.get(target.tensor) else {
-        return Err(format!("there is no output {}", target.tensor));
-    };
-    let len = shape.len();
-    if end(target.offset, target.row_stride, rows, cols).is_none_or(|end| end > len) {
-        return Err(format!("{rows} x {cols} words leave the output of {len} words"));
-    }
-    if rows > 1 && target.row_stride < cols {
-        return Err(format!("rows of {cols} words overlap at a stride of {}", target.row_stride));
-    }
-    Ok(())
-}
-
-/// Whether two targets inside the bounds of their outputs write a common word.
-fn meet(a: &Target, b: &Target, rows: usize, cols: usize) -> bool {
-    if a.tensor != b.tensor || rows == 0 || cols == 0 {
-        return false;
-    }
-    let last = |t: &Target| t.offset + (rows - 1) * t.row_stride + cols;
-    if last(a) <= b.offset || last(b) <= a.offset {
-        return false;
-    }
-    if rows == 1 {
-        return true;
-    }
-    if a.row_stride == b.row_stride {
-        // Row r of one meets row r + k of the other for the two k around their distance.
-        let (apart, stride) = (a.offset.abs_diff(b.offset), a.row_stride);
-        let (k, rest) = (apart / stride, apart % stride);
-        return (k < rows && rest < cols) || (k + 1 < rows && stride - rest < cols);
-    }
-    // Both lists of rows are sorted: walk along them together.
-    let (mut i, mut j) = (0, 0);
-    while i < rows && j < rows {
-        let (x, y) = (a.offset + i * a.row_stride, b.offset + j * b.row_stride);
-        if x.abs_diff(y) < cols {
-            return true;
-        }
-        if x < y { i += 1 } else { j += 1 }
-    }
-    false
 }

@@ -1,0 +1,141 @@
+//! What every operation of the engine uses: memory for results, the shipped kernels, launches.
+
+use std::sync::Arc;
+
+use ring_arith::{EngineTensor, Result, Shape, Tensor};
+
+use crate::{
+    CudaTensor,
+    driver::{Arg, Driver, Grid},
+};
+
+/// A module that ships with this crate.
+#[derive(Clone, Copy)]
+pub(crate) enum Shipped {
+    Words,
+    Products,
+    Limbs,
+}
+
+/// Threads of a block in kernels that stride over their work.
+const THREADS: u32 = 256;
+
+/// An open device.
+#[derive(Clone)]
+pub(crate) struct Device(pub Arc<Driver>);
+
+impl Device {
+    pub(crate) fn open(ordinal: usize) -> Result<Self> {
+        Driver::open(ordinal).map(Self)
+    }
+
+    /// A tensor whose words are about to be written.
+    pub(crate) fn empty(&self, shape: Shape) -> Result<CudaTensor> {
+        let buffer = self.0.allocate(shape.len() * 8)?;
+        Ok(CudaTensor::new(shape, buffer))
+    }
+
+    pub(crate) fn upload(&self, tensor: &Tensor) -> Result<CudaTensor> {
+        let buffer = self.0.allocate(tensor.len() * 8)?;
+        if tensor.len() > 0 {
+            self.0.write(&buffer, &tensor.to_bytes())?;
+        }
+        Ok(CudaTensor::new(tensor.shape().clone(), buffer))
+    }
+
+    /// The words lie in page-locked memory, ready to be sent.
+    pub(crate) fn download(&self, tensor: &CudaTensor) -> Result<Tensor> {
+        let bytes = self.0.read(tensor.address(), tensor.len() * 8)?;
+        Tensor::from_bytes(tensor.shape().clone(), bytes::Bytes::from_owner(bytes))
+    }
+
+    /// Runs a shipped kernel that strides over `work` items.
+    ///
+    /// # Safety
+    /// As for [`Driver::launch`].
+    pub(crate) unsafe fn stride(
+        &self,
+        module: Shipped,
+        kernel: &str,
+        work: usize,
+        args: &[Arg],
+    ) -> Result<()> {
+        if work == 0 {
+            return Ok(());
+        }
+        let blocks = self.blocks(work.div_ceil(THREADS as usize));
+        // SAFETY: the caller's promise.
+        unsafe { self.run(module, kernel, ([blocks, 1, 1], 0), args) }
+    }
+
+    /// A grid of at most eight blocks of [`THREADS`] threads for each multiprocessor.
+    pub(crate) fn blocks(&self, wanted: usize) -> u32 {
+        wanted.clamp(1, self.0.processors() as usize * 8) as u32
+    }
+
+    /// Runs a shipped kernel on blocks of 256 threads with `shared` bytes of dynamic shared memory.
+    ///
+    /// # Safety
+    /// As for [`Driver::launch`].
+    pub(crate) unsafe fn run(
+        &self,
+        module: Shipped,
+        kernel: &str,
+        (blocks, shared): ([u32; 3], u32),
+        args: &[Arg],
+    ) -> Result<()> {
+        let text = match module {
+            Shipped::Words => include_str!("../ptx/words.ptx"),
+            Shipped::Products => include_str!("../ptx/products.ptx"),
+            Shipped::Limbs => include_str!("../ptx/limbs.ptx"),
+        };
+        let module = self.0.module(module as u64, || text.to_string())?;
+        let function = self.0.function(&module, kernel, shared)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.0.launch(function, Grid { blocks, threads: THREADS, shared }, args) }
+    }
+}
+
+/// Builds a structure parameter field by field, with C's alignment.
+#[derive(Clone, Default)]
+pub(crate) struct Fields {
+    bytes: Vec<u8>,
+}
+
+impl Fields {
+    pub(crate) fn u32(mut self, value: u32) -> Self {
+        self.bytes.extend(value.to_le_bytes());
+        self
+    }
+
+    pub(crate) fn i32(self, value: i32) -> Self {
+        self.u32(value as u32)
+    }
+
+    pub(crate) fn u64(mut self, value: u64) -> Self {
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        self.bytes.extend(value.to_le_bytes());
+        self
+    }
+
+    /// Up to eight values of 32 bits, the rest `fill`.
+    pub(crate) fn eight_u32(self, values: &[u32], fill: u32) -> Self {
+        (0..8).fold(self, |f, i| f.u32(values.get(i).copied().unwrap_or(fill)))
+    }
+
+    /// Up to eight values of 64 bits, the rest 0.
+    pub(crate) fn eight_u64(self, values: &[u64]) -> Self {
+        (0..8).fold(self, |f, i| f.u64(values.get(i).copied().unwrap_or(0)))
+    }
+
+    pub(crate) fn done(mut self) -> Arg {
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        let words = self.bytes.chunks_exact(8);
+        Arg::words(words.map(|w| u64::from_le_bytes(w.try_into().expect("8 bytes"))).collect())
+    }
+}
+
+/// The address of a tensor as a parameter.
+pub(crate) fn pointer(tensor: &CudaTensor) -> Arg {
+    Arg::word(tensor.address())
+}

@@ -1,0 +1,130 @@
+//! The engine: every operation of [`ring_arith::Engine`] on one device.
+
+use std::fmt;
+
+use ring_arith::{
+    Addend, Bilinear, Engine, Generator, Launch, Result, Shape, Stream, Tensor, View, Window,
+    WordKernel,
+};
+
+use crate::{CudaTensor, device::Device, launch, moves, products, streams, sums};
+
+/// Local work on a CUDA device, on one stream. Clones share the device's memory and stream.
+#[derive(Clone)]
+pub struct CudaEngine {
+    device: Device,
+    method: Method,
+}
+
+/// How bilinear maps are computed. All methods give the same words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Method {
+    /// By shape: the tensor cores for large products, else integer arithmetic.
+    #[default]
+    Automatic,
+    /// 64-bit integer arithmetic.
+    Integer,
+    /// 36 products of 8-bit limbs on the tensor cores.
+    Limbs8,
+}
+
+impl CudaEngine {
+    /// Opens device `ordinal`, numbered from 0.
+    ///
+    /// # Errors
+    /// [`ring_arith::Error::Device`] if there is no driver, no such device, or one older than compute
+    /// capability 8.0.
+    pub fn open(ordinal: usize) -> Result<Self> {
+        Ok(Self { device: Device::open(ordinal)?, method: Method::Automatic })
+    }
+
+    /// The same device with another way to compute products: for tests and measurements.
+    #[must_use]
+    pub fn with_method(self, method: Method) -> Self {
+        Self { method, ..self }
+    }
+
+    /// The generator that sessions with a party on this engine should choose.
+    pub const GENERATOR: Generator = Generator::ChaCha12;
+
+    /// Words `first..` of a stream as a tensor: what kernels generate in registers, for tests.
+    ///
+    /// # Errors
+    /// [`ring_arith::Error::Invalid`] if the positions leave the stream.
+    pub fn stream(&self, stream: &Stream, first: u64, shape: Shape) -> Result<CudaTensor> {
+        streams::fill(&self.device, stream, first, shape)
+    }
+
+    /// Waits for all queued work.
+    ///
+    /// # Errors
+    /// [`ring_arith::Error::Device`] if any of it failed.
+    pub fn synchronize(&self) -> Result<()> {
+        self.device.0.synchronize()
+    }
+}
+
+impl Engine for CudaEngine {
+    type Tensor = CudaTensor;
+
+    fn name(&self) -> String {
+        let (major, minor) = self.device.0.capability();
+        format!("cuda/{}/sm_{major}{minor}", self.device.0.name())
+    }
+
+    fn upload(&self, tensor: Tensor) -> Result<CudaTensor> {
+        self.device.upload(&tensor)
+    }
+
+    fn download(&self, tensor: &CudaTensor) -> Result<Tensor> {
+        self.device.download(tensor)
+    }
+
+    fn view(&self, tensor: &CudaTensor, view: &View) -> Result<CudaTensor> {
+        moves::view(&self.device, tensor, view)
+    }
+
+    fn concat(&self, tensors: &[&CudaTensor], axis: usize) -> Result<CudaTensor> {
+        moves::concat(&self.device, tensors, axis)
+    }
+
+    fn sum(&self, tensor: &CudaTensor, axes: &[usize]) -> Result<CudaTensor> {
+        sums::sum(&self.device, tensor, axes)
+    }
+
+    fn window_sum(&self, tensor: &CudaTensor, window: &Window) -> Result<CudaTensor> {
+        sums::window_sum(&self.device, tensor, window)
+    }
+
+    fn bilinear(
+        &self,
+        op: &Bilinear,
+        terms: &[(&CudaTensor, &CudaTensor)],
+        addends: &[Addend<'_, CudaTensor>],
+    ) -> Result<CudaTensor> {
+        products::bilinear(&self.device, self.method, op, terms, addends)
+    }
+
+    fn launch<K: WordKernel<I, O>, const I: usize, const O: usize>(
+        &self,
+        kernel: &K,
+        launch: &Launch<'_, CudaTensor, I, O>,
+    ) -> Result<Vec<CudaTensor>> {
+        launch::launch(&self.device, kernel, launch)
+    }
+
+    fn to_planes(&self, tensor: &CudaTensor, low: u32, width: u32) -> Result<CudaTensor> {
+        sums::to_planes(&self.device, tensor, low, width)
+    }
+
+    fn from_planes(&self, planes: &CudaTensor, low: u32, shape: &Shape) -> Result<CudaTensor> {
+        sums::from_planes(&self.device, planes, low, shape)
+    }
+}
+
+impl fmt::Debug for CudaEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}

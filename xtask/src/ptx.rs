@@ -1,0 +1,161 @@
+//! `cargo xtask ptx`: compiles the CUDA kernels to PTX, without a GPU and without an installed toolkit.
+//!
+//! The compiler comes as four Python wheels of one fixed version, whose output is the same on every
+//! machine; they are installed into a virtual environment under the target folder.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// CUDA 13.0: what driver 580 understands. Newer wheels write PTX that it does not.
+const WHEELS: [&str; 4] = [
+    "nvidia-cuda-nvcc==13.0.88",
+    "nvidia-nvvm==13.0.88",
+    "nvidia-cuda-crt==13.0.88",
+    "nvidia-cuda-runtime==13.0.96",
+];
+/// The oldest devices; the driver translates for newer ones.
+const ARCH: &str = "compute_80";
+/// Devices for which registers are counted.
+const TARGETS: [&str; 3] = ["sm_80", "sm_90", "sm_100"];
+/// The list of registers of each kernel on each target, beside the compiled kernels.
+const REGISTERS: &str = "registers.tsv";
+
+/// Compiles every `gpu-kernels/cuda/*.cu`. With `check`, compares with what is there instead of
+/// replacing it.
+///
+/// # Errors
+/// If the compiler cannot be installed or fails, a kernel spills, or, with `check`, something differs.
+pub fn run(check: bool) -> Result<()> {
+    let tools = Tools::install()?;
+    let sources = sources()?;
+    let mut registers = format!("kernel\t{}\n", TARGETS.join("\t"));
+    let mut stale = Vec::new();
+    for source in &sources {
+        let name =
+            source.file_stem().context("a source has a name")?.to_string_lossy().into_owned();
+        let text = tools.compile(source)?;
+        let counted = tools.registers(&name, &text)?;
+        for (kernel, counts) in counted {
+            writeln!(registers, "{kernel}\t{}", counts.join("\t"))?;
+        }
+        settle(&format!("{name}.ptx"), &text, check, &mut stale)?;
+    }
+    settle(REGISTERS, &registers, check, &mut stale)?;
+    ensure!(
+        stale.is_empty(),
+        "{} differ from their sources; run `cargo xtask ptx`",
+        stale.join(", ")
+    );
+    println!("{} modules, no spills on {}", sources.len(), TARGETS.join(", "));
+    Ok(())
+}
+
+/// Writes a file of `gpu-kernels/ptx`, or notes that it differs.
+fn settle(name: &str, text: &str, check: bool, stale: &mut Vec<String>) -> Result<()> {
+    let path = Path::new("gpu-kernels/ptx").join(name);
+    if fs::read_to_string(&path).is_ok_and(|old| old == text) {
+        return Ok(());
+    }
+    if check {
+        stale.push(path.display().to_string());
+        return Ok(());
+    }
+    println!("{}", path.display());
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn sources() -> Result<Vec<PathBuf>> {
+    let folder = "gpu-kernels/cuda";
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot read {folder}"))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "cu") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The compiler and the assembler.
+struct Tools {
+    bin: PathBuf,
+    scratch: PathBuf,
+}
+
+impl Tools {
+    fn install() -> Result<Self> {
+        let folder = PathBuf::from("target/cuda-compiler");
+        let marker = folder.join("installed.txt");
+        let wanted = WHEELS.join("\n");
+        if !fs::read_to_string(&marker).is_ok_and(|have| have == wanted) {
+            println!("installing {}", WHEELS.join(", "));
+            execute(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
+            let mut pip = Command::new(folder.join("bin/pip"));
+            execute(pip.args(["install", "--quiet", "--no-deps"]).args(WHEELS))?;
+            fs::write(&marker, wanted)?;
+        }
+        let python =
+            fs::read_dir(folder.join("lib"))?.next().context("the environment has a Python")??;
+        let bin = python.path().join("site-packages/nvidia/cu13/bin");
+        Ok(Self { bin, scratch: folder })
+    }
+
+    /// The PTX of one source.
+    fn compile(&self, source: &Path) -> Result<String> {
+        let out = self.scratch.join("kernel.ptx");
+        let mut nvcc = Command::new(self.bin.join("nvcc"));
+        nvcc.args(["-std=c++17", "-ptx", &format!("-arch={ARCH}")]).arg(source).arg("-o").arg(&out);
+        execute(&mut nvcc)?;
+        Ok(fs::read_to_string(out)?)
+    }
+
+    /// Registers of each kernel on each target; an error if one spills.
+    fn registers(&self, module: &str, text: &str) -> Result<BTreeMap<String, Vec<String>>> {
+        let ptx = self.scratch.join("kernel.ptx");
+        fs::write(&ptx, text)?;
+        let mut counts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for target in TARGETS {
+            let mut ptxas = Command::new(self.bin.join("ptxas"));
+            ptxas.args(["-v", &format!("-arch={target}")]).arg(&ptx);
+            let report = execute(ptxas.arg("-o").arg(self.scratch.join("kernel.cubin")))?;
+            let mut kernel = String::new();
+            for line in report.lines() {
+                if let Some((_, rest)) = line.split_once("entry function '") {
+                    kernel = rest.split('\'').next().unwrap_or_default().to_string();
+                } else if line.contains("bytes spill stores") {
+                    let clean = line.contains(" 0 bytes spill stores, 0 bytes spill loads");
+                    ensure!(clean, "{module}: `{kernel}` spills on {target}: {}", line.trim());
+                } else if let Some((_, rest)) = line.split_once("Used ") {
+                    let count = rest.split(' ').next().unwrap_or_default().to_string();
+                    counts.entry(kernel.clone()).or_default().push(count);
+                }
+            }
+        }
+        let complete = counts.values().all(|c| c.len() == TARGETS.len());
+        ensure!(
+            complete && !counts.is_empty(),
+            "{module}: the assembler's report is not understood"
+        );
+        Ok(counts)
+    }
+}
+
+/// Runs a command; what it printed, or an error with it.
+fn execute(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let out = command.output().with_context(|| format!("cannot start {name}"))?;
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    if !out.status.success() {
+        bail!("{name} failed:\n{text}");
+    }
+    Ok(text)
+}
