@@ -2,6 +2,8 @@
 
 use anyhow::{Result, bail};
 
+use super::protocols;
+
 /// First argument of a process that plays one party. What follows is between [`entry`] and
 /// whoever started the process.
 pub const PARTY: &str = "__party";
@@ -11,5 +13,10 @@ pub const PARTY: &str = "__party";
 /// # Errors
 /// If the arguments name no known job, or the job fails.
 pub fn entry(args: &[String]) -> Result<()> {
+    if let Some((job, rest)) = args.split_first()
+        && job == "protocols"
+    {
+        return protocols::party(rest);
+    }
     bail!("no benchmark runs its parties as processes under the arguments {args:?}")
 }
