@@ -1,9 +1,14 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod cli;
+pub mod cluster;
 pub mod config;
 pub mod queue;
+pub mod share;
 pub mod store;
+pub mod watch;
+pub mod wire;
 
 mod about;
 mod error;
@@ -14,6 +19,7 @@ mod testing;
 pub use about::{About, Preprocess};
 pub use error::{Error, Result};
 pub use id::{Digest, Id};
+pub use share::Part;
 
 /// A party's shares of several tensors: for each, this party's component and the next party's.
 pub type Shares = Vec<(ring_arith::Tensor, ring_arith::Tensor)>;

@@ -1,0 +1,372 @@
+//! Making a cluster: its authority, certificates, keys and configuration files.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use net::{Authority, Identity, Role};
+use serde::Serialize;
+
+use crate::{
+    Error, Result,
+    config::{ClientConfig, Limits, PARTIES, PartyConfig, check_address},
+};
+
+/// How long certificates are valid: ten years for the authority, two for the others.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The port of party 0 unless told otherwise.
+pub const PORT: u16 = 7100;
+
+/// The folder of the authority within a cluster's folder.
+const AUTHORITY: &str = "authority";
+
+/// What `cluster init` makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The folder.
+    pub folder: PathBuf,
+    /// `host:port` of the three servers.
+    pub servers: [String; PARTIES],
+    /// Names of the clients.
+    pub clients: Vec<String>,
+}
+
+/// The files of a member of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Member {
+    /// `party-0`, `client alice`.
+    pub role: String,
+    /// Its folder, which is copied to its machine as a whole.
+    pub folder: PathBuf,
+    /// Its configuration file.
+    pub config: PathBuf,
+}
+
+/// The servers' addresses from `--hosts`: three hosts with or without ports. Hosts without one get
+/// `port`; on one machine the three get ports of their own, one after the other.
+///
+/// # Errors
+/// [`Error::Input`] unless there are three.
+pub fn addresses(hosts: &[String], port: u16) -> Result<[String; PARTIES]> {
+    let given: [String; PARTIES] = match hosts {
+        [] => std::array::from_fn(|_| "127.0.0.1".to_owned()),
+        hosts => hosts.to_vec().try_into().map_err(|hosts: Vec<String>| {
+            let reason = format!("{} hosts; name three, as in --hosts a,b,c", hosts.len());
+            Error::input("--hosts", reason)
+        })?,
+    };
+    let has_port = |host: &str| host.rsplit_once(':').is_some_and(|(_, end)| !end.ends_with(']'));
+    let mut servers: [String; PARTIES] = std::array::from_fn(|_| String::new());
+    for (party, host) in given.iter().enumerate() {
+        let earlier = given[..party].iter().filter(|other| *other == host).count();
+        let address = if has_port(host) {
+            host.clone()
+        } else {
+            let port = u16::try_from(usize::from(port) + earlier)
+                .map_err(|_| Error::input("--port", "three ports from here must be below 65536"))?;
+            format!("{host}:{port}")
+        };
+        check_address("--hosts", &address).map_err(|reason| Error::input("--hosts", reason))?;
+        if servers.contains(&address) {
+            let reason = format!("{address} twice; each server needs an address of its own");
+            return Err(Error::input("--hosts", reason));
+        }
+        servers[party] = address;
+    }
+    Ok(servers)
+}
+
+/// Makes a cluster in a folder that does not hold one. Private keys are readable by their owner alone.
+///
+/// # Errors
+/// [`Error::Config`] if the folder holds a cluster, [`Error::Input`] if a client's name is none,
+/// [`Error::File`] if files cannot be written. No file is ever overwritten.
+pub fn init(plan: &Plan) -> Result<Vec<Member>> {
+    let clients = plan.clients.iter().map(|name| client_role(name)).collect::<Result<Vec<_>>>()?;
+    if (1..clients.len()).any(|i| clients[..i].contains(&clients[i])) {
+        return Err(Error::input("--clients", "a name stands there twice; each client has its own"));
+    }
+    let home = plan.folder.join(AUTHORITY);
+    if home.exists() {
+        let reason = "holds a cluster already; use another folder, or `trefoil cluster add-client`";
+        return Err(Error::config(plan.folder.display(), reason));
+    }
+    make_folder(&home)?;
+    let authority = Authority::generate(10 * YEAR)?;
+    write_new(&home.join("authority.pem"), authority.certificate_pem(), false)?;
+    write_new(&home.join("authority.key"), &authority.key_pem(), true)?;
+    let mut members = Vec::new();
+    for party in 0..PARTIES {
+        members.push(add_party(plan, &authority, party)?);
+    }
+    for role in &clients {
+        members.push(write_client(&plan.folder, &plan.servers, &authority, role)?);
+    }
+    Ok(members)
+}
+
+/// Adds a client to a cluster that [`init`] made here.
+///
+/// # Errors
+/// [`Error::Config`] if the folder holds no cluster, [`Error::Input`] if the name is none or taken,
+/// [`Error::File`] if files cannot be written.
+pub fn add_client(folder: &Path, name: &str) -> Result<Member> {
+    let role = client_role(name)?;
+    let home = folder.join(AUTHORITY);
+    let read = |name: &str| {
+        let path = home.join(name);
+        fs::read_to_string(&path).map_err(|cause| {
+            let reason = format!("cannot be read ({cause}); clients are added where the cluster \
+                                  was made with `trefoil cluster init`");
+            Error::config(path.display(), reason)
+        })
+    };
+    let authority = Authority::from_pem(&read("authority.pem")?, &read("authority.key")?)?;
+    let party = PartyConfig::read(&folder.join("party-0").join("party.toml"))?;
+    write_client(folder, &party.servers, &authority, &role)
+}
+
+/// Reads a member's certificate and key.
+///
+/// # Errors
+/// [`Error::Config`] if a file cannot be read, others may read the key, or it is of another role.
+pub fn identity(
+    role: &Role,
+    [authority, certificate, key]: [&Path; 3],
+) -> Result<Identity> {
+    let read = |path: &Path| {
+        let reason = |cause: io::Error| {
+            format!("cannot be read ({cause}); copy the member's whole folder to its machine")
+        };
+        fs::read_to_string(path).map_err(|cause| Error::config(path.display(), reason(cause)))
+    };
+    check_private(key)?;
+    let secret = zeroize::Zeroizing::new(read(key)?);
+    let identity = Identity::from_pem(&read(authority)?, &read(certificate)?, &secret)?;
+    if identity.role() != role {
+        let found = identity.role();
+        let reason = format!("is a certificate of {found}; this configuration is of {role}");
+        return Err(Error::config(certificate.display(), reason));
+    }
+    Ok(identity)
+}
+
+fn client_role(name: &str) -> Result<Role> {
+    Role::client(name).map_err(|_| {
+        let reason = "use 1 to 40 characters out of a-z, 0-9 and -";
+        Error::input(format_args!("client `{}`", name.escape_default()), reason)
+    })
+}
+
+fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member> {
+    let role = Role::party(party);
+    let folder = plan.folder.join(role.to_string());
+    write_identity(&folder, "party", authority, &role)?;
+    let address = &plan.servers[party];
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    // A name or address of another machine may not be one that this machine can bind.
+    let local = matches!(host, "127.0.0.1" | "localhost" | "[::1]");
+    let listen = if local { address.clone() } else { format!("0.0.0.0:{port}") };
+    let config = PartyConfig {
+        party,
+        listen,
+        servers: plan.servers.clone(),
+        authority: "authority.pem".into(),
+        certificate: "party.pem".into(),
+        key: "party.key".into(),
+        data: "data".into(),
+        limits: Limits::default(),
+    };
+    write_config(&role, &folder, "party.toml", &config, PARTY_HEAD)
+}
+
+fn write_client(
+    cluster: &Path,
+    servers: &[String; PARTIES],
+    authority: &Authority,
+    role: &Role,
+) -> Result<Member> {
+    let Role::Client(name) = role else {
+        return Err(Error::Internal("a client's role was expected".to_owned()));
+    };
+    let folder = cluster.join(format!("client-{name}"));
+    if folder.exists() {
+        let reason = format!("{} is there already; choose another name", folder.display());
+        return Err(Error::input(format_args!("client `{name}`"), reason));
+    }
+    write_identity(&folder, "client", authority, role)?;
+    let config = ClientConfig {
+        name: name.clone(),
+        servers: servers.clone(),
+        authority: "authority.pem".into(),
+        certificate: "client.pem".into(),
+        key: "client.key".into(),
+        connect_seconds: 5,
+        silence_seconds: 30,
+    };
+    write_config(role, &folder, "client.toml", &config, CLIENT_HEAD)
+}
+
+const PARTY_HEAD: &str = "\
+# One server of a Trefoil cluster. Start it with: trefoil party --config party.toml
+# Paths are relative to this file. Keep the key on this machine alone.
+
+";
+
+const CLIENT_HEAD: &str = "\
+# A client of a Trefoil cluster. Use it with: trefoil --config client.toml status
+# Paths are relative to this file. Keep the key to yourself.
+
+";
+
+fn write_identity(folder: &Path, stem: &str, authority: &Authority, role: &Role) -> Result<()> {
+    make_folder(folder)?;
+    let identity = authority.issue(role, 2 * YEAR)?;
+    write_new(&folder.join("authority.pem"), identity.authority_pem(), false)?;
+    write_new(&folder.join(format!("{stem}.pem")), identity.certificate_pem(), false)?;
+    write_new(&folder.join(format!("{stem}.key")), identity.key_pem(), true)
+}
+
+fn write_config<T: Serialize>(
+    role: &Role,
+    folder: &Path,
+    name: &str,
+    config: &T,
+    head: &str,
+) -> Result<Member> {
+    let text = toml::to_string(config)
+        .map_err(|cause| Error::Internal(format!("configuration of {role}: {cause}")))?;
+    let path = folder.join(name);
+    write_new(&path, &format!("{head}{text}"), false)?;
+    Ok(Member { role: role.to_string(), folder: folder.to_owned(), config: path })
+}
+
+fn make_folder(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).map_err(|cause| Error::file(folder, cause))
+}
+
+/// Writes a file that must not exist; a private one is readable by its owner alone from its beginning.
+fn write_new(path: &Path, text: &str, private: bool) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, if private { 0o600 } else { 0o644 });
+    let write = || {
+        let mut file = options.open(path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    write().map_err(|cause| Error::file(path, cause))
+}
+
+/// Refuses a key that others may read.
+fn check_private(key: &Path) -> Result<()> {
+    #[cfg(unix)]
+    if let Ok(data) = fs::metadata(key) {
+        let mode = std::os::unix::fs::PermissionsExt::mode(&data.permissions());
+        if mode & 0o077 != 0 {
+            let reason = format!(
+                "others may read this private key (mode {:03o}); run: chmod 600 {}",
+                mode & 0o777,
+                key.display()
+            );
+            return Err(Error::config(key.display(), reason));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(folder: &Path) -> Plan {
+        Plan {
+            folder: folder.to_owned(),
+            servers: addresses(&[], PORT).unwrap(),
+            clients: vec!["alice".to_owned(), "bob".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_cluster_has_files_for_every_member_and_they_are_read_back() {
+        let folder = crate::testing::folder("cluster");
+        let members = init(&plan(&folder)).unwrap();
+        let roles: Vec<_> = members.iter().map(|member| member.role.as_str()).collect();
+        assert_eq!(roles, ["party-0", "party-1", "party-2", "client alice", "client bob"]);
+        for party in 0..PARTIES {
+            let config = PartyConfig::read(&members[party].config).unwrap();
+            assert_eq!(config.party, party);
+            assert_eq!(config.listen, config.servers[party]);
+            let files = [&*config.authority, &*config.certificate, &*config.key];
+            identity(&Role::party(party), files).unwrap();
+            let wrong = identity(&Role::party((party + 1) % 3), files).unwrap_err();
+            assert!(wrong.to_string().contains("certificate of party-"), "{wrong}");
+        }
+        let config = ClientConfig::read(&members[3].config).unwrap();
+        let files = [&*config.authority, &*config.certificate, &*config.key];
+        identity(&Role::client("alice").unwrap(), files).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_ever_overwritten() {
+        let folder = crate::testing::folder("cluster");
+        init(&plan(&folder)).unwrap();
+        let before = fs::read(folder.join("party-0/party.key")).unwrap();
+        let error = init(&plan(&folder)).unwrap_err();
+        assert!(error.to_string().contains("holds a cluster already"));
+        assert_eq!(fs::read(folder.join("party-0/party.key")).unwrap(), before);
+        assert!(add_client(&folder, "bob").unwrap_err().to_string().contains("another name"));
+    }
+
+    #[test]
+    fn a_client_is_added_under_the_same_authority() {
+        let folder = crate::testing::folder("cluster");
+        init(&plan(&folder)).unwrap();
+        let member = add_client(&folder, "carol").unwrap();
+        let config = ClientConfig::read(&member.config).unwrap();
+        assert_eq!(
+            fs::read(config.authority).unwrap(),
+            fs::read(folder.join("authority/authority.pem")).unwrap()
+        );
+        assert!(add_client(&folder, "../x").is_err());
+        assert!(add_client(&crate::testing::folder("empty"), "x").is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn keys_are_private_and_a_public_one_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = crate::testing::folder("cluster");
+        init(&plan(&folder)).unwrap();
+        for key in ["authority/authority.key", "party-1/party.key", "client-bob/client.key"] {
+            let mode = fs::metadata(folder.join(key)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{key}");
+        }
+        let key = folder.join("party-1/party.key");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+        let [authority, certificate] =
+            ["authority.pem", "party.pem"].map(|name| folder.join("party-1").join(name));
+        let error = identity(&Role::party(1), [&authority, &certificate, &key]).unwrap_err();
+        assert!(error.to_string().contains("chmod 600"));
+    }
+
+    #[test]
+    fn hosts_get_ports_where_they_have_none() {
+        let hosts = |list: &[&str]| {
+            addresses(&list.iter().map(ToString::to_string).collect::<Vec<_>>(), PORT)
+        };
+        let local = ["127.0.0.1:7100", "127.0.0.1:7101", "127.0.0.1:7102"];
+        assert_eq!(hosts(&[]).unwrap(), local);
+        assert_eq!(hosts(&["a", "b", "c"]).unwrap(), ["a:7100", "b:7100", "c:7100"]);
+        assert_eq!(hosts(&["a:1", "b", "b"]).unwrap(), ["a:1", "b:7100", "b:7101"]);
+        assert_eq!(hosts(&["[::1]", "b", "c"]).unwrap()[0], "[::1]:7100");
+        for bad in [&["a", "b"][..], &["a:1", "a:1", "b"], &["a b", "c", "d"], &["a:x", "b", "c"]] {
+            assert!(hosts(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! A transport that two hands hold: the protocol that computes, and the server that watches it.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use net::{Message, Party, Result, Transport};
+
+use crate::wire::{Cost, StepCost};
+
+/// Most steps of one job that are kept.
+const STEPS: usize = 1 << 16;
+
+/// One hand on a transport. Clones are further hands on the same one; since every party runs one
+/// straight-line program, they are used in turn and never at once.
+pub struct Watched {
+    me: Party,
+    parties: usize,
+    inner: Arc<Mutex<Inner>>,
+    step: Arc<Mutex<String>>,
+}
+
+struct Inner {
+    transport: Box<dyn Transport>,
+    depth: u32,
+    job: Job,
+}
+
+/// What happened since [`Watched::begin`].
+struct Job {
+    began: Instant,
+    first_depth: u32,
+    bytes: u64,
+    messages: u64,
+    steps: Vec<StepCost>,
+    entered: Instant,
+    step_bytes: u64,
+    name: String,
+}
+
+impl Watched {
+    /// Takes a transport in hand.
+    #[must_use]
+    pub fn new(transport: Box<dyn Transport>) -> Self {
+        let (me, parties) = (transport.me(), transport.parties());
+        let inner = Inner { transport, depth: 0, job: Job::begin(0) };
+        Self { me, parties, inner: Arc::new(Mutex::new(inner)), step: Arc::default() }
+    }
+
+    /// Another hand on the same transport.
+    #[must_use]
+    pub fn hand(&self) -> Self {
+        Self { inner: self.inner.clone(), step: self.step.clone(), ..*self }
+    }
+
+    /// The step that the protocol is in. Never waits for the network.
+    #[must_use]
+    pub fn step_name(&self) -> String {
+        self.step.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Starts counting anew.
+    pub fn begin(&self) {
+        let mut inner = self.lock();
+        inner.job = Job::begin(inner.depth);
+    }
+
+    /// What happened since [`Watched::begin`].
+    #[must_use]
+    pub fn cost(&self) -> Cost {
+        let mut inner = self.lock();
+        inner.leave_step();
+        let (job, depth) = (&inner.job, inner.depth);
+        Cost {
+            seconds: job.began.elapsed().as_secs_f64(),
+            bytes: job.bytes,
+            messages: job.messages,
+            rounds: depth - job.first_depth,
+            first_depth: job.first_depth,
+            steps: job.steps.clone(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // After a panic in a send or receive the transport is dead and says so itself.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Job {
+    fn begin(depth: u32) -> Self {
+        let now = Instant::now();
+        Self {
+            began: now,
+            first_depth: depth,
+            bytes: 0,
+            messages: 0,
+            steps: Vec::new(),
+            entered: now,
+            step_bytes: 0,
+            name: String::new(),
+        }
+    }
+}
+
+impl Inner {
+    fn leave_step(&mut self) {
+        let (now, depth, job) = (Instant::now(), self.depth, &mut self.job);
+        let name = std::mem::take(&mut job.name);
+        if (!name.is_empty() || job.step_bytes > 0) && job.steps.len() < STEPS {
+            let seconds = now.duration_since(job.entered).as_secs_f64();
+            job.steps.push(StepCost { name, seconds, bytes: job.step_bytes, depth });
+        }
+        job.step_bytes = 0;
+        job.entered = now;
+    }
+}
+
+impl Transport for Watched {
+    fn me(&self) -> Party {
+        self.me
+    }
+
+    fn parties(&self) -> usize {
+        self.parties
+    }
+
+    fn send(&mut self, to: Party, message: Message) -> Result<()> {
+        let mut inner = self.lock();
+        let bytes = message.body.len() as u64;
+        inner.job.bytes += bytes;
+        inner.job.step_bytes += bytes;
+        inner.job.messages += 1;
+        let depth = inner.depth;
+        inner.transport.send(to, Message { depth, ..message })
+    }
+
+    fn receive(&mut self, from: Party) -> Result<Message> {
+        let mut inner = self.lock();
+        let message = inner.transport.receive(from)?;
+        // What a peer says of its depth serves the profile alone, so it may be wrong, not harmful.
+        inner.depth = inner.depth.max(message.depth.saturating_add(1));
+        Ok(message)
+    }
+
+    fn step(&mut self, name: &str) {
+        let mut inner = self.lock();
+        inner.leave_step();
+        inner.job.name.push_str(name);
+        inner.transport.step(name);
+        let mut step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
+        step.clear();
+        step.push_str(name);
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        match Arc::try_unwrap(self.inner) {
+            Ok(inner) => inner.into_inner().unwrap_or_else(PoisonError::into_inner).transport.close(),
+            Err(_) => Err(net::Error::Misuse("another hand holds this transport".to_owned())),
+        }
+    }
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Watched({})", self.me)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn bytes_and_rounds_are_counted_by_step_since_the_beginning() {
+        let costs = net::launch::threads(3, 1, |session| {
+            let mut watched = Watched::new(session.transport);
+            let (next, previous) = (watched.me().after(1, 3), watched.me().after(2, 3));
+            let mut exchange = |step: &str, bytes: usize, times: usize| {
+                watched.step(step);
+                for _ in 0..times {
+                    watched.send(next, Bytes::from(vec![0; bytes]).into()).unwrap();
+                    watched.receive(previous).unwrap();
+                }
+            };
+            exchange("before", 7, 2);
+            let hand = watched.hand();
+            hand.begin();
+            let mut exchange = |step: &str, bytes: usize, times: usize| {
+                watched.step(step);
+                for _ in 0..times {
+                    watched.send(next, Bytes::from(vec![0; bytes]).into()).unwrap();
+                    watched.receive(previous).unwrap();
+                }
+            };
+            exchange("one", 10, 1);
+            exchange("two", 20, 3);
+            assert_eq!(hand.step_name(), "two");
+            let cost = hand.cost();
+            drop(hand);
+            Box::new(watched).close().unwrap();
+            cost
+        });
+        for cost in costs {
+            assert_eq!((cost.bytes, cost.messages, cost.rounds), (70, 4, 4));
+            let steps: Vec<_> =
+                cost.steps.iter().map(|step| (step.name.as_str(), step.bytes, step.depth)).collect();
+            assert_eq!(steps, [("one", 10, 3), ("two", 60, 6)]);
+        }
+    }
+}
