@@ -149,7 +149,7 @@ can enter the cluster in any role.")]
         #[arg(long, value_delimiter = ',', value_name = "A,B,C")]
         hosts: Vec<String>,
         /// The port of hosts without one; on the same host the next ones follow
-        #[arg(long, default_value_t = crate::cluster::PORT)]
+        #[arg(long, default_value_t = crate::config::PORT)]
         port: u16,
         /// Names of the clients
         #[arg(long, value_delimiter = ',', default_value = "client", value_name = "NAMES")]

@@ -18,9 +18,6 @@ use crate::{
 /// How long certificates are valid: ten years for the authority, two for the others.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The port of party 0 unless told otherwise.
-pub const PORT: u16 = 7100;
-
 /// The folder of the authority within a cluster's folder.
 const AUTHORITY: &str = "authority";
 
@@ -179,6 +176,7 @@ fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member>
         certificate: "party.pem".into(),
         key: "party.key".into(),
         data: "data".into(),
+        threads: None,
         limits: Limits::default(),
     };
     write_config(&role, &folder, "party.toml", &config, PARTY_HEAD)
@@ -283,6 +281,7 @@ fn check_private(key: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::PORT;
 
     fn plan(folder: &Path) -> Plan {
         Plan {

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
+/// The port of party 0 unless told otherwise.
+pub const PORT: u16 = 7100;
+
 /// Number of servers.
 pub const PARTIES: usize = 3;
 
@@ -31,6 +34,9 @@ pub struct PartyConfig {
     pub key: PathBuf,
     /// Where this server keeps its shares of models.
     pub data: PathBuf,
+    /// Threads to compute with; all that the machine has unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
     /// Bounds on what peers and clients can make this server do.
     #[serde(default)]
     pub limits: Limits,
@@ -44,6 +50,8 @@ pub struct Limits {
     pub upload_mib: u64,
     /// Most words that one layer's result may have, over the whole batch.
     pub activation_mwords: u64,
+    /// Most memory that the parts of waiting jobs may take, in MiB.
+    pub memory_mib: u64,
     /// Most jobs that may wait.
     pub queue: usize,
     /// Most clients connected at once.
@@ -84,6 +92,7 @@ impl Default for Limits {
         Self {
             upload_mib: 4096,
             activation_mwords: 256,
+            memory_mib: 8192,
             queue: 1024,
             clients: 256,
             cache_mib: 4096,
@@ -107,6 +116,7 @@ impl PartyConfig {
         check_address("listen", &config.listen).map_err(bad)?;
         check_servers(&config.servers).map_err(bad)?;
         config.limits.check().map_err(bad)?;
+        check_range("threads", config.threads() as u64, 1, 1024).map_err(bad)?;
         for file in [
             &mut config.authority,
             &mut config.certificate,
@@ -119,6 +129,14 @@ impl PartyConfig {
     }
 }
 
+impl PartyConfig {
+    /// [`PartyConfig::threads`], or as many as the machine has.
+    pub fn threads(&self) -> usize {
+        let all = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or_else(all)
+    }
+}
+
 impl ClientConfig {
     /// Reads and checks a file.
     ///
@@ -127,7 +145,6 @@ impl ClientConfig {
     pub fn read(path: &Path) -> Result<Self> {
         let mut config: Self = read(path, "trefoil cluster init")?;
         let bad = |reason: String| Error::config(path.display(), reason);
-        check_name("name", &config.name).map_err(bad)?;
         check_servers(&config.servers).map_err(bad)?;
         for (key, seconds) in [
             ("connect_seconds", config.connect_seconds),
@@ -176,6 +193,7 @@ impl Limits {
     fn check(&self) -> Result<(), String> {
         check_range("limits.upload_mib", self.upload_mib, 1, 1 << 20)?;
         check_range("limits.activation_mwords", self.activation_mwords, 1, 1 << 16)?;
+        check_range("limits.memory_mib", self.memory_mib, 1, 1 << 24)?;
         check_range("limits.queue", self.queue as u64, 1, 1 << 16)?;
         check_range("limits.clients", self.clients as u64, 1, 1 << 16)?;
         check_range("limits.cache_mib", self.cache_mib, 1, 1 << 24)?;

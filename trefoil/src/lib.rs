@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
-pub mod cluster;
+pub mod client;
 pub mod config;
+pub mod output;
+pub mod profile;
 pub mod queue;
 pub mod share;
 pub mod store;

@@ -1,2 +1,2 @@
-//! The Trefoil program.
-fn main() {}
+//! x
+fn main(){}

@@ -130,6 +130,12 @@ impl Leader {
         self.jobs.is_empty()
     }
 
+    /// Whether the next turn will run a job.
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        self.jobs.iter().any(|job| job.held.iter().all(|&held| held))
+    }
+
     /// How many jobs are before this one.
     #[must_use]
     pub fn position(&self, id: Id) -> Option<usize> {

@@ -37,6 +37,9 @@ pub trait Channel: Send {
     /// # Errors
     /// [`Error::Unreachable`] if the other side has gone or nothing came within the limit.
     fn receive(&mut self, limit: Duration) -> Result<Bytes>;
+
+    /// Whether the other side has gone.
+    fn is_over(&self) -> bool;
 }
 
 /// What a client asks of a server.

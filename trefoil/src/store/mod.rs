@@ -6,17 +6,24 @@
 //! manifest says how long the other two are and what they hash to; so a crash at any moment leaves
 //! the old version, the new one, or leftovers that the next start removes.
 
+mod files;
+#[cfg(test)]
+mod tests;
+
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Read, Write},
+    io,
     path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use bytes::Bytes;
-use ring_arith::{EngineTensor, Shape, Tensor};
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize};
+
+use files::{
+    files_in, make_private, parse_shares, read_checked, read_manifest, remove_if_there, sum_of,
+    sync_folder, write_shares, write_synced,
+};
 
 use crate::{About, Error, Id, Result, Shares, config::check_name};
 
@@ -33,6 +40,8 @@ const MANIFEST: &str = "manifest";
 #[derive(Debug)]
 pub struct Store {
     models: PathBuf,
+    /// Held while a version comes into force or goes, and while a manifest is compared with its files.
+    change: Mutex<()>,
     /// Held while the server runs, so that no second server uses the folder.
     _lock: File,
 }
@@ -139,7 +148,7 @@ impl Store {
             let reason = "another server uses this folder; stop it, or set `data` to another one";
             Error::config(root.display(), reason)
         })?;
-        let store = Self { models, _lock: lock };
+        let store = Self { models, change: Mutex::new(()), _lock: lock };
         for name in store.names()? {
             store.sweep(&name)?;
         }
@@ -165,6 +174,7 @@ impl Store {
     /// # Errors
     /// [`Error::File`] if it is not staged.
     pub fn commit(&self, name: &str, version: Id) -> Result<()> {
+        let _change = self.change();
         let folder = self.models.join(name);
         let staged = staged_path(&folder, version);
         fs::rename(&staged, folder.join(MANIFEST)).map_err(|cause| Error::file(&staged, cause))?;
@@ -180,6 +190,7 @@ impl Store {
     /// # Errors
     /// [`Error::File`] if files cannot be removed.
     pub fn discard(&self, name: &str, version: Id) -> Result<()> {
+        let _change = self.change();
         let folder = self.models.join(name);
         remove_if_there(&staged_path(&folder, version))?;
         self.sweep(name)
@@ -190,6 +201,7 @@ impl Store {
     /// # Errors
     /// [`Error::File`] if files cannot be removed.
     pub fn remove(&self, name: &str) -> Result<bool> {
+        let _change = self.change();
         let folder = self.models.join(name);
         let there = remove_if_there(&folder.join(MANIFEST))?;
         if there {
@@ -204,6 +216,12 @@ impl Store {
     /// # Errors
     /// [`Error::Refused`] if there is none, or it or the files it names are damaged.
     pub fn manifest(&self, name: &str) -> Result<Manifest> {
+        let _change = self.change();
+        self.in_force(name)
+    }
+
+    /// [`Store::manifest`] for whoever holds `change`.
+    fn in_force(&self, name: &str) -> Result<Manifest> {
         check_name("model", name).map_err(|reason| Error::refused("request", reason))?;
         let folder = self.models.join(name);
         let manifest = read_manifest(&folder.join(MANIFEST)).map_err(|cause| {
@@ -240,6 +258,18 @@ impl Store {
         Ok(Stored { manifest, plan, shares })
     }
 
+    /// Reads and checks the plan of the version in force.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is none or it is damaged.
+    pub fn plan(&self, name: &str) -> Result<(Id, Vec<u8>)> {
+        let _change = self.change();
+        let manifest = self.in_force(name)?;
+        let path = plan_path(&self.models.join(name), manifest.version);
+        let plan = read_checked(&path, &manifest.plan).map_err(|reason| damaged(name, reason))?;
+        Ok((manifest.version, plan))
+    }
+
     /// What there is, by name.
     ///
     /// # Errors
@@ -259,6 +289,10 @@ impl Store {
             }
         }
         Ok(holdings)
+    }
+
+    fn change(&self) -> MutexGuard<'_, ()> {
+        self.change.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write_version(&self, folder: &Path, model: &NewModel<'_>) -> Result<()> {
@@ -363,271 +397,4 @@ fn shares_path(folder: &Path, version: Id) -> PathBuf {
 
 fn staged_path(folder: &Path, version: Id) -> PathBuf {
     folder.join(format!("{version}.{STAGED}"))
-}
-
-fn files_in(folder: &Path) -> Result<Vec<String>> {
-    let entries = match fs::read_dir(folder) {
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(|cause| Error::file(folder, cause))?,
-    };
-    let name = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
-    Ok(entries.filter_map(name).collect())
-}
-
-fn remove_if_there(path: &Path) -> Result<bool> {
-    match fs::remove_file(path) {
-        Ok(()) => Ok(true),
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(cause) => Err(Error::file(path, cause)),
-    }
-}
-
-fn read_manifest(path: &Path) -> io::Result<Manifest> {
-    let manifest: Manifest = serde_json::from_slice(&fs::read(path)?)?;
-    match manifest.format {
-        FORMAT => Ok(manifest),
-        other => Err(io::Error::other(format!("layout {other}, this program reads {FORMAT}"))),
-    }
-}
-
-fn read_checked(path: &Path, sum: &FileSum) -> Result<Vec<u8>, String> {
-    let bytes = fs::read(path).map_err(|cause| cause.to_string())?;
-    let name = path.extension().unwrap_or_default().to_string_lossy().into_owned();
-    if bytes.len() as u64 != sum.bytes {
-        return Err(format!("{name}: {} bytes where {} were written", bytes.len(), sum.bytes));
-    }
-    if blake3::hash(&bytes).to_hex().as_str() != sum.blake3 {
-        return Err(format!("{name}: its contents have changed"));
-    }
-    Ok(bytes)
-}
-
-fn sum_of(path: &Path) -> Result<FileSum> {
-    let fail = |cause| Error::file(path, cause);
-    let mut file = File::open(path).map_err(fail)?;
-    let (mut hash, mut bytes) = (blake3::Hasher::new(), 0);
-    let mut block = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut block).map_err(fail)? {
-            0 => break,
-            n => {
-                hash.update(&block[..n]);
-                bytes += n as u64;
-            }
-        }
-    }
-    Ok(FileSum { bytes, blake3: hash.finalize().to_hex().to_string() })
-}
-
-fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
-    let temporary = path.with_added_extension("tmp");
-    let write = || {
-        let mut file = create_private(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    write().map_err(|cause| Error::file(path, cause))
-}
-
-fn write_shares(path: &Path, shares: &Shares) -> Result<()> {
-    let mut views = Vec::with_capacity(2 * shares.len());
-    let bytes: Vec<_> = shares.iter().map(|(mine, next)| (mine.to_bytes(), next.to_bytes())).collect();
-    for (index, ((mine, _), (first, second))) in shares.iter().zip(&bytes).enumerate() {
-        for (half, data) in [("mine", first), ("next", second)] {
-            let view = TensorView::new(Dtype::U64, mine.shape().dims().to_vec(), data)
-                .map_err(|cause| Error::Internal(format!("shares: {cause}")))?;
-            views.push((format!("{index:06}.{half}"), view));
-        }
-    }
-    let temporary = path.with_added_extension("tmp");
-    let write = || {
-        safetensors::serialize_to_file(views, None, &temporary).map_err(io::Error::other)?;
-        File::open(&temporary)?.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    write().map_err(|cause| Error::file(path, cause))
-}
-
-fn parse_shares(bytes: Bytes) -> Result<Shares, String> {
-    let file = SafeTensors::deserialize(&bytes).map_err(|cause| cause.to_string())?;
-    let tensor = |name: &str| -> Result<Tensor, String> {
-        let view = file.tensor(name).map_err(|cause| cause.to_string())?;
-        if view.dtype() != Dtype::U64 {
-            return Err(format!("tensor {name} is not of 64-bit words"));
-        }
-        let shape = Shape::new(view.shape()).map_err(|cause| cause.to_string())?;
-        Tensor::from_bytes(shape, bytes.slice_ref(view.data())).map_err(|cause| cause.to_string())
-    };
-    (0..file.len() / 2)
-        .map(|index| Ok((tensor(&format!("{index:06}.mine"))?, tensor(&format!("{index:06}.next"))?)))
-        .collect()
-}
-
-fn sync_folder(folder: &Path) -> Result<()> {
-    // Not every system can open a folder; where it cannot, the rename itself has to do.
-    match File::open(folder) {
-        Ok(file) => file.sync_all().map_err(|cause| Error::file(folder, cause)),
-        Err(_) => Ok(()),
-    }
-}
-
-/// A new file that only its owner may read.
-fn create_private(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
-}
-
-fn make_private(folder: &Path) -> Result<()> {
-    #[cfg(unix)]
-    {
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        fs::set_permissions(folder, mode).map_err(|cause| Error::file(folder, cause))?;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shares(value: u64) -> Shares {
-        let tensor = |words: Vec<u64>| Tensor::new(Shape::new([words.len()]).unwrap(), words).unwrap();
-        vec![(tensor(vec![value, 2, 3]), tensor(vec![4, 5, value])), (tensor(vec![]), tensor(vec![]))]
-    }
-
-    fn stage(store: &Store, name: &str, version: Id, value: u64) {
-        let (about, shares) = (About::default(), shares(value));
-        store
-            .stage(&NewModel {
-                party: 0,
-                name,
-                version,
-                about: &about,
-                owner: "alice",
-                plan: b"{}",
-                shares: &shares,
-            })
-            .unwrap();
-    }
-
-    #[test]
-    fn a_version_is_visible_once_committed_and_survives_reopening() {
-        let root = crate::testing::folder("store");
-        let store = Store::open(&root).unwrap();
-        let (one, two) = (Id::random().unwrap(), Id::random().unwrap());
-        stage(&store, "digits", one, 7);
-        assert!(store.load("digits").unwrap_err().to_string().contains("no such model"));
-        store.commit("digits", one).unwrap();
-        stage(&store, "digits", two, 8);
-        drop(store);
-        let store = Store::open(&root).unwrap();
-        let loaded = store.load("digits").unwrap();
-        assert_eq!((loaded.manifest.version, loaded.shares), (one, shares(7)));
-        store.commit("digits", two).unwrap();
-        assert_eq!(store.load("digits").unwrap().shares, shares(8));
-        assert_eq!(files_in(&root.join("models/digits")).unwrap().len(), 3);
-        assert!(store.remove("digits").unwrap());
-        assert!(!store.remove("digits").unwrap());
-        assert!(!root.join("models/digits").exists());
-    }
-
-    #[test]
-    fn a_crash_at_any_file_leaves_the_version_in_force() {
-        let root = crate::testing::folder("store");
-        let (one, two) = (Id::random().unwrap(), Id::random().unwrap());
-        let store = Store::open(&root).unwrap();
-        stage(&store, "m", one, 1);
-        store.commit("m", one).unwrap();
-        let folder = root.join("models/m");
-        let leftovers = [
-            format!("{two}.plan.json.tmp"),
-            format!("{two}.plan.json"),
-            format!("{two}.safetensors.tmp"),
-            format!("{two}.safetensors"),
-            format!("{two}.staged.tmp"),
-            ".tmpAbC".to_owned(),
-        ];
-        for name in &leftovers {
-            fs::write(folder.join(name), b"half").unwrap();
-        }
-        drop(store);
-        let store = Store::open(&root).unwrap();
-        assert_eq!(store.load("m").unwrap().shares, shares(1));
-        for name in &leftovers {
-            assert!(!folder.join(name).exists(), "{name}");
-        }
-    }
-
-    #[test]
-    fn truncated_and_changed_files_are_reported_as_damage() {
-        let root = crate::testing::folder("store");
-        let store = Store::open(&root).unwrap();
-        let id = Id::random().unwrap();
-        stage(&store, "m", id, 1);
-        store.commit("m", id).unwrap();
-        let path = shares_path(&root.join("models/m"), id);
-        let good = fs::read(&path).unwrap();
-        fs::write(&path, &good[..good.len() - 1]).unwrap();
-        assert!(store.inventory().unwrap()[0].damage.as_ref().unwrap().contains("damaged"));
-        let mut bad = good.clone();
-        *bad.last_mut().unwrap() ^= 1;
-        fs::write(&path, &bad).unwrap();
-        let text = store.load("m").unwrap_err().to_string();
-        assert!(text.contains("changed") && text.contains("put the model again"), "{text}");
-        fs::write(&path, &good).unwrap();
-        fs::write(root.join("models/m/manifest"), b"{").unwrap();
-        assert!(store.load("m").unwrap_err().to_string().contains("manifest"));
-        store.sweep("m").unwrap();
-        assert!(path.exists(), "shares behind a damaged manifest are kept");
-        assert!(store.inventory().unwrap()[0].damage.is_some());
-    }
-
-    #[test]
-    fn a_second_server_on_the_same_folder_is_refused() {
-        let root = crate::testing::folder("store");
-        let first = Store::open(&root).unwrap();
-        assert!(Store::open(&root).unwrap_err().to_string().contains("another server"));
-        drop(first);
-        Store::open(&root).unwrap();
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn shares_are_readable_by_their_owner_alone() {
-        use std::os::unix::fs::PermissionsExt;
-        let root = crate::testing::folder("store");
-        let store = Store::open(&root).unwrap();
-        let id = Id::random().unwrap();
-        stage(&store, "m", id, 1);
-        let folder = root.join("models/m");
-        for path in [shares_path(&folder, id), plan_path(&folder, id), staged_path(&folder, id)] {
-            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{path:?}");
-        }
-        assert_eq!(fs::metadata(&root).unwrap().permissions().mode() & 0o777, 0o700);
-    }
-
-    #[test]
-    fn staged_versions_are_committed_only_if_some_server_has_them_in_force() {
-        let [old, new, lost] = [1, 2, 3].map(|n| Id::from([n; 16]));
-        let holding = |visible, staged: &[Id]| Holding {
-            name: "m".to_owned(),
-            visible,
-            staged: staged.to_vec(),
-            damage: None,
-        };
-        // Party 0 had committed `new` when the others crashed; `lost` was staged by one alone.
-        let all = [
-            vec![holding(Some(new), &[])],
-            vec![holding(Some(old), &[new])],
-            vec![holding(Some(old), &[new, lost])],
-        ];
-        assert_eq!(repairs(0, &all), []);
-        assert_eq!(repairs(1, &all), [Repair::Commit("m".into(), new)]);
-        let expected = [Repair::Commit("m".into(), new), Repair::Discard("m".into(), lost)];
-        assert_eq!(repairs(2, &all), expected);
-    }
 }

@@ -1,0 +1,372 @@
+//! A client's connections to the three servers.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use ring_arith::{EngineTensor, Tensor};
+
+use crate::{
+    About, Error, Id, Part, Result,
+    config::PARTIES,
+    share::{Dealt, reveal},
+    wire::{
+        Channel, Cost, ModelState, Reply, Request, Status, check_shapes, hear, receive_tensor, say,
+        send_bytes, send_part,
+    },
+};
+
+/// Largest result that a client takes, in bytes.
+const RESULT: u64 = 1 << 32;
+
+/// What is told while a job is under way.
+pub trait Watch: Sync {
+    /// So many bytes of the job have left, of so many in all.
+    fn sent(&self, bytes: u64, of: u64) {
+        let _ = (bytes, of);
+    }
+
+    /// A server's word about the job.
+    fn word(&self, text: &str) {
+        let _ = text;
+    }
+}
+
+/// Watches nothing.
+impl Watch for () {}
+
+/// A model to be put.
+pub struct NewModel<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What is public about it.
+    pub about: &'a About,
+    /// Its plan, written.
+    pub plan: &'a [u8],
+    /// Its weights, encoded. They stay on this machine; shares of them leave it.
+    pub weights: &'a [Tensor],
+    /// Whether it may take the place of a model of the same name.
+    pub replace: bool,
+}
+
+/// The answer to an inference.
+#[derive(Debug)]
+pub struct Answer {
+    /// The results, added up.
+    pub outputs: Vec<Tensor>,
+    /// What it took at each server.
+    pub costs: [Cost; PARTIES],
+}
+
+/// A client's connections to the three servers. After an error they are of no more use.
+pub struct Client {
+    channels: [Box<dyn Channel>; PARTIES],
+    silence: Duration,
+}
+
+/// What the three conversations of one job have in common.
+struct Joint {
+    over: AtomicBool,
+    first: Mutex<Option<Error>>,
+}
+
+impl Client {
+    /// A client over connections to parties 0, 1 and 2; a server is given up once it has said nothing
+    /// for `silence`.
+    pub fn new(channels: [Box<dyn Channel>; PARTIES], silence: Duration) -> Self {
+        Self { channels, silence }
+    }
+
+    /// The versions of the servers' programs and the round trips to them.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] naming the server that does not answer.
+    pub fn ping(&mut self) -> Result<[(String, Duration); PARTIES]> {
+        self.all(|party, channel, silence, _| {
+            let began = Instant::now();
+            match ask(channel, &Request::Ping, silence)? {
+                Reply::Pong { party: found, program } if found == party => {
+                    Ok((program, began.elapsed()))
+                }
+                Reply::Pong { party: found, .. } => Err(Error::config(
+                    format_args!("servers[{party}]"),
+                    format_args!("party {found} answers there; exchange the addresses"),
+                )),
+                other => Err(unexpected(&other)),
+            }
+        })
+    }
+
+    /// What the servers know about themselves.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] naming the server that does not answer.
+    pub fn status(&mut self) -> Result<[Status; PARTIES]> {
+        self.all(|_, channel, silence, _| match ask(channel, &Request::Status, silence)? {
+            Reply::Status(status) => Ok(*status),
+            other => Err(unexpected(&other)),
+        })
+    }
+
+    /// The models at each server.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] naming the server that does not answer.
+    pub fn models(&mut self) -> Result<[Vec<ModelState>; PARTIES]> {
+        self.all(|_, channel, silence, _| match ask(channel, &Request::Models, silence)? {
+            Reply::Models(models) => Ok(models),
+            other => Err(unexpected(&other)),
+        })
+    }
+
+    /// The public side of one model, if all servers have it in the same version.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] that says which server has what.
+    pub fn about(&mut self, name: &str) -> Result<About> {
+        agree(name, &self.models()?)
+    }
+
+    /// Shares a model among the servers. It is there once all three have it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the servers' reason; the models in force are as before then.
+    pub fn put(&mut self, model: &NewModel<'_>, watch: &dyn Watch) -> Result<()> {
+        let weights: Vec<_> =
+            model.weights.iter().map(|tensor| tensor.shape().dims().to_vec()).collect();
+        let request = Request::Put {
+            job: Id::random()?,
+            name: model.name.to_owned(),
+            about: Box::new(model.about.clone()),
+            plan: model.plan.len() as u64,
+            weights,
+            replace: model.replace,
+        };
+        let dealt = Dealt::new(model.weights)?;
+        let plan = bytes::Bytes::copy_from_slice(model.plan);
+        let sent = Sent::new(watch, &dealt);
+        let replies = self.all(|party, channel, silence, joint| {
+            let part = dealt.part(party);
+            start(channel, &request, silence)?;
+            send_bytes(channel, plan.clone(), &mut |_| {})?;
+            send_part(channel, &part, &mut |bytes| sent.add(bytes))?;
+            outcome(party, channel, silence, watch, joint)
+        })?;
+        replies.into_iter().try_for_each(done)
+    }
+
+    /// Removes a model from all servers.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the servers' reason.
+    pub fn remove(&mut self, name: &str, watch: &dyn Watch) -> Result<()> {
+        let request = Request::Remove { job: Id::random()?, name: name.to_owned() };
+        let replies = self.all(|party, channel, silence, joint| {
+            say(channel, &request)?;
+            outcome(party, channel, silence, watch, joint)
+        })?;
+        replies.into_iter().try_for_each(done)
+    }
+
+    /// Runs a model on inputs, which are shared here, and adds up what the servers return.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the servers' reason.
+    pub fn infer(
+        &mut self,
+        model: &str,
+        inputs: &[Tensor],
+        profile: bool,
+        watch: &dyn Watch,
+    ) -> Result<Answer> {
+        let shapes = inputs.iter().map(|tensor| tensor.shape().dims().to_vec()).collect();
+        let (job, model) = (Id::random()?, model.to_owned());
+        let request = Request::Infer { job, model, inputs: shapes, profile };
+        let dealt = Dealt::new(inputs)?;
+        let sent = Sent::new(watch, &dealt);
+        let replies = self.all(|party, channel, silence, joint| {
+            let part: Part = dealt.part(party);
+            start(channel, &request, silence)?;
+            send_part(channel, &part, &mut |bytes| sent.add(bytes))?;
+            let Reply::Result { outputs, cost } = outcome(party, channel, silence, watch, joint)?
+            else {
+                return Err(Error::refused(name_of(party), "it returned no result"));
+            };
+            let shapes = check_shapes(&outputs, RESULT)?;
+            let tensors = shapes.iter().map(|shape| receive_tensor(channel, shape, silence));
+            Ok((tensors.collect::<Result<Vec<_>>>()?, *cost))
+        })?;
+        let [(zero, a), (one, b), (two, c)] = replies;
+        if zero.len() != one.len() || one.len() != two.len() {
+            return Err(Error::refused("servers", "they returned different numbers of results"));
+        }
+        let parts = zero.into_iter().zip(one).zip(two);
+        let outputs = parts.map(|((x, y), z)| reveal(&[x, y, z])).collect::<Result<_>>()?;
+        Ok(Answer { outputs, costs: [a, b, c] })
+    }
+
+    /// Has one conversation with each server, all at once. The first failure ends all three.
+    fn all<T: Send>(
+        &mut self,
+        talk: impl Fn(usize, &mut dyn Channel, Duration, &Joint) -> Result<T> + Sync,
+    ) -> Result<[T; PARTIES]> {
+        let joint = Joint { over: AtomicBool::new(false), first: Mutex::new(None) };
+        let silence = self.silence;
+        let told: Vec<Option<T>> = thread::scope(|scope| {
+            let (talk, joint) = (&talk, &joint);
+            let channels = self.channels.iter_mut().enumerate();
+            let threads: Vec<_> = channels
+                .map(|(party, channel)| {
+                    scope.spawn(move || joint.note(talk(party, &mut **channel, silence, joint)))
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or(None)).collect()
+        });
+        if let Some(error) = joint.first.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error);
+        }
+        let all: Option<Vec<T>> = told.into_iter().collect();
+        all.and_then(|all| all.try_into().ok())
+            .ok_or_else(|| Error::Internal("a conversation with a server was lost".to_owned()))
+    }
+}
+
+/// The public side of a model that all servers hold in the same version.
+///
+/// # Errors
+/// [`Error::Refused`] that says which server has what.
+pub fn agree(name: &str, models: &[Vec<ModelState>; PARTIES]) -> Result<About> {
+    let found: Vec<_> =
+        models.iter().map(|models| models.iter().find(|model| model.name == name)).collect();
+    let what = format!("model `{name}`");
+    if found.iter().all(Option::is_none) {
+        let mut names: Vec<_> = models[0].iter().map(|model| model.name.as_str()).collect();
+        names.truncate(20);
+        let known =
+            if names.is_empty() { "none is there".to_owned() } else { names.join(", ") };
+        let reason = format!("there is no such model ({known}); put it with `trefoil model put`");
+        return Err(Error::refused(what, reason));
+    }
+    for (party, model) in found.iter().enumerate() {
+        let advice = "put the model again with --replace";
+        let Some(model) = model else {
+            return Err(Error::refused(what, format_args!("party {party} lacks it; {advice}")));
+        };
+        if let Some(damage) = &model.damage {
+            return Err(Error::refused(format_args!("party {party}"), damage));
+        }
+        if found[0].is_some_and(|first| first.version != model.version) {
+            let reason = format!("party {party} has another version than party 0; {advice}");
+            return Err(Error::refused(what, reason));
+        }
+    }
+    found[0]
+        .and_then(|model| model.about.clone())
+        .ok_or_else(|| Error::refused(what, "party 0 says nothing about it"))
+}
+
+impl Joint {
+    /// Keeps the first error and tells the other conversations to end.
+    fn note<T>(&self, outcome: Result<T>) -> Option<T> {
+        match outcome {
+            Ok(value) => Some(value),
+            Err(error) => {
+                let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+                // One that was told to end has nothing to add.
+                if !matches!(error, Error::Internal(_)) || first.is_none() {
+                    first.get_or_insert(error);
+                }
+                self.over.store(true, Ordering::Release);
+                None
+            }
+        }
+    }
+}
+
+/// Counts what leaves for all servers together.
+struct Sent<'a> {
+    watch: &'a dyn Watch,
+    bytes: Mutex<u64>,
+    of: u64,
+}
+
+impl<'a> Sent<'a> {
+    fn new(watch: &'a dyn Watch, dealt: &Dealt) -> Self {
+        let of = (0..PARTIES)
+            .flat_map(|party| dealt.part(party).words)
+            .map(|words| 8 * words.len() as u64)
+            .sum();
+        Self { watch, bytes: Mutex::new(0), of }
+    }
+
+    fn add(&self, bytes: u64) {
+        let mut sum = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        *sum += bytes;
+        self.watch.sent(*sum, self.of);
+    }
+}
+
+fn ask(channel: &mut dyn Channel, request: &Request, silence: Duration) -> Result<Reply> {
+    say(channel, request)?;
+    hear(channel, silence)
+}
+
+/// Announces a job; returns once the server takes its data.
+fn start(channel: &mut dyn Channel, request: &Request, silence: Duration) -> Result<()> {
+    match ask(channel, request, silence)? {
+        Reply::Send => Ok(()),
+        Reply::Failed { reason } => Err(Error::refused("servers", reason)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Waits for the end of a job.
+fn outcome(
+    party: usize,
+    channel: &mut dyn Channel,
+    silence: Duration,
+    watch: &dyn Watch,
+    joint: &Joint,
+) -> Result<Reply> {
+    loop {
+        match hear(channel, silence)? {
+            Reply::Failed { reason } => return Err(Error::refused(name_of(party), reason)),
+            Reply::Waiting { before: Some(before) } => {
+                watch.word(&format!("waiting for {before} jobs before this one"));
+            }
+            Reply::Waiting { before: None } => {}
+            Reply::Working { step } => watch.word(&step),
+            end @ (Reply::Done | Reply::Result { .. }) => return Ok(end),
+            other => return Err(unexpected(&other)),
+        }
+        if joint.over.load(Ordering::Acquire) {
+            return Err(Error::Internal("the job has failed at another server".to_owned()));
+        }
+    }
+}
+
+fn done(reply: Reply) -> Result<()> {
+    match reply {
+        Reply::Done => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn name_of(party: usize) -> String {
+    format!("party {party}")
+}
+
+fn unexpected(reply: &Reply) -> Error {
+    let text = match reply {
+        Reply::Failed { reason } => return Error::refused("servers", reason),
+        Reply::Result { .. } => "a result".to_owned(),
+        other => format!("{other:?}").chars().take(80).collect(),
+    };
+    let advice = "run the same program on all machines";
+    Error::refused("server", format_args!("answered with {text}; {advice}"))
+}

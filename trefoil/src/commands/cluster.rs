@@ -1,0 +1,48 @@
+//! `trefoil cluster`: making the files of a cluster.
+
+use serde_json::json;
+
+use crate::{
+    Result,
+    cli::Cluster,
+    cluster::{Member, Plan, add_client, addresses, init},
+    output::Output,
+};
+
+pub(super) fn run(command: Cluster, output: Output) -> Result<()> {
+    match command {
+        Cluster::Init { dir, hosts, port, clients } => {
+            let servers = addresses(&hosts, port)?;
+            let plan = Plan { folder: dir, servers, clients };
+            let members = init(&plan)?;
+            let value = json!({ "servers": plan.servers, "members": members });
+            output.result(&value, || made(&plan, &members))?;
+            output.remark(next(&members))
+        }
+        Cluster::AddClient { dir, name } => {
+            let member = add_client(&dir, &name)?;
+            output.result(&member, || line(&member, ""))
+        }
+    }
+}
+
+fn made(plan: &Plan, members: &[Member]) -> String {
+    let place = |index: usize| plan.servers.get(index).map_or("", String::as_str);
+    let lines = members.iter().enumerate().map(|(index, member)| line(member, place(index)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn line(member: &Member, place: &str) -> String {
+    format!("{:<16} {} {place}", member.role, member.config.display()).trim_end().to_owned()
+}
+
+fn next(members: &[Member]) -> String {
+    let config = |index: usize| members[index].config.display().to_string();
+    format!(
+        "\nCopy each folder to its machine; keep the authority's folder offline. Then:\n  \
+         trefoil party --config {}   (and the two others)\n  \
+         trefoil --config {} status",
+        config(0),
+        config(crate::config::PARTIES.min(members.len() - 1))
+    )
+}

@@ -1,0 +1,75 @@
+//! The commands of the program.
+
+mod cluster;
+mod demo;
+mod infer;
+mod model;
+mod servers;
+
+use std::{env, io, path::PathBuf};
+
+use clap::CommandFactory;
+
+use crate::{
+    Error, Result,
+    cli::{Cli, Command, Global},
+    client::Client,
+    config::{ClientConfig, PartyConfig},
+    links,
+    output::Output,
+};
+
+/// The environment variable that names the client's configuration.
+const CONFIG: &str = "TREFOIL_CONFIG";
+
+/// The client's configuration where neither flag nor variable names one.
+const DEFAULT: &str = "cluster/client-client/client.toml";
+
+/// Runs what the command line asks for.
+///
+/// # Errors
+/// Whatever went wrong; [`Error::exit_code`] is the program's.
+pub fn run(cli: Cli) -> Result<()> {
+    let output = Output::new(&cli.global);
+    match cli.command {
+        Command::Demo(arguments) => demo::run(&arguments, output),
+        Command::Cluster { command } => cluster::run(command, output),
+        Command::Party(_) => party(&cli.global),
+        Command::Model { command } => model::run(command, &cli.global, output),
+        Command::Infer(arguments) => infer::run(&arguments, &cli.global, output),
+        Command::Status => servers::status(&cli.global, output),
+        Command::Ping(arguments) => servers::ping(&arguments, &cli.global, output),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "trefoil", &mut io::stdout());
+            Ok(())
+        }
+    }
+}
+
+fn party(global: &Global) -> Result<()> {
+    let Some(path) = &global.config else {
+        let reason = "name this server's file: trefoil party --config party-0/party.toml";
+        return Err(Error::config("--config", reason));
+    };
+    links::serve(&PartyConfig::read(path)?)
+}
+
+/// Connects to the servers as the client that flag, environment or default name.
+fn connect(global: &Global) -> Result<Client> {
+    links::connect(&client_config(global)?)
+}
+
+fn client_config(global: &Global) -> Result<ClientConfig> {
+    let named = global.config.clone().or_else(|| env::var_os(CONFIG).map(PathBuf::from));
+    match named {
+        Some(path) => ClientConfig::read(&path),
+        None if PathBuf::from(DEFAULT).exists() => ClientConfig::read(DEFAULT.as_ref()),
+        None => {
+            let reason = format!(
+                "name this client's file with --config or ${CONFIG}; `trefoil cluster init cluster` \
+                 makes {DEFAULT}"
+            );
+            Err(Error::config("configuration", reason))
+        }
+    }
+}

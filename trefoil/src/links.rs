@@ -1,0 +1,179 @@
+//! Servers and clients over the network: mutually authenticated TLS links of the crate `net`.
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use net::{Channel as NetChannel, Endpoint, Job, Party, Role, Security, Settings};
+use ring_arith::CpuEngine;
+
+use crate::{
+    Error, Result,
+    client::Client,
+    cluster::identity,
+    config::{ClientConfig, PARTIES, PartyConfig},
+    server::Server,
+    store::Store,
+    wire::{CHUNK, Channel, HEADER, VERSION},
+};
+
+/// The public name of the servers' sessions.
+const SESSION: &str = "trefoil servers";
+
+/// How long a server waits before it tries to start a session again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a server tries to find the others before it says that they are missing.
+const START: Duration = Duration::from_secs(15);
+
+/// A connection of the crate `net`.
+struct Link(NetChannel);
+
+impl Channel for Link {
+    fn send(&mut self, frame: Bytes) -> Result<()> {
+        self.0.send(frame).map_err(|error| unreachable(&error))
+    }
+
+    fn receive(&mut self, limit: Duration) -> Result<Bytes> {
+        match self.0.receive(limit) {
+            Ok(Some(frame)) => Ok(frame),
+            Ok(None) => Err(Error::Unreachable {
+                server: self.0.peer().to_string(),
+                reason: format!("said nothing for {} s; see its log", limit.as_secs()),
+            }),
+            Err(error) => Err(unreachable(&error)),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_over()
+    }
+}
+
+/// Runs the server of one party. Returns only if it cannot start.
+///
+/// # Errors
+/// [`Error::Config`] if files or addresses cannot be used, [`Error::File`] if the data folder cannot.
+pub fn serve(config: &PartyConfig) -> Result<()> {
+    let me = config.party;
+    let identity =
+        identity(&Role::party(me), [&config.authority, &config.certificate, &config.key])?;
+    let store = Store::open(&config.data)?;
+    let limits = net::Limits {
+        stall: config.limits.peer_limit(),
+        heartbeat: config.limits.peer_limit() / 10,
+        start: START,
+        client_message: CHUNK.max(HEADER) as u64,
+        ..net::Limits::default()
+    };
+    let settings = Settings::new(Security::Tls(identity))
+        .listen(resolve("listen", &config.listen)?)?
+        .peers(resolve_all(&config.servers)?)
+        .limits(limits)
+        .concurrent_sessions();
+    let endpoint = Arc::new(Endpoint::open(settings)?);
+    let server = Server::new(me, config.limits.clone(), store, CpuEngine::new(config.threads()));
+    tracing::info!(party = me, listen = config.listen, data = %config.data.display(), "ready");
+    accept_clients(endpoint.clone(), server.clone())?;
+    let job = Job::new(SESSION).prg("aes-128-ctr").config(&VERSION.to_le_bytes());
+    loop {
+        let outcome = endpoint.session(&job).map_err(Error::from);
+        if let Err(error) = outcome.and_then(|session| server.run_session(session)) {
+            tracing::warn!(%error, "no session with the other servers; trying again");
+            server.link_down(&error);
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Connects a client to the three servers.
+///
+/// # Errors
+/// [`Error::Config`] if files or addresses cannot be used, [`Error::Unreachable`] naming the server
+/// that cannot be reached.
+pub fn connect(config: &ClientConfig) -> Result<Client> {
+    let role = Role::client(&config.name)?;
+    let identity = identity(&role, [&config.authority, &config.certificate, &config.key])?;
+    let addresses = resolve_all(&config.servers)?;
+    let limit = config.connect_limit();
+    let limits = net::Limits { handshake: limit, stall: config.silence_limit(), ..Default::default() };
+    let endpoint = Endpoint::open(Settings::new(Security::Tls(identity)).limits(limits))?;
+    let dial = |party: usize| dial(&endpoint, party, addresses[party], limit);
+    let channels: Vec<Result<Box<dyn Channel>>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..PARTIES).map(|party| scope.spawn(move || dial(party))).collect();
+        let lost = || Error::Internal("a connection attempt was lost".to_owned());
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(lost()))).collect()
+    });
+    let channels = channels.into_iter().collect::<Result<Vec<_>>>()?;
+    let channels: [_; PARTIES] =
+        channels.try_into().map_err(|_| Error::Internal("three servers".to_owned()))?;
+    Ok(Client::new(channels, config.silence_limit()))
+}
+
+/// Tries until the limit, since a server may be about to start.
+fn dial(
+    endpoint: &Endpoint,
+    party: usize,
+    address: SocketAddr,
+    limit: Duration,
+) -> Result<Box<dyn Channel>> {
+    let began = Instant::now();
+    loop {
+        match endpoint.dial(Party(party), address) {
+            Ok(channel) => return Ok(Box::new(Link(channel))),
+            Err(error) if began.elapsed() + PAUSE >= limit => {
+                return Err(Error::Unreachable {
+                    server: format!("party {party} at {address}"),
+                    reason: format!(
+                        "{error}; is it running (trefoil party --config party-{party}/party.toml), \
+                         and are address and certificates those of the same cluster?"
+                    ),
+                });
+            }
+            Err(_) => thread::sleep(PAUSE),
+        }
+    }
+}
+
+fn accept_clients(endpoint: Arc<Endpoint>, server: Server) -> Result<()> {
+    let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
+        thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+    };
+    let accept = move || loop {
+        let Some(channel) = endpoint.accept(Duration::from_secs(60)) else { continue };
+        let Role::Client(name) = channel.peer().clone() else { continue };
+        let server = server.clone();
+        let serve = move || server.serve_client(&mut Link(channel), &name);
+        if let Err(error) = start("client", Box::new(serve)) {
+            tracing::error!(%error, "no thread for a client");
+        }
+    };
+    start("clients", Box::new(accept))
+        .map_err(|cause| Error::File { what: "a thread for clients".to_owned(), cause })
+}
+
+fn resolve_all(servers: &[String; PARTIES]) -> Result<Vec<SocketAddr>> {
+    servers.iter().map(|server| resolve("servers", server)).collect()
+}
+
+fn resolve(what: &str, address: &str) -> Result<SocketAddr> {
+    let bad = |reason: String| {
+        let advice = "correct the name, or write the address as numbers";
+        Error::config(format_args!("{what} `{address}`"), format_args!("{reason}; {advice}"))
+    };
+    let mut found = address.to_socket_addrs().map_err(|cause| bad(cause.to_string()))?;
+    found.next().ok_or_else(|| bad("the name has no address".to_owned()))
+}
+
+fn unreachable(error: &net::Error) -> Error {
+    match error {
+        net::Error::Channel { with, reason } => {
+            Error::Unreachable { server: with.clone(), reason: reason.clone() }
+        }
+        other => Error::Unreachable { server: "server".to_owned(), reason: other.to_string() },
+    }
+}

@@ -1,0 +1,209 @@
+//! What the program prints: text for people, one JSON document for machines, bars for the patient.
+
+use std::{
+    io::{self, Write},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use crate::{Error, Result, client::Watch, cli::Global};
+
+/// How long something must take before a bar is shown.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy)]
+pub struct Output {
+    json: bool,
+    quiet: bool,
+}
+
+impl Output {
+    /// As the command line asks.
+    #[must_use]
+    pub fn new(global: &Global) -> Self {
+        Self { json: global.json, quiet: global.quiet }
+    }
+
+    /// Prints a result: `text` for people, or the value as JSON.
+    ///
+    /// # Errors
+    /// [`Error::File`] if nobody reads the output.
+    pub fn result(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+        let shown = if self.json {
+            serde_json::to_string_pretty(value)
+                .map_err(|cause| Error::Internal(format!("output: {cause}")))?
+        } else {
+            text()
+        };
+        print(&shown)
+    }
+
+    /// Prints a remark for people, unless they want results alone.
+    ///
+    /// # Errors
+    /// [`Error::File`] if nobody reads the output.
+    pub fn remark(&self, text: impl AsRef<str>) -> Result<()> {
+        if self.json || self.quiet { Ok(()) } else { print(text.as_ref()) }
+    }
+
+    /// A bar that shows itself if the work takes longer than two seconds.
+    #[must_use]
+    pub fn progress(&self, what: &str) -> Progress {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        bar.set_message(what.to_owned());
+        let hidden = self.json || self.quiet;
+        Progress { bar, began: Instant::now(), shown: Mutex::new(hidden) }
+    }
+
+    /// Prints an error to standard error, in the form that was asked for.
+    pub fn error(&self, error: &Error) {
+        if self.json {
+            let (kind, code) = (error.kind(), error.exit_code());
+            let body = serde_json::json!({
+                "error": { "kind": kind, "message": error.to_string(), "exit_code": code }
+            });
+            eprintln!("{body}");
+        } else {
+            eprintln!("error: {error}");
+        }
+    }
+}
+
+/// A bar that shows itself if the work takes longer than two seconds. It goes when dropped.
+pub struct Progress {
+    bar: ProgressBar,
+    began: Instant,
+    /// Whether it is shown, or never will be.
+    shown: Mutex<bool>,
+}
+
+impl Progress {
+    /// So much of so much is done.
+    pub fn set(&self, done: u64, of: u64) {
+        self.bar.set_length(of);
+        self.bar.set_position(done);
+        self.show("{msg} [{bar:30}] {pos}/{len} ({eta} left)");
+    }
+
+    fn show(&self, template: &str) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*shown && self.began.elapsed() >= PATIENCE {
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                self.bar.set_style(style);
+            }
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.bar.enable_steady_tick(Duration::from_millis(100));
+            *shown = true;
+        }
+    }
+}
+
+impl Watch for Progress {
+    fn sent(&self, bytes: u64, of: u64) {
+        self.bar.set_length(of);
+        self.bar.set_position(bytes);
+        self.show("{msg} [{bar:30}] {binary_bytes}/{binary_total_bytes} ({eta} left)");
+    }
+
+    fn word(&self, text: &str) {
+        self.bar.set_message(text.to_owned());
+        self.show("{spinner} {elapsed} {msg}");
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// A table: a heading and rows of cells, columns as wide as need be; numbers stand right.
+#[must_use]
+pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
+    let cells = |row: usize, column: usize| match row {
+        0 => heading[column],
+        row => rows[row - 1].get(column).map_or("", String::as_str),
+    };
+    let numeric = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).all(|cell| {
+            cell.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '<'))
+        })
+    };
+    let mut text = String::new();
+    let widths: Vec<usize> = (0..heading.len())
+        .map(|c| (0..=rows.len()).map(|r| cells(r, c).chars().count()).max().unwrap_or(0))
+        .collect();
+    for row in 0..=rows.len() {
+        let mut line = String::new();
+        for (column, &width) in widths.iter().enumerate() {
+            let cell = cells(row, column);
+            let fill = " ".repeat(width - cell.chars().count());
+            let gap = if column == 0 { "" } else { "  " };
+            line += gap;
+            line += &if numeric(column) { format!("{fill}{cell}") } else { format!("{cell}{fill}") };
+        }
+        text += line.trim_end();
+        if row < rows.len() {
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// A number of bytes for people: `1.23 MB`.
+#[must_use]
+pub fn bytes(count: u64) -> String {
+    let mut value = count as f64;
+    for unit in ["B", "kB", "MB"] {
+        if value < 1000.0 {
+            return if unit == "B" { format!("{count} B") } else { format!("{value:.2} {unit}") };
+        }
+        value /= 1000.0;
+    }
+    format!("{value:.2} GB")
+}
+
+/// A time for people: `1.23 ms`.
+#[must_use]
+pub fn seconds(value: f64) -> String {
+    match value {
+        v if v < 1e-3 => format!("{:.0} us", v * 1e6),
+        v if v < 1.0 => format!("{:.1} ms", v * 1e3),
+        v => format!("{v:.2} s"),
+    }
+}
+
+fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    let printed = writeln!(out, "{text}").and_then(|()| out.flush());
+    match printed {
+        // Whoever reads us has seen enough.
+        Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed
+            .map_err(|cause| Error::File { what: "standard output".to_owned(), cause }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_align_words_left_and_numbers_right() {
+        let rows = [["a", "1"], ["long", "22"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&["name", "n"], &rows), "name   n\na      1\nlong  22");
+    }
+
+    #[test]
+    fn quantities_have_three_digits_and_a_unit() {
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(1_234_567), "1.23 MB");
+        assert_eq!(seconds(0.000_012), "12 us");
+        assert_eq!(seconds(0.0123), "12.3 ms");
+        assert_eq!(seconds(3.21), "3.21 s");
+    }
+}

@@ -1,0 +1,162 @@
+//! What a job took, put together from the three servers.
+
+use serde::Serialize;
+
+use crate::{
+    config::PARTIES,
+    output::{bytes, seconds, table},
+    wire::Cost,
+};
+
+/// What a job took at all three servers together.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Total {
+    /// Seconds at the slowest server.
+    pub seconds: f64,
+    /// Bytes that the servers sent to each other.
+    pub bytes: u64,
+    /// Rounds.
+    pub rounds: u32,
+    /// By layer, in the order of execution; empty unless a profile was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<Layer>,
+}
+
+/// What a layer took.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Layer {
+    /// Its name in the model.
+    pub name: String,
+    /// Seconds at each server.
+    pub seconds: [f64; PARTIES],
+    /// Bytes that each server sent.
+    pub bytes: [u64; PARTIES],
+    /// Rounds.
+    pub rounds: u32,
+}
+
+impl Total {
+    /// Puts together what the servers counted.
+    #[must_use]
+    pub fn of(costs: &[Cost; PARTIES]) -> Self {
+        let start = costs.iter().map(|cost| cost.first_depth).max().unwrap_or(0);
+        let end = costs.iter().map(|cost| cost.first_depth + cost.rounds).max().unwrap_or(0);
+        let mut total = Self {
+            seconds: costs.iter().map(|cost| cost.seconds).fold(0.0, f64::max),
+            bytes: costs.iter().map(|cost| cost.bytes).sum(),
+            rounds: end.saturating_sub(start),
+            layers: Vec::new(),
+        };
+        total.add_layers(costs, start);
+        total
+    }
+
+    /// Adds a job that ran after the others.
+    pub fn add(&mut self, other: &Self) {
+        self.seconds += other.seconds;
+        self.bytes += other.bytes;
+        self.rounds += other.rounds;
+        for layer in &other.layers {
+            let at = self.layer(&layer.name);
+            let mine = &mut self.layers[at];
+            mine.rounds += layer.rounds;
+            for party in 0..PARTIES {
+                mine.seconds[party] += layer.seconds[party];
+                mine.bytes[party] += layer.bytes[party];
+            }
+        }
+    }
+
+    /// One line: seconds, bytes, rounds.
+    #[must_use]
+    pub fn line(&self) -> String {
+        format!("{}, {}, {} rounds", seconds(self.seconds), bytes(self.bytes), self.rounds)
+    }
+
+    /// The layers as a table, by layer and party.
+    #[must_use]
+    pub fn layer_table(&self) -> String {
+        let row = |layer: &Layer| {
+            let mut row = vec![layer.name.clone()];
+            row.extend(layer.seconds.iter().map(|&time| format!("{:.3}", time * 1e3)));
+            row.extend(layer.bytes.iter().map(ToString::to_string));
+            row.push(layer.rounds.to_string());
+            row
+        };
+        let rows: Vec<_> = self.layers.iter().map(row).collect();
+        let heading = [
+            "layer", "ms at 0", "ms at 1", "ms at 2", "B from 0", "B from 1", "B from 2", "rounds",
+        ];
+        table(&heading, &rows)
+    }
+
+    /// Steps of all servers in their common order; the growth of the largest depth is their rounds.
+    fn add_layers(&mut self, costs: &[Cost; PARTIES], start: u32) {
+        let longest = costs.iter().map(|cost| cost.steps.len()).max().unwrap_or(0);
+        let mut reached = start;
+        for at in 0..longest {
+            for (party, cost) in costs.iter().enumerate() {
+                let Some(step) = cost.steps.get(at) else { continue };
+                let layer = self.layer(layer_of(&step.name));
+                let layer = &mut self.layers[layer];
+                layer.seconds[party] += step.seconds;
+                layer.bytes[party] += step.bytes;
+                layer.rounds += step.depth.saturating_sub(reached);
+                reached = reached.max(step.depth);
+            }
+        }
+    }
+
+    fn layer(&mut self, name: &str) -> usize {
+        self.layers.iter().position(|layer| layer.name == name).unwrap_or_else(|| {
+            let (seconds, bytes) = ([0.0; PARTIES], [0; PARTIES]);
+            self.layers.push(Layer { name: name.to_owned(), seconds, bytes, rounds: 0 });
+            self.layers.len() - 1
+        })
+    }
+}
+
+/// The layer that a step belongs to. The protocol adds its own steps behind the last `:`.
+fn layer_of(step: &str) -> &str {
+    if step.is_empty() { "start" } else { step }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::StepCost;
+
+    fn cost(depths: [u32; 3], rounds: u32) -> Cost {
+        let names = ["conv", "pool", "conv"];
+        let step = |(name, depth): (&str, u32)| StepCost {
+            name: name.to_owned(),
+            seconds: 0.5,
+            bytes: 10,
+            depth,
+        };
+        Cost {
+            seconds: 1.5,
+            bytes: 30,
+            messages: 3,
+            rounds,
+            first_depth: 4,
+            steps: names.into_iter().zip(depths).map(step).collect(),
+        }
+    }
+
+    #[test]
+    fn rounds_are_the_growth_of_the_largest_depth() {
+        let costs = [cost([6, 6, 9], 5), cost([5, 8, 9], 5), cost([4, 4, 4], 0)];
+        let total = Total::of(&costs);
+        assert_eq!((total.rounds, total.bytes), (5, 90));
+        let layers: Vec<_> =
+            total.layers.iter().map(|layer| (layer.name.as_str(), layer.rounds)).collect();
+        assert_eq!(layers, [("conv", 3), ("pool", 2)]);
+        assert_eq!(total.layers[0].bytes, [20, 20, 20]);
+        assert_eq!(total.layers[1].seconds, [0.5; 3]);
+        let mut twice = total.clone();
+        twice.add(&total);
+        assert_eq!((twice.rounds, twice.layers[0].rounds), (10, 6));
+        assert_eq!(twice.layer_table().lines().count(), 3);
+    }
+}

@@ -1,0 +1,102 @@
+//! Models in memory: plans of all that were asked for, shares of those used last.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    Id, Result,
+    program::{self, Program, Share},
+    store::Store,
+};
+
+/// A model ready to run.
+pub(super) struct Loaded {
+    pub(super) program: Arc<Program>,
+    pub(super) weights: Vec<Share>,
+    version: Id,
+    bytes: u64,
+}
+
+/// Models in memory, up to a number of bytes; the one not used for longest goes first.
+pub(super) struct Cache {
+    limit: u64,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    programs: HashMap<String, (Id, Arc<Program>)>,
+    /// The one used last stands last.
+    models: Vec<(String, Arc<Loaded>)>,
+}
+
+impl Cache {
+    pub(super) fn new(limit: u64) -> Self {
+        Self { limit, inner: Mutex::default() }
+    }
+
+    /// The plan of the version in force, and that version.
+    pub(super) fn program(&self, store: &Store, name: &str) -> Result<(Id, Arc<Program>)> {
+        let version = store.manifest(name)?.version;
+        if let Some((known, program)) = self.lock().programs.get(name)
+            && *known == version
+        {
+            return Ok((version, program.clone()));
+        }
+        let (version, plan) = store.plan(name)?;
+        let program = Arc::new(Program::parse(&plan)?);
+        self.lock().programs.insert(name.to_owned(), (version, program.clone()));
+        Ok((version, program))
+    }
+
+    /// The version in force, with its shares.
+    pub(super) fn load(&self, store: &Store, name: &str) -> Result<Arc<Loaded>> {
+        let version = store.manifest(name)?.version;
+        {
+            let mut inner = self.lock();
+            if let Some(at) = inner.models.iter().position(|(known, _)| known == name) {
+                let entry = inner.models.remove(at);
+                if entry.1.version == version {
+                    inner.models.push(entry.clone());
+                    return Ok(entry.1);
+                }
+            }
+        }
+        let stored = store.load(name)?;
+        let (_, program) = self.program(store, name)?;
+        let shapes: Vec<_> = stored
+            .shares
+            .iter()
+            .map(|(mine, _)| ring_arith::EngineTensor::shape(mine).clone())
+            .collect();
+        program.check_model(&stored.manifest.about, &shapes)?;
+        let bytes = shapes.iter().map(|shape| 16 * shape.len() as u64).sum();
+        let weights = stored.shares.into_iter().map(program::share).collect::<Result<_>>()?;
+        let loaded = Arc::new(Loaded { program, weights, version, bytes });
+        self.keep(name, loaded.clone());
+        Ok(loaded)
+    }
+
+    /// Drops a model that was removed.
+    pub(super) fn forget(&self, name: &str) {
+        let mut inner = self.lock();
+        inner.programs.remove(name);
+        inner.models.retain(|(known, _)| known != name);
+    }
+
+    fn keep(&self, name: &str, loaded: Arc<Loaded>) {
+        let mut inner = self.lock();
+        inner.models.push((name.to_owned(), loaded));
+        let mut held: u64 = inner.models.iter().map(|(_, model)| model.bytes).sum();
+        while held > self.limit && inner.models.len() > 1 {
+            held -= inner.models.remove(0).1.bytes;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Every change is a single step, so a panic leaves a sound cache behind.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,216 @@
+//! A server's session with the two others: the order of jobs, and the jobs.
+
+use std::{
+    panic::{self, AssertUnwindSafe},
+    time::{Duration, Instant},
+};
+
+use net::{Party, Session, Transport};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{Core, Job, Queue, Server, jobs::Worker};
+use crate::{
+    Error, Id, Result,
+    config::PARTIES,
+    queue::{Answer, Turn},
+    store::{Holding, Repair, repairs},
+    watch::Watched,
+    wire::Link,
+};
+
+/// How long the leader lets the followers wait for its word when nothing happens.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Pauses between questions for parts that are on their way.
+const PAUSES: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_millis(64);
+
+impl Server {
+    /// Runs jobs within a session until it dies.
+    ///
+    /// # Errors
+    /// Always, in the end: why the session died.
+    pub fn run_session(&self, session: Session) -> Result<()> {
+        let outcome = self.0.run_session(session);
+        if let Err(error) = &outcome {
+            self.link_down(error);
+        }
+        outcome
+    }
+}
+
+impl Core {
+    fn run_session(&self, session: Session) -> Result<()> {
+        let watched = Watched::new(session.transport);
+        let mut control = watched.hand();
+        self.reconcile(&mut control)?;
+        let transport = Box::new(watched.hand());
+        let mut worker = Worker::start(self, Session { transport, ..session }, watched.hand())?;
+        {
+            let (mut state, now) = (self.state(), Instant::now());
+            match &mut state.queue {
+                Queue::Leader(leader) => leader.new_session(now),
+                Queue::Follower(follower) => follower.new_session(now),
+            }
+        }
+        self.set_link(Link::Up);
+        tracing::info!("linked with both other servers");
+        let mut pause = *PAUSES.start();
+        loop {
+            let next = match self.me {
+                0 => self.lead(&mut control, &mut pause)?,
+                _ => self.follow(&mut control)?,
+            };
+            if let Some(id) = next {
+                self.run_job(&mut worker, &watched, id)?;
+            }
+        }
+    }
+
+    /// The servers tell each other what they hold, and finish or undo what a crash interrupted.
+    fn reconcile(&self, control: &mut Watched) -> Result<()> {
+        control.step("compare models");
+        let mine = self.store.inventory()?;
+        let mut holdings = exchange::<Vec<Holding>>(control, &mine)?;
+        holdings[self.me] = mine;
+        for repair in repairs(self.me, &holdings) {
+            tracing::info!(?repair, "finishing an interrupted put");
+            match repair {
+                Repair::Commit(name, version) => self.store.commit(&name, version)?,
+                Repair::Discard(name, version) => self.store.discard(&name, version)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// One turn of party 0. Returns the job that all three are to run.
+    fn lead(&self, control: &mut Watched, pause: &mut Duration) -> Result<Option<Id>> {
+        let turn = self.with_leader(|leader| leader.turn());
+        control.step("next job");
+        for party in 1..PARTIES {
+            tell(control, party, &turn)?;
+        }
+        if turn.run.is_some() {
+            *pause = *PAUSES.start();
+            return Ok(turn.run);
+        }
+        for party in 1..PARTIES {
+            let answer: Answer = listen(control, party)?;
+            let lost = self.with_leader(|leader| leader.answered(party, &turn, &answer));
+            self.give_up(lost.map_err(|reason| strange(party, reason))?);
+        }
+        let lost = self.with_leader(|leader| leader.expire(Instant::now()));
+        self.give_up(lost);
+        self.wait_for_work(pause);
+        Ok(None)
+    }
+
+    /// Returns at once if a job can run, else after a pause that a new job cuts short.
+    fn wait_for_work(&self, pause: &mut Duration) {
+        let state = self.state();
+        let Queue::Leader(leader) = &state.queue else { return };
+        if leader.has_ready() {
+            return;
+        }
+        let (count, wait) = (state.jobs.len(), if leader.is_empty() { QUIET } else { *pause });
+        let waited = self.wake.wait_timeout_while(state, wait, |state| state.jobs.len() <= count);
+        let came = waited.is_ok_and(|(_, timeout)| !timeout.timed_out());
+        *pause = if came { *PAUSES.start() } else { (*pause * 2).min(*PAUSES.end()) };
+    }
+
+    /// One turn of a follower.
+    fn follow(&self, control: &mut Watched) -> Result<Option<Id>> {
+        control.step("next job");
+        let turn: Turn = listen(control, 0)?;
+        let now = Instant::now();
+        let (answer, lost) = {
+            let mut state = self.state();
+            let Queue::Follower(follower) = &mut state.queue else {
+                return Err(Error::Internal("party 0 leads".to_owned()));
+            };
+            let answer = follower.hear(&turn, now);
+            (answer, follower.expire(now))
+        };
+        if turn.run.is_none() {
+            tell(control, 0, &answer)?;
+        }
+        self.give_up(turn.drop);
+        self.give_up(lost);
+        Ok(turn.run)
+    }
+
+    fn with_leader<T>(&self, act: impl FnOnce(&mut crate::queue::Leader) -> T) -> T {
+        match &mut self.state().queue {
+            Queue::Leader(leader) => act(leader),
+            Queue::Follower(_) => unreachable!("only party 0 leads"),
+        }
+    }
+
+    /// Runs a job; its client hears of its end, whatever it is. An error is the end of the session.
+    fn run_job(&self, worker: &mut Worker<'_>, watched: &Watched, id: Id) -> Result<()> {
+        let mut job = {
+            let mut state = self.state();
+            let job = state.jobs.remove(&id);
+            state.running = job.is_some().then(|| (id, watched.hand()));
+            // A follower that lost its part would break its word; the session ends and is begun anew.
+            job.ok_or_else(|| Error::Internal(format!("this server has no part of job {id}")))?
+        };
+        let run = AssertUnwindSafe(|| worker.run(id, &mut job));
+        let ended = panic::catch_unwind(run).unwrap_or_else(|_| {
+            Err(Error::Internal("the program failed an assertion; its log says where".to_owned()))
+        });
+        self.state().running = None;
+        self.end_job(job, id, ended)
+    }
+
+    fn end_job(&self, job: Job, id: Id, ended: Result<super::Outcome>) -> Result<()> {
+        let (outcome, session) = match ended {
+            Ok(outcome) => (outcome, Ok(())),
+            Err(error) => {
+                let reason = format!(
+                    "the job failed: {error}; the servers find each other again by themselves, so \
+                     send it again"
+                );
+                (Err(reason), Err(error))
+            }
+        };
+        match &outcome {
+            Ok(_) => tracing::info!(%id, client = job.client, "job done"),
+            Err(reason) => tracing::warn!(%id, client = job.client, reason, "job failed"),
+        }
+        self.finish(job, outcome);
+        session
+    }
+}
+
+/// Says the same to both others and hears both. The own place is left empty.
+pub(super) fn exchange<T: Default + DeserializeOwned>(
+    control: &mut Watched,
+    mine: &impl Serialize,
+) -> Result<[T; PARTIES]> {
+    let me = control.me().0;
+    let mut all: [T; PARTIES] = Default::default();
+    for party in (0..PARTIES).filter(|&party| party != me) {
+        tell(control, party, mine)?;
+    }
+    for party in (0..PARTIES).filter(|&party| party != me) {
+        all[party] = listen(control, party)?;
+    }
+    Ok(all)
+}
+
+fn tell(control: &mut Watched, party: usize, body: &impl Serialize) -> Result<()> {
+    let frame = serde_json::to_vec(body)
+        .map_err(|cause| Error::Internal(format!("message to party {party}: {cause}")))?;
+    Ok(control.send(Party(party), bytes::Bytes::from(frame).into())?)
+}
+
+fn listen<T: DeserializeOwned>(control: &mut Watched, party: usize) -> Result<T> {
+    let message = control.receive(Party(party))?;
+    serde_json::from_slice(&message.body).map_err(|cause| strange(party, cause))
+}
+
+fn strange(party: usize, reason: impl std::fmt::Display) -> Error {
+    let advice = "run the same program on all three servers";
+    Error::refused(format_args!("party {party}"), format_args!("{reason}; {advice}"))
+}

@@ -1,0 +1,139 @@
+//! Files that are there as a whole or not at all, and readable by their owner alone.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    path::Path,
+};
+
+use bytes::Bytes;
+use ring_arith::{EngineTensor, Shape, Tensor};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+
+use super::{FORMAT, FileSum, Manifest};
+use crate::{Error, Result, Shares};
+
+pub(super) fn files_in(folder: &Path) -> Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|cause| Error::file(folder, cause))?,
+    };
+    let name = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
+    Ok(entries.filter_map(name).collect())
+}
+
+pub(super) fn remove_if_there(path: &Path) -> Result<bool> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(cause) => Err(Error::file(path, cause)),
+    }
+}
+
+pub(super) fn read_manifest(path: &Path) -> io::Result<Manifest> {
+    let manifest: Manifest = serde_json::from_slice(&fs::read(path)?)?;
+    match manifest.format {
+        FORMAT => Ok(manifest),
+        other => Err(io::Error::other(format!("layout {other}, this program reads {FORMAT}"))),
+    }
+}
+
+pub(super) fn read_checked(path: &Path, sum: &FileSum) -> Result<Vec<u8>, String> {
+    let bytes = fs::read(path).map_err(|cause| cause.to_string())?;
+    let name = path.extension().unwrap_or_default().to_string_lossy().into_owned();
+    if bytes.len() as u64 != sum.bytes {
+        return Err(format!("{name}: {} bytes where {} were written", bytes.len(), sum.bytes));
+    }
+    if blake3::hash(&bytes).to_hex().as_str() != sum.blake3 {
+        return Err(format!("{name}: its contents have changed"));
+    }
+    Ok(bytes)
+}
+
+pub(super) fn sum_of(path: &Path) -> Result<FileSum> {
+    let fail = |cause| Error::file(path, cause);
+    let mut file = File::open(path).map_err(fail)?;
+    let (mut hash, mut bytes) = (blake3::Hasher::new(), 0);
+    let mut block = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut block).map_err(fail)? {
+            0 => break,
+            n => {
+                hash.update(&block[..n]);
+                bytes += n as u64;
+            }
+        }
+    }
+    Ok(FileSum { bytes, blake3: hash.finalize().to_hex().to_string() })
+}
+
+pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
+    let temporary = path.with_added_extension("tmp");
+    let write = || {
+        let mut file = create_private(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().map_err(|cause| Error::file(path, cause))
+}
+
+pub(super) fn write_shares(path: &Path, shares: &Shares) -> Result<()> {
+    let mut views = Vec::with_capacity(2 * shares.len());
+    let bytes: Vec<_> = shares.iter().map(|(mine, next)| (mine.to_bytes(), next.to_bytes())).collect();
+    for (index, ((mine, _), (first, second))) in shares.iter().zip(&bytes).enumerate() {
+        for (half, data) in [("mine", first), ("next", second)] {
+            let view = TensorView::new(Dtype::U64, mine.shape().dims().to_vec(), data)
+                .map_err(|cause| Error::Internal(format!("shares: {cause}")))?;
+            views.push((format!("{index:06}.{half}"), view));
+        }
+    }
+    let temporary = path.with_added_extension("tmp");
+    let write = || {
+        safetensors::serialize_to_file(views, None, &temporary).map_err(io::Error::other)?;
+        File::open(&temporary)?.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().map_err(|cause| Error::file(path, cause))
+}
+
+pub(super) fn parse_shares(bytes: Bytes) -> Result<Shares, String> {
+    let file = SafeTensors::deserialize(&bytes).map_err(|cause| cause.to_string())?;
+    let tensor = |name: &str| -> Result<Tensor, String> {
+        let view = file.tensor(name).map_err(|cause| cause.to_string())?;
+        if view.dtype() != Dtype::U64 {
+            return Err(format!("tensor {name} is not of 64-bit words"));
+        }
+        let shape = Shape::new(view.shape()).map_err(|cause| cause.to_string())?;
+        Tensor::from_bytes(shape, bytes.slice_ref(view.data())).map_err(|cause| cause.to_string())
+    };
+    (0..file.len() / 2)
+        .map(|index| Ok((tensor(&format!("{index:06}.mine"))?, tensor(&format!("{index:06}.next"))?)))
+        .collect()
+}
+
+pub(super) fn sync_folder(folder: &Path) -> Result<()> {
+    // Not every system can open a folder; where it cannot, the rename itself has to do.
+    match File::open(folder) {
+        Ok(file) => file.sync_all().map_err(|cause| Error::file(folder, cause)),
+        Err(_) => Ok(()),
+    }
+}
+
+/// A new file that only its owner may read.
+pub(super) fn create_private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+pub(super) fn make_private(folder: &Path) -> Result<()> {
+    #[cfg(unix)]
+    {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        fs::set_permissions(folder, mode).map_err(|cause| Error::file(folder, cause))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! Tests of the store.
+
+use std::fs;
+
+use ring_arith::{Shape, Tensor};
+
+use super::*;
+
+fn shares(value: u64) -> Shares {
+    let tensor = |words: Vec<u64>| Tensor::new(Shape::new([words.len()]).unwrap(), words).unwrap();
+    vec![(tensor(vec![value, 2, 3]), tensor(vec![4, 5, value])), (tensor(vec![]), tensor(vec![]))]
+}
+
+fn stage(store: &Store, name: &str, version: Id, value: u64) {
+    let (about, shares) = (About::default(), shares(value));
+    store
+        .stage(&NewModel {
+            party: 0,
+            name,
+            version,
+            about: &about,
+            owner: "alice",
+            plan: b"{}",
+            shares: &shares,
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_version_is_visible_once_committed_and_survives_reopening() {
+    let root = crate::testing::folder("store");
+    let store = Store::open(&root).unwrap();
+    let (one, two) = (Id::random().unwrap(), Id::random().unwrap());
+    stage(&store, "digits", one, 7);
+    assert!(store.load("digits").unwrap_err().to_string().contains("no such model"));
+    store.commit("digits", one).unwrap();
+    stage(&store, "digits", two, 8);
+    drop(store);
+    let store = Store::open(&root).unwrap();
+    let loaded = store.load("digits").unwrap();
+    assert_eq!((loaded.manifest.version, loaded.shares), (one, shares(7)));
+    store.commit("digits", two).unwrap();
+    assert_eq!(store.load("digits").unwrap().shares, shares(8));
+    assert_eq!(files_in(&root.join("models/digits")).unwrap().len(), 3);
+    assert!(store.remove("digits").unwrap());
+    assert!(!store.remove("digits").unwrap());
+    assert!(!root.join("models/digits").exists());
+}
+
+#[test]
+fn a_crash_at_any_file_leaves_the_version_in_force() {
+    let root = crate::testing::folder("store");
+    let (one, two) = (Id::random().unwrap(), Id::random().unwrap());
+    let store = Store::open(&root).unwrap();
+    stage(&store, "m", one, 1);
+    store.commit("m", one).unwrap();
+    let folder = root.join("models/m");
+    let leftovers = [
+        format!("{two}.plan.json.tmp"),
+        format!("{two}.plan.json"),
+        format!("{two}.safetensors.tmp"),
+        format!("{two}.safetensors"),
+        format!("{two}.staged.tmp"),
+        ".tmpAbC".to_owned(),
+    ];
+    for name in &leftovers {
+        fs::write(folder.join(name), b"half").unwrap();
+    }
+    drop(store);
+    let store = Store::open(&root).unwrap();
+    assert_eq!(store.load("m").unwrap().shares, shares(1));
+    for name in &leftovers {
+        assert!(!folder.join(name).exists(), "{name}");
+    }
+}
+
+#[test]
+fn truncated_and_changed_files_are_reported_as_damage() {
+    let root = crate::testing::folder("store");
+    let store = Store::open(&root).unwrap();
+    let id = Id::random().unwrap();
+    stage(&store, "m", id, 1);
+    store.commit("m", id).unwrap();
+    let path = shares_path(&root.join("models/m"), id);
+    let good = fs::read(&path).unwrap();
+    fs::write(&path, &good[..good.len() - 1]).unwrap();
+    assert!(store.inventory().unwrap()[0].damage.as_ref().unwrap().contains("damaged"));
+    let mut bad = good.clone();
+    *bad.last_mut().unwrap() ^= 1;
+    fs::write(&path, &bad).unwrap();
+    let text = store.load("m").unwrap_err().to_string();
+    assert!(text.contains("changed") && text.contains("put the model again"), "{text}");
+    fs::write(&path, &good).unwrap();
+    fs::write(root.join("models/m/manifest"), b"{").unwrap();
+    assert!(store.load("m").unwrap_err().to_string().contains("manifest"));
+    store.sweep("m").unwrap();
+    assert!(path.exists(), "shares behind a damaged manifest are kept");
+    assert!(store.inventory().unwrap()[0].damage.is_some());
+}
+
+#[test]
+fn a_second_server_on_the_same_folder_is_refused() {
+    let root = crate::testing::folder("store");
+    let first = Store::open(&root).unwrap();
+    assert!(Store::open(&root).unwrap_err().to_string().contains("another server"));
+    drop(first);
+    Store::open(&root).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn shares_are_readable_by_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let root = crate::testing::folder("store");
+    let store = Store::open(&root).unwrap();
+    let id = Id::random().unwrap();
+    stage(&store, "m", id, 1);
+    let folder = root.join("models/m");
+    for path in [shares_path(&folder, id), plan_path(&folder, id), staged_path(&folder, id)] {
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{path:?}");
+    }
+    assert_eq!(fs::metadata(&root).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn staged_versions_are_committed_only_if_some_server_has_them_in_force() {
+    let [old, new, lost] = [1, 2, 3].map(|n| Id::from([n; 16]));
+    let holding = |visible, staged: &[Id]| Holding {
+        name: "m".to_owned(),
+        visible,
+        staged: staged.to_vec(),
+        damage: None,
+    };
+    // Party 0 had committed `new` when the others crashed; `lost` was staged by one alone.
+    let all = [
+        vec![holding(Some(new), &[])],
+        vec![holding(Some(old), &[new])],
+        vec![holding(Some(old), &[new, lost])],
+    ];
+    assert_eq!(repairs(0, &all), []);
+    assert_eq!(repairs(1, &all), [Repair::Commit("m".into(), new)]);
+    let expected = [Repair::Commit("m".into(), new), Repair::Discard("m".into(), lost)];
+    assert_eq!(repairs(2, &all), expected);
+}
