@@ -247,8 +247,7 @@ pub fn agree(name: &str, models: &[Vec<ModelState>; PARTIES]) -> Result<About> {
     if found.iter().all(Option::is_none) {
         let mut names: Vec<_> = models[0].iter().map(|model| model.name.as_str()).collect();
         names.truncate(20);
-        let known =
-            if names.is_empty() { "none is there".to_owned() } else { names.join(", ") };
+        let known = if names.is_empty() { "none is there".to_owned() } else { names.join(", ") };
         let reason = format!("there is no such model ({known}); put it with `trefoil model put`");
         return Err(Error::refused(what, reason));
     }

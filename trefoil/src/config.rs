@@ -117,12 +117,9 @@ impl PartyConfig {
         check_servers(&config.servers).map_err(bad)?;
         config.limits.check().map_err(bad)?;
         check_range("threads", config.threads() as u64, 1, 1024).map_err(bad)?;
-        for file in [
-            &mut config.authority,
-            &mut config.certificate,
-            &mut config.key,
-            &mut config.data,
-        ] {
+        for file in
+            [&mut config.authority, &mut config.certificate, &mut config.key, &mut config.data]
+        {
             anchor(path, file);
         }
         Ok(config)
@@ -242,7 +239,9 @@ fn check_servers(servers: &[String; PARTIES]) -> Result<(), String> {
     for (index, address) in servers.iter().enumerate() {
         check_address(&format!("servers[{index}]"), address)?;
         if servers[..index].contains(address) {
-            return Err(format!("`servers` lists {address} twice; each server has its own address"));
+            return Err(format!(
+                "`servers` lists {address} twice; each server has its own address"
+            ));
         }
     }
     Ok(())

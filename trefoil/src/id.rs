@@ -102,7 +102,8 @@ mod tests {
         assert_eq!(id.to_string().parse::<Id>().unwrap(), id);
         let json = serde_json::to_string(&id).unwrap();
         assert_eq!(serde_json::from_str::<Id>(&json).unwrap(), id);
-        for text in ["", "00", &"g".repeat(32), &"+".repeat(32), &"é".repeat(16), &"0".repeat(33)] {
+        for text in ["", "00", &"g".repeat(32), &"+".repeat(32), &"é".repeat(16), &"0".repeat(33)]
+        {
             assert!(text.parse::<Id>().is_err(), "{text}");
         }
     }

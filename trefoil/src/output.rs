@@ -9,7 +9,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::{Error, Result, client::Watch, cli::Global};
+use crate::{Error, Result, cli::Global, client::Watch};
 
 /// How long something must take before a bar is shown.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -144,7 +144,8 @@ pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
             let fill = " ".repeat(width - cell.chars().count());
             let gap = if column == 0 { "" } else { "  " };
             line += gap;
-            line += &if numeric(column) { format!("{fill}{cell}") } else { format!("{cell}{fill}") };
+            line +=
+                &if numeric(column) { format!("{fill}{cell}") } else { format!("{cell}{fill}") };
         }
         text += line.trim_end();
         if row < rows.len() {
@@ -183,8 +184,9 @@ fn print(text: &str) -> Result<()> {
     match printed {
         // Whoever reads us has seen enough.
         Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        printed => printed
-            .map_err(|cause| Error::File { what: "standard output".to_owned(), cause }),
+        printed => {
+            printed.map_err(|cause| Error::File { what: "standard output".to_owned(), cause })
+        }
     }
 }
 

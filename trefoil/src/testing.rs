@@ -4,8 +4,17 @@ use std::{
     env, fs,
     path::PathBuf,
     process,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    time::Duration,
 };
+
+use bytes::Bytes;
+
+use crate::{Error, Result, wire::Channel};
 
 /// A fresh, empty folder. Folders of earlier runs are left to the system's cleaning.
 pub(crate) fn folder(name: &str) -> PathBuf {
@@ -15,4 +24,43 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     let _ = fs::remove_dir_all(&path);
     fs::create_dir_all(&path).expect("the temporary folder is writable");
     path
+}
+
+/// Both ends of a connection within this process.
+pub(crate) fn connection() -> (Local, Local) {
+    let ((one, other_in), (other, one_in)) = (mpsc::channel(), mpsc::channel());
+    let over = Arc::new(AtomicBool::new(false));
+    let end = |out, incoming| Local { out, incoming, over: over.clone() };
+    (end(one, one_in), end(other, other_in))
+}
+
+/// One end of a connection within this process.
+pub(crate) struct Local {
+    out: mpsc::Sender<Bytes>,
+    incoming: mpsc::Receiver<Bytes>,
+    over: Arc<AtomicBool>,
+}
+
+impl Channel for Local {
+    fn send(&mut self, frame: Bytes) -> Result<()> {
+        self.out.send(frame).map_err(|_| gone("has gone"))
+    }
+
+    fn receive(&mut self, limit: Duration) -> Result<Bytes> {
+        self.incoming.recv_timeout(limit).map_err(|cause| gone(&cause.to_string()))
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+    }
+}
+
+fn gone(reason: &str) -> Error {
+    Error::Unreachable { server: "the other end".to_owned(), reason: reason.to_owned() }
 }

@@ -157,7 +157,9 @@ impl Transport for Watched {
 
     fn close(self: Box<Self>) -> Result<()> {
         match Arc::try_unwrap(self.inner) {
-            Ok(inner) => inner.into_inner().unwrap_or_else(PoisonError::into_inner).transport.close(),
+            Ok(inner) => {
+                inner.into_inner().unwrap_or_else(PoisonError::into_inner).transport.close()
+            }
             Err(_) => Err(net::Error::Misuse("another hand holds this transport".to_owned())),
         }
     }
@@ -207,8 +209,11 @@ mod tests {
         });
         for cost in costs {
             assert_eq!((cost.bytes, cost.messages, cost.rounds), (70, 4, 4));
-            let steps: Vec<_> =
-                cost.steps.iter().map(|step| (step.name.as_str(), step.bytes, step.depth)).collect();
+            let steps: Vec<_> = cost
+                .steps
+                .iter()
+                .map(|step| (step.name.as_str(), step.bytes, step.depth))
+                .collect();
             assert_eq!(steps, [("one", 10, 3), ("two", 60, 6)]);
         }
     }

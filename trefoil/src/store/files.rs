@@ -80,7 +80,8 @@ pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
 
 pub(super) fn write_shares(path: &Path, shares: &Shares) -> Result<()> {
     let mut views = Vec::with_capacity(2 * shares.len());
-    let bytes: Vec<_> = shares.iter().map(|(mine, next)| (mine.to_bytes(), next.to_bytes())).collect();
+    let bytes: Vec<_> =
+        shares.iter().map(|(mine, next)| (mine.to_bytes(), next.to_bytes())).collect();
     for (index, ((mine, _), (first, second))) in shares.iter().zip(&bytes).enumerate() {
         for (half, data) in [("mine", first), ("next", second)] {
             let view = TensorView::new(Dtype::U64, mine.shape().dims().to_vec(), data)
@@ -108,7 +109,9 @@ pub(super) fn parse_shares(bytes: Bytes) -> Result<Shares, String> {
         Tensor::from_bytes(shape, bytes.slice_ref(view.data())).map_err(|cause| cause.to_string())
     };
     (0..file.len() / 2)
-        .map(|index| Ok((tensor(&format!("{index:06}.mine"))?, tensor(&format!("{index:06}.next"))?)))
+        .map(|index| {
+            Ok((tensor(&format!("{index:06}.mine"))?, tensor(&format!("{index:06}.next"))?))
+        })
         .collect()
 }
 

@@ -1,0 +1,125 @@
+//! Tests of messages and their data.
+
+use std::thread;
+
+use ring_arith::EngineTensor;
+
+use super::*;
+use crate::{Id, share::Dealt, testing::connection};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn infer() -> Request {
+    Request::Infer {
+        job: Id::from([7; 16]),
+        model: "m".to_owned(),
+        inputs: vec![vec![2, 3]],
+        profile: true,
+    }
+}
+
+#[test]
+fn requests_and_replies_survive_the_wire() {
+    let (mut client, mut server) = connection();
+    for request in [Request::Ping, Request::Status, Request::Models, infer()] {
+        say(&mut client, &request).unwrap();
+        assert_eq!(hear::<Request>(&mut server, LIMIT).unwrap(), request);
+    }
+    let replies = [Reply::Send, Reply::Done, Reply::Failed { reason: "x".to_owned() }];
+    for reply in replies {
+        say(&mut server, &reply).unwrap();
+        assert_eq!(hear::<Reply>(&mut client, LIMIT).unwrap(), reply);
+    }
+}
+
+#[test]
+fn another_version_and_unknown_fields_are_refused_with_a_sentence() {
+    let text = |frame: &str| parse::<Request>(frame.as_bytes()).unwrap_err().to_string();
+    assert!(text(r#"{"trefoil":2,"say":"ping"}"#).contains("version 2"));
+    assert!(text(r#"{"trefoil":1,"say":"dance"}"#).contains("not understood"));
+    assert!(text(r#"{"trefoil":1,"say":{"remove":{"job":"x"}}}"#).contains("not understood"));
+    assert!(text("GET / HTTP/1.1").contains("not a header"));
+    assert_eq!(parse::<Request>(br#"{"trefoil":1,"say":"ping"}"#).unwrap(), Request::Ping);
+}
+
+#[test]
+fn mutated_headers_never_panic() {
+    let good = serde_json::to_vec(&Versioned { trefoil: VERSION, body: Body::Say(infer()) });
+    let good = good.unwrap();
+    let mut state = 0x1234_5678_9abc_def1u64;
+    let mut accepted = 0;
+    for _ in 0..100_000 {
+        let mut bytes = good.clone();
+        for _ in 0..3 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let at = (state >> 32) as usize % bytes.len();
+            match state % 4 {
+                0 => bytes[at] = (state >> 8) as u8,
+                1 => bytes.truncate(at.max(1)),
+                2 => bytes.insert(at, (state >> 16) as u8),
+                _ => drop(bytes.remove(at).min(1)),
+            }
+            if bytes.is_empty() {
+                bytes.push(b'{');
+            }
+        }
+        accepted += u32::from(parse::<Request>(&bytes).is_ok());
+    }
+    assert!(accepted < 50_000, "{accepted} mutated headers were taken for good ones");
+}
+
+#[test]
+fn parts_larger_than_a_frame_arrive_whole() {
+    let words: Vec<u64> = (0..1_200_000).collect();
+    let shape = Shape::new([words.len()]).unwrap();
+    let secret = [Tensor::new(shape.clone(), words).unwrap()];
+    let dealt = Dealt::new(&secret).unwrap();
+    for party in 0..3 {
+        let (mut client, mut server) = connection();
+        let part = dealt.part(party);
+        let mut sent = 0;
+        send_part(&mut client, &part, &mut |bytes| sent += bytes).unwrap();
+        let shapes = [shape.clone()];
+        let received = receive_part(&mut server, party, &shapes, LIMIT).unwrap();
+        assert_eq!(received.words, part.words);
+        assert_eq!(sent, 8 * part.words.iter().map(|w| w.len() as u64).sum::<u64>());
+    }
+}
+
+#[test]
+fn data_that_are_not_as_announced_are_refused() {
+    let shape = [Shape::new([4]).unwrap()];
+    let send = |frames: &[usize]| {
+        let (mut client, mut server) = connection();
+        frames.iter().for_each(|&n| client.send(Bytes::from(vec![0; n])).unwrap());
+        drop(client);
+        receive_part(&mut server, 1, &shape, LIMIT).map(|_| ())
+    };
+    send(&[32, 32]).unwrap();
+    send(&[32, 8, 24]).unwrap();
+    for frames in [&[64, 32][..], &[32, 33], &[32, 0], &[0], &[32, 16], &[]] {
+        assert!(send(frames).is_err(), "{frames:?}");
+    }
+}
+
+#[test]
+fn huge_shapes_are_refused_before_anything_is_reserved() {
+    let text =
+        |dims: Vec<Vec<usize>>| check_shapes(&dims, 1 << 30).map(|_| ()).unwrap_err().to_string();
+    assert!(text(vec![vec![1 << 20, 1 << 20]]).contains("limits.upload_mib"));
+    assert!(text(vec![vec![usize::MAX, usize::MAX]]).contains("too many elements"));
+    assert!(text(vec![vec![1; 9]]).contains("dimensions"));
+    assert!(text(vec![vec![]; TENSORS + 1]).contains("tensors"));
+    assert!(text(vec![vec![1 << 26]; 3]).contains("MiB"));
+    assert_eq!(check_shapes(&[vec![2, 3], vec![]], 1 << 10).unwrap().len(), 2);
+}
+
+#[test]
+fn a_stalled_sender_does_not_hold_a_server_for_ever() {
+    let (_client, mut server) = connection();
+    let waited =
+        thread::spawn(move || receive_bytes(&mut server, 8, Duration::from_millis(20)).map(|_| ()));
+    assert!(waited.join().unwrap().is_err());
+}
