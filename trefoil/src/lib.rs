@@ -4,6 +4,7 @@
 pub mod cli;
 pub mod client;
 pub mod config;
+pub mod images;
 pub mod output;
 pub mod profile;
 pub mod queue;

@@ -287,7 +287,9 @@ impl Follower {
         let lost: Vec<Id> =
             self.jobs.iter().filter(|(_, part)| late(part)).map(|(id, _)| *id).collect();
         let reason = missing(&[false, true, true], self.limit);
-        lost.iter().for_each(|id| drop(self.jobs.remove(id)));
+        for id in &lost {
+            self.jobs.remove(id);
+        }
         lost.into_iter().map(|id| (id, reason.clone())).collect()
     }
 

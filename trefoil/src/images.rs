@@ -1,0 +1,362 @@
+//! Images as a client has them, made into numbers as a model takes them.
+
+use std::{
+    fs,
+    io::{BufReader, Cursor},
+    path::Path,
+};
+
+use image::{DynamicImage, GenericImageView, ImageReader, Limits, imageops::FilterType};
+
+use crate::{About, Error, Preprocess, Result};
+
+/// Longest side of an image file, in pixels.
+const SIDE: u32 = 16_384;
+
+/// Largest file that is read, in bytes.
+const FILE: u64 = 1 << 30;
+
+/// Means and deviations of ImageNet's channels, as torchvision's models take them.
+const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
+const DEVIATION: [f64; 3] = [0.229, 0.224, 0.225];
+
+/// One input of a model, and where it came from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Image {
+    /// The file, and the place within it if it holds several.
+    pub source: String,
+    /// The numbers, in the model's layout.
+    pub values: Vec<f64>,
+    /// The true class, where the file tells.
+    pub label: Option<usize>,
+}
+
+/// Reads a file of images.
+///
+/// `.png` and `.jpg` are prepared as the model asks. `.npy` and `.csv` hold numbers in the model's
+/// layout, one or several images; a line of a `.csv` may end with the true class. They are
+/// multiplied by `scale`.
+///
+/// # Errors
+/// [`Error::Input`] that names the file and what is wrong with it.
+pub fn read(path: &Path, about: &About, scale: f64) -> Result<Vec<Image>> {
+    let bad = |reason: String| Error::input(path.display(), reason);
+    let size = fs::metadata(path).map_err(|cause| bad(format!("cannot be read: {cause}")))?.len();
+    if size > FILE {
+        return Err(bad(format!("has {size} bytes; files up to {FILE} bytes are read")));
+    }
+    let bytes = fs::read(path).map_err(|cause| bad(format!("cannot be read: {cause}")))?;
+    let source = path.display().to_string();
+    let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+    let images = match extension.as_str() {
+        "png" | "jpg" | "jpeg" => picture(&bytes, about)
+            .map(|values| vec![Image { source: source.clone(), values, label: None }]),
+        "npy" => npy(&bytes, about).map(|rows| several(&source, rows, scale)),
+        "csv" => csv(&bytes, about).map(|rows| several(&source, rows, scale)),
+        other => Err(format!("`.{other}` is not read; use .png, .jpg, .npy or .csv")),
+    };
+    let images = images.map_err(bad)?;
+    for image in &images {
+        if let Some(at) = image.values.iter().position(|value| !value.is_finite()) {
+            let value = image.values[at];
+            return Err(Error::input(&image.source, format!("number {at} is {value}")));
+        }
+    }
+    Ok(images)
+}
+
+type Row = (Vec<f64>, Option<usize>);
+
+fn several(source: &str, rows: Vec<Row>, scale: f64) -> Vec<Image> {
+    let count = rows.len();
+    let image = |(index, (values, label)): (usize, Row)| Image {
+        source: if count == 1 { source.to_owned() } else { format!("{source}#{index}") },
+        values: values.into_iter().map(|value| value * scale).collect(),
+        label,
+    };
+    rows.into_iter().enumerate().map(image).collect()
+}
+
+/// Numbers of one input.
+fn count(about: &About) -> usize {
+    about.input.iter().product()
+}
+
+fn picture(bytes: &[u8], about: &About) -> Result<Vec<f64>, String> {
+    let &[channels @ (1 | 3), height, width] = about.input.as_slice() else {
+        return Err(format!(
+            "the model takes numbers of shape {:?}, not pictures; use .npy or .csv",
+            about.input
+        ));
+    };
+    let picture = decode(bytes)?;
+    let [height, width] = [height, width].map(|side| u32::try_from(side).unwrap_or(u32::MAX));
+    if height.max(width) > SIDE {
+        return Err(format!("the model takes pictures of {width} x {height}, which is too much"));
+    }
+    match about.preprocess {
+        Preprocess::Scale { white } => {
+            let sized = picture.resize_exact(width, height, FilterType::Triangle);
+            Ok(planes(&sized, channels, |_, value| value * white))
+        }
+        Preprocess::Imagenet if (channels, height, width) == (3, 224, 224) => {
+            let sized = imagenet(&picture);
+            Ok(planes(&sized, 3, |channel, value| (value - MEAN[channel]) / DEVIATION[channel]))
+        }
+        Preprocess::Imagenet => Err(format!(
+            "the model takes {:?}, but says that it is prepared as ImageNet's 3 x 224 x 224; put it \
+             again with another --preprocess",
+            about.input
+        )),
+    }
+}
+
+fn decode(bytes: &[u8]) -> Result<DynamicImage, String> {
+    let reader = ImageReader::new(BufReader::new(Cursor::new(bytes)));
+    let mut reader = reader.with_guessed_format().map_err(|cause| cause.to_string())?;
+    let mut limits = Limits::default();
+    limits.max_image_width = Some(SIDE);
+    limits.max_image_height = Some(SIDE);
+    reader.limits(limits);
+    reader.decode().map_err(|cause| format!("is not a whole picture: {cause}"))
+}
+
+/// The shorter side to 256, then the centre of 224 x 224.
+fn imagenet(picture: &DynamicImage) -> DynamicImage {
+    let (width, height) = picture.dimensions();
+    let short = width.min(height).max(1);
+    let side =
+        |length: u32| (u64::from(length) * 256 / u64::from(short)).clamp(224, 1 << 20) as u32;
+    let (width, height) = (side(width), side(height));
+    let sized = picture.resize_exact(width, height, FilterType::Triangle);
+    sized.crop_imm((width - 224) / 2, (height - 224) / 2, 224, 224)
+}
+
+/// Channel after channel, each pixel from 0 to 1 before `prepare`.
+fn planes(
+    picture: &DynamicImage,
+    channels: usize,
+    prepare: impl Fn(usize, f64) -> f64,
+) -> Vec<f64> {
+    let bytes = match channels {
+        1 => picture.to_luma8().into_raw(),
+        _ => picture.to_rgb8().into_raw(),
+    };
+    let plane = |channel: usize| {
+        let pixels = bytes.iter().skip(channel).step_by(channels);
+        pixels.map(move |&byte| f64::from(byte) / 255.0).collect::<Vec<_>>()
+    };
+    (0..channels)
+        .flat_map(|channel| plane(channel).into_iter().map(move |value| (channel, value)))
+        .map(|(channel, value)| prepare(channel, value))
+        .collect()
+}
+
+fn csv(bytes: &[u8], about: &About) -> Result<Vec<Row>, String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "is not text".to_owned())?;
+    let wanted = count(about);
+    let mut rows = Vec::new();
+    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let at = index + 1;
+        let number = |cell: &str| {
+            cell.trim().parse::<f64>().map_err(|_| {
+                format!("line {at}: `{}` is not a number", cell.trim().escape_default())
+            })
+        };
+        let mut values = line.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
+        let label = match values.len() {
+            n if n == wanted => None,
+            n if n == wanted + 1 => values.pop().and_then(class),
+            n => {
+                return Err(format!(
+                    "line {at}: {n} numbers; the model takes {wanted}, and one more may be the class"
+                ));
+            }
+        };
+        rows.push((values, label));
+    }
+    if rows.is_empty() { Err("holds no image".to_owned()) } else { Ok(rows) }
+}
+
+fn class(value: f64) -> Option<usize> {
+    (value >= 0.0 && value.fract() == 0.0 && value < 1e9).then_some(value as usize)
+}
+
+fn npy(bytes: &[u8], about: &About) -> Result<Vec<Row>, String> {
+    let (dims, values) = npy_values(bytes)?;
+    let wanted = count(about);
+    let whole = dims == about.input;
+    let several = dims.len() > 1 && dims[1..] == about.input[..];
+    if !(whole || several) || values.is_empty() || wanted == 0 {
+        return Err(format!(
+            "has shape {dims:?}; the model takes {:?}, or that behind a number of images",
+            about.input
+        ));
+    }
+    Ok(values.chunks_exact(wanted).map(|row| (row.to_vec(), None)).collect())
+}
+
+/// Shape and numbers of a NumPy file.
+fn npy_values(bytes: &[u8]) -> Result<(Vec<usize>, Vec<f64>), String> {
+    let broken = || "is not a whole NumPy file".to_owned();
+    let rest = bytes.strip_prefix(b"\x93NUMPY").ok_or_else(broken)?;
+    let (header, data) = match rest {
+        [1, _, a, b, rest @ ..] => rest.split_at_checked(usize::from(u16::from_le_bytes([*a, *b]))),
+        [2 | 3, _, a, b, c, d, rest @ ..] => {
+            rest.split_at_checked(u32::from_le_bytes([*a, *b, *c, *d]) as usize)
+        }
+        _ => None,
+    }
+    .ok_or_else(broken)?;
+    let header = std::str::from_utf8(header).map_err(|_| broken())?;
+    let entry = |key: &str| {
+        let (_, rest) = header.split_once(&format!("'{key}'"))?;
+        Some(rest.trim_start().strip_prefix(':')?.trim_start())
+    };
+    if entry("fortran_order").is_none_or(|rest| !rest.starts_with("False")) {
+        return Err("is not in C order; save it with numpy.ascontiguousarray".to_owned());
+    }
+    let kind = entry("descr").and_then(|rest| rest.strip_prefix('\'')?.split_once('\''));
+    let (kind, _) = kind.ok_or_else(broken)?;
+    let shape = entry("shape").and_then(|rest| rest.strip_prefix('(')?.split_once(')'));
+    let (shape, _) = shape.ok_or_else(broken)?;
+    let dims = shape.split(',').map(str::trim).filter(|dim| !dim.is_empty());
+    let dims = dims.map(str::parse).collect::<Result<Vec<usize>, _>>().map_err(|_| broken())?;
+    let values = numbers(kind, data)?;
+    let wanted = dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
+    if wanted != Some(values.len()) {
+        return Err(format!("holds {} numbers for shape {dims:?}", values.len()));
+    }
+    Ok((dims, values))
+}
+
+fn numbers(kind: &str, data: &[u8]) -> Result<Vec<f64>, String> {
+    macro_rules! all {
+        ($number:ty) => {{
+            let (words, rest) = data.as_chunks::<{ size_of::<$number>() }>();
+            if !rest.is_empty() {
+                return Err("ends within a number".to_owned());
+            }
+            words.iter().map(|&word| <$number>::from_le_bytes(word) as f64).collect()
+        }};
+    }
+    Ok(match kind {
+        "<f8" => all!(f64),
+        "<f4" => all!(f32),
+        "|u1" => all!(u8),
+        "|i1" => all!(i8),
+        "<u2" => all!(u16),
+        "<i2" => all!(i16),
+        "<i4" => all!(i32),
+        "<i8" => all!(i64),
+        other => return Err(format!("numbers of type `{other}` are not read; save as float64")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn about(input: &[usize]) -> About {
+        About { input: input.to_vec(), ..About::default() }
+    }
+
+    fn read_bytes(name: &str, bytes: &[u8], about: &About) -> Result<Vec<Image>> {
+        let path = crate::testing::folder("images").join(name);
+        fs::write(&path, bytes).unwrap();
+        read(&path, about, 1.0)
+    }
+
+    fn png(width: u32, height: u32, pixel: [u8; 3]) -> Vec<u8> {
+        let picture = image::RgbImage::from_pixel(width, height, image::Rgb(pixel));
+        let mut bytes = Cursor::new(Vec::new());
+        picture.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+        bytes.into_inner()
+    }
+
+    fn npy_file(kind: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+        let header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((header.len() as u16).to_le_bytes());
+        bytes.extend(header.as_bytes());
+        bytes.extend(data);
+        bytes
+    }
+
+    #[test]
+    fn pictures_become_planes_of_the_models_size() {
+        let images = read_bytes("a.png", &png(9, 5, [255, 0, 51]), &about(&[3, 2, 2])).unwrap();
+        let expected = [vec![1.0; 4], vec![0.0; 4], vec![0.2; 4]].concat();
+        assert_eq!(images[0].values, expected);
+        let about = About { preprocess: Preprocess::Scale { white: 16.0 }, ..about(&[1, 8, 8]) };
+        let images = read_bytes("a.png", &png(20, 20, [255; 3]), &about).unwrap();
+        assert_eq!(images[0].values, vec![16.0; 64]);
+    }
+
+    #[test]
+    fn imagenet_pictures_are_cut_and_normalised() {
+        let about = About { preprocess: Preprocess::Imagenet, ..about(&[3, 224, 224]) };
+        let images = read_bytes("a.png", &png(300, 500, [255, 0, 0]), &about).unwrap();
+        let plane = 224 * 224;
+        assert_eq!(images[0].values.len(), 3 * plane);
+        for (channel, value) in [1.0, 0.0, 0.0].into_iter().enumerate() {
+            let wanted = (value - MEAN[channel]) / DEVIATION[channel];
+            assert!((images[0].values[channel * plane + 777] - wanted).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn csv_lines_are_images_with_or_without_their_class() {
+        let images = read_bytes("a.csv", b"1,2,3,4\n5,6,7,8,3\n\n", &about(&[1, 2, 2])).unwrap();
+        assert_eq!(images[0].values, [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!((images[0].label, images[1].label), (None, Some(3)));
+        assert!(images[1].source.ends_with("a.csv#1"));
+    }
+
+    #[test]
+    fn numpy_files_are_read_in_several_types() {
+        let data: Vec<u8> =
+            [1.5f32, -2.0, 0.25, 8.0].iter().flat_map(|v| v.to_le_bytes()).collect();
+        let images = read_bytes("a.npy", &npy_file("<f4", "(1, 2, 2)", &data), &about(&[1, 2, 2]));
+        assert_eq!(images.unwrap()[0].values, [1.5, -2.0, 0.25, 8.0]);
+        let images = read_bytes("a.npy", &npy_file("|u1", "(2, 2)", &[1, 2, 3, 4]), &about(&[2]));
+        assert_eq!(images.unwrap()[1].values, [3.0, 4.0]);
+    }
+
+    #[test]
+    fn unusable_files_get_one_clear_sentence() {
+        let good = png(30, 30, [1, 2, 3]);
+        let nan: Vec<u8> = [1.0, f64::NAN].iter().flat_map(|v| v.to_le_bytes()).collect();
+        let pictures = about(&[1, 8, 8]);
+        for (name, bytes, about, said) in [
+            ("a.png", &good[..good.len() / 2], &pictures, "not a whole picture"),
+            ("a.png", &b"hello"[..], &pictures, "a.png"),
+            ("a.gif", &b"GIF89a"[..], &pictures, "use .png"),
+            ("a.png", &good[..], &about(&[7]), "not pictures"),
+            ("a.csv", &b"1,2\n1,x\n"[..], &about(&[2]), "line 2: `x` is not a number"),
+            ("a.csv", &b"1,2,3,4\n"[..], &about(&[2]), "4 numbers"),
+            ("a.csv", &b""[..], &about(&[2]), "no image"),
+            ("a.csv", &b"1,inf\n"[..], &about(&[2]), "number 1 is inf"),
+            ("a.csv", &[0xff, 0xfe][..], &about(&[2]), "not text"),
+            ("a.npy", &npy_file("<f8", "(2,)", &nan)[..], &about(&[2]), "number 1 is NaN"),
+            ("a.npy", &npy_file("<f8", "(3,)", &nan)[..], &about(&[2]), "2 numbers for shape"),
+            ("a.npy", &npy_file("<f8", "(2,)", &nan[1..])[..], &about(&[2]), "within a number"),
+            ("a.npy", &npy_file("<c16", "(1,)", &nan)[..], &about(&[2]), "not read"),
+            ("a.npy", &npy_file("<f8", "(2,)", &nan)[..20], &about(&[2]), "whole NumPy"),
+            (
+                "a.npy",
+                &npy_file("|u1", "(99999999999, 99999999999)", &[])[..],
+                &about(&[2]),
+                "0 numbers",
+            ),
+            ("a.npy", &npy_file("<f8", "(2,)", &nan)[..], &about(&[5]), "the model takes [5]"),
+        ] {
+            let error = read_bytes(name, bytes, about).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(said), "{name}: {text}");
+            assert_eq!((error.exit_code(), text.lines().count()), (3, 1));
+        }
+        let missing = read(Path::new("nowhere.png"), &pictures, 1.0).unwrap_err().to_string();
+        assert!(missing.contains("nowhere.png: cannot be read"));
+    }
+}
