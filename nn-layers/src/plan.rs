@@ -7,6 +7,7 @@ mod observe;
 pub(crate) mod passes;
 mod record;
 mod run;
+mod size;
 
 use mpc_core::{Operand, Protocol, SecretTensor};
 use ring_arith::{FixedPoint, FracBits, Shape, Tensor};

@@ -15,10 +15,14 @@ pub struct About {
     pub input: Vec<usize>,
     /// Dimensions of one output, without the batch.
     pub output: Vec<usize>,
+    /// The only batch size that the model takes, or none if it takes every one.
+    pub batch: Option<usize>,
     /// Number of secret weights.
     pub weights: u64,
-    /// Fraction bits of the fixed-point numbers.
+    /// Fraction bits of inputs.
     pub fraction_bits: u32,
+    /// Fraction bits of outputs.
+    pub output_fraction_bits: u32,
     /// What a client does to an image before it shares it.
     pub preprocess: Preprocess,
     /// Names of the classes, or none.
@@ -57,6 +61,9 @@ impl About {
         }
         if self.input.is_empty() || self.input.len() > 8 || self.output.len() > 8 {
             return bad("its input must have 1 to 8 dimensions, its output at most 8");
+        }
+        if self.fraction_bits > 40 || self.output_fraction_bits > 62 || self.batch == Some(0) {
+            return bad("its numbers must have at most 40 fraction bits, and its batch be 1 or more");
         }
         if let Preprocess::Scale { white } = self.preprocess
             && !(white.is_finite() && white > 0.0 && white <= 65536.0)

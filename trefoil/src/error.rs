@@ -55,6 +55,9 @@ pub enum Error {
     /// Work on shares failed. Exit code 1.
     #[error(transparent)]
     Mpc(#[from] mpc_core::Error),
+    /// A model's layer failed. Exit code 1.
+    #[error(transparent)]
+    Nn(#[from] nn_layers::Error),
     /// Local arithmetic failed. Exit code 1.
     #[error(transparent)]
     Ring(#[from] ring_arith::Error),

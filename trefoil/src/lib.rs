@@ -3,11 +3,18 @@
 
 pub mod cli;
 pub mod client;
+pub mod cluster;
+pub mod commands;
 pub mod config;
 pub mod images;
+pub mod import;
+pub mod links;
+pub mod local;
 pub mod output;
 pub mod profile;
+pub mod program;
 pub mod queue;
+pub mod server;
 pub mod share;
 pub mod store;
 pub mod watch;

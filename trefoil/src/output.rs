@@ -2,8 +2,9 @@
 
 use std::{
     io::{self, Write},
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -13,6 +14,9 @@ use crate::{Error, Result, cli::Global, client::Watch};
 
 /// How long something must take before a bar is shown.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a bar shows while the end is not known.
+const SPINNER: &str = "{spinner} {elapsed} {msg}";
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy)]
@@ -55,8 +59,21 @@ impl Output {
     pub fn progress(&self, what: &str) -> Progress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         bar.set_message(what.to_owned());
-        let hidden = self.json || self.quiet;
-        Progress { bar, began: Instant::now(), shown: Mutex::new(hidden) }
+        let progress = Progress { bar: bar.clone(), over: None };
+        progress.style(SPINNER);
+        if self.json || self.quiet {
+            return progress;
+        }
+        let (over, ended) = mpsc::channel::<()>();
+        let show = move || {
+            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+                bar.enable_steady_tick(Duration::from_millis(100));
+            }
+        };
+        // Without a thread there is no bar, and nothing else is missing.
+        let thread = thread::Builder::new().name("progress".to_owned()).spawn(show).ok();
+        Progress { over: thread.map(|thread| (over, thread)), ..progress }
     }
 
     /// Prints an error to standard error, in the form that was asked for.
@@ -76,9 +93,8 @@ impl Output {
 /// A bar that shows itself if the work takes longer than two seconds. It goes when dropped.
 pub struct Progress {
     bar: ProgressBar,
-    began: Instant,
-    /// Whether it is shown, or never will be.
-    shown: Mutex<bool>,
+    /// Dropped to end the thread that shows the bar.
+    over: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }
 
 impl Progress {
@@ -86,18 +102,12 @@ impl Progress {
     pub fn set(&self, done: u64, of: u64) {
         self.bar.set_length(of);
         self.bar.set_position(done);
-        self.show("{msg} [{bar:30}] {pos}/{len} ({eta} left)");
+        self.style("{msg} [{bar:30}] {pos}/{len} ({eta} left)");
     }
 
-    fn show(&self, template: &str) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*shown && self.began.elapsed() >= PATIENCE {
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                self.bar.set_style(style);
-            }
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
-            self.bar.enable_steady_tick(Duration::from_millis(100));
-            *shown = true;
+    fn style(&self, template: &str) {
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.bar.set_style(style);
         }
     }
 }
@@ -106,17 +116,22 @@ impl Watch for Progress {
     fn sent(&self, bytes: u64, of: u64) {
         self.bar.set_length(of);
         self.bar.set_position(bytes);
-        self.show("{msg} [{bar:30}] {binary_bytes}/{binary_total_bytes} ({eta} left)");
+        self.style("{msg} [{bar:30}] {binary_bytes}/{binary_total_bytes} ({eta} left)");
     }
 
     fn word(&self, text: &str) {
         self.bar.set_message(text.to_owned());
-        self.show("{spinner} {elapsed} {msg}");
+        self.style(SPINNER);
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
+        if let Some((over, thread)) = self.over.take() {
+            drop(over);
+            // It has shown the bar or not; either way it is at its end.
+            let _ = thread.join();
+        }
         self.bar.finish_and_clear();
     }
 }

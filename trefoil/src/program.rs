@@ -1,15 +1,160 @@
 //! What runs on the servers: a plan over replicated sharing. The one place that names the protocol.
 
-use mpc_core::ShareTensor as _;
 use net::Session;
-use nn_layers::{Plan, StepInfo};
-use ring_arith::{CpuEngine, Engine, EngineTensor, Generator, Shape, Tensor};
-use rss_protocols::{Rss, RssOptions, RssShare};
+use nn_layers::Plan;
+use ring_arith::{CpuEngine, EngineTensor, Shape, Tensor};
 
-use crate::{About, Error, Result, config::PARTIES};
+use crate::{About, Error, Preprocess, Result, wire::Cost};
 
-/// A share of a tensor at one server.
-pub type Share = RssShare<Tensor>;
+/// A plan that has been checked, of a model with one input.
+#[derive(Debug, Clone)]
+pub struct Program {
+    plan: Plan,
+}
 
-/// The protocol that the servers run.
-pub type Mpc = Rss<CpuEngine>;
+impl Program {
+    /// Reads a plan that somebody sent.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it is none, or does not hold together.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let plan = serde_json::from_slice(bytes)
+            .map_err(|cause| refused(format_args!("its plan is not sound: {cause}")))?;
+        Self::new(plan)
+    }
+
+    /// Takes a plan of a model with one input, whose first dimension is the batch.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the model is of another kind.
+    pub fn new(plan: Plan) -> Result<Self> {
+        let [input] = plan.inputs() else {
+            let count = plan.inputs().len();
+            return Err(refused(format_args!("it has {count} inputs; models of one are served")));
+        };
+        if input.integer {
+            return Err(refused("its input are integers; models of real numbers are served"));
+        }
+        let program = Self { plan };
+        program.dims()?;
+        Ok(program)
+    }
+
+    /// The plan, written.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if it cannot be written, which does not happen.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(&self.plan).map_err(|cause| Error::Internal(format!("plan: {cause}")))
+    }
+
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What is public about a model of this plan.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the plan serves no batch.
+    pub fn about(&self, preprocess: Preprocess, labels: Vec<String>) -> Result<About> {
+        let [input, output] = self.dims()?;
+        Ok(About {
+            input,
+            output,
+            batch: self.plan.fixed_batch(),
+            weights: self.plan.weights().iter().map(|weight| weight.shape.len() as u64).sum(),
+            fraction_bits: self.plan.frac(),
+            output_fraction_bits: self.plan.output_frac(0),
+            preprocess,
+            labels,
+        })
+    }
+
+    /// Checks that a description and weights of these shapes belong to this plan.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] that names the first thing that does not.
+    pub fn check_model(&self, about: &About, weights: &[Shape]) -> Result<()> {
+        let specs = self.plan.weights();
+        if specs.len() != weights.len() {
+            let (planned, came) = (specs.len(), weights.len());
+            return Err(refused(format_args!("{came} weights came, its plan has {planned}")));
+        }
+        for (spec, shape) in specs.iter().zip(weights) {
+            if spec.shape != *shape {
+                let (name, planned) = (&spec.name, &spec.shape);
+                let reason = format!("weight `{name}` came as {shape:?}, planned is {planned:?}");
+                return Err(refused(reason));
+            }
+        }
+        if *about == self.about(about.preprocess.clone(), about.labels.clone())? {
+            return Ok(());
+        }
+        Err(refused("its description does not fit its plan; put it with the same program"))
+    }
+
+    /// Checks inputs of these shapes, and that no layer's result exceeds `limit` words.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] that says what the model takes.
+    pub fn check_inputs(&self, inputs: &[Shape], limit: u64) -> Result<()> {
+        let shapes: Vec<_> = inputs.iter().collect();
+        let batch = self.plan.batch_of(&shapes).map_err(refused)?;
+        let largest = self.plan.largest_value(batch).map_err(refused)? as u64;
+        if largest > limit {
+            return Err(refused(format_args!(
+                "a layer's result of {} Mi words; this server computes with at most {} Mi \
+                 (limits.activation_mwords); send fewer images at once",
+                largest >> 20,
+                limit >> 20
+            )));
+        }
+        Ok(())
+    }
+
+    /// Runs the model at one party.
+    ///
+    /// # Errors
+    /// [`Error::Nn`] if a step or the network fails.
+    pub fn run(&self, mpc: &mut Mpc, weights: &[Share], inputs: Vec<Share>) -> Result<Vec<Tensor>> {
+        let weights = self.plan.secret_weights(weights.to_vec());
+        let inputs = self.plan.secret_inputs(inputs);
+        let outputs = self.plan.run(mpc, &weights, &inputs, &mut ())?;
+        outputs.iter().map(|output| mine(mpc, output.share())).collect()
+    }
+
+    /// Dimensions of one input and one output.
+    fn dims(&self) -> Result<[Vec<usize>; 2]> {
+        let batch = self.plan.fixed_batch().unwrap_or(1);
+        let input = self.plan.input_shapes(batch).map_err(refused)?.into_iter().next();
+        let output = self.plan.output_shapes(batch).map_err(refused)?.into_iter().next();
+        let one = |shape: Option<Shape>| match shape.as_ref().map(Shape::dims) {
+            Some([first, rest @ ..]) if *first == batch => Ok(rest.to_vec()),
+            _ => Err(refused("the first dimension of its input and output must be the batch")),
+        };
+        Ok([one(input)?, one(output)?])
+    }
+}
+
+/// Threads that each of three parties in one process gets.
+pub(crate) fn threads_each() -> usize {
+    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    all.div_ceil(crate::config::PARTIES)
+}
+
+fn refused(reason: impl std::fmt::Display) -> Error {
+    Error::refused("model", reason)
+}
+
+// STUB until rss
+/// A share
+pub type Share = mpc_core::PlainShare<CpuEngine>;
+/// mpc
+pub type Mpc = mpc_core::Plaintext<CpuEngine>;
+/// p
+pub fn protocol(_session: Session, engine: CpuEngine) -> Result<Mpc> { Ok(Mpc::new(engine)) }
+/// s
+pub fn share((mine, _): (Tensor, Tensor)) -> Result<Share> { Ok(mpc_core::Protocol::constant(&Mpc::new(CpuEngine::new(1)), &mine)?) }
+fn mine(mpc: &mut Mpc, s: &Share) -> Result<Tensor> { Ok(mpc_core::Protocol::open(mpc, &[s])?.remove(0)) }

@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use mpc_core::Protocol;
 use net::{PairKey, Session};
-use ring_arith::CpuEngine;
-use rss_protocols::Rss;
 
 use super::{Core, Job, Outcome, Output, Work, cache::Loaded, session::exchange};
 use crate::{
     Error, Id, Result, Shares,
     config::PARTIES,
-    program,
+    program::{self, Mpc},
     share::refresh,
     store::NewModel,
     watch::Watched,
@@ -20,7 +17,7 @@ use crate::{
 /// What runs jobs within one session.
 pub(super) struct Worker<'a> {
     core: &'a Core,
-    mpc: Rss<CpuEngine>,
+    mpc: Mpc,
     control: Watched,
     /// The keys shared with the next party and the one before.
     keys: [PairKey; 2],
@@ -105,10 +102,7 @@ impl<'a> Worker<'a> {
             cost.steps.clear();
         }
         let keys = [&self.keys[0].0, &self.keys[1].0];
-        let fresh = |(index, output)| {
-            let mine = program::mine(self.mpc.engine(), output)?;
-            refresh(&mine, keys, id, index)
-        };
+        let fresh = |(index, output)| refresh(output, keys, id, index);
         let components = outputs.iter().enumerate().map(fresh).collect::<Result<_>>()?;
         Ok(Output::Components(components, Box::new(cost)))
     }

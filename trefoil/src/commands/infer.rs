@@ -1,0 +1,169 @@
+//! `trefoil infer`: running a model on images.
+
+use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
+use serde::Serialize;
+
+use crate::{
+    About, Error, Result,
+    cli::{Global, Infer},
+    client::Client,
+    images::{self, Image},
+    output::{Output, table},
+    profile::Total,
+};
+
+/// Most images in one job.
+const BATCH: usize = 64;
+
+/// The answer for one image.
+#[derive(Debug, Serialize)]
+struct Answer {
+    image: String,
+    /// The classes with the largest scores, best first.
+    top: Vec<Class>,
+    /// The true class, where the file told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    truth: Option<usize>,
+    /// All numbers that the model returned.
+    outputs: Vec<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Class {
+    class: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<String>,
+    score: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    model: String,
+    answers: Vec<Answer>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accuracy: Option<f64>,
+    cost: Total,
+}
+
+pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<()> {
+    if !(arguments.scale.is_finite() && arguments.scale != 0.0) {
+        return Err(Error::input("--scale", "it must be a number other than 0"));
+    }
+    let mut client = super::connect(global)?;
+    let about = client.about(&arguments.model)?;
+    let mut images = Vec::new();
+    for path in &arguments.images {
+        images.extend(images::read(path, &about, arguments.scale)?);
+    }
+    let batches = encode(&about, &images)?;
+    let progress = output.progress("waiting for the servers");
+    let mut cost: Option<Total> = None;
+    let mut answers = Vec::new();
+    for (index, (chunk, input)) in images.chunks(batch(&about)).zip(&batches).enumerate() {
+        if batches.len() > 1 {
+            progress.set(index as u64, batches.len() as u64);
+        }
+        let (total, outputs) = infer(&mut client, arguments, &about, input, &progress)?;
+        match &mut cost {
+            Some(sum) => sum.add(&total),
+            None => cost = Some(total),
+        }
+        answers.extend(chunk.iter().zip(outputs).map(|(i, o)| answer(i, o, &about, arguments.top)));
+    }
+    drop(progress);
+    let cost = cost.ok_or_else(|| Error::input("IMAGE", "there is no image in these files"))?;
+    let report =
+        Report { model: arguments.model.clone(), accuracy: accuracy(&answers), answers, cost };
+    output.result(&report, || text(&report))?;
+    let jobs = batches.len();
+    let jobs = if jobs == 1 { "one job".to_owned() } else { format!("{jobs} jobs") };
+    output.remark(format!("{} images in {jobs}: {}", report.answers.len(), report.cost.line()))?;
+    if arguments.profile {
+        output.remark(format!("\n{}", report.cost.layer_table()))?;
+    }
+    Ok(())
+}
+
+fn batch(about: &About) -> usize {
+    about.batch.unwrap_or(BATCH).max(1)
+}
+
+/// Encodes the images as inputs of whole batches; the last is filled up with zeros if the model takes
+/// one batch size alone.
+fn encode(about: &About, images: &[Image]) -> Result<Vec<Tensor>> {
+    let code = FixedPoint(FracBits::new(about.fraction_bits)?);
+    let encode = |chunk: &[Image]| {
+        let size = about.batch.unwrap_or(chunk.len());
+        let mut words = Vec::with_capacity(size * about.input.iter().product::<usize>());
+        for image in chunk {
+            let encoded = code.encode(&image.values);
+            words.extend(encoded.map_err(|cause| Error::input(&image.source, cause))?);
+        }
+        let shape = Shape::new([&[size], about.input.as_slice()].concat())?;
+        words.resize(shape.len(), 0);
+        Ok(Tensor::new(shape, words)?)
+    };
+    images.chunks(batch(about)).map(encode).collect()
+}
+
+fn infer(
+    client: &mut Client,
+    arguments: &Infer,
+    about: &About,
+    input: &Tensor,
+    progress: &crate::output::Progress,
+) -> Result<(Total, Vec<Vec<f64>>)> {
+    let inputs = std::slice::from_ref(input);
+    let answer = client.infer(&arguments.model, inputs, arguments.profile, progress)?;
+    let total = Total::of(&answer.costs);
+    let none = || Error::refused("servers", "they returned no result");
+    let output = answer.outputs.first().ok_or_else(none)?;
+    let unit = (-f64::from(about.output_fraction_bits)).exp2();
+    let values: Vec<f64> = output.words().iter().map(|&word| word as i64 as f64 * unit).collect();
+    let each = about.output.iter().product::<usize>().max(1);
+    Ok((total, values.chunks(each).map(<[f64]>::to_vec).collect()))
+}
+
+fn answer(image: &Image, outputs: Vec<f64>, about: &About, top: usize) -> Answer {
+    let mut order: Vec<usize> = (0..outputs.len()).collect();
+    order.sort_by(|&a, &b| outputs[b].total_cmp(&outputs[a]).then(a.cmp(&b)));
+    let class = |&class: &usize| Class {
+        class,
+        label: about.labels.get(class).cloned(),
+        score: outputs[class],
+    };
+    let top = order.iter().take(top.max(1)).map(class).collect();
+    Answer { image: image.source.clone(), top, truth: image.label, outputs }
+}
+
+fn accuracy(answers: &[Answer]) -> Option<f64> {
+    let right = |answer: &Answer| Some(answer.top.first()?.class == answer.truth?);
+    let judged: Vec<bool> = answers.iter().filter_map(right).collect();
+    let hits = judged.iter().filter(|&&hit| hit).count();
+    (!judged.is_empty()).then(|| hits as f64 / judged.len() as f64)
+}
+
+fn text(report: &Report) -> String {
+    let judged = report.accuracy.is_some();
+    let mut heading = vec!["image", "class", "score"];
+    if judged {
+        heading.push("truth");
+    }
+    let mut rows = Vec::new();
+    for answer in &report.answers {
+        for (place, class) in answer.top.iter().enumerate() {
+            let name = class.label.clone().unwrap_or_else(|| class.class.to_string());
+            let source = if place == 0 { answer.image.clone() } else { String::new() };
+            let mut row = vec![source, name, format!("{:.4}", class.score)];
+            if judged && place == 0 {
+                row.push(answer.truth.map_or_else(String::new, |truth| truth.to_string()));
+            }
+            rows.push(row);
+        }
+    }
+    let mut text = table(&heading, &rows);
+    if let Some(accuracy) = report.accuracy {
+        text += &format!("\n{:.1} % of the classes are the true ones", 100.0 * accuracy);
+    }
+    text
+}

@@ -1,0 +1,104 @@
+//! `trefoil model`: putting, listing and removing models.
+
+use std::{fs, path::Path};
+
+use serde_json::json;
+
+use crate::{
+    Error, Preprocess, Result,
+    cli::{Global, Model, Prepare, Put},
+    client::{NewModel, agree},
+    config::check_name,
+    import::import,
+    output::{Output, bytes, table},
+    wire::ModelState,
+};
+
+pub(super) fn run(command: Model, global: &Global, output: Output) -> Result<()> {
+    match command {
+        Model::Put(arguments) => put(&arguments, global, output),
+        Model::List => list(global, output),
+        Model::Remove { name } => {
+            let progress = output.progress("removing");
+            super::connect(global)?.remove(&name, &progress)?;
+            drop(progress);
+            output.result(&json!({ "removed": name }), || format!("removed {name}"))
+        }
+    }
+}
+
+fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
+    let name = &arguments.name;
+    check_name("model", name).map_err(|reason| Error::input("NAME", reason))?;
+    let labels = arguments.labels.as_deref().map(labels).transpose()?.unwrap_or_default();
+    let preprocess = match arguments.preprocess {
+        Prepare::Scale => Preprocess::Scale { white: arguments.white },
+        Prepare::Imagenet => Preprocess::Imagenet,
+    };
+    let progress = output.progress("reading the model");
+    // The model is looked at in full before anything is said to the servers.
+    let model = import(&arguments.file, arguments.fraction_bits, preprocess, labels)?;
+    drop(progress);
+    let mut client = super::connect(global)?;
+    let progress = output.progress("sharing the model");
+    let plan = model.program.to_bytes()?;
+    let (about, weights) = (&model.about, model.weights.as_slice());
+    let new = NewModel { name, about, plan: &plan, weights, replace: arguments.replace };
+    client.put(&new, &progress)?;
+    drop(progress);
+    output.result(&json!({ "put": name, "about": about }), || {
+        format!(
+            "{name}: {} weights shared among three servers; input {:?}, output {:?}",
+            about.weights, about.input, about.output
+        )
+    })
+}
+
+fn labels(path: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(path)
+        .map_err(|cause| Error::input(path.display(), format!("cannot be read: {cause}")))?;
+    Ok(text.lines().map(|line| line.trim().to_owned()).collect())
+}
+
+fn list(global: &Global, output: Output) -> Result<()> {
+    let models = super::connect(global)?.models()?;
+    let mut names: Vec<&str> =
+        models.iter().flatten().map(|model| model.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let state = |name: &str| agree(name, &models).map_or_else(|e| e.to_string(), |_| "ready".into());
+    let found = |name: &str| models.iter().flatten().find(|model| model.name == name);
+    let entries: Vec<_> =
+        names.iter().filter_map(|name| Some((found(name)?, state(name)))).collect();
+    let value: Vec<_> = entries
+        .iter()
+        .map(|(model, state)| {
+            json!({
+                "name": model.name, "state": state, "version": model.version,
+                "owner": model.owner, "put_at": model.put_at, "about": model.about,
+            })
+        })
+        .collect();
+    output.result(&value, || {
+        let heading = ["model", "weights", "share", "input", "output", "owner", "state"];
+        let rows: Vec<_> = entries.iter().map(|(model, state)| row(model, state)).collect();
+        if rows.is_empty() { "no models; put one with `trefoil model put`".into() } else { table(&heading, &rows) }
+    })
+}
+
+fn row(model: &ModelState, state: &str) -> Vec<String> {
+    let unknown = || "?".to_owned();
+    let about = model.about.as_ref();
+    let shape = |dims: &[usize]| {
+        dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
+    };
+    vec![
+        model.name.clone(),
+        about.map_or_else(unknown, |about| about.weights.to_string()),
+        about.map_or_else(unknown, |about| bytes(16 * about.weights)),
+        about.map_or_else(unknown, |about| shape(&about.input)),
+        about.map_or_else(unknown, |about| shape(&about.output)),
+        model.owner.clone().unwrap_or_else(unknown),
+        state.to_owned(),
+    ]
+}

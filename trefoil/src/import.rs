@@ -1,0 +1,83 @@
+//! From an ONNX file to a plan and encoded weights, on the model owner's machine.
+
+use std::{
+    panic::{self, AssertUnwindSafe},
+    path::Path,
+};
+
+use models::onnx::{self, ImportOptions};
+use nn_layers::{Compiled, Graph, HostTensor, PlanOptions};
+use ring_arith::Tensor;
+
+use crate::{About, Error, Preprocess, Result, program::Program};
+
+/// A model ready to be shared.
+pub struct Imported {
+    /// The plan, which everybody may see.
+    pub program: Program,
+    /// What is public about it.
+    pub about: About,
+    /// The weights, encoded. Secret.
+    pub weights: Vec<Tensor>,
+    /// The weights as real numbers. Secret.
+    pub values: Vec<HostTensor>,
+}
+
+/// Reads an ONNX file, plans it and encodes its weights.
+///
+/// # Errors
+/// [`Error::Input`] that names the file, and the node or weight that is not acceptable.
+pub fn import(
+    path: &Path,
+    fraction_bits: u32,
+    preprocess: Preprocess,
+    labels: Vec<String>,
+) -> Result<Imported> {
+    let what = path.display().to_string();
+    checked(&what, || onnx::import_file(path, &ImportOptions::default()))
+        .and_then(|graph| plan(&what, &graph, fraction_bits, preprocess, labels))
+}
+
+/// As [`import`], from memory. `what` names the model in errors.
+///
+/// # Errors
+/// As [`import`].
+pub fn from_bytes(
+    what: &str,
+    bytes: &[u8],
+    fraction_bits: u32,
+    preprocess: Preprocess,
+    labels: Vec<String>,
+) -> Result<Imported> {
+    checked(what, || onnx::import(bytes, &ImportOptions::default()))
+        .and_then(|graph| plan(what, &graph, fraction_bits, preprocess, labels))
+}
+
+fn checked(what: &str, read: impl FnOnce() -> models::Result<Graph>) -> Result<Graph> {
+    let read = || read().map_err(|cause| Error::input(what, cause));
+    // A file can be wrong in more ways than anybody has thought of; none may look like our fault.
+    panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+        Err(Error::input(what, "this ONNX model is damaged in a way that was not foreseen"))
+    })
+}
+
+/// Plans a graph and encodes its weights. `what` names it in errors.
+///
+/// # Errors
+/// [`Error::Input`] that names the node or weight that is not acceptable.
+pub fn plan(
+    what: &str,
+    graph: &Graph,
+    fraction_bits: u32,
+    preprocess: Preprocess,
+    labels: Vec<String>,
+) -> Result<Imported> {
+    let bad = |cause: &dyn std::fmt::Display| Error::input(what, cause);
+    let options = PlanOptions::default().with_frac(fraction_bits);
+    let compiled = Compiled::new(graph, &options).map_err(|cause| bad(&cause))?;
+    let weights = compiled.plan.encode_weights(&compiled.weights).map_err(|cause| bad(&cause))?;
+    let program = Program::new(compiled.plan).map_err(|cause| bad(&cause))?;
+    let about = program.about(preprocess, labels).map_err(|cause| bad(&cause))?;
+    about.check().map_err(|cause| bad(&cause))?;
+    Ok(Imported { program, about, weights, values: compiled.weights })
+}

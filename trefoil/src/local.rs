@@ -1,0 +1,75 @@
+//! Three parties in one process, as the demo and tests run them.
+
+use net::in_process::sessions_from_seed;
+use ring_arith::{CpuEngine, EngineTensor, Shape, Tensor};
+
+use crate::{
+    Error, Id, Result,
+    client::Answer,
+    config::PARTIES,
+    id::fill_random,
+    program::{self, Program},
+    share::{Dealt, refresh, reveal},
+    watch::Watched,
+    wire::Cost,
+};
+
+/// Secret-shares weights and input among three threads, runs the plan, and adds up what they return:
+/// what clients and servers do, without the network between them.
+///
+/// # Errors
+/// The first party's failure.
+pub fn infer(program: &Program, weights: &[Tensor], input: &Tensor) -> Result<Answer> {
+    let mut seed = [0; 8];
+    fill_random(&mut seed)?;
+    let job = Id::random()?;
+    let (weights, input) = (Shared::new(weights)?, Shared::new(std::slice::from_ref(input))?);
+    let sessions = sessions_from_seed(PARTIES, u64::from_le_bytes(seed));
+    let outcomes = net::launch::run_all(sessions, |session| {
+        let me = session.transport.me().0;
+        let key = |offset: usize| {
+            let key = session.pair_keys.get((me + offset) % PARTIES).cloned().flatten();
+            key.ok_or_else(|| Error::Internal("a session without keys".to_owned()))
+        };
+        let keys = [key(1)?, key(2)?];
+        let watched = Watched::new(session.transport);
+        let transport = Box::new(watched.hand());
+        let session = net::Session { transport, ..session };
+        let mut mpc = program::protocol(session, CpuEngine::new(program::threads_each()))?;
+        let shares = |secret: &Shared| {
+            let parts = secret.dealt.part(me).expand(me, &secret.shapes)?;
+            parts.into_iter().map(program::share).collect::<Result<Vec<_>>>()
+        };
+        let (weights, input) = (shares(&weights)?, shares(&input)?);
+        watched.begin();
+        let outputs = program.run(&mut mpc, &weights, input)?;
+        let cost = watched.cost();
+        let keys = [&keys[0].0, &keys[1].0];
+        let fresh = outputs.iter().enumerate().map(|(at, output)| refresh(output, keys, job, at));
+        Ok((fresh.collect::<Result<Vec<_>>>()?, cost))
+    });
+    add_up(outcomes)
+}
+
+fn add_up(outcomes: Vec<Result<(Vec<Tensor>, Cost)>>) -> Result<Answer> {
+    let outcomes = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
+    let outcomes: [_; PARTIES] = outcomes
+        .try_into()
+        .map_err(|_| Error::Internal("three parties return three answers".to_owned()))?;
+    let [(zero, a), (one, b), (two, c)] = outcomes;
+    let parts = zero.into_iter().zip(one).zip(two);
+    let outputs = parts.map(|((x, y), z)| reveal(&[x, y, z])).collect::<Result<_>>()?;
+    Ok(Answer { outputs, costs: [a, b, c] })
+}
+
+struct Shared {
+    dealt: Dealt,
+    shapes: Vec<Shape>,
+}
+
+impl Shared {
+    fn new(secrets: &[Tensor]) -> Result<Self> {
+        let shapes = secrets.iter().map(|secret| secret.shape().clone()).collect();
+        Ok(Self { dealt: Dealt::new(secrets)?, shapes })
+    }
+}

@@ -1,0 +1,222 @@
+//! A cluster of three processes, used as its users would.
+
+mod common;
+
+use std::fs;
+
+use common::{Cluster, DIGITS, digits, folder, logits, trefoil};
+use serde_json::Value;
+
+/// The largest error of a logit: 2^-9.
+const ERROR: f64 = 1.0 / 512.0;
+
+#[test]
+fn a_model_is_put_run_listed_and_removed_and_survives_restarts() {
+    let mut cluster = Cluster::start("life", "alice,bob");
+    let put = cluster.json("alice", &["model", "put", "digits", DIGITS]);
+    assert_eq!(put["about"]["weights"], 31674);
+    let list = cluster.json("bob", &["model", "list"]);
+    assert_eq!((&list[0]["name"], &list[0]["state"]), (&"digits".into(), &"ready".into()));
+    assert_eq!(list[0]["owner"], "alice");
+
+    infer(&cluster, 70);
+    let ping = cluster.json("bob", &["ping", "--count", "3"]);
+    assert_eq!(ping.as_array().unwrap().len(), 3);
+
+    // Each server in turn is killed, missed and started again.
+    for party in 0..3 {
+        cluster.kill(party);
+        let missed = cluster.run("bob", &["model", "list"]);
+        assert_eq!(missed.code, 5, "{}", missed.err);
+        assert!(missed.err.contains(&format!("party {party}")), "{}", missed.err);
+        cluster.start_party(party);
+        cluster.wait_until_up();
+        infer(&cluster, 3);
+    }
+
+    let again = cluster.run("bob", &["model", "put", "digits", DIGITS]);
+    assert_eq!(again.code, 6);
+    assert!(again.err.contains("--replace"), "{}", again.err);
+    cluster.json("bob", &["model", "put", "digits", DIGITS, "--replace"]);
+    infer(&cluster, 3);
+
+    cluster.json("alice", &["model", "remove", "digits"]);
+    assert_eq!(cluster.json("bob", &["model", "list"]), Value::Array(vec![]));
+    let gone = cluster.run("bob", &["infer", "--model", "digits", &image(&cluster, 1)]);
+    assert_eq!(gone.code, 6);
+    assert!(gone.err.contains("no such model"), "{}", gone.err);
+    for party in 0..3 {
+        let models = cluster.folder.join(format!("party-{party}/data/models"));
+        assert_eq!(fs::read_dir(models).unwrap().count(), 0, "shares of a removed model remain");
+    }
+}
+
+/// Runs the first `count` test images and checks every logit.
+fn infer(cluster: &Cluster, count: usize) {
+    let path = image(cluster, count);
+    let scale = (1.0f64 / 16.0).to_string();
+    let arguments = ["infer", "--model", "digits", "--profile", "--scale", &scale, &path];
+    let report = cluster.json("bob", &arguments);
+    let answers = report["answers"].as_array().unwrap();
+    assert_eq!(answers.len(), count);
+    for (answer, expected) in answers.iter().zip(logits()) {
+        for (found, expected) in answer["outputs"].as_array().unwrap().iter().zip(expected) {
+            let error = (found.as_f64().unwrap() - f64::from(expected)).abs();
+            assert!(error < ERROR, "{}: error {error}", answer["image"]);
+        }
+    }
+    assert!(report["accuracy"].as_f64().unwrap() > 0.9);
+    assert!(report["cost"]["bytes"].as_u64().unwrap() > 0);
+    let layers = report["cost"]["layers"].as_array().unwrap();
+    let rounds: u64 = layers.iter().map(|layer| layer["rounds"].as_u64().unwrap()).sum();
+    assert_eq!(rounds, report["cost"]["rounds"].as_u64().unwrap());
+}
+
+fn image(cluster: &Cluster, count: usize) -> String {
+    let path = cluster.folder.join("images.csv");
+    fs::write(&path, digits()[..count].join("\n")).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn unusable_files_get_one_clear_error_and_leave_the_servers_untouched() {
+    let mut cluster = Cluster::start("bad-files", "alice");
+    cluster.json("alice", &["model", "put", "digits", DIGITS]);
+    let before = models(&cluster);
+    let model = fs::read(DIGITS).unwrap();
+    let dir = folder("files");
+    fs::create_dir_all(&dir).unwrap();
+    let write = |name: &str, bytes: &[u8]| {
+        fs::write(dir.join(name), bytes).unwrap();
+        dir.join(name).to_str().unwrap().to_owned()
+    };
+    let mut nan = model.clone();
+    let weights = weight_bytes(&model);
+    nan[weights..weights + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    for (what, path) in [
+        ("truncated", write("truncated.onnx", &model[..model.len() / 2])),
+        ("no ONNX", write("text.onnx", b"hello, this is not a model")),
+        ("empty", write("empty.onnx", b"")),
+        ("NaN weight", write("nan.onnx", &nan)),
+        ("missing", dir.join("missing.onnx").to_str().unwrap().to_owned()),
+    ] {
+        let run = cluster.run("alice", &["model", "put", "bad", &path]);
+        assert_eq!(run.code, 3, "{what}: {}", run.err);
+        assert_eq!(run.err.trim().lines().count(), 1, "{what}: {}", run.err);
+    }
+    let mut picture = digits()[0].clone();
+    let short = write("short.csv", b"1,2,3\n");
+    picture.replace_range(0..1, "nan");
+    for (what, path) in [
+        ("wrong shape", short),
+        ("NaN", write("nan.csv", picture.as_bytes())),
+        ("too large", write("large.csv", ["1e300"; 64].join(",").as_bytes())),
+        ("no picture", write("text.png", b"hello")),
+        ("unknown kind", write("image.bmp", b"BM")),
+    ] {
+        let run = cluster.run("alice", &["infer", "--model", "digits", &path]);
+        assert_eq!(run.code, 3, "{what}: {}", run.err);
+        assert_eq!(run.err.trim().lines().count(), 1, "{what}: {}", run.err);
+    }
+    assert_eq!(models(&cluster), before);
+    assert!((0..3).all(|party| cluster.runs(party)));
+    infer_as(&cluster, "alice");
+}
+
+/// What `model list` prints.
+fn models(cluster: &Cluster) -> Value {
+    cluster.json("alice", &["model", "list"])
+}
+
+fn infer_as(cluster: &Cluster, client: &str) {
+    let path = image(cluster, 2);
+    let report = cluster.json(client, &["infer", "--model", "digits", "--scale", "0.0625", &path]);
+    assert_eq!(report["answers"].as_array().unwrap().len(), 2);
+}
+
+/// Where the largest tensor of an ONNX file has its raw numbers: its longest field of bytes.
+fn weight_bytes(model: &[u8]) -> usize {
+    // Field 9 of a tensor, raw_data, has the key 0x4a; the longest one that fits the file is it.
+    let mut best = (0, 0);
+    for at in 0..model.len() - 4 {
+        if model[at] != 0x4a {
+            continue;
+        }
+        let (mut length, mut shift, mut place) = (0usize, 0, at + 1);
+        while place < model.len() && shift < 28 {
+            length |= usize::from(model[place] & 0x7f) << shift;
+            shift += 7;
+            place += 1;
+            if model[place - 1] & 0x80 == 0 {
+                break;
+            }
+        }
+        if place + length <= model.len() && length > best.0 && length % 4 == 0 {
+            best = (length, place);
+        }
+    }
+    assert!(best.0 > 1000, "the model's weights were not found");
+    best.1
+}
+
+#[test]
+fn who_has_no_place_in_the_cluster_gets_nothing() {
+    let mut cluster = Cluster::start("roles", "alice,bob");
+    let other = Cluster::make("other", "alice");
+    // A client of another authority.
+    let copy = |name: &str| {
+        let from = other.folder.join("client-alice").join(name);
+        fs::copy(from, cluster.folder.join("client-alice").join(name)).unwrap();
+    };
+    ["authority.pem", "client.pem", "client.key"].into_iter().for_each(copy);
+    let stranger = cluster.run("alice", &["status"]);
+    assert_eq!(stranger.code, 5, "{}", stranger.err);
+    // A client under another client's name, and one whose key others may read.
+    let config = cluster.client_config("bob");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("name = \"bob\"", "name = \"carol\"")).unwrap();
+    let disguised = cluster.run("bob", &["status"]);
+    assert_eq!(disguised.code, 4, "{}", disguised.err);
+    assert!(disguised.err.contains("certificate of client bob"), "{}", disguised.err);
+    fs::write(&config, text).unwrap();
+    // Servers' addresses exchanged: the certificate found there is of another role.
+    let text = fs::read_to_string(&config).unwrap();
+    let servers: Vec<_> = text.lines().filter(|line| line.contains("127.0.0.1:")).collect();
+    assert!(!servers.is_empty());
+    assert_eq!(cluster.run("bob", &["status"]).code, 0);
+    // A server that claims another role than its certificate's does not start.
+    cluster.kill(2);
+    let path = cluster.folder.join("party-2/party.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("party = 2", "party = 1")).unwrap();
+    let run = trefoil(&["party", "--config", path.to_str().unwrap()]);
+    assert_eq!(run.code, 4, "{}", run.err);
+    assert!(run.err.contains("certificate of party-2"), "{}", run.err);
+    fs::write(&path, text).unwrap();
+    cluster.start_party(2);
+    cluster.wait_until_up();
+}
+
+#[test]
+fn the_command_line_explains_itself() {
+    let help = trefoil(&["--help"]);
+    assert_eq!(help.code, 0);
+    for word in ["trefoil demo", "cluster init", "Exit codes", "infer", "TREFOIL_CONFIG"] {
+        assert!(help.out.contains(word), "--help lacks {word}");
+    }
+    for command in ["demo", "cluster", "party", "model", "infer", "status", "ping", "completions"] {
+        assert_eq!(trefoil(&["help", command]).code, 0, "{command}");
+    }
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        assert!(trefoil(&["completions", shell]).out.contains("trefoil"), "{shell}");
+    }
+    assert_eq!(trefoil(&["dance"]).code, 2);
+    assert_eq!(trefoil(&["infer", "--model", "x"]).code, 2);
+    let lost = trefoil(&["--config", "nowhere.toml", "status"]);
+    assert_eq!(lost.code, 4);
+    assert!(lost.err.contains("cluster init"), "{}", lost.err);
+    let json = trefoil(&["--json", "--config", "nowhere.toml", "status"]);
+    let error: Value = serde_json::from_str(&json.err).unwrap();
+    assert_eq!(error["error"]["exit_code"], 4);
+    assert_eq!(trefoil(&["party"]).code, 4);
+}

@@ -1,0 +1,181 @@
+//! A cluster of real processes on this machine, for tests.
+
+#![allow(dead_code)] // not every test uses all of it
+
+use std::{
+    env, fs,
+    fs::File,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// The shipped model of handwritten digits.
+pub const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/data/digits.onnx");
+
+/// How long servers may take to find each other.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Three servers and their clients' files. Dropping it ends the servers.
+pub struct Cluster {
+    pub folder: PathBuf,
+    parties: [Option<Child>; 3],
+}
+
+/// A finished run of the program.
+pub struct Run {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Cluster {
+    /// Makes a cluster and starts its servers.
+    pub fn start(name: &str, clients: &str) -> Self {
+        let mut cluster = Self::make(name, clients);
+        (0..3).for_each(|party| cluster.start_party(party));
+        cluster.wait_until_up();
+        cluster
+    }
+
+    /// Makes a cluster's files on free ports.
+    pub fn make(name: &str, clients: &str) -> Self {
+        let folder = folder(name);
+        let hosts = free_addresses().join(",");
+        let dir = folder.to_str().unwrap();
+        let made = trefoil(&["cluster", "init", dir, "--hosts", &hosts, "--clients", clients]);
+        assert_eq!(made.code, 0, "{}", made.err);
+        Self { folder, parties: [None, None, None] }
+    }
+
+    pub fn start_party(&mut self, party: usize) {
+        let folder = self.folder.join(format!("party-{party}"));
+        let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_trefoil"))
+            .args(["party", "--config"])
+            .arg(folder.join("party.toml"))
+            .env("TREFOIL_LOG", "info")
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.parties[party] = Some(child);
+    }
+
+    /// Ends a server as `kill -9` does.
+    pub fn kill(&mut self, party: usize) {
+        let mut child = self.parties[party].take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Whether a server still runs.
+    pub fn runs(&mut self, party: usize) -> bool {
+        self.parties[party].as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
+    }
+
+    pub fn client_config(&self, client: &str) -> PathBuf {
+        self.folder.join(format!("client-{client}/client.toml"))
+    }
+
+    /// Runs the program as a client.
+    pub fn run(&self, client: &str, arguments: &[&str]) -> Run {
+        let config = self.client_config(client);
+        let mut all = vec!["--config", config.to_str().unwrap()];
+        all.extend(arguments);
+        trefoil(&all)
+    }
+
+    /// Runs the program as a client; it must succeed and print JSON.
+    pub fn json(&self, client: &str, arguments: &[&str]) -> Value {
+        let mut all = vec!["--json"];
+        all.extend(arguments);
+        let run = self.run(client, &all);
+        assert_eq!(run.code, 0, "{arguments:?}: {}\n{}", run.err, self.logs());
+        serde_json::from_str(&run.out).unwrap()
+    }
+
+    pub fn wait_until_up(&self) {
+        let client = fs::read_dir(&self.folder)
+            .unwrap()
+            .filter_map(|entry| entry.unwrap().file_name().into_string().ok())
+            .find_map(|name| name.strip_prefix("client-").map(str::to_owned))
+            .unwrap();
+        let began = Instant::now();
+        while self.run(&client, &["--quiet", "status"]).code != 0 {
+            assert!(began.elapsed() < LIMIT, "the servers do not find each other\n{}", self.logs());
+        }
+    }
+
+    pub fn logs(&self) -> String {
+        let log = |party| {
+            let path = self.folder.join(format!("party-{party}/log"));
+            format!("-- party {party}\n{}", fs::read_to_string(path).unwrap_or_default())
+        };
+        (0..3).map(log).collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for child in self.parties.iter_mut().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if !std::thread::panicking() {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// Runs the program.
+pub fn trefoil(arguments: &[&str]) -> Run {
+    let output: Output = Command::new(env!("CARGO_BIN_EXE_trefoil"))
+        .args(arguments)
+        .env_remove("TREFOIL_CONFIG")
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Run {
+        code: output.status.code().expect("it was not killed"),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    }
+}
+
+/// A fresh folder.
+pub fn folder(name: &str) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = env::temp_dir().join(format!("trefoil-e2e-{name}-{}-{count}", std::process::id()));
+    let _ = fs::remove_dir_all(&path);
+    path
+}
+
+/// Three addresses of this machine that nobody listens on.
+pub fn free_addresses() -> [String; 3] {
+    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().to_string())
+}
+
+/// A line of text per test image: 64 numbers from 0 to 16 and the digit.
+pub fn digits() -> Vec<String> {
+    let path = Path::new(DIGITS).with_file_name("digits.csv.gz");
+    let mut text = String::new();
+    let mut file = flate2::read::GzDecoder::new(File::open(path).unwrap());
+    std::io::Read::read_to_string(&mut file, &mut text).unwrap();
+    let lines: Vec<_> = text.lines().filter(|line| !line.is_empty()).collect();
+    lines[lines.len() - 360..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+/// PyTorch's ten logits for each test image.
+pub fn logits() -> Vec<Vec<f32>> {
+    let bytes = fs::read(Path::new(DIGITS).with_file_name("digits-logits.npy")).unwrap();
+    let data = &bytes[bytes.len() - 360 * 10 * 4..];
+    let words = data.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap()));
+    words.collect::<Vec<_>>().chunks(10).map(<[f32]>::to_vec).collect()
+}
