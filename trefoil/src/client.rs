@@ -102,17 +102,6 @@ impl Client {
         })
     }
 
-    /// What the servers know about themselves.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`] naming the server that does not answer.
-    pub fn status(&mut self) -> Result<[Status; PARTIES]> {
-        self.all(|_, channel, silence, _| match ask(channel, &Request::Status, silence)? {
-            Reply::Status(status) => Ok(*status),
-            other => Err(unexpected(&other)),
-        })
-    }
-
     /// The models at each server.
     ///
     /// # Errors
@@ -233,6 +222,17 @@ impl Client {
         let all: Option<Vec<T>> = told.into_iter().collect();
         all.and_then(|all| all.try_into().ok())
             .ok_or_else(|| Error::Internal("a conversation with a server was lost".to_owned()))
+    }
+}
+
+/// What a server knows about itself.
+///
+/// # Errors
+/// [`Error::Unreachable`] if it does not answer within `silence`.
+pub fn status(channel: &mut dyn Channel, silence: Duration) -> Result<Status> {
+    match ask(channel, &Request::Status, silence)? {
+        Reply::Status(status) => Ok(*status),
+        other => Err(unexpected(&other)),
     }
 }
 

@@ -96,22 +96,28 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
 /// [`Error::Config`] if files or addresses cannot be used, [`Error::Unreachable`] naming the server
 /// that cannot be reached.
 pub fn connect(config: &ClientConfig) -> Result<Client> {
+    let [zero, one, two] = dial_all(config)?;
+    Ok(Client::new([zero?, one?, two?], config.silence_limit()))
+}
+
+/// A client's connections to parties 0, 1 and 2, each of which may fail on its own.
+///
+/// # Errors
+/// [`Error::Config`] if files or addresses cannot be used.
+pub fn dial_all(config: &ClientConfig) -> Result<[Result<Box<dyn Channel>>; PARTIES]> {
     let role = Role::client(&config.name)?;
     let identity = identity(&role, [&config.authority, &config.certificate, &config.key])?;
     let addresses = resolve_all(&config.servers)?;
     let limit = config.connect_limit();
     let limits = net::Limits { handshake: limit, stall: config.silence_limit(), ..Default::default() };
-    let endpoint = Endpoint::open(Settings::new(Security::Tls(identity)).limits(limits))?;
-    let dial = |party: usize| dial(&endpoint, party, addresses[party], limit);
-    let channels: Vec<Result<Box<dyn Channel>>> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..PARTIES).map(|party| scope.spawn(move || dial(party))).collect();
-        let lost = || Error::Internal("a connection attempt was lost".to_owned());
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(lost()))).collect()
-    });
-    let channels = channels.into_iter().collect::<Result<Vec<_>>>()?;
-    let channels: [_; PARTIES] =
-        channels.try_into().map_err(|_| Error::Internal("three servers".to_owned()))?;
-    Ok(Client::new(channels, config.silence_limit()))
+    let endpoint = &Endpoint::open(Settings::new(Security::Tls(identity)).limits(limits))?;
+    let dial = |party: usize| dial(endpoint, party, addresses[party], limit);
+    Ok(thread::scope(|scope| {
+        [0, 1, 2].map(|party| scope.spawn(move || dial(party))).map(|thread| {
+            let lost = |_| Err(Error::Internal("a connection attempt was lost".to_owned()));
+            thread.join().unwrap_or_else(lost)
+        })
+    }))
 }
 
 /// Tries until the limit, since a server may be about to start.

@@ -59,7 +59,7 @@ impl Output {
     pub fn progress(&self, what: &str) -> Progress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         bar.set_message(what.to_owned());
-        let progress = Progress { bar: bar.clone(), over: None };
+        let mut progress = Progress { bar: bar.clone(), over: None };
         progress.style(SPINNER);
         if self.json || self.quiet {
             return progress;
@@ -73,7 +73,8 @@ impl Output {
         };
         // Without a thread there is no bar, and nothing else is missing.
         let thread = thread::Builder::new().name("progress".to_owned()).spawn(show).ok();
-        Progress { over: thread.map(|thread| (over, thread)), ..progress }
+        progress.over = thread.map(|thread| (over, thread));
+        progress
     }
 
     /// Prints an error to standard error, in the form that was asked for.

@@ -2,9 +2,9 @@
 
 use net::Session;
 use nn_layers::Plan;
-use ring_arith::{CpuEngine, EngineTensor, Shape, Tensor};
+use ring_arith::{CpuEngine, Shape, Tensor};
 
-use crate::{About, Error, Preprocess, Result, wire::Cost};
+use crate::{About, Error, Preprocess, Result};
 
 /// A plan that has been checked, of a model with one input.
 #[derive(Debug, Clone)]

@@ -2,38 +2,53 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     Error, Result,
     cli::{Global, Ping},
+    client, links,
     output::{Output, seconds, table},
-    wire::{Link, Status},
+    wire::{Channel, Link, Status},
 };
 
+/// Every server is asked on its own, since this is the command for when something is wrong.
 pub(super) fn status(global: &Global, output: Output) -> Result<()> {
-    let states = super::connect(global)?.status()?;
-    output.result(&states, || {
+    let config = super::client_config(global)?;
+    let silence = config.silence_limit();
+    let ask = |channel: Result<Box<dyn Channel>>| client::status(&mut *channel?, silence);
+    let states = links::dial_all(&config)?.map(ask);
+    let values: Vec<_> = states.iter().enumerate().map(|(party, state)| value(party, state)).collect();
+    output.result(&values, || {
         let heading = ["party", "link", "models", "waiting", "done", "failed", "up", "engine"];
-        let rows: Vec<_> = states.iter().map(row).collect();
+        let rows: Vec<_> =
+            states.iter().enumerate().map(|(party, state)| row(party, state)).collect();
         table(&heading, &rows)
     })?;
-    match states.iter().find_map(|state| match &state.link {
-        Link::Down { reason } => Some((state.party, reason)),
-        Link::Up => None,
-    }) {
-        None => Ok(()),
-        Some((party, reason)) => {
+    for state in states {
+        let state = state?;
+        if let Link::Down { reason } = state.link {
             let advice = "start the server that is missing; the others find it by themselves";
-            Err(Error::refused(
-                format_args!("party {party}"),
+            return Err(Error::refused(
+                format_args!("party {}", state.party),
                 format_args!("not linked with the other servers: {reason}; {advice}"),
-            ))
+            ));
         }
+    }
+    Ok(())
+}
+
+fn value(party: usize, state: &Result<Status>) -> Value {
+    match state {
+        Ok(state) => json!(state),
+        Err(error) => json!({ "party": party, "error": error.to_string() }),
     }
 }
 
-fn row(state: &Status) -> Vec<String> {
+fn row(party: usize, state: &Result<Status>) -> Vec<String> {
+    let Ok(state) = state else {
+        return vec![party.to_string(), "unreachable".to_owned()];
+    };
     let link = match (&state.link, &state.step) {
         (Link::Down { .. }, _) => "down".to_owned(),
         (Link::Up, Some(step)) => format!("up, in {step}"),

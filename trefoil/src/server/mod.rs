@@ -231,3 +231,6 @@ impl Drop for Reserved {
         self.0.reserved.fetch_sub(self.1, Ordering::AcqRel);
     }
 }
+
+#[cfg(test)]
+mod tests;
