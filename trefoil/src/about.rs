@@ -63,7 +63,9 @@ impl About {
             return bad("its input must have 1 to 8 dimensions, its output at most 8");
         }
         if self.fraction_bits > 40 || self.output_fraction_bits > 62 || self.batch == Some(0) {
-            return bad("its numbers must have at most 40 fraction bits, and its batch be 1 or more");
+            return bad(
+                "its numbers must have at most 40 fraction bits, and its batch be 1 or more",
+            );
         }
         if let Preprocess::Scale { white } = self.preprocess
             && !(white.is_finite() && white > 0.0 && white <= 65536.0)

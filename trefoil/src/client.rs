@@ -142,8 +142,9 @@ impl Client {
         let replies = self.all(|party, channel, silence, joint| {
             let part = dealt.part(party);
             start(channel, &request, silence)?;
-            send_bytes(channel, plan.clone(), &mut |_| {})?;
-            send_part(channel, &part, &mut |bytes| sent.add(bytes))?;
+            send_bytes(channel, plan.clone(), &mut |_| {})
+                .and_then(|()| send_part(channel, &part, &mut |bytes| sent.add(bytes)))
+                .map_err(|error| last_word(channel, error))?;
             outcome(party, channel, silence, watch, joint)
         })?;
         replies.into_iter().try_for_each(done)
@@ -181,7 +182,8 @@ impl Client {
         let replies = self.all(|party, channel, silence, joint| {
             let part: Part = dealt.part(party);
             start(channel, &request, silence)?;
-            send_part(channel, &part, &mut |bytes| sent.add(bytes))?;
+            send_part(channel, &part, &mut |bytes| sent.add(bytes))
+                .map_err(|error| last_word(channel, error))?;
             let Reply::Result { outputs, cost } = outcome(party, channel, silence, watch, joint)?
             else {
                 return Err(Error::refused(name_of(party), "it returned no result"));
@@ -311,8 +313,18 @@ impl<'a> Sent<'a> {
 }
 
 fn ask(channel: &mut dyn Channel, request: &Request, silence: Duration) -> Result<Reply> {
-    say(channel, request)?;
-    hear(channel, silence)
+    match say(channel, request) {
+        Ok(()) => hear(channel, silence),
+        Err(error) => Err(last_word(channel, error)),
+    }
+}
+
+/// A server that hangs up may have said why.
+fn last_word(channel: &mut dyn Channel, error: Error) -> Error {
+    match hear(channel, Duration::from_secs(1)) {
+        Ok(Reply::Failed { reason }) => Error::refused("servers", reason),
+        _ => error,
+    }
 }
 
 /// Announces a job; returns once the server takes its data.

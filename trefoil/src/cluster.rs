@@ -85,7 +85,10 @@ pub fn addresses(hosts: &[String], port: u16) -> Result<[String; PARTIES]> {
 pub fn init(plan: &Plan) -> Result<Vec<Member>> {
     let clients = plan.clients.iter().map(|name| client_role(name)).collect::<Result<Vec<_>>>()?;
     if (1..clients.len()).any(|i| clients[..i].contains(&clients[i])) {
-        return Err(Error::input("--clients", "a name stands there twice; each client has its own"));
+        return Err(Error::input(
+            "--clients",
+            "a name stands there twice; each client has its own",
+        ));
     }
     let home = plan.folder.join(AUTHORITY);
     if home.exists() {
@@ -117,8 +120,10 @@ pub fn add_client(folder: &Path, name: &str) -> Result<Member> {
     let read = |name: &str| {
         let path = home.join(name);
         fs::read_to_string(&path).map_err(|cause| {
-            let reason = format!("cannot be read ({cause}); clients are added where the cluster \
-                                  was made with `trefoil cluster init`");
+            let reason = format!(
+                "cannot be read ({cause}); clients are added where the cluster \
+                                  was made with `trefoil cluster init`"
+            );
             Error::config(path.display(), reason)
         })
     };
@@ -131,10 +136,7 @@ pub fn add_client(folder: &Path, name: &str) -> Result<Member> {
 ///
 /// # Errors
 /// [`Error::Config`] if a file cannot be read, others may read the key, or it is of another role.
-pub fn identity(
-    role: &Role,
-    [authority, certificate, key]: [&Path; 3],
-) -> Result<Identity> {
+pub fn identity(role: &Role, [authority, certificate, key]: [&Path; 3]) -> Result<Identity> {
     let read = |path: &Path| {
         let reason = |cause: io::Error| {
             format!("cannot be read ({cause}); copy the member's whole folder to its machine")

@@ -5,6 +5,7 @@ use std::{
     path::Path,
 };
 
+use models::onnx::{self, ImportOptions};
 use nn_layers::{Compiled, Graph, HostTensor, PlanOptions};
 use ring_arith::Tensor;
 
@@ -52,7 +53,7 @@ pub fn from_bytes(
         .and_then(|graph| plan(what, &graph, fraction_bits, preprocess, labels))
 }
 
-fn checked(what: &str, read: impl FnOnce() -> Result<Graph>) -> Result<Graph> {
+fn checked(what: &str, read: impl FnOnce() -> models::Result<Graph>) -> Result<Graph> {
     let read = || read().map_err(|cause| Error::input(what, cause));
     // A file can be wrong in more ways than anybody has thought of; none may look like our fault.
     panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
@@ -80,7 +81,3 @@ pub fn plan(
     about.check().map_err(|cause| bad(&cause))?;
     Ok(Imported { program, about, weights, values: compiled.weights })
 }
-
-/// s
-#[derive(Default)] pub struct ImportOptions;
-mod onnx { use super::*; pub fn import(_: &[u8], _: &ImportOptions) -> Result<Graph> { Err(Error::Internal("x".into())) } pub fn import_file(_: &Path, _: &ImportOptions) -> Result<Graph> { Err(Error::Internal("x".into())) } }

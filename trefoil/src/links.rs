@@ -109,7 +109,8 @@ pub fn dial_all(config: &ClientConfig) -> Result<[Result<Box<dyn Channel>>; PART
     let identity = identity(&role, [&config.authority, &config.certificate, &config.key])?;
     let addresses = resolve_all(&config.servers)?;
     let limit = config.connect_limit();
-    let limits = net::Limits { handshake: limit, stall: config.silence_limit(), ..Default::default() };
+    let limits =
+        net::Limits { handshake: limit, stall: config.silence_limit(), ..Default::default() };
     let endpoint = &Endpoint::open(Settings::new(Security::Tls(identity)).limits(limits))?;
     let dial = |party: usize| dial(endpoint, party, addresses[party], limit);
     Ok(thread::scope(|scope| {

@@ -3,8 +3,15 @@
 use net::Session;
 use nn_layers::Plan;
 use ring_arith::{CpuEngine, Shape, Tensor};
+use rss_protocols::Rss;
 
 use crate::{About, Error, Preprocess, Result};
+
+/// The protocol that the servers run.
+pub type Mpc = Rss<CpuEngine>;
+
+/// A share of a tensor at one server.
+pub type Share = rss_protocols::Share<Tensor>;
 
 /// A plan that has been checked, of a model with one input.
 #[derive(Debug, Clone)]
@@ -114,7 +121,7 @@ impl Program {
         Ok(())
     }
 
-    /// Runs the model at one party.
+    /// Runs the model at one party. Returns this party's own component of each result.
     ///
     /// # Errors
     /// [`Error::Nn`] if a step or the network fails.
@@ -122,7 +129,7 @@ impl Program {
         let weights = self.plan.secret_weights(weights.to_vec());
         let inputs = self.plan.secret_inputs(inputs);
         let outputs = self.plan.run(mpc, &weights, &inputs, &mut ())?;
-        outputs.iter().map(|output| mine(mpc, output.share())).collect()
+        Ok(outputs.iter().map(|output| output.share().mine().clone()).collect())
     }
 
     /// Dimensions of one input and one output.
@@ -138,6 +145,22 @@ impl Program {
     }
 }
 
+/// Starts the protocol on a session.
+///
+/// # Errors
+/// [`Error::Mpc`] if the session has not three parties with a key for each pair.
+pub fn protocol(session: Session, engine: CpuEngine) -> Result<Mpc> {
+    Ok(Rss::new(session, engine)?)
+}
+
+/// A party's share from this party's component and the next one's.
+///
+/// # Errors
+/// [`Error::Ring`] if their shapes differ.
+pub fn share((mine, next): (Tensor, Tensor)) -> Result<Share> {
+    Ok(Share::new(mine, next)?)
+}
+
 /// Threads that each of three parties in one process gets.
 pub(crate) fn threads_each() -> usize {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
@@ -147,14 +170,3 @@ pub(crate) fn threads_each() -> usize {
 fn refused(reason: impl std::fmt::Display) -> Error {
     Error::refused("model", reason)
 }
-
-// STUB until rss
-/// A share
-pub type Share = mpc_core::PlainShare<CpuEngine>;
-/// mpc
-pub type Mpc = mpc_core::Plaintext<CpuEngine>;
-/// p
-pub fn protocol(_session: Session, engine: CpuEngine) -> Result<Mpc> { Ok(Mpc::new(engine)) }
-/// s
-pub fn share((mine, _): (Tensor, Tensor)) -> Result<Share> { Ok(mpc_core::Protocol::constant(&Mpc::new(CpuEngine::new(1)), &mine)?) }
-fn mine(mpc: &mut Mpc, s: &Share) -> Result<Tensor> { Ok(mpc_core::Protocol::open(mpc, &[s])?.remove(0)) }

@@ -92,6 +92,8 @@ struct Part {
     digest: Digest,
     /// When the part came, or the leader last spoke of it.
     seen: Instant,
+    /// The leader has been told that it is here.
+    promised: bool,
 }
 
 impl Leader {
@@ -205,16 +207,17 @@ impl Leader {
         lost
     }
 
-    /// Takes a job out whose client has gone.
-    pub fn cancel(&mut self, id: Id) {
-        if self.position(id).is_some() {
+    /// Takes a job out whose client has gone. Says whether it still waited.
+    pub fn cancel(&mut self, id: Id) -> bool {
+        let waits = self.position(id).is_some();
+        if waits {
             self.forget(&[(id, "its client has left".to_owned())]);
         }
+        waits
     }
 
     /// The followers must be asked anew: a session has begun, and they may have restarted.
     pub fn new_session(&mut self, now: Instant) {
-        self.dropped.clear();
         for job in &mut self.jobs {
             job.held[1..].fill(false);
             job.since = now;
@@ -245,7 +248,7 @@ impl Follower {
         if self.jobs.len() >= self.capacity {
             return Err(Full::Queue(self.jobs.len()));
         }
-        self.jobs.insert(id, Part { digest, seen: now });
+        self.jobs.insert(id, Part { digest, seen: now, promised: false });
         Ok(())
     }
 
@@ -273,12 +276,15 @@ impl Follower {
         for id in turn.drop.iter().map(|(id, _)| id).chain(&turn.run) {
             self.jobs.remove(id);
         }
-        let held = |(id, digest): &(Id, Digest)| match self.jobs.get(id) {
+        let mut held = |(id, digest): &(Id, Digest)| match self.jobs.get_mut(id) {
             None => Held::No,
-            Some(part) if part.digest == *digest => Held::Yes,
+            Some(part) if part.digest == *digest => {
+                part.promised = true;
+                Held::Yes
+            }
             Some(_) => Held::Differs,
         };
-        Answer { held: turn.ask.iter().map(held).collect() }
+        Answer { held: turn.ask.iter().map(&mut held).collect() }
     }
 
     /// Gives up parts that the leader does not speak of. Says which, and why.
@@ -293,9 +299,22 @@ impl Follower {
         lost.into_iter().map(|id| (id, reason.clone())).collect()
     }
 
+    /// Takes out a part whose client has gone. One that the leader counts on stays until it runs or
+    /// is dropped. Says whether it went.
+    pub fn cancel(&mut self, id: Id) -> bool {
+        let goes = self.jobs.get(&id).is_some_and(|part| !part.promised);
+        if goes {
+            self.jobs.remove(&id);
+        }
+        goes
+    }
+
     /// A session has begun: the leader gets the whole limit to speak of the parts held.
     pub fn new_session(&mut self, now: Instant) {
-        self.jobs.values_mut().for_each(|part| part.seen = now);
+        for part in self.jobs.values_mut() {
+            part.seen = now;
+            part.promised = false;
+        }
     }
 }
 
@@ -463,6 +482,13 @@ mod tests {
         servers.leader.cancel(id(1));
         servers.leader.cancel(id(2));
         assert_eq!(servers.turn().0, None);
+        servers.send(3, &[0, 1, 2]);
+        servers.leader.turn();
+        assert!(servers.followers[0].cancel(id(3)), "nobody counts on it yet");
+        servers.turn();
+        assert!(!servers.followers[1].cancel(id(3)), "a promise is kept");
+        servers.leader.cancel(id(3));
+        servers.turn();
         assert!(servers.followers.iter().all(Follower::is_empty));
     }
 

@@ -63,8 +63,14 @@ fn two_hundred_inferences_of_eight_clients_are_right_though_a_server_is_killed()
     // No model is lost, no server has fallen, nothing waits.
     assert_eq!(cluster.json("c1", &["model", "list"])[0]["state"], "ready");
     assert!((0..3).all(|party| cluster.runs(party)));
-    for status in cluster.json("c2", &["status"]).as_array().unwrap() {
-        assert_eq!(status["waiting"], 0, "{status}");
+    let waiting = || {
+        let status = cluster.json("c2", &["status"]);
+        status.as_array().unwrap().iter().any(|status| status["waiting"] != 0)
+    };
+    // Parts of clients that left while the servers were not linked go within ten seconds.
+    while waiting() {
+        assert!(began.elapsed() < 2 * PATIENCE, "parts of lost jobs stay");
+        thread::sleep(Duration::from_millis(50));
     }
 }
 

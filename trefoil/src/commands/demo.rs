@@ -86,7 +86,8 @@ pub(super) fn run(arguments: &Demo, output: Output) -> Result<()> {
 
 /// The last images of the shipped file.
 fn digits(count: usize) -> Result<Vec<Digit>> {
-    let broken = |cause: &dyn std::fmt::Display| Error::Internal(format!("shipped images: {cause}"));
+    let broken =
+        |cause: &dyn std::fmt::Display| Error::Internal(format!("shipped images: {cause}"));
     let mut text = String::new();
     std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(IMAGES), &mut text)
         .map_err(|cause| broken(&cause))?;

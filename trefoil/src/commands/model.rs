@@ -62,11 +62,11 @@ fn labels(path: &Path) -> Result<Vec<String>> {
 
 fn list(global: &Global, output: Output) -> Result<()> {
     let models = super::connect(global)?.models()?;
-    let mut names: Vec<&str> =
-        models.iter().flatten().map(|model| model.name.as_str()).collect();
+    let mut names: Vec<&str> = models.iter().flatten().map(|model| model.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
-    let state = |name: &str| agree(name, &models).map_or_else(|e| e.to_string(), |_| "ready".into());
+    let state =
+        |name: &str| agree(name, &models).map_or_else(|e| e.to_string(), |_| "ready".into());
     let found = |name: &str| models.iter().flatten().find(|model| model.name == name);
     let entries: Vec<_> =
         names.iter().filter_map(|name| Some((found(name)?, state(name)))).collect();
@@ -82,16 +82,18 @@ fn list(global: &Global, output: Output) -> Result<()> {
     output.result(&value, || {
         let heading = ["model", "weights", "share", "input", "output", "owner", "state"];
         let rows: Vec<_> = entries.iter().map(|(model, state)| row(model, state)).collect();
-        if rows.is_empty() { "no models; put one with `trefoil model put`".into() } else { table(&heading, &rows) }
+        if rows.is_empty() {
+            "no models; put one with `trefoil model put`".into()
+        } else {
+            table(&heading, &rows)
+        }
     })
 }
 
 fn row(model: &ModelState, state: &str) -> Vec<String> {
     let unknown = || "?".to_owned();
     let about = model.about.as_ref();
-    let shape = |dims: &[usize]| {
-        dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
-    };
+    let shape = |dims: &[usize]| dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
     vec![
         model.name.clone(),
         about.map_or_else(unknown, |about| about.weights.to_string()),

@@ -18,7 +18,8 @@ pub(super) fn status(global: &Global, output: Output) -> Result<()> {
     let silence = config.silence_limit();
     let ask = |channel: Result<Box<dyn Channel>>| client::status(&mut *channel?, silence);
     let states = links::dial_all(&config)?.map(ask);
-    let values: Vec<_> = states.iter().enumerate().map(|(party, state)| value(party, state)).collect();
+    let values: Vec<_> =
+        states.iter().enumerate().map(|(party, state)| value(party, state)).collect();
     output.result(&values, || {
         let heading = ["party", "link", "models", "waiting", "done", "failed", "up", "engine"];
         let rows: Vec<_> =

@@ -11,6 +11,9 @@ use crate::{
     store::Store,
 };
 
+/// Bytes that a word of a model takes: two components and their sum, which products keep.
+const SHARE: u64 = 24;
+
 /// A model ready to run.
 pub(super) struct Loaded {
     pub(super) program: Arc<Program>,
@@ -72,7 +75,7 @@ impl Cache {
             .map(|(mine, _)| ring_arith::EngineTensor::shape(mine).clone())
             .collect();
         program.check_model(&stored.manifest.about, &shapes)?;
-        let bytes = shapes.iter().map(|shape| 16 * shape.len() as u64).sum();
+        let bytes = shapes.iter().map(|shape| SHARE * shape.len() as u64).sum();
         let weights = stored.shares.into_iter().map(program::share).collect::<Result<_>>()?;
         let loaded = Arc::new(Loaded { program, weights, version, bytes });
         self.keep(name, loaded.clone());

@@ -16,6 +16,7 @@ use crate::{
     About, Error, Id, Result, Shares,
     config::check_name,
     program::Program,
+    store::Holding,
     wire::{
         Channel, Link, ModelState, Reply, Request, check_shapes, hear, receive_bytes, receive_part,
         say, send_bytes,
@@ -90,10 +91,13 @@ fn answer(
         }
         Request::Models => say(channel, &Reply::Models(models(core)?)),
         Request::Put { job, name, about, plan, weights, replace } => {
-            let version = check_put(core, name, about, *replace)?;
+            check_put(core, name, about, *replace)?;
             let shapes = check_shapes(weights, core.limits.upload_bytes())?;
             if *plan > PLAN {
-                return Err(Error::refused("model", format!("its plan has more than {PLAN} bytes")));
+                return Err(Error::refused(
+                    "model",
+                    format!("its plan has more than {PLAN} bytes"),
+                ));
             }
             let reserved = core.reserve(2 * bytes_of(&shapes) + plan)?;
             *busy = true;
@@ -104,7 +108,7 @@ fn answer(
             *busy = false;
             let (name, about) = (name.clone(), about.clone());
             let work = Work::Put { name, about, plan, shares };
-            run(core, channel, client, *job, &request, version, work, reserved)
+            run(core, channel, client, *job, &request, None, work, reserved)
         }
         Request::Remove { job, name } => {
             check_name("model", name).map_err(|reason| Error::refused("request", reason))?;
@@ -135,24 +139,22 @@ fn bytes_of(shapes: &[Shape]) -> u64 {
     shapes.iter().map(|shape| shape.len() as u64 * 8).sum()
 }
 
-/// Checks what can be checked before a model is sent. Returns the version that it would replace.
-fn check_put(core: &Core, name: &str, about: &About, replace: bool) -> Result<Option<Id>> {
+/// Checks what can be checked before a model is sent.
+fn check_put(core: &Core, name: &str, about: &About, replace: bool) -> Result<()> {
     check_name("model", name).map_err(|reason| Error::refused("request", reason))?;
     about.check()?;
-    let holding = core.store.inventory()?.into_iter().find(|holding| holding.name == name);
-    match holding {
-        Some(held) if !replace && (held.visible.is_some() || held.damage.is_some()) => {
-            let reason = "is there already; use --replace, or another name";
-            Err(Error::refused(format_args!("model `{name}`"), reason))
-        }
-        // A damaged one may differ between servers, and be replaced.
-        Some(held) if held.damage.is_none() => Ok(held.visible),
-        _ => Ok(None),
+    let holdings = core.store.inventory()?;
+    let taken =
+        |held: &Holding| held.name == name && (held.visible.is_some() || held.damage.is_some());
+    if !replace && holdings.iter().any(taken) {
+        let reason = "is there already; use --replace, or another name";
+        return Err(Error::refused(format_args!("model `{name}`"), reason));
     }
+    Ok(())
 }
 
 fn models(core: &Core) -> Result<Vec<ModelState>> {
-    let state = |holding: crate::store::Holding| {
+    let state = |holding: Holding| {
         let manifest = core.store.manifest(&holding.name).ok();
         let about = manifest.as_ref().map(|manifest| manifest.about.clone());
         ModelState {
@@ -253,10 +255,13 @@ impl Core {
 
     fn cancel(&self, id: Id) {
         let mut state = self.state();
-        if let Queue::Leader(leader) = &mut state.queue {
-            leader.cancel(id);
+        let gone = match &mut state.queue {
+            Queue::Leader(leader) => leader.cancel(id),
+            // The leader may count on it; then it stays until it runs or is dropped.
+            Queue::Follower(follower) => follower.cancel(id),
+        };
+        if gone {
             state.jobs.remove(&id);
         }
-        // A follower keeps a part that the leader may already count on, until it runs or is dropped.
     }
 }

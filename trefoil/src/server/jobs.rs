@@ -32,9 +32,8 @@ enum Ready {
 
 impl<'a> Worker<'a> {
     pub(super) fn start(core: &'a Core, session: Session, control: Watched) -> Result<Self> {
-        let key = |offset: usize| {
-            session.pair_keys.get((core.me + offset) % PARTIES).cloned().flatten()
-        };
+        let key =
+            |offset: usize| session.pair_keys.get((core.me + offset) % PARTIES).cloned().flatten();
         let no_key = || Error::Internal("a session without keys".to_owned());
         let keys = [key(1).ok_or_else(no_key)?, key(2).ok_or_else(no_key)?];
         let mpc = program::protocol(session, core.engine.clone())?;
@@ -87,7 +86,7 @@ impl<'a> Worker<'a> {
     /// reason against the job.
     fn vote(&mut self, mine: Option<&Error>) -> Result<Option<String>> {
         let mine = mine.map(ToString::to_string);
-        let mut votes = exchange::<Option<String>>(&mut self.control, &mine)?;
+        let mut votes = exchange::<Option<String>>(&mut self.control, "prepare job", &mine)?;
         votes[self.core.me] = mine;
         let against = votes.into_iter().enumerate().find_map(|(party, vote)| Some((party, vote?)));
         Ok(against.map(|(party, reason)| format!("party {party}: {reason}")))

@@ -69,9 +69,8 @@ impl Core {
 
     /// The servers tell each other what they hold, and finish or undo what a crash interrupted.
     fn reconcile(&self, control: &mut Watched) -> Result<()> {
-        control.step("compare models");
         let mine = self.store.inventory()?;
-        let mut holdings = exchange::<Vec<Holding>>(control, &mine)?;
+        let mut holdings = exchange::<Vec<Holding>>(control, "compare models", &mine)?;
         holdings[self.me] = mine;
         for repair in repairs(self.me, &holdings) {
             tracing::info!(?repair, "finishing an interrupted put");
@@ -183,12 +182,14 @@ impl Core {
     }
 }
 
-/// Says the same to both others and hears both. The own place is left empty.
+/// Says the same to both others and hears both, as the named step. The own place is left empty.
 pub(super) fn exchange<T: Default + DeserializeOwned>(
     control: &mut Watched,
+    step: &str,
     mine: &impl Serialize,
 ) -> Result<[T; PARTIES]> {
     let me = control.me().0;
+    control.step(step);
     let mut all: [T; PARTIES] = Default::default();
     for party in (0..PARTIES).filter(|&party| party != me) {
         tell(control, party, mine)?;

@@ -291,6 +291,12 @@ impl Store {
         Ok(holdings)
     }
 
+    /// Where a model's files are.
+    #[cfg(test)]
+    pub(crate) fn folder(&self, name: &str) -> PathBuf {
+        self.models.join(name)
+    }
+
     fn change(&self) -> MutexGuard<'_, ()> {
         self.change.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,0 +1,29 @@
+//! A client in a few lines: `cargo run -p trefoil --example client CLIENT.toml MODEL`.
+//!
+//! It asks three running servers for a model, sends an input of zeros in shares, and adds up the
+//! answer.
+
+use std::{env, path::Path};
+
+use ring_arith::{EngineTensor, Shape, Tensor};
+use trefoil::{Error, Result, config::ClientConfig, links, profile::Total};
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [config, model] = arguments.as_slice() else {
+        return Err(Error::input("arguments", "pass a client.toml and the name of a model"));
+    };
+    let mut client = links::connect(&ClientConfig::read(Path::new(config))?)?;
+    let about = client.about(model)?;
+    let shape = Shape::new([&[about.batch.unwrap_or(1)], about.input.as_slice()].concat())?;
+    let input = Tensor::new(shape.clone(), vec![0; shape.len()])?;
+    let answer = client.infer(model, &[input], false, &())?;
+    let unit = (-f64::from(about.output_fraction_bits)).exp2();
+    for output in &answer.outputs {
+        let values: Vec<f64> =
+            output.words().iter().map(|&word| word as i64 as f64 * unit).collect();
+        println!("{:?}: {values:.4?}", output.shape());
+    }
+    println!("{}", Total::of(&answer.costs).line());
+    Ok(())
+}
