@@ -1,12 +1,9 @@
 //! Images as a client has them, made into numbers as a model takes them.
 
-use std::{
-    fs,
-    io::{BufReader, Cursor},
-    path::Path,
-};
+use std::{fs, io::Cursor, path::Path};
 
-use image::{DynamicImage, GenericImageView, ImageReader, Limits, imageops::FilterType};
+use image::{DynamicImage, ImageReader, Limits, imageops::FilterType};
+use models::data::{Preprocessing, from_csv, from_image, from_npy};
 
 use crate::{About, Error, Preprocess, Result};
 
@@ -15,10 +12,6 @@ const SIDE: u32 = 16_384;
 
 /// Largest file that is read, in bytes.
 const FILE: u64 = 1 << 30;
-
-/// Means and deviations of ImageNet's channels, as torchvision's models take them.
-const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
-const DEVIATION: [f64; 3] = [0.229, 0.224, 0.225];
 
 /// One input of a model, and where it came from.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,19 +82,18 @@ fn picture(bytes: &[u8], about: &About) -> Result<Vec<f64>, String> {
             about.input
         ));
     };
-    let picture = decode(bytes)?;
     let [height, width] = [height, width].map(|side| u32::try_from(side).unwrap_or(u32::MAX));
     if height.max(width) > SIDE {
         return Err(format!("the model takes pictures of {width} x {height}, which is too much"));
     }
     match about.preprocess {
         Preprocess::Scale { white } => {
-            let sized = picture.resize_exact(width, height, FilterType::Triangle);
-            Ok(planes(&sized, channels, |_, value| value * white))
+            let sized = decode(bytes)?.resize_exact(width, height, FilterType::Triangle);
+            Ok(planes(&sized, channels, white))
         }
         Preprocess::Imagenet if (channels, height, width) == (3, 224, 224) => {
-            let sized = imagenet(&picture);
-            Ok(planes(&sized, 3, |channel, value| (value - MEAN[channel]) / DEVIATION[channel]))
+            let values = from_image(bytes, &Preprocessing::imagenet());
+            Ok(values.map_err(|cause| not_whole(&cause))?.floats().into_owned())
         }
         Preprocess::Imagenet => Err(format!(
             "the model takes {:?}, but says that it is prepared as ImageNet's 3 x 224 x 224; put it \
@@ -111,146 +103,63 @@ fn picture(bytes: &[u8], about: &About) -> Result<Vec<f64>, String> {
     }
 }
 
+fn not_whole(cause: &dyn std::fmt::Display) -> String {
+    format!("is not a whole picture: {cause}")
+}
+
 fn decode(bytes: &[u8]) -> Result<DynamicImage, String> {
-    let reader = ImageReader::new(BufReader::new(Cursor::new(bytes)));
+    let reader = ImageReader::new(Cursor::new(bytes));
     let mut reader = reader.with_guessed_format().map_err(|cause| cause.to_string())?;
     let mut limits = Limits::default();
     limits.max_image_width = Some(SIDE);
     limits.max_image_height = Some(SIDE);
     reader.limits(limits);
-    reader.decode().map_err(|cause| format!("is not a whole picture: {cause}"))
+    reader.decode().map_err(|cause| not_whole(&cause))
 }
 
-/// The shorter side to 256, then the centre of 224 x 224.
-fn imagenet(picture: &DynamicImage) -> DynamicImage {
-    let (width, height) = picture.dimensions();
-    let short = width.min(height).max(1);
-    let side =
-        |length: u32| (u64::from(length) * 256 / u64::from(short)).clamp(224, 1 << 20) as u32;
-    let (width, height) = (side(width), side(height));
-    let sized = picture.resize_exact(width, height, FilterType::Triangle);
-    sized.crop_imm((width - 224) / 2, (height - 224) / 2, 224, 224)
-}
-
-/// Channel after channel, each pixel from 0 to 1 before `prepare`.
-fn planes(
-    picture: &DynamicImage,
-    channels: usize,
-    prepare: impl Fn(usize, f64) -> f64,
-) -> Vec<f64> {
+/// Channel after channel, black 0 and white `white`.
+fn planes(picture: &DynamicImage, channels: usize, white: f64) -> Vec<f64> {
     let bytes = match channels {
         1 => picture.to_luma8().into_raw(),
         _ => picture.to_rgb8().into_raw(),
     };
-    let plane = |channel: usize| {
-        let pixels = bytes.iter().skip(channel).step_by(channels);
-        pixels.map(move |&byte| f64::from(byte) / 255.0).collect::<Vec<_>>()
-    };
-    (0..channels)
-        .flat_map(|channel| plane(channel).into_iter().map(move |value| (channel, value)))
-        .map(|(channel, value)| prepare(channel, value))
-        .collect()
+    let plane = |channel: usize| bytes.iter().skip(channel).step_by(channels);
+    let value = |&byte: &u8| f64::from(byte) / 255.0 * white;
+    (0..channels).flat_map(plane).map(value).collect()
 }
 
+/// Rows of numbers, each an image, perhaps with its class at the end.
 fn csv(bytes: &[u8], about: &About) -> Result<Vec<Row>, String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "is not text".to_owned())?;
+    let table = from_csv(bytes).map_err(|cause| cause.to_string())?;
     let wanted = count(about);
-    let mut rows = Vec::new();
-    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let at = index + 1;
-        let number = |cell: &str| {
-            cell.trim().parse::<f64>().map_err(|_| {
-                format!("line {at}: `{}` is not a number", cell.trim().escape_default())
-            })
-        };
-        let mut values = line.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
-        let label = match values.len() {
-            n if n == wanted => None,
-            n if n == wanted + 1 => values.pop().and_then(class),
-            n => {
-                return Err(format!(
-                    "line {at}: {n} numbers; the model takes {wanted}, and one more may be the class"
-                ));
-            }
-        };
-        rows.push((values, label));
+    let &[rows, columns] = table.dims() else { return Err("holds no table".to_owned()) };
+    if rows == 0 {
+        return Err("holds no image".to_owned());
     }
-    if rows.is_empty() { Err("holds no image".to_owned()) } else { Ok(rows) }
+    if wanted == 0 || !(wanted..=wanted + 1).contains(&columns) {
+        return Err(format!(
+            "has {columns} numbers in a row; the model takes {wanted}, and one more may be the class"
+        ));
+    }
+    let class = |value: f64| {
+        (value >= 0.0 && value.fract() == 0.0 && value < 1e9).then_some(value as usize)
+    };
+    let row = |row: &[f64]| (row[..wanted].to_vec(), row.get(wanted).copied().and_then(class));
+    Ok(table.floats().chunks_exact(columns).map(row).collect())
 }
 
-fn class(value: f64) -> Option<usize> {
-    (value >= 0.0 && value.fract() == 0.0 && value < 1e9).then_some(value as usize)
-}
-
+/// One image, or several behind one another.
 fn npy(bytes: &[u8], about: &About) -> Result<Vec<Row>, String> {
-    let (dims, values) = npy_values(bytes)?;
-    let wanted = count(about);
-    let whole = dims == about.input;
+    let tensor = from_npy(bytes).map_err(|cause| cause.to_string())?;
+    let (dims, wanted) = (tensor.dims(), count(about));
     let several = dims.len() > 1 && dims[1..] == about.input[..];
-    if !(whole || several) || values.is_empty() || wanted == 0 {
+    if !(dims == about.input || several) || wanted == 0 || tensor.floats().is_empty() {
         return Err(format!(
             "has shape {dims:?}; the model takes {:?}, or that behind a number of images",
             about.input
         ));
     }
-    Ok(values.chunks_exact(wanted).map(|row| (row.to_vec(), None)).collect())
-}
-
-/// Shape and numbers of a NumPy file.
-fn npy_values(bytes: &[u8]) -> Result<(Vec<usize>, Vec<f64>), String> {
-    let broken = || "is not a whole NumPy file".to_owned();
-    let rest = bytes.strip_prefix(b"\x93NUMPY").ok_or_else(broken)?;
-    let (header, data) = match rest {
-        [1, _, a, b, rest @ ..] => rest.split_at_checked(usize::from(u16::from_le_bytes([*a, *b]))),
-        [2 | 3, _, a, b, c, d, rest @ ..] => {
-            rest.split_at_checked(u32::from_le_bytes([*a, *b, *c, *d]) as usize)
-        }
-        _ => None,
-    }
-    .ok_or_else(broken)?;
-    let header = std::str::from_utf8(header).map_err(|_| broken())?;
-    let entry = |key: &str| {
-        let (_, rest) = header.split_once(&format!("'{key}'"))?;
-        Some(rest.trim_start().strip_prefix(':')?.trim_start())
-    };
-    if entry("fortran_order").is_none_or(|rest| !rest.starts_with("False")) {
-        return Err("is not in C order; save it with numpy.ascontiguousarray".to_owned());
-    }
-    let kind = entry("descr").and_then(|rest| rest.strip_prefix('\'')?.split_once('\''));
-    let (kind, _) = kind.ok_or_else(broken)?;
-    let shape = entry("shape").and_then(|rest| rest.strip_prefix('(')?.split_once(')'));
-    let (shape, _) = shape.ok_or_else(broken)?;
-    let dims = shape.split(',').map(str::trim).filter(|dim| !dim.is_empty());
-    let dims = dims.map(str::parse).collect::<Result<Vec<usize>, _>>().map_err(|_| broken())?;
-    let values = numbers(kind, data)?;
-    let wanted = dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
-    if wanted != Some(values.len()) {
-        return Err(format!("holds {} numbers for shape {dims:?}", values.len()));
-    }
-    Ok((dims, values))
-}
-
-fn numbers(kind: &str, data: &[u8]) -> Result<Vec<f64>, String> {
-    macro_rules! all {
-        ($number:ty) => {{
-            let (words, rest) = data.as_chunks::<{ size_of::<$number>() }>();
-            if !rest.is_empty() {
-                return Err("ends within a number".to_owned());
-            }
-            words.iter().map(|&word| <$number>::from_le_bytes(word) as f64).collect()
-        }};
-    }
-    Ok(match kind {
-        "<f8" => all!(f64),
-        "<f4" => all!(f32),
-        "|u1" => all!(u8),
-        "|i1" => all!(i8),
-        "<u2" => all!(u16),
-        "<i2" => all!(i16),
-        "<i4" => all!(i32),
-        "<i8" => all!(i64),
-        other => return Err(format!("numbers of type `{other}` are not read; save as float64")),
-    })
+    Ok(tensor.floats().chunks_exact(wanted).map(|row| (row.to_vec(), None)).collect())
 }
 
 #[cfg(test)]
@@ -300,16 +209,17 @@ mod tests {
         let plane = 224 * 224;
         assert_eq!(images[0].values.len(), 3 * plane);
         for (channel, value) in [1.0, 0.0, 0.0].into_iter().enumerate() {
-            let wanted = (value - MEAN[channel]) / DEVIATION[channel];
+            let how = Preprocessing::imagenet();
+            let wanted = (value - how.mean[channel]) / how.deviation[channel];
             assert!((images[0].values[channel * plane + 777] - wanted).abs() < 1e-12);
         }
     }
 
     #[test]
     fn csv_lines_are_images_with_or_without_their_class() {
-        let images = read_bytes("a.csv", b"1,2,3,4\n5,6,7,8,3\n\n", &about(&[1, 2, 2])).unwrap();
+        let images = read_bytes("a.csv", b"1,2,3,4,9\n5,6,7,8,3\n\n", &about(&[1, 2, 2])).unwrap();
         assert_eq!(images[0].values, [1.0, 2.0, 3.0, 4.0]);
-        assert_eq!((images[0].label, images[1].label), (None, Some(3)));
+        assert_eq!((images[0].label, images[1].label), (Some(9), Some(3)));
         assert!(images[1].source.ends_with("a.csv#1"));
     }
 
@@ -333,21 +243,21 @@ mod tests {
             ("a.png", &b"hello"[..], &pictures, "a.png"),
             ("a.gif", &b"GIF89a"[..], &pictures, "use .png"),
             ("a.png", &good[..], &about(&[7]), "not pictures"),
-            ("a.csv", &b"1,2\n1,x\n"[..], &about(&[2]), "line 2: `x` is not a number"),
-            ("a.csv", &b"1,2,3,4\n"[..], &about(&[2]), "4 numbers"),
+            ("a.csv", &b"1,2\n1,x\n"[..], &about(&[2]), "row 2, column 2"),
+            ("a.csv", &b"1,2,3,4\n"[..], &about(&[2]), "4 numbers in a row"),
             ("a.csv", &b""[..], &about(&[2]), "no image"),
-            ("a.csv", &b"1,inf\n"[..], &about(&[2]), "number 1 is inf"),
-            ("a.csv", &[0xff, 0xfe][..], &about(&[2]), "not text"),
+            ("a.csv", &b"1,inf\n"[..], &about(&[2]), "row 1, column 2"),
+            ("a.csv", &[0xff, 0xfe, b'\n'][..], &about(&[2]), "a.csv"),
             ("a.npy", &npy_file("<f8", "(2,)", &nan)[..], &about(&[2]), "number 1 is NaN"),
-            ("a.npy", &npy_file("<f8", "(3,)", &nan)[..], &about(&[2]), "2 numbers for shape"),
-            ("a.npy", &npy_file("<f8", "(2,)", &nan[1..])[..], &about(&[2]), "within a number"),
-            ("a.npy", &npy_file("<c16", "(1,)", &nan)[..], &about(&[2]), "not read"),
-            ("a.npy", &npy_file("<f8", "(2,)", &nan)[..20], &about(&[2]), "whole NumPy"),
+            ("a.npy", &npy_file("<f8", "(3,)", &nan)[..], &about(&[2]), "do not fill shape"),
+            ("a.npy", &npy_file("<f8", "(2,)", &nan[1..])[..], &about(&[2]), "do not fill shape"),
+            ("a.npy", &npy_file("<c16", "(1,)", &nan)[..], &about(&[2]), "a.npy"),
+            ("a.npy", &npy_file("<f8", "(2,)", &nan)[..20], &about(&[2]), "cut off"),
             (
                 "a.npy",
                 &npy_file("|u1", "(99999999999, 99999999999)", &[])[..],
                 &about(&[2]),
-                "0 numbers",
+                "a.npy",
             ),
             ("a.npy", &npy_file("<f8", "(2,)", &nan)[..], &about(&[5]), "the model takes [5]"),
         ] {

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use nn_layers::HostTensor;
-use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
+use models::data::{Dataset, TEST_DIGITS, digits_from_csv};
+use ring_arith::{FixedPoint, FracBits, Tensor};
 use serde::Serialize;
 
 use crate::{
@@ -21,26 +21,14 @@ const MODEL: &[u8] = include_bytes!("../../../models/data/digits.onnx");
 /// The shipped images: UCI's handwritten digits, <https://doi.org/10.24432/C50P49>, CC BY 4.0.
 const IMAGES: &[u8] = include_bytes!("../../../models/data/digits.csv.gz");
 
-/// The images at the end of the file, which the model never saw in training.
-const TEST: usize = 360;
-
 /// Pixels of an image's side.
 const SIDE: usize = 8;
-
-/// Value of a full pixel in the file.
-const FULL: f64 = 16.0;
 
 /// Fraction bits, CryptGPU's default.
 const FRACTION: u32 = 20;
 
 /// Images side by side.
 const COLUMNS: usize = 4;
-
-/// An image and its digit.
-struct Digit {
-    pixels: Vec<f64>,
-    digit: usize,
-}
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -58,7 +46,7 @@ struct Report {
 
 pub(super) fn run(arguments: &Demo, output: Output) -> Result<()> {
     let began = Instant::now();
-    let digits = digits(arguments.images.unwrap_or(TEST))?;
+    let digits = digits(arguments.images.unwrap_or(TEST_DIGITS))?;
     let preprocess = Preprocess::Scale { white: 1.0 };
     let model = import::from_bytes("the shipped model", MODEL, FRACTION, preprocess, Vec::new())?;
     output.remark(format!(
@@ -84,50 +72,30 @@ pub(super) fn run(arguments: &Demo, output: Output) -> Result<()> {
     Ok(())
 }
 
-/// The last images of the shipped file.
-fn digits(count: usize) -> Result<Vec<Digit>> {
-    let broken =
-        |cause: &dyn std::fmt::Display| Error::Internal(format!("shipped images: {cause}"));
-    let mut text = String::new();
-    std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(IMAGES), &mut text)
-        .map_err(|cause| broken(&cause))?;
-    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
-    let test = &lines[lines.len().saturating_sub(TEST)..];
-    if count == 0 || count > test.len() {
-        let reason = format!("there are 1 to {} test images", test.len());
-        return Err(Error::input("--images", reason));
+/// The first of the test images, which end the shipped file.
+fn digits(count: usize) -> Result<Dataset> {
+    let broken = |cause| Error::Internal(format!("shipped images: {cause}"));
+    let all = digits_from_csv(IMAGES).map_err(broken)?;
+    if count == 0 || count > TEST_DIGITS || all.len() < TEST_DIGITS {
+        return Err(Error::input("--images", format!("there are 1 to {TEST_DIGITS} test images")));
     }
-    test[..count]
-        .iter()
-        .map(|line| {
-            let numbers = line.split(',').map(|cell| cell.trim().parse::<f64>());
-            let numbers: Vec<f64> = numbers.collect::<Result<_, _>>().map_err(|c| broken(&c))?;
-            match numbers.split_last() {
-                Some((&digit, pixels)) if pixels.len() == SIDE * SIDE => {
-                    let pixels = pixels.iter().map(|pixel| pixel / FULL).collect();
-                    Ok(Digit { pixels, digit: digit as usize })
-                }
-                _ => Err(broken(&"a line is not 64 pixels and a digit")),
-            }
-        })
-        .collect()
+    let first = all.len() - TEST_DIGITS;
+    all.range(first, first + count).map_err(broken)
 }
 
-fn input(digits: &[Digit]) -> Result<Tensor> {
-    let pixels: Vec<f64> = digits.iter().flat_map(|digit| digit.pixels.clone()).collect();
-    let words = FixedPoint(FracBits::new(FRACTION)?).encode(&pixels)?;
-    Ok(Tensor::new(Shape::new([digits.len(), 1, SIDE, SIDE])?, words)?)
+fn input(digits: &Dataset) -> Result<Tensor> {
+    let words = FixedPoint(FracBits::new(FRACTION)?).encode(&digits.images.floats())?;
+    Ok(Tensor::new(digits.images.shape().clone(), words)?)
 }
 
 /// The same model in the clear, in 64-bit floats.
-fn plaintext(model: &Imported, digits: &[Digit]) -> Result<Vec<f64>> {
-    let pixels = digits.iter().flat_map(|digit| digit.pixels.clone()).collect();
-    let input = HostTensor::new([digits.len(), 1, SIDE, SIDE], pixels)?;
-    let outputs = model.program.plan().evaluate(&model.values, &[input])?;
+fn plaintext(model: &Imported, digits: &Dataset) -> Result<Vec<f64>> {
+    let inputs = std::slice::from_ref(&digits.images);
+    let outputs = model.program.plan().evaluate(&model.values, inputs)?;
     Ok(outputs[0].floats().into_owned())
 }
 
-fn judge(digits: &[Digit], private: &[f64], plain: &[f64], cost: Total, all: f64) -> Report {
+fn judge(digits: &Dataset, private: &[f64], plain: &[f64], cost: Total, all: f64) -> Report {
     let classes = private.len() / digits.len();
     let best = |scores: &[f64]| {
         let better = |&a: &usize, &b: &usize| scores[a].total_cmp(&scores[b]).then(b.cmp(&a));
@@ -137,7 +105,7 @@ fn judge(digits: &[Digit], private: &[f64], plain: &[f64], cost: Total, all: f64
     let expected: Vec<usize> = plain.chunks(classes).map(best).collect();
     let share = |hits: usize| hits as f64 / digits.len() as f64;
     let right = |found: &[usize]| {
-        share(found.iter().zip(digits).filter(|(found, digit)| **found == digit.digit).count())
+        share(found.iter().zip(&digits.labels).filter(|(found, digit)| found == digit).count())
     };
     let errors = private.iter().zip(plain).map(|(x, y)| (x - y).abs());
     Report {
@@ -155,18 +123,20 @@ fn judge(digits: &[Digit], private: &[f64], plain: &[f64], cost: Total, all: f64
 }
 
 /// Images as text, several side by side, over what they are and were taken for.
-fn pictures(digits: &[Digit], predictions: &[usize], show: usize) -> String {
-    let shown: Vec<_> = digits.iter().zip(predictions).take(show).collect();
+fn pictures(digits: &Dataset, predictions: &[usize], show: usize) -> String {
+    let pixels = digits.images.floats();
+    let images = pixels.chunks_exact(SIDE * SIDE).zip(&digits.labels).zip(predictions);
+    let shown: Vec<_> = images.take(show).collect();
     let mut text = String::new();
     for row in shown.chunks(COLUMNS) {
         for y in 0..SIDE {
-            let line = row.iter().map(|(digit, _)| line(&digit.pixels[y * SIDE..][..SIDE]));
+            let line = row.iter().map(|((pixels, _), _)| line(&pixels[y * SIDE..][..SIDE]));
             text += line.collect::<Vec<_>>().join("   ").trim_end();
             text.push('\n');
         }
-        let label = |(digit, found): &(&Digit, &usize)| {
-            let mark = if digit.digit == **found { "" } else { " !" };
-            format!("{:<16}", format!("is {}, read {found}{mark}", digit.digit))
+        let label = |((_, digit), found): &((&[f64], &usize), &usize)| {
+            let mark = if digit == found { "" } else { " !" };
+            format!("{:<16}", format!("is {digit}, read {found}{mark}"))
         };
         text += row.iter().map(label).collect::<Vec<_>>().join("   ").trim_end();
         text += "\n\n";
