@@ -1,7 +1,7 @@
 //! Servers and clients over the network: mutually authenticated TLS links of the crate `net`.
 
 use std::{
-    net::{SocketAddr, ToSocketAddrs},
+    net::{SocketAddr, TcpStream, ToSocketAddrs},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -121,28 +121,34 @@ pub fn dial_all(config: &ClientConfig) -> Result<[Result<Box<dyn Channel>>; PART
     }))
 }
 
-/// Tries until the limit, since a server may be about to start.
+/// Tries until the limit, since a server may be about to start; not again where one listens, but
+/// refuses.
 fn dial(
     endpoint: &Endpoint,
     party: usize,
     address: SocketAddr,
     limit: Duration,
 ) -> Result<Box<dyn Channel>> {
-    let began = Instant::now();
+    let (began, mut pause) = (Instant::now(), PAUSE);
     loop {
-        match endpoint.dial(Party(party), address) {
+        let error = match endpoint.dial(Party(party), address) {
             Ok(channel) => return Ok(Box::new(Link(channel))),
-            Err(error) if began.elapsed() + PAUSE >= limit => {
-                return Err(Error::Unreachable {
-                    server: format!("party {party} at {address}"),
-                    reason: format!(
-                        "{error}; is it running (trefoil party --config party-{party}/party.toml), \
-                         and are address and certificates those of the same cluster?"
-                    ),
-                });
-            }
-            Err(_) => thread::sleep(PAUSE),
+            Err(error) => error,
+        };
+        let listens = TcpStream::connect_timeout(&address, PAUSE).is_ok();
+        if listens || began.elapsed() + pause >= limit {
+            let advice = if listens {
+                "are address, configuration and certificates those of the same cluster?".to_owned()
+            } else {
+                format!("is it running (trefoil party --config party-{party}/party.toml)?")
+            };
+            return Err(Error::Unreachable {
+                server: format!("party {party} at {address}"),
+                reason: format!("{error}; {advice}"),
+            });
         }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_secs(1));
     }
 }
 

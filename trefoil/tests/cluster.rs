@@ -30,7 +30,7 @@ fn a_model_is_put_run_listed_and_removed_and_survives_restarts() {
         assert_eq!(missed.code, 5, "{}", missed.err);
         assert!(missed.err.contains(&format!("party {party}")), "{}", missed.err);
         cluster.start_party(party);
-        cluster.wait_until_up();
+        cluster.wait_until_up("bob");
         infer(&cluster, 3);
     }
 
@@ -194,7 +194,7 @@ fn who_has_no_place_in_the_cluster_gets_nothing() {
     assert!(run.err.contains("certificate of party-2"), "{}", run.err);
     fs::write(&path, text).unwrap();
     cluster.start_party(2);
-    cluster.wait_until_up();
+    cluster.wait_until_up("bob");
 }
 
 #[test]

@@ -38,7 +38,7 @@ impl Cluster {
     pub fn start(name: &str, clients: &str) -> Self {
         let mut cluster = Self::make(name, clients);
         (0..3).for_each(|party| cluster.start_party(party));
-        cluster.wait_until_up();
+        cluster.wait_until_up(clients.split(',').next().unwrap());
         cluster
     }
 
@@ -99,14 +99,10 @@ impl Cluster {
         serde_json::from_str(&run.out).unwrap()
     }
 
-    pub fn wait_until_up(&self) {
-        let client = fs::read_dir(&self.folder)
-            .unwrap()
-            .filter_map(|entry| entry.unwrap().file_name().into_string().ok())
-            .find_map(|name| name.strip_prefix("client-").map(str::to_owned))
-            .unwrap();
+    /// Waits until a client sees all three linked.
+    pub fn wait_until_up(&self, client: &str) {
         let began = Instant::now();
-        while self.run(&client, &["--quiet", "status"]).code != 0 {
+        while self.run(client, &["--quiet", "status"]).code != 0 {
             assert!(began.elapsed() < LIMIT, "the servers do not find each other\n{}", self.logs());
         }
     }
