@@ -33,6 +33,7 @@ mod report;
 mod embed;
 mod models;
 mod net;
+mod onnx;
 mod protocols;
 mod ring;
 mod ring_words;
@@ -78,5 +79,6 @@ pub const SUITES: &[Suite] = &[
         about: "forms of truncation: cost and error",
         cases: &[truncation::cases],
     },
+    Suite { name: "onnx", about: "exported networks against onnxruntime", cases: &[onnx::cases] },
     Suite { name: "models", about: "private inference of whole models", cases: &[models::cases] },
 ];

@@ -1,0 +1,175 @@
+//! Private inference of exported networks, compared with what onnxruntime computed.
+//!
+//! `models/scripts/export_torchvision.py` makes the files; a case whose file is not there is left
+//! out with a note. Three parties as threads of this process, model and input secret.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use models::{onnx, weights};
+use mpc_core::{Operand, Protocol, SecretTensor};
+use net::{Job, Metered, Party, Session, Shaped, launch as parties};
+use nn_layers::{Compiled, HostTensor, PlanOptions};
+use ring_arith::{CpuEngine, Engine, Tensor};
+use rss_protocols::{Rss, Share};
+
+use super::{Bench, Network, Timing};
+
+/// The networks of `export_torchvision.py`.
+const NAMES: &[&str] = &[
+    "alexnet",
+    "vgg16_bn",
+    "resnet18",
+    "resnet50",
+    "mobilenet_v2",
+    "squeezenet1_1",
+    "densenet121",
+];
+
+/// Where the script writes to.
+const FOLDER: &str = "target/torchvision";
+
+/// Largest difference from onnxruntime's logits, relative to the largest of them.
+const LIMIT: f64 = 1.0 / 64.0;
+
+/// The cases of this module.
+pub fn cases(bench: &mut Bench) -> Result<()> {
+    let network = bench.network_or(Network::InProcess);
+    let threads = bench.threads_or(1);
+    let runs = if bench.quick() { 1 } else { 3 };
+    for name in NAMES {
+        let case = format!("torchvision/{name}");
+        let file = Path::new(FOLDER).join(format!("{name}.onnx"));
+        if bench.wants(&case) && !file.is_file() {
+            eprintln!("{case}: no {}; see models/scripts/export_torchvision.py", file.display());
+            continue;
+        }
+        bench.case(&case, |case| {
+            let exported = Exported::read(file)?;
+            let run = exported.run(network, threads, runs)?;
+            let largest = exported.logits.floats().iter().fold(0.0, |m: f64, v| m.max(v.abs()));
+            ensure!(
+                run.error <= LIMIT * largest,
+                "a logit is off by {:e}, more than 1/64 of the largest, {largest}",
+                run.error
+            );
+            case.protocol("rss").engine(&run.engine).network(network).threads(threads);
+            case.size("1x3x224x224").timing(run.timing).max_abs_error(run.error);
+            case.bytes_per_party(run.bytes).rounds(run.rounds);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// A network with an input and onnxruntime's logits for it.
+struct Exported {
+    compiled: Compiled,
+    input: HostTensor,
+    logits: HostTensor,
+}
+
+/// What came of running it.
+struct Run {
+    timing: Timing,
+    error: f64,
+    bytes: u64,
+    rounds: u64,
+    engine: String,
+}
+
+/// What one party saw.
+struct Seen {
+    seconds: Vec<f64>,
+    bytes: u64,
+    depth: [u32; 2],
+    logits: HostTensor,
+    engine: String,
+}
+
+impl Exported {
+    fn read(file: PathBuf) -> Result<Exported> {
+        let mut tensors = weights::read_safetensors(&file.with_extension("safetensors"))?;
+        let mut tensor = |name: &str| tensors.remove(name).with_context(|| format!("no {name}"));
+        let (input, logits) = (tensor("in.0")?, tensor("out.0")?);
+        let graph = onnx::import_file(&file, &Default::default())?;
+        let compiled = Compiled::new(&graph, &PlanOptions::default())?;
+        Ok(Exported { compiled, input, logits })
+    }
+
+    fn run(&self, network: Network, threads: usize, runs: usize) -> Result<Run> {
+        let link = match network {
+            Network::InProcess => parties::Network::InProcess(1),
+            Network::Tcp => parties::Network::InsecurePlainTcp,
+            Network::Tls | Network::Lan | Network::Wan => parties::Network::Tls,
+        };
+        let job = Job::new("onnx");
+        let all = parties::threads_over(link, 3, &job, |session| {
+            self.party(shaped(session, network), threads, runs)
+        })?;
+        let all = all.into_iter().collect::<Result<Vec<_>>>()?;
+        // A run lasts until the last party is done.
+        let slowest = |run: usize| all.iter().map(|seen| seen.seconds[run]).fold(0.0, f64::max);
+        let depth = |at: usize| all.iter().map(|seen| seen.depth[at]).max().unwrap_or(0);
+        let pairs = (all[0].logits.floats(), self.logits.floats());
+        ensure!(pairs.0.len() == pairs.1.len(), "as many logits as onnxruntime's");
+        let error = pairs.0.iter().zip(pairs.1.iter()).map(|(a, b)| (a - b).abs());
+        Ok(Run {
+            timing: Timing::from_runs((0..runs).map(slowest).collect(), None),
+            error: error.fold(0.0, f64::max),
+            bytes: all.iter().map(|seen| seen.bytes).max().unwrap_or(0),
+            rounds: u64::from(depth(1) - depth(0)),
+            engine: all[0].engine.clone(),
+        })
+    }
+
+    fn party(&self, mut session: Session, threads: usize, runs: usize) -> Result<Seen> {
+        let metered = Metered::new(session.transport);
+        let meter = metered.meter();
+        session.transport = Box::new(metered);
+        let mut mpc = Rss::new(session, CpuEngine::new(threads))?;
+        let (plan, first) = (&self.compiled.plan, mpc.me() == Party(0));
+        let values = if first { plan.encode_weights(&self.compiled.weights)? } else { Vec::new() };
+        let shapes: Vec<_> = plan.weights().into_iter().map(|weight| weight.shape).collect();
+        let weights = mpc.input(Party(0), &shapes, first.then_some(&values[..]))?;
+        drop(values);
+        let input = if first { vec![plan.encode_input(0, 1, &self.input)?] } else { Vec::new() };
+        let shapes = plan.input_shapes(1)?;
+        let input = mpc.input(Party(0), &shapes, first.then_some(&input[..]))?;
+        let weights: Vec<Operand<Rss<CpuEngine>>> = plan.secret_weights(weights);
+
+        let (mut seconds, mut bytes, mut depth) = (Vec::with_capacity(runs), 0, [0; 2]);
+        let mut results: Vec<SecretTensor<Rss<CpuEngine>>> = Vec::new();
+        for _ in 0..runs {
+            wait_for_all(&mut mpc)?;
+            let (before, clock) = (meter.stats(), Instant::now());
+            let input = plan.secret_inputs(input.clone());
+            results = plan.run(&mut mpc, &weights, &input, &mut ())?;
+            seconds.push(clock.elapsed().as_secs_f64());
+            let after = meter.stats();
+            bytes = after.bytes_sent() - before.bytes_sent();
+            depth = [before.depth, after.depth];
+        }
+        let shares: Vec<&Share<Tensor>> = results.iter().map(SecretTensor::share).collect();
+        let logits = plan.decode_output(0, &mpc.open(&shares)?[0])?;
+        let engine = mpc.engine().name();
+        mpc.close()?;
+        Ok(Seen { seconds, bytes, depth, logits, engine })
+    }
+}
+
+fn shaped(mut session: Session, network: Network) -> Session {
+    let shape = match network {
+        Network::Lan => net::Shape::LAN_1G,
+        Network::Wan => net::Shape::WAN_100M,
+        _ => return session,
+    };
+    session.transport = Box::new(Shaped::new(session.transport, shape));
+    session
+}
+
+fn wait_for_all(mpc: &mut Rss<CpuEngine>) -> mpc_core::Result<()> {
+    let zero = mpc.constant(&Tensor::of([1], &[0])?)?;
+    mpc.open(&[&zero]).map(drop)
+}
