@@ -99,7 +99,7 @@ impl Default for BufferPool {
 
 impl Buffer {
     /// A buffer of zeros that belongs to no pool.
-    fn plain(len: usize) -> Self {
+    pub(crate) fn plain(len: usize) -> Self {
         let words = vec![0; len + LINE];
         Self { start: aligned(&words), words, len, store: None }
     }

@@ -10,7 +10,12 @@ use std::{
     ops::{Add, BitAnd, BitOr, BitXor, Mul, Neg, Not, Sub},
 };
 
-use crate::{CpuEngine, Engine, Launch, Result, Shape, Source, Target, Tensor, Word, WordKernel};
+use rand_core::Rng;
+
+use crate::{
+    CpuEngine, Engine, Generator, Isa, Launch, Result, Shape, Source, StreamKey, Target, Tensor,
+    Word, WordKernel,
+};
 
 /// The operations of one step in an order in which each uses only earlier ones. Equal subexpressions
 /// are recorded once.
@@ -134,8 +139,8 @@ impl Trace {
     }
 }
 
-/// Compares a kernel's trace with the CPU engine's instance of it on the given rows of inputs: for
-/// tests of kernels.
+/// Compares a kernel's trace with the CPU engine's instances of it, on every instruction set of this
+/// machine, on the given rows of inputs: for tests of kernels.
 ///
 /// # Errors
 /// Those of [`Engine::launch`].
@@ -159,12 +164,40 @@ pub fn check<K: WordKernel<I, O>, const I: usize, const O: usize>(
         outputs: &vec![Shape::new([n])?; O],
         targets: std::array::from_fn(|o| Target { tensor: o, offset: 0, row_stride: n }),
     };
-    let native = CpuEngine::new(1).launch(kernel, &launch)?;
-    for (r, row) in rows.iter().enumerate() {
-        let expected: Vec<u64> = native.iter().map(|out| out.words()[r]).collect();
-        assert_eq!(trace.evaluate(row, params), expected, "kernel `{}`, row {r}", kernel.name());
+    for isa in Isa::supported() {
+        let native = CpuEngine::with_isa(isa, 1).launch(kernel, &launch)?;
+        for (r, row) in rows.iter().enumerate() {
+            let expected: Vec<u64> = native.iter().map(|out| out.words()[r]).collect();
+            let name = kernel.name();
+            assert_eq!(trace.evaluate(row, params), expected, "`{name}` on {isa:?}, row {r}");
+        }
     }
     Ok(())
+}
+
+/// [`check`] on words of its own choice: a thousand rows of edge values and pseudo-random words,
+/// with `params` scalars. Call it once for each kernel of a crate.
+///
+/// # Errors
+/// Those of [`Engine::launch`].
+///
+/// # Panics
+/// As [`check`].
+pub fn check_edges<K: WordKernel<I, O>, const I: usize, const O: usize>(
+    kernel: &K,
+    params: usize,
+) -> Result<()> {
+    const EDGES: [u64; 8] =
+        [0, 1, u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) - 1, 1 << 32, u32::MAX as u64];
+    let mut random = StreamKey::new(Generator::ChaCha12, &[0x77; 32]).stream(0).reader(0);
+    let mut word = || match random.next_u64() {
+        edge if edge % 3 == 0 => EDGES[edge as usize / 3 % EDGES.len()],
+        word => word,
+    };
+    // Whole vectors of every instruction set, and a part of one.
+    let rows: Vec<[u64; I]> = (0..1003).map(|_| std::array::from_fn(|_| word())).collect();
+    let params: Vec<_> = (0..params).map(|_| word()).collect();
+    check(kernel, &rows, &params)
 }
 
 /// What has been recorded so far on this thread.

@@ -97,6 +97,15 @@ impl CpuEngine {
         }
     }
 
+    /// Calls `task` for `0..count`, each of which is about `words` words of work, on all threads if
+    /// that pays.
+    fn each_of(&self, count: usize, words: usize, task: impl Fn(usize) + Send + Sync) {
+        let group = (1usize << 15).div_ceil(words.max(1));
+        self.each(count.div_ceil(group), |i| {
+            (i * group..count.min((i + 1) * group)).for_each(&task);
+        });
+    }
+
     /// Calls `task` with each row of `width` words and its number, on all threads if that pays.
     fn each_row(
         &self,

@@ -1,7 +1,11 @@
 //! AES-128 in counter mode, by the `aes` crate's bulk block encryption.
 
 use aes::Aes128;
-use aes::cipher::{Array, BlockCipherEncrypt, KeyInit};
+use aes::cipher::consts::U16;
+use aes::cipher::{
+    Array, Block, BlockCipherEncBackend, BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser,
+    KeyInit,
+};
 
 use super::Blocks;
 
@@ -16,22 +20,61 @@ impl Aes128Ctr {
     }
 }
 
-/// Blocks per call of the cipher: counters and their ciphertexts stay in the first-level cache.
-const CHUNK: usize = 256;
-
 impl Blocks for Aes128Ctr {
     const WORDS: usize = 2;
 
     fn blocks(&self, nonce: u64, first: u64, out: &mut [u64]) {
-        let mut block = first;
-        for chunk in out.chunks_mut(2 * CHUNK) {
-            for pair in chunk.chunks_exact_mut(2) {
-                pair[0] = nonce.to_be();
-                pair[1] = block.to_be();
-                block = block.wrapping_add(1);
-            }
+        self.0.encrypt_with_backend(KeyStream { nonce, first, out });
+    }
+}
+
+/// Writes counters and encrypts them in place. As a closure of the cipher it is compiled for the
+/// instruction set of the cipher's back end, so that the counters are written by vectors too:
+/// one by one in plain code they took a quarter of the time.
+struct KeyStream<'a> {
+    nonce: u64,
+    first: u64,
+    out: &'a mut [u64],
+}
+
+/// Blocks whose counters are written before they are encrypted: few enough for the first-level
+/// cache, so many that no load waits for a store of another width.
+const CHUNK: u64 = 256;
+
+impl BlockSizeUser for KeyStream<'_> {
+    type BlockSize = U16;
+}
+
+impl BlockCipherEncClosure for KeyStream<'_> {
+    #[inline(always)]
+    fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
+        let mut block = self.first;
+        for chunk in self.out.chunks_mut(2 * CHUNK as usize) {
+            // Only the last byte of the counter differs until the next multiple of 256.
+            let count = chunk.len() / 2;
+            let until = ((CHUNK - block % CHUNK) as usize).min(count);
+            let (head, tail) = chunk.split_at_mut(2 * until);
+            counters(self.nonce, block, head);
+            counters(self.nonce, block.wrapping_add(until as u64), tail);
+            block = block.wrapping_add(count as u64);
+
             let (blocks, _) = Array::slice_as_chunks_mut(bytemuck::cast_slice_mut(chunk));
-            self.0.encrypt_blocks(blocks);
+            let blocks: &mut [Block<Self>] = blocks;
+            let (groups, rest) = Array::slice_as_chunks_mut(blocks);
+            groups.iter_mut().for_each(|group| backend.encrypt_par_blocks_inplace(group));
+            if !rest.is_empty() {
+                backend.encrypt_tail_blocks_inplace(rest);
+            }
         }
+    }
+}
+
+/// Big-endian counter blocks from `first` on, not past the next multiple of 256.
+#[inline(always)]
+fn counters(nonce: u64, first: u64, out: &mut [u64]) {
+    let (nonce, first) = (nonce.to_be(), first.to_be());
+    for (i, pair) in out.chunks_exact_mut(2).enumerate() {
+        pair[0] = nonce;
+        pair[1] = first + ((i as u64) << 56);
     }
 }

@@ -123,6 +123,12 @@ unsafe impl Lanes for Vector {
     }
 
     #[inline(always)]
+    unsafe fn store_past_cache(self, to: *mut u64) {
+        // SAFETY: the caller answers for four words and their alignment.
+        unsafe { _mm256_stream_si256(to.cast(), self.0) }
+    }
+
+    #[inline(always)]
     unsafe fn load_part(from: *const u64, count: usize) -> Self {
         // SAFETY: the caller answers for `count` words.
         Self(unsafe { _mm256_maskload_epi64(from.cast(), mask(count)) })

@@ -97,6 +97,12 @@ unsafe impl Lanes for Vector {
     }
 
     #[inline(always)]
+    unsafe fn store_past_cache(self, to: *mut u64) {
+        // SAFETY: the caller answers for eight words and their alignment.
+        unsafe { _mm512_stream_si512(to.cast(), self.0) }
+    }
+
+    #[inline(always)]
     unsafe fn load_part(from: *const u64, count: usize) -> Self {
         // SAFETY: the caller answers for `count` words.
         Self(unsafe { _mm512_maskz_loadu_epi64((1 << count) - 1, from.cast()) })

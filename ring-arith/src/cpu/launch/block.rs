@@ -12,6 +12,8 @@ pub(super) struct Block<const I: usize, const O: usize> {
     pub(super) cols: usize,
     pub(super) inputs: [Input; I],
     pub(super) outputs: [Output; O],
+    /// Whether results are stored past the cache; [`finish`] has to be called afterwards.
+    pub(super) past_cache: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -70,7 +72,8 @@ impl<const I: usize, const O: usize> Block<I, O> {
             &many
         };
         // Words that serve a whole row are loaded from copies of themselves.
-        let mut copies = [[0; MOST]; I];
+        let mut copies = [[0; STRIP]; I];
+        let copied = self.cols.next_multiple_of(MOST).min(STRIP);
         for r in 0..self.rows {
             let mut from = [std::ptr::null(); I];
             let mut to = [std::ptr::null_mut(); O];
@@ -80,7 +83,7 @@ impl<const I: usize, const O: usize> Block<I, O> {
                 from[i] = unsafe { input.start.add(r * input.pitch) };
                 if input.step == 0 {
                     // SAFETY: as above.
-                    copies[i] = [unsafe { from[i].read() }; MOST];
+                    copies[i][..copied].fill(unsafe { from[i].read() });
                     from[i] = copies[i].as_ptr();
                 }
             }
@@ -89,7 +92,7 @@ impl<const I: usize, const O: usize> Block<I, O> {
                 // SAFETY: the block describes valid addresses.
                 to[o] = unsafe { output.start.add(r * output.pitch) };
             }
-            // SAFETY: rows are `cols` words long, copies as long as any vector.
+            // SAFETY: rows are `cols` words long, copies as long as a strip.
             unsafe { self.row::<W, K>(kernel, params, from, to) }
         }
     }
@@ -103,37 +106,68 @@ impl<const I: usize, const O: usize> Block<I, O> {
         &self,
         kernel: &K,
         params: &[W],
-        from: [*const u64; I],
-        to: [*mut u64; O],
+        mut from: [*const u64; I],
+        mut to: [*mut u64; O],
     ) {
+        let aligned = |to: &*mut u64| to.addr().is_multiple_of(8 * MOST);
+        let past_cache = self.past_cache && to.iter().all(aligned);
         let mut inputs = [W::constant(0); I];
-        let mut c = 0;
-        while c + W::COUNT <= self.cols {
+        let mut left = self.cols;
+        while left > 0 {
+            // Inside a strip all addresses move along together, those of copies too.
+            let strip = left.min(STRIP);
+            let mut c = 0;
+            while c + W::COUNT <= strip {
+                for i in 0..I {
+                    // SAFETY: `COUNT` words from column `c` on are inside the row, or are copies.
+                    inputs[i] = unsafe { W::load(from[i].add(c)) };
+                }
+                let words = kernel.step(inputs, params);
+                for o in 0..O {
+                    // SAFETY: as above; the row is aligned if the cache is passed by.
+                    unsafe {
+                        let to = to[o].add(c);
+                        if past_cache { words[o].store_past_cache(to) } else { words[o].store(to) }
+                    }
+                }
+                c += W::COUNT;
+            }
+            let rest = strip - c;
+            if rest > 0 {
+                for i in 0..I {
+                    // SAFETY: `rest` words from column `c` on are inside the row, or are copies.
+                    inputs[i] = unsafe { W::load_part(from[i].add(c), rest) };
+                }
+                let words = kernel.step(inputs, params);
+                for o in 0..O {
+                    // SAFETY: as above.
+                    unsafe { words[o].store_part(to[o].add(c), rest) }
+                }
+            }
             for i in 0..I {
-                // SAFETY: `COUNT` words from column `c` on are inside the row, or are copies.
-                inputs[i] = unsafe { W::load(from[i].add(c * self.inputs[i].step)) };
+                from[i] = from[i].wrapping_add(strip * self.inputs[i].step);
             }
-            let words = kernel.step(inputs, params);
             for o in 0..O {
-                // SAFETY: as above.
-                unsafe { words[o].store(to[o].add(c)) }
+                to[o] = to[o].wrapping_add(strip);
             }
-            c += W::COUNT;
-        }
-        let left = self.cols - c;
-        if left > 0 {
-            for i in 0..I {
-                // SAFETY: `left` words from column `c` on are inside the row, or are copies.
-                inputs[i] = unsafe { W::load_part(from[i].add(c * self.inputs[i].step), left) };
-            }
-            let words = kernel.step(inputs, params);
-            for o in 0..O {
-                // SAFETY: as above.
-                unsafe { words[o].store_part(to[o].add(c), left) }
-            }
+            left -= strip;
         }
     }
 }
+
+/// Makes words that were stored past the cache visible to other threads.
+pub(super) fn finish(past_cache: bool) {
+    #[cfg(target_arch = "x86_64")]
+    if past_cache {
+        // SAFETY: every x86-64 CPU has the instruction.
+        unsafe { std::arch::x86_64::_mm_sfence() }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = past_cache;
+}
+
+/// Words of a strip of a row, a multiple of every vector's.
+const STRIP: usize = 32;
 
 /// Parameters that need no allocation.
 const FEW: usize = 16;

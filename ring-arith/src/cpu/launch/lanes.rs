@@ -17,6 +17,9 @@ pub(super) unsafe trait Lanes: Word {
     /// All lanes to memory.
     unsafe fn store(self, to: *mut u64);
 
+    /// All lanes to memory that is aligned to the vector, without reading it into the cache.
+    unsafe fn store_past_cache(self, to: *mut u64);
+
     /// The first `count < COUNT` lanes from memory, the others 0.
     unsafe fn load_part(from: *const u64, count: usize) -> Self;
 

@@ -15,6 +15,8 @@ pub(super) struct Plan<'a, const I: usize, const O: usize> {
     targets: [Output; O],
     /// Rows and columns of a block; more than one row only where a block spans all columns.
     tile: [usize; 2],
+    /// Whether operands and results are too large to stay in the cache.
+    large: bool,
 }
 
 /// Where the words of a source come from.
@@ -33,6 +35,12 @@ const BLOCK: usize = 1 << 12;
 
 /// Words that all streams of a block together generate: half of a small first-level cache.
 const GENERATED: usize = 1 << 11;
+
+/// Words of a launch from which on results are stored past the cache, to which they would first be
+/// read, and the first lines of operands are fetched while streams are generated. Measured on
+/// Sapphire Rapids with operands of 2^21 words: a fifth less time for a share of zero, a tenth for
+/// a masked product.
+const LARGE: usize = 1 << 19;
 
 /// Words of a launch below which it runs on the calling thread: waking others takes about as long.
 const TASK: usize = 1 << 15;
@@ -56,7 +64,15 @@ impl<'a, const I: usize, const O: usize> Plan<'a, I, O> {
         let streams = sources.iter().filter(|s| matches!(s, Origin::Stream { .. })).count();
         let size = GENERATED.checked_div(streams).map_or(BLOCK, |size| size.max(MIN_BLOCK));
         let tile = if cols >= size { [1, size] } else { [(size / cols.max(1)).max(1), cols] };
-        Self { rows, cols, params: launch.params, sources, targets, tile }
+        Self {
+            rows,
+            cols,
+            params: launch.params,
+            sources,
+            targets,
+            tile,
+            large: rows * cols >= LARGE,
+        }
     }
 
     /// Runs the kernel over all blocks.
@@ -70,11 +86,12 @@ impl<'a, const I: usize, const O: usize> Plan<'a, I, O> {
         let tasks = if words < 2 * TASK { 1 } else { words / TASK };
         let each = tiles.div_ceil(tasks);
         engine.each(tiles.div_ceil(each), |task| {
-            let mut scratch = SCRATCH.take();
+            let mut scratch = SCRATCH.take().unwrap_or_else(|| Buffer::plain(0));
             for tile in task * each..tiles.min((task + 1) * each) {
                 self.tile(engine, kernel, &mut scratch, [tile / across, tile % across]);
             }
-            SCRATCH.set(scratch);
+            SCRATCH.set(Some(scratch));
+            super::block::finish(self.large);
         });
     }
 
@@ -83,7 +100,7 @@ impl<'a, const I: usize, const O: usize> Plan<'a, I, O> {
         &self,
         engine: &CpuEngine,
         kernel: &K,
-        scratch: &mut Vec<u64>,
+        scratch: &mut Buffer,
         [down, right]: [usize; 2],
     ) {
         let (top, left) = (down * self.tile[0], right * self.tile[1]);
@@ -96,18 +113,21 @@ impl<'a, const I: usize, const O: usize> Plan<'a, I, O> {
             used = range.end.next_multiple_of(8);
         }
         if scratch.len() < used {
-            scratch.resize(used, 0);
+            *scratch = Buffer::plain(used);
         }
         let mut inputs = [Input { start: std::ptr::null(), pitch: 0, step: 0 }; I];
         for i in 0..I {
             let words = &mut scratch[generated[i].clone()];
+            if self.large && rows == 1 {
+                self.sources[i].announce([top, left], cols);
+            }
             inputs[i] = self.sources[i].input([top, left], [rows, cols], words);
         }
         let outputs = self.targets.map(|t| {
             // SAFETY: the check found every target inside its output.
             Output { start: unsafe { t.start.add(top * t.pitch + left) }, ..t }
         });
-        let block = Block { rows, cols, inputs, outputs };
+        let block = Block { rows, cols, inputs, outputs, past_cache: self.large };
         // SAFETY: the check found every address inside its tensor, and that targets do not meet;
         // generated words stay in the scratch memory until the block is done.
         unsafe { block.dispatch(engine, kernel, self.params) }
@@ -117,9 +137,13 @@ impl<'a, const I: usize, const O: usize> Plan<'a, I, O> {
 /// Words of a block at least, whatever the number of streams.
 const MIN_BLOCK: usize = 256;
 
+/// Words of a page of memory.
+#[cfg(target_arch = "x86_64")]
+const PAGE: usize = 512;
+
 thread_local! {
     /// Memory for generated words, kept from launch to launch.
-    static SCRATCH: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
+    static SCRATCH: Cell<Option<Buffer>> = const { Cell::new(None) };
 }
 
 impl<'a> Origin<'a> {
@@ -153,6 +177,19 @@ impl<'a> Origin<'a> {
         match *self {
             Self::Memory(_) => 0,
             Self::Stream { stride, .. } => span(stride, rows, cols).unwrap_or(rows * cols),
+        }
+    }
+
+    /// Fetches the first lines of each page of a row, from where the CPU's own prefetching goes on.
+    fn announce(&self, [top, left]: [usize; 2], cols: usize) {
+        #[cfg(target_arch = "x86_64")]
+        if let Self::Memory(Input { start, pitch, step: 1 }) = *self {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let row = start.wrapping_add(top * pitch + left);
+            for line in (0..cols).step_by(PAGE).flat_map(|page| (page..page + 64).step_by(8)) {
+                // SAFETY: a prefetch changes nothing and does not fault, whatever the address.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(line).cast()) }
+            }
         }
     }
 

@@ -88,6 +88,12 @@ unsafe impl Lanes for Vector {
     }
 
     #[inline(always)]
+    unsafe fn store_past_cache(self, to: *mut u64) {
+        // SAFETY: as the caller answers.
+        unsafe { self.store(to) }
+    }
+
+    #[inline(always)]
     unsafe fn load_part(from: *const u64, count: usize) -> Self {
         let mut words = [0; 4];
         for (i, word) in words.iter_mut().enumerate().take(count) {
