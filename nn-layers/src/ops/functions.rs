@@ -1,55 +1,219 @@
 //! Functions that the protocol crate computes, in the forms that networks ask for.
 
-use mpc_core::{Protocol, SecretTensor};
-use ring_arith::Shape;
+use mpc_core::{Operand, Protocol, SecretTensor, functions};
+use ring_arith::{Shape, View};
 
-use crate::graph::Unary;
+use super::{add, align, elementwise, pool, reshape, scale, shift, view};
+use crate::graph::{LinearFinish, LinearMap, Pool, Unary};
+use crate::ops::linear::{LinearJob, run};
+use crate::ops::only;
 use crate::{Error, Result};
 
-fn later(op: &'static str) -> Error {
-    Error::invalid(op, "is not connected")
+/// Bits of a position in a table: positions are taken modulo 2^32.
+const POSITION_BITS: u32 = 33;
+
+pub(crate) fn sqrt<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    Ok(functions::sqrt(mpc, x)?)
 }
-pub(crate) fn sqrt<P: Protocol>(_: &mut P, _: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    Err(later("sqrt"))
-}
-pub(crate) fn inverse_sqrt<P: Protocol>(_: &mut P, _: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    Err(later("inverse-sqrt"))
-}
-pub(crate) fn softmax<P: Protocol>(
-    _: &mut P,
-    _: &SecretTensor<P>,
-    _: usize,
-    _: bool,
+
+pub(crate) fn inverse_sqrt<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
 ) -> Result<SecretTensor<P>> {
-    Err(later("softmax"))
+    Ok(functions::inv_sqrt(mpc, x)?)
 }
-pub(crate) fn lrn<P: Protocol>(
-    _: &mut P,
-    _: &SecretTensor<P>,
-    _: [f64; 3],
-    _: usize,
-) -> Result<SecretTensor<P>> {
-    Err(later("lrn"))
-}
-pub(crate) fn lookup<P: Protocol>(
-    _: &mut P,
-    _: &SecretTensor<P>,
-    _: &SecretTensor<P>,
-    _: &Shape,
-) -> Result<SecretTensor<P>> {
-    Err(later("lookup"))
-}
+
 pub(crate) fn divide<P: Protocol>(
-    _: &mut P,
-    _: &SecretTensor<P>,
-    _: &SecretTensor<P>,
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    y: &SecretTensor<P>,
 ) -> Result<SecretTensor<P>> {
-    Err(later("div"))
+    Ok(functions::div(mpc, x, y)?)
 }
-pub(crate) fn unary<P: Protocol>(
-    _: &mut P,
-    f: Unary,
-    _: &SecretTensor<P>,
+
+/// `exp(x) / sum(exp(x))` along an axis, or its logarithm.
+pub(crate) fn softmax<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    axis: usize,
+    log: bool,
 ) -> Result<SecretTensor<P>> {
-    Err(later(f.name()))
+    Ok(if log { functions::log_softmax(mpc, x, axis)? } else { functions::softmax(mpc, x, axis)? })
+}
+
+/// A function of every element that is not only a comparison.
+pub(crate) fn unary<P: Protocol>(
+    mpc: &mut P,
+    f: Unary,
+    x: &SecretTensor<P>,
+) -> Result<SecretTensor<P>> {
+    let frac = x.frac();
+    let y = match f {
+        Unary::Sigmoid => functions::sigmoid(mpc, x)?,
+        Unary::Tanh => functions::tanh(mpc, x)?,
+        Unary::Erf => functions::erf(mpc, x)?,
+        Unary::Gelu => functions::gelu(mpc, x)?,
+        Unary::Silu => functions::silu(mpc, x)?,
+        Unary::Exp => functions::exp(mpc, x)?,
+        Unary::Log => functions::log(mpc, x)?,
+        Unary::Sqrt => functions::sqrt(mpc, x)?,
+        Unary::InvSqrt => functions::inv_sqrt(mpc, x)?,
+        Unary::Reciprocal => functions::reciprocal(mpc, x)?,
+        Unary::Sin => functions::sin(mpc, x)?,
+        Unary::Cos => functions::cos(mpc, x)?,
+        Unary::Pow(n) => power(mpc, x, n)?,
+        Unary::Softplus => softplus(mpc, x)?,
+        Unary::Softsign => {
+            let magnitude = elementwise::abs(mpc, x)?;
+            let below = shift(mpc, &magnitude, 1.0)?;
+            let inverse = functions::reciprocal_positive(mpc, &below)?;
+            times(mpc, x, &inverse, frac)?
+        }
+        Unary::Elu(alpha) => exponential_unit(mpc, x, alpha)?,
+        Unary::Selu(alpha, gamma) => {
+            let y = exponential_unit(mpc, x, alpha)?;
+            scale(mpc, &y, gamma, frac)?
+        }
+        Unary::HardSigmoid(a, b) => hard_sigmoid(mpc, x, a, b)?,
+        Unary::HardSwish => {
+            let gate = hard_sigmoid(mpc, x, 1.0 / 6.0, 0.5)?;
+            times(mpc, x, &gate, frac)?
+        }
+        _ => return Err(Error::invalid(f.name(), "is not computed here")),
+    };
+    align(mpc, &y, frac)
+}
+
+fn times<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    y: &SecretTensor<P>,
+    frac: u32,
+) -> Result<SecretTensor<P>> {
+    elementwise::mul(mpc, &Operand::Secret(x.clone()), &Operand::Secret(y.clone()), frac)
+}
+
+/// `clip(a * x + b, 0, 1)`.
+fn hard_sigmoid<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    a: f64,
+    b: f64,
+) -> Result<SecretTensor<P>> {
+    let y = scale(mpc, x, a, x.frac())?;
+    let y = shift(mpc, &y, b)?;
+    let y = elementwise::clip(mpc, &y, Some(0.0), Some(1.0))?;
+    Ok(SecretTensor::new(y.share().clone(), y.frac(), y.frac() + 2))
+}
+
+/// `max(x, 0) + log(1 + exp(-|x|))`.
+fn softplus<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    let negative = elementwise::negative_part(mpc, x)?;
+    let positive = add(mpc, x, &negative, true)?;
+    let minus_magnitude = add(mpc, &negative, &positive, true)?;
+    let power = functions::exp_nonpositive(mpc, &minus_magnitude)?;
+    let power = align(mpc, &power, x.frac())?;
+    let above_one = shift(mpc, &power, 1.0)?;
+    let rest = functions::log(mpc, &above_one)?;
+    let y = add(mpc, &positive, &rest, false)?;
+    Ok(SecretTensor::new(y.share().clone(), y.frac(), y.width().min(x.width() + 1)))
+}
+
+/// `x`, or `alpha * (exp(x) - 1)` where negative.
+fn exponential_unit<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    alpha: f64,
+) -> Result<SecretTensor<P>> {
+    let negative = elementwise::negative_part(mpc, x)?;
+    let positive = add(mpc, x, &negative, true)?;
+    // exp(0) - 1 = 0 where the value is positive.
+    let power = functions::exp_nonpositive(mpc, &negative)?;
+    let power = align(mpc, &power, x.frac())?;
+    let power = shift(mpc, &power, -1.0)?;
+    let power = scale(mpc, &power, alpha, x.frac())?;
+    let y = add(mpc, &positive, &power, false)?;
+    Ok(SecretTensor::new(y.share().clone(), y.frac(), y.width().min(x.width() + 1)))
+}
+
+/// `x^n` for whole and half exponents.
+fn power<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, n: f64) -> Result<SecretTensor<P>> {
+    let whole = n.floor();
+    if whole.abs() > 64.0 || !(n - whole == 0.0 || n - whole == 0.5) {
+        return Err(Error::invalid("pow", format!("{n} is no whole or half exponent up to 64")));
+    }
+    if n == whole {
+        return Ok(functions::pow(mpc, x, whole as i32)?);
+    }
+    let root = functions::sqrt(mpc, x)?;
+    match whole as i32 {
+        0 => Ok(root),
+        -1 => Ok(functions::inv_sqrt(mpc, x)?),
+        whole => {
+            let power = functions::pow(mpc, x, whole)?;
+            times(mpc, &power, &root, x.frac())
+        }
+    }
+}
+
+/// Local response normalisation over the channels of `[N, C, ..]`, with `[alpha, beta, bias]`.
+pub(crate) fn lrn<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    [alpha, beta, bias]: [f64; 3],
+    size: usize,
+) -> Result<SecretTensor<P>> {
+    let frac = x.frac();
+    let squares = times(mpc, x, x, frac)?;
+    // Channels as rows, so that a window moves over them.
+    let dims = x.shape().dims();
+    let inner = dims[2..].iter().product::<usize>();
+    let rows = reshape(mpc, &squares, &Shape::new([dims[0], dims[1], inner])?)?;
+    let before = (size - 1) / 2;
+    let window = Pool::new([size, 1], [1; 2]).padded([before, 0, size - 1 - before, 0]);
+    let sums = pool::sum(mpc, &rows, &window)?;
+    let scaled = scale(mpc, &sums, alpha / size as f64, frac)?;
+    let base = shift(mpc, &scaled, bias)?;
+    let factor = if beta == 0.75 {
+        let root = functions::inv_sqrt(mpc, &base)?;
+        let fourth = functions::sqrt(mpc, &root)?;
+        times(mpc, &root, &fourth, frac)?
+    } else {
+        functions::powf(mpc, &base, -beta)?
+    };
+    let factor = reshape(mpc, &factor, x.shape())?;
+    times(mpc, x, &factor, frac)
+}
+
+/// Rows of a table at secret positions: the product with their one-hot code, which needs no
+/// truncation.
+pub(crate) fn lookup<P: Protocol>(
+    mpc: &mut P,
+    table: &SecretTensor<P>,
+    at: &SecretTensor<P>,
+    shape: &Shape,
+) -> Result<SecretTensor<P>> {
+    if at.frac() != 0 {
+        return Err(Error::invalid("lookup", "the positions are no integers"));
+    }
+    let rows = table.shape().dims()[0];
+    let row: usize = table.shape().dims()[1..].iter().product();
+    let count = at.shape().len();
+    let at = reshape(mpc, at, &Shape::new([count])?)?;
+    let at = SecretTensor::new(at.share().clone(), 0, at.width().min(POSITION_BITS));
+    let code = functions::one_hot(mpc, &at, rows)?;
+    let table = reshape(mpc, table, &Shape::new([rows, row])?)?;
+    let frac = table.frac();
+    let job = LinearJob {
+        map: &LinearMap::MatMul { transpose_lhs: false, transpose_rhs: false },
+        x: &Operand::Secret(code),
+        weight: &Operand::Secret(table),
+        bias: None,
+        residual: None,
+        finish: LinearFinish::Truncate,
+        frac,
+    };
+    let picked = only(run(mpc, &[job])?)?;
+    let picked = view(mpc, &picked, &View::Reshape(shape.clone()))?;
+    Ok(picked)
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use super::protocols;
+use super::{models, protocols};
 
 /// First argument of a process that plays one party. What follows is between [`entry`] and
 /// whoever started the process.
@@ -13,10 +13,9 @@ pub const PARTY: &str = "__party";
 /// # Errors
 /// If the arguments name no known job, or the job fails.
 pub fn entry(args: &[String]) -> Result<()> {
-    if let Some((job, rest)) = args.split_first()
-        && job == "protocols"
-    {
-        return protocols::party(rest);
+    match args.split_first() {
+        Some((job, rest)) if job == "protocols" => protocols::party(rest),
+        Some((job, rest)) if job == "models" => models::party(rest),
+        _ => bail!("no benchmark runs its parties as processes under the arguments {args:?}"),
     }
-    bail!("no benchmark runs its parties as processes under the arguments {args:?}")
 }

@@ -1,10 +1,332 @@
-//! Benchmarks of whole models.
+//! Benchmarks of whole models: three parties, model and input secret, random weights.
 
-use anyhow::Result;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use super::Bench;
+use anyhow::{Context, Result, bail, ensure};
+use models::architectures::{Pooling, RandomWeights, by_name};
+use mpc_core::{Operand, Protocol, SecretTensor};
+use net::{Job, Metered, Party, Session, Shaped, launch as parties};
+use nn_layers::{Compiled, HostTensor, Plan, PlanOptions};
+use ring_arith::{CpuEngine, Engine, Shape, Tensor};
+use rss_protocols::Rss;
+use serde::{Deserialize, Serialize};
+
+use super::launch::PARTY;
+use super::{Bench, Effort, Network, Timing, cpu_seconds, peak_memory_bytes};
+
+/// A model and the number of images it is run on at once.
+struct Model {
+    case: &'static str,
+    network: &'static str,
+    pooling: Pooling,
+    batch: usize,
+}
+
+/// All cases, as other systems are measured: CryptGPU's networks for small images with average
+/// pooling, the ResNets with max pooling. Names key a history of results.
+const MODELS: &[Model] = &[
+    Model { case: "lenet/1", network: "lenet", pooling: Pooling::Average, batch: 1 },
+    Model { case: "lenet/128", network: "lenet", pooling: Pooling::Average, batch: 128 },
+    Model {
+        case: "alexnet-cifar/1",
+        network: "alexnet-cifar",
+        pooling: Pooling::Average,
+        batch: 1,
+    },
+    Model { case: "vgg16-cifar/1", network: "vgg16-cifar", pooling: Pooling::Average, batch: 1 },
+    Model {
+        case: "alexnet-imagenet/1",
+        network: "alexnet-imagenet",
+        pooling: Pooling::Average,
+        batch: 1,
+    },
+    Model { case: "resnet50/1", network: "resnet50", pooling: Pooling::Max, batch: 1 },
+    Model { case: "resnet152/1", network: "resnet152", pooling: Pooling::Max, batch: 1 },
+];
+
+/// Seed of the random weights and inputs.
+const SEED: u64 = 2021;
+
+/// A model that takes longer than this for one run is run twice only.
+const LONG: f64 = 2.0;
 
 /// The cases of this module.
-pub fn cases(_bench: &mut Bench) -> Result<()> {
+///
+/// # Errors
+/// If a model cannot be planned, or the parties cannot be started or fail.
+pub fn cases(bench: &mut Bench) -> Result<()> {
+    let network = bench.network_or(Network::Tls);
+    let threads = bench.threads_or(1);
+    for model in MODELS {
+        bench.case(model.case, |case| {
+            let outcome = measure(model, network, threads, case.effort())?;
+            case.protocol("rss").engine(&outcome.engine).network(network).threads(threads);
+            case.size(format!("batch {}", model.batch)).timing(outcome.timing);
+            case.bytes_per_party(outcome.bytes).rounds(outcome.rounds);
+            case.max_abs_error(outcome.error);
+            eprintln!(
+                "  peak memory of a party without the model's owner: {} MB",
+                outcome.memory >> 20
+            );
+            for (name, seconds) in outcome.slowest {
+                eprintln!("  {:8.1} ms  {name}", seconds * 1e3);
+            }
+            Ok(())
+        })?;
+    }
     Ok(())
+}
+
+impl Model {
+    fn compile(&self) -> Result<Compiled> {
+        let graph = by_name(self.network, self.pooling, &mut RandomWeights::new(SEED))?;
+        Ok(Compiled::new(&graph, &PlanOptions::default())?)
+    }
+}
+
+/// What the parties measured together.
+struct Outcome {
+    timing: Timing,
+    engine: String,
+    bytes: u64,
+    rounds: u64,
+    error: f64,
+    memory: u64,
+    slowest: Vec<(String, f64)>,
+}
+
+/// What one party measured.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Measured {
+    seconds: Vec<f64>,
+    cpu: f64,
+    bytes: u64,
+    /// Causal depth before and after the last run.
+    depth: [u32; 2],
+    engine: String,
+    /// Largest difference from the result in 64-bit floats; only party 0 knows it.
+    error: f64,
+    memory: u64,
+    /// The slowest steps of the last run.
+    slowest: Vec<(String, f64)>,
+}
+
+/// What every party must know of a measurement.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Task {
+    case: String,
+    network: String,
+    threads: usize,
+    total: f64,
+    runs: [usize; 2],
+    plan: PathBuf,
+}
+
+fn measure(model: &Model, network: Network, threads: usize, effort: Effort) -> Result<Outcome> {
+    let folder = std::env::temp_dir().join(format!("trefoil-bench-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    let plan = folder.join("plan.json");
+    fs::write(&plan, serde_json::to_vec(&model.compile()?.plan)?)?;
+    let task = Task {
+        case: model.case.to_owned(),
+        network: network.name().to_owned(),
+        threads,
+        total: effort.total.as_secs_f64(),
+        runs: [effort.min_runs, effort.max_runs],
+        plan,
+    };
+    let measured = match network {
+        Network::InProcess => {
+            let all = parties::threads(3, 1, |session| task.run(session));
+            let mut all = all.into_iter().collect::<Result<Vec<_>>>();
+            // The process is one: its CPU time is that of all parties.
+            if let Ok(all) = &mut all {
+                all.iter_mut().skip(1).for_each(|party| party.cpu = 0.0);
+            }
+            all
+        }
+        _ => task.run_processes(network),
+    };
+    fs::remove_dir_all(&folder)?;
+    combine(&measured?)
+}
+
+fn combine(parties: &[Measured]) -> Result<Outcome> {
+    let runs = parties[0].seconds.len();
+    ensure!(parties.iter().all(|party| party.seconds.len() == runs), "parties ran differently");
+    // A run lasts until the last party is done.
+    let slowest = |run: usize| parties.iter().map(|party| party.seconds[run]).fold(0.0, f64::max);
+    let seconds = (0..runs).map(slowest).collect();
+    let cpu = parties.iter().map(|party| party.cpu).sum();
+    let depth = |at: usize| parties.iter().map(|party| party.depth[at]).max().unwrap_or(0);
+    Ok(Outcome {
+        timing: Timing::from_runs(seconds, Some(cpu)),
+        engine: parties[0].engine.clone(),
+        bytes: parties.iter().map(|party| party.bytes).max().unwrap_or(0),
+        rounds: u64::from(depth(1) - depth(0)),
+        error: parties[0].error,
+        memory: parties.iter().skip(1).map(|party| party.memory).max().unwrap_or(0),
+        slowest: parties[0].slowest.clone(),
+    })
+}
+
+impl Task {
+    fn run_processes(&self, network: Network) -> Result<Vec<Measured>> {
+        let link = match network {
+            Network::Tcp => parties::Network::InsecurePlainTcp,
+            _ => parties::Network::Tls,
+        };
+        let args = [PARTY.to_owned(), "models".to_owned(), serde_json::to_string(self)?];
+        let mut running = parties::Processes::new(3, link).args(args).start()?;
+        let mut measured = Vec::with_capacity(3);
+        for party in 0..3 {
+            let (status, lines) = running.wait(party, Duration::from_secs(300))?;
+            let result = lines.iter().find_map(|line| serde_json::from_str(line).ok());
+            match result {
+                Some(result) if status.success() => measured.push(result),
+                _ => bail!("party {party} ended with {status}: {lines:?}"),
+            }
+        }
+        Ok(measured)
+    }
+
+    fn run(&self, mut session: Session) -> Result<Measured> {
+        let shape = match self.network.as_str() {
+            "lan" => Some(net::Shape::LAN_1G),
+            "wan" => Some(net::Shape::WAN_100M),
+            _ => None,
+        };
+        if let Some(shape) = shape {
+            session.transport = Box::new(Shaped::new(session.transport, shape));
+        }
+        let metered = Metered::new(session.transport);
+        let meter = metered.meter();
+        session.transport = Box::new(metered);
+        let mut mpc = Rss::new(session, CpuEngine::new(self.threads))?;
+        let model = MODELS.iter().find(|known| known.case == self.case);
+        let model = model.with_context(|| format!("no case {}", self.case))?;
+        let plan = read_plan(&self.plan)?;
+        let Inputs { weights, x, expected } = inputs(&mut mpc, model, &plan)?;
+        let mut profile = Profile::default();
+        let run = |mpc: &mut Rss<CpuEngine>, profile: &mut Profile| {
+            profile.0.clear();
+            plan.run(mpc, &weights, &x, profile)
+        };
+        run(&mut mpc, &mut profile)?;
+        let runs = self.agree(&mut mpc, |mpc| run(mpc, &mut Profile::default()).map(drop))?;
+        let (mut seconds, mut bytes, mut depth, mut results) = (vec![], 0, [0; 2], vec![]);
+        let before = cpu_seconds().unwrap_or(0.0);
+        for _ in 0..runs {
+            barrier(&mut mpc)?;
+            let start = meter.stats();
+            let clock = Instant::now();
+            results = run(&mut mpc, &mut profile)?;
+            seconds.push(clock.elapsed().as_secs_f64());
+            let end = meter.stats();
+            bytes = end.bytes_sent() - start.bytes_sent();
+            depth = [start.depth, end.depth];
+        }
+        let cpu = cpu_seconds().unwrap_or(0.0) - before;
+        let shares: Vec<_> = results.iter().map(SecretTensor::share).collect();
+        let words = mpc.open(&shares)?;
+        let logits = plan.decode_output(0, &words[0])?;
+        let error = expected.map_or(0.0, |e| distance(&e, &logits));
+        let engine = mpc.engine().name();
+        let memory = peak_memory_bytes().unwrap_or(0);
+        drop((weights, x, results));
+        mpc.close()?;
+        let slowest = profile.slowest();
+        Ok(Measured { seconds, cpu, bytes, depth, engine, error, memory, slowest })
+    }
+
+    /// How many runs all parties take: party 0 decides from the time of one.
+    fn agree(
+        &self,
+        mpc: &mut Rss<CpuEngine>,
+        mut run: impl FnMut(&mut Rss<CpuEngine>) -> nn_layers::Result<()>,
+    ) -> Result<usize> {
+        barrier(mpc)?;
+        let clock = Instant::now();
+        run(mpc)?;
+        let one = clock.elapsed().as_secs_f64().max(1e-6);
+        let least = if one > LONG { self.runs[0].min(2) } else { self.runs[0] };
+        let runs = ((self.total / one) as usize).clamp(least, self.runs[1]) as u64;
+        let mine = vec![Tensor::of(Vec::new(), &[runs])?];
+        let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
+        let shared = mpc.input(Party(0), &[Shape::default()], mine)?;
+        Ok(mpc.open(&[&shared[0]])?[0].words()[0] as usize)
+    }
+}
+
+/// What a run takes, and what it should give.
+struct Inputs {
+    weights: Vec<Operand<Rss<CpuEngine>>>,
+    x: Vec<Operand<Rss<CpuEngine>>>,
+    expected: Option<HostTensor>,
+}
+
+/// Shares model and input, both of which party 0 holds.
+fn inputs(mpc: &mut Rss<CpuEngine>, model: &Model, plan: &Plan) -> Result<Inputs> {
+    let shapes: Vec<_> = plan.weights().into_iter().map(|w| w.shape).collect();
+    let input_shapes = plan.input_shapes(model.batch)?;
+    let (mut words, mut input, mut expected) = (None, None, None);
+    if mpc.me() == Party(0) {
+        let compiled = model.compile()?;
+        ensure!(&compiled.plan == plan, "the plan is not the one that was written");
+        let x = RandomWeights::new(SEED + 1).around(input_shapes[0].dims(), 0.0, 1.0)?;
+        expected = Some(plan.evaluate(&compiled.weights, std::slice::from_ref(&x))?.remove(0));
+        words = Some(plan.encode_weights(&compiled.weights)?);
+        input = Some(vec![plan.encode_input(0, model.batch, &x)?]);
+    }
+    let weights = mpc.input(Party(0), &shapes, words.as_deref())?;
+    let x = mpc.input(Party(0), &input_shapes, input.as_deref())?;
+    Ok(Inputs { weights: plan.secret_weights(weights), x: plan.secret_inputs(x), expected })
+}
+
+fn read_plan(path: &Path) -> Result<Plan> {
+    Ok(serde_json::from_slice(&fs::read(path)?)?)
+}
+
+fn distance(x: &HostTensor, y: &HostTensor) -> f64 {
+    let (a, b) = (x.floats(), y.floats());
+    a.iter().zip(b.iter()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
+/// Seconds of every step.
+#[derive(Default)]
+struct Profile(Vec<(String, f64)>);
+
+impl Profile {
+    fn slowest(mut self) -> Vec<(String, f64)> {
+        self.0.sort_by(|a, b| b.1.total_cmp(&a.1));
+        self.0.truncate(5);
+        self.0
+    }
+}
+
+impl nn_layers::Observer for Profile {
+    fn ended(&mut self, step: &nn_layers::StepInfo<'_>, elapsed: Duration) {
+        self.0.push((format!("{} ({})", step.name, step.kind), elapsed.as_secs_f64()));
+    }
+}
+
+/// Runs this process as one party of a measurement.
+///
+/// # Errors
+/// If the arguments are not those of [`cases`], or the party fails.
+pub(super) fn party(args: &[String]) -> Result<()> {
+    let task = args.first().context("no measurement is named")?;
+    let task: Task = serde_json::from_str(task).context("not a measurement")?;
+    let endpoint = parties::joined()?.context("not started as a party")?;
+    let session = endpoint.session(&Job::new(&task.case))?;
+    println!("{}", serde_json::to_string(&task.run(session)?)?);
+    Ok(())
+}
+
+/// Waits until all parties are here.
+fn barrier(mpc: &mut Rss<CpuEngine>) -> mpc_core::Result<()> {
+    let zero = mpc.constant(&Tensor::of([1], &[0])?)?;
+    mpc.open(&[&zero]).map(drop)
 }
