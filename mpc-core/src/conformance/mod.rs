@@ -18,6 +18,7 @@
 
 mod bits;
 mod comparisons;
+mod functions;
 mod linear;
 pub mod model;
 mod products;
@@ -30,6 +31,7 @@ pub use bits::{
     zero_tests,
 };
 pub use comparisons::{comparisons, maxima, refusals};
+pub use functions::{approximations, choices, extrema, layers, orderings, rows};
 pub use linear::{inputs_and_openings, linear_maps, sums_and_concatenation};
 pub use products::{
     fused_relu, large_tensors, product_summands, raw_products, truncated_products, truncations,
@@ -54,6 +56,7 @@ macro_rules! conformance {
                 local_bits gates prefixes bit_decomposition zero_tests selections bits_as_words
                 weighted_sums
                 comparisons maxima refusals
+                choices orderings extrema approximations rows layers
             }
         }
     )+};

@@ -62,7 +62,16 @@ pub fn exp<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
 pub fn exp_nonpositive<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let frac = x.frac().min(28);
     let x = at_20(mpc, x)?;
-    let above = shifted(mpc, &x, VANISHED)?;
+    exp_nonpositive_to(mpc, &x, frac)
+}
+
+/// [`exp_nonpositive`] of numbers with 20 fraction bits, to other fraction bits.
+pub(super) fn exp_nonpositive_to<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    frac: u32,
+) -> Result<SecretTensor<P>> {
+    let above = shifted(mpc, x, VANISHED)?;
     let job = Keep { value: &above, word: &above, where_negative: false };
     let above = keep(mpc, &[job])?.remove(0);
     let power = exp_from_vanished(mpc, above.share(), frac)?;

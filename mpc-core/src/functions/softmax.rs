@@ -5,7 +5,7 @@ use std::f64::consts::LN_2;
 use super::{
     broadcast,
     compare::shifted,
-    exp::exp_nonpositive,
+    exp::exp_nonpositive_to,
     exponent::argument,
     fixed::{at_20, product, products},
     max,
@@ -26,12 +26,12 @@ const FINE: u32 = 28;
 /// `|x| < 2^41` at 20 fraction bits; error below `2^-17`. More than 20 fraction bits are not used.
 ///
 /// # Method
-/// Subtract the maximum; [`exp_nonpositive`] at 28 fraction bits; one reciprocal for each row, of a sum that
+/// Subtract the maximum; [`super::exp_nonpositive`] at 28 fraction bits; one reciprocal for each row, of a sum that
 /// is known to lie between 1 and the row's length `n`, so that comparisons with the powers of two up to
 /// `n` normalise it.
 ///
 /// # Cost
-/// [`max`], [`exp_nonpositive`], `ceil(log2 n)` comparisons that share 6 rounds and six products for each
+/// [`max`], [`super::exp_nonpositive`], `ceil(log2 n)` comparisons that share 6 rounds and six products for each
 /// row, one product for each element: `37 + 5 ceil(log2 n)` rounds.
 ///
 /// # Errors
@@ -106,12 +106,7 @@ impl<P: Protocol> Row<P> {
     fn new(mpc: &mut P, x: &SecretTensor<P>, axis: usize) -> Result<Self> {
         let largest = max(mpc, x, axis)?;
         let distance = sub(mpc, x, &largest)?;
-        let fine = SecretTensor::new(
-            mpc.combine(&[(1 << (FINE - 20), distance.share())], 0)?,
-            FINE,
-            distance.width() + FINE - 20,
-        );
-        let exponentials = exp_nonpositive(mpc, &fine)?;
+        let exponentials = exp_nonpositive_to(mpc, &distance, FINE)?;
         let total = sum(mpc, &exponentials, &[axis])?;
         let powers = doublings(x.shape().dims()[axis]);
         let (scale, missed) = scale_of(mpc, &total, powers)?;
