@@ -5,6 +5,7 @@ pub mod conformance;
 mod error;
 pub mod functions;
 mod plaintext;
+pub mod privacy;
 mod protocol;
 mod provided;
 mod secret;

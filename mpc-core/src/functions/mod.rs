@@ -10,6 +10,7 @@
 
 mod arithmetic;
 mod compare;
+mod costs;
 mod exp;
 mod exponent;
 mod extrema;
@@ -32,6 +33,7 @@ pub use compare::{
     abs, clamp, eq, ge, gt, is_negative, le, leaky_relu, lt, ne, not, one_hot, relu, relu_all,
     relu6, select, sign,
 };
+pub use costs::{Cost, costs};
 pub use exp::{exp, exp_nonpositive};
 pub use extrema::{argmax, argmin, max, max_pool, min, top1};
 pub use log::log;

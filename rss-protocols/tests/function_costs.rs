@@ -1,0 +1,113 @@
+//! What the functions of `mpc_core` cost over replicated sharing, against the table beside them.
+
+use mpc_core::{
+    Protocol, Result, SecretTensor, TestWorld,
+    functions::{self as f, Cost},
+};
+use net::Party;
+use ring_arith::{CpuEngine, FracBits, Shape};
+use rss_protocols::Rss;
+
+type Mpc = Rss<CpuEngine>;
+type Function = fn(&mut Mpc, &SecretTensor<Mpc>) -> Result<SecretTensor<Mpc>>;
+
+/// Elements of a case: enough that rounding to whole words does not show.
+const N: usize = 12_288;
+
+fn function(name: &str) -> Option<Function> {
+    Some(match name {
+        "lt" => |mpc, x| f::lt(mpc, x, x),
+        "eq" => |mpc, x| f::eq(mpc, x, x),
+        "abs" => f::abs,
+        "sign" => f::sign,
+        "relu" => f::relu,
+        "relu6" => f::relu6,
+        "leaky_relu" => |mpc, x| f::leaky_relu(mpc, x, 0.01),
+        "clamp" => |mpc, x| f::clamp(mpc, x, -1.0, 1.0),
+        "select" => |mpc, x| {
+            let bit = SecretTensor::new(x.share().clone(), 0, 2);
+            f::select(mpc, &bit, x, x)
+        },
+        "exp" => f::exp,
+        "exp_nonpositive" => f::exp_nonpositive,
+        "log" => f::log,
+        "reciprocal" => f::reciprocal,
+        "reciprocal_positive" => f::reciprocal_positive,
+        "div" => |mpc, x| f::div(mpc, x, x),
+        "sqrt" => f::sqrt,
+        "inv_sqrt" => f::inv_sqrt,
+        "sigmoid" => f::sigmoid,
+        "tanh" => f::tanh,
+        "silu" => f::silu,
+        "erf" => f::erf,
+        "gelu" => f::gelu,
+        "sin" => f::sin,
+        "cos" => f::cos,
+        "pow 3" => |mpc, x| f::pow(mpc, x, 3),
+        "powf" => |mpc, x| f::powf(mpc, x, 0.5),
+        "polynomial of degree 4" => |mpc, x| f::polynomial(mpc, x, &[1.0, 0.5, 0.25, 0.125, 0.5]),
+        "one_hot of 16" => |mpc, x| {
+            let labels = SecretTensor::new(x.share().clone(), 0, 6);
+            f::one_hot(mpc, &labels, 16)
+        },
+        "max of 16" => |mpc, x| rows(mpc, x, f::max),
+        "argmax of 16" => |mpc, x| rows(mpc, x, f::argmax),
+        "softmax of 16" => |mpc, x| rows(mpc, x, f::softmax),
+        "log_softmax of 16" => |mpc, x| rows(mpc, x, f::log_softmax),
+        "mean of 16" => |mpc, x| rows(mpc, x, |mpc, x, axis| f::mean(mpc, x, &[axis])),
+        "var of 16" => |mpc, x| rows(mpc, x, |mpc, x, axis| f::var(mpc, x, &[axis])),
+        "norm of 16" => |mpc, x| rows(mpc, x, |mpc, x, axis| f::norm(mpc, x, &[axis])),
+        _ => return None,
+    })
+}
+
+fn rows(
+    mpc: &mut Mpc,
+    x: &SecretTensor<Mpc>,
+    function: fn(&mut Mpc, &SecretTensor<Mpc>, usize) -> Result<SecretTensor<Mpc>>,
+) -> Result<SecretTensor<Mpc>> {
+    let x = f::reshape(mpc, x, &Shape::new([N / 16, 16])?)?;
+    function(mpc, &x, 1)
+}
+
+/// Rounds, and bits for each element in all.
+fn measure(function: Function) -> (u32, f64) {
+    let program = move |counted: bool| {
+        let world = TestWorld::new(3).with_seed(1);
+        let (_, traffic) = world.run_metered(
+            |session| Rss::new(session, CpuEngine::new(1)),
+            move |mpc: &mut Mpc| {
+                let values: Vec<f64> = (0..N).map(|i| 0.25 + (i % 64) as f64 / 16.0).collect();
+                let mine = (mpc.me() == Party(0)).then_some(&values[..]);
+                let x = f::input(mpc, Party(0), &Shape::new([N])?, mine, FracBits::DEFAULT)?;
+                let x = x.with_width(44);
+                if counted {
+                    let _ = function(mpc, &x)?;
+                }
+                Ok(())
+            },
+        );
+        traffic
+    };
+    let (with, without) = (program(true), program(false));
+    let bits = 8.0 * (with.bytes - without.bytes) as f64 / N as f64;
+    (with.rounds - without.rounds, bits)
+}
+
+#[test]
+fn functions_cost_what_their_table_says() {
+    let mut wrong = vec![];
+    for Cost { function: name, rounds, bits } in f::costs() {
+        let Some(function) = function(name) else { panic!("no such function: {name}") };
+        let (got_rounds, got_bits) = measure(function);
+        println!(
+            "    Cost {{ function: \"{name}\", rounds: {got_rounds}, bits: {got_bits:.0}.0 }},"
+        );
+        // A protocol that became cheaper may be ahead of the table, but not by much.
+        let cheaper = got_bits < 0.6 * bits || got_rounds + 8 < *rounds;
+        if got_rounds > *rounds || got_bits > 1.01 * bits + 1.0 || cheaper {
+            wrong.push(format!("{name}: {got_rounds} rounds, {got_bits} bits"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("; "));
+}
