@@ -238,7 +238,8 @@ pub struct Infer {
     /// Numbers of .npy and .csv files are multiplied by this
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub scale: f64,
-    /// Images: .png, .jpg, .npy (numbers in the model's input layout), or .csv (an image on a line; one more number is its true class)
+    /// Images: .png, .jpg, .npy (numbers in the model's input layout), or .csv (an image on a line; one more number is
+    /// its true class)
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
 }

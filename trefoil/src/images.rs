@@ -26,7 +26,7 @@ pub struct Image {
 
 /// Reads a file of images.
 ///
-/// `.png` and `.jpg` are prepared as the model asks. `.npy` and `.csv` hold numbers in the model's
+/// `.png` and `.jpg` are prepared as the model asks. `.npy`, `.csv` and `.csv.gz` hold numbers in the model's
 /// layout, one or several images; a line of a `.csv` may end with the true class. They are
 /// multiplied by `scale`.
 ///
@@ -40,8 +40,9 @@ pub fn read(path: &Path, about: &About, scale: f64) -> Result<Vec<Image>> {
     }
     let bytes = fs::read(path).map_err(|cause| bad(format!("cannot be read: {cause}")))?;
     let source = path.display().to_string();
-    let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-    let images = match extension.as_str() {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let name = name.strip_suffix(".csv.gz").map_or(name.clone(), |stem| format!("{stem}.csv"));
+    let images = match name.rsplit_once('.').map_or("", |(_, kind)| kind) {
         "png" | "jpg" | "jpeg" => picture(&bytes, about)
             .map(|values| vec![Image { source: source.clone(), values, label: None }]),
         "npy" => npy(&bytes, about).map(|rows| several(&source, rows, scale)),
@@ -217,6 +218,9 @@ mod tests {
 
     #[test]
     fn csv_lines_are_images_with_or_without_their_class() {
+        let packed = include_bytes!("../../models/data/digits.csv.gz");
+        let images = read_bytes("a.csv.gz", packed, &about(&[1, 8, 8])).unwrap();
+        assert_eq!((images.len(), images[0].label), (1797, Some(0)));
         let images = read_bytes("a.csv", b"1,2,3,4,9\n5,6,7,8,3\n\n", &about(&[1, 2, 2])).unwrap();
         assert_eq!(images[0].values, [1.0, 2.0, 3.0, 4.0]);
         assert_eq!((images[0].label, images[1].label), (Some(9), Some(3)));

@@ -98,12 +98,20 @@ fn unusable_files_get_one_clear_error_and_leave_the_servers_untouched() {
         ("no ONNX", write("text.onnx", b"hello, this is not a model")),
         ("empty", write("empty.onnx", b"")),
         ("NaN weight", write("nan.onnx", &nan)),
+        ("huge weight", write("huge.onnx", &matmul(&[1 << 40, 1 << 20], 64))),
+        ("weight without end", write("endless.onnx", &matmul(&[u64::MAX, 2], 64))),
+        ("missing numbers", write("short.onnx", &matmul(&[64, 10], 64))),
+        ("wrong shape", write("shape.onnx", &matmul(&[63, 1], 63))),
         ("missing", dir.join("missing.onnx").to_str().unwrap().to_owned()),
     ] {
         let run = cluster.run("alice", &["model", "put", "bad", &path]);
         assert_eq!(run.code, 3, "{what}: {}", run.err);
         assert_eq!(run.err.trim().lines().count(), 1, "{what}: {}", run.err);
     }
+    // The same file is a model if its weight is as it says.
+    let sound = write("sound.onnx", &matmul(&[64, 1], 64));
+    cluster.json("alice", &["model", "put", "sound", &sound]);
+    cluster.json("alice", &["model", "remove", "sound"]);
     let mut picture = digits()[0].clone();
     let short = write("short.csv", b"1,2,3\n");
     picture.replace_range(0..1, "nan");
@@ -157,6 +165,43 @@ fn weight_bytes(model: &[u8]) -> usize {
     }
     assert!(best.0 > 1000, "the model's weights were not found");
     best.1
+}
+
+/// An ONNX file of `y = x W` for `x` of 64 numbers: `W` claims these dimensions, and has `count`
+/// numbers.
+fn matmul(dims: &[u64], count: usize) -> Vec<u8> {
+    fn varint(mut value: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while value >= 0x80 {
+            bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        bytes.push(value as u8);
+        bytes
+    }
+    fn number(field: u64, value: u64) -> Vec<u8> {
+        [varint(field << 3), varint(value)].concat()
+    }
+    fn bytes(field: u64, value: &[u8]) -> Vec<u8> {
+        [varint(field << 3 | 2), varint(value.len() as u64), value.to_vec()].concat()
+    }
+    let value = |name: &str, last: u64| {
+        let dims = [bytes(1, &number(1, 1)), bytes(1, &number(1, last))].concat();
+        let tensor = [number(1, 1), bytes(2, &dims)].concat();
+        [bytes(1, name.as_bytes()), bytes(2, &bytes(1, &tensor))].concat()
+    };
+    let dims: Vec<u8> = dims.iter().flat_map(|&dim| number(1, dim)).collect();
+    let numbers = vec![0; 4 * count];
+    let weight = [dims, number(2, 1), bytes(8, b"w"), bytes(9, &numbers)].concat();
+    let node = [bytes(1, b"x"), bytes(1, b"w"), bytes(2, b"y"), bytes(4, b"MatMul")].concat();
+    let graph = [
+        bytes(1, &node),
+        bytes(2, b"graph"),
+        bytes(5, &weight),
+        bytes(11, &value("x", 64)),
+        bytes(12, &value("y", 1)),
+    ];
+    [number(1, 8), bytes(7, &graph.concat()), bytes(8, &number(2, 17))].concat()
 }
 
 #[test]

@@ -64,7 +64,9 @@ pub(super) fn run(arguments: &Demo, output: Output) -> Result<()> {
     let plain = plaintext(&model, &digits)?;
     let total = Total::of(&answer.costs);
     let report = judge(&digits, &private, &plain, total, began.elapsed().as_secs_f64());
-    output.remark(pictures(&digits, &report.predictions, arguments.show))?;
+    if arguments.show > 0 {
+        output.remark(pictures(&digits, &report.predictions, arguments.show))?;
+    }
     output.result(&report, || text(&report))?;
     if arguments.profile {
         output.remark(format!("\n{}", report.cost.layer_table()))?;

@@ -75,9 +75,9 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     let report =
         Report { model: arguments.model.clone(), accuracy: accuracy(&answers), answers, cost };
     output.result(&report, || text(&report))?;
-    let jobs = batches.len();
-    let jobs = if jobs == 1 { "one job".to_owned() } else { format!("{jobs} jobs") };
-    output.remark(format!("{} images in {jobs}: {}", report.answers.len(), report.cost.line()))?;
+    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let (images, jobs) = (count(report.answers.len(), "image"), count(batches.len(), "job"));
+    output.remark(format!("{images} in {jobs}: {}", report.cost.line()))?;
     if arguments.profile {
         output.remark(format!("\n{}", report.cost.layer_table()))?;
     }

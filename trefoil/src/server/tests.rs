@@ -30,9 +30,15 @@ struct World {
 
 impl World {
     fn new(limits: &Limits) -> Self {
+        Self::with_stores(limits, |_, _| {})
+    }
+
+    /// Servers whose stores hold something already.
+    fn with_stores(limits: &Limits, prepare: impl Fn(usize, &Store)) -> Self {
         let (ask, asked) = channel();
         let servers = [0, 1, 2].map(|me| {
             let store = Store::open(&folder("server")).unwrap();
+            prepare(me, &store);
             Server::new(me, limits.clone(), store, CpuEngine::new(1))
         });
         for (me, server) in servers.iter().cloned().enumerate() {
@@ -377,5 +383,48 @@ fn more_clients_than_the_limit_are_told_so() {
     drop(first);
     while world.client("c").ping().is_err() {
         thread::yield_now();
+    }
+}
+
+#[test]
+fn a_put_that_a_crash_interrupted_is_finished_or_undone_on_all_servers() {
+    let model = model(ONE);
+    let plan = model.program.to_bytes().unwrap();
+    let dealt = Dealt::new(&model.weights).unwrap();
+    let shapes: Vec<_> = model.weights.iter().map(|weight| weight.shape().clone()).collect();
+    let [whole, half] = [Id::random().unwrap(), Id::random().unwrap()];
+    let stage = |party: usize, store: &Store, name: &str, version: Id| {
+        let shares = dealt.part(party).expand(party, &shapes).unwrap();
+        let (about, plan, shares) = (&model.about, plan.as_slice(), &shares);
+        let owner = "alice";
+        let new = crate::store::NewModel { party, name, version, about, owner, plan, shares };
+        store.stage(&new).unwrap();
+    };
+    let world = World::with_stores(&Limits::default(), |party, store| {
+        // All had staged `whole`, one had brought it into force when the power failed.
+        stage(party, store, "whole", whole);
+        if party == 1 {
+            store.commit("whole", whole).unwrap();
+        }
+        // Two had staged `half`.
+        if party != 2 {
+            stage(party, store, "half", half);
+        }
+    });
+    let mut client = world.client("alice");
+    close(
+        &infer(&mut client, "whole", [1.0, 2.0, 4.0]).unwrap_or_else(|_| {
+            // Before the servers have met, the model is at one of them alone.
+            while world.servers.iter().any(|server| server.status().unwrap().link != Link::Up) {
+                thread::yield_now();
+            }
+            infer(&mut world.client("alice"), "whole", [1.0, 2.0, 4.0]).unwrap()
+        }),
+        [3.0, 0.0],
+    );
+    for server in &world.servers {
+        let names: Vec<_> = server.0.store.inventory().unwrap();
+        assert_eq!(names.len(), 1, "{names:?}");
+        assert_eq!((names[0].visible, names[0].staged.len()), (Some(whole), 0));
     }
 }
