@@ -8,12 +8,34 @@
 
 use std::{
     alloc::Layout,
+    path::PathBuf,
     collections::HashMap,
     ffi::{CStr, c_char, c_int, c_uint, c_void},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use ptx_emu::{Device, Kernel, Launch, Module};
+
+/// Makes this library the one that whoever asks for `libcuda.so` in this process gets. It carries that
+/// name, so it only has to be loaded once from where cargo put it, beside the executable. Does nothing
+/// where `TREFOIL_GPU` is set: then the real driver is used.
+///
+/// # Panics
+/// If the library is not there or does not load: this is for tests.
+pub fn stand_in() {
+    if std::env::var_os("TREFOIL_GPU").is_some() {
+        return;
+    }
+    let here = std::env::current_exe().expect("this process has an executable");
+    let folder: PathBuf = here.parent().expect("it lies in a folder").into();
+    let name = "libptx_emu_driver.so";
+    let found = [folder.join(name), folder.join("..").join(name), folder.join("deps").join(name)];
+    let path = found.iter().find(|p| p.exists()).expect("the stand-in driver was built with this test");
+    // SAFETY: the library's initialisers do nothing.
+    let library = unsafe { libloading::Library::new(path) }.expect("the stand-in driver loads");
+    // It stays for the rest of the process.
+    std::mem::forget(library);
+}
 
 const SUCCESS: c_int = 0;
 const INVALID_VALUE: c_int = 1;
