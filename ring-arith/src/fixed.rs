@@ -38,22 +38,48 @@ impl FixedPoint {
     /// # Errors
     /// [`Error::OutOfRange`], naming the first index, for NaN, infinities and values out of range.
     pub fn encode(self, values: &[f64]) -> Result<Vec<u64>> {
-        let scale = (1u64 << self.0.bits()) as f64;
-        let limit = (1u64 << 62) as f64;
-        let encode = |(index, &value): (usize, &f64)| {
-            let scaled = (value * scale).round_ties_even();
-            if scaled.abs() < limit {
-                return Ok(scaled as i64 as u64);
-            }
-            let high = limit / scale;
-            Err(Error::OutOfRange { index, value, low: -high, high, frac_bits: self.0.bits() })
-        };
-        values.iter().enumerate().map(encode).collect()
+        self.encode_all(values)
     }
 
-    /// Decodes words.
+    /// Encodes reals of single precision.
+    ///
+    /// # Errors
+    /// As [`FixedPoint::encode`].
+    pub fn encode_f32(self, values: &[f32]) -> Result<Vec<u64>> {
+        self.encode_all(values)
+    }
+
+    /// Decodes words. Exact for what [`FixedPoint::encode`] makes; words of more than 53 bits are
+    /// rounded to the nearest.
     pub fn decode(self, words: &[u64]) -> Vec<f64> {
+        let unit = 1.0 / (1u64 << self.0.bits()) as f64;
+        words.iter().map(|&w| w as i64 as f64 * unit).collect()
+    }
+
+    /// Decodes words to the nearest reals of single precision.
+    pub fn decode_f32(self, words: &[u64]) -> Vec<f32> {
+        // Rounded once, by the conversion: a power of two only moves the exponent.
+        let unit = 1.0 / (1u64 << self.0.bits()) as f32;
+        words.iter().map(|&w| w as i64 as f32 * unit).collect()
+    }
+
+    /// Every real number of single precision is one of double precision.
+    fn encode_all<F: Copy + Into<f64>>(self, values: &[F]) -> Result<Vec<u64>> {
         let scale = (1u64 << self.0.bits()) as f64;
-        words.iter().map(|&w| w as i64 as f64 / scale).collect()
+        let limit = (1u64 << 62) as f64;
+        let mut words = Vec::with_capacity(values.len());
+        for (index, &value) in values.iter().enumerate() {
+            let value = value.into();
+            // Exact before it is rounded, since the scale is a power of two.
+            let scaled = (value * scale).round_ties_even();
+            // NaN is not below the limit.
+            if scaled.abs() < limit {
+                words.push(scaled as i64 as u64);
+            } else {
+                let (high, frac_bits) = (limit / scale, self.0.bits());
+                return Err(Error::OutOfRange { index, value, low: -high, high, frac_bits });
+            }
+        }
+        Ok(words)
     }
 }
