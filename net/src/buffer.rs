@@ -1,11 +1,14 @@
 //! Memory for received messages: aligned to words, and used again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use bytes::Bytes;
 
-/// Shorter buffers are cheaper to allocate than to keep.
-const SHORTEST: usize = 32 << 10;
+/// Shorter buffers, in bytes, are cheaper to allocate than to keep.
+const SHORTEST: usize = 2 << 10;
 
 /// Bytes kept for later use at most. A message longer than this is not kept.
 const KEPT: usize = 64 << 20;
@@ -13,22 +16,42 @@ const KEPT: usize = 64 << 20;
 /// Large buffers that are free. Fresh memory costs a page fault every 4 KiB, about a third of what
 /// receiving into it costs.
 #[derive(Clone, Default)]
-pub(crate) struct Pool(Arc<Mutex<Vec<Vec<u64>>>>);
+pub(crate) struct Pool(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    /// Free buffers by their number of words.
+    free: HashMap<usize, Vec<Vec<u64>>>,
+    bytes: usize,
+}
+
+/// The number of words that a buffer for so many words gets: few different numbers, so that buffers
+/// fit again, and at most a quarter too many.
+fn rounded(words: usize) -> usize {
+    let step = (words.next_power_of_two() / 8).max(1);
+    words.div_ceil(step) * step
+}
 
 impl Pool {
     /// A buffer of `len` bytes with unspecified contents.
     pub(crate) fn take(&self, len: usize) -> Buffer {
         let words = len.div_ceil(8);
-        let kept = if len < SHORTEST { None } else { self.find(words) };
-        let words = kept.unwrap_or_else(|| vec![0; words]);
+        let words = if len < SHORTEST { vec![0; words] } else { self.take_large(rounded(words)) };
         Buffer { words, len, pool: self.clone() }
     }
 
-    fn find(&self, words: usize) -> Option<Vec<u64>> {
+    fn take_large(&self, words: usize) -> Vec<u64> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |buffer: &Vec<u64>| buffer.len() >= words && buffer.len() / 2 <= words;
-        let at = kept.iter().rposition(fits)?;
-        Some(kept.swap_remove(at))
+        match kept.free.get_mut(&words).and_then(Vec::pop) {
+            Some(buffer) => {
+                kept.bytes -= words * 8;
+                buffer
+            }
+            None => {
+                drop(kept);
+                vec![0; words]
+            }
+        }
     }
 
     fn give_back(&self, words: Vec<u64>) {
@@ -37,14 +60,12 @@ impl Pool {
             return;
         }
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut held: usize = kept.iter().map(|buffer| buffer.len() * 8).sum();
-        let mut oldest = 0;
-        while held + bytes > KEPT {
-            held -= kept[oldest].len() * 8;
-            oldest += 1;
+        if kept.bytes + bytes > KEPT {
+            // Sizes change with the work: what is kept of earlier work is in the way.
+            *kept = Kept::default();
         }
-        kept.drain(..oldest);
-        kept.push(words);
+        kept.bytes += bytes;
+        kept.free.entry(words.len()).or_default().push(words);
     }
 }
 
@@ -93,9 +114,9 @@ mod tests {
     fn large_buffers_are_used_again_and_small_ones_are_not_kept() {
         let pool = Pool::default();
         let address = pool.take(100_000).freeze().as_ptr();
-        assert_eq!(pool.take(90_000).freeze().as_ptr(), address);
+        assert_eq!(pool.take(99_000).freeze().as_ptr(), address);
         drop(pool.take(100));
-        assert_eq!(pool.0.lock().unwrap().len(), 1);
+        assert_eq!(pool.0.lock().unwrap().free.len(), 1);
         assert_eq!(pool.take(13).freeze().len(), 13);
     }
 
@@ -104,9 +125,19 @@ mod tests {
         let pool = Pool::default();
         let taken: Vec<_> = (0..20).map(|_| pool.take(10 << 20)).collect();
         drop(taken);
-        let held: usize = pool.0.lock().unwrap().iter().map(|words| words.len() * 8).sum();
-        assert!((50 << 20..=KEPT).contains(&held), "{held}");
+        let kept = pool.0.lock().unwrap();
+        let held: usize = kept.free.values().flatten().map(|words| words.len() * 8).sum();
+        assert_eq!(held, kept.bytes);
+        assert!((10 << 20..=KEPT).contains(&held), "{held}");
+        drop(kept);
         drop(pool.take(KEPT + 8));
-        assert!(pool.0.lock().unwrap().len() <= 6);
+        assert!(pool.0.lock().unwrap().bytes <= KEPT);
+    }
+
+    #[test]
+    fn a_buffer_is_at_most_a_quarter_too_large() {
+        for words in 1..5000 {
+            assert!((words..=words + words / 4).contains(&rounded(words)), "{words}");
+        }
     }
 }

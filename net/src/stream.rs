@@ -1,12 +1,13 @@
 //! A non-blocking byte stream, plain or under TLS, that knows whether it is worth asking.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 
 use mio::{event::Event, net::TcpStream};
 use rustls::Connection;
 
-/// Bytes read from a plain socket at once, unless the caller asks for more.
-const STAGING: usize = 64 << 10;
+/// Bytes of a plain socket that are read ahead, beyond what the caller asks for. What is read ahead
+/// is copied once more, so this is small beside a message worth the care.
+const STAGING: usize = 8 << 10;
 
 /// A connected socket.
 pub(crate) struct Stream {
@@ -97,11 +98,11 @@ impl Stream {
 
     fn read_plain(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.start == self.end {
-            if buf.len() >= STAGING {
-                return self.socket.read(buf);
-            }
             self.staging.resize(STAGING, 0);
-            (self.start, self.end) = (0, self.socket.read(&mut self.staging)?);
+            let into = &mut [IoSliceMut::new(buf), IoSliceMut::new(&mut self.staging)];
+            let read = self.socket.read_vectored(into)?;
+            (self.start, self.end) = (0, read.saturating_sub(buf.len()));
+            return Ok(read.min(buf.len()));
         }
         let len = buf.len().min(self.end - self.start);
         buf[..len].copy_from_slice(&self.staging[self.start..self.start + len]);
@@ -197,11 +198,16 @@ fn allow_blocking(outcome: io::Result<usize>) -> io::Result<()> {
 
 impl Read for Socket {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.read_vectored(&mut [IoSliceMut::new(buf)])
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let asked: usize = bufs.iter().map(|buf| buf.len()).sum();
         loop {
-            match self.stream.read(buf) {
+            match self.stream.read_vectored(bufs) {
                 Ok(len) => {
                     // A short read of a stream empties it: the poll will report what comes next.
-                    self.readable = len == buf.len() || len == 0 || self.ending;
+                    self.readable = len == asked || len == 0 || self.ending;
                     return Ok(len);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -13,8 +13,9 @@ use rustls::{
 
 use crate::{Error, Result, Role, cert, cert::Identity};
 
-/// Ciphertext that may wait for the socket before a link takes no more plaintext.
-pub(crate) const BUFFERED: usize = 256 << 10;
+/// Ciphertext that may wait for the socket before a link takes no more plaintext. With more, the
+/// allocator gives memory back to the system and faults it in again for every batch of records.
+pub(crate) const BUFFERED: usize = 64 << 10;
 
 /// What an endpoint needs to open and accept TLS connections.
 #[derive(Clone)]

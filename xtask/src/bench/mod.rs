@@ -33,6 +33,7 @@ mod report;
 mod embed;
 mod models;
 mod net;
+mod net_baseline;
 mod onnx;
 mod protocols;
 mod ring;
