@@ -233,6 +233,18 @@ impl Hub {
         }
     }
 
+    /// Looks whether the socket of a link has something now, without waiting for the poll.
+    pub(crate) fn look(&self, link: &Arc<Link>) {
+        let Some(mut wire) = link.try_wire() else { return };
+        if wire.phase == Phase::Open
+            && let Some(stream) = &mut wire.stream
+        {
+            stream.look_again();
+            self.turns.fetch_add(1, Ordering::Relaxed);
+            self.serve(link, &mut wire);
+        }
+    }
+
     /// Makes somebody look at the links that are ready.
     fn kick(&self) {
         if self.polling.load(Ordering::SeqCst) {

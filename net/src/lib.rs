@@ -6,6 +6,8 @@ mod cert;
 mod endpoint;
 mod error;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hello;
 mod hub;
 pub mod in_process;

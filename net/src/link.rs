@@ -29,7 +29,7 @@ use crate::{
 const PACKET: usize = 64;
 
 /// Bytes one link may read before the others have their turn.
-const TURN: usize = 8 << 20;
+const TURN: usize = 1 << 20;
 
 /// Pieces handed to the socket at once.
 const PIECES: usize = 64;

@@ -34,6 +34,10 @@ const GRACE: Duration = Duration::from_secs(3);
 /// Larger messages are sent by the endpoint's thread, while the caller goes on computing.
 const DIRECT: usize = 128 << 10;
 
+/// How often a receive looks at the socket before it sleeps: about 4 us on a 2023 server, what
+/// falling asleep and waking up cost there.
+const LOOKS: usize = 10;
+
 /// What a session is for: all parties must agree on it.
 #[derive(Debug, Clone)]
 pub struct Job {
@@ -539,6 +543,13 @@ impl Tcp {
             }
             next.map(|next| next.map_err(|end| end.error(from, self.life.step())))
         };
+        // An answer under way is often here before this thread could fall asleep and wake up.
+        for _ in 0..LOOKS {
+            if let Some(came) = next() {
+                return came;
+            }
+            self.engine.hub.look(link);
+        }
         self.wait(from, "for a message", next)
     }
 

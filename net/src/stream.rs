@@ -54,6 +54,11 @@ impl Stream {
         self.socket.writable |= event.is_writable() || event.is_error();
     }
 
+    /// Has the next read ask the socket, whatever the poll has reported.
+    pub(crate) fn look_again(&mut self) {
+        self.socket.readable = true;
+    }
+
     /// Whether a read may succeed.
     pub(crate) fn can_read(&self) -> bool {
         self.socket.readable || self.decrypted || self.start < self.end
