@@ -1,9 +1,9 @@
 //! The blocked matrix product: operands are packed into panels, tiles of the result are summed in
 //! registers.
 //!
-//! The loops are those of Goto and van de Geijn (ACM TOMS 34(3), 2008), turned so that one packed
-//! panel of the first operand stays in the first-level cache while panels of a block of the second
-//! stream from the next level.
+//! The loops are those of Goto and van de Geijn (ACM TOMS 34(3), 2008): a block of packed panels of
+//! the second operand, and a few panels of the first, lie in the second-level cache; one panel stays
+//! in the first while those of the other operand stream past.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -151,8 +151,11 @@ fn run_region(product: &Product<'_>, region: &Region, plan: Plan<'_>, out: Sink<
     let kernel = plan.kernel;
     let mr = even(region.rows.len(), kernel.mr, 1);
     let mut entered = kernel.enter(mr);
-    for start in region.columns.clone().step_by(kernel.nc) {
-        let columns = start..(start + kernel.nc).min(region.columns.end);
+    // Columns that meet a few rows only are soon done with: their block should be small.
+    let few = region.rows.len() <= 2 * kernel.mr;
+    let nc = if few { (kernel.nc / 8).next_multiple_of(kernel.nr) } else { kernel.nc };
+    for start in region.columns.clone().step_by(nc) {
+        let columns = start..(start + nc).min(region.columns.end);
         Strip { product, plan, out, mr, rows: region.rows.clone(), columns }
             .run(&mut entered, &mut scratch);
     }
@@ -260,20 +263,24 @@ impl Pass<'_> {
         let block = block.get_or_insert_with(|| Box::new([0; BLOCK * BLOCK]));
         let b = room(b, columns.len().div_ceil(kernel.nr) * shapes[1].words());
         pack(&self.term.b, columns.clone(), &self.k, kernel, shapes[1], block, b);
-        let a = room(a, shapes[0].words());
+        let group = BLOCK / mr;
+        let a = room(a, group * shapes[0].words());
         let mut late = None;
-        for first in rows.clone().step_by(mr) {
-            let rows = first..(first + mr).min(rows.end);
+        for first in rows.clone().step_by(group * mr) {
+            let rows = first..(first + group * mr).min(rows.end);
             pack(&self.term.a, rows.clone(), &self.k, kernel, shapes[0], block, a);
             if self.fresh && !self.overwrites() {
                 self.strip.begin(rows.clone(), false);
             }
-            for (panel, b) in b.chunks_exact(shapes[1].words()).enumerate() {
-                let left = columns.start + panel * kernel.nr;
-                let columns = left..(left + kernel.nr).min(columns.end);
-                let part = Part { rows: rows.clone(), columns };
-                let panels = Panels { words: [a, b], shapes };
-                late = self.multiply(panels, part, late, entered);
+            let counts = [rows.len().div_ceil(mr), columns.len().div_ceil(kernel.nr)];
+            for [i, j] in pairs(counts, kernel.keep) {
+                let words = [shapes[0].nth(a, i), shapes[1].nth(b, j)];
+                let (top, left) = (rows.start + i * mr, columns.start + j * kernel.nr);
+                let part = Part {
+                    rows: top..(top + mr).min(rows.end),
+                    columns: left..(left + kernel.nr).min(columns.end),
+                };
+                late = self.multiply(Panels { words, shapes }, part, late, entered);
             }
         }
         if let Some(last) = late {
@@ -329,6 +336,13 @@ impl Pass<'_> {
     }
 }
 
+/// All pairs of panels, in the order in which panels of the side to be kept stay the same longest.
+fn pairs(counts: [usize; 2], keep: Side) -> impl Iterator<Item = [usize; 2]> {
+    let [outer, inner] = if keep == Side::A { counts } else { [counts[1], counts[0]] };
+    let all = (0..outer).flat_map(move |i| (0..inner).map(move |j| [i, j]));
+    all.map(move |[i, j]| if keep == Side::A { [i, j] } else { [j, i] })
+}
+
 /// The first `words` of a buffer that grows as needed.
 fn room(buffer: &mut Vec<Line>, words: usize) -> &mut [u64] {
     let lines = words.div_ceil(LINE);
@@ -358,7 +372,7 @@ fn pack(
             let count = [outer_count, BLOCK.min(k.end - inner)];
             // The block after this one is on its way while this one is read.
             let more = inner + BLOCK < k.end;
-            let next = if more { [first, inner + BLOCK] } else { [first + step, k.start] };
+            let next = if more { [first, inner + BLOCK] } else { [first + outer_count, k.start] };
             source.read([first, inner], count, next, block);
             let padded = [outer_count.next_multiple_of(width), BLOCK];
             pad(along, count, padded, block);

@@ -52,6 +52,11 @@ impl Panel {
     pub(super) fn words(&self) -> usize {
         self.stride * (self.depth + usize::from(self.pairs))
     }
+
+    /// One of several packed panels.
+    pub(super) fn nth<'a>(&self, packed: &'a [u64], index: usize) -> &'a [u64] {
+        &packed[index * self.words()..][..self.words()]
+    }
 }
 
 /// A micro-kernel and the block sizes that suit it.
@@ -67,6 +72,8 @@ pub(super) struct Kernel {
     pub kc: usize,
     /// Inner indices per pass are a multiple of this.
     pub k_unit: usize,
+    /// The operand whose panel stays in the first-level cache while the other's stream past.
+    pub keep: Side,
     /// Columns packed at a time: their block stays in the second-level cache.
     pub nc: usize,
 }
@@ -114,17 +121,18 @@ impl Kernel {
     pub(super) fn best(isa: Isa) -> Self {
         #[cfg(target_arch = "x86_64")]
         if isa.kind() == Kind::Amx {
-            // A panel of the first operand takes 32 KiB and stays in the first-level cache, a block
-            // of the second takes 1 MiB.
+            // A panel takes 16 KiB, so one of each operand stays in the first-level cache; a block of
+            // the second operand takes 1 MiB. Longer panels and prefetches were measured: slower.
             let side = amx::SIDE;
             return Self {
                 code: Code::Amx,
                 isa,
                 mr: side,
                 nr: side,
-                kc: 256,
+                kc: 128,
                 k_unit: amx::DEPTH,
-                nc: 512,
+                keep: Side::A,
+                nc: 1024,
             };
         }
         Self::vector(isa)
@@ -132,14 +140,16 @@ impl Kernel {
 
     /// The kernel of vectors of words.
     pub(super) fn vector(isa: Isa) -> Self {
-        let (code, mr, nr, nc) = match isa.kind() {
+        // The panel that is kept takes 16 to 32 KiB.
+        let (code, mr, nr, kc, keep) = match isa.kind() {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => (Code::Avx2, 2, avx2::COLUMNS, 96),
+            Kind::Avx2 => (Code::Avx2, 2, avx2::COLUMNS, 384, Side::B),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 | Kind::Amx => (Code::Avx512, 8, avx512::COLUMNS, 240),
-            _ => (Code::Portable, 4, 8, 96),
+            Kind::Avx512 | Kind::Amx => (Code::Avx512, 8, avx512::COLUMNS, 512, Side::A),
+            _ => (Code::Portable, 4, 8, 256, Side::B),
         };
-        Self { code, isa, mr, nr, kc: 256, k_unit: 2, nc }
+        // A block of 1 MiB.
+        Self { code, isa, mr, nr, kc, k_unit: 2, keep, nc: (1 << 17) / kc / nr * nr }
     }
 
     /// The shape of packed panels of one operand.

@@ -113,76 +113,101 @@ const ROWS: usize = 4;
 #[inline(always)]
 fn dots_body(sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize) {
     let count = sums.len() / small.len();
-    let mut i = 0;
-    while i < count {
-        let wide = count - i >= ROWS;
-        for (v, small) in small.iter().enumerate() {
-            let out = &mut sums[v * count + i..];
-            let rows = &rows[i * stride..];
-            if wide {
-                let dot = dot_rows::<ROWS>(small, rows, stride);
-                out.iter_mut().zip(dot).for_each(|(o, d)| *o = o.wrapping_add(d));
-            } else {
-                let [dot] = dot_rows::<1>(small, rows, stride);
-                out[0] = out[0].wrapping_add(dot);
+    for (small, sums) in small.chunks(2).zip(sums.chunks_mut(2 * count)) {
+        let whole = count / ROWS * ROWS;
+        for i in (0..whole).step_by(ROWS) {
+            match small {
+                [x, y] => dot_rows::<ROWS, 2>([x, y], &rows[i * stride..], stride, sums, i),
+                _ => dot_rows::<ROWS, 1>([small[0]], &rows[i * stride..], stride, sums, i),
             }
         }
-        i += if wide { ROWS } else { 1 };
+        for i in whole..count {
+            for (small, sums) in small.iter().zip(sums.chunks_exact_mut(count)) {
+                dot_rows::<1, 1>([small], &rows[i * stride..], stride, sums, i);
+            }
+        }
     }
 }
 
-/// Products of one vector with `N` rows.
+/// Adds the products of `V` vectors with `N` rows to the sums from `first` on.
 #[inline(always)]
-fn dot_rows<const N: usize>(small: &[u64], rows: &[u64], stride: usize) -> [u64; N] {
-    let rows: [&[u64]; N] = std::array::from_fn(|r| &rows[r * stride..][..small.len()]);
-    let mut sums = [[0u64; LANES]; N];
-    let whole = small.len() / LANES * LANES;
+fn dot_rows<const N: usize, const V: usize>(
+    small: [&[u64]; V],
+    rows: &[u64],
+    stride: usize,
+    sums: &mut [u64],
+    first: usize,
+) {
+    let depth = small[0].len();
+    let rows: [&[u64]; N] = std::array::from_fn(|r| &rows[r * stride..][..depth]);
+    let mut lanes = [[[0u64; LANES]; N]; V];
+    let whole = depth / LANES * LANES;
     for k in (0..whole).step_by(LANES) {
-        let x: &[u64; LANES] = small[k..k + LANES].try_into().expect("a whole vector");
-        for r in 0..N {
-            let y: &[u64; LANES] = rows[r][k..k + LANES].try_into().expect("a whole vector");
-            for l in 0..LANES {
-                sums[r][l] = sums[r][l].wrapping_add(x[l].wrapping_mul(y[l]));
+        for v in 0..V {
+            let x: &[u64; LANES] = small[v][k..k + LANES].try_into().expect("a whole vector");
+            for r in 0..N {
+                let y: &[u64; LANES] = rows[r][k..k + LANES].try_into().expect("a whole vector");
+                for l in 0..LANES {
+                    lanes[v][r][l] = lanes[v][r][l].wrapping_add(x[l].wrapping_mul(y[l]));
+                }
             }
         }
     }
-    std::array::from_fn(|r| {
-        let mut sum = sums[r].iter().fold(0u64, |s, x| s.wrapping_add(*x));
-        for k in whole..small.len() {
-            sum = sum.wrapping_add(small[k].wrapping_mul(rows[r][k]));
+    let count = sums.len() / V;
+    for v in 0..V {
+        for r in 0..N {
+            let mut sum = lanes[v][r].iter().fold(0u64, |s, x| s.wrapping_add(*x));
+            for k in whole..depth {
+                sum = sum.wrapping_add(small[v][k].wrapping_mul(rows[r][k]));
+            }
+            let to = &mut sums[v * count + first + r];
+            *to = to.wrapping_add(sum);
         }
-        sum
-    })
+    }
 }
 
 #[inline(always)]
 fn combine_body(sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize) {
     let count = sums.len() / small.len();
     let depth = small[0].len();
-    let mut k = 0;
-    while k < depth {
-        let wide = depth - k >= ROWS;
-        for (v, small) in small.iter().enumerate() {
-            let out = &mut sums[v * count..(v + 1) * count];
-            let rows = &rows[k * stride..];
-            if wide {
-                combine_rows::<ROWS>(out, &small[k..k + ROWS], rows, stride);
-            } else {
-                combine_rows::<1>(out, &small[k..k + 1], rows, stride);
+    let whole = depth / ROWS * ROWS;
+    for k in (0..whole).step_by(ROWS) {
+        let rows = &rows[k * stride..];
+        for (small, sums) in small.chunks(2).zip(sums.chunks_mut(2 * count)) {
+            match small {
+                [x, y] => {
+                    let (a, b) = sums.split_at_mut(count);
+                    combine_rows::<ROWS, 2>([a, b], [&x[k..], &y[k..]], rows, stride);
+                }
+                _ => combine_rows::<ROWS, 1>([sums], [&small[0][k..]], rows, stride),
             }
         }
-        k += if wide { ROWS } else { 1 };
+    }
+    for k in whole..depth {
+        for (small, sums) in small.iter().zip(sums.chunks_exact_mut(count)) {
+            combine_rows::<1, 1>([sums], [&small[k..]], &rows[k * stride..], stride);
+        }
     }
 }
 
-/// Adds `N` rows with their factors.
+/// Adds `N` rows, scaled by the first `N` words of each of `V` vectors, to a sum for each vector.
 #[inline(always)]
-fn combine_rows<const N: usize>(out: &mut [u64], factors: &[u64], rows: &[u64], stride: usize) {
-    let rows: [&[u64]; N] = std::array::from_fn(|r| &rows[r * stride..][..out.len()]);
-    let factors: [u64; N] = factors.try_into().expect("a factor per row");
-    for (i, out) in out.iter_mut().enumerate() {
-        for r in 0..N {
-            *out = out.wrapping_add(factors[r].wrapping_mul(rows[r][i]));
+fn combine_rows<const N: usize, const V: usize>(
+    out: [&mut [u64]; V],
+    factors: [&[u64]; V],
+    rows: &[u64],
+    stride: usize,
+) {
+    let count = out[0].len();
+    let rows: [&[u64]; N] = std::array::from_fn(|r| &rows[r * stride..][..count]);
+    let factors: [[u64; N]; V] = factors.map(|f| f[..N].try_into().expect("a factor per row"));
+    let out = out.map(|out| &mut out[..count]);
+    for i in 0..count {
+        let words: [u64; N] = std::array::from_fn(|r| rows[r][i]);
+        for v in 0..V {
+            for r in 0..N {
+                out[v][i] = out[v][i].wrapping_add(factors[v][r].wrapping_mul(words[r]));
+            }
         }
     }
 }

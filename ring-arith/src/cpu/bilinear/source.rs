@@ -138,7 +138,7 @@ impl<'a> Matrix<'a> {
         for (k, row) in block.chunks_exact_mut(BLOCK).enumerate().take(nk) {
             prefetch(self.words, next_i * self.stride_outer + self.offset(next_k + k), ni);
             let start = i0 * self.stride_outer + self.offset(k0 + k);
-            row[..ni].copy_from_slice(&self.words[start..][..ni]);
+            copy(&mut row[..ni], &self.words[start..][..ni]);
         }
     }
 
@@ -164,7 +164,7 @@ impl<'a> Matrix<'a> {
             let piece = &mut row[done..done + count];
             if self.places.is_empty() {
                 let from = start + self.offset(k);
-                piece.copy_from_slice(&self.words[from..from + count]);
+                copy(piece, &self.words[from..from + count]);
             } else {
                 let base = start + k / self.len * self.stride_far;
                 let places = &self.places[k % self.len..];
@@ -173,6 +173,36 @@ impl<'a> Matrix<'a> {
             done += count;
         }
     }
+}
+
+/// Copies a few words. Runs are short, and a call of `memcpy` for each costs more than its words do.
+#[inline(always)]
+fn copy(to: &mut [u64], from: &[u64]) {
+    const WIDE: usize = 8;
+    assert_eq!(to.len(), from.len());
+    let len = to.len();
+    if len >= WIDE {
+        // The last piece may overlap the one before it.
+        for at in (0..len - WIDE).step_by(WIDE) {
+            copy_array::<WIDE>(to, from, at);
+        }
+        copy_array::<WIDE>(to, from, len - WIDE);
+    } else if len >= 4 {
+        copy_array::<4>(to, from, 0);
+        copy_array::<4>(to, from, len - 4);
+    } else if len >= 2 {
+        copy_array::<2>(to, from, 0);
+        copy_array::<2>(to, from, len - 2);
+    } else if len == 1 {
+        to[0] = from[0];
+    }
+}
+
+/// Copies `N` words at a position.
+#[inline(always)]
+fn copy_array<const N: usize>(to: &mut [u64], from: &[u64], at: usize) {
+    let from: [u64; N] = from[at..at + N].try_into().expect("a slice of N words");
+    to[at..at + N].copy_from_slice(&from);
 }
 
 /// Asks for some words to be brought into the cache.
@@ -238,7 +268,7 @@ impl Windows<'_> {
         let from = &line[(x + (low * step) as isize) as usize..];
         let out = &mut out[low..high];
         match step {
-            1 => out.copy_from_slice(&from[..out.len()]),
+            1 => copy(out, &from[..out.len()]),
             2 => out.iter_mut().zip(from.iter().step_by(2)).for_each(|(o, w)| *o = *w),
             _ => out.iter_mut().zip(from.iter().step_by(step)).for_each(|(o, w)| *o = *w),
         }

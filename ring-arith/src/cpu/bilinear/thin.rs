@@ -10,23 +10,22 @@ use super::gemm::{Product, Start, Term};
 use super::output::Sink;
 use super::source::{Matrix, Source};
 use super::{Job, loops};
-use crate::Isa;
 
-/// Most rows. Beyond, packing pays: measured on Sapphire Rapids and Zen 4.
-const MOST_ROWS: usize = 4;
+/// Most rows. Beyond, packing pays.
+const MOST_ROWS: usize = 8;
 
 /// Words of the big operand per task.
 const TASK: usize = 1 << 16;
 
 /// Inner indices at a time, so that rows read for several products stay in the first-level cache.
-const DEPTH: usize = 1024;
+const DEPTH: usize = 512;
 
 /// Columns at a time when rows of the big operand are combined: their sums, and the rows under way,
 /// stay in the first-level cache.
 const COLUMNS: usize = 512;
 
 /// Whether all products are thin.
-pub(super) fn suits(_isa: Isa, products: &[Product<'_>]) -> bool {
+pub(super) fn suits(products: &[Product<'_>]) -> bool {
     let plain = |s: &Source<'_>| matches!(s, Source::Matrix(_));
     products.iter().all(|p| p.m <= MOST_ROWS && p.terms.iter().all(|t| plain(&t.a) && plain(&t.b)))
 }
