@@ -68,3 +68,139 @@ unsafe fn rows<const MR: usize>(depth: usize, a: *const u64, b: *const u64, tile
         }
     }
 }
+
+/// Rows of the big operand of a thin product that are read side by side.
+const SIDE_BY_SIDE: usize = 4;
+
+/// `sums[v][i] += small[v] . rows[i]`; row `i` starts at word `i * stride`.
+///
+/// # Safety
+/// The CPU has AVX-512 F and DQ.
+#[target_feature(enable = "avx512f,avx512dq")]
+pub(super) unsafe fn dots(sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize) {
+    let (count, depth) = (sums.len() / small.len(), small[0].len());
+    assert!(count == 0 || (count - 1) * stride + depth <= rows.len());
+    assert!(small.iter().all(|x| x.len() == depth));
+    for i in (0..count).step_by(SIDE_BY_SIDE) {
+        let wide = count - i >= SIDE_BY_SIDE;
+        for r in if wide { i..i + 1 } else { i..count } {
+            let row = rows[r * stride..].as_ptr();
+            for (small, sums) in small.chunks(2).zip(sums.chunks_mut(2 * count)) {
+                let x = [small[0].as_ptr(), small[small.len() - 1].as_ptr()];
+                let at = [r, count + r];
+                // SAFETY: rows from `r` on and vectors have `depth` words each.
+                unsafe {
+                    match (small.len(), wide) {
+                        (2, true) => dot_rows::<4, 2>(x, row, stride, depth, sums, at),
+                        (2, false) => dot_rows::<1, 2>(x, row, stride, depth, sums, at),
+                        (_, true) => dot_rows::<4, 1>([x[0]], row, stride, depth, sums, [r]),
+                        (_, false) => dot_rows::<1, 1>([x[0]], row, stride, depth, sums, [r]),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds the products of `V` vectors with `N` rows to the sums from `at[v]` on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+unsafe fn dot_rows<const N: usize, const V: usize>(
+    small: [*const u64; V],
+    rows: *const u64,
+    stride: usize,
+    depth: usize,
+    sums: &mut [u64],
+    at: [usize; V],
+) {
+    let mut lanes = [[_mm512_setzero_si512(); N]; V];
+    for k in (0..depth).step_by(8) {
+        let mask = first_lanes(depth - k);
+        for r in 0..N {
+            // SAFETY: only words before `depth` are read.
+            let y = unsafe { _mm512_maskz_loadu_epi64(mask, rows.add(r * stride + k).cast()) };
+            for v in 0..V {
+                // SAFETY: as above.
+                let x = unsafe { _mm512_maskz_loadu_epi64(mask, small[v].add(k).cast()) };
+                lanes[v][r] = _mm512_add_epi64(lanes[v][r], _mm512_mullo_epi64(x, y));
+            }
+        }
+    }
+    for v in 0..V {
+        for r in 0..N {
+            let sum = &mut sums[at[v] + r];
+            *sum = sum.wrapping_add(_mm512_reduce_add_epi64(lanes[v][r]) as u64);
+        }
+    }
+}
+
+/// `sums[v] += small[v][k] * rows[k]` for all `k`; row `k` starts at word `k * stride`.
+///
+/// # Safety
+/// The CPU has AVX-512 F and DQ.
+#[target_feature(enable = "avx512f,avx512dq")]
+pub(super) unsafe fn combine(sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize) {
+    let (count, depth) = (sums.len() / small.len(), small[0].len());
+    assert!(depth == 0 || (depth - 1) * stride + count <= rows.len());
+    assert!(small.iter().all(|x| x.len() == depth));
+    for k in (0..depth).step_by(SIDE_BY_SIDE) {
+        let wide = depth - k >= SIDE_BY_SIDE;
+        for r in if wide { k..k + 1 } else { k..depth } {
+            let row = rows[r * stride..].as_ptr();
+            for (small, sums) in small.chunks(2).zip(sums.chunks_mut(2 * count)) {
+                let x = [&small[0][r..], &small[small.len() - 1][r..]];
+                // SAFETY: rows from `r` on and sums have `count` words each.
+                unsafe {
+                    match (small.len(), wide) {
+                        (2, true) => combine_rows::<4, 2>(sums, x, row, stride),
+                        (2, false) => combine_rows::<1, 2>(sums, x, row, stride),
+                        (_, true) => combine_rows::<4, 1>(sums, [x[0]], row, stride),
+                        (_, false) => combine_rows::<1, 1>(sums, [x[0]], row, stride),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds `N` rows, scaled by the first `N` words of each of `V` vectors, to `V` sums.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+unsafe fn combine_rows<const N: usize, const V: usize>(
+    sums: &mut [u64],
+    small: [&[u64]; V],
+    rows: *const u64,
+    stride: usize,
+) {
+    let count = sums.len() / V;
+    let mut factors = [[_mm512_setzero_si512(); N]; V];
+    for v in 0..V {
+        for r in 0..N {
+            factors[v][r] = _mm512_set1_epi64(small[v][r] as i64);
+        }
+    }
+    for i in (0..count).step_by(8) {
+        let mask = first_lanes(count - i);
+        let mut words = [_mm512_setzero_si512(); N];
+        for (r, words) in words.iter_mut().enumerate() {
+            // SAFETY: only words before `count` are read.
+            *words = unsafe { _mm512_maskz_loadu_epi64(mask, rows.add(r * stride + i).cast()) };
+        }
+        for v in 0..V {
+            let at = sums[v * count + i..].as_mut_ptr().cast::<i64>();
+            // SAFETY: only words of this sum are read.
+            let mut sum = unsafe { _mm512_maskz_loadu_epi64(mask, at) };
+            for r in 0..N {
+                sum = _mm512_add_epi64(sum, _mm512_mullo_epi64(factors[v][r], words[r]));
+            }
+            // SAFETY: only words of this sum are written.
+            unsafe { _mm512_mask_storeu_epi64(at, mask, sum) };
+        }
+    }
+}
+
+/// A mask of the first `count` lanes; all if there are more.
+#[inline]
+fn first_lanes(count: usize) -> u8 {
+    if count >= 8 { u8::MAX } else { (1 << count) - 1 }
+}

@@ -1,5 +1,7 @@
 //! Simple loops over words, compiled once per instruction set.
 
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
 use crate::{Isa, Kind};
 
 /// Words handled together: one vector of AVX-512, two of AVX2.
@@ -46,10 +48,10 @@ per_isa! {
     scatter_scaled = scatter_scaled_body(out: &mut [u64], factor: u64, x: &[u64], step: usize);
     /// `sum += x[i] * y[i * step]` over all `i` of `x`.
     add_dot = add_dot_body(sum: &mut u64, x: &[u64], y: &[u64], step: usize);
-    /// `sums[v][i] += small[v] . rows[i]`: see [`super::thin`].
-    dots = dots_body(sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize);
-    /// `sums[v][i] += small[v][k] * rows[k][i]`: see [`super::thin`].
-    combine = combine_body(sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize);
+    /// `sums[v][i] += small[v] . rows[i]`.
+    plain_dots = dots_body(sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize);
+    /// `sums[v] += small[v][k] * rows[k]`.
+    plain_combine = combine_body(sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize);
 }
 
 #[inline(always)]
@@ -113,101 +115,96 @@ const ROWS: usize = 4;
 #[inline(always)]
 fn dots_body(sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize) {
     let count = sums.len() / small.len();
-    for (small, sums) in small.chunks(2).zip(sums.chunks_mut(2 * count)) {
-        let whole = count / ROWS * ROWS;
-        for i in (0..whole).step_by(ROWS) {
-            match small {
-                [x, y] => dot_rows::<ROWS, 2>([x, y], &rows[i * stride..], stride, sums, i),
-                _ => dot_rows::<ROWS, 1>([small[0]], &rows[i * stride..], stride, sums, i),
+    let mut i = 0;
+    while i < count {
+        let wide = count - i >= ROWS;
+        let rows = &rows[i * stride..];
+        for (v, small) in small.iter().enumerate() {
+            let out = &mut sums[v * count + i..];
+            if wide {
+                let dot = dot_rows::<ROWS>(small, rows, stride);
+                out.iter_mut().zip(dot).for_each(|(o, d)| *o = o.wrapping_add(d));
+            } else {
+                let [dot] = dot_rows::<1>(small, rows, stride);
+                out[0] = out[0].wrapping_add(dot);
             }
         }
-        for i in whole..count {
-            for (small, sums) in small.iter().zip(sums.chunks_exact_mut(count)) {
-                dot_rows::<1, 1>([small], &rows[i * stride..], stride, sums, i);
-            }
-        }
+        i += if wide { ROWS } else { 1 };
     }
 }
 
-/// Adds the products of `V` vectors with `N` rows to the sums from `first` on.
+/// Products of one vector with `N` rows.
 #[inline(always)]
-fn dot_rows<const N: usize, const V: usize>(
-    small: [&[u64]; V],
-    rows: &[u64],
-    stride: usize,
-    sums: &mut [u64],
-    first: usize,
-) {
-    let depth = small[0].len();
-    let rows: [&[u64]; N] = std::array::from_fn(|r| &rows[r * stride..][..depth]);
-    let mut lanes = [[[0u64; LANES]; N]; V];
-    let whole = depth / LANES * LANES;
+fn dot_rows<const N: usize>(small: &[u64], rows: &[u64], stride: usize) -> [u64; N] {
+    let rows: [&[u64]; N] = std::array::from_fn(|r| &rows[r * stride..][..small.len()]);
+    let mut sums = [[0u64; LANES]; N];
+    let whole = small.len() / LANES * LANES;
     for k in (0..whole).step_by(LANES) {
-        for v in 0..V {
-            let x: &[u64; LANES] = small[v][k..k + LANES].try_into().expect("a whole vector");
-            for r in 0..N {
-                let y: &[u64; LANES] = rows[r][k..k + LANES].try_into().expect("a whole vector");
-                for l in 0..LANES {
-                    lanes[v][r][l] = lanes[v][r][l].wrapping_add(x[l].wrapping_mul(y[l]));
-                }
-            }
-        }
-    }
-    let count = sums.len() / V;
-    for v in 0..V {
+        let x: &[u64; LANES] = small[k..k + LANES].try_into().expect("a whole vector");
         for r in 0..N {
-            let mut sum = lanes[v][r].iter().fold(0u64, |s, x| s.wrapping_add(*x));
-            for k in whole..depth {
-                sum = sum.wrapping_add(small[v][k].wrapping_mul(rows[r][k]));
+            let y: &[u64; LANES] = rows[r][k..k + LANES].try_into().expect("a whole vector");
+            for l in 0..LANES {
+                sums[r][l] = sums[r][l].wrapping_add(x[l].wrapping_mul(y[l]));
             }
-            let to = &mut sums[v * count + first + r];
-            *to = to.wrapping_add(sum);
         }
     }
+    std::array::from_fn(|r| {
+        let mut sum = sums[r].iter().fold(0u64, |s, x| s.wrapping_add(*x));
+        for k in whole..small.len() {
+            sum = sum.wrapping_add(small[k].wrapping_mul(rows[r][k]));
+        }
+        sum
+    })
 }
 
 #[inline(always)]
 fn combine_body(sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize) {
     let count = sums.len() / small.len();
     let depth = small[0].len();
-    let whole = depth / ROWS * ROWS;
-    for k in (0..whole).step_by(ROWS) {
+    let mut k = 0;
+    while k < depth {
+        let wide = depth - k >= ROWS;
         let rows = &rows[k * stride..];
-        for (small, sums) in small.chunks(2).zip(sums.chunks_mut(2 * count)) {
-            match small {
-                [x, y] => {
-                    let (a, b) = sums.split_at_mut(count);
-                    combine_rows::<ROWS, 2>([a, b], [&x[k..], &y[k..]], rows, stride);
-                }
-                _ => combine_rows::<ROWS, 1>([sums], [&small[0][k..]], rows, stride),
+        for (v, small) in small.iter().enumerate() {
+            let out = &mut sums[v * count..(v + 1) * count];
+            if wide {
+                combine_rows::<ROWS>(out, &small[k..k + ROWS], rows, stride);
+            } else {
+                combine_rows::<1>(out, &small[k..k + 1], rows, stride);
             }
         }
+        k += if wide { ROWS } else { 1 };
     }
-    for k in whole..depth {
-        for (small, sums) in small.iter().zip(sums.chunks_exact_mut(count)) {
-            combine_rows::<1, 1>([sums], [&small[k..]], &rows[k * stride..], stride);
+}
+
+/// Adds `N` rows with their factors.
+#[inline(always)]
+fn combine_rows<const N: usize>(out: &mut [u64], factors: &[u64], rows: &[u64], stride: usize) {
+    let rows: [&[u64]; N] = std::array::from_fn(|r| &rows[r * stride..][..out.len()]);
+    let factors: [u64; N] = factors.try_into().expect("a factor per row");
+    for (i, out) in out.iter_mut().enumerate() {
+        for r in 0..N {
+            *out = out.wrapping_add(factors[r].wrapping_mul(rows[r][i]));
         }
     }
 }
 
-/// Adds `N` rows, scaled by the first `N` words of each of `V` vectors, to a sum for each vector.
-#[inline(always)]
-fn combine_rows<const N: usize, const V: usize>(
-    out: [&mut [u64]; V],
-    factors: [&[u64]; V],
-    rows: &[u64],
-    stride: usize,
-) {
-    let count = out[0].len();
-    let rows: [&[u64]; N] = std::array::from_fn(|r| &rows[r * stride..][..count]);
-    let factors: [[u64; N]; V] = factors.map(|f| f[..N].try_into().expect("a factor per row"));
-    let out = out.map(|out| &mut out[..count]);
-    for i in 0..count {
-        let words: [u64; N] = std::array::from_fn(|r| rows[r][i]);
-        for v in 0..V {
-            for r in 0..N {
-                out[v][i] = out[v][i].wrapping_add(factors[v][r].wrapping_mul(words[r]));
-            }
-        }
+/// `sums[v][i] += small[v] . rows[i]`, with a kernel of its own where there is AVX-512.
+pub(super) fn dots(isa: Isa, sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize) {
+    match isa.kind() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an `Isa` of this kind is made only after detection.
+        Kind::Avx512 | Kind::Amx => unsafe { avx512::dots(sums, small, rows, stride) },
+        _ => plain_dots(isa, sums, small, rows, stride),
+    }
+}
+
+/// `sums[v] += small[v][k] * rows[k]`, with a kernel of its own where there is AVX-512.
+pub(super) fn combine(isa: Isa, sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize) {
+    match isa.kind() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an `Isa` of this kind is made only after detection.
+        Kind::Avx512 | Kind::Amx => unsafe { avx512::combine(sums, small, rows, stride) },
+        _ => plain_combine(isa, sums, small, rows, stride),
     }
 }

@@ -66,7 +66,7 @@ pub(super) fn run<'a>(
         }
     };
     let out = Sink::new(out);
-    if thin::suits(&products) {
+    if thin::suits(job.isa, &products) {
         return thin::run(job, &products, start, out);
     }
     gemm::run(&products, Plan { kernel: job.kernel(), threads: job.threads, start }, out);

@@ -10,24 +10,27 @@ use super::gemm::{Product, Start, Term};
 use super::output::Sink;
 use super::source::{Matrix, Source};
 use super::{Job, loops};
+use crate::{Isa, Kind};
 
-/// Most rows. Beyond, packing pays.
-const MOST_ROWS: usize = 8;
+/// Most rows; beyond, packing pays. The first number is for AVX-512, whose loops use a word of the big
+/// operand twice per load.
+const MOST_ROWS: [usize; 2] = [8, 4];
 
 /// Words of the big operand per task.
 const TASK: usize = 1 << 16;
 
-/// Inner indices at a time, so that rows read for several products stay in the first-level cache.
-const DEPTH: usize = 512;
+/// Inner indices at a time, so that rows read for several products stay in the cache.
+const DEPTH: usize = 2048;
 
-/// Columns at a time when rows of the big operand are combined: their sums, and the rows under way,
-/// stay in the first-level cache.
-const COLUMNS: usize = 512;
+/// Sums at a time when rows of the big operand are combined: they, and the rows under way, stay in the
+/// first-level cache.
+const COLUMNS: usize = 2048;
 
 /// Whether all products are thin.
-pub(super) fn suits(products: &[Product<'_>]) -> bool {
+pub(super) fn suits(isa: Isa, products: &[Product<'_>]) -> bool {
+    let most = MOST_ROWS[usize::from(isa.kind() < Kind::Avx512)];
     let plain = |s: &Source<'_>| matches!(s, Source::Matrix(_));
-    products.iter().all(|p| p.m <= MOST_ROWS && p.terms.iter().all(|t| plain(&t.a) && plain(&t.b)))
+    products.iter().all(|p| p.m <= most && p.terms.iter().all(|t| plain(&t.a) && plain(&t.b)))
 }
 
 /// Computes all products.
@@ -40,7 +43,7 @@ pub(super) fn run(job: Job<'_>, products: &[Product<'_>], start: Start<'_>, out:
             (TASK / depth).next_multiple_of(8).max(8)
         } else {
             // Rows that are combined should be long, but leave work for every thread.
-            (product.n / (4 * job.threads)).next_multiple_of(8).clamp(64, COLUMNS)
+            (product.n / (4 * job.threads)).next_multiple_of(8).clamp(64, COLUMNS / product.m)
         };
         let ranges = (0..product.n).step_by(step);
         tasks.extend(ranges.map(|c| (product, c..(c + step).min(product.n))));
