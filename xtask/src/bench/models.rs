@@ -253,7 +253,7 @@ impl Task {
         let one = clock.elapsed().as_secs_f64().max(1e-6);
         let least = if one > LONG { self.runs[0].min(2) } else { self.runs[0] };
         let runs = ((self.total / one) as usize).clamp(least, self.runs[1]) as u64;
-        let mine = vec![Tensor::of(Vec::new(), &[runs])?];
+        let mine = [Tensor::of(Vec::new(), &[runs])?];
         let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
         let shared = mpc.input(Party(0), &[Shape::default()], mine)?;
         Ok(mpc.open(&[&shared[0]])?[0].words()[0] as usize)

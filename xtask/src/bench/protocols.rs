@@ -231,7 +231,7 @@ impl Plan {
         let one = clock.elapsed().as_secs_f64().max(1e-6);
         let runs = (self.effort.total.as_secs_f64() / one) as usize;
         let runs = runs.clamp(self.effort.min_runs, self.effort.max_runs) as u64;
-        let mine = vec![Tensor::of(Vec::new(), &[runs])?];
+        let mine = [Tensor::of(Vec::new(), &[runs])?];
         let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
         let shared = mpc.input(Party(0), &[Shape::default()], mine)?;
         Ok(mpc.open(&[&shared[0]])?[0].words()[0] as usize)
