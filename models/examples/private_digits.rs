@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Who owns the model, and who owns the images, encode them. Party 0 plays both here.
     let weight_words = plan.encode_weights(&weights)?;
     let weight_shapes: Vec<_> = plan.weights().into_iter().map(|weight| weight.shape).collect();
-    let image_words = vec![plan.encode_input(0, some.len(), &some.images)?];
+    let image_words = [plan.encode_input(0, some.len(), &some.images)?];
     let image_shapes = plan.input_shapes(some.len())?;
 
     let servers_plan = plan.clone();
