@@ -1,4 +1,5 @@
 //! The Trefoil program: private machine-learning inference by three servers.
+#![forbid(unsafe_code)]
 
 use std::{io, process::ExitCode};
 

@@ -8,9 +8,9 @@
 
 use std::{
     alloc::Layout,
-    path::PathBuf,
     collections::HashMap,
     ffi::{CStr, c_char, c_int, c_uint, c_void},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -30,7 +30,8 @@ pub fn stand_in() {
     let folder: PathBuf = here.parent().expect("it lies in a folder").into();
     let name = "libptx_emu_driver.so";
     let found = [folder.join(name), folder.join("..").join(name), folder.join("deps").join(name)];
-    let path = found.iter().find(|p| p.exists()).expect("the stand-in driver was built with this test");
+    let path =
+        found.iter().find(|p| p.exists()).expect("the stand-in driver was built with this test");
     // SAFETY: the library's initialisers do nothing.
     let library = unsafe { libloading::Library::new(path) }.expect("the stand-in driver loads");
     // It stays for the rest of the process.
