@@ -50,6 +50,12 @@ impl Turns {
         Self { pivot: 0, done: 0 }
     }
 
+    /// Begins with another pivot.
+    #[cfg(test)]
+    pub fn starting_at(pivot: usize) -> Self {
+        Self { pivot, done: 0 }
+    }
+
     /// The pivot of a small operation on so many elements.
     pub fn next(&mut self, elements: usize) -> Party {
         if self.done > TURN {

@@ -17,6 +17,8 @@ mod launch;
 mod links;
 mod local;
 mod plan;
+#[cfg(test)]
+mod privacy;
 mod product;
 mod protocol;
 mod random;

@@ -17,6 +17,9 @@ pub(crate) struct Keys {
     next: u64,
     /// The nonce after the last one used with each key; checked in debug builds.
     used: [u64; 3],
+    /// What tests watch and spoil.
+    #[cfg(test)]
+    pub probe: probe::Probe,
 }
 
 /// Which pair draws.
@@ -37,6 +40,8 @@ pub(crate) struct Streams {
     streams: [Option<Stream>; 4],
     /// Words drawn so far from each, the same on all parties.
     drawn: [u64; 4],
+    #[cfg(test)]
+    probe: probe::Probe,
 }
 
 /// Words of one stream that belong to one use.
@@ -82,7 +87,14 @@ impl Keys {
         };
         let pairs = [with(Party(0))?, with(Party(1))?, with(Party(2))?];
         let common = derive("trefoil rss-protocols 2026 public coins", &[]);
-        Ok(Self { pairs, common, next: 0, used: [0; 3] })
+        Ok(Self {
+            pairs,
+            common,
+            next: 0,
+            used: [0; 3],
+            #[cfg(test)]
+            probe: probe::Probe::default(),
+        })
     }
 
     /// The nonce of the next operation. All parties number operations alike.
@@ -100,7 +112,12 @@ impl Keys {
             Role::Second => [with(one), None, with(three), None],
             Role::Third => [None, with(one), with(two), None],
         };
-        Streams { streams, drawn: [0; 4] }
+        Streams {
+            streams,
+            drawn: [0; 4],
+            #[cfg(test)]
+            probe: self.probe.at(nonce),
+        }
     }
 
     /// The stream with one peer under a nonce, once.
@@ -127,6 +144,8 @@ impl Streams {
         // Whole cache lines, so that generators start at a block.
         let first = drawn.next_multiple_of(8);
         *drawn = first + words as u64;
+        #[cfg(test)]
+        self.probe.note(pair, first, words);
         Draw { pair, first, words: words as u64 }
     }
 
@@ -152,6 +171,113 @@ impl Streams {
     }
 
     fn stream(&self, draw: Draw) -> &Stream {
+        #[cfg(test)]
+        if let Some(known) = self.probe.spoilt(draw.pair, draw.first) {
+            return known;
+        }
         self.streams[draw.pair as usize].as_ref().expect("a role uses the streams it can expand")
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod probe {
+    //! Lets a test list all draws, and replace one by a stream that everybody knows.
+
+    use std::sync::{Arc, Mutex};
+
+    use ring_arith::{Generator, Stream, StreamKey};
+
+    use super::Pair;
+
+    /// Operation, pair and first word of a draw.
+    pub(crate) type Place = (u64, Pair, u64);
+
+    #[derive(Clone, Default)]
+    pub(crate) struct Probe {
+        nonce: u64,
+        pub seen: Arc<Mutex<Vec<Place>>>,
+        spoil: Option<(Place, Arc<Stream>)>,
+    }
+
+    impl Probe {
+        /// Replaces a draw.
+        pub fn spoil(&mut self, place: Place) {
+            let known = StreamKey::new(Generator::Aes128Ctr, &[7; 32]).stream(place.0);
+            self.spoil = Some((place, Arc::new(known)));
+        }
+
+        pub fn at(&self, nonce: u64) -> Self {
+            Self { nonce, ..self.clone() }
+        }
+
+        pub fn note(&self, pair: Pair, first: u64, words: usize) {
+            if words > 0 {
+                self.seen.lock().unwrap().push((self.nonce, pair, first));
+            }
+        }
+
+        pub fn spoilt(&self, pair: Pair, first: u64) -> Option<&Stream> {
+            let (place, known) = self.spoil.as_ref()?;
+            (*place == (self.nonce, pair, first)).then_some(&**known)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> Keys {
+        let session = net::in_process::sessions_from_seed(3, 1).remove(0);
+        Keys::new(&session, Generator::Aes128Ctr).unwrap()
+    }
+
+    #[test]
+    #[should_panic(expected = "drawn twice")]
+    #[cfg(debug_assertions)]
+    fn a_stream_drawn_twice_is_caught() {
+        let mut keys = keys();
+        let nonce = keys.operation();
+        keys.stream(Party(1), nonce);
+        keys.stream(Party(1), nonce);
+    }
+
+    #[test]
+    fn draws_of_one_operation_do_not_overlap() {
+        let mut keys = keys();
+        let seat = Seat::new(Party(0), Party(0), false);
+        let nonce = keys.operation();
+        let mut streams = keys.streams(&seat, nonce);
+        let mut end = 0;
+        for words in [1, 0, 64, 7, 1000] {
+            let draw = streams.draw(Pair::K12, words);
+            assert!(draw.first >= end);
+            end = draw.first + words as u64;
+        }
+    }
+
+    #[test]
+    fn pairs_agree_on_their_streams_and_nobody_else_does() {
+        let sessions = net::in_process::sessions_from_seed(3, 1);
+        let word = |stream: &Stream| {
+            let mut word = [0];
+            stream.fill(5, &mut word);
+            word[0]
+        };
+        let make = |session: &Session| Keys::new(session, Generator::Aes128Ctr).unwrap();
+        let mut all: Vec<_> = sessions.iter().map(make).collect();
+        let mut seen = |me: usize, with: usize| word(&all[me].stream(Party(with), 1));
+        let pairs = [(0, 1), (0, 2), (1, 2)];
+        let mut words: Vec<_> = pairs.iter().map(|&(a, b)| (seen(a, b), seen(b, a))).collect();
+        assert!(words.iter().all(|(one, other)| one == other));
+        words.extend((0..3).map(|me| (seen(me, me), 0)));
+        let distinct: std::collections::HashSet<_> = words.iter().map(|(word, _)| word).collect();
+        assert_eq!(distinct.len(), 6);
+    }
+
+    #[test]
+    fn a_session_of_two_is_refused() {
+        let session = net::in_process::sessions_from_seed(2, 1).remove(0);
+        assert!(Keys::new(&session, Generator::Aes128Ctr).is_err());
     }
 }
