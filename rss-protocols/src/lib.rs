@@ -16,6 +16,7 @@ mod kernels;
 mod launch;
 mod links;
 mod local;
+mod max;
 mod plan;
 #[cfg(test)]
 mod privacy;

@@ -171,6 +171,25 @@ impl Reader {
         Ok(engine.upload(Tensor::from_bytes(shape, data)?)?)
     }
 
+    /// The next words, to be read by themselves.
+    pub fn split(&mut self, words: usize) -> Result<Self> {
+        let mut part = Self::default();
+        while part.bytes < words * 8 {
+            let Some(mut piece) = self.pieces.pop_front() else {
+                let reason = format!("{words} words are due where {} are left", part.bytes / 8);
+                return Err(Error::Invalid { op: "receive", reason });
+            };
+            let taken = piece.split_to(piece.len().min(words * 8 - part.bytes));
+            if !piece.is_empty() {
+                self.pieces.push_front(piece);
+            }
+            part.bytes += taken.len();
+            part.pieces.push_back(taken);
+        }
+        self.bytes -= part.bytes;
+        Ok(part)
+    }
+
     /// Planes of `cols` words.
     pub fn planes<E: Engine>(
         &mut self,

@@ -186,6 +186,19 @@ impl<E: Engine> Protocol for Rss<E> {
     fn bits_to_words(&mut self, jobs: &[&Self::Bits]) -> Result<Vec<Vec<Self::Share>>> {
         self.talk(|rss| rss.planes_as_words(jobs))
     }
+
+    fn max_last(
+        &mut self,
+        x: &Self::Share,
+        width: u32,
+        index: bool,
+    ) -> Result<(Self::Share, Option<Self::Share>)> {
+        if x.shape().dims().last().is_none_or(|&k| k == 0) {
+            let reason = format!("shape {:?} has no elements along its last axis", x.shape());
+            return Err(invalid("max", reason));
+        }
+        self.talk(|rss| rss.largest(x, width.clamp(2, 64), index))
+    }
 }
 
 /// How a comparison's pieces lie, and how many words follow; `None` for a bit.

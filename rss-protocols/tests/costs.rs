@@ -197,6 +197,22 @@ fn comparisons_cost_what_the_table_says() {
 }
 
 #[test]
+fn tournaments_cost_what_the_table_says() {
+    // Rows of k: N / k * (k - 1) comparisons, counted for each of N elements.
+    for (k, levels) in [(2usize, 1), (4, 2)] {
+        for (index, each) in [(false, 456), (true, 648)] {
+            let bits = (k - 1) * each / k;
+            let run = move |mpc: &mut Party3, inputs: &Inputs| {
+                let rows = ring_arith::View::Reshape(Shape::new([N / k, k])?);
+                let x = mpc.linear(&mpc_core::Linear::View(&rows), &inputs.small)?;
+                mpc.max_last(&x, 44, index).map(drop)
+            };
+            costs(&format!("maximum of {k}, {index}"), bits, 1 + 5 * levels, plain(), run);
+        }
+    }
+}
+
+#[test]
 fn bits_cost_what_the_table_says() {
     costs("and of 64 bits", 64 * 3, 1, plain(), |mpc, inputs| {
         mpc.and(&[(&inputs.wide[0], &inputs.wide[1])]).map(drop)

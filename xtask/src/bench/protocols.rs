@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use mpc_core::{
-    Compare, Finish, Linear, Product, Protocol, ShareTensor, SplitMix64, Then, TruncationMode,
+    Compare, Finish, Linear, Product, Protocol, SecretTensor, ShareTensor, SplitMix64, Then,
+    TruncationMode,
+    functions::{self, exp, reciprocal, sqrt},
 };
 use net::{Job, Metered, Party, Session, Shaped, launch as parties};
 use ring_arith::{Bilinear, ConvSpec, CpuEngine, Shape, Tensor, View, Window};
@@ -49,6 +51,19 @@ const OPERATIONS: &[Operation] = &[
         name: "conv/batch32-11x11",
         size: "32x3x32x32, 64 of 11x11 / 4",
         make: |mpc| conv(mpc, &[32, 3, 32, 32], &[64, 3, 11, 11], 4, 2),
+    },
+    Operation { name: "softmax/128x10", size: "128x10", make: |mpc| softmax(mpc, [128, 10]) },
+    Operation { name: "softmax/128x200", size: "128x200", make: |mpc| softmax(mpc, [128, 200]) },
+    Operation { name: "exp/1e5", size: "10^5 in -8..2", make: |mpc| apply(mpc, exp, -8.0, 2.0) },
+    Operation {
+        name: "reciprocal/1e5",
+        size: "10^5 in 0.05..50",
+        make: |mpc| apply(mpc, reciprocal, 0.05, 50.0),
+    },
+    Operation {
+        name: "sqrt/1e5",
+        size: "10^5 in 0.05..50",
+        make: |mpc| apply(mpc, sqrt, 0.05, 50.0),
     },
     Operation { name: "maxpool/112", size: "1x64x112x112, 2x2", make: max_pool },
 ];
@@ -348,6 +363,43 @@ fn conv(
     let window = Window::new([weight[2], weight[3]], [stride, stride]).padded([border; 4]);
     let op = Bilinear::Conv(ConvSpec::new(window));
     Ok(Box::new(move |mpc| product(mpc, &op, &x, &y, TRUNCATE)))
+}
+
+/// Secret numbers, uniform in a range.
+fn numbers(
+    mpc: &mut Rss<CpuEngine>,
+    dims: &[usize],
+    [low, high]: [f64; 2],
+) -> mpc_core::Result<SecretTensor<Rss<CpuEngine>>> {
+    let shape = Shape::new(dims)?;
+    let mut draw = SplitMix64::new(17);
+    let unit = f64::from(1 << FRAC);
+    let words = (0..shape.len()).map(|_| (draw.real(low, high) * unit) as i64 as u64).collect();
+    let mine = [Tensor::new(shape.clone(), words)?];
+    let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
+    let share = mpc.input(Party(0), &[shape], mine)?.remove(0);
+    Ok(SecretTensor::new(share, FRAC, 64 - FRAC))
+}
+
+fn softmax(mpc: &mut Rss<CpuEngine>, dims: [usize; 2]) -> mpc_core::Result<Run> {
+    let x = numbers(mpc, &dims, [-8.0, 8.0])?;
+    Ok(Box::new(move |mpc| functions::softmax(mpc, &x, 1).map(drop)))
+}
+
+/// A function of one number.
+type Function = fn(
+    &mut Rss<CpuEngine>,
+    &SecretTensor<Rss<CpuEngine>>,
+) -> mpc_core::Result<SecretTensor<Rss<CpuEngine>>>;
+
+fn apply(
+    mpc: &mut Rss<CpuEngine>,
+    function: Function,
+    low: f64,
+    high: f64,
+) -> mpc_core::Result<Run> {
+    let x = numbers(mpc, &[100_000], [low, high])?;
+    Ok(Box::new(move |mpc| function(mpc, &x).map(drop)))
 }
 
 /// Windows as rows of four, then a tournament: values out of a truncation, 44 bits wide.

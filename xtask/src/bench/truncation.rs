@@ -1,10 +1,178 @@
-//! Benchmarks of the forms of truncation.
+//! Benchmarks of the forms of truncation: what they cost, and how far they are off.
 
-use anyhow::Result;
+use std::time::Instant;
 
-use super::Bench;
+use anyhow::{Result, ensure};
+use mpc_core::{Finish, Product, Protocol, SplitMix64, TruncationMode};
+use net::{Metered, Party, Report, Session, launch as parties};
+use ring_arith::{Bilinear, CpuEngine, Shape, Tensor};
+use rss_protocols::Rss;
+
+use super::{Bench, Network, Timing};
+
+/// Fraction bits, and bits dropped.
+const FRAC: u32 = 20;
+
+/// Products computed at once.
+const BATCH: usize = 1 << 20;
+
+/// Every form, with its name and its largest error in units of the last place; none where large
+/// errors happen.
+const FORMS: [(&str, TruncationMode, Option<f64>); 5] = [
+    ("default", TruncationMode::Default, Some(1.0)),
+    ("early", TruncationMode::Early, Some(1.5)),
+    ("exact", TruncationMode::Exact, Some(1.0)),
+    ("dither", TruncationMode::Dither, Some(1.0)),
+    ("aby3_local", TruncationMode::Aby3Local, None),
+];
+
+/// Errors against the exact quotient, in units of the last place.
+#[derive(Debug, Clone, Copy, Default)]
+struct Errors {
+    count: f64,
+    sum: f64,
+    squares: f64,
+    largest: f64,
+    /// Results that are off by more than two units.
+    failures: usize,
+    /// Multiples of `2^20` that did not come out exactly.
+    inexact: usize,
+    /// Results that are not the floor.
+    above: usize,
+}
+
+impl Errors {
+    fn add(&mut self, z: i64, y: i64) {
+        let unit = 1i128 << FRAC;
+        let error = ((i128::from(y) << FRAC) - i128::from(z)) as f64 / unit as f64;
+        self.largest = self.largest.max(error.abs());
+        self.inexact += usize::from(z & (unit as i64 - 1) == 0 && error != 0.0);
+        self.above += usize::from(y != z >> FRAC);
+        if error.abs() > 2.0 {
+            self.failures += 1;
+            return;
+        }
+        self.count += 1.0;
+        self.sum += error;
+        self.squares += error * error;
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / self.count
+    }
+
+    /// How many standard errors the mean is away from zero.
+    fn bias(&self) -> f64 {
+        let variance = (self.squares / self.count - self.mean().powi(2)).max(0.0);
+        self.mean() / (variance / self.count).sqrt().max(f64::MIN_POSITIVE)
+    }
+}
 
 /// The cases of this module.
-pub fn cases(_bench: &mut Bench) -> Result<()> {
+///
+/// # Errors
+/// If a form does not keep what it promises.
+pub fn cases(bench: &mut Bench) -> Result<()> {
+    let batches = if bench.quick() { 2 } else { 96 };
+    for (name, mode, bound) in FORMS {
+        let case_name = format!("truncation/{name}");
+        if !bench.wants(&case_name) {
+            bench.case(&case_name, |_| Ok(()))?;
+            continue;
+        }
+        let start = Instant::now();
+        let (errors, report, engine) = measure(mode, batches)?;
+        let seconds = start.elapsed().as_secs_f64() / batches as f64;
+        bench.case(&case_name, |case| {
+            case.protocol("rss").engine(&engine).network(Network::InProcess).threads(1);
+            case.size(format!("{} products below 2^61", batches * BATCH));
+            case.timing(Timing::from_runs(vec![seconds], None));
+            case.bytes_per_party(report.bytes / 3 / batches as u64);
+            case.rounds(u64::from(report.rounds) / batches as u64);
+            case.max_abs_error(errors.largest);
+            Ok(())
+        })?;
+        println!(
+            "    {name}: largest error {:.4} units, mean {:+.2e} ({:+.1} standard errors), {} failures, \
+             {} multiples inexact, {} not the floor",
+            errors.largest,
+            errors.mean(),
+            errors.bias(),
+            errors.failures,
+            errors.inexact,
+            errors.above
+        );
+        check(name, &errors, bound)?;
+    }
     Ok(())
+}
+
+/// Holds a form to its promise.
+fn check(name: &str, errors: &Errors, bound: Option<f64>) -> Result<()> {
+    let Some(bound) = bound else {
+        ensure!(errors.failures > 0, "{name} should have shown its failures");
+        return Ok(());
+    };
+    ensure!(errors.failures == 0 && errors.largest < bound, "{name} errs by {}", errors.largest);
+    match name {
+        "exact" => ensure!(errors.above == 0, "{name}: {} are not the floor", errors.above),
+        _ => ensure!(errors.bias().abs() < 5.0, "{name} is biased: {}", errors.bias()),
+    }
+    ensure!(name == "early" || errors.inexact == 0, "{name}: {} inexact", errors.inexact);
+    Ok(())
+}
+
+/// Runs a form on batches of products and compares each result with the exact one.
+fn measure(mode: TruncationMode, batches: usize) -> Result<(Errors, Report, String)> {
+    let run = |mut session: Session| -> Result<_> {
+        let metered = Metered::new(session.transport);
+        let meter = metered.meter();
+        session.transport = Box::new(metered);
+        let mut mpc = Rss::new(session, CpuEngine::new(1))?;
+        let mut errors = Errors::default();
+        let (mut bytes, mut rounds) = (0, 0);
+        for batch in 0..batches {
+            let factors = factors(batch as u64)?;
+            let mine = (mpc.me() == Party(0)).then_some(&factors[..]);
+            let shapes = [Shape::new([BATCH])?, Shape::new([BATCH])?];
+            let x = mpc.input(Party(0), &shapes, mine)?;
+            mpc.open(&[&x[0]])?;
+            let before = meter.stats();
+            let finish = Finish::Truncate { bits: FRAC, mode };
+            let op = Bilinear::Mul;
+            let job = Product { op, lhs: &x[0], rhs: &x[1], summand: None, finish };
+            let y = mpc.products(&[job])?;
+            let after = meter.stats();
+            bytes += after.bytes_sent() - before.bytes_sent();
+            rounds += after.depth - before.depth;
+            let opened = mpc.open(&[&y[0]])?;
+            if mpc.me() == Party(0) {
+                let pairs = factors[0].words().iter().zip(factors[1].words());
+                for ((&a, &b), &y) in pairs.zip(opened[0].words()) {
+                    errors.add((a as i64).wrapping_mul(b as i64), y as i64);
+                }
+            }
+        }
+        let engine = ring_arith::Engine::name(mpc.engine());
+        Ok((errors, bytes, rounds, engine))
+    };
+    let outcomes = parties::threads(3, 1, run).into_iter().collect::<Result<Vec<_>>>()?;
+    let bytes = outcomes.iter().map(|(_, bytes, ..)| bytes).sum();
+    let rounds = outcomes.iter().map(|(_, _, rounds, _)| *rounds).max().unwrap_or(0);
+    let report = Report { bytes, messages: 0, rounds, steps: Vec::new() };
+    let (errors, _, _, engine) = outcomes.into_iter().next().expect("three parties");
+    Ok((errors, report, engine))
+}
+
+/// Factors of products of all magnitudes up to `2^61`; one product in sixteen is a multiple of `2^20`.
+fn factors(batch: u64) -> Result<[Tensor; 2]> {
+    let mut draw = SplitMix64::new(batch + 1);
+    let (mut x, mut y) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+    for i in 0..BATCH {
+        let bits = 20 + (draw.next_u64() % 11) as u32;
+        x.push(draw.signed(bits));
+        let other = draw.signed(31);
+        y.push(if i % 16 == 0 { other & !((1 << FRAC) - 1) } else { other });
+    }
+    Ok([Tensor::vector(x), Tensor::vector(y)])
 }
