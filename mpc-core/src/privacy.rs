@@ -430,7 +430,7 @@ mod tests {
             let mut draw = SplitMix64::new(u64::from(secret));
             let word = |draw: &mut SplitMix64| {
                 let w = draw.next_u64();
-                if secret && draw.next_u64().is_multiple_of(3) { w & !LOW | 2 * LOW } else { w }
+                if secret && draw.next_u64().is_multiple_of(3) { (w & !LOW) | (2 * LOW) } else { w }
             };
             let view = |draw: &mut SplitMix64| View {
                 bytes: (0..WORDS).flat_map(|_| word(draw).to_le_bytes()).collect(),
