@@ -160,7 +160,7 @@ pub trait Protocol: Sized + 'static {
 
     // -- into and out of the protocol ------------------------------------------------------------
 
-    /// Shares tensors that `owner` holds; the owner passes them, the others pass `None`.
+    /// Shares tensors that `owner` holds; the owner passes them, the others pass `None`. One round.
     ///
     /// # Errors
     /// See [`crate::Error`]. The same holds for every method below.
@@ -174,13 +174,13 @@ pub trait Protocol: Sized + 'static {
     /// A sharing of a public tensor, the same on all parties, without communication.
     fn constant(&self, value: &Words<Self>) -> Result<Self::Share>;
 
-    /// Reveals tensors to all parties.
+    /// Reveals tensors to all parties. One round.
     fn open(&mut self, shares: &[&Self::Share]) -> Result<Vec<Words<Self>>>;
 
-    /// Reveals tensors to one party; the others get `None`.
+    /// Reveals tensors to one party; the others get `None`. One round.
     fn open_to(&mut self, to: Party, shares: &[&Self::Share]) -> Result<Option<Vec<Words<Self>>>>;
 
-    /// Reveals bits to all parties.
+    /// Reveals bits to all parties. One round.
     fn open_bits(&mut self, bits: &[&Self::Bits]) -> Result<Vec<BitTensor<Words<Self>>>>;
 
     // -- without communication -------------------------------------------------------------------
@@ -224,7 +224,7 @@ pub trait Protocol: Sized + 'static {
     /// Number of planes.
     fn bits_width(&self, x: &Self::Bits) -> u32;
 
-    // -- with communication ----------------------------------------------------------------------
+    // -- with communication: a protocol says what each costs, and tests compare it with what is counted -
 
     /// Bilinear maps with what follows them. Members that end alike share all rounds.
     fn products(&mut self, jobs: &[Product<'_, Self::Share>]) -> Result<Vec<Self::Share>>;

@@ -72,7 +72,7 @@ pub struct Rss<E: Engine> {
 }
 
 impl<E: Engine> Rss<E> {
-    /// A party with the default options.
+    /// A party with the default options. Nothing is sent: keys follow from the session's.
     ///
     /// # Errors
     /// If the session is not one of three parties with a key for each pair.
@@ -80,7 +80,7 @@ impl<E: Engine> Rss<E> {
         Self::with_options(session, engine, Options::default())
     }
 
-    /// A party with chosen options, which must be the same on all three.
+    /// A party with chosen options, which must be the same on all three. Nothing is sent.
     ///
     /// # Errors
     /// If the session is not one of three parties with a key for each pair.
@@ -104,7 +104,7 @@ impl<E: Engine> Rss<E> {
         self.options
     }
 
-    /// Waits until both peers have ended too, and closes the links.
+    /// Waits until both peers have ended too, and closes the links. No words are sent.
     ///
     /// # Errors
     /// If a peer failed or sent more than was due.

@@ -1,4 +1,4 @@
-//! Products, and their division by a power of two. Two rounds; PROTOCOLS.md's derivation in short:
+//! Products, and their division by a power of two, in two rounds.
 //!
 //! `z = a + b` as in [`crate::halves`]. With the offset `2^62`, `a + b` wraps exactly unless both top
 //! bits are 0, `wrap = 1 - na nb`. The pivot shares `na` modulo `2^t` between the others and gives

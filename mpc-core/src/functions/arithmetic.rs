@@ -114,8 +114,11 @@ pub fn mul_scalar<P: Protocol>(
     rescale(mpc, &raw, x.frac())
 }
 
-/// `x / c` for a public `c`. Cost and errors of [`mul_scalar`]; dividing by a power of two loses
-/// nothing but the bits it drops.
+/// `x / c` for a public `c`, with the error of [`mul_scalar`]; dividing by a power of two loses nothing
+/// but the bits it drops.
+///
+/// # Cost
+/// As [`mul_scalar`].
 ///
 /// # Errors
 /// [`Error::Invalid`] if `c` is 0, not finite or too small.

@@ -19,6 +19,7 @@ use crate::{Arg, Compare, Error, Linear, Protocol, Result, SecretTensor, Then};
 /// # Cost
 /// One comparison: 6 rounds and 488 bits for each element in all with replicated sharing at full width;
 /// less for tensors of smaller [width](SecretTensor::width).
+/// With replicated sharing at width 44: 6 rounds and 394 bits for each element in all.
 ///
 /// # Errors
 /// As [`add`].
@@ -33,6 +34,9 @@ pub fn lt<'a, P: Protocol>(
 
 /// `x > y`, broadcast. As [`lt`].
 ///
+/// # Cost
+/// As [`lt`].
+///
 /// # Errors
 /// As [`add`].
 pub fn gt<'a, P: Protocol>(
@@ -44,6 +48,9 @@ pub fn gt<'a, P: Protocol>(
 }
 
 /// `x <= y`, broadcast. As [`lt`].
+///
+/// # Cost
+/// As [`lt`].
 ///
 /// # Errors
 /// As [`add`].
@@ -57,6 +64,9 @@ pub fn le<'a, P: Protocol>(
 }
 
 /// `x >= y`, broadcast. As [`lt`].
+///
+/// # Cost
+/// As [`lt`].
 ///
 /// # Errors
 /// As [`add`].
@@ -76,6 +86,7 @@ pub fn ge<'a, P: Protocol>(
 /// # Cost
 /// One test for zero and one conversion: 6 or 7 rounds and 447 bits for each element in all with
 /// replicated sharing at full width.
+/// With replicated sharing at width 44: 7 rounds and 369 bits for each element in all.
 ///
 /// # Errors
 /// As [`add`].
@@ -92,6 +103,9 @@ pub fn eq<'a, P: Protocol>(
 }
 
 /// `x != y`, broadcast. As [`eq`].
+///
+/// # Cost
+/// As [`eq`].
 ///
 /// # Errors
 /// As [`add`].
@@ -122,6 +136,9 @@ fn integer<P: Protocol>(op: &'static str, x: &SecretTensor<P>) -> Result<()> {
 
 /// `x < 0`. As [`lt`].
 ///
+/// # Cost
+/// As [`lt`].
+///
 /// # Errors
 /// [`Error::Net`] if a peer failed.
 pub fn is_negative<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
@@ -137,6 +154,7 @@ pub fn is_negative<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Secr
 ///
 /// # Cost
 /// Two comparisons that share their 6 rounds.
+/// With replicated sharing at width 44: 6 rounds and 784 bits for each element in all.
 ///
 /// # Errors
 /// [`Error::Net`] if a peer failed.
@@ -152,6 +170,7 @@ pub fn sign<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
 ///
 /// # Cost
 /// One product without truncation: 1 round and 192 bits for each element in all with replicated sharing.
+/// With replicated sharing at width 44: 1 round and 192 bits for each element in all.
 ///
 /// # Errors
 /// [`Error::FracBits`] if `condition` is no integer or `x` and `y` differ; as [`add`].
@@ -206,6 +225,7 @@ pub(super) fn keep<P: Protocol>(mpc: &mut P, jobs: &[Keep<'_, P>]) -> Result<Vec
 /// # Cost
 /// One comparison with a selection: 6 rounds and 552 bits for each element in all with replicated
 /// sharing at full width.
+/// With replicated sharing at width 44: 6 rounds and 456 bits for each element in all.
 ///
 /// # Errors
 /// [`Error::Net`] if a peer failed.
@@ -223,6 +243,9 @@ const MINUS_TWO: u64 = 2u64.wrapping_neg();
 /// # Domain and error
 /// Exact.
 ///
+/// # Cost
+/// With replicated sharing at width 44: 6 rounds and 456 bits for each element in all.
+///
 /// # Errors
 /// [`Error::Net`] if a peer failed.
 pub fn relu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
@@ -230,6 +253,9 @@ pub fn relu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
 }
 
 /// [`relu`] of several tensors in the same rounds.
+///
+/// # Cost
+/// As [`relu`], all in the same rounds.
 ///
 /// # Errors
 /// As [`relu`].
@@ -246,6 +272,7 @@ pub fn relu_all<P: Protocol>(mpc: &mut P, xs: &[&SecretTensor<P>]) -> Result<Vec
 ///
 /// # Cost
 /// [`relu`] and one truncation: 8 rounds.
+/// With replicated sharing at width 44: 8 rounds and 598 bits for each element in all.
 ///
 /// # Errors
 /// [`Error::Invalid`] if the slope has no encoding.
@@ -268,6 +295,7 @@ pub fn leaky_relu<P: Protocol>(
 /// # Cost
 /// Two comparisons with a selection that share their 6 rounds: 1104 bits for each element in all with
 /// replicated sharing at full width.
+/// With replicated sharing at width 44: 6 rounds and 916 bits for each element in all.
 ///
 /// # Errors
 /// [`Error::Invalid`] unless `low <= high` and both have an encoding.
@@ -328,6 +356,9 @@ pub(super) fn shifted<P: Protocol>(
 
 /// `x` limited to `0..=6`. As [`clamp`].
 ///
+/// # Cost
+/// With replicated sharing at width 44: 6 rounds and 916 bits for each element in all.
+///
 /// # Errors
 /// [`Error::Net`] if a peer failed.
 pub fn relu6<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
@@ -343,6 +374,7 @@ pub fn relu6<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTens
 /// # Cost
 /// `classes` tests for zero that share their rounds, and a conversion each. For integers of known
 /// size, give their [width](SecretTensor::with_width): the tests need as many bits.
+/// With replicated sharing for 16 classes and labels of width 6: 5 rounds and 3504 bits for each element in all.
 ///
 /// # Errors
 /// [`Error::FracBits`] if `x` is no integer, [`Error::Invalid`] for no classes.

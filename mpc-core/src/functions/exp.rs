@@ -28,6 +28,7 @@ const HIGHEST: i64 = 11_629_080;
 /// # Cost
 /// Two comparisons with a selection that share their 6 rounds, and six products in twelve more.
 /// Comparisons that the tensor's [width](SecretTensor::width) makes needless are left out.
+/// With replicated sharing at width 44: 18 rounds and 2279 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
@@ -56,6 +57,7 @@ pub fn exp<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
 ///
 /// # Cost
 /// One comparison with a selection in 6 rounds, and six products in twelve more.
+/// With replicated sharing at width 44: 18 rounds and 1868 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.

@@ -96,7 +96,7 @@ impl<'a, P: Protocol> Multiply<'a, P> {
 ///
 /// # Cost
 /// With replicated sharing, for each element of the result in all: 252 bits in two rounds with
-/// truncation (at 20 bits), 192 bits in one without, 668 bits in six with ReLU; with a public operand
+/// truncation (at 20 bits), 192 bits in one without, 648 bits in six with ReLU; with a public operand
 /// nothing but the truncation of `3t` bits, and 552 bits for a ReLU.
 ///
 /// # Errors
@@ -285,7 +285,10 @@ pub(super) fn first_word<S, B>(answer: Option<Compared<S, B>>) -> Result<S> {
     .ok_or_else(|| no_answer("compare"))
 }
 
-/// A bilinear map, truncated. See [`multiply`] for cost and limits.
+/// A bilinear map, truncated. See [`multiply`] for limits.
+///
+/// # Cost
+/// As [`multiply`].
 ///
 /// # Errors
 /// As [`super::add`].
@@ -299,7 +302,10 @@ pub fn bilinear<'a, P: Protocol>(
     results.pop().ok_or_else(|| no_answer("multiply"))
 }
 
-/// `x * y` element by element, broadcast. See [`multiply`] for cost and limits.
+/// `x * y` element by element, broadcast. See [`multiply`] for limits.
+///
+/// # Cost
+/// As [`multiply`].
 ///
 /// # Errors
 /// As [`super::add`].
@@ -313,13 +319,19 @@ pub fn mul<'a, P: Protocol>(
 
 /// `x * x` element by element.
 ///
+/// # Cost
+/// As [`multiply`].
+///
 /// # Errors
 /// As [`super::add`].
 pub fn square<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     mul(mpc, x, x)
 }
 
-/// Matrix product `[.., m, k] x [.., k, n]`. See [`multiply`] for cost and limits.
+/// Matrix product `[.., m, k] x [.., k, n]`. See [`multiply`] for limits.
+///
+/// # Cost
+/// As [`multiply`].
 ///
 /// # Errors
 /// As [`super::add`].
@@ -331,7 +343,10 @@ pub fn matmul<'a, P: Protocol>(
     bilinear(mpc, Bilinear::MATMUL, x, y)
 }
 
-/// Convolution of `[N, C, H, W]` with `[O, C / groups, kh, kw]`. See [`multiply`] for cost and limits.
+/// Convolution of `[N, C, H, W]` with `[O, C / groups, kh, kw]`. See [`multiply`] for limits.
+///
+/// # Cost
+/// As [`multiply`].
 ///
 /// # Errors
 /// As [`super::add`].

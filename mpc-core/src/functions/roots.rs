@@ -23,6 +23,7 @@ use crate::{Arg, Protocol, Result, SecretTensor};
 /// With replicated sharing see [`super::costs`]; numbers known to be small
 /// ([`SecretTensor::with_bound`]) cost less, and those known to be positive too: see
 /// [`reciprocal_positive`].
+/// With replicated sharing at width 44: 28 rounds and 6543 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
@@ -32,6 +33,9 @@ pub fn reciprocal<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Secre
 
 /// `1 / x` for `x` that is known to be at least 0. As [`reciprocal`], without the handling of signs;
 /// negative `x` gives a wrong result.
+///
+/// # Cost
+/// With replicated sharing at width 44: 27 rounds and 5528 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
@@ -50,6 +54,7 @@ pub fn reciprocal_positive<P: Protocol>(
 ///
 /// # Cost
 /// [`reciprocal`] and one more product: 2 rounds.
+/// With replicated sharing at width 44: 30 rounds and 6753 bits for each element in all.
 ///
 /// # Errors
 /// As [`super::add`].
@@ -119,6 +124,7 @@ fn inverse<P: Protocol>(
 ///
 /// # Cost
 /// With replicated sharing see [`super::costs`].
+/// With replicated sharing at width 44: 29 rounds and 5931 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
@@ -134,6 +140,7 @@ pub fn sqrt<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
 ///
 /// # Cost
 /// That of [`sqrt`].
+/// With replicated sharing at width 44: 29 rounds and 5935 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.

@@ -14,6 +14,7 @@ use crate::{Compare, Linear, Protocol, Result, SecretTensor, Then};
 ///
 /// # Cost
 /// One comparison with a selection (6 rounds), one truncation (2), four products in 6 more.
+/// With replicated sharing at width 44: 14 rounds and 1690 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
@@ -22,6 +23,9 @@ pub fn sin<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
 }
 
 /// `cos(x)`. As [`sin`].
+///
+/// # Cost
+/// With replicated sharing at width 44: 14 rounds and 1690 bits for each element in all.
 ///
 /// # Errors
 /// As [`sin`].

@@ -90,6 +90,9 @@ pub fn input<P: Protocol>(
 
 /// [`input`] of several tensors in one round.
 ///
+/// # Cost
+/// As [`input`], all in the same rounds.
+///
 /// # Errors
 /// As [`input`].
 pub fn inputs<P: Protocol>(
@@ -145,6 +148,9 @@ pub fn reveal<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Vec<f64>>
 }
 
 /// [`reveal`] of several tensors in one round.
+///
+/// # Cost
+/// As [`reveal`], all in the same rounds.
 ///
 /// # Errors
 /// As [`reveal`].
