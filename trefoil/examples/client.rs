@@ -6,12 +6,13 @@
 use std::{env, path::Path};
 
 use ring_arith::{EngineTensor, Shape, Tensor};
-use trefoil::{Error, Result, config::ClientConfig, links, profile::Total};
+use trefoil::{Result, config::ClientConfig, links, profile::Total};
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [config, model] = arguments.as_slice() else {
-        return Err(Error::input("arguments", "pass a client.toml and the name of a model"));
+        println!("pass a client.toml and the name of a model that its servers hold");
+        return Ok(());
     };
     let mut client = links::connect(&ClientConfig::read(Path::new(config))?)?;
     let about = client.about(model)?;

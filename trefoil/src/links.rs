@@ -121,22 +121,22 @@ pub fn dial_all(config: &ClientConfig) -> Result<[Result<Box<dyn Channel>>; PART
     }))
 }
 
-/// Tries until the limit, since a server may be about to start; not again where one listens, but
-/// refuses.
+/// Tries until the limit, since a server may be about to start; not again where one listened before,
+/// and refuses.
 fn dial(
     endpoint: &Endpoint,
     party: usize,
     address: SocketAddr,
     limit: Duration,
 ) -> Result<Box<dyn Channel>> {
-    let (began, mut pause) = (Instant::now(), PAUSE);
+    let (began, mut pause, mut listened) = (Instant::now(), PAUSE, false);
     loop {
         let error = match endpoint.dial(Party(party), address) {
             Ok(channel) => return Ok(Box::new(Link(channel))),
             Err(error) => error,
         };
         let listens = TcpStream::connect_timeout(&address, PAUSE).is_ok();
-        if listens || began.elapsed() + pause >= limit {
+        if (listens && listened) || began.elapsed() + pause >= limit {
             let advice = if listens {
                 "are address, configuration and certificates those of the same cluster?".to_owned()
             } else {
@@ -147,6 +147,8 @@ fn dial(
                 reason: format!("{error}; {advice}"),
             });
         }
+        // It may have begun to listen after the attempt.
+        listened = listens;
         thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_secs(1));
     }

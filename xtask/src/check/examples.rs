@@ -1,23 +1,28 @@
 //! Every example of every crate runs to its end.
 
+use std::io::{self, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
-use anyhow::Result;
-use cargo_metadata::{MetadataCommand, TargetKind};
+use anyhow::{Context, Result, bail};
 
-use super::runner::Cargo;
+use super::built;
 
 /// Runs each example, without arguments, as a reader would.
 pub(super) fn check(root: &Path) -> Result<Vec<String>> {
-    let metadata =
-        MetadataCommand::new().manifest_path(root.join("Cargo.toml")).no_deps().exec()?;
     let mut ran = Vec::new();
-    for package in metadata.workspace_packages() {
-        for target in package.targets.iter().filter(|t| t.kind.contains(&TargetKind::Example)) {
-            let args = ["run", "--quiet", "--locked", "--package", &package.name, "--example"];
-            Cargo::new(root, &args).args(&[&target.name]).quiet()?;
-            ran.push(format!("{}/{}", package.name, target.name));
+    for example in built::executables(root)?.into_iter().filter(|built| built.is_example) {
+        let output = Command::new(&example.path)
+            .current_dir(root)
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("cannot start {}", example.path.display()))?;
+        if !output.status.success() {
+            io::stdout().write_all(&output.stdout)?;
+            io::stderr().write_all(&output.stderr)?;
+            bail!("the example {} ended with {}", example.name, output.status);
         }
+        ran.push(example.name);
     }
     Ok(vec![ran.join(", ")])
 }

@@ -1,7 +1,10 @@
 //! `cargo xtask check`: everything CI runs, step by step, ending at the first failure.
 
+mod built;
+mod costs;
 mod deps;
 mod examples;
+mod names;
 mod readme;
 mod runner;
 mod tidy;

@@ -1,12 +1,18 @@
 //! Running cargo as a step: quietly, or shown with its closing lines kept.
 
 use std::env;
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
+
+/// The cargo that runs us, else whichever is installed.
+pub(super) fn cargo_program() -> OsString {
+    env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
 
 /// A cargo command in the workspace.
 pub(super) struct Cargo {
@@ -16,8 +22,7 @@ pub(super) struct Cargo {
 
 impl Cargo {
     pub(super) fn new(root: &Path, args: &[&str]) -> Cargo {
-        let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(program);
+        let mut command = Command::new(cargo_program());
         command.current_dir(root).stdin(Stdio::null());
         Cargo { command, text: "cargo".to_owned() }.args(args)
     }

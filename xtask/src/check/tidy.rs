@@ -6,6 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use super::{costs, names};
+
 /// Longest source file. The middle one should have a third of this.
 const MAX_LINES: usize = 800;
 /// Largest file of any kind: models and data in the repository are small.
@@ -33,6 +35,8 @@ pub(super) fn check(root: &Path) -> Result<String> {
         faults.extend(found.iter().map(|fault| format!("{}{fault}", file.display())));
     }
     faults.extend(missing_files(&files));
+    faults.extend(names::missing(root, &files)?);
+    faults.extend(costs::unstated(root)?);
     if !faults.is_empty() {
         bail!("{}", faults.join("\n"));
     }
@@ -40,7 +44,7 @@ pub(super) fn check(root: &Path) -> Result<String> {
 }
 
 /// The files of the repository, relative to its root; without git all but build output.
-fn files(root: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn files(root: &Path) -> Result<Vec<PathBuf>> {
     let listed = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
