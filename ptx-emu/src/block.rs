@@ -1,7 +1,9 @@
 //! One block: its threads, interleaved in shuffled order, and the places where they meet.
 
 use crate::{
-    Fault, collective,
+    Fault,
+    bulk::Barriers,
+    collective,
     instr::{Op, Operand},
     memory::Memory,
     parse::Kernel,
@@ -37,6 +39,8 @@ pub(crate) struct Block<'a> {
     pub warp_epochs: Vec<u32>,
     /// Matrix products in flight, by warp group.
     pub pending: Vec<Pending>,
+    /// Barriers in shared memory.
+    pub barriers: Barriers,
     pub steps: u64,
     pub limit: u64,
     pub order: Order,
@@ -95,6 +99,7 @@ impl<'a> Block<'a> {
             epoch: 0,
             warp_epochs: vec![0; threads.div_ceil(32)],
             pending: (0..threads.div_ceil(128)).map(|_| Pending::default()).collect(),
+            barriers: Barriers::new(),
             steps: 0,
             limit,
             order: Order(seed),
@@ -113,7 +118,8 @@ impl<'a> Block<'a> {
                 }
             }
             if self.threads.iter().all(|t| t.state == State::Done) {
-                return Ok(());
+                let unfinished = self.pending.iter().position(|p| !p.is_empty());
+                return unfinished.map_or(Ok(()), |g| Err((g * 128, Fault::ProductsInFlight)));
             }
             progress |= self.meet()?;
             if !progress {

@@ -65,6 +65,7 @@ pub(crate) fn decode(s: &Statement<'_>) -> Result<Op> {
         "mma" => s.mma(),
         "ldmatrix" => s.ldmatrix(),
         "wgmma" => wgmma::decode(s),
+        "mbarrier" => s.mbarrier(),
         "ret" | "exit" => Ok(Op::Ret),
         _ => Err(s.unknown()),
     }
@@ -297,7 +298,10 @@ impl Statement<'_> {
     }
 
     fn cp(&self) -> Result<Op> {
-        if !self.has("async") || self.has("bulk") {
+        if self.has("bulk") {
+            return self.cp_bulk();
+        }
+        if !self.has("async") {
             return Err(self.unknown());
         }
         if self.has("commit_group") {
@@ -315,6 +319,37 @@ impl Statement<'_> {
         }
         let src_bytes = self.optional(3)?;
         Ok(Op::CpAsync { dst: self.address(0)?, src: self.address(1)?, bytes, src_bytes })
+    }
+
+    fn cp_bulk(&self) -> Result<Op> {
+        let ["cp", "async", "bulk", "shared::cluster" | "shared::cta", "global", rest @ ..] =
+            &self.opcode[..]
+        else {
+            return Err(self.unknown());
+        };
+        if rest != ["mbarrier::complete_tx::bytes"] {
+            return Err(self.unknown());
+        }
+        let (dst, src, barrier) = (self.address(0)?, self.address(1)?, self.address(3)?);
+        Ok(Op::CpBulk { dst, src, bytes: self.value(2)?, barrier })
+    }
+
+    fn mbarrier(&self) -> Result<Op> {
+        match self.opcode[1..] {
+            ["init", "shared::cta", "b64"] => {
+                Ok(Op::BarrierInit { barrier: self.address(0)?, count: self.value(1)? })
+            }
+            // The state that an arrival returns is not kept.
+            ["arrive", "expect_tx", "shared::cta", "b64"] if self.reg(0)? == SINK => {
+                Ok(Op::BarrierArrive { barrier: self.address(1)?, bytes: self.value(2)? })
+            }
+            ["try_wait", "parity", "shared::cta", "b64"] => Ok(Op::BarrierTest {
+                d: self.reg(0)?,
+                barrier: self.address(1)?,
+                parity: self.value(2)?,
+            }),
+            _ => Err(self.unknown()),
+        }
     }
 
     fn bar(&self) -> Result<Op> {

@@ -109,6 +109,20 @@ pub enum Fault {
     /// Shared memory was touched while an asynchronous copy into it had not been waited for.
     #[error("shared byte {0:#x} is used while a copy into it is in flight; a wait is missing")]
     InFlight(u64),
+    /// The kernel ended with matrix products that were not waited for.
+    #[error("the block ends while matrix products are in flight; a wait is missing")]
+    ProductsInFlight,
+    /// `wgmma` was issued without a `wgmma.fence` since registers could last be touched.
+    #[error("wgmma without wgmma.fence since its registers could last be touched")]
+    MissingFence,
+    /// A register was written while a matrix product on it was in flight.
+    #[error(
+        "an accumulator is written while a matrix product on it is in flight; a wait is missing"
+    )]
+    Accumulator,
+    /// A barrier in shared memory was used wrongly.
+    #[error("mbarrier: {0}")]
+    Barrier(String),
     /// Threads of a warp did not meet at a collective instruction, or of a block at a barrier.
     #[error("{0}")]
     Divergence(String),

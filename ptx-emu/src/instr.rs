@@ -282,6 +282,29 @@ pub(crate) enum Op {
     },
     CpCommit,
     CpWait(usize),
+    /// `cp.async.bulk` from global to shared memory, counted by the barrier at an address.
+    CpBulk {
+        dst: Address,
+        src: Address,
+        bytes: Operand,
+        barrier: Address,
+    },
+    /// `mbarrier.init` with its count of arrivals.
+    BarrierInit {
+        barrier: Address,
+        count: Operand,
+    },
+    /// `mbarrier.arrive.expect_tx` with the bytes to come.
+    BarrierArrive {
+        barrier: Address,
+        bytes: Operand,
+    },
+    /// `mbarrier.try_wait.parity`.
+    BarrierTest {
+        d: Reg,
+        barrier: Address,
+        parity: Operand,
+    },
     Bra(usize),
     Ret,
     // Instructions at which threads meet.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod bulk;
 mod collective;
 mod decode;
 mod device;

@@ -565,7 +565,7 @@ fn tokens(text: &str) -> Result<Vec<Token<'_>>> {
             let len = if first == '"' {
                 rest[1..].find('"').map(|end| end + 2)
             } else if is_word(first) {
-                Some(rest.find(|c| !is_word(c)).unwrap_or(rest.len()))
+                Some(word_len(rest))
             } else {
                 Some(first.len_utf8())
             };
@@ -578,6 +578,18 @@ fn tokens(text: &str) -> Result<Vec<Token<'_>>> {
         }
     }
     Ok(out)
+}
+
+/// The length of the word at the start; `::` joins parts of an opcode.
+fn word_len(text: &str) -> usize {
+    let mut len = 0;
+    loop {
+        len += text[len..].find(|c| !is_word(c)).unwrap_or(text.len() - len);
+        if !text[len..].starts_with("::") {
+            return len;
+        }
+        len += 2;
+    }
 }
 
 fn is_word(c: char) -> bool {

@@ -97,16 +97,17 @@ impl Shared {
         Ok(())
     }
 
-    /// The copy arrives: a write by the thread that waited for it.
+    /// The copy arrives: a write by the thread that waited for it, or by none where every thread waits
+    /// for itself.
     pub(crate) fn end_copy(
         &mut self,
         address: u64,
-        now: Moment,
+        waiter: Option<Moment>,
         value: &[u8],
     ) -> Result<(), Fault> {
         let range = self.range(address, value.len())?;
         for shadow in &mut self.shadow[range.clone()] {
-            *shadow = Shadow { written: true, write: Some(now.into()), ..Shadow::default() };
+            *shadow = Shadow { written: true, write: waiter.map(Stamp::from), ..Shadow::default() };
         }
         self.bytes[range].copy_from_slice(value);
         Ok(())

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use crate::{
     Fault,
     block::Block,
+    bulk,
     instr::{Address, Atomic, Op, Operand, Reg, Space, Special, Ty},
     parse::{CONST_BASE, SHARED_BASE},
     scalar,
@@ -212,6 +213,10 @@ impl Block<'_> {
                 copies.groups.push_back(group);
             }
             Op::CpWait(left) => self.end_copies(t, *left)?,
+            Op::CpBulk { .. }
+            | Op::BarrierInit { .. }
+            | Op::BarrierArrive { .. }
+            | Op::BarrierTest { .. } => bulk::execute(self, t, op)?,
             Op::Nop => {}
             _ => {
                 return Err(Fault::Unsupported(
@@ -369,7 +374,7 @@ impl Block<'_> {
                     self.memory.read(copy.src, self.number, &mut value[..copy.from_src])?;
                 }
                 let now = self.moment(t);
-                self.shared.end_copy(copy.dst, now, &value[..copy.bytes])?;
+                self.shared.end_copy(copy.dst, Some(now), &value[..copy.bytes])?;
             }
         }
         Ok(())
@@ -389,7 +394,7 @@ impl Space {
     }
 }
 
-fn aligned(address: u64, bytes: usize) -> Result<(), Fault> {
+pub(crate) fn aligned(address: u64, bytes: usize) -> Result<(), Fault> {
     if address.is_multiple_of(bytes as u64) {
         Ok(())
     } else {

@@ -1,6 +1,6 @@
 //! Hopper's asynchronous matrix products of a warp group, `wgmma`, on 8-bit integers.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use crate::{
     Error, Fault, Result,
@@ -27,6 +27,26 @@ pub(crate) struct Wgmma {
 pub(crate) struct Pending {
     open: Vec<Issued>,
     groups: VecDeque<Vec<Issued>>,
+    /// Accumulators of products in flight. Their registers hold [`POISON`] meanwhile.
+    sums: HashMap<Reg, Sum>,
+    /// `wgmma.fence` was executed since registers could last be touched.
+    fenced: bool,
+}
+
+/// A register of every thread of a warp group, while products on it are in flight.
+#[derive(Debug)]
+struct Sum {
+    products: usize,
+    values: Vec<u64>,
+}
+
+/// What a register holds that may not be read.
+const POISON: u64 = 0xbad0_bad0;
+
+impl Pending {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.groups.is_empty()
+    }
 }
 
 #[derive(Debug)]
@@ -83,12 +103,17 @@ impl Op {
 pub(crate) fn execute(block: &mut Block<'_>, group: usize) -> Result<(), Fault> {
     let first = group * 128;
     match block.op_at(first) {
+        Op::WgmmaFence => block.pending[group].fenced = true,
         Op::Wgmma(product) => {
+            if !block.pending[group].fenced {
+                return Err(Fault::MissingFence);
+            }
             let fragment =
                 |t: usize| product.a.iter().map(|v| block.value(t, *v)).collect::<Vec<_>>();
             let a: Vec<Vec<u64>> = (first..first + 128).map(fragment).collect();
             let b = block.value(first, product.b);
             let accumulate = block.value(first, product.scale_d) & 1 == 1;
+            take_sums(block, group, &product.d);
             block.pending[group].open.push(Issued {
                 product: (**product).clone(),
                 a,
@@ -104,8 +129,9 @@ pub(crate) fn execute(block: &mut Block<'_>, group: usize) -> Result<(), Fault> 
             // Products finish as late as they may: operands are read, and sums written, only now.
             while block.pending[group].groups.len() > *left {
                 for issued in block.pending[group].groups.pop_front().unwrap_or_default() {
-                    finish(block, first, &issued)?;
+                    finish(block, group, &issued)?;
                 }
+                block.pending[group].fenced = false;
             }
             for warp in 0..4 {
                 block.warp_epochs[first / 32 + warp] += 1;
@@ -116,7 +142,41 @@ pub(crate) fn execute(block: &mut Block<'_>, group: usize) -> Result<(), Fault> 
     Ok(())
 }
 
-fn finish(block: &mut Block<'_>, first: usize, issued: &Issued) -> Result<(), Fault> {
+/// Takes the accumulators out of the threads' registers until the products on them are done.
+fn take_sums(block: &mut Block<'_>, group: usize, registers: &[Reg]) {
+    let threads = group * 128..(group + 1) * 128;
+    for &d in registers {
+        if let Some(sum) = block.pending[group].sums.get_mut(&d) {
+            sum.products += 1;
+            continue;
+        }
+        let values = threads.clone().map(|t| block.reg(t, d)).collect();
+        threads.clone().for_each(|t| block.set(t, d, POISON));
+        block.pending[group].sums.insert(d, Sum { products: 1, values });
+    }
+}
+
+/// Gives back the accumulators on which nothing is in flight any more.
+fn give_sums(block: &mut Block<'_>, group: usize, registers: &[Reg]) -> Result<(), Fault> {
+    for &d in registers {
+        let Some(sum) = block.pending[group].sums.get_mut(&d) else { continue };
+        sum.products -= 1;
+        if sum.products > 0 {
+            continue;
+        }
+        let values = block.pending[group].sums.remove(&d).map_or(Vec::new(), |sum| sum.values);
+        for (t, value) in (group * 128..).zip(values) {
+            if block.reg(t, d) != POISON {
+                return Err(Fault::Accumulator);
+            }
+            block.set(t, d, value);
+        }
+    }
+    Ok(())
+}
+
+fn finish(block: &mut Block<'_>, group: usize, issued: &Issued) -> Result<(), Fault> {
+    let first = group * 128;
     let product = &issued.product;
     let lhs = if product.a.len() == 1 {
         Descriptor(issued.a[0][0]).rows(block, first, 64)?
@@ -125,21 +185,22 @@ fn finish(block: &mut Block<'_>, first: usize, issued: &Issued) -> Result<(), Fa
     };
     let rhs = Descriptor(issued.b).rows(block, first, product.columns)?;
     let number = |v: u8, signed: bool| if signed { i32::from(v as i8) } else { i32::from(v) };
-    for t in 0..128 {
-        let (warp, lane) = (t / 32, t % 32);
-        for (i, &d) in product.d.iter().enumerate() {
-            let row = warp * 16 + lane / 4 + 8 * (i >> 1 & 1);
-            let col = i / 4 * 8 + lane % 4 * 2 + (i & 1);
-            let start = if issued.accumulate { block.reg(first + t, d) as u32 as i32 } else { 0 };
-            let sum = (0..32).fold(start, |s, k| {
-                s.wrapping_add(
-                    number(lhs[row][k], product.a_signed) * number(rhs[col][k], product.b_signed),
-                )
-            });
-            block.set(first + t, d, u64::from(sum as u32));
+    let widen = |rows: Vec<[u8; 32]>, signed: bool| -> Vec<[i32; 32]> {
+        rows.into_iter().map(|row| row.map(|v| number(v, signed))).collect()
+    };
+    let (lhs, rhs) = (widen(lhs, product.a_signed), widen(rhs, product.b_signed));
+    for (i, d) in product.d.iter().enumerate() {
+        let Some(sum) = block.pending[group].sums.get_mut(d) else { continue };
+        for (t, value) in sum.values.iter_mut().enumerate() {
+            let (warp, lane) = (t / 32, t % 32);
+            let row = &lhs[warp * 16 + lane / 4 + 8 * (i >> 1 & 1)];
+            let col = &rhs[i / 4 * 8 + lane % 4 * 2 + (i & 1)];
+            let start = if issued.accumulate { *value as u32 as i32 } else { 0 };
+            let terms = row.iter().zip(col).map(|(x, y)| x.wrapping_mul(*y));
+            *value = u64::from(terms.fold(start, i32::wrapping_add) as u32);
         }
     }
-    Ok(())
+    give_sums(block, group, &product.d)
 }
 
 /// The left operand from registers, laid out as for `mma.m16n8k32`, a warp to 16 rows.

@@ -1,17 +1,22 @@
 //! The part of the CUDA driver's interface that the CUDA engine uses, over the emulator.
 //!
-//! Programs that load `libcuda.so` at run time run unmodified on it. Work is done when it is queued. A
-//! kernel's fault is printed, and every later call fails, as on a device. `PTX_EMU_SEED` sets the order
+//! Programs that load `libcuda.so` at run time run unmodified on it. Work is done when it is queued, but for
+//! copies from the host, which read its memory as late as the program allows. A kernel's fault is printed, and every later call fails, as on a device. `PTX_EMU_SEED` sets the order
 //! of threads and blocks, `PTX_EMU_MEMORY` the device's bytes, `PTX_EMU_CAPABILITY` its compute
 //! capability (`80` for 8.0).
 #![allow(non_snake_case, clippy::missing_safety_doc)] // the names and contracts are the driver's
+
+mod cublas;
 
 use std::{
     alloc::Layout,
     collections::HashMap,
     ffi::{CStr, c_char, c_int, c_uint, c_void},
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use ptx_emu::{Device, Kernel, Launch, Module};
@@ -23,26 +28,51 @@ use ptx_emu::{Device, Kernel, Launch, Module};
 /// # Panics
 /// If the library is not there or does not load: this is for tests.
 pub fn stand_in() {
-    if std::env::var_os("TREFOIL_GPU").is_some() {
-        return;
+    if std::env::var_os("TREFOIL_GPU").is_none() {
+        load();
     }
+}
+
+/// As [`stand_in`], for a device of the given compute capability (`90` for 9.0), whether there is a real
+/// one or not.
+///
+/// # Panics
+/// As [`stand_in`].
+pub fn stand_in_as(capability: u32) {
+    // SAFETY: the library's function takes one number.
+    unsafe {
+        let set = load().get::<extern "C" fn(c_uint)>(b"ptx_emu_capability");
+        set.expect("the stand-in has this function")(capability);
+    }
+}
+
+/// Loads the library; it stays for the rest of the process.
+fn load() -> &'static libloading::Library {
+    // SAFETY: the library's initialisers do nothing.
+    let library = unsafe { libloading::Library::new(library()) };
+    Box::leak(Box::new(library.expect("the stand-in driver loads")))
+}
+
+/// Where the library lies. It also has the part of cuBLAS that the engine uses.
+///
+/// # Panics
+/// As [`stand_in`].
+pub fn library() -> PathBuf {
     let here = std::env::current_exe().expect("this process has an executable");
     let folder: PathBuf = here.parent().expect("it lies in a folder").into();
     let name = "libptx_emu_driver.so";
     let found = [folder.join(name), folder.join("..").join(name), folder.join("deps").join(name)];
-    let path =
-        found.iter().find(|p| p.exists()).expect("the stand-in driver was built with this test");
-    // SAFETY: the library's initialisers do nothing.
-    let library = unsafe { libloading::Library::new(path) }.expect("the stand-in driver loads");
-    // It stays for the rest of the process.
-    std::mem::forget(library);
+    let path = found.iter().find(|p| p.exists());
+    path.expect("the stand-in driver was built with this test").clone()
 }
 
 const SUCCESS: c_int = 0;
 const INVALID_VALUE: c_int = 1;
 const OUT_OF_MEMORY: c_int = 2;
+const NO_CODE_FOR_DEVICE: c_int = 209;
 const INVALID_PTX: c_int = 218;
 const NOT_FOUND: c_int = 500;
+const NOT_READY: c_int = 600;
 const LAUNCH_FAILED: c_int = 719;
 
 struct Driver {
@@ -53,7 +83,43 @@ struct Driver {
     functions: Vec<Arc<Kernel>>,
     next: usize,
     pinned: HashMap<usize, Layout>,
+    /// Copies from the host that were queued: address on the device, on the host, bytes.
+    copies: Vec<(u64, usize, usize)>,
     broken: bool,
+}
+
+impl Driver {
+    /// Does the copies that were queued.
+    fn flush(&mut self) -> &mut Self {
+        for (to, from, bytes) in std::mem::take(&mut self.copies) {
+            // SAFETY: whoever queued the copy keeps the memory until it has been waited for.
+            let from = unsafe { std::slice::from_raw_parts(from as *const u8, bytes) };
+            match self.device.bytes(to, bytes) {
+                Ok(memory) => memory.copy_from_slice(from),
+                Err(error) => {
+                    eprintln!("ptx-emu: a queued copy: {error}");
+                    self.broken = true;
+                }
+            }
+        }
+        self
+    }
+}
+
+/// The compute capability asked for; 0 leaves it to the environment.
+static CAPABILITY: AtomicU32 = AtomicU32::new(0);
+
+/// Sets the compute capability: `90` for 9.0.
+#[unsafe(no_mangle)]
+pub extern "C" fn ptx_emu_capability(value: c_uint) {
+    CAPABILITY.store(value, Ordering::Relaxed);
+}
+
+fn capability() -> c_int {
+    match CAPABILITY.load(Ordering::Relaxed) {
+        0 => setting("PTX_EMU_CAPABILITY", 80) as c_int,
+        set => set as c_int,
+    }
 }
 
 static DRIVER: Mutex<Option<Driver>> = Mutex::new(None);
@@ -72,6 +138,7 @@ fn with(work: impl FnOnce(&mut Driver) -> c_int) -> c_int {
         functions: Vec::new(),
         next: 1,
         pinned: HashMap::new(),
+        copies: Vec::new(),
         broken: false,
     });
     if driver.broken { LAUNCH_FAILED } else { work(driver) }
@@ -90,10 +157,30 @@ unsafe fn put<T>(out: *mut T, value: T) -> c_int {
     SUCCESS
 }
 
-/// Functions that have nothing to do because work is done when it is queued.
+/// Functions that have nothing to do but what was queued before.
 macro_rules! nothing {
     ($($name:ident($($arg:ident: $ty:ty),*);)*) => {$(
-        /// Nothing is left to do.
+        /// Does what was queued.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name($(_: $ty),*) -> c_int {
+            with(|d| if d.flush().broken { LAUNCH_FAILED } else { SUCCESS })
+        }
+    )*};
+}
+
+nothing! {
+    cuCtxSynchronize();
+    cuStreamSynchronize(stream: usize);
+    cuStreamDestroy_v2(stream: usize);
+    cuDevicePrimaryCtxRelease_v2(device: c_int);
+    cuModuleUnload(module: usize);
+    cuEventSynchronize(event: usize);
+}
+
+/// Functions that have nothing to do.
+macro_rules! known {
+    ($($name:ident($($arg:ident: $ty:ty),*);)*) => {$(
+        /// Nothing to do.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name($(_: $ty),*) -> c_int {
             with(|_| SUCCESS)
@@ -101,18 +188,18 @@ macro_rules! nothing {
     )*};
 }
 
-nothing! {
+known! {
     cuInit(flags: c_uint);
     cuCtxSetCurrent(context: usize);
-    cuCtxSynchronize();
-    cuStreamSynchronize(stream: usize);
-    cuStreamDestroy_v2(stream: usize);
-    cuDevicePrimaryCtxRelease_v2(device: c_int);
-    cuModuleUnload(module: usize);
     cuEventRecord(event: usize, stream: usize);
-    cuEventSynchronize(event: usize);
     cuEventDestroy_v2(event: usize);
     cuFuncSetAttribute(function: usize, attribute: c_int, value: c_int);
+}
+
+/// Whether everything queued is done.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventQuery(_event: usize) -> c_int {
+    with(|d| if d.copies.is_empty() { SUCCESS } else { NOT_READY })
 }
 
 /// One device.
@@ -148,10 +235,9 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(
     attribute: c_int,
     _device: c_int,
 ) -> c_int {
-    let capability = setting("PTX_EMU_CAPABILITY", 80) as c_int;
     let known = match attribute {
-        75 => capability / 10,
-        76 => capability % 10,
+        75 => capability() / 10,
+        76 => capability() % 10,
         16 => 2,
         _ => 1,
     };
@@ -210,7 +296,7 @@ pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> c_int
 /// Frees device memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemFree_v2(address: u64) -> c_int {
-    with(|d| if d.device.free(address).is_ok() { SUCCESS } else { INVALID_VALUE })
+    with(|d| if d.flush().device.free(address).is_ok() { SUCCESS } else { INVALID_VALUE })
 }
 
 /// Allocates host memory.
@@ -236,7 +322,7 @@ pub unsafe extern "C" fn cuMemHostAlloc(
 /// Frees host memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeHost(pointer: *mut c_void) -> c_int {
-    with(|d| match d.pinned.remove(&(pointer as usize)) {
+    with(|d| match d.flush().pinned.remove(&(pointer as usize)) {
         Some(layout) => {
             // SAFETY: allocated with this layout above, and freed once.
             unsafe { std::alloc::dealloc(pointer.cast(), layout) };
@@ -249,7 +335,7 @@ pub unsafe extern "C" fn cuMemFreeHost(pointer: *mut c_void) -> c_int {
 /// Fills device memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemsetD8Async(address: u64, value: u8, bytes: usize, _stream: usize) -> c_int {
-    with(|d| match d.device.bytes(address, bytes) {
+    with(|d| match d.flush().device.bytes(address, bytes) {
         Ok(memory) => {
             memory.fill(value);
             SUCCESS
@@ -266,13 +352,12 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     bytes: usize,
     _stream: usize,
 ) -> c_int {
-    with(|d| match d.device.bytes(to, bytes) {
-        Ok(memory) => {
-            // SAFETY: the caller's memory holds `bytes` bytes.
-            memory.copy_from_slice(unsafe { std::slice::from_raw_parts(from, bytes) });
-            SUCCESS
+    with(|d| {
+        if d.device.bytes(to, bytes).is_err() {
+            return INVALID_VALUE;
         }
-        Err(_) => INVALID_VALUE,
+        d.copies.push((to, from as usize, bytes));
+        SUCCESS
     })
 }
 
@@ -284,7 +369,7 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     bytes: usize,
     _stream: usize,
 ) -> c_int {
-    with(|d| match d.device.bytes(from, bytes) {
+    with(|d| match d.flush().device.bytes(from, bytes) {
         Ok(memory) => {
             // SAFETY: the caller's memory has room for `bytes` bytes.
             unsafe { std::ptr::copy_nonoverlapping(memory.as_ptr(), to, bytes) };
@@ -298,7 +383,7 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, _stream: usize) -> c_int {
     with(|d| {
-        let Ok(copy) = d.device.bytes(from, bytes).map(|m| m.to_vec()) else {
+        let Ok(copy) = d.flush().device.bytes(from, bytes).map(|m| m.to_vec()) else {
             return INVALID_VALUE;
         };
         match d.device.bytes(to, bytes) {
@@ -316,6 +401,9 @@ pub extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, _stream
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut usize, image: *const c_char) -> c_int {
     // SAFETY: an image of PTX is a NUL-terminated text.
     let Ok(text) = unsafe { CStr::from_ptr(image) }.to_str() else { return INVALID_PTX };
+    if !runs_here(text) {
+        return NO_CODE_FOR_DEVICE;
+    }
     with(|d| match Module::parse(text) {
         Ok(parsed) => {
             let handle = d.next;
@@ -329,6 +417,17 @@ pub unsafe extern "C" fn cuModuleLoadData(module: *mut usize, image: *const c_ch
             INVALID_PTX
         }
     })
+}
+
+/// Whether the device knows the module's target: `sm_80` and anything newer, `sm_90a` alone.
+fn runs_here(text: &str) -> bool {
+    let target = text.lines().find_map(|line| line.trim().strip_prefix(".target sm_"));
+    let target = target.map_or("", |t| t.split([',', ' ']).next().unwrap_or(t));
+    let number = |t: &str| t.parse::<c_int>().ok();
+    match target.strip_suffix('a') {
+        Some(only) => number(only) == Some(capability()),
+        None => number(target).is_some_and(|oldest| oldest <= capability()),
+    }
 }
 
 /// A kernel of a module.
@@ -382,7 +481,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
             shared: shared as usize,
             params: &params,
         };
-        match d.device.launch(&kernel, &launch) {
+        match d.flush().device.launch(&kernel, &launch) {
             Ok(()) => SUCCESS,
             Err(error) => {
                 eprintln!("ptx-emu: {error}");
@@ -398,6 +497,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
 pub unsafe extern "C" fn cuGetErrorName(error: c_int, name: *mut *const c_char) -> c_int {
     let text = match error {
         OUT_OF_MEMORY => c"CUDA_ERROR_OUT_OF_MEMORY",
+        NO_CODE_FOR_DEVICE => c"CUDA_ERROR_NO_BINARY_FOR_GPU",
         INVALID_PTX => c"CUDA_ERROR_INVALID_PTX",
         NOT_FOUND => c"CUDA_ERROR_NOT_FOUND",
         LAUNCH_FAILED => c"CUDA_ERROR_LAUNCH_FAILED",
