@@ -23,16 +23,17 @@ __device__ __forceinline__ void quarter(u32 &a, u32 &b, u32 &c, u32 &d) {
 }
 
 // One block of the original ChaCha: 64-bit counter in words 12 and 13, 64-bit nonce in 14 and 15.
-template <int ROUNDS>
-__device__ __forceinline__ void chacha_block(u32 x[16], const Key &key, u64 counter, u64 nonce) {
+// `UNROLLED` double rounds at a time; all of them where the number of rounds is a constant.
+template <int UNROLLED>
+__device__ __forceinline__ void chacha_block(u32 x[16], const Key &key, u64 counter, u64 nonce, u32 rounds) {
   const u32 start[16] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574,
                          key.words[0], key.words[1], key.words[2], key.words[3],
                          key.words[4], key.words[5], key.words[6], key.words[7],
                          (u32)counter, (u32)(counter >> 32), (u32)nonce, (u32)(nonce >> 32)};
 #pragma unroll
   for (int i = 0; i < 16; i++) x[i] = start[i];
-#pragma unroll
-  for (int r = 0; r < ROUNDS; r += 2) {
+#pragma unroll UNROLLED
+  for (u32 r = 0; r < rounds; r += 2) {
     quarter(x[0], x[4], x[8], x[12]);
     quarter(x[1], x[5], x[9], x[13]);
     quarter(x[2], x[6], x[10], x[14]);

@@ -4,10 +4,18 @@
 #pragma once
 #include "common.cuh"
 
-// Added to a result in the same pass: up to four tensors of its length, some subtracted.
+// A pseudo-random mask: word i of the result meets word first + i of a ChaCha stream.
+struct Mask {
+  Key key;
+  u64 nonce, first;
+  u32 rounds, negate;
+};
+
+// Added to a result in the same pass: up to four tensors of its length and two masks, some subtracted.
 struct Addends {
   const u64 *words[4];
-  u32 count, negate;
+  u32 count, negate, masks, reserved;
+  Mask mask[2];
   __device__ u64 at(u64 i) const {
     u64 total = 0;
 #pragma unroll
@@ -111,3 +119,56 @@ struct WeightGradOperands {
   }
   __device__ u64 at(u32 i, u32 j) const { return ((u64)group * m + i) * n + j; }
 };
+
+// ---- the end of every product -------------------------------------------------------------------------
+
+// Word `which` of a ChaCha block, without an array in local memory.
+__device__ __forceinline__ u64 word_of(const u32 x[16], u32 which) {
+  u32 low = 0, high = 0;
+#pragma unroll
+  for (u32 j = 0; j < 8; j++)
+    if (j == which) {
+      low = x[2 * j];
+      high = x[2 * j + 1];
+    }
+  return (u64)high << 32 | low;
+}
+
+// Adds a mask to the results in `tile`. A thread takes eight columns of a row at a time, which lie in one
+// block of the stream where the row starts at one, else in two.
+template <u32 ROWS, u32 COLS, class Operands>
+__device__ __forceinline__ void add_mask(u64 *tile, u32 pitch, u32 m0, u32 n0, const Operands &o, const Mask &mask) {
+  for (u32 t = threadIdx.x; t < ROWS * COLS / 8; t += blockDim.x) {
+    u32 r = t / (COLS / 8), c = t % (COLS / 8) * 8;
+    u64 made = ~0ull;
+    u32 x[16];
+#pragma unroll 1
+    for (u32 e = c; e < c + 8 && m0 + r < o.m && n0 + e < o.n; e++) {
+      u64 position = mask.first + o.at(m0 + r, n0 + e);
+      if (position >> 3 != made) {
+        made = position >> 3;
+        chacha_block<1>(x, mask.key, made, mask.nonce, mask.rounds);
+      }
+      u64 word = word_of(x, position & 7);
+      tile[r * pitch + e] += mask.negate ? 0 - word : word;
+    }
+  }
+}
+
+// Stores the block's results, which lie in `tile`, with what is added to them.
+template <u32 ROWS, u32 COLS, class Operands>
+__device__ __forceinline__ void finish(u64 *out, u64 *tile, u32 pitch, u32 m0, u32 n0, const Operands &o,
+                                       const Addends &addends) {
+  __syncthreads();
+  if (addends.masks) {
+#pragma unroll 1
+    for (u32 i = 0; i < addends.masks; i++) add_mask<ROWS, COLS>(tile, pitch, m0, n0, o, addends.mask[i]);
+    __syncthreads();
+  }
+  for (u32 t = threadIdx.x; t < ROWS * COLS; t += blockDim.x) {
+    u32 r = t / COLS, c = t % COLS;
+    if (m0 + r >= o.m || n0 + c >= o.n) continue;
+    u64 at = o.at(m0 + r, n0 + c);
+    out[at] = tile[r * pitch + c] + addends.at(at);
+  }
+}

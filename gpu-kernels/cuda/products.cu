@@ -2,10 +2,6 @@
 // shapes too small for the tensor cores.
 #include "operands.cuh"
 
-extern "C" __global__ void mul_words(u64 *out, const u64 *x, const u64 *y, u64 n, const Addends addends) {
-  STRIDE(i, n) { out[i] = x[i] * y[i] + addends.at(i); }
-}
-
 // out[i] += or -= in[i]
 extern "C" __global__ void add_words(u64 *out, const u64 *in, u64 n, u32 negate) {
   STRIDE(i, n) { out[i] += negate ? 0 - in[i] : in[i]; }
@@ -14,7 +10,9 @@ extern "C" __global__ void add_words(u64 *out, const u64 *in, u64 n, u32 negate)
 // 64x64 outputs a block of 256 threads, 4x4 a thread, 16 deep.
 template <class Operands>
 __device__ __forceinline__ void tiled(u64 *out, const Operands &o, const Addends &addends) {
-  __shared__ u64 lhs[16][66], rhs[16][66];
+  // The operands' tiles, then the results.
+  __shared__ u64 memory[64 * 66];
+  u64(*lhs)[66] = (u64(*)[66])memory, (*rhs)[66] = lhs + 16;
   u32 tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
   for (u32 m0 = blockIdx.y * 64; m0 < o.m; m0 += gridDim.y * 64)
     for (u32 n0 = blockIdx.x * 64; n0 < o.n; n0 += gridDim.x * 64) {
@@ -44,13 +42,9 @@ __device__ __forceinline__ void tiled(u64 *out, const Operands &o, const Addends
 #pragma unroll
       for (u32 i = 0; i < 4; i++)
 #pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-          u32 r = m0 + ty + 16 * i, c = n0 + tx + 16 * j;
-          if (r < o.m && c < o.n) {
-            u64 at = o.at(r, c);
-            out[at] = acc[i][j] + addends.at(at);
-          }
-        }
+        for (u32 j = 0; j < 4; j++) memory[(ty + 16 * i) * 66 + tx + 16 * j] = acc[i][j];
+      finish<64, 64>(out, memory, 66, m0, n0, o, addends);
+      __syncthreads();
     }
 }
 

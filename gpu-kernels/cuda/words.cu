@@ -189,7 +189,7 @@ __device__ __forceinline__ void chacha_fill(u64 *out, const Key &key, u64 nonce,
   u64 blocks = (first + n + 7) / 8 - first / 8;
   STRIDE(i, blocks) {
     u32 x[16];
-    chacha_block<ROUNDS>(x, key, first / 8 + i, nonce);
+    chacha_block<ROUNDS / 2>(x, key, first / 8 + i, nonce, ROUNDS);
     u64 at = (first / 8 + i) * 8;
 #pragma unroll
     for (int j = 0; j < 8; j++)

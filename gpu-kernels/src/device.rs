@@ -7,6 +7,7 @@ use ring_arith::{EngineTensor, Result, Shape, Tensor};
 use crate::{
     CudaTensor,
     driver::{Arg, Driver, Grid},
+    uploads::Uploads,
 };
 
 /// A module that ships with this crate.
@@ -15,37 +16,50 @@ pub(crate) enum Shipped {
     Words,
     Products,
     Limbs,
+    Wgmma,
+    Floats,
 }
+
+/// Bytes of limbs that one operand of a product may take up, unless told otherwise. Larger operands, a
+/// convolution's columns above all, are cut into parts that are multiplied one after the other: parts of this
+/// size fill a device many times over, and two of them are little beside its memory.
+const ROOM: usize = 512 << 20;
 
 /// Threads of a block in kernels that stride over their work.
 const THREADS: u32 = 256;
 
-/// An open device.
+/// An open device, and copies to it that are under way.
 #[derive(Clone)]
-pub(crate) struct Device(pub Arc<Driver>);
+pub(crate) struct Device {
+    pub driver: Arc<Driver>,
+    uploads: Arc<Uploads>,
+    /// Bytes of limbs that one operand of a product may take up.
+    pub room: usize,
+}
 
 impl Device {
     pub(crate) fn open(ordinal: usize) -> Result<Self> {
-        Driver::open(ordinal).map(Self)
+        Ok(Self { driver: Driver::open(ordinal)?, uploads: Arc::default(), room: ROOM })
     }
 
     /// A tensor whose words are about to be written.
     pub(crate) fn empty(&self, shape: Shape) -> Result<CudaTensor> {
-        let buffer = self.0.allocate(shape.len() * 8)?;
+        let buffer = self.driver.allocate(shape.len() * 8)?;
         Ok(CudaTensor::new(shape, buffer))
     }
 
     pub(crate) fn upload(&self, tensor: &Tensor) -> Result<CudaTensor> {
-        let buffer = self.0.allocate(tensor.len() * 8)?;
+        let buffer = self.driver.allocate(tensor.len() * 8)?;
         if tensor.len() > 0 {
-            self.0.write(&buffer, &tensor.to_bytes())?;
+            self.uploads.write(&self.driver, &buffer, tensor.to_bytes())?;
         }
         Ok(CudaTensor::new(tensor.shape().clone(), buffer))
     }
 
     /// The words lie in page-locked memory, ready to be sent.
     pub(crate) fn download(&self, tensor: &CudaTensor) -> Result<Tensor> {
-        let bytes = self.0.read(tensor.address(), tensor.len() * 8)?;
+        let bytes = self.driver.read(tensor.address(), tensor.len() * 8)?;
+        self.uploads.reap();
         Tensor::from_bytes(tensor.shape().clone(), bytes::Bytes::from_owner(bytes))
     }
 
@@ -70,7 +84,7 @@ impl Device {
 
     /// A grid of at most eight blocks of [`THREADS`] threads for each multiprocessor.
     pub(crate) fn blocks(&self, wanted: usize) -> u32 {
-        wanted.clamp(1, self.0.processors() as usize * 8) as u32
+        wanted.clamp(1, self.driver.processors() as usize * 8) as u32
     }
 
     /// Runs a shipped kernel on blocks of 256 threads with `shared` bytes of dynamic shared memory.
@@ -88,11 +102,13 @@ impl Device {
             Shipped::Words => include_str!("../ptx/words.ptx"),
             Shipped::Products => include_str!("../ptx/products.ptx"),
             Shipped::Limbs => include_str!("../ptx/limbs.ptx"),
+            Shipped::Floats => include_str!("../ptx/floats.ptx"),
+            Shipped::Wgmma => include_str!("../ptx/wgmma.ptx"),
         };
-        let module = self.0.module(module as u64, || text.to_string())?;
-        let function = self.0.function(&module, kernel, shared)?;
+        let module = self.driver.module(module as u64, || text.to_string())?;
+        let function = self.driver.function(&module, kernel, shared)?;
         // SAFETY: the caller's promise.
-        unsafe { self.0.launch(function, Grid { blocks, threads: THREADS, shared }, args) }
+        unsafe { self.driver.launch(function, Grid { blocks, threads: THREADS, shared }, args) }
     }
 }
 
@@ -126,6 +142,12 @@ impl Fields {
     /// Up to eight values of 64 bits, the rest 0.
     pub(crate) fn eight_u64(self, values: &[u64]) -> Self {
         (0..8).fold(self, |f, i| f.u64(values.get(i).copied().unwrap_or(0)))
+    }
+
+    /// As [`Fields::done`], for a structure of `bytes` bytes whose last fields do not matter.
+    pub(crate) fn done_as(mut self, bytes: usize) -> Arg {
+        self.bytes.resize(bytes, 0);
+        self.done()
     }
 
     pub(crate) fn done(mut self) -> Arg {

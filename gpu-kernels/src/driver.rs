@@ -2,6 +2,10 @@
 //!
 //! Everything an engine does runs on its one stream, in the order of its calls. A buffer may therefore
 //! be handed out again as soon as its last user has been queued, without waiting for the device.
+//!
+//! Repeated sequences are not recorded as CUDA graphs. Between two messages of a protocol lie one to a few
+//! kernels with fresh addresses, nonces and offsets among their parameters, so that a graph would be
+//! updated node by node before every run, and would save only the launches' own few microseconds.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,7 +15,7 @@ use std::{
 
 use cudarc::driver::{
     DriverError,
-    result::{self, ctx, device, module, primary_ctx, stream},
+    result::{self, ctx, device, event, module, primary_ctx, stream},
     sys,
 };
 use ring_arith::{Error, Result};
@@ -47,6 +51,12 @@ pub(crate) struct Buffer {
     driver: Arc<Driver>,
     pointer: sys::CUdeviceptr,
     bytes: usize,
+}
+
+/// A place in the order of queued work.
+pub(crate) struct Mark {
+    driver: Arc<Driver>,
+    event: sys::CUevent,
 }
 
 /// Page-locked host memory, read and written by the device directly. Returns to its driver.
@@ -100,6 +110,8 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 // SAFETY: as above.
 unsafe impl Send for Function {}
+// SAFETY: an event may be asked from any thread.
+unsafe impl Send for Mark {}
 // SAFETY: page-locked memory belongs to one `Pinned` at a time and may be touched from any thread.
 unsafe impl Send for Pinned {}
 // SAFETY: shared access is read-only.
@@ -172,11 +184,21 @@ impl Driver {
     }
 
     fn error(&self, what: &str, e: DriverError) -> Error {
-        Error::Device { device: self.name.clone(), reason: format!("{what} failed: {}", text(e)) }
+        self.failure(format!("{what} failed: {}", text(e)))
+    }
+
+    /// An error of this device.
+    pub(crate) fn failure(&self, reason: String) -> Error {
+        Error::Device { device: self.name.clone(), reason }
+    }
+
+    /// The stream on which everything runs.
+    pub(crate) fn stream(&self) -> sys::CUstream {
+        self.stream
     }
 
     /// Makes the context current on this thread.
-    fn enter(&self) -> Result<()> {
+    pub(crate) fn enter(&self) -> Result<()> {
         // SAFETY: the context lives as long as `self`.
         unsafe { ctx::set_current(self.context) }.map_err(|e| self.error("cuCtxSetCurrent", e))
     }
@@ -230,27 +252,40 @@ impl Driver {
             None => {
                 self.enter()?;
                 // SAFETY: the memory is filled with zeros before anyone reads it.
-                unsafe {
-                    let pointer = result::malloc_host(capacity, 0)
+                let pointer = unsafe {
+                    let pointer = result::malloc_host(capacity, sys::CU_MEMHOSTALLOC_PORTABLE)
                         .map_err(|e| self.error("cuMemHostAlloc", e))?;
                     pointer.cast::<u8>().write_bytes(0, capacity);
                     pointer as usize
-                }
+                };
+                lock(&PINNED).insert(pointer, capacity);
+                pointer
             }
         };
         Ok(Pinned { driver: Arc::clone(self), pointer, capacity, len })
     }
 
-    /// Copies host bytes to the start of a buffer.
-    pub(crate) fn write(self: &Arc<Self>, buffer: &Buffer, bytes: &[u8]) -> Result<()> {
+    /// Queues a copy of page-locked host bytes to the start of a buffer.
+    ///
+    /// # Safety
+    /// The bytes stay as they are until the copy has ended, for which the caller asks an event.
+    pub(crate) unsafe fn write(&self, buffer: &Buffer, bytes: &[u8]) -> Result<()> {
         assert!(bytes.len() <= buffer.bytes, "a buffer holds what is written to it");
-        let mut staged = self.pin(bytes.len())?;
-        staged.bytes_mut().copy_from_slice(bytes);
         self.enter()?;
-        // SAFETY: the buffer is large enough; the staging memory stays until the copy has ended.
-        unsafe { result::memcpy_htod_async(buffer.pointer, staged.as_ref(), self.stream) }
-            .map_err(|e| self.error("cuMemcpyHtoDAsync", e))?;
-        self.synchronize()
+        // SAFETY: the buffer is large enough; the caller keeps the bytes.
+        unsafe { result::memcpy_htod_async(buffer.pointer, bytes, self.stream) }
+            .map_err(|e| self.error("cuMemcpyHtoDAsync", e))
+    }
+
+    /// An event behind all queued work.
+    pub(crate) fn mark(self: &Arc<Self>) -> Result<Mark> {
+        self.enter()?;
+        let event = event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+            .map_err(|e| self.error("cuEventCreate", e))?;
+        let mark = Mark { driver: Arc::clone(self), event };
+        // SAFETY: event and stream live.
+        unsafe { event::record(event, self.stream) }.map_err(|e| self.error("cuEventRecord", e))?;
+        Ok(mark)
     }
 
     /// Copies device bytes from `address` on to the host, after all work queued before.
@@ -264,6 +299,17 @@ impl Driver {
         }
         self.synchronize()?;
         Ok(out)
+    }
+
+    /// Copies device bytes, which lie in live buffers and do not overlap.
+    pub(crate) fn copy(&self, to: u64, from: u64, len: usize) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        self.enter()?;
+        // SAFETY: callers pass addresses of live buffers that hold `len` bytes from there.
+        unsafe { result::memcpy_dtod_async(to, from, len, self.stream) }
+            .map_err(|e| self.error("cuMemcpyDtoDAsync", e))
     }
 
     /// Waits for all queued work.
@@ -346,6 +392,7 @@ impl Drop for Driver {
         let _ = self.trim();
         for (_, pointers) in std::mem::take(&mut *lock(&self.pinned)) {
             for pointer in pointers {
+                lock(&PINNED).remove(&pointer);
                 // SAFETY: free page-locked memory of this driver.
                 let _ = unsafe { result::free_host(pointer as *mut c_void) };
             }
@@ -375,8 +422,46 @@ impl Drop for Buffer {
     }
 }
 
+impl Mark {
+    /// Whether all work queued before has ended. A failure counts: it is reported where one waits.
+    pub(crate) fn passed(&self) -> bool {
+        use sys::cudaError_enum::CUDA_ERROR_NOT_READY;
+        // SAFETY: the event lives.
+        let outcome = self.driver.enter().map(|()| unsafe { event::query(self.event) });
+        !matches!(outcome, Ok(Err(e)) if e.0 == CUDA_ERROR_NOT_READY)
+    }
+
+    /// Waits for all work queued before.
+    pub(crate) fn wait(&self) {
+        if self.driver.enter().is_ok() {
+            // SAFETY: the event lives. A failure is reported by whatever waits for results.
+            let _ = unsafe { event::synchronize(self.event) };
+        }
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        if self.driver.enter().is_ok() {
+            // SAFETY: the event is not used any more.
+            let _ = unsafe { event::destroy(self.event) };
+        }
+    }
+}
+
+/// Ranges of page-locked memory that any engine of this process has allocated: start and length.
+static PINNED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+/// Whether a device can read these bytes where they lie.
+pub(crate) fn is_pinned(bytes: &[u8]) -> bool {
+    let start = bytes.as_ptr() as usize;
+    let ranges = lock(&PINNED);
+    let found = ranges.range(..=start).next_back();
+    found.is_some_and(|(from, len)| start + bytes.len() <= from + len)
+}
+
 impl Pinned {
-    fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the memory is initialised, `capacity >= len` bytes long and borrowed mutably here.
         unsafe { std::slice::from_raw_parts_mut(self.pointer as *mut u8, self.len) }
     }

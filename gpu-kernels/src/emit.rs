@@ -1,11 +1,12 @@
 //! PTX from the trace of a word kernel.
 //!
-//! A thread computes one word of each output; with streams among the inputs, eight neighbouring ones,
-//! for which it makes one ChaCha block (two where the words straddle them) in registers.
+//! A thread computes two neighbouring words of each output; with streams among the inputs, eight, for which it
+//! makes one ChaCha block (two where the words straddle them) in registers. Words are read and written in
+//! pairs where they are aligned, and one by one at a row's ragged end.
 
 use std::fmt::Write;
 
-use ring_arith::trace::{Binary, Node, Shift, Trace, Unary, Value};
+use ring_arith::trace::{Binary, Node, Shift, Unary, Value};
 
 /// The name of the generated kernel.
 pub(crate) const ENTRY: &str = "step";
@@ -15,8 +16,11 @@ pub(crate) const BLOCK: usize = 8;
 /// Everything that the generated text depends on.
 #[derive(Hash, PartialEq, Eq)]
 pub(crate) struct Spec {
-    pub trace: Trace,
+    pub nodes: Vec<Node>,
+    pub results: Vec<Value>,
     pub inputs: Vec<Input>,
+    /// For each result, whether each row starts at a pair of words.
+    pub targets: Vec<bool>,
     pub params: usize,
     /// There is one row, so that no division finds it.
     pub one_row: bool,
@@ -25,8 +29,8 @@ pub(crate) struct Spec {
 /// Where an input word comes from.
 #[derive(Debug, Hash, PartialEq, Eq, Clone, Copy)]
 pub(crate) enum Input {
-    /// `address[row * stride + col]`
-    Rows,
+    /// `address[row * stride + col]`; paired if each row starts at a pair of words.
+    Rows { paired: bool },
     /// `address[row]`
     PerRow,
     /// Word `offset + row * stride + col` of a ChaCha stream, whose first word of a row is word `skip` of
@@ -38,7 +42,7 @@ impl Spec {
     /// Columns that one thread computes at a time.
     pub(crate) fn columns(&self) -> usize {
         let streams = self.inputs.iter().any(|i| matches!(i, Input::ChaCha { .. }));
-        if streams { BLOCK } else { 1 }
+        if streams { BLOCK } else { 2 }
     }
 }
 
@@ -61,17 +65,11 @@ pub(crate) fn text(kernel: &str, spec: &Spec) -> String {
     let mut c = Code::default();
     let (rows, cols) = (c.param(), c.param());
     let inputs: Vec<Source> = spec.inputs.iter().map(|i| c.source(*i)).collect();
-    let targets: Vec<(Name, Name)> =
-        spec.trace.outputs().iter().map(|_| (c.param(), c.param())).collect();
+    let targets: Vec<(Name, Name)> = spec.results.iter().map(|_| (c.param(), c.param())).collect();
     let scalars: Vec<Name> = (0..spec.params).map(|_| c.param()).collect();
     let width = spec.columns();
-    let per_row = match width {
-        1 => cols.clone(),
-        _ => {
-            let up = c.op("add.s64", &[&cols, &(width - 1).to_string()]);
-            c.op("shr.u64", &[&up, &width.trailing_zeros().to_string()])
-        }
-    };
+    let up = c.op("add.s64", &[&cols, &(width - 1).to_string()]);
+    let per_row = c.op("shr.u64", &[&up, &width.trailing_zeros().to_string()]);
     let items = c.op("mul.lo.s64", &[&per_row, &rows]);
     let (item, step) = c.thread();
     c.line("$item:");
@@ -85,14 +83,35 @@ pub(crate) fn text(kernel: &str, spec: &Spec) -> String {
     let first = c.op("shl.b64", &[&chunk, &width.trailing_zeros().to_string()]);
     let starts: Vec<Start> = inputs.iter().map(|s| c.start(s, &row, &first)).collect();
     let outs: Vec<Name> = targets.iter().map(|(a, s)| c.address(a, s, &row, &first)).collect();
-    for j in 0..width {
+    let last = c.op("add.s64", &[&first, &width.to_string()]);
+    let ragged = c.compare("gt.u64", &last, &cols);
+    c.line(&format!("@{ragged} bra $ragged;"));
+    for j in (0..width).step_by(2) {
+        let words: Vec<[Name; 2]> = starts.iter().map(|s| c.pair(s, j)).collect();
+        let results = [0, 1].map(|e| {
+            let words: Vec<Name> = words.iter().map(|w| w[e].clone()).collect();
+            c.step(spec, &words, &scalars)
+        });
+        for (i, address) in outs.iter().enumerate() {
+            let [x, y] = [&results[0][i], &results[1][i]];
+            if spec.targets[i] {
+                c.line(&format!("st.global.v2.u64 [{address}+{}], {{{x}, {y}}};", 8 * j));
+            } else {
+                c.line(&format!("st.global.u64 [{address}+{}], {x};", 8 * j));
+                c.line(&format!("st.global.u64 [{address}+{}], {y};", 8 * j + 8));
+            }
+        }
+    }
+    c.line("bra $next;");
+    c.line("$ragged:");
+    for j in 0..width - 1 {
         if j > 0 {
             let col = c.op("add.s64", &[&first, &j.to_string()]);
             let past = c.compare("ge.u64", &col, &cols);
             c.line(&format!("@{past} bra $next;"));
         }
         let words: Vec<Name> = starts.iter().map(|s| c.word(s, j)).collect();
-        let results = c.step(&spec.trace, &words, &scalars);
+        let results = c.step(spec, &words, &scalars);
         for (address, value) in outs.iter().zip(results) {
             c.line(&format!("st.global.u64 [{address}+{}], {value};", 8 * j));
         }
@@ -107,15 +126,15 @@ pub(crate) fn text(kernel: &str, spec: &Spec) -> String {
 
 /// An input's parameters.
 enum Source {
-    Rows { address: Name, stride: Name },
+    Rows { address: Name, stride: Name, paired: bool },
     PerRow { address: Name },
     ChaCha { rounds: u32, skip: u32, key: Vec<Name>, nonce: Name, offset: Name, stride: Name },
 }
 
 /// An input at the first column of a thread.
 enum Start {
-    /// An address, from which columns follow.
-    Address(Name),
+    /// An address, from which columns follow; aligned to pairs or not.
+    Address(Name, bool),
     /// The same word for every column.
     Word(Name),
     /// Eight words.
@@ -168,7 +187,9 @@ impl Code {
 
     fn source(&mut self, input: Input) -> Source {
         match input {
-            Input::Rows => Source::Rows { address: self.param(), stride: self.param() },
+            Input::Rows { paired } => {
+                Source::Rows { address: self.param(), stride: self.param(), paired }
+            }
             Input::PerRow => Source::PerRow { address: self.param() },
             Input::ChaCha { rounds, skip } => {
                 let name = format!("p{}", self.params.len());
@@ -200,8 +221,8 @@ impl Code {
 
     fn start(&mut self, source: &Source, row: &str, first: &str) -> Start {
         match source {
-            Source::Rows { address, stride } => {
-                Start::Address(self.address(address, stride, row, first))
+            Source::Rows { address, stride, paired } => {
+                Start::Address(self.address(address, stride, row, first), *paired)
             }
             Source::PerRow { address } => {
                 let at = self.address(address, "1", row, "0");
@@ -221,9 +242,19 @@ impl Code {
         }
     }
 
+    /// The words of columns `j` and `j + 1`.
+    fn pair(&mut self, start: &Start, j: usize) -> [Name; 2] {
+        if let Start::Address(at, true) = start {
+            let [x, y] = [self.word_register(), self.word_register()];
+            self.line(&format!("ld.global.v2.u64 {{{x}, {y}}}, [{at}+{}];", 8 * j));
+            return [x, y];
+        }
+        [self.word(start, j), self.word(start, j + 1)]
+    }
+
     fn word(&mut self, start: &Start, j: usize) -> Name {
         match start {
-            Start::Address(at) => self.op("ld.global.u64", &[&format!("[{at}+{}]", 8 * j)]),
+            Start::Address(at, _) => self.op("ld.global.u64", &[&format!("[{at}+{}]", 8 * j)]),
             Start::Word(word) => word.clone(),
             Start::Words(words) => words[j].clone(),
         }
@@ -264,9 +295,9 @@ impl Code {
     }
 
     /// The step on one word of each input.
-    fn step(&mut self, trace: &Trace, inputs: &[Name], params: &[Name]) -> Vec<Name> {
-        let mut values: Vec<Name> = Vec::with_capacity(trace.nodes().len());
-        for node in trace.nodes() {
+    fn step(&mut self, spec: &Spec, inputs: &[Name], params: &[Name]) -> Vec<Name> {
+        let mut values: Vec<Name> = Vec::with_capacity(spec.nodes.len());
+        for node in &spec.nodes {
             let at = |v: Value| values[v.0 as usize].as_str();
             let value = match *node {
                 Node::Input(i) => inputs[i as usize].clone(),
@@ -279,7 +310,7 @@ impl Code {
             };
             values.push(value);
         }
-        trace.outputs().iter().map(|v| values[v.0 as usize].clone()).collect()
+        spec.results.iter().map(|v| values[v.0 as usize].clone()).collect()
     }
 
     fn module(&self, kernel: &str) -> String {

@@ -1,32 +1,42 @@
 //! The engine: every operation of [`ring_arith::Engine`] on one device.
 
-use std::fmt;
+use std::{fmt, path::Path, sync::Arc};
 
 use ring_arith::{
-    Addend, Bilinear, Engine, Generator, Launch, Result, Shape, Stream, Tensor, View, Window,
-    WordKernel,
+    Addend, Bilinear, Engine, EngineTensor, Generator, Launch, Result, Shape, Stream, Tensor, View,
+    Window, WordKernel,
 };
 
-use crate::{CudaTensor, device::Device, launch, moves, products, streams, sums};
+use crate::{
+    CudaTensor, chooser, cublas::Blas, device::Device, launch, moves, products, streams, sums,
+};
 
 /// Local work on a CUDA device, on one stream. Clones share the device's memory and stream.
 #[derive(Clone)]
 pub struct CudaEngine {
     device: Device,
     method: Method,
+    blas: Option<Arc<Blas>>,
 }
 
 /// How bilinear maps are computed. All methods give the same words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Method {
-    /// By shape: the tensor cores for large products, else integer arithmetic.
+    /// By shape and device: the tensor cores for large products, else integer arithmetic.
     #[default]
     Automatic,
     /// 64-bit integer arithmetic.
     Integer,
-    /// 36 products of 8-bit limbs on the tensor cores.
+    /// 36 products of 8-bit limbs on the tensor cores, by `mma.sync`.
     Limbs8,
+    /// The same by `wgmma`: only on compute capability 9.x (Hopper).
+    Wgmma,
+    /// Ten products of four 16-bit limbs in `f64` by cuBLAS, as CryptGPU computes: for comparison. Needs
+    /// [`CudaEngine::with_cublas`].
+    F64Limbs16,
+    /// The same with six products of three limbs of at most 22 bits, balanced around 0.
+    F64Limbs22,
 }
 
 impl CudaEngine {
@@ -36,13 +46,36 @@ impl CudaEngine {
     /// [`ring_arith::Error::Device`] if there is no driver, no such device, or one older than compute
     /// capability 8.0.
     pub fn open(ordinal: usize) -> Result<Self> {
-        Ok(Self { device: Device::open(ordinal)?, method: Method::Automatic })
+        Ok(Self { device: Device::open(ordinal)?, method: Method::Automatic, blas: None })
     }
 
     /// The same device with another way to compute products: for tests and measurements.
     #[must_use]
     pub fn with_method(self, method: Method) -> Self {
         Self { method, ..self }
+    }
+
+    /// The same device with cuBLAS at hand, from `library` or from where the system's loader finds it.
+    ///
+    /// # Errors
+    /// [`ring_arith::Error::Device`] if it is not installed or does not start.
+    pub fn with_cublas(self, library: Option<&Path>) -> Result<Self> {
+        let blas = Blas::load(&self.device, library)?;
+        Ok(Self { blas: Some(Arc::new(blas)), ..self })
+    }
+
+    /// The same device with another bound on the bytes of limbs that one operand of a product takes up at a
+    /// time, for devices with little memory: 512 MiB unless set, and never less than a tile needs.
+    #[must_use]
+    pub fn with_limb_memory(mut self, bytes: usize) -> Self {
+        self.device.room = bytes;
+        self
+    }
+
+    /// The methods that this device can run, [`Method::Automatic`] apart.
+    #[must_use]
+    pub fn methods(&self) -> Vec<Method> {
+        chooser::methods(&self.device, self.blas.as_deref())
     }
 
     /// The generator that sessions with a party on this engine should choose.
@@ -56,12 +89,22 @@ impl CudaEngine {
         streams::fill(&self.device, stream, first, shape)
     }
 
+    /// A copy of a tensor's words, made by the driver: what other work on memory is measured against.
+    ///
+    /// # Errors
+    /// [`ring_arith::Error::Device`] if the device has no room.
+    pub fn copy(&self, tensor: &CudaTensor) -> Result<CudaTensor> {
+        let out = self.device.empty(tensor.shape().clone())?;
+        self.device.driver.copy(out.address(), tensor.address(), tensor.len() * 8)?;
+        Ok(out)
+    }
+
     /// Waits for all queued work.
     ///
     /// # Errors
     /// [`ring_arith::Error::Device`] if any of it failed.
     pub fn synchronize(&self) -> Result<()> {
-        self.device.0.synchronize()
+        self.device.driver.synchronize()
     }
 }
 
@@ -69,8 +112,8 @@ impl Engine for CudaEngine {
     type Tensor = CudaTensor;
 
     fn name(&self) -> String {
-        let (major, minor) = self.device.0.capability();
-        format!("cuda/{}/sm_{major}{minor}", self.device.0.name())
+        let (major, minor) = self.device.driver.capability();
+        format!("cuda/{}/sm_{major}{minor}", self.device.driver.name())
     }
 
     fn upload(&self, tensor: Tensor) -> Result<CudaTensor> {
@@ -103,7 +146,7 @@ impl Engine for CudaEngine {
         terms: &[(&CudaTensor, &CudaTensor)],
         addends: &[Addend<'_, CudaTensor>],
     ) -> Result<CudaTensor> {
-        products::bilinear(&self.device, self.method, op, terms, addends)
+        products::bilinear(&self.device, (self.method, self.blas.as_deref()), op, terms, addends)
     }
 
     fn launch<K: WordKernel<I, O>, const I: usize, const O: usize>(

@@ -1,9 +1,13 @@
 #![doc = include_str!("../README.md")]
 
+pub mod check;
+mod chooser;
+mod cublas;
 mod device;
 mod driver;
 mod emit;
 mod engine;
+mod floats;
 mod launch;
 mod limbs;
 mod moves;
@@ -11,6 +15,7 @@ mod products;
 mod streams;
 mod sums;
 mod tensor;
+mod uploads;
 
 pub use engine::{CudaEngine, Method};
 pub use tensor::CudaTensor;

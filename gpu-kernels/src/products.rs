@@ -1,20 +1,30 @@
 //! Bilinear maps on the device.
 
-use ring_arith::{Addend, AddendSource, Bilinear, ConvSpec, EngineTensor, Error, Result, Shape};
+use ring_arith::{
+    Addend, AddendSource, Bilinear, ConvSpec, EngineTensor, Error, Generator, Result, Shape,
+    Source, Stream,
+    trace::{Binary, Node, Value},
+};
 
 use crate::{
     CudaTensor, Method,
+    chooser::{self, Chosen},
+    cublas::Blas,
     device::{Device, Fields, Shipped, pointer},
     driver::Arg,
+    floats,
+    launch::{self, Job},
     limbs, streams,
 };
 
-/// Rows and columns of the result that a block computes, in every kernel.
+/// Rows and columns of the result that a block of the integer kernels computes.
 pub(crate) const TILE: usize = 64;
 /// Largest grid along y and z.
-pub(crate) const GRID: usize = 65_535;
+const GRID: usize = 65_535;
 /// Tensors that a kernel adds to its result.
 const ADDENDS: usize = 4;
+/// Masks that a kernel makes and adds to its result.
+const MASKS: usize = 2;
 
 /// A product as the kernels take it.
 pub(crate) struct Plan {
@@ -31,7 +41,7 @@ pub(crate) struct Plan {
 
 pub(crate) fn bilinear(
     device: &Device,
-    method: Method,
+    (method, blas): (Method, Option<&Blas>),
     op: &Bilinear,
     terms: &[(&CudaTensor, &CudaTensor)],
     addends: &[Addend<'_, CudaTensor>],
@@ -46,34 +56,30 @@ pub(crate) fn bilinear(
             return Err(Error::Shapes { op: op.name(), lhs: shape, rhs: other });
         }
     }
-    let words =
-        addends.iter().map(|a| addend(device, op, a, &shape)).collect::<Result<Vec<_>>>()?;
-    let (fused, rest) = words.split_at(words.len().min(ADDENDS));
+    for addend in addends {
+        check(op, addend, &shape)?;
+    }
     let out = device.empty(shape.clone())?;
     if shape.len() == 0 {
         return Ok(out);
     }
+    if *op == Bilinear::Mul {
+        elementwise(device, &out, terms, addends)?;
+        return Ok(out);
+    }
     let plans = terms.iter().map(|(l, r)| plan(op, [&shape, l.shape(), r.shape()]));
-    match plans.collect::<Result<Option<Vec<_>>>>()? {
-        Some(plans) if limbs::chosen(method, &plans) => {
-            limbs::product(device, &out, terms, &plans, fused)?
-        }
-        Some(plans) => {
+    let plans = plans.collect::<Result<Vec<_>>>()?;
+    let (added, rest) = Added::new(device, addends, &shape)?;
+    match chooser::choose(device, (method, blas), &plans)? {
+        Chosen::Limbs(form) => limbs::product(device, form, &out, terms, &plans, &added)?,
+        Chosen::Floats(blas) => floats::product(device, blas, &out, terms, &plans, &added)?,
+        Chosen::Integer => {
             for (i, (plan, (l, r))) in plans.iter().zip(terms).enumerate() {
-                integer(device, plan, [&out, l, r], addends_of(i, fused, &out))?;
-            }
-        }
-        None => {
-            for (i, (l, r)) in terms.iter().enumerate() {
-                let added = addends_of(i, fused, &out);
-                let args =
-                    [pointer(&out), pointer(l), pointer(r), Arg::word(out.len() as u64), added];
-                // SAFETY: all tensors have the result's length.
-                unsafe { device.stride(Shipped::Products, "mul_words", out.len(), &args)? };
+                integer(device, plan, [&out, l, r], added.argument(i, &out))?;
             }
         }
     }
-    for (words, negate) in rest {
+    for (words, negate) in &rest {
         let args = [
             pointer(&out),
             pointer(words),
@@ -86,44 +92,133 @@ pub(crate) fn bilinear(
     Ok(out)
 }
 
-/// An addend's words and sign, checked.
-fn addend(
+/// Refuses an addend that does not fit.
+fn check(op: &Bilinear, addend: &Addend<'_, CudaTensor>, shape: &Shape) -> Result<()> {
+    match addend.source {
+        AddendSource::Tensor(t) if t.len() != shape.len() => {
+            Err(Error::Shapes { op: op.name(), lhs: shape.clone(), rhs: t.shape().clone() })
+        }
+        AddendSource::Stream { first, .. } => streams::check(first, shape.len()),
+        AddendSource::Tensor(_) => Ok(()),
+    }
+}
+
+/// What a product's last step adds to its result.
+pub(crate) struct Added<'a> {
+    tensors: Vec<(CudaTensor, bool)>,
+    /// Streams made in registers, with the word that meets the result's first, and the sign.
+    masks: Vec<(&'a Stream, u64, bool)>,
+}
+
+impl<'a> Added<'a> {
+    /// Also returns the tensors for which a kernel has no room.
+    #[allow(clippy::type_complexity)] // a pair, named here and nowhere else
+    fn new(
+        device: &Device,
+        addends: &[Addend<'a, CudaTensor>],
+        shape: &Shape,
+    ) -> Result<(Self, Vec<(CudaTensor, bool)>)> {
+        let mut added = Self { tensors: Vec::new(), masks: Vec::new() };
+        for addend in addends {
+            match addend.source {
+                AddendSource::Stream { stream, first }
+                    if rounds(stream).is_some() && added.masks.len() < MASKS =>
+                {
+                    added.masks.push((stream, first, addend.negate));
+                }
+                AddendSource::Stream { stream, first } => {
+                    let words = streams::fill(device, stream, first, shape.clone())?;
+                    added.tensors.push((words, addend.negate));
+                }
+                AddendSource::Tensor(t) => added.tensors.push((t.clone(), addend.negate)),
+            }
+        }
+        let rest = added.tensors.split_off(added.tensors.len().min(ADDENDS));
+        Ok((added, rest))
+    }
+
+    /// The structure of what the `i`-th launch into a result adds: all this, then what is there already.
+    pub(crate) fn argument(&self, i: usize, out: &CudaTensor) -> Arg {
+        let so_far = [(out.clone(), false)];
+        let (added, masks) =
+            if i == 0 { (&self.tensors[..], &self.masks[..]) } else { (&so_far[..], &[][..]) };
+        let negate = added.iter().enumerate().fold(0, |mask, (i, a)| mask | u32::from(a.1) << i);
+        let addresses: Vec<u64> = added.iter().map(|a| a.0.address()).collect();
+        let mut fields = (0..ADDENDS)
+            .fold(Fields::default(), |f, i| f.u64(addresses.get(i).copied().unwrap_or(0)))
+            .u32(added.len() as u32)
+            .u32(negate)
+            .u32(masks.len() as u32)
+            .u32(0);
+        for &(stream, first, negate) in masks {
+            fields = streams::key_words(stream).into_iter().fold(fields, Fields::u32);
+            fields = fields.u64(stream.nonce()).u64(first);
+            fields = fields.u32(rounds(stream).unwrap_or(0)).u32(u32::from(negate));
+        }
+        fields.done_as(ADDED)
+    }
+}
+
+/// Bytes of the `Addends` of `operands.cuh`.
+const ADDED: usize = ADDENDS * 8 + 16 + MASKS * 56;
+
+/// The rounds of a stream that kernels make themselves.
+fn rounds(stream: &Stream) -> Option<u32> {
+    match stream.key().generator() {
+        Generator::ChaCha12 => Some(12),
+        Generator::ChaCha20 => Some(20),
+        _ => None,
+    }
+}
+
+/// Sums of products word by word, with everything that is added, as one generated kernel.
+fn elementwise(
     device: &Device,
-    op: &Bilinear,
-    a: &Addend<'_, CudaTensor>,
-    shape: &Shape,
-) -> Result<(CudaTensor, bool)> {
-    let words = match a.source {
-        AddendSource::Tensor(t) if t.len() == shape.len() => t.clone(),
-        AddendSource::Tensor(t) => {
-            return Err(Error::Shapes {
-                op: op.name(),
-                lhs: shape.clone(),
-                rhs: t.shape().clone(),
-            });
-        }
-        AddendSource::Stream { stream, first } => {
-            streams::fill(device, stream, first, shape.clone())?
-        }
+    out: &CudaTensor,
+    terms: &[(&CudaTensor, &CudaTensor)],
+    addends: &[Addend<'_, CudaTensor>],
+) -> Result<()> {
+    let n = out.len();
+    let (mut nodes, mut sources) = (Vec::new(), Vec::new());
+    let push = |nodes: &mut Vec<Node>, node| {
+        nodes.push(node);
+        Value(nodes.len() as u32 - 1)
     };
-    Ok((words, a.negate))
+    let mut total = None;
+    for (x, y) in terms {
+        let [x, y] = [x, y].map(|t| {
+            sources.push(Source::rows_of(*t, n));
+            push(&mut nodes, Node::Input(sources.len() as u32 - 1))
+        });
+        let product = push(&mut nodes, Node::Binary(Binary::Mul, x, y));
+        total = Some(match total {
+            Some(sum) => push(&mut nodes, Node::Binary(Binary::Add, sum, product)),
+            None => product,
+        });
+    }
+    let Some(mut total) = total else {
+        return Err(Error::invalid("mul", "there are no operands"));
+    };
+    for addend in addends {
+        sources.push(match addend.source {
+            AddendSource::Tensor(t) => Source::rows_of(t, n),
+            AddendSource::Stream { stream, first } => {
+                Source::Stream { stream, offset: first, row_stride: 0 }
+            }
+        });
+        let value = push(&mut nodes, Node::Input(sources.len() as u32 - 1));
+        let sign = if addend.negate { Binary::Sub } else { Binary::Add };
+        total = push(&mut nodes, Node::Binary(sign, total, value));
+    }
+    let targets = vec![(out.address(), n)];
+    let job =
+        Job { name: "mul", nodes, results: vec![total], rows: 1, cols: n, params: &[], targets };
+    launch::run(device, job, &sources)
 }
 
-/// The structure of what the `i`-th launch into a result adds: the addends, then what is there already.
-pub(crate) fn addends_of(i: usize, fused: &[(CudaTensor, bool)], out: &CudaTensor) -> Arg {
-    let so_far = [(out.clone(), false)];
-    let added = if i == 0 { fused } else { &so_far };
-    let addresses: Vec<u64> = added.iter().map(|a| a.0.address()).collect();
-    let negate = added.iter().enumerate().fold(0, |mask, (i, a)| mask | u32::from(a.1) << i);
-    let fields =
-        (0..ADDENDS).fold(Fields::default(), |f, i| f.u64(addresses.get(i).copied().unwrap_or(0)));
-    fields.u32(added.len() as u32).u32(negate).done()
-}
-
-/// How the kernels see a map; `None` for the elementwise product.
-fn plan(op: &Bilinear, [out, lhs, rhs]: [&Shape; 3]) -> Result<Option<Plan>> {
+/// How the kernels see a map other than the elementwise product.
+fn plan(op: &Bilinear, [out, lhs, rhs]: [&Shape; 3]) -> Result<Plan> {
     let plan = match op {
-        Bilinear::Mul => return Ok(None),
         &Bilinear::MatMul { transpose_lhs, transpose_rhs } => {
             matmul([out, lhs, rhs], transpose_lhs, transpose_rhs)
         }
@@ -136,7 +231,7 @@ fn plan(op: &Bilinear, [out, lhs, rhs]: [&Shape; 3]) -> Result<Option<Plan>> {
         let reason = format!("{} batches or groups; the device takes {GRID}", plan.batches);
         return Err(Error::invalid(op.name(), reason));
     }
-    Ok(Some(plan))
+    Ok(plan)
 }
 
 impl Plan {

@@ -17,22 +17,16 @@ pub(crate) fn fill(
     shape: Shape,
 ) -> Result<CudaTensor> {
     let n = shape.len();
-    if first.checked_add(n as u64).is_none_or(|end| end > 1 << 63) {
-        return Err(Error::invalid(
-            "stream",
-            format!("positions from {first} on leave the stream"),
-        ));
-    }
+    check(first, n)?;
     let out = device.empty(shape)?;
     let range = [stream.nonce(), first, n as u64].map(Arg::word);
-    let key = stream.key().expose();
     let (kernel, key_args, per_block) = match stream.key().generator() {
-        Generator::Aes128Ctr => ("aes128_fill", vec![schedule(key)], 2),
-        Generator::ChaCha12 => ("chacha12_fill", vec![chacha_key(key)], 8),
-        Generator::ChaCha20 => ("chacha20_fill", vec![chacha_key(key)], 8),
+        Generator::Aes128Ctr => ("aes128_fill", vec![schedule(stream.key().expose())], 2),
+        Generator::ChaCha12 => ("chacha12_fill", vec![chacha_key(stream)], 8),
+        Generator::ChaCha20 => ("chacha20_fill", vec![chacha_key(stream)], 8),
         Generator::InsecurePhilox => {
-            let word = |i: usize| u64::from(word(&key[4 * i..]));
-            ("philox_fill", vec![Arg::word(word(0)), Arg::word(word(1))], 2)
+            let key = key_words(stream).map(|w| Arg::word(u64::from(w)));
+            ("philox_fill", key.into_iter().take(2).collect(), 2)
         }
         other => {
             return Err(Error::invalid("stream", format!("{other:?} is not known to this engine")));
@@ -44,14 +38,24 @@ pub(crate) fn fill(
     Ok(out)
 }
 
-/// The first four bytes as a little-endian word.
-fn word(bytes: &[u8]) -> u32 {
-    u32::from_le_bytes(*bytes.first_chunk().expect("a key has whole words"))
+/// Refuses positions that leave a stream.
+pub(crate) fn check(first: u64, n: usize) -> Result<()> {
+    if first.checked_add(n as u64).is_some_and(|end| end <= 1 << 63) {
+        return Ok(());
+    }
+    Err(Error::invalid("stream", format!("positions from {first} on leave the stream")))
+}
+
+/// The key as little-endian words.
+pub(crate) fn key_words(stream: &Stream) -> [u32; 8] {
+    let key = stream.key().expose();
+    let word = |i: usize| *key[4 * i..].first_chunk().expect("a key has eight words");
+    std::array::from_fn(|i| u32::from_le_bytes(word(i)))
 }
 
 /// The `Key` of `common.cuh`.
-fn chacha_key(key: &[u8; 32]) -> Arg {
-    key.chunks_exact(4).fold(Fields::default(), |f, w| f.u32(word(w))).done()
+pub(crate) fn chacha_key(stream: &Stream) -> Arg {
+    key_words(stream).into_iter().fold(Fields::default(), Fields::u32).done()
 }
 
 /// The 44 words of AES-128's key schedule (FIPS 197, section 5.2).

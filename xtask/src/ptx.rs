@@ -20,10 +20,19 @@ const WHEELS: [&str; 4] = [
     "nvidia-cuda-crt==13.0.88",
     "nvidia-cuda-runtime==13.0.96",
 ];
+/// What modules are compiled for, and the devices for which registers are counted.
+struct Family {
+    arch: &'static str,
+    targets: &'static [&'static str],
+}
 /// The oldest devices; the driver translates for newer ones.
-const ARCH: &str = "compute_80";
-/// Devices for which registers are counted.
-const TARGETS: [&str; 3] = ["sm_80", "sm_90", "sm_100"];
+const COMMON: Family = Family { arch: "compute_80", targets: &["sm_80", "sm_90", "sm_100"] };
+/// Hopper alone: `wgmma` exists on no other device.
+const HOPPER: Family = Family { arch: "compute_90a", targets: &["sm_90a"] };
+/// Sources that are compiled for [`HOPPER`].
+const HOPPER_SOURCES: [&str; 1] = ["wgmma"];
+/// Columns of the list of registers.
+const TARGETS: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_90a"];
 /// The list of registers of each kernel on each target, beside the compiled kernels.
 const REGISTERS: &str = "registers.tsv";
 
@@ -40,10 +49,12 @@ pub fn run(check: bool) -> Result<()> {
     for source in &sources {
         let name =
             source.file_stem().context("a source has a name")?.to_string_lossy().into_owned();
-        let text = tools.compile(source)?;
-        let counted = tools.registers(&name, &text)?;
-        for (kernel, counts) in counted {
-            writeln!(registers, "{kernel}\t{}", counts.join("\t"))?;
+        let family = if HOPPER_SOURCES.contains(&name.as_str()) { HOPPER } else { COMMON };
+        let text = tools.compile(source, &family)?;
+        for (kernel, counts) in tools.registers(&name, &text, &family)? {
+            let count = |target: &&str| counts.get(*target).map_or("-", String::as_str);
+            let row: Vec<&str> = TARGETS.iter().map(count).collect();
+            writeln!(registers, "{kernel}\t{}", row.join("\t"))?;
         }
         settle(&format!("{name}.ptx"), &text, check, &mut stale)?;
     }
@@ -84,6 +95,9 @@ fn sources() -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Registers of each kernel on each target.
+type Registers = BTreeMap<String, BTreeMap<&'static str, String>>;
+
 /// The compiler and the assembler.
 struct Tools {
     bin: PathBuf,
@@ -109,20 +123,22 @@ impl Tools {
     }
 
     /// The PTX of one source.
-    fn compile(&self, source: &Path) -> Result<String> {
+    fn compile(&self, source: &Path, family: &Family) -> Result<String> {
         let out = self.scratch.join("kernel.ptx");
         let mut nvcc = Command::new(self.bin.join("nvcc"));
-        nvcc.args(["-std=c++17", "-ptx", &format!("-arch={ARCH}")]).arg(source).arg("-o").arg(&out);
+        // The long form of `-arch`, which also knows the architectures of one family.
+        let code = format!("-gencode=arch={0},code={0}", family.arch);
+        nvcc.args(["-std=c++17", "-ptx", &code]).arg(source).arg("-o").arg(&out);
         execute(&mut nvcc)?;
         Ok(fs::read_to_string(out)?)
     }
 
     /// Registers of each kernel on each target; an error if one spills.
-    fn registers(&self, module: &str, text: &str) -> Result<BTreeMap<String, Vec<String>>> {
+    fn registers(&self, module: &str, text: &str, family: &Family) -> Result<Registers> {
         let ptx = self.scratch.join("kernel.ptx");
         fs::write(&ptx, text)?;
-        let mut counts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for target in TARGETS {
+        let mut counts = Registers::new();
+        for &target in family.targets {
             let mut ptxas = Command::new(self.bin.join("ptxas"));
             ptxas.args(["-v", &format!("-arch={target}")]).arg(&ptx);
             let report = execute(ptxas.arg("-o").arg(self.scratch.join("kernel.cubin")))?;
@@ -130,16 +146,18 @@ impl Tools {
             for line in report.lines() {
                 if let Some((_, rest)) = line.split_once("entry function '") {
                     kernel = rest.split('\'').next().unwrap_or_default().to_string();
+                } else if line.contains("are serialized") {
+                    bail!("{module}: matrix products wait for one another on {target}: {line}");
                 } else if line.contains("bytes spill stores") {
                     let clean = line.contains(" 0 bytes spill stores, 0 bytes spill loads");
                     ensure!(clean, "{module}: `{kernel}` spills on {target}: {}", line.trim());
                 } else if let Some((_, rest)) = line.split_once("Used ") {
                     let count = rest.split(' ').next().unwrap_or_default().to_string();
-                    counts.entry(kernel.clone()).or_default().push(count);
+                    counts.entry(kernel.clone()).or_default().insert(target, count);
                 }
             }
         }
-        let complete = counts.values().all(|c| c.len() == TARGETS.len());
+        let complete = counts.values().all(|c| c.len() == family.targets.len());
         ensure!(
             complete && !counts.is_empty(),
             "{module}: the assembler's report is not understood"
