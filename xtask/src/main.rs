@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use xtask::{check, ptx};
+use xtask::{check, gpu, ptx};
 
 /// Maintainers' commands of Trefoil.
 #[derive(Parser)]
@@ -30,6 +30,16 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Check every CUDA kernel on a GPU against the CPU engine, then measure
+    #[command(disable_help_flag = true)]
+    Gpu {
+        /// Only build, and print the program's path: it runs alone on a machine with a GPU
+        #[arg(long)]
+        build_only: bool,
+        /// Passed on to the program; try `cargo xtask gpu --help`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Measure: builds the release benchmarks and runs the named suite (all of them without a name)
     #[command(disable_help_flag = true)]
     Bench {
@@ -43,6 +53,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Task::Check { only } => check::run(only.as_deref()).map(|()| ExitCode::SUCCESS),
         Task::Ptx { check } => ptx::run(check).map(|()| ExitCode::SUCCESS),
+        Task::Gpu { build_only, args } => gpu::run(build_only, &args),
         Task::Bench { args } => bench(&args),
     };
     done.unwrap_or_else(|error| {

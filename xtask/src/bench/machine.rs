@@ -1,7 +1,6 @@
 //! What a result was measured on: CPU, cores, commit; and the process's own counters.
 
 use std::fs;
-use std::process::Command;
 use std::thread;
 
 /// CPU model and the number of cores this process may use, such as `AMD EPYC 9R14, 2 cores`.
@@ -12,17 +11,6 @@ pub fn describe() -> String {
         .and_then(|text| field(&text, "model name", ':').map(str::to_owned))
         .unwrap_or_else(|| format!("{} {}", std::env::consts::OS, std::env::consts::ARCH));
     format!("{model}, {cores} cores")
-}
-
-/// The checked-out commit, shortened, with `-dirty` if files differ from it; `unknown` outside git.
-pub fn commit() -> String {
-    Command::new("git")
-        .args(["describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"])
-        .output()
-        .ok()
-        .filter(|output| output.status.success())
-        .and_then(|output| String::from_utf8(output.stdout).ok())
-        .map_or_else(|| "unknown".to_owned(), |text| text.trim().to_owned())
 }
 
 /// User and system time that this process has used so far, in seconds, in steps of 10 ms.

@@ -41,7 +41,7 @@ mod ring_words;
 mod truncation;
 
 pub use cli::{Network, Options, main};
-pub use machine::{commit, cpu_seconds, describe, peak_memory_bytes};
+pub use machine::{cpu_seconds, describe, peak_memory_bytes};
 pub use measure::{Effort, Timing};
 pub use record::{Bench, Case, Record};
 

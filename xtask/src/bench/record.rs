@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use super::measure::{measure, measure_all};
-use super::{Effort, Network, Options, Timing, commit, describe, report};
+use super::{Effort, Network, Options, Timing, describe, report};
+use crate::gpu::commit;
 
 /// One line of JSON: what was run, how, where, and what came out. Absent values are `null`.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -66,8 +67,11 @@ pub struct Bench {
 }
 
 impl Bench {
-    pub(super) fn new(options: Options, json: Option<File>) -> Bench {
-        let (machine, commit) = (describe(), commit());
+    /// A run of nothing yet, whose records go to `json` as well.
+    pub fn new(options: Options, json: Option<File>) -> Bench {
+        // A program that was carried elsewhere knows its commit from when it was built.
+        let commit = option_env!("TREFOIL_COMMIT").map_or_else(commit, str::to_owned);
+        let machine = describe();
         Bench { options, suite: "", json, skipped: Vec::new(), records: 0, machine, commit }
     }
 
@@ -124,11 +128,16 @@ impl Bench {
         Ok(())
     }
 
-    pub(super) fn start_suite(&mut self, name: &'static str) {
+    /// Names the suite of the cases that follow.
+    pub fn start_suite(&mut self, name: &'static str) {
         self.suite = name;
     }
 
-    pub(super) fn finish(self) -> Result<()> {
+    /// Ends the run.
+    ///
+    /// # Errors
+    /// If the user asked for a case that there is not.
+    pub fn finish(self) -> Result<()> {
         match &self.options.only {
             Some(only) if self.records == 0 => {
                 bail!("no case is called {only:?}; there are: {}", self.skipped.join(", "))
