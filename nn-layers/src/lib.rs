@@ -4,6 +4,7 @@
 mod error;
 mod graph;
 mod host;
+pub mod layers;
 mod ops;
 mod plan;
 

@@ -1,6 +1,9 @@
 //! The parts that the networks are put together from.
 
-use nn_layers::{Binary, Dim, Graph, HostTensor, Kernel, Op, Pool, Reduce, Unary, ValueId};
+use nn_layers::layers::{
+    AvgPool, BatchNorm, Conv2d, Flatten, GlobalAvgPool, Layer, Linear, MaxPool, Weight,
+};
+use nn_layers::{Binary, Dim, Graph, HostTensor, Op, Pool, Unary, ValueId};
 
 use super::{Pooling, Role, Weights};
 use crate::Result;
@@ -42,12 +45,8 @@ impl<'a> Builder<'a> {
         outputs: usize,
         window: Pool,
     ) -> Result<ValueId> {
-        let dims = [outputs, self.dims(x)[1], window.size[0], window.size[1]];
-        let kernel_name = format!("{name}.weight");
-        let inputs = dims[1..].iter().product();
-        let w = self.weights.tensor(&kernel_name, &dims, Role::Kernel(inputs))?;
-        let w = self.graph.weight(&kernel_name, w);
-        Ok(self.graph.add(name, Op::Conv(Kernel::new(window)), &[x, w])?)
+        let weight = self.kernel(x, name, outputs, window)?;
+        self.convolve(x, name, window, Conv2d::new(weight, None))
     }
 
     /// A convolution.
@@ -58,76 +57,71 @@ impl<'a> Builder<'a> {
         outputs: usize,
         window: Pool,
     ) -> Result<ValueId> {
-        let y = self.bare_conv(x, name, outputs, window)?;
-        let bias_name = format!("{name}.bias");
-        let b = self.weights.tensor(&bias_name, &[outputs], Role::Shift)?;
-        let b = self.graph.weight(&bias_name, b.reshape([outputs, 1, 1])?);
-        Ok(self.graph.add(name, Op::Binary(Binary::Add), &[y, b])?)
+        let weight = self.kernel(x, name, outputs, window)?;
+        let bias = self.weights.tensor(&format!("{name}.bias"), &[outputs], Role::Shift)?;
+        self.convolve(x, name, window, Conv2d::new(weight, Some(bias.into())))
+    }
+
+    fn kernel(&mut self, x: ValueId, name: &str, outputs: usize, of: Pool) -> Result<HostTensor> {
+        let dims = [outputs, self.dims(x)[1], of.size[0], of.size[1]];
+        let role = Role::Kernel(dims[1..].iter().product());
+        self.weights.tensor(&format!("{name}.weight"), &dims, role)
+    }
+
+    fn convolve(&mut self, x: ValueId, name: &str, of: Pool, layer: Conv2d) -> Result<ValueId> {
+        let Pool { stride, padding, dilation, .. } = of;
+        self.layer(x, name, &Conv2d { stride, padding, dilation, ..layer })
     }
 
     /// Batch normalisation with the statistics of training, its scale around `scale` at random.
     pub fn norm(&mut self, x: ValueId, name: &str, scale: f64) -> Result<ValueId> {
-        let c = self.dims(x)[1];
-        let mut part =
-            |what: &str, role| self.weights.tensor(&format!("{name}.{what}"), &[c], role);
-        let (weight, bias) = (part("weight", Role::Scale(scale))?, part("bias", Role::Shift)?);
+        let channels = [self.dims(x)[1]];
+        let mut part = |what: &str, role| {
+            self.weights.tensor(&format!("{name}.{what}"), &channels, role).map(Weight::from)
+        };
+        let (scale, shift) = (part("weight", Role::Scale(scale))?, part("bias", Role::Shift)?);
         let (mean, variance) =
             (part("running_mean", Role::Shift)?, part("running_var", Role::Variance)?);
-        let (weight, bias) = (weight.floats(), bias.floats());
-        let (mean, variance) = (mean.floats(), variance.floats());
-        let factor: Vec<_> = (0..c).map(|i| weight[i] / (variance[i] + 1e-5).sqrt()).collect();
-        let offset = (0..c).map(|i| bias[i] - mean[i] * factor[i]).collect();
-        let factor = HostTensor::new([c, 1, 1], factor)?;
-        let offset = HostTensor::new([c, 1, 1], offset)?;
-        let factor = self.graph.weight(&format!("{name}.scale"), factor);
-        let offset = self.graph.weight(&format!("{name}.shift"), offset);
-        let y = self.graph.add(name, Op::Binary(Binary::Mul), &[x, factor])?;
-        Ok(self.graph.add(name, Op::Binary(Binary::Add), &[y, offset])?)
+        self.layer(x, name, &BatchNorm { scale, shift, mean, variance, epsilon: 1e-5 })
     }
 
     /// A fully connected layer.
     pub fn dense(&mut self, x: ValueId, name: &str, outputs: usize) -> Result<ValueId> {
         let inputs = self.dims(x)[1];
-        let (w_name, b_name) = (format!("{name}.weight"), format!("{name}.bias"));
-        let w = self.weights.tensor(&w_name, &[outputs, inputs], Role::Kernel(inputs))?;
-        let b = self.weights.tensor(&b_name, &[outputs], Role::Shift)?;
-        let (w, b) = (self.graph.weight(&w_name, w), self.graph.weight(&b_name, b));
-        let op = Op::MatMul { transpose_lhs: false, transpose_rhs: true };
-        let y = self.graph.add(name, op, &[x, w])?;
-        Ok(self.graph.add(name, Op::Binary(Binary::Add), &[y, b])?)
+        let role = Role::Kernel(inputs);
+        let weight = self.weights.tensor(&format!("{name}.weight"), &[outputs, inputs], role)?;
+        let bias = self.weights.tensor(&format!("{name}.bias"), &[outputs], Role::Shift)?;
+        self.layer(x, name, &Linear::new(weight, bias))
     }
 
     pub fn relu(&mut self, x: ValueId) -> Result<ValueId> {
-        self.unnamed(Op::Unary(Unary::Relu), &[x])
+        self.layer(x, "relu", &Unary::Relu)
     }
 
     pub fn sum(&mut self, x: ValueId, y: ValueId) -> Result<ValueId> {
-        self.unnamed(Op::Binary(Binary::Add), &[x, y])
+        Ok(self.graph.add("add", Op::Binary(Binary::Add), &[x, y])?)
     }
 
     /// Pools in the way of the network.
     pub fn pool(&mut self, x: ValueId, pooling: Pooling, pool: Pool) -> Result<ValueId> {
-        let op = match pooling {
-            Pooling::Average => Op::AvgPool { pool, count_border: true },
-            Pooling::Max => Op::MaxPool(pool),
-        };
-        self.unnamed(op, &[x])
+        match pooling {
+            Pooling::Average => self.layer(x, "avg-pool", &AvgPool { pool, count_border: true }),
+            Pooling::Max => self.layer(x, "max-pool", &MaxPool(pool)),
+        }
     }
 
     /// The mean of each channel, as `[N, C]`.
     pub fn global_mean(&mut self, x: ValueId) -> Result<ValueId> {
-        self.unnamed(Op::Reduce { kind: Reduce::Mean, axes: vec![2, 3], keep: false }, &[x])
+        self.layer(x, "avg-pool", &GlobalAvgPool)
     }
 
     /// `[N, ..]` as `[N, features]`.
     pub fn flatten(&mut self, x: ValueId) -> Result<ValueId> {
-        let features = self.dims(x)[1..].iter().product();
-        self.unnamed(Op::Reshape(vec![Dim::Rest, Dim::Fixed(features)]), &[x])
+        self.layer(x, "flatten", &Flatten)
     }
 
-    fn unnamed(&mut self, op: Op, xs: &[ValueId]) -> Result<ValueId> {
-        let name = op.name();
-        Ok(self.graph.add(name, op, xs)?)
+    fn layer(&mut self, x: ValueId, name: &str, layer: &impl Layer) -> Result<ValueId> {
+        Ok(layer.forward(&mut self.graph, name, x)?)
     }
 }
 

@@ -7,6 +7,8 @@ mod pools;
 mod residual;
 mod scales;
 
+use std::ops::Index;
+
 use crate::graph::{Graph, Linear, LinearFinish, Node, Op, ValueId};
 use crate::{HostTensor, Result};
 
@@ -27,15 +29,41 @@ pub(crate) fn optimise(graph: &mut Graph) -> Result<()> {
     Ok(())
 }
 
-/// The nodes that use each node, one entry for each operand; results of the graph count as users
-/// of index `usize::MAX`.
-pub(crate) fn users(graph: &Graph) -> Vec<Vec<usize>> {
-    let mut users = vec![vec![]; graph.nodes.len()];
-    for (i, node) in graph.nodes.iter().enumerate() {
-        node.inputs.iter().for_each(|x| users[x.0].push(i));
+/// The nodes that use each node, one entry for each operand.
+pub(crate) struct Users {
+    /// Where the users of each node begin in `all`; one entry more at the end.
+    starts: Vec<usize>,
+    all: Vec<usize>,
+}
+
+impl Index<usize> for Users {
+    type Output = [usize];
+
+    fn index(&self, node: usize) -> &[usize] {
+        &self.all[self.starts[node]..self.starts[node + 1]]
     }
-    graph.outputs.iter().for_each(|(_, x)| users[x.0].push(usize::MAX));
-    users
+}
+
+/// The nodes that use each node; results of the graph count as users of index `usize::MAX`. Passes
+/// ask anew after each change, so this is two lists, not one for each node.
+pub(crate) fn users(graph: &Graph) -> Users {
+    let uses = || {
+        let nodes = graph.nodes.iter().enumerate();
+        let inside = nodes.flat_map(|(i, node)| node.inputs.iter().map(move |x| (x.0, i)));
+        inside.chain(graph.outputs.iter().map(|(_, x)| (x.0, usize::MAX)))
+    };
+    let mut starts = vec![0; graph.nodes.len() + 1];
+    uses().for_each(|(x, _)| starts[x + 1] += 1);
+    for i in 1..starts.len() {
+        starts[i] += starts[i - 1];
+    }
+    let mut next = starts.clone();
+    let mut all = vec![0; starts[graph.nodes.len()]];
+    for (x, user) in uses() {
+        all[next[x]] = user;
+        next[x] += 1;
+    }
+    Users { starts, all }
 }
 
 /// Makes everybody who used `old` use `new`.
@@ -97,7 +125,7 @@ fn order(graph: &Graph) -> Vec<usize> {
 /// rectified nor left untruncated, and no residual has been added.
 pub(crate) fn open_linear<'a>(
     graph: &'a Graph,
-    users: &[Vec<usize>],
+    users: &Users,
     id: ValueId,
 ) -> Option<(&'a Linear, &'a Node)> {
     let node = &graph.nodes[id.0];

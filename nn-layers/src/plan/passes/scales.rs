@@ -73,7 +73,7 @@ fn linear_ahead(graph: &Graph, from: ValueId, c: f64) -> Option<ValueId> {
     let users = users(graph);
     let mut at = from;
     loop {
-        let &[next] = users[at.0].as_slice() else { return None };
+        let &[next] = &users[at.0] else { return None };
         let node = graph.nodes.get(next)?;
         if let Op::Linear(Linear { map, .. }) = &node.op {
             let weighs = node.inputs[0] == at && !matches!(map, LinearMap::Mul);

@@ -1,0 +1,58 @@
+//! Attention.
+
+use super::{Layer, Linear};
+use crate::{Binary, Dim, Error, Graph, HostTensor, Op, Result, ValueId};
+
+/// Self-attention of several heads over `[N, T, W]` (Vaswani et al., NeurIPS 2017, section 3.2).
+#[derive(Debug, Clone, PartialEq)]
+pub struct MultiHeadAttention {
+    /// `W` to `W`: what each position looks for.
+    pub query: Linear,
+    /// `W` to `W`: what it is found by.
+    pub key: Linear,
+    /// `W` to `W`: what it has to say.
+    pub value: Linear,
+    /// `W` to `W`: applied to what the heads have gathered.
+    pub output: Linear,
+    /// Number of heads, a divisor of `W`.
+    pub heads: usize,
+    /// Added to the scores `[T, T]`, the same for all heads: a large negative number hides a position.
+    /// Public.
+    pub mask: Option<HostTensor>,
+}
+
+impl Layer for MultiHeadAttention {
+    fn forward(&self, graph: &mut Graph, name: &str, x: ValueId) -> Result<ValueId> {
+        let bad = |reason: String| Error::Node { node: name.to_owned(), reason };
+        let &[_, time, width] = graph.shape(x).dims() else {
+            return Err(bad(format!("attention: {:?} is not [N, T, W]", graph.shape(x))));
+        };
+        if self.heads == 0 || width % self.heads != 0 {
+            return Err(bad(format!("{} heads do not divide a width of {width}", self.heads)));
+        }
+        let depth = width / self.heads;
+        let of_heads = |graph: &mut Graph, part: &str, layer: &Linear| {
+            let name = format!("{name}.{part}");
+            let y = layer.forward(graph, &name, x)?;
+            let dims = [time, self.heads, depth].map(Dim::Fixed);
+            let y = graph.add(&name, Op::Reshape([&[Dim::Rest], &dims[..]].concat()), &[y])?;
+            graph.add(&name, Op::Permute(vec![0, 2, 1, 3]), &[y])
+        };
+        let query = of_heads(graph, "query", &self.query)?;
+        let key = of_heads(graph, "key", &self.key)?;
+        let value = of_heads(graph, "value", &self.value)?;
+        let product = |transpose_rhs| Op::MatMul { transpose_lhs: false, transpose_rhs };
+        let scores = graph.add(name, product(true), &[query, key])?;
+        let mut scores = graph.add(name, Op::Scale(1.0 / (depth as f64).sqrt()), &[scores])?;
+        if let Some(mask) = &self.mask {
+            let mask = graph.public(&format!("{name}.mask"), mask.clone());
+            scores = graph.add(name, Op::Binary(Binary::Add), &[scores, mask])?;
+        }
+        let weights = graph.add(name, Op::Softmax { axis: 3, log: false }, &[scores])?;
+        let gathered = graph.add(name, product(false), &[weights, value])?;
+        let gathered = graph.add(name, Op::Permute(vec![0, 2, 1, 3]), &[gathered])?;
+        let dims = vec![Dim::Rest, Dim::Fixed(time), Dim::Fixed(width)];
+        let gathered = graph.add(name, Op::Reshape(dims), &[gathered])?;
+        self.output.forward(graph, &format!("{name}.output"), gathered)
+    }
+}
