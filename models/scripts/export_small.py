@@ -214,8 +214,12 @@ def activations(opset):
     m.output("Softmax", [x], axis=1)
     m.output("LogSoftmax", [x], axis=-1)
     m.output("LogSoftmax", [x], axis=0)
+    if opset >= 12:
+        m.output("Celu", [x], alpha=0.7)
     if opset >= 14:
         m.output("HardSwish", [x])
+    if opset >= 18:
+        m.output("Mish", [x])
     if opset >= 20:
         m.output("Gelu", [x])
         m.output("Gelu", [x], approximate="tanh")
@@ -321,6 +325,10 @@ def shapes(opset):
     m.output("Expand", [y, ints(2, 3, 4)])
     m.output("Expand", [y, ints(2, 1, 1, 1)])
     m.output("Tile", [y, ints(1, 2, 1)])
+    if opset >= 14:
+        m.output("Trilu", [x], upper=0)
+        m.output("Trilu", [x, m.constant(np.int64(-1))])
+        m.output("Mul", [x, m.node("Trilu", [m.weight(3, 4), m.constant(np.int64(1))])])
     by_input = opset >= 13
     if by_input:
         m.output("Squeeze", [y, ints(1)])

@@ -4,10 +4,15 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use common::{data, distance, plaintext, run};
 use models::{onnx, weights};
+use mpc_core::TestWorld;
 use nn_layers::{Compiled, HostTensor, PlanOptions};
+use ring_arith::CpuEngine;
+use rss_protocols::Rss;
 
 /// A file with the inputs it was run on and onnxruntime's results.
 struct Case {
@@ -93,5 +98,22 @@ fn in_fixed_point_every_file_gives_onnxruntimes_results() {
         let got = run(&mut plaintext(), compiled, &case.inputs);
         failures.extend(compare(&case, got, 1.0 / 64.0));
     }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn shared_among_three_parties_every_file_gives_onnxruntimes_results() {
+    let cases = Arc::new(cases());
+    let shared = cases.clone();
+    let results = TestWorld::new(3).with_limit(Duration::from_secs(280)).run(
+        |session| Rss::new(session, CpuEngine::new(1)),
+        move |mpc| {
+            let run = |case: &Case| run(mpc, case.compiled.as_ref().unwrap(), &case.inputs);
+            Ok(shared.iter().map(run).collect::<Vec<_>>())
+        },
+    );
+    let party = results.into_iter().next().unwrap();
+    let failures = cases.iter().zip(party).flat_map(|(case, got)| compare(case, got, 1.0 / 64.0));
+    let failures: Vec<_> = failures.collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

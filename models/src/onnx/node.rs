@@ -71,6 +71,8 @@ fn lookup(operator: &str) -> Option<Import> {
         "Relu" | "Sigmoid" | "Tanh" | "Erf" | "HardSwish" | "Softplus" | "Softsign" | "Exp"
         | "Log" | "Sqrt" | "Reciprocal" | "Neg" | "Abs" | "Sign" | "Sin" | "Cos" | "Not"
         | "Floor" | "LeakyRelu" | "HardSigmoid" | "Elu" | "Selu" | "Gelu" => math::unary,
+        "Celu" => math::celu,
+        "Mish" => math::mish,
         "Clip" => math::clip,
         "PRelu" => math::prelu,
         "Softmax" | "LogSoftmax" => math::softmax,
@@ -96,6 +98,7 @@ fn lookup(operator: &str) -> Option<Import> {
         "Gather" => shape::gather,
         "Pad" => shape::pad,
         "Tile" => shape::tile,
+        "Trilu" => shape::trilu,
         "Shape" => shape::shape,
         "Size" => shape::size,
         "Range" => shape::range,

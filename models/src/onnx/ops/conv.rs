@@ -44,6 +44,9 @@ pub(crate) fn max_pool(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 pub(crate) fn average_pool(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    if let &[a, b, depth, h, w] = n.dims(n.input(0)?).as_slice() {
+        return deep_average_pool(n, [a, b, depth, h, w]);
+    }
     let (mut x, flat) = raised(n, 0)?;
     let Window { mut pool, extra } = pool_window(n, x, flat)?;
     let mut count_border = n.attributes.int("count_include_pad", 0) != 0;
@@ -60,6 +63,35 @@ pub(crate) fn average_pool(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let y = n.add(Op::AvgPool { pool, count_border }, &[x])?;
     Ok(vec![lowered(n, y, flat)?])
+}
+
+/// A window over the first of three dimensions alone, as exporters write local response
+/// normalisation: the other two are one.
+fn deep_average_pool(n: &mut Node<'_, '_>, dims: [usize; 5]) -> Result<Vec<ValueId>> {
+    let a = &n.attributes;
+    let [size, h, w] = a.sizes("kernel_shape", [0; 3])?;
+    let ([stride, sh, sw], [dilation, ..]) =
+        (a.sizes("strides", [1; 3])?, a.sizes("dilations", [1; 3])?);
+    let [before, top, left, after, bottom, right] = a.sizes("pads", [0; 6])?;
+    let plain = [h, w, sh, sw] == [1; 4] && [top, left, bottom, right] == [0; 4];
+    if !plain || auto_pad(n) != "NOTSET" || a.int("ceil_mode", 0) != 0 {
+        return Err(n.unsupported(format!("on data of shape {dims:?}; one or two dimensions are")));
+    }
+    let count_border = a.int("count_include_pad", 0) != 0;
+    let pool = Pool {
+        size: [size, 1],
+        stride: [stride, 1],
+        padding: [before, 0, after, 0],
+        dilation: [dilation, 1],
+    };
+    let [outer, channels, depth, h, w] = dims;
+    let x = n.input(0)?;
+    let flat = [outer, channels, depth, h * w].map(Dim::Fixed).to_vec();
+    let x = n.add(Op::Reshape(flat), &[x])?;
+    let y = n.add(Op::AvgPool { pool, count_border }, &[x])?;
+    let depth = n.dims(y)[2];
+    let whole = [outer, channels, depth, h, w].map(Dim::Fixed).to_vec();
+    Ok(vec![n.add(Op::Reshape(whole), &[y])?])
 }
 
 pub(crate) fn global_average(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {

@@ -115,6 +115,26 @@ pub(crate) fn unary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![n.unary(f, x)?])
 }
 
+/// `x`, or `alpha * (exp(x / alpha) - 1)` where negative.
+pub(crate) fn celu(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let alpha = n.attributes.float("alpha", 1.0);
+    if !(alpha.is_finite() && alpha > 0.0) {
+        return Err(n.attributes.error(format!("alpha is {alpha}; it must be above 0")));
+    }
+    let y = times(n, x, 1.0 / alpha)?;
+    let y = n.unary(Unary::Elu(1.0), y)?;
+    Ok(vec![times(n, y, alpha)?])
+}
+
+/// `x * tanh(log(1 + exp(x)))`.
+pub(crate) fn mish(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let gate = n.unary(Unary::Softplus, x)?;
+    let gate = n.unary(Unary::Tanh, gate)?;
+    Ok(vec![n.binary_op(Binary::Mul, x, gate)?])
+}
+
 pub(crate) fn clip(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
     let limit = |i: usize| -> Result<Option<f64>> {
@@ -191,7 +211,8 @@ fn unmasked(n: &mut Node<'_, '_>, x: ValueId) -> ValueId {
         return x;
     }
     let tame = value.map(|v| if v > -1e9 { v } else { MASKED });
-    n.to.graph.public(n.attributes.name, tame)
+    let (name, secret) = (n.attributes.name, n.to.graph.is_secret(x));
+    if secret { n.to.graph.weight(name, tame) } else { n.to.graph.public(name, tame) }
 }
 
 pub(crate) fn variadic(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {

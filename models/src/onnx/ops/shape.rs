@@ -196,13 +196,20 @@ pub(crate) fn gather(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let indices = n.ints(at, "positions")?;
     let indices =
         indices.iter().map(|&i| n.axis(i, dims[axis], false)).collect::<Result<Vec<_>>>()?;
+    let to = [&dims[..axis], &shape, &dims[axis + 1..]].concat();
+    // One row for all positions stays one row, whatever the batch.
+    if let [first, rest @ ..] = indices.as_slice()
+        && shape.len() > 1
+        && rest.iter().all(|i| i == first)
+    {
+        let row = n.add(Op::Gather { axis, indices: vec![*first], squeeze: false }, &[x])?;
+        let ones = vec![1; shape.len()];
+        let row = fixed(n, row, &[&dims[..axis], &ones, &dims[axis + 1..]].concat())?;
+        return Ok(vec![n.add(Op::Broadcast(to.into_iter().map(Dim::Fixed).collect()), &[row])?]);
+    }
     let squeeze = shape.is_empty();
     let y = n.add(Op::Gather { axis, indices, squeeze }, &[x])?;
-    if shape.len() < 2 {
-        return Ok(vec![y]);
-    }
-    let to = [&dims[..axis], &shape, &dims[axis + 1..]].concat();
-    Ok(vec![fixed(n, y, &to)?])
+    Ok(vec![if shape.len() < 2 { y } else { fixed(n, y, &to)? }])
 }
 
 pub(crate) fn pad(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
@@ -283,6 +290,45 @@ pub(crate) fn tile(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         x = n.add(Op::Gather { axis, indices, squeeze: false }, &[x])?;
     }
     Ok(vec![x])
+}
+
+/// The upper or lower triangle of matrices, zeros elsewhere.
+pub(crate) fn trilu(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let offset = match n.optional(1) {
+        Some(id) => n.constant(id, "offsets")?.single().unwrap_or(0.0) as i64,
+        None => 0,
+    };
+    let upper = n.attributes.int("upper", 1) != 0;
+    let &[.., rows, columns] = n.dims(x).as_slice() else {
+        return Err(n.attributes.error("the operand is no matrix"));
+    };
+    let stays = |i: usize| {
+        let (row, column) = ((i / columns % rows) as i64, (i % columns) as i64);
+        let diagonal = row.saturating_add(offset);
+        if upper { column >= diagonal } else { column <= diagonal }
+    };
+    let name = n.attributes.name;
+    let Some(value) = n.to.graph.constant_value(x) else {
+        let mask = (0..rows * columns).map(|i| i64::from(stays(i))).collect();
+        let mask = n.to.graph.public(name, HostTensor::integers([rows, columns], mask)?);
+        return Ok(vec![n.binary_op(Binary::Mul, x, mask)?]);
+    };
+    // Not by a product: what goes may be infinite.
+    let dims = value.dims();
+    let part = match value.as_ints() {
+        Ok(ints) => {
+            let kept = ints.iter().enumerate().map(|(i, &v)| if stays(i) { v } else { 0 });
+            HostTensor::integers(dims, kept.collect())?
+        }
+        Err(_) => {
+            let floats = value.floats();
+            let kept = floats.iter().enumerate().map(|(i, &v)| if stays(i) { v } else { 0.0 });
+            HostTensor::new(dims, kept.collect())?
+        }
+    };
+    let secret = n.to.graph.is_secret(x);
+    Ok(vec![if secret { n.to.graph.weight(name, part) } else { n.to.graph.public(name, part) }])
 }
 
 pub(crate) fn shape(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
