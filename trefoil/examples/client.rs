@@ -1,6 +1,6 @@
 //! A client in a few lines: `cargo run -p trefoil --example client CLIENT.toml MODEL`.
 //!
-//! It asks three running servers for a model, sends an input of zeros in shares, and adds up the
+//! It asks three running servers for a model, sends inputs of zeros in shares, and adds up the
 //! answer.
 
 use std::{env, path::Path};
@@ -16,9 +16,12 @@ fn main() -> Result<()> {
     };
     let mut client = links::connect(&ClientConfig::read(Path::new(config))?)?;
     let about = client.about(model)?;
-    let shape = Shape::new([&[about.batch.unwrap_or(1)], about.input.as_slice()].concat())?;
-    let input = Tensor::new(shape.clone(), vec![0; shape.len()])?;
-    let answer = client.infer(model, &[input], false, &())?;
+    let mut inputs = Vec::new();
+    for input in &about.inputs {
+        let shape = Shape::new([&[about.batch.unwrap_or(1)], input.dims.as_slice()].concat())?;
+        inputs.push(Tensor::new(shape.clone(), vec![0; shape.len()])?);
+    }
+    let answer = client.infer(model, &inputs, false, &())?;
     let unit = (-f64::from(about.output_fraction_bits)).exp2();
     for output in &answer.outputs {
         let values: Vec<f64> =

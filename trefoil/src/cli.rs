@@ -1,6 +1,6 @@
 //! The command line: what can be asked for, and the words that explain it.
 
-use std::path::PathBuf;
+use std::{fmt::Display, path::PathBuf, str::FromStr};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -96,12 +96,15 @@ are kept on disk. Set TREFOIL_LOG=debug to see more of what it does.")]
         #[command(subcommand)]
         command: Model,
     },
-    /// Run a model on images
+    /// Run a model on images or other inputs
     #[command(long_about = "\
-Run a model on images.
+Run a model on images or other inputs.
 
-The images are prepared and secret-shared on this machine; each server gets its part over its own
-connection. The answers come back as three parts, which are added up here.")]
+They are prepared and secret-shared on this machine; each server gets its part over its own
+connection. The answers come back as three parts, which are added up here. A model of several inputs
+gets each from a file of its own:
+
+  trefoil infer --model encoder --input ids=ids.npy --input mask=mask.npy")]
     Infer(Infer),
     /// Ask the three servers how they are
     Status,
@@ -199,6 +202,9 @@ pub struct Put {
     /// Names of the classes, one on a line
     #[arg(long, value_name = "FILE")]
     pub labels: Option<PathBuf>,
+    /// The size of a dimension that the file leaves open, other than the batch; may be repeated
+    #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = named::<usize>)]
+    pub dims: Vec<(String, usize)>,
     /// How clients prepare images
     #[arg(long, value_enum, default_value_t = Prepare::Scale)]
     pub preprocess: Prepare,
@@ -238,9 +244,12 @@ pub struct Infer {
     /// Numbers of .npy and .csv files are multiplied by this
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub scale: f64,
+    /// The examples of one input, .npy or .csv; once for each input of the model
+    #[arg(long = "input", value_name = "NAME=FILE", value_parser = named::<PathBuf>)]
+    pub inputs: Vec<(String, PathBuf)>,
     /// Images: .png, .jpg, .npy (numbers in the model's input layout), or .csv (an image on a line; one more number is
     /// its true class)
-    #[arg(required = true, value_name = "IMAGE")]
+    #[arg(required_unless_present = "inputs", conflicts_with = "inputs", value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
 }
 
@@ -251,4 +260,11 @@ pub struct Ping {
     #[arg(long, default_value_t = 10, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub count: u32,
+}
+
+/// Reads `NAME=VALUE`.
+fn named<T: FromStr<Err: Display>>(text: &str) -> Result<(String, T), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    let value = value.parse().map_err(|cause| format!("`{value}`: {cause}"))?;
+    Ok((name.to_owned(), value))
 }

@@ -15,6 +15,7 @@ use crate::{
     About, Error, Id, Part, Result,
     config::PARTIES,
     share::{Dealt, reveal},
+    watch::Place,
     wire::{
         Channel, Cost, ModelState, Reply, Request, Status, check_shapes, hear, receive_tensor, say,
         send_bytes, send_part,
@@ -31,9 +32,14 @@ pub trait Watch: Sync {
         let _ = (bytes, of);
     }
 
-    /// A server's word about the job.
+    /// A server's word about the job before it runs.
     fn word(&self, text: &str) {
         let _ = text;
+    }
+
+    /// Where the running job is.
+    fn works(&self, place: &Place) {
+        let _ = place;
     }
 }
 
@@ -351,7 +357,7 @@ fn outcome(
                 watch.word(&format!("waiting for {before} jobs before this one"));
             }
             Reply::Waiting { before: None } => {}
-            Reply::Working { step } => watch.word(&step),
+            Reply::Working(place) => watch.works(&place),
             end @ (Reply::Done | Reply::Result { .. }) => return Ok(end),
             other => return Err(unexpected(&other)),
         }

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
+    net::IpAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -168,7 +169,8 @@ fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member>
     let address = &plan.servers[party];
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
     // A name or address of another machine may not be one that this machine can bind.
-    let local = matches!(host, "127.0.0.1" | "localhost" | "[::1]");
+    let host = host.trim_matches(['[', ']']);
+    let local = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
     let listen = if local { address.clone() } else { format!("0.0.0.0:{port}") };
     let config = PartyConfig {
         party,

@@ -62,6 +62,8 @@ pub struct Limits {
     pub parts_seconds: u64,
     /// How long a running job waits for a silent server, in seconds.
     pub peer_seconds: u64,
+    /// How long a job may run, in seconds.
+    pub job_seconds: u64,
 }
 
 /// The file of one client, `client.toml`.
@@ -98,6 +100,7 @@ impl Default for Limits {
             cache_mib: 4096,
             parts_seconds: 10,
             peer_seconds: 10,
+            job_seconds: 3600,
         }
     }
 }
@@ -187,6 +190,11 @@ impl Limits {
         Duration::from_secs(self.peer_seconds)
     }
 
+    /// How long a job may run.
+    pub fn job_limit(&self) -> Duration {
+        Duration::from_secs(self.job_seconds)
+    }
+
     fn check(&self) -> Result<(), String> {
         check_range("limits.upload_mib", self.upload_mib, 1, 1 << 20)?;
         check_range("limits.activation_mwords", self.activation_mwords, 1, 1 << 16)?;
@@ -195,7 +203,8 @@ impl Limits {
         check_range("limits.clients", self.clients as u64, 1, 1 << 16)?;
         check_range("limits.cache_mib", self.cache_mib, 1, 1 << 24)?;
         check_range("limits.parts_seconds", self.parts_seconds, 1, 3600)?;
-        check_range("limits.peer_seconds", self.peer_seconds, 1, 3600)
+        check_range("limits.peer_seconds", self.peer_seconds, 1, 3600)?;
+        check_range("limits.job_seconds", self.job_seconds, 1, 1 << 20)
     }
 }
 

@@ -1,11 +1,11 @@
-//! Images as a client has them, made into numbers as a model takes them.
+//! Images and other examples as a client has them, made into numbers as a model takes them.
 
 use std::{fs, io::Cursor, path::Path};
 
 use image::{DynamicImage, ImageReader, Limits, imageops::FilterType};
 use models::data::{Preprocessing, from_csv, from_image, from_npy};
 
-use crate::{About, Error, Preprocess, Result};
+use crate::{Error, Input, Preprocess, Result};
 
 /// Longest side of an image file, in pixels.
 const SIDE: u32 = 16_384;
@@ -13,7 +13,7 @@ const SIDE: u32 = 16_384;
 /// Largest file that is read, in bytes.
 const FILE: u64 = 1 << 30;
 
-/// One input of a model, and where it came from.
+/// One example of a model's input, and where it came from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Image {
     /// The file, and the place within it if it holds several.
@@ -24,15 +24,15 @@ pub struct Image {
     pub label: Option<usize>,
 }
 
-/// Reads a file of images.
+/// Reads a file of examples for an input of a model.
 ///
-/// `.png` and `.jpg` are prepared as the model asks. `.npy`, `.csv` and `.csv.gz` hold numbers in the model's
-/// layout, one or several images; a line of a `.csv` may end with the true class. They are
-/// multiplied by `scale`.
+/// `.png` and `.jpg` are prepared as the model asks. `.npy`, `.csv` and `.csv.gz` hold numbers in the
+/// model's layout, one or several examples; a line of a `.csv` may end with the true class. Real
+/// numbers are multiplied by `scale`.
 ///
 /// # Errors
 /// [`Error::Input`] that names the file and what is wrong with it.
-pub fn read(path: &Path, about: &About, scale: f64) -> Result<Vec<Image>> {
+pub fn read(path: &Path, input: &Input, preprocess: &Preprocess, scale: f64) -> Result<Vec<Image>> {
     let bad = |reason: String| Error::input(path.display(), reason);
     let size = fs::metadata(path).map_err(|cause| bad(format!("cannot be read: {cause}")))?.len();
     if size > FILE {
@@ -43,20 +43,27 @@ pub fn read(path: &Path, about: &About, scale: f64) -> Result<Vec<Image>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     let name = name.strip_suffix(".csv.gz").map_or(name.clone(), |stem| format!("{stem}.csv"));
     let images = match name.rsplit_once('.').map_or("", |(_, kind)| kind) {
-        "png" | "jpg" | "jpeg" => picture(&bytes, about)
+        "png" | "jpg" | "jpeg" => picture(&bytes, input, preprocess)
             .map(|values| vec![Image { source: source.clone(), values, label: None }]),
-        "npy" => npy(&bytes, about).map(|rows| several(&source, rows, scale)),
-        "csv" => csv(&bytes, about).map(|rows| several(&source, rows, scale)),
-        other => Err(format!("`.{other}` is not read; use .png, .jpg, .npy or .csv")),
+        "npy" => npy(&bytes, input).map(|rows| several(&source, rows, scale)),
+        "csv" => csv(&bytes, input).map(|rows| several(&source, rows, scale)),
+        _ => Err(format!("`{name}` has no ending that is read; use .png, .jpg, .npy or .csv")),
     };
     let images = images.map_err(bad)?;
-    for image in &images {
-        if let Some(at) = image.values.iter().position(|value| !value.is_finite()) {
-            let value = image.values[at];
-            return Err(Error::input(&image.source, format!("number {at} is {value}")));
-        }
-    }
+    images.iter().try_for_each(|image| check(image, input))?;
     Ok(images)
+}
+
+/// Refuses what has no encoding.
+fn check(image: &Image, input: &Input) -> Result<()> {
+    // Integers of 53 bits are read without loss.
+    let whole = |v: f64| v.fract() == 0.0 && v.abs() < (1u64 << 53) as f64;
+    let good = |v: &f64| v.is_finite() && (!input.integer || whole(*v));
+    let Some(at) = image.values.iter().position(|v| !good(v)) else { return Ok(()) };
+    let wanted = if input.integer { "an integer" } else { "a number" };
+    let (value, name) = (image.values[at], &input.name);
+    let reason = format!("number {at} is {value}; the model's input `{name}` takes {wanted}");
+    Err(Error::input(&image.source, reason))
 }
 
 type Row = (Vec<f64>, Option<usize>);
@@ -71,23 +78,16 @@ fn several(source: &str, rows: Vec<Row>, scale: f64) -> Vec<Image> {
     rows.into_iter().enumerate().map(image).collect()
 }
 
-/// Numbers of one input.
-fn count(about: &About) -> usize {
-    about.input.iter().product()
-}
-
-fn picture(bytes: &[u8], about: &About) -> Result<Vec<f64>, String> {
-    let &[channels @ (1 | 3), height, width] = about.input.as_slice() else {
-        return Err(format!(
-            "the model takes numbers of shape {:?}, not pictures; use .npy or .csv",
-            about.input
-        ));
+fn picture(bytes: &[u8], input: &Input, preprocess: &Preprocess) -> Result<Vec<f64>, String> {
+    let (&[channels @ (1 | 3), height, width], false) = (input.dims.as_slice(), input.integer)
+    else {
+        return Err(format!("the model takes {input}, not pictures; use .npy or .csv"));
     };
     let [height, width] = [height, width].map(|side| u32::try_from(side).unwrap_or(u32::MAX));
     if height.max(width) > SIDE {
         return Err(format!("the model takes pictures of {width} x {height}, which is too much"));
     }
-    match about.preprocess {
+    match *preprocess {
         Preprocess::Scale { white } => {
             let sized = decode(bytes)?.resize_exact(width, height, FilterType::Triangle);
             Ok(planes(&sized, channels, white))
@@ -99,13 +99,13 @@ fn picture(bytes: &[u8], about: &About) -> Result<Vec<f64>, String> {
         Preprocess::Imagenet => Err(format!(
             "the model takes {:?}, but says that it is prepared as ImageNet's 3 x 224 x 224; put it \
              again with another --preprocess",
-            about.input
+            input.dims
         )),
     }
 }
 
 fn not_whole(cause: &dyn std::fmt::Display) -> String {
-    format!("is not a whole picture: {cause}")
+    format!("is not a whole picture: {}", cause.to_string().trim())
 }
 
 fn decode(bytes: &[u8]) -> Result<DynamicImage, String> {
@@ -130,9 +130,9 @@ fn planes(picture: &DynamicImage, channels: usize, white: f64) -> Vec<f64> {
 }
 
 /// Rows of numbers, each an image, perhaps with its class at the end.
-fn csv(bytes: &[u8], about: &About) -> Result<Vec<Row>, String> {
+fn csv(bytes: &[u8], input: &Input) -> Result<Vec<Row>, String> {
     let table = from_csv(bytes).map_err(|cause| cause.to_string())?;
-    let wanted = count(about);
+    let wanted = input.len();
     let &[rows, columns] = table.dims() else { return Err("holds no table".to_owned()) };
     if rows == 0 {
         return Err("holds no image".to_owned());
@@ -150,14 +150,14 @@ fn csv(bytes: &[u8], about: &About) -> Result<Vec<Row>, String> {
 }
 
 /// One image, or several behind one another.
-fn npy(bytes: &[u8], about: &About) -> Result<Vec<Row>, String> {
+fn npy(bytes: &[u8], input: &Input) -> Result<Vec<Row>, String> {
     let tensor = from_npy(bytes).map_err(|cause| cause.to_string())?;
-    let (dims, wanted) = (tensor.dims(), count(about));
-    let several = dims.len() > 1 && dims[1..] == about.input[..];
-    if !(dims == about.input || several) || wanted == 0 || tensor.floats().is_empty() {
+    let (dims, wanted) = (tensor.dims(), input.len());
+    let several = dims.len() > 1 && dims[1..] == input.dims[..];
+    if !(dims == input.dims || several) || wanted == 0 || tensor.floats().is_empty() {
         return Err(format!(
-            "has shape {dims:?}; the model takes {:?}, or that behind a number of images",
-            about.input
+            "has shape {dims:?}; the model takes {:?}, or that behind a number of examples",
+            input.dims
         ));
     }
     Ok(tensor.floats().chunks_exact(wanted).map(|row| (row.to_vec(), None)).collect())
@@ -167,14 +167,18 @@ fn npy(bytes: &[u8], about: &About) -> Result<Vec<Row>, String> {
 mod tests {
     use super::*;
 
-    fn about(input: &[usize]) -> About {
-        About { input: input.to_vec(), ..About::default() }
+    fn input(dims: &[usize]) -> Input {
+        Input { name: "x".to_owned(), dims: dims.to_vec(), integer: false }
     }
 
-    fn read_bytes(name: &str, bytes: &[u8], about: &About) -> Result<Vec<Image>> {
+    fn read_bytes(name: &str, bytes: &[u8], input: &Input) -> Result<Vec<Image>> {
+        read_picture(name, bytes, input, &Preprocess::default())
+    }
+
+    fn read_picture(name: &str, bytes: &[u8], to: &Input, how: &Preprocess) -> Result<Vec<Image>> {
         let path = crate::testing::folder("images").join(name);
         fs::write(&path, bytes).unwrap();
-        read(&path, about, 1.0)
+        read(&path, to, how, 1.0)
     }
 
     fn png(width: u32, height: u32, pixel: [u8; 3]) -> Vec<u8> {
@@ -195,18 +199,19 @@ mod tests {
 
     #[test]
     fn pictures_become_planes_of_the_models_size() {
-        let images = read_bytes("a.png", &png(9, 5, [255, 0, 51]), &about(&[3, 2, 2])).unwrap();
+        let images = read_bytes("a.png", &png(9, 5, [255, 0, 51]), &input(&[3, 2, 2])).unwrap();
         let expected = [vec![1.0; 4], vec![0.0; 4], vec![0.2; 4]].concat();
         assert_eq!(images[0].values, expected);
-        let about = About { preprocess: Preprocess::Scale { white: 16.0 }, ..about(&[1, 8, 8]) };
-        let images = read_bytes("a.png", &png(20, 20, [255; 3]), &about).unwrap();
+        let white = Preprocess::Scale { white: 16.0 };
+        let picture = png(20, 20, [255; 3]);
+        let images = read_picture("a.png", &picture, &input(&[1, 8, 8]), &white).unwrap();
         assert_eq!(images[0].values, vec![16.0; 64]);
     }
 
     #[test]
     fn imagenet_pictures_are_cut_and_normalised() {
-        let about = About { preprocess: Preprocess::Imagenet, ..about(&[3, 224, 224]) };
-        let images = read_bytes("a.png", &png(300, 500, [255, 0, 0]), &about).unwrap();
+        let (picture, to) = (png(300, 500, [255, 0, 0]), input(&[3, 224, 224]));
+        let images = read_picture("a.png", &picture, &to, &Preprocess::Imagenet).unwrap();
         let plane = 224 * 224;
         assert_eq!(images[0].values.len(), 3 * plane);
         for (channel, value) in [1.0, 0.0, 0.0].into_iter().enumerate() {
@@ -219,9 +224,9 @@ mod tests {
     #[test]
     fn csv_lines_are_images_with_or_without_their_class() {
         let packed = include_bytes!("../../models/data/digits.csv.gz");
-        let images = read_bytes("a.csv.gz", packed, &about(&[1, 8, 8])).unwrap();
+        let images = read_bytes("a.csv.gz", packed, &input(&[1, 8, 8])).unwrap();
         assert_eq!((images.len(), images[0].label), (1797, Some(0)));
-        let images = read_bytes("a.csv", b"1,2,3,4,9\n5,6,7,8,3\n\n", &about(&[1, 2, 2])).unwrap();
+        let images = read_bytes("a.csv", b"1,2,3,4,9\n5,6,7,8,3\n\n", &input(&[1, 2, 2])).unwrap();
         assert_eq!(images[0].values, [1.0, 2.0, 3.0, 4.0]);
         assert_eq!((images[0].label, images[1].label), (Some(9), Some(3)));
         assert!(images[1].source.ends_with("a.csv#1"));
@@ -231,9 +236,9 @@ mod tests {
     fn numpy_files_are_read_in_several_types() {
         let data: Vec<u8> =
             [1.5f32, -2.0, 0.25, 8.0].iter().flat_map(|v| v.to_le_bytes()).collect();
-        let images = read_bytes("a.npy", &npy_file("<f4", "(1, 2, 2)", &data), &about(&[1, 2, 2]));
+        let images = read_bytes("a.npy", &npy_file("<f4", "(1, 2, 2)", &data), &input(&[1, 2, 2]));
         assert_eq!(images.unwrap()[0].values, [1.5, -2.0, 0.25, 8.0]);
-        let images = read_bytes("a.npy", &npy_file("|u1", "(2, 2)", &[1, 2, 3, 4]), &about(&[2]));
+        let images = read_bytes("a.npy", &npy_file("|u1", "(2, 2)", &[1, 2, 3, 4]), &input(&[2]));
         assert_eq!(images.unwrap()[1].values, [3.0, 4.0]);
     }
 
@@ -241,36 +246,41 @@ mod tests {
     fn unusable_files_get_one_clear_sentence() {
         let good = png(30, 30, [1, 2, 3]);
         let nan: Vec<u8> = [1.0, f64::NAN].iter().flat_map(|v| v.to_le_bytes()).collect();
-        let pictures = about(&[1, 8, 8]);
-        for (name, bytes, about, said) in [
+        let pictures = input(&[1, 8, 8]);
+        let ids = Input { integer: true, ..input(&[2]) };
+        for (name, bytes, to, said) in [
             ("a.png", &good[..good.len() / 2], &pictures, "not a whole picture"),
             ("a.png", &b"hello"[..], &pictures, "a.png"),
             ("a.gif", &b"GIF89a"[..], &pictures, "use .png"),
-            ("a.png", &good[..], &about(&[7]), "not pictures"),
-            ("a.csv", &b"1,2\n1,x\n"[..], &about(&[2]), "row 2, column 2"),
-            ("a.csv", &b"1,2,3,4\n"[..], &about(&[2]), "4 numbers in a row"),
-            ("a.csv", &b""[..], &about(&[2]), "no image"),
-            ("a.csv", &b"1,inf\n"[..], &about(&[2]), "row 1, column 2"),
-            ("a.csv", &[0xff, 0xfe, b'\n'][..], &about(&[2]), "a.csv"),
-            ("a.npy", &npy_file("<f8", "(2,)", &nan)[..], &about(&[2]), "number 1 is NaN"),
-            ("a.npy", &npy_file("<f8", "(3,)", &nan)[..], &about(&[2]), "do not fill shape"),
-            ("a.npy", &npy_file("<f8", "(2,)", &nan[1..])[..], &about(&[2]), "do not fill shape"),
-            ("a.npy", &npy_file("<c16", "(1,)", &nan)[..], &about(&[2]), "a.npy"),
-            ("a.npy", &npy_file("<f8", "(2,)", &nan)[..20], &about(&[2]), "cut off"),
+            ("a.png", &good[..], &input(&[7]), "not pictures"),
+            ("a.csv", &b"1,2\n1,x\n"[..], &input(&[2]), "row 2, column 2"),
+            ("a.csv", &b"1,2,3,4\n"[..], &input(&[2]), "4 numbers in a row"),
+            ("a.csv", &b""[..], &input(&[2]), "no image"),
+            ("a.csv", &b"1,inf\n"[..], &input(&[2]), "row 1, column 2"),
+            ("a.csv", &[0xff, 0xfe, b'\n'][..], &input(&[2]), "a.csv"),
+            ("a.npy", &npy_file("<f8", "(2,)", &nan)[..], &input(&[2]), "number 1 is NaN"),
+            ("a.npy", &npy_file("<f8", "(3,)", &nan)[..], &input(&[2]), "do not fill shape"),
+            ("a.npy", &npy_file("<f8", "(2,)", &nan[1..])[..], &input(&[2]), "do not fill shape"),
+            ("a.npy", &npy_file("<c16", "(1,)", &nan)[..], &input(&[2]), "a.npy"),
+            ("a.npy", &npy_file("<f8", "(2,)", &nan)[..20], &input(&[2]), "cut off"),
             (
                 "a.npy",
                 &npy_file("|u1", "(99999999999, 99999999999)", &[])[..],
-                &about(&[2]),
+                &input(&[2]),
                 "a.npy",
             ),
-            ("a.npy", &npy_file("<f8", "(2,)", &nan)[..], &about(&[5]), "the model takes [5]"),
+            ("a.npy", &npy_file("<f8", "(2,)", &nan)[..], &input(&[5]), "the model takes [5]"),
+            ("a.csv", &b"1,2.5\n"[..], &ids, "number 1 is 2.5; the model's input `x` takes an int"),
+            ("a.png", &good[..], &ids, "not pictures"),
         ] {
-            let error = read_bytes(name, bytes, about).unwrap_err();
+            let error = read_bytes(name, bytes, to).unwrap_err();
             let text = error.to_string();
             assert!(text.contains(said), "{name}: {text}");
             assert_eq!((error.exit_code(), text.lines().count()), (3, 1));
         }
-        let missing = read(Path::new("nowhere.png"), &pictures, 1.0).unwrap_err().to_string();
+        let missing = Path::new("nowhere.png");
+        let missing = read(missing, &pictures, &Preprocess::default(), 1.0);
+        let missing = missing.unwrap_err().to_string();
         assert!(missing.contains("nowhere.png: cannot be read"));
     }
 }

@@ -23,18 +23,23 @@ pub struct Imported {
     pub values: Vec<HostTensor>,
 }
 
-/// Reads an ONNX file, plans it and encodes its weights.
+/// Reads an ONNX file, plans it and encodes its weights. `dims` gives dimensions that the file leaves
+/// open their size, by name.
 ///
 /// # Errors
 /// [`Error::Input`] that names the file, and the node or weight that is not acceptable.
 pub fn import(
     path: &Path,
+    dims: &[(String, usize)],
     fraction_bits: u32,
     preprocess: Preprocess,
     labels: Vec<String>,
 ) -> Result<Imported> {
     let what = path.display().to_string();
-    checked(&what, || onnx::import_file(path, &ImportOptions::default()))
+    let sized =
+        |options: ImportOptions, (name, size): &(String, usize)| options.with_dim(name, *size);
+    let options = dims.iter().fold(ImportOptions::default(), sized);
+    checked(&what, || onnx::import_file(path, &options))
         .and_then(|graph| plan(&what, &graph, fraction_bits, preprocess, labels))
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use net::{Channel as NetChannel, Endpoint, Job, Party, Role, Security, Settings};
+use net::{Channel as NetChannel, Endpoint, Party, Role, Security, Settings};
 use ring_arith::CpuEngine;
 
 use crate::{
@@ -18,13 +18,10 @@ use crate::{
     config::{ClientConfig, PARTIES, PartyConfig},
     server::Server,
     store::Store,
-    wire::{CHUNK, Channel, HEADER, VERSION},
+    wire::{CHUNK, Channel, HEADER},
 };
 
-/// The public name of the servers' sessions.
-const SESSION: &str = "trefoil servers";
-
-/// How long a server waits before it tries to start a session again.
+/// The first pause of a client before it tries to reach a server again.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a server tries to find the others before it says that they are missing.
@@ -79,15 +76,7 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
     let server = Server::new(me, config.limits.clone(), store, CpuEngine::new(config.threads()));
     tracing::info!(party = me, listen = config.listen, data = %config.data.display(), "ready");
     accept_clients(endpoint.clone(), server.clone())?;
-    let job = Job::new(SESSION).prg("aes-128-ctr").config(&VERSION.to_le_bytes());
-    loop {
-        let outcome = endpoint.session(&job).map_err(Error::from);
-        if let Err(error) = outcome.and_then(|session| server.run_session(session)) {
-            tracing::warn!(%error, "no session with the other servers; trying again");
-            server.link_down(&error);
-        }
-        thread::sleep(PAUSE);
-    }
+    server.keep_session(&endpoint)
 }
 
 /// Connects a client to the three servers.

@@ -42,7 +42,7 @@ pub fn infer(program: &Program, weights: &[Tensor], input: &Tensor) -> Result<An
         };
         let (weights, input) = (shares(&weights)?, shares(&input)?);
         watched.begin();
-        let outputs = program.run(&mut mpc, &weights, input)?;
+        let outputs = program.run(&mut mpc, &weights, input, &mut ())?;
         let cost = watched.cost();
         let keys = [&keys[0].0, &keys[1].0];
         let fresh = outputs.iter().enumerate().map(|(at, output)| refresh(output, keys, job, at));

@@ -10,13 +10,13 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::{Error, Result, cli::Global, client::Watch};
+use crate::{Error, Result, cli::Global, client::Watch, watch::Place};
 
 /// How long something must take before a bar is shown.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a bar shows while the end is not known.
-const SPINNER: &str = "{spinner} {elapsed} {msg}";
+const SPINNER: &str = "{spinner} {elapsed} {prefix}{msg}";
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy)]
@@ -99,11 +99,9 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// So much of so much is done.
-    pub fn set(&self, done: u64, of: u64) {
-        self.bar.set_length(of);
-        self.bar.set_position(done);
-        self.style("{msg} [{bar:30}] {pos}/{len} ({eta} left)");
+    /// Job number `index` of several begins, counted from 0.
+    pub fn job(&self, index: usize, of: usize) {
+        self.bar.set_prefix(format!("job {} of {of}: ", index + 1));
     }
 
     fn style(&self, template: &str) {
@@ -117,12 +115,21 @@ impl Watch for Progress {
     fn sent(&self, bytes: u64, of: u64) {
         self.bar.set_length(of);
         self.bar.set_position(bytes);
-        self.style("{msg} [{bar:30}] {binary_bytes}/{binary_total_bytes} ({eta} left)");
+        self.style("{prefix}{msg} [{bar:30}] {binary_bytes}/{binary_total_bytes} ({eta} left)");
     }
 
     fn word(&self, text: &str) {
         self.bar.set_message(text.to_owned());
         self.style(SPINNER);
+    }
+
+    fn works(&self, place: &Place) {
+        self.word(&place.step);
+        if place.of > 0 {
+            self.bar.set_length(place.of as u64);
+            self.bar.set_position(place.done as u64);
+            self.style("{elapsed} [{bar:30}] {pos}/{len} {prefix}{msg}");
+        }
     }
 }
 

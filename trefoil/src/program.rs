@@ -1,11 +1,11 @@
 //! What runs on the servers: a plan over replicated sharing. The one place that names the protocol.
 
 use net::Session;
-use nn_layers::Plan;
+use nn_layers::{Observer, Plan};
 use ring_arith::{CpuEngine, Shape, Tensor};
 use rss_protocols::Rss;
 
-use crate::{About, Error, Preprocess, Result};
+use crate::{About, Error, Input, Preprocess, Result};
 
 /// The protocol that the servers run.
 pub type Mpc = Rss<CpuEngine>;
@@ -13,7 +13,7 @@ pub type Mpc = Rss<CpuEngine>;
 /// A share of a tensor at one server.
 pub type Share = rss_protocols::Share<Tensor>;
 
-/// A plan that has been checked, of a model with one input.
+/// A plan that has been checked, of a model whose inputs and first output begin with the batch.
 #[derive(Debug, Clone)]
 pub struct Program {
     plan: Plan,
@@ -30,20 +30,14 @@ impl Program {
         Self::new(plan)
     }
 
-    /// Takes a plan of a model with one input, whose first dimension is the batch.
+    /// Takes a plan of a model whose inputs and first output begin with the batch.
     ///
     /// # Errors
     /// [`Error::Refused`] if the model is of another kind.
     pub fn new(plan: Plan) -> Result<Self> {
-        let [input] = plan.inputs() else {
-            let count = plan.inputs().len();
-            return Err(refused(format_args!("it has {count} inputs; models of one are served")));
-        };
-        if input.integer {
-            return Err(refused("its input are integers; models of real numbers are served"));
-        }
         let program = Self { plan };
-        program.dims()?;
+        program.inputs()?;
+        program.output()?;
         Ok(program)
     }
 
@@ -66,11 +60,10 @@ impl Program {
     /// # Errors
     /// [`Error::Refused`] if the plan serves no batch.
     pub fn about(&self, preprocess: Preprocess, labels: Vec<String>) -> Result<About> {
-        let [input, output] = self.dims()?;
         Ok(About {
-            input,
-            output,
-            batch: self.plan.fixed_batch(),
+            inputs: self.inputs()?,
+            output: self.output()?,
+            batch: self.plan.fixed_batch().map(|_| self.examples()).transpose()?,
             weights: self.plan.weights().iter().map(|weight| weight.shape.len() as u64).sum(),
             fraction_bits: self.plan.frac(),
             output_fraction_bits: self.plan.output_frac(0),
@@ -125,23 +118,58 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::Nn`] if a step or the network fails.
-    pub fn run(&self, mpc: &mut Mpc, weights: &[Share], inputs: Vec<Share>) -> Result<Vec<Tensor>> {
+    pub fn run(
+        &self,
+        mpc: &mut Mpc,
+        weights: &[Share],
+        inputs: Vec<Share>,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Tensor>> {
         let weights = self.plan.secret_weights(weights.to_vec());
         let inputs = self.plan.secret_inputs(inputs);
-        let outputs = self.plan.run(mpc, &weights, &inputs, &mut ())?;
+        let outputs = self.plan.run(mpc, &weights, &inputs, observer)?;
         Ok(outputs.iter().map(|output| output.share().mine().clone()).collect())
     }
 
-    /// Dimensions of one input and one output.
-    fn dims(&self) -> Result<[Vec<usize>; 2]> {
+    fn input_shapes(&self) -> Result<Vec<Shape>> {
+        self.plan.input_shapes(self.plan.fixed_batch().unwrap_or(1)).map_err(refused)
+    }
+
+    /// How many examples dimensions are shown for: what inputs and output begin with.
+    fn examples(&self) -> Result<usize> {
+        let shapes = self.input_shapes()?;
+        let first = shapes.first().and_then(|shape| shape.dims().first());
+        first.copied().ok_or_else(|| refused("its first input does not begin with the batch"))
+    }
+
+    fn inputs(&self) -> Result<Vec<Input>> {
+        let shapes = self.input_shapes()?;
+        let pairs = self.plan.inputs().iter().zip(&shapes);
+        pairs
+            .map(|(spec, shape)| {
+                let dims = self.behind_batch(&format!("input `{}`", spec.name), shape)?;
+                Ok(Input { name: spec.name.clone(), dims, integer: spec.integer })
+            })
+            .collect()
+    }
+
+    /// Dimensions of one result of the first output.
+    fn output(&self) -> Result<Vec<usize>> {
         let batch = self.plan.fixed_batch().unwrap_or(1);
-        let input = self.plan.input_shapes(batch).map_err(refused)?.into_iter().next();
-        let output = self.plan.output_shapes(batch).map_err(refused)?.into_iter().next();
-        let one = |shape: Option<Shape>| match shape.as_ref().map(Shape::dims) {
-            Some([first, rest @ ..]) if *first == batch => Ok(rest.to_vec()),
-            _ => Err(refused("the first dimension of its input and output must be the batch")),
-        };
-        Ok([one(input)?, one(output)?])
+        let shapes = self.plan.output_shapes(batch).map_err(refused)?;
+        let shape = shapes.first().ok_or_else(|| refused("it has no output"))?;
+        self.behind_batch("output", shape)
+    }
+
+    fn behind_batch(&self, what: &str, shape: &Shape) -> Result<Vec<usize>> {
+        let batch = self.examples()?;
+        match shape.dims() {
+            [first, rest @ ..] if *first == batch => Ok(rest.to_vec()),
+            dims => Err(refused(format_args!(
+                "its {what} has shape {dims:?}; all inputs and the output must begin with the same \
+                 batch, which is {batch} in the first input"
+            ))),
+        }
     }
 }
 

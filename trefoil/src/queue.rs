@@ -4,13 +4,14 @@
 //! different moments and some may never arrive. Party 0, the *leader*, keeps the order of arrival at
 //! itself. Each turn it tells the *followers* which jobs it holds and asks which of them they hold
 //! too; the first that all hold runs. Whatever does not get complete within a limit is given back to
-//! its client with the reason, and never holds up the jobs behind it.
+//! its client with the reason, and never holds up the jobs behind it; the limit does not run while a
+//! part is on its way.
 //!
 //! Both halves are pure: time is passed in, nothing is sent. What is said between servers is data,
 //! [`Turn`] and [`Answer`].
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -24,7 +25,7 @@ use crate::{Digest, Id, config::PARTIES};
 pub struct Turn {
     /// Jobs the leader holds and does not know to be held by all.
     pub ask: Vec<(Id, Digest)>,
-    /// All other jobs the leader holds.
+    /// All other jobs the leader holds or is being sent.
     pub keep: Vec<Id>,
     /// Jobs that will not run, and why.
     pub drop: Vec<(Id, String)>,
@@ -45,6 +46,8 @@ pub struct Answer {
 pub enum Held {
     /// Not yet.
     No,
+    /// A client is sending it.
+    Coming,
     /// It does, and will until it has run or is dropped.
     Yes,
     /// It holds a job of that id that is not the same.
@@ -66,6 +69,7 @@ pub enum Full {
 #[derive(Debug)]
 pub struct Leader {
     jobs: VecDeque<Waiting>,
+    coming: HashSet<Id>,
     capacity: usize,
     limit: Duration,
     dropped: Vec<(Id, String)>,
@@ -75,6 +79,7 @@ pub struct Leader {
 #[derive(Debug)]
 pub struct Follower {
     jobs: HashMap<Id, Part>,
+    coming: HashSet<Id>,
     capacity: usize,
     limit: Duration,
 }
@@ -100,7 +105,13 @@ impl Leader {
     /// An empty queue of at most `capacity` jobs, each of which may wait `limit` for its parts.
     #[must_use]
     pub fn new(capacity: usize, limit: Duration) -> Self {
-        Self { jobs: VecDeque::new(), capacity, limit, dropped: Vec::new() }
+        let (jobs, coming, dropped) = (VecDeque::new(), HashSet::new(), Vec::new());
+        Self { jobs, coming, capacity, limit, dropped }
+    }
+
+    /// A client begins to send this server's part of a job, or has ended.
+    pub fn announce(&mut self, id: Id, coming: bool) {
+        announce(&mut self.coming, id, coming);
     }
 
     /// Puts a job at the end.
@@ -156,6 +167,7 @@ impl Leader {
                 turn.keep.push(job.id);
             }
         }
+        turn.keep.extend(&self.coming);
         turn
     }
 
@@ -168,6 +180,7 @@ impl Leader {
         party: usize,
         turn: &Turn,
         answer: &Answer,
+        now: Instant,
     ) -> Result<Vec<(Id, String)>, String> {
         if answer.held.len() != turn.ask.len() {
             let (asked, got) = (turn.ask.len(), answer.held.len());
@@ -178,6 +191,7 @@ impl Leader {
             let Some(job) = self.jobs.iter_mut().find(|job| job.id == id) else { continue };
             match held {
                 Held::No => {}
+                Held::Coming => job.since = now,
                 Held::Yes => job.held[party] = true,
                 Held::Differs => lost.push((
                     id,
@@ -234,7 +248,12 @@ impl Follower {
     /// An empty store of at most `capacity` parts, each kept for `limit` without the leader's word.
     #[must_use]
     pub fn new(capacity: usize, limit: Duration) -> Self {
-        Self { jobs: HashMap::new(), capacity, limit }
+        Self { jobs: HashMap::new(), coming: HashSet::new(), capacity, limit }
+    }
+
+    /// A client begins to send this server's part of a job, or has ended.
+    pub fn announce(&mut self, id: Id, coming: bool) {
+        announce(&mut self.coming, id, coming);
     }
 
     /// Takes a part.
@@ -277,6 +296,7 @@ impl Follower {
             self.jobs.remove(id);
         }
         let mut held = |(id, digest): &(Id, Digest)| match self.jobs.get_mut(id) {
+            None if self.coming.contains(id) => Held::Coming,
             None => Held::No,
             Some(part) if part.digest == *digest => {
                 part.promised = true;
@@ -315,6 +335,14 @@ impl Follower {
             part.seen = now;
             part.promised = false;
         }
+    }
+}
+
+fn announce(all: &mut HashSet<Id>, id: Id, coming: bool) {
+    if coming {
+        all.insert(id);
+    } else {
+        all.remove(&id);
     }
 }
 
@@ -366,7 +394,8 @@ mod tests {
             for (index, follower) in self.followers.iter_mut().enumerate() {
                 let answer = follower.hear(&turn, self.now);
                 if turn.run.is_none() {
-                    lost.extend(self.leader.answered(index + 1, &turn, &answer).unwrap());
+                    let lost_here = self.leader.answered(index + 1, &turn, &answer, self.now);
+                    lost.extend(lost_here.unwrap());
                 }
                 lost.extend(follower.expire(self.now));
             }
@@ -437,6 +466,36 @@ mod tests {
     }
 
     #[test]
+    fn a_part_on_its_way_keeps_its_job_however_long_it_takes() {
+        for last in 0..PARTIES {
+            let mut servers = Servers::new(8);
+            let others: Vec<_> = (0..PARTIES).filter(|&party| party != last).collect();
+            let announce = |servers: &mut Servers, coming| match last {
+                0 => servers.leader.announce(id(1), coming),
+                _ => servers.followers[last - 1].announce(id(1), coming),
+            };
+            announce(&mut servers, true);
+            servers.send(1, &others);
+            for _ in 0..5 {
+                assert_eq!(servers.turn(), (None, vec![]), "party {last}");
+                servers.now += LIMIT * 3 / 4;
+            }
+            assert_eq!(servers.turn(), (None, vec![]), "party {last}");
+            announce(&mut servers, false);
+            servers.send(1, &[last]);
+            assert_eq!(servers.run_order(2), [id(1)], "party {last}");
+            // One that never comes is given up after the limit.
+            announce(&mut servers, true);
+            servers.send(2, &others);
+            servers.turn();
+            announce(&mut servers, false);
+            servers.now += LIMIT;
+            let (_, lost) = servers.turn();
+            assert!(lost.contains(&id(2)), "party {last}");
+        }
+    }
+
+    #[test]
     fn a_job_that_differs_between_servers_is_refused_at_once() {
         let mut servers = Servers::new(8);
         servers.send(1, &[0, 1]);
@@ -497,7 +556,8 @@ mod tests {
         let mut servers = Servers::new(8);
         servers.send(1, &[0]);
         let turn = servers.leader.turn();
-        let error = servers.leader.answered(1, &turn, &Answer::default()).unwrap_err();
+        let error = servers.leader.answered(1, &turn, &Answer::default(), servers.now);
+        let error = error.unwrap_err();
         assert!(error.contains("party 1 answered 0 questions of 1"));
     }
 

@@ -7,6 +7,8 @@ use std::{
 };
 
 use net::{Message, Party, Result, Transport};
+use nn_layers::{Observer, StepInfo};
+use serde::{Deserialize, Serialize};
 
 use crate::wire::{Cost, StepCost};
 
@@ -19,7 +21,19 @@ pub struct Watched {
     me: Party,
     parties: usize,
     inner: Arc<Mutex<Inner>>,
-    step: Arc<Mutex<String>>,
+    place: Arc<Mutex<Place>>,
+}
+
+/// Where a job is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// The step of the protocol.
+    pub step: String,
+    /// Layers that are done.
+    pub done: usize,
+    /// Layers in all; 0 outside of a model.
+    pub of: usize,
 }
 
 struct Inner {
@@ -46,25 +60,30 @@ impl Watched {
     pub fn new(transport: Box<dyn Transport>) -> Self {
         let (me, parties) = (transport.me(), transport.parties());
         let inner = Inner { transport, depth: 0, job: Job::begin(0) };
-        Self { me, parties, inner: Arc::new(Mutex::new(inner)), step: Arc::default() }
+        Self { me, parties, inner: Arc::new(Mutex::new(inner)), place: Arc::default() }
     }
 
     /// Another hand on the same transport.
     #[must_use]
     pub fn hand(&self) -> Self {
-        Self { inner: self.inner.clone(), step: self.step.clone(), ..*self }
+        Self { inner: self.inner.clone(), place: self.place.clone(), ..*self }
     }
 
-    /// The step that the protocol is in. Never waits for the network.
+    /// Where the job is. Never waits for the network.
     #[must_use]
-    pub fn step_name(&self) -> String {
-        self.step.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn place(&self) -> Place {
+        self.locked_place().clone()
+    }
+
+    fn locked_place(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts counting anew.
     pub fn begin(&self) {
         let mut inner = self.lock();
         inner.job = Job::begin(inner.depth);
+        *self.locked_place() = Place::default();
     }
 
     /// What happened since [`Watched::begin`].
@@ -150,7 +169,7 @@ impl Transport for Watched {
         inner.leave_step();
         inner.job.name.push_str(name);
         inner.transport.step(name);
-        let mut step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
+        let step = &mut self.locked_place().step;
         step.clear();
         step.push_str(name);
     }
@@ -162,6 +181,13 @@ impl Transport for Watched {
             }
             Err(_) => Err(net::Error::Misuse("another hand holds this transport".to_owned())),
         }
+    }
+}
+
+impl Observer for Watched {
+    fn started(&mut self, step: &StepInfo<'_>) {
+        let mut place = self.locked_place();
+        (place.done, place.of) = (step.index, step.of);
     }
 }
 
@@ -201,7 +227,7 @@ mod tests {
             };
             exchange("one", 10, 1);
             exchange("two", 20, 3);
-            assert_eq!(hand.step_name(), "two");
+            assert_eq!(hand.place(), Place { step: "two".to_owned(), done: 0, of: 0 });
             let cost = hand.cost();
             drop(hand);
             Box::new(watched).close().unwrap();

@@ -2,9 +2,11 @@
 
 mod common;
 
-use std::fs;
+use std::{fs, path::Path};
 
 use common::{Cluster, DIGITS, digits, folder, logits, trefoil};
+use models::weights::read_safetensors;
+use nn_layers::HostTensor;
 use serde_json::Value;
 
 /// The largest error of a logit: 2^-9.
@@ -205,6 +207,59 @@ fn matmul(dims: &[u64], count: usize) -> Vec<u8> {
 }
 
 #[test]
+fn models_of_several_inputs_and_of_integers_are_served() {
+    let cluster = Cluster::start("inputs", "alice");
+    for (model, file, inputs) in
+        [("bert", "bert-opset20", &["x0", "x1"][..]), ("rows", "embedding-opset17", &["tokens"])]
+    {
+        let file = Path::new(DIGITS).with_file_name("onnx").join(file);
+        let onnx = file.with_extension("onnx");
+        cluster.json("alice", &["model", "put", model, onnx.to_str().unwrap()]);
+        let tensors = read_safetensors(&file.with_extension("safetensors")).unwrap();
+        let mut arguments = vec!["infer".to_owned(), "--model".into(), model.into()];
+        for (i, name) in inputs.iter().enumerate() {
+            let path = cluster.folder.join(format!("{model}-{name}.csv"));
+            fs::write(&path, rows(&tensors[&format!("in.{i}")])).unwrap();
+            arguments.extend(["--input".into(), format!("{name}={}", path.display())]);
+        }
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let report = cluster.json("alice", &arguments);
+        let expected = tensors["out.0"].floats();
+        let found = report["answers"].as_array().unwrap().iter();
+        let found: Vec<_> = found.flat_map(|a| a["outputs"].as_array().unwrap()).collect();
+        assert_eq!(found.len(), expected.len(), "{model}");
+        for (found, expected) in found.iter().zip(expected.iter()) {
+            let error = (found.as_f64().unwrap() - expected).abs();
+            assert!(error < ERROR, "{model}: error {error}");
+        }
+    }
+    let tokens = cluster.folder.join("rows-tokens.csv");
+    let tokens = tokens.to_str().unwrap();
+    // One input needs no name.
+    cluster.json("alice", &["infer", "--model", "rows", tokens]);
+    let half = cluster.folder.join("half.csv");
+    fs::write(&half, "1,2,3,4.5,6\n").unwrap();
+    let only = format!("x0={}", cluster.folder.join("bert-x0.csv").display());
+    for (arguments, said) in [
+        (&["--model", "bert", tokens][..], "x0 [6, 16], x1 [6]; pass each as --input"),
+        (&["--model", "bert", "--input", &only], "--input x1: 0 examples"),
+        (&["--model", "bert", "--input", "y=y.csv"], "--input y"),
+        (&["--model", "rows", half.to_str().unwrap()], "takes an integer"),
+    ] {
+        let run = cluster.run("alice", &[&["infer"], arguments].concat());
+        assert_eq!(run.code, 3, "{}", run.err);
+        assert!(run.err.contains(said) && run.err.trim().lines().count() == 1, "{}", run.err);
+    }
+}
+
+/// A line of text for each example.
+fn rows(examples: &HostTensor) -> String {
+    let line = |row: &[f64]| row.iter().map(f64::to_string).collect::<Vec<_>>().join(",");
+    let each = examples.len() / examples.dims()[0];
+    examples.floats().chunks(each).map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
 fn who_has_no_place_in_the_cluster_gets_nothing() {
     let mut cluster = Cluster::start("roles", "alice,bob");
     let other = Cluster::make("other", "alice");
@@ -226,8 +281,17 @@ fn who_has_no_place_in_the_cluster_gets_nothing() {
     fs::write(&config, text).unwrap();
     // Servers' addresses exchanged: the certificate found there is of another role.
     let text = fs::read_to_string(&config).unwrap();
-    let servers: Vec<_> = text.lines().filter(|line| line.contains("127.0.0.1:")).collect();
-    assert!(!servers.is_empty());
+    let parsed: toml::Table = text.parse().unwrap();
+    let [zero, one, _] = parsed["servers"].as_array().unwrap().as_slice() else {
+        panic!("{text}");
+    };
+    let (zero, one) = (zero.to_string(), one.to_string());
+    let swapped = text.replace(&zero, "\0").replace(&one, &zero).replace('\0', &one);
+    fs::write(&config, swapped).unwrap();
+    let exchanged = cluster.run("bob", &["ping"]);
+    assert_eq!(exchanged.code, 5, "{}", exchanged.err);
+    assert!(exchanged.err.contains("certificates"), "{}", exchanged.err);
+    fs::write(&config, &text).unwrap();
     assert_eq!(cluster.run("bob", &["status"]).code, 0);
     // A server that claims another role than its certificate's does not start.
     cluster.kill(2);

@@ -1,10 +1,12 @@
-//! `trefoil infer`: running a model on images.
+//! `trefoil infer`: running a model on images or other inputs.
+
+use std::path::PathBuf;
 
 use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
 use serde::Serialize;
 
 use crate::{
-    About, Error, Result,
+    About, Error, Input, Result,
     cli::{Global, Infer},
     client::Client,
     images::{self, Image},
@@ -51,19 +53,17 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     }
     let mut client = super::connect(global)?;
     let about = client.about(&arguments.model)?;
-    let mut images = Vec::new();
-    for path in &arguments.images {
-        images.extend(images::read(path, &about, arguments.scale)?);
-    }
-    let batches = encode(&about, &images)?;
+    let inputs = read(arguments, &about)?;
+    let batches = encode(&about, &inputs)?;
+    let images = &inputs[0];
     let progress = output.progress("waiting for the servers");
     let mut cost: Option<Total> = None;
     let mut answers = Vec::new();
-    for (index, (chunk, input)) in images.chunks(batch(&about)).zip(&batches).enumerate() {
+    for (index, (chunk, inputs)) in images.chunks(batch(&about)).zip(&batches).enumerate() {
         if batches.len() > 1 {
-            progress.set(index as u64, batches.len() as u64);
+            progress.job(index, batches.len());
         }
-        let (total, outputs) = infer(&mut client, arguments, &about, input, &progress)?;
+        let (total, outputs) = infer(&mut client, arguments, &about, inputs, &progress)?;
         match &mut cost {
             Some(sum) => sum.add(&total),
             None => cost = Some(total),
@@ -88,32 +88,76 @@ fn batch(about: &About) -> usize {
     about.batch.unwrap_or(BATCH).max(1)
 }
 
-/// Encodes the images as inputs of whole batches; the last is filled up with zeros if the model takes
-/// one batch size alone.
-fn encode(about: &About, images: &[Image]) -> Result<Vec<Tensor>> {
-    let code = FixedPoint(FracBits::new(about.fraction_bits)?);
-    let encode = |chunk: &[Image]| {
-        let size = about.batch.unwrap_or(chunk.len());
-        let mut words = Vec::with_capacity(size * about.input.iter().product::<usize>());
-        for image in chunk {
-            let encoded = code.encode(&image.values);
-            words.extend(encoded.map_err(|cause| Error::input(&image.source, cause))?);
+/// The examples of each input of the model, as many for each.
+fn read(arguments: &Infer, about: &About) -> Result<Vec<Vec<Image>>> {
+    let read = |paths: &[&PathBuf], input: &Input| {
+        let read = |path: &&PathBuf| images::read(path, input, &about.preprocess, arguments.scale);
+        let files = paths.iter().map(read).collect::<Result<Vec<_>>>()?;
+        Ok::<_, Error>(files.concat())
+    };
+    let each: Vec<_> = about.inputs.iter().map(ToString::to_string).collect();
+    let takes = format!("the model takes {}", each.join(", "));
+    if let ([input], true) = (about.inputs.as_slice(), arguments.inputs.is_empty()) {
+        return Ok(vec![read(&arguments.images.iter().collect::<Vec<_>>(), input)?]);
+    }
+    if arguments.inputs.is_empty() {
+        return Err(Error::input("IMAGE", format!("{takes}; pass each as --input NAME=FILE")));
+    }
+    let known = |name: &String| about.inputs.iter().any(|input| input.name == *name);
+    if let Some((name, _)) = arguments.inputs.iter().find(|(name, _)| !known(name)) {
+        return Err(Error::input(format_args!("--input {name}"), takes.as_str()));
+    }
+    let mut inputs: Vec<Vec<Image>> = Vec::new();
+    for input in &about.inputs {
+        let files = arguments.inputs.iter().filter(|(name, _)| *name == input.name);
+        let files: Vec<_> = files.map(|(_, path)| path).collect();
+        let examples = read(&files, input)?;
+        let (found, wanted) = (examples.len(), inputs.first().map_or(examples.len(), Vec::len));
+        if found != wanted || found == 0 {
+            let reason = format!("{found} examples; {takes}, as many examples of each");
+            return Err(Error::input(format_args!("--input {}", input.name), reason));
         }
-        let shape = Shape::new([&[size], about.input.as_slice()].concat())?;
+        inputs.push(examples);
+    }
+    Ok(inputs)
+}
+
+/// Encodes the examples as whole batches, a tensor for each input; the last batch is filled up with
+/// zeros if the model takes one batch size alone.
+fn encode(about: &About, inputs: &[Vec<Image>]) -> Result<Vec<Vec<Tensor>>> {
+    let code = FixedPoint(FracBits::new(about.fraction_bits)?);
+    let encode = |chunk: &[Image], input: &Input| {
+        let size = about.batch.unwrap_or(chunk.len());
+        let mut words = Vec::with_capacity(size * input.len());
+        for image in chunk {
+            if input.integer {
+                words.extend(image.values.iter().map(|&value| value as i64 as u64));
+            } else {
+                let encoded = code.encode(&image.values);
+                words.extend(encoded.map_err(|cause| Error::input(&image.source, cause))?);
+            }
+        }
+        let shape = Shape::new([&[size], input.dims.as_slice()].concat())?;
         words.resize(shape.len(), 0);
         Ok(Tensor::new(shape, words)?)
     };
-    images.chunks(batch(about)).map(encode).collect()
+    let count = inputs.first().map_or(0, Vec::len);
+    let starts = (0..count).step_by(batch(about));
+    let whole = |start| {
+        let end = count.min(start + batch(about));
+        let pairs = inputs.iter().zip(&about.inputs);
+        pairs.map(|(examples, input)| encode(&examples[start..end], input)).collect()
+    };
+    starts.map(whole).collect()
 }
 
 fn infer(
     client: &mut Client,
     arguments: &Infer,
     about: &About,
-    input: &Tensor,
+    inputs: &[Tensor],
     progress: &crate::output::Progress,
 ) -> Result<(Total, Vec<Vec<f64>>)> {
-    let inputs = std::slice::from_ref(input);
     let answer = client.infer(&arguments.model, inputs, arguments.profile, progress)?;
     let total = Total::of(&answer.costs);
     let none = || Error::refused("servers", "they returned no result");

@@ -5,11 +5,11 @@ use std::{fs, path::Path};
 use serde_json::json;
 
 use crate::{
-    Error, Preprocess, Result,
+    About, Error, Preprocess, Result,
     cli::{Global, Model, Prepare, Put},
     client::{NewModel, agree},
     config::check_name,
-    import::import,
+    import::{Imported, import},
     output::{Output, bytes, table},
     wire::ModelState,
 };
@@ -18,12 +18,7 @@ pub(super) fn run(command: Model, global: &Global, output: Output) -> Result<()>
     match command {
         Model::Put(arguments) => put(&arguments, global, output),
         Model::List => list(global, output),
-        Model::Remove { name } => {
-            let progress = output.progress("removing");
-            super::connect(global)?.remove(&name, &progress)?;
-            drop(progress);
-            output.result(&json!({ "removed": name }), || format!("removed {name}"))
-        }
+        Model::Remove { name } => remove(&name, global, output),
     }
 }
 
@@ -37,21 +32,49 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     };
     let progress = output.progress("reading the model");
     // The model is looked at in full before anything is said to the servers.
-    let model = import(&arguments.file, arguments.fraction_bits, preprocess, labels)?;
+    let (file, bits) = (&arguments.file, arguments.fraction_bits);
+    let Imported { program, about, weights, .. } =
+        import(file, &arguments.dims, bits, preprocess, labels)?;
     drop(progress);
     let mut client = super::connect(global)?;
     let progress = output.progress("sharing the model");
-    let plan = model.program.to_bytes()?;
-    let (about, weights) = (&model.about, model.weights.as_slice());
-    let new = NewModel { name, about, plan: &plan, weights, replace: arguments.replace };
+    let plan = program.to_bytes()?;
+    let (about, replace) = (&about, arguments.replace);
+    let new = NewModel { name, about, plan: &plan, weights: &weights, replace };
     client.put(&new, &progress)?;
     drop(progress);
     output.result(&json!({ "put": name, "about": about }), || {
         format!(
-            "{name}: {} weights shared among three servers; input {:?}, output {:?}",
-            about.weights, about.input, about.output
+            "{name}: {} weights shared among three servers; {}, output {:?}",
+            about.weights,
+            inputs(about),
+            about.output
         )
     })
+}
+
+fn remove(name: &str, global: &Global, output: Output) -> Result<()> {
+    let mut client = super::connect(global)?;
+    // What one server alone holds can be removed too, so that remains do not stay for ever.
+    let held = client.models()?.iter().flatten().any(|model| model.name == name);
+    if !held {
+        return Err(Error::refused(format_args!("model `{name}`"), "there is no such model"));
+    }
+    let progress = output.progress("removing");
+    client.remove(name, &progress)?;
+    drop(progress);
+    output.result(&json!({ "removed": name }), || format!("removed {name}"))
+}
+
+/// The inputs for people: `input [3, 224, 224]` of one, `inputs ids [12] of integers, ..` of several.
+fn inputs(about: &About) -> String {
+    match about.inputs.as_slice() {
+        [one] => format!("input {:?}", one.dims),
+        several => {
+            let each: Vec<_> = several.iter().map(ToString::to_string).collect();
+            format!("inputs {}", each.join(", "))
+        }
+    }
 }
 
 fn labels(path: &Path) -> Result<Vec<String>> {
@@ -98,7 +121,10 @@ fn row(model: &ModelState, state: &str) -> Vec<String> {
         model.name.clone(),
         about.map_or_else(unknown, |about| about.weights.to_string()),
         about.map_or_else(unknown, |about| bytes(16 * about.weights)),
-        about.map_or_else(unknown, |about| shape(&about.input)),
+        about.map_or_else(unknown, |about| {
+            let each: Vec<_> = about.inputs.iter().map(|input| shape(&input.dims)).collect();
+            each.join(" ")
+        }),
         about.map_or_else(unknown, |about| shape(&about.output)),
         model.owner.clone().unwrap_or_else(unknown),
         state.to_owned(),

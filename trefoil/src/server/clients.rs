@@ -11,7 +11,7 @@ use std::{
 
 use ring_arith::{EngineTensor, Shape};
 
-use super::{Core, Job, Outcome, Output, Queue, Reserved, Server, Work};
+use super::{Coming, Core, Job, Outcome, Output, Queue, Reserved, Server, Work};
 use crate::{
     About, Error, Id, Result, Shares,
     config::check_name,
@@ -100,6 +100,7 @@ fn answer(
                 ));
             }
             let reserved = core.reserve(2 * bytes_of(&shapes) + plan)?;
+            let coming = core.announce(*job);
             *busy = true;
             say(channel, &Reply::Send)?;
             let plan = receive_bytes(channel, *plan as usize, UPLOAD)?;
@@ -108,25 +109,26 @@ fn answer(
             *busy = false;
             let (name, about) = (name.clone(), about.clone());
             let work = Work::Put { name, about, plan, shares };
-            run(core, channel, client, *job, &request, None, work, reserved)
+            run(core, channel, client, *job, &request, None, work, reserved, Some(coming))
         }
         Request::Remove { job, name } => {
             check_name("model", name).map_err(|reason| Error::refused("request", reason))?;
             let reserved = core.reserve(0)?;
             let work = Work::Remove { name: name.clone() };
-            run(core, channel, client, *job, &request, None, work, reserved)
+            run(core, channel, client, *job, &request, None, work, reserved, None)
         }
         Request::Infer { job, model, inputs, profile } => {
             let (version, program) = core.cache.program(&core.store, model)?;
             let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
             program.check_inputs(&shapes, core.limits.activation_words())?;
             let reserved = core.reserve(2 * bytes_of(&shapes))?;
+            let coming = core.announce(*job);
             *busy = true;
             say(channel, &Reply::Send)?;
             let inputs = receive_shares(core, channel, &shapes)?;
             *busy = false;
             let work = Work::Infer { model: model.clone(), inputs, profile: *profile };
-            run(core, channel, client, *job, &request, Some(version), work, reserved)
+            run(core, channel, client, *job, &request, Some(version), work, reserved, Some(coming))
         }
     }
 }
@@ -181,10 +183,12 @@ fn run(
     version: Option<Id>,
     work: Work,
     reserved: Reserved,
+    coming: Option<Coming>,
 ) -> Result<()> {
     let (outcome, outcomes) = mpsc::channel();
     let job = Job { client: client.to_owned(), work, outcome, _reserved: reserved };
     core.submit(id, request.digest(client, version), job)?;
+    drop(coming);
     let waited = wait(core, channel, id, &outcomes);
     if waited.is_err() {
         core.cancel(id);
@@ -229,9 +233,7 @@ impl Core {
     fn word(&self, id: Id) -> Reply {
         let state = self.state();
         match (&state.running, &state.queue) {
-            (Some((running, watched)), _) if *running == id => {
-                Reply::Working { step: watched.step_name() }
-            }
+            (Some((running, watched)), _) if *running == id => Reply::Working(watched.place()),
             (_, Queue::Leader(leader)) => Reply::Waiting { before: leader.position(id) },
             (_, Queue::Follower(_)) => Reply::Waiting { before: None },
         }

@@ -95,7 +95,8 @@ impl<'a> Worker<'a> {
     fn infer(&mut self, id: Id, model: &Loaded, inputs: Shares, profile: bool) -> Result<Output> {
         self.control.begin();
         let inputs = inputs.into_iter().map(program::share).collect::<Result<Vec<_>>>()?;
-        let outputs = model.program.run(&mut self.mpc, &model.weights, inputs)?;
+        let observer = &mut self.control.hand();
+        let outputs = model.program.run(&mut self.mpc, &model.weights, inputs, observer)?;
         let mut cost = self.control.cost();
         if !profile {
             cost.steps.clear();

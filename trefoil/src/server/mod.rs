@@ -94,6 +94,9 @@ enum Output {
 /// Room for the parts of a job, given back when dropped.
 struct Reserved(Arc<Core>, u64);
 
+/// A part of a job that is being sent.
+struct Coming(Arc<Core>, Id);
+
 impl Server {
     /// A server that keeps its shares in `store` and computes on `engine`.
     #[must_use]
@@ -128,11 +131,6 @@ impl Server {
         }))
     }
 
-    /// Records why there is no session.
-    pub fn link_down(&self, reason: impl std::fmt::Display) {
-        self.0.set_link(Link::Down { reason: reason.to_string() });
-    }
-
     /// What this server knows about itself.
     ///
     /// # Errors
@@ -148,7 +146,7 @@ impl Server {
             engine: core.engine.name(),
             link: state.link.clone(),
             waiting: state.queue.len(),
-            step: state.running.as_ref().map(|(_, watched)| watched.step_name()),
+            step: state.running.as_ref().map(|(_, watched)| watched.place().step),
             done: state.done,
             failed: state.failed,
             models,
@@ -185,6 +183,12 @@ impl Core {
         })
     }
 
+    /// Says that a client sends this server's part of a job, until the answer is dropped.
+    fn announce(self: &Arc<Self>, id: Id) -> Coming {
+        self.state().queue.announce(id, true);
+        Coming(self.clone(), id)
+    }
+
     fn submit(&self, id: Id, digest: Digest, job: Job) -> Result<()> {
         let mut state = self.state();
         let now = Instant::now();
@@ -218,11 +222,24 @@ impl Core {
 }
 
 impl Queue {
+    fn announce(&mut self, id: Id, coming: bool) {
+        match self {
+            Self::Leader(leader) => leader.announce(id, coming),
+            Self::Follower(follower) => follower.announce(id, coming),
+        }
+    }
+
     fn len(&self) -> usize {
         match self {
             Self::Leader(leader) => leader.len(),
             Self::Follower(follower) => follower.len(),
         }
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.0.state().queue.announce(self.1, false);
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::{
     panic::{self, AssertUnwindSafe},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    thread,
     time::{Duration, Instant},
 };
 
-use net::{Party, Session, Transport};
+use net::{Canceller, Endpoint, Party, Session, Transport};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Core, Job, Queue, Server, jobs::Worker};
@@ -15,8 +17,14 @@ use crate::{
     queue::{Answer, Turn},
     store::{Holding, Repair, repairs},
     watch::Watched,
-    wire::Link,
+    wire::{Link, VERSION},
 };
+
+/// The public name of the servers' sessions.
+const SESSION: &str = "trefoil servers";
+
+/// How long a server waits before it tries to start a session again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// How long the leader lets the followers wait for its word when nothing happens.
 const QUIET: Duration = Duration::from_secs(1);
@@ -26,21 +34,25 @@ const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(64);
 
 impl Server {
-    /// Runs jobs within a session until it dies.
-    ///
-    /// # Errors
-    /// Always, in the end: why the session died.
-    pub fn run_session(&self, session: Session) -> Result<()> {
-        let outcome = self.0.run_session(session);
-        if let Err(error) = &outcome {
-            self.link_down(error);
+    /// Keeps a session with the two other servers, begun anew whenever it has died.
+    pub fn keep_session(&self, endpoint: &Endpoint) -> ! {
+        loop {
+            let canceller = Canceller::default();
+            let job = net::Job::new(SESSION).prg("aes-128-ctr").config(&VERSION.to_le_bytes());
+            let session = endpoint.session(&job.canceller(&canceller)).map_err(Error::from);
+            let outcome = session.and_then(|session| self.0.run_session(session, &canceller));
+            if let Err(error) = outcome {
+                tracing::warn!(%error, "no session with the other servers; trying again");
+                self.0.set_link(Link::Down { reason: error.to_string() });
+            }
+            thread::sleep(AGAIN);
         }
-        outcome
     }
 }
 
 impl Core {
-    fn run_session(&self, session: Session) -> Result<()> {
+    /// Runs jobs within a session until it dies.
+    fn run_session(&self, session: Session, canceller: &Canceller) -> Result<()> {
         let watched = Watched::new(session.transport);
         let mut control = watched.hand();
         self.reconcile(&mut control)?;
@@ -56,13 +68,31 @@ impl Core {
         self.set_link(Link::Up);
         tracing::info!("linked with both other servers");
         let mut pause = *PAUSES.start();
-        loop {
-            let next = match self.me {
-                0 => self.lead(&mut control, &mut pause)?,
-                _ => self.follow(&mut control)?,
-            };
-            if let Some(id) = next {
-                self.run_job(&mut worker, &watched, id)?;
+        let (clock, strokes) = channel();
+        thread::scope(|scope| {
+            scope.spawn(|| self.limit_jobs(strokes, canceller));
+            let clock = clock;
+            loop {
+                let next = match self.me {
+                    0 => self.lead(&mut control, &mut pause)?,
+                    _ => self.follow(&mut control)?,
+                };
+                if let Some(id) = next {
+                    self.run_job(&mut worker, &watched, id, &clock)?;
+                }
+            }
+        })
+    }
+
+    /// Ends the session if a job runs for too long, for instance because a peer is stuck. Hears of the
+    /// beginning and of the end of each job.
+    fn limit_jobs(&self, strokes: Receiver<()>, canceller: &Canceller) {
+        while strokes.recv().is_ok() {
+            if strokes.recv_timeout(self.limits.job_limit()) == Err(RecvTimeoutError::Timeout) {
+                let (seconds, me) = (self.limits.job_seconds, self.me);
+                return canceller.cancel(&format!(
+                    "the job ran longer than {seconds} s (limits.job_seconds of party {me})"
+                ));
             }
         }
     }
@@ -95,7 +125,8 @@ impl Core {
         }
         for party in 1..PARTIES {
             let answer: Answer = listen(control, party)?;
-            let lost = self.with_leader(|leader| leader.answered(party, &turn, &answer));
+            let now = Instant::now();
+            let lost = self.with_leader(|leader| leader.answered(party, &turn, &answer, now));
             self.give_up(lost.map_err(|reason| strange(party, reason))?);
         }
         let lost = self.with_leader(|leader| leader.expire(Instant::now()));
@@ -146,7 +177,13 @@ impl Core {
     }
 
     /// Runs a job; its client hears of its end, whatever it is. An error is the end of the session.
-    fn run_job(&self, worker: &mut Worker<'_>, watched: &Watched, id: Id) -> Result<()> {
+    fn run_job(
+        &self,
+        worker: &mut Worker<'_>,
+        watched: &Watched,
+        id: Id,
+        clock: &Sender<()>,
+    ) -> Result<()> {
         let mut job = {
             let mut state = self.state();
             let job = state.jobs.remove(&id);
@@ -154,10 +191,13 @@ impl Core {
             // A follower that lost its part would break its word; the session ends and is begun anew.
             job.ok_or_else(|| Error::Internal(format!("this server has no part of job {id}")))?
         };
+        // Who listens has gone only if the last job took too long, and this one will then fail.
+        let _ = clock.send(());
         let run = AssertUnwindSafe(|| worker.run(id, &mut job));
         let ended = panic::catch_unwind(run).unwrap_or_else(|_| {
             Err(Error::Internal("the program failed an assertion; its log says where".to_owned()))
         });
+        let _ = clock.send(());
         self.state().running = None;
         self.end_job(job, id, ended)
     }
@@ -167,8 +207,8 @@ impl Core {
             Ok(outcome) => (outcome, Ok(())),
             Err(error) => {
                 let reason = format!(
-                    "the job failed: {error}; the servers find each other again by themselves, so \
-                     send it again"
+                    "the job failed: {error}; the servers find each other again by themselves, \
+                     after which it can be sent again"
                 );
                 (Err(reason), Err(error))
             }

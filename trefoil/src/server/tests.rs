@@ -1,14 +1,10 @@
 //! Three servers within one process, links and all, and clients that behave or do not.
 
-use std::{
-    sync::mpsc::{Receiver, Sender, channel},
-    thread,
-    time::Duration,
-};
+use std::{thread, time::Duration};
 
 use bytes::Bytes;
-use net::in_process::sessions_from_seed;
-use nn_layers::{Dim, Graph, HostTensor, Op};
+use net::launch::{Network, endpoints};
+use nn_layers::{Dim, Graph, HostTensor, Op, Unary};
 use ring_arith::{EngineTensor, FixedPoint, FracBits, Shape};
 
 use super::*;
@@ -35,27 +31,15 @@ impl World {
 
     /// Servers whose stores hold something already.
     fn with_stores(limits: &Limits, prepare: impl Fn(usize, &Store)) -> Self {
-        let (ask, asked) = channel();
         let servers = [0, 1, 2].map(|me| {
             let store = Store::open(&folder("server")).unwrap();
             prepare(me, &store);
             Server::new(me, limits.clone(), store, CpuEngine::new(1))
         });
-        for (me, server) in servers.iter().cloned().enumerate() {
-            let ask: Sender<(usize, Sender<net::Session>)> = ask.clone();
-            thread::spawn(move || {
-                loop {
-                    let (give, given) = channel();
-                    if ask.send((me, give)).is_err() {
-                        return;
-                    }
-                    let Ok(session) = given.recv() else { return };
-                    let error = server.run_session(session).unwrap_err();
-                    server.link_down(error);
-                }
-            });
+        let endpoints = endpoints(Network::InsecurePlainTcp, 3, &net::Limits::default()).unwrap();
+        for (server, endpoint) in servers.iter().cloned().zip(endpoints) {
+            thread::spawn(move || server.keep_session(&endpoint));
         }
-        thread::spawn(move || hand_out(&asked));
         Self { servers }
     }
 
@@ -71,20 +55,6 @@ impl World {
 
     fn client(&self, name: &str) -> Client {
         Client::new(self.connect(name), LIMIT)
-    }
-}
-
-/// Waits until all three ask for a session, then gives them one.
-fn hand_out(asked: &Receiver<(usize, Sender<net::Session>)>) {
-    for seed in 1.. {
-        let mut waiting: [Option<Sender<net::Session>>; 3] = [None, None, None];
-        while waiting.iter().any(Option::is_none) {
-            let Ok((me, give)) = asked.recv() else { return };
-            waiting[me] = Some(give);
-        }
-        for (give, session) in waiting.into_iter().flatten().zip(sessions_from_seed(3, seed)) {
-            let _ = give.send(session);
-        }
     }
 }
 
@@ -185,7 +155,7 @@ fn send_some(world: &World, parties: &[usize], requests: [Request; 3]) -> Vec<St
     }
     let answer = |&party: &usize| loop {
         match hear(&mut *channels[party], LIMIT).unwrap() {
-            Reply::Waiting { .. } | Reply::Working { .. } => {}
+            Reply::Waiting { .. } | Reply::Working(_) => {}
             Reply::Failed { reason } => return reason,
             other => panic!("{other:?}"),
         }
@@ -254,7 +224,7 @@ fn clients_that_send_nonsense_get_one_sentence_and_harm_nobody() {
         inputs,
         profile: false,
     };
-    let none = About { input: vec![], ..(*about).clone() };
+    let none = About { inputs: vec![], ..(*about).clone() };
     for (request, said) in [
         (infer("nothing", vec![vec![1, 3]]), "no such model"),
         (infer("../../etc", vec![vec![1, 3]]), "not a name"),
@@ -263,7 +233,7 @@ fn clients_that_send_nonsense_get_one_sentence_and_harm_nobody() {
         (infer("check", vec![vec![0, 3]]), "the model takes"),
         (infer("check", vec![vec![1 << 40, 3]]), "MiB"),
         (infer("check", vec![vec![usize::MAX, 3]]), "too many elements"),
-        (put(&none, 10, vec![]), "dimensions"),
+        (put(&none, 10, vec![]), "1 to 64 inputs"),
         (put(&about, u64::MAX, vec![]), "plan"),
         (put(&about, 10, vec![vec![1 << 30]]), "upload_mib"),
         (Request::Remove { job: job(), name: "..".to_owned() }, "not a name"),
@@ -371,6 +341,24 @@ fn a_damaged_share_is_named_and_leaves_the_session_up() {
     let mut client = world.client("alice");
     put(&mut client, "m", &model(TWO), true).unwrap();
     close(&infer(&mut client, "m", [1.0, 2.0, 4.0]).unwrap(), [6.0, 0.0]);
+}
+
+#[test]
+fn a_job_that_runs_too_long_is_ended_and_the_next_one_runs() {
+    let world = World::new(&Limits { job_seconds: 1, ..Limits::default() });
+    works(&world);
+    let mut graph = Graph::new(1);
+    let mut x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(3)]).unwrap();
+    for layer in 0..4000 {
+        x = graph.add(&format!("layer{layer}"), Op::Unary(Unary::Sigmoid), &[x]).unwrap();
+    }
+    graph.output("y", x);
+    let endless = plan("test", &graph, 20, crate::Preprocess::default(), Vec::new()).unwrap();
+    let mut client = world.client("alice");
+    put(&mut client, "endless", &endless, false).unwrap();
+    let text = infer(&mut client, "endless", [1.0; 3]).unwrap_err().to_string();
+    assert!(text.contains("ran longer than 1 s (limits.job_seconds"), "{text}");
+    works(&world);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{About, Digest, Id};
+use crate::{About, Digest, Id, watch::Place};
 
 /// What a client asks of a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,10 +72,7 @@ pub enum Reply {
         before: Option<usize>,
     },
     /// The job runs. Said about once a second.
-    Working {
-        /// The step it is in.
-        step: String,
-    },
+    Working(Place),
     /// The job is done and has no result.
     Done,
     /// The job is done. This server's components of the results follow.

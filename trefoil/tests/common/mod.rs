@@ -5,10 +5,9 @@
 use std::{
     env, fs,
     fs::File,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicU16, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
@@ -45,7 +44,7 @@ impl Cluster {
     /// Makes a cluster's files on free ports.
     pub fn make(name: &str, clients: &str) -> Self {
         let folder = folder(name);
-        let hosts = free_addresses().join(",");
+        let hosts = own_addresses().join(",");
         let dir = folder.to_str().unwrap();
         let made = trefoil(&["cluster", "init", dir, "--hosts", &hosts, "--clients", clients]);
         assert_eq!(made.code, 0, "{}", made.err);
@@ -152,10 +151,12 @@ pub fn folder(name: &str) -> PathBuf {
     path
 }
 
-/// Three addresses of this machine that nobody listens on.
-pub fn free_addresses() -> [String; 3] {
-    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().to_string())
+/// Three addresses that no other process uses: Linux answers under all of 127.0.0.0/8, and the
+/// number of this process picks a host there.
+fn own_addresses() -> [String; 3] {
+    static NEXT: AtomicU16 = AtomicU16::new(7100);
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    [(); 3].map(|()| format!("127.{a}.{b}.{c}:{}", NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
 /// A line of text per test image: 64 numbers from 0 to 16 and the digit.
