@@ -1,10 +1,13 @@
 //! Maintainers' commands: `cargo xtask check` runs what CI runs, `cargo xtask bench` measures on the
-//! CPU, `cargo xtask gpu` checks and measures on a GPU.
+//! CPU, `cargo xtask gpu` checks and measures on a GPU, `cargo xtask report` draws what was measured.
 #![forbid(unsafe_code)]
 
 pub mod check;
 pub mod gpu;
 pub mod ptx;
+pub mod record;
 
 #[cfg(feature = "bench")]
 pub mod bench;
+#[cfg(feature = "report")]
+pub mod report;

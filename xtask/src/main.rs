@@ -47,6 +47,9 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Draw what the benchmarks measured: reads bench/results, writes bench/README.md, bench/charts
+    /// and the table of the root README
+    Report,
 }
 
 fn main() -> ExitCode {
@@ -54,7 +57,8 @@ fn main() -> ExitCode {
         Task::Check { only } => check::run(only.as_deref()).map(|()| ExitCode::SUCCESS),
         Task::Ptx { check } => ptx::run(check).map(|()| ExitCode::SUCCESS),
         Task::Gpu { build_only, args } => gpu::run(build_only, &args),
-        Task::Bench { args } => bench(&args),
+        Task::Bench { args } => program("bench", &["--release"], &args),
+        Task::Report => program("report", &[], &[]),
     };
     done.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
@@ -62,13 +66,14 @@ fn main() -> ExitCode {
     })
 }
 
-/// Builds and runs the benchmark program, which links every crate, as a second process.
-/// Its exit code is ours: it has said itself what went wrong.
-fn bench(args: &[String]) -> Result<ExitCode> {
+/// Builds and runs a program of this package under the feature of its name, as a second process: what it
+/// links, this one is spared. Its exit code is ours: it has said itself what went wrong.
+fn program(name: &str, profile: &[&str], args: &[String]) -> Result<ExitCode> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
-        .args(["run", "--quiet", "--release", "--package", "xtask", "--features", "bench"])
-        .args(["--bin", "bench", "--"])
+        .args(["run", "--quiet", "--package", "xtask", "--features", name, "--bin", name])
+        .args(profile)
+        .arg("--")
         .args(args)
         .status()
         .context("cannot start cargo")?;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 
-use super::{Bench, SUITES, launch};
+use super::{Bench, SUITES, launch, peers::Peers};
 
 /// How the parties of a benchmark are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -53,6 +53,9 @@ pub struct Options {
     /// Only this case, or the cases below it: `gemm` takes in `gemm/512`
     #[arg(long, value_name = "NAME")]
     pub only: Option<String>,
+    /// Print the names of the cases instead of measuring them
+    #[arg(long)]
+    pub list: bool,
     /// Fewer and shorter runs: to see that it works, not to quote
     #[arg(long)]
     pub quick: bool,
@@ -65,6 +68,9 @@ pub struct Options {
     /// Threads per party, where a case leaves it open
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+    /// Time SPU and CrypTen too, in turn with ours, in the cases that they know; installs them first
+    #[arg(long)]
+    pub with_peers: bool,
 }
 
 fn suites_help() -> String {
@@ -95,7 +101,9 @@ pub fn main() -> Result<()> {
         ),
         None => None,
     };
-    run(Bench::new(options, json))
+    let with_peers = options.with_peers && !options.list;
+    let bench = Bench::new(options, json);
+    run(if with_peers { bench.with_peers(Peers::start()?) } else { bench })
 }
 
 fn run(mut bench: Bench) -> Result<()> {
@@ -112,5 +120,42 @@ fn run(mut bench: Bench) -> Result<()> {
         let names: Vec<_> = SUITES.iter().map(|suite| suite.name).collect();
         bail!("no suite {:?}; there are {}", wanted.unwrap_or_default(), names.join(", "));
     }
+    bench.names().iter().for_each(|name| println!("{name}"));
     bench.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Every `cargo xtask bench ...` of a Markdown file that names a suite, not a placeholder.
+    fn commands(file: &str) -> Vec<String> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+        let text = fs::read_to_string(path).unwrap();
+        let commands = text.split("cargo xtask bench").skip(1);
+        let commands = commands.filter_map(|rest| rest.split(['`', '\n', '|']).next());
+        let commands = commands.map(|rest| rest.trim().to_owned());
+        commands.filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase())).collect()
+    }
+
+    #[test]
+    fn commands_in_documentation_name_suites_and_cases() {
+        for file in ["README.md", "ring-arith/README.md", "xtask/README.md"] {
+            for command in commands(file) {
+                let words = command.split_ascii_whitespace().filter(|word| *word != "CASE");
+                let words = std::iter::once("bench").chain(words.clone());
+                let options = Options::try_parse_from(words)
+                    .unwrap_or_else(|error| panic!("{file}: {command}: {error}"));
+                let mut bench = Bench::new(Options { list: true, ..options.clone() }, None);
+                let wanted = options.suite.as_deref().unwrap();
+                let suite = SUITES.iter().find(|suite| suite.name == wanted);
+                let suite = suite.unwrap_or_else(|| panic!("{file}: no suite {wanted}"));
+                suite.cases.iter().for_each(|cases| cases(&mut bench).unwrap());
+                assert!(!bench.names().is_empty(), "{file}: {command} selects no case");
+            }
+        }
+    }
 }

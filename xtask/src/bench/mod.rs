@@ -31,19 +31,22 @@ mod record;
 mod report;
 
 mod embed;
+mod figures;
 mod models;
 mod net;
 mod net_baseline;
 mod onnx;
+mod peers;
 mod protocols;
 mod ring;
 mod ring_words;
 mod truncation;
 
+pub use crate::record::Record;
 pub use cli::{Network, Options, main};
 pub use machine::{cpu_seconds, describe, peak_memory_bytes};
 pub use measure::{Effort, Timing};
-pub use record::{Bench, Case, Record};
+pub use record::{Bench, Case};
 
 use anyhow::Result;
 
@@ -81,5 +84,10 @@ pub const SUITES: &[Suite] = &[
         cases: &[truncation::cases],
     },
     Suite { name: "onnx", about: "exported networks against onnxruntime", cases: &[onnx::cases] },
+    Suite {
+        name: "figures",
+        about: "cost over size, by layer and by network: what `cargo xtask report` draws",
+        cases: &[figures::cases],
+    },
     Suite { name: "models", about: "private inference of whole models", cases: &[models::cases] },
 ];

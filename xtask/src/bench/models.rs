@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use models::architectures::{Pooling, RandomWeights, by_name};
 use mpc_core::{Operand, Protocol, SecretTensor};
-use net::{Job, Metered, Party, Session, Shaped, launch as parties};
+use net::{Job, Metered, Party, Session, Shaped, Stats, launch as parties};
 use nn_layers::{Compiled, HostTensor, Plan, PlanOptions};
 use ring_arith::{CpuEngine, Engine, Shape, Tensor};
 use rss_protocols::Rss;
@@ -17,8 +17,8 @@ use super::launch::PARTY;
 use super::{Bench, Effort, Network, Timing, cpu_seconds, peak_memory_bytes};
 
 /// A model and the number of images it is run on at once.
-struct Model {
-    case: &'static str,
+pub(super) struct Model {
+    pub(super) case: &'static str,
     network: &'static str,
     pooling: Pooling,
     batch: usize,
@@ -26,7 +26,7 @@ struct Model {
 
 /// All cases, as other systems are measured: CryptGPU's networks for small images with average
 /// pooling, the ResNets with max pooling. Names key a history of results.
-const MODELS: &[Model] = &[
+pub(super) const MODELS: &[Model] = &[
     Model { case: "lenet/1", network: "lenet", pooling: Pooling::Average, batch: 1 },
     Model { case: "lenet/128", network: "lenet", pooling: Pooling::Average, batch: 128 },
     Model {
@@ -50,7 +50,7 @@ const MODELS: &[Model] = &[
 const SEED: u64 = 2021;
 
 /// A model that takes longer than this for one run is run twice only.
-const LONG: f64 = 2.0;
+pub(super) const LONG: f64 = 2.0;
 
 /// The cases of this module.
 ///
@@ -58,25 +58,29 @@ const LONG: f64 = 2.0;
 /// If a model cannot be planned, or the parties cannot be started or fail.
 pub fn cases(bench: &mut Bench) -> Result<()> {
     let network = bench.network_or(Network::Tls);
+    MODELS.iter().try_for_each(|model| run(bench, model.case, model, network))
+}
+
+/// Measures a model as a case.
+pub(super) fn run(bench: &mut Bench, name: &str, model: &Model, network: Network) -> Result<()> {
     let threads = bench.threads_or(1);
-    for model in MODELS {
-        bench.case(model.case, |case| {
-            let outcome = measure(model, network, threads, case.effort())?;
-            case.protocol("rss").engine(&outcome.engine).network(network).threads(threads);
-            case.size(format!("batch {}", model.batch)).timing(outcome.timing);
-            case.bytes_per_party(outcome.bytes).rounds(outcome.rounds);
-            case.max_abs_error(outcome.error);
-            eprintln!(
-                "  peak memory of a party without the model's owner: {} MB",
-                outcome.memory >> 20
-            );
-            for (name, seconds) in outcome.slowest {
-                eprintln!("  {:8.1} ms  {name}", seconds * 1e3);
-            }
-            Ok(())
-        })?;
-    }
-    Ok(())
+    bench.case(name, |case| {
+        let outcome = measure(model, network, threads, case.effort())?;
+        case.protocol("rss").engine(&outcome.engine).network(network).threads(threads);
+        case.size(format!("batch {}", model.batch)).timing(outcome.timing);
+        case.bytes_per_party(outcome.bytes).rounds(outcome.rounds);
+        case.max_abs_error(outcome.error);
+        eprintln!(
+            "  peak memory of a party without the model's owner: {} MB",
+            outcome.memory >> 20
+        );
+        let mut steps = outcome.steps;
+        steps.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        for Step { name, kind, seconds, .. } in steps.iter().take(5) {
+            eprintln!("  {:8.1} ms  {name} ({kind})", seconds * 1e3);
+        }
+        Ok(())
+    })
 }
 
 impl Model {
@@ -87,14 +91,25 @@ impl Model {
 }
 
 /// What the parties measured together.
-struct Outcome {
-    timing: Timing,
-    engine: String,
-    bytes: u64,
-    rounds: u64,
-    error: f64,
+pub(super) struct Outcome {
+    pub(super) timing: Timing,
+    pub(super) engine: String,
+    pub(super) bytes: u64,
+    pub(super) rounds: u64,
+    pub(super) error: f64,
     memory: u64,
-    slowest: Vec<(String, f64)>,
+    /// All steps of the last run; bytes are those of one party on average.
+    pub(super) steps: Vec<Step>,
+}
+
+/// One step of a plan.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Step {
+    pub(super) name: String,
+    /// What kind of operation it is, such as `conv+relu`.
+    pub(super) kind: String,
+    pub(super) seconds: f64,
+    pub(super) bytes: u64,
 }
 
 /// What one party measured.
@@ -109,8 +124,8 @@ struct Measured {
     /// Largest difference from the result in 64-bit floats; only party 0 knows it.
     error: f64,
     memory: u64,
-    /// The slowest steps of the last run.
-    slowest: Vec<(String, f64)>,
+    /// The steps of the last run.
+    steps: Vec<Step>,
 }
 
 /// What every party must know of a measurement.
@@ -124,7 +139,12 @@ struct Task {
     plan: PathBuf,
 }
 
-fn measure(model: &Model, network: Network, threads: usize, effort: Effort) -> Result<Outcome> {
+pub(super) fn measure(
+    model: &Model,
+    network: Network,
+    threads: usize,
+    effort: Effort,
+) -> Result<Outcome> {
     let folder = std::env::temp_dir().join(format!("trefoil-bench-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let plan = folder.join("plan.json");
@@ -168,8 +188,18 @@ fn combine(parties: &[Measured]) -> Result<Outcome> {
         rounds: u64::from(depth(1) - depth(0)),
         error: parties[0].error,
         memory: parties.iter().skip(1).map(|party| party.memory).max().unwrap_or(0),
-        slowest: parties[0].slowest.clone(),
+        steps: mean_steps(parties),
     })
+}
+
+/// Steps with the seconds of party 0 and the mean bytes of all.
+fn mean_steps(parties: &[Measured]) -> Vec<Step> {
+    let mean = |at: usize| {
+        let bytes = parties.iter().filter_map(|party| party.steps.get(at)).map(|step| step.bytes);
+        bytes.sum::<u64>() / parties.len() as u64
+    };
+    let steps = parties[0].steps.iter().enumerate();
+    steps.map(|(at, step)| Step { bytes: mean(at), ..step.clone() }).collect()
 }
 
 impl Task {
@@ -216,7 +246,7 @@ impl Task {
         };
         run(&mut mpc, &mut profile)?;
         let runs = self.agree(&mut mpc, |mpc| run(mpc, &mut Profile::default()).map(drop))?;
-        let (mut seconds, mut bytes, mut depth, mut results) = (vec![], 0, [0; 2], vec![]);
+        let (mut seconds, mut ends, mut results) = (vec![], None, vec![]);
         let before = cpu_seconds().unwrap_or(0.0);
         for _ in 0..runs {
             barrier(&mut mpc)?;
@@ -224,10 +254,10 @@ impl Task {
             let clock = Instant::now();
             results = run(&mut mpc, &mut profile)?;
             seconds.push(clock.elapsed().as_secs_f64());
-            let end = meter.stats();
-            bytes = end.bytes_sent() - start.bytes_sent();
-            depth = [start.depth, end.depth];
+            ends = Some([start, meter.stats()]);
         }
+        let [start, end] = ends.context("there is at least one run")?;
+        let (bytes, depth) = (end.bytes_sent() - start.bytes_sent(), [start.depth, end.depth]);
         let cpu = cpu_seconds().unwrap_or(0.0) - before;
         let shares: Vec<_> = results.iter().map(SecretTensor::share).collect();
         let words = mpc.open(&shares)?;
@@ -237,8 +267,8 @@ impl Task {
         let memory = peak_memory_bytes().unwrap_or(0);
         drop((weights, x, results));
         mpc.close()?;
-        let slowest = profile.slowest();
-        Ok(Measured { seconds, cpu, bytes, depth, engine, error, memory, slowest })
+        let steps = profile.steps([&start, &end]);
+        Ok(Measured { seconds, cpu, bytes, depth, engine, error, memory, steps })
     }
 
     /// How many runs all parties take: party 0 decides from the time of one.
@@ -294,21 +324,27 @@ fn distance(x: &HostTensor, y: &HostTensor) -> f64 {
     a.iter().zip(b.iter()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
-/// Seconds of every step.
+/// Name, kind and seconds of every step.
 #[derive(Default)]
-struct Profile(Vec<(String, f64)>);
+struct Profile(Vec<(String, &'static str, f64)>);
 
 impl Profile {
-    fn slowest(mut self) -> Vec<(String, f64)> {
-        self.0.sort_by(|a, b| b.1.total_cmp(&a.1));
-        self.0.truncate(5);
-        self.0
+    /// The steps of a run between two counts.
+    fn steps(self, [start, end]: [&Stats; 2]) -> Vec<Step> {
+        let sent = |stats: &Stats, name: &str| {
+            stats.steps.iter().find(|step| step.name == name).map_or(0, |step| step.sent.bytes)
+        };
+        let step = |(name, kind, seconds): (String, &'static str, f64)| {
+            let bytes = sent(end, &name) - sent(start, &name);
+            Step { name, kind: kind.to_owned(), seconds, bytes }
+        };
+        self.0.into_iter().map(step).collect()
     }
 }
 
 impl nn_layers::Observer for Profile {
     fn ended(&mut self, step: &nn_layers::StepInfo<'_>, elapsed: Duration) {
-        self.0.push((format!("{} ({})", step.name, step.kind), elapsed.as_secs_f64()));
+        self.0.push((step.name.to_owned(), step.kind, elapsed.as_secs_f64()));
     }
 }
 

@@ -13,16 +13,20 @@ use ring_arith::{Bilinear, ConvSpec, CpuEngine, Shape, Tensor, View, Window};
 use rss_protocols::{Rss, Share};
 
 use super::launch::PARTY;
-use super::{Bench, Effort, Network, Timing, cpu_seconds};
+use super::models::LONG;
+use super::{Bench, Effort, Network, Timing, cpu_seconds, figures};
 
 /// What a case runs again and again, once its inputs are shared.
-type Run = Box<dyn FnMut(&mut Rss<CpuEngine>) -> mpc_core::Result<()>>;
+pub(super) type Run = Box<dyn FnMut(&mut Rss<CpuEngine>) -> mpc_core::Result<()>>;
+
+/// Shares an operation's inputs.
+pub(super) type Make = fn(&mut Rss<CpuEngine>) -> mpc_core::Result<Run>;
 
 /// A named operation.
-struct Operation {
-    name: &'static str,
-    size: &'static str,
-    make: fn(&mut Rss<CpuEngine>) -> mpc_core::Result<Run>,
+pub(super) struct Operation {
+    pub(super) name: &'static str,
+    pub(super) size: &'static str,
+    pub(super) make: Make,
 }
 
 /// All operations. Names key a history of results.
@@ -80,17 +84,24 @@ const WARM_UP: usize = 2;
 /// If the parties cannot be started or fail.
 pub fn cases(bench: &mut Bench) -> Result<()> {
     let network = bench.network_or(Network::Tls);
+    OPERATIONS.iter().try_for_each(|operation| run(bench, operation.name, operation, network))
+}
+
+/// Measures an operation as a case.
+pub(super) fn run(
+    bench: &mut Bench,
+    name: &str,
+    operation: &Operation,
+    network: Network,
+) -> Result<()> {
     let threads = bench.threads_or(1);
-    for operation in OPERATIONS {
-        bench.case(operation.name, |case| {
-            let outcome = measure(operation, network, threads, case.effort())?;
-            case.protocol("rss").engine(&outcome.engine).network(network).threads(threads);
-            case.size(operation.size).timing(outcome.timing);
-            case.bytes_per_party(outcome.bytes).rounds(outcome.rounds);
-            Ok(())
-        })?;
-    }
-    Ok(())
+    bench.case(name, |case| {
+        let outcome = measure(operation, network, threads, case.effort())?;
+        case.protocol("rss").engine(&outcome.engine).network(network).threads(threads);
+        case.size(operation.size).timing(outcome.timing);
+        case.bytes_per_party(outcome.bytes).rounds(outcome.rounds);
+        Ok(())
+    })
 }
 
 /// What the parties measured together.
@@ -213,7 +224,8 @@ impl Plan {
         let meter = metered.meter();
         session.transport = Box::new(metered);
         let mut mpc = Rss::new(session, CpuEngine::new(self.threads))?;
-        let operation = OPERATIONS.iter().find(|known| known.name == self.case);
+        let mut known = OPERATIONS.iter().chain(figures::OPERATIONS);
+        let operation = known.find(|known| known.name == self.case);
         let operation = operation.with_context(|| format!("no case {}", self.case))?;
         let mut run = (operation.make)(&mut mpc)?;
         for _ in 0..WARM_UP {
@@ -245,7 +257,8 @@ impl Plan {
         run(mpc)?;
         let one = clock.elapsed().as_secs_f64().max(1e-6);
         let runs = (self.effort.total.as_secs_f64() / one) as usize;
-        let runs = runs.clamp(self.effort.min_runs, self.effort.max_runs) as u64;
+        let least = if one > LONG { self.effort.min_runs.min(2) } else { self.effort.min_runs };
+        let runs = runs.clamp(least, self.effort.max_runs) as u64;
         let mine = [Tensor::of(Vec::new(), &[runs])?];
         let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
         let shared = mpc.input(Party(0), &[Shape::default()], mine)?;
@@ -306,7 +319,7 @@ fn secret(mpc: &mut Rss<CpuEngine>, dims: &[usize], bits: u32) -> mpc_core::Resu
     Ok(mpc.input(Party(0), &[shape], mine)?.remove(0))
 }
 
-fn relu(mpc: &mut Rss<CpuEngine>, n: usize, width: u32) -> mpc_core::Result<Run> {
+pub(super) fn relu(mpc: &mut Rss<CpuEngine>, n: usize, width: u32) -> mpc_core::Result<Run> {
     let x = secret(mpc, &[n], (width - 1).min(40))?;
     Ok(Box::new(move |mpc| {
         let then = Then::NonNegative(&[&x]);
@@ -352,7 +365,7 @@ fn matmul(mpc: &mut Rss<CpuEngine>, n: usize) -> mpc_core::Result<Run> {
     Ok(Box::new(move |mpc| product(mpc, &Bilinear::MATMUL, &x, &y, TRUNCATE)))
 }
 
-fn conv(
+pub(super) fn conv(
     mpc: &mut Rss<CpuEngine>,
     input: &[usize],
     weight: &[usize],

@@ -1,66 +1,24 @@
-//! A case under measurement, and the record it leaves.
+//! A case under measurement, and the record it leaves: one line of JSON.
 
 use std::fs::File;
 use std::io::Write;
 
 use anyhow::{Context, Result, bail};
-use serde::Serialize;
 
 use super::measure::{measure, measure_all};
+use super::peers::Peers;
 use super::{Effort, Network, Options, Timing, describe, report};
 use crate::gpu::commit;
-
-/// One line of JSON: what was run, how, where, and what came out. Absent values are `null`.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Record {
-    /// The suite's name.
-    pub suite: String,
-    /// The case's name, stable over time.
-    pub case: String,
-    /// Which protocol, such as `rss3`.
-    pub protocol: Option<String>,
-    /// Which engine, such as `cpu/avx512`.
-    pub engine: Option<String>,
-    /// How the parties were joined.
-    pub network: Option<String>,
-    /// The size of the operation, such as `512x512x512`.
-    pub size: Option<String>,
-    /// Threads per party.
-    pub threads: Option<usize>,
-    /// Median time of one run.
-    pub seconds_median: Option<f64>,
-    /// Shortest time of one run.
-    pub seconds_min: Option<f64>,
-    /// Number of runs.
-    pub runs: Option<usize>,
-    /// Mean CPU time of one run, all threads of the measured process or processes together.
-    pub cpu_seconds: Option<f64>,
-    /// Work per second at the median, in `rate_unit`.
-    pub rate: Option<f64>,
-    /// Unit of `rate`, such as `GMAC/s`.
-    pub rate_unit: Option<String>,
-    /// The limit or rival form measured in the same run.
-    pub reference: Option<String>,
-    /// Speed relative to `reference`: above 1 is faster than it.
-    pub ratio: Option<f64>,
-    /// Bytes sent by one party, the largest of the parties.
-    pub bytes_per_party: Option<u64>,
-    /// Rounds, as the depth of dependent messages.
-    pub rounds: Option<u64>,
-    /// Largest absolute difference from the result computed in the clear.
-    pub max_abs_error: Option<f64>,
-    /// CPU and cores.
-    pub machine: String,
-    /// The commit measured.
-    pub commit: String,
-}
+use crate::record::{OURS, Record};
 
 /// A run of the benchmarks: offers the options to the suites and collects the records.
 pub struct Bench {
     options: Options,
     suite: &'static str,
     json: Option<File>,
+    peers: Option<Peers>,
     skipped: Vec<String>,
+    listed: Vec<String>,
     records: usize,
     machine: String,
     commit: String,
@@ -72,7 +30,13 @@ impl Bench {
         // A program that was carried elsewhere knows its commit from when it was built.
         let commit = option_env!("TREFOIL_COMMIT").map_or_else(commit, str::to_owned);
         let machine = describe();
-        Bench { options, suite: "", json, skipped: Vec::new(), records: 0, machine, commit }
+        let (peers, skipped, listed) = (None, Vec::new(), Vec::new());
+        Bench { options, suite: "", json, peers, skipped, listed, records: 0, machine, commit }
+    }
+
+    /// Times other systems too, after each case.
+    pub(super) fn with_peers(self, peers: Peers) -> Bench {
+        Bench { peers: Some(peers), ..self }
     }
 
     /// What the user asked for.
@@ -85,6 +49,11 @@ impl Bench {
         self.options.quick
     }
 
+    /// How much measuring the user wants.
+    pub fn effort(&self) -> Effort {
+        if self.quick() { Effort::QUICK } else { Effort::FULL }
+    }
+
     /// The network asked for, else `default`.
     pub fn network_or(&self, default: Network) -> Network {
         self.options.network.unwrap_or(default)
@@ -95,9 +64,18 @@ impl Bench {
         self.options.threads.unwrap_or(default)
     }
 
-    /// Whether `name` is among the cases asked for; for set-up shared by several cases.
+    /// Whether `name` is among the cases to be measured; for set-up shared by several cases.
     pub fn wants(&self, name: &str) -> bool {
+        !self.options.list && self.selects(name)
+    }
+
+    fn selects(&self, name: &str) -> bool {
         self.options.only.as_deref().is_none_or(|only| selects(only, name))
+    }
+
+    /// The cases that were asked for and, since only a list was wanted, not measured.
+    pub(super) fn names(&self) -> &[String] {
+        &self.listed
     }
 
     /// Runs one case if it is asked for, prints its line and writes its JSON.
@@ -106,26 +84,30 @@ impl Bench {
     /// If the case fails or the JSON file cannot be written.
     pub fn case(&mut self, name: &str, work: impl FnOnce(&mut Case) -> Result<()>) -> Result<()> {
         if !self.wants(name) {
-            self.skipped.push(format!("{}: {name}", self.suite));
+            let names = if self.selects(name) { &mut self.listed } else { &mut self.skipped };
+            names.push(format!("{}: {name}", self.suite));
             return Ok(());
         }
         let mut case = Case {
             record: Record {
                 suite: self.suite.to_owned(),
                 case: name.to_owned(),
+                system: OURS.to_owned(),
                 machine: self.machine.clone(),
                 commit: self.commit.clone(),
                 ..Record::default()
             },
             timing: None,
             references: Vec::new(),
-            effort: if self.options.quick { Effort::QUICK } else { Effort::FULL },
+            effort: self.effort(),
         };
         work(&mut case).with_context(|| format!("case {name}"))?;
-        for record in case.records() {
-            self.write(&record)?;
+        let effort = case.effort;
+        let mut records = case.records();
+        if let (Some(peers), Some(ours)) = (&mut self.peers, records.first()) {
+            records.extend(peers.measure(ours, effort)?);
         }
-        Ok(())
+        records.iter().try_for_each(|record| self.write(record))
     }
 
     /// Names the suite of the cases that follow.
@@ -139,7 +121,7 @@ impl Bench {
     /// If the user asked for a case that there is not.
     pub fn finish(self) -> Result<()> {
         match &self.options.only {
-            Some(only) if self.records == 0 => {
+            Some(only) if self.records == 0 && self.listed.is_empty() => {
                 bail!("no case is called {only:?}; there are: {}", self.skipped.join(", "))
             }
             _ => Ok(()),
@@ -365,20 +347,6 @@ mod tests {
         bench.case("gemm/512", |_| unreachable!("not asked for")).unwrap();
         let error = bench.finish().unwrap_err().to_string();
         assert!(error.contains("gemv") && error.contains("ring: gemm/512"), "{error}");
-    }
-
-    #[test]
-    fn a_line_holds_every_field_and_null_for_those_that_do_not_apply() {
-        let line = serde_json::to_value(Record::default()).unwrap();
-        let fields = "suite case protocol engine network size threads seconds_median seconds_min \
-                      runs rate rate_unit reference ratio bytes_per_party rounds max_abs_error \
-                      machine commit cpu_seconds";
-        let object = line.as_object().unwrap();
-        for field in fields.split_ascii_whitespace() {
-            assert!(object.contains_key(field), "{field}");
-        }
-        assert_eq!(object.len(), 20);
-        assert!(line["rounds"].is_null());
     }
 
     #[test]

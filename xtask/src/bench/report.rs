@@ -1,6 +1,6 @@
 //! The table for people.
 
-use super::Record;
+use crate::record::{OURS, Record};
 
 /// The heading over the rows.
 pub(super) const HEADING: &str = "suite/case                           median       min  runs         \
@@ -9,6 +9,7 @@ rate            ratio to reference              bytes/party  rounds  max error  
 /// One row.
 pub(super) fn row(record: &Record) -> String {
     let name = format!("{}/{}", record.suite, record.case);
+    let other = (record.system != OURS).then(|| record.system.clone());
     let rate = record.rate.map_or(String::new(), |rate| {
         format!("{} {}", digits(rate), record.rate_unit.as_deref().unwrap_or(""))
     });
@@ -16,6 +17,7 @@ pub(super) fn row(record: &Record) -> String {
         format!("{ratio:.2} x {}", record.reference.as_deref().unwrap_or(""))
     });
     let set_up: Vec<String> = [
+        other,
         record.protocol.clone(),
         record.engine.clone(),
         record.network.clone(),
@@ -71,7 +73,12 @@ mod tests {
 
     #[test]
     fn a_row_leaves_out_what_does_not_apply() {
-        let record = Record { suite: "ring".into(), case: "gemm/512".into(), ..Record::default() };
+        let record = Record {
+            suite: "ring".into(),
+            case: "gemm/512".into(),
+            system: OURS.into(),
+            ..Record::default()
+        };
         assert_eq!(row(&record).trim(), "ring/gemm/512");
     }
 }

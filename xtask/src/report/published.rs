@@ -1,0 +1,67 @@
+//! Figures that other systems have published, as marks beside ours. Each stands with its source; what
+//! their machines were is said there, and differs from ours.
+
+/// A figure of somebody else's.
+pub(super) struct Mark {
+    /// Our case, `suite/case`, that it belongs beside.
+    pub case: &'static str,
+    pub system: &'static str,
+    /// Seconds for one run.
+    pub seconds: f64,
+    /// Bytes of all parties together, where they are published.
+    pub bytes: Option<f64>,
+    pub source: usize,
+}
+
+/// Where marks come from, numbered from 0.
+pub(super) const SOURCES: &[&str] = &[
+    "CryptGPU: S. Tan, B. Knott, Y. Tian, D. Wu, \"CryptGPU: Fast Privacy-Preserving Machine Learning on the \
+     GPU\", IEEE S&P 2021, section IV-C and its figures 1 and 2. Three cloud machines in one region, each with \
+     one GPU.",
+    "CryptGPU's and FALCON's inference as quoted by J.-L. Watson, S. Wagh, R. Popa, \"Piranha: A GPU Platform \
+     for Secure Computation\", USENIX Security 2022, in `experiments/artifact_figures/paper/table4.json` of its \
+     repository. FALCON pools by maxima, before ReLU.",
+    "CryptGPU, section I: \"1.5 s\" for AlexNet and \"just over 25 s\" for ResNet-152, both for ImageNet.",
+];
+
+const MB: f64 = 1e6;
+
+const fn mark(case: &'static str, system: &'static str, seconds: f64, source: usize) -> Mark {
+    Mark { case, system, seconds, bytes: None, source }
+}
+
+const fn with_bytes(
+    case: &'static str,
+    system: &'static str,
+    seconds: f64,
+    megabytes: f64,
+    source: usize,
+) -> Mark {
+    Mark { case, system, seconds, bytes: Some(megabytes * MB), source }
+}
+
+const CPU: &str = "CryptGPU on CPUs, 2021";
+const GPU: &str = "CryptGPU on GPUs, 2021";
+const FALCON: &str = "FALCON on CPUs, 2021";
+
+/// All marks.
+pub(super) const MARKS: &[Mark] = &[
+    mark("figures/conv-11x11/512", CPU, 23.9, 0),
+    mark("figures/conv-11x11/512", GPU, 0.14, 0),
+    mark("figures/conv-11x11-batch/512", CPU, 11.6, 0),
+    mark("figures/conv-11x11-batch/512", GPU, 0.27, 0),
+    mark("figures/conv-3x3/64", CPU, 543.0, 0),
+    mark("figures/conv-3x3/64", GPU, 3.2, 0),
+    mark("figures/relu/256000", CPU, 2.0, 0),
+    mark("figures/relu/256000", GPU, 0.12, 0),
+    mark("figures/relu/32000000", CPU, 149.0, 0),
+    mark("figures/relu/32000000", GPU, 16.3, 0),
+    with_bytes("models/lenet/1", GPU, 0.38, 3.0, 1),
+    with_bytes("models/alexnet-cifar/1", GPU, 0.91, 2.43, 1),
+    with_bytes("models/vgg16-cifar/1", GPU, 2.14, 56.2, 1),
+    with_bytes("models/lenet/1", FALCON, 0.038, 2.29, 1),
+    with_bytes("models/alexnet-cifar/1", FALCON, 0.110, 4.02, 1),
+    with_bytes("models/vgg16-cifar/1", FALCON, 1.44, 40.05, 1),
+    mark("models/alexnet-imagenet/1", GPU, 1.5, 2),
+    mark("models/resnet152/1", GPU, 25.0, 2),
+];
