@@ -75,16 +75,12 @@ pub(crate) fn sum(device: &Device, x: &CudaTensor, axes: &[usize]) -> Result<Cud
 }
 
 pub(crate) fn window_sum(device: &Device, x: &CudaTensor, window: &Window) -> Result<CudaTensor> {
-    let Some((outer, [oh, ow])) = window.outer(x.shape()) else {
-        let reason = format!("{window:?} does not fit shape {:?}", x.shape());
-        return Err(Error::invalid("window sum", reason));
-    };
-    let dims = x.shape().dims();
-    let size = &dims[outer.len()..];
-    let shape = Shape::new([outer, &[oh, ow]].concat())?;
+    let shape = window.sum_shape(x.shape())?;
+    let last = x.shape().rank() - 2;
+    let (size, positions) = (&x.shape().dims()[last..], &shape.dims()[last..]);
     let out = device.empty(shape.clone())?;
     let numbers =
-        [size, &[oh, ow], &window.kernel, &window.stride, &window.padding[..2], &window.dilation]
+        [size, positions, &window.kernel, &window.stride, &window.padding[..2], &window.dilation]
             .concat();
     let mut fields = Fields::default().u64(shape.len() as u64);
     for n in numbers {

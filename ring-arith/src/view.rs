@@ -98,18 +98,15 @@ impl View {
                 replaced(*axis, indices.len())
             }
             Self::Pad { before, after, .. } => {
-                let grown =
-                    |i: usize| dims[i].checked_add(*before.get(i)?)?.checked_add(*after.get(i)?);
-                let grown = (0..dims.len()).map(grown).collect::<Option<Vec<_>>>();
-                match grown.filter(|_| before.len() == dims.len() && after.len() == dims.len()) {
+                let (b, a) = (before.len(), after.len());
+                if b != dims.len() || a != dims.len() {
+                    let text = format!("{b} and {a} widths do not fit the axes of {shape:?}");
+                    return invalid("pad", text);
+                }
+                let grown = |i: usize| dims[i].checked_add(before[i])?.checked_add(after[i]);
+                match (0..dims.len()).map(grown).collect::<Option<Vec<_>>>() {
                     Some(dims) => Shape::new(dims),
-                    None => {
-                        let (b, a) = (before.len(), after.len());
-                        invalid(
-                            "pad",
-                            format!("{b} and {a} widths do not fit the axes of {shape:?}"),
-                        )
-                    }
+                    None => invalid("pad", "the result has too many elements".to_string()),
                 }
             }
             Self::Broadcast(to) => match shape.broadcast(to, "broadcast") {
@@ -155,9 +152,23 @@ impl Window {
 
     /// Leading dimensions of a tensor `[.., H, W]` and the number of positions over it, if the window
     /// fits.
-    pub fn outer<'a>(&self, shape: &'a Shape) -> Option<(&'a [usize], [usize; 2])> {
+    pub(crate) fn outer<'a>(&self, shape: &'a Shape) -> Option<(&'a [usize], [usize; 2])> {
         let (outer, &size) = shape.dims().split_last_chunk::<2>()?;
         Some((outer, self.positions(size)?))
+    }
+
+    /// Shape of the sums under the window: `[.., H, W]` to `[.., OH, OW]`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the window does not fit.
+    pub fn sum_shape(&self, shape: &Shape) -> Result<Shape> {
+        match self.outer(shape) {
+            Some((outer, positions)) => Shape::new([outer, &positions].concat()),
+            None => {
+                let reason = format!("{self:?} does not fit shape {shape:?}");
+                Err(Error::invalid("window sum", reason))
+            }
+        }
     }
 
     /// Number of positions along height and width for an input of `size`, or `None` if the window

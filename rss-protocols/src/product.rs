@@ -1,7 +1,9 @@
 //! Bilinear maps: how they are cut into parts.
 
+use std::ops::Range;
+
 use mpc_core::{Error, Finish, Product, Result, ShareTensor, TruncationMode};
-use ring_arith::{Bilinear, Engine, EngineTensor, Shape, View};
+use ring_arith::{Bilinear, ConvSpec, Engine, EngineTensor, Shape, View, Window};
 
 use crate::{
     Rss, Share,
@@ -20,6 +22,9 @@ use crate::{
 /// Multiplications below which a map with a small result is not cut.
 const LITTLE: usize = 1 << 20;
 
+/// Multiplications in the time that a product takes to bring a word of an operand into its own order.
+const ORDERED: usize = 8;
+
 /// How a bilinear map is cut: which axis of the result, and which axis of each operand goes with it.
 #[derive(Debug, Clone, Copy)]
 struct Axes {
@@ -27,6 +32,39 @@ struct Axes {
     lhs: Option<usize>,
     rhs: Option<usize>,
     len: usize,
+    /// Where the axis is the height of an image: the window over it, and the image's height.
+    rows: Option<(Window, usize)>,
+    /// Words that every part brings into order, since the cut leaves them whole.
+    whole: usize,
+}
+
+impl Axes {
+    /// What of the first operand a part of the result needs.
+    fn lhs_range(&self, part: &Range<usize>) -> Range<usize> {
+        let Some((window, height)) = self.rows else { return part.clone() };
+        let [first, last] = window_rows(&window, part);
+        first.saturating_sub(window.padding[0])..(last - window.padding[0]).min(height)
+    }
+
+    /// The map from that to the part: only the first and the last rows of an image have a border.
+    fn op(&self, op: &Bilinear, part: &Range<usize>) -> Bilinear {
+        match (op, self.rows) {
+            (Bilinear::Conv(spec), Some((window, height))) => {
+                let [first, last] = window_rows(&window, part);
+                let [top, left, _, right] = window.padding;
+                let above = top.saturating_sub(first);
+                let padding = [above, left, last.saturating_sub(top + height), right];
+                Bilinear::Conv(ConvSpec { window: Window { padding, ..window }, ..*spec })
+            }
+            _ => op.clone(),
+        }
+    }
+}
+
+/// First and last row under the window's positions, the latter exclusive, counted from the border's top.
+fn window_rows(window: &Window, positions: &Range<usize>) -> [usize; 2] {
+    let reach = (window.kernel[0] - 1) * window.dilation[0] + 1;
+    [positions.start * window.stride[0], (positions.end - 1) * window.stride[0] + reach]
 }
 
 /// One part of one job, whatever follows.
@@ -206,38 +244,40 @@ impl<E: Engine> Rss<E> {
         let mut layout = Layout::new(axes.result, shape.clone());
         for piece in pieces {
             let seat = piece.seat(self.party());
-            let range = &piece.range;
-            let cut = |side: &E::Tensor, axis: Option<usize>| -> Result<E::Tensor> {
-                match axis {
-                    Some(axis) if piece.len() < axes.len => {
-                        Ok(slice(&self.engine, side, axis, range.start, range.end)?)
-                    }
-                    _ => Ok(side.clone()),
-                }
+            let only = piece.len() == axes.len;
+            let lhs_range = if only { 0..0 } else { axes.lhs_range(&piece.range) };
+            let cut = |side: &E::Tensor, axis: Option<usize>, range: &Range<usize>| match axis {
+                Some(axis) if !only => slice(&self.engine, side, axis, range.start, range.end),
+                _ => Ok(side.clone()),
             };
-            let part = |x: &Share<E::Tensor>, axis| -> Result<_> {
-                Ok(seat.order(cut(x.mine(), axis)?, cut(x.next(), axis)?))
+            let part = |x: &Share<E::Tensor>, axis, range| -> Result<_> {
+                Ok(seat.order(cut(x.mine(), axis, range)?, cut(x.next(), axis, range)?))
             };
             // The pivot multiplies sums, the second needs one of the second operand.
             let lhs_sum = match seat.role {
-                Role::Pivot => Some(self.part_sum(job.lhs, axes.lhs, &piece, axes.len)?),
+                Role::Pivot => {
+                    let axis = axes.lhs.filter(|_| !only);
+                    Some(self.part_sum(job.lhs, axis, &lhs_range)?)
+                }
                 _ => None,
             };
             let rhs_sum = match seat.role {
                 Role::Third => None,
-                _ => Some(cut(job.rhs.sum(&self.engine)?, axes.rhs)?),
+                _ => Some(cut(job.rhs.sum(&self.engine)?, axes.rhs, &piece.range)?),
             };
-            let (lhs, rhs) = (part(job.lhs, axes.lhs)?, part(job.rhs, axes.rhs)?);
+            let lhs = part(job.lhs, axes.lhs, &lhs_range)?;
+            let rhs = part(job.rhs, axes.rhs, &piece.range)?;
             let summand = match &summand {
                 Some((mine, next)) => {
                     let one = |side: &E::Tensor| -> Result<_> {
-                        Ok(flat(&self.engine, &cut(side, Some(axes.result))?)?)
+                        let side = cut(side, Some(axes.result), &piece.range)?;
+                        Ok(flat(&self.engine, &side)?)
                     };
                     Some(seat.order(one(mine)?, one(next)?))
                 }
                 None => None,
             };
-            let op = job.op.clone();
+            let op = if only { job.op.clone() } else { axes.op(&job.op, &piece.range) };
             let out = op.output_shape(lhs.0.shape(), rhs.0.shape())?;
             let n = out.len();
             layout.add(&piece, out);
@@ -247,21 +287,16 @@ impl<E: Engine> Rss<E> {
         Ok(layout)
     }
 
-    /// The sum of both components of a part of an operand: of a part alone, unless all is needed or
-    /// known.
+    /// The sum of both components of an operand, or of a range along an axis: of that alone, unless
+    /// all is known.
     fn part_sum(
         &self,
         x: &Share<E::Tensor>,
         axis: Option<usize>,
-        piece: &Piece,
-        len: usize,
+        range: &Range<usize>,
     ) -> Result<E::Tensor> {
         let engine = &self.engine;
-        let axis = match axis {
-            Some(axis) if piece.len() < len => axis,
-            _ => return Ok(x.sum(engine)?.clone()),
-        };
-        let range = &piece.range;
+        let Some(axis) = axis else { return Ok(x.sum(engine)?.clone()) };
         let cut = |side| slice(engine, side, axis, range.start, range.end);
         if let Some(sum) = x.known_sum() {
             return Ok(cut(sum)?);
@@ -276,20 +311,20 @@ impl<E: Engine> Rss<E> {
         axes: &[Axes],
     ) -> (Axes, Vec<Piece>) {
         let parts = if self.options.parts == Parts::Three { 3 } else { 6 };
-        let whole = Axes { result: 0, lhs: None, rhs: None, len: shape.len() };
         let work = work(&job.op, job.rhs.shape(), shape);
         let best = axes.iter().copied().filter(|axes| axes.len >= parts).min_by_key(|axes| {
-            // Parts may differ by one slice; the larger the axis, the less that is.
-            let uneven = axes.len % parts != 0;
-            (usize::from(uneven) * (1000 / axes.len), axes.result)
+            // Parts may differ by one slice; what is not cut is brought into order for each part.
+            let uneven = if axes.len.is_multiple_of(parts) { 0 } else { work / axes.len };
+            axes.whole * (parts - 1) * ORDERED + uneven
         });
         match best {
             Some(axes) if shape.len() >= SMALL || work >= LITTLE => {
                 (axes, self.options.parts.parts(axes.len, 1))
             }
             _ => {
-                let pivot = self.turns.next(shape.len());
-                (whole, vec![Piece::whole(shape.len(), pivot)])
+                let len = shape.len();
+                let whole = Axes { result: 0, lhs: None, rhs: None, len, rows: None, whole: 0 };
+                (whole, vec![Piece::whole(len, self.turns.next(len))])
             }
         }
     }
@@ -360,7 +395,10 @@ impl Layout {
 /// Along which axes a map can be cut, the outermost first.
 fn axes(op: &Bilinear, lhs: &Shape, rhs: &Shape, out: &Shape) -> Vec<Axes> {
     let dims = out.dims();
-    let cut = |result: usize, lhs, rhs| Axes { result, lhs, rhs, len: dims[result] };
+    let cut = |result: usize, lhs, rhs, whole| {
+        let len = dims[result];
+        Axes { result, lhs, rhs, len, rows: None, whole }
+    };
     match op {
         Bilinear::MatMul { transpose_lhs, transpose_rhs } => {
             let (rank, l, r) = (dims.len(), lhs.rank(), rhs.rank());
@@ -368,21 +406,36 @@ fn axes(op: &Bilinear, lhs: &Shape, rhs: &Shape, out: &Shape) -> Vec<Axes> {
             let cols = if *transpose_rhs { r - 2 } else { r - 1 };
             let mut all = Vec::new();
             if rank > 2 {
-                all.push(cut(0, (l > 2).then_some(0), (r > 2).then_some(0)));
+                let once = |shape: &Shape| if shape.rank() > 2 { 0 } else { shape.len() };
+                let axis = |rank: usize| (rank > 2).then_some(0);
+                all.push(cut(0, axis(l), axis(r), once(lhs) + once(rhs)));
             }
-            all.extend([cut(rank - 2, Some(rows), None), cut(rank - 1, None, Some(cols))]);
+            all.push(cut(rank - 2, Some(rows), None, rhs.len()));
+            all.push(cut(rank - 1, None, Some(cols), lhs.len()));
             all
         }
         Bilinear::Conv(spec) => {
-            let channels = (spec.groups == 1).then(|| cut(1, None, Some(0)));
-            [Some(cut(0, Some(0), None)), channels].into_iter().flatten().collect()
+            let mut all = vec![cut(0, Some(0), None, rhs.len())];
+            let window = spec.window;
+            let reach = (window.kernel[0] - 1) * window.dilation[0] + 1;
+            // Every part then has rows that are not border.
+            if window.padding[0].max(window.padding[2]) < reach {
+                let rows = Some((window, lhs.dims()[2]));
+                all.push(Axes { rows, ..cut(2, Some(2), None, rhs.len()) });
+            }
+            if spec.groups == 1 {
+                // As many words as the windows of all positions.
+                let windows = rhs.len() / dims[1].max(1) * (out.len() / dims[1].max(1));
+                all.push(cut(1, None, Some(0), windows));
+            }
+            all
         }
         Bilinear::ConvInputGrad { spec, .. } => {
-            let channels = (spec.groups == 1).then(|| cut(1, None, Some(1)));
-            [Some(cut(0, Some(0), None)), channels].into_iter().flatten().collect()
+            let channels = (spec.groups == 1).then(|| cut(1, None, Some(1), lhs.len()));
+            [Some(cut(0, Some(0), None, rhs.len())), channels].into_iter().flatten().collect()
         }
         Bilinear::ConvWeightGrad(spec) if spec.groups == 1 => {
-            vec![cut(0, None, Some(1)), cut(1, Some(1), None)]
+            vec![cut(0, None, Some(1), lhs.len()), cut(1, Some(1), None, rhs.len())]
         }
         _ => Vec::new(),
     }

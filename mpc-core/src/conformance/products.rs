@@ -28,6 +28,9 @@ fn cases() -> Vec<Case> {
         case(Bilinear::Conv(conv), &[2, 3, 7, 6], &[4, 3, 3, 2]),
         case(Bilinear::Conv(grouped), &[1, 4, 5, 5], &[6, 2, 2, 2]),
         case(Bilinear::Conv(dilated), &[1, 2, 5, 5], &[3, 2, 2, 2]),
+        // Large enough for a protocol to cut them.
+        case(Bilinear::Conv(conv), &[1, 2, 79, 16], &[8, 2, 3, 2]),
+        case(Bilinear::Conv(ConvSpec { groups: 2, ..dilated }), &[1, 4, 40, 20], &[8, 2, 2, 2]),
         case(Bilinear::ConvInputGrad { spec: conv, input: [7, 6] }, &[2, 4, 4, 6], &[4, 3, 3, 2]),
         case(
             Bilinear::ConvInputGrad { spec: grouped, input: [5, 5] },

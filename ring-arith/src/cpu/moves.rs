@@ -1,47 +1,41 @@
 //! Operations that only move, repeat or drop words.
 
-use crate::{CpuEngine, EngineTensor, Error, Result, Shape, Tensor, View, Window};
+use crate::{CpuEngine, EngineTensor, Result, Shape, Tensor, View, Window};
 
 /// Applies a view. Where the words of the result lie behind one another in the tensor already, the
 /// result shares them.
 pub(super) fn view(engine: &CpuEngine, tensor: &Tensor, view: &View) -> Result<Tensor> {
-    match view {
-        View::Reshape(shape) if shape.len() == tensor.len() => tensor.share(0, shape.clone()),
-        View::Reshape(shape) => {
-            let (lhs, rhs) = (tensor.shape().clone(), shape.clone());
-            Err(Error::Shapes { op: "reshape", lhs, rhs })
+    let shape = view.output_shape(tensor.shape())?;
+    let mut strides = tensor.shape().strides();
+    let (base, strides) = match view {
+        View::Reshape(_) => return tensor.share(0, shape),
+        View::Permute(axes) => (0, axes.iter().map(|&a| strides[a]).collect()),
+        &View::Slice { axis, start, step, .. } => {
+            let base = start * strides[axis];
+            strides[axis] *= step;
+            (base, strides)
         }
-        View::Permute(axes) => permute(engine, tensor, axes),
-        View::Slice { axis, start, end, step } => {
-            slice(engine, tensor, *axis, [*start, *end, *step])
+        View::Broadcast(_) => {
+            let from = tensor.shape().dims();
+            let fresh = shape.rank() - from.len();
+            let stride = |i: usize| if from[i] == 1 { 0 } else { strides[i] };
+            let repeated = |i: usize| i.checked_sub(fresh).map_or(0, stride);
+            (0, (0..shape.rank()).map(repeated).collect())
         }
-        View::Gather { axis, indices } => gather(engine, tensor, *axis, indices),
-        View::Pad { before, after, value } => pad(engine, tensor, before, after, *value),
-        View::Broadcast(shape) => broadcast(engine, tensor, shape),
-        View::Windows(window) => windows(engine, tensor, window),
-    }
+        View::Gather { axis, indices } => return gather(engine, tensor, *axis, indices, shape),
+        View::Pad { before, value, .. } => return pad(engine, tensor, before, *value, shape),
+        View::Windows(window) => return windows(engine, tensor, window, shape),
+    };
+    Strided::new(base, &shape, strides).run(engine, tensor, shape)
 }
 
 /// Concatenates along an axis.
 pub(super) fn concat(engine: &CpuEngine, tensors: &[&Tensor], axis: usize) -> Result<Tensor> {
-    let [first, others @ ..] = tensors else {
-        return Err(Error::invalid("concat", "there are no tensors to concatenate"));
-    };
-    check_axis("concat", first.shape(), axis)?;
-    let mut dims = first.shape().dims().to_vec();
-    for other in others {
-        let theirs = other.shape().dims();
-        let fits = |i: usize| i == axis || theirs[i] == dims[i];
-        if theirs.len() != dims.len() || !(0..dims.len()).all(fits) {
-            let (lhs, rhs) = (first.shape().clone(), other.shape().clone());
-            return Err(Error::Shapes { op: "concat", lhs, rhs });
-        }
-        dims[axis] = dims[axis].checked_add(theirs[axis]).ok_or_else(|| too_large("concat"))?;
+    let shapes: Vec<&Shape> = tensors.iter().map(|tensor| tensor.shape()).collect();
+    let shape = Shape::concat(&shapes, axis)?;
+    if let [only] = tensors {
+        return Ok((*only).clone());
     }
-    if others.is_empty() {
-        return Ok((*first).clone());
-    }
-    let shape = Shape::new(dims)?;
     let inner: usize = shape.dims()[axis + 1..].iter().product();
     let mut out = engine.buffer(shape.len());
     engine.each_row(&mut out, shape.dims()[axis] * inner, |outer, mut row| {
@@ -55,62 +49,14 @@ pub(super) fn concat(engine: &CpuEngine, tensors: &[&Tensor], axis: usize) -> Re
     out.into_tensor(shape)
 }
 
-fn permute(engine: &CpuEngine, tensor: &Tensor, axes: &[usize]) -> Result<Tensor> {
-    let (dims, strides) = (tensor.shape().dims(), tensor.shape().strides());
-    let mut seen = vec![false; dims.len()];
-    let new = |&axis: &usize| !std::mem::replace(seen.get_mut(axis).unwrap_or(&mut true), true);
-    if axes.len() != dims.len() || !axes.iter().all(new) {
-        let reason = format!("axes {axes:?} do not name each axis of {:?} once", tensor.shape());
-        return Err(Error::invalid("permute", reason));
-    }
-    let shape = Shape::new(axes.iter().map(|&a| dims[a]).collect::<Vec<_>>())?;
-    Strided::new(0, &shape, axes.iter().map(|&a| strides[a]).collect()).run(engine, tensor, shape)
-}
-
-fn slice(
+fn gather(
     engine: &CpuEngine,
     tensor: &Tensor,
     axis: usize,
-    [start, end, step]: [usize; 3],
+    indices: &[usize],
+    shape: Shape,
 ) -> Result<Tensor> {
-    check_axis("slice", tensor.shape(), axis)?;
-    let mut dims = tensor.shape().dims().to_vec();
-    if step == 0 || start > end || end > dims[axis] {
-        let reason = format!("{start}..{end} by {step} is not inside axis {axis} of {dims:?}");
-        return Err(Error::invalid("slice", reason));
-    }
-    dims[axis] = (end - start).div_ceil(step);
-    let mut strides = tensor.shape().strides();
-    let base = start * strides[axis];
-    strides[axis] *= step;
-    let shape = Shape::new(dims)?;
-    Strided::new(base, &shape, strides).run(engine, tensor, shape)
-}
-
-fn broadcast(engine: &CpuEngine, tensor: &Tensor, shape: &Shape) -> Result<Tensor> {
-    let (from, to) = (tensor.shape().dims(), shape.dims());
-    let strides = tensor.shape().strides();
-    let fresh = to.len().checked_sub(from.len());
-    let fits = |fresh: &usize| (0..from.len()).all(|i| from[i] == 1 || from[i] == to[i + fresh]);
-    let Some(fresh) = fresh.filter(fits) else {
-        let reason = format!("shape {:?} does not repeat to {shape:?}", tensor.shape());
-        return Err(Error::invalid("broadcast", reason));
-    };
-    let stride = |i: usize| if from[i] == 1 { 0 } else { strides[i] };
-    let strides = (0..to.len()).map(|i| i.checked_sub(fresh).map_or(0, stride)).collect();
-    Strided::new(0, shape, strides).run(engine, tensor, shape.clone())
-}
-
-fn gather(engine: &CpuEngine, tensor: &Tensor, axis: usize, indices: &[usize]) -> Result<Tensor> {
-    check_axis("gather", tensor.shape(), axis)?;
-    let mut dims = tensor.shape().dims().to_vec();
-    let length = dims[axis];
-    if let Some(bad) = indices.iter().find(|&&i| i >= length) {
-        let reason = format!("index {bad} is outside axis {axis} of {dims:?}");
-        return Err(Error::invalid("gather", reason));
-    }
-    dims[axis] = indices.len();
-    let shape = Shape::new(dims)?;
+    let length = tensor.shape().dims()[axis];
     let inner: usize = shape.dims()[axis + 1..].iter().product();
     let mut out = engine.buffer(shape.len());
     let words = tensor.words();
@@ -131,22 +77,10 @@ fn pad(
     engine: &CpuEngine,
     tensor: &Tensor,
     before: &[usize],
-    after: &[usize],
     value: u64,
+    shape: Shape,
 ) -> Result<Tensor> {
     let from = tensor.shape().dims();
-    if before.len() != from.len() || after.len() != from.len() {
-        let reason = format!(
-            "{} and {} widths for the {} axes of {from:?}",
-            before.len(),
-            after.len(),
-            from.len()
-        );
-        return Err(Error::invalid("pad", reason));
-    }
-    let grown = |i: usize| from[i].checked_add(before[i])?.checked_add(after[i]);
-    let dims = (0..from.len()).map(grown).collect::<Option<Vec<_>>>();
-    let shape = Shape::new(dims.ok_or_else(|| too_large("pad"))?)?;
     let Some((&width, outer)) = shape.dims().split_last() else { return Ok(tensor.clone()) };
     let last = outer.len();
     let strides = tensor.shape().strides();
@@ -171,11 +105,11 @@ fn pad(
     out.into_tensor(shape)
 }
 
-fn windows(engine: &CpuEngine, tensor: &Tensor, window: &Window) -> Result<Tensor> {
-    let (outer, [h, w], [oh, ow]) = window_sizes("windows", tensor.shape(), window)?;
+fn windows(engine: &CpuEngine, tensor: &Tensor, window: &Window, shape: Shape) -> Result<Tensor> {
+    let size = |dims: &[usize]| *dims.last_chunk::<2>().expect("a window lies over two axes");
+    let ([h, w], [oh, ow]) = (size(tensor.shape().dims()), size(shape.dims()));
     let [kh, kw] = window.kernel;
-    let taps = kh.checked_mul(kw).ok_or_else(|| too_large("windows"))?;
-    let shape = Shape::new([outer, &[taps, oh, ow]].concat())?;
+    let taps = kh * kw;
     let words = tensor.words();
     let mut out = engine.buffer(shape.len());
     engine.each_row(&mut out, oh * ow, |index, plane| {
@@ -194,30 +128,6 @@ fn windows(engine: &CpuEngine, tensor: &Tensor, window: &Window) -> Result<Tenso
         }
     });
     out.into_tensor(shape)
-}
-
-/// Leading dimensions, height and width, and number of positions of a window over a tensor.
-pub(super) fn window_sizes<'a>(
-    op: &'static str,
-    shape: &'a Shape,
-    window: &Window,
-) -> Result<(&'a [usize], [usize; 2], [usize; 2])> {
-    let sizes = || {
-        let (outer, &size) = shape.dims().split_last_chunk::<2>()?;
-        Some((outer, size, window.positions(size)?))
-    };
-    sizes().ok_or_else(|| Error::invalid(op, format!("{window:?} does not fit shape {shape:?}")))
-}
-
-fn check_axis(op: &'static str, shape: &Shape, axis: usize) -> Result<()> {
-    if axis < shape.rank() {
-        return Ok(());
-    }
-    Err(Error::invalid(op, format!("shape {shape:?} has no axis {axis}")))
-}
-
-fn too_large(op: &'static str) -> Error {
-    Error::invalid(op, "the result has too many elements")
 }
 
 /// A result whose word at index `i` is the tensor's word `base + sum(i[axis] * strides[axis])`.

@@ -1,6 +1,5 @@
 //! Sums over axes and under windows.
 
-use super::moves::window_sizes;
 use crate::{CpuEngine, EngineTensor, Error, Result, Shape, Tensor, Window};
 
 /// Sums over axes, which stay with length 1.
@@ -82,8 +81,9 @@ fn sum_rows(words: &[u64], start: usize, stride: usize, rows: usize, out: &mut [
 
 /// `[.., H, W]` to `[.., OH, OW]`: first the rows under a position are added up, then the columns.
 pub(super) fn window_sum(engine: &CpuEngine, tensor: &Tensor, window: &Window) -> Result<Tensor> {
-    let (outer, [h, w], [oh, ow]) = window_sizes("window sum", tensor.shape(), window)?;
-    let shape = Shape::new([outer, &[oh, ow]].concat())?;
+    let shape = window.sum_shape(tensor.shape())?;
+    let size = |dims: &[usize]| *dims.last_chunk::<2>().expect("a window lies over two axes");
+    let ([h, w], [oh, ow]) = (size(tensor.shape().dims()), size(shape.dims()));
     let words = tensor.words();
     let mut out = engine.buffer(shape.len());
     engine.each_row(&mut out, oh * ow, |image, plane| {

@@ -164,8 +164,8 @@ fn part(tensor: &Tensor, first: usize) -> &[u64] {
 fn input_windows<'a>(spec: &ConvSpec, s: &Sizes, words: &'a [u64]) -> Windows<'a> {
     let w = &spec.window;
     let taps = |axis: usize| {
-        let offset = |t: usize| (t * w.dilation[axis]) as isize - w.padding[axis] as isize;
-        (0..s.kernel[axis]).map(offset).collect()
+        let offset = move |t: usize| (t * w.dilation[axis]) as isize - w.padding[axis] as isize;
+        (0..s.kernel[axis]).map(offset)
     };
     let mut windows = Windows {
         words,
@@ -173,13 +173,14 @@ fn input_windows<'a>(spec: &ConvSpec, s: &Sizes, words: &'a [u64]) -> Windows<'a
         image_stride: s.groups * s.cg * s.plane_in(),
         positions: s.output,
         step: w.stride,
-        taps_y: taps(0),
-        taps_x: taps(1),
+        taps_y: taps(0).collect(),
+        taps_x: Windows::columns(taps(1), [s.output[1], w.stride[1], s.input[1]]),
     };
     // A pointwise convolution reads whole channels: one long row is quicker to walk.
     if s.kernel == [1, 1] && w.stride == [1, 1] && w.padding == [0; 4] {
         windows.size = [1, s.plane_in()];
         windows.positions = windows.size;
+        windows.taps_x = vec![(0, 0..s.plane_in())];
     }
     windows
 }
@@ -234,7 +235,7 @@ impl Phase {
 
     fn product<'a>(&self, job: Job<'a>, s: &Sizes, g: usize) -> Product<'a> {
         let k = s.og * self.count();
-        let offsets = |axis: usize| self.taps[axis].iter().map(|(_, at)| *at).collect::<Vec<_>>();
+        let offsets = |axis: usize| self.taps[axis].iter().map(|(_, at)| *at);
         let terms = terms(job, |dy, w| Term {
             a: Source::Matrix(self.weights(s, part(w, g * s.og * s.weights()))),
             b: Source::Positions(Windows {
@@ -243,8 +244,8 @@ impl Phase {
                 image_stride: s.groups * s.og * s.plane_out(),
                 positions: self.size,
                 step: [1, 1],
-                taps_y: offsets(0),
-                taps_x: offsets(1),
+                taps_y: offsets(0).collect(),
+                taps_x: Windows::columns(offsets(1), [self.size[1], 1, s.output[1]]),
             }),
             k,
         });

@@ -1,6 +1,7 @@
 //! Where the words of a matrix operand lie: plain matrices, transposed or not, and the windows of
 //! images that a convolution multiplies. Packing reads through this, so nothing is copied before.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Side of the square blocks in which operands are read, in words.
@@ -65,8 +66,8 @@ pub(super) struct Windows<'a> {
     pub step: [usize; 2],
     /// Row offset of each tap; negative in the border.
     pub taps_y: Vec<isize>,
-    /// Column offset of each tap.
-    pub taps_x: Vec<isize>,
+    /// Column offset of each tap, and the positions along the width at which it meets the image.
+    pub taps_x: Vec<(isize, Range<usize>)>,
 }
 
 /// Positions that follow one another in one row of one image.
@@ -77,9 +78,10 @@ struct Run {
     len: usize,
     /// First word of the image.
     image: usize,
-    /// Row and column of the first position, before a tap's offset.
+    /// Row of the positions, before a tap's offset.
     y: isize,
-    x: isize,
+    /// The first position along the width.
+    first: usize,
 }
 
 impl Source<'_> {
@@ -221,6 +223,21 @@ fn prefetch(words: &[u64], first: usize, count: usize) {
 }
 
 impl Windows<'_> {
+    /// Column offsets with the positions at which they meet an image: where `0 <= position * step +
+    /// offset < width`. Found once for each tap, since a division for each run would cost more than
+    /// its words.
+    pub(super) fn columns(
+        offsets: impl Iterator<Item = isize>,
+        [positions, step, width]: [usize; 3],
+    ) -> Vec<(isize, Range<usize>)> {
+        let inside = |offset: isize| {
+            let reached = |column: isize| usize::try_from(column).unwrap_or(0).div_ceil(step);
+            let end = reached(width as isize - offset).min(positions);
+            (offset, reached(-offset).min(end)..end)
+        };
+        offsets.map(inside).collect()
+    }
+
     /// Rows of the block are taps, columns positions.
     fn read(&self, [q0, p0]: [usize; 2], [nq, np]: [usize; 2], block: &mut Block) {
         let mut runs = [Run::default(); BLOCK];
@@ -238,7 +255,7 @@ impl Windows<'_> {
                     continue;
                 }
                 let line = &self.words[run.image + base + y as usize * width..][..width];
-                self.read_run(line, run.x + self.taps_x[tx], out);
+                self.read_run(line, run.first, &self.taps_x[tx], out);
             }
             tx += 1;
             if tx == nx {
@@ -250,26 +267,31 @@ impl Windows<'_> {
         }
     }
 
-    /// Words `x, x + step, ...` of a line, 0 outside.
-    fn read_run(&self, line: &[u64], x: isize, out: &mut [u64]) {
-        let step = self.step[1];
-        let reach = x + ((out.len() - 1) * step) as isize;
-        let low = if x >= 0 { 0 } else { ((-x) as usize).div_ceil(step).min(out.len()) };
-        let high = match line.len() as isize - x {
-            _ if reach < line.len() as isize => out.len(),
-            room if room <= 0 => low,
-            room => (room as usize).div_ceil(step).clamp(low, out.len()),
-        };
-        out[..low].fill(0);
-        out[high..].fill(0);
-        if low == high {
-            return;
+    /// What a tap meets of a line from position `first` on, 0 outside.
+    #[inline(always)]
+    fn read_run(
+        &self,
+        line: &[u64],
+        first: usize,
+        (offset, inside): &(isize, Range<usize>),
+        out: &mut [u64],
+    ) {
+        let low = inside.start.saturating_sub(first).min(out.len());
+        let high = inside.end.saturating_sub(first).clamp(low, out.len());
+        if high - low < out.len() {
+            out[..low].fill(0);
+            out[high..].fill(0);
+            if low == high {
+                return;
+            }
         }
-        let from = &line[(x + (low * step) as isize) as usize..];
+        let step = self.step[1];
+        let from = &line[((first + low) * step).wrapping_add_signed(*offset)..];
         let out = &mut out[low..high];
         match step {
             1 => copy(out, &from[..out.len()]),
             2 => out.iter_mut().zip(from.iter().step_by(2)).for_each(|(o, w)| *o = *w),
+            4 => out.iter_mut().zip(from.iter().step_by(4)).for_each(|(o, w)| *o = *w),
             _ => out.iter_mut().zip(from.iter().step_by(step)).for_each(|(o, w)| *o = *w),
         }
     }
@@ -286,7 +308,7 @@ impl Windows<'_> {
                 len,
                 image: image * self.image_stride,
                 y: (y * self.step[0]) as isize,
-                x: (x * self.step[1]) as isize,
+                first: x,
             };
             (n, at, x, y) = (n + 1, at + len, 0, y + 1);
             if y == ny {
