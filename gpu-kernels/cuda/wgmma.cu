@@ -1,8 +1,8 @@
 // Products over Z_2^64 on Hopper's tensor cores (`sm_90a`): limbs multiplied by `wgmma`.
 //
-// Eight accumulators of a 64x96 tile are 1536 bytes a row, more than one warp group can hold. Two warp groups
-// therefore share the tile and divide the diagonals: 0, 1, 6, 7 and 2, 3, 4, 5 have 18 products each, and four
-// accumulators of 64x96 are 192 registers a thread. Every instruction is m64n96k32, so that sums into one
+// Eight accumulators of a 64x96 tile are 384 registers for each thread of a warp group, more than it can hold.
+// Two warp groups therefore share the tile and divide the diagonals: 0, 1, 6, 7 and 2, 3, 4, 5 have 18 products
+// each, and four accumulators are 192 registers a thread. Every instruction is m64n96k32, so that sums into one
 // accumulator are in order by themselves. A step of both operands is two runs of memory, which the copy engine
 // brings; the copies of four steps are under way while one is multiplied.
 #include "limbs.cuh"

@@ -7,8 +7,8 @@
 //!
 //! `cargo xtask gpu` times every method on squares and on thin products (`chooser/..`) and prints where
 //! which is fastest. The thresholds below are arithmetic, not yet measurements of a device: a launch takes
-//! about 3 us, in which the integer kernels do 10 million multiply-adds, and a side of 24 fills a quarter of
-//! the padded tile, which is where a product of limbs is still ahead.
+//! about 3 us, in which the integer kernels do some 10 million multiply-adds, and a side of 24 uses three
+//! eighths of a tile's 64, where products of limbs should still be ahead.
 
 use float_embed::LimbPlan;
 use ring_arith::{Error, Result};

@@ -3,6 +3,7 @@
 use std::{
     env,
     ffi::OsString,
+    fs,
     path::PathBuf,
     process::{Command, ExitCode},
 };
@@ -10,11 +11,14 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::MetadataCommand;
 
+/// Largest size in bytes of a program that is carried elsewhere.
+const CARRIED: u64 = 60_000_000;
+
 /// Builds the program. With `build_only` prints its path, else runs it with `args`; its exit code is
 /// ours, since it has said itself what went wrong.
 ///
 /// # Errors
-/// If it cannot be built or started.
+/// If it cannot be built or started, or is too large to be carried.
 pub fn run(build_only: bool, args: &[String]) -> Result<ExitCode> {
     let program = build()?;
     if build_only {
@@ -29,15 +33,20 @@ pub fn run(build_only: bool, args: &[String]) -> Result<ExitCode> {
 fn build() -> Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let status = Command::new(cargo)
-        .args(["build", "--quiet", "--release", "--package", "xtask", "--features", "gpu"])
+        .args(["rustc", "--quiet", "--release", "--package", "xtask", "--features", "gpu"])
         .args(["--bin", "gpu"])
+        // The flag is for this program alone, so that the crates under it are those of other releases.
+        .args(["--", "-C", "strip=debuginfo"])
         // Where the program is carried to there is no repository to ask.
         .env("TREFOIL_COMMIT", commit())
         .status()
         .context("cannot start cargo")?;
     ensure!(status.success(), "the program does not build");
     let metadata = MetadataCommand::new().no_deps().exec().context("cannot read the workspace")?;
-    Ok(metadata.target_directory.join("release/gpu").into_std_path_buf())
+    let program = metadata.target_directory.join("release/gpu").into_std_path_buf();
+    let size = fs::metadata(&program).context("the program was built")?.len();
+    ensure!(size <= CARRIED, "the program has {size} bytes, too many to carry ({CARRIED})");
+    Ok(program)
 }
 
 /// The checked-out commit, shortened, with `-dirty` if files differ from it; `unknown` outside git.
