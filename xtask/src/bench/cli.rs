@@ -2,8 +2,8 @@
 
 use std::env;
 use std::fmt;
-use std::fs::File;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
@@ -91,19 +91,17 @@ pub fn main() -> Result<()> {
         return launch::entry(&args[1..]);
     }
     let options = Options::parse();
-    let json = match &options.json {
-        Some(path) => Some(
-            File::options()
-                .create(true)
-                .append(true)
-                .open(path)
-                .with_context(|| format!("cannot write {}", path.display()))?,
-        ),
-        None => None,
-    };
+    let json = options.json.as_deref().map(appending).transpose()?;
     let with_peers = options.with_peers && !options.list;
     let bench = Bench::new(options, json);
     run(if with_peers { bench.with_peers(Peers::start()?) } else { bench })
+}
+
+/// Opens a file to append to; makes it, and its folder, where they are not there.
+fn appending(path: &Path) -> Result<File> {
+    let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+    let opened = made.and_then(|()| File::options().create(true).append(true).open(path));
+    opened.with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn run(mut bench: Bench) -> Result<()> {
@@ -126,9 +124,6 @@ fn run(mut bench: Bench) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
-
     use super::*;
 
     /// Every `cargo xtask bench ...` of a Markdown file that names a suite, not a placeholder.
