@@ -494,6 +494,8 @@ impl Hub {
             let _ = self.registry.deregister(stream.source());
             stream.finish();
         }
+        // Or who closes after its peer would wait for ever until its own farewell has left.
+        link.discard();
         lock(&self.links).remove(&link.token);
         self.notify();
     }

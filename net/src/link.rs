@@ -280,7 +280,15 @@ impl Link {
         lock(&self.outbox).bytes <= self.queue
     }
 
-    /// Whether all that was queued has gone to the socket.
+    /// Forgets what is queued and takes nothing more: the connection is gone.
+    pub(crate) fn discard(&self) {
+        let mut outbox = lock(&self.outbox);
+        outbox.frames.clear();
+        outbox.bytes = 0;
+        outbox.finished = true;
+    }
+
+    /// Whether nothing that was queued waits for the socket.
     pub(crate) fn is_flushed(&self) -> bool {
         lock(&self.outbox).bytes == 0
     }
