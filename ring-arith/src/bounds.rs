@@ -1,6 +1,6 @@
 //! Which launches are right: every engine checks them here before it runs anything.
 
-use crate::{EngineTensor, Error, Launch, Result, Source, Target};
+use crate::{EngineTensor, Error, Launch, Result, Shape, Source, Target};
 
 impl<T: EngineTensor, const I: usize, const O: usize> Launch<'_, T, I, O> {
     /// Checks that every source and target stays inside its tensor, that no two targets meet and that
@@ -9,32 +9,51 @@ impl<T: EngineTensor, const I: usize, const O: usize> Launch<'_, T, I, O> {
     /// # Errors
     /// [`Error::Invalid`] that names the source or target.
     pub fn check(&self) -> Result<()> {
-        let (rows, cols) = (self.rows, self.cols);
-        if rows.checked_mul(cols).is_none_or(|n| n > isize::MAX as usize / 8) {
-            return Err(invalid(format!("{rows} x {cols} words are too many")));
-        }
-        for (i, source) in self.sources.iter().enumerate() {
-            check_source(source, rows, cols)
-                .map_err(|reason| invalid(format!("source {i}: {reason}")))?;
-        }
-        for (o, target) in self.targets.iter().enumerate() {
-            check_target(target, self)
-                .map_err(|reason| invalid(format!("target {o}: {reason}")))?;
-            for (p, other) in self.targets[..o].iter().enumerate() {
-                if meet(target, other, rows, cols) {
-                    return Err(invalid(format!("targets {p} and {o} write the same word")));
-                }
-            }
-        }
-        Ok(())
+        check([self.rows, self.cols], &self.sources, self.outputs, &self.targets)
     }
 
     /// Whether the targets of a checked launch write every word of an output. They never write one
     /// twice, so it is enough to count.
     pub fn covers(&self, output: usize) -> bool {
-        let targets = self.targets.iter().filter(|t| t.tensor == output).count();
-        targets * self.rows * self.cols == self.outputs[output].len()
+        covers([self.rows, self.cols], self.outputs, &self.targets, output)
     }
+}
+
+/// See [`Launch::covers`].
+pub(crate) fn covers(
+    [rows, cols]: [usize; 2],
+    outputs: &[Shape],
+    targets: &[Target],
+    output: usize,
+) -> bool {
+    let targets = targets.iter().filter(|t| t.tensor == output).count();
+    targets * rows * cols == outputs[output].len()
+}
+
+/// The check of every launch, whatever its numbers of sources and targets: compiled once.
+fn check<T: EngineTensor>(
+    [rows, cols]: [usize; 2],
+    sources: &[Source<'_, T>],
+    outputs: &[Shape],
+    targets: &[Target],
+) -> Result<()> {
+    if rows.checked_mul(cols).is_none_or(|n| n > isize::MAX as usize / 8) {
+        return Err(invalid(format!("{rows} x {cols} words are too many")));
+    }
+    for (i, source) in sources.iter().enumerate() {
+        check_source(source, rows, cols)
+            .map_err(|reason| invalid(format!("source {i}: {reason}")))?;
+    }
+    for (o, target) in targets.iter().enumerate() {
+        check_target(target, rows, cols, outputs)
+            .map_err(|reason| invalid(format!("target {o}: {reason}")))?;
+        for (p, other) in targets[..o].iter().enumerate() {
+            if meet(target, other, rows, cols) {
+                return Err(invalid(format!("targets {p} and {o} write the same word")));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn invalid(reason: String) -> Error {
@@ -76,12 +95,13 @@ fn check_source<T: EngineTensor>(
     Ok(())
 }
 
-fn check_target<T, const I: usize, const O: usize>(
+fn check_target(
     target: &Target,
-    launch: &Launch<'_, T, I, O>,
+    rows: usize,
+    cols: usize,
+    outputs: &[Shape],
 ) -> Result<(), String> {
-    let (rows, cols) = (launch.rows, launch.cols);
-    let Some(shape) = launch.outputs.get(target.tensor) else {
+    let Some(shape) = outputs.get(target.tensor) else {
         return Err(format!("there is no output {}", target.tensor));
     };
     let len = shape.len();

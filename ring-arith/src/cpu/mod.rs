@@ -88,7 +88,7 @@ impl CpuEngine {
     }
 
     /// Calls `task` for `0..count`, on all threads if there are several.
-    fn each(&self, count: usize, task: impl Fn(usize) + Send + Sync) {
+    fn each(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
         match self.workers() {
             Some(workers) if count > 1 => {
                 workers.install(|| (0..count).into_par_iter().for_each(task));
@@ -101,7 +101,7 @@ impl CpuEngine {
     /// that pays.
     fn each_of(&self, count: usize, words: usize, task: impl Fn(usize) + Send + Sync) {
         let group = (1usize << 15).div_ceil(words.max(1));
-        self.each(count.div_ceil(group), |i| {
+        self.each(count.div_ceil(group), &|i| {
             (i * group..count.min((i + 1) * group)).for_each(&task);
         });
     }

@@ -9,15 +9,16 @@ use crate::{Word, WordKernel};
 /// Runs a kernel over a block.
 ///
 /// # Safety
-/// The CPU must have AVX2, and the block's pointers must be valid as it describes.
+/// The CPU must have AVX2, and the block's pointers must be valid as it
+/// describes, `I` inputs and `O` outputs.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn run<K: WordKernel<I, O>, const I: usize, const O: usize>(
     kernel: &K,
     params: &[u64],
-    block: &Block<I, O>,
+    block: &Block<'_>,
 ) {
     // SAFETY: as above; everything down to the intrinsics is inlined into this function.
-    unsafe { block.run::<Vector, K>(kernel, params) }
+    unsafe { block.run::<Vector, K, I, O>(kernel, params) }
 }
 
 /// Four words. Made only in code reached from [`run`], so the instructions are there.

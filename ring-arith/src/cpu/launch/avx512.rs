@@ -10,15 +10,15 @@ use crate::{Word, WordKernel};
 ///
 /// # Safety
 /// The CPU must have AVX-512 F, BW, DQ and VL, and the block's pointers must be valid as it
-/// describes.
+/// describes, `I` inputs and `O` outputs.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn run<K: WordKernel<I, O>, const I: usize, const O: usize>(
     kernel: &K,
     params: &[u64],
-    block: &Block<I, O>,
+    block: &Block<'_>,
 ) {
     // SAFETY: as above; everything down to the intrinsics is inlined into this function.
-    unsafe { block.run::<Vector, K>(kernel, params) }
+    unsafe { block.run::<Vector, K, I, O>(kernel, params) }
 }
 
 /// Eight words. Made only in code reached from [`run`], so the instructions are there.

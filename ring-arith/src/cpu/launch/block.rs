@@ -1,17 +1,17 @@
 //! The loop over the words of one block.
 
 use super::lanes::{Lanes, MOST};
-use crate::{CpuEngine, Kind, WordKernel};
+use crate::{Isa, Kind, WordKernel};
 
 /// A piece of a launch's index space and where its words lie.
 ///
 /// Word `(r, c)` of an input is at `start + r * pitch + c * step`, of an output at
 /// `start + r * pitch + c`.
-pub(super) struct Block<const I: usize, const O: usize> {
+pub(super) struct Block<'a> {
     pub(super) rows: usize,
     pub(super) cols: usize,
-    pub(super) inputs: [Input; I],
-    pub(super) outputs: [Output; O],
+    pub(super) inputs: &'a [Input],
+    pub(super) outputs: &'a [Output],
     /// Whether results are stored past the cache; [`finish`] has to be called afterwards.
     pub(super) past_cache: bool,
 }
@@ -30,19 +30,19 @@ pub(super) struct Output {
     pub(super) pitch: usize,
 }
 
-impl<const I: usize, const O: usize> Block<I, O> {
-    /// Runs a kernel over the block with the engine's instruction set.
+impl Block<'_> {
+    /// Runs a kernel over the block with an instruction set.
     ///
     /// # Safety
     /// Every address that the block describes must be valid, and no other thread may use the
-    /// outputs.
-    pub(super) unsafe fn dispatch<K: WordKernel<I, O>>(
+    /// outputs. There must be `I` inputs and `O` outputs.
+    pub(super) unsafe fn dispatch<K: WordKernel<I, O>, const I: usize, const O: usize>(
         &self,
-        engine: &CpuEngine,
+        isa: Isa,
         kernel: &K,
         params: &[u64],
     ) {
-        match engine.isa().kind() {
+        match isa.kind() {
             // SAFETY: an `Isa` of this kind is made only after detection; the rest as above.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 | Kind::Amx => unsafe { super::avx512::run(kernel, params, self) },
@@ -59,7 +59,14 @@ impl<const I: usize, const O: usize> Block<I, O> {
     /// # Safety
     /// As for [`Block::dispatch`], and the instruction set must be that of `W`.
     #[inline(always)]
-    pub(super) unsafe fn run<W: Lanes, K: WordKernel<I, O>>(&self, kernel: &K, params: &[u64]) {
+    pub(super) unsafe fn run<W: Lanes, K: WordKernel<I, O>, const I: usize, const O: usize>(
+        &self,
+        kernel: &K,
+        params: &[u64],
+    ) {
+        // SAFETY: the block has as many as the kernel.
+        let (inputs, outputs) =
+            unsafe { (exactly::<_, I>(self.inputs), exactly::<_, O>(self.outputs)) };
         let mut few = [W::constant(0); FEW];
         let many: Vec<W>;
         let params = if params.len() <= FEW {
@@ -78,7 +85,7 @@ impl<const I: usize, const O: usize> Block<I, O> {
             let mut from = [std::ptr::null(); I];
             let mut to = [std::ptr::null_mut(); O];
             for i in 0..I {
-                let input = self.inputs[i];
+                let input = inputs[i];
                 // SAFETY: the block describes valid addresses.
                 from[i] = unsafe { input.start.add(r * input.pitch) };
                 if input.step == 0 {
@@ -88,12 +95,12 @@ impl<const I: usize, const O: usize> Block<I, O> {
                 }
             }
             for o in 0..O {
-                let output = self.outputs[o];
+                let output = outputs[o];
                 // SAFETY: the block describes valid addresses.
                 to[o] = unsafe { output.start.add(r * output.pitch) };
             }
             // SAFETY: rows are `cols` words long, copies as long as a strip.
-            unsafe { self.row::<W, K>(kernel, params, from, to) }
+            unsafe { self.row::<W, K, I, O>(kernel, params, inputs.map(|i| i.step), from, to) }
         }
     }
 
@@ -102,10 +109,11 @@ impl<const I: usize, const O: usize> Block<I, O> {
     /// # Safety
     /// As for [`Block::run`]; the pointers are the starts of a row.
     #[inline(always)]
-    unsafe fn row<W: Lanes, K: WordKernel<I, O>>(
+    unsafe fn row<W: Lanes, K: WordKernel<I, O>, const I: usize, const O: usize>(
         &self,
         kernel: &K,
         params: &[W],
+        steps: [usize; I],
         mut from: [*const u64; I],
         mut to: [*mut u64; O],
     ) {
@@ -145,7 +153,7 @@ impl<const I: usize, const O: usize> Block<I, O> {
                 }
             }
             for i in 0..I {
-                from[i] = from[i].wrapping_add(strip * self.inputs[i].step);
+                from[i] = from[i].wrapping_add(strip * steps[i]);
             }
             for o in 0..O {
                 to[o] = to[o].wrapping_add(strip);
@@ -153,6 +161,17 @@ impl<const I: usize, const O: usize> Block<I, O> {
             left -= strip;
         }
     }
+}
+
+/// A slice of a known length.
+///
+/// # Safety
+/// It must have that length.
+#[inline(always)]
+unsafe fn exactly<T, const N: usize>(slice: &[T]) -> &[T; N] {
+    debug_assert_eq!(slice.len(), N);
+    // SAFETY: as above.
+    unsafe { &*slice.as_ptr().cast() }
 }
 
 /// Makes words that were stored past the cache visible to other threads.

@@ -1,10 +1,21 @@
 //! What must hold of a launch before it runs.
 
-use crate::{Launch, Result, Tensor};
+use crate::bounds::covers;
+use crate::{Launch, Result, Shape, Source, Target, Tensor};
 
 /// A launch of which is known that every source and target stays inside its tensor, that no two
 /// targets meet and that the number of words fits. Unsafe code relies on this.
-pub(super) struct Checked<'a, const I: usize, const O: usize>(&'a Launch<'a, Tensor, I, O>);
+///
+/// The numbers of sources and targets are forgotten here, so that what follows is compiled once and
+/// not for each kernel.
+#[derive(Clone, Copy)]
+pub(super) struct Checked<'a> {
+    rows: usize,
+    cols: usize,
+    sources: &'a [Source<'a, Tensor>],
+    outputs: &'a [Shape],
+    targets: &'a [Target],
+}
 
 /// Checks a launch.
 ///
@@ -12,20 +23,35 @@ pub(super) struct Checked<'a, const I: usize, const O: usize>(&'a Launch<'a, Ten
 /// [`crate::Error::Invalid`] that names the source or target.
 pub(super) fn check<'a, const I: usize, const O: usize>(
     launch: &'a Launch<'a, Tensor, I, O>,
-) -> Result<Checked<'a, I, O>> {
+) -> Result<Checked<'a>> {
     launch.check()?;
-    Ok(Checked(launch))
+    let Launch { rows, cols, ref sources, outputs, ref targets, .. } = *launch;
+    Ok(Checked { rows, cols, sources, outputs, targets })
 }
 
-impl<'a, const I: usize, const O: usize> Checked<'a, I, O> {
-    /// The launch.
-    pub(super) fn launch(&self) -> &'a Launch<'a, Tensor, I, O> {
-        self.0
+impl<'a> Checked<'a> {
+    /// Rows and columns.
+    pub(super) fn space(&self) -> [usize; 2] {
+        [self.rows, self.cols]
     }
 
-    /// Whether the targets write every word of an output. They never write one twice, so it is
-    /// enough to count.
+    /// Where each input word comes from.
+    pub(super) fn sources(&self) -> &'a [Source<'a, Tensor>] {
+        self.sources
+    }
+
+    /// Shapes of the tensors that the launch makes.
+    pub(super) fn outputs(&self) -> &'a [Shape] {
+        self.outputs
+    }
+
+    /// Where each output word goes.
+    pub(super) fn targets(&self) -> &'a [Target] {
+        self.targets
+    }
+
+    /// Whether the targets write every word of an output.
     pub(super) fn covers(&self, output: usize) -> bool {
-        self.0.covers(output)
+        covers(self.space(), self.outputs, self.targets, output)
     }
 }

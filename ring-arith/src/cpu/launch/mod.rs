@@ -13,20 +13,18 @@ mod portable;
 use crate::{CpuEngine, Launch, Result, Tensor, WordKernel};
 
 /// Runs a kernel over its index space.
+///
+/// Only what touches words is generic, in the kernel and the vector: there are many kernels, and
+/// what cuts a launch into blocks and spreads them over threads is the same for all.
 pub(super) fn run<K: WordKernel<I, O>, const I: usize, const O: usize>(
     engine: &CpuEngine,
     kernel: &K,
     launch: &Launch<'_, Tensor, I, O>,
 ) -> Result<Vec<Tensor>> {
     let checked = check::check(launch)?;
-    let buffer = |(i, shape): (usize, &crate::Shape)| {
-        if checked.covers(i) {
-            engine.buffers().take(shape.len())
-        } else {
-            engine.buffers().zeroed(shape.len())
-        }
-    };
-    let mut outputs: Vec<_> = launch.outputs.iter().enumerate().map(buffer).collect();
-    plan::Plan::new(&checked, &mut outputs).run(engine, kernel);
-    outputs.into_iter().zip(launch.outputs).map(|(o, s)| o.into_tensor(s.clone())).collect()
+    plan::run(engine, &checked, &|block| {
+        // SAFETY: the plan of a checked launch makes blocks of valid addresses, with as many inputs
+        // and outputs as the launch, each on one thread.
+        unsafe { block.dispatch(engine.isa(), kernel, launch.params) }
+    })
 }

@@ -4,19 +4,35 @@ use std::cell::Cell;
 
 use super::block::{Block, Input, Output};
 use super::check::Checked;
-use crate::{Buffer, CpuEngine, Source, Stream, Tensor, WordKernel};
+use crate::{Buffer, CpuEngine, Result, Shape, Source, Stream, Target, Tensor};
 
 /// A launch, its outputs' memory, and the sizes of its blocks.
-pub(super) struct Plan<'a, const I: usize, const O: usize> {
+struct Plan<'a> {
     rows: usize,
     cols: usize,
-    params: &'a [u64],
-    sources: [Origin<'a>; I],
-    targets: [Output; O],
+    sources: Vec<Origin<'a>>,
+    targets: Vec<Output>,
     /// Rows and columns of a block; more than one row only where a block spans all columns.
     tile: [usize; 2],
     /// Whether operands and results are too large to stay in the cache.
     large: bool,
+}
+
+/// What runs a kernel over one block.
+type Step<'a> = &'a (dyn Fn(&Block<'_>) + Sync);
+
+/// Calls `step` for all blocks of a launch and returns its outputs.
+pub(super) fn run(engine: &CpuEngine, launch: &Checked<'_>, step: Step<'_>) -> Result<Vec<Tensor>> {
+    let buffer = |(i, shape): (usize, &Shape)| {
+        if launch.covers(i) {
+            engine.buffers().take(shape.len())
+        } else {
+            engine.buffers().zeroed(shape.len())
+        }
+    };
+    let mut outputs: Vec<_> = launch.outputs().iter().enumerate().map(buffer).collect();
+    Plan::new(launch, &mut outputs).run(engine, step);
+    outputs.into_iter().zip(launch.outputs()).map(|(o, s)| o.into_tensor(s.clone())).collect()
 }
 
 /// Where the words of a source come from.
@@ -28,7 +44,7 @@ enum Origin<'a> {
 
 // SAFETY: the pointers to inputs are only read from, for as long as the launch borrows the tensors;
 // each word of an output is written by one block alone.
-unsafe impl<const I: usize, const O: usize> Sync for Plan<'_, I, O> {}
+unsafe impl Sync for Plan<'_> {}
 
 /// Words of a block if nothing is generated.
 const BLOCK: usize = 1 << 12;
@@ -45,17 +61,17 @@ const LARGE: usize = 1 << 19;
 /// Words of a launch below which it runs on the calling thread: waking others takes about as long.
 const TASK: usize = 1 << 15;
 
-impl<'a, const I: usize, const O: usize> Plan<'a, I, O> {
-    pub(super) fn new(checked: &Checked<'a, I, O>, outputs: &'a mut [Buffer]) -> Self {
-        let launch = checked.launch();
-        let (mut rows, mut cols) = (launch.rows, launch.cols);
+impl<'a> Plan<'a> {
+    fn new(launch: &Checked<'a>, outputs: &'a mut [Buffer]) -> Self {
+        let [mut rows, mut cols] = launch.space();
         let starts: Vec<*mut u64> = outputs.iter_mut().map(|b| b.as_mut_ptr()).collect();
-        let targets = launch.targets.map(|t| {
+        let target = |t: &Target| {
             // SAFETY: the check found the offset inside the output, or the launch empty.
             let start = unsafe { starts[t.tensor].add(t.offset) };
             Output { start, pitch: t.row_stride }
-        });
-        let sources = launch.sources.each_ref().map(Origin::new);
+        };
+        let targets: Vec<_> = launch.targets().iter().map(target).collect();
+        let sources: Vec<_> = launch.sources().iter().map(Origin::new).collect();
         // Rows that lie behind one another everywhere are one long row.
         let joined = sources.iter().all(|s| s.is_joined(cols));
         if joined && targets.iter().all(|t| t.pitch == cols) {
@@ -64,19 +80,11 @@ impl<'a, const I: usize, const O: usize> Plan<'a, I, O> {
         let streams = sources.iter().filter(|s| matches!(s, Origin::Stream { .. })).count();
         let size = GENERATED.checked_div(streams).map_or(BLOCK, |size| size.max(MIN_BLOCK));
         let tile = if cols >= size { [1, size] } else { [(size / cols.max(1)).max(1), cols] };
-        Self {
-            rows,
-            cols,
-            params: launch.params,
-            sources,
-            targets,
-            tile,
-            large: rows * cols >= LARGE,
-        }
+        Self { rows, cols, sources, targets, tile, large: rows * cols >= LARGE }
     }
 
-    /// Runs the kernel over all blocks.
-    pub(super) fn run<K: WordKernel<I, O>>(&self, engine: &CpuEngine, kernel: &K) {
+    /// Calls `step` for all blocks.
+    fn run(&self, engine: &CpuEngine, step: Step<'_>) {
         if self.rows == 0 || self.cols == 0 {
             return;
         }
@@ -85,52 +93,46 @@ impl<'a, const I: usize, const O: usize> Plan<'a, I, O> {
         let words = self.rows * self.cols;
         let tasks = if words < 2 * TASK { 1 } else { words / TASK };
         let each = tiles.div_ceil(tasks);
-        engine.each(tiles.div_ceil(each), |task| {
-            let mut scratch = SCRATCH.take().unwrap_or_else(|| Buffer::plain(0));
+        engine.each(tiles.div_ceil(each), &|task| {
+            let mut scratch = SCRATCH.take();
             for tile in task * each..tiles.min((task + 1) * each) {
-                self.tile(engine, kernel, &mut scratch, [tile / across, tile % across]);
+                self.tile(step, &mut scratch, [tile / across, tile % across]);
             }
-            SCRATCH.set(Some(scratch));
+            SCRATCH.set(scratch);
             super::block::finish(self.large);
         });
     }
 
-    /// Runs the kernel over one block.
-    fn tile<K: WordKernel<I, O>>(
-        &self,
-        engine: &CpuEngine,
-        kernel: &K,
-        scratch: &mut Buffer,
-        [down, right]: [usize; 2],
-    ) {
+    /// Calls `step` for one block.
+    fn tile(&self, step: Step<'_>, scratch: &mut Scratch, [down, right]: [usize; 2]) {
         let (top, left) = (down * self.tile[0], right * self.tile[1]);
         let rows = self.tile[0].min(self.rows - top);
         let cols = self.tile[1].min(self.cols - left);
-        let mut generated = [const { 0..0 }; I];
-        let mut used = 0;
-        for (range, source) in generated.iter_mut().zip(&self.sources) {
-            *range = used..used + source.scratch(rows, cols);
-            used = range.end.next_multiple_of(8);
+        let generated = |source: &Origin<'_>| source.scratch(rows, cols).next_multiple_of(8);
+        let used = self.sources.iter().map(generated).sum();
+        let Scratch { words, inputs, outputs } = scratch;
+        if words.len() < used {
+            *words = Buffer::plain(used);
         }
-        if scratch.len() < used {
-            *scratch = Buffer::plain(used);
-        }
-        let mut inputs = [Input { start: std::ptr::null(), pitch: 0, step: 0 }; I];
-        for i in 0..I {
-            let words = &mut scratch[generated[i].clone()];
+        let mut free = &mut words[..used];
+        inputs.clear();
+        for source in &self.sources {
             if self.large && rows == 1 {
-                self.sources[i].announce([top, left], cols);
+                source.announce([top, left], cols);
             }
-            inputs[i] = self.sources[i].input([top, left], [rows, cols], words);
+            let (own, rest) = free.split_at_mut(generated(source));
+            let own = &mut own[..source.scratch(rows, cols)];
+            inputs.push(source.input([top, left], [rows, cols], own));
+            free = rest;
         }
-        let outputs = self.targets.map(|t| {
+        outputs.clear();
+        outputs.extend(self.targets.iter().map(|t| {
             // SAFETY: the check found every target inside its output.
-            Output { start: unsafe { t.start.add(top * t.pitch + left) }, ..t }
-        });
-        let block = Block { rows, cols, inputs, outputs, past_cache: self.large };
-        // SAFETY: the check found every address inside its tensor, and that targets do not meet;
-        // generated words stay in the scratch memory until the block is done.
-        unsafe { block.dispatch(engine, kernel, self.params) }
+            Output { start: unsafe { t.start.add(top * t.pitch + left) }, ..*t }
+        }));
+        // The check found every address inside its tensor, and that targets do not meet; generated
+        // words stay in the scratch memory until the block is done.
+        step(&Block { rows, cols, inputs, outputs, past_cache: self.large });
     }
 }
 
@@ -141,9 +143,22 @@ const MIN_BLOCK: usize = 256;
 #[cfg(target_arch = "x86_64")]
 const PAGE: usize = 512;
 
+/// Memory for generated words and for the pointers of a block.
+struct Scratch {
+    words: Buffer,
+    inputs: Vec<Input>,
+    outputs: Vec<Output>,
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self { words: Buffer::plain(0), inputs: Vec::new(), outputs: Vec::new() }
+    }
+}
+
 thread_local! {
-    /// Memory for generated words, kept from launch to launch.
-    static SCRATCH: Cell<Option<Buffer>> = const { Cell::new(None) };
+    /// Kept from launch to launch.
+    static SCRATCH: Cell<Scratch> = Cell::default();
 }
 
 impl<'a> Origin<'a> {

@@ -7,14 +7,15 @@ use crate::{Word, WordKernel};
 /// Runs a kernel over a block.
 ///
 /// # Safety
-/// The block's pointers must be valid as it describes.
+/// The block's pointers must be valid as it
+/// describes, `I` inputs and `O` outputs.
 pub(super) unsafe fn run<K: WordKernel<I, O>, const I: usize, const O: usize>(
     kernel: &K,
     params: &[u64],
-    block: &Block<I, O>,
+    block: &Block<'_>,
 ) {
     // SAFETY: as above; the instruction set is the target's own.
-    unsafe { block.run::<Vector, K>(kernel, params) }
+    unsafe { block.run::<Vector, K, I, O>(kernel, params) }
 }
 
 /// Four words.
