@@ -146,13 +146,6 @@ __device__ __forceinline__ void limb_product(u64 *out, const u8 *lhs, const u8 *
   finish<TILE, TILE>(out, tile, PITCH, p.row + row_tile * TILE, p.col + col_tile * TILE, o, addends);
 }
 
-#define LIMB_PRODUCT(NAME, OPERANDS, PARAMS)                                                             \
-  extern "C" __global__ void __launch_bounds__(256, 1) NAME(u64 *out, const u8 *lhs, const u8 *rhs,      \
-                                                            const PARAMS p, const Part part,             \
-                                                            const Addends addends) {                     \
-    limb_product(out, lhs, rhs, part, OPERANDS(0, 0, p), addends);                                       \
-  }
-
 LIMB_PRODUCT(matmul_u8, MatMulOperands, MatMul)
 LIMB_PRODUCT(conv_u8, ConvOperands, Conv)
 LIMB_PRODUCT(conv_input_grad_u8, InputGradOperands, Conv)

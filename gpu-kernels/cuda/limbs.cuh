@@ -37,3 +37,11 @@ __device__ __forceinline__ void this_tile(const Part &p, u32 &row_tile, u32 &col
   row_tile = first + rest % rows;
   col_tile = rest / rows;
 }
+
+// A kernel of a product whose `limb_product` the file that includes this defines.
+#define LIMB_PRODUCT(NAME, OPERANDS, PARAMS)                                                             \
+  extern "C" __global__ void __launch_bounds__(256, 1) NAME(u64 *out, const u8 *lhs, const u8 *rhs,      \
+                                                            const PARAMS p, const Part part,             \
+                                                            const Addends addends) {                     \
+    limb_product(out, lhs, rhs, part, OPERANDS(0, 0, p), addends);                                       \
+  }

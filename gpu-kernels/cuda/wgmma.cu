@@ -144,13 +144,6 @@ __device__ __forceinline__ void limb_product(u64 *out, const u8 *lhs, const u8 *
   finish<ROWS, COLS>(out, tile, PITCH, p.row + row_tile * ROWS, p.col + col_tile * COLS, o, addends);
 }
 
-#define LIMB_PRODUCT(NAME, OPERANDS, PARAMS)                                                             \
-  extern "C" __global__ void __launch_bounds__(256, 1) NAME(u64 *out, const u8 *lhs, const u8 *rhs,      \
-                                                            const PARAMS p, const Part part,             \
-                                                            const Addends addends) {                     \
-    limb_product(out, lhs, rhs, part, OPERANDS(0, 0, p), addends);                                       \
-  }
-
 LIMB_PRODUCT(matmul_wgmma, MatMulOperands, MatMul)
 LIMB_PRODUCT(conv_wgmma, ConvOperands, Conv)
 LIMB_PRODUCT(conv_input_grad_wgmma, InputGradOperands, Conv)

@@ -243,7 +243,7 @@ def elementwise(opset):
         m.output(operator, [y])
     for power in [2.0, 3.0]:
         m.output("Pow", [x, m.constant(np.float32(power))])
-    for power in [0.5, -0.5, -1.0]:
+    for power in [0.5, -0.5, -1.0, 0.25, 0.75, -0.75, 1.5, 0.6, -1.3]:
         m.output("Pow", [y, m.constant(np.float32(power))])
     m.save()
 

@@ -150,6 +150,11 @@ impl Window {
         Self { padding, ..self }
     }
 
+    /// Words from the first to the last tap along height and width. The window has taps and steps.
+    pub fn reach(&self) -> [usize; 2] {
+        [0, 1].map(|i| (self.kernel[i] - 1) * self.dilation[i] + 1)
+    }
+
     /// Leading dimensions of a tensor `[.., H, W]` and the number of positions over it, if the window
     /// fits.
     pub(crate) fn outer<'a>(&self, shape: &'a Shape) -> Option<(&'a [usize], [usize; 2])> {

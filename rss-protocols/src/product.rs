@@ -63,8 +63,8 @@ impl Axes {
 
 /// First and last row under the window's positions, the latter exclusive, counted from the border's top.
 fn window_rows(window: &Window, positions: &Range<usize>) -> [usize; 2] {
-    let reach = (window.kernel[0] - 1) * window.dilation[0] + 1;
-    [positions.start * window.stride[0], (positions.end - 1) * window.stride[0] + reach]
+    let [height, _] = window.reach();
+    [positions.start * window.stride[0], (positions.end - 1) * window.stride[0] + height]
 }
 
 /// One part of one job, whatever follows.
@@ -417,9 +417,8 @@ fn axes(op: &Bilinear, lhs: &Shape, rhs: &Shape, out: &Shape) -> Vec<Axes> {
         Bilinear::Conv(spec) => {
             let mut all = vec![cut(0, Some(0), None, rhs.len())];
             let window = spec.window;
-            let reach = (window.kernel[0] - 1) * window.dilation[0] + 1;
             // Every part then has rows that are not border.
-            if window.padding[0].max(window.padding[2]) < reach {
+            if window.padding[0].max(window.padding[2]) < window.reach()[0] {
                 let rows = Some((window, lhs.dims()[2]));
                 all.push(Axes { rows, ..cut(2, Some(2), None, rhs.len()) });
             }

@@ -279,7 +279,7 @@ pub enum Unary {
     Sin,
     /// Cosine.
     Cos,
-    /// `x^n` for a whole or half exponent.
+    /// `x^n` for any `x` and a whole exponent up to 64, for positive `x` and any other exponent.
     Pow(f64),
     /// `1 - x` for a truth value.
     Not,

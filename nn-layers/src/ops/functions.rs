@@ -136,24 +136,28 @@ fn exponential_unit<P: Protocol>(
     Ok(SecretTensor::new(y.share().clone(), y.frac(), y.width().min(x.width() + 1)))
 }
 
-/// `x^n` for whole and half exponents.
+/// `x^n`: products for a whole exponent, roots for quarters below one, and halves; else a logarithm.
 fn power<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, n: f64) -> Result<SecretTensor<P>> {
-    let whole = n.floor();
-    if whole.abs() > 64.0 || !(n - whole == 0.0 || n - whole == 0.5) {
-        return Err(Error::invalid("pow", format!("{n} is no whole or half exponent up to 64")));
-    }
-    if n == whole {
-        return Ok(functions::pow(mpc, x, whole as i32)?);
-    }
-    let root = functions::sqrt(mpc, x)?;
-    match whole as i32 {
-        0 => Ok(root),
-        -1 => Ok(functions::inv_sqrt(mpc, x)?),
-        whole => {
-            let power = functions::pow(mpc, x, whole)?;
-            times(mpc, &power, &root, x.frac())
+    let (whole, rest) = (n.abs().floor(), n.abs().fract());
+    if rest == 0.0 {
+        if whole > 64.0 {
+            return Err(Error::invalid("pow", format!("{n} is no exponent up to 64")));
         }
+        return Ok(functions::pow(mpc, x, n as i32)?);
     }
+    let roots = [0.25, 0.5, 0.75].contains(&rest) && whole == 0.0;
+    if !roots && (rest != 0.5 || whole > 64.0) {
+        return Ok(functions::powf(mpc, x, n)?);
+    }
+    let negative = roots && n < 0.0;
+    let root = if negative { functions::inv_sqrt(mpc, x)? } else { functions::sqrt(mpc, x)? };
+    let factor = match rest {
+        _ if !roots => functions::pow(mpc, x, n.floor() as i32)?,
+        0.25 => return Ok(functions::sqrt(mpc, &root)?),
+        0.75 => functions::sqrt(mpc, &root)?,
+        _ => return Ok(root),
+    };
+    times(mpc, &factor, &root, x.frac())
 }
 
 /// Local response normalisation over the channels of `[N, C, ..]`, with `[alpha, beta, bias]`.
@@ -174,13 +178,7 @@ pub(crate) fn lrn<P: Protocol>(
     let sums = pool::sum(mpc, &rows, &window)?;
     let scaled = scale(mpc, &sums, alpha / size as f64, frac)?;
     let base = shift(mpc, &scaled, bias)?;
-    let factor = if beta == 0.75 {
-        let root = functions::inv_sqrt(mpc, &base)?;
-        let fourth = functions::sqrt(mpc, &root)?;
-        times(mpc, &root, &fourth, frac)?
-    } else {
-        functions::powf(mpc, &base, -beta)?
-    };
+    let factor = power(mpc, &base, -beta)?;
     let factor = reshape(mpc, &factor, x.shape())?;
     times(mpc, x, &factor, frac)
 }

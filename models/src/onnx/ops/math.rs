@@ -247,8 +247,8 @@ pub(crate) fn pow(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         0.5 => n.unary(Unary::Sqrt, x)?,
         -0.5 => n.unary(Unary::InvSqrt, x)?,
         -1.0 => n.unary(Unary::Reciprocal, x)?,
-        e if (2.0 * e).fract() == 0.0 && e.abs() <= 64.0 => n.unary(Unary::Pow(e), x)?,
-        e => return Err(n.unsupported(format!("with exponent {e}; whole and half ones are"))),
+        e if e.is_finite() && (e.fract() != 0.0 || e.abs() <= 64.0) => n.unary(Unary::Pow(e), x)?,
+        e => return Err(n.unsupported(format!("with exponent {e}; whole ones up to 64 are"))),
     };
     Ok(vec![y])
 }

@@ -211,12 +211,7 @@ fn elementwise(run: &mut Run, limits: &Limits) {
     });
     run.part("products/masked", |case| {
         let x = inputs()?;
-        let addends: Vec<_> = (0..2)
-            .map(|i| Addend {
-                source: AddendSource::Stream { stream: &masks[i], first: 0 },
-                negate: i == 1,
-            })
-            .collect();
+        let addends = share_of_zero(&masks);
         let terms = [(&x[0], &x[1]), (&x[2], &x[3])];
         time(&engine, case, times, || engine.bilinear(&Bilinear::Mul, &terms, &addends))?;
         against(case.size(format!("{n} words, 2 terms, 2 masks")), limits, 40 * n, 2 * n);
@@ -292,12 +287,7 @@ fn matrices(run: &mut Run) {
     run.part(&format!("gemm-shared/{n}"), |case| {
         let x = (0..4).map(|i| random(&engine, &[n, n], i)).collect::<Result<Vec<_>>>()?;
         let masks = [stream(Generator::ChaCha12, 8), stream(Generator::ChaCha12, 9)];
-        let addends: Vec<_> = (0..2)
-            .map(|i| Addend {
-                source: AddendSource::Stream { stream: &masks[i], first: 0 },
-                negate: i == 1,
-            })
-            .collect();
+        let addends = share_of_zero(&masks);
         let terms = [(&x[0], &x[1]), (&x[2], &x[3])];
         let product = || engine.bilinear(&Bilinear::MATMUL, &terms, &addends);
         time(&engine, case, times, product)?;
@@ -398,4 +388,12 @@ fn chooser(run: &mut Run) {
             println!("fastest method, {kind} products by side: {}", fastest.join(", "));
         }
     }
+}
+
+/// The difference of two streams, as a product adds it.
+fn share_of_zero(masks: &[Stream; 2]) -> [Addend<'_, CudaTensor>; 2] {
+    [0, 1].map(|i| Addend {
+        source: AddendSource::Stream { stream: &masks[i], first: 0 },
+        negate: i == 1,
+    })
 }
