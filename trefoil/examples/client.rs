@@ -5,7 +5,7 @@
 
 use std::{env, path::Path};
 
-use ring_arith::{EngineTensor, Shape, Tensor};
+use ring_arith::{Shape, Tensor};
 use trefoil::{Result, config::ClientConfig, links, profile::Total};
 
 fn main() -> Result<()> {
@@ -16,17 +16,15 @@ fn main() -> Result<()> {
     };
     let mut client = links::connect(&ClientConfig::read(Path::new(config))?)?;
     let about = client.about(model)?;
+    let examples = about.batch.unwrap_or(1);
     let mut inputs = Vec::new();
     for input in &about.inputs {
-        let shape = Shape::new([&[about.batch.unwrap_or(1)], input.dims.as_slice()].concat())?;
+        let shape = Shape::new([&[examples], input.dims.as_slice()].concat())?;
         inputs.push(Tensor::new(shape.clone(), vec![0; shape.len()])?);
     }
     let answer = client.infer(model, &inputs, false, &())?;
-    let unit = (-f64::from(about.output_fraction_bits)).exp2();
-    for output in &answer.outputs {
-        let values: Vec<f64> =
-            output.words().iter().map(|&word| word as i64 as f64 * unit).collect();
-        println!("{:?}: {values:.4?}", output.shape());
+    for (output, values) in about.outputs.iter().zip(about.decode(examples, &answer.outputs)?) {
+        println!("{} of {:?}: {values:.4?}", output.name, output.dims);
     }
     println!("{}", Total::of(&answer.costs).line());
     Ok(())

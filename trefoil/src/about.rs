@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ring_arith::{EngineTensor, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -9,8 +10,8 @@ use crate::{Error, Result};
 /// Most classes that may have a name.
 const LABELS: usize = 100_000;
 
-/// Most inputs that a model may have.
-const INPUTS: usize = 64;
+/// Most inputs, and most outputs, that a model may have.
+const TENSORS: usize = 64;
 
 /// What is public about a model: servers and clients see it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -18,16 +19,14 @@ const INPUTS: usize = 64;
 pub struct About {
     /// What the model is applied to, in its order.
     pub inputs: Vec<Input>,
-    /// Dimensions of one output, without the batch.
-    pub output: Vec<usize>,
+    /// What the model returns, in its order.
+    pub outputs: Vec<OutputTensor>,
     /// The only batch size that the model takes, or none if it takes every one.
     pub batch: Option<usize>,
     /// Number of secret weights.
     pub weights: u64,
     /// Fraction bits of inputs.
     pub fraction_bits: u32,
-    /// Fraction bits of outputs.
-    pub output_fraction_bits: u32,
     /// What a client does to an image before it shares it.
     pub preprocess: Preprocess,
     /// Names of the classes, or none.
@@ -44,6 +43,18 @@ pub struct Input {
     pub dims: Vec<usize>,
     /// Whether it consists of integers, for instance positions in a table.
     pub integer: bool,
+}
+
+/// One output of a model.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputTensor {
+    /// Its name in the model.
+    pub name: String,
+    /// Its dimensions, without the batch.
+    pub dims: Vec<usize>,
+    /// Its fraction bits: 0 if it consists of integers.
+    pub fraction_bits: u32,
 }
 
 /// What a client does to an image file before it shares it.
@@ -98,20 +109,25 @@ impl About {
         if self.labels.len() > LABELS || self.labels.iter().any(|label| label.len() > 256) {
             return bad("at most 100000 labels of at most 256 bytes are kept");
         }
-        if self.inputs.is_empty() || self.inputs.len() > INPUTS {
-            return bad("it must have 1 to 64 inputs");
+        let counts = [self.inputs.len(), self.outputs.len()];
+        if counts.iter().any(|count| !(1..=TENSORS).contains(count)) {
+            return bad("it must have 1 to 64 inputs and 1 to 64 outputs");
         }
-        if self.inputs.iter().any(Input::is_empty) || self.output.contains(&0) {
-            return bad("an input or its output has no elements");
+        if self.inputs.iter().any(Input::is_empty)
+            || self.outputs.iter().any(|output| output.dims.contains(&0))
+        {
+            return bad("an input or output has no elements");
         }
         let sound = |input: &Input| (1..=8).contains(&input.dims.len()) && input.name.len() <= 256;
-        if !self.inputs.iter().all(sound) || self.output.len() > 8 {
+        let returned = |output: &OutputTensor| output.dims.len() <= 8 && output.name.len() <= 256;
+        if !self.inputs.iter().all(sound) || !self.outputs.iter().all(returned) {
             return bad(
-                "its inputs must have names of at most 256 bytes and 1 to 8 dimensions, its output \
-                 at most 8",
+                "its inputs and outputs must have names of at most 256 bytes, inputs 1 to 8 \
+                 dimensions and outputs at most 8",
             );
         }
-        if self.fraction_bits > 40 || self.output_fraction_bits > 62 || self.batch == Some(0) {
+        let bits = self.outputs.iter().map(|output| output.fraction_bits).max();
+        if self.fraction_bits > 40 || bits > Some(62) || self.batch == Some(0) {
             return bad(
                 "its numbers must have at most 40 fraction bits, and its batch be 1 or more",
             );
@@ -123,24 +139,82 @@ impl About {
         }
         Ok(())
     }
+
+    /// The numbers of an answer to so many examples: for each output, those of each example.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the servers returned something of another shape.
+    pub fn decode(&self, examples: usize, outputs: &[Tensor]) -> Result<Vec<Vec<Vec<f64>>>> {
+        let refused = |reason: String| Error::refused("servers", reason);
+        if outputs.len() != self.outputs.len() {
+            let (found, wanted) = (outputs.len(), self.outputs.len());
+            return Err(refused(format!("they returned {found} tensors and not {wanted}")));
+        }
+        let decode = |(tensor, output): (&Tensor, &OutputTensor)| {
+            let OutputTensor { name, dims, fraction_bits } = output;
+            let (found, wanted) = (tensor.shape(), [&[examples], dims.as_slice()].concat());
+            if found.dims() != wanted {
+                return Err(refused(format!(
+                    "they returned `{name}` as {found:?} and not {wanted:?}"
+                )));
+            }
+            let unit = (-f64::from(*fraction_bits)).exp2();
+            let value = |&word: &u64| word as i64 as f64 * unit;
+            let each = tensor.words().chunks(dims.iter().product::<usize>().max(1));
+            Ok(each.map(|words| words.iter().map(value).collect()).collect())
+        };
+        outputs.iter().zip(&self.outputs).map(decode).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use ring_arith::Shape;
+
     use super::*;
 
     #[test]
     fn what_a_client_says_is_bounded() {
         let image = |dims: &[usize]| Input { dims: dims.to_vec(), ..Input::default() };
-        let sound = About { inputs: vec![image(&[1, 8, 8])], ..About::default() };
+        let logits = OutputTensor { name: "y".to_owned(), dims: vec![2], fraction_bits: 1 };
+        let inputs = vec![image(&[1, 8, 8])];
+        let sound = About { inputs, outputs: vec![logits.clone()], ..About::default() };
         sound.check().unwrap();
         let bad = [
             About { inputs: vec![], ..sound.clone() },
+            About { outputs: vec![], ..sound.clone() },
+            About { outputs: vec![logits.clone(); 65], ..sound.clone() },
+            About { outputs: vec![OutputTensor { fraction_bits: 63, ..logits }], ..sound.clone() },
             About { inputs: vec![image(&[])], ..sound.clone() },
             About { inputs: vec![image(&[1]); 65], ..sound.clone() },
             About { labels: vec!["x".repeat(257)], ..sound.clone() },
             About { preprocess: Preprocess::Scale { white: f64::NAN }, ..sound.clone() },
         ];
         assert!(bad.iter().all(|about| about.check().is_err()));
+    }
+
+    #[test]
+    fn answers_are_decoded_output_by_output_and_only_in_the_shape_that_was_said() {
+        let output = |name: &str, dims: &[usize], fraction_bits| OutputTensor {
+            name: name.to_owned(),
+            dims: dims.to_vec(),
+            fraction_bits,
+        };
+        let outputs = vec![output("scores", &[2], 1), output("class", &[], 0)];
+        let about = About { outputs, ..About::default() };
+        let tensor = |dims: &[usize], words: &[i64]| {
+            let words = words.iter().map(|&word| word as u64).collect();
+            Tensor::new(Shape::new(dims).unwrap(), words).unwrap()
+        };
+        let (scores, class) = (tensor(&[2, 2], &[1, -2, 3, 4]), tensor(&[2], &[7, -8]));
+        let found = about.decode(2, &[scores.clone(), class.clone()]).unwrap();
+        assert_eq!(found, [vec![vec![0.5, -1.0], vec![1.5, 2.0]], vec![vec![7.0], vec![-8.0]]]);
+        for (examples, wrong) in [
+            (2, vec![class.clone(), scores.clone()]),
+            (2, vec![scores.clone()]),
+            (3, vec![scores, class]),
+        ] {
+            assert!(about.decode(examples, &wrong).is_err());
+        }
     }
 }

@@ -26,7 +26,7 @@ mod id;
 #[cfg(test)]
 mod testing;
 
-pub use about::{About, Input, Preprocess};
+pub use about::{About, Input, OutputTensor, Preprocess};
 pub use error::{Error, Result};
 pub use id::{Digest, Id};
 pub use share::Part;

@@ -5,7 +5,7 @@ use nn_layers::{Observer, Plan};
 use ring_arith::{CpuEngine, Shape, Tensor};
 use rss_protocols::Rss;
 
-use crate::{About, Error, Input, Preprocess, Result};
+use crate::{About, Error, Input, OutputTensor, Preprocess, Result};
 
 /// The protocol that the servers run.
 pub type Mpc = Rss<CpuEngine>;
@@ -13,7 +13,7 @@ pub type Mpc = Rss<CpuEngine>;
 /// A share of a tensor at one server.
 pub type Share = rss_protocols::Share<Tensor>;
 
-/// A plan that has been checked, of a model whose inputs and first output begin with the batch.
+/// A plan that has been checked, of a model whose inputs and outputs begin with the batch.
 #[derive(Debug, Clone)]
 pub struct Program {
     plan: Plan,
@@ -30,14 +30,14 @@ impl Program {
         Self::new(plan)
     }
 
-    /// Takes a plan of a model whose inputs and first output begin with the batch.
+    /// Takes a plan of a model whose inputs and outputs begin with the batch.
     ///
     /// # Errors
     /// [`Error::Refused`] if the model is of another kind.
     pub fn new(plan: Plan) -> Result<Self> {
         let program = Self { plan };
         program.inputs()?;
-        program.output()?;
+        program.outputs()?;
         Ok(program)
     }
 
@@ -62,11 +62,10 @@ impl Program {
     pub fn about(&self, preprocess: Preprocess, labels: Vec<String>) -> Result<About> {
         Ok(About {
             inputs: self.inputs()?,
-            output: self.output()?,
+            outputs: self.outputs()?,
             batch: self.plan.fixed_batch().map(|_| self.examples()).transpose()?,
             weights: self.plan.weights().iter().map(|weight| weight.shape.len() as u64).sum(),
             fraction_bits: self.plan.frac(),
-            output_fraction_bits: self.plan.output_frac(0),
             preprocess,
             labels,
         })
@@ -153,12 +152,17 @@ impl Program {
             .collect()
     }
 
-    /// Dimensions of one result of the first output.
-    fn output(&self) -> Result<Vec<usize>> {
+    fn outputs(&self) -> Result<Vec<OutputTensor>> {
         let batch = self.plan.fixed_batch().unwrap_or(1);
         let shapes = self.plan.output_shapes(batch).map_err(refused)?;
-        let shape = shapes.first().ok_or_else(|| refused("it has no output"))?;
-        self.behind_batch("output", shape)
+        let named = self.plan.outputs().zip(&shapes).enumerate();
+        named
+            .map(|(index, (name, shape))| {
+                let dims = self.behind_batch(&format!("output `{name}`"), shape)?;
+                let fraction_bits = self.plan.output_frac(index);
+                Ok(OutputTensor { name: name.to_owned(), dims, fraction_bits })
+            })
+            .collect()
     }
 
     fn behind_batch(&self, what: &str, shape: &Shape) -> Result<Vec<usize>> {
@@ -166,8 +170,7 @@ impl Program {
         match shape.dims() {
             [first, rest @ ..] if *first == batch => Ok(rest.to_vec()),
             dims => Err(refused(format_args!(
-                "its {what} has shape {dims:?}; all inputs and the output must begin with the same \
-                 batch, which is {batch} in the first input"
+                "its {what} has shape {dims:?}; all inputs and outputs must begin with the same batch, which is {batch} in the first input"
             ))),
         }
     }

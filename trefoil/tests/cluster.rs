@@ -62,7 +62,9 @@ fn infer(cluster: &Cluster, count: usize) {
     let answers = report["answers"].as_array().unwrap();
     assert_eq!(answers.len(), count);
     for (answer, expected) in answers.iter().zip(logits()) {
-        for (found, expected) in answer["outputs"].as_array().unwrap().iter().zip(expected) {
+        let found = answer["outputs"][0]["values"].as_array().unwrap();
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(expected) {
             let error = (found.as_f64().unwrap() - f64::from(expected)).abs();
             assert!(error < ERROR, "{}: error {error}", answer["image"]);
         }
@@ -209,9 +211,10 @@ fn matmul(dims: &[u64], count: usize) -> Vec<u8> {
 #[test]
 fn models_of_several_inputs_and_of_integers_are_served() {
     let cluster = Cluster::start("inputs", "alice");
-    for (model, file, inputs) in
-        [("bert", "bert-opset20", &["x0", "x1"][..]), ("rows", "embedding-opset17", &["tokens"])]
-    {
+    for (model, file, inputs, outputs) in [
+        ("bert", "bert-opset20", &["x0", "x1"][..], 2),
+        ("rows", "embedding-opset17", &["tokens"], 1),
+    ] {
         let file = Path::new(DIGITS).with_file_name("onnx").join(file);
         let onnx = file.with_extension("onnx");
         cluster.json("alice", &["model", "put", model, onnx.to_str().unwrap()]);
@@ -224,13 +227,16 @@ fn models_of_several_inputs_and_of_integers_are_served() {
         }
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
         let report = cluster.json("alice", &arguments);
-        let expected = tensors["out.0"].floats();
-        let found = report["answers"].as_array().unwrap().iter();
-        let found: Vec<_> = found.flat_map(|a| a["outputs"].as_array().unwrap()).collect();
-        assert_eq!(found.len(), expected.len(), "{model}");
-        for (found, expected) in found.iter().zip(expected.iter()) {
-            let error = (found.as_f64().unwrap() - expected).abs();
-            assert!(error < ERROR, "{model}: error {error}");
+        let answers = report["answers"].as_array().unwrap();
+        for output in 0..outputs {
+            let expected = tensors[&format!("out.{output}")].floats();
+            let of_output = |a: &Value| a["outputs"][output]["values"].as_array().unwrap().clone();
+            let found: Vec<_> = answers.iter().flat_map(of_output).collect();
+            assert_eq!(found.len(), expected.len(), "{model}");
+            for (found, expected) in found.iter().zip(expected.iter()) {
+                let error = (found.as_f64().unwrap() - expected).abs();
+                assert!(error < ERROR, "{model}: error {error}");
+            }
         }
     }
     let tokens = cluster.folder.join("rows-tokens.csv");

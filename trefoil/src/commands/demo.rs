@@ -58,9 +58,8 @@ pub(super) fn run(arguments: &Demo, output: Output) -> Result<()> {
     let progress = output.progress("computing on shares");
     let answer = local::infer(&model.program, &model.weights, &input(&digits)?)?;
     drop(progress);
-    let outputs = answer.outputs.first().ok_or_else(|| Error::Internal("no output".to_owned()))?;
-    let unit = (-f64::from(model.about.output_fraction_bits)).exp2();
-    let private: Vec<f64> = outputs.words().iter().map(|&word| word as i64 as f64 * unit).collect();
+    let logits = model.about.decode(digits.len(), &answer.outputs)?.swap_remove(0);
+    let private = logits.concat();
     let plain = plaintext(&model, &digits)?;
     let total = Total::of(&answer.costs);
     let report = judge(&digits, &private, &plain, total, began.elapsed().as_secs_f64());

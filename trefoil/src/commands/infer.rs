@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
+use ring_arith::{EngineTensor, FixedPoint, FracBits, Shape, Tensor};
 use serde::Serialize;
 
 use crate::{
-    About, Error, Input, Result,
+    About, Error, Input, OutputTensor, Result,
     cli::{Global, Infer},
     client::Client,
     images::{self, Image},
@@ -26,8 +26,15 @@ struct Answer {
     /// The true class, where the file told.
     #[serde(skip_serializing_if = "Option::is_none")]
     truth: Option<usize>,
-    /// All numbers that the model returned.
-    outputs: Vec<f64>,
+    /// All that the model returned.
+    outputs: Vec<Values>,
+}
+
+/// One output of the model, for one image.
+#[derive(Debug, Serialize)]
+struct Values {
+    name: String,
+    values: Vec<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -68,7 +75,10 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
             Some(sum) => sum.add(&total),
             None => cost = Some(total),
         }
-        answers.extend(chunk.iter().zip(outputs).map(|(i, o)| answer(i, o, &about, arguments.top)));
+        for (i, image) in chunk.iter().enumerate() {
+            let of_image = outputs.iter().map(|examples| examples[i].clone());
+            answers.push(answer(image, of_image, &about, arguments.top));
+        }
     }
     drop(progress);
     let cost = cost.ok_or_else(|| Error::input("IMAGE", "there is no image in these files"))?;
@@ -76,6 +86,13 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
         Report { model: arguments.model.clone(), accuracy: accuracy(&answers), answers, cost };
     output.result(&report, || text(&report))?;
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    if let [first, others @ ..] = about.outputs.as_slice()
+        && !others.is_empty()
+    {
+        let names: Vec<_> = others.iter().map(|output| output.name.as_str()).collect();
+        let (first, names) = (&first.name, names.join(", "));
+        output.remark(format!("this is output {first}; --json prints {names} too"))?;
+    }
     let (images, jobs) = (count(report.answers.len(), "image"), count(batches.len(), "job"));
     output.remark(format!("{images} in {jobs}: {}", report.cost.line()))?;
     if arguments.profile {
@@ -157,24 +174,28 @@ fn infer(
     about: &About,
     inputs: &[Tensor],
     progress: &crate::output::Progress,
-) -> Result<(Total, Vec<Vec<f64>>)> {
+) -> Result<(Total, Vec<Vec<Vec<f64>>>)> {
     let answer = client.infer(&arguments.model, inputs, arguments.profile, progress)?;
-    let total = Total::of(&answer.costs);
-    let none = || Error::refused("servers", "they returned no result");
-    let output = answer.outputs.first().ok_or_else(none)?;
-    let unit = (-f64::from(about.output_fraction_bits)).exp2();
-    let values: Vec<f64> = output.words().iter().map(|&word| word as i64 as f64 * unit).collect();
-    let each = about.output.iter().product::<usize>().max(1);
-    Ok((total, values.chunks(each).map(<[f64]>::to_vec).collect()))
+    let examples = inputs.first().map_or(0, |input| input.shape().dims()[0]);
+    Ok((Total::of(&answer.costs), about.decode(examples, &answer.outputs)?))
 }
 
-fn answer(image: &Image, outputs: Vec<f64>, about: &About, top: usize) -> Answer {
-    let mut order: Vec<usize> = (0..outputs.len()).collect();
-    order.sort_by(|&a, &b| outputs[b].total_cmp(&outputs[a]).then(a.cmp(&b)));
+/// The answer for an image of which every output is given; the first has the scores of the classes.
+fn answer(
+    image: &Image,
+    outputs: impl Iterator<Item = Vec<f64>>,
+    about: &About,
+    top: usize,
+) -> Answer {
+    let named = |(spec, values): (&OutputTensor, _)| Values { name: spec.name.clone(), values };
+    let outputs: Vec<_> = about.outputs.iter().zip(outputs).map(named).collect();
+    let scores = outputs.first().map_or(&[][..], |first| &first.values);
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
     let class = |&class: &usize| Class {
         class,
         label: about.labels.get(class).cloned(),
-        score: outputs[class],
+        score: scores[class],
     };
     let top = order.iter().take(top.max(1)).map(class).collect();
     Answer { image: image.source.clone(), top, truth: image.label, outputs }

@@ -45,10 +45,10 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     drop(progress);
     output.result(&json!({ "put": name, "about": about }), || {
         format!(
-            "{name}: {} weights shared among three servers; {}, output {:?}",
+            "{name}: {} weights shared among three servers; {}, {}",
             about.weights,
             inputs(about),
-            about.output
+            outputs(about)
         )
     })
 }
@@ -73,6 +73,16 @@ fn inputs(about: &About) -> String {
         several => {
             let each: Vec<_> = several.iter().map(ToString::to_string).collect();
             format!("inputs {}", each.join(", "))
+        }
+    }
+}
+
+fn outputs(about: &About) -> String {
+    match about.outputs.as_slice() {
+        [one] => format!("output {:?}", one.dims),
+        several => {
+            let each: Vec<_> = several.iter().map(|o| format!("{} {:?}", o.name, o.dims)).collect();
+            format!("outputs {}", each.join(", "))
         }
     }
 }
@@ -125,7 +135,10 @@ fn row(model: &ModelState, state: &str) -> Vec<String> {
             let each: Vec<_> = about.inputs.iter().map(|input| shape(&input.dims)).collect();
             each.join(" ")
         }),
-        about.map_or_else(unknown, |about| shape(&about.output)),
+        about.map_or_else(unknown, |about| {
+            let each: Vec<_> = about.outputs.iter().map(|output| shape(&output.dims)).collect();
+            each.join(" ")
+        }),
         model.owner.clone().unwrap_or_else(unknown),
         state.to_owned(),
     ]
