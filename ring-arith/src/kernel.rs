@@ -42,8 +42,11 @@ pub trait WordKernel<const I: usize, const O: usize>: Send + Sync {
     /// A name for profiles and generated code: `[a-z0-9-]+`.
     fn name(&self) -> &'static str;
 
-    /// The step. Implementations are `#[inline(always)]`, so that each instruction set gets its own
-    /// copy; `params` are the launch's scalars.
+    /// The step; `params` are the launch's scalars.
+    ///
+    /// Implementations, and the functions of words that they call, are `#[inline(always)]`, so that
+    /// each instruction set gets its own copy. A closure cannot be, and may end up compiled for the
+    /// plainest instruction set: loops serve instead of `map` and `from_fn` over words.
     fn step<W: Word>(&self, inputs: [W; I], params: &[W]) -> [W; O];
 }
 

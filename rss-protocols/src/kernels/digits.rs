@@ -63,13 +63,15 @@ macro_rules! digits {
             }
             #[inline(always)]
             fn step<W: Word>(&self, inputs: [W; $code_inputs], _: &[W]) -> [W; $codes] {
-                std::array::from_fn(|k| {
+                let mut codes = [W::constant(0); $codes];
+                for (k, code) in codes.iter_mut().enumerate() {
                     let mut hot = if k & 1 == 1 { inputs[0] } else { !inputs[0] };
                     for (j, &bit) in inputs[..$d].iter().enumerate().skip(1) {
                         hot = hot & if k >> j & 1 == 1 { bit } else { !bit };
                     }
-                    hot ^ inputs[$d + k]
-                })
+                    *code = hot ^ inputs[$d + k];
+                }
+                codes
             }
         }
         impl WordKernel<$two, 2> for Digits<$d> {

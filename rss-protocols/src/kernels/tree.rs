@@ -21,11 +21,14 @@ struct Factor<W> {
 /// Reads factors: own message, the partner's, shares of the masks, each `N` words.
 #[inline(always)]
 fn factors<W: Word, const N: usize>(inputs: &[W], second: W) -> [Factor<W>; N] {
-    std::array::from_fn(|i| {
+    let zero = W::constant(0);
+    let mut factors = [Factor { v: zero, s: zero, t: zero }; N];
+    for (i, factor) in factors.iter_mut().enumerate() {
         let v = inputs[i] ^ inputs[N + i];
         let s = inputs[2 * N + i];
-        Factor { v, s, t: s ^ (v & second) }
-    })
+        *factor = Factor { v, s, t: s ^ (v & second) };
+    }
+    factors
 }
 
 /// This party's part of `x y`; the pivot's is the product of both masks.
@@ -134,7 +137,7 @@ fn open<W: Word>(part: W, masks: &[W]) -> (W, W) {
 
 macro_rules! deal {
     ($name:ident $title:literal $factors:literal $dealt:literal $inputs:literal $outputs:literal
-        |$u:ident, $out:ident| $body:expr) => {
+        |$u:ident, $rest:ident, $out:ident| $body:expr) => {
         /// A merge at the pivot. Inputs: masks of the factors, streams for what is dealt, the pivot's
         /// part of the top's `greater` where there is one, and three masks for each result. Outputs: the
         /// dealt shares, then for each result its mask and the share of that for the second.
@@ -146,10 +149,11 @@ macro_rules! deal {
             }
             #[inline(always)]
             fn step<W: Word>(&self, inputs: [W; $inputs], _: &[W]) -> [W; $outputs] {
-                let $u: [W; $factors] = std::array::from_fn(|i| inputs[i]);
-                let rest = &inputs[$factors + $dealt..];
+                let mut $u = [W::constant(0); $factors];
+                $u.copy_from_slice(&inputs[..$factors]);
+                let $rest = &inputs[$factors + $dealt..];
                 let mut $out = [W::constant(0); $outputs];
-                let results = $body(rest);
+                let results = $body;
                 for (out, &mask) in $out.iter_mut().zip(&inputs[$factors..$factors + $dealt]) {
                     *out = *out ^ mask;
                 }
@@ -163,30 +167,30 @@ macro_rules! deal {
     };
 }
 
-deal! { Deal2 "deal-2" 3 0 10 4 |u, out| |rest: &[W]| {
+deal! { Deal2 "deal-2" 3 0 10 4 |u, rest, out| {
     let [g1, e1, e2] = u;
     [open(rest[0] ^ (g1 & e2), &rest[1..]), open(e1 & e2, &rest[4..])]
 }}
-deal! { DealLow2 "deal-low-2" 2 0 6 2 |u, out| |rest: &[W]| [open(rest[0] ^ (u[0] & u[1]), &rest[1..])] }
-deal! { DealAll2 "deal-all-2" 2 0 5 2 |u, out| |rest: &[W]| [open(u[0] & u[1], rest)] }
-deal! { Deal3 "deal-3" 5 5 17 9 |u, out| |rest: &[W]| {
+deal! { DealLow2 "deal-low-2" 2 0 6 2 |u, rest, out| [open(rest[0] ^ (u[0] & u[1]), &rest[1..])] }
+deal! { DealAll2 "deal-all-2" 2 0 5 2 |u, rest, out| [open(u[0] & u[1], rest)] }
+deal! { Deal3 "deal-3" 5 5 17 9 |u, rest, out| {
     let [g1, e1, g2, e2, e3] = u;
     let both = e2 & e3;
     (out[0], out[1], out[2], out[3], out[4]) = (g1 & e2, g1 & e3, both, e1 & e2, e1 & e3);
     [open(rest[0] ^ (g2 & e3) ^ (g1 & both), &rest[1..]), open(e1 & both, &rest[4..])]
 }}
-deal! { DealLow3 "deal-low-3" 4 3 11 5 |u, out| |rest: &[W]| {
+deal! { DealLow3 "deal-low-3" 4 3 11 5 |u, rest, out| {
     let [g1, g2, e2, e3] = u;
     let both = e2 & e3;
     (out[0], out[1], out[2]) = (g1 & e2, g1 & e3, both);
     [open(rest[0] ^ (g2 & e3) ^ (g1 & both), &rest[1..])]
 }}
-deal! { DealAll3 "deal-all-3" 3 3 9 5 |u, out| |rest: &[W]| {
+deal! { DealAll3 "deal-all-3" 3 3 9 5 |u, rest, out| {
     let [x, y, z] = u;
     (out[0], out[1], out[2]) = (x & y, x & z, y & z);
     [open(x & y & z, rest)]
 }}
-deal! { Deal4 "deal-4" 7 18 32 22 |u, out| |rest: &[W]| {
+deal! { Deal4 "deal-4" 7 18 32 22 |u, rest, out| {
     let [g1, e1, g2, e2, g3, e3, e4] = u;
     let (dealt, all) = quad_masks([g1, e2, e3, e4]);
     out[..10].copy_from_slice(&dealt);
@@ -197,14 +201,14 @@ deal! { Deal4 "deal-4" 7 18 32 22 |u, out| |rest: &[W]| {
     let g = rest[0] ^ all ^ (g2 & e3 & e4) ^ (g3 & e4);
     [open(g, &rest[1..]), open(every, &rest[4..])]
 }}
-deal! { DealLow4 "deal-low-4" 6 12 22 14 |u, out| |rest: &[W]| {
+deal! { DealLow4 "deal-low-4" 6 12 22 14 |u, rest, out| {
     let [g1, g2, e2, g3, e3, e4] = u;
     let (dealt, all) = quad_masks([g1, e2, e3, e4]);
     out[..10].copy_from_slice(&dealt);
     (out[10], out[11]) = (g2 & e3, g2 & e4);
     [open(rest[0] ^ all ^ (g2 & e3 & e4) ^ (g3 & e4), &rest[1..])]
 }}
-deal! { DealAll4 "deal-all-4" 4 10 17 12 |u, out| |rest: &[W]| {
+deal! { DealAll4 "deal-all-4" 4 10 17 12 |u, rest, out| {
     let (dealt, all) = quad_masks(u);
     out[..10].copy_from_slice(&dealt);
     [open(all, rest)]
