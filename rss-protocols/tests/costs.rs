@@ -227,6 +227,22 @@ fn bits_cost_what_the_table_says() {
     costs("bit as a word", 192, 2, plain(), |mpc, inputs| {
         mpc.bits_to_words(&[&inputs.bit]).map(drop)
     });
+    costs(
+        "64 bits of a word",
+        64 + 3 * (64 + 2 * (63 + 62 + 60 + 56 + 48 + 32)),
+        8,
+        plain(),
+        |mpc, inputs| mpc.to_bits(&[(&inputs.x, 64)]).map(drop),
+    );
+    // Few planes of few elements are one part, so its parties carry different loads.
+    let few = cost_of(plain(), N, |mpc, inputs| mpc.to_bits(&[(&inputs.x, 16)]).map(drop));
+    assert_eq!((few.bits(), few.rounds), (f64::from(16 + 3 * (16 + 2 * (15 + 14 + 12 + 8))), 6));
+    costs("prefix or of 64 bits", 3 * 6 * 32, 6, plain(), |mpc, inputs| {
+        mpc.prefix_or(&[&inputs.wide[0]]).map(drop)
+    });
+    costs("weighted sum of 64 bits", 64 * 192, 2, plain(), |mpc, inputs| {
+        mpc.bit_sums(&[(&inputs.wide[0], &[&[3; 64]])]).map(drop)
+    });
     costs("open bits", 3, 1, plain(), |mpc, inputs| mpc.open_bits(&[&inputs.bit]).map(drop));
 }
 

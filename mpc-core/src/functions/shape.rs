@@ -16,6 +16,9 @@ fn view<P: Protocol>(mpc: &P, x: &SecretTensor<P>, view: &View) -> Result<Secret
 
 /// The same numbers under another shape of equal length.
 ///
+/// # Cost
+/// None: nothing is sent.
+///
 /// # Errors
 /// [`ring_arith::Error`] if the lengths differ. The functions below likewise fail only if what is
 /// asked for does not fit the shape.
@@ -29,6 +32,9 @@ pub fn reshape<P: Protocol>(
 
 /// Axis `i` of the result is axis `axes[i]`.
 ///
+/// # Cost
+/// None: nothing is sent.
+///
 /// # Errors
 /// As [`reshape`].
 pub fn permute<P: Protocol>(
@@ -40,6 +46,9 @@ pub fn permute<P: Protocol>(
 }
 
 /// Exchanges the last two axes.
+///
+/// # Cost
+/// None: nothing is sent.
 ///
 /// # Errors
 /// As [`reshape`].
@@ -56,6 +65,9 @@ pub fn transpose<P: Protocol>(mpc: &P, x: &SecretTensor<P>) -> Result<SecretTens
 
 /// Indices `start, start + step, ..` below `end` of one axis.
 ///
+/// # Cost
+/// None: nothing is sent.
+///
 /// # Errors
 /// As [`reshape`].
 pub fn slice<P: Protocol>(
@@ -71,6 +83,9 @@ pub fn slice<P: Protocol>(
 
 /// The given (public) indices of one axis, in the given order.
 ///
+/// # Cost
+/// None: nothing is sent.
+///
 /// # Errors
 /// As [`reshape`].
 pub fn gather<P: Protocol>(
@@ -83,6 +98,9 @@ pub fn gather<P: Protocol>(
 }
 
 /// A border of zeros: `before[i]` and `after[i]` elements on axis `i`.
+///
+/// # Cost
+/// None: nothing is sent.
 ///
 /// # Errors
 /// As [`reshape`].
@@ -97,6 +115,9 @@ pub fn pad<P: Protocol>(
 }
 
 /// Repeats axes of length 1, and new leading axes, to the given shape.
+///
+/// # Cost
+/// None: nothing is sent.
 ///
 /// # Errors
 /// As [`reshape`].
@@ -113,6 +134,9 @@ pub fn broadcast<P: Protocol>(
 
 /// `[.., H, W]` to `[.., kh * kw, OH, OW]`: what lies under each position of a window.
 ///
+/// # Cost
+/// None: nothing is sent.
+///
 /// # Errors
 /// As [`reshape`].
 pub fn windows<P: Protocol>(
@@ -124,6 +148,9 @@ pub fn windows<P: Protocol>(
 }
 
 /// Concatenates along an axis.
+///
+/// # Cost
+/// None: nothing is sent.
 ///
 /// # Errors
 /// [`Error::FracBits`] if fraction bits differ; as [`reshape`].
@@ -146,6 +173,9 @@ pub fn concat<P: Protocol>(
 
 /// Sums over axes, which stay with length 1.
 ///
+/// # Cost
+/// None: nothing is sent.
+///
 /// # Errors
 /// As [`reshape`].
 pub fn sum<P: Protocol>(mpc: &P, x: &SecretTensor<P>, axes: &[usize]) -> Result<SecretTensor<P>> {
@@ -155,6 +185,9 @@ pub fn sum<P: Protocol>(mpc: &P, x: &SecretTensor<P>, axes: &[usize]) -> Result<
 }
 
 /// `[.., H, W]` to `[.., OH, OW]`: sums under each position of a window.
+///
+/// # Cost
+/// None: nothing is sent.
 ///
 /// # Errors
 /// As [`reshape`].

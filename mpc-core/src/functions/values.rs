@@ -10,6 +10,9 @@ const ENCODED_WIDTH: u32 = 63;
 
 /// Encodes real numbers as a public tensor.
 ///
+/// # Cost
+/// None: the numbers are public, nothing is sent.
+///
 /// # Errors
 /// [`ring_arith::Error::OutOfRange`], naming the index, for NaN, infinities and numbers that do not
 /// fit; [`ring_arith::Error::Invalid`] if there are not as many numbers as the shape has places.
@@ -23,6 +26,9 @@ pub fn encode<P: Protocol>(
 }
 
 /// Encodes integers as a public tensor without fraction bits.
+///
+/// # Cost
+/// None: the numbers are public, nothing is sent.
 ///
 /// # Errors
 /// [`Error::Invalid`] for an integer of 2^62 or more in magnitude.
@@ -51,6 +57,9 @@ fn public<P: Protocol>(
 }
 
 /// The numbers of a public tensor, in row-major order.
+///
+/// # Cost
+/// None: the numbers are public, nothing is sent.
 ///
 /// # Errors
 /// [`ring_arith::Error::Device`] if the engine failed.
@@ -120,7 +129,10 @@ pub fn inputs<P: Protocol>(
     Ok(shares.into_iter().map(secret).collect())
 }
 
-/// A secret tensor of public numbers, without communication.
+/// A secret tensor of public numbers.
+///
+/// # Cost
+/// None: nothing is sent.
 ///
 /// # Errors
 /// [`ring_arith::Error::Device`] if the engine failed.
