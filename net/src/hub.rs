@@ -1,16 +1,13 @@
-//! The event loop of an endpoint: one thread of its own, helped by threads that wait.
-//!
-//! Whoever holds the poll's lock leads: it waits for the sockets and serves those that are ready. A
-//! thread that waits for a message leads itself if nobody else does, so that a short message goes
-//! from the socket to its receiver without a change of threads. The endpoint's own thread leads
-//! while the others compute: it looks once a millisecond whether they still lead.
+//! The state of an endpoint: its links, and how each is driven.
+
+mod lead;
 
 use std::{
     collections::{HashMap, VecDeque},
     io,
     net::SocketAddr,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle, Thread},
@@ -19,6 +16,7 @@ use std::{
 
 use bytes::Bytes;
 use mio::{Events, Interest, Poll, Registry, Token, Waker, net::TcpListener};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use crate::{
     Error, Limits, Party, Result, Role,
@@ -35,14 +33,12 @@ const WAKER: Token = Token(0);
 const LISTENER: Token = Token(1);
 const FIRST_LINK: usize = 2;
 
-/// How long the endpoint's thread leaves the lead to threads that waited a moment ago.
-const LEAVE: Duration = Duration::from_millis(1);
-
-/// Longest sleep of a waiting thread before it looks at its limits again.
-const NAP: Duration = Duration::from_millis(100);
-
 /// How often links are looked at for silence and heartbeats.
 const TICK: Duration = Duration::from_millis(100);
+
+/// Size of the socket's own queue where both ends are on one machine. Nothing is under way there, so
+/// that a longer one only means that bytes have left the cache when they are read.
+const SAME_MACHINE: usize = 256 << 10;
 
 /// Arrivals of parties or clients that nobody has taken; further ones are refused.
 const LOBBY: usize = 64;
@@ -68,6 +64,9 @@ pub(crate) struct Hub {
     next_token: AtomicUsize,
     /// Links with work that no event will announce.
     ready: Mutex<Vec<usize>>,
+    /// Links that have more to do than fits in a turn: most have something to read, which their
+    /// receiver will soon read itself.
+    unfinished: Mutex<Vec<usize>>,
     pub(crate) lobby: Mutex<Vec<Arrival>>,
     pub(crate) channels: Mutex<VecDeque<Arc<Link>>>,
     /// Counts everything a waiting thread may want to know of.
@@ -77,6 +76,8 @@ pub(crate) struct Hub {
     /// Counts how often a waiting thread led.
     turns: AtomicU64,
     polling: AtomicBool,
+    /// The endpoint's thread does not sleep longer than [`LEAVE`].
+    watching: AtomicBool,
     stop: AtomicBool,
     next_tick: AtomicU64,
     thread: OnceLock<Thread>,
@@ -154,6 +155,7 @@ impl Hub {
             links: Mutex::default(),
             next_token: AtomicUsize::new(FIRST_LINK),
             ready: Mutex::default(),
+            unfinished: Mutex::default(),
             lobby: Mutex::default(),
             channels: Mutex::default(),
             news: AtomicU64::new(0),
@@ -161,6 +163,7 @@ impl Hub {
             bell: Default::default(),
             turns: AtomicU64::new(0),
             polling: AtomicBool::new(false),
+            watching: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             next_tick: AtomicU64::new(0),
             thread: OnceLock::new(),
@@ -174,144 +177,31 @@ impl Hub {
         self.started.elapsed().as_millis() as u64
     }
 
-    /// Waits until `ready` has an answer, or until the given time. Leads meanwhile if nobody does.
-    pub(crate) fn wait<T>(
-        &self,
-        until: Option<Instant>,
-        mut ready: impl FnMut() -> Option<T>,
-    ) -> Option<T> {
-        let mut led = false;
-        loop {
-            let seen = self.news.load(Ordering::SeqCst);
-            if let Some(answer) = ready() {
-                if led && !lock(&self.ready).is_empty() {
-                    self.kick();
-                }
-                return Some(answer);
-            }
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if left == Some(Duration::ZERO) {
-                return None;
-            }
-            let nap = left.map_or(NAP, |left| left.min(NAP));
-            match self.try_lead() {
-                Some(mut poller) => {
-                    led = true;
-                    self.turns.fetch_add(1, Ordering::Relaxed);
-                    self.lead(&mut poller, nap);
-                }
-                None => self.sleep(seen, nap),
-            }
-        }
-    }
-
-    fn try_lead(&self) -> Option<MutexGuard<'_, Poller>> {
-        match self.poller.try_lock() {
-            Ok(poller) => Some(poller),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
-    /// Sleeps until there is news, unless there has been since `seen`.
-    fn sleep(&self, seen: u64, nap: Duration) {
-        self.waiters.fetch_add(1, Ordering::SeqCst);
-        let guard = lock(&self.bell.0);
-        if self.news.load(Ordering::SeqCst) == seen {
-            let woken = self.bell.1.wait_timeout(guard, nap);
-            drop(woken.unwrap_or_else(PoisonError::into_inner));
-        }
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Tells waiting threads to look again.
-    pub(crate) fn notify(&self) {
-        self.news.fetch_add(1, Ordering::SeqCst);
-        if self.waiters.load(Ordering::SeqCst) > 0 {
-            drop(lock(&self.bell.0));
-            self.bell.1.notify_all();
-        }
-    }
-
-    /// Looks whether the socket of a link has something now, without waiting for the poll.
-    pub(crate) fn look(&self, link: &Arc<Link>) {
-        let Some(mut wire) = link.try_wire() else { return };
-        if wire.phase == Phase::Open
-            && let Some(stream) = &mut wire.stream
-        {
-            stream.look_again();
-            self.turns.fetch_add(1, Ordering::Relaxed);
-            self.serve(link, &mut wire);
-        }
-    }
-
-    /// Makes somebody look at the links that are ready.
-    fn kick(&self) {
-        if self.polling.load(Ordering::SeqCst) {
-            // A failure leaves the next tick, a tenth of a second later.
-            let _ = self.waker.wake();
-        } else if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
-    }
-
-    /// Has a link served soon by whoever leads.
-    pub(crate) fn schedule(&self, link: &Link) {
-        lock(&self.ready).push(link.token);
-        self.kick();
-    }
-
-    /// One round of the event loop: serves what is ready, and waits for more if nothing is.
-    fn lead(&self, poller: &mut Poller, longest: Duration) {
-        self.polling.store(true, Ordering::SeqCst);
-        let ready = std::mem::take(&mut *lock(&self.ready));
-        let wait = if ready.is_empty() { longest.min(TICK) } else { Duration::ZERO };
-        let outcome = poller.poll.poll(&mut poller.events, Some(wait));
-        self.polling.store(false, Ordering::SeqCst);
-        if let Err(error) = outcome
-            && error.kind() != io::ErrorKind::Interrupted
-        {
-            tracing::error!(%error, "waiting for sockets failed");
-        }
-        for token in ready {
-            self.serve_token(token, None);
-        }
-        for event in poller.events.iter() {
-            match event.token() {
-                WAKER => {}
-                LISTENER => self.accept(),
-                Token(token) => self.serve_token(token, Some(event)),
-            }
-        }
-        poller.events.clear();
-        self.tick();
-    }
-
-    fn link(&self, token: usize) -> Option<Arc<Link>> {
-        lock(&self.links).get(&token).cloned()
-    }
-
-    fn serve_token(&self, token: usize, event: Option<&mio::event::Event>) {
-        let Some(link) = self.link(token) else { return };
-        let mut wire = link.wire();
-        if let (Some(event), Some(stream)) = (event, &mut wire.stream) {
-            stream.ready(event);
-        }
-        self.serve(&link, &mut wire);
-    }
-
-    /// Drives a link as far as it goes.
-    pub(crate) fn serve(&self, link: &Arc<Link>, wire: &mut Wire) {
+    /// Drives a link as far as it goes in a turn. True if bytes have come.
+    pub(crate) fn serve(&self, link: &Arc<Link>, wire: &mut Wire) -> bool {
         match self.drive(link, wire) {
             Ok(progress) => {
-                if progress.more {
-                    lock(&self.ready).push(link.token);
-                }
+                self.set_unfinished(link, progress.more);
                 if progress.notify {
                     self.notify();
                 }
+                progress.came
             }
-            Err(end) => self.finish(link, wire, end),
+            Err(end) => {
+                self.finish(link, wire, end);
+                true
+            }
+        }
+    }
+
+    /// Whether a link, whose wire the caller has locked, has more to do.
+    fn set_unfinished(&self, link: &Link, more: bool) {
+        if link.unfinished.swap(more, Ordering::Relaxed) != more {
+            let mut unfinished = lock(&self.unfinished);
+            match more {
+                true => unfinished.push(link.token),
+                false => unfinished.retain(|&token| token != link.token),
+            }
         }
     }
 
@@ -335,7 +225,7 @@ impl Hub {
         }
         let now = self.now();
         let sent = link.write(wire, now)?;
-        let came = link.read(wire, now, |phase, kind, body| self.judge(link, phase, kind, body))?;
+        let read = link.read(wire, now, |phase, kind, body| self.judge(link, phase, kind, body))?;
         // What was read may have called for an answer.
         let answered = link.write(wire, now)?;
         if wire.phase == Phase::Draining
@@ -345,8 +235,9 @@ impl Hub {
             stream.finish();
         }
         Ok(Progress {
-            notify: sent.notify || came.notify || answered.notify,
-            more: came.more || answered.more,
+            notify: sent.notify || read.notify || answered.notify,
+            more: read.more || answered.more,
+            came: read.came,
         })
     }
 
@@ -464,6 +355,8 @@ impl Hub {
             wire.open(longest);
             link.heard.store(self.now(), Ordering::Relaxed);
             self.serve(link, &mut wire);
+            drop(wire);
+            self.hand_over();
         }
     }
 
@@ -480,6 +373,8 @@ impl Hub {
         wire.phase = Phase::Draining;
         link.ended.store(self.now(), Ordering::Relaxed);
         self.serve(link, &mut wire);
+        drop(wire);
+        self.hand_over();
     }
 
     /// Ends a link: nothing passes any more.
@@ -494,6 +389,7 @@ impl Hub {
             let _ = self.registry.deregister(stream.source());
             stream.finish();
         }
+        self.set_unfinished(link, false);
         // Or who closes after its peer would wait for ever until its own farewell has left.
         link.discard();
         lock(&self.links).remove(&link.token);
@@ -514,6 +410,9 @@ impl Hub {
         };
         let failed = |error: io::Error| cannot("opening a connection", &error);
         stream.set_nodelay(true).map_err(failed)?;
+        if stream.local_addr().is_ok_and(|mine| mine.ip() == address.ip()) {
+            set_socket_send_buffer_size(&stream, SAME_MACHINE).map_err(|e| failed(e.into()))?;
+        }
         let mut stream = Stream::new(stream, tls);
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         let both = Interest::READABLE | Interest::WRITABLE;
@@ -617,43 +516,5 @@ impl Hub {
                 }
             }
         }
-    }
-
-    /// The endpoint's own thread.
-    fn run(&self) {
-        let mut seen = 0;
-        while !self.may_stop() {
-            let turns = self.turns.load(Ordering::Relaxed);
-            let others_lead = std::mem::replace(&mut seen, turns) != turns;
-            if others_lead && lock(&self.ready).is_empty() {
-                thread::park_timeout(LEAVE);
-                continue;
-            }
-            let Some(mut poller) = self.try_lead() else {
-                thread::park_timeout(LEAVE);
-                continue;
-            };
-            let news = self.news.load(Ordering::SeqCst);
-            self.lead(&mut poller, TICK);
-            drop(poller);
-            let brought_news = self.news.load(Ordering::SeqCst) != news;
-            if brought_news
-                && self.waiters.load(Ordering::SeqCst) > 0
-                && lock(&self.ready).is_empty()
-            {
-                // Whoever waited leads its next wait itself, which is faster.
-                thread::park_timeout(LEAVE);
-            }
-        }
-        let links: Vec<_> = lock(&self.links).values().cloned().collect();
-        for link in links {
-            self.finish(&link, &mut link.wire(), End::Dropped);
-        }
-        *lock(&self.listener) = None;
-    }
-
-    fn may_stop(&self) -> bool {
-        let draining = |link: &Arc<Link>| link.wire().phase == Phase::Draining;
-        self.stop.load(Ordering::SeqCst) && !lock(&self.links).values().any(draining)
     }
 }

@@ -17,10 +17,12 @@ mod limits;
 mod link;
 mod metered;
 mod parse;
+mod patience;
 mod session;
 mod shaped;
 mod stream;
 mod tamper;
+mod tcp;
 mod tls;
 mod transport;
 

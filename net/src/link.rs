@@ -28,8 +28,9 @@ use crate::{
 /// What a message weighs in a queue beside its body, so that empty ones count too.
 const PACKET: usize = 64;
 
-/// Bytes one link may read before the others have their turn.
-const TURN: usize = 1 << 20;
+/// Bytes one link reads before the others have their turn. What nobody has asked for yet is better
+/// left in the socket: memory that was received into a moment ago is still in the cache.
+const TURN: usize = 16 << 10;
 
 /// Pieces handed to the socket at once.
 const PIECES: usize = 64;
@@ -139,6 +140,8 @@ pub(crate) struct Link {
     inbox: Mutex<Inbox>,
     /// Set while this side waits to send: it must go on reading, or both sides may wait for ever.
     pub(crate) relaxed: AtomicBool,
+    /// There is more to do than was done in its last turn. Changes under the lock of `wire`.
+    pub(crate) unfinished: AtomicBool,
     queue: usize,
     /// Milliseconds of the endpoint's clock.
     pub(crate) born: u64,
@@ -196,6 +199,8 @@ pub(crate) struct Progress {
     pub(crate) notify: bool,
     /// There is more to do at once.
     pub(crate) more: bool,
+    /// Bytes have come.
+    pub(crate) came: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -230,6 +235,7 @@ impl Link {
             outbox: Mutex::default(),
             inbox: Mutex::default(),
             relaxed: AtomicBool::new(false),
+            unfinished: AtomicBool::new(false),
             queue: limits.queue,
             born: now,
             heard: AtomicU64::new(now),
@@ -404,7 +410,7 @@ impl Link {
         let mut progress = Progress::default();
         let mut read = 0;
         while stream.can_read() {
-            if read > TURN {
+            if read >= TURN {
                 progress.more = true;
                 break;
             }
@@ -419,6 +425,7 @@ impl Link {
             });
             if read > before {
                 self.heard.store(now, Ordering::Relaxed);
+                progress.came = true;
             }
             match event {
                 Ok(Event::Message(message)) if *phase == Phase::Open => self.deliver(message),

@@ -1,4 +1,4 @@
-//! Starting a session over TCP, and its transport.
+//! Starting a session over TCP.
 
 use std::{
     io,
@@ -13,12 +13,12 @@ use std::{
 use zeroize::Zeroizing;
 
 use crate::{
-    Error, Message, PairKey, Party, Result, Role, Session, Transport,
+    Error, PairKey, Party, Result, Role, Session,
     frame::Kind,
     hello::{Difference, Hello, LONGEST_PRG, Public, SESSION_ID, VERSION},
     hub::{Arrival, Engine, Hub, cannot},
-    life::Life,
     link::{End, Link},
+    tcp::Tcp,
 };
 
 /// First pause before a party is tried again, and the longest; each is twice the one before.
@@ -30,13 +30,6 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 /// After a difference was found, how long the start goes on so that every party learns of it from
 /// the odd one itself.
 const GRACE: Duration = Duration::from_secs(3);
-
-/// Larger messages are sent by the endpoint's thread, while the caller goes on computing.
-const DIRECT: usize = 128 << 10;
-
-/// How often a receive looks at the socket before it sleeps: about 4 us on a 2023 server, what
-/// falling asleep and waking up cost there.
-const LOOKS: usize = 10;
 
 /// What a session is for: all parties must agree on it.
 #[derive(Debug, Clone)]
@@ -119,7 +112,7 @@ impl Canceller {
         self.0.0.store(true, Ordering::Release);
     }
 
-    fn check(&self, me: Party) -> Result<()> {
+    pub(crate) fn check(&self, me: Party) -> Result<()> {
         if !self.0.0.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -412,14 +405,7 @@ impl Starter<'_> {
             pair_keys[join.peer.0] = Some(pair_key(&link, &id, [fresh[low.0], fresh[high.0]]));
             links[join.peer.0] = Some(link);
         }
-        let transport = Tcp {
-            engine: engine.clone(),
-            me: self.me,
-            links,
-            life: Life::new(),
-            canceller: self.canceller.clone(),
-            closed: false,
-        };
+        let transport = Tcp::new(engine.clone(), self.me, links, self.canceller.clone());
         Session { transport: Box::new(transport), pair_keys, id }
     }
 }
@@ -442,181 +428,4 @@ fn pair_key(link: &Link, id: &[u8; 16], fresh: [[u8; 32]; 2]) -> PairKey {
     let mut hash = blake3::Hasher::new_derive_key("trefoil net 2026 pair key");
     hash.update(&secret[..]).update(id).update(&fresh[0]).update(&fresh[1]);
     PairKey(hash.finalize().into())
-}
-
-/// The transport of a session over TCP.
-struct Tcp {
-    engine: Arc<Engine>,
-    me: Party,
-    links: Vec<Option<Arc<Link>>>,
-    life: Life,
-    canceller: Canceller,
-    closed: bool,
-}
-
-impl Tcp {
-    fn link(&self, peer: Party) -> Result<Arc<Link>> {
-        self.life.check()?;
-        match self.links.get(peer.0) {
-            Some(Some(link)) => Ok(link.clone()),
-            _ => Err(Error::no_such_peer(self.me, peer, self.links.len())),
-        }
-    }
-
-    fn peers(&self) -> impl Iterator<Item = (Party, &Arc<Link>)> {
-        self.links.iter().enumerate().filter_map(|(at, link)| Some((Party(at), link.as_ref()?)))
-    }
-
-    /// Waits for an answer of `ready`, as long as the session lives. Reports waits that are long.
-    fn wait<T>(
-        &self,
-        on: Party,
-        what: &str,
-        mut ready: impl FnMut() -> Option<Result<T>>,
-    ) -> Result<T> {
-        let began = Instant::now();
-        let mut report = self.engine.hub.limits.report;
-        let answer = self.engine.hub.wait(None, || {
-            if let Some(answer) = ready() {
-                return Some(answer);
-            }
-            if let Err(cancelled) = self.canceller.check(self.me) {
-                return Some(Err(cancelled));
-            }
-            if let Some(error) = self.failure() {
-                return Some(Err(error));
-            }
-            let waited = began.elapsed();
-            if waited >= report {
-                report = waited * 2;
-                let (me, step) = (self.me.0, self.life.step());
-                tracing::warn!(me, peer = on.0, step, ?waited, "still waiting {what}");
-            }
-            None
-        });
-        answer.unwrap_or_else(|| Err(Error::Dead("the wait had no end".to_owned())))
-    }
-
-    /// The first failure of any link: no peer will go on after it.
-    fn failure(&self) -> Option<Error> {
-        self.peers().find_map(|(peer, link)| {
-            let end = link.end()?;
-            end.is_failure().then(|| end.error(peer, self.life.step()))
-        })
-    }
-
-    fn wait_for_room(&self, to: Party, link: &Link) -> Result<()> {
-        if link.has_room() {
-            return Ok(());
-        }
-        let relax = |relaxed| {
-            self.peers().for_each(|(_, link)| link.relaxed.store(relaxed, Ordering::Release));
-        };
-        relax(true);
-        self.peers().for_each(|(_, link)| self.engine.hub.schedule(link));
-        let room = self.wait(to, "to send to the peer", || link.has_room().then_some(Ok(())));
-        relax(false);
-        room
-    }
-
-    fn send_message(&self, to: Party, link: &Arc<Link>, message: Message) -> Result<()> {
-        self.canceller.check(self.me)?;
-        if let Some(end) = link.end() {
-            return Err(end.error(to, self.life.step()));
-        }
-        self.wait_for_room(to, link)?;
-        let large = message.body.len() > DIRECT;
-        link.post_message(message);
-        match large {
-            true => self.engine.hub.schedule(link),
-            false => self.engine.hub.push(link),
-        }
-        Ok(())
-    }
-
-    fn receive_message(&self, from: Party, link: &Arc<Link>) -> Result<Message> {
-        self.canceller.check(self.me)?;
-        let next = || {
-            let (next, resume) = link.pop();
-            if resume {
-                self.engine.hub.schedule(link);
-            }
-            next.map(|next| next.map_err(|end| end.error(from, self.life.step())))
-        };
-        // An answer under way is often here before this thread could fall asleep and wake up.
-        for _ in 0..LOOKS {
-            if let Some(came) = next() {
-                return came;
-            }
-            self.engine.hub.look(link);
-        }
-        self.wait(from, "for a message", next)
-    }
-
-    fn close_links(&self) -> Result<()> {
-        self.life.check()?;
-        for (_, link) in self.peers() {
-            link.post(Kind::Close, bytes::Bytes::new());
-            self.engine.hub.push(link);
-        }
-        for (peer, link) in self.peers() {
-            self.wait(peer, "for the peer to close", || match link.end() {
-                _ if link.has_unread() => Some(Err(self.life.unread(peer))),
-                Some(End::Closed) => link.is_flushed().then_some(Ok(())),
-                Some(end) => Some(Err(end.error(peer, self.life.step()))),
-                None => None,
-            })?;
-        }
-        Ok(())
-    }
-}
-
-impl Transport for Tcp {
-    fn me(&self) -> Party {
-        self.me
-    }
-
-    fn parties(&self) -> usize {
-        self.links.len()
-    }
-
-    fn send(&mut self, to: Party, message: Message) -> Result<()> {
-        let link = self.link(to)?;
-        let longest = self.engine.hub.limits.message;
-        if message.body.len() as u64 > longest {
-            let len = message.body.len();
-            return Err(Error::Misuse(format!("a message of {len} bytes, more than {longest}")));
-        }
-        let outcome = self.send_message(to, &link, message);
-        self.life.record(outcome)
-    }
-
-    fn receive(&mut self, from: Party) -> Result<Message> {
-        let link = self.link(from)?;
-        let outcome = self.receive_message(from, &link);
-        self.life.record(outcome)
-    }
-
-    fn step(&mut self, name: &str) {
-        self.life.set_step(name);
-    }
-
-    fn close(mut self: Box<Self>) -> Result<()> {
-        let outcome = self.close_links();
-        self.closed = outcome.is_ok();
-        self.life.record(outcome)
-    }
-}
-
-impl Drop for Tcp {
-    fn drop(&mut self) {
-        let words = self.life.last_words();
-        let kind = if self.life.check().is_ok() { Kind::Leave } else { Kind::Cancel };
-        for (_, link) in self.peers() {
-            if !self.closed {
-                link.post(kind, words.clone().into_bytes());
-            }
-            self.engine.hub.let_go(link);
-        }
-    }
 }

@@ -5,9 +5,12 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use mio::{event::Event, net::TcpStream};
 use rustls::Connection;
 
-/// Bytes of a plain socket that are read ahead, beyond what the caller asks for. What is read ahead
-/// is copied once more, so this is small beside a message worth the care.
-const STAGING: usize = 8 << 10;
+use crate::frame::HEAD;
+
+/// Bytes of a plain socket that are read ahead, beyond what the caller asks for: many small frames
+/// at once. What is read ahead is copied once more, so after as many bytes of a message no more than
+/// the next frame's head is.
+const STAGING: usize = 4 << 10;
 
 /// A connected socket.
 pub(crate) struct Stream {
@@ -104,7 +107,8 @@ impl Stream {
     fn read_plain(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.start == self.end {
             self.staging.resize(STAGING, 0);
-            let into = &mut [IoSliceMut::new(buf), IoSliceMut::new(&mut self.staging)];
+            let ahead = if buf.len() < STAGING { STAGING } else { HEAD };
+            let into = &mut [IoSliceMut::new(buf), IoSliceMut::new(&mut self.staging[..ahead])];
             let read = self.socket.read_vectored(into)?;
             (self.start, self.end) = (0, read.saturating_sub(buf.len()));
             return Ok(read.min(buf.len()));

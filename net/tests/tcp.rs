@@ -108,8 +108,12 @@ fn with_sessions<R: Send>(
 
 #[test]
 fn a_send_waits_once_the_bound_is_reached_and_memory_stays_bounded() {
+    BOTH.into_iter().for_each(a_send_waits_once_the_bound_is_reached);
+}
+
+fn a_send_waits_once_the_bound_is_reached(network: Network) {
     let limits = Limits { queue: 1 << 20, ..Limits::default() };
-    let endpoints = launch::endpoints(Network::Tls, 2, &limits).unwrap();
+    let endpoints = launch::endpoints(network, 2, &limits).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     let told = std::sync::Mutex::new(told);
     let outcomes = with_sessions(&endpoints, &Job::new("slow").parties(2), |session| {
@@ -134,6 +138,65 @@ fn a_send_waits_once_the_bound_is_reached_and_memory_stays_bounded() {
         link.close()
     });
     outcomes.into_iter().collect::<Result<()>>().unwrap();
+}
+
+#[test]
+fn messages_sent_at_once_and_messages_that_had_to_queue_keep_their_order() {
+    // Together far more than the sockets hold, so that most of them must wait for others to leave.
+    let sizes = [8, 300_000, 64, 3 << 20, 16 << 10, 0, (1 << 20) + 5];
+    for network in BOTH {
+        let endpoints = launch::endpoints(network, 2, &Limits::default()).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let told = std::sync::Mutex::new(told);
+        let outcomes = with_sessions(&endpoints, &Job::new("order").parties(2), |session| {
+            let mut link = session.transport;
+            for (salt, len) in sizes.into_iter().cycle().take(40).enumerate() {
+                if link.me() == Party(0) {
+                    link.send(Party(1), Message::from(body(len, salt)))?;
+                    if salt == 20 {
+                        tell.send(()).unwrap();
+                    }
+                } else {
+                    if salt == 0 {
+                        told.lock().unwrap().recv().unwrap();
+                    }
+                    assert!(link.receive(Party(0))?.body == body(len, salt), "{network:?} {salt}");
+                }
+            }
+            link.close()
+        });
+        outcomes.into_iter().collect::<Result<()>>().unwrap();
+    }
+}
+
+#[test]
+fn what_a_receiver_has_left_in_the_socket_comes_in_while_it_computes() {
+    for network in BOTH {
+        let limits = Limits { queue: 8 << 20, ..Limits::default() };
+        let endpoints = launch::endpoints(network, 2, &limits).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let told = std::sync::Mutex::new(told);
+        let outcomes = with_sessions(&endpoints, &Job::new("rest").parties(2), |session| {
+            let mut link = session.transport;
+            for at in 0..15 {
+                if link.me() == Party(0) {
+                    link.send(Party(1), Message::from(body(1 << 20, at)))?;
+                } else {
+                    assert!(link.receive(Party(0))?.body == body(1 << 20, at));
+                    if at == 0 {
+                        // More than fits into the sender's queue and the sockets.
+                        let sent = told.lock().unwrap().recv_timeout(Duration::from_secs(9));
+                        sent.expect("everything is sent while the receiver does something else");
+                    }
+                }
+            }
+            if link.me() == Party(0) {
+                tell.send(()).unwrap();
+            }
+            link.close()
+        });
+        outcomes.into_iter().collect::<Result<()>>().unwrap();
+    }
 }
 
 #[test]
