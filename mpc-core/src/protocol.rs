@@ -134,8 +134,8 @@ pub enum Compared<S, B> {
 /// Calls take batches whose members share rounds. After an error the session is dead.
 ///
 /// Where a method states a cost in bits, it is that of replicated sharing at 20 fraction bits and width
-/// 64, for each element, of all parties together; a 24th of it are the bytes that a party
-/// sends for a large tensor. Other protocols state their own.
+/// 64, for each element, of all parties together; a 24th of it are the bytes that a party sends for a
+/// large tensor. Other protocols state their own.
 ///
 /// Shares carry no fraction bits: those are the business of [`crate::SecretTensor`] and of the
 /// functions above it.

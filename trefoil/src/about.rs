@@ -99,6 +99,12 @@ impl fmt::Display for Input {
     }
 }
 
+impl fmt::Display for OutputTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.name, self.dims)
+    }
+}
+
 impl About {
     /// Checks what a client said about its model.
     ///

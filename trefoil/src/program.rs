@@ -155,6 +155,9 @@ impl Program {
     fn outputs(&self) -> Result<Vec<OutputTensor>> {
         let batch = self.plan.fixed_batch().unwrap_or(1);
         let shapes = self.plan.output_shapes(batch).map_err(refused)?;
+        if shapes.is_empty() {
+            return Err(refused("it has no output"));
+        }
         let named = self.plan.outputs().zip(&shapes).enumerate();
         named
             .map(|(index, (name, shape))| {

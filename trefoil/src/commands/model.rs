@@ -1,11 +1,11 @@
 //! `trefoil model`: putting, listing and removing models.
 
-use std::{fs, path::Path};
+use std::{fmt::Display, fs, path::Path};
 
 use serde_json::json;
 
 use crate::{
-    About, Error, Preprocess, Result,
+    Error, Preprocess, Result,
     cli::{Global, Model, Prepare, Put},
     client::{NewModel, agree},
     config::check_name,
@@ -47,8 +47,8 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
         format!(
             "{name}: {} weights shared among three servers; {}, {}",
             about.weights,
-            inputs(about),
-            outputs(about)
+            tensors("input", &about.inputs, |input| &input.dims),
+            tensors("output", &about.outputs, |output| &output.dims)
         )
     })
 }
@@ -66,23 +66,13 @@ fn remove(name: &str, global: &Global, output: Output) -> Result<()> {
     output.result(&json!({ "removed": name }), || format!("removed {name}"))
 }
 
-/// The inputs for people: `input [3, 224, 224]` of one, `inputs ids [12] of integers, ..` of several.
-fn inputs(about: &About) -> String {
-    match about.inputs.as_slice() {
-        [one] => format!("input {:?}", one.dims),
+/// A model's inputs or outputs, by their dimensions if there is one, else by what names each.
+fn tensors<T: Display>(what: &str, all: &[T], dims: impl Fn(&T) -> &[usize]) -> String {
+    match all {
+        [one] => format!("{what} {:?}", dims(one)),
         several => {
             let each: Vec<_> = several.iter().map(ToString::to_string).collect();
-            format!("inputs {}", each.join(", "))
-        }
-    }
-}
-
-fn outputs(about: &About) -> String {
-    match about.outputs.as_slice() {
-        [one] => format!("output {:?}", one.dims),
-        several => {
-            let each: Vec<_> = several.iter().map(|o| format!("{} {:?}", o.name, o.dims)).collect();
-            format!("outputs {}", each.join(", "))
+            format!("{what}s {}", each.join(", "))
         }
     }
 }
