@@ -116,6 +116,10 @@ impl Engine for CudaEngine {
         format!("cuda/{}/sm_{major}{minor}", self.device.driver.name())
     }
 
+    fn generators(&self) -> Vec<Generator> {
+        vec![Self::GENERATOR]
+    }
+
     fn upload(&self, tensor: Tensor) -> Result<CudaTensor> {
         self.device.upload(&tensor)
     }

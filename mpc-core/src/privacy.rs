@@ -176,7 +176,7 @@ impl PrivacyCheck {
             let pair_keys = (0..self.parties).map(|peer| (peer != me).then(|| keys.of(me, peer)));
             let pair_keys = pair_keys.collect();
             let transport = Box::new(Recorder { inner: Box::new(inner), log: log.clone() });
-            Session { transport, pair_keys, id: [7; 16] }
+            Session { transport, pair_keys, id: [7; 16], prg: None }
         });
         for outcome in net::launch::run_all(sessions.collect(), |session| program(session, secret))
         {

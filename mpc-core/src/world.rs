@@ -31,7 +31,7 @@ pub type Traffic = Report;
 
 impl TestWorld {
     /// A world of so many parties, with a fresh seed unless `TREFOIL_SEED` is set, and a limit of
-    /// two minutes.
+    /// four minutes.
     ///
     /// # Panics
     /// If `TREFOIL_SEED` is set and is no number.
@@ -42,7 +42,7 @@ impl TestWorld {
                 .duration_since(UNIX_EPOCH)
                 .map_or(1, |now| now.as_nanos() as u64 % 1_000_000_007),
         };
-        Self { parties, seed, limit: Duration::from_secs(120) }
+        Self { parties, seed, limit: Duration::from_secs(240) }
     }
 
     /// The same world with a given seed, whatever the environment says.
@@ -175,6 +175,7 @@ fn sessions(parties: usize, seed: u64) -> Vec<Session> {
             transport: Box::new(Alone),
             pair_keys: vec![None],
             id: u128::from(seed).to_le_bytes(),
+            prg: None,
         }],
         _ => net::in_process::sessions_from_seed(parties, seed),
     }

@@ -7,8 +7,8 @@ pub(crate) const VERSION: u16 = 1;
 
 const MAGIC: [u8; 4] = *b"TRFL";
 
-/// Longest name of a generator.
-pub(crate) const LONGEST_PRG: usize = 32;
+/// Longest list of generators.
+pub(crate) const LONGEST_PRGS: usize = 64;
 
 /// What a side says of itself when a link opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,8 @@ pub(crate) struct Hello {
 pub(crate) struct Public {
     pub(crate) session: [u8; 16],
     pub(crate) parties: u16,
-    pub(crate) prg: String,
+    /// Names of generators with commas between them, best first.
+    pub(crate) prgs: String,
     pub(crate) config: [u8; 32],
 }
 
@@ -39,8 +40,8 @@ impl Hello {
         bytes.extend(self.job.parties.to_le_bytes());
         bytes.extend(self.job.config);
         bytes.extend(self.fresh);
-        bytes.push(self.job.prg.len() as u8);
-        bytes.extend(self.job.prg.as_bytes());
+        bytes.push(self.job.prgs.len() as u8);
+        bytes.extend(self.job.prgs.as_bytes());
         bytes
     }
 
@@ -64,8 +65,8 @@ impl Hello {
         let config = rest.take()?;
         let fresh = rest.take()?;
         let [len] = rest.take()?;
-        let prg = rest.name(usize::from(len))?;
-        let job = Public { session, parties, prg, config };
+        let prgs = rest.names(usize::from(len))?;
+        let job = Public { session, parties, prgs, config };
         Ok(Self { version, party, job, fresh })
     }
 }
@@ -80,11 +81,11 @@ impl Rest<'_> {
         Ok(*head)
     }
 
-    /// The rest, which must be a name of this length.
-    fn name(&mut self, len: usize) -> Result<String, String> {
+    /// The rest, which must be names of this length.
+    fn names(&mut self, len: usize) -> Result<String, String> {
         let printable = self.0.iter().all(|byte| byte.is_ascii_graphic());
-        if self.0.len() != len || len > LONGEST_PRG || !printable {
-            return Err("a hello with an unusable generator name".to_owned());
+        if self.0.len() != len || len > LONGEST_PRGS || !printable {
+            return Err("a hello with unusable generator names".to_owned());
         }
         Ok(String::from_utf8_lossy(self.0).into_owned())
     }
@@ -103,10 +104,17 @@ const FIELDS: [&str; 5] =
 /// The place of a value in [`FIELDS`].
 pub(crate) const SESSION_ID: usize = 1;
 
+/// The place of the generators, where having one in common is enough.
+const PRGS: usize = 3;
+
 impl Difference {
     /// The first fact in which two hellos differ.
     pub(crate) fn between(me: u16, mine: &Hello, peer: u16, theirs: &Hello) -> Option<Self> {
-        let field = (0..FIELDS.len()).find(|&field| mine.value(field) != theirs.value(field))?;
+        let differ = |field: &usize| match *field {
+            PRGS => agreed([mine, theirs]).is_none(),
+            field => mine.value(field) != theirs.value(field),
+        };
+        let field = (0..FIELDS.len()).find(differ)?;
         Some(Self { field, sides: [(me, mine.value(field)), (peer, theirs.value(field))] })
     }
 
@@ -164,10 +172,18 @@ impl Hello {
             0 => self.version.to_string(),
             1 => hex(&self.job.session),
             2 => self.job.parties.to_string(),
-            3 => self.job.prg.clone(),
+            PRGS => self.job.prgs.clone(),
             _ => hex(&self.job.config),
         }
     }
+}
+
+/// The generator that parties agree on: the first of the first party's list that all others list too.
+/// Empty if nobody names any.
+pub(crate) fn agreed<'a>(hellos: impl IntoIterator<Item = &'a Hello>) -> Option<&'a str> {
+    let mut lists = hellos.into_iter().map(|hello| hello.job.prgs.as_str());
+    let (first, others) = (lists.next()?, lists.collect::<Vec<_>>());
+    first.split(',').find(|name| others.iter().all(|list| list.split(',').any(|n| n == *name)))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -179,8 +195,8 @@ mod tests {
     use super::*;
 
     fn hello() -> Hello {
-        let prg = "aes-128-ctr".to_owned();
-        let job = Public { session: [7; 16], parties: 3, prg, config: [9; 32] };
+        let prgs = "aes-128-ctr,chacha20".to_owned();
+        let job = Public { session: [7; 16], parties: 3, prgs, config: [9; 32] };
         Hello { version: VERSION, party: Some(2), job, fresh: [1; 32] }
     }
 
@@ -206,7 +222,7 @@ mod tests {
         others[0].version = 2;
         others[1].job.session = [8; 16];
         others[2].job.parties = 4;
-        others[3].job.prg = "chacha12".to_owned();
+        others[3].job.prgs = "chacha12".to_owned();
         others[4].job.config = [3; 32];
         for (field, other) in others.iter().enumerate() {
             let difference = Difference::between(2, &hello(), 1, other).unwrap();
@@ -222,7 +238,7 @@ mod tests {
     #[test]
     fn a_party_told_of_a_difference_names_the_side_it_disagrees_with() {
         let mut odd = hello();
-        odd.job.prg = "chacha12".to_owned();
+        odd.job.prgs = "chacha12".to_owned();
         let difference = Difference::between(2, &hello(), 0, &odd).unwrap();
         let told = |mine: &Hello| match difference.error(1, mine) {
             Error::Mismatch { peer, .. } => peer,
@@ -230,5 +246,24 @@ mod tests {
         };
         assert_eq!(told(&hello()), Party(0));
         assert_eq!(told(&odd), Party(2));
+    }
+
+    #[test]
+    fn the_first_generator_that_all_name_is_agreed_on() {
+        let with =
+            |prgs: &str| Hello { job: Public { prgs: prgs.to_owned(), ..hello().job }, ..hello() };
+        let agree = |lists: [&str; 3]| {
+            let hellos = lists.map(with);
+            agreed(&hellos).map(str::to_owned)
+        };
+        assert_eq!(agree(["a,b,c", "c,b", "b,c"]).as_deref(), Some("b"));
+        assert_eq!(agree(["a", "a", "a"]).as_deref(), Some("a"));
+        assert_eq!(agree(["a,b", "b,c", "c,a"]), None, "no pair differs, but all three do");
+        assert_eq!(agree(["ab,b", "a", "a"]), None, "a part of a name is no name");
+        assert_eq!(agree(["", "", ""]).as_deref(), Some(""));
+        assert_eq!(agree(["", "a", "a"]), None);
+        let (one, other) = (with("a,b"), with("c,b"));
+        assert_eq!(Difference::between(0, &one, 1, &other), None);
+        assert!(Difference::between(0, &one, 1, &with("c")).is_some());
     }
 }

@@ -73,7 +73,12 @@ pub fn sessions_from_seed(parties: usize, seed: u64) -> Vec<Session> {
     let sessions = transports(parties).into_iter().map(|transport| {
         let me = transport.me.0;
         let keys = (0..parties).map(|peer| (peer != me).then(|| seeded_key(seed, me, peer)));
-        Session { pair_keys: keys.collect(), id: seeded_id(seed), transport: Box::new(transport) }
+        Session {
+            pair_keys: keys.collect(),
+            id: seeded_id(seed),
+            transport: Box::new(transport),
+            prg: None,
+        }
     });
     sessions.collect()
 }

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use crate::{
     Error, PairKey, Party, Result, Role, Session,
     frame::Kind,
-    hello::{Difference, Hello, LONGEST_PRG, Public, SESSION_ID, VERSION},
+    hello::{Difference, Hello, LONGEST_PRGS, Public, SESSION_ID, VERSION, agreed},
     hub::{Arrival, Engine, Hub, cannot},
     link::{End, Link},
     tcp::Tcp,
@@ -44,8 +44,7 @@ impl Job {
     pub fn new(name: &str) -> Self {
         let id = blake3::derive_key("trefoil net 2026 session name", name.as_bytes());
         let session = id[..16].try_into().expect("32 bytes hold 16");
-        let prg = "unspecified".to_owned();
-        let public = Public { session, parties: 3, prg, config: [0; 32] };
+        let public = Public { session, parties: 3, prgs: String::new(), config: [0; 32] };
         Self { public, canceller: Canceller::default() }
     }
 
@@ -56,11 +55,19 @@ impl Job {
         self
     }
 
-    /// The generator that the parties draw common randomness from: a short name without spaces.
+    /// The generators that this party would draw common randomness from, best first: short names
+    /// without spaces and commas. The session takes the first of party 0's that all others name too:
+    /// [`Session::prg`].
     #[must_use]
-    pub fn prg(mut self, name: &str) -> Self {
-        self.public.prg = name.to_owned();
+    pub fn prgs<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        self.public.prgs = names.into_iter().collect::<Vec<_>>().join(",");
         self
+    }
+
+    /// What parties of one process take, who all name the same.
+    pub(crate) fn first_prg(&self) -> Option<String> {
+        let first = self.public.prgs.split(',').next().filter(|name| !name.is_empty());
+        first.map(str::to_owned)
     }
 
     /// The public configuration: model, shapes, precision, whatever must be equal. Hashed.
@@ -80,10 +87,10 @@ impl Job {
     fn check(&self, me: Option<Party>, addresses: usize) -> Result<Party> {
         let parties = usize::from(self.public.parties);
         let misuse = |reason: String| Err(Error::Misuse(reason));
-        let prg = &self.public.prg;
-        if prg.len() > LONGEST_PRG || !prg.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let prgs = &self.public.prgs;
+        if prgs.len() > LONGEST_PRGS || !prgs.bytes().all(|byte| byte.is_ascii_graphic()) {
             return misuse(format!(
-                "a generator name has at most {LONGEST_PRG} printable characters"
+                "names of generators have at most {LONGEST_PRGS} printable characters in all"
             ));
         }
         match me {
@@ -150,8 +157,8 @@ pub(crate) fn start(
         deadline: Instant::now() + engine.hub.limits.start,
         difference: None,
     };
-    match starter.run() {
-        Ok(()) => Ok(starter.session(engine)),
+    match starter.run().and_then(|()| starter.prg()) {
+        Ok(prg) => Ok(starter.session(engine, prg)),
         Err(error) => {
             starter.give_up(&error);
             Err(error)
@@ -388,14 +395,29 @@ impl Starter<'_> {
         }
     }
 
-    fn session(self, engine: &Arc<Engine>) -> Session {
-        let parties = self.joins.len() + 1;
-        let mut fresh = vec![self.hello.fresh; parties];
-        for join in &self.joins {
-            if let Some(hello) = &join.joined {
-                fresh[join.peer.0] = hello.fresh;
-            }
+    /// All parties' hellos, in order, once all have joined.
+    fn hellos(&self) -> Vec<&Hello> {
+        let mut hellos: Vec<_> =
+            self.joins.iter().filter_map(|join| join.joined.as_ref()).collect();
+        hellos.insert(self.me.0, &self.hello);
+        hellos
+    }
+
+    /// The generator that all agree on, if any was named.
+    fn prg(&self) -> Result<Option<String>> {
+        let hellos = self.hellos();
+        if let Some(name) = agreed(hellos.iter().copied()) {
+            return Ok((!name.is_empty()).then(|| name.to_owned()));
         }
+        let lists = hellos.iter().enumerate();
+        let lists: Vec<_> =
+            lists.map(|(party, hello)| format!("party {party}: {}", hello.job.prgs)).collect();
+        Err(Error::Misuse(format!("no PRG is named by all parties ({})", lists.join("; "))))
+    }
+
+    fn session(self, engine: &Arc<Engine>, prg: Option<String>) -> Session {
+        let fresh: Vec<_> = self.hellos().iter().map(|hello| hello.fresh).collect();
+        let parties = fresh.len();
         let id = session_id(&self.hello.job.session, &fresh);
         let mut links: Vec<Option<Arc<Link>>> = vec![None; parties];
         let mut pair_keys = vec![None; parties];
@@ -406,7 +428,7 @@ impl Starter<'_> {
             links[join.peer.0] = Some(link);
         }
         let transport = Tcp::new(engine.clone(), self.me, links, self.canceller.clone());
-        Session { transport: Box::new(transport), pair_keys, id }
+        Session { transport: Box::new(transport), pair_keys, id, prg }
     }
 }
 

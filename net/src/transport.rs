@@ -127,4 +127,7 @@ pub struct Session {
     pub pair_keys: Vec<Option<PairKey>>,
     /// Distinguishes this session from every other under the same certificates; equal on all parties.
     pub id: [u8; 16],
+    /// The generator of common randomness that all parties agreed on, if they named any: see
+    /// [`crate::Job::prgs`].
+    pub prg: Option<String>,
 }

@@ -24,7 +24,7 @@ fn processes(test: &str, network: Network) -> Processes {
 fn party(endpoint: &Endpoint) {
     let config = std::env::var("CONFIG").unwrap_or_default();
     let limit = std::env::var("ROUNDS").map_or(usize::MAX, |rounds| rounds.parse().unwrap());
-    let job = Job::new("faults").prg("aes-128-ctr").config(config.as_bytes());
+    let job = Job::new("faults").prgs(["aes-128-ctr"]).config(config.as_bytes());
     let outcome = endpoint.session(&job).and_then(|session| {
         println!("NET started");
         ring(session.transport, limit)

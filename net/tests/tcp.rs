@@ -107,6 +107,38 @@ fn with_sessions<R: Send>(
 }
 
 #[test]
+fn parties_take_the_first_generator_that_all_of_them_name() {
+    let agree = |lists: [&[&str]; 3]| {
+        let endpoints = launch::endpoints(Network::Tls, 3, &Limits::default()).unwrap();
+        let start = |(endpoint, list): (&Endpoint, &[&str])| {
+            let job = Job::new("prg").prgs(list.iter().copied());
+            endpoint.session(&job).map(|session| session.prg)
+        };
+        std::thread::scope(|scope| {
+            let parties =
+                endpoints.iter().zip(lists).map(|party| scope.spawn(move || start(party)));
+            let parties: Vec<_> = parties.collect();
+            parties.into_iter().map(|party| party.join().unwrap()).collect::<Vec<_>>()
+        })
+    };
+    let slow: &[&str] = &["chacha12"];
+    for agreed in agree([&["aes-128-ctr", "chacha12"], slow, &["aes-128-ctr", "chacha12"]]) {
+        assert_eq!(agreed.unwrap().as_deref(), Some("chacha12"));
+    }
+    for agreed in agree([&[], &[], &[]]) {
+        assert_eq!(agreed.unwrap(), None);
+    }
+    for refused in agree([&["a", "b"], &["b", "c"], &["c", "a"]]) {
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("party 0: a,b; party 1: b,c; party 2: c,a"), "{text}");
+    }
+    for refused in agree([slow, slow, &["aes-128-ctr"]]) {
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("PRG choice differs"), "{text}");
+    }
+}
+
+#[test]
 fn a_send_waits_once_the_bound_is_reached_and_memory_stays_bounded() {
     BOTH.into_iter().for_each(a_send_waits_once_the_bound_is_reached);
 }

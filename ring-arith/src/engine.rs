@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Addend, Bilinear, Launch, Result, Shape, Tensor, View, WordKernel};
+use crate::{Addend, Bilinear, Generator, Launch, Result, Shape, Tensor, View, WordKernel};
 
 /// A tensor of words that lives where its engine computes. Clones share their words.
 #[allow(clippy::len_without_is_empty)] // emptiness is no case of its own
@@ -27,6 +27,10 @@ pub trait Engine: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// What this engine runs on, for reports: `cpu/avx512/2`, `cuda/H200`.
     fn name(&self) -> String;
+
+    /// The secure generators whose streams this engine makes quickly, best first. Parties on
+    /// different machines take one that all of them name.
+    fn generators(&self) -> Vec<Generator>;
 
     /// Brings a tensor from the host's memory. Free on the CPU.
     ///

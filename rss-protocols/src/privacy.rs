@@ -166,7 +166,7 @@ fn observe(world: World, run: Run) -> Seen {
         let transport = Box::new(Recorder { inner: Box::new(transport), log });
         let pair_keys =
             (0..3).map(|p| if p == me { None } else { key(me.min(p), me.max(p)) }).collect();
-        Session { transport, pair_keys, id: [3; 16] }
+        Session { transport, pair_keys, id: [3; 16], prg: None }
     };
     let sessions = net::in_process::transports(3).into_iter().map(session).collect();
     let drawn = net::launch::run_all(sessions, |session| {

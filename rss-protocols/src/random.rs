@@ -130,6 +130,11 @@ impl Keys {
         self.pairs[peer.0].stream(nonce)
     }
 
+    /// What makes the streams.
+    pub fn generator(&self) -> Generator {
+        self.common.generator()
+    }
+
     /// Public coins under a nonce.
     pub fn public(&self, nonce: u64) -> Stream {
         self.common.stream(nonce)

@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Options {
-    pub(crate) generator: Generator,
+    generator: Option<Generator>,
     pub(crate) tree: Tree,
     pub(crate) parts: Parts,
     pub(crate) early_relu: bool,
@@ -28,15 +28,27 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let (tree, parts) = (Tree::default(), Parts::default());
-        Self { generator: Generator::Aes128Ctr, tree, parts, early_relu: true }
+        Self { generator: None, tree, parts, early_relu: true }
     }
 }
 
 impl Options {
-    /// The generator of correlated randomness: AES-128-CTR unless chosen otherwise; ChaCha12 when a
-    /// party computes on a GPU.
+    /// The generator for a session.
+    fn generator_for(self, session: &Session) -> Result<Generator> {
+        match (self.generator, &session.prg) {
+            (Some(generator), _) => Ok(generator),
+            (None, None) => Ok(Generator::Aes128Ctr),
+            (None, Some(name)) => Generator::named(name).ok_or_else(|| {
+                Error::Net(net::Error::Misuse(format!("there is no generator `{name}`")))
+            }),
+        }
+    }
+
+    /// The generator of correlated randomness. Unless it is chosen here, it is the one that the session
+    /// agreed on, where each party names what is quick on its machine ([`Engine::generators`]), or
+    /// AES-128-CTR if none was named.
     pub fn generator(self, generator: Generator) -> Self {
-        Self { generator, ..self }
+        Self { generator: Some(generator), ..self }
     }
 
     /// How comparisons trade bytes for rounds.
@@ -83,9 +95,10 @@ impl<E: Engine> Rss<E> {
     /// A party with chosen options, which must be the same on all three. Nothing is sent.
     ///
     /// # Errors
-    /// If the session is not one of three parties with a key for each pair.
+    /// If the session is not one of three parties with a key for each pair, or has agreed on a generator
+    /// that does not exist.
     pub fn with_options(session: Session, engine: E, options: Options) -> Result<Self> {
-        let keys = Keys::new(&session, options.generator)?;
+        let keys = Keys::new(&session, options.generator_for(&session)?)?;
         let zeros = engine.upload(Tensor::new(Shape::new([64])?, vec![0; 64])?)?;
         Ok(Self {
             engine,
@@ -110,6 +123,11 @@ impl<E: Engine> Rss<E> {
     /// If a peer failed or sent more than was due.
     pub fn close(self) -> Result<()> {
         self.links.close()
+    }
+
+    /// The generator of correlated randomness.
+    pub fn generator(&self) -> Generator {
+        self.keys.generator()
     }
 
     pub(crate) fn party(&self) -> Party {
@@ -160,5 +178,28 @@ impl<E: Engine> Rss<E> {
 impl<E: Engine> fmt::Debug for Rss<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Rss({}, {})", self.party(), self.engine.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ring_arith::CpuEngine;
+
+    use super::*;
+
+    #[test]
+    fn the_generator_is_the_chosen_one_else_the_agreed_one_else_aes() {
+        let party = |prg: Option<&str>, options| {
+            let mut session = net::in_process::sessions_from_seed(3, 1).remove(0);
+            session.prg = prg.map(str::to_owned);
+            Rss::with_options(session, CpuEngine::new(1), options).map(|party| party.generator())
+        };
+        let options = Options::default();
+        assert_eq!(party(None, options).unwrap(), Generator::Aes128Ctr);
+        assert_eq!(party(Some("chacha12"), options).unwrap(), Generator::ChaCha12);
+        let chosen = options.generator(Generator::ChaCha20);
+        assert_eq!(party(Some("chacha12"), chosen).unwrap(), Generator::ChaCha20);
+        let error = party(Some("rot13"), options).unwrap_err().to_string();
+        assert!(error.contains("no generator `rot13`"), "{error}");
     }
 }

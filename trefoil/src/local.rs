@@ -1,7 +1,7 @@
 //! Three parties in one process, as the demo and tests run them.
 
 use net::in_process::sessions_from_seed;
-use ring_arith::{CpuEngine, EngineTensor, Shape, Tensor};
+use ring_arith::{CpuEngine, Engine, EngineTensor, Shape, Tensor};
 
 use crate::{
     Error, Id, Result,
@@ -34,8 +34,10 @@ pub fn infer(program: &Program, weights: &[Tensor], input: &Tensor) -> Result<An
         let keys = [key(1)?, key(2)?];
         let watched = Watched::new(session.transport);
         let transport = Box::new(watched.hand());
-        let session = net::Session { transport, ..session };
-        let mut mpc = program::protocol(session, CpuEngine::new(program::threads_each()))?;
+        let engine = CpuEngine::new(program::threads_each());
+        let prg = engine.generators().first().map(|generator| generator.name().to_owned());
+        let session = net::Session { transport, prg, ..session };
+        let mut mpc = program::protocol(session, engine)?;
         let shares = |secret: &Shared| {
             let parts = secret.dealt.part(me).expand(me, &secret.shapes)?;
             parts.into_iter().map(program::share).collect::<Result<Vec<_>>>()

@@ -46,7 +46,7 @@ pub fn threads<R: Send>(
 }
 
 /// As [`threads`], over any network. The job must be one of `parties` parties; in memory nothing of
-/// it is compared.
+/// it is compared, and the session takes its first generator.
 ///
 /// # Errors
 /// If the sessions cannot be started.
@@ -60,7 +60,9 @@ pub fn threads_over<R: Send>(
     program: impl Fn(Session) -> R + Sync,
 ) -> Result<Vec<R>> {
     if let Network::InProcess(seed) = network {
-        return Ok(threads(parties, seed, program));
+        let mut sessions = in_process::sessions_from_seed(parties, seed);
+        sessions.iter_mut().for_each(|session| session.prg = job.first_prg());
+        return Ok(run_all(sessions, program));
     }
     let endpoints = endpoints(network, parties, &Limits::default())?;
     let run = |endpoint: Endpoint| endpoint.session(job).map(|session| (endpoint, session));

@@ -16,8 +16,8 @@ pub use bilinear::Microkernel;
 pub use isa::{Isa, Kind};
 
 use crate::{
-    Addend, Bilinear, Buffer, BufferPool, Engine, Launch, Result, Shape, Tensor, View, Window,
-    WordKernel,
+    Addend, Bilinear, Buffer, BufferPool, Engine, Generator, Launch, Result, Shape, Tensor, View,
+    Window, WordKernel,
 };
 
 /// Local work on the CPU, on as many threads as the caller asks for.
@@ -146,6 +146,10 @@ impl Engine for CpuEngine {
 
     fn name(&self) -> String {
         format!("cpu/{}/{}", self.isa().name(), self.threads())
+    }
+
+    fn generators(&self) -> Vec<Generator> {
+        Generator::quick_on_this_cpu()
     }
 
     fn upload(&self, tensor: Tensor) -> Result<Tensor> {

@@ -16,14 +16,43 @@ pub use reader::StreamReader;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Generator {
-    /// AES-128 in counter mode: the fastest on CPUs with AES instructions.
+    /// AES-128 in counter mode: the fastest on CPUs with AES instructions for whole vectors.
     Aes128Ctr,
-    /// ChaCha with 12 rounds: the choice when a party computes on a GPU.
+    /// ChaCha with 12 rounds: the fastest on GPUs, and on CPUs that have AVX-512 without those.
     ChaCha12,
     /// ChaCha with 20 rounds.
     ChaCha20,
     /// Philox4x32-10. Not secure: for comparison with published timings only.
     InsecurePhilox,
+}
+
+impl Generator {
+    const ALL: [Self; 4] = [Self::Aes128Ctr, Self::ChaCha12, Self::ChaCha20, Self::InsecurePhilox];
+
+    /// The name under which parties agree on the generator.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Aes128Ctr => "aes-128-ctr",
+            Self::ChaCha12 => "chacha12",
+            Self::ChaCha20 => "chacha20",
+            Self::InsecurePhilox => "insecure-philox",
+        }
+    }
+
+    /// The generator of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|generator| generator.name() == name)
+    }
+
+    /// What is quick on this CPU, best first. The other generator is named only where it is not much
+    /// slower than on other CPUs: one slow party makes all three wait.
+    pub(crate) fn quick_on_this_cpu() -> Vec<Self> {
+        #[cfg(target_arch = "x86_64")]
+        if crate::Isa::detect().kind() >= crate::Kind::Avx512 && !is_x86_feature_detected!("vaes") {
+            return vec![Self::ChaCha12];
+        }
+        vec![Self::Aes128Ctr, Self::ChaCha12]
+    }
 }
 
 /// An expanded key of a generator. Zeroized when the last clone is dropped; `Debug` shows only the

@@ -162,3 +162,14 @@ fn debug_output_shows_no_key() {
     assert_eq!(format!("{key:?}"), "StreamKey(ChaCha20)");
     assert_eq!(format!("{:?}", key.stream(1).reader(0)), "StreamReader(StreamKey(ChaCha20))");
 }
+
+#[test]
+fn generators_are_found_by_their_names() {
+    for generator in Generator::ALL {
+        assert_eq!(Generator::named(generator.name()), Some(generator));
+    }
+    assert_eq!(Generator::named("aes"), None);
+    let quick = Generator::quick_on_this_cpu();
+    assert!(quick.contains(&Generator::ChaCha12), "what every machine names: {quick:?}");
+    assert!(!quick.contains(&Generator::InsecurePhilox));
+}

@@ -8,6 +8,7 @@ use std::{
 };
 
 use net::{Canceller, Endpoint, Party, Session, Transport};
+use ring_arith::{Engine, Generator};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Core, Job, Queue, Server, jobs::Worker};
@@ -38,7 +39,8 @@ impl Server {
     pub fn keep_session(&self, endpoint: &Endpoint) -> ! {
         loop {
             let canceller = Canceller::default();
-            let job = net::Job::new(SESSION).prg("aes-128-ctr").config(&VERSION.to_le_bytes());
+            let prgs = self.0.engine.generators().into_iter().map(Generator::name);
+            let job = net::Job::new(SESSION).prgs(prgs).config(&VERSION.to_le_bytes());
             let session = endpoint.session(&job.canceller(&canceller)).map_err(Error::from);
             let outcome = session.and_then(|session| self.0.run_session(session, &canceller));
             if let Err(error) = outcome {

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 use super::{Bench, SUITES, launch, peers::Peers};
 
 /// How the parties of a benchmark are joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Network {
     /// Channels in one process
     InProcess,

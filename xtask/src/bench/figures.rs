@@ -92,7 +92,7 @@ fn profile(bench: &mut Bench, model: &Model, network: Network) -> Result<()> {
     let outcome = models::measure(model, network, threads, bench.effort())?;
     for (index, Step { name, kind, seconds, bytes }) in outcome.steps.iter().enumerate() {
         bench.case(&format!("{prefix}/{index:03} {name}"), |case| {
-            case.protocol("rss").engine(&outcome.engine).network(network).threads(threads);
+            case.run_by(&outcome.names).network(network).threads(threads);
             case.size(kind).timing(Timing::from_runs(vec![*seconds], None));
             case.bytes_per_party(*bytes);
             Ok(())

@@ -3,10 +3,12 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::cpu_seconds;
 
 /// How much time a measurement may take.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Effort {
     /// Runs before the clock counts: at least one, and until this has passed.
     pub warm_up: Duration,

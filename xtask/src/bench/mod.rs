@@ -36,6 +36,7 @@ mod models;
 mod net;
 mod net_baseline;
 mod onnx;
+mod party;
 mod peers;
 mod protocols;
 mod ring;

@@ -4,16 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use models::architectures::{Pooling, RandomWeights, by_name};
 use mpc_core::{Operand, Protocol, SecretTensor};
-use net::{Job, Metered, Party, Session, Shaped, Stats, launch as parties};
+use net::{Party, Session, Stats, launch as parties};
 use nn_layers::{Compiled, HostTensor, Plan, PlanOptions};
-use ring_arith::{CpuEngine, Engine, Shape, Tensor};
-use rss_protocols::Rss;
 use serde::{Deserialize, Serialize};
 
-use super::launch::PARTY;
+use super::party::{self, Mpc, agree_on_runs, barrier};
 use super::{Bench, Effort, Network, Timing, cpu_seconds, peak_memory_bytes};
 
 /// A model and the number of images it is run on at once.
@@ -49,9 +47,6 @@ pub(super) const MODELS: &[Model] = &[
 /// Seed of the random weights and inputs.
 const SEED: u64 = 2021;
 
-/// A model that takes longer than this for one run is run twice only.
-pub(super) const LONG: f64 = 2.0;
-
 /// The cases of this module.
 ///
 /// # Errors
@@ -66,7 +61,7 @@ pub(super) fn run(bench: &mut Bench, name: &str, model: &Model, network: Network
     let threads = bench.threads_or(1);
     bench.case(name, |case| {
         let outcome = measure(model, network, threads, case.effort())?;
-        case.protocol("rss").engine(&outcome.engine).network(network).threads(threads);
+        case.run_by(&outcome.names).network(network).threads(threads);
         case.size(format!("batch {}", model.batch)).timing(outcome.timing);
         case.bytes_per_party(outcome.bytes).rounds(outcome.rounds);
         case.max_abs_error(outcome.error);
@@ -93,7 +88,8 @@ impl Model {
 /// What the parties measured together.
 pub(super) struct Outcome {
     pub(super) timing: Timing,
-    pub(super) engine: String,
+    /// Of protocol and engine.
+    pub(super) names: [String; 2],
     pub(super) bytes: u64,
     pub(super) rounds: u64,
     pub(super) error: f64,
@@ -120,7 +116,7 @@ struct Measured {
     bytes: u64,
     /// Causal depth before and after the last run.
     depth: [u32; 2],
-    engine: String,
+    names: [String; 2],
     /// Largest difference from the result in 64-bit floats; only party 0 knows it.
     error: f64,
     memory: u64,
@@ -132,10 +128,9 @@ struct Measured {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Task {
     case: String,
-    network: String,
+    network: Network,
     threads: usize,
-    total: f64,
-    runs: [usize; 2],
+    effort: Effort,
     plan: PathBuf,
 }
 
@@ -149,25 +144,20 @@ pub(super) fn measure(
     fs::create_dir_all(&folder)?;
     let plan = folder.join("plan.json");
     fs::write(&plan, serde_json::to_vec(&model.compile()?.plan)?)?;
-    let task = Task {
-        case: model.case.to_owned(),
-        network: network.name().to_owned(),
-        threads,
-        total: effort.total.as_secs_f64(),
-        runs: [effort.min_runs, effort.max_runs],
-        plan,
-    };
+    let task = Task { case: model.case.to_owned(), network, threads, effort, plan };
     let measured = match network {
         Network::InProcess => {
-            let all = parties::threads(3, 1, |session| task.run(session));
-            let mut all = all.into_iter().collect::<Result<Vec<_>>>();
+            let mut all = party::threads(model.case, |session| task.run(session));
             // The process is one: its CPU time is that of all parties.
             if let Ok(all) = &mut all {
                 all.iter_mut().skip(1).for_each(|party| party.cpu = 0.0);
             }
             all
         }
-        _ => task.run_processes(network),
+        _ => {
+            let args = ["models".to_owned(), serde_json::to_string(&task)?];
+            party::processes(network, &args, |line| serde_json::from_str(line).ok())
+        }
     };
     fs::remove_dir_all(&folder)?;
     combine(&measured?)
@@ -183,7 +173,7 @@ fn combine(parties: &[Measured]) -> Result<Outcome> {
     let depth = |at: usize| parties.iter().map(|party| party.depth[at]).max().unwrap_or(0);
     Ok(Outcome {
         timing: Timing::from_runs(seconds, Some(cpu)),
-        engine: parties[0].engine.clone(),
+        names: parties[0].names.clone(),
         bytes: parties.iter().map(|party| party.bytes).max().unwrap_or(0),
         rounds: u64::from(depth(1) - depth(0)),
         error: parties[0].error,
@@ -203,49 +193,22 @@ fn mean_steps(parties: &[Measured]) -> Vec<Step> {
 }
 
 impl Task {
-    fn run_processes(&self, network: Network) -> Result<Vec<Measured>> {
-        let link = match network {
-            Network::Tcp => parties::Network::InsecurePlainTcp,
-            _ => parties::Network::Tls,
-        };
-        let args = [PARTY.to_owned(), "models".to_owned(), serde_json::to_string(self)?];
-        let mut running = parties::Processes::new(3, link).args(args).start()?;
-        let mut measured = Vec::with_capacity(3);
-        for party in 0..3 {
-            let (status, lines) = running.wait(party, Duration::from_secs(300))?;
-            let result = lines.iter().find_map(|line| serde_json::from_str(line).ok());
-            match result {
-                Some(result) if status.success() => measured.push(result),
-                _ => bail!("party {party} ended with {status}: {lines:?}"),
-            }
-        }
-        Ok(measured)
-    }
-
-    fn run(&self, mut session: Session) -> Result<Measured> {
-        let shape = match self.network.as_str() {
-            "lan" => Some(net::Shape::LAN_1G),
-            "wan" => Some(net::Shape::WAN_100M),
-            _ => None,
-        };
-        if let Some(shape) = shape {
-            session.transport = Box::new(Shaped::new(session.transport, shape));
-        }
-        let metered = Metered::new(session.transport);
-        let meter = metered.meter();
-        session.transport = Box::new(metered);
-        let mut mpc = Rss::new(session, CpuEngine::new(self.threads))?;
+    fn run(&self, session: Session) -> Result<Measured> {
+        let (mut mpc, meter) = party::join(session, self.network, self.threads)?;
         let model = MODELS.iter().find(|known| known.case == self.case);
         let model = model.with_context(|| format!("no case {}", self.case))?;
         let plan = read_plan(&self.plan)?;
         let Inputs { weights, x, expected } = inputs(&mut mpc, model, &plan)?;
         let mut profile = Profile::default();
-        let run = |mpc: &mut Rss<CpuEngine>, profile: &mut Profile| {
+        let run = |mpc: &mut Mpc, profile: &mut Profile| {
             profile.0.clear();
             plan.run(mpc, &weights, &x, profile)
         };
         run(&mut mpc, &mut profile)?;
-        let runs = self.agree(&mut mpc, |mpc| run(mpc, &mut Profile::default()).map(drop))?;
+        barrier(&mut mpc)?;
+        let clock = Instant::now();
+        run(&mut mpc, &mut Profile::default())?;
+        let runs = agree_on_runs(&mut mpc, &self.effort, clock.elapsed().as_secs_f64())?;
         let (mut seconds, mut ends, mut results) = (vec![], None, vec![]);
         let before = cpu_seconds().unwrap_or(0.0);
         for _ in 0..runs {
@@ -263,42 +226,24 @@ impl Task {
         let words = mpc.open(&shares)?;
         let logits = plan.decode_output(0, &words[0])?;
         let error = expected.map_or(0.0, |e| distance(&e, &logits));
-        let engine = mpc.engine().name();
+        let names = party::names(&mpc);
         let memory = peak_memory_bytes().unwrap_or(0);
         drop((weights, x, results));
         mpc.close()?;
         let steps = profile.steps([&start, &end]);
-        Ok(Measured { seconds, cpu, bytes, depth, engine, error, memory, steps })
-    }
-
-    /// How many runs all parties take: party 0 decides from the time of one.
-    fn agree(
-        &self,
-        mpc: &mut Rss<CpuEngine>,
-        mut run: impl FnMut(&mut Rss<CpuEngine>) -> nn_layers::Result<()>,
-    ) -> Result<usize> {
-        barrier(mpc)?;
-        let clock = Instant::now();
-        run(mpc)?;
-        let one = clock.elapsed().as_secs_f64().max(1e-6);
-        let least = if one > LONG { self.runs[0].min(2) } else { self.runs[0] };
-        let runs = ((self.total / one) as usize).clamp(least, self.runs[1]) as u64;
-        let mine = [Tensor::of(Vec::new(), &[runs])?];
-        let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
-        let shared = mpc.input(Party(0), &[Shape::default()], mine)?;
-        Ok(mpc.open(&[&shared[0]])?[0].words()[0] as usize)
+        Ok(Measured { seconds, cpu, bytes, depth, names, error, memory, steps })
     }
 }
 
 /// What a run takes, and what it should give.
 struct Inputs {
-    weights: Vec<Operand<Rss<CpuEngine>>>,
-    x: Vec<Operand<Rss<CpuEngine>>>,
+    weights: Vec<Operand<Mpc>>,
+    x: Vec<Operand<Mpc>>,
     expected: Option<HostTensor>,
 }
 
 /// Shares model and input, both of which party 0 holds.
-fn inputs(mpc: &mut Rss<CpuEngine>, model: &Model, plan: &Plan) -> Result<Inputs> {
+fn inputs(mpc: &mut Mpc, model: &Model, plan: &Plan) -> Result<Inputs> {
     let shapes: Vec<_> = plan.weights().into_iter().map(|w| w.shape).collect();
     let input_shapes = plan.input_shapes(model.batch)?;
     let (mut words, mut input, mut expected) = (None, None, None);
@@ -356,13 +301,7 @@ pub(super) fn party(args: &[String]) -> Result<()> {
     let task = args.first().context("no measurement is named")?;
     let task: Task = serde_json::from_str(task).context("not a measurement")?;
     let endpoint = parties::joined()?.context("not started as a party")?;
-    let session = endpoint.session(&Job::new(&task.case))?;
+    let session = endpoint.session(&party::job(&task.case))?;
     println!("{}", serde_json::to_string(&task.run(session)?)?);
     Ok(())
-}
-
-/// Waits until all parties are here.
-fn barrier(mpc: &mut Rss<CpuEngine>) -> mpc_core::Result<()> {
-    let zero = mpc.constant(&Tensor::of([1], &[0])?)?;
-    mpc.open(&[&zero]).map(drop)
 }

@@ -9,11 +9,12 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use models::{onnx, weights};
 use mpc_core::{Operand, Protocol, SecretTensor};
-use net::{Job, Metered, Party, Session, Shaped, launch as parties};
+use net::{Party, Session, launch};
 use nn_layers::{Compiled, HostTensor, PlanOptions};
-use ring_arith::{CpuEngine, Engine, Tensor};
-use rss_protocols::{Rss, Share};
+use ring_arith::Tensor;
+use rss_protocols::Share;
 
+use super::party::{self, Mpc, barrier};
 use super::{Bench, Network, Timing};
 
 /// The networks of `export_torchvision.py`.
@@ -54,7 +55,7 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
                 "a logit is off by {:e}, more than 1/64 of the largest, {largest}",
                 run.error
             );
-            case.protocol("rss").engine(&run.engine).network(network).threads(threads);
+            case.run_by(&run.names).network(network).threads(threads);
             case.size("1x3x224x224").timing(run.timing).max_abs_error(run.error);
             case.bytes_per_party(run.bytes).rounds(run.rounds);
             Ok(())
@@ -76,7 +77,7 @@ struct Run {
     error: f64,
     bytes: u64,
     rounds: u64,
-    engine: String,
+    names: [String; 2],
 }
 
 /// What one party saw.
@@ -85,7 +86,7 @@ struct Seen {
     bytes: u64,
     depth: [u32; 2],
     logits: HostTensor,
-    engine: String,
+    names: [String; 2],
 }
 
 impl Exported {
@@ -99,15 +100,8 @@ impl Exported {
     }
 
     fn run(&self, network: Network, threads: usize, runs: usize) -> Result<Run> {
-        let link = match network {
-            Network::InProcess => parties::Network::InProcess(1),
-            Network::Tcp => parties::Network::InsecurePlainTcp,
-            Network::Tls | Network::Lan | Network::Wan => parties::Network::Tls,
-        };
-        let job = Job::new("onnx");
-        let all = parties::threads_over(link, 3, &job, |session| {
-            self.party(shaped(session, network), threads, runs)
-        })?;
+        let party = |session| self.party(session, network, threads, runs);
+        let all = launch::threads_over(party::link(network), 3, &party::job("onnx"), party)?;
         let all = all.into_iter().collect::<Result<Vec<_>>>()?;
         // A run lasts until the last party is done.
         let slowest = |run: usize| all.iter().map(|seen| seen.seconds[run]).fold(0.0, f64::max);
@@ -120,15 +114,18 @@ impl Exported {
             error: error.fold(0.0, f64::max),
             bytes: all.iter().map(|seen| seen.bytes).max().unwrap_or(0),
             rounds: u64::from(depth(1) - depth(0)),
-            engine: all[0].engine.clone(),
+            names: all[0].names.clone(),
         })
     }
 
-    fn party(&self, mut session: Session, threads: usize, runs: usize) -> Result<Seen> {
-        let metered = Metered::new(session.transport);
-        let meter = metered.meter();
-        session.transport = Box::new(metered);
-        let mut mpc = Rss::new(session, CpuEngine::new(threads))?;
+    fn party(
+        &self,
+        session: Session,
+        network: Network,
+        threads: usize,
+        runs: usize,
+    ) -> Result<Seen> {
+        let (mut mpc, meter) = party::join(session, network, threads)?;
         let (plan, first) = (&self.compiled.plan, mpc.me() == Party(0));
         let values = if first { plan.encode_weights(&self.compiled.weights)? } else { Vec::new() };
         let shapes: Vec<_> = plan.weights().into_iter().map(|weight| weight.shape).collect();
@@ -137,12 +134,12 @@ impl Exported {
         let input = if first { vec![plan.encode_input(0, 1, &self.input)?] } else { Vec::new() };
         let shapes = plan.input_shapes(1)?;
         let input = mpc.input(Party(0), &shapes, first.then_some(&input[..]))?;
-        let weights: Vec<Operand<Rss<CpuEngine>>> = plan.secret_weights(weights);
+        let weights: Vec<Operand<Mpc>> = plan.secret_weights(weights);
 
         let (mut seconds, mut bytes, mut depth) = (Vec::with_capacity(runs), 0, [0; 2]);
-        let mut results: Vec<SecretTensor<Rss<CpuEngine>>> = Vec::new();
+        let mut results: Vec<SecretTensor<Mpc>> = Vec::new();
         for _ in 0..runs {
-            wait_for_all(&mut mpc)?;
+            barrier(&mut mpc)?;
             let (before, clock) = (meter.stats(), Instant::now());
             let input = plan.secret_inputs(input.clone());
             results = plan.run(&mut mpc, &weights, &input, &mut ())?;
@@ -153,23 +150,8 @@ impl Exported {
         }
         let shares: Vec<&Share<Tensor>> = results.iter().map(SecretTensor::share).collect();
         let logits = plan.decode_output(0, &mpc.open(&shares)?[0])?;
-        let engine = mpc.engine().name();
+        let names = party::names(&mpc);
         mpc.close()?;
-        Ok(Seen { seconds, bytes, depth, logits, engine })
+        Ok(Seen { seconds, bytes, depth, logits, names })
     }
-}
-
-fn shaped(mut session: Session, network: Network) -> Session {
-    let shape = match network {
-        Network::Lan => net::Shape::LAN_1G,
-        Network::Wan => net::Shape::WAN_100M,
-        _ => return session,
-    };
-    session.transport = Box::new(Shaped::new(session.transport, shape));
-    session
-}
-
-fn wait_for_all(mpc: &mut Rss<CpuEngine>) -> mpc_core::Result<()> {
-    let zero = mpc.constant(&Tensor::of([1], &[0])?)?;
-    mpc.open(&[&zero]).map(drop)
 }

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Effort, Timing, models};
+use super::{Effort, Timing, party};
 use crate::record::Record;
 
 /// A system and how its environment is made.
@@ -159,7 +159,7 @@ impl Peer {
             total_seconds: effort.total.as_secs_f64(),
             min_runs: effort.min_runs,
             max_runs: effort.max_runs,
-            long_seconds: models::LONG,
+            long_seconds: party::LONG,
         };
         writeln!(self.requests, "{}", serde_json::to_string(&request)?)?;
         read(&mut self.answers)

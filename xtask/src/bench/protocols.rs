@@ -1,26 +1,26 @@
 //! Benchmarks of operations on shares: three parties, each with its own copy of the program.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use mpc_core::{
     Compare, Finish, Linear, Product, Protocol, SecretTensor, ShareTensor, SplitMix64, Then,
     TruncationMode,
     functions::{self, exp, reciprocal, sqrt},
 };
-use net::{Job, Metered, Party, Session, Shaped, launch as parties};
-use ring_arith::{Bilinear, ConvSpec, CpuEngine, Shape, Tensor, View, Window};
-use rss_protocols::{Rss, Share};
+use net::{Party, Session, launch as parties};
+use ring_arith::{Bilinear, ConvSpec, Shape, Tensor, View, Window};
+use rss_protocols::Share;
+use serde::{Deserialize, Serialize};
 
-use super::launch::PARTY;
-use super::models::LONG;
+use super::party::{self, Mpc, agree_on_runs, barrier};
 use super::{Bench, Effort, Network, Timing, cpu_seconds, figures};
 
 /// What a case runs again and again, once its inputs are shared.
-pub(super) type Run = Box<dyn FnMut(&mut Rss<CpuEngine>) -> mpc_core::Result<()>>;
+pub(super) type Run = Box<dyn FnMut(&mut Mpc) -> mpc_core::Result<()>>;
 
 /// Shares an operation's inputs.
-pub(super) type Make = fn(&mut Rss<CpuEngine>) -> mpc_core::Result<Run>;
+pub(super) type Make = fn(&mut Mpc) -> mpc_core::Result<Run>;
 
 /// A named operation.
 pub(super) struct Operation {
@@ -97,7 +97,7 @@ pub(super) fn run(
     let threads = bench.threads_or(1);
     bench.case(name, |case| {
         let outcome = measure(operation, network, threads, case.effort())?;
-        case.protocol("rss").engine(&outcome.engine).network(network).threads(threads);
+        case.run_by(&outcome.names).network(network).threads(threads);
         case.size(operation.size).timing(outcome.timing);
         case.bytes_per_party(outcome.bytes).rounds(outcome.rounds);
         Ok(())
@@ -107,20 +107,21 @@ pub(super) fn run(
 /// What the parties measured together.
 struct Outcome {
     timing: Timing,
-    engine: String,
+    /// Of protocol and engine.
+    names: [String; 2],
     bytes: u64,
     rounds: u64,
 }
 
 /// What one party measured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Measured {
     seconds: Vec<f64>,
     cpu: f64,
     bytes: u64,
     /// Causal depth before and after the last run.
     depth: [u32; 2],
-    engine: String,
+    names: [String; 2],
 }
 
 fn measure(
@@ -132,13 +133,15 @@ fn measure(
     let plan = Plan { case: operation.name.to_owned(), network, threads, effort };
     let measured = match network {
         Network::InProcess => {
-            let all = parties::threads(3, 1, |session| plan.run(session));
-            let mut all = all.into_iter().collect::<Result<Vec<_>>>()?;
+            let mut all = party::threads(operation.name, |session| plan.run(session))?;
             // The process is one, so each party has counted the CPU time of all.
             all.iter_mut().skip(1).for_each(|party| party.cpu = 0.0);
             all
         }
-        _ => plan.run_processes()?,
+        _ => {
+            let args = ["protocols".to_owned(), serde_json::to_string(&plan)?];
+            party::processes(network, &args, |line| serde_json::from_str(line).ok())?
+        }
     };
     combine(&measured)
 }
@@ -153,14 +156,14 @@ fn combine(parties: &[Measured]) -> Result<Outcome> {
     let depth = |at: usize| parties.iter().map(|party| party.depth[at]).max().unwrap_or(0);
     Ok(Outcome {
         timing: Timing::from_runs(seconds, Some(cpu)),
-        engine: parties[0].engine.clone(),
+        names: parties[0].names.clone(),
         bytes: parties.iter().map(|party| party.bytes).max().unwrap_or(0),
         rounds: u64::from(depth(1) - depth(0)),
     })
 }
 
 /// What every party must know of a measurement.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Plan {
     case: String,
     network: Network,
@@ -169,61 +172,8 @@ struct Plan {
 }
 
 impl Plan {
-    fn run_processes(&self) -> Result<Vec<Measured>> {
-        let link = match self.network {
-            Network::Tcp => parties::Network::InsecurePlainTcp,
-            _ => parties::Network::Tls,
-        };
-        let effort = self.effort;
-        let args = [
-            PARTY.to_owned(),
-            "protocols".to_owned(),
-            self.case.clone(),
-            self.network.name().to_owned(),
-            self.threads.to_string(),
-            effort.total.as_millis().to_string(),
-            effort.min_runs.to_string(),
-            effort.max_runs.to_string(),
-        ];
-        let mut running = parties::Processes::new(3, link).args(args).start()?;
-        let mut measured = Vec::with_capacity(3);
-        for party in 0..3 {
-            let (status, lines) = running.wait(party, Duration::from_secs(300))?;
-            let result = lines.iter().find_map(|line| Measured::read(line));
-            match result {
-                Some(result) if status.success() => measured.push(result),
-                _ => bail!("party {party} ended with {status}: {lines:?}"),
-            }
-        }
-        Ok(measured)
-    }
-
-    fn read(args: &[String]) -> Option<Self> {
-        let [case, network, threads, total, min_runs, max_runs] = args else { return None };
-        let all = [Network::Tcp, Network::Tls, Network::Lan, Network::Wan];
-        let network = all.into_iter().find(|known| known.name() == network)?;
-        let effort = Effort {
-            warm_up: Duration::ZERO,
-            total: Duration::from_millis(total.parse().ok()?),
-            min_runs: min_runs.parse().ok()?,
-            max_runs: max_runs.parse().ok()?,
-        };
-        Some(Self { case: case.clone(), network, threads: threads.parse().ok()?, effort })
-    }
-
-    fn run(&self, mut session: Session) -> Result<Measured> {
-        let shape = match self.network {
-            Network::Lan => Some(net::Shape::LAN_1G),
-            Network::Wan => Some(net::Shape::WAN_100M),
-            _ => None,
-        };
-        if let Some(shape) = shape {
-            session.transport = Box::new(Shaped::new(session.transport, shape));
-        }
-        let metered = Metered::new(session.transport);
-        let meter = metered.meter();
-        session.transport = Box::new(metered);
-        let mut mpc = Rss::new(session, CpuEngine::new(self.threads))?;
+    fn run(&self, session: Session) -> Result<Measured> {
+        let (mut mpc, meter) = party::join(session, self.network, self.threads)?;
         let mut known = OPERATIONS.iter().chain(figures::OPERATIONS);
         let operation = known.find(|known| known.name == self.case);
         let operation = operation.with_context(|| format!("no case {}", self.case))?;
@@ -231,7 +181,11 @@ impl Plan {
         for _ in 0..WARM_UP {
             run(&mut mpc)?;
         }
-        let runs = self.agree(&mut mpc, &mut run)?;
+        barrier(&mut mpc)?;
+        let clock = Instant::now();
+        run(&mut mpc)?;
+        let one = clock.elapsed().as_secs_f64();
+        let runs = agree_on_runs(&mut mpc, &self.effort, one)?;
         let (mut seconds, mut bytes, mut depth) = (Vec::with_capacity(runs), 0, [0; 2]);
         let before = cpu_seconds().unwrap_or(0.0);
         for _ in 0..runs {
@@ -245,47 +199,9 @@ impl Plan {
             depth = [start.depth, end.depth];
         }
         let cpu = cpu_seconds().unwrap_or(0.0) - before;
-        let engine = ring_arith::Engine::name(mpc.engine());
+        let names = party::names(&mpc);
         mpc.close()?;
-        Ok(Measured { seconds, cpu, bytes, depth, engine })
-    }
-
-    /// How many runs all parties take: party 0 decides from the time of one.
-    fn agree(&self, mpc: &mut Rss<CpuEngine>, run: &mut Run) -> Result<usize> {
-        barrier(mpc)?;
-        let clock = Instant::now();
-        run(mpc)?;
-        let one = clock.elapsed().as_secs_f64().max(1e-6);
-        let runs = (self.effort.total.as_secs_f64() / one) as usize;
-        let least = if one > LONG { self.effort.min_runs.min(2) } else { self.effort.min_runs };
-        let runs = runs.clamp(least, self.effort.max_runs) as u64;
-        let mine = [Tensor::of(Vec::new(), &[runs])?];
-        let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
-        let shared = mpc.input(Party(0), &[Shape::default()], mine)?;
-        Ok(mpc.open(&[&shared[0]])?[0].words()[0] as usize)
-    }
-}
-
-impl Measured {
-    fn write(&self) -> String {
-        let seconds: Vec<_> = self.seconds.iter().map(f64::to_string).collect();
-        let [before, after] = self.depth;
-        format!(
-            "measured {} {} {} {before} {after} {}",
-            seconds.join(","),
-            self.cpu,
-            self.bytes,
-            self.engine
-        )
-    }
-
-    fn read(line: &str) -> Option<Self> {
-        let mut words = line.strip_prefix("measured ")?.split(' ');
-        let seconds: Result<Vec<f64>, _> = words.next()?.split(',').map(str::parse).collect();
-        let (cpu, bytes) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-        let depth = [words.next()?.parse().ok()?, words.next()?.parse().ok()?];
-        let engine = words.next()?.to_owned();
-        Some(Self { seconds: seconds.ok()?, cpu, bytes, depth, engine })
+        Ok(Measured { seconds, cpu, bytes, depth, names })
     }
 }
 
@@ -294,23 +210,18 @@ impl Measured {
 /// # Errors
 /// If the arguments are not those of [`cases`], or the party fails.
 pub(super) fn party(args: &[String]) -> Result<()> {
-    let plan = Plan::read(args).with_context(|| format!("not a measurement: {args:?}"))?;
+    let plan = args.first().context("no measurement is named")?;
+    let plan: Plan = serde_json::from_str(plan).context("not a measurement")?;
     let endpoint = parties::joined()?.context("not started as a party")?;
-    let session = endpoint.session(&Job::new(&plan.case))?;
-    println!("{}", plan.run(session)?.write());
+    let session = endpoint.session(&party::job(&plan.case))?;
+    println!("{}", serde_json::to_string(&plan.run(session)?)?);
     Ok(())
-}
-
-/// Waits until all parties are here.
-fn barrier(mpc: &mut Rss<CpuEngine>) -> mpc_core::Result<()> {
-    let zero = mpc.constant(&Tensor::of([1], &[0])?)?;
-    mpc.open(&[&zero]).map(drop)
 }
 
 // -- the operations ----------------------------------------------------------------------------
 
 /// A shared tensor of words below `2^bits` in magnitude.
-fn secret(mpc: &mut Rss<CpuEngine>, dims: &[usize], bits: u32) -> mpc_core::Result<Share<Tensor>> {
+fn secret(mpc: &mut Mpc, dims: &[usize], bits: u32) -> mpc_core::Result<Share<Tensor>> {
     let shape = Shape::new(dims)?;
     let mut draw = SplitMix64::new(dims.iter().sum::<usize>() as u64 + u64::from(bits));
     let words = (0..shape.len()).map(|_| draw.signed(bits)).collect();
@@ -319,7 +230,7 @@ fn secret(mpc: &mut Rss<CpuEngine>, dims: &[usize], bits: u32) -> mpc_core::Resu
     Ok(mpc.input(Party(0), &[shape], mine)?.remove(0))
 }
 
-pub(super) fn relu(mpc: &mut Rss<CpuEngine>, n: usize, width: u32) -> mpc_core::Result<Run> {
+pub(super) fn relu(mpc: &mut Mpc, n: usize, width: u32) -> mpc_core::Result<Run> {
     let x = secret(mpc, &[n], (width - 1).min(40))?;
     Ok(Box::new(move |mpc| {
         let then = Then::NonNegative(&[&x]);
@@ -327,7 +238,7 @@ pub(super) fn relu(mpc: &mut Rss<CpuEngine>, n: usize, width: u32) -> mpc_core::
     }))
 }
 
-fn negative(mpc: &mut Rss<CpuEngine>) -> mpc_core::Result<Run> {
+fn negative(mpc: &mut Mpc) -> mpc_core::Result<Run> {
     let x = secret(mpc, &[1_000_000], 40)?;
     Ok(Box::new(move |mpc| {
         mpc.compare(&[Compare { value: &x, width: 64, then: Then::Arithmetic }]).map(drop)
@@ -335,7 +246,7 @@ fn negative(mpc: &mut Rss<CpuEngine>) -> mpc_core::Result<Run> {
 }
 
 fn product(
-    mpc: &mut Rss<CpuEngine>,
+    mpc: &mut Mpc,
     op: &Bilinear,
     x: &Share<Tensor>,
     y: &Share<Tensor>,
@@ -347,26 +258,26 @@ fn product(
 
 const TRUNCATE: Finish = Finish::Truncate { bits: FRAC, mode: TruncationMode::Default };
 
-fn multiply(mpc: &mut Rss<CpuEngine>) -> mpc_core::Result<Run> {
+fn multiply(mpc: &mut Mpc) -> mpc_core::Result<Run> {
     elementwise(mpc, TRUNCATE)
 }
 
-fn fused(mpc: &mut Rss<CpuEngine>) -> mpc_core::Result<Run> {
+fn fused(mpc: &mut Mpc) -> mpc_core::Result<Run> {
     elementwise(mpc, Finish::TruncateRelu { bits: FRAC })
 }
 
-fn elementwise(mpc: &mut Rss<CpuEngine>, finish: Finish) -> mpc_core::Result<Run> {
+fn elementwise(mpc: &mut Mpc, finish: Finish) -> mpc_core::Result<Run> {
     let (x, y) = (secret(mpc, &[1_000_000], 30)?, secret(mpc, &[1_000_000], 29)?);
     Ok(Box::new(move |mpc| product(mpc, &Bilinear::Mul, &x, &y, finish)))
 }
 
-fn matmul(mpc: &mut Rss<CpuEngine>, n: usize) -> mpc_core::Result<Run> {
+fn matmul(mpc: &mut Mpc, n: usize) -> mpc_core::Result<Run> {
     let (x, y) = (secret(mpc, &[n, n], 24)?, secret(mpc, &[n, n], 23)?);
     Ok(Box::new(move |mpc| product(mpc, &Bilinear::MATMUL, &x, &y, TRUNCATE)))
 }
 
 pub(super) fn conv(
-    mpc: &mut Rss<CpuEngine>,
+    mpc: &mut Mpc,
     input: &[usize],
     weight: &[usize],
     stride: usize,
@@ -380,10 +291,10 @@ pub(super) fn conv(
 
 /// Secret numbers, uniform in a range.
 fn numbers(
-    mpc: &mut Rss<CpuEngine>,
+    mpc: &mut Mpc,
     dims: &[usize],
     [low, high]: [f64; 2],
-) -> mpc_core::Result<SecretTensor<Rss<CpuEngine>>> {
+) -> mpc_core::Result<SecretTensor<Mpc>> {
     let shape = Shape::new(dims)?;
     let mut draw = SplitMix64::new(17);
     let unit = f64::from(1 << FRAC);
@@ -394,29 +305,21 @@ fn numbers(
     Ok(SecretTensor::new(share, FRAC, 64 - FRAC))
 }
 
-fn softmax(mpc: &mut Rss<CpuEngine>, dims: [usize; 2]) -> mpc_core::Result<Run> {
+fn softmax(mpc: &mut Mpc, dims: [usize; 2]) -> mpc_core::Result<Run> {
     let x = numbers(mpc, &dims, [-8.0, 8.0])?;
     Ok(Box::new(move |mpc| functions::softmax(mpc, &x, 1).map(drop)))
 }
 
 /// A function of one number.
-type Function = fn(
-    &mut Rss<CpuEngine>,
-    &SecretTensor<Rss<CpuEngine>>,
-) -> mpc_core::Result<SecretTensor<Rss<CpuEngine>>>;
+type Function = fn(&mut Mpc, &SecretTensor<Mpc>) -> mpc_core::Result<SecretTensor<Mpc>>;
 
-fn apply(
-    mpc: &mut Rss<CpuEngine>,
-    function: Function,
-    low: f64,
-    high: f64,
-) -> mpc_core::Result<Run> {
+fn apply(mpc: &mut Mpc, function: Function, low: f64, high: f64) -> mpc_core::Result<Run> {
     let x = numbers(mpc, &[100_000], [low, high])?;
     Ok(Box::new(move |mpc| function(mpc, &x).map(drop)))
 }
 
 /// Windows as rows of four, then a tournament: values out of a truncation, 44 bits wide.
-fn max_pool(mpc: &mut Rss<CpuEngine>) -> mpc_core::Result<Run> {
+fn max_pool(mpc: &mut Mpc) -> mpc_core::Result<Run> {
     let x = secret(mpc, &[1, 64, 112, 112], 40)?;
     Ok(Box::new(move |mpc| {
         let windows = View::Windows(Window::new([2, 2], [2, 2]));

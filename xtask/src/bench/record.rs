@@ -264,8 +264,13 @@ impl Case {
         self
     }
 
+    /// Names protocol and engine.
+    pub fn run_by(&mut self, [protocol, engine]: &[String; 2]) -> &mut Case {
+        self.protocol(protocol).engine(engine)
+    }
+
     /// Names the protocol.
-    pub fn protocol(&mut self, name: &str) -> &mut Case {
+    fn protocol(&mut self, name: &str) -> &mut Case {
         self.record.protocol = Some(name.to_owned());
         self
     }

@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use mpc_core::{Finish, Product, Protocol, SplitMix64, TruncationMode};
-use net::{Metered, Party, Report, Session, launch as parties};
-use ring_arith::{Bilinear, CpuEngine, Shape, Tensor};
-use rss_protocols::Rss;
+use net::{Party, Report, Session};
+use ring_arith::{Bilinear, Shape, Tensor};
 
+use super::party;
 use super::{Bench, Network, Timing};
 
 /// Fraction bits, and bits dropped.
@@ -81,10 +81,10 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
             continue;
         }
         let start = Instant::now();
-        let (errors, report, engine) = measure(mode, batches)?;
+        let (errors, report, names) = measure(mode, batches)?;
         let seconds = start.elapsed().as_secs_f64() / batches as f64;
         bench.case(&case_name, |case| {
-            case.protocol("rss").engine(&engine).network(Network::InProcess).threads(1);
+            case.run_by(&names).network(Network::InProcess).threads(1);
             case.size(format!("{} products below 2^61", batches * BATCH));
             case.timing(Timing::from_runs(vec![seconds], None));
             case.bytes_per_party(report.bytes / 3 / batches as u64);
@@ -123,12 +123,9 @@ fn check(name: &str, errors: &Errors, bound: Option<f64>) -> Result<()> {
 }
 
 /// Runs a form on batches of products and compares each result with the exact one.
-fn measure(mode: TruncationMode, batches: usize) -> Result<(Errors, Report, String)> {
-    let run = |mut session: Session| -> Result<_> {
-        let metered = Metered::new(session.transport);
-        let meter = metered.meter();
-        session.transport = Box::new(metered);
-        let mut mpc = Rss::new(session, CpuEngine::new(1))?;
+fn measure(mode: TruncationMode, batches: usize) -> Result<(Errors, Report, [String; 2])> {
+    let run = |session: Session| -> Result<_> {
+        let (mut mpc, meter) = party::join(session, Network::InProcess, 1)?;
         let mut errors = Errors::default();
         let (mut bytes, mut rounds) = (0, 0);
         for batch in 0..batches {
@@ -153,15 +150,14 @@ fn measure(mode: TruncationMode, batches: usize) -> Result<(Errors, Report, Stri
                 }
             }
         }
-        let engine = ring_arith::Engine::name(mpc.engine());
-        Ok((errors, bytes, rounds, engine))
+        Ok((errors, bytes, rounds, party::names(&mpc)))
     };
-    let outcomes = parties::threads(3, 1, run).into_iter().collect::<Result<Vec<_>>>()?;
+    let outcomes = party::threads("truncation", run)?;
     let bytes = outcomes.iter().map(|(_, bytes, ..)| bytes).sum();
     let rounds = outcomes.iter().map(|(_, _, rounds, _)| *rounds).max().unwrap_or(0);
     let report = Report { bytes, messages: 0, rounds, steps: Vec::new() };
-    let (errors, _, _, engine) = outcomes.into_iter().next().expect("three parties");
-    Ok((errors, report, engine))
+    let (errors, _, _, names) = outcomes.into_iter().next().expect("three parties");
+    Ok((errors, report, names))
 }
 
 /// Factors of products of all magnitudes up to `2^61`; one product in sixteen is a multiple of `2^20`.
