@@ -4,7 +4,7 @@ mod common;
 
 use std::{fs, path::Path};
 
-use common::{Cluster, DIGITS, digits, folder, logits, trefoil};
+use common::{Cluster, DIGITS, digits, folder, logits, trefoil, trefoil_with};
 use models::weights::read_safetensors;
 use nn_layers::HostTensor;
 use serde_json::Value;
@@ -334,4 +334,9 @@ fn the_command_line_explains_itself() {
     let error: Value = serde_json::from_str(&json.err).unwrap();
     assert_eq!(error["error"]["exit_code"], 4);
     assert_eq!(trefoil(&["party"]).code, 4);
+    let log = trefoil_with(&[("TREFOIL_LOG", "net=loud")], &["completions", "bash"]);
+    assert_eq!(log.code, 4);
+    assert!(log.err.contains("TREFOIL_LOG") && log.err.contains("net=debug"), "{}", log.err);
+    let log = trefoil_with(&[("TREFOIL_LOG", "net=debug,info")], &["completions", "bash"]);
+    assert_eq!(log.code, 0, "{}", log.err);
 }

@@ -129,9 +129,15 @@ impl Drop for Cluster {
 
 /// Runs the program.
 pub fn trefoil(arguments: &[&str]) -> Run {
+    trefoil_with(&[], arguments)
+}
+
+/// Runs the program with these variables in its environment.
+pub fn trefoil_with(variables: &[(&str, &str)], arguments: &[&str]) -> Run {
     let output: Output = Command::new(env!("CARGO_BIN_EXE_trefoil"))
         .args(arguments)
         .env_remove("TREFOIL_CONFIG")
+        .envs(variables.iter().copied())
         .output()
         .unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
