@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::gemm::{self, Plan, Product, Start, Term};
 use super::output::{Output, Sink};
 use super::source::{Matrix, Source, Windows};
-use super::{Job, direct};
+use super::{Job, direct, few};
 use crate::{ConvSpec, EngineTensor, Tensor};
 
 /// The sizes of one convolution.
@@ -60,7 +60,7 @@ impl Sizes {
     }
 
     /// Words of one output channel's weights.
-    fn weights(&self) -> usize {
+    pub(super) fn weights(&self) -> usize {
         self.cg * self.taps()
     }
 }
@@ -70,6 +70,9 @@ pub(super) fn forward(job: Job<'_>, spec: &ConvSpec, dims: &[usize], out: &mut [
     let s = Sizes::new(spec, job.terms[0].0.shape().dims(), dims);
     if direct::suits(&s) {
         return direct::forward(job, spec, &s, out);
+    }
+    if few::suits(job.isa, &s) {
+        return few::forward(job, spec, &s, out);
     }
     let product = |g: usize| Product {
         m: s.og,
@@ -156,12 +159,12 @@ fn terms<'a, T>(job: Job<'a>, make: impl Fn(&'a Tensor, &'a Tensor) -> T) -> Vec
 }
 
 /// A tensor's words from one on; nothing if it has none.
-fn part(tensor: &Tensor, first: usize) -> &[u64] {
+pub(super) fn part(tensor: &Tensor, first: usize) -> &[u64] {
     tensor.words().get(first..).unwrap_or_default()
 }
 
 /// The windows of a convolution over its input.
-fn input_windows<'a>(spec: &ConvSpec, s: &Sizes, words: &'a [u64]) -> Windows<'a> {
+pub(super) fn input_windows<'a>(spec: &ConvSpec, s: &Sizes, words: &'a [u64]) -> Windows<'a> {
     let w = &spec.window;
     let taps = |axis: usize| {
         let offset = move |t: usize| (t * w.dilation[axis]) as isize - w.padding[axis] as isize;

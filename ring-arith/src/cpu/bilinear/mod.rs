@@ -1,8 +1,9 @@
 //! Bilinear maps on the CPU.
 //!
 //! Maps become matrix products over [`source::Source`]s, which the blocked product of [`gemm`] packs
-//! and multiplies with the micro-kernel of the instruction set. Thin products, depthwise
-//! convolutions and elementwise products have loops of their own: [`thin`], [`direct`], [`mul`].
+//! and multiplies with the micro-kernel of the instruction set. Thin products,
+//! convolutions with few positions, depthwise ones and elementwise products have loops of their own:
+//! [`thin`], [`few`], [`direct`], [`mul`].
 
 mod addends;
 #[cfg(target_arch = "x86_64")]
@@ -13,6 +14,7 @@ mod avx2;
 mod avx512;
 mod conv;
 mod direct;
+mod few;
 mod gemm;
 mod kernel;
 mod loops;

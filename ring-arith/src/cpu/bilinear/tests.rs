@@ -281,6 +281,22 @@ fn many_images_share_one_product() {
 }
 
 #[test]
+fn few_positions_match_the_model() {
+    let same = Window::new([3, 3], [1, 1]).padded([1; 4]);
+    let halved = Window { stride: [2, 2], ..same };
+    for (window, input, o) in [
+        (same, [1, 70, 4, 4], 65),
+        (same, [1, 9, 4, 5], 80),
+        (same, [1, 60, 2, 2], 17),
+        (halved, [1, 13, 5, 5], 37),
+        (halved, [15, 8, 2, 2], 61),
+        (Window::new([2, 2], [1, 1]), [3, 8, 2, 2], 12),
+    ] {
+        check_conv(ConvSpec::new(window), input, o);
+    }
+}
+
+#[test]
 fn operands_that_do_not_fit_are_refused() {
     let engine = CpuEngine::new(1);
     let (x, y, z) = (tensor(1, &[2, 3]), tensor(2, &[3, 4]), tensor(3, &[3, 5]));

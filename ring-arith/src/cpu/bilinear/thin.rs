@@ -19,8 +19,10 @@ const MOST_ROWS: [usize; 2] = [8, 4];
 /// Words of the big operand per task.
 const TASK: usize = 1 << 16;
 
-/// Inner indices at a time, so that rows read for several products stay in the cache.
-const DEPTH: usize = 2048;
+/// Inner indices at a time, so that rows read for several products stay in the cache: the second-level
+/// one, or the first where they are read for more than [`FEW`].
+const DEPTH: [usize; 2] = [2048, 512];
+const FEW: usize = 8;
 
 /// Sums at a time when rows of the big operand are combined: they, and the rows under way, stay in the
 /// first-level cache.
@@ -83,8 +85,9 @@ impl Task<'_> {
     /// The big operand is stored column by column: each result is a dot product.
     fn dots(&self, small: &[Cow<'_, [u64]>], b: &Matrix<'_>, sums: &mut [u64]) {
         let depth = small[0].len();
-        for k in (0..depth).step_by(DEPTH) {
-            let end = (k + DEPTH).min(depth);
+        let step = DEPTH[usize::from(small.len() > FEW)];
+        for k in (0..depth).step_by(step) {
+            let end = (k + step).min(depth);
             let small: Vec<_> = small.iter().map(|v| &v[k..end]).collect();
             let rows = &b.words[self.columns.start * b.stride_outer + k..];
             loops::dots(self.job.isa, sums, &small, rows, b.stride_outer);

@@ -1,0 +1,62 @@
+//! Convolutions with a few positions, as the last layers of networks for small images are: the windows
+//! are written out, and the weights are read once, at the speed of memory, instead of being packed.
+
+use super::conv::{Sizes, input_windows, part};
+use super::gemm::{Product, Start, Term};
+use super::output::{Output, Sink};
+use super::source::{BLOCK, Block, Matrix, Source};
+use super::{Job, thin};
+use crate::{ConvSpec, Isa, Kind};
+
+/// Most positions, and how many output channels there are at least for each: with fewer, weights are no
+/// more than what is computed with them.
+const MOST: usize = 16;
+const CHANNELS: usize = 4;
+
+/// Whether a convolution is of this kind.
+pub(super) fn suits(isa: Isa, s: &Sizes) -> bool {
+    let positions = s.n * s.plane_out();
+    // Rows of the result, which are positions, lie evenly: one image, or one position of each.
+    let even = s.n == 1 || s.plane_out() == 1;
+    isa.kind() >= Kind::Avx512
+        && s.groups == 1
+        && even
+        && positions <= MOST
+        && s.og >= CHANNELS * positions
+}
+
+/// `[N, C, H, W] x [O, C, kh, kw]` to `[N, O, OH, OW]`.
+pub(super) fn forward(job: Job<'_>, spec: &ConvSpec, s: &Sizes, out: &mut [u64]) {
+    let (m, k) = (s.n * s.plane_out(), s.weights());
+    let write = |x| written_out(&Source::Positions(input_windows(spec, s, part(x, 0))), [m, k]);
+    let windows: Vec<_> = job.terms.iter().map(|(x, _)| write(x)).collect();
+    let terms = windows.iter().zip(job.terms).map(|(windows, (_, w))| Term {
+        a: Source::Matrix(Matrix::new(windows, k, 1)),
+        b: Source::Matrix(Matrix::new(part(w, 0), k, 1)),
+        k,
+    });
+    let row_stride = if s.n == 1 { 1 } else { s.og };
+    let output = Output::matrix(0, row_stride, s.og, s.plane_out());
+    let product = Product { m, n: s.og, terms: terms.collect(), output };
+    let start = if job.addends.is_empty() { Start::Zero } else { Start::Words };
+    if let Start::Words = start {
+        job.write_addends(out);
+    }
+    thin::run(job, &[product], start, Sink::new(out));
+}
+
+/// The words of an operand, row by row.
+fn written_out(source: &Source<'_>, [rows, columns]: [usize; 2]) -> Vec<u64> {
+    let mut words = vec![0; rows * columns];
+    let mut block: Box<Block> = Box::new([0; BLOCK * BLOCK]);
+    for k in (0..columns).step_by(BLOCK) {
+        let count = BLOCK.min(columns - k);
+        source.read([0, k], [rows, count], [0, k], &mut block);
+        for (at, from) in block.chunks_exact(BLOCK).enumerate().take(count) {
+            for (row, word) in from.iter().enumerate().take(rows) {
+                words[row * columns + k + at] = *word;
+            }
+        }
+    }
+    words
+}
