@@ -4,10 +4,10 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, SanType,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use x509_parser::{certificate::X509Certificate, prelude::FromDer};
+use webpki::{EndEntityCert, anchor_from_trusted_cert};
 use zeroize::Zeroizing;
 
 use crate::{Error, Party, Result};
@@ -70,6 +70,28 @@ impl FromStr for Role {
     }
 }
 
+impl Role {
+    /// The alternative name, a URI, under which a certificate names its holder's role.
+    fn uri(&self) -> String {
+        match self {
+            Self::Party(_) => format!("{SCHEME}{self}"),
+            Self::Client(name) => format!("{SCHEME}client/{name}"),
+        }
+    }
+
+    fn from_uri(uri: &str) -> Option<Result<Self>> {
+        let name = uri.strip_prefix(SCHEME)?;
+        Some(match name.strip_prefix("client/") {
+            Some(client) => Self::client(client),
+            None if name.starts_with("client ") => Self::client(name),
+            None => name.parse(),
+        })
+    }
+}
+
+/// What the URI of a role begins with.
+const SCHEME: &str = "trefoil:";
+
 /// The cluster's certificate authority. Whoever holds it can enter the cluster in any role.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -83,27 +105,45 @@ impl Authority {
     /// [`Error::Config`] if the system has no randomness.
     pub fn generate(lifetime: Duration) -> Result<Self> {
         let key = KeyPair::generate().map_err(cannot_make)?;
+        let params = Self::params(lifetime);
+        let certificate = params.self_signed(&key).map_err(cannot_make)?.pem();
+        Ok(Self { issuer: Issuer::new(params, key), certificate })
+    }
+
+    /// What every authority's certificate says.
+    fn params(lifetime: Duration) -> CertificateParams {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "trefoil cluster authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         set_validity(&mut params, Duration::ZERO, lifetime);
-        let certificate = params.self_signed(&key).map_err(cannot_make)?.pem();
-        Ok(Self { issuer: Issuer::new(params, key), certificate })
+        params
     }
 
     /// An authority from PEM text, as given by [`Self::certificate_pem`] and [`Self::key_pem`].
     ///
     /// # Errors
-    /// [`Error::Config`] if the text is not such a certificate and key.
+    /// [`Error::Config`] if the text is not such a certificate and key, or they do not belong together.
     pub fn from_pem(certificate: &str, key: &str) -> Result<Self> {
-        let unusable = |error: rcgen::Error| {
-            let reason = format!("{error}; give the PEM files made with the cluster");
+        let unusable = |reason: String| {
+            let reason = format!("{reason}; give the PEM files made with the cluster");
             Error::Config { what: "cluster authority".to_owned(), reason }
         };
-        let key = KeyPair::from_pem(key).map_err(unusable)?;
-        let issuer = Issuer::from_ca_cert_pem(certificate, key).map_err(unusable)?;
-        Ok(Self { issuer, certificate: certificate.to_owned() })
+        let key = KeyPair::from_pem(key).map_err(|error| unusable(error.to_string()))?;
+        let params = Self::params(Duration::ZERO);
+        // Another certificate of this key has the same name and the same key.
+        let like = params.self_signed(&key).map_err(|error| unusable(error.to_string()))?;
+        let given = parse_certificate("cluster authority", certificate)?;
+        let anchor = |certificate| {
+            anchor_from_trusted_cert(certificate).map_err(|error| unusable(error.to_string()))
+        };
+        let (given, like) = (anchor(&given)?, anchor(like.der())?);
+        if (given.subject, given.subject_public_key_info)
+            != (like.subject, like.subject_public_key_info)
+        {
+            return Err(unusable("the certificate is not that of the key".to_owned()));
+        }
+        Ok(Self { issuer: Issuer::new(params, key), certificate: certificate.to_owned() })
     }
 
     /// The authority's certificate, which every member of the cluster needs. Public.
@@ -143,6 +183,8 @@ impl Authority {
             Role::Client(_) => Vec::new(),
         };
         let mut params = CertificateParams::new(names).map_err(cannot_make)?;
+        let uri = role.uri().try_into().map_err(cannot_make)?;
+        params.subject_alt_names.push(SanType::URI(uri));
         params.distinguished_name.push(DnType::CommonName, role.to_string());
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = match role {
@@ -252,20 +294,20 @@ fn parse_certificate(what: &str, pem: &str) -> Result<CertificateDer<'static>> {
     })
 }
 
-/// The role that a certificate names as its one common name.
+/// The role that a certificate names, as its one URI of that kind.
 ///
 /// # Errors
 /// [`Error::Config`] if it names none.
 pub(crate) fn role_of(certificate: &CertificateDer<'_>) -> Result<Role> {
     let unusable =
         |reason: &str| Error::Config { what: "certificate".to_owned(), reason: reason.to_owned() };
-    let (_, certificate) = X509Certificate::from_der(certificate)
+    let certificate = EndEntityCert::try_from(certificate)
         .map_err(|_| unusable("is not an X.509 certificate"))?;
-    let mut names = certificate.subject().iter_common_name();
-    let (Some(name), None) = (names.next(), names.next()) else {
-        return Err(unusable("does not have exactly one common name"));
-    };
-    name.as_str().map_err(|_| unusable("has a common name that is not text"))?.parse()
+    let mut roles = certificate.valid_uri_names().filter_map(Role::from_uri);
+    match (roles.next(), roles.next()) {
+        (Some(role), None) => role,
+        _ => Err(unusable("does not name exactly one role")),
+    }
 }
 
 #[cfg(test)]
@@ -288,6 +330,40 @@ mod tests {
             );
             assert_eq!(*read.unwrap().role(), role);
             assert_eq!(format!("{issued:?}"), format!("Identity({role})"));
+        }
+    }
+
+    #[test]
+    fn an_authority_with_the_key_of_another_is_refused() {
+        let [one, other] = [(); 2].map(|()| Authority::generate(DAY).unwrap());
+        let refused = Authority::from_pem(one.certificate_pem(), &other.key_pem()).map(drop);
+        assert!(refused.unwrap_err().to_string().contains("not that of the key"));
+        // Nor will the key of a member do, whose certificate has another name.
+        let member = one.issue(&Role::party(0), DAY).unwrap();
+        assert!(Authority::from_pem(member.certificate_pem(), member.key_pem()).is_err());
+    }
+
+    #[test]
+    fn a_certificate_names_exactly_one_role() {
+        let named = |uris: &[&str]| {
+            let mut params = CertificateParams::default();
+            let uri = |uri: &&str| SanType::URI((*uri).try_into().unwrap());
+            params.subject_alt_names = uris.iter().map(uri).collect();
+            let key = KeyPair::generate().unwrap();
+            role_of(params.self_signed(&key).unwrap().der())
+        };
+        assert_eq!(named(&["trefoil:party-1"]).unwrap(), Role::party(1));
+        let bob = Role::client("bob").unwrap();
+        assert_eq!(named(&["https://example.org", "trefoil:client/bob"]).unwrap(), bob);
+        for uris in [
+            &[][..],
+            &["https://example.org"],
+            &["trefoil:party-1", "trefoil:party-2"],
+            &["trefoil:party-01"],
+            &["trefoil:client/A"],
+            &["trefoil:client bob"],
+        ] {
+            assert!(named(uris).is_err(), "{uris:?}");
         }
     }
 
