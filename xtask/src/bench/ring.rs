@@ -24,6 +24,10 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
     bench.case("conv/resnet50-1x1", |case| convs(case, &resnet50_1x1()))?;
     let alexnet = Layer { input: 3, output: 64, size: 224, kernel: 11, stride: 4, padding: 2 };
     bench.case("conv/alexnet-1", |case| convs(case, &[alexnet]))?;
+    let vgg = Layer { input: 128, output: 128, size: 56, kernel: 3, stride: 1, padding: 1 };
+    bench.case("conv/vgg-3x3", |case| convs(case, &[vgg]))?;
+    let alexnet = Layer { input: 64, output: 192, size: 27, kernel: 5, stride: 1, padding: 2 };
+    bench.case("conv/alexnet-2", |case| convs(case, &[alexnet]))?;
     bench.case("gemv/4096", |case| gemv(case, 4096))
 }
 
@@ -147,6 +151,9 @@ struct Prepared {
     spec: ConvSpec,
     x: Tensor,
     w: Tensor,
+    /// The same products as one product of matrices.
+    matrices: [Tensor; 2],
+    /// One for each output and each weight that it depends on, however the layer is computed.
     products: usize,
 }
 
@@ -161,12 +168,17 @@ impl Prepared {
             spec,
             x: tensor(&[1, input, size, size])?,
             w: tensor(&[output, input, kernel, kernel])?,
+            matrices: [
+                tensor(&[output, input * kernel * kernel])?,
+                tensor(&[input * kernel * kernel, height * width])?,
+            ],
             products: output * height * width * input * kernel * kernel,
         })
     }
 }
 
-/// Layers on one image and one thread, one after the other, against a big matrix product.
+/// Layers on one image and one thread, one after the other, against matrix products: a big one, and
+/// those of the layers' sizes. Convolutions that save products can be quicker than either.
 fn convs(case: &mut Case, layers: &[Layer]) -> Result<()> {
     const SIDE: usize = 1024;
     let engine = CpuEngine::new(1);
@@ -181,6 +193,11 @@ fn convs(case: &mut Case, layers: &[Layer]) -> Result<()> {
             }
         },
         &mut || drop(engine.bilinear(&Bilinear::MATMUL, &[(&x, &y)], &[])),
+        &mut || {
+            for Prepared { matrices: [x, y], .. } in &layers {
+                drop(engine.bilinear(&Bilinear::MATMUL, &[(x, y)], &[]));
+            }
+        },
     ]);
     failure.map_or(Ok(()), Err)?;
     let naive = rival(case, || {
@@ -196,6 +213,7 @@ fn convs(case: &mut Case, layers: &[Layer]) -> Result<()> {
     case.engine(&engine.name()).size(size).threads(1).timing(times[0]);
     case.rate(products as f64 / 1e9, "GMAC/s");
     case.reference_rate("gemm/1024", SIDE.pow(3) as f64 / times[1].median / 1e9);
+    case.reference("the same products as matrices", times[2]);
     case.reference("naive wrapping_mul", naive);
     Ok(())
 }

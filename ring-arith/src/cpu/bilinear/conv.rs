@@ -7,7 +7,8 @@ use rayon::prelude::*;
 use super::gemm::{self, Plan, Product, Start, Term};
 use super::output::{Output, Sink};
 use super::source::{Matrix, Source, Windows};
-use super::{Job, direct, few};
+use super::toeplitz::{self, Correlation};
+use super::{Form, Job, direct, few};
 use crate::{ConvSpec, EngineTensor, Tensor};
 
 /// The sizes of one convolution.
@@ -71,6 +72,11 @@ pub(super) fn forward(job: Job<'_>, spec: &ConvSpec, dims: &[usize], out: &mut [
     if direct::suits(&s) {
         return direct::forward(job, spec, &s, out);
     }
+    if let Some(tiled) = Correlation::forward(spec, &s)
+        && let Some(plan) = job.plan(&tiled)
+    {
+        return toeplitz::run(job, &tiled, &plan, out);
+    }
     if few::suits(job.isa, &s) {
         return few::forward(job, spec, &s, out);
     }
@@ -100,6 +106,11 @@ pub(super) fn input_grad(job: Job<'_>, spec: &ConvSpec, dims: &[usize], out: &mu
     let s = Sizes::new(spec, dims, job.terms[0].0.shape().dims());
     if direct::suits(&s) {
         return direct::input_grad(job, spec, &s, out);
+    }
+    if let Some(tiled) = Correlation::input_grad(spec, &s)
+        && let Some(plan) = job.plan(&tiled)
+    {
+        return toeplitz::run(job, &tiled, &plan, out);
     }
     let [step_y, step_x] = spec.window.stride;
     let phases: Vec<_> = (0..step_y.min(s.input[0]))
@@ -270,6 +281,19 @@ impl Phase {
 }
 
 impl Job<'_> {
+    /// How to compute a convolution by tiles, if at all.
+    fn plan(self, c: &Correlation) -> Option<toeplitz::Plan> {
+        match self.form {
+            Form::Best => toeplitz::Plan::choose(self.isa, c, self.terms.len()),
+            #[cfg(test)]
+            Form::Direct => None,
+            #[cfg(test)]
+            Form::Tiles(taps, words) => {
+                Some(toeplitz::Plan::forced(self.isa, c, taps, self.terms.len(), words))
+            }
+        }
+    }
+
     /// Fills the whole result with its addends.
     pub(super) fn write_addends(self, out: &mut [u64]) {
         const TASK: usize = 1 << 14;

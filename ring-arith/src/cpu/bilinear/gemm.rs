@@ -337,7 +337,7 @@ impl Pass<'_> {
 }
 
 /// All pairs of panels, in the order in which panels of the side to be kept stay the same longest.
-fn pairs(counts: [usize; 2], keep: Side) -> impl Iterator<Item = [usize; 2]> {
+pub(super) fn pairs(counts: [usize; 2], keep: Side) -> impl Iterator<Item = [usize; 2]> {
     let [outer, inner] = if keep == Side::A { counts } else { [counts[1], counts[0]] };
     let all = (0..outer).flat_map(move |i| (0..inner).map(move |j| [i, j]));
     all.map(move |[i, j]| if keep == Side::A { [i, j] } else { [j, i] })

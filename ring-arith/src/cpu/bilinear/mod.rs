@@ -1,9 +1,9 @@
 //! Bilinear maps on the CPU.
 //!
 //! Maps become matrix products over [`source::Source`]s, which the blocked product of [`gemm`] packs
-//! and multiplies with the micro-kernel of the instruction set. Thin products,
-//! convolutions with few positions, depthwise ones and elementwise products have loops of their own:
-//! [`thin`], [`few`], [`direct`], [`mul`].
+//! and multiplies with the micro-kernel of the instruction set. Convolutions with many tiles save
+//! products: [`toeplitz`]. Thin products, convolutions with few positions, depthwise ones and
+//! elementwise products have loops of their own: [`thin`], [`few`], [`direct`], [`mul`].
 
 mod addends;
 #[cfg(target_arch = "x86_64")]
@@ -27,13 +27,14 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod thin;
+mod toeplitz;
 
 pub use probe::Microkernel;
 
 use addends::Addends;
 use kernel::Kernel;
 
-use crate::{Addend, Bilinear, CpuEngine, EngineTensor, Error, Isa, Result, Tensor};
+use crate::{Addend, Bilinear, BufferPool, CpuEngine, EngineTensor, Error, Isa, Result, Tensor};
 
 /// One call: what to multiply, and with what.
 #[derive(Clone, Copy)]
@@ -41,8 +42,25 @@ struct Job<'a> {
     terms: &'a [(&'a Tensor, &'a Tensor)],
     addends: &'a Addends<'a>,
     isa: Isa,
+    /// Where memory for intermediate results comes from.
+    buffers: &'a BufferPool,
+    form: Form,
     /// Threads of the current rayon pool to use.
     threads: usize,
+}
+
+/// How convolutions are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// As the counted work suggests.
+    Best,
+    /// As one product with the windows of the images.
+    #[cfg(test)]
+    Direct,
+    /// By tiles, with algorithms for so many taps along height and width, and so many words in a
+    /// block.
+    #[cfg(test)]
+    Tiles([usize; 2], usize),
 }
 
 /// Calls of fewer word products stay on the caller's thread.
@@ -51,6 +69,16 @@ const SMALL: usize = 1 << 16;
 /// The sum of one map over several pairs of operands, plus addends.
 pub(super) fn run(
     engine: &CpuEngine,
+    op: &Bilinear,
+    terms: &[(&Tensor, &Tensor)],
+    addends: &[Addend<'_, Tensor>],
+) -> Result<Tensor> {
+    run_as(engine, Form::Best, op, terms, addends)
+}
+
+fn run_as(
+    engine: &CpuEngine,
+    form: Form,
     op: &Bilinear,
     terms: &[(&Tensor, &Tensor)],
     addends: &[Addend<'_, Tensor>],
@@ -67,7 +95,8 @@ pub(super) fn run(
     }
     let addends = Addends::new(op.name(), &shape, addends)?;
     let mut out = engine.buffer(shape.len());
-    let job = |threads| Job { terms, addends: &addends, isa: engine.isa(), threads };
+    let (isa, buffers) = (engine.isa(), engine.buffers());
+    let job = |threads| Job { terms, addends: &addends, isa, buffers, form, threads };
     let largest = shape.len().max(lhs.len()).max(rhs.len());
     match engine.workers() {
         Some(workers) if largest.saturating_mul(terms.len()) > SMALL => {

@@ -21,7 +21,7 @@ fn words(seed: u64, len: usize) -> Vec<u64> {
         .collect()
 }
 
-fn tensor(seed: u64, dims: &[usize]) -> Tensor {
+pub(super) fn tensor(seed: u64, dims: &[usize]) -> Tensor {
     let shape = Shape::new(dims).unwrap();
     let len = shape.len();
     Tensor::new(shape, words(seed, len)).unwrap()
@@ -32,8 +32,12 @@ fn engines() -> Vec<CpuEngine> {
     sets.iter().flat_map(|isa| [1, 3].map(|threads| CpuEngine::with_isa(*isa, threads))).collect()
 }
 
-/// Compares all engines with the model, with one term, with two, and with addends of every kind.
 fn check(op: &Bilinear, lhs: &[usize], rhs: &[usize]) {
+    check_as(Form::Best, op, lhs, rhs);
+}
+
+/// Compares all engines with the model, with one term, with two, and with addends of every kind.
+pub(super) fn check_as(form: Form, op: &Bilinear, lhs: &[usize], rhs: &[usize]) {
     let terms = [(tensor(1, lhs), tensor(2, rhs)), (tensor(3, lhs), tensor(4, rhs))];
     let shape = op.output_shape(terms[0].0.shape(), terms[0].1.shape()).unwrap();
     let bias = tensor(5, shape.dims());
@@ -68,9 +72,10 @@ fn check(op: &Bilinear, lhs: &[usize], rhs: &[usize]) {
             }
         }
         for engine in engines() {
-            let result = run(&engine, op, &terms, &addends).unwrap();
+            let result = run_as(&engine, form, op, &terms, &addends).unwrap();
             let wrong = result.words().iter().zip(&expected).position(|(a, b)| a != b);
-            assert_eq!(wrong, None, "{engine:?} {op:?} {lhs:?} {rhs:?} {term_count} {kinds:?}");
+            let case = format!("{engine:?} {form:?} {op:?} {lhs:?} {rhs:?} {term_count} {kinds:?}");
+            assert_eq!(wrong, None, "{case}");
             assert_eq!(result.shape(), &shape);
         }
     }
@@ -226,14 +231,19 @@ fn the_largest_words_do_not_overflow_accumulators() {
 
 /// Checks a convolution and both gradients.
 fn check_conv(spec: ConvSpec, input: [usize; 4], o: usize) {
+    check_conv_as(Form::Best, spec, input, o);
+}
+
+/// The same in a given form.
+pub(super) fn check_conv_as(form: Form, spec: ConvSpec, input: [usize; 4], o: usize) {
     let [n, c, h, w] = input;
     let [kh, kw] = spec.window.kernel;
     let weight = [o, c / spec.groups, kh, kw];
     let [oh, ow] = spec.window.positions([h, w]).unwrap();
     let output = [n, o, oh, ow];
-    check(&Bilinear::Conv(spec), &input, &weight);
-    check(&Bilinear::ConvInputGrad { spec, input: [h, w] }, &output, &weight);
-    check(&Bilinear::ConvWeightGrad(spec), &input, &output);
+    check_as(form, &Bilinear::Conv(spec), &input, &weight);
+    check_as(form, &Bilinear::ConvInputGrad { spec, input: [h, w] }, &output, &weight);
+    check_as(form, &Bilinear::ConvWeightGrad(spec), &input, &output);
 }
 
 #[test]

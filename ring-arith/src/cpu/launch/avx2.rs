@@ -21,9 +21,9 @@ pub(super) unsafe fn run<K: WordKernel<I, O>, const I: usize, const O: usize>(
     unsafe { block.run::<Vector, K, I, O>(kernel, params) }
 }
 
-/// Four words. Made only in code reached from [`run`], so the instructions are there.
+/// Four words. Made only in code compiled for the instruction set, see [`Lanes`].
 #[derive(Clone, Copy)]
-struct Vector(__m256i);
+pub(in crate::cpu) struct Vector(__m256i);
 
 operators! {
     Vector:

@@ -7,7 +7,7 @@ use crate::Word;
 /// # Safety
 /// Methods may be called only in code compiled for the vector's instruction set, on a CPU that has
 /// it. Loads and stores need valid memory for the lanes they name and no others.
-pub(super) unsafe trait Lanes: Word {
+pub(in crate::cpu) unsafe trait Lanes: Word {
     /// Number of lanes, at most [`MOST`].
     const COUNT: usize;
 

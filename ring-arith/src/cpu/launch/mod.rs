@@ -1,14 +1,14 @@
 //! Word kernels on the CPU: SIMD vectors over cache-sized blocks, on all threads.
 
 #[cfg(target_arch = "x86_64")]
-mod avx2;
+pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
-mod avx512;
+pub(super) mod avx512;
 mod block;
 mod check;
-mod lanes;
+pub(super) mod lanes;
 mod plan;
-mod portable;
+pub(super) mod portable;
 
 use crate::{CpuEngine, Launch, Result, Tensor, WordKernel};
 

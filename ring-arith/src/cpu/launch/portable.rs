@@ -20,7 +20,7 @@ pub(super) unsafe fn run<K: WordKernel<I, O>, const I: usize, const O: usize>(
 
 /// Four words.
 #[derive(Clone, Copy)]
-struct Vector([u64; 4]);
+pub(in crate::cpu) struct Vector([u64; 4]);
 
 operators! {
     Vector:
