@@ -270,7 +270,7 @@ impl Case {
     }
 
     /// Names the protocol.
-    fn protocol(&mut self, name: &str) -> &mut Case {
+    pub fn protocol(&mut self, name: &str) -> &mut Case {
         self.record.protocol = Some(name.to_owned());
         self
     }
