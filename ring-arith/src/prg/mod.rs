@@ -48,7 +48,10 @@ impl Generator {
     /// slower than on other CPUs: one slow party makes all three wait.
     pub(crate) fn quick_on_this_cpu() -> Vec<Self> {
         #[cfg(target_arch = "x86_64")]
-        if crate::Isa::detect().kind() >= crate::Kind::Avx512 && !is_x86_feature_detected!("vaes") {
+        if cfg!(chacha20_avx512)
+            && crate::Isa::detect().kind() >= crate::Kind::Avx512
+            && !is_x86_feature_detected!("vaes")
+        {
             return vec![Self::ChaCha12];
         }
         vec![Self::Aes128Ctr, Self::ChaCha12]
