@@ -56,16 +56,9 @@ impl FromStr for Role {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        if let Some(name) = text.strip_prefix("client ") {
-            return Self::client(name);
-        }
-        let number = text.strip_prefix("party-").and_then(|number| number.parse().ok());
-        match number {
-            Some(number) if Self::party(number).to_string() == text => Ok(Self::party(number)),
-            _ => {
-                let reason = "a role is `party-N` or `client NAME`".to_owned();
-                Err(Error::Config { what: format!("role {text:?}"), reason })
-            }
+        match text.strip_prefix("client ") {
+            Some(name) => Self::client(name),
+            None => Self::from_party(text),
         }
     }
 }
@@ -79,12 +72,24 @@ impl Role {
         }
     }
 
+    /// The role of a party from its name.
+    fn from_party(text: &str) -> Result<Self> {
+        let number = text.strip_prefix("party-").and_then(|number| number.parse().ok());
+        match number {
+            Some(number) if Self::party(number).to_string() == text => Ok(Self::party(number)),
+            _ => {
+                let reason = "a role is `party-N` or `client NAME`".to_owned();
+                Err(Error::Config { what: format!("role {text:?}"), reason })
+            }
+        }
+    }
+
+    /// The role that a URI names; `None` for one of another kind.
     fn from_uri(uri: &str) -> Option<Result<Self>> {
         let name = uri.strip_prefix(SCHEME)?;
         Some(match name.strip_prefix("client/") {
             Some(client) => Self::client(client),
-            None if name.starts_with("client ") => Self::client(name),
-            None => name.parse(),
+            None => Self::from_party(name),
         })
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn job(name: &str) -> Job {
     Job::new(name).prgs(CpuEngine::new(1).generators().into_iter().map(Generator::name))
 }
 
-/// Where parties that are not threads of one process meet.
+/// What carries the parties' messages; delay and bandwidth come with [`join`].
 pub(super) fn link(network: Network) -> launch::Network {
     match network {
         Network::InProcess => launch::Network::InProcess(1),

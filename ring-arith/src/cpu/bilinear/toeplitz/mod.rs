@@ -35,7 +35,7 @@ pub(super) fn run(job: Job<'_>, c: &Correlation, plan: &Plan, out: &mut [u64]) {
     let [u, v, z] = plan.largest(c, job.terms.len()).sizes();
     let [mut u, mut z] = [u, z].map(|words| job.buffers.take(words));
     let mut v: Vec<_> = blocks.channels.iter().map(|_| job.buffers.take(v)).collect();
-    for group in 0..c.groups {
+    for group in 0..c.sizes.groups {
         let transforms = Transforms::new(job, c, plan, group);
         let mut u_holds = None;
         for tiles in &blocks.tiles {

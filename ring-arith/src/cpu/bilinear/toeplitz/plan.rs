@@ -90,7 +90,7 @@ impl Plan {
     ) -> (Self, f64) {
         let axes = [0, 1].map(|axis| Axis::new(c, axis, algorithms[axis]));
         let plan = Self { axes, kernel: Kernel::vector(isa), block: [1; 3] };
-        let channels = terms * c.inputs;
+        let channels = terms * c.sizes.cg;
         let most = (plan.kernel.kc / plan.parts()).max(1);
         let least = channels.div_ceil(most).max(1);
         let counts = [1, 2, 4, 8].map(|times| (times * least).min(channels.max(1)));
@@ -110,7 +110,7 @@ impl Plan {
         // Inputs of a tile are transformed once, and kept for all outputs.
         let inputs = channels.max(1) * self.parts();
         let wide = far / inputs;
-        let all = c.images * self.tiles();
+        let all = c.sizes.n * self.tiles();
         let [outputs, tiles] = if depth >= channels {
             // As many tiles as stay near; the weights are kept too.
             [far / inputs, wide.min((near / inputs).max(2 * nr))]
@@ -118,13 +118,13 @@ impl Plan {
             [(near / (depth * self.parts())).max(4 * mr), wide]
         };
         let tiles = even(all, tiles, nr);
-        let outputs = even(c.outputs, outputs.min(far / tiles), mr);
+        let outputs = even(c.sizes.og, outputs.min(far / tiles), mr);
         Self { block: [outputs, tiles, depth], ..self.clone() }
     }
 
     /// Words of transformed inputs that are kept.
     fn inputs(&self, c: &Correlation, terms: usize) -> usize {
-        self.block[1] * terms * c.inputs * self.parts() * self.products()
+        self.block[1] * terms * c.sizes.cg * self.parts() * self.products()
     }
 
     /// Products per tile and pair of channels.
@@ -155,16 +155,16 @@ impl Plan {
         };
         let [outputs, tiles, channels] = self.block;
         Blocks {
-            outputs: cut(c.outputs, outputs),
-            tiles: cut(c.images * self.tiles(), tiles),
-            channels: cut(terms * c.inputs, channels),
+            outputs: cut(c.sizes.og, outputs),
+            tiles: cut(c.sizes.n * self.tiles(), tiles),
+            channels: cut(terms * c.sizes.cg, channels),
         }
     }
 
     /// The largest block.
     pub(super) fn largest(&self, c: &Correlation, terms: usize) -> Block {
         let [outputs, tiles, channels] = self.block;
-        let all = [c.outputs, c.images * self.tiles(), terms * c.inputs];
+        let all = [c.sizes.og, c.sizes.n * self.tiles(), terms * c.sizes.cg];
         let [outputs, tiles, channels] =
             [(outputs, all[0]), (tiles, all[1]), (channels, all[2])].map(|(x, y)| 0..x.min(y));
         Block::new(self, [&outputs, &tiles, &channels])
@@ -172,7 +172,7 @@ impl Plan {
 
     /// The time of this plan for each group, in products.
     fn cost(&self, c: &Correlation, terms: usize) -> f64 {
-        let all = [c.outputs, c.images * self.tiles(), terms * c.inputs];
+        let all = [c.sizes.og, c.sizes.n * self.tiles(), terms * c.sizes.cg];
         let [output_blocks, tile_blocks, channel_blocks] =
             [0, 1, 2].map(|i| all[i].div_ceil(self.block[i]));
         let depth = all[2] * self.parts();
@@ -188,9 +188,9 @@ impl Plan {
 
 /// The time of a product without a plan for each group.
 fn direct_cost(kernel: &Kernel, c: &Correlation, terms: usize) -> f64 {
-    let (positions, depth) = (c.images * c.plane_out(), terms * c.inputs * c.taps());
-    let packed = PACK * (positions + c.outputs) as f64;
-    (packed + padded(kernel, [c.outputs, positions])) * depth as f64
+    let (positions, depth) = (c.sizes.n * c.sizes.plane_out(), terms * c.sizes.cg * c.sizes.taps());
+    let packed = PACK * (positions + c.sizes.og) as f64;
+    (packed + padded(kernel, [c.sizes.og, positions])) * depth as f64
 }
 
 /// Words of a result that is padded to whole panels.
@@ -200,7 +200,7 @@ fn padded(kernel: &Kernel, [m, n]: [usize; 2]) -> f64 {
 
 /// Algorithms for both axes that do not have more taps than there are.
 fn candidates(c: &Correlation) -> impl Iterator<Item = [Algorithm; 2]> {
-    let most = [0, 1].map(|axis| c.kernel[axis].div_ceil(c.stride[axis]));
+    let most = [0, 1].map(|axis| c.sizes.kernel[axis].div_ceil(c.stride[axis]));
     let fits =
         move |axis: usize| Algorithm::ALL.into_iter().filter(move |a| a.taps() <= most[axis]);
     fits(0).flat_map(move |y| fits(1).map(move |x| [y, x])).filter(|[y, x]| y.taps() * x.taps() > 1)

@@ -7,20 +7,8 @@ use crate::ConvSpec;
 /// Outputs `y[i] = sum_t w[t] x[i * stride + t + offset]` along both axes, summed over channels.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Correlation {
-    /// Images.
-    pub images: usize,
-    /// Channel groups.
-    pub groups: usize,
-    /// Input channels per group.
-    pub inputs: usize,
-    /// Output channels per group.
-    pub outputs: usize,
-    /// Height and width of an input.
-    pub input: [usize; 2],
-    /// Height and width of an output.
-    pub output: [usize; 2],
-    /// Taps along height and width.
-    pub kernel: [usize; 2],
+    /// Of `x`, `y` and `w`.
+    pub sizes: Sizes,
     /// Inputs from one output to the next.
     pub stride: [usize; 2],
     /// The input that the first tap of the first output meets.
@@ -36,16 +24,10 @@ impl Correlation {
     pub(in super::super) fn forward(spec: &ConvSpec, s: &Sizes) -> Option<Self> {
         let w = &spec.window;
         plain(spec).then(|| Self {
-            images: s.n,
-            groups: s.groups,
-            inputs: s.cg,
-            outputs: s.og,
-            input: s.input,
-            output: s.output,
-            kernel: s.kernel,
+            sizes: *s,
             stride: w.stride,
             offset: [0, 1].map(|axis| -(w.padding[axis] as isize)),
-            weight_strides: [s.cg * s.taps(), s.taps()],
+            weight_strides: [s.weights(), s.taps()],
             flipped: false,
         })
     }
@@ -55,33 +37,12 @@ impl Correlation {
     pub(in super::super) fn input_grad(spec: &ConvSpec, s: &Sizes) -> Option<Self> {
         let w = &spec.window;
         (plain(spec) && w.stride == [1, 1]).then(|| Self {
-            images: s.n,
-            groups: s.groups,
-            inputs: s.og,
-            outputs: s.cg,
-            input: s.output,
-            output: s.input,
-            kernel: s.kernel,
+            sizes: Sizes { cg: s.og, og: s.cg, input: s.output, output: s.input, ..*s },
             stride: [1, 1],
             offset: [0, 1].map(|axis| w.padding[axis] as isize + 1 - s.kernel[axis] as isize),
-            weight_strides: [s.taps(), s.cg * s.taps()],
+            weight_strides: [s.taps(), s.weights()],
             flipped: true,
         })
-    }
-
-    /// Words of one input channel.
-    pub(super) fn plane_in(&self) -> usize {
-        self.input[0] * self.input[1]
-    }
-
-    /// Words of one output channel.
-    pub(super) fn plane_out(&self) -> usize {
-        self.output[0] * self.output[1]
-    }
-
-    /// Words of one channel's kernel.
-    pub(super) fn taps(&self) -> usize {
-        self.kernel[0] * self.kernel[1]
     }
 }
 
@@ -109,14 +70,14 @@ pub(super) struct Axis {
 impl Axis {
     /// Cuts one axis.
     pub(super) fn new(c: &Correlation, axis: usize, algorithm: Algorithm) -> Self {
-        let (taps, stride) = (c.kernel[axis], c.stride[axis]);
+        let (taps, stride) = (c.sizes.kernel[axis], c.stride[axis]);
         // Taps of one residue modulo the stride, so many at a time.
         let span = stride * algorithm.taps();
         let runs = (0..taps).step_by(span);
         let parts = runs.flat_map(|run| (run..run + stride).take_while(|t| *t < taps)).collect();
         Self {
             algorithm,
-            tiles: c.output[axis].div_ceil(algorithm.taps()),
+            tiles: c.sizes.output[axis].div_ceil(algorithm.taps()),
             parts,
             taps,
             stride,

@@ -88,23 +88,23 @@ impl<'a> Transforms<'a> {
         let [y, x] = &plan.axes;
         let taps = |[part_y, part_x]: [usize; 2]| {
             let rows = y.taps(part_y);
-            let place = |ty: Option<usize>, tx: Option<usize>| Some(ty? * c.kernel[1] + tx?);
+            let place = |ty: Option<usize>, tx: Option<usize>| Some(ty? * c.sizes.kernel[1] + tx?);
             rows.flat_map(|ty| x.taps(part_x).map(move |tx| place(ty, tx))).collect()
         };
-        let plane = c.plane_in();
+        let plane = c.sizes.plane_in();
         let windows = |words: &'a [u64], [part_y, part_x]: [usize; 2]| {
             Source::Positions(Windows {
                 words,
-                size: c.input,
-                image_stride: c.groups * c.inputs * plane,
+                size: c.sizes.input,
+                image_stride: c.sizes.groups * c.sizes.cg * plane,
                 positions: [y.tiles, x.tiles],
                 step: [y.step(), x.step()],
                 taps_y: y.inputs(part_y).collect(),
-                taps_x: Windows::columns(x.inputs(part_x), [x.tiles, x.step(), c.input[1]]),
+                taps_x: Windows::columns(x.inputs(part_x), [x.tiles, x.step(), c.sizes.input[1]]),
             })
         };
         let term = |(images, _): &(&'a Tensor, _)| {
-            let words = part(images, group * c.inputs * plane);
+            let words = part(images, group * c.sizes.cg * plane);
             plan.each_part().map(|parts| windows(words, parts)).collect()
         };
         let windows = job.terms.iter().map(term).collect();
@@ -126,7 +126,7 @@ impl<'a> Transforms<'a> {
             scratch.block().fill(0);
             let mut channel = block.channels.start;
             while channel < block.channels.end {
-                let left = self.c.inputs - channel % self.c.inputs;
+                let left = self.c.sizes.cg - channel % self.c.sizes.cg;
                 let most = (BLOCK / shape.width).min(block.channels.end - channel);
                 let channels = channel..channel + left.min(most);
                 channel = channels.end;
@@ -158,18 +158,22 @@ impl<'a> Transforms<'a> {
         let c = self.c;
         let [per_output, per_input] = c.weight_strides;
         let weights = part(
-            self.job.terms[channels.start / c.inputs].1,
-            self.group * c.outputs * c.inputs * c.taps(),
+            self.job.terms[channels.start / c.sizes.cg].1,
+            self.group * c.sizes.og * c.sizes.cg * c.sizes.taps(),
         );
         let block = scratch.block();
         for (o, output) in outputs.clone().enumerate() {
-            let first = output * per_output + channels.start % c.inputs * per_input;
+            let first = output * per_output + channels.start % c.sizes.cg * per_input;
             // Kernels to an output lie far from those to the next, where the hardware does not guess
             // what follows.
             let ahead = channels.len() * per_input;
-            source::prefetch(weights, first + ahead, if per_input == c.taps() { ahead } else { 0 });
+            source::prefetch(
+                weights,
+                first + ahead,
+                if per_input == c.sizes.taps() { ahead } else { 0 },
+            );
             for i in 0..channels.len() {
-                let kernel = &weights[first + i * per_input..][..c.taps()];
+                let kernel = &weights[first + i * per_input..][..c.sizes.taps()];
                 for (row, tap) in self.taps[taps].iter().enumerate() {
                     block[row * BLOCK + i * width + o] = tap.map_or(0, |tap| kernel[tap]);
                 }
@@ -209,8 +213,8 @@ impl<'a> Transforms<'a> {
             let tiles = first..(first + group * shape.width).min(block.tiles.end);
             let mut k = 0;
             for channel in block.channels.clone() {
-                for windows in &self.windows[channel / self.c.inputs] {
-                    let channel = channel % self.c.inputs;
+                for windows in &self.windows[channel / self.c.sizes.cg] {
+                    let channel = channel % self.c.sizes.cg;
                     self.transform_inputs(block, windows, channel, &tiles, scratch, &mut v[k..]);
                     k += shape.width;
                 }
@@ -261,12 +265,12 @@ impl<'a> Transforms<'a> {
     /// Adds the outputs made of a block's products.
     pub(super) fn outputs(&self, block: &Block, z: &[u64], out: &mut [u64]) {
         let (c, tiles) = (self.c, self.plan.tiles());
-        let (channels, plane) = (c.groups * c.outputs, c.plane_out());
+        let (channels, plane) = (c.sizes.groups * c.sizes.og, c.sizes.plane_out());
         let images = block.tiles.start / tiles..block.tiles.end.div_ceil(tiles);
         let out = &mut out[images.start * channels * plane..images.end * channels * plane];
         each_chunk(self.job, out, plane, |scratch, index, out| {
             let (image, channel) = (images.start + index / channels, index % channels);
-            let output = channel.checked_sub(self.group * c.outputs);
+            let output = channel.checked_sub(self.group * c.sizes.og);
             if let Some(output) = output.filter(|output| block.outputs.contains(output)) {
                 self.plane(block, output - block.outputs.start, image * tiles, z, scratch, out);
             }
@@ -312,7 +316,7 @@ impl<'a> Transforms<'a> {
     /// Adds outputs, in rows by their place in a tile, to where they belong.
     fn scatter(&self, words: &[u64], tile: usize, len: usize, out: &mut [u64]) {
         let [ry, rx] = self.algorithms().map(Algorithm::taps);
-        let (across, [height, width]) = (self.plan.axes[1].tiles, self.c.output);
+        let (across, [height, width]) = (self.plan.axes[1].tiles, self.c.sizes.output);
         let mut done = 0;
         while done < len {
             let (ty, tx) = ((tile + done) / across, (tile + done) % across);
