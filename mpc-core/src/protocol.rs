@@ -254,8 +254,8 @@ pub trait Protocol: Sized + 'static {
     /// Whether the low `width` bits are all 0, as shared bits. Five rounds, 255 bits.
     fn is_zero(&mut self, jobs: &[(&Self::Share, u32)]) -> Result<Vec<Self::Bits>>;
 
-    /// The low `width` bits of words, as shared bits. `2 + ceil(log2 width)` rounds; 2182 bits at width
-    /// 64, 358 at 16.
+    /// The low `width` bits of words, as shared bits. `2 + ceil(log2(width - 1))` rounds; 1183 bits at
+    /// width 64, 187 at 16.
     fn to_bits(&mut self, jobs: &[(&Self::Share, u32)]) -> Result<Vec<Self::Bits>>;
 
     /// `x & y`, bit by bit; shapes and widths equal. One round, 3 bits for each.
@@ -293,8 +293,8 @@ pub trait Protocol: Sized + 'static {
     /// list `c` of one public word a plane. With one-hot planes these are table look-ups.
     ///
     /// The provided form converts every plane (`width` words); a protocol in which one party knows one
-    /// half of a bit and the others the other half needs to exchange the sums only. Two rounds; 192 bits
-    /// for each plane in the provided form.
+    /// half of a bit and the others the other half needs to exchange the sums only. Two rounds; 64 bits
+    /// for each plane and 128 for each sum.
     fn bit_sums(&mut self, jobs: &[(&Self::Bits, &[&[u64]])]) -> Result<Vec<Vec<Self::Share>>> {
         crate::provided::bit_sums(self, jobs)
     }

@@ -27,6 +27,7 @@ mod rss;
 mod seat;
 mod select;
 mod share;
+mod sums;
 mod truncate;
 mod unit;
 

@@ -61,6 +61,7 @@ const OPERATIONS: &[(&str, Run)] = &[
     ("and", |mpc, i| mpc.and(&[(&i.bits[0], &i.bits[1])]).map(drop)),
     ("select", |mpc, i| mpc.select(&[(&i.bits[0], &[&i.x, &i.y])]).map(drop)),
     ("bit as word", |mpc, i| mpc.bits_to_words(&[&i.bits[0]]).map(drop)),
+    ("sums of bits", |mpc, i| mpc.bit_sums(&[(&i.bits[0], &[&[3], &[1 << 40]])]).map(drop)),
     ("bits of words", |mpc, i| mpc.to_bits(&[(&i.x, 20)]).map(drop)),
     ("maximum", |mpc, i| mpc.max_last(&i.x, 44, true).map(drop)),
 ];

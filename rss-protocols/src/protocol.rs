@@ -187,6 +187,10 @@ impl<E: Engine> Protocol for Rss<E> {
         self.talk(|rss| rss.planes_as_words(jobs))
     }
 
+    fn bit_sums(&mut self, jobs: &[(&Self::Bits, &[&[u64]])]) -> Result<Vec<Vec<Self::Share>>> {
+        self.talk(|rss| rss.weighted_sums(jobs))
+    }
+
     fn max_last(
         &mut self,
         x: &Self::Share,

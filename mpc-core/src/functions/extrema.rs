@@ -13,7 +13,7 @@ use crate::{Error, Linear, Protocol, Result, SecretTensor};
 /// # Cost
 /// A tournament of `k - 1` comparisons for `k` elements: `1 + 5 ceil(log2 k)` rounds and `552 (k - 1)`
 /// bits for each result in all with replicated sharing at full width (456 at width 44).
-/// With replicated sharing of a row of 16 at width 44: 22 rounds and 430 bits for each element in all.
+/// With replicated sharing of a row of 16 at width 44: 21 rounds and 429 bits for each element in all.
 ///
 /// # Errors
 /// [`Error::Invalid`] if the axis does not exist or is empty.
@@ -40,7 +40,7 @@ pub fn min<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, axis: usize) -> Result
 ///
 /// # Cost
 /// As [`max`], and one more selected word in each comparison.
-/// With replicated sharing of a row of 16 at width 44: 22 rounds and 610 bits for each element in all.
+/// With replicated sharing of a row of 16 at width 44: 21 rounds and 609 bits for each element in all.
 ///
 /// # Errors
 /// As [`max`].

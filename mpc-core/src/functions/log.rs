@@ -22,7 +22,7 @@ use crate::{Protocol, Result, SecretTensor};
 ///
 /// # Cost
 /// With replicated sharing see [`super::costs`].
-/// With replicated sharing at width 44: 25 rounds and 5477 bits for each element in all.
+/// With replicated sharing at width 44: 25 rounds and 3659 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.

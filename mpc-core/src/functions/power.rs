@@ -57,7 +57,7 @@ pub fn pow<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, n: i32) -> Result<Secr
 ///
 /// # Cost
 /// A [`log`], a truncation and an [`exp`].
-/// With replicated sharing at width 44: 45 rounds and 7673 bits for each element in all.
+/// With replicated sharing at width 44: 45 rounds and 5855 bits for each element in all.
 ///
 /// # Errors
 /// [`Error::Invalid`] if `p` has no encoding.

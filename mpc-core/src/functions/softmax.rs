@@ -33,7 +33,7 @@ const FINE: u32 = 28;
 /// # Cost
 /// [`max`], [`super::exp_nonpositive`], `ceil(log2 n)` comparisons that share 6 rounds and six products for each
 /// row, one product for each element: `37 + 5 ceil(log2 n)` rounds.
-/// With replicated sharing of a row of 16 at width 44: 58 rounds and 2745 bits for each element in all.
+/// With replicated sharing of a row of 16 at width 44: 57 rounds and 2744 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Invalid`] if the axis does not exist or is empty.
@@ -63,7 +63,7 @@ pub fn softmax<P: Protocol>(
 ///
 /// # Cost
 /// As [`softmax`], with two products fewer for each row and none for the elements.
-/// With replicated sharing of a row of 16 at width 44: 54 rounds and 2433 bits for each element in all.
+/// With replicated sharing of a row of 16 at width 44: 53 rounds and 2433 bits for each element in all.
 ///
 /// # Errors
 /// As [`softmax`].

@@ -33,7 +33,7 @@ pub fn var<P: Protocol>(
 ///
 /// # Cost
 /// A square and a [`sqrt`] of each result.
-/// With replicated sharing of a row of 16 at width 44: 30 rounds and 636 bits for each element in all.
+/// With replicated sharing of a row of 16 at width 44: 30 rounds and 518 bits for each element in all.
 ///
 /// # Errors
 /// [`ring_arith::Error::Invalid`] if an axis does not exist.

@@ -1,4 +1,7 @@
-//! A bit, opened as `v` to the second and the third under a mask `u` of the pivot, times words.
+//! A bit `u ^ v`, `u` known to the pivot and `v` to the second and the third, times words; sums of such
+//! bits.
+
+use ring_arith::{Word, WordKernel};
 
 kernel! {
     /// The pivot shares `u` as a word: `(u ^ flip) - p2`, sent to the third.
@@ -30,5 +33,36 @@ kernel! {
     ArithOther("arith-other") [v, u, y; 3] params => [2] {
         let yes = -v;
         [((u ^ yes) + v) + (v & params[0]) - y, y]
+    }
+}
+kernel! {
+    /// The pivot shares every bit of `u` as a word, one a row: the factor brings the row's bit to the top.
+    LaneLead("lane-lead") [u, place, p2; 3] _ => [1] [(u * place).shr(63) - p2]
+}
+
+/// Bits that a [`LaneSum`] adds at a time.
+pub(crate) const LANES: usize = 8;
+
+/// `total + sum(c (u (1 - 2v) + v))` over eight bits of `v` from `first` on with their shares of `u`; the
+/// last summand at the second alone, where the first parameter is all ones.
+#[derive(Debug)]
+pub(crate) struct LaneSum {
+    pub first: u32,
+}
+
+impl WordKernel<{ LANES + 2 }, 1> for LaneSum {
+    fn name(&self) -> &'static str {
+        "lane-sum"
+    }
+    #[inline(always)]
+    fn step<W: Word>(&self, inputs: [W; LANES + 2], params: &[W]) -> [W; 1] {
+        let v = inputs[1].shr(self.first);
+        let mut total = inputs[0];
+        for i in 0..LANES {
+            let v = v.shr(i as u32) & W::constant(1);
+            let z = ((inputs[2 + i] ^ -v) + v) + (v & params[0]);
+            total = total + z * params[1 + i];
+        }
+        [total]
     }
 }
