@@ -3,7 +3,9 @@
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
-mod avx512;
+mod gfni;
+#[cfg(target_arch = "x86_64")]
+mod masks;
 mod portable;
 
 use crate::{CpuEngine, EngineTensor, Error, Kind, Result, Shape, Tensor};
@@ -74,7 +76,12 @@ pub(super) fn from_planes(
             let first = (piece * LINES * 8 + i) * LINE;
             let count = out.len().div_ceil(64);
             for (j, plane) in planes.iter_mut().enumerate().take(width) {
-                plane[..count].copy_from_slice(&from[j * words + first..][..count]);
+                let from = &from[j * words + first..];
+                match from.first_chunk() {
+                    // A copy of known length is no call.
+                    Some(line) if count == LINE => *plane = *line,
+                    _ => plane[..count].copy_from_slice(&from[..count]),
+                }
             }
             match out.try_into() {
                 Ok(out) => squares.join(&planes, low, width, out),
@@ -114,7 +121,11 @@ impl Columns {
                 // SAFETY: checked above; column `first + i * LINE + part` is inside plane `j`.
                 unsafe {
                     let to = self.start.add(j * self.words + first + i * LINE);
-                    to.copy_from_nonoverlapping(planes[j].as_ptr(), part);
+                    match part {
+                        // A copy of known length is no call.
+                        LINE => to.cast::<[u64; LINE]>().write(planes[j]),
+                        _ => to.copy_from_nonoverlapping(planes[j].as_ptr(), part),
+                    }
                 }
             }
         }
@@ -129,6 +140,8 @@ enum Squares {
     #[cfg(target_arch = "x86_64")]
     Avx2,
     #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
     Avx512Gfni,
 }
 
@@ -140,6 +153,9 @@ impl Squares {
             let kind = engine.isa().kind();
             if kind >= Kind::Avx512 && has!("gfni") && has!("avx512vbmi") {
                 return Self::Avx512Gfni;
+            }
+            if kind >= Kind::Avx512 {
+                return Self::Avx512;
             }
             if kind >= Kind::Avx2 {
                 return Self::Avx2;
@@ -158,11 +174,14 @@ impl Squares {
             Self::Avx2 => unsafe { avx2::split(elements, low, planes) },
             // SAFETY: the value is the proof.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Gfni => unsafe { avx512::split(elements, low, width, planes) },
+            Self::Avx512 => unsafe { masks::split(elements, low, width, planes) },
+            // SAFETY: the value is the proof.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Gfni => unsafe { gfni::split(elements, low, width, planes) },
         }
     }
 
-    /// The elements whose bits from `low` on are the first `width` planes.
+    /// The elements whose bits from `low` on are the first `width` planes; all others are 0.
     fn join(self, planes: &Planes, low: u32, width: usize, elements: &mut [u64; ELEMENTS]) {
         match self {
             Self::Portable => portable::join(planes, low, elements),
@@ -171,7 +190,10 @@ impl Squares {
             Self::Avx2 => unsafe { avx2::join(planes, low, elements) },
             // SAFETY: the value is the proof.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Gfni => unsafe { avx512::join(planes, low, width, elements) },
+            Self::Avx512 => unsafe { masks::join(planes, low, width, elements) },
+            // SAFETY: the value is the proof.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Gfni => unsafe { gfni::join(planes, low, width, elements) },
         }
     }
 }
