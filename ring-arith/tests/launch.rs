@@ -127,6 +127,22 @@ proptest! {
 }
 
 #[test]
+fn one_stream_may_serve_several_inputs() {
+    let stream = stream(Generator::ChaCha12);
+    for (rows, cols) in [(1, 5000), (9, 300)] {
+        let at = |offset| Source::Stream { stream: &stream, offset, row_stride: cols as u64 };
+        for sources in [[at(8), at(8), at(8)], [at(8), at(9), at(8)], [at(9), at(8), at(8)]] {
+            let target = |tensor| Target { tensor, offset: 0, row_stride: cols };
+            let shape = Shape::new([rows, cols]).unwrap();
+            let (outputs, targets) = ([shape.clone(), shape], [target(0), target(1)]);
+            let launch =
+                Launch { rows, cols, sources, params: &[3, 5], outputs: &outputs, targets };
+            check(&Everything { shift: 7 }, &launch);
+        }
+    }
+}
+
+#[test]
 fn launches_that_fill_many_tasks_agree() {
     let stream = stream(Generator::Aes128Ctr);
     for (rows, cols) in [(1, 200_003), (200_003, 1), (70, 2100), (2100, 70), (3, 70_001)] {

@@ -11,7 +11,7 @@ use ring_arith::{Addend, AddendSource, Bilinear, Engine, EngineTensor, Shape};
 
 use crate::{
     io::addend,
-    kernels::{EarlyNearest, EarlyRoundUp, MulOther, MulPivot},
+    kernels::{EarlyNearest, EarlyRoundUp, MulOther, MulOtherPlus, MulPivot, MulPivotPlus},
     launch::{flat, map, whole, words},
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
@@ -70,10 +70,6 @@ impl<T: EngineTensor> Halves<T> {
     /// What the pivot knows.
     pub fn pivot<E: Engine<Tensor = T>>(&self, cx: &Cx<'_, E>, streams: &Streams) -> Result<T> {
         let engine = cx.engine;
-        let summand = match &self.summand {
-            Some((s1, s2)) => Some(add(engine, s1, s2)?),
-            None => None,
-        };
         let masks = self.masks.as_ref();
         let mask = |i: usize| masks.expect("products are masked")[i];
         let shape = Shape::new([self.n])?;
@@ -81,12 +77,15 @@ impl<T: EngineTensor> Halves<T> {
             Value::Shared((x1, x2)) => return Ok(add(engine, x1, x2)?),
             Value::Mul { lhs, rhs } => {
                 let (m, n) = (streams.words(mask(0)), streams.words(mask(1)));
-                let sources = [whole(&lhs.0), whole(&lhs.1), whole(&rhs.0), whole(&rhs.1), m, n];
-                let [a] = words(engine, &MulPivot, &shape, sources, &[])?;
-                return match &summand {
-                    Some(summand) => Ok(add(engine, &a, summand)?),
-                    None => Ok(a),
+                let [x1, x2, y1, y2] = [&lhs.0, &lhs.1, &rhs.0, &rhs.1].map(whole);
+                let [a] = match &self.summand {
+                    Some((s1, s2)) => {
+                        let sources = [x1, x2, y1, y2, m, n, whole(s1), whole(s2)];
+                        words(engine, &MulPivotPlus, &shape, sources, &[])?
+                    }
+                    None => words(engine, &MulPivot, &shape, [x1, x2, y1, y2, m, n], &[])?,
                 };
+                return Ok(a);
             }
             Value::Map { op, lhs_sum, rhs_sum, .. } => {
                 let sums = lhs_sum.as_ref().zip(rhs_sum.as_ref());
@@ -96,6 +95,10 @@ impl<T: EngineTensor> Halves<T> {
                     let (stream, first) = streams.locate(draw);
                     addends.push(Addend { source: addend(stream, first), negate: true });
                 }
+                let summand = match &self.summand {
+                    Some((s1, s2)) => Some(add(engine, s1, s2)?),
+                    None => None,
+                };
                 addends.extend(summand.as_ref().map(plus));
                 engine.bilinear(op, &[(x, y)], &addends)?
             }
@@ -124,13 +127,16 @@ impl<T: EngineTensor> Halves<T> {
             Value::Shared(x) => return Ok(order(x).0),
             Value::Mul { lhs, rhs } => {
                 let ((x3, x), (y3, y)) = (order(lhs), order(rhs));
-                let all = [if second { u64::MAX } else { 0 }];
-                let sources = [whole(&x3), whole(&x), whole(&y3), whole(&y), streams.words(mask())];
-                let [z] = words(engine, &MulOther, &Shape::new([self.n])?, sources, &all)?;
-                return match &summand {
-                    Some(summand) => Ok(add(engine, &z, summand)?),
-                    None => Ok(z),
+                let (all, shape) = ([if second { u64::MAX } else { 0 }], Shape::new([self.n])?);
+                let ([x3, x, y3, y], m) = ([&x3, &x, &y3, &y].map(whole), streams.words(mask()));
+                let [z] = match &summand {
+                    Some(s) => {
+                        let sources = [x3, x, y3, y, m, whole(s)];
+                        words(engine, &MulOtherPlus, &shape, sources, &all)?
+                    }
+                    None => words(engine, &MulOther, &shape, [x3, x, y3, y, m], &all)?,
                 };
+                return Ok(z);
             }
             Value::Map { op, lhs, rhs, rhs_sum, .. } => {
                 let ((x3, x), (y3, y)) = (order(lhs), order(rhs));

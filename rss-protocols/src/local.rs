@@ -5,8 +5,8 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source, Target, Tensor,
 
 use crate::{
     BitShare, Rss, Share,
-    kernels::{Copy, Difference, Keep, Negate, Scale, Shift, Sum, Xor, XorWord},
-    launch::{invalid, map, planes, slice, to_plane},
+    kernels::{Combine, Copy, Difference, Keep, Negate, Scale, Shift, Sum, Xor, XorWord},
+    launch::{invalid, map, planes, slice, to_plane, whole, words},
 };
 
 impl<E: Engine> Rss<E> {
@@ -80,6 +80,46 @@ impl<E: Engine> Rss<E> {
         Ok(Share::new(one(x.mine(), y.mine())?, one(x.next(), y.next())?)?)
     }
 
+    /// `sum(c * x) + constant` for several terms, in one pass over up to four of them.
+    pub(crate) fn combination(
+        &self,
+        terms: &[(u64, &Share<E::Tensor>)],
+        constant: u64,
+    ) -> Result<Share<E::Tensor>> {
+        let Some(((_, first), rest)) = terms.split_first() else {
+            return Err(invalid("combine", "a combination needs at least one term"));
+        };
+        for (_, x) in rest {
+            same_shape("combine", first.shape(), x.shape())?;
+        }
+        if let [(1, x)] = terms {
+            return match constant {
+                0 => Ok((*x).clone()),
+                by => self.linear_map(&Linear::Shift(by), x),
+            };
+        }
+        let all = |side: fn(&Share<E::Tensor>) -> &E::Tensor, constant| -> Result<E::Tensor> {
+            let (mut sum, mut left, mut constant) = (None::<E::Tensor>, terms, constant);
+            while !left.is_empty() {
+                let room = if sum.is_some() { 3 } else { 4 };
+                let (now, later) = left.split_at(room.min(left.len()));
+                let mut some: Vec<_> = now.iter().map(|(c, x)| (*c, whole(side(x)))).collect();
+                some.extend(sum.iter().map(|sum| (1, whole(sum))));
+                // Nothing times nothing.
+                some.resize_with(4, || (0, Source::PerRow { tensor: &self.zeros, offset: 0 }));
+                let mut params: Vec<_> = some.iter().map(|(c, _)| *c).collect();
+                params.push(std::mem::take(&mut constant));
+                let sources = some.into_iter().map(|(_, source)| source).collect::<Vec<_>>();
+                let sources = sources.try_into().expect("four terms");
+                let [next] = words(&self.engine, &Combine, first.shape(), sources, &params)?;
+                (sum, left) = (Some(next), later);
+            }
+            Ok(sum.expect("there is a term"))
+        };
+        let own = |party| if self.party().0 == party { constant } else { 0 };
+        Ok(Share::new(all(Share::mine, own(0))?, all(Share::next, own(2))?)?)
+    }
+
     pub(crate) fn join(&self, xs: &[&Share<E::Tensor>], axis: usize) -> Result<Share<E::Tensor>> {
         let all = |side: fn(&Share<E::Tensor>) -> &E::Tensor| {
             self.engine.concat(&xs.iter().map(|x| side(x)).collect::<Vec<_>>(), axis)
@@ -99,7 +139,7 @@ impl<E: Engine> Rss<E> {
 
     fn zero_like(&self, shape: &Shape) -> Result<E::Tensor> {
         let source = Source::PerRow { tensor: &self.zeros, offset: 0 };
-        let [zero] = crate::launch::words(&self.engine, &Copy, shape, [source], &[])?;
+        let [zero] = words(&self.engine, &Copy, shape, [source], &[])?;
         Ok(zero)
     }
 

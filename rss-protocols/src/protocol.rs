@@ -85,6 +85,10 @@ impl<E: Engine> Protocol for Rss<E> {
         self.sum_or_difference(x, y, true)
     }
 
+    fn combine(&self, terms: &[(u64, &Self::Share)], constant: u64) -> Result<Self::Share> {
+        self.combination(terms, constant)
+    }
+
     fn concat(&self, shares: &[&Self::Share], axis: usize) -> Result<Self::Share> {
         self.join(shares, axis)
     }

@@ -21,6 +21,12 @@ kernel! {
     Shift("shift") [x; 1] params => [1] [x + params[0]]
 }
 kernel! {
+    /// A sum of four terms with factors, and a constant.
+    Combine("combine") [w, x, y, z; 4] params => [1] [
+        w * params[0] + x * params[1] + y * params[2] + z * params[3] + params[4]
+    ]
+}
+kernel! {
     /// `x`: a stream made into a tensor.
     Copy("copy") [x; 1] _ => [1] [x]
 }
@@ -57,7 +63,19 @@ kernel! {
     MulPivot("mul-pivot") [x1, x2, y1, y2, m, n; 6] _ => [1] [(x1 + x2) * (y1 + y2) - m - n]
 }
 kernel! {
+    /// [`MulPivot`] with a summand.
+    MulPivotPlus("mul-pivot-plus") [x1, x2, y1, y2, m, n, s1, s2; 8] _ => [1] [
+        (x1 + x2) * (y1 + y2) - m - n + (s1 + s2)
+    ]
+}
+kernel! {
     /// The products of `b = x3` with the rest, `p y + q z + m`: at the second `x3 (y2 + y3) + x2 y3`, at
     /// the third `x3 y1 + x1 y3`. The parameter adds `y3` at the second alone.
     MulOther("mul-other") [b, p, c, q, m; 5] params => [1] [b * (q + (c & params[0])) + p * c + m]
+}
+kernel! {
+    /// [`MulOther`] with the summand that both others know, which the second adds.
+    MulOtherPlus("mul-other-plus") [b, p, c, q, m, s; 6] params => [1] [
+        b * (q + (c & params[0])) + p * c + m + s
+    ]
 }

@@ -39,7 +39,13 @@ pub(super) fn run(engine: &CpuEngine, launch: &Checked<'_>, step: Step<'_>) -> R
 #[derive(Clone, Copy)]
 enum Origin<'a> {
     Memory(Input),
-    Stream { stream: &'a Stream, offset: u64, stride: u64 },
+    Stream {
+        stream: &'a Stream,
+        offset: u64,
+        stride: u64,
+    },
+    /// The same words as another source before this one.
+    Same(usize),
 }
 
 // SAFETY: the pointers to inputs are only read from, for as long as the launch borrows the tensors;
@@ -71,7 +77,12 @@ impl<'a> Plan<'a> {
             Output { start, pitch: t.row_stride }
         };
         let targets: Vec<_> = launch.targets().iter().map(target).collect();
-        let sources: Vec<_> = launch.sources().iter().map(Origin::new).collect();
+        let mut sources: Vec<_> = launch.sources().iter().map(Origin::new).collect();
+        for i in 1..sources.len() {
+            if let Some(same) = (0..i).find(|&j| sources[i].generates_as(&sources[j])) {
+                sources[i] = Origin::Same(same);
+            }
+        }
         // Rows that lie behind one another everywhere are one long row.
         let joined = sources.iter().all(|s| s.is_joined(cols));
         if joined && targets.iter().all(|t| t.pitch == cols) {
@@ -122,7 +133,8 @@ impl<'a> Plan<'a> {
             }
             let (own, rest) = free.split_at_mut(generated(source));
             let own = &mut own[..source.scratch(rows, cols)];
-            inputs.push(source.input([top, left], [rows, cols], own));
+            let input = source.input([top, left], [rows, cols], own, inputs);
+            inputs.push(input);
             free = rest;
         }
         outputs.clear();
@@ -179,9 +191,21 @@ impl<'a> Origin<'a> {
         }
     }
 
+    /// Whether the same words of one stream are generated for both.
+    fn generates_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Stream { stream, offset, stride },
+                Self::Stream { stream: other, offset: first, stride: pitch },
+            ) => std::ptr::eq(*stream, *other) && offset == first && stride == pitch,
+            _ => false,
+        }
+    }
+
     /// Whether rows of `cols` words lie behind one another.
     fn is_joined(&self, cols: usize) -> bool {
         match *self {
+            Self::Same(_) => true,
             Self::Memory(input) => input.pitch == cols && input.step == 1,
             Self::Stream { stride, .. } => stride == cols as u64,
         }
@@ -190,7 +214,7 @@ impl<'a> Origin<'a> {
     /// Words to generate for a block.
     fn scratch(&self, rows: usize, cols: usize) -> usize {
         match *self {
-            Self::Memory(_) => 0,
+            Self::Memory(_) | Self::Same(_) => 0,
             Self::Stream { stride, .. } => span(stride, rows, cols).unwrap_or(rows * cols),
         }
     }
@@ -208,9 +232,17 @@ impl<'a> Origin<'a> {
         }
     }
 
-    /// The input of a block at `[top, left]`, generated into `words` if it is a stream.
-    fn input(&self, [top, left]: [usize; 2], [rows, cols]: [usize; 2], words: &mut [u64]) -> Input {
+    /// The input of a block at `[top, left]`, generated into `words` if it is a stream; `earlier` are
+    /// those of the sources before.
+    fn input(
+        &self,
+        [top, left]: [usize; 2],
+        [rows, cols]: [usize; 2],
+        words: &mut [u64],
+        earlier: &[Input],
+    ) -> Input {
         match *self {
+            Self::Same(source) => earlier[source],
             Self::Memory(input) => {
                 let start = input.start.wrapping_add(top * input.pitch + left * input.step);
                 Input { start, ..input }
