@@ -133,6 +133,11 @@ pub fn sums_and_concatenation<P: Protocol>(world: &TestWorld, make: impl Make<P>
             let terms = a.wrapping_mul(COEFFICIENTS[0]).wrapping_sub(b);
             terms.wrapping_add(a).wrapping_add(COEFFICIENTS[1])
         }));
+        want.push(pair[0].zip(&pair[1], |a, b| {
+            let terms = (0..9u64).map(|i| [a, b][i as usize % 2].wrapping_mul(i + 3));
+            terms.fold(0, u64::wrapping_add)
+        }));
+        want.push(pair[0].map(|a| a.wrapping_add(7)));
     }
     want.push(Plain::concat(&parts.iter().collect::<Vec<_>>(), 1));
     want.push(Plain::concat(&rows.iter().collect::<Vec<_>>(), 0));
@@ -144,6 +149,9 @@ pub fn sums_and_concatenation<P: Protocol>(world: &TestWorld, make: impl Make<P>
             results.push(mpc.sub(&xy[0], &xy[1])?);
             let terms = [(COEFFICIENTS[0], &xy[0]), (u64::MAX, &xy[1]), (1, &xy[0])];
             results.push(mpc.combine(&terms, COEFFICIENTS[1])?);
+            let many: Vec<_> = (0..9).map(|i| (i + 3, &xy[i as usize % 2])).collect();
+            results.push(mpc.combine(&many, 0)?);
+            results.push(mpc.combine(&[(1, &xy[0])], 7)?);
         }
         let parts = share(mpc, &parts)?;
         results.push(mpc.concat(&parts.iter().collect::<Vec<_>>(), 1)?);
