@@ -26,68 +26,41 @@ pub(crate) fn combine<P: Protocol>(
 
 /// See [`Protocol::prefix_or`]. Sklansky's network (IRE Trans. Electronic Computers, 1960) on the
 /// complements, from the top plane down: in each step the lower half of a block takes in the lowest
-/// plane of the upper half.
+/// plane of the upper half. Planes are kept one by one, so that only a step's operands are copied.
 pub(crate) fn prefix_or<P: Protocol>(mpc: &mut P, jobs: &[&P::Bits]) -> Result<Vec<P::Bits>> {
-    let mut clear = jobs.iter().map(|x| mpc.not(x)).collect::<Result<Vec<_>>>()?;
-    let width = jobs.iter().map(|x| mpc.bits_width(x)).max().unwrap_or(1);
-    let mut block = 2;
-    while block < 2 * width {
-        let mut pairs = Vec::with_capacity(clear.len());
-        for x in &clear {
-            let (low, high) = halves(mpc.bits_width(x), block);
-            pairs.push(match low.is_empty() {
-                true => None,
-                false => Some((mpc.pick_planes(x, &low)?, mpc.pick_planes(x, &high)?)),
-            });
+    let mut all = Vec::with_capacity(jobs.len());
+    for x in jobs {
+        all.push(planes(mpc, &mpc.not(x)?)?);
+    }
+    let width = all.iter().map(Vec::len).max().unwrap_or(0);
+    let mut half = 1;
+    while half < width {
+        let (mut operands, mut places) = (Vec::new(), Vec::new());
+        for (job, clear) in all.iter().enumerate().filter(|(_, clear)| clear.len() > half) {
+            // Counted from the top.
+            let lower: Vec<_> = (0..clear.len()).filter(|i| i & half != 0).collect();
+            let plane = |i: usize| &clear[clear.len() - 1 - i];
+            let low: Vec<_> = lower.iter().map(|&i| plane(i)).collect();
+            let high: Vec<_> = lower.iter().map(|&i| plane(i / half * half - 1)).collect();
+            operands.push((mpc.join_planes(&low)?, mpc.join_planes(&high)?));
+            places.push((job, lower));
         }
-        let jobs: Vec<_> = pairs.iter().flatten().map(|(low, high)| (low, high)).collect();
-        let mut merged = mpc.and(&jobs)?.into_iter();
-        for (x, pair) in clear.iter_mut().zip(&pairs) {
-            if pair.is_some() {
-                let new = merged.next().expect("one result for each pair");
-                *x = replace(mpc, x, &new, block)?;
+        let products = mpc.and(&operands.iter().map(|(x, y)| (x, y)).collect::<Vec<_>>())?;
+        for ((job, lower), product) in places.into_iter().zip(&products) {
+            let last = all[job].len() - 1;
+            for (i, plane) in lower.into_iter().zip(planes(mpc, product)?) {
+                all[job][last - i] = plane;
             }
         }
-        block *= 2;
+        half *= 2;
     }
-    clear.iter().map(|x| mpc.not(x)).collect()
+    let whole = |clear: Vec<P::Bits>| mpc.not(&mpc.join_planes(&clear.iter().collect::<Vec<_>>())?);
+    all.into_iter().map(whole).collect()
 }
 
-/// Counted from the top: whether plane `j` of `width` lies in the lower half of its block, and if so
-/// the lowest plane of the upper half.
-fn partner(width: u32, j: u32, block: u32) -> Option<u32> {
-    let from_top = width - 1 - j;
-    let start = from_top - from_top % block;
-    (from_top - start >= block / 2).then(|| width - 1 - (start + block / 2 - 1))
-}
-
-/// The planes that a step changes, and for each the plane it takes in.
-fn halves(width: u32, block: u32) -> (Vec<Option<u32>>, Vec<Option<u32>>) {
-    let pairs = (0..width).filter_map(|j| Some((Some(j), Some(partner(width, j, block)?))));
-    pairs.unzip()
-}
-
-/// Puts changed planes back in their places.
-fn replace<P: Protocol>(mpc: &P, old: &P::Bits, new: &P::Bits, block: u32) -> Result<P::Bits> {
-    let width = mpc.bits_width(old);
-    let mut changed = 0;
-    let mut kept = 0;
-    let kept_planes: Vec<_> =
-        (0..width).filter(|&j| partner(width, j, block).is_none()).map(Some).collect();
-    // The kept ones first, so that both together have no more planes than the tensor.
-    let both = mpc.join_planes(&[&mpc.pick_planes(old, &kept_planes)?, new])?;
-    let order = (0..width).map(|j| match partner(width, j, block) {
-        None => {
-            kept += 1;
-            Some(kept - 1)
-        }
-        Some(_) => {
-            changed += 1;
-            Some(kept_planes.len() as u32 + changed - 1)
-        }
-    });
-    let order: Vec<_> = order.collect();
-    mpc.pick_planes(&both, &order)
+/// Every plane by itself.
+fn planes<P: Protocol>(mpc: &P, x: &P::Bits) -> Result<Vec<P::Bits>> {
+    (0..mpc.bits_width(x)).map(|j| mpc.pick_planes(x, &[Some(j)])).collect()
 }
 
 /// See [`Protocol::bit_sums`].
