@@ -28,6 +28,11 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
     bench.case("conv/vgg-3x3", |case| convs(case, &[vgg]))?;
     let alexnet = Layer { input: 64, output: 192, size: 27, kernel: 5, stride: 1, padding: 2 };
     bench.case("conv/alexnet-2", |case| convs(case, &[alexnet]))?;
+    // The last layers of a network for small images: few positions, and weights that come from memory.
+    let last = |size| Layer { input: 512, output: 512, size, kernel: 3, stride: 1, padding: 1 };
+    for size in [7, 4, 2] {
+        bench.case(&format!("conv/vgg-last-{size}x{size}"), |case| convs(case, &[last(size)]))?;
+    }
     bench.case("gemv/4096", |case| gemv(case, 4096))
 }
 
