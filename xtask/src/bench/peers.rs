@@ -1,14 +1,17 @@
 //! Other systems on the same machine, timed in turn with ours.
 //!
-//! Each is a driver in `bench/peers`, a process that keeps its parties running between cases. Its
+//! Each is a driver in `bench/peers`, a process that keeps its parties between cases. Parties that wait
+//! for each other keep a core busy, so a driver's processes are stopped while others are timed. Its
 //! packages come from the Python registry into an environment under `target/peers`.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 
 use super::{Effort, Timing, party};
@@ -142,6 +145,7 @@ impl Peer {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(File::create(&log)?)
+            .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {}", python.display()))?;
         let (requests, answers) = (process.stdin.take(), process.stdout.take());
@@ -150,7 +154,15 @@ impl Peer {
         let introduction = read(&mut answers).with_context(|| {
             format!("{} does not start; see {}", driver.display(), log.display())
         })?;
-        Ok(Peer { process, requests, answers, introduction })
+        let peer = Peer { process, requests, answers, introduction };
+        peer.signal(Signal::STOP)?;
+        Ok(peer)
+    }
+
+    /// Stops all processes of the driver or lets them go on.
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let group = Pid::from_child(&self.process);
+        kill_process_group(group, signal).context("cannot stop a driver or let it go on")
     }
 
     fn ask(&mut self, case: &str, effort: Effort) -> Result<Answer> {
@@ -161,15 +173,18 @@ impl Peer {
             max_runs: effort.max_runs,
             long_seconds: party::LONG,
         };
+        self.signal(Signal::CONT)?;
         writeln!(self.requests, "{}", serde_json::to_string(&request)?)?;
-        read(&mut self.answers)
+        let answer = read(&mut self.answers);
+        let stopped = self.signal(Signal::STOP);
+        let answer = answer?;
+        stopped.map(|()| answer)
     }
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Its parties end with it.
-        let _ = self.process.kill();
+        let _ = self.signal(Signal::KILL);
         let _ = self.process.wait();
     }
 }
@@ -226,6 +241,7 @@ mod tests {
             .args(["-c", script])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .process_group(0)
             .spawn()?;
         let (requests, answers) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
         let mut answers = BufReader::new(answers);
