@@ -6,8 +6,8 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Shape};
 use crate::{
     BitShare, Rss, Share,
     cut::{Piece, assemble, take},
-    kernels::{And3, Copy, Xor},
-    launch::{flat, map, slice, whole, words},
+    kernels::{And3, Xor},
+    launch::{flat, made, map, slice, whole, words},
     links::Reader,
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
@@ -268,9 +268,7 @@ impl<T: EngineTensor> AndUnit<T> {
     }
 
     fn first<E: Engine<Tensor = T>>(&self, cx: &Cx<'_, E>) -> Result<T> {
-        let shape = Shape::new([self.n])?;
-        let [y1] = words(cx.engine, &Copy, &shape, [self.streams.words(self.first)], &[])?;
-        Ok(y1)
+        Ok(made(cx.engine, &Shape::new([self.n])?, self.streams.words(self.first))?)
     }
 }
 

@@ -10,8 +10,8 @@ use ring_arith::{Engine, EngineTensor, Shape};
 
 use crate::{
     circuit::{Circuit, Walk},
-    kernels::{Copy, OpenLead, Shift, Xor, Xor3},
-    launch::{map, plane_of, planes, to_plane, words},
+    kernels::{OpenLead, Shift, Xor, Xor3},
+    launch::{made, map, plane_of, planes, to_plane},
     links::Reader,
     plan::{Goal, Plan},
     random::{Draw, Pair, Streams},
@@ -187,8 +187,7 @@ impl Opening {
     pub fn third_share<E: Engine>(&self, cx: &Cx<'_, E>, streams: &Streams) -> Result<E::Tensor> {
         let draw = self.third.expect("only shared bits have one");
         let shape = Shape::new([1, self.cols])?;
-        let [share] = words(cx.engine, &Copy, &shape, [streams.words(draw)], &[])?;
-        Ok(share)
+        Ok(made(cx.engine, &shape, streams.words(draw))?)
     }
 }
 

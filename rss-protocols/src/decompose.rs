@@ -8,8 +8,8 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Shape};
 use crate::{
     BitShare, Rss, Share,
     cut::{Piece, assemble, take},
-    kernels::{Copy, Xor},
-    launch::{map, words},
+    kernels::Xor,
+    launch::{made, map},
     links::Reader,
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
@@ -197,14 +197,11 @@ impl<T: EngineTensor> SplitUnit<T> {
     }
 
     fn mask<E: Engine<Tensor = T>>(&self, cx: &Cx<'_, E>) -> Result<T> {
-        let shape = self.planes()?;
-        let [mask] = words(cx.engine, &Copy, &shape, [self.streams.words(self.mask)], &[])?;
-        Ok(mask)
+        Ok(made(cx.engine, &self.planes()?, self.streams.words(self.mask))?)
     }
 
     fn zeros<E: Engine<Tensor = T>>(&self, cx: &Cx<'_, E>) -> Result<T> {
-        let [zeros] = words(cx.engine, &Copy, &self.planes()?, [cx.zero()], &[])?;
-        Ok(zeros)
+        Ok(made(cx.engine, &self.planes()?, cx.zero())?)
     }
 }
 

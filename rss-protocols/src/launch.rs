@@ -3,6 +3,8 @@
 use mpc_core::Error;
 use ring_arith::{Engine, EngineTensor, Launch, Result, Shape, Source, Target, View, WordKernel};
 
+use crate::kernels::Copy;
+
 /// Runs a kernel with one output on whole tensors of one length.
 pub(crate) fn map<E: Engine, K: WordKernel<I, 1>, const I: usize>(
     engine: &E,
@@ -29,6 +31,16 @@ pub(crate) fn words<E: Engine, K: WordKernel<I, O>, const I: usize, const O: usi
     let launch = Launch { rows: 1, cols: shape.len(), sources, params, outputs: &outputs, targets };
     let made = engine.launch(kernel, &launch)?;
     Ok(made.try_into().expect("a launch makes the outputs it was asked for"))
+}
+
+/// A source's words as a tensor: for instance a draw that becomes a component.
+pub(crate) fn made<E: Engine>(
+    engine: &E,
+    shape: &Shape,
+    source: Source<'_, E::Tensor>,
+) -> Result<E::Tensor> {
+    let [made] = words(engine, &Copy, shape, [source], &[])?;
+    Ok(made)
 }
 
 /// Runs a kernel over rows of planes of `cols` words; `outputs` are numbers of planes.

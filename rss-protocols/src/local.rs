@@ -5,8 +5,8 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source, Target, Tensor,
 
 use crate::{
     BitShare, Rss, Share,
-    kernels::{Combine, Copy, Difference, Keep, Negate, Scale, Shift, Sum, Xor, XorWord},
-    launch::{invalid, map, planes, slice, to_plane, whole, words},
+    kernels::{Combine, Difference, Keep, Negate, Scale, Shift, Sum, Xor, XorWord},
+    launch::{invalid, made, map, planes, slice, to_plane, whole, words},
 };
 
 impl<E: Engine> Rss<E> {
@@ -139,8 +139,7 @@ impl<E: Engine> Rss<E> {
 
     fn zero_like(&self, shape: &Shape) -> Result<E::Tensor> {
         let source = Source::PerRow { tensor: &self.zeros, offset: 0 };
-        let [zero] = words(&self.engine, &Copy, shape, [source], &[])?;
-        Ok(zero)
+        Ok(made(&self.engine, shape, source)?)
     }
 
     // -- bits ------------------------------------------------------------------------------------

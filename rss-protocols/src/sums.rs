@@ -13,8 +13,8 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source, Tensor};
 
 use crate::{
     BitShare, Rss, Share,
-    kernels::{Copy, LANES, LaneLead, LaneSum, Negate, Xor},
-    launch::{invalid, map, plane_of, planes, slice, to_plane, whole, words},
+    kernels::{LANES, LaneLead, LaneSum, Negate, Xor},
+    launch::{invalid, made, map, plane_of, planes, slice, to_plane, whole, words},
     links::Reader,
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
@@ -102,9 +102,7 @@ struct SumUnit<T> {
 impl<T: EngineTensor> SumUnit<T> {
     /// A component that two parties draw.
     fn drawn<E: Engine<Tensor = T>>(&self, cx: &Cx<'_, E>, draw: Draw) -> Result<T> {
-        let shape = Shape::new([self.n])?;
-        let [word] = words(cx.engine, &Copy, &shape, [self.streams.words(draw)], &[])?;
-        Ok(word)
+        Ok(made(cx.engine, &Shape::new([self.n])?, self.streams.words(draw))?)
     }
 
     /// This party's part of a sum, less `y`: `v` holds a bit for each plane, `dealt` the third's shares

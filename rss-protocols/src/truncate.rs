@@ -13,7 +13,7 @@ use ring_arith::{Engine, EngineTensor, Shape, Source};
 use crate::{
     halves::{Halves, Value},
     kernels::{AbyPivot, AbyShift, Copy, Difference, EarlyTop, RoundLead, RoundTop},
-    launch::{map, whole, words},
+    launch::{made, map, whole, words},
     links::Reader,
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
@@ -122,10 +122,7 @@ impl<T: EngineTensor> TruncateUnit<T> {
         };
         let shared = match self.seat.role {
             Role::Second => self.dealt.remove(0),
-            _ => {
-                let [y1] = words(cx.engine, &Copy, &self.shape()?, [self.shared()], &[])?;
-                y1
-            }
+            _ => made(cx.engine, &self.shape()?, self.shared())?,
         };
         self.finish(shared, y3);
         Ok(())
