@@ -10,14 +10,25 @@ pub(super) const COLUMNS: usize = 8 * WIDTH;
 /// Vectors across a tile.
 const WIDTH: usize = 2;
 
+/// A packed panel of up to 8 rows: word `k` of row `i` lies at `i * steps[0] + k * steps[1]`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rows<'a> {
+    /// The words, aligned to 64 bytes.
+    pub words: &'a [u64],
+    /// Words from one row to the next, and from one inner index to the next.
+    pub steps: [usize; 2],
+    /// Words to be fetched into the second-level cache meanwhile.
+    pub next: [*const u64; 2],
+}
+
 /// `tile = a x b` for packed panels of `mr <= 8` rows and 16 columns.
 ///
 /// # Safety
-/// The CPU has AVX-512 F and DQ; `depth` is even; `a` holds `mr * (depth + 1)` words and `b` holds
+/// The CPU has AVX-512 F and DQ; `depth` is even; `a` has `mr` rows of `depth + 1` words and `b` holds
 /// `16 * (depth + 1)`, the last of each index being its sum of pairs.
 #[target_feature(enable = "avx512f,avx512dq")]
-pub(super) unsafe fn multiply(mr: usize, depth: usize, a: &[u64], b: &[u64], tile: &mut Tile) {
-    let (a, b) = (a.as_ptr(), b.as_ptr());
+pub(super) unsafe fn multiply(mr: usize, depth: usize, a: &Rows<'_>, b: &[u64], tile: &mut Tile) {
+    let b = b.as_ptr();
     // SAFETY: the caller's promises are passed on.
     unsafe {
         match mr {
@@ -38,17 +49,21 @@ pub(super) unsafe fn multiply(mr: usize, depth: usize, a: &[u64], b: &[u64], til
 /// row and one column. On Sapphire Rapids `vpmullq` takes three slots and an addition one, so this
 /// needs 6 slots instead of 8.
 #[target_feature(enable = "avx512f,avx512dq")]
-unsafe fn rows<const MR: usize>(depth: usize, a: *const u64, b: *const u64, tile: &mut Tile) {
+unsafe fn rows<const MR: usize>(depth: usize, a: &Rows<'_>, b: *const u64, tile: &mut Tile) {
+    let (words, [row, inner]) = (a.words.as_ptr(), a.steps);
     // SAFETY: callers ask for words of the panels only.
-    let word = |at: usize| _mm512_set1_epi64(unsafe { *a.add(at) } as i64);
+    let word = |i, k| _mm512_set1_epi64(unsafe { *words.add(i * row + k * inner) } as i64);
     // SAFETY: as above; panels are aligned to 64 bytes.
     let line = |at: usize| unsafe { _mm512_load_si512(b.add(at).cast()) };
     let mut sums = [[_mm512_setzero_si512(); WIDTH]; MR];
     for k in (0..depth).step_by(2) {
+        for next in a.next {
+            _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(k).cast());
+        }
         let y0: [__m512i; WIDTH] = std::array::from_fn(|j| line(COLUMNS * k + 8 * j));
         let y1: [__m512i; WIDTH] = std::array::from_fn(|j| line(COLUMNS * (k + 1) + 8 * j));
         for i in 0..MR {
-            let (x0, x1) = (word(MR * k + i), word(MR * (k + 1) + i));
+            let (x0, x1) = (word(i, k), word(i, k + 1));
             for j in 0..WIDTH {
                 let product =
                     _mm512_mullo_epi64(_mm512_add_epi64(x0, y1[j]), _mm512_add_epi64(x1, y0[j]));
@@ -57,9 +72,8 @@ unsafe fn rows<const MR: usize>(depth: usize, a: *const u64, b: *const u64, tile
         }
     }
     for i in 0..MR {
-        let row = word(MR * depth + i);
         for j in 0..WIDTH {
-            let pairs = _mm512_add_epi64(row, line(COLUMNS * depth + 8 * j));
+            let pairs = _mm512_add_epi64(word(i, depth), line(COLUMNS * depth + 8 * j));
             let sum = _mm512_sub_epi64(sums[i][j], pairs);
             // SAFETY: a tile has room for 8 rows of 16 words.
             unsafe {
@@ -67,6 +81,29 @@ unsafe fn rows<const MR: usize>(depth: usize, a: *const u64, b: *const u64, tile
             }
         }
     }
+}
+
+/// Copies a row and puts the sum of products of its pairs of words behind.
+///
+/// # Safety
+/// The CPU has AVX-512 F and DQ.
+#[target_feature(enable = "avx512f,avx512dq")]
+pub(super) unsafe fn copy_row(from: &[u64], to: &mut [u64]) {
+    let depth = from.len();
+    assert!(to.len() > depth);
+    let mut sum = _mm512_setzero_si512();
+    for k in (0..depth).step_by(8) {
+        let mask = first_lanes(depth - k);
+        // SAFETY: only words of the row are read, and as many are written.
+        let x = unsafe {
+            let x = _mm512_maskz_loadu_epi64(mask, from.as_ptr().add(k).cast());
+            _mm512_mask_storeu_epi64(to.as_mut_ptr().add(k).cast(), mask, x);
+            x
+        };
+        let other = _mm512_permutex_epi64::<0b10_11_00_01>(x);
+        sum = _mm512_add_epi64(sum, _mm512_maskz_mullo_epi64(0b0101_0101, x, other));
+    }
+    to[depth] = _mm512_reduce_add_epi64(sum) as u64;
 }
 
 /// Rows of the big operand of a thin product that are read side by side.

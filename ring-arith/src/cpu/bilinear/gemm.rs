@@ -263,12 +263,20 @@ impl Pass<'_> {
         let block = block.get_or_insert_with(|| Box::new([0; BLOCK * BLOCK]));
         let b = room(b, columns.len().div_ceil(kernel.nr) * shapes[1].words());
         pack(&self.term.b, columns.clone(), &self.k, kernel, shapes[1], block, b);
-        let group = BLOCK / mr;
+        let plain = self.plain_rows();
+        let shapes = [plain.map_or(shapes[0], |(shape, ..)| shape), shapes[1]];
+        let group = if plain.is_some() { 1 } else { BLOCK / mr };
         let a = room(a, group * shapes[0].words());
         let mut late = None;
         for first in rows.clone().step_by(group * mr) {
             let rows = first..(first + group * mr).min(rows.end);
-            pack(&self.term.a, rows.clone(), &self.k, kernel, shapes[0], block, a);
+            match plain {
+                Some((shape, words, stride)) => {
+                    let packed = &mut a[..rows.len() * shape.row()];
+                    kernel.pack_rows(shape, &words[first * stride..], stride, packed);
+                }
+                None => pack(&self.term.a, rows.clone(), &self.k, kernel, shapes[0], block, a),
+            }
             if self.fresh && !self.overwrites() {
                 self.strip.begin(rows.clone(), false);
             }
@@ -280,7 +288,13 @@ impl Pass<'_> {
                     rows: top..(top + mr).min(rows.end),
                     columns: left..(left + kernel.nr).min(columns.end),
                 };
-                late = self.multiply(Panels { words, shapes }, part, late, entered);
+                let mut panels = Panels::new(words, shapes);
+                if let Some((_, words, stride)) = plain {
+                    // Each tile brings two of the next rows closer.
+                    let row = |n: usize| words.get((top + mr + n % mr) * stride..);
+                    panels.next = [2 * j, 2 * j + 1].map(|n| row(n).unwrap_or(words));
+                }
+                late = self.multiply(panels, part, late, entered);
             }
         }
         if let Some(last) = late {
@@ -308,6 +322,18 @@ impl Pass<'_> {
             return None;
         }
         Some(part)
+    }
+
+    /// The first operand's words from these inner indices on, and from one row to the next, if its rows
+    /// are packed as they lie; the shape of the panels then.
+    fn plain_rows(&self) -> Option<(Panel, &[u64], usize)> {
+        let kernel = self.strip.plan.kernel;
+        if !self.k.len().is_multiple_of(kernel.k_unit) {
+            return None;
+        }
+        let (words, stride) = self.term.a.rows()?;
+        let shape = kernel.row_panel(self.strip.mr, self.k.len())?;
+        Some((shape, &words[self.k.start..], stride))
     }
 
     fn overwrites(&self) -> bool {

@@ -45,12 +45,23 @@ pub(super) struct Panel {
     pub stride: usize,
     /// Another word per outer index holds the sum of products of pairs of inner indices.
     pub pairs: bool,
+    /// Words of one outer index lie together, instead of those of one inner index.
+    pub by_rows: bool,
 }
 
 impl Panel {
     /// Words of the whole panel.
     pub(super) fn words(&self) -> usize {
+        if self.by_rows {
+            return self.width * self.row();
+        }
         self.stride * (self.depth + usize::from(self.pairs))
+    }
+
+    /// Words from one row to the next of a panel by rows: a line more than there are, so that rows do
+    /// not compete for the same places of a cache.
+    pub(super) fn row(&self) -> usize {
+        self.depth.next_multiple_of(LINE) + LINE
     }
 
     /// One of several packed panels.
@@ -114,6 +125,15 @@ pub(super) struct Panels<'a> {
     pub words: [&'a [u64]; 2],
     /// Their shapes.
     pub shapes: [Panel; 2],
+    /// Words that will be packed next, to be fetched meanwhile.
+    pub next: [&'a [u64]; 2],
+}
+
+impl<'a> Panels<'a> {
+    /// Panels after which nothing is to be packed.
+    pub(super) fn new(words: [&'a [u64]; 2], shapes: [Panel; 2]) -> Self {
+        Self { words, shapes, next: words }
+    }
 }
 
 impl Kernel {
@@ -157,10 +177,36 @@ impl Kernel {
         let width = if side == Side::A { mr } else { self.nr };
         #[cfg(target_arch = "x86_64")]
         if self.code == Code::Amx {
-            return Panel { side, width, depth, stride: amx::SIDE, pairs: false };
+            return Panel { side, width, depth, stride: amx::SIDE, pairs: false, by_rows: false };
         }
         let pairs = self.code != Code::Portable;
-        Panel { side, width, depth, stride: width, pairs }
+        Panel { side, width, depth, stride: width, pairs, by_rows: false }
+    }
+
+    /// The shape of panels of the first operand whose rows are copied as they lie, if this kernel takes
+    /// them so.
+    pub(super) fn row_panel(&self, mr: usize, depth: usize) -> Option<Panel> {
+        #[cfg(target_arch = "x86_64")]
+        if self.code == Code::Avx512 {
+            return Some(Panel { by_rows: true, ..self.panel(Side::A, mr, depth) });
+        }
+        let _ = (mr, depth);
+        None
+    }
+
+    /// Packs rows of a matrix, `stride` words apart, into a panel by rows.
+    pub(super) fn pack_rows(&self, panel: Panel, rows: &[u64], stride: usize, packed: &mut [u64]) {
+        assert!(panel.by_rows);
+        for (i, to) in packed.chunks_exact_mut(panel.row()).enumerate() {
+            let from = &rows[i * stride..][..panel.depth];
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: panels by rows are those of a kernel chosen by an `Isa` that has AVX-512.
+            unsafe {
+                avx512::copy_row(from, to);
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            let _ = (from, to);
+        }
     }
 
     /// Prepares the current thread for tiles of `mr` rows.
@@ -249,7 +295,11 @@ impl Kernel {
             Code::Avx2 => unsafe { avx2::multiply(mr, depth, a, b, tile) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Code::Avx512 => unsafe { avx512::multiply(mr, depth, a, b, tile) },
+            Code::Avx512 => unsafe {
+                let steps = if a_shape.by_rows { [a_shape.row(), 1] } else { [1, a_shape.stride] };
+                let next = panels.next.map(<[u64]>::as_ptr);
+                avx512::multiply(mr, depth, &avx512::Rows { words: a, steps, next }, b, tile);
+            },
             _ => portable::multiply(mr, depth, a, b, tile),
         }
         true

@@ -94,6 +94,16 @@ impl Source<'_> {
         }
     }
 
+    /// The words and the stride of a matrix whose rows are plain: word `(i, k)` at `i * stride + k`.
+    pub(super) fn rows(&self) -> Option<(&[u64], usize)> {
+        match self {
+            Self::Matrix(m) if m.stride_inner == 1 && m.len == usize::MAX => {
+                Some((m.words, m.stride_outer))
+            }
+            _ => None,
+        }
+    }
+
     /// Reads `count[0]` outer times `count[1]` inner words from `first`, at most [`BLOCK`] each.
     /// Words of the block beyond that are left as they are. The block at `next` is fetched into the
     /// cache meanwhile where that helps.
