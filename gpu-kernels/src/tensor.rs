@@ -1,6 +1,6 @@
 //! Tensors in a device's memory.
 
-use std::{fmt, sync::Arc};
+use std::{convert::Infallible, fmt, sync::Arc};
 
 use ring_arith::{EngineTensor, Shape};
 
@@ -37,6 +37,8 @@ impl CudaTensor {
 }
 
 impl EngineTensor for CudaTensor {
+    type Room = Infallible;
+
     fn shape(&self) -> &Shape {
         &self.shape
     }

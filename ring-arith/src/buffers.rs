@@ -4,12 +4,12 @@
 //! buffers of tensors that are dropped are therefore kept and handed out again.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use crate::{Result, Shape, Tensor};
+use crate::{EngineTensor, Result, Shape, Tensor};
 
 /// A store of buffers of words. Clones share the store.
 ///
@@ -21,12 +21,41 @@ pub struct BufferPool(Arc<Store>);
 
 /// A buffer of words, aligned to 64 bytes, that returns to its pool when it is dropped.
 pub struct Buffer {
-    /// All words of the size class, and room to align the first one used.
-    words: Vec<u64>,
+    memory: Memory,
     start: usize,
     len: usize,
-    store: Option<Arc<Store>>,
 }
+
+/// Whose words a buffer uses.
+enum Memory {
+    /// Its own.
+    Own {
+        /// All words of the size class, and room to align the first one used.
+        words: Vec<u64>,
+        store: Option<Arc<Store>>,
+    },
+    /// A part of a room, nobody else's.
+    Part(Room),
+}
+
+/// Memory for a tensor whose parts are made one by one, each where it belongs. Clones share it.
+#[derive(Clone)]
+pub struct Room(Arc<Whole>);
+
+/// The memory of a room, written through `first` by buffers of disjoint parts.
+struct Whole {
+    first: *mut u64,
+    len: usize,
+    /// Parts that were handed out, once and for all.
+    taken: Mutex<Vec<Range<usize>>>,
+    /// Owns the words.
+    _buffer: Buffer,
+}
+
+// SAFETY: words are written through buffers of parts that never meet, and read once these are frozen.
+unsafe impl Send for Whole {}
+// SAFETY: as above.
+unsafe impl Sync for Whole {}
 
 struct Store {
     limit: usize,
@@ -79,7 +108,8 @@ impl BufferPool {
         };
         // Zeroed memory straight from the system is not touched before it is used.
         let words = found.unwrap_or_else(|| vec![0; size + LINE]);
-        Buffer { start: aligned(&words), words, len, store: Some(self.0.clone()) }
+        let start = aligned(&words);
+        Buffer { memory: Memory::Own { words, store: Some(self.0.clone()) }, start, len }
     }
 
     /// A buffer of `len` zeros.
@@ -87,6 +117,62 @@ impl BufferPool {
         let mut buffer = self.take(len);
         buffer.fill(0);
         buffer
+    }
+
+    /// Room for a tensor of `len` words.
+    pub(crate) fn room(&self, len: usize) -> Room {
+        let mut buffer = self.take(len);
+        let first = buffer.as_mut_ptr();
+        Room(Arc::new(Whole { first, len, taken: Mutex::default(), _buffer: buffer }))
+    }
+}
+
+impl Room {
+    /// A buffer of `len` words from `start` on; none if they are not there or were taken before.
+    pub(crate) fn part(&self, start: usize, len: usize) -> Option<Buffer> {
+        let end = start.checked_add(len).filter(|&end| end <= self.0.len)?;
+        let mut taken = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if len > 0 && taken.iter().any(|other| start < other.end && other.start < end) {
+            return None;
+        }
+        taken.push(start..end);
+        Some(Buffer { memory: Memory::Part(self.clone()), start, len })
+    }
+
+    /// All words as one tensor, of which these are the parts, in order; those made elsewhere are copied.
+    /// None if they do not fill the room, or another part of it was taken.
+    pub(crate) fn seal(&self, parts: &[&Tensor], shape: &Shape) -> Option<Tensor> {
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        if total != self.0.len || total != shape.len() {
+            return None;
+        }
+        let mut at = 0;
+        for part in parts {
+            let (words, len) = (part.words(), part.len());
+            // A tensor's words are never written again: here no buffer is left.
+            let in_place =
+                at + len <= self.0.len && words.as_ptr() == self.0.first.wrapping_add(at);
+            if len > 0 && !in_place {
+                self.part(at, len)?.copy_from_slice(words);
+            }
+            at += len;
+        }
+        if at != self.0.len || at != shape.len() {
+            return None;
+        }
+        Tensor::from_bytes(shape.clone(), Bytes::from_owner(Sealed(self.clone()))).ok()
+    }
+}
+
+/// A room all of whose parts are frozen.
+struct Sealed(Room);
+
+impl AsRef<[u8]> for Sealed {
+    fn as_ref(&self) -> &[u8] {
+        let Whole { first, len, .. } = *self.0.0;
+        // SAFETY: the words are there, and nobody writes them: every part was seen as a tensor, or
+        // filled by a buffer that is gone.
+        bytemuck::cast_slice(unsafe { std::slice::from_raw_parts(first, len) })
     }
 }
 
@@ -101,7 +187,8 @@ impl Buffer {
     /// A buffer of zeros that belongs to no pool.
     pub(crate) fn plain(len: usize) -> Self {
         let words = vec![0; len + LINE];
-        Self { start: aligned(&words), words, len, store: None }
+        let start = aligned(&words);
+        Self { memory: Memory::Own { words, store: None }, start, len }
     }
 
     /// The words as a tensor. They return to the pool with its last clone or slice.
@@ -131,13 +218,25 @@ impl Buffer {
 impl Deref for Buffer {
     type Target = [u64];
     fn deref(&self) -> &[u64] {
-        &self.words[self.start..self.start + self.len]
+        match &self.memory {
+            Memory::Own { words, .. } => &words[self.start..self.start + self.len],
+            // SAFETY: the part lies inside the room, and no other buffer has it.
+            Memory::Part(room) => unsafe {
+                std::slice::from_raw_parts(room.0.first.add(self.start), self.len)
+            },
+        }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u64] {
-        &mut self.words[self.start..self.start + self.len]
+        match &mut self.memory {
+            Memory::Own { words, .. } => &mut words[self.start..self.start + self.len],
+            // SAFETY: the part lies inside the room, and no other buffer has it.
+            Memory::Part(room) => unsafe {
+                std::slice::from_raw_parts_mut(room.0.first.add(self.start), self.len)
+            },
+        }
     }
 }
 
@@ -149,8 +248,8 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let Some(store) = self.store.take() else { return };
-        let words = std::mem::take(&mut self.words);
+        let Memory::Own { words, store: Some(store) } = &mut self.memory else { return };
+        let (words, store) = (std::mem::take(words), store.clone());
         let (class, _) = size_class(words.len() - LINE);
         let mut shelves = store.shelves();
         if shelves.held + words.len() > store.limit {
@@ -192,6 +291,12 @@ fn aligned(words: &[u64]) -> usize {
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Buffer({} words)", self.len)
+    }
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Room({} words)", self.0.len)
     }
 }
 

@@ -2,11 +2,15 @@
 
 use std::fmt;
 
-use crate::{Addend, Bilinear, Generator, Launch, Result, Shape, Tensor, View, WordKernel};
+use crate::{Addend, Bilinear, Generator, Launch, Place, Result, Shape, Tensor, View, WordKernel};
 
 /// A tensor of words that lives where its engine computes. Clones share their words.
 #[allow(clippy::len_without_is_empty)] // emptiness is no case of its own
 pub trait EngineTensor: Clone + fmt::Debug + Send + Sync + 'static {
+    /// Memory for a tensor whose parts are made one by one; see [`Engine::room`]. `Infallible` where
+    /// there is no such thing.
+    type Room: Clone + fmt::Debug + Send + Sync + 'static;
+
     /// The shape.
     fn shape(&self) -> &Shape;
 
@@ -88,6 +92,40 @@ pub trait Engine: Clone + fmt::Debug + Send + Sync + 'static {
         kernel: &K,
         launch: &Launch<'_, Self::Tensor, I, O>,
     ) -> Result<Vec<Self::Tensor>>;
+
+    /// Room for a tensor of `len` words whose parts are made by [`Engine::launch_into`] and become one
+    /// tensor by [`Engine::seal`] without being copied. `None` from an engine that has no such thing.
+    fn room(&self, len: usize) -> Option<<Self::Tensor as EngineTensor>::Room> {
+        let _ = len;
+        None
+    }
+
+    /// As [`Engine::launch`], with outputs made where they belong: output `i` at `places[i]`, if there
+    /// is one. Without room they are tensors of their own.
+    ///
+    /// # Errors
+    /// As [`Engine::launch`]; [`crate::Error::Invalid`] if a place leaves its room or was taken before.
+    fn launch_into<K: WordKernel<I, O>, const I: usize, const O: usize>(
+        &self,
+        kernel: &K,
+        launch: &Launch<'_, Self::Tensor, I, O>,
+        places: &[Option<Place<'_, Self::Tensor>>],
+    ) -> Result<Vec<Self::Tensor>> {
+        let _ = places;
+        self.launch(kernel, launch)
+    }
+
+    /// A room's words under a shape, of which these are the parts, in order. Parts made elsewhere are
+    /// copied. `None` if they do not fill the room, or what fills it is still being made.
+    fn seal(
+        &self,
+        room: &<Self::Tensor as EngineTensor>::Room,
+        parts: &[&Self::Tensor],
+        shape: &Shape,
+    ) -> Option<Self::Tensor> {
+        let _ = (room, parts, shape);
+        None
+    }
 
     /// Bits `low..low + width` of every element as planes: `[width, ceil(n / 64)]`, plane `j` holding
     /// bit `low + j`, element `i` at bit `i % 64` of word `i / 64`. Lanes past the last element are 0.

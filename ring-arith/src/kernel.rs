@@ -5,7 +5,7 @@
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Mul, Neg, Not, Sub};
 
-use crate::{Shape, Stream};
+use crate::{EngineTensor, Shape, Stream};
 
 /// A word, a vector of words or a recorded value, modulo 2^64.
 ///
@@ -114,4 +114,13 @@ pub struct Target {
     pub offset: usize,
     /// Words from one row to the next.
     pub row_stride: usize,
+}
+
+/// Where a launch makes an output: the words of a room from `start` on.
+#[derive(Debug)]
+pub struct Place<'a, T: EngineTensor> {
+    /// Room for a tensor that the output is a part of.
+    pub room: &'a T::Room,
+    /// The output's first word.
+    pub start: usize,
 }

@@ -18,12 +18,12 @@ pub mod wire;
 
 pub use bilinear::{Addend, AddendSource, Bilinear, ConvSpec};
 pub use bits::BitTensor;
-pub use buffers::{Buffer, BufferPool};
+pub use buffers::{Buffer, BufferPool, Room};
 pub use cpu::{CpuEngine, Isa, Kind, Microkernel};
 pub use engine::{Engine, EngineTensor};
 pub use error::{Error, Result};
 pub use fixed::{FixedPoint, FracBits};
-pub use kernel::{Launch, Source, Target, Word, WordKernel};
+pub use kernel::{Launch, Place, Source, Target, Word, WordKernel};
 pub use prg::{Generator, Stream, StreamKey, StreamReader};
 pub use shape::Shape;
 pub use tensor::Tensor;

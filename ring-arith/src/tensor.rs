@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 
-use crate::{CpuEngine, Engine, EngineTensor, Error, Result, Shape, View, Window};
+use crate::{CpuEngine, Engine, EngineTensor, Error, Result, Room, Shape, View, Window};
 
 /// Words modulo 2^64 with a shape, row-major, in the host's memory. Clones and slices of the
 /// outermost axis share the words; so does the message that carries them to another party.
@@ -226,6 +226,8 @@ impl Tensor {
 }
 
 impl EngineTensor for Tensor {
+    type Room = Room;
+
     fn shape(&self) -> &Shape {
         &self.shape
     }

@@ -5,8 +5,8 @@ mod common;
 use common::{engines, mix, tensor, word};
 use proptest::prelude::*;
 use ring_arith::{
-    Engine, EngineTensor, Error, Generator, Launch, Shape, Source, Stream, StreamKey, Target,
-    Tensor, Word, WordKernel,
+    CpuEngine, Engine, EngineTensor, Error, Generator, Launch, Place, Shape, Source, Stream,
+    StreamKey, Target, Tensor, Word, WordKernel,
 };
 
 /// Uses every operation of [`Word`], three inputs, two parameters and two outputs.
@@ -308,4 +308,85 @@ fn targets_that_interleave_without_meeting_are_accepted() {
             assert_eq!(engine.launch(&Copy2, &launch).unwrap()[0].words(), model);
         }
     }
+}
+
+/// One output as long as the columns, made from a tensor at a place.
+fn copy_into(
+    engine: &CpuEngine,
+    from: &Tensor,
+    place: Option<Place<'_, Tensor>>,
+) -> Result<Tensor, Error> {
+    let outputs = [Shape::new([from.len() + 1]).unwrap()];
+    let launch = Launch {
+        rows: 1,
+        cols: from.len(),
+        sources: [Source::rows_of(from, 0)],
+        params: &[],
+        outputs: &outputs,
+        targets: [Target { tensor: 0, offset: 0, row_stride: 0 }],
+    };
+    Ok(engine.launch_into(&Copy1, &launch, &[place])?.remove(0))
+}
+
+struct Copy1;
+
+impl WordKernel<1, 1> for Copy1 {
+    fn name(&self) -> &'static str {
+        "copy-one"
+    }
+
+    #[inline(always)]
+    fn step<W: Word>(&self, inputs: [W; 1], _: &[W]) -> [W; 1] {
+        inputs
+    }
+}
+
+#[test]
+fn parts_made_in_room_are_one_tensor_without_a_copy() {
+    let parts = [tensor(&[299]), tensor(&[499]), tensor(&[99])];
+    let model: Vec<u64> = parts.iter().flat_map(|x| [x.words(), &[0]].concat()).collect();
+    let shape = Shape::new([2, 450]).unwrap();
+    for engine in engines() {
+        // Memory that is used again must not shine through.
+        engine.buffers().take(900).fill(u64::MAX);
+        let room = engine.room(900).unwrap();
+        let place = |start| Some(Place { room: &room, start });
+        // In any order, and one of them elsewhere.
+        let last = copy_into(&engine, &parts[2], place(800)).unwrap();
+        let first = copy_into(&engine, &parts[0], place(0)).unwrap();
+        let middle = copy_into(&engine, &parts[1], None).unwrap();
+        assert_eq!(last.words(), &model[800..]);
+        let whole = engine.seal(&room, &[&first, &middle, &last], &shape).unwrap();
+        assert_eq!((whole.shape(), whole.words()), (&shape, &model[..]));
+        assert_eq!(whole.words().as_ptr(), first.words().as_ptr());
+        let again = engine.seal(&room, &[&first, &middle, &last], &shape);
+        assert!(again.is_none(), "what is a tensor already is not written");
+        // The memory comes back with the last that uses it.
+        drop((room, whole, last, first));
+        assert!(engine.buffers().held() >= 900);
+    }
+}
+
+#[test]
+fn rooms_refuse_what_does_not_fit() {
+    let engine = &engines()[0];
+    let (x, shape) = (tensor(&[9]), Shape::new([30]).unwrap());
+    let room = engine.room(30).unwrap();
+    let at = |start| copy_into(engine, &x, Some(Place { room: &room, start }));
+    let first = at(0).unwrap();
+    for start in [0, 9, 21, 30, usize::MAX] {
+        let error = at(start).unwrap_err();
+        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+        assert!(error.to_string().contains(&format!("from {start} on")), "{error}");
+    }
+    let last = at(20).unwrap();
+    assert!(engine.seal(&room, &[&first, &last], &shape).is_none(), "too few words");
+    // Another tensor in a place that was given away cannot be told from one under way.
+    let other = tensor(&[10]);
+    assert!(engine.seal(&room, &[&other, &first, &last], &shape).is_none());
+    let middle = at(10).unwrap();
+    let wrong = Shape::new([31]).unwrap();
+    assert!(engine.seal(&room, &[&first, &middle, &last], &wrong).is_none());
+    let whole = engine.seal(&room, &[&first, &middle, &last], &shape).unwrap();
+    assert_eq!(whole.words(), [first.words(), middle.words(), last.words()].concat());
 }

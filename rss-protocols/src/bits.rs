@@ -1,13 +1,13 @@
 //! Gates on shared bits, bits times words, and words as bits.
 
 use mpc_core::{Result, ShareTensor};
-use ring_arith::{BitTensor, Engine, EngineTensor, Shape};
+use ring_arith::{BitTensor, Engine, EngineTensor, Place, Shape};
 
 use crate::{
     BitShare, Rss, Share,
-    cut::{Piece, assemble, take},
+    cut::{Piece, Rooms, Spots, take},
     kernels::{And3, Xor},
-    launch::{flat, made, map, slice, whole, words},
+    launch::{flat, made_into, map, slice, whole, words, words_into},
     links::Reader,
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
@@ -29,7 +29,8 @@ impl<E: Engine> Rss<E> {
         for (x, y) in jobs {
             let (width, cols) = (x.width(), x.mine().words());
             // Thirds over the planes' words, all planes of one width.
-            let pieces = self.word_pieces(width, cols);
+            let pieces = self.pieces(width * cols);
+            let rooms = Rooms::new(&self.engine, width * cols, &pieces);
             for piece in &pieces {
                 let (seat, mut streams) = self.seat(piece);
                 let cut = |side: &BitTensor<E::Tensor>| -> Result<E::Tensor> {
@@ -49,16 +50,17 @@ impl<E: Engine> Rss<E> {
                     n,
                     masks,
                     first,
+                    spots: rooms.spots_of(piece, &seat),
                     own: None,
                     result: None,
                 });
             }
-            plans.push((pieces, Shape::new([width, cols])?, x.shape().clone()));
+            plans.push((pieces, rooms, Shape::new([width, cols])?, x.shape().clone()));
         }
         unit::run(&mut self.cx(), &mut units)?;
         let mut units = units.into_iter();
         let mut results = Vec::with_capacity(jobs.len());
-        for (pieces, planes, shape) in plans {
+        for (pieces, rooms, planes, shape) in plans {
             let (mut mine, mut next) = (Vec::new(), Vec::new());
             for piece in pieces {
                 let unit = units.next().expect("a unit for each piece");
@@ -67,17 +69,11 @@ impl<E: Engine> Rss<E> {
                 mine.push((piece.range.start, pair.0));
                 next.push((piece.range.start, pair.1));
             }
-            let whole = |pieces| -> Result<_> {
-                let planes = assemble(&self.engine, pieces, 0, &planes)?;
-                Ok(BitTensor::new(shape.clone(), planes)?)
-            };
+            let [mine, next] = rooms.assemble(&self.engine, [mine, next], 0, &planes)?;
+            let whole = |planes| BitTensor::new(shape.clone(), planes);
             results.push(BitShare::new(whole(mine)?, whole(next)?)?);
         }
         Ok(results)
-    }
-
-    fn word_pieces(&mut self, width: usize, cols: usize) -> Vec<Piece> {
-        self.pieces(width * cols)
     }
 
     /// A bit times words. Cost: 64 bits, and 192 for each word; 2 rounds.
@@ -117,6 +113,7 @@ impl<E: Engine> Rss<E> {
     ) -> Result<()> {
         let n = bits.shape().len();
         let pieces = self.pieces(n);
+        let rooms = self.rooms(xs.as_ref().map_or(1, Vec::len), n, &pieces);
         for piece in &pieces {
             let (seat, mut streams) = self.seat(piece);
             let engine = &self.engine;
@@ -135,12 +132,12 @@ impl<E: Engine> Rss<E> {
                     Follow::Words(xs.iter().map(one).collect::<Result<_>>()?)
                 }
             };
-            let selection = Selection::new(&mut streams, piece.len(), false, follow);
+            let spots = rooms.iter().map(|room| room.spots_of(piece, &seat)).collect();
+            let selection = Selection::new(&mut streams, piece.len(), false, follow, spots);
             let (n, results) = (piece.len(), Vec::new());
             batch.units.push(SelectUnit { seat, streams, n, bit, selection, results });
         }
-        let words = xs.map_or(1, |xs| xs.len());
-        batch.plans.push((pieces, bits.shape().clone(), words));
+        batch.plans.push((pieces, bits.shape().clone(), rooms));
         Ok(())
     }
 
@@ -151,14 +148,24 @@ impl<E: Engine> Rss<E> {
         unit::run(&mut self.cx(), &mut batch.units)?;
         let mut units = batch.units.into_iter();
         let mut results = Vec::with_capacity(batch.plans.len());
-        for (pieces, shape, words) in batch.plans {
+        for (pieces, shape, rooms) in batch.plans {
             let done = pieces.into_iter().map(|piece| {
                 let unit = units.next().expect("a unit for each piece");
                 (piece, unit.seat, unit.results)
             });
-            results.push(self.collect(done.collect(), words, &shape)?);
+            results.push(self.collect(done.collect(), &rooms, &shape)?);
         }
         Ok(results)
+    }
+
+    /// Room for several results of `len` words.
+    pub(crate) fn rooms(
+        &self,
+        count: usize,
+        len: usize,
+        pieces: &[Piece],
+    ) -> Vec<Rooms<E::Tensor>> {
+        (0..count).map(|_| Rooms::new(&self.engine, len, pieces)).collect()
     }
 
     /// Puts the pieces of several results together. Each piece holds the role's two components of
@@ -166,11 +173,11 @@ impl<E: Engine> Rss<E> {
     pub(crate) fn collect(
         &self,
         pieces: Vec<(Piece, Seat, Vec<(E::Tensor, E::Tensor)>)>,
-        count: usize,
+        rooms: &[Rooms<E::Tensor>],
         shape: &Shape,
     ) -> Result<Vec<Share<E::Tensor>>> {
         let mut sides: Vec<[Vec<(usize, E::Tensor)>; 2]> =
-            (0..count).map(|_| [Vec::new(), Vec::new()]).collect();
+            rooms.iter().map(|_| [Vec::new(), Vec::new()]).collect();
         for (piece, seat, results) in pieces {
             for (side, (first, second)) in sides.iter_mut().zip(results) {
                 let (mine, next) = seat.order(first, second);
@@ -178,28 +185,28 @@ impl<E: Engine> Rss<E> {
                 side[1].push((piece.range.start, next));
             }
         }
-        let whole = |[mine, next]: [Vec<(usize, E::Tensor)>; 2]| -> Result<_> {
-            let mine = assemble(&self.engine, mine, 0, shape)?;
-            Ok(Share::new(mine, assemble(&self.engine, next, 0, shape)?)?)
+        let whole = |(sides, rooms): (_, &Rooms<E::Tensor>)| -> Result<_> {
+            let [mine, next] = rooms.assemble(&self.engine, sides, 0, shape)?;
+            Ok(Share::new(mine, next)?)
         };
-        sides.into_iter().map(whole).collect()
+        sides.into_iter().zip(rooms).map(whole).collect()
     }
 }
 
 /// Selections that share rounds, and how their pieces lie.
-struct Batch<T> {
+struct Batch<T: EngineTensor> {
     units: Vec<SelectUnit<T>>,
-    plans: Vec<(Vec<Piece>, Shape, usize)>,
+    plans: Vec<(Vec<Piece>, Shape, Vec<Rooms<T>>)>,
 }
 
-impl<T> Default for Batch<T> {
+impl<T: EngineTensor> Default for Batch<T> {
     fn default() -> Self {
         Self { units: Vec::new(), plans: Vec::new() }
     }
 }
 
 /// A shared bit times words, for one part: `u` is the sum of the pivot's components, `v` the other.
-struct SelectUnit<T> {
+struct SelectUnit<T: EngineTensor> {
     seat: Seat,
     streams: Streams,
     n: usize,
@@ -239,7 +246,7 @@ impl<E: Engine> Unit<E> for SelectUnit<E::Tensor> {
 }
 
 /// A conjunction of one part.
-struct AndUnit<T> {
+struct AndUnit<T: EngineTensor> {
     seat: Seat,
     streams: Streams,
     x: (T, T),
@@ -248,6 +255,8 @@ struct AndUnit<T> {
     masks: [Draw; 2],
     /// Component 1 of the result.
     first: Draw,
+    /// Where the result belongs.
+    spots: Spots<T>,
     own: Option<T>,
     result: Option<(T, T)>,
 }
@@ -267,8 +276,23 @@ impl<T: EngineTensor> AndUnit<T> {
         Ok(z)
     }
 
-    fn first<E: Engine<Tensor = T>>(&self, cx: &Cx<'_, E>) -> Result<T> {
-        Ok(made(cx.engine, &Shape::new([self.n])?, self.streams.words(self.first))?)
+    fn first<E: Engine<Tensor = T>>(
+        &self,
+        cx: &Cx<'_, E>,
+        place: Option<Place<'_, T>>,
+    ) -> Result<T> {
+        Ok(made_into(cx.engine, &Shape::new([self.n])?, self.streams.words(self.first), place)?)
+    }
+
+    /// A share's difference from another, where it belongs.
+    fn rest<E: Engine<Tensor = T>>(
+        cx: &Cx<'_, E>,
+        [x, y]: [&T; 2],
+        place: Option<Place<'_, T>>,
+    ) -> Result<T> {
+        let sources = [whole(x), whole(y)];
+        let [rest] = words_into(cx.engine, &Xor, x.shape(), sources, &[], [place])?;
+        Ok(rest)
     }
 }
 
@@ -283,8 +307,8 @@ impl<E: Engine> Unit<E> for AndUnit<E::Tensor> {
 
     fn lead(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
         let z = self.summand(cx)?;
-        let y1 = self.first(cx)?;
-        let y2 = map(cx.engine, &Xor, z.shape(), [&z, &y1], &[])?;
+        let y1 = self.first(cx, self.spots.first())?;
+        let y2 = Self::rest(cx, [&z, &y1], self.spots.second())?;
         cx.put(self.seat.second(), &y2)?;
         self.result = Some((y1, y2));
         Ok(())
@@ -300,7 +324,7 @@ impl<E: Engine> Unit<E> for AndUnit<E::Tensor> {
     fn start(&mut self, cx: &mut Cx<'_, E>, mut bundle: Reader) -> Result<()> {
         let shared = match self.seat.role {
             Role::Second => bundle.words(cx.engine, self.n)?,
-            _ => self.first(cx)?,
+            _ => self.first(cx, self.spots.shared(&self.seat))?,
         };
         self.result = Some((shared.clone(), shared));
         Ok(())
@@ -309,7 +333,7 @@ impl<E: Engine> Unit<E> for AndUnit<E::Tensor> {
     fn advance(&mut self, cx: &mut Cx<'_, E>) -> Result<bool> {
         let other = cx.receive(self.seat.partner(), self.n)?.words(cx.engine, self.n)?;
         let own = self.own.take().expect("sent before");
-        let y3 = map(cx.engine, &Xor, own.shape(), [&own, &other], &[])?;
+        let y3 = Self::rest(cx, [&own, &other], self.spots.joint(&self.seat))?;
         let (shared, _) = self.result.take().expect("read before");
         let second = self.seat.role == Role::Second;
         self.result = Some(if second { (shared, y3) } else { (y3, shared) });

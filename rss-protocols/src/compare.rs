@@ -10,6 +10,7 @@ use ring_arith::{Engine, EngineTensor, Shape};
 
 use crate::{
     circuit::{Circuit, Walk},
+    cut::Spots,
     kernels::{OpenLead, Shift, Xor, Xor3},
     launch::{made, map, plane_of, planes, to_plane},
     links::Reader,
@@ -200,7 +201,7 @@ pub(crate) enum Purpose<T> {
 }
 
 /// A comparison of one part.
-pub(crate) struct CompareUnit<T> {
+pub(crate) struct CompareUnit<T: EngineTensor> {
     seat: Seat,
     streams: Streams,
     n: usize,
@@ -225,6 +226,7 @@ impl<T: EngineTensor> CompareUnit<T> {
         value: (T, T),
         plan: Arc<Plan>,
         purpose: Purpose<T>,
+        spots: Vec<Spots<T>>,
     ) -> Self {
         let (n, zero_test) = (value.0.len(), plan.goal == Goal::Equal);
         let shared = matches!(purpose, Purpose::Bit);
@@ -232,7 +234,9 @@ impl<T: EngineTensor> CompareUnit<T> {
         let opening = Opening::new(question, &mut streams, n, shared);
         let selection = match purpose {
             Purpose::Bit => None,
-            Purpose::Follow { flip, follow } => Some(Selection::new(&mut streams, n, flip, follow)),
+            Purpose::Follow { flip, follow } => {
+                Some(Selection::new(&mut streams, n, flip, follow, spots))
+            }
         };
         let left = opening.exchanges();
         let (stage, top, share, results) = (None, None, None, Vec::new());

@@ -4,9 +4,12 @@ use std::ops::Range;
 
 use mpc_core::Result;
 use net::Party;
-use ring_arith::{Engine, EngineTensor, Shape, View};
+use ring_arith::{Engine, EngineTensor, Place, Shape, View};
 
-use crate::{launch::slice, seat::Seat};
+use crate::{
+    launch::slice,
+    seat::{Role, Seat},
+};
 
 /// Below this many elements an operation is one part: three would only send more messages.
 pub(crate) const SMALL: usize = 4096;
@@ -126,17 +129,101 @@ pub(crate) fn take<E: Engine>(engine: &E, x: &E::Tensor, piece: &Piece) -> Resul
     Ok(slice(engine, x, 0, piece.range.start, piece.range.end)?)
 }
 
+/// Room for both components of a result, in which its pieces lie behind one another; none if there is
+/// one piece, or they do not.
+pub(crate) struct Rooms<T: EngineTensor>(Option<[T::Room; 2]>);
+
+/// Where a piece's components are made, in the role's order.
+pub(crate) struct Spots<T: EngineTensor> {
+    rooms: Option<(T::Room, T::Room)>,
+    start: usize,
+    /// Words of the piece.
+    pub len: usize,
+}
+
+impl<T: EngineTensor> Rooms<T> {
+    /// Room for a result of `len` words.
+    pub fn new<E: Engine<Tensor = T>>(engine: &E, len: usize, pieces: &[Piece]) -> Self {
+        if pieces.len() < 2 {
+            return Self(None);
+        }
+        Self(engine.room(len).zip(engine.room(len)).map(|(mine, next)| [mine, next]))
+    }
+
+    /// For pieces that do not lie behind one another.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// Where the components of a piece of `len` words from `start` on belong.
+    pub fn spots(&self, seat: &Seat, start: usize, len: usize) -> Spots<T> {
+        let rooms = self.0.clone().map(|[mine, next]| seat.order(mine, next));
+        Spots { rooms, start, len }
+    }
+
+    /// As [`Rooms::spots`], for a piece of elements.
+    pub fn spots_of(&self, piece: &Piece, seat: &Seat) -> Spots<T> {
+        self.spots(seat, piece.range.start, piece.len())
+    }
+
+    /// Puts the pieces of both components together, each in any order, along an axis and under a shape.
+    pub fn assemble<E: Engine<Tensor = T>>(
+        &self,
+        engine: &E,
+        [mine, next]: [Vec<(usize, T)>; 2],
+        axis: usize,
+        shape: &Shape,
+    ) -> Result<[T; 2]> {
+        let [room, other] = match &self.0 {
+            Some([mine, next]) => [Some(mine), Some(next)],
+            None => [None, None],
+        };
+        let mine = assemble(engine, room, mine, axis, shape)?;
+        Ok([mine, assemble(engine, other, next, axis, shape)?])
+    }
+}
+
+impl<T: EngineTensor> Spots<T> {
+    /// Anywhere.
+    pub fn none(len: usize) -> Self {
+        Self { rooms: None, start: 0, len }
+    }
+
+    /// The first component's.
+    pub fn first(&self) -> Option<Place<'_, T>> {
+        self.rooms.as_ref().map(|(room, _)| Place { room, start: self.start })
+    }
+
+    /// The second component's.
+    pub fn second(&self) -> Option<Place<'_, T>> {
+        self.rooms.as_ref().map(|(_, room)| Place { room, start: self.start })
+    }
+
+    /// At the second or the third, that of the component shared with the pivot.
+    pub fn shared(&self, seat: &Seat) -> Option<Place<'_, T>> {
+        if seat.role == Role::Second { self.first() } else { self.second() }
+    }
+
+    /// At the second or the third, that of the component they share.
+    pub fn joint(&self, seat: &Seat) -> Option<Place<'_, T>> {
+        if seat.role == Role::Second { self.second() } else { self.first() }
+    }
+}
+
 /// Puts pieces of one tensor, in any order, together along an axis and under a shape.
 pub(crate) fn assemble<E: Engine>(
     engine: &E,
+    room: Option<&<E::Tensor as EngineTensor>::Room>,
     mut pieces: Vec<(usize, E::Tensor)>,
     axis: usize,
     shape: &Shape,
 ) -> Result<E::Tensor> {
     pieces.sort_by_key(|(start, _)| *start);
-    let whole = match &pieces[..] {
-        [(_, only)] => only.clone(),
-        _ => engine.concat(&pieces.iter().map(|(_, piece)| piece).collect::<Vec<_>>(), axis)?,
+    let parts: Vec<_> = pieces.iter().map(|(_, piece)| piece).collect();
+    let whole = match (&parts[..], room.and_then(|room| engine.seal(room, &parts, shape))) {
+        (_, Some(whole)) => whole,
+        (&[only], None) => only.clone(),
+        _ => engine.concat(&parts, axis)?,
     };
     if whole.shape() == shape {
         return Ok(whole);

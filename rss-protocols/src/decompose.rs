@@ -161,7 +161,7 @@ impl<E: Engine> Rss<E> {
         let width = units.first().map_or(1, |unit| unit.width as usize);
         let planes = Shape::new([width, shape.len().div_ceil(64)])?;
         let whole = |pieces| -> Result<_> {
-            Ok(BitTensor::new(shape.clone(), assemble(&self.engine, pieces, 1, &planes)?)?)
+            Ok(BitTensor::new(shape.clone(), assemble(&self.engine, None, pieces, 1, &planes)?)?)
         };
         Ok(BitShare::new(whole(mine)?, whole(next)?)?)
     }

@@ -13,14 +13,15 @@ use ring_arith::{Engine, EngineTensor, Shape};
 
 use crate::{
     compare::{Opening, Question, Stage},
+    cut::Spots,
     halves::{Halves, Value},
     kernels::{BitLead, Coin, Copy, ExactEnd, ExactLead, TakeCarry, WithCoin},
-    launch::{whole, words},
+    launch::{whole, words, words_into},
     links::Reader,
     plan::Plan,
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
-    share::add,
+    share::add_into,
     unit::{Cx, Unit},
 };
 
@@ -43,7 +44,7 @@ struct Carry<T> {
 }
 
 /// Exact truncation of one part.
-pub(crate) struct ExactUnit<T> {
+pub(crate) struct ExactUnit<T: EngineTensor> {
     seat: Seat,
     streams: Streams,
     halves: Halves<T>,
@@ -57,6 +58,8 @@ pub(crate) struct ExactUnit<T> {
     b: Option<T>,
     dealt: Option<T>,
     summand: Option<[T; 2]>,
+    /// Where the result belongs.
+    spots: Spots<T>,
     result: Option<(T, T)>,
 }
 
@@ -132,10 +135,11 @@ impl<T: EngineTensor> ExactUnit<T> {
         mut streams: Streams,
         value: Value<T>,
         summand: Option<(T, T)>,
-        n: usize,
         how: Exactly,
         plan: Arc<Plan>,
+        spots: Spots<T>,
     ) -> Self {
+        let n = spots.len;
         let halves = Halves::new(value, summand, &mut streams, n, None);
         let count = if how.dither { 2 } else { 1 };
         let carries = (0..count).map(|_| Carry::new(plan.clone(), &mut streams, n)).collect();
@@ -155,6 +159,7 @@ impl<T: EngineTensor> ExactUnit<T> {
             b,
             dealt,
             summand,
+            spots,
             result,
         }
     }
@@ -216,7 +221,8 @@ impl<T: EngineTensor> ExactUnit<T> {
         let mask = |carry| mask_share(carry, streams);
         let v = self.carries[0].word(cx, &shape)?;
         let sources = [whole(&b), e, mask(&self.carries[0]), whole(&v), m, y];
-        let [mut summand, shared] = words(cx.engine, &ExactEnd { t }, &shape, sources, &all)?;
+        let (end, places) = (ExactEnd { t }, [None, self.spots.shared(&self.seat)]);
+        let [mut summand, shared] = words_into(cx.engine, &end, &shape, sources, &all, places)?;
         if let Some(coin) = self.carries.get(1) {
             let v = coin.word(cx, &shape)?;
             let sources = [whole(&summand), mask(coin), whole(&v)];
@@ -269,7 +275,9 @@ impl<E: Engine> Unit<E> for ExactUnit<E::Tensor> {
         }
         let [e12, m12, y1, m13] = self.masks.map(|draw| streams.words(draw));
         let sources = [whole(&a), e12, m12, y1, m13];
-        let [c1, c2, y2, e3] = words(cx.engine, &ExactLead { t }, &shape, sources, &[])?;
+        let places = [self.spots.first(), self.spots.second(), None, None];
+        let lead = ExactLead { t };
+        let [c1, c2, y2, e3] = words_into(cx.engine, &lead, &shape, sources, &[], places)?;
         cx.put(self.seat.second(), &y2)?;
         let field = cx.engine.to_planes(&e3, 0, t)?;
         cx.put(self.seat.third(), &field)?;
@@ -300,7 +308,7 @@ impl<E: Engine> Unit<E> for ExactUnit<E::Tensor> {
         };
         let n = self.halves.n;
         let other = cx.receive(self.seat.partner(), n)?.words(cx.engine, n)?;
-        let y3 = add(cx.engine, &summand, &other)?;
+        let y3 = add_into(cx.engine, &summand, &other, self.spots.joint(&self.seat))?;
         let second = self.seat.role == Role::Second;
         self.result = Some(if second { (shared, y3) } else { (y3, shared) });
         Ok(true)

@@ -17,14 +17,15 @@ use ring_arith::{Engine, EngineTensor, Shape};
 
 use crate::{
     compare::{Opening, Question, Stage},
+    cut::Spots,
     halves::{Halves, Value},
-    kernels::{BitLead, Copy, EarlySum, RoundReluLead, SelectOther, WholeSum, WrapShares},
-    launch::{whole, words},
+    kernels::{BitLead, EarlySum, RoundReluLead, SelectOther, WholeSum, WrapShares},
+    launch::{made_into, whole, words, words_into},
     links::Reader,
     plan::Plan,
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
-    share::add,
+    share::add_into,
     unit::{Cx, Unit},
 };
 
@@ -58,7 +59,7 @@ struct Parts<T> {
 }
 
 /// A fused layer of one part.
-pub(crate) struct ReluUnit<T> {
+pub(crate) struct ReluUnit<T: EngineTensor> {
     seat: Seat,
     streams: Streams,
     halves: Halves<T>,
@@ -73,6 +74,8 @@ pub(crate) struct ReluUnit<T> {
     top: Option<T>,
     left: usize,
     sent: Option<[T; 2]>,
+    /// Where the result belongs.
+    spots: Spots<T>,
     result: Option<(T, T)>,
 }
 
@@ -82,10 +85,11 @@ impl<T: EngineTensor> ReluUnit<T> {
         mut streams: Streams,
         value: Value<T>,
         summand: Option<(T, T)>,
-        n: usize,
         how: Rectify,
         plan: Arc<Plan>,
+        spots: Spots<T>,
     ) -> Self {
+        let n = spots.len;
         let bits = how.bits;
         let halves = Halves::new(value, summand, &mut streams, n, how.early.then_some(bits));
         let question = Question { plan, top: true, low: bits };
@@ -116,6 +120,7 @@ impl<T: EngineTensor> ReluUnit<T> {
             top,
             left,
             sent,
+            spots,
             result,
         }
     }
@@ -186,7 +191,8 @@ impl<T: EngineTensor> ReluUnit<T> {
         let y = streams.words(self.masks.y[usize::from(second)]);
         let all = [if second { u64::MAX } else { 0 }];
         let sources = [whole(&v), u, whole(&product), whole(&base), whole(&alpha), y];
-        let sent = words(cx.engine, &SelectOther, &shape, sources, &all)?;
+        let places = [None, self.spots.shared(&self.seat)];
+        let sent = words_into(cx.engine, &SelectOther, &shape, sources, &all, places)?;
         cx.put(self.seat.partner(), &sent[0])?;
         self.sent = Some(sent);
         Ok(())
@@ -225,8 +231,9 @@ impl<E: Engine> Unit<E> for ReluUnit<E::Tensor> {
             let planes = engine.to_planes(&field, 0, t)?;
             cx.put(self.seat.third(), &planes)?;
         }
-        let [y1] = words(engine, &Copy, &shape, [streams.words(masks.y[0])], &[])?;
-        let [y2] = words(engine, &Copy, &shape, [streams.words(masks.y[1])], &[])?;
+        let [y1, y2] = masks.y.map(|draw| streams.words(draw));
+        let y1 = made_into(engine, &shape, y1, self.spots.first())?;
+        let y2 = made_into(engine, &shape, y2, self.spots.second())?;
         self.result = Some((y1, y2));
         Ok(())
     }
@@ -247,7 +254,7 @@ impl<E: Engine> Unit<E> for ReluUnit<E::Tensor> {
         if let Some([summand, shared]) = self.sent.take() {
             let n = self.halves.n;
             let other = cx.receive(self.seat.partner(), n)?.words(cx.engine, n)?;
-            let y3 = add(cx.engine, &summand, &other)?;
+            let y3 = add_into(cx.engine, &summand, &other, self.spots.joint(&self.seat))?;
             let second = self.seat.role == Role::Second;
             self.result = Some(if second { (shared, y3) } else { (y3, shared) });
             return Ok(true);

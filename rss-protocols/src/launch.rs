@@ -1,7 +1,9 @@
 //! Short forms of an engine's launch.
 
 use mpc_core::Error;
-use ring_arith::{Engine, EngineTensor, Launch, Result, Shape, Source, Target, View, WordKernel};
+use ring_arith::{
+    Engine, EngineTensor, Launch, Place, Result, Shape, Source, Target, View, WordKernel,
+};
 
 use crate::kernels::Copy;
 
@@ -26,10 +28,22 @@ pub(crate) fn words<E: Engine, K: WordKernel<I, O>, const I: usize, const O: usi
     sources: [Source<'_, E::Tensor>; I],
     params: &[u64],
 ) -> Result<[E::Tensor; O]> {
+    words_into(engine, kernel, shape, sources, params, [const { None }; O])
+}
+
+/// As [`words`], with outputs made where they belong.
+pub(crate) fn words_into<E: Engine, K: WordKernel<I, O>, const I: usize, const O: usize>(
+    engine: &E,
+    kernel: &K,
+    shape: &Shape,
+    sources: [Source<'_, E::Tensor>; I],
+    params: &[u64],
+    places: [Option<Place<'_, E::Tensor>>; O],
+) -> Result<[E::Tensor; O]> {
     let outputs = vec![shape.clone(); O];
     let targets = std::array::from_fn(|tensor| Target { tensor, offset: 0, row_stride: 0 });
     let launch = Launch { rows: 1, cols: shape.len(), sources, params, outputs: &outputs, targets };
-    let made = engine.launch(kernel, &launch)?;
+    let made = engine.launch_into(kernel, &launch, &places)?;
     Ok(made.try_into().expect("a launch makes the outputs it was asked for"))
 }
 
@@ -39,7 +53,17 @@ pub(crate) fn made<E: Engine>(
     shape: &Shape,
     source: Source<'_, E::Tensor>,
 ) -> Result<E::Tensor> {
-    let [made] = words(engine, &Copy, shape, [source], &[])?;
+    made_into(engine, shape, source, None)
+}
+
+/// As [`made`], where the tensor belongs.
+pub(crate) fn made_into<E: Engine>(
+    engine: &E,
+    shape: &Shape,
+    source: Source<'_, E::Tensor>,
+    place: Option<Place<'_, E::Tensor>>,
+) -> Result<E::Tensor> {
+    let [made] = words_into(engine, &Copy, shape, [source], &[], [place])?;
     Ok(made)
 }
 

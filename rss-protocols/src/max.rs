@@ -12,7 +12,7 @@ use ring_arith::{Engine, EngineTensor, Shape, Tensor, View};
 use crate::{
     Rss, Share,
     compare::{CompareUnit, Purpose},
-    cut::{Piece, SMALL},
+    cut::{Piece, Rooms, SMALL},
     kernels::{Difference, Negate},
     launch::{flat, invalid, map, slice},
     links::Reader,
@@ -83,7 +83,8 @@ impl<E: Engine> Rss<E> {
         });
         let done = done.collect::<Result<Vec<_>>>()?;
         let last = Shape::new([outer, &[1]].concat())?;
-        let mut results = self.collect(done, nodes.len(), &last)?.into_iter();
+        let rooms: Vec<_> = nodes.iter().map(|_| Rooms::none()).collect();
+        let mut results = self.collect(done, &rooms, &last)?.into_iter();
         let top = results.next().expect("the largest elements");
         Ok((top, results.next()))
     }
@@ -112,7 +113,7 @@ impl<E: Engine> Rss<E> {
 }
 
 /// A tournament of one part.
-struct MaxUnit<T> {
+struct MaxUnit<T: EngineTensor> {
     seat: Seat,
     rows: usize,
     /// Nodes of a row that are left.
@@ -164,7 +165,7 @@ impl<T: EngineTensor> MaxUnit<T> {
         let value = (negate(&gains[0].0)?, negate(&gains[0].1)?);
         let purpose = Purpose::Follow { flip: false, follow: Follow::Words(gains) };
         let plan = self.plan.clone();
-        Ok(Some((CompareUnit::new(self.seat, streams, value, plan, purpose), left)))
+        Ok(Some((CompareUnit::new(self.seat, streams, value, plan, purpose, Vec::new()), left)))
     }
 
     /// Takes over the winners of a level.

@@ -7,7 +7,7 @@ use ring_arith::{Bilinear, ConvSpec, Engine, EngineTensor, Shape, View, Window};
 
 use crate::{
     Rss, Share,
-    cut::{Parts, Piece, SMALL, assemble, take},
+    cut::{Parts, Piece, Rooms, SMALL, Spots, take},
     exact::{ExactUnit, Exactly},
     fused::{Rectify, ReluUnit},
     halves::Value,
@@ -68,18 +68,21 @@ fn window_rows(window: &Window, positions: &Range<usize>) -> [usize; 2] {
 }
 
 /// One part of one job, whatever follows.
-enum JobUnit<T> {
+enum JobUnit<T: EngineTensor> {
     Truncate(Box<TruncateUnit<T>>),
     Exact(Box<ExactUnit<T>>),
     Relu(Box<ReluUnit<T>>),
 }
 
 /// How the pieces of a job lie.
-struct Layout {
+struct Layout<T: EngineTensor> {
     /// Where each piece begins along the axis, and its shape.
     pieces: Vec<(usize, Shape)>,
     axis: usize,
     shape: Shape,
+    rooms: Rooms<T>,
+    /// Words of the result for each step along the axis.
+    inner: usize,
 }
 
 /// What follows a value, in one type for products and truncations.
@@ -170,13 +173,14 @@ impl<E: Engine> Rss<E> {
         for &(x, bits) in jobs {
             let ending = Ending::truncation(bits, mode)?;
             let (mine, next) = self.flat_pair(x)?;
-            let mut layout = Layout::new(0, x.shape().clone());
-            for piece in self.pieces(x.shape().len()) {
+            let pieces = self.pieces(x.shape().len());
+            let mut layout = Layout::of_elements(&self.engine, x.shape(), &pieces);
+            for piece in pieces {
                 let seat = piece.seat(self.party());
                 let part = |side| take(&self.engine, side, &piece);
                 let value = Value::Shared(seat.order(part(&mine)?, part(&next)?));
-                layout.add(&piece, Shape::new([piece.len()])?);
-                units.push(self.job_unit(&piece, value, None, piece.len(), ending));
+                let spots = layout.add(&piece, &seat, Shape::new([piece.len()])?);
+                units.push(self.job_unit(&piece, value, None, ending, spots));
             }
             layouts.push(layout);
         }
@@ -210,14 +214,15 @@ impl<E: Engine> Rss<E> {
         summand: Option<(E::Tensor, E::Tensor)>,
         ending: Ending,
         shape: Shape,
-    ) -> Result<Layout> {
+    ) -> Result<Layout<E::Tensor>> {
         let (lhs, rhs) = (self.flat_pair(job.lhs)?, self.flat_pair(job.rhs)?);
         let summand = match summand {
             Some((mine, next)) => Some((flat(&self.engine, &mine)?, flat(&self.engine, &next)?)),
             None => None,
         };
-        let mut layout = Layout::new(0, shape.clone());
-        for piece in self.pieces(shape.len()) {
+        let pieces = self.pieces(shape.len());
+        let mut layout = Layout::of_elements(&self.engine, &shape, &pieces);
+        for piece in pieces {
             let seat = piece.seat(self.party());
             let part = |(mine, next): &(E::Tensor, E::Tensor)| -> Result<_> {
                 let (engine, piece) = (&self.engine, &piece);
@@ -225,8 +230,8 @@ impl<E: Engine> Rss<E> {
             };
             let value = Value::Mul { lhs: part(&lhs)?, rhs: part(&rhs)? };
             let summand = summand.as_ref().map(part).transpose()?;
-            layout.add(&piece, Shape::new([piece.len()])?);
-            units.push(self.job_unit(&piece, value, summand, piece.len(), ending));
+            let spots = layout.add(&piece, &seat, Shape::new([piece.len()])?);
+            units.push(self.job_unit(&piece, value, summand, ending, spots));
         }
         Ok(layout)
     }
@@ -238,10 +243,10 @@ impl<E: Engine> Rss<E> {
         summand: Option<(E::Tensor, E::Tensor)>,
         ending: Ending,
         shape: Shape,
-    ) -> Result<Layout> {
+    ) -> Result<Layout<E::Tensor>> {
         let axes = axes(&job.op, job.lhs.shape(), job.rhs.shape(), &shape);
         let (axes, pieces) = self.map_pieces(job, &shape, &axes);
-        let mut layout = Layout::new(axes.result, shape.clone());
+        let mut layout = Layout::along(&self.engine, axes.result, &shape, &pieces);
         for piece in pieces {
             let seat = piece.seat(self.party());
             let only = piece.len() == axes.len;
@@ -279,10 +284,9 @@ impl<E: Engine> Rss<E> {
             };
             let op = if only { job.op.clone() } else { axes.op(&job.op, &piece.range) };
             let out = op.output_shape(lhs.0.shape(), rhs.0.shape())?;
-            let n = out.len();
-            layout.add(&piece, out);
+            let spots = layout.add(&piece, &seat, out);
             let value = Value::Map { op, lhs, rhs, lhs_sum, rhs_sum };
-            units.push(self.job_unit(&piece, value, summand, n, ending));
+            units.push(self.job_unit(&piece, value, summand, ending, spots));
         }
         Ok(layout)
     }
@@ -334,25 +338,25 @@ impl<E: Engine> Rss<E> {
         piece: &Piece,
         value: Value<E::Tensor>,
         summand: Option<(E::Tensor, E::Tensor)>,
-        n: usize,
         ending: Ending,
+        spots: Spots<E::Tensor>,
     ) -> JobUnit<E::Tensor> {
         let (seat, streams) = self.seat(piece);
         match ending {
             Ending::Rounded(rounding) => {
-                let unit = TruncateUnit::new(seat, streams, value, summand, n, rounding);
+                let unit = TruncateUnit::new(seat, streams, value, summand, rounding, spots);
                 JobUnit::Truncate(Box::new(unit))
             }
             Ending::Exact { bits, dither } => {
                 let plan = self.plan(crate::plan::Goal::Carry, bits as usize);
                 let how = Exactly { bits, dither };
-                let unit = ExactUnit::new(seat, streams, value, summand, n, how, plan);
+                let unit = ExactUnit::new(seat, streams, value, summand, how, plan, spots);
                 JobUnit::Exact(Box::new(unit))
             }
             Ending::Relu(bits) => {
                 let plan = self.plan(crate::plan::Goal::Carry, 63 - bits as usize);
                 let how = Rectify { bits, early: self.options.early_relu };
-                let unit = ReluUnit::new(seat, streams, value, summand, n, how, plan);
+                let unit = ReluUnit::new(seat, streams, value, summand, how, plan, spots);
                 JobUnit::Relu(Box::new(unit))
             }
         }
@@ -361,7 +365,7 @@ impl<E: Engine> Rss<E> {
     fn run_jobs(
         &mut self,
         mut units: Vec<JobUnit<E::Tensor>>,
-        layouts: Vec<Layout>,
+        layouts: Vec<Layout<E::Tensor>>,
     ) -> Result<Vec<Share<E::Tensor>>> {
         unit::run(&mut self.cx(), &mut units)?;
         let mut units = units.into_iter();
@@ -375,20 +379,41 @@ impl<E: Engine> Rss<E> {
                 mine.push((start, shaped(one)?));
                 next.push((start, shaped(two)?));
             }
-            let whole = |pieces| assemble(&self.engine, pieces, layout.axis, &layout.shape);
-            results.push(Share::new(whole(mine)?, whole(next)?)?);
+            let (axis, shape) = (layout.axis, &layout.shape);
+            let [mine, next] = layout.rooms.assemble(&self.engine, [mine, next], axis, shape)?;
+            results.push(Share::new(mine, next)?);
         }
         Ok(results)
     }
 }
 
-impl Layout {
-    fn new(axis: usize, shape: Shape) -> Self {
-        Self { pieces: Vec::new(), axis, shape }
+impl<T: EngineTensor> Layout<T> {
+    /// Pieces of the elements, whatever the shape.
+    fn of_elements<E: Engine<Tensor = T>>(engine: &E, shape: &Shape, pieces: &[Piece]) -> Self {
+        let rooms = Rooms::new(engine, shape.len(), pieces);
+        Self { pieces: Vec::new(), axis: 0, shape: shape.clone(), rooms, inner: 1 }
     }
 
-    fn add(&mut self, piece: &Piece, shape: Shape) {
-        self.pieces.push((piece.range.start, shape));
+    /// Pieces along an axis.
+    fn along<E: Engine<Tensor = T>>(
+        engine: &E,
+        axis: usize,
+        shape: &Shape,
+        pieces: &[Piece],
+    ) -> Self {
+        // The pieces of every index before the axis would alternate.
+        let rooms = match shape.dims()[..axis].iter().product() {
+            1usize => Rooms::new(engine, shape.len(), pieces),
+            _ => Rooms::none(),
+        };
+        let inner = shape.dims()[axis + 1..].iter().product();
+        Self { pieces: Vec::new(), axis, shape: shape.clone(), rooms, inner }
+    }
+
+    fn add(&mut self, piece: &Piece, seat: &Seat, shape: Shape) -> Spots<T> {
+        let (start, len) = (piece.range.start, shape.len());
+        self.pieces.push((start, shape));
+        self.rooms.spots(seat, start * self.inner, len)
     }
 }
 

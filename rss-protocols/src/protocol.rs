@@ -11,7 +11,7 @@ use ring_arith::{BitTensor, Engine, Shape};
 use crate::{
     BitShare, Rss, Share,
     compare::{CompareUnit, Purpose},
-    cut::{Piece, assemble, take},
+    cut::{Piece, Rooms, assemble, take},
     launch::invalid,
     local::{check_width, same_bits, same_shape},
     plan::{Goal, Plan},
@@ -209,8 +209,8 @@ impl<E: Engine> Protocol for Rss<E> {
     }
 }
 
-/// How a comparison's pieces lie, and how many words follow; `None` for a bit.
-type Layout = (Vec<Piece>, Shape, Option<usize>);
+/// How a comparison's pieces lie, and room for the words that follow; `None` for a bit.
+type Layout<T> = (Vec<Piece>, Shape, Option<Vec<Rooms<T>>>);
 
 impl<E: Engine> Rss<E> {
     fn signs(
@@ -249,8 +249,10 @@ impl<E: Engine> Rss<E> {
                 })
             };
             let purposes = pieces.iter().map(purpose).collect::<Result<Vec<_>>>()?;
-            self.add_comparisons(&mut units, job.value, &pieces, plan, purposes)?;
-            layouts.push((pieces, job.value.shape().clone(), count));
+            let rooms = count.map(|n| self.rooms(n, job.value.shape().len(), &pieces));
+            let these = rooms.as_deref().unwrap_or_default();
+            self.add_comparisons(&mut units, job.value, &pieces, plan, (purposes, these))?;
+            layouts.push((pieces, job.value.shape().clone(), rooms));
         }
         self.run_comparisons(units, layouts)
     }
@@ -264,7 +266,7 @@ impl<E: Engine> Rss<E> {
             let plan = self.plan(Goal::Equal, width as usize);
             let pieces = self.pieces(x.shape().len());
             let purposes = pieces.iter().map(|_| Purpose::Bit).collect();
-            self.add_comparisons(&mut units, x, &pieces, plan, purposes)?;
+            self.add_comparisons(&mut units, x, &pieces, plan, (purposes, &[]))?;
             layouts.push((pieces, x.shape().clone(), None));
         }
         let bit = |compared| match compared {
@@ -280,14 +282,15 @@ impl<E: Engine> Rss<E> {
         x: &Share<E::Tensor>,
         pieces: &[Piece],
         plan: Arc<Plan>,
-        purposes: Vec<Purpose<E::Tensor>>,
+        (purposes, rooms): (Vec<Purpose<E::Tensor>>, &[Rooms<E::Tensor>]),
     ) -> Result<()> {
         let (mine, next) = self.flat_pair(x)?;
         for (piece, purpose) in pieces.iter().zip(purposes) {
             let (seat, streams) = self.seat(piece);
             let cut = |side| take(&self.engine, side, piece);
             let value = seat.order(cut(&mine)?, cut(&next)?);
-            units.push(CompareUnit::new(seat, streams, value, plan.clone(), purpose));
+            let spots = rooms.iter().map(|room| room.spots_of(piece, &seat)).collect();
+            units.push(CompareUnit::new(seat, streams, value, plan.clone(), purpose, spots));
         }
         Ok(())
     }
@@ -295,19 +298,19 @@ impl<E: Engine> Rss<E> {
     fn run_comparisons(
         &mut self,
         mut units: Vec<CompareUnit<E::Tensor>>,
-        layouts: Vec<Layout>,
+        layouts: Vec<Layout<E::Tensor>>,
     ) -> Result<Vec<Compared<Share<E::Tensor>, BitShare<E::Tensor>>>> {
         unit::run(&mut self.cx(), &mut units)?;
         let mut units = units.into_iter();
         let mut results = Vec::with_capacity(layouts.len());
-        for (pieces, shape, count) in layouts {
+        for (pieces, shape, rooms) in layouts {
             let done = pieces.into_iter().map(|piece| {
                 let (seat, results) = units.next().expect("a unit for each piece").done();
                 (piece, seat, results)
             });
             let done = done.collect::<Vec<_>>();
-            results.push(match count {
-                Some(count) => Compared::Words(self.collect(done, count, &shape)?),
+            results.push(match rooms {
+                Some(rooms) => Compared::Words(self.collect(done, &rooms, &shape)?),
                 None => Compared::Bit(self.collect_bit(done, &shape)?),
             });
         }
@@ -329,7 +332,7 @@ impl<E: Engine> Rss<E> {
         }
         let plane = Shape::new([1, shape.len().div_ceil(64)])?;
         let whole = |pieces| -> Result<_> {
-            Ok(BitTensor::new(shape.clone(), assemble(&self.engine, pieces, 1, &plane)?)?)
+            Ok(BitTensor::new(shape.clone(), assemble(&self.engine, None, pieces, 1, &plane)?)?)
         };
         Ok(BitShare::new(whole(mine)?, whole(next)?)?)
     }

@@ -7,15 +7,16 @@
 //! Cost: 64 bits, and 192 for each word. Rounds: the pivot's words leave at once, then one exchange.
 
 use mpc_core::Result;
-use ring_arith::{Engine, Shape};
+use ring_arith::{Engine, EngineTensor, Shape};
 
 use crate::{
+    cut::Spots,
     kernels::{ArithLead, ArithOther, BitLead, SelectLead, SelectOther},
-    launch::{whole, words},
+    launch::{whole, words, words_into},
     links::Reader,
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
-    share::add,
+    share::add_into,
     unit::Cx,
 };
 
@@ -29,7 +30,7 @@ pub(crate) enum Follow<T> {
 }
 
 /// A selection with its place in the streams.
-pub(crate) struct Selection<T> {
+pub(crate) struct Selection<T: EngineTensor> {
     n: usize,
     /// All rows of the result are for the bit's opposite.
     flip: bool,
@@ -42,15 +43,25 @@ pub(crate) struct Selection<T> {
     dealt: Vec<T>,
     /// This party's summands of component 3, and its component shared with the pivot.
     sent: Vec<[T; 2]>,
+    /// Where each result belongs.
+    spots: Vec<Spots<T>>,
 }
 
-impl<T: Clone> Selection<T> {
-    pub fn new(streams: &mut Streams, n: usize, flip: bool, follow: Follow<T>) -> Self {
+impl<T: EngineTensor> Selection<T> {
+    /// Takes its place in the streams; `spots` are those of the results, if they have any.
+    pub fn new(
+        streams: &mut Streams,
+        n: usize,
+        flip: bool,
+        follow: Follow<T>,
+        mut spots: Vec<Spots<T>>,
+    ) -> Self {
         let u = streams.draw(Pair::K12, n);
         let count = if let Follow::Words(xs) = &follow { xs.len() } else { 1 };
         let mut one = || [Pair::K13, Pair::K13, Pair::K12].map(|pair| streams.draw(pair, n));
         let words = (0..count).map(|_| one()).collect();
-        Self { n, flip, follow, u, words, dealt: Vec::new(), sent: Vec::new() }
+        spots.resize_with(count, || Spots::none(n));
+        Self { n, flip, follow, u, words, dealt: Vec::new(), sent: Vec::new(), spots }
     }
 
     /// Words that the pivot sends to the second and to the third.
@@ -74,17 +85,19 @@ impl<T: Clone> Selection<T> {
         let Follow::Words(xs) = &self.follow else {
             let [_, y1, y2] = self.words[0];
             let sources = [whole(u), streams.words(self.u), streams.words(y1), streams.words(y2)];
-            let [u3, y1, y2] = words(engine, &ArithLead, &shape, sources, &flip)?;
+            let places = [None, self.spots[0].first(), self.spots[0].second()];
+            let [u3, y1, y2] = words_into(engine, &ArithLead, &shape, sources, &flip, places)?;
             cx.put(seat.third(), &u3)?;
             return Ok(vec![(y1, y2)]);
         };
         let [u3] = words(engine, &BitLead, &shape, [whole(u), streams.words(self.u)], &flip)?;
         cx.put(seat.third(), &u3)?;
         let mut results = Vec::with_capacity(xs.len());
-        for ((x1, x2), draws) in xs.iter().zip(&self.words) {
+        for (((x1, x2), draws), spots) in xs.iter().zip(&self.words).zip(&self.spots) {
             let [d3, y1, y2] = draws.map(|draw| streams.words(draw));
             let sources = [whole(u), whole(x1), whole(x2), d3, y1, y2];
-            let [d2, y1, y2] = words(engine, &SelectLead, &shape, sources, &flip)?;
+            let places = [None, spots.first(), spots.second()];
+            let [d2, y1, y2] = words_into(engine, &SelectLead, &shape, sources, &flip, places)?;
             cx.put(seat.second(), &d2)?;
             results.push((y1, y2));
         }
@@ -121,7 +134,8 @@ impl<T: Clone> Selection<T> {
         let mine = |[_, y1, y2]: [Draw; 3]| streams.words(if second { y2 } else { y1 });
         let Follow::Words(xs) = &self.follow else {
             let sources = [whole(v), u, mine(self.words[0])];
-            self.sent.push(words(engine, &ArithOther, &shape, sources, &all)?);
+            let places = [None, self.spots[0].shared(seat)];
+            self.sent.push(words_into(engine, &ArithOther, &shape, sources, &all, places)?);
             return self.send(cx, seat);
         };
         for (i, ((first, last), &draws)) in xs.iter().zip(&self.words).enumerate() {
@@ -132,7 +146,8 @@ impl<T: Clone> Selection<T> {
                 false => (whole(&self.dealt[0]), streams.words(draws[0])),
             };
             let sources = [whole(v), u, d, whole(beta), whole(alpha), mine(draws)];
-            self.sent.push(words(engine, &SelectOther, &shape, sources, &all)?);
+            let places = [None, self.spots[i].shared(seat)];
+            self.sent.push(words_into(engine, &SelectOther, &shape, sources, &all, places)?);
         }
         self.send(cx, seat)
     }
@@ -150,9 +165,9 @@ impl<T: Clone> Selection<T> {
         let sent = std::mem::take(&mut self.sent);
         let mut reader = cx.receive(seat.partner(), sent.len() * self.n)?;
         let mut results = Vec::with_capacity(sent.len());
-        for [summand, y] in sent {
+        for ([summand, y], spots) in sent.into_iter().zip(&self.spots) {
             let other = reader.words(cx.engine, self.n)?;
-            let y3 = add(cx.engine, &summand, &other)?;
+            let y3 = add_into(cx.engine, &summand, &other, spots.joint(seat))?;
             results.push(if seat.role == Role::Second { (y, y3) } else { (y3, y) });
         }
         Ok(results)

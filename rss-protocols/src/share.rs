@@ -6,9 +6,12 @@ use std::{
 };
 
 use mpc_core::ShareTensor;
-use ring_arith::{BitTensor, Engine, EngineTensor, Error, Result, Shape};
+use ring_arith::{BitTensor, Engine, EngineTensor, Error, Place, Result, Shape};
 
-use crate::{kernels::Sum, launch::map};
+use crate::{
+    kernels::Sum,
+    launch::{map, whole, words_into},
+};
 
 /// One party's two of the three components of a shared tensor of words: party `i` holds components
 /// `i` (`mine`) and `i + 1` (`next`), and the secret is the sum of all three modulo 2^64 (Araki et
@@ -106,6 +109,17 @@ impl<T: EngineTensor> BitShare<T> {
 /// The sum of two tensors of one shape.
 pub(crate) fn add<E: Engine>(engine: &E, x: &E::Tensor, y: &E::Tensor) -> Result<E::Tensor> {
     map(engine, &Sum, x.shape(), [x, y], &[])
+}
+
+/// As [`add`], where the sum belongs.
+pub(crate) fn add_into<E: Engine>(
+    engine: &E,
+    x: &E::Tensor,
+    y: &E::Tensor,
+    place: Option<Place<'_, E::Tensor>>,
+) -> Result<E::Tensor> {
+    let [sum] = words_into(engine, &Sum, x.shape(), [whole(x), whole(y)], &[], [place])?;
+    Ok(sum)
 }
 
 impl<T: EngineTensor> ShareTensor for Share<T> {

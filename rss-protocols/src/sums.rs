@@ -9,16 +9,17 @@
 use std::sync::Arc;
 
 use mpc_core::{Result, ShareTensor};
-use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source, Tensor};
+use ring_arith::{BitTensor, Engine, EngineTensor, Place, Shape, Source, Tensor};
 
 use crate::{
     BitShare, Rss, Share,
+    cut::Spots,
     kernels::{LANES, LaneLead, LaneSum, Negate, Xor},
-    launch::{invalid, made, map, plane_of, planes, slice, to_plane, whole, words},
+    launch::{invalid, made_into, map, plane_of, planes, slice, to_plane, whole, words},
     links::Reader,
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
-    share::add,
+    share::add_into,
     unit::{self, Cx, Unit},
 };
 
@@ -39,6 +40,7 @@ impl<E: Engine> Rss<E> {
             let places = (0..width).map(|j| 1 << (63 - j)).collect();
             let places = self.engine.upload(Tensor::vector(places))?;
             let pieces = self.pieces(bits.shape().len());
+            let rooms = self.rooms(lists.len(), bits.shape().len(), &pieces);
             for piece in &pieces {
                 let (seat, mut streams) = self.seat(piece);
                 let columns = piece.range.start / 64..piece.range.end.div_ceil(64);
@@ -58,29 +60,30 @@ impl<E: Engine> Rss<E> {
                         .iter()
                         .map(|_| [Pair::K13, Pair::K12].map(|pair| streams.draw(pair, n)))
                         .collect(),
+                    spots: rooms.iter().map(|room| room.spots_of(piece, &seat)).collect(),
                     streams,
                     sent: Vec::new(),
                     results: Vec::new(),
                 });
             }
-            plans.push((pieces, bits.shape().clone(), lists.len()));
+            plans.push((pieces, bits.shape().clone(), rooms));
         }
         unit::run(&mut self.cx(), &mut units)?;
         let mut units = units.into_iter();
         let mut results = Vec::with_capacity(jobs.len());
-        for (pieces, shape, count) in plans {
+        for (pieces, shape, rooms) in plans {
             let done = pieces.into_iter().map(|piece| {
                 let unit = units.next().expect("a unit for each piece");
                 (piece, unit.seat, unit.results)
             });
-            results.push(self.collect(done.collect(), count, &shape)?);
+            results.push(self.collect(done.collect(), &rooms, &shape)?);
         }
         Ok(results)
     }
 }
 
 /// Weighted sums of the planes of one part.
-struct SumUnit<T> {
+struct SumUnit<T: EngineTensor> {
     seat: Seat,
     streams: Streams,
     n: usize,
@@ -94,6 +97,8 @@ struct SumUnit<T> {
     u: Draw,
     /// For each sum, its components 1 and 2.
     known: Vec<[Draw; 2]>,
+    /// Where each sum belongs.
+    spots: Vec<Spots<T>>,
     /// This party's summands of component 3, and its component shared with the pivot.
     sent: Vec<[T; 2]>,
     results: Vec<(T, T)>,
@@ -101,8 +106,13 @@ struct SumUnit<T> {
 
 impl<T: EngineTensor> SumUnit<T> {
     /// A component that two parties draw.
-    fn drawn<E: Engine<Tensor = T>>(&self, cx: &Cx<'_, E>, draw: Draw) -> Result<T> {
-        Ok(made(cx.engine, &Shape::new([self.n])?, self.streams.words(draw))?)
+    fn drawn<E: Engine<Tensor = T>>(
+        &self,
+        cx: &Cx<'_, E>,
+        draw: Draw,
+        place: Option<Place<'_, T>>,
+    ) -> Result<T> {
+        Ok(made_into(cx.engine, &Shape::new([self.n])?, self.streams.words(draw), place)?)
     }
 
     /// This party's part of a sum, less `y`: `v` holds a bit for each plane, `dealt` the third's shares
@@ -161,8 +171,9 @@ impl<E: Engine> Unit<E> for SumUnit<E::Tensor> {
         let targets = vec![to_plane(0, 0, 1, n)];
         let u3 = planes(cx.engine, &LaneLead, [width, n], sources, &[], &[width], targets)?;
         cx.put(self.seat.third(), &u3[0])?;
-        for &[y1, y2] in &self.known {
-            self.results.push((self.drawn(cx, y1)?, self.drawn(cx, y2)?));
+        for (&[y1, y2], spots) in self.known.iter().zip(&self.spots) {
+            let y1 = self.drawn(cx, y1, spots.first())?;
+            self.results.push((y1, self.drawn(cx, y2, spots.second())?));
         }
         Ok(())
     }
@@ -175,8 +186,8 @@ impl<E: Engine> Unit<E> for SumUnit<E::Tensor> {
             true => None,
             false => Some(bundle.words(cx.engine, self.width * self.n)?),
         };
-        for (list, &[y1, y2]) in self.lists.iter().zip(&self.known) {
-            let y = self.drawn(cx, if second { y2 } else { y1 })?;
+        for ((list, &[y1, y2]), spots) in self.lists.iter().zip(&self.known).zip(&self.spots) {
+            let y = self.drawn(cx, if second { y2 } else { y1 }, spots.shared(&self.seat))?;
             let sum = self.sum(cx, &v, dealt.as_ref(), list, &y)?;
             cx.put(self.seat.partner(), &sum)?;
             self.sent.push([sum, y]);
@@ -187,8 +198,9 @@ impl<E: Engine> Unit<E> for SumUnit<E::Tensor> {
     fn advance(&mut self, cx: &mut Cx<'_, E>) -> Result<bool> {
         let sent = std::mem::take(&mut self.sent);
         let mut reader = cx.receive(self.seat.partner(), sent.len() * self.n)?;
-        for [sum, y] in sent {
-            let y3 = add(cx.engine, &sum, &reader.words(cx.engine, self.n)?)?;
+        for ([sum, y], spots) in sent.into_iter().zip(&self.spots) {
+            let other = reader.words(cx.engine, self.n)?;
+            let y3 = add_into(cx.engine, &sum, &other, spots.joint(&self.seat))?;
             let second = self.seat.role == Role::Second;
             self.results.push(if second { (y, y3) } else { (y3, y) });
         }

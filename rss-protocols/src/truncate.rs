@@ -11,13 +11,14 @@ use mpc_core::Result;
 use ring_arith::{Engine, EngineTensor, Shape, Source};
 
 use crate::{
+    cut::Spots,
     halves::{Halves, Value},
-    kernels::{AbyPivot, AbyShift, Copy, Difference, EarlyTop, RoundLead, RoundTop},
-    launch::{made, map, whole, words},
+    kernels::{AbyPivot, AbyShift, Difference, EarlyTop, RoundLead, RoundTop},
+    launch::{made_into, map, whole, words, words_into},
     links::Reader,
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
-    share::add,
+    share::add_into,
     unit::{Cx, Unit},
 };
 
@@ -47,7 +48,7 @@ struct Masks {
 }
 
 /// A product or a truncation of one part.
-pub(crate) struct TruncateUnit<T> {
+pub(crate) struct TruncateUnit<T: EngineTensor> {
     seat: Seat,
     streams: Streams,
     halves: Halves<T>,
@@ -57,6 +58,8 @@ pub(crate) struct TruncateUnit<T> {
     dealt: Vec<T>,
     /// Component 3 as far as it is known.
     partial: Option<T>,
+    /// Where the result belongs.
+    spots: Spots<T>,
     result: Option<(T, T)>,
 }
 
@@ -66,14 +69,15 @@ impl<T: EngineTensor> TruncateUnit<T> {
         mut streams: Streams,
         value: Value<T>,
         summand: Option<(T, T)>,
-        n: usize,
         rounding: Rounding,
+        spots: Spots<T>,
     ) -> Self {
+        let n = spots.len;
         let early = if let Rounding::Early(t) = rounding { Some(t) } else { None };
         let halves = Halves::new(value, summand, &mut streams, n, early);
         let masks = Masks::new(&mut streams, n, rounding);
         let (dealt, partial, result) = (Vec::new(), None, None);
-        Self { seat, streams, halves, rounding, masks, dealt, partial, result }
+        Self { seat, streams, halves, rounding, masks, dealt, partial, spots, result }
     }
 
     /// The seat, and the role's components of the result.
@@ -113,17 +117,15 @@ impl<T: EngineTensor> TruncateUnit<T> {
         other: Option<T>,
     ) -> Result<()> {
         let b = match &other {
-            Some(other) => add(cx.engine, &own, other)?,
+            Some(other) => add_into(cx.engine, &own, other, self.spots.joint(&self.seat))?,
             None => own,
         };
         let y3 = match self.rounding {
             Rounding::Aby(t) => map(cx.engine, &AbyShift { t }, b.shape(), [&b], &[])?,
             _ => b,
         };
-        let shared = match self.seat.role {
-            Role::Second => self.dealt.remove(0),
-            _ => made(cx.engine, &self.shape()?, self.shared())?,
-        };
+        let place = self.spots.shared(&self.seat);
+        let shared = made_into(cx.engine, &self.shape()?, self.shared(), place)?;
         self.finish(shared, y3);
         Ok(())
     }
@@ -149,9 +151,10 @@ impl<T: EngineTensor> TruncateUnit<T> {
         let other = other.map_or(cx.zero(), whole);
         let sources = [whole(own), other, e, m, self.shared()];
         let shape = self.shape()?;
+        let places = [None, None, self.spots.shared(&self.seat)];
         let [partial, field, shared] = match self.halves.early() {
-            true => words(cx.engine, &EarlyTop { t }, &shape, sources, &[])?,
-            false => words(cx.engine, &RoundTop { t }, &shape, sources, &[])?,
+            true => words_into(cx.engine, &EarlyTop { t }, &shape, sources, &[], places)?,
+            false => words_into(cx.engine, &RoundTop { t }, &shape, sources, &[], places)?,
         };
         let field = cx.engine.to_planes(&field, 0, t)?;
         cx.put(self.seat.partner(), &field)?;
@@ -187,10 +190,13 @@ impl<E: Engine> Unit<E> for TruncateUnit<E::Tensor> {
         let (streams, masks, engine) = (&self.streams, &self.masks, cx.engine);
         let a = self.halves.pivot(cx, streams)?;
         let (shape, y1) = (self.shape()?, || streams.words(masks.y1));
+        let spots = &self.spots;
         let [y1, y2, to_second] = match self.rounding {
             Rounding::Raw => {
-                let [y1] = words(engine, &Copy, &shape, [y1()], &[])?;
-                let y2 = map(engine, &Difference, &shape, [&a, &y1], &[])?;
+                let y1 = made_into(engine, &shape, y1(), spots.first())?;
+                let sources = [whole(&a), whole(&y1)];
+                let place = [spots.second()];
+                let [y2] = words_into(engine, &Difference, &shape, sources, &[], place)?;
                 [y1, y2.clone(), y2]
             }
             Rounding::Aby(t) => {
@@ -201,7 +207,9 @@ impl<E: Engine> Unit<E> for TruncateUnit<E::Tensor> {
                 let [e12, m12, m13] =
                     [masks.e12, masks.m12, masks.m13].map(|draw| streams.words(draw));
                 let sources = [whole(&a), e12, m12, y1(), m13];
-                let [c1, c2, y2, e3] = words(engine, &RoundLead { t }, &shape, sources, &[])?;
+                let places = [spots.first(), spots.second(), None, None];
+                let lead = RoundLead { t };
+                let [c1, c2, y2, e3] = words_into(engine, &lead, &shape, sources, &[], places)?;
                 let field = engine.to_planes(&e3, 0, t)?;
                 cx.put(self.seat.third(), &field)?;
                 [c1, c2, y2]
@@ -243,7 +251,7 @@ impl<E: Engine> Unit<E> for TruncateUnit<E::Tensor> {
         let mut reader = cx.receive(self.seat.partner(), planes * cols)?;
         let planes = reader.planes(cx.engine, planes, cols)?;
         let field = cx.engine.from_planes(&planes, 64 - t, &self.shape()?)?;
-        let y3 = add(cx.engine, &partial, &field)?;
+        let y3 = add_into(cx.engine, &partial, &field, self.spots.joint(&self.seat))?;
         let shared = self.dealt.pop().expect("computed before");
         self.finish(shared, y3);
         Ok(true)

@@ -16,8 +16,8 @@ pub use bilinear::Microkernel;
 pub use isa::{Isa, Kind};
 
 use crate::{
-    Addend, Bilinear, Buffer, BufferPool, Engine, Generator, Launch, Result, Shape, Tensor, View,
-    Window, WordKernel,
+    Addend, Bilinear, Buffer, BufferPool, Engine, Generator, Launch, Place, Result, Room, Shape,
+    Tensor, View, Window, WordKernel,
 };
 
 /// Local work on the CPU, on as many threads as the caller asks for.
@@ -190,7 +190,24 @@ impl Engine for CpuEngine {
         kernel: &K,
         launch: &Launch<'_, Tensor, I, O>,
     ) -> Result<Vec<Tensor>> {
-        launch::run(self, kernel, launch)
+        launch::run(self, kernel, launch, &[])
+    }
+
+    fn room(&self, len: usize) -> Option<Room> {
+        Some(self.0.buffers.room(len))
+    }
+
+    fn launch_into<K: WordKernel<I, O>, const I: usize, const O: usize>(
+        &self,
+        kernel: &K,
+        launch: &Launch<'_, Tensor, I, O>,
+        places: &[Option<Place<'_, Tensor>>],
+    ) -> Result<Vec<Tensor>> {
+        launch::run(self, kernel, launch, places)
+    }
+
+    fn seal(&self, room: &Room, parts: &[&Tensor], shape: &Shape) -> Option<Tensor> {
+        room.seal(parts, shape)
     }
 
     fn to_planes(&self, tensor: &Tensor, low: u32, width: u32) -> Result<Tensor> {

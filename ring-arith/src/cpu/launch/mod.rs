@@ -10,9 +10,9 @@ pub(super) mod lanes;
 mod plan;
 pub(super) mod portable;
 
-use crate::{CpuEngine, Launch, Result, Tensor, WordKernel};
+use crate::{CpuEngine, Launch, Place, Result, Tensor, WordKernel};
 
-/// Runs a kernel over its index space.
+/// Runs a kernel over its index space, its outputs in their places, if they have any.
 ///
 /// Only what touches words is generic, in the kernel and the vector: there are many kernels, and
 /// what cuts a launch into blocks and spreads them over threads is the same for all.
@@ -20,9 +20,10 @@ pub(super) fn run<K: WordKernel<I, O>, const I: usize, const O: usize>(
     engine: &CpuEngine,
     kernel: &K,
     launch: &Launch<'_, Tensor, I, O>,
+    places: &[Option<Place<'_, Tensor>>],
 ) -> Result<Vec<Tensor>> {
     let checked = check::check(launch)?;
-    plan::run(engine, &checked, &|block| {
+    plan::run(engine, &checked, places, &|block| {
         // SAFETY: the plan of a checked launch makes blocks of valid addresses, with as many inputs
         // and outputs as the launch, each on one thread.
         unsafe { block.dispatch(engine.isa(), kernel, launch.params) }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use super::block::{Block, Input, Output};
 use super::check::Checked;
-use crate::{Buffer, CpuEngine, Result, Shape, Source, Stream, Target, Tensor};
+use crate::{Buffer, CpuEngine, Error, Place, Result, Shape, Source, Stream, Target, Tensor};
 
 /// A launch, its outputs' memory, and the sizes of its blocks.
 struct Plan<'a> {
@@ -21,18 +21,31 @@ struct Plan<'a> {
 /// What runs a kernel over one block.
 type Step<'a> = &'a (dyn Fn(&Block<'_>) + Sync);
 
-/// Calls `step` for all blocks of a launch and returns its outputs.
-pub(super) fn run(engine: &CpuEngine, launch: &Checked<'_>, step: Step<'_>) -> Result<Vec<Tensor>> {
+/// Calls `step` for all blocks of a launch and returns its outputs, made in their places.
+pub(super) fn run(
+    engine: &CpuEngine,
+    launch: &Checked<'_>,
+    places: &[Option<Place<'_, Tensor>>],
+    step: Step<'_>,
+) -> Result<Vec<Tensor>> {
     let buffer = |(i, shape): (usize, &Shape)| {
-        if launch.covers(i) {
-            engine.buffers().take(shape.len())
-        } else {
-            engine.buffers().zeroed(shape.len())
+        let len = shape.len();
+        let mut buffer = match places.get(i).and_then(Option::as_ref) {
+            None => engine.buffers().take(len),
+            Some(Place { room, start }) => room.part(*start, len).ok_or_else(|| {
+                let reason = format!("output {i}: words from {start} on are taken, or no room");
+                Error::invalid("launch", reason)
+            })?,
+        };
+        if !launch.covers(i) {
+            buffer.fill(0);
         }
+        Ok(buffer)
     };
-    let mut outputs: Vec<_> = launch.outputs().iter().enumerate().map(buffer).collect();
-    Plan::new(launch, &mut outputs).run(engine, step);
-    outputs.into_iter().zip(launch.outputs()).map(|(o, s)| o.into_tensor(s.clone())).collect()
+    let outputs = launch.outputs();
+    let mut buffers = outputs.iter().enumerate().map(buffer).collect::<Result<Vec<_>>>()?;
+    Plan::new(launch, &mut buffers).run(engine, step);
+    buffers.into_iter().zip(outputs).map(|(b, s)| b.into_tensor(s.clone())).collect()
 }
 
 /// Where the words of a source come from.
