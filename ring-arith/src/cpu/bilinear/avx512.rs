@@ -17,8 +17,12 @@ pub(super) struct Rows<'a> {
     pub words: &'a [u64],
     /// Words from one row to the next, and from one inner index to the next.
     pub steps: [usize; 2],
-    /// Words to be fetched into the second-level cache meanwhile.
-    pub next: [*const u64; 2],
+    /// The first of some rows to be fetched into the second-level cache meanwhile.
+    pub next: *const u64,
+    /// Words from one of them to the next.
+    pub next_step: usize,
+    /// Half of their number, less one: 0, 1 or 3.
+    pub next_pairs: usize,
 }
 
 /// `tile = a x b` for packed panels of `mr <= 8` rows and 16 columns.
@@ -57,9 +61,10 @@ unsafe fn rows<const MR: usize>(depth: usize, a: &Rows<'_>, b: *const u64, tile:
     let line = |at: usize| unsafe { _mm512_load_si512(b.add(at).cast()) };
     let mut sums = [[_mm512_setzero_si512(); WIDTH]; MR];
     for k in (0..depth).step_by(2) {
-        for next in a.next {
-            _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(k).cast());
-        }
+        // Two rows at a time, all of them for every line of words.
+        let next = a.next.wrapping_add(2 * ((k / 2) & a.next_pairs) * a.next_step + k);
+        _mm_prefetch::<_MM_HINT_T1>(next.cast());
+        _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(a.next_step).cast());
         let y0: [__m512i; WIDTH] = std::array::from_fn(|j| line(COLUMNS * k + 8 * j));
         let y1: [__m512i; WIDTH] = std::array::from_fn(|j| line(COLUMNS * (k + 1) + 8 * j));
         for i in 0..MR {
@@ -109,10 +114,6 @@ pub(super) unsafe fn copy_row(from: &[u64], to: &mut [u64]) {
 /// Rows of the big operand of a thin product that are read side by side.
 const SIDE_BY_SIDE: usize = 4;
 
-/// Vectors from which on dot products take a product for two inner indices, as tiles do. Fewer are not
-/// worth the sums of pairs of the rows.
-const PAIRED: usize = 8;
-
 /// `sums[v][i] += small[v] . rows[i]`; row `i` starts at word `i * stride`.
 ///
 /// # Safety
@@ -122,40 +123,20 @@ pub(super) unsafe fn dots(sums: &mut [u64], small: &[&[u64]], rows: &[u64], stri
     let (count, depth) = (sums.len() / small.len(), small[0].len());
     assert!(count == 0 || (count - 1) * stride + depth <= rows.len());
     assert!(small.iter().all(|x| x.len() == depth));
-    let paired = if small.len() >= PAIRED { depth / 16 * 16 } else { 0 };
-    // SAFETY: vectors have at least `paired` words.
-    let own: Vec<_> = small.iter().map(|x| unsafe { pair_sum(x.as_ptr(), paired) }).collect();
     for i in (0..count).step_by(SIDE_BY_SIDE) {
         let wide = count - i >= SIDE_BY_SIDE;
         for r in if wide { i..i + 1 } else { i..count } {
             let row = rows[r * stride..].as_ptr();
-            let side_by_side = if wide { SIDE_BY_SIDE } else { 1 };
-            let mut theirs = [0; SIDE_BY_SIDE];
-            for (n, theirs) in theirs.iter_mut().enumerate().take(side_by_side) {
-                // SAFETY: rows from `r` on have at least `paired` words each.
-                *theirs = unsafe { pair_sum(row.add(n * stride), paired) };
-            }
-            let pairs = small.chunks(2).zip(sums.chunks_mut(2 * count)).zip(own.chunks(2));
-            for (number, ((small, sums), own)) in pairs.enumerate() {
-                let last = small.len() - 1;
-                // Pieces of rows lie far apart, where the hardware does not guess what comes next.
-                let next = row.wrapping_add((SIDE_BY_SIDE + number % SIDE_BY_SIDE) * stride);
-                let dot = Dot { row, stride, depth, paired, next };
-                let [first, second] = [small[0].as_ptr(), small[last].as_ptr()];
+            for (small, sums) in small.chunks(2).zip(sums.chunks_mut(2 * count)) {
+                let x = [small[0].as_ptr(), small[small.len() - 1].as_ptr()];
+                let at = [r, count + r];
                 // SAFETY: rows from `r` on and vectors have `depth` words each.
-                let products = unsafe {
-                    match (last, wide) {
-                        (1, true) => dot.products::<4, 2>([first, second]),
-                        (1, false) => widened(dot.products::<1, 2>([first, second])),
-                        (_, true) => widened(dot.products::<4, 1>([first])),
-                        (_, false) => widened(dot.products::<1, 1>([first])),
-                    }
-                };
-                for (v, (products, own)) in products.iter().zip(own).enumerate() {
-                    for n in 0..side_by_side {
-                        let sum = &mut sums[v * count + r + n];
-                        let pairs = own.wrapping_add(theirs[n]);
-                        *sum = sum.wrapping_add(products[n]).wrapping_sub(pairs);
+                unsafe {
+                    match (small.len(), wide) {
+                        (2, true) => dot_rows::<4, 2>(x, row, stride, depth, sums, at),
+                        (2, false) => dot_rows::<1, 2>(x, row, stride, depth, sums, at),
+                        (_, true) => dot_rows::<4, 1>([x[0]], row, stride, depth, sums, [r]),
+                        (_, false) => dot_rows::<1, 1>([x[0]], row, stride, depth, sums, [r]),
                     }
                 }
             }
@@ -163,86 +144,35 @@ pub(super) unsafe fn dots(sums: &mut [u64], small: &[&[u64]], rows: &[u64], stri
     }
 }
 
-/// The products of fewer vectors or rows, with zeros for the others.
-fn widened<const N: usize, const V: usize>(products: [[u64; N]; V]) -> [[u64; SIDE_BY_SIDE]; 2] {
-    let mut wide = [[0; SIDE_BY_SIDE]; 2];
-    for (wide, products) in wide.iter_mut().zip(products) {
-        wide[..N].copy_from_slice(&products);
-    }
-    wide
-}
-
-/// The sum of products of words eight apart, which belong together in [`Dot::products`].
-///
-/// # Safety
-/// There are `len` words, a multiple of 16.
+/// Adds the products of `V` vectors with `N` rows to the sums from `at[v]` on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
-unsafe fn pair_sum(words: *const u64, len: usize) -> u64 {
-    // SAFETY: only words before `len` are read.
-    let load = |k: usize| unsafe { _mm512_loadu_si512(words.add(k).cast()) };
-    let mut sum = _mm512_setzero_si512();
-    for k in (0..len).step_by(16) {
-        sum = _mm512_add_epi64(sum, _mm512_mullo_epi64(load(k), load(k + 8)));
-    }
-    _mm512_reduce_add_epi64(sum) as u64
-}
-
-/// Rows to be multiplied with vectors.
-struct Dot {
-    row: *const u64,
+unsafe fn dot_rows<const N: usize, const V: usize>(
+    small: [*const u64; V],
+    rows: *const u64,
     stride: usize,
     depth: usize,
-    /// Inner indices that are taken two at a time, a multiple of 16; their sums of pairs are still to be
-    /// taken off.
-    paired: usize,
-    /// Words to be fetched meanwhile.
-    next: *const u64,
-}
-
-impl Dot {
-    /// The products of `V` vectors with `N` rows.
-    ///
-    /// # Safety
-    /// All have `depth` words.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512dq")]
-    unsafe fn products<const N: usize, const V: usize>(
-        &self,
-        small: [*const u64; V],
-    ) -> [[u64; N]; V] {
-        let Self { row, stride, depth, paired, next } = *self;
-        // SAFETY: only words before `depth` are read.
-        let load = |words: *const u64, k: usize| unsafe { _mm512_loadu_si512(words.add(k).cast()) };
-        let mut lanes = [[_mm512_setzero_si512(); N]; V];
-        for k in (0..paired).step_by(16) {
-            _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(k).cast());
-            _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(k + 8).cast());
-            let x = small.map(|x| [load(x, k), load(x, k + 8)]);
-            for n in 0..N {
-                let y = row.wrapping_add(n * stride);
-                let y = [load(y, k), load(y, k + 8)];
-                for v in 0..V {
-                    let [first, second] =
-                        [_mm512_add_epi64(x[v][0], y[1]), _mm512_add_epi64(x[v][1], y[0])];
-                    let product = _mm512_mullo_epi64(first, second);
-                    lanes[v][n] = _mm512_add_epi64(lanes[v][n], product);
-                }
+    sums: &mut [u64],
+    at: [usize; V],
+) {
+    let mut lanes = [[_mm512_setzero_si512(); N]; V];
+    for k in (0..depth).step_by(8) {
+        let mask = first_lanes(depth - k);
+        for r in 0..N {
+            // SAFETY: only words before `depth` are read.
+            let y = unsafe { _mm512_maskz_loadu_epi64(mask, rows.add(r * stride + k).cast()) };
+            for v in 0..V {
+                // SAFETY: as above.
+                let x = unsafe { _mm512_maskz_loadu_epi64(mask, small[v].add(k).cast()) };
+                lanes[v][r] = _mm512_add_epi64(lanes[v][r], _mm512_mullo_epi64(x, y));
             }
         }
-        for k in (paired..depth).step_by(8) {
-            let mask = first_lanes(depth - k);
-            for n in 0..N {
-                // SAFETY: only words before `depth` are read.
-                let y = unsafe { _mm512_maskz_loadu_epi64(mask, row.add(n * stride + k).cast()) };
-                for v in 0..V {
-                    // SAFETY: as above.
-                    let x = unsafe { _mm512_maskz_loadu_epi64(mask, small[v].add(k).cast()) };
-                    lanes[v][n] = _mm512_add_epi64(lanes[v][n], _mm512_mullo_epi64(x, y));
-                }
-            }
+    }
+    for v in 0..V {
+        for r in 0..N {
+            let sum = &mut sums[at[v] + r];
+            *sum = sum.wrapping_add(_mm512_reduce_add_epi64(lanes[v][r]) as u64);
         }
-        lanes.map(|lanes| lanes.map(|lanes| _mm512_reduce_add_epi64(lanes) as u64))
     }
 }
 

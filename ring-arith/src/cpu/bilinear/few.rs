@@ -10,7 +10,7 @@ use crate::{ConvSpec, Isa, Kind};
 
 /// Most positions, and how many output channels there are at least for each: with fewer, weights are no
 /// more than what is computed with them.
-const MOST: usize = 16;
+const MOST: usize = 12;
 const CHANNELS: usize = 4;
 
 /// Whether a convolution is of this kind.

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::kernel::{Entered, Kernel, LINE, Line, Panel, Panels, Side, Spot, Tile};
+use super::kernel::{Entered, Kernel, LINE, Line, Next, Panel, Panels, Side, Spot, Tile};
 use super::output::{Output, Sink};
 use super::source::{Along, BLOCK, Block, Source};
 
@@ -290,9 +290,16 @@ impl Pass<'_> {
                 };
                 let mut panels = Panels::new(words, shapes);
                 if let Some((_, words, stride)) = plain {
-                    // Each tile brings two of the next rows closer.
-                    let row = |n: usize| words.get((top + mr + n % mr) * stride..);
-                    panels.next = [2 * j, 2 * j + 1].map(|n| row(n).unwrap_or(words));
+                    // Each tile brings some of the next rows closer, all tiles all of them.
+                    let some = match counts[1] {
+                        1 => 8,
+                        2 | 3 => 4,
+                        _ => 2,
+                    };
+                    let row = (top + mr + j * some % mr.next_multiple_of(some)) * stride;
+                    if let Some(words) = words.get(row..) {
+                        panels.next = Next { words, stride, pairs: some / 2 - 1 };
+                    }
                 }
                 late = self.multiply(panels, part, late, entered);
             }

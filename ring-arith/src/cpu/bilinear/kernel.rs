@@ -125,14 +125,25 @@ pub(super) struct Panels<'a> {
     pub words: [&'a [u64]; 2],
     /// Their shapes.
     pub shapes: [Panel; 2],
-    /// Words that will be packed next, to be fetched meanwhile.
-    pub next: [&'a [u64]; 2],
+    /// Rows that will be packed next, to be fetched meanwhile.
+    pub next: Next<'a>,
+}
+
+/// Rows to be fetched: `2 * (pairs + 1)` of them.
+#[derive(Clone, Copy)]
+pub(super) struct Next<'a> {
+    /// The first, and what follows it.
+    pub words: &'a [u64],
+    /// Words from one to the next.
+    pub stride: usize,
+    /// 0, 1 or 3.
+    pub pairs: usize,
 }
 
 impl<'a> Panels<'a> {
     /// Panels after which nothing is to be packed.
     pub(super) fn new(words: [&'a [u64]; 2], shapes: [Panel; 2]) -> Self {
-        Self { words, shapes, next: words }
+        Self { words, shapes, next: Next { words: words[0], stride: 0, pairs: 0 } }
     }
 }
 
@@ -297,8 +308,15 @@ impl Kernel {
             // SAFETY: as above.
             Code::Avx512 => unsafe {
                 let steps = if a_shape.by_rows { [a_shape.row(), 1] } else { [1, a_shape.stride] };
-                let next = panels.next.map(<[u64]>::as_ptr);
-                avx512::multiply(mr, depth, &avx512::Rows { words: a, steps, next }, b, tile);
+                let Next { words: next, stride: next_step, pairs: next_pairs } = panels.next;
+                let next = next.as_ptr();
+                avx512::multiply(
+                    mr,
+                    depth,
+                    &avx512::Rows { words: a, steps, next, next_step, next_pairs },
+                    b,
+                    tile,
+                );
             },
             _ => portable::multiply(mr, depth, a, b, tile),
         }
