@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::kernel::Tile;
+use super::kernel::{ROW, Tile};
 
 /// Columns of a tile.
 pub(super) const COLUMNS: usize = 8 * WIDTH;
@@ -10,13 +10,13 @@ pub(super) const COLUMNS: usize = 8 * WIDTH;
 /// Vectors across a tile.
 const WIDTH: usize = 2;
 
-/// A packed panel of up to 8 rows: word `k` of row `i` lies at `i * steps[0] + k * steps[1]`.
+/// A packed panel of up to 8 rows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rows<'a> {
     /// The words, aligned to 64 bytes.
     pub words: &'a [u64],
-    /// Words from one row to the next, and from one inner index to the next.
-    pub steps: [usize; 2],
+    /// Word `k` of row `i` lies at `i * ROW + k`; else at `k * mr + i`.
+    pub by_rows: bool,
     /// The first of some rows to be fetched into the second-level cache meanwhile.
     pub next: *const u64,
     /// Words from one of them to the next.
@@ -33,19 +33,19 @@ pub(super) struct Rows<'a> {
 #[target_feature(enable = "avx512f,avx512dq")]
 pub(super) unsafe fn multiply(mr: usize, depth: usize, a: &Rows<'_>, b: &[u64], tile: &mut Tile) {
     let b = b.as_ptr();
-    // SAFETY: the caller's promises are passed on.
-    unsafe {
-        match mr {
-            1 => rows::<1>(depth, a, b, tile),
-            2 => rows::<2>(depth, a, b, tile),
-            3 => rows::<3>(depth, a, b, tile),
-            4 => rows::<4>(depth, a, b, tile),
-            5 => rows::<5>(depth, a, b, tile),
-            6 => rows::<6>(depth, a, b, tile),
-            7 => rows::<7>(depth, a, b, tile),
-            _ => rows::<8>(depth, a, b, tile),
-        }
+    macro_rules! by_count {
+        ($($count:literal)*) => {
+            // SAFETY: the caller's promises are passed on.
+            unsafe {
+                match (mr, a.by_rows) {
+                    $(($count, false) => rows::<$count, false>(depth, a, b, tile),)*
+                    $(($count, true) => rows::<$count, true>(depth, a, b, tile),)*
+                    _ => unreachable!("tiles have 1 to 8 rows"),
+                }
+            }
+        };
     }
+    by_count!(1 2 3 4 5 6 7 8);
 }
 
 /// Two inner indices with one product, after Winograd (IEEE Trans. Comput. C-17(7), 1968):
@@ -53,18 +53,26 @@ pub(super) unsafe fn multiply(mr: usize, depth: usize, a: &Rows<'_>, b: &[u64], 
 /// row and one column. On Sapphire Rapids `vpmullq` takes three slots and an addition one, so this
 /// needs 6 slots instead of 8.
 #[target_feature(enable = "avx512f,avx512dq")]
-unsafe fn rows<const MR: usize>(depth: usize, a: &Rows<'_>, b: *const u64, tile: &mut Tile) {
-    let (words, [row, inner]) = (a.words.as_ptr(), a.steps);
+unsafe fn rows<const MR: usize, const BY_ROWS: bool>(
+    depth: usize,
+    a: &Rows<'_>,
+    b: *const u64,
+    tile: &mut Tile,
+) {
+    let words = a.words.as_ptr();
+    let [row, inner] = if BY_ROWS { [ROW, 1] } else { [1, MR] };
     // SAFETY: callers ask for words of the panels only.
     let word = |i, k| _mm512_set1_epi64(unsafe { *words.add(i * row + k * inner) } as i64);
     // SAFETY: as above; panels are aligned to 64 bytes.
     let line = |at: usize| unsafe { _mm512_load_si512(b.add(at).cast()) };
     let mut sums = [[_mm512_setzero_si512(); WIDTH]; MR];
     for k in (0..depth).step_by(2) {
-        // Two rows at a time, all of them for every line of words.
-        let next = a.next.wrapping_add(2 * ((k / 2) & a.next_pairs) * a.next_step + k);
-        _mm_prefetch::<_MM_HINT_T1>(next.cast());
-        _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(a.next_step).cast());
+        if BY_ROWS {
+            // Two rows at a time, all of them for every line of words.
+            let next = a.next.wrapping_add(2 * ((k / 2) & a.next_pairs) * a.next_step + k);
+            _mm_prefetch::<_MM_HINT_T1>(next.cast());
+            _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(a.next_step).cast());
+        }
         let y0: [__m512i; WIDTH] = std::array::from_fn(|j| line(COLUMNS * k + 8 * j));
         let y1: [__m512i; WIDTH] = std::array::from_fn(|j| line(COLUMNS * (k + 1) + 8 * j));
         for i in 0..MR {
@@ -109,6 +117,55 @@ pub(super) unsafe fn copy_row(from: &[u64], to: &mut [u64]) {
         sum = _mm512_add_epi64(sum, _mm512_maskz_mullo_epi64(0b0101_0101, x, other));
     }
     to[depth] = _mm512_reduce_add_epi64(sum) as u64;
+}
+
+/// Packs `count` columns of `depth` rows, `stride` words apart, into panels of 16 columns with
+/// `panel` words each: behind the rows, up to an even number, lie the sums of products of their pairs.
+///
+/// # Safety
+/// The CPU has AVX-512 F and DQ.
+#[target_feature(enable = "avx512f,avx512dq")]
+pub(super) unsafe fn pack_columns(
+    rows: &[u64],
+    stride: usize,
+    [depth, count]: [usize; 2],
+    packed: &mut [u64],
+    panel: usize,
+) {
+    let sums = COLUMNS * depth.next_multiple_of(2);
+    assert!(depth > 0 && (depth - 1) * stride + count <= rows.len());
+    assert!(panel >= sums + COLUMNS && packed.len() >= count.div_ceil(COLUMNS) * panel);
+    let zero = _mm512_setzero_si512();
+    for k in (0..depth).step_by(2) {
+        let pair = rows[k * stride..].as_ptr();
+        for (p, column) in (0..count).step_by(COLUMNS).enumerate() {
+            let to = packed[p * panel..].as_mut_ptr();
+            for at in (0..COLUMNS).step_by(8) {
+                let mask = first_lanes(count.saturating_sub(column + at));
+                let from = pair.wrapping_add(column + at);
+                for next in 2..4 {
+                    _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(next * stride).cast());
+                }
+                // SAFETY: the rows have these words; without a last one nothing is read of it.
+                let [x, y] = unsafe {
+                    let last = if k + 1 < depth { mask } else { 0 };
+                    let next = from.wrapping_add(stride).cast();
+                    [
+                        _mm512_maskz_loadu_epi64(mask, from.cast()),
+                        _mm512_maskz_loadu_epi64(last, next),
+                    ]
+                };
+                // SAFETY: the panel has room for the rows and a line of sums.
+                unsafe {
+                    let sum = to.add(sums + at).cast();
+                    let before = if k == 0 { zero } else { _mm512_loadu_si512(sum) };
+                    _mm512_storeu_si512(to.add(COLUMNS * k + at).cast(), x);
+                    _mm512_storeu_si512(to.add(COLUMNS * (k + 1) + at).cast(), y);
+                    _mm512_storeu_si512(sum, _mm512_add_epi64(before, _mm512_mullo_epi64(x, y)));
+                }
+            }
+        }
+    }
 }
 
 /// Rows of the big operand of a thin product that are read side by side.

@@ -85,7 +85,7 @@ pub(super) fn forward(job: Job<'_>, spec: &ConvSpec, dims: &[usize], out: &mut [
         n: s.n * s.plane_out(),
         terms: terms(job, |x, w| Term {
             a: Source::Matrix(Matrix::new(part(w, g * s.og * s.weights()), s.weights(), 1)),
-            b: Source::Positions(input_windows(spec, &s, part(x, g * s.cg * s.plane_in()))),
+            b: positions(spec, &s, part(x, g * s.cg * s.plane_in())),
             k: s.weights(),
         }),
         output: Output {
@@ -174,6 +174,19 @@ pub(super) fn part(tensor: &Tensor, first: usize) -> &[u64] {
     tensor.words().get(first..).unwrap_or_default()
 }
 
+/// The windows of a convolution as an operand: those of a pointwise one over an image are its channels.
+fn positions<'a>(spec: &ConvSpec, s: &Sizes, words: &'a [u64]) -> Source<'a> {
+    if s.n == 1 && is_pointwise(spec, s) {
+        return Source::Matrix(Matrix::new(words, 1, s.plane_in()));
+    }
+    Source::Positions(input_windows(spec, s, words))
+}
+
+/// Whether every word meets one weight of each output channel.
+fn is_pointwise(spec: &ConvSpec, s: &Sizes) -> bool {
+    s.kernel == [1, 1] && spec.window.stride == [1, 1] && spec.window.padding == [0; 4]
+}
+
 /// The windows of a convolution over its input.
 pub(super) fn input_windows<'a>(spec: &ConvSpec, s: &Sizes, words: &'a [u64]) -> Windows<'a> {
     let w = &spec.window;
@@ -191,7 +204,7 @@ pub(super) fn input_windows<'a>(spec: &ConvSpec, s: &Sizes, words: &'a [u64]) ->
         taps_x: Windows::columns(taps(1), [s.output[1], w.stride[1], s.input[1]]),
     };
     // A pointwise convolution reads whole channels: one long row is quicker to walk.
-    if s.kernel == [1, 1] && w.stride == [1, 1] && w.padding == [0; 4] {
+    if is_pointwise(spec, s) {
         windows.size = [1, s.plane_in()];
         windows.positions = windows.size;
         windows.taps_x = vec![(0, 0..s.plane_in())];

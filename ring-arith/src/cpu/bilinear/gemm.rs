@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::kernel::{Entered, Kernel, LINE, Line, Next, Panel, Panels, Side, Spot, Tile};
+use super::kernel::{Entered, Kernel, LINE, Line, Next, Panel, Panels, ROW, Side, Spot, Tile};
 use super::output::{Output, Sink};
 use super::source::{Along, BLOCK, Block, Source};
 
@@ -262,7 +262,13 @@ impl Pass<'_> {
         let Scratch { a, b, block } = scratch;
         let block = block.get_or_insert_with(|| Box::new([0; BLOCK * BLOCK]));
         let b = room(b, columns.len().div_ceil(kernel.nr) * shapes[1].words());
-        pack(&self.term.b, columns.clone(), &self.k, kernel, shapes[1], block, b);
+        let whole = self.term.b.columns().is_some_and(|(words, stride)| {
+            let rows = &words[self.k.start * stride + columns.start..];
+            kernel.pack_columns(shapes[1], rows, stride, [self.k.len(), columns.len()], b)
+        });
+        if !whole {
+            pack(&self.term.b, columns.clone(), &self.k, kernel, shapes[1], block, b);
+        }
         let plain = self.plain_rows();
         let shapes = [plain.map_or(shapes[0], |(shape, ..)| shape), shapes[1]];
         let group = if plain.is_some() { 1 } else { BLOCK / mr };
@@ -272,7 +278,7 @@ impl Pass<'_> {
             let rows = first..(first + group * mr).min(rows.end);
             match plain {
                 Some((shape, words, stride)) => {
-                    let packed = &mut a[..rows.len() * shape.row()];
+                    let packed = &mut a[..rows.len() * ROW];
                     kernel.pack_rows(shape, &words[first * stride..], stride, packed);
                 }
                 None => pack(&self.term.a, rows.clone(), &self.k, kernel, shapes[0], block, a),

@@ -11,6 +11,13 @@ use crate::cpu::{Isa, Kind};
 /// Words of a cache line.
 pub(super) const LINE: usize = 8;
 
+/// Most inner indices of a panel by rows.
+const MOST_DEPTH: usize = 512;
+
+/// Words from one row to the next of a panel by rows: known to the compiler, and a line more than there
+/// are, so that rows do not compete for the same places of a cache.
+pub(super) const ROW: usize = MOST_DEPTH + LINE;
+
 /// One cache line of a packed panel; panels are aligned to it.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(64))]
@@ -53,15 +60,9 @@ impl Panel {
     /// Words of the whole panel.
     pub(super) fn words(&self) -> usize {
         if self.by_rows {
-            return self.width * self.row();
+            return self.width * ROW;
         }
         self.stride * (self.depth + usize::from(self.pairs))
-    }
-
-    /// Words from one row to the next of a panel by rows: a line more than there are, so that rows do
-    /// not compete for the same places of a cache.
-    pub(super) fn row(&self) -> usize {
-        self.depth.next_multiple_of(LINE) + LINE
     }
 
     /// One of several packed panels.
@@ -176,7 +177,7 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => (Code::Avx2, 2, avx2::COLUMNS, 384, Side::B),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 | Kind::Amx => (Code::Avx512, 8, avx512::COLUMNS, 512, Side::A),
+            Kind::Avx512 | Kind::Amx => (Code::Avx512, 8, avx512::COLUMNS, MOST_DEPTH, Side::A),
             _ => (Code::Portable, 4, 8, 256, Side::B),
         };
         // A block of 1 MiB.
@@ -208,7 +209,7 @@ impl Kernel {
     /// Packs rows of a matrix, `stride` words apart, into a panel by rows.
     pub(super) fn pack_rows(&self, panel: Panel, rows: &[u64], stride: usize, packed: &mut [u64]) {
         assert!(panel.by_rows);
-        for (i, to) in packed.chunks_exact_mut(panel.row()).enumerate() {
+        for (i, to) in packed.chunks_exact_mut(ROW).enumerate() {
             let from = &rows[i * stride..][..panel.depth];
             #[cfg(target_arch = "x86_64")]
             // SAFETY: panels by rows are those of a kernel chosen by an `Isa` that has AVX-512.
@@ -218,6 +219,27 @@ impl Kernel {
             #[cfg(not(target_arch = "x86_64"))]
             let _ = (from, to);
         }
+    }
+
+    /// Packs columns of a matrix whose rows lie `stride` words apart, if this kernel takes them at once:
+    /// then they are neither read into a block first nor gone through again for their sums of pairs.
+    pub(super) fn pack_columns(
+        &self,
+        panel: Panel,
+        rows: &[u64],
+        stride: usize,
+        size: [usize; 2],
+        packed: &mut [u64],
+    ) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if self.code == Code::Avx512 && panel.width == avx512::COLUMNS {
+            assert!(panel.side == Side::B && size[0] <= panel.depth);
+            // SAFETY: the code was chosen by an `Isa` that is made only after detection.
+            unsafe { avx512::pack_columns(rows, stride, size, packed, panel.words()) };
+            return true;
+        }
+        let _ = (panel, rows, stride, size, packed);
+        false
     }
 
     /// Prepares the current thread for tiles of `mr` rows.
@@ -307,13 +329,18 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Code::Avx512 => unsafe {
-                let steps = if a_shape.by_rows { [a_shape.row(), 1] } else { [1, a_shape.stride] };
                 let Next { words: next, stride: next_step, pairs: next_pairs } = panels.next;
                 let next = next.as_ptr();
                 avx512::multiply(
                     mr,
                     depth,
-                    &avx512::Rows { words: a, steps, next, next_step, next_pairs },
+                    &avx512::Rows {
+                        words: a,
+                        by_rows: a_shape.by_rows,
+                        next,
+                        next_step,
+                        next_pairs,
+                    },
                     b,
                     tile,
                 );

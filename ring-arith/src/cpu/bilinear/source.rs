@@ -94,6 +94,16 @@ impl Source<'_> {
         }
     }
 
+    /// The words and the stride of a matrix whose columns are plain: word `(i, k)` at `i + k * stride`.
+    pub(super) fn columns(&self) -> Option<(&[u64], usize)> {
+        match self {
+            Self::Matrix(m) if m.stride_outer == 1 && m.len == usize::MAX => {
+                Some((m.words, m.stride_inner))
+            }
+            _ => None,
+        }
+    }
+
     /// The words and the stride of a matrix whose rows are plain: word `(i, k)` at `i * stride + k`.
     pub(super) fn rows(&self) -> Option<(&[u64], usize)> {
         match self {
