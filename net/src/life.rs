@@ -4,6 +4,10 @@ use std::io;
 
 use crate::{Error, Party, Result};
 
+/// What a peer did wrong that has said farewell to a party that is not done with it.
+pub(crate) const CLOSED_EARLY: &str = "closed the session while this party still waits for its \
+                                       messages or sends it some";
+
 /// The step a party is in, and why its session is over, if it is.
 pub(crate) struct Life {
     step: String,
@@ -60,7 +64,7 @@ impl Life {
     }
 
     pub(crate) fn closed_early(&self, peer: Party) -> Error {
-        self.violation(peer, "closed the session while this party still waits for a message")
+        self.violation(peer, CLOSED_EARLY)
     }
 
     pub(crate) fn unread(&self, peer: Party) -> Error {

@@ -19,6 +19,7 @@ use crate::{
     buffer::Pool,
     frame::{HEAD, Head, Kind},
     hello::{Difference, Hello},
+    life,
     limits::CHUNK,
     parse::{Event, Fault, Parser},
     stream::Stream,
@@ -78,11 +79,7 @@ impl End {
     pub(crate) fn error(self, peer: Party, step: &str) -> Error {
         let step = step.to_owned();
         match self {
-            Self::Closed => Error::Violation {
-                peer,
-                step,
-                reason: "closed the session while this party still waits for a message".to_owned(),
-            },
+            Self::Closed => Error::Violation { peer, step, reason: life::CLOSED_EARLY.to_owned() },
             Self::Left(reason) | Self::Cancelled(reason) => Error::Cancelled { by: peer, reason },
             Self::Mismatch(difference) => {
                 let reason = format!("{difference:?} after the start");
