@@ -124,8 +124,10 @@ trait Blocks {
 
     /// Words `skip..` of one block.
     fn part(&self, nonce: u64, block: u64, skip: usize, out: &mut [u64]) {
-        let mut words = Zeroizing::new([0; 8]);
-        self.blocks(nonce, block, &mut words[..Self::WORDS]);
+        // ChaCha makes two blocks in a third of the time of one, for which the crate's code calls a
+        // function for every rotation.
+        let mut words = Zeroizing::new([0; 16]);
+        self.blocks(nonce, block, &mut words[..2 * Self::WORDS]);
         out.copy_from_slice(&words[skip..skip + out.len()]);
     }
 }

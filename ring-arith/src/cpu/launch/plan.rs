@@ -102,7 +102,8 @@ impl<'a> Plan<'a> {
             (rows, cols) = (rows.min(1), rows * cols);
         }
         let streams = sources.iter().filter(|s| matches!(s, Origin::Stream { .. })).count();
-        let size = GENERATED.checked_div(streams).map_or(BLOCK, |size| size.max(MIN_BLOCK));
+        let whole = |size: usize| (size / WHOLE * WHOLE).max(MIN_BLOCK);
+        let size = GENERATED.checked_div(streams).map_or(BLOCK, whole);
         let tile = if cols >= size { [1, size] } else { [(size / cols.max(1)).max(1), cols] };
         Self { rows, cols, sources, targets, tile, large: rows * cols >= LARGE }
     }
@@ -163,6 +164,10 @@ impl<'a> Plan<'a> {
 
 /// Words of a block at least, whatever the number of streams.
 const MIN_BLOCK: usize = 256;
+
+/// Words that generators make at their full width. Blocks are cut there: what is left of a key
+/// stream's block at either end of a piece costs as much as many whole ones.
+const WHOLE: usize = 128;
 
 /// Words of a page of memory.
 #[cfg(target_arch = "x86_64")]
