@@ -1,8 +1,10 @@
 //! Kernels for AVX-512, whose `vpmullq` multiplies 64-bit lanes.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use super::kernel::{ROW, Tile};
+use super::windows::Columns;
 
 /// Columns of a tile.
 pub(super) const COLUMNS: usize = 8 * WIDTH;
@@ -119,50 +121,89 @@ pub(super) unsafe fn copy_row(from: &[u64], to: &mut [u64]) {
     to[depth] = _mm512_reduce_add_epi64(sum) as u64;
 }
 
-/// Packs `count` columns of `depth` rows, `stride` words apart, into panels of 16 columns with
-/// `panel` words each: behind the rows, up to an even number, lie the sums of products of their pairs.
+/// Some lanes of a vector of columns: the words of an inner index lie in a row, that of lane 0 at
+/// `from`, which may lie outside if the lane is none of these.
+#[derive(Clone, Copy)]
+struct Lanes {
+    mask: u8,
+    from: isize,
+}
+
+/// For each vector of columns, lanes that cover it. Each inner index has the same.
+fn vectors(columns: &Columns<'_>, some: &Range<usize>) -> Vec<Vec<Lanes>> {
+    let mut vectors = vec![Vec::new(); some.len().div_ceil(COLUMNS) * WIDTH];
+    for run in columns.runs(some.start, some.len()) {
+        let mut at = run.at;
+        while at < run.at + run.len {
+            let (vector, lane) = (at / 8, at % 8);
+            let len = (8 - lane).min(run.at + run.len - at);
+            let from = (run.from + at - run.at) as isize - lane as isize;
+            vectors[vector].push(Lanes { mask: first_lanes(len) << lane, from });
+            at += len;
+        }
+    }
+    vectors
+}
+
+/// Packs some inner indices of some columns into panels of 16 columns with `panel` words each: behind
+/// the rows, up to an even number, lie the sums of products of their pairs.
 ///
 /// # Safety
 /// The CPU has AVX-512 F and DQ.
 #[target_feature(enable = "avx512f,avx512dq")]
 pub(super) unsafe fn pack_columns(
-    rows: &[u64],
-    stride: usize,
-    [depth, count]: [usize; 2],
+    columns: &Columns<'_>,
+    k: &Range<usize>,
+    some: &Range<usize>,
     packed: &mut [u64],
     panel: usize,
 ) {
+    let (depth, taps) = (k.len(), columns.taps.len());
     let sums = COLUMNS * depth.next_multiple_of(2);
-    assert!(depth > 0 && (depth - 1) * stride + count <= rows.len());
-    assert!(panel >= sums + COLUMNS && packed.len() >= count.div_ceil(COLUMNS) * panel);
+    assert!(panel >= sums + COLUMNS && packed.len() >= some.len().div_ceil(COLUMNS) * panel);
+    let vectors = vectors(columns, some);
+    // What comes next is fetched: the same taps of the next channel, or the next two rows.
+    let ahead = taps.max(2);
+    let mut offsets = Vec::with_capacity(depth + ahead + 1);
+    let (mut base, mut tap) = (k.start / taps * columns.plane, k.start % taps);
+    offsets.resize_with(depth + ahead + 1, || {
+        let offset = base + columns.taps[tap];
+        tap += 1;
+        if tap == taps {
+            (base, tap) = (base + columns.plane, 0);
+        }
+        offset
+    });
+    let last = columns.runs(some.start, some.len()).map(|run| run.from + run.len).max();
+    let most = offsets[..depth].iter().max().zip(last).map_or(0, |(offset, last)| offset + last);
+    assert!(most <= columns.words.len());
     let zero = _mm512_setzero_si512();
-    for k in (0..depth).step_by(2) {
-        let pair = rows[k * stride..].as_ptr();
-        for (p, column) in (0..count).step_by(COLUMNS).enumerate() {
-            let to = packed[p * panel..].as_mut_ptr();
-            for at in (0..COLUMNS).step_by(8) {
-                let mask = first_lanes(count.saturating_sub(column + at));
-                let from = pair.wrapping_add(column + at);
-                for next in 2..4 {
-                    _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(next * stride).cast());
+    for i in (0..depth).step_by(2) {
+        let row = |i: usize| columns.words.as_ptr().wrapping_add(offsets[i]);
+        let (now, next) = ([row(i), row(i + 1)], [row(i + ahead), row(i + 1 + ahead)]);
+        let odd = i + 1 == depth;
+        for (v, lanes) in vectors.iter().enumerate() {
+            let [mut x, mut y] = [zero; 2];
+            for &Lanes { mask, from } in lanes {
+                for next in next {
+                    _mm_prefetch::<_MM_HINT_T0>(next.wrapping_offset(from).cast());
                 }
-                // SAFETY: the rows have these words; without a last one nothing is read of it.
-                let [x, y] = unsafe {
-                    let last = if k + 1 < depth { mask } else { 0 };
-                    let next = from.wrapping_add(stride).cast();
-                    [
-                        _mm512_maskz_loadu_epi64(mask, from.cast()),
-                        _mm512_maskz_loadu_epi64(last, next),
-                    ]
-                };
-                // SAFETY: the panel has room for the rows and a line of sums.
+                // SAFETY: the words of these lanes are there; without a last row nothing is read of it.
                 unsafe {
-                    let sum = to.add(sums + at).cast();
-                    let before = if k == 0 { zero } else { _mm512_loadu_si512(sum) };
-                    _mm512_storeu_si512(to.add(COLUMNS * k + at).cast(), x);
-                    _mm512_storeu_si512(to.add(COLUMNS * (k + 1) + at).cast(), y);
-                    _mm512_storeu_si512(sum, _mm512_add_epi64(before, _mm512_mullo_epi64(x, y)));
+                    let [one, other] = now.map(|row| row.wrapping_offset(from).cast());
+                    x = _mm512_mask_loadu_epi64(x, mask, one);
+                    y = _mm512_mask_loadu_epi64(y, if odd { 0 } else { mask }, other);
                 }
+            }
+            let at = 8 * (v % WIDTH);
+            let to = packed[v / WIDTH * panel..].as_mut_ptr().wrapping_add(at);
+            // SAFETY: the panel has room for the rows and a line of sums.
+            unsafe {
+                let sum = to.add(sums).cast();
+                let before = if i == 0 { zero } else { _mm512_loadu_si512(sum) };
+                _mm512_storeu_si512(to.add(COLUMNS * i).cast(), x);
+                _mm512_storeu_si512(to.add(COLUMNS * (i + 1)).cast(), y);
+                _mm512_storeu_si512(sum, _mm512_add_epi64(before, _mm512_mullo_epi64(x, y)));
             }
         }
     }

@@ -6,8 +6,9 @@ use rayon::prelude::*;
 
 use super::gemm::{self, Plan, Product, Start, Term};
 use super::output::{Output, Sink};
-use super::source::{Matrix, Source, Windows};
+use super::source::{Matrix, Source};
 use super::toeplitz::{self, Correlation};
+use super::windows::{Images, Windows};
 use super::{Form, Job, direct, few};
 use crate::{ConvSpec, EngineTensor, Tensor};
 
@@ -85,7 +86,7 @@ pub(super) fn forward(job: Job<'_>, spec: &ConvSpec, dims: &[usize], out: &mut [
         n: s.n * s.plane_out(),
         terms: terms(job, |x, w| Term {
             a: Source::Matrix(Matrix::new(part(w, g * s.og * s.weights()), s.weights(), 1)),
-            b: positions(spec, &s, part(x, g * s.cg * s.plane_in())),
+            b: Source::Positions(input_windows(job, spec, &s, part(x, g * s.cg * s.plane_in()))),
             k: s.weights(),
         }),
         output: Output {
@@ -142,7 +143,7 @@ pub(super) fn weight_grad(job: Job<'_>, spec: &ConvSpec, dims: &[usize], out: &m
                 stride_far: s.groups * s.og * s.plane_out(),
                 places: Arc::default(),
             }),
-            b: Source::Taps(input_windows(spec, &s, part(x, g * s.cg * s.plane_in()))),
+            b: Source::Taps(input_windows(job, spec, &s, part(x, g * s.cg * s.plane_in()))),
             k: s.n * s.plane_out(),
         }),
         output: Output::matrix(g * s.og * s.weights(), s.weights(), s.weights(), 1),
@@ -174,42 +175,29 @@ pub(super) fn part(tensor: &Tensor, first: usize) -> &[u64] {
     tensor.words().get(first..).unwrap_or_default()
 }
 
-/// The windows of a convolution as an operand: those of a pointwise one over an image are its channels.
-fn positions<'a>(spec: &ConvSpec, s: &Sizes, words: &'a [u64]) -> Source<'a> {
-    if s.n == 1 && is_pointwise(spec, s) {
-        return Source::Matrix(Matrix::new(words, 1, s.plane_in()));
-    }
-    Source::Positions(input_windows(spec, s, words))
-}
-
-/// Whether every word meets one weight of each output channel.
-fn is_pointwise(spec: &ConvSpec, s: &Sizes) -> bool {
-    s.kernel == [1, 1] && spec.window.stride == [1, 1] && spec.window.padding == [0; 4]
-}
-
 /// The windows of a convolution over its input.
-pub(super) fn input_windows<'a>(spec: &ConvSpec, s: &Sizes, words: &'a [u64]) -> Windows<'a> {
+pub(super) fn input_windows<'a>(
+    job: Job<'_>,
+    spec: &ConvSpec,
+    s: &Sizes,
+    words: &'a [u64],
+) -> Windows<'a> {
     let w = &spec.window;
     let taps = |axis: usize| {
-        let offset = move |t: usize| (t * w.dilation[axis]) as isize - w.padding[axis] as isize;
-        (0..s.kernel[axis]).map(offset)
+        let offset = |t: usize| (t * w.dilation[axis]) as isize - w.padding[axis] as isize;
+        (0..s.kernel[axis]).map(offset).collect()
     };
-    let mut windows = Windows {
+    let images = Images {
         words,
-        size: s.input,
+        images: s.n,
+        channels: s.cg,
         image_stride: s.groups * s.cg * s.plane_in(),
+        size: s.input,
         positions: s.output,
         step: w.stride,
-        taps_y: taps(0).collect(),
-        taps_x: Windows::columns(taps(1), [s.output[1], w.stride[1], s.input[1]]),
+        taps: [taps(0), taps(1)],
     };
-    // A pointwise convolution reads whole channels: one long row is quicker to walk.
-    if is_pointwise(spec, s) {
-        windows.size = [1, s.plane_in()];
-        windows.positions = windows.size;
-        windows.taps_x = vec![(0, 0..s.plane_in())];
-    }
-    windows
+    Windows::new(job, &images)
 }
 
 /// The inputs whose row and column are `first` modulo the stride, and the taps that reach them.
@@ -262,18 +250,21 @@ impl Phase {
 
     fn product<'a>(&self, job: Job<'a>, s: &Sizes, g: usize) -> Product<'a> {
         let k = s.og * self.count();
-        let offsets = |axis: usize| self.taps[axis].iter().map(|(_, at)| *at);
         let terms = terms(job, |dy, w| Term {
             a: Source::Matrix(self.weights(s, part(w, g * s.og * s.weights()))),
-            b: Source::Positions(Windows {
-                words: part(dy, g * s.og * s.plane_out()),
-                size: s.output,
-                image_stride: s.groups * s.og * s.plane_out(),
-                positions: self.size,
-                step: [1, 1],
-                taps_y: offsets(0).collect(),
-                taps_x: Windows::columns(offsets(1), [self.size[1], 1, s.output[1]]),
-            }),
+            b: Source::Positions(Windows::new(
+                job,
+                &Images {
+                    words: part(dy, g * s.og * s.plane_out()),
+                    images: s.n,
+                    channels: s.og,
+                    image_stride: s.groups * s.og * s.plane_out(),
+                    size: s.output,
+                    positions: self.size,
+                    step: [1, 1],
+                    taps: [0, 1].map(|axis| self.taps[axis].iter().map(|tap| tap.1).collect()),
+                },
+            )),
             k,
         });
         let [step_y, step_x] = self.stride;

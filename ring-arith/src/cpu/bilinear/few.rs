@@ -28,7 +28,8 @@ pub(super) fn suits(isa: Isa, s: &Sizes) -> bool {
 /// `[N, C, H, W] x [O, C, kh, kw]` to `[N, O, OH, OW]`.
 pub(super) fn forward(job: Job<'_>, spec: &ConvSpec, s: &Sizes, out: &mut [u64]) {
     let (m, k) = (s.n * s.plane_out(), s.weights());
-    let write = |x| written_out(&Source::Positions(input_windows(spec, s, part(x, 0))), [m, k]);
+    let write =
+        |x| written_out(&Source::Positions(input_windows(job, spec, s, part(x, 0))), [m, k]);
     let windows: Vec<_> = job.terms.iter().map(|(x, _)| write(x)).collect();
     let terms = windows.iter().zip(job.terms).map(|(windows, (_, w))| Term {
         a: Source::Matrix(Matrix::new(windows, k, 1)),

@@ -262,10 +262,11 @@ impl Pass<'_> {
         let Scratch { a, b, block } = scratch;
         let block = block.get_or_insert_with(|| Box::new([0; BLOCK * BLOCK]));
         let b = room(b, columns.len().div_ceil(kernel.nr) * shapes[1].words());
-        let whole = self.term.b.columns().is_some_and(|(words, stride)| {
-            let rows = &words[self.k.start * stride + columns.start..];
-            kernel.pack_columns(shapes[1], rows, stride, [self.k.len(), columns.len()], b)
-        });
+        let whole = self
+            .term
+            .b
+            .columns()
+            .is_some_and(|from| kernel.pack_columns(shapes[1], &from, &self.k, columns, b));
         if !whole {
             pack(&self.term.b, columns.clone(), &self.k, kernel, shapes[1], block, b);
         }

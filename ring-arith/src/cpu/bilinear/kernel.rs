@@ -1,9 +1,12 @@
 //! Micro-kernels: their sizes, and the one place that picks the code for an instruction set.
 
+use std::ops::Range;
+
 use super::loops;
 use super::output::Rows;
 use super::portable;
 use super::source::{Along, BLOCK, Block};
+use super::windows::Columns;
 #[cfg(target_arch = "x86_64")]
 use super::{amx, avx2, avx512};
 use crate::cpu::{Isa, Kind};
@@ -221,24 +224,24 @@ impl Kernel {
         }
     }
 
-    /// Packs columns of a matrix whose rows lie `stride` words apart, if this kernel takes them at once:
-    /// then they are neither read into a block first nor gone through again for their sums of pairs.
+    /// Packs some inner indices of some columns, if this kernel takes them at once: then they are
+    /// neither read into a block first nor gone through again for their sums of pairs.
     pub(super) fn pack_columns(
         &self,
         panel: Panel,
-        rows: &[u64],
-        stride: usize,
-        size: [usize; 2],
+        columns: &Columns<'_>,
+        k: &Range<usize>,
+        some: &Range<usize>,
         packed: &mut [u64],
     ) -> bool {
         #[cfg(target_arch = "x86_64")]
         if self.code == Code::Avx512 && panel.width == avx512::COLUMNS {
-            assert!(panel.side == Side::B && size[0] <= panel.depth);
+            assert!(panel.side == Side::B && k.len() <= panel.depth);
             // SAFETY: the code was chosen by an `Isa` that is made only after detection.
-            unsafe { avx512::pack_columns(rows, stride, size, packed, panel.words()) };
+            unsafe { avx512::pack_columns(columns, k, some, packed, panel.words()) };
             return true;
         }
-        let _ = (panel, rows, stride, size, packed);
+        let _ = (panel, columns, k, some, packed);
         false
     }
 

@@ -28,6 +28,7 @@ mod source;
 mod tests;
 mod thin;
 mod toeplitz;
+mod windows;
 
 pub use probe::Microkernel;
 

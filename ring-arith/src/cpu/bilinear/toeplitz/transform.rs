@@ -7,7 +7,8 @@ use rayon::prelude::*;
 use super::super::Job;
 use super::super::conv::part;
 use super::super::kernel::{LINE, Line, Side};
-use super::super::source::{self, BLOCK, Source, Windows};
+use super::super::source::{self, BLOCK};
+use super::super::windows::{Images, Windows};
 use super::algorithm::Algorithm;
 use super::multiply::Block;
 use super::plan::Plan;
@@ -24,7 +25,7 @@ pub(super) struct Transforms<'a> {
     /// For each part, where its taps are stored.
     taps: Vec<Vec<Option<usize>>>,
     /// For each term, and each part: the inputs of all tiles.
-    windows: Vec<Vec<Source<'a>>>,
+    windows: Vec<Vec<Windows<'a>>>,
 }
 
 /// A thread's memory between two transforms, in lines so that no vector lies in two of them.
@@ -93,15 +94,17 @@ impl<'a> Transforms<'a> {
         };
         let plane = c.sizes.plane_in();
         let windows = |words: &'a [u64], [part_y, part_x]: [usize; 2]| {
-            Source::Positions(Windows {
+            let images = Images {
                 words,
-                size: c.sizes.input,
+                images: c.sizes.n,
+                channels: c.sizes.cg,
                 image_stride: c.sizes.groups * c.sizes.cg * plane,
+                size: c.sizes.input,
                 positions: [y.tiles, x.tiles],
                 step: [y.step(), x.step()],
-                taps_y: y.inputs(part_y).collect(),
-                taps_x: Windows::columns(x.inputs(part_x), [x.tiles, x.step(), c.sizes.input[1]]),
-            })
+                taps: [y.inputs(part_y).collect(), x.inputs(part_x).collect()],
+            };
+            Windows::new(job, &images)
         };
         let term = |(images, _): &(&'a Tensor, _)| {
             let words = part(images, group * c.sizes.cg * plane);
@@ -226,7 +229,7 @@ impl<'a> Transforms<'a> {
     fn transform_inputs(
         &self,
         block: &Block,
-        windows: &Source<'_>,
+        windows: &Windows<'_>,
         channel: usize,
         tiles: &Range<usize>,
         scratch: &mut Scratch,
@@ -238,8 +241,8 @@ impl<'a> Transforms<'a> {
         let at_once = BLOCK / x.inputs();
         for row in (0..y.inputs()).step_by(at_once) {
             let groups = at_once.min(y.inputs() - row);
-            let start = [tiles.start, (channel * y.inputs() + row) * x.inputs()];
-            windows.read(start, [len, groups * x.inputs()], start, block);
+            let start = [(channel * y.inputs() + row) * x.inputs(), tiles.start];
+            windows.columns().read(start, [groups * x.inputs(), len], block);
             let (at, rows_at) = (lines(x.inputs(), BLOCK), lines(x.products(), PITCH));
             let extent = Extent { algorithm: x, groups, len };
             let rows = &mut rows[row * rows_at.group..];
