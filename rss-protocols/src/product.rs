@@ -25,6 +25,9 @@ const LITTLE: usize = 1 << 20;
 /// Multiplications in the time that a product takes to bring a word of an operand into its own order.
 const ORDERED: usize = 8;
 
+/// Multiplications in the time that copying a word takes: large tensors lie outside a core's cache.
+const COPIED: usize = 12;
+
 /// How a bilinear map is cut: which axis of the result, and which axis of each operand goes with it.
 #[derive(Debug, Clone, Copy)]
 struct Axes {
@@ -36,6 +39,8 @@ struct Axes {
     rows: Option<(Window, usize)>,
     /// Words that every part brings into order, since the cut leaves them whole.
     whole: usize,
+    /// Words of operands and result that the cut takes apart and puts together.
+    copied: usize,
 }
 
 impl Axes {
@@ -319,7 +324,7 @@ impl<E: Engine> Rss<E> {
         let best = axes.iter().copied().filter(|axes| axes.len >= parts).min_by_key(|axes| {
             // Parts may differ by one slice; what is not cut is brought into order for each part.
             let uneven = if axes.len.is_multiple_of(parts) { 0 } else { work / axes.len };
-            axes.whole * (parts - 1) * ORDERED + uneven
+            axes.whole * (parts - 1) * ORDERED + axes.copied * COPIED + uneven
         });
         match best {
             Some(axes) if shape.len() >= SMALL || work >= LITTLE => {
@@ -327,7 +332,8 @@ impl<E: Engine> Rss<E> {
             }
             _ => {
                 let len = shape.len();
-                let whole = Axes { result: 0, lhs: None, rhs: None, len, rows: None, whole: 0 };
+                let (result, whole, copied) = (0, 0, 0);
+                let whole = Axes { result, lhs: None, rhs: None, len, rows: None, whole, copied };
                 (whole, vec![Piece::whole(len, self.turns.next(len))])
             }
         }
@@ -420,9 +426,14 @@ impl<T: EngineTensor> Layout<T> {
 /// Along which axes a map can be cut, the outermost first.
 fn axes(op: &Bilinear, lhs: &Shape, rhs: &Shape, out: &Shape) -> Vec<Axes> {
     let dims = out.dims();
-    let cut = |result: usize, lhs, rhs, whole| {
-        let len = dims[result];
-        Axes { result, lhs, rhs, len, rows: None, whole }
+    // Ranges along the outermost axis lie in one piece.
+    let copied = |shape: &Shape, axis: Option<usize>| match axis {
+        Some(axis) if shape.dims()[..axis].iter().product::<usize>() > 1 => 2 * shape.len(),
+        _ => 0,
+    };
+    let cut = |result: usize, l, r, whole| {
+        let copied = copied(lhs, l) + copied(rhs, r) + copied(out, Some(result));
+        Axes { result, lhs: l, rhs: r, len: dims[result], rows: None, whole, copied }
     };
     match op {
         Bilinear::MatMul { transpose_lhs, transpose_rhs } => {
