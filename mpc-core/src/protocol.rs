@@ -76,7 +76,7 @@ pub enum Finish {
     },
 }
 
-/// A bilinear map of two shared tensors, an optional shared summand, and what follows.
+/// A bilinear map of two shared tensors, shared summands, and what follows.
 #[derive(Debug)]
 pub struct Product<'a, S> {
     /// The map.
@@ -86,9 +86,9 @@ pub struct Product<'a, S> {
     /// Its second operand. Clones of a share may carry prepared forms of it: pass the same share
     /// again rather than an equal one.
     pub rhs: &'a S,
-    /// Added to the product before truncation, shifted left by the given number of bits: a bias or a
+    /// Added to the product before truncation, each shifted left by the given number of bits: a bias, a
     /// residual. Of the product's shape, or broadcast to it.
-    pub summand: Option<(&'a S, u32)>,
+    pub summands: Vec<(&'a S, u32)>,
     /// What follows.
     pub finish: Finish,
 }

@@ -51,5 +51,5 @@ fn operand(mpc: &mut Party3) -> mpc_core::Result<Share<Tensor>> {
 
 fn product(mpc: &mut Party3, x: &Share<Tensor>, finish: Finish) -> mpc_core::Result<()> {
     let op = Bilinear::Mul;
-    mpc.products(&[Product { op, lhs: x, rhs: x, summand: None, finish }]).map(drop)
+    mpc.products(&[Product { op, lhs: x, rhs: x, summands: Vec::new(), finish }]).map(drop)
 }

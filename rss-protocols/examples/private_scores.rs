@@ -34,7 +34,7 @@ fn main() {
                 op: Bilinear::MATMUL,
                 lhs: &x[0],
                 rhs: &w[0],
-                summand: None,
+                summands: Vec::new(),
                 finish: Finish::TruncateRelu { bits: FracBits::DEFAULT.bits() },
             };
             let y = rss.products(&[layer])?;

@@ -134,13 +134,12 @@ impl<T: EngineTensor> ExactUnit<T> {
         seat: Seat,
         mut streams: Streams,
         value: Value<T>,
-        summand: Option<(T, T)>,
         how: Exactly,
         plan: Arc<Plan>,
         spots: Spots<T>,
     ) -> Self {
         let n = spots.len;
-        let halves = Halves::new(value, summand, &mut streams, n, None);
+        let halves = Halves::new(value, &mut streams, n, None);
         let count = if how.dither { 2 } else { 1 };
         let carries = (0..count).map(|_| Carry::new(plan.clone(), &mut streams, n)).collect();
         let coins = if how.dither { n } else { 0 };

@@ -84,14 +84,13 @@ impl<T: EngineTensor> ReluUnit<T> {
         seat: Seat,
         mut streams: Streams,
         value: Value<T>,
-        summand: Option<(T, T)>,
         how: Rectify,
         plan: Arc<Plan>,
         spots: Spots<T>,
     ) -> Self {
         let n = spots.len;
         let bits = how.bits;
-        let halves = Halves::new(value, summand, &mut streams, n, how.early.then_some(bits));
+        let halves = Halves::new(value, &mut streams, n, how.early.then_some(bits));
         let question = Question { plan, top: true, low: bits };
         let opening = Opening::new(question, &mut streams, n, false);
         let mut draw = |pair| streams.draw(pair, n);

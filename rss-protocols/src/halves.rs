@@ -7,11 +7,14 @@
 //! A value that is shared already is such a sum as it stands: `a = x1 + x2`, `b = x3`.
 
 use mpc_core::Result;
-use ring_arith::{Addend, AddendSource, Bilinear, Engine, EngineTensor, Shape};
+use ring_arith::{Addend, AddendSource, Bilinear, Engine, EngineTensor, Shape, View};
 
 use crate::{
     io::addend,
-    kernels::{EarlyNearest, EarlyRoundUp, MulOther, MulOtherPlus, MulPivot, MulPivotPlus},
+    kernels::{
+        EarlyNearest, EarlyRoundUp, MulOther, MulOtherPlus, MulPivot, MulPivotPlus, Scale,
+        ScaledSum,
+    },
     launch::{flat, map, whole, words},
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
@@ -23,17 +26,56 @@ use crate::{
 pub(crate) enum Value<T> {
     /// It is shared.
     Shared((T, T)),
-    /// An elementwise product of tensors of one axis.
-    Mul { lhs: (T, T), rhs: (T, T) },
+    /// An elementwise product of tensors of one axis, and what is added to it.
+    Mul { lhs: (T, T), rhs: (T, T), summand: Option<(T, T)> },
     /// Another bilinear map. The sums of both components, where the role needs them.
-    Map { op: Bilinear, lhs: (T, T), rhs: (T, T), lhs_sum: Option<T>, rhs_sum: Option<T> },
+    Map {
+        op: Bilinear,
+        lhs: (T, T),
+        rhs: (T, T),
+        lhs_sum: Option<T>,
+        rhs_sum: Option<T>,
+        summands: Vec<Summand<T>>,
+    },
+}
+
+/// What is added to a part of a map: only the words that a role needs are scaled and broadcast.
+pub(crate) struct Summand<T> {
+    /// The role's components, of the part's shape or broadcast to it.
+    pub shares: (T, T),
+    pub factor: u64,
+}
+
+impl<T: EngineTensor> Summand<T> {
+    /// What the pivot knows of it.
+    fn pivot<E: Engine<Tensor = T>>(&self, engine: &E, shape: &Shape) -> Result<T> {
+        let (one, two) = &self.shares;
+        let sum = map(engine, &ScaledSum, one.shape(), [one, two], &[self.factor])?;
+        spread(engine, sum, shape)
+    }
+
+    /// The component that the second and the third know, of which the second adds it.
+    fn other<E: Engine<Tensor = T>>(&self, engine: &E, shape: &Shape) -> Result<T> {
+        let share = &self.shares.1;
+        let scaled = match self.factor {
+            1 => share.clone(),
+            factor => map(engine, &Scale, share.shape(), [share], &[factor])?,
+        };
+        spread(engine, scaled, shape)
+    }
+}
+
+/// A tensor repeated along axes to a shape.
+fn spread<E: Engine>(engine: &E, x: E::Tensor, shape: &Shape) -> Result<E::Tensor> {
+    if x.shape() == shape {
+        return Ok(x);
+    }
+    Ok(engine.view(&x, &View::Broadcast(shape.clone()))?)
 }
 
 /// A value of one part, split in two.
 pub(crate) struct Halves<T> {
     value: Value<T>,
-    /// Added to a product: the role's components of a tensor of its length.
-    summand: Option<(T, T)>,
     pub n: usize,
     /// Masks between the pivot and each of the others; none for a value that is shared.
     masks: Option<[Draw; 2]>,
@@ -43,18 +85,12 @@ pub(crate) struct Halves<T> {
 }
 
 impl<T: EngineTensor> Halves<T> {
-    pub fn new(
-        value: Value<T>,
-        summand: Option<(T, T)>,
-        streams: &mut Streams,
-        n: usize,
-        early: Option<u32>,
-    ) -> Self {
+    pub fn new(value: Value<T>, streams: &mut Streams, n: usize, early: Option<u32>) -> Self {
         let product = !matches!(value, Value::Shared(_));
         let masks = product.then(|| [Pair::K12, Pair::K13].map(|pair| streams.draw(pair, n)));
         // Both others know the half of a shared value: nothing is sent that could be shortened.
         let early = early.filter(|_| product);
-        Self { value, summand, n, masks, early, own: None }
+        Self { value, n, masks, early, own: None }
     }
 
     /// Whether the others send each other anything.
@@ -75,10 +111,10 @@ impl<T: EngineTensor> Halves<T> {
         let shape = Shape::new([self.n])?;
         let product = match &self.value {
             Value::Shared((x1, x2)) => return Ok(add(engine, x1, x2)?),
-            Value::Mul { lhs, rhs } => {
+            Value::Mul { lhs, rhs, summand } => {
                 let (m, n) = (streams.words(mask(0)), streams.words(mask(1)));
                 let [x1, x2, y1, y2] = [&lhs.0, &lhs.1, &rhs.0, &rhs.1].map(whole);
-                let [a] = match &self.summand {
+                let [a] = match summand {
                     Some((s1, s2)) => {
                         let sources = [x1, x2, y1, y2, m, n, whole(s1), whole(s2)];
                         words(engine, &MulPivotPlus, &shape, sources, &[])?
@@ -87,19 +123,18 @@ impl<T: EngineTensor> Halves<T> {
                 };
                 return Ok(a);
             }
-            Value::Map { op, lhs_sum, rhs_sum, .. } => {
+            Value::Map { op, lhs_sum, rhs_sum, summands, .. } => {
                 let sums = lhs_sum.as_ref().zip(rhs_sum.as_ref());
                 let (x, y) = sums.expect("the pivot has both sums");
-                let mut addends: Vec<Addend<'_, T>> = Vec::with_capacity(3);
+                let shape = op.output_shape(x.shape(), y.shape())?;
+                let summands = summands.iter().map(|s| s.pivot(engine, &shape));
+                let summands = summands.collect::<Result<Vec<_>>>()?;
+                let mut addends: Vec<Addend<'_, T>> = Vec::with_capacity(2 + summands.len());
                 for draw in [mask(0), mask(1)] {
                     let (stream, first) = streams.locate(draw);
                     addends.push(Addend { source: addend(stream, first), negate: true });
                 }
-                let summand = match &self.summand {
-                    Some((s1, s2)) => Some(add(engine, s1, s2)?),
-                    None => None,
-                };
-                addends.extend(summand.as_ref().map(plus));
+                addends.extend(summands.iter().map(plus));
                 engine.bilinear(op, &[(x, y)], &addends)?
             }
         };
@@ -120,16 +155,16 @@ impl<T: EngineTensor> Halves<T> {
             true => (last.clone(), first.clone()),
             false => (first.clone(), last.clone()),
         };
-        // One of the two adds the summand that both know.
-        let summand = self.summand.as_ref().filter(|_| second).map(|(_, s3)| s3.clone());
         let mask = || self.masks.expect("products are masked")[usize::from(!second)];
         let product = match &self.value {
             Value::Shared(x) => return Ok(order(x).0),
-            Value::Mul { lhs, rhs } => {
+            Value::Mul { lhs, rhs, summand } => {
                 let ((x3, x), (y3, y)) = (order(lhs), order(rhs));
+                // One of the two adds the summand that both know.
+                let summand = summand.as_ref().filter(|_| second).map(|(_, s3)| s3);
                 let (all, shape) = ([if second { u64::MAX } else { 0 }], Shape::new([self.n])?);
                 let ([x3, x, y3, y], m) = ([&x3, &x, &y3, &y].map(whole), streams.words(mask()));
-                let [z] = match &summand {
+                let [z] = match summand {
                     Some(s) => {
                         let sources = [x3, x, y3, y, m, whole(s)];
                         words(engine, &MulOtherPlus, &shape, sources, &all)?
@@ -138,11 +173,15 @@ impl<T: EngineTensor> Halves<T> {
                 };
                 return Ok(z);
             }
-            Value::Map { op, lhs, rhs, rhs_sum, .. } => {
+            Value::Map { op, lhs, rhs, rhs_sum, summands, .. } => {
                 let ((x3, x), (y3, y)) = (order(lhs), order(rhs));
                 let (stream, first) = streams.locate(mask());
+                let shape = op.output_shape(x.shape(), y.shape())?;
+                let summands = summands.iter().filter(|_| second);
+                let summands = summands.map(|s| s.other(engine, &shape));
+                let summands = summands.collect::<Result<Vec<_>>>()?;
                 let mut addends = vec![Addend { source: addend(stream, first), negate: false }];
-                addends.extend(summand.as_ref().map(plus));
+                addends.extend(summands.iter().map(plus));
                 let with = match rhs_sum.as_ref().filter(|_| second) {
                     Some(sum) => sum,
                     None => &y,

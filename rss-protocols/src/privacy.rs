@@ -72,7 +72,7 @@ fn compare(mpc: &mut Mpc, inputs: &Inputs, then: Then<'_, Share<Tensor>>) -> Res
 
 fn product(mpc: &mut Mpc, inputs: &Inputs, finish: Finish) -> Result<()> {
     let Inputs { x, y, .. } = inputs;
-    let job = Product { op: Bilinear::Mul, lhs: x, rhs: y, summand: None, finish };
+    let job = Product { op: Bilinear::Mul, lhs: x, rhs: y, summands: Vec::new(), finish };
     mpc.products(&[job]).map(drop)
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use mpc_core::{Error, Finish, Product, Result, ShareTensor, TruncationMode};
+use mpc_core::{Error, Finish, Linear, Product, Result, ShareTensor, TruncationMode};
 use ring_arith::{Bilinear, ConvSpec, Engine, EngineTensor, Shape, View, Window};
 
 use crate::{
@@ -10,9 +10,8 @@ use crate::{
     cut::{Parts, Piece, Rooms, SMALL, Spots, take},
     exact::{ExactUnit, Exactly},
     fused::{Rectify, ReluUnit},
-    halves::Value,
-    kernels::Scale,
-    launch::{flat, invalid, map, slice},
+    halves::{Summand, Value},
+    launch::{invalid, slice},
     links::Reader,
     seat::{Role, Seat},
     truncate::{Rounding, TruncateUnit},
@@ -132,13 +131,15 @@ impl<E: Engine> Rss<E> {
         for job in jobs {
             let shape = job.op.output_shape(job.lhs.shape(), job.rhs.shape())?;
             Ending::of(job.finish)?;
-            let Some((summand, shift)) = job.summand else { continue };
-            if summand.shape().broadcast(&shape, "summand")? != shape {
-                let (lhs, rhs) = (shape, summand.shape().clone());
-                return Err(Error::Shapes { op: "summand", lhs, rhs });
-            }
-            if shift >= 64 {
-                return Err(invalid("summand", format!("a shift by {shift} bits leaves nothing")));
+            for &(summand, shift) in &job.summands {
+                if summand.shape().broadcast(&shape, "summand")? != shape {
+                    let (lhs, rhs) = (shape, summand.shape().clone());
+                    return Err(Error::Shapes { op: "summand", lhs, rhs });
+                }
+                if shift >= 64 {
+                    let reason = format!("a shift by {shift} bits leaves nothing");
+                    return Err(invalid("summand", reason));
+                }
             }
         }
         Ok(())
@@ -159,11 +160,10 @@ impl<E: Engine> Rss<E> {
         for job in jobs {
             let ending = Ending::of(job.finish)?;
             let shape = job.op.output_shape(job.lhs.shape(), job.rhs.shape())?;
-            let summand = self.summand(job, &shape)?;
             layouts.push(if job.op == Bilinear::Mul {
-                self.cut_elementwise(&mut units, job, summand, ending, shape)?
+                self.cut_elementwise(&mut units, job, ending, shape)?
             } else {
-                self.cut_map(&mut units, job, summand, ending, shape)?
+                self.cut_map(&mut units, job, ending, shape)?
             });
         }
         self.run_jobs(units, layouts)
@@ -185,46 +185,40 @@ impl<E: Engine> Rss<E> {
                 let part = |side| take(&self.engine, side, &piece);
                 let value = Value::Shared(seat.order(part(&mine)?, part(&next)?));
                 let spots = layout.add(&piece, &seat, Shape::new([piece.len()])?);
-                units.push(self.job_unit(&piece, value, None, ending, spots));
+                units.push(self.job_unit(&piece, value, ending, spots));
             }
             layouts.push(layout);
         }
         self.run_jobs(units, layouts)
     }
 
-    /// The summand's components, shifted and of the product's shape.
+    /// The sum of all summands, shifted and of the product's shape.
     fn summand(
         &self,
         job: &Product<'_, Share<E::Tensor>>,
         shape: &Shape,
-    ) -> Result<Option<(E::Tensor, E::Tensor)>> {
-        let Some((summand, shift)) = job.summand else { return Ok(None) };
-        let one = |side: &E::Tensor| -> Result<E::Tensor> {
-            let shifted = match shift {
-                0 => side.clone(),
-                _ => map(&self.engine, &Scale, side.shape(), [side], &[1 << shift])?,
-            };
-            if shifted.shape() == shape {
-                return Ok(shifted);
-            }
-            Ok(self.engine.view(&shifted, &View::Broadcast(shape.clone()))?)
+    ) -> Result<Option<Share<E::Tensor>>> {
+        let wide = |&(summand, shift): &(&Share<E::Tensor>, u32)| -> Result<_> {
+            let wide = Linear::View(&View::Broadcast(shape.clone()));
+            let same = summand.shape() == shape;
+            let share = if same { summand.clone() } else { self.linear_map(&wide, summand)? };
+            Ok((1 << shift, share))
         };
-        Ok(Some((one(summand.mine())?, one(summand.next())?)))
+        let wide = job.summands.iter().map(wide).collect::<Result<Vec<_>>>()?;
+        let terms: Vec<_> = wide.iter().map(|(factor, share)| (*factor, share)).collect();
+        if terms.is_empty() { Ok(None) } else { self.combination(&terms, 0).map(Some) }
     }
 
     fn cut_elementwise(
         &mut self,
         units: &mut Vec<JobUnit<E::Tensor>>,
         job: &Product<'_, Share<E::Tensor>>,
-        summand: Option<(E::Tensor, E::Tensor)>,
         ending: Ending,
         shape: Shape,
     ) -> Result<Layout<E::Tensor>> {
         let (lhs, rhs) = (self.flat_pair(job.lhs)?, self.flat_pair(job.rhs)?);
-        let summand = match summand {
-            Some((mine, next)) => Some((flat(&self.engine, &mine)?, flat(&self.engine, &next)?)),
-            None => None,
-        };
+        let summand = self.summand(job, &shape)?;
+        let summand = summand.map(|summand| self.flat_pair(&summand)).transpose()?;
         let pieces = self.pieces(shape.len());
         let mut layout = Layout::of_elements(&self.engine, &shape, &pieces);
         for piece in pieces {
@@ -233,10 +227,10 @@ impl<E: Engine> Rss<E> {
                 let (engine, piece) = (&self.engine, &piece);
                 Ok(seat.order(take(engine, mine, piece)?, take(engine, next, piece)?))
             };
-            let value = Value::Mul { lhs: part(&lhs)?, rhs: part(&rhs)? };
             let summand = summand.as_ref().map(part).transpose()?;
+            let value = Value::Mul { lhs: part(&lhs)?, rhs: part(&rhs)?, summand };
             let spots = layout.add(&piece, &seat, Shape::new([piece.len()])?);
-            units.push(self.job_unit(&piece, value, summand, ending, spots));
+            units.push(self.job_unit(&piece, value, ending, spots));
         }
         Ok(layout)
     }
@@ -245,7 +239,6 @@ impl<E: Engine> Rss<E> {
         &mut self,
         units: &mut Vec<JobUnit<E::Tensor>>,
         job: &Product<'_, Share<E::Tensor>>,
-        summand: Option<(E::Tensor, E::Tensor)>,
         ending: Ending,
         shape: Shape,
     ) -> Result<Layout<E::Tensor>> {
@@ -277,21 +270,19 @@ impl<E: Engine> Rss<E> {
             };
             let lhs = part(job.lhs, axes.lhs, &lhs_range)?;
             let rhs = part(job.rhs, axes.rhs, &piece.range)?;
-            let summand = match &summand {
-                Some((mine, next)) => {
-                    let one = |side: &E::Tensor| -> Result<_> {
-                        let side = cut(side, Some(axes.result), &piece.range)?;
-                        Ok(flat(&self.engine, &side)?)
-                    };
-                    Some(seat.order(one(mine)?, one(next)?))
-                }
-                None => None,
+            let summand = |&(summand, shift): &(&Share<E::Tensor>, u32)| -> Result<_> {
+                let missing = shape.rank() - summand.shape().rank();
+                let axis = axes.result.checked_sub(missing);
+                // What is repeated along the axis serves every part.
+                let axis = axis.filter(|&axis| summand.shape().dims()[axis] > 1);
+                Ok(Summand { shares: part(summand, axis, &piece.range)?, factor: 1 << shift })
             };
+            let summands = job.summands.iter().map(summand).collect::<Result<Vec<_>>>()?;
             let op = if only { job.op.clone() } else { axes.op(&job.op, &piece.range) };
             let out = op.output_shape(lhs.0.shape(), rhs.0.shape())?;
             let spots = layout.add(&piece, &seat, out);
-            let value = Value::Map { op, lhs, rhs, lhs_sum, rhs_sum };
-            units.push(self.job_unit(&piece, value, summand, ending, spots));
+            let value = Value::Map { op, lhs, rhs, lhs_sum, rhs_sum, summands };
+            units.push(self.job_unit(&piece, value, ending, spots));
         }
         Ok(layout)
     }
@@ -343,26 +334,25 @@ impl<E: Engine> Rss<E> {
         &mut self,
         piece: &Piece,
         value: Value<E::Tensor>,
-        summand: Option<(E::Tensor, E::Tensor)>,
         ending: Ending,
         spots: Spots<E::Tensor>,
     ) -> JobUnit<E::Tensor> {
         let (seat, streams) = self.seat(piece);
         match ending {
             Ending::Rounded(rounding) => {
-                let unit = TruncateUnit::new(seat, streams, value, summand, rounding, spots);
+                let unit = TruncateUnit::new(seat, streams, value, rounding, spots);
                 JobUnit::Truncate(Box::new(unit))
             }
             Ending::Exact { bits, dither } => {
                 let plan = self.plan(crate::plan::Goal::Carry, bits as usize);
                 let how = Exactly { bits, dither };
-                let unit = ExactUnit::new(seat, streams, value, summand, how, plan, spots);
+                let unit = ExactUnit::new(seat, streams, value, how, plan, spots);
                 JobUnit::Exact(Box::new(unit))
             }
             Ending::Relu(bits) => {
                 let plan = self.plan(crate::plan::Goal::Carry, 63 - bits as usize);
                 let how = Rectify { bits, early: self.options.early_relu };
-                let unit = ReluUnit::new(seat, streams, value, summand, how, plan, spots);
+                let unit = ReluUnit::new(seat, streams, value, how, plan, spots);
                 JobUnit::Relu(Box::new(unit))
             }
         }

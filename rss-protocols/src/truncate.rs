@@ -68,13 +68,12 @@ impl<T: EngineTensor> TruncateUnit<T> {
         seat: Seat,
         mut streams: Streams,
         value: Value<T>,
-        summand: Option<(T, T)>,
         rounding: Rounding,
         spots: Spots<T>,
     ) -> Self {
         let n = spots.len;
         let early = if let Rounding::Early(t) = rounding { Some(t) } else { None };
-        let halves = Halves::new(value, summand, &mut streams, n, early);
+        let halves = Halves::new(value, &mut streams, n, early);
         let masks = Masks::new(&mut streams, n, rounding);
         let (dealt, partial, result) = (Vec::new(), None, None);
         Self { seat, streams, halves, rounding, masks, dealt, partial, spots, result }

@@ -105,7 +105,7 @@ fn costs(
 
 fn products(mpc: &mut Party3, inputs: &Inputs, finish: Finish) -> Result<()> {
     let Inputs { x, y, .. } = inputs;
-    let job = Product { op: Bilinear::Mul, lhs: x, rhs: y, summand: None, finish };
+    let job = Product { op: Bilinear::Mul, lhs: x, rhs: y, summands: Vec::new(), finish };
     mpc.products(&[job]).map(drop)
 }
 

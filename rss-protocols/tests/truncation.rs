@@ -29,7 +29,7 @@ fn quotients(mode: TruncationMode) -> Vec<(i64, i64)> {
             let x = mpc.input(Party(1), &shapes, mine)?;
             let finish = Finish::Truncate { bits: T, mode };
             let op = Bilinear::Mul;
-            let job = Product { op, lhs: &x[0], rhs: &x[1], summand: None, finish };
+            let job = Product { op, lhs: &x[0], rhs: &x[1], summands: Vec::new(), finish };
             let y = mpc.products(&[job])?;
             Ok(mpc.open(&[&y[0]])?[0].words().to_vec())
         },

@@ -114,7 +114,8 @@ pub fn refusals<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
         let bit = share_bits(mpc, &five, 1)?;
         let wide = share_bits(mpc, &five, 2)?;
         let (x, y) = (&s[0], &s[1]);
-        let product = |op| Product { op, lhs: x, rhs: y, summand: None, finish: Finish::Raw };
+        let product =
+            |op| Product { op, lhs: x, rhs: y, summands: Vec::new(), finish: Finish::Raw };
         let compare = |width, then| Compare { value: x, width, then };
         let others = [y];
         let refused = [

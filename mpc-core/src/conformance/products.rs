@@ -68,7 +68,7 @@ pub fn raw_products<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
 }
 
 fn raw<'a, S>(op: &Bilinear, lhs: &'a S, rhs: &'a S) -> Product<'a, S> {
-    Product { op: op.clone(), lhs, rhs, summand: None, finish: Finish::Raw }
+    Product { op: op.clone(), lhs, rhs, summands: Vec::new(), finish: Finish::Raw }
 }
 
 /// Summands, shifted and broadcast, before truncation and ReLU.
@@ -83,27 +83,36 @@ pub fn product_summands<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
         let wide = t.view(&View::Broadcast(z.shape()));
         z.zip(&wide, |a, b| a.wrapping_add(b << by))
     };
-    let sums = [shifted(&residual, 0), shifted(&residual, 20), shifted(&bias, 20)];
+    let both = shifted(&residual, 8).zip(&shifted(&bias, 20), u64::wrapping_add);
+    let both = both.zip(&z, u64::wrapping_sub);
+    let sums = [shifted(&residual, 0), shifted(&residual, 20), shifted(&bias, 20), both];
     let got = agreed(world, make, move |mpc: &mut P| {
         let s = share(mpc, &[x.clone(), y.clone(), residual.clone(), bias.clone()])?;
         let mut results = Vec::new();
         let truncate = Finish::Truncate { bits: 20, mode: TruncationMode::Default };
         for finish in [Finish::Raw, truncate, Finish::TruncateRelu { bits: 20 }] {
-            let job = |summand, by| Product {
+            let job = |summands| Product {
                 op: Bilinear::MATMUL,
                 lhs: &s[0],
                 rhs: &s[1],
-                summand: Some((summand, by)),
+                summands,
                 finish,
             };
-            results.extend(mpc.products(&[job(&s[2], 0), job(&s[2], 20), job(&s[3], 20)])?);
+            let (residual, bias) = (&s[2], &s[3]);
+            let jobs = [
+                vec![(residual, 0)],
+                vec![(residual, 20)],
+                vec![(bias, 20)],
+                vec![(residual, 8), (bias, 20)],
+            ];
+            results.extend(mpc.products(&jobs.map(job))?);
         }
         open(mpc, &results.iter().collect::<Vec<_>>())
     });
-    expect(world, "product with summand", &got[..3], &sums);
+    expect(world, "product with summands", &got[..4], &sums);
     for (i, sum) in sums.iter().enumerate() {
-        near(world, "summand, truncated", &got[3 + i], sum, 20, TruncationMode::Default);
-        near_relu(world, &got[6 + i], sum, 20);
+        near(world, "summands, truncated", &got[4 + i], sum, 20, TruncationMode::Default);
+        near_relu(world, &got[8 + i], sum, 20);
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) fn products<P: Protocol, const N: usize>(
         op: Bilinear::Mul,
         lhs,
         rhs,
-        summand: None,
+        summands: Vec::new(),
         finish: finish(drop, mode),
     };
     mpc.products(&jobs.map(job))?.try_into().map_err(|_| no_answer("product"))
@@ -47,7 +47,7 @@ pub(super) fn product_plus<P: Protocol>(
     mode: TruncationMode,
 ) -> Result<P::Share> {
     let finish = finish(drop, mode);
-    let job = Product { op: Bilinear::Mul, lhs: x, rhs: y, summand: Some((plus, 0)), finish };
+    let job = Product { op: Bilinear::Mul, lhs: x, rhs: y, summands: vec![(plus, 0)], finish };
     mpc.products(&[job])?.pop().ok_or_else(|| no_answer("product"))
 }
 
@@ -59,7 +59,7 @@ pub(super) fn product<P: Protocol>(
     drop: u32,
 ) -> Result<P::Share> {
     let finish = finish(drop, mpc.truncation());
-    let job = Product { op: Bilinear::Mul, lhs: x, rhs: y, summand: None, finish };
+    let job = Product { op: Bilinear::Mul, lhs: x, rhs: y, summands: Vec::new(), finish };
     mpc.products(&[job])?.pop().ok_or_else(|| no_answer("product"))
 }
 

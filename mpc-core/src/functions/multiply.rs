@@ -112,9 +112,9 @@ pub fn multiply<P: Protocol>(
     let mut products = Vec::new();
     for plan in &plans {
         if let Work::Product { lhs, rhs, summand, finish } = &plan.work {
-            let summand = summand.as_ref().map(|s| (s.share(), plan.drop));
+            let summands = summand.iter().map(|s| (s.share(), plan.drop)).collect();
             let (lhs, rhs) = (lhs.share(), rhs.share());
-            products.push(Product { op: plan.op.clone(), lhs, rhs, summand, finish: *finish });
+            products.push(Product { op: plan.op.clone(), lhs, rhs, summands, finish: *finish });
         }
     }
     let mut products = match products.is_empty() {

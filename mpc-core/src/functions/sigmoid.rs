@@ -155,7 +155,7 @@ fn plus_where<P: Protocol>(
         op: Bilinear::Mul,
         lhs: bit,
         rhs: gain,
-        summand: Some((x, 0)),
+        summands: vec![(x, 0)],
         finish: Finish::Raw,
     };
     mpc.products(&[job])?.pop().ok_or_else(|| super::arithmetic::no_answer("product"))

@@ -281,7 +281,7 @@ impl<E: Engine> Protocol for Plaintext<E> {
         for job in jobs {
             let mut z =
                 PlainShare(self.engine.bilinear(&job.op, &[(&job.lhs.0, &job.rhs.0)], &[])?);
-            if let Some((summand, shift)) = job.summand {
+            for &(summand, shift) in &job.summands {
                 let wide = View::Broadcast(z.shape().clone());
                 let wide = PlainShare(self.engine.view(&summand.0, &wide)?);
                 z = self.zip("summand", &z, &wide, |a, b| a.wrapping_add(b << shift))?;

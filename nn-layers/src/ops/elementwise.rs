@@ -154,7 +154,8 @@ pub(crate) fn mul<P: Protocol>(
         0 => Finish::Raw,
         _ => Finish::Truncate { bits, mode: TruncationMode::Default },
     };
-    let job = Product { op: Bilinear::Mul, lhs: x.share(), rhs: y.share(), summand: None, finish };
+    let job =
+        Product { op: Bilinear::Mul, lhs: x.share(), rhs: y.share(), summands: Vec::new(), finish };
     let share = only(mpc.products(&[job])?)?;
     let width = (x.width() + y.width()).min(64).saturating_sub(bits).max(2);
     Ok(SecretTensor::new(share, sum - bits, width.min(64 - bits)))

@@ -5,7 +5,7 @@ use mpc_core::{
 };
 use ring_arith::{Bilinear, Shape, View};
 
-use super::{align, broadcast, elementwise, frac_of, only, secret, shape_of};
+use super::{broadcast, elementwise, frac_of, only, secret, shape_of};
 use crate::graph::infer::transposed_size;
 use crate::graph::{LinearFinish, LinearMap};
 use crate::{Error, Result};
@@ -27,7 +27,7 @@ struct Prepared<P: Protocol> {
     op: Bilinear,
     x: P::Share,
     weight: P::Share,
-    summand: Option<(P::Share, u32)>,
+    summands: Vec<(P::Share, u32)>,
     frac: u32,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn run<P: Protocol>(
                 op: p.op.clone(),
                 lhs: &p.x,
                 rhs: &p.weight,
-                summand: p.summand.as_ref().map(|(s, shift)| (s, *shift)),
+                summands: p.summands.iter().map(|(s, shift)| (s, *shift)).collect(),
                 finish: finish(&jobs[i], p.frac)?,
             })
         })
@@ -82,38 +82,25 @@ fn prepare<P: Protocol>(mpc: &mut P, job: &LinearJob<'_, P>) -> Result<Prepared<
         _ => weight,
     };
     let frac = x.frac() + weight.frac();
-    let shape = op.output_shape(x.shape(), weight.shape())?;
-    let summand = summand(mpc, job, &shape, frac)?;
-    Ok(Prepared { op, x: x.share().clone(), weight: weight.share().clone(), summand, frac })
+    let summands = summands(mpc, job, frac)?;
+    Ok(Prepared { op, x: x.share().clone(), weight: weight.share().clone(), summands, frac })
 }
 
-/// Bias and residual as one summand and the bits it is shifted up by; local.
-fn summand<P: Protocol>(
+/// Bias and residual, each with the bits it is shifted up by; local.
+fn summands<P: Protocol>(
     mpc: &mut P,
     job: &LinearJob<'_, P>,
-    shape: &Shape,
     frac: u32,
-) -> Result<Option<(P::Share, u32)>> {
+) -> Result<Vec<(P::Share, u32)>> {
     let bias = job.bias.map(|b| secret(mpc, b)).transpose()?;
-    let sum = match (bias, job.residual) {
-        (None, None) => return Ok(None),
-        (Some(bias), None) => bias,
-        (None, Some(residual)) => residual.clone(),
-        (Some(bias), Some(residual)) => {
-            let finer = bias.frac().max(residual.frac());
-            let (bias, residual) = (align(mpc, &bias, finer)?, align(mpc, residual, finer)?);
-            let bias = broadcast(mpc, &bias, shape)?;
-            let share = mpc.add(bias.share(), residual.share())?;
-            SecretTensor::new(share, finer, 64)
-        }
-    };
-    match frac.checked_sub(sum.frac()) {
-        Some(shift) => Ok(Some((sum.share().clone(), shift))),
+    let shifted = |x: &SecretTensor<P>| match frac.checked_sub(x.frac()) {
+        Some(shift) => Ok((x.share().clone(), shift)),
         None => {
-            let reason = format!("{} fraction bits are added to {frac}", sum.frac());
+            let reason = format!("{} fraction bits are added to {frac}", x.frac());
             Err(Error::invalid("linear", reason))
         }
-    }
+    };
+    bias.iter().chain(job.residual).map(shifted).collect()
 }
 
 /// What follows the product of `frac` fraction bits.
@@ -167,14 +154,12 @@ fn half_public<P: Protocol>(mpc: &mut P, job: &LinearJob<'_, P>) -> Result<Secre
     };
     let frac = frac_of(job.x) + frac_of(job.weight);
     let shape = product.shape().clone();
-    let sum = match summand(mpc, job, &shape, frac)? {
-        None => product,
-        Some((s, shift)) => {
-            let s = broadcast(mpc, &SecretTensor::<P>::new(s, 0, 64), &shape)?;
-            let s = mpc.linear(&Linear::Scale(1 << shift), s.share())?;
-            mpc.add(&product, &s)?
-        }
-    };
+    let mut sum = product;
+    for (s, shift) in summands(mpc, job, frac)? {
+        let s = broadcast(mpc, &SecretTensor::<P>::new(s, 0, 64), &shape)?;
+        let s = mpc.linear(&Linear::Scale(1 << shift), s.share())?;
+        sum = mpc.add(&sum, &s)?;
+    }
     if job.finish == LinearFinish::Raw {
         return Ok(SecretTensor::new(sum, frac, 64));
     }

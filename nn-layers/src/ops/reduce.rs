@@ -93,7 +93,7 @@ fn squares<P: Protocol>(
         0 => Finish::Raw,
         _ => Finish::Truncate { bits, mode: TruncationMode::Default },
     };
-    let job = Product { op, lhs: lhs.share(), rhs: lhs.share(), summand: None, finish };
+    let job = Product { op, lhs: lhs.share(), rhs: lhs.share(), summands: Vec::new(), finish };
     let share = only(mpc.products(&[job])?)?;
     Ok(SecretTensor::new(share, 2 * x.frac() - bits, 64 - bits))
 }

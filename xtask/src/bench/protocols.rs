@@ -252,7 +252,7 @@ fn product(
     y: &Share<Tensor>,
     finish: Finish,
 ) -> mpc_core::Result<()> {
-    let job = Product { op: op.clone(), lhs: x, rhs: y, summand: None, finish };
+    let job = Product { op: op.clone(), lhs: x, rhs: y, summands: Vec::new(), finish };
     mpc.products(&[job]).map(drop)
 }
 

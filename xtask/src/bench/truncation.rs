@@ -137,7 +137,7 @@ fn measure(mode: TruncationMode, batches: usize) -> Result<(Errors, Report, [Str
             let before = meter.stats();
             let finish = Finish::Truncate { bits: FRAC, mode };
             let op = Bilinear::Mul;
-            let job = Product { op, lhs: &x[0], rhs: &x[1], summand: None, finish };
+            let job = Product { op, lhs: &x[0], rhs: &x[1], summands: Vec::new(), finish };
             let y = mpc.products(&[job])?;
             let after = meter.stats();
             bytes += after.bytes_sent() - before.bytes_sent();
