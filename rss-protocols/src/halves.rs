@@ -43,6 +43,7 @@ pub(crate) enum Value<T> {
 pub(crate) struct Summand<T> {
     /// The role's components, of the part's shape or broadcast to it.
     pub shares: (T, T),
+    /// What they are multiplied by.
     pub factor: u64,
 }
 
