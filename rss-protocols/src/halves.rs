@@ -52,7 +52,7 @@ impl<T: EngineTensor> Summand<T> {
     fn pivot<E: Engine<Tensor = T>>(&self, engine: &E, shape: &Shape) -> Result<T> {
         let (one, two) = &self.shares;
         let sum = map(engine, &ScaledSum, one.shape(), [one, two], &[self.factor])?;
-        spread(engine, sum, shape)
+        Ok(engine.view(&sum, &View::Broadcast(shape.clone()))?)
     }
 
     /// The component that the second and the third know, of which the second adds it.
@@ -62,16 +62,8 @@ impl<T: EngineTensor> Summand<T> {
             1 => share.clone(),
             factor => map(engine, &Scale, share.shape(), [share], &[factor])?,
         };
-        spread(engine, scaled, shape)
+        Ok(engine.view(&scaled, &View::Broadcast(shape.clone()))?)
     }
-}
-
-/// A tensor repeated along axes to a shape.
-fn spread<E: Engine>(engine: &E, x: E::Tensor, shape: &Shape) -> Result<E::Tensor> {
-    if x.shape() == shape {
-        return Ok(x);
-    }
-    Ok(engine.view(&x, &View::Broadcast(shape.clone()))?)
 }
 
 /// A value of one part, split in two.

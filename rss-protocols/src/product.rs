@@ -199,10 +199,8 @@ impl<E: Engine> Rss<E> {
         shape: &Shape,
     ) -> Result<Option<Share<E::Tensor>>> {
         let wide = |&(summand, shift): &(&Share<E::Tensor>, u32)| -> Result<_> {
-            let wide = Linear::View(&View::Broadcast(shape.clone()));
-            let same = summand.shape() == shape;
-            let share = if same { summand.clone() } else { self.linear_map(&wide, summand)? };
-            Ok((1 << shift, share))
+            let wide = View::Broadcast(shape.clone());
+            Ok((1 << shift, self.linear_map(&Linear::View(&wide), summand)?))
         };
         let wide = job.summands.iter().map(wide).collect::<Result<Vec<_>>>()?;
         let terms: Vec<_> = wide.iter().map(|(factor, share)| (*factor, share)).collect();

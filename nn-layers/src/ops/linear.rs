@@ -157,8 +157,7 @@ fn half_public<P: Protocol>(mpc: &mut P, job: &LinearJob<'_, P>) -> Result<Secre
     let mut sum = product;
     for (s, shift) in summands(mpc, job, frac)? {
         let s = broadcast(mpc, &SecretTensor::<P>::new(s, 0, 64), &shape)?;
-        let s = mpc.linear(&Linear::Scale(1 << shift), s.share())?;
-        sum = mpc.add(&sum, &s)?;
+        sum = mpc.combine(&[(1, &sum), (1 << shift, s.share())], 0)?;
     }
     if job.finish == LinearFinish::Raw {
         return Ok(SecretTensor::new(sum, frac, 64));

@@ -158,22 +158,13 @@ pub(super) unsafe fn pack_columns(
     packed: &mut [u64],
     panel: usize,
 ) {
-    let (depth, taps) = (k.len(), columns.taps.len());
+    let depth = k.len();
     let sums = COLUMNS * depth.next_multiple_of(2);
     assert!(panel >= sums + COLUMNS && packed.len() >= some.len().div_ceil(COLUMNS) * panel);
     let vectors = vectors(columns, some);
     // What comes next is fetched: the same taps of the next channel, or the next two rows.
-    let ahead = taps.max(2);
-    let mut offsets = Vec::with_capacity(depth + ahead + 1);
-    let (mut base, mut tap) = (k.start / taps * columns.plane, k.start % taps);
-    offsets.resize_with(depth + ahead + 1, || {
-        let offset = base + columns.taps[tap];
-        tap += 1;
-        if tap == taps {
-            (base, tap) = (base + columns.plane, 0);
-        }
-        offset
-    });
+    let ahead = columns.taps.len().max(2);
+    let offsets: Vec<_> = columns.offsets(k.start).take(depth + ahead + 1).collect();
     let last = columns.runs(some.start, some.len()).map(|run| run.from + run.len).max();
     let most = offsets[..depth].iter().max().zip(last).map_or(0, |(offset, last)| offset + last);
     assert!(most <= columns.words.len());

@@ -244,9 +244,18 @@ fn all_taps(
 }
 
 impl Columns<'_> {
-    /// Offset of an inner index.
-    pub(super) fn offset(&self, k: usize) -> usize {
-        k / self.taps.len() * self.plane + self.taps[k % self.taps.len()]
+    /// Offsets of the inner indices from one on, without a division for each.
+    pub(super) fn offsets(&self, first: usize) -> impl Iterator<Item = usize> {
+        let Self { taps, plane, .. } = *self;
+        let (mut channel, mut tap) = (first / taps.len() * plane, first % taps.len());
+        std::iter::from_fn(move || {
+            let offset = channel + taps[tap];
+            tap += 1;
+            if tap == taps.len() {
+                (channel, tap) = (channel + plane, 0);
+            }
+            Some(offset)
+        })
     }
 
     /// Cuts `count` columns into runs.
@@ -275,8 +284,8 @@ impl Columns<'_> {
         for (to, run) in runs.iter_mut().zip(self.runs(first, size[1])) {
             (*to, count) = (run, count + 1);
         }
-        for (k, row) in (k..).zip(block.chunks_exact_mut(BLOCK).take(size[0])) {
-            let words = &self.words[self.offset(k)..];
+        for (row, offset) in block.chunks_exact_mut(BLOCK).take(size[0]).zip(self.offsets(k)) {
+            let words = &self.words[offset..];
             for run in &runs[..count] {
                 copy(&mut row[run.at..run.at + run.len], &words[run.from..run.from + run.len]);
             }
