@@ -4,7 +4,8 @@
 use super::conv::{Sizes, input_windows, part};
 use super::gemm::{Product, Start, Term};
 use super::output::{Output, Sink};
-use super::source::{BLOCK, Block, Matrix, Source};
+use super::source::{Matrix, Source};
+use super::windows::Columns;
 use super::{Job, thin};
 use crate::{ConvSpec, Isa, Kind};
 
@@ -28,8 +29,7 @@ pub(super) fn suits(isa: Isa, s: &Sizes) -> bool {
 /// `[N, C, H, W] x [O, C, kh, kw]` to `[N, O, OH, OW]`.
 pub(super) fn forward(job: Job<'_>, spec: &ConvSpec, s: &Sizes, out: &mut [u64]) {
     let (m, k) = (s.n * s.plane_out(), s.weights());
-    let write =
-        |x| written_out(&Source::Positions(input_windows(job, spec, s, part(x, 0))), [m, k]);
+    let write = |x| written_out(&input_windows(job, spec, s, part(x, 0)).columns(), [m, k]);
     let windows: Vec<_> = job.terms.iter().map(|(x, _)| write(x)).collect();
     let terms = windows.iter().zip(job.terms).map(|(windows, (_, w))| Term {
         a: Source::Matrix(Matrix::new(windows, k, 1)),
@@ -46,16 +46,26 @@ pub(super) fn forward(job: Job<'_>, spec: &ConvSpec, s: &Sizes, out: &mut [u64])
     thin::run(job, &[product], start, Sink::new(out));
 }
 
-/// The words of an operand, row by row.
-fn written_out(source: &Source<'_>, [rows, columns]: [usize; 2]) -> Vec<u64> {
-    let mut words = vec![0; rows * columns];
-    let mut block: Box<Block> = Box::new([0; BLOCK * BLOCK]);
-    for k in (0..columns).step_by(BLOCK) {
-        let count = BLOCK.min(columns - k);
-        source.read([0, k], [rows, count], [0, k], &mut block);
-        for (at, from) in block.chunks_exact(BLOCK).enumerate().take(count) {
-            for (row, word) in from.iter().enumerate().take(rows) {
-                words[row * columns + k + at] = *word;
+/// What every position meets, row by row.
+fn written_out(columns: &Columns<'_>, [rows, depth]: [usize; 2]) -> Vec<u64> {
+    let mut words = vec![0; rows * depth];
+    if depth == 0 {
+        return words;
+    }
+    let per_channel = columns.taps.len();
+    // Neighbouring positions meet the same lines of some channels.
+    const CHANNELS: usize = 8;
+    let first: Vec<_> =
+        columns.runs(0, rows).flat_map(|run| run.from..run.from + run.len).collect();
+    for channel in (0..depth / per_channel).step_by(CHANNELS) {
+        let start = channel * per_channel;
+        let end = (start + CHANNELS * per_channel).min(depth);
+        for (row, first) in words.chunks_exact_mut(depth).zip(&first) {
+            for (c, out) in row[start..end].chunks_exact_mut(per_channel).enumerate() {
+                let from = &columns.words[(channel + c) * columns.plane + first..];
+                for (out, tap) in out.iter_mut().zip(columns.taps) {
+                    *out = from[*tap];
+                }
             }
         }
     }

@@ -191,8 +191,18 @@ impl Strip<'_> {
 
     /// Writes the start of some rows; zeros only if nothing will follow.
     fn begin(&self, rows: Range<usize>, zeros: bool) {
+        let output = &self.product.output;
+        // Whole rows that follow one another are one piece.
+        if let (Start::Init(init), Some(first)) = (self.plan.start, output.plain(&self.columns))
+            && output.row_stride == self.columns.len()
+        {
+            let count = rows.len() * output.row_stride;
+            let first = first + rows.start * output.row_stride;
+            // SAFETY: regions are disjoint parts of the result, and this one is ours.
+            return init(first, unsafe { self.out.piece(first, count) });
+        }
         for row in rows {
-            self.product.output.pieces(row, self.columns.clone(), |word, _, count| {
+            output.pieces(row, self.columns.clone(), |word, _, count| {
                 match self.plan.start {
                     Start::Init(init) => {
                         // SAFETY: regions are disjoint parts of the result, and this one is ours.
@@ -295,7 +305,11 @@ impl Pass<'_> {
                     rows: top..(top + mr).min(rows.end),
                     columns: left..(left + kernel.nr).min(columns.end),
                 };
-                let mut panels = Panels::new(words, shapes);
+                let mut panels = Panels::new(words, shapes, part.columns.len());
+                if plain.is_some() {
+                    // Rows that there are not lie nowhere.
+                    panels.shapes[0].width = part.rows.len();
+                }
                 if let Some((_, words, stride)) = plain {
                     // Each tile brings some of the next rows closer, all tiles all of them.
                     let some = match counts[1] {
@@ -331,11 +345,14 @@ impl Pass<'_> {
         if let (Some(late), Some(spot)) = (late, spot) {
             self.settle(&late, spot, entered);
         }
-        if ready {
-            self.settle(&part, Spot::Tile, entered);
-            return None;
+        if !ready {
+            return Some(part);
         }
-        Some(part)
+        match self.spot(&part) {
+            Spot::Rows(rows) => self.strip.plan.kernel.put(&entered.tile, rows),
+            spot @ Spot::Tile => self.settle(&part, spot, entered),
+        }
+        None
     }
 
     /// The first operand's words from these inner indices on, and from one row to the next, if its rows

@@ -129,6 +129,8 @@ pub(super) struct Panels<'a> {
     pub words: [&'a [u64]; 2],
     /// Their shapes.
     pub shapes: [Panel; 2],
+    /// Columns of the result that are wanted; others may be left out.
+    pub columns: usize,
     /// Rows that will be packed next, to be fetched meanwhile.
     pub next: Next<'a>,
 }
@@ -146,8 +148,8 @@ pub(super) struct Next<'a> {
 
 impl<'a> Panels<'a> {
     /// Panels after which nothing is to be packed.
-    pub(super) fn new(words: [&'a [u64]; 2], shapes: [Panel; 2]) -> Self {
-        Self { words, shapes, next: Next { words: words[0], stride: 0, pairs: 0 } }
+    pub(super) fn new(words: [&'a [u64]; 2], shapes: [Panel; 2], columns: usize) -> Self {
+        Self { words, shapes, columns, next: Next { words: words[0], stride: 0, pairs: 0 } }
     }
 }
 
@@ -335,7 +337,7 @@ impl Kernel {
                 let Next { words: next, stride: next_step, pairs: next_pairs } = panels.next;
                 let next = next.as_ptr();
                 avx512::multiply(
-                    mr,
+                    [mr, panels.columns],
                     depth,
                     &avx512::Rows {
                         words: a,
@@ -351,6 +353,11 @@ impl Kernel {
             _ => portable::multiply(mr, depth, a, b, tile),
         }
         true
+    }
+
+    /// Brings a tile to rows of the result.
+    pub(super) fn put(&self, tile: &Tile, rows: Rows<'_>) {
+        loops::put_rows(self.isa, rows, &tile.0, self.nr);
     }
 
     /// Writes the result of the last call of [`Kernel::multiply`] that returned `false`.

@@ -2,6 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
+use super::output::Rows;
 use crate::{Isa, Kind};
 
 /// Words handled together: one vector of AVX-512, two of AVX2.
@@ -44,6 +45,8 @@ per_isa! {
     pair_products = pair_products_body(sums: &mut [u64], x: &[u64]);
     /// `out[i] += factor * x[i * step]`.
     add_scaled = add_scaled_body(out: &mut [u64], factor: u64, x: &[u64], step: usize);
+    /// `rows[r][i] = words[r * stride + i]`, or added to what is there.
+    put_rows = put_rows_body(rows: Rows<'_>, words: &[u64], stride: usize);
     /// `out[i * step] += factor * x[i]`.
     scatter_scaled = scatter_scaled_body(out: &mut [u64], factor: u64, x: &[u64], step: usize);
     /// `sum += x[i] * y[i * step]` over all `i` of `x`.
@@ -85,6 +88,29 @@ fn add_scaled_body(out: &mut [u64], factor: u64, x: &[u64], step: usize) {
             .iter_mut()
             .zip(x.iter().step_by(step))
             .for_each(|(o, x)| *o = o.wrapping_add(x.wrapping_mul(factor))),
+    }
+}
+
+#[inline(always)]
+fn put_rows_body(mut rows: Rows<'_>, words: &[u64], stride: usize) {
+    let add = rows.add;
+    for (r, words) in words.chunks_exact(stride).enumerate().take(rows.rows) {
+        let row = rows.row(r);
+        let words = &words[..row.len()];
+        if !add {
+            row.copy_from_slice(words);
+            continue;
+        }
+        let (row, row_rest) = row.as_chunks_mut::<LANES>();
+        let (words, words_rest) = words.as_chunks::<LANES>();
+        for (row, words) in row.iter_mut().zip(words) {
+            for l in 0..LANES {
+                row[l] = row[l].wrapping_add(words[l]);
+            }
+        }
+        for (o, w) in row_rest.iter_mut().zip(words_rest) {
+            *o = o.wrapping_add(*w);
+        }
     }
 }
 

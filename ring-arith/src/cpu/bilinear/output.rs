@@ -78,6 +78,13 @@ pub(super) struct Rows<'a> {
 }
 
 impl Rows<'_> {
+    /// One of the rows.
+    pub(super) fn row(&mut self, index: usize) -> &mut [u64] {
+        assert!(index < self.rows);
+        // SAFETY: in bounds as `Sink::rows` checked, and nobody else's by its caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.words.add(index * self.stride), self.columns) }
+    }
+
     /// The first word of the first row.
     pub(super) fn words(&self) -> *mut u64 {
         self.words

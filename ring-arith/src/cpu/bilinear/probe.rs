@@ -35,7 +35,7 @@ impl Microkernel {
         let mut entered = kernel.enter(kernel.mr);
         let mut late = None;
         for _ in 0..rounds {
-            let ready = kernel.multiply(&mut entered, Panels::new(words, shapes), late);
+            let ready = kernel.multiply(&mut entered, Panels::new(words, shapes, kernel.nr), late);
             late = (!ready).then_some(Spot::Tile);
         }
         if let Some(spot) = late {

@@ -17,7 +17,7 @@ use crate::{Isa, Kind};
 const MOST_ROWS: [usize; 2] = [8, 4];
 
 /// Words of the big operand per task.
-const TASK: usize = 1 << 16;
+const TASK: usize = 1 << 17;
 
 /// Inner indices at a time, so that rows read for several products stay in the cache: the second-level
 /// one, or the first where they are read for more than [`FEW`].

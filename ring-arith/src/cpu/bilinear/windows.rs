@@ -134,7 +134,7 @@ impl Axis {
             let out = &mut out[inside.clone()];
             let from = &line[self.input(*residue, inside.start)..];
             match self.step {
-                1 => out.copy_from_slice(&from[..out.len()]),
+                1 => copy(out, &from[..out.len()]),
                 2 => copy_spread::<2>(out, from),
                 3 => copy_spread::<3>(out, from),
                 4 => copy_spread::<4>(out, from),

@@ -93,7 +93,9 @@ impl Block {
             let words = [(0, i), (1, j)].map(|(side, panel)| {
                 self.shapes[side].nth(operands[side], panel * self.products + index)
             });
-            let ready = self.kernel.multiply(&mut entered, Panels::new(words, self.shapes), None);
+            let left = self.tiles.len() - j * self.kernel.nr;
+            let panels = Panels::new(words, self.shapes, left.min(self.kernel.nr));
+            let ready = self.kernel.multiply(&mut entered, panels, None);
             debug_assert!(ready, "kernels of vectors leave their results at once");
             let z = &mut z[(i * columns + j) * self.tile()..][..self.tile()];
             let tile = &entered.tile.0[..self.tile()];

@@ -1,10 +1,13 @@
 //! Kernels for AVX-512, whose `vpmullq` multiplies 64-bit lanes.
 
+mod thin;
+
 use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::kernel::{ROW, Tile};
 use super::windows::Columns;
+pub(super) use thin::{combine, dots};
 
 /// Columns of a tile.
 pub(super) const COLUMNS: usize = 8 * WIDTH;
@@ -27,21 +30,31 @@ pub(super) struct Rows<'a> {
     pub next_pairs: usize,
 }
 
-/// `tile = a x b` for packed panels of `mr <= 8` rows and 16 columns.
+/// `tile = a x b` for packed panels of `mr <= 8` rows and 16 columns, of which the first `columns` are
+/// wanted.
 ///
 /// # Safety
 /// The CPU has AVX-512 F and DQ; `depth` is even; `a` has `mr` rows of `depth + 1` words and `b` holds
 /// `16 * (depth + 1)`, the last of each index being its sum of pairs.
 #[target_feature(enable = "avx512f,avx512dq")]
-pub(super) unsafe fn multiply(mr: usize, depth: usize, a: &Rows<'_>, b: &[u64], tile: &mut Tile) {
+pub(super) unsafe fn multiply(
+    [mr, columns]: [usize; 2],
+    depth: usize,
+    a: &Rows<'_>,
+    b: &[u64],
+    tile: &mut Tile,
+) {
     let b = b.as_ptr();
+    let half = columns <= COLUMNS / 2;
     macro_rules! by_count {
         ($($count:literal)*) => {
             // SAFETY: the caller's promises are passed on.
             unsafe {
-                match (mr, a.by_rows) {
-                    $(($count, false) => rows::<$count, false>(depth, a, b, tile),)*
-                    $(($count, true) => rows::<$count, true>(depth, a, b, tile),)*
+                match (mr, a.by_rows, half) {
+                    $(($count, false, false) => rows::<$count, WIDTH, false>(depth, a, b, tile),)*
+                    $(($count, true, false) => rows::<$count, WIDTH, true>(depth, a, b, tile),)*
+                    $(($count, false, true) => rows::<$count, 1, false>(depth, a, b, tile),)*
+                    $(($count, true, true) => rows::<$count, 1, true>(depth, a, b, tile),)*
                     _ => unreachable!("tiles have 1 to 8 rows"),
                 }
             }
@@ -55,7 +68,7 @@ pub(super) unsafe fn multiply(mr: usize, depth: usize, a: &Rows<'_>, b: &[u64], 
 /// row and one column. On Sapphire Rapids `vpmullq` takes three slots and an addition one, so this
 /// needs 6 slots instead of 8.
 #[target_feature(enable = "avx512f,avx512dq")]
-unsafe fn rows<const MR: usize, const BY_ROWS: bool>(
+unsafe fn rows<const MR: usize, const ACROSS: usize, const BY_ROWS: bool>(
     depth: usize,
     a: &Rows<'_>,
     b: *const u64,
@@ -67,7 +80,7 @@ unsafe fn rows<const MR: usize, const BY_ROWS: bool>(
     let word = |i, k| _mm512_set1_epi64(unsafe { *words.add(i * row + k * inner) } as i64);
     // SAFETY: as above; panels are aligned to 64 bytes.
     let line = |at: usize| unsafe { _mm512_load_si512(b.add(at).cast()) };
-    let mut sums = [[_mm512_setzero_si512(); WIDTH]; MR];
+    let mut sums = [[_mm512_setzero_si512(); ACROSS]; MR];
     for k in (0..depth).step_by(2) {
         if BY_ROWS {
             // Two rows at a time, all of them for every line of words.
@@ -75,11 +88,11 @@ unsafe fn rows<const MR: usize, const BY_ROWS: bool>(
             _mm_prefetch::<_MM_HINT_T1>(next.cast());
             _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(a.next_step).cast());
         }
-        let y0: [__m512i; WIDTH] = std::array::from_fn(|j| line(COLUMNS * k + 8 * j));
-        let y1: [__m512i; WIDTH] = std::array::from_fn(|j| line(COLUMNS * (k + 1) + 8 * j));
+        let y0: [__m512i; ACROSS] = std::array::from_fn(|j| line(COLUMNS * k + 8 * j));
+        let y1: [__m512i; ACROSS] = std::array::from_fn(|j| line(COLUMNS * (k + 1) + 8 * j));
         for i in 0..MR {
             let (x0, x1) = (word(i, k), word(i, k + 1));
-            for j in 0..WIDTH {
+            for j in 0..ACROSS {
                 let product =
                     _mm512_mullo_epi64(_mm512_add_epi64(x0, y1[j]), _mm512_add_epi64(x1, y0[j]));
                 sums[i][j] = _mm512_add_epi64(sums[i][j], product);
@@ -87,7 +100,7 @@ unsafe fn rows<const MR: usize, const BY_ROWS: bool>(
         }
     }
     for i in 0..MR {
-        for j in 0..WIDTH {
+        for j in 0..ACROSS {
             let pairs = _mm512_add_epi64(word(i, depth), line(COLUMNS * depth + 8 * j));
             let sum = _mm512_sub_epi64(sums[i][j], pairs);
             // SAFETY: a tile has room for 8 rows of 16 words.
@@ -196,136 +209,6 @@ pub(super) unsafe fn pack_columns(
                 _mm512_storeu_si512(to.add(COLUMNS * (i + 1)).cast(), y);
                 _mm512_storeu_si512(sum, _mm512_add_epi64(before, _mm512_mullo_epi64(x, y)));
             }
-        }
-    }
-}
-
-/// Rows of the big operand of a thin product that are read side by side.
-const SIDE_BY_SIDE: usize = 4;
-
-/// `sums[v][i] += small[v] . rows[i]`; row `i` starts at word `i * stride`.
-///
-/// # Safety
-/// The CPU has AVX-512 F and DQ.
-#[target_feature(enable = "avx512f,avx512dq")]
-pub(super) unsafe fn dots(sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize) {
-    let (count, depth) = (sums.len() / small.len(), small[0].len());
-    assert!(count == 0 || (count - 1) * stride + depth <= rows.len());
-    assert!(small.iter().all(|x| x.len() == depth));
-    for i in (0..count).step_by(SIDE_BY_SIDE) {
-        let wide = count - i >= SIDE_BY_SIDE;
-        for r in if wide { i..i + 1 } else { i..count } {
-            let row = rows[r * stride..].as_ptr();
-            for (small, sums) in small.chunks(2).zip(sums.chunks_mut(2 * count)) {
-                let x = [small[0].as_ptr(), small[small.len() - 1].as_ptr()];
-                let at = [r, count + r];
-                // SAFETY: rows from `r` on and vectors have `depth` words each.
-                unsafe {
-                    match (small.len(), wide) {
-                        (2, true) => dot_rows::<4, 2>(x, row, stride, depth, sums, at),
-                        (2, false) => dot_rows::<1, 2>(x, row, stride, depth, sums, at),
-                        (_, true) => dot_rows::<4, 1>([x[0]], row, stride, depth, sums, [r]),
-                        (_, false) => dot_rows::<1, 1>([x[0]], row, stride, depth, sums, [r]),
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Adds the products of `V` vectors with `N` rows to the sums from `at[v]` on.
-#[inline]
-#[target_feature(enable = "avx512f,avx512dq")]
-unsafe fn dot_rows<const N: usize, const V: usize>(
-    small: [*const u64; V],
-    rows: *const u64,
-    stride: usize,
-    depth: usize,
-    sums: &mut [u64],
-    at: [usize; V],
-) {
-    let mut lanes = [[_mm512_setzero_si512(); N]; V];
-    for k in (0..depth).step_by(8) {
-        let mask = first_lanes(depth - k);
-        for r in 0..N {
-            // SAFETY: only words before `depth` are read.
-            let y = unsafe { _mm512_maskz_loadu_epi64(mask, rows.add(r * stride + k).cast()) };
-            for v in 0..V {
-                // SAFETY: as above.
-                let x = unsafe { _mm512_maskz_loadu_epi64(mask, small[v].add(k).cast()) };
-                lanes[v][r] = _mm512_add_epi64(lanes[v][r], _mm512_mullo_epi64(x, y));
-            }
-        }
-    }
-    for v in 0..V {
-        for r in 0..N {
-            let sum = &mut sums[at[v] + r];
-            *sum = sum.wrapping_add(_mm512_reduce_add_epi64(lanes[v][r]) as u64);
-        }
-    }
-}
-
-/// `sums[v] += small[v][k] * rows[k]` for all `k`; row `k` starts at word `k * stride`.
-///
-/// # Safety
-/// The CPU has AVX-512 F and DQ.
-#[target_feature(enable = "avx512f,avx512dq")]
-pub(super) unsafe fn combine(sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize) {
-    let (count, depth) = (sums.len() / small.len(), small[0].len());
-    assert!(depth == 0 || (depth - 1) * stride + count <= rows.len());
-    assert!(small.iter().all(|x| x.len() == depth));
-    for k in (0..depth).step_by(SIDE_BY_SIDE) {
-        let wide = depth - k >= SIDE_BY_SIDE;
-        for r in if wide { k..k + 1 } else { k..depth } {
-            let row = rows[r * stride..].as_ptr();
-            for (small, sums) in small.chunks(2).zip(sums.chunks_mut(2 * count)) {
-                let x = [&small[0][r..], &small[small.len() - 1][r..]];
-                // SAFETY: rows from `r` on and sums have `count` words each.
-                unsafe {
-                    match (small.len(), wide) {
-                        (2, true) => combine_rows::<4, 2>(sums, x, row, stride),
-                        (2, false) => combine_rows::<1, 2>(sums, x, row, stride),
-                        (_, true) => combine_rows::<4, 1>(sums, [x[0]], row, stride),
-                        (_, false) => combine_rows::<1, 1>(sums, [x[0]], row, stride),
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Adds `N` rows, scaled by the first `N` words of each of `V` vectors, to `V` sums.
-#[inline]
-#[target_feature(enable = "avx512f,avx512dq")]
-unsafe fn combine_rows<const N: usize, const V: usize>(
-    sums: &mut [u64],
-    small: [&[u64]; V],
-    rows: *const u64,
-    stride: usize,
-) {
-    let count = sums.len() / V;
-    let mut factors = [[_mm512_setzero_si512(); N]; V];
-    for v in 0..V {
-        for r in 0..N {
-            factors[v][r] = _mm512_set1_epi64(small[v][r] as i64);
-        }
-    }
-    for i in (0..count).step_by(8) {
-        let mask = first_lanes(count - i);
-        let mut words = [_mm512_setzero_si512(); N];
-        for (r, words) in words.iter_mut().enumerate() {
-            // SAFETY: only words before `count` are read.
-            *words = unsafe { _mm512_maskz_loadu_epi64(mask, rows.add(r * stride + i).cast()) };
-        }
-        for v in 0..V {
-            let at = sums[v * count + i..].as_mut_ptr().cast::<i64>();
-            // SAFETY: only words of this sum are read.
-            let mut sum = unsafe { _mm512_maskz_loadu_epi64(mask, at) };
-            for r in 0..N {
-                sum = _mm512_add_epi64(sum, _mm512_mullo_epi64(factors[v][r], words[r]));
-            }
-            // SAFETY: only words of this sum are written.
-            unsafe { _mm512_mask_storeu_epi64(at, mask, sum) };
         }
     }
 }
