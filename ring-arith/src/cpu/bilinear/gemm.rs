@@ -306,10 +306,7 @@ impl Pass<'_> {
                     columns: left..(left + kernel.nr).min(columns.end),
                 };
                 let mut panels = Panels::new(words, shapes, part.columns.len());
-                if plain.is_some() {
-                    // Rows that there are not lie nowhere.
-                    panels.shapes[0].width = part.rows.len();
-                }
+                panels.shapes[0].width = part.rows.len();
                 if let Some((_, words, stride)) = plain {
                     // Each tile brings some of the next rows closer, all tiles all of them.
                     let some = match counts[1] {

@@ -305,7 +305,7 @@ impl Kernel {
         }
     }
 
-    /// Multiplies panels. Returns whether the result is in `entered.tile`; else it comes from the
+    /// Multiplies panels; of the first operand's rows as many as its shape is wide, at least. Returns whether the result is in `entered.tile`; else it comes from the
     /// next call's `previous` or from [`Kernel::finish`].
     pub(super) fn multiply(
         &self,
@@ -330,7 +330,7 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the code was chosen by an `Isa` that is made only after detection; sizes were
             // just checked.
-            Code::Avx2 => unsafe { avx2::multiply(mr, depth, a, b, tile) },
+            Code::Avx2 => unsafe { avx2::multiply(a_shape.stride, depth, a, b, tile) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Code::Avx512 => unsafe {
@@ -342,6 +342,7 @@ impl Kernel {
                     &avx512::Rows {
                         words: a,
                         by_rows: a_shape.by_rows,
+                        stride: a_shape.stride,
                         next,
                         next_step,
                         next_pairs,
@@ -350,7 +351,7 @@ impl Kernel {
                     tile,
                 );
             },
-            _ => portable::multiply(mr, depth, a, b, tile),
+            _ => portable::multiply(a_shape.stride, depth, a, b, tile),
         }
         true
     }

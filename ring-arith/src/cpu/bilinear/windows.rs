@@ -123,11 +123,9 @@ impl Axis {
         (self.low + (residue + entry * self.step) as isize) as usize
     }
 
-    /// Copies what entries of all residues meet of a line, 0 outside.
+    /// Copies what entries of all residues meet of a line, and leaves what lies outside.
     fn read(&self, line: &[u64], out: &mut [u64]) {
         for ((residue, inside), out) in self.residues.iter().zip(out.chunks_exact_mut(self.len)) {
-            out[..inside.start].fill(0);
-            out[inside.end..].fill(0);
             if inside.is_empty() {
                 continue;
             }
@@ -178,15 +176,19 @@ impl<'a> Windows<'a> {
         let pitch = x.residues.len() * x.len;
         let plane = y.residues.len() * y.len * pitch;
         let mut words = job.buffers.take(images.images * images.channels * plane);
+        let border = !(x.is_plain() && y.is_plain());
         let copy = |(index, out): (usize, &mut [u64])| {
             let (image, channel) = (index / images.channels, index % images.channels);
             let from = image * images.image_stride + channel * height * width;
             let from = &images.words[from..][..height * width];
-            let rows = y.residues.iter().flat_map(|part| (0..y.len).map(move |at| (part, at)));
-            for (out, ((residue, inside), at)) in out.chunks_exact_mut(pitch).zip(rows) {
-                match inside.contains(&at) {
-                    true => x.read(&from[y.input(*residue, at) * width..][..width], out),
-                    false => out.fill(0),
+            if border {
+                out.fill(0);
+            }
+            let parts = y.residues.iter().zip(out.chunks_exact_mut(y.len * pitch));
+            for ((residue, inside), out) in parts {
+                let rows = out.chunks_exact_mut(pitch).enumerate();
+                for (at, out) in rows.take(inside.end).skip(inside.start) {
+                    x.read(&from[y.input(*residue, at) * width..][..width], out);
                 }
             }
         };

@@ -20,8 +20,10 @@ const WIDTH: usize = 2;
 pub(super) struct Rows<'a> {
     /// The words, aligned to 64 bytes.
     pub words: &'a [u64],
-    /// Word `k` of row `i` lies at `i * ROW + k`; else at `k * mr + i`.
+    /// Word `k` of row `i` lies at `i * ROW + k`; else at `k * stride + i`.
     pub by_rows: bool,
+    /// See there.
+    pub stride: usize,
     /// The first of some rows to be fetched into the second-level cache meanwhile.
     pub next: *const u64,
     /// Words from one of them to the next.
@@ -75,7 +77,7 @@ unsafe fn rows<const MR: usize, const ACROSS: usize, const BY_ROWS: bool>(
     tile: &mut Tile,
 ) {
     let words = a.words.as_ptr();
-    let [row, inner] = if BY_ROWS { [ROW, 1] } else { [1, MR] };
+    let [row, inner] = if BY_ROWS { [ROW, 1] } else { [1, a.stride] };
     // SAFETY: callers ask for words of the panels only.
     let word = |i, k| _mm512_set1_epi64(unsafe { *words.add(i * row + k * inner) } as i64);
     // SAFETY: as above; panels are aligned to 64 bytes.
@@ -142,20 +144,26 @@ struct Lanes {
     from: isize,
 }
 
-/// For each vector of columns, lanes that cover it. Each inner index has the same.
-fn vectors(columns: &Columns<'_>, some: &Range<usize>) -> Vec<Vec<Lanes>> {
-    let mut vectors = vec![Vec::new(); some.len().div_ceil(COLUMNS) * WIDTH];
+/// Lanes that cover all columns, vector by vector, and for each vector where its lanes end in the list.
+/// Each inner index has the same.
+fn vectors(columns: &Columns<'_>, some: &Range<usize>) -> (Vec<Lanes>, Vec<usize>) {
+    let count = some.len().div_ceil(COLUMNS) * WIDTH;
+    let (mut list, mut ends) = (Vec::with_capacity(2 * count), Vec::with_capacity(count));
     for run in columns.runs(some.start, some.len()) {
         let mut at = run.at;
         while at < run.at + run.len {
-            let (vector, lane) = (at / 8, at % 8);
+            let lane = at % 8;
             let len = (8 - lane).min(run.at + run.len - at);
             let from = (run.from + at - run.at) as isize - lane as isize;
-            vectors[vector].push(Lanes { mask: first_lanes(len) << lane, from });
+            list.push(Lanes { mask: first_lanes(len) << lane, from });
             at += len;
+            if at.is_multiple_of(8) {
+                ends.push(list.len());
+            }
         }
     }
-    vectors
+    ends.resize(count, list.len());
+    (list, ends)
 }
 
 /// Packs some inner indices of some columns into panels of 16 columns with `panel` words each: behind
@@ -174,7 +182,7 @@ pub(super) unsafe fn pack_columns(
     let depth = k.len();
     let sums = COLUMNS * depth.next_multiple_of(2);
     assert!(panel >= sums + COLUMNS && packed.len() >= some.len().div_ceil(COLUMNS) * panel);
-    let vectors = vectors(columns, some);
+    let (list, ends) = vectors(columns, some);
     // What comes next is fetched: the same taps of the next channel, or the next two rows.
     let ahead = columns.taps.len().max(2);
     let offsets: Vec<_> = columns.offsets(k.start).take(depth + ahead + 1).collect();
@@ -186,9 +194,10 @@ pub(super) unsafe fn pack_columns(
         let row = |i: usize| columns.words.as_ptr().wrapping_add(offsets[i]);
         let (now, next) = ([row(i), row(i + 1)], [row(i + ahead), row(i + 1 + ahead)]);
         let odd = i + 1 == depth;
-        for (v, lanes) in vectors.iter().enumerate() {
+        let mut begin = 0;
+        for (v, end) in ends.iter().enumerate() {
             let [mut x, mut y] = [zero; 2];
-            for &Lanes { mask, from } in lanes {
+            for &Lanes { mask, from } in &list[std::mem::replace(&mut begin, *end)..*end] {
                 for next in next {
                     _mm_prefetch::<_MM_HINT_T0>(next.wrapping_offset(from).cast());
                 }

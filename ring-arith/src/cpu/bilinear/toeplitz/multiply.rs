@@ -93,8 +93,11 @@ impl Block {
             let words = [(0, i), (1, j)].map(|(side, panel)| {
                 self.shapes[side].nth(operands[side], panel * self.products + index)
             });
-            let left = self.tiles.len() - j * self.kernel.nr;
-            let panels = Panels::new(words, self.shapes, left.min(self.kernel.nr));
+            let left =
+                |all: &Range<usize>, panel, width: usize| width.min(all.len() - panel * width);
+            let across = left(&self.tiles, j, self.kernel.nr);
+            let mut panels = Panels::new(words, self.shapes, across);
+            panels.shapes[0].width = left(&self.outputs, i, self.kernel.mr);
             let ready = self.kernel.multiply(&mut entered, panels, None);
             debug_assert!(ready, "kernels of vectors leave their results at once");
             let z = &mut z[(i * columns + j) * self.tile()..][..self.tile()];
