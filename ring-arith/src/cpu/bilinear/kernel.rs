@@ -305,8 +305,9 @@ impl Kernel {
         }
     }
 
-    /// Multiplies panels; of the first operand's rows as many as its shape is wide, at least. Returns whether the result is in `entered.tile`; else it comes from the
-    /// next call's `previous` or from [`Kernel::finish`].
+    /// Multiplies panels: at least as many rows as the first one is wide, and the columns that are
+    /// wanted. Returns whether the result is in `entered.tile`; else it comes from the next call's
+    /// `previous` or from [`Kernel::finish`].
     pub(super) fn multiply(
         &self,
         entered: &mut Entered,
