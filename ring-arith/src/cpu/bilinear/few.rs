@@ -4,7 +4,7 @@
 use super::conv::{Sizes, input_windows, part};
 use super::gemm::{Product, Start, Term};
 use super::output::{Output, Sink};
-use super::source::{Matrix, Source};
+use super::source::{BLOCK, Matrix, Source};
 use super::windows::Columns;
 use super::{Job, thin};
 use crate::{ConvSpec, Isa, Kind};
@@ -49,23 +49,14 @@ pub(super) fn forward(job: Job<'_>, spec: &ConvSpec, s: &Sizes, out: &mut [u64])
 /// What every position meets, row by row.
 fn written_out(columns: &Columns<'_>, [rows, depth]: [usize; 2]) -> Vec<u64> {
     let mut words = vec![0; rows * depth];
-    if depth == 0 {
-        return words;
-    }
-    let per_channel = columns.taps.len();
-    // Neighbouring positions meet the same lines of some channels.
-    const CHANNELS: usize = 8;
+    let offsets: Vec<_> = columns.offsets(0).take(depth).collect();
     let first: Vec<_> =
         columns.runs(0, rows).flat_map(|run| run.from..run.from + run.len).collect();
-    for channel in (0..depth / per_channel).step_by(CHANNELS) {
-        let start = channel * per_channel;
-        let end = (start + CHANNELS * per_channel).min(depth);
+    // Neighbouring positions meet the same lines of a few channels.
+    for (at, offsets) in (0..).step_by(BLOCK).zip(offsets.chunks(BLOCK)) {
         for (row, first) in words.chunks_exact_mut(depth).zip(&first) {
-            for (c, out) in row[start..end].chunks_exact_mut(per_channel).enumerate() {
-                let from = &columns.words[(channel + c) * columns.plane + first..];
-                for (out, tap) in out.iter_mut().zip(columns.taps) {
-                    *out = from[*tap];
-                }
+            for (word, offset) in row[at..].iter_mut().zip(offsets) {
+                *word = columns.words[first + offset];
             }
         }
     }

@@ -347,7 +347,7 @@ impl Pass<'_> {
         }
         match self.spot(&part) {
             Spot::Rows(rows) => self.strip.plan.kernel.put(&entered.tile, rows),
-            spot @ Spot::Tile => self.settle(&part, spot, entered),
+            Spot::Tile => self.strip.put(&part, &entered.tile, self.overwrites()),
         }
         None
     }

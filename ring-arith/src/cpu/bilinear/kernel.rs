@@ -316,7 +316,8 @@ impl Kernel {
     ) -> bool {
         let ([a, b], [a_shape, b_shape]) = (panels.words, panels.shapes);
         let (mr, depth) = (a_shape.width, a_shape.depth);
-        assert!(mr <= self.mr && depth == b_shape.depth && depth.is_multiple_of(self.k_unit));
+        assert!(mr <= self.mr.min(a_shape.stride));
+        assert!(depth == b_shape.depth && depth.is_multiple_of(self.k_unit));
         assert!(a.len() >= a_shape.words() && b.len() >= b_shape.words());
         #[cfg(target_arch = "x86_64")]
         if let Some((_, pipeline)) = &mut entered.tiles {

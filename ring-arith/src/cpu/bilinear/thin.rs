@@ -13,7 +13,7 @@ use super::{Job, loops};
 use crate::{Isa, Kind};
 
 /// Most rows; beyond, packing pays. The first number is for AVX-512, whose loops use a word of the big
-/// operand twice per load.
+/// operand for up to four rows per load.
 const MOST_ROWS: [usize; 2] = [8, 4];
 
 /// Words of the big operand per task.

@@ -159,7 +159,8 @@ impl<'a> Windows<'a> {
     pub(super) fn new(job: Job<'_>, images: &Images<'a>) -> Self {
         let [y, x] = [0, 1].map(|axis| Axis::new(images, axis));
         let [height, width] = images.size;
-        if x.step == 1 && x.is_plain() && y.is_plain() {
+        let plain = x.is_plain() && y.is_plain();
+        if x.step == 1 && plain {
             let first = y.low as usize * width + x.low as usize;
             let row =
                 |[residue, entry]: [usize; 2]| (y.residues[residue].0 + entry * y.step) * width;
@@ -176,12 +177,11 @@ impl<'a> Windows<'a> {
         let pitch = x.residues.len() * x.len;
         let plane = y.residues.len() * y.len * pitch;
         let mut words = job.buffers.take(images.images * images.channels * plane);
-        let border = !(x.is_plain() && y.is_plain());
         let copy = |(index, out): (usize, &mut [u64])| {
             let (image, channel) = (index / images.channels, index % images.channels);
             let from = image * images.image_stride + channel * height * width;
             let from = &images.words[from..][..height * width];
-            if border {
+            if !plain {
                 out.fill(0);
             }
             let parts = y.residues.iter().zip(out.chunks_exact_mut(y.len * pitch));

@@ -22,7 +22,7 @@ pub(super) struct Rows<'a> {
     pub words: &'a [u64],
     /// Word `k` of row `i` lies at `i * ROW + k`; else at `k * stride + i`.
     pub by_rows: bool,
-    /// See there.
+    /// Words from one inner index to the next, unless they lie by rows.
     pub stride: usize,
     /// The first of some rows to be fetched into the second-level cache meanwhile.
     pub next: *const u64,
