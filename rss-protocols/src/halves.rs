@@ -2,8 +2,9 @@
 //!
 //! For a product, `z = z1 + z2 + z3` with one summand at each party; the pivot takes off masks that
 //! it has in common with each, `a = z1 - w12 - w13`, and the others exchange `z2 + w12` and `z3 + w13`,
-//! whose sum `b` is uniform to them. Five products in all: the pivot computes
-//! `(x1 + x2)(y1 + y2)`, the second `x3 (y2 + y3) + x2 y3`, the third `x3 y1 + x1 y3`.
+//! whose sum `b` is uniform to them. Maps that sum take a product at each party, whatever its role; see
+//! `paired.rs`. Products of single words take five in all: the pivot computes `(x1 + x2)(y1 + y2)`, the
+//! second `x3 (y2 + y3) + x2 y3`, the third `x3 y1 + x1 y3`.
 //! A value that is shared already is such a sum as it stands: `a = x1 + x2`, `b = x3`.
 
 use mpc_core::Result;
@@ -28,15 +29,8 @@ pub(crate) enum Value<T> {
     Shared((T, T)),
     /// An elementwise product of tensors of one axis, and what is added to it.
     Mul { lhs: (T, T), rhs: (T, T), summand: Option<(T, T)> },
-    /// Another bilinear map. The sums of both components, where the role needs them.
-    Map {
-        op: Bilinear,
-        lhs: (T, T),
-        rhs: (T, T),
-        lhs_sum: Option<T>,
-        rhs_sum: Option<T>,
-        summands: Vec<Summand<T>>,
-    },
+    /// Another bilinear map: its operands as this party multiplies them, and what is added to it.
+    Map { op: Bilinear, terms: Vec<(T, T)>, summands: Vec<Summand<T>> },
 }
 
 /// What is added to a part of a map: only the words that a role needs are scaled and broadcast.
@@ -116,19 +110,12 @@ impl<T: EngineTensor> Halves<T> {
                 };
                 return Ok(a);
             }
-            Value::Map { op, lhs_sum, rhs_sum, summands, .. } => {
-                let sums = lhs_sum.as_ref().zip(rhs_sum.as_ref());
-                let (x, y) = sums.expect("the pivot has both sums");
-                let shape = op.output_shape(x.shape(), y.shape())?;
+            Value::Map { op, terms, summands } => {
+                let shape = shape_of(op, terms)?;
                 let summands = summands.iter().map(|s| s.pivot(engine, &shape));
                 let summands = summands.collect::<Result<Vec<_>>>()?;
-                let mut addends: Vec<Addend<'_, T>> = Vec::with_capacity(2 + summands.len());
-                for draw in [mask(0), mask(1)] {
-                    let (stream, first) = streams.locate(draw);
-                    addends.push(Addend { source: addend(stream, first), negate: true });
-                }
-                addends.extend(summands.iter().map(plus));
-                engine.bilinear(op, &[(x, y)], &addends)?
+                let masks = [mask(0), mask(1)].map(|draw| masked(streams, draw, true));
+                multiply(engine, op, terms, masks.into_iter().chain(summands.iter().map(plus)))?
             }
         };
         Ok(flat(engine, &product)?)
@@ -166,20 +153,13 @@ impl<T: EngineTensor> Halves<T> {
                 };
                 return Ok(z);
             }
-            Value::Map { op, lhs, rhs, rhs_sum, summands, .. } => {
-                let ((x3, x), (y3, y)) = (order(lhs), order(rhs));
-                let (stream, first) = streams.locate(mask());
-                let shape = op.output_shape(x.shape(), y.shape())?;
+            Value::Map { op, terms, summands } => {
+                let shape = shape_of(op, terms)?;
                 let summands = summands.iter().filter(|_| second);
                 let summands = summands.map(|s| s.other(engine, &shape));
                 let summands = summands.collect::<Result<Vec<_>>>()?;
-                let mut addends = vec![Addend { source: addend(stream, first), negate: false }];
-                addends.extend(summands.iter().map(plus));
-                let with = match rhs_sum.as_ref().filter(|_| second) {
-                    Some(sum) => sum,
-                    None => &y,
-                };
-                engine.bilinear(op, &[(&x3, with), (&x, &y3)], &addends)?
+                let mask = masked(streams, mask(), false);
+                multiply(engine, op, terms, [mask].into_iter().chain(summands.iter().map(plus)))?
             }
         };
         Ok(flat(engine, &product)?)
@@ -242,6 +222,28 @@ impl<T: EngineTensor> Halves<T> {
         };
         Ok((own, Some(other)))
     }
+}
+
+/// This party's part of a map, with masks and summands.
+fn multiply<'a, E: Engine>(
+    engine: &E,
+    op: &Bilinear,
+    terms: &[(E::Tensor, E::Tensor)],
+    addends: impl Iterator<Item = Addend<'a, E::Tensor>>,
+) -> Result<E::Tensor> {
+    let terms: Vec<_> = terms.iter().map(|(x, y)| (x, y)).collect();
+    Ok(engine.bilinear(op, &terms, &addends.collect::<Vec<_>>())?)
+}
+
+/// The shape of a map's result.
+fn shape_of<T: EngineTensor>(op: &Bilinear, terms: &[(T, T)]) -> Result<Shape> {
+    let (x, y) = &terms[0];
+    Ok(op.output_shape(x.shape(), y.shape())?)
+}
+
+fn masked<T>(streams: &Streams, draw: Draw, negate: bool) -> Addend<'_, T> {
+    let (stream, first) = streams.locate(draw);
+    Addend { source: addend(stream, first), negate }
 }
 
 fn plus<T>(tensor: &T) -> Addend<'_, T> {

@@ -17,6 +17,7 @@ mod launch;
 mod links;
 mod local;
 mod max;
+mod paired;
 mod plan;
 #[cfg(test)]
 mod privacy;

@@ -13,7 +13,8 @@ use crate::{
     halves::{Summand, Value},
     launch::{invalid, slice},
     links::Reader,
-    seat::{Role, Seat},
+    paired,
+    seat::Seat,
     truncate::{Rounding, TruncateUnit},
     unit::{self, Cx, Unit},
 };
@@ -243,6 +244,7 @@ impl<E: Engine> Rss<E> {
         let axes = axes(&job.op, job.lhs.shape(), job.rhs.shape(), &shape);
         let (axes, pieces) = self.map_pieces(job, &shape, &axes);
         let mut layout = Layout::along(&self.engine, axes.result, &shape, &pieces);
+        let terms = paired::terms(&self.engine, &job.op, job.lhs, job.rhs)?;
         for piece in pieces {
             let seat = piece.seat(self.party());
             let only = piece.len() == axes.len;
@@ -251,55 +253,27 @@ impl<E: Engine> Rss<E> {
                 Some(axis) if !only => slice(&self.engine, side, axis, range.start, range.end),
                 _ => Ok(side.clone()),
             };
-            let part = |x: &Share<E::Tensor>, axis, range| -> Result<_> {
-                Ok(seat.order(cut(x.mine(), axis, range)?, cut(x.next(), axis, range)?))
-            };
-            // The pivot multiplies sums, the second needs one of the second operand.
-            let lhs_sum = match seat.role {
-                Role::Pivot => {
-                    let axis = axes.lhs.filter(|_| !only);
-                    Some(self.part_sum(job.lhs, axis, &lhs_range)?)
-                }
-                _ => None,
-            };
-            let rhs_sum = match seat.role {
-                Role::Third => None,
-                _ => Some(cut(job.rhs.sum(&self.engine)?, axes.rhs, &piece.range)?),
-            };
-            let lhs = part(job.lhs, axes.lhs, &lhs_range)?;
-            let rhs = part(job.rhs, axes.rhs, &piece.range)?;
+            let terms = terms
+                .iter()
+                .map(|(x, y)| Ok((cut(x, axes.lhs, &lhs_range)?, cut(y, axes.rhs, &piece.range)?)));
+            let terms = terms.collect::<Result<Vec<_>>>()?;
             let summand = |&(summand, shift): &(&Share<E::Tensor>, u32)| -> Result<_> {
                 let missing = shape.rank() - summand.shape().rank();
                 let axis = axes.result.checked_sub(missing);
                 // What is repeated along the axis serves every part.
                 let axis = axis.filter(|&axis| summand.shape().dims()[axis] > 1);
-                Ok(Summand { shares: part(summand, axis, &piece.range)?, factor: 1 << shift })
+                let part = |component| cut(component, axis, &piece.range);
+                let shares = seat.order(part(summand.mine())?, part(summand.next())?);
+                Ok(Summand { shares, factor: 1 << shift })
             };
             let summands = job.summands.iter().map(summand).collect::<Result<Vec<_>>>()?;
             let op = if only { job.op.clone() } else { axes.op(&job.op, &piece.range) };
-            let out = op.output_shape(lhs.0.shape(), rhs.0.shape())?;
+            let out = op.output_shape(terms[0].0.shape(), terms[0].1.shape())?;
             let spots = layout.add(&piece, &seat, out);
-            let value = Value::Map { op, lhs, rhs, lhs_sum, rhs_sum, summands };
+            let value = Value::Map { op, terms, summands };
             units.push(self.job_unit(&piece, value, ending, spots));
         }
         Ok(layout)
-    }
-
-    /// The sum of both components of an operand, or of a range along an axis: of that alone, unless
-    /// all is known.
-    fn part_sum(
-        &self,
-        x: &Share<E::Tensor>,
-        axis: Option<usize>,
-        range: &Range<usize>,
-    ) -> Result<E::Tensor> {
-        let engine = &self.engine;
-        let Some(axis) = axis else { return Ok(x.sum(engine)?.clone()) };
-        let cut = |side| slice(engine, side, axis, range.start, range.end);
-        if let Some(sum) = x.known_sum() {
-            return Ok(cut(sum)?);
-        }
-        Ok(crate::share::add(engine, &cut(x.mine())?, &cut(x.next())?)?)
     }
 
     fn map_pieces(
@@ -416,11 +390,12 @@ fn axes(op: &Bilinear, lhs: &Shape, rhs: &Shape, out: &Shape) -> Vec<Axes> {
     let dims = out.dims();
     // Ranges along the outermost axis lie in one piece.
     let copied = |shape: &Shape, axis: Option<usize>| match axis {
-        Some(axis) if shape.dims()[..axis].iter().product::<usize>() > 1 => 2 * shape.len(),
+        Some(axis) if shape.dims()[..axis].iter().product::<usize>() > 1 => shape.len(),
         _ => 0,
     };
     let cut = |result: usize, l, r, whole| {
-        let copied = copied(lhs, l) + copied(rhs, r) + copied(out, Some(result));
+        // Of the result both components.
+        let copied = copied(lhs, l) + copied(rhs, r) + 2 * copied(out, Some(result));
         Axes { result, lhs: l, rhs: r, len: dims[result], rows: None, whole, copied }
     };
     match op {

@@ -11,19 +11,26 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Error, Place, Result, Shape};
 use crate::{
     kernels::Sum,
     launch::{map, whole, words_into},
+    paired::{Inner, Side},
 };
 
 /// One party's two of the three components of a shared tensor of words: party `i` holds components
 /// `i` (`mine`) and `i + 1` (`next`), and the secret is the sum of all three modulo 2^64 (Araki et
 /// al., CCS 2016).
 ///
-/// Clones share their words and the sum of both components, which products keep once they needed it.
+/// Clones share their words and what products made of both components, kept once it was needed.
 #[derive(Clone)]
 #[must_use]
 pub struct Share<T> {
     mine: T,
     next: T,
-    sum: Arc<OnceLock<T>>,
+    combined: Arc<[OnceLock<Combined<T>>; 2]>,
+}
+
+/// Both components combined for a product that sums over an axis, or over one index alone.
+struct Combined<T> {
+    inner: Option<Inner>,
+    words: T,
 }
 
 /// One party's two of the three components of a shared tensor of bits; the secret is their
@@ -45,7 +52,7 @@ impl<T: EngineTensor> Share<T> {
             let (lhs, rhs) = (mine.shape().clone(), next.shape().clone());
             return Err(Error::Shapes { op: "share", lhs, rhs });
         }
-        Ok(Self { mine, next, sum: Arc::default() })
+        Ok(Self { mine, next, combined: Arc::default() })
     }
 
     /// This party's own component. Alone it says nothing about the secret.
@@ -58,18 +65,22 @@ impl<T: EngineTensor> Share<T> {
         &self.next
     }
 
-    /// The sum of both components, computed once for all clones of this share.
-    pub(crate) fn sum<E: Engine<Tensor = T>>(&self, engine: &E) -> Result<&T> {
-        if let Some(sum) = self.sum.get() {
-            return Ok(sum);
+    /// Both components as one operand of a product, made once for all clones of this share unless
+    /// products over different axes need it.
+    pub(crate) fn combined(
+        &self,
+        side: Side,
+        inner: Option<Inner>,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let slot = &self.combined[side as usize];
+        if let Some(known) = slot.get().filter(|known| known.inner == inner) {
+            return Ok(known.words.clone());
         }
-        let sum = add(engine, &self.mine, &self.next)?;
-        Ok(self.sum.get_or_init(|| sum))
-    }
-
-    /// The sum, if some operation needed it already.
-    pub(crate) fn known_sum(&self) -> Option<&T> {
-        self.sum.get()
+        let words = make()?;
+        // Where another came first, this one serves this product alone.
+        let _ = slot.set(Combined { inner, words: words.clone() });
+        Ok(words)
     }
 }
 

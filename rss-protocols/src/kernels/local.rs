@@ -63,6 +63,14 @@ kernel! {
     And3("and-3") [x, x1, y, y1, m, n; 6] _ => [1] [(x & (y ^ y1)) ^ (x1 & y) ^ m ^ n]
 }
 kernel! {
+    /// A pair of words `x` of this party's component and `y` of the next: `x A + y` of `paired.rs`.
+    PairLeft("pair-left") [x0, x1, y0, y1; 4] _ => [2] [x1 + y0, x1 - x0 + y1]
+}
+kernel! {
+    /// A pair of words `x` of this party's component and `y` of the next: `x + A^-1 y` of `paired.rs`.
+    PairRight("pair-right") [x0, x1, y0, y1; 4] _ => [2] [x0 + y0 + y1, x1 - y0]
+}
+kernel! {
     /// The pivot's product of all it knows, masked: `(x1 + x2)(y1 + y2) - m - n`.
     MulPivot("mul-pivot") [x1, x2, y1, y2, m, n; 6] _ => [1] [(x1 + x2) * (y1 + y2) - m - n]
 }
