@@ -8,15 +8,14 @@
 //! A value that is shared already is such a sum as it stands: `a = x1 + x2`, `b = x3`.
 
 use mpc_core::Result;
-use ring_arith::{Addend, AddendSource, Bilinear, Engine, EngineTensor, Shape, View};
+use ring_arith::{Engine, EngineTensor, Shape};
 
 use crate::{
-    io::addend,
     kernels::{
-        EarlyNearest, EarlyRoundUp, MulOther, MulOtherPlus, MulPivot, MulPivotPlus, Scale,
-        ScaledSum,
+        EarlyNearest, EarlyRoundUp, MaskedDifference, MulOther, MulOtherPlus, MulPivot,
+        MulPivotPlus, Sum,
     },
-    launch::{flat, map, whole, words},
+    launch::{map, whole, words},
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
     share::add,
@@ -29,35 +28,8 @@ pub(crate) enum Value<T> {
     Shared((T, T)),
     /// An elementwise product of tensors of one axis, and what is added to it.
     Mul { lhs: (T, T), rhs: (T, T), summand: Option<(T, T)> },
-    /// Another bilinear map: its operands as this party multiplies them, and what is added to it.
-    Map { op: Bilinear, terms: Vec<(T, T)>, summands: Vec<Summand<T>> },
-}
-
-/// What is added to a part of a map: only the words that a role needs are scaled and broadcast.
-pub(crate) struct Summand<T> {
-    /// The role's components, of the part's shape or broadcast to it.
-    pub shares: (T, T),
-    /// What they are multiplied by.
-    pub factor: u64,
-}
-
-impl<T: EngineTensor> Summand<T> {
-    /// What the pivot knows of it.
-    fn pivot<E: Engine<Tensor = T>>(&self, engine: &E, shape: &Shape) -> Result<T> {
-        let (one, two) = &self.shares;
-        let sum = map(engine, &ScaledSum, one.shape(), [one, two], &[self.factor])?;
-        Ok(engine.view(&sum, &View::Broadcast(shape.clone()))?)
-    }
-
-    /// The component that the second and the third know, of which the second adds it.
-    fn other<E: Engine<Tensor = T>>(&self, engine: &E, shape: &Shape) -> Result<T> {
-        let share = &self.shares.1;
-        let scaled = match self.factor {
-            1 => share.clone(),
-            factor => map(engine, &Scale, share.shape(), [share], &[factor])?,
-        };
-        Ok(engine.view(&scaled, &View::Broadcast(shape.clone()))?)
-    }
+    /// Its parts, one at each party, add up to it: another bilinear map.
+    Added(T),
 }
 
 /// A value of one part, split in two.
@@ -96,29 +68,22 @@ impl<T: EngineTensor> Halves<T> {
         let masks = self.masks.as_ref();
         let mask = |i: usize| masks.expect("products are masked")[i];
         let shape = Shape::new([self.n])?;
-        let product = match &self.value {
-            Value::Shared((x1, x2)) => return Ok(add(engine, x1, x2)?),
+        let (m, n) = (|| streams.words(mask(0)), || streams.words(mask(1)));
+        let [a] = match &self.value {
+            Value::Shared((x1, x2)) => [add(engine, x1, x2)?],
             Value::Mul { lhs, rhs, summand } => {
-                let (m, n) = (streams.words(mask(0)), streams.words(mask(1)));
                 let [x1, x2, y1, y2] = [&lhs.0, &lhs.1, &rhs.0, &rhs.1].map(whole);
-                let [a] = match summand {
+                match summand {
                     Some((s1, s2)) => {
-                        let sources = [x1, x2, y1, y2, m, n, whole(s1), whole(s2)];
+                        let sources = [x1, x2, y1, y2, m(), n(), whole(s1), whole(s2)];
                         words(engine, &MulPivotPlus, &shape, sources, &[])?
                     }
-                    None => words(engine, &MulPivot, &shape, [x1, x2, y1, y2, m, n], &[])?,
-                };
-                return Ok(a);
+                    None => words(engine, &MulPivot, &shape, [x1, x2, y1, y2, m(), n()], &[])?,
+                }
             }
-            Value::Map { op, terms, summands } => {
-                let shape = shape_of(op, terms)?;
-                let summands = summands.iter().map(|s| s.pivot(engine, &shape));
-                let summands = summands.collect::<Result<Vec<_>>>()?;
-                let masks = [mask(0), mask(1)].map(|draw| masked(streams, draw, true));
-                multiply(engine, op, terms, masks.into_iter().chain(summands.iter().map(plus)))?
-            }
+            Value::Added(z) => words(engine, &MaskedDifference, &shape, [whole(z), m(), n()], &[])?,
         };
-        Ok(flat(engine, &product)?)
+        Ok(a)
     }
 
     /// The half that this party, the second or the third, computes: of a product its masked
@@ -136,33 +101,26 @@ impl<T: EngineTensor> Halves<T> {
             false => (first.clone(), last.clone()),
         };
         let mask = || self.masks.expect("products are masked")[usize::from(!second)];
-        let product = match &self.value {
-            Value::Shared(x) => return Ok(order(x).0),
+        let (m, shape) = (|| streams.words(mask()), Shape::new([self.n])?);
+        let [z] = match &self.value {
+            Value::Shared(x) => [order(x).0],
             Value::Mul { lhs, rhs, summand } => {
                 let ((x3, x), (y3, y)) = (order(lhs), order(rhs));
                 // One of the two adds the summand that both know.
                 let summand = summand.as_ref().filter(|_| second).map(|(_, s3)| s3);
-                let (all, shape) = ([if second { u64::MAX } else { 0 }], Shape::new([self.n])?);
-                let ([x3, x, y3, y], m) = ([&x3, &x, &y3, &y].map(whole), streams.words(mask()));
-                let [z] = match summand {
+                let all = [if second { u64::MAX } else { 0 }];
+                let [x3, x, y3, y] = [&x3, &x, &y3, &y].map(whole);
+                match summand {
                     Some(s) => {
-                        let sources = [x3, x, y3, y, m, whole(s)];
+                        let sources = [x3, x, y3, y, m(), whole(s)];
                         words(engine, &MulOtherPlus, &shape, sources, &all)?
                     }
-                    None => words(engine, &MulOther, &shape, [x3, x, y3, y, m], &all)?,
-                };
-                return Ok(z);
+                    None => words(engine, &MulOther, &shape, [x3, x, y3, y, m()], &all)?,
+                }
             }
-            Value::Map { op, terms, summands } => {
-                let shape = shape_of(op, terms)?;
-                let summands = summands.iter().filter(|_| second);
-                let summands = summands.map(|s| s.other(engine, &shape));
-                let summands = summands.collect::<Result<Vec<_>>>()?;
-                let mask = masked(streams, mask(), false);
-                multiply(engine, op, terms, [mask].into_iter().chain(summands.iter().map(plus)))?
-            }
+            Value::Added(z) => words(engine, &Sum, &shape, [whole(z), m()], &[])?,
         };
-        Ok(flat(engine, &product)?)
+        Ok(z)
     }
 
     /// The second and the third compute their halves and send them.
@@ -222,30 +180,4 @@ impl<T: EngineTensor> Halves<T> {
         };
         Ok((own, Some(other)))
     }
-}
-
-/// This party's part of a map, with masks and summands.
-fn multiply<'a, E: Engine>(
-    engine: &E,
-    op: &Bilinear,
-    terms: &[(E::Tensor, E::Tensor)],
-    addends: impl Iterator<Item = Addend<'a, E::Tensor>>,
-) -> Result<E::Tensor> {
-    let terms: Vec<_> = terms.iter().map(|(x, y)| (x, y)).collect();
-    Ok(engine.bilinear(op, &terms, &addends.collect::<Vec<_>>())?)
-}
-
-/// The shape of a map's result.
-fn shape_of<T: EngineTensor>(op: &Bilinear, terms: &[(T, T)]) -> Result<Shape> {
-    let (x, y) = &terms[0];
-    Ok(op.output_shape(x.shape(), y.shape())?)
-}
-
-fn masked<T>(streams: &Streams, draw: Draw, negate: bool) -> Addend<'_, T> {
-    let (stream, first) = streams.locate(draw);
-    Addend { source: addend(stream, first), negate }
-}
-
-fn plus<T>(tensor: &T) -> Addend<'_, T> {
-    Addend { source: AddendSource::Tensor(tensor), negate: false }
 }

@@ -2,7 +2,7 @@
 
 use mpc_core::{Result, ShareTensor};
 use net::Party;
-use ring_arith::{AddendSource, BitTensor, Engine, EngineTensor, Shape, Source};
+use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source};
 
 use crate::{
     BitShare, Rss, Share,
@@ -164,9 +164,4 @@ impl<E: Engine> Rss<E> {
 
 fn stream<T>(stream: &ring_arith::Stream) -> Source<'_, T> {
     Source::Stream { stream, offset: 0, row_stride: 0 }
-}
-
-/// A draw's words as addend of a bilinear map.
-pub(crate) fn addend<T>(stream: &ring_arith::Stream, first: u64) -> AddendSource<'_, T> {
-    AddendSource::Stream { stream, first }
 }

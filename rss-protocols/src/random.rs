@@ -170,11 +170,6 @@ impl Streams {
         }
     }
 
-    /// The stream that a draw belongs to, and its first word there.
-    pub fn locate(&self, draw: Draw) -> (&Stream, u64) {
-        (self.stream(draw), draw.first)
-    }
-
     fn stream(&self, draw: Draw) -> &Stream {
         #[cfg(test)]
         if let Some(known) = self.probe.spoilt(draw.pair, draw.first) {

@@ -13,10 +13,6 @@ kernel! {
     Negate("negate") [x; 1] _ => [1] [-x]
 }
 kernel! {
-    /// `(x + y) * c`.
-    ScaledSum("scaled-sum") [x, y; 2] params => [1] [(x + y) * params[0]]
-}
-kernel! {
     /// `x * c`.
     Scale("scale") [x; 1] params => [1] [x * params[0]]
 }
