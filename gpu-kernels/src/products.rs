@@ -2,7 +2,7 @@
 
 use ring_arith::{
     Addend, AddendSource, Bilinear, ConvSpec, EngineTensor, Error, Generator, Result, Shape,
-    Source, Stream,
+    Source, Stream, View,
     trace::{Binary, Node, Value},
 };
 
@@ -14,7 +14,7 @@ use crate::{
     driver::Arg,
     floats,
     launch::{self, Job},
-    limbs, streams,
+    limbs, moves, streams,
 };
 
 /// Rows and columns of the result that a block of the integer kernels computes.
@@ -56,9 +56,7 @@ pub(crate) fn bilinear(
             return Err(Error::Shapes { op: op.name(), lhs: shape, rhs: other });
         }
     }
-    for addend in addends {
-        check(op, addend, &shape)?;
-    }
+    let addends = &whole(device, addends, &shape)?[..];
     let out = device.empty(shape.clone())?;
     if shape.len() == 0 {
         return Ok(out);
@@ -92,15 +90,37 @@ pub(crate) fn bilinear(
     Ok(out)
 }
 
-/// Refuses an addend that does not fit.
-fn check(op: &Bilinear, addend: &Addend<'_, CudaTensor>, shape: &Shape) -> Result<()> {
-    match addend.source {
-        AddendSource::Tensor(t) if t.len() != shape.len() => {
-            Err(Error::Shapes { op: op.name(), lhs: shape.clone(), rhs: t.shape().clone() })
-        }
-        AddendSource::Stream { first, .. } => streams::check(first, shape.len()),
-        AddendSource::Tensor(_) => Ok(()),
-    }
+/// Addends word for word: tensors are repeated where the result has more words.
+fn whole<'a>(
+    device: &Device,
+    addends: &[Addend<'a, CudaTensor>],
+    shape: &Shape,
+) -> Result<Vec<Whole<'a>>> {
+    let whole = |addend: &Addend<'a, CudaTensor>| {
+        let words = match addend.source {
+            AddendSource::Stream { stream, first } => {
+                streams::check(first, shape.len())?;
+                Words::Stream { stream, first }
+            }
+            AddendSource::Tensor(t) if t.shape() == shape => Words::Tensor(t.clone()),
+            AddendSource::Tensor(t) => {
+                Words::Tensor(moves::view(device, t, &View::Broadcast(shape.clone()))?)
+            }
+        };
+        Ok(Whole { words, negate: addend.negate })
+    };
+    addends.iter().map(whole).collect()
+}
+
+/// An addend as long as the result.
+struct Whole<'a> {
+    words: Words<'a>,
+    negate: bool,
+}
+
+enum Words<'a> {
+    Tensor(CudaTensor),
+    Stream { stream: &'a Stream, first: u64 },
 }
 
 /// What a product's last step adds to its result.
@@ -115,22 +135,22 @@ impl<'a> Added<'a> {
     #[allow(clippy::type_complexity)] // a pair, named here and nowhere else
     fn new(
         device: &Device,
-        addends: &[Addend<'a, CudaTensor>],
+        addends: &[Whole<'a>],
         shape: &Shape,
     ) -> Result<(Self, Vec<(CudaTensor, bool)>)> {
         let mut added = Self { tensors: Vec::new(), masks: Vec::new() };
         for addend in addends {
-            match addend.source {
-                AddendSource::Stream { stream, first }
+            match addend.words {
+                Words::Stream { stream, first }
                     if rounds(stream).is_some() && added.masks.len() < MASKS =>
                 {
                     added.masks.push((stream, first, addend.negate));
                 }
-                AddendSource::Stream { stream, first } => {
+                Words::Stream { stream, first } => {
                     let words = streams::fill(device, stream, first, shape.clone())?;
                     added.tensors.push((words, addend.negate));
                 }
-                AddendSource::Tensor(t) => added.tensors.push((t.clone(), addend.negate)),
+                Words::Tensor(ref t) => added.tensors.push((t.clone(), addend.negate)),
             }
         }
         let rest = added.tensors.split_off(added.tensors.len().min(ADDENDS));
@@ -176,7 +196,7 @@ fn elementwise(
     device: &Device,
     out: &CudaTensor,
     terms: &[(&CudaTensor, &CudaTensor)],
-    addends: &[Addend<'_, CudaTensor>],
+    addends: &[Whole<'_>],
 ) -> Result<()> {
     let n = out.len();
     let (mut nodes, mut sources) = (Vec::new(), Vec::new());
@@ -200,9 +220,9 @@ fn elementwise(
         return Err(Error::invalid("mul", "there are no operands"));
     };
     for addend in addends {
-        sources.push(match addend.source {
-            AddendSource::Tensor(t) => Source::rows_of(t, n),
-            AddendSource::Stream { stream, first } => {
+        sources.push(match &addend.words {
+            Words::Tensor(t) => Source::rows_of(t, n),
+            &Words::Stream { stream, first } => {
                 Source::Stream { stream, offset: first, row_stride: 0 }
             }
         });

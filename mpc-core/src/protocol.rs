@@ -299,15 +299,15 @@ pub trait Protocol: Sized + 'static {
         crate::provided::bit_sums(self, jobs)
     }
 
-    /// For every row of the last axis, the largest element (`[.., 1]`), by tournament. With `index`,
-    /// also its position, the lowest among equals, as a word. `|x| < 2^(width-2)`. For rows of `k`
+    /// `[k, ..]` to `[1, ..]`: the largest elements along the first axis, by tournament. With `index`,
+    /// also their positions, the lowest among equals, as words. `|x| < 2^(width-2)`. For each result
     /// `1 + 5 ceil(log2 k)` rounds and at width 44 `(k - 1) 456` bits, with the position `(k - 1) 648`.
-    fn max_last(
+    fn max_first(
         &mut self,
         x: &Self::Share,
         width: u32,
         index: bool,
     ) -> Result<(Self::Share, Option<Self::Share>)> {
-        crate::tournament::max_last(self, x, width, index)
+        crate::tournament::max_first(self, x, width, index)
     }
 }

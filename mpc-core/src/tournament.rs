@@ -3,19 +3,18 @@
 use crate::{Compare, Compared, Error, Linear, Protocol, Result, ShareTensor, Then};
 use ring_arith::{Engine, Shape, Tensor, View};
 
-/// See [`Protocol::max_last`]. `ceil(log2 k)` comparisons one after the other.
-pub(crate) fn max_last<P: Protocol>(
+/// See [`Protocol::max_first`]. `ceil(log2 k)` comparisons one after the other.
+pub(crate) fn max_first<P: Protocol>(
     mpc: &mut P,
     x: &P::Share,
     width: u32,
     index: bool,
 ) -> Result<(P::Share, Option<P::Share>)> {
     let shape = x.shape().clone();
-    let Some((&k, _)) = shape.dims().split_last().filter(|(k, _)| **k > 0) else {
-        let reason = format!("shape {shape:?} has no elements along its last axis");
+    let Some(&k) = shape.dims().first().filter(|k| **k > 0) else {
+        let reason = format!("shape {shape:?} has no elements along its first axis");
         return Err(Error::Invalid { op: "max", reason });
     };
-    let axis = shape.rank() - 1;
     let mut nodes = vec![x.clone()];
     if index {
         nodes.push(positions(mpc, &shape)?);
@@ -24,7 +23,7 @@ pub(crate) fn max_last<P: Protocol>(
     while len > 1 {
         let pairs = len / 2;
         let every_other = |mpc: &P, s: &P::Share, start| {
-            let view = View::Slice { axis, start, end: 2 * pairs, step: 2 };
+            let view = View::Slice { axis: 0, start, end: 2 * pairs, step: 2 };
             mpc.linear(&Linear::View(&view), s)
         };
         let (mut left, mut right, mut diff) = (vec![], vec![], vec![]);
@@ -46,9 +45,9 @@ pub(crate) fn max_last<P: Protocol>(
         for ((node, l), g) in nodes.iter().zip(&left).zip(&gain) {
             let winner = mpc.add(l, g)?;
             next.push(if len % 2 == 1 {
-                let view = View::Slice { axis, start: len - 1, end: len, step: 1 };
+                let view = View::Slice { axis: 0, start: len - 1, end: len, step: 1 };
                 let odd = mpc.linear(&Linear::View(&view), node)?;
-                mpc.concat(&[&winner, &odd], axis)?
+                mpc.concat(&[&winner, &odd], 0)?
             } else {
                 winner
             });
@@ -61,10 +60,10 @@ pub(crate) fn max_last<P: Protocol>(
     Ok((largest, position))
 }
 
-/// Every element's place along the last axis.
+/// Every element's place along the first axis.
 fn positions<P: Protocol>(mpc: &P, shape: &Shape) -> Result<P::Share> {
-    let k = *shape.dims().last().expect("checked by the caller");
-    let words = (0..shape.len()).map(|i| (i % k) as u64).collect();
+    let each = shape.dims()[1..].iter().product::<usize>().max(1);
+    let words = (0..shape.len()).map(|i| (i / each) as u64).collect();
     let words = mpc.engine().upload(Tensor::new(shape.clone(), words)?)?;
     mpc.constant(&words)
 }

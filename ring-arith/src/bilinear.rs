@@ -138,7 +138,7 @@ fn matrix(shape: &Shape, transposed: bool) -> Option<(&[usize], [usize; 2])> {
 /// Something added to a bilinear map's result in the same pass: a bias or a mask.
 #[derive(Debug)]
 pub struct Addend<'a, T> {
-    /// The words, in the result's row-major order.
+    /// The words.
     pub source: AddendSource<'a, T>,
     /// Subtract instead of adding.
     pub negate: bool,
@@ -147,7 +147,7 @@ pub struct Addend<'a, T> {
 /// Where an [`Addend`]'s words come from.
 #[derive(Debug)]
 pub enum AddendSource<'a, T> {
-    /// A tensor of the result's length.
+    /// A tensor of the result's shape or one that broadcasts to it: a bias `[C, 1, 1]` of `[N, C, H, W]`.
     Tensor(&'a T),
     /// Word `i` of the result meets word `first + i` of the stream.
     Stream {

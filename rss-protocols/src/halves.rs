@@ -8,12 +8,12 @@
 //! A value that is shared already is such a sum as it stands: `a = x1 + x2`, `b = x3`.
 
 use mpc_core::Result;
-use ring_arith::{Engine, EngineTensor, Shape};
+use ring_arith::{Engine, EngineTensor, Shape, Source};
 
 use crate::{
     kernels::{
-        EarlyNearest, EarlyRoundUp, MaskedDifference, MulOther, MulOtherPlus, MulPivot,
-        MulPivotPlus, Sum,
+        AddedOther, AddedPivot, EarlyNearest, EarlyRoundUp, MulOther, MulOtherPlus, MulPivot,
+        MulPivotPlus,
     },
     launch::{map, whole, words},
     random::{Draw, Pair, Streams},
@@ -28,8 +28,9 @@ pub(crate) enum Value<T> {
     Shared((T, T)),
     /// An elementwise product of tensors of one axis, and what is added to it.
     Mul { lhs: (T, T), rhs: (T, T), summand: Option<(T, T)> },
-    /// Its parts, one at each party, add up to it: another bilinear map.
-    Added(T),
+    /// Parts, one at each party, add up to it: another bilinear map. A tensor and what it is multiplied
+    /// by come to this party's part.
+    Added { part: T, plus: Option<(T, u64)> },
 }
 
 /// A value of one part, split in two.
@@ -81,7 +82,10 @@ impl<T: EngineTensor> Halves<T> {
                     None => words(engine, &MulPivot, &shape, [x1, x2, y1, y2, m(), n()], &[])?,
                 }
             }
-            Value::Added(z) => words(engine, &MaskedDifference, &shape, [whole(z), m(), n()], &[])?,
+            Value::Added { part, plus } => {
+                let (plus, factor) = summand(cx, plus.as_ref());
+                words(engine, &AddedPivot, &shape, [whole(part), m(), n(), plus], &[factor])?
+            }
         };
         Ok(a)
     }
@@ -118,7 +122,10 @@ impl<T: EngineTensor> Halves<T> {
                     None => words(engine, &MulOther, &shape, [x3, x, y3, y, m()], &all)?,
                 }
             }
-            Value::Added(z) => words(engine, &Sum, &shape, [whole(z), m()], &[])?,
+            Value::Added { part, plus } => {
+                let (plus, factor) = summand(cx, plus.as_ref());
+                words(engine, &AddedOther, &shape, [whole(part), m(), plus], &[factor])?
+            }
         };
         Ok(z)
     }
@@ -180,4 +187,12 @@ impl<T: EngineTensor> Halves<T> {
         };
         Ok((own, Some(other)))
     }
+}
+
+/// A summand and its factor; zeros if there is none.
+fn summand<'a, E: Engine>(
+    cx: &Cx<'a, E>,
+    plus: Option<&'a (E::Tensor, u64)>,
+) -> (Source<'a, E::Tensor>, u64) {
+    plus.map_or((cx.zero(), 0), |(plus, factor)| (whole(plus), *factor))
 }

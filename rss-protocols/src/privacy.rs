@@ -17,9 +17,11 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use mpc_core::{Compare, Finish, Product, Protocol, Result, SplitMix64, Then, TruncationMode};
+use mpc_core::{
+    Compare, Finish, Linear, Product, Protocol, Result, SplitMix64, Then, TruncationMode,
+};
 use net::{Message, PairKey, Party, Session, Transport};
-use ring_arith::{Bilinear, BitTensor, CpuEngine, Engine, Shape, Tensor};
+use ring_arith::{Bilinear, BitTensor, CpuEngine, Engine, Shape, Tensor, View};
 
 use crate::{
     BitShare, Options, Rss, Share,
@@ -49,6 +51,7 @@ const OPERATIONS: &[(&str, Run)] = &[
     ("sign as a word", |mpc, i| compare(mpc, i, Then::Arithmetic)),
     ("relu", |mpc, i| compare(mpc, i, Then::NonNegative(&[&i.x]))),
     ("product", |mpc, i| product(mpc, i, Finish::Raw)),
+    ("matrix product", matrices),
     ("default", |mpc, i| truncated(mpc, i, 20, TruncationMode::Default)),
     ("default, 40 bits", |mpc, i| truncated(mpc, i, 40, TruncationMode::Default)),
     ("early", |mpc, i| truncated(mpc, i, 20, TruncationMode::Early)),
@@ -63,7 +66,7 @@ const OPERATIONS: &[(&str, Run)] = &[
     ("bit as word", |mpc, i| mpc.bits_to_words(&[&i.bits[0]]).map(drop)),
     ("sums of bits", |mpc, i| mpc.bit_sums(&[(&i.bits[0], &[&[3], &[1 << 40]])]).map(drop)),
     ("bits of words", |mpc, i| mpc.to_bits(&[(&i.x, 20)]).map(drop)),
-    ("maximum", |mpc, i| mpc.max_last(&i.x, 44, true).map(drop)),
+    ("maximum", |mpc, i| mpc.max_first(&i.x, 44, true).map(drop)),
 ];
 
 fn compare(mpc: &mut Mpc, inputs: &Inputs, then: Then<'_, Share<Tensor>>) -> Result<()> {
@@ -73,6 +76,19 @@ fn compare(mpc: &mut Mpc, inputs: &Inputs, then: Then<'_, Share<Tensor>>) -> Res
 fn product(mpc: &mut Mpc, inputs: &Inputs, finish: Finish) -> Result<()> {
     let Inputs { x, y, .. } = inputs;
     let job = Product { op: Bilinear::Mul, lhs: x, rhs: y, summands: Vec::new(), finish };
+    mpc.products(&[job]).map(drop)
+}
+
+/// A product with as many words as the others.
+fn matrices(mpc: &mut Mpc, inputs: &Inputs) -> Result<()> {
+    let shaped = |share, [m, n]: [usize; 2]| {
+        let all = mpc.linear(&Linear::View(&View::Reshape(Shape::new([N / 2, 2])?)), share)?;
+        let view = View::Slice { axis: 0, start: 0, end: m, step: 1 };
+        let some = mpc.linear(&Linear::View(&view), &all)?;
+        mpc.linear(&Linear::View(&View::Reshape(Shape::new([m, n])?)), &some)
+    };
+    let (lhs, rhs) = (&shaped(&inputs.x, [N / 2, 2])?, &shaped(&inputs.y, [2, 2])?);
+    let job = Product { op: Bilinear::MATMUL, lhs, rhs, summands: vec![], finish: Finish::Raw };
     mpc.products(&[job]).map(drop)
 }
 

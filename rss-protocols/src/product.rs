@@ -169,30 +169,37 @@ impl<E: Engine> Rss<E> {
         pieces.iter().map(value).collect()
     }
 
-    /// Another map's pieces: cut after this party's part of the result is computed, summands included.
+    /// Another map's pieces: cut after this party's part of the result is computed. Of summands each
+    /// party adds its own component: what is repeated to the result's shape with the product, the first
+    /// of the result's size with the masks, where it costs no pass of its own.
     fn map(
         &self,
         job: &Product<'_, Share<E::Tensor>>,
         shape: &Shape,
         pieces: &[Piece],
     ) -> Result<Vec<Value<E::Tensor>>> {
-        let engine = &self.engine;
-        // Each party adds its own component.
-        let own = |&(summand, shift): &(&Share<E::Tensor>, u32)| -> Result<_> {
-            let own = summand.mine();
-            let scaled = match shift {
-                0 => own.clone(),
-                _ => launch::map(engine, &Scale, own.shape(), [own], &[1 << shift])?,
-            };
-            Ok(engine.view(&scaled, &View::Broadcast(shape.clone()))?)
-        };
-        let summands = job.summands.iter().map(own).collect::<Result<Vec<_>>>()?;
+        let (engine, mut whole, mut scaled) = (&self.engine, None, Vec::new());
+        for &(summand, shift) in &job.summands {
+            let (own, factor) = (summand.mine(), 1 << shift);
+            if whole.is_none() && own.len() == shape.len() {
+                whole = Some((flat(engine, own)?, factor));
+            } else {
+                scaled.push(launch::map(engine, &Scale, own.shape(), [own], &[factor])?);
+            }
+        }
         let plus = |tensor| Addend { source: AddendSource::Tensor(tensor), negate: false };
-        let addends: Vec<_> = summands.iter().map(plus).collect();
+        let addends: Vec<_> = scaled.iter().map(plus).collect();
         let terms = paired::terms(engine, &job.op, job.lhs, job.rhs)?;
         let terms: Vec<_> = terms.iter().map(|(x, y)| (x, y)).collect();
         let part = flat(engine, &engine.bilinear(&job.op, &terms, &addends)?)?;
-        pieces.iter().map(|piece| Ok(Value::Added(take(engine, &part, piece)?))).collect()
+        let value = |piece: &Piece| {
+            let plus = match &whole {
+                Some((own, factor)) => Some((take(engine, own, piece)?, *factor)),
+                None => None,
+            };
+            Ok(Value::Added { part: take(engine, &part, piece)?, plus })
+        };
+        pieces.iter().map(value).collect()
     }
 
     /// A unit for each piece of a job.

@@ -195,14 +195,14 @@ impl<E: Engine> Protocol for Rss<E> {
         self.talk(|rss| rss.weighted_sums(jobs))
     }
 
-    fn max_last(
+    fn max_first(
         &mut self,
         x: &Self::Share,
         width: u32,
         index: bool,
     ) -> Result<(Self::Share, Option<Self::Share>)> {
-        if x.shape().dims().last().is_none_or(|&k| k == 0) {
-            let reason = format!("shape {:?} has no elements along its last axis", x.shape());
+        if x.shape().dims().first().is_none_or(|&k| k == 0) {
+            let reason = format!("shape {:?} has no elements along its first axis", x.shape());
             return Err(invalid("max", reason));
         }
         self.talk(|rss| rss.largest(x, width.clamp(2, 64), index))

@@ -198,14 +198,14 @@ fn comparisons_cost_what_the_table_says() {
 
 #[test]
 fn tournaments_cost_what_the_table_says() {
-    // Rows of k: N / k * (k - 1) comparisons, counted for each of N elements.
+    // Of k each: N / k * (k - 1) comparisons, counted for each of N elements.
     for (k, levels) in [(2usize, 1), (4, 2)] {
         for (index, each) in [(false, 456), (true, 648)] {
             let bits = (k - 1) * each / k;
             let run = move |mpc: &mut Party3, inputs: &Inputs| {
-                let rows = ring_arith::View::Reshape(Shape::new([N / k, k])?);
-                let x = mpc.linear(&mpc_core::Linear::View(&rows), &inputs.small)?;
-                mpc.max_last(&x, 44, index).map(drop)
+                let sets = ring_arith::View::Reshape(Shape::new([k, N / k])?);
+                let x = mpc.linear(&mpc_core::Linear::View(&sets), &inputs.small)?;
+                mpc.max_first(&x, 44, index).map(drop)
             };
             costs(&format!("maximum of {k}, {index}"), bits, 1 + 5 * levels, plain(), run);
         }
@@ -288,7 +288,7 @@ fn the_pivot_of_a_part_receives_nothing() {
             let mode = TruncationMode::Dither;
             products(mpc, inputs, Finish::Truncate { bits: 20, mode })
         },
-        |mpc, inputs| mpc.max_last(&inputs.small, 44, true).map(drop),
+        |mpc, inputs| mpc.max_first(&inputs.small, 44, true).map(drop),
         |mpc, inputs| mpc.and(&[(&inputs.bit, &inputs.bit)]).map(drop),
         |mpc, inputs| mpc.to_bits(&[(&inputs.x, 64)]).map(drop),
         |mpc, inputs| mpc.bit_sums(&[(&inputs.bit, &[&[3]])]).map(drop),

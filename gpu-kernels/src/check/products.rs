@@ -119,7 +119,12 @@ pub(super) fn convolutions(pair: &Pair) -> Result<()> {
 fn agrees(pair: &Pair, op: &Bilinear, lhs: &[usize], rhs: &[usize]) -> Result<()> {
     let out = op.output_shape(&Shape::new(lhs)?, &Shape::new(rhs)?)?;
     let pairs = [(tensor(lhs, 7)?, tensor(rhs, 8)?), (tensor(lhs, 9)?, tensor(rhs, 10)?)];
-    let bias = tensor(out.dims(), 11)?;
+    let dims = out.dims();
+    let bias = tensor(dims, 11)?;
+    // A word for each index of the last axis but one.
+    let rows: Vec<_> =
+        (0..dims.len()).map(|axis| if axis + 2 == dims.len() { dims[axis] } else { 1 }).collect();
+    let rows = tensor(&rows, 14)?;
     let masks = [stream(Generator::ChaCha12, 12), stream(Generator::ChaCha20, 13)];
     for &method in &pair.methods {
         let pair = pair.with_method(method);
@@ -128,13 +133,14 @@ fn agrees(pair: &Pair, op: &Bilinear, lhs: &[usize], rhs: &[usize]) -> Result<()
             let pairs: Vec<_> =
                 pairs.iter().map(|(x, y)| Ok((up(x)?, up(y)?))).collect::<Result<_>>()?;
             let terms: Vec<_> = pairs.iter().map(|(x, y)| (x, y)).collect();
-            let bias = up(&bias)?;
+            let (bias, rows) = (up(&bias)?, up(&rows)?);
             let added = |i: usize| match i {
                 1 | 2 => {
                     let source =
                         AddendSource::Stream { stream: &masks[i - 1], first: 8 + 5 * i as u64 };
                     Addend { source, negate: i == 1 }
                 }
+                0 => Addend { source: AddendSource::Tensor(&rows), negate: false },
                 _ => Addend { source: AddendSource::Tensor(&bias), negate: i == 3 },
             };
             let addends: Vec<_> = (0..5).map(added).collect();

@@ -61,27 +61,27 @@ pub fn comparisons<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     expect(world, "after a comparison", &got.1, &words);
 }
 
-/// Largest elements and their lowest positions, of rows of every small length, with equals.
+/// Largest elements and their lowest positions, of every small number, with equals.
 pub fn maxima<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     let mut draw = data(world);
     let samples: Vec<_> = [1, 2, 3, 4, 5, 7, 8, 9, 10, 27]
         .into_iter()
         .flat_map(|k| [(k, 62), (k, 30), (k, 2)])
-        .map(|(k, bits)| (Plain::signed(&mut draw, &[3, 4, k], bits), bits + 2))
+        .map(|(k, bits)| (Plain::signed(&mut draw, &[k, 3, 4], bits), bits + 2))
         .collect();
     let best = |x: &Plain| {
-        let k = x.dims[2];
-        let rows = x.words.chunks(k).map(|row| {
-            let (mut at, mut top) = (0, row[0] as i64);
-            for (i, &w) in row.iter().enumerate() {
+        let each = 12;
+        let best = (0..each).map(|place| {
+            let (mut at, mut top) = (0, x.words[place] as i64);
+            for (i, &w) in x.words[place..].iter().step_by(each).enumerate() {
                 if w as i64 > top {
                     (at, top) = (i, w as i64);
                 }
             }
             (top as u64, at as u64)
         });
-        let (top, at): (Vec<_>, Vec<_>) = rows.unzip();
-        [top, at].map(|words| Plain { dims: vec![3, 4, 1], words })
+        let (top, at): (Vec<_>, Vec<_>) = best.unzip();
+        [top, at].map(|words| Plain { dims: vec![1, 3, 4], words })
     };
     let want: Vec<_> = samples
         .iter()
@@ -94,9 +94,9 @@ pub fn maxima<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
         let mut results = Vec::new();
         for (x, width) in &samples {
             let x = share(mpc, std::slice::from_ref(x))?.remove(0);
-            let (top, none) = mpc.max_last(&x, *width, false)?;
+            let (top, none) = mpc.max_first(&x, *width, false)?;
             assert!(none.is_none(), "no position was asked for");
-            let (again, at) = mpc.max_last(&x, *width, true)?;
+            let (again, at) = mpc.max_first(&x, *width, true)?;
             results.extend([top, again, at.expect("a position was asked for")]);
         }
         open(mpc, &results.iter().collect::<Vec<_>>())

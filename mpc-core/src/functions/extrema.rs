@@ -85,7 +85,7 @@ pub fn top1<P: Protocol>(
 
 type Largest<P> = (SecretTensor<P>, Option<SecretTensor<P>>);
 
-/// [`Protocol::max_last`] along any axis.
+/// [`Protocol::max_first`] along any axis.
 fn tournament<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
@@ -98,14 +98,13 @@ fn tournament<P: Protocol>(
         return Err(Error::Invalid { op: "max", reason });
     }
     let k = dims[axis];
-    let last = dims.len() - 1;
-    let mut order: Vec<_> = (0..=last).collect();
-    order.swap(axis, last);
-    let turned = if axis == last { x.clone() } else { permute(mpc, x, &order)? };
-    let (largest, place) = mpc.max_last(turned.share(), (x.width() + 1).min(64), index)?;
+    let mut order: Vec<_> = (0..dims.len()).collect();
+    order.swap(0, axis);
+    let turned = if axis == 0 { x.clone() } else { permute(mpc, x, &order)? };
+    let (largest, place) = mpc.max_first(turned.share(), (x.width() + 1).min(64), index)?;
     let back = |share, frac, width| {
         let y = SecretTensor::new(share, frac, width);
-        if axis == last { Ok(y) } else { permute(mpc, &y, &order) }
+        if axis == 0 { Ok(y) } else { permute(mpc, &y, &order) }
     };
     let place_width = usize::BITS - k.leading_zeros() + 1;
     let place = place.map(|place| back(place, 0, place_width)).transpose()?;

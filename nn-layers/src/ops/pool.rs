@@ -25,7 +25,7 @@ pub(crate) fn sum<P: Protocol>(
 /// rounds.
 ///
 /// # Cost
-/// Two tournaments, [`Protocol::max_last`] of the window's width and then of its height.
+/// Two tournaments, [`Protocol::max_first`] of the window's width and then of its height.
 pub(crate) fn max<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
@@ -52,15 +52,14 @@ fn along<P: Protocol>(
     if window.kernel == [1; 2] && window.stride == [1; 2] {
         return Ok(x.clone());
     }
-    // [.., taps, OH, OW] to [.., OH, OW, taps].
-    let taps = view(mpc, x, &View::Windows(*window))?;
-    let rank = taps.shape().rank();
-    let order: Vec<_> = (0..rank - 3).chain([rank - 2, rank - 1, rank - 3]).collect();
-    let rows = view(mpc, &taps, &View::Permute(order))?;
-    drop(taps);
-    let (best, _) = mpc.max_last(rows.share(), (x.width() + 1).min(64), false)?;
-    let mut shape = dims::<P>(&best).to_vec();
-    shape.pop();
+    // [.., taps, OH, OW] to [taps, .., OH, OW].
+    let windows = view(mpc, x, &View::Windows(*window))?;
+    let rank = windows.shape().rank();
+    let order = [rank - 3].into_iter().chain(0..rank - 3).chain([rank - 2, rank - 1]).collect();
+    let taps = view(mpc, &windows, &View::Permute(order))?;
+    drop(windows);
+    let (best, _) = mpc.max_first(taps.share(), (x.width() + 1).min(64), false)?;
+    let shape = dims::<P>(&best)[1..].to_vec();
     let best = mpc.linear(&Linear::View(&View::Reshape(ring_arith::Shape::new(shape)?)), &best)?;
     Ok(SecretTensor::new(best, x.frac(), x.width()))
 }

@@ -65,14 +65,35 @@ pub(crate) fn sum<P: Protocol>(
 
 /// Groups as rows: the reduced axes last, flattened to one.
 fn rows<P: Protocol>(mpc: &P, x: &SecretTensor<P>, axes: &[usize]) -> Result<SecretTensor<P>> {
-    let dims = x.shape().dims().to_vec();
-    let kept: Vec<_> = (0..dims.len()).filter(|a| !axes.contains(a)).collect();
-    let order: Vec<_> = kept.iter().chain(axes).copied().collect();
-    let sorted = order.windows(2).all(|w| w[0] < w[1]);
-    let x = if sorted { x.clone() } else { view(mpc, x, &View::Permute(order))? };
-    let group: usize = axes.iter().map(|&a| dims[a]).product();
-    let groups: usize = kept.iter().map(|&a| dims[a]).product();
+    let (kept, [groups, group]) = kept(x, axes);
+    let order = kept.iter().chain(axes).copied().collect();
+    let x = ordered(mpc, x, order)?;
     reshape(mpc, &x, &Shape::new([groups, group])?)
+}
+
+/// Groups as columns: the reduced axes first, flattened to one.
+fn columns<P: Protocol>(mpc: &P, x: &SecretTensor<P>, axes: &[usize]) -> Result<SecretTensor<P>> {
+    let (kept, [groups, group]) = kept(x, axes);
+    let order = axes.iter().chain(&kept).copied().collect();
+    let x = ordered(mpc, x, order)?;
+    reshape(mpc, &x, &Shape::new([group, groups])?)
+}
+
+/// The axes that are not reduced, the number of groups, and the length of each.
+fn kept<P: Protocol>(x: &SecretTensor<P>, axes: &[usize]) -> (Vec<usize>, [usize; 2]) {
+    let dims = x.shape().dims();
+    let kept: Vec<_> = (0..dims.len()).filter(|a| !axes.contains(a)).collect();
+    let count = |axes: &[usize]| axes.iter().map(|&a| dims[a]).product();
+    let counts = [count(&kept), count(axes)];
+    (kept, counts)
+}
+
+fn ordered<P: Protocol>(
+    mpc: &P,
+    x: &SecretTensor<P>,
+    order: Vec<usize>,
+) -> Result<SecretTensor<P>> {
+    if order.is_sorted() { Ok(x.clone()) } else { view(mpc, x, &View::Permute(order)) }
 }
 
 /// The sum of the squares of each group: one inner product each.
@@ -106,13 +127,13 @@ fn extreme<P: Protocol>(
     min: bool,
     index: bool,
 ) -> Result<SecretTensor<P>> {
-    let rows = rows(mpc, x, axes)?;
+    let columns = columns(mpc, x, axes)?;
     let negate = |mpc: &P, s: &P::Share| mpc.linear(&Linear::Negate, s);
-    let values = if min { negate(mpc, rows.share())? } else { rows.share().clone() };
-    let (best, position) = mpc.max_last(&values, (x.width() + 1).min(64), index)?;
+    let values = if min { negate(mpc, columns.share())? } else { columns.share().clone() };
+    let (best, position) = mpc.max_first(&values, (x.width() + 1).min(64), index)?;
     if index {
         let position = position.ok_or_else(|| Error::invalid("argmax", "no position came"))?;
-        let width = usize::BITS - values.shape().dims()[1].leading_zeros() + 2;
+        let width = usize::BITS - values.shape().dims()[0].leading_zeros() + 2;
         return Ok(SecretTensor::new(position, 0, width));
     }
     let best = if min { negate(mpc, &best)? } else { best };

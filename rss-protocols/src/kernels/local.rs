@@ -87,3 +87,11 @@ kernel! {
         b * (q + (c & params[0])) + p * c + m + s
     ]
 }
+kernel! {
+    /// The pivot's part of a value, with a summand and a factor, masked: `z + c s - m - n`.
+    AddedPivot("added-pivot") [z, m, n, s; 4] params => [1] [z + s * params[0] - m - n]
+}
+kernel! {
+    /// The second's or the third's part of a value, with a summand and a factor, masked: `z + c s + m`.
+    AddedOther("added-other") [z, m, s; 3] params => [1] [z + s * params[0] + m]
+}

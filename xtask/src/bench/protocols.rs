@@ -318,14 +318,14 @@ fn apply(mpc: &mut Mpc, function: Function, low: f64, high: f64) -> mpc_core::Re
     Ok(Box::new(move |mpc| function(mpc, &x).map(drop)))
 }
 
-/// Windows as rows of four, then a tournament: values out of a truncation, 44 bits wide.
+/// The four words of each window apart, then a tournament: values out of a truncation, 44 bits wide.
 fn max_pool(mpc: &mut Mpc) -> mpc_core::Result<Run> {
     let x = secret(mpc, &[1, 64, 112, 112], 40)?;
     Ok(Box::new(move |mpc| {
         let windows = View::Windows(Window::new([2, 2], [2, 2]));
-        let rows = mpc.linear(&Linear::View(&windows), &x)?;
-        let last = mpc.linear(&Linear::View(&View::Permute(vec![0, 1, 3, 4, 2])), &rows)?;
-        debug_assert_eq!(last.shape().dims().last(), Some(&4));
-        mpc.max_last(&last, 44, false).map(drop)
+        let windows = mpc.linear(&Linear::View(&windows), &x)?;
+        let first = mpc.linear(&Linear::View(&View::Permute(vec![2, 0, 1, 3, 4])), &windows)?;
+        debug_assert_eq!(first.shape().dims().first(), Some(&4));
+        mpc.max_first(&first, 44, false).map(drop)
     }))
 }

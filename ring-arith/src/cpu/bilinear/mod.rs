@@ -94,7 +94,7 @@ fn run_as(
             return Err(Error::Shapes { op: op.name(), lhs, rhs });
         }
     }
-    let addends = Addends::new(op.name(), &shape, addends)?;
+    let addends = Addends::new(engine, op.name(), &shape, addends)?;
     let mut out = engine.buffer(shape.len());
     let (isa, buffers) = (engine.isa(), engine.buffers());
     let job = |threads| Job { terms, addends: &addends, isa, buffers, form, threads };

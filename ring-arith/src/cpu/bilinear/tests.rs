@@ -1,7 +1,7 @@
 //! Every map against the dullest possible model, on every instruction set.
 
 use super::*;
-use crate::{AddendSource, ConvSpec, Generator, Shape, StreamKey, Window};
+use crate::{AddendSource, ConvSpec, Generator, Shape, StreamKey, View, Window, cpu::moves};
 
 /// Words that provoke carries, between pseudo-random ones.
 fn words(seed: u64, len: usize) -> Vec<u64> {
@@ -40,35 +40,48 @@ fn check(op: &Bilinear, lhs: &[usize], rhs: &[usize]) {
 pub(super) fn check_as(form: Form, op: &Bilinear, lhs: &[usize], rhs: &[usize]) {
     let terms = [(tensor(1, lhs), tensor(2, rhs)), (tensor(3, lhs), tensor(4, rhs))];
     let shape = op.output_shape(terms[0].0.shape(), terms[0].1.shape()).unwrap();
-    let bias = tensor(5, shape.dims());
+    let dims = shape.dims();
+    let (whole, last) = (tensor(5, dims), tensor(6, &dims[dims.len() - 1..]));
+    // A word for each index of the last axis but one, of the second, and of the first and the last.
+    let at = |kept: &[usize]| {
+        let len = |axis: usize| if kept.contains(&axis) { dims[axis] } else { 1 };
+        tensor(7 + kept[0] as u64, &(0..dims.len()).map(len).collect::<Vec<_>>())
+    };
+    let repeated = [
+        at(&[dims.len().saturating_sub(2)]),
+        at(&[1.min(dims.len() - 1)]),
+        at(&[0, dims.len() - 1]),
+    ];
+    let biases = [&whole, &last, &repeated[0], &repeated[1], &repeated[2]];
+    let wide = |bias: &Tensor| {
+        moves::view(&CpuEngine::new(1), bias, &View::Broadcast(shape.clone())).unwrap()
+    };
     let stream = StreamKey::new(Generator::Aes128Ctr, &[7; 32]).stream(9);
     let addend = |kind: usize| match kind {
-        0 => Addend { source: AddendSource::Stream { stream: &stream, first: 5 }, negate: true },
-        1 => Addend { source: AddendSource::Tensor(&bias), negate: false },
-        2 => {
-            Addend { source: AddendSource::Stream { stream: &stream, first: 1000 }, negate: false }
+        0..5 => Addend { source: AddendSource::Tensor(biases[kind]), negate: kind % 2 == 1 },
+        _ => {
+            let source = AddendSource::Stream { stream: &stream, first: 5 * kind as u64 };
+            Addend { source, negate: kind == 5 }
         }
-        _ => Addend { source: AddendSource::Tensor(&bias), negate: true },
     };
-    for (term_count, kinds) in [(1, &[][..]), (2, &[0, 1, 3, 2, 3]), (1, &[3]), (2, &[])] {
+    let all = [5, 0, 1, 6, 2, 3, 4];
+    for (term_count, kinds) in [(1, &[][..]), (2, &all), (1, &[1]), (1, &[2]), (1, &[6]), (2, &[])]
+    {
         let terms: Vec<_> = terms[..term_count].iter().map(|(x, y)| (x, y)).collect();
         let addends: Vec<_> = kinds.iter().map(|kind| addend(*kind)).collect();
         let mut expected = vec![0u64; shape.len()];
         for (x, y) in &terms {
             model(op, x, y, shape.dims(), &mut expected);
         }
-        for (i, word) in expected.iter_mut().enumerate() {
-            for addend in &addends {
-                let term = match addend.source {
-                    AddendSource::Tensor(t) => t.words()[i],
-                    AddendSource::Stream { stream, first } => {
-                        let mut word = [0];
-                        stream.fill(first + i as u64, &mut word);
-                        word[0]
-                    }
-                };
-                let term = if addend.negate { term.wrapping_neg() } else { term };
-                *word = word.wrapping_add(term);
+        for addend in &addends {
+            let mut words = vec![0; shape.len()];
+            match addend.source {
+                AddendSource::Tensor(t) => words.copy_from_slice(wide(t).words()),
+                AddendSource::Stream { stream, first } => stream.fill(first, &mut words),
+            }
+            for (sum, word) in expected.iter_mut().zip(words) {
+                let word = if addend.negate { word.wrapping_neg() } else { word };
+                *sum = sum.wrapping_add(word);
             }
         }
         for engine in engines() {
