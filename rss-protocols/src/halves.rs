@@ -2,19 +2,16 @@
 //!
 //! For a product, `z = z1 + z2 + z3` with one summand at each party; the pivot takes off masks that
 //! it has in common with each, `a = z1 - w12 - w13`, and the others exchange `z2 + w12` and `z3 + w13`,
-//! whose sum `b` is uniform to them. Maps that sum take a product at each party, whatever its role; see
-//! `paired.rs`. Products of single words take five in all: the pivot computes `(x1 + x2)(y1 + y2)`, the
-//! second `x3 (y2 + y3) + x2 y3`, the third `x3 y1 + x1 y3`.
+//! whose sum `b` is uniform to them. What a party computes does not depend on its role: of maps that
+//! sum one product, see `paired.rs`, of single words `x_i (y_i + y_j) + x_j y_i`, `j = i + 1`.
 //! A value that is shared already is such a sum as it stands: `a = x1 + x2`, `b = x3`.
 
 use mpc_core::Result;
 use ring_arith::{Engine, EngineTensor, Shape, Source};
 
 use crate::{
-    kernels::{
-        AddedOther, AddedPivot, EarlyNearest, EarlyRoundUp, MulOther, MulOtherPlus, MulPivot,
-        MulPivotPlus,
-    },
+    cut::{Piece, take},
+    kernels::{AddedOther, AddedPivot, EarlyNearest, EarlyRoundUp, MulOther, MulPivot},
     launch::{map, whole, words},
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
@@ -22,15 +19,40 @@ use crate::{
     unit::Cx,
 };
 
-/// Where a value comes from, as the role's two components.
+/// Where a value comes from.
 pub(crate) enum Value<T> {
-    /// It is shared.
+    /// It is shared: the role's two components.
     Shared((T, T)),
-    /// An elementwise product of tensors of one axis, and what is added to it.
-    Mul { lhs: (T, T), rhs: (T, T), summand: Option<(T, T)> },
-    /// Parts, one at each party, add up to it: another bilinear map. A tensor and what it is multiplied
-    /// by come to this party's part.
-    Added { part: T, plus: Option<(T, u64)> },
+    /// Parts, one at each party, add up to it.
+    Added(Part<T>),
+}
+
+/// This party's part of a product, as tensors of one axis, and what is added to it.
+pub(crate) enum Part<T> {
+    /// Computed before. A tensor is added with a factor.
+    Made { part: T, plus: Option<(T, u64)> },
+    /// Of two tensors word by word: this party's component of each and the next.
+    Factors { factors: [T; 4], plus: Option<T> },
+}
+
+impl<T: EngineTensor> Part<T> {
+    /// That of some of the words.
+    pub fn take<E: Engine<Tensor = T>>(&self, engine: &E, piece: &Piece) -> Result<Self> {
+        let cut = |tensor| take(engine, tensor, piece);
+        Ok(match self {
+            Self::Made { part, plus } => {
+                let plus = match plus {
+                    Some((plus, factor)) => Some((cut(plus)?, *factor)),
+                    None => None,
+                };
+                Self::Made { part: cut(part)?, plus }
+            }
+            Self::Factors { factors: [x, x1, y, y1], plus } => Self::Factors {
+                factors: [cut(x)?, cut(x1)?, cut(y)?, cut(y1)?],
+                plus: plus.as_ref().map(cut).transpose()?,
+            },
+        })
+    }
 }
 
 /// A value of one part, split in two.
@@ -72,19 +94,14 @@ impl<T: EngineTensor> Halves<T> {
         let (m, n) = (|| streams.words(mask(0)), || streams.words(mask(1)));
         let [a] = match &self.value {
             Value::Shared((x1, x2)) => [add(engine, x1, x2)?],
-            Value::Mul { lhs, rhs, summand } => {
-                let [x1, x2, y1, y2] = [&lhs.0, &lhs.1, &rhs.0, &rhs.1].map(whole);
-                match summand {
-                    Some((s1, s2)) => {
-                        let sources = [x1, x2, y1, y2, m(), n(), whole(s1), whole(s2)];
-                        words(engine, &MulPivotPlus, &shape, sources, &[])?
-                    }
-                    None => words(engine, &MulPivot, &shape, [x1, x2, y1, y2, m(), n()], &[])?,
-                }
-            }
-            Value::Added { part, plus } => {
+            Value::Added(Part::Made { part, plus }) => {
                 let (plus, factor) = summand(cx, plus.as_ref());
                 words(engine, &AddedPivot, &shape, [whole(part), m(), n(), plus], &[factor])?
+            }
+            Value::Added(Part::Factors { factors, plus }) => {
+                let [x, x1, y, y1] = factors.each_ref().map(whole);
+                let plus = plus.as_ref().map_or(cx.zero(), whole);
+                words(engine, &MulPivot, &shape, [x, x1, y, y1, m(), n(), plus], &[])?
             }
         };
         Ok(a)
@@ -99,32 +116,19 @@ impl<T: EngineTensor> Halves<T> {
         streams: &Streams,
     ) -> Result<T> {
         let (engine, second) = (cx.engine, seat.role == Role::Second);
-        let order = |(first, last): &(T, T)| match second {
-            // (x3, x2) and (x3, x1).
-            true => (last.clone(), first.clone()),
-            false => (first.clone(), last.clone()),
-        };
         let mask = || self.masks.expect("products are masked")[usize::from(!second)];
         let (m, shape) = (|| streams.words(mask()), Shape::new([self.n])?);
         let [z] = match &self.value {
-            Value::Shared(x) => [order(x).0],
-            Value::Mul { lhs, rhs, summand } => {
-                let ((x3, x), (y3, y)) = (order(lhs), order(rhs));
-                // One of the two adds the summand that both know.
-                let summand = summand.as_ref().filter(|_| second).map(|(_, s3)| s3);
-                let all = [if second { u64::MAX } else { 0 }];
-                let [x3, x, y3, y] = [&x3, &x, &y3, &y].map(whole);
-                match summand {
-                    Some(s) => {
-                        let sources = [x3, x, y3, y, m(), whole(s)];
-                        words(engine, &MulOtherPlus, &shape, sources, &all)?
-                    }
-                    None => words(engine, &MulOther, &shape, [x3, x, y3, y, m()], &all)?,
-                }
-            }
-            Value::Added { part, plus } => {
+            // Component 3, which the second and the third share.
+            Value::Shared((first, last)) => [if second { last } else { first }.clone()],
+            Value::Added(Part::Made { part, plus }) => {
                 let (plus, factor) = summand(cx, plus.as_ref());
                 words(engine, &AddedOther, &shape, [whole(part), m(), plus], &[factor])?
+            }
+            Value::Added(Part::Factors { factors, plus }) => {
+                let [x, x1, y, y1] = factors.each_ref().map(whole);
+                let plus = plus.as_ref().map_or(cx.zero(), whole);
+                words(engine, &MulOther, &shape, [x, x1, y, y1, m(), plus], &[])?
             }
         };
         Ok(z)

@@ -116,3 +116,92 @@ impl Inner {
         Ok(made.pop().expect("a launch makes the output it was asked for"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use mpc_core::SplitMix64;
+    use ring_arith::{ConvSpec, CpuEngine, EngineTensor, Tensor, Window};
+
+    use super::*;
+
+    /// The three parties' shares of a tensor of random words, and the words.
+    fn shared(draw: &mut SplitMix64, dims: &[usize]) -> ([Share<Tensor>; 3], Tensor) {
+        let shape = Shape::new(dims).unwrap();
+        let mut part = || {
+            let words: Vec<_> = (0..shape.len()).map(|_| draw.next_u64()).collect();
+            Tensor::new(shape.clone(), words).unwrap()
+        };
+        let parts = [part(), part(), part()];
+        let sum = |i: usize| parts.iter().fold(0u64, |sum, part| sum.wrapping_add(part.words()[i]));
+        let all = Tensor::new(shape.clone(), (0..shape.len()).map(sum).collect()).unwrap();
+        let of = |i: usize| Share::new(parts[i].clone(), parts[(i + 1) % 3].clone()).unwrap();
+        ([of(0), of(1), of(2)], all)
+    }
+
+    fn check(draw: &mut SplitMix64, op: &Bilinear, lhs: &[usize], rhs: &[usize], products: usize) {
+        let engine = CpuEngine::new(1);
+        let ((xs, x), (ys, y)) = (shared(draw, lhs), shared(draw, rhs));
+        let mut sum = vec![0u64; op.output_shape(x.shape(), y.shape()).unwrap().len()];
+        for (x, y) in xs.iter().zip(&ys) {
+            let terms = terms(&engine, op, x, y).unwrap();
+            assert_eq!(terms.len(), products, "{op:?} {lhs:?} {rhs:?}");
+            let terms: Vec<_> = terms.iter().map(|(x, y)| (x, y)).collect();
+            let part = engine.bilinear(op, &terms, &[]).unwrap();
+            sum.iter_mut().zip(part.words()).for_each(|(sum, w)| *sum = sum.wrapping_add(*w));
+        }
+        let expected = engine.bilinear(op, &[(&x, &y)], &[]).unwrap();
+        assert_eq!(sum, expected.words(), "{op:?} {lhs:?} {rhs:?}");
+    }
+
+    #[test]
+    fn one_product_a_party_adds_up_to_the_product() {
+        let draw = &mut SplitMix64::new(7);
+        for k in [0, 1, 2, 3, 8, 13] {
+            let products = if k < 2 { 2 } else { 1 };
+            for (transpose_lhs, transpose_rhs) in
+                [(false, false), (false, true), (true, false), (true, true)]
+            {
+                let op = Bilinear::MatMul { transpose_lhs, transpose_rhs };
+                let lhs = if transpose_lhs { [k, 5] } else { [5, k] };
+                let rhs = if transpose_rhs { [4, k] } else { [k, 4] };
+                check(draw, &op, &lhs, &rhs, products);
+                check(draw, &op, &[&[3], &lhs[..]].concat(), &rhs, products);
+                check(draw, &op, &[&[3], &lhs[..]].concat(), &[&[3], &rhs[..]].concat(), products);
+            }
+        }
+        let window = Window::new([3, 2], [2, 1]).padded([1, 0, 1, 1]);
+        for (groups, each, outputs) in
+            [(1, 4, 6), (1, 3, 2), (1, 1, 3), (3, 2, 2), (2, 3, 1), (4, 1, 1)]
+        {
+            let spec = ConvSpec { window, groups };
+            let (input, weight) = ([2, groups * each, 7, 5], [groups * outputs, each, 3, 2]);
+            let shape = |dims: &[usize]| Shape::new(dims).unwrap();
+            let output =
+                Bilinear::Conv(spec).output_shape(&shape(&input), &shape(&weight)).unwrap();
+            let products = |len: usize| if len < 2 { 2 } else { 1 };
+            check(draw, &Bilinear::Conv(spec), &input, &weight, products(each));
+            let grad = Bilinear::ConvInputGrad { spec, input: [7, 5] };
+            check(draw, &grad, output.dims(), &weight, products(outputs));
+            for images in [1, 2, 3] {
+                let (input, mut output) = ([images, groups * each, 7, 5], output.dims().to_vec());
+                output[0] = images;
+                let grad = Bilinear::ConvWeightGrad(spec);
+                check(draw, &grad, &input, &output, products(images));
+            }
+        }
+    }
+
+    #[test]
+    fn a_share_may_be_summed_over_either_axis() {
+        let (draw, engine) = (&mut SplitMix64::new(8), CpuEngine::new(1));
+        let ((xs, _), (ys, _)) = (shared(draw, &[4, 4]), shared(draw, &[4, 4]));
+        let plain = Bilinear::MATMUL;
+        let turned = Bilinear::MatMul { transpose_lhs: true, transpose_rhs: true };
+        let of = |op| terms(&engine, op, &xs[0], &ys[0]).unwrap().pop().unwrap();
+        let [first, other, again] = [&plain, &turned, &plain].map(of);
+        assert_ne!(first.0.words(), other.0.words());
+        assert_ne!(first.1.words(), other.1.words());
+        assert_eq!(first.0.words(), again.0.words());
+        assert_eq!(first.1.words(), again.1.words());
+    }
+}

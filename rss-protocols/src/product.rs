@@ -8,7 +8,7 @@ use crate::{
     cut::{Piece, Rooms, Spots, take},
     exact::{ExactUnit, Exactly},
     fused::{Rectify, ReluUnit},
-    halves::Value,
+    halves::{Part, Value},
     kernels::Scale,
     launch::{self, flat, invalid},
     links::Reader,
@@ -104,10 +104,12 @@ impl<E: Engine> Rss<E> {
             let ending = Ending::of(job.finish)?;
             let shape = job.op.output_shape(job.lhs.shape(), job.rhs.shape())?;
             let pieces = self.pieces(shape.len());
-            let values = match job.op {
-                Bilinear::Mul => self.elementwise(job, &shape, &pieces)?,
-                _ => self.map(job, &shape, &pieces)?,
+            let part = match job.op {
+                Bilinear::Mul => self.elementwise(job, &shape)?,
+                _ => self.map(job, &shape)?,
             };
+            let value = |piece| Ok(Value::Added(part.take(&self.engine, piece)?));
+            let values = pieces.iter().map(value).collect::<Result<Vec<_>>>()?;
             layouts.push(self.job_units(&mut units, shape, pieces, values, ending));
         }
         self.run_jobs(units, layouts)
@@ -148,36 +150,24 @@ impl<E: Engine> Rss<E> {
         if terms.is_empty() { Ok(None) } else { self.combination(&terms, 0).map(Some) }
     }
 
-    /// An elementwise product's pieces, of the components as they are.
+    /// This party's part of an elementwise product.
     fn elementwise(
         &self,
         job: &Product<'_, Share<E::Tensor>>,
         shape: &Shape,
-        pieces: &[Piece],
-    ) -> Result<Vec<Value<E::Tensor>>> {
-        let (lhs, rhs) = (self.flat_pair(job.lhs)?, self.flat_pair(job.rhs)?);
-        let summand = self.summand(job, shape)?;
-        let summand = summand.map(|summand| self.flat_pair(&summand)).transpose()?;
-        let value = |piece: &Piece| {
-            let part = |(mine, next): &(E::Tensor, E::Tensor)| -> Result<_> {
-                let cut = |side| take(&self.engine, side, piece);
-                Ok(piece.seat(self.party()).order(cut(mine)?, cut(next)?))
-            };
-            let summand = summand.as_ref().map(part).transpose()?;
-            Ok(Value::Mul { lhs: part(&lhs)?, rhs: part(&rhs)?, summand })
+    ) -> Result<Part<E::Tensor>> {
+        let ((x, x1), (y, y1)) = (self.flat_pair(job.lhs)?, self.flat_pair(job.rhs)?);
+        let plus = match self.summand(job, shape)? {
+            Some(summand) => Some(flat(&self.engine, summand.mine())?),
+            None => None,
         };
-        pieces.iter().map(value).collect()
+        Ok(Part::Factors { factors: [x, x1, y, y1], plus })
     }
 
-    /// Another map's pieces: cut after this party's part of the result is computed. Of summands each
-    /// party adds its own component: what is repeated to the result's shape with the product, the first
-    /// of the result's size with the masks, where it costs no pass of its own.
-    fn map(
-        &self,
-        job: &Product<'_, Share<E::Tensor>>,
-        shape: &Shape,
-        pieces: &[Piece],
-    ) -> Result<Vec<Value<E::Tensor>>> {
+    /// This party's part of another map. Of summands each party adds its own
+    /// component: what is repeated to the result's shape with the product, the first of the result's
+    /// size with the masks, where it costs no pass of its own.
+    fn map(&self, job: &Product<'_, Share<E::Tensor>>, shape: &Shape) -> Result<Part<E::Tensor>> {
         let (engine, mut whole, mut scaled) = (&self.engine, None, Vec::new());
         for &(summand, shift) in &job.summands {
             let (own, factor) = (summand.mine(), 1 << shift);
@@ -192,14 +182,7 @@ impl<E: Engine> Rss<E> {
         let terms = paired::terms(engine, &job.op, job.lhs, job.rhs)?;
         let terms: Vec<_> = terms.iter().map(|(x, y)| (x, y)).collect();
         let part = flat(engine, &engine.bilinear(&job.op, &terms, &addends)?)?;
-        let value = |piece: &Piece| {
-            let plus = match &whole {
-                Some((own, factor)) => Some((take(engine, own, piece)?, *factor)),
-                None => None,
-            };
-            Ok(Value::Added { part: take(engine, &part, piece)?, plus })
-        };
-        pieces.iter().map(value).collect()
+        Ok(Part::Made { part, plus: whole })
     }
 
     /// A unit for each piece of a job.

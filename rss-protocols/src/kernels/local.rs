@@ -67,31 +67,20 @@ kernel! {
     PairRight("pair-right") [x0, x1, y0, y1; 4] _ => [2] [x0 + y0 + y1, x1 - y0]
 }
 kernel! {
-    /// The pivot's product of all it knows, masked: `(x1 + x2)(y1 + y2) - m - n`.
-    MulPivot("mul-pivot") [x1, x2, y1, y2, m, n; 6] _ => [1] [(x1 + x2) * (y1 + y2) - m - n]
-}
-kernel! {
-    /// [`MulPivot`] with a summand.
-    MulPivotPlus("mul-pivot-plus") [x1, x2, y1, y2, m, n, s1, s2; 8] _ => [1] [
-        (x1 + x2) * (y1 + y2) - m - n + (s1 + s2)
-    ]
-}
-kernel! {
-    /// The products of `b = x3` with the rest, `p y + q z + m`: at the second `x3 (y2 + y3) + x2 y3`, at
-    /// the third `x3 y1 + x1 y3`. The parameter adds `y3` at the second alone.
-    MulOther("mul-other") [b, p, c, q, m; 5] params => [1] [b * (q + (c & params[0])) + p * c + m]
-}
-kernel! {
-    /// [`MulOther`] with the summand that both others know, which the second adds.
-    MulOtherPlus("mul-other-plus") [b, p, c, q, m, s; 6] params => [1] [
-        b * (q + (c & params[0])) + p * c + m + s
-    ]
-}
-kernel! {
     /// The pivot's part of a value, with a summand and a factor, masked: `z + c s - m - n`.
     AddedPivot("added-pivot") [z, m, n, s; 4] params => [1] [z + s * params[0] - m - n]
 }
 kernel! {
     /// The second's or the third's part of a value, with a summand and a factor, masked: `z + c s + m`.
     AddedOther("added-other") [z, m, s; 3] params => [1] [z + s * params[0] + m]
+}
+kernel! {
+    /// The pivot's part of the product of two shared words, with a summand, masked.
+    MulPivot("mul-pivot") [x, x1, y, y1, m, n, s; 7] _ => [1] [
+        x * (y + y1) + x1 * y + s - m - n
+    ]
+}
+kernel! {
+    /// The second's or the third's part of the product of two shared words, with a summand, masked.
+    MulOther("mul-other") [x, x1, y, y1, m, s; 6] _ => [1] [x * (y + y1) + x1 * y + s + m]
 }

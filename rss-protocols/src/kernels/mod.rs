@@ -32,8 +32,7 @@ mod tree;
 pub(crate) use digits::{Codes, Digits, DigitsEqual, DigitsGreater};
 pub(crate) use local::{
     AddedOther, AddedPivot, And3, Combine, Copy, Difference, Keep, MaskedDifference, MaskedSum,
-    MulOther, MulOtherPlus, MulPivot, MulPivotPlus, Negate, PairLeft, PairRight, Scale, Shift, Sum,
-    Xor, Xor3, XorWord,
+    MulOther, MulPivot, Negate, PairLeft, PairRight, Scale, Shift, Sum, Xor, Xor3, XorWord,
 };
 pub(crate) use rounding::{
     AbyPivot, AbyShift, Coin, EarlyNearest, EarlyRoundUp, EarlySum, EarlyTop, ExactEnd, ExactLead,

@@ -41,17 +41,14 @@ pub(super) fn check_as(form: Form, op: &Bilinear, lhs: &[usize], rhs: &[usize]) 
     let terms = [(tensor(1, lhs), tensor(2, rhs)), (tensor(3, lhs), tensor(4, rhs))];
     let shape = op.output_shape(terms[0].0.shape(), terms[0].1.shape()).unwrap();
     let dims = shape.dims();
-    let (whole, last) = (tensor(5, dims), tensor(6, &dims[dims.len() - 1..]));
+    let end = dims.len().saturating_sub(1);
+    let (whole, last) = (tensor(5, dims), tensor(6, &dims[end..]));
     // A word for each index of the last axis but one, of the second, and of the first and the last.
     let at = |kept: &[usize]| {
         let len = |axis: usize| if kept.contains(&axis) { dims[axis] } else { 1 };
         tensor(7 + kept[0] as u64, &(0..dims.len()).map(len).collect::<Vec<_>>())
     };
-    let repeated = [
-        at(&[dims.len().saturating_sub(2)]),
-        at(&[1.min(dims.len() - 1)]),
-        at(&[0, dims.len() - 1]),
-    ];
+    let repeated = [at(&[end.saturating_sub(1)]), at(&[1.min(end)]), at(&[0, end])];
     let biases = [&whole, &last, &repeated[0], &repeated[1], &repeated[2]];
     let wide = |bias: &Tensor| {
         moves::view(&CpuEngine::new(1), bias, &View::Broadcast(shape.clone())).unwrap()
