@@ -6,9 +6,7 @@ pub(crate) mod linear;
 pub(crate) mod pool;
 pub(crate) mod reduce;
 
-use mpc_core::{
-    Linear, Operand, Protocol, PublicTensor, SecretTensor, ShareTensor, TruncationMode,
-};
+use mpc_core::{Linear, Operand, Protocol, PublicTensor, SecretTensor, TruncationMode};
 use ring_arith::{Engine, EngineTensor, Shape, View};
 
 use crate::plan::encode;
@@ -170,9 +168,4 @@ pub(crate) fn only<T>(mut batch: Vec<T>) -> Result<T> {
         (Some(x), true) => Ok(x),
         _ => Err(Error::invalid("protocol", "a batch of one was not answered with one")),
     }
-}
-
-/// The shape of a share.
-pub(crate) fn dims<P: Protocol>(x: &P::Share) -> &[usize] {
-    x.shape().dims()
 }

@@ -1,9 +1,9 @@
 //! Pooling.
 
 use mpc_core::{Linear, Protocol, SecretTensor};
-use ring_arith::{View, Window};
+use ring_arith::{Shape, View, Window};
 
-use super::{dims, view};
+use super::{reshape, view};
 use crate::graph::Pool;
 use crate::{Error, Result};
 
@@ -52,15 +52,23 @@ fn along<P: Protocol>(
     if window.kernel == [1; 2] && window.stride == [1; 2] {
         return Ok(x.clone());
     }
+    let windows = View::Windows(*window);
+    let mut out = windows.output_shape(x.shape())?.dims().to_vec();
+    out.remove(out.len() - 3);
+    // A window along rows sees the rows of all channels alike: its taps come first then, as they should.
+    let wide = window.kernel[0] == 1 && window.stride[0] == 1;
+    let x = match x.shape().dims().last() {
+        Some(&width) if wide => reshape(mpc, x, &Shape::new([x.shape().len() / width, width])?)?,
+        _ => x.clone(),
+    };
     // [.., taps, OH, OW] to [taps, .., OH, OW].
-    let windows = view(mpc, x, &View::Windows(*window))?;
+    let windows = view(mpc, &x, &windows)?;
     let rank = windows.shape().rank();
     let order = [rank - 3].into_iter().chain(0..rank - 3).chain([rank - 2, rank - 1]).collect();
     let taps = view(mpc, &windows, &View::Permute(order))?;
     drop(windows);
     let (best, _) = mpc.max_first(taps.share(), (x.width() + 1).min(64), false)?;
-    let shape = dims::<P>(&best)[1..].to_vec();
-    let best = mpc.linear(&Linear::View(&View::Reshape(ring_arith::Shape::new(shape)?)), &best)?;
+    let best = mpc.linear(&Linear::View(&View::Reshape(Shape::new(out)?)), &best)?;
     Ok(SecretTensor::new(best, x.frac(), x.width()))
 }
 
