@@ -19,7 +19,7 @@ pub(super) fn suits(isa: Isa, s: &Sizes) -> bool {
     let positions = s.n * s.plane_out();
     // Rows of the result, which are positions, lie evenly: one image, or one position of each.
     let even = s.n == 1 || s.plane_out() == 1;
-    isa.kind() >= Kind::Avx512
+    isa.kind() >= Kind::Avx2
         && s.groups == 1
         && even
         && positions <= MOST

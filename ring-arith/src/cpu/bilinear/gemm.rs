@@ -282,7 +282,9 @@ impl Pass<'_> {
         }
         let plain = self.plain_rows();
         let shapes = [plain.map_or(shapes[0], |(shape, ..)| shape), shapes[1]];
-        let group = if plain.is_some() { 1 } else { BLOCK / mr };
+        // Rows that meet one panel of columns after another need not wait for others.
+        let alone = plain.is_some() && kernel.keep == Side::A;
+        let group = if alone { 1 } else { BLOCK / mr };
         let a = room(a, group * shapes[0].words());
         let mut late = None;
         for first in rows.clone().step_by(group * mr) {
@@ -307,17 +309,11 @@ impl Pass<'_> {
                 };
                 let mut panels = Panels::new(words, shapes, part.columns.len());
                 panels.shapes[0].width = part.rows.len();
-                if let Some((_, words, stride)) = plain {
-                    // Each tile brings some of the next rows closer, all tiles all of them.
-                    let some = match counts[1] {
-                        1 => 8,
-                        2 | 3 => 4,
-                        _ => 2,
-                    };
-                    let row = (top + mr + j * some % mr.next_multiple_of(some)) * stride;
-                    if let Some(words) = words.get(row..) {
-                        panels.next = Next { words, stride, pairs: some / 2 - 1 };
-                    }
+                if let Some((_, words, stride)) = plain
+                    && let Some((ahead, some)) = ahead([mr, group, counts[1]], j)
+                    && let Some(words) = words.get((top + ahead) * stride..)
+                {
+                    panels.next = Next { words, stride, pairs: some / 2 - 1 };
                 }
                 late = self.multiply(panels, part, late, entered);
             }
@@ -388,6 +384,21 @@ impl Pass<'_> {
             self.strip.put(part, &entered.tile, self.overwrites());
         }
     }
+}
+
+/// The rows that the tile of panel `j` brings closer while it is computed, counted from its own, and how
+/// many: each tile some of the next panel's, all tiles all of them. Of a group of panels each has the
+/// same one of the next group, which its first tile brings.
+fn ahead([mr, group, across]: [usize; 3], j: usize) -> Option<(usize, usize)> {
+    if group > 1 {
+        return (j == 0).then_some((group * mr, 2));
+    }
+    let some = match across {
+        1 => 8,
+        2 | 3 => 4,
+        _ => 2,
+    };
+    Some((mr + j * some % mr.next_multiple_of(some), some))
 }
 
 /// All pairs of panels, in the order in which panels of the side to be kept stay the same longest.

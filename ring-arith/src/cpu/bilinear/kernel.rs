@@ -204,7 +204,7 @@ impl Kernel {
     /// them so.
     pub(super) fn row_panel(&self, mr: usize, depth: usize) -> Option<Panel> {
         #[cfg(target_arch = "x86_64")]
-        if self.code == Code::Avx512 {
+        if matches!(self.code, Code::Avx2 | Code::Avx512) {
             return Some(Panel { by_rows: true, ..self.panel(Side::A, mr, depth) });
         }
         let _ = (mr, depth);
@@ -217,9 +217,16 @@ impl Kernel {
         for (i, to) in packed.chunks_exact_mut(ROW).enumerate() {
             let from = &rows[i * stride..][..panel.depth];
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: panels by rows are those of a kernel chosen by an `Isa` that has AVX-512.
+            // SAFETY: the code was chosen by an `Isa` that is made only after detection; panels by rows
+            // are those of these two.
             unsafe {
-                avx512::copy_row(from, to);
+                match self.code {
+                    Code::Avx2 => {
+                        let next = from.as_ptr().wrapping_add(stride);
+                        avx2::copy_row(from, next, to);
+                    }
+                    _ => avx512::copy_row(from, to),
+                }
             }
             #[cfg(not(target_arch = "x86_64"))]
             let _ = (from, to);
@@ -237,10 +244,15 @@ impl Kernel {
         packed: &mut [u64],
     ) -> bool {
         #[cfg(target_arch = "x86_64")]
-        if self.code == Code::Avx512 && panel.width == avx512::COLUMNS {
+        if matches!(self.code, Code::Avx2 | Code::Avx512) {
             assert!(panel.side == Side::B && k.len() <= panel.depth);
             // SAFETY: the code was chosen by an `Isa` that is made only after detection.
-            unsafe { avx512::pack_columns(columns, k, some, packed, panel.words()) };
+            unsafe {
+                match self.code {
+                    Code::Avx2 => avx2::pack_columns(columns, k, some, packed, panel.words()),
+                    _ => avx512::pack_columns(columns, k, some, packed, panel.words()),
+                }
+            }
             return true;
         }
         let _ = (panel, columns, k, some, packed);
@@ -332,7 +344,13 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the code was chosen by an `Isa` that is made only after detection; sizes were
             // just checked.
-            Code::Avx2 => unsafe { avx2::multiply(a_shape.stride, depth, a, b, tile) },
+            Code::Avx2 => unsafe {
+                let (by_rows, stride) = (a_shape.by_rows, a_shape.stride);
+                let Next { words: next, stride: next_step, .. } = panels.next;
+                let next = next.as_ptr();
+                let a = avx2::Rows { words: a, by_rows, stride, next, next_step };
+                avx2::multiply([mr, panels.columns], depth, a, b, tile);
+            },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Code::Avx512 => unsafe {

@@ -1,8 +1,8 @@
 //! Simple loops over words, compiled once per instruction set.
 
-#[cfg(target_arch = "x86_64")]
-use super::avx512;
 use super::output::Rows;
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512};
 use crate::{Isa, Kind};
 
 /// Words handled together: one vector of AVX-512, two of AVX2.
@@ -51,8 +51,6 @@ per_isa! {
     scatter_scaled = scatter_scaled_body(out: &mut [u64], factor: u64, x: &[u64], step: usize);
     /// `sum += x[i] * y[i * step]` over all `i` of `x`.
     add_dot = add_dot_body(sum: &mut u64, x: &[u64], y: &[u64], step: usize);
-    /// `sums[v][i] += small[v] . rows[i]`.
-    plain_dots = dots_body(sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize);
     /// `sums[v] += small[v][k] * rows[k]`.
     plain_combine = combine_body(sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize);
 }
@@ -215,13 +213,16 @@ fn combine_rows<const N: usize>(out: &mut [u64], factors: &[u64], rows: &[u64], 
     }
 }
 
-/// `sums[v][i] += small[v] . rows[i]`, with a kernel of its own where there is AVX-512.
+/// `sums[v][i] += small[v] . rows[i]`, with kernels of their own for vectors.
 pub(super) fn dots(isa: Isa, sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize) {
     match isa.kind() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an `Isa` of this kind is made only after detection.
         Kind::Avx512 | Kind::Amx => unsafe { avx512::dots(sums, small, rows, stride) },
-        _ => plain_dots(isa, sums, small, rows, stride),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Kind::Avx2 => unsafe { avx2::dots(sums, small, rows, stride) },
+        _ => dots_body(sums, small, rows, stride),
     }
 }
 

@@ -77,6 +77,16 @@ pub(super) struct Run {
     pub from: usize,
 }
 
+/// Some lanes of a vector of columns: the words of an inner index lie in a row, that of lane 0 at
+/// `from`, which may lie outside if the lane is none of these.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lanes {
+    /// A bit for each lane.
+    pub mask: u8,
+    /// Where the word of lane 0 lies, before a tap's offset.
+    pub from: isize,
+}
+
 /// One axis of windows: inputs are told apart by their residue modulo the step.
 struct Axis {
     /// The first input that a window meets; negative in the border.
@@ -258,6 +268,47 @@ impl Columns<'_> {
             }
             Some(offset)
         })
+    }
+
+    /// Offsets of some inner indices and of `more` behind them. The words that the first ones meet in
+    /// some columns are there: else this panics.
+    pub(super) fn offsets_within(
+        &self,
+        k: &Range<usize>,
+        some: &Range<usize>,
+        more: usize,
+    ) -> Vec<usize> {
+        let offsets: Vec<_> = self.offsets(k.start).take(k.len() + more).collect();
+        let last = self.runs(some.start, some.len()).map(|run| run.from + run.len).max();
+        let most = offsets[..k.len()].iter().max().zip(last).map_or(0, |(o, last)| o + last);
+        assert!(most <= self.words.len());
+        offsets
+    }
+
+    /// Lanes that cover some columns, vector by vector of `WIDE` lanes, and for each of `count` vectors
+    /// where its lanes end in the list. Each inner index has the same.
+    pub(super) fn vectors<const WIDE: usize>(
+        &self,
+        some: &Range<usize>,
+        count: usize,
+    ) -> (Vec<Lanes>, Vec<usize>) {
+        let (mut list, mut ends) = (Vec::with_capacity(2 * count), Vec::with_capacity(count));
+        for run in self.runs(some.start, some.len()) {
+            let mut at = run.at;
+            while at < run.at + run.len {
+                let lane = at % WIDE;
+                let len = (WIDE - lane).min(run.at + run.len - at);
+                let from = (run.from + at - run.at) as isize - lane as isize;
+                let mask = (((1u16 << len) - 1) << lane) as u8;
+                list.push(Lanes { mask, from });
+                at += len;
+                if at.is_multiple_of(WIDE) {
+                    ends.push(list.len());
+                }
+            }
+        }
+        ends.resize(count, list.len());
+        (list, ends)
     }
 
     /// Cuts `count` columns into runs.

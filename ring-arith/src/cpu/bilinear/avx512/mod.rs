@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::kernel::{ROW, Tile};
-use super::windows::Columns;
+use super::windows::{Columns, Lanes};
 pub(super) use thin::{combine, dots};
 
 /// Columns of a tile.
@@ -136,36 +136,6 @@ pub(super) unsafe fn copy_row(from: &[u64], to: &mut [u64]) {
     to[depth] = _mm512_reduce_add_epi64(sum) as u64;
 }
 
-/// Some lanes of a vector of columns: the words of an inner index lie in a row, that of lane 0 at
-/// `from`, which may lie outside if the lane is none of these.
-#[derive(Clone, Copy)]
-struct Lanes {
-    mask: u8,
-    from: isize,
-}
-
-/// Lanes that cover all columns, vector by vector, and for each vector where its lanes end in the list.
-/// Each inner index has the same.
-fn vectors(columns: &Columns<'_>, some: &Range<usize>) -> (Vec<Lanes>, Vec<usize>) {
-    let count = some.len().div_ceil(COLUMNS) * WIDTH;
-    let (mut list, mut ends) = (Vec::with_capacity(2 * count), Vec::with_capacity(count));
-    for run in columns.runs(some.start, some.len()) {
-        let mut at = run.at;
-        while at < run.at + run.len {
-            let lane = at % 8;
-            let len = (8 - lane).min(run.at + run.len - at);
-            let from = (run.from + at - run.at) as isize - lane as isize;
-            list.push(Lanes { mask: first_lanes(len) << lane, from });
-            at += len;
-            if at.is_multiple_of(8) {
-                ends.push(list.len());
-            }
-        }
-    }
-    ends.resize(count, list.len());
-    (list, ends)
-}
-
 /// Packs some inner indices of some columns into panels of 16 columns with `panel` words each: behind
 /// the rows, up to an even number, lie the sums of products of their pairs.
 ///
@@ -182,13 +152,10 @@ pub(super) unsafe fn pack_columns(
     let depth = k.len();
     let sums = COLUMNS * depth.next_multiple_of(2);
     assert!(panel >= sums + COLUMNS && packed.len() >= some.len().div_ceil(COLUMNS) * panel);
-    let (list, ends) = vectors(columns, some);
+    let (list, ends) = columns.vectors::<8>(some, some.len().div_ceil(COLUMNS) * WIDTH);
     // What comes next is fetched: the same taps of the next channel, or the next two rows.
     let ahead = columns.taps.len().max(2);
-    let offsets: Vec<_> = columns.offsets(k.start).take(depth + ahead + 1).collect();
-    let last = columns.runs(some.start, some.len()).map(|run| run.from + run.len).max();
-    let most = offsets[..depth].iter().max().zip(last).map_or(0, |(offset, last)| offset + last);
-    assert!(most <= columns.words.len());
+    let offsets = columns.offsets_within(k, some, ahead + 1);
     let zero = _mm512_setzero_si512();
     for i in (0..depth).step_by(2) {
         let row = |i: usize| columns.words.as_ptr().wrapping_add(offsets[i]);
