@@ -28,6 +28,24 @@ const FEW: usize = 8;
 /// first-level cache.
 const COLUMNS: usize = 2048;
 
+/// Some rows of the big operand, as the loops for an instruction set walk them.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    /// Word 0 of the first.
+    pub first: *const u64,
+    /// Words from one to the next.
+    pub stride: usize,
+    /// Words of each.
+    pub depth: usize,
+}
+
+impl Rows {
+    /// Word `k` of a row.
+    pub(super) fn at(&self, row: usize, k: usize) -> *const u64 {
+        self.first.wrapping_add(row * self.stride + k)
+    }
+}
+
 /// Whether all products are thin.
 pub(super) fn suits(isa: Isa, products: &[Product<'_>]) -> bool {
     let most = MOST_ROWS[usize::from(isa.kind() < Kind::Avx512)];

@@ -2,6 +2,7 @@
 
 use std::arch::x86_64::*;
 
+use super::super::thin::Rows;
 use super::{LANES, Sum, mask};
 
 /// Rows of the big operand that are read side by side, and vectors that meet them in registers.
@@ -12,21 +13,6 @@ const STREAMS: usize = 4;
 
 /// Words of a row in one step: word `i` and word `i + 4` are a pair.
 const STEP: usize = 2 * LANES;
-
-/// Some rows of `depth` words, the first of each `stride` words behind that of the one before.
-#[derive(Clone, Copy)]
-struct Rows {
-    first: *const u64,
-    stride: usize,
-    depth: usize,
-}
-
-impl Rows {
-    /// Word `k` of a row.
-    fn at(&self, row: usize, k: usize) -> *const u64 {
-        self.first.wrapping_add(row * self.stride + k)
-    }
-}
 
 /// `sums[v][i] += small[v] . rows[i]`; row `i` starts at word `i * stride`. Two inner indices take one
 /// product, as in [`super::multiply`].

@@ -2,6 +2,7 @@
 
 use std::arch::x86_64::*;
 
+use super::super::thin::Rows;
 use super::first_lanes;
 
 /// Rows of the big operand of a thin product that are read side by side.
@@ -13,21 +14,6 @@ const PAIRED: usize = 3;
 
 /// Vectors that meet the same rows in registers.
 const TOGETHER: usize = 4;
-
-/// Some rows of `depth` words, the first of each `stride` words behind that of the one before.
-#[derive(Clone, Copy)]
-struct Rows {
-    first: *const u64,
-    stride: usize,
-    depth: usize,
-}
-
-impl Rows {
-    /// Word `k` of a row.
-    fn at(&self, row: usize, k: usize) -> *const u64 {
-        self.first.wrapping_add(row * self.stride + k)
-    }
-}
 
 /// `sums[v][i] += small[v] . rows[i]`; row `i` starts at word `i * stride`.
 ///
