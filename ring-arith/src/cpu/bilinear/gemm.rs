@@ -220,7 +220,7 @@ impl Strip<'_> {
         let nr = self.plan.kernel.nr;
         let output = &self.product.output;
         for (row, words) in part.rows.clone().zip(tile.0.chunks_exact(nr)) {
-            output.pieces(row, part.columns.clone(), |at, column, count| {
+            output.pieces(row, part.across.columns.clone(), |at, column, count| {
                 let words = &words[column..column + count];
                 if overwrite {
                     self.each_word(at, count, |i, w| *w = words[i]);
@@ -252,7 +252,15 @@ impl Strip<'_> {
 /// A tile's place in the result.
 struct Part {
     rows: Range<usize>,
+    across: Across,
+}
+
+/// Columns of a tile.
+#[derive(Clone)]
+struct Across {
     columns: Range<usize>,
+    /// The word of row 0 and the first of them, if their words follow one another.
+    first: Option<usize>,
 }
 
 /// Some inner indices of one term, for all of a strip.
@@ -286,6 +294,12 @@ impl Pass<'_> {
         let alone = plain.is_some() && kernel.keep == Side::A;
         let group = if alone { 1 } else { BLOCK / mr };
         let a = room(a, group * shapes[0].words());
+        let output = &self.strip.product.output;
+        let across = columns.clone().step_by(kernel.nr).map(|left| {
+            let columns = left..(left + kernel.nr).min(columns.end);
+            Across { first: output.plain(&columns), columns }
+        });
+        let across: Vec<_> = across.collect();
         let mut late = None;
         for first in rows.clone().step_by(group * mr) {
             let rows = first..(first + group * mr).min(rows.end);
@@ -299,15 +313,12 @@ impl Pass<'_> {
             if self.fresh && !self.overwrites() {
                 self.strip.begin(rows.clone(), false);
             }
-            let counts = [rows.len().div_ceil(mr), columns.len().div_ceil(kernel.nr)];
+            let counts = [rows.len().div_ceil(mr), across.len()];
             for [i, j] in pairs(counts, kernel.keep) {
                 let words = [shapes[0].nth(a, i), shapes[1].nth(b, j)];
-                let (top, left) = (rows.start + i * mr, columns.start + j * kernel.nr);
-                let part = Part {
-                    rows: top..(top + mr).min(rows.end),
-                    columns: left..(left + kernel.nr).min(columns.end),
-                };
-                let mut panels = Panels::new(words, shapes, part.columns.len());
+                let top = rows.start + i * mr;
+                let part = Part { rows: top..(top + mr).min(rows.end), across: across[j].clone() };
+                let mut panels = Panels::new(words, shapes, part.across.columns.len());
                 panels.shapes[0].width = part.rows.len();
                 if let Some((_, words, stride)) = plain
                     && let Some((ahead, some)) = ahead([mr, group, counts[1]], j)
@@ -366,16 +377,14 @@ impl Pass<'_> {
 
     /// Where a part's words go at once, if they lie as a tile's do.
     fn spot(&self, part: &Part) -> Spot<'_> {
-        let output = &self.strip.product.output;
-        let Some(first) = output.plain(&part.columns) else {
+        let Some(first) = part.across.first else {
             return Spot::Tile;
         };
-        let start = first + part.rows.start * output.row_stride;
-        let size = [part.rows.len(), part.columns.len()];
+        let stride = self.strip.product.output.row_stride;
+        let start = first + part.rows.start * stride;
+        let size = [part.rows.len(), part.across.columns.len()];
         // SAFETY: regions are disjoint parts of the result, and this one is ours.
-        Spot::Rows(unsafe {
-            self.strip.out.rows(start, output.row_stride, size, !self.overwrites())
-        })
+        Spot::Rows(unsafe { self.strip.out.rows(start, stride, size, !self.overwrites()) })
     }
 
     /// Brings a part to the result if it is still in the tile.

@@ -80,8 +80,9 @@ unsafe fn rows<const MR: usize, const ACROSS: usize, const BY_ROWS: bool>(
     let mut sums = [[Sum::zero(); ACROSS]; MR];
     for k in (0..depth).step_by(2) {
         if BY_ROWS {
-            let next = a.next.wrapping_add(((k / 2) & 1) * a.next_step + k);
+            let next = a.next.wrapping_add(k);
             _mm_prefetch::<_MM_HINT_T1>(next.cast());
+            _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(a.next_step).cast());
         }
         for i in 0..MR {
             let (x0, x1) = (word(i, k), word(i, k + 1));
