@@ -237,7 +237,7 @@ def elementwise(opset):
     m.output("Sub", [half, x])
     m.output("Div", [half, y])
     m.output("Max", [x, y, half])
-    for operator in ["Neg", "Abs", "Exp", "Sin", "Cos", "Sign"]:
+    for operator in ["Neg", "Abs", "Exp", "Sin", "Cos", "Sign", "Ceil", "Floor"]:
         m.output(operator, [x])
     for operator in ["Sqrt", "Log", "Reciprocal"]:
         m.output(operator, [y])
@@ -269,6 +269,12 @@ def comparisons(opset):
     m.output("Where", [above, x, m.constant(np.float32(-1.0))])
     mask = m.constant(np.array([[True, False, True, False]]))
     m.output("Where", [mask, x, y])
+    everywhere = m.constant(np.ones((2, 1, 1), bool))
+    m.output("Where", [everywhere, x, y])
+    m.output("Where", [m.node("Greater", [m.weight(3, 4), level]), x, y])
+    m.output("Where", [m.node("IsNaN", [x]), y, x])
+    holes = m.constant(np.array([[0, 1, 0, 2]], np.float32))
+    m.output("Where", [m.node("IsNaN", [m.node("Div", [holes, holes])]), x, y])
     m.float_output("ArgMax", [x], axis=1)
     m.float_output("ArgMax", [x], axis=0, keepdims=0)
     m.float_output("ArgMin", [x], axis=-1)
@@ -299,6 +305,7 @@ def reductions(opset):
 def shapes(opset):
     m = Operators("shapes", opset)
     x, y = m.input("x", (2, 3, 4)), m.input("y", (2, 1, 4))
+    y0 = m.node("Flatten", [y])
 
     def ints(*values):
         return m.constant(np.array(values, np.int64))
@@ -317,6 +324,27 @@ def shapes(opset):
     m.output("Gather", [x, ints(2, 0, -1)], axis=2)
     m.output("Gather", [x, m.constant(np.int64(1))], axis=1)
     m.output("Gather", [x, m.constant(np.array([[0, 1], [1, 0]]))])
+    rows = m.constant(np.array([[[1, -1, 0], [0, 2, 2]]]))
+    m.output("GatherElements", [x, rows], axis=1)
+    m.output("GatherElements", [x, m.constant(np.array([[[3], [0], [-2]]] * 2))], axis=2)
+    m.output("GatherElements", [x, m.constant(np.arange(48).reshape(4, 3, 4) % 2)])
+    pairs = np.array([[[0, 2], [1, 1]], [[-1, 0], [1, -1]]])
+    m.output("ScatterElements", [x, rows, m.constant(np.float32([[[5, 6, 7], [1, 2, 3]]]))], axis=2)
+    m.output("ScatterElements", [x, m.constant(np.zeros((1, 1, 4), np.int64)), m.weight(1, 1, 4)])
+    if opset >= 12:
+        m.output("GatherND", [x, m.constant(pairs)])
+        m.output("GatherND", [x, m.constant(pairs[..., :1])])
+        m.output("GatherND", [x, m.constant(pairs[..., 1:])], batch_dims=1)
+        whole = np.stack(np.meshgrid([0, 1], [2, 0], indexing="ij"), -1)
+        m.output("GatherND", [x, m.constant(whole)])
+    m.output("ScatterND", [x, m.constant(pairs[0]), y0])
+    m.output("ScatterND", [x, m.constant(pairs[0][:, :1]), x])
+    blank = m.node("ConstantOfShape", [ints(3, 2)])
+    stripes = m.node("ScatterND", [blank, m.constant(np.array([[2], [0]])), m.constant(np.float32([[1, 2], [3, 4]]))])
+    m.output("MatMul", [m.node("Transpose", [x], perm=[0, 2, 1]), stripes])
+    m.output("CumSum", [x, m.constant(np.int64(1))])
+    m.output("CumSum", [x, m.constant(np.int64(-1))], exclusive=1)
+    m.output("CumSum", [x, m.constant(np.int32(0))], reverse=1, exclusive=1)
     m.output("Pad", [x, ints(0, 1, 0, 0, 0, 2), m.constant(np.float32(0.25))])
     m.output("Pad", [x, ints(0, 0, 1, 0, 0, 2)], mode="reflect")
     m.output("Pad", [x, ints(0, 1, 1, 0, 0, 2)], mode="edge")

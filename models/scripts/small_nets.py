@@ -5,6 +5,7 @@ import warnings
 
 import onnx
 import torch
+import transformers
 from torch import nn
 from torch.nn import functional as F
 
@@ -174,6 +175,40 @@ class Bert(nn.Module):
         return x, torch.tanh(self.pooler(x[:, 0]))
 
 
+class Tokens(nn.Module):
+    """BERT or RoBERTa as the library `transformers` has it: tokens and a mask to hidden states."""
+
+    def __init__(self, kind=transformers.BertModel, config=transformers.BertConfig):
+        super().__init__()
+        self.model = kind(
+            config(vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+                   intermediate_size=24, max_position_embeddings=12, pad_token_id=1),
+            add_pooling_layer=False,
+        )
+
+    def forward(self, tokens, mask):
+        return self.model(input_ids=tokens, attention_mask=mask).last_hidden_state
+
+
+def roberta():
+    """Positions are counted from the tokens that are no padding."""
+    return Tokens(transformers.RobertaModel, transformers.RobertaConfig)
+
+
+class Patches(nn.Module):
+    """ViT as the library `transformers` has it."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = transformers.ViTForImageClassification(transformers.ViTConfig(
+            image_size=16, patch_size=8, hidden_size=16, num_hidden_layers=1,
+            num_attention_heads=2, intermediate_size=24, num_labels=5,
+        ))
+
+    def forward(self, x):
+        return self.model(pixel_values=x).logits
+
+
 class Speech(nn.Module):
     """Wav2Letter: one-dimensional convolutions over the sound, log-probabilities per step."""
 
@@ -229,6 +264,9 @@ NETS = [
     ("vision", Vision, 18, True, [(2, 3, 16, 16)]),
     ("vision", Vision, 20, True, [(2, 3, 16, 16)]),
     ("bert", Bert, 20, True, [(2, 6, 16), "mask"]),
+    ("tokens", Tokens, 18, True, ["tokens", "padding"]),
+    ("roberta", roberta, 18, True, ["tokens", "padding"]),
+    ("patches", Patches, 18, True, [(2, 3, 16, 16)]),
     ("speech", Speech, 18, True, [(2, 1, 160)]),
     ("coder", Coder, 21, True, [(2, 1, 12, 12)]),
     ("lenet", LeNet, 18, True, [(2, 1, 16, 16)]),
@@ -237,10 +275,15 @@ NETS = [
     ("mobile", Mobile, 12, False, [(2, 3, 12, 12)]),
     ("vision", Vision, 14, False, [(2, 3, 16, 16)]),
     ("bert", Bert, 17, False, [(2, 6, 16), "mask"]),
+    ("tokens", Tokens, 17, False, ["tokens", "padding"]),
+    ("patches", Patches, 17, False, [(2, 3, 16, 16)]),
     ("lenet", LeNet, 11, False, [(2, 1, 16, 16)]),
     # With a batch of any size, which shows as arithmetic on shapes inside the graph.
     ("vision-batch", Vision, 18, True, [(2, 3, 16, 16)]),
     ("vision-batch", Vision, 16, False, [(2, 3, 16, 16)]),
+    ("tokens-batch", Tokens, 18, True, ["tokens", "padding"]),
+    ("tokens-batch", Tokens, 17, False, ["tokens", "padding"]),
+    ("roberta-batch", roberta, 17, False, ["tokens", "padding"]),
     ("residual-batch", Residual, 19, True, [(2, 3, 24, 24)]),
     ("dense-batch", Dense, 12, False, [(2, 3, 10, 10)]),
 ]
@@ -263,6 +306,10 @@ def exports():
 def _input(shape):
     if shape == "mask":
         return torch.tensor([[1.0] * 6, [1.0] * 4 + [0.0] * 2])
+    if shape == "tokens":
+        return torch.tensor([[7, 22, 3, 15, 9, 28], [4, 11, 26, 17, 1, 1]])
+    if shape == "padding":
+        return torch.tensor([[1] * 6, [1] * 4 + [0] * 2])
     return torch.randn(shape)
 
 

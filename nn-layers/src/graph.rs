@@ -145,6 +145,29 @@ impl Graph {
         self.constant_of(value).map(|c| &c.value)
     }
 
+    /// The tensor behind a value that belongs to the structure, broadcast or not.
+    pub fn public_behind(&self, value: ValueId) -> Option<&HostTensor> {
+        let node = &self.nodes[value.0];
+        let spread = matches!(node.op, Op::Broadcast(_));
+        let constant = self.constant_of(if spread { node.inputs[0] } else { value })?;
+        (!constant.secret).then_some(&constant.value)
+    }
+
+    /// A broadcast constant as a constant of its full size; any other value as it is.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it cannot be written out.
+    pub fn written_out(&mut self, value: ValueId) -> Result<ValueId> {
+        let node = &self.nodes[value.0];
+        if !matches!(node.op, Op::Broadcast(_)) {
+            return Ok(value);
+        }
+        let Some(c) = self.constant_of(node.inputs[0]) else { return Ok(value) };
+        let (name, secret) = (node.name.clone(), c.secret);
+        let whole = eval::evaluate(&node.op, &[&c.value], self.batch)?;
+        Ok(self.constant(&name, whole, secret))
+    }
+
     /// Whether a value is a weight, or computed from one.
     pub fn is_secret(&self, value: ValueId) -> bool {
         self.constant_of(value).is_some_and(|c| c.secret)

@@ -121,6 +121,12 @@ impl HostTensor {
         }
     }
 
+    /// The number that every element is, if they are all the same and there is one.
+    pub fn uniform(&self) -> Option<f64> {
+        let values = self.floats();
+        values.first().copied().filter(|first| values.iter().all(|v| v == first))
+    }
+
     /// The same elements as real numbers.
     #[must_use]
     pub fn to_float(&self) -> Self {

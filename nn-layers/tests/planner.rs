@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Random, conv, dense, distance, flatten, image, norm, relu};
-use nn_layers::{Binary, Compiled, Graph, HostTensor, Op, Plan, PlanOptions, Pool};
+use nn_layers::{Binary, Compiled, Dim, Graph, HostTensor, Op, Plan, PlanOptions, Pool};
 
 fn compile(g: &Graph) -> Compiled {
     Compiled::new(g, &PlanOptions::default()).unwrap()
@@ -205,4 +205,41 @@ fn inputs_and_weights_that_do_not_fit_are_named() {
     weights[0] = weights[0].map(|_| f64::INFINITY);
     let error = compiled.plan.encode_weights(&weights).unwrap_err().to_string();
     assert!(error.starts_with("weight `conv.weight`: element 0 is inf"), "{error}");
+}
+
+#[test]
+fn a_broadcast_constant_is_seen_through_but_a_weight_is_never_public() {
+    let mut g = Graph::new(1);
+    let row = HostTensor::new([1, 2], vec![0.5, -1.0]).unwrap();
+    let (public, secret) = (g.public("mask", row.clone()), g.weight("weight", row.clone()));
+    let spread = |g: &mut Graph, id| {
+        g.add("spread", Op::Broadcast(vec![Dim::Fixed(3), Dim::Fixed(2)]), &[id]).unwrap()
+    };
+    let (wide_public, wide_secret) = (spread(&mut g, public), spread(&mut g, secret));
+    for id in [public, wide_public] {
+        assert_eq!(g.public_behind(id), Some(&row));
+    }
+    for id in [secret, wide_secret] {
+        assert_eq!(g.public_behind(id), None);
+    }
+    for (id, is_secret) in [(wide_public, false), (wide_secret, true)] {
+        let whole = g.written_out(id).unwrap();
+        let value = g.constant_value(whole).unwrap();
+        assert_eq!((value.dims(), value.floats()[4], value.floats()[5]), (&[3, 2][..], 0.5, -1.0));
+        assert_eq!(g.is_secret(whole), is_secret);
+    }
+}
+
+#[test]
+fn a_product_with_public_integers_is_not_truncated() {
+    let mut r = Random(9);
+    let mut g = Graph::new(1);
+    let x = g.input("x", &[Dim::Batch(1), Dim::Fixed(3)]).unwrap();
+    let ones = HostTensor::integers([3, 2], vec![1, 0, 1, 1, 0, 1]).unwrap();
+    let ones = g.public("ones", ones);
+    let op = Op::MatMul { transpose_lhs: false, transpose_rhs: false };
+    let y = g.add("sums", op, &[x, ones]).unwrap();
+    g.output("y", y);
+    let compiled = same_function(&g, &[r.tensor(&[1, 3], 1.0)]);
+    assert_eq!(kinds(&compiled.plan), ["mat_mul"]);
 }

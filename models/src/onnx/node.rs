@@ -4,7 +4,7 @@ use nn_layers::{Binary, HostTensor, Op, Unary, ValueId};
 
 use super::Importer;
 use super::attributes::Attributes;
-use super::ops::{conv, einsum, math, norm, reduce, shape};
+use super::ops::{conv, einsum, math, norm, pick, reduce, shape};
 use super::proto::NodeProto;
 use crate::{Error, Result};
 
@@ -72,6 +72,8 @@ fn lookup(operator: &str) -> Option<Import> {
         | "Log" | "Sqrt" | "Reciprocal" | "Neg" | "Abs" | "Sign" | "Sin" | "Cos" | "Not"
         | "Floor" | "LeakyRelu" | "HardSigmoid" | "Elu" | "Selu" | "Gelu" => math::unary,
         "Celu" => math::celu,
+        "Ceil" => math::ceil,
+        "IsNaN" => math::is_nan,
         "Mish" => math::mish,
         "Clip" => math::clip,
         "PRelu" => math::prelu,
@@ -85,6 +87,7 @@ fn lookup(operator: &str) -> Option<Import> {
         "ReduceSum" | "ReduceMean" | "ReduceMax" | "ReduceMin" | "ReduceSumSquare" | "ReduceL1"
         | "ReduceL2" | "ReduceLogSum" | "ReduceLogSumExp" | "ReduceProd" => reduce::reduce,
         "ArgMax" | "ArgMin" => reduce::arg,
+        "CumSum" => reduce::running_sum,
         "TopK" => reduce::top,
         "Reshape" => shape::reshape,
         "Flatten" => shape::flatten,
@@ -95,7 +98,11 @@ fn lookup(operator: &str) -> Option<Import> {
         "Concat" => shape::concat,
         "Split" => shape::split,
         "Slice" => shape::slice,
-        "Gather" => shape::gather,
+        "Gather" => pick::gather,
+        "GatherElements" => pick::gather_elements,
+        "GatherND" => pick::gather_nd,
+        "ScatterElements" => pick::scatter_elements,
+        "ScatterND" => pick::scatter_nd,
         "Pad" => shape::pad,
         "Tile" => shape::tile,
         "Trilu" => shape::trilu,
@@ -193,18 +200,26 @@ impl Node<'_, '_> {
 
     /// An axis, counted from the end if negative; `rank` itself is allowed with `end`.
     pub fn axis(&self, axis: i64, rank: usize, end: bool) -> Result<usize> {
-        let from_end = axis + if axis < 0 { rank as i64 } else { 0 };
         let limit = rank + usize::from(end);
-        match usize::try_from(from_end) {
-            Ok(a) if a < limit => Ok(a),
-            _ => Err(self
-                .attributes
-                .error(format!("axis {axis} does not exist in {rank} dimensions"))),
-        }
+        from_end(axis, rank).filter(|&a| a < limit).ok_or_else(|| {
+            self.attributes.error(format!("axis {axis} does not exist in {rank} dimensions"))
+        })
+    }
+
+    /// A position along an axis of a length, counted from the end if negative.
+    pub fn position(&self, at: i64, len: usize) -> Result<usize> {
+        from_end(at, len).filter(|&i| i < len).ok_or_else(|| {
+            self.attributes.error(format!("position {at} is outside of an axis of length {len}"))
+        })
     }
 
     /// An unsupported use of the operator.
     pub fn unsupported(&self, reason: impl Into<String>) -> Error {
         self.attributes.unsupported(reason)
     }
+}
+
+/// What a number means that counts from the end if negative.
+fn from_end(i: i64, len: usize) -> Option<usize> {
+    usize::try_from(if i < 0 { i.checked_add(len as i64)? } else { i }).ok()
 }

@@ -4,5 +4,6 @@ pub(crate) mod conv;
 pub(crate) mod einsum;
 pub(crate) mod math;
 pub(crate) mod norm;
+pub(crate) mod pick;
 pub(crate) mod reduce;
 pub(crate) mod shape;

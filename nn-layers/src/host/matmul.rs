@@ -3,10 +3,10 @@
 use ndarray::{ArrayView2, ArrayViewMut2, linalg::general_mat_mul};
 use ring_arith::{Bilinear, Shape};
 
-use super::HostTensor;
+use super::{HostTensor, elementwise};
 use crate::Result;
 
-/// `lhs x rhs` under the rule of [`Bilinear::MatMul`].
+/// `lhs x rhs` under the rule of [`Bilinear::MatMul`]. Integers stay integers.
 pub(crate) fn matmul(
     lhs: &HostTensor,
     rhs: &HostTensor,
@@ -28,7 +28,8 @@ pub(crate) fn matmul(
         let c = &mut out[i * m * n..(i + 1) * m * n];
         product_into(a, b, c, [m, n]);
     }
-    HostTensor::new(shape.dims(), out)
+    let out = HostTensor::new(shape.dims(), out)?;
+    Ok(if lhs.is_int() && rhs.is_int() { elementwise::to_int(&out) } else { out })
 }
 
 /// `c = a x b` for plain matrices.

@@ -2,6 +2,7 @@
 
 use nn_layers::{Binary, Dim, HostTensor, Op, Unary, ValueId};
 
+use super::shape::{common, spread};
 use crate::Result;
 use crate::onnx::node::Node;
 
@@ -113,6 +114,31 @@ pub(crate) fn unary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         other => return Err(n.unsupported(format!("as {other}"))),
     };
     Ok(vec![n.unary(f, x)?])
+}
+
+/// The smallest whole number that is not below.
+pub(crate) fn ceil(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let y = n.unary(Unary::Neg, x)?;
+    let y = n.unary(Unary::Floor, y)?;
+    Ok(vec![n.unary(Unary::Neg, y)?])
+}
+
+/// False for what is computed on shares, where every word is a number. PyTorch asks this after a
+/// softmax, whose rows are not numbers where all of a row is masked; here such a row is uniform.
+pub(crate) fn is_nan(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let name = n.attributes.name;
+    let Some(value) = n.to.graph.constant_value(x) else {
+        let dims = n.dims(x);
+        let never = n.number(0.0);
+        let y = spread(n, never, dims)?;
+        n.to.mark_integer(y);
+        return Ok(vec![y]);
+    };
+    let values = value.floats().iter().map(|v| i64::from(v.is_nan())).collect();
+    let value = HostTensor::integers(value.dims(), values)?;
+    Ok(vec![n.to.graph.public(name, value)])
 }
 
 /// `x`, or `alpha * (exp(x / alpha) - 1)` where negative.
@@ -275,15 +301,21 @@ pub(crate) fn select(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, y) = (n.input(1)?, n.input(2)?);
     let (x, y) = (unmasked(n, x), unmasked(n, y));
     let all = [c, x, y].iter().all(|&v| n.to.graph.constant_value(v).is_some());
-    let Some(condition) = n.to.graph.constant_value(c).filter(|_| !all) else {
+    let Some(condition) = n.to.graph.public_behind(c).filter(|_| !all) else {
         return Ok(vec![n.add(Op::Where, &[c, x, y])?]);
     };
+    let condition = condition.map(|v| f64::from(u8::from(v != 0.0)));
+    if let Some(everywhere) = condition.uniform() {
+        let chosen = if everywhere == 1.0 { x } else { y };
+        let dims = common(&common(&n.dims(c), &n.dims(x)), &n.dims(y));
+        return Ok(vec![spread(n, chosen, dims)?]);
+    }
     // A public condition only masks: no communication.
-    let truth = |keep: bool| {
-        let values = condition.floats().iter().map(|&v| i64::from((v != 0.0) == keep)).collect();
+    let truth = |keep: f64| {
+        let values = condition.floats().iter().map(|&v| i64::from(v == keep)).collect();
         HostTensor::integers(condition.dims(), values)
     };
-    let (yes, no) = (truth(true)?, truth(false)?);
+    let (yes, no) = (truth(1.0)?, truth(0.0)?);
     let name = n.attributes.name;
     let (yes, no) = (n.to.graph.public(name, yes), n.to.graph.public(name, no));
     let (x, y) = (n.binary_op(Binary::Mul, x, yes)?, n.binary_op(Binary::Mul, y, no)?);

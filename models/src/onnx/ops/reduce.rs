@@ -1,9 +1,14 @@
 //! Reductions over axes.
 
-use nn_layers::{Binary, Dim, Op, Reduce, Unary, ValueId};
+use nn_layers::{Binary, Dim, HostTensor, Op, Reduce, Unary, ValueId};
 
+use super::math;
+use super::shape::fixed;
 use crate::Result;
 use crate::onnx::node::Node;
+
+/// The most elements along an axis that are summed up one by one.
+const MAX_SUMMED: usize = 1 << 10;
 
 pub(crate) fn reduce(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
@@ -79,6 +84,35 @@ fn without(n: &mut Node<'_, '_>, y: ValueId, axes: &[usize], keep: bool) -> Resu
     let dims = n.dims(y);
     let left = (0..dims.len()).filter(|a| !axes.contains(a)).map(|a| Dim::Fixed(dims[a]));
     n.add(Op::Reshape(left.collect()), &[y])
+}
+
+/// Sums of the elements up to each, along one axis: a product with a public triangle of ones.
+pub(crate) fn running_sum(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let dims = n.dims(x);
+    let axis = n.constant(n.input(1)?, "axes")?.single();
+    let axis = axis.ok_or_else(|| n.attributes.error("the axis is not one number"))?;
+    let axis = n.axis(axis as i64, dims.len(), false)?;
+    let (len, last) = (dims[axis], dims.len() - 1);
+    if len > MAX_SUMMED {
+        return Err(n.unsupported(format!("along {len} elements; {MAX_SUMMED} are the most")));
+    }
+    let reverse = n.attributes.int("reverse", 0) != 0;
+    let exclusive = n.attributes.int("exclusive", 0) != 0;
+    let counts = |i: usize| {
+        let (from, to) = if reverse { (i % len, i / len) } else { (i / len, i % len) };
+        from < to || from == to && !exclusive
+    };
+    let triangle = (0..len * len).map(|i| i64::from(counts(i))).collect();
+    let triangle = HostTensor::integers([len, len], triangle)?;
+    let triangle = n.to.graph.public(n.attributes.name, triangle);
+    let mut axes: Vec<_> = (0..dims.len()).collect();
+    axes.swap(axis, last);
+    let rows = n.add(Op::Permute(axes.clone()), &[x])?;
+    let rows = if last == 0 { fixed(n, rows, &[1, len])? } else { rows };
+    let sums = math::product(n, rows, triangle)?;
+    let sums = if last == 0 { fixed(n, sums, &dims)? } else { sums };
+    Ok(vec![n.add(Op::Permute(axes), &[sums])?])
 }
 
 pub(crate) fn arg(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {

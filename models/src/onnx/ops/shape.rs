@@ -79,7 +79,8 @@ pub(crate) fn unsqueeze(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![fixed(n, x, &dims)?])
 }
 
-fn fixed(n: &mut Node<'_, '_>, x: ValueId, dims: &[usize]) -> Result<ValueId> {
+/// A value in another shape.
+pub(crate) fn fixed(n: &mut Node<'_, '_>, x: ValueId, dims: &[usize]) -> Result<ValueId> {
     n.add(Op::Reshape(dims.iter().map(|&d| Dim::Fixed(d)).collect()), &[x])
 }
 
@@ -87,18 +88,24 @@ pub(crate) fn expand(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
     let to = n.ints(n.input(1)?, "shapes")?;
     let to = sizes(n, &to)?;
-    let dims = n.dims(x);
-    let rank = dims.len().max(to.len());
+    let common = common(&n.dims(x), &to);
+    Ok(vec![spread(n, x, common)?])
+}
+
+/// The shape to which tensors of two shapes are broadcast, if they fit.
+pub(crate) fn common(x: &[usize], y: &[usize]) -> Vec<usize> {
+    let rank = x.len().max(y.len());
     let at = |d: &[usize], i: usize| (i + d.len()).checked_sub(rank).map_or(1, |j| d[j]);
-    let common = (0..rank).map(|i| match (at(&dims, i), at(&to, i)) {
-        (1, b) => b,
-        (a, _) => a,
-    });
-    let common: Vec<_> = common.collect();
-    if common == dims {
-        return Ok(vec![x]);
+    let pairs = (0..rank).map(|i| (at(x, i), at(y, i)));
+    pairs.map(|(a, b)| if a == 1 { b } else { a }).collect()
+}
+
+/// A value broadcast to a shape.
+pub(crate) fn spread(n: &mut Node<'_, '_>, x: ValueId, dims: Vec<usize>) -> Result<ValueId> {
+    if n.dims(x) == dims {
+        return Ok(x);
     }
-    Ok(vec![n.add(Op::Broadcast(common.into_iter().map(Dim::Fixed).collect()), &[x])?])
+    n.add(Op::Broadcast(dims.into_iter().map(Dim::Fixed).collect()), &[x])
 }
 
 pub(crate) fn concat(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
@@ -180,36 +187,6 @@ pub(crate) fn slice(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         };
     }
     Ok(vec![x])
-}
-
-pub(crate) fn gather(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, at) = (n.input(0)?, n.input(1)?);
-    let dims = n.dims(x);
-    let axis = n.axis(n.attributes.int("axis", 0), dims.len(), false)?;
-    let Some(indices) = n.to.graph.constant_value(at) else {
-        if axis != 0 {
-            return Err(n.unsupported("at positions that depend on the input, but on axis 0"));
-        }
-        return Ok(vec![n.add(Op::Lookup, &[x, at])?]);
-    };
-    let shape = indices.dims().to_vec();
-    let indices = n.ints(at, "positions")?;
-    let indices =
-        indices.iter().map(|&i| n.axis(i, dims[axis], false)).collect::<Result<Vec<_>>>()?;
-    let to = [&dims[..axis], &shape, &dims[axis + 1..]].concat();
-    // One row for all positions stays one row, whatever the batch.
-    if let [first, rest @ ..] = indices.as_slice()
-        && shape.len() > 1
-        && rest.iter().all(|i| i == first)
-    {
-        let row = n.add(Op::Gather { axis, indices: vec![*first], squeeze: false }, &[x])?;
-        let ones = vec![1; shape.len()];
-        let row = fixed(n, row, &[&dims[..axis], &ones, &dims[axis + 1..]].concat())?;
-        return Ok(vec![n.add(Op::Broadcast(to.into_iter().map(Dim::Fixed).collect()), &[row])?]);
-    }
-    let squeeze = shape.is_empty();
-    let y = n.add(Op::Gather { axis, indices, squeeze }, &[x])?;
-    Ok(vec![if shape.len() < 2 { y } else { fixed(n, y, &to)? }])
 }
 
 pub(crate) fn pad(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {

@@ -2,7 +2,7 @@
 
 use super::{replace, rewrite, value};
 use crate::graph::{
-    Binary, Graph, Linear, LinearFinish, LinearMap, Op, Reduce, Unary, ValueId, eval,
+    Binary, Constant, Graph, Linear, LinearFinish, LinearMap, Op, Reduce, Unary, ValueId, eval,
 };
 use crate::{HostTensor, Result};
 
@@ -59,11 +59,13 @@ fn inside_factors(graph: &Graph, x: ValueId, op: &Op) -> Result<HostTensor> {
     Ok(eval::evaluate(&Op::SumPool(*pool), &[&ones], 1)?.map(|n| 1.0 / n))
 }
 
-/// A product with a constant second operand.
+/// A product with a constant second operand. One with integers keeps the format of the first and
+/// needs no truncation: it stays as it is.
 fn linear(graph: &mut Graph, at: ValueId, map: LinearMap) {
     let inputs = graph.nodes[at.0].inputs.clone();
     let dynamic = graph.constant_of(inputs[0]).is_none();
-    if dynamic && graph.constant_of(inputs[1]).is_some() {
+    let real = |c: &Constant| !c.value.is_int();
+    if dynamic && graph.constant_of(inputs[1]).is_some_and(real) {
         let op = Linear { map, bias: false, residual: false, finish: LinearFinish::Truncate };
         rewrite(graph, at, Op::Linear(op), inputs);
     }

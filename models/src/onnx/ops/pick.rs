@@ -1,0 +1,222 @@
+//! Operators that pick elements by positions, or put some in place of others.
+
+use nn_layers::{Dim, HostTensor, MAX_ELEMENTS, Op, ValueId};
+
+use super::shape::{fixed, spread};
+use crate::Result;
+use crate::onnx::node::Node;
+
+pub(crate) fn gather(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, at) = (n.input(0)?, n.input(1)?);
+    let dims = n.dims(x);
+    let axis = n.axis(n.attributes.int("axis", 0), dims.len(), false)?;
+    let Some(indices) = n.to.graph.constant_value(at) else {
+        if axis != 0 {
+            return Err(n.unsupported("at positions that depend on the input, but on axis 0"));
+        }
+        return Ok(vec![n.add(Op::Lookup, &[x, at])?]);
+    };
+    let shape = indices.dims().to_vec();
+    let indices = n.ints(at, "positions")?;
+    let indices = indices.iter().map(|&i| n.position(i, dims[axis])).collect::<Result<Vec<_>>>()?;
+    let to = [&dims[..axis], &shape, &dims[axis + 1..]].concat();
+    // Whatever the batch, all positions in their order are the operand itself, ..
+    if indices.len() == dims[axis] && indices.iter().enumerate().all(|(i, &at)| i == at) {
+        return Ok(vec![fixed(n, x, &to)?]);
+    }
+    // .. and one row for all positions stays one row.
+    if let [first, rest @ ..] = indices.as_slice()
+        && shape.len() > 1
+        && rest.iter().all(|i| i == first)
+    {
+        let row = n.add(Op::Gather { axis, indices: vec![*first], squeeze: false }, &[x])?;
+        let ones = vec![1; shape.len()];
+        let row = fixed(n, row, &[&dims[..axis], &ones, &dims[axis + 1..]].concat())?;
+        return Ok(vec![n.add(Op::Broadcast(to.into_iter().map(Dim::Fixed).collect()), &[row])?]);
+    }
+    let squeeze = shape.is_empty();
+    let y = n.add(Op::Gather { axis, indices, squeeze }, &[x])?;
+    Ok(vec![if shape.len() < 2 { y } else { fixed(n, y, &to)? }])
+}
+
+/// For each element of the positions, the element of `x` at the same place but for one axis.
+/// Positions may depend on the input if they lead into a list, or if all elements are the same.
+pub(crate) fn gather_elements(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, at) = (n.input(0)?, n.input(1)?);
+    let (dims, to) = (n.dims(x), n.dims(at));
+    if n.to.graph.constant_value(at).is_some() {
+        let from = elements_at(n, x, at)?;
+        return Ok(vec![pick(n, x, &from, &to)?]);
+    }
+    if dims.len() != to.len() {
+        return Err(n.attributes.error(format!("positions of shape {to:?} do not fit {dims:?}")));
+    }
+    if let Some((one, int)) =
+        n.to.graph.public_behind(x).and_then(|t| Some((t.uniform()?, t.is_int())))
+    {
+        let one =
+            if int { HostTensor::integers([], vec![one as i64])? } else { HostTensor::scalar(one) };
+        let one = n.to.graph.public(n.attributes.name, one);
+        return Ok(vec![spread(n, one, to)?]);
+    }
+    let axis = n.axis(n.attributes.int("axis", 0), dims.len(), false)?;
+    if dims.iter().product::<usize>() != dims[axis] {
+        return Err(n.unsupported("at positions that depend on the input, but in a list"));
+    }
+    let list = fixed(n, x, &[dims[axis]])?;
+    Ok(vec![n.add(Op::Lookup, &[list, at])?])
+}
+
+/// For each row of the positions, the part of `x` that it leads to.
+pub(crate) fn gather_nd(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, at) = (n.input(0)?, n.input(1)?);
+    let shared = n.attributes.int("batch_dims", 0);
+    let shared = usize::try_from(shared)
+        .map_err(|_| n.attributes.error(format!("{shared} is no number of batch dimensions")))?;
+    let (from, to) = parts_at(n, x, at, shared)?;
+    Ok(vec![pick(n, x, &from, &to)?])
+}
+
+/// `x` with the elements that [`gather_elements`] would pick replaced by others.
+pub(crate) fn scatter_elements(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, at) = (n.input(0)?, n.input(1)?);
+    let (places, dims) = (elements_at(n, x, at)?, n.dims(at));
+    replace(n, x, &places, &dims)
+}
+
+/// `x` with the parts that [`gather_nd`] would pick replaced by others.
+pub(crate) fn scatter_nd(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, at) = (n.input(0)?, n.input(1)?);
+    let (places, dims) = parts_at(n, x, at, 0)?;
+    replace(n, x, &places, &dims)
+}
+
+/// The places in `x`, counted through all axes, of the elements that positions name: one position
+/// along the axis of the attribute for each.
+fn elements_at(n: &Node<'_, '_>, x: ValueId, at: ValueId) -> Result<Vec<usize>> {
+    let (dims, shape) = (n.dims(x), n.dims(at));
+    let positions = n.ints(at, "positions")?;
+    let axis = n.axis(n.attributes.int("axis", 0), dims.len(), false)?;
+    let fits = |(i, (d, s)): (usize, (&usize, &usize))| i == axis || s <= d;
+    if shape.len() != dims.len() || !dims.iter().zip(&shape).enumerate().all(fits) {
+        let reason = format!("positions of shape {shape:?} do not fit {dims:?}");
+        return Err(n.attributes.error(reason));
+    }
+    let mut places = Vec::with_capacity(positions.len());
+    for (i, &position) in positions.iter().enumerate() {
+        let position = n.position(position, dims[axis])?;
+        let (mut rest, mut place, mut stride) = (i, 0, 1);
+        for a in (0..dims.len()).rev() {
+            place += stride * if a == axis { position } else { rest % shape[a] };
+            rest /= shape[a];
+            stride *= dims[a];
+        }
+        places.push(place);
+    }
+    Ok(places)
+}
+
+/// The places in `x`, counted through all axes, of the elements of the parts that rows of
+/// positions lead to, and the shape of all these parts together. A row counts from the axis
+/// `shared` on; the axes before are the same in `x` and the positions.
+fn parts_at(
+    n: &Node<'_, '_>,
+    x: ValueId,
+    at: ValueId,
+    shared: usize,
+) -> Result<(Vec<usize>, Vec<usize>)> {
+    let (dims, shape) = (n.dims(x), n.dims(at));
+    let positions = n.ints(at, "positions")?;
+    let wrong = || {
+        let reason = format!("positions of shape {shape:?} do not fit {dims:?}");
+        n.attributes.error(reason)
+    };
+    let (&depth, outer) = shape.split_last().ok_or_else(wrong)?;
+    if depth == 0 || shared > outer.len() || shared + depth > dims.len() {
+        return Err(wrong());
+    }
+    if dims[..shared] != outer[..shared] {
+        return Err(wrong());
+    }
+    let part: usize = dims[shared + depth..].iter().product();
+    let block: usize = dims[shared..].iter().product();
+    let to = [outer, &dims[shared + depth..]].concat();
+    let len = to.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+    if len.is_none_or(|l| l > MAX_ELEMENTS) {
+        return Err(n.attributes.error("the result is too large"));
+    }
+    let per_block = outer[shared..].iter().product::<usize>().max(1);
+    let mut places = vec![];
+    for (i, row) in positions.chunks(depth).enumerate() {
+        let mut place = 0;
+        for (&position, &d) in row.iter().zip(&dims[shared..]) {
+            place = place * d + n.position(position, d)?;
+        }
+        let start = i / per_block * block + place * part;
+        places.extend(start..start + part);
+    }
+    Ok((places, to))
+}
+
+/// `x` with the third operand's elements, of shape `dims`, at these places.
+fn replace(
+    n: &mut Node<'_, '_>,
+    x: ValueId,
+    places: &[usize],
+    dims: &[usize],
+) -> Result<Vec<ValueId>> {
+    let new = n.input(2)?;
+    if let Some(how @ ("add" | "mul" | "max" | "min")) = n.attributes.text("reduction") {
+        return Err(n.unsupported(format!("with reduction {how}; replacing is")));
+    }
+    if n.dims(new) != dims {
+        let reason = format!("{:?} elements for {dims:?} places", n.dims(new));
+        return Err(n.attributes.error(reason));
+    }
+    if places.is_empty() {
+        return Ok(vec![x]);
+    }
+    let to = n.dims(x);
+    let len: usize = to.iter().product();
+    let mut from: Vec<usize> = (0..len).collect();
+    for (i, &place) in places.iter().enumerate() {
+        from[place] = len + i;
+    }
+    let (x, new) = (n.to.graph.written_out(x)?, n.to.graph.written_out(new)?);
+    let (x, new) = (fixed(n, x, &[len])?, fixed(n, new, &[places.len()])?);
+    let both = n.add(Op::Concat(0), &[x, new])?;
+    Ok(vec![pick(n, both, &from, &to)?])
+}
+
+/// The elements of `x` at the places `from`, counted through all axes, as a tensor of shape `to`.
+/// Leading axes that stay as they are stay out of the positions, so that these do not grow with
+/// the batch; rows that stay whole are picked whole.
+fn pick(n: &mut Node<'_, '_>, x: ValueId, from: &[usize], to: &[usize]) -> Result<ValueId> {
+    let dims = n.dims(x);
+    let size = |d: &[usize]| d.iter().product::<usize>();
+    let repeats = |lead: usize| {
+        let (block, row) = (size(&dims[lead..]), size(&to[lead..]).max(1));
+        let shifted = |(i, &f): (usize, &usize)| f == from[i % row] + i / row * block;
+        dims[..lead] == to[..lead] && from.iter().enumerate().all(shifted)
+    };
+    let lead = (0..=dims.len().min(to.len())).rev().find(|&l| repeats(l)).unwrap_or(0);
+    let (dims, to_dims) = (&dims[lead..], &to[lead..]);
+    let from = &from[..size(to_dims).min(from.len())];
+    let whole = |tail: usize| {
+        let row = size(&dims[dims.len() - tail..]);
+        let start =
+            |r: &[usize]| r[0].is_multiple_of(row) && r.iter().zip(r[0]..).all(|(&f, i)| f == i);
+        dims[dims.len() - tail..] == to_dims[to_dims.len() - tail..] && from.chunks(row).all(start)
+    };
+    let most = dims.len().min(to_dims.len());
+    let tail = (1..=most).rev().find(|&t| !from.is_empty() && whole(t)).unwrap_or(0);
+    let row = size(&dims[dims.len() - tail..]);
+    let indices: Vec<_> = from.chunks(row).map(|r| r[0] / row).collect();
+    let rows = size(dims) / row;
+    if indices.len() == rows && indices.iter().enumerate().all(|(i, &f)| i == f) {
+        return fixed(n, x, to);
+    }
+    let x = fixed(n, x, &[&to[..lead], &[rows, row]].concat())?;
+    let y = n.add(Op::Gather { axis: lead, indices, squeeze: false }, &[x])?;
+    fixed(n, y, to)
+}
