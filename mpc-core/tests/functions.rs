@@ -116,7 +116,15 @@ fn roots_are_accurate_over_all_magnitudes() -> Result<()> {
     check("inv_sqrt", &domain(UNIT, 4e12), f::inv_sqrt, exact, &bound)?;
     let bounded: Function = |mpc, x| f::inv_sqrt(mpc, &x.clone().with_bound(2.0));
     check("inv_sqrt, bounded", &domain(UNIT, 2.0), bounded, exact, &bound)?;
-    check("inv_sqrt of 0", &[0.0], f::inv_sqrt, |_| 0.0, &bound)
+    check("inv_sqrt of 0", &[0.0], f::inv_sqrt, |_| 0.0, &bound)?;
+    // A unit of 2^-30 in, one of 2^-24 out; compared in the format of the others.
+    let fine: Function = |mpc, x| {
+        let small = SecretTensor::new(x.share().clone(), 30, 46);
+        let y = f::inv_sqrt_to(mpc, &small, 24)?;
+        Ok(SecretTensor::new(y.share().clone(), 20, y.width()))
+    };
+    let exact = |x: f64| 16.0 / (x / 1024.0).sqrt();
+    check("inv_sqrt_to", &domain(UNIT, 1e7), fine, exact, &bound)
 }
 
 #[test]

@@ -35,6 +35,7 @@ const COSTS: &[Cost] = &[
     Cost { function: "div", rounds: 30, bits: 4146.0 },
     Cost { function: "sqrt", rounds: 29, bits: 4113.0 },
     Cost { function: "inv_sqrt", rounds: 29, bits: 4117.0 },
+    Cost { function: "inv_sqrt_to", rounds: 29, bits: 4105.0 },
     Cost { function: "sigmoid", rounds: 25, bits: 4030.0 },
     Cost { function: "tanh", rounds: 25, bits: 4039.0 },
     Cost { function: "silu", rounds: 27, bits: 4294.0 },

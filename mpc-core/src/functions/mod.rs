@@ -39,7 +39,7 @@ pub use extrema::{argmax, argmin, max, max_pool, min, top1};
 pub use log::log;
 pub use multiply::{Multiply, bilinear, conv2d, matmul, mul, multiply, square};
 pub use power::{polynomial, pow, powf};
-pub use roots::{div, inv_sqrt, reciprocal, reciprocal_positive, sqrt};
+pub use roots::{div, inv_sqrt, inv_sqrt_to, reciprocal, reciprocal_positive, sqrt};
 pub use shape::{
     broadcast, concat, gather, mean, pad, permute, reshape, slice, sum, transpose, window_sum,
     windows,

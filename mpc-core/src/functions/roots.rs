@@ -7,7 +7,7 @@ use super::{
     rescale,
     tables::{INV_SQRT, RECIPROCAL, SQRT},
 };
-use crate::{Arg, Protocol, Result, SecretTensor};
+use crate::{Arg, Error, Protocol, Result, SecretTensor};
 
 /// `1 / x`.
 ///
@@ -26,7 +26,7 @@ use crate::{Arg, Protocol, Result, SecretTensor};
 /// With replicated sharing at width 44: 28 rounds and 3936 bits for each element in all.
 ///
 /// # Errors
-/// [`crate::Error::Net`] if a peer failed.
+/// [`Error::Net`] if a peer failed.
 pub fn reciprocal<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     inverse(mpc, x, true, None)
 }
@@ -38,7 +38,7 @@ pub fn reciprocal<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Secre
 /// With replicated sharing at width 44: 27 rounds and 3582 bits for each element in all.
 ///
 /// # Errors
-/// [`crate::Error::Net`] if a peer failed.
+/// [`Error::Net`] if a peer failed.
 pub fn reciprocal_positive<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
@@ -127,9 +127,11 @@ fn inverse<P: Protocol>(
 /// With replicated sharing at width 44: 29 rounds and 4113 bits for each element in all.
 ///
 /// # Errors
-/// [`crate::Error::Net`] if a peer failed.
+/// [`Error::Net`] if a peer failed.
 pub fn sqrt<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    root(mpc, x, false)
+    let in_format = working(mpc, x)?;
+    let y = root(mpc, &in_format, in_format.frac(), false)?;
+    rescale(mpc, &y, x.frac())
 }
 
 /// `1 / sqrt(x)`.
@@ -143,18 +145,55 @@ pub fn sqrt<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
 /// With replicated sharing at width 44: 29 rounds and 4117 bits for each element in all.
 ///
 /// # Errors
-/// [`crate::Error::Net`] if a peer failed.
+/// [`Error::Net`] if a peer failed.
 pub fn inv_sqrt<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    root(mpc, x, true)
+    let in_format = working(mpc, x)?;
+    let y = root(mpc, &in_format, in_format.frac(), true)?;
+    rescale(mpc, &y, x.frac())
 }
 
-fn root<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, inverse: bool) -> Result<SecretTensor<P>> {
-    let frac = x.frac();
-    let x = working(mpc, x)?;
+/// `1 / sqrt(x)` with `frac` fraction bits, whatever the operand has: small numbers keep their
+/// precision where the operand has many.
+///
+/// # Domain and error
+/// As [`inv_sqrt`]; the unit in the last place is that of `frac`.
+///
+/// # Cost
+/// That of [`inv_sqrt`] for an operand of the same width.
+/// With replicated sharing at width 44: 29 rounds and 4105 bits for each element in all.
+///
+/// # Errors
+/// [`Error::Overflow`] if the root of the operand's unit does not fit 62 bits; [`Error::Net`] if a
+/// peer failed.
+pub fn inv_sqrt_to<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    frac: u32,
+) -> Result<SecretTensor<P>> {
+    let bits = inverse_width(x.frac(), frac);
+    if bits > 62 {
+        return Err(Error::Overflow { op: "inv_sqrt_to", bits, limit: 62 });
+    }
+    root(mpc, x, frac, true)
+}
+
+/// Bits of the largest inverse root with `to` fraction bits of words with `from` of them.
+fn inverse_width(from: u32, to: u32) -> u32 {
+    to + from.div_ceil(2) + 3
+}
+
+/// The root, or its inverse, with `to` fraction bits.
+fn root<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    to: u32,
+    inverse: bool,
+) -> Result<SecretTensor<P>> {
     let f = x.frac();
-    // At least 24 planes, so that the exponents below stay in range.
-    let n = (x.width().min(63) - 1).max(24);
-    let plan = Halved::new(n, f, inverse);
+    // At least 24 planes, so that the exponents below stay in range, and the bits dropped positive.
+    let least = if inverse { (f + 2 * to).saturating_sub(2 * INVERSE_BITS) } else { 0 };
+    let n = (x.width().min(63) - 1).max(24).max(least);
+    let plan = Halved::new(n, f, to, inverse);
     let wanted = Exponent {
         planes: n,
         signed: false,
@@ -172,17 +211,21 @@ fn root<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, inverse: bool) -> Result<
     let r = poly.eval(mpc, &v, plan.bits)?;
     let [r] = products(mpc, [(&r, r0, TABLE)])?;
     let share = product(mpc, &r, r1, plan.drop)?;
-    let width = if inverse { (3 * f).div_ceil(2) + 3 } else { (n + f).div_ceil(2) + 2 };
-    rescale(mpc, &SecretTensor::new(share, f, width), frac)
+    let width = if inverse { inverse_width(f, to) } else { (n + 2 * to - f).div_ceil(2) + 2 };
+    Ok(SecretTensor::new(share, to, width))
 }
+
+/// Fraction bits of the inverse root's polynomial.
+const INVERSE_BITS: u32 = 26;
 
 /// Fraction bits of the table of roots of small powers of two.
 const TABLE: u32 = 26;
 
 /// How a power of two with half the exponent is put together.
 ///
-/// With `m = x 2^e / 2^n` in `[1/2, 1)` and `x = word / 2^f`, the root's word is
-/// `sqrt(m) 2^((n + f - e) / 2)` and the inverse root's `1 / sqrt(m) 2^((3f - n + e) / 2)`; `e = 8a + b`.
+/// With `m = x 2^e / 2^n` in `[1/2, 1)` and `x = word / 2^f`, the root's word with `to` fraction bits is
+/// `sqrt(m) 2^((n - f - e) / 2 + to)` and the inverse root's `1 / sqrt(m) 2^((f - n + e) / 2 + to)`;
+/// `e = 8a + b`.
 struct Halved {
     /// Fraction bits of the polynomial's value.
     bits: u32,
@@ -196,10 +239,11 @@ struct Halved {
 }
 
 impl Halved {
-    fn new(n: u32, f: u32, inverse: bool) -> Self {
+    fn new(n: u32, f: u32, to: u32, inverse: bool) -> Self {
         let last = (n - 1) / 8;
-        let (bits, twice) =
-            if inverse { (26, 3 * f as i32 - n as i32) } else { (28, (n + f) as i32) };
+        let (bits, up) =
+            if inverse { (INVERSE_BITS, f as i32 - n as i32) } else { (28, n as i32 - f as i32) };
+        let twice = up + 2 * to as i32;
         let half = twice.div_euclid(2);
         // high(a) is 2^(4a) or 2^(4 (last - a)).
         let offset = if inverse { 0 } else { 4 * last as i32 };

@@ -16,11 +16,12 @@ pub(crate) fn sqrt<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Secr
     Ok(functions::sqrt(mpc, x)?)
 }
 
-pub(crate) fn inverse_sqrt<P: Protocol>(
+pub(crate) fn inverse_sqrt_to<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
+    frac: u32,
 ) -> Result<SecretTensor<P>> {
-    Ok(functions::inv_sqrt(mpc, x)?)
+    Ok(functions::inv_sqrt_to(mpc, x, frac)?)
 }
 
 pub(crate) fn divide<P: Protocol>(

@@ -140,10 +140,16 @@ fn extreme<P: Protocol>(
     Ok(SecretTensor::new(best, x.frac(), x.width()))
 }
 
+/// Fraction bits that a variance has beyond the format's.
+const FINE: u32 = 10;
+/// Fraction bits that one over its root has beyond the format's.
+const FACTOR: u32 = 4;
+
 /// `(x - mean) / sqrt(variance + epsilon)` over the axes from `axis` on.
 ///
 /// # Cost
-/// One inner product and one inverse square root for each row, one product for each element.
+/// One inner product and one inverse square root for each row, one product for each element. The variance
+/// has more fraction bits than the format, so that rows that hardly vary keep their precision.
 pub(crate) fn normalize<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
@@ -154,18 +160,27 @@ pub(crate) fn normalize<P: Protocol>(
     let shape = x.shape().clone();
     let axes: Vec<_> = (axis..shape.rank()).collect();
     let rows = rows(mpc, x, &axes)?;
-    let group = rows.shape().dims()[1].max(1) as f64;
+    let group = rows.shape().dims()[1].max(1);
     let total = sum(mpc, &rows, &[1])?;
-    let mean = scale(mpc, &total, 1.0 / group, frac)?;
+    let mean = scale(mpc, &total, 1.0 / group as f64, frac)?;
     let centred = add(mpc, &rows, &mean, true)?;
     let centred = align(mpc, &centred, frac)?;
-    let squares = squares(mpc, &centred, &[1], frac)?;
+    // With `4^half <= group`, the sum of squares is read as `4^half` times less, for nothing; the
+    // rest of the mean's factor, below 4, is left to its root. Small variances need more fraction
+    // bits than the format has.
+    let half = group.ilog2() / 2;
+    let rest = group as f64 / f64::from(2 * half).exp2();
+    let fine = (frac + FINE).saturating_sub(2 * half).clamp(frac, 2 * frac);
+    let squares = squares(mpc, &centred, &[1], fine)?;
     let squares = reshape(mpc, &squares, &Shape::new([shape_rows(&rows), 1])?)?;
-    let variance = scale(mpc, &squares, 1.0 / group, frac)?;
-    // An epsilon below the format's unit would let a constant row divide by 0.
-    let epsilon = epsilon.max((-f64::from(frac)).exp2());
-    let variance = super::shift(mpc, &variance, epsilon)?;
-    let factor = super::functions::inverse_sqrt(mpc, &variance)?;
+    let width = squares.width();
+    let variance = SecretTensor::new(squares.share().clone(), fine + 2 * half, width);
+    // An epsilon below the noise of a constant row would make that row's result large.
+    let epsilon = epsilon.max((-f64::from(frac + FINE / 2)).exp2());
+    let variance = super::shift(mpc, &variance, epsilon * rest)?;
+    let factor = super::functions::inverse_sqrt_to(mpc, &variance, frac + FACTOR)?;
+    let factor =
+        if rest == 1.0 { factor } else { scale(mpc, &factor, rest.sqrt(), frac + FACTOR)? };
     let y = elementwise::mul(mpc, &Operand::Secret(centred), &Operand::Secret(factor), frac)?;
     reshape(mpc, &y, &shape)
 }
