@@ -305,7 +305,7 @@ def reductions(opset):
 def shapes(opset):
     m = Operators("shapes", opset)
     x, y = m.input("x", (2, 3, 4)), m.input("y", (2, 1, 4))
-    y0 = m.node("Flatten", [y])
+    parts = m.node("Flatten", [y])
 
     def ints(*values):
         return m.constant(np.array(values, np.int64))
@@ -337,10 +337,11 @@ def shapes(opset):
         m.output("GatherND", [x, m.constant(pairs[..., 1:])], batch_dims=1)
         whole = np.stack(np.meshgrid([0, 1], [2, 0], indexing="ij"), -1)
         m.output("GatherND", [x, m.constant(whole)])
-    m.output("ScatterND", [x, m.constant(pairs[0]), y0])
+    m.output("ScatterND", [x, m.constant(pairs[0]), parts])
     m.output("ScatterND", [x, m.constant(pairs[0][:, :1]), x])
     blank = m.node("ConstantOfShape", [ints(3, 2)])
-    stripes = m.node("ScatterND", [blank, m.constant(np.array([[2], [0]])), m.constant(np.float32([[1, 2], [3, 4]]))])
+    last_first = m.constant(np.array([[2], [0]]))
+    stripes = m.node("ScatterND", [blank, last_first, m.constant(np.float32([[1, 2], [3, 4]]))])
     m.output("MatMul", [m.node("Transpose", [x], perm=[0, 2, 1]), stripes])
     m.output("CumSum", [x, m.constant(np.int64(1))])
     m.output("CumSum", [x, m.constant(np.int64(-1))], exclusive=1)

@@ -147,9 +147,7 @@ impl Graph {
 
     /// The tensor behind a value that belongs to the structure, broadcast or not.
     pub fn public_behind(&self, value: ValueId) -> Option<&HostTensor> {
-        let node = &self.nodes[value.0];
-        let spread = matches!(node.op, Op::Broadcast(_));
-        let constant = self.constant_of(if spread { node.inputs[0] } else { value })?;
+        let constant = self.constant_of(value).or_else(|| self.broadcast_of(value))?;
         (!constant.secret).then_some(&constant.value)
     }
 
@@ -158,14 +156,17 @@ impl Graph {
     /// # Errors
     /// [`Error::Invalid`] if it cannot be written out.
     pub fn written_out(&mut self, value: ValueId) -> Result<ValueId> {
+        let Some(c) = self.broadcast_of(value) else { return Ok(value) };
         let node = &self.nodes[value.0];
-        if !matches!(node.op, Op::Broadcast(_)) {
-            return Ok(value);
-        }
-        let Some(c) = self.constant_of(node.inputs[0]) else { return Ok(value) };
         let (name, secret) = (node.name.clone(), c.secret);
         let whole = eval::evaluate(&node.op, &[&c.value], self.batch)?;
         Ok(self.constant(&name, whole, secret))
+    }
+
+    /// The constant that a value broadcasts.
+    fn broadcast_of(&self, value: ValueId) -> Option<&Constant> {
+        let node = &self.nodes[value.0];
+        if matches!(node.op, Op::Broadcast(_)) { self.constant_of(node.inputs[0]) } else { None }
     }
 
     /// Whether a value is a weight, or computed from one.

@@ -69,15 +69,9 @@ pub(crate) fn product(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<Va
     if bx == by || bx.is_empty() || by.is_empty() {
         return n.add(op, &[x, y]);
     }
-    let rank = bx.len().max(by.len());
-    let at = |b: &[usize], i: usize| (i + b.len()).checked_sub(rank).map_or(1, |j| b[j]);
-    let batch: Vec<_> = (0..rank).map(|i| at(bx, i).max(at(by, i))).collect();
-    let spread = |n: &mut Node<'_, '_>, v: ValueId, dims: &[usize]| {
-        let matrix = &dims[dims.len() - 2..];
-        let to = batch.iter().chain(matrix).map(|&d| Dim::Fixed(d)).collect();
-        n.add(Op::Broadcast(to), &[v])
-    };
-    let (x, y) = (spread(n, x, &dx)?, spread(n, y, &dy)?);
+    let batch = common(bx, by);
+    let to = |dims: &[usize]| [&batch, &dims[dims.len() - 2..]].concat();
+    let (x, y) = (spread(n, x, to(&dx))?, spread(n, y, to(&dy))?);
     n.add(op, &[x, y])
 }
 
