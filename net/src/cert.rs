@@ -269,6 +269,19 @@ impl Identity {
         &self.key
     }
 
+    /// The authority's public key, which stays the same when its certificate is renewed. In DER.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the authority's certificate is not one.
+    pub fn authority_public_key(&self) -> Result<Vec<u8>> {
+        let certificate = self.authority()?;
+        let anchor = anchor_from_trusted_cert(&certificate).map_err(|error| Error::Config {
+            what: "authority's certificate".to_owned(),
+            reason: format!("{error}; give the PEM file made with the cluster"),
+        })?;
+        Ok(anchor.subject_public_key_info.to_vec())
+    }
+
     pub(crate) fn authority(&self) -> Result<CertificateDer<'static>> {
         parse_certificate("authority's certificate", &self.authority)
     }
@@ -335,6 +348,9 @@ mod tests {
             );
             assert_eq!(*read.unwrap().role(), role);
             assert_eq!(format!("{issued:?}"), format!("Identity({role})"));
+            let renewed = authority.issue(&role, DAY).unwrap();
+            let key = issued.authority_public_key().unwrap();
+            assert_eq!(renewed.authority_public_key().unwrap(), key);
         }
     }
 

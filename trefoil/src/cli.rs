@@ -169,8 +169,13 @@ can enter the cluster in any role.")]
 
 /// Arguments of `party`.
 #[derive(Debug, Args)]
-#[command(override_usage = "trefoil party --config <FILE>")]
-pub struct Party {}
+#[command(override_usage = "trefoil party --config <FILE> [--check]")]
+pub struct Party {
+    /// Read the configuration, the certificate and every file of every model, say what is damaged, and
+    /// end; for a server that is stopped
+    #[arg(long)]
+    pub check: bool,
+}
 
 /// What to do with models.
 #[derive(Debug, Subcommand)]

@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::{
     Error, Result,
     config::{ClientConfig, Limits, PARTIES, PartyConfig, check_address},
+    store::ClusterId,
 };
 
 /// How long certificates are valid: ten years for the authority, two for the others.
@@ -153,6 +154,14 @@ pub fn identity(role: &Role, [authority, certificate, key]: [&Path; 3]) -> Resul
         return Err(Error::config(certificate.display(), reason));
     }
     Ok(identity)
+}
+
+/// The cluster that a member belongs to.
+///
+/// # Errors
+/// [`Error::Net`] if the authority's certificate cannot be read.
+pub fn cluster_id(identity: &Identity) -> Result<ClusterId> {
+    Ok(ClusterId::of_key(&identity.authority_public_key()?))
 }
 
 fn client_role(name: &str) -> Result<Role> {

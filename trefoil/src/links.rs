@@ -8,16 +8,16 @@ use std::{
 };
 
 use bytes::Bytes;
-use net::{Channel as NetChannel, Endpoint, Party, Role, Security, Settings};
+use net::{Channel as NetChannel, Endpoint, Identity, Party, Role, Security, Settings};
 use ring_arith::CpuEngine;
 
 use crate::{
     Error, Result,
     client::Client,
-    cluster::identity,
+    cluster::{cluster_id, identity},
     config::{ClientConfig, PARTIES, PartyConfig},
     server::Server,
-    store::Store,
+    store::{Holder, Store},
     wire::{CHUNK, Channel, HEADER},
 };
 
@@ -57,9 +57,8 @@ impl Channel for Link {
 /// [`Error::Config`] if files or addresses cannot be used, [`Error::File`] if the data folder cannot.
 pub fn serve(config: &PartyConfig) -> Result<()> {
     let me = config.party;
-    let identity =
-        identity(&Role::party(me), [&config.authority, &config.certificate, &config.key])?;
-    let store = Store::open(&config.data)?;
+    let identity = party_identity(config)?;
+    let store = open_store(config, &identity)?;
     let limits = net::Limits {
         stall: config.limits.peer_limit(),
         heartbeat: config.limits.peer_limit() / 10,
@@ -76,7 +75,30 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
     let server = Server::new(me, config.limits.clone(), store, CpuEngine::new(config.threads()));
     tracing::info!(party = me, listen = config.listen, data = %config.data.display(), "ready");
     accept_clients(endpoint.clone(), server.clone())?;
+    let checked = server.clone();
+    start("store check", move || {
+        if let Err(error) = checked.check_store() {
+            tracing::error!(%error, "the models could not be read");
+        }
+    })?;
     server.keep_session(&endpoint)
+}
+
+/// A server's certificate and key.
+///
+/// # Errors
+/// [`Error::Config`] if the files cannot be used.
+pub fn party_identity(config: &PartyConfig) -> Result<Identity> {
+    identity(&Role::party(config.party), [&config.authority, &config.certificate, &config.key])
+}
+
+/// A server's models.
+///
+/// # Errors
+/// As [`Store::open`].
+pub fn open_store(config: &PartyConfig, identity: &Identity) -> Result<Store> {
+    let holder = Holder { cluster: cluster_id(identity)?, party: config.party };
+    Store::open(&config.data, holder)
 }
 
 /// Connects a client to the three servers.
@@ -144,20 +166,21 @@ fn dial(
 }
 
 fn accept_clients(endpoint: Arc<Endpoint>, server: Server) -> Result<()> {
-    let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
-        thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
-    };
     let accept = move || loop {
         let Some(channel) = endpoint.accept(Duration::from_secs(60)) else { continue };
         let Role::Client(name) = channel.peer().clone() else { continue };
         let server = server.clone();
         let serve = move || server.serve_client(&mut Link(channel), &name);
-        if let Err(error) = start("client", Box::new(serve)) {
+        if let Err(error) = start("client", serve) {
             tracing::error!(%error, "no thread for a client");
         }
     };
-    start("clients", Box::new(accept))
-        .map_err(|cause| Error::File { what: "a thread for clients".to_owned(), cause })
+    start("clients", accept)
+}
+
+fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+    let started = thread::Builder::new().name(name.to_owned()).spawn(run);
+    started.map(drop).map_err(|cause| Error::File { what: format!("a thread `{name}`"), cause })
 }
 
 fn resolve_all(servers: &[String; PARTIES]) -> Result<Vec<SocketAddr>> {

@@ -14,7 +14,11 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{Error, Result, wire::Channel};
+use crate::{
+    Error, Result,
+    store::{ClusterId, Holder},
+    wire::Channel,
+};
 
 /// A fresh, empty folder. Folders of earlier runs are left to the system's cleaning.
 pub(crate) fn folder(name: &str) -> PathBuf {
@@ -24,6 +28,11 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     let _ = fs::remove_dir_all(&path);
     fs::create_dir_all(&path).expect("the temporary folder is writable");
     path
+}
+
+/// A party of the cluster that all tests of stores are in.
+pub(crate) fn holder(party: usize) -> Holder {
+    Holder { cluster: ClusterId::of_key(b"a key"), party }
 }
 
 /// Both ends of a connection within this process.

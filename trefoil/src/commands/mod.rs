@@ -14,7 +14,7 @@ use crate::{
     Error, Result,
     cli::{Cli, Command, Global},
     client::Client,
-    config::{ClientConfig, PartyConfig},
+    config::ClientConfig,
     links,
     output::Output,
 };
@@ -34,7 +34,7 @@ pub fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Demo(arguments) => demo::run(&arguments, output),
         Command::Cluster { command } => cluster::run(command, output),
-        Command::Party(_) => party(&cli.global),
+        Command::Party(arguments) => servers::party(&arguments, &cli.global, output),
         Command::Model { command } => model::run(command, &cli.global, output),
         Command::Infer(arguments) => infer::run(&arguments, &cli.global, output),
         Command::Status => servers::status(&cli.global, output),
@@ -44,14 +44,6 @@ pub fn run(cli: Cli) -> Result<()> {
             Ok(())
         }
     }
-}
-
-fn party(global: &Global) -> Result<()> {
-    let Some(path) = &global.config else {
-        let reason = "name this server's file: trefoil party --config party-0/party.toml";
-        return Err(Error::config("--config", reason));
-    };
-    links::serve(&PartyConfig::read(path)?)
 }
 
 /// Connects to the servers as the client that flag, environment or default name.

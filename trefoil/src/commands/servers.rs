@@ -1,16 +1,56 @@
-//! `trefoil status` and `trefoil ping`.
+//! `trefoil party`, `trefoil status` and `trefoil ping`.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use serde_json::{Value, json};
 
 use crate::{
     Error, Result,
-    cli::{Global, Ping},
-    client, links,
-    output::{Output, seconds, table},
+    cli::{Global, Party, Ping},
+    client,
+    config::PartyConfig,
+    links,
+    output::{Output, bytes, seconds, table},
+    store::{Holding, Store},
     wire::{Channel, Link, Status},
 };
+
+/// Runs a server, or checks what it would start with.
+pub(super) fn party(arguments: &Party, global: &Global, output: Output) -> Result<()> {
+    let Some(path) = &global.config else {
+        let reason = "name this server's file: trefoil party --config party-0/party.toml";
+        return Err(Error::config("--config", reason));
+    };
+    let config = PartyConfig::read(path)?;
+    if !arguments.check {
+        return links::serve(&config);
+    }
+    let store = links::open_store(&config, &links::party_identity(&config)?)?;
+    let (rows, values): (Vec<_>, Vec<_>) =
+        store.inventory()?.iter().map(|held| checked(&store, held)).unzip();
+    output.result(&values, || table(&["model", "read", "state"], &rows))?;
+    let bad = values.iter().filter(|value| value["state"] != "sound").count();
+    if bad == 0 {
+        return Ok(());
+    }
+    let reason = format!("{bad} of {} models are damaged", values.len());
+    Err(Error::file(&config.data, io::Error::other(reason)))
+}
+
+/// Reads one model's files: a line for people, a value for machines.
+fn checked(store: &Store, held: &Holding) -> (Vec<String>, Value) {
+    let name = &held.name;
+    match store.verify(name) {
+        Ok(read) => (
+            vec![name.clone(), bytes(read), "sound".to_owned()],
+            json!({ "model": name, "bytes": read, "state": "sound" }),
+        ),
+        Err(error) => (
+            vec![name.clone(), String::new(), error.to_string()],
+            json!({ "model": name, "bytes": 0, "state": error.to_string() }),
+        ),
+    }
+}
 
 /// Every server is asked on its own, since this is the command for when something is wrong.
 pub(super) fn status(global: &Global, output: Output) -> Result<()> {
@@ -58,7 +98,10 @@ fn row(party: usize, state: &Result<Status>) -> Vec<String> {
     vec![
         state.party.to_string(),
         link,
-        state.models.to_string(),
+        match state.damaged.len() {
+            0 => state.models.to_string(),
+            damaged => format!("{}, {damaged} damaged", state.models),
+        },
         state.waiting.to_string(),
         state.done.to_string(),
         state.failed.to_string(),

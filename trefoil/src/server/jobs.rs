@@ -10,7 +10,7 @@ use crate::{
     config::PARTIES,
     program::{self, Mpc},
     share::refresh,
-    store::NewModel,
+    store::{NewModel, Readers},
     watch::Watched,
 };
 
@@ -71,8 +71,16 @@ impl<'a> Worker<'a> {
     fn prepare(&self, id: Id, job: &Job) -> Result<Ready> {
         match &job.work {
             Work::Put { name, about, plan, shares } => {
-                let (party, owner) = (self.core.me, job.client.as_str());
-                let model = NewModel { party, name, version: id, about, owner, plan, shares };
+                let model = NewModel {
+                    name,
+                    version: id,
+                    about,
+                    owner: &job.client,
+                    readers: &Readers::Everyone,
+                    ranges: &[],
+                    plan,
+                    shares,
+                };
                 self.core.store.stage(&model).map(|()| Ready::Staged)
             }
             Work::Remove { .. } => Ok(Ready::Nothing),

@@ -137,7 +137,7 @@ impl Server {
     /// [`Error::File`] if the store cannot be read.
     pub fn status(&self) -> Result<Status> {
         let core = &self.0;
-        let models = core.store.inventory()?.iter().filter(|held| held.visible.is_some()).count();
+        let held = core.store.inventory()?;
         let state = core.state();
         Ok(Status {
             party: core.me,
@@ -149,8 +149,37 @@ impl Server {
             step: state.running.as_ref().map(|(_, watched)| watched.place().step),
             done: state.done,
             failed: state.failed,
-            models,
+            models: held.iter().filter(|held| held.visible.is_some()).count(),
+            damaged: held
+                .into_iter()
+                .filter(|held| held.damage.is_some())
+                .map(|held| held.name)
+                .collect(),
         })
+    }
+
+    /// Reads every file of every model, so that damage is known before somebody asks for the model. Jobs
+    /// go on meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the store cannot be read.
+    pub fn check_store(&self) -> Result<()> {
+        let store = &self.0.store;
+        let began = Instant::now();
+        let (mut models, mut bytes, mut bad) = (0, 0, 0);
+        for held in store.inventory()? {
+            models += 1;
+            match store.verify(&held.name) {
+                Ok(read) => bytes += read,
+                Err(error) => {
+                    bad += 1;
+                    tracing::error!(%error, "a model cannot be served");
+                }
+            }
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        tracing::info!(models, damaged = bad, bytes, seconds, "read all models");
+        Ok(())
     }
 }
 

@@ -106,9 +106,13 @@ impl Core {
         holdings[self.me] = mine;
         for repair in repairs(self.me, &holdings) {
             tracing::info!(?repair, "finishing an interrupted put");
-            match repair {
-                Repair::Commit(name, version) => self.store.commit(&name, version)?,
-                Repair::Discard(name, version) => self.store.discard(&name, version)?,
+            let repaired = match repair {
+                Repair::Commit(name, version) => self.store.commit(&name, version),
+                Repair::Discard(name, version) => self.store.discard(&name, version),
+            };
+            if let Err(error) = repaired {
+                // This model is refused until it is put again; all others work.
+                tracing::error!(%error, "an interrupted put could not be finished");
             }
         }
         Ok(())

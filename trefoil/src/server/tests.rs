@@ -13,7 +13,7 @@ use crate::{
     import::{Imported, plan},
     program::Program,
     share::Dealt,
-    testing::{connection, folder},
+    testing::{connection, folder, holder},
     wire::{Channel, Reply, Request, hear, say, send_bytes, send_part},
 };
 
@@ -32,7 +32,7 @@ impl World {
     /// Servers whose stores hold something already.
     fn with_stores(limits: &Limits, prepare: impl Fn(usize, &Store)) -> Self {
         let servers = [0, 1, 2].map(|me| {
-            let store = Store::open(&folder("server")).unwrap();
+            let store = Store::open(&folder("server"), holder(me)).unwrap();
             prepare(me, &store);
             Server::new(me, limits.clone(), store, CpuEngine::new(1))
         });
@@ -385,7 +385,9 @@ fn a_put_that_a_crash_interrupted_is_finished_or_undone_on_all_servers() {
         let shares = dealt.part(party).expand(party, &shapes).unwrap();
         let (about, plan, shares) = (&model.about, plan.as_slice(), &shares);
         let owner = "alice";
-        let new = crate::store::NewModel { party, name, version, about, owner, plan, shares };
+        let (readers, ranges) = (&crate::store::Readers::Everyone, &[][..]);
+        let new =
+            crate::store::NewModel { name, version, about, owner, readers, ranges, plan, shares };
         store.stage(&new).unwrap();
     };
     let world = World::with_stores(&Limits::default(), |party, store| {

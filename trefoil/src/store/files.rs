@@ -10,7 +10,7 @@ use bytes::Bytes;
 use ring_arith::{EngineTensor, Shape, Tensor};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
-use super::{FORMAT, FileSum, Manifest};
+use super::FileSum;
 use crate::{Error, Result, Shares};
 
 pub(super) fn files_in(folder: &Path) -> Result<Vec<String>> {
@@ -30,22 +30,14 @@ pub(super) fn remove_if_there(path: &Path) -> Result<bool> {
     }
 }
 
-pub(super) fn read_manifest(path: &Path) -> io::Result<Manifest> {
-    let manifest: Manifest = serde_json::from_slice(&fs::read(path)?)?;
-    match manifest.format {
-        FORMAT => Ok(manifest),
-        other => Err(io::Error::other(format!("layout {other}, this program reads {FORMAT}"))),
-    }
-}
-
 pub(super) fn read_checked(path: &Path, sum: &FileSum) -> Result<Vec<u8>, String> {
     let bytes = fs::read(path).map_err(|cause| cause.to_string())?;
-    let name = path.extension().unwrap_or_default().to_string_lossy().into_owned();
+    let file = path.display();
     if bytes.len() as u64 != sum.bytes {
-        return Err(format!("{name}: {} bytes where {} were written", bytes.len(), sum.bytes));
+        return Err(format!("{file}: {} bytes where {} were written", bytes.len(), sum.bytes));
     }
     if blake3::hash(&bytes).to_hex().as_str() != sum.blake3 {
-        return Err(format!("{name}: its contents have changed"));
+        return Err(format!("{file}: its contents have changed"));
     }
     Ok(bytes)
 }

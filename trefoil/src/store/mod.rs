@@ -5,30 +5,34 @@
 //! renamed to `manifest`. Every file is written under a temporary name, synced and renamed, and the
 //! manifest says how long the other two are and what they hash to; so a crash at any moment leaves
 //! the old version, the new one, or leftovers that the next start removes.
+//!
+//! The folder as a whole (`holder`) and each manifest say to which party of which cluster they belong,
+//! a manifest also of which model, and both carry a hash of themselves: files that were damaged or that
+//! a restore put into the wrong place are found out when they are read, and never used.
 
 mod files;
+mod manifest;
 #[cfg(test)]
 mod tests;
 
 use std::{
+    collections::HashMap,
     fs::{self, File, OpenOptions},
     io,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use serde::{Deserialize, Serialize};
 
 use files::{
-    files_in, make_private, parse_shares, read_checked, read_manifest, remove_if_there, sum_of,
-    sync_folder, write_shares, write_synced,
+    files_in, make_private, parse_shares, read_checked, remove_if_there, sum_of, sync_folder,
+    write_shares, write_synced,
 };
+pub use manifest::{ClusterId, FileSum, Holder, Manifest, Range, Readers, parse_manifest};
+use manifest::{now, read_sealed, write_sealed};
 
 use crate::{About, Error, Id, Result, Shares, config::check_name};
-
-/// The layout that this program writes and reads.
-const FORMAT: u32 = 1;
 
 /// The suffix of a manifest that is not yet in force.
 const STAGED: &str = "staged";
@@ -40,44 +44,13 @@ const MANIFEST: &str = "manifest";
 #[derive(Debug)]
 pub struct Store {
     models: PathBuf,
+    holder: Holder,
+    /// Versions whose files were found damaged when they were read as a whole.
+    damage: Mutex<HashMap<(String, Id), String>>,
     /// Held while a version comes into force or goes, and while a manifest is compared with its files.
     change: Mutex<()>,
     /// Held while the server runs, so that no second server uses the folder.
     _lock: File,
-}
-
-/// What a server knows of one version of a model without its shares.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Manifest {
-    /// The layout's number.
-    pub format: u32,
-    /// The party whose shares these are.
-    pub party: usize,
-    /// The model's name.
-    pub name: String,
-    /// The version: the job that put it.
-    pub version: Id,
-    /// What is public about the model.
-    pub about: About,
-    /// The client that put it.
-    pub owner: String,
-    /// When, in seconds since 1970.
-    pub put_at: u64,
-    /// The plan's file.
-    pub plan: FileSum,
-    /// The shares' file.
-    pub shares: FileSum,
-}
-
-/// What a file must be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FileSum {
-    /// Its length.
-    pub bytes: u64,
-    /// Its BLAKE3 hash, in hexadecimal.
-    pub blake3: String,
 }
 
 /// What one server has of one name.
@@ -107,8 +80,6 @@ pub struct Stored {
 /// A model to be staged.
 #[derive(Debug)]
 pub struct NewModel<'a> {
-    /// The party whose shares these are.
-    pub party: usize,
     /// The model's name.
     pub name: &'a str,
     /// The job that puts it.
@@ -117,6 +88,10 @@ pub struct NewModel<'a> {
     pub about: &'a About,
     /// The client that puts it.
     pub owner: &'a str,
+    /// Who else may use it.
+    pub readers: &'a Readers,
+    /// What the owner expects of each input, in their order; empty if it did not say.
+    pub ranges: &'a [Option<Range>],
     /// The plan.
     pub plan: &'a [u8],
     /// This party's shares of the weights.
@@ -133,11 +108,12 @@ pub enum Repair {
 }
 
 impl Store {
-    /// Opens a folder, makes it if need be, and removes what a crash may have left.
+    /// Opens the folder of `holder`, makes it if need be, and removes what a crash may have left.
     ///
     /// # Errors
-    /// [`Error::Config`] if another server uses the folder, [`Error::File`] if it cannot be used.
-    pub fn open(root: &Path) -> Result<Self> {
+    /// [`Error::Config`] if another server uses the folder or it belongs to another party or cluster,
+    /// [`Error::File`] if it cannot be used.
+    pub fn open(root: &Path, holder: Holder) -> Result<Self> {
         let models = root.join("models");
         fs::create_dir_all(&models).map_err(|cause| Error::file(&models, cause))?;
         make_private(root)?;
@@ -148,7 +124,9 @@ impl Store {
             let reason = "another server uses this folder; stop it, or set `data` to another one";
             Error::config(root.display(), reason)
         })?;
-        let store = Self { models, change: Mutex::new(()), _lock: lock };
+        holder.claim(root)?;
+        let (damage, change) = (Mutex::default(), Mutex::new(()));
+        let store = Self { models, holder, damage, change, _lock: lock };
         for name in store.names()? {
             store.sweep(&name)?;
         }
@@ -172,11 +150,13 @@ impl Store {
     /// Brings a staged version into force and removes all others.
     ///
     /// # Errors
-    /// [`Error::File`] if it is not staged.
+    /// [`Error::File`] if it is not staged, [`Error::Refused`] if its manifest is damaged.
     pub fn commit(&self, name: &str, version: Id) -> Result<()> {
         let _change = self.change();
         let folder = self.models.join(name);
         let staged = staged_path(&folder, version);
+        self.read_manifest(&staged, name)
+            .map_err(|cause| damaged(name, format_args!("{}: {cause}", staged.display())))?;
         fs::rename(&staged, folder.join(MANIFEST)).map_err(|cause| Error::file(&staged, cause))?;
         sync_folder(&folder)?;
         for other in self.staged(&folder)? {
@@ -224,12 +204,16 @@ impl Store {
     fn in_force(&self, name: &str) -> Result<Manifest> {
         check_name("model", name).map_err(|reason| Error::refused("request", reason))?;
         let folder = self.models.join(name);
-        let manifest = read_manifest(&folder.join(MANIFEST)).map_err(|cause| {
+        let path = folder.join(MANIFEST);
+        let manifest = self.read_manifest(&path, name).map_err(|cause| {
             if cause.kind() == io::ErrorKind::NotFound {
                 return Error::refused(format_args!("model `{name}`"), "there is no such model");
             }
-            damaged(name, format_args!("its manifest: {cause}"))
+            damaged(name, format_args!("{}: {cause}", path.display()))
         })?;
+        if let Some(reason) = self.known_damage().get(&(name.to_owned(), manifest.version)) {
+            return Err(damaged(name, reason));
+        }
         for (path, sum) in [
             (plan_path(&folder, manifest.version), &manifest.plan),
             (shares_path(&folder, manifest.version), &manifest.shares),
@@ -270,6 +254,40 @@ impl Store {
         Ok((manifest.version, plan))
     }
 
+    /// Reads and checks every file of the version in force, of which it notes the damage: the version
+    /// is refused from then on. Others can use the store meanwhile. Returns the bytes read.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is none or it is damaged.
+    pub fn verify(&self, name: &str) -> Result<u64> {
+        let manifest = self.manifest(name)?;
+        let folder = self.models.join(name);
+        let files = [
+            (plan_path(&folder, manifest.version), &manifest.plan),
+            (shares_path(&folder, manifest.version), &manifest.shares),
+        ];
+        let mut bytes = 0;
+        for (path, sum) in files {
+            let found = sum_of(&path);
+            if matches!(&found, Ok(found) if found == sum) {
+                bytes += sum.bytes;
+                continue;
+            }
+            let reason = match found {
+                Ok(_) => format!("{}: its contents have changed", path.display()),
+                Err(error) => error.to_string(),
+            };
+            if self.manifest(name)?.version != manifest.version {
+                // It was replaced meanwhile, and the new version was just written.
+                return Ok(bytes);
+            }
+            let error = damaged(name, &reason);
+            self.known_damage().insert((name.to_owned(), manifest.version), reason);
+            return Err(error);
+        }
+        Ok(bytes)
+    }
+
     /// What there is, by name.
     ///
     /// # Errors
@@ -279,7 +297,8 @@ impl Store {
         for name in self.names()? {
             let folder = self.models.join(&name);
             let staged = self.staged(&folder)?;
-            let visible = read_manifest(&folder.join(MANIFEST)).ok().map(|found| found.version);
+            let manifest = self.read_manifest(&folder.join(MANIFEST), &name);
+            let visible = manifest.ok().map(|found| found.version);
             let damage = match self.manifest(&name) {
                 Err(error) if folder.join(MANIFEST).exists() => Some(error.to_string()),
                 _ => None,
@@ -301,6 +320,17 @@ impl Store {
         self.change.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn known_damage(&self) -> MutexGuard<'_, HashMap<(String, Id), String>> {
+        self.damage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads a manifest of the model `name` and checks that it is one, and this server's.
+    fn read_manifest(&self, path: &Path, name: &str) -> io::Result<Manifest> {
+        let manifest: Manifest = read_sealed(path)?;
+        manifest.check(self.holder, name).map_err(io::Error::other)?;
+        Ok(manifest)
+    }
+
     fn write_version(&self, folder: &Path, model: &NewModel<'_>) -> Result<()> {
         let version = model.version;
         let plan = plan_path(folder, version);
@@ -308,19 +338,18 @@ impl Store {
         let shares = shares_path(folder, version);
         write_shares(&shares, model.shares)?;
         let manifest = Manifest {
-            format: FORMAT,
-            party: model.party,
+            holder: self.holder,
             name: model.name.to_owned(),
             version,
             about: model.about.clone(),
             owner: model.owner.to_owned(),
-            put_at: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs()),
+            readers: model.readers.clone(),
+            ranges: model.ranges.to_vec(),
+            put_at: now(),
             plan: sum_of(&plan)?,
             shares: sum_of(&shares)?,
         };
-        let text = serde_json::to_vec_pretty(&manifest)
-            .map_err(|cause| Error::Internal(format!("manifest: {cause}")))?;
-        write_synced(&staged_path(folder, version), &text)?;
+        write_sealed(&staged_path(folder, version), &manifest)?;
         sync_folder(folder)?;
         sync_folder(&self.models)
     }
@@ -344,7 +373,7 @@ impl Store {
         let folder = self.models.join(name);
         let mut kept = self.staged(&folder)?;
         let manifest = folder.join(MANIFEST);
-        let known = match read_manifest(&manifest) {
+        let known = match self.read_manifest(&manifest, name) {
             Ok(found) => {
                 kept.push(found.version);
                 true

@@ -5,6 +5,7 @@ use std::fs;
 use ring_arith::{Shape, Tensor};
 
 use super::*;
+use crate::testing::holder;
 
 fn shares(value: u64) -> Shares {
     let tensor = |words: Vec<u64>| Tensor::new(Shape::new([words.len()]).unwrap(), words).unwrap();
@@ -15,11 +16,12 @@ fn stage(store: &Store, name: &str, version: Id, value: u64) {
     let (about, shares) = (About::default(), shares(value));
     store
         .stage(&NewModel {
-            party: 0,
             name,
             version,
             about: &about,
             owner: "alice",
+            readers: &Readers::Named(vec!["bob".to_owned()]),
+            ranges: &[Some(Range { low: -1.0, high: 0.1 }), None],
             plan: b"{}",
             shares: &shares,
         })
@@ -29,14 +31,14 @@ fn stage(store: &Store, name: &str, version: Id, value: u64) {
 #[test]
 fn a_version_is_visible_once_committed_and_survives_reopening() {
     let root = crate::testing::folder("store");
-    let store = Store::open(&root).unwrap();
+    let store = Store::open(&root, holder(0)).unwrap();
     let (one, two) = (Id::random().unwrap(), Id::random().unwrap());
     stage(&store, "digits", one, 7);
     assert!(store.load("digits").unwrap_err().to_string().contains("no such model"));
     store.commit("digits", one).unwrap();
     stage(&store, "digits", two, 8);
     drop(store);
-    let store = Store::open(&root).unwrap();
+    let store = Store::open(&root, holder(0)).unwrap();
     let loaded = store.load("digits").unwrap();
     assert_eq!((loaded.manifest.version, loaded.shares), (one, shares(7)));
     store.commit("digits", two).unwrap();
@@ -51,7 +53,7 @@ fn a_version_is_visible_once_committed_and_survives_reopening() {
 fn a_crash_at_any_file_leaves_the_version_in_force() {
     let root = crate::testing::folder("store");
     let (one, two) = (Id::random().unwrap(), Id::random().unwrap());
-    let store = Store::open(&root).unwrap();
+    let store = Store::open(&root, holder(0)).unwrap();
     stage(&store, "m", one, 1);
     store.commit("m", one).unwrap();
     let folder = root.join("models/m");
@@ -67,7 +69,7 @@ fn a_crash_at_any_file_leaves_the_version_in_force() {
         fs::write(folder.join(name), b"half").unwrap();
     }
     drop(store);
-    let store = Store::open(&root).unwrap();
+    let store = Store::open(&root, holder(0)).unwrap();
     assert_eq!(store.load("m").unwrap().shares, shares(1));
     for name in &leftovers {
         assert!(!folder.join(name).exists(), "{name}");
@@ -77,7 +79,7 @@ fn a_crash_at_any_file_leaves_the_version_in_force() {
 #[test]
 fn truncated_and_changed_files_are_reported_as_damage() {
     let root = crate::testing::folder("store");
-    let store = Store::open(&root).unwrap();
+    let store = Store::open(&root, holder(0)).unwrap();
     let id = Id::random().unwrap();
     stage(&store, "m", id, 1);
     store.commit("m", id).unwrap();
@@ -99,12 +101,106 @@ fn truncated_and_changed_files_are_reported_as_damage() {
 }
 
 #[test]
+fn a_manifest_keeps_all_that_its_owner_said_and_any_changed_byte_is_seen() {
+    let root = crate::testing::folder("store");
+    let store = Store::open(&root, holder(0)).unwrap();
+    let id = Id::random().unwrap();
+    stage(&store, "m", id, 1);
+    store.commit("m", id).unwrap();
+    let manifest = store.manifest("m").unwrap();
+    assert_eq!((manifest.holder, manifest.owner.as_str()), (holder(0), "alice"));
+    assert_eq!(manifest.readers, Readers::Named(vec!["bob".to_owned()]));
+    assert_eq!(manifest.ranges, [Some(Range { low: -1.0, high: 0.1 }), None]);
+    let path = root.join("models/m/manifest");
+    let good = fs::read(&path).unwrap();
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        assert!(parse_manifest(&bad).is_err(), "byte {at}");
+        assert!(parse_manifest(&good[..at]).is_err(), "cut at {at}");
+    }
+    assert_eq!(parse_manifest(&good).unwrap(), manifest);
+    fs::write(&path, br#"{"format":1,"party":0}"#).unwrap();
+    let old = store.load("m").unwrap_err().to_string();
+    assert!(old.contains("layout 1") && old.contains("put the model again"), "{old}");
+}
+
+#[test]
+fn folders_of_two_parties_exchanged_and_stores_of_another_cluster_are_refused() {
+    let roots = [0, 1].map(|party| {
+        let root = crate::testing::folder("store");
+        let store = Store::open(&root, holder(party)).unwrap();
+        let id = Id::from([7; 16]);
+        stage(&store, "m", id, party as u64);
+        store.commit("m", id).unwrap();
+        root
+    });
+    let text = Store::open(&roots[1], holder(0)).unwrap_err().to_string();
+    assert!(text.contains("belongs to party 1") && text.contains("exchanged"), "{text}");
+    let other = Holder { cluster: ClusterId::of_key(b"another key"), party: 0 };
+    let text = Store::open(&roots[0], other).unwrap_err().to_string();
+    assert!(text.contains(&other.cluster.to_string()) && text.contains("made anew"), "{text}");
+    // Only the models' folders exchanged: the manifest itself says whose it is.
+    let [mine, theirs] = roots.each_ref().map(|root| root.join("models/m"));
+    fs::rename(&mine, roots[0].join("m")).unwrap();
+    fs::rename(&theirs, &mine).unwrap();
+    let store = Store::open(&roots[0], holder(0)).unwrap();
+    for error in
+        [store.manifest("m").map(drop), store.load("m").map(drop), store.plan("m").map(drop)]
+    {
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("files of party 1") && text.contains("models/m/manifest"), "{text}");
+    }
+    let held = &store.inventory().unwrap()[0];
+    assert!(held.visible.is_none() && held.damage.is_some(), "{held:?}");
+    assert_eq!(files_in(&mine).unwrap().len(), 3, "another server's files are left alone");
+}
+
+#[test]
+fn a_model_under_another_name_is_refused() {
+    let root = crate::testing::folder("store");
+    let store = Store::open(&root, holder(0)).unwrap();
+    let id = Id::random().unwrap();
+    stage(&store, "m", id, 1);
+    store.commit("m", id).unwrap();
+    fs::rename(root.join("models/m"), root.join("models/n")).unwrap();
+    let text = store.load("n").unwrap_err().to_string();
+    assert!(text.contains("files of the model `m`"), "{text}");
+    stage(&store, "o", id, 1);
+    fs::rename(root.join("models/o"), root.join("models/p")).unwrap();
+    assert!(store.commit("p", id).is_err(), "nor does such a version come into force");
+}
+
+#[test]
+fn a_version_that_was_found_damaged_is_refused_until_it_is_put_again() {
+    let root = crate::testing::folder("store");
+    let store = Store::open(&root, holder(0)).unwrap();
+    let [one, two] = [1, 2].map(|n| Id::from([n; 16]));
+    stage(&store, "m", one, 1);
+    store.commit("m", one).unwrap();
+    assert!(store.verify("m").unwrap() > 0);
+    let path = shares_path(&root.join("models/m"), one);
+    let mut bytes = fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    // The length is right, so nobody knows before the file is read as a whole.
+    store.manifest("m").unwrap();
+    assert!(store.verify("m").unwrap_err().to_string().contains("changed"));
+    assert!(store.manifest("m").unwrap_err().to_string().contains("changed"));
+    assert!(store.inventory().unwrap()[0].damage.is_some());
+    stage(&store, "m", two, 2);
+    store.commit("m", two).unwrap();
+    assert!(store.verify("m").unwrap() > 0);
+    assert_eq!(store.load("m").unwrap().shares, shares(2));
+}
+
+#[test]
 fn a_second_server_on_the_same_folder_is_refused() {
     let root = crate::testing::folder("store");
-    let first = Store::open(&root).unwrap();
-    assert!(Store::open(&root).unwrap_err().to_string().contains("another server"));
+    let first = Store::open(&root, holder(0)).unwrap();
+    assert!(Store::open(&root, holder(0)).unwrap_err().to_string().contains("another server"));
     drop(first);
-    Store::open(&root).unwrap();
+    Store::open(&root, holder(0)).unwrap();
 }
 
 #[cfg(unix)]
@@ -112,7 +208,7 @@ fn a_second_server_on_the_same_folder_is_refused() {
 fn shares_are_readable_by_their_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
     let root = crate::testing::folder("store");
-    let store = Store::open(&root).unwrap();
+    let store = Store::open(&root, holder(0)).unwrap();
     let id = Id::random().unwrap();
     stage(&store, "m", id, 1);
     let folder = root.join("models/m");

@@ -112,6 +112,8 @@ pub struct Status {
     pub failed: u64,
     /// Number of models in force.
     pub models: usize,
+    /// Names of models that cannot be served because their files are damaged.
+    pub damaged: Vec<String>,
 }
 
 /// The state of a server's session with the two others.

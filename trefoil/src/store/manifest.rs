@@ -1,0 +1,211 @@
+//! What a server knows of a version of a model, and to whom the files belong.
+
+use std::{fmt, fs, io, path::Path, time::SystemTime};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::files::write_synced;
+use crate::{About, Error, Id, Result};
+
+/// The layout that this program writes and reads.
+const FORMAT: u32 = 2;
+
+/// What every manifest begins with; the layout's number and the hash of what follows come after it.
+const MAGIC: &str = "trefoil-manifest";
+
+/// The cluster that a store belongs to: a hash of its authority's public key. So members that are
+/// issued by the same authority have the same, also after certificates were renewed, and nobody types it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClusterId(Id);
+
+/// Whose store this is. Kept beside the models and in each manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Holder {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The party whose shares these are.
+    pub party: usize,
+}
+
+/// Who may use a model besides its owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Readers {
+    /// Every client that the cluster's authority has certified.
+    Everyone,
+    /// The clients of these names.
+    Named(Vec<String>),
+}
+
+/// The values that the owner expects in one input.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// The least.
+    pub low: f64,
+    /// The greatest.
+    pub high: f64,
+}
+
+/// What a server knows of one version of a model without its shares.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Whose shares these are.
+    pub holder: Holder,
+    /// The model's name.
+    pub name: String,
+    /// The version: the job that put it.
+    pub version: Id,
+    /// What is public about the model.
+    pub about: About,
+    /// The client that put it.
+    pub owner: String,
+    /// Who else may use it.
+    pub readers: Readers,
+    /// What the owner expects of each input, in their order; empty if it did not say.
+    pub ranges: Vec<Option<Range>>,
+    /// When, in seconds since 1970.
+    pub put_at: u64,
+    /// The plan's file.
+    pub plan: FileSum,
+    /// The shares' file.
+    pub shares: FileSum,
+}
+
+/// What a file must be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileSum {
+    /// Its length.
+    pub bytes: u64,
+    /// Its BLAKE3 hash, in hexadecimal.
+    pub blake3: String,
+}
+
+impl ClusterId {
+    /// The cluster of an authority with this public key.
+    #[must_use]
+    pub fn of_key(authority: &[u8]) -> Self {
+        let hash = blake3::derive_key("trefoil 2026 cluster", authority);
+        let mut id = [0; 16];
+        id.copy_from_slice(&hash[..16]);
+        Self(Id::from(id))
+    }
+}
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "party {} of cluster {}", self.party, self.cluster)
+    }
+}
+
+impl Holder {
+    /// Claims a folder: writes to whom it belongs, or compares what is written there.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if it belongs to another party or cluster, [`Error::File`] if it cannot be
+    /// read or written.
+    pub(super) fn claim(&self, root: &Path) -> Result<()> {
+        let path = root.join("holder");
+        let found: Self = match read_sealed(&path) {
+            Ok(found) => found,
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+                return write_sealed(&path, self);
+            }
+            Err(cause) => {
+                let advice = "restore it from a backup, or remove it if this is the folder of this \
+                              server: every model is compared by itself as well";
+                return Err(Error::config(path.display(), format_args!("{cause}; {advice}")));
+            }
+        };
+        if found == *self {
+            return Ok(());
+        }
+        let advice = if found.cluster == self.cluster {
+            "the folders of two servers were exchanged: give each its own, or set `data` to an \
+             empty folder and put the models again"
+        } else {
+            "if the cluster was made anew, or its authority replaced, set `data` to an empty folder \
+             and put the models again; else give this server its own folder"
+        };
+        let reason = format!("belongs to {found}, and this server is {self}; {advice}");
+        Err(Error::config(root.display(), reason))
+    }
+}
+
+impl Manifest {
+    /// Compares the manifest with the place where it was found.
+    pub(super) fn check(&self, holder: Holder, name: &str) -> Result<(), String> {
+        if self.holder != holder {
+            return Err(format!(
+                "these are files of {}, and this server is {holder}; give each server its own files",
+                self.holder
+            ));
+        }
+        if self.name != name {
+            return Err(format!(
+                "these are files of the model `{}`; name their folder so again",
+                self.name.escape_default()
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// Writes a body as JSON below a line with the layout's number and the body's hash.
+pub(super) fn write_sealed(path: &Path, body: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(body)
+        .map_err(|cause| Error::Internal(format!("{}: {cause}", path.display())))?;
+    let hash = blake3::hash(text.as_bytes()).to_hex();
+    write_synced(path, format!("{MAGIC} {FORMAT} {hash}\n{text}").as_bytes())
+}
+
+/// Reads what [`write_sealed`] wrote.
+pub(super) fn read_sealed<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
+    parse_sealed(&fs::read(path)?).map_err(io::Error::other)
+}
+
+/// Reads the bytes of a manifest.
+///
+/// # Errors
+/// A sentence that says what is wrong with them.
+pub fn parse_manifest(bytes: &[u8]) -> Result<Manifest, String> {
+    parse_sealed(bytes)
+}
+
+fn parse_sealed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let changed = || "its contents have changed".to_owned();
+    if bytes.starts_with(b"{") {
+        return Err(format!("layout 1 of an earlier program; this one reads layout {FORMAT}"));
+    }
+    let end = bytes.iter().position(|&byte| byte == b'\n').ok_or_else(changed)?;
+    let head = str::from_utf8(&bytes[..end]).map_err(|_| changed())?;
+    let mut words = head.split(' ');
+    let (magic, format, hash) = (words.next(), words.next(), words.next());
+    if magic != Some(MAGIC) || words.next().is_some() {
+        return Err(changed());
+    }
+    let format: u32 = format.and_then(|format| format.parse().ok()).ok_or_else(changed)?;
+    if format != FORMAT {
+        return Err(format!("layout {format} of another program; this one reads layout {FORMAT}"));
+    }
+    let body = &bytes[end + 1..];
+    if hash != Some(blake3::hash(body).to_hex().as_str()) {
+        return Err(changed());
+    }
+    serde_json::from_slice(body).map_err(|cause| format!("not understood: {cause}"))
+}
