@@ -16,7 +16,8 @@ mod world;
 pub use error::{Error, Result};
 pub use plaintext::{PlainBits, PlainShare, Plaintext, Rounding};
 pub use protocol::{
-    Compare, Compared, Finish, Linear, Product, Protocol, ShareTensor, Then, TruncationMode, Words,
+    Compare, Compared, Finish, Linear, MOST_DROPPED, Product, Protocol, ShareTensor, Then,
+    TruncationMode, Words,
 };
 pub use secret::{Arg, Operand, PublicTensor, SecretTensor};
 pub use seed::SplitMix64;

@@ -56,12 +56,16 @@ pub enum TruncationMode {
     Aby3Local,
 }
 
+/// Most bits that a truncation may drop. With fewer than four bits left the offset that keeps signed
+/// words apart would not fit beside them.
+pub const MOST_DROPPED: u32 = 60;
+
 /// What follows a bilinear map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finish {
     /// The product as it is.
     Raw,
-    /// The product divided by `2^bits`, `1 <= bits <= 40`; `|product| < 2^62`.
+    /// The product divided by `2^bits`, `bits` from 1 to [`MOST_DROPPED`]; `|product| < 2^62`.
     Truncate {
         /// Bits to drop.
         bits: u32,
@@ -237,7 +241,7 @@ pub trait Protocol: Sized + 'static {
     /// in five; with truncation and ReLU in one 688 (`early` 648) in six.
     fn products(&mut self, jobs: &[Product<'_, Self::Share>]) -> Result<Vec<Self::Share>>;
 
-    /// Divides by `2^bits`; `|x| < 2^62`. Two rounds and 124 bits; `exact` five and 361.
+    /// Divides by `2^bits`, 1 to [`MOST_DROPPED`]; `|x| < 2^62`. Two rounds and 124 bits; `exact` five and 361.
     fn truncate(
         &mut self,
         jobs: &[(&Self::Share, u32)],

@@ -1,6 +1,6 @@
 //! Bilinear maps and truncations: what this party computes alone, and how what follows is cut into parts.
 
-use mpc_core::{Error, Finish, Linear, Product, Result, ShareTensor, TruncationMode};
+use mpc_core::{Error, Finish, Linear, MOST_DROPPED, Product, Result, ShareTensor, TruncationMode};
 use ring_arith::{Addend, AddendSource, Bilinear, Engine, EngineTensor, Shape, View};
 
 use crate::{
@@ -62,10 +62,11 @@ impl Ending {
 }
 
 fn check_bits(bits: u32) -> Result<u32> {
-    if (1..=40).contains(&bits) {
+    if (1..=MOST_DROPPED).contains(&bits) {
         return Ok(bits);
     }
-    Err(invalid("truncate", format!("cannot drop {bits} bits; 1 to 40 can be dropped")))
+    let reason = format!("cannot drop {bits} bits; 1 to {MOST_DROPPED} can be dropped");
+    Err(invalid("truncate", reason))
 }
 
 impl<E: Engine> Rss<E> {

@@ -3,7 +3,9 @@
 use ring_arith::Bilinear;
 
 use super::{Make, agreed, data, expect, model::Plain, open, open_bits, share, share_bits};
-use crate::{Compare, Compared, Finish, Product, Protocol, TestWorld, Then};
+use crate::{
+    Compare, Compared, Finish, MOST_DROPPED, Product, Protocol, TestWorld, Then, TruncationMode,
+};
 
 const WIDTHS: [u32; 7] = [2, 3, 20, 32, 44, 63, 64];
 
@@ -117,6 +119,7 @@ pub fn refusals<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
         let product =
             |op| Product { op, lhs: x, rhs: y, summands: Vec::new(), finish: Finish::Raw };
         let compare = |width, then| Compare { value: x, width, then };
+        let truncation = |mpc: &mut P, bits| mpc.truncate(&[(x, bits)], TruncationMode::Default);
         let others = [y];
         let refused = [
             ("sum of two shapes", mpc.add(x, y).is_err()),
@@ -136,6 +139,8 @@ pub fn refusals<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
             ),
             ("no bits", mpc.to_bits(&[(x, 0)]).is_err()),
             ("65 bits", mpc.to_bits(&[(x, 65)]).is_err()),
+            ("dropping no bits", truncation(mpc, 0).is_err()),
+            ("dropping too many bits", truncation(mpc, MOST_DROPPED + 1).is_err()),
         ];
         for (what, refused) in refused {
             assert!(refused, "{what} must be refused");

@@ -3,7 +3,9 @@
 use ring_arith::{Bilinear, ConvSpec, View, Window};
 
 use super::{Make, agreed, data, expect, model::Plain, open, share};
-use crate::{Compare, Compared, Finish, Product, Protocol, TestWorld, Then, TruncationMode};
+use crate::{
+    Compare, Compared, Finish, MOST_DROPPED, Product, Protocol, TestWorld, Then, TruncationMode,
+};
 
 /// A map and its operands' dimensions.
 type Case = (Bilinear, Vec<usize>, Vec<usize>);
@@ -150,7 +152,7 @@ const MODES: [TruncationMode; 4] =
 /// Products with truncation in every mode, several drops, small and near the limit.
 pub fn truncated_products<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     let mut draw = data(world);
-    let drops = [1, 13, 20, 33, 40];
+    let drops = [1, 13, 20, 33, 40, 41, 44, 56, MOST_DROPPED];
     // 2^30 * 2^31: close to the limit of 2^62.
     let x = Plain::signed(&mut draw, &[300], 30);
     let y = Plain::signed(&mut draw, &[300], 31);
@@ -242,7 +244,7 @@ pub fn fused_relu<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     let kernel = Plain::signed(&mut draw, &[4, 3, 3, 2], 24);
     let conv = Bilinear::Conv(ConvSpec::new(Window::new([3, 2], [2, 1])));
     let want = [Plain::bilinear(&Bilinear::Mul, &x, &y), Plain::bilinear(&conv, &image, &kernel)];
-    let drops = [1, 20, 40];
+    let drops = [1, 20, 40, 56, MOST_DROPPED];
     let got = agreed(world, make, move |mpc: &mut P| {
         let s = share(mpc, &[x.clone(), y.clone(), image.clone(), kernel.clone()])?;
         let mut results = Vec::new();

@@ -8,8 +8,8 @@ use super::{
     values::secret,
 };
 use crate::{
-    Arg, Compare, Compared, Error, Finish, Linear, Operand, Product, Protocol, PublicTensor,
-    Result, SecretTensor, ShareTensor, Then,
+    Arg, Compare, Compared, Error, Finish, Linear, MOST_DROPPED, Operand, Product, Protocol,
+    PublicTensor, Result, SecretTensor, ShareTensor, Then,
 };
 
 /// One product of [`multiply`].
@@ -59,7 +59,7 @@ impl<'a, P: Protocol> Multiply<'a, P> {
             None => same_frac(self.op.name(), x, y)?,
         };
         match (x + y).checked_sub(frac) {
-            Some(drop) if drop <= 40 => Ok((frac, drop)),
+            Some(drop) if drop <= MOST_DROPPED => Ok((frac, drop)),
             _ => Err(Error::FracBits { op: self.op.name(), lhs: x + y, rhs: frac }),
         }
     }

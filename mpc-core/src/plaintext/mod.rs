@@ -12,8 +12,8 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Tensor, View};
 pub use rounding::Rounding;
 
 use crate::{
-    Compare, Compared, Error, Finish, Linear, Product, Protocol, Result, ShareTensor, Then,
-    TruncationMode,
+    Compare, Compared, Error, Finish, Linear, MOST_DROPPED, Product, Protocol, Result, ShareTensor,
+    Then, TruncationMode,
 };
 use rounding::Coins;
 
@@ -85,8 +85,8 @@ impl<E: Engine> Plaintext<E> {
         bits: u32,
         mode: TruncationMode,
     ) -> Result<PlainShare<E>> {
-        if !(1..=62).contains(&bits) {
-            let reason = format!("cannot drop {bits} bits; 1 to 62 can be dropped");
+        if !(1..=MOST_DROPPED).contains(&bits) {
+            let reason = format!("cannot drop {bits} bits; 1 to {MOST_DROPPED} can be dropped");
             return Err(Error::Invalid { op, reason });
         }
         let host = self.host(x)?;
