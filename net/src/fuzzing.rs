@@ -4,7 +4,8 @@ use std::io;
 
 use crate::{
     buffer::Pool,
-    hello::{Difference, Hello},
+    frame::{Head, Kind},
+    hello::{Difference, Hello, Public},
     parse::{Event, Fault, Parser},
 };
 
@@ -56,14 +57,54 @@ pub fn frames(input: &[u8], longest: Option<u64>) -> Outcome {
 }
 
 /// Parses the bodies of the frames with which a link opens. What can be read is written and read
-/// again: it must be the same.
-pub fn handshake(input: &[u8]) {
-    if let Ok(hello) = Hello::decode(input)
-        && hello.version == crate::hello::VERSION
-    {
-        assert_eq!(Hello::decode(&hello.encode()).as_ref(), Ok(&hello));
+/// again: it must be the same. Says whether it can be read.
+pub fn handshake(input: &[u8]) -> bool {
+    let hello = Hello::decode(input).ok().filter(|hello| hello.version == crate::hello::VERSION);
+    if let Some(hello) = &hello {
+        assert_eq!(Hello::decode(&hello.encode()).as_ref(), Ok(hello));
     }
-    if let Ok(difference) = Difference::decode(input) {
-        assert_eq!(Difference::decode(&difference.encode()).as_ref(), Ok(&difference));
+    let difference = Difference::decode(input).ok();
+    if let Some(difference) = &difference {
+        assert_eq!(Difference::decode(&difference.encode()).as_ref(), Ok(difference));
     }
+    hello.is_some() || difference.is_some()
+}
+
+/// What a link carries when all is well: inputs for [`frames`].
+pub fn conversations() -> Vec<Vec<u8>> {
+    let message = |sequence: u32, body: &[u8]| {
+        let len = body.len() as u32;
+        let head =
+            Head { len, sequence, depth: 3, total: len.into(), ..Head::control(Kind::First, 0) };
+        [&head.encode()[..], body].concat()
+    };
+    let control = |kind, sequence, body: &[u8]| {
+        let head = Head { sequence, ..Head::control(kind, body.len()) };
+        [&head.encode()[..], body].concat()
+    };
+    let greeting = greetings().remove(0);
+    let opened = [control(Kind::Hello, 0, &greeting), message(1, &[7; 100])].concat();
+    let closed = [message(0, b"word"), control(Kind::Ping, 1, b""), control(Kind::Close, 2, b"")];
+    let cancelled = [message(0, b""), control(Kind::Cancel, 1, b"no room")];
+    // The first byte says how many bytes arrive at a time.
+    let in_pieces = |piece: u8, frames: &[u8]| [&[piece], frames].concat();
+    vec![
+        in_pieces(0, &opened),
+        in_pieces(30, &closed.concat()),
+        in_pieces(255, &cancelled.concat()),
+    ]
+}
+
+/// What sides say when a link opens: inputs for [`handshake`].
+pub fn greetings() -> Vec<Vec<u8>> {
+    let job = Public {
+        session: [5; 16],
+        parties: 3,
+        prgs: "aes-128-ctr,chacha12".to_owned(),
+        config: [6; 32],
+    };
+    let hello =
+        |party| Hello { version: crate::hello::VERSION, party, job: job.clone(), fresh: [9; 32] };
+    let sides = [(0, "3".to_owned()), (2, "2".to_owned())];
+    vec![hello(Some(2)).encode(), hello(None).encode(), Difference { field: 2, sides }.encode()]
 }

@@ -170,8 +170,14 @@ pub(super) fn now() -> u64 {
 pub(super) fn write_sealed(path: &Path, body: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(body)
         .map_err(|cause| Error::Internal(format!("{}: {cause}", path.display())))?;
-    let hash = blake3::hash(text.as_bytes()).to_hex();
-    write_synced(path, format!("{MAGIC} {FORMAT} {hash}\n{text}").as_bytes())
+    write_synced(path, &seal(text.as_bytes()))
+}
+
+/// A body below a line with the layout's number and its hash.
+#[must_use]
+pub fn seal(body: &[u8]) -> Vec<u8> {
+    let head = format!("{MAGIC} {FORMAT} {}\n", blake3::hash(body).to_hex());
+    [head.as_bytes(), body].concat()
 }
 
 /// Reads what [`write_sealed`] wrote.

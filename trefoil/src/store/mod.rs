@@ -29,7 +29,7 @@ use files::{
     files_in, make_private, parse_shares, read_checked, remove_if_there, sum_of, sync_folder,
     write_shares, write_synced,
 };
-pub use manifest::{ClusterId, FileSum, Holder, Manifest, Range, Readers, parse_manifest};
+pub use manifest::{ClusterId, FileSum, Holder, Manifest, Range, Readers, parse_manifest, seal};
 use manifest::{now, read_sealed, write_sealed};
 
 use crate::{About, Error, Id, Result, Shares, config::check_name};

@@ -67,10 +67,16 @@ enum Body<T> {
 /// # Errors
 /// [`Error::Unreachable`] if the other side has gone.
 pub fn say<T: Serialize>(channel: &mut dyn Channel, body: &T) -> Result<()> {
+    channel.send(header(body)?.into())
+}
+
+/// A header, written.
+///
+/// # Errors
+/// [`Error::Internal`] if it cannot be written, which does not happen.
+pub fn header<T: Serialize>(body: &T) -> Result<Vec<u8>> {
     let message = Versioned { trefoil: VERSION, body: Body::Say(body) };
-    let frame = serde_json::to_vec(&message)
-        .map_err(|cause| Error::Internal(format!("message: {cause}")))?;
-    channel.send(frame.into())
+    serde_json::to_vec(&message).map_err(|cause| Error::Internal(format!("message: {cause}")))
 }
 
 /// Waits for a header.

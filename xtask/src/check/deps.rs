@@ -63,6 +63,11 @@ const LAYERS: &[Layer] = &[
         must_not_name: &["std::arch", "core::arch"],
     },
     Layer {
+        name: "fuzz",
+        uses: &["trefoil", "models", "nn-layers", "mpc-core", "net", "ring-arith"],
+        must_not_name: &[],
+    },
+    Layer {
         name: "xtask",
         uses: &[
             "trefoil",

@@ -1,0 +1,7 @@
+//! One program for each target: its name says which.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    let target = fuzz::target(env!("CARGO_BIN_NAME")).expect("each program is named after a target");
+    (target.read)(input);
+});

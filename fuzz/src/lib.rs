@@ -1,0 +1,58 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod edits;
+mod readers;
+mod seeds;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Something that reads bytes of somebody else.
+pub struct Target {
+    /// Its name, which its corpus and its libFuzzer program bear too.
+    pub name: &'static str,
+    /// Inputs as they should be.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Reads an input and uses what it has read; says whether it was taken for sound. Panics if what was
+    /// read does not hold together.
+    pub read: fn(&[u8]) -> bool,
+    /// Damaged inputs that the check feeds to it.
+    pub inputs: u32,
+}
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
+    Target { name: "frames", seeds: seeds::frames, read: readers::frames, inputs: 50_000 },
+    Target { name: "handshake", seeds: seeds::handshake, read: readers::handshake, inputs: 50_000 },
+    Target { name: "request", seeds: seeds::requests, read: readers::request, inputs: 20_000 },
+    Target { name: "reply", seeds: seeds::replies, read: readers::reply, inputs: 20_000 },
+    Target { name: "queue", seeds: seeds::queue, read: readers::queue, inputs: 20_000 },
+    Target { name: "plan", seeds: seeds::plans, read: readers::plan, inputs: 30_000 },
+    Target { name: "manifest", seeds: seeds::manifests, read: readers::manifest, inputs: 20_000 },
+    Target { name: "config", seeds: seeds::configs, read: readers::config, inputs: 5_000 },
+    Target { name: "onnx", seeds: seeds::onnx, read: readers::onnx, inputs: 20_000 },
+    Target { name: "weights", seeds: seeds::weights, read: readers::weights, inputs: 10_000 },
+    Target { name: "picture", seeds: seeds::pictures, read: readers::picture, inputs: 2_000 },
+    Target { name: "csv", seeds: seeds::tables, read: readers::table, inputs: 20_000 },
+    Target { name: "npy", seeds: seeds::arrays, read: readers::array, inputs: 20_000 },
+    Target { name: "idx", seeds: seeds::idx, read: readers::idx, inputs: 20_000 },
+];
+
+/// The target of a name.
+#[must_use]
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}
+
+impl Target {
+    /// Inputs that failed once, with their files.
+    #[must_use]
+    pub fn corpus(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(self.name);
+        let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+        let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        paths.sort();
+        paths.into_iter().filter_map(|path| Some((path.clone(), fs::read(path).ok()?))).collect()
+    }
+}

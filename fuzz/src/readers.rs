@@ -1,0 +1,153 @@
+//! What each target does with an input. An error is a good answer; a panic never is.
+
+use std::env;
+use std::fmt::Debug;
+use std::fs;
+use std::process;
+
+use models::data::{Preprocessing, cifar10, from_csv, from_idx, from_image, from_npy, to_npy};
+use models::onnx::ImportOptions;
+use models::weights::from_safetensors;
+use mpc_core::{Plaintext, Protocol};
+use nn_layers::{HostTensor, Plan};
+use ring_arith::{CpuEngine, EngineTensor, Shape};
+use serde::{Serialize, de::DeserializeOwned};
+use trefoil::config::{ClientConfig, PartyConfig};
+use trefoil::queue::{Answer, Turn};
+use trefoil::store::{parse_manifest, seal};
+use trefoil::wire::{Reply, Request, parse};
+
+/// Numbers in all inputs and weights of a plan that is run.
+const RUN: usize = 1 << 14;
+
+pub(crate) fn frames(input: &[u8]) -> bool {
+    let outcome = [None, Some(1 << 16)].map(|longest| net::fuzzing::frames(input, longest));
+    assert!(outcome.iter().all(|outcome| outcome.bytes <= input.len() as u64));
+    !outcome[1].violation
+}
+
+pub(crate) fn handshake(input: &[u8]) -> bool {
+    net::fuzzing::handshake(input)
+}
+
+pub(crate) fn request(input: &[u8]) -> bool {
+    parse::<Request>(input).is_ok_and(is_stable)
+}
+
+pub(crate) fn reply(input: &[u8]) -> bool {
+    parse::<Reply>(input).is_ok_and(is_stable)
+}
+
+pub(crate) fn queue(input: &[u8]) -> bool {
+    serde_json::from_slice::<Turn>(input).is_ok_and(is_stable)
+        || serde_json::from_slice::<Answer>(input).is_ok_and(is_stable)
+}
+
+/// A plan that is taken for sound is described, and run where it is small.
+pub(crate) fn plan(input: &[u8]) -> bool {
+    let Ok(program) = trefoil::program::Program::parse(input) else { return false };
+    let plan = program.plan();
+    program.about(trefoil::Preprocess::default(), Vec::new()).expect("a plan describes itself");
+    let batch = plan.fixed_batch().unwrap_or(1);
+    let inputs = plan.input_shapes(batch).expect("a sound plan serves its batch");
+    plan.output_shapes(batch).expect("a sound plan has its results");
+    let weights: Vec<_> = plan.weights().into_iter().map(|weight| weight.shape).collect();
+    let words: usize = inputs.iter().chain(&weights).map(Shape::len).sum();
+    if words <= RUN && plan.largest_value(batch).is_ok_and(|largest| largest <= RUN) {
+        let _ = run(plan, batch);
+    }
+    true
+}
+
+/// Runs a plan on small numbers over the plaintext protocol, which checks every range.
+fn run(plan: &Plan, batch: usize) -> Option<()> {
+    let mut mpc = Plaintext::new(CpuEngine::new(1));
+    let weights: Option<Vec<_>> =
+        plan.weights().iter().map(|weight| filled(&weight.shape, false)).collect();
+    let weights = share(&mut mpc, plan.encode_weights(&weights?).ok()?)?;
+    let shapes = plan.input_shapes(batch).expect("a sound plan serves its batch");
+    let inputs = plan.inputs().iter().zip(&shapes).enumerate().map(|(index, (spec, shape))| {
+        plan.encode_input(index, batch, &filled(shape, spec.integer)?).ok()
+    });
+    let inputs: Option<Vec<_>> = inputs.collect();
+    let inputs = share(&mut mpc, inputs?)?;
+    let weights = plan.secret_weights(weights);
+    let inputs = plan.secret_inputs(inputs);
+    plan.run(&mut mpc, &weights, &inputs, &mut ()).ok().map(|_| ())
+}
+
+/// A tensor of small numbers.
+fn filled(shape: &Shape, integer: bool) -> Option<HostTensor> {
+    let places = 0..shape.len();
+    let tensor = if integer {
+        HostTensor::integers(shape.dims(), places.map(|place| (place % 3) as i64).collect())
+    } else {
+        let number = |place: usize| (place % 7) as f64 / 4.0 - 0.5;
+        HostTensor::new(shape.dims(), places.map(number).collect())
+    };
+    tensor.ok()
+}
+
+fn share<P: Protocol<Engine = CpuEngine>>(
+    mpc: &mut P,
+    words: Vec<ring_arith::Tensor>,
+) -> Option<Vec<P::Share>> {
+    let shapes: Vec<_> = words.iter().map(|words| words.shape().clone()).collect();
+    mpc.input(net::Party(0), &shapes, Some(&words)).ok()
+}
+
+/// Reads a manifest as it came, and one whose hash was made to fit.
+pub(crate) fn manifest(input: &[u8]) -> bool {
+    let _ = parse_manifest(input);
+    parse_manifest(&seal(input)).is_ok_and(is_stable)
+}
+
+/// Reads a configuration file, of a server and of a client.
+pub(crate) fn config(input: &[u8]) -> bool {
+    let path = env::temp_dir().join(format!("trefoil-fuzz-{}.toml", process::id()));
+    fs::write(&path, input).expect("the temporary folder is writable");
+    PartyConfig::read(&path).is_ok() || ClientConfig::read(&path).is_ok()
+}
+
+/// Imports a model, and plans it where that is possible.
+pub(crate) fn onnx(input: &[u8]) -> bool {
+    let Ok(graph) = models::onnx::import(input, &ImportOptions::default()) else { return false };
+    let preprocess = trefoil::Preprocess::default();
+    let _ = trefoil::import::plan("model", &graph, 20, preprocess, Vec::new());
+    true
+}
+
+pub(crate) fn weights(input: &[u8]) -> bool {
+    let Ok(tensors) = from_safetensors(input) else { return false };
+    assert!(tensors.values().all(|tensor| tensor.check_finite().is_ok()));
+    true
+}
+
+pub(crate) fn picture(input: &[u8]) -> bool {
+    let Ok(picture) = from_image(input, &Preprocessing::imagenet()) else { return false };
+    assert_eq!(picture.shape().dims(), [1, 3, 224, 224]);
+    true
+}
+
+pub(crate) fn table(input: &[u8]) -> bool {
+    from_csv(input).is_ok()
+}
+
+pub(crate) fn array(input: &[u8]) -> bool {
+    let Ok(array) = from_npy(input) else { return false };
+    if array.check_finite().is_ok() {
+        assert_eq!(from_npy(&to_npy(&array)).as_ref().ok(), Some(&array));
+    }
+    true
+}
+
+pub(crate) fn idx(input: &[u8]) -> bool {
+    from_idx(input).is_ok() || cifar10(input).is_ok()
+}
+
+/// Whether what was read can be written and read again, and is the same then. Panics if not.
+fn is_stable<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: T) -> bool {
+    let text = serde_json::to_vec(&value).expect("what was read can be written");
+    assert_eq!(serde_json::from_slice::<T>(&text).expect("what was written can be read"), value);
+    true
+}

@@ -1,0 +1,220 @@
+//! Inputs as they should be: what the program itself writes, and the files that are shipped.
+
+use std::fs;
+use std::io::Cursor;
+use std::path::Path;
+
+use models::data::to_npy;
+use nn_layers::HostTensor;
+use trefoil::queue::{Answer, Held, Turn};
+use trefoil::store::{ClusterId, FileSum, Holder, Manifest, Range, Readers};
+use trefoil::wire::{Cost, Link, ModelState, Reply, Request, Status, StepCost, header};
+use trefoil::{About, Digest, Id, Input, OutputTensor, Preprocess};
+
+/// Largest shipped file that serves as a seed.
+const FILE: u64 = 40_000;
+
+pub(crate) fn frames() -> Vec<Vec<u8>> {
+    net::fuzzing::conversations()
+}
+
+pub(crate) fn handshake() -> Vec<Vec<u8>> {
+    net::fuzzing::greetings()
+}
+
+pub(crate) fn requests() -> Vec<Vec<u8>> {
+    let (job, name) = (Id::from([7; 16]), "digits".to_owned());
+    let put = Request::Put {
+        job,
+        name: name.clone(),
+        about: Box::new(about()),
+        plan: 4000,
+        weights: vec![vec![10, 64], vec![10]],
+        replace: true,
+    };
+    let infer =
+        Request::Infer { job, model: name.clone(), inputs: vec![vec![2, 1, 8, 8]], profile: true };
+    let all = [
+        Request::Ping,
+        Request::Status,
+        Request::Models,
+        put,
+        Request::Remove { job, name },
+        infer,
+    ];
+    all.iter().map(header).collect::<Result<_, _>>().expect("requests can be written")
+}
+
+pub(crate) fn replies() -> Vec<Vec<u8>> {
+    let status = Status {
+        party: 1,
+        program: "0.1.0".to_owned(),
+        up_seconds: 86_400,
+        engine: "cpu".to_owned(),
+        link: Link::Down { reason: "party 2 has not connected".to_owned() },
+        waiting: 3,
+        step: Some("layer1/conv".to_owned()),
+        done: 12,
+        failed: 1,
+        models: 2,
+        damaged: vec!["old".to_owned()],
+    };
+    let model = ModelState {
+        name: "digits".to_owned(),
+        version: Some(Id::from([9; 16])),
+        about: Some(about()),
+        owner: Some("alice".to_owned()),
+        put_at: Some(1_790_000_000),
+        damage: None,
+    };
+    let step = StepCost { name: "conv".to_owned(), seconds: 0.25, bytes: 4096, depth: 6 };
+    let cost = Cost {
+        seconds: 0.5,
+        bytes: 8192,
+        messages: 12,
+        rounds: 20,
+        first_depth: 3,
+        steps: vec![step],
+    };
+    let all = [
+        Reply::Pong { party: 2, program: "0.1.0".to_owned() },
+        Reply::Status(Box::new(status)),
+        Reply::Models(vec![model]),
+        Reply::Send,
+        Reply::Waiting { before: Some(4) },
+        Reply::Done,
+        Reply::Result { outputs: vec![vec![2, 10]], cost: Box::new(cost) },
+        Reply::Failed { reason: "no room".to_owned() },
+    ];
+    all.iter().map(header).collect::<Result<_, _>>().expect("replies can be written")
+}
+
+pub(crate) fn queue() -> Vec<Vec<u8>> {
+    let id = |byte| Id::from([byte; 16]);
+    let turn = Turn {
+        ask: vec![(id(1), Digest::of(&[b"job"])), (id(2), Digest::of(&[b"other"]))],
+        keep: vec![id(3)],
+        drop: vec![(id(4), "its client has left".to_owned())],
+        run: Some(id(5)),
+    };
+    let answer = Answer { held: vec![Held::Yes, Held::No, Held::Coming, Held::Differs] };
+    vec![
+        serde_json::to_vec(&turn).expect("a turn can be written"),
+        serde_json::to_vec(&answer).expect("an answer can be written"),
+    ]
+}
+
+/// The bodies of manifests: the line with their hash is added when they are read.
+pub(crate) fn manifests() -> Vec<Vec<u8>> {
+    let sum = |bytes| FileSum { bytes, blake3: "0f".repeat(32) };
+    let manifest = |readers, ranges| Manifest {
+        holder: Holder { cluster: ClusterId::of_key(b"key"), party: 1 },
+        name: "digits".to_owned(),
+        version: Id::from([3; 16]),
+        about: about(),
+        owner: "alice".to_owned(),
+        readers,
+        ranges,
+        put_at: 1_790_000_000,
+        plan: sum(4000),
+        shares: sum(10_400),
+    };
+    let named = Readers::Named(vec!["bob".to_owned(), "carol".to_owned()]);
+    let ranges = vec![Some(Range { low: -0.5, high: 1.25 })];
+    [manifest(Readers::Everyone, Vec::new()), manifest(named, ranges)]
+        .iter()
+        .map(|manifest| serde_json::to_vec(manifest).expect("a manifest can be written"))
+        .collect()
+}
+
+/// The plans of the shipped networks.
+pub(crate) fn plans() -> Vec<Vec<u8>> {
+    let plan = |bytes: &Vec<u8>| {
+        let imported =
+            trefoil::import::from_bytes("seed", bytes, 20, Preprocess::default(), Vec::new());
+        imported.and_then(|imported| imported.program.to_bytes()).ok()
+    };
+    onnx().iter().filter_map(plan).filter(|plan| plan.len() as u64 <= FILE).collect()
+}
+
+pub(crate) fn configs() -> Vec<Vec<u8>> {
+    let party = "party = 1\nlisten = \"0.0.0.0:7101\"\nservers = [\"a.example:7100\", \
+                 \"b.example:7101\", \"[::1]:7102\"]\nauthority = \"authority.pem\"\ncertificate = \
+                 \"party-1.pem\"\nkey = \"party-1.key\"\ndata = \"data\"\nthreads = 2\n\n[limits]\n\
+                 upload_mib = 4096\nqueue = 1024\njob_seconds = 3600\n";
+    let client = "name = \"alice\"\nservers = [\"a.example:7100\", \"b.example:7101\", \
+                  \"c.example:7102\"]\nauthority = \"authority.pem\"\ncertificate = \
+                  \"alice.pem\"\nkey = \"alice.key\"\nconnect_seconds = 5\n";
+    vec![party.as_bytes().to_vec(), client.as_bytes().to_vec()]
+}
+
+pub(crate) fn onnx() -> Vec<Vec<u8>> {
+    shipped("onnx", "onnx")
+}
+
+pub(crate) fn weights() -> Vec<Vec<u8>> {
+    shipped("onnx", "safetensors")
+}
+
+/// Small pictures in the formats that are read.
+pub(crate) fn pictures() -> Vec<Vec<u8>> {
+    let pixel = |x: u32, y: u32| image::Rgb([(x * 8) as u8, (y * 8) as u8, (x * y) as u8]);
+    let picture = image::DynamicImage::ImageRgb8(image::RgbImage::from_fn(24, 16, pixel));
+    let written = |format| {
+        let mut bytes = Cursor::new(Vec::new());
+        picture.write_to(&mut bytes, format).expect("a picture can be written");
+        bytes.into_inner()
+    };
+    vec![written(image::ImageFormat::Png), written(image::ImageFormat::Jpeg)]
+}
+
+pub(crate) fn tables() -> Vec<Vec<u8>> {
+    vec![
+        b"1,2.5,-3e4\n0.125,7,8\n".to_vec(),
+        b"age,income\n31,20000\n45,61000.5\n".to_vec(),
+        b"\"1\",2\r\n3,4\r\n".to_vec(),
+    ]
+}
+
+pub(crate) fn arrays() -> Vec<Vec<u8>> {
+    let real = HostTensor::new([2, 3], vec![0.5, -1.0, 2.0, 1e9, 0.0, 3.25]);
+    let whole = HostTensor::integers([4], vec![1, -2, 3, i64::MAX]);
+    [real, whole].into_iter().map(|tensor| to_npy(&tensor.expect("it fills its shape"))).collect()
+}
+
+/// Two pictures of 3 x 2 in MNIST's format, their labels, and one picture in CIFAR-10's.
+pub(crate) fn idx() -> Vec<Vec<u8>> {
+    let mut pictures = vec![0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 2];
+    pictures.extend(0..12);
+    let cifar = std::iter::once(3).chain((0..3072u32).map(|place| place as u8)).collect();
+    vec![pictures, vec![0, 0, 8, 1, 0, 0, 0, 2, 7, 1], cifar]
+}
+
+fn about() -> About {
+    About {
+        inputs: vec![Input { name: "image".to_owned(), dims: vec![1, 8, 8], integer: false }],
+        outputs: vec![OutputTensor {
+            name: "scores".to_owned(),
+            dims: vec![10],
+            fraction_bits: 20,
+        }],
+        batch: None,
+        weights: 650,
+        fraction_bits: 20,
+        preprocess: Preprocess::default(),
+        labels: vec!["zero".to_owned(), "one".to_owned()],
+    }
+}
+
+/// The small files of a kind among the models' data.
+fn shipped(folder: &str, ending: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/data").join(folder);
+    let entries = fs::read_dir(folder).expect("the models' data are beside this crate");
+    let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    let small = |path: &std::path::PathBuf| {
+        path.extension().is_some_and(|found| found == ending)
+            && fs::metadata(path).is_ok_and(|file| file.len() <= FILE)
+    };
+    paths.iter().filter(|path| small(path)).filter_map(|path| fs::read(path).ok()).collect()
+}

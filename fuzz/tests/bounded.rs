@@ -1,0 +1,77 @@
+//! Damaged inputs to whatever reads bytes of others: no panic, and no memory beyond a bound.
+
+use std::{
+    env, fs,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use fuzz::edits::damage;
+use proptest::{
+    prelude::*,
+    sample::Index,
+    test_runner::{RngAlgorithm, TestRng, TestRunner},
+};
+
+/// Memory that a target may ask for beyond what it takes for its seeds, in KiB.
+const MEMORY: u64 = 256 << 10;
+
+/// The most memory this process has ever asked the system for, in KiB, whether it used it or not.
+fn peak() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPeak:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Feeds a target its seeds, its corpus and damaged seeds. The same inputs in every run.
+fn feed(name: &str) {
+    let target = fuzz::target(name).unwrap();
+    let seeds = (target.seeds)();
+    for (place, seed) in seeds.iter().enumerate() {
+        assert!((target.read)(seed), "seed {place} is refused");
+    }
+    let before = peak();
+    for (path, input) in target.corpus() {
+        eprintln!("{}", path.display());
+        (target.read)(&input);
+    }
+    let cases = env::var("FUZZ_INPUTS").map_or(target.inputs, |count| count.parse().unwrap());
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let sound = AtomicU32::new(0);
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    TestRunner::new_with_rng(config, rng)
+        .run(&(any::<Index>(), damage()), |(seed, damage)| {
+            let input = damage.apply(&seeds, &seeds[seed.index(seeds.len())]);
+            sound.fetch_add(u32::from((target.read)(&input)), Ordering::Relaxed);
+            let grown = peak() - before;
+            prop_assert!(grown < MEMORY, "{grown} KiB more than its seeds took");
+            Ok(())
+        })
+        .unwrap();
+    // What is refused at its first byte tests little.
+    let sound = sound.into_inner();
+    eprintln!("{sound} of {cases} damaged inputs of {name} were taken for sound");
+    assert!(
+        sound > cases / 200,
+        "{sound} of {cases} damaged inputs of {name} were taken for sound"
+    );
+}
+
+macro_rules! targets {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                feed(stringify!($name));
+            }
+        )*
+
+        #[test]
+        fn every_target_is_fed() {
+            let fed = [$(stringify!($name)),*];
+            let all: Vec<_> = fuzz::TARGETS.iter().map(|target| target.name).collect();
+            assert_eq!(fed[..], all[..]);
+        }
+    };
+}
+
+targets! { frames handshake request reply queue plan manifest config onnx weights picture csv npy idx }
