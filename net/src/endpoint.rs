@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     net::{SocketAddr, TcpListener, TcpStream},
-    sync::{Arc, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -12,8 +12,9 @@ use bytes::Bytes;
 use crate::{
     Error, Identity, Job, Limits, Message, Party, Result, Role, Session,
     frame::Kind,
-    hub::{Engine, cannot},
+    hub::{Arrival, Engine, cannot},
     link::Link,
+    parker::{Change, Parker},
     session,
     tls::Tls,
 };
@@ -165,6 +166,11 @@ impl Endpoint {
         Ok(Self { engine, security, address, peers, concurrent })
     }
 
+    #[cfg(test)]
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
     /// Where this endpoint accepts connections.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
@@ -201,20 +207,17 @@ impl Endpoint {
     #[must_use]
     pub fn accept(&self, wait: Duration) -> Option<Channel> {
         let hub = &self.engine.hub;
-        let next = || {
-            let mut channels = hub.channels.lock().unwrap_or_else(PoisonError::into_inner);
-            channels.pop_front()
-        };
-        loop {
-            let link = hub.wait(Some(Instant::now() + wait), next)?;
-            if link.end().is_some() {
-                continue;
-            }
-            link.post(Kind::Hello, hub.plain_hello().encode());
-            hub.open(&link, hub.limits.client_message);
-            let peer = link.peer.get().cloned().unwrap_or_else(|| Role::Client("unknown".into()));
-            return Some(Channel { engine: self.engine.clone(), link, peer });
-        }
+        let parker = Arc::new(Parker::sleeping());
+        let until = Some(Instant::now() + wait);
+        let _taker = hub.visitors.attend(&parker);
+        let next = || hub.visitors.take(|_| true);
+        let Arrival { link, .. } = hub.wait(&parker, Change::ARRIVED, until, next)?;
+        let parker = Arc::new(Parker::sleeping());
+        let _ = link.parker.set(parker.clone());
+        link.post(Kind::Hello, hub.plain_hello().encode());
+        hub.open(&link, hub.limits.client_message);
+        let peer = link.peer.get().cloned().unwrap_or_else(|| Role::Client("unknown".into()));
+        Some(Channel { engine: self.engine.clone(), link, peer, parker })
     }
 
     /// As a client: connects to a party's server. Fails unless the other side proves that role.
@@ -237,11 +240,18 @@ impl Endpoint {
         stream.set_nonblocking(true).map_err(|error| failed(error.to_string()))?;
         let stream = mio::net::TcpStream::from_std(stream);
         let link = hub.add(stream, address, Some(peer.clone()))?;
-        let channel =
-            Channel { engine: self.engine.clone(), link: link.clone(), peer: peer.clone() };
+        let parker = Arc::new(Parker::leading());
+        let _ = link.parker.set(parker.clone());
+        let channel = Channel {
+            engine: self.engine.clone(),
+            link: link.clone(),
+            peer: peer.clone(),
+            parker: parker.clone(),
+        };
         link.post(Kind::Hello, hub.plain_hello().encode());
         hub.schedule(&link);
-        let greeted = hub.wait(Some(Instant::now() + limit), || match link.take_hello() {
+        let until = Some(Instant::now() + limit);
+        let greeted = hub.wait(&parker, Change::ARRIVED, until, || match link.take_hello() {
             Some(_) => Some(Ok(())),
             None => link.end().map(|end| Err(failed(end.reason()))),
         });
@@ -258,6 +268,7 @@ pub struct Channel {
     engine: Arc<Engine>,
     link: Arc<Link>,
     peer: Role,
+    parker: Arc<Parker>,
 }
 
 impl Channel {
@@ -278,7 +289,7 @@ impl Channel {
             None => link.has_room().then_some(Ok(())),
         };
         link.relaxed.store(true, std::sync::atomic::Ordering::Release);
-        let room = hub.wait(None, room).unwrap_or(Ok(()));
+        let room = hub.wait(&self.parker, Change::ANY, None, room).unwrap_or(Ok(()));
         link.relaxed.store(false, std::sync::atomic::Ordering::Release);
         room?;
         link.post_message(Message::from(body));
@@ -293,7 +304,8 @@ impl Channel {
     pub fn receive(&mut self, wait: Duration) -> Result<Option<Bytes>> {
         let (hub, link) = (&self.engine.hub, &self.link);
         let mut resume = false;
-        let came = hub.wait(Some(Instant::now() + wait), || {
+        let until = Some(Instant::now() + wait);
+        let came = hub.wait(&self.parker, Change::ARRIVED, until, || {
             let (next, paused) = link.pop();
             resume |= paused;
             next

@@ -1,13 +1,16 @@
 //! The state of an endpoint: its links, and how each is driven.
 
 mod lead;
+mod lobby;
+#[cfg(test)]
+mod tests;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap},
     io,
     net::SocketAddr,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle, Thread},
@@ -25,9 +28,11 @@ use crate::{
     frame::Kind,
     hello::{Difference, Hello, Public, VERSION},
     link::{End, Link, Phase, Progress, Wire},
+    parker::{Change, Parker},
     stream::Stream,
     tls::Tls,
 };
+pub(crate) use lobby::{Arrival, Lobby};
 
 const WAKER: Token = Token(0);
 const LISTENER: Token = Token(1);
@@ -40,16 +45,6 @@ const TICK: Duration = Duration::from_millis(100);
 /// that a longer one only means that bytes have left the cache when they are read.
 const SAME_MACHINE: usize = 256 << 10;
 
-/// Arrivals of parties or clients that nobody has taken; further ones are refused.
-const LOBBY: usize = 64;
-
-/// A party that has introduced itself and waits for its session.
-pub(crate) struct Arrival {
-    pub(crate) link: Arc<Link>,
-    pub(crate) party: Party,
-    pub(crate) hello: Hello,
-}
-
 /// The shared state of an endpoint.
 pub(crate) struct Hub {
     pub(crate) limits: Limits,
@@ -60,29 +55,43 @@ pub(crate) struct Hub {
     waker: Waker,
     poller: Mutex<Poller>,
     listener: Mutex<Option<TcpListener>>,
-    links: Mutex<HashMap<usize, Arc<Link>>>,
+    links: Mutex<Links>,
     next_token: AtomicUsize,
     /// Links with work that no event will announce.
     ready: Mutex<Vec<usize>>,
     /// Links that have more to do than fits in a turn: most have something to read, which their
     /// receiver will soon read itself.
     unfinished: Mutex<Vec<usize>>,
-    pub(crate) lobby: Mutex<Vec<Arrival>>,
-    pub(crate) channels: Mutex<VecDeque<Arc<Link>>>,
-    /// Counts everything a waiting thread may want to know of.
-    news: AtomicU64,
-    waiters: AtomicUsize,
-    bell: (Mutex<()>, Condvar),
-    /// Counts how often a waiting thread led.
+    /// Parties that wait for their session.
+    pub(crate) parties: Lobby,
+    /// Clients that nobody has accepted yet.
+    pub(crate) visitors: Lobby,
+    /// Threads that sleep though they could lead: one of them does when the leader leaves.
+    candidates: Mutex<Vec<Arc<Parker>>>,
+    /// Counts how often a sleeping thread was woken.
+    wakes: AtomicU64,
+    /// Counts how often one was that leads its next wait itself.
+    woken_leaders: AtomicU64,
+    /// Counts how often a waiting thread served a socket.
     turns: AtomicU64,
     polling: AtomicBool,
     /// The endpoint's thread does not sleep longer than [`LEAVE`].
     watching: AtomicBool,
+    /// The endpoint's thread sleeps until the leader leaves.
+    resting: AtomicBool,
     stop: AtomicBool,
     next_tick: AtomicU64,
     thread: OnceLock<Thread>,
     started: Instant,
     pool: Pool,
+}
+
+/// The connections of an endpoint, by token.
+#[derive(Default)]
+struct Links {
+    all: HashMap<usize, Arc<Link>>,
+    /// Those accepted that have not proved who they are, the oldest first.
+    unproved: BTreeMap<usize, Arc<Link>>,
 }
 
 struct Poller {
@@ -156,14 +165,15 @@ impl Hub {
             next_token: AtomicUsize::new(FIRST_LINK),
             ready: Mutex::default(),
             unfinished: Mutex::default(),
-            lobby: Mutex::default(),
-            channels: Mutex::default(),
-            news: AtomicU64::new(0),
-            waiters: AtomicUsize::new(0),
-            bell: Default::default(),
+            parties: Lobby::default(),
+            visitors: Lobby::default(),
+            candidates: Mutex::default(),
+            wakes: AtomicU64::new(0),
+            woken_leaders: AtomicU64::new(0),
             turns: AtomicU64::new(0),
             polling: AtomicBool::new(false),
             watching: AtomicBool::new(false),
+            resting: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             next_tick: AtomicU64::new(0),
             thread: OnceLock::new(),
@@ -182,8 +192,8 @@ impl Hub {
         match self.drive(link, wire) {
             Ok(progress) => {
                 self.set_unfinished(link, progress.more);
-                if progress.notify {
-                    self.notify();
+                if let Some(change) = progress.change() {
+                    self.wake_user(link, change);
                 }
                 progress.came
             }
@@ -235,7 +245,8 @@ impl Hub {
             stream.finish();
         }
         Ok(Progress {
-            notify: sent.notify || read.notify || answered.notify,
+            arrived: read.arrived,
+            room: sent.room || answered.room,
             more: read.more || answered.more,
             came: read.came,
         })
@@ -247,6 +258,7 @@ impl Hub {
             return Ok(false);
         }
         link.identify(stream)?;
+        self.proved(link);
         if let Some(Role::Client(name)) = link.peer.get()
             && let Some(clients) = &self.clients
             && !clients.contains(name)
@@ -294,26 +306,16 @@ impl Hub {
             link.deliver_hello(hello);
             return Ok(());
         }
-        match link.peer.get() {
-            Some(Role::Party(party)) => {
-                let mut lobby = lock(&self.lobby);
-                lobby.retain(|arrival| arrival.link.end().is_none());
-                if lobby.len() >= LOBBY {
-                    return Err(End::Violation("a hello while too many wait".to_owned()));
-                }
-                lobby.push(Arrival { link: link.clone(), party: *party, hello });
-                Ok(())
-            }
-            _ => {
-                let mut channels = lock(&self.channels);
-                channels.retain(|link| link.end().is_none());
-                if channels.len() >= LOBBY {
-                    return Err(End::Violation("a hello while too many wait".to_owned()));
-                }
-                channels.push_back(link.clone());
-                Ok(())
-            }
+        self.proved(link);
+        let lobby = match link.peer.get() {
+            Some(Role::Party(_)) => &self.parties,
+            _ => &self.visitors,
+        };
+        lobby.add(Arrival { link: link.clone(), hello })?;
+        for taker in lobby.takers() {
+            self.wake(&taker, Change::ARRIVED);
         }
+        Ok(())
     }
 
     /// The hello must come from the role that the certificate proves; without certificates it is
@@ -392,8 +394,17 @@ impl Hub {
         self.set_unfinished(link, false);
         // Or who closes after its peer would wait for ever until its own farewell has left.
         link.discard();
-        lock(&self.links).remove(&link.token);
-        self.notify();
+        {
+            let mut links = lock(&self.links);
+            links.all.remove(&link.token);
+            links.unproved.remove(&link.token);
+        }
+        self.wake_user(link, Change::ANY);
+    }
+
+    /// A peer has proved who it is, or introduced itself where that is believed.
+    fn proved(&self, link: &Link) {
+        lock(&self.links).unproved.remove(&link.token);
     }
 
     /// Adds a connection to those that are served.
@@ -420,7 +431,13 @@ impl Hub {
         let pool = self.pool.clone();
         let link = Link::new(token, address, stream, expected, pool, &self.limits, self.now());
         let link = Arc::new(link);
-        lock(&self.links).insert(token, link.clone());
+        {
+            let mut links = lock(&self.links);
+            links.all.insert(token, link.clone());
+            if link.expected.is_none() {
+                links.unproved.insert(token, link.clone());
+            }
+        }
         // An event may have come before the link was known.
         self.schedule(&link);
         Ok(link)
@@ -435,7 +452,7 @@ impl Hub {
                     if let Err(error) = self.add(stream, address, None) {
                         tracing::warn!(%address, %error, "connection refused");
                     }
-                    self.drop_oldest_pending();
+                    self.drop_oldest_unproved();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -449,21 +466,15 @@ impl Hub {
         }
     }
 
-    /// Links that have not proved who they are, oldest first.
-    fn pending(&self) -> Vec<Arc<Link>> {
-        let links = lock(&self.links);
-        let unknown = |link: &&Arc<Link>| link.expected.is_none() && link.peer.get().is_none();
-        let mut pending: Vec<_> = links.values().filter(unknown).cloned().collect();
-        pending.sort_by_key(|link| link.token);
-        pending
-    }
-
-    fn drop_oldest_pending(&self) {
-        let pending = self.pending();
-        let excess = pending.len().saturating_sub(self.limits.pending);
-        for link in &pending[..excess] {
+    fn drop_oldest_unproved(&self) {
+        let oldest: Vec<_> = {
+            let links = lock(&self.links);
+            let excess = links.unproved.len().saturating_sub(self.limits.pending);
+            links.unproved.values().take(excess).cloned().collect()
+        };
+        for link in oldest {
             let reason = "too many connections have not proved who they are".to_owned();
-            self.finish(link, &mut link.wire(), End::Violation(reason));
+            self.finish(&link, &mut link.wire(), End::Violation(reason));
         }
     }
 
@@ -479,8 +490,7 @@ impl Hub {
         // If nobody could look for long, this process was stopped or starved: its peers were not.
         let overslept = if due == 0 { 0 } else { now - due };
         let overslept = if overslept > 1000 { overslept } else { 0 };
-        let links: Vec<_> = lock(&self.links).values().cloned().collect();
-        for link in links {
+        for link in self.all_links() {
             link.heard.fetch_add(overslept, Ordering::Relaxed);
             self.look_after(&link, now);
         }

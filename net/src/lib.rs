@@ -16,6 +16,7 @@ mod life;
 mod limits;
 mod link;
 mod metered;
+mod parker;
 mod parse;
 mod patience;
 mod session;

@@ -5,7 +5,7 @@ use std::{
     io::{self, IoSlice},
     net::SocketAddr,
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -21,6 +21,7 @@ use crate::{
     hello::{Difference, Hello},
     life,
     limits::CHUNK,
+    parker::{Change, Parker},
     parse::{Event, Fault, Parser},
     stream::Stream,
     tls,
@@ -130,7 +131,9 @@ pub(crate) struct Link {
     /// The role a dialled peer must have; `None` where the peer dialled.
     pub(crate) expected: Option<Role>,
     pub(crate) peer: OnceLock<Role>,
-    /// A secret that this connection has in common with the peer's end of it alone.
+    /// Where the thread sleeps that uses the link, once one does.
+    pub(crate) parker: OnceLock<Arc<Parker>>,
+    /// A secret that this connection has in common with the peer's end of it alone; none without TLS.
     pub(crate) secret: OnceLock<Zeroizing<[u8; 32]>>,
     wire: Mutex<Wire>,
     outbox: Mutex<Outbox>,
@@ -192,12 +195,26 @@ struct Inbox {
 /// What driving a link has brought.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// Somebody may wait for what has come or for room to send.
-    pub(crate) notify: bool,
+    /// Something has come that its receiver may wait for.
+    pub(crate) arrived: bool,
+    /// There is room to send that was not there before, or all has been sent.
+    pub(crate) room: bool,
     /// There is more to do at once.
     pub(crate) more: bool,
     /// Bytes have come.
     pub(crate) came: bool,
+}
+
+impl Progress {
+    /// What the user of the link may wait for.
+    pub(crate) fn change(&self) -> Option<Change> {
+        match (self.arrived, self.room) {
+            (true, true) => Some(Change::ANY),
+            (true, false) => Some(Change::ARRIVED),
+            (false, true) => Some(Change::ROOM),
+            (false, false) => None,
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -227,6 +244,7 @@ impl Link {
             address,
             expected,
             peer: OnceLock::new(),
+            parker: OnceLock::new(),
             secret: OnceLock::new(),
             wire: Mutex::new(wire),
             outbox: Mutex::default(),
@@ -370,8 +388,7 @@ impl Link {
             match stream.write(&pieces(writing, *gone)) {
                 Ok(taken) => {
                     self.spoke.store(now, Ordering::Relaxed);
-                    self.advance(writing, gone, taken);
-                    progress.notify = true;
+                    progress.room |= self.advance(writing, gone, taken);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
@@ -379,7 +396,8 @@ impl Link {
         }
     }
 
-    fn advance(&self, writing: &mut VecDeque<Frame>, gone: &mut usize, taken: usize) {
+    /// Takes away what the socket has taken. True if that made room to send, or nothing is left.
+    fn advance(&self, writing: &mut VecDeque<Frame>, gone: &mut usize, taken: usize) -> bool {
         *gone += taken;
         let mut freed = 0;
         while let Some(frame) = writing.front()
@@ -389,9 +407,13 @@ impl Link {
             freed += frame.len();
             writing.pop_front();
         }
-        if freed > 0 {
-            lock(&self.outbox).bytes -= freed;
+        if freed == 0 {
+            return false;
         }
+        let mut outbox = lock(&self.outbox);
+        let was_full = outbox.bytes > self.queue;
+        outbox.bytes -= freed;
+        outbox.bytes == 0 || was_full && outbox.bytes <= self.queue
     }
 
     /// Takes in what the socket has. `judge` is told of every frame that is not part of a message.
@@ -425,14 +447,19 @@ impl Link {
                 progress.came = true;
             }
             match event {
-                Ok(Event::Message(message)) if *phase == Phase::Open => self.deliver(message),
+                Ok(Event::Message(message)) if *phase == Phase::Open => {
+                    self.deliver(message);
+                    progress.arrived = true;
+                }
                 Ok(Event::Message(_)) => {}
-                Ok(Event::Control(kind, body)) => judge(phase, kind, body)?,
+                Ok(Event::Control(kind, body)) => {
+                    judge(phase, kind, body)?;
+                    progress.arrived |= kind != Kind::Ping;
+                }
                 Err(Fault::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(Fault::Io(error)) => return Err(error.into()),
                 Err(Fault::Violation(reason)) => return Err(End::Violation(reason)),
             }
-            progress.notify = true;
         }
         Ok(progress)
     }

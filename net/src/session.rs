@@ -18,6 +18,7 @@ use crate::{
     hello::{Difference, Hello, LONGEST_PRGS, Public, SESSION_ID, VERSION, agreed},
     hub::{Arrival, Engine, Hub, cannot},
     link::{End, Link},
+    parker::{Change, Parker},
     tcp::Tcp,
 };
 
@@ -144,8 +145,11 @@ pub(crate) fn start(
     let hello =
         Hello { version: VERSION, party: Some(me.0 as u16), job: job.public.clone(), fresh };
     let parties = usize::from(job.public.parties);
+    let parker = Arc::new(Parker::leading());
+    let _taker = engine.hub.parties.attend(&parker);
     let mut starter = Starter {
         hub: &engine.hub,
+        parker,
         me,
         hello,
         concurrent,
@@ -158,7 +162,7 @@ pub(crate) fn start(
         difference: None,
     };
     match starter.run().and_then(|()| starter.prg()) {
-        Ok(prg) => Ok(starter.session(engine, prg)),
+        Ok(prg) => starter.session(engine, prg),
         Err(error) => {
             starter.give_up(&error);
             Err(error)
@@ -169,6 +173,8 @@ pub(crate) fn start(
 /// A session that is being started.
 struct Starter<'a> {
     hub: &'a Hub,
+    /// Where its thread sleeps; known to the links from their beginning.
+    parker: Arc<Parker>,
     me: Party,
     hello: Hello,
     concurrent: bool,
@@ -240,15 +246,15 @@ impl Starter<'_> {
         let next = dials.map(|join| join.next).min();
         let until = next.unwrap_or(now + BACK_OFF.1).clamp(now, now + BACK_OFF.1);
         let news = || self.joins.iter().any(|join| self.has_news(join)).then_some(());
-        self.hub.wait(Some(until), news);
+        self.hub.wait(&self.parker, Change::ARRIVED, Some(until), news);
     }
 
     /// Whether [`Self::advance`] would find something to do before the next attempt is due.
     fn has_news(&self, join: &Join) -> bool {
         let Some(link) = &join.link else {
-            let lobby = self.hub.lobby.lock().unwrap_or_else(PoisonError::into_inner);
             let wanted = !(join.judged && self.difference.is_some());
-            return wanted && lobby.iter().any(|arrival| self.fits(join.peer, arrival));
+            let fits = |arrival: &Arrival| self.fits(join.peer, arrival).then_some(());
+            return wanted && self.hub.parties.find(fits).is_some();
         };
         let over = link.end().is_some_and(|end| join.joined.is_none() || end.is_failure());
         over || link.has_hello()
@@ -259,7 +265,7 @@ impl Starter<'_> {
     fn fits(&self, peer: Party, arrival: &Arrival) -> bool {
         let hello = &arrival.hello;
         let same = hello.version != VERSION || hello.job.session == self.hello.job.session;
-        arrival.party == peer && (same || !self.concurrent)
+        arrival.link.peer.get() == Some(&Role::Party(peer)) && (same || !self.concurrent)
     }
 
     fn advance(&mut self, at: usize) -> Result<()> {
@@ -286,8 +292,10 @@ impl Starter<'_> {
             }
             return Ok(());
         }
-        match self.arrival(at) {
-            Some((link, theirs)) => {
+        let peer = self.joins[at].peer;
+        match self.hub.parties.take(|arrival| self.fits(peer, arrival)) {
+            Some(Arrival { link, hello: theirs }) => {
+                let _ = link.parker.set(self.parker.clone());
                 link.post(Kind::Hello, self.hello.encode());
                 self.joins[at].link = Some(link.clone());
                 self.judge(at, &link, theirs)
@@ -305,20 +313,11 @@ impl Starter<'_> {
         stream.set_nonblocking(true).map_err(|error| cannot("opening a connection", &error))?;
         let stream = mio::net::TcpStream::from_std(stream);
         let link = self.hub.add(stream, join.address, Some(Role::Party(join.peer)))?;
+        let _ = link.parker.set(self.parker.clone());
         link.post(Kind::Hello, self.hello.encode());
         self.hub.schedule(&link);
         join.link = Some(link);
         Ok(Ok(()))
-    }
-
-    /// Takes the peer's arrival out of the lobby.
-    fn arrival(&self, at: usize) -> Option<(Arc<Link>, Hello)> {
-        let peer = self.joins[at].peer;
-        let mut lobby = self.hub.lobby.lock().unwrap_or_else(PoisonError::into_inner);
-        lobby.retain(|arrival| arrival.link.end().is_none());
-        let found = lobby.iter().position(|arrival| self.fits(peer, arrival))?;
-        let arrival = lobby.remove(found);
-        Some((arrival.link, arrival.hello))
     }
 
     fn judge(&mut self, at: usize, link: &Arc<Link>, theirs: Hello) -> Result<()> {
@@ -377,9 +376,11 @@ impl Starter<'_> {
     /// The error if the peer did come, but for another session.
     fn other_session(&self, join: &Join) -> Option<Error> {
         let (me, peer) = (self.me.0 as u16, join.peer.0 as u16);
-        let lobby = self.hub.lobby.lock().unwrap_or_else(PoisonError::into_inner);
-        let arrival = lobby.iter().find(|arrival| arrival.party == join.peer)?;
-        let difference = Difference::between(me, &self.hello, peer, &arrival.hello)?;
+        let difference = self.hub.parties.find(|arrival| {
+            let from_peer = arrival.link.peer.get() == Some(&Role::Party(join.peer));
+            let between = || Difference::between(me, &self.hello, peer, &arrival.hello);
+            from_peer.then(between).flatten()
+        })?;
         (difference.field == SESSION_ID).then(|| difference.error(me, &self.hello))
     }
 
@@ -415,7 +416,7 @@ impl Starter<'_> {
         Err(Error::Misuse(format!("no PRG is named by all parties ({})", lists.join("; "))))
     }
 
-    fn session(self, engine: &Arc<Engine>, prg: Option<String>) -> Session {
+    fn session(self, engine: &Arc<Engine>, prg: Option<String>) -> Result<Session> {
         let fresh: Vec<_> = self.hellos().iter().map(|hello| hello.fresh).collect();
         let parties = fresh.len();
         let id = session_id(&self.hello.job.session, &fresh);
@@ -424,11 +425,16 @@ impl Starter<'_> {
         for join in self.joins {
             let Some(link) = join.link else { continue };
             let (low, high) = (self.me.min(join.peer), self.me.max(join.peer));
-            pair_keys[join.peer.0] = Some(pair_key(&link, &id, [fresh[low.0], fresh[high.0]]));
+            let secret = match engine.hub.tls {
+                Some(_) => tls_secret(link.secret.get(), join.peer)?,
+                None => INSECURE_SECRET,
+            };
+            pair_keys[join.peer.0] = Some(pair_key(secret, &id, [fresh[low.0], fresh[high.0]]));
             links[join.peer.0] = Some(link);
         }
-        let transport = Tcp::new(engine.clone(), self.me, links, self.canceller.clone());
-        Session { transport: Box::new(transport), pair_keys, id, prg }
+        let transport =
+            Tcp::new(engine.clone(), self.me, links, self.canceller.clone(), self.parker);
+        Ok(Session { transport: Box::new(transport), pair_keys, id, prg })
     }
 }
 
@@ -442,12 +448,40 @@ fn session_id(name: &[u8; 16], fresh: &[[u8; 32]]) -> [u8; 16] {
     hash.finalize().as_bytes()[..16].try_into().expect("32 bytes hold 16")
 }
 
-/// A key from the secret of the TLS connection and what both sides contributed. Without TLS there is
-/// no secret, and the key is known to whoever saw the hellos.
-fn pair_key(link: &Link, id: &[u8; 16], fresh: [[u8; 32]; 2]) -> PairKey {
-    let none = Zeroizing::new([0; 32]);
-    let secret = link.secret.get().unwrap_or(&none);
+/// What takes the place of a link's secret without TLS: keys are then known to whoever saw the hellos,
+/// as `Security::InsecurePlainTcp` says.
+const INSECURE_SECRET: &[u8; 32] = &[0; 32];
+
+/// The secret of a link's TLS connection.
+///
+/// # Errors
+/// [`Error::Link`] if it has none: no key is made without one.
+fn tls_secret(secret: Option<&Zeroizing<[u8; 32]>>, peer: Party) -> Result<&[u8; 32]> {
+    match secret {
+        Some(secret) => Ok(secret),
+        None => {
+            let cause = io::Error::other("its TLS connection has no secret to derive keys from");
+            Err(Error::Link { peer, step: "start".to_owned(), cause })
+        }
+    }
+}
+
+/// A key from a link's secret and what both sides contributed.
+fn pair_key(secret: &[u8; 32], id: &[u8; 16], fresh: [[u8; 32]; 2]) -> PairKey {
     let mut hash = blake3::Hasher::new_derive_key("trefoil net 2026 pair key");
-    hash.update(&secret[..]).update(id).update(&fresh[0]).update(&fresh[1]);
+    hash.update(secret).update(id).update(&fresh[0]).update(&fresh[1]);
     PairKey(hash.finalize().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_without_a_tls_secret_makes_no_key() {
+        let secret = Zeroizing::new([7; 32]);
+        assert_eq!(tls_secret(Some(&secret), Party(1)).unwrap(), &[7; 32]);
+        let error = tls_secret(None, Party(1)).unwrap_err();
+        assert!(matches!(error, Error::Link { peer: Party(1), .. }), "{error}");
+    }
 }

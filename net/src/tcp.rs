@@ -14,6 +14,7 @@ use crate::{
     hub::Engine,
     life::Life,
     link::{End, Link},
+    parker::{Change, Parker},
     patience::Patience,
 };
 
@@ -24,6 +25,8 @@ pub(crate) struct Tcp {
     links: Vec<Option<Arc<Link>>>,
     life: Life,
     canceller: Canceller,
+    /// Where its user sleeps; known to all its links.
+    parker: Arc<Parker>,
     patience: Cell<Patience>,
     closed: bool,
 }
@@ -34,9 +37,10 @@ impl Tcp {
         me: Party,
         links: Vec<Option<Arc<Link>>>,
         canceller: Canceller,
+        parker: Arc<Parker>,
     ) -> Self {
         let (life, patience) = (Life::new(), Cell::default());
-        Self { engine, me, links, life, canceller, patience, closed: false }
+        Self { engine, me, links, life, canceller, parker, patience, closed: false }
     }
 
     fn link(&self, peer: Party) -> Result<Arc<Link>> {
@@ -56,11 +60,12 @@ impl Tcp {
         &self,
         on: Party,
         what: &str,
+        change: Change,
         mut ready: impl FnMut() -> Option<Result<T>>,
     ) -> Result<T> {
         let began = Instant::now();
         let mut report = self.engine.hub.limits.report;
-        let answer = self.engine.hub.wait(None, || {
+        let answer = self.engine.hub.wait(&self.parker, change, None, || {
             if let Some(answer) = ready() {
                 return Some(answer);
             }
@@ -98,7 +103,8 @@ impl Tcp {
         };
         relax(true);
         self.peers().for_each(|(_, link)| self.engine.hub.schedule(link));
-        let room = self.wait(to, "to send to the peer", || link.has_room().then_some(Ok(())));
+        let room =
+            self.wait(to, "to send to the peer", Change::ANY, || link.has_room().then_some(Ok(())));
         relax(false);
         room
     }
@@ -142,7 +148,7 @@ impl Tcp {
             }
         }
         self.patience.set(patience);
-        self.wait(from, "for a message", next)
+        self.wait(from, "for a message", Change::ARRIVED, next)
     }
 
     fn close_links(&self) -> Result<()> {
@@ -152,7 +158,7 @@ impl Tcp {
             self.engine.hub.push(link);
         }
         for (peer, link) in self.peers() {
-            self.wait(peer, "for the peer to close", || match link.end() {
+            self.wait(peer, "for the peer to close", Change::ANY, || match link.end() {
                 _ if link.has_unread() => Some(Err(self.life.unread(peer))),
                 Some(End::Closed) => link.is_flushed().then_some(Ok(())),
                 Some(end) => Some(Err(end.error(peer, self.life.step()))),

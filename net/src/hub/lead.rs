@@ -5,12 +5,17 @@
 //! socket to its receiver without a change of threads and while the memory it came through is still in
 //! the cache. If nothing is there, the receiver gives way to other threads a few times (`patience`),
 //! and then leads: whoever holds the poll's lock waits for the sockets and serves those that are
-//! ready. The endpoint's own thread does what the others leave undone while they compute: it looks
-//! once a millisecond whether they still lead.
+//! ready. Where many threads wait, each for a client of its own, they do not lead but sleep, each in a
+//! [`Parker`] of its own, and what comes over a link wakes the thread that uses that link and no other.
+//! The endpoint's own thread does what the others leave undone while they compute: it looks once a
+//! millisecond whether they still lead, and sleeps while one of them waits for the sockets for long.
 
 use std::{
     io,
-    sync::{Arc, MutexGuard, PoisonError, TryLockError, atomic::Ordering},
+    sync::{
+        Arc, MutexGuard, TryLockError,
+        atomic::{Ordering, fence},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -18,43 +23,74 @@ use std::{
 use mio::Token;
 
 use super::{Hub, LISTENER, Poller, TICK, WAKER, lock};
-use crate::link::{End, Link, Phase};
+use crate::{
+    link::{End, Link, Phase},
+    parker::{Change, Parker},
+};
 
 /// How long the endpoint's thread leaves the lead to threads that waited a moment ago.
 const LEAVE: Duration = Duration::from_millis(1);
 
-/// Longest sleep of a waiting thread before it looks at its limits again.
+/// Longest sleep of a thread that may lead before it looks again whether it has been cancelled.
 const NAP: Duration = Duration::from_millis(100);
 
+/// So many times the endpoint's thread finds the same leader waiting before it sleeps for longer.
+const LOOKS: u32 = 16;
+
 impl Hub {
-    /// Waits until `ready` has an answer, or until the given time. Leads meanwhile if nobody does.
+    /// Waits until `ready` has an answer, or until the given time. `ready` is asked again after each
+    /// change of the given kind on a link, or in a lobby, that knows the parker.
     pub(crate) fn wait<T>(
         &self,
+        parker: &Arc<Parker>,
+        change: Change,
         until: Option<Instant>,
+        ready: impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        parker.want(change);
+        let mut led = false;
+        let answer = self.wait_or_lead(parker, until, &mut led, ready);
+        parker.want_nothing();
+        if led {
+            self.leave();
+        }
+        answer
+    }
+
+    fn wait_or_lead<T>(
+        &self,
+        parker: &Arc<Parker>,
+        until: Option<Instant>,
+        led: &mut bool,
         mut ready: impl FnMut() -> Option<T>,
     ) -> Option<T> {
-        let mut led = false;
         loop {
-            let seen = self.news.load(Ordering::SeqCst);
             if let Some(answer) = ready() {
-                if led {
-                    self.hand_over();
-                }
                 return Some(answer);
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
                 return None;
             }
+            if !parker.leads {
+                parker.sleep(left);
+                continue;
+            }
             let nap = left.map_or(NAP, |left| left.min(NAP));
             match self.try_lead() {
                 Some(mut poller) => {
-                    led = true;
-                    self.turns.fetch_add(1, Ordering::Relaxed);
-                    self.lead(&mut poller, nap);
+                    *led = true;
+                    self.take_turn(&mut poller, nap);
                 }
-                None => self.sleep(seen, nap),
+                None => self.sleep(parker, nap),
             }
+        }
+    }
+
+    /// Leads for one round, as a thread that waits.
+    fn take_turn(&self, poller: &mut Poller, longest: Duration) {
+        if self.lead(poller, longest) {
+            self.turns.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -66,23 +102,41 @@ impl Hub {
         }
     }
 
-    /// Sleeps until there is news, unless there has been since `seen`.
-    fn sleep(&self, seen: u64, nap: Duration) {
-        self.waiters.fetch_add(1, Ordering::SeqCst);
-        let guard = lock(&self.bell.0);
-        if self.news.load(Ordering::SeqCst) == seen {
-            let woken = self.bell.1.wait_timeout(guard, nap);
-            drop(woken.unwrap_or_else(PoisonError::into_inner));
-        }
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
+    /// Sleeps until something has come, or the leader leaves, or for a while.
+    fn sleep(&self, parker: &Arc<Parker>, nap: Duration) {
+        lock(&self.candidates).push(parker.clone());
+        parker.sleep(Some(nap));
+        lock(&self.candidates).retain(|other| !Arc::ptr_eq(other, parker));
     }
 
-    /// Tells waiting threads to look again.
-    pub(crate) fn notify(&self) {
-        self.news.fetch_add(1, Ordering::SeqCst);
-        if self.waiters.load(Ordering::SeqCst) > 0 {
-            drop(lock(&self.bell.0));
-            self.bell.1.notify_all();
+    /// Wakes the thread that uses a link if it waits for this change.
+    pub(super) fn wake_user(&self, link: &Link, change: Change) {
+        if let Some(parker) = link.parker.get() {
+            self.wake(parker, change);
+        }
+    }
+
+    pub(super) fn wake(&self, parker: &Parker, change: Change) {
+        if parker.wake(change) {
+            self.wakes.fetch_add(1, Ordering::Relaxed);
+            self.woken_leaders.fetch_add(u64::from(parker.leads), Ordering::Relaxed);
+        }
+    }
+
+    /// A thread that led goes its way: another that waits leads instead, if there is one, else the
+    /// endpoint's own sees to it that nothing is left undone.
+    fn leave(&self) {
+        let next = lock(&self.candidates).pop();
+        if let Some(next) = next {
+            self.wake(&next, Change::ANY);
+        }
+        self.hand_over();
+        // Whoever rests has said so before it found this thread leading, or finds that it does not.
+        fence(Ordering::SeqCst);
+        if self.resting.load(Ordering::Relaxed)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
         }
     }
 
@@ -105,8 +159,9 @@ impl Hub {
     /// Serves what is ready now, if nobody leads.
     pub(crate) fn glance(&self) {
         if let Some(mut poller) = self.try_lead() {
-            self.turns.fetch_add(1, Ordering::Relaxed);
-            self.lead(&mut poller, Duration::ZERO);
+            self.take_turn(&mut poller, Duration::ZERO);
+            drop(poller);
+            self.leave();
         }
     }
 
@@ -135,8 +190,9 @@ impl Hub {
         self.kick();
     }
 
-    /// One round of the event loop: serves what is ready, and waits for more if nothing is.
-    pub(super) fn lead(&self, poller: &mut Poller, longest: Duration) {
+    /// One round of the event loop: serves what is ready, and waits for more if nothing is. True if
+    /// there was something.
+    pub(super) fn lead(&self, poller: &mut Poller, longest: Duration) -> bool {
         self.polling.store(true, Ordering::SeqCst);
         let mut ready = std::mem::take(&mut *lock(&self.ready));
         ready.extend_from_slice(&lock(&self.unfinished));
@@ -148,6 +204,7 @@ impl Hub {
         {
             tracing::error!(%error, "waiting for sockets failed");
         }
+        let some = !ready.is_empty() || !poller.events.is_empty();
         for token in ready {
             self.serve_token(token, None);
         }
@@ -160,10 +217,15 @@ impl Hub {
         }
         poller.events.clear();
         self.tick();
+        some
     }
 
     pub(super) fn link(&self, token: usize) -> Option<Arc<Link>> {
-        lock(&self.links).get(&token).cloned()
+        lock(&self.links).all.get(&token).cloned()
+    }
+
+    pub(super) fn all_links(&self) -> Vec<Arc<Link>> {
+        lock(&self.links).all.values().cloned().collect()
     }
 
     pub(super) fn serve_token(&self, token: usize, event: Option<&mio::event::Event>) {
@@ -178,11 +240,13 @@ impl Hub {
     /// The endpoint's own thread.
     pub(super) fn run(&self) {
         let mut seen = 0;
+        let mut looks = 0;
         self.watching.store(true, Ordering::SeqCst);
         while !self.may_stop() {
             let turns = self.turns.load(Ordering::Relaxed);
             let others_lead = std::mem::replace(&mut seen, turns) != turns;
             if others_lead && lock(&self.ready).is_empty() {
+                looks = 0;
                 self.tick();
                 thread::park_timeout(LEAVE);
                 continue;
@@ -191,32 +255,45 @@ impl Hub {
                 if self.polling.load(Ordering::SeqCst) && !lock(&self.unfinished).is_empty() {
                     let _ = self.waker.wake();
                 }
-                thread::park_timeout(LEAVE);
+                looks += 1;
+                if looks < LOOKS {
+                    thread::park_timeout(LEAVE);
+                } else {
+                    self.rest();
+                }
                 continue;
             };
-            let news = self.news.load(Ordering::SeqCst);
+            looks = 0;
+            let woken = self.woken_leaders.load(Ordering::Relaxed);
             self.watching.store(false, Ordering::SeqCst);
             self.lead(&mut poller, TICK);
             self.watching.store(true, Ordering::SeqCst);
             drop(poller);
-            let brought_news = self.news.load(Ordering::SeqCst) != news;
-            if brought_news
-                && self.waiters.load(Ordering::SeqCst) > 0
-                && lock(&self.ready).is_empty()
-            {
+            if self.woken_leaders.load(Ordering::Relaxed) != woken && lock(&self.ready).is_empty() {
                 // Whoever waited leads its next wait itself, which is faster.
                 thread::park_timeout(LEAVE);
             }
         }
-        let links: Vec<_> = lock(&self.links).values().cloned().collect();
-        for link in links {
+        for link in self.all_links() {
             self.finish(&link, &mut link.wire(), End::Dropped);
         }
         *lock(&self.listener) = None;
     }
 
+    /// The endpoint's thread sleeps until the leader leaves, or for a tick.
+    fn rest(&self) {
+        self.watching.store(false, Ordering::SeqCst);
+        self.resting.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if self.try_lead().is_none() {
+            thread::park_timeout(TICK);
+        }
+        self.resting.store(false, Ordering::SeqCst);
+        self.watching.store(true, Ordering::SeqCst);
+    }
+
     fn may_stop(&self) -> bool {
         let draining = |link: &Arc<Link>| link.wire().phase == Phase::Draining;
-        self.stop.load(Ordering::SeqCst) && !lock(&self.links).values().any(draining)
+        self.stop.load(Ordering::SeqCst) && !self.all_links().iter().any(draining)
     }
 }

@@ -1,0 +1,133 @@
+//! Where one thread sleeps until something happens that concerns it.
+
+use std::{
+    sync::{
+        Condvar, Mutex, PoisonError,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
+
+/// What a thread may wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Change(u8);
+
+impl Change {
+    const NONE: Self = Self(0);
+    /// A message, a hello, a peer or the end of a link has come.
+    pub(crate) const ARRIVED: Self = Self(1);
+    /// There is room to send, or all has been sent.
+    pub(crate) const ROOM: Self = Self(2);
+    /// Either.
+    pub(crate) const ANY: Self = Self(3);
+}
+
+/// Where one thread at a time sleeps: the user of a session or of a channel, or who waits for arrivals.
+/// Links know the parker of whoever uses them, so that what happens on a link wakes no one else.
+pub(crate) struct Parker {
+    /// Whether its thread serves the endpoint's sockets while it waits, if nobody else does.
+    pub(crate) leads: bool,
+    /// The [`Change`]s that its thread waits for now.
+    wants: AtomicU8,
+    state: Mutex<State>,
+    condvar: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    asleep: bool,
+    /// Woken since it last slept.
+    woken: bool,
+}
+
+impl Parker {
+    /// For a thread that serves sockets while it waits.
+    pub(crate) fn leading() -> Self {
+        Self {
+            leads: true,
+            wants: AtomicU8::new(Change::NONE.0),
+            state: Mutex::default(),
+            condvar: Condvar::new(),
+        }
+    }
+
+    /// For one of possibly many threads, which only sleeps.
+    pub(crate) fn sleeping() -> Self {
+        Self { leads: false, ..Self::leading() }
+    }
+
+    /// Says what the thread waits for from now on, before it looks whether that is there already: what
+    /// happens after its look wakes it.
+    pub(crate) fn want(&self, change: Change) {
+        self.wants.store(change.0, Ordering::SeqCst);
+    }
+
+    /// The thread waits no more.
+    pub(crate) fn want_nothing(&self) {
+        self.want(Change::NONE);
+    }
+
+    /// Has the thread look again if it waits for this. To be called after the change was made under a
+    /// lock that the thread takes when it looks. True if it was asleep.
+    pub(crate) fn wake(&self, change: Change) -> bool {
+        if self.wants.load(Ordering::SeqCst) & change.0 == 0 {
+            return false;
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = !std::mem::replace(&mut state.woken, true);
+        if first && state.asleep {
+            self.condvar.notify_one();
+        }
+        first && state.asleep
+    }
+
+    /// Sleeps until it is woken, unless it was since it last slept; at most for the given time.
+    pub(crate) fn sleep(&self, longest: Option<Duration>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.woken {
+            state.asleep = true;
+            state = match longest {
+                Some(longest) => {
+                    let woken = self.condvar.wait_timeout(state, longest);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.condvar.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+            state.asleep = false;
+        }
+        state.woken = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, thread};
+
+    use super::*;
+
+    #[test]
+    fn a_wake_up_between_look_and_sleep_is_not_lost_and_others_do_not_wake() {
+        let parker = Parker::sleeping();
+        assert!(!parker.wake(Change::ANY), "nobody waits");
+        parker.want(Change::ARRIVED);
+        assert!(!parker.wake(Change::ROOM), "nobody waits for room");
+        parker.wake(Change::ARRIVED);
+        // Would sleep for ever otherwise.
+        parker.sleep(None);
+        parker.want_nothing();
+        assert!(!parker.wake(Change::ANY));
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_once() {
+        let parker = Arc::new(Parker::leading());
+        parker.want(Change::ANY);
+        let sleeper = parker.clone();
+        let thread = thread::spawn(move || sleeper.sleep(None));
+        while !parker.state.lock().unwrap().asleep {
+            thread::yield_now();
+        }
+        assert!(parker.wake(Change::ROOM));
+        thread.join().unwrap();
+    }
+}
