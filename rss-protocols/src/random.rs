@@ -1,15 +1,22 @@
 //! Correlated randomness: streams that two parties expand from their common key.
 
 use mpc_core::{Error, Result};
-use net::{Party, Session};
+use net::{PairKey, Party, Session};
 use ring_arith::{Generator, Source, Stream, StreamKey};
 use zeroize::Zeroizing;
 
 use crate::seat::{Role, Seat};
 
-/// The streams of a session. A position is (session, operation, word): no two operations share a
-/// nonce, and within one every draw takes the words after the one before.
+/// The context of a pair's keys.
+const PAIR: &str = "trefoil rss-protocols 2026 correlated randomness of a pair";
+
+/// The streams of a session. A position is (session, job, operation, word): jobs have keys of their
+/// own, no two operations of a job share a nonce, and within one every draw takes the words after the
+/// one before.
 pub(crate) struct Keys {
+    master: Master,
+    /// Jobs begun; 0 until the first.
+    job: u64,
     /// With each party; at this party's own place a key that nobody else knows.
     pairs: [StreamKey; 3],
     /// Known to all. For rounding that should look random, never for a mask.
@@ -20,6 +27,15 @@ pub(crate) struct Keys {
     /// What tests watch and spoil.
     #[cfg(test)]
     pub probe: probe::Probe,
+}
+
+/// What the keys of all jobs of a session are derived from.
+struct Master {
+    generator: Generator,
+    session: [u8; 16],
+    me: Party,
+    /// With the party after this one, and with the one before.
+    peers: [PairKey; 2],
 }
 
 /// Which pair draws.
@@ -64,30 +80,16 @@ impl Keys {
         if parties != 3 || session.pair_keys.len() != 3 {
             return Err(misuse(format!("replicated sharing needs 3 parties, not {parties}")));
         }
-        let derive = |context: &str, secrets: &[&[u8]]| {
-            let mut hash = blake3::Hasher::new_derive_key(context);
-            hash.update(&session.id);
-            for secret in secrets {
-                hash.update(secret);
-            }
-            let key = Zeroizing::new(*hash.finalize().as_bytes());
-            StreamKey::new(generator, &key)
+        let pair = |peer: Party| {
+            let key = session.pair_keys[peer.0].clone();
+            key.ok_or_else(|| misuse(format!("the session has no key with {peer}")))
         };
-        let pair = |peer: Party| match &session.pair_keys[peer.0] {
-            Some(key) => Ok(&key.0),
-            None => Err(misuse(format!("the session has no key with {peer}"))),
-        };
-        let (next, previous) = (pair(me.after(1, 3))?, pair(me.after(2, 3))?);
-        // Each peer lacks one of the two keys, so neither can derive this one.
-        let own = "trefoil rss-protocols 2026 randomness of one party";
-        let own = derive(own, &[next, previous]);
-        let with = |peer: Party| -> Result<StreamKey> {
-            let context = "trefoil rss-protocols 2026 correlated randomness of a pair";
-            if peer == me { Ok(own.clone()) } else { Ok(derive(context, &[pair(peer)?])) }
-        };
-        let pairs = [with(Party(0))?, with(Party(1))?, with(Party(2))?];
-        let common = derive("trefoil rss-protocols 2026 public coins", &[]);
+        let peers = [pair(me.after(1, 3))?, pair(me.after(2, 3))?];
+        let master = Master { generator, session: session.id, me, peers };
+        let (pairs, common) = master.of_job(0, &[0; 32]);
         Ok(Self {
+            master,
+            job: 0,
             pairs,
             common,
             next: 0,
@@ -95,6 +97,25 @@ impl Keys {
             #[cfg(test)]
             probe: probe::Probe::default(),
         })
+    }
+
+    /// Derives all keys anew from the session's, the number of jobs begun in it, which no other job
+    /// has, and the digest. Operations are numbered from the beginning.
+    ///
+    /// # Errors
+    /// If there were 2^64 jobs.
+    pub fn begin_job(&mut self, digest: &[u8; 32]) -> Result<()> {
+        let overflow = || Error::Net(net::Error::Misuse("too many jobs in a session".to_owned()));
+        self.job = self.job.checked_add(1).ok_or_else(overflow)?;
+        (self.pairs, self.common) = self.master.of_job(self.job, digest);
+        self.next = 0;
+        self.used = [0; 3];
+        Ok(())
+    }
+
+    /// Operations of this job so far.
+    pub fn operations(&self) -> u64 {
+        self.next
     }
 
     /// The nonce of the next operation. All parties number operations alike.
@@ -138,6 +159,30 @@ impl Keys {
     /// Public coins under a nonce.
     pub fn public(&self, nonce: u64) -> Stream {
         self.common.stream(nonce)
+    }
+}
+
+impl Master {
+    /// The keys of a job with each party, at the own place one that nobody else knows; and one that all
+    /// know.
+    fn of_job(&self, job: u64, digest: &[u8; 32]) -> ([StreamKey; 3], StreamKey) {
+        let derive = |context: &str, secrets: &[&PairKey]| {
+            let mut hash = blake3::Hasher::new_derive_key(context);
+            hash.update(&self.session).update(&job.to_le_bytes()).update(digest);
+            for secret in secrets {
+                hash.update(&secret.0);
+            }
+            let key = Zeroizing::new(*hash.finalize().as_bytes());
+            StreamKey::new(self.generator, &key)
+        };
+        let [next, previous] = &self.peers;
+        let pairs = [0, 1, 2].map(|party| match (party + 3 - self.me.0) % 3 {
+            // Each peer lacks one of the two keys, so neither can derive this one.
+            0 => derive("trefoil rss-protocols 2026 randomness of one party", &[next, previous]),
+            1 => derive(PAIR, &[next]),
+            _ => derive(PAIR, &[previous]),
+        });
+        (pairs, derive("trefoil rss-protocols 2026 public coins", &[]))
     }
 }
 
@@ -273,6 +318,29 @@ mod tests {
         words.extend((0..3).map(|me| (seen(me, me), 0)));
         let distinct: std::collections::HashSet<_> = words.iter().map(|(word, _)| word).collect();
         assert_eq!(distinct.len(), 6);
+    }
+
+    #[test]
+    fn no_job_has_a_key_of_another() {
+        let first = |keys: &mut Keys| {
+            let nonce = keys.operation();
+            let mut words = [0; 4];
+            for (peer, word) in words.iter_mut().enumerate() {
+                let stream =
+                    if peer < 3 { keys.stream(Party(peer), nonce) } else { keys.public(nonce) };
+                stream.fill(0, std::slice::from_mut(word));
+            }
+            words
+        };
+        let mut keys = keys();
+        let mut seen = std::collections::HashSet::from(first(&mut keys));
+        // Also where a digest comes twice.
+        for digest in [[1; 32], [2; 32], [1; 32], [0; 32]] {
+            keys.begin_job(&digest).unwrap();
+            assert_eq!(keys.operations(), 0);
+            assert!(first(&mut keys).into_iter().all(|word| seen.insert(word)));
+        }
+        assert_eq!(seen.len(), 20);
     }
 
     #[test]

@@ -112,6 +112,31 @@ impl<E: Engine> Rss<E> {
         })
     }
 
+    /// Begins a job of a session that runs several, so that none can touch the next: all streams are
+    /// keyed by the session, the number of jobs begun in it and `digest`, operations are numbered from
+    /// the beginning, and pivots take turns from the first one on. No two jobs of a session have a key
+    /// in common, whatever their digests.
+    ///
+    /// `digest` is a hash of all that is public and that the job's streams and messages depend on. All
+    /// three parties call this at the same place with the same digest, which the caller has compared
+    /// before; nothing is sent.
+    ///
+    /// # Errors
+    /// If the session is dead, or a peer sent more in the job before than was due.
+    pub fn begin_job(&mut self, digest: &[u8; 32]) -> Result<()> {
+        self.talk(|mpc| {
+            mpc.links.check_empty()?;
+            mpc.keys.begin_job(digest)?;
+            mpc.turns = Turns::new();
+            Ok(())
+        })
+    }
+
+    /// Operations of the job so far, which must be the same number at all parties.
+    pub fn operations(&self) -> u64 {
+        self.keys.operations()
+    }
+
     /// The options.
     pub fn options(&self) -> Options {
         self.options
@@ -183,9 +208,38 @@ impl<E: Engine> fmt::Debug for Rss<E> {
 
 #[cfg(test)]
 mod tests {
-    use ring_arith::CpuEngine;
+    use mpc_core::{Finish, Product, Protocol};
+    use ring_arith::{Bilinear, CpuEngine};
 
     use super::*;
+
+    #[test]
+    fn a_job_is_right_after_one_in_which_parties_fell_out_of_step() {
+        let sessions = net::in_process::sessions_from_seed(3, 1);
+        let opened = net::launch::run_all(sessions, |session| {
+            let me = session.transport.me();
+            let mut mpc = Rss::new(session, CpuEngine::new(1)).unwrap();
+            // One counts an operation and elements more than the others.
+            if me == Party(1) {
+                mpc.keys.operation();
+                mpc.turns.next(1 << 20);
+                mpc.turns.next(1);
+            }
+            mpc.begin_job(&[7; 32]).unwrap();
+            assert_eq!(mpc.operations(), 0);
+            let value = [Tensor::of([1, 1], &[6 << 20]).unwrap()];
+            let values = (me == Party(0)).then_some(&value[..]);
+            let x = mpc.input(Party(0), &[Shape::new([1, 1]).unwrap()], values).unwrap().remove(0);
+            let finish = Finish::TruncateRelu { bits: 20 };
+            let op = Bilinear::MATMUL;
+            let square = Product { op, lhs: &x, rhs: &x, summands: Vec::new(), finish };
+            let square = mpc.products(&[square]).unwrap().remove(0);
+            let opened = mpc.open(&[&square]).unwrap().remove(0).words()[0];
+            mpc.close().unwrap();
+            opened
+        });
+        assert!(opened.iter().all(|word| word.abs_diff(36 << 20) <= 2), "{opened:?}");
+    }
 
     #[test]
     fn the_generator_is_the_chosen_one_else_the_agreed_one_else_aes() {
