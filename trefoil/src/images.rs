@@ -1,6 +1,10 @@
 //! Images and other examples as a client has them, made into numbers as a model takes them.
 
-use std::{fs, io::Cursor, path::Path};
+use std::{
+    fs::File,
+    io::{self, Cursor, Read},
+    path::Path,
+};
 
 use image::{DynamicImage, ImageReader, Limits, imageops::FilterType};
 use models::data::{Preprocessing, from_csv, from_image, from_npy};
@@ -10,8 +14,11 @@ use crate::{Error, Input, Preprocess, Result};
 /// Longest side of an image file, in pixels.
 const SIDE: u32 = 16_384;
 
-/// Largest file that is read, in bytes.
-const FILE: u64 = 1 << 30;
+/// Largest picture that is read, in bytes.
+const PICTURE: u64 = 64 << 20;
+
+/// Largest table that is read, in bytes, packed and unpacked.
+const TABLE: u64 = 1 << 30;
 
 /// One example of a model's input, and where it came from.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,24 +41,51 @@ pub struct Image {
 /// [`Error::Input`] that names the file and what is wrong with it.
 pub fn read(path: &Path, input: &Input, preprocess: &Preprocess, scale: f64) -> Result<Vec<Image>> {
     let bad = |reason: String| Error::input(path.display(), reason);
-    let size = fs::metadata(path).map_err(|cause| bad(format!("cannot be read: {cause}")))?.len();
-    if size > FILE {
-        return Err(bad(format!("has {size} bytes; files up to {FILE} bytes are read")));
-    }
-    let bytes = fs::read(path).map_err(|cause| bad(format!("cannot be read: {cause}")))?;
     let source = path.display().to_string();
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     let name = name.strip_suffix(".csv.gz").map_or(name.clone(), |stem| format!("{stem}.csv"));
     let images = match name.rsplit_once('.').map_or("", |(_, kind)| kind) {
-        "png" | "jpg" | "jpeg" => picture(&bytes, input, preprocess)
+        "png" | "jpg" | "jpeg" => picture(&read_file(path, PICTURE)?, input, preprocess)
             .map(|values| vec![Image { source: source.clone(), values, label: None }]),
-        "npy" => npy(&bytes, input).map(|rows| several(&source, rows, scale)),
-        "csv" => csv(&bytes, input).map(|rows| several(&source, rows, scale)),
+        "npy" => npy(&read_file(path, TABLE)?, input).map(|rows| several(&source, rows, scale)),
+        "csv" => csv(&unpacked(path)?, input).map(|rows| several(&source, rows, scale)),
         _ => Err(format!("`{name}` has no ending that is read; use .png, .jpg, .npy or .csv")),
     };
     let images = images.map_err(bad)?;
     images.iter().try_for_each(|image| check(image, input))?;
     Ok(images)
+}
+
+/// Reads a file of at most `most` bytes. The file's own word about its length is not believed, since
+/// devices and pipes have none and may go on for ever.
+///
+/// # Errors
+/// [`Error::Input`] if it cannot be read or is longer.
+pub fn read_file(path: &Path, most: u64) -> Result<Vec<u8>> {
+    let unreadable =
+        |cause: io::Error| Error::input(path.display(), format!("cannot be read: {cause}"));
+    read_all(path, File::open(path).map_err(unreadable)?, most)
+}
+
+fn read_all(path: &Path, from: impl Read, most: u64) -> Result<Vec<u8>> {
+    let bad = |reason: String| Error::input(path.display(), reason);
+    let mut bytes = Vec::new();
+    from.take(most + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|cause| bad(format!("cannot be read: {cause}")))?;
+    if bytes.len() as u64 > most {
+        return Err(bad(format!("has more than {} MiB, which is too much", most >> 20)));
+    }
+    Ok(bytes)
+}
+
+/// A table, unpacked if it is gzip: a small file must not fill the memory.
+fn unpacked(path: &Path) -> Result<Vec<u8>> {
+    let bytes = read_file(path, TABLE)?;
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        return read_all(path, flate2::read::GzDecoder::new(bytes.as_slice()), TABLE);
+    }
+    Ok(bytes)
 }
 
 /// Refuses what has no encoding.
@@ -142,11 +176,22 @@ fn csv(bytes: &[u8], input: &Input) -> Result<Vec<Row>, String> {
             "has {columns} numbers in a row; the model takes {wanted}, and one more may be the class"
         ));
     }
-    let class = |value: f64| {
-        (value >= 0.0 && value.fract() == 0.0 && value < 1e9).then_some(value as usize)
-    };
-    let row = |row: &[f64]| (row[..wanted].to_vec(), row.get(wanted).copied().and_then(class));
-    Ok(table.floats().chunks_exact(columns).map(row).collect())
+    let rows = table.floats();
+    rows.chunks_exact(columns).enumerate().map(|(index, row)| example(index, row, wanted)).collect()
+}
+
+/// A row's numbers, and the class behind them.
+fn example(index: usize, row: &[f64], wanted: usize) -> Result<Row, String> {
+    let Some(&class) = row.get(wanted) else { return Ok((row.to_vec(), None)) };
+    if class < 0.0 || class.fract() != 0.0 || class >= 1e9 {
+        return Err(format!(
+            "row {}: the last of {} numbers is {class}, and not a class (0, 1, 2, ..); the model takes \
+             {wanted} numbers",
+            index + 1,
+            row.len()
+        ));
+    }
+    Ok((row[..wanted].to_vec(), Some(class as usize)))
 }
 
 /// One image, or several behind one another.
@@ -165,6 +210,8 @@ fn npy(bytes: &[u8], input: &Input) -> Result<Vec<Row>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn input(dims: &[usize]) -> Input {
@@ -242,6 +289,22 @@ mod tests {
         assert_eq!(images.unwrap()[1].values, [3.0, 4.0]);
     }
 
+    #[cfg(unix)]
+    #[test]
+    fn files_without_end_and_those_that_unpack_to_too_much_are_refused() {
+        let text = read_file(Path::new("/dev/zero"), 1 << 20).unwrap_err().to_string();
+        assert!(text.contains("more than 1 MiB"), "{text}");
+        let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        let zeros = vec![b'0'; 1 << 20];
+        for _ in 0..=TABLE >> 20 {
+            io::Write::write_all(&mut bomb, &zeros).unwrap();
+        }
+        let bomb = bomb.finish().unwrap();
+        assert!(bomb.len() < 2 << 20);
+        let text = read_bytes("a.csv.gz", &bomb, &input(&[2])).unwrap_err().to_string();
+        assert!(text.contains("more than 1024 MiB"), "{text}");
+    }
+
     #[test]
     fn unusable_files_get_one_clear_sentence() {
         let good = png(30, 30, [1, 2, 3]);
@@ -256,6 +319,13 @@ mod tests {
             ("a.csv", &b"1,2\n1,x\n"[..], &input(&[2]), "row 2, column 2"),
             ("a.csv", &b"1,2,3,4\n"[..], &input(&[2]), "4 numbers in a row"),
             ("a.csv", &b""[..], &input(&[2]), "no image"),
+            (
+                "a.csv",
+                &b"1,2,3\n1,2,0.5\n"[..],
+                &input(&[2]),
+                "row 2: the last of 3 numbers is 0.5",
+            ),
+            ("a.csv", &b"1,2,-3\n"[..], &input(&[2]), "not a class"),
             ("a.csv", &b"1,inf\n"[..], &input(&[2]), "row 1, column 2"),
             ("a.csv", &[0xff, 0xfe, b'\n'][..], &input(&[2]), "a.csv"),
             ("a.npy", &npy_file("<f8", "(2,)", &nan)[..], &input(&[2]), "number 1 is NaN"),

@@ -38,10 +38,21 @@ impl Output {
     /// [`Error::File`] if nobody reads the output.
     pub fn result(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
         let shown = if self.json {
-            serde_json::to_string_pretty(value)
-                .map_err(|cause| Error::Internal(format!("output: {cause}")))?
+            let text = serde_json::to_string_pretty(value)
+                .map_err(|cause| Error::Internal(format!("output: {cause}")))?;
+            // Where such a character can stand, in a string, JSON knows this form of it.
+            escaped(
+                &text,
+                |c| c == '\n',
+                |c| {
+                    c.encode_utf16(&mut [0; 2])
+                        .iter()
+                        .map(|unit| format!("\\u{unit:04x}"))
+                        .collect()
+                },
+            )
         } else {
-            text()
+            escaped(&text(), |c| c == '\n', |c| c.escape_default().to_string())
         };
         print(&shown)
     }
@@ -51,7 +62,10 @@ impl Output {
     /// # Errors
     /// [`Error::File`] if nobody reads the output.
     pub fn remark(&self, text: impl AsRef<str>) -> Result<()> {
-        if self.json || self.quiet { Ok(()) } else { print(text.as_ref()) }
+        if self.json || self.quiet {
+            return Ok(());
+        }
+        print(&escaped(text.as_ref(), |c| c == '\n', |c| c.escape_default().to_string()))
     }
 
     /// A bar that shows itself if the work takes longer than two seconds.
@@ -86,7 +100,7 @@ impl Output {
             });
             eprintln!("{body}");
         } else {
-            eprintln!("error: {error}");
+            eprintln!("error: {}", plain(&error.to_string()));
         }
     }
 }
@@ -119,7 +133,7 @@ impl Watch for Progress {
     }
 
     fn word(&self, text: &str) {
-        self.bar.set_message(text.to_owned());
+        self.bar.set_message(plain(text));
         self.style(SPINNER);
     }
 
@@ -147,6 +161,8 @@ impl Drop for Progress {
 /// A table: a heading and rows of cells, columns as wide as need be; numbers stand right.
 #[must_use]
 pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();
     let cells = |row: usize, column: usize| match row {
         0 => heading[column],
         row => rows[row - 1].get(column).map_or("", String::as_str),
@@ -176,6 +192,30 @@ pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
         }
     }
     text
+}
+
+/// Text from elsewhere on one line, without characters that command a terminal: names, labels and what
+/// servers say are shown as what they are.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    escaped(text, |_| false, |c| c.escape_default().to_string())
+}
+
+/// Replaces control characters, and those that turn the direction of text, but for those that `stay`.
+fn escaped(text: &str, stay: impl Fn(char) -> bool, escape: impl Fn(char) -> String) -> String {
+    let commands = |c: char| {
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}');
+        c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if commands(c) && !stay(c) {
+            shown.push_str(&escape(c));
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }
 
 /// A number of bytes for people: `1.23 MB`.
@@ -221,6 +261,15 @@ mod tests {
     fn tables_align_words_left_and_numbers_right() {
         let rows = [["a", "1"], ["long", "22"]].map(|row| row.map(str::to_owned).to_vec());
         assert_eq!(table(&["name", "n"], &rows), "name   n\na      1\nlong  22");
+    }
+
+    #[test]
+    fn text_from_elsewhere_commands_no_terminal() {
+        let text = "a\u{1b}[31mb\u{9b}2J\u{202e}c\r\nd\u{7f}";
+        assert_eq!(plain(text), r"a\u{1b}[31mb\u{9b}2J\u{202e}c\r\nd\u{7f}");
+        assert_eq!(plain("Größe 大"), "Größe 大");
+        let cell = vec![vec!["x\u{1b}[2J\ny".to_owned()]];
+        assert_eq!(table(&["label"], &cell), "label\nx\\u{1b}[2J\\ny");
     }
 
     #[test]
