@@ -51,6 +51,7 @@ pub(crate) fn plan(input: &[u8]) -> bool {
     let batch = plan.fixed_batch().unwrap_or(1);
     let inputs = plan.input_shapes(batch).expect("a sound plan serves its batch");
     plan.output_shapes(batch).expect("a sound plan has its results");
+    plan.peak_words(batch).expect("a sound plan has a size");
     let weights: Vec<_> = plan.weights().into_iter().map(|weight| weight.shape).collect();
     let words: usize = inputs.iter().chain(&weights).map(Shape::len).sum();
     if words <= RUN && plan.largest_value(batch).is_ok_and(|largest| largest <= RUN) {

@@ -8,7 +8,9 @@ use models::data::to_npy;
 use nn_layers::HostTensor;
 use trefoil::queue::{Answer, Held, Turn};
 use trefoil::store::{ClusterId, FileSum, Holder, Manifest, Range, Readers};
-use trefoil::wire::{Cost, Link, ModelState, Reply, Request, Status, StepCost, header};
+use trefoil::wire::{
+    Cost, JobState, Link, ModelState, Reply, Request, Stage, Status, StepCost, header,
+};
 use trefoil::{About, Digest, Id, Input, OutputTensor, Preprocess};
 
 /// Largest shipped file that serves as a seed.
@@ -27,20 +29,32 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
     let put = Request::Put {
         job,
         name: name.clone(),
-        about: Box::new(about()),
+        about: 300,
         plan: 4000,
-        weights: vec![vec![10, 64], vec![10]],
+        words: 650,
+        readers: Readers::Named(vec!["bob".to_owned()]),
+        ranges: vec![Some(Range { low: 0.0, high: 1.0 }), None],
         replace: true,
     };
-    let infer =
-        Request::Infer { job, model: name.clone(), inputs: vec![vec![2, 1, 8, 8]], profile: true };
+    let infer = Request::Infer {
+        job,
+        model: name.clone(),
+        version: Id::from([9; 16]),
+        inputs: vec![vec![2, 1, 8, 8]],
+        profile: true,
+    };
     let all = [
         Request::Ping,
         Request::Status,
-        Request::Models,
+        Request::Models { after: None },
+        Request::Models { after: Some(name.clone()) },
+        Request::Model { name: name.clone() },
         put,
+        Request::Share { job, name: name.clone(), readers: Readers::Everyone },
         Request::Remove { job, name },
         infer,
+        Request::Jobs,
+        Request::Cancel { job },
     ];
     all.iter().map(header).collect::<Result<_, _>>().expect("requests can be written")
 }
@@ -58,14 +72,26 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         failed: 1,
         models: 2,
         damaged: vec!["old".to_owned()],
+        clients: 3,
+        reserved: 1 << 20,
     };
     let model = ModelState {
         name: "digits".to_owned(),
-        version: Some(Id::from([9; 16])),
-        about: Some(about()),
-        owner: Some("alice".to_owned()),
-        put_at: Some(1_790_000_000),
+        version: Id::from([9; 16]),
+        owner: "alice".to_owned(),
+        readers: Some(Readers::Named(vec!["bob".to_owned()])),
+        put_at: 1_790_000_000,
+        weights: 31_674,
+        inputs: vec![vec![1, 8, 8]],
+        outputs: vec![vec![10]],
         damage: None,
+    };
+    let job = JobState {
+        job: Id::from([7; 16]),
+        kind: "infer".to_owned(),
+        model: "digits".to_owned(),
+        stage: Stage::Waiting { before: Some(2) },
+        seconds: 5,
     };
     let step = StepCost { name: "conv".to_owned(), seconds: 0.25, bytes: 4096, depth: 6 };
     let cost = Cost {
@@ -79,7 +105,9 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
     let all = [
         Reply::Pong { party: 2, program: "0.1.0".to_owned() },
         Reply::Status(Box::new(status)),
-        Reply::Models(vec![model]),
+        Reply::Models { models: vec![model], more: false },
+        Reply::Model { bytes: 700 },
+        Reply::Jobs(vec![job]),
         Reply::Send,
         Reply::Waiting { before: Some(4) },
         Reply::Done,

@@ -15,14 +15,15 @@ fn main() -> Result<()> {
         return Ok(());
     };
     let mut client = links::connect(&ClientConfig::read(Path::new(config))?)?;
-    let about = client.about(model)?;
+    let public = client.model(model)?;
+    let about = &public.about;
     let examples = about.batch.unwrap_or(1);
     let mut inputs = Vec::new();
     for input in &about.inputs {
         let shape = Shape::new([&[examples], input.dims.as_slice()].concat())?;
         inputs.push(Tensor::new(shape.clone(), vec![0; shape.len()])?);
     }
-    let answer = client.infer(model, &inputs, false, &())?;
+    let answer = client.infer(model, public.version, &inputs, false, &())?;
     for (output, values) in about.outputs.iter().zip(about.decode(examples, &answer.outputs)?) {
         println!("{} of {:?}: {values:.4?}", output.name, output.dims);
     }

@@ -10,6 +10,12 @@ use crate::{Error, Result};
 /// Most classes that may have a name.
 const LABELS: usize = 100_000;
 
+/// Most bytes of a name, of a class or of anything else.
+const NAME: usize = 256;
+
+/// Most bytes of all classes' names together.
+const LABEL_BYTES: usize = 1 << 20;
+
 /// Most inputs, and most outputs, that a model may have.
 const TENSORS: usize = 64;
 
@@ -106,14 +112,40 @@ impl fmt::Display for OutputTensor {
 }
 
 impl About {
+    /// Reads what a client sent about its model, and checks it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it is not a description, or names the field that is not sound.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let about: Self = serde_json::from_slice(bytes).map_err(|cause| {
+            Error::refused("model", format_args!("its description is not understood: {cause}"))
+        })?;
+        about.check()?;
+        Ok(about)
+    }
+
+    /// The description, written.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if it cannot be written, which does not happen.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|cause| Error::Internal(format!("description: {cause}")))
+    }
+
     /// Checks what a client said about its model.
     ///
     /// # Errors
     /// [`Error::Refused`] that names the field.
     pub fn check(&self) -> Result<()> {
         let bad = |reason: &str| Err(Error::refused("model", reason));
-        if self.labels.len() > LABELS || self.labels.iter().any(|label| label.len() > 256) {
-            return bad("at most 100000 labels of at most 256 bytes are kept");
+        let label_bytes: usize = self.labels.iter().map(String::len).sum();
+        if self.labels.len() > LABELS
+            || self.labels.iter().any(|label| label.len() > NAME)
+            || label_bytes > LABEL_BYTES
+        {
+            return bad(
+                "at most 100000 labels of at most 256 bytes each and 1 MiB together are kept",
+            );
         }
         let counts = [self.inputs.len(), self.outputs.len()];
         if counts.iter().any(|count| !(1..=TENSORS).contains(count)) {
@@ -124,8 +156,8 @@ impl About {
         {
             return bad("an input or output has no elements");
         }
-        let sound = |input: &Input| (1..=8).contains(&input.dims.len()) && input.name.len() <= 256;
-        let returned = |output: &OutputTensor| output.dims.len() <= 8 && output.name.len() <= 256;
+        let sound = |input: &Input| (1..=8).contains(&input.dims.len()) && input.name.len() <= NAME;
+        let returned = |output: &OutputTensor| output.dims.len() <= 8 && output.name.len() <= NAME;
         if !self.inputs.iter().all(sound) || !self.outputs.iter().all(returned) {
             return bad(
                 "its inputs and outputs must have names of at most 256 bytes, inputs 1 to 8 \
@@ -194,6 +226,8 @@ mod tests {
             About { inputs: vec![image(&[])], ..sound.clone() },
             About { inputs: vec![image(&[1]); 65], ..sound.clone() },
             About { labels: vec!["x".repeat(257)], ..sound.clone() },
+            About { labels: vec!["x".repeat(256); 5000], ..sound.clone() },
+            About { labels: vec![String::new(); 100_001], ..sound.clone() },
             About { preprocess: Preprocess::Scale { white: f64::NAN }, ..sound.clone() },
         ];
         assert!(bad.iter().all(|about| about.check().is_err()));

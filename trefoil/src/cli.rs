@@ -90,7 +90,7 @@ Run one of the three servers, until it is stopped.
 The servers may start in any order, and one that was stopped rejoins when it is started again: models
 are kept on disk. Set TREFOIL_LOG=debug to see more of what it does.")]
     Party(Party),
-    /// Give the servers a model, list models, remove one
+    /// Give the servers a model, list models, share one, remove one
     Model {
         /// What to do.
         #[command(subcommand)]
@@ -106,6 +106,12 @@ gets each from a file of its own:
 
   trefoil infer --model encoder --input ids=ids.npy --input mask=mask.npy")]
     Infer(Infer),
+    /// List your jobs, cancel one
+    Job {
+        /// What to do.
+        #[command(subcommand)]
+        command: Job,
+    },
     /// Ask the three servers how they are
     Status,
     /// Measure the round trip to each server
@@ -186,14 +192,67 @@ Secret-share an ONNX model among the servers.
 
 The weights are cut into shares on this machine; each server gets its part over its own connection. The
 model's structure, the sizes of its layers and its labels are public. The model is there once all three
-servers have their part on disk; if one fails, nothing changes.")]
+servers have their part on disk; if one fails, nothing changes.
+
+The model is yours: only you can replace, share and remove it, and only you can run it, unless you name
+others with --readers, or later with `trefoil model share`. Each server checks that for itself.
+
+Numbers are fixed-point, so a model is right only for inputs like those it was made for. Say with --inputs
+or --range which those are, and clients refuse others:
+
+  trefoil model put digits digits.onnx --inputs samples.csv --scale 0.0625
+  trefoil model put encoder encoder.onnx --range ids=0,30521 --range mask=0,1")]
     Put(Put),
-    /// List the models
+    /// List the models that you may run
     List,
-    /// Remove a model from all servers
+    /// Let others run a model of yours, or no longer
+    #[command(long_about = "\
+Let others run a model of yours, or no longer.
+
+  trefoil model share digits --with alice,bob
+  trefoil model share digits --not-with bob
+  trefoil model share digits --with-everyone
+
+Everyone is every client with a certificate that the servers' operators admit.")]
+    Share(Share),
+    /// Remove a model of yours from all servers
     Remove {
         /// The model's name
         name: String,
+    },
+}
+
+/// Arguments of `model share`.
+#[derive(Debug, Args)]
+pub struct Share {
+    /// The model's name
+    pub name: String,
+    /// Clients that may run it from now on
+    #[arg(long, value_delimiter = ',', value_name = "CLIENTS",
+          required_unless_present_any = ["everyone", "without"])]
+    pub with: Vec<String>,
+    /// Every client may run it from now on
+    #[arg(long = "with-everyone", conflicts_with_all = ["with", "without"])]
+    pub everyone: bool,
+    /// Clients that may no longer run it; of a model that everyone may run, pass --with and who may
+    #[arg(long = "not-with", value_delimiter = ',', value_name = "CLIENTS")]
+    pub without: Vec<String>,
+}
+
+/// What to do with jobs.
+#[derive(Debug, Subcommand)]
+pub enum Job {
+    /// List your jobs that wait or run
+    List,
+    /// Cancel a job of yours, whether it waits or runs
+    #[command(long_about = "\
+Cancel a job of yours, whether it waits or runs.
+
+A job that runs is ended at all three servers, which begin a new session with each other after that: other
+clients' jobs wait for a moment, and none is lost.")]
+    Cancel {
+        /// The job, as `trefoil job list` shows it
+        id: crate::Id,
     },
 }
 
@@ -220,9 +279,23 @@ pub struct Put {
     #[arg(long, default_value_t = 20, value_name = "BITS",
           value_parser = clap::value_parser!(u32).range(8..=24))]
     pub fraction_bits: u32,
-    /// Take the place of a model of the same name
+    /// Take the place of a model of yours of the same name
     #[arg(long)]
     pub replace: bool,
+    /// Clients that may run it besides you, or `everyone` [default: those of the model it replaces, else
+    /// nobody]
+    #[arg(long, value_delimiter = ',', value_name = "CLIENTS")]
+    pub readers: Vec<String>,
+    /// Samples of an input, in a file as `trefoil infer` takes it: clients refuse inputs that go beyond
+    /// them by more than a quarter of their span; NAME= may be left out for a model of one input
+    #[arg(long = "inputs", value_name = "[NAME=]FILE")]
+    pub inputs: Vec<String>,
+    /// The values that an input may have, instead of samples
+    #[arg(long = "range", value_name = "[NAME=]LOW,HIGH", allow_hyphen_values = true)]
+    pub ranges: Vec<String>,
+    /// Numbers in .npy and .csv files of samples are multiplied by this
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
+    pub scale: f64,
 }
 
 /// How clients prepare images.

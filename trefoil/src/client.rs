@@ -1,5 +1,7 @@
 //! A client's connections to the three servers.
 
+mod agree;
+
 use std::{
     sync::{
         Mutex, PoisonError,
@@ -11,19 +13,25 @@ use std::{
 
 use ring_arith::{EngineTensor, Tensor};
 
+pub use agree::{Told, agree_on, agree_on_line};
+
 use crate::{
     About, Error, Id, Part, Result,
     config::PARTIES,
     share::{Dealt, reveal},
+    store::{Range, Readers},
     watch::Place,
     wire::{
-        Channel, Cost, ModelState, Reply, Request, Status, check_shapes, hear, receive_tensor, say,
-        send_bytes, send_part,
+        Channel, Cost, JobState, ModelState, Pace, PublicModel, Reply, Request, Status,
+        check_shapes, hear, receive_bytes, receive_tensor, say, send_bytes, send_part,
     },
 };
 
 /// Largest result that a client takes, in bytes.
 const RESULT: u64 = 1 << 32;
+
+/// Longest description of a model that a client reads, in bytes.
+const PUBLIC: u64 = 8 << 20;
 
 /// What is told while a job is under way.
 pub trait Watch: Sync {
@@ -56,6 +64,10 @@ pub struct NewModel<'a> {
     pub plan: &'a [u8],
     /// Its weights, encoded. They stay on this machine; shares of them leave it.
     pub weights: &'a [Tensor],
+    /// Who may run it besides this client.
+    pub readers: &'a Readers,
+    /// What is expected of each input, in their order; empty if nothing.
+    pub ranges: &'a [Option<Range>],
     /// Whether it may take the place of a model of the same name.
     pub replace: bool,
 }
@@ -108,23 +120,84 @@ impl Client {
         })
     }
 
-    /// The models at each server.
+    /// The models at each server that this client may use.
     ///
     /// # Errors
     /// [`Error::Unreachable`] naming the server that does not answer.
     pub fn models(&mut self) -> Result<[Vec<ModelState>; PARTIES]> {
-        self.all(|_, channel, silence, _| match ask(channel, &Request::Models, silence)? {
-            Reply::Models(models) => Ok(models),
+        self.all(|_, channel, silence, _| {
+            let mut all: Vec<ModelState> = Vec::new();
+            loop {
+                let after = all.last().map(|model| model.name.clone());
+                match ask(channel, &Request::Models { after }, silence)? {
+                    Reply::Models { models, more } => {
+                        let ended = models.is_empty() || !more;
+                        all.extend(models);
+                        if ended {
+                            return Ok(all);
+                        }
+                    }
+                    other => return Err(unexpected(&other)),
+                }
+            }
+        })
+    }
+
+    /// What is public about a model, if all three servers say the same of it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] that says which server says what.
+    pub fn model(&mut self, name: &str) -> Result<PublicModel> {
+        agree_on(name, self.described(name)?)
+    }
+
+    /// What each server says about a model, or why it does not.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] naming the server that does not answer.
+    pub fn described(&mut self, name: &str) -> Result<[Told; PARTIES]> {
+        let request = Request::Model { name: name.to_owned() };
+        self.all(|_, channel, silence, _| match ask(channel, &request, silence)? {
+            Reply::Model { bytes } if bytes <= PUBLIC => {
+                let bytes = receive_bytes(channel, bytes as usize, &mut Pace::frames(silence))?;
+                let public = serde_json::from_slice(&bytes).map_err(|cause| {
+                    Error::refused("server", format_args!("its description: {cause}"))
+                })?;
+                Ok(Ok(public))
+            }
+            Reply::Failed { reason } => Ok(Err(reason)),
             other => Err(unexpected(&other)),
         })
     }
 
-    /// The public side of one model, if all servers have it in the same version.
+    /// This client's jobs at each server.
     ///
     /// # Errors
-    /// [`Error::Refused`] that says which server has what.
-    pub fn about(&mut self, name: &str) -> Result<About> {
-        agree(name, &self.models()?)
+    /// [`Error::Unreachable`] naming the server that does not answer.
+    pub fn jobs(&mut self) -> Result<[Vec<JobState>; PARTIES]> {
+        self.all(|_, channel, silence, _| match ask(channel, &Request::Jobs, silence)? {
+            Reply::Jobs(jobs) => Ok(jobs),
+            other => Err(unexpected(&other)),
+        })
+    }
+
+    /// Ends a job of this client's, whether it waits or runs.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if no server has it.
+    pub fn cancel(&mut self, job: Id) -> Result<()> {
+        let told = self.all(|_, channel, silence, _| {
+            match ask(channel, &Request::Cancel { job }, silence)? {
+                Reply::Done => Ok(Ok(())),
+                Reply::Failed { reason } => Ok(Err(reason)),
+                other => Err(unexpected(&other)),
+            }
+        })?;
+        // One that has ended at one server already is still cancelled at the others.
+        match told {
+            [Err(reason), Err(_), Err(_)] => Err(Error::refused("servers", reason)),
+            _ => Ok(()),
+        }
     }
 
     /// Shares a model among the servers. It is there once all three have it.
@@ -132,14 +205,15 @@ impl Client {
     /// # Errors
     /// [`Error::Refused`] with the servers' reason; the models in force are as before then.
     pub fn put(&mut self, model: &NewModel<'_>, watch: &dyn Watch) -> Result<()> {
-        let weights: Vec<_> =
-            model.weights.iter().map(|tensor| tensor.shape().dims().to_vec()).collect();
+        let about = bytes::Bytes::from(model.about.to_bytes()?);
         let request = Request::Put {
             job: Id::random()?,
             name: model.name.to_owned(),
-            about: Box::new(model.about.clone()),
+            about: about.len() as u64,
             plan: model.plan.len() as u64,
-            weights,
+            words: model.weights.iter().map(|tensor| tensor.len() as u64).sum(),
+            readers: model.readers.clone(),
+            ranges: model.ranges.to_vec(),
             replace: model.replace,
         };
         let dealt = Dealt::new(model.weights)?;
@@ -148,7 +222,8 @@ impl Client {
         let replies = self.all(|party, channel, silence, joint| {
             let part = dealt.part(party);
             start(channel, &request, silence)?;
-            send_bytes(channel, plan.clone(), &mut |_| {})
+            send_bytes(channel, about.clone(), &mut |_| {})
+                .and_then(|()| send_bytes(channel, plan.clone(), &mut |_| {}))
                 .and_then(|()| send_part(channel, &part, &mut |bytes| sent.add(bytes)))
                 .map_err(|error| last_word(channel, error))?;
             outcome(party, channel, silence, watch, joint)
@@ -156,33 +231,47 @@ impl Client {
         replies.into_iter().try_for_each(done)
     }
 
+    /// Lets others run a model of this client's: these, and nobody else.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the servers' reason.
+    pub fn share(&mut self, name: &str, readers: &Readers, watch: &dyn Watch) -> Result<()> {
+        let (job, readers) = (Id::random()?, readers.clone());
+        self.change(&Request::Share { job, name: name.to_owned(), readers }, watch)
+    }
+
     /// Removes a model from all servers.
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason.
     pub fn remove(&mut self, name: &str, watch: &dyn Watch) -> Result<()> {
-        let request = Request::Remove { job: Id::random()?, name: name.to_owned() };
+        self.change(&Request::Remove { job: Id::random()?, name: name.to_owned() }, watch)
+    }
+
+    /// A job without data.
+    fn change(&mut self, request: &Request, watch: &dyn Watch) -> Result<()> {
         let replies = self.all(|party, channel, silence, joint| {
-            say(channel, &request)?;
+            say(channel, request)?;
             outcome(party, channel, silence, watch, joint)
         })?;
         replies.into_iter().try_for_each(done)
     }
 
-    /// Runs a model on inputs, which are shared here, and adds up what the servers return.
+    /// Runs a version of a model on inputs, which are shared here, and adds up what the servers return.
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason.
     pub fn infer(
         &mut self,
         model: &str,
+        version: Id,
         inputs: &[Tensor],
         profile: bool,
         watch: &dyn Watch,
     ) -> Result<Answer> {
         let shapes = inputs.iter().map(|tensor| tensor.shape().dims().to_vec()).collect();
         let (job, model) = (Id::random()?, model.to_owned());
-        let request = Request::Infer { job, model, inputs: shapes, profile };
+        let request = Request::Infer { job, model, version, inputs: shapes, profile };
         let dealt = Dealt::new(inputs)?;
         let sent = Sent::new(watch, &dealt);
         let replies = self.all(|party, channel, silence, joint| {
@@ -195,7 +284,8 @@ impl Client {
                 return Err(Error::refused(name_of(party), "it returned no result"));
             };
             let shapes = check_shapes(&outputs, RESULT)?;
-            let tensors = shapes.iter().map(|shape| receive_tensor(channel, shape, silence));
+            let pace = &mut Pace::frames(silence);
+            let tensors = shapes.iter().map(|shape| receive_tensor(channel, shape, pace));
             Ok((tensors.collect::<Result<Vec<_>>>()?, *cost))
         })?;
         let [(zero, a), (one, b), (two, c)] = replies;
@@ -242,39 +332,6 @@ pub fn status(channel: &mut dyn Channel, silence: Duration) -> Result<Status> {
         Reply::Status(status) => Ok(*status),
         other => Err(unexpected(&other)),
     }
-}
-
-/// The public side of a model that all servers hold in the same version.
-///
-/// # Errors
-/// [`Error::Refused`] that says which server has what.
-pub fn agree(name: &str, models: &[Vec<ModelState>; PARTIES]) -> Result<About> {
-    let found: Vec<_> =
-        models.iter().map(|models| models.iter().find(|model| model.name == name)).collect();
-    let what = format!("model `{name}`");
-    if found.iter().all(Option::is_none) {
-        let mut names: Vec<_> = models[0].iter().map(|model| model.name.as_str()).collect();
-        names.truncate(20);
-        let known = if names.is_empty() { "none is there".to_owned() } else { names.join(", ") };
-        let reason = format!("there is no such model ({known}); put it with `trefoil model put`");
-        return Err(Error::refused(what, reason));
-    }
-    for (party, model) in found.iter().enumerate() {
-        let advice = "put the model again with --replace";
-        let Some(model) = model else {
-            return Err(Error::refused(what, format_args!("party {party} lacks it; {advice}")));
-        };
-        if let Some(damage) = &model.damage {
-            return Err(Error::refused(format_args!("party {party}"), damage));
-        }
-        if found[0].is_some_and(|first| first.version != model.version) {
-            let reason = format!("party {party} has another version than party 0; {advice}");
-            return Err(Error::refused(what, reason));
-        }
-    }
-    found[0]
-        .and_then(|model| model.about.clone())
-        .ok_or_else(|| Error::refused(what, "party 0 says nothing about it"))
 }
 
 impl Joint {

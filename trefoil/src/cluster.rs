@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::{
     Error, Result,
-    config::{ClientConfig, Limits, PARTIES, PartyConfig, check_address},
+    config::{Access, ClientConfig, Limits, PARTIES, PartyConfig, check_address},
     store::ClusterId,
 };
 
@@ -190,6 +190,7 @@ fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member>
         key: "party.key".into(),
         data: "data".into(),
         threads: None,
+        access: Access::default(),
         limits: Limits::default(),
     };
     write_config(&role, &folder, "party.toml", &config, PARTY_HEAD)

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    net::IpAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -37,9 +38,30 @@ pub struct PartyConfig {
     /// Threads to compute with; all that the machine has unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
+    /// Which clients may do what at this server.
+    #[serde(default, skip_serializing_if = "Access::is_default")]
+    pub access: Access,
     /// Bounds on what peers and clients can make this server do.
     #[serde(default)]
     pub limits: Limits,
+}
+
+/// Which clients may do what at a server, by the names in their certificates. All three servers must
+/// allow what is done. Who may run a certain model its owner decides.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Access {
+    /// Clients that may connect; all that have a certificate, unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients: Option<Vec<String>>,
+    /// Clients that may not connect, whatever the other lists say.
+    pub forbid: Vec<String>,
+    /// Clients that may put models, and replace, share and remove their own; all, unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub put: Option<Vec<String>>,
+    /// Clients that may run models; all, unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub infer: Option<Vec<String>>,
 }
 
 /// Bounds of a server.
@@ -50,6 +72,8 @@ pub struct Limits {
     pub upload_mib: u64,
     /// Most words that one layer's result may have, over the whole batch.
     pub activation_mwords: u64,
+    /// Most memory that a model may need while it runs, as predicted from its plan, in MiB.
+    pub job_memory_mib: u64,
     /// Most memory that the parts of waiting jobs may take, in MiB.
     pub memory_mib: u64,
     /// Most jobs that may wait.
@@ -64,6 +88,22 @@ pub struct Limits {
     pub peer_seconds: u64,
     /// How long a job may run, in seconds.
     pub job_seconds: u64,
+    /// What a client that sends its part of a job must send at least, in KiB a second.
+    pub upload_kib_per_second: u64,
+    /// Most connections of one client.
+    pub client_connections: usize,
+    /// Most memory that the parts of one client's waiting jobs may take, in MiB.
+    pub client_memory_mib: u64,
+    /// Most jobs of one client that may come or wait.
+    pub client_jobs: usize,
+    /// Most models of one client.
+    pub client_models: usize,
+    /// Most room on disk that the models of one client may take, in MiB.
+    pub client_disk_mib: u64,
+    /// Most seconds a day for which this server computes for one client.
+    pub client_seconds_per_day: u64,
+    /// Most examples a day on which one client may run one model.
+    pub client_answers_per_day: u64,
 }
 
 /// The file of one client, `client.toml`.
@@ -94,6 +134,7 @@ impl Default for Limits {
         Self {
             upload_mib: 4096,
             activation_mwords: 256,
+            job_memory_mib: 16_384,
             memory_mib: 8192,
             queue: 1024,
             clients: 256,
@@ -101,6 +142,14 @@ impl Default for Limits {
             parts_seconds: 10,
             peer_seconds: 10,
             job_seconds: 3600,
+            upload_kib_per_second: 16,
+            client_connections: 64,
+            client_memory_mib: 4096,
+            client_jobs: 64,
+            client_models: 100,
+            client_disk_mib: 65_536,
+            client_seconds_per_day: 86_400,
+            client_answers_per_day: 1_000_000,
         }
     }
 }
@@ -118,6 +167,7 @@ impl PartyConfig {
         }
         check_address("listen", &config.listen).map_err(bad)?;
         check_servers(&config.servers).map_err(bad)?;
+        config.access.check().map_err(bad)?;
         config.limits.check().map_err(bad)?;
         check_range("threads", config.threads() as u64, 1, 1024).map_err(bad)?;
         for file in
@@ -129,11 +179,75 @@ impl PartyConfig {
     }
 }
 
+impl Access {
+    /// Whether a client may connect.
+    #[must_use]
+    pub fn admits(&self, client: &str) -> bool {
+        listed(self.clients.as_deref(), client) && !self.forbid.iter().any(|name| name == client)
+    }
+
+    /// Whether a client that may connect may put models.
+    #[must_use]
+    pub fn may_put(&self, client: &str) -> bool {
+        listed(self.put.as_deref(), client)
+    }
+
+    /// Whether a client that may connect may run models.
+    #[must_use]
+    pub fn may_infer(&self, client: &str) -> bool {
+        listed(self.infer.as_deref(), client)
+    }
+
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let lists = [
+            ("clients", self.clients.as_deref()),
+            ("forbid", Some(self.forbid.as_slice())),
+            ("put", self.put.as_deref()),
+            ("infer", self.infer.as_deref()),
+        ];
+        for (key, names) in lists {
+            for name in names.unwrap_or_default() {
+                check_name("client", name).map_err(|reason| format!("`access.{key}`: {reason}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a list that need not be given has a name.
+fn listed(list: Option<&[String]>, client: &str) -> bool {
+    list.is_none_or(|names| names.iter().any(|name| name == client))
+}
+
 impl PartyConfig {
     /// [`PartyConfig::threads`], or as many as the machine has.
     pub fn threads(&self) -> usize {
         let all = || std::thread::available_parallelism().map_or(1, usize::from);
         self.threads.unwrap_or_else(all)
+    }
+
+    /// Why the others may not find this server where it listens, if that can be seen from here.
+    #[must_use]
+    pub fn misplaced(&self) -> Option<String> {
+        let mine = &self.servers[self.party];
+        let (listen_host, listen_port) = self.listen.rsplit_once(':')?;
+        let (host, port) = mine.rsplit_once(':')?;
+        let address = |host: &str| host.trim_matches(['[', ']']).parse::<IpAddr>().ok();
+        let elsewhere = match (address(listen_host), address(host)) {
+            (Some(listens), Some(found)) => !listens.is_unspecified() && listens != found,
+            _ => false,
+        };
+        (elsewhere || listen_port != port).then(|| {
+            format!(
+                "`listen` is {}, but the others look for this server at {mine} (servers[{}]); correct \
+                 one of the two, unless something forwards what comes there",
+                self.listen, self.party
+            )
+        })
     }
 }
 
@@ -180,6 +294,16 @@ impl Limits {
         self.activation_mwords << 20
     }
 
+    /// Most memory of a running model, in bytes.
+    pub fn job_bytes(&self) -> u64 {
+        self.job_memory_mib << 20
+    }
+
+    /// What a client that sends must send at least, in bytes a second.
+    pub fn upload_rate(&self) -> u64 {
+        self.upload_kib_per_second << 10
+    }
+
     /// How long a job waits for its parts.
     pub fn parts_limit(&self) -> Duration {
         Duration::from_secs(self.parts_seconds)
@@ -204,7 +328,16 @@ impl Limits {
         check_range("limits.cache_mib", self.cache_mib, 1, 1 << 24)?;
         check_range("limits.parts_seconds", self.parts_seconds, 1, 3600)?;
         check_range("limits.peer_seconds", self.peer_seconds, 1, 3600)?;
-        check_range("limits.job_seconds", self.job_seconds, 1, 1 << 20)
+        check_range("limits.job_seconds", self.job_seconds, 1, 1 << 20)?;
+        check_range("limits.job_memory_mib", self.job_memory_mib, 1, 1 << 24)?;
+        check_range("limits.upload_kib_per_second", self.upload_kib_per_second, 1, 1 << 20)?;
+        check_range("limits.client_connections", self.client_connections as u64, 1, 1 << 16)?;
+        check_range("limits.client_memory_mib", self.client_memory_mib, 1, 1 << 24)?;
+        check_range("limits.client_jobs", self.client_jobs as u64, 1, 1 << 16)?;
+        check_range("limits.client_models", self.client_models as u64, 1, 1 << 16)?;
+        check_range("limits.client_disk_mib", self.client_disk_mib, 1, 1 << 32)?;
+        check_range("limits.client_seconds_per_day", self.client_seconds_per_day, 1, 86_400)?;
+        check_range("limits.client_answers_per_day", self.client_answers_per_day, 1, 1 << 48)
     }
 }
 
@@ -235,13 +368,15 @@ pub fn check_address(what: &str, address: &str) -> Result<(), String> {
     let sound = address.rsplit_once(':').is_some_and(|(host, port)| {
         let clean = host.bytes().all(|b| b.is_ascii_graphic());
         let bracketed = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
-        !host.is_empty() && clean && bracketed && port.parse::<u16>().is_ok()
+        !host.is_empty() && clean && bracketed && port.parse::<u16>().is_ok_and(|port| port != 0)
     });
     if sound {
         return Ok(());
     }
     let shown = address.escape_default();
-    Err(format!("`{what}` is `{shown}`; write host:port, for example 127.0.0.1:7100"))
+    Err(format!(
+        "`{what}` is `{shown}`; write host:port with a port from 1 to 65535, for example 127.0.0.1:7100"
+    ))
 }
 
 fn check_servers(servers: &[String; PARTIES]) -> Result<(), String> {
@@ -336,10 +471,50 @@ mod tests {
             ("\"127.0.0.1:7102\"]", "\"127.0.0.1:7100\"]", "twice"),
             ("\"127.0.0.1:7102\"]", "\"nonsense\"]", "servers[2]"),
             ("\"127.0.0.1:7101\"\n", "\":7101\"\n", "`listen`"),
+            ("\"127.0.0.1:7101\"\n", "\"127.0.0.1:0\"\n", "a port from 1 to 65535"),
+            ("data = \"data\"", "data = \"data\"\n[access]\nput = [\"a/b\"]", "access.put"),
+            ("data = \"data\"", "data = \"data\"\n[access]\nadmit = []", "admit"),
             ("data = \"data\"", "data = \"data\"\n[limits]\nqueue = 0", "limits.queue"),
         ] {
             let text = read_text(&PARTY.replace(from, to)).unwrap_err().to_string();
             assert!(text.contains(said), "{to}: {text}");
+        }
+    }
+
+    #[test]
+    fn lists_of_clients_allow_whom_they_name_and_forbidding_wins() {
+        let text =
+            format!("{PARTY}\n[access]\nclients = [\"a\", \"b\"]\nforbid = [\"b\"]\nput = []\n");
+        let access = read_text(&text).unwrap().access;
+        assert_eq!(["a", "b", "c"].map(|name| access.admits(name)), [true, false, false]);
+        assert!(access.may_infer("a") && !access.may_put("a"));
+        assert!(Access::default().admits("anybody") && Access::default().may_put("anybody"));
+    }
+
+    #[test]
+    fn a_server_that_listens_elsewhere_than_the_others_look_is_told_so() {
+        let config = |listen: &str, mine: &str| {
+            let text =
+                PARTY.replace("listen = \"127.0.0.1:7101\"", &format!("listen = \"{listen}\""));
+            let text = text.replace(
+                "\"127.0.0.1:7101\", \"127.0.0.1:7102\"",
+                &format!("\"{mine}\", \"127.0.0.1:7102\""),
+            );
+            read_text(&text).unwrap()
+        };
+        for (listen, mine) in [
+            ("0.0.0.0:7101", "127.0.0.1:7101"),
+            ("[::]:7101", "example.org:7101"),
+            ("127.0.0.1:7101", "127.0.0.1:7101"),
+            ("10.0.0.3:7101", "b.example.org:7101"),
+        ] {
+            assert_eq!(config(listen, mine).misplaced(), None, "{listen} {mine}");
+        }
+        for (listen, mine) in
+            [("0.0.0.0:7109", "127.0.0.1:7101"), ("127.0.0.1:7101", "10.0.0.3:7101")]
+        {
+            let text = config(listen, mine).misplaced().unwrap();
+            assert!(text.contains(listen) && text.contains(mine), "{text}");
         }
     }
 

@@ -14,6 +14,7 @@ pub mod output;
 pub mod profile;
 pub mod program;
 pub mod queue;
+pub mod range;
 pub mod server;
 pub mod share;
 pub mod store;

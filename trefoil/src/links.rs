@@ -18,7 +18,7 @@ use crate::{
     config::{ClientConfig, PARTIES, PartyConfig},
     server::Server,
     store::{Holder, Store},
-    wire::{CHUNK, Channel, HEADER},
+    wire::{CHUNK, Channel, REQUEST},
 };
 
 /// The first pause of a client before it tries to reach a server again.
@@ -63,7 +63,7 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
         stall: config.limits.peer_limit(),
         heartbeat: config.limits.peer_limit() / 10,
         start: START,
-        client_message: CHUNK.max(HEADER) as u64,
+        client_message: CHUNK.max(REQUEST) as u64,
         ..net::Limits::default()
     };
     let settings = Settings::new(Security::Tls(identity))
@@ -72,7 +72,11 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
         .limits(limits)
         .concurrent_sessions();
     let endpoint = Arc::new(Endpoint::open(settings)?);
-    let server = Server::new(me, config.limits.clone(), store, CpuEngine::new(config.threads()));
+    let engine = CpuEngine::new(config.threads());
+    let server = Server::new(me, config.access.clone(), config.limits.clone(), store, engine);
+    if let Some(reason) = config.misplaced() {
+        tracing::warn!("{reason}");
+    }
     tracing::info!(party = me, listen = config.listen, data = %config.data.display(), "ready");
     accept_clients(endpoint.clone(), server.clone())?;
     let checked = server.clone();

@@ -5,7 +5,7 @@ use nn_layers::{Observer, Plan};
 use ring_arith::{CpuEngine, Shape, Tensor};
 use rss_protocols::Rss;
 
-use crate::{About, Error, Input, OutputTensor, Preprocess, Result};
+use crate::{About, Error, Input, OutputTensor, Preprocess, Result, config::Limits};
 
 /// The protocol that the servers run.
 pub type Mpc = Rss<CpuEngine>;
@@ -71,11 +71,17 @@ impl Program {
         })
     }
 
-    /// Checks that a description and weights of these shapes belong to this plan.
+    /// Shapes of the weights, in order.
+    #[must_use]
+    pub fn weight_shapes(&self) -> Vec<Shape> {
+        self.plan.weights().into_iter().map(|weight| weight.shape).collect()
+    }
+
+    /// Checks that weights of these shapes belong to this plan.
     ///
     /// # Errors
-    /// [`Error::Refused`] that names the first thing that does not.
-    pub fn check_model(&self, about: &About, weights: &[Shape]) -> Result<()> {
+    /// [`Error::Refused`] that names the first that does not.
+    pub fn check_weights(&self, weights: &[Shape]) -> Result<()> {
         let specs = self.plan.weights();
         if specs.len() != weights.len() {
             let (planned, came) = (specs.len(), weights.len());
@@ -88,26 +94,56 @@ impl Program {
                 return Err(refused(reason));
             }
         }
+        Ok(())
+    }
+
+    /// Checks that a description belongs to this plan.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it does not.
+    pub fn check_about(&self, about: &About) -> Result<()> {
         if *about == self.about(about.preprocess.clone(), about.labels.clone())? {
             return Ok(());
         }
         Err(refused("its description does not fit its plan; put it with the same program"))
     }
 
-    /// Checks inputs of these shapes, and that no layer's result exceeds `limit` words.
+    /// Checks inputs of these shapes, and that a server with these limits can run the plan on them.
+    /// Returns the number of examples.
     ///
     /// # Errors
     /// [`Error::Refused`] that says what the model takes.
-    pub fn check_inputs(&self, inputs: &[Shape], limit: u64) -> Result<()> {
+    pub fn check_inputs(&self, inputs: &[Shape], limits: &Limits) -> Result<u64> {
         let shapes: Vec<_> = inputs.iter().collect();
         let batch = self.plan.batch_of(&shapes).map_err(refused)?;
+        self.check_memory(batch, limits)?;
+        let examples = inputs.first().and_then(|shape| shape.dims().first());
+        Ok(examples.map_or(0, |&examples| examples as u64))
+    }
+
+    /// Checks that a server with these limits can run the plan for a batch size: the largest result of
+    /// a layer, and the memory in all.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] that names the limit.
+    pub fn check_memory(&self, batch: usize, limits: &Limits) -> Result<()> {
         let largest = self.plan.largest_value(batch).map_err(refused)? as u64;
-        if largest > limit {
+        if largest > limits.activation_words() {
             return Err(refused(format_args!(
                 "a layer's result of {} Mi words; this server computes with at most {} Mi \
                  (limits.activation_mwords); send fewer images at once",
                 largest >> 20,
-                limit >> 20
+                limits.activation_mwords
+            )));
+        }
+        let peak = self.plan.peak_words(batch).map_err(refused)?.saturating_mul(8);
+        if peak > limits.job_bytes() {
+            return Err(refused(format_args!(
+                "it may need {} MiB of memory while it runs; this server gives a job {} MiB \
+                 (limits.job_memory_mib); send fewer images at once, or raise the limit on all three \
+                 servers",
+                peak >> 20,
+                limits.job_memory_mib
             )));
         }
         Ok(())

@@ -221,11 +221,11 @@ impl Leader {
         lost
     }
 
-    /// Takes a job out whose client has gone. Says whether it still waited.
-    pub fn cancel(&mut self, id: Id) -> bool {
+    /// Takes a job out, of which the followers are told why. Says whether it still waited.
+    pub fn cancel(&mut self, id: Id, reason: &str) -> bool {
         let waits = self.position(id).is_some();
         if waits {
-            self.forget(&[(id, "its client has left".to_owned())]);
+            self.forget(&[(id, reason.to_owned())]);
         }
         waits
     }
@@ -538,15 +538,15 @@ mod tests {
     fn a_cancelled_job_is_dropped_by_all() {
         let mut servers = Servers::new(8);
         servers.send(1, &[0, 1, 2]);
-        servers.leader.cancel(id(1));
-        servers.leader.cancel(id(2));
+        servers.leader.cancel(id(1), "its client has left");
+        servers.leader.cancel(id(2), "its client has left");
         assert_eq!(servers.turn().0, None);
         servers.send(3, &[0, 1, 2]);
         servers.leader.turn();
         assert!(servers.followers[0].cancel(id(3)), "nobody counts on it yet");
         servers.turn();
         assert!(!servers.followers[1].cancel(id(3)), "a promise is kept");
-        servers.leader.cancel(id(3));
+        servers.leader.cancel(id(3), "its client has left");
         servers.turn();
         assert!(servers.followers.iter().all(Follower::is_empty));
     }

@@ -17,6 +17,8 @@ fn a_model_is_put_run_listed_and_removed_and_survives_restarts() {
     let mut cluster = Cluster::start("life", "alice,bob");
     let put = cluster.json("alice", &["model", "put", "digits", DIGITS]);
     assert_eq!(put["about"]["weights"], 31674);
+    assert_eq!(cluster.json("bob", &["model", "list"]), Value::Array(vec![]));
+    cluster.json("alice", &["model", "share", "digits", "--with", "bob"]);
     let list = cluster.json("bob", &["model", "list"]);
     assert_eq!((&list[0]["name"], &list[0]["state"]), (&"digits".into(), &"ready".into()));
     assert_eq!(list[0]["owner"], "alice");
@@ -36,11 +38,21 @@ fn a_model_is_put_run_listed_and_removed_and_survives_restarts() {
         infer(&cluster, 3);
     }
 
-    let again = cluster.run("bob", &["model", "put", "digits", DIGITS]);
+    let again = cluster.run("alice", &["model", "put", "digits", DIGITS]);
     assert_eq!(again.code, 6);
     assert!(again.err.contains("--replace"), "{}", again.err);
-    cluster.json("bob", &["model", "put", "digits", DIGITS, "--replace"]);
+    // What is shared stays so.
+    cluster.json("alice", &["model", "put", "digits", DIGITS, "--replace"]);
     infer(&cluster, 3);
+    for arguments in [
+        &["model", "put", "digits", DIGITS, "--replace"][..],
+        &["model", "remove", "digits"],
+        &["model", "share", "digits", "--with-everyone"],
+    ] {
+        let foreign = cluster.run("bob", arguments);
+        assert_eq!(foreign.code, 6, "{arguments:?}");
+        assert!(foreign.err.contains("belongs to client alice"), "{}", foreign.err);
+    }
 
     cluster.json("alice", &["model", "remove", "digits"]);
     assert_eq!(cluster.json("bob", &["model", "list"]), Value::Array(vec![]));
@@ -125,6 +137,13 @@ fn unusable_files_get_one_clear_error_and_leave_the_servers_untouched() {
         ("too large", write("large.csv", ["1e300"; 64].join(",").as_bytes())),
         ("no picture", write("text.png", b"hello")),
         ("unknown kind", write("image.bmp", b"BM")),
+        (
+            "a class of another model",
+            write(
+                "class.csv",
+                ["1"; 65].join(",").replace("1,", "0,").replace("0,1", "0,77").as_bytes(),
+            ),
+        ),
     ] {
         let run = cluster.run("alice", &["infer", "--model", "digits", &path]);
         assert_eq!(run.code, 3, "{what}: {}", run.err);
@@ -319,7 +338,9 @@ fn the_command_line_explains_itself() {
     for word in ["trefoil demo", "cluster init", "Exit codes", "infer", "TREFOIL_CONFIG"] {
         assert!(help.out.contains(word), "--help lacks {word}");
     }
-    for command in ["demo", "cluster", "party", "model", "infer", "status", "ping", "completions"] {
+    for command in
+        ["demo", "cluster", "party", "model", "infer", "job", "status", "ping", "completions"]
+    {
         assert_eq!(trefoil(&["help", command]).code, 0, "{command}");
     }
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {

@@ -13,7 +13,7 @@ use std::{
 
 use common::{Cluster, DIGITS, digits, logits};
 use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
-use trefoil::{About, Error, client::Client, config::ClientConfig, links};
+use trefoil::{Error, client::Client, config::ClientConfig, links, wire::PublicModel};
 
 const CLIENTS: usize = 8;
 const JOBS: usize = 200;
@@ -36,7 +36,7 @@ struct Tally {
 fn two_hundred_inferences_of_eight_clients_are_right_though_a_server_is_killed() {
     let names: Vec<_> = (0..CLIENTS).map(|client| format!("c{client}")).collect();
     let mut cluster = Cluster::start("load", &names.join(","));
-    cluster.json("c0", &["model", "put", "digits", DIGITS]);
+    cluster.json("c0", &["model", "put", "digits", DIGITS, "--readers", "everyone"]);
     let tally = Tally::default();
     let began = Instant::now();
     thread::scope(|scope| {
@@ -77,7 +77,7 @@ fn two_hundred_inferences_of_eight_clients_are_right_though_a_server_is_killed()
 /// Takes jobs until none is left; after an error, connects anew and repeats the job.
 fn work(config: &ClientConfig, tally: &Tally) {
     let (digits, logits) = (digits(), logits());
-    let mut client: Option<(Client, About)> = None;
+    let mut client: Option<(Client, PublicModel)> = None;
     loop {
         let job = tally.next.fetch_add(1, Ordering::SeqCst);
         if job >= JOBS {
@@ -94,22 +94,23 @@ fn work(config: &ClientConfig, tally: &Tally) {
 }
 
 fn attempt(
-    client: &mut Option<(Client, About)>,
+    client: &mut Option<(Client, PublicModel)>,
     config: &ClientConfig,
     digit: &str,
     logits: &[f32],
 ) -> trefoil::Result<()> {
     if client.is_none() {
         let mut new = links::connect(config)?;
-        let about = new.about("digits")?;
-        *client = Some((new, about));
+        let public = new.model("digits")?;
+        *client = Some((new, public));
     }
-    let Some((client, about)) = client else { unreachable!("it was just made") };
+    let Some((client, public)) = client else { unreachable!("it was just made") };
+    let about = &public.about;
     let pixels: Vec<f64> =
         digit.split(',').take(64).map(|cell| cell.parse::<f64>().unwrap() / 16.0).collect();
     let code = FixedPoint(FracBits::new(about.fraction_bits)?);
     let input = Tensor::new(Shape::new([1, 1, 8, 8])?, code.encode(&pixels)?)?;
-    let answer = client.infer("digits", &[input], false, &())?;
+    let answer = client.infer("digits", public.version, &[input], false, &())?;
     let found = &about.decode(1, &answer.outputs)?[0][0];
     assert_eq!(found.len(), 10);
     for (&found, &expected) in found.iter().zip(logits) {

@@ -6,12 +6,14 @@ use ring_arith::{EngineTensor, FixedPoint, FracBits, Shape, Tensor};
 use serde::Serialize;
 
 use crate::{
-    About, Error, Input, OutputTensor, Result,
+    About, Error, Id, Input, OutputTensor, Result,
     cli::{Global, Infer},
     client::Client,
     images::{self, Image},
     output::{Output, table},
     profile::Total,
+    store::Range,
+    wire::PublicModel,
 };
 
 /// Most images in one job.
@@ -59,8 +61,10 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
         return Err(Error::input("--scale", "it must be a number other than 0"));
     }
     let mut client = super::connect(global)?;
-    let about = client.about(&arguments.model)?;
+    let PublicModel { version, about, ranges, .. } = client.model(&arguments.model)?;
     let inputs = read(arguments, &about)?;
+    check_ranges(&about, &ranges, &inputs)?;
+    check_classes(&about, &inputs[0])?;
     let batches = encode(&about, &inputs)?;
     let images = &inputs[0];
     let progress = output.progress("waiting for the servers");
@@ -70,7 +74,7 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
         if batches.len() > 1 {
             progress.job(index, batches.len());
         }
-        let (total, outputs) = infer(&mut client, arguments, &about, inputs, &progress)?;
+        let (total, outputs) = infer(&mut client, arguments, version, &about, inputs, &progress)?;
         match &mut cost {
             Some(sum) => sum.add(&total),
             None => cost = Some(total),
@@ -99,6 +103,36 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
         output.remark(format!("\n{}", report.cost.layer_table()))?;
     }
     Ok(())
+}
+
+/// Refuses inputs for which the model was not made: its answers would be wrong without a sign of it.
+fn check_ranges(about: &About, ranges: &[Option<Range>], inputs: &[Vec<Image>]) -> Result<()> {
+    for ((input, range), images) in about.inputs.iter().zip(ranges).zip(inputs) {
+        let Some(range) = range else { continue };
+        for image in images {
+            if let Some(at) = range.outside(&image.values) {
+                let (value, name) = (image.values[at], &input.name);
+                let reason = format!(
+                    "number {at} is {value}; the model's input `{name}` takes {range}, as its owner \
+                     says; --scale makes numbers of files smaller or larger"
+                );
+                return Err(Error::input(&image.source, reason));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses true classes that the model does not have: the column was not meant as that.
+fn check_classes(about: &About, images: &[Image]) -> Result<()> {
+    let classes = about.outputs.first().map_or(0, |output| output.dims.iter().product());
+    let known = |image: &&Image| image.label.is_some_and(|class| class >= classes);
+    let Some(image) = images.iter().find(known) else { return Ok(()) };
+    let class = image.label.unwrap_or_default();
+    let reason = format!(
+        "the number behind the image, {class}, would be its true class, and the model has {classes}"
+    );
+    Err(Error::input(&image.source, reason))
 }
 
 fn batch(about: &About) -> usize {
@@ -171,11 +205,12 @@ fn encode(about: &About, inputs: &[Vec<Image>]) -> Result<Vec<Vec<Tensor>>> {
 fn infer(
     client: &mut Client,
     arguments: &Infer,
+    version: Id,
     about: &About,
     inputs: &[Tensor],
     progress: &crate::output::Progress,
 ) -> Result<(Total, Vec<Vec<Vec<f64>>>)> {
-    let answer = client.infer(&arguments.model, inputs, arguments.profile, progress)?;
+    let answer = client.infer(&arguments.model, version, inputs, arguments.profile, progress)?;
     let examples = inputs.first().map_or(0, |input| input.shape().dims()[0]);
     Ok((Total::of(&answer.costs), about.decode(examples, &answer.outputs)?))
 }

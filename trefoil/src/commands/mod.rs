@@ -3,6 +3,7 @@
 mod cluster;
 mod demo;
 mod infer;
+mod job;
 mod model;
 mod servers;
 
@@ -37,6 +38,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Party(arguments) => servers::party(&arguments, &cli.global, output),
         Command::Model { command } => model::run(command, &cli.global, output),
         Command::Infer(arguments) => infer::run(&arguments, &cli.global, output),
+        Command::Job { command } => job::run(&command, &cli.global, output),
         Command::Status => servers::status(&cli.global, output),
         Command::Ping(arguments) => servers::ping(&arguments, &cli.global, output),
         Command::Completions { shell } => {

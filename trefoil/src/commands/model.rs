@@ -1,23 +1,32 @@
-//! `trefoil model`: putting, listing and removing models.
+//! `trefoil model`: putting, listing, sharing and removing models.
 
-use std::{fmt::Display, fs, path::Path};
+use std::{fmt::Display, path::Path};
 
 use serde_json::json;
 
 use crate::{
-    Error, Preprocess, Result,
-    cli::{Global, Model, Prepare, Put},
-    client::{NewModel, agree},
+    About, Error, Input, Preprocess, Result,
+    cli::{Global, Model, Prepare, Put, Share},
+    client::{Client, NewModel, agree_on_line},
     config::check_name,
+    images::{self, read_file},
     import::{Imported, import},
     output::{Output, bytes, table},
+    store::{Range, Readers},
     wire::ModelState,
 };
+
+/// The largest file of labels, in bytes.
+const LABELS: u64 = 16 << 20;
+
+/// The word for every client.
+const EVERYONE: &str = "everyone";
 
 pub(super) fn run(command: Model, global: &Global, output: Output) -> Result<()> {
     match command {
         Model::Put(arguments) => put(&arguments, global, output),
         Model::List => list(global, output),
+        Model::Share(arguments) => share(&arguments, global, output),
         Model::Remove { name } => remove(&name, global, output),
     }
 }
@@ -35,30 +44,152 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let (file, bits) = (&arguments.file, arguments.fraction_bits);
     let Imported { program, about, weights, .. } =
         import(file, &arguments.dims, bits, preprocess, labels)?;
+    let ranges = ranges(arguments, &about)?;
     drop(progress);
     let mut client = super::connect(global)?;
+    let readers = readers(arguments, &mut client)?;
     let progress = output.progress("sharing the model");
     let plan = program.to_bytes()?;
     let (about, replace) = (&about, arguments.replace);
-    let new = NewModel { name, about, plan: &plan, weights: &weights, replace };
+    let (readers, ranges) = (&readers, ranges.as_slice());
+    let new = NewModel { name, about, plan: &plan, weights: &weights, readers, ranges, replace };
     client.put(&new, &progress)?;
     drop(progress);
-    output.result(&json!({ "put": name, "about": about }), || {
+    let value = json!({ "put": name, "about": about, "readers": readers, "ranges": ranges });
+    output.result(&value, || {
         format!(
             "{name}: {} weights shared among three servers; {}, {}",
             about.weights,
             tensors("input", &about.inputs, |input| &input.dims),
             tensors("output", &about.outputs, |output| &output.dims)
         )
+    })?;
+    let usable = match readers {
+        Readers::Everyone => "everyone may run it".to_owned(),
+        Readers::Named(names) if names.is_empty() => {
+            format!("only you may run it; `trefoil model share {name}` lets others")
+        }
+        Readers::Named(names) => format!("you and {} may run it", names.join(", ")),
+    };
+    output.remark(usable)?;
+    if ranges.iter().all(Option::is_none) {
+        output.remark(
+            "clients do not know which inputs it was made for; --inputs or --range tells them",
+        )?;
+    }
+    Ok(())
+}
+
+/// Who may run the new model: as the command line says, else as it is with the model it replaces.
+fn readers(arguments: &Put, client: &mut Client) -> Result<Readers> {
+    if !arguments.readers.is_empty() {
+        return named(&arguments.readers);
+    }
+    if arguments.replace {
+        let told = client.described(&arguments.name)?;
+        if let Some(readers) = told.into_iter().find_map(|told| told.ok()?.readers) {
+            return Ok(readers);
+        }
+    }
+    Ok(Readers::Named(Vec::new()))
+}
+
+fn named(names: &[String]) -> Result<Readers> {
+    if names.iter().any(|name| name == EVERYONE) {
+        return Ok(Readers::Everyone);
+    }
+    let readers = Readers::Named(names.to_vec());
+    readers.check().map_err(|error| Error::input("CLIENTS", error))?;
+    Ok(readers)
+}
+
+/// What the command line says of each input's values; nothing at all if it says nothing.
+fn ranges(arguments: &Put, about: &About) -> Result<Vec<Option<Range>>> {
+    let mut ranges = vec![None; about.inputs.len()];
+    for text in &arguments.ranges {
+        let (at, text) = input_of("--range", text, about)?;
+        let range = Range::parse(text).map_err(|reason| Error::input("--range", reason))?;
+        ranges[at] = Some(range);
+    }
+    for text in &arguments.inputs {
+        let (at, path) = input_of("--inputs", text, about)?;
+        let input = &about.inputs[at];
+        let samples = images::read(Path::new(path), input, &about.preprocess, arguments.scale)?;
+        let values = samples.iter().flat_map(|sample| sample.values.iter().copied());
+        ranges[at] = Range::of_samples(values, input.integer);
+    }
+    if ranges.iter().all(Option::is_none) {
+        ranges.clear();
+    }
+    Ok(ranges)
+}
+
+/// The input that `NAME=VALUE` names, and the value; the name may be left out if there is one input.
+fn input_of<'a>(flag: &str, text: &'a str, about: &About) -> Result<(usize, &'a str)> {
+    let position = |name: &str| about.inputs.iter().position(|input| input.name == name);
+    if let Some((name, value)) = text.split_once('=')
+        && let Some(at) = position(name)
+    {
+        return Ok((at, value));
+    }
+    if about.inputs.len() == 1 {
+        return Ok((0, text));
+    }
+    let each: Vec<_> = about.inputs.iter().map(Input::to_string).collect();
+    let reason = format!("write NAME=VALUE; the model takes {}", each.join(", "));
+    Err(Error::input(flag, reason))
+}
+
+fn share(arguments: &Share, global: &Global, output: Output) -> Result<()> {
+    let name = &arguments.name;
+    let mut client = super::connect(global)?;
+    let told = client.described(name)?;
+    let before = told.iter().flatten().find_map(|public| public.readers.clone());
+    let readers = match before {
+        _ if arguments.everyone => Readers::Everyone,
+        Some(Readers::Everyone) if arguments.with.is_empty() => {
+            let reason = "everyone may run it; name with --with those who may from now on";
+            return Err(Error::input("--not-with", reason));
+        }
+        Some(Readers::Named(before)) => changed(before, arguments),
+        // The servers refuse what is not this client's.
+        Some(Readers::Everyone) | None => changed(Vec::new(), arguments),
+    };
+    readers.check().map_err(|error| Error::input("CLIENTS", error))?;
+    let progress = output.progress("sharing");
+    client.share(name, &readers, &progress)?;
+    drop(progress);
+    output.result(&json!({ "shared": name, "readers": readers }), || {
+        format!("{name}: shared with {}", shown(&readers))
     })
+}
+
+/// Who may run a model after a change of the list.
+fn changed(mut names: Vec<String>, arguments: &Share) -> Readers {
+    names.extend(arguments.with.iter().cloned());
+    names.retain(|name| !arguments.without.contains(name));
+    names.sort_unstable();
+    names.dedup();
+    Readers::Named(names)
+}
+
+fn shown(readers: &Readers) -> String {
+    match readers {
+        Readers::Everyone => EVERYONE.to_owned(),
+        Readers::Named(names) if names.is_empty() => "nobody".to_owned(),
+        Readers::Named(names) => names.join(", "),
+    }
 }
 
 fn remove(name: &str, global: &Global, output: Output) -> Result<()> {
     let mut client = super::connect(global)?;
     // What one server alone holds can be removed too, so that remains do not stay for ever.
-    let held = client.models()?.iter().flatten().any(|model| model.name == name);
-    if !held {
-        return Err(Error::refused(format_args!("model `{name}`"), "there is no such model"));
+    let told = client.described(name)?;
+    if let [Err(reason), Err(one), Err(two)] = &told
+        && reason == one
+        && one == two
+    {
+        return Err(Error::refused("servers", reason));
     }
     let progress = output.progress("removing");
     client.remove(name, &progress)?;
@@ -78,8 +209,8 @@ fn tensors<T: Display>(what: &str, all: &[T], dims: impl Fn(&T) -> &[usize]) -> 
 }
 
 fn labels(path: &Path) -> Result<Vec<String>> {
-    let text = fs::read_to_string(path)
-        .map_err(|cause| Error::input(path.display(), format!("cannot be read: {cause}")))?;
+    let text = String::from_utf8(read_file(path, LABELS)?)
+        .map_err(|_| Error::input(path.display(), "is not text in UTF-8"))?;
     Ok(text.lines().map(|line| line.trim().to_owned()).collect())
 }
 
@@ -88,8 +219,9 @@ fn list(global: &Global, output: Output) -> Result<()> {
     let mut names: Vec<&str> = models.iter().flatten().map(|model| model.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
-    let state =
-        |name: &str| agree(name, &models).map_or_else(|e| e.to_string(), |_| "ready".into());
+    let state = |name: &str| {
+        agree_on_line(name, &models).map_or_else(|e| e.to_string(), |_| "ready".into())
+    };
     let found = |name: &str| models.iter().flatten().find(|model| model.name == name);
     let entries: Vec<_> =
         names.iter().filter_map(|name| Some((found(name)?, state(name)))).collect();
@@ -98,15 +230,18 @@ fn list(global: &Global, output: Output) -> Result<()> {
         .map(|(model, state)| {
             json!({
                 "name": model.name, "state": state, "version": model.version,
-                "owner": model.owner, "put_at": model.put_at, "about": model.about,
+                "owner": model.owner, "readers": model.readers, "put_at": model.put_at,
+                "weights": model.weights, "inputs": model.inputs, "outputs": model.outputs,
             })
         })
         .collect();
     output.result(&value, || {
-        let heading = ["model", "weights", "share", "input", "output", "owner", "state"];
+        let heading =
+            ["model", "weights", "share", "input", "output", "owner", "shared with", "state"];
         let rows: Vec<_> = entries.iter().map(|(model, state)| row(model, state)).collect();
         if rows.is_empty() {
-            "no models; put one with `trefoil model put`".into()
+            "no models of yours, and none that is shared with you; put one with `trefoil model put`"
+                .into()
         } else {
             table(&heading, &rows)
         }
@@ -114,22 +249,17 @@ fn list(global: &Global, output: Output) -> Result<()> {
 }
 
 fn row(model: &ModelState, state: &str) -> Vec<String> {
-    let unknown = || "?".to_owned();
-    let about = model.about.as_ref();
-    let shape = |dims: &[usize]| dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+    let shape =
+        |dims: &Vec<usize>| dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+    let shapes = |each: &[Vec<usize>]| each.iter().map(shape).collect::<Vec<_>>().join(" ");
     vec![
         model.name.clone(),
-        about.map_or_else(unknown, |about| about.weights.to_string()),
-        about.map_or_else(unknown, |about| bytes(16 * about.weights)),
-        about.map_or_else(unknown, |about| {
-            let each: Vec<_> = about.inputs.iter().map(|input| shape(&input.dims)).collect();
-            each.join(" ")
-        }),
-        about.map_or_else(unknown, |about| {
-            let each: Vec<_> = about.outputs.iter().map(|output| shape(&output.dims)).collect();
-            each.join(" ")
-        }),
-        model.owner.clone().unwrap_or_else(unknown),
+        model.weights.to_string(),
+        bytes(16 * model.weights),
+        shapes(&model.inputs),
+        shapes(&model.outputs),
+        model.owner.clone(),
+        model.readers.as_ref().map_or("you".to_owned(), shown),
         state.to_owned(),
     ]
 }

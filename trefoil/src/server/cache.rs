@@ -74,7 +74,8 @@ impl Cache {
             .iter()
             .map(|(mine, _)| ring_arith::EngineTensor::shape(mine).clone())
             .collect();
-        program.check_model(&stored.manifest.about, &shapes)?;
+        program.check_about(&stored.manifest.about)?;
+        program.check_weights(&shapes)?;
         let bytes = shapes.iter().map(|shape| SHARE * shape.len() as u64).sum();
         let weights = stored.shares.into_iter().map(program::share).collect::<Result<_>>()?;
         let loaded = Arc::new(Loaded { program, weights, version, bytes });

@@ -3,23 +3,24 @@
 use std::{
     sync::{
         Arc,
-        atomic::Ordering,
         mpsc::{self, RecvTimeoutError},
     },
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use ring_arith::{EngineTensor, Shape};
 
-use super::{Coming, Core, Job, Outcome, Output, Queue, Reserved, Server, Work};
+use super::{
+    Coming, Core, Job, Outcome, Output, Queue, Reserved, Server, Work, access::disk_bytes,
+};
 use crate::{
     About, Error, Id, Result, Shares,
-    config::check_name,
     program::Program,
-    store::Holding,
+    range::check_ranges,
     wire::{
-        Channel, Link, ModelState, Reply, Request, check_shapes, hear, receive_bytes, receive_part,
-        say, send_bytes,
+        Channel, Link, Pace, Reply, Request, check_shapes, check_upload, hear, receive_bytes,
+        receive_part, say, send_bytes,
     },
 };
 
@@ -35,175 +36,226 @@ const WORD: Duration = Duration::from_secs(1);
 /// Longest plan in bytes.
 const PLAN: u64 = 64 << 20;
 
+/// Longest description of a model in bytes: its labels, and little more.
+const ABOUT: u64 = 2 << 20;
+
+/// Bytes of memory that a byte of a plan or description may take once it is read.
+const PARSED: u64 = 16;
+
+/// A client's connection.
+pub(super) struct Visit<'a> {
+    pub(super) core: &'a Arc<Core>,
+    pub(super) channel: &'a mut dyn Channel,
+    /// The name in the client's certificate.
+    pub(super) client: &'a str,
+    /// The client has been told to send data, which it may not have finished.
+    busy: bool,
+}
+
+/// A job as it is handed in, beside what its client was asked to send.
+struct Order<'a> {
+    id: Id,
+    request: &'a Request,
+    /// What followed the request in the clear.
+    clear: &'a [&'a [u8]],
+    reserved: Reserved,
+    coming: Option<Coming>,
+}
+
 impl Server {
     /// Answers one client until it leaves. `client` is the name in its certificate.
     pub fn serve_client(&self, channel: &mut dyn Channel, client: &str) {
         let core = &self.0;
-        let others = core.clients.fetch_add(1, Ordering::AcqRel);
-        let outcome = if others < core.limits.clients {
-            serve(core, channel, client)
-        } else {
-            let reason = format!("{others} clients are connected already; try again later");
-            say(channel, &Reply::Failed { reason })
+        let connected = core.admit(client).and_then(|()| core.quotas.connect(client));
+        let outcome = match connected {
+            Ok(_connected) => Visit { core, channel, client, busy: false }.serve(),
+            Err(error) => say(channel, &Reply::Failed { reason: error.to_string() }),
         };
-        core.clients.fetch_sub(1, Ordering::AcqRel);
         if let Err(error) = outcome {
             tracing::debug!(client, %error, "connection ended");
         }
     }
 }
 
-fn serve(core: &Arc<Core>, channel: &mut dyn Channel, client: &str) -> Result<()> {
-    loop {
-        let mut busy = false;
-        let answered = hear(channel, IDLE)
-            .and_then(|request| answer(core, channel, client, request, &mut busy));
-        let error = match answered {
-            Ok(()) => continue,
-            Err(error @ Error::Unreachable { .. }) => return Err(error),
-            Err(error) => error,
-        };
-        tracing::info!(client, %error, "request refused");
-        say(channel, &Reply::Failed { reason: error.to_string() })?;
-        if busy {
-            // What the client still sends belongs to the refused request.
-            return Ok(());
-        }
-    }
-}
-
-/// Answers one request. Sets `busy` once the client has been told to send data.
-fn answer(
-    core: &Arc<Core>,
-    channel: &mut dyn Channel,
-    client: &str,
-    request: Request,
-    busy: &mut bool,
-) -> Result<()> {
-    match &request {
-        Request::Ping => {
-            let program = env!("CARGO_PKG_VERSION").to_owned();
-            say(channel, &Reply::Pong { party: core.me, program })
-        }
-        Request::Status => {
-            let status = Server(core.clone()).status()?;
-            say(channel, &Reply::Status(Box::new(status)))
-        }
-        Request::Models => say(channel, &Reply::Models(models(core)?)),
-        Request::Put { job, name, about, plan, weights, replace } => {
-            check_put(core, name, about, *replace)?;
-            let shapes = check_shapes(weights, core.limits.upload_bytes())?;
-            if *plan > PLAN {
-                return Err(Error::refused(
-                    "model",
-                    format!("its plan has more than {PLAN} bytes"),
-                ));
+impl Visit<'_> {
+    fn serve(&mut self) -> Result<()> {
+        loop {
+            let answered =
+                hear(self.channel, IDLE).and_then(|request: Request| self.answer(&request));
+            let error = match answered {
+                Ok(()) => continue,
+                Err(error @ Error::Unreachable { .. }) => return Err(error),
+                Err(error) => error,
+            };
+            tracing::info!(client = self.client, %error, "request refused");
+            say(self.channel, &Reply::Failed { reason: error.to_string() })?;
+            if self.busy {
+                // What the client still sends belongs to the refused request.
+                return Ok(());
             }
-            let reserved = core.reserve(2 * bytes_of(&shapes) + plan)?;
-            let coming = core.announce(*job);
-            *busy = true;
-            say(channel, &Reply::Send)?;
-            let plan = receive_bytes(channel, *plan as usize, UPLOAD)?;
-            Program::parse(&plan)?.check_model(about, &shapes)?;
-            let shares = receive_shares(core, channel, &shapes)?;
-            *busy = false;
-            let (name, about) = (name.clone(), about.clone());
-            let work = Work::Put { name, about, plan, shares };
-            run(core, channel, client, *job, &request, None, work, reserved, Some(coming))
         }
-        Request::Remove { job, name } => {
-            check_name("model", name).map_err(|reason| Error::refused("request", reason))?;
-            let reserved = core.reserve(0)?;
-            let work = Work::Remove { name: name.clone() };
-            run(core, channel, client, *job, &request, None, work, reserved, None)
+    }
+
+    fn answer(&mut self, request: &Request) -> Result<()> {
+        match request {
+            Request::Ping => {
+                let program = env!("CARGO_PKG_VERSION").to_owned();
+                say(self.channel, &Reply::Pong { party: self.core.me, program })
+            }
+            Request::Status => {
+                let status = Server(self.core.clone()).status()?;
+                say(self.channel, &Reply::Status(Box::new(status)))
+            }
+            Request::Models { after } => self.list(after.as_deref()),
+            Request::Model { name } => self.describe(name),
+            Request::Put { .. } => self.put(request),
+            Request::Share { job, name, readers } => {
+                readers.check()?;
+                let work = Work::Share { name: name.clone(), readers: readers.clone() };
+                self.change(*job, name, request, work)
+            }
+            Request::Remove { job, name } => {
+                self.change(*job, name, request, Work::Remove { name: name.clone() })
+            }
+            Request::Infer { .. } => self.infer(request),
+            Request::Jobs => self.jobs(),
+            Request::Cancel { job } => self.cancel(*job),
         }
-        Request::Infer { job, model, inputs, profile } => {
-            let (version, program) = core.cache.program(&core.store, model)?;
-            let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
-            program.check_inputs(&shapes, core.limits.activation_words())?;
-            let reserved = core.reserve(2 * bytes_of(&shapes))?;
-            let coming = core.announce(*job);
-            *busy = true;
-            say(channel, &Reply::Send)?;
-            let inputs = receive_shares(core, channel, &shapes)?;
-            *busy = false;
-            let work = Work::Infer { model: model.clone(), inputs, profile: *profile };
-            run(core, channel, client, *job, &request, Some(version), work, reserved, Some(coming))
+    }
+
+    /// Takes a model.
+    fn put(&mut self, request: &Request) -> Result<()> {
+        let Request::Put { job, name, about, plan, words, readers, ranges, replace } = request
+        else {
+            return Err(Error::Internal("not a model".to_owned()));
+        };
+        let core = self.core;
+        core.may_put(self.client, name, *replace)?;
+        readers.check()?;
+        for (what, bytes, most) in [("plan", *plan, PLAN), ("description", *about, ABOUT)] {
+            if bytes > most {
+                let reason = format!("its {what} has more than {most} bytes");
+                return Err(Error::refused("model", reason));
+            }
+        }
+        check_upload(*words, core.limits.upload_bytes())?;
+        core.quotas.check_keep(self.client, name, disk_bytes(*words, *plan))?;
+        let room = disk_bytes(*words, PARSED * (plan + about));
+        let reserved = core.quotas.reserve(self.client, room)?;
+        let coming = self.begin(*job)?;
+        let mut pace = self.pace();
+        let about_bytes = receive_bytes(self.channel, *about as usize, &mut pace)?;
+        let about = About::parse(&about_bytes)?;
+        let plan = receive_bytes(self.channel, *plan as usize, &mut pace)?;
+        let program = Program::parse(&plan)?;
+        program.check_about(&about)?;
+        check_ranges(ranges, &about)?;
+        let shapes = program.weight_shapes();
+        if words_of(&shapes) != *words {
+            let (planned, announced) = (words_of(&shapes), words);
+            let reason = format!("{announced} weights were announced, its plan has {planned}");
+            return Err(Error::refused("model", reason));
+        }
+        program.check_memory(program.plan().fixed_batch().unwrap_or(1), &core.limits)?;
+        let shares = self.receive_shares(&shapes, &mut pace)?;
+        self.busy = false;
+        let work = Work::Put {
+            name: name.clone(),
+            about: Box::new(about),
+            readers: readers.clone(),
+            ranges: ranges.clone(),
+            plan: plan.clone(),
+            shares,
+            replace: *replace,
+        };
+        let (id, clear) = (*job, &[&about_bytes[..], &plan[..]]);
+        self.run(Order { id, request, clear, reserved, coming: Some(coming) }, work)
+    }
+
+    /// Takes inputs for a model.
+    fn infer(&mut self, request: &Request) -> Result<()> {
+        let Request::Infer { job, model, version, inputs, profile } = request else {
+            return Err(Error::Internal("not an inference".to_owned()));
+        };
+        let core = self.core;
+        core.may_infer(self.client, model, *version)?;
+        let (_, program) = core.cache.program(&core.store, model)?;
+        let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
+        let examples = program.check_inputs(&shapes, &core.limits)?;
+        core.quotas.check_run(self.client, model, examples)?;
+        let reserved = core.quotas.reserve(self.client, 16 * words_of(&shapes))?;
+        let coming = self.begin(*job)?;
+        let mut pace = self.pace();
+        let inputs = self.receive_shares(&shapes, &mut pace)?;
+        self.busy = false;
+        let (model, version, profile) = (model.clone(), *version, *profile);
+        let work = Work::Infer { model, version, inputs, examples, profile };
+        let order = Order { id: *job, request, clear: &[], reserved, coming: Some(coming) };
+        self.run(order, work)
+    }
+
+    /// Shares or removes a model.
+    fn change(&mut self, id: Id, name: &str, request: &Request, work: Work) -> Result<()> {
+        self.core.may_change(self.client, name)?;
+        let reserved = self.core.quotas.reserve(self.client, 0)?;
+        self.run(Order { id, request, clear: &[], reserved, coming: None }, work)
+    }
+
+    /// Tells the client to send what it announced.
+    fn begin(&mut self, id: Id) -> Result<Coming> {
+        let coming = self.core.announce(id);
+        self.busy = true;
+        say(self.channel, &Reply::Send)?;
+        Ok(coming)
+    }
+
+    fn pace(&self) -> Pace {
+        Pace::at_least(UPLOAD, self.core.limits.upload_rate())
+    }
+
+    fn receive_shares(&mut self, shapes: &[Shape], pace: &mut Pace) -> Result<Shares> {
+        let me = self.core.me;
+        receive_part(self.channel, me, shapes, pace)?.expand(me, shapes)
+    }
+
+    /// Sends bytes that a header announced.
+    pub(super) fn send(&mut self, bytes: Bytes) -> Result<()> {
+        send_bytes(self.channel, bytes, &mut |_| {})
+    }
+
+    /// Queues a job and keeps its client informed until it has ended.
+    fn run(&mut self, order: Order<'_>, work: Work) -> Result<()> {
+        let Order { id, request, clear, reserved, coming } = order;
+        let core = self.core;
+        let (outcome, outcomes) = mpsc::channel();
+        let job = Job {
+            client: self.client.to_owned(),
+            work,
+            outcome,
+            since: Instant::now(),
+            _reserved: reserved,
+        };
+        core.submit(id, request.digest(self.client, clear), job)?;
+        drop(coming);
+        let waited = wait(core, self.channel, id, &outcomes);
+        if waited.is_err() {
+            core.cancel(id);
+        }
+        match waited? {
+            Ok(Output::Nothing) => say(self.channel, &Reply::Done),
+            Ok(Output::Components(components, cost)) => {
+                let dims = |tensor: &ring_arith::Tensor| tensor.shape().dims().to_vec();
+                let outputs = components.iter().map(dims).collect();
+                say(self.channel, &Reply::Result { outputs, cost })?;
+                components.iter().try_for_each(|words| self.send(words.to_bytes()))
+            }
+            Err(reason) => say(self.channel, &Reply::Failed { reason }),
         }
     }
 }
 
-fn receive_shares(core: &Core, channel: &mut dyn Channel, shapes: &[Shape]) -> Result<Shares> {
-    receive_part(channel, core.me, shapes, UPLOAD)?.expand(core.me, shapes)
-}
-
-fn bytes_of(shapes: &[Shape]) -> u64 {
-    shapes.iter().map(|shape| shape.len() as u64 * 8).sum()
-}
-
-/// Checks what can be checked before a model is sent.
-fn check_put(core: &Core, name: &str, about: &About, replace: bool) -> Result<()> {
-    check_name("model", name).map_err(|reason| Error::refused("request", reason))?;
-    about.check()?;
-    let holdings = core.store.inventory()?;
-    let taken =
-        |held: &Holding| held.name == name && (held.visible.is_some() || held.damage.is_some());
-    if !replace && holdings.iter().any(taken) {
-        let reason = "is there already; use --replace, or another name";
-        return Err(Error::refused(format_args!("model `{name}`"), reason));
-    }
-    Ok(())
-}
-
-fn models(core: &Core) -> Result<Vec<ModelState>> {
-    let state = |holding: Holding| {
-        let manifest = core.store.manifest(&holding.name).ok();
-        let about = manifest.as_ref().map(|manifest| manifest.about.clone());
-        ModelState {
-            name: holding.name,
-            version: holding.visible,
-            about,
-            owner: manifest.as_ref().map(|manifest| manifest.owner.clone()),
-            put_at: manifest.as_ref().map(|manifest| manifest.put_at),
-            damage: holding.damage,
-        }
-    };
-    let held = core.store.inventory()?.into_iter();
-    Ok(held.filter(|held| held.visible.is_some() || held.damage.is_some()).map(state).collect())
-}
-
-/// Queues a job and keeps its client informed until it has ended.
-#[allow(clippy::too_many_arguments)] // all of a job, once
-fn run(
-    core: &Arc<Core>,
-    channel: &mut dyn Channel,
-    client: &str,
-    id: Id,
-    request: &Request,
-    version: Option<Id>,
-    work: Work,
-    reserved: Reserved,
-    coming: Option<Coming>,
-) -> Result<()> {
-    let (outcome, outcomes) = mpsc::channel();
-    let job = Job { client: client.to_owned(), work, outcome, _reserved: reserved };
-    core.submit(id, request.digest(client, version), job)?;
-    drop(coming);
-    let waited = wait(core, channel, id, &outcomes);
-    if waited.is_err() {
-        core.cancel(id);
-    }
-    match waited? {
-        Ok(Output::Nothing) => say(channel, &Reply::Done),
-        Ok(Output::Components(components, cost)) => {
-            let dims = |tensor: &ring_arith::Tensor| tensor.shape().dims().to_vec();
-            let outputs = components.iter().map(dims).collect();
-            say(channel, &Reply::Result { outputs, cost })?;
-            let ignore = &mut |_| {};
-            components.iter().try_for_each(|words| send_bytes(channel, words.to_bytes(), ignore))
-        }
-        Err(reason) => say(channel, &Reply::Failed { reason }),
-    }
+fn words_of(shapes: &[Shape]) -> u64 {
+    shapes.iter().map(|shape| shape.len() as u64).sum()
 }
 
 fn wait(
@@ -233,7 +285,7 @@ impl Core {
     fn word(&self, id: Id) -> Reply {
         let state = self.state();
         match (&state.running, &state.queue) {
-            (Some((running, watched)), _) if *running == id => Reply::Working(watched.place()),
+            (Some(running), _) if running.job.job == id => Reply::Working(running.watched.place()),
             (_, Queue::Leader(leader)) => Reply::Waiting { before: leader.position(id) },
             (_, Queue::Follower(_)) => Reply::Waiting { before: None },
         }
@@ -257,12 +309,7 @@ impl Core {
 
     fn cancel(&self, id: Id) {
         let mut state = self.state();
-        let gone = match &mut state.queue {
-            Queue::Leader(leader) => leader.cancel(id),
-            // The leader may count on it; then it stays until it runs or is dropped.
-            Queue::Follower(follower) => follower.cancel(id),
-        };
-        if gone {
+        if state.queue.cancel(id, "its client has left") {
             state.jobs.remove(&id);
         }
     }

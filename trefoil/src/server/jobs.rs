@@ -1,6 +1,6 @@
 //! The work of a job at one server.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use net::{PairKey, Session};
 
@@ -10,7 +10,7 @@ use crate::{
     config::PARTIES,
     program::{self, Mpc},
     share::refresh,
-    store::{NewModel, Readers},
+    store::NewModel,
     watch::Watched,
 };
 
@@ -50,17 +50,27 @@ impl<'a> Worker<'a> {
             return Ok(Err(reason));
         }
         match (prepared?, &mut job.work) {
-            (Ready::Model(model), Work::Infer { inputs, profile, .. }) => {
-                let inputs = std::mem::take(inputs);
-                self.infer(id, &model, inputs, *profile).map(Ok)
+            (Ready::Model(loaded), Work::Infer { model, inputs, examples, profile, .. }) => {
+                let began = Instant::now();
+                let ended = self.infer(id, &loaded, std::mem::take(inputs), *profile);
+                self.core.quotas.ran(&job.client, model, *examples, began.elapsed());
+                ended.map(Ok)
             }
             (_, Work::Put { name, .. }) => {
                 self.core.store.commit(name, id)?;
+                if let Some(manifest) = self.core.store.peek(name) {
+                    self.core.quotas.keep(name, &job.client, manifest.bytes());
+                }
+                Ok(Ok(Output::Nothing))
+            }
+            (_, Work::Share { name, readers }) => {
+                self.core.store.share(name, readers)?;
                 Ok(Ok(Output::Nothing))
             }
             (_, Work::Remove { name }) => {
                 self.core.store.remove(name)?;
                 self.core.cache.forget(name);
+                self.core.quotas.forget(name);
                 Ok(Ok(Output::Nothing))
             }
             _ => Err(Error::Internal("a job without its model".to_owned())),
@@ -69,21 +79,15 @@ impl<'a> Worker<'a> {
 
     /// Does all that can fail at one server alone.
     fn prepare(&self, id: Id, job: &Job) -> Result<Ready> {
+        self.core.check_job(job)?;
         match &job.work {
-            Work::Put { name, about, plan, shares } => {
-                let model = NewModel {
-                    name,
-                    version: id,
-                    about,
-                    owner: &job.client,
-                    readers: &Readers::Everyone,
-                    ranges: &[],
-                    plan,
-                    shares,
-                };
+            Work::Put { name, about, readers, ranges, plan, shares, .. } => {
+                let owner = job.client.as_str();
+                let version = id;
+                let model = NewModel { name, version, about, owner, readers, ranges, plan, shares };
                 self.core.store.stage(&model).map(|()| Ready::Staged)
             }
-            Work::Remove { .. } => Ok(Ready::Nothing),
+            Work::Share { .. } | Work::Remove { .. } => Ok(Ready::Nothing),
             Work::Infer { model, .. } => {
                 self.core.cache.load(&self.core.store, model).map(Ready::Model)
             }

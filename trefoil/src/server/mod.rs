@@ -4,33 +4,34 @@
 //! session with the other servers, in which jobs run one after the other. After a failure the session
 //! is dropped and begun anew; queue and models outlive it.
 
+mod access;
 mod cache;
 mod clients;
 mod jobs;
+mod lists;
+mod quota;
 mod session;
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-        mpsc,
-    },
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
     time::Instant,
 };
 
 use bytes::Bytes;
+use net::Canceller;
 use ring_arith::{CpuEngine, Engine, Tensor};
 
 use crate::{
     About, Digest, Error, Id, Result, Shares,
-    config::Limits,
+    config::{Access, Limits},
     queue::{Follower, Full, Leader},
-    store::Store,
+    store::{Range, Readers, Store},
     watch::Watched,
-    wire::{Cost, Link, Status},
+    wire::{Cost, JobState, Link, Status},
 };
 use cache::Cache;
+use quota::{Quotas, Reserved};
 
 /// One server. Clones are the same server.
 #[derive(Clone)]
@@ -39,6 +40,7 @@ pub struct Server(Arc<Core>);
 struct Core {
     me: usize,
     limits: Limits,
+    access: Access,
     engine: CpuEngine,
     store: Store,
     cache: Cache,
@@ -46,10 +48,8 @@ struct Core {
     /// Signalled when a job comes.
     wake: Condvar,
     started: Instant,
-    /// Bytes that parts of jobs take.
-    reserved: AtomicU64,
-    /// Connected clients.
-    clients: AtomicUsize,
+    /// What each client uses.
+    quotas: Arc<Quotas>,
 }
 
 struct State {
@@ -58,8 +58,7 @@ struct State {
     link: Link,
     /// Since when `link` is what it is.
     since: Instant,
-    /// A hand on the session's transport while a job runs.
-    running: Option<(Id, Watched)>,
+    running: Option<Running>,
     done: u64,
     failed: u64,
 }
@@ -74,13 +73,45 @@ struct Job {
     client: String,
     work: Work,
     outcome: mpsc::Sender<Outcome>,
+    /// When it was complete here.
+    since: Instant,
     _reserved: Reserved,
 }
 
 enum Work {
-    Put { name: String, about: Box<About>, plan: Bytes, shares: Shares },
-    Remove { name: String },
-    Infer { model: String, inputs: Shares, profile: bool },
+    Put {
+        name: String,
+        about: Box<About>,
+        readers: Readers,
+        ranges: Vec<Option<Range>>,
+        plan: Bytes,
+        shares: Shares,
+        replace: bool,
+    },
+    Share {
+        name: String,
+        readers: Readers,
+    },
+    Remove {
+        name: String,
+    },
+    Infer {
+        model: String,
+        version: Id,
+        inputs: Shares,
+        examples: u64,
+        profile: bool,
+    },
+}
+
+/// The job that runs.
+struct Running {
+    job: JobState,
+    client: String,
+    /// A hand on the session's transport.
+    watched: Watched,
+    /// Ends the session, and the job with it.
+    canceller: Canceller,
 }
 
 /// How a job ended, for the client.
@@ -91,16 +122,13 @@ enum Output {
     Components(Vec<Tensor>, Box<Cost>),
 }
 
-/// Room for the parts of a job, given back when dropped.
-struct Reserved(Arc<Core>, u64);
-
 /// A part of a job that is being sent.
 struct Coming(Arc<Core>, Id);
 
 impl Server {
     /// A server that keeps its shares in `store` and computes on `engine`.
     #[must_use]
-    pub fn new(me: usize, limits: Limits, store: Store, engine: CpuEngine) -> Self {
+    pub fn new(me: usize, access: Access, limits: Limits, store: Store, engine: CpuEngine) -> Self {
         let (capacity, limit) = (limits.queue, limits.parts_limit());
         let queue = match me {
             0 => Queue::Leader(Leader::new(capacity, limit)),
@@ -117,17 +145,18 @@ impl Server {
             failed: 0,
         };
         let cache = Cache::new(limits.cache_mib << 20);
+        let quotas = Arc::new(Quotas::new(me, limits.clone()));
         Self(Arc::new(Core {
             me,
             limits,
+            access,
             engine,
             store,
             cache,
             state: Mutex::new(state),
             wake: Condvar::new(),
             started: Instant::now(),
-            reserved: AtomicU64::new(0),
-            clients: AtomicUsize::new(0),
+            quotas,
         }))
     }
 
@@ -138,6 +167,7 @@ impl Server {
     pub fn status(&self) -> Result<Status> {
         let core = &self.0;
         let held = core.store.inventory()?;
+        let (clients, reserved) = core.quotas.held();
         let state = core.state();
         Ok(Status {
             party: core.me,
@@ -146,7 +176,7 @@ impl Server {
             engine: core.engine.name(),
             link: state.link.clone(),
             waiting: state.queue.len(),
-            step: state.running.as_ref().map(|(_, watched)| watched.place().step),
+            step: state.running.as_ref().map(|running| running.watched.place().step),
             done: state.done,
             failed: state.failed,
             models: held.iter().filter(|held| held.visible.is_some()).count(),
@@ -155,6 +185,8 @@ impl Server {
                 .filter(|held| held.damage.is_some())
                 .map(|held| held.name)
                 .collect(),
+            clients,
+            reserved,
         })
     }
 
@@ -195,23 +227,6 @@ impl Core {
         state.since = Instant::now();
     }
 
-    /// Room for `bytes` more of parts.
-    fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reserved> {
-        let limit = self.limits.memory_mib << 20;
-        let grow = |held: u64| held.checked_add(bytes).filter(|&held| held <= limit);
-        let grown = self.reserved.fetch_update(Ordering::AcqRel, Ordering::Acquire, grow);
-        grown.map(|_| Reserved(self.clone(), bytes)).map_err(|held| {
-            let reason = format!(
-                "no room for a job of {} MiB beside {} MiB of waiting ones (limits.memory_mib is {}); \
-                 try again later",
-                bytes >> 20,
-                held >> 20,
-                self.limits.memory_mib
-            );
-            Error::refused(format_args!("party {}", self.me), reason)
-        })
-    }
-
     /// Says that a client sends this server's part of a job, until the answer is dropped.
     fn announce(self: &Arc<Self>, id: Id) -> Coming {
         self.state().queue.announce(id, true);
@@ -250,7 +265,27 @@ impl Core {
     }
 }
 
+impl Work {
+    /// What it is, and the model's name.
+    fn name(&self) -> (&'static str, &str) {
+        match self {
+            Self::Put { name, .. } => ("put", name),
+            Self::Share { name, .. } => ("share", name),
+            Self::Remove { name } => ("remove", name),
+            Self::Infer { model, .. } => ("infer", model),
+        }
+    }
+}
+
 impl Queue {
+    fn cancel(&mut self, id: Id, reason: &str) -> bool {
+        match self {
+            Self::Leader(leader) => leader.cancel(id, reason),
+            // The leader may count on it; then it stays until it runs or is dropped.
+            Self::Follower(follower) => follower.cancel(id),
+        }
+    }
+
     fn announce(&mut self, id: Id, coming: bool) {
         match self {
             Self::Leader(leader) => leader.announce(id, coming),
@@ -269,12 +304,6 @@ impl Queue {
 impl Drop for Coming {
     fn drop(&mut self) {
         self.0.state().queue.announce(self.1, false);
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        self.0.reserved.fetch_sub(self.1, Ordering::AcqRel);
     }
 }
 

@@ -11,14 +11,14 @@ use net::{Canceller, Endpoint, Party, Session, Transport};
 use ring_arith::{Engine, Generator};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Core, Job, Queue, Server, jobs::Worker};
+use super::{Core, Job, Queue, Running, Server, jobs::Worker};
 use crate::{
     Error, Id, Result,
     config::PARTIES,
     queue::{Answer, Turn},
     store::{Holding, Repair, repairs},
-    watch::Watched,
-    wire::{Link, VERSION},
+    watch::{Place, Watched},
+    wire::{Link, Stage, VERSION},
 };
 
 /// The public name of the servers' sessions.
@@ -67,6 +67,7 @@ impl Core {
                 Queue::Follower(follower) => follower.new_session(now),
             }
         }
+        self.count_models()?;
         self.set_link(Link::Up);
         tracing::info!("linked with both other servers");
         let mut pause = *PAUSES.start();
@@ -80,7 +81,7 @@ impl Core {
                     _ => self.follow(&mut control)?,
                 };
                 if let Some(id) = next {
-                    self.run_job(&mut worker, &watched, id, &clock)?;
+                    self.run_job(&mut worker, &watched, canceller, id, &clock)?;
                 }
             }
         })
@@ -113,6 +114,16 @@ impl Core {
             if let Err(error) = repaired {
                 // This model is refused until it is put again; all others work.
                 tracing::error!(%error, "an interrupted put could not be finished");
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts for each client what the models in force take.
+    fn count_models(&self) -> Result<()> {
+        for name in self.store.names()? {
+            if let Some(manifest) = self.store.peek(&name) {
+                self.quotas.keep(&name, &manifest.owner, manifest.bytes());
             }
         }
         Ok(())
@@ -187,13 +198,19 @@ impl Core {
         &self,
         worker: &mut Worker<'_>,
         watched: &Watched,
+        canceller: &Canceller,
         id: Id,
         clock: &Sender<()>,
     ) -> Result<()> {
         let mut job = {
             let mut state = self.state();
             let job = state.jobs.remove(&id);
-            state.running = job.is_some().then(|| (id, watched.hand()));
+            state.running = job.as_ref().map(|job| Running {
+                job: job.describe(id, Stage::Working(Place::default())),
+                client: job.client.clone(),
+                watched: watched.hand(),
+                canceller: canceller.clone(),
+            });
             // A follower that lost its part would break its word; the session ends and is begun anew.
             job.ok_or_else(|| Error::Internal(format!("this server has no part of job {id}")))?
         };

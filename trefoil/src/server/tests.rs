@@ -14,7 +14,7 @@ use crate::{
     program::Program,
     share::Dealt,
     testing::{connection, folder, holder},
-    wire::{Channel, Reply, Request, hear, say, send_bytes, send_part},
+    wire::{Channel, Reply, Request, Stage, hear, say, send_bytes, send_part},
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -31,10 +31,18 @@ impl World {
 
     /// Servers whose stores hold something already.
     fn with_stores(limits: &Limits, prepare: impl Fn(usize, &Store)) -> Self {
+        Self::with(limits, |_| Access::default(), prepare)
+    }
+
+    fn with(
+        limits: &Limits,
+        access: impl Fn(usize) -> Access,
+        prepare: impl Fn(usize, &Store),
+    ) -> Self {
         let servers = [0, 1, 2].map(|me| {
             let store = Store::open(&folder("server"), holder(me)).unwrap();
             prepare(me, &store);
-            Server::new(me, limits.clone(), store, CpuEngine::new(1))
+            Server::new(me, access(me), limits.clone(), store, CpuEngine::new(1))
         });
         let endpoints = endpoints(Network::InsecurePlainTcp, 3, &net::Limits::default()).unwrap();
         for (server, endpoint) in servers.iter().cloned().zip(endpoints) {
@@ -68,14 +76,49 @@ fn model(weights: [f64; 6]) -> Imported {
     plan("test", &graph, 20, crate::Preprocess::default(), Vec::new()).unwrap()
 }
 
+/// A model that takes far longer than a test.
+fn endless() -> Imported {
+    let mut graph = Graph::new(1);
+    let mut x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(3)]).unwrap();
+    for layer in 0..4000 {
+        x = graph.add(&format!("layer{layer}"), Op::Unary(Unary::Sigmoid), &[x]).unwrap();
+    }
+    graph.output("y", x);
+    plan("test", &graph, 20, crate::Preprocess::default(), Vec::new()).unwrap()
+}
+
+/// A model that makes much of little: one word for each example, widened to 2^26.
+fn wide() -> Imported {
+    let mut graph = Graph::new(1);
+    let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(1)]).unwrap();
+    let wide = [Dim::Batch(1), Dim::Fixed(1 << 26)];
+    let y = graph.add("wide", Op::Broadcast(wide.to_vec()), &[x]).unwrap();
+    let y = graph.add("relu", Op::Unary(Unary::Relu), &[y]).unwrap();
+    let axes = vec![1];
+    let sum = Op::Reduce { kind: nn_layers::Reduce::Sum, axes, keep: true };
+    let y = graph.add("sum", sum, &[y]).unwrap();
+    graph.output("y", y);
+    plan("test", &graph, 20, crate::Preprocess::default(), Vec::new()).unwrap()
+}
+
 fn matmul() -> Op {
     Op::MatMul { transpose_lhs: false, transpose_rhs: false }
 }
 
 fn put(client: &mut Client, name: &str, model: &Imported, replace: bool) -> Result<()> {
+    put_for(client, name, model, replace, &Readers::Everyone)
+}
+
+fn put_for(
+    client: &mut Client,
+    name: &str,
+    model: &Imported,
+    replace: bool,
+    readers: &Readers,
+) -> Result<()> {
     let plan = model.program.to_bytes()?;
     let (about, weights) = (&model.about, model.weights.as_slice());
-    client.put(&NewModel { name, about, plan: &plan, weights, replace }, &())
+    client.put(&NewModel { name, about, plan: &plan, weights, readers, ranges: &[], replace }, &())
 }
 
 fn input(values: [f64; 3]) -> Tensor {
@@ -84,7 +127,8 @@ fn input(values: [f64; 3]) -> Tensor {
 }
 
 fn infer(client: &mut Client, name: &str, values: [f64; 3]) -> Result<Vec<f64>> {
-    let answer = client.infer(name, &[input(values)], true, &())?;
+    let version = client.model(name)?.version;
+    let answer = client.infer(name, version, &[input(values)], true, &())?;
     assert_eq!(answer.outputs[0].shape().dims(), [1, 2]);
     let words = answer.outputs[0].words();
     Ok(words.iter().map(|&word| word as i64 as f64 / f64::from(1 << 20)).collect())
@@ -112,17 +156,170 @@ fn models_are_put_run_replaced_and_removed() {
     let mut client = world.client("alice");
     put(&mut client, "m", &model(ONE), false).unwrap();
     close(&infer(&mut client, "m", [1.0, 2.0, 4.0]).unwrap(), [3.0, 0.0]);
-    let text = put(&mut world.client("bob"), "m", &model(TWO), false).unwrap_err().to_string();
+    let text = put(&mut world.client("alice"), "m", &model(TWO), false).unwrap_err().to_string();
     assert!(text.contains("--replace"), "{text}");
     put(&mut client, "m", &model(TWO), true).unwrap();
     close(&infer(&mut client, "m", [1.0, 2.0, 4.0]).unwrap(), [6.0, 0.0]);
-    assert_eq!(client.about("m").unwrap().weights, 6);
+    assert_eq!(client.model("m").unwrap().about.weights, 6);
     client.remove("m", &()).unwrap();
     let text = infer(&mut client, "m", [1.0; 3]).unwrap_err().to_string();
     assert!(text.contains("no such model"), "{text}");
     let status = world.servers[1].status().unwrap();
     assert_eq!((status.models, status.waiting, status.failed), (0, 0, 0));
     assert!(status.done >= 5);
+}
+
+#[test]
+fn a_model_is_its_owners_alone_until_it_is_shared_and_again_after() {
+    let world = World::new(&Limits::default());
+    let (mut alice, mut bob) = (world.client("alice"), world.client("bob"));
+    let nobody = Readers::Named(Vec::new());
+    put_for(&mut alice, "m", &model(ONE), false, &nobody).unwrap();
+    let infer_as = |name: &str| infer(&mut world.client(name), "m", [1.0, 2.0, 4.0]);
+    close(&infer_as("alice").unwrap(), [3.0, 0.0]);
+    let hidden = infer_as("bob").unwrap_err().to_string();
+    let nothing = bob.model("nothing").unwrap_err().to_string();
+    assert_eq!(hidden.replace("`m`", "`nothing`"), nothing);
+    assert!(bob.models().unwrap().iter().all(Vec::is_empty));
+    alice.share("m", &Readers::Named(vec!["bob".to_owned()]), &()).unwrap();
+    close(&infer_as("bob").unwrap(), [3.0, 0.0]);
+    assert!(infer_as("carol").is_err());
+    let list = bob.models().unwrap();
+    assert_eq!((list[1][0].name.as_str(), list[1][0].owner.as_str()), ("m", "alice"));
+    assert_eq!(list[1][0].readers, None, "who else may use it is the owner's affair");
+    alice.share("m", &Readers::Everyone, &()).unwrap();
+    close(&infer_as("carol").unwrap(), [3.0, 0.0]);
+    alice.share("m", &nobody, &()).unwrap();
+    assert!(infer_as("bob").is_err() && infer_as("carol").is_err());
+    close(&infer_as("alice").unwrap(), [3.0, 0.0]);
+}
+
+#[test]
+fn only_its_owner_replaces_shares_and_removes_a_model() {
+    let world = World::new(&Limits::default());
+    put(&mut world.client("alice"), "m", &model(ONE), false).unwrap();
+    let mallory = || world.client("mallory");
+    let everyone = Readers::Everyone;
+    for refused in [
+        put(&mut mallory(), "m", &model(TWO), true),
+        put(&mut mallory(), "m", &model(TWO), false),
+        mallory().share("m", &everyone, &()),
+        mallory().remove("m", &()),
+    ] {
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("belongs to client alice"), "{text}");
+    }
+    close(&infer(&mut mallory(), "m", [1.0, 2.0, 4.0]).unwrap(), [3.0, 0.0]);
+}
+
+#[test]
+fn what_was_allowed_when_it_was_asked_for_is_checked_again_when_it_runs() {
+    let world = World::new(&Limits::default());
+    let mut alice = world.client("alice");
+    put(&mut alice, "check", &model(ONE), false).unwrap();
+    let stale = request(&world, false);
+    let mut channels = world.connect("half");
+    for channel in &mut channels {
+        say(&mut **channel, &stale).unwrap();
+        assert_eq!(hear::<Reply>(&mut **channel, LIMIT).unwrap(), Reply::Send);
+    }
+    // Before the parts have come the model is shared with nobody any more.
+    alice.share("check", &Readers::Named(Vec::new()), &()).unwrap();
+    let dealt = Dealt::new(&[input([1.0; 3])]).unwrap();
+    for (party, channel) in channels.iter_mut().enumerate() {
+        send_part(&mut **channel, &dealt.part(party), &mut |_| {}).unwrap();
+    }
+    for channel in &mut channels {
+        let reply = hear::<Reply>(&mut **channel, LIMIT).unwrap();
+        let Reply::Failed { reason } = reply else { panic!("{reply:?}") };
+        assert!(reason.contains("not shared with client half"), "{reason}");
+    }
+    assert!(world.servers.iter().all(|server| server.status().unwrap().link == Link::Up));
+}
+
+#[test]
+fn operators_of_one_server_are_enough_to_keep_a_client_from_what_it_would_do() {
+    let only = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect());
+    let world = World::with(
+        &Limits::default(),
+        |me| match me {
+            0 => Access { put: only(&["alice"]), ..Access::default() },
+            1 => Access { infer: only(&["alice", "bob"]), ..Access::default() },
+            _ => Access { forbid: vec!["mallory".to_owned()], ..Access::default() },
+        },
+        |_, _| {},
+    );
+    put(&mut world.client("alice"), "m", &model(ONE), false).unwrap();
+    close(&infer(&mut world.client("bob"), "m", [1.0, 2.0, 4.0]).unwrap(), [3.0, 0.0]);
+    let text = put(&mut world.client("bob"), "n", &model(ONE), false).unwrap_err().to_string();
+    assert!(text.contains("party 0: client bob may not put models here"), "{text}");
+    let text = infer(&mut world.client("carol"), "m", [1.0; 3]).unwrap_err().to_string();
+    assert!(text.contains("party 1: client carol may not run models here"), "{text}");
+    let text = world.client("mallory").ping().unwrap_err().to_string();
+    assert!(text.contains("party 2: client mallory may not connect here"), "{text}");
+}
+
+#[test]
+fn lists_come_in_pages_and_long_labels_lock_nobody_out() {
+    let world = World::new(&Limits::default());
+    let mut client = world.client("alice");
+    let long = Imported {
+        about: About { labels: vec!["x".repeat(256); 4000], ..model(ONE).about },
+        ..model(ONE)
+    };
+    put(&mut client, "a", &long, false).unwrap();
+    for n in 0..70 {
+        put(&mut client, &format!("m{n:02}"), &model(ONE), false).unwrap();
+    }
+    let lists = client.models().unwrap();
+    assert!(lists.iter().all(|list| list.len() == 71 && list.is_sorted_by_key(|m| m.name.clone())));
+    assert_eq!(client.model("a").unwrap().about.labels.len(), 4000);
+    close(&infer(&mut client, "m07", [1.0, 2.0, 4.0]).unwrap(), [3.0, 0.0]);
+    client.remove("a", &()).unwrap();
+}
+
+#[test]
+fn a_job_is_listed_to_its_client_and_cancelled_by_nobody_else() {
+    let world = World::new(&Limits::default());
+    works(&world);
+    let mut client = world.client("alice");
+    put(&mut client, "endless", &endless(), false).unwrap();
+    thread::scope(|scope| {
+        let runs = scope.spawn(|| infer(&mut world.client("alice"), "endless", [1.0; 3]));
+        let running = loop {
+            let jobs = world.client("alice").jobs().unwrap();
+            let running = |list: &Vec<JobState>| {
+                matches!(list.first()?.stage, Stage::Working(_)).then_some(())
+            };
+            if jobs.iter().all(|list| running(list).is_some()) {
+                break jobs[0][0].clone();
+            }
+            thread::yield_now();
+        };
+        assert_eq!((running.kind.as_str(), running.model.as_str()), ("infer", "endless"));
+        let waits = scope.spawn(|| infer(&mut world.client("bob"), "check", [1.0, 2.0, 4.0]));
+        assert!(world.client("mallory").jobs().unwrap().iter().all(Vec::is_empty));
+        let text = world.client("mallory").cancel(running.job).unwrap_err().to_string();
+        assert!(text.contains("client mallory has no such job"), "{text}");
+        client.cancel(running.job).unwrap();
+        let text = runs.join().unwrap().unwrap_err().to_string();
+        assert!(text.contains("client alice has cancelled it"), "{text}");
+        close(&waits.join().unwrap().unwrap(), [3.0, 0.0]);
+    });
+    let queued = request(&world, false);
+    let Request::Infer { job, .. } = queued else { unreachable!() };
+    // Two of three parts wait for the third.
+    let answers = thread::scope(|scope| {
+        let requests = [(); 3].map(|()| queued.clone());
+        let sent = scope.spawn(|| send_some(&world, &[0, 1], requests));
+        while world.client("half").jobs().unwrap()[0].is_empty() {
+            thread::yield_now();
+        }
+        world.client("half").cancel(job).unwrap();
+        sent.join().unwrap()
+    });
+    assert!(answers[0].contains("client half has cancelled it"), "{answers:?}");
+    works(&world);
 }
 
 #[test]
@@ -163,9 +360,10 @@ fn send_some(world: &World, parties: &[usize], requests: [Request; 3]) -> Vec<St
     parties.iter().map(answer).collect()
 }
 
-fn request(profile: bool) -> Request {
+fn request(world: &World, profile: bool) -> Request {
     let (job, model) = (Id::random().unwrap(), "check".to_owned());
-    Request::Infer { job, model, inputs: vec![vec![1, 3]], profile }
+    let version = world.client("half").model("check").unwrap().version;
+    Request::Infer { job, model, version, inputs: vec![vec![1, 3]], profile }
 }
 
 #[test]
@@ -174,7 +372,7 @@ fn a_job_that_does_not_reach_all_servers_is_given_back_and_blocks_nobody() {
     works(&world);
     thread::scope(|scope| {
         for parties in [&[0, 1][..], &[0], &[1, 2], &[2]] {
-            let (world, request) = (&world, request(false));
+            let (world, request) = (&world, request(&world, false));
             scope.spawn(move || {
                 let requests = [(); 3].map(|()| request.clone());
                 for reason in send_some(world, parties, requests) {
@@ -194,9 +392,9 @@ fn a_job_that_does_not_reach_all_servers_is_given_back_and_blocks_nobody() {
 fn a_job_that_is_not_the_same_at_all_servers_is_refused() {
     let world = World::new(&Limits::default());
     works(&world);
-    let same = request(false);
-    let Request::Infer { job, model, inputs, .. } = same.clone() else { unreachable!() };
-    let other = Request::Infer { job, model, inputs, profile: true };
+    let same = request(&world, false);
+    let Request::Infer { job, model, version, inputs, .. } = same.clone() else { unreachable!() };
+    let other = Request::Infer { job, model, version, inputs, profile: true };
     for reason in send_some(&world, &[0, 1, 2], [same.clone(), same, other]) {
         assert!(reason.contains("party 2 was asked for something else"), "{reason}");
     }
@@ -208,23 +406,36 @@ fn clients_that_send_nonsense_get_one_sentence_and_harm_nobody() {
     let world = World::new(&Limits { upload_mib: 1, ..Limits::default() });
     works(&world);
     let job = || Id::random().unwrap();
-    let sound = model(ONE);
-    let about = Box::new(sound.about.clone());
-    let put = |about: &About, plan: u64, weights: Vec<Vec<usize>>| Request::Put {
+    let version = world.client("mallory").model("check").unwrap().version;
+    let put = |about: u64, plan: u64, words: u64| Request::Put {
         job: job(),
         name: "bad".to_owned(),
-        about: Box::new(about.clone()),
+        about,
         plan,
-        weights,
+        words,
+        readers: Readers::Everyone,
+        ranges: Vec::new(),
         replace: false,
     };
     let infer = |model: &str, inputs: Vec<Vec<usize>>| Request::Infer {
         job: job(),
         model: model.to_owned(),
+        version,
         inputs,
         profile: false,
     };
-    let none = About { inputs: vec![], ..(*about).clone() };
+    let share = |readers: Vec<String>| Request::Share {
+        job: job(),
+        name: "check".to_owned(),
+        readers: Readers::Named(readers),
+    };
+    let other = Request::Infer {
+        job: job(),
+        model: "check".to_owned(),
+        version: Id::from([0; 16]),
+        inputs: vec![vec![1, 3]],
+        profile: false,
+    };
     for (request, said) in [
         (infer("nothing", vec![vec![1, 3]]), "no such model"),
         (infer("../../etc", vec![vec![1, 3]]), "not a name"),
@@ -233,10 +444,16 @@ fn clients_that_send_nonsense_get_one_sentence_and_harm_nobody() {
         (infer("check", vec![vec![0, 3]]), "the model takes"),
         (infer("check", vec![vec![1 << 40, 3]]), "MiB"),
         (infer("check", vec![vec![usize::MAX, 3]]), "too many elements"),
-        (put(&none, 10, vec![]), "1 to 64 inputs"),
-        (put(&about, u64::MAX, vec![]), "plan"),
-        (put(&about, 10, vec![vec![1 << 30]]), "upload_mib"),
+        (other, "another version"),
+        (put(10, u64::MAX, 6), "plan"),
+        (put(u64::MAX, 10, 6), "description"),
+        (put(10, 10, 1 << 30), "upload_mib"),
+        (put(10, 10, u64::MAX), "upload_mib"),
         (Request::Remove { job: job(), name: "..".to_owned() }, "not a name"),
+        (Request::Model { name: "x/y".to_owned() }, "not a name"),
+        (share(vec!["a b".to_owned()]), "not a name"),
+        (share(vec!["a".to_owned(); 257]), "at most 256 readers"),
+        (Request::Cancel { job: job() }, "no such job"),
     ] {
         for channel in &mut world.connect("mallory") {
             say(&mut **channel, &request).unwrap();
@@ -260,31 +477,37 @@ fn unsound_plans_and_parts_are_refused_after_they_were_announced() {
     let world = World::new(&Limits::default());
     works(&world);
     let sound = model(ONE);
+    let about = sound.about.to_bytes().unwrap();
+    let none = About { inputs: vec![], ..sound.about.clone() }.to_bytes().unwrap();
     let plan = sound.program.to_bytes().unwrap();
     let dealt = Dealt::new(&sound.weights).unwrap();
-    for (plan, weights, cut, said) in [
-        (b"{}".to_vec(), vec![vec![3, 2]], false, "not sound"),
-        (vec![b'['; 100_000], vec![vec![3, 2]], false, "not sound"),
-        (plan.clone(), vec![vec![2, 3]], false, "planned is"),
-        (plan.clone(), vec![], false, "0 weights came"),
-        (plan.clone(), vec![vec![3, 2]], true, "keys are not"),
+    for (about, plan, words, cut, said) in [
+        (&about, b"{}".to_vec(), 6, false, "not sound"),
+        (&about, vec![b'['; 100_000], 6, false, "not sound"),
+        (&b"[[[]]]".to_vec(), plan.clone(), 6, false, "not understood"),
+        (&none, plan.clone(), 6, false, "1 to 64 inputs"),
+        (&about, plan.clone(), 7, false, "its plan has 6"),
+        (&about, plan.clone(), 6, true, "keys are not"),
     ] {
         for (party, channel) in world.connect("mallory").iter_mut().enumerate() {
             let request = Request::Put {
                 job: Id::random().unwrap(),
                 name: "bad".to_owned(),
-                about: Box::new(sound.about.clone()),
+                about: about.len() as u64,
                 plan: plan.len() as u64,
-                weights: weights.clone(),
+                words,
+                readers: Readers::Everyone,
+                ranges: Vec::new(),
                 replace: false,
             };
             say(&mut **channel, &request).unwrap();
             assert_eq!(hear::<Reply>(&mut **channel, LIMIT).unwrap(), Reply::Send);
-            send_bytes(&mut **channel, plan.clone().into(), &mut |_| {}).unwrap();
+            // The server may have hung up already.
+            let _ = send_bytes(&mut **channel, about.clone().into(), &mut |_| {});
+            let _ = send_bytes(&mut **channel, plan.clone().into(), &mut |_| {});
             if cut {
                 channel.send(Bytes::from_static(b"short")).unwrap();
             } else {
-                // The server may have hung up already.
                 let _ = send_part(&mut **channel, &dealt.part(party), &mut |_| {});
             }
             match hear(&mut **channel, LIMIT).unwrap() {
@@ -316,7 +539,7 @@ fn mutated_plans_are_refused_or_sound_but_never_a_panic() {
             }
         }
         if let Ok(program) = Program::parse(&bytes) {
-            let _ = program.check_inputs(&[Shape::new([1, 3]).unwrap()], 1 << 20);
+            let _ = program.check_inputs(&[Shape::new([1, 3]).unwrap()], &Limits::default());
         }
     }
 }
@@ -347,18 +570,31 @@ fn a_damaged_share_is_named_and_leaves_the_session_up() {
 fn a_job_that_runs_too_long_is_ended_and_the_next_one_runs() {
     let world = World::new(&Limits { job_seconds: 1, ..Limits::default() });
     works(&world);
-    let mut graph = Graph::new(1);
-    let mut x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(3)]).unwrap();
-    for layer in 0..4000 {
-        x = graph.add(&format!("layer{layer}"), Op::Unary(Unary::Sigmoid), &[x]).unwrap();
-    }
-    graph.output("y", x);
-    let endless = plan("test", &graph, 20, crate::Preprocess::default(), Vec::new()).unwrap();
     let mut client = world.client("alice");
-    put(&mut client, "endless", &endless, false).unwrap();
+    put(&mut client, "endless", &endless(), false).unwrap();
     let text = infer(&mut client, "endless", [1.0; 3]).unwrap_err().to_string();
     assert!(text.contains("ran longer than 1 s (limits.job_seconds"), "{text}");
     works(&world);
+}
+
+#[test]
+fn a_model_that_would_need_more_memory_than_allowed_is_refused_before_it_runs() {
+    let world = World::new(&Limits { job_memory_mib: 4096, ..Limits::default() });
+    works(&world);
+    let text = put(&mut world.client("alice"), "wide", &wide(), false).unwrap_err().to_string();
+    assert!(text.contains("MiB of memory") && text.contains("limits.job_memory_mib"), "{text}");
+    works(&world);
+}
+
+#[test]
+fn answers_a_day_are_counted_by_examples() {
+    let world = World::new(&Limits { client_answers_per_day: 3, ..Limits::default() });
+    put(&mut world.client("alice"), "m", &model(ONE), false).unwrap();
+    let mut bob = world.client("bob");
+    (0..3).for_each(|_| drop(infer(&mut bob, "m", [1.0; 3]).unwrap()));
+    let text = infer(&mut bob, "m", [1.0; 3]).unwrap_err().to_string();
+    assert!(text.contains("3 answers of model `m` today, of 3"), "{text}");
+    infer(&mut world.client("carol"), "m", [1.0; 3]).unwrap();
 }
 
 #[test]
@@ -385,7 +621,7 @@ fn a_put_that_a_crash_interrupted_is_finished_or_undone_on_all_servers() {
         let shares = dealt.part(party).expand(party, &shapes).unwrap();
         let (about, plan, shares) = (&model.about, plan.as_slice(), &shares);
         let owner = "alice";
-        let (readers, ranges) = (&crate::store::Readers::Everyone, &[][..]);
+        let (readers, ranges) = (&Readers::Everyone, &[][..]);
         let new =
             crate::store::NewModel { name, version, about, owner, readers, ranges, plan, shares };
         store.stage(&new).unwrap();

@@ -85,6 +85,14 @@ pub struct FileSum {
     pub blake3: String,
 }
 
+impl Manifest {
+    /// Bytes that its files take.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.plan.bytes + self.shares.bytes
+    }
+}
+
 impl ClusterId {
     /// The cluster of an authority with this public key.
     #[must_use]

@@ -165,6 +165,18 @@ impl Store {
         self.sweep(name)
     }
 
+    /// Lets others than before use the version in force.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is none or it is damaged, [`Error::File`] if it cannot be written.
+    pub fn share(&self, name: &str, readers: &Readers) -> Result<()> {
+        let _change = self.change();
+        let manifest = Manifest { readers: readers.clone(), ..self.in_force(name)? };
+        let folder = self.models.join(name);
+        write_sealed(&folder.join(MANIFEST), &manifest)?;
+        sync_folder(&folder)
+    }
+
     /// Removes a version that is staged.
     ///
     /// # Errors
@@ -198,6 +210,20 @@ impl Store {
     pub fn manifest(&self, name: &str) -> Result<Manifest> {
         let _change = self.change();
         self.in_force(name)
+    }
+
+    /// The manifest in force, if it can be read; whether the model can be used too, only
+    /// [`Store::manifest`] tells.
+    #[must_use]
+    pub fn peek(&self, name: &str) -> Option<Manifest> {
+        check_name("model", name).ok()?;
+        self.read_manifest(&self.models.join(name).join(MANIFEST), name).ok()
+    }
+
+    /// Whether a version is in force, sound or damaged.
+    #[must_use]
+    pub fn is_there(&self, name: &str) -> bool {
+        check_name("model", name).is_ok() && self.models.join(name).join(MANIFEST).exists()
     }
 
     /// [`Store::manifest`] for whoever holds `change`.
@@ -355,7 +381,7 @@ impl Store {
     }
 
     /// Names that have a folder.
-    fn names(&self) -> Result<Vec<String>> {
+    pub(crate) fn names(&self) -> Result<Vec<String>> {
         let mut names: Vec<String> = files_in(&self.models)?;
         names.retain(|name| check_name("model", name).is_ok());
         names.sort();

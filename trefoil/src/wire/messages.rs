@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{About, Digest, Id, watch::Place};
+use crate::{
+    About, Digest, Id,
+    store::{Range, Readers},
+    watch::Place,
+};
 
 /// What a client asks of a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -12,22 +16,43 @@ pub enum Request {
     Ping,
     /// How are you?
     Status,
-    /// Which models do you have?
-    Models,
-    /// Keep your part of a model. Keys, plan and words follow.
+    /// Which models may I use? Their list comes in pages, in the order of their names.
+    Models {
+        /// The last name of the page before.
+        after: Option<String>,
+    },
+    /// What is public about this model?
+    Model {
+        /// Its name.
+        name: String,
+    },
+    /// Keep your part of a model. What is public about it, its plan, keys and words follow.
     Put {
         /// The job; the version of the model.
         job: Id,
         /// The model's name.
         name: String,
-        /// What is public about it.
-        about: Box<About>,
+        /// Length of what is public about it, written.
+        about: u64,
         /// Length of the plan.
         plan: u64,
-        /// Shapes of the weights.
-        weights: Vec<Vec<usize>>,
+        /// Number of words of its weights.
+        words: u64,
+        /// Who may run it besides its owner.
+        readers: Readers,
+        /// What is expected of each input; empty if nothing is.
+        ranges: Vec<Option<Range>>,
         /// Take the place of a model of the same name.
         replace: bool,
+    },
+    /// Let others run a model, these and no more.
+    Share {
+        /// The job.
+        job: Id,
+        /// The model's name.
+        name: String,
+        /// Who may run it besides its owner.
+        readers: Readers,
     },
     /// Forget a model.
     Remove {
@@ -42,10 +67,19 @@ pub enum Request {
         job: Id,
         /// The model's name.
         model: String,
+        /// The version that the inputs were made for.
+        version: Id,
         /// Shapes of the inputs, with the batch.
         inputs: Vec<Vec<usize>>,
         /// Send the profile by layer.
         profile: bool,
+    },
+    /// Which jobs of mine do you hold?
+    Jobs,
+    /// End a job of mine, whether it waits or runs.
+    Cancel {
+        /// The job.
+        job: Id,
     },
 }
 
@@ -63,7 +97,19 @@ pub enum Reply {
     /// To [`Request::Status`].
     Status(Box<Status>),
     /// To [`Request::Models`].
-    Models(Vec<ModelState>),
+    Models {
+        /// A page of them.
+        models: Vec<ModelState>,
+        /// Whether there are more.
+        more: bool,
+    },
+    /// To [`Request::Model`]. A [`PublicModel`] follows, written.
+    Model {
+        /// Its length.
+        bytes: u64,
+    },
+    /// To [`Request::Jobs`].
+    Jobs(Vec<JobState>),
     /// The request is acceptable: send what belongs to it.
     Send,
     /// The job's parts are here and wait for their turn. Said about once a second.
@@ -114,6 +160,10 @@ pub struct Status {
     pub models: usize,
     /// Names of models that cannot be served because their files are damaged.
     pub damaged: Vec<String>,
+    /// Clients that are connected, this one included.
+    pub clients: usize,
+    /// Bytes kept for the parts of jobs that come or wait.
+    pub reserved: u64,
 }
 
 /// The state of a server's session with the two others.
@@ -129,21 +179,72 @@ pub enum Link {
     },
 }
 
-/// A model at one server.
+/// A line in a server's list of models.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelState {
     /// Its name.
     pub name: String,
     /// Its version.
-    pub version: Option<Id>,
-    /// What is public about it.
-    pub about: Option<About>,
+    pub version: Id,
     /// The client that put it.
-    pub owner: Option<String>,
-    /// When, in seconds since 1970.
-    pub put_at: Option<u64>,
+    pub owner: String,
+    /// Who may run it besides its owner, whom alone this is told.
+    pub readers: Option<Readers>,
+    /// When it was put, in seconds since 1970.
+    pub put_at: u64,
+    /// Number of secret weights.
+    pub weights: u64,
+    /// Dimensions of its inputs, without the batch.
+    pub inputs: Vec<Vec<usize>>,
+    /// Dimensions of its outputs, without the batch.
+    pub outputs: Vec<Vec<usize>>,
     /// Why it cannot be used, if it cannot.
     pub damage: Option<String>,
+}
+
+/// All that is public about one version of a model. The three servers say the same of it, or it is not
+/// used.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublicModel {
+    /// The version.
+    pub version: Id,
+    /// The client that put it.
+    pub owner: String,
+    /// Who may run it besides its owner, whom alone this is told.
+    pub readers: Option<Readers>,
+    /// What the model is.
+    pub about: About,
+    /// What its owner expects of each input, in their order; empty if nothing.
+    pub ranges: Vec<Option<Range>>,
+}
+
+/// A job at one server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobState {
+    /// Its name.
+    pub job: Id,
+    /// What it does: `infer`, `put`, `share` or `remove`.
+    pub kind: String,
+    /// The model.
+    pub model: String,
+    /// How far it is.
+    pub stage: Stage,
+    /// Seconds since it came.
+    pub seconds: u64,
+}
+
+/// How far a job is at one server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// It waits for its turn.
+    Waiting {
+        /// Jobs before this one, where the server knows.
+        before: Option<usize>,
+    },
+    /// It runs.
+    Working(Place),
 }
 
 /// What a job took at one server.
@@ -177,12 +278,12 @@ pub struct StepCost {
 }
 
 impl Request {
-    /// The hash that servers compare: all of the request, the client, and the version of the model it
-    /// meets.
+    /// The hash that servers compare: all of the request, what followed it in the clear, and the client.
     #[must_use]
-    pub fn digest(&self, client: &str, version: Option<Id>) -> Digest {
+    pub fn digest(&self, client: &str, clear: &[&[u8]]) -> Digest {
         let header = serde_json::to_vec(self).unwrap_or_default();
-        let version = version.map(|version| version.to_string()).unwrap_or_default();
-        Digest::of(&[&header, client.as_bytes(), version.as_bytes()])
+        let parts: Vec<&[u8]> =
+            [&header[..], client.as_bytes()].into_iter().chain(clear.iter().copied()).collect();
+        Digest::of(&parts)
     }
 }

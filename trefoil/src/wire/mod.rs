@@ -1,10 +1,12 @@
 //! What clients and servers say to each other.
 //!
-//! A message is a JSON header in one frame, followed by the bytes it announces in frames of at most
-//! [`CHUNK`] bytes. A server knows from the header how many bytes will come and refuses what is too
-//! much before it reads any of it. Keys and words never stand in a header.
+//! A message is a small JSON header in one frame, followed by the bytes it announces in frames of at
+//! most [`CHUNK`] bytes. A server knows from the header how many bytes will come and refuses what is too
+//! much before it reads any of it. What may be long, labels and plans for instance, is never part of a
+//! request's header; keys and words never stand in a header at all.
 
 mod messages;
+mod pace;
 #[cfg(test)]
 mod tests;
 
@@ -14,21 +16,31 @@ use bytes::{Bytes, BytesMut};
 use ring_arith::{Shape, Tensor};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-pub use messages::{Cost, Link, ModelState, Reply, Request, Status, StepCost};
+pub use messages::{
+    Cost, JobState, Link, ModelState, PublicModel, Reply, Request, Stage, Status, StepCost,
+};
+pub use pace::Pace;
 
 use crate::{Error, Part, Result, share::PartKey};
 
 /// The version of this protocol.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Largest frame of data.
 pub const CHUNK: usize = 4 << 20;
 
-/// Largest header.
-pub const HEADER: usize = 16 << 20;
+/// Smallest frame of data, but for the last: so that frames cost their receiver little beside what
+/// they carry.
+const LEAST_CHUNK: usize = 1 << 10;
 
-/// Most tensors in one message.
-const TENSORS: usize = 1 << 16;
+/// Largest header of a request.
+pub const REQUEST: usize = 64 << 10;
+
+/// Largest header of a reply: the profile of a job makes it long.
+const REPLY: usize = 16 << 20;
+
+/// Most inputs or outputs in one message.
+const TENSORS: usize = 64;
 
 /// A connection between a client and a server: whole frames in order.
 pub trait Channel: Send {
@@ -48,42 +60,52 @@ pub trait Channel: Send {
     fn is_over(&self) -> bool;
 }
 
-/// A request with its version.
+/// What is said, with the version of this protocol.
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Versioned<T> {
     trefoil: u32,
-    #[serde(flatten)]
-    body: Body<T>,
+    say: T,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Body<T> {
-    Say(T),
+/// A header: what may be said in one direction.
+pub trait Header: Serialize + DeserializeOwned {
+    /// Its largest length in bytes.
+    const LONGEST: usize;
+}
+
+impl Header for Request {
+    const LONGEST: usize = REQUEST;
+}
+
+impl Header for Reply {
+    const LONGEST: usize = REPLY;
 }
 
 /// Sends a header.
 ///
 /// # Errors
-/// [`Error::Unreachable`] if the other side has gone.
-pub fn say<T: Serialize>(channel: &mut dyn Channel, body: &T) -> Result<()> {
+/// [`Error::Refused`] if it is longer than the other side reads, [`Error::Unreachable`] if that has gone.
+pub fn say<T: Header>(channel: &mut dyn Channel, body: &T) -> Result<()> {
     channel.send(header(body)?.into())
 }
 
 /// A header, written.
 ///
 /// # Errors
-/// [`Error::Internal`] if it cannot be written, which does not happen.
-pub fn header<T: Serialize>(body: &T) -> Result<Vec<u8>> {
-    let message = Versioned { trefoil: VERSION, body: Body::Say(body) };
-    serde_json::to_vec(&message).map_err(|cause| Error::Internal(format!("message: {cause}")))
+/// [`Error::Refused`] if it is longer than the other side reads.
+pub fn header<T: Header>(body: &T) -> Result<Vec<u8>> {
+    let frame = serde_json::to_vec(&Versioned { trefoil: VERSION, say: body })
+        .map_err(|cause| Error::Internal(format!("message: {cause}")))?;
+    check_length::<T>(frame.len())?;
+    Ok(frame)
 }
 
 /// Waits for a header.
 ///
 /// # Errors
 /// [`Error::Unreachable`] as the channel, [`Error::Refused`] if it is not a header of this version.
-pub fn hear<T: DeserializeOwned>(channel: &mut dyn Channel, limit: Duration) -> Result<T> {
+pub fn hear<T: Header>(channel: &mut dyn Channel, limit: Duration) -> Result<T> {
     parse(&channel.receive(limit)?)
 }
 
@@ -91,28 +113,34 @@ pub fn hear<T: DeserializeOwned>(channel: &mut dyn Channel, limit: Duration) -> 
 ///
 /// # Errors
 /// [`Error::Refused`] if it is not a header of this version.
-pub fn parse<T: DeserializeOwned>(frame: &[u8]) -> Result<T> {
+pub fn parse<T: Header>(frame: &[u8]) -> Result<T> {
     #[derive(Deserialize)]
     struct Version {
         trefoil: u32,
     }
     let bad = |reason: String| Error::refused("message", reason);
-    if frame.len() > HEADER {
-        return Err(bad(format!("a header of {} bytes; at most {HEADER} are read", frame.len())));
-    }
+    check_length::<T>(frame.len())?;
     let version: Version = serde_json::from_slice(frame)
         .map_err(|_| bad("it is not a header of this protocol".to_owned()))?;
     if version.trefoil != VERSION {
         return Err(bad(format!(
-            "version {} of the protocol, here is version {VERSION}; run the same program on all \
-             machines",
-            version.trefoil
+            "the other side speaks version {} of the protocol, and this program (trefoil {}) version \
+             {VERSION}; run the same program on all machines",
+            version.trefoil,
+            env!("CARGO_PKG_VERSION")
         )));
     }
     let message: Versioned<T> =
         serde_json::from_slice(frame).map_err(|cause| bad(format!("not understood: {cause}")))?;
-    let Body::Say(body) = message.body;
-    Ok(body)
+    Ok(message.say)
+}
+
+fn check_length<T: Header>(length: usize) -> Result<()> {
+    if length <= T::LONGEST {
+        return Ok(());
+    }
+    let reason = format!("a header of {length} bytes; at most {} are read", T::LONGEST);
+    Err(Error::refused("message", reason))
 }
 
 /// Sends a party its part of a secret: its keys, then its words.
@@ -134,9 +162,9 @@ pub fn receive_part(
     channel: &mut dyn Channel,
     party: usize,
     shapes: &[Shape],
-    limit: Duration,
+    pace: &mut Pace,
 ) -> Result<Part> {
-    let frame = channel.receive(limit)?;
+    let frame = pace.receive(channel)?;
     let bad = || Error::refused("request", "its keys are not of the announced length");
     if frame.len() != 32 * Part::keys_of(party) {
         return Err(bad());
@@ -144,7 +172,7 @@ pub fn receive_part(
     let keys = frame.chunks_exact(32).map(|key| key.try_into().map(PartKey).map_err(|_| bad()));
     let keys = keys.collect::<Result<_>>()?;
     let words = if Part::has_words(party) { shapes } else { &[] };
-    let words = words.iter().map(|shape| receive_tensor(channel, shape, limit));
+    let words = words.iter().map(|shape| receive_tensor(channel, shape, pace));
     Ok(Part { keys, words: words.collect::<Result<_>>()? })
 }
 
@@ -166,35 +194,51 @@ pub fn send_bytes(
     Ok(())
 }
 
-/// Receives exactly `count` bytes. Memory grows with what has come, not with what was announced.
+/// Receives exactly `count` bytes into one buffer, which grows with what has come, not with what was
+/// announced.
 ///
 /// # Errors
-/// [`Error::Unreachable`] as the channel, [`Error::Refused`] if more come.
-pub fn receive_bytes(channel: &mut dyn Channel, count: usize, limit: Duration) -> Result<Bytes> {
-    let mut frames: Vec<Bytes> = Vec::new();
-    let mut have = 0;
-    while have < count {
-        let frame = channel.receive(limit)?;
-        if frame.is_empty() || frame.len() > count - have {
-            return Err(Error::refused("message", "its data are not as long as announced"));
+/// [`Error::Unreachable`] as the channel, [`Error::Refused`] if more come, if they come in crumbs or too
+/// slowly, or if there is no memory for them.
+pub fn receive_bytes(channel: &mut dyn Channel, count: usize, pace: &mut Pace) -> Result<Bytes> {
+    let mut all: Vec<u8> = Vec::new();
+    while all.len() < count {
+        let frame = pace.receive(channel)?;
+        let left = count - all.len();
+        if frame.len() > left {
+            return Err(Error::refused("message", "its data are longer than announced"));
         }
-        have += frame.len();
-        frames.push(frame);
+        if frame.len() < LEAST_CHUNK.min(left) {
+            let reason = format!("its data come in frames of less than {LEAST_CHUNK} bytes");
+            return Err(Error::refused("message", reason));
+        }
+        if frame.len() == count {
+            return Ok(frame);
+        }
+        grow(&mut all, frame.len(), count)?;
+        all.extend_from_slice(&frame);
     }
-    if frames.len() == 1 {
-        return Ok(frames.remove(0));
-    }
-    let mut all = Vec::with_capacity(have);
-    frames.drain(..).for_each(|frame| all.extend_from_slice(&frame));
     Ok(all.into())
+}
+
+/// Room for `more` bytes; with each growth the buffer doubles, up to the `count` that it will hold.
+fn grow(all: &mut Vec<u8>, more: usize, count: usize) -> Result<()> {
+    if all.capacity() - all.len() >= more {
+        return Ok(());
+    }
+    let room = (2 * all.capacity()).clamp(all.len() + more, count);
+    all.try_reserve_exact(room - all.len()).map_err(|_| {
+        let reason = format!("this machine has no memory for {room} bytes; try again later");
+        Error::refused("message", reason)
+    })
 }
 
 /// Receives a tensor of known shape.
 ///
 /// # Errors
-/// [`Error::Unreachable`] as the channel, [`Error::Refused`] if it is not of that length.
-pub fn receive_tensor(channel: &mut dyn Channel, shape: &Shape, limit: Duration) -> Result<Tensor> {
-    let bytes = receive_bytes(channel, shape.len() * 8, limit)?;
+/// As [`receive_bytes`].
+pub fn receive_tensor(channel: &mut dyn Channel, shape: &Shape, pace: &mut Pace) -> Result<Tensor> {
+    let bytes = receive_bytes(channel, shape.len() * 8, pace)?;
     Ok(Tensor::from_bytes(shape.clone(), bytes)?)
 }
 
@@ -217,14 +261,24 @@ pub fn check_shapes(dims: &[Vec<usize>], limit_bytes: u64) -> Result<Vec<Shape>>
         words = words.saturating_add(shape.len() as u64);
         shapes.push(shape);
     }
-    let bytes = words.saturating_mul(8);
-    if bytes > limit_bytes {
-        return Err(bad(format!(
-            "{} MiB in one job; this server takes {} MiB (limits.upload_mib); send fewer images at \
-             once, or raise the limit on all three servers",
-            bytes >> 20,
-            limit_bytes >> 20
-        )));
-    }
+    check_upload(words, limit_bytes)?;
     Ok(shapes)
+}
+
+/// Checks the number of words in one job.
+///
+/// # Errors
+/// [`Error::Refused`] that names the limit.
+pub fn check_upload(words: u64, limit_bytes: u64) -> Result<()> {
+    let bytes = words.saturating_mul(8);
+    if bytes <= limit_bytes {
+        return Ok(());
+    }
+    let reason = format!(
+        "{} MiB in one job; this server takes {} MiB (limits.upload_mib); send fewer images at once, or \
+         raise the limit on all three servers",
+        bytes >> 20,
+        limit_bytes >> 20
+    );
+    Err(Error::refused("request", reason))
 }

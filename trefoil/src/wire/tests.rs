@@ -5,7 +5,7 @@ use std::thread;
 use ring_arith::EngineTensor;
 
 use super::*;
-use crate::{Id, share::Dealt, testing::connection};
+use crate::{Id, share::Dealt, store::Readers, testing::connection};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -13,6 +13,7 @@ fn infer() -> Request {
     Request::Infer {
         job: Id::from([7; 16]),
         model: "m".to_owned(),
+        version: Id::from([8; 16]),
         inputs: vec![vec![2, 3]],
         profile: true,
     }
@@ -21,7 +22,13 @@ fn infer() -> Request {
 #[test]
 fn requests_and_replies_survive_the_wire() {
     let (mut client, mut server) = connection();
-    for request in [Request::Ping, Request::Status, Request::Models, infer()] {
+    let page = Request::Models { after: Some("m".to_owned()) };
+    let share = Request::Share {
+        job: Id::from([7; 16]),
+        name: "m".to_owned(),
+        readers: Readers::Named(vec!["bob".to_owned()]),
+    };
+    for request in [Request::Ping, Request::Status, Request::Jobs, page, share, infer()] {
         say(&mut client, &request).unwrap();
         assert_eq!(hear::<Request>(&mut server, LIMIT).unwrap(), request);
     }
@@ -35,17 +42,30 @@ fn requests_and_replies_survive_the_wire() {
 #[test]
 fn another_version_and_unknown_fields_are_refused_with_a_sentence() {
     let text = |frame: &str| parse::<Request>(frame.as_bytes()).unwrap_err().to_string();
-    assert!(text(r#"{"trefoil":2,"say":"ping"}"#).contains("version 2"));
-    assert!(text(r#"{"trefoil":1,"say":"dance"}"#).contains("not understood"));
-    assert!(text(r#"{"trefoil":1,"say":{"remove":{"job":"x"}}}"#).contains("not understood"));
+    let older = text(r#"{"trefoil":1,"say":"ping"}"#);
+    assert!(older.contains("speaks version 1") && older.contains("version 2"), "{older}");
+    assert!(older.contains("run the same program on all machines"), "{older}");
+    assert!(text(r#"{"trefoil":2,"say":"dance"}"#).contains("not understood"));
+    assert!(text(r#"{"trefoil":2,"say":"ping","more":1}"#).contains("not understood"));
+    assert!(text(r#"{"trefoil":2,"say":{"remove":{"job":"x"}}}"#).contains("not understood"));
     assert!(text("GET / HTTP/1.1").contains("not a header"));
-    assert_eq!(parse::<Request>(br#"{"trefoil":1,"say":"ping"}"#).unwrap(), Request::Ping);
+    assert_eq!(parse::<Request>(br#"{"trefoil":2,"say":"ping"}"#).unwrap(), Request::Ping);
+}
+
+#[test]
+fn headers_of_requests_are_small_on_both_sides() {
+    let (mut client, mut server) = connection();
+    let long = "x".repeat(REQUEST);
+    let text = say(&mut client, &Request::Model { name: long.clone() }).unwrap_err().to_string();
+    assert!(text.contains("65536"), "{text}");
+    client.send(format!(r#"{{"trefoil":2,"say":"{long}"}}"#).into()).unwrap();
+    let text = hear::<Request>(&mut server, LIMIT).unwrap_err().to_string();
+    assert!(text.contains("at most 65536 are read"), "{text}");
 }
 
 #[test]
 fn mutated_headers_never_panic() {
-    let good = serde_json::to_vec(&Versioned { trefoil: VERSION, body: Body::Say(infer()) });
-    let good = good.unwrap();
+    let good = header(&infer()).unwrap();
     let mut state = 0x1234_5678_9abc_def1u64;
     let mut accepted = 0;
     for _ in 0..100_000 {
@@ -82,7 +102,7 @@ fn parts_larger_than_a_frame_arrive_whole() {
         let mut sent = 0;
         send_part(&mut client, &part, &mut |bytes| sent += bytes).unwrap();
         let shapes = [shape.clone()];
-        let received = receive_part(&mut server, party, &shapes, LIMIT).unwrap();
+        let received = receive_part(&mut server, party, &shapes, &mut pace()).unwrap();
         assert_eq!(received.words, part.words);
         assert_eq!(sent, 8 * part.words.iter().map(|w| w.len() as u64).sum::<u64>());
     }
@@ -90,18 +110,41 @@ fn parts_larger_than_a_frame_arrive_whole() {
 
 #[test]
 fn data_that_are_not_as_announced_are_refused() {
-    let shape = [Shape::new([4]).unwrap()];
+    let shape = [Shape::new([1024]).unwrap()];
     let send = |frames: &[usize]| {
         let (mut client, mut server) = connection();
         frames.iter().for_each(|&n| client.send(Bytes::from(vec![0; n])).unwrap());
         drop(client);
-        receive_part(&mut server, 1, &shape, LIMIT).map(|_| ())
+        receive_part(&mut server, 1, &shape, &mut pace()).map(|_| ())
     };
-    send(&[32, 32]).unwrap();
-    send(&[32, 8, 24]).unwrap();
-    for frames in [&[64, 32][..], &[32, 33], &[32, 0], &[0], &[32, 16], &[]] {
+    send(&[32, 8192]).unwrap();
+    send(&[32, 8000, 192]).unwrap();
+    for frames in [&[64, 8192][..], &[32, 8193], &[32, 0], &[0], &[32, 4096], &[]] {
         assert!(send(frames).is_err(), "{frames:?}");
     }
+    // Crumbs, which cost more to keep than they carry.
+    let text = send(&[32, 4096, 1000, 3096]).unwrap_err().to_string();
+    assert!(text.contains("frames of less than 1024 bytes"), "{text}");
+}
+
+#[test]
+fn who_sends_slower_than_the_least_rate_is_refused_however_regularly_he_does() {
+    let (mut client, mut server) = connection();
+    let sender = thread::spawn(move || {
+        // Until the server hangs up: a frame each 20 ms is 50 KiB/s.
+        while client.send(Bytes::from(vec![0; 1024])).is_ok() {
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let mut pace = Pace::at_least(Duration::from_millis(200), 1 << 20);
+    let text = receive_bytes(&mut server, 1 << 30, &mut pace).unwrap_err().to_string();
+    assert!(text.contains("slower than 1024 KiB/s (limits.upload_kib_per_second)"), "{text}");
+    drop(server);
+    sender.join().unwrap();
+}
+
+fn pace() -> Pace {
+    Pace::frames(LIMIT)
 }
 
 #[test]
@@ -113,13 +156,14 @@ fn huge_shapes_are_refused_before_anything_is_reserved() {
     assert!(text(vec![vec![1; 9]]).contains("dimensions"));
     assert!(text(vec![vec![]; TENSORS + 1]).contains("tensors"));
     assert!(text(vec![vec![1 << 26]; 3]).contains("MiB"));
+    assert!(check_upload(u64::MAX, 1 << 30).is_err());
     assert_eq!(check_shapes(&[vec![2, 3], vec![]], 1 << 10).unwrap().len(), 2);
 }
 
 #[test]
 fn a_stalled_sender_does_not_hold_a_server_for_ever() {
     let (_client, mut server) = connection();
-    let waited =
-        thread::spawn(move || receive_bytes(&mut server, 8, Duration::from_millis(20)).map(|_| ()));
+    let mut pace = Pace::frames(Duration::from_millis(20));
+    let waited = thread::spawn(move || receive_bytes(&mut server, 8, &mut pace).map(|_| ()));
     assert!(waited.join().unwrap().is_err());
 }

@@ -77,6 +77,28 @@ impl Cluster {
         self.parties[party].as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
     }
 
+    /// Replaces limits in the files of all servers.
+    pub fn set_limits(&self, limits: &[(&str, u64)]) {
+        for party in 0..3 {
+            let path = self.folder.join(format!("party-{party}/party.toml"));
+            let mut file: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
+            let table = file["limits"].as_table_mut().unwrap();
+            for (key, value) in limits {
+                table[*key] = toml::Value::Integer(*value as i64);
+            }
+            fs::write(&path, file.to_string()).unwrap();
+        }
+    }
+
+    /// How many descriptors a server has open, and its resident memory in KiB.
+    pub fn holds(&self, party: usize) -> (usize, u64) {
+        let id = self.parties[party].as_ref().unwrap().id();
+        let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        let resident = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        (fs::read_dir(format!("/proc/{id}/fd")).unwrap().count(), resident)
+    }
+
     pub fn client_config(&self, client: &str) -> PathBuf {
         self.folder.join(format!("client-{client}/client.toml"))
     }

@@ -1,0 +1,109 @@
+//! What a model's owner expects of its inputs, so that a client refuses what the model was not made for.
+//!
+//! Numbers are fixed-point, and a model is only right as long as no value within it grows too large. Its
+//! owner knows for which inputs that holds: those it was trained and tried on.
+
+use std::fmt;
+
+use crate::{About, Error, Result, store::Range};
+
+/// How much more than the span of the samples a measured range spans, at each end.
+const MARGIN: f64 = 0.25;
+
+impl Range {
+    /// Reads `LOW,HIGH`.
+    ///
+    /// # Errors
+    /// A sentence that says what to write.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.trim().parse::<f64>().ok();
+        let ends = text.split_once(',').and_then(|(low, high)| Some((number(low)?, number(high)?)));
+        match ends.map(|(low, high)| Self { low, high }) {
+            Some(range) if range.is_sound() => Ok(range),
+            _ => Err(format!(
+                "`{}` is not a range; write LOW,HIGH, for example -1,1",
+                text.escape_default()
+            )),
+        }
+    }
+
+    /// The range of samples. For real numbers it goes beyond them by a quarter of their span at each end,
+    /// since other inputs will not keep exactly between the least and the greatest of these.
+    #[must_use]
+    pub fn of_samples(values: impl Iterator<Item = f64>, integer: bool) -> Option<Self> {
+        let around = |range: Option<Self>, value: f64| {
+            let Self { low, high } = range.unwrap_or(Self { low: value, high: value });
+            Some(Self { low: low.min(value), high: high.max(value) })
+        };
+        let Self { low, high } = values.fold(None, around)?;
+        let margin = if integer { 0.0 } else { MARGIN * (high - low) };
+        Some(Self { low: low - margin, high: high + margin })
+    }
+
+    /// The first place where a value lies outside.
+    #[must_use]
+    pub fn outside(&self, values: &[f64]) -> Option<usize> {
+        values.iter().position(|value| !(self.low..=self.high).contains(value))
+    }
+
+    fn is_sound(&self) -> bool {
+        self.low.is_finite() && self.high.is_finite() && self.low <= self.high
+    }
+}
+
+/// `-1 to 1`.
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", self.low, self.high)
+    }
+}
+
+/// Checks ranges that somebody sent for a model's inputs.
+///
+/// # Errors
+/// [`Error::Refused`] if they are not as many, or one is not a range.
+pub fn check_ranges(ranges: &[Option<Range>], about: &About) -> Result<()> {
+    if !ranges.is_empty() && ranges.len() != about.inputs.len() {
+        let reason = format!("{} ranges for {} inputs", ranges.len(), about.inputs.len());
+        return Err(Error::refused("model", reason));
+    }
+    if !ranges.iter().flatten().all(Range::is_sound) {
+        return Err(Error::refused("model", "a range of an input does not go from low to high"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_from_text_and_from_samples() {
+        assert_eq!(Range::parse("-1, 2.5").unwrap(), Range { low: -1.0, high: 2.5 });
+        for text in ["", "1", "2,1", "nan,1", "0,inf", "a,b", "1,2,3"] {
+            assert!(Range::parse(text).unwrap_err().contains("LOW,HIGH"), "{text}");
+        }
+        let samples = [3.0, -1.0, 1.0];
+        let range = Range::of_samples(samples.into_iter(), false).unwrap();
+        assert_eq!(range, Range { low: -2.0, high: 4.0 });
+        let range = Range::of_samples(samples.into_iter(), true).unwrap();
+        assert_eq!(range, Range { low: -1.0, high: 3.0 });
+        assert_eq!(Range::of_samples(std::iter::empty(), false), None);
+        assert_eq!(range.outside(&[0.0, 3.0, -1.0]), None);
+        assert_eq!(range.outside(&[0.0, 3.1]), Some(1));
+        assert_eq!(range.outside(&[f64::NAN]), Some(0));
+    }
+
+    #[test]
+    fn ranges_that_do_not_fit_the_inputs_are_refused() {
+        let about = About { inputs: vec![crate::Input::default(); 2], ..About::default() };
+        let sound = Some(Range { low: 0.0, high: 1.0 });
+        check_ranges(&[], &about).unwrap();
+        check_ranges(&[sound, None], &about).unwrap();
+        let turned = Some(Range { low: 1.0, high: 0.0 });
+        let endless = Some(Range { low: 0.0, high: f64::INFINITY });
+        for ranges in [&[sound][..], &[turned, None], &[None, endless]] {
+            assert!(check_ranges(ranges, &about).is_err());
+        }
+    }
+}

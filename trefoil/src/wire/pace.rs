@@ -1,0 +1,64 @@
+//! How long a receiver waits for data.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::Channel;
+use crate::{Error, Result};
+
+/// How long a receiver waits: for each frame, and for the whole of what was announced.
+#[derive(Debug)]
+pub struct Pace {
+    /// For one frame.
+    silence: Duration,
+    /// Bytes a second that must come, once `silence` has passed.
+    least: Option<u64>,
+    began: Instant,
+    received: u64,
+}
+
+impl Pace {
+    /// Waits so long for each frame, and as long as need be in all.
+    #[must_use]
+    pub fn frames(silence: Duration) -> Self {
+        Self { silence, least: None, began: Instant::now(), received: 0 }
+    }
+
+    /// Waits so long for each frame, and no longer than what comes at `least` bytes a second may take:
+    /// whoever sends a byte now and then would else keep what was reserved for him for ever.
+    #[must_use]
+    pub fn at_least(silence: Duration, least: u64) -> Self {
+        Self { least: Some(least), ..Self::frames(silence) }
+    }
+
+    /// Waits for a frame.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] as the channel, [`Error::Refused`] if all that has come is too little.
+    pub(super) fn receive(&mut self, channel: &mut dyn Channel) -> Result<Bytes> {
+        let late = |least: u64| {
+            let reason = format!(
+                "its data come slower than {} KiB/s (limits.upload_kib_per_second); try again over a \
+                 better connection, or lower the limit on all three servers",
+                least >> 10
+            );
+            Error::refused("message", reason)
+        };
+        match (channel.receive(self.left().min(self.silence)), self.least) {
+            (_, Some(least)) if self.left().is_zero() => Err(late(least)),
+            (Ok(frame), _) => {
+                self.received += frame.len() as u64;
+                Ok(frame)
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// The time until more must have come.
+    fn left(&self) -> Duration {
+        let Some(least) = self.least else { return Duration::MAX };
+        let earned = Duration::from_secs_f64(self.received as f64 / least.max(1) as f64);
+        (self.silence + earned).saturating_sub(self.began.elapsed())
+    }
+}

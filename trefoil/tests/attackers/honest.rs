@@ -1,0 +1,114 @@
+//! The honest client beside an attack, and what servers hold when it is over.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
+use trefoil::{config::ClientConfig, links, wire::Channel};
+
+use crate::common::{Cluster, DIGITS, digits, logits};
+
+/// The largest error of a logit: 2^-9.
+const ERROR: f64 = 1.0 / 512.0;
+
+/// How long an honest client may wait for an answer, connecting included.
+const WAIT: Duration = Duration::from_secs(2);
+
+/// How long servers may take until they have given back what an attacker held.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Memory that a server may have more after an attack than before: what an allocator keeps.
+const SLACK_KIB: u64 = 96 << 10;
+
+/// A cluster of alice, who owns the model `digits` that everyone may run, and mallory. `limits` replaces
+/// values in all servers' files.
+pub fn cluster(name: &str, limits: &[(&str, u64)]) -> Cluster {
+    let mut cluster = Cluster::make(name, "alice,mallory");
+    cluster.set_limits(limits);
+    (0..3).for_each(|party| cluster.start_party(party));
+    cluster.wait_until_up("alice");
+    cluster.json("alice", &["model", "put", "digits", DIGITS, "--readers", "everyone"]);
+    ask(&cluster, 0);
+    cluster
+}
+
+/// Runs an attack while alice asks again and again; checks all she gets, and that afterwards the servers
+/// hold no more than before.
+pub fn beside<T>(cluster: &Cluster, attack: impl FnOnce() -> T) -> T {
+    // On a machine that does much else an answer takes longer without an attack too.
+    let alone = (0..3).map(|job| ask(cluster, job)).max().unwrap_or_default();
+    let before = held(cluster);
+    let over = AtomicBool::new(false);
+    let outcome = thread::scope(|scope| {
+        let asks = scope.spawn(|| {
+            let mut slowest = Duration::ZERO;
+            for job in 0.. {
+                slowest = slowest.max(ask(cluster, job));
+                if over.load(Ordering::Acquire) {
+                    break;
+                }
+            }
+            slowest
+        });
+        let outcome = attack();
+        over.store(true, Ordering::Release);
+        let slowest = asks.join().unwrap();
+        assert!(slowest < WAIT.max(10 * alone), "{slowest:?}, and {alone:?} without the attack");
+        outcome
+    });
+    nothing_is_left(cluster, before);
+    outcome
+}
+
+/// Asks for one digit over new connections; returns how long that took.
+fn ask(cluster: &Cluster, job: usize) -> Duration {
+    let config = ClientConfig::read(&cluster.client_config("alice")).unwrap();
+    let (digits, logits) = (digits(), logits());
+    let job = job % digits.len();
+    let pixels: Vec<f64> =
+        digits[job].split(',').take(64).map(|cell| cell.parse::<f64>().unwrap() / 16.0).collect();
+    let began = Instant::now();
+    let mut client = links::connect(&config).unwrap();
+    let public = client.model("digits").unwrap();
+    let words = FixedPoint(FracBits::new(20).unwrap()).encode(&pixels).unwrap();
+    let input = Tensor::new(Shape::new([1, 1, 8, 8]).unwrap(), words).unwrap();
+    let answer = client.infer("digits", public.version, &[input], false, &()).unwrap();
+    let took = began.elapsed();
+    let found = public.about.decode(1, &answer.outputs).unwrap();
+    for (found, expected) in found[0][0].iter().zip(&logits[job]) {
+        assert!((found - f64::from(*expected)).abs() < ERROR, "a wrong answer");
+    }
+    took
+}
+
+/// Mallory's connections to the three servers.
+pub fn connect(cluster: &Cluster) -> [Box<dyn Channel>; 3] {
+    let config = ClientConfig::read(&cluster.client_config("mallory")).unwrap();
+    links::dial_all(&config).unwrap().map(|channel| channel.unwrap())
+}
+
+/// Descriptors and resident memory of each server.
+fn held(cluster: &Cluster) -> [(usize, u64); 3] {
+    [0, 1, 2].map(|party| cluster.holds(party))
+}
+
+fn nothing_is_left(cluster: &Cluster, before: [(usize, u64); 3]) {
+    let began = Instant::now();
+    loop {
+        let status = cluster.json("alice", &["status"]);
+        let idle = |status: &serde_json::Value| {
+            status["waiting"] == 0 && status["reserved"] == 0 && status["clients"] == 1
+        };
+        let after = held(cluster);
+        let fits = |(after, before): (&(usize, u64), &(usize, u64))| {
+            after.0 <= before.0 && after.1 <= before.1 + SLACK_KIB
+        };
+        if status.as_array().unwrap().iter().all(idle) && after.iter().zip(&before).all(fits) {
+            return;
+        }
+        assert!(began.elapsed() < LIMIT, "{before:?} before, {after:?} after; {status}");
+    }
+}

@@ -1,0 +1,8 @@
+//! Clients with a certificate that mean harm, against three processes; beside each an honest client whose
+//! answers stay right and whose waiting stays short.
+
+mod access;
+#[path = "../common/mod.rs"]
+mod common;
+mod honest;
+mod quotas;
