@@ -16,8 +16,13 @@ pub fn describe() -> String {
 /// User and system time that this process has used so far, in seconds, in steps of 10 ms.
 /// `None` where the system does not tell.
 pub fn cpu_seconds() -> Option<f64> {
+    cpu_seconds_of(std::process::id())
+}
+
+/// As [`cpu_seconds`], of any process, with all its threads, also those that have ended.
+pub(super) fn cpu_seconds_of(process: u32) -> Option<f64> {
     // Fields 14 and 15, counted from 1; the second field is a name in brackets and may hold spaces.
-    let text = fs::read_to_string("/proc/self/stat").ok()?;
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let after_name = &text[text.rfind(')')? + 1..];
     let mut fields = after_name.split_ascii_whitespace().skip(11);
     let user: f64 = fields.next()?.parse().ok()?;

@@ -41,6 +41,7 @@ mod peers;
 mod protocols;
 mod ring;
 mod ring_words;
+mod service;
 mod truncation;
 
 pub use crate::record::Record;
@@ -91,4 +92,9 @@ pub const SUITES: &[Suite] = &[
         cases: &[figures::cases],
     },
     Suite { name: "models", about: "private inference of whole models", cases: &[models::cases] },
+    Suite {
+        name: "service",
+        about: "three servers and many clients: CPU beside idle ones, answers a second",
+        cases: &[service::cases],
+    },
 ];

@@ -1,0 +1,253 @@
+//! Benchmarks of the servers as a service: three real servers over loopback TLS, and clients.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use models::architectures::{Pooling, RandomWeights, by_name};
+use ring_arith::{Shape, Tensor};
+use trefoil::client::{Client, NewModel};
+use trefoil::cluster::{Plan, init};
+use trefoil::config::{ClientConfig, PartyConfig};
+use trefoil::store::Readers;
+use trefoil::wire::{Channel, Link};
+use trefoil::{Preprocess, client, import, links};
+
+use super::launch::PARTY;
+use super::{Bench, Case, Network, Timing};
+
+/// What a server's process is started for.
+pub(super) const JOB: &str = "service";
+
+/// The model that clients ask for.
+const MODEL: &str = "lenet";
+
+/// Idle clients, and connections of each to every server.
+const IDLE: [usize; 2] = [25, 10];
+
+/// Clients that ask at once.
+const BUSY: usize = 40;
+
+/// How long servers may take to find each other, and a client to hear from one.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The cases of this module.
+///
+/// # Errors
+/// If the servers cannot be started or a job fails.
+pub fn cases(bench: &mut Bench) -> Result<()> {
+    let jobs = if bench.quick() { 20 } else { 200 };
+    bench.case("idle/250", |case| idle(case, jobs))?;
+    bench.case("clients/40", |case| clients(case, jobs))
+}
+
+/// Runs this process as one server.
+///
+/// # Errors
+/// If the server cannot start.
+pub(super) fn party(args: &[String]) -> Result<()> {
+    let [config] = args else { bail!("a server is started with its configuration file") };
+    Ok(links::serve(&PartyConfig::read(Path::new(config))?)?)
+}
+
+/// A server's CPU time for one job beside 250 connections that ask for nothing, against that without.
+fn idle(case: &mut Case, jobs: usize) -> Result<()> {
+    let cluster = Cluster::start()?;
+    let mut asker = cluster.client("asker")?;
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..case.effort().min_runs {
+        alone.push(cluster.cpu_of_a_job(&mut asker, jobs)?);
+        let crowd = cluster.crowd()?;
+        beside.push(cluster.cpu_of_a_job(&mut asker, jobs)?);
+        drop(crowd);
+    }
+    let [clients, each] = IDLE;
+    case.network(Network::Tls).size(format!("{} idle connections", clients * each));
+    case.timing(Timing::from_runs(beside, None));
+    case.reference("no idle connections", Timing::from_runs(alone, None));
+    Ok(())
+}
+
+/// Answers a second to many clients at once, against those to one.
+fn clients(case: &mut Case, jobs: usize) -> Result<()> {
+    let cluster = Cluster::start()?;
+    let rounds = case.effort().min_runs;
+    let (mut one, mut many) = (Vec::new(), Vec::new());
+    let mut asker = cluster.client("asker")?;
+    let mut crowd: Vec<Client> =
+        (0..BUSY).map(|at| cluster.client(&idle_name(at % IDLE[0]))).collect::<Result<_>>()?;
+    for _ in 0..rounds {
+        one.push(seconds_of_a_job(std::slice::from_mut(&mut asker), jobs)?);
+        many.push(seconds_of_a_job(&mut crowd, jobs.div_ceil(BUSY))?);
+    }
+    case.network(Network::Tls).size(format!("{BUSY} clients"));
+    case.timing(Timing::from_runs(many, None)).rate(1.0, "answers/s");
+    case.reference("one client", Timing::from_runs(one, None));
+    Ok(())
+}
+
+/// Wall-clock seconds for each of the jobs that all clients ask for, `each` of them in a row.
+fn seconds_of_a_job(clients: &mut [Client], each: usize) -> Result<f64> {
+    let jobs = clients.len() * each;
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            clients.iter_mut().map(|client| scope.spawn(move || ask(client, each))).collect();
+        threads.into_iter().try_for_each(|thread| match thread.join() {
+            Ok(outcome) => outcome,
+            Err(_) => bail!("a client's thread has panicked"),
+        })
+    })?;
+    Ok(begun.elapsed().as_secs_f64() / jobs as f64)
+}
+
+fn ask(client: &mut Client, jobs: usize) -> Result<()> {
+    let version = client.model(MODEL)?.version;
+    let image = Tensor::new(Shape::new([1, 1, 28, 28])?, vec![1 << 19; 28 * 28])?;
+    for _ in 0..jobs {
+        client.infer(MODEL, version, std::slice::from_ref(&image), false, &())?;
+    }
+    Ok(())
+}
+
+fn idle_name(index: usize) -> String {
+    format!("idle-{index}")
+}
+
+/// Three servers on this machine that hold one model. Dropping it ends them and removes their files.
+struct Cluster {
+    folder: PathBuf,
+    servers: Vec<Child>,
+}
+
+impl Cluster {
+    fn start() -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("trefoil-service-{}", std::process::id()));
+        let mut cluster = Self { folder, servers: Vec::new() };
+        let idle = (0..IDLE[0]).map(idle_name);
+        let plan = Plan {
+            folder: cluster.folder.clone(),
+            servers: free_addresses()?,
+            clients: idle.chain(["asker".to_owned()]).collect(),
+        };
+        init(&plan)?;
+        for party in 0..3 {
+            cluster.start_party(party)?;
+        }
+        cluster.wait_until_up()?;
+        cluster.put_model()?;
+        Ok(cluster)
+    }
+
+    fn start_party(&mut self, party: usize) -> Result<()> {
+        let home = self.folder.join(format!("party-{party}"));
+        let log = File::create(home.join("log"))?;
+        let child = Command::new(std::env::current_exe()?)
+            .args([PARTY, JOB])
+            .arg(home.join("party.toml"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .context("cannot start a server")?;
+        self.servers.push(child);
+        Ok(())
+    }
+
+    fn wait_until_up(&self) -> Result<()> {
+        let config = self.config("asker")?;
+        let begun = Instant::now();
+        loop {
+            let states = links::dial_all(&config)?;
+            let up = states.into_iter().all(|channel| {
+                let state = channel.and_then(|mut channel| client::status(&mut *channel, LIMIT));
+                state.is_ok_and(|state| state.link == Link::Up)
+            });
+            if up {
+                return Ok(());
+            }
+            if begun.elapsed() > LIMIT {
+                bail!("the servers have not found each other; see {}", self.folder.display());
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn put_model(&self) -> Result<()> {
+        let graph = by_name("lenet", Pooling::Average, &mut RandomWeights::new(2021))?;
+        let model = import::plan(MODEL, &graph, 20, Preprocess::default(), Vec::new())?;
+        let plan = model.program.to_bytes()?;
+        let model = NewModel {
+            name: MODEL,
+            about: &model.about,
+            plan: &plan,
+            weights: &model.weights,
+            readers: &Readers::Everyone,
+            ranges: &[],
+            replace: false,
+        };
+        Ok(self.client("asker")?.put(&model, &())?)
+    }
+
+    fn config(&self, name: &str) -> Result<ClientConfig> {
+        Ok(ClientConfig::read(&self.folder.join(format!("client-{name}/client.toml")))?)
+    }
+
+    fn client(&self, name: &str) -> Result<Client> {
+        Ok(links::connect(&self.config(name)?)?)
+    }
+
+    /// Connections that ask for nothing.
+    fn crowd(&self) -> Result<Vec<Box<dyn Channel>>> {
+        let [clients, each] = IDLE;
+        let mut crowd = Vec::new();
+        for client in 0..clients {
+            let config = self.config(&idle_name(client))?;
+            for _ in 0..each {
+                for channel in links::dial_all(&config)? {
+                    crowd.push(channel?);
+                }
+            }
+        }
+        Ok(crowd)
+    }
+
+    /// CPU seconds of the servers for one job, as the mean of the three.
+    fn cpu_of_a_job(&self, client: &mut Client, jobs: usize) -> Result<f64> {
+        let before = self.cpu_seconds()?;
+        ask(client, jobs)?;
+        Ok((self.cpu_seconds()? - before) / (3 * jobs) as f64)
+    }
+
+    fn cpu_seconds(&self) -> Result<f64> {
+        let used = |child: &Child| {
+            super::machine::cpu_seconds_of(child.id()).context("the system tells no CPU time")
+        };
+        self.servers.iter().map(used).sum()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for child in &mut self.servers {
+            // A server that has ended by itself left its log.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Three addresses on which nobody listens now.
+fn free_addresses() -> Result<[String; 3]> {
+    let listeners = [0, 1, 2].map(|_| TcpListener::bind("127.0.0.1:0"));
+    let mut addresses = [const { String::new() }; 3];
+    for (address, listener) in addresses.iter_mut().zip(listeners) {
+        *address = listener?.local_addr()?.to_string();
+    }
+    Ok(addresses)
+}
