@@ -111,7 +111,11 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         Reply::Send,
         Reply::Waiting { before: Some(4) },
         Reply::Done,
-        Reply::Result { outputs: vec![vec![2, 10]], cost: Box::new(cost) },
+        Reply::Result {
+            outputs: vec![vec![2, 10]],
+            next: vec![Digest::of(&[b"next"])],
+            cost: Box::new(cost),
+        },
         Reply::Failed { reason: "no room".to_owned() },
     ];
     all.iter().map(header).collect::<Result<_, _>>().expect("replies can be written")

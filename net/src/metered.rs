@@ -152,7 +152,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    fn add(&mut self, bytes: u64) {
+    /// Counts a message.
+    pub fn add(&mut self, bytes: u64) {
         self.bytes += bytes;
         self.messages += 1;
     }

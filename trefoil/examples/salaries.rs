@@ -8,7 +8,11 @@
 use mpc_core::{Protocol, SecretTensor, TestWorld, functions as f};
 use ring_arith::{CpuEngine, FixedPoint, FracBits, Shape};
 use rss_protocols::{Rss, Share};
-use trefoil::share::{Dealt, reveal};
+use trefoil::{
+    Digest,
+    answer::{Refresh, reveal},
+    share::Dealt,
+};
 
 const SALARIES: [f64; 7] = [51_200.0, 48_750.5, 63_000.0, 57_300.0, 49_999.0, 71_450.0, 55_000.0];
 
@@ -41,13 +45,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let mean = f::mean(mpc, &all, &[0])?;
             let largest = f::max(mpc, &all, 0)?;
             let answers = [sum, mean, largest];
-            Ok(answers.map(|answer| answer.share().mine().clone()))
+            Ok(answers.map(|answer| (answer.share().mine().clone(), answer.share().next().clone())))
         },
     );
 
-    // The client that asked adds up what the three servers return.
+    // They make their components fresh under a key of their own, so that nothing else can be seen of them.
+    let mut common = [0; 32];
+    getrandom::fill(&mut common)?;
+    let refresh = Refresh::new(&common, &Digest::of(&[b"salaries"]));
+
+    // The client that asked compares and adds up what the three servers return.
     for (at, name) in ["sum", "mean", "largest"].into_iter().enumerate() {
-        let words = reveal(&[0, 1, 2].map(|server: usize| answers[server][at].clone()))?;
+        let sent = |server: usize| refresh.component(server, &answers[server][at], at);
+        let words = reveal(&[sent(0)?, sent(1)?, sent(2)?])?;
         println!("{name:<8} {:>12.2}", code.decode(words.words())[0]);
     }
     Ok(())

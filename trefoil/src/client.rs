@@ -17,8 +17,9 @@ pub use agree::{Told, agree_on, agree_on_line};
 
 use crate::{
     About, Error, Id, Part, Result,
+    answer::{Component, reveal},
     config::PARTIES,
-    share::{Dealt, reveal},
+    share::Dealt,
     store::{Range, Readers},
     watch::Place,
     wire::{
@@ -279,13 +280,18 @@ impl Client {
             start(channel, &request, silence)?;
             send_part(channel, &part, &mut |bytes| sent.add(bytes))
                 .map_err(|error| last_word(channel, error))?;
-            let Reply::Result { outputs, cost } = outcome(party, channel, silence, watch, joint)?
-            else {
+            let reply = outcome(party, channel, silence, watch, joint)?;
+            let Reply::Result { outputs, next, cost } = reply else {
                 return Err(Error::refused(name_of(party), "it returned no result"));
             };
+            if outputs.len() != next.len() {
+                return Err(Error::refused(name_of(party), "it returned an incomplete result"));
+            }
             let shapes = check_shapes(&outputs, RESULT)?;
             let pace = &mut Pace::frames(silence);
-            let tensors = shapes.iter().map(|shape| receive_tensor(channel, shape, pace));
+            let tensors = shapes.iter().zip(next).map(|(shape, next)| {
+                Ok(Component { words: receive_tensor(channel, shape, pace)?, next })
+            });
             Ok((tensors.collect::<Result<Vec<_>>>()?, *cost))
         })?;
         let [(zero, a), (one, b), (two, c)] = replies;

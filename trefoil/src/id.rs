@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use ring_arith::{EngineTensor, Tensor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Error, Result};
@@ -12,7 +13,7 @@ pub struct Id([u8; 16]);
 
 /// A hash of all that is public about a job. Servers compare it before they start, so that no two of
 /// them work on different jobs or versions.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Digest([u8; 32]);
 
 impl Id {
@@ -38,6 +39,35 @@ impl Digest {
         }
         Self(hash.finalize().into())
     }
+
+    /// The hash of tensors, with their shapes.
+    #[must_use]
+    pub fn of_tensors<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Self {
+        let mut hash = blake3::Hasher::new_derive_key("trefoil 2026 digest of tensors");
+        for tensor in tensors {
+            let dims = tensor.shape().dims();
+            hash.update(&(dims.len() as u64).to_le_bytes());
+            for &dim in dims {
+                hash.update(&(dim as u64).to_le_bytes());
+            }
+            hash.update(&tensor.to_bytes());
+        }
+        Self(hash.finalize().into())
+    }
+
+    /// A hash of this one under a key: tells who does not know the key nothing.
+    #[must_use]
+    pub fn under(&self, key: &[u8; 32], purpose: &[&[u8]]) -> Self {
+        let mut hash = blake3::Hasher::new_derive_key("trefoil 2026 digest under a key");
+        hash.update(key).update(&Self::of(purpose).0).update(&self.0);
+        Self(hash.finalize().into())
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
 }
 
 /// Fills a buffer from the operating system's randomness.
@@ -52,6 +82,13 @@ pub(crate) fn fill_random(buffer: &mut [u8]) -> Result<()> {
 impl From<[u8; 16]> for Id {
     fn from(bytes: [u8; 16]) -> Self {
         Self(bytes)
+    }
+}
+
+/// The first bytes, which are enough to tell two apart.
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0[..6].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

@@ -4,12 +4,13 @@ use net::in_process::sessions_from_seed;
 use ring_arith::{CpuEngine, Engine, EngineTensor, Shape, Tensor};
 
 use crate::{
-    Error, Id, Result,
+    Digest, Error, Result,
+    answer::{Component, Refresh, reveal},
     client::Answer,
     config::PARTIES,
     id::fill_random,
     program::{self, Program},
-    share::{Dealt, refresh, reveal},
+    share::Dealt,
     watch::Watched,
     wire::Cost,
 };
@@ -22,16 +23,13 @@ use crate::{
 pub fn infer(program: &Program, weights: &[Tensor], input: &Tensor) -> Result<Answer> {
     let mut seed = [0; 8];
     fill_random(&mut seed)?;
-    let job = Id::random()?;
+    let mut common = [0; 32];
+    fill_random(&mut common)?;
+    let refresh = Refresh::new(&common, &Digest::default());
     let (weights, input) = (Shared::new(weights)?, Shared::new(std::slice::from_ref(input))?);
     let sessions = sessions_from_seed(PARTIES, u64::from_le_bytes(seed));
     let outcomes = net::launch::run_all(sessions, |session| {
         let me = session.transport.me().0;
-        let key = |offset: usize| {
-            let key = session.pair_keys.get((me + offset) % PARTIES).cloned().flatten();
-            key.ok_or_else(|| Error::Internal("a session without keys".to_owned()))
-        };
-        let keys = [key(1)?, key(2)?];
         let watched = Watched::new(session.transport);
         let transport = Box::new(watched.hand());
         let engine = CpuEngine::new(program::threads_each());
@@ -46,14 +44,14 @@ pub fn infer(program: &Program, weights: &[Tensor], input: &Tensor) -> Result<An
         watched.begin();
         let outputs = program.run(&mut mpc, &weights, input, &mut ())?;
         let cost = watched.cost();
-        let keys = [&keys[0].0, &keys[1].0];
-        let fresh = outputs.iter().enumerate().map(|(at, output)| refresh(output, keys, job, at));
+        let outputs = outputs.iter().enumerate();
+        let fresh = outputs.map(|(at, output)| refresh.component(me, output, at));
         Ok((fresh.collect::<Result<Vec<_>>>()?, cost))
     });
     add_up(outcomes)
 }
 
-fn add_up(outcomes: Vec<Result<(Vec<Tensor>, Cost)>>) -> Result<Answer> {
+fn add_up(outcomes: Vec<Result<(Vec<Component>, Cost)>>) -> Result<Answer> {
     let outcomes = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
     let outcomes: [_; PARTIES] = outcomes
         .try_into()

@@ -5,7 +5,9 @@ use nn_layers::{Observer, Plan};
 use ring_arith::{CpuEngine, Shape, Tensor};
 use rss_protocols::Rss;
 
-use crate::{About, Error, Input, OutputTensor, Preprocess, Result, config::Limits};
+use crate::{
+    About, Digest, Error, Input, OutputTensor, Preprocess, Result, Shares, config::Limits,
+};
 
 /// The protocol that the servers run.
 pub type Mpc = Rss<CpuEngine>;
@@ -17,6 +19,7 @@ pub type Share = rss_protocols::Share<Tensor>;
 #[derive(Debug, Clone)]
 pub struct Program {
     plan: Plan,
+    digest: Digest,
 }
 
 impl Program {
@@ -35,7 +38,8 @@ impl Program {
     /// # Errors
     /// [`Error::Refused`] if the model is of another kind.
     pub fn new(plan: Plan) -> Result<Self> {
-        let program = Self { plan };
+        let mut program = Self { plan, digest: Digest::default() };
+        program.digest = Digest::of(&[&program.to_bytes()?]);
         program.inputs()?;
         program.outputs()?;
         Ok(program)
@@ -47,6 +51,12 @@ impl Program {
     /// [`Error::Internal`] if it cannot be written, which does not happen.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(&self.plan).map_err(|cause| Error::Internal(format!("plan: {cause}")))
+    }
+
+    /// A hash of the plan: equal where the same program would run the same steps.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.digest
     }
 
     /// The plan.
@@ -149,7 +159,7 @@ impl Program {
         Ok(())
     }
 
-    /// Runs the model at one party. Returns this party's own component of each result.
+    /// Runs the model at one party. Returns this party's share of each result.
     ///
     /// # Errors
     /// [`Error::Nn`] if a step or the network fails.
@@ -159,11 +169,12 @@ impl Program {
         weights: &[Share],
         inputs: Vec<Share>,
         observer: &mut dyn Observer,
-    ) -> Result<Vec<Tensor>> {
+    ) -> Result<Shares> {
         let weights = self.plan.secret_weights(weights.to_vec());
         let inputs = self.plan.secret_inputs(inputs);
         let outputs = self.plan.run(mpc, &weights, &inputs, observer)?;
-        Ok(outputs.iter().map(|output| output.share().mine().clone()).collect())
+        let shares = outputs.iter().map(|output| output.share());
+        Ok(shares.map(|share| (share.mine().clone(), share.next().clone())).collect())
     }
 
     fn input_shapes(&self) -> Result<Vec<Shape>> {

@@ -1,4 +1,4 @@
-//! Secret sharing by a client, and adding up what the servers return.
+//! Secret sharing by a client.
 //!
 //! A word `x` is cut into `x = x_0 + x_1 + x_2` modulo 2^64, and party `i` gets `(x_i, x_{i+1})`.
 //! Components 0 and 1 are pseudo-random streams under two fresh keys of the client, so that only their
@@ -8,7 +8,7 @@
 use ring_arith::{EngineTensor, Generator, Shape, StreamKey, Tensor};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use crate::{Error, Id, Result, Shares, config::PARTIES, id::fill_random};
+use crate::{Error, Result, Shares, id::fill_random};
 
 /// The generator of components 0 and 1.
 const GENERATOR: Generator = Generator::Aes128Ctr;
@@ -110,57 +110,14 @@ impl Part {
     }
 }
 
-/// A party's own component of a result, made fresh for its way to the client: the three components
-/// add up to the same as before, and are otherwise uniform.
-///
-/// `next` is the key this party has in common with the next one, `previous` the one with the party
-/// before; `index` numbers the tensors of the job.
-///
-/// # Errors
-/// [`Error::Ring`] if the engine's tensor is not sound.
-pub fn refresh(
-    component: &Tensor,
-    [next, previous]: [&[u8; 32]; 2],
-    job: Id,
-    index: usize,
-) -> Result<Tensor> {
-    let mut words = component.words().to_vec();
-    let mut mask = Zeroizing::new(vec![0; words.len()]);
-    for (key, negate) in [(next, false), (previous, true)] {
-        let mut hash = blake3::Hasher::new_derive_key("trefoil 2026 refresh of a result");
-        hash.update(key).update(job.to_string().as_bytes());
-        let key = PartKey(hash.finalize().into());
-        stream(&key).stream(index as u64).fill(0, &mut mask);
-        words.iter_mut().zip(mask.iter()).for_each(|(word, mask)| {
-            *word = word.wrapping_add(if negate { mask.wrapping_neg() } else { *mask });
-        });
-    }
-    Ok(Tensor::new(component.shape().clone(), words)?)
-}
-
-/// Adds up the components that the three servers returned.
-///
-/// # Errors
-/// [`Error::Refused`] if their shapes differ.
-pub fn reveal(components: &[Tensor; PARTIES]) -> Result<Tensor> {
-    let [first, others @ ..] = components;
-    let mut words = first.words().to_vec();
-    for other in others {
-        if other.shape() != first.shape() {
-            return Err(Error::refused("servers", "they returned results of different shapes"));
-        }
-        words.iter_mut().zip(other.words()).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
-    }
-    Ok(Tensor::new(first.shape().clone(), words)?)
-}
-
-fn stream(key: &PartKey) -> StreamKey {
+pub(crate) fn stream(key: &PartKey) -> StreamKey {
     StreamKey::new(GENERATOR, &key.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::PARTIES;
 
     fn tensor(dims: &[usize], salt: u64) -> Tensor {
         let shape = Shape::new(dims).unwrap();
@@ -180,7 +137,8 @@ mod tests {
         let shares = deal(&secrets);
         for (index, secret) in secrets.iter().enumerate() {
             let mine = [0, 1, 2].map(|party| shares[party][index].0.clone());
-            assert_eq!(&reveal(&mine).unwrap(), secret);
+            let sum = |at: usize| mine.iter().fold(0u64, |sum, x| sum.wrapping_add(x.words()[at]));
+            assert!((0..secret.len()).all(|at| sum(at) == secret.words()[at]));
             for party in 0..PARTIES {
                 assert_eq!(shares[party][index].1, mine[(party + 1) % PARTIES]);
             }
@@ -195,28 +153,6 @@ mod tests {
             assert_ne!(one[party][0].0, one[party][1].0);
             assert_ne!(one[party][0].0, two[party][0].0);
         }
-    }
-
-    #[test]
-    fn a_refreshed_result_is_the_same_sum_of_other_components() {
-        let secret = [tensor(&[7], 5)];
-        let shares = deal(&secret);
-        // Key i is common to parties i and i + 1.
-        let keys = [[1; 32], [2; 32], [3; 32]];
-        let fresh = |job: Id, index: usize| {
-            [0, 1, 2].map(|party| {
-                let pair = [&keys[party], &keys[(party + 2) % PARTIES]];
-                refresh(&shares[party][0].0, pair, job, index).unwrap()
-            })
-        };
-        let (one, two) = (fresh(Id::from([1; 16]), 0), fresh(Id::from([2; 16]), 0));
-        assert_eq!(reveal(&one).unwrap(), secret[0]);
-        assert_eq!(reveal(&two).unwrap(), secret[0]);
-        for party in 0..PARTIES {
-            assert_ne!(one[party], shares[party][0].0);
-            assert_ne!(one[party], two[party]);
-        }
-        assert_ne!(fresh(Id::from([1; 16]), 1), one);
     }
 
     #[test]

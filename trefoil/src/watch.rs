@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use net::{Message, Party, Result, Transport};
+use net::{Message, Party, Result, Traffic, Transport};
 use nn_layers::{Observer, StepInfo};
 use serde::{Deserialize, Serialize};
 
@@ -46,8 +46,8 @@ struct Inner {
 struct Job {
     began: Instant,
     first_depth: u32,
-    bytes: u64,
-    messages: u64,
+    sent: Vec<Traffic>,
+    received: Vec<Traffic>,
     steps: Vec<StepCost>,
     entered: Instant,
     step_bytes: u64,
@@ -59,7 +59,7 @@ impl Watched {
     #[must_use]
     pub fn new(transport: Box<dyn Transport>) -> Self {
         let (me, parties) = (transport.me(), transport.parties());
-        let inner = Inner { transport, depth: 0, job: Job::begin(0) };
+        let inner = Inner { transport, depth: 0, job: Job::begin(0, parties) };
         Self { me, parties, inner: Arc::new(Mutex::new(inner)), place: Arc::default() }
     }
 
@@ -82,7 +82,7 @@ impl Watched {
     /// Starts counting anew.
     pub fn begin(&self) {
         let mut inner = self.lock();
-        inner.job = Job::begin(inner.depth);
+        inner.job = Job::begin(inner.depth, self.parties);
         *self.locked_place() = Place::default();
     }
 
@@ -94,12 +94,19 @@ impl Watched {
         let (job, depth) = (&inner.job, inner.depth);
         Cost {
             seconds: job.began.elapsed().as_secs_f64(),
-            bytes: job.bytes,
-            messages: job.messages,
+            bytes: job.sent.iter().map(|sent| sent.bytes).sum(),
+            messages: job.sent.iter().map(|sent| sent.messages).sum(),
             rounds: depth - job.first_depth,
             first_depth: job.first_depth,
             steps: job.steps.clone(),
         }
+    }
+
+    /// What was sent to each peer since [`Watched::begin`], and received from it.
+    #[must_use]
+    pub fn traffic(&self) -> [Vec<Traffic>; 2] {
+        let inner = self.lock();
+        [inner.job.sent.clone(), inner.job.received.clone()]
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -109,13 +116,13 @@ impl Watched {
 }
 
 impl Job {
-    fn begin(depth: u32) -> Self {
+    fn begin(depth: u32, parties: usize) -> Self {
         let now = Instant::now();
         Self {
             began: now,
             first_depth: depth,
-            bytes: 0,
-            messages: 0,
+            sent: vec![Traffic::default(); parties],
+            received: vec![Traffic::default(); parties],
             steps: Vec::new(),
             entered: now,
             step_bytes: 0,
@@ -149,9 +156,10 @@ impl Transport for Watched {
     fn send(&mut self, to: Party, message: Message) -> Result<()> {
         let mut inner = self.lock();
         let bytes = message.body.len() as u64;
-        inner.job.bytes += bytes;
+        if let Some(sent) = inner.job.sent.get_mut(to.0) {
+            sent.add(bytes);
+        }
         inner.job.step_bytes += bytes;
-        inner.job.messages += 1;
         let depth = inner.depth;
         inner.transport.send(to, Message { depth, ..message })
     }
@@ -159,6 +167,9 @@ impl Transport for Watched {
     fn receive(&mut self, from: Party) -> Result<Message> {
         let mut inner = self.lock();
         let message = inner.transport.receive(from)?;
+        if let Some(received) = inner.job.received.get_mut(from.0) {
+            received.add(message.body.len() as u64);
+        }
         // What a peer says of its depth serves the profile alone, so it may be wrong, not harmful.
         inner.depth = inner.depth.max(message.depth.saturating_add(1));
         Ok(message)

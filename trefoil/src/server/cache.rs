@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    Id, Result,
+    Digest, Id, Result, Shares,
     program::{self, Program, Share},
     store::Store,
 };
@@ -18,7 +18,9 @@ const SHARE: u64 = 24;
 pub(super) struct Loaded {
     pub(super) program: Arc<Program>,
     pub(super) weights: Vec<Share>,
-    version: Id,
+    pub(super) version: Id,
+    /// Of all components of this server, and of all of the next one.
+    pub(super) hashes: [Digest; 2],
     bytes: u64,
 }
 
@@ -33,6 +35,13 @@ struct Inner {
     programs: HashMap<String, (Id, Arc<Program>)>,
     /// The one used last stands last.
     models: Vec<(String, Arc<Loaded>)>,
+}
+
+/// Hashes of a server's components of several tensors, and of the next one's.
+pub(super) fn hashes(shares: &Shares) -> [Digest; 2] {
+    let mine = shares.iter().map(|(mine, _)| mine);
+    let next = shares.iter().map(|(_, next)| next);
+    [Digest::of_tensors(mine), Digest::of_tensors(next)]
 }
 
 impl Cache {
@@ -77,8 +86,9 @@ impl Cache {
         program.check_about(&stored.manifest.about)?;
         program.check_weights(&shapes)?;
         let bytes = shapes.iter().map(|shape| SHARE * shape.len() as u64).sum();
+        let hashes = hashes(&stored.shares);
         let weights = stored.shares.into_iter().map(program::share).collect::<Result<_>>()?;
-        let loaded = Arc::new(Loaded { program, weights, version, bytes });
+        let loaded = Arc::new(Loaded { program, weights, version, hashes, bytes });
         self.keep(name, loaded.clone());
         Ok(loaded)
     }

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     About, Error, Id, Result, Shares,
+    answer::Component,
     program::Program,
     range::check_ranges,
     wire::{
@@ -232,10 +233,11 @@ impl Visit<'_> {
             client: self.client.to_owned(),
             work,
             outcome,
+            digest: request.digest(self.client, clear),
             since: Instant::now(),
             _reserved: reserved,
         };
-        core.submit(id, request.digest(self.client, clear), job)?;
+        core.submit(id, job)?;
         drop(coming);
         let waited = wait(core, self.channel, id, &outcomes);
         if waited.is_err() {
@@ -243,11 +245,12 @@ impl Visit<'_> {
         }
         match waited? {
             Ok(Output::Nothing) => say(self.channel, &Reply::Done),
-            Ok(Output::Components(components, cost)) => {
-                let dims = |tensor: &ring_arith::Tensor| tensor.shape().dims().to_vec();
+            Ok(Output::Answer(components, cost)) => {
+                let dims = |component: &Component| component.words.shape().dims().to_vec();
                 let outputs = components.iter().map(dims).collect();
-                say(self.channel, &Reply::Result { outputs, cost })?;
-                components.iter().try_for_each(|words| self.send(words.to_bytes()))
+                let next = components.iter().map(|component| component.next).collect();
+                say(self.channel, &Reply::Result { outputs, next, cost })?;
+                components.iter().try_for_each(|component| self.send(component.words.to_bytes()))
             }
             Err(reason) => say(self.channel, &Reply::Failed { reason }),
         }

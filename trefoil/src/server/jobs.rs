@@ -2,14 +2,21 @@
 
 use std::{sync::Arc, time::Instant};
 
-use net::{PairKey, Session};
+use net::{PairKey, Party, Session, Transport};
+use zeroize::Zeroizing;
 
-use super::{Core, Job, Outcome, Output, Work, cache::Loaded, session::exchange};
+use super::{
+    Core, Job, Outcome, Output, Work,
+    cache::{Loaded, hashes},
+    session::{exchange, strange},
+    terms::{Marks, Proposal, Tally, Terms},
+};
 use crate::{
-    Error, Id, Result, Shares,
+    Digest, Error, Id, Result, Shares,
+    answer::Refresh,
     config::PARTIES,
+    id::fill_random,
     program::{self, Mpc},
-    share::refresh,
     store::NewModel,
     watch::Watched,
 };
@@ -21,6 +28,10 @@ pub(super) struct Worker<'a> {
     control: Watched,
     /// The keys shared with the next party and the one before.
     keys: [PairKey; 2],
+    /// What the three servers know and nobody else: shares of zero come from it.
+    common: Zeroizing<[u8; 32]>,
+    /// Jobs begun in this session, the same number at all servers.
+    jobs: u64,
 }
 
 /// What a server has ready before the three start together.
@@ -31,19 +42,22 @@ enum Ready {
 }
 
 impl<'a> Worker<'a> {
-    pub(super) fn start(core: &'a Core, session: Session, control: Watched) -> Result<Self> {
+    pub(super) fn start(core: &'a Core, session: Session, mut control: Watched) -> Result<Self> {
         let key =
             |offset: usize| session.pair_keys.get((core.me + offset) % PARTIES).cloned().flatten();
         let no_key = || Error::Internal("a session without keys".to_owned());
         let keys = [key(1).ok_or_else(no_key)?, key(2).ok_or_else(no_key)?];
+        let common = common_key(&mut control, &session.id)?;
         let mpc = program::protocol(session, core.engine.clone())?;
-        Ok(Self { core, mpc, control, keys })
+        Ok(Self { core, mpc, control, keys, common, jobs: 0 })
     }
 
     /// Runs a job. The inner result is for the client; the outer one is the session's.
     pub(super) fn run(&mut self, id: Id, job: &mut Job) -> Result<Outcome> {
+        self.jobs += 1;
         let prepared = self.prepare(id, job);
-        if let Some(reason) = self.vote(prepared.as_ref().err())? {
+        let terms = self.terms(job, &prepared);
+        if let Some(reason) = self.vote(terms.clone(), job, &prepared)? {
             if let (Ok(Ready::Staged), Work::Put { name, .. }) = (prepared, &job.work) {
                 self.core.store.discard(name, id)?;
             }
@@ -52,7 +66,7 @@ impl<'a> Worker<'a> {
         match (prepared?, &mut job.work) {
             (Ready::Model(loaded), Work::Infer { model, inputs, examples, profile, .. }) => {
                 let began = Instant::now();
-                let ended = self.infer(id, &loaded, std::mem::take(inputs), *profile);
+                let ended = self.infer(&terms.digest(), &loaded, std::mem::take(inputs), *profile);
                 self.core.quotas.ran(&job.client, model, *examples, began.elapsed());
                 ended.map(Ok)
             }
@@ -94,17 +108,49 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Tells the others whether this server is ready, and hears whether they are. Returns the first
-    /// reason against the job.
-    fn vote(&mut self, mine: Option<&Error>) -> Result<Option<String>> {
-        let mine = mine.map(ToString::to_string);
-        let mut votes = exchange::<Option<String>>(&mut self.control, "prepare job", &mine)?;
-        votes[self.core.me] = mine;
-        let against = votes.into_iter().enumerate().find_map(|(party, vote)| Some((party, vote?)));
-        Ok(against.map(|(party, reason)| format!("party {party}: {reason}")))
+    fn terms(&self, job: &Job, prepared: &Result<Ready>) -> Terms {
+        let model = match prepared {
+            Ok(Ready::Model(loaded)) => Some((loaded.version, loaded.program.digest())),
+            _ => None,
+        };
+        let options = format!("{:?} {:?}", self.mpc.options(), self.mpc.generator());
+        Terms::new(options, self.jobs, job.digest, model)
     }
 
-    fn infer(&mut self, id: Id, model: &Loaded, inputs: Shares, profile: bool) -> Result<Output> {
+    /// Tells the others whether this server is ready and for what, and hears the same of them. Returns
+    /// the first reason against the job, on which all three agree.
+    fn vote(
+        &mut self,
+        terms: Terms,
+        job: &Job,
+        prepared: &Result<Ready>,
+    ) -> Result<Option<String>> {
+        let digest = terms.digest();
+        let mark = |what, hashes| Marks::new(&self.keys, &digest, what, hashes);
+        let parts = match &job.work {
+            Work::Put { shares, .. } | Work::Infer { inputs: shares, .. } => hashes(shares),
+            Work::Share { .. } | Work::Remove { .. } => Default::default(),
+        };
+        let stored = match prepared {
+            Ok(Ready::Model(loaded)) => loaded.hashes,
+            _ => Default::default(),
+        };
+        let (parts, stored) = (mark("parts", parts), mark("stored", stored));
+        let against = prepared.as_ref().err().map(ToString::to_string);
+        let mine = Proposal { terms, against, parts, stored };
+        let mut all = exchange::<Proposal>(&mut self.control, "prepare job", &mine)?;
+        all[self.core.me] = mine;
+        Ok(Proposal::verdict(&all))
+    }
+
+    fn infer(
+        &mut self,
+        terms: &Digest,
+        model: &Loaded,
+        inputs: Shares,
+        profile: bool,
+    ) -> Result<Output> {
+        self.mpc.begin_job(terms.as_bytes())?;
         self.control.begin();
         let inputs = inputs.into_iter().map(program::share).collect::<Result<Vec<_>>>()?;
         let observer = &mut self.control.hand();
@@ -113,9 +159,50 @@ impl<'a> Worker<'a> {
         if !profile {
             cost.steps.clear();
         }
-        let keys = [&self.keys[0].0, &self.keys[1].0];
-        let fresh = |(index, output)| refresh(output, keys, id, index);
+        self.compare_counters()?;
+        let refresh = Refresh::new(&self.common, terms);
+        let fresh = |(index, output)| refresh.component(self.core.me, output, index);
         let components = outputs.iter().enumerate().map(fresh).collect::<Result<_>>()?;
-        Ok(Output::Components(components, Box::new(cost)))
+        Ok(Output::Answer(components, Box::new(cost)))
     }
+
+    /// Makes sure that all three did the same work. Whoever did not must not answer: its results, or the
+    /// others', belong to something else.
+    fn compare_counters(&mut self) -> Result<()> {
+        let [sent, received] = self.control.traffic();
+        let mine = Tally::new(self.mpc.operations(), &sent, &received);
+        let mut all = exchange::<Tally>(&mut self.control, "finish job", &mine)?;
+        all[self.core.me] = mine;
+        match Tally::difference(&all) {
+            None => Ok(()),
+            Some(reason) => {
+                let text = format!("{reason}; nothing was answered");
+                Err(Error::refused("servers", text))
+            }
+        }
+    }
+}
+
+/// A key that the three servers know and nobody else: each contributes to it over its links.
+fn common_key(control: &mut Watched, session: &[u8; 16]) -> Result<Zeroizing<[u8; 32]>> {
+    let me = control.me().0;
+    let mut fresh = [0; 32];
+    fill_random(&mut fresh)?;
+    let mut all = [[0; 32]; PARTIES];
+    all[me] = fresh;
+    control.step("agree on a key");
+    for party in (0..PARTIES).filter(|&party| party != me) {
+        control.send(Party(party), bytes::Bytes::copy_from_slice(&fresh).into())?;
+    }
+    for party in (0..PARTIES).filter(|&party| party != me) {
+        let body = control.receive(Party(party))?.body;
+        let wrong = |_| strange(party, format_args!("a key of {} bytes came", body.len()));
+        all[party] = body[..].try_into().map_err(wrong)?;
+    }
+    let mut hash = blake3::Hasher::new_derive_key("trefoil 2026 common key of the servers");
+    hash.update(session);
+    for fresh in &all {
+        hash.update(fresh);
+    }
+    Ok(Zeroizing::new(hash.finalize().into()))
 }

@@ -11,6 +11,7 @@ mod jobs;
 mod lists;
 mod quota;
 mod session;
+mod terms;
 
 use std::{
     collections::HashMap,
@@ -20,10 +21,11 @@ use std::{
 
 use bytes::Bytes;
 use net::Canceller;
-use ring_arith::{CpuEngine, Engine, Tensor};
+use ring_arith::{CpuEngine, Engine};
 
 use crate::{
     About, Digest, Error, Id, Result, Shares,
+    answer::Component,
     config::{Access, Limits},
     queue::{Follower, Full, Leader},
     store::{Range, Readers, Store},
@@ -73,6 +75,8 @@ struct Job {
     client: String,
     work: Work,
     outcome: mpsc::Sender<Outcome>,
+    /// Of all that is public about its request.
+    digest: Digest,
     /// When it was complete here.
     since: Instant,
     _reserved: Reserved,
@@ -119,7 +123,7 @@ type Outcome = Result<Output, String>;
 
 enum Output {
     Nothing,
-    Components(Vec<Tensor>, Box<Cost>),
+    Answer(Vec<Component>, Box<Cost>),
 }
 
 /// A part of a job that is being sent.
@@ -233,7 +237,8 @@ impl Core {
         Coming(self.clone(), id)
     }
 
-    fn submit(&self, id: Id, digest: Digest, job: Job) -> Result<()> {
+    fn submit(&self, id: Id, job: Job) -> Result<()> {
+        let digest = job.digest;
         let mut state = self.state();
         let now = Instant::now();
         match &mut state.queue {

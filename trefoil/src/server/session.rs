@@ -274,7 +274,7 @@ fn listen<T: DeserializeOwned>(control: &mut Watched, party: usize) -> Result<T>
     serde_json::from_slice(&message.body).map_err(|cause| strange(party, cause))
 }
 
-fn strange(party: usize, reason: impl std::fmt::Display) -> Error {
+pub(super) fn strange(party: usize, reason: impl std::fmt::Display) -> Error {
     let advice = "run the same program on all three servers";
     Error::refused(format_args!("party {party}"), format_args!("{reason}; {advice}"))
 }

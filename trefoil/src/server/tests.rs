@@ -1,11 +1,13 @@
 //! Three servers within one process, links and all, and clients that behave or do not.
 
+mod plans;
+
 use std::{thread, time::Duration};
 
 use bytes::Bytes;
 use net::launch::{Network, endpoints};
 use nn_layers::{Dim, Graph, HostTensor, Op, Unary};
-use ring_arith::{EngineTensor, FixedPoint, FracBits, Shape};
+use ring_arith::{EngineTensor, FixedPoint, FracBits, Shape, Tensor};
 
 use super::*;
 use crate::{

@@ -125,6 +125,8 @@ pub enum Reply {
     Result {
         /// Shapes of the results.
         outputs: Vec<Vec<usize>>,
+        /// Hashes of the components that the next server sends.
+        next: Vec<Digest>,
         /// What it took.
         cost: Box<Cost>,
     },

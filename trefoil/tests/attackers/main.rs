@@ -5,4 +5,5 @@ mod access;
 #[path = "../common/mod.rs"]
 mod common;
 mod honest;
+mod plans;
 mod quotas;

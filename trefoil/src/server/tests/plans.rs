@@ -1,0 +1,272 @@
+//! Jobs that are not the same at all servers, and shares that do not fit together.
+
+use super::*;
+use crate::{Part, Shares, wire::receive_tensor};
+
+/// Random pairs that are tried.
+const PAIRS: u64 = 500;
+
+/// Threads that try them.
+const CLIENTS: u64 = 8;
+
+/// What one client sends to the three servers.
+struct Sent {
+    requests: [Request; 3],
+    /// What follows a request in the clear, for a model.
+    clear: [Vec<Vec<u8>>; 3],
+    parts: [Part; 3],
+}
+
+impl Sent {
+    /// An inference that is the same everywhere.
+    fn infer(request: Request) -> Self {
+        let dealt = Dealt::new(&[input([1.0, 2.0, 3.0])]).unwrap();
+        let parts = [0, 1, 2].map(|party| dealt.part(party));
+        Self { requests: [(); 3].map(|()| request.clone()), clear: Default::default(), parts }
+    }
+
+    /// A model with another plan for each server, and parts of the weights of the first.
+    fn put(name: &str, models: [&Imported; 3]) -> Self {
+        let clear = models
+            .map(|model| vec![model.about.to_bytes().unwrap(), model.program.to_bytes().unwrap()]);
+        let words = models[0].weights.iter().map(|weight| weight.len() as u64).sum();
+        let job = Id::random().unwrap();
+        let requests = [0, 1, 2].map(|party: usize| Request::Put {
+            job,
+            name: name.to_owned(),
+            about: clear[party][0].len() as u64,
+            plan: clear[party][1].len() as u64,
+            words,
+            readers: Readers::Everyone,
+            ranges: Vec::new(),
+            replace: true,
+        });
+        let dealt = Dealt::new(&models[0].weights).unwrap();
+        let parts = [0, 1, 2].map(|party| dealt.part(party));
+        Self { requests, clear, parts }
+    }
+
+    /// Sends all of it. Returns what each server answers in the end.
+    fn send(self, world: &World, client: &str) -> [Reply; 3] {
+        let mut channels = world.connect(client);
+        for (party, channel) in channels.iter_mut().enumerate() {
+            let channel = &mut **channel;
+            say(channel, &self.requests[party]).unwrap();
+            assert_eq!(hear::<Reply>(channel, LIMIT).unwrap(), Reply::Send);
+            for bytes in &self.clear[party] {
+                send_bytes(channel, bytes.clone().into(), &mut |_| {}).unwrap();
+            }
+            send_part(channel, &self.parts[party], &mut |_| {}).unwrap();
+        }
+        channels.map(|mut channel| {
+            loop {
+                match hear(&mut *channel, LIMIT).unwrap() {
+                    Reply::Waiting { .. } | Reply::Working(_) => {}
+                    end => return end,
+                }
+            }
+        })
+    }
+}
+
+/// `max(0, x)` for 128 numbers, as one step or as several of equal size, the first of which rounds to
+/// `bits` fraction bits.
+fn relu(steps: usize, bits: u32) -> Imported {
+    let mut graph = Graph::new(1);
+    let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(128)]).unwrap();
+    let part = |graph: &mut Graph, at: usize| {
+        let len = 128 / steps;
+        let range =
+            Op::Slice { axis: 1, start: at * len, end: Dim::Fixed((at + 1) * len), step: 1 };
+        let part = graph.add(&format!("part{at}"), range, &[x]).unwrap();
+        graph.add(&format!("relu{at}"), Op::Unary(Unary::Relu), &[part]).unwrap()
+    };
+    let parts: Vec<_> = (0..steps).map(|at| part(&mut graph, at)).collect();
+    let y = graph.add("y", Op::Concat(1), &parts).unwrap();
+    graph.output("y", y);
+    plan("test", &graph, bits, crate::Preprocess::default(), Vec::new()).unwrap()
+}
+
+/// The words of a part's component 2 with one bit changed; or its first key, where it has no words.
+fn spoil(part: &mut Part, at: usize) {
+    let Some(words) = part.words.first_mut() else {
+        // Of a key AES-128 takes the first half.
+        part.keys[0].0[at % 16] ^= 1;
+        return;
+    };
+    let mut changed = words.words().to_vec();
+    let place = at % changed.len();
+    changed[place] ^= 1 << (at % 64);
+    *words = Tensor::new(words.shape().clone(), changed).unwrap();
+}
+
+fn reason(reply: &Reply) -> &str {
+    match reply {
+        Reply::Failed { reason } => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_model_whose_plan_differs_between_servers_is_refused() {
+    let world = World::new(&Limits::default());
+    works(&world);
+    let (one, two) = (relu(1, 20), relu(2, 20));
+    for odd in 0..3 {
+        let mut models = [&two; 3];
+        models[odd] = &one;
+        for reply in Sent::put("m", models).send(&world, "mallory") {
+            assert!(reason(&reply).contains("was asked for something else"), "{reply:?}");
+        }
+        works(&world);
+    }
+    assert!(world.client("mallory").model("m").is_err());
+}
+
+#[test]
+fn parts_that_do_not_fit_together_are_refused_before_any_work() {
+    let world = World::new(&Limits::default());
+    works(&world);
+    for party in 0..3 {
+        let mut sent = Sent::infer(request(&world, false));
+        spoil(&mut sent.parts[party], 7);
+        let mut model = Sent::put("bad", [&model(ONE); 3]);
+        spoil(&mut model.parts[party], 11);
+        for reply in sent.send(&world, "half").iter().chain(&model.send(&world, "half")) {
+            assert!(reason(reply).contains("parts of the client do not fit together"), "{reply:?}");
+        }
+    }
+    works(&world);
+    assert!(world.client("half").model("bad").is_err());
+    assert!(world.servers.iter().all(|server| server.status().unwrap().link == Link::Up));
+}
+
+#[test]
+fn a_store_that_was_changed_with_its_checksums_is_an_error_that_names_it() {
+    let model = model(ONE);
+    let shapes: Vec<_> = model.weights.iter().map(|weight| weight.shape().clone()).collect();
+    let plan = model.program.to_bytes().unwrap();
+    let dealt = Dealt::new(&model.weights).unwrap();
+    // Of `one` a single component differs at party 1, of `both` both.
+    let versions = [("one", Id::random().unwrap()), ("both", Id::random().unwrap())];
+    let world = World::with_stores(&Limits::default(), |party, store| {
+        for (name, version) in versions {
+            let mut shares: Shares = dealt.part(party).expand(party, &shapes).unwrap();
+            if party == 1 {
+                let other = |tensor: &Tensor| {
+                    let words = tensor.words().iter().map(|word| word ^ 1).collect();
+                    Tensor::new(tensor.shape().clone(), words).unwrap()
+                };
+                let (mine, next) = &shares[0];
+                let next = if name == "both" { other(next) } else { next.clone() };
+                shares[0] = (other(mine), next);
+            }
+            let (about, owner, plan, shares) = (&model.about, "alice", &plan[..], &shares);
+            let (readers, ranges) = (&Readers::Everyone, &[][..]);
+            let new = crate::store::NewModel {
+                name,
+                version,
+                about,
+                owner,
+                readers,
+                ranges,
+                plan,
+                shares,
+            };
+            store.stage(&new).unwrap();
+            store.commit(name, version).unwrap();
+        }
+    });
+    let ask = |name| infer(&mut world.client("alice"), name, [1.0; 3]).unwrap_err().to_string();
+    let text = ask("one");
+    assert!(text.contains("the store of party 0 or party 1 was changed"), "{text}");
+    let text = ask("both");
+    assert!(text.contains("the store of party 1 was changed"), "{text}");
+    works(&world);
+}
+
+#[test]
+fn an_answer_of_the_same_request_never_comes_in_the_same_components() {
+    let world = World::new(&Limits::default());
+    works(&world);
+    let request = request(&world, false);
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..3 {
+        let sent = Sent::infer(request.clone());
+        let mut channels = world.connect("half");
+        for (party, channel) in channels.iter_mut().enumerate() {
+            say(&mut **channel, &request).unwrap();
+            assert_eq!(hear::<Reply>(&mut **channel, LIMIT).unwrap(), Reply::Send);
+            send_part(&mut **channel, &sent.parts[party], &mut |_| {}).unwrap();
+        }
+        for channel in &mut channels {
+            let dims = loop {
+                match hear(&mut **channel, LIMIT).unwrap() {
+                    Reply::Result { outputs, .. } => break outputs.concat(),
+                    Reply::Waiting { .. } | Reply::Working(_) => {}
+                    other => panic!("{other:?}"),
+                }
+            };
+            let shape = Shape::new(dims).unwrap();
+            let pace = &mut crate::wire::Pace::frames(LIMIT);
+            let words = receive_tensor(&mut **channel, &shape, pace).unwrap();
+            // The same job id, three times: the shares of zero are others each time.
+            assert!(words.words().iter().all(|&word| seen.insert(word)));
+        }
+    }
+}
+
+/// Something that differs at one server, chosen by `draw`, and what the refusal says.
+fn misfit(world: &World, draw: u64) -> (Sent, &'static str) {
+    let odd = (draw >> 8) as usize % 3;
+    let place = (draw >> 16) as usize;
+    let mut sent = match draw % 4 {
+        0 => {
+            let choices = [relu(1, 20), relu(2, 20), relu(4, 20), relu(1, 18), relu(8, 20)];
+            let first = place % choices.len();
+            let other = (first + 1 + place / 8 % (choices.len() - 1)) % choices.len();
+            let mut models = [&choices[first]; 3];
+            models[odd] = &choices[other];
+            return (Sent::put("m", models), "was asked for something else");
+        }
+        1 => Sent::put("m", [&model(ONE); 3]),
+        _ => Sent::infer(request(world, false)),
+    };
+    if draw % 4 < 3 {
+        spoil(&mut sent.parts[odd], place);
+        return (sent, "do not fit together");
+    }
+    if let Request::Infer { profile, .. } = &mut sent.requests[odd] {
+        *profile = true;
+    }
+    (sent, "was asked for something else")
+}
+
+#[test]
+fn random_pairs_of_plans_headers_and_parts_that_differ_are_all_refused() {
+    let world = World::new(&Limits::default());
+    works(&world);
+    let before = [0, 1, 2].map(|party: usize| world.servers[party].status().unwrap());
+    thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let world = &world;
+            scope.spawn(move || {
+                let mut draw = mpc_core::SplitMix64::new(client);
+                for _ in (client..PAIRS).step_by(CLIENTS as usize) {
+                    let draw = draw.next_u64();
+                    let (sent, said) = misfit(world, draw);
+                    for reply in sent.send(world, &format!("mallory{client}")) {
+                        assert!(reason(&reply).contains(said), "{draw}: {reply:?}");
+                    }
+                }
+            });
+        }
+    });
+    for (server, before) in world.servers.iter().zip(&before) {
+        let after = server.status().unwrap();
+        assert_eq!((after.done, after.failed), (before.done, before.failed + PAIRS));
+        assert_eq!(after.link, Link::Up);
+    }
+    // The servers compare what they count: of operations, and of messages and bytes on each link.
+    works(&world);
+}
