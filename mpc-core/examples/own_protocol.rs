@@ -4,9 +4,10 @@
 //! which the privacy check notices, but it talks, counts parties and keeps order like any protocol.
 
 use mpc_core::{
-    Compare, Compared, Linear, PlainBits, PlainShare, Plaintext, Product, Protocol, Result,
-    TestWorld, TruncationMode, Words, conformance, functions,
+    Finish, Linear, PlainBits, PlainShare, Plaintext, ProducedBy, Product, ProductOf, Protocol,
+    Result, TestWorld, TruncationMode, Words, conformance, functions,
     privacy::{Leak, PrivacyCheck},
+    provided,
 };
 use net::{Message, Party, Session};
 use ring_arith::{BitTensor, CpuEngine, Engine, FracBits, Shape, Tensor};
@@ -127,26 +128,24 @@ impl Protocol for InTheOpen {
     fn bits_width(&self, x: &PlainBits) -> u32 {
         self.plain.bits_width(x)
     }
-    fn products(&mut self, jobs: &[Product<'_, Share>]) -> Result<Vec<Share>> {
-        self.plain.products(jobs)
+    fn products(&mut self, jobs: &[ProductOf<'_, Self>]) -> Result<Vec<ProducedBy<Self>>> {
+        // The sums alone are this protocol's own. What follows them is made of truncations, comparisons and
+        // selections, and the latter two of bits and products: no need to write any of it.
+        let mut sums = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let sum = Product { finish: Finish::Raw, ..job.clone() };
+            sums.push(self.plain.product(sum)?.share);
+        }
+        provided::products(self, jobs, sums)
     }
     fn truncate(&mut self, jobs: &[(&Share, u32)], mode: TruncationMode) -> Result<Vec<Share>> {
         self.plain.truncate(jobs, mode)
-    }
-    fn compare(&mut self, jobs: &[Compare<'_, Share>]) -> Result<Vec<Compared<Share, PlainBits>>> {
-        self.plain.compare(jobs)
-    }
-    fn is_zero(&mut self, jobs: &[(&Share, u32)]) -> Result<Vec<PlainBits>> {
-        self.plain.is_zero(jobs)
     }
     fn to_bits(&mut self, jobs: &[(&Share, u32)]) -> Result<Vec<PlainBits>> {
         self.plain.to_bits(jobs)
     }
     fn and(&mut self, jobs: &[(&PlainBits, &PlainBits)]) -> Result<Vec<PlainBits>> {
         self.plain.and(jobs)
-    }
-    fn select(&mut self, jobs: &[(&PlainBits, &[&Share])]) -> Result<Vec<Vec<Share>>> {
-        self.plain.select(jobs)
     }
     fn bits_to_words(&mut self, jobs: &[&PlainBits]) -> Result<Vec<Vec<Share>>> {
         self.plain.bits_to_words(jobs)

@@ -54,3 +54,11 @@ pub enum Error {
         rhs: Shape,
     },
 }
+
+impl Error {
+    /// A protocol answered with fewer tensors than it was asked for.
+    pub fn unanswered(op: &'static str) -> Self {
+        let reason = "the protocol answered with fewer tensors than asked for".into();
+        Self::Invalid { op, reason }
+    }
+}

@@ -4,20 +4,24 @@
 pub mod conformance;
 mod error;
 pub mod functions;
+mod jobs;
 mod plaintext;
 pub mod privacy;
 mod protocol;
-mod provided;
+pub mod provided;
 mod secret;
 mod seed;
 mod tournament;
 mod world;
 
 pub use error::{Error, Result};
+pub use jobs::{
+    Compare, Compared, Finish, Found, Largest, MOST_DROPPED, Produced, Product, Term, Then,
+    TruncationMode,
+};
 pub use plaintext::{PlainBits, PlainShare, Plaintext, Rounding};
 pub use protocol::{
-    Compare, Compared, Finish, Linear, MOST_DROPPED, Product, Protocol, ShareTensor, Then,
-    TruncationMode, Words,
+    ComparedBy, FoundBy, Linear, ProducedBy, ProductOf, Protocol, ShareTensor, Words,
 };
 pub use secret::{Arg, Operand, PublicTensor, SecretTensor};
 pub use seed::SplitMix64;

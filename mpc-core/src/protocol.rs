@@ -5,7 +5,22 @@ use std::fmt;
 use net::Party;
 use ring_arith::{Bilinear, BitTensor, Engine, Shape, View, Window};
 
-use crate::Result;
+use crate::{
+    Compare, Compared, Error, Found, Largest, Produced, Product, Result, TruncationMode, provided,
+    tournament,
+};
+
+/// A [`Product`] of a protocol's shares.
+pub type ProductOf<'a, P> = Product<'a, <P as Protocol>::Share, <P as Protocol>::Bits>;
+
+/// The answer to a [`ProductOf`].
+pub type ProducedBy<P> = Produced<<P as Protocol>::Share, <P as Protocol>::Bits>;
+
+/// The answer to a [`Compare`] of a protocol's shares.
+pub type ComparedBy<P> = Compared<<P as Protocol>::Share, <P as Protocol>::Bits>;
+
+/// The answer to a tournament of a protocol's shares.
+pub type FoundBy<P> = Found<<P as Protocol>::Share, <P as Protocol>::Bits>;
 
 /// What a share of a tensor shows to everyone: its shape. `Debug` prints nothing else.
 pub trait ShareTensor: Clone + fmt::Debug + Send + Sync + 'static {
@@ -37,98 +52,6 @@ pub enum Linear<'a, T> {
     Sum(&'a [usize]),
     /// Sums under a window.
     WindowSum(&'a Window),
-}
-
-/// How the low bits of a product are dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum TruncationMode {
-    /// The protocol's best without a large-error event: floor, or floor + 1.
-    #[default]
-    Default,
-    /// Error below 1.5 units and mean 0, for fewer bytes.
-    Early,
-    /// Exactly the floor.
-    Exact,
-    /// Stochastic rounding with a coin independent of every party's view.
-    Dither,
-    /// The local truncation of ABY3, SecureML and CryptGPU. It fails by `2^(64-t)` with probability
-    /// `2^(bits+1-64)` per element: for comparison with published systems only.
-    Aby3Local,
-}
-
-/// Most bits that a truncation may drop. With fewer than four bits left the offset that keeps signed
-/// words apart would not fit beside them.
-pub const MOST_DROPPED: u32 = 60;
-
-/// What follows a bilinear map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finish {
-    /// The product as it is.
-    Raw,
-    /// The product divided by `2^bits`, `bits` from 1 to [`MOST_DROPPED`]; `|product| < 2^62`.
-    Truncate {
-        /// Bits to drop.
-        bits: u32,
-        /// How.
-        mode: TruncationMode,
-    },
-    /// `max(0, product / 2^bits)`; `|product| <= 2^62 - 2^(bits+1)`. The sign is that of the rounded value.
-    /// A protocol may use [`TruncationMode::Early`] here whatever the caller's default is.
-    TruncateRelu {
-        /// Bits to drop.
-        bits: u32,
-    },
-}
-
-/// A bilinear map of two shared tensors, shared summands, and what follows.
-#[derive(Debug)]
-pub struct Product<'a, S> {
-    /// The map.
-    pub op: Bilinear,
-    /// Its first operand.
-    pub lhs: &'a S,
-    /// Its second operand. Clones of a share may carry prepared forms of it: pass the same share
-    /// again rather than an equal one.
-    pub rhs: &'a S,
-    /// Added to the product before truncation, each shifted left by the given number of bits: a bias, a
-    /// residual. Of the product's shape, or broadcast to it.
-    pub summands: Vec<(&'a S, u32)>,
-    /// What follows.
-    pub finish: Finish,
-}
-
-/// A comparison with zero and what its outcome is for.
-#[derive(Debug)]
-pub struct Compare<'a, S> {
-    /// The value whose sign is taken.
-    pub value: &'a S,
-    /// `|value| < 2^(width - 1)`; 64 is always right, less is cheaper.
-    pub width: u32,
-    /// What is made of the outcome.
-    pub then: Then<'a, S>,
-}
-
-/// What is made of the outcome of `value < 0`. Asked for together with the comparison, because a
-/// protocol may send what it needs for both at once.
-#[derive(Debug)]
-pub enum Then<'a, S> {
-    /// The outcome as a shared bit.
-    Bit,
-    /// The outcome as a shared word, 0 or 1.
-    Arithmetic,
-    /// Each word of these, all of the value's shape, where the value is negative; 0 elsewhere.
-    Negative(&'a [&'a S]),
-    /// Each word of these where the value is not negative; 0 elsewhere. With the value itself: ReLU.
-    NonNegative(&'a [&'a S]),
-}
-
-/// The answer to a [`Compare`].
-#[derive(Debug)]
-pub enum Compared<S, B> {
-    /// To [`Then::Bit`].
-    Bit(B),
-    /// To [`Then::Arithmetic`] (one), [`Then::Negative`] and [`Then::NonNegative`] (one for each).
-    Words(Vec<S>),
 }
 
 /// A protocol for computing on shared tensors of words modulo 2^64 and of bits.
@@ -235,28 +158,24 @@ pub trait Protocol: Sized + 'static {
 
     // -- with communication: a protocol says what each costs, and tests compare it with what is counted -
 
-    /// Bilinear maps with what follows them. Members that end alike share all rounds.
+    /// Sums of bilinear maps with what follows them. Members that end alike share all rounds.
     ///
     /// 192 bits an output in one round; truncated 252 (`early` 212) in two, `exact` 489 and `dither` 638
-    /// in five; with truncation and ReLU in one 688 (`early` 648) in six.
-    fn products(&mut self, jobs: &[Product<'_, Self::Share>]) -> Result<Vec<Self::Share>>;
+    /// in five; with truncation and ReLU in one 688 (`early` 648) in six, one more where the sign is
+    /// kept; with truncation and a kept bit in one 424 (`early` 384) in two. How many terms are summed
+    /// makes no difference.
+    ///
+    /// A protocol that has no forms of its own for what follows gives its sums to
+    /// [`provided::products`].
+    fn products(&mut self, jobs: &[ProductOf<'_, Self>]) -> Result<Vec<ProducedBy<Self>>>;
 
-    /// Divides by `2^bits`, 1 to [`MOST_DROPPED`]; `|x| < 2^62`. Two rounds and 124 bits; `exact` five and 361.
+    /// Divides by `2^bits`, 1 to [`crate::MOST_DROPPED`]; `|x| < 2^62`. Two rounds and 124 bits; `exact` five
+    /// and 361.
     fn truncate(
         &mut self,
         jobs: &[(&Self::Share, u32)],
         mode: TruncationMode,
     ) -> Result<Vec<Self::Share>>;
-
-    /// Compares with zero. The bit: five rounds and 297 bits; as a word six and 488; with one tensor
-    /// selected by it, for instance ReLU, six and 552. Less at smaller widths.
-    fn compare(
-        &mut self,
-        jobs: &[Compare<'_, Self::Share>],
-    ) -> Result<Vec<Compared<Self::Share, Self::Bits>>>;
-
-    /// Whether the low `width` bits are all 0, as shared bits. Five rounds, 255 bits.
-    fn is_zero(&mut self, jobs: &[(&Self::Share, u32)]) -> Result<Vec<Self::Bits>>;
 
     /// The low `width` bits of words, as shared bits. `2 + ceil(log2(width - 1))` rounds; 1183 bits at
     /// width 64, 187 at 16.
@@ -265,15 +184,39 @@ pub trait Protocol: Sized + 'static {
     /// `x & y`, bit by bit; shapes and widths equal. One round, 3 bits for each.
     fn and(&mut self, jobs: &[(&Self::Bits, &Self::Bits)]) -> Result<Vec<Self::Bits>>;
 
-    /// The product of a bit (width 1) with each of several words of its shape. Two rounds, 64 bits and
-    /// 192 for each word.
-    fn select(&mut self, jobs: &[(&Self::Bits, &[&Self::Share])]) -> Result<Vec<Vec<Self::Share>>>;
-
     /// Each plane as a tensor of words 0 or 1: `width` shares for each member. Two rounds, 192 bits for
     /// each plane.
     fn bits_to_words(&mut self, jobs: &[&Self::Bits]) -> Result<Vec<Vec<Self::Share>>>;
 
     // -- provided, and overridden where a protocol has a better form --------------------------------
+
+    /// One member of [`Protocol::products`].
+    fn product(&mut self, job: ProductOf<'_, Self>) -> Result<ProducedBy<Self>> {
+        self.products(&[job])?.pop().ok_or_else(|| Error::unanswered("products"))
+    }
+
+    /// Compares with zero. The bit: five rounds and 297 bits; as a word six and 488; with one tensor
+    /// selected by it, for instance ReLU, six and 552. Each further tensor 192, the outcome as a word
+    /// besides 128, as a bit besides 1. Less at smaller widths.
+    fn compare(&mut self, jobs: &[Compare<'_, Self::Share>]) -> Result<Vec<ComparedBy<Self>>> {
+        provided::compare(self, jobs)
+    }
+
+    /// One member of [`Protocol::compare`].
+    fn compare_one(&mut self, job: Compare<'_, Self::Share>) -> Result<ComparedBy<Self>> {
+        self.compare(&[job])?.pop().ok_or_else(|| Error::unanswered("compare"))
+    }
+
+    /// Whether the low `width` bits are all 0, as shared bits. Five rounds, 255 bits.
+    fn is_zero(&mut self, jobs: &[(&Self::Share, u32)]) -> Result<Vec<Self::Bits>> {
+        provided::is_zero(self, jobs)
+    }
+
+    /// The product of a bit (width 1) with each of several words of its shape. Two rounds, 64 bits and
+    /// 192 for each word; by a bit that was kept with words selected, 192 for each word alone.
+    fn select(&mut self, jobs: &[(&Self::Bits, &[&Self::Share])]) -> Result<Vec<Vec<Self::Share>>> {
+        provided::select(self, jobs)
+    }
 
     /// The mode in which functions truncate.
     fn truncation(&self) -> TruncationMode {
@@ -283,14 +226,14 @@ pub trait Protocol: Sized + 'static {
     /// `sum(c_i * x_i) + constant` for public words `c_i`, all shapes equal, without communication.
     /// Worth one pass over memory in a protocol's own form: functions evaluate polynomials with it.
     fn combine(&self, terms: &[(u64, &Self::Share)], constant: u64) -> Result<Self::Share> {
-        crate::provided::combine(self, terms, constant)
+        provided::combine(self, terms, constant)
     }
 
     /// For every plane, whether it or any plane above it is set: plane `j` of the result is the OR
     /// of planes `j..` of `x`. By `ceil(log2 width)` calls of [`Protocol::and`] on half the planes:
     /// 6 rounds and 576 bits at width 64.
     fn prefix_or(&mut self, jobs: &[&Self::Bits]) -> Result<Vec<Self::Bits>> {
-        crate::provided::prefix_or(self, jobs)
+        provided::prefix_or(self, jobs)
     }
 
     /// Weighted sums of planes as words: for each member, a share of `sum(c[j] * plane_j)` for every
@@ -300,18 +243,24 @@ pub trait Protocol: Sized + 'static {
     /// half of a bit and the others the other half needs to exchange the sums only. Two rounds; 64 bits
     /// for each plane and 128 for each sum.
     fn bit_sums(&mut self, jobs: &[(&Self::Bits, &[&[u64]])]) -> Result<Vec<Vec<Self::Share>>> {
-        crate::provided::bit_sums(self, jobs)
+        provided::bit_sums(self, jobs)
     }
 
-    /// `[k, ..]` to `[1, ..]`: the largest elements along the first axis, by tournament. With `index`,
-    /// also their positions, the lowest among equals, as words. `|x| < 2^(width-2)`. For each result
-    /// `1 + 5 ceil(log2 k)` rounds and at width 44 `(k - 1) 456` bits, with the position `(k - 1) 648`.
-    fn max_first(
+    /// `[k, ..]` to `[1, ..]`: the largest elements along the first axis, by tournament, with what else is
+    /// wanted. `|x| < 2^(width-2)`. For each result `1 + 5 ceil(log2 k)` rounds and at width 44
+    /// `(k - 1) 456` bits, with the position `(k - 1) 648`, with choices `k - 1` more.
+    fn max_first(&mut self, x: &Self::Share, width: u32, want: Largest) -> Result<FoundBy<Self>> {
+        tournament::max_first(self, x, width, want)
+    }
+
+    /// The gradient of [`Protocol::max_first`]: `[1, ..]` to `[k, ..]`, each word at the place of the
+    /// largest element and 0 elsewhere, given the tournament's choices. `1 + ceil(log2 k)` rounds,
+    /// `(k - 1) 192` bits.
+    fn max_first_gradient(
         &mut self,
-        x: &Self::Share,
-        width: u32,
-        index: bool,
-    ) -> Result<(Self::Share, Option<Self::Share>)> {
-        crate::tournament::max_first(self, x, width, index)
+        gradient: &Self::Share,
+        choices: &[Self::Bits],
+    ) -> Result<Self::Share> {
+        provided::max_first_gradient(self, gradient, choices)
     }
 }

@@ -1,6 +1,9 @@
-//! Largest elements by tournament, over any protocol.
+//! Largest elements by tournament, and their gradient, over any protocol.
 
-use crate::{Compare, Compared, Error, Linear, Protocol, Result, ShareTensor, Then};
+use crate::{
+    Compare, Error, Found, FoundBy, Largest, Linear, Protocol, Result, ShareTensor, Then,
+    provided::tournament_lengths,
+};
 use ring_arith::{Engine, Shape, Tensor, View};
 
 /// See [`Protocol::max_first`]. `ceil(log2 k)` comparisons one after the other.
@@ -8,17 +11,18 @@ pub(crate) fn max_first<P: Protocol>(
     mpc: &mut P,
     x: &P::Share,
     width: u32,
-    index: bool,
-) -> Result<(P::Share, Option<P::Share>)> {
+    want: Largest,
+) -> Result<FoundBy<P>> {
     let shape = x.shape().clone();
     let Some(&k) = shape.dims().first().filter(|k| **k > 0) else {
         let reason = format!("shape {shape:?} has no elements along its first axis");
         return Err(Error::Invalid { op: "max", reason });
     };
     let mut nodes = vec![x.clone()];
-    if index {
+    if want.position {
         nodes.push(positions(mpc, &shape)?);
     }
+    let mut choices = Vec::new();
     let mut len = k;
     while len > 1 {
         let pairs = len / 2;
@@ -37,27 +41,66 @@ pub(crate) fn max_first<P: Protocol>(
         // right - left > 0 exactly if left - right < 0, so that equals keep the left one.
         let value = mpc.linear(&Linear::Negate, &diff[0])?;
         let words: Vec<_> = diff.iter().collect();
-        let job = Compare { value: &value, width, then: Then::Negative(&words) };
-        let Some(Compared::Words(gain)) = mpc.compare(&[job])?.pop() else {
-            unreachable!("a selection answers with words")
-        };
+        let then = Then { bit: want.choices, ..Then::negative(&words) };
+        let answer = mpc.compare_one(Compare { value: &value, width, then })?;
         let mut next = Vec::with_capacity(nodes.len());
-        for ((node, l), g) in nodes.iter().zip(&left).zip(&gain) {
+        for ((node, l), g) in nodes.iter().zip(&left).zip(&answer.negative) {
             let winner = mpc.add(l, g)?;
             next.push(if len % 2 == 1 {
-                let view = View::Slice { axis: 0, start: len - 1, end: len, step: 1 };
-                let odd = mpc.linear(&Linear::View(&view), node)?;
+                let odd = mpc.linear(&Linear::View(&rows(len - 1, len)), node)?;
                 mpc.concat(&[&winner, &odd], 0)?
             } else {
                 winner
             });
         }
+        choices.extend(answer.bit);
         nodes = next;
         len = len.div_ceil(2);
     }
-    let position = if index { nodes.pop() } else { None };
-    let largest = nodes.pop().expect("one node is left");
-    Ok((largest, position))
+    let position = if want.position { nodes.pop() } else { None };
+    let largest = nodes.pop().ok_or_else(|| Error::unanswered("max"))?;
+    Ok(Found { largest, position, choices })
+}
+
+/// See [`Protocol::max_first_gradient`]: from the last level down, each pair's word goes to the one
+/// that won.
+pub(crate) fn gradient<P: Protocol>(
+    mpc: &mut P,
+    gradient: &P::Share,
+    choices: &[P::Bits],
+) -> Result<P::Share> {
+    let lengths = tournament_lengths(gradient.shape(), choices)?;
+    let mut nodes = gradient.clone();
+    for (len, choice) in lengths.into_iter().zip(choices).rev() {
+        let pairs = len / 2;
+        let winners = mpc.linear(&Linear::View(&rows(0, pairs)), &nodes)?;
+        let later = one(mpc.select(&[(choice, &[&winners])])?)?;
+        let earlier = mpc.sub(&winners, &later)?;
+        // [pairs, ..] twice to [pairs, 2, ..] to [2 pairs, ..].
+        let split = |s: &P::Share| {
+            let dims = [&[pairs, 1], &s.shape().dims()[1..]].concat();
+            mpc.linear(&Linear::View(&View::Reshape(Shape::new(dims)?)), s)
+        };
+        let both = mpc.concat(&[&split(&earlier)?, &split(&later)?], 1)?;
+        let dims = [&[2 * pairs], &nodes.shape().dims()[1..]].concat();
+        let both = mpc.linear(&Linear::View(&View::Reshape(Shape::new(dims)?)), &both)?;
+        nodes = if len % 2 == 1 {
+            let odd = mpc.linear(&Linear::View(&rows(pairs, pairs + 1)), &nodes)?;
+            mpc.concat(&[&both, &odd], 0)?
+        } else {
+            both
+        };
+    }
+    Ok(nodes)
+}
+
+/// Rows of the first axis.
+fn rows(start: usize, end: usize) -> View {
+    View::Slice { axis: 0, start, end, step: 1 }
+}
+
+fn one<S>(answers: Vec<Vec<S>>) -> Result<S> {
+    answers.into_iter().flatten().next().ok_or_else(|| Error::unanswered("select"))
 }
 
 /// Every element's place along the first axis.

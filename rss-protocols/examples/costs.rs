@@ -4,7 +4,7 @@
 use mpc_core::{Compare, Finish, Product, Protocol, TestWorld, Then, TruncationMode};
 use net::Party;
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor};
-use rss_protocols::{Rss, Share};
+use rss_protocols::{BitShare, Rss, Share};
 
 /// Elements of each operand.
 const ELEMENTS: usize = 100_000;
@@ -18,10 +18,13 @@ fn main() {
         ("product, truncated", |mpc, x| {
             product(mpc, x, Finish::Truncate { bits: 20, mode: TruncationMode::Default })
         }),
-        ("product, truncated, ReLU", |mpc, x| product(mpc, x, Finish::TruncateRelu { bits: 20 })),
+        ("product, truncated, ReLU", |mpc, x| {
+            let mode = TruncationMode::Early;
+            product(mpc, x, Finish::TruncateRelu { bits: 20, mode, keep: false })
+        }),
         ("ReLU", |mpc, x| {
-            let then = Then::NonNegative(&[x]);
-            mpc.compare(&[Compare { value: x, width: 64, then }]).map(drop)
+            let then = Then { not_negative: &[x], ..Then::default() };
+            mpc.compare_one(Compare { value: x, width: 64, then }).map(drop)
         }),
     ];
     println!("{:<26} {:>20} {:>7}", "operation", "bytes/element/party", "rounds");
@@ -49,7 +52,10 @@ fn operand(mpc: &mut Party3) -> mpc_core::Result<Share<Tensor>> {
     Ok(mpc.input(Party(0), &[shape], mine)?.remove(0))
 }
 
-fn product(mpc: &mut Party3, x: &Share<Tensor>, finish: Finish) -> mpc_core::Result<()> {
-    let op = Bilinear::Mul;
-    mpc.products(&[Product { op, lhs: x, rhs: x, summands: Vec::new(), finish }]).map(drop)
+fn product(
+    mpc: &mut Party3,
+    x: &Share<Tensor>,
+    finish: Finish<'_, BitShare<Tensor>>,
+) -> mpc_core::Result<()> {
+    mpc.product(Product::new(Bilinear::Mul, x, x, finish)).map(drop)
 }

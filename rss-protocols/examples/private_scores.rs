@@ -5,7 +5,7 @@
 //!
 //! `cargo run --release -p rss-protocols --example private_scores`
 
-use mpc_core::{Finish, Product, Protocol, TestWorld};
+use mpc_core::{Finish, Product, Protocol, TestWorld, TruncationMode};
 use net::Party;
 use ring_arith::{Bilinear, CpuEngine, FixedPoint, FracBits, Shape, Tensor};
 use rss_protocols::Rss;
@@ -30,15 +30,10 @@ fn main() {
             let mine = [values];
             let shape = Shape::new([1, VALUES])?;
             let x = rss.input(Party(1), &[shape], (me == Party(1)).then_some(&mine[..]))?;
-            let layer = Product {
-                op: Bilinear::MATMUL,
-                lhs: &x[0],
-                rhs: &w[0],
-                summands: Vec::new(),
-                finish: Finish::TruncateRelu { bits: FracBits::DEFAULT.bits() },
-            };
-            let y = rss.products(&[layer])?;
-            let seen = rss.open_to(Party(1), &[&y[0]])?;
+            let (bits, mode) = (FracBits::DEFAULT.bits(), TruncationMode::Early);
+            let finish = Finish::TruncateRelu { bits, mode, keep: false };
+            let y = rss.product(Product::new(Bilinear::MATMUL, &x[0], &w[0], finish))?.share;
+            let seen = rss.open_to(Party(1), &[&y])?;
             Ok(seen.map(|seen| code.decode(seen[0].words())))
         },
     );

@@ -6,12 +6,13 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Place, Shape};
 use crate::{
     BitShare, Rss, Share,
     cut::{Piece, Rooms, Spots, take},
+    kept::{KeptPiece, Layout},
     kernels::{And3, Xor},
     launch::{flat, made_into, map, slice, whole, words, words_into},
     links::Reader,
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
-    select::{Follow, Selection},
+    select::{Follow, MaskShares, Selection, Wanted},
     unit::{self, Cx, Unit},
 };
 
@@ -76,7 +77,7 @@ impl<E: Engine> Rss<E> {
         Ok(results)
     }
 
-    /// A bit times words. Cost: 64 bits, and 192 for each word; 2 rounds.
+    /// A bit times words. Cost: 64 bits unless the bit was kept, and 192 for each word; 2 rounds.
     pub(crate) fn selections(
         &mut self,
         jobs: &[(&BitShare<E::Tensor>, &[&Share<E::Tensor>])],
@@ -89,7 +90,7 @@ impl<E: Engine> Rss<E> {
         self.run_selections(batch)
     }
 
-    /// Every plane as words. Cost: 192 bits for each; 2 rounds.
+    /// Every plane as words. Cost: 192 bits for each, 128 for a kept bit; 2 rounds.
     pub(crate) fn planes_as_words(
         &mut self,
         jobs: &[&BitShare<E::Tensor>],
@@ -112,33 +113,72 @@ impl<E: Engine> Rss<E> {
         xs: Option<Vec<(E::Tensor, E::Tensor)>>,
     ) -> Result<()> {
         let n = bits.shape().len();
-        let pieces = self.pieces(n);
-        let rooms = self.rooms(xs.as_ref().map_or(1, Vec::len), n, &pieces);
-        for piece in &pieces {
+        let (layout, pieces) = match bits.kept() {
+            Some(kept) => {
+                (kept.layout, kept.pieces.iter().map(|kept| kept.piece.clone()).collect())
+            }
+            None => (Layout::FLAT, self.pieces(n)),
+        };
+        let count = xs.as_ref().map_or(1, Vec::len);
+        let rooms = match layout {
+            Layout::FLAT => self.rooms(count, n, &pieces),
+            _ => (0..count).map(|_| Rooms::none()).collect(),
+        };
+        for (i, piece) in pieces.iter().enumerate() {
             let (seat, mut streams) = self.seat(piece);
-            let engine = &self.engine;
-            let columns = piece.range.start / 64..piece.range.end.div_ceil(64);
-            let cut = |side: &BitTensor<E::Tensor>| -> Result<E::Tensor> {
-                let plane = slice(engine, side.planes(), 0, plane, plane + 1)?;
-                Ok(slice(engine, &plane, 1, columns.start, columns.end)?)
-            };
-            let bit = seat.order(cut(bits.mine())?, cut(bits.next())?);
-            let follow = match &xs {
-                None => Follow::Arithmetic,
-                Some(xs) => {
-                    let one = |(mine, next): &(E::Tensor, E::Tensor)| -> Result<_> {
-                        Ok(seat.order(take(engine, mine, piece)?, take(engine, next, piece)?))
-                    };
-                    Follow::Words(xs.iter().map(one).collect::<Result<_>>()?)
+            let (engine, n) = (&self.engine, layout.len(piece));
+            let (known, mask, opposite) = match bits.kept() {
+                Some(kept) => {
+                    let KeptPiece { known, share, .. } = &kept.pieces[i];
+                    (known.clone(), MaskShares::Kept(share.clone()), kept.negated)
+                }
+                None => {
+                    let known = self.known_plane(bits, plane, piece, &seat)?;
+                    (known, MaskShares::deal(&mut streams, n), false)
                 }
             };
-            let spots = rooms.iter().map(|room| room.spots_of(piece, &seat)).collect();
-            let selection = Selection::new(&mut streams, piece.len(), false, follow, spots);
-            let (n, results) = (piece.len(), Vec::new());
-            batch.units.push(SelectUnit { seat, streams, n, bit, selection, results });
+            let follows = match &xs {
+                None => vec![Follow::Arithmetic],
+                Some(xs) => {
+                    let cut = |x: &E::Tensor| layout.take(engine, x, piece);
+                    let one = |(mine, next): &(E::Tensor, E::Tensor)| -> Result<_> {
+                        Ok(Follow::Times(seat.order(cut(mine)?, cut(next)?)))
+                    };
+                    xs.iter().map(one).collect::<Result<_>>()?
+                }
+            };
+            let wanted = follows.into_iter().zip(&rooms).map(|(follow, room)| {
+                let spots = room.spots(&seat, piece.range.start, n);
+                Wanted { follow, opposite, spots }
+            });
+            let selection = Selection::new(&mut streams, n, mask, wanted.collect());
+            let results = Vec::new();
+            batch.units.push(SelectUnit { seat, streams, n, known, selection, results });
         }
-        batch.plans.push((pieces, bits.shape().clone(), rooms));
+        batch.plans.push((pieces, layout, bits.shape().clone(), rooms));
         Ok(())
+    }
+
+    /// The plane that a role knows of a piece of shared bits: `u` at the pivot, `v` at the others.
+    pub(crate) fn known_plane(
+        &self,
+        bits: &BitShare<E::Tensor>,
+        plane: usize,
+        piece: &Piece,
+        seat: &Seat,
+    ) -> Result<E::Tensor> {
+        let engine = &self.engine;
+        let columns = piece.range.start / 64..piece.range.end.div_ceil(64);
+        let cut = |side: &BitTensor<E::Tensor>| -> Result<E::Tensor> {
+            let plane = slice(engine, side.planes(), 0, plane, plane + 1)?;
+            Ok(slice(engine, &plane, 1, columns.start, columns.end)?)
+        };
+        let (first, second) = seat.order(cut(bits.mine())?, cut(bits.next())?);
+        match seat.role {
+            Role::Pivot => Ok(map(engine, &Xor, first.shape(), [&first, &second], &[])?),
+            Role::Second => Ok(second),
+            Role::Third => Ok(first),
+        }
     }
 
     fn run_selections(
@@ -148,12 +188,12 @@ impl<E: Engine> Rss<E> {
         unit::run(&mut self.cx(), &mut batch.units)?;
         let mut units = batch.units.into_iter();
         let mut results = Vec::with_capacity(batch.plans.len());
-        for (pieces, shape, rooms) in batch.plans {
+        for (pieces, layout, shape, rooms) in batch.plans {
             let done = pieces.into_iter().map(|piece| {
                 let unit = units.next().expect("a unit for each piece");
                 (piece, unit.seat, unit.results)
             });
-            results.push(self.collect(done.collect(), &rooms, &shape)?);
+            results.push(self.collect(done.collect(), &rooms, layout, &shape)?);
         }
         Ok(results)
     }
@@ -174,6 +214,7 @@ impl<E: Engine> Rss<E> {
         &self,
         pieces: Vec<(Piece, Seat, Vec<(E::Tensor, E::Tensor)>)>,
         rooms: &[Rooms<E::Tensor>],
+        layout: Layout,
         shape: &Shape,
     ) -> Result<Vec<Share<E::Tensor>>> {
         let mut sides: Vec<[Vec<(usize, E::Tensor)>; 2]> =
@@ -185,9 +226,15 @@ impl<E: Engine> Rss<E> {
                 side[1].push((piece.range.start, next));
             }
         }
+        let engine = &self.engine;
         let whole = |(sides, rooms): (_, &Rooms<E::Tensor>)| -> Result<_> {
-            let [mine, next] = rooms.assemble(&self.engine, sides, 0, shape)?;
-            Ok(Share::new(mine, next)?)
+            if layout == Layout::FLAT {
+                let [mine, next] = rooms.assemble(engine, sides, 0, shape)?;
+                return Ok(Share::new(mine, next)?);
+            }
+            let [mine, next] = sides;
+            let mine = layout.assemble(engine, mine, shape)?;
+            Ok(Share::new(mine, layout.assemble(engine, next, shape)?)?)
         };
         sides.into_iter().zip(rooms).map(whole).collect()
     }
@@ -196,7 +243,7 @@ impl<E: Engine> Rss<E> {
 /// Selections that share rounds, and how their pieces lie.
 struct Batch<T: EngineTensor> {
     units: Vec<SelectUnit<T>>,
-    plans: Vec<(Vec<Piece>, Shape, Vec<Rooms<T>>)>,
+    plans: Vec<(Vec<Piece>, Layout, Shape, Vec<Rooms<T>>)>,
 }
 
 impl<T: EngineTensor> Default for Batch<T> {
@@ -205,12 +252,13 @@ impl<T: EngineTensor> Default for Batch<T> {
     }
 }
 
-/// A shared bit times words, for one part: `u` is the sum of the pivot's components, `v` the other.
+/// A shared bit times words, for one part.
 struct SelectUnit<T: EngineTensor> {
     seat: Seat,
     streams: Streams,
     n: usize,
-    bit: (T, T),
+    /// The plane of `u` at the pivot, of `v` at the others.
+    known: T,
     selection: Selection<T>,
     results: Vec<(T, T)>,
 }
@@ -225,17 +273,14 @@ impl<E: Engine> Unit<E> for SelectUnit<E::Tensor> {
     }
 
     fn lead(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
-        let (x1, x2) = (&self.bit.0, &self.bit.1);
-        let u = map(cx.engine, &Xor, x1.shape(), [x1, x2], &[])?;
-        let u = cx.engine.from_planes(&u, 0, &Shape::new([self.n])?)?;
+        let u = cx.engine.from_planes(&self.known, 0, &Shape::new([self.n])?)?;
         self.results = self.selection.lead(cx, &self.seat, &self.streams, &u)?;
         Ok(())
     }
 
     fn start(&mut self, cx: &mut Cx<'_, E>, mut bundle: Reader) -> Result<()> {
         self.selection.read(cx, &self.seat, &mut bundle)?;
-        let v = if self.seat.role == Role::Second { &self.bit.1 } else { &self.bit.0 };
-        let v = cx.engine.from_planes(v, 0, &Shape::new([self.n])?)?;
+        let v = cx.engine.from_planes(&self.known, 0, &Shape::new([self.n])?)?;
         self.selection.apply(cx, &self.seat, &self.streams, &v)
     }
 

@@ -10,14 +10,13 @@ use ring_arith::{Engine, EngineTensor, Shape};
 
 use crate::{
     circuit::{Circuit, Walk},
-    cut::Spots,
     kernels::{OpenLead, Shift, Xor, Xor3},
     launch::{made, map, plane_of, planes, to_plane},
     links::Reader,
     plan::{Goal, Plan},
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
-    select::{Follow, Selection},
+    select::{MaskShares, Selection, Wanted, WordShare},
     share::add,
     unit::{Cx, Unit},
 };
@@ -193,11 +192,28 @@ impl Opening {
 }
 
 /// What a comparison is for.
-pub(crate) enum Purpose<T> {
-    /// A shared bit.
-    Bit,
-    /// The bit, or its opposite, times words or as a word.
-    Follow { flip: bool, follow: Follow<T> },
+pub(crate) struct Purpose<T: EngineTensor> {
+    /// The outcome as a shared bit.
+    pub bit: bool,
+    /// What it selects.
+    pub words: Vec<Wanted<T>>,
+}
+
+/// A bit that was opened, as one party holds it.
+pub(crate) struct OpenedBit<T> {
+    /// The role's two components of the shared bit.
+    pub components: (T, T),
+    /// The plane of `u` at the pivot, of `v` at the others.
+    pub known: T,
+    /// What is kept of `u` as words, if words were selected by it.
+    pub kept: Option<WordShare<T>>,
+}
+
+/// What a comparison of one part gives.
+pub(crate) struct Outcome<T> {
+    pub bit: Option<OpenedBit<T>>,
+    /// The role's two components of each word.
+    pub words: Vec<(T, T)>,
 }
 
 /// A comparison of one part.
@@ -208,15 +224,17 @@ pub(crate) struct CompareUnit<T: EngineTensor> {
     /// The role's components of the value.
     value: (T, T),
     opening: Opening,
+    /// Whether the outcome is wanted as a bit.
+    bit: bool,
     selection: Option<Selection<T>>,
     /// Only whether a bit pattern is 0 is asked, so `b - 1` is compared.
     zero_test: bool,
     stage: Option<Stage<T>>,
     top: Option<T>,
     left: usize,
+    /// At the second: its share of the pivot's mask as a bit.
     share: Option<T>,
-    /// The role's components of the results.
-    results: Vec<(T, T)>,
+    outcome: Outcome<T>,
 }
 
 impl<T: EngineTensor> CompareUnit<T> {
@@ -226,80 +244,63 @@ impl<T: EngineTensor> CompareUnit<T> {
         value: (T, T),
         plan: Arc<Plan>,
         purpose: Purpose<T>,
-        spots: Vec<Spots<T>>,
     ) -> Self {
         let (n, zero_test) = (value.0.len(), plan.goal == Goal::Equal);
-        let shared = matches!(purpose, Purpose::Bit);
+        let Purpose { bit, words } = purpose;
         let question = Question { plan, top: !zero_test, low: 0 };
-        let opening = Opening::new(question, &mut streams, n, shared);
-        let selection = match purpose {
-            Purpose::Bit => None,
-            Purpose::Follow { flip, follow } => {
-                Some(Selection::new(&mut streams, n, flip, follow, spots))
-            }
-        };
+        let opening = Opening::new(question, &mut streams, n, bit);
+        let selection = (!words.is_empty()).then(|| {
+            let mask = MaskShares::deal(&mut streams, n);
+            Selection::new(&mut streams, n, mask, words)
+        });
         let left = opening.exchanges();
-        let (stage, top, share, results) = (None, None, None, Vec::new());
         Self {
             seat,
             streams,
             n,
             value,
             opening,
+            bit,
             selection,
             zero_test,
-            stage,
-            top,
+            stage: None,
+            top: None,
             left,
-            share,
-            results,
+            share: None,
+            outcome: Outcome { bit: None, words: Vec::new() },
         }
     }
 
-    /// The seat, and the role's components of the results.
-    pub fn done(self) -> (Seat, Vec<(T, T)>) {
-        (self.seat, self.results)
+    /// The seat, and what came out.
+    pub fn done(self) -> (Seat, Outcome<T>) {
+        (self.seat, self.outcome)
     }
 
     fn word_shape(&self) -> Result<Shape> {
         Ok(Shape::new([self.n])?)
     }
 
-    /// The pivot's program; also what it knows of the results.
-    pub fn lead_now<E: Engine<Tensor = T>>(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
-        let a = add(cx.engine, &self.value.0, &self.value.1)?;
-        let [u, second] = self.opening.lead(cx, &self.seat, &self.streams, &a)?;
-        match &self.selection {
-            None => {
-                let third = self.opening.third_share(cx, &self.streams)?;
-                self.results = vec![(third, second)];
-            }
-            Some(selection) => {
-                let u = cx.engine.from_planes(&u, 0, &self.word_shape()?)?;
-                self.results = selection.lead(cx, &self.seat, &self.streams, &u)?;
-            }
-        }
-        Ok(())
+    /// What is kept of the bit, if words are selected by it.
+    fn kept<E: Engine<Tensor = T>>(&self, engine: &E) -> Result<Option<WordShare<T>>> {
+        let keep = |selection: &Selection<T>| selection.keep(engine, &self.seat, &self.streams);
+        self.selection.as_ref().map(keep).transpose()
     }
 
+    /// The circuit's result is known to the second and the third; whether that is all.
     fn settle<E: Engine<Tensor = T>>(&mut self, cx: &mut Cx<'_, E>, v: T) -> Result<bool> {
-        let second = self.seat.role == Role::Second;
-        let shape = self.word_shape()?;
-        match &mut self.selection {
-            None => {
-                let share = match self.share.take() {
-                    Some(share) => share,
-                    None => self.opening.third_share(cx, &self.streams)?,
-                };
-                self.results = vec![if second { (share, v) } else { (v, share) }];
-                Ok(true)
-            }
-            Some(selection) => {
-                let v = cx.engine.from_planes(&v, 0, &shape)?;
-                selection.apply(cx, &self.seat, &self.streams, &v)?;
-                Ok(false)
-            }
+        if self.bit {
+            let components = match self.share.take() {
+                Some(share) => (share, v.clone()),
+                None => (v.clone(), self.opening.third_share(cx, &self.streams)?),
+            };
+            let kept = self.kept(cx.engine)?;
+            self.outcome.bit = Some(OpenedBit { components, known: v.clone(), kept });
         }
+        let shape = self.word_shape()?;
+        let Some(selection) = &mut self.selection else { return Ok(true) };
+        let v = cx.engine.from_planes(&v, 0, &shape)?;
+        selection.apply(cx, &self.seat, &self.streams, &v)?;
+        Ok(false)
     }
 }
 
@@ -315,11 +316,23 @@ impl<E: Engine> Unit<E> for CompareUnit<E::Tensor> {
     }
 
     fn lead(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
-        self.lead_now(cx)
+        let a = add(cx.engine, &self.value.0, &self.value.1)?;
+        let [u, second] = self.opening.lead(cx, &self.seat, &self.streams, &a)?;
+        if self.bit {
+            let components = (self.opening.third_share(cx, &self.streams)?, second);
+            let kept = self.kept(cx.engine)?;
+            self.outcome.bit = Some(OpenedBit { components, known: u.clone(), kept });
+        }
+        if let Some(selection) = &self.selection {
+            let u = cx.engine.from_planes(&u, 0, &self.word_shape()?)?;
+            self.outcome.words = selection.lead(cx, &self.seat, &self.streams, &u)?;
+        }
+        Ok(())
     }
 
     fn start(&mut self, cx: &mut Cx<'_, E>, mut bundle: Reader) -> Result<()> {
-        let b = if self.seat.role == Role::Second { &self.value.1 } else { &self.value.0 };
+        let second = self.seat.role == Role::Second;
+        let b = if second { &self.value.1 } else { &self.value.0 };
         let b = match self.zero_test {
             // a + b = 0 exactly if a = ~(b - 1).
             true => map(cx.engine, &Shift, b.shape(), [b], &[u64::MAX])?,
@@ -327,20 +340,19 @@ impl<E: Engine> Unit<E> for CompareUnit<E::Tensor> {
         };
         let (stage, top) = self.opening.start(cx, &self.seat, &self.streams, &mut bundle, &b)?;
         (self.stage, self.top) = (Some(stage), top);
-        match &mut self.selection {
-            Some(selection) => selection.read(cx, &self.seat, &mut bundle)?,
-            None if self.seat.role == Role::Second => {
-                self.share = Some(bundle.planes(cx.engine, 1, self.n.div_ceil(64))?);
-            }
-            None => {}
+        if self.bit && second {
+            self.share = Some(bundle.planes(cx.engine, 1, self.n.div_ceil(64))?);
         }
-        Ok(())
+        match &mut self.selection {
+            Some(selection) => selection.read(cx, &self.seat, &mut bundle),
+            None => Ok(()),
+        }
     }
 
     fn advance(&mut self, cx: &mut Cx<'_, E>) -> Result<bool> {
         let Some(stage) = self.stage.take() else {
             let selection = self.selection.as_mut().expect("words follow the bit");
-            self.results = selection.finish(cx, &self.seat)?;
+            self.outcome.words = selection.finish(cx, &self.seat)?;
             return Ok(true);
         };
         let (top, left) = (self.top.as_ref(), &mut self.left);

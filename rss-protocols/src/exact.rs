@@ -15,7 +15,7 @@ use crate::{
     compare::{Opening, Question, Stage},
     cut::Spots,
     halves::{Halves, Value},
-    kernels::{BitLead, Coin, Copy, ExactEnd, ExactLead, TakeCarry, WithCoin},
+    kernels::{Coin, Copy, Difference, ExactEnd, ExactLead, TakeCarry, WithCoin},
     launch::{whole, words, words_into},
     links::Reader,
     plan::Plan,
@@ -86,7 +86,7 @@ impl<T: EngineTensor> Carry<T> {
         let [u, _] = self.opening.lead(cx, seat, streams, a)?;
         let u = cx.engine.from_planes(&u, 0, a.shape())?;
         let sources = [whole(&u), streams.words(self.u)];
-        let [u3] = words(cx.engine, &BitLead, a.shape(), sources, &[0])?;
+        let [u3] = words(cx.engine, &Difference, a.shape(), sources, &[])?;
         cx.put(seat.third(), &u3)
     }
 

@@ -5,6 +5,7 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source, Target, Tensor,
 
 use crate::{
     BitShare, Rss, Share,
+    kept::Kept,
     kernels::{Combine, Difference, Keep, Negate, Scale, Shift, Sum, Xor, XorWord},
     launch::{invalid, made, map, planes, slice, to_plane, whole, words},
 };
@@ -187,10 +188,14 @@ impl<E: Engine> Rss<E> {
             let planes = map(&self.engine, &XorWord, planes.shape(), [planes], &[u64::MAX])?;
             Ok(BitTensor::new(x.shape().clone(), planes)?)
         };
-        Ok(match self.party().0 {
+        let bits = match self.party().0 {
             0 => BitShare::new(flip(x.mine())?, x.next().clone())?,
             2 => BitShare::new(x.mine().clone(), flip(x.next())?)?,
             _ => x.clone(),
+        };
+        Ok(match x.kept() {
+            Some(kept) => bits.keeping(Kept { negated: !kept.negated, ..kept.clone() }),
+            None => bits,
         })
     }
 
@@ -278,7 +283,11 @@ impl<E: Engine> Rss<E> {
         shape: &Shape,
     ) -> Result<BitShare<E::Tensor>> {
         let one = |side: &BitTensor<E::Tensor>| side.reshape(shape.clone());
-        Ok(BitShare::new(one(x.mine())?, one(x.next())?)?)
+        let bits = BitShare::new(one(x.mine())?, one(x.next())?)?;
+        Ok(match x.kept() {
+            Some(kept) => bits.keeping(kept.clone()),
+            None => bits,
+        })
     }
 }
 

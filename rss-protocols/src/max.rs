@@ -2,35 +2,37 @@
 //!
 //! The components that the pivot knows of a comparison's result are streams, so it plays all levels
 //! before anybody else has begun; the others need five rounds a level (by threes).
-//! Cost at width 44: 456 bits for each comparison, 648 with the position; `1 + 5 ceil(log2 k)` rounds.
+//! Cost at width 44: 456 bits for each comparison, 648 with the position, 1 more where choices are kept;
+//! `1 + 5 ceil(log2 k)` rounds.
 
 use std::sync::Arc;
 
-use mpc_core::{Result, ShareTensor};
+use mpc_core::{Found, Largest, Result, ShareTensor};
 use ring_arith::{Engine, EngineTensor, Launch, Place, Shape, Source, Target, Tensor, WordKernel};
 
 use crate::{
-    Rss, Share,
-    compare::{CompareUnit, Purpose},
-    cut::{Piece, Rooms, SMALL, assemble},
+    BitShare, Rss, Share,
+    compare::{CompareUnit, OpenedBit, Outcome, Purpose},
+    cut::{Piece, Rooms, SMALL, Spots, assemble},
+    kept::Layout,
     kernels::{Difference, Sum},
     launch::{invalid, slice},
     links::Reader,
     plan::{Goal, Plan},
     random::Streams,
     seat::{Role, Seat},
-    select::Follow,
+    select::{Follow, Wanted},
     unit::{self, Cx, Unit},
 };
 
 impl<E: Engine> Rss<E> {
-    /// The largest along the first axis, and their positions if they are asked for.
+    /// The largest along the first axis, and what else is wanted.
     pub(crate) fn largest(
         &mut self,
         x: &Share<E::Tensor>,
         width: u32,
-        index: bool,
-    ) -> Result<(Share<E::Tensor>, Option<Share<E::Tensor>>)> {
+        want: Largest,
+    ) -> Result<Found<Share<E::Tensor>, BitShare<E::Tensor>>> {
         let shape = x.shape().clone();
         let Some((&k, rest)) = shape.dims().split_first().filter(|(k, _)| **k > 0) else {
             let reason = format!("shape {shape:?} has no elements along its first axis");
@@ -42,7 +44,7 @@ impl<E: Engine> Rss<E> {
         let results: usize = rest.iter().product();
         let plan = self.plan(Goal::Carry, width as usize - 1);
         let mut nodes = vec![x.clone()];
-        if index {
+        if want.position {
             nodes.push(self.positions(&shape, results)?);
         }
         let nodes: Vec<_> = nodes.iter().map(|node| self.flat_pair(node)).collect::<Result<_>>()?;
@@ -66,6 +68,7 @@ impl<E: Engine> Rss<E> {
                 results: piece.len(),
                 len: k,
                 plan: plan.clone(),
+                choices: want.choices.then(Vec::new),
                 levels,
                 nodes,
                 first: piece.range.start,
@@ -74,6 +77,7 @@ impl<E: Engine> Rss<E> {
             });
         }
         unit::run(&mut self.cx(), &mut units)?;
+        let choices = self.choices(&pieces, &mut units, rest)?;
         let done = pieces.into_iter().zip(units).map(|(piece, unit)| {
             let own = |x| slice(&self.engine, x, 0, unit.first, unit.first + unit.results);
             let nodes = unit.nodes.iter().map(|(one, two)| Ok((own(one)?, own(two)?)));
@@ -82,9 +86,34 @@ impl<E: Engine> Rss<E> {
         let done = done.collect::<Result<Vec<_>>>()?;
         let first = Shape::new([&[1], rest].concat())?;
         let rooms: Vec<_> = nodes.iter().map(|_| Rooms::none()).collect();
-        let mut results = self.collect(done, &rooms, &first)?.into_iter();
-        let top = results.next().expect("the largest elements");
-        Ok((top, results.next()))
+        let mut results = self.collect(done, &rooms, Layout::FLAT, &first)?.into_iter();
+        let largest = results.next().expect("the largest elements");
+        Ok(Found { largest, position: results.next(), choices })
+    }
+
+    /// The choices of all levels, if they are kept.
+    fn choices(
+        &self,
+        pieces: &[Piece],
+        units: &mut [MaxUnit<E::Tensor>],
+        rest: &[usize],
+    ) -> Result<Vec<BitShare<E::Tensor>>> {
+        let mut levels: Vec<Vec<_>> = Vec::new();
+        for (piece, unit) in pieces.iter().zip(units) {
+            for (level, bit) in unit.choices.take().into_iter().flatten().enumerate() {
+                if levels.len() == level {
+                    levels.push(Vec::new());
+                }
+                levels[level].push((piece.clone(), unit.seat, bit));
+            }
+        }
+        let whole = |bits: Vec<(Piece, Seat, (usize, OpenedBit<E::Tensor>))>| {
+            let rows = bits[0].2.0;
+            let bits = bits.into_iter().map(|(piece, seat, (_, bit))| (piece, seat, bit)).collect();
+            let shape = Shape::new([&[rows], rest].concat())?;
+            self.collect_bit(bits, Layout { rows }, &shape)
+        };
+        levels.into_iter().map(whole).collect()
     }
 
     /// Every element's place along the first axis, as a public share.
@@ -102,6 +131,8 @@ struct MaxUnit<T: EngineTensor> {
     /// Nodes that are left for each result.
     len: usize,
     plan: Arc<Plan>,
+    /// By level, the number of pairs and who won, if that is kept.
+    choices: Option<Vec<(usize, OpenedBit<T>)>>,
     /// The streams of each level, until it is played.
     levels: Vec<Option<Streams>>,
     /// The role's components of values and, where asked for, positions: those of node `i` begin at word
@@ -130,9 +161,14 @@ impl<T: EngineTensor> MaxUnit<T> {
         // left - right < 0 exactly if the right one is larger, so that equals keep the left one.
         let value = both(&self.nodes[0], [0, 1])?;
         let gains = self.nodes.iter().map(|node| both(node, [1, 0])).collect::<Result<Vec<_>>>()?;
-        let purpose = Purpose::Follow { flip: false, follow: Follow::Words(gains) };
-        let plan = self.plan.clone();
-        Ok(Some(CompareUnit::new(self.seat, streams, value, plan, purpose, Vec::new())))
+        let n = self.len / 2 * self.results;
+        let wanted = |gain| {
+            let follow = Follow::Times(gain);
+            Wanted { follow, opposite: false, spots: Spots::none(n) }
+        };
+        let words = gains.into_iter().map(wanted).collect();
+        let purpose = Purpose { bit: self.choices.is_some(), words };
+        Ok(Some(CompareUnit::new(self.seat, streams, value, self.plan.clone(), purpose)))
     }
 
     /// The left nodes of all pairs, or the right ones. Neighbours meet: the left one's position is lower.
@@ -163,7 +199,11 @@ impl<T: EngineTensor> MaxUnit<T> {
     }
 
     /// Takes over the winners of a level.
-    fn settle<E: Engine<Tensor = T>>(&mut self, engine: &E, gains: &[(T, T)]) -> Result<()> {
+    fn settle<E: Engine<Tensor = T>>(&mut self, engine: &E, outcome: Outcome<T>) -> Result<()> {
+        let gains = outcome.words;
+        if let (Some(choices), Some(bit)) = (&mut self.choices, outcome.bit) {
+            choices.push((self.len / 2, bit));
+        }
         let (results, len, won) = (self.results, self.len, self.len / 2 * self.results);
         let left = len.div_ceil(2) * results;
         let next = |old: &T, gain: &T| -> Result<T> {
@@ -178,7 +218,7 @@ impl<T: EngineTensor> MaxUnit<T> {
             }
             assemble(engine, room.as_ref(), parts, 0, &Shape::new([left])?)
         };
-        let nodes = self.nodes.iter().zip(gains);
+        let nodes = self.nodes.iter().zip(&gains);
         let nodes = nodes.map(|(old, gain)| Ok((next(&old.0, &gain.0)?, next(&old.1, &gain.1)?)));
         self.nodes = nodes.collect::<Result<_>>()?;
         (self.len, self.first, self.pitch) = (len.div_ceil(2), 0, results);
@@ -210,8 +250,10 @@ impl<E: Engine> Unit<E> for MaxUnit<E::Tensor> {
         let (mut len, mut all) = (self.len, [0, 0]);
         while len > 1 {
             let n = self.results * (len / 2);
-            let [second, third] = self.plan.bundle().map(|planes| planes * n.div_ceil(64));
-            all = [all[0] + second + n * self.nodes.len(), all[1] + third + n];
+            let cols = n.div_ceil(64);
+            let [second, third] = self.plan.bundle().map(|planes| planes * cols);
+            let bit = if self.choices.is_some() { cols } else { 0 };
+            all = [all[0] + second + bit + n * self.nodes.len(), all[1] + third + n];
             len = len.div_ceil(2);
         }
         all
@@ -220,7 +262,7 @@ impl<E: Engine> Unit<E> for MaxUnit<E::Tensor> {
     fn lead(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
         while let Some(mut unit) = self.level(cx.engine)? {
             unit.lead(cx)?;
-            self.settle(cx.engine, &unit.done().1)?;
+            self.settle(cx.engine, unit.done().1)?;
         }
         Ok(())
     }
@@ -235,7 +277,7 @@ impl<E: Engine> Unit<E> for MaxUnit<E::Tensor> {
             self.now = Some((unit, bundle));
             return Ok(false);
         }
-        self.settle(cx.engine, &unit.done().1)?;
+        self.settle(cx.engine, unit.done().1)?;
         self.begin(cx, bundle)
     }
 }

@@ -18,7 +18,8 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use mpc_core::{
-    Compare, Finish, Linear, Product, Protocol, Result, SplitMix64, Then, TruncationMode,
+    Compare, Finish, Largest, Linear, Product, Protocol, Result, SplitMix64, Term, Then,
+    TruncationMode,
 };
 use net::{Message, PairKey, Party, Session, Transport};
 use ring_arith::{Bilinear, BitTensor, CpuEngine, Engine, Shape, Tensor, View};
@@ -47,9 +48,9 @@ type Run = fn(&mut Mpc, &Inputs) -> Result<()>;
 
 /// Every operation that talks about secrets without opening them.
 const OPERATIONS: &[(&str, Run)] = &[
-    ("sign", |mpc, i| compare(mpc, i, Then::Bit)),
-    ("sign as a word", |mpc, i| compare(mpc, i, Then::Arithmetic)),
-    ("relu", |mpc, i| compare(mpc, i, Then::NonNegative(&[&i.x]))),
+    ("sign", |mpc, i| compare(mpc, i, Then::bit())),
+    ("sign as a word", |mpc, i| compare(mpc, i, Then::word())),
+    ("relu", |mpc, i| compare(mpc, i, Then::not_negative(&[&i.x]))),
     ("product", |mpc, i| product(mpc, i, Finish::Raw)),
     ("matrix product", matrices),
     ("default", |mpc, i| truncated(mpc, i, 20, TruncationMode::Default)),
@@ -59,24 +60,70 @@ const OPERATIONS: &[(&str, Run)] = &[
     ("dither", |mpc, i| truncated(mpc, i, 20, TruncationMode::Dither)),
     ("aby3", |mpc, i| truncated(mpc, i, 20, TruncationMode::Aby3Local)),
     ("truncate", |mpc, i| mpc.truncate(&[(&i.x, 20)], TruncationMode::Default).map(drop)),
-    ("fused relu", |mpc, i| product(mpc, i, Finish::TruncateRelu { bits: 20 })),
+    ("fused relu", |mpc, i| product(mpc, i, relu(TruncationMode::Early, false))),
     ("zero test", |mpc, i| mpc.is_zero(&[(&i.x, 64)]).map(drop)),
     ("and", |mpc, i| mpc.and(&[(&i.bits[0], &i.bits[1])]).map(drop)),
     ("select", |mpc, i| mpc.select(&[(&i.bits[0], &[&i.x, &i.y])]).map(drop)),
     ("bit as word", |mpc, i| mpc.bits_to_words(&[&i.bits[0]]).map(drop)),
     ("sums of bits", |mpc, i| mpc.bit_sums(&[(&i.bits[0], &[&[3], &[1 << 40]])]).map(drop)),
     ("bits of words", |mpc, i| mpc.to_bits(&[(&i.x, 20)]).map(drop)),
-    ("maximum", |mpc, i| mpc.max_first(&i.x, 44, true).map(drop)),
+    ("maximum", |mpc, i| mpc.max_first(&i.x, 44, POSITION).map(drop)),
+    ("sum of products", sums),
+    ("sign, word and selections", |mpc, i| {
+        let (x, y) = ([&i.x], [&i.y]);
+        compare(mpc, i, Then { bit: true, word: true, negative: &x, not_negative: &y })
+    }),
+    ("relu and its gradient", |mpc, i| relu_and_gradient(mpc, i, TruncationMode::Default)),
+    ("relu and its gradient, early", |mpc, i| relu_and_gradient(mpc, i, TruncationMode::Early)),
+    ("relu and its gradient, exact", |mpc, i| relu_and_gradient(mpc, i, TruncationMode::Exact)),
+    ("masked product", |mpc, i| {
+        let (mode, mask) = (TruncationMode::Default, &i.bits[0]);
+        product(mpc, i, Finish::TruncateMask { bits: 20, mode, mask })
+    }),
+    ("relu and selections by its sign", |mpc, i| {
+        let kept = kept_sign(mpc, i, TruncationMode::Early)?;
+        mpc.select(&[(&kept, &[&i.x])])?;
+        mpc.select(&[(&mpc.not(&kept)?, &[&i.x, &i.y])]).map(drop)
+    }),
+    ("maximum and its gradient", |mpc, i| {
+        let found = mpc.max_first(&i.x, 44, Largest { position: false, choices: true })?;
+        mpc.max_first_gradient(&found.largest, &found.choices).map(drop)
+    }),
 ];
+
+const POSITION: Largest = Largest { position: true, choices: false };
+
+fn relu<B>(mode: TruncationMode, keep: bool) -> Finish<'static, B> {
+    Finish::TruncateRelu { bits: 20, mode, keep }
+}
 
 fn compare(mpc: &mut Mpc, inputs: &Inputs, then: Then<'_, Share<Tensor>>) -> Result<()> {
     mpc.compare(&[Compare { value: &inputs.x, width: 64, then }]).map(drop)
 }
 
-fn product(mpc: &mut Mpc, inputs: &Inputs, finish: Finish) -> Result<()> {
+fn product(mpc: &mut Mpc, inputs: &Inputs, finish: Finish<'_, BitShare<Tensor>>) -> Result<()> {
     let Inputs { x, y, .. } = inputs;
-    let job = Product { op: Bilinear::Mul, lhs: x, rhs: y, summands: Vec::new(), finish };
-    mpc.products(&[job]).map(drop)
+    mpc.product(Product::new(Bilinear::Mul, x, y, finish)).map(drop)
+}
+
+/// Where a ReLU of a product is positive.
+fn kept_sign(mpc: &mut Mpc, inputs: &Inputs, mode: TruncationMode) -> Result<BitShare<Tensor>> {
+    let Inputs { x, y, .. } = inputs;
+    let done = mpc.product(Product::new(Bilinear::Mul, x, y, relu(mode, true)))?;
+    Ok(done.kept.expect("the sign was to be kept"))
+}
+
+/// A ReLU, and a product where it is positive.
+fn relu_and_gradient(mpc: &mut Mpc, inputs: &Inputs, mode: TruncationMode) -> Result<()> {
+    let mask = &kept_sign(mpc, inputs, mode)?;
+    product(mpc, inputs, Finish::TruncateMask { bits: 20, mode, mask })
+}
+
+fn sums(mpc: &mut Mpc, inputs: &Inputs) -> Result<()> {
+    let Inputs { x, y, .. } = inputs;
+    let terms = [(x, y), (y, y)].map(|(lhs, rhs)| Term { op: Bilinear::Mul, lhs, rhs });
+    let finish = Finish::Truncate { bits: 20, mode: TruncationMode::Default };
+    mpc.product(Product { terms: terms.into(), summands: vec![(x, 20)], finish }).map(drop)
 }
 
 /// A product with as many words as the others.
@@ -88,8 +135,7 @@ fn matrices(mpc: &mut Mpc, inputs: &Inputs) -> Result<()> {
         mpc.linear(&Linear::View(&View::Reshape(Shape::new([m, n])?)), &some)
     };
     let (lhs, rhs) = (&shaped(&inputs.x, [N / 2, 2])?, &shaped(&inputs.y, [2, 2])?);
-    let job = Product { op: Bilinear::MATMUL, lhs, rhs, summands: vec![], finish: Finish::Raw };
-    mpc.products(&[job]).map(drop)
+    mpc.product(Product::new(Bilinear::MATMUL, lhs, rhs, Finish::Raw)).map(drop)
 }
 
 fn truncated(mpc: &mut Mpc, inputs: &Inputs, bits: u32, mode: TruncationMode) -> Result<()> {
@@ -97,7 +143,7 @@ fn truncated(mpc: &mut Mpc, inputs: &Inputs, bits: u32, mode: TruncationMode) ->
 }
 
 /// Everything that determines a run.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct World {
     secret: u64,
     pivot: usize,
@@ -105,8 +151,8 @@ struct World {
     shares: u64,
     /// Seeds of the keys of parties 0 and 1, 0 and 2, 1 and 2.
     keys: [u64; 3],
-    /// A draw that everybody knows.
-    spoil: Option<Place>,
+    /// Draws that everybody knows.
+    spoil: Vec<Place>,
 }
 
 /// What each party received, and the places that were drawn from.
@@ -190,9 +236,7 @@ fn observe(world: World, run: Run) -> Seen {
         let me = session.transport.me().0;
         let mut mpc = Rss::with_options(session, CpuEngine::new(1), Options::default()).unwrap();
         mpc.turns = Turns::starting_at(world.pivot);
-        if let Some(place) = world.spoil {
-            mpc.keys.probe.spoil(place);
-        }
+        world.spoil.iter().for_each(|&place| mpc.keys.probe.spoil(place));
         let mut draw = SplitMix64::new(world.shares);
         let x = share(&mut draw, me, world.secret);
         let y = share(&mut draw, me, 3 << 20);
@@ -207,7 +251,7 @@ fn observe(world: World, run: Run) -> Seen {
 
 fn world(secret: u64, pivot: usize, seed: u64) -> World {
     let keys = [seed * 7 + 1, seed * 7 + 2, seed * 7 + 3];
-    World { secret, pivot, shares: seed * 7 + 4, keys, spoil: None }
+    World { secret, pivot, shares: seed * 7 + 4, keys, spoil: Vec::new() }
 }
 
 /// The number of the key that a party does not hold.
@@ -217,7 +261,7 @@ fn foreign(party: usize) -> usize {
 
 /// Pieces of what `receiver` got that a change of the foreign key leaves too much alike.
 fn unmasked_pieces(world: World, run: Run, receiver: usize) -> usize {
-    let mut other = world;
+    let mut other = world.clone();
     other.keys[foreign(receiver)] ^= 0xabcdef;
     let (one, two) = (observe(world, run), observe(other, run));
     let (one, two) = (&one.received[receiver], &two.received[receiver]);
@@ -322,12 +366,43 @@ fn leaving_out_a_mask_is_noticed() {
             // What is masked with the second's stream goes to the third, and the other way round.
             let receiver = if pair == Pair::K12 { 2 } else { 1 };
             let notices = |place: &&Place| {
-                let spoilt = World { spoil: Some(**place), ..world(77 << 20, 0, 5) };
+                let spoilt = World { spoil: vec![**place], ..world(77 << 20, 0, 5) };
                 unmasked_pieces(spoilt, *run, receiver) > 0
             };
             let noticed = masks.iter().filter(notices).count();
             let silent = observe(world(5, 0, 1), *run).received[receiver].is_empty();
             assert!(noticed > 0 || silent, "{name}, {pair:?}: none of {} masks", masks.len());
+        }
+    }
+}
+
+/// What a product by a kept bit sends is masked several times over. Where all masks of a pair are known
+/// to everybody but one, that one still hides something.
+#[test]
+fn each_mask_of_a_product_by_a_kept_bit_hides_something() {
+    let runs: [(&str, Run); 2] = [
+        ("default", |mpc, i| relu_and_gradient(mpc, i, TruncationMode::Default)),
+        ("early", |mpc, i| relu_and_gradient(mpc, i, TruncationMode::Early)),
+    ];
+    for (name, run) in runs {
+        let drawn = observe(world(5, 0, 1), run).drawn;
+        let last = drawn.iter().map(|place| place.0).max().expect("something is drawn");
+        for (pair, receiver) in [(Pair::K12, 2), (Pair::K13, 1)] {
+            let all: Vec<_> = drawn.iter().copied().filter(|place| place.1 == pair).collect();
+            let bare =
+                |spoil| unmasked_pieces(World { spoil, ..world(77 << 20, 0, 5) }, run, receiver);
+            let without_any = bare(all.clone());
+            let masks: Vec<_> = all.iter().filter(|place| place.0 == last).collect();
+            assert_eq!(
+                masks.len(),
+                4,
+                "{name}, {pair:?}: of the halves, of two shares, of the sum"
+            );
+            for mask in masks {
+                let others = all.iter().copied().filter(|place| place != mask);
+                let with_one = bare(others.collect());
+                assert!(with_one < without_any, "{name}: {mask:?} hides nothing");
+            }
         }
     }
 }

@@ -1,51 +1,71 @@
 //! Bilinear maps and truncations: what this party computes alone, and how what follows is cut into parts.
 
-use mpc_core::{Error, Finish, Linear, MOST_DROPPED, Product, Result, ShareTensor, TruncationMode};
+use mpc_core::{
+    Error, Finish, Linear, MOST_DROPPED, Produced, Product, Result, ShareTensor, TruncationMode,
+};
 use ring_arith::{Addend, AddendSource, Bilinear, Engine, EngineTensor, Shape, View};
 
 use crate::{
-    Rss, Share,
+    BitShare, Rss, Share,
+    compare::OpenedBit,
     cut::{Piece, Rooms, Spots, take},
     exact::{ExactUnit, Exactly},
-    fused::{Rectify, ReluUnit},
+    fused::ReluUnit,
     halves::{Part, Value},
+    kept::{Layout, flat_pieces},
     kernels::Scale,
     launch::{self, flat, invalid},
     links::Reader,
+    local::same_shape,
+    masked::{Bit, MaskUnit},
     paired,
+    plan::Goal,
+    quotient::Drop,
     seat::Seat,
+    select::MaskShares,
     truncate::{Rounding, TruncateUnit},
     unit::{self, Cx, Unit},
 };
+
+/// A product of this protocol's shares, and its answer.
+pub(crate) type Job<'a, T> = Product<'a, Share<T>, BitShare<T>>;
+type Answer<T> = Produced<Share<T>, BitShare<T>>;
 
 /// One part of one job, whatever follows.
 enum JobUnit<T: EngineTensor> {
     Truncate(Box<TruncateUnit<T>>),
     Exact(Box<ExactUnit<T>>),
     Relu(Box<ReluUnit<T>>),
+    Mask(Box<MaskUnit<T>>),
 }
 
 /// How a job's pieces make up its result.
-struct Layout<T: EngineTensor> {
+struct Plan<T: EngineTensor> {
     pieces: Vec<Piece>,
     shape: Shape,
     rooms: Rooms<T>,
 }
 
 /// What follows a value, in one type for products and truncations.
-#[derive(Debug, Clone, Copy)]
-enum Ending {
+enum Ending<'a, T> {
     Rounded(Rounding),
-    Exact { bits: u32, dither: bool },
-    Relu(u32),
+    Exact(Exactly),
+    Relu { how: Drop, keep: bool },
+    Mask { how: Drop, mask: &'a BitShare<T> },
 }
 
-impl Ending {
-    fn of(finish: Finish) -> Result<Self> {
+impl<'a, T> Ending<'a, T> {
+    /// What is done in one protocol: of a ReLU or a mask in another than the two fast modes, the truncation.
+    fn of(finish: Finish<'a, BitShare<T>>) -> Result<Self> {
+        let Some((bits, mode)) = finish.truncation() else {
+            return Ok(Self::Rounded(Rounding::Raw));
+        };
+        let how = Drop { bits: check_bits(bits)?, early: mode == TruncationMode::Early };
         Ok(match finish {
-            Finish::Raw => Self::Rounded(Rounding::Raw),
-            Finish::Truncate { bits, mode } => Self::truncation(bits, mode)?,
-            Finish::TruncateRelu { bits } => Self::Relu(check_bits(bits)?),
+            _ if in_steps(&finish) => Self::truncation(bits, mode)?,
+            Finish::TruncateRelu { keep, .. } => Self::Relu { how, keep },
+            Finish::TruncateMask { mask, .. } => Self::Mask { how, mask },
+            _ => Self::truncation(bits, mode)?,
         })
     }
 
@@ -55,9 +75,19 @@ impl Ending {
             TruncationMode::Default => Self::Rounded(Rounding::Default(bits)),
             TruncationMode::Early => Self::Rounded(Rounding::Early(bits)),
             TruncationMode::Aby3Local => Self::Rounded(Rounding::Aby(bits)),
-            TruncationMode::Exact => Self::Exact { bits, dither: false },
-            TruncationMode::Dither => Self::Exact { bits, dither: true },
+            TruncationMode::Exact => Self::Exact(Exactly { bits, dither: false }),
+            TruncationMode::Dither => Self::Exact(Exactly { bits, dither: true }),
         })
+    }
+}
+
+/// Whether a ReLU or a mask follows a truncation that it has no common protocol with.
+pub(crate) fn in_steps<T>(finish: &Finish<'_, BitShare<T>>) -> bool {
+    match *finish {
+        Finish::Raw | Finish::Truncate { .. } => false,
+        Finish::TruncateRelu { mode, .. } | Finish::TruncateMask { mode, .. } => {
+            !matches!(mode, TruncationMode::Default | TruncationMode::Early)
+        }
     }
 }
 
@@ -69,12 +99,27 @@ fn check_bits(bits: u32) -> Result<u32> {
     Err(invalid("truncate", reason))
 }
 
+/// The shape of a sum of products.
+fn output_shape<T: EngineTensor>(job: &Job<'_, T>) -> Result<Shape> {
+    let mut shapes = job.terms.iter().map(|t| t.op.output_shape(t.lhs.shape(), t.rhs.shape()));
+    let Some(first) = shapes.next() else {
+        return Err(invalid("product", "a product needs at least one term"));
+    };
+    let first = first?;
+    shapes.try_for_each(|shape| same_shape("terms", &first, &shape?))?;
+    Ok(first)
+}
+
 impl<E: Engine> Rss<E> {
     /// Refuses what does not fit, before anything is sent.
-    pub(crate) fn check_products(&self, jobs: &[Product<'_, Share<E::Tensor>>]) -> Result<()> {
+    pub(crate) fn check_products(&self, jobs: &[Job<'_, E::Tensor>]) -> Result<()> {
         for job in jobs {
-            let shape = job.op.output_shape(job.lhs.shape(), job.rhs.shape())?;
+            let shape = output_shape(job)?;
             Ending::of(job.finish)?;
+            if let Finish::TruncateMask { mask, .. } = job.finish {
+                check_one_bit("mask", mask)?;
+                same_shape("mask", &shape, mask.shape())?;
+            }
             for &(summand, shift) in &job.summands {
                 if summand.shape().broadcast(&shape, "summand")? != shape {
                     let (lhs, rhs) = (shape, summand.shape().clone());
@@ -93,27 +138,30 @@ impl<E: Engine> Rss<E> {
         jobs: &[(&Share<E::Tensor>, u32)],
         mode: TruncationMode,
     ) -> Result<()> {
-        jobs.iter().try_for_each(|&(_, bits)| Ending::truncation(bits, mode).map(drop))
+        let check = |bits| Ending::<E::Tensor>::truncation(bits, mode).map(drop);
+        jobs.iter().try_for_each(|&(_, bits)| check(bits))
     }
 
+    /// Products with what follows them in one protocol.
     pub(crate) fn multiply(
         &mut self,
-        jobs: &[Product<'_, Share<E::Tensor>>],
-    ) -> Result<Vec<Share<E::Tensor>>> {
-        let (mut units, mut layouts) = (Vec::new(), Vec::new());
+        jobs: &[Job<'_, E::Tensor>],
+    ) -> Result<Vec<Answer<E::Tensor>>> {
+        let (mut units, mut plans) = (Vec::new(), Vec::new());
         for job in jobs {
-            let ending = Ending::of(job.finish)?;
-            let shape = job.op.output_shape(job.lhs.shape(), job.rhs.shape())?;
-            let pieces = self.pieces(shape.len());
-            let part = match job.op {
-                Bilinear::Mul => self.elementwise(job, &shape)?,
+            let (ending, shape) = (Ending::of(job.finish)?, output_shape(job)?);
+            let pieces = self.pieces_for(&ending, shape.len());
+            let part = match &job.terms[..] {
+                [term] if term.op == Bilinear::Mul => {
+                    self.elementwise([term.lhs, term.rhs], job, &shape)?
+                }
                 _ => self.map(job, &shape)?,
             };
             let value = |piece| Ok(Value::Added(part.take(&self.engine, piece)?));
             let values = pieces.iter().map(value).collect::<Result<Vec<_>>>()?;
-            layouts.push(self.job_units(&mut units, shape, pieces, values, ending));
+            plans.push(self.job_units(&mut units, shape, pieces, values, &ending)?);
         }
-        self.run_jobs(units, layouts)
+        self.run_jobs(units, plans)
     }
 
     pub(crate) fn divide(
@@ -121,7 +169,7 @@ impl<E: Engine> Rss<E> {
         jobs: &[(&Share<E::Tensor>, u32)],
         mode: TruncationMode,
     ) -> Result<Vec<Share<E::Tensor>>> {
-        let (mut units, mut layouts) = (Vec::new(), Vec::new());
+        let (mut units, mut plans) = (Vec::new(), Vec::new());
         for &(x, bits) in jobs {
             let ending = Ending::truncation(bits, mode)?;
             let (mine, next) = self.flat_pair(x)?;
@@ -131,17 +179,23 @@ impl<E: Engine> Rss<E> {
                 Ok(Value::Shared(piece.seat(self.party()).order(part(&mine)?, part(&next)?)))
             };
             let values = pieces.iter().map(value).collect::<Result<Vec<_>>>()?;
-            layouts.push(self.job_units(&mut units, x.shape().clone(), pieces, values, ending));
+            plans.push(self.job_units(&mut units, x.shape().clone(), pieces, values, &ending)?);
         }
-        self.run_jobs(units, layouts)
+        Ok(self.run_jobs(units, plans)?.into_iter().map(|produced| produced.share).collect())
+    }
+
+    /// How a job is cut: behind a kept bit, as that was.
+    fn pieces_for(&mut self, ending: &Ending<'_, E::Tensor>, len: usize) -> Vec<Piece> {
+        if let Ending::Mask { mask, .. } = ending
+            && let Some(kept) = flat_pieces(mask)
+        {
+            return kept.pieces.iter().map(|kept| kept.piece.clone()).collect();
+        }
+        self.pieces(len)
     }
 
     /// The sum of all summands, shifted and of the product's shape.
-    fn summand(
-        &self,
-        job: &Product<'_, Share<E::Tensor>>,
-        shape: &Shape,
-    ) -> Result<Option<Share<E::Tensor>>> {
+    fn summand(&self, job: &Job<'_, E::Tensor>, shape: &Shape) -> Result<Option<Share<E::Tensor>>> {
         let wide = |&(summand, shift): &(&Share<E::Tensor>, u32)| -> Result<_> {
             let wide = View::Broadcast(shape.clone());
             Ok((1 << shift, self.linear_map(&Linear::View(&wide), summand)?))
@@ -151,13 +205,14 @@ impl<E: Engine> Rss<E> {
         if terms.is_empty() { Ok(None) } else { self.combination(&terms, 0).map(Some) }
     }
 
-    /// This party's part of an elementwise product.
+    /// This party's part of one elementwise product.
     fn elementwise(
         &self,
-        job: &Product<'_, Share<E::Tensor>>,
+        [x, y]: [&Share<E::Tensor>; 2],
+        job: &Job<'_, E::Tensor>,
         shape: &Shape,
     ) -> Result<Part<E::Tensor>> {
-        let ((x, x1), (y, y1)) = (self.flat_pair(job.lhs)?, self.flat_pair(job.rhs)?);
+        let ((x, x1), (y, y1)) = (self.flat_pair(x)?, self.flat_pair(y)?);
         let plus = match self.summand(job, shape)? {
             Some(summand) => Some(flat(&self.engine, summand.mine())?),
             None => None,
@@ -165,24 +220,29 @@ impl<E: Engine> Rss<E> {
         Ok(Part::Factors { factors: [x, x1, y, y1], plus })
     }
 
-    /// This party's part of another map. Of summands each party adds its own
-    /// component: what is repeated to the result's shape with the product, the first of the result's
-    /// size with the masks, where it costs no pass of its own.
-    fn map(&self, job: &Product<'_, Share<E::Tensor>>, shape: &Shape) -> Result<Part<E::Tensor>> {
-        let (engine, mut whole, mut scaled) = (&self.engine, None, Vec::new());
+    /// This party's part of other maps, each added to those before it. Of summands each party adds its
+    /// own component: what is repeated to the result's shape with the first map, the first of the
+    /// result's size with the masks, where it costs no pass of its own.
+    fn map(&self, job: &Job<'_, E::Tensor>, shape: &Shape) -> Result<Part<E::Tensor>> {
+        let (engine, mut whole, mut added) = (&self.engine, None, Vec::new());
         for &(summand, shift) in &job.summands {
             let (own, factor) = (summand.mine(), 1 << shift);
             if whole.is_none() && own.len() == shape.len() {
                 whole = Some((flat(engine, own)?, factor));
             } else {
-                scaled.push(launch::map(engine, &Scale, own.shape(), [own], &[factor])?);
+                added.push(launch::map(engine, &Scale, own.shape(), [own], &[factor])?);
             }
         }
-        let plus = |tensor| Addend { source: AddendSource::Tensor(tensor), negate: false };
-        let addends: Vec<_> = scaled.iter().map(plus).collect();
-        let terms = paired::terms(engine, &job.op, job.lhs, job.rhs)?;
-        let terms: Vec<_> = terms.iter().map(|(x, y)| (x, y)).collect();
-        let part = flat(engine, &engine.bilinear(&job.op, &terms, &addends)?)?;
+        for term in &job.terms {
+            let plus = |tensor| Addend { source: AddendSource::Tensor(tensor), negate: false };
+            let addends: Vec<_> = added.iter().map(plus).collect();
+            let pairs = paired::terms(engine, &term.op, term.lhs, term.rhs)?;
+            let pairs: Vec<_> = pairs.iter().map(|(x, y)| (x, y)).collect();
+            let sum = engine.bilinear(&term.op, &pairs, &addends)?;
+            drop(addends);
+            added = vec![sum];
+        }
+        let part = flat(engine, &added.pop().expect("a product has a term"))?;
         Ok(Part::Made { part, plus: whole })
     }
 
@@ -193,76 +253,115 @@ impl<E: Engine> Rss<E> {
         shape: Shape,
         pieces: Vec<Piece>,
         values: Vec<Value<E::Tensor>>,
-        ending: Ending,
-    ) -> Layout<E::Tensor> {
+        ending: &Ending<'_, E::Tensor>,
+    ) -> Result<Plan<E::Tensor>> {
         let rooms = Rooms::new(&self.engine, shape.len(), &pieces);
-        for (piece, value) in pieces.iter().zip(values) {
+        for (i, (piece, value)) in pieces.iter().zip(values).enumerate() {
             let spots = rooms.spots_of(piece, &piece.seat(self.party()));
-            units.push(self.job_unit(piece, value, ending, spots));
+            units.push(self.job_unit((i, piece), value, ending, spots)?);
         }
-        Layout { pieces, shape, rooms }
+        Ok(Plan { pieces, shape, rooms })
     }
 
     fn job_unit(
         &mut self,
-        piece: &Piece,
+        (i, piece): (usize, &Piece),
         value: Value<E::Tensor>,
-        ending: Ending,
+        ending: &Ending<'_, E::Tensor>,
         spots: Spots<E::Tensor>,
-    ) -> JobUnit<E::Tensor> {
+    ) -> Result<JobUnit<E::Tensor>> {
         let (seat, streams) = self.seat(piece);
-        match ending {
+        Ok(match *ending {
             Ending::Rounded(rounding) => {
                 let unit = TruncateUnit::new(seat, streams, value, rounding, spots);
                 JobUnit::Truncate(Box::new(unit))
             }
-            Ending::Exact { bits, dither } => {
-                let plan = self.plan(crate::plan::Goal::Carry, bits as usize);
-                let how = Exactly { bits, dither };
+            Ending::Exact(how) => {
+                let plan = self.plan(Goal::Carry, how.bits as usize);
                 let unit = ExactUnit::new(seat, streams, value, how, plan, spots);
                 JobUnit::Exact(Box::new(unit))
             }
-            Ending::Relu(bits) => {
-                let plan = self.plan(crate::plan::Goal::Carry, 63 - bits as usize);
-                let how = Rectify { bits, early: self.options.early_relu };
-                let unit = ReluUnit::new(seat, streams, value, how, plan, spots);
+            Ending::Relu { how, keep } => {
+                let plan = self.plan(Goal::Carry, 63 - how.bits as usize);
+                let unit = ReluUnit::new(seat, streams, value, (how, keep), plan, spots);
                 JobUnit::Relu(Box::new(unit))
             }
-        }
+            Ending::Mask { how, mask } => {
+                let bit = self.mask_of(mask, (i, piece), &seat)?;
+                let unit = MaskUnit::new(seat, streams, value, how, bit, spots);
+                JobUnit::Mask(Box::new(unit))
+            }
+        })
+    }
+
+    /// The piece of a mask that belongs to a job's piece, and what was kept of it.
+    fn mask_of(
+        &self,
+        mask: &BitShare<E::Tensor>,
+        (i, piece): (usize, &Piece),
+        seat: &Seat,
+    ) -> Result<(Bit<E::Tensor>, Option<MaskShares<E::Tensor>>)> {
+        let Some(kept) = flat_pieces(mask) else {
+            let known = self.known_plane(mask, 0, piece, seat)?;
+            return Ok((Bit { known, opposite: false }, None));
+        };
+        let from = &kept.pieces[i];
+        let bit = Bit { known: from.known.clone(), opposite: kept.negated };
+        Ok((bit, Some(MaskShares::Kept(from.share.clone()))))
     }
 
     fn run_jobs(
         &mut self,
         mut units: Vec<JobUnit<E::Tensor>>,
-        layouts: Vec<Layout<E::Tensor>>,
-    ) -> Result<Vec<Share<E::Tensor>>> {
+        plans: Vec<Plan<E::Tensor>>,
+    ) -> Result<Vec<Answer<E::Tensor>>> {
         unit::run(&mut self.cx(), &mut units)?;
         let mut units = units.into_iter();
-        let mut results = Vec::with_capacity(layouts.len());
-        for layout in layouts {
-            let (mut mine, mut next) = (Vec::new(), Vec::new());
-            for piece in layout.pieces {
-                let (seat, (first, second)) = units.next().expect("a unit for each").result();
+        let mut results = Vec::with_capacity(plans.len());
+        for plan in plans {
+            let (mut mine, mut next, mut bits) = (Vec::new(), Vec::new(), Vec::new());
+            for piece in plan.pieces {
+                let (seat, (first, second), bit) = units.next().expect("a unit for each").done();
                 let (one, two) = seat.order(first, second);
                 mine.push((piece.range.start, one));
                 next.push((piece.range.start, two));
+                bits.extend(bit.map(|bit| (piece, seat, bit)));
             }
-            let [mine, next] =
-                layout.rooms.assemble(&self.engine, [mine, next], 0, &layout.shape)?;
-            results.push(Share::new(mine, next)?);
+            let [mine, next] = plan.rooms.assemble(&self.engine, [mine, next], 0, &plan.shape)?;
+            let kept = match bits.is_empty() {
+                true => None,
+                // The sign that was opened says where the result is not positive.
+                false => {
+                    Some(self.complement(&self.collect_bit(bits, Layout::FLAT, &plan.shape)?)?)
+                }
+            };
+            results.push(Produced { share: Share::new(mine, next)?, kept });
         }
         Ok(results)
     }
 }
 
+/// Refuses bits of another width than 1.
+pub(crate) fn check_one_bit<T: EngineTensor>(op: &'static str, bits: &BitShare<T>) -> Result<()> {
+    match bits.width() {
+        1 => Ok(()),
+        width => Err(invalid(op, format!("{width} bits choose; one is due"))),
+    }
+}
+
 impl<T: EngineTensor> JobUnit<T> {
-    fn result(self) -> (Seat, (T, T)) {
-        let (seat, result) = match self {
-            Self::Truncate(unit) => unit.done(),
-            Self::Exact(unit) => unit.done(),
-            Self::Relu(unit) => unit.done(),
+    /// The seat, the role's components of the result, and the sign if it is kept.
+    fn done(self) -> (Seat, (T, T), Option<OpenedBit<T>>) {
+        let ((seat, result), bit) = match self {
+            Self::Truncate(unit) => (unit.done(), None),
+            Self::Exact(unit) => (unit.done(), None),
+            Self::Mask(unit) => (unit.done(), None),
+            Self::Relu(unit) => {
+                let (seat, result, bit) = unit.done();
+                ((seat, result), bit)
+            }
         };
-        (seat, result.expect("the unit is done"))
+        (seat, result.expect("the unit is done"), bit)
     }
 }
 
@@ -272,6 +371,7 @@ impl<E: Engine> Unit<E> for JobUnit<E::Tensor> {
             Self::Truncate(unit) => Unit::<E>::seat(&**unit),
             Self::Exact(unit) => Unit::<E>::seat(&**unit),
             Self::Relu(unit) => Unit::<E>::seat(&**unit),
+            Self::Mask(unit) => Unit::<E>::seat(&**unit),
         }
     }
 
@@ -280,6 +380,7 @@ impl<E: Engine> Unit<E> for JobUnit<E::Tensor> {
             Self::Truncate(unit) => Unit::<E>::bundle(&**unit),
             Self::Exact(unit) => Unit::<E>::bundle(&**unit),
             Self::Relu(unit) => Unit::<E>::bundle(&**unit),
+            Self::Mask(unit) => Unit::<E>::bundle(&**unit),
         }
     }
 
@@ -288,6 +389,7 @@ impl<E: Engine> Unit<E> for JobUnit<E::Tensor> {
             Self::Truncate(unit) => unit.lead(cx),
             Self::Exact(unit) => unit.lead(cx),
             Self::Relu(unit) => unit.lead(cx),
+            Self::Mask(unit) => unit.lead(cx),
         }
     }
 
@@ -296,6 +398,7 @@ impl<E: Engine> Unit<E> for JobUnit<E::Tensor> {
             Self::Truncate(unit) => unit.announce(cx),
             Self::Exact(unit) => unit.announce(cx),
             Self::Relu(unit) => unit.announce(cx),
+            Self::Mask(unit) => unit.announce(cx),
         }
     }
 
@@ -304,6 +407,7 @@ impl<E: Engine> Unit<E> for JobUnit<E::Tensor> {
             Self::Truncate(unit) => unit.start(cx, bundle),
             Self::Exact(unit) => unit.start(cx, bundle),
             Self::Relu(unit) => unit.start(cx, bundle),
+            Self::Mask(unit) => unit.start(cx, bundle),
         }
     }
 
@@ -312,6 +416,7 @@ impl<E: Engine> Unit<E> for JobUnit<E::Tensor> {
             Self::Truncate(unit) => unit.advance(cx),
             Self::Exact(unit) => unit.advance(cx),
             Self::Relu(unit) => unit.advance(cx),
+            Self::Mask(unit) => unit.advance(cx),
         }
     }
 }

@@ -1,22 +1,18 @@
 //! [`Protocol`] for replicated sharing.
 
-use std::sync::Arc;
-
 use mpc_core::{
-    Compare, Compared, Linear, Product, Protocol, Result, ShareTensor, Then, TruncationMode,
+    Compare, Compared, Found, Largest, Linear, Produced, Product, Protocol, Result, ShareTensor,
+    TruncationMode,
+    provided::{self, check_compare, tournament_lengths},
 };
 use net::Party;
 use ring_arith::{BitTensor, Engine, Shape};
 
 use crate::{
     BitShare, Rss, Share,
-    compare::{CompareUnit, Purpose},
-    cut::{Piece, Rooms, assemble, take},
     launch::invalid,
     local::{check_width, same_bits, same_shape},
-    plan::{Goal, Plan},
-    select::Follow,
-    unit,
+    product::{check_one_bit, in_steps},
 };
 
 impl<E: Engine> Protocol for Rss<E> {
@@ -129,9 +125,19 @@ impl<E: Engine> Protocol for Rss<E> {
         x.width() as u32
     }
 
-    fn products(&mut self, jobs: &[Product<'_, Self::Share>]) -> Result<Vec<Self::Share>> {
+    fn products(
+        &mut self,
+        jobs: &[Product<'_, Self::Share, Self::Bits>],
+    ) -> Result<Vec<Produced<Self::Share, Self::Bits>>> {
         self.check_products(jobs)?;
-        self.talk(|rss| rss.multiply(jobs))
+        let mut results = self.talk(|rss| rss.multiply(jobs))?;
+        let rest = jobs.iter().enumerate().filter(|(_, job)| in_steps(&job.finish));
+        let (at, rest): (Vec<_>, Vec<_>) = rest.map(|(i, job)| (i, job.clone())).unzip();
+        let quotients = at.iter().map(|&i| results[i].share.clone()).collect();
+        for (i, done) in at.iter().zip(provided::after_truncation(self, &rest, quotients)?) {
+            results[*i] = done;
+        }
+        Ok(results)
     }
 
     fn truncate(
@@ -147,16 +153,7 @@ impl<E: Engine> Protocol for Rss<E> {
         &mut self,
         jobs: &[Compare<'_, Self::Share>],
     ) -> Result<Vec<Compared<Self::Share, Self::Bits>>> {
-        for job in jobs {
-            if !(1..=64).contains(&job.width) {
-                return Err(invalid("compare", format!("width {} is not 1 to 64", job.width)));
-            }
-            if let Then::Negative(xs) | Then::NonNegative(xs) = job.then {
-                for x in xs {
-                    same_shape("compare", job.value.shape(), x.shape())?;
-                }
-            }
-        }
+        jobs.iter().try_for_each(check_compare)?;
         self.talk(|rss| rss.signs(jobs))
     }
 
@@ -177,9 +174,7 @@ impl<E: Engine> Protocol for Rss<E> {
 
     fn select(&mut self, jobs: &[(&Self::Bits, &[&Self::Share])]) -> Result<Vec<Vec<Self::Share>>> {
         for (bit, xs) in jobs {
-            if bit.width() != 1 {
-                return Err(invalid("select", format!("{} bits choose; one is due", bit.width())));
-            }
+            check_one_bit("select", bit)?;
             for x in *xs {
                 same_shape("select", bit.shape(), x.shape())?;
             }
@@ -199,141 +194,25 @@ impl<E: Engine> Protocol for Rss<E> {
         &mut self,
         x: &Self::Share,
         width: u32,
-        index: bool,
-    ) -> Result<(Self::Share, Option<Self::Share>)> {
+        want: Largest,
+    ) -> Result<Found<Self::Share, Self::Bits>> {
         if x.shape().dims().first().is_none_or(|&k| k == 0) {
             let reason = format!("shape {:?} has no elements along its first axis", x.shape());
             return Err(invalid("max", reason));
         }
-        self.talk(|rss| rss.largest(x, width.clamp(2, 64), index))
-    }
-}
-
-/// How a comparison's pieces lie, and room for the words that follow; `None` for a bit.
-type Layout<T> = (Vec<Piece>, Shape, Option<Vec<Rooms<T>>>);
-
-impl<E: Engine> Rss<E> {
-    fn signs(
-        &mut self,
-        jobs: &[Compare<'_, Share<E::Tensor>>],
-    ) -> Result<Vec<Compared<Share<E::Tensor>, BitShare<E::Tensor>>>> {
-        let (mut units, mut layouts) = (Vec::new(), Vec::new());
-        for job in jobs {
-            // The sign of one bit alone would be no comparison.
-            let plan = self.plan(Goal::Carry, job.width.max(2) as usize - 1);
-            let (flip, xs) = match job.then {
-                Then::Negative(xs) => (false, xs),
-                Then::NonNegative(xs) => (true, xs),
-                Then::Bit | Then::Arithmetic => (false, &[][..]),
-            };
-            let words = xs.iter().map(|x| self.flat_pair(x)).collect::<Result<Vec<_>>>()?;
-            let count = match job.then {
-                Then::Bit => None,
-                Then::Arithmetic => Some(1),
-                _ => Some(words.len()),
-            };
-            let pieces = self.pieces(job.value.shape().len());
-            let purpose = |piece: &Piece| -> Result<_> {
-                Ok(match job.then {
-                    Then::Bit => Purpose::Bit,
-                    Then::Arithmetic => Purpose::Follow { flip, follow: Follow::Arithmetic },
-                    _ => {
-                        let seat = piece.seat(self.links.me());
-                        let one = |(mine, next): &(E::Tensor, E::Tensor)| -> Result<_> {
-                            let engine = &self.engine;
-                            Ok(seat.order(take(engine, mine, piece)?, take(engine, next, piece)?))
-                        };
-                        let xs = words.iter().map(one).collect::<Result<Vec<_>>>()?;
-                        Purpose::Follow { flip, follow: Follow::Words(xs) }
-                    }
-                })
-            };
-            let purposes = pieces.iter().map(purpose).collect::<Result<Vec<_>>>()?;
-            let rooms = count.map(|n| self.rooms(n, job.value.shape().len(), &pieces));
-            let these = rooms.as_deref().unwrap_or_default();
-            self.add_comparisons(&mut units, job.value, &pieces, plan, (purposes, these))?;
-            layouts.push((pieces, job.value.shape().clone(), rooms));
-        }
-        self.run_comparisons(units, layouts)
+        self.talk(|rss| rss.largest(x, width.clamp(2, 64), want))
     }
 
-    fn zero_tests(
+    fn max_first_gradient(
         &mut self,
-        jobs: &[(&Share<E::Tensor>, u32)],
-    ) -> Result<Vec<BitShare<E::Tensor>>> {
-        let (mut units, mut layouts) = (Vec::new(), Vec::new());
-        for &(x, width) in jobs {
-            let plan = self.plan(Goal::Equal, width as usize);
-            let pieces = self.pieces(x.shape().len());
-            let purposes = pieces.iter().map(|_| Purpose::Bit).collect();
-            self.add_comparisons(&mut units, x, &pieces, plan, (purposes, &[]))?;
-            layouts.push((pieces, x.shape().clone(), None));
-        }
-        let bit = |compared| match compared {
-            Compared::Bit(bit) => bit,
-            Compared::Words(_) => unreachable!("bits were asked for"),
+        gradient: &Self::Share,
+        choices: &[Self::Bits],
+    ) -> Result<Self::Share> {
+        let lengths = tournament_lengths(gradient.shape(), choices)?;
+        let Some(kept) = Self::kept_choices(choices) else {
+            return provided::max_first_gradient(self, gradient, choices);
         };
-        Ok(self.run_comparisons(units, layouts)?.into_iter().map(bit).collect())
-    }
-
-    fn add_comparisons(
-        &mut self,
-        units: &mut Vec<CompareUnit<E::Tensor>>,
-        x: &Share<E::Tensor>,
-        pieces: &[Piece],
-        plan: Arc<Plan>,
-        (purposes, rooms): (Vec<Purpose<E::Tensor>>, &[Rooms<E::Tensor>]),
-    ) -> Result<()> {
-        let (mine, next) = self.flat_pair(x)?;
-        for (piece, purpose) in pieces.iter().zip(purposes) {
-            let (seat, streams) = self.seat(piece);
-            let cut = |side| take(&self.engine, side, piece);
-            let value = seat.order(cut(&mine)?, cut(&next)?);
-            let spots = rooms.iter().map(|room| room.spots_of(piece, &seat)).collect();
-            units.push(CompareUnit::new(seat, streams, value, plan.clone(), purpose, spots));
-        }
-        Ok(())
-    }
-
-    fn run_comparisons(
-        &mut self,
-        mut units: Vec<CompareUnit<E::Tensor>>,
-        layouts: Vec<Layout<E::Tensor>>,
-    ) -> Result<Vec<Compared<Share<E::Tensor>, BitShare<E::Tensor>>>> {
-        unit::run(&mut self.cx(), &mut units)?;
-        let mut units = units.into_iter();
-        let mut results = Vec::with_capacity(layouts.len());
-        for (pieces, shape, rooms) in layouts {
-            let done = pieces.into_iter().map(|piece| {
-                let (seat, results) = units.next().expect("a unit for each piece").done();
-                (piece, seat, results)
-            });
-            let done = done.collect::<Vec<_>>();
-            results.push(match rooms {
-                Some(rooms) => Compared::Words(self.collect(done, &rooms, &shape)?),
-                None => Compared::Bit(self.collect_bit(done, &shape)?),
-            });
-        }
-        Ok(results)
-    }
-
-    /// Puts the pieces of a plane together.
-    fn collect_bit(
-        &self,
-        pieces: Vec<(Piece, crate::seat::Seat, Vec<(E::Tensor, E::Tensor)>)>,
-        shape: &Shape,
-    ) -> Result<BitShare<E::Tensor>> {
-        let (mut mine, mut next) = (Vec::new(), Vec::new());
-        for (piece, seat, results) in pieces {
-            let (first, second) = results.into_iter().next().expect("one bit");
-            let pair = seat.order(first, second);
-            mine.push((piece.range.start, pair.0));
-            next.push((piece.range.start, pair.1));
-        }
-        let plane = Shape::new([1, shape.len().div_ceil(64)])?;
-        let whole = |pieces| -> Result<_> {
-            Ok(BitTensor::new(shape.clone(), assemble(&self.engine, None, pieces, 1, &plane)?)?)
-        };
-        Ok(BitShare::new(whole(mine)?, whole(next)?)?)
+        let levels: Vec<_> = lengths.into_iter().zip(kept).collect();
+        self.talk(|rss| rss.scatter(gradient, &levels))
     }
 }

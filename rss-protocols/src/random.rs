@@ -241,14 +241,14 @@ pub(crate) mod probe {
     pub(crate) struct Probe {
         nonce: u64,
         pub seen: Arc<Mutex<Vec<Place>>>,
-        spoil: Option<(Place, Arc<Stream>)>,
+        spoilt: Vec<(Place, Arc<Stream>)>,
     }
 
     impl Probe {
         /// Replaces a draw.
         pub fn spoil(&mut self, place: Place) {
             let known = StreamKey::new(Generator::Aes128Ctr, &[7; 32]).stream(place.0);
-            self.spoil = Some((place, Arc::new(known)));
+            self.spoilt.push((place, Arc::new(known)));
         }
 
         pub fn at(&self, nonce: u64) -> Self {
@@ -262,8 +262,8 @@ pub(crate) mod probe {
         }
 
         pub fn spoilt(&self, pair: Pair, first: u64) -> Option<&Stream> {
-            let (place, known) = self.spoil.as_ref()?;
-            (*place == (self.nonce, pair, first)).then_some(&**known)
+            let mut spoilt = self.spoilt.iter();
+            spoilt.find(|(place, _)| *place == (self.nonce, pair, first)).map(|(_, known)| &**known)
         }
     }
 }

@@ -22,13 +22,12 @@ pub struct Options {
     generator: Option<Generator>,
     pub(crate) tree: Tree,
     pub(crate) parts: Parts,
-    pub(crate) early_relu: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let (tree, parts) = (Tree::default(), Parts::default());
-        Self { generator: None, tree, parts, early_relu: true }
+        Self { generator: None, tree, parts }
     }
 }
 
@@ -54,12 +53,6 @@ impl Options {
     /// How comparisons trade bytes for rounds.
     pub fn tree(self, tree: Tree) -> Self {
         Self { tree, ..self }
-    }
-
-    /// Whether the fused linear layer rounds early, which is the default: 40 bits fewer for an error
-    /// below 1.5 units instead of 1 (with 20 fraction bits).
-    pub fn early_relu(self, early_relu: bool) -> Self {
-        Self { early_relu, ..self }
     }
 
     /// How large operations are shared out.
@@ -208,7 +201,7 @@ impl<E: Engine> fmt::Debug for Rss<E> {
 
 #[cfg(test)]
 mod tests {
-    use mpc_core::{Finish, Product, Protocol};
+    use mpc_core::{Finish, Product, Protocol, TruncationMode};
     use ring_arith::{Bilinear, CpuEngine};
 
     use super::*;
@@ -230,10 +223,10 @@ mod tests {
             let value = [Tensor::of([1, 1], &[6 << 20]).unwrap()];
             let values = (me == Party(0)).then_some(&value[..]);
             let x = mpc.input(Party(0), &[Shape::new([1, 1]).unwrap()], values).unwrap().remove(0);
-            let finish = Finish::TruncateRelu { bits: 20 };
-            let op = Bilinear::MATMUL;
-            let square = Product { op, lhs: &x, rhs: &x, summands: Vec::new(), finish };
-            let square = mpc.products(&[square]).unwrap().remove(0);
+            let mode = TruncationMode::Early;
+            let finish = Finish::TruncateRelu { bits: 20, mode, keep: false };
+            let square = Product::new(Bilinear::MATMUL, &x, &x, finish);
+            let square = mpc.product(square).unwrap().share;
             let opened = mpc.open(&[&square]).unwrap().remove(0).words()[0];
             mpc.close().unwrap();
             opened

@@ -3,16 +3,18 @@
 //! The bit is `u ^ v`, `u` known to the pivot and `v` to both others, and
 //! `bit x = (1 - 2v)(u alpha + u beta) + v (alpha + beta)` with `alpha = x1 + x2`, `beta = x3`. The pivot
 //! shares `u` and `u alpha` between the others, one word each to one of them; `alpha` they hold as
-//! `x2` and `x1`. One exchange makes component 3; components 1 and 2 are streams.
-//! Cost: 64 bits, and 192 for each word. Rounds: the pivot's words leave at once, then one exchange.
+//! `x2` and `x1`. One exchange makes component 3; components 1 and 2 are streams. The opposite bit has
+//! the same `u` and the opposite `v`.
+//! Cost: 64 bits, unless the shares of `u` were kept from an earlier selection by the same bit; 192 for each
+//! word, 128 for the bit as a word. Rounds: the pivot's words leave at once, then one exchange.
 
 use mpc_core::Result;
-use ring_arith::{Engine, EngineTensor, Shape};
+use ring_arith::{Engine, EngineTensor, Shape, Source};
 
 use crate::{
     cut::Spots,
-    kernels::{ArithLead, ArithOther, BitLead, SelectLead, SelectOther},
-    launch::{whole, words, words_into},
+    kernels::{ArithOther, Difference, SelectLead, SelectOther},
+    launch::{made, made_into, whole, words, words_into},
     links::Reader,
     random::{Draw, Pair, Streams},
     seat::{Role, Seat},
@@ -21,55 +23,155 @@ use crate::{
 };
 
 /// What a bit becomes.
-#[derive(Debug, Clone)]
 pub(crate) enum Follow<T> {
-    /// Its product with each of these, given as the role's two components.
-    Words(Vec<(T, T)>),
+    /// Its product with a word, given as the role's two components.
+    Times((T, T)),
     /// The word 0 or 1.
     Arithmetic,
+}
+
+/// One result of a selection.
+pub(crate) struct Wanted<T: EngineTensor> {
+    pub follow: Follow<T>,
+    /// It is for the bit's opposite.
+    pub opposite: bool,
+    /// Where it belongs.
+    pub spots: Spots<T>,
+}
+
+/// What a party holds of the pivot's `u` shared as words between the others.
+#[derive(Clone)]
+pub(crate) enum WordShare<T> {
+    /// The pivot, which knows `u`, holds no share of it.
+    Pivot,
+    /// The second's or the third's share.
+    Other(T),
+}
+
+/// How the second and the third come by their shares of `u`.
+pub(crate) enum MaskShares<T> {
+    /// The pivot shares it now: a stream at the second, what arrives at the third.
+    Dealt { second: Draw, third: Option<T> },
+    /// They have them from before.
+    Kept(WordShare<T>),
+}
+
+/// A result under way.
+struct Item<T: EngineTensor> {
+    wanted: Wanted<T>,
+    /// The third's share of `u alpha`, and components 1 and 2 of the result.
+    draws: [Draw; 3],
+    /// At the second: its share of `u alpha`.
+    dealt: Option<T>,
 }
 
 /// A selection with its place in the streams.
 pub(crate) struct Selection<T: EngineTensor> {
     n: usize,
-    /// All rows of the result are for the bit's opposite.
-    flip: bool,
-    follow: Follow<T>,
-    /// The second's share of `u`.
-    u: Draw,
-    /// For each word: the third's share of `u alpha`, and components 1 and 2 of the result.
-    words: Vec<[Draw; 3]>,
-    /// From the pivot: the third's share of `u`, or the second's of each `u alpha`.
-    dealt: Vec<T>,
+    mask: MaskShares<T>,
+    items: Vec<Item<T>>,
     /// This party's summands of component 3, and its component shared with the pivot.
     sent: Vec<[T; 2]>,
-    /// Where each result belongs.
-    spots: Vec<Spots<T>>,
+}
+
+impl<T: EngineTensor> MaskShares<T> {
+    /// Takes its place in the streams, for `n` elements.
+    pub fn deal(streams: &mut Streams, n: usize) -> Self {
+        Self::Dealt { second: streams.draw(Pair::K12, n), third: None }
+    }
+
+    /// Words that the pivot sends to the third.
+    pub fn bundle(&self, n: usize) -> usize {
+        if matches!(self, Self::Dealt { .. }) { n } else { 0 }
+    }
+
+    /// The pivot shares `u` unless that was done before.
+    pub fn lead<E: Engine<Tensor = T>>(
+        &self,
+        cx: &mut Cx<'_, E>,
+        seat: &Seat,
+        streams: &Streams,
+        u: &T,
+    ) -> Result<()> {
+        if let Self::Dealt { second, .. } = self {
+            let sources = [whole(u), streams.words(*second)];
+            let [third] = words(cx.engine, &Difference, u.shape(), sources, &[])?;
+            cx.put(seat.third(), &third)?;
+        }
+        Ok(())
+    }
+
+    /// The third reads its share.
+    pub fn read<E: Engine<Tensor = T>>(
+        &mut self,
+        cx: &Cx<'_, E>,
+        seat: &Seat,
+        bundle: &mut Reader,
+        n: usize,
+    ) -> Result<()> {
+        match self {
+            Self::Dealt { third, .. } if seat.role == Role::Third => {
+                *third = Some(bundle.words(cx.engine, n)?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The share of the second or the third.
+    pub fn share<'a>(&'a self, streams: &'a Streams) -> Source<'a, T> {
+        match self {
+            Self::Dealt { third: Some(share), .. } | Self::Kept(WordShare::Other(share)) => {
+                whole(share)
+            }
+            Self::Dealt { second, .. } => streams.words(*second),
+            Self::Kept(WordShare::Pivot) => unreachable!("the pivot has no use for a share"),
+        }
+    }
+
+    /// What is kept of it for later.
+    pub fn keep<E: Engine<Tensor = T>>(
+        &self,
+        engine: &E,
+        seat: &Seat,
+        streams: &Streams,
+        n: usize,
+    ) -> Result<WordShare<T>> {
+        if seat.role == Role::Pivot {
+            return Ok(WordShare::Pivot);
+        }
+        Ok(WordShare::Other(made(engine, &Shape::new([n])?, self.share(streams))?))
+    }
 }
 
 impl<T: EngineTensor> Selection<T> {
-    /// Takes its place in the streams; `spots` are those of the results, if they have any.
+    /// Takes its place in the streams.
     pub fn new(
         streams: &mut Streams,
         n: usize,
-        flip: bool,
-        follow: Follow<T>,
-        mut spots: Vec<Spots<T>>,
+        mask: MaskShares<T>,
+        wanted: Vec<Wanted<T>>,
     ) -> Self {
-        let u = streams.draw(Pair::K12, n);
-        let count = if let Follow::Words(xs) = &follow { xs.len() } else { 1 };
-        let mut one = || [Pair::K13, Pair::K13, Pair::K12].map(|pair| streams.draw(pair, n));
-        let words = (0..count).map(|_| one()).collect();
-        spots.resize_with(count, || Spots::none(n));
-        Self { n, flip, follow, u, words, dealt: Vec::new(), sent: Vec::new(), spots }
+        let mut draws = || [Pair::K13, Pair::K13, Pair::K12].map(|pair| streams.draw(pair, n));
+        let items =
+            wanted.into_iter().map(|wanted| Item { wanted, draws: draws(), dealt: None }).collect();
+        Self { n, mask, items, sent: Vec::new() }
     }
 
     /// Words that the pivot sends to the second and to the third.
     pub fn bundle(&self) -> [usize; 2] {
-        match &self.follow {
-            Follow::Words(xs) => [self.n * xs.len(), self.n],
-            Follow::Arithmetic => [0, self.n],
-        }
+        let times = |item: &&Item<T>| matches!(item.wanted.follow, Follow::Times(_));
+        [self.n * self.items.iter().filter(times).count(), self.mask.bundle(self.n)]
+    }
+
+    /// What is kept of the bit for later selections, once the pivot's words are there.
+    pub fn keep<E: Engine<Tensor = T>>(
+        &self,
+        engine: &E,
+        seat: &Seat,
+        streams: &Streams,
+    ) -> Result<WordShare<T>> {
+        self.mask.keep(engine, seat, streams, self.n)
     }
 
     /// The pivot's work, given `u` as words: its two components of each result.
@@ -81,25 +183,25 @@ impl<T: EngineTensor> Selection<T> {
         u: &T,
     ) -> Result<Vec<(T, T)>> {
         let (engine, shape) = (cx.engine, Shape::new([self.n])?);
-        let flip = [u64::from(self.flip)];
-        let Follow::Words(xs) = &self.follow else {
-            let [_, y1, y2] = self.words[0];
-            let sources = [whole(u), streams.words(self.u), streams.words(y1), streams.words(y2)];
-            let places = [None, self.spots[0].first(), self.spots[0].second()];
-            let [u3, y1, y2] = words_into(engine, &ArithLead, &shape, sources, &flip, places)?;
-            cx.put(seat.third(), &u3)?;
-            return Ok(vec![(y1, y2)]);
-        };
-        let [u3] = words(engine, &BitLead, &shape, [whole(u), streams.words(self.u)], &flip)?;
-        cx.put(seat.third(), &u3)?;
-        let mut results = Vec::with_capacity(xs.len());
-        for (((x1, x2), draws), spots) in xs.iter().zip(&self.words).zip(&self.spots) {
+        self.mask.lead(cx, seat, streams, u)?;
+        let mut results = Vec::with_capacity(self.items.len());
+        for Item { wanted, draws, .. } in &self.items {
             let [d3, y1, y2] = draws.map(|draw| streams.words(draw));
-            let sources = [whole(u), whole(x1), whole(x2), d3, y1, y2];
-            let places = [None, spots.first(), spots.second()];
-            let [d2, y1, y2] = words_into(engine, &SelectLead, &shape, sources, &flip, places)?;
-            cx.put(seat.second(), &d2)?;
-            results.push((y1, y2));
+            let (first, second) = (wanted.spots.first(), wanted.spots.second());
+            results.push(match &wanted.follow {
+                Follow::Times((x1, x2)) => {
+                    let sources = [whole(u), whole(x1), whole(x2), d3, y1, y2];
+                    let places = [None, first, second];
+                    let [d2, y1, y2] =
+                        words_into(engine, &SelectLead, &shape, sources, &[], places)?;
+                    cx.put(seat.second(), &d2)?;
+                    (y1, y2)
+                }
+                Follow::Arithmetic => {
+                    let y1 = made_into(engine, &shape, y1, first)?;
+                    (y1, made_into(engine, &shape, y2, second)?)
+                }
+            });
         }
         Ok(results)
     }
@@ -111,10 +213,11 @@ impl<T: EngineTensor> Selection<T> {
         seat: &Seat,
         bundle: &mut Reader,
     ) -> Result<()> {
-        let [second, third] = self.bundle();
-        let fields = if seat.role == Role::Second { second } else { third } / self.n.max(1);
-        for _ in 0..fields {
-            self.dealt.push(bundle.words(cx.engine, self.n)?);
+        self.mask.read(cx, seat, bundle, self.n)?;
+        for item in &mut self.items {
+            if seat.role == Role::Second && matches!(item.wanted.follow, Follow::Times(_)) {
+                item.dealt = Some(bundle.words(cx.engine, self.n)?);
+            }
         }
         Ok(())
     }
@@ -129,30 +232,26 @@ impl<T: EngineTensor> Selection<T> {
     ) -> Result<()> {
         let (engine, shape) = (cx.engine, Shape::new([self.n])?);
         let second = seat.role == Role::Second;
-        let u = if second { streams.words(self.u) } else { whole(&self.dealt[0]) };
-        let all = [if second { u64::MAX } else { 0 }];
-        let mine = |[_, y1, y2]: [Draw; 3]| streams.words(if second { y2 } else { y1 });
-        let Follow::Words(xs) = &self.follow else {
-            let sources = [whole(v), u, mine(self.words[0])];
-            let places = [None, self.spots[0].shared(seat)];
-            self.sent.push(words_into(engine, &ArithOther, &shape, sources, &all, places)?);
-            return self.send(cx, seat);
-        };
-        for (i, ((first, last), &draws)) in xs.iter().zip(&self.words).enumerate() {
-            // The second holds (x2, x3), the third (x3, x1).
-            let (beta, alpha) = if second { (last, first) } else { (first, last) };
-            let (u, d) = match second {
-                true => (streams.words(self.u), whole(&self.dealt[i])),
-                false => (whole(&self.dealt[0]), streams.words(draws[0])),
-            };
-            let sources = [whole(v), u, d, whole(beta), whole(alpha), mine(draws)];
-            let places = [None, self.spots[i].shared(seat)];
-            self.sent.push(words_into(engine, &SelectOther, &shape, sources, &all, places)?);
+        let all = if second { u64::MAX } else { 0 };
+        for Item { wanted, draws: [d3, y1, y2], dealt } in &self.items {
+            let u = self.mask.share(streams);
+            let y = streams.words(if second { *y2 } else { *y1 });
+            let params = [all, u64::from(wanted.opposite)];
+            let places = [None, wanted.spots.shared(seat)];
+            self.sent.push(match &wanted.follow {
+                Follow::Times((first, last)) => {
+                    // The second holds (x2, x3), the third (x3, x1).
+                    let (beta, alpha) = if second { (last, first) } else { (first, last) };
+                    let d = dealt.as_ref().map_or_else(|| streams.words(*d3), whole);
+                    let sources = [whole(v), u, d, whole(beta), whole(alpha), y];
+                    words_into(engine, &SelectOther, &shape, sources, &params, places)?
+                }
+                Follow::Arithmetic => {
+                    let sources = [whole(v), u, y];
+                    words_into(engine, &ArithOther, &shape, sources, &params, places)?
+                }
+            });
         }
-        self.send(cx, seat)
-    }
-
-    fn send<E: Engine<Tensor = T>>(&self, cx: &mut Cx<'_, E>, seat: &Seat) -> Result<()> {
         self.sent.iter().try_for_each(|[summand, _]| cx.put(seat.partner(), summand))
     }
 
@@ -165,9 +264,9 @@ impl<T: EngineTensor> Selection<T> {
         let sent = std::mem::take(&mut self.sent);
         let mut reader = cx.receive(seat.partner(), sent.len() * self.n)?;
         let mut results = Vec::with_capacity(sent.len());
-        for ([summand, y], spots) in sent.into_iter().zip(&self.spots) {
+        for ([summand, y], item) in sent.into_iter().zip(&self.items) {
             let other = reader.words(cx.engine, self.n)?;
-            let y3 = add_into(cx.engine, &summand, &other, spots.joint(seat))?;
+            let y3 = add_into(cx.engine, &summand, &other, item.wanted.spots.joint(seat))?;
             results.push(if seat.role == Role::Second { (y, y3) } else { (y3, y) });
         }
         Ok(results)

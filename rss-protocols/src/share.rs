@@ -9,6 +9,7 @@ use mpc_core::ShareTensor;
 use ring_arith::{BitTensor, Engine, EngineTensor, Error, Place, Result, Shape};
 
 use crate::{
+    kept::Kept,
     kernels::Sum,
     launch::{map, whole, words_into},
     paired::{Inner, Side},
@@ -34,12 +35,14 @@ struct Combined<T> {
 }
 
 /// One party's two of the three components of a shared tensor of bits; the secret is their
-/// exclusive or.
+/// exclusive or. Bits that a comparison opened remember it, which makes selections by them cheaper.
 #[derive(Clone)]
 #[must_use]
 pub struct BitShare<T> {
     mine: BitTensor<T>,
     next: BitTensor<T>,
+    /// What the comparison left that opened it, if one did.
+    kept: Option<Kept<T>>,
 }
 
 impl<T: EngineTensor> Share<T> {
@@ -98,7 +101,17 @@ impl<T: EngineTensor> BitShare<T> {
             let reason = format!("components of {} and {} bits", mine.width(), next.width());
             return Err(Error::Invalid { op: "bit share", reason });
         }
-        Ok(Self { mine, next })
+        Ok(Self { mine, next, kept: None })
+    }
+
+    /// The same bits, of which something was kept.
+    pub(crate) fn keeping(self, kept: Kept<T>) -> Self {
+        Self { kept: Some(kept), ..self }
+    }
+
+    /// What was kept when the bits were opened.
+    pub(crate) fn kept(&self) -> Option<&Kept<T>> {
+        self.kept.as_ref()
     }
 
     /// This party's own component.

@@ -14,6 +14,7 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Place, Shape, Source, Tensor};
 use crate::{
     BitShare, Rss, Share,
     cut::Spots,
+    kept::Layout,
     kernels::{LANES, LaneLead, LaneSum, Negate, Xor},
     launch::{invalid, made_into, map, plane_of, planes, slice, to_plane, whole, words},
     links::Reader,
@@ -76,7 +77,7 @@ impl<E: Engine> Rss<E> {
                 let unit = units.next().expect("a unit for each piece");
                 (piece, unit.seat, unit.results)
             });
-            results.push(self.collect(done.collect(), &rooms, &shape)?);
+            results.push(self.collect(done.collect(), &rooms, Layout::FLAT, &shape)?);
         }
         Ok(results)
     }

@@ -10,10 +10,8 @@ mpc_core::conformance! {
         Rss::with_options(session, CpuEngine::new(1), options)
     };
     by_fours_with_chacha: 3, |session| {
-        let options = Options::default()
-            .tree(Tree::Fours)
-            .generator(ring_arith::Generator::ChaCha12)
-            .early_relu(false);
+        let options =
+            Options::default().tree(Tree::Fours).generator(ring_arith::Generator::ChaCha12);
         Rss::with_options(session, CpuEngine::new(1), options)
     };
 }

@@ -1,10 +1,11 @@
 //! Bytes and rounds of every operation, as the transport counts them.
 
 use mpc_core::{
-    Compare, Finish, Product, Protocol, Result, SplitMix64, TestWorld, Then, TruncationMode,
+    Compare, Finish, Largest, Linear, Product, Protocol, Result, ShareTensor, SplitMix64, Term,
+    TestWorld, Then, TruncationMode,
 };
 use net::{Metered, Party, Session, Stats};
-use ring_arith::{Bilinear, CpuEngine, Shape, Tensor};
+use ring_arith::{Bilinear, CpuEngine, Shape, Tensor, View};
 use rss_protocols::{BitShare, Options, Parts, Rss, Share, Tree};
 
 type Party3 = Rss<CpuEngine>;
@@ -34,7 +35,8 @@ impl Cost {
     }
 }
 
-/// Inputs of an operation: two words below 2^30, one below 2^40, two bits.
+/// Inputs of an operation: two words below 2^30, one below 2^40, two bits, and what earlier operations
+/// kept.
 struct Inputs {
     x: Word,
     y: Word,
@@ -42,6 +44,10 @@ struct Inputs {
     bit: Bit,
     /// All bits of both words.
     wide: [Bit; 2],
+    /// The sign of a ReLU.
+    kept: Bit,
+    /// The choices of maxima of four.
+    choices: Vec<Bit>,
 }
 
 fn inputs(mpc: &mut Party3, n: usize) -> Result<Inputs> {
@@ -57,7 +63,19 @@ fn inputs(mpc: &mut Party3, n: usize) -> Result<Inputs> {
     let (x, y, small) = (next(), next(), next());
     let mut bits = mpc.to_bits(&[(&x, 1), (&x, 64), (&y, 64)])?.into_iter();
     let mut next = || bits.next().expect("three tensors of bits");
-    Ok(Inputs { x, y, small, bit: next(), wide: [next(), next()] })
+    let (bit, wide) = (next(), [next(), next()]);
+    let job = Product::new(Bilinear::Mul, &x, &y, relu(TruncationMode::Early, true));
+    let kept = mpc.product(job)?.kept.expect("the sign was to be kept");
+    let want = Largest { choices: true, ..Largest::default() };
+    let fours = sets(mpc, &small, 4)?;
+    let choices = mpc.max_first(&fours, 44, want)?.choices;
+    Ok(Inputs { x, y, small, bit, wide, kept, choices })
+}
+
+/// A tensor as sets of `k`, their elements along the first axis.
+fn sets(mpc: &Party3, x: &Word, k: usize) -> Result<Word> {
+    let shape = Shape::new([k, x.shape().len() / k])?;
+    mpc.linear(&Linear::View(&View::Reshape(shape)), x)
 }
 
 fn cost_of(
@@ -92,8 +110,22 @@ fn costs(
     options: Options,
     run: impl Fn(&mut Party3, &Inputs) -> Result<()> + Send + Sync + 'static,
 ) {
+    costs_for_each(N, what, bits, rounds, options, run);
+}
+
+/// Bits for each of so many results.
+#[track_caller]
+fn costs_for_each(
+    results: usize,
+    what: &str,
+    bits: usize,
+    rounds: u32,
+    options: Options,
+    run: impl Fn(&mut Party3, &Inputs) -> Result<()> + Send + Sync + 'static,
+) {
     let cost = cost_of(options, N, run);
-    assert_eq!(cost.bits(), bits as f64, "{what}: bits in all for each element");
+    let each = cost.bits() * N as f64 / results as f64;
+    assert_eq!(each, bits as f64, "{what}: bits in all for each result");
     assert_eq!(cost.rounds, rounds, "{what}: rounds");
     let sent: Vec<_> = (0..3).map(|party| cost.sent_by(party)).collect();
     let received: Vec<_> = (0..3).map(|party| cost.received_by(party)).collect();
@@ -103,10 +135,15 @@ fn costs(
     }
 }
 
-fn products(mpc: &mut Party3, inputs: &Inputs, finish: Finish) -> Result<()> {
+fn products(mpc: &mut Party3, inputs: &Inputs, finish: Finish<'_, Bit>) -> Result<()> {
     let Inputs { x, y, .. } = inputs;
-    let job = Product { op: Bilinear::Mul, lhs: x, rhs: y, summands: Vec::new(), finish };
-    mpc.products(&[job]).map(drop)
+    mpc.product(Product::new(Bilinear::Mul, x, y, finish)).map(drop)
+}
+
+const EARLY: TruncationMode = TruncationMode::Early;
+
+fn relu<B>(mode: TruncationMode, keep: bool) -> Finish<'static, B> {
+    Finish::TruncateRelu { bits: 20, mode, keep }
 }
 
 fn compare(mpc: &mut Party3, value: &Word, width: u32, then: Then<'_, Word>) -> Result<()> {
@@ -121,7 +158,7 @@ fn plain() -> Options {
 fn linear_maps_are_free() {
     costs("sum and public product", 0, 0, plain(), |mpc, inputs| {
         let sum = mpc.add(&inputs.x, &inputs.y)?;
-        mpc.linear(&mpc_core::Linear::Scale(3), &sum).map(drop)
+        mpc.linear(&Linear::Scale(3), &sum).map(drop)
     });
 }
 
@@ -161,10 +198,13 @@ fn truncation_alone_costs_less_than_after_a_product() {
 
 #[test]
 fn the_fused_layer_costs_less_than_the_table_says() {
-    let finish = Finish::TruncateRelu { bits: 20 };
-    let run = move |mpc: &mut Party3, inputs: &Inputs| products(mpc, inputs, finish);
-    costs("fused ReLU, early", 648, 6, plain(), run);
-    costs("fused ReLU", 688, 6, plain().early_relu(false), run);
+    for (mode, bits) in [(TruncationMode::Early, 648), (TruncationMode::Default, 688)] {
+        for (keep, more) in [(false, 0), (true, 1)] {
+            let run =
+                move |mpc: &mut Party3, inputs: &Inputs| products(mpc, inputs, relu(mode, keep));
+            costs(&format!("fused ReLU, {mode:?}, {keep}"), bits + more, 6, plain(), run);
+        }
+    }
 }
 
 #[test]
@@ -174,22 +214,22 @@ fn comparisons_cost_what_the_table_says() {
     for (tree, sign, relu, rounds) in trees {
         let options = plain().tree(tree);
         costs(&format!("sign, {tree:?}"), sign, rounds, options, |mpc, inputs| {
-            compare(mpc, &inputs.x, 64, Then::Bit)
+            compare(mpc, &inputs.x, 64, Then::bit())
         });
         costs(&format!("ReLU, {tree:?}"), relu, rounds + 1, options, |mpc, inputs| {
-            compare(mpc, &inputs.x, 64, Then::NonNegative(&[&inputs.x]))
+            compare(mpc, &inputs.x, 64, Then::not_negative(&[&inputs.x]))
         });
     }
     for (width, bits) in [(48, 473), (44, 456)] {
         costs(&format!("ReLU, width {width}"), bits, 6, plain(), move |mpc, inputs| {
-            compare(mpc, &inputs.small, width, Then::NonNegative(&[&inputs.small]))
+            compare(mpc, &inputs.small, width, Then::not_negative(&[&inputs.small]))
         });
     }
     costs("sign as a word", 488, 6, plain(), |mpc, inputs| {
-        compare(mpc, &inputs.x, 64, Then::Arithmetic)
+        compare(mpc, &inputs.x, 64, Then::word())
     });
     costs("sign times two words", 296 + 64 + 2 * 192, 6, plain(), |mpc, inputs| {
-        compare(mpc, &inputs.x, 64, Then::Negative(&[&inputs.x, &inputs.y]))
+        compare(mpc, &inputs.x, 64, Then::negative(&[&inputs.x, &inputs.y]))
     });
     costs("equal to zero", 255, 5, plain(), |mpc, inputs| {
         mpc.is_zero(&[(&inputs.x, 64)]).map(drop)
@@ -198,18 +238,88 @@ fn comparisons_cost_what_the_table_says() {
 
 #[test]
 fn tournaments_cost_what_the_table_says() {
-    // Of k each: N / k * (k - 1) comparisons, counted for each of N elements.
+    // Of k each: k - 1 comparisons.
     for (k, levels) in [(2usize, 1), (4, 2)] {
-        for (index, each) in [(false, 456), (true, 648)] {
-            let bits = (k - 1) * each / k;
+        let (position, choices) = (true, true);
+        let wants = [
+            (Largest::default(), 456),
+            (Largest { position, ..Largest::default() }, 648),
+            (Largest { choices, ..Largest::default() }, 457),
+        ];
+        for (want, each) in wants {
+            let bits = (k - 1) * each;
             let run = move |mpc: &mut Party3, inputs: &Inputs| {
-                let sets = ring_arith::View::Reshape(Shape::new([k, N / k])?);
-                let x = mpc.linear(&mpc_core::Linear::View(&sets), &inputs.small)?;
-                mpc.max_first(&x, 44, index).map(drop)
+                let x = sets(mpc, &inputs.small, k)?;
+                mpc.max_first(&x, 44, want).map(drop)
             };
-            costs(&format!("maximum of {k}, {index}"), bits, 1 + 5 * levels, plain(), run);
+            let what = format!("maximum of {k}, {want:?}");
+            costs_for_each(N / k, &what, bits, 1 + 5 * levels, plain(), run);
         }
     }
+}
+
+#[test]
+fn gradients_of_maxima_cost_what_the_table_says() {
+    costs_for_each(N / 4, "gradient of a maximum of four", 576, 3, plain(), |mpc, inputs| {
+        let one = View::Slice { axis: 0, start: 0, end: 1, step: 1 };
+        let gradient = mpc.linear(&Linear::View(&one), &sets(mpc, &inputs.x, 4)?)?;
+        mpc.max_first_gradient(&gradient, &inputs.choices).map(drop)
+    });
+}
+
+#[test]
+fn sums_of_products_cost_what_one_does() {
+    for (finish, bits, rounds) in [
+        (Finish::Raw, 192, 1),
+        (Finish::Truncate { bits: 20, mode: TruncationMode::Default }, 252, 2),
+        (Finish::Truncate { bits: 26, mode: TruncationMode::Default }, 270, 2),
+        (relu(TruncationMode::Early, false), 648, 6),
+    ] {
+        costs("two products and a summand", bits, rounds, plain(), move |mpc, inputs| {
+            let Inputs { x, y, small, .. } = inputs;
+            let terms = [(x, y), (y, y)].map(|(lhs, rhs)| Term { op: Bilinear::Mul, lhs, rhs });
+            let job = Product { terms: terms.into(), summands: vec![(small, 20)], finish };
+            mpc.product(job).map(drop)
+        });
+    }
+}
+
+#[test]
+fn kept_bits_are_not_paid_for_again() {
+    for (mode, bits) in [(TruncationMode::Default, 424), (TruncationMode::Early, 384)] {
+        for (kept, more) in [(true, 0), (false, 64)] {
+            let what = format!("masked product, {mode:?}, kept: {kept}");
+            costs(&what, bits + more, 2, plain(), move |mpc, inputs| {
+                let mask = if kept { &inputs.kept } else { &inputs.bit };
+                products(mpc, inputs, Finish::TruncateMask { bits: 20, mode, mask })
+            });
+        }
+    }
+    let mode = TruncationMode::Default;
+    costs("masked product, 26 bits", 436, 2, plain(), move |mpc, inputs| {
+        products(mpc, inputs, Finish::TruncateMask { bits: 26, mode, mask: &inputs.kept })
+    });
+    costs("exact masked product", 489 + 192, 7, plain(), |mpc, inputs| {
+        let (mode, mask) = (TruncationMode::Exact, &inputs.kept);
+        products(mpc, inputs, Finish::TruncateMask { bits: 20, mode, mask })
+    });
+    costs("select by a kept bit", 192, 2, plain(), |mpc, inputs| {
+        mpc.select(&[(&inputs.kept, &[&inputs.x])]).map(drop)
+    });
+    costs("select by a kept bit's opposite", 192, 2, plain(), |mpc, inputs| {
+        let opposite = mpc.not(&inputs.kept)?;
+        mpc.select(&[(&opposite, &[&inputs.x])]).map(drop)
+    });
+    costs("kept bit as a word", 128, 1, plain(), |mpc, inputs| {
+        mpc.bits_to_words(&[&inputs.kept]).map(drop)
+    });
+    costs("sign as a bit, as a word and times two words", 297 + 64 + 128 + 384, 6, plain(), {
+        |mpc, inputs| {
+            let (x, y) = ([&inputs.x], [&inputs.y]);
+            let then = Then { bit: true, word: true, negative: &x, not_negative: &y };
+            compare(mpc, &inputs.x, 64, then)
+        }
+    });
 }
 
 #[test]
@@ -260,8 +370,8 @@ fn inputs_and_openings_cost_what_the_table_says() {
 fn with_six_parts_every_direction_of_every_link_carries_the_same() {
     let options = plain().parts(Parts::Six);
     let runs: [fn(&mut Party3, &Inputs) -> Result<()>; 3] = [
-        |mpc, inputs| compare(mpc, &inputs.x, 64, Then::NonNegative(&[&inputs.x])),
-        |mpc, inputs| products(mpc, inputs, Finish::TruncateRelu { bits: 20 }),
+        |mpc, inputs| compare(mpc, &inputs.x, 64, Then::not_negative(&[&inputs.x])),
+        |mpc, inputs| products(mpc, inputs, relu(TruncationMode::Early, false)),
         |mpc, inputs| {
             let mode = TruncationMode::Default;
             products(mpc, inputs, Finish::Truncate { bits: 20, mode })
@@ -279,19 +389,25 @@ fn with_six_parts_every_direction_of_every_link_carries_the_same() {
 #[test]
 fn the_pivot_of_a_part_receives_nothing() {
     // Below the size that is cut into parts; party 0 is the first pivot.
-    let runs: [fn(&mut Party3, &Inputs) -> Result<()>; 9] = [
-        |mpc, inputs| compare(mpc, &inputs.x, 64, Then::NonNegative(&[&inputs.x])),
-        |mpc, inputs| compare(mpc, &inputs.x, 64, Then::Bit),
-        |mpc, inputs| products(mpc, inputs, Finish::TruncateRelu { bits: 20 }),
+    let runs: [fn(&mut Party3, &Inputs) -> Result<()>; 10] = [
+        |mpc, inputs| compare(mpc, &inputs.x, 64, Then::not_negative(&[&inputs.x])),
+        |mpc, inputs| compare(mpc, &inputs.x, 64, Then::bit()),
+        |mpc, inputs| products(mpc, inputs, relu(TruncationMode::Early, false)),
         |mpc, inputs| products(mpc, inputs, Finish::Raw),
         |mpc, inputs| {
             let mode = TruncationMode::Dither;
             products(mpc, inputs, Finish::Truncate { bits: 20, mode })
         },
-        |mpc, inputs| mpc.max_first(&inputs.small, 44, true).map(drop),
+        |mpc, inputs| mpc.max_first(&inputs.small, 44, Largest::default()).map(drop),
         |mpc, inputs| mpc.and(&[(&inputs.bit, &inputs.bit)]).map(drop),
         |mpc, inputs| mpc.to_bits(&[(&inputs.x, 64)]).map(drop),
         |mpc, inputs| mpc.bit_sums(&[(&inputs.bit, &[&[3]])]).map(drop),
+        |mpc, inputs| {
+            let job = Product::new(Bilinear::Mul, &inputs.x, &inputs.y, relu(EARLY, true));
+            let kept = &mpc.product(job)?.kept.expect("the sign was to be kept");
+            mpc.select(&[(kept, &[&inputs.x])])?;
+            products(mpc, inputs, Finish::TruncateMask { bits: 20, mode: EARLY, mask: kept })
+        },
     ];
     for (i, run) in runs.into_iter().enumerate() {
         let cost = cost_of(plain(), 192, run);

@@ -28,10 +28,8 @@ fn quotients(mode: TruncationMode) -> Vec<(i64, i64)> {
             let shapes = [Shape::new([N])?, Shape::new([N])?];
             let x = mpc.input(Party(1), &shapes, mine)?;
             let finish = Finish::Truncate { bits: T, mode };
-            let op = Bilinear::Mul;
-            let job = Product { op, lhs: &x[0], rhs: &x[1], summands: Vec::new(), finish };
-            let y = mpc.products(&[job])?;
-            Ok(mpc.open(&[&y[0]])?[0].words().to_vec())
+            let y = mpc.product(Product::new(Bilinear::Mul, &x[0], &x[1], finish))?.share;
+            Ok(mpc.open(&[&y])?[0].words().to_vec())
         },
     );
     let [x, y] = factors(seed);

@@ -4,7 +4,8 @@ use ring_arith::Bilinear;
 
 use super::{Make, agreed, data, expect, model::Plain, open, open_bits, share, share_bits};
 use crate::{
-    Compare, Compared, Finish, MOST_DROPPED, Product, Protocol, TestWorld, Then, TruncationMode,
+    Compare, Compared, Finish, Largest, MOST_DROPPED, Product, Protocol, Term, TestWorld, Then,
+    TruncationMode,
 };
 
 const WIDTHS: [u32; 7] = [2, 3, 20, 32, 44, 63, 64];
@@ -24,9 +25,11 @@ pub fn comparisons<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     };
     let (mut bits, mut words) = (Vec::new(), Vec::new());
     for (_, [v, x, y]) in &samples {
-        bits.push(v.map(|v| v >> 63));
-        words.push(v.map(|v| v >> 63));
+        let sign = v.map(|v| v >> 63);
+        bits.extend([sign.clone(), sign.clone()]);
+        words.push(sign.clone());
         words.extend([where_(v, v, false), where_(v, x, true), where_(v, y, true)]);
+        words.extend([sign, where_(v, x, true), where_(v, y, true), where_(v, v, false)]);
     }
     bits.extend(bits.clone());
     words.extend(words.clone());
@@ -37,19 +40,18 @@ pub fn comparisons<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
         }
         let (mut bits, mut words) = (Vec::new(), Vec::new());
         let mut sort = |answers: Vec<Compared<_, _>>| {
-            for answer in answers {
-                match answer {
-                    Compared::Bit(b) => bits.push(b),
-                    Compared::Words(w) => words.extend(w),
-                }
+            for mut answer in answers {
+                bits.extend(answer.bit.take());
+                words.extend(answer.into_words());
             }
         };
         let lists: Vec<_> = shares.iter().map(|s| ([&s[0]], [&s[1], &s[2]])).collect();
         let mut jobs = Vec::new();
         for (i, (relu, pair)) in lists.iter().enumerate() {
             let (value, width) = (&shares[i][0], samples[i].0);
+            let all = Then { bit: true, word: true, negative: pair, not_negative: relu };
             let thens =
-                [Then::Bit, Then::Arithmetic, Then::NonNegative(relu), Then::Negative(pair)];
+                [Then::bit(), Then::word(), Then::not_negative(relu), Then::negative(pair), all];
             jobs.extend(thens.map(|then| Compare { value, width, then }));
         }
         sort(mpc.compare(&jobs)?);
@@ -63,16 +65,19 @@ pub fn comparisons<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     expect(world, "after a comparison", &got.1, &words);
 }
 
-/// Largest elements and their lowest positions, of every small number, with equals.
+/// Largest elements, their lowest positions and their gradients, of every small number, with equals.
 pub fn maxima<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     let mut draw = data(world);
-    let samples: Vec<_> = [1, 2, 3, 4, 5, 7, 8, 9, 10, 27]
-        .into_iter()
-        .flat_map(|k| [(k, 62), (k, 30), (k, 2)])
-        .map(|(k, bits)| (Plain::signed(&mut draw, &[k, 3, 4], bits), bits + 2))
+    let small = [1, 2, 3, 4, 5, 7, 8, 9, 10, 27].map(|k| [k, 3, 4]);
+    // Large enough for a protocol to cut them.
+    let large = [[2, 3, 701], [5, 1, 1027]];
+    let small = small.into_iter().flat_map(|dims| [(dims, 62), (dims, 30), (dims, 2)]);
+    let samples: Vec<_> = small
+        .chain(large.map(|dims| (dims, 9)))
+        .map(|(dims, bits)| (Plain::signed(&mut draw, &dims, bits), bits + 2))
         .collect();
     let best = |x: &Plain| {
-        let each = 12;
+        let each = x.dims[1..].iter().product();
         let best = (0..each).map(|place| {
             let (mut at, mut top) = (0, x.words[place] as i64);
             for (i, &w) in x.words[place..].iter().step_by(each).enumerate() {
@@ -83,23 +88,33 @@ pub fn maxima<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
             (top as u64, at as u64)
         });
         let (top, at): (Vec<_>, Vec<_>) = best.unzip();
-        [top, at].map(|words| Plain { dims: vec![1, 3, 4], words })
+        [top, at].map(|words| Plain { dims: vec![1, x.dims[1], x.dims[2]], words })
     };
     let want: Vec<_> = samples
         .iter()
         .flat_map(|(x, _)| {
             let [top, at] = best(x);
-            [top.clone(), top, at]
+            let each = top.words.len();
+            let place = |i: usize| if at.words[i % each] == (i / each) as u64 { 77 } else { 0 };
+            [top.clone(), top.clone(), at.clone(), top, Plain::from_fn(&x.dims, place)]
         })
         .collect();
     let got = agreed(world, make, move |mpc: &mut P| {
         let mut results = Vec::new();
         for (x, width) in &samples {
+            let one = Plain::from_fn(&[1, x.dims[1], x.dims[2]], |_| 77);
             let x = share(mpc, std::slice::from_ref(x))?.remove(0);
-            let (top, none) = mpc.max_first(&x, *width, false)?;
-            assert!(none.is_none(), "no position was asked for");
-            let (again, at) = mpc.max_first(&x, *width, true)?;
-            results.extend([top, again, at.expect("a position was asked for")]);
+            let only = mpc.max_first(&x, *width, Largest::default())?;
+            assert!(only.position.is_none(), "no position was asked for");
+            assert!(only.choices.is_empty(), "no choices were asked for");
+            let want = Largest { position: true, ..Largest::default() };
+            let placed = mpc.max_first(&x, *width, want)?;
+            let want = Largest { choices: true, ..Largest::default() };
+            let found = mpc.max_first(&x, *width, want)?;
+            let word = share(mpc, &[one])?.remove(0);
+            let gradient = mpc.max_first_gradient(&word, &found.choices)?;
+            let position = placed.position.expect("a position was asked for");
+            results.extend([only.largest, placed.largest, position, found.largest, gradient]);
         }
         open(mpc, &results.iter().collect::<Vec<_>>())
     });
@@ -116,31 +131,42 @@ pub fn refusals<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
         let bit = share_bits(mpc, &five, 1)?;
         let wide = share_bits(mpc, &five, 2)?;
         let (x, y) = (&s[0], &s[1]);
-        let product =
-            |op| Product { op, lhs: x, rhs: y, summands: Vec::new(), finish: Finish::Raw };
+        let product = |op| Product::new(op, x, y, Finish::Raw);
+        let mask = |mask| Finish::TruncateMask { bits: 20, mode: TruncationMode::Default, mask };
+        let masked = |op, operand, bits| Product::new(op, operand, operand, mask(bits));
+        let none = Product { terms: Vec::new(), ..product(Bilinear::Mul) };
+        let five_and_six = Product {
+            terms: [x, y].map(|x| Term { op: Bilinear::Mul, lhs: x, rhs: x }).into(),
+            ..product(Bilinear::Mul)
+        };
         let compare = |width, then| Compare { value: x, width, then };
-        let truncation = |mpc: &mut P, bits| mpc.truncate(&[(x, bits)], TruncationMode::Default);
         let others = [y];
+        let truncation = |mpc: &mut P, bits| mpc.truncate(&[(x, bits)], TruncationMode::Default);
         let refused = [
             ("sum of two shapes", mpc.add(x, y).is_err()),
             ("difference of two shapes", mpc.sub(x, y).is_err()),
             ("bits of two widths", mpc.xor(&bit, &wide).is_err()),
             ("a plane that is not there", mpc.pick_planes(&bit, &[Some(1)]).is_err()),
             ("product of two shapes", mpc.products(&[product(Bilinear::Mul)]).is_err()),
+            ("product of no terms", mpc.product(none).is_err()),
+            ("terms of two shapes", mpc.product(five_and_six).is_err()),
+            ("mask of two bits", mpc.product(masked(Bilinear::Mul, x, &wide)).is_err()),
+            ("mask of another shape", mpc.product(masked(Bilinear::Mul, y, &bit)).is_err()),
+            ("choices of no tournament", mpc.max_first_gradient(x, &[bit.clone()]).is_err()),
             ("matrix product of vectors", mpc.products(&[product(Bilinear::MATMUL)]).is_err()),
             ("conjunction of two widths", mpc.and(&[(&bit, &wide)]).is_err()),
             ("selection by two bits", mpc.select(&[(&wide, &[x])]).is_err()),
             ("selection of another shape", mpc.select(&[(&bit, &[y])]).is_err()),
-            ("comparison at width 0", mpc.compare(&[compare(0, Then::Bit)]).is_err()),
-            ("comparison at width 65", mpc.compare(&[compare(65, Then::Bit)]).is_err()),
+            ("comparison at width 0", mpc.compare(&[compare(0, Then::bit())]).is_err()),
+            ("comparison at width 65", mpc.compare(&[compare(65, Then::bit())]).is_err()),
             (
                 "comparison that selects another shape",
-                mpc.compare(&[compare(64, Then::Negative(&others))]).is_err(),
+                mpc.compare(&[compare(64, Then::negative(&others))]).is_err(),
             ),
-            ("no bits", mpc.to_bits(&[(x, 0)]).is_err()),
-            ("65 bits", mpc.to_bits(&[(x, 65)]).is_err()),
             ("dropping no bits", truncation(mpc, 0).is_err()),
             ("dropping too many bits", truncation(mpc, MOST_DROPPED + 1).is_err()),
+            ("no bits", mpc.to_bits(&[(x, 0)]).is_err()),
+            ("65 bits", mpc.to_bits(&[(x, 65)]).is_err()),
         ];
         for (what, refused) in refused {
             assert!(refused, "{what} must be refused");

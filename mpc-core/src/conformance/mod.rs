@@ -19,6 +19,7 @@
 mod bits;
 mod comparisons;
 mod functions;
+mod kept;
 mod linear;
 pub mod model;
 mod products;
@@ -32,6 +33,7 @@ pub use bits::{
 };
 pub use comparisons::{comparisons, maxima, refusals};
 pub use functions::{approximations, choices, extrema, layers, orderings, rows};
+pub use kept::{kept_signs, product_terms};
 pub use linear::{inputs_and_openings, linear_maps, sums_and_concatenation};
 pub use products::{
     fused_relu, large_tensors, product_summands, raw_products, truncated_products, truncations,
@@ -51,8 +53,8 @@ macro_rules! conformance {
             use super::*;
             $crate::conformance_checks! { $parties, $make;
                 inputs_and_openings linear_maps sums_and_concatenation
-                raw_products product_summands truncated_products truncations fused_relu
-                large_tensors
+                raw_products product_summands product_terms truncated_products truncations
+                fused_relu kept_signs large_tensors
                 local_bits gates prefixes bit_decomposition zero_tests selections bits_as_words
                 weighted_sums
                 comparisons maxima refusals

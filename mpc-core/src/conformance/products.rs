@@ -4,7 +4,8 @@ use ring_arith::{Bilinear, ConvSpec, View, Window};
 
 use super::{Make, agreed, data, expect, model::Plain, open, share};
 use crate::{
-    Compare, Compared, Finish, MOST_DROPPED, Product, Protocol, TestWorld, Then, TruncationMode,
+    Compare, Compared, Finish, MOST_DROPPED, Produced, Product, Protocol, TestWorld, Then,
+    TruncationMode,
 };
 
 /// A map and its operands' dimensions.
@@ -54,23 +55,28 @@ pub fn raw_products<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     let mut want: Vec<_> = cases.iter().map(|(op, x, y)| Plain::bilinear(op, x, y)).collect();
     want.extend(want.clone());
     let got = agreed(world, make, move |mpc: &mut P| {
-        let mut shares = Vec::new();
+        let mut pairs = Vec::new();
         for (_, x, y) in &cases {
-            shares.push(share(mpc, &[x.clone(), y.clone()])?);
+            pairs.push(share(mpc, &[x.clone(), y.clone()])?);
         }
-        let job = |i: usize| raw(&cases[i].0, &shares[i][0], &shares[i][1]);
+        let job = |i: usize| raw(&cases[i].0, &pairs[i][0], &pairs[i][1]);
         let jobs: Vec<_> = (0..cases.len()).map(job).collect();
         let mut results = mpc.products(&jobs)?;
         for job in jobs {
-            results.extend(mpc.products(&[job])?);
+            results.push(mpc.product(job)?);
         }
-        open(mpc, &results.iter().collect::<Vec<_>>())
+        open(mpc, &shares(&results))
     });
     expect(world, "product", &got, &want);
 }
 
-fn raw<'a, S>(op: &Bilinear, lhs: &'a S, rhs: &'a S) -> Product<'a, S> {
-    Product { op: op.clone(), lhs, rhs, summands: Vec::new(), finish: Finish::Raw }
+fn raw<'a, S, B>(op: &Bilinear, lhs: &'a S, rhs: &'a S) -> Product<'a, S, B> {
+    Product::new(op.clone(), lhs, rhs, Finish::Raw)
+}
+
+/// The results of products.
+pub(super) fn shares<S, B>(results: &[Produced<S, B>]) -> Vec<&S> {
+    results.iter().map(|result| &result.share).collect()
 }
 
 /// Summands, shifted and broadcast, before truncation and ReLU.
@@ -92,13 +98,10 @@ pub fn product_summands<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
         let s = share(mpc, &[x.clone(), y.clone(), residual.clone(), bias.clone()])?;
         let mut results = Vec::new();
         let truncate = Finish::Truncate { bits: 20, mode: TruncationMode::Default };
-        for finish in [Finish::Raw, truncate, Finish::TruncateRelu { bits: 20 }] {
+        for finish in [Finish::Raw, truncate, relu(20)] {
             let job = |summands| Product {
-                op: Bilinear::MATMUL,
-                lhs: &s[0],
-                rhs: &s[1],
                 summands,
-                finish,
+                ..Product::new(Bilinear::MATMUL, &s[0], &s[1], finish)
             };
             let (residual, bias) = (&s[2], &s[3]);
             let jobs = [
@@ -109,7 +112,7 @@ pub fn product_summands<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
             ];
             results.extend(mpc.products(&jobs.map(job))?);
         }
-        open(mpc, &results.iter().collect::<Vec<_>>())
+        open(mpc, &shares(&results))
     });
     expect(world, "product with summands", &got[..4], &sums);
     for (i, sum) in sums.iter().enumerate() {
@@ -120,7 +123,14 @@ pub fn product_summands<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
 
 /// Whether `y` is `z / 2^bits` as the mode promises.
 #[track_caller]
-fn near(world: &TestWorld, what: &str, y: &Plain, z: &Plain, bits: u32, mode: TruncationMode) {
+pub(super) fn near(
+    world: &TestWorld,
+    what: &str,
+    y: &Plain,
+    z: &Plain,
+    bits: u32,
+    mode: TruncationMode,
+) {
     assert_eq!(y.dims, z.dims, "{what}: shape; {}", world.replay());
     for (i, (&y, &z)) in y.words.iter().zip(&z.words).enumerate() {
         let (y, z) = (y as i64, z as i64);
@@ -146,7 +156,7 @@ fn near_relu(world: &TestWorld, y: &Plain, z: &Plain, bits: u32) {
     near(world, "truncated ReLU", y, &positive, bits, TruncationMode::Early);
 }
 
-const MODES: [TruncationMode; 4] =
+pub(super) const MODES: [TruncationMode; 4] =
     [TruncationMode::Default, TruncationMode::Early, TruncationMode::Exact, TruncationMode::Dither];
 
 /// Products with truncation in every mode, several drops, small and near the limit.
@@ -171,7 +181,7 @@ pub fn truncated_products<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
                 results.extend(mpc.products(&[mul, matmul])?);
             }
         }
-        open(mpc, &results.iter().collect::<Vec<_>>())
+        open(mpc, &shares(&results))
     });
     let mut got = got.chunks_exact(2);
     for mode in MODES {
@@ -249,18 +259,22 @@ pub fn fused_relu<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
         let s = share(mpc, &[x.clone(), y.clone(), image.clone(), kernel.clone()])?;
         let mut results = Vec::new();
         for bits in drops {
-            let finish = Finish::TruncateRelu { bits };
+            let finish = relu(bits);
             let mul = Product { finish, ..raw(&Bilinear::Mul, &s[0], &s[1]) };
             let conv = Product { finish, ..raw(&conv, &s[2], &s[3]) };
             results.extend(mpc.products(&[mul, conv])?);
         }
-        open(mpc, &results.iter().collect::<Vec<_>>())
+        open(mpc, &shares(&results))
     });
     for (bits, got) in drops.iter().zip(got.chunks(2)) {
         for (y, z) in got.iter().zip(&want) {
             near_relu(world, y, z, *bits);
         }
     }
+}
+
+fn relu<B>(bits: u32) -> Finish<'static, B> {
+    Finish::TruncateRelu { bits, mode: TruncationMode::Early, keep: false }
 }
 
 /// Tensors large enough to be cut into parts, of a length that nothing divides.
@@ -280,18 +294,17 @@ pub fn large_tensors<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     let got = agreed(world, make, move |mpc: &mut P| {
         let s = share(mpc, &[x.clone(), y.clone(), rows.clone(), square.clone()])?;
         let finish = Finish::Truncate { bits: 20, mode: TruncationMode::Default };
-        let mut results = mpc.products(&[
+        let products = mpc.products(&[
             Product { finish, ..raw(&Bilinear::Mul, &s[0], &s[1]) },
             Product { finish, ..raw(&Bilinear::MATMUL, &s[2], &s[3]) },
         ])?;
+        let relu = [&s[0]];
         let jobs = [
-            Compare { value: &s[0], width: 31, then: Then::NonNegative(&[&s[0]]) },
-            Compare { value: &s[1], width: 64, then: Then::Arithmetic },
+            Compare { value: &s[0], width: 31, then: Then::not_negative(&relu) },
+            Compare { value: &s[1], width: 64, then: Then::word() },
         ];
-        for compared in mpc.compare(&jobs)? {
-            let Compared::Words(words) = compared else { panic!("asked for words") };
-            results.extend(words);
-        }
+        let mut results: Vec<_> = products.into_iter().map(|product| product.share).collect();
+        results.extend(mpc.compare(&jobs)?.into_iter().flat_map(Compared::into_words));
         open(mpc, &results.iter().collect::<Vec<_>>())
     });
     for (y, z) in got.iter().zip(&products) {

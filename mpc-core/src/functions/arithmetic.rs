@@ -183,5 +183,5 @@ pub(super) fn dropped(width: u32, drop: u32) -> u32 {
 
 /// A protocol that breaks its contract.
 pub(super) fn no_answer(op: &'static str) -> Error {
-    Error::Invalid { op, reason: "the protocol answered with fewer tensors than asked for".into() }
+    Error::unanswered(op)
 }

@@ -6,10 +6,12 @@ use super::{
     Multiply, add,
     arithmetic::{encode_scalar, no_answer, signed_width},
     mul_scalar,
-    multiply::{first_word, multiply},
+    multiply::multiply,
     neg, sub,
 };
-use crate::{Arg, Compare, Error, Linear, Protocol, Result, SecretTensor, Then};
+use crate::{
+    Arg, Compare, Compared, ComparedBy, Error, Linear, Protocol, Result, SecretTensor, Then,
+};
 
 /// `x < y`, broadcast.
 ///
@@ -142,9 +144,8 @@ fn integer<P: Protocol>(op: &'static str, x: &SecretTensor<P>) -> Result<()> {
 /// # Errors
 /// [`Error::Net`] if a peer failed.
 pub fn is_negative<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    let job = Compare { value: x.share(), width: x.width(), then: Then::Arithmetic };
-    let word = first_word(mpc.compare(&[job])?.pop())?;
-    Ok(SecretTensor::new(word, 0, 2))
+    let job = Compare { value: x.share(), width: x.width(), then: Then::word() };
+    Ok(SecretTensor::new(mpc.compare_one(job)?.into_word()?, 0, 2))
 }
 
 /// -1, 0 or 1, an integer.
@@ -160,9 +161,10 @@ pub fn is_negative<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Secr
 /// [`Error::Net`] if a peer failed.
 pub fn sign<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let minus = neg(mpc, x)?;
-    let job = |value| Compare { value, width: x.width(), then: Then::Arithmetic };
-    let mut answers = mpc.compare(&[job(x.share()), job(minus.share())])?.into_iter();
-    let (below, above) = (first_word(answers.next())?, first_word(answers.next())?);
+    let job = |value| Compare { value, width: x.width(), then: Then::word() };
+    let answers = mpc.compare(&[job(x.share()), job(minus.share())])?.into_iter();
+    let answers = answers.map(Compared::into_word).collect::<Result<Vec<_>>>()?;
+    let [below, above] = answers.try_into().map_err(|_| no_answer("compare"))?;
     Ok(SecretTensor::new(mpc.sub(&above, &below)?, 0, 2))
 }
 
@@ -203,15 +205,15 @@ pub(super) fn keep<P: Protocol>(mpc: &mut P, jobs: &[Keep<'_, P>]) -> Result<Vec
     let compares = jobs.iter().zip(&lists).map(|(job, list)| Compare {
         value: job.value.share(),
         width: job.value.width(),
-        then: if job.where_negative { Then::Negative(list) } else { Then::NonNegative(list) },
+        then: if job.where_negative { Then::negative(list) } else { Then::not_negative(list) },
     });
     let compares: Vec<_> = compares.collect();
     let answers = mpc.compare(&compares)?;
     if answers.len() != jobs.len() {
         return Err(no_answer("compare"));
     }
-    let result = |(answer, job): (_, &Keep<'_, P>)| {
-        let share = first_word(Some(answer))?;
+    let result = |(answer, job): (ComparedBy<P>, &Keep<'_, P>)| {
+        let share = answer.into_word()?;
         Ok(SecretTensor::new(share, job.word.frac(), job.word.width()))
     };
     answers.into_iter().zip(jobs).map(result).collect()

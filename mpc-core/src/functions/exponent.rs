@@ -130,8 +130,7 @@ pub(super) fn argument<P: Protocol>(
         Some(drop) if drop > 0 => Finish::Truncate { bits: drop, mode: mpc.truncation() },
         _ => Finish::Raw,
     };
-    let job = Product { op: Bilinear::Mul, lhs: x, rhs: scale, summands: Vec::new(), finish };
-    let m = mpc.products(&[job])?.remove(0);
+    let m = mpc.product(Product::new(Bilinear::Mul, x, scale, finish))?.share;
     let up = 1 << kept.saturating_sub(bits);
     mpc.combine(&[(up, &m)], (3u64 << ARGUMENT).wrapping_neg())
 }

@@ -3,7 +3,7 @@
 use ring_arith::{View, Window};
 
 use super::{neg, permute};
-use crate::{Error, Linear, Protocol, Result, SecretTensor};
+use crate::{Error, Largest, Linear, Protocol, Result, SecretTensor};
 
 /// The largest elements along an axis, which stays with length 1.
 ///
@@ -83,15 +83,13 @@ pub fn top1<P: Protocol>(
     Ok((largest, place.ok_or_else(|| super::arithmetic::no_answer("argmax"))?))
 }
 
-type Largest<P> = (SecretTensor<P>, Option<SecretTensor<P>>);
-
 /// [`Protocol::max_first`] along any axis.
 fn tournament<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
     axis: usize,
     index: bool,
-) -> Result<Largest<P>> {
+) -> Result<(SecretTensor<P>, Option<SecretTensor<P>>)> {
     let dims = x.shape().dims();
     if dims.get(axis).is_none_or(|&k| k == 0) {
         let reason = format!("shape {:?} has no elements along axis {axis}", x.shape());
@@ -101,14 +99,15 @@ fn tournament<P: Protocol>(
     let mut order: Vec<_> = (0..dims.len()).collect();
     order.swap(0, axis);
     let turned = if axis == 0 { x.clone() } else { permute(mpc, x, &order)? };
-    let (largest, place) = mpc.max_first(turned.share(), (x.width() + 1).min(64), index)?;
+    let want = Largest { position: index, choices: false };
+    let found = mpc.max_first(turned.share(), (x.width() + 1).min(64), want)?;
     let back = |share, frac, width| {
         let y = SecretTensor::new(share, frac, width);
         if axis == 0 { Ok(y) } else { permute(mpc, &y, &order) }
     };
     let place_width = usize::BITS - k.leading_zeros() + 1;
-    let place = place.map(|place| back(place, 0, place_width)).transpose()?;
-    Ok((back(largest, x.frac(), x.width())?, place))
+    let place = found.position.map(|place| back(place, 0, place_width)).transpose()?;
+    Ok((back(found.largest, x.frac(), x.width())?, place))
 }
 
 /// The largest element under each position of a window: `[.., H, W]` to `[.., OH, OW]`. A border

@@ -14,7 +14,7 @@ pub(super) fn working_mode<P: Protocol>(mpc: &P) -> TruncationMode {
     }
 }
 
-fn finish(drop: u32, mode: TruncationMode) -> Finish {
+fn finish<B>(drop: u32, mode: TruncationMode) -> Finish<'static, B> {
     match drop {
         0 => Finish::Raw,
         bits => Finish::Truncate { bits, mode },
@@ -27,14 +27,9 @@ pub(super) fn products<P: Protocol, const N: usize>(
     jobs: [(&P::Share, &P::Share, u32); N],
 ) -> Result<[P::Share; N]> {
     let mode = working_mode(mpc);
-    let job = |(lhs, rhs, drop)| Product {
-        op: Bilinear::Mul,
-        lhs,
-        rhs,
-        summands: Vec::new(),
-        finish: finish(drop, mode),
-    };
-    mpc.products(&jobs.map(job))?.try_into().map_err(|_| no_answer("product"))
+    let job = |(x, y, drop)| Product::new(Bilinear::Mul, x, y, finish(drop, mode));
+    let products: Vec<_> = mpc.products(&jobs.map(job))?.into_iter().map(|p| p.share).collect();
+    products.try_into().map_err(|_| no_answer("product"))
 }
 
 /// `(x * y + plus) / 2^drop`.
@@ -46,9 +41,8 @@ pub(super) fn product_plus<P: Protocol>(
     drop: u32,
     mode: TruncationMode,
 ) -> Result<P::Share> {
-    let finish = finish(drop, mode);
-    let job = Product { op: Bilinear::Mul, lhs: x, rhs: y, summands: vec![(plus, 0)], finish };
-    mpc.products(&[job])?.pop().ok_or_else(|| no_answer("product"))
+    let job = Product::new(Bilinear::Mul, x, y, finish(drop, mode)).plus(plus, 0);
+    Ok(mpc.product(job)?.share)
 }
 
 /// `x * y / 2^drop` in the mode of results.
@@ -58,9 +52,8 @@ pub(super) fn product<P: Protocol>(
     y: &P::Share,
     drop: u32,
 ) -> Result<P::Share> {
-    let finish = finish(drop, mpc.truncation());
-    let job = Product { op: Bilinear::Mul, lhs: x, rhs: y, summands: Vec::new(), finish };
-    mpc.products(&[job])?.pop().ok_or_else(|| no_answer("product"))
+    let job = Product::new(Bilinear::Mul, x, y, finish(drop, mpc.truncation()));
+    Ok(mpc.product(job)?.share)
 }
 
 /// Least and most fraction bits that functions compute with.

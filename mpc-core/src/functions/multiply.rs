@@ -4,12 +4,13 @@ use ring_arith::{Bilinear, ConvSpec, Engine, Shape, View, Window};
 
 use super::{
     arithmetic::{dropped, no_answer, same_frac},
+    fixed::working_mode,
     shape::{broadcast, doublings},
     values::secret,
 };
 use crate::{
-    Arg, Compare, Compared, Error, Finish, Linear, MOST_DROPPED, Operand, Product, Protocol,
-    PublicTensor, Result, SecretTensor, ShareTensor, Then,
+    Arg, Compare, Error, Finish, Linear, MOST_DROPPED, Operand, Product, Protocol, PublicTensor,
+    Result, SecretTensor, ShareTensor, Then,
 };
 
 /// One product of [`multiply`].
@@ -112,9 +113,11 @@ pub fn multiply<P: Protocol>(
     let mut products = Vec::new();
     for plan in &plans {
         if let Work::Product { lhs, rhs, summand, finish } = &plan.work {
-            let summands = summand.iter().map(|s| (s.share(), plan.drop)).collect();
-            let (lhs, rhs) = (lhs.share(), rhs.share());
-            products.push(Product { op: plan.op.clone(), lhs, rhs, summands, finish: *finish });
+            let product = Product::new(plan.op.clone(), lhs.share(), rhs.share(), *finish);
+            products.push(match summand {
+                Some(summand) => product.plus(summand.share(), plan.drop),
+                None => product,
+            });
         }
     }
     let mut products = match products.is_empty() {
@@ -126,7 +129,7 @@ pub fn multiply<P: Protocol>(
     let mut shares = Vec::with_capacity(plans.len());
     for plan in &plans {
         let next = match plan.work {
-            Work::Product { .. } => products.next(),
+            Work::Product { .. } => products.next().map(|produced| produced.share),
             Work::Local { .. } => local.next(),
         };
         shares.push(next.ok_or_else(|| no_answer("multiply"))?);
@@ -154,7 +157,7 @@ enum Work<P: Protocol> {
         lhs: SecretTensor<P>,
         rhs: SecretTensor<P>,
         summand: Option<SecretTensor<P>>,
-        finish: Finish,
+        finish: Finish<'static, P::Bits>,
     },
     /// One is public: the product, before truncation, is local.
     Local(P::Share),
@@ -184,7 +187,7 @@ fn plan<P: Protocol>(mpc: &P, job: &Multiply<'_, P>) -> Result<Plan<P>> {
         (Operand::Secret(lhs), Operand::Secret(rhs)) => {
             let finish = match (drop, relu) {
                 (0, _) => Finish::Raw,
-                (bits, true) => Finish::TruncateRelu { bits },
+                (bits, true) => Finish::TruncateRelu { bits, mode: working_mode(mpc), keep: false },
                 (bits, false) => Finish::Truncate { bits, mode: mpc.truncation() },
             };
             relu &= drop == 0;
@@ -265,24 +268,15 @@ fn relu_rest<P: Protocol>(mpc: &mut P, plans: &[Plan<P>], shares: &mut [P::Share
     let jobs = values.iter().zip(&lists).map(|((value, plan), list)| Compare {
         value: *value,
         width: plan.width,
-        then: Then::NonNegative(list),
+        then: Then::not_negative(list),
     });
     let answers = mpc.compare(&jobs.collect::<Vec<_>>())?;
     let mut answers = answers.into_iter();
     let wanted = plans.iter().map(|plan| plan.relu).collect::<Vec<_>>();
     for (share, _) in shares.iter_mut().zip(wanted).filter(|(_, relu)| *relu) {
-        *share = first_word(answers.next())?;
+        *share = answers.next().ok_or_else(|| no_answer("compare"))?.into_word()?;
     }
     Ok(())
-}
-
-/// The first word of a comparison's answer.
-pub(super) fn first_word<S, B>(answer: Option<Compared<S, B>>) -> Result<S> {
-    match answer {
-        Some(Compared::Words(words)) => words.into_iter().next(),
-        _ => None,
-    }
-    .ok_or_else(|| no_answer("compare"))
 }
 
 /// A bilinear map, truncated. See [`multiply`] for limits.

@@ -114,16 +114,11 @@ fn magnitude<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Magnitude<
     let job = |value: &'_ SecretTensor<P>| (value.share().clone(), value.width());
     let values = [job(x), job(&above), job(&below)];
     let jobs = [
-        Compare { value: &values[0].0, width: values[0].1, then: Then::Negative(&signed) },
-        Compare { value: &values[1].0, width: values[1].1, then: Then::NonNegative(&over) },
-        Compare { value: &values[2].0, width: values[2].1, then: Then::Negative(&under) },
+        Compare { value: &values[0].0, width: values[0].1, then: Then::negative(&signed) },
+        Compare { value: &values[1].0, width: values[1].1, then: Then::not_negative(&over) },
+        Compare { value: &values[2].0, width: values[2].1, then: Then::negative(&under) },
     ];
-    let mut words = Vec::with_capacity(4);
-    for answer in mpc.compare(&jobs)? {
-        if let Compared::Words(answer) = answer {
-            words.extend(answer);
-        }
-    }
+    let words: Vec<_> = mpc.compare(&jobs)?.into_iter().flat_map(Compared::into_words).collect();
     let Ok([negative, minus, over, under]) = <[P::Share; 4]>::try_from(words) else {
         return Err(super::arithmetic::no_answer("compare"));
     };
@@ -151,14 +146,8 @@ fn plus_where<P: Protocol>(
     bit: &P::Share,
     gain: &P::Share,
 ) -> Result<P::Share> {
-    let job = Product {
-        op: Bilinear::Mul,
-        lhs: bit,
-        rhs: gain,
-        summands: vec![(x, 0)],
-        finish: Finish::Raw,
-    };
-    mpc.products(&[job])?.pop().ok_or_else(|| super::arithmetic::no_answer("product"))
+    let job = Product::new(Bilinear::Mul, bit, gain, Finish::Raw).plus(x, 0);
+    Ok(mpc.product(job)?.share)
 }
 
 /// The error function.

@@ -8,14 +8,12 @@ use super::{
     exp::exp_nonpositive_to,
     exponent::argument,
     fixed::{at_20, product, products},
-    max,
-    multiply::first_word,
-    rescale,
+    max, rescale,
     shape::doublings,
     sub, sum,
     tables::{LOG, RECIPROCAL},
 };
-use crate::{Compare, Protocol, Result, SecretTensor, Then};
+use crate::{Compare, Compared, Protocol, Result, SecretTensor, Then};
 
 /// Fraction bits of exponentials before they are normalised.
 const FINE: u32 = 28;
@@ -134,11 +132,10 @@ fn scale_of<P: Protocol>(
     let jobs = distances.iter().map(|distance| Compare {
         value: distance.share(),
         width: distance.width(),
-        then: Then::Arithmetic,
+        then: Then::word(),
     });
     let answers = mpc.compare(&jobs.collect::<Vec<_>>())?;
-    let below =
-        answers.into_iter().map(|answer| first_word(Some(answer))).collect::<Result<Vec<_>>>()?;
+    let below = answers.into_iter().map(Compared::into_word).collect::<Result<Vec<_>>>()?;
     let weighted: Vec<_> =
         below.iter().enumerate().map(|(i, b)| (1 << (powers - 1 - i as u32), b)).collect();
     let counted: Vec<_> = below.iter().map(|b| (1, b)).collect();

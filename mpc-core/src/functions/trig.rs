@@ -1,6 +1,6 @@
 //! Sine and cosine.
 
-use super::{arithmetic::no_answer, fixed::working, multiply::first_word, rescale, tables::SIN};
+use super::{arithmetic::no_answer, fixed::working, rescale, tables::SIN};
 use crate::{Compare, Linear, Protocol, Result, SecretTensor, Then};
 
 /// `sin(x)`.
@@ -45,8 +45,9 @@ fn turned<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, ahead: u64) -> Result<S
     // Where |turn| > 1/4: sin(1/2 - turn) instead, which is turn - (2 turn + 1/2).
     let ahead = mpc.linear(&Linear::Shift(QUARTER), &turn)?;
     let gap = mpc.combine(&[(2, &turn)], 1 << 63)?;
-    let job = Compare { value: &ahead, width: 64, then: Then::Negative(&[&gap]) };
-    let gap = first_word(mpc.compare(&[job])?.pop())?;
+    let words = [&gap];
+    let job = Compare { value: &ahead, width: 64, then: Then::negative(&words) };
+    let gap = mpc.compare_one(job)?.into_word()?;
     let folded = mpc.sub(&turn, &gap)?;
     // A quarter turn is 1, with 24 fraction bits.
     let mode = mpc.truncation();

@@ -1,19 +1,20 @@
 //! The plaintext reference protocol: one party, the same fixed-point words, no secrecy.
 
 mod bits;
+mod products;
 mod rounding;
 mod words;
 
 use std::fmt;
 
 use net::Party;
-use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Tensor, View};
+use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Tensor};
 
 pub use rounding::Rounding;
 
 use crate::{
-    Compare, Compared, Error, Finish, Linear, MOST_DROPPED, Product, Protocol, Result, ShareTensor,
-    Then, TruncationMode,
+    Compare, Compared, Error, Linear, MOST_DROPPED, Produced, Product, Protocol, Result,
+    ShareTensor, TruncationMode, provided::check_compare,
 };
 use rounding::Coins;
 
@@ -93,6 +94,12 @@ impl<E: Engine> Plaintext<E> {
         words::check_magnitude(op, host.words(), 62)?;
         let words = host.words().iter().map(|&w| self.coins.truncate(w, bits, mode)).collect();
         self.share(x.shape().clone(), words)
+    }
+
+    /// Words of `xs` where a bit is 1, 0 elsewhere.
+    fn chosen(&self, bit: &PlainBits, xs: &[&PlainShare<E>]) -> Result<Vec<PlainShare<E>>> {
+        bit.expect_width("select", 1)?;
+        self.keep(xs, bit.shape(), |i| bit.words.words()[i] == 1)
     }
 
     /// Words of `xs` where `keep` holds, 0 elsewhere.
@@ -276,24 +283,18 @@ impl<E: Engine> Protocol for Plaintext<E> {
         x.width
     }
 
-    fn products(&mut self, jobs: &[Product<'_, PlainShare<E>>]) -> Result<Vec<PlainShare<E>>> {
+    fn products(
+        &mut self,
+        jobs: &[Product<'_, PlainShare<E>, PlainBits>],
+    ) -> Result<Vec<Produced<PlainShare<E>, PlainBits>>> {
         let mut results = Vec::with_capacity(jobs.len());
         for job in jobs {
-            let mut z =
-                PlainShare(self.engine.bilinear(&job.op, &[(&job.lhs.0, &job.rhs.0)], &[])?);
-            for &(summand, shift) in &job.summands {
-                let wide = View::Broadcast(z.shape().clone());
-                let wide = PlainShare(self.engine.view(&summand.0, &wide)?);
-                z = self.zip("summand", &z, &wide, |a, b| a.wrapping_add(b << shift))?;
-            }
-            results.push(match job.finish {
-                Finish::Raw => z,
-                Finish::Truncate { bits, mode } => self.truncated("product", &z, bits, mode)?,
-                Finish::TruncateRelu { bits } => {
-                    let y = self.truncated("product", &z, bits, TruncationMode::Early)?;
-                    self.map(&y, |w| (w as i64).max(0) as u64)?
-                }
-            });
+            let sum = self.sum(job)?;
+            let share = match job.finish.truncation() {
+                None => sum,
+                Some((bits, mode)) => self.truncated("product", &sum, bits, mode)?,
+            };
+            results.push(self.finished(share, job.finish)?);
         }
         Ok(results)
     }
@@ -311,20 +312,19 @@ impl<E: Engine> Protocol for Plaintext<E> {
         jobs: &[Compare<'_, PlainShare<E>>],
     ) -> Result<Vec<Compared<PlainShare<E>, PlainBits>>> {
         let one = |job: &Compare<'_, PlainShare<E>>| {
-            let shape = job.value.shape();
-            if !(1..=64).contains(&job.width) {
-                let reason = format!("width {} is not in 1..=64", job.width);
-                return Err(Error::Invalid { op: "compare", reason });
-            }
+            check_compare(job)?;
+            let (shape, then) = (job.value.shape(), job.then);
             let host = self.host(job.value)?;
             words::check_magnitude("compare", host.words(), job.width - 1)?;
             let negative = |i: usize| host.words()[i] >> 63 == 1;
-            let sign = host.words().iter().map(|w| w >> 63).collect();
-            Ok(match job.then {
-                Then::Bit => Compared::Bit(PlainBits::new(shape.clone(), sign, 1)?),
-                Then::Arithmetic => Compared::Words(vec![self.share(shape.clone(), sign)?]),
-                Then::Negative(xs) => Compared::Words(self.keep(xs, shape, negative)?),
-                Then::NonNegative(xs) => Compared::Words(self.keep(xs, shape, |i| !negative(i))?),
+            let sign = || host.words().iter().map(|w| w >> 63).collect();
+            let bit = || PlainBits::new(shape.clone(), sign(), 1);
+            let word = || self.share(shape.clone(), sign());
+            Ok(Compared {
+                bit: then.bit.then(bit).transpose()?,
+                word: then.word.then(word).transpose()?,
+                negative: self.keep(then.negative, shape, negative)?,
+                not_negative: self.keep(then.not_negative, shape, |i| !negative(i))?,
             })
         };
         jobs.iter().map(one).collect()
@@ -350,11 +350,7 @@ impl<E: Engine> Protocol for Plaintext<E> {
         &mut self,
         jobs: &[(&PlainBits, &[&PlainShare<E>])],
     ) -> Result<Vec<Vec<PlainShare<E>>>> {
-        let one = |&(bit, xs): &(&PlainBits, &[&PlainShare<E>])| {
-            bit.expect_width("select", 1)?;
-            self.keep(xs, bit.shape(), |i| bit.words.words()[i] == 1)
-        };
-        jobs.iter().map(one).collect()
+        jobs.iter().map(|(bit, xs)| self.chosen(bit, xs)).collect()
     }
 
     fn bits_to_words(&mut self, jobs: &[&PlainBits]) -> Result<Vec<Vec<PlainShare<E>>>> {

@@ -12,9 +12,9 @@ use crate::{Error, Result};
 
 /// `max(x, 0)`.
 pub(crate) fn relu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    let words = [x.share()];
-    let job = Compare { value: x.share(), width: x.width(), then: Then::NonNegative(&words) };
-    let share = selected(mpc.compare(&[job])?)?;
+    let then = Then { not_negative: &[x.share()], ..Then::default() };
+    let job = Compare { value: x.share(), width: x.width(), then };
+    let share = mpc.compare_one(job)?.into_word()?;
     Ok(SecretTensor::new(share, x.frac(), x.width()))
 }
 
@@ -23,9 +23,9 @@ pub(crate) fn negative_part<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
 ) -> Result<SecretTensor<P>> {
-    let words = [x.share()];
-    let job = Compare { value: x.share(), width: x.width(), then: Then::Negative(&words) };
-    let share = selected(mpc.compare(&[job])?)?;
+    let then = Then { negative: &[x.share()], ..Then::default() };
+    let job = Compare { value: x.share(), width: x.width(), then };
+    let share = mpc.compare_one(job)?.into_word()?;
     Ok(SecretTensor::new(share, x.frac(), x.width()))
 }
 
@@ -62,9 +62,9 @@ pub(crate) fn clip<P: Protocol>(
     let jobs: Vec<_> = parts
         .iter()
         .zip(&words)
-        .map(|(p, w)| Compare { value: p.share(), width: p.width(), then: Then::NonNegative(w) })
+        .map(|(p, w)| Compare { value: p.share(), width: p.width(), then: Then::not_negative(w) })
         .collect();
-    let mut answers = mpc.compare(&jobs)?.into_iter().map(|a| selected(vec![a]));
+    let mut answers = mpc.compare(&jobs)?.into_iter().map(Compared::into_word);
     // low + relu(x - low) - relu(x - high)
     let base = match low {
         Some(_) => answers.next().ok_or_else(unanswered)??,
@@ -89,8 +89,8 @@ pub(crate) fn is_negative<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
 ) -> Result<SecretTensor<P>> {
-    let job = Compare { value: x.share(), width: x.width(), then: Then::Arithmetic };
-    Ok(SecretTensor::new(selected(mpc.compare(&[job])?)?, 0, 2))
+    let job = Compare { value: x.share(), width: x.width(), then: Then::word() };
+    Ok(SecretTensor::new(mpc.compare_one(job)?.into_word()?, 0, 2))
 }
 
 /// `|x|`.
@@ -105,12 +105,9 @@ pub(crate) fn abs<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Secre
 /// -1, 0 or 1.
 pub(crate) fn sign<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let minus = mpc.linear(&Linear::Negate, x.share())?;
-    let jobs = [x.share(), &minus].map(|value| Compare {
-        value,
-        width: x.width(),
-        then: Then::Arithmetic,
-    });
-    let mut answers = mpc.compare(&jobs)?.into_iter().map(|a| selected(vec![a]));
+    let jobs =
+        [x.share(), &minus].map(|value| Compare { value, width: x.width(), then: Then::word() });
+    let mut answers = mpc.compare(&jobs)?.into_iter().map(Compared::into_word);
     let below = answers.next().ok_or_else(unanswered)??;
     let above = answers.next().ok_or_else(unanswered)??;
     Ok(SecretTensor::new(mpc.sub(&above, &below)?, 0, 2))
@@ -154,9 +151,8 @@ pub(crate) fn mul<P: Protocol>(
         0 => Finish::Raw,
         _ => Finish::Truncate { bits, mode: TruncationMode::Default },
     };
-    let job =
-        Product { op: Bilinear::Mul, lhs: x.share(), rhs: y.share(), summands: Vec::new(), finish };
-    let share = only(mpc.products(&[job])?)?;
+    let job = Product::new(Bilinear::Mul, x.share(), y.share(), finish);
+    let share = mpc.product(job)?.share;
     let width = (x.width() + y.width()).min(64).saturating_sub(bits).max(2);
     Ok(SecretTensor::new(share, sum - bits, width.min(64 - bits)))
 }
@@ -275,14 +271,6 @@ pub(crate) fn choose<P: Protocol>(
     let chosen = mul(mpc, &Operand::Secret(c.clone()), &Operand::Secret(d), 0)?;
     let z = add(mpc, y, &chosen, false)?;
     Ok(SecretTensor::new(z.share().clone(), z.frac(), width.min(64)))
-}
-
-/// The one tensor of words that a comparison answered with.
-fn selected<S, B>(answers: Vec<Compared<S, B>>) -> Result<S> {
-    match only(answers)? {
-        Compared::Words(words) => only(words),
-        Compared::Bit(_) => Err(unanswered()),
-    }
 }
 
 fn unanswered() -> Error {

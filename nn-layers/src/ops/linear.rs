@@ -54,19 +54,15 @@ pub(crate) fn run<P: Protocol>(
         .iter()
         .zip(&together)
         .map(|(p, &i)| {
-            Ok(Product {
-                op: p.op.clone(),
-                lhs: &p.x,
-                rhs: &p.weight,
-                summands: p.summands.iter().map(|(s, shift)| (s, *shift)).collect(),
-                finish: finish(&jobs[i], p.frac)?,
-            })
+            let summands = p.summands.iter().map(|(s, shift)| (s, *shift)).collect();
+            let finish = finish(&jobs[i], p.frac)?;
+            Ok(Product { summands, ..Product::new(p.op.clone(), &p.x, &p.weight, finish) })
         })
         .collect::<Result<_>>()?;
     let shares = if products.is_empty() { vec![] } else { mpc.products(&products)? };
     drop(products);
     for ((share, p), &i) in shares.into_iter().zip(&prepared).zip(&together) {
-        results[i] = Some(settle(mpc, &jobs[i], share, p.frac)?);
+        results[i] = Some(settle(mpc, &jobs[i], share.share, p.frac)?);
     }
     drop(prepared);
     let missing = || Error::invalid("linear", "the protocol left a product unanswered");
@@ -104,7 +100,7 @@ fn summands<P: Protocol>(
 }
 
 /// What follows the product of `frac` fraction bits.
-fn finish<P: Protocol>(job: &LinearJob<'_, P>, frac: u32) -> Result<Finish> {
+fn finish<P: Protocol>(job: &LinearJob<'_, P>, frac: u32) -> Result<Finish<'static, P::Bits>> {
     if job.finish == LinearFinish::Raw {
         return Ok(Finish::Raw);
     }
@@ -112,7 +108,9 @@ fn finish<P: Protocol>(job: &LinearJob<'_, P>, frac: u32) -> Result<Finish> {
         || Error::invalid("linear", format!("{frac} fraction bits, {} are needed", job.frac));
     Ok(match (frac.checked_sub(job.frac).ok_or_else(below)?, job.finish) {
         (0, _) => Finish::Raw,
-        (bits, LinearFinish::Relu) => Finish::TruncateRelu { bits },
+        (bits, LinearFinish::Relu) => {
+            Finish::TruncateRelu { bits, mode: TruncationMode::Early, keep: false }
+        }
         (bits, _) => Finish::Truncate { bits, mode: TruncationMode::Default },
     })
 }

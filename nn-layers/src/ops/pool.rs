@@ -1,6 +1,6 @@
 //! Pooling.
 
-use mpc_core::{Linear, Protocol, SecretTensor};
+use mpc_core::{Largest, Linear, Protocol, SecretTensor};
 use ring_arith::{Shape, View, Window};
 
 use super::{reshape, view};
@@ -67,8 +67,8 @@ fn along<P: Protocol>(
     let order = [rank - 3].into_iter().chain(0..rank - 3).chain([rank - 2, rank - 1]).collect();
     let taps = view(mpc, &windows, &View::Permute(order))?;
     drop(windows);
-    let (best, _) = mpc.max_first(taps.share(), (x.width() + 1).min(64), false)?;
-    let best = mpc.linear(&Linear::View(&View::Reshape(Shape::new(out)?)), &best)?;
+    let found = mpc.max_first(taps.share(), (x.width() + 1).min(64), Largest::default())?;
+    let best = mpc.linear(&Linear::View(&View::Reshape(Shape::new(out)?)), &found.largest)?;
     Ok(SecretTensor::new(best, x.frac(), x.width()))
 }
 

@@ -1,11 +1,11 @@
 //! Reductions over axes, and what is built of them.
 
 use mpc_core::{
-    Finish, Linear, Operand, Product, Protocol, SecretTensor, ShareTensor, TruncationMode,
+    Finish, Largest, Linear, Operand, Product, Protocol, SecretTensor, ShareTensor, TruncationMode,
 };
 use ring_arith::{Bilinear, Shape, View};
 
-use super::{add, align, elementwise, only, reshape, scale, view};
+use super::{add, align, elementwise, reshape, scale, view};
 use crate::graph::Reduce;
 use crate::{Error, Result};
 
@@ -114,8 +114,7 @@ fn squares<P: Protocol>(
         0 => Finish::Raw,
         _ => Finish::Truncate { bits, mode: TruncationMode::Default },
     };
-    let job = Product { op, lhs: lhs.share(), rhs: lhs.share(), summands: Vec::new(), finish };
-    let share = only(mpc.products(&[job])?)?;
+    let share = mpc.product(Product::new(op, lhs.share(), lhs.share(), finish))?.share;
     Ok(SecretTensor::new(share, 2 * x.frac() - bits, 64 - bits))
 }
 
@@ -130,13 +129,15 @@ fn extreme<P: Protocol>(
     let columns = columns(mpc, x, axes)?;
     let negate = |mpc: &P, s: &P::Share| mpc.linear(&Linear::Negate, s);
     let values = if min { negate(mpc, columns.share())? } else { columns.share().clone() };
-    let (best, position) = mpc.max_first(&values, (x.width() + 1).min(64), index)?;
+    let want = Largest { position: index, ..Largest::default() };
+    let found = mpc.max_first(&values, (x.width() + 1).min(64), want)?;
     if index {
-        let position = position.ok_or_else(|| Error::invalid("argmax", "no position came"))?;
+        let position =
+            found.position.ok_or_else(|| Error::invalid("argmax", "no position came"))?;
         let width = usize::BITS - values.shape().dims()[0].leading_zeros() + 2;
         return Ok(SecretTensor::new(position, 0, width));
     }
-    let best = if min { negate(mpc, &best)? } else { best };
+    let best = if min { negate(mpc, &found.largest)? } else { found.largest };
     Ok(SecretTensor::new(best, x.frac(), x.width()))
 }
 

@@ -9,6 +9,10 @@ kernel! {
     Difference("difference") [x, y; 2] _ => [1] [x - y]
 }
 kernel! {
+    /// A word in two: `x - y` and `y`.
+    Split("split") [x, y; 2] _ => [2] [x - y, y]
+}
+kernel! {
     /// `-x`.
     Negate("negate") [x; 1] _ => [1] [-x]
 }

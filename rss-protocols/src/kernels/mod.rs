@@ -32,15 +32,13 @@ mod tree;
 pub(crate) use digits::{Codes, Digits, DigitsEqual, DigitsGreater};
 pub(crate) use local::{
     AddedOther, AddedPivot, And3, Combine, Copy, Difference, Keep, MaskedDifference, MaskedSum,
-    MulOther, MulPivot, Negate, PairLeft, PairRight, Scale, Shift, Sum, Xor, Xor3, XorWord,
+    MulOther, MulPivot, Negate, PairLeft, PairRight, Scale, Shift, Split, Sum, Xor, Xor3, XorWord,
 };
 pub(crate) use rounding::{
     AbyPivot, AbyShift, Coin, EarlyNearest, EarlyRoundUp, EarlySum, EarlyTop, ExactEnd, ExactLead,
     RoundLead, RoundReluLead, RoundTop, TakeCarry, WholeSum, WithCoin, WrapShares,
 };
-pub(crate) use selecting::{
-    ArithLead, ArithOther, BitLead, LANES, LaneLead, LaneSum, SelectLead, SelectOther,
-};
+pub(crate) use selecting::{ArithOther, LANES, LaneLead, LaneSum, SelectLead, SelectOther};
 pub(crate) use tree::{
     Deal2, Deal3, Deal4, DealAll2, DealAll3, DealAll4, DealLow2, DealLow3, DealLow4, LeafMask,
     Merge2, Merge3, Merge4, MergeAll2, MergeAll3, MergeAll4, MergeLow2, MergeLow3, MergeLow4,

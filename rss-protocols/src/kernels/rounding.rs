@@ -111,11 +111,11 @@ fields! {
 }
 
 fields! {
-    /// For the fused ReLU, from halves rounded early: `hi` whose planes are compared with the
-    /// pivot's, and the third component without the wrap.
+    /// For the fused ReLU, from halves rounded early: `hi` less one unit, whose planes are compared
+    /// with the pivot's, and the third component without the wrap.
     EarlySum("early-sum") [r2, r3; 2] _ => [2] |t| {
         let hi = early_sum(r2, r3, t);
-        [hi - W::constant(OFFSET >> t), base(hi, t)]
+        [hi - W::constant((OFFSET >> t) + 1), base(hi, t)]
     }
 }
 
@@ -123,16 +123,16 @@ fields! {
     /// The same from whole halves.
     WholeSum("whole-sum") [b2, b3; 2] _ => [2] |t| {
         let hi = round_up(b2 + b3 + W::constant(OFFSET), t) & W::constant(u64::MAX >> t);
-        [hi - W::constant(OFFSET >> t), base(hi, t)]
+        [hi - W::constant((OFFSET >> t) + 1), base(hi, t)]
     }
 }
 
 fields! {
     /// For the fused ReLU: adds the wrap term `nb e` to a share of `a >> t` and `nb f` to one of
-    /// `u (a >> t)`, where `hi` is the rounded `b` less the offset.
+    /// `u (a >> t)`, where `hi` is the rounded `b` less the offset and one unit.
     WrapShares("wrap-shares") [hi, e, f, alpha, d; 5] _ => [2] |t| {
         let top = 64 - t;
-        let nb = not_top((hi + W::constant(OFFSET >> t)).shl(t));
+        let nb = not_top((hi + W::constant((OFFSET >> t) + 1)).shl(t));
         [alpha + (e & -nb).shl(top), d + (f & -nb).shl(top)]
     }
 }
@@ -174,11 +174,10 @@ fields! {
 
 fields! {
     /// For the fused ReLU at the pivot: `a >> t`, the share of it and of `u (a >> t)` for the second,
-    /// and of `na` and `u na` for the third. The parameter flips `u`.
-    RoundReluLead("round-relu-lead") [a, u, y1, d3, e12, f12; 6] params => [4] |t| {
+    /// and of `na` and `u na` for the third.
+    RoundReluLead("round-relu-lead") [a, u, y1, d3, e12, f12; 6] _ => [4] |t| {
         let (hi, low) = (a.shr(t), W::constant((1 << t) - 1));
-        let keep = -(u ^ params[0]);
-        let na = not_top(a);
+        let (keep, na) = (-u, not_top(a));
         [hi - y1, (keep & hi) - d3, (na - e12) & low, ((keep & na) - f12) & low]
     }
 }

@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use mpc_core::{
-    Compare, Finish, Linear, Product, Protocol, SecretTensor, ShareTensor, SplitMix64, Then,
-    TruncationMode,
+    Compare, Finish, Largest, Linear, Product, Protocol, SecretTensor, ShareTensor, SplitMix64,
+    Then, TruncationMode,
     functions::{self, exp, reciprocal, sqrt},
 };
 use net::{Party, Session, launch as parties};
 use ring_arith::{Bilinear, ConvSpec, Shape, Tensor, View, Window};
-use rss_protocols::Share;
+use rss_protocols::{BitShare, Share};
 use serde::{Deserialize, Serialize};
 
 use super::party::{self, Mpc, agree_on_runs, barrier};
@@ -233,15 +233,15 @@ fn secret(mpc: &mut Mpc, dims: &[usize], bits: u32) -> mpc_core::Result<Share<Te
 pub(super) fn relu(mpc: &mut Mpc, n: usize, width: u32) -> mpc_core::Result<Run> {
     let x = secret(mpc, &[n], (width - 1).min(40))?;
     Ok(Box::new(move |mpc| {
-        let then = Then::NonNegative(&[&x]);
-        mpc.compare(&[Compare { value: &x, width, then }]).map(drop)
+        let then = Then { not_negative: &[&x], ..Then::default() };
+        mpc.compare_one(Compare { value: &x, width, then }).map(drop)
     }))
 }
 
 fn negative(mpc: &mut Mpc) -> mpc_core::Result<Run> {
     let x = secret(mpc, &[1_000_000], 40)?;
     Ok(Box::new(move |mpc| {
-        mpc.compare(&[Compare { value: &x, width: 64, then: Then::Arithmetic }]).map(drop)
+        mpc.compare_one(Compare { value: &x, width: 64, then: Then::word() }).map(drop)
     }))
 }
 
@@ -250,23 +250,26 @@ fn product(
     op: &Bilinear,
     x: &Share<Tensor>,
     y: &Share<Tensor>,
-    finish: Finish,
+    finish: Ending,
 ) -> mpc_core::Result<()> {
-    let job = Product { op: op.clone(), lhs: x, rhs: y, summands: Vec::new(), finish };
-    mpc.products(&[job]).map(drop)
+    mpc.product(Product::new(op.clone(), x, y, finish)).map(drop)
 }
 
-const TRUNCATE: Finish = Finish::Truncate { bits: FRAC, mode: TruncationMode::Default };
+/// What follows a product here: nothing that needs bits.
+type Ending = Finish<'static, BitShare<Tensor>>;
+
+const TRUNCATE: Ending = Finish::Truncate { bits: FRAC, mode: TruncationMode::Default };
 
 fn multiply(mpc: &mut Mpc) -> mpc_core::Result<Run> {
     elementwise(mpc, TRUNCATE)
 }
 
 fn fused(mpc: &mut Mpc) -> mpc_core::Result<Run> {
-    elementwise(mpc, Finish::TruncateRelu { bits: FRAC })
+    let mode = TruncationMode::Early;
+    elementwise(mpc, Finish::TruncateRelu { bits: FRAC, mode, keep: false })
 }
 
-fn elementwise(mpc: &mut Mpc, finish: Finish) -> mpc_core::Result<Run> {
+fn elementwise(mpc: &mut Mpc, finish: Ending) -> mpc_core::Result<Run> {
     let (x, y) = (secret(mpc, &[1_000_000], 30)?, secret(mpc, &[1_000_000], 29)?);
     Ok(Box::new(move |mpc| product(mpc, &Bilinear::Mul, &x, &y, finish)))
 }
@@ -326,6 +329,6 @@ fn max_pool(mpc: &mut Mpc) -> mpc_core::Result<Run> {
         let windows = mpc.linear(&Linear::View(&windows), &x)?;
         let first = mpc.linear(&Linear::View(&View::Permute(vec![2, 0, 1, 3, 4])), &windows)?;
         debug_assert_eq!(first.shape().dims().first(), Some(&4));
-        mpc.max_first(&first, 44, false).map(drop)
+        mpc.max_first(&first, 44, Largest::default()).map(drop)
     }))
 }

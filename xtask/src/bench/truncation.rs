@@ -136,13 +136,11 @@ fn measure(mode: TruncationMode, batches: usize) -> Result<(Errors, Report, [Str
             mpc.open(&[&x[0]])?;
             let before = meter.stats();
             let finish = Finish::Truncate { bits: FRAC, mode };
-            let op = Bilinear::Mul;
-            let job = Product { op, lhs: &x[0], rhs: &x[1], summands: Vec::new(), finish };
-            let y = mpc.products(&[job])?;
+            let y = mpc.product(Product::new(Bilinear::Mul, &x[0], &x[1], finish))?.share;
             let after = meter.stats();
             bytes += after.bytes_sent() - before.bytes_sent();
             rounds += after.depth - before.depth;
-            let opened = mpc.open(&[&y[0]])?;
+            let opened = mpc.open(&[&y])?;
             if mpc.me() == Party(0) {
                 let pairs = factors[0].words().iter().zip(factors[1].words());
                 for ((&a, &b), &y) in pairs.zip(opened[0].words()) {

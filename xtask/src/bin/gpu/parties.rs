@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use gpu_kernels::CudaEngine;
-use mpc_core::{Compare, Compared, Linear, Protocol, SplitMix64, Then};
+use mpc_core::{Compare, Linear, Protocol, SplitMix64, Then};
 use net::{Metered, Party, Session, launch};
 use ring_arith::{Engine, Shape, Tensor, View};
 use rss_protocols::{Options, Rss};
@@ -73,8 +73,8 @@ fn relu(
         mpc.open(&[&zero])?;
         engine.synchronize()?;
         let (before, clock) = (meter.stats(), Instant::now());
-        let job = Compare { value: &x, width: WIDTH, then: Then::NonNegative(&[&x]) };
-        let done = mpc.compare(&[job])?.pop();
+        let then = Then { not_negative: &[&x], ..Then::default() };
+        let y = mpc.compare_one(Compare { value: &x, width: WIDTH, then })?.into_word()?;
         engine.synchronize()?;
         let seconds = clock.elapsed().as_secs_f64();
         let after = meter.stats();
@@ -84,9 +84,8 @@ fn relu(
             measured.seconds.push(seconds);
         }
         if run == 0 {
-            let Some(Compared::Words(y)) = done else { anyhow::bail!("ReLU gives words") };
             let first = View::Slice { axis: 0, start: 0, end: expected.len(), step: 1 };
-            let part = mpc.linear(&Linear::View(&first), &y[0])?;
+            let part = mpc.linear(&Linear::View(&first), &y)?;
             let opened = engine.download(&mpc.open(&[&part])?[0])?;
             ensure!(opened.words() == expected, "ReLU is wrong");
         }
