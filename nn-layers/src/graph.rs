@@ -1,6 +1,7 @@
 //! Networks as graphs: operations over inputs and constants, before planning.
 
 pub(crate) mod eval;
+mod grad;
 pub(crate) mod infer;
 pub(crate) mod op;
 
@@ -36,6 +37,22 @@ pub(crate) struct Node {
     pub op: Op,
     pub inputs: Vec<ValueId>,
     pub shape: Shape,
+    pub format: Format,
+}
+
+/// The fraction bits that an operation leaves where it rounds. [`crate::train::Formats`] says how many
+/// each of them are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Format {
+    /// Those of inputs and activations.
+    #[default]
+    Value,
+    /// Those of weights that are trained.
+    Weight,
+    /// Those of gradients.
+    Gradient,
+    /// All that the operation has: nothing is rounded.
+    Exact,
 }
 
 /// A number of the model.
@@ -52,6 +69,8 @@ pub(crate) struct Input {
     pub name: String,
     pub dims: Vec<Dim>,
     pub integer: bool,
+    /// Fraction bits, where they are not those of the plan.
+    pub frac: Option<u32>,
 }
 
 impl Graph {
@@ -72,7 +91,7 @@ impl Graph {
     /// # Errors
     /// [`Error::Invalid`] if a dimension is missing or the shape is too large.
     pub fn input(&mut self, name: &str, dims: &[Dim]) -> Result<ValueId> {
-        self.any_input(name, dims, false)
+        self.any_input(name, dims, false, None)
     }
 
     /// An input of integers, for instance positions in a table.
@@ -80,16 +99,32 @@ impl Graph {
     /// # Errors
     /// [`Error::Invalid`] if a dimension is missing or the shape is too large.
     pub fn integer_input(&mut self, name: &str, dims: &[Dim]) -> Result<ValueId> {
-        self.any_input(name, dims, true)
+        self.any_input(name, dims, true, None)
     }
 
-    fn any_input(&mut self, name: &str, dims: &[Dim], integer: bool) -> Result<ValueId> {
+    /// An input of real numbers with fraction bits of its own.
+    pub(crate) fn input_with_frac(
+        &mut self,
+        name: &str,
+        dims: &[Dim],
+        frac: u32,
+    ) -> Result<ValueId> {
+        self.any_input(name, dims, false, Some(frac))
+    }
+
+    fn any_input(
+        &mut self,
+        name: &str,
+        dims: &[Dim],
+        integer: bool,
+        frac: Option<u32>,
+    ) -> Result<ValueId> {
         let fixed = dims.iter().map(|&d| infer::resolve(d, self.batch)).collect::<Option<Vec<_>>>();
         let fixed =
             fixed.ok_or_else(|| Error::invalid("input", "every dimension must be given"))?;
         let shape = checked_shape("input", fixed)?;
         let index = self.inputs.len();
-        self.inputs.push(Input { name: name.to_owned(), dims: dims.to_vec(), integer });
+        self.inputs.push(Input { name: name.to_owned(), dims: dims.to_vec(), integer, frac });
         Ok(self.push(name, Op::Input(index), vec![], shape))
     }
 
@@ -109,11 +144,64 @@ impl Graph {
         self.push(name, Op::Constant(index), vec![], shape)
     }
 
+    /// A weight that training changes, with its value at the start.
+    pub(crate) fn parameter(&mut self, name: &str, value: HostTensor) -> ValueId {
+        let id = self.constant(name, value, true);
+        self.make_parameter(id);
+        id
+    }
+
+    /// Makes weights parameters: secret real numbers whose name `which` accepts. The others stay as
+    /// they are, and are folded as for inference.
+    pub fn train(&mut self, which: impl Fn(&str) -> bool) -> Vec<ValueId> {
+        let mut trained = vec![];
+        for id in (0..self.nodes.len()).map(ValueId) {
+            let accepts = |c: &Constant| c.secret && !c.value.is_int() && which(&c.name);
+            if self.constant_of(id).is_some_and(accepts) {
+                self.make_parameter(id);
+                trained.push(id);
+            }
+        }
+        trained
+    }
+
+    fn make_parameter(&mut self, id: ValueId) {
+        let node = &mut self.nodes[id.0];
+        if let Op::Constant(index) = node.op {
+            node.op = Op::Parameter(index);
+        }
+    }
+
+    /// The parameters, in the order of their nodes.
+    pub(crate) fn parameters(&self) -> Vec<ValueId> {
+        let is_parameter = |id: &ValueId| matches!(self.nodes[id.0].op, Op::Parameter(_));
+        (0..self.nodes.len()).map(ValueId).filter(is_parameter).collect()
+    }
+
+    /// The tensor of a constant or of a parameter's start.
+    pub(crate) fn start_of(&self, value: ValueId) -> Option<&Constant> {
+        match self.nodes[value.0].op {
+            Op::Constant(i) | Op::Parameter(i) => Some(&self.constants[i]),
+            _ => None,
+        }
+    }
+
     /// Adds an operation; one on constants alone is computed now.
     ///
     /// # Errors
     /// [`Error::Node`] if the operands do not fit, before anything is added.
     pub fn add(&mut self, name: &str, op: Op, inputs: &[ValueId]) -> Result<ValueId> {
+        self.add_as(Format::Value, name, op, inputs)
+    }
+
+    /// [`Graph::add`] with the format in which the operation rounds.
+    pub(crate) fn add_as(
+        &mut self,
+        format: Format,
+        name: &str,
+        op: Op,
+        inputs: &[ValueId],
+    ) -> Result<ValueId> {
         let shapes: Vec<_> = inputs.iter().map(|&id| self.shape(id)).collect();
         let shape = infer::output_shape(&op, &shapes, self.batch).map_err(|e| e.at(name))?;
         let operands: Option<Vec<_>> = inputs.iter().map(|&id| self.constant_of(id)).collect();
@@ -127,7 +215,9 @@ impl Graph {
             let value = eval::evaluate(&op, &values, self.batch).map_err(|e| e.at(name))?;
             return Ok(self.constant(name, value, secret));
         }
-        Ok(self.push(name, op, inputs.to_vec(), shape))
+        let id = self.push(name, op, inputs.to_vec(), shape);
+        self.nodes[id.0].format = format;
+        Ok(id)
     }
 
     /// Names a value as a result.
@@ -241,7 +331,8 @@ impl Graph {
         inputs: Vec<ValueId>,
         shape: Shape,
     ) -> ValueId {
-        self.nodes.push(Node { name: name.to_owned(), op, inputs, shape });
+        let format = Format::default();
+        self.nodes.push(Node { name: name.to_owned(), op, inputs, shape, format });
         ValueId(self.nodes.len() - 1)
     }
 }

@@ -1,7 +1,7 @@
 //! Layers: parts of a network with their weights, in the terms of PyTorch.
 //!
 //! A layer adds its operations to a [`Graph`]; the plan made of that fuses them, and any protocol runs
-//! it. Training would add a pass over the graph, not another argument here.
+//! it. Training is a pass over the graph ([`crate::train`]), not another argument here.
 
 mod attention;
 mod linear;

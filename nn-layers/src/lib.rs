@@ -7,6 +7,7 @@ mod host;
 pub mod layers;
 mod ops;
 mod plan;
+pub mod train;
 
 pub use error::{Error, Result};
 pub use graph::{

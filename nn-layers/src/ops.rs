@@ -92,6 +92,32 @@ pub(crate) fn align<P: Protocol>(
     Ok(SecretTensor::new(share, frac, truncated_width(x.width(), bits)))
 }
 
+/// [`align`] of several tensors; those that lose bits share their rounds.
+pub(crate) fn align_all<P: Protocol>(
+    mpc: &mut P,
+    jobs: &[(SecretTensor<P>, u32)],
+) -> Result<Vec<SecretTensor<P>>> {
+    let dropped: Vec<_> = jobs
+        .iter()
+        .filter(|(x, frac)| x.frac() > *frac)
+        .map(|(x, frac)| (x.share(), x.frac() - frac))
+        .collect();
+    let shares =
+        if dropped.is_empty() { vec![] } else { mpc.truncate(&dropped, TruncationMode::Default)? };
+    let mut shares = shares.into_iter();
+    let mut results = vec![];
+    for (x, frac) in jobs {
+        results.push(match x.frac().checked_sub(*frac).filter(|bits| *bits > 0) {
+            None => align(mpc, x, *frac)?,
+            Some(bits) => {
+                let share = shares.next().ok_or_else(|| Error::invalid("cast", "unanswered"))?;
+                SecretTensor::new(share, *frac, truncated_width(x.width(), bits))
+            }
+        });
+    }
+    Ok(results)
+}
+
 /// The width after bits are dropped: the value was below `2^62`, and rounding may add one.
 pub(crate) fn truncated_width(width: u32, bits: u32) -> u32 {
     (width.saturating_sub(bits) + 1).min(64 - bits).max(2)
@@ -120,7 +146,7 @@ pub(crate) fn scale<P: Protocol>(
     c: f64,
     frac: u32,
 ) -> Result<SecretTensor<P>> {
-    use crate::plan::check::{MAX_PRODUCT_FRAC, power_of_two};
+    use crate::plan::check::{ROOMY_PRODUCT_FRAC, power_of_two};
     if c == -1.0 {
         let share = mpc.linear(&Linear::Negate, x.share())?;
         return align(mpc, &SecretTensor::new(share, x.frac(), x.width()), frac);
@@ -134,7 +160,12 @@ pub(crate) fn scale<P: Protocol>(
         return align(mpc, &moved, frac);
     }
     let whole = c.fract() == 0.0;
-    let extra = if whole { 0 } else { MAX_PRODUCT_FRAC.saturating_sub(x.frac()).min(24) };
+    let extra = match frac.checked_sub(x.frac()) {
+        _ if whole => 0,
+        // There is nothing to drop if the factor has just the bits that are wanted.
+        Some(more) if more >= 12 => more,
+        _ => ROOMY_PRODUCT_FRAC.saturating_sub(x.frac()).min(24),
+    };
     let factor = (c * f64::from(extra).exp2()).round();
     if !factor.is_finite() || factor.abs() >= f64::from(62).exp2() {
         return Err(Error::invalid("times-public", format!("{c} is too large a factor")));

@@ -50,6 +50,8 @@ pub(crate) struct PlanNode {
     pub name: String,
     pub op: Op,
     pub inputs: Vec<usize>,
+    /// Fraction bits of the result where the operation rounds, if not the plan's.
+    pub frac: Option<u32>,
 }
 
 /// What a plan is applied to.
@@ -62,6 +64,9 @@ pub struct InputSpec {
     pub dims: Vec<Dim>,
     /// Whether it consists of integers.
     pub integer: bool,
+    /// Its fraction bits, where they are not the plan's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frac: Option<u32>,
 }
 
 /// A number of the model: a weight, known by shape alone, or a public one.
@@ -174,9 +179,18 @@ impl Plan {
         encode_as("input", &spec.name, shape, self.input_frac(index), value)
     }
 
-    /// Fraction bits of input number `index`: the plan's, or 0 for integers.
+    /// Fraction bits of input number `index`: its own or the plan's, 0 for integers.
     pub fn input_frac(&self, index: usize) -> u32 {
-        if self.inputs.get(index).is_some_and(|s| s.integer) { 0 } else { self.frac }
+        match self.inputs.get(index) {
+            Some(spec) if spec.integer => 0,
+            Some(InputSpec { frac: Some(frac), .. }) => *frac,
+            _ => self.frac,
+        }
+    }
+
+    /// The fraction bits to which a node rounds.
+    pub(crate) fn target(&self, node: usize) -> u32 {
+        self.nodes[node].frac.unwrap_or(self.frac)
     }
 
     /// Fraction bits of result number `index`.

@@ -35,7 +35,7 @@ pub(crate) fn run(
                 name: node.name.to_owned(),
                 reason: "is missing".to_owned(),
             })?,
-            Op::Constant(k) => constants[k].clone(),
+            Op::Constant(k) | Op::Parameter(k) => constants[k].clone(),
             ref op => {
                 let xs: Option<Vec<_>> = node.inputs.iter().map(|&x| values[x].as_ref()).collect();
                 let xs = xs.ok_or_else(|| Error::plan("a node is used before it is computed"))?;
@@ -63,23 +63,29 @@ pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], batch: usize) -> Result<Host
     let shape = infer::output_shape(op, &shapes, batch)?;
     let x = xs[0];
     match op {
-        Op::Input(_) | Op::Constant(_) => Err(Error::plan("an input has no operands")),
+        Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => {
+            Err(Error::plan("an input has no operands"))
+        }
         Op::Conv(k) => conv::conv(x, xs[1], &k.spec()),
         Op::ConvTranspose { kernel, .. } => {
             conv::conv_transpose(x, xs[1], &kernel.spec(), [shape.dims()[2], shape.dims()[3]])
         }
+        Op::ConvWeightGrad(k) => conv::conv_weight_grad(x, xs[1], &k.spec()),
         Op::MatMul { transpose_lhs, transpose_rhs } => {
             matmul::matmul(x, xs[1], *transpose_lhs, *transpose_rhs)
         }
         Op::Linear(l) => linear(l, xs, &shape),
         Op::Unary(f) => Ok(elementwise::unary(*f, x)),
         Op::Binary(f) => elementwise::binary(*f, x, xs[1]),
+        Op::Mask => Ok(elementwise::mask(x, xs[1])),
         Op::Where => elementwise::select(x, xs[1], xs[2]),
         Op::Scale(c) => Ok(x.map(|v| v * c)),
+        Op::Cast => Ok(x.clone()),
         Op::Softmax { axis, log } => reduce::along(x, *axis, |l| reduce::softmax(l, *log)),
         Op::Normalize { axis, epsilon } => normalize(x, *axis, *epsilon),
         Op::Lrn { size, alpha, beta, bias } => lrn(x, *size, *alpha, *beta, *bias),
         Op::MaxPool(p) => conv::pool(x, &p.window(), conv::Pool::Max),
+        Op::MaxPoolGrad(p) => conv::max_pool_grad(x, xs[1], &p.window()),
         Op::SumPool(p) => conv::pool(x, &p.window(), conv::Pool::Sum),
         Op::AvgPool { pool, count_border: true } => {
             let taps = pool.taps() as f64;
@@ -128,6 +134,7 @@ fn linear(l: &Linear, xs: &[&HostTensor], shape: &Shape) -> Result<HostTensor> {
         LinearMap::MatMul { transpose_lhs, transpose_rhs } => {
             matmul::matmul(xs[0], xs[1], *transpose_lhs, *transpose_rhs)?
         }
+        LinearMap::ConvWeightGrad(k) => conv::conv_weight_grad(xs[0], xs[1], &k.spec())?,
         LinearMap::Mul => elementwise::binary(Binary::Mul, xs[0], xs[1])?,
     };
     for more in &xs[2..] {

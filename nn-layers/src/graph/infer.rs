@@ -14,17 +14,30 @@ pub(crate) fn output_shape(op: &Op, xs: &[&Shape], batch: usize) -> Result<Shape
     let name = op.name();
     arity(op, xs.len())?;
     let shape = match op {
-        Op::Input(_) | Op::Constant(_) => {
+        Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => {
             return Err(Error::invalid(name, "has its shape from elsewhere"));
         }
         Op::Conv(k) => conv(k, xs[0], xs[1])?,
+        Op::ConvWeightGrad(k) => Bilinear::ConvWeightGrad(k.spec()).output_shape(xs[0], xs[1])?,
         Op::ConvTranspose { kernel, extra } => conv_transpose(kernel, *extra, xs[0], xs[1])?,
         Op::MatMul { transpose_lhs, transpose_rhs } => {
             Bilinear::MatMul { transpose_lhs: *transpose_lhs, transpose_rhs: *transpose_rhs }
                 .output_shape(xs[0], xs[1])?
         }
         Op::Linear(l) => linear(l, xs)?,
-        Op::Unary(_) | Op::Scale(_) => xs[0].clone(),
+        Op::Unary(_) | Op::Scale(_) | Op::Cast => xs[0].clone(),
+        Op::Mask if xs[0] == xs[1] => xs[0].clone(),
+        Op::Mask => {
+            return Err(Error::invalid(name, format!("{:?} and {:?} differ", xs[0], xs[1])));
+        }
+        Op::MaxPoolGrad(p) => {
+            let pooled = pool(name, p, xs[0])?;
+            if *xs[1] != pooled {
+                let reason = format!("the gradient has shape {:?}, the result {pooled:?}", xs[1]);
+                return Err(Error::invalid(name, reason));
+            }
+            xs[0].clone()
+        }
         Op::Binary(_) => xs[0].broadcast(xs[1], name)?,
         Op::Where => xs[0].broadcast(xs[1], name)?.broadcast(xs[2], name)?,
         Op::Softmax { axis, .. } => same_with_axis(name, xs[0], *axis)?,
@@ -156,9 +169,10 @@ pub(crate) fn transposed_size(
 
 fn arity(op: &Op, got: usize) -> Result<()> {
     let wanted = match op {
-        Op::Input(_) | Op::Constant(_) => 0..=0,
-        Op::Conv(_) | Op::ConvTranspose { .. } | Op::MatMul { .. } => 2..=2,
-        Op::Binary(_) | Op::Lookup => 2..=2,
+        Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => 0..=0,
+        Op::Conv(_) | Op::ConvTranspose { .. } | Op::ConvWeightGrad(_) => 2..=2,
+        Op::MatMul { .. } | Op::Binary(_) | Op::Lookup => 2..=2,
+        Op::Mask | Op::MaxPoolGrad(_) => 2..=2,
         Op::Where => 3..=3,
         Op::Linear(l) => {
             let n = 2 + usize::from(l.bias) + usize::from(l.residual);
@@ -192,6 +206,9 @@ fn linear(l: &Linear, xs: &[&Shape]) -> Result<Shape> {
         LinearMap::MatMul { transpose_lhs, transpose_rhs } => {
             Bilinear::MatMul { transpose_lhs: *transpose_lhs, transpose_rhs: *transpose_rhs }
                 .output_shape(xs[0], xs[1])?
+        }
+        LinearMap::ConvWeightGrad(k) => {
+            Bilinear::ConvWeightGrad(k.spec()).output_shape(xs[0], xs[1])?
         }
         LinearMap::Mul => {
             let shape = xs[0].broadcast(xs[1], "scale")?;

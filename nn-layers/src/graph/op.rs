@@ -13,6 +13,9 @@ pub enum Op {
     Input(usize),
     /// Constant number `index`: a weight, or a public number.
     Constant(usize),
+    /// Constant number `index` as a weight that training changes: no pass computes with its value. See
+    /// [`crate::Graph::train`].
+    Parameter(usize),
     /// Input `[N, C, H, W]` and weight `[O, C / groups, kh, kw]` to `[N, O, OH, OW]`.
     Conv(Kernel),
     /// Transposed convolution: `[N, O, OH, OW]` and weight `[O, C / groups, kh, kw]` to
@@ -24,6 +27,9 @@ pub enum Op {
         /// Added to the smallest height and width; below the stride.
         extra: [usize; 2],
     },
+    /// The gradient of [`Op::Conv`] by its weight: `[N, C, H, W]` and `[N, O, OH, OW]` to
+    /// `[O, C / groups, kh, kw]`.
+    ConvWeightGrad(Kernel),
     /// `[batch.., m, k] x [batch.., k, n]`; a transposed operand is stored the other way round.
     /// Batch dimensions are equal, or one operand has none.
     MatMul {
@@ -38,6 +44,8 @@ pub enum Op {
     Unary(Unary),
     /// A function of two operands, broadcast to each other.
     Binary(Binary),
+    /// The first operand where the second, of the same shape, is positive; 0 elsewhere.
+    Mask,
     /// Where the first operand (0 or 1) is 1 the second, else the third; broadcast to each other.
     Where,
     /// `exp(x) / sum(exp(x))` along an axis, or its logarithm.
@@ -68,6 +76,9 @@ pub enum Op {
     },
     /// The largest word under each position of a window of `[.., H, W]`; borders never win.
     MaxPool(Pool),
+    /// The gradient of [`Op::MaxPool`]: its operand `[.., H, W]` and the gradient of its result to the
+    /// operand's shape. The first of equals in row order gets it.
+    MaxPoolGrad(Pool),
     /// The mean under each position of a window of `[.., H, W]`.
     AvgPool {
         /// The window.
@@ -137,6 +148,9 @@ pub enum Op {
     Concat(usize),
     /// Multiplies by a public number.
     Scale(f64),
+    /// The same numbers with the fraction bits that the node asks for: more are free, fewer cost a
+    /// truncation.
+    Cast,
 }
 
 /// One dimension of a shape: fixed, or a multiple of the batch size.
@@ -222,6 +236,8 @@ pub enum LinearMap {
         /// The second operand is stored `[.., n, k]`.
         transpose_rhs: bool,
     },
+    /// See [`Op::ConvWeightGrad`].
+    ConvWeightGrad(Kernel),
     /// Element by element, the weight broadcast to the value.
     Mul,
 }
@@ -390,8 +406,10 @@ impl Op {
         match self {
             Self::Input(_) => "input",
             Self::Constant(_) => "constant",
+            Self::Parameter(_) => "parameter",
             Self::Conv(_) => "conv",
             Self::ConvTranspose { .. } => "conv-transpose",
+            Self::ConvWeightGrad(_) => "conv-weight-grad",
             Self::MatMul { .. } => "matmul",
             Self::Linear(l) => match (&l.map, l.finish) {
                 (LinearMap::Conv(_), LinearFinish::Relu) => "conv+relu",
@@ -399,17 +417,20 @@ impl Op {
                 (LinearMap::ConvTranspose { .. }, _) => "conv-transpose",
                 (LinearMap::MatMul { .. }, LinearFinish::Relu) => "linear+relu",
                 (LinearMap::MatMul { .. }, _) => "linear",
+                (LinearMap::ConvWeightGrad(_), _) => "conv-weight-grad",
                 (LinearMap::Mul, LinearFinish::Relu) => "scale+relu",
                 (LinearMap::Mul, _) => "scale",
             },
             Self::Unary(f) => f.name(),
             Self::Binary(f) => f.name(),
+            Self::Mask => "mask",
             Self::Where => "where",
             Self::Softmax { log: false, .. } => "softmax",
             Self::Softmax { log: true, .. } => "log-softmax",
             Self::Normalize { .. } => "normalize",
             Self::Lrn { .. } => "lrn",
             Self::MaxPool(_) => "max-pool",
+            Self::MaxPoolGrad(_) => "max-pool-grad",
             Self::AvgPool { .. } => "avg-pool",
             Self::SumPool(_) => "sum-pool",
             Self::Reduce { .. } => "reduce",
@@ -423,7 +444,13 @@ impl Op {
             Self::Broadcast(_) => "broadcast",
             Self::Concat(_) => "concat",
             Self::Scale(_) => "times-public",
+            Self::Cast => "cast",
         }
+    }
+
+    /// Whether the value is there before anything runs.
+    pub(crate) fn is_given(&self) -> bool {
+        matches!(self, Self::Input(_) | Self::Constant(_) | Self::Parameter(_))
     }
 }
 

@@ -101,6 +101,60 @@ pub(crate) fn conv_transpose(
     HostTensor::new(shape.dims(), out)
 }
 
+/// The gradient of a convolution by its weight.
+pub(crate) fn conv_weight_grad(
+    x: &HostTensor,
+    grad: &HostTensor,
+    spec: &ConvSpec,
+) -> Result<HostTensor> {
+    let shape = Bilinear::ConvWeightGrad(*spec).output_shape(x.shape(), grad.shape())?;
+    let (&[n, c, h, width], &[_, o, oh, ow]) = (x.dims(), grad.dims()) else {
+        return Err(Error::invalid("conv-weight-grad", "four axes are needed"));
+    };
+    let (xs, gs, win) = (x.floats(), grad.floats(), &spec.window);
+    let (cg, og) = (c / spec.groups, o / spec.groups);
+    let k = cg * win.kernel[0] * win.kernel[1];
+    let mut out = vec![0.0; shape.len()];
+    let (mut cols, mut part) = (vec![], vec![0.0; og * k]);
+    for (image, group) in (0..n * spec.groups).map(|i| (i / spec.groups, i % spec.groups)) {
+        let plane = &xs[(image * c + group * cg) * h * width..][..cg * h * width];
+        unfold(plane, [cg, h, width], win, [0, oh, ow], &mut cols);
+        let of_group = &gs[(image * o + group * og) * oh * ow..][..og * oh * ow];
+        let of_group = matmul::view(of_group, [og, oh * ow], false);
+        let columns = matmul::view(&cols, [k, oh * ow], true);
+        matmul::product_into(of_group, columns, &mut part, [og, k]);
+        let sum = &mut out[group * og * k..][..og * k];
+        sum.iter_mut().zip(&part).for_each(|(sum, part)| *sum += part);
+    }
+    HostTensor::new(shape.dims(), out)
+}
+
+/// The gradient of max pooling: each element of `grad` goes to the first of the largest under its window.
+pub(crate) fn max_pool_grad(x: &HostTensor, grad: &HostTensor, win: &Window) -> Result<HostTensor> {
+    let misfit = || Error::invalid("max-pool-grad", "at least two axes are needed");
+    let &[h, w] = x.dims().last_chunk::<2>().ok_or_else(misfit)?;
+    let &[oh, ow] = grad.dims().last_chunk::<2>().ok_or_else(misfit)?;
+    let (xs, gs) = (x.floats(), grad.floats());
+    let mut out = vec![0.0; x.len()];
+    for (i, &g) in gs.iter().enumerate() {
+        let (plane, oy, ox) = (i / (oh * ow) * h * w, i / ow % oh, i % ow);
+        let mut best: Option<usize> = None;
+        for tap in 0..win.kernel[0] * win.kernel[1] {
+            let (ky, kx) = (tap / win.kernel[1], tap % win.kernel[1]);
+            let y = (oy * win.stride[0] + ky * win.dilation[0]).wrapping_sub(win.padding[0]);
+            let x = (ox * win.stride[1] + kx * win.dilation[1]).wrapping_sub(win.padding[1]);
+            let at = y.wrapping_mul(w).wrapping_add(x).wrapping_add(plane);
+            if y < h && x < w && best.is_none_or(|b| xs[at] > xs[b]) {
+                best = Some(at);
+            }
+        }
+        if let Some(at) = best {
+            out[at] += g;
+        }
+    }
+    HostTensor::new(x.dims(), out)
+}
+
 /// What a pooling window makes of the elements inside the input under it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pool {

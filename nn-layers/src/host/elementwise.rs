@@ -87,6 +87,14 @@ pub(crate) fn binary(f: Binary, x: &HostTensor, y: &HostTensor) -> Result<HostTe
     Ok(if is_truth(f) { to_int(&out) } else { out })
 }
 
+/// The first where the second is positive, else 0; shapes equal.
+pub(crate) fn mask(x: &HostTensor, y: &HostTensor) -> HostTensor {
+    let (values, signs) = (x.floats(), y.floats());
+    let kept = values.iter().zip(signs.iter()).map(|(&v, &s)| if s > 0.0 { v } else { 0.0 });
+    let data = HostData::Float(std::sync::Arc::new(kept.collect()));
+    HostTensor::from_parts(x.shape().clone(), data)
+}
+
 /// Where `c` is not 0 the first, else the second.
 pub(crate) fn select(c: &HostTensor, x: &HostTensor, y: &HostTensor) -> Result<HostTensor> {
     let shape = c.shape().broadcast(x.shape(), "where")?.broadcast(y.shape(), "where")?;

@@ -29,6 +29,19 @@ pub(crate) fn negative_part<P: Protocol>(
     Ok(SecretTensor::new(share, x.frac(), x.width()))
 }
 
+/// `x` where `y` is positive, else 0; shapes equal.
+pub(crate) fn where_positive<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    y: &SecretTensor<P>,
+) -> Result<SecretTensor<P>> {
+    let minus = mpc.linear(&Linear::Negate, y.share())?;
+    let words = [x.share()];
+    let job = Compare { value: &minus, width: y.width(), then: Then::negative(&words) };
+    let share = mpc.compare_one(job)?.into_word()?;
+    Ok(SecretTensor::new(share, x.frac(), x.width()))
+}
+
 /// `x`, or `slope * x` where negative.
 pub(crate) fn leaky_relu<P: Protocol>(
     mpc: &mut P,

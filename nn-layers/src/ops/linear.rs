@@ -187,6 +187,7 @@ pub(crate) fn bilinear(map: &LinearMap, x: &Shape) -> Result<Bilinear> {
         LinearMap::MatMul { transpose_lhs, transpose_rhs } => {
             Bilinear::MatMul { transpose_lhs: *transpose_lhs, transpose_rhs: *transpose_rhs }
         }
+        LinearMap::ConvWeightGrad(k) => Bilinear::ConvWeightGrad(k.spec()),
         LinearMap::Mul => Bilinear::Mul,
         LinearMap::ConvTranspose { kernel, extra } => {
             let &[_, _, h, w] = x.dims() else {

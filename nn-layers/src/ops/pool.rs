@@ -1,9 +1,9 @@
 //! Pooling.
 
-use mpc_core::{Largest, Linear, Protocol, SecretTensor};
-use ring_arith::{Shape, View, Window};
+use mpc_core::{Largest, Linear, Operand, Protocol, SecretTensor, functions};
+use ring_arith::{Bilinear, ConvSpec, Engine, Shape, Tensor, View, Window};
 
-use super::{reshape, view};
+use super::{elementwise, reshape, view};
 use crate::graph::Pool;
 use crate::{Error, Result};
 
@@ -41,6 +41,71 @@ pub(crate) fn max<P: Protocol>(
     });
     let x = along(mpc, &x, &w)?;
     along(mpc, &x, &h)
+}
+
+/// The gradient of [`max`]: each element of `grad` goes to the first of the largest under its window.
+///
+/// # Cost
+/// A tournament with positions over the taps, their one-hot code and one product for each tap and window.
+pub(crate) fn max_grad<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    grad: &SecretTensor<P>,
+    pool: &Pool,
+) -> Result<SecretTensor<P>> {
+    let bordered = bordered(mpc, x, pool)?;
+    let misfit = || Error::invalid("max-pool-grad", format!("{:?} is not [.., H, W]", x.shape()));
+    let &[h, w] = bordered.shape().dims().last_chunk::<2>().ok_or_else(misfit)?;
+    let window = Pool { padding: [0; 4], ..*pool }.window();
+    let (taps, count) = (pool.taps(), grad.shape().len());
+    let planes = bordered.shape().len() / (h * w).max(1);
+    let flat = reshape(mpc, &bordered, &Shape::new([planes, h, w])?)?;
+    // [planes, taps, OH, OW], the taps first for the tournament.
+    let windows = view(mpc, &flat, &View::Windows(window))?;
+    let first = view(mpc, &windows, &View::Permute(vec![1, 0, 2, 3]))?;
+    let want = Largest { position: true, ..Largest::default() };
+    let found = mpc.max_first(first.share(), (x.width() + 1).min(64), want)?;
+    let position = found.position.ok_or_else(|| Error::invalid("max-pool-grad", "no position came"))?;
+    let width = usize::BITS - taps.leading_zeros() + 2;
+    let position = reshape(mpc, &SecretTensor::new(position, 0, width), &Shape::new([count])?)?;
+    let code = functions::one_hot(mpc, &position, taps)?;
+    let column = reshape(mpc, grad, &Shape::new([count, 1])?)?;
+    let parts =
+        elementwise::mul(mpc, &Operand::Secret(code), &Operand::Secret(column), grad.frac())?;
+    // Every part goes back to where its tap was read.
+    let &[_, _, oh, ow] = windows.shape().dims() else { return Err(misfit()) };
+    let parts = reshape(mpc, &parts, &Shape::new([planes, oh * ow, taps])?)?;
+    let parts = view(mpc, &parts, &View::Permute(vec![0, 2, 1]))?;
+    let parts = reshape(mpc, &parts, &Shape::new([planes, taps, oh, ow])?)?;
+    let spread = Bilinear::ConvInputGrad { spec: ConvSpec::new(window), input: [h, w] };
+    let taps = mpc.engine().upload(one_tap_each(pool)?)?;
+    let share = mpc.linear(&Linear::TimesPublic(&spread, &taps), parts.share())?;
+    let whole = SecretTensor::new(share, grad.frac(), 64);
+    without_border(mpc, &whole, x.shape(), pool)
+}
+
+/// Kernels `[taps, 1, kh, kw]` of which each has one tap.
+fn one_tap_each(pool: &Pool) -> Result<Tensor> {
+    let taps = pool.taps();
+    let words = (0..taps * taps).map(|i| u64::from(i / taps == i % taps)).collect::<Vec<_>>();
+    Ok(Tensor::new(Shape::new([taps, 1, pool.size[0], pool.size[1]])?, words)?)
+}
+
+/// `[planes, 1, H, W]` with its border as the shape that it had without.
+fn without_border<P: Protocol>(
+    mpc: &P,
+    x: &SecretTensor<P>,
+    shape: &Shape,
+    pool: &Pool,
+) -> Result<SecretTensor<P>> {
+    let rank = shape.rank();
+    let mut inner = x.clone();
+    for (axis, len) in [(2, shape.dims()[rank - 2]), (3, shape.dims()[rank - 1])] {
+        let start = pool.padding[axis - 2];
+        let slice = View::Slice { axis, start, end: start + len, step: 1 };
+        inner = view(mpc, &inner, &slice)?;
+    }
+    reshape(mpc, &inner, shape)
 }
 
 /// The maximum under a window that is one element high or wide, without border.

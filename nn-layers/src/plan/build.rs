@@ -2,11 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::check::{self, MAX_PRODUCT_FRAC};
+use super::check::{self, MAX_PRODUCT_FRAC, ROOMY_PRODUCT_FRAC};
 use super::record::Parts;
 use super::{ConstantSpec, InputSpec, Plan, PlanNode, passes};
-use crate::graph::{Graph, LinearFinish, Op};
+use crate::graph::{Binary, Format, Graph, LinearFinish, Node, Op};
+use crate::train::Formats;
 use crate::{Error, HostTensor, Result};
+
+/// Fraction bits of a public factor whose product is not rounded.
+const FACTOR_FRAC: u32 = 16;
 
 /// Choices in making a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,14 +55,19 @@ impl Compiled {
     pub fn new(graph: &Graph, options: &PlanOptions) -> Result<Self> {
         let mut graph = graph.clone();
         passes::optimise(&mut graph)?;
-        Builder::new(&graph, options.frac)?.finish()
+        Self::of_optimised(&graph, Formats::of_values(options.frac))
+    }
+
+    /// The plan of a graph that the passes are done with.
+    pub(crate) fn of_optimised(graph: &Graph, formats: Formats) -> Result<Self> {
+        Builder::new(graph, formats)?.finish()
     }
 }
 
 /// Gives formats and places to everything.
 struct Builder<'a> {
     graph: &'a Graph,
-    frac: u32,
+    formats: Formats,
     constants: Vec<ConstantSpec>,
     values: Vec<HostTensor>,
     nodes: Vec<PlanNode>,
@@ -70,13 +79,14 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(graph: &'a Graph, frac: u32) -> Result<Self> {
+    fn new(graph: &'a Graph, formats: Formats) -> Result<Self> {
+        let frac = formats.values;
         if !(4..=28).contains(&frac) {
             return Err(Error::plan(format!("{frac} fraction bits; 4 to 28 are possible")));
         }
         Ok(Self {
             graph,
-            frac,
+            formats,
             constants: vec![],
             values: vec![],
             nodes: vec![],
@@ -96,7 +106,7 @@ impl<'a> Builder<'a> {
         for (name, id) in &graph.outputs {
             let place = match self.places[id.0] {
                 Some(place) => place,
-                None => self.constant(id.0, self.frac)?,
+                None => self.constant(id.0, self.formats.values)?,
             };
             outputs.push((name.clone(), place));
         }
@@ -104,11 +114,12 @@ impl<'a> Builder<'a> {
             name: i.name.clone(),
             dims: i.dims.clone(),
             integer: i.integer,
+            frac: i.frac,
         };
         let (nodes, outputs) = given_first(self.nodes, outputs);
         let secret: Vec<_> = self.constants.iter().map(|c| c.public.is_none()).collect();
         let plan = check::complete(Parts {
-            frac: self.frac,
+            frac: self.formats.values,
             batch: if graph.any_batch { None } else { Some(graph.batch) },
             inputs: graph.inputs.iter().map(input).collect(),
             constants: self.constants,
@@ -121,56 +132,69 @@ impl<'a> Builder<'a> {
 
     fn node(&mut self, i: usize) -> Result<()> {
         let node = &self.graph.nodes[i];
-        let frac = match node.op {
+        match node.op {
             Op::Constant(_) => return Ok(()),
-            Op::Input(k) => {
-                if self.graph.inputs[k].integer {
-                    0
-                } else {
-                    self.frac
-                }
+            Op::Parameter(_) => {
+                self.places[i] = Some(self.constant(i, self.formats.weights)?);
+                return Ok(());
             }
-            _ => 0,
-        };
+            _ => {}
+        }
         let mut inputs = vec![];
         for (position, x) in node.inputs.iter().enumerate() {
             let place = match self.places[x.0] {
                 Some(place) => place,
                 None => {
-                    let frac = self.wanted_frac(&node.op, position, &inputs);
+                    let frac = self.wanted_frac(node, position, &inputs);
                     self.constant(x.0, frac).map_err(|e| e.at(&node.name))?
                 }
             };
             inputs.push(place);
         }
+        let values = self.formats.values;
+        let xs: Vec<_> = inputs.iter().map(|&x| self.fracs[x]).collect();
+        let target = self.target(node, &xs);
         let frac = match node.op {
-            Op::Input(_) => frac,
-            ref op => {
-                let xs: Vec<_> = inputs.iter().map(|&x| self.fracs[x]).collect();
-                check::result_frac(op, &xs, self.frac).map_err(|e| e.at(&node.name))?
-            }
+            Op::Input(k) if self.graph.inputs[k].integer => 0,
+            Op::Input(k) => self.graph.inputs[k].frac.unwrap_or(values),
+            ref op => check::result_frac(op, &xs, target.unwrap_or(values))
+                .map_err(|e| e.at(&node.name))?,
         };
         self.places[i] = Some(self.nodes.len());
-        self.nodes.push(PlanNode { name: node.name.clone(), op: node.op.clone(), inputs });
+        let (name, op) = (node.name.clone(), node.op.clone());
+        self.nodes.push(PlanNode { name, op, inputs, frac: target });
         self.fracs.push(frac);
         Ok(())
     }
 
+    /// The fraction bits to which a node rounds, if they are not the plan's.
+    fn target(&self, node: &Node, xs: &[u32]) -> Option<u32> {
+        match (node.format, &node.op) {
+            (Format::Value, _) => None,
+            (Format::Weight, _) => Some(self.formats.weights),
+            (Format::Gradient, _) => Some(self.formats.gradients),
+            (Format::Exact, Op::Binary(Binary::Mul)) => Some(xs[0] + xs[1]),
+            (Format::Exact, _) => Some(xs[0] + FACTOR_FRAC),
+        }
+    }
+
     /// Fraction bits for a constant operand: what leaves the product room, and a bias as many as
     /// the product.
-    fn wanted_frac(&self, op: &Op, position: usize, before: &[usize]) -> u32 {
-        let Op::Linear(l) = op else { return self.frac };
+    fn wanted_frac(&self, node: &Node, position: usize, before: &[usize]) -> u32 {
+        let values = self.formats.values;
+        let Op::Linear(l) = &node.op else { return values };
         let x = self.fracs[before[0]];
+        let most = if node.format == Format::Value { ROOMY_PRODUCT_FRAC } else { MAX_PRODUCT_FRAC };
         match position {
-            1 => self.frac.min(MAX_PRODUCT_FRAC.saturating_sub(x)),
-            _ if l.residual && l.finish != LinearFinish::Raw => self.frac,
+            1 => values.min(most.saturating_sub(x)),
+            _ if l.residual && l.finish != LinearFinish::Raw => values,
             _ => (x + self.fracs[before[1]]).min(40),
         }
     }
 
     /// The place of a constant in a format.
     fn constant(&mut self, node: usize, frac: u32) -> Result<usize> {
-        let Op::Constant(index) = self.graph.nodes[node].op else {
+        let (Op::Constant(index) | Op::Parameter(index)) = self.graph.nodes[node].op else {
             return Err(Error::plan("a value is used before it is computed"));
         };
         let constant = &self.graph.constants[index];
@@ -190,7 +214,7 @@ impl<'a> Builder<'a> {
         let shape = constant.value.shape().clone();
         self.constants.push(ConstantSpec { name: name.clone(), shape, frac, public });
         self.values.push(constant.value.clone());
-        self.nodes.push(PlanNode { name, op, inputs: vec![] });
+        self.nodes.push(PlanNode { name, op, inputs: vec![], frac: None });
         self.fracs.push(frac);
         self.known.insert((index, frac), self.nodes.len() - 1);
         Ok(self.nodes.len() - 1)
@@ -213,8 +237,7 @@ fn given_first(
     nodes: Vec<PlanNode>,
     outputs: Vec<(String, usize)>,
 ) -> (Vec<PlanNode>, Vec<(String, usize)>) {
-    let given = |n: &PlanNode| matches!(n.op, Op::Input(_) | Op::Constant(_));
-    let (first, rest): (Vec<_>, Vec<_>) = (0..nodes.len()).partition(|&i| given(&nodes[i]));
+    let (first, rest): (Vec<_>, Vec<_>) = (0..nodes.len()).partition(|&i| nodes[i].op.is_given());
     let mut place = vec![0; nodes.len()];
     first.iter().chain(&rest).enumerate().for_each(|(to, &from)| place[from] = to);
     let moved = first.iter().chain(&rest).map(|&from| {

@@ -10,11 +10,19 @@ use crate::graph::{Binary, Dim, LinearFinish, Op, Unary, infer};
 use crate::host::checked_shape;
 use crate::{Error, Result};
 
-/// The most fraction bits that a product or a sum may have, so that its whole part has 18 bits.
-pub(crate) const MAX_PRODUCT_FRAC: u32 = 44;
+/// The most fraction bits that a product or a sum may have. Gradients by weights have as many: they are
+/// small, because the learning rate is a factor of them.
+pub(crate) const MAX_PRODUCT_FRAC: u32 = 60;
+
+/// The fraction bits that the planner gives to products of values with constants, so that their whole part
+/// has 18 bits.
+pub(crate) const ROOMY_PRODUCT_FRAC: u32 = 44;
 
 /// The fraction bits by which a value may exceed the plan's.
-pub(crate) const MAX_EXTRA_FRAC: u32 = 8;
+const MAX_EXTRA_FRAC: u32 = 8;
+
+/// The most fraction bits that a public factor gives to a value by moving the point.
+const MAX_MOVED_FRAC: u32 = 34;
 
 /// Checks the parts and derives the rest of the plan.
 pub(crate) fn complete(parts: Parts) -> Result<Plan> {
@@ -26,6 +34,12 @@ pub(crate) fn complete(parts: Parts) -> Result<Plan> {
         return Err(Error::plan("the batch size is 0"));
     }
     check_references(&nodes, inputs.len(), constants.len())?;
+    let formats = nodes.iter().filter_map(|n| n.frac).chain(inputs.iter().filter_map(|i| i.frac));
+    if let Some(frac) = formats.into_iter().find(|f| !(1..=MAX_PRODUCT_FRAC).contains(f)) {
+        let reason =
+            format!("a value has {frac} fraction bits; 1 to {MAX_PRODUCT_FRAC} are possible");
+        return Err(Error::plan(reason));
+    }
     if outputs.is_empty() || outputs.iter().any(|o| o.1 >= nodes.len()) {
         return Err(Error::plan("an output is missing"));
     }
@@ -123,13 +137,13 @@ pub(crate) fn batch_of(plan: &Plan, shapes: &[&Shape]) -> Result<usize> {
 /// Fraction bits of every value.
 fn fracs(plan: &Plan) -> Result<Vec<u32>> {
     let mut fracs: Vec<u32> = Vec::with_capacity(plan.nodes.len());
-    for node in &plan.nodes {
+    for (at, node) in plan.nodes.iter().enumerate() {
         let frac = match node.op {
             Op::Input(i) => plan.input_frac(i),
             Op::Constant(i) => plan.constants[i].frac,
             ref op => {
                 let xs: Vec<_> = node.inputs.iter().map(|&i| fracs[i]).collect();
-                result_frac(op, &xs, plan.frac).map_err(|e| e.at(&node.name))?
+                result_frac(op, &xs, plan.target(at)).map_err(|e| e.at(&node.name))?
             }
         };
         if frac > MAX_PRODUCT_FRAC {
@@ -141,7 +155,7 @@ fn fracs(plan: &Plan) -> Result<Vec<u32>> {
     Ok(fracs)
 }
 
-/// Fraction bits of an operation's result.
+/// Fraction bits of the result of an operation that rounds to `frac`.
 ///
 /// # Errors
 /// [`Error::Invalid`] if the operands' formats do not go together.
@@ -153,16 +167,24 @@ pub(crate) fn result_frac(op: &Op, xs: &[u32], frac: u32) -> Result<u32> {
         _ => frac,
     };
     let out = match op {
-        Op::Input(_) | Op::Constant(_) => return Err(Error::invalid(op.name(), "has no operands")),
+        Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => {
+            return Err(Error::invalid(op.name(), "has no operands"));
+        }
         Op::Linear(l) => {
             let sum = xs[0] + xs[1];
-            if sum > MAX_PRODUCT_FRAC || xs[2..].iter().any(|&f| f > sum) || sum < frac {
+            let rounds = l.finish != LinearFinish::Raw;
+            let fits = sum <= MAX_PRODUCT_FRAC && xs[2..].iter().all(|&f| f <= sum);
+            if !fits || rounds && sum < frac {
                 let reason = format!("operands have {xs:?} fraction bits, the result {frac}");
                 return Err(Error::invalid(op.name(), reason));
             }
-            if l.finish == LinearFinish::Raw { sum } else { frac }
+            if rounds { frac } else { sum }
         }
-        Op::Conv(_) | Op::ConvTranspose { .. } | Op::MatMul { .. } => product(xs[0], xs[1]),
+        Op::Conv(_) | Op::ConvTranspose { .. } | Op::ConvWeightGrad(_) | Op::MatMul { .. } => {
+            product(xs[0], xs[1])
+        }
+        Op::Cast => frac,
+        Op::MaxPoolGrad(_) => xs[1],
         Op::Unary(f) => match f {
             Unary::Relu | Unary::Clip(..) | Unary::Neg | Unary::Abs => xs[0],
             Unary::Not | Unary::Sign | Unary::Floor => 0,
@@ -189,6 +211,7 @@ pub(crate) fn result_frac(op: &Op, xs: &[u32], frac: u32) -> Result<u32> {
         Op::Scale(c) => scale_frac(*c, xs[0], frac),
         Op::Concat(_) => highest,
         Op::Lookup
+        | Op::Mask
         | Op::MaxPool(_)
         | Op::SumPool(_)
         | Op::Reshape(_)
@@ -204,10 +227,9 @@ pub(crate) fn result_frac(op: &Op, xs: &[u32], frac: u32) -> Result<u32> {
 /// The format after a public factor: a power of two below 1 only moves the point, while there is
 /// room for it.
 pub(crate) fn scale_frac(c: f64, x: u32, frac: u32) -> u32 {
+    let moved = (frac + MAX_EXTRA_FRAC).min(MAX_MOVED_FRAC).max(frac);
     match power_of_two(c) {
-        Some(k) if k <= 0 && x > 0 && x + k.unsigned_abs() <= frac + MAX_EXTRA_FRAC => {
-            x + k.unsigned_abs()
-        }
+        Some(k) if k <= 0 && x > 0 && x + k.unsigned_abs() <= moved => x + k.unsigned_abs(),
         _ if c == -1.0 => x,
         _ => frac,
     }
@@ -219,31 +241,37 @@ pub(crate) fn power_of_two(c: f64) -> Option<i32> {
     (c > 0.0 && k.abs() <= 60.0 && k.exp2() == c).then_some(k as i32)
 }
 
-/// Groups of nodes that run together: linear layers that end alike and do not need each other.
+/// Groups of nodes that run together: [`run_together`], and none needs another.
 /// Inputs and constants are there from the start.
 fn schedule(nodes: &[PlanNode]) -> Vec<Vec<usize>> {
     /// How far ahead partners are looked for.
     const AHEAD: usize = 64;
-    let given = |node: &PlanNode| matches!(node.op, Op::Input(_) | Op::Constant(_));
-    let mut done: Vec<_> = nodes.iter().map(given).collect();
+    let mut done: Vec<_> = nodes.iter().map(|node| node.op.is_given()).collect();
     let mut steps = vec![];
     for first in 0..nodes.len() {
         if done[first] {
             continue;
         }
         let mut group = vec![first];
-        if let Op::Linear(l) = &nodes[first].op {
-            for (i, node) in nodes.iter().enumerate().skip(first + 1).take(AHEAD) {
-                let alike = matches!(&node.op, Op::Linear(m) if m.finish == l.finish);
-                if alike && !done[i] && node.inputs.iter().all(|&x| done[x]) {
-                    group.push(i);
-                }
+        for (i, node) in nodes.iter().enumerate().skip(first + 1).take(AHEAD) {
+            let alike = run_together(&nodes[first].op, &node.op);
+            if alike && !done[i] && node.inputs.iter().all(|&x| done[x]) {
+                group.push(i);
             }
         }
         group.iter().for_each(|&i| done[i] = true);
         steps.push(group);
     }
     steps
+}
+
+/// Whether two operations can share their rounds: linear layers that end alike, and truncations.
+fn run_together(x: &Op, y: &Op) -> bool {
+    match (x, y) {
+        (Op::Linear(l), Op::Linear(m)) => l.finish == m.finish,
+        (Op::Cast, Op::Cast) => true,
+        _ => false,
+    }
 }
 
 /// The values whose last use is in each step.
@@ -270,6 +298,8 @@ fn check_references(nodes: &[PlanNode], inputs: usize, constants: usize) -> Resu
         let known = match node.op {
             Op::Input(k) => k < inputs,
             Op::Constant(k) => k < constants,
+            // A weight is a constant without a value in a plan, whether it is trained or not.
+            Op::Parameter(_) => false,
             _ => true,
         };
         if !known || node.inputs.iter().any(|&x| x >= i) {

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// The values of all nodes that have been computed and are still needed.
 type Values<P> = [Option<Operand<P>>];
 
-/// Runs a step's nodes; several at once are linear layers.
+/// Runs a step's nodes; several at once are linear layers or truncations.
 pub(crate) fn run<P: Protocol>(
     plan: &Plan,
     mpc: &mut P,
@@ -23,8 +23,16 @@ pub(crate) fn run<P: Protocol>(
     if matches!(first.op, Op::Linear(_)) {
         return linears(plan, mpc, group, values).map_err(|e| e.at(&first.name));
     }
-    let node =
-        Step { plan, node: first, values, shape: &shapes[group[0]], frac: plan.fracs[group[0]] };
+    if first.op == Op::Cast {
+        return casts(plan, mpc, group, values).map_err(|e| e.at(&first.name));
+    }
+    let node = Step {
+        node: first,
+        values,
+        shape: &shapes[group[0]],
+        frac: plan.fracs[group[0]],
+        target: plan.target(group[0]),
+    };
     Ok(vec![node.run(mpc).map_err(|e| e.at(&first.name))?])
 }
 
@@ -52,14 +60,28 @@ fn linears<P: Protocol>(
             bias: if l.bias { Some(value(values, node.inputs[2])?) } else { None },
             residual: residual.as_ref(),
             finish: l.finish,
-            frac: plan.frac,
+            frac: plan.target(i),
         });
     }
     linear::run(mpc, &jobs)
 }
 
+/// Changes of format: those that drop bits share their rounds.
+fn casts<P: Protocol>(
+    plan: &Plan,
+    mpc: &mut P,
+    group: &[usize],
+    values: &Values<P>,
+) -> Result<Vec<SecretTensor<P>>> {
+    let mut jobs = vec![];
+    for &i in group {
+        jobs.push((ops::secret(mpc, value(values, plan.nodes[i].inputs[0])?)?, plan.target(i)));
+    }
+    ops::align_all(mpc, &jobs)
+}
+
 fn mixed() -> Error {
-    Error::plan("only linear layers run together")
+    Error::plan("only linear layers run together, and truncations")
 }
 
 fn value<P: Protocol>(values: &Values<P>, i: usize) -> Result<&Operand<P>> {
@@ -68,12 +90,13 @@ fn value<P: Protocol>(values: &Values<P>, i: usize) -> Result<&Operand<P>> {
 
 /// A single node with all that it needs.
 struct Step<'a, P: Protocol> {
-    plan: &'a Plan,
     node: &'a PlanNode,
     values: &'a Values<P>,
     shape: &'a Shape,
     /// Fraction bits of the result.
     frac: u32,
+    /// Those to which the operation rounds, where it does.
+    target: u32,
 }
 
 impl<P: Protocol> Step<'_, P> {
@@ -87,8 +110,11 @@ impl<P: Protocol> Step<'_, P> {
 
     fn run(&self, mpc: &mut P) -> Result<SecretTensor<P>> {
         match &self.node.op {
-            Op::Input(_) | Op::Constant(_) => Err(Error::plan("an input is no step")),
-            Op::Linear(_) => Err(mixed()),
+            Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => {
+                Err(Error::plan("an input is no step"))
+            }
+            Op::Linear(_) | Op::Cast => Err(mixed()),
+            Op::ConvWeightGrad(k) => self.product(mpc, &LinearMap::ConvWeightGrad(*k)),
             Op::Conv(k) => self.product(mpc, &LinearMap::Conv(*k)),
             Op::ConvTranspose { kernel, extra } => {
                 self.product(mpc, &LinearMap::ConvTranspose { kernel: *kernel, extra: *extra })
@@ -98,6 +124,10 @@ impl<P: Protocol> Step<'_, P> {
             }
             Op::Unary(f) => self.unary(mpc, *f),
             Op::Binary(f) => self.binary(mpc, *f),
+            Op::Mask => {
+                let (x, y) = (self.secret(mpc, 0)?, self.secret(mpc, 1)?);
+                elementwise::where_positive(mpc, &x, &y)
+            }
             Op::Where => {
                 let c = self.secret(mpc, 0)?;
                 let (x, y) = (self.secret(mpc, 1)?, self.secret(mpc, 2)?);
@@ -109,7 +139,7 @@ impl<P: Protocol> Step<'_, P> {
             }
             &Op::Normalize { axis, epsilon } => {
                 let x = self.secret(mpc, 0)?;
-                reduce::normalize(mpc, &x, axis, epsilon, self.plan.frac)
+                reduce::normalize(mpc, &x, axis, epsilon, self.target)
             }
             &Op::Lrn { size, alpha, beta, bias } => {
                 let x = self.in_format(mpc, 0)?;
@@ -118,6 +148,10 @@ impl<P: Protocol> Step<'_, P> {
             Op::MaxPool(p) => {
                 let x = self.secret(mpc, 0)?;
                 pool::max(mpc, &x, p)
+            }
+            Op::MaxPoolGrad(p) => {
+                let (x, grad) = (self.secret(mpc, 0)?, self.secret(mpc, 1)?);
+                pool::max_grad(mpc, &x, &grad, p)
             }
             Op::SumPool(p) => pool::sum(mpc, &self.secret(mpc, 0)?, p),
             Op::AvgPool { .. } => Err(Error::plan("averages are lowered to sums before they run")),
@@ -142,16 +176,16 @@ impl<P: Protocol> Step<'_, P> {
         }
     }
 
-    /// An operand with the plan's fraction bits.
+    /// An operand with the fraction bits to which the operation rounds.
     fn in_format(&self, mpc: &mut P, i: usize) -> Result<SecretTensor<P>> {
         let x = self.secret(mpc, i)?;
-        ops::align(mpc, &x, self.plan.frac)
+        ops::align(mpc, &x, self.target)
     }
 
     /// A product of two values that are both computed.
     fn product(&self, mpc: &mut P, map: &LinearMap) -> Result<SecretTensor<P>> {
         let (x, weight) = (self.operand(0)?, self.operand(1)?);
-        let frac = elementwise::product_frac(ops::frac_of(x), ops::frac_of(weight), self.plan.frac);
+        let frac = elementwise::product_frac(ops::frac_of(x), ops::frac_of(weight), self.target);
         let finish = LinearFinish::Truncate;
         let job = linear::LinearJob { map, x, weight, bias: None, residual: None, finish, frac };
         ops::only(linear::run(mpc, &[job])?)
@@ -162,7 +196,7 @@ impl<P: Protocol> Step<'_, P> {
         match f {
             Unary::Relu => elementwise::relu(mpc, &x),
             Unary::LeakyRelu(slope) => {
-                let x = ops::align(mpc, &x, self.plan.frac)?;
+                let x = ops::align(mpc, &x, self.target)?;
                 elementwise::leaky_relu(mpc, &x, slope)
             }
             Unary::Clip(low, high) => elementwise::clip(mpc, &x, low, high),
@@ -172,7 +206,7 @@ impl<P: Protocol> Step<'_, P> {
             Unary::Not => elementwise::not(mpc, &x),
             Unary::Floor => elementwise::floor(mpc, &x),
             _ => {
-                let x = ops::align(mpc, &x, self.plan.frac)?;
+                let x = ops::align(mpc, &x, self.target)?;
                 functions::unary(mpc, f, &x)
             }
         }
@@ -181,11 +215,11 @@ impl<P: Protocol> Step<'_, P> {
     fn binary(&self, mpc: &mut P, f: Binary) -> Result<SecretTensor<P>> {
         match f {
             Binary::Mul => {
-                return elementwise::mul(mpc, self.operand(0)?, self.operand(1)?, self.plan.frac);
+                return elementwise::mul(mpc, self.operand(0)?, self.operand(1)?, self.target);
             }
             Binary::PRelu => {
                 let x = self.secret(mpc, 0)?;
-                return elementwise::prelu(mpc, &x, self.operand(1)?, self.plan.frac);
+                return elementwise::prelu(mpc, &x, self.operand(1)?, self.target);
             }
             Binary::Div => {
                 let (x, y) = (self.in_format(mpc, 0)?, self.in_format(mpc, 1)?);

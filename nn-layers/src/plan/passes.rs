@@ -1,9 +1,11 @@
-//! Rewriting a graph before it is shared: everything here happens on numbers in the clear.
+//! Rewriting a graph before it is shared. What is computed here is computed on numbers in the clear; a
+//! weight that is trained is a value like others.
 
 mod absorb;
 mod convs;
 mod lower;
-mod pools;
+pub(crate) mod pools;
+mod products;
 mod residual;
 mod scales;
 
@@ -21,10 +23,12 @@ pub(crate) fn optimise(graph: &mut Graph) -> Result<()> {
     scales::propagate(graph)?;
     absorb::absorb(graph)?;
     pools::pool_before_relu(graph)?;
+    products::to_linear(graph);
     residual::fuse_sums(graph)?;
     residual::fuse_relu(graph);
     convs::crop_kernels(graph)?;
     convs::full_kernels_to_products(graph)?;
+    products::fuse_casts(graph);
     sweep(graph);
     Ok(())
 }
@@ -88,7 +92,7 @@ pub(crate) fn sweep(graph: &mut Graph) {
     for &from in &order {
         let mut node = graph.nodes[from].clone();
         node.inputs.iter_mut().for_each(|x| x.0 = place[x.0]);
-        if let Op::Constant(i) = &mut node.op {
+        if let Op::Constant(i) | Op::Parameter(i) = &mut node.op {
             constants.push(graph.constants[*i].clone());
             *i = constants.len() - 1;
         }
@@ -115,9 +119,9 @@ fn order(graph: &Graph) -> Vec<usize> {
         }
     }
     let inputs = (0..graph.nodes.len()).filter(|i| is(i, |op| matches!(op, Op::Input(_))));
-    let constants = order.iter().copied().filter(|i| is(i, |op| matches!(op, Op::Constant(_))));
-    let given = |op: &Op| matches!(op, Op::Input(_) | Op::Constant(_));
-    let rest = order.iter().copied().filter(|i| !is(i, given));
+    let constant = |op: &Op| matches!(op, Op::Constant(_) | Op::Parameter(_));
+    let constants = order.iter().copied().filter(|i| is(i, constant));
+    let rest = order.iter().copied().filter(|i| !is(i, Op::is_given));
     inputs.chain(constants).chain(rest).collect()
 }
 

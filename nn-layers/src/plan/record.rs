@@ -53,6 +53,8 @@ struct NodeRecord {
     name: String,
     op: Op,
     inputs: Vec<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    frac: Option<u32>,
 }
 
 impl From<Plan> for Record {
@@ -67,7 +69,8 @@ impl From<Plan> for Record {
             }),
         });
         let nodes = plan.nodes.into_iter();
-        let nodes = nodes.map(|n| NodeRecord { name: n.name, op: n.op, inputs: n.inputs });
+        let nodes =
+            nodes.map(|n| NodeRecord { name: n.name, op: n.op, inputs: n.inputs, frac: n.frac });
         Self {
             version: VERSION,
             frac: plan.frac,
@@ -91,7 +94,8 @@ impl TryFrom<Record> for Plan {
         check_sizes(&record)?;
         let constants = record.constants.into_iter().map(read_constant);
         let nodes = record.nodes.into_iter();
-        let nodes = nodes.map(|n| PlanNode { name: n.name, op: n.op, inputs: n.inputs });
+        let nodes =
+            nodes.map(|n| PlanNode { name: n.name, op: n.op, inputs: n.inputs, frac: n.frac });
         check::complete(Parts {
             frac: record.frac,
             batch: record.batch,

@@ -71,15 +71,22 @@ impl Plan {
             | Op::Broadcast(_)
             | Op::Concat(_)
             | Op::Unary(Unary::Neg) => (MOVED, made),
-            Op::Conv(_) | Op::ConvTranspose { .. } | Op::MatMul { .. } | Op::Linear(_) => {
-                (PRODUCT, made.saturating_add(taken))
-            }
+            Op::Conv(_)
+            | Op::ConvTranspose { .. }
+            | Op::ConvWeightGrad(_)
+            | Op::MatMul { .. }
+            | Op::Linear(_) => (PRODUCT, made.saturating_add(taken)),
             Op::Unary(Unary::Relu | Unary::Abs | Unary::Clip(..) | Unary::Sign | Unary::Not) => {
                 (COMPARED, made)
             }
-            Op::Scale(_) | Op::Binary(_) | Op::Where => (COMPARED, made),
+            Op::Scale(_) | Op::Cast | Op::Binary(_) | Op::Where | Op::Mask => (COMPARED, made),
             Op::SumPool(p) | Op::AvgPool { pool: p, .. } => (MOVED, under(p, made)),
             Op::MaxPool(p) => (COMPARED, under(p, made)),
+            // A tournament with positions, and a bit for each tap and window.
+            Op::MaxPoolGrad(p) => {
+                let pooled = operands.get(1).map_or(made, |&i| words[i]);
+                (FUNCTION, under(p, pooled).max(made))
+            }
             Op::Reduce { kind: Reduce::Max | Reduce::Min, .. } | Op::ArgMax { .. } => {
                 (COMPARED, taken)
             }

@@ -72,7 +72,8 @@ pub(crate) fn full_kernels_to_products(graph: &mut Graph) -> Result<()> {
         let &[_, c, h, w] = graph.shape(x).dims() else { continue };
         let window = kernel.window;
         let full = window.size == [h, w] && window.padding == [0; 4] && kernel.groups == 1;
-        if !full || linear.residual {
+        let bias = node.inputs.get(2).filter(|_| linear.bias);
+        if !full || linear.residual || bias.is_some_and(|&b| value(graph, b).is_none()) {
             continue;
         }
         let Some(weight) = value(graph, node.inputs[1]) else { continue };

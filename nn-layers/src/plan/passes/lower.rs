@@ -16,13 +16,18 @@ pub(crate) fn lower(graph: &mut Graph) -> Result<()> {
             Op::AvgPool { pool, count_border } => {
                 let x = node.inputs[0];
                 let taps = pool.taps() as f64;
-                let sum = graph.add(&node.name, Op::SumPool(*pool), &[x])?;
+                let sum = graph.add_as(node.format, &node.name, Op::SumPool(*pool), &[x])?;
                 let mean = if *count_border || pool.padding == [0; 4] {
-                    graph.add(&node.name, Op::Scale(1.0 / taps), &[sum])?
+                    graph.add_as(node.format, &node.name, Op::Scale(1.0 / taps), &[sum])?
                 } else {
                     let factors = inside_factors(graph, x, &node.op)?;
                     let factors = graph.public(&format!("{}.factors", node.name), factors);
-                    graph.add(&node.name, Op::Binary(Binary::Mul), &[sum, factors])?
+                    graph.add_as(
+                        node.format,
+                        &node.name,
+                        Op::Binary(Binary::Mul),
+                        &[sum, factors],
+                    )?
                 };
                 replace(graph, id, mean);
             }
@@ -31,8 +36,13 @@ pub(crate) fn lower(graph: &mut Graph) -> Result<()> {
                 let x = node.inputs[0];
                 let count: usize = axes.iter().map(|&a| graph.shape(x).dims()[a]).product();
                 let sum = Op::Reduce { kind: Reduce::Sum, axes: axes.clone(), keep: *keep };
-                let sum = graph.add(&node.name, sum, &[x])?;
-                let mean = graph.add(&node.name, Op::Scale(1.0 / count.max(1) as f64), &[sum])?;
+                let sum = graph.add_as(node.format, &node.name, sum, &[x])?;
+                let mean = graph.add_as(
+                    node.format,
+                    &node.name,
+                    Op::Scale(1.0 / count.max(1) as f64),
+                    &[sum],
+                )?;
                 replace(graph, id, mean);
             }
             Op::Unary(Unary::Neg) => rewrite(graph, id, Op::Scale(-1.0), node.inputs.clone()),
@@ -90,7 +100,7 @@ fn binary(graph: &mut Graph, at: ValueId, f: Binary) -> Result<()> {
             rewrite(graph, at, Op::Binary(Binary::Add), vec![x, negative]);
         }
         Binary::Sub => {
-            let minus = graph.add(&node.name, Op::Scale(-1.0), &[x])?;
+            let minus = graph.add_as(node.format, &node.name, Op::Scale(-1.0), &[x])?;
             rewrite(graph, at, Op::Binary(Binary::Add), vec![minus, y]);
         }
         Binary::Add => rewrite(graph, at, Op::Binary(f), vec![x, y]),

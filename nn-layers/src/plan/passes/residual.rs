@@ -3,7 +3,7 @@
 use super::{open_linear, replace, sweep, users, value};
 use crate::Result;
 use crate::graph::{
-    Binary, Dim, Graph, Kernel, Linear, LinearFinish, LinearMap, Op, Pool, Unary, ValueId,
+    Binary, Dim, Format, Graph, Kernel, Linear, LinearFinish, LinearMap, Op, Pool, Unary, ValueId,
 };
 use crate::host::{elementwise, views};
 
@@ -15,13 +15,26 @@ pub(crate) fn fuse_sums(graph: &mut Graph) -> Result<()> {
             continue;
         }
         let [x, y] = [node.inputs[0], node.inputs[1]];
-        let dynamic = [x, y].iter().all(|&v| graph.constant_of(v).is_none());
-        if x == y || !dynamic || graph.shape(x) != graph.shape(y) {
+        if x == y {
             continue;
         }
         let users = users(graph);
         let open = |v| open_linear(graph, &users, v).is_some();
+        if graph.shape(x) != graph.shape(y) {
+            let bias = [(x, y), (y, x)].into_iter().find(|&(at, _)| open(at));
+            if let Some((at, bias)) = bias.filter(|&(at, bias)| takes_bias(graph, at, bias)) {
+                add_bias(graph, at, bias);
+                replace(graph, ValueId(i), at);
+            }
+            continue;
+        }
+        let dynamic = [x, y].iter().all(|&v| graph.constant_of(v).is_none());
+        if !dynamic {
+            continue;
+        }
         let sum = match (open(x), open(y)) {
+            // Sums of gradients may have more fraction bits than either of the products.
+            (true, true) if node.format != Format::Value => Some(add_residual(graph, x, y)),
             (true, true) => join_pointwise(graph, x, y)?.or_else(|| {
                 let raw = leave_raw(graph, y);
                 raw.map(|()| add_residual(graph, x, y))
@@ -55,6 +68,23 @@ pub(crate) fn fuse_relu(graph: &mut Graph) {
         }
     }
     sweep(graph);
+}
+
+/// Whether a value that is not a constant can be added to a linear layer as its bias: it is a parameter, or
+/// broadcast to the result.
+fn takes_bias(graph: &Graph, at: ValueId, bias: ValueId) -> bool {
+    let node = &graph.nodes[at.0];
+    let free = matches!(&node.op, Op::Linear(l) if !l.bias);
+    let shape = graph.shape(bias).broadcast(&node.shape, "bias");
+    free && graph.constant_of(bias).is_none() && shape.is_ok_and(|s| s == node.shape)
+}
+
+fn add_bias(graph: &mut Graph, at: ValueId, bias: ValueId) {
+    let node = &mut graph.nodes[at.0];
+    if let Op::Linear(l) = &mut node.op {
+        l.bias = true;
+    }
+    node.inputs.insert(2, bias);
 }
 
 /// Adds a residual operand to a linear layer.

@@ -1,0 +1,253 @@
+//! Gradients as further operations of the same graph: reverse mode.
+//!
+//! What is added runs like everything else: the planner fuses it, any protocol computes it, and
+//! [`Graph::evaluate`] gives the same numbers in the clear.
+
+mod elementwise;
+mod linear;
+mod pool;
+mod reduce;
+mod views;
+
+use ring_arith::Shape;
+
+use super::op::{Binary, Dim, Op, Reduce, Unary};
+use super::{Format, Graph, Node, ValueId};
+use crate::{Error, Result};
+
+impl Graph {
+    /// Adds the gradients of `sum(seed * of)` by each of `by`; `seed` has the shape of `of`. Only what lies
+    /// between `by` and `of` is followed.
+    ///
+    /// Where functions have a corner the gradient is that of PyTorch, but for the larger and the smaller of
+    /// two: among equals the second has it all.
+    ///
+    /// # Errors
+    /// [`Error::Node`] naming an operation on the way that has no gradient, [`Error::Invalid`] if `of` does
+    /// not depend on one of `by` or `seed` has another shape; before anything is added.
+    pub fn gradients(
+        &mut self,
+        of: ValueId,
+        seed: ValueId,
+        by: &[ValueId],
+    ) -> Result<Vec<ValueId>> {
+        let wanted = self.on_the_way(of, by);
+        self.check_differentiable(of, seed, by, &wanted)?;
+        let mut grads: Vec<Option<ValueId>> = vec![None; of.0 + 1];
+        grads[of.0] = Some(seed);
+        for i in (0..=of.0).rev().filter(|&i| wanted[i] && !by.contains(&ValueId(i))) {
+            let Some(grad) = grads[i] else { continue };
+            let node = self.nodes[i].clone();
+            for (operand, &x) in node.inputs.iter().enumerate() {
+                if wanted[x.0] {
+                    let mut step = Backward { graph: self, node: &node, at: ValueId(i), grad };
+                    let part = step.by_operand(operand).map_err(|e| e.at(&node.name))?;
+                    grads[x.0] = Some(match grads[x.0] {
+                        Some(sum) => step.add(Op::Binary(Binary::Add), &[sum, part])?,
+                        None => part,
+                    });
+                }
+            }
+        }
+        let missing = || Error::invalid("gradient", "a value has no gradient");
+        by.iter().map(|x| grads[x.0].ok_or_else(missing)).collect()
+    }
+
+    /// The nodes that depend on one of `by` and on which `of` depends.
+    fn on_the_way(&self, of: ValueId, by: &[ValueId]) -> Vec<bool> {
+        let mut needed = vec![false; of.0 + 1];
+        needed[of.0] = true;
+        for i in (0..=of.0).rev().filter(|i| !by.contains(&ValueId(*i))) {
+            if needed[i] {
+                self.nodes[i].inputs.iter().for_each(|x| needed[x.0] = true);
+            }
+        }
+        let mut wanted = vec![false; of.0 + 1];
+        for i in 0..=of.0 {
+            let depends =
+                by.contains(&ValueId(i)) || self.nodes[i].inputs.iter().any(|x| wanted[x.0]);
+            wanted[i] = needed[i] && depends;
+        }
+        wanted
+    }
+
+    fn check_differentiable(
+        &self,
+        of: ValueId,
+        seed: ValueId,
+        by: &[ValueId],
+        wanted: &[bool],
+    ) -> Result<()> {
+        if self.shape(seed) != self.shape(of) {
+            let reason =
+                format!("the seed has shape {:?}, not {:?}", self.shape(seed), self.shape(of));
+            return Err(Error::invalid("gradient", reason));
+        }
+        if let Some(x) = by.iter().find(|x| x.0 > of.0 || !wanted[x.0]) {
+            let reason = format!("the result does not depend on `{}`", self.nodes[x.0].name);
+            return Err(Error::invalid("gradient", reason));
+        }
+        for i in (0..=of.0).filter(|&i| wanted[i] && !by.contains(&ValueId(i))) {
+            let node = &self.nodes[i];
+            for (operand, _) in node.inputs.iter().enumerate().filter(|(_, x)| wanted[x.0]) {
+                if !is_differentiable(&node.op, operand) {
+                    let reason = format!("{} has no gradient by operand {operand}", node.op.name());
+                    return Err(Error::Node { node: node.name.clone(), reason });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether [`Backward::by_operand`] knows the gradient.
+fn is_differentiable(op: &Op, operand: usize) -> bool {
+    match op {
+        Op::Unary(f) => !matches!(f, Unary::Sign | Unary::Not | Unary::Floor),
+        Op::Binary(f) => matches!(
+            f,
+            Binary::Add
+                | Binary::Sub
+                | Binary::Mul
+                | Binary::Div
+                | Binary::Max
+                | Binary::Min
+                | Binary::PRelu
+        ),
+        Op::Where => operand > 0,
+        Op::Mask => operand == 0,
+        Op::Reduce { kind, .. } => !matches!(kind, Reduce::Max | Reduce::Min),
+        Op::Input(_)
+        | Op::Constant(_)
+        | Op::Parameter(_)
+        | Op::Linear(_)
+        | Op::ConvWeightGrad(_)
+        | Op::MaxPoolGrad(_)
+        | Op::Lrn { .. }
+        | Op::ArgMax { .. }
+        | Op::Lookup => false,
+        _ => true,
+    }
+}
+
+/// One operation on the way back.
+struct Backward<'a> {
+    graph: &'a mut Graph,
+    node: &'a Node,
+    /// The operation's result.
+    at: ValueId,
+    /// The gradient by it.
+    grad: ValueId,
+}
+
+impl Backward<'_> {
+    /// The gradient by one operand.
+    fn by_operand(&mut self, operand: usize) -> Result<ValueId> {
+        match &self.node.op {
+            Op::Conv(kernel) => self.conv(kernel, operand),
+            Op::ConvTranspose { kernel, .. } => self.conv_transpose(kernel, operand),
+            &Op::MatMul { transpose_lhs, transpose_rhs } => {
+                self.matmul([transpose_lhs, transpose_rhs], operand)
+            }
+            Op::Unary(f) => self.unary(*f),
+            Op::Binary(f) => self.binary(*f, operand),
+            Op::Where => self.chosen(operand),
+            Op::Mask => {
+                let masked = [self.grad, self.x(1)];
+                self.add(Op::Mask, &masked)
+            }
+            &Op::Scale(c) => self.scale(c, self.grad),
+            Op::Cast => Ok(self.grad),
+            &Op::Softmax { axis, log } => self.softmax(axis, log),
+            &Op::Normalize { axis, epsilon } => self.normalize(axis, epsilon),
+            Op::Reduce { kind, axes, .. } => self.reduce(*kind, axes),
+            Op::MaxPool(pool) => {
+                let operands = [self.x(0), self.grad];
+                self.add(Op::MaxPoolGrad(*pool), &operands)
+            }
+            Op::SumPool(pool) => self.spread(pool, self.grad),
+            Op::AvgPool { pool, count_border } => self.average(pool, *count_border),
+            Op::Reshape(_) => self.reshape(self.grad, &self.shape(0)),
+            Op::Broadcast(_) => self.sum_to(self.grad, &self.shape(0)),
+            Op::Permute(axes) => self.permuted_back(axes),
+            &Op::Slice { axis, start, step, .. } => self.sliced(axis, start, step),
+            Op::Gather { axis, indices, .. } => self.gathered(*axis, indices),
+            Op::Pad { before, .. } => self.padded(before),
+            Op::Concat(axis) => self.part_of(*axis, operand),
+            op => Err(Error::invalid(op.name(), "has no gradient")),
+        }
+    }
+
+    /// Operand number `i` of the operation.
+    fn x(&self, i: usize) -> ValueId {
+        self.node.inputs[i]
+    }
+
+    /// The shape of an operand.
+    fn shape(&self, i: usize) -> Shape {
+        self.graph.shape(self.x(i)).clone()
+    }
+
+    /// Adds a node in the gradients' format.
+    fn add(&mut self, op: Op, inputs: &[ValueId]) -> Result<ValueId> {
+        let name = format!("{}.grad", self.node.name);
+        self.graph.add_as(Format::Gradient, &name, op, inputs)
+    }
+
+    /// Adds a node in the format of values: a factor of a gradient.
+    fn factor(&mut self, op: Op, inputs: &[ValueId]) -> Result<ValueId> {
+        let name = format!("{}.factor", self.node.name);
+        self.graph.add(&name, op, inputs)
+    }
+
+    /// A public number as an operand.
+    fn number(&mut self, c: f64) -> ValueId {
+        let name = format!("{}.number", self.node.name);
+        self.graph.public(&name, crate::HostTensor::scalar(c))
+    }
+
+    fn mul(&mut self, x: ValueId, y: ValueId) -> Result<ValueId> {
+        self.add(Op::Binary(Binary::Mul), &[x, y])
+    }
+
+    fn sub(&mut self, x: ValueId, y: ValueId) -> Result<ValueId> {
+        self.add(Op::Binary(Binary::Sub), &[x, y])
+    }
+
+    fn scale(&mut self, c: f64, x: ValueId) -> Result<ValueId> {
+        if c == 1.0 { Ok(x) } else { self.add(Op::Scale(c), &[x]) }
+    }
+
+    /// `x` where `y` is positive, else 0.
+    fn mask(&mut self, x: ValueId, y: ValueId) -> Result<ValueId> {
+        self.add(Op::Mask, &[x, y])
+    }
+
+    /// The same elements under another shape.
+    fn reshape(&mut self, x: ValueId, to: &Shape) -> Result<ValueId> {
+        if self.graph.shape(x) == to {
+            return Ok(x);
+        }
+        self.add(Op::Reshape(fixed(to.dims())), &[x])
+    }
+
+    /// Sums what a broadcast from `to` has repeated.
+    fn sum_to(&mut self, x: ValueId, to: &Shape) -> Result<ValueId> {
+        let from = self.graph.shape(x).clone();
+        let new = from.rank() - to.rank();
+        let repeated = |&a: &usize| a < new || to.dims()[a - new] == 1 && from.dims()[a] != 1;
+        let axes: Vec<_> = (0..from.rank()).filter(repeated).collect();
+        let sum = if axes.is_empty() { x } else { self.sum(x, axes)? };
+        self.reshape(sum, to)
+    }
+
+    /// The sum over axes, which stay with length 1.
+    fn sum(&mut self, x: ValueId, axes: Vec<usize>) -> Result<ValueId> {
+        self.add(Op::Reduce { kind: Reduce::Sum, axes, keep: true }, &[x])
+    }
+}
+
+/// Dimensions that do not depend on the batch size.
+fn fixed(dims: &[usize]) -> Vec<Dim> {
+    dims.iter().map(|&d| Dim::Fixed(d)).collect()
+}

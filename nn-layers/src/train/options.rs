@@ -1,0 +1,127 @@
+//! How a network is trained. All of it is public.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Loss, Metric, Optimiser};
+use crate::{Error, Result};
+
+/// How a network is trained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct TrainOptions {
+    /// What is made small.
+    pub loss: Loss,
+    /// How weights follow their gradients.
+    pub optimiser: Optimiser,
+    /// The largest learning rate of any step, for the mean of the batch's losses: gradients get their
+    /// fraction bits by it.
+    pub largest_rate: f64,
+    /// Fraction bits.
+    pub formats: Formats,
+    /// What is seen of each step, beside the state.
+    pub metrics: Vec<Metric>,
+}
+
+/// Fraction bits of the tensors of a training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Formats {
+    /// Of inputs and activations.
+    pub values: u32,
+    /// Of weights and momenta.
+    pub weights: u32,
+    /// Of gradients of the sum of the batch's losses. The plan's gradients are these times the learning
+    /// rate and have more, by as much as the rate makes them smaller.
+    pub gradients: u32,
+}
+
+/// The most bits by which the learning rate moves the gradients' format.
+const MAX_RATE_SHIFT: f64 = 8.0;
+
+impl Default for Formats {
+    fn default() -> Self {
+        Self { values: 20, weights: 26, gradients: 24 }
+    }
+}
+
+impl Formats {
+    /// The same for all, as inference has it.
+    pub(crate) fn of_values(frac: u32) -> Self {
+        Self { values: frac, weights: frac, gradients: frac }
+    }
+}
+
+impl Default for TrainOptions {
+    /// Cross-entropy by stochastic gradient descent, with learning rates up to 0.1.
+    fn default() -> Self {
+        Self {
+            loss: Loss::default(),
+            optimiser: Optimiser::default(),
+            largest_rate: 0.1,
+            formats: Formats::default(),
+            metrics: vec![],
+        }
+    }
+}
+
+impl TrainOptions {
+    /// The same with another loss.
+    #[must_use]
+    pub fn with_loss(self, loss: Loss) -> Self {
+        Self { loss, ..self }
+    }
+
+    /// The same with another optimiser.
+    #[must_use]
+    pub fn with_optimiser(self, optimiser: Optimiser) -> Self {
+        Self { optimiser, ..self }
+    }
+
+    /// The same with another largest learning rate.
+    #[must_use]
+    pub fn with_largest_rate(self, largest_rate: f64) -> Self {
+        Self { largest_rate, ..self }
+    }
+
+    /// The same with other fraction bits.
+    #[must_use]
+    pub fn with_formats(self, formats: Formats) -> Self {
+        Self { formats, ..self }
+    }
+
+    /// The same with other metrics.
+    #[must_use]
+    pub fn with_metrics(self, metrics: impl Into<Vec<Metric>>) -> Self {
+        Self { metrics: metrics.into(), ..self }
+    }
+
+    /// Refuses numbers that no plan can be made with.
+    pub(super) fn check(&self, batch: usize) -> Result<()> {
+        let invalid = |reason: String| Err(Error::invalid("training options", reason));
+        let Formats { values, weights, gradients } = self.formats;
+        if !(8..=28).contains(&values) || !(8..=30).contains(&weights) {
+            return invalid(format!(
+                "{values} and {weights} fraction bits; values have 8 to 28, weights 8 to 30"
+            ));
+        }
+        if !(8..=26).contains(&gradients) {
+            return invalid(format!("{gradients} fraction bits; gradients have 8 to 26"));
+        }
+        let rate = self.largest_rate;
+        if !(rate > 0.0 && rate <= batch as f64) {
+            return invalid(format!(
+                "the largest learning rate {rate} is not within 0 to the batch size"
+            ));
+        }
+        self.optimiser.check()?;
+        self.loss.check()
+    }
+
+    /// The formats of a plan, whose gradients have the learning rate as a factor.
+    pub(super) fn plan_formats(&self, batch: usize) -> Formats {
+        let rate = self.largest_rate / batch as f64;
+        let shift = (-rate.log2()).floor().clamp(0.0, MAX_RATE_SHIFT) as u32;
+        Formats { gradients: self.formats.gradients + shift, ..self.formats }
+    }
+}

@@ -1,0 +1,81 @@
+//! Learning rates step by step.
+
+use serde::{Deserialize, Serialize};
+
+/// The learning rate of every step: public, and no part of the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schedule {
+    /// The largest rate.
+    pub rate: f64,
+    /// How it falls.
+    pub decay: Decay,
+    /// Steps in which it rises to the largest in equal parts.
+    pub warm_up: u32,
+}
+
+/// How a learning rate falls.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Decay {
+    /// Not at all.
+    None,
+    /// Half a cosine wave, to 0 behind so many steps.
+    Cosine(u32),
+    /// By a factor after every so many steps.
+    Steps {
+        /// Steps between two changes.
+        every: u32,
+        /// What the rate is multiplied by.
+        factor: f64,
+    },
+}
+
+impl Schedule {
+    /// Always the same rate.
+    pub fn constant(rate: f64) -> Self {
+        Self { rate, decay: Decay::None, warm_up: 0 }
+    }
+
+    /// Half a cosine wave from `rate` to 0 over the given number of steps.
+    pub fn cosine(rate: f64, steps: u32) -> Self {
+        Self { rate, decay: Decay::Cosine(steps), warm_up: 0 }
+    }
+
+    /// The same with a rise over the first steps.
+    #[must_use]
+    pub fn warm_up(self, steps: u32) -> Self {
+        Self { warm_up: steps, ..self }
+    }
+
+    /// The rate of a step, counted from 0.
+    pub fn at(&self, step: u32) -> f64 {
+        let fall = match self.decay {
+            Decay::None => 1.0,
+            Decay::Cosine(steps) => {
+                let part = f64::from(step.min(steps)) / f64::from(steps.max(1));
+                0.5 + 0.5 * (std::f64::consts::PI * part).cos()
+            }
+            Decay::Steps { every, factor } => factor.powf(f64::from(step / every.max(1))),
+        };
+        let rise = f64::from(step + 1) / f64::from(self.warm_up.max(1));
+        self.rate * fall * rise.min(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Decay, Schedule};
+
+    #[test]
+    fn rates_rise_fall_by_cosine_and_by_steps() {
+        let s = Schedule::cosine(0.5, 100).warm_up(10);
+        assert!((s.at(0) - 0.05).abs() < 1e-3 && s.at(9) < 0.5);
+        assert!((s.at(50) - 0.25).abs() < 1e-12);
+        assert!(s.at(100) < 1e-12 && s.at(1000) < 1e-12);
+        let s =
+            Schedule { decay: Decay::Steps { every: 3, factor: 0.5 }, ..Schedule::constant(1.0) };
+        assert_eq!([0, 2, 3, 8].map(|step| s.at(step)), [1.0, 1.0, 0.5, 0.25]);
+    }
+}

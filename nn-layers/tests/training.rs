@@ -1,0 +1,403 @@
+//! Steps of training on the plaintext protocol and on shares, against the same plan in floats.
+
+mod common;
+
+use common::{Random, conv, dense, distance, flatten, image, relu};
+use mpc_core::{Operand, Plaintext, Protocol, Result as MpcResult, TestWorld};
+use net::Party;
+use nn_layers::layers::{Layer, LayerNorm};
+use nn_layers::train::{Formats, Loss, Metric, Optimiser, TrainOptions, TrainPlan};
+use nn_layers::{
+    Binary, Compiled, Dim, Error, Graph, HostTensor, Op, PlanOptions, Pool, Unary, ValueId,
+};
+use ring_arith::{CpuEngine, Tensor};
+use rss_protocols::Rss;
+
+const BATCH: usize = 4;
+const RATE: f64 = 0.25;
+
+/// A training and its batches.
+struct Training {
+    plan: TrainPlan,
+    start: Vec<HostTensor>,
+    batches: Vec<[HostTensor; 2]>,
+}
+
+/// What a training left: the state, and the metrics of every step.
+struct Outcome {
+    state: Vec<HostTensor>,
+    metrics: Vec<Vec<f64>>,
+}
+
+impl Training {
+    /// Trains what `build` makes of an input of shape `dims`, all of its weights, for some steps.
+    fn new(
+        dims: &[usize],
+        options: &TrainOptions,
+        build: impl Fn(&mut Graph, &mut Random, ValueId) -> ValueId,
+    ) -> Self {
+        let mut r = Random(1);
+        let mut graph = Graph::new(BATCH);
+        let own: Vec<_> = dims.iter().map(|&d| Dim::Fixed(d)).collect();
+        let x = graph.input("x", &[&[Dim::Batch(1)], &own[..]].concat()).unwrap();
+        let y = build(&mut graph, &mut r, x);
+        graph.train(|_| true);
+        let result = graph.shape(y).dims().to_vec();
+        let (plan, start) = TrainPlan::new(&graph, y, options).unwrap();
+        let batch = |_| {
+            let x = r.tensor(&[&[BATCH], dims].concat(), 1.0);
+            [x, labels(&mut r, &options.loss, &result)]
+        };
+        Self { plan, start, batches: (0..4).map(batch).collect() }
+    }
+
+    fn in_the_clear(&self) -> Outcome {
+        let mut state = self.start.clone();
+        let mut metrics = vec![];
+        for batch in &self.batches {
+            let seen = self.plan.step_in_the_clear(&mut state, batch, RATE).unwrap();
+            metrics.push(seen.iter().map(|x| x.single().unwrap()).collect());
+        }
+        Outcome { state, metrics }
+    }
+
+    fn in_fixed_point(&self) -> Outcome {
+        let mut mpc = Plaintext::new(CpuEngine::new(1));
+        let words = run(&self.plan, &mut mpc, &self.words()).unwrap();
+        self.outcome(words)
+    }
+
+    fn on_shares(&self) -> Outcome {
+        let (plan, words) = (self.plan.clone(), self.words());
+        let mut opened = TestWorld::new(3).run(
+            |session| Rss::new(session, CpuEngine::new(1)),
+            move |mpc| run(&plan, mpc, &words),
+        );
+        self.outcome(opened.swap_remove(0))
+    }
+
+    /// The words of the state, and of every batch.
+    fn words(&self) -> Vec<Vec<Tensor>> {
+        let mut all = vec![self.plan.encode_state(&self.start).unwrap()];
+        all.extend(self.batches.iter().map(|b| self.plan.encode_batch(b).unwrap()));
+        all
+    }
+
+    /// Numbers of the words that [`run`] opens.
+    fn outcome(&self, mut words: Vec<Tensor>) -> Outcome {
+        let metrics = words.split_off(self.plan.state().len());
+        let state = self.plan.decode_state(&words).unwrap();
+        let kinds = &self.plan.options().metrics;
+        let first = self.plan.state().iter().filter(|s| s.trained).count();
+        let decoded = metrics.iter().enumerate().map(|(i, words)| {
+            let value = self.plan.step_plan().decode_output(first + i % kinds.len(), words);
+            value.unwrap().single().unwrap()
+        });
+        let decoded: Vec<_> = decoded.collect();
+        let metrics = decoded.chunks(kinds.len().max(1)).map(<[f64]>::to_vec).collect();
+        Outcome { state, metrics }
+    }
+}
+
+/// Labels for a loss and a result of the network.
+fn labels(r: &mut Random, loss: &Loss, result: &[usize]) -> HostTensor {
+    let len = result.iter().product::<usize>();
+    match loss {
+        Loss::CrossEntropy { .. } => {
+            let classes = result[1];
+            let row = |i: usize| (i * 7 + 3) % classes;
+            let hot = |k: usize| i64::from(row(k / classes) == k % classes);
+            HostTensor::integers(result, (0..len).map(hot).collect()).unwrap()
+        }
+        Loss::BinaryCrossEntropy => r.tensor(result, 1.0).map(|v| if v > 0.0 { 1.0 } else { 0.0 }),
+        _ => r.tensor(result, 1.0),
+    }
+}
+
+/// Shares the state and, step by step, a batch; opens the state at the end and all metrics.
+fn run<P: Protocol>(plan: &TrainPlan, mpc: &mut P, words: &[Vec<Tensor>]) -> MpcResult<Vec<Tensor>>
+where
+    P::Engine: ring_arith::Engine<Tensor = Tensor>,
+{
+    let owner = Party(0);
+    let mine = mpc.me() == owner;
+    let share = |mpc: &mut P, words: &[Tensor]| {
+        let shapes: Vec<_> =
+            words.iter().map(|w| ring_arith::EngineTensor::shape(w).clone()).collect();
+        mpc.input(owner, &shapes, mine.then_some(words))
+    };
+    let state = share(mpc, &words[0])?;
+    let mut state = plan.secret_state(state).expect("the shares have the state's shapes");
+    let mut seen = vec![];
+    for batch in &words[1..] {
+        let shares = share(mpc, batch)?;
+        let batch: Vec<Operand<P>> = plan.step_plan().secret_inputs(shares);
+        let metrics = plan.step(mpc, &mut state, &batch, RATE, &mut ()).expect("the step runs");
+        seen.extend(metrics);
+    }
+    let mut shares = state.shares();
+    shares.extend(seen.iter().map(|x| x.share()));
+    mpc.open(&shares)
+}
+
+/// Asserts that weights and metrics agree.
+fn assert_close(name: &str, got: &Outcome, expected: &Outcome, tolerance: f64) {
+    for (i, (a, b)) in got.state.iter().zip(&expected.state).enumerate() {
+        let error = distance(a, b);
+        assert!(error < tolerance, "{name}: tensor {i} of the state is off by {error:e}");
+    }
+    let (got, expected) = (got.metrics.concat(), expected.metrics.concat());
+    assert_eq!(got.len(), expected.len());
+    for (a, b) in got.iter().zip(&expected) {
+        assert!((a - b).abs() < 16.0 * tolerance, "{name}: a metric is {a}, not {b}");
+    }
+}
+
+fn options() -> TrainOptions {
+    TrainOptions::default().with_largest_rate(RATE)
+}
+
+fn perceptron(g: &mut Graph, r: &mut Random, x: ValueId) -> ValueId {
+    let y = dense(g, r, x, "fc1", 8);
+    let y = relu(g, y);
+    dense(g, r, y, "fc2", 3)
+}
+
+const TOLERANCE: f64 = 1.0 / 4096.0;
+
+#[test]
+fn every_optimiser_in_fixed_point_follows_the_same_plan_in_floats() {
+    for (momentum, nesterov, decay) in [
+        (0.0, false, 0.0),
+        (0.9, false, 0.0),
+        (0.5, true, 0.0),
+        (0.0, false, 0.01),
+        (0.9, true, 0.01),
+    ] {
+        let optimiser = Optimiser::Sgd { momentum, nesterov, decay };
+        let training = Training::new(&[5], &options().with_optimiser(optimiser), perceptron);
+        let expected = training.in_the_clear();
+        let moved = distance(&expected.state[0], &training.start[0]);
+        assert!(moved > 100.0 * TOLERANCE, "{optimiser:?} moved a weight by {moved} only");
+        assert_close(&format!("{optimiser:?}"), &training.in_fixed_point(), &expected, TOLERANCE);
+    }
+}
+
+#[test]
+fn every_loss_in_fixed_point_follows_the_same_plan_in_floats() {
+    for loss in [
+        Loss::CrossEntropy { smoothing: 0.0 },
+        Loss::CrossEntropy { smoothing: 0.1 },
+        Loss::BinaryCrossEntropy,
+        Loss::MeanSquare,
+        Loss::Huber(0.5),
+    ] {
+        let options = options().with_loss(loss).with_metrics([Metric::Loss]);
+        let training = Training::new(&[5], &options, perceptron);
+        assert_close(
+            &format!("{loss:?}"),
+            &training.in_fixed_point(),
+            &training.in_the_clear(),
+            TOLERANCE,
+        );
+    }
+}
+
+#[test]
+fn losses_and_momenta_are_those_of_their_definitions() {
+    // One weight, one row: y = w x, and all by hand.
+    let options = options()
+        .with_loss(Loss::MeanSquare)
+        .with_optimiser(Optimiser::Sgd { momentum: 0.5, nesterov: false, decay: 0.125 })
+        .with_metrics([Metric::Loss]);
+    let mut graph = Graph::new(2);
+    let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(1)]).unwrap();
+    let w = graph.weight("w", HostTensor::new([1, 1], vec![1.0]).unwrap());
+    let op = Op::MatMul { transpose_lhs: false, transpose_rhs: false };
+    let y = graph.add("y", op, &[x, w]).unwrap();
+    graph.train(|name| name == "w");
+    let (plan, mut state) = TrainPlan::new(&graph, y, &options).unwrap();
+    let column = |a: f64, b: f64| HostTensor::new([2, 1], vec![a, b]).unwrap();
+    let batch = [column(1.0, 2.0), column(0.5, 1.0)];
+    let (mut weight, mut velocity) = (1.0, 0.0);
+    for rate in [0.25, 0.125] {
+        let errors = [weight - 0.5, 2.0 * weight - 1.0];
+        let gradient = (2.0 * errors[0] + 2.0 * errors[1] * 2.0) / 2.0 + 0.125 * weight;
+        let loss = errors[0] * errors[0] + errors[1] * errors[1];
+        let seen = plan.step_in_the_clear(&mut state, &batch, rate).unwrap();
+        velocity = 0.5 * velocity + rate * gradient;
+        weight -= velocity;
+        assert!((seen[0].single().unwrap() - loss).abs() < 1e-12);
+        assert!((state[0].floats()[0] - weight).abs() < 1e-12, "{:?}", state[0].floats());
+        assert!((state[1].floats()[0] - velocity).abs() < 1e-12);
+    }
+    let error = plan.step_in_the_clear(&mut state, &batch, 0.5).unwrap_err().to_string();
+    assert!(error.contains("largest of the options"), "{error}");
+}
+
+/// Adds a network to a graph.
+type Build = fn(&mut Graph, &mut Random, ValueId) -> ValueId;
+
+/// Networks that use most operations with a gradient.
+fn networks() -> Vec<(&'static str, Vec<usize>, Build)> {
+    vec![
+        ("average pool", vec![2, 6, 6], |g, r, x| {
+            let y = conv(g, r, x, "conv", 4, Pool::new([3; 2], [1; 2]).padded([1; 4]));
+            let pool = Op::AvgPool { pool: Pool::new([2; 2], [2; 2]), count_border: true };
+            let y = g.add("pool", pool, &[y]).unwrap();
+            let y = relu(g, y);
+            let y = flatten(g, y);
+            dense(g, r, y, "fc", 3)
+        }),
+        ("max pool", vec![2, 7, 7], |g, r, x| {
+            let y = conv(g, r, x, "conv", 4, Pool::new([3; 2], [2; 2]));
+            let y = relu(g, y);
+            let y = g.add("pool", Op::MaxPool(Pool::new([2; 2], [1; 2])), &[y]).unwrap();
+            let y = conv(g, r, y, "conv2", 3, Pool::new([2; 2], [1; 2]));
+            let y = g
+                .add(
+                    "mean",
+                    Op::Reduce { kind: nn_layers::Reduce::Mean, axes: vec![2, 3], keep: false },
+                    &[y],
+                )
+                .unwrap();
+            dense(g, r, y, "fc", 3)
+        }),
+        ("residual", vec![3, 5, 5], |g, r, x| {
+            let same = Pool::new([3; 2], [1; 2]).padded([1; 4]);
+            let y = conv(g, r, x, "a", 3, same);
+            let y = relu(g, y);
+            let y = conv(g, r, y, "b", 3, same);
+            let y = g.add("sum", Op::Binary(Binary::Add), &[y, x]).unwrap();
+            let y = relu(g, y);
+            let z = conv(g, r, y, "c", 3, same);
+            let y = g.add("again", Op::Binary(Binary::Add), &[z, y]).unwrap();
+            let y = flatten(g, y);
+            dense(g, r, y, "fc", 3)
+        }),
+        ("layer norm", vec![6], |g, r, x| {
+            let y = dense(g, r, x, "fc1", 8);
+            let ones = HostTensor::new([8], vec![1.0; 8]).unwrap();
+            let norm = LayerNorm {
+                scale: ones.clone().into(),
+                shift: ones.map(|_| 0.0).into(),
+                epsilon: 1e-5,
+            };
+            let y = norm.forward(g, "norm", y).unwrap();
+            let y = g.add("gelu", Op::Unary(Unary::Gelu), &[y]).unwrap();
+            let y = dense(g, r, y, "fc2", 8);
+            let y = g.add("tanh", Op::Unary(Unary::Tanh), &[y]).unwrap();
+            dense(g, r, y, "fc3", 3)
+        }),
+    ]
+}
+
+#[test]
+fn networks_in_fixed_point_follow_the_same_plan_in_floats() {
+    for (name, dims, build) in networks() {
+        let options = options().with_metrics([Metric::Loss, Metric::Right]);
+        let training = Training::new(&dims, &options, build);
+        assert_close(name, &training.in_fixed_point(), &training.in_the_clear(), TOLERANCE);
+    }
+}
+
+#[test]
+fn networks_on_shares_follow_the_same_plan_in_floats() {
+    for (name, dims, build) in networks() {
+        let options = options()
+            .with_optimiser(Optimiser::sgd(0.9))
+            .with_metrics([Metric::Loss, Metric::Right]);
+        let training = Training::new(&dims, &options, build);
+        assert_close(name, &training.on_shares(), &training.in_the_clear(), TOLERANCE);
+    }
+}
+
+#[test]
+fn a_trained_network_is_applied_by_the_plan_for_inference() {
+    let training = Training::new(&[2, 6, 6], &options(), networks()[0].2);
+    let state = training.in_the_clear().state;
+    let weights = training.plan.inference_weights(&state).unwrap();
+    let x = &training.batches[0][0];
+    let y = training.plan.inference().evaluate(&weights, std::slice::from_ref(x)).unwrap();
+    // The same by a graph whose weights are the trained ones.
+    let mut r = Random(1);
+    let mut graph = Graph::new(BATCH);
+    let input = image(&mut graph, 2, 6);
+    let out = networks()[0].2(&mut graph, &mut r, input);
+    graph.output("y", out);
+    let untrained = graph.evaluate(std::slice::from_ref(x)).unwrap();
+    assert!(distance(&y[0], &untrained[0]) > 0.01);
+    let before = training.plan.inference_weights(&training.start).unwrap();
+    let same = training.plan.inference().evaluate(&before, std::slice::from_ref(x)).unwrap();
+    assert!(distance(&same[0], &untrained[0]) < 1e-9);
+    assert_eq!(training.plan.inference().fixed_batch(), None);
+}
+
+#[test]
+fn frozen_layers_are_folded_and_stay_as_they_are() {
+    let mut r = Random(2);
+    let mut graph = Graph::new(BATCH);
+    let x = image(&mut graph, 2, 6);
+    let y = conv(&mut graph, &mut r, x, "frozen", 4, Pool::new([3; 2], [1; 2]));
+    let y = common::norm(&mut graph, &mut r, y, "norm");
+    let y = relu(&mut graph, y);
+    let y = flatten(&mut graph, y);
+    let y = dense(&mut graph, &mut r, y, "fc", 3);
+    graph.train(|name| name.starts_with("fc"));
+    let (plan, start) = TrainPlan::new(&graph, y, &options()).unwrap();
+    let trained: Vec<_> = plan.state().into_iter().map(|s| (s.name, s.trained)).collect();
+    // The norm is gone into the convolution.
+    let expected =
+        [("fc.weight", true), ("fc.bias", true), ("frozen.weight", false), ("frozen.bias", false)];
+    for (name, is_trained) in expected {
+        assert!(trained.contains(&(name.to_owned(), is_trained)), "{name} in {trained:?}");
+    }
+    assert_eq!(trained.len(), expected.len());
+    let mut state = start.clone();
+    let batch = [r.tensor(&[BATCH, 2, 6, 6], 1.0), labels(&mut r, &Loss::default(), &[BATCH, 3])];
+    plan.step_in_the_clear(&mut state, &batch, RATE).unwrap();
+    for ((before, after), spec) in start.iter().zip(&state).zip(plan.state()) {
+        assert_eq!(distance(before, after) > 0.0, spec.trained, "{}", spec.name);
+    }
+}
+
+#[test]
+fn what_cannot_be_trained_is_said_before_anything_runs() {
+    let mut r = Random(3);
+    let mut graph = Graph::new(BATCH);
+    let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(4)]).unwrap();
+    let y = dense(&mut graph, &mut r, x, "fc1", 4);
+    let y = graph.add("steps", Op::Unary(Unary::Floor), &[y]).unwrap();
+    let y = dense(&mut graph, &mut r, y, "fc2", 3);
+    let error = TrainPlan::new(&graph, y, &options()).unwrap_err().to_string();
+    assert!(error.contains("Graph::train"), "{error}");
+    let mut last = graph.clone();
+    last.train(|name| name.starts_with("fc2"));
+    TrainPlan::new(&last, y, &options()).unwrap();
+    graph.train(|_| true);
+    let error = TrainPlan::new(&graph, y, &options()).unwrap_err();
+    assert!(matches!(&error, Error::Node { node, .. } if node == "steps"), "{error}");
+    for wrong in [
+        options().with_largest_rate(f64::NAN),
+        options().with_loss(Loss::Huber(-1.0)),
+        options().with_optimiser(Optimiser::sgd(1.0)),
+        options().with_formats(Formats { weights: 60, ..Formats::default() }),
+    ] {
+        TrainPlan::new(&last, y, &wrong).unwrap_err();
+    }
+}
+
+#[test]
+fn a_graph_with_parameters_compiles_for_inference_as_well() {
+    let mut r = Random(4);
+    let mut graph = Graph::new(BATCH);
+    let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(5)]).unwrap();
+    let y = perceptron(&mut graph, &mut r, x);
+    graph.output("y", y);
+    graph.train(|_| true);
+    let x = r.tensor(&[BATCH, 5], 1.0);
+    let Compiled { plan, weights } = Compiled::new(&graph, &PlanOptions::default()).unwrap();
+    assert_eq!(plan.steps(), 2, "bias and ReLU join their products");
+    let got = plan.evaluate(&weights, std::slice::from_ref(&x)).unwrap();
+    assert!(distance(&got[0], &graph.evaluate(&[x]).unwrap()[0]) < 1e-9);
+}
