@@ -1,13 +1,15 @@
-//! The cluster's own authority, the certificates it issues, and the roles they name.
+//! Certificates of the cluster's members, and the roles they name.
 
-use std::{fmt, str::FromStr, time::Duration};
-
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+use std::{
+    fmt,
+    str::FromStr,
+    time::{Duration, SystemTime},
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use webpki::{EndEntityCert, anchor_from_trusted_cert};
+
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime, pem::PemObject,
+};
+use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 use zeroize::Zeroizing;
 
 use crate::{Error, Party, Result};
@@ -65,7 +67,7 @@ impl FromStr for Role {
 
 impl Role {
     /// The alternative name, a URI, under which a certificate names its holder's role.
-    fn uri(&self) -> String {
+    pub(crate) fn uri(&self) -> String {
         match self {
             Self::Party(_) => format!("{SCHEME}{self}"),
             Self::Client(name) => format!("{SCHEME}client/{name}"),
@@ -97,131 +99,6 @@ impl Role {
 /// What the URI of a role begins with.
 const SCHEME: &str = "trefoil:";
 
-/// The cluster's certificate authority. Whoever holds it can enter the cluster in any role.
-pub struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    certificate: String,
-}
-
-impl Authority {
-    /// A new authority with a fresh key, valid for `lifetime` from now.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the system has no randomness.
-    pub fn generate(lifetime: Duration) -> Result<Self> {
-        let key = KeyPair::generate().map_err(cannot_make)?;
-        let params = Self::params(lifetime);
-        let certificate = params.self_signed(&key).map_err(cannot_make)?.pem();
-        Ok(Self { issuer: Issuer::new(params, key), certificate })
-    }
-
-    /// What every authority's certificate says.
-    fn params(lifetime: Duration) -> CertificateParams {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "trefoil cluster authority");
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        set_validity(&mut params, Duration::ZERO, lifetime);
-        params
-    }
-
-    /// An authority from PEM text, as given by [`Self::certificate_pem`] and [`Self::key_pem`].
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the text is not such a certificate and key, or they do not belong together.
-    pub fn from_pem(certificate: &str, key: &str) -> Result<Self> {
-        let unusable = |reason: String| {
-            let reason = format!("{reason}; give the PEM files made with the cluster");
-            Error::Config { what: "cluster authority".to_owned(), reason }
-        };
-        let key = KeyPair::from_pem(key).map_err(|error| unusable(error.to_string()))?;
-        let params = Self::params(Duration::ZERO);
-        // Another certificate of this key has the same name and the same key.
-        let like = params.self_signed(&key).map_err(|error| unusable(error.to_string()))?;
-        let given = parse_certificate("cluster authority", certificate)?;
-        let anchor = |certificate| {
-            anchor_from_trusted_cert(certificate).map_err(|error| unusable(error.to_string()))
-        };
-        let (given, like) = (anchor(&given)?, anchor(like.der())?);
-        if (given.subject, given.subject_public_key_info)
-            != (like.subject, like.subject_public_key_info)
-        {
-            return Err(unusable("the certificate is not that of the key".to_owned()));
-        }
-        Ok(Self { issuer: Issuer::new(params, key), certificate: certificate.to_owned() })
-    }
-
-    /// The authority's certificate, which every member of the cluster needs. Public.
-    #[must_use]
-    pub fn certificate_pem(&self) -> &str {
-        &self.certificate
-    }
-
-    /// The authority's key. Secret.
-    #[must_use]
-    pub fn key_pem(&self) -> Zeroizing<String> {
-        Zeroizing::new(self.issuer.key().serialize_pem())
-    }
-
-    /// A certificate and fresh key for a role, valid for `lifetime` from now.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the system has no randomness.
-    pub fn issue(&self, role: &Role, lifetime: Duration) -> Result<Identity> {
-        self.issue_for_period(role, Duration::ZERO, lifetime)
-    }
-
-    /// As [`Self::issue`], for a period that began `age` ago: an expired certificate if
-    /// `lifetime < age`.
-    ///
-    /// # Errors
-    /// As [`Self::issue`].
-    pub fn issue_for_period(
-        &self,
-        role: &Role,
-        age: Duration,
-        lifetime: Duration,
-    ) -> Result<Identity> {
-        let key = KeyPair::generate().map_err(cannot_make)?;
-        let names = match role {
-            Role::Party(_) => vec![role.to_string()],
-            Role::Client(_) => Vec::new(),
-        };
-        let mut params = CertificateParams::new(names).map_err(cannot_make)?;
-        let uri = role.uri().try_into().map_err(cannot_make)?;
-        params.subject_alt_names.push(SanType::URI(uri));
-        params.distinguished_name.push(DnType::CommonName, role.to_string());
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = match role {
-            Role::Party(_) => {
-                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth]
-            }
-            Role::Client(_) => vec![ExtendedKeyUsagePurpose::ClientAuth],
-        };
-        set_validity(&mut params, age, lifetime);
-        let certificate = params.signed_by(&key, &self.issuer).map_err(cannot_make)?;
-        Ok(Identity {
-            role: role.clone(),
-            authority: self.certificate.clone(),
-            certificate: certificate.pem(),
-            key: Zeroizing::new(key.serialize_pem()),
-        })
-    }
-}
-
-/// Clocks of the machines of a cluster may differ by so much.
-const CLOCK_SKEW: Duration = Duration::from_secs(300);
-
-fn set_validity(params: &mut CertificateParams, age: Duration, lifetime: Duration) {
-    let begin = std::time::SystemTime::now() - age;
-    params.not_before = (begin - CLOCK_SKEW).into();
-    params.not_after = (begin + lifetime).into();
-}
-
-fn cannot_make(error: rcgen::Error) -> Error {
-    Error::Config { what: "making a certificate".to_owned(), reason: error.to_string() }
-}
-
 /// A certificate of a role, its key, and the authority that issued it.
 #[derive(Clone)]
 pub struct Identity {
@@ -229,7 +106,21 @@ pub struct Identity {
     authority: String,
     certificate: String,
     key: Zeroizing<String>,
+    revoked: Option<String>,
 }
+
+/// When a certificate begins and ends to be valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Period {
+    /// Its first second.
+    pub begin: SystemTime,
+    /// Its last.
+    pub end: SystemTime,
+}
+
+/// The number of a certificate, by which its authority revokes it: 32 hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Serial(pub(crate) Vec<u8>);
 
 impl Identity {
     /// An identity from PEM text.
@@ -240,9 +131,25 @@ impl Identity {
         let role = role_of(&parse_certificate("certificate", certificate)?)?;
         parse_certificate("authority's certificate", authority)?;
         let (authority, certificate) = (authority.to_owned(), certificate.to_owned());
-        let identity = Self { role, authority, certificate, key: Zeroizing::new(key.to_owned()) };
+        Self::new(role, authority, certificate, key)
+    }
+
+    pub(crate) fn new(
+        role: Role,
+        authority: String,
+        certificate: String,
+        key: &str,
+    ) -> Result<Self> {
+        let key = Zeroizing::new(key.to_owned());
+        let identity = Self { role, authority, certificate, key, revoked: None };
         identity.private_key()?;
         Ok(identity)
+    }
+
+    /// Refuses the certificates of this list, which [`crate::Authority::revocation_list`] made. In PEM.
+    #[must_use]
+    pub fn revoked(self, list: &str) -> Self {
+        Self { revoked: Some(list.to_owned()), ..self }
     }
 
     /// The role the certificate names.
@@ -282,6 +189,31 @@ impl Identity {
         Ok(anchor.subject_public_key_info.to_vec())
     }
 
+    /// When this certificate is valid.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if it is not a certificate.
+    pub fn period(&self) -> Result<Period> {
+        period_of("certificate", &self.certificate)
+    }
+
+    /// When the authority's certificate is valid.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if it is not a certificate.
+    pub fn authority_period(&self) -> Result<Period> {
+        period_of("authority's certificate", &self.authority)
+    }
+
+    pub(crate) fn revocations(&self) -> Result<Option<CertificateRevocationListDer<'static>>> {
+        let Some(list) = &self.revoked else { return Ok(None) };
+        let list = CertificateRevocationListDer::from_pem_slice(list.as_bytes());
+        list.map(Some).map_err(|error| Error::Config {
+            what: "list of revoked certificates".to_owned(),
+            reason: format!("{error}; give the PEM file made by the cluster's authority"),
+        })
+    }
+
     pub(crate) fn authority(&self) -> Result<CertificateDer<'static>> {
         parse_certificate("authority's certificate", &self.authority)
     }
@@ -305,7 +237,76 @@ impl fmt::Debug for Identity {
     }
 }
 
-fn parse_certificate(what: &str, pem: &str) -> Result<CertificateDer<'static>> {
+impl Serial {
+    /// The number of a certificate in PEM.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the text is not a certificate.
+    pub fn of_pem(certificate: &str) -> Result<Self> {
+        let certificate = parse_certificate("certificate", certificate)?;
+        Ok(Self(end_entity("certificate", &certificate)?.serial().to_vec()))
+    }
+}
+
+impl fmt::Display for Serial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Serial {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let byte = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+        let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(byte).collect();
+        match bytes {
+            Some(bytes) if bytes.len() == 16 => Ok(Self(bytes)),
+            _ => {
+                let reason = "is not 32 hexadecimal digits".to_owned();
+                Err(Error::Config { what: format!("serial number {text:?}"), reason })
+            }
+        }
+    }
+}
+
+/// When a certificate in PEM is valid. What verifies certificates also reads their dates: it is asked
+/// about moments before and after all of them.
+fn period_of(what: &str, pem: &str) -> Result<Period> {
+    let der = parse_certificate(what, pem)?;
+    let certificate = end_entity(what, &der)?;
+    let ask = |seconds: u64| {
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let usage = KeyUsage::client_auth();
+        certificate.verify_for_usage(&[], &[], &[], time, usage, None, None).err()
+    };
+    let at = |time: UnixTime| SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs());
+    match (ask(0), ask(u64::from(u32::MAX) << 16)) {
+        (
+            Some(webpki::Error::CertNotValidYet { not_before, .. }),
+            Some(webpki::Error::CertExpired { not_after, .. }),
+        ) => Ok(Period { begin: at(not_before), end: at(not_after) }),
+        _ => {
+            let reason = "its dates cannot be read".to_owned();
+            Err(Error::Config { what: what.to_owned(), reason })
+        }
+    }
+}
+
+fn end_entity<'a>(what: &str, der: &'a CertificateDer<'a>) -> Result<EndEntityCert<'a>> {
+    EndEntityCert::try_from(der).map_err(|error| Error::Config {
+        what: what.to_owned(),
+        reason: format!("is not an X.509 certificate: {error}"),
+    })
+}
+
+/// The public key that a certificate in PEM is for, as X.509 writes it.
+pub(crate) fn public_key_of(pem: &str) -> Result<Vec<u8>> {
+    let der = parse_certificate("certificate", pem)?;
+    Ok(end_entity("certificate", &der)?.subject_public_key_info().to_vec())
+}
+
+pub(crate) fn parse_certificate(what: &str, pem: &str) -> Result<CertificateDer<'static>> {
     CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| Error::Config {
         what: what.to_owned(),
         reason: format!("{error}; give the PEM file made with the cluster"),
@@ -319,8 +320,7 @@ fn parse_certificate(what: &str, pem: &str) -> Result<CertificateDer<'static>> {
 pub(crate) fn role_of(certificate: &CertificateDer<'_>) -> Result<Role> {
     let unusable =
         |reason: &str| Error::Config { what: "certificate".to_owned(), reason: reason.to_owned() };
-    let certificate = EndEntityCert::try_from(certificate)
-        .map_err(|_| unusable("is not an X.509 certificate"))?;
+    let certificate = end_entity("certificate", certificate)?;
     let mut roles = certificate.valid_uri_names().filter_map(Role::from_uri);
     match (roles.next(), roles.next()) {
         (Some(role), None) => role,
@@ -330,7 +330,10 @@ pub(crate) fn role_of(certificate: &CertificateDer<'_>) -> Result<Role> {
 
 #[cfg(test)]
 mod tests {
+    use rcgen::{CertificateParams, KeyPair, SanType};
+
     use super::*;
+    use crate::Authority;
 
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -352,16 +355,6 @@ mod tests {
             let key = issued.authority_public_key().unwrap();
             assert_eq!(renewed.authority_public_key().unwrap(), key);
         }
-    }
-
-    #[test]
-    fn an_authority_with_the_key_of_another_is_refused() {
-        let [one, other] = [(); 2].map(|()| Authority::generate(DAY).unwrap());
-        let refused = Authority::from_pem(one.certificate_pem(), &other.key_pem()).map(drop);
-        assert!(refused.unwrap_err().to_string().contains("not that of the key"));
-        // Nor will the key of a member do, whose certificate has another name.
-        let member = one.issue(&Role::party(0), DAY).unwrap();
-        assert!(Authority::from_pem(member.certificate_pem(), member.key_pem()).is_err());
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! An endpoint: everything one process has to do with the network.
 
 use std::{
-    collections::HashSet,
     net::{SocketAddr, TcpListener, TcpStream},
     sync::Arc,
     time::{Duration, Instant},
@@ -15,7 +14,7 @@ use crate::{
     hub::{Arrival, Engine, cannot},
     link::Link,
     parker::{Change, Parker},
-    session,
+    session::{self, Peers},
     tls::Tls,
 };
 
@@ -43,7 +42,7 @@ impl Security {
         }
     }
 
-    fn check(&self, address: SocketAddr) -> Result<()> {
+    pub(crate) fn check(&self, address: SocketAddr) -> Result<()> {
         match self {
             Self::InsecurePlainTcp { beyond_loopback: false, .. }
                 if !address.ip().is_loopback() =>
@@ -60,7 +59,7 @@ impl Security {
 pub struct Settings {
     pub(crate) security: Security,
     pub(crate) listener: Option<TcpListener>,
-    pub(crate) peers: Vec<SocketAddr>,
+    pub(crate) peers: Vec<String>,
     pub(crate) clients: Option<Vec<String>>,
     pub(crate) limits: Limits,
     pub(crate) concurrent: bool,
@@ -92,10 +91,11 @@ impl Settings {
         self
     }
 
-    /// The addresses of all parties in their order; a party's own is not used.
+    /// Where all parties are, in their order, as `host:port`; a party's own is not used. Names are
+    /// resolved again at each attempt to connect.
     #[must_use]
-    pub fn peers(mut self, peers: Vec<SocketAddr>) -> Self {
-        self.peers = peers;
+    pub fn peers(mut self, peers: impl IntoIterator<Item: ToString>) -> Self {
+        self.peers = peers.into_iter().map(|peer| peer.to_string()).collect();
         self
     }
 
@@ -131,7 +131,7 @@ pub struct Endpoint {
     engine: Arc<Engine>,
     security: Security,
     address: Option<SocketAddr>,
-    peers: Vec<SocketAddr>,
+    peers: Peers,
     concurrent: bool,
 }
 
@@ -148,15 +148,10 @@ impl Endpoint {
         };
         let local = settings.listener.as_ref().map(TcpListener::local_addr).transpose();
         let address = local.map_err(|error| cannot("listening", &error))?;
-        for &address in settings.peers.iter().chain(&address) {
+        if let Some(address) = address {
             security.check(address)?;
         }
-        let peers = settings.peers.clone();
-        let distinct: HashSet<_> = peers.iter().collect();
-        if distinct.len() < peers.len() {
-            let reason = "two parties have the same address".to_owned();
-            return Err(Error::Config { what: "addresses of the parties".to_owned(), reason });
-        }
+        let peers = Peers::new(settings.peers.clone(), &security)?;
         let me = match security.role() {
             Role::Party(me) => Some(*me),
             Role::Client(_) => None,
@@ -177,13 +172,31 @@ impl Endpoint {
         self.address
     }
 
+    /// Proves its role with another certificate, and accepts peers by its authority and its list of
+    /// revoked certificates, from now on. Links that there are go on, but for those whose peer's
+    /// certificate is on the list.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if it cannot be used, or is of another role; all is as before then.
+    pub fn set_identity(&self, identity: &Identity) -> Result<()> {
+        if identity.role() != self.security.role() {
+            let reason = format!("this endpoint is of {}", self.security.role());
+            return Err(Error::Config {
+                what: format!("certificate of {}", identity.role()),
+                reason,
+            });
+        }
+        self.engine.hub.set_tls(Tls::new(identity)?);
+        Ok(())
+    }
+
     /// Tells the addresses of all parties, where they were not known when the endpoint was opened.
     ///
     /// # Errors
     /// [`Error::Config`] if an address cannot be used.
-    pub fn set_peers(&mut self, peers: Vec<SocketAddr>) -> Result<()> {
-        peers.iter().try_for_each(|&address| self.security.check(address))?;
-        self.peers = peers;
+    pub fn set_peers(&mut self, peers: impl IntoIterator<Item: ToString>) -> Result<()> {
+        let names = peers.into_iter().map(|peer| peer.to_string()).collect();
+        self.peers = Peers::new(names, &self.security)?;
         Ok(())
     }
 

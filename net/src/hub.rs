@@ -8,7 +8,7 @@ mod tests;
 use std::{
     collections::{BTreeMap, HashMap},
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -22,7 +22,7 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker, net::TcpListener};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use crate::{
-    Error, Limits, Party, Result, Role,
+    Error, Limits, LogLimit, Party, Result, Role,
     buffer::Pool,
     endpoint::Settings,
     frame::Kind,
@@ -41,6 +41,9 @@ const FIRST_LINK: usize = 2;
 /// How often links are looked at for silence and heartbeats.
 const TICK: Duration = Duration::from_millis(100);
 
+/// Refused connections of one address and cause are logged once in so long.
+const LOG_PAUSE: Duration = Duration::from_secs(60);
+
 /// Size of the socket's own queue where both ends are on one machine. Nothing is under way there, so
 /// that a longer one only means that bytes have left the cache when they are read.
 const SAME_MACHINE: usize = 256 << 10;
@@ -49,7 +52,8 @@ const SAME_MACHINE: usize = 256 << 10;
 pub(crate) struct Hub {
     pub(crate) limits: Limits,
     pub(crate) me: Option<Party>,
-    pub(crate) tls: Option<Tls>,
+    /// Certificates of connections to come; none for plain TCP.
+    tls: Option<Mutex<Tls>>,
     clients: Option<Vec<String>>,
     registry: Registry,
     waker: Waker,
@@ -84,6 +88,9 @@ pub(crate) struct Hub {
     thread: OnceLock<Thread>,
     started: Instant,
     pool: Pool,
+    refusals: LogLimit<(IpAddr, String)>,
+    /// The connection refused last, and why.
+    refused: Mutex<Option<(Instant, String)>>,
 }
 
 /// The connections of an endpoint, by token.
@@ -155,7 +162,7 @@ impl Hub {
         Ok(Self {
             limits: settings.limits,
             me,
-            tls,
+            tls: tls.map(Mutex::new),
             clients: settings.clients,
             registry,
             waker,
@@ -179,7 +186,40 @@ impl Hub {
             thread: OnceLock::new(),
             started: Instant::now(),
             pool: Pool::default(),
+            refusals: LogLimit::new(LOG_PAUSE),
+            refused: Mutex::default(),
         })
+    }
+
+    /// Whether links are under TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    fn tls(&self) -> Option<Tls> {
+        self.tls.as_ref().map(|tls| lock(tls).clone())
+    }
+
+    /// Uses other certificates from now on, and ends links whose peer has one that is revoked.
+    pub(crate) fn set_tls(&self, new: Tls) {
+        let Some(tls) = &self.tls else { return };
+        lock(tls).clone_from(&new);
+        for link in self.all_links() {
+            if link.certificate.get().is_some_and(|certificate| new.is_revoked(certificate)) {
+                self.expel(&link, "a certificate that has been revoked");
+            }
+        }
+    }
+
+    /// Ends a link and tells the peer why.
+    fn expel(&self, link: &Arc<Link>, reason: &str) {
+        let peer = link.peer.get().map(ToString::to_string).unwrap_or_default();
+        tracing::warn!(peer, address = %link.address, reason, "connection ended");
+        let mut wire = link.wire();
+        link.post(Kind::Cancel, format!("it was refused: {peer} has {reason}").into_bytes());
+        // What the peer does not hear of this it learns from the end of the connection.
+        let _ = link.write(&mut wire, self.now());
+        self.finish(link, &mut wire, End::Violation(reason.to_owned()));
     }
 
     /// Milliseconds since the endpoint was opened.
@@ -325,14 +365,12 @@ impl Hub {
             Some(party) => Role::party(usize::from(party)),
             None => Role::Client("anonymous".to_owned()),
         };
-        let proved = match &self.tls {
-            Some(_) => link.peer.get(),
-            None => link.expected.as_ref(),
-        };
+        let secure = self.is_secure();
+        let proved = if secure { link.peer.get() } else { link.expected.as_ref() };
         let fits = match (&said, proved) {
             (Role::Client(_), Some(Role::Client(_))) => true,
             (said, Some(proved)) => said == proved,
-            (_, None) => self.tls.is_none(),
+            (_, None) => !secure,
         };
         if !fits {
             let proved = proved.map(ToString::to_string).unwrap_or_default();
@@ -385,7 +423,7 @@ impl Hub {
         let unopened = matches!(wire.phase, Phase::Securing | Phase::Greeting);
         let reason = end.reason();
         if link.set_end(end) && accepted && unopened {
-            tracing::warn!(address = %link.address, cause = reason, "connection refused");
+            self.note_refusal(link.address, reason);
         }
         if let Some(mut stream) = wire.give_up() {
             let _ = self.registry.deregister(stream.source());
@@ -414,7 +452,7 @@ impl Hub {
         address: SocketAddr,
         expected: Option<Role>,
     ) -> Result<Arc<Link>> {
-        let tls = match (&self.tls, &expected) {
+        let tls = match (self.tls(), &expected) {
             (Some(tls), Some(role)) => Some(tls.connect(role)?),
             (Some(tls), None) => Some(tls.accept()?),
             (None, _) => None,
@@ -450,7 +488,7 @@ impl Hub {
             match listener.accept() {
                 Ok((stream, address)) => {
                     if let Err(error) = self.add(stream, address, None) {
-                        tracing::warn!(%address, %error, "connection refused");
+                        self.note_refusal(address, error.to_string());
                     }
                     self.drop_oldest_unproved();
                 }
@@ -459,11 +497,38 @@ impl Hub {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     // Out of file handles, most likely: tried again at the next connection or tick.
-                    tracing::warn!(%error, "accepting a connection failed");
+                    if self.refusals.admits(&(IpAddr::from([0; 4]), error.to_string())) {
+                        tracing::warn!(%error, "accepting a connection failed");
+                    }
                     return;
                 }
             }
         }
+    }
+
+    fn note_refusal(&self, address: SocketAddr, cause: String) {
+        *lock(&self.refused) = Some((Instant::now(), format!("{}: {cause}", address.ip())));
+        if self.refusals.admits(&(address.ip(), cause.clone())) {
+            tracing::warn!(%address, cause, "connection refused");
+        }
+    }
+
+    /// Says how many like lines were left out of the log.
+    fn log_left_out(&self) {
+        for (kind, more) in self.refusals.left_out() {
+            match kind {
+                Some((address, cause)) => {
+                    tracing::warn!(%address, cause, more, "connections refused like the one before");
+                }
+                None => tracing::warn!(more, "connections refused for other causes"),
+            }
+        }
+    }
+
+    /// The connection refused last and why, if that was after `since`.
+    pub(crate) fn refused_since(&self, since: Instant) -> Option<String> {
+        let refused = lock(&self.refused).clone();
+        refused.filter(|&(when, _)| when >= since).map(|(_, cause)| cause)
     }
 
     fn drop_oldest_unproved(&self) {
@@ -494,6 +559,7 @@ impl Hub {
             link.heard.fetch_add(overslept, Ordering::Relaxed);
             self.look_after(&link, now);
         }
+        self.log_left_out();
         self.accept();
     }
 

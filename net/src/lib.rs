@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod authority;
 mod buffer;
 mod cert;
 mod endpoint;
@@ -15,6 +16,7 @@ pub mod launch;
 mod life;
 mod limits;
 mod link;
+mod log_limit;
 mod metered;
 mod parker;
 mod parse;
@@ -27,10 +29,12 @@ mod tcp;
 mod tls;
 mod transport;
 
-pub use cert::{Authority, Identity, Role};
+pub use authority::{Authority, Renewed};
+pub use cert::{Identity, Period, Role, Serial};
 pub use endpoint::{Channel, Endpoint, Security, Settings};
 pub use error::{Error, Result};
 pub use limits::Limits;
+pub use log_limit::LogLimit;
 pub use metered::{Meter, Metered, Report, Stats, StepReport, StepStats, Traffic, UNTRACED};
 pub use session::{Canceller, Job};
 pub use shaped::{Shape, Shaped};

@@ -12,6 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use rustls::pki_types::CertificateDer;
 use zeroize::Zeroizing;
 
 use crate::{
@@ -131,6 +132,8 @@ pub(crate) struct Link {
     /// The role a dialled peer must have; `None` where the peer dialled.
     pub(crate) expected: Option<Role>,
     pub(crate) peer: OnceLock<Role>,
+    /// By which the peer has proved its role.
+    pub(crate) certificate: OnceLock<CertificateDer<'static>>,
     /// Where the thread sleeps that uses the link, once one does.
     pub(crate) parker: OnceLock<Arc<Parker>>,
     /// A secret that this connection has in common with the peer's end of it alone; none without TLS.
@@ -244,6 +247,7 @@ impl Link {
             address,
             expected,
             peer: OnceLock::new(),
+            certificate: OnceLock::new(),
             parker: OnceLock::new(),
             secret: OnceLock::new(),
             wire: Mutex::new(wire),
@@ -477,7 +481,7 @@ impl Link {
     /// What the peer has proved to be, and a secret in common with it, once TLS is agreed.
     pub(crate) fn identify(&self, stream: &Stream) -> Result<(), End> {
         let Some(connection) = &stream.tls else { return Ok(()) };
-        let role = tls::peer_role(connection).map_err(End::Violation)?;
+        let (role, certificate) = tls::peer_role(connection).map_err(End::Violation)?;
         let secret = Zeroizing::new([0; 32]);
         let secret = connection
             .export_keying_material(secret, b"EXPORTER-trefoil-net-pair", None)
@@ -488,6 +492,7 @@ impl Link {
             return Err(End::Violation(format!("a certificate of {role} for {expected}")));
         }
         let _ = self.peer.set(role);
+        let _ = self.certificate.set(certificate);
         let _ = self.secret.set(secret);
         Ok(())
     }

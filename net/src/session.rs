@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpStream, ToSocketAddrs},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -13,7 +13,7 @@ use std::{
 use zeroize::Zeroizing;
 
 use crate::{
-    Error, PairKey, Party, Result, Role, Session,
+    Error, PairKey, Party, Result, Role, Security, Session,
     frame::Kind,
     hello::{Difference, Hello, LONGEST_PRGS, Public, SESSION_ID, VERSION, agreed},
     hub::{Arrival, Engine, Hub, cannot},
@@ -107,6 +107,50 @@ impl Job {
     }
 }
 
+/// Where the parties of a session are.
+pub(crate) struct Peers {
+    /// `host:port` of each, in their order.
+    names: Vec<String>,
+    security: Security,
+}
+
+impl Peers {
+    /// Checks that names differ, and that those given as numbers are allowed.
+    pub(crate) fn new(names: Vec<String>, security: &Security) -> Result<Self> {
+        let bad = |reason: &str| Error::Config {
+            what: "addresses of the parties".to_owned(),
+            reason: reason.to_owned(),
+        };
+        if (1..names.len()).any(|at| names[..at].contains(&names[at])) {
+            return Err(bad("two parties have the same address"));
+        }
+        for name in &names {
+            if let Ok(address) = name.parse() {
+                security.check(address)?;
+            } else if !name.contains(':') {
+                return Err(bad("write host:port"));
+            }
+        }
+        Ok(Self { names, security: security.clone() })
+    }
+
+    /// Connects to a party. Its name is resolved again each time, since addresses change, and all its
+    /// addresses are tried.
+    fn connect(&self, peer: Party) -> io::Result<(TcpStream, SocketAddr)> {
+        let name = &self.names[peer.0];
+        let failed = |error: io::Error| io::Error::new(error.kind(), format!("{name}: {error}"));
+        let mut last = io::Error::other("the name has no address");
+        for address in name.to_socket_addrs().map_err(failed)? {
+            let allowed = self.security.check(address).map_err(io::Error::other);
+            match allowed.and_then(|()| TcpStream::connect_timeout(&address, ATTEMPT)) {
+                Ok(stream) => return Ok((stream, address)),
+                Err(error) => last = io::Error::new(error.kind(), format!("{address}: {error}")),
+            }
+        }
+        Err(last)
+    }
+}
+
 /// Ends a session from any thread.
 #[derive(Debug, Clone, Default)]
 pub struct Canceller(Arc<(AtomicBool, Mutex<String>)>);
@@ -132,11 +176,11 @@ impl Canceller {
 /// Starts a session; see [`crate::Endpoint::session`].
 pub(crate) fn start(
     engine: &Arc<Engine>,
-    peers: &[SocketAddr],
+    peers: &Peers,
     concurrent: bool,
     job: &Job,
 ) -> Result<Session> {
-    let me = job.check(engine.hub.me, peers.len())?;
+    let me = job.check(engine.hub.me, peers.names.len())?;
     let mut fresh = [0; 32];
     getrandom::fill(&mut fresh).map_err(|error| Error::Config {
         what: "the system's randomness".to_owned(),
@@ -149,15 +193,14 @@ pub(crate) fn start(
     let _taker = engine.hub.parties.attend(&parker);
     let mut starter = Starter {
         hub: &engine.hub,
+        peers,
+        began: Instant::now(),
         parker,
         me,
         hello,
         concurrent,
         canceller: &job.canceller,
-        joins: (0..parties)
-            .filter(|&peer| peer != me.0)
-            .map(|peer| Join::new(peer, peers))
-            .collect(),
+        joins: (0..parties).filter(|&peer| peer != me.0).map(Join::new).collect(),
         deadline: Instant::now() + engine.hub.limits.start,
         difference: None,
     };
@@ -173,6 +216,8 @@ pub(crate) fn start(
 /// A session that is being started.
 struct Starter<'a> {
     hub: &'a Hub,
+    peers: &'a Peers,
+    began: Instant,
     /// Where its thread sleeps; known to the links from their beginning.
     parker: Arc<Parker>,
     me: Party,
@@ -188,7 +233,6 @@ struct Starter<'a> {
 /// The way to one peer.
 struct Join {
     peer: Party,
-    address: SocketAddr,
     link: Option<Arc<Link>>,
     /// The peer's hello, once it agrees with ours.
     joined: Option<Hello>,
@@ -199,10 +243,9 @@ struct Join {
 }
 
 impl Join {
-    fn new(peer: usize, addresses: &[SocketAddr]) -> Self {
+    fn new(peer: usize) -> Self {
         Self {
             peer: Party(peer),
-            address: addresses[peer],
             link: None,
             joined: None,
             judged: false,
@@ -306,13 +349,13 @@ impl Starter<'_> {
 
     fn dial(&mut self, at: usize) -> Result<io::Result<()>> {
         let join = &mut self.joins[at];
-        let stream = match TcpStream::connect_timeout(&join.address, ATTEMPT) {
-            Ok(stream) => stream,
+        let (stream, address) = match self.peers.connect(join.peer) {
+            Ok(connected) => connected,
             Err(error) => return Ok(Err(error)),
         };
         stream.set_nonblocking(true).map_err(|error| cannot("opening a connection", &error))?;
         let stream = mio::net::TcpStream::from_std(stream);
-        let link = self.hub.add(stream, join.address, Some(Role::Party(join.peer)))?;
+        let link = self.hub.add(stream, address, Some(Role::Party(join.peer)))?;
         let _ = link.parker.set(self.parker.clone());
         link.post(Kind::Hello, self.hello.encode());
         self.hub.schedule(&link);
@@ -367,7 +410,11 @@ impl Starter<'_> {
             return Error::Misuse("a session that has started cannot be overdue".to_owned());
         };
         self.other_session(join).unwrap_or_else(|| {
-            let cause = format!("not found within {:?}: {}", self.hub.limits.start, join.last);
+            let mut cause = format!("not found within {:?}: {}", self.hub.limits.start, join.last);
+            // A peer that cannot prove who it is has not come by its name.
+            if let Some(refused) = self.hub.refused_since(self.began) {
+                cause += &format!("; a connection from {refused}");
+            }
             let cause = io::Error::new(io::ErrorKind::TimedOut, cause);
             Error::Link { peer: join.peer, step: "start".to_owned(), cause }
         })
@@ -425,9 +472,10 @@ impl Starter<'_> {
         for join in self.joins {
             let Some(link) = join.link else { continue };
             let (low, high) = (self.me.min(join.peer), self.me.max(join.peer));
-            let secret = match engine.hub.tls {
-                Some(_) => tls_secret(link.secret.get(), join.peer)?,
-                None => INSECURE_SECRET,
+            let secret = if engine.hub.is_secure() {
+                tls_secret(link.secret.get(), join.peer)?
+            } else {
+                INSECURE_SECRET
             };
             pair_keys[join.peer.0] = Some(pair_key(secret, &id, [fresh[low.0], fresh[high.0]]));
             links[join.peer.0] = Some(link);

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use mio::{event::Event, net::TcpStream};
 use rustls::Connection;
 
-use crate::frame::HEAD;
+use crate::{frame::HEAD, tls::explain};
 
 /// Bytes of a plain socket that are read ahead, beyond what the caller asks for: many small frames
 /// at once. What is read ahead is copied once more, so after as many bytes of a message no more than
@@ -184,7 +184,7 @@ fn process(tls: &mut Connection, socket: &mut Socket) -> io::Result<()> {
     }
     match outcome {
         Ok(_) => Ok(()),
-        Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+        Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, explain(&error))),
     }
 }
 

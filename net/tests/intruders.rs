@@ -6,7 +6,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex, OnceLock, PoisonError},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use bytes::Bytes;
@@ -227,10 +227,11 @@ fn five_hundred_idle_connections_leave_nothing_behind() {
         let (handles_before, memory_before) = (handles(), resident_kib());
         let connect = |_| TcpStream::connect(cluster.addresses[0]).unwrap();
         let idle: Vec<_> = (0..500).map(connect).collect();
-        // At most `pending` of them are kept, and those until they are overdue.
-        eventually("all refused", Duration::from_secs(20), || refusals().len() == 500);
-        let many = refusals().iter().filter(|l| l.contains("too many connections")).count();
-        assert!(many >= 400, "{many}");
+        // At most `pending` of them are kept, and those until they are overdue. Of each kind one is logged.
+        for cause in ["too many connections", "did not introduce itself"] {
+            let logged = || refusals().iter().any(|line| line.contains(cause));
+            eventually(cause, Duration::from_secs(20), logged);
+        }
         drop(idle);
         eventually("handles return", Duration::from_secs(5), || handles() == handles_before);
         let grown = resident_kib().saturating_sub(memory_before);
@@ -243,7 +244,7 @@ fn five_hundred_idle_connections_leave_nothing_behind() {
             alice.dial(net::Party(0), cluster.addresses[0]).map(drop).unwrap();
         });
     });
-    assert_eq!(refusals().len(), 500);
+    assert_eq!(refusals().len(), 2, "{:#?}", refusals());
 }
 
 /// A TLS client with any identity and versions, which trusts the cluster's authority.
@@ -298,7 +299,7 @@ fn tls_1_2_is_refused() {
 
 #[test]
 fn no_certificate_is_refused() {
-    refused(&hasty(), "no certificates", |cluster| {
+    refused(&hasty(), "no certificate", |cluster| {
         let trusted = cluster.authority.certificate_pem();
         expect_nothing(connect(cluster.addresses[1], trusted, None, TLS13), &[0; 100]);
     });
@@ -318,7 +319,8 @@ fn an_expired_certificate_is_refused() {
     refused(&hasty(), "expired", |cluster| {
         let trusted = cluster.authority.certificate_pem();
         let hour = Duration::from_secs(3600);
-        let old = cluster.authority.issue_for_period(&Role::party(2), hour * 2, hour).unwrap();
+        let begin = SystemTime::now() - hour * 2;
+        let old = cluster.authority.issue_for_period(&Role::party(2), begin, hour).unwrap();
         expect_nothing(connect(cluster.addresses[1], trusted, Some(&old), TLS13), &[0; 100]);
     });
 }

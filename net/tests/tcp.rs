@@ -321,7 +321,7 @@ fn plain_tcp_refuses_other_machines_unless_told() {
     let open = |beyond_loopback| {
         let role = Role::party(0);
         let security = Security::InsecurePlainTcp { role, beyond_loopback };
-        let peers = vec!["127.0.0.1:9".parse().unwrap(), "192.0.2.1:9".parse().unwrap()];
+        let peers = ["127.0.0.1:9", "192.0.2.1:9"];
         Endpoint::open(Settings::new(security).peers(peers))
     };
     assert!(matches!(open(false), Err(Error::Config { .. })));
