@@ -164,6 +164,38 @@ can enter the cluster in any role.")]
         #[arg(long, value_delimiter = ',', default_value = "client", value_name = "NAMES")]
         clients: Vec<String>,
     },
+    /// Make new certificates for members of a cluster, before the old ones end
+    #[command(long_about = "\
+Make new certificates for members of a cluster, before the old ones end.
+
+Run it where the cluster was made, with its authority. Then copy each renewed file to the same place on
+its member's machine: servers take it up by themselves within seconds, running jobs go on.")]
+    Renew {
+        /// The cluster's folder, with its authority
+        dir: PathBuf,
+        /// party-0, party-1, party-2, names of clients, or authority
+        #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "MEMBER")]
+        members: Vec<String>,
+        /// All members
+        #[arg(long)]
+        all: bool,
+        /// Make new keys too, for instance because one may be known to others
+        #[arg(long)]
+        new_key: bool,
+    },
+    /// Shut a member out: none of its certificates is accepted any more
+    #[command(long_about = "\
+Shut a member out: none of its certificates is accepted any more.
+
+Run it where the cluster was made, with its authority. Then copy revoked.pem to the servers: they take
+it up by themselves within seconds and end the member's connections. `cluster renew --new-key` lets a
+member in again.")]
+    Revoke {
+        /// The cluster's folder, with its authority
+        dir: PathBuf,
+        /// The client's name, or party-0, party-1 or party-2
+        name: String,
+    },
     /// Make the files of one more client
     AddClient {
         /// The cluster's folder, with its authority

@@ -1,15 +1,20 @@
 //! Making a cluster: its authority, certificates, keys and configuration files.
 
+mod renew;
+
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
     net::IpAddr,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use net::{Authority, Identity, Role};
 use serde::Serialize;
+
+pub use renew::{Renewal, renew, revoke};
+use renew::{current_list, note_issued, write_lists};
 
 use crate::{
     Error, Result,
@@ -17,8 +22,16 @@ use crate::{
     store::ClusterId,
 };
 
-/// How long certificates are valid: ten years for the authority, two for the others.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// How many years the authority's certificate is valid.
+const YEARS: u32 = 10;
+
+/// How many years those of members are.
+const MEMBER_YEARS: u32 = 2;
+
+/// The file of the revoked certificates in each member's folder.
+const LIST: &str = "revoked.pem";
 
 /// The folder of the authority within a cluster's folder.
 const AUTHORITY: &str = "authority";
@@ -32,6 +45,26 @@ pub struct Plan {
     pub servers: [String; PARTIES],
     /// Names of the clients.
     pub clients: Vec<String>,
+}
+
+/// The files by which a member proves who it is and knows others.
+#[derive(Debug, Clone, Copy)]
+pub struct Files<'a> {
+    /// The authority's certificate.
+    pub authority: &'a Path,
+    /// The member's certificate.
+    pub certificate: &'a Path,
+    /// Its private key.
+    pub key: &'a Path,
+    /// The list of revoked certificates, if there is one.
+    pub revoked: Option<&'a Path>,
+}
+
+impl<'a> Files<'a> {
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &'a Path> {
+        [self.authority, self.certificate, self.key].into_iter().chain(self.revoked)
+    }
 }
 
 /// The files of a member of the cluster.
@@ -98,9 +131,10 @@ pub fn init(plan: &Plan) -> Result<Vec<Member>> {
         return Err(Error::config(plan.folder.display(), reason));
     }
     make_folder(&home)?;
-    let authority = Authority::generate(10 * YEAR)?;
+    let authority = Authority::generate(YEARS * YEAR)?;
     write_new(&home.join("authority.pem"), authority.certificate_pem(), false)?;
     write_new(&home.join("authority.key"), &authority.key_pem(), true)?;
+    write_lists(&plan.folder, &authority, &[])?;
     let mut members = Vec::new();
     for party in 0..PARTIES {
         members.push(add_party(plan, &authority, party)?);
@@ -118,42 +152,74 @@ pub fn init(plan: &Plan) -> Result<Vec<Member>> {
 /// [`Error::File`] if files cannot be written.
 pub fn add_client(folder: &Path, name: &str) -> Result<Member> {
     let role = client_role(name)?;
+    let authority = read_authority(folder)?;
+    let party = PartyConfig::read(&folder.join("party-0").join("party.toml"))?;
+    write_client(folder, &party.servers, &authority, &role)
+}
+
+/// The authority of a cluster that [`init`] made here.
+fn read_authority(folder: &Path) -> Result<Authority> {
     let home = folder.join(AUTHORITY);
     let read = |name: &str| {
         let path = home.join(name);
         fs::read_to_string(&path).map_err(|cause| {
             let reason = format!(
-                "cannot be read ({cause}); clients are added where the cluster \
-                                  was made with `trefoil cluster init`"
+                "cannot be read ({cause}); members are added, renewed and revoked where the cluster \
+                 was made with `trefoil cluster init`"
             );
             Error::config(path.display(), reason)
         })
     };
-    let authority = Authority::from_pem(&read("authority.pem")?, &read("authority.key")?)?;
-    let party = PartyConfig::read(&folder.join("party-0").join("party.toml"))?;
-    write_client(folder, &party.servers, &authority, &role)
+    let key = zeroize::Zeroizing::new(read("authority.key")?);
+    Ok(Authority::from_pem(&read("authority.pem")?, &key)?)
 }
 
-/// Reads a member's certificate and key.
+/// Reads a member's certificate and key, and the list of revoked certificates.
 ///
 /// # Errors
-/// [`Error::Config`] if a file cannot be read, others may read the key, or it is of another role.
-pub fn identity(role: &Role, [authority, certificate, key]: [&Path; 3]) -> Result<Identity> {
+/// [`Error::Config`] if a file cannot be read, others may read the key, or the certificate is of another
+/// role, has expired or is not valid yet.
+pub fn identity(role: &Role, files: &Files<'_>) -> Result<Identity> {
     let read = |path: &Path| {
         let reason = |cause: io::Error| {
             format!("cannot be read ({cause}); copy the member's whole folder to its machine")
         };
         fs::read_to_string(path).map_err(|cause| Error::config(path.display(), reason(cause)))
     };
-    check_private(key)?;
-    let secret = zeroize::Zeroizing::new(read(key)?);
-    let identity = Identity::from_pem(&read(authority)?, &read(certificate)?, &secret)?;
+    check_private(files.key)?;
+    let secret = zeroize::Zeroizing::new(read(files.key)?);
+    let certificate = read(files.certificate)?;
+    let mut identity = Identity::from_pem(&read(files.authority)?, &certificate, &secret)?;
+    let bad = |reason: String| Error::config(files.certificate.display(), reason);
     if identity.role() != role {
         let found = identity.role();
-        let reason = format!("is a certificate of {found}; this configuration is of {role}");
-        return Err(Error::config(certificate.display(), reason));
+        return Err(bad(format!("is a certificate of {found}; this configuration is of {role}")));
+    }
+    check_dates(&identity).map_err(bad)?;
+    if let Some(list) = files.revoked {
+        identity = identity.revoked(&read(list)?);
     }
     Ok(identity)
+}
+
+/// Says what is wrong if a certificate is not valid now.
+fn check_dates(identity: &Identity) -> Result<(), String> {
+    let clock = "or correct this machine's clock if it is wrong";
+    let period = identity.period().map_err(|error| error.to_string())?;
+    let now = SystemTime::now();
+    let days = |time: Duration| time.as_secs() / (24 * 3600);
+    if let Ok(age) = now.duration_since(period.end) {
+        let days = days(age);
+        return Err(format!(
+            "has expired {days} days ago; renew it with `trefoil cluster renew`, {clock}"
+        ));
+    }
+    match period.begin.duration_since(now) {
+        Ok(wait) if !wait.is_zero() => {
+            Err(format!("is valid only in {} days; wait, {clock}", days(wait)))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The cluster that a member belongs to.
@@ -174,7 +240,7 @@ fn client_role(name: &str) -> Result<Role> {
 fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member> {
     let role = Role::party(party);
     let folder = plan.folder.join(role.to_string());
-    write_identity(&folder, "party", authority, &role)?;
+    write_identity(&plan.folder, &folder, "party", authority, &role)?;
     let address = &plan.servers[party];
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
     // A name or address of another machine may not be one that this machine can bind.
@@ -188,6 +254,7 @@ fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member>
         authority: "authority.pem".into(),
         certificate: "party.pem".into(),
         key: "party.key".into(),
+        revoked: Some(LIST.into()),
         data: "data".into(),
         threads: None,
         access: Access::default(),
@@ -210,13 +277,14 @@ fn write_client(
         let reason = format!("{} is there already; choose another name", folder.display());
         return Err(Error::input(format_args!("client `{name}`"), reason));
     }
-    write_identity(&folder, "client", authority, role)?;
+    write_identity(cluster, &folder, "client", authority, role)?;
     let config = ClientConfig {
         name: name.clone(),
         servers: servers.clone(),
         authority: "authority.pem".into(),
         certificate: "client.pem".into(),
         key: "client.key".into(),
+        revoked: Some(LIST.into()),
         connect_seconds: 5,
         silence_seconds: 30,
     };
@@ -235,10 +303,18 @@ const CLIENT_HEAD: &str = "\
 
 ";
 
-fn write_identity(folder: &Path, stem: &str, authority: &Authority, role: &Role) -> Result<()> {
+fn write_identity(
+    cluster: &Path,
+    folder: &Path,
+    stem: &str,
+    authority: &Authority,
+    role: &Role,
+) -> Result<()> {
     make_folder(folder)?;
-    let identity = authority.issue(role, 2 * YEAR)?;
+    let identity = authority.issue(role, MEMBER_YEARS * YEAR)?;
+    note_issued(cluster, role, identity.certificate_pem())?;
     write_new(&folder.join("authority.pem"), identity.authority_pem(), false)?;
+    write_new(&folder.join(LIST), &current_list(cluster)?, false)?;
     write_new(&folder.join(format!("{stem}.pem")), identity.certificate_pem(), false)?;
     write_new(&folder.join(format!("{stem}.key")), identity.key_pem(), true)
 }
@@ -273,6 +349,19 @@ fn write_new(path: &Path, text: &str, private: bool) -> Result<()> {
         file.sync_all()
     };
     write().map_err(|cause| Error::file(path, cause))
+}
+
+/// Writes a file in the place of one that may be there, as a whole or not at all.
+fn replace(path: &Path, text: &str, private: bool) -> Result<()> {
+    let temporary = path.with_added_extension("tmp");
+    let cleared = fs::remove_file(&temporary);
+    if let Err(cause) = cleared
+        && cause.kind() != io::ErrorKind::NotFound
+    {
+        return Err(Error::file(&temporary, cause));
+    }
+    write_new(&temporary, text, private)?;
+    fs::rename(&temporary, path).map_err(|cause| Error::file(path, cause))
 }
 
 /// Refuses a key that others may read.
@@ -315,14 +404,12 @@ mod tests {
             let config = PartyConfig::read(&members[party].config).unwrap();
             assert_eq!(config.party, party);
             assert_eq!(config.listen, config.servers[party]);
-            let files = [&*config.authority, &*config.certificate, &*config.key];
-            identity(&Role::party(party), files).unwrap();
-            let wrong = identity(&Role::party((party + 1) % 3), files).unwrap_err();
+            identity(&Role::party(party), &config.files()).unwrap();
+            let wrong = identity(&Role::party((party + 1) % 3), &config.files()).unwrap_err();
             assert!(wrong.to_string().contains("certificate of party-"), "{wrong}");
         }
         let config = ClientConfig::read(&members[3].config).unwrap();
-        let files = [&*config.authority, &*config.certificate, &*config.key];
-        identity(&Role::client("alice").unwrap(), files).unwrap();
+        identity(&Role::client("alice").unwrap(), &config.files()).unwrap();
     }
 
     #[test]
@@ -362,10 +449,74 @@ mod tests {
         }
         let key = folder.join("party-1/party.key");
         fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
-        let [authority, certificate] =
-            ["authority.pem", "party.pem"].map(|name| folder.join("party-1").join(name));
-        let error = identity(&Role::party(1), [&authority, &certificate, &key]).unwrap_err();
+        let config = PartyConfig::read(&folder.join("party-1/party.toml")).unwrap();
+        let error = identity(&Role::party(1), &config.files()).unwrap_err();
         assert!(error.to_string().contains("chmod 600"));
+    }
+
+    fn period(folder: &Path, member: &str) -> net::Period {
+        let config = PartyConfig::read(&folder.join(member).join("party.toml")).unwrap();
+        identity(&Role::party(config.party), &config.files()).unwrap().period().unwrap()
+    }
+
+    #[test]
+    fn a_renewed_member_keeps_its_key_unless_told_otherwise() {
+        let folder = crate::testing::folder("cluster");
+        init(&plan(&folder)).unwrap();
+        let read = |name: &str| fs::read(folder.join(name)).unwrap();
+        let files = ["party-0/party.key", "party-0/party.pem", "client-bob/client.pem"];
+        let before = files.map(read);
+        renew(&folder, &Renewal::All, false).unwrap();
+        let after = files.map(read);
+        assert!(before[0] == after[0] && before[1] != after[1] && before[2] != after[2]);
+        assert!(period(&folder, "party-0").end > SystemTime::now() + YEAR);
+        renew(&folder, &Renewal::Of(vec!["party-0".to_owned()]), true).unwrap();
+        assert!(read("party-0/party.key") != before[0] && read(files[2]) == after[2]);
+        period(&folder, "party-0");
+        let unknown = renew(&folder, &Renewal::Of(vec!["carol".to_owned()]), false).unwrap_err();
+        assert!(unknown.to_string().contains("client carol"), "{unknown}");
+        let authority = read("party-2/authority.pem");
+        renew(&folder, &Renewal::Of(vec!["authority".to_owned()]), false).unwrap();
+        assert!(read("party-2/authority.pem") != authority);
+        period(&folder, "party-2");
+    }
+
+    #[test]
+    fn all_certificates_of_a_revoked_member_are_on_the_list_in_every_folder() {
+        let folder = crate::testing::folder("cluster");
+        init(&plan(&folder)).unwrap();
+        renew(&folder, &Renewal::Of(vec!["bob".to_owned()]), true).unwrap();
+        let empty = fs::read(folder.join("party-0/revoked.pem")).unwrap();
+        assert_eq!(revoke(&folder, "bob").unwrap().len(), 5);
+        let list = fs::read(folder.join("party-0/revoked.pem")).unwrap();
+        assert!(list.len() > empty.len());
+        assert_eq!(list, fs::read(folder.join("client-alice/revoked.pem")).unwrap());
+        let revoked = fs::read_to_string(folder.join("authority/revoked")).unwrap();
+        assert_eq!(revoked.lines().count(), 2, "the one before the renewal too");
+        assert!(revoke(&folder, "bob").unwrap_err().to_string().contains("revoked already"));
+        let again = renew(&folder, &Renewal::Of(vec!["bob".to_owned()]), false).unwrap_err();
+        assert!(again.to_string().contains("--new-key"), "{again}");
+        renew(&folder, &Renewal::Of(vec!["bob".to_owned()]), true).unwrap();
+        add_client(&folder, "carol").unwrap();
+        assert_eq!(list, fs::read(folder.join("client-carol/revoked.pem")).unwrap());
+    }
+
+    #[test]
+    fn a_certificate_out_of_its_time_is_named_with_what_to_do() {
+        let folder = crate::testing::folder("cluster");
+        init(&plan(&folder)).unwrap();
+        let authority = read_authority(&folder).unwrap();
+        let config = PartyConfig::read(&folder.join("party-0/party.toml")).unwrap();
+        let (now, day) = (SystemTime::now(), Duration::from_secs(24 * 3600));
+        for (begin, said) in
+            [(now - 9 * day, "has expired 7 days ago"), (now + 3 * day, "is valid only in 2 days")]
+        {
+            let wrong = authority.issue_for_period(&Role::party(0), begin, 2 * day).unwrap();
+            fs::write(&config.certificate, wrong.certificate_pem()).unwrap();
+            let text = identity(&Role::party(0), &config.files()).unwrap_err().to_string();
+            assert!(text.contains(said) && text.contains("clock"), "{text}");
+            assert!(text.contains("party.pem"), "{text}");
+        }
     }
 
     #[test]

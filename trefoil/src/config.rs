@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
+use crate::{Error, Result, cluster::Files};
 
 /// The port of party 0 unless told otherwise.
 pub const PORT: u16 = 7100;
@@ -33,6 +33,9 @@ pub struct PartyConfig {
     pub certificate: PathBuf,
     /// Its private key (PEM), readable by its owner alone.
     pub key: PathBuf,
+    /// The authority's list of revoked certificates (PEM); none are refused without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<PathBuf>,
     /// Where this server keeps its shares of models.
     pub data: PathBuf,
     /// Threads to compute with; all that the machine has unless given.
@@ -120,6 +123,9 @@ pub struct ClientConfig {
     pub certificate: PathBuf,
     /// Its private key (PEM), readable by its owner alone.
     pub key: PathBuf,
+    /// The authority's list of revoked certificates (PEM); none are refused without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<PathBuf>,
     /// How long to try to reach a server, in seconds.
     #[serde(default = "default_connect_seconds")]
     pub connect_seconds: u64,
@@ -175,7 +181,14 @@ impl PartyConfig {
         {
             anchor(path, file);
         }
+        config.revoked.iter_mut().for_each(|file| anchor(path, file));
         Ok(config)
+    }
+
+    /// The files by which this server proves who it is.
+    pub fn files(&self) -> Files<'_> {
+        let Self { authority, certificate, key, revoked, .. } = self;
+        Files { authority, certificate, key, revoked: revoked.as_deref() }
     }
 }
 
@@ -269,7 +282,14 @@ impl ClientConfig {
         for file in [&mut config.authority, &mut config.certificate, &mut config.key] {
             anchor(path, file);
         }
+        config.revoked.iter_mut().for_each(|file| anchor(path, file));
         Ok(config)
+    }
+
+    /// The files by which this client proves who it is.
+    pub fn files(&self) -> Files<'_> {
+        let Self { authority, certificate, key, revoked, .. } = self;
+        Files { authority, certificate, key, revoked: revoked.as_deref() }
     }
 
     /// [`ClientConfig::connect_seconds`] as a duration.

@@ -91,7 +91,7 @@ impl Error {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Input { .. } => "input",
-            Self::Config { .. } => "config",
+            Self::Config { .. } | Self::Net(net::Error::Config { .. }) => "config",
             Self::Unreachable { .. } => "unreachable",
             Self::Refused { .. } => "refused",
             _ => "failed",
@@ -102,7 +102,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Input { .. } => 3,
-            Self::Config { .. } => 4,
+            Self::Config { .. } | Self::Net(net::Error::Config { .. }) => 4,
             Self::Unreachable { .. } => 5,
             Self::Refused { .. } => 6,
             _ => 1,

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod certificates;
 pub mod cli;
 pub mod client;
 pub mod cluster;

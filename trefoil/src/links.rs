@@ -13,6 +13,7 @@ use ring_arith::CpuEngine;
 
 use crate::{
     Error, Result,
+    certificates::{self, CertificateEnd},
     client::Client,
     cluster::{cluster_id, identity},
     config::{ClientConfig, PARTIES, PartyConfig},
@@ -66,9 +67,9 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
         client_message: CHUNK.max(REQUEST) as u64,
         ..net::Limits::default()
     };
-    let settings = Settings::new(Security::Tls(identity))
-        .listen(resolve("listen", &config.listen)?)?
-        .peers(resolve_all(&config.servers)?)
+    let settings = Settings::new(Security::Tls(identity.clone()))
+        .listen(resolve("listen", &config.listen)?[0])?
+        .peers(&config.servers)
         .limits(limits)
         .concurrent_sessions();
     let endpoint = Arc::new(Endpoint::open(settings)?);
@@ -79,6 +80,9 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
     }
     tracing::info!(party = me, listen = config.listen, data = %config.data.display(), "ready");
     accept_clients(endpoint.clone(), server.clone())?;
+    server.set_certificates(CertificateEnd::of(&identity)?);
+    let (watched, endpoint_watched, files) = (server.clone(), endpoint.clone(), config.clone());
+    start("certificates", move || certificates::watch(&files, &endpoint_watched, &watched))?;
     let checked = server.clone();
     start("store check", move || {
         if let Err(error) = checked.check_store() {
@@ -93,7 +97,7 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
 /// # Errors
 /// [`Error::Config`] if the files cannot be used.
 pub fn party_identity(config: &PartyConfig) -> Result<Identity> {
-    identity(&Role::party(config.party), [&config.authority, &config.certificate, &config.key])
+    identity(&Role::party(config.party), &config.files())
 }
 
 /// A server's models.
@@ -118,55 +122,109 @@ pub fn connect(config: &ClientConfig) -> Result<Client> {
 /// A client's connections to parties 0, 1 and 2, each of which may fail on its own.
 ///
 /// # Errors
-/// [`Error::Config`] if files or addresses cannot be used.
+/// [`Error::Config`] if files cannot be used.
 pub fn dial_all(config: &ClientConfig) -> Result<[Result<Box<dyn Channel>>; PARTIES]> {
-    let role = Role::client(&config.name)?;
-    let identity = identity(&role, [&config.authority, &config.certificate, &config.key])?;
-    let addresses = resolve_all(&config.servers)?;
-    let limit = config.connect_limit();
-    let limits =
-        net::Limits { handshake: limit, stall: config.silence_limit(), ..Default::default() };
-    let endpoint = &Endpoint::open(Settings::new(Security::Tls(identity)).limits(limits))?;
-    let dial = |party: usize| dial(endpoint, party, addresses[party], limit);
+    let dialler = &Dialler::new(config)?;
     Ok(thread::scope(|scope| {
-        [0, 1, 2].map(|party| scope.spawn(move || dial(party))).map(|thread| {
+        [0, 1, 2].map(|party| scope.spawn(move || dialler.dial(party))).map(|thread| {
             let lost = |_| Err(Error::Internal("a connection attempt was lost".to_owned()));
             thread.join().unwrap_or_else(lost)
         })
     }))
 }
 
-/// Tries until the limit, since a server may be about to start; not again where one listened before,
-/// and refuses.
-fn dial(
-    endpoint: &Endpoint,
-    party: usize,
-    address: SocketAddr,
+/// What a client needs to connect to its servers.
+pub struct Dialler {
+    endpoint: Endpoint,
+    servers: [String; PARTIES],
     limit: Duration,
-) -> Result<Box<dyn Channel>> {
-    let (began, mut pause, mut listened) = (Instant::now(), PAUSE, false);
-    loop {
-        let error = match endpoint.dial(Party(party), address) {
-            Ok(channel) => return Ok(Box::new(Link(channel))),
-            Err(error) => error,
-        };
-        let listens = TcpStream::connect_timeout(&address, PAUSE).is_ok();
-        if (listens && listened) || began.elapsed() + pause >= limit {
+}
+
+impl Dialler {
+    /// From a client's configuration.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if files cannot be used.
+    pub fn new(config: &ClientConfig) -> Result<Self> {
+        let role = Role::client(&config.name)?;
+        let identity = identity(&role, &config.files())?;
+        let limit = config.connect_limit();
+        let limits =
+            net::Limits { handshake: limit, stall: config.silence_limit(), ..Default::default() };
+        let endpoint = Endpoint::open(Settings::new(Security::Tls(identity)).limits(limits))?;
+        Ok(Self { endpoint, servers: config.servers.clone(), limit })
+    }
+
+    /// Tries until the limit, since a server may be about to start; not again where one listened before,
+    /// and refuses.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] that says why, and what to do.
+    pub fn dial(&self, party: usize) -> Result<Box<dyn Channel>> {
+        let (began, mut pause, mut listened) = (Instant::now(), PAUSE, false);
+        loop {
+            let failed = match self.attempt(party) {
+                Ok(channel) => return Ok(channel),
+                Err(failed) => failed,
+            };
+            if (failed.listens && listened) || began.elapsed() + pause >= self.limit {
+                return Err(failed.error);
+            }
+            // It may have begun to listen after the attempt.
+            listened = failed.listens;
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+
+    /// Tries once.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] that says why, and what to do.
+    pub fn dial_once(&self, party: usize) -> Result<Box<dyn Channel>> {
+        self.attempt(party).map_err(|failed| failed.error)
+    }
+
+    /// Resolves the server's name, which may have another address than before, and tries all addresses.
+    fn attempt(&self, party: usize) -> Result<Box<dyn Channel>, Attempt> {
+        let name = &self.servers[party];
+        let mut failed = Attempt { listens: false, error: Error::Internal(String::new()) };
+        let addresses = resolve("servers", name).map_err(|error| Attempt {
+            listens: false,
+            error: Error::Unreachable {
+                server: format!("party {party}"),
+                reason: error.to_string(),
+            },
+        })?;
+        for address in addresses {
+            let error = match self.endpoint.dial(Party(party), address) {
+                Ok(channel) => return Ok(Box::new(Link(channel))),
+                Err(error) => error,
+            };
+            let listens = TcpStream::connect_timeout(&address, PAUSE).is_ok();
             let advice = if listens {
                 "are address, configuration and certificates those of the same cluster?".to_owned()
             } else {
                 format!("is it running (trefoil party --config party-{party}/party.toml)?")
             };
-            return Err(Error::Unreachable {
+            let error = Error::Unreachable {
                 server: format!("party {party} at {address}"),
                 reason: format!("{error}; {advice}"),
-            });
+            };
+            // Of several addresses the one where something listens says more.
+            if listens || !failed.listens {
+                failed = Attempt { listens: listens || failed.listens, error };
+            }
         }
-        // It may have begun to listen after the attempt.
-        listened = listens;
-        thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_secs(1));
+        Err(failed)
     }
+}
+
+/// An attempt to connect that failed.
+struct Attempt {
+    /// Whether something listens there all the same.
+    listens: bool,
+    error: Error,
 }
 
 fn accept_clients(endpoint: Arc<Endpoint>, server: Server) -> Result<()> {
@@ -187,17 +245,15 @@ fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
     started.map(drop).map_err(|cause| Error::File { what: format!("a thread `{name}`"), cause })
 }
 
-fn resolve_all(servers: &[String; PARTIES]) -> Result<Vec<SocketAddr>> {
-    servers.iter().map(|server| resolve("servers", server)).collect()
-}
-
-fn resolve(what: &str, address: &str) -> Result<SocketAddr> {
+/// All addresses of a name; at least one.
+fn resolve(what: &str, address: &str) -> Result<Vec<SocketAddr>> {
     let bad = |reason: String| {
         let advice = "correct the name, or write the address as numbers";
         Error::config(format_args!("{what} `{address}`"), format_args!("{reason}; {advice}"))
     };
-    let mut found = address.to_socket_addrs().map_err(|cause| bad(cause.to_string()))?;
-    found.next().ok_or_else(|| bad("the name has no address".to_owned()))
+    let found: Vec<_> =
+        address.to_socket_addrs().map_err(|cause| bad(cause.to_string()))?.collect();
+    if found.is_empty() { Err(bad("the name has no address".to_owned())) } else { Ok(found) }
 }
 
 fn unreachable(error: &net::Error) -> Error {

@@ -1,11 +1,11 @@
-//! `trefoil cluster`: making the files of a cluster.
+//! `trefoil cluster`: making the files of a cluster, and renewing and revoking its certificates.
 
 use serde_json::json;
 
 use crate::{
     Result,
     cli::Cluster,
-    cluster::{Member, Plan, add_client, addresses, init},
+    cluster::{Member, Plan, Renewal, add_client, addresses, init, renew, revoke},
     output::Output,
 };
 
@@ -18,6 +18,23 @@ pub(super) fn run(command: Cluster, output: Output) -> Result<()> {
             let value = json!({ "servers": plan.servers, "members": members });
             output.result(&value, || made(&plan, &members))?;
             output.remark(next(&members))
+        }
+        Cluster::Renew { dir, members, all, new_key } => {
+            let which = if all { Renewal::All } else { Renewal::Of(members) };
+            let renewed = renew(&dir, &which, new_key)?;
+            output.result(&renewed, || {
+                renewed.iter().map(|member| line(member, "")).collect::<Vec<_>>().join("\n")
+            })?;
+            let keys = if new_key { " and the .key file beside it" } else { "" };
+            output.remark(format!(
+                "\nCopy each{keys} to its member's machine; servers take it up by themselves."
+            ))
+        }
+        Cluster::Revoke { dir, name } => {
+            let lists = revoke(&dir, &name)?;
+            let shown = || lists.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
+            output.result(&json!({ "revoked": name, "lists": shown() }), || shown().join("\n"))?;
+            output.remark("\nCopy each to its member's machine, those of the three servers first.")
         }
         Cluster::AddClient { dir, name } => {
             let member = add_client(&dir, &name)?;

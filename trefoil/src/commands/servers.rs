@@ -1,18 +1,23 @@
 //! `trefoil party`, `trefoil status` and `trefoil ping`.
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
 use crate::{
-    Error, Result,
+    Error, Result, certificates,
     cli::{Global, Party, Ping},
     client,
-    config::PartyConfig,
+    config::{ClientConfig, PARTIES, PartyConfig},
     links,
     output::{Output, bytes, seconds, table},
     store::{Holding, Store},
-    wire::{Channel, Link, Status},
+    wire::{Link, Status},
 };
 
 /// Runs a server, or checks what it would start with.
@@ -52,20 +57,27 @@ fn checked(store: &Store, held: &Holding) -> (Vec<String>, Value) {
     }
 }
 
+/// A server that is up has answered by then.
+const PROMPT: Duration = Duration::from_millis(900);
+
+/// A clock that is off by more is worth a warning, in seconds.
+const SKEW: u64 = 60;
+
 /// Every server is asked on its own, since this is the command for when something is wrong.
 pub(super) fn status(global: &Global, output: Output) -> Result<()> {
-    let config = super::client_config(global)?;
-    let silence = config.silence_limit();
-    let ask = |channel: Result<Box<dyn Channel>>| client::status(&mut *channel?, silence);
-    let states = links::dial_all(&config)?.map(ask);
+    let states = ask_all(&super::client_config(global)?)?;
     let values: Vec<_> =
         states.iter().enumerate().map(|(party, state)| value(party, state)).collect();
     output.result(&values, || {
-        let heading = ["party", "link", "models", "waiting", "done", "failed", "up", "engine"];
+        let heading =
+            ["party", "link", "models", "waiting", "done", "failed", "up", "certificate", "engine"];
         let rows: Vec<_> =
             states.iter().enumerate().map(|(party, state)| row(party, state)).collect();
         table(&heading, &rows)
     })?;
+    for warning in states.iter().flatten().flat_map(warnings) {
+        output.remark(format!("warning: {warning}"))?;
+    }
     for state in states {
         let state = state?;
         if let Link::Down { reason } = state.link {
@@ -77,6 +89,73 @@ pub(super) fn status(global: &Global, output: Output) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Asks all servers at once. Who has not answered soon after the first has is not waited for.
+fn ask_all(config: &ClientConfig) -> Result<[Result<Status>; PARTIES]> {
+    let dialler = Arc::new(links::Dialler::new(config)?);
+    let (answers, incoming) = mpsc::channel();
+    let silence = config.silence_limit();
+    for party in 0..PARTIES {
+        let (dialler, answers) = (dialler.clone(), answers.clone());
+        thread::spawn(move || {
+            let channel = dialler.dial_once(party);
+            let status = channel.and_then(|mut channel| client::status(&mut *channel, silence));
+            // The one who asked may have left.
+            let _ = answers.send((party, status));
+        });
+    }
+    let began = Instant::now();
+    let mut limit = config.connect_limit();
+    let mut states = [0, 1, 2].map(|_| None);
+    while states.iter().any(Option::is_none) {
+        let Ok((party, state)) = incoming.recv_timeout(limit.saturating_sub(began.elapsed()))
+        else {
+            break;
+        };
+        if state.is_ok() {
+            // Where the first takes long, the others may.
+            limit = limit.min(PROMPT.max(3 * began.elapsed()));
+        }
+        states[party] = Some(state);
+    }
+    let waited = began.elapsed().as_secs_f64();
+    let mut party = 0..PARTIES;
+    Ok(states.map(|state| {
+        let party = party.next().unwrap_or_default();
+        state.unwrap_or_else(|| {
+            let server = format!("party {party} at {}", config.servers[party]);
+            let reason =
+                format!("no answer within {waited:.1} s: it hangs, or the way there is cut");
+            Err(Error::Unreachable { server, reason })
+        })
+    }))
+}
+
+/// What is not wrong yet.
+fn warnings(state: &Status) -> Vec<String> {
+    let party = state.party;
+    let now = certificates::now();
+    let mut warnings: Vec<_> = state
+        .certificates
+        .iter()
+        .filter_map(|end| Some(format!("party {party}: {}", end.warning(state.clock)?)))
+        .collect();
+    if state.clock.abs_diff(now) > SKEW {
+        let side = if state.clock > now { "ahead of" } else { "behind" };
+        let seconds = state.clock.abs_diff(now);
+        warnings.push(format!(
+            "party {party}: its clock is {seconds} s {side} this machine's; certificates are refused \
+             where clocks are wrong, so set both by a time server"
+        ));
+    }
+    for model in &state.damaged {
+        warnings.push(format!(
+            "party {party}: the model `{model}` is damaged there; put it again, or restore it from a \
+             backup (`trefoil model list` says more)"
+        ));
+    }
+    warnings
 }
 
 fn value(party: usize, state: &Result<Status>) -> Value {
@@ -106,6 +185,11 @@ fn row(party: usize, state: &Result<Status>) -> Vec<String> {
         state.done.to_string(),
         state.failed.to_string(),
         format!("{} s", state.up_seconds),
+        match state.certificates.iter().map(|end| end.days(state.clock)).min() {
+            Some(days) if days < 0 => "expired".to_owned(),
+            Some(days) => format!("{days} days"),
+            None => String::new(),
+        },
         state.engine.clone(),
     ]
 }

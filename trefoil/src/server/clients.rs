@@ -88,7 +88,9 @@ impl Visit<'_> {
                 Err(error @ Error::Unreachable { .. }) => return Err(error),
                 Err(error) => error,
             };
-            tracing::info!(client = self.client, %error, "request refused");
+            if self.core.lines.admits(&(self.client.to_owned(), error.to_string())) {
+                tracing::info!(client = self.client, %error, "request refused");
+            }
             say(self.channel, &Reply::Failed { reason: error.to_string() })?;
             if self.busy {
                 // What the client still sends belongs to the refused request.

@@ -16,16 +16,17 @@ mod terms;
 use std::{
     collections::HashMap,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use net::Canceller;
+use net::{Canceller, LogLimit};
 use ring_arith::{CpuEngine, Engine};
 
 use crate::{
     About, Digest, Error, Id, Result, Shares,
     answer::Component,
+    certificates::{self, CertificateEnd},
     config::{Access, Limits},
     queue::{Follower, Full, Leader},
     store::{Range, Readers, Store},
@@ -34,6 +35,9 @@ use crate::{
 };
 use cache::Cache;
 use quota::{Quotas, Reserved};
+
+/// Like lines of the log are written once in so long, and counted.
+const LOG_PAUSE: Duration = Duration::from_secs(60);
 
 /// One server. Clones are the same server.
 #[derive(Clone)]
@@ -52,6 +56,10 @@ struct Core {
     started: Instant,
     /// What each client uses.
     quotas: Arc<Quotas>,
+    /// When the certificates in use end.
+    certificates: Mutex<Vec<CertificateEnd>>,
+    /// Lines of the log that clients or the other servers can cause, by whom and what.
+    lines: LogLimit<(String, String)>,
 }
 
 struct State {
@@ -161,6 +169,8 @@ impl Server {
             wake: Condvar::new(),
             started: Instant::now(),
             quotas,
+            certificates: Mutex::default(),
+            lines: LogLimit::new(LOG_PAUSE),
         }))
     }
 
@@ -191,7 +201,28 @@ impl Server {
                 .collect(),
             clients,
             reserved,
+            certificates: self.certificates(),
+            clock: certificates::now(),
         })
+    }
+
+    /// Says how many like lines were left out of the log.
+    pub(crate) fn log_left_out(&self) {
+        for (kind, more) in self.0.lines.left_out() {
+            let (who, what) = kind.unwrap_or_else(|| ("others".to_owned(), "others".to_owned()));
+            tracing::info!(who, what, more, "left out of the log");
+        }
+    }
+
+    /// When the certificates in use end.
+    #[must_use]
+    pub fn certificates(&self) -> Vec<CertificateEnd> {
+        self.0.certificates.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says when the certificates in use end.
+    pub fn set_certificates(&self, ends: Vec<CertificateEnd>) {
+        *self.0.certificates.lock().unwrap_or_else(PoisonError::into_inner) = ends;
     }
 
     /// Reads every file of every model, so that damage is known before somebody asks for the model. Jobs

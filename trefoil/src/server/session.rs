@@ -24,8 +24,9 @@ use crate::{
 /// The public name of the servers' sessions.
 const SESSION: &str = "trefoil servers";
 
-/// How long a server waits before it tries to start a session again.
-const AGAIN: Duration = Duration::from_millis(100);
+/// Pauses before a server tries to start a session again: each twice the one before, until one starts.
+const AGAIN: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(2);
 
 /// How long the leader lets the followers wait for its word when nothing happens.
 const QUIET: Duration = Duration::from_secs(1);
@@ -37,17 +38,23 @@ const PAUSES: std::ops::RangeInclusive<Duration> =
 impl Server {
     /// Keeps a session with the two other servers, begun anew whenever it has died.
     pub fn keep_session(&self, endpoint: &Endpoint) -> ! {
+        let mut pause = *AGAIN.start();
         loop {
             let canceller = Canceller::default();
             let prgs = self.0.engine.generators().into_iter().map(Generator::name);
             let job = net::Job::new(SESSION).prgs(prgs).config(&VERSION.to_le_bytes());
             let session = endpoint.session(&job.canceller(&canceller)).map_err(Error::from);
             let outcome = session.and_then(|session| self.0.run_session(session, &canceller));
+            let was_up = self.0.state().link == Link::Up;
             if let Err(error) = outcome {
-                tracing::warn!(%error, "no session with the other servers; trying again");
-                self.0.set_link(Link::Down { reason: error.to_string() });
+                let reason = error.to_string();
+                if self.0.lines.admits(&("servers".to_owned(), reason.clone())) {
+                    tracing::warn!(reason, "no session with the other servers; trying again");
+                }
+                self.0.set_link(Link::Down { reason });
             }
-            thread::sleep(AGAIN);
+            pause = if was_up { *AGAIN.start() } else { (pause * 2).min(*AGAIN.end()) };
+            thread::sleep(pause);
         }
     }
 }

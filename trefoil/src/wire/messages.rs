@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     About, Digest, Id,
+    certificates::CertificateEnd,
     store::{Range, Readers},
     watch::Place,
 };
@@ -166,6 +167,10 @@ pub struct Status {
     pub clients: usize,
     /// Bytes kept for the parts of jobs that come or wait.
     pub reserved: u64,
+    /// When the certificates that it uses end.
+    pub certificates: Vec<CertificateEnd>,
+    /// What its clock says, in seconds since 1970.
+    pub clock: u64,
 }
 
 /// The state of a server's session with the two others.

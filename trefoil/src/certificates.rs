@@ -1,0 +1,141 @@
+//! A server's certificates while it runs: taken up anew when their files change, and watched for their end.
+
+use std::{
+    fs,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use net::{Endpoint, Identity, Period};
+use serde::{Deserialize, Serialize};
+
+use crate::{Result, cluster::identity, config::PartyConfig, server::Server};
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How often the log warns of an end that is near.
+const REMIND: Duration = Duration::from_secs(24 * 3600);
+
+/// Seconds of a day.
+const DAY: u64 = 24 * 3600;
+
+/// So many days before the end of a certificate `status` and the log warn of it.
+const NEAR: i64 = 30;
+
+/// The end of a certificate that a server uses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateEnd {
+    /// Whose it is: `party-0`, `authority`.
+    pub of: String,
+    /// Its last second, in seconds since 1970.
+    pub end: u64,
+}
+
+impl CertificateEnd {
+    /// Of the certificates that come with an identity: its own and the authority's.
+    ///
+    /// # Errors
+    /// [`crate::Error::Net`] if they cannot be read.
+    pub fn of(identity: &Identity) -> Result<Vec<Self>> {
+        let end = |period: Period| period.end.duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
+        Ok(vec![
+            Self { of: identity.role().to_string(), end: end(identity.period()?) },
+            Self { of: "authority".to_owned(), end: end(identity.authority_period()?) },
+        ])
+    }
+
+    /// Whole days from a time, in seconds since 1970, to the end; negative after it.
+    #[must_use]
+    pub fn days(&self, now: u64) -> i64 {
+        (self.end as i64 - now as i64).div_euclid(DAY as i64)
+    }
+
+    /// What to say about the end if it is near.
+    #[must_use]
+    pub fn warning(&self, now: u64) -> Option<String> {
+        let Self { of, .. } = self;
+        let advice =
+            format!("renew it with `trefoil cluster renew DIR {of}` and copy it to its machine");
+        match self.days(now) {
+            days if days < 0 => Some(format!("the certificate of {of} has expired; {advice}")),
+            days if days < NEAR => {
+                Some(format!("the certificate of {of} ends in {days} days; {advice}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Seconds since 1970.
+#[must_use]
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// Takes up certificate, key, authority and list of revoked certificates anew whenever their files
+/// change, and warns of ends that are near. Says what was left out of the log, too. Never returns.
+pub(crate) fn watch(config: &PartyConfig, endpoint: &Arc<Endpoint>, server: &Server) -> ! {
+    let mut seen = contents(config);
+    let mut reminded = None;
+    loop {
+        if reminded.is_none_or(|when: Instant| when.elapsed() >= REMIND) {
+            reminded = Some(Instant::now());
+            for warning in server.certificates().iter().filter_map(|end| end.warning(now())) {
+                tracing::warn!("{warning}");
+            }
+        }
+        thread::sleep(LOOK);
+        server.log_left_out();
+        let found = contents(config);
+        if found == seen {
+            continue;
+        }
+        seen = found;
+        match take_up(config, endpoint, server) {
+            Ok(()) => {
+                reminded = None;
+                tracing::info!("certificates have changed and are taken up");
+            }
+            Err(error) => {
+                tracing::error!(%error, "certificates have changed and cannot be used; the old ones stay");
+            }
+        }
+    }
+}
+
+fn take_up(config: &PartyConfig, endpoint: &Endpoint, server: &Server) -> Result<()> {
+    let identity = identity(&net::Role::party(config.party), &config.files())?;
+    endpoint.set_identity(&identity)?;
+    server.set_certificates(CertificateEnd::of(&identity)?);
+    Ok(())
+}
+
+/// A hash of what the files hold now.
+fn contents(config: &PartyConfig) -> blake3::Hash {
+    let mut hash = blake3::Hasher::new();
+    for path in config.files().all() {
+        let bytes = zeroize::Zeroizing::new(fs::read(path).unwrap_or_default());
+        hash.update(&(bytes.len() as u64).to_le_bytes());
+        hash.update(&bytes);
+    }
+    hash.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_is_near_is_told_thirty_days_before() {
+        let end = CertificateEnd { of: "party-1".to_owned(), end: 100 * DAY };
+        assert_eq!(end.warning(69 * DAY), None);
+        let near = end.warning(71 * DAY).unwrap();
+        assert!(
+            near.contains("party-1 ends in 29 days") && near.contains("cluster renew"),
+            "{near}"
+        );
+        assert!(end.warning(101 * DAY).unwrap().contains("has expired"));
+    }
+}
