@@ -65,7 +65,8 @@ pub(crate) fn max_grad<P: Protocol>(
     let first = view(mpc, &windows, &View::Permute(vec![1, 0, 2, 3]))?;
     let want = Largest { position: true, ..Largest::default() };
     let found = mpc.max_first(first.share(), (x.width() + 1).min(64), want)?;
-    let position = found.position.ok_or_else(|| Error::invalid("max-pool-grad", "no position came"))?;
+    let position =
+        found.position.ok_or_else(|| Error::invalid("max-pool-grad", "no position came"))?;
     let width = usize::BITS - taps.leading_zeros() + 2;
     let position = reshape(mpc, &SecretTensor::new(position, 0, width), &Shape::new([count])?)?;
     let code = functions::one_hot(mpc, &position, taps)?;

@@ -30,7 +30,7 @@ const MODEL: &str = "lenet";
 const IDLE: [usize; 2] = [25, 10];
 
 /// Clients that ask at once.
-const BUSY: usize = 40;
+const BUSY: usize = 200;
 
 /// How long servers may take to find each other, and a client to hear from one.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -42,7 +42,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub fn cases(bench: &mut Bench) -> Result<()> {
     let jobs = if bench.quick() { 20 } else { 200 };
     bench.case("idle/250", |case| idle(case, jobs))?;
-    bench.case("clients/40", |case| clients(case, jobs))
+    bench.case("clients/200", |case| clients(case, jobs))
 }
 
 /// Runs this process as one server.
