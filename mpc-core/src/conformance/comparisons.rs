@@ -152,7 +152,10 @@ pub fn refusals<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
             ("terms of two shapes", mpc.product(five_and_six).is_err()),
             ("mask of two bits", mpc.product(masked(Bilinear::Mul, x, &wide)).is_err()),
             ("mask of another shape", mpc.product(masked(Bilinear::Mul, y, &bit)).is_err()),
-            ("choices of no tournament", mpc.max_first_gradient(x, &[bit.clone()]).is_err()),
+            (
+                "choices of no tournament",
+                mpc.max_first_gradient(x, std::slice::from_ref(&bit)).is_err(),
+            ),
             ("matrix product of vectors", mpc.products(&[product(Bilinear::MATMUL)]).is_err()),
             ("conjunction of two widths", mpc.and(&[(&bit, &wide)]).is_err()),
             ("selection by two bits", mpc.select(&[(&wide, &[x])]).is_err()),
