@@ -146,7 +146,7 @@ pub(crate) fn scale<P: Protocol>(
     c: f64,
     frac: u32,
 ) -> Result<SecretTensor<P>> {
-    use crate::plan::check::{ROOMY_PRODUCT_FRAC, power_of_two};
+    use crate::plan::check::power_of_two;
     if c == -1.0 {
         let share = mpc.linear(&Linear::Negate, x.share())?;
         return align(mpc, &SecretTensor::new(share, x.frac(), x.width()), frac);
@@ -159,21 +159,12 @@ pub(crate) fn scale<P: Protocol>(
         let moved = SecretTensor::new(x.share().clone(), x.frac() + k.unsigned_abs(), x.width());
         return align(mpc, &moved, frac);
     }
-    let whole = c.fract() == 0.0;
-    let extra = match frac.checked_sub(x.frac()) {
-        _ if whole => 0,
-        // There is nothing to drop if the factor has just the bits that are wanted.
-        Some(more) if more >= 12 => more,
-        _ => ROOMY_PRODUCT_FRAC.saturating_sub(x.frac()).min(24),
+    // A factor with just the bits that are wanted leaves nothing to drop.
+    let c = match frac.checked_sub(x.frac()) {
+        Some(more @ 12..) => (c * f64::from(more).exp2()).round() / f64::from(more).exp2(),
+        _ => c,
     };
-    let factor = (c * f64::from(extra).exp2()).round();
-    if !factor.is_finite() || factor.abs() >= f64::from(62).exp2() {
-        return Err(Error::invalid("times-public", format!("{c} is too large a factor")));
-    }
-    let share = mpc.linear(&Linear::Scale(factor as i64 as u64), x.share())?;
-    let grown = factor.abs().max(1.0).log2().ceil() as u32;
-    let product = SecretTensor::new(share, x.frac() + extra, (x.width() + grown).min(64));
-    align(mpc, &product, frac)
+    Ok(mpc_core::functions::mul_scalar_to(mpc, x, c, frac)?)
 }
 
 /// Adds a public number.

@@ -1,7 +1,7 @@
 //! Sums, differences, and products with public numbers.
 
 use super::{shape::broadcast, values::secret};
-use crate::{Arg, Error, Linear, Protocol, Result, SecretTensor};
+use crate::{Arg, Error, Linear, MOST_DROPPED, Protocol, Result, SecretTensor};
 
 /// Fraction bits that agree.
 pub(super) fn same_frac(op: &'static str, lhs: u32, rhs: u32) -> Result<u32> {
@@ -82,9 +82,14 @@ pub fn add_scalar<P: Protocol>(mpc: &P, x: &SecretTensor<P>, c: f64) -> Result<S
 
 /// `x * c`. Nothing is sent if `c` is an integer; else the product is truncated.
 ///
+/// # Domain and error
+/// All `x` whose product has an encoding. The factor's relative error is below `2^-19`, and 0 for few binary
+/// digits; one unit in the last place, two where `x` has a [width](SecretTensor::width) above 44.
+///
 /// # Cost
-/// Two rounds and `3t` bits for each element in all with replicated sharing, `t` being the fraction
-/// bits that `c` needs, at most the tensor's own or 20, whichever is more.
+/// Two rounds and `64 + 3t` bits for each element in all with replicated sharing, `t` being the bits that are
+/// dropped, about 20 and a bit for each halving. The two parts of words too large to be multiplied at
+/// once are truncated by themselves: three times as many bits, two rounds more.
 ///
 /// # Errors
 /// [`Error::Invalid`] if `c` is not finite or too large.
@@ -93,25 +98,105 @@ pub fn mul_scalar<P: Protocol>(
     x: &SecretTensor<P>,
     c: f64,
 ) -> Result<SecretTensor<P>> {
-    let most = x.frac().max(20);
-    // A number that does not grow needs no more room than it had, so a factor below 1 keeps as many
-    // significant bits as fit: means over many terms would lose accuracy otherwise.
-    let small = if c == 0.0 || !c.is_finite() { 0.0 } else { (-c.abs().log2()).clamp(0.0, 16.0) };
-    let most = (most + small as u32).min(40);
-    let bits = (0..=most)
-        .find(|&b| {
-            let scaled = c * 2f64.powi(b as i32);
-            scaled == scaled.round()
+    mul_scalar_to(mpc, x, c, x.frac())
+}
+
+/// `x * c` with `frac` fraction bits, whatever the operand has. As [`mul_scalar`].
+///
+/// # Cost
+/// As [`mul_scalar`].
+///
+/// # Errors
+/// As [`mul_scalar`].
+pub fn mul_scalar_to<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    c: f64,
+    frac: u32,
+) -> Result<SecretTensor<P>> {
+    let factor = c * 2f64.powi(frac as i32 - x.frac() as i32);
+    let size = x.width().min(63) - 1;
+    let share = match Factor::new(factor, size)? {
+        Factor::Whole(word) => mpc.linear(&Linear::Scale(word as u64), x.share())?,
+        Factor::Narrow { word, drop } => {
+            let raw = mpc.linear(&Linear::Scale(word as u64), x.share())?;
+            truncated(mpc, &[(&raw, drop)])?.remove(0)
+        }
+        Factor::Wide { word, drop, cut } => in_two_parts(mpc, x.share(), word, drop, cut)?,
+    };
+    let largest = 2f64.powi(size as i32) * factor.abs() * (1.0 + 2f64.powi(-18)) + 2.0;
+    Ok(SecretTensor::new(share, frac, (largest.log2() as u32 + 2).min(64)))
+}
+
+/// How words are multiplied by a real number.
+#[derive(Debug, PartialEq)]
+enum Factor {
+    /// By an integer.
+    Whole(i64),
+    /// By an integer over `2^drop`.
+    Narrow { word: i64, drop: u32 },
+    /// The same for words with which the integer does not fit: their bits from `cut` on and those below are
+    /// multiplied apart.
+    Wide { word: i64, drop: u32, cut: u32 },
+}
+
+impl Factor {
+    /// Bits of a factor that is rounded: as many as fit where it is narrow, but not fewer than these.
+    const LEAST: u32 = 19;
+    /// And at most these, which a wide one has.
+    const MOST: u32 = 24;
+
+    /// For words below `2^size`.
+    fn new(factor: f64, size: u32) -> Result<Self> {
+        if factor.fract() == 0.0 || factor.abs() >= 2f64.powi(Self::MOST as i32) {
+            return encode_scalar("mul", factor, 0).map(Self::Whole);
+        }
+        // The fraction bits that give a word so many bits.
+        let bits = |digits: u32| digits as i32 - 1 - factor.abs().log2().floor() as i32;
+        let room = 62 - size.min(62);
+        let exact = (1..=MOST_DROPPED).find(|&b| (factor * 2f64.powi(b as i32)).fract() == 0.0);
+        let fits = |drop: &u32| (factor * 2f64.powi(*drop as i32)).abs() <= 2f64.powi(room as i32);
+        let drop = match exact.filter(fits) {
+            Some(drop) => drop as i32,
+            None if room >= Self::LEAST => bits(room.min(Self::MOST)),
+            None => bits(Self::MOST),
+        };
+        let drop = drop.clamp(1, MOST_DROPPED as i32) as u32;
+        let word = encode_scalar("mul", factor, drop)?;
+        Ok(if fits(&drop) {
+            Self::Narrow { word, drop }
+        } else {
+            Self::Wide { word, drop, cut: size - (61 - Self::MOST) }
         })
-        .unwrap_or(most);
-    let word = encode_scalar("mul", c, bits)?;
-    let share = mpc.linear(&Linear::Scale(word as u64), x.share())?;
-    let grown = (x.width() + signed_width(word)).saturating_sub(1).min(64);
-    if bits == 0 {
-        return Ok(SecretTensor::new(share, x.frac(), grown));
     }
-    let raw = SecretTensor::new(share, x.frac() + bits, grown);
-    rescale(mpc, &raw, x.frac())
+}
+
+/// `x * word / 2^drop`, the bits from `cut` on and those below apart.
+fn in_two_parts<P: Protocol>(
+    mpc: &mut P,
+    x: &P::Share,
+    word: i64,
+    drop: u32,
+    cut: u32,
+) -> Result<P::Share> {
+    let high = truncated(mpc, &[(x, cut)])?.remove(0);
+    let low = mpc.combine(&[(1, x), ((1u64 << cut).wrapping_neg(), &high)], 0)?;
+    let low = mpc.linear(&Linear::Scale(word as u64), &low)?;
+    if drop > cut {
+        let high = mpc.linear(&Linear::Scale(word as u64), &high)?;
+        let parts = truncated(mpc, &[(&high, drop - cut), (&low, drop)])?;
+        return mpc.add(&parts[0], &parts[1]);
+    }
+    let high = mpc.linear(&Linear::Scale((word as u64) << (cut - drop)), &high)?;
+    let low = truncated(mpc, &[(&low, drop)])?.remove(0);
+    mpc.add(&high, &low)
+}
+
+/// Truncations in the protocol's mode; as many answers as jobs.
+fn truncated<P: Protocol>(mpc: &mut P, jobs: &[(&P::Share, u32)]) -> Result<Vec<P::Share>> {
+    let mode = mpc.truncation();
+    let shares = mpc.truncate(jobs, mode)?;
+    if shares.len() == jobs.len() { Ok(shares) } else { Err(no_answer("truncate")) }
 }
 
 /// `x / c` for a public `c`, with the error of [`mul_scalar`]; dividing by a power of two loses nothing
@@ -145,7 +230,13 @@ pub(super) fn signed_width(word: i64) -> u32 {
     65 - word.unsigned_abs().leading_zeros()
 }
 
+/// Most bits that may be appended: of 62, some must be left for the number.
+const MOST_PADDED: u32 = 40;
+
 /// The same numbers with other fraction bits. More bits cost nothing; fewer are a truncation.
+///
+/// # Domain and error
+/// Numbers that fit the new format, `|x| < 2^(62 - frac)`; with fewer bits one unit in the last place.
 ///
 /// # Cost
 /// Two rounds and 60 bits for each element in all with replicated sharing at 20 dropped bits, in the
@@ -163,16 +254,14 @@ pub fn rescale<P: Protocol>(
         if up == 0 {
             return Ok(x.clone());
         }
-        if up > 40 {
+        if up > MOST_PADDED {
             return Err(Error::Overflow { op: "rescale", bits: 22 + up, limit: 62 });
         }
         let share = mpc.linear(&Linear::Scale(1 << up), x.share())?;
         return Ok(SecretTensor::new(share, frac, x.width() + up));
     }
     let drop = x.frac() - frac;
-    let mode = mpc.truncation();
-    let share = mpc.truncate(&[(x.share(), drop)], mode)?;
-    let share = share.into_iter().next().ok_or_else(|| no_answer("rescale"))?;
+    let share = truncated(mpc, &[(x.share(), drop)])?.remove(0);
     Ok(SecretTensor::new(share, frac, dropped(x.width(), drop)))
 }
 
@@ -184,4 +273,27 @@ pub(super) fn dropped(width: u32, drop: u32) -> u32 {
 /// A protocol that breaks its contract.
 pub(super) fn no_answer(op: &'static str) -> Error {
     Error::unanswered(op)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_have_the_digits_that_fit_beside_the_words() -> Result<()> {
+        // Powers of two and small dyadic numbers are exact whatever the words.
+        assert_eq!(Factor::new(0.25, 62)?, Factor::Narrow { word: 1, drop: 2 });
+        assert_eq!(Factor::new(-1.5, 60)?, Factor::Narrow { word: -3, drop: 1 });
+        assert_eq!(Factor::new(-3.0, 62)?, Factor::Whole(-3));
+        assert_eq!(Factor::new(1e9 + 0.5, 20)?, Factor::Whole(1_000_000_000));
+        let Factor::Narrow { word, .. } = Factor::new(1.0 / 3.0, 43)? else { panic!("it fits") };
+        assert!((1 << 18..1 << 19).contains(&word), "{word} times 2^43 is below 2^62");
+        let Factor::Wide { word, cut, .. } = Factor::new(1.0 / 3.0, 44)? else {
+            panic!("too wide")
+        };
+        assert!(word < 1 << 24 && cut == 7);
+        assert!(Factor::new(2f64.powi(62), 1).is_err());
+        assert!(Factor::new(f64::NAN, 1).is_err());
+        Ok(())
+    }
 }

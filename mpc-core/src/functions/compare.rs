@@ -270,10 +270,10 @@ pub fn relu_all<P: Protocol>(mpc: &mut P, xs: &[&SecretTensor<P>]) -> Result<Vec
 /// `x` where it is at least 0, `slope * x` where it is negative.
 ///
 /// # Domain and error
-/// `|slope| < 2^20`, rounded to 20 bits below its leading one; one unit in the last place.
+/// Results with an encoding; the slope and the rounding as in [`mul_scalar`].
 ///
 /// # Cost
-/// [`relu`] and one truncation: 8 rounds.
+/// [`relu`] and a [`mul_scalar`]: 8 rounds.
 /// With replicated sharing at width 44: 8 rounds and 598 bits for each element in all.
 ///
 /// # Errors

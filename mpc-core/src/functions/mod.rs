@@ -28,7 +28,7 @@ mod tables;
 mod trig;
 mod values;
 
-pub use arithmetic::{add, add_scalar, div_scalar, mul_scalar, neg, rescale, sub};
+pub use arithmetic::{add, add_scalar, div_scalar, mul_scalar, mul_scalar_to, neg, rescale, sub};
 pub use compare::{
     abs, clamp, eq, ge, gt, is_negative, le, leaky_relu, lt, ne, not, one_hot, relu, relu_all,
     relu6, select, sign,

@@ -203,8 +203,13 @@ pub fn window_sum<P: Protocol>(
 
 /// Means over axes, which stay with length 1.
 ///
+/// # Domain and error
+/// Sums with an encoding: `|sum| < 2^(62 - f)` at `f` fraction bits. Relative error `2^-19` and two units in the
+/// last place; one unit alone if the number of terms is a power of two.
+///
 /// # Cost
-/// One truncation of the result (two rounds), none if the number of terms is 1.
+/// One truncation of the result (two rounds), none if the number of terms is 1; three and two rounds more
+/// for a sum whose width is above 44, as [`mul_scalar`].
 /// With replicated sharing of a row of 16 at width 44: 1 round and 5 bits for each element in all.
 ///
 /// # Errors
@@ -216,7 +221,9 @@ pub fn mean<P: Protocol>(
 ) -> Result<SecretTensor<P>> {
     let total = sum(mpc, x, axes)?;
     let terms = x.shape().len() / total.shape().len().max(1);
-    mul_scalar(mpc, &total, 1.0 / terms.max(1) as f64)
+    let mean = mul_scalar(mpc, &total, 1.0 / terms.max(1) as f64)?;
+    let width = mean.width().min(x.width() + 1);
+    Ok(mean.with_width(width))
 }
 
 /// Bits that a sum of so many terms needs beyond one term's.
