@@ -3,15 +3,19 @@
 use super::{
     compare::{Keep, keep, shifted},
     fixed::{at_20, product, products},
-    tables::{EXP, EXP_NONPOSITIVE},
+    tables::{EXP, EXP_NONPOSITIVE, EXP_OF_MANY},
 };
 use crate::{Protocol, Result, SecretTensor};
 
-/// Below `-14.5` the result is less than one unit of 20 fraction bits.
+/// Below `-14.5` the result is less than one unit of 20 fraction bits, which the polynomial's own error of
+/// up to four units covers.
 const LOWEST: i64 = -29 << 19;
 
 /// Below `-20` it is less than one unit of 28 fraction bits.
 const VANISHED: i64 = -20 << 20;
+
+/// Below `-25` it is less than one unit of 36 fraction bits.
+const VANISHED_OF_MANY: i64 = -25 << 20;
 
 /// `16 ln 2` at 20 fraction bits: what is above is taken for it.
 const HIGHEST: i64 = 11_629_080;
@@ -20,7 +24,7 @@ const HIGHEST: i64 = 11_629_080;
 ///
 /// # Domain and error
 /// All `x`. The error is below `2^-16 max(1, e^x) + 2^-18` up to `x = 16 ln 2 = 11.09`; above, the result
-/// saturates at `2^16`. Below `-14.5` it is 0 or one unit. More than 20 fraction bits of `x` are not used.
+/// saturates at `2^16`. Below `-14.5` it is within `2^-18` of 0. 20 fraction bits are used.
 ///
 /// # Method
 /// Clamp, a polynomial of degree 6 for `e^(x/8)`, three squarings at falling precision.
@@ -64,7 +68,17 @@ pub fn exp<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
 pub fn exp_nonpositive<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let frac = x.frac().min(28);
     let x = at_20(mpc, x)?;
-    exp_nonpositive_to(mpc, &x, frac)
+    exp_nonpositive_to(mpc, &x, frac, Tail::Cut)
+}
+
+/// What becomes of exponentials that are very small.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Tail {
+    /// Those below `e^-20 = 2^-28.8` become that, and errors are up to `2^-29.3`.
+    Cut,
+    /// Those below `e^-25 = 2^-36` become that, and errors are up to `2^-38.7`: for sums of many. One product
+    /// more.
+    Long,
 }
 
 /// [`exp_nonpositive`] of numbers with 20 fraction bits, to other fraction bits.
@@ -72,11 +86,23 @@ pub(super) fn exp_nonpositive_to<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
     frac: u32,
+    tail: Tail,
 ) -> Result<SecretTensor<P>> {
-    let above = shifted(mpc, x, VANISHED)?;
+    let lowest = match tail {
+        Tail::Cut => VANISHED,
+        Tail::Long => VANISHED_OF_MANY,
+    };
+    let above = shifted(mpc, x, lowest)?;
     let job = Keep { value: &above, word: &above, where_negative: false };
     let above = keep(mpc, &[job])?.remove(0);
-    let power = exp_from_vanished(mpc, above.share(), frac)?;
+    let power = match tail {
+        Tail::Cut => exp_from_vanished(mpc, above.share(), frac)?,
+        Tail::Long => {
+            let v = mpc.combine(&[(1, above.share())], (lowest / 2) as u64)?;
+            let root = EXP_OF_MANY.eval(mpc, &v, 30)?;
+            eighth_power(mpc, root, frac)?
+        }
+    };
     Ok(SecretTensor::new(power, frac, frac + 2))
 }
 
@@ -89,6 +115,11 @@ pub(super) fn exp_from_vanished<P: Protocol>(
     // (d - 10) / 8: the same words with 23 fraction bits.
     let v = mpc.combine(&[(1, above)], (VANISHED / 2) as u64)?;
     let root = EXP_NONPOSITIVE.eval(mpc, &v, 30)?;
+    eighth_power(mpc, root, out)
+}
+
+/// The eighth power of numbers with 30 fraction bits.
+fn eighth_power<P: Protocol>(mpc: &mut P, root: P::Share, out: u32) -> Result<P::Share> {
     let [root] = products(mpc, [(&root, &root, 30)])?;
     let [root] = products(mpc, [(&root, &root, 30)])?;
     product(mpc, &root, &root, 60 - out)

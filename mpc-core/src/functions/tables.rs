@@ -23,6 +23,16 @@ pub(super) const EXP_NONPOSITIVE: Sextic = Sextic {
     high: [797, 258, 90],
 };
 
+/// `e^(v - 1.5625)` for `v` in `[-1.5625, 1.5625]`: the eighth power is `e^x`, `x = 8v - 12.5`, with an error
+/// below `2^-20.7 max(2^-18, e^x)`.
+pub(super) const EXP_OF_MANY: Octic = Octic {
+    input: 23,
+    power: 21,
+    total: 61,
+    low: [483330920226797632, 57617592338, 115235500650, 38408085385, 9604504240],
+    high: [230, 148, 22, 4],
+};
+
 /// `1 / x` for `x = (v + 3) / 4` in `[1/2, 1]`; relative error below `2^-21.5`.
 pub(super) const RECIPROCAL: Octic = Octic {
     input: 22,
