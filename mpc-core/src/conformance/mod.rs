@@ -7,7 +7,7 @@
 //!
 //! mpc_core::conformance! {
 //!     // name of the module: number of parties, how a party is made from its `net::Session`
-//!     plaintext: 1, |_session| Ok(Plaintext::new(CpuEngine::new(1)));
+//!     plaintext: 1, |_session| Ok(Plaintext::new(CpuEngine::new(1)).modular());
 //! }
 //! # }
 //! ```
@@ -16,6 +16,7 @@
 //! [`Protocol`] over several shapes, widths and batches, and compares what is opened with plain
 //! arithmetic on words. All parties must open the same.
 
+pub mod accuracy;
 mod bits;
 mod comparisons;
 mod functions;

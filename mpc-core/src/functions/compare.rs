@@ -274,7 +274,7 @@ pub fn relu_all<P: Protocol>(mpc: &mut P, xs: &[&SecretTensor<P>]) -> Result<Vec
 ///
 /// # Cost
 /// [`relu`] and a [`mul_scalar`]: 8 rounds.
-/// With replicated sharing at width 44: 8 rounds and 598 bits for each element in all.
+/// With replicated sharing at width 44: 8 rounds and 595 bits for each element in all.
 ///
 /// # Errors
 /// [`Error::Invalid`] if the slope has no encoding.

@@ -24,12 +24,15 @@ pub(super) struct Exponent<'a> {
     pub low: &'a [Table<'a>],
     /// Tables by `e / 8`; for 0, the word 0.
     pub high: &'a [Table<'a>],
+    /// Like [`Exponent::high`], but not negated.
+    pub sizes: &'a [Table<'a>],
 }
 
 /// A shared word for each table.
 pub(super) struct Looked<S> {
     pub low: Vec<S>,
     pub high: Vec<S>,
+    pub sizes: Vec<S>,
 }
 
 /// Looks the exponent of every word up in the tables. A negative word counts as one less in
@@ -99,22 +102,26 @@ fn sums<P: Protocol>(
         (1..BASE).map(|b| table(b).wrapping_sub(table(0))).collect()
     };
     let low_rows: Vec<_> = wanted.low.iter().map(row).collect();
-    let row = |table: &Table<'_>| -> Vec<u64> {
+    // Planes of negative words follow those of the others.
+    let row = |table: &Table<'_>, sign: u64| -> Vec<u64> {
         let plus = digits.iter().map(|&a| table(a));
-        let minus = digits.iter().map(|&a| table(a).wrapping_neg());
+        let minus = digits.iter().map(|&a| table(a).wrapping_mul(sign));
         if wanted.signed { plus.chain(minus).collect() } else { plus.collect() }
     };
-    let high_rows: Vec<_> = wanted.high.iter().map(row).collect();
+    let high = wanted.high.iter().map(|table| row(table, u64::MAX));
+    let high_rows: Vec<_> = high.chain(wanted.sizes.iter().map(|table| row(table, 1))).collect();
     let low_rows: Vec<&[u64]> = low_rows.iter().map(|r| &r[..]).collect();
     let high_rows: Vec<&[u64]> = high_rows.iter().map(|r| &r[..]).collect();
     let mut answers =
         mpc.bit_sums(&[(&low_bits, &low_rows), (&high_bits, &high_rows)])?.into_iter();
-    let (low, high) = (answers.next().unwrap_or_default(), answers.next().unwrap_or_default());
+    let low = answers.next().unwrap_or_default();
+    let mut high = answers.next().unwrap_or_default();
+    let sizes = high.split_off(wanted.high.len().min(high.len()));
     // The entry of digit 0 needs no plane of its own.
     let entry =
         |(share, table): (P::Share, &Table<'_>)| mpc.linear(&Linear::Shift(table(0)), &share);
     let low = low.into_iter().zip(wanted.low).map(entry).collect::<Result<_>>()?;
-    Ok(Looked { low, high })
+    Ok(Looked { low, high, sizes })
 }
 
 /// `v = 4 m - 3` with [`ARGUMENT`] fraction bits, for `m = x * scale / 2^bits` in `[1/2, 1)`.

@@ -3,7 +3,7 @@
 use ring_arith::Bilinear;
 
 use super::arithmetic::no_answer;
-use crate::{Finish, Product, Protocol, Result, SecretTensor, TruncationMode};
+use crate::{Error, Finish, Product, Protocol, Result, SecretTensor, TruncationMode};
 
 /// How intermediate results with many fraction bits are truncated. Their last bits do not matter, so
 /// the cheaper mode does unless the user asked for another than the default.
@@ -56,20 +56,26 @@ pub(super) fn product<P: Protocol>(
     Ok(mpc.product(job)?.share)
 }
 
-/// Least and most fraction bits that functions compute with.
-const WORKING: std::ops::RangeInclusive<u32> = 12..=22;
+/// Fewest fraction bits that functions compute with.
+const LEAST: u32 = 8;
 
-/// The operand with fraction bits that functions can work with: fewer are padded for nothing, more
-/// are truncated to 20.
-pub(super) fn working<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    match x.frac() {
-        frac if WORKING.contains(&frac) => Ok(x.clone()),
-        frac if frac > *WORKING.end() => super::rescale(mpc, x, 20),
-        _ => super::rescale(mpc, x, *WORKING.start()),
+/// The operand in a format that a function can work with: fewer than 8 fraction bits are padded for
+/// nothing, more than `most` are refused.
+pub(super) fn working<P: Protocol>(
+    mpc: &mut P,
+    op: &'static str,
+    x: &SecretTensor<P>,
+    most: u32,
+) -> Result<SecretTensor<P>> {
+    if x.frac() > most {
+        let reason =
+            format!("the operand has {} fraction bits, at most {most} work; rescale it", x.frac());
+        return Err(Error::Invalid { op, reason });
     }
+    super::rescale(mpc, x, x.frac().max(LEAST))
 }
 
-/// The operand with exactly 20 fraction bits.
+/// The operand with exactly 20 fraction bits; with fewer it must be below 2^42 in magnitude.
 pub(super) fn at_20<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     super::rescale(mpc, x, 20)
 }

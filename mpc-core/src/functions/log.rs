@@ -10,10 +10,13 @@ use super::{
 };
 use crate::{Protocol, Result, SecretTensor};
 
+/// Most fraction bits.
+const MOST: u32 = 40;
+
 /// `ln(x)`.
 ///
 /// # Domain and error
-/// `x > 0`: error below three units in the last place at up to 20 fraction bits. For 0 the result is some number below
+/// `x > 0`: error below three units in the last place, and `2^-19`. For 0 the result is some number below
 /// -3, as nothing stands for minus infinity; for negative `x` it is meaningless.
 ///
 /// # Method
@@ -25,10 +28,10 @@ use crate::{Protocol, Result, SecretTensor};
 /// With replicated sharing at width 44: 25 rounds and 3659 bits for each element in all.
 ///
 /// # Errors
-/// [`crate::Error::Net`] if a peer failed.
+/// [`crate::Error::Invalid`] for more than 40 fraction bits; [`crate::Error::Net`] if a peer failed.
 pub fn log<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let frac = x.frac();
-    let x = working(mpc, x)?;
+    let x = working(mpc, "log", x, MOST)?;
     let f = x.frac();
     let n = (x.width().min(63) - 1).max(1);
     let logs = |e: u32| (f64::from(e) * LN_2 * 2f64.powi(f as i32)).round() as u64;
@@ -41,6 +44,7 @@ pub fn log<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
         top: n,
         low: &[&|b| 1 << b, &|b| logs(b).wrapping_neg()],
         high: &[&|a| 1 << (8 * a), &|a| constant.wrapping_sub(logs(8 * a))],
+        sizes: &[],
     };
     let looked = look_up(mpc, x.share(), &wanted)?;
     let scale = exact_product(mpc, &looked.low[0], &looked.high[0])?;

@@ -5,8 +5,13 @@
 //! Widths (the bound on a tensor's words) are tracked through every step and make comparisons
 //! cheaper.
 //!
-//! Errors of approximations are stated for 20 fraction bits and a protocol that truncates to the
-//! floor or the unit above it.
+//! Errors of approximations are stated for a protocol that truncates to the floor or the unit above it.
+//! They hold in every format of 8 to 26 fraction bits; a unit is that of the operand's last place. A function
+//! that says it uses 20 fraction bits takes numbers below 2^42 in magnitude if the format has fewer, and
+//! the rounding of its result to such a format adds a unit. Formats outside of 8 to 26 either keep the same
+//! bounds or are refused.
+//!
+//! What leaves a domain gives a wrong number on shares and an error from the plaintext reference.
 
 mod arithmetic;
 mod compare;

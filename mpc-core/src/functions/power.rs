@@ -10,8 +10,8 @@ use ring_arith::Bilinear;
 /// `x^n` for a public integer.
 ///
 /// # Domain and error
-/// Every intermediate power must stay below `2^22` at 20 fraction bits; a unit in the last place times
-/// `n |x|^(n-1)` for `n > 0`. For `n < 0` the power's [`reciprocal`].
+/// Every intermediate power is a product and must stay below `2^(62 - 2f)` at `f` fraction bits, `2^22` at 20;
+/// a unit in the last place times `n |x|^(n-1)` for `n > 0`. For `n < 0` the power's [`reciprocal`].
 ///
 /// # Cost
 /// At most `2 log2 |n|` products in `ceil(log2 |n|)` levels of two rounds.
@@ -53,24 +53,28 @@ pub fn pow<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, n: i32) -> Result<Secr
 ///
 /// # Domain and error
 /// `x > 0`, `|p ln x| < 2^21`; error below `(2^-15.5 + |p| 2^-17) max(1, x^p)` for results up to `2^16`,
-/// where [`exp`] saturates.
+/// where [`exp`] saturates; with fewer than 20 fraction bits a unit in the last place more, and
+/// `x < 2^42`.
 ///
 /// # Cost
 /// A [`log`], a truncation and an [`exp`].
-/// With replicated sharing at width 44: 45 rounds and 5855 bits for each element in all.
+/// With replicated sharing at width 44: 44 rounds and 5843 bits for each element in all.
 ///
 /// # Errors
 /// [`Error::Invalid`] if `p` has no encoding.
 pub fn powf<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, p: f64) -> Result<SecretTensor<P>> {
-    let logs = log(mpc, x)?;
+    // An error of the logarithm is a relative one of the result: it needs 20 fraction bits.
+    let fine = rescale(mpc, x, x.frac().max(20))?;
+    let logs = log(mpc, &fine)?;
     let scaled = mul_scalar(mpc, &logs, p)?;
-    exp(mpc, &scaled)
+    let power = exp(mpc, &scaled)?;
+    rescale(mpc, &power, x.frac())
 }
 
 /// `c[0] + c[1] x + c[2] x^2 + ..` for public real coefficients.
 ///
 /// # Domain and error
-/// Powers of `x` below `2^22` at 20 fraction bits, and the sum of all terms too; coefficients are rounded
+/// Powers of `x` below `2^(62 - 2f)` at `f` fraction bits, `2^22` at 20, and the sum of all terms too; coefficients are rounded
 /// to the fraction bits, powers to a unit in the last place times their degree.
 ///
 /// # Cost

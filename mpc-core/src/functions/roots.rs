@@ -2,7 +2,7 @@
 
 use super::{
     arithmetic::no_answer,
-    exponent::{Exponent, argument, exact_product, look_up},
+    exponent::{Exponent, Table, argument, exact_product, look_up},
     fixed::{product, products, working},
     rescale,
     tables::{INV_SQRT, RECIPROCAL, SQRT},
@@ -13,7 +13,7 @@ use crate::{Arg, Error, Protocol, Result, SecretTensor};
 ///
 /// # Domain and error
 /// All `x` but 0 and minus one unit in the last place, for which the result is 0. Relative error below
-/// `2^-19.5`, and two units in the last place; at 20 fraction bits, what is `2^20` and above gives 0.
+/// `2^-19.5`, and two units in the last place; at `f` fraction bits, what is `2^f` and above gives 0.
 ///
 /// # Method
 /// Normalisation by the highest set bit, a polynomial of degree 8 on `[1/2, 1]`, and the same power of
@@ -23,12 +23,13 @@ use crate::{Arg, Error, Protocol, Result, SecretTensor};
 /// With replicated sharing see [`super::costs`]; numbers known to be small
 /// ([`SecretTensor::with_bound`]) cost less, and those known to be positive too: see
 /// [`reciprocal_positive`].
-/// With replicated sharing at width 44: 28 rounds and 3936 bits for each element in all.
+/// With replicated sharing at width 44: 28 rounds and 3936 bits for each element in all. One round more for
+/// more than 20 fraction bits, whose results do not fit beside a power of two.
 ///
 /// # Errors
-/// [`Error::Net`] if a peer failed.
+/// [`Error::Invalid`] for more than 30 fraction bits; [`Error::Net`] if a peer failed.
 pub fn reciprocal<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    inverse(mpc, x, true, None)
+    inverse(mpc, x, true)
 }
 
 /// `1 / x` for `x` that is known to be at least 0. As [`reciprocal`], without the handling of signs;
@@ -38,26 +39,28 @@ pub fn reciprocal<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Secre
 /// With replicated sharing at width 44: 27 rounds and 3582 bits for each element in all.
 ///
 /// # Errors
-/// [`Error::Net`] if a peer failed.
+/// As [`reciprocal`].
 pub fn reciprocal_positive<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
 ) -> Result<SecretTensor<P>> {
-    inverse(mpc, x, false, None)
+    inverse(mpc, x, false)
 }
 
 /// `x / y`, broadcast.
 ///
 /// # Domain and error
-/// `|x| < 2^22`, `|x / y| < 2^21` and `|y| < 2^20` at 20 fraction bits; for larger `|y|` the result is 0,
-/// and also for `y = 0`. Error below `2^-17 |x / y| + 2^-20 (1 + 2 / |y|)`.
+/// Up to 20 fraction bits `|x| < 2^22`, `|x / y| < 2^21` and `|y| < 2^20`; for larger `|y|` the result is
+/// 0, and also for `y = 0`. Error below `2^-17 |x / y| + 2^-20 (1 + 2 / |y|)`, and a unit in the last
+/// place with fewer than 20. With `f` of 21 to 30 fraction bits `|x| < 2^(42 - f)`, `|x / y| < 2^(61 - 2f)`,
+/// `|y| < 2^f`, and units are `2^-f`.
 ///
 /// # Cost
-/// [`reciprocal`] and one more product: 2 rounds.
+/// [`reciprocal`] and one more product: 2 rounds. Fewer than 20 fraction bits are padded.
 /// With replicated sharing at width 44: 30 rounds and 4146 bits for each element in all.
 ///
 /// # Errors
-/// As [`super::add`].
+/// As [`super::add`]; [`Error::Invalid`] for more than 30 fraction bits.
 pub fn div<'a, P: Protocol>(
     mpc: &mut P,
     x: impl Into<Arg<'a, P>>,
@@ -68,49 +71,101 @@ pub fn div<'a, P: Protocol>(
     let shape = x.shape().broadcast(y.shape(), "div")?;
     let x = super::broadcast(mpc, &super::values::secret(mpc, x)?, &shape)?;
     let y = super::broadcast(mpc, y, &shape)?;
-    inverse(mpc, &y, true, Some(&x))
+    quotient(mpc, &x, &y)
 }
 
-/// `numerator / x`, or `1 / x`.
-fn inverse<P: Protocol>(
+/// Most fraction bits of a reciprocal: that of one unit, `2^(2f)` as a word, must fit.
+const MOST: u32 = 30;
+
+/// Most fraction bits at which a reciprocal is one product of the polynomial's value, with 21 fraction
+/// bits, and a power of two: it must stay below 2^62.
+const NARROW: u32 = 20;
+
+/// Magnitudes of 2^42 and more cannot be divided.
+const NUMERATOR: u32 = 42;
+
+/// The reciprocal of a normalised number's argument, and powers of two that bring it back.
+struct Normalised<P: Protocol> {
+    argument: P::Share,
+    /// `2^(2f - 1 - j)`, with the sign of the operand, for its highest set bit `j`.
+    scale: P::Share,
+    /// Two powers of two with the same product, the first at most `2^31` and with the sign.
+    split: Option<[P::Share; 2]>,
+}
+
+/// Normalises words of `2^(2f)` at most; for 0 and above, powers of two are 0.
+fn normalise<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
     signed: bool,
-    numerator: Option<&SecretTensor<P>>,
-) -> Result<SecretTensor<P>> {
-    let frac = x.frac();
-    let x = working(mpc, x)?;
+    split: bool,
+) -> Result<Normalised<P>> {
+    const FIRST: u32 = 3;
     let f = x.frac();
+    let high: [Table<'_>; 2] = [&|a| 1 << (8 * a), &|a| 1 << (8 * a.min(FIRST))];
+    let count = if split { 2 } else { 1 };
     let wanted = Exponent {
         planes: x.width().min(63) - 1,
         signed,
         top: 2 * f,
         low: &[&|b| 1 << b],
-        high: &[&|a| 1 << (8 * a)],
+        high: &high[..count],
+        sizes: if split { &[&|a: u32| 1 << (8 * a.saturating_sub(FIRST))] } else { &[] },
     };
     let looked = look_up(mpc, x.share(), &wanted)?;
-    // 2^(2f - 1 - j), with the sign of x, for the highest set bit j.
-    let scale = exact_product(mpc, &looked.low[0], &looked.high[0])?;
-    let v = argument(mpc, x.share(), &scale, 2 * f)?;
-    let share = match numerator {
+    let low = &looked.low[0];
+    let (scale, split) = match (&looked.high[..], &looked.sizes[..]) {
+        ([high, first], [second]) => {
+            let [scale, first] = products(mpc, [(low, high, 0), (low, first, 0)])?;
+            (scale, Some([first, second.clone()]))
+        }
+        ([high], []) => (exact_product(mpc, low, high)?, None),
+        _ => return Err(no_answer("bit sums")),
+    };
+    let argument = argument(mpc, x.share(), &scale, 2 * f)?;
+    Ok(Normalised { argument, scale, split })
+}
+
+/// `1 / x`.
+fn inverse<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, signed: bool) -> Result<SecretTensor<P>> {
+    let frac = x.frac();
+    let x = working(mpc, "reciprocal", x, MOST)?;
+    let f = x.frac();
+    let Normalised { argument, scale, split } = normalise(mpc, &x, signed, f > NARROW)?;
+    let share = match split {
         None => {
             // r * scale < 2^(bits + 2f) must stay below 2^62.
             let bits = (61 - 2 * f).min(28);
-            let r = RECIPROCAL.eval(mpc, &v, bits)?;
+            let r = RECIPROCAL.eval(mpc, &argument, bits)?;
             product(mpc, &r, &scale, bits)?
         }
-        Some(numerator) => {
-            let numerator = working(mpc, numerator)?;
-            // |numerator| < 2^42, or less where its width says so.
-            let size = (numerator.width() - 1).min(f + 22);
-            let bits = (60 - size).min(28);
-            let r = RECIPROCAL.eval(mpc, &v, bits)?;
-            let [part] = products(mpc, [(numerator.share(), &r, bits)])?;
-            product(mpc, &part, &scale, f)?
+        Some([first, second]) => {
+            let r = RECIPROCAL.eval(mpc, &argument, 28)?;
+            let part = product(mpc, &r, &first, 28)?;
+            exact_product(mpc, &part, &second)?
         }
     };
-    let width = if numerator.is_none() { 2 * f + 3 } else { 64 - f };
-    rescale(mpc, &SecretTensor::new(share, f, width), frac)
+    rescale(mpc, &SecretTensor::new(share, f, 2 * f + 3), frac)
+}
+
+/// `numerator / x`.
+fn quotient<P: Protocol>(
+    mpc: &mut P,
+    numerator: &SecretTensor<P>,
+    x: &SecretTensor<P>,
+) -> Result<SecretTensor<P>> {
+    let frac = x.frac();
+    // Divisors of 2^f and more count as 0: with fewer bits than 20 their range would be small.
+    let f = frac.max(20);
+    let [x, numerator] = [rescale(mpc, x, f)?, rescale(mpc, numerator, f)?];
+    let x = working(mpc, "div", &x, MOST)?;
+    let Normalised { argument, scale, .. } = normalise(mpc, &x, true, false)?;
+    let size = (numerator.width() - 1).min(NUMERATOR);
+    let bits = (60 - size).min(28);
+    let r = RECIPROCAL.eval(mpc, &argument, bits)?;
+    let [part] = products(mpc, [(numerator.share(), &r, bits)])?;
+    let share = product(mpc, &part, &scale, f)?;
+    rescale(mpc, &SecretTensor::new(share, f, 64 - f), frac)
 }
 
 /// `sqrt(x)`.
@@ -129,7 +184,7 @@ fn inverse<P: Protocol>(
 /// # Errors
 /// [`Error::Net`] if a peer failed.
 pub fn sqrt<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    let in_format = working(mpc, x)?;
+    let in_format = working(mpc, "sqrt", x, 40)?;
     let y = root(mpc, &in_format, in_format.frac(), false)?;
     rescale(mpc, &y, x.frac())
 }
@@ -147,7 +202,7 @@ pub fn sqrt<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
 /// # Errors
 /// [`Error::Net`] if a peer failed.
 pub fn inv_sqrt<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    let in_format = working(mpc, x)?;
+    let in_format = working(mpc, "inv_sqrt", x, 38)?;
     let y = root(mpc, &in_format, in_format.frac(), true)?;
     rescale(mpc, &y, x.frac())
 }
@@ -200,6 +255,7 @@ fn root<P: Protocol>(
         top: n,
         low: &[&|b| 1 << b, &|b| plan.low(b)],
         high: &[&|a| 1 << (8 * a), &|a| plan.high(a)],
+        sizes: &[],
     };
     let looked = look_up(mpc, x.share(), &wanted)?;
     let ([s0, r0], [s1, r1]) = (&looked.low[..], &looked.high[..]) else {

@@ -17,7 +17,7 @@ const FAR: i64 = 20 << 20;
 /// `1 / (1 + e^-x)`.
 ///
 /// # Domain and error
-/// All `x`; error below `2^-17`. More than 20 fraction bits are not used.
+/// All `x`; error below `2^-17`. 20 fraction bits are used.
 ///
 /// # Method
 /// The magnitude, clamped, through [`super::exp_nonpositive`]'s polynomial and that of the reciprocal on
@@ -32,7 +32,7 @@ const FAR: i64 = 20 << 20;
 pub fn sigmoid<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let frac = x.frac();
     let x = at_20(mpc, x)?;
-    let parts = magnitude(mpc, &x)?;
+    let parts = magnitude(mpc, &x, 1)?;
     let half = upper_half(mpc, &parts.from_far, 20)?;
     // where negative: 1 - s
     let flipped = mpc.combine(&[(MINUS_TWO, &half)], 1 << 20)?;
@@ -43,22 +43,21 @@ pub fn sigmoid<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTe
 /// `tanh(x)`.
 ///
 /// # Domain and error
-/// All `x`; error below `2^-16`. More than 20 fraction bits are not used.
+/// All `x`; error below `2^-16`. 20 fraction bits are used.
 ///
 /// # Method
 /// `2 sigmoid(2x) - 1`.
 ///
 /// # Cost
 /// As [`sigmoid`].
-/// With replicated sharing at width 44: 25 rounds and 4039 bits for each element in all.
+/// With replicated sharing at width 44: 25 rounds and 4029 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
 pub fn tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let frac = x.frac();
     let x = at_20(mpc, x)?;
-    let doubled = mpc.combine(&[(2, x.share())], 0)?;
-    let parts = magnitude(mpc, &SecretTensor::new(doubled, 20, x.width() + 1))?;
+    let parts = magnitude(mpc, &x, 2)?;
     let half = upper_half(mpc, &parts.from_far, 21)?;
     // The word of s with 21 fraction bits is that of 2s with 20.
     let positive = mpc.combine(&[(1, &half)], (1u64 << 20).wrapping_neg())?;
@@ -70,7 +69,7 @@ pub fn tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
 /// `x sigmoid(x)`.
 ///
 /// # Domain and error
-/// `|x| < 2^22`; error below `2^-15`. More than 20 fraction bits are not used.
+/// `|x| < 2^22`; error below `2^-15`. 20 fraction bits are used.
 ///
 /// # Cost
 /// As [`sigmoid`] and one more product: 2 rounds.
@@ -81,7 +80,7 @@ pub fn tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
 pub fn silu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let frac = x.frac();
     let x = at_20(mpc, x)?;
-    let parts = magnitude(mpc, &x)?;
+    let parts = magnitude(mpc, &x, 1)?;
     // More bits than the result has: the product with x costs four.
     let half = upper_half(mpc, &parts.from_far, 26)?;
     let flipped = mpc.combine(&[(MINUS_TWO, &half)], 1 << 26)?;
@@ -97,18 +96,20 @@ const MINUS_TWO: u64 = 2u64.wrapping_neg();
 struct Magnitude<P: Protocol> {
     /// Whether it is negative, as a word.
     negative: P::Share,
-    /// `20 - |x|`, at least 0.
+    /// `20 - gain |x|`, at least 0.
     from_far: P::Share,
-    /// The number within `-20..=20`.
+    /// The number within `-20..=20`, less where there is a gain.
     near: P::Share,
-    /// What it exceeds 20 by, or 0.
+    /// What it exceeds that by, or 0.
     over: P::Share,
 }
 
-/// Three comparisons in the same rounds.
-fn magnitude<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Magnitude<P>> {
-    let above = shifted(mpc, x, FAR)?;
-    let below = shifted(mpc, x, -FAR)?;
+/// Three comparisons in the same rounds. `gain` is a power of two: it is applied to what is left of the number,
+/// since all of it would not fit.
+fn magnitude<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, gain: u64) -> Result<Magnitude<P>> {
+    let far = FAR / gain as i64;
+    let above = shifted(mpc, x, far)?;
+    let below = shifted(mpc, x, -far)?;
     let one = mpc.combine(&[(0, x.share())], 1)?;
     let (signed, over, under) = ([&one, x.share()], [above.share()], [below.share()]);
     let job = |value: &'_ SecretTensor<P>| (value.share().clone(), value.width());
@@ -125,7 +126,8 @@ fn magnitude<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Magnitude<
     let less = u64::MAX;
     let near = mpc.combine(&[(1, x.share()), (less, &over), (less, &under)], 0)?;
     // |x| = x - 2 minus, clamped: - over + under.
-    let terms = [(less, x.share()), (2, &minus), (1, &over), (less, &under)];
+    let signs = [(less, x.share()), (2, &minus), (1, &over), (less, &under)];
+    let terms = signs.map(|(sign, part)| (sign.wrapping_mul(gain), part));
     let from_far = mpc.combine(&terms, FAR as u64)?;
     Ok(Magnitude { negative, from_far, near, over })
 }
@@ -153,7 +155,7 @@ fn plus_where<P: Protocol>(
 /// The error function.
 ///
 /// # Domain and error
-/// All `x`; error below `2^-17`. More than 20 fraction bits are not used.
+/// All `x`; error below `2^-17`. 20 fraction bits are used.
 ///
 /// # Method
 /// Clamp to `-3.5..=3.5`, where the function is within `2^-20` of its limits; `x` times a polynomial of
@@ -181,7 +183,7 @@ pub fn erf<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
 /// `x / 2 (1 + erf(x / sqrt 2))`.
 ///
 /// # Domain and error
-/// `|x| < 2^22`; error below `2^-17`. More than 20 fraction bits are not used.
+/// `|x| < 2^22`; error below `2^-17`. 20 fraction bits are used.
 ///
 /// # Method
 /// Clamp to `-4.95..=4.95`; `x / 2` plus `x^2` times a polynomial of degree 11 in `x^2`; what was cut off

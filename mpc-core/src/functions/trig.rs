@@ -1,12 +1,13 @@
 //! Sine and cosine.
 
 use super::{arithmetic::no_answer, fixed::working, rescale, tables::SIN};
-use crate::{Compare, Linear, Protocol, Result, SecretTensor, Then};
+use crate::{Compare, Protocol, Result, SecretTensor, Then};
 
 /// `sin(x)`.
 ///
 /// # Domain and error
-/// `|x| < 2^20`; error below `2^-18 + 2^-41 |x|`.
+/// All `x`; error below `2^-18 + 2^(f - 61) |x|` at `f` fraction bits, and a unit in the last place. So large
+/// numbers have few right digits: at 20 fraction bits `2^-18` more at `2^23`.
 ///
 /// # Method
 /// `x` as a part of a turn modulo one turn costs nothing: a turn is 2^64. One comparison folds it to
@@ -17,7 +18,7 @@ use crate::{Compare, Linear, Protocol, Result, SecretTensor, Then};
 /// With replicated sharing at width 44: 14 rounds and 1690 bits for each element in all.
 ///
 /// # Errors
-/// [`crate::Error::Net`] if a peer failed.
+/// [`crate::Error::Invalid`] for more than 40 fraction bits; [`crate::Error::Net`] if a peer failed.
 pub fn sin<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     turned(mpc, x, 0)
 }
@@ -38,17 +39,17 @@ pub fn cos<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
 fn turned<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, ahead: u64) -> Result<SecretTensor<P>> {
     const QUARTER: u64 = 1 << 62;
     let frac = x.frac();
-    let x = working(mpc, x)?;
+    let x = working(mpc, "sine", x, 40)?;
     let f = x.frac();
     let unit = (2f64.powi(64 - f as i32) / std::f64::consts::TAU).round() as u64;
     let turn = mpc.combine(&[(unit, x.share())], ahead)?;
     // Where |turn| > 1/4: sin(1/2 - turn) instead, which is turn - (2 turn + 1/2).
-    let ahead = mpc.linear(&Linear::Shift(QUARTER), &turn)?;
+    let ahead = mpc.combine(&[(1, &turn)], QUARTER)?;
     let gap = mpc.combine(&[(2, &turn)], 1 << 63)?;
     let words = [&gap];
     let job = Compare { value: &ahead, width: 64, then: Then::negative(&words) };
     let gap = mpc.compare_one(job)?.into_word()?;
-    let folded = mpc.sub(&turn, &gap)?;
+    let folded = mpc.combine(&[(1, &turn), (u64::MAX, &gap)], 0)?;
     // A quarter turn is 1, with 24 fraction bits.
     let mode = mpc.truncation();
     let folded =
