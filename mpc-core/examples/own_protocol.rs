@@ -21,7 +21,7 @@ pub struct InTheOpen {
 impl InTheOpen {
     /// A party of the protocol.
     pub fn new(session: Session) -> Result<Self> {
-        Ok(Self { session, plain: Plaintext::new(CpuEngine::new(1)) })
+        Ok(Self { session, plain: Plaintext::new(CpuEngine::new(1)).modular() })
     }
 }
 

@@ -223,8 +223,8 @@ pub trait Protocol: Sized + 'static {
         TruncationMode::Default
     }
 
-    /// `sum(c_i * x_i) + constant` for public words `c_i`, all shapes equal, without communication.
-    /// Worth one pass over memory in a protocol's own form: functions evaluate polynomials with it.
+    /// `sum(c_i * x_i) + constant` modulo 2^64 for public words `c_i`, all shapes equal, without
+    /// communication: what is meant to wrap around is written so. Worth one pass over memory in a protocol's own form: functions evaluate polynomials with it.
     fn combine(&self, terms: &[(u64, &Self::Share)], constant: u64) -> Result<Self::Share> {
         provided::combine(self, terms, constant)
     }

@@ -4,8 +4,9 @@ use mpc_core::{Plaintext, Rounding};
 use ring_arith::CpuEngine;
 
 mpc_core::conformance! {
-    floor: 1, |_session| Ok(Plaintext::new(CpuEngine::new(1)));
+    floor: 1, |_session| Ok(Plaintext::new(CpuEngine::new(1)).modular());
     drawn: 1, |_session| {
-        Ok(Plaintext::with_rounding(CpuEngine::new(1), Rounding::Drawn { seed: 5 }))
+        let rounding = Rounding::Drawn { seed: 5 };
+        Ok(Plaintext::with_rounding(CpuEngine::new(1), rounding).modular())
     };
 }

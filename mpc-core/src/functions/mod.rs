@@ -42,6 +42,7 @@ pub use costs::{Cost, costs};
 pub use exp::{exp, exp_nonpositive};
 pub use extrema::{argmax, argmin, max, max_pool, min, top1};
 pub use log::log;
+pub(crate) use multiply::terms;
 pub use multiply::{Multiply, bilinear, conv2d, matmul, mul, multiply, square};
 pub use power::{polynomial, pow, powf};
 pub use roots::{div, inv_sqrt, inv_sqrt_to, reciprocal, reciprocal_positive, sqrt};

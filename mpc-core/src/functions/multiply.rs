@@ -67,18 +67,8 @@ impl<'a, P: Protocol> Multiply<'a, P> {
 
     /// Width of the result: from the operands' where they are known, and in any case from what fits
     /// before truncation.
-    fn width(&self, drop: u32, shape: &Shape) -> u32 {
-        let terms = match &self.op {
-            Bilinear::Mul => 1,
-            // Every element of the operands meets few of the other's: the number of products divided
-            // by the number of results is at most what one result sums.
-            Bilinear::MatMul { transpose_lhs, .. } => {
-                let dims = self.lhs.shape().dims();
-                dims[dims.len() - if *transpose_lhs { 2 } else { 1 }]
-            }
-            Bilinear::Conv(_) => self.rhs.shape().dims()[1..].iter().product(),
-            _ => self.lhs.shape().len().max(self.rhs.shape().len()).max(shape.len()),
-        };
+    fn width(&self, drop: u32) -> u32 {
+        let terms = terms(&self.op, self.lhs.shape(), self.rhs.shape());
         // |x| < 2^(wx - 1), |y| < 2^(wy - 1): |sum| < 2^(product - 1).
         let mut product = self.lhs.width() + self.rhs.width() - 1 + doublings(terms);
         if let Some(summand) = &self.summand {
@@ -140,6 +130,18 @@ pub fn multiply<P: Protocol>(
     Ok(shares.into_iter().zip(&plans).map(result).collect())
 }
 
+/// At most how many products one result of a map sums, for operands that fit it.
+pub(crate) fn terms(op: &Bilinear, lhs: &Shape, rhs: &Shape) -> usize {
+    match op {
+        Bilinear::Mul => 1,
+        Bilinear::MatMul { transpose_lhs, .. } => {
+            lhs.dims()[lhs.rank() - if *transpose_lhs { 2 } else { 1 }]
+        }
+        Bilinear::Conv(_) => rhs.dims()[1..].iter().product(),
+        _ => lhs.len().max(rhs.len()),
+    }
+}
+
 /// How one member of [`multiply`] is done.
 struct Plan<P: Protocol> {
     op: Bilinear,
@@ -173,8 +175,8 @@ fn plan<P: Protocol>(mpc: &P, job: &Multiply<'_, P>) -> Result<Plan<P>> {
         }
         _ => (owned(job.lhs), owned(job.rhs)),
     };
-    let shape = job.op.output_shape(Arg::from(&lhs).shape(), Arg::from(&rhs).shape())?;
-    let width = job.width(drop, &shape);
+    job.op.output_shape(Arg::from(&lhs).shape(), Arg::from(&rhs).shape())?;
+    let width = job.width(drop);
     let mut relu = job.relu;
     let summand = match job.summand {
         None => None,

@@ -1,14 +1,14 @@
 //! The plaintext reference protocol: one party, the same fixed-point words, no secrecy.
 
 mod bits;
+mod exact;
 mod products;
 mod rounding;
-mod words;
 
 use std::fmt;
 
 use net::Party;
-use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Tensor};
+use ring_arith::{Bilinear, BitTensor, Engine, EngineTensor, Shape, Tensor};
 
 pub use rounding::Rounding;
 
@@ -22,11 +22,14 @@ use rounding::Coins;
 /// model in fixed point without any protocol.
 ///
 /// It also checks what callers promise about magnitudes (`width` of a comparison, `|x| < 2^62` before
-/// a truncation) and answers a broken promise with [`Error::Invalid`]. A protocol on shares cannot.
+/// a truncation) and answers a broken promise with [`Error::Invalid`]. A protocol on shares cannot. Sums and
+/// products are taken over the integers, and what does not fit a signed word is an error too, except in
+/// [`Protocol::combine`] and of bits, which are modulo 2^64 on purpose.
 #[derive(Debug)]
 pub struct Plaintext<E: Engine> {
     engine: E,
     coins: Coins,
+    modular: bool,
 }
 
 /// A "share" of [`Plaintext`]: the tensor itself. `Debug` prints the shape.
@@ -48,7 +51,14 @@ impl<E: Engine> Plaintext<E> {
 
     /// A reference that rounds as a protocol on shares would.
     pub fn with_rounding(engine: E, rounding: Rounding) -> Self {
-        Self { engine, coins: Coins::new(rounding) }
+        Self { engine, coins: Coins::new(rounding), modular: false }
+    }
+
+    /// The same, with all sums and products modulo 2^64, as they are on shares: for programs on words
+    /// that are no numbers.
+    #[must_use]
+    pub fn modular(self) -> Self {
+        Self { modular: true, ..self }
     }
 
     fn host(&self, share: &PlainShare<E>) -> Result<Tensor> {
@@ -65,24 +75,36 @@ impl<E: Engine> Plaintext<E> {
         self.share(x.shape().clone(), words)
     }
 
-    /// Applies a function to pairs of words.
-    fn zip(
+    /// Numbers as words, if they fit.
+    fn exactly(
         &self,
         op: &'static str,
-        x: &PlainShare<E>,
-        y: &PlainShare<E>,
-        f: impl Fn(u64, u64) -> u64,
+        shape: &Shape,
+        values: impl IntoIterator<Item = i128>,
     ) -> Result<PlainShare<E>> {
-        same_shape(op, x.shape(), y.shape())?;
-        let (a, b) = (self.host(x)?, self.host(y)?);
-        let words = a.words().iter().zip(b.words()).map(|(&a, &b)| f(a, b)).collect();
-        self.share(x.shape().clone(), words)
+        let values: Vec<_> = values.into_iter().collect();
+        if !self.modular {
+            exact::check(op, &values, 63, false)?;
+        }
+        self.share(shape.clone(), values.into_iter().map(|z| z as u64).collect())
+    }
+
+    /// A bilinear map: over the integers, or of words modulo 2^64.
+    fn bilinear(&self, op: &Bilinear, x: &E::Tensor, y: &E::Tensor) -> Result<(Shape, Vec<i128>)> {
+        let shape = op.output_shape(x.shape(), y.shape())?;
+        let values = if self.modular {
+            exact::signed(&self.engine, &self.engine.bilinear(op, &[(x, y)], &[])?)?
+        } else {
+            exact::bilinear(&self.engine, op, x, y)?
+        };
+        Ok((shape, values))
     }
 
     fn truncated(
         &mut self,
         op: &'static str,
-        x: &PlainShare<E>,
+        shape: &Shape,
+        values: &[i128],
         bits: u32,
         mode: TruncationMode,
     ) -> Result<PlainShare<E>> {
@@ -90,10 +112,9 @@ impl<E: Engine> Plaintext<E> {
             let reason = format!("cannot drop {bits} bits; 1 to {MOST_DROPPED} can be dropped");
             return Err(Error::Invalid { op, reason });
         }
-        let host = self.host(x)?;
-        words::check_magnitude(op, host.words(), 62)?;
-        let words = host.words().iter().map(|&w| self.coins.truncate(w, bits, mode)).collect();
-        self.share(x.shape().clone(), words)
+        exact::check(op, values, 62, true)?;
+        let words = values.iter().map(|&z| self.coins.truncate(z as u64, bits, mode)).collect();
+        self.share(shape.clone(), words)
     }
 
     /// Words of `xs` where a bit is 1, 0 elsewhere.
@@ -219,27 +240,59 @@ impl<E: Engine> Protocol for Plaintext<E> {
 
     fn linear(&self, map: &Linear<'_, E::Tensor>, x: &PlainShare<E>) -> Result<PlainShare<E>> {
         let engine = &self.engine;
-        Ok(PlainShare(match *map {
+        let each = |f: &dyn Fn(i128) -> i128| -> Result<Vec<i128>> {
+            Ok(exact::signed(engine, &x.0)?.into_iter().map(f).collect())
+        };
+        let (op, (shape, values)) = match *map {
+            Linear::View(view) => return Ok(PlainShare(engine.view(&x.0, view)?)),
+            Linear::AddPublic(c) => return self.add(x, &PlainShare(c.clone())),
             Linear::Negate => return self.map(x, u64::wrapping_neg),
-            Linear::Scale(c) => return self.map(x, |w| w.wrapping_mul(c)),
-            Linear::Shift(c) => return self.map(x, |w| w.wrapping_add(c)),
-            Linear::AddPublic(c) => {
-                return self.zip("add", x, &PlainShare(c.clone()), u64::wrapping_add);
+            Linear::Scale(c) => {
+                let scaled = each(&|w| w * i128::from(c as i64))?;
+                ("scale", (x.shape().clone(), scaled))
             }
-            Linear::TimesPublic(op, c) => engine.bilinear(op, &[(&x.0, c)], &[])?,
-            Linear::PublicTimes(op, c) => engine.bilinear(op, &[(c, &x.0)], &[])?,
-            Linear::View(view) => engine.view(&x.0, view)?,
-            Linear::Sum(axes) => engine.sum(&x.0, axes)?,
-            Linear::WindowSum(window) => engine.window_sum(&x.0, window)?,
-        }))
+            Linear::Shift(c) => {
+                let shifted = each(&|w| w + i128::from(c as i64))?;
+                ("shift", (x.shape().clone(), shifted))
+            }
+            Linear::TimesPublic(op, c) => (op.name(), self.bilinear(op, &x.0, c)?),
+            Linear::PublicTimes(op, c) => (op.name(), self.bilinear(op, c, &x.0)?),
+            Linear::Sum(axes) => ("sum", exact::linear(engine, &x.0, |x| engine.sum(x, axes))?),
+            Linear::WindowSum(window) => {
+                let sum = |x: &_| engine.window_sum(x, window);
+                ("window sum", exact::linear(engine, &x.0, sum)?)
+            }
+        };
+        self.exactly(op, &shape, values)
     }
 
     fn add(&self, x: &PlainShare<E>, y: &PlainShare<E>) -> Result<PlainShare<E>> {
-        self.zip("add", x, y, u64::wrapping_add)
+        same_shape("add", x.shape(), y.shape())?;
+        let y_values = exact::signed(&self.engine, &y.0)?;
+        let sums = exact::signed(&self.engine, &x.0)?.into_iter().zip(y_values);
+        self.exactly("add", x.shape(), sums.map(|(x, y)| x + y))
     }
 
     fn sub(&self, x: &PlainShare<E>, y: &PlainShare<E>) -> Result<PlainShare<E>> {
-        self.zip("sub", x, y, u64::wrapping_sub)
+        same_shape("sub", x.shape(), y.shape())?;
+        let y_values = exact::signed(&self.engine, &y.0)?;
+        let pairs = exact::signed(&self.engine, &x.0)?.into_iter().zip(y_values);
+        self.exactly("sub", x.shape(), pairs.map(|(x, y)| x - y))
+    }
+
+    fn combine(&self, terms: &[(u64, &PlainShare<E>)], constant: u64) -> Result<PlainShare<E>> {
+        let Some((_, first)) = terms.first() else {
+            let reason = "a combination needs at least one term".to_owned();
+            return Err(Error::Invalid { op: "combine", reason });
+        };
+        let mut sum = vec![constant; first.shape().len()];
+        for (c, x) in terms {
+            same_shape("combine", first.shape(), x.shape())?;
+            for (sum, &w) in sum.iter_mut().zip(self.host(x)?.words()) {
+                *sum = sum.wrapping_add(c.wrapping_mul(w));
+            }
+        }
+        self.share(first.shape().clone(), sum)
     }
 
     fn concat(&self, shares: &[&PlainShare<E>], axis: usize) -> Result<PlainShare<E>> {
@@ -289,10 +342,10 @@ impl<E: Engine> Protocol for Plaintext<E> {
     ) -> Result<Vec<Produced<PlainShare<E>, PlainBits>>> {
         let mut results = Vec::with_capacity(jobs.len());
         for job in jobs {
-            let sum = self.sum(job)?;
+            let (shape, sum) = self.sum(job)?;
             let share = match job.finish.truncation() {
-                None => sum,
-                Some((bits, mode)) => self.truncated("product", &sum, bits, mode)?,
+                None => self.exactly("product", &shape, sum)?,
+                Some((bits, mode)) => self.truncated("product", &shape, &sum, bits, mode)?,
             };
             results.push(self.finished(share, job.finish)?);
         }
@@ -304,7 +357,12 @@ impl<E: Engine> Protocol for Plaintext<E> {
         jobs: &[(&PlainShare<E>, u32)],
         mode: TruncationMode,
     ) -> Result<Vec<PlainShare<E>>> {
-        jobs.iter().map(|&(x, bits)| self.truncated("truncate", x, bits, mode)).collect()
+        let mut results = Vec::with_capacity(jobs.len());
+        for &(x, bits) in jobs {
+            let values = exact::signed(&self.engine, &x.0)?;
+            results.push(self.truncated("truncate", x.shape(), &values, bits, mode)?);
+        }
+        Ok(results)
     }
 
     fn compare(
@@ -315,7 +373,8 @@ impl<E: Engine> Protocol for Plaintext<E> {
             check_compare(job)?;
             let (shape, then) = (job.value.shape(), job.then);
             let host = self.host(job.value)?;
-            words::check_magnitude("compare", host.words(), job.width - 1)?;
+            let values = exact::signed(&self.engine, &job.value.0)?;
+            exact::check("compare", &values, job.width - 1, false)?;
             let negative = |i: usize| host.words()[i] >> 63 == 1;
             let sign = || host.words().iter().map(|w| w >> 63).collect();
             let bit = || PlainBits::new(shape.clone(), sign(), 1);

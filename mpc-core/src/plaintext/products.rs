@@ -1,31 +1,40 @@
 //! Sums of products in the open, and what follows them.
 
-use ring_arith::{Engine, View};
+use ring_arith::{Engine, Shape, View};
 
-use super::{PlainBits, PlainShare, Plaintext};
+use super::{PlainBits, PlainShare, Plaintext, exact};
 use crate::{Error, Finish, Produced, Product, Result, ShareTensor};
 
 impl<E: Engine> Plaintext<E> {
-    /// The terms and summands of a product.
-    pub(super) fn sum(&self, job: &Product<'_, PlainShare<E>, PlainBits>) -> Result<PlainShare<E>> {
-        let mut sum: Option<PlainShare<E>> = None;
+    /// The terms and summands of a product, over the integers or modulo 2^64.
+    pub(super) fn sum(
+        &self,
+        job: &Product<'_, PlainShare<E>, PlainBits>,
+    ) -> Result<(Shape, Vec<i128>)> {
+        let mut sum: Option<(Shape, Vec<i128>)> = None;
         for term in &job.terms {
-            let z = self.engine.bilinear(&term.op, &[(&term.lhs.0, &term.rhs.0)], &[])?;
-            sum = Some(match sum {
-                None => PlainShare(z),
-                Some(sum) => self.zip("terms", &sum, &PlainShare(z), u64::wrapping_add)?,
-            });
+            let (shape, values) = self.bilinear(&term.op, &term.lhs.0, &term.rhs.0)?;
+            match &mut sum {
+                None => sum = Some((shape, values)),
+                Some((first, sum)) => {
+                    super::same_shape("terms", first, &shape)?;
+                    sum.iter_mut().zip(values).for_each(|(z, w)| *z = z.saturating_add(w));
+                }
+            }
         }
-        let Some(mut sum) = sum else {
+        let Some((shape, mut sum)) = sum else {
             let reason = "a product needs at least one term".to_owned();
             return Err(Error::Invalid { op: "product", reason });
         };
         for &(summand, shift) in &job.summands {
-            let wide = View::Broadcast(sum.shape().clone());
-            let wide = PlainShare(self.engine.view(&summand.0, &wide)?);
-            sum = self.zip("summand", &sum, &wide, |a, b| a.wrapping_add(b << shift))?;
+            let wide = self.engine.view(&summand.0, &View::Broadcast(shape.clone()))?;
+            let wide = exact::signed(&self.engine, &wide)?;
+            sum.iter_mut().zip(wide).for_each(|(z, w)| *z = z.saturating_add(w << shift));
         }
-        Ok(sum)
+        if self.modular {
+            sum.iter_mut().for_each(|z| *z = i128::from(*z as i64));
+        }
+        Ok((shape, sum))
     }
 
     /// What follows the truncation of a product.
