@@ -1,9 +1,10 @@
 //! Clients with a certificate that mean harm, against three processes; beside each an honest client whose
-//! answers stay right and whose waiting stays short.
+//! answers stay right and whose waiting stays short. And faults, which nobody means.
 
 mod access;
 #[path = "../common/mod.rs"]
 mod common;
+mod faults;
 mod honest;
 mod plans;
 mod quotas;

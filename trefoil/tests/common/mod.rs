@@ -72,6 +72,13 @@ impl Cluster {
         child.wait().unwrap();
     }
 
+    /// Sends a server's process a signal, `STOP` or `CONT`.
+    pub fn signal(&self, party: usize, signal: &str) {
+        let id = self.parties[party].as_ref().unwrap().id().to_string();
+        let sent = Command::new("kill").args(["-s", signal, &id]).status().unwrap();
+        assert!(sent.success());
+    }
+
     /// Whether a server still runs.
     pub fn runs(&mut self, party: usize) -> bool {
         self.parties[party].as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
