@@ -9,7 +9,7 @@ mod record;
 mod run;
 mod size;
 
-use mpc_core::{Operand, Protocol, SecretTensor};
+use mpc_core::{Operand, Protocol, SecretTensor, TruncationMode};
 use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
 
 pub use build::{Compiled, PlanOptions};
@@ -38,6 +38,8 @@ pub struct Plan {
     pub(crate) outputs: Vec<(String, usize)>,
     /// Fraction bits of every node's value.
     pub(crate) fracs: Vec<u32>,
+    /// How every node's value is truncated, if it is a linear layer's.
+    pub(crate) modes: Vec<TruncationMode>,
     /// Nodes that run together, in order.
     pub(crate) steps: Vec<Vec<usize>>,
     /// Values to drop after each step.

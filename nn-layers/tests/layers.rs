@@ -5,7 +5,7 @@ mod common;
 use common::{Random, distance};
 use mpc_core::{Operand, Plaintext, Protocol, SecretTensor};
 use nn_layers::layers::*;
-use nn_layers::{Compiled, Dim, Graph, HostTensor, PlanOptions, Pool, Unary};
+use nn_layers::{Binary, Compiled, Dim, Graph, HostTensor, Op, PlanOptions, Pool, Unary};
 use ring_arith::{CpuEngine, Shape};
 
 /// Runs a layer in fixed point; in floats, and the shape it states, must agree.
@@ -20,7 +20,12 @@ fn run(layer: &dyn Layer, x: &HostTensor) -> HostTensor {
     let y = layer.forward(&mut graph, "layer", input).unwrap();
     graph.output("y", y);
     assert_eq!(graph.shape(y), &layer.output_shape(x.shape()).unwrap());
-    let Compiled { plan, weights } = Compiled::new(&graph, &PlanOptions::default()).unwrap();
+    in_fixed_point(&graph, x)
+}
+
+/// Runs a graph in fixed point; in floats must agree.
+fn in_fixed_point(graph: &Graph, x: &HostTensor) -> HostTensor {
+    let Compiled { plan, weights } = Compiled::new(graph, &PlanOptions::default()).unwrap();
     assert_eq!(plan.fixed_batch(), None, "the batch size is left open");
 
     let mut mpc = Plaintext::new(CpuEngine::new(1));
@@ -260,6 +265,26 @@ fn layers_are_put_together() {
     }
     let shape = net.output_shape(&Shape::new([7, 3, 4, 4]).unwrap()).unwrap();
     assert_eq!(shape.dims(), [7, 5]);
+}
+
+#[test]
+fn a_shortcut_of_values_in_another_format_is_added_before_the_truncation() {
+    let mut r = Random(31);
+    let mut graph = Graph::new(2);
+    let x = common::image(&mut graph, 4, 8);
+    // A mean moves the point: its result has more fraction bits than the image.
+    let mean = Op::AvgPool { pool: Pool::new([2; 2], [2; 2]), count_border: true };
+    let pooled = graph.add("mean", mean, &[x]).unwrap();
+    let window = Pool::new([3; 2], [1; 2]).padded([1; 4]);
+    let y = common::conv(&mut graph, &mut r, pooled, "conv", 6, window);
+    let s = common::conv(&mut graph, &mut r, x, "shortcut", 6, Pool::new([1; 2], [2; 2]));
+    for operands in [[y, s], [s, y]] {
+        let mut graph = graph.clone();
+        let sum = graph.add("sum", Op::Binary(Binary::Add), &operands).unwrap();
+        let sum = common::relu(&mut graph, sum);
+        graph.output("y", sum);
+        in_fixed_point(&graph, &r.tensor(&[2, 4, 8, 8], 1.0));
+    }
 }
 
 #[test]

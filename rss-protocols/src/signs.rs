@@ -34,6 +34,9 @@ struct Batch<T: EngineTensor> {
 /// not.
 type Word<T> = (bool, Option<(T, T)>);
 
+/// What a comparison gives: the bit, if it was asked for, and all words.
+type BitAndWords<T> = (Option<BitShare<T>>, Vec<Share<T>>);
+
 impl<E: Engine> Rss<E> {
     pub(crate) fn signs(
         &mut self,
@@ -108,12 +111,10 @@ impl<E: Engine> Rss<E> {
         Ok(())
     }
 
-    /// The bit and the words of each comparison.
-    #[allow(clippy::type_complexity)]
     fn run_comparisons(
         &mut self,
         mut batch: Batch<E::Tensor>,
-    ) -> Result<Vec<(Option<BitShare<E::Tensor>>, Vec<Share<E::Tensor>>)>> {
+    ) -> Result<Vec<BitAndWords<E::Tensor>>> {
         unit::run(&mut self.cx(), &mut batch.units)?;
         let mut units = batch.units.into_iter();
         let mut results = Vec::with_capacity(batch.answers.len());

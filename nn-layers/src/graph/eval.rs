@@ -3,7 +3,7 @@
 use ring_arith::Shape;
 
 use super::infer;
-use super::op::{Linear, LinearFinish, LinearMap, Op, Reduce, Unary};
+use super::op::{Binary, Linear, LinearFinish, LinearMap, Op, Reduce, Unary};
 use crate::host::{conv, elementwise, matmul, reduce, views};
 use crate::{Error, HostTensor, Result};
 
@@ -124,24 +124,32 @@ pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], batch: usize) -> Result<Host
 }
 
 fn linear(l: &Linear, xs: &[&HostTensor], shape: &Shape) -> Result<HostTensor> {
-    use crate::graph::Binary;
-    let mut y = match &l.map {
-        LinearMap::Conv(k) => conv::conv(xs[0], xs[1], &k.spec())?,
-        LinearMap::ConvTranspose { kernel, .. } => {
-            let size = [shape.dims()[2], shape.dims()[3]];
-            conv::conv_transpose(xs[0], xs[1], &kernel.spec(), size)?
-        }
-        LinearMap::MatMul { transpose_lhs, transpose_rhs } => {
-            matmul::matmul(xs[0], xs[1], *transpose_lhs, *transpose_rhs)?
-        }
-        LinearMap::ConvWeightGrad(k) => conv::conv_weight_grad(xs[0], xs[1], &k.spec())?,
-        LinearMap::Mul => elementwise::binary(Binary::Mul, xs[0], xs[1])?,
-    };
-    for more in &xs[2..] {
-        y = elementwise::binary(Binary::Add, &y, more)?;
+    let mut y = mapped(&l.map, [xs[0], xs[1]], shape)?;
+    for (map, [value, weight]) in l.maps().skip(1) {
+        let other = mapped(map, [xs[value], xs[weight]], shape)?;
+        y = elementwise::binary(Binary::Add, &y, &other)?;
+    }
+    for addend in &xs[l.addends()] {
+        y = elementwise::binary(Binary::Add, &y, addend)?;
     }
     let relu = l.finish == LinearFinish::Relu;
     Ok(if relu { elementwise::unary(Unary::Relu, &y) } else { y })
+}
+
+/// One map's result.
+fn mapped(map: &LinearMap, [x, weight]: [&HostTensor; 2], shape: &Shape) -> Result<HostTensor> {
+    match map {
+        LinearMap::Conv(k) => conv::conv(x, weight, &k.spec()),
+        LinearMap::ConvTranspose { kernel, .. } => {
+            let size = [shape.dims()[2], shape.dims()[3]];
+            conv::conv_transpose(x, weight, &kernel.spec(), size)
+        }
+        LinearMap::MatMul { transpose_lhs, transpose_rhs } => {
+            matmul::matmul(x, weight, *transpose_lhs, *transpose_rhs)
+        }
+        LinearMap::ConvWeightGrad(k) => conv::conv_weight_grad(x, weight, &k.spec()),
+        LinearMap::Mul => elementwise::binary(Binary::Mul, x, weight),
+    }
 }
 
 fn normalize(x: &HostTensor, axis: usize, epsilon: f64) -> Result<HostTensor> {

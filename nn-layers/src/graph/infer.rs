@@ -175,7 +175,7 @@ fn arity(op: &Op, got: usize) -> Result<()> {
         Op::Mask | Op::MaxPoolGrad(_) => 2..=2,
         Op::Where => 3..=3,
         Op::Linear(l) => {
-            let n = 2 + usize::from(l.bias) + usize::from(l.residual);
+            let n = l.operands();
             n..=n
         }
         Op::Concat(_) => 1..=usize::MAX,
@@ -200,34 +200,45 @@ fn conv_transpose(kernel: &Kernel, extra: [usize; 2], x: &Shape, w: &Shape) -> R
 }
 
 fn linear(l: &Linear, xs: &[&Shape]) -> Result<Shape> {
-    let shape = match &l.map {
-        LinearMap::Conv(k) => conv(k, xs[0], xs[1])?,
-        LinearMap::ConvTranspose { kernel, extra } => conv_transpose(kernel, *extra, xs[0], xs[1])?,
-        LinearMap::MatMul { transpose_lhs, transpose_rhs } => {
-            Bilinear::MatMul { transpose_lhs: *transpose_lhs, transpose_rhs: *transpose_rhs }
-                .output_shape(xs[0], xs[1])?
+    let shape = mapped(&l.map, [xs[0], xs[1]])?;
+    for (map, [value, weight]) in l.maps() {
+        let other = mapped(map, [xs[value], xs[weight]])?;
+        if other != shape {
+            return Err(Error::invalid("linear", format!("{other:?} is added to {shape:?}")));
         }
-        LinearMap::ConvWeightGrad(k) => {
-            Bilinear::ConvWeightGrad(k.spec()).output_shape(xs[0], xs[1])?
-        }
-        LinearMap::Mul => {
-            let shape = xs[0].broadcast(xs[1], "scale")?;
-            if &shape != xs[0] {
-                let reason = format!("weight {:?} does not broadcast to {:?}", xs[1], xs[0]);
-                return Err(Error::invalid("scale", reason));
-            }
-            shape
-        }
-    };
+    }
     if l.bias && shape.broadcast(xs[2], "bias")? != shape {
         let reason = format!("{:?} does not broadcast to {shape:?}", xs[2]);
         return Err(Error::invalid("bias", reason));
     }
-    if l.residual && *xs[xs.len() - 1] != shape {
-        let reason = format!("{:?} is added to {shape:?}", xs[xs.len() - 1]);
+    if let Some(residual) = l.residual_at().map(|at| xs[at]).filter(|x| **x != shape) {
+        let reason = format!("{residual:?} is added to {shape:?}");
         return Err(Error::invalid("residual", reason));
     }
     Ok(shape)
+}
+
+/// The shape of one map's result.
+fn mapped(map: &LinearMap, [x, weight]: [&Shape; 2]) -> Result<Shape> {
+    Ok(match map {
+        LinearMap::Conv(k) => conv(k, x, weight)?,
+        LinearMap::ConvTranspose { kernel, extra } => conv_transpose(kernel, *extra, x, weight)?,
+        LinearMap::MatMul { transpose_lhs, transpose_rhs } => {
+            Bilinear::MatMul { transpose_lhs: *transpose_lhs, transpose_rhs: *transpose_rhs }
+                .output_shape(x, weight)?
+        }
+        LinearMap::ConvWeightGrad(k) => {
+            Bilinear::ConvWeightGrad(k.spec()).output_shape(x, weight)?
+        }
+        LinearMap::Mul => {
+            let shape = x.broadcast(weight, "scale")?;
+            if shape != *x {
+                let reason = format!("weight {weight:?} does not broadcast to {x:?}");
+                return Err(Error::invalid("scale", reason));
+            }
+            shape
+        }
+    })
 }
 
 fn pool(op: &'static str, p: &Pool, x: &Shape) -> Result<Shape> {

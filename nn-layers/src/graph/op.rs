@@ -190,7 +190,7 @@ pub struct Kernel {
 }
 
 /// A linear map of a value by a weight, with what is fused to it. Operands: the value, the weight,
-/// then the bias and the residual if there are any.
+/// then the bias and the residual if there are any, then a value and a weight for each further map.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Linear {
@@ -200,16 +200,53 @@ pub struct Linear {
     pub bias: bool,
     /// There is a residual operand of the result's shape, added before truncation.
     pub residual: bool,
+    /// Further maps with results of the same shape, each of a value and a weight of its own, added before
+    /// truncation: for instance a residual block's shortcut.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more: Vec<LinearMap>,
     /// What becomes of the sum.
     pub finish: LinearFinish,
+}
+
+impl Linear {
+    /// One map, truncated.
+    pub fn new(map: LinearMap) -> Self {
+        let (bias, residual, finish) = (false, false, LinearFinish::Truncate);
+        Self { map, bias, residual, more: Vec::new(), finish }
+    }
+
+    /// Number of operands.
+    pub fn operands(&self) -> usize {
+        self.pairs_from() + 2 * self.more.len()
+    }
+
+    /// Every map with the places of its value and of its weight among the operands.
+    pub fn maps(&self) -> impl Iterator<Item = (&LinearMap, [usize; 2])> {
+        let from = self.pairs_from();
+        let more = self.more.iter().enumerate();
+        let more = more.map(move |(i, map)| (map, [from + 2 * i, from + 2 * i + 1]));
+        std::iter::once((&self.map, [0, 1])).chain(more)
+    }
+
+    /// The places of bias and residual among the operands.
+    pub fn addends(&self) -> std::ops::Range<usize> {
+        2..self.pairs_from()
+    }
+
+    /// The place of the residual, if there is one.
+    pub fn residual_at(&self) -> Option<usize> {
+        self.residual.then(|| self.pairs_from() - 1)
+    }
+
+    fn pairs_from(&self) -> usize {
+        2 + usize::from(self.bias) + usize::from(self.residual)
+    }
 }
 
 /// What becomes of a linear map's sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinearFinish {
-    /// It keeps the fraction bits of both operands: for a sum that a further linear map joins.
-    Raw,
     /// It is truncated.
     Truncate,
     /// It is truncated and negative elements become 0.

@@ -4,8 +4,8 @@ use mpc_core::{Operand, Protocol, SecretTensor, functions};
 use ring_arith::{Shape, View};
 
 use super::{add, align, elementwise, pool, reshape, scale, shift, view};
-use crate::graph::{LinearFinish, LinearMap, Pool, Unary};
-use crate::ops::linear::{LinearJob, run};
+use crate::graph::{LinearMap, Pool, Unary};
+use crate::ops::linear::{LinearJob, Map, run};
 use crate::ops::only;
 use crate::{Error, Result};
 
@@ -203,16 +203,12 @@ pub(crate) fn lookup<P: Protocol>(
     let code = functions::one_hot(mpc, &at, rows)?;
     let table = reshape(mpc, table, &Shape::new([rows, row])?)?;
     let frac = table.frac();
-    let job = LinearJob {
+    let map = Map {
         map: &LinearMap::MatMul { transpose_lhs: false, transpose_rhs: false },
         x: &Operand::Secret(code),
         weight: &Operand::Secret(table),
-        bias: None,
-        residual: None,
-        finish: LinearFinish::Truncate,
-        frac,
     };
-    let picked = only(run(mpc, &[job])?)?;
+    let picked = only(run(mpc, &[LinearJob::new(vec![map], frac)])?)?;
     let picked = view(mpc, &picked, &View::Reshape(shape.clone()))?;
     Ok(picked)
 }

@@ -1,7 +1,8 @@
 //! Linear layers: product, bias, residual, truncation and ReLU in one call to the protocol.
 
 use mpc_core::{
-    Finish, Linear, Operand, Product, Protocol, SecretTensor, ShareTensor, TruncationMode,
+    Finish, Linear, Operand, Product, ProductOf, Protocol, SecretTensor, ShareTensor, Term,
+    TruncationMode,
 };
 use ring_arith::{Bilinear, Shape, View};
 
@@ -10,25 +11,44 @@ use crate::graph::infer::transposed_size;
 use crate::graph::{LinearFinish, LinearMap};
 use crate::{Error, Result};
 
-/// One linear layer to run.
-pub(crate) struct LinearJob<'a, P: Protocol> {
+/// A map of a value by a weight.
+pub(crate) struct Map<'a, P: Protocol> {
     pub map: &'a LinearMap,
     pub x: &'a Operand<P>,
     pub weight: &'a Operand<P>,
+}
+
+/// One linear layer to run.
+pub(crate) struct LinearJob<'a, P: Protocol> {
+    /// At least one.
+    pub maps: Vec<Map<'a, P>>,
     pub bias: Option<&'a Operand<P>>,
     pub residual: Option<&'a SecretTensor<P>>,
     pub finish: LinearFinish,
-    /// Fraction bits of the result, unless it stays raw.
+    /// Fraction bits of the result.
     pub frac: u32,
+    /// How it is truncated.
+    pub mode: TruncationMode,
+}
+
+impl<'a, P: Protocol> LinearJob<'a, P> {
+    /// Maps alone, truncated.
+    pub fn new(maps: Vec<Map<'a, P>>, frac: u32) -> Self {
+        let (finish, mode) = (LinearFinish::Truncate, TruncationMode::Default);
+        Self { maps, bias: None, residual: None, finish, frac, mode }
+    }
 }
 
 /// A layer whose operands have the form that the protocol takes.
 struct Prepared<P: Protocol> {
-    op: Bilinear,
-    x: P::Share,
-    weight: P::Share,
+    /// Products of secrets.
+    terms: Vec<(Bilinear, P::Share, P::Share)>,
+    /// Bias, residual and products with a public operand, which are local; each with the bits it is
+    /// shifted up by.
     summands: Vec<(P::Share, u32)>,
+    /// Fraction bits of the sum, and how many of them are dropped.
     frac: u32,
+    drop: u32,
 }
 
 /// Runs layers that end alike; those with secret operands share all rounds.
@@ -40,104 +60,120 @@ pub(crate) fn run<P: Protocol>(
     mpc: &mut P,
     jobs: &[LinearJob<'_, P>],
 ) -> Result<Vec<SecretTensor<P>>> {
-    let mut results: Vec<Option<SecretTensor<P>>> = vec![];
-    let (mut together, mut prepared) = (vec![], vec![]);
-    for (i, job) in jobs.iter().enumerate() {
-        let both = matches!((job.x, job.weight), (Operand::Secret(_), Operand::Secret(_)));
-        results.push(if both { None } else { Some(half_public(mpc, job)?) });
-        if both {
-            together.push(i);
-            prepared.push(prepare(mpc, job)?);
-        }
-    }
-    let products: Vec<_> = prepared
-        .iter()
-        .zip(&together)
-        .map(|(p, &i)| {
-            let summands = p.summands.iter().map(|(s, shift)| (s, *shift)).collect();
-            let finish = finish(&jobs[i], p.frac)?;
-            Ok(Product { summands, ..Product::new(p.op.clone(), &p.x, &p.weight, finish) })
-        })
-        .collect::<Result<_>>()?;
+    let prepared = jobs.iter().map(|job| prepare(mpc, job)).collect::<Result<Vec<_>>>()?;
+    let together = prepared.iter().zip(jobs).filter(|(p, _)| !p.terms.is_empty());
+    let products: Vec<_> = together.map(|(p, job)| product(p, job)).collect();
     let shares = if products.is_empty() { vec![] } else { mpc.products(&products)? };
     drop(products);
-    for ((share, p), &i) in shares.into_iter().zip(&prepared).zip(&together) {
-        results[i] = Some(settle(mpc, &jobs[i], share.share, p.frac)?);
+    let mut shares = shares.into_iter().map(|produced| produced.share);
+    let mut results = Vec::with_capacity(jobs.len());
+    for (p, job) in prepared.into_iter().zip(jobs) {
+        let missing = || Error::invalid("linear", "the protocol left a product unanswered");
+        results.push(match p.terms.is_empty() {
+            true => local(mpc, job, p)?,
+            false => settle(mpc, job, p.drop, shares.next().ok_or_else(missing)?)?,
+        });
     }
-    drop(prepared);
-    let missing = || Error::invalid("linear", "the protocol left a product unanswered");
-    results.into_iter().map(|r| r.ok_or_else(missing)).collect()
+    Ok(results)
 }
 
-/// Brings operands into shape; local.
+/// Brings operands into shape; local. Products with fewer fraction bits than others are brought to
+/// theirs by their weights.
 fn prepare<P: Protocol>(mpc: &mut P, job: &LinearJob<'_, P>) -> Result<Prepared<P>> {
-    let (x, weight) = (secret(mpc, job.x)?, secret(mpc, job.weight)?);
-    let op = bilinear(job.map, x.shape())?;
-    let weight = match job.map {
-        LinearMap::Mul => broadcast(mpc, &weight, x.shape())?,
-        _ => weight,
-    };
-    let frac = x.frac() + weight.frac();
-    let summands = summands(mpc, job, frac)?;
-    Ok(Prepared { op, x: x.share().clone(), weight: weight.share().clone(), summands, frac })
-}
-
-/// Bias and residual, each with the bits it is shifted up by; local.
-fn summands<P: Protocol>(
-    mpc: &mut P,
-    job: &LinearJob<'_, P>,
-    frac: u32,
-) -> Result<Vec<(P::Share, u32)>> {
+    let product = |map: &Map<'_, P>| frac_of(map.x) + frac_of(map.weight);
+    let frac = job.maps.iter().map(product).max().unwrap_or(0);
+    let mut prepared = Prepared { terms: vec![], summands: vec![], frac, drop: 0 };
+    for map in &job.maps {
+        let up = frac - product(map);
+        match (map.x, map.weight) {
+            (Operand::Secret(x), Operand::Secret(weight)) => {
+                let op = bilinear(map.map, x.shape())?;
+                let weight = spread_secret(mpc, map.map, weight, x.shape())?;
+                let weight = match up {
+                    0 => weight.share().clone(),
+                    up => mpc.linear(&Linear::Scale(1 << up), weight.share())?,
+                };
+                prepared.terms.push((op, x.share().clone(), weight));
+            }
+            _ => prepared.summands.push((half_public(mpc, map)?, up)),
+        }
+    }
     let bias = job.bias.map(|b| secret(mpc, b)).transpose()?;
-    let shifted = |x: &SecretTensor<P>| match frac.checked_sub(x.frac()) {
+    let shift = |x: &SecretTensor<P>| match prepared.frac.checked_sub(x.frac()) {
         Some(shift) => Ok((x.share().clone(), shift)),
         None => {
-            let reason = format!("{} fraction bits are added to {frac}", x.frac());
+            let reason = format!("{} fraction bits are added to {}", x.frac(), prepared.frac);
             Err(Error::invalid("linear", reason))
         }
     };
-    bias.iter().chain(job.residual).map(shifted).collect()
+    let addends = bias.iter().chain(job.residual).map(shift).collect::<Result<Vec<_>>>()?;
+    prepared.summands.extend(addends);
+    prepared.drop = prepared.frac.checked_sub(job.frac).ok_or_else(|| {
+        let reason = format!("{} fraction bits, {} are needed", prepared.frac, job.frac);
+        Error::invalid("linear", reason)
+    })?;
+    Ok(prepared)
 }
 
-/// What follows the product of `frac` fraction bits.
-fn finish<P: Protocol>(job: &LinearJob<'_, P>, frac: u32) -> Result<Finish<'static, P::Bits>> {
-    if job.finish == LinearFinish::Raw {
-        return Ok(Finish::Raw);
-    }
-    let below =
-        || Error::invalid("linear", format!("{frac} fraction bits, {} are needed", job.frac));
-    Ok(match (frac.checked_sub(job.frac).ok_or_else(below)?, job.finish) {
+/// What the protocol is asked for.
+fn product<'a, P: Protocol>(prepared: &'a Prepared<P>, job: &LinearJob<'_, P>) -> ProductOf<'a, P> {
+    let term =
+        |(op, lhs, rhs): &'a (Bilinear, P::Share, P::Share)| Term { op: op.clone(), lhs, rhs };
+    let (bits, mode) = (prepared.drop, job.mode);
+    let finish = match (bits, job.finish) {
         (0, _) => Finish::Raw,
-        (bits, LinearFinish::Relu) => {
-            Finish::TruncateRelu { bits, mode: TruncationMode::Early, keep: false }
-        }
-        (bits, _) => Finish::Truncate { bits, mode: TruncationMode::Default },
-    })
+        (bits, LinearFinish::Relu) => Finish::TruncateRelu { bits, mode, keep: false },
+        (bits, LinearFinish::Truncate) => Finish::Truncate { bits, mode },
+    };
+    Product {
+        terms: prepared.terms.iter().map(term).collect(),
+        summands: prepared.summands.iter().map(|(s, shift)| (s, *shift)).collect(),
+        finish,
+    }
 }
 
 /// Gives a result its format; a layer that had nothing to truncate is rectified here.
 fn settle<P: Protocol>(
     mpc: &mut P,
     job: &LinearJob<'_, P>,
+    drop: u32,
     share: P::Share,
-    frac: u32,
 ) -> Result<SecretTensor<P>> {
-    if job.finish == LinearFinish::Raw {
-        return Ok(SecretTensor::new(share, frac, 64));
-    }
-    let bits = frac - job.frac;
-    let y = SecretTensor::new(share, job.frac, 64 - bits);
-    if bits == 0 && job.finish == LinearFinish::Relu { elementwise::relu(mpc, &y) } else { Ok(y) }
+    let y = SecretTensor::new(share, job.frac, 64 - drop);
+    if drop == 0 && job.finish == LinearFinish::Relu { elementwise::relu(mpc, &y) } else { Ok(y) }
 }
 
-/// A layer with a public operand: the product is local.
-fn half_public<P: Protocol>(mpc: &mut P, job: &LinearJob<'_, P>) -> Result<SecretTensor<P>> {
-    let x_shape = shape_of(job.x).clone();
-    let op = bilinear(job.map, &x_shape)?;
-    let product = match (job.x, job.weight) {
+/// A layer without a product of secrets: what was computed locally is added up and truncated.
+fn local<P: Protocol>(
+    mpc: &mut P,
+    job: &LinearJob<'_, P>,
+    prepared: Prepared<P>,
+) -> Result<SecretTensor<P>> {
+    let mut summands = prepared.summands.into_iter();
+    let (first, shift) =
+        summands.next().ok_or_else(|| Error::invalid("linear", "a layer needs a map"))?;
+    let shape = first.shape().clone();
+    let mut sum = mpc.combine(&[(1 << shift, &first)], 0)?;
+    for (summand, shift) in summands {
+        let summand = broadcast(mpc, &SecretTensor::<P>::new(summand, 0, 64), &shape)?;
+        sum = mpc.combine(&[(1, &sum), (1 << shift, summand.share())], 0)?;
+    }
+    let y = match prepared.drop {
+        0 => sum,
+        bits => only(mpc.truncate(&[(&sum, bits)], job.mode)?)?,
+    };
+    let y = SecretTensor::new(y, job.frac, 64 - prepared.drop);
+    if job.finish == LinearFinish::Relu { elementwise::relu(mpc, &y) } else { Ok(y) }
+}
+
+/// A product with a public operand; local.
+fn half_public<P: Protocol>(mpc: &mut P, map: &Map<'_, P>) -> Result<P::Share> {
+    let x_shape = shape_of(map.x).clone();
+    let op = bilinear(map.map, &x_shape)?;
+    Ok(match (map.x, map.weight) {
         (x, Operand::Public(w)) => {
             let x = secret(mpc, x)?;
-            let words = match job.map {
+            let words = match map.map {
                 LinearMap::Mul => spread(mpc, w.words(), &x_shape)?,
                 _ => w.words().clone(),
             };
@@ -145,30 +181,21 @@ fn half_public<P: Protocol>(mpc: &mut P, job: &LinearJob<'_, P>) -> Result<Secre
         }
         (Operand::Public(x), w) => {
             let w = secret(mpc, w)?;
-            let w = if *job.map == LinearMap::Mul { broadcast(mpc, &w, &x_shape)? } else { w };
+            let w = spread_secret(mpc, map.map, &w, &x_shape)?;
             mpc.linear(&Linear::PublicTimes(&op, x.words()), w.share())?
         }
         _ => return Err(Error::invalid("linear", "one operand should be public")),
-    };
-    let frac = frac_of(job.x) + frac_of(job.weight);
-    let shape = product.shape().clone();
-    let mut sum = product;
-    for (s, shift) in summands(mpc, job, frac)? {
-        let s = broadcast(mpc, &SecretTensor::<P>::new(s, 0, 64), &shape)?;
-        sum = mpc.combine(&[(1, &sum), (1 << shift, s.share())], 0)?;
-    }
-    if job.finish == LinearFinish::Raw {
-        return Ok(SecretTensor::new(sum, frac, 64));
-    }
-    let bits = frac.checked_sub(job.frac).ok_or_else(|| {
-        Error::invalid("linear", format!("{frac} fraction bits, {} are needed", job.frac))
-    })?;
-    let y = match bits {
-        0 => sum,
-        _ => only(mpc.truncate(&[(&sum, bits)], TruncationMode::Default)?)?,
-    };
-    let y = SecretTensor::new(y, job.frac, 64 - bits);
-    if job.finish == LinearFinish::Relu { elementwise::relu(mpc, &y) } else { Ok(y) }
+    })
+}
+
+/// A weight as the map takes it: one of an element-wise map is broadcast to the value.
+fn spread_secret<P: Protocol>(
+    mpc: &P,
+    map: &LinearMap,
+    weight: &SecretTensor<P>,
+    shape: &Shape,
+) -> Result<SecretTensor<P>> {
+    if *map == LinearMap::Mul { broadcast(mpc, weight, shape) } else { Ok(weight.clone()) }
 }
 
 fn spread<P: Protocol>(

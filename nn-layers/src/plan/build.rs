@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::check::{self, MAX_PRODUCT_FRAC, ROOMY_PRODUCT_FRAC};
 use super::record::Parts;
 use super::{ConstantSpec, InputSpec, Plan, PlanNode, passes};
-use crate::graph::{Binary, Format, Graph, LinearFinish, Node, Op};
+use crate::graph::{Binary, Format, Graph, Node, Op};
 use crate::train::Formats;
 use crate::{Error, HostTensor, Result};
 
@@ -178,17 +178,20 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Fraction bits for a constant operand: what leaves the product room, and a bias as many as
-    /// the product.
+    /// Fraction bits for a constant operand: of a weight what leaves the product room, and of a bias as
+    /// many as the product has.
     fn wanted_frac(&self, node: &Node, position: usize, before: &[usize]) -> u32 {
         let values = self.formats.values;
         let Op::Linear(l) = &node.op else { return values };
-        let x = self.fracs[before[0]];
+        let weighs = l.maps().find(|(_, [_, weight])| *weight == position);
+        let x = self.fracs[before[weighs.map_or(0, |(_, [x, _])| x)]];
         let most = if node.format == Format::Value { ROOMY_PRODUCT_FRAC } else { MAX_PRODUCT_FRAC };
-        match position {
-            1 => values.min(most.saturating_sub(x)),
-            _ if l.residual && l.finish != LinearFinish::Raw => values,
-            _ => (x + self.fracs[before[1]]).min(40),
+        if weighs.is_some() {
+            values.min(most.saturating_sub(x))
+        } else if l.residual {
+            values
+        } else {
+            (x + self.fracs[before[1]]).min(40)
         }
     }
 

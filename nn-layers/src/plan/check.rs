@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use mpc_core::TruncationMode;
 use ring_arith::Shape;
 
 use super::record::Parts;
@@ -57,11 +58,13 @@ pub(crate) fn complete(parts: Parts) -> Result<Plan> {
         nodes,
         outputs,
         fracs: vec![],
+        modes: vec![],
         steps: vec![],
         drops: vec![],
     };
     shapes(&plan, batch.unwrap_or(1))?;
     plan.fracs = fracs(&plan)?;
+    plan.modes = modes(&plan);
     plan.steps = schedule(&plan.nodes);
     plan.drops = drops(&plan);
     Ok(plan)
@@ -171,14 +174,14 @@ pub(crate) fn result_frac(op: &Op, xs: &[u32], frac: u32) -> Result<u32> {
             return Err(Error::invalid(op.name(), "has no operands"));
         }
         Op::Linear(l) => {
-            let sum = xs[0] + xs[1];
-            let rounds = l.finish != LinearFinish::Raw;
-            let fits = sum <= MAX_PRODUCT_FRAC && xs[2..].iter().all(|&f| f <= sum);
-            if !fits || rounds && sum < frac {
+            let sums = l.maps().map(|(_, [x, weight])| xs[x] + xs[weight]);
+            let sum = sums.max().unwrap_or(0);
+            let fits = sum <= MAX_PRODUCT_FRAC && xs[l.addends()].iter().all(|&f| f <= sum);
+            if !fits || sum < frac {
                 let reason = format!("operands have {xs:?} fraction bits, the result {frac}");
                 return Err(Error::invalid(op.name(), reason));
             }
-            if rounds { frac } else { sum }
+            frac
         }
         Op::Conv(_) | Op::ConvTranspose { .. } | Op::ConvWeightGrad(_) | Op::MatMul { .. } => {
             product(xs[0], xs[1])
@@ -239,6 +242,25 @@ pub(crate) fn scale_frac(c: f64, x: u32, frac: u32) -> u32 {
 pub(crate) fn power_of_two(c: f64) -> Option<i32> {
     let k = c.log2().round();
     (c > 0.0 && k.abs() <= 60.0 && k.exp2() == c).then_some(k as i32)
+}
+
+/// How the linear layers truncate. Values that only a ReLU or a maximum sees are rounded early, which
+/// costs less and errs by half a unit more; what is added up or given out is not.
+fn modes(plan: &Plan) -> Vec<TruncationMode> {
+    let mut users: Vec<Vec<&Op>> = vec![vec![]; plan.nodes.len()];
+    for node in &plan.nodes {
+        node.inputs.iter().for_each(|&x| users[x].push(&node.op));
+    }
+    let given = |i: usize| plan.outputs.iter().any(|output| output.1 == i);
+    let pooled = |i: usize| {
+        let pool = |op: &&Op| matches!(op, Op::MaxPool(_));
+        !users[i].is_empty() && users[i].iter().all(pool) && !given(i)
+    };
+    let mode = |(i, node): (usize, &PlanNode)| match &node.op {
+        Op::Linear(l) if l.finish == LinearFinish::Relu || pooled(i) => TruncationMode::Early,
+        _ => TruncationMode::Default,
+    };
+    plan.nodes.iter().enumerate().map(mode).collect()
 }
 
 /// Groups of nodes that run together: [`run_together`], and none needs another.
@@ -307,4 +329,52 @@ fn check_references(nodes: &[PlanNode], inputs: usize, constants: usize) -> Resu
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::graph::{Graph, Pool};
+    use crate::{Compiled, HostTensor, PlanOptions};
+
+    use super::*;
+
+    /// A convolution, followed by what is asked; how it is truncated.
+    fn mode_before(more: impl Fn(&mut Graph, crate::ValueId)) -> TruncationMode {
+        let mut graph = Graph::new(1);
+        let dims = [Dim::Batch(1), Dim::Fixed(1), Dim::Fixed(6), Dim::Fixed(6)];
+        let x = graph.input("x", &dims).unwrap();
+        let weight = HostTensor::new([1, 1, 3, 3], vec![0.25; 9]).unwrap();
+        let weight = graph.weight("weight", weight);
+        let kernel = crate::graph::Kernel::new(Pool::new([3; 2], [1; 2]));
+        let y = graph.add("conv", Op::Conv(kernel), &[x, weight]).unwrap();
+        more(&mut graph, y);
+        let plan = Compiled::new(&graph, &PlanOptions::default()).unwrap().plan;
+        let linear = plan.nodes.iter().position(|node| matches!(node.op, Op::Linear(_)));
+        plan.modes[linear.unwrap()]
+    }
+
+    #[test]
+    fn what_a_relu_or_a_maximum_sees_is_rounded_early_and_nothing_else() {
+        let pool = |graph: &mut Graph, y| {
+            let op = Op::MaxPool(Pool::new([2; 2], [2; 2]));
+            graph.add("pool", op, &[y]).unwrap()
+        };
+        let relu = |graph: &mut Graph, y| {
+            let y = graph.add("relu", Op::Unary(Unary::Relu), &[y]).unwrap();
+            graph.output("y", y);
+        };
+        assert_eq!(mode_before(relu), TruncationMode::Early);
+        let pooled = mode_before(|graph, y| {
+            let y = pool(graph, y);
+            relu(graph, y);
+        });
+        assert_eq!(pooled, TruncationMode::Early);
+        assert_eq!(mode_before(|graph, y| graph.output("y", y)), TruncationMode::Default);
+        let both = mode_before(|graph, y| {
+            let z = pool(graph, y);
+            graph.output("z", z);
+            graph.output("y", y);
+        });
+        assert_eq!(both, TruncationMode::Default);
+    }
 }

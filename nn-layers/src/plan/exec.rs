@@ -4,7 +4,7 @@ use mpc_core::{Operand, Protocol, SecretTensor};
 use ring_arith::{Shape, View};
 
 use super::{Plan, PlanNode};
-use crate::graph::{Binary, LinearFinish, LinearMap, Op, Unary};
+use crate::graph::{Binary, LinearMap, Op, Unary};
 use crate::ops::{self, elementwise, functions, linear, pool, reduce};
 use crate::{Error, Result};
 
@@ -46,21 +46,24 @@ fn linears<P: Protocol>(
     let mut residuals = vec![];
     for &i in group {
         let Op::Linear(l) = &plan.nodes[i].op else { return Err(mixed()) };
-        let last = plan.nodes[i].inputs.last().filter(|_| l.residual);
-        residuals.push(last.map(|&x| ops::secret(mpc, value(values, x)?)).transpose()?);
+        let residual = l.residual_at().map(|at| plan.nodes[i].inputs[at]);
+        residuals.push(residual.map(|x| ops::secret(mpc, value(values, x)?)).transpose()?);
     }
     let mut jobs = vec![];
     for (&i, residual) in group.iter().zip(&residuals) {
         let node = &plan.nodes[i];
         let Op::Linear(l) = &node.op else { return Err(mixed()) };
+        let map = |(map, at): (_, [usize; 2])| -> Result<_> {
+            let [x, weight] = at.map(|at| value(values, node.inputs[at]));
+            Ok(linear::Map { map, x: x?, weight: weight? })
+        };
         jobs.push(linear::LinearJob {
-            map: &l.map,
-            x: value(values, node.inputs[0])?,
-            weight: value(values, node.inputs[1])?,
+            maps: l.maps().map(map).collect::<Result<_>>()?,
             bias: if l.bias { Some(value(values, node.inputs[2])?) } else { None },
             residual: residual.as_ref(),
             finish: l.finish,
             frac: plan.target(i),
+            mode: plan.modes[i],
         });
     }
     linear::run(mpc, &jobs)
@@ -186,9 +189,8 @@ impl<P: Protocol> Step<'_, P> {
     fn product(&self, mpc: &mut P, map: &LinearMap) -> Result<SecretTensor<P>> {
         let (x, weight) = (self.operand(0)?, self.operand(1)?);
         let frac = elementwise::product_frac(ops::frac_of(x), ops::frac_of(weight), self.target);
-        let finish = LinearFinish::Truncate;
-        let job = linear::LinearJob { map, x, weight, bias: None, residual: None, finish, frac };
-        ops::only(linear::run(mpc, &[job])?)
+        let maps = vec![linear::Map { map, x, weight }];
+        ops::only(linear::run(mpc, &[linear::LinearJob::new(maps, frac)])?)
     }
 
     fn unary(&self, mpc: &mut P, f: Unary) -> Result<SecretTensor<P>> {

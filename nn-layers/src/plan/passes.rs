@@ -126,7 +126,7 @@ fn order(graph: &Graph) -> Vec<usize> {
 }
 
 /// The linear layer at a node, if its result is used once and can still be changed: it is neither
-/// rectified nor left untruncated, and no residual has been added.
+/// not rectified, and nothing has been added to it.
 pub(crate) fn open_linear<'a>(
     graph: &'a Graph,
     users: &Users,
@@ -135,7 +135,7 @@ pub(crate) fn open_linear<'a>(
     let node = &graph.nodes[id.0];
     match &node.op {
         Op::Linear(l) => {
-            let open = l.finish == LinearFinish::Truncate && !l.residual;
+            let open = l.finish == LinearFinish::Truncate && !l.residual && l.more.is_empty();
             (open && users[id.0].len() == 1).then_some((l, node))
         }
         _ => None,

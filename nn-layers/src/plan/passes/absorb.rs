@@ -124,12 +124,13 @@ pub(crate) fn scale_linear(graph: &mut Graph, at: ValueId, c: f64) {
 /// `linear(x * c + b)` where every user of `x * c + b` is such a layer.
 fn scale_into_next(graph: &mut Graph, at: ValueId) -> Result<bool> {
     let node = &graph.nodes[at.0];
-    let Op::Linear(Linear { map: LinearMap::Mul, residual: false, bias, finish }) = node.op.clone()
+    let Op::Linear(Linear { map: LinearMap::Mul, residual: false, bias, more, finish }) =
+        node.op.clone()
     else {
         return Ok(false);
     };
     let users = users(graph);
-    if finish != LinearFinish::Truncate || users[at.0].is_empty() {
+    if finish != LinearFinish::Truncate || !more.is_empty() || users[at.0].is_empty() {
         return Ok(false);
     }
     let node = node.clone();

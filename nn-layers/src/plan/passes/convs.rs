@@ -9,7 +9,8 @@ use crate::host::views;
 pub(crate) fn crop_kernels(graph: &mut Graph) -> Result<()> {
     for i in 0..graph.nodes.len() {
         let node = graph.nodes[i].clone();
-        let Op::Linear(Linear { map: LinearMap::Conv(kernel), .. }) = node.op else { continue };
+        let Op::Linear(Linear { map: LinearMap::Conv(kernel), .. }) = &node.op else { continue };
+        let kernel = *kernel;
         let Some(weight) = value(graph, node.inputs[1]) else { continue };
         let &[_, _, h, w] = graph.shape(node.inputs[0]).dims() else { continue };
         let &[_, _, oh, ow] = node.shape.dims() else { continue };
@@ -73,7 +74,8 @@ pub(crate) fn full_kernels_to_products(graph: &mut Graph) -> Result<()> {
         let window = kernel.window;
         let full = window.size == [h, w] && window.padding == [0; 4] && kernel.groups == 1;
         let bias = node.inputs.get(2).filter(|_| linear.bias);
-        if !full || linear.residual || bias.is_some_and(|&b| value(graph, b).is_none()) {
+        let added = linear.residual || !linear.more.is_empty();
+        if !full || added || bias.is_some_and(|&b| value(graph, b).is_none()) {
             continue;
         }
         let Some(weight) = value(graph, node.inputs[1]) else { continue };

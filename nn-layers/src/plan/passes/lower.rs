@@ -1,9 +1,7 @@
 //! Brings operations into the few forms that the other passes know.
 
 use super::{replace, rewrite, value};
-use crate::graph::{
-    Binary, Constant, Graph, Linear, LinearFinish, LinearMap, Op, Reduce, Unary, ValueId, eval,
-};
+use crate::graph::{Binary, Constant, Graph, Linear, LinearMap, Op, Reduce, Unary, ValueId, eval};
 use crate::{HostTensor, Result};
 
 /// Averages become sums with a factor, divisions by constants products, products with constants
@@ -76,8 +74,7 @@ fn linear(graph: &mut Graph, at: ValueId, map: LinearMap) {
     let dynamic = graph.constant_of(inputs[0]).is_none();
     let real = |c: &Constant| !c.value.is_int();
     if dynamic && graph.constant_of(inputs[1]).is_some_and(real) {
-        let op = Linear { map, bias: false, residual: false, finish: LinearFinish::Truncate };
-        rewrite(graph, at, Op::Linear(op), inputs);
+        rewrite(graph, at, Op::Linear(Linear::new(map)), inputs);
     }
 }
 
@@ -126,8 +123,7 @@ fn times(graph: &mut Graph, at: ValueId, x: ValueId, y: ValueId) {
         Some(c) if fits => return rewrite(graph, at, Op::Scale(c), vec![x]),
         None if fits && constant.secret => {
             // Integers would be scaled as weights are; as real numbers they mean the same.
-            let map = LinearMap::Mul;
-            Op::Linear(Linear { map, bias: false, residual: false, finish: LinearFinish::Truncate })
+            Op::Linear(Linear::new(LinearMap::Mul))
         }
         _ => Op::Binary(Binary::Mul),
     };

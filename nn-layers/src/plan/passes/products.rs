@@ -16,9 +16,8 @@ pub(crate) fn to_linear(graph: &mut Graph) {
             continue;
         }
         let Some((map, swapped)) = map_of(graph, node) else { continue };
-        let finish = LinearFinish::Truncate;
         let node = &mut graph.nodes[i];
-        node.op = Op::Linear(Linear { map, bias: false, residual: false, finish });
+        node.op = Op::Linear(Linear::new(map));
         if swapped {
             node.inputs.swap(0, 1);
         }

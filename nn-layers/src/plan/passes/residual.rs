@@ -1,11 +1,9 @@
 //! Sums and ReLUs join the linear layer before them.
 
-use super::{open_linear, replace, sweep, users, value};
+use super::{open_linear, replace, rewrite, sweep, users, value};
 use crate::Result;
-use crate::graph::{
-    Binary, Dim, Format, Graph, Kernel, Linear, LinearFinish, LinearMap, Op, Pool, Unary, ValueId,
-};
-use crate::host::{elementwise, views};
+use crate::graph::{Binary, Format, Graph, Linear, LinearFinish, Node, Op, Unary, ValueId};
+use crate::host::elementwise;
 
 /// `linear(x) + y`: `y` is added before the truncation.
 pub(crate) fn fuse_sums(graph: &mut Graph) -> Result<()> {
@@ -19,9 +17,9 @@ pub(crate) fn fuse_sums(graph: &mut Graph) -> Result<()> {
             continue;
         }
         let users = users(graph);
-        let open = |v| open_linear(graph, &users, v).is_some();
+        let open = |v| open_linear(graph, &users, v).map(|(l, node)| (l.clone(), node.clone()));
         if graph.shape(x) != graph.shape(y) {
-            let bias = [(x, y), (y, x)].into_iter().find(|&(at, _)| open(at));
+            let bias = [(x, y), (y, x)].into_iter().find(|&(at, _)| open(at).is_some());
             if let Some((at, bias)) = bias.filter(|&(at, bias)| takes_bias(graph, at, bias)) {
                 add_bias(graph, at, bias);
                 replace(graph, ValueId(i), at);
@@ -34,14 +32,11 @@ pub(crate) fn fuse_sums(graph: &mut Graph) -> Result<()> {
         }
         let sum = match (open(x), open(y)) {
             // Sums of gradients may have more fraction bits than either of the products.
-            (true, true) if node.format != Format::Value => Some(add_residual(graph, x, y)),
-            (true, true) => join_pointwise(graph, x, y)?.or_else(|| {
-                let raw = leave_raw(graph, y);
-                raw.map(|()| add_residual(graph, x, y))
-            }),
-            (true, false) => Some(add_residual(graph, x, y)),
-            (false, true) => Some(add_residual(graph, y, x)),
-            (false, false) => None,
+            (Some(_), Some(_)) if node.format != Format::Value => Some(add_residual(graph, x, y)),
+            (Some(linear), Some(more)) => Some(add_map(graph, x, [linear, more])?),
+            (Some(_), None) => Some(add_residual(graph, x, y)),
+            (None, Some(_)) => Some(add_residual(graph, y, x)),
+            (None, None) => None,
         };
         if let Some(sum) = sum {
             replace(graph, ValueId(i), sum);
@@ -97,65 +92,28 @@ fn add_residual(graph: &mut Graph, at: ValueId, residual: ValueId) -> ValueId {
     at
 }
 
-/// Leaves a layer's result untruncated, if its partner can join it in that format: the two then
-/// share one truncation.
-fn leave_raw(graph: &mut Graph, at: ValueId) -> Option<()> {
-    let node = &mut graph.nodes[at.0];
-    let Op::Linear(l) = &mut node.op else { return None };
-    l.finish = LinearFinish::Raw;
-    Some(())
+/// Adds another linear layer's map to the one at a node: the sum is truncated once, and only the sum is
+/// sent.
+fn add_map(graph: &mut Graph, at: ValueId, layers: [(Linear, Node); 2]) -> Result<ValueId> {
+    let biases = layers.each_ref().map(|(linear, node)| linear.bias.then(|| node.inputs[2]));
+    let [(mut linear, node), (more, other)] = layers;
+    let mut inputs = node.inputs[..2].to_vec();
+    match biases {
+        [Some(a), Some(b)] => inputs.push(sum_of_biases(graph, &node.name, [a, b])?),
+        [one, other] => inputs.extend(one.or(other)),
+    }
+    linear.bias = inputs.len() == 3;
+    inputs.extend(&other.inputs[..2]);
+    linear.more.push(more.map);
+    rewrite(graph, at, Op::Linear(linear), inputs);
+    Ok(at)
 }
 
-/// Two convolutions with 1x1 kernels whose results are added are one, over the channels of both:
-/// the shortcut of a residual block then costs no communication at all.
-fn join_pointwise(graph: &mut Graph, x: ValueId, y: ValueId) -> Result<Option<ValueId>> {
-    let parts = [graph.nodes[x.0].clone(), graph.nodes[y.0].clone()];
-    let mut kernels = vec![];
-    for part in &parts {
-        match &part.op {
-            Op::Linear(Linear { map: LinearMap::Conv(k), .. })
-                if k.groups == 1 && k.window.size == [1; 2] && k.window.padding == [0; 4] =>
-            {
-                kernels.push(*k);
-            }
-            _ => return Ok(None),
-        }
+/// One bias for two.
+fn sum_of_biases(graph: &mut Graph, name: &str, [a, b]: [ValueId; 2]) -> Result<ValueId> {
+    if let (Some(a), Some(b)) = (value(graph, a), value(graph, b)) {
+        let sum = elementwise::binary(Binary::Add, a, b)?;
+        return Ok(graph.weight(&format!("{name}.bias"), sum));
     }
-    let (mut inputs, mut weights, mut bias) = (vec![], vec![], None);
-    for (part, kernel) in parts.iter().zip(&kernels) {
-        let Some(weight) = value(graph, part.inputs[1]).cloned() else { return Ok(None) };
-        weights.push(weight);
-        if let Some(b) = part.inputs.get(2).and_then(|&b| value(graph, b)) {
-            bias = Some(match bias {
-                None => b.clone(),
-                Some(a) => elementwise::binary(Binary::Add, &a, b)?,
-            });
-        }
-        inputs.push(every_other(graph, part.inputs[0], &part.name, kernel.window.stride)?);
-    }
-    let name = &parts[0].name;
-    let joined = graph.add(&format!("{name}+{}", parts[1].name), Op::Concat(1), &inputs)?;
-    let weight = views::concat(&[&weights[0], &weights[1]], 1)?;
-    let weight_name =
-        graph.constant_of(parts[0].inputs[1]).map_or(name.clone(), |c| c.name.clone());
-    let mut operands = vec![joined, graph.weight(&weight_name, weight)];
-    let map = LinearMap::Conv(Kernel::new(Pool::new([1; 2], [1; 2])));
-    let finish = LinearFinish::Truncate;
-    let linear = Linear { map, bias: bias.is_some(), residual: false, finish };
-    if let Some(bias) = bias {
-        operands.push(graph.weight(&format!("{name}.bias"), bias));
-    }
-    Ok(Some(graph.add(name, Op::Linear(linear), &operands)?))
-}
-
-/// The positions of `[N, C, H, W]` that a 1x1 kernel with a step sees.
-fn every_other(graph: &mut Graph, x: ValueId, name: &str, stride: [usize; 2]) -> Result<ValueId> {
-    let mut x = x;
-    for (axis, step) in [(2, stride[0]), (3, stride[1])] {
-        if step > 1 {
-            let end = Dim::Fixed(graph.shape(x).dims()[axis]);
-            x = graph.add(name, Op::Slice { axis, start: 0, end, step }, &[x])?;
-        }
-    }
-    Ok(x)
+    graph.add(&format!("{name}.bias"), Op::Binary(Binary::Add), &[a, b])
 }
