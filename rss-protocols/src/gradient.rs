@@ -53,9 +53,7 @@ struct Walk<T: EngineTensor> {
 
 impl<E: Engine> Rss<E> {
     /// What was kept of a tournament's choices, if all levels were cut alike.
-    pub(crate) fn kept_choices<'a>(
-        choices: &'a [BitShare<E::Tensor>],
-    ) -> Option<Vec<&'a Kept<E::Tensor>>> {
+    pub(crate) fn kept_choices(choices: &[BitShare<E::Tensor>]) -> Option<Vec<&Kept<E::Tensor>>> {
         let kept: Vec<_> = choices.iter().map(BitShare::kept).collect::<Option<_>>()?;
         let cut = |kept: &Kept<E::Tensor>| -> Vec<_> {
             let piece = |KeptPiece { piece, .. }: &KeptPiece<_>| {
