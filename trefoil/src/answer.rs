@@ -136,7 +136,8 @@ mod tests {
     fn deal() -> [Shares; PARTIES] {
         let dealt = Dealt::new(&[secret()]).unwrap();
         let shape = secret().shape().clone();
-        [0, 1, 2].map(|party| dealt.part(party).expand(party, &[shape.clone()]).unwrap())
+        [0, 1, 2]
+            .map(|party| dealt.part(party).expand(party, std::slice::from_ref(&shape)).unwrap())
     }
 
     fn answer(shares: &[Shares; PARTIES], job: u8, index: usize) -> [Component; PARTIES] {
