@@ -7,6 +7,7 @@ mod digits;
 mod images;
 mod mnist;
 mod npy;
+mod order;
 
 use std::path::Path;
 
@@ -18,6 +19,7 @@ pub use digits::{TEST_DIGITS, digits, digits_from_csv};
 pub use images::{Preprocessing, from_image, read_folder, read_image};
 pub use mnist::{from_idx, mnist, read_idx};
 pub use npy::{from_npy, read_npy, to_npy, write_npy};
+pub use order::Order;
 
 use crate::{Error, Result};
 
