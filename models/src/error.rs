@@ -1,6 +1,8 @@
 //! What can go wrong in reading models and data.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 /// The result of reading a model or data.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -15,7 +17,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// The system's reason.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// A file is not what it should be.
     #[error("{what}: {reason}")]
@@ -61,7 +63,37 @@ fn hint(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" {reason}") }
 }
 
+/// The most that is read of what has no length, a pipe or device: some have no end.
+const MAX_STREAM: u64 = 2 << 30;
+
 /// Reads a file whole.
-pub(crate) fn read(path: &std::path::Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    read_up_to(path, MAX_STREAM).map_err(|source| Error::Io { path: path.to_owned(), source })
+}
+
+/// Reads a file whole, or of what has no length at most so many bytes.
+fn read_up_to(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    if file.metadata()?.is_file() {
+        return std::fs::read(path);
+    }
+    let mut bytes = vec![];
+    Read::by_ref(&mut file).take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let reason = format!("has no length, and more than {} MiB came", most >> 20);
+        return Err(io::Error::other(reason));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn what_has_no_end_is_not_read_for_ever() {
+        let error = read_up_to(Path::new("/dev/zero"), 1 << 20).unwrap_err();
+        assert!(error.to_string().contains("more than 1 MiB came"), "{error}");
+    }
 }
