@@ -4,7 +4,7 @@ use ring_arith::Shape;
 
 use super::{Plan, check};
 use crate::Result;
-use crate::graph::{Op, Pool, Reduce, Unary};
+use crate::graph::{Binary, Op, Pool, Reduce, Unary};
 
 /// Words that a party keeps of a secret word: two components, and for operands of products their sum.
 const SHARE: u64 = 3;
@@ -13,13 +13,16 @@ const SHARE: u64 = 3;
 const MOVED: u64 = 4;
 
 /// Of products, with their truncation and comparison.
-const PRODUCT: u64 = 16;
+const PRODUCT: u64 = 8;
+
+/// Of windows' maxima, for each element under a window.
+const MAX: u64 = 6;
 
 /// Of comparisons and selections.
 const COMPARED: u64 = 16;
 
-/// Of functions made of many steps, exp, softmax and division for instance.
-const FUNCTION: u64 = 32;
+/// Of functions made of many steps: 46 were measured for roots, the most.
+const FUNCTION: u64 = 56;
 
 impl Plan {
     /// Words of the largest value for a batch size, without running anything: what a server that
@@ -79,13 +82,14 @@ impl Plan {
             Op::Unary(Unary::Relu | Unary::Abs | Unary::Clip(..) | Unary::Sign | Unary::Not) => {
                 (COMPARED, made)
             }
+            Op::Binary(Binary::Div) => (FUNCTION, made),
             Op::Scale(_) | Op::Cast | Op::Binary(_) | Op::Where | Op::Mask => (COMPARED, made),
-            Op::SumPool(p) | Op::AvgPool { pool: p, .. } => (MOVED, under(p, made)),
-            Op::MaxPool(p) => (COMPARED, under(p, made)),
+            Op::SumPool(p) | Op::AvgPool { pool: p, .. } => (MOVED, area(p, made)),
+            Op::MaxPool(p) => (MAX, taps(p, taken, made)),
             // A tournament with positions, and a bit for each tap and window.
             Op::MaxPoolGrad(p) => {
                 let pooled = operands.get(1).map_or(made, |&i| words[i]);
-                (FUNCTION, under(p, pooled).max(made))
+                (FUNCTION, area(p, pooled).max(made))
             }
             Op::Reduce { kind: Reduce::Max | Reduce::Min, .. } | Op::ArgMax { .. } => {
                 (COMPARED, taken)
@@ -103,6 +107,56 @@ impl Plan {
 }
 
 /// Words under all positions of a window.
-fn under(pool: &Pool, made: u64) -> u64 {
+fn area(pool: &Pool, made: u64) -> u64 {
     made.saturating_mul((pool.size[0] as u64).saturating_mul(pool.size[1] as u64))
+}
+
+/// Words under all positions of a window that goes along rows first, and then along columns.
+fn taps(pool: &Pool, taken: u64, made: u64) -> u64 {
+    let [high, wide] = pool.size.map(|size| size as u64);
+    let stride = (pool.stride[1] as u64).max(1);
+    let rows = (taken / stride).max(made);
+    rows.saturating_mul(wide).saturating_add(made.saturating_mul(high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Dim;
+    use crate::{Compiled, Graph, PlanOptions};
+
+    /// Words for each element of the input, of a chain of these operations.
+    fn peak(ops: &[Op]) -> u64 {
+        let mut graph = Graph::new(1);
+        let mut x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(64)]).unwrap();
+        for (i, op) in ops.iter().enumerate() {
+            x = graph.add(&format!("node{i}"), op.clone(), &[x]).unwrap();
+        }
+        graph.output("y", x);
+        let plan = Compiled::new(&graph, &PlanOptions::default()).unwrap().plan;
+        let peaks = [1, 7].map(|batch| plan.peak_words(batch).unwrap());
+        assert_eq!(peaks[1], 7 * peaks[0]);
+        peaks[0] / 64
+    }
+
+    #[test]
+    fn a_value_counts_while_it_is_needed_and_no_longer() {
+        let sigmoid = Op::Unary(Unary::Sigmoid);
+        assert_eq!(peak(std::slice::from_ref(&sigmoid)), 2 * SHARE + FUNCTION);
+        assert_eq!(peak(&vec![sigmoid; 50]), 2 * SHARE + FUNCTION);
+    }
+
+    #[test]
+    fn a_word_that_is_widened_counts_as_what_it_becomes() {
+        let wide = Op::Concat(1);
+        let mut graph = Graph::new(1);
+        let mut x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(1)]).unwrap();
+        for i in 0..20 {
+            x = graph.add(&format!("wide{i}"), wide.clone(), &[x, x]).unwrap();
+        }
+        graph.output("y", x);
+        let plan = Compiled::new(&graph, &PlanOptions::default()).unwrap().plan;
+        assert!(plan.peak_words(1).unwrap() > 3 << 20);
+        assert!(plan.peak_words(1 << 10).unwrap() > 3 << 30);
+    }
 }
