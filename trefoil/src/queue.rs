@@ -3,7 +3,8 @@
 //! A client sends its parts of a job to the three servers over three connections, so they arrive at
 //! different moments and some may never arrive. Party 0, the *leader*, keeps the order of arrival at
 //! itself. Each turn it tells the *followers* which jobs it holds and asks which of them they hold
-//! too; the first that all hold runs. Whatever does not get complete within a limit is given back to
+//! too. Of those that all hold, one of the client whose turn was longest ago runs, the first of its jobs:
+//! so nobody waits for all jobs of another one. Whatever does not get complete within a limit is given back to
 //! its client with the reason, and never holds up the jobs behind it; the limit does not run while a
 //! part is on its way.
 //!
@@ -73,6 +74,12 @@ pub struct Leader {
     capacity: usize,
     limit: Duration,
     dropped: Vec<(Id, String)>,
+    /// Jobs that have run.
+    ran: u64,
+    /// For each client, how many had run when its last one began.
+    turns: HashMap<String, u64>,
+    /// The last turn ran a job, and so asked for none.
+    has_run: bool,
 }
 
 /// A follower's half.
@@ -87,9 +94,13 @@ pub struct Follower {
 #[derive(Debug)]
 struct Waiting {
     id: Id,
+    client: String,
     digest: Digest,
     since: Instant,
     held: [bool; PARTIES],
+    /// Why it can never run: a follower holds something else. It stays until all hold their parts, so that
+    /// whoever sent one hears the reason, and not that the others' are missing.
+    differs: Option<String>,
 }
 
 #[derive(Debug)]
@@ -105,8 +116,16 @@ impl Leader {
     /// An empty queue of at most `capacity` jobs, each of which may wait `limit` for its parts.
     #[must_use]
     pub fn new(capacity: usize, limit: Duration) -> Self {
-        let (jobs, coming, dropped) = (VecDeque::new(), HashSet::new(), Vec::new());
-        Self { jobs, coming, capacity, limit, dropped }
+        Self {
+            jobs: VecDeque::new(),
+            coming: HashSet::new(),
+            capacity,
+            limit,
+            dropped: Vec::new(),
+            ran: 0,
+            turns: HashMap::new(),
+            has_run: false,
+        }
     }
 
     /// A client begins to send this server's part of a job, or has ended.
@@ -114,11 +133,17 @@ impl Leader {
         announce(&mut self.coming, id, coming);
     }
 
-    /// Puts a job at the end.
+    /// Puts a client's job at the end.
     ///
     /// # Errors
     /// [`Full`] if there is no room or the id is taken.
-    pub fn submit(&mut self, id: Id, digest: Digest, now: Instant) -> Result<(), Full> {
+    pub fn submit(
+        &mut self,
+        id: Id,
+        digest: Digest,
+        client: &str,
+        now: Instant,
+    ) -> Result<(), Full> {
         if self.jobs.iter().any(|job| job.id == id) {
             return Err(Full::Id);
         }
@@ -127,7 +152,8 @@ impl Leader {
         }
         let mut held = [false; PARTIES];
         held[0] = true;
-        self.jobs.push_back(Waiting { id, digest, since: now, held });
+        let client = client.to_owned();
+        self.jobs.push_back(Waiting { id, client, digest, since: now, held, differs: None });
         Ok(())
     }
 
@@ -146,10 +172,10 @@ impl Leader {
     /// Whether the next turn will run a job.
     #[must_use]
     pub fn has_ready(&self) -> bool {
-        self.jobs.iter().any(|job| job.held.iter().all(|&held| held))
+        self.jobs.iter().any(Waiting::is_ready)
     }
 
-    /// How many jobs are before this one.
+    /// How many jobs came before this one. Those of clients that have had their turn may run later.
     #[must_use]
     pub fn position(&self, id: Id) -> Option<usize> {
         self.jobs.iter().position(|job| job.id == id)
@@ -157,11 +183,11 @@ impl Leader {
 
     /// What to say now. With [`Turn::run`] set, that job has left the queue.
     pub fn turn(&mut self) -> Turn {
-        let ready = self.jobs.iter().position(|job| job.held.iter().all(|&held| held));
-        let run = ready.and_then(|at| self.jobs.remove(at)).map(|job| job.id);
+        let run = if self.asks_first() { None } else { self.next() };
+        self.has_run = run.is_some();
         let mut turn = Turn { run, drop: std::mem::take(&mut self.dropped), ..Turn::default() };
         for job in &self.jobs {
-            if run.is_none() && !job.held.iter().all(|&held| held) {
+            if run.is_none() && !job.is_ready() {
                 turn.ask.push((job.id, job.digest));
             } else {
                 turn.keep.push(job.id);
@@ -169,6 +195,26 @@ impl Leader {
         }
         turn.keep.extend(&self.coming);
         turn
+    }
+
+    /// Whether a job that may be complete by now comes before all that are known to be. Between two runs
+    /// the followers are asked once, else a client with many complete jobs would have them all run.
+    fn asks_first(&self) -> bool {
+        let last_turn = |job: &Waiting| self.turns.get(&job.client).copied();
+        let ready = self.jobs.iter().filter(|job| job.is_ready()).map(last_turn).min();
+        let mut others = self.jobs.iter().filter(|job| !job.is_ready()).map(last_turn);
+        self.has_run && ready.is_some_and(|ready| others.any(|other| other < ready))
+    }
+
+    /// Takes out the job that is next, if one is complete.
+    fn next(&mut self) -> Option<Id> {
+        let ready = self.jobs.iter().enumerate().filter(|(_, job)| job.is_ready());
+        let last_turn = |job: &Waiting| self.turns.get(&job.client).copied();
+        let (at, _) = ready.min_by_key(|(at, job)| (last_turn(job), *at))?;
+        let job = self.jobs.remove(at)?;
+        self.ran += 1;
+        self.turns.insert(job.client, self.ran);
+        Some(job.id)
     }
 
     /// Takes a follower's answer to a turn. Says which jobs can never run, and why.
@@ -186,22 +232,21 @@ impl Leader {
             let (asked, got) = (turn.ask.len(), answer.held.len());
             return Err(format!("party {party} answered {got} questions of {asked}"));
         }
-        let mut lost = Vec::new();
         for (&(id, _), held) in turn.ask.iter().zip(&answer.held) {
             let Some(job) = self.jobs.iter_mut().find(|job| job.id == id) else { continue };
             match held {
                 Held::No => {}
                 Held::Coming => job.since = now,
                 Held::Yes => job.held[party] = true,
-                Held::Differs => lost.push((
-                    id,
-                    format!(
-                        "party {party} was asked for something else under the same job, or holds \
-                         another version of the model; list the models, then try again"
-                    ),
-                )),
+                Held::Differs => {
+                    job.held[party] = true;
+                    job.differs.get_or_insert_with(|| other(party));
+                }
             }
         }
+        let complete = self.jobs.iter().filter(|job| job.held.iter().all(|&held| held));
+        let reason = |job: &Waiting| Some((job.id, job.differs.clone()?));
+        let lost: Vec<_> = complete.filter_map(reason).collect();
         self.forget(&lost);
         Ok(lost)
     }
@@ -209,13 +254,16 @@ impl Leader {
     /// Gives up jobs whose parts have not come in time. Says which, and why.
     pub fn expire(&mut self, now: Instant) -> Vec<(Id, String)> {
         let late = |job: &&Waiting| now.saturating_duration_since(job.since) >= self.limit;
-        let incomplete = |job: &&Waiting| !job.held.iter().all(|&held| held);
+        let incomplete = |job: &&Waiting| !job.is_ready();
         let lost: Vec<_> = self
             .jobs
             .iter()
             .filter(late)
             .filter(incomplete)
-            .map(|job| (job.id, missing(&job.held, self.limit)))
+            .map(|job| {
+                let reason = || missing(&job.held, self.limit);
+                (job.id, job.differs.clone().unwrap_or_else(reason))
+            })
             .collect();
         self.forget(&lost);
         lost
@@ -234,6 +282,7 @@ impl Leader {
     pub fn new_session(&mut self, now: Instant) {
         for job in &mut self.jobs {
             job.held[1..].fill(false);
+            job.differs = None;
             job.since = now;
         }
     }
@@ -241,6 +290,13 @@ impl Leader {
     fn forget(&mut self, lost: &[(Id, String)]) {
         self.jobs.retain(|job| lost.iter().all(|(id, _)| *id != job.id));
         self.dropped.extend_from_slice(lost);
+    }
+}
+
+impl Waiting {
+    /// Whether all three servers hold the same.
+    fn is_ready(&self) -> bool {
+        self.differs.is_none() && self.held.iter().all(|&held| held)
     }
 }
 
@@ -346,6 +402,13 @@ fn announce(all: &mut HashSet<Id>, id: Id, coming: bool) {
     }
 }
 
+fn other(party: usize) -> String {
+    format!(
+        "party {party} was asked for something else under the same job, or holds another version of the \
+         model; list the models, then try again"
+    )
+}
+
 fn missing(held: &[bool; PARTIES], limit: Duration) -> String {
     let absent: Vec<_> = (0..PARTIES).filter(|&party| !held[party]).collect();
     let names: Vec<_> = absent.iter().map(|party| format!("party {party}")).collect();
@@ -377,10 +440,14 @@ mod tests {
         }
 
         fn send(&mut self, job: u8, to: &[usize]) {
+            self.send_as("client", job, to);
+        }
+
+        fn send_as(&mut self, client: &str, job: u8, to: &[usize]) {
             let (id, digest) = names(job);
             for &party in to {
                 match party {
-                    0 => self.leader.submit(id, digest, self.now),
+                    0 => self.leader.submit(id, digest, client, self.now),
                     _ => self.followers[party - 1].submit(id, digest, self.now),
                 }
                 .unwrap();
@@ -427,6 +494,19 @@ mod tests {
     }
 
     #[test]
+    fn a_client_with_many_jobs_lets_others_take_their_turns() {
+        let mut servers = Servers::new(16);
+        for job in 1..=4 {
+            servers.send_as("many", job, &[0, 1, 2]);
+        }
+        assert_eq!(servers.run_order(2), [id(1)]);
+        servers.send_as("one", 5, &[0, 1, 2]);
+        servers.send_as("two", 6, &[0, 1, 2]);
+        servers.send_as("two", 7, &[0, 1, 2]);
+        assert_eq!(servers.run_order(7), [5, 6, 2, 7, 3, 4].map(id));
+    }
+
+    #[test]
     fn an_incomplete_job_lets_others_pass_and_is_given_up_after_the_limit() {
         let mut servers = Servers::new(8);
         servers.send(1, &[0, 1]);
@@ -440,6 +520,19 @@ mod tests {
         assert_eq!(lost, [id(1), id(3), id(3)]);
         servers.turn();
         assert!(servers.leader.is_empty() && servers.followers.iter().all(Follower::is_empty));
+    }
+
+    #[test]
+    fn who_sends_his_part_after_another_was_found_to_differ_hears_the_reason() {
+        let mut servers = Servers::new(8);
+        servers.send(1, &[0]);
+        servers.followers[0].submit(id(1), names(9).1, servers.now).unwrap();
+        assert_eq!(servers.turn(), (None, vec![]));
+        servers.send(1, &[2]);
+        assert_eq!(servers.turn(), (None, vec![id(1)]));
+        let turn = servers.leader.turn();
+        assert!(turn.drop[0].1.contains("party 1 was asked for something else"), "{turn:?}");
+        assert!(servers.leader.is_empty());
     }
 
     #[test]
@@ -513,8 +606,8 @@ mod tests {
         servers.send(1, &[0, 1, 2]);
         servers.send(2, &[0, 1, 2]);
         let (id3, digest) = names(3);
-        assert_eq!(servers.leader.submit(id(1), digest, servers.now), Err(Full::Id));
-        assert_eq!(servers.leader.submit(id3, digest, servers.now), Err(Full::Queue(2)));
+        assert_eq!(servers.leader.submit(id(1), digest, "client", servers.now), Err(Full::Id));
+        assert_eq!(servers.leader.submit(id3, digest, "client", servers.now), Err(Full::Queue(2)));
         assert_eq!(servers.followers[0].submit(id(1), digest, servers.now), Err(Full::Id));
         assert_eq!(servers.followers[0].submit(id3, digest, servers.now), Err(Full::Queue(2)));
         assert_eq!(servers.run_order(3), [id(1), id(2)]);

@@ -273,7 +273,7 @@ impl Core {
         let mut state = self.state();
         let now = Instant::now();
         match &mut state.queue {
-            Queue::Leader(leader) => leader.submit(id, digest, now),
+            Queue::Leader(leader) => leader.submit(id, digest, &job.client, now),
             Queue::Follower(follower) => follower.submit(id, digest, now),
         }
         .map_err(|full: Full| Error::refused(format_args!("party {}", self.me), full))?;
