@@ -285,6 +285,37 @@ fn rows(examples: &HostTensor) -> String {
 }
 
 #[test]
+fn inputs_outside_of_a_models_range_are_refused_with_their_place() {
+    let cluster = Cluster::start("range", "alice");
+    let path = image(&cluster, 4);
+    for (name, arguments) in [
+        ("stated", &["--range", "0,1"][..]),
+        ("named", &["--range", "image=-0.5,1"]),
+        ("measured", &["--inputs", &path, "--scale", "0.0625"]),
+    ] {
+        cluster.json("alice", &[&["model", "put", name, DIGITS], arguments].concat());
+        let run = |scale: &str| {
+            cluster.run("alice", &["infer", "--model", name, "--scale", scale, &path])
+        };
+        let good = run("0.0625");
+        assert_eq!(good.code, 0, "{name}: {}", good.err);
+        let bad = run("62500");
+        assert_eq!(bad.code, 3, "{name}: {}", bad.err);
+        assert!(bad.err.contains("images.csv#0: number "), "{}", bad.err);
+        assert!(bad.err.contains("takes") && bad.err.trim().lines().count() == 1, "{}", bad.err);
+    }
+    for (arguments, said) in [
+        (&["--range", "1,0"][..], "LOW,HIGH"),
+        (&["--range", "nonsense"], "LOW,HIGH"),
+        (&["--inputs", "nowhere.csv"], "cannot be read"),
+    ] {
+        let run = cluster.run("alice", &[&["model", "put", "x", DIGITS], arguments].concat());
+        assert_eq!(run.code, 3, "{}", run.err);
+        assert!(run.err.contains(said), "{}", run.err);
+    }
+}
+
+#[test]
 fn who_has_no_place_in_the_cluster_gets_nothing() {
     let mut cluster = Cluster::start("roles", "alice,bob");
     let other = Cluster::make("other", "alice");

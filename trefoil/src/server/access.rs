@@ -50,17 +50,22 @@ impl Core {
     /// The model of that name, if a client may run it, its owner or not.
     pub(super) fn readable(&self, client: &str, name: &str) -> Result<Manifest> {
         check_name("model", name).map_err(|reason| Error::refused("request", reason))?;
-        let hidden = match self.store.peek(name) {
-            Some(manifest) => !sees(client, &manifest),
-            None => !self.store.is_there(name),
-        };
-        if hidden {
+        if self.hides(client, name) {
             // Nobody learns from the answer whether others have a model of that name.
             let reason =
                 format!("there is no such model, or it is not shared with client {client}");
             return Err(Error::refused(model(name), reason));
         }
         self.store.manifest(name)
+    }
+
+    /// Whether a client is not told of what has this name. Damage is told to all where nobody can read
+    /// whose the model is.
+    pub(super) fn hides(&self, client: &str, name: &str) -> bool {
+        match self.store.peek(name) {
+            Some(manifest) => !sees(client, &manifest),
+            None => !self.store.is_there(name),
+        }
     }
 
     /// Checks that a client may run a version of a model on so many examples. Returns its manifest.

@@ -106,7 +106,8 @@ impl Visit<'_> {
                 say(self.channel, &Reply::Pong { party: self.core.me, program })
             }
             Request::Status => {
-                let status = Server(self.core.clone()).status()?;
+                let mut status = Server(self.core.clone()).status()?;
+                status.damaged.retain(|name| !self.core.hides(self.client, name));
                 say(self.channel, &Reply::Status(Box::new(status)))
             }
             Request::Models { after } => self.list(after.as_deref()),

@@ -1,15 +1,21 @@
 //! Clients that take more than their share of memory, connections and places.
 
-use std::time::Duration;
+use std::{fs, thread, time::Duration};
 
 use bytes::Bytes;
+use nn_layers::{Dim, Graph, Op, Unary};
+use ring_arith::{Shape, Tensor};
 use trefoil::{
-    Id,
+    Id, Preprocess,
+    client::{Client, NewModel},
+    config::ClientConfig,
+    import, links,
+    store::Readers,
     wire::{Channel, Reply, Request, hear, say},
 };
 
 use crate::{
-    common::Cluster,
+    common::{Cluster, DIGITS},
     honest::{beside, cluster, connect},
 };
 
@@ -165,17 +171,126 @@ fn long_headers_crumbs_and_nonsense_cost_a_server_nothing() {
 }
 
 #[test]
-fn jobs_cancelled_over_and_over_harm_nobody_else() {
+fn a_running_job_is_cancelled_by_its_client_and_others_are_served_at_once() {
     let cluster = cluster("cancel", &[]);
+    put(&cluster, "long", &chain(4000));
+    let inputs = cluster.folder.join("long.csv");
+    fs::write(&inputs, "1,2,3\n").unwrap();
+    let arguments = ["infer", "--model", "long", inputs.to_str().unwrap()];
     beside(&cluster, || {
-        let request = infer(&cluster, 1);
-        let Request::Infer { job, .. } = &request else { unreachable!() };
-        for _ in 0..20 {
-            for channel in &mut connect(&cluster) {
-                say(&mut **channel, &Request::Cancel { job: *job }).unwrap();
-                let reason = reason(&mut **channel);
-                assert!(reason.contains("no such job"), "{reason}");
-            }
+        for _ in 0..3 {
+            thread::scope(|scope| {
+                let runs = scope.spawn(|| cluster.run("mallory", &arguments));
+                let job = loop {
+                    let jobs = cluster.json("mallory", &["job", "list"]);
+                    if let Some(job) = jobs.as_array().unwrap().first()
+                        && job["stage"]["working"].is_object()
+                    {
+                        break job["job"].as_str().unwrap().to_owned();
+                    }
+                };
+                let foreign = cluster.run("alice", &["job", "cancel", &job]);
+                assert!(foreign.err.contains("no such job"), "{}", foreign.err);
+                cluster.json("mallory", &["job", "cancel", &job]);
+                let run = runs.join().unwrap();
+                assert_eq!(run.code, 6, "{}", run.err);
+                assert!(run.err.contains("client mallory has cancelled it"), "{}", run.err);
+            });
         }
     });
+}
+
+#[test]
+fn many_jobs_of_one_client_let_others_take_their_turns() {
+    let cluster = cluster("turns", &[]);
+    let many = cluster.folder.join("many.csv");
+    fs::write(&many, vec![["1"; 64].join(","); 640].join("\n")).unwrap();
+    let many = many.to_str().unwrap();
+    beside(&cluster, || {
+        thread::scope(|scope| {
+            let run = || cluster.run("mallory", &["infer", "--model", "digits", many]);
+            let runs: Vec<_> = (0..6).map(|_| scope.spawn(run)).collect();
+            for run in runs {
+                let run = run.join().unwrap();
+                assert_eq!(run.code, 0, "{}", run.err);
+            }
+        });
+    });
+}
+
+#[test]
+fn a_model_that_makes_gigabytes_of_a_word_is_refused_before_it_runs() {
+    let cluster = cluster("wide", &[("job_memory_mib", 2048)]);
+    beside(&cluster, || {
+        let mut graph = Graph::new(1);
+        let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(1)]).unwrap();
+        let wide = Op::Broadcast(vec![Dim::Batch(1), Dim::Fixed(1 << 26)]);
+        let y = graph.add("wide", wide, &[x]).unwrap();
+        let y = graph.add("relu", Op::Unary(Unary::Relu), &[y]).unwrap();
+        graph.output("y", y);
+        let text = try_put(&cluster, "wide", &graph).unwrap_err().to_string();
+        assert!(text.contains("limits.job_memory_mib"), "{text}");
+        // Small for one example, and too large for many.
+        put(&cluster, "chain", &chain(4));
+        let inputs = cluster.folder.join("inputs.csv");
+        fs::write(&inputs, "1,2,3\n").unwrap();
+        cluster.json("mallory", &["infer", "--model", "chain", inputs.to_str().unwrap()]);
+        let mut client = mallory(&cluster);
+        let version = client.model("chain").unwrap().version;
+        let zeros = Tensor::new(Shape::new([1 << 21, 3]).unwrap(), vec![0; 3 << 21]).unwrap();
+        let text = client.infer("chain", version, &[zeros], false, &()).unwrap_err().to_string();
+        assert!(text.contains("limits.job_memory_mib"), "{text}");
+    });
+}
+
+#[test]
+fn long_labels_and_many_models_lock_nobody_out() {
+    let cluster = cluster("labels", &[("client_models", 3)]);
+    let labels = cluster.folder.join("labels");
+    fs::write(&labels, vec!["x".repeat(250); 4000].join("\n")).unwrap();
+    let labels = labels.to_str().unwrap();
+    let put = |name: &str, more: &[&str]| {
+        let arguments = ["model", "put", name, DIGITS, "--readers", "everyone"];
+        cluster.run("mallory", &[&arguments, more].concat())
+    };
+    beside(&cluster, || {
+        for name in ["a", "b", "c"] {
+            let run = put(name, &["--labels", labels]);
+            assert_eq!(run.code, 0, "{}", run.err);
+        }
+        let run = put("d", &[]);
+        assert!(run.err.contains("limits.client_models"), "{}", run.err);
+        assert_eq!(cluster.json("alice", &["model", "list"]).as_array().unwrap().len(), 4);
+        for name in ["a", "b", "c"] {
+            cluster.json("mallory", &["model", "remove", name]);
+        }
+    });
+}
+
+/// A model of three numbers and so many layers.
+fn chain(layers: usize) -> Graph {
+    let mut graph = Graph::new(1);
+    let mut x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(3)]).unwrap();
+    for layer in 0..layers {
+        x = graph.add(&format!("layer{layer}"), Op::Unary(Unary::Sigmoid), &[x]).unwrap();
+    }
+    graph.output("y", x);
+    graph
+}
+
+fn put(cluster: &Cluster, name: &str, graph: &Graph) {
+    try_put(cluster, name, graph).unwrap();
+}
+
+fn try_put(cluster: &Cluster, name: &str, graph: &Graph) -> trefoil::Result<()> {
+    let model = import::plan(name, graph, 20, Preprocess::default(), Vec::new())?;
+    let plan = model.program.to_bytes()?;
+    let (about, weights) = (&model.about, model.weights.as_slice());
+    let readers = &Readers::Everyone;
+    let new = NewModel { name, about, plan: &plan, weights, readers, ranges: &[], replace: false };
+    mallory(cluster).put(&new, &())
+}
+
+fn mallory(cluster: &Cluster) -> Client {
+    links::connect(&ClientConfig::read(&cluster.client_config("mallory")).unwrap()).unwrap()
 }
