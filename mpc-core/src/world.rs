@@ -203,6 +203,10 @@ impl Transport for Alone {
 
     fn step(&mut self, _name: &str) {}
 
+    fn accuse(&mut self, peer: Party, _reason: &str) -> NetError {
+        NetError::Misuse(format!("{peer} does not exist: the session has one party"))
+    }
+
     fn close(self: Box<Self>) -> net::Result<()> {
         Ok(())
     }

@@ -15,6 +15,7 @@ use crate::{
     link::Link,
     parker::{Change, Parker},
     session::{self, Peers},
+    step::StepTag,
     tls::Tls,
 };
 
@@ -305,7 +306,7 @@ impl Channel {
         let room = hub.wait(&self.parker, Change::ANY, None, room).unwrap_or(Ok(()));
         link.relaxed.store(false, std::sync::atomic::Ordering::Release);
         room?;
-        link.post_message(Message::from(body));
+        link.post_message(Message::from(body), StepTag::NONE);
         hub.push(link);
         Ok(())
     }
@@ -327,7 +328,7 @@ impl Channel {
             hub.schedule(link);
         }
         match came {
-            Some(Ok(message)) => Ok(Some(message.body)),
+            Some(Ok(arrived)) => Ok(Some(arrived.message.body)),
             Some(Err(end)) => Err(self.error(end.reason())),
             None => Ok(None),
         }

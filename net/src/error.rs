@@ -62,6 +62,16 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A peer ended the session since a party sent it what no correct party sends.
+    #[error("{peer} broke the protocol, as {by} found {reason}")]
+    Accused {
+        /// Who sent it, or this party itself.
+        peer: Party,
+        /// Who found it.
+        by: Party,
+        /// In which step, and what was wrong.
+        reason: String,
+    },
     /// The session ended earlier.
     #[error("the session is over: {0}")]
     Dead(String),

@@ -1,6 +1,6 @@
 //! The bytes of a frame's head, and what may be in them.
 
-use crate::limits::CHUNK;
+use crate::{limits::CHUNK, step::StepTag};
 
 /// Length of an encoded [`Head`].
 pub(crate) const HEAD: usize = 24;
@@ -27,9 +27,11 @@ pub(crate) enum Kind {
     Leave,
     /// Two parties were started for different jobs; the body says which and how.
     Mismatch,
+    /// As [`Kind::Cancel`], since a party broke the protocol: its number as a byte, then the reason.
+    Accuse,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     Kind::Hello,
     Kind::First,
     Kind::More,
@@ -38,12 +40,15 @@ const KINDS: [Kind; 8] = [
     Kind::Cancel,
     Kind::Leave,
     Kind::Mismatch,
+    Kind::Accuse,
 ];
 
 /// What precedes a frame's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) kind: Kind,
+    /// The step a message was sent in; [`StepTag::NONE`] in other frames.
+    pub(crate) step: StepTag,
     /// Length of the body that follows.
     pub(crate) len: u32,
     /// Position of this frame in its direction of the link, modulo 2^32.
@@ -56,12 +61,13 @@ pub(crate) struct Head {
 
 impl Head {
     pub(crate) fn control(kind: Kind, len: usize) -> Self {
-        Self { kind, len: len as u32, sequence: 0, depth: 0, total: 0 }
+        Self { kind, step: StepTag::NONE, len: len as u32, sequence: 0, depth: 0, total: 0 }
     }
 
     pub(crate) fn encode(&self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
         bytes[0] = self.kind as u8;
+        bytes[1..4].copy_from_slice(&self.step.to_bytes());
         bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.depth.to_le_bytes());
@@ -77,16 +83,19 @@ impl Head {
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
         let total = u64::from_le_bytes(bytes[16..24].try_into().expect("8 bytes"));
         let kind = KINDS.get(usize::from(bytes[0])).ok_or("a frame of no known kind")?;
-        if bytes[1..4] != [0; 3] {
-            return Err("a frame whose reserved bytes are not zero".to_owned());
-        }
-        let head = Self { kind: *kind, len: word(4), sequence: word(8), depth: word(12), total };
+        let step = StepTag::from_bytes([bytes[1], bytes[2], bytes[3]]);
+        let (len, sequence, depth) = (word(4), word(8), word(12));
+        let head = Self { kind: *kind, step, len, sequence, depth, total };
         head.check(longest)?;
         Ok(head)
     }
 
     fn check(&self, longest: u64) -> Result<(), String> {
         let len = u64::from(self.len);
+        let carries = matches!(self.kind, Kind::First | Kind::More);
+        if !carries && self.step != StepTag::NONE {
+            return Err(format!("a {:?} frame of a step", self.kind));
+        }
         let fits = match self.kind {
             Kind::First | Kind::More if self.total > longest => {
                 return Err(format!("a message of {} bytes, more than {longest}", self.total));
@@ -94,7 +103,7 @@ impl Head {
             Kind::First => len == self.total.min(CHUNK as u64),
             Kind::More => len > 0 && len <= (CHUNK as u64).min(self.total),
             Kind::Ping | Kind::Close => len == 0 && self.total == 0 && self.depth == 0,
-            Kind::Hello | Kind::Cancel | Kind::Leave | Kind::Mismatch => {
+            Kind::Hello | Kind::Cancel | Kind::Leave | Kind::Mismatch | Kind::Accuse => {
                 len <= CONTROL as u64 && self.total == 0 && self.depth == 0
             }
         };
@@ -116,10 +125,11 @@ mod tests {
     #[test]
     fn a_head_survives_its_encoding() {
         for kind in [Kind::First, Kind::More] {
-            let head = Head { kind, len: CHUNK as u32, sequence: 7, depth: 9, total: 5 << 20 };
+            let (step, len) = (StepTag::of("layer/relu"), CHUNK as u32);
+            let head = Head { kind, step, len, sequence: 7, depth: 9, total: 5 << 20 };
             assert_eq!(decode(head).unwrap(), head);
         }
-        for kind in [Kind::Hello, Kind::Ping, Kind::Close, Kind::Cancel, Kind::Mismatch] {
+        for kind in [Kind::Hello, Kind::Ping, Kind::Close, Kind::Cancel, Kind::Accuse] {
             let head = Head::control(kind, 0);
             assert_eq!(decode(head).unwrap(), head);
         }
@@ -127,7 +137,7 @@ mod tests {
 
     #[test]
     fn lengths_out_of_bounds_are_refused() {
-        let first = Head { kind: Kind::First, len: 8, sequence: 0, depth: 0, total: 8 };
+        let first = Head { total: 8, ..Head::control(Kind::First, 8) };
         decode(Head { len: 7, ..first }).unwrap_err();
         decode(Head { len: 9, ..first }).unwrap_err();
         decode(Head { total: (1 << 32) + 1, len: CHUNK as u32, ..first }).unwrap_err();
@@ -135,6 +145,7 @@ mod tests {
         decode(Head { kind: Kind::More, len: 9, ..first }).unwrap_err();
         decode(Head::control(Kind::Hello, CONTROL + 1)).unwrap_err();
         decode(Head::control(Kind::Ping, 1)).unwrap_err();
+        decode(Head { step: StepTag::of("ping"), ..Head::control(Kind::Ping, 0) }).unwrap_err();
         decode(Head::control(Kind::Close, 0)).unwrap();
     }
 }

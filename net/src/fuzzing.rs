@@ -39,7 +39,7 @@ pub fn frames(input: &[u8], longest: Option<u64>) -> Outcome {
             Ok(len)
         });
         match event {
-            Ok(Event::Message(message)) => {
+            Ok(Event::Message(message, _)) => {
                 outcome.messages += 1;
                 outcome.bytes += message.body.len() as u64;
             }
@@ -86,12 +86,14 @@ pub fn conversations() -> Vec<Vec<u8>> {
     let opened = [control(Kind::Hello, 0, &greeting), message(1, &[7; 100])].concat();
     let closed = [message(0, b"word"), control(Kind::Ping, 1, b""), control(Kind::Close, 2, b"")];
     let cancelled = [message(0, b""), control(Kind::Cancel, 1, b"no room")];
+    let accused = [message(0, b"x"), control(Kind::Accuse, 1, b"\x02not a key")];
     // The first byte says how many bytes arrive at a time.
     let in_pieces = |piece: u8, frames: &[u8]| [&[piece], frames].concat();
     vec![
         in_pieces(0, &opened),
         in_pieces(30, &closed.concat()),
         in_pieces(255, &cancelled.concat()),
+        in_pieces(3, &accused.concat()),
     ]
 }
 

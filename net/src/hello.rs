@@ -3,7 +3,7 @@
 use crate::{Error, Party};
 
 /// Version of the frames and of what is agreed at the start. Parties of one session run the same.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 
 const MAGIC: [u8; 4] = *b"TRFL";
 
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn each_fact_that_differs_is_named_with_both_values() {
         let mut others: [Hello; 5] = std::array::from_fn(|_| hello());
-        others[0].version = 2;
+        others[0].version = VERSION + 1;
         others[1].job.session = [8; 16];
         others[2].job.parties = 4;
         others[3].job.prgs = "chacha12".to_owned();

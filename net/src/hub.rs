@@ -318,7 +318,9 @@ impl Hub {
         kind: Kind,
         body: Bytes,
     ) -> Result<(), End> {
-        let text = || String::from_utf8_lossy(&body).chars().take(1000).collect::<String>();
+        let words =
+            |body: &[u8]| String::from_utf8_lossy(body).chars().take(1000).collect::<String>();
+        let text = || words(&body);
         match (kind, *phase) {
             (_, Phase::Draining) | (Kind::Ping, _) => Ok(()),
             (Kind::Hello, Phase::Greeting) => {
@@ -333,6 +335,11 @@ impl Hub {
             }
             (Kind::Leave, _) => Err(End::Left(text())),
             (Kind::Cancel, _) => Err(End::Cancelled(text())),
+            (Kind::Accuse, _) => {
+                let missing = || End::Violation("an accusation of nobody".to_owned());
+                let (&peer, reason) = body.split_first().ok_or_else(missing)?;
+                Err(End::Accused(Party(usize::from(peer)), words(reason)))
+            }
             (Kind::Mismatch, _) => {
                 Err(End::Mismatch(Difference::decode(&body).map_err(End::Violation)?))
             }

@@ -11,7 +11,11 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, unbounded};
 
-use crate::{Error, Message, PairKey, Party, Result, Session, Transport, life::Life};
+use crate::{
+    Error, Message, PairKey, Party, Result, Session, Transport,
+    life::{LastWords, Life},
+    step::StepTag,
+};
 
 /// Bytes a party may have queued for one peer before its sends wait.
 const BOUND: u64 = 1 << 30;
@@ -114,16 +118,16 @@ struct Link {
 }
 
 enum Packet {
-    Message(Message),
+    Message(Message, StepTag),
     Close,
-    Cancel(Arc<str>),
+    End(Arc<LastWords>),
 }
 
 impl Packet {
     fn weight(&self) -> u64 {
         match self {
-            Self::Message(message) => PACKET + message.body.len() as u64,
-            Self::Close | Self::Cancel(_) => PACKET,
+            Self::Message(message, _) => PACKET + message.body.len() as u64,
+            Self::Close | Self::End(_) => PACKET,
         }
     }
 }
@@ -278,21 +282,20 @@ impl InProcess {
 
     fn receive_message(&mut self, from: Party) -> Result<Message> {
         match self.next_packet(from)? {
-            Packet::Message(message) => Ok(message),
-            Packet::Close => Err(self.life.closed_early(from)),
-            Packet::Cancel(reason) => {
-                Err(Error::Cancelled { by: from, reason: reason.to_string() })
+            Packet::Message(message, tag) => {
+                self.life.check_tag(self.me, from, tag)?;
+                Ok(message)
             }
+            Packet::Close => Err(self.life.closed_early(from)),
+            Packet::End(words) => Err((*words).clone().error(from)),
         }
     }
 
     fn receive_close(&mut self, from: Party) -> Result<()> {
         match self.next_packet(from)? {
             Packet::Close => Ok(()),
-            Packet::Message(_) => Err(self.life.unread(from)),
-            Packet::Cancel(reason) => {
-                Err(Error::Cancelled { by: from, reason: reason.to_string() })
-            }
+            Packet::Message(..) => Err(self.life.unread(from)),
+            Packet::End(words) => Err((*words).clone().error(from)),
         }
     }
 
@@ -327,12 +330,12 @@ impl Transport for InProcess {
     fn send(&mut self, to: Party, message: Message) -> Result<()> {
         self.check(to)?;
         self.wait_for_room(to);
-        if !self.post(to, Packet::Message(message)) {
+        if !self.post(to, Packet::Message(message, self.life.tag())) {
             // The peer's last word, if it left one, says why it has gone.
             let mut outcome = Err(self.gone(to));
             while let Ok(packet) = self.link(to).incoming.try_recv() {
-                if let Packet::Cancel(reason) = packet {
-                    outcome = Err(Error::Cancelled { by: to, reason: reason.to_string() });
+                if let Packet::End(words) = packet {
+                    outcome = Err((*words).clone().error(to));
                 }
             }
             return self.life.record(outcome);
@@ -350,6 +353,10 @@ impl Transport for InProcess {
         self.life.set_step(name);
     }
 
+    fn accuse(&mut self, peer: Party, reason: &str) -> Error {
+        self.life.accuse(peer, reason)
+    }
+
     fn close(mut self: Box<Self>) -> Result<()> {
         self.close_all()
     }
@@ -357,10 +364,10 @@ impl Transport for InProcess {
 
 impl Drop for InProcess {
     fn drop(&mut self) {
-        let reason: Arc<str> = self.life.last_words().into();
+        let words = Arc::new(self.life.last_words());
         for peer in self.peers() {
             if !self.ended {
-                self.post(peer, Packet::Cancel(reason.clone()));
+                self.post(peer, Packet::End(words.clone()));
             }
         }
         // It sends nothing more, so nobody is right to wait for it; a party that waits for nothing

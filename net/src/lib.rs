@@ -23,6 +23,7 @@ mod parse;
 mod patience;
 mod session;
 mod shaped;
+mod step;
 mod stream;
 mod tamper;
 mod tcp;

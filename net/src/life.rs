@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{Error, Party, Result};
+use crate::{Error, Party, Result, step::StepTag};
 
 /// What a peer did wrong that has said farewell to a party that is not done with it.
 pub(crate) const CLOSED_EARLY: &str = "closed the session while this party still waits for its \
@@ -11,12 +11,40 @@ pub(crate) const CLOSED_EARLY: &str = "closed the session while this party still
 /// The step a party is in, and why its session is over, if it is.
 pub(crate) struct Life {
     step: String,
-    dead: Option<String>,
+    tag: StepTag,
+    dead: Option<Death>,
+}
+
+struct Death {
+    reason: String,
+    /// Who broke the protocol and how, if that is why.
+    offence: Option<(Party, String)>,
+}
+
+/// What peers are told when a party leaves without closing.
+#[derive(Debug, Clone)]
+pub(crate) enum LastWords {
+    /// It left without an error of its own.
+    Left(String),
+    /// Its session failed.
+    Failed(String),
+    /// It found that a party broke the protocol.
+    Accused(Party, String),
+}
+
+impl LastWords {
+    /// The error of a peer to whom `by` said so.
+    pub(crate) fn error(self, by: Party) -> Error {
+        match self {
+            Self::Left(reason) | Self::Failed(reason) => Error::Cancelled { by, reason },
+            Self::Accused(peer, reason) => Error::Accused { peer, by, reason },
+        }
+    }
 }
 
 impl Life {
     pub(crate) fn new() -> Self {
-        Self { step: "start".to_owned(), dead: None }
+        Self { step: "start".to_owned(), tag: StepTag::of("start"), dead: None }
     }
 
     pub(crate) fn step(&self) -> &str {
@@ -26,12 +54,33 @@ impl Life {
     pub(crate) fn set_step(&mut self, name: &str) {
         self.step.clear();
         self.step.push_str(name);
+        self.tag = StepTag::of(name);
+    }
+
+    /// What messages of this step carry.
+    pub(crate) fn tag(&self) -> StepTag {
+        self.tag
+    }
+
+    /// Refuses a message that a peer sent in another step than this party receives it in.
+    pub(crate) fn check_tag(&self, me: Party, from: Party, tag: StepTag) -> Result<()> {
+        if tag == self.tag {
+            return Ok(());
+        }
+        let mine = self.tag;
+        Err(self.violation(
+            from,
+            format!(
+                "{me} is in this step (tag {mine}) and {from} sent in another (tag {tag}); the two \
+                 do not run the same program"
+            ),
+        ))
     }
 
     /// Refuses a call on a dead session.
     pub(crate) fn check(&self) -> Result<()> {
         match &self.dead {
-            Some(reason) => Err(Error::Dead(reason.clone())),
+            Some(death) => Err(Error::Dead(death.reason.clone())),
             None => Ok(()),
         }
     }
@@ -42,17 +91,35 @@ impl Life {
             && !matches!(error, Error::Misuse(_))
             && self.dead.is_none()
         {
-            self.dead = Some(error.to_string());
+            let offence = match error {
+                Error::Violation { peer, step, reason } => {
+                    Some((*peer, format!("in step `{step}`: {reason}")))
+                }
+                Error::Accused { peer, reason, .. } => Some((*peer, reason.clone())),
+                _ => None,
+            };
+            self.dead = Some(Death { reason: error.to_string(), offence });
         }
         outcome
     }
 
     /// What peers are told when this party leaves without closing.
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn last_words(&self) -> LastWords {
         match &self.dead {
-            Some(reason) => format!("ended in step `{}`: {reason}", self.step),
-            None => format!("left in step `{}`", self.step),
+            Some(Death { offence: Some((peer, reason)), .. }) => {
+                LastWords::Accused(*peer, reason.clone())
+            }
+            Some(Death { reason, .. }) => {
+                LastWords::Failed(format!("ended in step `{}`: {reason}", self.step))
+            }
+            None => LastWords::Left(format!("left in step `{}`", self.step)),
         }
+    }
+
+    /// Ends the session because of what a peer sent.
+    pub(crate) fn accuse(&mut self, peer: Party, reason: &str) -> Error {
+        let _ = self.record(Err::<(), _>(self.violation(peer, reason)));
+        self.violation(peer, reason)
     }
 
     pub(crate) fn link_error(&self, peer: Party, cause: io::Error) -> Error {

@@ -20,10 +20,11 @@ use crate::{
     buffer::Pool,
     frame::{HEAD, Head, Kind},
     hello::{Difference, Hello},
-    life,
+    life::{self, LastWords},
     limits::CHUNK,
     parker::{Change, Parker},
     parse::{Event, Fault, Parser},
+    step::StepTag,
     stream::Stream,
     tls,
 };
@@ -47,6 +48,8 @@ pub(crate) enum End {
     Left(String),
     /// The peer ended the session.
     Cancelled(String),
+    /// The peer ended the session since a party, named by number, broke the protocol.
+    Accused(Party, String),
     /// The peer knows of two parties that were started for different jobs.
     Mismatch(Difference),
     /// The network failed.
@@ -83,6 +86,7 @@ impl End {
         match self {
             Self::Closed => Error::Violation { peer, step, reason: life::CLOSED_EARLY.to_owned() },
             Self::Left(reason) | Self::Cancelled(reason) => Error::Cancelled { by: peer, reason },
+            Self::Accused(accused, reason) => LastWords::Accused(accused, reason).error(peer),
             Self::Mismatch(difference) => {
                 let reason = format!("{difference:?} after the start");
                 Error::Violation { peer, step, reason }
@@ -100,7 +104,9 @@ impl End {
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::Closed => "closed by the other side".to_owned(),
-            Self::Left(reason) | Self::Cancelled(reason) => reason.clone(),
+            Self::Left(reason) | Self::Cancelled(reason) | Self::Accused(_, reason) => {
+                reason.clone()
+            }
             Self::Mismatch(_) => "parties were started for different jobs".to_owned(),
             Self::Failed(_, cause) => cause.clone(),
             Self::Stalled(waited) => format!("nothing came for {waited:?}"),
@@ -185,9 +191,15 @@ struct Outbox {
     finished: bool,
 }
 
+/// A message that has come, and the step it was sent in.
+pub(crate) struct Arrived {
+    pub(crate) message: Message,
+    pub(crate) step: StepTag,
+}
+
 #[derive(Default)]
 struct Inbox {
-    messages: VecDeque<Message>,
+    messages: VecDeque<Arrived>,
     bytes: usize,
     hello: Option<Hello>,
     end: Option<End>,
@@ -280,15 +292,14 @@ impl Link {
         let body = body.into();
         let mut outbox = lock(&self.outbox);
         outbox.push(Head::control(kind, body.len()), body);
-        outbox.finished |=
-            matches!(kind, Kind::Close | Kind::Cancel | Kind::Leave | Kind::Mismatch);
+        outbox.finished |= !matches!(kind, Kind::Hello | Kind::Ping);
     }
 
     /// Queues a message in parts between which other frames can pass.
-    pub(crate) fn post_message(&self, message: Message) {
+    pub(crate) fn post_message(&self, message: Message, step: StepTag) {
         let Message { body, depth } = message;
         let total = body.len() as u64;
-        let head = |kind, len: usize| Head { kind, len: len as u32, sequence: 0, depth, total };
+        let head = |kind, len| Head { depth, total, step, ..Head::control(kind, len) };
         let mut outbox = lock(&self.outbox);
         let first = body.len().min(CHUNK);
         outbox.push(head(Kind::First, first), body.slice(..first));
@@ -320,15 +331,15 @@ impl Link {
 
     /// The next message, or how the link ended if none is left. The flag says that reading had
     /// stopped and must be taken up again.
-    pub(crate) fn pop(&self) -> (Option<Result<Message, End>>, bool) {
+    pub(crate) fn pop(&self) -> (Option<Result<Arrived, End>>, bool) {
         let mut inbox = lock(&self.inbox);
-        let Some(message) = inbox.messages.pop_front() else {
+        let Some(arrived) = inbox.messages.pop_front() else {
             return (inbox.end.clone().map(Err), false);
         };
-        inbox.bytes -= PACKET + message.body.len();
+        inbox.bytes -= PACKET + arrived.message.body.len();
         let resume = inbox.paused && inbox.bytes <= self.queue / 2;
         inbox.paused &= !resume;
-        (Some(Ok(message)), resume)
+        (Some(Ok(arrived)), resume)
     }
 
     /// Whether messages have come that nobody received.
@@ -451,11 +462,11 @@ impl Link {
                 progress.came = true;
             }
             match event {
-                Ok(Event::Message(message)) if *phase == Phase::Open => {
-                    self.deliver(message);
+                Ok(Event::Message(message, step)) if *phase == Phase::Open => {
+                    self.deliver(message, step);
                     progress.arrived = true;
                 }
-                Ok(Event::Message(_)) => {}
+                Ok(Event::Message(..)) => {}
                 Ok(Event::Control(kind, body)) => {
                     judge(phase, kind, body)?;
                     progress.arrived |= kind != Kind::Ping;
@@ -468,10 +479,10 @@ impl Link {
         Ok(progress)
     }
 
-    fn deliver(&self, message: Message) {
+    fn deliver(&self, message: Message, step: StepTag) {
         let mut inbox = lock(&self.inbox);
         inbox.bytes += PACKET + message.body.len();
-        inbox.messages.push_back(message);
+        inbox.messages.push_back(Arrived { message, step });
     }
 
     pub(crate) fn deliver_hello(&self, hello: Hello) {

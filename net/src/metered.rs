@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Message, Party, Result, Transport};
+use crate::{Error, Message, Party, Result, Transport};
 
 /// Step changes of which the order is kept. A longer run still counts bytes and messages by step; its
 /// further rounds are counted under the step [`UNTRACED`].
@@ -79,6 +79,10 @@ impl<T: Transport> Transport for Metered<T> {
     fn step(&mut self, name: &str) {
         self.meter.lock().enter(name);
         self.inner.step(name);
+    }
+
+    fn accuse(&mut self, peer: Party, reason: &str) -> Error {
+        self.inner.accuse(peer, reason)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -8,12 +8,13 @@ use crate::{
     Message,
     buffer::{Buffer, Pool},
     frame::{CONTROL, HEAD, Head, Kind},
+    step::StepTag,
 };
 
 /// What a stream of bytes has amounted to.
 pub(crate) enum Event {
-    /// A whole message.
-    Message(Message),
+    /// A whole message, and the step it was sent in.
+    Message(Message, StepTag),
     /// A frame of any other kind, with its body.
     Control(Kind, Bytes),
 }
@@ -49,8 +50,8 @@ pub(crate) struct Parser {
     now: Option<Head>,
     /// The body of a control frame, as far as it has come.
     control: Vec<u8>,
-    /// The message under way, with the number of its bytes that have come and its depth.
-    message: Option<(Buffer, usize, u32)>,
+    /// The message under way, with the number of its bytes that have come and its first head.
+    message: Option<(Buffer, usize, Head)>,
     /// Where in the message the part under way ends.
     part_end: usize,
 }
@@ -89,7 +90,7 @@ impl Parser {
                 None => self.read_head(&mut read)?,
             };
             let event = match head.kind {
-                Kind::First | Kind::More => self.read_part(&mut read)?.map(Event::Message),
+                Kind::First | Kind::More => self.read_part(&mut read)?,
                 _ => Some(self.read_control(head, &mut read)?),
             };
             self.now = None;
@@ -126,12 +127,13 @@ impl Parser {
             (Kind::First, None) => {
                 let too_long = |_| "a message that this machine cannot address".to_owned();
                 let total = usize::try_from(head.total).map_err(too_long)?;
-                self.message = Some((self.pool.take(total), 0, head.depth));
+                self.message = Some((self.pool.take(total), 0, head));
                 self.part_end = head.len as usize;
             }
-            (Kind::More, Some((buffer, have, depth))) => {
+            (Kind::More, Some((buffer, have, first))) => {
                 let end = have + head.len as usize;
-                if head.total != buffer.len() as u64 || head.depth != *depth || end > buffer.len() {
+                let parts = [&head, first].map(|head| (head.total, head.depth, head.step));
+                if parts[0] != parts[1] || end > buffer.len() {
                     return Err("a part that does not fit its message".to_owned());
                 }
                 self.part_end = end;
@@ -147,7 +149,7 @@ impl Parser {
     fn read_part(
         &mut self,
         read: &mut impl FnMut(&mut [u8]) -> io::Result<usize>,
-    ) -> Result<Option<Message>, Fault> {
+    ) -> Result<Option<Event>, Fault> {
         let Some((buffer, have, _)) = &mut self.message else { return Ok(None) };
         while *have < self.part_end {
             *have += some(read(&mut buffer.bytes()[*have..self.part_end]))?;
@@ -156,7 +158,10 @@ impl Parser {
             return Ok(None);
         }
         let whole = self.message.take();
-        Ok(whole.map(|(buffer, _, depth)| Message { body: buffer.freeze(), depth }))
+        Ok(whole.map(|(buffer, _, head)| {
+            let message = Message { body: buffer.freeze(), depth: head.depth };
+            Event::Message(message, head.step)
+        }))
     }
 
     fn read_control(

@@ -395,9 +395,10 @@ impl Starter<'_> {
                 Ok(())
             }
             // Not the network but what the peer is: trying again would not help.
-            End::Failed(io::ErrorKind::InvalidData, _) | End::Violation(_) | End::Cancelled(_) => {
-                Err(end.error(peer, "start"))
-            }
+            End::Failed(io::ErrorKind::InvalidData, _)
+            | End::Violation(_)
+            | End::Cancelled(_)
+            | End::Accused(..) => Err(end.error(peer, "start")),
             end => {
                 self.joins[at].retry_later(end.reason());
                 Ok(())

@@ -147,6 +147,10 @@ impl<T: Transport> Transport for Shaped<T> {
         self.inner.step(name);
     }
 
+    fn accuse(&mut self, peer: Party, reason: &str) -> Error {
+        self.inner.accuse(peer, reason)
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
         Box::new(self.inner).close()
     }

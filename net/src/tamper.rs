@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{Message, Party, Result, Transport};
+use crate::{Error, Message, Party, Result, Transport};
 
 /// What happens to a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,6 +179,10 @@ impl<T: Transport> Transport for Tamper<T> {
         self.step.clear();
         self.step.push_str(name);
         self.inner.step(name);
+    }
+
+    fn accuse(&mut self, peer: Party, reason: &str) -> Error {
+        self.inner.accuse(peer, reason)
     }
 
     fn close(mut self: Box<Self>) -> Result<()> {

@@ -12,8 +12,8 @@ use crate::{
     Canceller, Error, Message, Party, Result, Transport,
     frame::Kind,
     hub::Engine,
-    life::Life,
-    link::{End, Link},
+    life::{LastWords, Life},
+    link::{Arrived, End, Link},
     parker::{Change, Parker},
     patience::Patience,
 };
@@ -115,12 +115,12 @@ impl Tcp {
             return Err(end.error(to, self.life.step()));
         }
         self.wait_for_room(to, link)?;
-        link.post_message(message);
+        link.post_message(message, self.life.tag());
         self.engine.hub.push(link);
         Ok(())
     }
 
-    fn receive_message(&self, from: Party, link: &Arc<Link>) -> Result<Message> {
+    fn receive_message(&self, from: Party, link: &Arc<Link>) -> Result<Arrived> {
         let next = || {
             let (next, resume) = link.pop();
             if resume {
@@ -191,12 +191,19 @@ impl Transport for Tcp {
 
     fn receive(&mut self, from: Party) -> Result<Message> {
         let link = self.link(from)?;
-        let outcome = self.receive_message(from, &link);
+        let outcome = self.receive_message(from, &link).and_then(|Arrived { message, step }| {
+            self.life.check_tag(self.me, from, step)?;
+            Ok(message)
+        });
         self.life.record(outcome)
     }
 
     fn step(&mut self, name: &str) {
         self.life.set_step(name);
+    }
+
+    fn accuse(&mut self, peer: Party, reason: &str) -> Error {
+        self.life.accuse(peer, reason)
     }
 
     fn close(mut self: Box<Self>) -> Result<()> {
@@ -208,11 +215,16 @@ impl Transport for Tcp {
 
 impl Drop for Tcp {
     fn drop(&mut self) {
-        let words = self.life.last_words();
-        let kind = if self.life.check().is_ok() { Kind::Leave } else { Kind::Cancel };
+        let (kind, words) = match self.life.last_words() {
+            LastWords::Left(words) => (Kind::Leave, words.into_bytes()),
+            LastWords::Failed(words) => (Kind::Cancel, words.into_bytes()),
+            LastWords::Accused(peer, words) => {
+                (Kind::Accuse, [&[peer.0 as u8], words.as_bytes()].concat())
+            }
+        };
         for (_, link) in self.peers() {
             if !self.closed {
-                link.post(kind, words.clone().into_bytes());
+                link.post(kind, words.clone());
             }
             self.engine.hub.let_go(link);
         }

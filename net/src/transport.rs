@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use zeroize::ZeroizeOnDrop;
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// A party of a session, numbered from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,6 +76,10 @@ pub trait Transport: Send {
     /// constants such as `layer3/conv/truncate`, never values.
     fn step(&mut self, name: &str);
 
+    /// Ends the session because of what a peer sent, found by whoever reads its messages. The other peers
+    /// are told whom and of what, and every later call fails. Returns the error to pass on.
+    fn accuse(&mut self, peer: Party, reason: &str) -> Error;
+
     /// Sends what is queued, waits until every peer has closed too, and ends the session.
     ///
     /// # Errors
@@ -102,6 +106,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn step(&mut self, name: &str) {
         (**self).step(name);
+    }
+
+    fn accuse(&mut self, peer: Party, reason: &str) -> Error {
+        (**self).accuse(peer, reason)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

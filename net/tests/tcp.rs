@@ -327,3 +327,69 @@ fn plain_tcp_refuses_other_machines_unless_told() {
     assert!(matches!(open(false), Err(Error::Config { .. })));
     assert!(open(true).is_ok());
 }
+
+/// In one process, and over both networks.
+fn everywhere<R: Send>(
+    program: impl Fn(Session) -> Result<R> + Sync,
+    check: impl Fn(Vec<Result<R>>),
+) {
+    check(launch::threads(3, 7, &program));
+    BOTH.into_iter().for_each(|network| check(three(network, &program)));
+}
+
+#[test]
+fn a_message_of_another_step_is_an_error_that_names_both_parties_and_the_step() {
+    let program = |session: Session| {
+        let mut link = session.transport;
+        let (me, peers) = (link.me(), [link.me().after(1, 3), link.me().after(2, 3)]);
+        link.step("together");
+        link.send(peers[0], Message::from(body(8, 1)))?;
+        link.receive(peers[1])?;
+        link.step(if me == Party(1) { "conv1" } else { "conv2" });
+        link.send(peers[0], Message::from(body(8, 1)))?;
+        link.receive(peers[1]).map(drop)
+    };
+    everywhere(program, |outcomes| {
+        let errors: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+        let names = |text: &str, parties: [&str; 2], step: &str| {
+            parties.iter().all(|party| text.contains(party)) && text.contains(step)
+        };
+        // One of the two found it first, and told the others of it.
+        let found = errors.iter().map(ToString::to_string).any(|text| {
+            names(&text, ["party 1", "party 0"], "`conv1`")
+                || names(&text, ["party 2", "party 1"], "`conv2`")
+        });
+        assert!(found, "{errors:?}");
+        assert!(errors.iter().any(|error| matches!(error, Error::Violation { .. })), "{errors:?}");
+    });
+}
+
+#[test]
+fn what_a_reader_found_wrong_reaches_the_third_party_with_who_and_why() {
+    let program = |session: Session| {
+        let mut link = session.transport;
+        link.step("next job");
+        match link.me().0 {
+            0 => {
+                link.receive(Party(2))?;
+                let error = link.accuse(Party(2), "a header that is not JSON");
+                assert!(matches!(link.receive(Party(2)), Err(Error::Dead(_))));
+                Err(error)
+            }
+            1 => link.receive(Party(0)).map(drop),
+            _ => {
+                link.send(Party(0), Message::from(body(8, 1)))?;
+                link.receive(Party(0)).map(drop)
+            }
+        }
+    };
+    everywhere(program, |outcomes| {
+        let errors: Vec<_> = outcomes.into_iter().map(Result::unwrap_err).collect();
+        assert!(matches!(errors[0], Error::Violation { peer: Party(2), .. }), "{errors:?}");
+        for told in &errors[1..] {
+            // The accused may leave before its accuser has told the third.
+            assert!(matches!(told, Error::Accused { peer: Party(2), .. }), "{errors:?}");
+            assert!(told.to_string().contains("a header that is not JSON"), "{told}");
+        }
+    });
+}

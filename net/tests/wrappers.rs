@@ -79,21 +79,27 @@ fn a_full_bucket_leaves_at_once() {
     }
 }
 
-/// What party 1 receives when party 0 sends 10, 11, 12 and 13 through these strikes.
-fn tampered(strikes: Vec<Strike>) -> (usize, Vec<Vec<u8>>) {
+/// The steps in which 10, 11, 12 and 13 are sent.
+const ONE_STEP: [&str; 4] = ["only"; 4];
+
+/// What party 1 receives when party 0 sends 10, 11, 12 and 13 in these steps, through these strikes.
+fn tampered(steps: [&str; 4], strikes: Vec<Strike>) -> (usize, Vec<Vec<u8>>) {
     let got = two(|session| {
         let mut link = session.transport;
         if link.me() == Party(1) {
             let mut got = Vec::new();
-            while let Ok(message) = link.receive(Party(0)) {
-                got.push(message.body.to_vec());
+            loop {
+                link.step(steps[got.len().min(3)]);
+                match link.receive(Party(0)) {
+                    Ok(message) => got.push(message.body.to_vec()),
+                    Err(_) => return Ok((0, got)),
+                }
             }
-            return Ok((0, got));
         }
         let mut link = Tamper::new(link, strikes.clone());
         let struck = link.struck();
         for value in 10..14u8 {
-            link.step(if value < 12 { "early" } else { "late" });
+            link.step(steps[usize::from(value - 10)]);
             link.send(Party(1), Message::from(Bytes::from(vec![value; 2])))?;
         }
         // Party 1 reads until the end, and never closes itself.
@@ -106,7 +112,7 @@ fn tampered(strikes: Vec<Strike>) -> (usize, Vec<Vec<u8>>) {
 #[test]
 fn each_fault_does_what_it_says() {
     let plain = |values: &[u8]| values.iter().map(|&value| vec![value; 2]).collect::<Vec<_>>();
-    assert_eq!(tampered(Vec::new()), (0, plain(&[10, 11, 12, 13])));
+    assert_eq!(tampered(ONE_STEP, Vec::new()), (0, plain(&[10, 11, 12, 13])));
     let cases = [
         (Fault::Flip(9), vec![vec![10, 10], vec![11, 9], vec![12, 12], vec![13, 13]]),
         (Fault::Drop, plain(&[10, 12, 13])),
@@ -116,21 +122,29 @@ fn each_fault_does_what_it_says() {
         (Fault::Delay(Duration::from_millis(5)), plain(&[10, 11, 12, 13])),
     ];
     for (fault, expected) in cases {
-        assert_eq!(tampered(vec![Strike::new(fault).nth(1)]), (1, expected), "{fault:?}");
+        assert_eq!(tampered(ONE_STEP, vec![Strike::new(fault).nth(1)]), (1, expected), "{fault:?}");
     }
 }
 
 #[test]
 fn a_strike_counts_messages_of_its_step_and_peer() {
+    let steps = ["early", "early", "late", "late"];
     let late = Strike::new(Fault::Drop).in_step("late").to(Party(1));
     let expected = vec![vec![10; 2], vec![11; 2], vec![12; 2]];
-    assert_eq!(tampered(vec![late.clone().nth(1)]), (1, expected));
-    assert_eq!(tampered(vec![late.nth(2)]).0, 0);
-    assert_eq!(tampered(vec![Strike::new(Fault::Drop).to(Party(2))]).0, 0);
+    assert_eq!(tampered(steps, vec![late.clone().nth(1)]), (1, expected));
+    assert_eq!(tampered(steps, vec![late.nth(2)]).0, 0);
+    assert_eq!(tampered(steps, vec![Strike::new(Fault::Drop).to(Party(2))]).0, 0);
 }
 
 #[test]
 fn a_reordered_last_message_comes_when_the_session_closes() {
-    let (struck, got) = tampered(vec![Strike::new(Fault::Reorder).nth(3)]);
+    let (struck, got) = tampered(ONE_STEP, vec![Strike::new(Fault::Reorder).nth(3)]);
     assert_eq!((struck, got.last().unwrap()[0], got.len()), (1, 13, 4));
+}
+
+#[test]
+fn a_message_lost_at_the_end_of_a_step_is_noticed_at_the_next() {
+    let steps = ["early", "early", "late", "late"];
+    let lost = Strike::new(Fault::Drop).nth(1);
+    assert_eq!(tampered(steps, vec![lost]), (1, vec![vec![10; 2]]));
 }

@@ -52,6 +52,11 @@ impl Links {
         self.transport.step(name);
     }
 
+    /// Ends the session because of what a peer sent.
+    pub fn accuse(&mut self, peer: Party, reason: &str) -> Error {
+        self.transport.accuse(peer, reason).into()
+    }
+
     /// Queues a tensor for a peer.
     pub fn put<E: Engine>(&mut self, engine: &E, to: Party, tensor: &E::Tensor) -> Result<()> {
         let bytes = engine.download(tensor)?.to_bytes();
@@ -128,7 +133,7 @@ impl Links {
                 let body = self.transport.receive(from)?.body;
                 if body.is_empty() || body.len() % 8 != 0 {
                     let reason = format!("a message of {} bytes is not one of words", body.len());
-                    return Err(violation(from, reason));
+                    return Err(self.accuse(from, &reason));
                 }
                 self.incoming[from.0].rest = body;
             }
@@ -141,9 +146,9 @@ impl Links {
     }
 
     /// Whether everything received was read: the end of a session in order.
-    pub fn check_empty(&self) -> Result<()> {
+    pub fn check_empty(&mut self) -> Result<()> {
         match self.incoming.iter().position(|link| !link.rest.is_empty()) {
-            Some(from) => Err(violation(Party(from), "more was sent than was due".to_owned())),
+            Some(from) => Err(self.accuse(Party(from), "more was sent than was due")),
             None => Ok(()),
         }
     }
@@ -221,8 +226,4 @@ impl Reader {
         }
         Ok(all.freeze())
     }
-}
-
-fn violation(peer: Party, reason: String) -> Error {
-    Error::Net(net::Error::Violation { peer, step: "replicated sharing".to_owned(), reason })
 }

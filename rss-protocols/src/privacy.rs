@@ -186,6 +186,10 @@ impl Transport for Recorder {
     fn step(&mut self, name: &str) {
         self.inner.step(name);
     }
+    fn accuse(&mut self, peer: Party, reason: &str) -> net::Error {
+        self.inner.accuse(peer, reason)
+    }
+
     fn close(self: Box<Self>) -> net::Result<()> {
         self.inner.close()
     }

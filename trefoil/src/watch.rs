@@ -185,6 +185,10 @@ impl Transport for Watched {
         step.push_str(name);
     }
 
+    fn accuse(&mut self, peer: Party, reason: &str) -> net::Error {
+        self.lock().transport.accuse(peer, reason)
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
         match Arc::try_unwrap(self.inner) {
             Ok(inner) => {

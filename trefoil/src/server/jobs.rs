@@ -196,8 +196,9 @@ fn common_key(control: &mut Watched, session: &[u8; 16]) -> Result<Zeroizing<[u8
     }
     for party in (0..PARTIES).filter(|&party| party != me) {
         let body = control.receive(Party(party))?.body;
-        let wrong = |_| strange(party, format_args!("a key of {} bytes came", body.len()));
-        all[party] = body[..].try_into().map_err(wrong)?;
+        all[party] = body[..].try_into().map_err(|_| {
+            strange(control, party, format_args!("a key of {} bytes came", body.len()))
+        })?;
     }
     let mut hash = blake3::Hasher::new_derive_key("trefoil 2026 common key of the servers");
     hash.update(session);

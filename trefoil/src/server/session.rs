@@ -151,7 +151,7 @@ impl Core {
             let answer: Answer = listen(control, party)?;
             let now = Instant::now();
             let lost = self.with_leader(|leader| leader.answered(party, &turn, &answer, now));
-            self.give_up(lost.map_err(|reason| strange(party, reason))?);
+            self.give_up(lost.map_err(|reason| strange(control, party, reason))?);
         }
         let lost = self.with_leader(|leader| leader.expire(Instant::now()));
         self.give_up(lost);
@@ -278,10 +278,15 @@ fn tell(control: &mut Watched, party: usize, body: &impl Serialize) -> Result<()
 
 fn listen<T: DeserializeOwned>(control: &mut Watched, party: usize) -> Result<T> {
     let message = control.receive(Party(party))?;
-    serde_json::from_slice(&message.body).map_err(|cause| strange(party, cause))
+    serde_json::from_slice(&message.body).map_err(|cause| strange(control, party, cause))
 }
 
-pub(super) fn strange(party: usize, reason: impl std::fmt::Display) -> Error {
+/// Ends the session since a server said what no correct one says, and tells the third who and why.
+pub(super) fn strange(
+    control: &mut Watched,
+    party: usize,
+    reason: impl std::fmt::Display,
+) -> Error {
     let advice = "run the same program on all three servers";
-    Error::refused(format_args!("party {party}"), format_args!("{reason}; {advice}"))
+    control.accuse(Party(party), &format!("{reason}; {advice}")).into()
 }
