@@ -2,13 +2,16 @@
 
 use mpc_core::{Result, ShareTensor};
 use net::Party;
-use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source};
+use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source, Tensor};
 
 use crate::{
     BitShare, Rss, Share,
     kernels::{Copy, MaskedDifference, MaskedSum, Xor3},
     launch::{flat, invalid, map, whole, words},
 };
+
+/// Words of a hash.
+const HASH: usize = 4;
 
 impl<E: Engine> Rss<E> {
     /// Shares what `owner` holds: a component is a stream that it has in common with the party before
@@ -63,32 +66,81 @@ impl<E: Engine> Rss<E> {
 
     /// Reveals tensors to all: every party sends its own component to the party after it.
     ///
-    /// Cost: 192 bits, 1 round.
+    /// Cost: 192 bits, 1 round, and a hash a party, 96 bytes in all.
     pub(crate) fn reveal(&mut self, shares: &[&Share<E::Tensor>]) -> Result<Vec<E::Tensor>> {
-        let me = self.party();
-        for share in shares {
-            self.links.put(&self.engine, me.after(1, 3), share.mine())?;
-        }
-        let mut opened = Vec::with_capacity(shares.len());
-        for share in shares {
-            opened.push(self.complete(share)?);
-        }
-        Ok(opened)
+        let components: Vec<_> = shares.iter().map(|share| (share.mine(), share.next())).collect();
+        let missing = self.exchange_components(&components)?;
+        shares.iter().zip(&missing).map(|(share, missing)| self.complete(share, missing)).collect()
     }
 
-    /// Adds the component that this party lacks, from the party before it.
-    fn complete(&mut self, share: &Share<E::Tensor>) -> Result<E::Tensor> {
-        let from = self.party().after(2, 3);
-        let shape = share.shape().clone();
-        let mut reader = self.cx().receive(from, shape.len())?;
-        let missing = reader.field(&self.engine, shape.clone())?;
-        let inputs = [share.mine(), share.next(), &missing];
-        Ok(map(&self.engine, &MaskedSum, &shape, inputs, &[])?)
+    /// Sends own components to the party after this one, which lacks them, and hashes of the next ones to
+    /// the party before, which gets those from their other holder. Returns the components that this party
+    /// lacks.
+    fn exchange_components(
+        &mut self,
+        components: &[(&E::Tensor, &E::Tensor)],
+    ) -> Result<Vec<E::Tensor>> {
+        let me = self.party();
+        let shapes: Vec<_> = components.iter().map(|(mine, _)| mine.shape().clone()).collect();
+        for (mine, _) in components {
+            self.links.put(&self.engine, me.after(1, 3), mine)?;
+        }
+        let vouched: Vec<_> = components.iter().map(|(_, next)| *next).collect();
+        self.vouch(me.after(2, 3), &vouched)?;
+        self.receive_vouched(&shapes)
+    }
+
+    /// Sends a hash of tensors that a party gets from somebody else.
+    fn vouch(&mut self, to: Party, tensors: &[&E::Tensor]) -> Result<()> {
+        if tensors.iter().all(|tensor| tensor.len() == 0) {
+            return Ok(());
+        }
+        let hash = self.engine.upload(self.hash(tensors)?)?;
+        self.links.put(&self.engine, to, &hash)
+    }
+
+    /// Receives components from the party before this one, and their hash from the one after it.
+    fn receive_vouched(&mut self, shapes: &[Shape]) -> Result<Vec<E::Tensor>> {
+        let (previous, next) = (self.party().after(2, 3), self.party().after(1, 3));
+        let mut came = Vec::with_capacity(shapes.len());
+        for shape in shapes {
+            let mut reader = self.cx().receive(previous, shape.len())?;
+            came.push(reader.field(&self.engine, shape.clone())?);
+        }
+        let all: Vec<_> = came.iter().collect();
+        if all.iter().all(|tensor| tensor.len() == 0) {
+            return Ok(came);
+        }
+        let told = self.cx().receive(next, HASH)?.words(&self.engine, HASH)?;
+        if self.engine.download(&told)?.words() == self.hash(&all)?.words() {
+            return Ok(came);
+        }
+        let reason = format!(
+            "it sent a component to be opened of which {next} has another version: one of the two \
+             changed it"
+        );
+        Err(self.links.accuse(previous, &reason))
+    }
+
+    fn hash(&self, tensors: &[&E::Tensor]) -> Result<Tensor> {
+        let mut hash =
+            blake3::Hasher::new_derive_key("trefoil rss-protocols 2026 opened components");
+        for tensor in tensors {
+            hash.update(&self.engine.download(tensor)?.to_bytes());
+        }
+        let bytes = bytes::Bytes::copy_from_slice(hash.finalize().as_bytes());
+        Ok(Tensor::from_bytes(Shape::new([HASH])?, bytes)?)
+    }
+
+    /// Adds the component that this party lacked.
+    fn complete(&self, share: &Share<E::Tensor>, missing: &E::Tensor) -> Result<E::Tensor> {
+        let inputs = [share.mine(), share.next(), missing];
+        Ok(map(&self.engine, &MaskedSum, share.shape(), inputs, &[])?)
     }
 
     /// Reveals tensors to one party, which gets the component it lacks from the party before it.
     ///
-    /// Cost: 64 bits, 1 round.
+    /// Cost: 64 bits, 1 round, and a hash of 32 bytes.
     pub(crate) fn reveal_to(
         &mut self,
         to: Party,
@@ -99,31 +151,35 @@ impl<E: Engine> Rss<E> {
             for share in shares {
                 self.links.put(&self.engine, to, share.mine())?;
             }
-            self.links.flush_all()?;
         }
+        if me.after(2, 3) == to {
+            let vouched: Vec<_> = shares.iter().map(|share| share.next()).collect();
+            self.vouch(to, &vouched)?;
+        }
+        self.links.flush_all()?;
         if me != to {
             return Ok(None);
         }
-        shares.iter().map(|share| self.complete(share)).collect::<Result<Vec<_>>>().map(Some)
+        let shapes: Vec<_> = shares.iter().map(|share| share.shape().clone()).collect();
+        let missing = self.receive_vouched(&shapes)?;
+        let opened = shares.iter().zip(&missing);
+        opened
+            .map(|(share, missing)| self.complete(share, missing))
+            .collect::<Result<_>>()
+            .map(Some)
     }
 
-    /// Reveals bits to all. Cost: 3 bits for each, 1 round.
+    /// Reveals bits to all. Cost: 3 bits for each, 1 round, and a hash a party, 96 bytes in all.
     pub(crate) fn reveal_bits(
         &mut self,
         bits: &[&BitShare<E::Tensor>],
     ) -> Result<Vec<BitTensor<E::Tensor>>> {
-        let me = self.party();
-        for bit in bits {
-            self.links.put(&self.engine, me.after(1, 3), bit.mine().planes())?;
-        }
+        let planes: Vec<_> =
+            bits.iter().map(|bit| (bit.mine().planes(), bit.next().planes())).collect();
+        let missing = self.exchange_components(&planes)?;
         let mut opened = Vec::with_capacity(bits.len());
-        for bit in bits {
-            let planes = [bit.mine().planes(), bit.next().planes()];
-            let shape = planes[0].shape().clone();
-            let mut reader = self.cx().receive(me.after(2, 3), shape.len())?;
-            let missing = reader.field(&self.engine, shape.clone())?;
-            let inputs = [planes[0], planes[1], &missing];
-            let all = map(&self.engine, &Xor3, &shape, inputs, &[])?;
+        for ((bit, (mine, next)), missing) in bits.iter().zip(planes).zip(&missing) {
+            let all = map(&self.engine, &Xor3, mine.shape(), [mine, next, missing], &[])?;
             opened.push(BitTensor::new(bit.shape().clone(), all)?);
         }
         Ok(opened)
@@ -164,4 +220,47 @@ impl<E: Engine> Rss<E> {
 
 fn stream<T>(stream: &ring_arith::Stream) -> Source<'_, T> {
     Source::Stream { stream, offset: 0, row_stride: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use mpc_core::{Error, Protocol};
+    use net::{Fault, Session, Strike, Tamper};
+    use ring_arith::CpuEngine;
+
+    use super::*;
+
+    /// What each party makes of an opening in which one message is changed.
+    fn open_with(sender: Party, to: Party, all: bool) -> Vec<Result<()>> {
+        let sessions = net::in_process::sessions_from_seed(3, 1);
+        net::launch::run_all(sessions, |session| {
+            let me = session.transport.me();
+            let strike = Strike::new(Fault::Flip(70)).in_step("open").to(to);
+            let strikes = if me == sender { vec![strike] } else { Vec::new() };
+            let transport = Box::new(Tamper::new(session.transport, strikes));
+            let mut mpc = Rss::new(Session { transport, ..session }, CpuEngine::new(1)).unwrap();
+            let value = [Tensor::of([3], &[1, 2, 3]).unwrap()];
+            let values = (me == Party(0)).then_some(&value[..]);
+            let x = mpc.input(Party(0), &[value[0].shape().clone()], values)?.remove(0);
+            mpc.step("open");
+            if all { mpc.open(&[&x]).map(drop) } else { mpc.open_to(to, &[&x]).map(drop) }
+        })
+    }
+
+    #[test]
+    fn a_component_or_hash_changed_on_its_way_to_be_opened_is_an_error() {
+        for to in [Party(0), Party(1), Party(2)] {
+            let previous = to.after(2, 3);
+            for sender in [previous, to.after(1, 3)] {
+                for all in [true, false] {
+                    let outcome = open_with(sender, to, all).remove(to.0).unwrap_err();
+                    let Error::Net(net::Error::Violation { peer, reason, .. }) = &outcome else {
+                        panic!("{outcome}");
+                    };
+                    assert_eq!(*peer, previous);
+                    assert!(reason.contains(&to.after(1, 3).to_string()), "{reason}");
+                }
+            }
+        }
+    }
 }
