@@ -25,7 +25,8 @@ fn a_plan_that_differs_between_servers_is_refused_and_touches_no_other_job() {
             models[odd] = &whole;
             let mut channels = connect(&cluster);
             let job = Id::random().unwrap();
-            for (party, (channel, model)) in channels.iter_mut().zip(models).enumerate() {
+            // Party 0 asks the others, so it gets its part last.
+            for (party, (channel, model)) in channels.iter_mut().zip(models).enumerate().rev() {
                 let (about, plan) =
                     (model.about.to_bytes().unwrap(), model.program.to_bytes().unwrap());
                 let request = Request::Put {
