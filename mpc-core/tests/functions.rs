@@ -335,6 +335,13 @@ fn functions_keep_their_bounds_in_every_format() {
 }
 
 #[test]
+fn rows_are_normalised_whatever_their_size() {
+    let floor = |_| Ok(Plaintext::new(CpuEngine::new(1)));
+    mpc_core::conformance::accuracy::rows(&TestWorld::new(1), floor);
+    mpc_core::conformance::accuracy::rows(&TestWorld::new(1), |_| Ok(mpc()));
+}
+
+#[test]
 fn formats_that_functions_cannot_take_are_errors() -> Result<()> {
     let mut mpc = mpc();
     let x = secret(&mut mpc, &[2], &[1.0, 2.0], 39)?;

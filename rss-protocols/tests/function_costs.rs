@@ -57,6 +57,10 @@ fn function(name: &str) -> Option<Function> {
         "log_softmax of 16" => |mpc, x| rows(mpc, x, f::log_softmax),
         "mean of 16" => |mpc, x| rows(mpc, x, |mpc, x, axis| f::mean(mpc, x, &[axis])),
         "var of 16" => |mpc, x| rows(mpc, x, |mpc, x, axis| f::var(mpc, x, &[axis])),
+        "sum_squares of 16" => {
+            |mpc, x| rows(mpc, x, |mpc, x, axis| f::sum_squares(mpc, x, &[axis]))
+        }
+        "normalize of 16" => |mpc, x| rows(mpc, x, |mpc, x, axis| f::normalize(mpc, x, axis, 1e-5)),
         "norm of 16" => |mpc, x| rows(mpc, x, |mpc, x, axis| f::norm(mpc, x, &[axis])),
         _ => return None,
     })

@@ -15,3 +15,8 @@ fn functions_keep_their_bounds_on_shares_in_every_format() {
         }
     }
 }
+
+#[test]
+fn rows_are_normalised_on_shares_whatever_their_size() {
+    accuracy::rows(&TestWorld::new(3), |session| Rss::new(session, CpuEngine::new(1)));
+}

@@ -309,3 +309,88 @@ impl<P: Protocol> Stated<P> {
         worst
     }
 }
+
+/// Sums of squares, variances, norms and normalisation of rows that hardly vary, of rows with one large
+/// number and of rows of large numbers, in several formats.
+///
+/// # Panics
+/// If a party fails, the parties' results differ, or one is beyond its bound.
+pub fn rows<P: Protocol>(world: &TestWorld, make: impl Make<P> + Clone) {
+    for (frac, count) in [(8, 768_usize), (20, 768), (20, 12), (20, 1), (24, 768), (26, 64)] {
+        // The largest deviation that leaves a variance an encoding, and one that normalisation allows.
+        let most = exp2((60 - frac as i32 - count.ilog2() as i32) / 2);
+        let far = exp2(48 - frac as i32 - count.ilog2() as i32 / 2);
+        let small = exp2(-4 - frac as i32 / 2);
+        for (deviation, squares) in
+            [(small, true), (1.0, true), (75.0, true), (most, true), (far, false)]
+        {
+            let mut row = drawn_row(frac, count, deviation);
+            near_rows(world, make.clone(), frac, &row, squares);
+            row[0] = if squares { most } else { far };
+            near_rows(world, make.clone(), frac, &row, squares);
+        }
+    }
+}
+
+fn drawn_row(frac: u32, count: usize, deviation: f64) -> Vec<f64> {
+    let mut draw = SplitMix64::new(count as u64);
+    let unit = unit(frac);
+    let mut number = || 0.3 * deviation + draw.real(-1.7, 1.7) * deviation;
+    (0..count).map(|_| (number() / unit).round_ties_even() * unit).collect()
+}
+
+fn near_rows<P: Protocol>(
+    world: &TestWorld,
+    make: impl Make<P>,
+    frac: u32,
+    row: &[f64],
+    squares: bool,
+) {
+    const EPSILON: f64 = 1e-5;
+    let input = row.to_vec();
+    let got = agreed(world, make, move |mpc: &mut P| {
+        let mine = (mpc.me() == Party(0)).then_some(&input[..]);
+        let shape = Shape::new([1, input.len()])?;
+        let x = f::input(mpc, Party(0), &shape, mine, FracBits::new(frac)?)?;
+        let mut results = vec![f::normalize(mpc, &x, 1, EPSILON)?];
+        if squares {
+            results.extend([
+                f::sum_squares(mpc, &x, &[1])?,
+                f::var(mpc, &x, &[1])?,
+                f::norm(mpc, &x, &[1])?,
+            ]);
+        }
+        f::reveal_all(mpc, &results.iter().collect::<Vec<_>>())
+    });
+    let n = row.len() as f64;
+    let mean = row.iter().sum::<f64>() / n;
+    let total: f64 = row.iter().map(|x| (x - mean).powi(2)).sum();
+    let deviation = (total / n + EPSILON.max(exp2(-(frac as i32) - 5))).sqrt();
+    let unit = unit(frac);
+    let relative = exp2(-18) + exp2(frac as i32 - 58) * total.sqrt();
+    let off = (exp2(-20) * mean.abs() + 2.0 * unit) / deviation;
+    for (x, y) in row.iter().zip(&got[0]) {
+        let want = (x - mean) / deviation;
+        let bound = relative * want.abs() + 3.0 * unit + off * (1.0 + want * want / n.sqrt());
+        assert!(
+            (y - want).abs() <= bound,
+            "{x} of {n} +- {deviation}: {y}, not {want}, {frac} bits"
+        );
+    }
+    let near = |what: &str, got: f64, want: f64, bound: f64| {
+        assert!((got - want).abs() <= bound, "{what} of {n} +- {deviation}: {got}, not {want}");
+    };
+    if let [_, squares, variance, norm] = &got[..] {
+        let sum: f64 = row.iter().map(|x| x * x).sum();
+        let size = (total / n).sqrt();
+        near("sum of squares", squares[0], sum, 2.0 * unit + exp2(-45) * sum);
+        let bound = exp2(-18) * total / n + 3.0 * unit * (1.0 + size) + off * off;
+        near("variance", variance[0], total / n, bound);
+        near(
+            "norm",
+            norm[0],
+            sum.sqrt(),
+            3.0 * unit.sqrt().min(unit * (1.0 + 1.0 / sum.sqrt())) + exp2(-19) * sum.sqrt(),
+        );
+    }
+}

@@ -193,7 +193,10 @@ fn in_two_parts<P: Protocol>(
 }
 
 /// Truncations in the protocol's mode; as many answers as jobs.
-fn truncated<P: Protocol>(mpc: &mut P, jobs: &[(&P::Share, u32)]) -> Result<Vec<P::Share>> {
+pub(super) fn truncated<P: Protocol>(
+    mpc: &mut P,
+    jobs: &[(&P::Share, u32)],
+) -> Result<Vec<P::Share>> {
     let mode = mpc.truncation();
     let shares = mpc.truncate(jobs, mode)?;
     if shares.len() == jobs.len() { Ok(shares) } else { Err(no_answer("truncate")) }

@@ -52,6 +52,8 @@ const COSTS: &[Cost] = &[
     Cost { function: "softmax of 16", rounds: 57, bits: 2744.0 },
     Cost { function: "log_softmax of 16", rounds: 53, bits: 2433.0 },
     Cost { function: "mean of 16", rounds: 1, bits: 5.0 },
-    Cost { function: "var of 16", rounds: 5, bits: 262.0 },
-    Cost { function: "norm of 16", rounds: 30, bits: 518.0 },
+    Cost { function: "var of 16", rounds: 6, bits: 173.0 },
+    Cost { function: "sum_squares of 16", rounds: 4, bits: 164.0 },
+    Cost { function: "normalize of 16", rounds: 36, bits: 1129.0 },
+    Cost { function: "norm of 16", rounds: 31, bits: 474.0 },
 ];

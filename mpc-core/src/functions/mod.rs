@@ -25,6 +25,7 @@ mod multiply;
 mod poly;
 mod power;
 mod roots;
+mod rows;
 mod shape;
 mod sigmoid;
 mod softmax;
@@ -46,6 +47,7 @@ pub(crate) use multiply::terms;
 pub use multiply::{Multiply, bilinear, conv2d, matmul, mul, multiply, square};
 pub use power::{polynomial, pow, powf};
 pub use roots::{div, inv_sqrt, inv_sqrt_to, reciprocal, reciprocal_positive, sqrt};
+pub use rows::{normalize, sum_squares};
 pub use shape::{
     broadcast, concat, gather, mean, pad, permute, reshape, slice, sum, transpose, window_sum,
     windows,

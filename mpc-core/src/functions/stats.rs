@@ -1,17 +1,17 @@
-//! Means, variances, norms.
+//! Variances and norms.
 
-use super::{mean, sqrt, square, sub, sum};
+use super::{mean, mul_scalar, sqrt, sub, sum_squares};
 use crate::{Protocol, Result, SecretTensor};
 
 /// Variances over axes, which stay with length 1: means of squared distances from the mean.
 ///
 /// # Domain and error
-/// Distances below 2^10.5 at 20 fraction bits, and sums of their squares below 2^22; a few units in
-/// the last place times the distances.
+/// Sums of the squared distances with an encoding, below `2^(62 - f)` at `f` fraction bits; the error of
+/// [`mean`], and a unit in the last place times the distances' mean size.
 ///
 /// # Cost
-/// Two means and a square: 6 rounds.
-/// With replicated sharing of a row of 16 at width 44: 5 rounds and 262 bits for each element in all.
+/// Two means and a [`sum_squares`].
+/// With replicated sharing of a row of 16 at width 44: 6 rounds and 173 bits for each element in all.
 ///
 /// # Errors
 /// [`ring_arith::Error::Invalid`] if an axis does not exist.
@@ -22,18 +22,19 @@ pub fn var<P: Protocol>(
 ) -> Result<SecretTensor<P>> {
     let middle = mean(mpc, x, axes)?;
     let distance = sub(mpc, x, &middle)?;
-    let squares = square(mpc, &distance)?;
-    mean(mpc, &squares, axes)
+    let squares = sum_squares(mpc, &distance, axes)?;
+    let terms = x.shape().len() / squares.shape().len().max(1);
+    mul_scalar(mpc, &squares, 1.0 / terms.max(1) as f64)
 }
 
 /// Euclidean norms over axes, which stay with length 1.
 ///
 /// # Domain and error
-/// Sums of squares below 2^22 at 20 fraction bits; that of [`sqrt`] beside the square's own rounding.
+/// That of [`sum_squares`] and that of [`sqrt`].
 ///
 /// # Cost
-/// A square and a [`sqrt`] of each result.
-/// With replicated sharing of a row of 16 at width 44: 30 rounds and 518 bits for each element in all.
+/// A [`sum_squares`] and a [`sqrt`] of each result.
+/// With replicated sharing of a row of 16 at width 44: 31 rounds and 474 bits for each element in all.
 ///
 /// # Errors
 /// [`ring_arith::Error::Invalid`] if an axis does not exist.
@@ -42,7 +43,6 @@ pub fn norm<P: Protocol>(
     x: &SecretTensor<P>,
     axes: &[usize],
 ) -> Result<SecretTensor<P>> {
-    let squares = square(mpc, x)?;
-    let total = sum(mpc, &squares, axes)?;
-    sqrt(mpc, &total)
+    let squares = sum_squares(mpc, x, axes)?;
+    sqrt(mpc, &squares)
 }

@@ -16,14 +16,6 @@ pub(crate) fn sqrt<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Secr
     Ok(functions::sqrt(mpc, x)?)
 }
 
-pub(crate) fn inverse_sqrt_to<P: Protocol>(
-    mpc: &mut P,
-    x: &SecretTensor<P>,
-    frac: u32,
-) -> Result<SecretTensor<P>> {
-    Ok(functions::inv_sqrt_to(mpc, x, frac)?)
-}
-
 pub(crate) fn divide<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,

@@ -1,11 +1,9 @@
 //! Reductions over axes, and what is built of them.
 
-use mpc_core::{
-    Finish, Largest, Linear, Operand, Product, Protocol, SecretTensor, ShareTensor, TruncationMode,
-};
-use ring_arith::{Bilinear, Shape, View};
+use mpc_core::{Largest, Linear, Protocol, SecretTensor, ShareTensor};
+use ring_arith::{Shape, View};
 
-use super::{add, align, elementwise, reshape, scale, view};
+use super::{align, elementwise, reshape, scale, view};
 use crate::graph::Reduce;
 use crate::{Error, Result};
 
@@ -63,14 +61,6 @@ pub(crate) fn sum<P: Protocol>(
     Ok(SecretTensor::new(share, x.frac(), (x.width() + grown).min(64)))
 }
 
-/// Groups as rows: the reduced axes last, flattened to one.
-fn rows<P: Protocol>(mpc: &P, x: &SecretTensor<P>, axes: &[usize]) -> Result<SecretTensor<P>> {
-    let (kept, [groups, group]) = kept(x, axes);
-    let order = kept.iter().chain(axes).copied().collect();
-    let x = ordered(mpc, x, order)?;
-    reshape(mpc, &x, &Shape::new([groups, group])?)
-}
-
 /// Groups as columns: the reduced axes first, flattened to one.
 fn columns<P: Protocol>(mpc: &P, x: &SecretTensor<P>, axes: &[usize]) -> Result<SecretTensor<P>> {
     let (kept, [groups, group]) = kept(x, axes);
@@ -96,26 +86,16 @@ fn ordered<P: Protocol>(
     if order.is_sorted() { Ok(x.clone()) } else { view(mpc, x, &View::Permute(order)) }
 }
 
-/// The sum of the squares of each group: one inner product each.
+/// The sum of the squares of each group.
 fn squares<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
     axes: &[usize],
     frac: u32,
 ) -> Result<SecretTensor<P>> {
-    let rows = rows(mpc, x, axes)?;
-    let &[groups, group] = rows.shape().dims() else {
-        return Err(Error::invalid("reduce", "rows have two axes"));
-    };
-    let lhs = reshape(mpc, &rows, &Shape::new([groups, 1, group])?)?;
-    let op = Bilinear::MatMul { transpose_lhs: false, transpose_rhs: true };
-    let bits = (2 * x.frac()).saturating_sub(frac);
-    let finish = match bits {
-        0 => Finish::Raw,
-        _ => Finish::Truncate { bits, mode: TruncationMode::Default },
-    };
-    let share = mpc.product(Product::new(op, lhs.share(), lhs.share(), finish))?.share;
-    Ok(SecretTensor::new(share, 2 * x.frac() - bits, 64 - bits))
+    let squares = mpc_core::functions::sum_squares(mpc, x, axes)?;
+    // Those of integers are integers.
+    if x.frac() == 0 { Ok(squares) } else { align(mpc, &squares, frac) }
 }
 
 /// The largest or smallest of each group, or its position.
@@ -141,16 +121,7 @@ fn extreme<P: Protocol>(
     Ok(SecretTensor::new(best, x.frac(), x.width()))
 }
 
-/// Fraction bits that a variance has beyond the format's.
-const FINE: u32 = 10;
-/// Fraction bits that one over its root has beyond the format's.
-const FACTOR: u32 = 4;
-
 /// `(x - mean) / sqrt(variance + epsilon)` over the axes from `axis` on.
-///
-/// # Cost
-/// One inner product and one inverse square root for each row, one product for each element. The variance
-/// has more fraction bits than the format, so that rows that hardly vary keep their precision.
 pub(crate) fn normalize<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
@@ -158,34 +129,6 @@ pub(crate) fn normalize<P: Protocol>(
     epsilon: f64,
     frac: u32,
 ) -> Result<SecretTensor<P>> {
-    let shape = x.shape().clone();
-    let axes: Vec<_> = (axis..shape.rank()).collect();
-    let rows = rows(mpc, x, &axes)?;
-    let group = rows.shape().dims()[1].max(1);
-    let total = sum(mpc, &rows, &[1])?;
-    let mean = scale(mpc, &total, 1.0 / group as f64, frac)?;
-    let centred = add(mpc, &rows, &mean, true)?;
-    let centred = align(mpc, &centred, frac)?;
-    // With `4^half <= group`, the sum of squares is read as `4^half` times less, for nothing; the
-    // rest of the mean's factor, below 4, is left to its root. Small variances need more fraction
-    // bits than the format has.
-    let half = group.ilog2() / 2;
-    let rest = group as f64 / f64::from(2 * half).exp2();
-    let fine = (frac + FINE).saturating_sub(2 * half).clamp(frac, 2 * frac);
-    let squares = squares(mpc, &centred, &[1], fine)?;
-    let squares = reshape(mpc, &squares, &Shape::new([shape_rows(&rows), 1])?)?;
-    let width = squares.width();
-    let variance = SecretTensor::new(squares.share().clone(), fine + 2 * half, width);
-    // An epsilon below the noise of a constant row would make that row's result large.
-    let epsilon = epsilon.max((-f64::from(frac + FINE / 2)).exp2());
-    let variance = super::shift(mpc, &variance, epsilon * rest)?;
-    let factor = super::functions::inverse_sqrt_to(mpc, &variance, frac + FACTOR)?;
-    let factor =
-        if rest == 1.0 { factor } else { scale(mpc, &factor, rest.sqrt(), frac + FACTOR)? };
-    let y = elementwise::mul(mpc, &Operand::Secret(centred), &Operand::Secret(factor), frac)?;
-    reshape(mpc, &y, &shape)
-}
-
-fn shape_rows<P: Protocol>(rows: &SecretTensor<P>) -> usize {
-    rows.shape().dims()[0]
+    let x = align(mpc, x, frac)?;
+    Ok(mpc_core::functions::normalize(mpc, &x, axis, epsilon)?)
 }
