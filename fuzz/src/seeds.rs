@@ -6,6 +6,7 @@ use std::path::Path;
 
 use models::data::to_npy;
 use nn_layers::HostTensor;
+use trefoil::certificates::CertificateEnd;
 use trefoil::queue::{Answer, Held, Turn};
 use trefoil::store::{ClusterId, FileSum, Holder, Manifest, Range, Readers};
 use trefoil::wire::{
@@ -74,6 +75,8 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         damaged: vec!["old".to_owned()],
         clients: 3,
         reserved: 1 << 20,
+        certificates: vec![CertificateEnd { of: "party-1".to_owned(), end: 1_830_000_000 }],
+        clock: 1_790_000_000,
     };
     let model = ModelState {
         name: "digits".to_owned(),
