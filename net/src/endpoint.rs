@@ -229,6 +229,7 @@ impl Endpoint {
         let parker = Arc::new(Parker::sleeping());
         let _ = link.parker.set(parker.clone());
         link.post(Kind::Hello, hub.plain_hello().encode());
+        link.limit_queue(hub.limits.client_queue);
         hub.open(&link, hub.limits.client_message);
         let peer = link.peer.get().cloned().unwrap_or_else(|| Role::Client("unknown".into()));
         Some(Channel { engine: self.engine.clone(), link, peer, parker })
@@ -286,13 +287,19 @@ pub struct Channel {
 }
 
 impl Channel {
+    #[cfg(test)]
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
     /// Who is at the other end, as its certificate says. Without TLS, as it says itself.
     #[must_use]
     pub fn peer(&self) -> &Role {
         &self.peer
     }
 
-    /// Queues a message. Waits only while more than [`Limits::queue`] is queued.
+    /// Queues a message. Waits only while more than [`Limits::queue`] is queued, with a client more than
+    /// [`Limits::client_queue`].
     ///
     /// # Errors
     /// [`Error::Channel`] if the other side has gone.
@@ -302,7 +309,9 @@ impl Channel {
             Some(end) => Some(Err(self.error(end.reason()))),
             None => link.has_room().then_some(Ok(())),
         };
-        link.relaxed.store(true, std::sync::atomic::Ordering::Release);
+        // What a client may make this side hold does not grow because it does not read.
+        let stretches = !matches!(self.peer, Role::Client(_));
+        link.relaxed.store(stretches, std::sync::atomic::Ordering::Release);
         let room = hub.wait(&self.parker, Change::ANY, None, room).unwrap_or(Ok(()));
         link.relaxed.store(false, std::sync::atomic::Ordering::Release);
         room?;

@@ -24,6 +24,9 @@ pub struct Limits {
     /// stops reading. A party that itself waits in a send goes on reading, up to 64 times this
     /// bound, so that two parties sending to each other do not wait for ever.
     pub queue: usize,
+    /// As [`Limits::queue`], for a connection that a client made, which is never stretched: a client that
+    /// sends what nobody reads, or does not read, takes so much and one message beside.
+    pub client_queue: usize,
     /// Longest message in bytes. It is refused before memory is reserved for it.
     pub message: u64,
     /// Longest message in bytes that a client may send.
@@ -42,6 +45,7 @@ impl Default for Limits {
             report: Duration::from_secs(5),
             linger: Duration::from_secs(2),
             queue: 64 << 20,
+            client_queue: 4 << 20,
             message: 8 << 30,
             client_message: 1 << 30,
             pending: 128,

@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -151,7 +151,8 @@ pub(crate) struct Link {
     pub(crate) relaxed: AtomicBool,
     /// There is more to do than was done in its last turn. Changes under the lock of `wire`.
     pub(crate) unfinished: AtomicBool,
-    queue: usize,
+    /// Bytes that may wait in each direction: see [`Limits::queue`].
+    queue: AtomicUsize,
     /// Milliseconds of the endpoint's clock.
     pub(crate) born: u64,
     pub(crate) heard: AtomicU64,
@@ -267,7 +268,7 @@ impl Link {
             inbox: Mutex::default(),
             relaxed: AtomicBool::new(false),
             unfinished: AtomicBool::new(false),
-            queue: limits.queue,
+            queue: AtomicUsize::new(limits.queue),
             born: now,
             heard: AtomicU64::new(now),
             ended: AtomicU64::new(now),
@@ -311,9 +312,19 @@ impl Link {
         }
     }
 
+    /// Lets other bytes wait in each direction than those of [`Limits::queue`]. Called before the link is
+    /// opened for messages.
+    pub(crate) fn limit_queue(&self, bytes: usize) {
+        self.queue.store(bytes, Ordering::Relaxed);
+    }
+
+    fn queue(&self) -> usize {
+        self.queue.load(Ordering::Relaxed)
+    }
+
     /// Whether a further message may be queued.
     pub(crate) fn has_room(&self) -> bool {
-        lock(&self.outbox).bytes <= self.queue
+        lock(&self.outbox).bytes <= self.queue()
     }
 
     /// Forgets what is queued and takes nothing more: the connection is gone.
@@ -337,9 +348,16 @@ impl Link {
             return (inbox.end.clone().map(Err), false);
         };
         inbox.bytes -= PACKET + arrived.message.body.len();
-        let resume = inbox.paused && inbox.bytes <= self.queue / 2;
+        let resume = inbox.paused && inbox.bytes <= self.queue() / 2;
         inbox.paused &= !resume;
         (Some(Ok(arrived)), resume)
+    }
+
+    /// Bytes of messages that have come and were not received, and whether reading has stopped.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> (usize, bool) {
+        let inbox = lock(&self.inbox);
+        (inbox.bytes, inbox.paused)
     }
 
     /// Whether messages have come that nobody received.
@@ -375,10 +393,8 @@ impl Link {
 
     /// Whether reading must stop because too much waits to be received.
     fn pause(&self) -> bool {
-        let bound = match self.relaxed.load(Ordering::Acquire) {
-            true => self.queue.saturating_mul(64),
-            false => self.queue,
-        };
+        let relaxed = self.relaxed.load(Ordering::Acquire);
+        let bound = if relaxed { self.queue().saturating_mul(64) } else { self.queue() };
         let mut inbox = lock(&self.inbox);
         inbox.paused = inbox.bytes > bound;
         inbox.paused
@@ -426,9 +442,9 @@ impl Link {
             return false;
         }
         let mut outbox = lock(&self.outbox);
-        let was_full = outbox.bytes > self.queue;
+        let was_full = outbox.bytes > self.queue();
         outbox.bytes -= freed;
-        outbox.bytes == 0 || was_full && outbox.bytes <= self.queue
+        outbox.bytes == 0 || was_full && outbox.bytes <= self.queue()
     }
 
     /// Takes in what the socket has. `judge` is told of every frame that is not part of a message.

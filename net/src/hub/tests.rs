@@ -1,4 +1,4 @@
-//! Tests of whom an endpoint wakes.
+//! Tests of whom an endpoint wakes, and of what it holds for a client.
 
 use std::thread::Scope;
 
@@ -60,6 +60,39 @@ fn a_message_wakes_the_thread_that_waits_for_it_and_no_other() {
         assert!(woken <= messages, "{woken} for {messages} messages beside 100 idle threads");
         drop(asking);
         drop(others);
+    });
+}
+
+#[test]
+fn a_client_that_floods_and_does_not_read_takes_no_more_than_its_queue() {
+    const MESSAGE: usize = 64 << 10;
+    let limits = Limits { client_queue: 1 << 20, ..Limits::default() };
+    let (server, client) = server_and_client(&limits);
+    let (mut busy, mut flooding) = channel(&server, &client);
+    for _ in 0..100 {
+        flooding.send(vec![7; MESSAGE].into()).unwrap();
+    }
+    let server_link = busy.link().clone();
+    let came = || server_link.waiting();
+    let until = Instant::now() + SOON;
+    while !came().1 && Instant::now() < until {
+        thread::yield_now();
+    }
+    assert!(came().1, "reading goes on after {} bytes", came().0);
+    thread::scope(|scope| {
+        // More than the client's queue and the sockets take: this waits until the client reads.
+        scope.spawn(|| {
+            for _ in 0..200 {
+                busy.send(vec![8; MESSAGE].into()).unwrap();
+            }
+            for _ in 0..100 {
+                assert!(busy.receive(SOON).unwrap().is_some());
+            }
+        });
+        for _ in 0..200 {
+            assert!(came().0 <= limits.client_queue + 2 * MESSAGE, "{} bytes wait", came().0);
+            assert!(flooding.receive(SOON).unwrap().is_some());
+        }
     });
 }
 
