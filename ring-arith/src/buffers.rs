@@ -92,6 +92,23 @@ impl BufferPool {
         self.0.shelves().held
     }
 
+    /// Frees buffers, the largest first, until at most `words` words lie ready: for a process that goes on
+    /// after a large job.
+    pub fn trim(&self, words: usize) {
+        let mut freed = Vec::new();
+        let mut shelves = self.0.shelves();
+        for class in (0..shelves.classes.len()).rev() {
+            while shelves.held > words
+                && let Some(buffer) = shelves.classes[class].pop()
+            {
+                shelves.held -= buffer.len();
+                freed.push(buffer);
+            }
+        }
+        // Giving pages back takes long: nobody else waits meanwhile.
+        drop(shelves);
+    }
+
     /// A buffer of `len` words. What they hold is unspecified: words of earlier tensors, or 0.
     pub fn take(&self, len: usize) -> Buffer {
         if len < SMALLEST {

@@ -80,3 +80,16 @@ fn debug_output_shows_no_words() {
     let tensor = buffer.into_tensor(Shape::new([300]).unwrap()).unwrap();
     assert_eq!(format!("{tensor:?}"), "Tensor([300])");
 }
+
+#[test]
+fn a_trimmed_pool_frees_its_largest_buffers_first() {
+    let pool = BufferPool::new(1 << 20);
+    drop((pool.take(1000), pool.take(100_000), pool.take(10_000)));
+    let all = pool.held();
+    pool.trim(all);
+    assert_eq!(pool.held(), all);
+    pool.trim(20_000);
+    assert!((11_000..20_000).contains(&pool.held()), "{} words are held", pool.held());
+    pool.trim(0);
+    assert_eq!(pool.held(), 0);
+}

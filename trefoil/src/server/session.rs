@@ -31,6 +31,9 @@ const AGAIN: std::ops::RangeInclusive<Duration> =
 /// How long the leader lets the followers wait for its word when nothing happens.
 const QUIET: Duration = Duration::from_secs(1);
 
+/// Words of buffers that stay with the engine from one job to the next: enough for a ResNet-50.
+const KEPT: usize = 32 << 20;
+
 /// Pauses between questions for parts that are on their way.
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(64);
@@ -228,6 +231,7 @@ impl Core {
             Err(Error::Internal("the program failed an assertion; its log says where".to_owned()))
         });
         let _ = clock.send(());
+        self.engine.buffers().trim(KEPT);
         self.state().running = None;
         self.end_job(job, id, ended)
     }
