@@ -35,6 +35,9 @@ OPERATIONS = {
     "protocols/exp/1e5": ("exp", [(100_000,)], (-8, 2)),
     "protocols/reciprocal/1e5": ("reciprocal", [(100_000,)], (0.05, 50)),
     "protocols/sqrt/1e5": ("sqrt", [(100_000,)], (0.05, 50)),
+    "python/add/1000": ("add", [(1000,)] * 2, NORMAL),
+    "python/matmul/1024": ("matmul", [(1024, 1024)] * 2, NORMAL),
+    "python/relu/1e6": ("relu", [(1_000_000,)], NORMAL),
     "protocols/maxpool/112": ("maxpool", [(1, 64, 112, 112)], NORMAL),
 }
 

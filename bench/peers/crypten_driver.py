@@ -42,6 +42,7 @@ def function(operation):
         return (lambda x, w: x.conv2d(w, stride=stride, padding=padding),
                 lambda x, w: torch.conv2d(x, w, stride=stride, padding=padding))
     both = {
+        "add": lambda x, y: x + y,
         "relu": lambda x: x.relu(),
         "multiply": lambda x, y: x * y,
         "matmul": lambda x, y: x.matmul(y),

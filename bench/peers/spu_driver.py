@@ -90,6 +90,7 @@ def function(jax, operation):
         return lambda x, kernel: convolution(jax, x, kernel, stride, border)
     jnp = jax.numpy
     return {
+        "add": lambda x, y: x + y,
         "relu": lambda x: jnp.maximum(x, 0),
         "negative": lambda x: x < 0,
         "multiply": lambda x, y: x * y,

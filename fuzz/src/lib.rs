@@ -19,24 +19,87 @@ pub struct Target {
     pub read: fn(&[u8]) -> bool,
     /// Damaged inputs that the check feeds to it.
     pub inputs: u32,
+    /// MiB of memory that it may ask for beyond what it takes for its seeds.
+    pub memory: u64,
 }
 
 /// Every target.
 pub const TARGETS: &[Target] = &[
-    Target { name: "frames", seeds: seeds::frames, read: readers::frames, inputs: 50_000 },
-    Target { name: "handshake", seeds: seeds::handshake, read: readers::handshake, inputs: 50_000 },
-    Target { name: "request", seeds: seeds::requests, read: readers::request, inputs: 20_000 },
-    Target { name: "reply", seeds: seeds::replies, read: readers::reply, inputs: 20_000 },
-    Target { name: "queue", seeds: seeds::queue, read: readers::queue, inputs: 20_000 },
-    Target { name: "plan", seeds: seeds::plans, read: readers::plan, inputs: 30_000 },
-    Target { name: "manifest", seeds: seeds::manifests, read: readers::manifest, inputs: 20_000 },
-    Target { name: "config", seeds: seeds::configs, read: readers::config, inputs: 5_000 },
-    Target { name: "onnx", seeds: seeds::onnx, read: readers::onnx, inputs: 20_000 },
-    Target { name: "weights", seeds: seeds::weights, read: readers::weights, inputs: 10_000 },
-    Target { name: "picture", seeds: seeds::pictures, read: readers::picture, inputs: 2_000 },
-    Target { name: "csv", seeds: seeds::tables, read: readers::table, inputs: 20_000 },
-    Target { name: "npy", seeds: seeds::arrays, read: readers::array, inputs: 20_000 },
-    Target { name: "idx", seeds: seeds::idx, read: readers::idx, inputs: 20_000 },
+    Target {
+        name: "frames",
+        seeds: seeds::frames,
+        read: readers::frames,
+        inputs: 400_000,
+        memory: 64,
+    },
+    Target {
+        name: "handshake",
+        seeds: seeds::handshake,
+        read: readers::handshake,
+        inputs: 200_000,
+        memory: 64,
+    },
+    Target {
+        name: "request",
+        seeds: seeds::requests,
+        read: readers::request,
+        inputs: 20_000,
+        memory: 256,
+    },
+    Target {
+        name: "reply",
+        seeds: seeds::replies,
+        read: readers::reply,
+        inputs: 20_000,
+        memory: 256,
+    },
+    Target {
+        name: "queue",
+        seeds: seeds::queue,
+        read: readers::queue,
+        inputs: 20_000,
+        memory: 256,
+    },
+    Target { name: "plan", seeds: seeds::plans, read: readers::plan, inputs: 30_000, memory: 256 },
+    Target {
+        name: "train_plan",
+        seeds: seeds::train_plans,
+        read: readers::train_plan,
+        inputs: 10_000,
+        memory: 256,
+    },
+    Target {
+        name: "manifest",
+        seeds: seeds::manifests,
+        read: readers::manifest,
+        inputs: 20_000,
+        memory: 256,
+    },
+    Target {
+        name: "config",
+        seeds: seeds::configs,
+        read: readers::config,
+        inputs: 5_000,
+        memory: 256,
+    },
+    Target { name: "onnx", seeds: seeds::onnx, read: readers::onnx, inputs: 20_000, memory: 256 },
+    Target {
+        name: "weights",
+        seeds: seeds::weights,
+        read: readers::weights,
+        inputs: 10_000,
+        memory: 256,
+    },
+    Target {
+        name: "picture",
+        seeds: seeds::pictures,
+        read: readers::picture,
+        inputs: 2_000,
+        memory: 256,
+    },
+    Target { name: "csv", seeds: seeds::tables, read: readers::table, inputs: 20_000, memory: 256 },
+    Target { name: "npy", seeds: seeds::arrays, read: readers::array, inputs: 20_000, memory: 256 },
+    Target { name: "idx", seeds: seeds::idx, read: readers::idx, inputs: 20_000, memory: 256 },
 ];
 
 /// The target of a name.

@@ -9,7 +9,7 @@ use models::data::{Preprocessing, cifar10, from_csv, from_idx, from_image, from_
 use models::onnx::ImportOptions;
 use models::weights::from_safetensors;
 use mpc_core::{Plaintext, Protocol};
-use nn_layers::{HostTensor, Plan};
+use nn_layers::{HostTensor, Plan, train::TrainPlan};
 use ring_arith::{CpuEngine, EngineTensor, Shape};
 use serde::{Serialize, de::DeserializeOwned};
 use trefoil::config::{ClientConfig, PartyConfig};
@@ -23,6 +23,7 @@ const RUN: usize = 1 << 14;
 pub(crate) fn frames(input: &[u8]) -> bool {
     let outcome = [None, Some(1 << 16)].map(|longest| net::fuzzing::frames(input, longest));
     assert!(outcome.iter().all(|outcome| outcome.bytes <= input.len() as u64));
+    assert_eq!(outcome[0].messages, 0, "before a link is opened none pass");
     !outcome[1].violation
 }
 
@@ -98,6 +99,25 @@ fn share<P: Protocol<Engine = CpuEngine>>(
 }
 
 /// Reads a manifest as it came, and one whose hash was made to fit.
+/// A plan of a step that is taken for sound is run where it is small.
+pub(crate) fn train_plan(input: &[u8]) -> bool {
+    let Ok(plan) = serde_json::from_slice::<TrainPlan>(input) else { return false };
+    let zeros = |shape: &Shape| HostTensor::new(shape.dims(), vec![0.0; shape.len()]);
+    let state = plan.state();
+    plan.inference_weights(&state).expect("a sound plan can be applied");
+    let rows = plan.batch_shapes().expect("a sound plan takes a batch");
+    let words: usize = state.iter().map(|one| &one.shape).chain(&rows).map(Shape::len).sum();
+    let step = plan.step_plan();
+    if words <= RUN && step.largest_value(plan.batch()).is_ok_and(|largest| largest <= RUN) {
+        let state: Result<Vec<_>, _> = state.iter().map(|one| zeros(&one.shape)).collect();
+        let rows: Result<Vec<_>, _> = rows.iter().map(zeros).collect();
+        if let (Ok(mut state), Ok(rows)) = (state, rows) {
+            let _ = plan.step_in_the_clear(&mut state, &rows, 0.0);
+        }
+    }
+    is_stable(plan)
+}
+
 pub(crate) fn manifest(input: &[u8]) -> bool {
     let _ = parse_manifest(input);
     parse_manifest(&seal(input)).is_ok_and(is_stable)

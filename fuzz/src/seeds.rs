@@ -5,12 +5,15 @@ use std::io::Cursor;
 use std::path::Path;
 
 use models::data::to_npy;
-use nn_layers::HostTensor;
+use nn_layers::train::{Metric, Optimiser, Schedule, TrainOptions, TrainPlan};
+use nn_layers::{Dim, Graph, HostTensor, Op};
 use trefoil::certificates::CertificateEnd;
 use trefoil::queue::{Answer, Held, Turn};
-use trefoil::store::{ClusterId, FileSum, Holder, Manifest, Range, Readers};
+use trefoil::store::{ClusterId, Content, FileSum, Holder, Manifest, Range, Readers};
+use trefoil::training::{Course, DataSet, RowTensor, Run, RunSpec, Used};
 use trefoil::wire::{
-    Cost, JobState, Link, ModelState, Reply, Request, Stage, Status, StepCost, header,
+    Cost, DataState, JobState, Link, ModelState, Reply, Request, RunState, Stage, Status, StepCost,
+    header,
 };
 use trefoil::{About, Digest, Id, Input, OutputTensor, Preprocess};
 
@@ -44,6 +47,12 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
         inputs: vec![vec![2, 1, 8, 8]],
         profile: true,
     };
+    let predict = Request::Predict {
+        model: name.clone(),
+        version: Id::from([9; 16]),
+        inputs: vec![vec![2, 1, 8, 8]],
+    };
+    let fingerprint = Digest::of(&[b"run"]);
     let all = [
         Request::Ping,
         Request::Status,
@@ -54,6 +63,43 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
         Request::Share { job, name: name.clone(), readers: Readers::Everyone },
         Request::Remove { job, name },
         infer,
+        predict,
+        Request::DataSets { after: None },
+        Request::Runs { after: Some("run".to_owned()) },
+        Request::PutData {
+            job,
+            name: "rows".to_owned(),
+            set: data_set(),
+            readers: Readers::Everyone,
+            replace: false,
+        },
+        Request::PutRun {
+            job,
+            name: "run".to_owned(),
+            spec: Box::new(run_spec()),
+            plan: 9000,
+            replace: true,
+        },
+        Request::Approve { job, name: "run".to_owned(), fingerprint },
+        Request::Train {
+            job,
+            name: "run".to_owned(),
+            fingerprint,
+            from: 22,
+            steps: 44,
+            keep: true,
+        },
+        Request::RunPlan { name: "run".to_owned() },
+        Request::Release { job, name: "run".to_owned(), fingerprint, step: 22 },
+        Request::Publish {
+            job,
+            run: "run".to_owned(),
+            fingerprint,
+            step: 440,
+            name: "learnt".to_owned(),
+            readers: Readers::Everyone,
+            replace: false,
+        },
         Request::Jobs,
         Request::Cancel { job },
     ];
@@ -111,6 +157,30 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         Reply::Models { models: vec![model], more: false },
         Reply::Model { bytes: 700 },
         Reply::Jobs(vec![job]),
+        Reply::Plan { bytes: 9000 },
+        Reply::DataSets {
+            sets: vec![DataState {
+                name: "rows".to_owned(),
+                version: Id::from([5; 16]),
+                owner: "alice".to_owned(),
+                readers: Some(Readers::Everyone),
+                put_at: 1_790_000_000,
+                set: data_set(),
+                damage: None,
+            }],
+            more: false,
+        },
+        Reply::Runs {
+            runs: vec![RunState {
+                name: "run".to_owned(),
+                owner: "bob".to_owned(),
+                put_at: 1_790_000_000,
+                run: run(),
+                damage: Some("its rows have changed".to_owned()),
+            }],
+            more: true,
+        },
+        Reply::Predicted(Box::new([cost.clone(), cost.clone(), cost.clone()])),
         Reply::Send,
         Reply::Waiting { before: Some(4) },
         Reply::Done,
@@ -142,23 +212,85 @@ pub(crate) fn queue() -> Vec<Vec<u8>> {
 /// The bodies of manifests: the line with their hash is added when they are read.
 pub(crate) fn manifests() -> Vec<Vec<u8>> {
     let sum = |bytes| FileSum { bytes, blake3: "0f".repeat(32) };
-    let manifest = |readers, ranges| Manifest {
+    let manifest = |readers, content| Manifest {
         holder: Holder { cluster: ClusterId::of_key(b"key"), party: 1 },
         name: "digits".to_owned(),
         version: Id::from([3; 16]),
-        about: about(),
+        content,
         owner: "alice".to_owned(),
         readers,
-        ranges,
         put_at: 1_790_000_000,
         plan: sum(4000),
         shares: sum(10_400),
     };
     let named = Readers::Named(vec!["bob".to_owned(), "carol".to_owned()]);
     let ranges = vec![Some(Range { low: -0.5, high: 1.25 })];
-    [manifest(Readers::Everyone, Vec::new()), manifest(named, ranges)]
-        .iter()
-        .map(|manifest| serde_json::to_vec(manifest).expect("a manifest can be written"))
+    let contents = [
+        Content::Model { about: about(), ranges: Vec::new() },
+        Content::Model { about: about(), ranges },
+        Content::Data(data_set()),
+        Content::Run(Box::new(run())),
+    ];
+    let readers = [Readers::Everyone, named.clone(), Readers::Everyone, named];
+    readers
+        .into_iter()
+        .zip(contents)
+        .map(|(readers, content)| manifest(readers, content))
+        .map(|manifest| serde_json::to_vec(&manifest).expect("a manifest can be written"))
+        .collect()
+}
+
+fn data_set() -> DataSet {
+    let tensor = |name: &str, dims: &[usize], fraction_bits| RowTensor {
+        name: name.to_owned(),
+        dims: dims.to_vec(),
+        fraction_bits,
+    };
+    DataSet {
+        rows: 1437,
+        tensors: vec![tensor("image", &[1, 8, 8], 20), tensor("labels", &[10], 0)],
+    }
+}
+
+fn run_spec() -> RunSpec {
+    RunSpec {
+        data: vec![Used { name: "digits-a".to_owned(), version: Id::from([5; 16]) }],
+        course: Course { epochs: 20, seed: 7, schedule: Schedule::cosine(0.5, 440).warm_up(10) },
+        preprocess: Preprocess::default(),
+        labels: vec!["zero".to_owned()],
+    }
+}
+
+fn run() -> Run {
+    Run {
+        spec: run_spec(),
+        rows: 1437,
+        owners: vec!["alice".to_owned()],
+        plan: Digest::of(&[b"plan"]),
+        fingerprint: Digest::of(&[b"run"]),
+        approved: vec!["alice".to_owned()],
+        step: 22,
+    }
+}
+
+/// Plans of steps of small networks.
+pub(crate) fn train_plans() -> Vec<Vec<u8>> {
+    let plan = |optimiser| {
+        let mut graph = Graph::new(4);
+        let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(3)])?;
+        let w = graph.weight("w", HostTensor::new([3, 2], vec![0.25; 6])?);
+        let product = Op::MatMul { transpose_lhs: false, transpose_rhs: false };
+        let y = graph.add("y", product, &[x, w])?;
+        graph.train(|_| true);
+        let options = TrainOptions::default()
+            .with_optimiser(optimiser)
+            .with_metrics([Metric::Loss, Metric::Right]);
+        Ok::<_, nn_layers::Error>(TrainPlan::new(&graph, y, &options)?.0)
+    };
+    [Optimiser::sgd(0.0), Optimiser::sgd(0.9)]
+        .into_iter()
+        .map(|optimiser| plan(optimiser).expect("a small network can be trained"))
+        .map(|plan| serde_json::to_vec(&plan).expect("a plan can be written"))
         .collect()
 }
 
@@ -236,6 +368,8 @@ fn about() -> About {
         batch: None,
         weights: 650,
         fraction_bits: 20,
+        guard: vec!["conv1".to_owned()],
+        numbers: false,
         preprocess: Preprocess::default(),
         labels: vec!["zero".to_owned(), "one".to_owned()],
     }

@@ -217,7 +217,7 @@ impl Driver {
             Ok(pointer) => pointer,
             Err(_) => {
                 // What lies on the shelves may be enough in another size.
-                self.trim()?;
+                self.trim(0)?;
                 fresh().map_err(|_| self.out_of_memory(bytes))?
             }
         };
@@ -232,8 +232,14 @@ impl Driver {
         Error::Device { device: self.name.clone(), reason }
     }
 
-    /// Gives free buffers back to the device.
-    fn trim(&self) -> Result<()> {
+    /// Gives free buffers back to the device, unless they take at most `keep` bytes.
+    pub(crate) fn trim(&self, keep: usize) -> Result<()> {
+        let sizes = |shelves: &Shelves| -> usize {
+            shelves.free.iter().map(|(bytes, pointers)| bytes * pointers.len()).sum()
+        };
+        if sizes(&lock(&self.memory)) <= keep {
+            return Ok(());
+        }
         self.synchronize()?;
         let free = std::mem::take(&mut lock(&self.memory).free);
         for pointer in free.into_values().flatten() {
@@ -389,7 +395,7 @@ impl Drop for Driver {
         if self.synchronize().is_err() {
             return;
         }
-        let _ = self.trim();
+        let _ = self.trim(0);
         for (_, pointers) in std::mem::take(&mut *lock(&self.pinned)) {
             for pointer in pointers {
                 lock(&PINNED).remove(&pointer);

@@ -99,6 +99,14 @@ impl CudaEngine {
         Ok(out)
     }
 
+    /// Gives device memory that is kept for later results back, unless it is at most `words` words.
+    ///
+    /// # Errors
+    /// [`ring_arith::Error::Device`] if the device failed.
+    pub fn trim(&self, words: usize) -> Result<()> {
+        self.device.driver.trim(words.saturating_mul(8))
+    }
+
     /// Waits for all queued work.
     ///
     /// # Errors

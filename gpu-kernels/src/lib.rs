@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod any;
 pub mod check;
 mod chooser;
 mod cublas;
@@ -17,5 +18,6 @@ mod sums;
 mod tensor;
 mod uploads;
 
+pub use any::{AnyEngine, AnyTensor, EngineChoice};
 pub use engine::{CudaEngine, Method};
 pub use tensor::CudaTensor;

@@ -12,24 +12,11 @@ use crate::{
 const LONG: usize = 1024;
 
 pub(crate) fn sum(device: &Device, x: &CudaTensor, axes: &[usize]) -> Result<CudaTensor> {
-    let mut dims = x.shape().dims().to_vec();
-    let strides = x.shape().strides();
-    let mut summed = vec![false; dims.len()];
-    for &axis in axes {
-        match summed.get_mut(axis) {
-            Some(seen @ false) => *seen = true,
-            Some(_) => return Err(Error::invalid("sum", format!("axis {axis} is named twice"))),
-            None => {
-                return Err(Error::invalid(
-                    "sum",
-                    format!("shape {:?} has no axis {axis}", x.shape()),
-                ));
-            }
-        }
-    }
+    let shape = x.shape().sum(axes)?;
+    let (dims, strides) = (x.shape().dims(), x.shape().strides());
     let pick = |which: bool| {
         let mut picked: Vec<(usize, usize)> = Vec::new();
-        for i in (0..dims.len()).filter(|&i| summed[i] == which && dims[i] != 1) {
+        for i in (0..dims.len()).filter(|&i| axes.contains(&i) == which && dims[i] != 1) {
             match picked.last_mut() {
                 Some(outer) if outer.1 == dims[i] * strides[i] => {
                     *outer = (outer.0 * dims[i], strides[i])
@@ -41,8 +28,6 @@ pub(crate) fn sum(device: &Device, x: &CudaTensor, axes: &[usize]) -> Result<Cud
     };
     let (kept, gone) = (pick(false), pick(true));
     let terms: usize = gone.iter().map(|a| a.0).product();
-    (0..dims.len()).filter(|&i| summed[i]).for_each(|i| dims[i] = 1);
-    let shape = Shape::new(dims)?;
     if kept.len() > 8 || gone.len() > 8 || x.len() >= 1 << 32 {
         return Err(Error::invalid(
             "sum",

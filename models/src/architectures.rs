@@ -14,7 +14,7 @@ use nn_layers::Graph;
 
 pub use alexnet::alexnet;
 pub use lenet::lenet;
-pub use resnet::{Depth, resnet};
+pub use resnet::{Depth, resnet, resnet_cifar};
 pub use source::{NamedWeights, RandomWeights, Role, Weights};
 pub use vgg::vgg16;
 
@@ -41,7 +41,7 @@ pub enum Pooling {
 }
 
 /// The names that [`by_name`] knows.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 14] = [
     "lenet",
     "alexnet-cifar",
     "alexnet-tiny",
@@ -49,6 +49,8 @@ pub const NAMES: [&str; 12] = [
     "vgg16-cifar",
     "vgg16-tiny",
     "vgg16-imagenet",
+    "resnet8",
+    "resnet20",
     "resnet18",
     "resnet34",
     "resnet50",
@@ -69,6 +71,8 @@ pub fn by_name(name: &str, pooling: Pooling, weights: &mut dyn Weights) -> Resul
         "vgg16-cifar" => vgg16(Images::Cifar10, pooling, weights),
         "vgg16-tiny" => vgg16(Images::TinyImageNet, pooling, weights),
         "vgg16-imagenet" => vgg16(Images::ImageNet, pooling, weights),
+        "resnet8" => resnet_cifar(1, weights),
+        "resnet20" => resnet_cifar(3, weights),
         "resnet18" => resnet(Depth::D18, pooling, weights),
         "resnet34" => resnet(Depth::D34, pooling, weights),
         "resnet50" => resnet(Depth::D50, pooling, weights),

@@ -1,10 +1,13 @@
 //! Import of ONNX models, as PyTorch and others export them.
 
 mod attributes;
+mod export;
 mod node;
 mod ops;
 mod proto;
 mod tensor;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -14,6 +17,7 @@ use prost::Message;
 
 use crate::error::read;
 use crate::{Error, Result};
+pub use export::with_weights;
 use proto::{DimensionValue, GraphProto, ModelProto, ValueInfoProto};
 
 /// The opsets that are understood.
@@ -134,6 +138,27 @@ fn check_supported(graph: &GraphProto, opset: i64) -> Result<()> {
     Ok(())
 }
 
+/// Names of the values that become a softmax's operand, moved, added to or multiplied.
+fn scores(graph: &GraphProto) -> HashSet<String> {
+    let mut scores: HashSet<String> = HashSet::new();
+    for node in graph.node.iter().rev() {
+        let taken = match node.op_type.as_str() {
+            "Softmax" | "LogSoftmax" => &node.input[..],
+            "Add" | "Sub" | "Mul" | "Div" | "Where" | "Max" | "Min" | "Sum" | "Reshape"
+            | "Transpose" | "Squeeze" | "Unsqueeze" | "Expand" | "Cast" | "CastLike"
+            | "Identity" | "Dropout" | "Slice" | "Gather" | "Concat" | "Tile" | "Flatten"
+            | "Split" | "Trilu"
+                if node.output.iter().any(|output| scores.contains(output)) =>
+            {
+                &node.input[..]
+            }
+            _ => continue,
+        };
+        scores.extend(taken.iter().cloned());
+    }
+    scores
+}
+
 /// The state of one import.
 pub(crate) struct Importer<'a> {
     pub graph: Graph,
@@ -143,6 +168,8 @@ pub(crate) struct Importer<'a> {
     values: HashMap<String, ValueId>,
     /// Computed values that are integers or truth values.
     integers: HashSet<ValueId>,
+    /// Names of the values that become a softmax's operand.
+    scores: HashSet<String>,
     open_batch: bool,
 }
 
@@ -161,6 +188,7 @@ impl<'a> Importer<'a> {
             options,
             values: HashMap::new(),
             integers: HashSet::new(),
+            scores: scores(proto),
             open_batch: false,
         };
         for input in proto.input.iter().filter(|i| !weights.contains_key(i.name.as_str())) {
@@ -233,6 +261,11 @@ impl<'a> Importer<'a> {
         }
         self.values.insert(info.name.clone(), id);
         Ok(())
+    }
+
+    /// Whether a value becomes a softmax's operand, moved, added to or multiplied.
+    pub fn is_score(&self, name: &str) -> bool {
+        self.scores.contains(name)
     }
 
     pub fn value(&self, name: &str) -> Option<ValueId> {

@@ -26,6 +26,8 @@ fn networks_have_the_published_numbers_of_weights() {
         ("lenet", 431_080),
         ("alexnet-imagenet", 61_100_840),
         ("vgg16-imagenet", 138_357_544),
+        ("resnet8", 78_042),
+        ("resnet20", 272_474),
         ("resnet18", 11_689_512),
         ("resnet34", 21_797_672),
         ("resnet50", 25_557_032),

@@ -11,7 +11,7 @@ pub enum TruncationMode {
     /// The protocol's best without a large-error event: floor, or floor + 1.
     #[default]
     Default,
-    /// Error below 1.5 units and mean 0, for fewer bytes.
+    /// Error below 1.5 units and mean 0, for fewer bytes. Magnitudes up to `2^62 - 2^(bits + 1)`.
     Early,
     /// Exactly the floor.
     Exact,

@@ -1,8 +1,14 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod fault;
+
+mod chain;
 pub mod conformance;
 mod error;
+#[cfg(test)]
+mod faults;
 pub mod functions;
 mod jobs;
 mod plaintext;
@@ -14,6 +20,7 @@ mod seed;
 mod tournament;
 mod world;
 
+pub use chain::{Chain, Step, Sum, Value};
 pub use error::{Error, Result};
 pub use jobs::{
     Compare, Compared, Finish, Found, Largest, MOST_DROPPED, Produced, Product, Term, Then,

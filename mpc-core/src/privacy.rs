@@ -338,6 +338,10 @@ impl Transport for Recorder {
         self.inner.accuse(peer, reason)
     }
 
+    fn fail(&mut self, reason: &str) {
+        self.inner.fail(reason);
+    }
+
     fn close(self: Box<Self>) -> net::Result<()> {
         self.inner.close()
     }

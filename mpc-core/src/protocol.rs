@@ -6,8 +6,8 @@ use net::Party;
 use ring_arith::{Bilinear, BitTensor, Engine, Shape, View, Window};
 
 use crate::{
-    Compare, Compared, Error, Found, Largest, Produced, Product, Result, TruncationMode, provided,
-    tournament,
+    Chain, Compare, Compared, Error, Found, Largest, Produced, Product, Result, TruncationMode,
+    provided, tournament,
 };
 
 /// A [`Product`] of a protocol's shares.
@@ -227,6 +227,16 @@ pub trait Protocol: Sized + 'static {
     /// communication: what is meant to wrap around is written so. Worth one pass over memory in a protocol's own form: functions evaluate polynomials with it.
     fn combine(&self, terms: &[(u64, &Self::Share)], constant: u64) -> Result<Self::Share> {
         provided::combine(self, terms, constant)
+    }
+
+    /// A program of element-wise products; the results that it gives, in order.
+    ///
+    /// The provided form is one call of [`Protocol::products`] for each level of [`Chain::levels`]. Replicated sharing
+    /// settles what truncation leaves to the end: `d` levels take `d + 1` rounds, `d` if the results are not
+    /// truncated; a product 232 bits at 20 dropped bits, `early` 192, plus as many bits as were dropped of each value
+    /// that it takes beyond one, and a result 20 more.
+    fn chain(&mut self, chain: &Chain<'_, Self::Share>) -> Result<Vec<Self::Share>> {
+        provided::chain(self, chain)
     }
 
     /// For every plane, whether it or any plane above it is set: plane `j` of the result is the OR

@@ -2,8 +2,8 @@
 //! follows its [`products`], and checks of what it is asked for.
 
 use crate::{
-    Compare, Compared, ComparedBy, Error, Finish, Linear, Produced, ProducedBy, Product, ProductOf,
-    Protocol, Result, ShareTensor, Then, TruncationMode, tournament,
+    Chain, Compare, Compared, ComparedBy, Error, Finish, Linear, Produced, ProducedBy, Product,
+    ProductOf, Protocol, Result, ShareTensor, Sum, Then, TruncationMode, Value, tournament,
 };
 use ring_arith::{Bilinear, Shape};
 
@@ -266,6 +266,48 @@ pub fn combine<P: Protocol>(
         0 => Ok(sum),
         c => mpc.linear(&Linear::Shift(c), &sum),
     }
+}
+
+/// See [`Protocol::chain`]: level by level.
+pub fn chain<P: Protocol>(mpc: &mut P, chain: &Chain<'_, P::Share>) -> Result<Vec<P::Share>> {
+    let levels = chain.levels()?;
+    let mut results: Vec<Option<P::Share>> = chain.steps.iter().map(|_| None).collect();
+    for level in 1..=levels.iter().copied().max().unwrap_or(0) {
+        let members: Vec<_> = (0..levels.len()).filter(|&i| levels[i] == level).collect();
+        let mut factors = Vec::with_capacity(members.len());
+        for &i in &members {
+            let sum = |sum: &Sum| {
+                let share = |value| match value {
+                    Value::Input(i) => Some(chain.inputs[i]),
+                    Value::Step(i) => results[i].as_ref(),
+                };
+                let terms = sum.terms.iter().filter_map(|&(c, value)| Some((c, share(value)?)));
+                mpc.combine(&terms.collect::<Vec<_>>(), sum.constant)
+            };
+            let step = &chain.steps[i];
+            // A summand without terms is a constant, added to nothing.
+            let plus = match (&step.plus.terms[..], step.plus.constant) {
+                ([], 0) => None,
+                ([], constant) => Some(mpc.combine(&[(0, chain.inputs[0])], constant)?),
+                _ => Some(sum(&step.plus)?),
+            };
+            factors.push((sum(&step.lhs)?, sum(&step.rhs)?, plus, step));
+        }
+        let jobs = factors.iter().map(|(lhs, rhs, plus, step)| {
+            let finish = match step.bits {
+                0 => Finish::Raw,
+                bits => Finish::Truncate { bits, mode: step.mode },
+            };
+            let job = Product::new(Bilinear::Mul, lhs, rhs, finish);
+            if let Some(plus) = plus { job.plus(plus, 0) } else { job }
+        });
+        let products = mpc.products(&jobs.collect::<Vec<_>>())?;
+        for (&i, product) in members.iter().zip(products) {
+            results[i] = Some(product.share);
+        }
+    }
+    let given = chain.results.iter().map(|&i| results[i].clone());
+    given.map(|share| share.ok_or_else(|| Error::unanswered("products"))).collect()
 }
 
 /// See [`Protocol::prefix_or`]. Sklansky's network (IRE Trans. Electronic Computers, 1960) on the

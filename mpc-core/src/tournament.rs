@@ -40,6 +40,10 @@ pub(crate) fn max_first<P: Protocol>(
         }
         // right - left > 0 exactly if left - right < 0, so that equals keep the left one.
         let value = mpc.linear(&Linear::Negate, &diff[0])?;
+        planted!(
+            "tournament: equals keep the later",
+            value = mpc.linear(&Linear::Shift(u64::MAX), &value)?
+        );
         let words: Vec<_> = diff.iter().collect();
         let then = Then { bit: want.choices, ..Then::negative(&words) };
         let answer = mpc.compare_one(Compare { value: &value, width, then })?;

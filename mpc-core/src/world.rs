@@ -207,6 +207,8 @@ impl Transport for Alone {
         NetError::Misuse(format!("{peer} does not exist: the session has one party"))
     }
 
+    fn fail(&mut self, _reason: &str) {}
+
     fn close(self: Box<Self>) -> net::Result<()> {
         Ok(())
     }

@@ -117,15 +117,25 @@ fn roots_are_accurate_over_all_magnitudes() -> Result<()> {
     check("inv_sqrt", &domain(UNIT, 4e12), f::inv_sqrt, exact, &bound)?;
     let bounded: Function = |mpc, x| f::inv_sqrt(mpc, &x.clone().with_bound(2.0));
     check("inv_sqrt, bounded", &domain(UNIT, 2.0), bounded, exact, &bound)?;
-    check("inv_sqrt of 0", &[0.0], f::inv_sqrt, |_| 0.0, &bound)?;
-    // A unit of 2^-30 in, one of 2^-24 out; compared in the format of the others.
-    let fine: Function = |mpc, x| {
-        let small = SecretTensor::new(x.share().clone(), 30, 46);
-        let y = f::inv_sqrt_to(mpc, &small, 24)?;
-        Ok(SecretTensor::new(y.share().clone(), 20, y.width()))
-    };
-    let exact = |x: f64| 16.0 / (x / 1024.0).sqrt();
-    check("inv_sqrt_to", &domain(UNIT, 1e7), fine, exact, &bound)
+    check("inv_sqrt of 0", &[0.0], f::inv_sqrt, |_| 0.0, &bound)
+}
+
+#[test]
+fn an_inverse_root_may_have_other_fraction_bits_than_its_operand() -> Result<()> {
+    for [from, to] in [[30, 20], [38, 20], [20, 28], [24, 12], [38, 38]] {
+        let mut mpc = mpc();
+        let values: Vec<f64> = (0..2000).map(|i| 1e-5 * 1.01f64.powi(i)).collect();
+        let x = secret(&mut mpc, &[values.len()], &values, from)?;
+        let y = f::inv_sqrt_to(&mut mpc, &x, to)?;
+        assert_eq!(y.frac(), to);
+        for (y, x) in f::reveal(&mut mpc, &y)?.iter().zip(&values) {
+            let unit = (-f64::from(from)).exp2();
+            let exact = 1.0 / ((x / unit).round_ties_even() * unit).sqrt();
+            let bound = 1.5 * (-f64::from(to)).exp2() + 2f64.powi(-19) * exact;
+            assert!((y - exact).abs() < bound, "{from} to {to}: 1/sqrt({x}) is {y}, not {exact}");
+        }
+    }
+    Ok(())
 }
 
 #[test]
@@ -332,6 +342,12 @@ fn functions_keep_their_bounds_in_every_format() {
             assert!(measured.of_bound < 1.0, "{} at {frac} bits: {measured}", stated.name);
         }
     }
+}
+
+#[test]
+fn exponentials_of_rows_keep_their_bounds_in_every_format() {
+    let fracs: Vec<_> = (8..=26).collect();
+    mpc_core::conformance::accuracy::exponentials(&TestWorld::new(1), |_| Ok(mpc()), &fracs);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! An endpoint: everything one process has to do with the network.
 
 use std::{
-    net::{SocketAddr, TcpListener, TcpStream},
+    io,
+    net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -56,6 +57,15 @@ impl Security {
     }
 }
 
+/// Finds the addresses of a `host:port`, all of them. Asked again at each attempt to connect.
+pub type Resolver = Arc<dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
+
+/// The system's way to find addresses: its files and name servers.
+#[must_use]
+pub fn system_resolver() -> Resolver {
+    Arc::new(|name| name.to_socket_addrs().map(Iterator::collect))
+}
+
 /// What an endpoint needs to know.
 pub struct Settings {
     pub(crate) security: Security,
@@ -64,6 +74,7 @@ pub struct Settings {
     pub(crate) clients: Option<Vec<String>>,
     pub(crate) limits: Limits,
     pub(crate) concurrent: bool,
+    resolver: Resolver,
 }
 
 impl Settings {
@@ -72,7 +83,8 @@ impl Settings {
     pub fn new(security: Security) -> Self {
         let limits = Limits::default();
         let (listener, peers, clients) = (None, Vec::new(), None);
-        Self { security, listener, peers, clients, limits, concurrent: false }
+        let resolver = system_resolver();
+        Self { security, listener, peers, clients, limits, concurrent: false, resolver }
     }
 
     /// Accepts connections at this address. Port 0 takes a free one; see [`Endpoint::address`].
@@ -97,6 +109,13 @@ impl Settings {
     #[must_use]
     pub fn peers(mut self, peers: impl IntoIterator<Item: ToString>) -> Self {
         self.peers = peers.into_iter().map(|peer| peer.to_string()).collect();
+        self
+    }
+
+    /// Finds the peers' addresses in another way than the system's: [`system_resolver`].
+    #[must_use]
+    pub fn resolver(mut self, resolver: Resolver) -> Self {
+        self.resolver = resolver;
         self
     }
 
@@ -133,6 +152,7 @@ pub struct Endpoint {
     security: Security,
     address: Option<SocketAddr>,
     peers: Peers,
+    resolver: Resolver,
     concurrent: bool,
 }
 
@@ -152,14 +172,15 @@ impl Endpoint {
         if let Some(address) = address {
             security.check(address)?;
         }
-        let peers = Peers::new(settings.peers.clone(), &security)?;
+        let resolver = settings.resolver.clone();
+        let peers = Peers::new(settings.peers.clone(), &security, &resolver)?;
         let me = match security.role() {
             Role::Party(me) => Some(*me),
             Role::Client(_) => None,
         };
         let concurrent = settings.concurrent;
         let engine = Arc::new(Engine::start(settings, tls, me)?);
-        Ok(Self { engine, security, address, peers, concurrent })
+        Ok(Self { engine, security, address, peers, resolver, concurrent })
     }
 
     #[cfg(test)]
@@ -197,7 +218,7 @@ impl Endpoint {
     /// [`Error::Config`] if an address cannot be used.
     pub fn set_peers(&mut self, peers: impl IntoIterator<Item: ToString>) -> Result<()> {
         let names = peers.into_iter().map(|peer| peer.to_string()).collect();
-        self.peers = Peers::new(names, &self.security)?;
+        self.peers = Peers::new(names, &self.security, &self.resolver)?;
         Ok(())
     }
 
@@ -304,6 +325,22 @@ impl Channel {
     /// # Errors
     /// [`Error::Channel`] if the other side has gone.
     pub fn send(&mut self, body: Bytes) -> Result<()> {
+        self.wait_for_room(None)?;
+        self.post(body);
+        Ok(())
+    }
+
+    /// As [`Channel::send`], for a peer that may never read: waits at most so long.
+    ///
+    /// # Errors
+    /// [`Error::Channel`] if the other side has gone, or has read too little to make room in that time.
+    pub fn send_within(&mut self, body: Bytes, limit: Duration) -> Result<()> {
+        self.wait_for_room(Some(limit))?;
+        self.post(body);
+        Ok(())
+    }
+
+    fn wait_for_room(&self, limit: Option<Duration>) -> Result<()> {
         let (hub, link) = (&self.engine.hub, &self.link);
         let room = || match link.end() {
             Some(end) => Some(Err(self.error(end.reason()))),
@@ -312,12 +349,21 @@ impl Channel {
         // What a client may make this side hold does not grow because it does not read.
         let stretches = !matches!(self.peer, Role::Client(_));
         link.relaxed.store(stretches, std::sync::atomic::Ordering::Release);
-        let room = hub.wait(&self.parker, Change::ANY, None, room).unwrap_or(Ok(()));
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let room = hub.wait(&self.parker, Change::ANY, until, room);
         link.relaxed.store(false, std::sync::atomic::Ordering::Release);
-        room?;
-        link.post_message(Message::from(body), StepTag::NONE);
-        hub.push(link);
-        Ok(())
+        match (room, limit) {
+            (Some(room), _) => room,
+            (None, Some(limit)) => {
+                Err(self.error(format!("has not read what was sent to it for {limit:?}")))
+            }
+            (None, None) => Ok(()),
+        }
+    }
+
+    fn post(&self, body: Bytes) {
+        self.link.post_message(Message::from(body), StepTag::NONE);
+        self.engine.hub.push(&self.link);
     }
 
     /// The next message, or `None` if none comes within `wait`.

@@ -357,6 +357,10 @@ impl Transport for InProcess {
         self.life.accuse(peer, reason)
     }
 
+    fn fail(&mut self, reason: &str) {
+        self.life.fail(reason);
+    }
+
     fn close(mut self: Box<Self>) -> Result<()> {
         self.close_all()
     }

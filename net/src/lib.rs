@@ -32,7 +32,7 @@ mod transport;
 
 pub use authority::{Authority, Renewed};
 pub use cert::{Identity, Period, Role, Serial};
-pub use endpoint::{Channel, Endpoint, Security, Settings};
+pub use endpoint::{Channel, Endpoint, Resolver, Security, Settings, system_resolver};
 pub use error::{Error, Result};
 pub use limits::Limits;
 pub use log_limit::LogLimit;

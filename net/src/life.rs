@@ -122,6 +122,11 @@ impl Life {
         self.violation(peer, reason)
     }
 
+    /// Ends the session for a reason of this party's own.
+    pub(crate) fn fail(&mut self, reason: &str) {
+        self.dead.get_or_insert_with(|| Death { reason: reason.to_owned(), offence: None });
+    }
+
     pub(crate) fn link_error(&self, peer: Party, cause: io::Error) -> Error {
         Error::Link { peer, step: self.step.clone(), cause }
     }

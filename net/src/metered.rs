@@ -85,6 +85,10 @@ impl<T: Transport> Transport for Metered<T> {
         self.inner.accuse(peer, reason)
     }
 
+    fn fail(&mut self, reason: &str) {
+        self.inner.fail(reason);
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
         Box::new(self.inner).close()
     }

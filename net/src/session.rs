@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{SocketAddr, TcpStream, ToSocketAddrs},
+    net::{SocketAddr, TcpStream},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::{
     Error, PairKey, Party, Result, Role, Security, Session,
+    endpoint::Resolver,
     frame::Kind,
     hello::{Difference, Hello, LONGEST_PRGS, Public, SESSION_ID, VERSION, agreed},
     hub::{Arrival, Engine, Hub, cannot},
@@ -112,11 +113,16 @@ pub(crate) struct Peers {
     /// `host:port` of each, in their order.
     names: Vec<String>,
     security: Security,
+    resolver: Resolver,
 }
 
 impl Peers {
     /// Checks that names differ, and that those given as numbers are allowed.
-    pub(crate) fn new(names: Vec<String>, security: &Security) -> Result<Self> {
+    pub(crate) fn new(
+        names: Vec<String>,
+        security: &Security,
+        resolver: &Resolver,
+    ) -> Result<Self> {
         let bad = |reason: &str| Error::Config {
             what: "addresses of the parties".to_owned(),
             reason: reason.to_owned(),
@@ -131,7 +137,7 @@ impl Peers {
                 return Err(bad("write host:port"));
             }
         }
-        Ok(Self { names, security: security.clone() })
+        Ok(Self { names, security: security.clone(), resolver: resolver.clone() })
     }
 
     /// Connects to a party. Its name is resolved again each time, since addresses change, and all its
@@ -140,7 +146,7 @@ impl Peers {
         let name = &self.names[peer.0];
         let failed = |error: io::Error| io::Error::new(error.kind(), format!("{name}: {error}"));
         let mut last = io::Error::other("the name has no address");
-        for address in name.to_socket_addrs().map_err(failed)? {
+        for address in (self.resolver)(name).map_err(failed)? {
             let allowed = self.security.check(address).map_err(io::Error::other);
             match allowed.and_then(|()| TcpStream::connect_timeout(&address, ATTEMPT)) {
                 Ok(stream) => return Ok((stream, address)),
@@ -164,12 +170,15 @@ impl Canceller {
         self.0.0.store(true, Ordering::Release);
     }
 
+    /// Why the session was ended, if it was: for work between two messages, which does not notice by itself.
+    #[must_use]
+    pub fn reason(&self) -> Option<String> {
+        let ended = self.0.0.load(Ordering::Acquire);
+        ended.then(|| self.0.1.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
     pub(crate) fn check(&self, me: Party) -> Result<()> {
-        if !self.0.0.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let reason = self.0.1.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Err(Error::Cancelled { by: me, reason })
+        self.reason().map_or(Ok(()), |reason| Err(Error::Cancelled { by: me, reason }))
     }
 }
 

@@ -185,6 +185,10 @@ impl<T: Transport> Transport for Tamper<T> {
         self.inner.accuse(peer, reason)
     }
 
+    fn fail(&mut self, reason: &str) {
+        self.inner.fail(reason);
+    }
+
     fn close(mut self: Box<Self>) -> Result<()> {
         for peer in 0..self.parties() {
             self.release(Party(peer))?;

@@ -206,6 +206,10 @@ impl Transport for Tcp {
         self.life.accuse(peer, reason)
     }
 
+    fn fail(&mut self, reason: &str) {
+        self.life.fail(reason);
+    }
+
     fn close(mut self: Box<Self>) -> Result<()> {
         let outcome = self.close_links();
         self.closed = outcome.is_ok();

@@ -80,6 +80,10 @@ pub trait Transport: Send {
     /// are told whom and of what, and every later call fails. Returns the error to pass on.
     fn accuse(&mut self, peer: Party, reason: &str) -> Error;
 
+    /// Ends the session because this party cannot go on, through no fault of a peer. The peers are told the
+    /// reason, which must not name secrets, unless the session has failed already; every later call fails.
+    fn fail(&mut self, reason: &str);
+
     /// Sends what is queued, waits until every peer has closed too, and ends the session.
     ///
     /// # Errors
@@ -110,6 +114,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn accuse(&mut self, peer: Party, reason: &str) -> Error {
         (**self).accuse(peer, reason)
+    }
+
+    fn fail(&mut self, reason: &str) {
+        (**self).fail(reason);
     }
 
     fn close(self: Box<Self>) -> Result<()> {

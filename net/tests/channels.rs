@@ -133,6 +133,34 @@ fn a_message_longer_than_a_client_may_send_ends_its_channel_alone() {
 }
 
 #[test]
+fn a_client_that_does_not_read_is_given_up_when_its_time_is_over() {
+    let authority = Authority::generate(DAY).unwrap();
+    let limits = Limits { client_queue: 64 << 10, ..Limits::default() };
+    let server = Endpoint::open(server(party(&authority, 0)).limits(limits)).unwrap();
+    let address = server.address().unwrap();
+    let identity = authority.issue(&Role::client("alice").unwrap(), DAY).unwrap();
+    let limits = Limits { queue: 64 << 10, ..Limits::default() };
+    let alice = Endpoint::open(Settings::new(Security::Tls(identity)).limits(limits)).unwrap();
+    let word = Bytes::from(vec![7; 64 << 10]);
+    thread::scope(|scope| {
+        let accepted = scope.spawn(|| server.accept(SOON).unwrap());
+        let mut deaf = alice.dial(Party(0), address).unwrap();
+        let mut channel = accepted.join().unwrap();
+        // What both sides and their systems keep is far less.
+        let error = (0..1000)
+            .find_map(|_| channel.send_within(word.clone(), Duration::from_millis(200)).err());
+        let error = error.expect("64 MiB are not taken").to_string();
+        assert!(error.contains("has not read what was sent to it for 200ms"), "{error}");
+        // It is no worse than before if it reads after all.
+        assert_eq!(deaf.receive(SOON).unwrap().unwrap(), word);
+        let reads = scope.spawn(move || while let Ok(Some(_)) = deaf.receive(SOON) {});
+        channel.send_within(word.clone(), SOON).unwrap();
+        drop(channel);
+        reads.join().unwrap();
+    });
+}
+
+#[test]
 fn parties_do_not_dial_and_clients_hold_no_sessions() {
     let authority = Authority::generate(DAY).unwrap();
     let server = Endpoint::open(server(party(&authority, 0))).unwrap();

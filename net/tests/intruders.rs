@@ -1,6 +1,7 @@
 //! Whoever does not belong gets nothing, while a session runs on undisturbed.
 
 use std::{
+    collections::HashSet,
     fs,
     io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
@@ -244,7 +245,11 @@ fn five_hundred_idle_connections_leave_nothing_behind() {
             alice.dial(net::Party(0), cluster.addresses[0]).map(drop).unwrap();
         });
     });
-    assert_eq!(refusals().len(), 2, "{:#?}", refusals());
+    // One of each kind is logged; the third is of those that hung up just before they were overdue.
+    let (lines, mut causes) = (refusals(), HashSet::new());
+    assert!((2..=3).contains(&lines.len()), "{lines:#?}");
+    let mut causes_of = lines.iter().filter_map(|line| line.split("cause=").nth(1));
+    assert!(causes_of.all(|cause| causes.insert(cause)), "{lines:#?}");
 }
 
 /// A TLS client with any identity and versions, which trusts the cluster's authority.

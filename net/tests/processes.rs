@@ -3,7 +3,7 @@
 use std::{
     process::Command,
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
@@ -31,8 +31,19 @@ fn party(endpoint: &Endpoint) {
     });
     match outcome {
         Ok(sum) => println!("NET done {sum}"),
-        Err(error) => println!("NET failed: {error} | {error:?}"),
+        Err(error) => println!("NET failed: {error} | {error:?} | at {} us", now().as_micros()),
     }
+}
+
+/// The clock that all processes of this machine have in common.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
+
+/// When a party had its error.
+fn when(told: &str) -> Duration {
+    let at = told.rsplit("at ").next().and_then(|rest| rest.strip_suffix(" us"));
+    Duration::from_micros(at.and_then(|at| at.parse().ok()).unwrap_or_else(|| panic!("{told}")))
 }
 
 fn ring(mut link: Box<dyn net::Transport>, rounds: usize) -> Result<u64> {
@@ -90,42 +101,44 @@ fn signal(running: &mut Running, party: usize, name: &str) {
     assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
 }
 
-/// Strikes each party in turn while all run, and sees how the other two end.
-fn struck(test: &str, network: Network, limits: &Limits, name: &str, within: Duration) {
+/// Strikes each party in turn while all run. The two others name it and what they waited for, at least one of
+/// them from what it saw itself, which `seen` says.
+fn struck(test: &str, network: Network, limits: &Limits, name: &str, seen: &str) {
     for victim in 0..3 {
         let mut running = processes(test, network).limits(limits.clone()).start().unwrap();
         (0..3).for_each(|party| drop(running.line(party, "NET running", SOON).unwrap()));
+        let struck = now();
         signal(&mut running, victim, name);
-        let began = Instant::now();
         let mut direct = 0;
         for survivor in (0..3).filter(|&party| party != victim) {
-            let told = outcome(&mut running, survivor, within);
-            assert!(began.elapsed() <= within, "{told}");
+            let told = outcome(&mut running, survivor, SOON);
+            println!("party {survivor} knew after {:?}", when(&told).saturating_sub(struck));
             assert!(told.contains(&format!("party {victim}")), "{told}");
             assert!(told.contains("`ring/pass`"), "{told}");
-            direct += usize::from(told.contains("Link {") || told.contains("Stalled {"));
+            direct += usize::from(told.contains(seen));
         }
         assert!(direct >= 1);
     }
 }
 
 #[test]
-fn a_killed_party_is_named_by_the_others_within_two_seconds() {
+fn a_killed_party_is_named_by_the_others_without_waiting_for_the_limit() {
     play_if_party!();
-    let test = "a_killed_party_is_named_by_the_others_within_two_seconds";
+    let test = "a_killed_party_is_named_by_the_others_without_waiting_for_the_limit";
+    // Whoever took it for silent would know far too late.
+    let limits = Limits { stall: 10 * SOON, ..Limits::default() };
     for network in [Network::Tls, Network::InsecurePlainTcp] {
-        struck(test, network, &Limits::default(), "-KILL", Duration::from_secs(2));
+        struck(test, network, &limits, "-KILL", "Link {");
     }
 }
 
 #[test]
-fn a_stopped_party_is_named_by_the_others_within_the_limit() {
+fn a_stopped_party_is_named_by_the_others_after_the_limit() {
     play_if_party!();
-    let test = "a_stopped_party_is_named_by_the_others_within_the_limit";
+    let test = "a_stopped_party_is_named_by_the_others_after_the_limit";
     let stall = Duration::from_secs(3);
     let limits = Limits { stall, heartbeat: Duration::from_millis(500), ..Limits::default() };
-    // The limit, and the two seconds for which a link that ends lingers.
-    struck(test, Network::Tls, &limits, "-STOP", stall + Duration::from_secs(3));
+    struck(test, Network::Tls, &limits, "-STOP", "Stalled {");
 }
 
 #[test]
@@ -162,7 +175,7 @@ fn a_party_that_comes_twenty_seconds_late_is_waited_for() {
         let told = outcome(&mut running, party, SOON + late);
         assert!(told.contains("NET done"), "{told}");
     }
-    assert!((late..late + Duration::from_secs(5)).contains(&began.elapsed()));
+    assert!(began.elapsed() >= late);
 }
 
 #[test]

@@ -1,10 +1,19 @@
 //! Parties over loopback, plain and under TLS.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::TcpListener,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use net::{
-    Canceller, Endpoint, Error, Job, Limits, Message, Party, Result, Session,
+    Canceller, Endpoint, Error, Job, Limits, Message, Party, Result, Role, Security, Session,
+    Settings,
     launch::{self, Network},
 };
 
@@ -98,7 +107,7 @@ fn with_sessions<R: Send>(
     program: impl Fn(Session) -> Result<R> + Sync,
 ) -> Vec<Result<R>> {
     let program = &program;
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let run =
             |endpoint| scope.spawn(move || Endpoint::session(endpoint, job).and_then(program));
         let parties: Vec<_> = endpoints.iter().map(run).collect();
@@ -114,7 +123,7 @@ fn parties_take_the_first_generator_that_all_of_them_name() {
             let job = Job::new("prg").prgs(list.iter().copied());
             endpoint.session(&job).map(|session| session.prg)
         };
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let parties =
                 endpoints.iter().zip(lists).map(|party| scope.spawn(move || start(party)));
             let parties: Vec<_> = parties.collect();
@@ -147,7 +156,7 @@ fn a_send_waits_once_the_bound_is_reached(network: Network) {
     let limits = Limits { queue: 1 << 20, ..Limits::default() };
     let endpoints = launch::endpoints(network, 2, &limits).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
-    let told = std::sync::Mutex::new(told);
+    let told = Mutex::new(told);
     let outcomes = with_sessions(&endpoints, &Job::new("slow").parties(2), |session| {
         let mut link = session.transport;
         if link.me() == Party(0) {
@@ -179,7 +188,7 @@ fn messages_sent_at_once_and_messages_that_had_to_queue_keep_their_order() {
     for network in BOTH {
         let endpoints = launch::endpoints(network, 2, &Limits::default()).unwrap();
         let (tell, told) = std::sync::mpsc::channel();
-        let told = std::sync::Mutex::new(told);
+        let told = Mutex::new(told);
         let outcomes = with_sessions(&endpoints, &Job::new("order").parties(2), |session| {
             let mut link = session.transport;
             for (salt, len) in sizes.into_iter().cycle().take(40).enumerate() {
@@ -207,7 +216,7 @@ fn what_a_receiver_has_left_in_the_socket_comes_in_while_it_computes() {
         let limits = Limits { queue: 8 << 20, ..Limits::default() };
         let endpoints = launch::endpoints(network, 2, &limits).unwrap();
         let (tell, told) = std::sync::mpsc::channel();
-        let told = std::sync::Mutex::new(told);
+        let told = Mutex::new(told);
         let outcomes = with_sessions(&endpoints, &Job::new("rest").parties(2), |session| {
             let mut link = session.transport;
             for at in 0..15 {
@@ -307,7 +316,7 @@ fn closing_over_unread_messages_is_an_error() {
                 link.receive(Party(0))?;
                 link.send(Party(1), word())?;
                 // Party 1 has gone before party 2 says its farewell, which must not wait to be taken.
-                std::thread::sleep(Duration::from_millis(300));
+                thread::sleep(Duration::from_millis(300));
             }
         }
         link.close()
@@ -392,4 +401,71 @@ fn what_a_reader_found_wrong_reaches_the_third_party_with_who_and_why() {
             assert!(told.to_string().contains("a header that is not JSON"), "{told}");
         }
     });
+}
+
+#[test]
+fn what_a_party_itself_cannot_do_reaches_the_others_with_who_and_why() {
+    let program = |session: Session| {
+        let mut link = session.transport;
+        link.step("save");
+        if link.me() != Party(1) {
+            return link.receive(Party(1)).map(drop);
+        }
+        link.fail("the disk is full");
+        let dead = link.send(Party(0), Message::from(body(8, 1)));
+        assert!(
+            matches!(&dead, Err(Error::Dead(reason)) if reason == "the disk is full"),
+            "{dead:?}"
+        );
+        dead
+    };
+    everywhere(program, |outcomes| {
+        for me in [0, 2] {
+            let text = outcomes[me].as_ref().unwrap_err().to_string();
+            for part in ["party 1", "`save`", "the disk is full"] {
+                assert!(text.contains(part), "{text}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_party_is_found_again_after_its_name_got_another_address() {
+    let plain = |party: usize| {
+        let role = Role::party(party);
+        Settings::new(Security::InsecurePlainTcp { role, beyond_loopback: false })
+            .peers(["zero.example:7100", "one.example:7100"])
+    };
+    let listens = || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        (Endpoint::open(plain(0).listener(listener)).unwrap(), address)
+    };
+    let (asked, known) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let (count, table) = (asked.clone(), known.clone());
+    let resolver = move |name: &str| {
+        assert_eq!(name, "zero.example:7100");
+        count.fetch_add(1, Ordering::SeqCst);
+        Ok(table.lock().unwrap().clone())
+    };
+    let dials = Endpoint::open(plain(1).resolver(Arc::new(resolver))).unwrap();
+    let job = Job::new("moved").parties(2);
+    for _ in 0..2 {
+        // What the name led to the last time is there first, and nobody listens there any more.
+        let before = asked.load(Ordering::SeqCst);
+        thread::scope(|scope| {
+            let joins = scope.spawn(|| dials.session(&job));
+            while asked.load(Ordering::SeqCst) < before + 2 {
+                thread::yield_now();
+            }
+            let (endpoint, address) = listens();
+            *known.lock().unwrap() = vec![address];
+            let other = endpoint.session(&job).unwrap();
+            let session = joins.join().unwrap().unwrap();
+            thread::scope(|scope| {
+                scope.spawn(|| other.transport.close().unwrap());
+                session.transport.close().unwrap();
+            });
+        });
+    }
 }

@@ -38,7 +38,7 @@ fn main() -> Result<()> {
     let mut state = start;
     let first_metric = plan.state().len();
     for (step, (private, batch)) in (0..STEPS).zip(curve[0].iter().zip(&batches)) {
-        let float = plan.step_in_the_clear(&mut state, batch, schedule.at(step))?;
+        let float = plan.step_in_the_clear(&mut state, batch, schedule.step(step))?;
         if step % 10 == 9 {
             let loss = plan.step_plan().decode_output(first_metric, &private[0])?;
             let right = plan.step_plan().decode_output(first_metric + 1, &private[1])?;
@@ -70,7 +70,7 @@ fn train(
         let shares = share(mpc, batch)?;
         let batch: Vec<Operand<_>> = plan.step_plan().secret_inputs(shares);
         let seen = plan
-            .step(mpc, &mut state, &batch, schedule.at(step), &mut ())
+            .step(mpc, &mut state, &batch, schedule.step(step), &mut ())
             .expect("a plan that was made runs on shares of its state");
         let seen: Vec<_> = seen.iter().map(|sum| sum.share()).collect();
         curve.push(mpc.open(&seen)?);

@@ -3,11 +3,15 @@
 pub(crate) mod eval;
 mod grad;
 pub(crate) mod infer;
+pub(crate) mod norm;
 pub(crate) mod op;
 
 use ring_arith::Shape;
 
-pub use op::{Binary, Dim, Kernel, Linear, LinearFinish, LinearMap, Op, Pool, Reduce, Unary};
+pub use op::{
+    BatchNorm, Binary, Dim, Exactness, Kernel, Linear, LinearFinish, LinearMap, Op, Pool, Reduce,
+    Unary,
+};
 
 use crate::host::checked_shape;
 use crate::{Error, HostTensor, Result};
@@ -49,10 +53,28 @@ pub(crate) enum Format {
     Value,
     /// Those of weights that are trained.
     Weight,
+    /// So many fewer than those of weights.
+    Coarser(u32),
     /// Those of gradients.
     Gradient,
+    /// So many fewer than those of gradients.
+    CoarserGradient(u32),
+    /// Exactly so many.
+    Fixed(u32),
     /// All that the operation has: nothing is rounded.
     Exact,
+}
+
+impl Format {
+    /// The format that becomes this one when the point moves by so many bits.
+    pub(crate) fn coarser(self, bits: u32) -> Option<Self> {
+        match (self, bits) {
+            (same, 0) => Some(same),
+            (Self::Weight, bits) if bits <= 8 => Some(Self::Coarser(bits)),
+            (Self::Fixed(own), bits) if bits <= 8 => Some(Self::Fixed(own.saturating_sub(bits))),
+            _ => None,
+        }
+    }
 }
 
 /// A number of the model.
@@ -79,6 +101,12 @@ impl Graph {
     pub fn new(batch: usize) -> Self {
         let (nodes, constants, inputs, outputs) = (vec![], vec![], vec![], vec![]);
         Self { nodes, constants, inputs, outputs, batch, any_batch: true }
+    }
+
+    /// The operations, with their names in the model and what they are; without inputs and constants.
+    pub fn operations(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        let computed = self.nodes.iter().filter(|node| !node.op.is_given());
+        computed.map(|node| (node.name.as_str(), node.op.name()))
     }
 
     /// The batch size that shapes are shown for.
@@ -152,10 +180,12 @@ impl Graph {
     }
 
     /// Makes weights parameters: secret real numbers whose name `which` accepts. The others stay as
-    /// they are, and are folded as for inference.
+    /// they are, and are folded as for inference. Running means and variances are no parameters: they follow
+    /// the batches where scale or shift of their batch normalisation is one.
     pub fn train(&mut self, which: impl Fn(&str) -> bool) -> Vec<ValueId> {
+        let running = self.running_statistics(|_| true);
         let mut trained = vec![];
-        for id in (0..self.nodes.len()).map(ValueId) {
+        for id in (0..self.nodes.len()).map(ValueId).filter(|id| !running.contains(id)) {
             let accepts = |c: &Constant| c.secret && !c.value.is_int() && which(&c.name);
             if self.constant_of(id).is_some_and(accepts) {
                 self.make_parameter(id);
@@ -165,7 +195,7 @@ impl Graph {
         trained
     }
 
-    fn make_parameter(&mut self, id: ValueId) {
+    pub(crate) fn make_parameter(&mut self, id: ValueId) {
         let node = &mut self.nodes[id.0];
         if let Op::Constant(index) = node.op {
             node.op = Op::Parameter(index);
@@ -213,16 +243,76 @@ impl Graph {
             let secret = operands.iter().any(|c| c.secret);
             let values: Vec<_> = operands.iter().map(|c| &c.value).collect();
             let value = eval::evaluate(&op, &values, self.batch).map_err(|e| e.at(name))?;
-            return Ok(self.constant(name, value, secret));
+            // A weight under another shape keeps its name: trained, it goes back to where it came from.
+            let own = matches!(op, Op::Reshape(_)).then(|| operands[0].name.clone());
+            return Ok(self.constant(&own.unwrap_or_else(|| name.to_owned()), value, secret));
         }
         let id = self.push(name, op, inputs.to_vec(), shape);
         self.nodes[id.0].format = format;
         Ok(id)
     }
 
+    /// Moves some inputs behind the others.
+    pub(crate) fn move_inputs_last(&mut self, last: &[usize]) {
+        let others = (0..self.inputs.len()).filter(|i| !last.contains(i));
+        let order: Vec<_> = others.chain(last.iter().copied()).collect();
+        self.inputs = order.iter().map(|&i| self.inputs[i].clone()).collect();
+        for node in &mut self.nodes {
+            if let Op::Input(i) = &mut node.op {
+                *i = order.iter().position(|old| old == i).unwrap_or(*i);
+            }
+        }
+    }
+
     /// Names a value as a result.
     pub fn output(&mut self, name: &str, value: ValueId) {
         self.outputs.push((name.to_owned(), value));
+    }
+
+    /// The value that is the only result.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is none, or there are several.
+    pub fn only_output(&self) -> Result<ValueId> {
+        match self.outputs.as_slice() {
+            [(_, value)] => Ok(*value),
+            outputs => {
+                let reason = format!("the network has {} results, not one", outputs.len());
+                Err(Error::invalid("output", reason))
+            }
+        }
+    }
+
+    /// The same network with shapes for another batch size.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the network serves its batch size alone, [`Error::Node`] where the other one does
+    /// not fit.
+    pub fn for_batch(mut self, batch: usize) -> Result<Self> {
+        if batch == self.batch {
+            return Ok(self);
+        }
+        if batch == 0 || !self.any_batch {
+            let reason = format!("the network serves batch size {} alone, not {batch}", self.batch);
+            return Err(Error::invalid("batch", reason));
+        }
+        self.batch = batch;
+        for i in 0..self.nodes.len() {
+            let node = &self.nodes[i];
+            let shape = match node.op {
+                Op::Input(k) => {
+                    let dims = self.inputs[k].dims.iter().map(|&d| infer::resolve(d, batch));
+                    checked_shape("input", dims.collect::<Option<Vec<_>>>().unwrap_or_default())?
+                }
+                Op::Constant(_) | Op::Parameter(_) => continue,
+                ref op => {
+                    let shapes: Vec<_> = node.inputs.iter().map(|&id| self.shape(id)).collect();
+                    infer::output_shape(op, &shapes, batch).map_err(|e| e.at(&node.name))?
+                }
+            };
+            self.nodes[i].shape = shape;
+        }
+        Ok(self)
     }
 
     /// The shape of a value for this graph's batch size.

@@ -152,6 +152,25 @@ impl HostTensor {
         Ok(Self { shape, data: self.data.clone() })
     }
 
+    /// Some of the rows, in the order given.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such row.
+    pub fn rows(&self, rows: &[usize]) -> Result<Self> {
+        let [count, rest @ ..] = self.dims() else {
+            return Err(Error::invalid("rows", "a single number has none"));
+        };
+        if let Some(row) = rows.iter().find(|row| *row >= count) {
+            return Err(Error::invalid("rows", format!("{row} is not among {count} rows")));
+        }
+        let row = rest.iter().product();
+        let dims = [&[rows.len()], rest].concat();
+        match self.data() {
+            HostData::Float(values) => Self::new(dims, picked(values, rows, row)),
+            HostData::Int(values) => Self::integers(dims, picked(values, rows, row)),
+        }
+    }
+
     /// Refuses NaN and infinities, naming the first.
     ///
     /// # Errors
@@ -192,6 +211,10 @@ pub(crate) fn checked_shape(op: &'static str, dims: impl Into<Vec<usize>>) -> Re
         return Err(Error::invalid(op, reason));
     }
     Ok(shape)
+}
+
+fn picked<T: Copy>(values: &[T], rows: &[usize], row: usize) -> Vec<T> {
+    rows.iter().flat_map(|&at| &values[at * row..][..row]).copied().collect()
 }
 
 fn check_len(shape: &Shape, len: usize) -> Result<()> {

@@ -11,8 +11,11 @@ pub mod train;
 
 pub use error::{Error, Result};
 pub use graph::{
-    Binary, Dim, Graph, Kernel, Linear as LinearOp, LinearFinish, LinearMap, Op, Pool, Reduce,
-    Unary, ValueId,
+    BatchNorm, Binary, Dim, Exactness, Graph, Kernel, Linear as LinearOp, LinearFinish, LinearMap,
+    Op, Pool, Reduce, Unary, ValueId,
 };
 pub use host::{HostData, HostTensor, MAX_ELEMENTS};
-pub use plan::{Compiled, InputSpec, Observer, Plan, PlanOptions, StepInfo, WeightSpec};
+pub use plan::{
+    Compiled, Excess, Guard, InputSpec, Inspected, Inspection, Observer, Operation, Plan,
+    PlanOptions, Refusal, StepInfo, WeightSpec,
+};

@@ -88,8 +88,16 @@ pub(crate) fn align<P: Protocol>(
         return Ok(SecretTensor::new(share, frac, (x.width() + up).min(64)));
     }
     let bits = x.frac() - frac;
-    let share = only(mpc.truncate(&[(x.share(), bits)], TruncationMode::Default)?)?;
+    let share = only(mpc.truncate(&[(x.share(), bits)], mpc.truncation())?)?;
     Ok(SecretTensor::new(share, frac, truncated_width(x.width(), bits)))
+}
+
+/// How a result is truncated: as the protocol was told to, if it was, else in the way that is best here.
+pub(crate) fn truncation<P: Protocol>(mpc: &P, best: TruncationMode) -> TruncationMode {
+    match mpc.truncation() {
+        TruncationMode::Default => best,
+        told => told,
+    }
 }
 
 /// [`align`] of several tensors; those that lose bits share their rounds.
@@ -103,7 +111,7 @@ pub(crate) fn align_all<P: Protocol>(
         .map(|(x, frac)| (x.share(), x.frac() - frac))
         .collect();
     let shares =
-        if dropped.is_empty() { vec![] } else { mpc.truncate(&dropped, TruncationMode::Default)? };
+        if dropped.is_empty() { vec![] } else { mpc.truncate(&dropped, mpc.truncation())? };
     let mut shares = shares.into_iter();
     let mut results = vec![];
     for (x, frac) in jobs {

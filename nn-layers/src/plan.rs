@@ -1,19 +1,29 @@
 //! Plans: a network's public structure, optimised, ready to run on shares.
 
+mod bounds;
 pub(crate) mod build;
 pub(crate) mod check;
+mod domain;
 pub(crate) mod exec;
+mod guard;
+mod inspect;
+mod kept;
 mod observe;
 pub(crate) mod passes;
 mod record;
 mod run;
+mod schedule;
 mod size;
 
 use mpc_core::{Operand, Protocol, SecretTensor, TruncationMode};
 use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
 
+pub use bounds::Excess;
 pub use build::{Compiled, PlanOptions};
+pub use guard::Guard;
+pub use inspect::{Inspected, Inspection, Refusal};
 pub use observe::{Observer, StepInfo};
+pub use size::Operation;
 
 use crate::graph::eval::NodeView;
 use crate::graph::infer;
@@ -44,6 +54,10 @@ pub struct Plan {
     pub(crate) steps: Vec<Vec<usize>>,
     /// Values to drop after each step.
     pub(crate) drops: Vec<Vec<usize>>,
+    /// The outcomes of comparisons that are used again.
+    pub(crate) kept: kept::KeptBits,
+    /// Whether it is to be run with a guard.
+    pub(crate) guard: bool,
 }
 
 /// One operation of a plan.
@@ -169,6 +183,23 @@ impl Plan {
             .collect()
     }
 
+    /// By how much the rounding of each weight to its fraction bits changes it, relative to itself: the largest
+    /// change of any row or column, or element of what has but one axis. In the order of
+    /// [`Plan::weights`].
+    ///
+    /// # Errors
+    /// As [`Plan::encode_weights`].
+    pub fn rounding(&self, values: &[HostTensor]) -> Result<Vec<f64>> {
+        let words = self.encode_weights(values)?;
+        let changes =
+            self.weights().into_iter().zip(values).zip(&words).map(|((spec, value), words)| {
+                use ring_arith::EngineTensor;
+                let rounded = decode(words.words(), words.shape(), spec.frac)?;
+                Ok(change(&value.floats(), &rounded.floats(), spec.shape.dims()))
+            });
+        changes.collect()
+    }
+
     /// The words of input number `index` for a batch size, ready to be secret-shared.
     ///
     /// # Errors
@@ -224,12 +255,24 @@ impl Plan {
     ) -> Result<Vec<HostTensor>> {
         let shapes: Vec<_> = inputs.iter().map(HostTensor::shape).collect();
         let batch = self.batch_of(&shapes)?;
+        for ((spec, x), shape) in self.inputs.iter().zip(inputs).zip(self.input_shapes(batch)?) {
+            eval::check_input(&spec.name, x, &shape)?;
+        }
+        let constants = self.constant_values(weights)?;
+        let nodes: Vec<_> = self
+            .nodes
+            .iter()
+            .map(|n| NodeView { name: &n.name, op: &n.op, inputs: n.inputs.clone() })
+            .collect();
+        let outputs: Vec<_> = self.outputs.iter().map(|o| o.1).collect();
+        eval::run(&nodes, &constants, inputs, &outputs, batch)
+    }
+
+    /// The values of all constants, given those of the weights.
+    fn constant_values(&self, weights: &[HostTensor]) -> Result<Vec<HostTensor>> {
         if weights.len() != self.weights.len() {
             let reason = format!("{} weights, the plan has {}", weights.len(), self.weights.len());
             return Err(Error::plan(reason));
-        }
-        for ((spec, x), shape) in self.inputs.iter().zip(inputs).zip(self.input_shapes(batch)?) {
-            eval::check_input(&spec.name, x, &shape)?;
         }
         let mut weight = weights.iter();
         let constants = self.constants.iter().map(|c| match &c.public {
@@ -240,14 +283,7 @@ impl Plan {
                 Ok(value.clone())
             }
         });
-        let constants: Vec<_> = constants.collect::<Result<_>>()?;
-        let nodes: Vec<_> = self
-            .nodes
-            .iter()
-            .map(|n| NodeView { name: &n.name, op: &n.op, inputs: n.inputs.clone() })
-            .collect();
-        let outputs: Vec<_> = self.outputs.iter().map(|o| o.1).collect();
-        eval::run(&nodes, &constants, inputs, &outputs, batch)
+        constants.collect()
     }
 
     /// Encodes a result's words back into real numbers.
@@ -286,7 +322,7 @@ fn integers(value: &HostTensor) -> Result<Vec<u64>> {
     }
 }
 
-fn encode_as(
+pub(crate) fn encode_as(
     what: &'static str,
     name: &str,
     shape: &Shape,
@@ -298,6 +334,25 @@ fn encode_as(
         let reason = e.to_string();
         Error::Argument { what, name: name.to_owned(), reason }
     })
+}
+
+/// The largest change of a slice along any axis, relative to the slice.
+fn change(values: &[f64], rounded: &[f64], dims: &[usize]) -> f64 {
+    let mut most = 0.0f64;
+    let mut inner = values.len();
+    for &length in dims {
+        inner /= length.max(1);
+        let mut sums = vec![[0.0f64; 2]; length];
+        for (i, (value, rounded)) in values.iter().zip(rounded).enumerate() {
+            let [size, off] = &mut sums[i / inner.max(1) % length];
+            *size += value * value;
+            *off += (value - rounded) * (value - rounded);
+        }
+        let changes =
+            sums.iter().filter(|[size, _]| *size > 0.0).map(|[size, off]| (off / size).sqrt());
+        most = changes.fold(most, f64::max);
+    }
+    most
 }
 
 fn check_shape(what: &'static str, name: &str, shape: &Shape, value: &HostTensor) -> Result<()> {

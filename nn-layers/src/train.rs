@@ -8,25 +8,34 @@
 //! batch size: a factor of the numbers with which the way back begins, so that it costs nothing later. No
 //! gradient is divided by the batch size on its own, which would only lose bits.
 
+mod adam;
+mod finish;
 mod loss;
 mod metric;
 mod optimiser;
 mod options;
+mod record;
+mod running;
 mod schedule;
 mod state;
 
-use mpc_core::{Operand, Protocol, PublicTensor, SecretTensor};
-use ring_arith::{Engine, Tensor};
+use std::collections::HashSet;
 
+use mpc_core::{Operand, Protocol, PublicTensor, SecretTensor, SplitMix64};
+use ring_arith::{Engine, Shape, Tensor};
+use serde::{Deserialize, Serialize};
+
+pub use adam::{Adam, Second};
 pub use loss::Loss;
 pub use metric::Metric;
 pub use optimiser::Optimiser;
 pub use options::{Formats, TrainOptions};
-pub use schedule::{Decay, Schedule};
-pub use state::{State, StateSpec};
+pub use schedule::{Decay, Schedule, Step};
+pub use state::{Role, State, StateSpec};
 
+use crate::graph::norm::Expanded;
 use crate::graph::{Binary, Dim, Format, Graph, Op, ValueId};
-use crate::plan::{Observer, WeightSpec, encode, passes};
+use crate::plan::{Observer, WeightSpec, encode, encode_as, passes};
 use crate::{Compiled, Error, HostTensor, Plan, Result};
 
 /// Fraction bits of the learning rate for a single row.
@@ -34,15 +43,75 @@ const RATE_FRAC: u32 = 30;
 
 /// The step of a network's training as a plan. Inputs are those of the network and the labels, the weights
 /// are the state.
-#[derive(Debug, Clone, PartialEq)]
+///
+/// It is written and read with serde; what is read is checked as a whole before it exists.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "record::Record", into = "record::Record")]
 pub struct TrainPlan {
-    step: Plan,
+    /// What a step does.
+    full: Variant,
+    /// What it does where inverse roots of an earlier step are taken again, if there are such steps.
+    light: Option<Variant>,
+    /// From a state to the weights of `inference` that are made of several of its tensors.
+    finish: Option<Plan>,
     inference: Plan,
-    /// For each trained weight and what belongs to it, its place among the step's weights; the step's first
-    /// results are their new values.
-    updated: Vec<usize>,
     options: TrainOptions,
     batch: usize,
+    /// The parts that dropouts leave out; their masks are the last inputs.
+    dropouts: Vec<f64>,
+}
+
+/// A plan of a step.
+#[derive(Debug, Clone, PartialEq)]
+struct Variant {
+    plan: Plan,
+    /// For each weight of the plan its place in the state.
+    weights: Vec<usize>,
+    /// The places of the tensors that the plan's first results are the new values of.
+    updated: Vec<usize>,
+}
+
+impl Variant {
+    /// Finds the plan's weights and results among the tensors of a state, by name.
+    fn new(plan: Plan, state: &[WeightSpec], metrics: usize) -> Result<Self> {
+        let find = |wanted: &WeightSpec| {
+            let place = state.iter().position(|spec| spec == wanted);
+            place.ok_or_else(|| Error::plan(format!("`{}` is not part of the state", wanted.name)))
+        };
+        let weights = plan.weights().iter().map(find).collect::<Result<_>>()?;
+        let count = plan.outputs().count();
+        let shapes = plan.output_shapes(plan.fixed_batch().unwrap_or(1))?;
+        let mut updated = vec![];
+        for (i, name) in plan.outputs().enumerate().take(count.saturating_sub(metrics)) {
+            let (shape, frac) = (shapes[i].clone(), plan.output_frac(i));
+            updated.push(find(&WeightSpec { name: name.to_owned(), shape, frac })?);
+        }
+        let different: HashSet<_> = updated.iter().collect();
+        if count < metrics || different.len() != updated.len() {
+            return Err(Error::plan(
+                "a step's results are not one for each tensor that it changes",
+            ));
+        }
+        Ok(Self { plan, weights, updated })
+    }
+
+    /// Puts a step's results in the place of what they are the new values of; what is left are metrics.
+    fn settle<P: Protocol>(
+        &self,
+        state: &mut State<P>,
+        mut results: Vec<SecretTensor<P>>,
+    ) -> Vec<SecretTensor<P>> {
+        let metrics = results.split_off(self.updated.len());
+        for (&place, value) in self.updated.iter().zip(results) {
+            state.replace(place, value);
+        }
+        metrics
+    }
+
+    /// The tensors of a state in the plan's order.
+    fn operands<T: Clone>(&self, state: &[T]) -> Vec<T> {
+        self.weights.iter().map(|&place| state[place].clone()).collect()
+    }
 }
 
 impl TrainPlan {
@@ -59,23 +128,23 @@ impl TrainPlan {
     ) -> Result<(Self, Vec<HostTensor>)> {
         let batch = graph.batch();
         options.check(batch)?;
-        let mut forward = graph.clone();
-        forward.outputs.clear();
-        forward.output("output", output);
-        passes::pools::pool_before_relu(&mut forward)?;
-        name_parameters(&mut forward)?;
+        let mut forward = prepared(graph, output)?;
         let formats = options.plan_formats(batch);
-        let (step, updated) = training_graph(&forward, options)?;
-        let Compiled { plan: step, weights } = Compiled::of_optimised(&step, formats)?;
-        passes::optimise(&mut forward)?;
-        let inference = Compiled::of_optimised(&forward, formats)?.plan;
-        let specs = step.weights();
-        let place = |name: &String| {
-            let place = specs.iter().position(|spec| spec.name == *name);
-            place.ok_or_else(|| Error::plan(format!("the weight `{name}` is missing")))
+        let (step, dropouts) = training_graph(&mut forward, options, true)?;
+        let Compiled { plan, weights } = Compiled::of_optimised(&step, formats)?;
+        let state = plan.weights();
+        let metrics = options.metrics.len();
+        let light = if options.optimiser.varies() {
+            let (step, _) = training_graph(&mut forward, options, false)?;
+            let plan = Compiled::of_optimised(&step, formats)?.plan;
+            Some(Variant::new(plan, &state, metrics)?)
+        } else {
+            None
         };
-        let updated = updated.iter().map(place).collect::<Result<_>>()?;
-        Ok((Self { step, inference, updated, options: options.clone(), batch }, weights))
+        let (finish, inference) = finish::plans(&forward, formats)?;
+        let full = Variant::new(plan, &state, metrics)?;
+        let options = options.clone();
+        Ok((Self { full, light, finish, inference, options, batch, dropouts }, weights))
     }
 
     /// Rows of a step.
@@ -90,23 +159,29 @@ impl TrainPlan {
 
     /// The plan of one step. Its inputs are those of the network, the labels, and public numbers.
     pub fn step_plan(&self) -> &Plan {
-        &self.step
+        &self.full.plan
     }
 
-    /// The plan that applies the network; [`TrainPlan::inference_weights`] are its weights.
+    /// The plan that applies the network; [`TrainPlan::finish`] makes its weights.
     pub fn inference(&self) -> &Plan {
         &self.inference
     }
 
     /// The tensors that go from step to step, in the order of [`State`].
     pub fn state(&self) -> Vec<StateSpec> {
+        let applied = self.inference.weights().into_iter();
+        let network: HashSet<String> = applied
+            .chain(self.finish.iter().flat_map(Plan::weights))
+            .map(|spec| spec.name)
+            .collect();
         let spec = |(i, WeightSpec { name, shape, frac }): (usize, WeightSpec)| StateSpec {
+            role: if network.contains(&name) { Role::Network } else { Role::Optimiser },
             name,
             shape,
             frac,
-            trained: self.updated.contains(&i),
+            trained: self.full.updated.contains(&i),
         };
-        self.step.weights().into_iter().enumerate().map(spec).collect()
+        self.full.plan.weights().into_iter().enumerate().map(spec).collect()
     }
 
     /// The words of a state, ready to be secret-shared.
@@ -114,7 +189,7 @@ impl TrainPlan {
     /// # Errors
     /// As [`Plan::encode_weights`].
     pub fn encode_state(&self, values: &[HostTensor]) -> Result<Vec<Tensor>> {
-        self.step.encode_weights(values)
+        self.full.plan.encode_weights(values)
     }
 
     /// The numbers behind a state's words.
@@ -133,44 +208,155 @@ impl TrainPlan {
         State::new(&self.state(), shares)
     }
 
+    /// Shapes of a batch's tensors, the labels last.
+    ///
+    /// # Errors
+    /// As [`Plan::input_shapes`].
+    pub fn batch_shapes(&self) -> Result<Vec<Shape>> {
+        let mut shapes = self.full.plan.input_shapes(self.batch)?;
+        shapes.truncate(self.batch_tensors());
+        Ok(shapes)
+    }
+
+    /// The numbers behind the words of the options' metrics, in their order.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] if there is not a word for each.
+    pub fn decode_metrics(&self, words: &[Tensor]) -> Result<Vec<f64>> {
+        let metrics = self.options.metrics.len();
+        if words.len() != metrics || words.iter().any(|word| word.words().len() != 1) {
+            return Err(Error::plan(format!("expected a word for each of {metrics} metrics")));
+        }
+        let decode = |(at, word): (usize, &Tensor)| {
+            let place = self.full.updated.len() + at;
+            Ok(self.full.plan.decode_output(place, word)?.floats().iter().sum())
+        };
+        words.iter().enumerate().map(decode).collect()
+    }
+
     /// The words of a batch, the labels last, ready to be secret-shared.
     ///
     /// # Errors
     /// [`Error::Plan`] or [`Error::Argument`] if number, shapes or values do not fit.
     pub fn encode_batch(&self, batch: &[HostTensor]) -> Result<Vec<Tensor>> {
         self.check_batch(batch.len())?;
-        let encode = |(i, x)| self.step.encode_input(i, self.batch, x);
+        let encode = |(i, x)| self.full.plan.encode_input(i, self.batch, x);
         batch.iter().enumerate().map(encode).collect()
     }
 
-    /// One step: the state becomes that after it. Returns what the options' metrics ask for, which stays
-    /// shared. All parties call it alike, with the same `rate`: the learning rate for the mean of the
-    /// batch's losses.
+    /// The words of all rows of one of a batch's tensors, ready to be secret-shared; steps take some of them.
     ///
     /// # Errors
-    /// As [`Plan::run`]; [`Error::Invalid`] if the rate is not in the options' range.
+    /// As [`TrainPlan::encode_batch`].
+    pub fn encode_rows(&self, index: usize, rows: &HostTensor) -> Result<Tensor> {
+        let shapes = self.batch_shapes()?;
+        let shape = shapes.get(index).ok_or_else(|| {
+            Error::plan(format!("a batch has {} tensors, not {}", shapes.len(), index + 1))
+        })?;
+        let count = rows.dims().first().copied().unwrap_or(0);
+        let shape = Shape::new([&[count], &shape.dims()[1..]].concat())?;
+        let plan = &self.full.plan;
+        encode_as("rows of", &plan.inputs()[index].name, &shape, plan.input_frac(index), rows)
+    }
+
+    /// One step: the state becomes that after it. Returns what the options' metrics ask for, which stays
+    /// shared. All parties call it alike, with the same number and learning rate; a rate alone will do for gradient
+    /// descent.
+    ///
+    /// # Errors
+    /// As [`Plan::run`]; [`Error::Invalid`] if the rate is not in the options' range, or the optimiser needs the
+    /// step's number.
     pub fn step<P: Protocol>(
         &self,
         mpc: &mut P,
         state: &mut State<P>,
         batch: &[Operand<P>],
-        rate: f64,
+        step: impl Into<Step>,
         observer: &mut dyn Observer,
     ) -> Result<Vec<SecretTensor<P>>> {
+        let step = step.into();
+        let variant = self.variant(step);
+        let inputs = self.inputs(mpc, batch, step)?;
+        let weights = variant.operands(state.operands());
+        let results = variant.plan.run(mpc, &weights, &inputs, observer)?;
+        Ok(variant.settle(state, results))
+    }
+
+    /// [`TrainPlan::step`] with a [`crate::Guard`] over every product of the step: besides the metrics, for each
+    /// name of [`TrainPlan::guarded`] a word that is 0 unless values of that layer, or of its gradient, have left
+    /// the range in which arithmetic is right. The seed is one that all parties know.
+    ///
+    /// # Cost
+    /// That of [`TrainPlan::step`] and of [`crate::Guard::finish`].
+    ///
+    /// # Errors
+    /// As [`TrainPlan::step`].
+    pub fn step_guarded<P: Protocol>(
+        &self,
+        mpc: &mut P,
+        state: &mut State<P>,
+        batch: &[Operand<P>],
+        step: Step,
+        seed: u64,
+        observer: &mut dyn Observer,
+    ) -> Result<(Vec<SecretTensor<P>>, SecretTensor<P>)> {
+        let variant = self.variant(step);
+        let inputs = self.inputs(mpc, batch, step)?;
+        let weights = variant.operands(state.operands());
+        let plan = variant.plan.clone().with_guard(true);
+        let (results, left) = plan.run_guarded(mpc, &weights, &inputs, seed, observer)?;
+        Ok((variant.settle(state, results), left))
+    }
+
+    /// The names of the values that the guard of a step watches, in its order.
+    pub fn guarded(&self, step: Step) -> Vec<String> {
+        let plan = self.variant(step).plan.clone().with_guard(true);
+        plan.guarded().into_iter().map(str::to_owned).collect()
+    }
+
+    /// A batch and the public numbers of a step.
+    fn inputs<P: Protocol>(
+        &self,
+        mpc: &P,
+        batch: &[Operand<P>],
+        step: Step,
+    ) -> Result<Vec<Operand<P>>> {
         self.check_batch(batch.len())?;
+        let plan = &self.full.plan;
         let mut inputs = batch.to_vec();
-        for (spec, value) in self.step.inputs()[batch.len()..].iter().zip(self.public(rate)?) {
-            let frac = spec.frac.unwrap_or(self.step.frac());
+        for (spec, value) in plan.inputs()[batch.len()..].iter().zip(self.public(step)?) {
+            let frac = spec.frac.unwrap_or(plan.frac());
             let words = encode(&HostTensor::new([1], vec![value])?, frac)?;
             let words = mpc.engine().upload(words)?;
             inputs.push(Operand::Public(PublicTensor::new(words, frac)));
         }
-        let mut results = self.step.run(mpc, state.operands(), &inputs, observer)?;
-        let metrics = results.split_off(self.updated.len());
-        for (&place, value) in self.updated.iter().zip(results) {
-            state.replace(place, value);
+        for mask in self.masks(step)? {
+            let words = mpc.engine().upload(encode(&mask, 0)?)?;
+            inputs.push(Operand::Public(PublicTensor::new(words, 0)));
         }
-        Ok(metrics)
+        Ok(inputs)
+    }
+
+    /// The masks of a step's dropouts: zeros and ones, from the options' seed and the step's number.
+    fn masks(&self, step: Step) -> Result<Vec<HostTensor>> {
+        if self.dropouts.is_empty() {
+            return Ok(vec![]);
+        }
+        let number = step.number.ok_or_else(|| {
+            Error::invalid("step", "dropout needs the number of a step: Step::new(number, rate)")
+        })?;
+        let shapes = self.full.plan.input_shapes(self.batch)?;
+        let first = shapes.len() - self.dropouts.len();
+        let mut masks = vec![];
+        for (i, (part, shape)) in self.dropouts.iter().zip(&shapes[first..]).enumerate() {
+            let place = u64::from(number) << 32 | i as u64;
+            // Seeds that are near each other give streams that are not.
+            let mut coins = SplitMix64::new(self.options.seed ^ SplitMix64::new(place).next_u64());
+            let limit = (part * f64::from(64).exp2()) as u64;
+            let kept = (0..shape.len()).map(|_| i64::from(coins.next_u64() >= limit));
+            masks.push(HostTensor::integers(shape.dims(), kept.collect())?);
+        }
+        Ok(masks)
     }
 
     /// [`TrainPlan::step`] in 64-bit floats.
@@ -181,73 +367,137 @@ impl TrainPlan {
         &self,
         state: &mut [HostTensor],
         batch: &[HostTensor],
-        rate: f64,
+        step: impl Into<Step>,
     ) -> Result<Vec<HostTensor>> {
         self.check_batch(batch.len())?;
+        self.check_state(state.len())?;
+        let step = step.into();
+        let variant = self.variant(step);
+        let Variant { plan, updated, .. } = variant;
         let mut inputs = batch.to_vec();
-        for value in self.public(rate)? {
+        for value in self.public(step)? {
             inputs.push(HostTensor::new([1], vec![value])?);
         }
-        let mut results = self.step.evaluate(state, &inputs)?;
-        let metrics = results.split_off(self.updated.len());
-        for (&place, value) in self.updated.iter().zip(results) {
+        inputs.extend(self.masks(step)?);
+        let mut results = plan.evaluate(&variant.operands(state), &inputs)?;
+        let metrics = results.split_off(updated.len());
+        for (&place, value) in updated.iter().zip(results) {
             state[place] = value;
         }
         Ok(metrics)
     }
 
-    /// The weights of [`TrainPlan::inference`] out of a state's tensors, in order.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] naming a frozen weight that the planner has made into another for inference.
-    pub fn inference_weights<T: Clone>(&self, state: &[T]) -> Result<Vec<T>> {
-        let specs = self.step.weights();
-        let find = |wanted: WeightSpec| {
-            let place = specs.iter().position(|spec| *spec == wanted);
-            place.and_then(|i| state.get(i).cloned()).ok_or_else(|| {
-                let reason = "is not among the state's tensors".to_owned();
-                Error::Argument { what: "weight", name: wanted.name, reason }
-            })
-        };
-        self.inference.weights().into_iter().map(find).collect()
+    /// What a step does.
+    fn variant(&self, step: Step) -> &Variant {
+        match &self.light {
+            Some(light) if !self.options.optimiser.is_full(step) => light,
+            _ => &self.full,
+        }
     }
 
-    /// The numbers that everybody knows in a step: the learning rate for the sum of the losses, and that of
-    /// the weights' decay.
-    fn public(&self, rate: f64) -> Result<Vec<f64>> {
+    /// The numbers that everybody knows in a step.
+    fn public(&self, step: Step) -> Result<Vec<f64>> {
         let largest = self.options.largest_rate;
-        if !(0.0..=largest).contains(&rate) {
-            let reason = format!("{rate} is not within 0 to {largest}, the largest of the options");
+        if !(0.0..=largest).contains(&step.rate) {
+            let reason =
+                format!("{} is not within 0 to {largest}, the largest of the options", step.rate);
             return Err(Error::invalid("learning rate", reason));
         }
-        let decay = self.options.optimiser.decay();
-        let decay = (decay > 0.0).then_some(rate * decay);
-        Ok([rate / self.batch as f64].into_iter().chain(decay).collect())
+        self.options.optimiser.public(step, self.batch)
+    }
+
+    /// How many tensors a batch has: the network's inputs and the labels.
+    fn batch_tensors(&self) -> usize {
+        let public = self.options.optimiser.public_inputs() + self.dropouts.len();
+        self.full.plan.inputs().len().saturating_sub(public)
     }
 
     fn check_batch(&self, given: usize) -> Result<()> {
-        let public = 1 + usize::from(self.options.optimiser.decay() > 0.0);
-        let wanted = self.step.inputs().len() - public;
+        let wanted = self.batch_tensors();
         if given == wanted {
             return Ok(());
         }
         Err(Error::plan(format!("expected {wanted} tensors of a batch, labels last; got {given}")))
     }
+
+    fn check_state(&self, given: usize) -> Result<()> {
+        let wanted = self.full.weights.len();
+        if given == wanted {
+            return Ok(());
+        }
+        Err(Error::plan(format!("expected {wanted} tensors of a state, got {given}")))
+    }
 }
 
-/// The whole step as a graph, and the names of what it updates, in the order of its first results.
-fn training_graph(forward: &Graph, options: &TrainOptions) -> Result<(Graph, Vec<String>)> {
-    let mut graph = forward.clone();
+/// The forward pass of a training alone, with the batch's statistics: what a step is compared with. Masks of
+/// dropouts are its last inputs.
+///
+/// # Errors
+/// As [`TrainPlan::new`].
+pub fn forward(graph: &Graph, output: ValueId, options: &TrainOptions) -> Result<Compiled> {
+    options.check(graph.batch())?;
+    let Expanded { mut graph, .. } = prepared(graph, output)?.with_batch_statistics()?;
+    graph.fix_batch();
+    passes::optimise(&mut graph)?;
+    Compiled::of_optimised(&graph, options.plan_formats(graph.batch()))
+}
+
+/// The network as it is trained: what is frozen is folded, what follows the batches is a parameter.
+fn prepared(graph: &Graph, output: ValueId) -> Result<Graph> {
+    let mut forward = graph.clone();
+    forward.outputs.clear();
+    forward.output("output", output);
+    let followed = forward.running_statistics(|node| graph.follows_batches(node));
+    followed.into_iter().for_each(|id| forward.make_parameter(id));
+    passes::norms::lower_frozen(&mut forward)?;
+    passes::pools::pool_before_relu(&mut forward)?;
+    passes::pools::merge_averages(&mut forward)?;
+    name_parameters(&mut forward)?;
+    Ok(forward)
+}
+
+/// The whole step as a graph, whose first results are the new values of the state's tensors, by name. The
+/// parameters of `forward` get the formats that they have in the step.
+fn training_graph(
+    forward: &mut Graph,
+    options: &TrainOptions,
+    full: bool,
+) -> Result<(Graph, Vec<f64>)> {
+    let Expanded { mut graph, norms, running, masks } = forward.with_batch_statistics()?;
     graph.fix_batch();
     let output = graph.outputs[0].1;
-    let parameters = graph.parameters();
+    let followed: HashSet<_> = running.iter().flat_map(|r| r.running).collect();
+    let mut parameters = graph.parameters();
+    parameters.retain(|id| !followed.contains(id));
     let labels = options.loss.labels(&mut graph, output)?;
-    let rate = graph.input_with_frac("learning rate", &[Dim::Fixed(1)], RATE_FRAC)?;
     let parts = options.loss.parts(&mut graph, output, labels)?;
-    let product = Op::Binary(Binary::Mul);
-    let seed = graph.add_as(Format::Gradient, "loss.grad", product, &[parts.slope, rate])?;
-    let grads = graph.gradients(output, seed, &parameters)?;
-    let updates = options.optimiser.update(&mut graph, options, &parameters, &grads)?;
+    let batch = graph.batch() as f64;
+    let one = [Dim::Fixed(1)];
+    let (rate, seed) = match options.optimiser {
+        Optimiser::Sgd { .. } => {
+            let rate = graph.input_with_frac("learning rate", &one, RATE_FRAC)?;
+            let product = Op::Binary(Binary::Mul);
+            let operands = [parts.slope, rate];
+            (rate, graph.add_as(Format::Gradient, "loss.grad", product, &operands)?)
+        }
+        Optimiser::Adam(adam) => {
+            let frac = Adam::rate_frac(options);
+            let rate = graph.input_with_frac("learning rate", &one, frac)?;
+            let unit = Op::Scale(adam.unit() / batch);
+            (rate, graph.add_as(Format::Gradient, "loss.grad", unit, &[parts.slope])?)
+        }
+    };
+    let grads = graph.gradients_with(&norms, output, seed, &parameters)?;
+    let pairs: Vec<_> = parameters.iter().copied().zip(grads).collect();
+    let mut updates = options.optimiser.update(&mut graph, options, rate, &pairs, full)?;
+    for norm in &running {
+        updates.extend(running::follow(&mut graph, norm)?);
+    }
+    let followed = forward.running_statistics(|_| true);
+    let own = forward.parameters().into_iter().filter(|id| !followed.contains(id));
+    for (id, of) in own.zip(parameters) {
+        forward.nodes[id.0].format = graph.nodes[of.0].format;
+    }
     graph.outputs.clear();
     for (name, value) in &updates {
         graph.output(name, *value);
@@ -256,8 +506,10 @@ fn training_graph(forward: &Graph, options: &TrainOptions) -> Result<(Graph, Vec
         let value = metric.value(&mut graph, output, labels, &parts, &options.loss)?;
         graph.output(metric.name(), value);
     }
+    // A batch's tensors come first, then what a step adds to them.
+    graph.move_inputs_last(&masks.iter().map(|mask| mask.0).collect::<Vec<_>>());
     passes::optimise(&mut graph)?;
-    Ok((graph, updates.into_iter().map(|(name, _)| name).collect()))
+    Ok((graph, masks.into_iter().map(|mask| mask.1).collect()))
 }
 
 /// Gives every parameter a name of its own.
@@ -266,7 +518,7 @@ fn name_parameters(graph: &mut Graph) -> Result<()> {
     if parameters.is_empty() {
         return Err(Error::invalid("train", "no weight is trained; Graph::train says which are"));
     }
-    let mut names = std::collections::HashSet::new();
+    let mut names = HashSet::new();
     for id in parameters {
         let Op::Parameter(index) = graph.nodes[id.0].op else { continue };
         let constant = &mut graph.constants[index];

@@ -261,6 +261,30 @@ fn operations_that_move_elements() {
 }
 
 #[test]
+fn rows_of_a_table_get_the_gradients_of_all_places_that_took_them() {
+    let mut r = Random(12);
+    let places = HostTensor::new([2, 3], vec![1.0, 4.0, 1.0, 0.0, 1.0, 4.0]).unwrap();
+    for row in [&[2][..], &[2, 3]] {
+        let table = r.tensor(&[&[5], row].concat(), 1.0);
+        let mut case = Case::new(&[table, places.clone()]);
+        let y = case.graph.add("lookup", Op::Lookup, &case.operands).unwrap();
+        let error = case.error(y, &[0]);
+        assert!(error < 1e-6, "off by {error:e}");
+    }
+}
+
+#[test]
+fn inner_products_by_both_operands_and_of_a_value_with_itself() {
+    let mut r = Random(13);
+    let x = r.tensor(&[2, 3, 4], 1.0);
+    check(Op::Dot(vec![0, 2]), &[x.clone(), r.tensor(&[2, 3, 4], 1.0)]);
+    let mut case = Case::new(&[x]);
+    let y = case.graph.add("square", Op::Dot(vec![1]), &[case.operands[0]; 2]).unwrap();
+    let error = case.error(y, &[0]);
+    assert!(error < 1e-6, "off by {error:e}");
+}
+
+#[test]
 fn a_value_with_several_users_gets_the_sum_of_their_gradients() {
     let mut r = Random(8);
     let mut case = Case::new(&[r.tensor(&[2, 3], 1.0), r.tensor(&[3, 3], 1.0)]);

@@ -5,8 +5,10 @@ mod common;
 use common::{Random, conv, dense, distance, flatten, image, relu};
 use mpc_core::{Operand, Plaintext, Protocol, Result as MpcResult, TestWorld};
 use net::Party;
-use nn_layers::layers::{Layer, LayerNorm};
-use nn_layers::train::{Formats, Loss, Metric, Optimiser, TrainOptions, TrainPlan};
+use nn_layers::layers::{BatchNorm, Layer, LayerNorm};
+use nn_layers::train::{
+    Adam, Formats, Loss, Metric, Optimiser, Second, Step, TrainOptions, TrainPlan,
+};
 use nn_layers::{
     Binary, Compiled, Dim, Error, Graph, HostTensor, Op, PlanOptions, Pool, Unary, ValueId,
 };
@@ -21,6 +23,7 @@ struct Training {
     plan: TrainPlan,
     start: Vec<HostTensor>,
     batches: Vec<[HostTensor; 2]>,
+    rate: f64,
 }
 
 /// What a training left: the state, and the metrics of every step.
@@ -48,14 +51,20 @@ impl Training {
             let x = r.tensor(&[&[BATCH], dims].concat(), 1.0);
             [x, labels(&mut r, &options.loss, &result)]
         };
-        Self { plan, start, batches: (0..4).map(batch).collect() }
+        Self { plan, start, batches: (0..4).map(batch).collect(), rate: RATE }
+    }
+
+    /// The same at another learning rate.
+    fn at(self, rate: f64) -> Self {
+        Self { rate, ..self }
     }
 
     fn in_the_clear(&self) -> Outcome {
         let mut state = self.start.clone();
         let mut metrics = vec![];
-        for batch in &self.batches {
-            let seen = self.plan.step_in_the_clear(&mut state, batch, RATE).unwrap();
+        for (number, batch) in (0..).zip(&self.batches) {
+            let step = Step::new(number, self.rate);
+            let seen = self.plan.step_in_the_clear(&mut state, batch, step).unwrap();
             metrics.push(seen.iter().map(|x| x.single().unwrap()).collect());
         }
         Outcome { state, metrics }
@@ -63,15 +72,16 @@ impl Training {
 
     fn in_fixed_point(&self) -> Outcome {
         let mut mpc = Plaintext::new(CpuEngine::new(1));
-        let words = run(&self.plan, &mut mpc, &self.words()).unwrap();
+        let words = run(&self.plan, self.rate, &mut mpc, &self.words()).unwrap();
         self.outcome(words)
     }
 
     fn on_shares(&self) -> Outcome {
         let (plan, words) = (self.plan.clone(), self.words());
+        let rate = self.rate;
         let mut opened = TestWorld::new(3).run(
             |session| Rss::new(session, CpuEngine::new(1)),
-            move |mpc| run(&plan, mpc, &words),
+            move |mpc| run(&plan, rate, mpc, &words),
         );
         self.outcome(opened.swap_remove(0))
     }
@@ -115,29 +125,56 @@ fn labels(r: &mut Random, loss: &Loss, result: &[usize]) -> HostTensor {
 }
 
 /// Shares the state and, step by step, a batch; opens the state at the end and all metrics.
-fn run<P: Protocol>(plan: &TrainPlan, mpc: &mut P, words: &[Vec<Tensor>]) -> MpcResult<Vec<Tensor>>
+fn run<P: Protocol>(
+    plan: &TrainPlan,
+    rate: f64,
+    mpc: &mut P,
+    words: &[Vec<Tensor>],
+) -> MpcResult<Vec<Tensor>>
 where
     P::Engine: ring_arith::Engine<Tensor = Tensor>,
 {
-    let owner = Party(0);
-    let mine = mpc.me() == owner;
-    let share = |mpc: &mut P, words: &[Tensor]| {
-        let shapes: Vec<_> =
-            words.iter().map(|w| ring_arith::EngineTensor::shape(w).clone()).collect();
-        mpc.input(owner, &shapes, mine.then_some(words))
-    };
-    let state = share(mpc, &words[0])?;
+    let state = shared(mpc, &words[0])?;
     let mut state = plan.secret_state(state).expect("the shares have the state's shapes");
     let mut seen = vec![];
-    for batch in &words[1..] {
-        let shares = share(mpc, batch)?;
+    for (number, batch) in (0..).zip(&words[1..]) {
+        let shares = shared(mpc, batch)?;
         let batch: Vec<Operand<P>> = plan.step_plan().secret_inputs(shares);
-        let metrics = plan.step(mpc, &mut state, &batch, RATE, &mut ()).expect("the step runs");
+        let step = Step::new(number, rate);
+        let metrics = plan.step(mpc, &mut state, &batch, step, &mut ()).expect("the step runs");
         seen.extend(metrics);
     }
     let mut shares = state.shares();
     shares.extend(seen.iter().map(|x| x.share()));
     mpc.open(&shares)
+}
+
+/// Shares tensors that party 0 has.
+fn shared<P: Protocol>(mpc: &mut P, words: &[Tensor]) -> MpcResult<Vec<P::Share>>
+where
+    P::Engine: ring_arith::Engine<Tensor = Tensor>,
+{
+    let shapes: Vec<_> = words.iter().map(|w| ring_arith::EngineTensor::shape(w).clone()).collect();
+    let mine = mpc.me() == Party(0);
+    mpc.input(Party(0), &shapes, mine.then_some(words))
+}
+
+/// Asserts that the network's weights agree.
+fn assert_weights_close(
+    name: &str,
+    training: &Training,
+    got: &Outcome,
+    expected: &Outcome,
+    tolerance: f64,
+) {
+    let state = training.plan.state();
+    let weights = |name: &str| name.ends_with(".weight") || name.ends_with(".bias");
+    for ((spec, a), b) in state.iter().zip(&got.state).zip(&expected.state) {
+        if weights(&spec.name) {
+            let error = distance(a, b);
+            assert!(error < tolerance, "{name}: {} is off by {error:e}", spec.name);
+        }
+    }
 }
 
 /// Asserts that weights and metrics agree.
@@ -183,6 +220,178 @@ fn every_optimiser_in_fixed_point_follows_the_same_plan_in_floats() {
     }
 }
 
+/// Adam in all its forms; the first decay is a multiple of 1/32, as it is computed.
+fn adams() -> Vec<Adam> {
+    let adam = Adam { betas: [0.906_25, 0.99], epsilon: 1e-6, ..Adam::default() };
+    let row = Adam { second: Second::Row, ..adam };
+    vec![
+        adam,
+        row,
+        Adam { every: 3, ..row },
+        Adam { amsgrad: true, decay: 0.01, ..row },
+        Adam { decoupled: true, decay: 0.01, every: 2, ..adam },
+    ]
+}
+
+#[test]
+fn every_adam_in_fixed_point_follows_the_same_plan_in_floats() {
+    for adam in adams() {
+        let options =
+            options().with_optimiser(Optimiser::Adam(adam)).with_largest_rate(RATE / 16.0);
+        let training = Training::new(&[5], &options, perceptron).at(RATE / 16.0);
+        let expected = training.in_the_clear();
+        let weight =
+            training.plan.state().iter().position(|spec| spec.name == "fc1.weight").unwrap();
+        let moved = distance(&expected.state[weight], &training.start[weight]);
+        assert!(moved > RATE / 16.0, "{adam:?} moved a weight by {moved} only");
+        // Moments and roots of another size are compared by what they do.
+        let got = training.in_fixed_point();
+        assert_weights_close(&format!("{adam:?}"), &training, &got, &expected, RATE / 128.0);
+    }
+}
+
+#[test]
+fn adam_by_row_on_shares_follows_the_same_plan_in_floats() {
+    let options =
+        options().with_optimiser(Optimiser::Adam(adams()[2])).with_largest_rate(RATE / 16.0);
+    let training = Training::new(&[2, 6, 6], &options, networks()[0].2).at(RATE / 16.0);
+    let (got, expected) = (training.on_shares(), training.in_the_clear());
+    assert_weights_close("rows", &training, &got, &expected, RATE / 128.0);
+}
+
+#[test]
+fn steps_of_adam_need_their_number() {
+    let options = options().with_optimiser(Optimiser::adam());
+    let training = Training::new(&[5], &options, perceptron);
+    let mut state = training.start.clone();
+    let error =
+        training.plan.step_in_the_clear(&mut state, &training.batches[0], RATE).unwrap_err();
+    assert!(error.to_string().contains("Step::new"), "{error}");
+}
+
+#[test]
+fn gradients_with_a_large_norm_are_scaled_down_and_others_are_not() {
+    for limit in [0.125, 64.0] {
+        let plain = Training::new(&[5], &options(), perceptron);
+        let clipped = Training::new(&[5], &options().with_clip(limit), perceptron);
+        let (mut a, mut b) = (plain.start.clone(), clipped.start.clone());
+        plain.plan.step_in_the_clear(&mut a, &plain.batches[0], RATE).unwrap();
+        clipped.plan.step_in_the_clear(&mut b, &clipped.batches[0], RATE).unwrap();
+        let norm = |training: &Training, after: &[HostTensor]| {
+            let squares = training.start.iter().zip(after).map(|(x, y)| {
+                let (x, y) = (x.floats().into_owned(), y.floats().into_owned());
+                x.iter().zip(&y).map(|(x, y)| (x - y) * (x - y)).sum::<f64>()
+            });
+            squares.sum::<f64>().sqrt() / RATE
+        };
+        let expected = norm(&plain, &a).min(limit);
+        let got = norm(&clipped, &b);
+        assert!((got - expected).abs() < 1e-4, "norm {got}, not {expected}");
+        let name = format!("clipped at {limit}");
+        assert_close(&name, &clipped.in_fixed_point(), &clipped.in_the_clear(), TOLERANCE);
+    }
+}
+
+#[test]
+fn a_written_training_plan_is_read_again_and_a_changed_one_is_refused() {
+    let optimiser = Optimiser::Adam(adams()[2]);
+    let options = options().with_optimiser(optimiser).with_metrics([Metric::Loss]);
+    let plan = Training::new(&[2, 5, 5], &options, normed).plan;
+    let written = serde_json::to_value(&plan).unwrap();
+    let read: TrainPlan = serde_json::from_value(written.clone()).unwrap();
+    assert_eq!(read, plan);
+    let change = |what: &dyn Fn(&mut serde_json::Value)| {
+        let mut changed = written.clone();
+        what(&mut changed);
+        serde_json::from_value::<TrainPlan>(changed).unwrap_err()
+    };
+    change(&|v| v["version"] = 9.into());
+    change(&|v| v["batch"] = 5.into());
+    change(&|v| v["light"] = serde_json::Value::Null);
+    change(&|v| v["options"]["metrics"] = serde_json::json!([]));
+    change(&|v| v["options"]["largest_rate"] = (-1.0).into());
+    change(&|v| v["step"]["outputs"][0][0] = "another".into());
+    change(&|v| v["finish"]["outputs"][0][0] = "another".into());
+    change(&|v| v["step"] = v["inference"].clone());
+    change(&|v| v["step"]["inputs"][2]["frac"] = serde_json::Value::Null);
+}
+
+/// Convolutions and a product with batch norms, one of them behind a pool.
+fn normed(g: &mut Graph, r: &mut Random, x: ValueId) -> ValueId {
+    let norm = |g: &mut Graph, r: &mut Random, name: &str, x: ValueId| {
+        let c = g.shape(x).dims()[1];
+        let norm = BatchNorm {
+            scale: r.tensor(&[c], 0.5).map(|v| v + 1.0).into(),
+            shift: r.tensor(&[c], 0.2).into(),
+            mean: r.tensor(&[c], 0.2).into(),
+            variance: r.tensor(&[c], 0.5).map(|v| v + 1.0).into(),
+            epsilon: 1e-5,
+            momentum: 0.25,
+        };
+        norm.forward(g, name, x).unwrap()
+    };
+    let y = conv(g, r, x, "conv", 4, Pool::new([3; 2], [1; 2]).padded([1; 4]));
+    let y = norm(g, r, "bn1", y);
+    let y = relu(g, y);
+    let y = g.add("pool", Op::MaxPool(Pool::new([2; 2], [1; 2])), &[y]).unwrap();
+    let y = norm(g, r, "bn2", y);
+    let y = flatten(g, y);
+    let y = dense(g, r, y, "fc1", 6);
+    let y = norm(g, r, "bn3", y);
+    let y = relu(g, y);
+    dense(g, r, y, "fc2", 3)
+}
+
+#[test]
+fn a_trained_network_with_batch_norms_is_finished_for_inference() {
+    let training = Training::new(&[2, 5, 5], &options(), normed);
+    let x = &training.batches[0][0];
+    // At the start: the same as the network with the running statistics that it came with.
+    let weights = training.plan.finish_in_the_clear(&training.start).unwrap();
+    let y = training.plan.inference().evaluate(&weights, std::slice::from_ref(x)).unwrap();
+    let mut r = Random(1);
+    let mut graph = Graph::new(BATCH);
+    let dims = [Dim::Batch(1), Dim::Fixed(2), Dim::Fixed(5), Dim::Fixed(5)];
+    let input = graph.input("x", &dims).unwrap();
+    let out = normed(&mut graph, &mut r, input);
+    graph.output("y", out);
+    let expected = graph.evaluate(std::slice::from_ref(x)).unwrap();
+    assert!(distance(&y[0], &expected[0]) < 1e-9);
+    // After the last step, on shares.
+    let state = training.in_the_clear().state;
+    let weights = training.plan.finish_in_the_clear(&state).unwrap();
+    let expected = training.plan.inference().evaluate(&weights, std::slice::from_ref(x)).unwrap();
+    assert!(distance(&y[0], &expected[0]) > 0.01);
+    let (plan, words) = (training.plan.clone(), training.plan.encode_state(&state).unwrap());
+    let input = training.plan.inference().encode_input(0, BATCH, x).unwrap();
+    let opened = TestWorld::new(3).run(
+        |session| Rss::new(session, CpuEngine::new(1)),
+        move |mpc| {
+            let shares = shared(mpc, &words)?;
+            let state = plan.secret_state(shares).unwrap();
+            let weights = plan.finish(mpc, &state).unwrap();
+            let x = shared(mpc, std::slice::from_ref(&input))?;
+            let x = plan.inference().secret_inputs(x);
+            let y = plan.inference().run(mpc, &weights, &x, &mut ()).unwrap();
+            mpc.open(&[y[0].share()])
+        },
+    );
+    let got = training.plan.inference().decode_output(0, &opened[0][0]).unwrap();
+    assert!(distance(&got, &expected[0]) < 4.0 * TOLERANCE);
+}
+
+#[test]
+fn batch_norms_whose_numbers_are_not_trained_keep_their_statistics() {
+    let mut r = Random(1);
+    let mut graph = Graph::new(BATCH);
+    let x = image(&mut graph, 2, 5);
+    let y = normed(&mut graph, &mut r, x);
+    graph.train(|name| name.starts_with("fc"));
+    let (plan, _) = TrainPlan::new(&graph, y, &options()).unwrap();
+    let names: Vec<_> = plan.state().into_iter().map(|spec| spec.name).collect();
+    assert!(names.iter().all(|name| !name.ends_with("mean")), "{names:?}");
+}
+
 #[test]
 fn every_loss_in_fixed_point_follows_the_same_plan_in_floats() {
     for loss in [
@@ -220,18 +429,20 @@ fn losses_and_momenta_are_those_of_their_definitions() {
     let column = |a: f64, b: f64| HostTensor::new([2, 1], vec![a, b]).unwrap();
     let batch = [column(1.0, 2.0), column(0.5, 1.0)];
     let (mut weight, mut velocity) = (1.0, 0.0);
-    for rate in [0.25, 0.125] {
+    for (number, rate) in [0.25, 0.125].into_iter().enumerate() {
         let errors = [weight - 0.5, 2.0 * weight - 1.0];
         let gradient = (2.0 * errors[0] + 2.0 * errors[1] * 2.0) / 2.0 + 0.125 * weight;
         let loss = errors[0] * errors[0] + errors[1] * errors[1];
-        let seen = plan.step_in_the_clear(&mut state, &batch, rate).unwrap();
+        let step = Step::new(number as u32, rate);
+        let seen = plan.step_in_the_clear(&mut state, &batch, step).unwrap();
         velocity = 0.5 * velocity + rate * gradient;
         weight -= velocity;
         assert!((seen[0].single().unwrap() - loss).abs() < 1e-12);
         assert!((state[0].floats()[0] - weight).abs() < 1e-12, "{:?}", state[0].floats());
         assert!((state[1].floats()[0] - velocity).abs() < 1e-12);
     }
-    let error = plan.step_in_the_clear(&mut state, &batch, 0.5).unwrap_err().to_string();
+    let error =
+        plan.step_in_the_clear(&mut state, &batch, Step::new(2, 0.5)).unwrap_err().to_string();
     assert!(error.contains("largest of the options"), "{error}");
 }
 
@@ -355,7 +566,7 @@ fn frozen_layers_are_folded_and_stay_as_they_are() {
     assert_eq!(trained.len(), expected.len());
     let mut state = start.clone();
     let batch = [r.tensor(&[BATCH, 2, 6, 6], 1.0), labels(&mut r, &Loss::default(), &[BATCH, 3])];
-    plan.step_in_the_clear(&mut state, &batch, RATE).unwrap();
+    plan.step_in_the_clear(&mut state, &batch, Step::new(0, RATE)).unwrap();
     for ((before, after), spec) in start.iter().zip(&state).zip(plan.state()) {
         assert_eq!(distance(before, after) > 0.0, spec.trained, "{}", spec.name);
     }
@@ -400,4 +611,74 @@ fn a_graph_with_parameters_compiles_for_inference_as_well() {
     assert_eq!(plan.steps(), 2, "bias and ReLU join their products");
     let got = plan.evaluate(&weights, std::slice::from_ref(&x)).unwrap();
     assert!(distance(&got[0], &graph.evaluate(&[x]).unwrap()[0]) < 1e-9);
+}
+
+#[test]
+fn a_step_whose_values_leave_their_range_says_in_which_layer() {
+    let training = Training::new(&[5], &options(), perceptron);
+    let step = Step::new(0, RATE);
+    let names = training.plan.guarded(step);
+    let place = training.plan.state().iter().position(|s| s.name == "fc1.weight").unwrap();
+    let left = |factor: f64| {
+        let mut start = training.start.clone();
+        start[place] = start[place].map(|v| v * factor);
+        let state = training.plan.encode_state(&start).unwrap();
+        let batch = training.plan.encode_batch(&training.batches[0]).unwrap();
+        let plan = training.plan.clone();
+        let opened = TestWorld::new(3).run(
+            |session| Rss::new(session, CpuEngine::new(1)),
+            move |mpc| {
+                let shares = shared(mpc, &state)?;
+                let mut state = plan.secret_state(shares).unwrap();
+                let batch = plan.step_plan().secret_inputs(shared(mpc, &batch)?);
+                let step = Step::new(0, RATE);
+                let (_, left) =
+                    plan.step_guarded(mpc, &mut state, &batch, step, 7, &mut ()).unwrap();
+                mpc.open(&[left.share()])
+            },
+        );
+        let words = opened[0][0].words().to_vec();
+        assert_eq!(words.len(), names.len());
+        let wild = names.iter().zip(words).filter(|(_, word)| *word != 0);
+        wild.map(|(name, _)| name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(left(1.0), Vec::<String>::new());
+    // Products of 46 fraction bits: 2^20 in magnitude leaves the words.
+    let wild = left(4e6);
+    assert!(wild.iter().any(|name| name.starts_with("fc1")), "{wild:?}");
+}
+
+#[test]
+fn dropout_leaves_out_other_units_in_every_step_and_none_for_inference() {
+    let build: Build = |g, r, x| {
+        let y = dense(g, r, x, "fc1", 16);
+        let y = relu(g, y);
+        let y = g.add("half", Op::Dropout(0.5), &[y]).unwrap();
+        let y = dense(g, r, y, "fc2", 8);
+        let y = relu(g, y);
+        let y = g.add("some", Op::Dropout(0.25), &[y]).unwrap();
+        dense(g, r, y, "fc3", 3)
+    };
+    let options = options().with_seed(3).with_metrics([Metric::Loss]);
+    let training = Training::new(&[5], &options, build);
+    assert_close("dropout", &training.in_fixed_point(), &training.in_the_clear(), TOLERANCE);
+    assert_close("dropout", &training.on_shares(), &training.in_the_clear(), TOLERANCE);
+    let loss = |number: u32| {
+        let mut state = training.start.clone();
+        let step = Step::new(number, 0.0);
+        let seen = training.plan.step_in_the_clear(&mut state, &training.batches[0], step);
+        seen.unwrap()[0].single().unwrap()
+    };
+    assert_eq!(loss(4), loss(4));
+    assert_ne!(loss(4), loss(5));
+    let mut state = training.start.clone();
+    let error =
+        training.plan.step_in_the_clear(&mut state, &training.batches[0], RATE).unwrap_err();
+    assert!(error.to_string().contains("Step::new"), "{error}");
+    assert_eq!(training.plan.inference().inputs().len(), 1);
+    let written = serde_json::to_value(&training.plan).unwrap();
+    assert_eq!(serde_json::from_value::<TrainPlan>(written.clone()).unwrap(), training.plan);
+    let mut fewer = written;
+    fewer["dropouts"] = serde_json::json!([0.5]);
+    serde_json::from_value::<TrainPlan>(fewer).unwrap_err();
 }

@@ -99,6 +99,24 @@ impl Shape {
         }
         Self::new(dims)
     }
+
+    /// The shape of sums over axes, which stay with length 1.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if an axis does not exist or is named twice.
+    pub fn sum(&self, axes: &[usize]) -> Result<Self> {
+        let mut dims = self.0.clone();
+        for (at, &axis) in axes.iter().enumerate() {
+            let Some(dim) = dims.get_mut(axis) else {
+                return Err(Error::invalid("sum", format!("shape {self:?} has no axis {axis}")));
+            };
+            if axes[..at].contains(&axis) {
+                return Err(Error::invalid("sum", format!("axis {axis} is named twice")));
+            }
+            *dim = 1;
+        }
+        Self::new(dims)
+    }
 }
 
 impl fmt::Debug for Shape {

@@ -43,6 +43,8 @@ impl<E: Engine> Rss<E> {
                 let n = piece.len();
                 let masks = [Pair::K12, Pair::K13].map(|pair| streams.draw(pair, n));
                 let first = streams.draw(Pair::K13, n);
+                planted!("and: the result under m13", first = masks[1]);
+                planted!("and: m12 off", masks = [streams.blank(Pair::K12, n), masks[1]]);
                 units.push(AndUnit {
                     seat,
                     streams,
@@ -169,6 +171,7 @@ impl<E: Engine> Rss<E> {
     ) -> Result<E::Tensor> {
         let engine = &self.engine;
         let columns = piece.range.start / 64..piece.range.end.div_ceil(64);
+        planted!("bits: every piece from the first column on", columns = 0..columns.len());
         let cut = |side: &BitTensor<E::Tensor>| -> Result<E::Tensor> {
             let plane = slice(engine, side.planes(), 0, plane, plane + 1)?;
             Ok(slice(engine, &plane, 1, columns.start, columns.end)?)

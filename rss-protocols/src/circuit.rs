@@ -14,7 +14,7 @@ use crate::{
     launch::{plane_of, planes, to_plane},
     links::Reader,
     plan::{Child, Class, Goal, Made, Plan, dealt},
-    random::{Draw, Pair, Streams},
+    random::{Draw, Pair, Planes, Streams},
     seat::{Role, Seat},
     unit::Cx,
 };
@@ -53,6 +53,19 @@ impl Circuit {
         let masks = [Pair::K12, Pair::K13].map(|pair| streams.draw(pair, plan.opened * cols));
         let shares = streams.draw(Pair::K13, plan.shares * cols);
         let dealt = streams.draw(Pair::K13, plan.dealt * cols);
+        planted!("circuit: codes off", codes = streams.blank(Pair::K12, plan.code_planes * cols));
+        planted!(
+            "circuit: both bits of a node under one mask",
+            masks = masks.map(|m| {
+                streams.rewritten(m, |old, i| old[plan.twin(i / cols) * cols + i % cols])
+            })
+        );
+        planted!("circuit: masks shared under the third's masks", shares = masks[1]);
+        planted!(
+            "circuit: all dealt products under one mask",
+            dealt = streams.rewritten(dealt, |old, i| old[i % cols])
+        );
+        planted!("circuit: dealt products under the third's masks", dealt = masks[1]);
         Self { plan, cols, codes, masks, shares, dealt }
     }
 
@@ -101,7 +114,8 @@ impl Circuit {
         for run in &self.plan.codes {
             let (digit, code) = (run.digit, (1 << run.digit) - 1);
             let bits = (0..digit).map(|j| plane_of(a, run.bit + j, digit, cols));
-            let stream = |k| streams.planes(self.codes, run.first + k, code, cols);
+            let rows = |first| Planes { first, stride: code, count: run.rows };
+            let stream = |k| streams.planes(self.codes, rows(run.first + k), cols);
             let sources = bits.chain((0..code).map(stream)).collect();
             let targets = (0..code).map(|k| to_plane(0, k, code, cols)).collect();
             let (space, outputs) = ([run.rows, cols], [run.rows * code]);
@@ -128,7 +142,8 @@ impl Circuit {
         if rows == 0 {
             return Ok(None);
         }
-        let sources = self.masks.iter().map(|&m| streams.planes(m, 0, 1, cols)).collect();
+        let all = Planes { first: 0, stride: 1, count: rows };
+        let sources = self.masks.iter().map(|&m| streams.planes(m, all, cols)).collect();
         let targets = vec![to_plane(0, 0, 1, cols)];
         let made = planes(cx.engine, &LeafMask, [rows, cols], sources, &[], &[rows], targets)?;
         Ok(made.into_iter().next())
@@ -158,7 +173,8 @@ impl Circuit {
             };
             sources.push(row_plane(tensor, base, child, from, slot, cols));
         }
-        let stream = |j| streams.planes(self.dealt, first + j, count, cols);
+        let planes_of = |first, stride| Planes { first, stride, count: rows };
+        let stream = |j| streams.planes(self.dealt, planes_of(first + j, count), cols);
         sources.extend((0..count).map(stream));
         if self.plan.goal == Goal::Carry {
             let top = children.last().expect("a merge has children");
@@ -171,10 +187,11 @@ impl Circuit {
         for slot in self.results(class) {
             match slot {
                 Some(slot) => {
-                    let opened = class.opened + slot;
-                    let mask = |m: &Draw| streams.planes(*m, opened, k, cols);
+                    let opened = planes_of(class.opened + slot, k);
+                    let mask = |m: &Draw| streams.planes(*m, opened, cols);
                     sources.extend(self.masks.iter().map(mask));
-                    sources.push(streams.planes(self.shares, class.shares + slot, k, cols));
+                    let shares = planes_of(class.shares + slot, k);
+                    sources.push(streams.planes(self.shares, shares, cols));
                     targets.extend([to_plane(1, slot, k, cols), to_plane(2, slot, k, cols)]);
                 }
                 None => {
@@ -304,10 +321,11 @@ impl Circuit {
         let (cols, run_at) = (self.cols, run);
         let run = &self.plan.codes[run];
         let (digit, code) = (run.digit, (1 << run.digit) - 1);
+        let of_codes = |first| Planes { first, stride: stride * code, count: class.rows };
         let mut sources: Vec<Source<'_, E::Tensor>> = (0..code)
             .map(|k| match seat.role {
                 Role::Third => plane_of(&codes[run_at], first * code + k, stride * code, cols),
-                _ => streams.planes(self.codes, run.first + first * code + k, stride * code, cols),
+                _ => streams.planes(self.codes, of_codes(run.first + first * code + k), cols),
             })
             .collect();
         let bit = |j| plane_of(b, run.bit + first * digit + j, stride * digit, cols);
@@ -353,7 +371,8 @@ impl Circuit {
         for slot in self.results(class) {
             match slot {
                 Some(slot) => {
-                    sources.push(streams.planes(self.mask(seat), class.opened + slot, k, cols));
+                    let rows = Planes { first: class.opened + slot, stride: k, count: class.rows };
+                    sources.push(streams.planes(self.mask(seat), rows, cols));
                     targets.push(to_plane(0, slot, k, cols));
                 }
                 None => {
@@ -436,20 +455,26 @@ impl Circuit {
         }
         for (child, from, slot) in self.factors(children) {
             let k = from.factors();
-            let at = |base| base + child.row * k + slot;
+            let at = |base| Planes {
+                first: base + child.row * k + slot,
+                stride: child.stride * k,
+                count: class.rows,
+            };
             sources.push(match &walk.shares[child.class] {
                 Some(tensor) => row_plane(tensor, 0, child, from, slot, cols),
-                None if from.merged() => {
-                    streams.planes(self.shares, at(from.shares), child.stride * k, cols)
-                }
-                None => streams.planes(self.mask(seat), at(from.opened), child.stride * k, cols),
+                None if from.merged() => streams.planes(self.shares, at(from.shares), cols),
+                // What masked a leaf is this party's share of the leaf's mask.
+                None => streams.planes_again(self.mask(seat), at(from.opened), cols),
             });
         }
         let count = dealt(self.plan.goal, *low, children.len());
         for j in 0..count {
             sources.push(match &walk.dealt[at] {
                 Some(tensor) => plane_of(tensor, j, count, cols),
-                None => streams.planes(self.dealt, first + j, count, cols),
+                None => {
+                    let rows = Planes { first: first + j, stride: count, count: class.rows };
+                    streams.planes(self.dealt, rows, cols)
+                }
             });
         }
         if self.plan.goal == Goal::Carry {

@@ -63,6 +63,9 @@ impl Opening {
         let circuit = Circuit::new(question.plan.clone(), streams, cols);
         let masks = [Pair::K12, Pair::K13].map(|pair| streams.draw(pair, cols));
         let third = shared.then(|| streams.draw(Pair::K13, cols));
+        planted!("sign opened without m12", masks = [streams.blank(Pair::K12, cols), masks[1]]);
+        planted!("sign opened without m13", masks = [masks[0], streams.blank(Pair::K13, cols)]);
+        planted!("sign: the third's share of its mask is m13", third = third.map(|_| masks[1]));
         Self { question, circuit, cols, masks, third }
     }
 
@@ -333,9 +336,11 @@ impl<E: Engine> Unit<E> for CompareUnit<E::Tensor> {
     fn start(&mut self, cx: &mut Cx<'_, E>, mut bundle: Reader) -> Result<()> {
         let second = self.seat.role == Role::Second;
         let b = if second { &self.value.1 } else { &self.value.0 };
+        let less = u64::MAX;
+        planted!("zero test: of b instead of b - 1", less = 0);
         let b = match self.zero_test {
             // a + b = 0 exactly if a = ~(b - 1).
-            true => map(cx.engine, &Shift, b.shape(), [b], &[u64::MAX])?,
+            true => map(cx.engine, &Shift, b.shape(), [b], &[less])?,
             false => b.clone(),
         };
         let (stage, top) = self.opening.start(cx, &self.seat, &self.streams, &mut bundle, &b)?;

@@ -67,6 +67,7 @@ impl<E: Engine> Rss<E> {
                 let upper = (0..spans.generate.len()).filter(|j| j & half != 0).collect::<Vec<_>>();
                 // Spans that reach the lowest place have no use for what would run through them.
                 let open = upper.iter().position(|&j| j >= 2 * half).unwrap_or(upper.len());
+                planted!("adder: a span too few stays open", open = (open + 1).min(upper.len()));
                 let high = self.stacked(&spans.propagate, upper.iter().copied())?;
                 let ends = |from: usize| upper[from..].iter().map(|j| j / half * half - 1);
                 operands.push((high.clone(), self.stacked(&spans.generate, ends(0))?));
@@ -126,6 +127,7 @@ impl<E: Engine> Rss<E> {
                 let value = seat.order(cut(&mine)?, cut(&next)?);
                 let size = width as usize * piece.len().div_ceil(64);
                 let mask = streams.draw(Pair::K13, size);
+                planted!("bits of words: those of a bare", mask = streams.blank(Pair::K13, size));
                 units.push(SplitUnit { seat, streams, value, width, mask, result: None });
             }
             plans.push((pieces, x.shape().clone()));

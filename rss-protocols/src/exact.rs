@@ -68,7 +68,9 @@ impl<T: EngineTensor> Carry<T> {
         let question = Question { plan, top: false, low: 0 };
         let opening = Opening::new(question, streams, n, false);
         let left = opening.exchanges();
-        Self { opening, u: streams.draw(Pair::K12, n), stage: None, left, dealt: None }
+        let u = streams.draw(Pair::K12, n);
+        planted!("exact: u bare", u = streams.blank(Pair::K12, n));
+        Self { opening, u, stage: None, left, dealt: None }
     }
 
     fn bundle(&self, n: usize) -> [usize; 2] {
@@ -143,8 +145,12 @@ impl<T: EngineTensor> ExactUnit<T> {
         let count = if how.dither { 2 } else { 1 };
         let carries = (0..count).map(|_| Carry::new(plan.clone(), &mut streams, n)).collect();
         let coins = if how.dither { n } else { 0 };
-        let coins = [Pair::Own, Pair::K23].map(|pair| streams.draw(pair, coins));
+        let own = Pair::Own;
+        planted!("dither: the second knows the pivot's coin", own = Pair::K12);
+        let coins = [own, Pair::K23].map(|pair| streams.draw(pair, coins));
         let masks = [Pair::K12, Pair::K12, Pair::K13, Pair::K13].map(|pair| streams.draw(pair, n));
+        planted!("exact: m12 = e12", masks = [masks[0], masks[0], masks[2], masks[3]]);
+        planted!("exact: m13 = y1", masks = [masks[0], masks[1], masks[2], masks[2]]);
         let (bundle, b, dealt, summand, result) = (None, None, None, None, None);
         Self {
             seat,
@@ -222,7 +228,9 @@ impl<T: EngineTensor> ExactUnit<T> {
         let sources = [whole(&b), e, mask(&self.carries[0]), whole(&v), m, y];
         let (end, places) = (ExactEnd { t }, [None, self.spots.shared(&self.seat)]);
         let [mut summand, shared] = words_into(cx.engine, &end, &shape, sources, &all, places)?;
-        if let Some(coin) = self.carries.get(1) {
+        let coin = self.carries.get(1);
+        planted!("dither: the coin's carry stays", coin = None);
+        if let Some(coin) = coin {
             let v = coin.word(cx, &shape)?;
             let sources = [whole(&summand), mask(coin), whole(&v)];
             let [less] = words(cx.engine, &TakeCarry, &shape, sources, &all)?;

@@ -110,7 +110,9 @@ impl<T: EngineTensor> GradientUnit<T> {
         let n = level.len / 2 * self.results;
         let winners = |x: &T| slice(engine, x, 0, 0, n);
         let follow = Follow::Times((winners(&self.nodes.0)?, winners(&self.nodes.1)?));
-        let wanted = Wanted { follow, opposite: level.opposite, spots: Spots::none(n) };
+        let opposite = level.opposite;
+        planted!("gradient: to those that lost", opposite = !opposite);
+        let wanted = Wanted { follow, opposite, spots: Spots::none(n) };
         let mask = MaskShares::Kept(level.share.clone());
         let selection = Selection::new(&mut level.streams, n, mask, vec![wanted]);
         Ok(Some(Walk { level, selection }))

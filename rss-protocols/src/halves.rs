@@ -69,7 +69,12 @@ pub(crate) struct Halves<T> {
 impl<T: EngineTensor> Halves<T> {
     pub fn new(value: Value<T>, streams: &mut Streams, n: usize, early: Option<u32>) -> Self {
         let product = !matches!(value, Value::Shared(_));
-        let masks = product.then(|| [Pair::K12, Pair::K13].map(|pair| streams.draw(pair, n)));
+        let masks = product.then(|| {
+            let masks = [Pair::K12, Pair::K13].map(|pair| streams.draw(pair, n));
+            planted!("product: w12 off", masks = [streams.blank(Pair::K12, n), masks[1]]);
+            planted!("product: w13 off", masks = [masks[0], streams.blank(Pair::K13, n)]);
+            masks
+        });
         // Both others know the half of a shared value: nothing is sent that could be shortened.
         let early = early.filter(|_| product);
         Self { value, n, masks, early, own: None }

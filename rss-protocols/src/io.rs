@@ -8,6 +8,8 @@ use crate::{
     BitShare, Rss, Share,
     kernels::{Copy, MaskedDifference, MaskedSum, Xor3},
     launch::{flat, invalid, map, whole, words},
+    random::Pair,
+    seat::Seat,
 };
 
 /// Words of a hash.
@@ -25,18 +27,21 @@ impl<E: Engine> Rss<E> {
         values: Option<&[E::Tensor]>,
     ) -> Result<Vec<Share<E::Tensor>>> {
         let me = self.party();
-        let (next, previous) = (owner.after(1, 3), owner.after(2, 3));
+        let next = owner.after(1, 3);
         let mut shares = Vec::with_capacity(shapes.len());
         for (i, shape) in shapes.iter().enumerate() {
             let nonce = self.keys.operation();
             let coins = self.keys.public(nonce);
             let coins = || stream(&coins);
+            // The owner is the pivot: its key with the party before it is that with the third.
+            let mut streams = self.keys.streams(&Seat::new(me, owner, false), nonce);
+            let mask = streams.draw(Pair::K13, shape.len());
+            planted!("input not masked", mask = streams.blank(Pair::K13, shape.len()));
+            let mask = || streams.words(mask);
             // x_owner is a stream, x_(owner + 1) what is sent, x_(owner + 2) the coins. A rounding that
             // follows sees a random third component; it hides nothing.
             shares.push(if me == owner {
                 let value = &values.expect("checked: the owner has values")[i];
-                let mask = self.keys.stream(previous, nonce);
-                let mask = || stream(&mask);
                 let [sent] = words(
                     &self.engine,
                     &MaskedDifference,
@@ -54,9 +59,8 @@ impl<E: Engine> Rss<E> {
                     cx.receive(owner, shape.len())?.field(&self.engine, shape.clone())?;
                 Share::new(received, third)?
             } else {
-                let mask = self.keys.stream(owner, nonce);
                 let [third] = words(&self.engine, &Copy, shape, [coins()], &[])?;
-                let [first] = words(&self.engine, &Copy, shape, [stream(&mask)], &[])?;
+                let [first] = words(&self.engine, &Copy, shape, [mask()], &[])?;
                 Share::new(third, first)?
             });
         }
@@ -122,7 +126,7 @@ impl<E: Engine> Rss<E> {
         Err(self.links.accuse(previous, &reason))
     }
 
-    fn hash(&self, tensors: &[&E::Tensor]) -> Result<Tensor> {
+    pub(crate) fn hash(&self, tensors: &[&E::Tensor]) -> Result<Tensor> {
         let mut hash =
             blake3::Hasher::new_derive_key("trefoil rss-protocols 2026 opened components");
         for tensor in tensors {

@@ -128,6 +128,7 @@ impl<E: Engine> Rss<E> {
         // Planes lie behind one another if each piece begins with a word of its own.
         let aligned = layout == Layout::FLAT
             && pieces.iter().all(|(piece, _)| piece.range.start.is_multiple_of(64));
+        planted!("kept: pieces joined as if aligned", aligned = true);
         if aligned || pieces.len() == 1 {
             let pieces = pieces.into_iter().map(|(piece, bits)| (piece.range.start, bits));
             let planes = assemble(engine, None, pieces.collect(), 1, &plane)?;

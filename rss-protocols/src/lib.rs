@@ -3,12 +3,19 @@
 // Two components of a share, and lists of them, are plain tuples here.
 #![allow(clippy::type_complexity)]
 
+#[macro_use]
+#[path = "../../mpc-core/src/fault.rs"]
+mod fault;
+
 mod bits;
+mod chain;
 mod circuit;
 mod compare;
 mod cut;
 mod decompose;
 mod exact;
+#[cfg(test)]
+mod faults;
 mod fused;
 mod gradient;
 mod halves;

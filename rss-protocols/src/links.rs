@@ -15,6 +15,9 @@ pub(crate) struct Links {
     transport: Box<dyn Transport>,
     outgoing: [Outgoing; 3],
     incoming: [Incoming; 3],
+    /// To whom tensors went, and of how many words.
+    #[cfg(test)]
+    pub puts: Vec<(Party, usize)>,
 }
 
 #[derive(Default)]
@@ -41,7 +44,13 @@ pub(crate) struct Reader {
 
 impl Links {
     pub fn new(transport: Box<dyn Transport>) -> Self {
-        Self { transport, outgoing: Default::default(), incoming: Default::default() }
+        Self {
+            transport,
+            outgoing: Default::default(),
+            incoming: Default::default(),
+            #[cfg(test)]
+            puts: Vec::new(),
+        }
     }
 
     pub fn me(&self) -> Party {
@@ -60,6 +69,8 @@ impl Links {
     /// Queues a tensor for a peer.
     pub fn put<E: Engine>(&mut self, engine: &E, to: Party, tensor: &E::Tensor) -> Result<()> {
         let bytes = engine.download(tensor)?.to_bytes();
+        #[cfg(test)]
+        self.puts.push((to, bytes.len() / 8));
         if bytes.is_empty() {
             return Ok(());
         }

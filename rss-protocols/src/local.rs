@@ -99,23 +99,10 @@ impl<E: Engine> Rss<E> {
                 by => self.linear_map(&Linear::Shift(by), x),
             };
         }
-        let all = |side: fn(&Share<E::Tensor>) -> &E::Tensor, constant| -> Result<E::Tensor> {
-            let (mut sum, mut left, mut constant) = (None::<E::Tensor>, terms, constant);
-            while !left.is_empty() {
-                let room = if sum.is_some() { 3 } else { 4 };
-                let (now, later) = left.split_at(room.min(left.len()));
-                let mut some: Vec<_> = now.iter().map(|(c, x)| (*c, whole(side(x)))).collect();
-                some.extend(sum.iter().map(|sum| (1, whole(sum))));
-                // Nothing times nothing.
-                some.resize_with(4, || (0, Source::PerRow { tensor: &self.zeros, offset: 0 }));
-                let mut params: Vec<_> = some.iter().map(|(c, _)| *c).collect();
-                params.push(std::mem::take(&mut constant));
-                let sources = some.into_iter().map(|(_, source)| source).collect::<Vec<_>>();
-                let sources = sources.try_into().expect("four terms");
-                let [next] = words(&self.engine, &Combine, first.shape(), sources, &params)?;
-                (sum, left) = (Some(next), later);
-            }
-            Ok(sum.expect("there is a term"))
+        let shape = first.shape();
+        let all = |side: fn(&Share<E::Tensor>) -> &E::Tensor, constant| {
+            let terms: Vec<_> = terms.iter().map(|(c, x)| (*c, side(x))).collect();
+            weighted(&self.engine, &self.zeros, shape, &terms, constant)
         };
         let own = |party| if self.party().0 == party { constant } else { 0 };
         Ok(Share::new(all(Share::mine, own(0))?, all(Share::next, own(2))?)?)
@@ -134,7 +121,11 @@ impl<E: Engine> Rss<E> {
         Ok(match self.party().0 {
             0 => Share::new(value.clone(), zero)?,
             1 => Share::new(zero.clone(), zero)?,
-            _ => Share::new(zero, value.clone())?,
+            _ => {
+                let held = value;
+                planted!("constant: held by party 0 alone", held = &zero);
+                Share::new(zero.clone(), held.clone())?
+            }
         })
     }
 
@@ -194,7 +185,11 @@ impl<E: Engine> Rss<E> {
             _ => x.clone(),
         };
         Ok(match x.kept() {
-            Some(kept) => bits.keeping(Kept { negated: !kept.negated, ..kept.clone() }),
+            Some(kept) => {
+                let negated = !kept.negated;
+                planted!("kept: the opposite forgotten", negated = kept.negated);
+                bits.keeping(Kept { negated, ..kept.clone() })
+            }
             None => bits,
         })
     }
@@ -289,6 +284,32 @@ impl<E: Engine> Rss<E> {
             None => bits,
         })
     }
+}
+
+/// `sum(c * x) + constant` of tensors of one shape, four in a pass.
+pub(crate) fn weighted<E: Engine>(
+    engine: &E,
+    zeros: &E::Tensor,
+    shape: &Shape,
+    terms: &[(u64, &E::Tensor)],
+    constant: u64,
+) -> Result<E::Tensor> {
+    let (mut sum, mut left, mut constant) = (None::<E::Tensor>, terms, constant);
+    while !left.is_empty() || sum.is_none() {
+        let room = if sum.is_some() { 3 } else { 4 };
+        let (now, later) = left.split_at(room.min(left.len()));
+        let mut some: Vec<_> = now.iter().map(|(c, x)| (*c, whole(*x))).collect();
+        some.extend(sum.iter().map(|sum| (1, whole(sum))));
+        // Nothing times nothing.
+        some.resize_with(4, || (0, Source::PerRow { tensor: zeros, offset: 0 }));
+        let mut params: Vec<_> = some.iter().map(|(c, _)| *c).collect();
+        params.push(std::mem::take(&mut constant));
+        let sources = some.into_iter().map(|(_, source)| source).collect::<Vec<_>>();
+        let sources = sources.try_into().expect("four terms");
+        let [next] = words(engine, &Combine, shape, sources, &params)?;
+        (sum, left) = (Some(next), later);
+    }
+    Ok(sum.expect("there was a pass"))
 }
 
 /// The first plane, if planes are taken in one run.

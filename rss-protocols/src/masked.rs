@@ -100,7 +100,9 @@ impl<E: Engine> Unit<E> for MaskUnit<E::Tensor> {
         let halves = self.quotient.receive(cx, seat)?;
         self.quotient.read(cx, seat, streams, &mut bundle, halves)?;
         let v = self.known(cx.engine)?;
-        self.quotient.apply(cx, seat, streams, &v, self.bit.opposite)?;
+        let opposite = self.bit.opposite;
+        planted!("masked product: by the bit's opposite", opposite = !opposite);
+        self.quotient.apply(cx, seat, streams, &v, opposite)?;
         Ok(false)
     }
 }

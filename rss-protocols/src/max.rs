@@ -42,7 +42,9 @@ impl<E: Engine> Rss<E> {
             return Err(invalid("max", format!("width {width} is not 2 to 64")));
         }
         let results: usize = rest.iter().product();
-        let plan = self.plan(Goal::Carry, width as usize - 1);
+        let below = width as usize - 1;
+        planted!("max: a bit short", below = below.max(2) - 1);
+        let plan = self.plan(Goal::Carry, below);
         let mut nodes = vec![x.clone()];
         if want.position {
             nodes.push(self.positions(&shape, results)?);

@@ -184,6 +184,17 @@ impl Plan {
         plan
     }
 
+    /// For the plane of a node's `equal` that of its `greater`, if both are opened; other planes for
+    /// themselves.
+    #[cfg(test)]
+    pub fn twin(&self, plane: usize) -> usize {
+        let holds = |class: &&Class| {
+            (class.opened..class.opened + 2 * class.rows).contains(&plane) && class.factors() == 2
+        };
+        let class = self.classes.iter().find(holds);
+        class.map_or(plane, |class| plane - (plane - class.opened) % 2)
+    }
+
     /// Exchanges of the second and the third before the result is there.
     pub fn exchanges(&self) -> usize {
         self.levels.len() - 1
@@ -315,8 +326,10 @@ impl Plan {
 fn runs(digit: usize, bits: usize) -> Vec<CodeRun> {
     let (full, rest) = (bits / digit, bits % digit);
     let planes = full * ((1 << digit) - 1);
+    let last = bits - rest;
+    planted!("circuit: the last digit a bit too low", last = last.saturating_sub(1));
     let full = CodeRun { digit, bit: 0, rows: full, first: 0 };
-    let rest = CodeRun { digit: rest, bit: bits - rest, rows: 1, first: planes };
+    let rest = CodeRun { digit: rest, bit: last, rows: 1, first: planes };
     [full, rest].into_iter().filter(|run| run.rows > 0 && run.digit > 0).collect()
 }
 
@@ -329,14 +342,16 @@ fn groups(n: usize, fan: usize) -> Vec<(usize, usize)> {
     let mut end = 0;
     let group = |i: usize| {
         let start = end;
-        end += n / m + usize::from(i < n % m);
+        let larger = i < n % m;
+        planted!("circuit: larger groups at the high end", larger = i >= m - n % m);
+        end += n / m + usize::from(larger);
         (start, end)
     };
     (0..m).map(group).collect()
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Bits in all of a sign that is shared: codes, dealing, two for each opened bit, three at the end.
@@ -371,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_as_in_the_reference() {
+    pub(crate) fn groups_are_as_in_the_reference() {
         assert_eq!(groups(5, 3), [(0, 2), (2, 4), (4, 5)]);
         assert_eq!(groups(21, 3).len(), 9);
         assert_eq!(groups(1, 3), [(0, 1)]);

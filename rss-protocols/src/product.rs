@@ -228,6 +228,7 @@ impl<E: Engine> Rss<E> {
         for &(summand, shift) in &job.summands {
             let (own, factor) = (summand.mine(), 1 << shift);
             if whole.is_none() && own.len() == shape.len() {
+                planted!("product: a summand without its shift", factor = 1);
                 whole = Some((flat(engine, own)?, factor));
             } else {
                 added.push(launch::map(engine, &Scale, own.shape(), [own], &[factor])?);
@@ -236,6 +237,7 @@ impl<E: Engine> Rss<E> {
         for term in &job.terms {
             let plus = |tensor| Addend { source: AddendSource::Tensor(tensor), negate: false };
             let addends: Vec<_> = added.iter().map(plus).collect();
+            planted!("product: the last term alone", addends = Vec::new());
             let pairs = paired::terms(engine, &term.op, term.lhs, term.rhs)?;
             let pairs: Vec<_> = pairs.iter().map(|(x, y)| (x, y)).collect();
             let sum = engine.bilinear(&term.op, &pairs, &addends)?;

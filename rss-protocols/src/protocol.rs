@@ -1,8 +1,8 @@
 //! [`Protocol`] for replicated sharing.
 
 use mpc_core::{
-    Compare, Compared, Found, Largest, Linear, Produced, Product, Protocol, Result, ShareTensor,
-    TruncationMode,
+    Chain, Compare, Compared, Found, Largest, Linear, Produced, Product, Protocol, Result,
+    ShareTensor, TruncationMode,
     provided::{self, check_compare, tournament_lengths},
 };
 use net::Party;
@@ -38,6 +38,10 @@ impl<E: Engine> Protocol for Rss<E> {
 
     fn step(&mut self, name: &str) {
         self.links.step(name);
+    }
+
+    fn truncation(&self) -> TruncationMode {
+        self.options.truncation
     }
 
     fn input(
@@ -155,6 +159,14 @@ impl<E: Engine> Protocol for Rss<E> {
     ) -> Result<Vec<Compared<Self::Share, Self::Bits>>> {
         jobs.iter().try_for_each(check_compare)?;
         self.talk(|rss| rss.signs(jobs))
+    }
+
+    fn chain(&mut self, chain: &Chain<'_, Self::Share>) -> Result<Vec<Self::Share>> {
+        let levels = chain.levels()?;
+        match self.talk(|rss| rss.chained(chain, levels))? {
+            Some(results) => Ok(results),
+            None => provided::chain(self, chain),
+        }
     }
 
     fn is_zero(&mut self, jobs: &[(&Self::Share, u32)]) -> Result<Vec<Self::Bits>> {

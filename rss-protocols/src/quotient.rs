@@ -80,6 +80,20 @@ impl<T: EngineTensor> Quotient<T> {
             u_na: draw(Pair::K12),
             y: [draw(Pair::K13), draw(Pair::K12)],
         };
+        planted!("fused: A and uA under one mask", masks = Masks { product: masks.half, ..masks });
+        planted!("fused: na and u na under one mask", masks = Masks { u_na: masks.na, ..masks });
+        planted!(
+            "fused: y2 is the mask of u",
+            masks = Masks { y: [masks.y[0], mask.dealt().unwrap_or(masks.y[1])], ..masks }
+        );
+        planted!(
+            "fused: y1 is the mask of A",
+            masks = Masks { y: [masks.half, masks.y[1]], ..masks }
+        );
+        planted!(
+            "fused: y1 is the mask of uA",
+            masks = Masks { y: [masks.product, masks.y[1]], ..masks }
+        );
         Self { halves, bits, mask, masks, parts: None, sent: None, spots }
     }
 

@@ -56,6 +56,9 @@ pub(crate) struct Streams {
     streams: [Option<Stream>; 4],
     /// Words drawn so far from each, the same on all parties.
     drawn: [u64; 4],
+    /// Where planes begin that were taken, by pair.
+    #[cfg(debug_assertions)]
+    taken: std::cell::RefCell<std::collections::HashSet<(usize, u64)>>,
     #[cfg(test)]
     probe: probe::Probe,
 }
@@ -66,6 +69,15 @@ pub(crate) struct Draw {
     pair: Pair,
     first: u64,
     words: u64,
+}
+
+/// Planes of a draw, one for each row of a launch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Planes {
+    pub first: usize,
+    /// From one row's plane to the next one's.
+    pub stride: usize,
+    pub count: usize,
 }
 
 impl Keys {
@@ -136,6 +148,8 @@ impl Keys {
         Streams {
             streams,
             drawn: [0; 4],
+            #[cfg(debug_assertions)]
+            taken: Default::default(),
             #[cfg(test)]
             probe: self.probe.at(nonce),
         }
@@ -167,6 +181,7 @@ impl Master {
     /// know.
     fn of_job(&self, job: u64, digest: &[u8; 32]) -> ([StreamKey; 3], StreamKey) {
         let derive = |context: &str, secrets: &[&PairKey]| {
+            planted!("stream keys without the pairs' secrets", secrets = &secrets[..0]);
             let mut hash = blake3::Hasher::new_derive_key(context);
             hash.update(&self.session).update(&job.to_le_bytes()).update(digest);
             for secret in secrets {
@@ -176,9 +191,11 @@ impl Master {
             StreamKey::new(self.generator, &key)
         };
         let [next, previous] = &self.peers;
+        // Each peer lacks one of the two keys, so neither can derive what is this party's own.
+        let both = &[next, previous][..];
+        planted!("a party's own stream from one pair's key", both = &both[..1]);
         let pairs = [0, 1, 2].map(|party| match (party + 3 - self.me.0) % 3 {
-            // Each peer lacks one of the two keys, so neither can derive this one.
-            0 => derive("trefoil rss-protocols 2026 randomness of one party", &[next, previous]),
+            0 => derive("trefoil rss-protocols 2026 randomness of one party", both),
             1 => derive(PAIR, &[next]),
             _ => derive(PAIR, &[previous]),
         });
@@ -193,83 +210,178 @@ impl Streams {
         let drawn = &mut self.drawn[pair as usize];
         // Whole cache lines, so that generators start at a block.
         let first = drawn.next_multiple_of(8);
+        planted!("all draws at one place", first = 0);
         *drawn = first + words as u64;
+        let draw = Draw { pair, first, words: words as u64 };
         #[cfg(test)]
-        self.probe.note(pair, first, words);
-        Draw { pair, first, words: words as u64 }
+        self.probe.note(draw, self.streams[pair as usize].as_ref());
+        draw
+    }
+
+    /// A draw of zeros: a mask left out.
+    #[cfg(test)]
+    pub fn blank(&mut self, pair: Pair, words: usize) -> Draw {
+        let draw = self.draw(pair, words);
+        self.rewritten(draw, |_, _| 0)
+    }
+
+    /// A draw whose words are made of those that it had.
+    #[cfg(test)]
+    pub fn rewritten(&mut self, draw: Draw, word: impl Fn(&[u64], usize) -> u64) -> Draw {
+        let make = |old: &[u64]| (0..old.len()).map(|i| word(old, i)).collect();
+        self.probe.change(draw, self.streams[draw.pair as usize].as_ref(), make);
+        draw
     }
 
     /// A draw as input of a kernel of one row.
-    pub fn words<T>(&self, draw: Draw) -> Source<'_, T> {
-        self.planes(draw, 0, 0, 0)
+    pub fn words<T: 'static>(&self, draw: Draw) -> Source<'_, T> {
+        self.source(draw, 0, 0)
     }
 
-    /// A draw as input of a kernel: row `r` is plane `plane + r * stride`, planes of `cols` words.
-    pub fn planes<T>(&self, draw: Draw, plane: usize, stride: usize, cols: usize) -> Source<'_, T> {
-        let offset = (plane * cols) as u64;
-        debug_assert!(offset <= draw.words, "plane {plane} lies outside the draw");
-        Source::Stream {
-            stream: self.stream(draw),
-            offset: draw.first + offset,
-            row_stride: (stride * cols) as u64,
+    /// Planes of a draw, of `cols` words each, as input of a kernel.
+    ///
+    /// # Panics
+    /// In debug builds, if a plane lies outside the draw or was taken before.
+    pub fn planes<T: 'static>(&self, draw: Draw, planes: Planes, cols: usize) -> Source<'_, T> {
+        #[cfg(debug_assertions)]
+        for place in planes.places(draw, cols) {
+            let fresh = self.taken.borrow_mut().insert((draw.pair as usize, place));
+            assert!(fresh, "words from {place} on of a draw are taken twice");
         }
+        self.planes_again(draw, planes, cols)
     }
 
-    fn stream(&self, draw: Draw) -> &Stream {
+    /// Planes that were taken before, where they serve again as what they are.
+    ///
+    /// # Panics
+    /// In debug builds, if a plane lies outside the draw.
+    pub fn planes_again<T: 'static>(
+        &self,
+        draw: Draw,
+        planes: Planes,
+        cols: usize,
+    ) -> Source<'_, T> {
+        let end = |place: u64| place + cols as u64 - draw.first;
+        debug_assert!(
+            planes.places(draw, cols).all(|place| end(place) <= draw.words),
+            "{planes:?} of {cols} words lie outside of a draw of {} words",
+            draw.words
+        );
+        self.source(draw, planes.first * cols, planes.stride * cols)
+    }
+
+    fn source<T: 'static>(&self, draw: Draw, offset: usize, row_stride: usize) -> Source<'_, T> {
         #[cfg(test)]
-        if let Some(known) = self.probe.spoilt(draw.pair, draw.first) {
-            return known;
+        if let Some(tensor) = self.probe.changed(draw) {
+            return Source::Tensor { tensor, offset, row_stride };
         }
-        self.streams[draw.pair as usize].as_ref().expect("a role uses the streams it can expand")
+        let stream = self.streams[draw.pair as usize].as_ref();
+        let stream = stream.expect("a role uses the streams it can expand");
+        Source::Stream { stream, offset: draw.first + offset as u64, row_stride: row_stride as u64 }
+    }
+}
+
+impl Planes {
+    /// One plane.
+    pub fn one(first: usize) -> Self {
+        Self { first, stride: 0, count: 1 }
+    }
+
+    /// Where they begin in the stream.
+    fn places(self, draw: Draw, cols: usize) -> impl Iterator<Item = u64> {
+        (0..self.count).map(move |r| draw.first + ((self.first + r * self.stride) * cols) as u64)
     }
 }
 
 #[cfg(test)]
 pub(crate) mod probe {
-    //! Lets a test list all draws, and replace one by a stream that everybody knows.
+    //! Lets a test list all draws, and change words of them for all parties alike.
 
-    use std::sync::{Arc, Mutex};
+    use std::{
+        any::Any,
+        ops::Range,
+        sync::{Arc, Mutex},
+    };
 
-    use ring_arith::{Generator, Stream, StreamKey};
+    use ring_arith::{Stream, Tensor};
 
-    use super::Pair;
+    use super::{Draw, Pair};
 
     /// Operation, pair and first word of a draw.
     pub(crate) type Place = (u64, Pair, u64);
 
+    /// Bits of words of a draw that are flipped.
+    #[derive(Debug, Clone)]
+    pub(crate) struct Flip {
+        pub place: Place,
+        pub words: Range<usize>,
+        pub bits: u64,
+    }
+
     #[derive(Clone, Default)]
     pub(crate) struct Probe {
         nonce: u64,
-        pub seen: Arc<Mutex<Vec<Place>>>,
-        spoilt: Vec<(Place, Arc<Stream>)>,
+        /// Draws, and how many words they have.
+        pub seen: Arc<Mutex<Vec<(Place, usize)>>>,
+        pub flips: Arc<Vec<Flip>>,
+        changed: Vec<((Pair, u64), Tensor)>,
     }
 
     impl Probe {
-        /// Replaces a draw.
-        pub fn spoil(&mut self, place: Place) {
-            let known = StreamKey::new(Generator::Aes128Ctr, &[7; 32]).stream(place.0);
-            self.spoilt.push((place, Arc::new(known)));
-        }
-
         pub fn at(&self, nonce: u64) -> Self {
             Self { nonce, ..self.clone() }
         }
 
-        pub fn note(&self, pair: Pair, first: u64, words: usize) {
-            if words > 0 {
-                self.seen.lock().unwrap().push((self.nonce, pair, first));
+        pub fn note(&mut self, draw: Draw, stream: Option<&Stream>) {
+            if draw.words == 0 {
+                return;
             }
+            let place = (self.nonce, draw.pair, draw.first);
+            self.seen.lock().unwrap().push((place, draw.words as usize));
+            let flips = self.flips.clone();
+            let mut flips = flips.iter().filter(|flip| flip.place == place).peekable();
+            if flips.peek().is_none() {
+                return;
+            }
+            self.change(draw, stream, |words| {
+                let mut words = words.to_vec();
+                for flip in flips {
+                    words[flip.words.clone()].iter_mut().for_each(|word| *word ^= flip.bits);
+                }
+                words
+            });
         }
 
-        pub fn spoilt(&self, pair: Pair, first: u64) -> Option<&Stream> {
-            let mut spoilt = self.spoilt.iter();
-            spoilt.find(|(place, _)| *place == (self.nonce, pair, first)).map(|(_, known)| &**known)
+        pub fn change(
+            &mut self,
+            draw: Draw,
+            stream: Option<&Stream>,
+            make: impl FnOnce(&[u64]) -> Vec<u64>,
+        ) {
+            let Some(stream) = stream else { return };
+            let place = (draw.pair, draw.first);
+            let words = match self.changed.iter().position(|(at, _)| *at == place) {
+                Some(i) => make(self.changed.remove(i).1.words()),
+                None => {
+                    let mut words = vec![0; draw.words as usize];
+                    stream.fill(draw.first, &mut words);
+                    make(&words)
+                }
+            };
+            self.changed.push((place, Tensor::vector(words)));
+        }
+
+        pub fn changed<T: 'static>(&self, draw: Draw) -> Option<&T> {
+            let (_, tensor) =
+                self.changed.iter().find(|(place, _)| *place == (draw.pair, draw.first))?;
+            let tensor: &dyn Any = tensor;
+            Some(tensor.downcast_ref().expect("draws are changed on the CPU alone"))
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn keys() -> Keys {
@@ -285,6 +397,58 @@ mod tests {
         let nonce = keys.operation();
         keys.stream(Party(1), nonce);
         keys.stream(Party(1), nonce);
+    }
+
+    /// A pair's stream changes with its key and no other; a party's own with each of its keys.
+    #[test]
+    pub(crate) fn streams_follow_from_all_keys_of_their_parties() {
+        let words = |spared: Option<usize>| {
+            let mut session = net::in_process::sessions_from_seed(3, 1).remove(0);
+            if let Some(key) = spared.and_then(|peer| session.pair_keys[peer].as_mut()) {
+                key.0[31] ^= 1;
+            }
+            let mut keys = Keys::new(&session, Generator::Aes128Ctr).unwrap();
+            [0, 1, 2].map(|peer| {
+                let mut word = [0];
+                keys.stream(Party(peer), 1).fill(0, &mut word);
+                word[0]
+            })
+        };
+        let before = words(None);
+        for (changed, same) in [(1, 2), (2, 1)] {
+            let after = words(Some(changed));
+            assert_ne!(before[0], after[0], "this party's own stream ignores key {changed}");
+            assert_ne!(before[changed], after[changed]);
+            assert_eq!(before[same], after[same]);
+        }
+    }
+
+    fn planes(first: usize, count: usize) -> Planes {
+        Planes { first, stride: 1, count }
+    }
+
+    #[test]
+    #[should_panic(expected = "lie outside")]
+    #[cfg(debug_assertions)]
+    fn planes_past_the_end_of_a_draw_are_caught() {
+        let mut keys = keys();
+        let mut streams = keys.streams(&Seat::new(Party(0), Party(0), false), 1);
+        let draw = streams.draw(Pair::K12, 100);
+        streams.draw(Pair::K12, 100);
+        let _: Source<'_, u64> = streams.planes(draw, planes(0, 10), 10);
+        let _: Source<'_, u64> = streams.planes_again(draw, planes(1, 10), 10);
+    }
+
+    #[test]
+    #[should_panic(expected = "taken twice")]
+    #[cfg(debug_assertions)]
+    fn a_plane_taken_twice_is_caught() {
+        let mut keys = keys();
+        let mut streams = keys.streams(&Seat::new(Party(0), Party(0), false), 1);
+        let draw = streams.draw(Pair::K12, 100);
+        let _: Source<'_, u64> = streams.planes(draw, planes(0, 5), 10);
+        let _: Source<'_, u64> = streams.planes_again(draw, planes(0, 5), 10);
+        let _: Source<'_, u64> = streams.planes(draw, planes(4, 2), 10);
     }
 
     #[test]

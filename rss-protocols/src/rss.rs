@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
-use mpc_core::{Error, Result};
+use mpc_core::{Error, Result, TruncationMode};
 use net::{Party, Session};
 use ring_arith::{Engine, Generator, Shape, Tensor};
 
@@ -16,19 +16,13 @@ use crate::{
 };
 
 /// What the parties of a session agree on. All three must use the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Options {
     generator: Option<Generator>,
+    pub(crate) truncation: TruncationMode,
     pub(crate) tree: Tree,
     pub(crate) parts: Parts,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        let (tree, parts) = (Tree::default(), Parts::default());
-        Self { generator: None, tree, parts }
-    }
 }
 
 impl Options {
@@ -48,6 +42,11 @@ impl Options {
     /// AES-128-CTR if none was named.
     pub fn generator(self, generator: Generator) -> Self {
         Self { generator: Some(generator), ..self }
+    }
+
+    /// How functions truncate. A plan's steps say for themselves how they do.
+    pub fn truncation(self, truncation: TruncationMode) -> Self {
+        Self { truncation, ..self }
     }
 
     /// How comparisons trade bytes for rounds.

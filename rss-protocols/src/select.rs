@@ -77,7 +77,15 @@ pub(crate) struct Selection<T: EngineTensor> {
 impl<T: EngineTensor> MaskShares<T> {
     /// Takes its place in the streams, for `n` elements.
     pub fn deal(streams: &mut Streams, n: usize) -> Self {
-        Self::Dealt { second: streams.draw(Pair::K12, n), third: None }
+        let second = streams.draw(Pair::K12, n);
+        planted!("select: u bare", second = streams.blank(Pair::K12, n));
+        Self::Dealt { second, third: None }
+    }
+
+    /// The second's share, if it is a stream.
+    #[cfg(test)]
+    pub fn dealt(&self) -> Option<Draw> {
+        if let Self::Dealt { second, .. } = self { Some(*second) } else { None }
     }
 
     /// Words that the pivot sends to the third.
@@ -152,9 +160,21 @@ impl<T: EngineTensor> Selection<T> {
         mask: MaskShares<T>,
         wanted: Vec<Wanted<T>>,
     ) -> Self {
-        let mut draws = || [Pair::K13, Pair::K13, Pair::K12].map(|pair| streams.draw(pair, n));
-        let items =
-            wanted.into_iter().map(|wanted| Item { wanted, draws: draws(), dealt: None }).collect();
+        let item = |wanted| {
+            let draws = [Pair::K13, Pair::K13, Pair::K12].map(|pair| streams.draw(pair, n));
+            planted!("select: y1 off", draws = [draws[0], streams.blank(Pair::K13, n), draws[2]]);
+            planted!("select: y2 off", draws = [draws[0], draws[1], streams.blank(Pair::K12, n)]);
+            planted!(
+                "select: the product's share under y1",
+                draws = [draws[1], draws[1], draws[2]]
+            );
+            planted!(
+                "select: y2 is the mask of u",
+                draws = [draws[0], draws[1], mask.dealt().unwrap_or(draws[2])]
+            );
+            Item { wanted, draws, dealt: None }
+        };
+        let items = wanted.into_iter().map(item).collect();
         Self { n, mask, items, sent: Vec::new() }
     }
 

@@ -45,7 +45,9 @@ impl<E: Engine> Rss<E> {
         let mut batch = Batch { units: Vec::new(), answers: Vec::new() };
         for job in jobs {
             // The sign of one bit alone would be no comparison.
-            let plan = self.plan(Goal::Carry, job.width.max(2) as usize - 1);
+            let below = job.width.max(2) as usize - 1;
+            planted!("sign: a bit short", below = below.max(2) - 1);
+            let plan = self.plan(Goal::Carry, below);
             let words = self.wanted(&job.then)?;
             self.add_comparison(&mut batch, job.value, plan, (job.then.bit, &words))?;
         }

@@ -18,7 +18,7 @@ use crate::{
     kernels::{LANES, LaneLead, LaneSum, Negate, Xor},
     launch::{invalid, made_into, map, plane_of, planes, slice, to_plane, whole, words},
     links::Reader,
-    random::{Draw, Pair, Streams},
+    random::{Draw, Pair, Planes, Streams},
     seat::{Role, Seat},
     share::add_into,
     unit::{self, Cx, Unit},
@@ -49,6 +49,16 @@ impl<E: Engine> Rss<E> {
                     slice(&self.engine, side.planes(), 1, columns.start, columns.end)
                 };
                 let n = piece.len();
+                let u = streams.draw(Pair::K12, width * n);
+                planted!(
+                    "sums: all bits of an element under one mask",
+                    u = streams.rewritten(u, |old, i| old[i % n])
+                );
+                let known = |_: &&[u64]| {
+                    let known = [Pair::K13, Pair::K12].map(|pair| streams.draw(pair, n));
+                    planted!("sums: y2 off", known = [known[0], streams.blank(Pair::K12, n)]);
+                    known
+                };
                 units.push(SumUnit {
                     seat,
                     n,
@@ -56,11 +66,8 @@ impl<E: Engine> Rss<E> {
                     bits: seat.order(cut(bits.mine())?, cut(bits.next())?),
                     lists: coefficients.clone(),
                     places: places.clone(),
-                    u: streams.draw(Pair::K12, width * n),
-                    known: lists
-                        .iter()
-                        .map(|_| [Pair::K13, Pair::K12].map(|pair| streams.draw(pair, n)))
-                        .collect(),
+                    u,
+                    known: lists.iter().map(known).collect(),
                     spots: rooms.iter().map(|room| room.spots_of(piece, &seat)).collect(),
                     streams,
                     sent: Vec::new(),
@@ -134,7 +141,7 @@ impl<T: EngineTensor> SumUnit<T> {
             let lane = |i: usize| match dealt {
                 // Without a plane its coefficient is 0, and so is its summand.
                 _ if i >= coefficients.len() => cx.zero(),
-                None => self.streams.planes(self.u, first + i, 0, n),
+                None => self.streams.planes_again(self.u, Planes::one(first + i), n),
                 Some(dealt) => plane_of(dealt, first + i, 0, n),
             };
             let lanes: [_; LANES] = std::array::from_fn(lane);
@@ -167,7 +174,7 @@ impl<E: Engine> Unit<E> for SumUnit<E::Tensor> {
         let sources = vec![
             whole(&u),
             Source::PerRow { tensor: &self.places, offset: 0 },
-            self.streams.planes(self.u, 0, 1, n),
+            self.streams.planes(self.u, Planes { first: 0, stride: 1, count: width }, n),
         ];
         let targets = vec![to_plane(0, 0, 1, n)];
         let u3 = planes(cx.engine, &LaneLead, [width, n], sources, &[], &[width], targets)?;

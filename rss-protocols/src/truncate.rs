@@ -171,8 +171,16 @@ impl Masks {
         };
         let e12 = streams.draw(Pair::K12, fields);
         // The low and the high bits of one word, unless they meet.
-        let m12 = if t <= 32 { e12 } else { streams.draw(Pair::K12, fields) };
-        Self { e12, m12, m13: streams.draw(Pair::K13, fields), y1: streams.draw(Pair::K13, n) }
+        let apart = t <= 32;
+        planted!("truncation: both ends of a word for fields that meet", apart = true);
+        let m12 = if apart { e12 } else { streams.draw(Pair::K12, fields) };
+        let m13 = streams.draw(Pair::K13, fields);
+        let y1 = streams.draw(Pair::K13, n);
+        planted!("truncation: m12 off", m12 = streams.blank(Pair::K12, fields));
+        planted!("truncation: m13 off", m13 = streams.blank(Pair::K13, fields));
+        planted!("truncation: y1 off", y1 = streams.blank(Pair::K13, n));
+        planted!("truncation: e12 off", e12 = streams.blank(Pair::K12, fields));
+        Self { e12, m12, m13, y1 }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Bytes and rounds of every operation, as the transport counts them.
 
 use mpc_core::{
-    Compare, Finish, Largest, Linear, Product, Protocol, Result, ShareTensor, SplitMix64, Term,
-    TestWorld, Then, TruncationMode,
+    Chain, Compare, Finish, Largest, Linear, Product, Protocol, Result, ShareTensor, SplitMix64,
+    Sum, Term, TestWorld, Then, TruncationMode,
 };
 use net::{Metered, Party, Session, Stats};
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor, View};
@@ -198,6 +198,35 @@ fn truncation_alone_costs_less_than_after_a_product() {
             mpc.truncate(&[(&inputs.small, 20)], mode).map(drop)
         });
     }
+}
+
+#[test]
+fn chains_cost_what_the_table_says() {
+    for d in 1..=4 {
+        for (mode, bits) in [(TruncationMode::Default, 232 * d + 20), (EARLY, 192 * d + 20)] {
+            costs(
+                &format!("{d} squares, {mode:?}"),
+                bits,
+                d as u32 + 1,
+                plain(),
+                move |mpc, inputs| {
+                    let mut chain = Chain::new(mode);
+                    let mut x = chain.input(&inputs.x);
+                    for _ in 0..d {
+                        x = chain.product(x, x, 20);
+                    }
+                    mpc.chain(&chain.giving([x])).map(drop)
+                },
+            );
+        }
+    }
+    costs("a product of a chain as it is", 212 + 212, 2, plain(), |mpc, inputs| {
+        let mut chain = Chain::new(TruncationMode::Default);
+        let [x, y] = [&inputs.x, &inputs.y].map(|x| chain.input(x));
+        let square = chain.product(x, x, 20);
+        let last = chain.product_plus(square, y, Sum::of([(3, square)], 1), 0);
+        mpc.chain(&chain.giving([last])).map(drop)
+    });
 }
 
 #[test]

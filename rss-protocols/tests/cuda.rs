@@ -1,13 +1,13 @@
-//! The conformance suite with all local work on a CUDA device: the emulator, or a GPU where
+//! The conformance suite with all local work on a CUDA device, as programs reach it: the emulator, or a GPU where
 //! `TREFOIL_GPU` is set.
 
-use gpu_kernels::CudaEngine;
+use gpu_kernels::{AnyEngine, CudaEngine};
 use mpc_core::Result;
 use rss_protocols::{Options, Rss};
 
-fn engine() -> Result<CudaEngine> {
+fn engine() -> Result<AnyEngine> {
     ptx_emu_driver::stand_in();
-    Ok(CudaEngine::open(0)?)
+    Ok(AnyEngine::Cuda(CudaEngine::open(0)?))
 }
 
 mpc_core::conformance! {

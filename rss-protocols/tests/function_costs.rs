@@ -36,7 +36,6 @@ fn function(name: &str) -> Option<Function> {
         "div" => |mpc, x| f::div(mpc, x, x),
         "sqrt" => f::sqrt,
         "inv_sqrt" => f::inv_sqrt,
-        "inv_sqrt_to" => |mpc, x| f::inv_sqrt_to(mpc, x, 24),
         "sigmoid" => f::sigmoid,
         "tanh" => f::tanh,
         "silu" => f::silu,

@@ -17,6 +17,13 @@ fn functions_keep_their_bounds_on_shares_in_every_format() {
 }
 
 #[test]
+fn exponentials_of_rows_keep_their_bounds_on_shares_in_every_format() {
+    let make = |session| Rss::new(session, CpuEngine::new(1));
+    let fracs: Vec<_> = (8..=26).step_by(3).collect();
+    accuracy::exponentials(&TestWorld::new(3), make, &fracs);
+}
+
+#[test]
 fn rows_are_normalised_on_shares_whatever_their_size() {
     accuracy::rows(&TestWorld::new(3), |session| Rss::new(session, CpuEngine::new(1)));
 }

@@ -10,8 +10,11 @@ use crate::{Error, Result};
 /// Most classes that may have a name.
 const LABELS: usize = 100_000;
 
+/// Most layers that a guard is over: as many as a plan may have.
+const LAYERS: usize = 100_000;
+
 /// Most bytes of a name, of a class or of anything else.
-const NAME: usize = 256;
+pub(crate) const NAME: usize = 256;
 
 /// Most bytes of all classes' names together.
 const LABEL_BYTES: usize = 1 << 20;
@@ -37,6 +40,13 @@ pub struct About {
     pub preprocess: Preprocess,
     /// Names of the classes, or none.
     pub labels: Vec<String>,
+    /// Whether the outputs are numbers, and not scores of classes, though they have the shape of such.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub numbers: bool,
+    /// The layers over which an answer has a guard: a number for each, 0 unless its values have left their
+    /// range. None if the model has no guard.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guard: Vec<String>,
 }
 
 /// One input of a model.
@@ -147,6 +157,9 @@ impl About {
                 "at most 100000 labels of at most 256 bytes each and 1 MiB together are kept",
             );
         }
+        if self.guard.len() > LAYERS || self.guard.iter().any(|name| name.len() > NAME) {
+            return bad("at most 100000 layers with names of at most 256 bytes are guarded");
+        }
         let counts = [self.inputs.len(), self.outputs.len()];
         if counts.iter().any(|count| !(1..=TENSORS).contains(count)) {
             return bad("it must have 1 to 64 inputs and 1 to 64 outputs");
@@ -181,9 +194,11 @@ impl About {
     /// The numbers of an answer to so many examples: for each output, those of each example.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the servers returned something of another shape.
+    /// [`Error::Refused`] if the servers returned something of another shape, [`Error::OutOfRange`] if the
+    /// guard says that these numbers are wrong.
     pub fn decode(&self, examples: usize, outputs: &[Tensor]) -> Result<Vec<Vec<Vec<f64>>>> {
         let refused = |reason: String| Error::refused("servers", reason);
+        let outputs = self.checked_by_guard(outputs)?;
         if outputs.len() != self.outputs.len() {
             let (found, wanted) = (outputs.len(), self.outputs.len());
             return Err(refused(format!("they returned {found} tensors and not {wanted}")));
@@ -202,6 +217,26 @@ impl About {
             Ok(each.map(|words| words.iter().map(value).collect()).collect())
         };
         outputs.iter().zip(&self.outputs).map(decode).collect()
+    }
+
+    /// The outputs alone, if the guard behind them is quiet.
+    fn checked_by_guard<'a>(&self, outputs: &'a [Tensor]) -> Result<&'a [Tensor]> {
+        if self.guard.is_empty() {
+            return Ok(outputs);
+        }
+        let said = outputs.split_last().filter(|(left, _)| left.len() == self.guard.len());
+        let Some((left, outputs)) = said else {
+            let reason = "they did not return what the model's guard says of each layer";
+            return Err(Error::refused("servers", reason));
+        };
+        let outside = left.words().iter().zip(&self.guard).filter(|(word, _)| **word != 0);
+        let layers: Vec<_> = outside.map(|(_, name)| name.clone()).collect();
+        match layers.split_first() {
+            None => Ok(outputs),
+            Some((first, others)) => {
+                Err(Error::OutOfRange { layer: first.clone(), others: others.len() })
+            }
+        }
     }
 }
 
@@ -249,6 +284,16 @@ mod tests {
         let (scores, class) = (tensor(&[2, 2], &[1, -2, 3, 4]), tensor(&[2], &[7, -8]));
         let found = about.decode(2, &[scores.clone(), class.clone()]).unwrap();
         assert_eq!(found, [vec![vec![0.5, -1.0], vec![1.5, 2.0]], vec![vec![7.0], vec![-8.0]]]);
+        let guarded = About { guard: vec!["a".to_owned(), "b".to_owned()], ..about.clone() };
+        let with =
+            |words: &[i64]| vec![scores.clone(), class.clone(), tensor(&[words.len()], words)];
+        assert_eq!(guarded.decode(2, &with(&[0, 0])).unwrap(), found);
+        let error = guarded.decode(2, &with(&[0, 3])).unwrap_err();
+        assert!(error.to_string().contains("at layer `b`,"), "{error}");
+        let error = guarded.decode(2, &with(&[1, 3])).unwrap_err();
+        assert!(error.to_string().contains("at layer `a` and one more,"), "{error}");
+        assert!(guarded.decode(2, &with(&[0])).is_err());
+        assert!(guarded.decode(2, &[scores.clone(), class.clone()]).is_err());
         for (examples, wrong) in [
             (2, vec![class.clone(), scores.clone()]),
             (2, vec![scores.clone()]),

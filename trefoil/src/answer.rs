@@ -17,6 +17,20 @@ use crate::{
 /// The context of the keys of shares of zero.
 const ZEROS: &str = "trefoil 2026 shares of zero for an answer";
 
+/// The context of the seeds of guards.
+const GUARD: &str = "trefoil 2026 seed of the signs of a guard";
+
+/// The seed of the signs in the guard of a job: the same at the three servers, and unknown to whoever shared
+/// inputs or weights, so that nobody can choose these to cancel out.
+#[must_use]
+pub fn guard_seed(common: &[u8; 32], job: &Digest) -> u64 {
+    let mut hash = blake3::Hasher::new_derive_key(GUARD);
+    hash.update(common).update(job.as_bytes());
+    let mut seed = [0; 8];
+    hash.finalize_xof().fill(&mut seed);
+    u64::from_le_bytes(seed)
+}
+
 /// The shares of zero of one job's answer.
 pub struct Refresh {
     zeros: [PartKey; 2],

@@ -1,9 +1,10 @@
 //! The command line: what can be asked for, and the words that explain it.
 
-use std::{fmt::Display, path::PathBuf, str::FromStr};
+use std::{ffi::OsString, fmt::Display, path::PathBuf, str::FromStr};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use gpu_kernels::EngineChoice;
 
 const ABOUT: &str = "Private machine-learning inference by three servers";
 
@@ -106,6 +107,44 @@ gets each from a file of its own:
 
   trefoil infer --model encoder --input ids=ids.npy --input mask=mask.npy")]
     Infer(Infer),
+    /// Give the servers rows to train on, list data sets, share one, remove one
+    Data {
+        /// What to do.
+        #[command(subcommand)]
+        command: Data,
+    },
+    /// Train a network on data that the servers keep
+    #[command(long_about = "\
+Train a network on data that the servers keep.
+
+FILE says what is trained on what, how, and under which name the trained network is kept as a model:
+
+  name  = \"digits-run\"
+  start = \"network.onnx\"             # from PyTorch; its weights are the start
+  data  = [\"digits-a\", \"digits-b\"]  # data sets on the servers, of one owner or several
+  model = \"digits-learnt\"            # what the trained network is called
+
+  [train]
+  epochs = 20
+  batch  = 64
+  rate   = 0.5
+  warm-up = 10
+  decay  = \"cosine\"
+  momentum = 0.9
+
+The run begins once every owner of the data has consented with `trefoil run approve`. Servers see neither the
+data, nor the weights, nor how well it goes: loss and accuracy are added up here. The run's state is kept on the
+servers' disks every so often, and a run that was interrupted, here or there, goes on where it was.")]
+    Train(Train),
+    /// Trainings: list runs, look at one, consent to one, get its weights; or run a Python script as three parties
+    #[command(
+        override_usage = "trefoil run [OPTIONS] <COMMAND>\n       trefoil run <SCRIPT> [ARGUMENTS]..."
+    )]
+    Run {
+        /// What to do.
+        #[command(subcommand)]
+        command: Run,
+    },
     /// List your jobs, cancel one
     Job {
         /// What to do.
@@ -136,6 +175,16 @@ pub struct Demo {
     /// How many test images to run [default: all]
     #[arg(long, value_name = "N")]
     pub images: Option<usize>,
+    /// Train a network on the images instead, beside the same training in the clear
+    #[arg(long, conflicts_with_all = ["show", "images"])]
+    pub train: bool,
+    /// How often each image is trained on
+    #[arg(long, requires = "train", default_value_t = 20, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub epochs: u32,
+    /// What the parties compute on: auto, cpu, or cuda:0 for the first CUDA device
+    #[arg(long, default_value_t, value_name = "ENGINE")]
+    pub engine: EngineChoice,
     /// Print seconds, bytes and rounds by layer and party
     #[arg(long)]
     pub profile: bool,
@@ -235,6 +284,17 @@ or --range which those are, and clients refuse others:
   trefoil model put digits digits.onnx --inputs samples.csv --scale 0.0625
   trefoil model put encoder encoder.onnx --range ids=0,30521 --range mask=0,1")]
     Put(Put),
+    /// Try a model on this machine: what it costs, how exact it is, whether its numbers keep their range
+    #[command(long_about = "\
+Try a model on this machine: what it costs, how exact it is, whether its numbers keep their range.
+
+No server is asked. Each operation is listed with the bytes and rounds that it takes and with how exact its
+result is. Samples are run in the clear, in the same fixed-point numbers as on the servers and with every
+check on, beside 64-bit floats: how large values become, how many bits they may still grow, how far they are
+off. From that follow the fraction bits to put the model with.
+
+  trefoil model check digits.onnx --inputs samples.csv --scale 0.0625")]
+    Check(Check),
     /// List the models that you may run
     List,
     /// Let others run a model of yours, or no longer
@@ -250,6 +310,120 @@ Everyone is every client with a certificate that the servers' operators admit.")
     /// Remove a model of yours from all servers
     Remove {
         /// The model's name
+        name: String,
+    },
+}
+
+/// What to do with data sets.
+#[derive(Debug, Subcommand)]
+pub enum Data {
+    /// Secret-share rows among the servers
+    #[command(long_about = "\
+Secret-share rows among the servers.
+
+FILE is a .npy with the rows, or a .csv with a row on each line, whose last number is the label. The values are
+cut into shares on this machine. How many rows there are and what a row looks like is public.
+
+Whoever may use the data set can name it in a run; no run begins before you consent to that run.
+
+  trefoil data put digits digits.csv --dims 1,8,8 --classes 10 --scale 0.0625 --readers bob")]
+    Put(PutData),
+    /// List the data sets that you may use
+    List,
+    /// Let others name a data set of yours in their runs, or no longer
+    Share(Share),
+    /// Remove a data set of yours from all servers
+    Remove {
+        /// The data set's name
+        name: String,
+    },
+}
+
+/// Arguments of `data put`.
+#[derive(Debug, Args)]
+pub struct PutData {
+    /// The name under which runs will ask for it
+    pub name: String,
+    /// The rows: .npy, .csv or .csv.gz
+    pub file: PathBuf,
+    /// Dimensions of a row, as the network takes it, such as 1,8,8 or 30
+    #[arg(long, value_delimiter = ',', required = true, value_name = "D,D,..")]
+    pub dims: Vec<usize>,
+    /// The labels are classes, from 0 to one less than this
+    #[arg(long, value_name = "N", conflicts_with = "targets",
+          value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    pub classes: Option<u32>,
+    /// The labels, in a .npy or .csv file of their own: N numbers for each row, for regression
+    #[arg(long, value_name = "FILE", required_unless_present = "classes")]
+    pub targets: Option<PathBuf>,
+    /// Numbers of a row are multiplied by this
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
+    pub scale: f64,
+    /// Clients that may name it in their runs besides you, or `everyone`
+    #[arg(long, value_delimiter = ',', value_name = "CLIENTS")]
+    pub readers: Vec<String>,
+    /// Take the place of a data set of yours of the same name
+    #[arg(long)]
+    pub replace: bool,
+}
+
+/// Arguments of `train`.
+#[derive(Debug, Args)]
+#[command(override_usage = "trefoil train [OPTIONS] <FILE>")]
+pub struct Train {
+    /// What to train, in TOML
+    pub file: PathBuf,
+    /// Take the place of a run and a model of yours of the same names, instead of going on with them
+    #[arg(long)]
+    pub replace: bool,
+    /// Make the run and wait for no consent; `trefoil train` goes on with it later
+    #[arg(long)]
+    pub prepare: bool,
+}
+
+/// What to do with runs.
+#[derive(Debug, Subcommand)]
+pub enum Run {
+    /// Any other word is a Python script, which is run as three parties on this machine, over TLS between three
+    /// processes. It meets the others by `trefoil.party()`, as it does on three machines. The Python that the
+    /// variable PYTHON names, else python3, must have the package `trefoil`.
+    #[command(external_subcommand)]
+    Script(Vec<OsString>),
+    /// List your runs, and those that use your data
+    List,
+    /// Say all about a run: what it does with whose data, who gets what, how far it is
+    Show {
+        /// The run's name
+        name: String,
+    },
+    /// Consent to a run that uses data of yours
+    Approve {
+        /// The run's name
+        name: String,
+        /// The run's fingerprint as `run show` prints it: it covers all that you consent to
+        fingerprint: String,
+    },
+    /// Get the trained weights of a run of yours, out of the servers' hands into yours
+    #[command(long_about = "\
+Get the trained weights of a run of yours, out of the servers' hands into yours.
+
+The three servers send their parts to you alone, and they are added up here. The weights are written as
+safetensors, or with --into back into the ONNX file that the run began with:
+
+  trefoil run get digits-run learnt.safetensors
+  trefoil run get digits-run --into network.onnx learnt.onnx")]
+    Get {
+        /// The run's name
+        name: String,
+        /// The ONNX file whose weights are replaced in what is written; it stays as it is
+        #[arg(long, value_name = "ONNX")]
+        into: Option<PathBuf>,
+        /// The file to write
+        file: PathBuf,
+    },
+    /// Remove a run of yours, and its state, from all servers
+    Remove {
+        /// The run's name
         name: String,
     },
 }
@@ -295,9 +469,44 @@ pub struct Put {
     pub name: String,
     /// The ONNX file
     pub file: PathBuf,
+    /// How it is read, and for which inputs it was made.
+    #[command(flatten)]
+    pub model: Reading,
     /// Names of the classes, one on a line
     #[arg(long, value_name = "FILE")]
     pub labels: Option<PathBuf>,
+    /// Take the place of a model of yours of the same name
+    #[arg(long)]
+    pub replace: bool,
+    /// The outputs are numbers, for instance of a regression, and not scores of classes
+    #[arg(long, conflicts_with = "labels")]
+    pub numbers: bool,
+    /// Leave out the guard, by which a client learns that an answer is wrong because values left their range;
+    /// it costs 6 rounds
+    #[arg(long)]
+    pub no_guard: bool,
+    /// Clients that may run it besides you, or `everyone` [default: those of the model it replaces, else
+    /// nobody]
+    #[arg(long, value_delimiter = ',', value_name = "CLIENTS")]
+    pub readers: Vec<String>,
+}
+
+/// Arguments of `model check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The ONNX file
+    pub file: PathBuf,
+    /// How it is read, and for which inputs it was made.
+    #[command(flatten)]
+    pub model: Reading,
+    /// How many samples to run
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    pub examples: usize,
+}
+
+/// How a model is read, and for which inputs it was made.
+#[derive(Debug, Args)]
+pub struct Reading {
     /// The size of a dimension that the file leaves open, other than the batch; may be repeated
     #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = named::<usize>)]
     pub dims: Vec<(String, usize)>,
@@ -311,13 +520,6 @@ pub struct Put {
     #[arg(long, default_value_t = 20, value_name = "BITS",
           value_parser = clap::value_parser!(u32).range(8..=24))]
     pub fraction_bits: u32,
-    /// Take the place of a model of yours of the same name
-    #[arg(long)]
-    pub replace: bool,
-    /// Clients that may run it besides you, or `everyone` [default: those of the model it replaces, else
-    /// nobody]
-    #[arg(long, value_delimiter = ',', value_name = "CLIENTS")]
-    pub readers: Vec<String>,
     /// Samples of an input, in a file as `trefoil infer` takes it: clients refuse inputs that go beyond
     /// them by more than a quarter of their span; NAME= may be left out for a model of one input
     #[arg(long = "inputs", value_name = "[NAME=]FILE")]
@@ -348,12 +550,18 @@ pub struct Infer {
     /// How many classes to print for each image
     #[arg(long, default_value_t = 1, value_name = "K")]
     pub top: usize,
-    /// Print seconds, bytes and rounds by layer and party
+    /// Print seconds, bytes and rounds by layer and party, and what was predicted of them
     #[arg(long)]
     pub profile: bool,
+    /// Say what the servers would send to each other, and run nothing; no input leaves this machine
+    #[arg(long = "dry-run")]
+    pub dry_run: bool,
     /// Numbers of .npy and .csv files are multiplied by this
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub scale: f64,
+    /// Write the numbers of an output to a .npy or .csv file; NAME= may be left out for the first
+    #[arg(long = "output", value_name = "[NAME=]FILE")]
+    pub outputs: Vec<String>,
     /// The examples of one input, .npy or .csv; once for each input of the model
     #[arg(long = "input", value_name = "NAME=FILE", value_parser = named::<PathBuf>)]
     pub inputs: Vec<(String, PathBuf)>,

@@ -1,6 +1,7 @@
 //! A client's connections to the three servers.
 
 mod agree;
+mod learn;
 
 use std::{
     sync::{
@@ -14,6 +15,7 @@ use std::{
 use ring_arith::{EngineTensor, Tensor};
 
 pub use agree::{Told, agree_on, agree_on_line};
+pub use learn::{NewRun, agree_on_item};
 
 use crate::{
     About, Error, Id, Part, Result,
@@ -126,19 +128,29 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`] naming the server that does not answer.
     pub fn models(&mut self) -> Result<[Vec<ModelState>; PARTIES]> {
+        let ask = |last: Option<&ModelState>| Request::Models {
+            after: last.map(|model| model.name.clone()),
+        };
+        self.pages(ask, |reply| match reply {
+            Reply::Models { models, more } => Ok((models, more)),
+            other => Err(unexpected(&other)),
+        })
+    }
+
+    /// All pages of a list at each server.
+    fn pages<T: Send>(
+        &mut self,
+        request: impl Fn(Option<&T>) -> Request + Sync,
+        page: impl Fn(Reply) -> Result<(Vec<T>, bool)> + Sync,
+    ) -> Result<[Vec<T>; PARTIES]> {
         self.all(|_, channel, silence, _| {
-            let mut all: Vec<ModelState> = Vec::new();
+            let mut all: Vec<T> = Vec::new();
             loop {
-                let after = all.last().map(|model| model.name.clone());
-                match ask(channel, &Request::Models { after }, silence)? {
-                    Reply::Models { models, more } => {
-                        let ended = models.is_empty() || !more;
-                        all.extend(models);
-                        if ended {
-                            return Ok(all);
-                        }
-                    }
-                    other => return Err(unexpected(&other)),
+                let (items, more) = page(ask(channel, &request(all.last()), silence)?)?;
+                let ended = items.is_empty() || !more;
+                all.extend(items);
+                if ended {
+                    return Ok(all);
                 }
             }
         })
@@ -217,14 +229,26 @@ impl Client {
             ranges: model.ranges.to_vec(),
             replace: model.replace,
         };
-        let dealt = Dealt::new(model.weights)?;
         let plan = bytes::Bytes::copy_from_slice(model.plan);
+        self.upload(&request, &[about, plan], model.weights, watch)
+    }
+
+    /// Shares tensors among the servers for a job without a result; `clear` goes before them.
+    fn upload(
+        &mut self,
+        request: &Request,
+        clear: &[bytes::Bytes],
+        secrets: &[Tensor],
+        watch: &dyn Watch,
+    ) -> Result<()> {
+        let dealt = Dealt::new(secrets)?;
         let sent = Sent::new(watch, &dealt);
         let replies = self.all(|party, channel, silence, joint| {
             let part = dealt.part(party);
-            start(channel, &request, silence)?;
-            send_bytes(channel, about.clone(), &mut |_| {})
-                .and_then(|()| send_bytes(channel, plan.clone(), &mut |_| {}))
+            start(channel, request, silence)?;
+            let mut clear = clear.iter();
+            clear
+                .try_for_each(|bytes| send_bytes(channel, bytes.clone(), &mut |_| {}))
                 .and_then(|()| send_part(channel, &part, &mut |bytes| sent.add(bytes)))
                 .map_err(|error| last_word(channel, error))?;
             outcome(party, channel, silence, watch, joint)
@@ -258,6 +282,31 @@ impl Client {
         replies.into_iter().try_for_each(done)
     }
 
+    /// What running a version of a model on inputs of these shapes would send, at each server and by step, as
+    /// all three servers say. Nothing is run.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the servers' reason, or if they say different things.
+    pub fn predict(
+        &mut self,
+        model: &str,
+        version: Id,
+        inputs: &[Vec<usize>],
+    ) -> Result<[Cost; PARTIES]> {
+        let request =
+            Request::Predict { model: model.to_owned(), version, inputs: inputs.to_vec() };
+        let told = self.all(|_, channel, silence, _| match ask(channel, &request, silence)? {
+            Reply::Predicted(costs) => Ok(costs.map(Cost::timeless)),
+            other => Err(unexpected(&other)),
+        })?;
+        let [zero, one, two] = told;
+        if zero != one || one != two {
+            let reason = "they predict different costs; run the same program on all machines";
+            return Err(Error::refused("servers", reason));
+        }
+        Ok(zero)
+    }
+
     /// Runs a version of a model on inputs, which are shared here, and adds up what the servers return.
     ///
     /// # Errors
@@ -281,26 +330,9 @@ impl Client {
             send_part(channel, &part, &mut |bytes| sent.add(bytes))
                 .map_err(|error| last_word(channel, error))?;
             let reply = outcome(party, channel, silence, watch, joint)?;
-            let Reply::Result { outputs, next, cost } = reply else {
-                return Err(Error::refused(name_of(party), "it returned no result"));
-            };
-            if outputs.len() != next.len() {
-                return Err(Error::refused(name_of(party), "it returned an incomplete result"));
-            }
-            let shapes = check_shapes(&outputs, RESULT)?;
-            let pace = &mut Pace::frames(silence);
-            let tensors = shapes.iter().zip(next).map(|(shape, next)| {
-                Ok(Component { words: receive_tensor(channel, shape, pace)?, next })
-            });
-            Ok((tensors.collect::<Result<Vec<_>>>()?, *cost))
+            result(party, channel, silence, reply)
         })?;
-        let [(zero, a), (one, b), (two, c)] = replies;
-        if zero.len() != one.len() || one.len() != two.len() {
-            return Err(Error::refused("servers", "they returned different numbers of results"));
-        }
-        let parts = zero.into_iter().zip(one).zip(two);
-        let outputs = parts.map(|((x, y), z)| reveal(&[x, y, z])).collect::<Result<_>>()?;
-        Ok(Answer { outputs, costs: [a, b, c] })
+        add_up(replies)
     }
 
     /// Has one conversation with each server, all at once. The first failure ends all three.
@@ -428,6 +460,39 @@ fn outcome(
             return Err(Error::Internal("the job has failed at another server".to_owned()));
         }
     }
+}
+
+/// Reads a server's components of a job's results.
+fn result(
+    party: usize,
+    channel: &mut dyn Channel,
+    silence: Duration,
+    reply: Reply,
+) -> Result<(Vec<Component>, Cost)> {
+    let Reply::Result { outputs, next, cost } = reply else {
+        return Err(Error::refused(name_of(party), "it returned no result"));
+    };
+    if outputs.len() != next.len() {
+        return Err(Error::refused(name_of(party), "it returned an incomplete result"));
+    }
+    let shapes = check_shapes(&outputs, RESULT)?;
+    let pace = &mut Pace::frames(silence);
+    let tensors = shapes
+        .iter()
+        .zip(next)
+        .map(|(shape, next)| Ok(Component { words: receive_tensor(channel, shape, pace)?, next }));
+    Ok((tensors.collect::<Result<Vec<_>>>()?, *cost))
+}
+
+/// Adds up what the three servers returned.
+fn add_up(replies: [(Vec<Component>, Cost); PARTIES]) -> Result<Answer> {
+    let [(zero, a), (one, b), (two, c)] = replies;
+    if zero.len() != one.len() || one.len() != two.len() {
+        return Err(Error::refused("servers", "they returned different numbers of results"));
+    }
+    let parts = zero.into_iter().zip(one).zip(two);
+    let outputs = parts.map(|((x, y), z)| reveal(&[x, y, z])).collect::<Result<_>>()?;
+    Ok(Answer { outputs, costs: [a, b, c] })
 }
 
 fn done(reply: Reply) -> Result<()> {

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use gpu_kernels::EngineChoice;
 use net::{Authority, Identity, Role};
 use serde::Serialize;
 
@@ -18,7 +19,7 @@ use renew::{current_list, note_issued, write_lists};
 
 use crate::{
     Error, Result,
-    config::{Access, ClientConfig, Limits, PARTIES, PartyConfig, check_address},
+    config::{Access, ClientConfig, Limits, PARTIES, PartyConfig, Truncation, check_address},
     store::ClusterId,
 };
 
@@ -256,6 +257,8 @@ fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member>
         key: "party.key".into(),
         revoked: Some(LIST.into()),
         data: "data".into(),
+        engine: EngineChoice::Auto,
+        truncation: Truncation::default(),
         threads: None,
         access: Access::default(),
         limits: Limits::default(),

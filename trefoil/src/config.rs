@@ -7,6 +7,9 @@ use std::{
     time::Duration,
 };
 
+use gpu_kernels::EngineChoice;
+use mpc_core::TruncationMode;
+use rss_protocols::Options;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result, cluster::Files};
@@ -38,7 +41,14 @@ pub struct PartyConfig {
     pub revoked: Option<PathBuf>,
     /// Where this server keeps its shares of models.
     pub data: PathBuf,
-    /// Threads to compute with; all that the machine has unless given.
+    /// What to compute on: `auto`, `cpu`, or `cuda:0` for the first CUDA device. `auto` takes that if it can
+    /// be used, else the CPU. The other servers may compute on something else.
+    #[serde(default)]
+    pub engine: EngineChoice,
+    /// How results are rounded, the same at all three servers.
+    #[serde(default)]
+    pub truncation: Truncation,
+    /// Threads to compute with on the CPU; all that the machine has unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
     /// Which clients may do what at this server.
@@ -47,6 +57,33 @@ pub struct PartyConfig {
     /// Bounds on what peers and clients can make this server do.
     #[serde(default)]
     pub limits: Limits,
+}
+
+/// How the low bits of a product are dropped. SECURITY.md says what each mode tells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Truncation {
+    /// Down or up by chance, right on average; values that only a ReLU sees as [`Truncation::Early`].
+    #[default]
+    Default,
+    /// Down or up by chance, off by half a unit more, for fewer bytes.
+    Early,
+    /// Always down: the same answer every time. Trains nothing.
+    Exact,
+    /// Down or up by a coin that no server knows.
+    Dither,
+}
+
+impl Truncation {
+    /// What the protocol is told.
+    pub(crate) fn options(self) -> Options {
+        Options::default().truncation(match self {
+            Self::Default => TruncationMode::Default,
+            Self::Early => TruncationMode::Early,
+            Self::Exact => TruncationMode::Exact,
+            Self::Dither => TruncationMode::Dither,
+        })
+    }
 }
 
 /// Which clients may do what at a server, by the names in their certificates. All three servers must
@@ -91,7 +128,8 @@ pub struct Limits {
     pub peer_seconds: u64,
     /// How long a job may run, in seconds.
     pub job_seconds: u64,
-    /// What a client that sends its part of a job must send at least, in KiB a second.
+    /// What a client that sends its part of a job must send at least, and read at least of its answer, in KiB a
+    /// second.
     pub upload_kib_per_second: u64,
     /// Most connections of one client.
     pub client_connections: usize,
@@ -319,6 +357,26 @@ impl Limits {
         self.job_memory_mib << 20
     }
 
+    /// What all clients together can make this server hold at once, in bytes: parts, models, and the model
+    /// that runs.
+    fn memory(&self) -> u64 {
+        (self.memory_mib + self.cache_mib + self.job_memory_mib) << 20
+    }
+
+    /// What to say where a machine with so many bytes of memory has less than these limits promise.
+    #[must_use]
+    pub fn oversized(&self, machine: u64) -> Option<String> {
+        (self.memory() > machine).then(|| {
+            format!(
+                "clients can make this server hold {} MiB (limits.memory_mib, cache_mib and \
+                 job_memory_mib together), and this machine has {} MiB of memory; set lower limits, or \
+                 the system may end the server under load",
+                self.memory() >> 20,
+                machine >> 20
+            )
+        })
+    }
+
     /// What a client that sends must send at least, in bytes a second.
     pub fn upload_rate(&self) -> u64 {
         self.upload_kib_per_second << 10
@@ -473,7 +531,19 @@ mod tests {
         let config = read_text(PARTY).unwrap();
         assert_eq!(config.party, 1);
         assert_eq!(config.limits, Limits::default());
+        assert_eq!(config.engine, EngineChoice::Auto);
+        let config = read_text(&format!("{PARTY}\nengine = \"cuda:1\"\n")).unwrap();
+        assert_eq!(config.engine, EngineChoice::Cuda(1));
         assert!(config.key.is_absolute() && config.key.ends_with("party.key"));
+    }
+
+    #[test]
+    fn limits_beyond_the_memory_of_the_machine_are_told() {
+        let limits =
+            Limits { memory_mib: 10, cache_mib: 20, job_memory_mib: 70, ..Limits::default() };
+        assert_eq!(limits.oversized(100 << 20), None);
+        let told = limits.oversized(99 << 20).unwrap();
+        assert!(told.contains("hold 100 MiB") && told.contains("99 MiB of memory"), "{told}");
     }
 
     #[test]
@@ -495,6 +565,8 @@ mod tests {
             ("data = \"data\"", "data = \"data\"\n[access]\nput = [\"a/b\"]", "access.put"),
             ("data = \"data\"", "data = \"data\"\n[access]\nadmit = []", "admit"),
             ("data = \"data\"", "data = \"data\"\n[limits]\nqueue = 0", "limits.queue"),
+            ("data = \"data\"", "data = \"data\"\nengine = \"gpu\"", "`auto`, `cpu`, or `cuda:`"),
+            ("data = \"data\"", "data = \"data\"\nengine = \"cuda:\"", "`cuda:` is no engine"),
         ] {
             let text = read_text(&PARTY.replace(from, to)).unwrap_err().to_string();
             assert!(text.contains(said), "{to}: {text}");

@@ -41,6 +41,18 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
+    /// The guard of an answer says that its numbers are wrong. Exit code 6.
+    #[error(
+        "values left the range of fixed-point numbers at layer `{layer}`{}, so the answer would be wrong; are \
+         the inputs of the size that the model was made for? Its owner finds out with `trefoil model check`",
+        also(*others)
+    )]
+    OutOfRange {
+        /// The first such layer.
+        layer: String,
+        /// How many more there are.
+        others: usize,
+    },
     /// This machine failed us: no room, no permission. Exit code 1.
     #[error("{what}: {cause}")]
     File {
@@ -94,6 +106,7 @@ impl Error {
             Self::Config { .. } | Self::Net(net::Error::Config { .. }) => "config",
             Self::Unreachable { .. } => "unreachable",
             Self::Refused { .. } => "refused",
+            Self::OutOfRange { .. } => "out-of-range",
             _ => "failed",
         }
     }
@@ -104,9 +117,17 @@ impl Error {
             Self::Input { .. } => 3,
             Self::Config { .. } | Self::Net(net::Error::Config { .. }) => 4,
             Self::Unreachable { .. } => 5,
-            Self::Refused { .. } => 6,
+            Self::Refused { .. } | Self::OutOfRange { .. } => 6,
             _ => 1,
         }
+    }
+}
+
+fn also(others: usize) -> String {
+    match others {
+        0 => String::new(),
+        1 => " and one more".to_owned(),
+        many => format!(" and {many} more"),
     }
 }
 

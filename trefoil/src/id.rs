@@ -55,6 +55,12 @@ impl Digest {
         Self(hash.finalize().into())
     }
 
+    /// All of it in hexadecimal.
+    #[must_use]
+    pub fn letters(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// A hash of this one under a key: tells who does not know the key nothing.
     #[must_use]
     pub fn under(&self, key: &[u8; 32], purpose: &[&[u8]]) -> Self {

@@ -306,6 +306,28 @@ mod tests {
     }
 
     #[test]
+    fn a_small_picture_that_claims_to_be_huge_is_refused() {
+        let claims = |width: u32, height: u32| {
+            let mut bytes = png(1, 1, [0; 3]);
+            // The header's chunk begins at 12: its name, width, height, five bytes more, its checksum.
+            bytes[16..20].copy_from_slice(&width.to_be_bytes());
+            bytes[20..24].copy_from_slice(&height.to_be_bytes());
+            let mut sum = flate2::Crc::new();
+            sum.update(&bytes[12..29]);
+            bytes[29..33].copy_from_slice(&sum.sum().to_be_bytes());
+            bytes
+        };
+        let imagenet = (input(&[3, 224, 224]), Preprocess::Imagenet);
+        for (to, how) in [(input(&[1, 8, 8]), Preprocess::default()), imagenet] {
+            for (width, height) in [(1 << 30, 1 << 30), (20_000, 8), (16_000, 16_000)] {
+                let picture = claims(width, height);
+                let text = read_picture("a.png", &picture, &to, &how).unwrap_err().to_string();
+                assert!(text.contains("not a whole picture"), "{width} x {height}: {text}");
+            }
+        }
+    }
+
+    #[test]
     fn unusable_files_get_one_clear_sentence() {
         let good = png(30, 30, [1, 2, 3]);
         let nan: Vec<u8> = [1.0, f64::NAN].iter().flat_map(|v| v.to_le_bytes()).collect();

@@ -23,6 +23,18 @@ pub struct Imported {
     pub values: Vec<HostTensor>,
 }
 
+impl Imported {
+    /// The same model, whose answers come without a guard.
+    ///
+    /// # Errors
+    /// As [`Program::new`].
+    pub fn without_guard(self) -> Result<Self> {
+        let program = Program::new(self.program.plan().clone().with_guard(false))?;
+        let about = About { guard: Vec::new(), ..self.about };
+        Ok(Self { program, about, ..self })
+    }
+}
+
 /// Reads an ONNX file, plans it and encodes its weights. `dims` gives dimensions that the file leaves
 /// open their size, by name.
 ///
@@ -58,7 +70,8 @@ pub fn from_bytes(
         .and_then(|graph| plan(what, &graph, fraction_bits, preprocess, labels))
 }
 
-fn checked(what: &str, read: impl FnOnce() -> models::Result<Graph>) -> Result<Graph> {
+/// Reads a graph; whatever goes wrong is the file's fault.
+pub(crate) fn checked(what: &str, read: impl FnOnce() -> models::Result<Graph>) -> Result<Graph> {
     let read = || read().map_err(|cause| Error::input(what, cause));
     // A file can be wrong in more ways than anybody has thought of; none may look like our fault.
     panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
@@ -66,7 +79,7 @@ fn checked(what: &str, read: impl FnOnce() -> models::Result<Graph>) -> Result<G
     })
 }
 
-/// Plans a graph and encodes its weights. `what` names it in errors.
+/// Plans a graph, with a guard over its answers, and encodes its weights. `what` names it in errors.
 ///
 /// # Errors
 /// [`Error::Input`] that names the node or weight that is not acceptable.
@@ -81,7 +94,7 @@ pub fn plan(
     let options = PlanOptions::default().with_frac(fraction_bits);
     let compiled = Compiled::new(graph, &options).map_err(|cause| bad(&cause))?;
     let weights = compiled.plan.encode_weights(&compiled.weights).map_err(|cause| bad(&cause))?;
-    let program = Program::new(compiled.plan).map_err(|cause| bad(&cause))?;
+    let program = Program::new(compiled.plan.with_guard(true)).map_err(|cause| bad(&cause))?;
     let about = program.about(preprocess, labels).map_err(|cause| bad(&cause))?;
     about.check().map_err(|cause| bad(&cause))?;
     Ok(Imported { program, about, weights, values: compiled.weights })

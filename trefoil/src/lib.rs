@@ -20,12 +20,14 @@ pub mod range;
 pub mod server;
 pub mod share;
 pub mod store;
+pub mod training;
 pub mod watch;
 pub mod wire;
 
 mod about;
 mod error;
 mod id;
+mod memory;
 #[cfg(test)]
 mod testing;
 

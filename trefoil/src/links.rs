@@ -1,15 +1,19 @@
 //! Servers and clients over the network: mutually authenticated TLS links of the crate `net`.
 
 use std::{
-    net::{SocketAddr, TcpStream, ToSocketAddrs},
+    fs,
+    net::{SocketAddr, TcpStream},
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use net::{Channel as NetChannel, Endpoint, Identity, Party, Role, Security, Settings};
-use ring_arith::CpuEngine;
+use gpu_kernels::AnyEngine;
+use net::{
+    Channel as NetChannel, Endpoint, Identity, Party, Resolver, Role, Security, Settings,
+    system_resolver,
+};
 
 use crate::{
     Error, Result,
@@ -34,6 +38,10 @@ struct Link(NetChannel);
 impl Channel for Link {
     fn send(&mut self, frame: Bytes) -> Result<()> {
         self.0.send(frame).map_err(|error| unreachable(&error))
+    }
+
+    fn send_within(&mut self, frame: Bytes, limit: Duration) -> Result<()> {
+        self.0.send_within(frame, limit).map_err(|error| unreachable(&error))
     }
 
     fn receive(&mut self, limit: Duration) -> Result<Bytes> {
@@ -68,17 +76,22 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
         ..net::Limits::default()
     };
     let settings = Settings::new(Security::Tls(identity.clone()))
-        .listen(resolve("listen", &config.listen)?[0])?
+        .listen(resolve(&system_resolver(), "listen", &config.listen)?[0])?
         .peers(&config.servers)
         .limits(limits)
         .concurrent_sessions();
     let endpoint = Arc::new(Endpoint::open(settings)?);
-    let engine = CpuEngine::new(config.threads());
-    let server = Server::new(me, config.access.clone(), config.limits.clone(), store, engine);
+    let engine = open_engine(config)?;
+    let (access, limits) = (config.access.clone(), config.limits.clone());
+    let server = Server::new(me, access, limits, store, engine, config.truncation);
     if let Some(reason) = config.misplaced() {
         tracing::warn!("{reason}");
     }
-    tracing::info!(party = me, listen = config.listen, data = %config.data.display(), "ready");
+    if let Some(reason) = machine_memory().and_then(|bytes| config.limits.oversized(bytes)) {
+        tracing::warn!("{reason}");
+    }
+    let engine = server.engine();
+    tracing::info!(party = me, engine, listen = config.listen, data = %config.data.display(), "ready");
     accept_clients(endpoint.clone(), server.clone())?;
     server.set_certificates(CertificateEnd::of(&identity)?);
     let (watched, endpoint_watched, files) = (server.clone(), endpoint.clone(), config.clone());
@@ -89,7 +102,23 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
             tracing::error!(%error, "the models could not be read");
         }
     })?;
-    server.keep_session(&endpoint)
+    server.keep_session(|job| endpoint.session(job))
+}
+
+/// What a server computes on.
+///
+/// # Errors
+/// [`Error::Config`] if it is a device that cannot be used.
+fn open_engine(config: &PartyConfig) -> Result<AnyEngine> {
+    let choice = config.engine;
+    let unusable = |reason| {
+        Error::config(format_args!("`engine = \"{choice}\"` of party {}", config.party), reason)
+    };
+    let (engine, instead) = choice.open(config.threads()).map_err(unusable)?;
+    if let Some(reason) = instead {
+        tracing::info!(%reason, "computing on the CPU");
+    }
+    Ok(engine)
 }
 
 /// A server's certificate and key.
@@ -138,6 +167,7 @@ pub struct Dialler {
     endpoint: Endpoint,
     servers: [String; PARTIES],
     limit: Duration,
+    resolver: Resolver,
 }
 
 impl Dialler {
@@ -152,7 +182,8 @@ impl Dialler {
         let limits =
             net::Limits { handshake: limit, stall: config.silence_limit(), ..Default::default() };
         let endpoint = Endpoint::open(Settings::new(Security::Tls(identity)).limits(limits))?;
-        Ok(Self { endpoint, servers: config.servers.clone(), limit })
+        let resolver = system_resolver();
+        Ok(Self { endpoint, servers: config.servers.clone(), limit, resolver })
     }
 
     /// Tries until the limit, since a server may be about to start; not again where one listened before,
@@ -189,7 +220,7 @@ impl Dialler {
     fn attempt(&self, party: usize) -> Result<Box<dyn Channel>, Attempt> {
         let name = &self.servers[party];
         let mut failed = Attempt { listens: false, error: Error::Internal(String::new()) };
-        let addresses = resolve("servers", name).map_err(|error| Attempt {
+        let addresses = resolve(&self.resolver, "servers", name).map_err(|error| Attempt {
             listens: false,
             error: Error::Unreachable {
                 server: format!("party {party}"),
@@ -240,19 +271,25 @@ fn accept_clients(endpoint: Arc<Endpoint>, server: Server) -> Result<()> {
     start("clients", accept)
 }
 
+/// Bytes of memory that this machine has, where the system says so.
+fn machine_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    total.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
+}
+
 fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
     let started = thread::Builder::new().name(name.to_owned()).spawn(run);
     started.map(drop).map_err(|cause| Error::File { what: format!("a thread `{name}`"), cause })
 }
 
 /// All addresses of a name; at least one.
-fn resolve(what: &str, address: &str) -> Result<Vec<SocketAddr>> {
+fn resolve(resolver: &Resolver, what: &str, address: &str) -> Result<Vec<SocketAddr>> {
     let bad = |reason: String| {
         let advice = "correct the name, or write the address as numbers";
         Error::config(format_args!("{what} `{address}`"), format_args!("{reason}; {advice}"))
     };
-    let found: Vec<_> =
-        address.to_socket_addrs().map_err(|cause| bad(cause.to_string()))?.collect();
+    let found = resolver(address).map_err(|cause| bad(cause.to_string()))?;
     if found.is_empty() { Err(bad("the name has no address".to_owned())) } else { Ok(found) }
 }
 
@@ -262,5 +299,66 @@ fn unreachable(error: &net::Error) -> Error {
             Error::Unreachable { server: with.clone(), reason: reason.clone() }
         }
         other => Error::Unreachable { server: "server".to_owned(), reason: other.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::TcpListener,
+        sync::{Mutex, mpsc},
+    };
+
+    use super::*;
+
+    /// A server of party 0 that greets each client and then hangs up, until the answer is dropped.
+    fn server() -> (SocketAddr, mpsc::Sender<()>) {
+        let role = Role::party(0);
+        let security = Security::InsecurePlainTcp { role, beyond_loopback: false };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = Endpoint::open(Settings::new(security).listener(listener)).unwrap();
+        let address = endpoint.address().unwrap();
+        let (running, over) = mpsc::channel();
+        thread::spawn(move || {
+            while over.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
+                drop(endpoint.accept(Duration::from_millis(20)));
+            }
+        });
+        (address, running)
+    }
+
+    #[test]
+    fn a_server_is_found_again_after_its_name_got_another_address() {
+        let role = Role::client("alice").unwrap();
+        let security = Security::InsecurePlainTcp { role, beyond_loopback: false };
+        let known: Arc<Mutex<Vec<SocketAddr>>> = Arc::default();
+        let table = known.clone();
+        let dialler = Dialler {
+            endpoint: Endpoint::open(Settings::new(security)).unwrap(),
+            servers: ["zero", "one", "two"].map(|host| format!("{host}.example:7100")),
+            limit: Duration::from_secs(20),
+            resolver: Arc::new(move |name| {
+                assert_eq!(name, "zero.example:7100");
+                Ok(table.lock().unwrap().clone())
+            }),
+        };
+        let text = dialler.dial_once(0).map(drop).unwrap_err().to_string();
+        assert!(text.contains("the name has no address"), "{text}");
+        let (first, running) = server();
+        *known.lock().unwrap() = vec![first];
+        dialler.dial_once(0).unwrap();
+        drop(running);
+        while TcpStream::connect_timeout(&first, PAUSE).is_ok() {
+            thread::yield_now();
+        }
+        // Where it was nobody listens; the name changes while the client still tries.
+        let (second, _running) = server();
+        let moves = thread::spawn(move || {
+            thread::sleep(3 * PAUSE);
+            // Of several addresses those that do not answer are passed over.
+            *known.lock().unwrap() = vec![first, second];
+        });
+        dialler.dial(0).unwrap();
+        moves.join().unwrap();
     }
 }

@@ -22,6 +22,30 @@ pub struct Total {
     pub layers: Vec<Layer>,
 }
 
+/// What jobs will take at all three servers together, before they run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Predicted {
+    /// Examples in all.
+    pub examples: usize,
+    /// Bytes that the servers send to each other.
+    pub bytes: u64,
+    /// Rounds.
+    pub rounds: u32,
+    /// Of each layer, in the order of execution.
+    pub layers: Vec<PredictedLayer>,
+}
+
+/// What a layer will take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PredictedLayer {
+    /// Its name in the model.
+    pub name: String,
+    /// Bytes that the servers send to each other.
+    pub bytes: u64,
+    /// Rounds.
+    pub rounds: u32,
+}
+
 /// What a layer took.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Layer {
@@ -33,6 +57,47 @@ pub struct Layer {
     pub bytes: [u64; PARTIES],
     /// Rounds.
     pub rounds: u32,
+}
+
+impl Predicted {
+    /// From what [`crate::local::predict`] counted.
+    #[must_use]
+    pub fn of(costs: &[Cost; PARTIES], examples: usize) -> Self {
+        let Total { bytes, rounds, layers, .. } = Total::of(costs);
+        let layers = layers.into_iter().map(|Layer { name, bytes, rounds, .. }| PredictedLayer {
+            name,
+            bytes: bytes.iter().sum(),
+            rounds,
+        });
+        Self { examples, bytes, rounds, layers: layers.collect() }
+    }
+
+    /// Adds a job that runs after the others.
+    pub fn add(&mut self, other: &Self) {
+        self.examples += other.examples;
+        self.bytes += other.bytes;
+        self.rounds += other.rounds;
+        for layer in &other.layers {
+            match self.layers.iter_mut().find(|mine| mine.name == layer.name) {
+                Some(mine) => {
+                    mine.bytes += layer.bytes;
+                    mine.rounds += layer.rounds;
+                }
+                None => self.layers.push(layer.clone()),
+            }
+        }
+    }
+
+    /// One line: examples, bytes, rounds.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let Self { examples, rounds, .. } = self;
+        let examples = match examples {
+            1 => "one example takes".to_owned(),
+            many => format!("{many} examples at once take"),
+        };
+        format!("{examples} {} between the servers and {rounds} rounds", bytes(self.bytes))
+    }
 }
 
 impl Total {
@@ -73,21 +138,29 @@ impl Total {
         format!("{}, {}, {} rounds", seconds(self.seconds), bytes(self.bytes), self.rounds)
     }
 
-    /// The layers as a table, by layer and party.
+    /// The layers as a table, by layer and party, beside what was predicted of each if it was.
     #[must_use]
-    pub fn layer_table(&self) -> String {
+    pub fn layer_table(&self, predicted: Option<&Predicted>) -> String {
         let row = |layer: &Layer| {
             let mut row = vec![layer.name.clone()];
             row.extend(layer.seconds.iter().map(|&time| format!("{:.3}", time * 1e3)));
             row.extend(layer.bytes.iter().map(ToString::to_string));
             row.push(layer.rounds.to_string());
+            if let Some(predicted) = predicted {
+                let found = predicted.layers.iter().find(|known| known.name == layer.name);
+                let shown = |of: fn(&PredictedLayer) -> String| found.map_or("-".to_owned(), of);
+                row.push(shown(|layer| layer.bytes.to_string()));
+                row.push(shown(|layer| layer.rounds.to_string()));
+            }
             row
         };
         let rows: Vec<_> = self.layers.iter().map(row).collect();
-        let heading = [
+        let counted = [
             "layer", "ms at 0", "ms at 1", "ms at 2", "B from 0", "B from 1", "B from 2", "rounds",
         ];
-        table(&heading, &rows)
+        let foretold: &[&str] =
+            if predicted.is_some() { &["B predicted", "rounds predicted"] } else { &[] };
+        table(&[&counted[..], foretold].concat(), &rows)
     }
 
     /// Steps of all servers in their common order; the growth of the largest depth is their rounds.
@@ -157,6 +230,22 @@ mod tests {
         let mut twice = total.clone();
         twice.add(&total);
         assert_eq!((twice.rounds, twice.layers[0].rounds), (10, 6));
-        assert_eq!(twice.layer_table().lines().count(), 3);
+        assert_eq!(twice.layer_table(None).lines().count(), 3);
+    }
+
+    #[test]
+    fn what_was_predicted_stands_beside_what_was_counted() {
+        let costs = [cost([6, 6, 9], 5), cost([5, 8, 9], 5), cost([4, 4, 4], 0)];
+        let mut predicted = Predicted::of(&costs, 2);
+        assert_eq!((predicted.bytes, predicted.rounds, predicted.examples), (90, 5, 2));
+        let conv = PredictedLayer { name: "conv".to_owned(), bytes: 60, rounds: 3 };
+        assert_eq!(predicted.layers[0], conv);
+        let one = predicted.clone();
+        predicted.add(&one);
+        assert_eq!((predicted.bytes, predicted.rounds, predicted.examples), (180, 10, 4));
+        assert_eq!((predicted.layers[0].bytes, predicted.layers[1].rounds), (120, 4));
+        let table = Total::of(&costs).layer_table(Some(&one));
+        let conv = table.lines().find(|line| line.starts_with("conv")).unwrap();
+        assert!(conv.trim_end().ends_with('3') && conv.contains(" 60 "), "{table}");
     }
 }

@@ -1,19 +1,23 @@
 //! What runs on the servers: a plan over replicated sharing. The one place that names the protocol.
 
+use gpu_kernels::{AnyEngine, AnyTensor};
+use mpc_core::Protocol;
 use net::Session;
 use nn_layers::{Observer, Plan};
-use ring_arith::{CpuEngine, Shape, Tensor};
+use ring_arith::{Engine, Shape, Tensor};
 use rss_protocols::Rss;
 
 use crate::{
-    About, Digest, Error, Input, OutputTensor, Preprocess, Result, Shares, config::Limits,
+    About, Digest, Error, Input, OutputTensor, Preprocess, Result, Shares, about,
+    config::{Limits, Truncation},
+    memory,
 };
 
 /// The protocol that the servers run.
-pub type Mpc = Rss<CpuEngine>;
+pub type Mpc = Rss<AnyEngine>;
 
-/// A share of a tensor at one server.
-pub type Share = rss_protocols::Share<Tensor>;
+/// A share of a tensor at one server, where its engine computes.
+pub type Share = rss_protocols::Share<AnyTensor>;
 
 /// A plan that has been checked, of a model whose inputs and outputs begin with the batch.
 #[derive(Debug, Clone)]
@@ -78,6 +82,8 @@ impl Program {
             fraction_bits: self.plan.frac(),
             preprocess,
             labels,
+            numbers: false,
+            guard: self.plan.guarded().into_iter().map(shortened).collect(),
         })
     }
 
@@ -112,7 +118,8 @@ impl Program {
     /// # Errors
     /// [`Error::Refused`] if it does not.
     pub fn check_about(&self, about: &About) -> Result<()> {
-        if *about == self.about(about.preprocess.clone(), about.labels.clone())? {
+        let own = self.about(about.preprocess.clone(), about.labels.clone())?;
+        if *about == (About { numbers: about.numbers, ..own }) {
             return Ok(());
         }
         Err(refused("its description does not fit its plan; put it with the same program"))
@@ -124,11 +131,27 @@ impl Program {
     /// # Errors
     /// [`Error::Refused`] that says what the model takes.
     pub fn check_inputs(&self, inputs: &[Shape], limits: &Limits) -> Result<u64> {
-        let shapes: Vec<_> = inputs.iter().collect();
-        let batch = self.plan.batch_of(&shapes).map_err(refused)?;
-        self.check_memory(batch, limits)?;
+        self.check_memory(self.batch(inputs)?, limits)?;
         let examples = inputs.first().and_then(|shape| shape.dims().first());
         Ok(examples.map_or(0, |&examples| examples as u64))
+    }
+
+    /// Words of all results for inputs of these shapes.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the model takes others.
+    pub fn answer_words(&self, inputs: &[Shape]) -> Result<u64> {
+        let outputs = self.plan.output_shapes(self.batch(inputs)?).map_err(refused)?;
+        Ok(outputs.iter().map(|shape| shape.len() as u64).sum())
+    }
+
+    /// The batch size of inputs of these shapes, as the plan counts it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] that says what the model takes.
+    pub fn batch(&self, inputs: &[Shape]) -> Result<usize> {
+        let shapes: Vec<_> = inputs.iter().collect();
+        self.plan.batch_of(&shapes).map_err(refused)
     }
 
     /// Checks that a server with these limits can run the plan for a batch size: the largest result of
@@ -146,7 +169,7 @@ impl Program {
                 limits.activation_mwords
             )));
         }
-        let peak = self.plan.peak_words(batch).map_err(refused)?.saturating_mul(8);
+        let peak = self.peak_bytes(batch)?;
         if peak > limits.job_bytes() {
             return Err(refused(format_args!(
                 "it may need {} MiB of memory while it runs; this server gives a job {} MiB \
@@ -159,22 +182,45 @@ impl Program {
         Ok(())
     }
 
-    /// Runs the model at one party. Returns this party's share of each result.
+    /// Makes sure that this machine has the memory that the plan may need for inputs of these shapes.
     ///
     /// # Errors
-    /// [`Error::Nn`] if a step or the network fails.
+    /// [`Error::Refused`] if it has not.
+    pub fn check_room(&self, inputs: &[&Shape]) -> Result<()> {
+        let batch = self.plan.batch_of(inputs).map_err(refused)?;
+        memory::check_room(self.peak_bytes(batch)?)
+    }
+
+    fn peak_bytes(&self, batch: usize) -> Result<u64> {
+        Ok(self.plan.peak_words(batch).map_err(refused)?.saturating_mul(8))
+    }
+
+    /// Runs the model at one party, of whose weights the engine holds the shares. Returns this party's share
+    /// of each result, and behind them of what the plan's guard says, if it has one. The guard's signs come
+    /// from `seed`, which the servers know, and no client before it has shared its inputs.
+    ///
+    /// # Errors
+    /// [`Error::Nn`] if a step or the network fails, [`Error::Ring`] if a device does.
     pub fn run(
         &self,
         mpc: &mut Mpc,
         weights: &[Share],
-        inputs: Vec<Share>,
+        inputs: Shares,
+        seed: u64,
         observer: &mut dyn Observer,
     ) -> Result<Shares> {
+        let inputs = upload(mpc.engine(), inputs)?;
         let weights = self.plan.secret_weights(weights.to_vec());
         let inputs = self.plan.secret_inputs(inputs);
-        let outputs = self.plan.run(mpc, &weights, &inputs, observer)?;
-        let shares = outputs.iter().map(|output| output.share());
-        Ok(shares.map(|share| (share.mine().clone(), share.next().clone())).collect())
+        let outputs = if self.plan.guarded().is_empty() {
+            self.plan.run(mpc, &weights, &inputs, observer)?
+        } else {
+            let (mut outputs, left) =
+                self.plan.run_guarded(mpc, &weights, &inputs, seed, observer)?;
+            outputs.push(left);
+            outputs
+        };
+        outputs.iter().map(|output| download(mpc.engine(), output.share())).collect()
     }
 
     fn input_shapes(&self) -> Result<Vec<Shape>> {
@@ -226,20 +272,36 @@ impl Program {
     }
 }
 
+/// A layer's name as descriptions of models have room for it.
+fn shortened(name: &str) -> String {
+    let most = (0..=about::NAME).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
+    name.get(..most).unwrap_or(name).to_owned()
+}
+
 /// Starts the protocol on a session.
 ///
 /// # Errors
 /// [`Error::Mpc`] if the session has not three parties with a key for each pair.
-pub fn protocol(session: Session, engine: CpuEngine) -> Result<Mpc> {
-    Ok(Rss::new(session, engine)?)
+pub fn protocol(session: Session, engine: AnyEngine, truncation: Truncation) -> Result<Mpc> {
+    Ok(Rss::with_options(session, engine, truncation.options())?)
 }
 
-/// A party's share from this party's component and the next one's.
+/// A party's shares, brought to where its engine computes, from its components and the next party's.
 ///
 /// # Errors
-/// [`Error::Ring`] if their shapes differ.
-pub fn share((mine, next): (Tensor, Tensor)) -> Result<Share> {
-    Ok(Share::new(mine, next)?)
+/// [`Error::Ring`] if shapes differ, or a device has no room.
+pub fn upload(engine: &AnyEngine, shares: Shares) -> Result<Vec<Share>> {
+    let upload =
+        |(mine, next): (Tensor, Tensor)| Share::new(engine.upload(mine)?, engine.upload(next)?);
+    Ok(shares.into_iter().map(upload).collect::<ring_arith::Result<_>>()?)
+}
+
+/// A party's component and the next party's, brought to the host's memory.
+///
+/// # Errors
+/// [`Error::Ring`] if a device fails.
+pub fn download(engine: &AnyEngine, share: &Share) -> Result<(Tensor, Tensor)> {
+    Ok((engine.download(share.mine())?, engine.download(share.next())?))
 }
 
 /// Threads that each of three parties in one process gets.

@@ -8,7 +8,7 @@
 use ring_arith::{EngineTensor, Generator, Shape, StreamKey, Tensor};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use crate::{Error, Result, Shares, id::fill_random};
+use crate::{Error, Result, Shares, id::fill_random, memory};
 
 /// The generator of components 0 and 1.
 const GENERATOR: Generator = Generator::Aes128Ctr;
@@ -83,7 +83,8 @@ impl Part {
     /// A party's shares of tensors of these shapes.
     ///
     /// # Errors
-    /// [`Error::Refused`] if keys, words and shapes do not fit together.
+    /// [`Error::Refused`] if keys, words and shapes do not fit together, or if this machine has no memory
+    /// for the words that come of a key.
     pub fn expand(self, party: usize, shapes: &[Shape]) -> Result<Shares> {
         let misfit = || Error::refused("request", "the part of the secret is not complete");
         let words = if Self::has_words(party) { shapes.len() } else { 0 };
@@ -92,7 +93,7 @@ impl Part {
         }
         let keys: Vec<StreamKey> = self.keys.iter().map(stream).collect();
         let component = |key: &StreamKey, index: usize, shape: &Shape| -> Result<Tensor> {
-            let mut words = vec![0; shape.len()];
+            let mut words = memory::zeros(shape.len())?;
             key.stream(index as u64).fill(0, &mut words);
             Ok(Tensor::new(shape.clone(), words)?)
         };
@@ -163,5 +164,13 @@ mod tests {
         assert!(dealt.part(1).expand(1, std::slice::from_ref(&five)).is_err());
         assert!(dealt.part(1).expand(0, std::slice::from_ref(&four)).is_err());
         assert!(dealt.part(2).expand(2, &[four.clone(), four]).is_err());
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_an_error() {
+        let dealt = Dealt::new(&[]).unwrap();
+        let huge = [Shape::new([1 << 44]).unwrap()];
+        let text = dealt.part(0).expand(0, &huge).map(drop).unwrap_err().to_string();
+        assert!(text.contains("no memory for 17592186044416 words"), "{text}");
     }
 }

@@ -55,6 +55,10 @@ impl Channel for Local {
         self.out.send(frame).map_err(|_| gone("has gone"))
     }
 
+    fn send_within(&mut self, frame: Bytes, _limit: Duration) -> Result<()> {
+        self.send(frame)
+    }
+
     fn receive(&mut self, limit: Duration) -> Result<Bytes> {
         self.incoming.recv_timeout(limit).map_err(|cause| gone(&cause.to_string()))
     }

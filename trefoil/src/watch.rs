@@ -189,6 +189,10 @@ impl Transport for Watched {
         self.lock().transport.accuse(peer, reason)
     }
 
+    fn fail(&mut self, reason: &str) {
+        self.lock().transport.fail(reason);
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
         match Arc::try_unwrap(self.inner) {
             Ok(inner) => {

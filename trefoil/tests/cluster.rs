@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::symlink, path::Path};
 
 use common::{Cluster, DIGITS, digits, folder, logits, trefoil, trefoil_with};
 use models::weights::read_safetensors;
@@ -65,6 +65,73 @@ fn a_model_is_put_run_listed_and_removed_and_survives_restarts() {
     }
 }
 
+#[test]
+fn servers_on_a_cpu_and_on_a_device_work_together() {
+    let mut cluster = Cluster::make("engines", "alice,bob");
+    // The stand-in driver under the name by which the engine looks for the real one.
+    let driver = cluster.folder.join("driver");
+    fs::create_dir(&driver).unwrap();
+    symlink(ptx_emu_driver::library(), driver.join("libcuda.so")).unwrap();
+    let engines = [("cpu", "cpu/"), ("cuda:0", "cuda/"), ("cpu", "cpu/")];
+    for (party, (engine, _)) in engines.iter().enumerate() {
+        cluster.set_engine(party, engine);
+        cluster.start_party_with(party, &[("LD_LIBRARY_PATH", driver.to_str().unwrap())]);
+    }
+    cluster.wait_until_up("alice");
+    let status = cluster.json("alice", &["status"]);
+    for (server, (_, kind)) in status.as_array().unwrap().iter().zip(engines) {
+        assert!(server["engine"].as_str().unwrap().starts_with(kind), "{status}");
+    }
+    cluster.json("alice", &["model", "put", "digits", DIGITS, "--readers", "everyone"]);
+    // Twice: the weights stay on the device.
+    infer(&cluster, 2);
+    infer(&cluster, 1);
+
+    let config = cluster.folder.join("party-0/party.toml");
+    cluster.kill(0);
+    cluster.set_engine(0, "cuda:7");
+    let refused = trefoil(&["party", "--config", config.to_str().unwrap()]);
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    assert!(refused.err.contains("`engine = \"cuda:7\"` of party 0"), "{}", refused.err);
+}
+
+#[test]
+fn servers_round_as_their_operators_say_and_all_three_alike() {
+    let mut cluster = Cluster::make("truncation", "alice");
+    let set = |cluster: &Cluster, party: usize, mode: &str| {
+        let path = cluster.folder.join(format!("party-{party}/party.toml"));
+        let mut file: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
+        file.insert("truncation".to_owned(), mode.into());
+        fs::write(&path, file.to_string()).unwrap();
+    };
+    for party in 0..3 {
+        set(&cluster, party, "exact");
+        cluster.start_party(party);
+    }
+    cluster.wait_until_up("alice");
+    let put = cluster.json("alice", &["model", "put", "digits", DIGITS]);
+    let path = image(&cluster, 1);
+    let arguments = ["infer", "--model", "digits", "--profile", "--scale", "0.0625", &path];
+    let first = cluster.json("alice", &arguments);
+    // Rounded down always, so that the same comes every time, for more rounds than else.
+    assert_eq!(first["answers"], cluster.json("alice", &arguments)["answers"]);
+    for what in ["bytes", "rounds"] {
+        assert_eq!(first["predicted"][what], first["cost"][what]);
+        assert_eq!(put["predicted"][what], first["cost"][what]);
+    }
+    assert!(first["cost"]["rounds"].as_u64().unwrap() > 45, "{first}");
+
+    cluster.kill(1);
+    set(&cluster, 1, "dither");
+    cluster.start_party(1);
+    cluster.wait_until_up("alice");
+    let refused = cluster.run("alice", &arguments);
+    assert_eq!(refused.code, 6, "{}", refused.err);
+    assert!(refused.err.contains("they predict different costs"), "{}", refused.err);
+    let refused = cluster.run("alice", &["infer", "--model", "digits", "--scale", "0.0625", &path]);
+    assert!(refused.err.contains("differ in the protocol's options"), "{}", refused.err);
+}
+
 /// Runs the first `count` test images and checks every logit.
 fn infer(cluster: &Cluster, count: usize) {
     let path = image(cluster, count);
@@ -86,6 +153,18 @@ fn infer(cluster: &Cluster, count: usize) {
     let layers = report["cost"]["layers"].as_array().unwrap();
     let rounds: u64 = layers.iter().map(|layer| layer["rounds"].as_u64().unwrap()).sum();
     assert_eq!(rounds, report["cost"]["rounds"].as_u64().unwrap());
+    let arguments = ["infer", "--model", "digits", "--dry-run", "--scale", &scale, &path];
+    let foretold = cluster.json("bob", &arguments);
+    assert_eq!(foretold["predicted"], report["predicted"]);
+    for what in ["bytes", "rounds"] {
+        assert_eq!(foretold["predicted"][what], report["cost"][what]);
+    }
+    for (layer, foretold) in layers.iter().zip(foretold["predicted"]["layers"].as_array().unwrap())
+    {
+        let sent = layer["bytes"].as_array().unwrap().iter().map(|bytes| bytes.as_u64().unwrap());
+        assert_eq!(foretold["bytes"].as_u64().unwrap(), sent.sum::<u64>(), "{}", layer["name"]);
+        assert_eq!(foretold["rounds"], layer["rounds"], "{}", layer["name"]);
+    }
 }
 
 fn image(cluster: &Cluster, count: usize) -> String {
@@ -264,12 +343,15 @@ fn models_of_several_inputs_and_of_integers_are_served() {
     cluster.json("alice", &["infer", "--model", "rows", tokens]);
     let half = cluster.folder.join("half.csv");
     fs::write(&half, "1,2,3,4.5,6\n").unwrap();
+    let outside = cluster.folder.join("outside.csv");
+    fs::write(&outside, "1,2,3,-4,6\n").unwrap();
     let only = format!("x0={}", cluster.folder.join("bert-x0.csv").display());
     for (arguments, said) in [
         (&["--model", "bert", tokens][..], "x0 [6, 16], x1 [6]; pass each as --input"),
         (&["--model", "bert", "--input", &only], "--input x1: 0 examples"),
         (&["--model", "bert", "--input", "y=y.csv"], "--input y"),
         (&["--model", "rows", half.to_str().unwrap()], "takes an integer"),
+        (&["--model", "rows", outside.to_str().unwrap()], "takes 0 to"),
     ] {
         let run = cluster.run("alice", &[&["infer"], arguments].concat());
         assert_eq!(run.code, 3, "{}", run.err);
@@ -282,6 +364,66 @@ fn rows(examples: &HostTensor) -> String {
     let line = |row: &[f64]| row.iter().map(f64::to_string).collect::<Vec<_>>().join(",");
     let each = examples.len() / examples.dims()[0];
     examples.floats().chunks(each).map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn answers_whose_values_left_their_range_are_errors_and_others_are_written_as_numbers() {
+    let cluster = Cluster::start("guard", "alice");
+    let path = image(&cluster, 4);
+    cluster.json("alice", &["model", "put", "digits", DIGITS]);
+    let infer = |more: &[&str]| {
+        cluster.run("alice", &[&["infer", "--model", "digits", &path][..], more].concat())
+    };
+    let loud = infer(&["--scale", "30000"]);
+    assert_eq!(loud.code, 6, "{}", loud.err);
+    // Beyond 2^17 the guard speaks up, before the first value has no room, which is later.
+    assert!(loud.err.contains("at layer `node_conv2d`"), "{}", loud.err);
+    let file = cluster.folder.join("scores.npy");
+    let good = infer(&["--scale", "0.0625", "--output", file.to_str().unwrap()]);
+    assert_eq!(good.code, 0, "{}", good.err);
+    assert_eq!(models::data::read_npy(&file).unwrap().dims(), [4, 10]);
+    // Whoever wants no guard gets an answer that means nothing.
+    cluster.json("alice", &["model", "put", "bare", DIGITS, "--no-guard"]);
+    let bare = cluster.run("alice", &["infer", "--model", "bare", "--scale", "30000", &path]);
+    assert_eq!(bare.code, 0, "{}", bare.err);
+    // What is no classifier has no true classes, and prints numbers.
+    cluster.json("alice", &["model", "put", "numbers", DIGITS, "--numbers"]);
+    let run = |path: &str| {
+        cluster.run("alice", &["infer", "--model", "numbers", "--scale", "0.0625", path])
+    };
+    let judged = run(&path);
+    assert_eq!(judged.code, 3, "{}", judged.err);
+    assert!(judged.err.contains("leave that column out"), "{}", judged.err);
+    let plain = cluster.folder.join("plain.csv");
+    fs::write(&plain, vec!["8"; 64].join(",") + "\n").unwrap();
+    let numbers = run(plain.to_str().unwrap());
+    assert!(numbers.out.contains("[10]") && !numbers.out.contains("class"), "{}", numbers.out);
+}
+
+#[test]
+fn models_are_checked_without_a_server() {
+    let scaled = ["--scale", "0.0625"];
+    let table = std::env::temp_dir().join(format!("trefoil-check-{}.csv", std::process::id()));
+    let line = vec!["8"; 64].join(",");
+    fs::write(&table, line + "\n").unwrap();
+    let samples = ["--inputs", table.to_str().unwrap()];
+    let check =
+        |more: &[&str]| trefoil(&[&["--json", "model", "check", DIGITS][..], more].concat());
+    let run = check(&[&samples[..], &scaled].concat());
+    assert_eq!(run.code, 0, "{}", run.err);
+    let report: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!((&report["recommended"], &report["examples"]), (&20.into(), &1.into()));
+    let layers = report["layers"].as_array().unwrap();
+    let bytes: u64 = layers.iter().map(|layer| layer["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(report["predicted"]["bytes"], bytes);
+    assert!(layers[0]["room_bits"].as_f64().unwrap() > 16.0, "{}", run.out);
+    // Far too large inputs are refused in the clear, and fewer fraction bits recommended.
+    let run = check(&[&samples[..], &["--scale", "30000"]].concat());
+    let report: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(report["refused"]["layer"], "node_linear", "{}", run.out);
+    assert!(report["recommended"].as_u64().unwrap() < 20, "{}", run.out);
+    assert_eq!(report["could_leave"][0]["layer"], "node_linear", "{}", run.out);
+    fs::remove_file(table).unwrap();
 }
 
 #[test]
@@ -374,9 +516,18 @@ fn the_command_line_explains_itself() {
     for word in ["trefoil demo", "cluster init", "Exit codes", "infer", "TREFOIL_CONFIG"] {
         assert!(help.out.contains(word), "--help lacks {word}");
     }
-    for command in
-        ["demo", "cluster", "party", "model", "infer", "job", "status", "ping", "completions"]
-    {
+    for command in [
+        "demo",
+        "cluster",
+        "party",
+        "model",
+        "infer",
+        "job",
+        "status",
+        "ping",
+        "run",
+        "completions",
+    ] {
         assert_eq!(trefoil(&["help", command]).code, 0, "{command}");
     }
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {

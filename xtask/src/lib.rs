@@ -5,7 +5,9 @@
 pub mod check;
 pub mod gpu;
 pub mod ptx;
+pub mod python;
 pub mod record;
+pub mod wheel;
 
 #[cfg(feature = "bench")]
 pub mod bench;

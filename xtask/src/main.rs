@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use xtask::{check, gpu, ptx};
+use xtask::{check, gpu, ptx, wheel};
 
 /// Maintainers' commands of Trefoil.
 #[derive(Parser)]
@@ -47,6 +47,11 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Build wheels of the Python package for Linux: glibc from 2.28 on, and musl; needs Python and rustup
+    Wheel {
+        /// Targets of Rust; those of this machine's processor without names
+        targets: Vec<String>,
+    },
     /// Draw what the benchmarks measured: reads bench/results, writes bench/README.md, bench/charts
     /// and the table of the root README
     Report,
@@ -58,6 +63,7 @@ fn main() -> ExitCode {
         Task::Ptx { check } => ptx::run(check).map(|()| ExitCode::SUCCESS),
         Task::Gpu { build_only, args } => gpu::run(build_only, &args),
         Task::Bench { args } => program("bench", &["--release"], &args),
+        Task::Wheel { targets } => wheel::run(&targets).map(|()| ExitCode::SUCCESS),
         Task::Report => program("report", &[], &[]),
     };
     done.unwrap_or_else(|error| {

@@ -82,7 +82,11 @@ impl<'a> Builder<'a> {
         let (scale, shift) = (part("weight", Role::Scale(scale))?, part("bias", Role::Shift)?);
         let (mean, variance) =
             (part("running_mean", Role::Shift)?, part("running_var", Role::Variance)?);
-        self.layer(x, name, &BatchNorm { scale, shift, mean, variance, epsilon: 1e-5 })
+        self.layer(
+            x,
+            name,
+            &BatchNorm { scale, shift, mean, variance, epsilon: 1e-5, momentum: 0.1 },
+        )
     }
 
     /// A fully connected layer.

@@ -1,4 +1,4 @@
-//! ResNets for ImageNet.
+//! ResNets for ImageNet, and for CIFAR-10.
 
 use nn_layers::{Graph, ValueId};
 
@@ -62,6 +62,28 @@ pub fn resnet(depth: Depth, pooling: Pooling, weights: &mut dyn Weights) -> Resu
     }
     let x = b.global_mean(x)?;
     let x = b.dense(x, "fc", Images::ImageNet.classes())?;
+    Ok(b.finish(x))
+}
+
+/// A ResNet for the images of CIFAR-10 (He et al., CVPR 2016, section 4.2): three stages of 16, 32 and 64 channels,
+/// `blocks` blocks each; 1 gives ResNet-8, 3 ResNet-20. Shortcuts between stages are convolutions of one tap.
+///
+/// # Errors
+/// Those of the weights.
+pub fn resnet_cifar(blocks: usize, weights: &mut dyn Weights) -> Result<Graph> {
+    let (mut b, x) = Builder::new(3, Images::Cifar10.size(), weights)?;
+    let x = b.bare_conv(x, "conv1", 16, window(3, 1, 1))?;
+    let x = b.norm(x, "bn1", 1.0)?;
+    let mut x = b.relu(x)?;
+    for stage in 0..3 {
+        for i in 0..blocks {
+            let name = format!("layer{}.{i}", stage + 1);
+            let stride = if i == 0 && stage > 0 { 2 } else { 1 };
+            x = block(&mut b, x, &name, 16 << stage, stride, false)?;
+        }
+    }
+    let x = b.global_mean(x)?;
+    let x = b.dense(x, "fc", Images::Cifar10.classes())?;
     Ok(b.finish(x))
 }
 

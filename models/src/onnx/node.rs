@@ -13,6 +13,9 @@ pub(crate) struct Node<'a, 'b> {
     pub to: &'a mut Importer<'b>,
     pub attributes: Attributes<'a>,
     pub operator: &'a str,
+    /// Whether a softmax takes its result as scores, as it is or with more added to it: very negative numbers
+    /// then mask.
+    pub before_softmax: bool,
     inputs: Vec<Option<ValueId>>,
 }
 
@@ -41,7 +44,8 @@ pub(crate) fn import(to: &mut Importer<'_>, node: &NodeProto, index: usize) -> R
     });
     let inputs = inputs.collect::<Result<Vec<_>>>()?;
     let import = lookup(&node.op_type).ok_or_else(|| attributes.unsupported(""))?;
-    let mut this = Node { to, attributes, operator: &node.op_type, inputs };
+    let before_softmax = node.output.iter().any(|output| to.is_score(output));
+    let mut this = Node { to, attributes, operator: &node.op_type, before_softmax, inputs };
     let results = import(&mut this)?;
     for (i, output) in node.output.iter().enumerate().filter(|(_, o)| !o.is_empty()) {
         let id = results.get(i).copied().ok_or_else(|| {
@@ -112,7 +116,8 @@ fn lookup(operator: &str) -> Option<Import> {
         "Constant" => shape::constant,
         "ConstantOfShape" => shape::constant_of_shape,
         "Cast" | "CastLike" => shape::cast,
-        "Identity" | "Dropout" => shape::identity,
+        "Identity" => shape::identity,
+        "Dropout" => norm::dropout,
         _ => return None,
     })
 }

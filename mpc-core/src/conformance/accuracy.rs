@@ -83,18 +83,39 @@ fn logistic(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
+/// The error function by Kummer's series, of which all terms are positive.
+fn erf(x: f64) -> f64 {
+    let a = x.abs();
+    if a > 6.0 {
+        return x.signum();
+    }
+    let mut term = a;
+    let mut sum = a;
+    let mut n = 0.0;
+    while term > 1e-18 * sum && n < 500.0 {
+        n += 1.0;
+        term *= 2.0 * a * a / (2.0 * n + 1.0);
+        sum += term;
+    }
+    x.signum() * 2.0 / std::f64::consts::PI.sqrt() * (-a * a).exp() * sum
+}
+
 /// The functions of one tensor with a real result.
 pub fn functions<P: Protocol>() -> Vec<Stated<P>> {
     let everywhere = |frac| [-largest(frac), largest(frac)];
-    let positive = |frac: u32| [unit(frac), exp2(61 - frac as i32)];
+    // As near to the end of what has an encoding as f64 can tell.
+    let positive = |frac: u32| [unit(frac), exp2(62 - frac as i32) * (1.0 - exp2(-40))];
     vec![
         Stated {
             name: "exp",
-            bound: "2^-16 max(1, e^x) + 2^-18",
+            bound: "2^-16 max(1, e^x) + 2^-18, below -14.5 2^-17",
             function: f::exp,
             exact: |x| x.exp().min(65536.0),
             domain: everywhere,
-            error: |at| exp2(-16) * at.y.max(1.0) + exp2(-18) + at.rounded(),
+            error: |at| {
+                let near = exp2(-16) * at.y.max(1.0) + exp2(-18);
+                at.rounded() + if at.x < -14.5 { exp2(-17) } else { near }
+            },
         },
         Stated {
             name: "exp_nonpositive",
@@ -187,23 +208,19 @@ pub fn functions<P: Protocol>() -> Vec<Stated<P>> {
             error: |at| exp2(-15) + at.rounded(),
         },
         Stated {
-            name: "gelu less its mirror",
-            bound: "2 * 2^-17",
-            function: |mpc, x| {
-                let mirror = f::neg(mpc, x)?;
-                let (y, mirror) = (f::gelu(mpc, x)?, f::gelu(mpc, &mirror)?);
-                f::sub(mpc, &y, &mirror)
-            },
-            exact: |x| x,
+            name: "gelu",
+            bound: "2^-17",
+            function: f::gelu,
+            exact: |x| x / 2.0 * (1.0 + erf(x / std::f64::consts::SQRT_2)),
             domain: |frac| [-exp2(22), exp2(22)].map(|x| x.clamp(-largest(frac), largest(frac))),
-            error: |at| exp2(-16) + 2.0 * at.rounded(),
+            error: |at| exp2(-17) + at.rounded(),
         },
         Stated {
-            name: "erf far out",
+            name: "erf",
             bound: "2^-17",
             function: f::erf,
-            exact: |_| 1.0,
-            domain: |frac| [6.0, largest(frac)],
+            exact: erf,
+            domain: everywhere,
             error: |at| exp2(-17) + at.rounded(),
         },
         Stated {
@@ -330,6 +347,82 @@ pub fn rows<P: Protocol>(world: &TestWorld, make: impl Make<P> + Clone) {
             near_rows(world, make.clone(), frac, &row, squares);
         }
     }
+}
+
+/// What softmax and its logarithm state: error below `2^-17`, and a unit in the last place with fewer bits than 20.
+pub const EXPONENTIALS: &str = "2^-17";
+
+/// Lengths of rows that tests take.
+pub const COUNTS: [usize; 7] = [1, 2, 3, 16, 17, 300, 1500];
+
+/// The errors of softmax and of its logarithm, of rows of so many numbers that are alike, spread, with one peak and
+/// with a slope of small numbers, as parts of the stated error; the worst of each.
+///
+/// # Panics
+/// If a party fails or the parties' results differ.
+pub fn exponentials_measured<P: Protocol>(
+    world: &TestWorld,
+    make: impl Make<P> + Clone,
+    frac: u32,
+    counts: &[usize],
+) -> [Measured; 2] {
+    let mut worst = [Measured { largest: 0.0, of_bound: 0.0, at: 0.0 }; 2];
+    for &count in counts {
+        for kind in 0..4 {
+            let row = row_of_scores(frac, count, kind);
+            let top = row.iter().copied().fold(f64::MIN, f64::max);
+            let sum: f64 = row.iter().map(|x| (x - top).exp()).sum();
+            let input = row.clone();
+            let got = agreed(world, make.clone(), move |mpc: &mut P| {
+                let mine = (mpc.me() == Party(0)).then_some(&input[..]);
+                let shape = Shape::new([1, input.len()])?;
+                let x = f::input(mpc, Party(0), &shape, mine, FracBits::new(frac)?)?;
+                let results = [f::softmax(mpc, &x, 1)?, f::log_softmax(mpc, &x, 1)?];
+                f::reveal_all(mpc, &[&results[0], &results[1]])
+            });
+            let bound = exp2(-17) + if frac < 20 { unit(frac) } else { 0.0 };
+            for (i, &x) in row.iter().enumerate() {
+                let wants = [(x - top).exp() / sum, x - top - sum.ln()];
+                for ((worst, got), want) in worst.iter_mut().zip(&got).zip(wants) {
+                    let error = (got[i] - want).abs();
+                    if error / bound > worst.of_bound {
+                        *worst = Measured { largest: error, of_bound: error / bound, at: x };
+                    }
+                }
+            }
+        }
+    }
+    worst
+}
+
+/// As [`exponentials_measured`], of rows of usual lengths in several formats.
+///
+/// # Panics
+/// If a party fails, the parties' results differ, or one is beyond its bound.
+pub fn exponentials<P: Protocol>(world: &TestWorld, make: impl Make<P> + Clone, fracs: &[u32]) {
+    for &frac in fracs {
+        let measured = exponentials_measured(world, make.clone(), frac, &COUNTS);
+        for (name, measured) in ["softmax", "log_softmax"].into_iter().zip(measured) {
+            println!("{frac:>2} bits {name:<20} {measured}");
+            assert!(measured.of_bound < 1.0, "{name} at {frac} bits: {measured}");
+        }
+    }
+}
+
+/// Scores: all alike, spread, with one peak far above the rest, or falling off slowly.
+fn row_of_scores(frac: u32, count: usize, kind: usize) -> Vec<f64> {
+    let mut draw = SplitMix64::new((count + kind) as u64);
+    let unit = unit(frac);
+    let number = |i: usize| match kind {
+        0 => -3.25,
+        1 => draw.real(-8.0, 8.0),
+        2 if i == count / 2 => largest(frac) / 4.0,
+        2 => -largest(frac) / 4.0,
+        _ if i == 0 => 0.0,
+        _ => -9.0 - (i % 13) as f64,
+    };
+    let numbers = (0..count).map(number);
+    numbers.map(|x: f64| (x / unit).round_ties_even() * unit).collect()
 }
 
 fn drawn_row(frac: u32, count: usize, deviation: f64) -> Vec<f64> {

@@ -18,12 +18,14 @@
 
 pub mod accuracy;
 mod bits;
+mod chains;
 mod comparisons;
 mod functions;
 mod kept;
 mod linear;
 pub mod model;
 mod products;
+mod widths;
 
 use net::{Party, Session};
 use ring_arith::{BitTensor, Engine, EngineTensor, Tensor};
@@ -32,6 +34,7 @@ pub use bits::{
     bit_decomposition, bits_as_words, gates, local_bits, prefixes, selections, weighted_sums,
     zero_tests,
 };
+pub use chains::chains;
 pub use comparisons::{comparisons, maxima, refusals};
 pub use functions::{approximations, choices, extrema, layers, orderings, rows};
 pub use kept::{kept_signs, product_terms};
@@ -39,6 +42,7 @@ pub use linear::{inputs_and_openings, linear_maps, sums_and_concatenation};
 pub use products::{
     fused_relu, large_tensors, product_summands, raw_products, truncated_products, truncations,
 };
+pub use widths::tight_widths;
 
 use crate::{Protocol, Result, TestWorld, Words, seed::SplitMix64};
 use model::Plain;
@@ -59,7 +63,8 @@ macro_rules! conformance {
                 local_bits gates prefixes bit_decomposition zero_tests selections bits_as_words
                 weighted_sums
                 comparisons maxima refusals
-                choices orderings extrema approximations rows layers
+                choices orderings extrema approximations rows layers tight_widths
+                chains
             }
         }
     )+};

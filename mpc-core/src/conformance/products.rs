@@ -198,7 +198,10 @@ pub fn truncated_products<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
 pub fn truncations<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     const N: usize = 20_000;
     let mut draw = data(world);
-    let wide = Plain::signed(&mut draw, &[500], 61);
+    let mut wide = Plain::signed(&mut draw, &[500], 61);
+    // As large as a word may be in every mode.
+    let largest = (1u64 << 62) - (1 << 21);
+    (0..64).for_each(|i| wide.words[i] = if i % 2 == 0 { largest } else { largest.wrapping_neg() });
     let small = Plain::signed(&mut draw, &[70], 30);
     let multiples = Plain::signed(&mut draw, &[129], 35).map(|w| w << 20);
     // 2.3125 units.

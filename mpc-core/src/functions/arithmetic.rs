@@ -43,6 +43,7 @@ fn sum_of<P: Protocol>(
     let frac = same_frac(op, x.frac(), y.frac())?;
     let shape = x.shape().broadcast(y.shape(), op)?;
     let width = x.width().max(y.width()) + 1;
+    planted!("sum of two: a bit too narrow", width = width - 1);
     let share = match (x, y) {
         (Arg::Secret(x), Arg::Public(y)) if !negate && y.shape() == &shape => {
             let x = broadcast(mpc, x, &shape)?;
@@ -148,6 +149,8 @@ impl Factor {
 
     /// For words below `2^size`.
     fn new(factor: f64, size: u32) -> Result<Self> {
+        let most = Self::MOST;
+        planted!("mul_scalar: fourteen bits of a factor", most = 14);
         if factor.fract() == 0.0 || factor.abs() >= 2f64.powi(Self::MOST as i32) {
             return encode_scalar("mul", factor, 0).map(Self::Whole);
         }
@@ -158,8 +161,8 @@ impl Factor {
         let fits = |drop: &u32| (factor * 2f64.powi(*drop as i32)).abs() <= 2f64.powi(room as i32);
         let drop = match exact.filter(fits) {
             Some(drop) => drop as i32,
-            None if room >= Self::LEAST => bits(room.min(Self::MOST)),
-            None => bits(Self::MOST),
+            None if room >= Self::LEAST => bits(room.min(most)),
+            None => bits(most),
         };
         let drop = drop.clamp(1, MOST_DROPPED as i32) as u32;
         let word = encode_scalar("mul", factor, drop)?;
@@ -270,7 +273,9 @@ pub fn rescale<P: Protocol>(
 
 /// Width of `word / 2^drop`, rounded either way, for words of the given width below 2^62.
 pub(super) fn dropped(width: u32, drop: u32) -> u32 {
-    (width.min(63) + 1).saturating_sub(drop).max(2)
+    let rounded = width.min(63) + 1;
+    planted!("truncated: a bit too narrow", rounded = rounded - 1);
+    rounded.saturating_sub(drop).max(2)
 }
 
 /// A protocol that breaks its contract.

@@ -1,7 +1,6 @@
 //! Normalisation by the highest set bit, for functions that must be accurate over many magnitudes.
 
-use crate::{Finish, Linear, Product, Protocol, Result};
-use ring_arith::Bilinear;
+use crate::{Chain, Linear, Protocol, Result, ShareTensor, Sum, TruncationMode};
 
 /// Fraction bits of a normalised number's argument `v = 4 m - 3`, `m` in `[1/2, 1)`.
 pub(super) const ARGUMENT: u32 = 22;
@@ -58,7 +57,9 @@ pub(super) fn look_up<P: Protocol>(
     let prefix = mpc.prefix_or(&[&magnitude])?.remove(0);
     let top = wanted.top.min(n);
     // e of the highest and of the lowest place.
-    let (first, last) = (wanted.top - top, wanted.top - 1);
+    let first = wanted.top - top;
+    let last = wanted.top - 1;
+    planted!("look-up: exponents one too high", last = last + 1);
     let lane = |mpc: &P, inside: &dyn Fn(u32) -> bool| {
         // One place is hot where the prefix changes; a run of places needs only its two ends.
         let mut ends = vec![];
@@ -124,29 +125,22 @@ fn sums<P: Protocol>(
     Ok(Looked { low, high, sizes })
 }
 
-/// `v = 4 m - 3` with [`ARGUMENT`] fraction bits, for `m = x * scale / 2^bits` in `[1/2, 1)`.
-pub(super) fn argument<P: Protocol>(
-    mpc: &mut P,
-    x: &P::Share,
-    scale: &P::Share,
+/// `v = 4 m - 3` with [`ARGUMENT`] fraction bits, for `m = x * scale / 2^bits` in `[1/2, 1)`; bits are dropped in a mode
+/// of its own.
+pub(super) fn argument<S: ShareTensor>(
+    chain: &mut Chain<'_, S>,
+    x: impl Into<Sum>,
+    scale: impl Into<Sum>,
     bits: u32,
-) -> Result<P::Share> {
+    mode: TruncationMode,
+) -> Sum {
     let kept = ARGUMENT + 2;
-    let finish = match bits.checked_sub(kept) {
-        // Not the working mode: its range ends below 2^62.
-        Some(drop) if drop > 0 => Finish::Truncate { bits: drop, mode: mpc.truncation() },
-        _ => Finish::Raw,
-    };
-    let m = mpc.product(Product::new(Bilinear::Mul, x, scale, finish))?.share;
+    let working = chain.mode();
+    // Not the working mode: its range ends below 2^62.
+    planted!("normalised argument in the working mode", mode = working);
+    chain.set_mode(mode);
+    let m = chain.product(x, scale, bits.saturating_sub(kept));
+    chain.set_mode(working);
     let up = 1 << kept.saturating_sub(bits);
-    mpc.combine(&[(up, &m)], (3u64 << ARGUMENT).wrapping_neg())
-}
-
-/// Products of two looked-up words, exact.
-pub(super) fn exact_product<P: Protocol>(
-    mpc: &mut P,
-    x: &P::Share,
-    y: &P::Share,
-) -> Result<P::Share> {
-    Ok(super::fixed::products(mpc, [(x, y, 0)])?.into_iter().next().expect("one product"))
+    Sum::of([(up, m)], (3u64 << ARGUMENT).wrapping_neg())
 }

@@ -100,7 +100,9 @@ fn tournament<P: Protocol>(
     order.swap(0, axis);
     let turned = if axis == 0 { x.clone() } else { permute(mpc, x, &order)? };
     let want = Largest { position: index, choices: false };
-    let found = mpc.max_first(turned.share(), (x.width() + 1).min(64), want)?;
+    let width = (x.width() + 1).min(64);
+    planted!("max: differences as wide as numbers", width = x.width());
+    let found = mpc.max_first(turned.share(), width, want)?;
     let back = |share, frac, width| {
         let y = SecretTensor::new(share, frac, width);
         if axis == 0 { Ok(y) } else { permute(mpc, &y, &order) }
@@ -147,6 +149,7 @@ pub fn max_pool<P: Protocol>(
         (after[rank - 2], after[rank - 1]) = (bottom, right);
         // No word of the tensor is below it, and differences to it still fit.
         let value = (1u64 << (x.width().min(63) - 1)).wrapping_neg();
+        planted!("max pool: a border of zeros", value = 0);
         let share = mpc.linear(&Linear::View(&View::Pad { before, after, value }), x.share())?;
         SecretTensor::new(share, x.frac(), x.width())
     };

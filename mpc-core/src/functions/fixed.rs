@@ -3,7 +3,7 @@
 use ring_arith::Bilinear;
 
 use super::arithmetic::no_answer;
-use crate::{Error, Finish, Product, Protocol, Result, SecretTensor, TruncationMode};
+use crate::{Chain, Error, Finish, Product, Protocol, Result, SecretTensor, TruncationMode, Value};
 
 /// How intermediate results with many fraction bits are truncated. Their last bits do not matter, so
 /// the cheaper mode does unless the user asked for another than the default.
@@ -21,28 +21,18 @@ fn finish<B>(drop: u32, mode: TruncationMode) -> Finish<'static, B> {
     }
 }
 
-/// Element-wise products that share their rounds, each dropping some bits, in the working mode.
-pub(super) fn products<P: Protocol, const N: usize>(
-    mpc: &mut P,
-    jobs: [(&P::Share, &P::Share, u32); N],
-) -> Result<[P::Share; N]> {
-    let mode = working_mode(mpc);
-    let job = |(x, y, drop)| Product::new(Bilinear::Mul, x, y, finish(drop, mode));
-    let products: Vec<_> = mpc.products(&jobs.map(job))?.into_iter().map(|p| p.share).collect();
-    products.try_into().map_err(|_| no_answer("product"))
+/// A chain whose products drop bits in the working mode.
+pub(super) fn working_chain<'a, P: Protocol>(mpc: &P) -> Chain<'a, P::Share> {
+    Chain::new(working_mode(mpc))
 }
 
-/// `(x * y + plus) / 2^drop`.
-pub(super) fn product_plus<P: Protocol>(
+/// Runs a chain for one of its values.
+pub(super) fn run<P: Protocol>(
     mpc: &mut P,
-    x: &P::Share,
-    y: &P::Share,
-    plus: &P::Share,
-    drop: u32,
-    mode: TruncationMode,
+    chain: Chain<'_, P::Share>,
+    wanted: Value,
 ) -> Result<P::Share> {
-    let job = Product::new(Bilinear::Mul, x, y, finish(drop, mode)).plus(plus, 0);
-    Ok(mpc.product(job)?.share)
+    mpc.chain(&chain.giving([wanted]))?.pop().ok_or_else(|| no_answer("chain"))
 }
 
 /// `x * y / 2^drop` in the mode of results.
@@ -57,7 +47,7 @@ pub(super) fn product<P: Protocol>(
 }
 
 /// Fewest fraction bits that functions compute with.
-const LEAST: u32 = 8;
+pub(super) const LEAST: u32 = 8;
 
 /// The operand in a format that a function can work with: fewer than 8 fraction bits are padded for
 /// nothing, more than `most` are refused.

@@ -3,8 +3,8 @@
 use std::f64::consts::LN_2;
 
 use super::{
-    exponent::{Exponent, argument, exact_product, look_up},
-    fixed::working,
+    exponent::{Exponent, argument, look_up},
+    fixed::{run, working, working_chain},
     rescale,
     tables::LOG,
 };
@@ -25,7 +25,7 @@ const MOST: u32 = 40;
 ///
 /// # Cost
 /// With replicated sharing see [`super::costs`].
-/// With replicated sharing at width 44: 25 rounds and 3659 bits for each element in all.
+/// With replicated sharing at width 44: 22 rounds and 3660 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Invalid`] for more than 40 fraction bits; [`crate::Error::Net`] if a peer failed.
@@ -38,6 +38,7 @@ pub fn log<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
     // ln(m 2^(n - e - f)); the high table carries the constant, since one of its planes is set.
     let constant = (f64::from(n) - f64::from(f)) * LN_2 * 2f64.powi(f as i32);
     let constant = constant.round() as i64 as u64;
+    planted!("log: eight units too much", constant = constant.wrapping_add(8));
     let wanted = Exponent {
         planes: n,
         signed: false,
@@ -47,9 +48,12 @@ pub fn log<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
         sizes: &[],
     };
     let looked = look_up(mpc, x.share(), &wanted)?;
-    let scale = exact_product(mpc, &looked.low[0], &looked.high[0])?;
-    let v = argument(mpc, x.share(), &scale, n)?;
-    let m = LOG.eval(mpc, &v, f)?;
+    let mut chain = working_chain::<P>(mpc);
+    let [number, low, high] = [x.share(), &looked.low[0], &looked.high[0]].map(|x| chain.input(x));
+    let scale = chain.product(low, high, 0);
+    let v = argument(&mut chain, number, scale, n, mpc.truncation());
+    let m = LOG.eval(&mut chain, &v, f);
+    let m = run(mpc, chain, m)?;
     let share = mpc.combine(&[(1, &m), (1, &looked.low[1]), (1, &looked.high[1])], 0)?;
     rescale(mpc, &SecretTensor::new(share, f, f + 7), frac)
 }

@@ -1,4 +1,4 @@
-//! Polynomials in few products and three levels of multiplication, in fixed point.
+//! Polynomials in few products and three levels of multiplication, in fixed point, as parts of chains.
 //!
 //! A polynomial in `v` is cut into a low part, a sum of public multiples of known powers, and a high
 //! power times a second such sum. The sums cost nothing, so degree 6 takes three products and degree 8
@@ -6,8 +6,7 @@
 //! that fits 62 bits; those of the second factor have what its fraction bits leave and were rounded one
 //! by one, the rest being fitted again after each (weighted minimax by linear programming).
 
-use super::fixed::{product_plus, products, working_mode};
-use crate::{Protocol, Result};
+use crate::{Chain, ShareTensor, Sum, TruncationMode, Value};
 
 /// Degree 6: `low(1, v, v^2, v^3) + v^3 * high(v, v^2, v^3)`.
 pub(super) struct Sextic {
@@ -56,67 +55,71 @@ pub(super) struct Undecic {
     pub blocks: [[i64; 4]; 3],
 }
 
-/// A term of [`Protocol::combine`].
-fn term<S>(c: i64, x: &S) -> (u64, &S) {
-    (c as u64, x)
+/// `sum(c * x) + constant` with signed factors.
+fn combined<const N: usize>(terms: [(i64, &Sum); N], constant: i64) -> Sum {
+    Sum::combined(terms.map(|(c, x)| (c as u64, x)), constant as u64)
 }
 
 impl Sextic {
     /// Three products in three levels.
-    pub fn eval<P: Protocol>(&self, mpc: &mut P, v: &P::Share, out: u32) -> Result<P::Share> {
-        let [y] = products(mpc, [(v, v, 2 * self.input - self.power)])?;
-        let [t] = products(mpc, [(v, &y, self.input)])?;
+    pub fn eval<S: ShareTensor>(&self, chain: &mut Chain<'_, S>, v: &Sum, out: u32) -> Value {
+        let y = chain.product(v.clone(), v.clone(), 2 * self.input - self.power);
+        let t = chain.product(v.clone(), y, self.input);
+        let [y, third] = [&y.into(), &t.into()];
         let [a, b, c] = self.high;
-        let high = mpc.combine(&[term(a, v), term(b, &y), term(c, &t)], 0)?;
+        let high = combined([(a, v), (b, y), (c, third)], 0);
         let [k, a, b, c] = self.low;
-        let low = mpc.combine(&[term(a, v), term(b, &y), term(c, &t)], k as u64)?;
-        let mode = working_mode(mpc);
-        product_plus(mpc, &t, &high, &low, self.total - out, mode)
+        let low = combined([(a, v), (b, y), (c, third)], k);
+        chain.product_plus(t, high, low, self.total - out)
     }
 }
 
 impl Octic {
     /// Four products in three levels.
-    pub fn eval<P: Protocol>(&self, mpc: &mut P, v: &P::Share, out: u32) -> Result<P::Share> {
-        let [y] = products(mpc, [(v, v, 2 * self.input - self.power)])?;
-        let [t, q] = products(mpc, [(v, &y, self.input), (&y, &y, self.power)])?;
-        let terms = |[a, b, c, d]: [i64; 4]| [term(a, v), term(b, &y), term(c, &t), term(d, &q)];
-        let high = mpc.combine(&terms(self.high), 0)?;
-        let [k, rest @ ..] = self.low;
-        let low = mpc.combine(&terms(rest), k as u64)?;
-        let mode = working_mode(mpc);
-        product_plus(mpc, &q, &high, &low, self.total - out, mode)
+    pub fn eval<S: ShareTensor>(&self, chain: &mut Chain<'_, S>, v: &Sum, out: u32) -> Value {
+        let y = chain.product(v.clone(), v.clone(), 2 * self.input - self.power);
+        let t = chain.product(v.clone(), y, self.input);
+        let q = chain.product(y, y, self.power);
+        let [y, t, fourth] = [&y.into(), &t.into(), &q.into()];
+        let terms = |[a, b, c, d]: [i64; 4], k| combined([(a, v), (b, y), (c, t), (d, fourth)], k);
+        let [k, a, b, c, d] = self.low;
+        chain.product_plus(q, terms(self.high, 0), terms([a, b, c, d], k), self.total - out)
     }
 }
 
 impl OddSeptic {
-    /// Four products in three levels.
-    pub fn eval<P: Protocol>(&self, mpc: &mut P, v: &P::Share, out: u32) -> Result<P::Share> {
-        let [y] = products(mpc, [(v, v, 2 * self.input - self.power)])?;
-        let [t, q] = products(mpc, [(v, &y, self.input), (&y, &y, self.power)])?;
+    /// Four products in three levels; the last drops bits in a mode of its own.
+    pub fn eval<S: ShareTensor>(
+        &self,
+        chain: &mut Chain<'_, S>,
+        v: &Sum,
+        out: u32,
+        last: TruncationMode,
+    ) -> Value {
+        let y = chain.product(v.clone(), v.clone(), 2 * self.input - self.power);
+        let t = chain.product(v.clone(), y, self.input);
+        let q = chain.product(y, y, self.power);
         let [a, b] = self.high;
-        let high = mpc.combine(&[term(a, &y), term(b, &q)], 0)?;
+        let high = combined([(a, &y.into()), (b, &q.into())], 0);
         let [a, b] = self.low;
-        let low = mpc.combine(&[term(a, v), term(b, &t)], 0)?;
-        let mode = mpc.truncation();
-        product_plus(mpc, &t, &high, &low, self.total - out, mode)
+        let low = combined([(a, v), (b, &t.into())], 0);
+        chain.set_mode(last);
+        chain.product_plus(t, high, low, self.total - out)
     }
 }
 
 impl Undecic {
     /// Five products in four levels.
-    pub fn eval<P: Protocol>(&self, mpc: &mut P, v: &P::Share, out: u32) -> Result<P::Share> {
+    pub fn eval<S: ShareTensor>(&self, chain: &mut Chain<'_, S>, v: &Sum, out: u32) -> Value {
         let f = self.power;
-        let [y] = products(mpc, [(v, v, f)])?;
-        let [t, q] = products(mpc, [(v, &y, f), (&y, &y, f)])?;
-        let block = |mpc: &P, [k, a, b, c]: [i64; 4]| {
-            mpc.combine(&[term(a, v), term(b, &y), term(c, &t)], k as u64)
-        };
-        let [b0, b1, b2] = self.blocks;
-        let (b0, b1, b2) = (block(mpc, b0)?, block(mpc, b1)?, block(mpc, b2)?);
-        let mode = working_mode(mpc);
+        let y = chain.product(v.clone(), v.clone(), f);
+        let t = chain.product(v.clone(), y, f);
+        let q = chain.product(y, y, f);
+        let [y, t] = [&y.into(), &t.into()];
+        let block = |[k, a, b, c]: [i64; 4]| combined([(a, v), (b, y), (c, t)], k);
+        let [b0, b1, b2] = self.blocks.map(block);
         // The outer sum has `total` bits, `power` of them the fourth power's.
-        let h = product_plus(mpc, &q, &b2, &b1, self.inner + f - self.total, mode)?;
-        product_plus(mpc, &q, &h, &b0, self.total - out, mode)
+        let h = chain.product_plus(q, b2, b1, self.inner + f - self.total);
+        chain.product_plus(q, h, b0, self.total - out)
     }
 }

@@ -6,11 +6,11 @@ use super::{
     arithmetic::{no_answer, truncated},
     broadcast,
     exponent::{Exponent, argument, look_up},
-    fixed::{product, products},
+    fixed::{product, working_chain},
     permute, reshape, slice, sub, sum,
     tables::INV_SQRT,
 };
-use crate::{Error, Finish, Linear, Product, Protocol, Result, SecretTensor, ShareTensor};
+use crate::{Error, Finish, Linear, Product, Protocol, Result, SecretTensor, ShareTensor, Sum};
 
 /// Words as `high * 2^cut + low`, the low limb up to `2^cut` and of either sign.
 struct Limbs<P: Protocol> {
@@ -62,7 +62,9 @@ pub fn sum_squares<P: Protocol>(
         let jobs = [(&high, &high, 0), (&high, &low, 0), (&low, &low, f)];
         let [high, mixed, low] = three(inner(mpc, &jobs)?)?;
         let high = mpc.linear(&Linear::Scale(1 << f), &high)?;
-        let rest = mpc.combine(&[(2, &mixed), (1, &low)], 0)?;
+        let twice = 2;
+        planted!("sum of squares: a mixed product once", twice = 1);
+        let rest = mpc.combine(&[(twice, &mixed), (1, &low)], 0)?;
         mpc.add(&high, &rest)?
     };
     reshape(mpc, &SecretTensor::new(share, f, 63), &kept)
@@ -91,7 +93,7 @@ const ROOT: u32 = 26;
 ///
 /// # Cost
 /// A truncation and a product of each element; an inverse root and the rest for each row.
-/// With replicated sharing of a row of 16 at width 44: 36 rounds and 1129 bits for each element in all.
+/// With replicated sharing of a row of 16 at width 44: 31 rounds and 1128 bits for each element in all.
 ///
 /// # Errors
 /// [`Error::Invalid`] if the axis does not exist, or for an epsilon that leaves rows no room.
@@ -170,7 +172,9 @@ impl<P: Protocol> Sums<P> {
         let Ok([h, m, l, coarse_m, coarse_l]) = <[_; 5]>::try_from(inner(mpc, &jobs)?) else {
             return Err(no_answer("products"));
         };
-        let terms = [(1 << (2 * CUT), &h), (1 << (CUT + 1), &m), (1, &l)];
+        let mixed = CUT + 1;
+        planted!("normalize: a mixed product once", mixed = CUT);
+        let terms = [(1 << (2 * CUT), &h), (1 << mixed, &m), (1, &l)];
         let fine = mpc.combine(&terms, constant.round() as u64)?;
         let terms = [(1, &h), (1, &coarse_m), (1, &coarse_l)];
         let constant = constant / f64::from(2 * CUT).exp2();
@@ -211,18 +215,26 @@ fn factor<P: Protocol>(mpc: &mut P, sums: &Sums<P>, ratio: f64) -> Result<P::Sha
         gains.push(mpc.combine(&[(1, &high), (u64::MAX, &low)], 0)?);
         fine.push(low);
     }
-    let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(|i| (&large, &gains[i], 0));
-    let gains = products(mpc, [a, b, c, d, e])?;
-    let chosen = fine.iter().zip(&gains).map(|(x, gain)| mpc.combine(&[(1, x), (1, gain)], 0));
-    let chosen = chosen.collect::<Result<Vec<_>>>()?;
-    let [sum, s0, s1, r0, r1] = &chosen[..] else { return Err(no_answer("product")) };
-    let [scale, r1_large] = products(mpc, [(s0, s1, 0), (r1, &large, 0)])?;
-    let r1_small = mpc.combine(&[(1 << 4, r1), ((1u64 << 4).wrapping_neg(), &r1_large)], 0)?;
-    let v = argument(mpc, sum, &scale, 62)?;
-    let r = INV_SQRT.eval(mpc, &v, ROOT)?;
-    let [r] = products(mpc, [(&r, r0, ROOT)])?;
-    let [small, large] = products(mpc, [(&r, &r1_small, 0), (&r, &r1_large, CUT - 4)])?;
-    mpc.add(&small, &large)
+    let results = mpc.truncation();
+    let mut chain = working_chain::<P>(mpc);
+    let large = chain.input(&large);
+    let mut chosen = Vec::with_capacity(5);
+    for (fine, gain) in fine.iter().zip(&gains) {
+        let [fine, gain] = [fine, gain].map(|x| chain.input(x));
+        chosen.push(chain.product_plus(large, gain, fine, 0));
+    }
+    let [sum, s0, s1, r0, r1] = chosen[..] else { return Err(no_answer("product")) };
+    let scale = chain.product(s0, s1, 0);
+    let r1_large = chain.product(r1, large, 0);
+    let r1_small = Sum::of([(1 << 4, r1), ((1u64 << 4).wrapping_neg(), r1_large)], 0);
+    let v = argument(&mut chain, sum, scale, 62, results);
+    let r = INV_SQRT.eval(&mut chain, &v, ROOT);
+    let r = chain.product(r, r0, ROOT);
+    let small = chain.product(r, r1_small, 0);
+    let large = chain.product(r, r1_large, CUT - 4);
+    let both = mpc.chain(&chain.giving([small, large]))?;
+    let [small, large] = &both[..] else { return Err(no_answer("chain")) };
+    mpc.add(small, large)
 }
 
 /// Inner products of rows `[groups, n]`, as `[groups, 1]`, some bits dropped of each; all in the same rounds.

@@ -1,15 +1,15 @@
 //! Sigmoid and its relatives, erf and GELU.
 
-use ring_arith::Bilinear;
-
 use super::{
     compare::{clamp_parts, shifted},
     exp::exp_from_vanished,
-    fixed::{at_20, product, product_plus, products},
+    fixed::{at_20, run, working_chain},
     rescale,
     tables::{ERF, GELU, RECIPROCAL},
 };
-use crate::{Compare, Compared, Finish, Product, Protocol, Result, SecretTensor, Then};
+use crate::{
+    Chain, Compare, Compared, Protocol, Result, SecretTensor, Sum, Then, TruncationMode, Value,
+};
 
 /// Beyond 20 the logistic function is at its limits.
 const FAR: i64 = 20 << 20;
@@ -24,8 +24,8 @@ const FAR: i64 = 20 << 20;
 /// `[1, 2]`; the sign selects the result or its complement.
 ///
 /// # Cost
-/// Three comparisons that share 6 rounds, eleven products in 19 more.
-/// With replicated sharing at width 44: 25 rounds and 4030 bits for each element in all.
+/// Three comparisons that share 6 rounds, a chain of eleven products in ten more.
+/// With replicated sharing at width 44: 16 rounds and 3896 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
@@ -33,10 +33,12 @@ pub fn sigmoid<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTe
     let frac = x.frac();
     let x = at_20(mpc, x)?;
     let parts = magnitude(mpc, &x, 1)?;
-    let half = upper_half(mpc, &parts.from_far, 20)?;
+    let mut chain = working_chain::<P>(mpc);
+    let half = upper_half(&mut chain, &parts, 20, mpc.truncation()).into();
     // where negative: 1 - s
-    let flipped = mpc.combine(&[(MINUS_TWO, &half)], 1 << 20)?;
-    let share = plus_where(mpc, &half, &parts.negative, &flipped)?;
+    let flipped = Sum::combined([(MINUS_TWO, &half)], 1 << 20);
+    let share = plus_where(&mut chain, half, &parts, flipped);
+    let share = run(mpc, chain, share)?;
     rescale(mpc, &SecretTensor::new(share, 20, 22), frac)
 }
 
@@ -50,7 +52,7 @@ pub fn sigmoid<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTe
 ///
 /// # Cost
 /// As [`sigmoid`].
-/// With replicated sharing at width 44: 25 rounds and 4029 bits for each element in all.
+/// With replicated sharing at width 44: 16 rounds and 3896 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
@@ -58,11 +60,13 @@ pub fn tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
     let frac = x.frac();
     let x = at_20(mpc, x)?;
     let parts = magnitude(mpc, &x, 2)?;
-    let half = upper_half(mpc, &parts.from_far, 21)?;
+    let mut chain = working_chain::<P>(mpc);
+    let half = upper_half(&mut chain, &parts, 21, mpc.truncation());
     // The word of s with 21 fraction bits is that of 2s with 20.
-    let positive = mpc.combine(&[(1, &half)], (1u64 << 20).wrapping_neg())?;
-    let flipped = mpc.combine(&[(MINUS_TWO, &positive)], 0)?;
-    let share = plus_where(mpc, &positive, &parts.negative, &flipped)?;
+    let positive = Sum::of([(1, half)], (1u64 << 20).wrapping_neg());
+    let flipped = Sum::combined([(MINUS_TWO, &positive)], 0);
+    let share = plus_where(&mut chain, positive, &parts, flipped);
+    let share = run(mpc, chain, share)?;
     rescale(mpc, &SecretTensor::new(share, 20, 22), frac)
 }
 
@@ -73,7 +77,7 @@ pub fn tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
 ///
 /// # Cost
 /// As [`sigmoid`] and one more product: 2 rounds.
-/// With replicated sharing at width 44: 27 rounds and 4294 bits for each element in all.
+/// With replicated sharing at width 44: 18 rounds and 4166 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
@@ -82,10 +86,16 @@ pub fn silu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
     let x = at_20(mpc, x)?;
     let parts = magnitude(mpc, &x, 1)?;
     // More bits than the result has: the product with x costs four.
-    let half = upper_half(mpc, &parts.from_far, 26)?;
-    let flipped = mpc.combine(&[(MINUS_TWO, &half)], 1 << 26)?;
-    let logistic = plus_where(mpc, &half, &parts.negative, &flipped)?;
-    let near = product(mpc, &logistic, &parts.near, 26)?;
+    let bits = 26;
+    planted!("silu: eight bits fewer", bits = 18);
+    let mut chain = working_chain::<P>(mpc);
+    let half = upper_half(&mut chain, &parts, bits, mpc.truncation()).into();
+    let flipped = Sum::combined([(MINUS_TWO, &half)], 1 << bits);
+    let logistic = plus_where(&mut chain, half, &parts, flipped);
+    let near = chain.input(&parts.near);
+    chain.set_mode(mpc.truncation());
+    let near = chain.product(logistic, near, bits);
+    let near = run(mpc, chain, near)?;
     let share = mpc.add(&near, &parts.over)?;
     rescale(mpc, &SecretTensor::new(share, 20, x.width() + 1), frac)
 }
@@ -108,6 +118,7 @@ struct Magnitude<P: Protocol> {
 /// since all of it would not fit.
 fn magnitude<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, gain: u64) -> Result<Magnitude<P>> {
     let far = FAR / gain as i64;
+    planted!("tanh: clamped as if not doubled", far = FAR);
     let above = shifted(mpc, x, far)?;
     let below = shifted(mpc, x, -far)?;
     let one = mpc.combine(&[(0, x.share())], 1)?;
@@ -132,24 +143,32 @@ fn magnitude<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, gain: u64) -> Result
     Ok(Magnitude { negative, from_far, near, over })
 }
 
-/// `1 / (1 + e^-m)` for `m = 20 - from_far` in `0..=20`.
-fn upper_half<P: Protocol>(mpc: &mut P, from_far: &P::Share, out: u32) -> Result<P::Share> {
+/// `1 / (1 + e^-m)` for `m = 20 - from_far` in `0..=20`; the exponential drops bits in the mode of results.
+fn upper_half<'a, P: Protocol>(
+    chain: &mut Chain<'a, P::Share>,
+    parts: &'a Magnitude<P>,
+    out: u32,
+    results: TruncationMode,
+) -> Value {
+    let working = chain.mode();
+    let from_far = chain.input(&parts.from_far);
     // v = 4 (1 + e) / 2 - 3 = 2 e - 1, with 22 fraction bits: the word of e with 23.
-    let e = exp_from_vanished(mpc, from_far, 23)?;
-    let v = mpc.combine(&[(1, &e)], (1u64 << 22).wrapping_neg())?;
+    let e = exp_from_vanished(chain, from_far, 23, results);
+    let v = Sum::of([(1, e)], (1u64 << 22).wrapping_neg());
+    chain.set_mode(working);
     // 1 / ((1 + e) / 2) is twice the result.
-    RECIPROCAL.eval(mpc, &v, out - 1)
+    RECIPROCAL.eval(chain, &v, out - 1)
 }
 
-/// `x + bit * gain`.
-fn plus_where<P: Protocol>(
-    mpc: &mut P,
-    x: &P::Share,
-    bit: &P::Share,
-    gain: &P::Share,
-) -> Result<P::Share> {
-    let job = Product::new(Bilinear::Mul, bit, gain, Finish::Raw).plus(x, 0);
-    Ok(mpc.product(job)?.share)
+/// `x` and, where the number is negative, the gain.
+fn plus_where<'a, P: Protocol>(
+    chain: &mut Chain<'a, P::Share>,
+    x: Sum,
+    parts: &'a Magnitude<P>,
+    gain: Sum,
+) -> Value {
+    let negative = chain.input(&parts.negative);
+    chain.product_plus(negative, gain, x, 0)
 }
 
 /// The error function.
@@ -162,8 +181,8 @@ fn plus_where<P: Protocol>(
 /// degree 11 in `x^2`.
 ///
 /// # Cost
-/// Two comparisons with a selection that share 6 rounds, seven products in 12 more.
-/// With replicated sharing at width 44: 18 rounds and 2481 bits for each element in all.
+/// Two comparisons with a selection that share 6 rounds, a chain of seven products in seven more.
+/// With replicated sharing at width 44: 13 rounds and 2456 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
@@ -171,12 +190,18 @@ pub fn erf<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
     const LIMIT: i64 = 7 << 19;
     let frac = x.frac();
     let x = at_20(mpc, x)?;
-    let near = super::compare::clamp_words(mpc, &x, -LIMIT, LIMIT)?;
+    let limit = LIMIT;
+    planted!("erf: clamped at 2.5", limit = 5 << 19);
+    let near = super::compare::clamp_words(mpc, &x, -limit, limit)?;
+    let mut chain = working_chain::<P>(mpc);
+    let near = chain.input(near.share());
     // x^2 / 8 - 1 with 20 fraction bits.
-    let [square] = products(mpc, [(near.share(), near.share(), 23)])?;
-    let v = mpc.combine(&[(1, &square)], (1u64 << 20).wrapping_neg())?;
-    let ratio = ERF.eval(mpc, &v, 30)?;
-    let share = product(mpc, &ratio, near.share(), 30)?;
+    let square = chain.product(near, near, 23);
+    let v = Sum::of([(1, square)], (1u64 << 20).wrapping_neg());
+    let ratio = ERF.eval(&mut chain, &v, 30);
+    chain.set_mode(mpc.truncation());
+    let share = chain.product(ratio, near, 30);
+    let share = run(mpc, chain, share)?;
     rescale(mpc, &SecretTensor::new(share, 20, 23), frac)
 }
 
@@ -190,8 +215,8 @@ pub fn erf<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
 /// above is added again.
 ///
 /// # Cost
-/// Two comparisons with a selection that share 6 rounds, eight products in 14 more.
-/// With replicated sharing at width 44: 20 rounds and 2694 bits for each element in all.
+/// Two comparisons with a selection that share 6 rounds, a chain of eight products in eight more.
+/// With replicated sharing at width 44: 14 rounds and 2650 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
@@ -199,15 +224,19 @@ pub fn gelu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
     const LIMIT: i64 = 5_190_452; // 4.95
     let frac = x.frac();
     let x = at_20(mpc, x)?;
-    let (near, over) = clamp_parts(mpc, &x, -LIMIT, LIMIT)?;
+    let limit = LIMIT;
+    planted!("gelu: clamped at 3.5", limit = 7 << 19);
+    let (near, over) = clamp_parts(mpc, &x, -limit, limit)?;
+    let mut chain = working_chain::<P>(mpc);
+    let near = chain.input(near.share());
     // x^2 / 16 - 1 with 20 fraction bits.
-    let [square] = products(mpc, [(near.share(), near.share(), 24)])?;
-    let v = mpc.combine(&[(1, &square)], (1u64 << 20).wrapping_neg())?;
-    let ratio = GELU.eval(mpc, &v, 30)?;
-    let [part] = products(mpc, [(&ratio, near.share(), 20)])?;
-    let mode = mpc.truncation();
-    let half = mpc.combine(&[(1 << 29, near.share())], 0)?;
-    let share = product_plus(mpc, &part, near.share(), &half, 30, mode)?;
+    let square = chain.product(near, near, 24);
+    let v = Sum::of([(1, square)], (1u64 << 20).wrapping_neg());
+    let ratio = GELU.eval(&mut chain, &v, 30);
+    let part = chain.product(ratio, near, 20);
+    chain.set_mode(mpc.truncation());
+    let share = chain.product_plus(part, near, Sum::of([(1 << 29, near)], 0), 30);
+    let share = run(mpc, chain, share)?;
     let share = mpc.add(&share, over.share())?;
     rescale(mpc, &SecretTensor::new(share, 20, x.width() + 1), frac)
 }

@@ -34,7 +34,7 @@ pub fn var<P: Protocol>(
 ///
 /// # Cost
 /// A [`sum_squares`] and a [`sqrt`] of each result.
-/// With replicated sharing of a row of 16 at width 44: 31 rounds and 474 bits for each element in all.
+/// With replicated sharing of a row of 16 at width 44: 26 rounds and 471 bits for each element in all.
 ///
 /// # Errors
 /// [`ring_arith::Error::Invalid`] if an axis does not exist.

@@ -88,6 +88,13 @@ pub(super) fn check(op: &'static str, values: &[i128], bits: u32, closed: bool) 
     Err(Error::Invalid { op, reason })
 }
 
+/// Refuses numbers beyond a limit in magnitude.
+pub(super) fn check_below(op: &'static str, values: &[i128], limit: i128) -> Result<()> {
+    let Some(i) = values.iter().position(|z| z.abs() > limit) else { return Ok(()) };
+    let reason = format!("element {i} is {}, and may be {limit} at most", values[i]);
+    Err(Error::Invalid { op, reason })
+}
+
 #[cfg(test)]
 mod tests {
     use ring_arith::CpuEngine;

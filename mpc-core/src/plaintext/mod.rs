@@ -2,6 +2,7 @@
 
 mod bits;
 mod exact;
+mod fullest;
 mod products;
 mod rounding;
 
@@ -16,6 +17,7 @@ use crate::{
     Compare, Compared, Error, Linear, MOST_DROPPED, Produced, Product, Protocol, Result,
     ShareTensor, TruncationMode, provided::check_compare,
 };
+use fullest::Fullest;
 use rounding::Coins;
 
 /// Computes on words in the open, as the only party. The oracle of every test, and a way to run a
@@ -30,6 +32,7 @@ pub struct Plaintext<E: Engine> {
     engine: E,
     coins: Coins,
     modular: bool,
+    fullest: Fullest,
 }
 
 /// A "share" of [`Plaintext`]: the tensor itself. `Debug` prints the shape.
@@ -51,7 +54,13 @@ impl<E: Engine> Plaintext<E> {
 
     /// A reference that rounds as a protocol on shares would.
     pub fn with_rounding(engine: E, rounding: Rounding) -> Self {
-        Self { engine, coins: Coins::new(rounding), modular: false }
+        Self { engine, coins: Coins::new(rounding), modular: false, fullest: Fullest::default() }
+    }
+
+    /// How full the fullest sum or product since the last call was: its magnitude as a part of what it may
+    /// be, `2^62` before a truncation and `2^63` elsewhere. 0 if there was none.
+    pub fn take_fullest(&mut self) -> f64 {
+        self.fullest.take()
     }
 
     /// The same, with all sums and products modulo 2^64, as they are on shares: for programs on words
@@ -85,6 +94,7 @@ impl<E: Engine> Plaintext<E> {
         let values: Vec<_> = values.into_iter().collect();
         if !self.modular {
             exact::check(op, &values, 63, false)?;
+            self.fullest.note(&values, 63);
         }
         self.share(shape.clone(), values.into_iter().map(|z| z as u64).collect())
     }
@@ -113,6 +123,11 @@ impl<E: Engine> Plaintext<E> {
             return Err(Error::Invalid { op, reason });
         }
         exact::check(op, values, 62, true)?;
+        self.fullest.note(values, 62);
+        if mode == TruncationMode::Early && bits < MOST_DROPPED {
+            // Halves that are rounded take two units more.
+            exact::check_below(op, values, (1 << 62) - (1 << (bits + 1)))?;
+        }
         let words = values.iter().map(|&z| self.coins.truncate(z as u64, bits, mode)).collect();
         self.share(shape.clone(), words)
     }

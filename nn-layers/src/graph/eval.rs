@@ -80,9 +80,10 @@ pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], batch: usize) -> Result<Host
         Op::Mask => Ok(elementwise::mask(x, xs[1])),
         Op::Where => elementwise::select(x, xs[1], xs[2]),
         Op::Scale(c) => Ok(x.map(|v| v * c)),
-        Op::Cast => Ok(x.clone()),
+        Op::Cast | Op::Dropout(_) => Ok(x.clone()),
         Op::Softmax { axis, log } => reduce::along(x, *axis, |l| reduce::softmax(l, *log)),
         Op::Normalize { axis, epsilon } => normalize(x, *axis, *epsilon),
+        Op::BatchNorm(norm) => super::norm::evaluate(norm, xs),
         Op::Lrn { size, alpha, beta, bias } => lrn(x, *size, *alpha, *beta, *bias),
         Op::MaxPool(p) => conv::pool(x, &p.window(), conv::Pool::Max),
         Op::MaxPoolGrad(p) => conv::max_pool_grad(x, xs[1], &p.window()),
@@ -98,6 +99,10 @@ pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], batch: usize) -> Result<Host
             let count: usize = axes.iter().map(|&a| x.dims()[a]).product();
             reduce::reduce(x, axes, *keep, |g| reduce_group(*kind, g, count))
         }
+        Op::Dot(axes) => {
+            let products = elementwise::binary(Binary::Mul, x, xs[1])?;
+            reduce::reduce(&products, axes, true, |g| g.iter().sum())
+        }
         Op::ArgMax { axis, keep, min } => {
             let out = reduce::reduce(x, &[*axis], *keep, |g| position(g, *min))?;
             Ok(elementwise::to_int(&out))
@@ -109,6 +114,11 @@ pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], batch: usize) -> Result<Host
                 return Err(Error::invalid("lookup", format!("{i} is not one of {rows} rows")));
             }
             views::gather(x, 0, &at)?.reshape(shape.dims())
+        }
+        Op::OneHot(count) => {
+            let at = x.floats();
+            let hot = at.iter().flat_map(|&at| (0..*count).map(move |k| i64::from(at == k as f64)));
+            HostTensor::integers(shape.dims(), hot.collect())
         }
         Op::Reshape(_) => x.reshape(shape.dims()),
         Op::Permute(axes) => views::permute(x, axes),
@@ -132,8 +142,11 @@ fn linear(l: &Linear, xs: &[&HostTensor], shape: &Shape) -> Result<HostTensor> {
     for addend in &xs[l.addends()] {
         y = elementwise::binary(Binary::Add, &y, addend)?;
     }
-    let relu = l.finish == LinearFinish::Relu;
-    Ok(if relu { elementwise::unary(Unary::Relu, &y) } else { y })
+    Ok(match l.finish {
+        LinearFinish::Truncate => y,
+        LinearFinish::Relu => elementwise::unary(Unary::Relu, &y),
+        LinearFinish::Mask => elementwise::mask(&y, xs[l.operands() - 1]),
+    })
 }
 
 /// One map's result.

@@ -5,12 +5,16 @@
 
 mod elementwise;
 mod linear;
+mod norm;
 mod pool;
 mod reduce;
 mod views;
 
+use std::collections::HashMap;
+
 use ring_arith::Shape;
 
+use super::norm::BatchNormParts;
 use super::op::{Binary, Dim, Op, Reduce, Unary};
 use super::{Format, Graph, Node, ValueId};
 use crate::{Error, Result};
@@ -31,6 +35,17 @@ impl Graph {
         seed: ValueId,
         by: &[ValueId],
     ) -> Result<Vec<ValueId>> {
+        self.gradients_with(&HashMap::new(), of, seed, by)
+    }
+
+    /// [`Graph::gradients`] of a graph with batch normalisations that are differentiated as one.
+    pub(crate) fn gradients_with(
+        &mut self,
+        norms: &HashMap<ValueId, BatchNormParts>,
+        of: ValueId,
+        seed: ValueId,
+        by: &[ValueId],
+    ) -> Result<Vec<ValueId>> {
         let wanted = self.on_the_way(of, by);
         self.check_differentiable(of, seed, by, &wanted)?;
         let mut grads: Vec<Option<ValueId>> = vec![None; of.0 + 1];
@@ -38,15 +53,14 @@ impl Graph {
         for i in (0..=of.0).rev().filter(|&i| wanted[i] && !by.contains(&ValueId(i))) {
             let Some(grad) = grads[i] else { continue };
             let node = self.nodes[i].clone();
-            for (operand, &x) in node.inputs.iter().enumerate() {
-                if wanted[x.0] {
-                    let mut step = Backward { graph: self, node: &node, at: ValueId(i), grad };
-                    let part = step.by_operand(operand).map_err(|e| e.at(&node.name))?;
-                    grads[x.0] = Some(match grads[x.0] {
-                        Some(sum) => step.add(Op::Binary(Binary::Add), &[sum, part])?,
-                        None => part,
-                    });
-                }
+            let mut step = Backward { graph: self, node: &node, at: ValueId(i), grad };
+            let parts =
+                step.parts(norms.get(&ValueId(i)), &wanted).map_err(|e| e.at(&node.name))?;
+            for (x, part) in parts {
+                grads[x.0] = Some(match grads[x.0] {
+                    Some(sum) => step.add(Op::Binary(Binary::Add), &[sum, part])?,
+                    None => part,
+                });
             }
         }
         let missing = || Error::invalid("gradient", "a value has no gradient");
@@ -124,8 +138,10 @@ fn is_differentiable(op: &Op, operand: usize) -> bool {
         | Op::ConvWeightGrad(_)
         | Op::MaxPoolGrad(_)
         | Op::Lrn { .. }
+        | Op::BatchNorm(_)
         | Op::ArgMax { .. }
-        | Op::Lookup => false,
+        | Op::OneHot(_) => false,
+        Op::Lookup => operand == 0,
         _ => true,
     }
 }
@@ -141,6 +157,26 @@ struct Backward<'a> {
 }
 
 impl Backward<'_> {
+    /// What the operation adds to the gradients of those values that are wanted.
+    fn parts(
+        &mut self,
+        norm: Option<&BatchNormParts>,
+        wanted: &[bool],
+    ) -> Result<Vec<(ValueId, ValueId)>> {
+        if let Some(norm) = norm {
+            let values = [norm.x, norm.scale, norm.shift];
+            let grads = self.batch_norm(norm, values.map(|x| wanted[x.0]))?;
+            return Ok(values.into_iter().zip(grads).filter_map(|(x, g)| Some((x, g?))).collect());
+        }
+        let mut parts = vec![];
+        for (operand, &x) in self.node.inputs.iter().enumerate() {
+            if wanted[x.0] {
+                parts.push((x, self.by_operand(operand)?));
+            }
+        }
+        Ok(parts)
+    }
+
     /// The gradient by one operand.
     fn by_operand(&mut self, operand: usize) -> Result<ValueId> {
         match &self.node.op {
@@ -157,10 +193,11 @@ impl Backward<'_> {
                 self.add(Op::Mask, &masked)
             }
             &Op::Scale(c) => self.scale(c, self.grad),
-            Op::Cast => Ok(self.grad),
+            Op::Cast | Op::Dropout(_) => Ok(self.grad),
             &Op::Softmax { axis, log } => self.softmax(axis, log),
             &Op::Normalize { axis, epsilon } => self.normalize(axis, epsilon),
             Op::Reduce { kind, axes, .. } => self.reduce(*kind, axes),
+            Op::Dot(_) => self.mul(self.x(1 - operand), self.grad),
             Op::MaxPool(pool) => {
                 let operands = [self.x(0), self.grad];
                 self.add(Op::MaxPoolGrad(*pool), &operands)
@@ -172,6 +209,7 @@ impl Backward<'_> {
             Op::Permute(axes) => self.permuted_back(axes),
             &Op::Slice { axis, start, step, .. } => self.sliced(axis, start, step),
             Op::Gather { axis, indices, .. } => self.gathered(*axis, indices),
+            Op::Lookup => self.looked_up(),
             Op::Pad { before, .. } => self.padded(before),
             Op::Concat(axis) => self.part_of(*axis, operand),
             op => Err(Error::invalid(op.name(), "has no gradient")),
@@ -192,6 +230,12 @@ impl Backward<'_> {
     fn add(&mut self, op: Op, inputs: &[ValueId]) -> Result<ValueId> {
         let name = format!("{}.grad", self.node.name);
         self.graph.add_as(Format::Gradient, &name, op, inputs)
+    }
+
+    /// Adds a node in a format of its own.
+    fn add_in(&mut self, format: Format, op: Op, inputs: &[ValueId]) -> Result<ValueId> {
+        let name = format!("{}.grad", self.node.name);
+        self.graph.add_as(format, &name, op, inputs)
     }
 
     /// Adds a node in the format of values: a factor of a gradient.

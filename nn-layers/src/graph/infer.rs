@@ -2,7 +2,7 @@
 
 use ring_arith::{Bilinear, Shape};
 
-use super::op::{Dim, Kernel, Linear, LinearMap, Op, Pool, Reduce};
+use super::op::{BatchNorm, Dim, Kernel, Linear, LinearMap, Op, Pool, Reduce};
 use crate::host::checked_shape;
 use crate::{Error, Result};
 
@@ -47,6 +47,11 @@ pub(crate) fn output_shape(op: &Op, xs: &[&Shape], batch: usize) -> Result<Shape
             }
             same_with_axis(name, xs[0], *axis)?
         }
+        Op::BatchNorm(norm) => batch_norm(norm, xs)?,
+        Op::Dropout(part) if (0.0..1.0).contains(part) => xs[0].clone(),
+        Op::Dropout(part) => {
+            return Err(Error::invalid(name, format!("{part} is not a part from 0 to below 1")));
+        }
         Op::Lrn { size, .. } => {
             if *size == 0 || xs[0].rank() < 2 {
                 return Err(Error::invalid(name, "needs a size above 0 and shape [N, C, ..]"));
@@ -55,6 +60,10 @@ pub(crate) fn output_shape(op: &Op, xs: &[&Shape], batch: usize) -> Result<Shape
         }
         Op::MaxPool(p) | Op::AvgPool { pool: p, .. } | Op::SumPool(p) => pool(name, p, xs[0])?,
         Op::Reduce { axes, keep, kind } => reduce(name, xs[0], axes, *keep, *kind)?,
+        Op::Dot(axes) if xs[0] == xs[1] => reduce(name, xs[0], axes, true, Reduce::Sum)?,
+        Op::Dot(_) => {
+            return Err(Error::invalid(name, format!("{:?} and {:?} differ", xs[0], xs[1])));
+        }
         Op::ArgMax { axis, keep, .. } => reduce(name, xs[0], &[*axis], *keep, Reduce::Max)?,
         Op::Lookup => {
             let (_, row) = xs[0]
@@ -63,6 +72,8 @@ pub(crate) fn output_shape(op: &Op, xs: &[&Shape], batch: usize) -> Result<Shape
                 .ok_or_else(|| Error::invalid(name, "the table needs at least one axis"))?;
             Shape::new([xs[1].dims(), row].concat())?
         }
+        Op::OneHot(0) => return Err(Error::invalid(name, "there are no positions")),
+        Op::OneHot(count) => Shape::new([xs[0].dims(), &[*count]].concat())?,
         Op::Reshape(dims) => reshape(xs[0], dims, batch)?,
         Op::Permute(axes) => {
             let mut seen = vec![false; xs[0].rank()];
@@ -172,7 +183,8 @@ fn arity(op: &Op, got: usize) -> Result<()> {
         Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => 0..=0,
         Op::Conv(_) | Op::ConvTranspose { .. } | Op::ConvWeightGrad(_) => 2..=2,
         Op::MatMul { .. } | Op::Binary(_) | Op::Lookup => 2..=2,
-        Op::Mask | Op::MaxPoolGrad(_) => 2..=2,
+        Op::Mask | Op::MaxPoolGrad(_) | Op::Dot(_) => 2..=2,
+        Op::BatchNorm(_) => 5..=5,
         Op::Where => 3..=3,
         Op::Linear(l) => {
             let n = l.operands();
@@ -215,6 +227,9 @@ fn linear(l: &Linear, xs: &[&Shape]) -> Result<Shape> {
         let reason = format!("{residual:?} is added to {shape:?}");
         return Err(Error::invalid("residual", reason));
     }
+    if let Some(mask) = l.mask_at().map(|at| xs[at]).filter(|x| **x != shape) {
+        return Err(Error::invalid("linear", format!("{mask:?} masks {shape:?}")));
+    }
     Ok(shape)
 }
 
@@ -239,6 +254,21 @@ fn mapped(map: &LinearMap, [x, weight]: [&Shape; 2]) -> Result<Shape> {
             shape
         }
     })
+}
+
+fn batch_norm(norm: &BatchNorm, xs: &[&Shape]) -> Result<Shape> {
+    let BatchNorm { epsilon, momentum } = norm;
+    let invalid = |reason: String| Err(Error::invalid("batch-norm", reason));
+    if !(epsilon.is_finite() && *epsilon >= 0.0 && (0.0..=1.0).contains(momentum)) {
+        return invalid(format!("epsilon {epsilon} is negative, or momentum {momentum} above 1"));
+    }
+    let Some(channels) = xs[0].dims().get(1) else {
+        return invalid(format!("{:?} is not [N, C, ..]", xs[0]));
+    };
+    if let Some(other) = xs[1..].iter().find(|x| x.dims() != [*channels]) {
+        return invalid(format!("{other:?} is not one number for each channel of {:?}", xs[0]));
+    }
+    Ok(xs[0].clone())
 }
 
 fn pool(op: &'static str, p: &Pool, x: &Shape) -> Result<Shape> {

@@ -62,6 +62,13 @@ pub enum Op {
         /// Added to the variance.
         epsilon: f64,
     },
+    /// Batch normalisation of `[N, C, ..]`; further operands, each `[C]`: scale, shift, running mean and
+    /// running variance, which it applies. A training that changes scale or shift takes mean and variance of
+    /// the batch instead, and the running ones follow them.
+    BatchNorm(BatchNorm),
+    /// Leaves out each element with this probability, by public coins, and scales the others up; in training
+    /// alone.
+    Dropout(f64),
     /// Local response normalisation over the channels of `[N, C, ..]`:
     /// `x / (bias + alpha / size * sum of the squares of size channels around)^beta`.
     Lrn {
@@ -97,6 +104,8 @@ pub enum Op {
         /// Whether the axes stay with length 1.
         keep: bool,
     },
+    /// Inner products of two values of one shape over axes, which stay with length 1.
+    Dot(Vec<usize>),
     /// The position of the largest (or smallest) element along an axis, the first among equals.
     ArgMax {
         /// The axis.
@@ -108,6 +117,8 @@ pub enum Op {
     },
     /// Rows of a table (first operand, `[rows, ..]`) at secret positions (second operand).
     Lookup,
+    /// A new last axis of this length, 1 at the position that the operand is, an integer, and 0 elsewhere.
+    OneHot(usize),
     /// The same elements under another shape.
     Reshape(Vec<Dim>),
     /// Axis `i` of the result is axis `axes[i]` of the input.
@@ -153,6 +164,27 @@ pub enum Op {
     Cast,
 }
 
+/// How right the result of an operation on shares is, for the operands that are there.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Exactness {
+    /// Nothing is rounded.
+    Exact,
+    /// Rounded to the result's last place, up or down.
+    Rounded,
+    /// Approximated, with an error below `2^-bits` of the result or of 1, whichever is larger.
+    Approximated(f64),
+}
+
+impl std::fmt::Display for Exactness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exact => f.write_str("exact"),
+            Self::Rounded => f.write_str("rounded"),
+            Self::Approximated(bits) => write!(f, "to 2^-{bits}"),
+        }
+    }
+}
+
 /// One dimension of a shape: fixed, or a multiple of the batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -189,8 +221,19 @@ pub struct Kernel {
     pub groups: usize,
 }
 
+/// A batch normalisation's attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchNorm {
+    /// Added to the variance.
+    pub epsilon: f64,
+    /// The part of a batch's mean and variance in the new running ones: 0.1 in PyTorch unless told otherwise.
+    pub momentum: f64,
+}
+
 /// A linear map of a value by a weight, with what is fused to it. Operands: the value, the weight,
-/// then the bias and the residual if there are any, then a value and a weight for each further map.
+/// then the bias and the residual if there are any, then a value and a weight for each further map, and
+/// for [`LinearFinish::Mask`] what masks the result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Linear {
@@ -217,7 +260,12 @@ impl Linear {
 
     /// Number of operands.
     pub fn operands(&self) -> usize {
-        self.pairs_from() + 2 * self.more.len()
+        self.pairs_from() + 2 * self.more.len() + usize::from(self.finish == LinearFinish::Mask)
+    }
+
+    /// The place of what masks the result, if something does.
+    pub fn mask_at(&self) -> Option<usize> {
+        (self.finish == LinearFinish::Mask).then(|| self.operands() - 1)
     }
 
     /// Every map with the places of its value and of its weight among the operands.
@@ -251,6 +299,9 @@ pub enum LinearFinish {
     Truncate,
     /// It is truncated and negative elements become 0.
     Relu,
+    /// It is truncated and becomes 0 where the last operand, of the result's shape, is not positive: the
+    /// gradient that meets a ReLU.
+    Mask,
 }
 
 /// The maps that a weight can make.
@@ -465,14 +516,18 @@ impl Op {
             Self::Softmax { log: false, .. } => "softmax",
             Self::Softmax { log: true, .. } => "log-softmax",
             Self::Normalize { .. } => "normalize",
+            Self::BatchNorm(_) => "batch-norm",
+            Self::Dropout(_) => "dropout",
             Self::Lrn { .. } => "lrn",
             Self::MaxPool(_) => "max-pool",
             Self::MaxPoolGrad(_) => "max-pool-grad",
             Self::AvgPool { .. } => "avg-pool",
             Self::SumPool(_) => "sum-pool",
             Self::Reduce { .. } => "reduce",
+            Self::Dot(_) => "dot",
             Self::ArgMax { .. } => "argmax",
             Self::Lookup => "lookup",
+            Self::OneHot(_) => "one-hot",
             Self::Reshape(_) => "reshape",
             Self::Permute(_) => "permute",
             Self::Slice { .. } => "slice",
@@ -482,6 +537,51 @@ impl Op {
             Self::Concat(_) => "concat",
             Self::Scale(_) => "times-public",
             Self::Cast => "cast",
+        }
+    }
+
+    /// How right its result is.
+    pub(crate) fn exactness(&self) -> Exactness {
+        use Exactness::{Approximated, Exact, Rounded};
+        match self {
+            Self::Unary(f) => match f {
+                Unary::Relu
+                | Unary::Clip(..)
+                | Unary::Neg
+                | Unary::Abs
+                | Unary::Sign
+                | Unary::Not
+                | Unary::Floor => Exact,
+                Unary::LeakyRelu(_) | Unary::HardSigmoid(..) | Unary::HardSwish => Rounded,
+                Unary::Pow(n) if n.fract() == 0.0 && *n > 0.0 => Rounded,
+                Unary::Sigmoid | Unary::Erf | Unary::Gelu | Unary::Sin | Unary::Cos => {
+                    Approximated(17.0)
+                }
+                Unary::Sqrt | Unary::InvSqrt | Unary::Log => Approximated(18.0),
+                Unary::Silu | Unary::Pow(_) => Approximated(15.0),
+                _ => Approximated(16.0),
+            },
+            Self::Binary(f) => match f {
+                Binary::Mul | Binary::PRelu => Rounded,
+                Binary::Div => Approximated(17.0),
+                _ => Exact,
+            },
+            Self::Softmax { .. } => Approximated(17.0),
+            Self::Normalize { .. } => Approximated(18.0),
+            Self::Lrn { .. } => Approximated(15.0),
+            Self::Reduce { kind: Reduce::L2, .. } => Approximated(18.0),
+            Self::Reduce { kind: Reduce::Mean | Reduce::SumSquare, .. }
+            | Self::Conv(_)
+            | Self::ConvTranspose { .. }
+            | Self::ConvWeightGrad(_)
+            | Self::MatMul { .. }
+            | Self::Linear(_)
+            | Self::AvgPool { .. }
+            | Self::BatchNorm(_)
+            | Self::Dot(_)
+            | Self::Scale(_)
+            | Self::Cast => Rounded,
+            _ => Exact,
         }
     }
 

@@ -1,11 +1,11 @@
 //! Normalisations.
 
 use super::{Layer, Weight};
-use crate::host::elementwise;
-use crate::{Binary, Error, Graph, HostTensor, Op, Result, ValueId};
+use crate::{Binary, Error, Graph, Op, Result, ValueId};
 
-/// Batch normalisation of `[N, C, ..]` with the statistics of training, four tensors of shape `[C]`:
-/// `(x - mean) / sqrt(variance + epsilon) * scale + shift`. Behind a linear layer it costs nothing.
+/// Batch normalisation of `[N, C, ..]`, four tensors of shape `[C]`:
+/// `(x - mean) / sqrt(variance + epsilon) * scale + shift`. Behind a linear layer it costs nothing. A training
+/// that changes its scale or shift takes mean and variance of the batch, and these here follow them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchNorm {
     /// Factor.
@@ -18,6 +18,8 @@ pub struct BatchNorm {
     pub variance: Weight,
     /// Added to the variance.
     pub epsilon: f64,
+    /// The part of a batch's mean and variance in the new running ones; 0.1 in PyTorch.
+    pub momentum: f64,
 }
 
 /// `(x - mean) / sqrt(variance + epsilon) * scale + shift`, mean and variance taken over the last
@@ -32,31 +34,18 @@ pub struct LayerNorm {
     pub epsilon: f64,
 }
 
-impl BatchNorm {
-    /// Factor and summand of each channel, shaped for an input of the given rank.
-    fn affine(&self, rank: usize) -> Result<[HostTensor; 2]> {
-        let binary = |f, x: &HostTensor, y: &HostTensor| elementwise::binary(f, x, y);
-        let deviation = self.variance.value().map(|v| (v + self.epsilon).sqrt());
-        let factor = binary(Binary::Div, self.scale.value(), &deviation)?;
-        let moved = binary(Binary::Mul, self.mean.value(), &factor)?;
-        let offset = binary(Binary::Sub, self.shift.value(), &moved)?;
-        factor.check_finite()?;
-        let mut dims = vec![1; rank.saturating_sub(1).max(1)];
-        dims[0] = factor.len();
-        Ok([factor.reshape(dims.clone())?, offset.reshape(dims)?])
-    }
-}
-
 impl Layer for BatchNorm {
     fn forward(&self, graph: &mut Graph, name: &str, x: ValueId) -> Result<ValueId> {
-        let secret = [&self.scale, &self.shift, &self.mean, &self.variance];
-        let secret = secret.iter().any(|weight| weight.is_secret());
-        let rank = graph.shape(x).rank();
-        let [factor, offset] = self.affine(rank).map_err(|e| e.at(name))?;
-        let factor = graph.constant(&format!("{name}.scale"), factor, secret);
-        let offset = graph.constant(&format!("{name}.shift"), offset, secret);
-        let y = graph.add(name, Op::Binary(Binary::Mul), &[x, factor])?;
-        graph.add(name, Op::Binary(Binary::Add), &[y, offset])
+        let parts = [
+            (&self.scale, "scale"),
+            (&self.shift, "shift"),
+            (&self.mean, "mean"),
+            (&self.variance, "variance"),
+        ];
+        let parts = parts.map(|(part, what)| part.add(graph, &format!("{name}.{what}")));
+        let norm = crate::BatchNorm { epsilon: self.epsilon, momentum: self.momentum };
+        let [scale, shift, mean, variance] = parts;
+        graph.add(name, Op::BatchNorm(norm), &[x, scale, shift, mean, variance])
     }
 }
 

@@ -18,6 +18,33 @@ pub(crate) fn relu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Secr
     Ok(SecretTensor::new(share, x.frac(), x.width()))
 }
 
+/// `max(x, 0)`, and the bits where it is positive.
+pub(crate) fn relu_keeping<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+) -> Result<(SecretTensor<P>, P::Bits)> {
+    // Positive is what is not negative when one unit is taken away.
+    let less = mpc.linear(&Linear::Shift(1u64.wrapping_neg()), x.share())?;
+    let words = [x.share()];
+    let then = Then { bit: true, ..Then::not_negative(&words) };
+    let job = Compare { value: &less, width: (x.width() + 1).min(64), then };
+    let mut answer = mpc.compare_one(job)?;
+    let (bit, share) = (answer.bit.take(), answer.into_word()?);
+    let positive = mpc.not(&bit.ok_or_else(unanswered)?)?;
+    Ok((SecretTensor::new(share, x.frac(), x.width()), positive))
+}
+
+/// `x` where a bit is 1, else 0; the bits may have another shape of the same length.
+pub(crate) fn where_kept<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    bits: &P::Bits,
+) -> Result<SecretTensor<P>> {
+    let bits = mpc.reshape_bits(bits, x.shape())?;
+    let share = only(only(mpc.select(&[(&bits, &[x.share()])])?)?)?;
+    Ok(SecretTensor::new(share, x.frac(), x.width()))
+}
+
 /// `x` where it is negative, else 0.
 pub(crate) fn negative_part<P: Protocol>(
     mpc: &mut P,
@@ -162,7 +189,7 @@ pub(crate) fn mul<P: Protocol>(
     let bits = sum.saturating_sub(target);
     let finish = match bits {
         0 => Finish::Raw,
-        _ => Finish::Truncate { bits, mode: TruncationMode::Default },
+        _ => Finish::Truncate { bits, mode: mpc.truncation() },
     };
     let job = Product::new(Bilinear::Mul, x.share(), y.share(), finish);
     let share = mpc.product(job)?.share;

@@ -129,7 +129,7 @@ fn exponential_unit<P: Protocol>(
     Ok(SecretTensor::new(y.share().clone(), y.frac(), y.width().min(x.width() + 1)))
 }
 
-/// `x^n`: products for a whole exponent, roots for quarters below one, and halves; else a logarithm.
+/// `x^n`: products for a whole exponent, roots for quarters below one, and halves; else a logarithm, and 0 for 0.
 fn power<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, n: f64) -> Result<SecretTensor<P>> {
     let (whole, rest) = (n.abs().floor(), n.abs().fract());
     if rest == 0.0 {
@@ -140,7 +140,9 @@ fn power<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, n: f64) -> Result<Secret
     }
     let roots = [0.25, 0.5, 0.75].contains(&rest) && whole == 0.0;
     if !roots && (rest != 0.5 || whole > 64.0) {
-        return Ok(functions::powf(mpc, x, n)?);
+        let y = functions::powf(mpc, x, n)?;
+        // The logarithm of 0 is some number, and its power not 0.
+        return if n > 0.0 { elementwise::where_positive(mpc, &y, x) } else { Ok(y) };
     }
     let negative = roots && n < 0.0;
     let root = if negative { functions::inv_sqrt(mpc, x)? } else { functions::sqrt(mpc, x)? };
@@ -176,6 +178,22 @@ pub(crate) fn lrn<P: Protocol>(
     times(mpc, x, &factor, frac)
 }
 
+/// 1 at each position among `count`, 0 elsewhere.
+pub(crate) fn one_hot<P: Protocol>(
+    mpc: &mut P,
+    at: &SecretTensor<P>,
+    count: usize,
+    shape: &Shape,
+) -> Result<SecretTensor<P>> {
+    if at.frac() != 0 {
+        return Err(Error::invalid("one-hot", "the positions are no integers"));
+    }
+    let flat = reshape(mpc, at, &Shape::new([at.shape().len()])?)?;
+    let flat = SecretTensor::new(flat.share().clone(), 0, at.width().min(POSITION_BITS));
+    let code = functions::one_hot(mpc, &flat, count)?;
+    reshape(mpc, &code, shape)
+}
+
 /// Rows of a table at secret positions: the product with their one-hot code, which needs no
 /// truncation.
 pub(crate) fn lookup<P: Protocol>(
@@ -184,15 +202,9 @@ pub(crate) fn lookup<P: Protocol>(
     at: &SecretTensor<P>,
     shape: &Shape,
 ) -> Result<SecretTensor<P>> {
-    if at.frac() != 0 {
-        return Err(Error::invalid("lookup", "the positions are no integers"));
-    }
     let rows = table.shape().dims()[0];
     let row: usize = table.shape().dims()[1..].iter().product();
-    let count = at.shape().len();
-    let at = reshape(mpc, at, &Shape::new([count])?)?;
-    let at = SecretTensor::new(at.share().clone(), 0, at.width().min(POSITION_BITS));
-    let code = functions::one_hot(mpc, &at, rows)?;
+    let code = one_hot(mpc, at, rows, &Shape::new([at.shape().len(), rows])?)?;
     let table = reshape(mpc, table, &Shape::new([rows, row])?)?;
     let frac = table.frac();
     let map = Map {
@@ -200,7 +212,7 @@ pub(crate) fn lookup<P: Protocol>(
         x: &Operand::Secret(code),
         weight: &Operand::Secret(table),
     };
-    let picked = only(run(mpc, &[LinearJob::new(vec![map], frac)])?)?;
+    let (picked, _) = only(run(mpc, &[LinearJob::new(vec![map], frac)])?)?;
     let picked = view(mpc, &picked, &View::Reshape(shape.clone()))?;
     Ok(picked)
 }

@@ -1,8 +1,8 @@
 //! Linear layers: product, bias, residual, truncation and ReLU in one call to the protocol.
 
 use mpc_core::{
-    Finish, Linear, Operand, Product, ProductOf, Protocol, SecretTensor, ShareTensor, Term,
-    TruncationMode,
+    Finish, Linear, Operand, ProducedBy, Product, ProductOf, Protocol, SecretTensor, ShareTensor,
+    Term, TruncationMode,
 };
 use ring_arith::{Bilinear, Shape, View};
 
@@ -25,19 +25,32 @@ pub(crate) struct LinearJob<'a, P: Protocol> {
     pub bias: Option<&'a Operand<P>>,
     pub residual: Option<&'a SecretTensor<P>>,
     pub finish: LinearFinish,
+    /// What masks the result, if that is its finish.
+    pub mask: Option<Masked<P>>,
+    /// Whether the bits where a ReLU's result is positive are kept.
+    pub keep: bool,
     /// Fraction bits of the result.
     pub frac: u32,
-    /// How it is truncated.
+    /// How it is truncated, unless the protocol was told how.
     pub mode: TruncationMode,
+}
+
+/// What masks a result: bits of its shape that were kept, or a value whose sign is to be found.
+pub(crate) enum Masked<P: Protocol> {
+    Kept(P::Bits),
+    Positive(SecretTensor<P>),
 }
 
 impl<'a, P: Protocol> LinearJob<'a, P> {
     /// Maps alone, truncated.
     pub fn new(maps: Vec<Map<'a, P>>, frac: u32) -> Self {
         let (finish, mode) = (LinearFinish::Truncate, TruncationMode::Default);
-        Self { maps, bias: None, residual: None, finish, frac, mode }
+        Self { maps, bias: None, residual: None, finish, mask: None, keep: false, frac, mode }
     }
 }
+
+/// A layer's result, and the bits where it is positive if they were to be kept.
+pub(crate) type Made<P> = (SecretTensor<P>, Option<<P as Protocol>::Bits>);
 
 /// A layer whose operands have the form that the protocol takes.
 struct Prepared<P: Protocol> {
@@ -49,29 +62,29 @@ struct Prepared<P: Protocol> {
     /// Fraction bits of the sum, and how many of them are dropped.
     frac: u32,
     drop: u32,
+    /// How they are dropped.
+    mode: TruncationMode,
 }
 
-/// Runs layers that end alike; those with secret operands share all rounds.
+/// Runs layers; those with secret operands that end alike share all rounds.
 ///
 /// # Cost
 /// That of [`Protocol::products`] with the given finish; with a public weight or a public value
 /// the product itself costs nothing.
-pub(crate) fn run<P: Protocol>(
-    mpc: &mut P,
-    jobs: &[LinearJob<'_, P>],
-) -> Result<Vec<SecretTensor<P>>> {
+pub(crate) fn run<P: Protocol>(mpc: &mut P, jobs: &[LinearJob<'_, P>]) -> Result<Vec<Made<P>>> {
     let prepared = jobs.iter().map(|job| prepare(mpc, job)).collect::<Result<Vec<_>>>()?;
     let together = prepared.iter().zip(jobs).filter(|(p, _)| !p.terms.is_empty());
     let products: Vec<_> = together.map(|(p, job)| product(p, job)).collect();
     let shares = if products.is_empty() { vec![] } else { mpc.products(&products)? };
     drop(products);
-    let mut shares = shares.into_iter().map(|produced| produced.share);
+    let mut shares = shares.into_iter();
     let mut results = Vec::with_capacity(jobs.len());
     for (p, job) in prepared.into_iter().zip(jobs) {
         let missing = || Error::invalid("linear", "the protocol left a product unanswered");
-        results.push(match p.terms.is_empty() {
-            true => local(mpc, job, p)?,
-            false => settle(mpc, job, p.drop, shares.next().ok_or_else(missing)?)?,
+        results.push(if p.terms.is_empty() {
+            local(mpc, job, p)?
+        } else {
+            settle(mpc, job, p.drop, shares.next().ok_or_else(missing)?)?
         });
     }
     Ok(results)
@@ -82,7 +95,8 @@ pub(crate) fn run<P: Protocol>(
 fn prepare<P: Protocol>(mpc: &mut P, job: &LinearJob<'_, P>) -> Result<Prepared<P>> {
     let product = |map: &Map<'_, P>| frac_of(map.x) + frac_of(map.weight);
     let frac = job.maps.iter().map(product).max().unwrap_or(0);
-    let mut prepared = Prepared { terms: vec![], summands: vec![], frac, drop: 0 };
+    let mode = super::truncation(mpc, job.mode);
+    let mut prepared = Prepared { terms: vec![], summands: vec![], frac, drop: 0, mode };
     for map in &job.maps {
         let up = frac - product(map);
         match (map.x, map.weight) {
@@ -116,14 +130,18 @@ fn prepare<P: Protocol>(mpc: &mut P, job: &LinearJob<'_, P>) -> Result<Prepared<
 }
 
 /// What the protocol is asked for.
-fn product<'a, P: Protocol>(prepared: &'a Prepared<P>, job: &LinearJob<'_, P>) -> ProductOf<'a, P> {
+fn product<'a, P: Protocol>(
+    prepared: &'a Prepared<P>,
+    job: &'a LinearJob<'_, P>,
+) -> ProductOf<'a, P> {
     let term =
         |(op, lhs, rhs): &'a (Bilinear, P::Share, P::Share)| Term { op: op.clone(), lhs, rhs };
-    let (bits, mode) = (prepared.drop, job.mode);
-    let finish = match (bits, job.finish) {
-        (0, _) => Finish::Raw,
-        (bits, LinearFinish::Relu) => Finish::TruncateRelu { bits, mode, keep: false },
-        (bits, LinearFinish::Truncate) => Finish::Truncate { bits, mode },
+    let (bits, mode) = (prepared.drop, prepared.mode);
+    let finish = match (job.finish, &job.mask) {
+        _ if bits == 0 => Finish::Raw,
+        (LinearFinish::Relu, _) => Finish::TruncateRelu { bits, mode, keep: job.keep },
+        (LinearFinish::Mask, Some(Masked::Kept(mask))) => Finish::TruncateMask { bits, mode, mask },
+        _ => Finish::Truncate { bits, mode },
     };
     Product {
         terms: prepared.terms.iter().map(term).collect(),
@@ -132,15 +150,42 @@ fn product<'a, P: Protocol>(prepared: &'a Prepared<P>, job: &LinearJob<'_, P>) -
     }
 }
 
-/// Gives a result its format; a layer that had nothing to truncate is rectified here.
+/// Gives a result its format; what the protocol has not done follows here.
 fn settle<P: Protocol>(
     mpc: &mut P,
     job: &LinearJob<'_, P>,
     drop: u32,
-    share: P::Share,
-) -> Result<SecretTensor<P>> {
-    let y = SecretTensor::new(share, job.frac, 64 - drop);
-    if drop == 0 && job.finish == LinearFinish::Relu { elementwise::relu(mpc, &y) } else { Ok(y) }
+    produced: ProducedBy<P>,
+) -> Result<Made<P>> {
+    let y = SecretTensor::new(produced.share, job.frac, 64 - drop);
+    match (job.finish, &job.mask) {
+        (LinearFinish::Mask, Some(Masked::Kept(_))) if drop > 0 => Ok((y, None)),
+        (LinearFinish::Relu, _) if drop > 0 => Ok((y, produced.kept)),
+        _ => finished(mpc, job, y),
+    }
+}
+
+/// A truncated result, rectified or masked if it is to be.
+fn finished<P: Protocol>(
+    mpc: &mut P,
+    job: &LinearJob<'_, P>,
+    y: SecretTensor<P>,
+) -> Result<Made<P>> {
+    match (job.finish, &job.mask) {
+        (LinearFinish::Truncate, _) => Ok((y, None)),
+        (LinearFinish::Relu, _) if job.keep => {
+            let (y, positive) = elementwise::relu_keeping(mpc, &y)?;
+            Ok((y, Some(positive)))
+        }
+        (LinearFinish::Relu, _) => Ok((elementwise::relu(mpc, &y)?, None)),
+        (LinearFinish::Mask, Some(Masked::Kept(bits))) => {
+            Ok((elementwise::where_kept(mpc, &y, bits)?, None))
+        }
+        (LinearFinish::Mask, Some(Masked::Positive(x))) => {
+            Ok((elementwise::where_positive(mpc, &y, x)?, None))
+        }
+        (LinearFinish::Mask, None) => Err(Error::invalid("linear", "what masks it is missing")),
+    }
 }
 
 /// A layer without a product of secrets: what was computed locally is added up and truncated.
@@ -148,7 +193,7 @@ fn local<P: Protocol>(
     mpc: &mut P,
     job: &LinearJob<'_, P>,
     prepared: Prepared<P>,
-) -> Result<SecretTensor<P>> {
+) -> Result<Made<P>> {
     let mut summands = prepared.summands.into_iter();
     let (first, shift) =
         summands.next().ok_or_else(|| Error::invalid("linear", "a layer needs a map"))?;
@@ -160,10 +205,9 @@ fn local<P: Protocol>(
     }
     let y = match prepared.drop {
         0 => sum,
-        bits => only(mpc.truncate(&[(&sum, bits)], job.mode)?)?,
+        bits => only(mpc.truncate(&[(&sum, bits)], prepared.mode)?)?,
     };
-    let y = SecretTensor::new(y, job.frac, 64 - prepared.drop);
-    if job.finish == LinearFinish::Relu { elementwise::relu(mpc, &y) } else { Ok(y) }
+    finished(mpc, job, SecretTensor::new(y, job.frac, 64 - prepared.drop))
 }
 
 /// A product with a public operand; local.

@@ -1,9 +1,9 @@
 //! Pooling.
 
-use mpc_core::{Largest, Linear, Operand, Protocol, SecretTensor, functions};
+use mpc_core::{Largest, Linear, Protocol, SecretTensor};
 use ring_arith::{Bilinear, ConvSpec, Engine, Shape, Tensor, View, Window};
 
-use super::{elementwise, reshape, view};
+use super::{reshape, view};
 use crate::graph::Pool;
 use crate::{Error, Result};
 
@@ -24,107 +24,155 @@ pub(crate) fn sum<P: Protocol>(
 /// `a + b - 2` comparisons where windows do not overlap fully, instead of `a * b - 1`, in as many
 /// rounds.
 ///
+/// With `keep`, who won comes with it, for [`max_grad`].
+///
 /// # Cost
 /// Two tournaments, [`Protocol::max_first`] of the window's width and then of its height.
 pub(crate) fn max<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
     pool: &Pool,
-) -> Result<SecretTensor<P>> {
+    keep: bool,
+) -> Result<(SecretTensor<P>, Choices<P>)> {
     let x = bordered(mpc, x, pool)?;
-    let [h, w] = [0, 1].map(|i| {
+    let [h, w] = one_dimensional(pool);
+    let (x, wide) = along(mpc, &x, &w, keep)?;
+    let (x, high) = along(mpc, &x, &h, keep)?;
+    Ok((x, Choices { wide, high }))
+}
+
+/// Who won under each position of a window: along rows, and then along columns.
+pub(crate) struct Choices<P: Protocol> {
+    wide: Vec<P::Bits>,
+    high: Vec<P::Bits>,
+}
+
+/// A window's height and its width alone, without a border.
+fn one_dimensional(pool: &Pool) -> [Window; 2] {
+    [0, 1].map(|i| {
         let mut one = Pool::new([1; 2], [1; 2]);
         one.size[i] = pool.size[i];
         one.stride[i] = pool.stride[i];
         one.dilation[i] = pool.dilation[i];
         one.window()
-    });
-    let x = along(mpc, &x, &w)?;
-    along(mpc, &x, &h)
+    })
 }
 
-/// The gradient of [`max`]: each element of `grad` goes to the first of the largest under its window.
+/// The gradient of [`max`], whose operand had the given shape: each element of `grad` goes to the first of the
+/// largest under its window.
 ///
 /// # Cost
-/// A tournament with positions over the taps, their one-hot code and one product for each tap and window.
+/// [`Protocol::max_first_gradient`] of the window's height and then of its width.
 pub(crate) fn max_grad<P: Protocol>(
     mpc: &mut P,
-    x: &SecretTensor<P>,
+    choices: &Choices<P>,
+    shape: &Shape,
     grad: &SecretTensor<P>,
     pool: &Pool,
 ) -> Result<SecretTensor<P>> {
-    let bordered = bordered(mpc, x, pool)?;
-    let misfit = || Error::invalid("max-pool-grad", format!("{:?} is not [.., H, W]", x.shape()));
-    let &[h, w] = bordered.shape().dims().last_chunk::<2>().ok_or_else(misfit)?;
-    let window = Pool { padding: [0; 4], ..*pool }.window();
-    let (taps, count) = (pool.taps(), grad.shape().len());
-    let planes = bordered.shape().len() / (h * w).max(1);
-    let flat = reshape(mpc, &bordered, &Shape::new([planes, h, w])?)?;
-    // [planes, taps, OH, OW], the taps first for the tournament.
-    let windows = view(mpc, &flat, &View::Windows(window))?;
-    let first = view(mpc, &windows, &View::Permute(vec![1, 0, 2, 3]))?;
-    let want = Largest { position: true, ..Largest::default() };
-    let found = mpc.max_first(first.share(), (x.width() + 1).min(64), want)?;
-    let position =
-        found.position.ok_or_else(|| Error::invalid("max-pool-grad", "no position came"))?;
-    let width = usize::BITS - taps.leading_zeros() + 2;
-    let position = reshape(mpc, &SecretTensor::new(position, 0, width), &Shape::new([count])?)?;
-    let code = functions::one_hot(mpc, &position, taps)?;
-    let column = reshape(mpc, grad, &Shape::new([count, 1])?)?;
-    let parts =
-        elementwise::mul(mpc, &Operand::Secret(code), &Operand::Secret(column), grad.frac())?;
+    let rank = shape.rank();
+    if rank < 2 {
+        return Err(Error::invalid("max-pool-grad", format!("{shape:?} is not [.., H, W]")));
+    }
+    let mut bordered = shape.dims().to_vec();
+    for axis in 0..2 {
+        bordered[rank - 2 + axis] += pool.padding[axis] + pool.padding[axis + 2];
+    }
+    let mut between = bordered.clone();
+    between[rank - 1] = grad.shape().dims()[rank - 1];
+    let [h, w] = one_dimensional(pool);
+    let grad = back_along(mpc, grad, &h, &choices.high, &Shape::new(between)?)?;
+    let mut grad = back_along(mpc, &grad, &w, &choices.wide, &Shape::new(bordered)?)?;
+    for axis in 0..2 {
+        let (at, start) = (rank - 2 + axis, pool.padding[axis]);
+        let end = start + shape.dims()[at];
+        if grad.shape().dims()[at] != end - start {
+            grad = view(mpc, &grad, &View::Slice { axis: at, start, end, step: 1 })?;
+        }
+    }
+    Ok(grad)
+}
+
+/// The gradient of [`along`], whose operand had the given shape.
+fn back_along<P: Protocol>(
+    mpc: &mut P,
+    grad: &SecretTensor<P>,
+    window: &Window,
+    choices: &[P::Bits],
+    shape: &Shape,
+) -> Result<SecretTensor<P>> {
+    if is_trivial(window) {
+        return Ok(grad.clone());
+    }
+    let wide = is_wide(window);
+    let taps = window.kernel[usize::from(wide)];
+    let [h, w] = [shape.dims()[shape.rank() - 2], shape.dims()[shape.rank() - 1]];
+    let planes = shape.len() / (h * w).max(1);
+    // Along rows all planes are one, as in the tournament.
+    let [planes, h] = if wide { [1, planes * h] } else { [planes, h] };
+    let [oh, ow] = if wide {
+        [h, grad.shape().dims()[shape.rank() - 1]]
+    } else {
+        [grad.shape().dims()[shape.rank() - 2], w]
+    };
+    let first =
+        Shape::new(if wide { vec![1, oh, ow] } else { [&[1], grad.shape().dims()].concat() })?;
+    let first = reshape(mpc, grad, &first)?;
+    let share = mpc.max_first_gradient(first.share(), choices)?;
+    let parts = SecretTensor::new(share, grad.frac(), grad.width());
+    let parts = reshape(mpc, &parts, &Shape::new([taps, planes, oh, ow])?)?;
+    let axis = usize::from(wide);
+    let tiles = window.stride[axis] == taps && window.dilation[axis] == 1;
+    if tiles && [oh, ow][axis] * taps == [h, w][axis] {
+        // Windows lie side by side: the taps go back between their neighbours.
+        let order = if wide { vec![1, 2, 3, 0] } else { vec![1, 2, 0, 3] };
+        let parts = view(mpc, &parts, &View::Permute(order))?;
+        return reshape(mpc, &parts, shape);
+    }
+    let parts = view(mpc, &parts, &View::Permute(vec![1, 0, 2, 3]))?;
     // Every part goes back to where its tap was read.
-    let &[_, _, oh, ow] = windows.shape().dims() else { return Err(misfit()) };
-    let parts = reshape(mpc, &parts, &Shape::new([planes, oh * ow, taps])?)?;
-    let parts = view(mpc, &parts, &View::Permute(vec![0, 2, 1]))?;
-    let parts = reshape(mpc, &parts, &Shape::new([planes, taps, oh, ow])?)?;
-    let spread = Bilinear::ConvInputGrad { spec: ConvSpec::new(window), input: [h, w] };
-    let taps = mpc.engine().upload(one_tap_each(pool)?)?;
-    let share = mpc.linear(&Linear::TimesPublic(&spread, &taps), parts.share())?;
-    let whole = SecretTensor::new(share, grad.frac(), 64);
-    without_border(mpc, &whole, x.shape(), pool)
+    let spread = Bilinear::ConvInputGrad { spec: ConvSpec::new(*window), input: [h, w] };
+    let code = mpc.engine().upload(one_tap_each(window)?)?;
+    let share = mpc.linear(&Linear::TimesPublic(&spread, &code), parts.share())?;
+    reshape(mpc, &SecretTensor::new(share, grad.frac(), 64), shape)
 }
 
 /// Kernels `[taps, 1, kh, kw]` of which each has one tap.
-fn one_tap_each(pool: &Pool) -> Result<Tensor> {
-    let taps = pool.taps();
+fn one_tap_each(window: &Window) -> Result<Tensor> {
+    let [high, wide] = window.kernel;
+    let taps = high * wide;
     let words = (0..taps * taps).map(|i| u64::from(i / taps == i % taps)).collect::<Vec<_>>();
-    Ok(Tensor::new(Shape::new([taps, 1, pool.size[0], pool.size[1]])?, words)?)
+    Ok(Tensor::new(Shape::new([taps, 1, high, wide])?, words)?)
 }
 
-/// `[planes, 1, H, W]` with its border as the shape that it had without.
-fn without_border<P: Protocol>(
-    mpc: &P,
-    x: &SecretTensor<P>,
-    shape: &Shape,
-    pool: &Pool,
-) -> Result<SecretTensor<P>> {
-    let rank = shape.rank();
-    let mut inner = x.clone();
-    for (axis, len) in [(2, shape.dims()[rank - 2]), (3, shape.dims()[rank - 1])] {
-        let start = pool.padding[axis - 2];
-        let slice = View::Slice { axis, start, end: start + len, step: 1 };
-        inner = view(mpc, &inner, &slice)?;
-    }
-    reshape(mpc, &inner, shape)
+/// Whether a window is a single element.
+fn is_trivial(window: &Window) -> bool {
+    window.kernel == [1; 2] && window.stride == [1; 2]
 }
 
-/// The maximum under a window that is one element high or wide, without border.
+/// Whether a window goes along rows.
+fn is_wide(window: &Window) -> bool {
+    window.kernel[0] == 1 && window.stride[0] == 1
+}
+
+/// The maximum under a window that is one element high or wide, without border, and who won.
 fn along<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
     window: &Window,
-) -> Result<SecretTensor<P>> {
-    if window.kernel == [1; 2] && window.stride == [1; 2] {
-        return Ok(x.clone());
+    keep: bool,
+) -> Result<(SecretTensor<P>, Vec<P::Bits>)> {
+    if is_trivial(window) {
+        return Ok((x.clone(), vec![]));
     }
     let windows = View::Windows(*window);
     let mut out = windows.output_shape(x.shape())?.dims().to_vec();
     out.remove(out.len() - 3);
     // A window along rows sees the rows of all channels alike: its taps come first then, as they should.
-    let wide = window.kernel[0] == 1 && window.stride[0] == 1;
     let x = match x.shape().dims().last() {
-        Some(&width) if wide => reshape(mpc, x, &Shape::new([x.shape().len() / width, width])?)?,
+        Some(&width) if is_wide(window) => {
+            reshape(mpc, x, &Shape::new([x.shape().len() / width, width])?)?
+        }
         _ => x.clone(),
     };
     // [.., taps, OH, OW] to [taps, .., OH, OW].
@@ -133,9 +181,10 @@ fn along<P: Protocol>(
     let order = [rank - 3].into_iter().chain(0..rank - 3).chain([rank - 2, rank - 1]).collect();
     let taps = view(mpc, &windows, &View::Permute(order))?;
     drop(windows);
-    let found = mpc.max_first(taps.share(), (x.width() + 1).min(64), Largest::default())?;
+    let want = Largest { choices: keep, ..Largest::default() };
+    let found = mpc.max_first(taps.share(), (x.width() + 1).min(64), want)?;
     let best = mpc.linear(&Linear::View(&View::Reshape(Shape::new(out)?)), &found.largest)?;
-    Ok(SecretTensor::new(best, x.frac(), x.width()))
+    Ok((SecretTensor::new(best, x.frac(), x.width()), found.choices))
 }
 
 /// The input with a border that never wins.

@@ -1,7 +1,9 @@
 //! Reductions over axes, and what is built of them.
 
-use mpc_core::{Largest, Linear, Protocol, SecretTensor, ShareTensor};
-use ring_arith::{Shape, View};
+use mpc_core::{
+    Finish, Largest, Linear, Product, Protocol, SecretTensor, ShareTensor, TruncationMode,
+};
+use ring_arith::{Bilinear, Shape, View};
 
 use super::{align, elementwise, reshape, scale, view};
 use crate::graph::Reduce;
@@ -96,6 +98,68 @@ fn squares<P: Protocol>(
     let squares = mpc_core::functions::sum_squares(mpc, x, axes)?;
     // Those of integers are integers.
     if x.frac() == 0 { Ok(squares) } else { align(mpc, &squares, frac) }
+}
+
+/// Elements of which one inner product is taken at a time.
+const RUN: usize = 256;
+
+/// Inner products over axes, which stay with length 1, with `frac` fraction bits; of `x` with itself without `y`.
+///
+/// Runs of 256 elements are summed before they are truncated, and then each other: a sum of squares of a whole
+/// batch would leave 62 bits, and truncating every product would cost as much as they do.
+///
+/// # Cost
+/// [`Protocol::products`] of one truncated word for each 256 elements.
+pub(crate) fn dot<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    y: Option<&SecretTensor<P>>,
+    axes: &[usize],
+    frac: u32,
+) -> Result<SecretTensor<P>> {
+    let (others, [groups, group]) = kept::<P>(x, axes);
+    let mut dims = x.shape().dims().to_vec();
+    axes.iter().for_each(|&axis| dims[axis] = 1);
+    let out = Shape::new(dims)?;
+    let run = RUN.min(group.max(1));
+    let runs = group.div_ceil(run);
+    let order: Vec<_> = others.iter().chain(axes).copied().collect();
+    let x_rows = runs_of(mpc, x, &order, [groups, runs, run])?;
+    // A square takes one form twice.
+    let y_rows = y.map(|y| runs_of(mpc, y, &order, [groups, runs, run])).transpose()?;
+    let sum = x.frac() + y.unwrap_or(x).frac();
+    let bits = sum.checked_sub(frac).ok_or_else(|| {
+        Error::invalid("dot", format!("products have {sum} fraction bits, {frac} are needed"))
+    })?;
+    let finish = match bits {
+        0 => Finish::Raw,
+        _ => Finish::Truncate { bits, mode: TruncationMode::Default },
+    };
+    let op = Bilinear::MatMul { transpose_lhs: false, transpose_rhs: true };
+    let job = Product::new(op, &x_rows, y_rows.as_ref().unwrap_or(&x_rows), finish);
+    let share = mpc.product(job)?.share;
+    let sums = mpc.linear(&Linear::View(&View::Reshape(Shape::new([groups, runs])?)), &share)?;
+    let sums = mpc.linear(&Linear::Sum(&[1]), &sums)?;
+    reshape(mpc, &SecretTensor::new(sums, frac, 64), &out)
+}
+
+/// Groups as rows of runs, `[groups * runs, 1, run]`, the last run of a group filled with zeros.
+fn runs_of<P: Protocol>(
+    mpc: &P,
+    x: &SecretTensor<P>,
+    order: &[usize],
+    [groups, runs, run]: [usize; 3],
+) -> Result<P::Share> {
+    let x = ordered(mpc, x, order.to_vec())?;
+    let group = x.shape().len() / groups.max(1);
+    let mut x = reshape(mpc, &x, &Shape::new([groups, group])?)?;
+    let missing = runs * run - group;
+    if missing > 0 {
+        let pad = View::Pad { before: vec![0, 0], after: vec![0, missing], value: 0 };
+        x = view(mpc, &x, &pad)?;
+    }
+    let rows = reshape(mpc, &x, &Shape::new([groups * runs, 1, run])?)?;
+    Ok(rows.share().clone())
 }
 
 /// The largest or smallest of each group, or its position.

@@ -12,6 +12,15 @@ use crate::{Error, HostTensor, Result};
 /// Fraction bits of a public factor whose product is not rounded.
 const FACTOR_FRAC: u32 = 16;
 
+/// The bits that the largest element of a small weight has at least: its rounding changes it by 2^-15.
+const SIGNIFICANT: u32 = 14;
+
+/// Those bits are fewer than the format's by as many, so that nothing changes for weights of usual size.
+const COARSER: u32 = 6;
+
+/// The fraction bits that a product may have with a bias of 1: what is added leaves it room.
+const ADDED: u32 = 58;
+
 /// Choices in making a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -54,7 +63,7 @@ impl Compiled {
     /// weight is NaN, infinite or too large to be encoded.
     pub fn new(graph: &Graph, options: &PlanOptions) -> Result<Self> {
         let mut graph = graph.clone();
-        passes::optimise(&mut graph)?;
+        passes::optimise_inference(&mut graph)?;
         Self::of_optimised(&graph, Formats::of_values(options.frac))
     }
 
@@ -125,6 +134,7 @@ impl<'a> Builder<'a> {
             constants: self.constants,
             nodes,
             outputs,
+            guard: false,
         })?;
         let weights = self.values.into_iter().zip(secret).filter(|(_, s)| *s).map(|(v, _)| v);
         Ok(Compiled { plan, weights: weights.collect() })
@@ -135,7 +145,13 @@ impl<'a> Builder<'a> {
         match node.op {
             Op::Constant(_) => return Ok(()),
             Op::Parameter(_) => {
-                self.places[i] = Some(self.constant(i, self.formats.weights)?);
+                // A parameter whose gradient nothing rounds has the gradient's format.
+                let frac = match node.format {
+                    Format::Gradient => self.formats.gradients,
+                    Format::Fixed(bits) => bits,
+                    _ => self.formats.weights,
+                };
+                self.places[i] = Some(self.constant(i, frac)?);
                 return Ok(());
             }
             _ => {}
@@ -172,7 +188,12 @@ impl<'a> Builder<'a> {
         match (node.format, &node.op) {
             (Format::Value, _) => None,
             (Format::Weight, _) => Some(self.formats.weights),
+            (Format::Coarser(bits), _) => Some(self.formats.weights.saturating_sub(bits)),
             (Format::Gradient, _) => Some(self.formats.gradients),
+            (Format::CoarserGradient(bits), _) => {
+                Some(self.formats.gradients.saturating_sub(bits).max(1))
+            }
+            (Format::Fixed(bits), _) => Some(bits),
             (Format::Exact, Op::Binary(Binary::Mul)) => Some(xs[0] + xs[1]),
             (Format::Exact, _) => Some(xs[0] + FACTOR_FRAC),
         }
@@ -182,17 +203,41 @@ impl<'a> Builder<'a> {
     /// many as the product has.
     fn wanted_frac(&self, node: &Node, position: usize, before: &[usize]) -> u32 {
         let values = self.formats.values;
-        let Op::Linear(l) = &node.op else { return values };
+        let Op::Linear(l) = &node.op else {
+            return if let Format::Fixed(bits) = node.format { bits } else { values };
+        };
         let weighs = l.maps().find(|(_, [_, weight])| *weight == position);
         let x = self.fracs[before[weighs.map_or(0, |(_, [x, _])| x)]];
         let most = if node.format == Format::Value { ROOMY_PRODUCT_FRAC } else { MAX_PRODUCT_FRAC };
         if weighs.is_some() {
-            values.min(most.saturating_sub(x))
+            let common = values.min(most.saturating_sub(x));
+            self.small_frac(node, position, x).map_or(common, |frac| frac.max(common))
         } else if l.residual {
             values
         } else {
             (x + self.fracs[before[1]]).min(40)
         }
+    }
+
+    /// Fraction bits with which the largest element of a small weight has [`SIGNIFICANT`] bits. The words of such
+    /// a weight are still smaller than those of weights of usual size, and so are sums of products with
+    /// them; what is added to them must fit as well.
+    fn small_frac(&self, node: &Node, position: usize, x: u32) -> Option<u32> {
+        let Op::Linear(l) = &node.op else { return None };
+        if node.format != Format::Value || l.residual || !l.more.is_empty() {
+            return None;
+        }
+        let largest = |at: usize| {
+            let value = self.graph.constant_value(node.inputs[at])?;
+            Some(value.floats().iter().fold(0.0, |most: f64, v| v.abs().max(most)))
+        };
+        let weight = largest(position).filter(|weight| *weight > 0.0)?;
+        let bias = if l.bias { largest(2)? } else { 0.0 };
+        let room = ADDED.checked_sub(x + bias.max(1.0).log2().ceil() as u32)?;
+        // Coarser formats are chosen for their range.
+        let significant = SIGNIFICANT.min(self.formats.values.saturating_sub(COARSER));
+        let wanted = f64::from(significant) - weight.log2().ceil();
+        (wanted > 0.0).then(|| (wanted as u32).min(room))
     }
 
     /// The place of a constant in a format.

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use mpc_core::TruncationMode;
 use ring_arith::Shape;
 
+use super::kept::KeptBits;
 use super::record::Parts;
+use super::schedule::schedule;
 use super::{Plan, PlanNode, input_dim};
 use crate::graph::{Binary, Dim, LinearFinish, Op, Unary, infer};
 use crate::host::checked_shape;
@@ -27,7 +29,7 @@ const MAX_MOVED_FRAC: u32 = 34;
 
 /// Checks the parts and derives the rest of the plan.
 pub(crate) fn complete(parts: Parts) -> Result<Plan> {
-    let Parts { frac, batch, inputs, constants, nodes, outputs } = parts;
+    let Parts { frac, batch, inputs, constants, nodes, outputs, guard } = parts;
     if !(4..=28).contains(&frac) {
         return Err(Error::plan(format!("{frac} fraction bits; 4 to 28 are possible")));
     }
@@ -61,12 +63,16 @@ pub(crate) fn complete(parts: Parts) -> Result<Plan> {
         modes: vec![],
         steps: vec![],
         drops: vec![],
+        kept: KeptBits::default(),
+        guard,
     };
     shapes(&plan, batch.unwrap_or(1))?;
     plan.fracs = fracs(&plan)?;
     plan.modes = modes(&plan);
-    plan.steps = schedule(&plan.nodes);
+    plan.kept = KeptBits::of(&plan.nodes)?;
+    plan.steps = schedule(&plan);
     plan.drops = drops(&plan);
+    plan.kept.set_drops(&plan.steps);
     Ok(plan)
 }
 
@@ -202,6 +208,14 @@ pub(crate) fn result_frac(op: &Op, xs: &[u32], frac: u32) -> Result<u32> {
         },
         Op::Where => xs[1].max(xs[2]),
         Op::Softmax { .. } | Op::Normalize { .. } | Op::Lrn { .. } => frac,
+        Op::BatchNorm(_) | Op::Dropout(_) => {
+            return Err(Error::invalid(op.name(), "is joined to what is around it before it runs"));
+        }
+        Op::Dot(_) if xs[0] + xs[1] > MAX_PRODUCT_FRAC || xs[0] + xs[1] < frac => {
+            let reason = format!("operands have {xs:?} fraction bits, the result {frac}");
+            return Err(Error::invalid(op.name(), reason));
+        }
+        Op::Dot(_) => frac,
         Op::AvgPool { .. } => frac,
         Op::Reduce { kind, .. } => match kind {
             crate::graph::Reduce::Sum
@@ -210,7 +224,7 @@ pub(crate) fn result_frac(op: &Op, xs: &[u32], frac: u32) -> Result<u32> {
             | crate::graph::Reduce::L1 => xs[0],
             _ => frac,
         },
-        Op::ArgMax { .. } => 0,
+        Op::ArgMax { .. } | Op::OneHot(_) => 0,
         Op::Scale(c) => scale_frac(*c, xs[0], frac),
         Op::Concat(_) => highest,
         Op::Lookup
@@ -244,8 +258,8 @@ pub(crate) fn power_of_two(c: f64) -> Option<i32> {
     (c > 0.0 && k.abs() <= 60.0 && k.exp2() == c).then_some(k as i32)
 }
 
-/// How the linear layers truncate. Values that only a ReLU or a maximum sees are rounded early, which
-/// costs less and errs by half a unit more; what is added up or given out is not.
+/// How the linear layers truncate. Values that only a ReLU or a maximum sees, and gradients that meet one,
+/// are rounded early, which costs less and errs by half a unit more; what is added up or given out is not.
 fn modes(plan: &Plan) -> Vec<TruncationMode> {
     let mut users: Vec<Vec<&Op>> = vec![vec![]; plan.nodes.len()];
     for node in &plan.nodes {
@@ -253,47 +267,14 @@ fn modes(plan: &Plan) -> Vec<TruncationMode> {
     }
     let given = |i: usize| plan.outputs.iter().any(|output| output.1 == i);
     let pooled = |i: usize| {
-        let pool = |op: &&Op| matches!(op, Op::MaxPool(_));
+        let pool = |op: &&Op| matches!(op, Op::MaxPool(_) | Op::MaxPoolGrad(_));
         !users[i].is_empty() && users[i].iter().all(pool) && !given(i)
     };
     let mode = |(i, node): (usize, &PlanNode)| match &node.op {
-        Op::Linear(l) if l.finish == LinearFinish::Relu || pooled(i) => TruncationMode::Early,
+        Op::Linear(l) if l.finish != LinearFinish::Truncate || pooled(i) => TruncationMode::Early,
         _ => TruncationMode::Default,
     };
     plan.nodes.iter().enumerate().map(mode).collect()
-}
-
-/// Groups of nodes that run together: [`run_together`], and none needs another.
-/// Inputs and constants are there from the start.
-fn schedule(nodes: &[PlanNode]) -> Vec<Vec<usize>> {
-    /// How far ahead partners are looked for.
-    const AHEAD: usize = 64;
-    let mut done: Vec<_> = nodes.iter().map(|node| node.op.is_given()).collect();
-    let mut steps = vec![];
-    for first in 0..nodes.len() {
-        if done[first] {
-            continue;
-        }
-        let mut group = vec![first];
-        for (i, node) in nodes.iter().enumerate().skip(first + 1).take(AHEAD) {
-            let alike = run_together(&nodes[first].op, &node.op);
-            if alike && !done[i] && node.inputs.iter().all(|&x| done[x]) {
-                group.push(i);
-            }
-        }
-        group.iter().for_each(|&i| done[i] = true);
-        steps.push(group);
-    }
-    steps
-}
-
-/// Whether two operations can share their rounds: linear layers that end alike, and truncations.
-fn run_together(x: &Op, y: &Op) -> bool {
-    match (x, y) {
-        (Op::Linear(l), Op::Linear(m)) => l.finish == m.finish,
-        (Op::Cast, Op::Cast) => true,
-        _ => false,
-    }
 }
 
 /// The values whose last use is in each step.
@@ -302,7 +283,7 @@ fn drops(plan: &Plan) -> Vec<Vec<usize>> {
     for (step, group) in plan.steps.iter().enumerate() {
         for &node in group {
             last[node].get_or_insert(step);
-            plan.nodes[node].inputs.iter().for_each(|&x| last[x] = Some(step));
+            plan.kept.operands(&plan.nodes, node).for_each(|x| last[x] = Some(step));
         }
     }
     plan.outputs.iter().for_each(|o| last[o.1] = None);

@@ -11,24 +11,44 @@ use crate::{Error, Result};
 /// The values of all nodes that have been computed and are still needed.
 type Values<P> = [Option<Operand<P>>];
 
+/// The kept bits of all nodes that are still needed.
+type KeptValues<P> = [Option<Kept<P>>];
+
+/// What a comparison found, kept for a gradient.
+pub(crate) enum Kept<P: Protocol> {
+    /// Where a ReLU's result is positive.
+    Positive(P::Bits),
+    /// Who won under each position of a window.
+    Choices(pool::Choices<P>),
+}
+
+/// A node's result, and what it keeps.
+pub(crate) struct Made<P: Protocol> {
+    pub value: SecretTensor<P>,
+    pub kept: Option<Kept<P>>,
+}
+
 /// Runs a step's nodes; several at once are linear layers or truncations.
 pub(crate) fn run<P: Protocol>(
     plan: &Plan,
     mpc: &mut P,
     group: &[usize],
-    values: &Values<P>,
+    (values, kept): (&Values<P>, &KeptValues<P>),
     shapes: &[Shape],
-) -> Result<Vec<SecretTensor<P>>> {
+) -> Result<Vec<Made<P>>> {
     let first = &plan.nodes[group[0]];
     if matches!(first.op, Op::Linear(_)) {
-        return linears(plan, mpc, group, values).map_err(|e| e.at(&first.name));
+        return linears(plan, mpc, group, (values, kept), shapes).map_err(|e| e.at(&first.name));
     }
     if first.op == Op::Cast {
-        return casts(plan, mpc, group, values).map_err(|e| e.at(&first.name));
+        let values = casts(plan, mpc, group, values).map_err(|e| e.at(&first.name))?;
+        return Ok(values.into_iter().map(Made::from).collect());
     }
     let node = Step {
         node: first,
         values,
+        kept: plan.kept.from[group[0]].and_then(|from| kept[from].as_ref()),
+        keep: plan.kept.keeps[group[0]],
         shape: &shapes[group[0]],
         frac: plan.fracs[group[0]],
         target: plan.target(group[0]),
@@ -40,8 +60,9 @@ fn linears<P: Protocol>(
     plan: &Plan,
     mpc: &mut P,
     group: &[usize],
-    values: &Values<P>,
-) -> Result<Vec<SecretTensor<P>>> {
+    (values, kept): (&Values<P>, &KeptValues<P>),
+    shapes: &[Shape],
+) -> Result<Vec<Made<P>>> {
     // Residuals are secret tensors; they are kept here while the jobs borrow them.
     let mut residuals = vec![];
     for &i in group {
@@ -57,16 +78,44 @@ fn linears<P: Protocol>(
             let [x, weight] = at.map(|at| value(values, node.inputs[at]));
             Ok(linear::Map { map, x: x?, weight: weight? })
         };
+        let mask = match (l.mask_at(), plan.kept.from[i]) {
+            (None, _) => None,
+            (Some(_), Some(from)) => {
+                let bits = positive(kept[from].as_ref())?;
+                Some(linear::Masked::Kept(mpc.reshape_bits(&bits, &shapes[i])?))
+            }
+            (Some(at), None) => {
+                let x = ops::secret(mpc, value(values, node.inputs[at])?)?;
+                Some(linear::Masked::Positive(x))
+            }
+        };
         jobs.push(linear::LinearJob {
             maps: l.maps().map(map).collect::<Result<_>>()?,
             bias: if l.bias { Some(value(values, node.inputs[2])?) } else { None },
             residual: residual.as_ref(),
             finish: l.finish,
+            mask,
+            keep: plan.kept.keeps[i],
             frac: plan.target(i),
             mode: plan.modes[i],
         });
     }
-    linear::run(mpc, &jobs)
+    let made = linear::run(mpc, &jobs)?.into_iter();
+    Ok(made.map(|(value, bits)| Made { value, kept: bits.map(Kept::Positive) }).collect())
+}
+
+/// The bits where a ReLU's result was positive.
+fn positive<P: Protocol>(kept: Option<&Kept<P>>) -> Result<P::Bits> {
+    match kept {
+        Some(Kept::Positive(bits)) => Ok(bits.clone()),
+        _ => Err(Error::plan("a ReLU's bits were dropped too early")),
+    }
+}
+
+impl<P: Protocol> From<SecretTensor<P>> for Made<P> {
+    fn from(value: SecretTensor<P>) -> Self {
+        Self { value, kept: None }
+    }
 }
 
 /// Changes of format: those that drop bits share their rounds.
@@ -95,6 +144,10 @@ fn value<P: Protocol>(values: &Values<P>, i: usize) -> Result<&Operand<P>> {
 struct Step<'a, P: Protocol> {
     node: &'a PlanNode,
     values: &'a Values<P>,
+    /// Bits that were kept for it.
+    kept: Option<&'a Kept<P>>,
+    /// Whether it keeps its own.
+    keep: bool,
     shape: &'a Shape,
     /// Fraction bits of the result.
     frac: u32,
@@ -111,12 +164,32 @@ impl<P: Protocol> Step<'_, P> {
         ops::secret(mpc, self.operand(i)?)
     }
 
-    fn run(&self, mpc: &mut P) -> Result<SecretTensor<P>> {
+    fn run(&self, mpc: &mut P) -> Result<Made<P>> {
+        match &self.node.op {
+            Op::Unary(Unary::Relu) if self.keep => {
+                let x = self.secret(mpc, 0)?;
+                let (value, positive) = elementwise::relu_keeping(mpc, &x)?;
+                Ok(Made { value, kept: Some(Kept::Positive(positive)) })
+            }
+            Op::MaxPool(p) => {
+                let x = self.secret(mpc, 0)?;
+                let (value, choices) = pool::max(mpc, &x, p, self.keep)?;
+                Ok(Made { value, kept: self.keep.then_some(Kept::Choices(choices)) })
+            }
+            _ => Ok(self.value(mpc)?.into()),
+        }
+    }
+
+    /// The result of an operation that keeps nothing.
+    fn value(&self, mpc: &mut P) -> Result<SecretTensor<P>> {
         match &self.node.op {
             Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => {
                 Err(Error::plan("an input is no step"))
             }
-            Op::Linear(_) | Op::Cast => Err(mixed()),
+            Op::Linear(_) | Op::Cast | Op::MaxPool(_) => Err(mixed()),
+            Op::BatchNorm(_) | Op::Dropout(_) => {
+                Err(Error::plan("batch norms are joined to what is around them"))
+            }
             Op::ConvWeightGrad(k) => self.product(mpc, &LinearMap::ConvWeightGrad(*k)),
             Op::Conv(k) => self.product(mpc, &LinearMap::Conv(*k)),
             Op::ConvTranspose { kernel, extra } => {
@@ -128,8 +201,11 @@ impl<P: Protocol> Step<'_, P> {
             Op::Unary(f) => self.unary(mpc, *f),
             Op::Binary(f) => self.binary(mpc, *f),
             Op::Mask => {
-                let (x, y) = (self.secret(mpc, 0)?, self.secret(mpc, 1)?);
-                elementwise::where_positive(mpc, &x, &y)
+                let x = self.secret(mpc, 0)?;
+                match self.kept {
+                    Some(_) => elementwise::where_kept(mpc, &x, &positive(self.kept)?),
+                    None => elementwise::where_positive(mpc, &x, &self.secret(mpc, 1)?),
+                }
             }
             Op::Where => {
                 let c = self.secret(mpc, 0)?;
@@ -148,19 +224,25 @@ impl<P: Protocol> Step<'_, P> {
                 let x = self.in_format(mpc, 0)?;
                 functions::lrn(mpc, &x, [alpha, beta, bias], size)
             }
-            Op::MaxPool(p) => {
-                let x = self.secret(mpc, 0)?;
-                pool::max(mpc, &x, p)
-            }
             Op::MaxPoolGrad(p) => {
-                let (x, grad) = (self.secret(mpc, 0)?, self.secret(mpc, 1)?);
-                pool::max_grad(mpc, &x, &grad, p)
+                let Some(Kept::Choices(choices)) = self.kept else {
+                    return Err(Error::plan("a maximum's choices were dropped too early"));
+                };
+                pool::max_grad(mpc, choices, self.shape, &self.secret(mpc, 1)?, p)
             }
             Op::SumPool(p) => pool::sum(mpc, &self.secret(mpc, 0)?, p),
             Op::AvgPool { .. } => Err(Error::plan("averages are lowered to sums before they run")),
             Op::Reduce { kind, axes, .. } => {
                 let x = self.secret(mpc, 0)?;
                 reduce::reduce(mpc, &x, *kind, axes, self.shape, self.frac)
+            }
+            Op::Dot(axes) => {
+                let x = self.secret(mpc, 0)?;
+                if self.node.inputs[0] == self.node.inputs[1] {
+                    return reduce::dot(mpc, &x, None, axes, self.frac);
+                }
+                let y = self.secret(mpc, 1)?;
+                reduce::dot(mpc, &x, Some(&y), axes, self.frac)
             }
             Op::ArgMax { axis, min, .. } => {
                 let x = self.secret(mpc, 0)?;
@@ -170,6 +252,7 @@ impl<P: Protocol> Step<'_, P> {
                 let (table, at) = (self.secret(mpc, 0)?, self.secret(mpc, 1)?);
                 functions::lookup(mpc, &table, &at, self.shape)
             }
+            Op::OneHot(count) => functions::one_hot(mpc, &self.secret(mpc, 0)?, *count, self.shape),
             &Op::Scale(c) => {
                 let x = self.secret(mpc, 0)?;
                 ops::scale(mpc, &x, c, self.frac)
@@ -190,7 +273,7 @@ impl<P: Protocol> Step<'_, P> {
         let (x, weight) = (self.operand(0)?, self.operand(1)?);
         let frac = elementwise::product_frac(ops::frac_of(x), ops::frac_of(weight), self.target);
         let maps = vec![linear::Map { map, x, weight }];
-        ops::only(linear::run(mpc, &[linear::LinearJob::new(maps, frac)])?)
+        Ok(ops::only(linear::run(mpc, &[linear::LinearJob::new(maps, frac)])?)?.0)
     }
 
     fn unary(&self, mpc: &mut P, f: Unary) -> Result<SecretTensor<P>> {
@@ -207,6 +290,10 @@ impl<P: Protocol> Step<'_, P> {
             Unary::Sign => elementwise::sign(mpc, &x),
             Unary::Not => elementwise::not(mpc, &x),
             Unary::Floor => elementwise::floor(mpc, &x),
+            // Not rounded before: a variance has more bits than its root.
+            Unary::InvSqrt if x.frac() > self.target => {
+                Ok(mpc_core::functions::inv_sqrt_to(mpc, &x, self.target)?)
+            }
             _ => {
                 let x = ops::align(mpc, &x, self.target)?;
                 functions::unary(mpc, f, &x)

@@ -20,6 +20,12 @@ pub struct StepInfo<'a> {
 /// Told when a step begins and ends. Bytes and rounds are counted by the transport, under the
 /// step's name.
 pub trait Observer {
+    /// Why the plan is to be given up, if it is: asked before each step. A step that sends nothing notices by
+    /// itself neither that the session has been cancelled nor that a peer has gone.
+    fn stops(&mut self) -> Option<String> {
+        None
+    }
+
     /// A step begins.
     fn started(&mut self, step: &StepInfo<'_>) {
         let _ = step;

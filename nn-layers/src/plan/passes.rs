@@ -4,8 +4,11 @@
 mod absorb;
 mod convs;
 mod lower;
+mod masks;
+pub(crate) mod norms;
 pub(crate) mod pools;
-mod products;
+pub(crate) mod products;
+mod recognise;
 mod residual;
 mod scales;
 
@@ -16,6 +19,7 @@ use crate::{HostTensor, Result};
 
 /// Applies all passes, each once its predecessors have nothing left to do.
 pub(crate) fn optimise(graph: &mut Graph) -> Result<()> {
+    norms::lower(graph)?;
     lower::lower(graph)?;
     sweep(graph);
     absorb::absorb(graph)?;
@@ -28,9 +32,16 @@ pub(crate) fn optimise(graph: &mut Graph) -> Result<()> {
     residual::fuse_relu(graph);
     convs::crop_kernels(graph)?;
     convs::full_kernels_to_products(graph)?;
-    products::fuse_casts(graph);
+    products::fuse_casts(graph)?;
+    masks::fuse_masks(graph)
+}
+
+/// Finds functions again that were written out, and applies all passes: for a graph that is not trained.
+pub(crate) fn optimise_inference(graph: &mut Graph) -> Result<()> {
+    recognise::recognise(graph)?;
+    // What was added stands behind what uses it.
     sweep(graph);
-    Ok(())
+    optimise(graph)
 }
 
 /// The nodes that use each node, one entry for each operand.

@@ -28,6 +28,8 @@ pub(crate) struct Record {
     constants: Vec<ConstantRecord>,
     nodes: Vec<NodeRecord>,
     outputs: Vec<(String, usize)>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    guard: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -79,6 +81,7 @@ impl From<Plan> for Record {
             constants: constants.collect(),
             nodes: nodes.collect(),
             outputs: plan.outputs,
+            guard: plan.guard,
         }
     }
 }
@@ -103,6 +106,7 @@ impl TryFrom<Record> for Plan {
             constants: constants.collect::<Result<_>>()?,
             nodes: nodes.collect(),
             outputs: record.outputs,
+            guard: record.guard,
         })
     }
 }
@@ -115,6 +119,13 @@ pub(crate) struct Parts {
     pub constants: Vec<ConstantSpec>,
     pub nodes: Vec<PlanNode>,
     pub outputs: Vec<(String, usize)>,
+    pub guard: bool,
+}
+
+// Serde asks with a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn check_sizes(record: &Record) -> Result<()> {

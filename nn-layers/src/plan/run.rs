@@ -5,10 +5,21 @@ use std::time::Instant;
 use mpc_core::{Operand, Protocol, SecretTensor};
 use ring_arith::Shape;
 
-use super::{Observer, Plan, StepInfo, check, exec};
+use super::{Guard, Observer, Plan, StepInfo, check, exec};
 use crate::graph::Op;
 use crate::ops;
 use crate::{Error, Result};
+
+/// Sees each value of a running plan as soon as it is computed.
+pub(super) trait Watch<P: Protocol> {
+    fn made(&mut self, mpc: &mut P, node: usize, value: &SecretTensor<P>) -> Result<()>;
+}
+
+impl<P: Protocol> Watch<P> for () {
+    fn made(&mut self, _: &mut P, _: usize, _: &SecretTensor<P>) -> Result<()> {
+        Ok(())
+    }
+}
 
 impl Plan {
     /// Runs the plan: `weights` in the order of [`Plan::weights`], `inputs` in that of
@@ -17,7 +28,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`Error::Argument`] or [`Error::Plan`] if shapes or formats do not fit, before anything is
-    /// sent; [`Error::Mpc`] if the protocol fails.
+    /// sent; [`Error::Mpc`] if the protocol fails; [`Error::Node`] if the observer stops it.
     pub fn run<P: Protocol>(
         &self,
         mpc: &mut P,
@@ -25,8 +36,45 @@ impl Plan {
         inputs: &[Operand<P>],
         observer: &mut dyn Observer,
     ) -> Result<Vec<SecretTensor<P>>> {
+        self.run_watched(mpc, weights, inputs, observer, &mut ())
+    }
+
+    /// [`Plan::run`] with a [`Guard`] over the values of [`Plan::guarded`]: besides the results, for each of
+    /// them a word that is 0 unless its values have left their range.
+    ///
+    /// `seed` is known to all parties, and should not be to whoever chooses weights or inputs before they
+    /// are shared. It need not be secret.
+    ///
+    /// # Cost
+    /// That of [`Plan::run`] and of [`Guard::finish`].
+    ///
+    /// # Errors
+    /// As [`Plan::run`]; [`Error::Plan`] if nothing is guarded.
+    pub fn run_guarded<P: Protocol>(
+        &self,
+        mpc: &mut P,
+        weights: &[Operand<P>],
+        inputs: &[Operand<P>],
+        seed: u64,
+        observer: &mut dyn Observer,
+    ) -> Result<(Vec<SecretTensor<P>>, SecretTensor<P>)> {
+        let mut watch = Guarding { plan: self, guard: Guard::new(seed) };
+        let results = self.run_watched(mpc, weights, inputs, observer, &mut watch)?;
+        let left = watch.guard.finish(mpc)?;
+        Ok((results, left))
+    }
+
+    pub(super) fn run_watched<P: Protocol>(
+        &self,
+        mpc: &mut P,
+        weights: &[Operand<P>],
+        inputs: &[Operand<P>],
+        observer: &mut dyn Observer,
+        watch: &mut dyn Watch<P>,
+    ) -> Result<Vec<SecretTensor<P>>> {
         let shapes = self.check_operands(weights, inputs)?;
         let mut values = self.given(mpc, weights, inputs)?;
+        let mut kept: Vec<_> = self.nodes.iter().map(|_| None).collect();
         for (index, group) in self.steps.iter().enumerate() {
             let Some(node) = group.first().map(|&i| &self.nodes[i]) else { continue };
             let step = StepInfo {
@@ -36,15 +84,21 @@ impl Plan {
                 kind: node.op.name(),
                 together: group.len(),
             };
+            if let Some(reason) = observer.stops() {
+                return Err(Error::Node { node: node.name.clone(), reason });
+            }
             observer.started(&step);
             mpc.step(&node.name);
             let begun = Instant::now();
-            let results = exec::run(self, mpc, group, &values, &shapes)?;
-            for (&i, value) in group.iter().zip(results) {
-                self.check_result(i, &value, &shapes[i])?;
-                values[i] = Some(Operand::Secret(value));
+            let results = exec::run(self, mpc, group, (&values, &kept), &shapes)?;
+            for (&i, made) in group.iter().zip(results) {
+                self.check_result(i, &made.value, &shapes[i])?;
+                watch.made(mpc, i, &made.value)?;
+                values[i] = Some(Operand::Secret(made.value));
+                kept[i] = made.kept;
             }
             self.drops[index].iter().for_each(|&i| values[i] = None);
+            self.kept.drops[index].iter().for_each(|&i| kept[i] = None);
             observer.ended(&step, begun.elapsed());
         }
         let result = |&(_, i): &(String, usize)| match &values[i] {
@@ -119,6 +173,21 @@ impl Plan {
         let reason =
             format!("came as {y:?}, planned were {shape:?} and {} fraction bits", self.fracs[i]);
         Err(Error::Node { node: node.name.clone(), reason })
+    }
+}
+
+/// Guards the values of a plan that are to be guarded.
+struct Guarding<'a, P: Protocol> {
+    plan: &'a Plan,
+    guard: Guard<P>,
+}
+
+impl<P: Protocol> Watch<P> for Guarding<'_, P> {
+    fn made(&mut self, mpc: &mut P, node: usize, value: &SecretTensor<P>) -> Result<()> {
+        match self.plan.dropped(node) {
+            0 => Ok(()),
+            bits => self.guard.watch(mpc, value, bits),
+        }
     }
 }
 

@@ -4,10 +4,14 @@ use ring_arith::Shape;
 
 use super::{Plan, check};
 use crate::Result;
-use crate::graph::{Binary, Op, Pool, Reduce, Unary};
+use crate::graph::{Binary, Exactness, LinearMap, Op, Pool, Reduce, Unary};
 
 /// Words that a party keeps of a secret word: two components, and for operands of products their sum.
 const SHARE: u64 = 3;
+
+/// Words that a party keeps of a comparison's outcome for each element or tap: what it holds of the bit as
+/// a word, and its planes.
+const KEPT: u64 = 2;
 
 /// Words beside operands and result, for each element: of steps that only move words.
 const MOVED: u64 = 4;
@@ -24,6 +28,19 @@ const COMPARED: u64 = 16;
 /// Of functions made of many steps: 46 were measured for roots, the most.
 const FUNCTION: u64 = 56;
 
+/// An operation of a plan, as its owner sees it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Operation<'a> {
+    /// The step in which it runs, from 0.
+    pub step: usize,
+    /// Its node's name in the model.
+    pub name: &'a str,
+    /// What it is: `conv+relu`.
+    pub kind: &'static str,
+    /// How right its result is.
+    pub exactness: Exactness,
+}
+
 impl Plan {
     /// Words of the largest value for a batch size, without running anything: what a server that
     /// takes plans from others compares with what it can give.
@@ -36,6 +53,79 @@ impl Plan {
         Ok(shapes.iter().map(Shape::len).max().unwrap_or(0))
     }
 
+    /// Products of two numbers that the plan's linear layers take for a batch size: what it costs to
+    /// evaluate it in the clear.
+    ///
+    /// # Errors
+    /// As [`Plan::largest_value`].
+    pub fn multiplications(&self, batch: usize) -> Result<u64> {
+        let shapes = check::shapes(self, batch)?;
+        let of_node = |(at, node): (usize, &super::PlanNode)| {
+            let of = |i: usize| &shapes[node.inputs[i]];
+            let made = shapes[at].len();
+            let terms = |x: usize, weight: usize, map: &LinearMap| match map {
+                LinearMap::Conv(_) => made * (of(weight).len() / of(weight).dims()[0].max(1)),
+                LinearMap::ConvTranspose { .. } | LinearMap::ConvWeightGrad(_) => {
+                    of(x).len() * (of(weight).len() / of(weight).dims()[0].max(1))
+                }
+                LinearMap::MatMul { transpose_lhs, .. } => {
+                    let dims = of(x).dims();
+                    made * dims[dims.len() - if *transpose_lhs { 2 } else { 1 }]
+                }
+                LinearMap::Mul => made,
+            };
+            match &node.op {
+                Op::Linear(l) => l.maps().map(|(map, [x, w])| terms(x, w, map)).sum(),
+                &Op::Conv(k) => terms(0, 1, &LinearMap::Conv(k)),
+                &Op::MatMul { transpose_lhs, transpose_rhs } => {
+                    terms(0, 1, &LinearMap::MatMul { transpose_lhs, transpose_rhs })
+                }
+                _ => made,
+            }
+        };
+        Ok(self.nodes.iter().enumerate().map(of_node).sum::<usize>() as u64)
+    }
+
+    /// The operations in the order in which they run, those of one step behind each other.
+    pub fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
+        self.steps.iter().enumerate().flat_map(move |(step, group)| {
+            group.iter().map(move |&i| {
+                let node = &self.nodes[i];
+                Operation {
+                    step,
+                    name: &node.name,
+                    kind: node.op.name(),
+                    exactness: node.op.exactness(),
+                }
+            })
+        })
+    }
+
+    /// The rows of the smallest table in which an input of integers is looked up as it is or moved: from 0 to
+    /// one less its numbers mean something. None if it is not looked up so.
+    pub fn table_rows(&self, input: usize) -> Option<usize> {
+        let shapes = check::shapes(self, self.batch.unwrap_or(1)).ok()?;
+        let looked_up = |at: usize| {
+            let mut from = self.nodes[at].inputs[1];
+            loop {
+                match &self.nodes[from].op {
+                    Op::Input(i) => return (*i == input).then(|| self.nodes[at].inputs[0]),
+                    Op::Reshape(_)
+                    | Op::Permute(_)
+                    | Op::Slice { .. }
+                    | Op::Gather { .. }
+                    | Op::Broadcast(_) => from = self.nodes[from].inputs[0],
+                    _ => return None,
+                }
+            }
+        };
+        let lookups = (0..self.nodes.len()).filter(|&at| self.nodes[at].op == Op::Lookup);
+        lookups
+            .filter_map(looked_up)
+            .filter_map(|table| shapes[table].dims().first().copied())
+            .min()
+    }
+
     /// Words of memory that a party may need at once to run the plan for a batch size, weights and
     /// inputs included: the values that live at each step, and what the step's protocol takes beside
     /// them. A bound for replicated sharing among three parties, not an exact number; nothing is run.
@@ -46,15 +136,27 @@ impl Plan {
         let shapes = check::shapes(self, batch)?;
         let words: Vec<u64> = shapes.iter().map(|shape| shape.len() as u64).collect();
         let kept = |i: usize| words[i].saturating_mul(SHARE);
+        let bits = |i: usize| {
+            let each = match &self.nodes[i].op {
+                Op::MaxPool(p) => taps(p, words[self.nodes[i].inputs[0]], words[i]),
+                _ => words[i],
+            };
+            if self.kept.keeps[i] { each.saturating_mul(KEPT) } else { 0 }
+        };
         let given = |i: &usize| matches!(self.nodes[*i].op, Op::Input(_) | Op::Constant(_));
         let mut live = (0..self.nodes.len()).filter(given).map(kept).fold(0, u64::saturating_add);
         let mut peak = live;
-        for (group, dropped) in self.steps.iter().zip(&self.drops) {
-            live = group.iter().map(|&i| kept(i)).fold(live, u64::saturating_add);
+        let dropped = self.drops.iter().zip(&self.kept.drops);
+        for (group, (dropped, dropped_bits)) in self.steps.iter().zip(dropped) {
+            live = group
+                .iter()
+                .map(|&i| kept(i).saturating_add(bits(i)))
+                .fold(live, u64::saturating_add);
             let besides = group.iter().map(|&i| self.scratch(i, &shapes, &words));
             peak = peak.max(besides.fold(live, u64::saturating_add));
             let gone = dropped.iter().filter(|&&i| !matches!(self.nodes[i].op, Op::Constant(_)));
             live = gone.map(|&i| kept(i)).fold(live, u64::saturating_sub);
+            live = dropped_bits.iter().map(|&i| bits(i)).fold(live, u64::saturating_sub);
         }
         Ok(peak)
     }
@@ -85,11 +187,12 @@ impl Plan {
             Op::Binary(Binary::Div) => (FUNCTION, made),
             Op::Scale(_) | Op::Cast | Op::Binary(_) | Op::Where | Op::Mask => (COMPARED, made),
             Op::SumPool(p) | Op::AvgPool { pool: p, .. } => (MOVED, area(p, made)),
+            Op::Dot(_) => (MOVED, taken),
+            Op::OneHot(_) => (COMPARED, made),
             Op::MaxPool(p) => (MAX, taps(p, taken, made)),
-            // A tournament with positions, and a bit for each tap and window.
             Op::MaxPoolGrad(p) => {
                 let pooled = operands.get(1).map_or(made, |&i| words[i]);
-                (FUNCTION, area(p, pooled).max(made))
+                (COMPARED, taps(p, made, pooled).max(made))
             }
             Op::Reduce { kind: Reduce::Max | Reduce::Min, .. } | Op::ArgMax { .. } => {
                 (COMPARED, taken)

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::TrainOptions;
+use super::adam::{self, Adam, Second};
+use super::{Step, TrainOptions};
 use crate::graph::{Binary, Dim, Format, Graph, Op, ValueId};
+use crate::plan::passes::products::rounding_layer;
 use crate::{Error, HostTensor, Result};
 
 /// How weights follow their gradients.
@@ -22,6 +24,8 @@ pub enum Optimiser {
         /// Added to the gradient, times the weight.
         decay: f64,
     },
+    /// Adam, AdamW and AMSGrad.
+    Adam(Adam),
 }
 
 impl Default for Optimiser {
@@ -36,14 +40,74 @@ impl Optimiser {
         Self::Sgd { momentum, nesterov: false, decay: 0.0 }
     }
 
-    /// The factor of the weights' decay.
-    pub(super) fn decay(self) -> f64 {
-        let Self::Sgd { decay, .. } = self;
-        decay
+    /// Adam with PyTorch's numbers.
+    pub fn adam() -> Self {
+        Self::Adam(Adam::default())
     }
 
-    pub(super) fn check(self) -> Result<()> {
-        let Self::Sgd { momentum, nesterov, decay } = self;
+    /// Adam whose second moments are shared by all weights of an output neuron or of a filter.
+    pub fn adam_by_row() -> Self {
+        Self::Adam(Adam { second: Second::Row, ..Adam::default() })
+    }
+
+    /// The numbers that everybody knows in a step: the learning rate as the plan takes it, and what belongs to the
+    /// weights' decay.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the step's number is needed and missing.
+    pub(super) fn public(&self, step: Step, batch: usize) -> Result<Vec<f64>> {
+        Ok(match *self {
+            Self::Sgd { decay, .. } => {
+                let decay = (decay > 0.0).then_some(step.rate * decay);
+                [step.rate / batch as f64].into_iter().chain(decay).collect()
+            }
+            Self::Adam(adam) => {
+                let number = step.number.ok_or_else(|| {
+                    Error::invalid(
+                        "step",
+                        "Adam needs the number of a step: Step::new(number, rate)",
+                    )
+                })?;
+                adam.public(number, step.rate)
+            }
+        })
+    }
+
+    /// How many such numbers there are.
+    pub(super) fn public_inputs(&self) -> usize {
+        let decays = match self {
+            Self::Sgd { decay, .. } => *decay > 0.0,
+            Self::Adam(adam) => adam.decay_input(),
+        };
+        1 + usize::from(decays)
+    }
+
+    /// What gradients of the batch's mean loss are multiplied by, at most.
+    pub(super) fn unit(&self, largest_rate: f64) -> f64 {
+        match self {
+            Self::Sgd { .. } => largest_rate,
+            Self::Adam(adam) => adam.unit(),
+        }
+    }
+
+    /// Whether some steps leave out what others do.
+    pub(super) fn varies(&self) -> bool {
+        matches!(self, Self::Adam(adam) if adam.every > 1)
+    }
+
+    /// Whether a step does all that there is to do.
+    pub(super) fn is_full(&self, step: Step) -> bool {
+        match (self, step.number) {
+            (Self::Adam(adam), Some(number)) => adam.refreshes(number),
+            _ => true,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let (momentum, nesterov, decay) = match *self {
+            Self::Sgd { momentum, nesterov, decay } => (momentum, nesterov, decay),
+            Self::Adam(adam) => return adam.check(),
+        };
         if !(0.0..1.0).contains(&momentum) || !(0.0..=1.0).contains(&decay) {
             let reason =
                 format!("momentum {momentum} is not below 1, or decay {decay} not up to 1");
@@ -55,26 +119,89 @@ impl Optimiser {
         Ok(())
     }
 
-    /// Adds the new values of the parameters and of what belongs to them, by name.
+    /// Adds the new values of the parameters and of what belongs to them, by name: those of a step that does all
+    /// there is to do, or of one in between.
     pub(super) fn update(
+        &self,
+        graph: &mut Graph,
+        options: &TrainOptions,
+        rate: ValueId,
+        parameters: &[(ValueId, ValueId)],
+        full: bool,
+    ) -> Result<Vec<(String, ValueId)>> {
+        let clipped = clipped(graph, options, rate, parameters)?;
+        match self {
+            Self::Adam(adam) => adam::update(adam, graph, options, rate, &clipped, full),
+            Self::Sgd { momentum, nesterov, decay } => {
+                let sgd = Sgd { momentum: *momentum, nesterov: *nesterov, decay: *decay };
+                sgd.update(graph, options, &clipped)
+            }
+        }
+    }
+}
+
+/// The gradients, their common norm limited if it is to be.
+fn clipped(
+    graph: &mut Graph,
+    options: &TrainOptions,
+    rate: ValueId,
+    parameters: &[(ValueId, ValueId)],
+) -> Result<Vec<(ValueId, ValueId)>> {
+    let Some(limit) = options.clip else { return Ok(parameters.to_vec()) };
+    let mut grads = vec![];
+    for &(_, grad) in parameters {
+        // Rounded here: its square and its product with the factor need a format of their own.
+        grads.push(graph.add_as(Format::Fixed(CLIPPED), "clip", Op::Cast, &[grad])?);
+    }
+    let batch = graph.batch() as f64;
+    let factor = match options.optimiser {
+        Optimiser::Sgd { .. } => adam::clip_factor(graph, &grads, limit * batch, Some(rate))?,
+        Optimiser::Adam(adam) => adam::clip_factor(graph, &grads, limit * adam.unit(), None)?,
+    };
+    let mut clipped = vec![];
+    for (&(weight, _), grad) in parameters.iter().zip(grads) {
+        let product = Op::Binary(Binary::Mul);
+        clipped.push((weight, graph.add_as(Format::Gradient, "clip", product, &[grad, factor])?));
+    }
+    Ok(clipped)
+}
+
+/// Fraction bits of gradients whose norm is limited.
+const CLIPPED: u32 = 28;
+
+/// Gradient descent.
+#[derive(Clone, Copy)]
+struct Sgd {
+    momentum: f64,
+    nesterov: bool,
+    decay: f64,
+}
+
+impl Sgd {
+    fn update(
         self,
         graph: &mut Graph,
         options: &TrainOptions,
-        parameters: &[ValueId],
-        grads: &[ValueId],
+        parameters: &[(ValueId, ValueId)],
     ) -> Result<Vec<(String, ValueId)>> {
-        let decay = match self.decay() {
-            0.0 => None,
-            _ => {
-                let frac = decay_frac(options, graph.batch());
-                Some(graph.input_with_frac("decay", &[Dim::Fixed(1)], frac)?)
-            }
+        let decay = if self.decay == 0.0 {
+            None
+        } else {
+            let frac = decay_frac(options, graph.batch());
+            Some(graph.input_with_frac("decay", &[Dim::Fixed(1)], frac)?)
         };
+        let plain = self.momentum == 0.0 && self.decay == 0.0;
         let mut updates = vec![];
-        for (&weight, &grad) in parameters.iter().zip(grads) {
+        for &(weight, grad) in parameters {
             let constant = graph.start_of(weight).ok_or_else(|| Error::plan("not a parameter"))?;
             let name = constant.name.clone();
             let mut update = Update { graph, name, weight };
+            // A bias's gradient is a sum of what has been rounded before.
+            let rounded = rounding_layer(update.graph, None, grad).is_none();
+            if rounded && update.is_bias() && plain {
+                updates.push(update.exactly(grad)?);
+                continue;
+            }
             let grad = update.decayed(grad, decay)?;
             updates.extend(update.sgd(self, grad)?);
         }
@@ -113,8 +240,8 @@ impl Update<'_> {
     }
 
     /// The new weight, and the new momentum if there is one.
-    fn sgd(&mut self, optimiser: Optimiser, grad: ValueId) -> Result<Vec<(String, ValueId)>> {
-        let Optimiser::Sgd { momentum, nesterov, .. } = optimiser;
+    fn sgd(&mut self, optimiser: Sgd, grad: ValueId) -> Result<Vec<(String, ValueId)>> {
+        let Sgd { momentum, nesterov, .. } = optimiser;
         if momentum == 0.0 {
             let step = self.add(Format::Weight, Op::Cast, &[grad])?;
             return Ok(vec![(self.name.clone(), self.moved(step)?)]);
@@ -128,6 +255,20 @@ impl Update<'_> {
         let next = self.add(Format::Weight, Op::Cast, &[sum])?;
         let step = if nesterov { self.ahead(next, kept, momentum)? } else { next };
         Ok(vec![(self.name.clone(), self.moved(step)?), (name, next)])
+    }
+
+    /// Whether the parameter is only ever added.
+    fn is_bias(&self) -> bool {
+        let uses = self.graph.nodes.iter().filter(|node| node.inputs.contains(&self.weight));
+        uses.into_iter().all(|node| matches!(node.op, Op::Binary(Binary::Add | Binary::Sub)))
+    }
+
+    /// The new value of a parameter that has the format of its gradient: nothing is rounded.
+    fn exactly(&mut self, grad: ValueId) -> Result<(String, ValueId)> {
+        self.graph.nodes[self.weight.0].format = Format::Gradient;
+        let step = self.add(Format::Gradient, Op::Cast, &[grad])?;
+        let moved = self.add(Format::Gradient, Op::Binary(Binary::Sub), &[self.weight, step])?;
+        Ok((self.name.clone(), moved))
     }
 
     /// The gradient and the part of the new momentum that goes on: `(v' - m v) + m v'`.

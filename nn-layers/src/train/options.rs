@@ -17,6 +17,11 @@ pub struct TrainOptions {
     /// The largest learning rate of any step, for the mean of the batch's losses: gradients get their
     /// fraction bits by it.
     pub largest_rate: f64,
+    /// The largest norm of all gradients of the batch's mean loss together, as PyTorch's `clip_grad_norm_`: larger
+    /// ones are scaled down. Costs a product for each weight, and the rounds of an inverse root.
+    pub clip: Option<f64>,
+    /// What dropouts draw their coins from, with a step's number; public.
+    pub seed: u64,
     /// Fraction bits.
     pub formats: Formats,
     /// What is seen of each step, beside the state.
@@ -59,6 +64,8 @@ impl Default for TrainOptions {
             loss: Loss::default(),
             optimiser: Optimiser::default(),
             largest_rate: 0.1,
+            clip: None,
+            seed: 0,
             formats: Formats::default(),
             metrics: vec![],
         }
@@ -82,6 +89,18 @@ impl TrainOptions {
     #[must_use]
     pub fn with_largest_rate(self, largest_rate: f64) -> Self {
         Self { largest_rate, ..self }
+    }
+
+    /// The same with a largest norm of all gradients together.
+    #[must_use]
+    pub fn with_clip(self, norm: f64) -> Self {
+        Self { clip: Some(norm), ..self }
+    }
+
+    /// The same with another seed of dropouts.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
     }
 
     /// The same with other fraction bits.
@@ -114,13 +133,16 @@ impl TrainOptions {
                 "the largest learning rate {rate} is not within 0 to the batch size"
             ));
         }
+        if self.clip.is_some_and(|norm| !(norm > 0.0 && norm <= 1024.0)) {
+            return invalid("the largest norm of gradients is not within 0 to 1024".to_owned());
+        }
         self.optimiser.check()?;
         self.loss.check()
     }
 
     /// The formats of a plan, whose gradients have the learning rate as a factor.
     pub(super) fn plan_formats(&self, batch: usize) -> Formats {
-        let rate = self.largest_rate / batch as f64;
+        let rate = self.optimiser.unit(self.largest_rate) / batch as f64;
         let shift = (-rate.log2()).floor().clamp(0.0, MAX_RATE_SHIFT) as u32;
         Formats { gradients: self.formats.gradients + shift, ..self.formats }
     }

@@ -14,6 +14,27 @@ pub struct Schedule {
     pub warm_up: u32,
 }
 
+/// One step of a training: how far it goes, and its number, which Adam needs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Step {
+    pub(super) number: Option<u32>,
+    pub(super) rate: f64,
+}
+
+impl Step {
+    /// The step of a number, from 0, with the learning rate for the mean of the batch's losses.
+    pub fn new(number: u32, rate: f64) -> Self {
+        Self { number: Some(number), rate }
+    }
+}
+
+/// A learning rate alone is a step of gradient descent, whatever its number.
+impl From<f64> for Step {
+    fn from(rate: f64) -> Self {
+        Self { number: None, rate }
+    }
+}
+
 /// How a learning rate falls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -47,6 +68,11 @@ impl Schedule {
     #[must_use]
     pub fn warm_up(self, steps: u32) -> Self {
         Self { warm_up: steps, ..self }
+    }
+
+    /// The step of a number, with its rate.
+    pub fn step(&self, number: u32) -> Step {
+        Step::new(number, self.at(number))
     }
 
     /// The rate of a step, counted from 0.

@@ -15,8 +15,19 @@ pub struct StateSpec {
     pub shape: Shape,
     /// Its fraction bits.
     pub frac: u32,
+    /// What it is for.
+    pub role: Role,
     /// Whether a step changes it; weights that are not trained stay as they are.
     pub trained: bool,
+}
+
+/// What a tensor of a state is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A weight of the network, or a running statistic.
+    Network,
+    /// What the optimiser keeps: momenta, second moments, inverse roots. 0 at the start.
+    Optimiser,
 }
 
 /// The shares of a training's tensors, in the order of [`super::TrainPlan::state`].

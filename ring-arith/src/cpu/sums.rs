@@ -1,21 +1,12 @@
 //! Sums over axes and under windows.
 
-use crate::{CpuEngine, EngineTensor, Error, Result, Shape, Tensor, Window};
+use crate::{CpuEngine, EngineTensor, Result, Shape, Tensor, Window};
 
 /// Sums over axes, which stay with length 1.
 pub(super) fn sum(engine: &CpuEngine, tensor: &Tensor, axes: &[usize]) -> Result<Tensor> {
+    tensor.shape().sum(axes)?;
     let mut dims = tensor.shape().dims().to_vec();
-    let mut summed = vec![false; dims.len()];
-    for &axis in axes {
-        match summed.get_mut(axis) {
-            Some(seen @ false) => *seen = true,
-            Some(_) => return Err(Error::invalid("sum", format!("axis {axis} is named twice"))),
-            None => {
-                let reason = format!("shape {:?} has no axis {axis}", tensor.shape());
-                return Err(Error::invalid("sum", reason));
-            }
-        }
-    }
+    let summed: Vec<_> = (0..dims.len()).map(|axis| axes.contains(&axis)).collect();
     // Innermost first, neighbours together: each pass leaves less for the next.
     let mut result = tensor.clone();
     let mut end = dims.len();

@@ -68,7 +68,11 @@ kernel! {
 }
 kernel! {
     /// A pair of words `x` of this party's component and `y` of the next: `x + A^-1 y` of `paired.rs`.
-    PairRight("pair-right") [x0, x1, y0, y1; 4] _ => [2] [x0 + y0 + y1, x1 - y0]
+    PairRight("pair-right") [x0, x1, y0, y1; 4] _ => [2] {
+        let below = x1 - y0;
+        planted!("paired: a sign of the inverse", below = x1 + y0);
+        [x0 + y0 + y1, below]
+    }
 }
 kernel! {
     /// The pivot's part of a value, with a summand and a factor, masked: `z + c s - m - n`.

@@ -23,12 +23,19 @@ macro_rules! kernel {
     };
 }
 
+#[macro_use]
+mod rounding;
+
+mod chain;
 mod digits;
 mod local;
-mod rounding;
 mod selecting;
 mod tree;
 
+pub(crate) use chain::{
+    ChainDeal, ChainEarly, ChainHalf, ChainLead, ChainRawLead, ChainSettle, ChainSettleLead,
+    ChainWhole, ChainWrap,
+};
 pub(crate) use digits::{Codes, Digits, DigitsEqual, DigitsGreater};
 pub(crate) use local::{
     AddedOther, AddedPivot, And3, Combine, Copy, Difference, Keep, MaskedDifference, MaskedSum,

@@ -6,18 +6,24 @@
 use ring_arith::{Word, WordKernel};
 
 /// Added to `b`, so that the sum is never negative.
-pub(crate) const OFFSET: u64 = 1 << 62;
+#[inline(always)]
+pub(super) fn offset() -> u64 {
+    let offset = 1 << 62;
+    planted!("truncation: half the offset", offset = offset >> 1);
+    offset
+}
 
 /// `b / 2^t` rounded up.
 #[inline(always)]
-fn round_up<W: Word>(b: W, t: u32) -> W {
+pub(super) fn round_up<W: Word>(b: W, t: u32) -> W {
     let low = W::constant((1 << t) - 1);
+    planted!("truncation rounds down", low = W::constant(0));
     b.shr(t) + ((b & low) + low).shr(t)
 }
 
 /// `1` where the top bit is 0.
 #[inline(always)]
-fn not_top<W: Word>(x: W) -> W {
+pub(super) fn not_top<W: Word>(x: W) -> W {
     (!x).shr(63)
 }
 
@@ -61,7 +67,7 @@ fields! {
     /// with the pivot. Outputs: the third component as far as it is known here, the masked field
     /// `e nb` for the partner, and the finished component.
     RoundTop("round-top") [b2, b3, e, m, y; 5] _ => [3] |t| {
-        let b = b2 + b3 + W::constant(OFFSET);
+        let b = b2 + b3 + W::constant(offset());
         wrap_terms(round_up(b, t), not_top(b), [e, m, y], t)
     }
 }
@@ -76,14 +82,16 @@ fields! {
 
 /// The sum of two rounded halves and the offset, of `64 - t` bits.
 #[inline(always)]
-fn early_sum<W: Word>(r2: W, r3: W, t: u32) -> W {
-    (r2 + r3 + W::constant(OFFSET >> t)) & W::constant(u64::MAX >> t)
+pub(super) fn early_sum<W: Word>(r2: W, r3: W, t: u32) -> W {
+    (r2 + r3 + W::constant(offset() >> t)) & W::constant(u64::MAX >> t)
 }
 
 /// What is added to the rounded `b` whether `a + b` wraps or not.
 #[inline(always)]
-fn base<W: Word>(hi: W, t: u32) -> W {
-    hi - W::constant((1 << (64 - t)) + (OFFSET >> t))
+pub(super) fn base<W: Word>(hi: W, t: u32) -> W {
+    let wrap = 1 << (64 - t);
+    planted!("truncation: half of what a wrap takes", wrap = wrap >> 1);
+    hi - W::constant(wrap + (offset() >> t))
 }
 
 #[inline(always)]
@@ -96,7 +104,9 @@ fn wrap_terms<W: Word>(hi: W, nb: W, [e, m, y]: [W; 3], t: u32) -> [W; 3] {
 fields! {
     /// The second's half of `b`, rounded up to `64 - t` bits.
     EarlyRoundUp("early-round-up") [b; 1] _ => [1] |t| {
-        [round_up(b, t) & W::constant(u64::MAX >> t)]
+        let half = round_up(b, t);
+        planted!("early: the second's half rounded down", half = b.shr(t));
+        [half & W::constant(u64::MAX >> t)]
     }
 }
 
@@ -105,6 +115,7 @@ fields! {
     EarlyNearest("early-nearest") [b; 1] _ => [1] |t| {
         let low = W::constant((1 << t) - 1);
         let odd = b.shr(t) & W::constant(1);
+        planted!("early: ties up", odd = W::constant(1));
         let up = ((b & low) + odd + W::constant((1 << (t - 1)) - 1)).shr(t);
         [(b.shr(t) + up) & W::constant(u64::MAX >> t)]
     }
@@ -115,15 +126,15 @@ fields! {
     /// with the pivot's, and the third component without the wrap.
     EarlySum("early-sum") [r2, r3; 2] _ => [2] |t| {
         let hi = early_sum(r2, r3, t);
-        [hi - W::constant((OFFSET >> t) + 1), base(hi, t)]
+        [hi - W::constant((offset() >> t) + 1), base(hi, t)]
     }
 }
 
 fields! {
     /// The same from whole halves.
     WholeSum("whole-sum") [b2, b3; 2] _ => [2] |t| {
-        let hi = round_up(b2 + b3 + W::constant(OFFSET), t) & W::constant(u64::MAX >> t);
-        [hi - W::constant((OFFSET >> t) + 1), base(hi, t)]
+        let hi = round_up(b2 + b3 + W::constant(offset()), t) & W::constant(u64::MAX >> t);
+        [hi - W::constant((offset() >> t) + 1), base(hi, t)]
     }
 }
 
@@ -132,7 +143,7 @@ fields! {
     /// `u (a >> t)`, where `hi` is the rounded `b` less the offset and one unit.
     WrapShares("wrap-shares") [hi, e, f, alpha, d; 5] _ => [2] |t| {
         let top = 64 - t;
-        let nb = not_top((hi + W::constant((OFFSET >> t) + 1)).shl(t));
+        let nb = not_top((hi + W::constant((offset() >> t) + 1)).shl(t));
         [alpha + (e & -nb).shl(top), d + (f & -nb).shl(top)]
     }
 }
@@ -185,7 +196,7 @@ fields! {
 fields! {
     /// `b2 + b3 + 2^62`, and a coin of `t` bits.
     WithCoin("with-coin") [b2, b3, coin; 3] _ => [1] |t| {
-        [b2 + b3 + W::constant(OFFSET) + (coin & W::constant((1 << t) - 1))]
+        [b2 + b3 + W::constant(offset()) + (coin & W::constant((1 << t) - 1))]
     }
 }
 

@@ -18,7 +18,9 @@ kernel! {
         let v = v ^ params[1];
         let yes = -v;
         let z = d + u * x3;
-        [((z ^ yes) + v) + (yes & (alpha + (x3 & params[0]))) - y, y]
+        let second = params[0];
+        planted!("select: v x3 twice", second = Word::constant(u64::MAX));
+        [((z ^ yes) + v) + (yes & (alpha + (x3 & second))) - y, y]
     }
 }
 kernel! {
@@ -51,7 +53,9 @@ impl WordKernel<{ LANES + 2 }, 1> for LaneSum {
     }
     #[inline(always)]
     fn step<W: Word>(&self, inputs: [W; LANES + 2], params: &[W]) -> [W; 1] {
-        let v = inputs[1].shr(self.first);
+        let first = self.first;
+        planted!("sums: every group by the first bits", first = 0);
+        let v = inputs[1].shr(first);
         let mut total = inputs[0];
         for i in 0..LANES {
             let v = v.shr(i as u32) & W::constant(1);

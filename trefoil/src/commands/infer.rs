@@ -5,47 +5,20 @@ use std::path::PathBuf;
 use ring_arith::{EngineTensor, FixedPoint, FracBits, Shape, Tensor};
 use serde::Serialize;
 
+use super::answers::{self, Answer, Kind, accuracy, answer};
 use crate::{
-    About, Error, Id, Input, OutputTensor, Result,
+    About, Error, Id, Input, Result,
     cli::{Global, Infer},
     client::Client,
     images::{self, Image},
-    output::{Output, table},
-    profile::Total,
+    output::Output,
+    profile::{Predicted, Total},
     store::Range,
     wire::PublicModel,
 };
 
 /// Most images in one job.
 const BATCH: usize = 64;
-
-/// The answer for one image.
-#[derive(Debug, Serialize)]
-struct Answer {
-    image: String,
-    /// The classes with the largest scores, best first.
-    top: Vec<Class>,
-    /// The true class, where the file told.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    truth: Option<usize>,
-    /// All that the model returned.
-    outputs: Vec<Values>,
-}
-
-/// One output of the model, for one image.
-#[derive(Debug, Serialize)]
-struct Values {
-    name: String,
-    values: Vec<f64>,
-}
-
-#[derive(Debug, Serialize)]
-struct Class {
-    class: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    label: Option<String>,
-    score: f64,
-}
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -54,6 +27,17 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     accuracy: Option<f64>,
     cost: Total,
+    /// What the servers said before that it would take, where a profile was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    predicted: Option<Predicted>,
+}
+
+/// What `--dry-run` tells.
+#[derive(Debug, Serialize)]
+struct DryRun {
+    model: String,
+    jobs: usize,
+    predicted: Predicted,
 }
 
 pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<()> {
@@ -66,6 +50,14 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     check_ranges(&about, &ranges, &inputs)?;
     check_classes(&about, &inputs[0])?;
     let batches = encode(&about, &inputs)?;
+    let predicted = (arguments.dry_run || arguments.profile)
+        .then(|| predict(&mut client, &arguments.model, version, &batches))
+        .transpose()?;
+    if let (true, Some(predicted)) = (arguments.dry_run, &predicted) {
+        let (model, jobs) = (arguments.model.clone(), batches.len());
+        let report = DryRun { model, jobs, predicted: predicted.clone() };
+        return output.result(&report, || predicted.line());
+    }
     let images = &inputs[0];
     let progress = output.progress("waiting for the servers");
     let mut cost: Option<Total> = None;
@@ -86,9 +78,10 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     }
     drop(progress);
     let cost = cost.ok_or_else(|| Error::input("IMAGE", "there is no image in these files"))?;
-    let report =
-        Report { model: arguments.model.clone(), accuracy: accuracy(&answers), answers, cost };
-    output.result(&report, || text(&report))?;
+    let (model, accuracy) = (arguments.model.clone(), accuracy(&answers));
+    let report = Report { model, accuracy, answers, cost, predicted };
+    output.result(&report, || answers::text(&report.answers, report.accuracy, &about))?;
+    write(arguments, &report.answers, &about, output)?;
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     if let [first, others @ ..] = about.outputs.as_slice()
         && !others.is_empty()
@@ -100,7 +93,7 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     let (images, jobs) = (count(report.answers.len(), "image"), count(batches.len(), "job"));
     output.remark(format!("{images} in {jobs}: {}", report.cost.line()))?;
     if arguments.profile {
-        output.remark(format!("\n{}", report.cost.layer_table()))?;
+        output.remark(format!("\n{}", report.cost.layer_table(report.predicted.as_ref())))?;
     }
     Ok(())
 }
@@ -123,12 +116,38 @@ fn check_ranges(about: &About, ranges: &[Option<Range>], inputs: &[Vec<Image>]) 
     Ok(())
 }
 
+/// Writes the outputs that are to be written.
+fn write(arguments: &Infer, answers: &[Answer], about: &About, output: Output) -> Result<()> {
+    for text in &arguments.outputs {
+        let named = text.split_once('=').and_then(|(name, path)| {
+            let at = about.outputs.iter().position(|output| output.name == name)?;
+            Some((at, path))
+        });
+        let (at, path) = named.unwrap_or((0, text));
+        answers::write(path.as_ref(), at, answers, about)?;
+        output.remark(format!(
+            "{path}: output {} of {} examples",
+            about.outputs[at],
+            answers.len()
+        ))?;
+    }
+    Ok(())
+}
+
 /// Refuses true classes that the model does not have: the column was not meant as that.
 fn check_classes(about: &About, images: &[Image]) -> Result<()> {
-    let classes = about.outputs.first().map_or(0, |output| output.dims.iter().product());
+    let kind = Kind::of(about);
+    let Some(classes) = kind.classes(about) else { return Ok(()) };
     let known = |image: &&Image| image.label.is_some_and(|class| class >= classes);
     let Some(image) = images.iter().find(known) else { return Ok(()) };
     let class = image.label.unwrap_or_default();
+    if kind == Kind::Numbers {
+        let reason = format!(
+            "the number behind the example, {class}, would be its true class, and the model's output is \
+             not one; leave that column out"
+        );
+        return Err(Error::input(&image.source, reason));
+    }
     let reason = format!(
         "the number behind the image, {class}, would be its true class, and the model has {classes}"
     );
@@ -202,6 +221,32 @@ fn encode(about: &About, inputs: &[Vec<Image>]) -> Result<Vec<Vec<Tensor>>> {
     starts.map(whole).collect()
 }
 
+/// What the servers say that these jobs will send; jobs of the same shapes send the same.
+fn predict(
+    client: &mut Client,
+    model: &str,
+    version: Id,
+    batches: &[Vec<Tensor>],
+) -> Result<Predicted> {
+    let mut known: Vec<(Vec<Vec<usize>>, Predicted)> = Vec::new();
+    let mut sum = Predicted::default();
+    for inputs in batches {
+        let shapes: Vec<_> = inputs.iter().map(|input| input.shape().dims().to_vec()).collect();
+        let found = known.iter().position(|(dims, _)| *dims == shapes);
+        let at = match found {
+            Some(at) => at,
+            None => {
+                let examples = shapes.first().map_or(0, |dims| dims[0]);
+                let costs = client.predict(model, version, &shapes)?;
+                known.push((shapes, Predicted::of(&costs, examples)));
+                known.len() - 1
+            }
+        };
+        sum.add(&known[at].1);
+    }
+    Ok(sum)
+}
+
 fn infer(
     client: &mut Client,
     arguments: &Infer,
@@ -213,57 +258,4 @@ fn infer(
     let answer = client.infer(&arguments.model, version, inputs, arguments.profile, progress)?;
     let examples = inputs.first().map_or(0, |input| input.shape().dims()[0]);
     Ok((Total::of(&answer.costs), about.decode(examples, &answer.outputs)?))
-}
-
-/// The answer for an image of which every output is given; the first has the scores of the classes.
-fn answer(
-    image: &Image,
-    outputs: impl Iterator<Item = Vec<f64>>,
-    about: &About,
-    top: usize,
-) -> Answer {
-    let named = |(spec, values): (&OutputTensor, _)| Values { name: spec.name.clone(), values };
-    let outputs: Vec<_> = about.outputs.iter().zip(outputs).map(named).collect();
-    let scores = outputs.first().map_or(&[][..], |first| &first.values);
-    let mut order: Vec<usize> = (0..scores.len()).collect();
-    order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
-    let class = |&class: &usize| Class {
-        class,
-        label: about.labels.get(class).cloned(),
-        score: scores[class],
-    };
-    let top = order.iter().take(top.max(1)).map(class).collect();
-    Answer { image: image.source.clone(), top, truth: image.label, outputs }
-}
-
-fn accuracy(answers: &[Answer]) -> Option<f64> {
-    let right = |answer: &Answer| Some(answer.top.first()?.class == answer.truth?);
-    let judged: Vec<bool> = answers.iter().filter_map(right).collect();
-    let hits = judged.iter().filter(|&&hit| hit).count();
-    (!judged.is_empty()).then(|| hits as f64 / judged.len() as f64)
-}
-
-fn text(report: &Report) -> String {
-    let judged = report.accuracy.is_some();
-    let mut heading = vec!["image", "class", "score"];
-    if judged {
-        heading.push("truth");
-    }
-    let mut rows = Vec::new();
-    for answer in &report.answers {
-        for (place, class) in answer.top.iter().enumerate() {
-            let name = class.label.clone().unwrap_or_else(|| class.class.to_string());
-            let source = if place == 0 { answer.image.clone() } else { String::new() };
-            let mut row = vec![source, name, format!("{:.4}", class.score)];
-            if judged && place == 0 {
-                row.push(answer.truth.map_or_else(String::new, |truth| truth.to_string()));
-            }
-            rows.push(row);
-        }
-    }
-    let mut text = table(&heading, &rows);
-    if let Some(accuracy) = report.accuracy {
-        text += &format!("\n{:.1} % of the classes are the true ones", 100.0 * accuracy);
-    }
-    text
 }

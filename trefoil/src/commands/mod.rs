@@ -1,11 +1,17 @@
 //! The commands of the program.
 
+mod answers;
+mod check;
 mod cluster;
+mod data;
 mod demo;
 mod infer;
 mod job;
 mod model;
+mod runs;
+mod script;
 mod servers;
+mod train;
 
 use std::{env, io, path::PathBuf};
 
@@ -37,6 +43,9 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Cluster { command } => cluster::run(command, output),
         Command::Party(arguments) => servers::party(&arguments, &cli.global, output),
         Command::Model { command } => model::run(command, &cli.global, output),
+        Command::Data { command } => data::run(command, &cli.global, output),
+        Command::Train(arguments) => train::run(&arguments, &cli.global, output),
+        Command::Run { command } => runs::run(command, &cli.global, output),
         Command::Infer(arguments) => infer::run(&arguments, &cli.global, output),
         Command::Job { command } => job::run(&command, &cli.global, output),
         Command::Status => servers::status(&cli.global, output),

@@ -2,16 +2,20 @@
 
 use std::{fmt::Display, path::Path};
 
+use nn_layers::{HostTensor, Plan};
 use serde_json::json;
 
+use super::check;
 use crate::{
     About, Error, Input, Preprocess, Result,
-    cli::{Global, Model, Prepare, Put, Share},
+    cli::{Global, Model, Prepare, Put, Reading, Share},
     client::{Client, NewModel, agree_on_line},
-    config::check_name,
-    images::{self, read_file},
+    config::{Truncation, check_name},
+    images::{self, Image, read_file},
     import::{Imported, import},
+    local,
     output::{Output, bytes, table},
+    profile::Predicted,
     store::{Range, Readers},
     wire::ModelState,
 };
@@ -19,12 +23,16 @@ use crate::{
 /// The largest file of labels, in bytes.
 const LABELS: u64 = 16 << 20;
 
+/// How much of itself a weight may change by rounding without a word.
+const ROUNDED: f64 = 1e-3;
+
 /// The word for every client.
 const EVERYONE: &str = "everyone";
 
 pub(super) fn run(command: Model, global: &Global, output: Output) -> Result<()> {
     match command {
         Model::Put(arguments) => put(&arguments, global, output),
+        Model::Check(arguments) => check::run(&arguments, output),
         Model::List => list(global, output),
         Model::Share(arguments) => share(&arguments, global, output),
         Model::Remove { name } => remove(&name, global, output),
@@ -35,16 +43,23 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let name = &arguments.name;
     check_name("model", name).map_err(|reason| Error::input("NAME", reason))?;
     let labels = arguments.labels.as_deref().map(labels).transpose()?.unwrap_or_default();
-    let preprocess = match arguments.preprocess {
-        Prepare::Scale => Preprocess::Scale { white: arguments.white },
-        Prepare::Imagenet => Preprocess::Imagenet,
-    };
+    let preprocess = preprocess(&arguments.model);
     let progress = output.progress("reading the model");
     // The model is looked at in full before anything is said to the servers.
-    let (file, bits) = (&arguments.file, arguments.fraction_bits);
-    let Imported { program, about, weights, .. } =
-        import(file, &arguments.dims, bits, preprocess, labels)?;
-    let ranges = ranges(arguments, &about)?;
+    let (file, reading) = (&arguments.file, &arguments.model);
+    let imported = import(file, &reading.dims, reading.fraction_bits, preprocess, labels)?;
+    let imported = if arguments.no_guard { imported.without_guard()? } else { imported };
+    let Imported { program, about, weights, values } = imported;
+    let about = About { numbers: arguments.numbers, ..about };
+    let rounded = rounded(program.plan(), &values)?;
+    let samples = samples_of(reading, &about)?;
+    let ranges = within_tables(ranges_of(reading, &about, &samples)?, program.plan(), &about);
+    let could_leave = check::could_leave(program.plan(), &values, &ranges, check::QUICK)?;
+    // What cannot run is found now, not by everybody who uses the model.
+    let examples = program.plan().fixed_batch().unwrap_or(1);
+    local::predict(&program, examples, Truncation::default()).map_err(|cause| {
+        Error::input(file.display(), format_args!("the servers could not run it: {cause}"))
+    })?;
     drop(progress);
     let mut client = super::connect(global)?;
     let readers = readers(arguments, &mut client)?;
@@ -55,7 +70,11 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let new = NewModel { name, about, plan: &plan, weights: &weights, readers, ranges, replace };
     client.put(&new, &progress)?;
     drop(progress);
-    let value = json!({ "put": name, "about": about, "readers": readers, "ranges": ranges });
+    let predicted = predict(&mut client, name, program.plan(), examples).ok();
+    let value = json!({
+        "put": name, "about": about, "readers": readers, "ranges": ranges, "predicted": predicted,
+        "could_leave": could_leave, "rounded": rounded,
+    });
     output.result(&value, || {
         format!(
             "{name}: {} weights shared among three servers; {}, {}",
@@ -72,12 +91,29 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
         Readers::Named(names) => format!("you and {} may run it", names.join(", ")),
     };
     output.remark(usable)?;
+    if let Some(predicted) = predicted {
+        output.remark(predicted.line())?;
+    }
+    if let Some(warning) = rounding(&rounded) {
+        output.remark(warning)?;
+    }
+    if let Some(warning) = could_leave.and_then(|layers| check::leaving(&layers)) {
+        output.remark(warning)?;
+    }
     if ranges.iter().all(Option::is_none) {
         output.remark(
             "clients do not know which inputs it was made for; --inputs or --range tells them",
         )?;
     }
     Ok(())
+}
+
+/// What the servers say that a job will take. Whoever may not run models here is not told.
+fn predict(client: &mut Client, name: &str, plan: &Plan, examples: usize) -> Result<Predicted> {
+    let shapes = plan.input_shapes(examples)?;
+    let shapes: Vec<_> = shapes.iter().map(|shape| shape.dims().to_vec()).collect();
+    let version = client.model(name)?.version;
+    Ok(Predicted::of(&client.predict(name, version, &shapes)?, examples))
 }
 
 /// Who may run the new model: as the command line says, else as it is with the model it replaces.
@@ -94,7 +130,7 @@ fn readers(arguments: &Put, client: &mut Client) -> Result<Readers> {
     Ok(Readers::Named(Vec::new()))
 }
 
-fn named(names: &[String]) -> Result<Readers> {
+pub(super) fn named(names: &[String]) -> Result<Readers> {
     if names.iter().any(|name| name == EVERYONE) {
         return Ok(Readers::Everyone);
     }
@@ -103,25 +139,86 @@ fn named(names: &[String]) -> Result<Readers> {
     Ok(readers)
 }
 
+/// The weights that rounding changes by more than a thousandth of themselves, and by how much.
+pub(super) fn rounded(plan: &Plan, values: &[HostTensor]) -> Result<Vec<(String, f64)>> {
+    let changes = plan.rounding(values)?;
+    let named = plan.weights().into_iter().map(|weight| weight.name).zip(changes);
+    Ok(named.filter(|(_, change)| *change > ROUNDED).collect())
+}
+
+/// What rounding does to weights, in a sentence.
+pub(super) fn rounding(rounded: &[(String, f64)]) -> Option<String> {
+    let (name, change) = rounded.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let others = match rounded.len() - 1 {
+        0 => String::new(),
+        others => format!("; {others} more change by more than 0.1 %"),
+    };
+    Some(format!(
+        "rounding to fixed point changes a part of weight `{name}` by {:.1} % of itself{others}; where small \
+         weights meet large inputs, normalise the inputs before they are shared",
+        100.0 * change
+    ))
+}
+
+/// How clients prepare images for the model.
+pub(super) fn preprocess(arguments: &Reading) -> Preprocess {
+    match arguments.preprocess {
+        Prepare::Scale => Preprocess::Scale { white: arguments.white },
+        Prepare::Imagenet => Preprocess::Imagenet,
+    }
+}
+
+/// The samples of each input for which there are some.
+pub(super) fn samples_of(arguments: &Reading, about: &About) -> Result<Vec<Option<Vec<Image>>>> {
+    let mut samples: Vec<Option<Vec<Image>>> = vec![None; about.inputs.len()];
+    for text in &arguments.inputs {
+        let (at, path) = input_of("--inputs", text, about)?;
+        let input = &about.inputs[at];
+        let read = images::read(Path::new(path), input, &about.preprocess, arguments.scale)?;
+        samples[at].get_or_insert_default().extend(read);
+    }
+    Ok(samples)
+}
+
 /// What the command line says of each input's values; nothing at all if it says nothing.
-fn ranges(arguments: &Put, about: &About) -> Result<Vec<Option<Range>>> {
+pub(super) fn ranges_of(
+    arguments: &Reading,
+    about: &About,
+    samples: &[Option<Vec<Image>>],
+) -> Result<Vec<Option<Range>>> {
     let mut ranges = vec![None; about.inputs.len()];
     for text in &arguments.ranges {
         let (at, text) = input_of("--range", text, about)?;
         let range = Range::parse(text).map_err(|reason| Error::input("--range", reason))?;
         ranges[at] = Some(range);
     }
-    for text in &arguments.inputs {
-        let (at, path) = input_of("--inputs", text, about)?;
-        let input = &about.inputs[at];
-        let samples = images::read(Path::new(path), input, &about.preprocess, arguments.scale)?;
-        let values = samples.iter().flat_map(|sample| sample.values.iter().copied());
-        ranges[at] = Range::of_samples(values, input.integer);
+    for ((range, samples), input) in ranges.iter_mut().zip(samples).zip(&about.inputs) {
+        if let Some(samples) = samples {
+            let values = samples.iter().flat_map(|sample| sample.values.iter().copied());
+            *range = Range::of_samples(values, input.integer);
+        }
     }
     if ranges.iter().all(Option::is_none) {
         ranges.clear();
     }
     Ok(ranges)
+}
+
+/// The same ranges, and of positions in tables those that are there: others would read zeros.
+pub(super) fn within_tables(
+    mut ranges: Vec<Option<Range>>,
+    plan: &Plan,
+    about: &About,
+) -> Vec<Option<Range>> {
+    for at in (0..about.inputs.len()).filter(|&at| about.inputs[at].integer) {
+        let Some(rows) = plan.table_rows(at) else { continue };
+        ranges.resize(about.inputs.len(), None);
+        let table = Range { low: 0.0, high: rows as f64 - 1.0 };
+        let stated = ranges[at].unwrap_or(table);
+        let both = Range { low: stated.low.max(table.low), high: stated.high.min(table.high) };
+        ranges[at] = Some(if both.low <= both.high { both } else { table });
+    }
+    ranges
 }
 
 /// The input that `NAME=VALUE` names, and the value; the name may be left out if there is one input.
@@ -145,10 +242,21 @@ fn share(arguments: &Share, global: &Global, output: Output) -> Result<()> {
     let mut client = super::connect(global)?;
     let told = client.described(name)?;
     let before = told.iter().flatten().find_map(|public| public.readers.clone());
+    share_with(&mut client, before, arguments, output)
+}
+
+/// Lets others use what has a name, or no longer. `before` may use it until now, where this client is told.
+pub(super) fn share_with(
+    client: &mut Client,
+    before: Option<Readers>,
+    arguments: &Share,
+    output: Output,
+) -> Result<()> {
+    let name = &arguments.name;
     let readers = match before {
         _ if arguments.everyone => Readers::Everyone,
         Some(Readers::Everyone) if arguments.with.is_empty() => {
-            let reason = "everyone may run it; name with --with those who may from now on";
+            let reason = "everyone may use it; name with --with those who may from now on";
             return Err(Error::input("--not-with", reason));
         }
         Some(Readers::Named(before)) => changed(before, arguments),
@@ -173,7 +281,7 @@ fn changed(mut names: Vec<String>, arguments: &Share) -> Readers {
     Readers::Named(names)
 }
 
-fn shown(readers: &Readers) -> String {
+pub(super) fn shown(readers: &Readers) -> String {
     match readers {
         Readers::Everyone => EVERYONE.to_owned(),
         Readers::Named(names) if names.is_empty() => "nobody".to_owned(),
@@ -208,7 +316,7 @@ fn tensors<T: Display>(what: &str, all: &[T], dims: impl Fn(&T) -> &[usize]) -> 
     }
 }
 
-fn labels(path: &Path) -> Result<Vec<String>> {
+pub(super) fn labels(path: &Path) -> Result<Vec<String>> {
     let text = String::from_utf8(read_file(path, LABELS)?)
         .map_err(|_| Error::input(path.display(), "is not text in UTF-8"))?;
     Ok(text.lines().map(|line| line.trim().to_owned()).collect())

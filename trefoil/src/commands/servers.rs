@@ -220,3 +220,54 @@ pub(super) fn ping(arguments: &Ping, global: &Global, output: Output) -> Result<
     }
     output.result(&values, || table(&["party", "program", "least", "median", "most"], &rows))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certificates::CertificateEnd;
+
+    fn state() -> Status {
+        Status {
+            party: 1,
+            program: String::new(),
+            up_seconds: 0,
+            engine: String::new(),
+            link: Link::Up,
+            waiting: 0,
+            step: None,
+            done: 0,
+            failed: 0,
+            models: 0,
+            damaged: Vec::new(),
+            clients: 1,
+            reserved: 0,
+            certificates: Vec::new(),
+            clock: certificates::now(),
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_wrong_is_told_with_its_direction() {
+        assert_eq!(warnings(&state()), [""; 0]);
+        let now = certificates::now();
+        for (clock, said) in [(now + 3600, "ahead of"), (now - 3600, "behind")] {
+            let told = warnings(&Status { clock, ..state() }).concat();
+            assert!(told.contains("party 1: its clock is 3") && told.contains(said), "{told}");
+            assert!(told.contains("time server"), "{told}");
+        }
+        // A second's delay on the way is none.
+        assert_eq!(warnings(&Status { clock: now - SKEW / 2, ..state() }), [""; 0]);
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_told_by_the_clock_of_its_server() {
+        let end = |days: u64| {
+            let clock = certificates::now() + 20;
+            let ends = CertificateEnd { of: "party-1".to_owned(), end: clock + days * 86_400 };
+            warnings(&Status { certificates: vec![ends], clock, ..state() })
+        };
+        assert_eq!(end(30), [""; 0]);
+        let told = end(29).concat();
+        assert!(told.contains("party 1: the certificate of party-1 ends in 29 days"), "{told}");
+    }
+}

@@ -7,9 +7,10 @@ use ring_arith::EngineTensor;
 
 use super::{Core, Job, Work};
 use crate::{
-    Error, Id, Result,
+    Digest, Error, Id, Result,
     config::check_name,
-    store::{Manifest, Readers},
+    store::{Content, Entry, Manifest, Readers},
+    training::Used,
 };
 
 /// Most clients that a model is shared with by name.
@@ -50,22 +51,14 @@ impl Core {
     /// The model of that name, if a client may run it, its owner or not.
     pub(super) fn readable(&self, client: &str, name: &str) -> Result<Manifest> {
         check_name("model", name).map_err(|reason| Error::refused("request", reason))?;
-        if self.hides(client, name) {
+        let entry = self.store.entry(name);
+        if hides(client, &entry) {
             // Nobody learns from the answer whether others have a model of that name.
             let reason =
                 format!("there is no such model, or it is not shared with client {client}");
             return Err(Error::refused(model(name), reason));
         }
-        self.store.manifest(name)
-    }
-
-    /// Whether a client is not told of what has this name. Damage is told to all where nobody can read
-    /// whose the model is.
-    pub(super) fn hides(&self, client: &str, name: &str) -> bool {
-        match self.store.peek(name) {
-            Some(manifest) => !sees(client, &manifest),
-            None => !self.store.is_there(name),
-        }
+        entry.usable(name)
     }
 
     /// Checks that a client may run a version of a model on so many examples. Returns its manifest.
@@ -76,28 +69,40 @@ impl Core {
             let reason = "it was replaced by another version meanwhile; try again";
             return Err(Error::refused(model(name), reason));
         }
+        manifest.model()?;
         Ok(manifest)
     }
 
-    /// Checks that a client may put a model under this name.
-    pub(super) fn may_put(&self, client: &str, name: &str, replace: bool) -> Result<()> {
-        self.may_change(client, name)?;
-        if !replace && self.store.is_there(name) {
+    /// Checks that a client may put something of this kind under this name.
+    pub(super) fn may_put(
+        &self,
+        client: &str,
+        name: &str,
+        kind: &str,
+        replace: bool,
+    ) -> Result<()> {
+        let entry = self.may_change(client, name)?;
+        let there = entry.manifest().map(|manifest| manifest.content.kind());
+        if let Some(there) = there.filter(|there| *there != kind) {
+            let reason = format!("there is a {there} of that name; remove it, or use another name");
+            return Err(Error::refused(model(name), reason));
+        }
+        if !replace && !matches!(entry, Entry::Absent) {
             let reason = "is there already; use --replace, or another name";
             return Err(Error::refused(model(name), reason));
         }
         Ok(())
     }
 
-    /// Checks that a client may replace, share or remove what has this name. Where this server cannot
-    /// read whose it is, the two others decide.
-    pub(super) fn may_change(&self, client: &str, name: &str) -> Result<()> {
+    /// Checks that a client may replace, share or remove what has this name, and returns that. Where
+    /// this server cannot read whose it is, the two others decide.
+    pub(super) fn may_change(&self, client: &str, name: &str) -> Result<Entry> {
         check_name("model", name).map_err(|reason| Error::refused("request", reason))?;
         self.by_operator(self.access.may_put(client), client, "put models")?;
-        let Some(manifest) = self.store.peek(name) else { return Ok(()) };
-        if manifest.owner == client {
-            return Ok(());
-        }
+        let entry = self.store.entry(name);
+        let Some(manifest) = entry.manifest().filter(|manifest| manifest.owner != client) else {
+            return Ok(entry);
+        };
         let reason = if manifest.readers.include(client) {
             format!("it belongs to client {}, who alone may change it", manifest.owner)
         } else {
@@ -107,25 +112,105 @@ impl Core {
     }
 
     /// Checks a job once more when its turn has come: meanwhile the model may have been replaced,
-    /// removed or shared with others.
-    pub(super) fn check_job(&self, job: &Job) -> Result<()> {
+    /// removed or shared with others. Returns the model that it runs.
+    pub(super) fn check_job(&self, job: &Job) -> Result<Option<Manifest>> {
         let client = &job.client;
         match &job.work {
-            Work::Put { name, replace, plan, shares, .. } => {
-                self.may_put(client, name, *replace)?;
+            Work::Put { name, content, replace, plan, shares, .. } => {
+                self.may_put(client, name, content.kind(), *replace)?;
                 let words: u64 = shares.iter().map(|(mine, _)| mine.len() as u64).sum();
-                self.quotas.check_keep(client, name, disk_bytes(words, plan.len() as u64))
+                self.quotas.check_keep(client, name, disk_bytes(words, plan.len() as u64))?;
             }
-            Work::Share { name, .. } => {
-                self.may_change(client, name)?;
-                self.store.manifest(name).map(drop)
+            Work::Share { name, .. } => drop(self.may_change(client, name)?.usable(name)?),
+            Work::Remove { name } => drop(self.may_change(client, name)?),
+            Work::Approve { name, fingerprint } => {
+                self.may_approve(client, name, *fingerprint)?;
             }
-            Work::Remove { name } => self.may_change(client, name),
+            Work::Train { name, fingerprint, .. } => {
+                let manifest = self.may_train(client, name, *fingerprint)?;
+                self.quotas.check_run(client, name, 0)?;
+                return Ok(Some(manifest));
+            }
+            Work::Release { name, fingerprint, .. } => {
+                return Ok(Some(self.own_run(client, name, *fingerprint)?));
+            }
+            Work::Publish { run, fingerprint, name, replace, .. } => {
+                self.may_put(client, name, "model", *replace)?;
+                return Ok(Some(self.own_run(client, run, *fingerprint)?));
+            }
             Work::Infer { model, version, examples, .. } => {
-                self.may_infer(client, model, *version)?;
-                self.quotas.check_run(client, model, *examples)
+                let manifest = self.may_infer(client, model, *version)?;
+                self.quotas.check_run(client, model, *examples)?;
+                return Ok(Some(manifest));
             }
         }
+        Ok(None)
+    }
+
+    /// The data set of that name and version, which a client may name in a run.
+    pub(super) fn usable_data(&self, client: &str, used: &Used) -> Result<Manifest> {
+        let manifest = self.readable(client, &used.name)?;
+        manifest.data()?;
+        if manifest.version != used.version {
+            let reason = "it was replaced by another version; make the run again";
+            return Err(Error::refused(format_args!("data set `{}`", used.name), reason));
+        }
+        Ok(manifest)
+    }
+
+    /// A client's own run.
+    pub(super) fn own_run(
+        &self,
+        client: &str,
+        name: &str,
+        fingerprint: Digest,
+    ) -> Result<Manifest> {
+        let manifest = self.readable(client, name)?;
+        let refused = |reason: String| Err(Error::refused(format_args!("run `{name}`"), reason));
+        if manifest.run()?.fingerprint != fingerprint {
+            return refused(
+                "it is another run by now; look at it with `trefoil run show`".to_owned(),
+            );
+        }
+        if manifest.owner != client {
+            return refused(format!("it belongs to client {}", manifest.owner));
+        }
+        Ok(manifest)
+    }
+
+    /// Checks that a client may go on with a run: it is its own, and the owners of all data consent.
+    pub(super) fn may_train(
+        &self,
+        client: &str,
+        name: &str,
+        fingerprint: Digest,
+    ) -> Result<Manifest> {
+        let manifest = self.own_run(client, name, fingerprint)?;
+        let run = manifest.run()?;
+        let missing = run.missing(client);
+        if !missing.is_empty() {
+            let reason = format!(
+                "it waits for the consent of {}: `trefoil run approve {name}`",
+                missing.join(", ")
+            );
+            return Err(Error::refused(format_args!("run `{name}`"), reason));
+        }
+        run.spec.data.iter().try_for_each(|used| self.usable_data(client, used).map(drop))?;
+        Ok(manifest)
+    }
+
+    /// Checks that a client's data is used by a run, so that it may consent to it.
+    pub(super) fn may_approve(&self, client: &str, name: &str, fingerprint: Digest) -> Result<()> {
+        let manifest = self.readable(client, name)?;
+        let run = manifest.run()?;
+        let refused = |reason: &str| Err(Error::refused(format_args!("run `{name}`"), reason));
+        if run.fingerprint != fingerprint {
+            return refused("it is another run by now; look at it with `trefoil run show`");
+        }
+        if !run.owners.iter().any(|owner| owner == client) {
+            return refused("it uses no data of yours");
+        }
+        Ok(())
     }
 
     fn by_operator(&self, allowed: bool, client: &str, what: &str) -> Result<()> {
@@ -142,9 +227,22 @@ pub(super) fn disk_bytes(words: u64, plan: u64) -> u64 {
     words.saturating_mul(16).saturating_add(plan)
 }
 
-/// Whether a client is told of a model.
+/// Whether a client is not told of what has a name. Damage is told to all where nobody can read whose
+/// the model is.
+pub(super) fn hides(client: &str, entry: &Entry) -> bool {
+    match entry {
+        Entry::Absent => true,
+        Entry::Unreadable(_) => false,
+        Entry::Kept { manifest, .. } => !sees(client, manifest),
+    }
+}
+
+/// Whether a client is told of what a manifest describes: its owner, those who may use it, and of a run also
+/// those whose data it uses.
 pub(super) fn sees(client: &str, manifest: &Manifest) -> bool {
-    manifest.owner == client || manifest.readers.include(client)
+    let with_its_data = matches!(&manifest.content, Content::Run(run)
+        if run.owners.iter().any(|owner| owner == client));
+    manifest.owner == client || manifest.readers.include(client) || with_its_data
 }
 
 fn model(name: &str) -> String {

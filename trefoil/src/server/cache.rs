@@ -5,10 +5,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use gpu_kernels::AnyEngine;
+
 use crate::{
     Digest, Id, Result, Shares,
     program::{self, Program, Share},
-    store::Store,
+    store::{Manifest, Store},
 };
 
 /// Bytes that a word of a model takes: two components and their sum, which products keep.
@@ -49,23 +51,33 @@ impl Cache {
         Self { limit, inner: Mutex::default() }
     }
 
-    /// The plan of the version in force, and that version.
-    pub(super) fn program(&self, store: &Store, name: &str) -> Result<(Id, Arc<Program>)> {
-        let version = store.manifest(name)?.version;
+    /// The plan of a version.
+    pub(super) fn program(
+        &self,
+        store: &Store,
+        name: &str,
+        manifest: &Manifest,
+    ) -> Result<Arc<Program>> {
+        let version = manifest.version;
         if let Some((known, program)) = self.lock().programs.get(name)
             && *known == version
         {
-            return Ok((version, program.clone()));
+            return Ok(program.clone());
         }
-        let (version, plan) = store.plan(name)?;
-        let program = Arc::new(Program::parse(&plan)?);
+        let program = Arc::new(Program::parse(&store.plan(name, manifest)?)?);
         self.lock().programs.insert(name.to_owned(), (version, program.clone()));
-        Ok((version, program))
+        Ok(program)
     }
 
-    /// The version in force, with its shares.
-    pub(super) fn load(&self, store: &Store, name: &str) -> Result<Arc<Loaded>> {
-        let version = store.manifest(name)?.version;
+    /// A version with its shares, brought to where the engine computes.
+    pub(super) fn load(
+        &self,
+        store: &Store,
+        engine: &AnyEngine,
+        name: &str,
+        manifest: &Manifest,
+    ) -> Result<Arc<Loaded>> {
+        let version = manifest.version;
         {
             let mut inner = self.lock();
             if let Some(at) = inner.models.iter().position(|(known, _)| known == name) {
@@ -76,18 +88,15 @@ impl Cache {
                 }
             }
         }
-        let stored = store.load(name)?;
-        let (_, program) = self.program(store, name)?;
-        let shapes: Vec<_> = stored
-            .shares
-            .iter()
-            .map(|(mine, _)| ring_arith::EngineTensor::shape(mine).clone())
-            .collect();
-        program.check_about(&stored.manifest.about)?;
+        let program = self.program(store, name, manifest)?;
+        let shares = store.shares(name, manifest)?;
+        let shapes: Vec<_> =
+            shares.iter().map(|(mine, _)| ring_arith::EngineTensor::shape(mine).clone()).collect();
+        program.check_about(manifest.model()?.0)?;
         program.check_weights(&shapes)?;
         let bytes = shapes.iter().map(|shape| SHARE * shape.len() as u64).sum();
-        let hashes = hashes(&stored.shares);
-        let weights = stored.shares.into_iter().map(program::share).collect::<Result<_>>()?;
+        let hashes = hashes(&shares);
+        let weights = program::upload(engine, shares)?;
         let loaded = Arc::new(Loaded { program, weights, version, hashes, bytes });
         self.keep(name, loaded.clone());
         Ok(loaded)

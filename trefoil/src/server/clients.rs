@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, PoisonError,
         mpsc::{self, RecvTimeoutError},
     },
     time::{Duration, Instant},
@@ -12,16 +12,19 @@ use bytes::Bytes;
 use ring_arith::{EngineTensor, Shape};
 
 use super::{
-    Coming, Core, Job, Outcome, Output, Queue, Reserved, Server, Work, access::disk_bytes,
+    Coming, Core, Job, Outcome, Output, Queue, Reserved, Server, Work,
+    access::{disk_bytes, hides},
 };
 use crate::{
     About, Error, Id, Result, Shares,
     answer::Component,
+    local,
     program::Program,
     range::check_ranges,
+    store::Content,
     wire::{
         Channel, Link, Pace, Reply, Request, check_shapes, check_upload, hear, receive_bytes,
-        receive_part, say, send_bytes,
+        receive_part, say, send_bytes, send_bytes_at,
     },
 };
 
@@ -35,13 +38,13 @@ const UPLOAD: Duration = Duration::from_secs(30);
 const WORD: Duration = Duration::from_secs(1);
 
 /// Longest plan in bytes.
-const PLAN: u64 = 64 << 20;
+pub(super) const PLAN: u64 = 64 << 20;
 
 /// Longest description of a model in bytes: its labels, and little more.
 const ABOUT: u64 = 2 << 20;
 
 /// Bytes of memory that a byte of a plan or description may take once it is read.
-const PARSED: u64 = 16;
+pub(super) const PARSED: u64 = 16;
 
 /// A client's connection.
 pub(super) struct Visit<'a> {
@@ -50,17 +53,17 @@ pub(super) struct Visit<'a> {
     /// The name in the client's certificate.
     pub(super) client: &'a str,
     /// The client has been told to send data, which it may not have finished.
-    busy: bool,
+    pub(super) busy: bool,
 }
 
 /// A job as it is handed in, beside what its client was asked to send.
-struct Order<'a> {
-    id: Id,
-    request: &'a Request,
+pub(super) struct Order<'a> {
+    pub(super) id: Id,
+    pub(super) request: &'a Request,
     /// What followed the request in the clear.
-    clear: &'a [&'a [u8]],
-    reserved: Reserved,
-    coming: Option<Coming>,
+    pub(super) clear: &'a [&'a [u8]],
+    pub(super) reserved: Reserved,
+    pub(super) coming: Option<Coming>,
 }
 
 impl Server {
@@ -107,7 +110,7 @@ impl Visit<'_> {
             }
             Request::Status => {
                 let mut status = Server(self.core.clone()).status()?;
-                status.damaged.retain(|name| !self.core.hides(self.client, name));
+                status.damaged.retain(|name| !hides(self.client, &self.core.store.entry(name)));
                 say(self.channel, &Reply::Status(Box::new(status)))
             }
             Request::Models { after } => self.list(after.as_deref()),
@@ -122,6 +125,18 @@ impl Visit<'_> {
                 self.change(*job, name, request, Work::Remove { name: name.clone() })
             }
             Request::Infer { .. } => self.infer(request),
+            Request::Predict { model, version, inputs } => self.predict(model, *version, inputs),
+            Request::DataSets { after } => self.list_data(after.as_deref()),
+            Request::Runs { after } => self.list_runs(after.as_deref()),
+            Request::PutData { .. } => self.put_data(request),
+            Request::PutRun { .. } => self.put_run(request),
+            Request::Approve { job, name, fingerprint } => self.approve(*job, name, *fingerprint),
+            Request::Train { .. } => self.train(request),
+            Request::RunPlan { name } => self.run_plan(name),
+            Request::Release { job, name, fingerprint, step } => {
+                self.release(*job, name, *fingerprint, *step)
+            }
+            Request::Publish { .. } => self.publish(request),
             Request::Jobs => self.jobs(),
             Request::Cancel { job } => self.cancel(*job),
         }
@@ -134,7 +149,7 @@ impl Visit<'_> {
             return Err(Error::Internal("not a model".to_owned()));
         };
         let core = self.core;
-        core.may_put(self.client, name, *replace)?;
+        core.may_put(self.client, name, "model", *replace)?;
         readers.check()?;
         for (what, bytes, most) in [("plan", *plan, PLAN), ("description", *about, ABOUT)] {
             if bytes > most {
@@ -163,11 +178,11 @@ impl Visit<'_> {
         program.check_memory(program.plan().fixed_batch().unwrap_or(1), &core.limits)?;
         let shares = self.receive_shares(&shapes, &mut pace)?;
         self.busy = false;
+        let content = Content::Model { about, ranges: ranges.clone() };
         let work = Work::Put {
             name: name.clone(),
-            about: Box::new(about),
+            content: Box::new(content),
             readers: readers.clone(),
-            ranges: ranges.clone(),
             plan: plan.clone(),
             shares,
             replace: *replace,
@@ -182,12 +197,14 @@ impl Visit<'_> {
             return Err(Error::Internal("not an inference".to_owned()));
         };
         let core = self.core;
-        core.may_infer(self.client, model, *version)?;
-        let (_, program) = core.cache.program(&core.store, model)?;
+        let manifest = core.may_infer(self.client, model, *version)?;
+        let program = core.cache.program(&core.store, model, &manifest)?;
         let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
         let examples = program.check_inputs(&shapes, &core.limits)?;
         core.quotas.check_run(self.client, model, examples)?;
-        let reserved = core.quotas.reserve(self.client, 16 * words_of(&shapes))?;
+        // Until its client has read the answer, that takes memory too.
+        let words = words_of(&shapes).saturating_add(program.answer_words(&shapes)?);
+        let reserved = core.quotas.reserve(self.client, words.saturating_mul(16))?;
         let coming = self.begin(*job)?;
         let mut pace = self.pace();
         let inputs = self.receive_shares(&shapes, &mut pace)?;
@@ -198,26 +215,48 @@ impl Visit<'_> {
         self.run(order, work)
     }
 
-    /// Shares or removes a model.
+    /// Says what an inference would send. It takes the CPU for a moment, so one client is served after the
+    /// other, and the time is the client's.
+    fn predict(&mut self, model: &str, version: Id, inputs: &[Vec<usize>]) -> Result<()> {
+        let core = self.core;
+        let manifest = core.may_infer(self.client, model, version)?;
+        let program = core.cache.program(&core.store, model, &manifest)?;
+        let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
+        program.check_inputs(&shapes, &core.limits)?;
+        let one_at_a_time = core.predicting.lock().unwrap_or_else(PoisonError::into_inner);
+        core.quotas.check_run(self.client, model, 0)?;
+        let began = Instant::now();
+        let costs = local::predict(&program, program.batch(&shapes)?, core.truncation);
+        core.quotas.ran(self.client, model, 0, began.elapsed());
+        drop(one_at_a_time);
+        say(self.channel, &Reply::Predicted(Box::new(costs?)))
+    }
+
+    /// Shares or removes what has a name.
     fn change(&mut self, id: Id, name: &str, request: &Request, work: Work) -> Result<()> {
         self.core.may_change(self.client, name)?;
+        self.order(id, request, work)
+    }
+
+    /// Queues a job for which the client sends nothing more.
+    pub(super) fn order(&mut self, id: Id, request: &Request, work: Work) -> Result<()> {
         let reserved = self.core.quotas.reserve(self.client, 0)?;
         self.run(Order { id, request, clear: &[], reserved, coming: None }, work)
     }
 
     /// Tells the client to send what it announced.
-    fn begin(&mut self, id: Id) -> Result<Coming> {
+    pub(super) fn begin(&mut self, id: Id) -> Result<Coming> {
         let coming = self.core.announce(id);
         self.busy = true;
         say(self.channel, &Reply::Send)?;
         Ok(coming)
     }
 
-    fn pace(&self) -> Pace {
+    pub(super) fn pace(&self) -> Pace {
         Pace::at_least(UPLOAD, self.core.limits.upload_rate())
     }
 
-    fn receive_shares(&mut self, shapes: &[Shape], pace: &mut Pace) -> Result<Shares> {
+    pub(super) fn receive_shares(&mut self, shapes: &[Shape], pace: &mut Pace) -> Result<Shares> {
         let me = self.core.me;
         receive_part(self.channel, me, shapes, pace)?.expand(me, shapes)
     }
@@ -228,17 +267,19 @@ impl Visit<'_> {
     }
 
     /// Queues a job and keeps its client informed until it has ended.
-    fn run(&mut self, order: Order<'_>, work: Work) -> Result<()> {
+    pub(super) fn run(&mut self, order: Order<'_>, work: Work) -> Result<()> {
         let Order { id, request, clear, reserved, coming } = order;
         let core = self.core;
         let (outcome, outcomes) = mpsc::channel();
+        // Given back once the job has gone and its answer too.
+        let reserved = Arc::new(reserved);
         let job = Job {
             client: self.client.to_owned(),
             work,
             outcome,
             digest: request.digest(self.client, clear),
             since: Instant::now(),
-            _reserved: reserved,
+            _reserved: reserved.clone(),
         };
         core.submit(id, job)?;
         drop(coming);
@@ -253,14 +294,17 @@ impl Visit<'_> {
                 let outputs = components.iter().map(dims).collect();
                 let next = components.iter().map(|component| component.next).collect();
                 say(self.channel, &Reply::Result { outputs, next, cost })?;
-                components.iter().try_for_each(|component| self.send(component.words.to_bytes()))
+                let mut pace = self.pace();
+                components.iter().try_for_each(|component| {
+                    send_bytes_at(self.channel, &component.words.to_bytes(), &mut pace)
+                })
             }
             Err(reason) => say(self.channel, &Reply::Failed { reason }),
         }
     }
 }
 
-fn words_of(shapes: &[Shape]) -> u64 {
+pub(super) fn words_of(shapes: &[Shape]) -> u64 {
     shapes.iter().map(|shape| shape.len() as u64).sum()
 }
 

@@ -2,22 +2,27 @@
 
 use std::{sync::Arc, time::Instant};
 
-use net::{PairKey, Party, Session, Transport};
+use gpu_kernels::AnyEngine;
+use mpc_core::Protocol;
+use net::{Canceller, PairKey, Party, Session, Transport};
+use nn_layers::{Observer, StepInfo};
+use ring_arith::EngineTensor;
 use zeroize::Zeroizing;
 
 use super::{
-    Core, Job, Outcome, Output, Work,
+    Core, Job, Outcome, Output, Phase, Work,
     cache::{Loaded, hashes},
     session::{exchange, strange},
     terms::{Marks, Proposal, Tally, Terms},
+    train::{Progress, Trainings},
 };
 use crate::{
     Digest, Error, Id, Result, Shares,
-    answer::Refresh,
-    config::PARTIES,
+    answer::{Refresh, guard_seed},
+    config::{PARTIES, Truncation},
     id::fill_random,
     program::{self, Mpc},
-    store::NewModel,
+    store::{NewItem, Readers},
     watch::Watched,
 };
 
@@ -30,8 +35,28 @@ pub(super) struct Worker<'a> {
     keys: [PairKey; 2],
     /// What the three servers know and nobody else: shares of zero come from it.
     common: Zeroizing<[u8; 32]>,
+    /// Ends the session, and the job that runs with it.
+    canceller: Canceller,
     /// Jobs begun in this session, the same number at all servers.
     jobs: u64,
+    /// Trainings under way.
+    trainings: Trainings,
+}
+
+/// Notes where a job is, and ends it if the session has been, also where it computes without a message.
+struct Observing {
+    place: Watched,
+    canceller: Canceller,
+}
+
+impl Observer for Observing {
+    fn stops(&mut self) -> Option<String> {
+        self.canceller.reason()
+    }
+
+    fn started(&mut self, step: &StepInfo<'_>) {
+        self.place.started(step);
+    }
 }
 
 /// What a server has ready before the three start together.
@@ -39,17 +64,24 @@ enum Ready {
     Staged,
     Nothing,
     Model(Arc<Loaded>),
+    Training(Box<Progress>),
 }
 
 impl<'a> Worker<'a> {
-    pub(super) fn start(core: &'a Core, session: Session, mut control: Watched) -> Result<Self> {
+    pub(super) fn start(
+        core: &'a Core,
+        session: Session,
+        mut control: Watched,
+        canceller: Canceller,
+    ) -> Result<Self> {
         let key =
             |offset: usize| session.pair_keys.get((core.me + offset) % PARTIES).cloned().flatten();
         let no_key = || Error::Internal("a session without keys".to_owned());
         let keys = [key(1).ok_or_else(no_key)?, key(2).ok_or_else(no_key)?];
         let common = common_key(&mut control, &session.id)?;
-        let mpc = program::protocol(session, core.engine.clone())?;
-        Ok(Self { core, mpc, control, keys, common, jobs: 0 })
+        let mpc = program::protocol(session, core.engine.clone(), core.truncation)?;
+        let trainings = Trainings::default();
+        Ok(Self { core, mpc, control, keys, common, canceller, jobs: 0, trainings })
     }
 
     /// Runs a job. The inner result is for the client; the outer one is the session's.
@@ -58,52 +90,105 @@ impl<'a> Worker<'a> {
         let prepared = self.prepare(id, job);
         let terms = self.terms(job, &prepared);
         if let Some(reason) = self.vote(terms.clone(), job, &prepared)? {
-            if let (Ok(Ready::Staged), Work::Put { name, .. }) = (prepared, &job.work) {
-                self.core.store.discard(name, id)?;
+            match prepared {
+                Ok(Ready::Staged) => self.core.store.discard(job.work.name().1, id)?,
+                Ok(Ready::Training(progress)) => self.trainings.keep(*progress),
+                _ => {}
             }
             return Ok(Err(reason));
         }
+        match &job.work {
+            Work::Infer { .. } | Work::Train { .. } | Work::Publish { .. } => self.core.compute(),
+            _ => self.core.end(),
+        }
+        let client = job.client.as_str();
         match (prepared?, &mut job.work) {
             (Ready::Model(loaded), Work::Infer { model, inputs, examples, profile, .. }) => {
                 let began = Instant::now();
                 let ended = self.infer(&terms.digest(), &loaded, std::mem::take(inputs), *profile);
-                self.core.quotas.ran(&job.client, model, *examples, began.elapsed());
+                self.core.quotas.ran(client, model, *examples, began.elapsed());
                 ended.map(Ok)
             }
-            (_, Work::Put { name, .. }) => {
-                self.core.store.commit(name, id)?;
-                if let Some(manifest) = self.core.store.peek(name) {
-                    self.core.quotas.keep(name, &job.client, manifest.bytes());
-                }
+            (Ready::Training(progress), Work::Train { name, steps, keep, .. }) => {
+                let began = Instant::now();
+                let version = keep.then_some(id);
+                let ended = self.train(&terms.digest(), *progress, *steps, version);
+                self.core.quotas.ran(client, name, 0, began.elapsed());
+                ended
+            }
+            (Ready::Training(progress), Work::Publish { name, readers, .. }) => {
+                let began = Instant::now();
+                let model = (name.as_str(), id, &*readers);
+                let ended = self.publish(&terms.digest(), *progress, client, model);
+                self.core.quotas.ran(client, name, 0, began.elapsed());
+                ended
+            }
+            (Ready::Training(progress), Work::Release { .. }) => {
+                let components = progress.released(self.core, &self.common, &terms.digest());
+                self.trainings.keep(*progress);
+                Ok(Ok(Output::Answer(components?, Box::default())))
+            }
+            (Ready::Staged, work) => {
+                let name = work.name().1;
+                let manifest = self.core.store.commit(name, id)?;
+                self.core.quotas.keep(name, client, manifest.bytes());
                 Ok(Ok(Output::Nothing))
             }
             (_, Work::Share { name, readers }) => {
                 self.core.store.share(name, readers)?;
                 Ok(Ok(Output::Nothing))
             }
+            (_, Work::Approve { name, .. }) => {
+                self.core.store.approve(name, client)?;
+                Ok(Ok(Output::Nothing))
+            }
             (_, Work::Remove { name }) => {
                 self.core.store.remove(name)?;
                 self.core.cache.forget(name);
+                self.trainings.forget(name);
                 self.core.quotas.forget(name);
                 Ok(Ok(Output::Nothing))
             }
-            _ => Err(Error::Internal("a job without its model".to_owned())),
+            _ => Err(without_model()),
         }
     }
 
     /// Does all that can fail at one server alone.
-    fn prepare(&self, id: Id, job: &Job) -> Result<Ready> {
-        self.core.check_job(job)?;
+    fn prepare(&mut self, id: Id, job: &Job) -> Result<Ready> {
+        let checked = self.core.check_job(job)?;
         match &job.work {
-            Work::Put { name, about, readers, ranges, plan, shares, .. } => {
-                let owner = job.client.as_str();
-                let version = id;
-                let model = NewModel { name, version, about, owner, readers, ranges, plan, shares };
-                self.core.store.stage(&model).map(|()| Ready::Staged)
+            Work::Put { name, content, readers, plan, shares, .. } => {
+                let (version, owner) = (id, job.client.as_str());
+                let item = NewItem { name, version, content, owner, readers, plan, shares };
+                self.core.store.stage(&item).map(|()| Ready::Staged)
             }
-            Work::Share { .. } | Work::Remove { .. } => Ok(Ready::Nothing),
-            Work::Infer { model, .. } => {
-                self.core.cache.load(&self.core.store, model).map(Ready::Model)
+            Work::Share { .. } | Work::Remove { .. } | Work::Approve { .. } => Ok(Ready::Nothing),
+            Work::Infer { model, inputs, .. } => {
+                let manifest = checked.ok_or_else(without_model)?;
+                let Core { cache, store, engine, .. } = self.core;
+                let loaded = cache.load(store, engine, model, &manifest)?;
+                // A device says by itself that it has no room.
+                if matches!(engine, AnyEngine::Cpu(_)) {
+                    let shapes: Vec<_> = inputs.iter().map(|(mine, _)| mine.shape()).collect();
+                    loaded.program.check_room(&shapes)?;
+                }
+                Ok(Ready::Model(loaded))
+            }
+            Work::Train { from, steps, .. } => {
+                if self.core.truncation == Truncation::Exact {
+                    let reason = "these servers always round down (`truncation = \"exact\"`), which trains \
+                                  nothing; their operators can choose another mode";
+                    return Err(Error::refused("run", reason));
+                }
+                let manifest = checked.ok_or_else(without_model)?;
+                let progress = self.trainings.take(self.core, &manifest, *from)?;
+                progress.check_steps(*steps)?;
+                Ok(Ready::Training(Box::new(progress)))
+            }
+            Work::Release { step, .. } | Work::Publish { step, .. } => {
+                let manifest = checked.ok_or_else(without_model)?;
+                let progress = self.trainings.take(self.core, &manifest, *step)?;
+                Ok(Ready::Training(Box::new(progress)))
             }
         }
     }
@@ -111,6 +196,7 @@ impl<'a> Worker<'a> {
     fn terms(&self, job: &Job, prepared: &Result<Ready>) -> Terms {
         let model = match prepared {
             Ok(Ready::Model(loaded)) => Some((loaded.version, loaded.program.digest())),
+            Ok(Ready::Training(progress)) => Some(progress.identity()),
             _ => None,
         };
         let options = format!("{:?} {:?}", self.mpc.options(), self.mpc.generator());
@@ -129,18 +215,38 @@ impl<'a> Worker<'a> {
         let mark = |what, hashes| Marks::new(&self.keys, &digest, what, hashes);
         let parts = match &job.work {
             Work::Put { shares, .. } | Work::Infer { inputs: shares, .. } => hashes(shares),
-            Work::Share { .. } | Work::Remove { .. } => Default::default(),
+            _ => Default::default(),
         };
         let stored = match prepared {
             Ok(Ready::Model(loaded)) => loaded.hashes,
+            Ok(Ready::Training(progress)) => progress.hashes(self.mpc.engine())?,
             _ => Default::default(),
         };
         let (parts, stored) = (mark("parts", parts), mark("stored", stored));
-        let against = prepared.as_ref().err().map(ToString::to_string);
+        let cancelled = self.core.vote();
+        let against = prepared.as_ref().err().map(ToString::to_string).or(cancelled);
         let mine = Proposal { terms, against, parts, stored };
         let mut all = exchange::<Proposal>(&mut self.control, "prepare job", &mine)?;
         all[self.core.me] = mine;
         Ok(Proposal::verdict(&all))
+    }
+
+    /// Counts and watches what the protocol does, and ends it if the session has been ended.
+    fn observed<T>(
+        &mut self,
+        work: impl FnOnce(&mut Mpc, &mut dyn Observer) -> Result<T>,
+    ) -> Result<T> {
+        self.control.begin();
+        let mut observer =
+            Observing { place: self.control.hand(), canceller: self.canceller.clone() };
+        let done = work(&mut self.mpc, &mut observer);
+        // Said in the same words wherever it was noticed.
+        match observer.stops() {
+            Some(reason) => {
+                Err(Error::Net(net::Error::Cancelled { by: Party(self.core.me), reason }))
+            }
+            None => done,
+        }
     }
 
     fn infer(
@@ -151,10 +257,10 @@ impl<'a> Worker<'a> {
         profile: bool,
     ) -> Result<Output> {
         self.mpc.begin_job(terms.as_bytes())?;
-        self.control.begin();
-        let inputs = inputs.into_iter().map(program::share).collect::<Result<Vec<_>>>()?;
-        let observer = &mut self.control.hand();
-        let outputs = model.program.run(&mut self.mpc, &model.weights, inputs, observer)?;
+        let seed = guard_seed(&self.common, terms);
+        let outputs = self.observed(|mpc, observer| {
+            model.program.run(mpc, &model.weights, inputs, seed, observer)
+        })?;
         let mut cost = self.control.cost();
         if !profile {
             cost.steps.clear();
@@ -166,9 +272,93 @@ impl<'a> Worker<'a> {
         Ok(Output::Answer(components, Box::new(cost)))
     }
 
+    /// Does some steps of a training, and keeps the state after them as a version if one is given. Returns the
+    /// sums of the metrics.
+    fn train(
+        &mut self,
+        terms: &Digest,
+        mut progress: Progress,
+        steps: u32,
+        version: Option<Id>,
+    ) -> Result<Outcome> {
+        self.mpc.begin_job(terms.as_bytes())?;
+        let metrics = self.observed(|mpc, observer| progress.run(mpc, steps, observer))?;
+        let mut cost = self.control.cost();
+        cost.steps.clear();
+        self.compare_counters()?;
+        let engine = self.mpc.engine();
+        let refresh = Refresh::new(&self.common, terms);
+        let fresh = |(index, metric)| {
+            refresh.component(self.core.me, &program::download(engine, metric)?, index)
+        };
+        let components = metrics.iter().enumerate().map(fresh).collect::<Result<_>>()?;
+        let kept = match version {
+            Some(version) => self.keep_state(&progress, version)?,
+            None => None,
+        };
+        self.trainings.keep(progress);
+        Ok(match kept {
+            Some(reason) => Err(reason),
+            None => Ok(Output::Answer(components, Box::new(cost))),
+        })
+    }
+
+    /// Makes a model of a training's state.
+    fn publish(
+        &mut self,
+        terms: &Digest,
+        progress: Progress,
+        client: &str,
+        (name, version, readers): (&str, Id, &Readers),
+    ) -> Result<Outcome> {
+        self.mpc.begin_job(terms.as_bytes())?;
+        let shares = self.observed(|mpc, _| progress.model_shares(mpc))?;
+        self.compare_counters()?;
+        let staged = progress.stage_model(self.core, version, client, name, readers, &shares);
+        self.trainings.keep(progress);
+        Ok(match self.bring_into_force(name, version, staged)? {
+            Some(reason) => Err(reason),
+            None => Ok(Output::Nothing),
+        })
+    }
+
+    /// Writes a training's state beside the one in force, and brings it into force once all three have it.
+    /// Returns why it is not kept, if one of them could not write it.
+    fn keep_state(&mut self, progress: &Progress, version: Id) -> Result<Option<String>> {
+        let staged = progress.stage_state(self.core, version);
+        self.bring_into_force(progress.name(), version, staged)
+    }
+
+    /// Brings what each server has staged into force, if all three have. Returns why not, if one has not.
+    fn bring_into_force(
+        &mut self,
+        name: &str,
+        version: Id,
+        staged: Result<()>,
+    ) -> Result<Option<String>> {
+        let mine = staged.as_ref().err().map(ToString::to_string);
+        let mut all = exchange::<Option<String>>(&mut self.control, "keep the result", &mine)?;
+        all[self.core.me] = mine;
+        let failed = all.iter().enumerate().find_map(|(party, reason)| {
+            reason
+                .as_ref()
+                .map(|reason| format!("party {party} could not keep the result: {reason}"))
+        });
+        if failed.is_some() {
+            if staged.is_ok() {
+                self.core.store.discard(name, version)?;
+            }
+            return Ok(failed);
+        }
+        let manifest = self.core.store.commit(name, version)?;
+        self.core.quotas.keep(name, &manifest.owner, manifest.bytes());
+        Ok(None)
+    }
+
     /// Makes sure that all three did the same work. Whoever did not must not answer: its results, or the
     /// others', belong to something else.
     fn compare_counters(&mut self) -> Result<()> {
+        self.core.end();
         let [sent, received] = self.control.traffic();
         let mine = Tally::new(self.mpc.operations(), &sent, &received);
         let mut all = exchange::<Tally>(&mut self.control, "finish job", &mine)?;
@@ -180,6 +370,40 @@ impl<'a> Worker<'a> {
                 Err(Error::refused("servers", text))
             }
         }
+    }
+}
+
+fn without_model() -> Error {
+    Error::Internal("a job without its model".to_owned())
+}
+
+impl Core {
+    /// This server is about to give its word on the running job. Returns why its client, or its time, is
+    /// against it.
+    fn vote(&self) -> Option<String> {
+        match self.enter(Phase::Voting(None)) {
+            Some(Phase::Preparing(cancel)) => cancel,
+            _ => None,
+        }
+    }
+
+    /// All three run the job.
+    fn compute(&self) {
+        if let Some(Phase::Voting(Some(reason))) = self.enter(Phase::Computing)
+            && let Some(running) = &mut self.state().running
+        {
+            running.cancel(&reason);
+        }
+    }
+
+    /// This server has no more part in how the job ends.
+    fn end(&self) {
+        self.enter(Phase::Ending);
+    }
+
+    fn enter(&self, phase: Phase) -> Option<Phase> {
+        let mut state = self.state();
+        state.running.as_mut().map(|running| std::mem::replace(&mut running.phase, phase))
     }
 }
 

@@ -1,11 +1,11 @@
 //! What a server tells a client about models and jobs.
 
-use super::{Core, Job, Queue, Running, access::sees, clients::Visit};
+use super::{Core, Job, Phase, Queue, Running, access::sees, clients::Visit};
 use crate::{
     Error, Id, Result,
-    store::Manifest,
+    store::{Content, Entry, Manifest},
     watch::Place,
-    wire::{JobState, ModelState, PublicModel, Reply, Stage, say},
+    wire::{DataState, JobState, ModelState, PublicModel, Reply, RunState, Stage, say},
 };
 
 /// Most models on a page.
@@ -14,29 +14,65 @@ const PAGE: usize = 64;
 impl Visit<'_> {
     /// Sends a page of the models that the client may use.
     pub(super) fn list(&mut self, after: Option<&str>) -> Result<()> {
+        let line = |manifest, damage| line(self.client, manifest, damage);
+        let (models, more) = self.page(after, line)?;
+        say(self.channel, &Reply::Models { models, more })
+    }
+
+    /// Sends a page of the data sets that the client may use.
+    pub(super) fn list_data(&mut self, after: Option<&str>) -> Result<()> {
+        let (sets, more) = self.page(after, |manifest, damage| {
+            let Content::Data(set) = manifest.content else { return None };
+            let Manifest { name, version, owner, readers, put_at, .. } = manifest;
+            let readers = (owner == self.client).then_some(readers);
+            Some(DataState { name, version, owner, readers, put_at, set, damage })
+        })?;
+        say(self.channel, &Reply::DataSets { sets, more })
+    }
+
+    /// Sends a page of the client's runs, and of those that use its data.
+    pub(super) fn list_runs(&mut self, after: Option<&str>) -> Result<()> {
+        let (runs, more) = self.page(after, |manifest, damage| {
+            let Content::Run(run) = manifest.content else { return None };
+            let Manifest { name, owner, put_at, .. } = manifest;
+            Some(RunState { name, owner, put_at, run: *run, damage })
+        })?;
+        say(self.channel, &Reply::Runs { runs, more })
+    }
+
+    /// A page of what `describe` makes of what the client is told of, and whether there is more.
+    fn page<T>(
+        &self,
+        after: Option<&str>,
+        describe: impl Fn(Manifest, Option<String>) -> Option<T>,
+    ) -> Result<(Vec<T>, bool)> {
         let names = self.core.store.names()?;
-        let mut models = Vec::with_capacity(PAGE);
-        let mut more = false;
+        let mut page = Vec::with_capacity(PAGE);
         for name in names.iter().filter(|name| after.is_none_or(|after| name.as_str() > after)) {
-            let Some(manifest) = self.core.store.peek(name) else { continue };
+            let Entry::Kept { manifest, damage } = self.core.store.entry(name) else { continue };
             if !sees(self.client, &manifest) {
                 continue;
             }
-            if models.len() == PAGE {
-                more = true;
-                break;
+            let Some(item) = describe(*manifest, damage.map(|error| error.to_string())) else {
+                continue;
+            };
+            if page.len() == PAGE {
+                return Ok((page, true));
             }
-            let damage = self.core.store.manifest(name).err().map(|error| error.to_string());
-            models.push(line(self.client, manifest, damage));
+            page.push(item);
         }
-        say(self.channel, &Reply::Models { models, more })
+        Ok((page, false))
     }
 
     /// Sends what is public about a model.
     pub(super) fn describe(&mut self, name: &str) -> Result<()> {
         let manifest = self.core.readable(self.client, name)?;
+        manifest.model()?;
+        let manifest = self.core.store.labelled(manifest)?;
+        let (about, ranges) = manifest.model()?;
+        let (about, ranges) = (about.clone(), ranges.to_vec());
         let readers = (manifest.owner == self.client).then_some(manifest.readers);
-        let Manifest { version, owner, about, ranges, .. } = manifest;
+        let Manifest { version, owner, .. } = manifest;
         let public = PublicModel { version, owner, readers, about, ranges };
         let bytes = serde_json::to_vec(&public)
             .map_err(|cause| Error::Internal(format!("model `{name}`: {cause}")))?;
@@ -57,9 +93,9 @@ impl Visit<'_> {
     }
 }
 
-fn line(client: &str, manifest: Manifest, damage: Option<String>) -> ModelState {
-    let about = manifest.about;
-    ModelState {
+fn line(client: &str, manifest: Manifest, damage: Option<String>) -> Option<ModelState> {
+    let Content::Model { about, .. } = manifest.content else { return None };
+    Some(ModelState {
         name: manifest.name,
         version: manifest.version,
         readers: (manifest.owner == client).then_some(manifest.readers),
@@ -69,7 +105,7 @@ fn line(client: &str, manifest: Manifest, damage: Option<String>) -> ModelState 
         inputs: about.inputs.into_iter().map(|input| input.dims).collect(),
         outputs: about.outputs.into_iter().map(|output| output.dims).collect(),
         damage,
-    }
+    })
 }
 
 impl Core {
@@ -92,15 +128,17 @@ impl Core {
         jobs
     }
 
-    /// Ends a client's job: one that waits is dropped, and the session is ended that computes one, so
-    /// that all three servers are free for the next within moments.
+    /// Ends a client's job: one that waits is dropped, one that is being prepared is refused, and the
+    /// session is ended that computes one, so that all three servers are free for the next within moments.
     fn cancel_of(&self, client: &str, id: Id) -> Result<()> {
         let reason = format!("client {client} has cancelled it");
         let mut state = self.state();
-        if let Some(running) = state.running.as_ref().filter(|running| running.job.job == id) {
+        if let Some(running) = state.running.as_mut().filter(|running| running.job.job == id) {
             if running.client == client {
-                running.canceller.cancel(&reason);
-                return Ok(());
+                if running.cancel(&reason) {
+                    return Ok(());
+                }
+                return Err(Error::refused(format_args!("job {id}"), "it is about to end"));
             }
         } else if state.jobs.get(&id).is_some_and(|job| job.client == client) {
             let lost = state.queue.cancel(id, &reason);
@@ -126,6 +164,18 @@ impl Job {
 }
 
 impl Running {
+    /// Ends the job, now or as soon as that touches no other one. False if it is about to end by itself.
+    pub(super) fn cancel(&mut self, reason: &str) -> bool {
+        match &mut self.phase {
+            Phase::Preparing(cancel) | Phase::Voting(cancel) => {
+                cancel.get_or_insert_with(|| reason.to_owned());
+            }
+            Phase::Computing => self.canceller.cancel(reason),
+            Phase::Ending => return false,
+        }
+        true
+    }
+
     fn describe(&self) -> JobState {
         let place: Place = self.watched.place();
         JobState { stage: Stage::Working(place), ..self.job.clone() }

@@ -8,10 +8,12 @@ mod access;
 mod cache;
 mod clients;
 mod jobs;
+mod learners;
 mod lists;
 mod quota;
 mod session;
 mod terms;
+mod train;
 
 use std::{
     collections::HashMap,
@@ -20,16 +22,17 @@ use std::{
 };
 
 use bytes::Bytes;
+use gpu_kernels::AnyEngine;
 use net::{Canceller, LogLimit};
-use ring_arith::{CpuEngine, Engine};
+use ring_arith::Engine;
 
 use crate::{
-    About, Digest, Error, Id, Result, Shares,
+    Digest, Error, Id, Result, Shares,
     answer::Component,
     certificates::{self, CertificateEnd},
-    config::{Access, Limits},
+    config::{Access, Limits, Truncation},
     queue::{Follower, Full, Leader},
-    store::{Range, Readers, Store},
+    store::{Content, Readers, Store},
     watch::Watched,
     wire::{Cost, JobState, Link, Status},
 };
@@ -47,7 +50,8 @@ struct Core {
     me: usize,
     limits: Limits,
     access: Access,
-    engine: CpuEngine,
+    engine: AnyEngine,
+    truncation: Truncation,
     store: Store,
     cache: Cache,
     state: Mutex<State>,
@@ -58,6 +62,8 @@ struct Core {
     quotas: Arc<Quotas>,
     /// When the certificates in use end.
     certificates: Mutex<Vec<CertificateEnd>>,
+    /// Held by whoever predicts what a job would send.
+    predicting: Mutex<()>,
     /// Lines of the log that clients or the other servers can cause, by whom and what.
     lines: LogLimit<(String, String)>,
 }
@@ -87,15 +93,14 @@ struct Job {
     digest: Digest,
     /// When it was complete here.
     since: Instant,
-    _reserved: Reserved,
+    _reserved: Arc<Reserved>,
 }
 
 enum Work {
     Put {
         name: String,
-        about: Box<About>,
+        content: Box<Content>,
         readers: Readers,
-        ranges: Vec<Option<Range>>,
         plan: Bytes,
         shares: Shares,
         replace: bool,
@@ -114,6 +119,30 @@ enum Work {
         examples: u64,
         profile: bool,
     },
+    Approve {
+        name: String,
+        fingerprint: Digest,
+    },
+    Train {
+        name: String,
+        fingerprint: Digest,
+        from: u32,
+        steps: u32,
+        keep: bool,
+    },
+    Release {
+        name: String,
+        fingerprint: Digest,
+        step: u32,
+    },
+    Publish {
+        run: String,
+        fingerprint: Digest,
+        step: u32,
+        name: String,
+        readers: Readers,
+        replace: bool,
+    },
 }
 
 /// The job that runs.
@@ -124,6 +153,22 @@ struct Running {
     watched: Watched,
     /// Ends the session, and the job with it.
     canceller: Canceller,
+    phase: Phase,
+}
+
+/// How far the running job is, as far as that matters to whoever wants to end it. To end the session ends
+/// the job that any of the servers has begun since, so it may be done only while none can have.
+#[derive(Debug)]
+enum Phase {
+    /// The others wait for this server's word on the job. A reason to end it becomes its word against it.
+    Preparing(Option<String>),
+    /// This server has given its word, and the others may have refused the job and gone on by now. A
+    /// reason to end it waits until it is known that the job runs.
+    Voting(Option<String>),
+    /// The others cannot end the job without what this server has yet to send.
+    Computing,
+    /// This server has sent its last word on the job, and the others may have gone on.
+    Ending,
 }
 
 /// How a job ended, for the client.
@@ -138,9 +183,16 @@ enum Output {
 struct Coming(Arc<Core>, Id);
 
 impl Server {
-    /// A server that keeps its shares in `store` and computes on `engine`.
+    /// A server that keeps its shares in `store`, computes on `engine` and rounds as `truncation` says.
     #[must_use]
-    pub fn new(me: usize, access: Access, limits: Limits, store: Store, engine: CpuEngine) -> Self {
+    pub fn new(
+        me: usize,
+        access: Access,
+        limits: Limits,
+        store: Store,
+        engine: AnyEngine,
+        truncation: Truncation,
+    ) -> Self {
         let (capacity, limit) = (limits.queue, limits.parts_limit());
         let queue = match me {
             0 => Queue::Leader(Leader::new(capacity, limit)),
@@ -163,6 +215,7 @@ impl Server {
             limits,
             access,
             engine,
+            truncation,
             store,
             cache,
             state: Mutex::new(state),
@@ -170,8 +223,15 @@ impl Server {
             started: Instant::now(),
             quotas,
             certificates: Mutex::default(),
+            predicting: Mutex::default(),
             lines: LogLimit::new(LOG_PAUSE),
         }))
+    }
+
+    /// What this server computes on.
+    #[must_use]
+    pub fn engine(&self) -> String {
+        self.0.engine.name()
     }
 
     /// What this server knows about itself.
@@ -187,7 +247,7 @@ impl Server {
             party: core.me,
             program: env!("CARGO_PKG_VERSION").to_owned(),
             up_seconds: core.started.elapsed().as_secs(),
-            engine: core.engine.name(),
+            engine: self.engine(),
             link: state.link.clone(),
             waiting: state.queue.len(),
             step: state.running.as_ref().map(|running| running.watched.place().step),
@@ -302,13 +362,17 @@ impl Core {
 }
 
 impl Work {
-    /// What it is, and the model's name.
+    /// What it is, and the name of what it makes, changes or runs.
     fn name(&self) -> (&'static str, &str) {
         match self {
             Self::Put { name, .. } => ("put", name),
             Self::Share { name, .. } => ("share", name),
             Self::Remove { name } => ("remove", name),
             Self::Infer { model, .. } => ("infer", model),
+            Self::Approve { name, .. } => ("approve", name),
+            Self::Train { name, .. } => ("train", name),
+            Self::Release { name, .. } => ("release", name),
+            Self::Publish { name, .. } => ("publish", name),
         }
     }
 }

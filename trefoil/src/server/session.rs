@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use net::{Canceller, Endpoint, Party, Session, Transport};
+use net::{Canceller, Party, Session, Transport};
 use ring_arith::{Engine, Generator};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Core, Job, Queue, Running, Server, jobs::Worker};
+use super::{Core, Job, Phase, Queue, Running, Server, jobs::Worker};
 use crate::{
     Error, Id, Result,
     config::PARTIES,
@@ -39,14 +39,14 @@ const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(64);
 
 impl Server {
-    /// Keeps a session with the two other servers, begun anew whenever it has died.
-    pub fn keep_session(&self, endpoint: &Endpoint) -> ! {
+    /// Keeps a session with the two other servers, which `begin` starts anew whenever it has died.
+    pub fn keep_session(&self, begin: impl Fn(&net::Job) -> net::Result<Session>) -> ! {
         let mut pause = *AGAIN.start();
         loop {
             let canceller = Canceller::default();
             let prgs = self.0.engine.generators().into_iter().map(Generator::name);
             let job = net::Job::new(SESSION).prgs(prgs).config(&VERSION.to_le_bytes());
-            let session = endpoint.session(&job.canceller(&canceller)).map_err(Error::from);
+            let session = begin(&job.canceller(&canceller)).map_err(Error::from);
             let outcome = session.and_then(|session| self.0.run_session(session, &canceller));
             let was_up = self.0.state().link == Link::Up;
             if let Err(error) = outcome {
@@ -63,13 +63,18 @@ impl Server {
 }
 
 impl Core {
-    /// Runs jobs within a session until it dies.
+    /// Runs jobs within a session until it dies. The others are told of what, if it died here.
     fn run_session(&self, session: Session, canceller: &Canceller) -> Result<()> {
         let watched = Watched::new(session.transport);
+        let transport = Box::new(watched.hand());
+        let ended = self.run_jobs(Session { transport, ..session }, &watched, canceller);
+        ended.inspect_err(|error| watched.hand().fail(&error.to_string()))
+    }
+
+    fn run_jobs(&self, session: Session, watched: &Watched, canceller: &Canceller) -> Result<()> {
         let mut control = watched.hand();
         self.reconcile(&mut control)?;
-        let transport = Box::new(watched.hand());
-        let mut worker = Worker::start(self, Session { transport, ..session }, watched.hand())?;
+        let mut worker = Worker::start(self, session, watched.hand(), canceller.clone())?;
         {
             let (mut state, now) = (self.state(), Instant::now());
             match &mut state.queue {
@@ -91,21 +96,27 @@ impl Core {
                     _ => self.follow(&mut control)?,
                 };
                 if let Some(id) = next {
-                    self.run_job(&mut worker, &watched, canceller, id, &clock)?;
+                    self.run_job(&mut worker, watched, canceller, id, &clock)?;
                 }
             }
         })
     }
 
-    /// Ends the session if a job runs for too long, for instance because a peer is stuck. Hears of the
-    /// beginning and of the end of each job.
-    fn limit_jobs(&self, strokes: Receiver<()>, canceller: &Canceller) {
-        while strokes.recv().is_ok() {
-            if strokes.recv_timeout(self.limits.job_limit()) == Err(RecvTimeoutError::Timeout) {
-                let (seconds, me) = (self.limits.job_seconds, self.me);
-                return canceller.cancel(&format!(
-                    "the job ran longer than {seconds} s (limits.job_seconds of party {me})"
-                ));
+    /// Ends a job that runs for too long; the session too, if that does not end the job, for instance
+    /// because a peer is stuck. Hears of the beginning and of the end of each job.
+    fn limit_jobs(&self, strokes: Receiver<Id>, canceller: &Canceller) {
+        let (limit, seconds, me) = (self.limits.job_limit(), self.limits.job_seconds, self.me);
+        let reason =
+            format!("the job ran longer than {seconds} s (limits.job_seconds of party {me})");
+        while let Ok(id) = strokes.recv() {
+            if strokes.recv_timeout(limit) != Err(RecvTimeoutError::Timeout) {
+                continue;
+            }
+            if let Some(running) = self.state().running.as_mut().filter(|it| it.job.job == id) {
+                running.cancel(&reason);
+            }
+            if strokes.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                return canceller.cancel(&reason);
             }
         }
     }
@@ -118,7 +129,7 @@ impl Core {
         for repair in repairs(self.me, &holdings) {
             tracing::info!(?repair, "finishing an interrupted put");
             let repaired = match repair {
-                Repair::Commit(name, version) => self.store.commit(&name, version),
+                Repair::Commit(name, version) => self.store.commit(&name, version).map(drop),
                 Repair::Discard(name, version) => self.store.discard(&name, version),
             };
             if let Err(error) = repaired {
@@ -132,7 +143,7 @@ impl Core {
     /// Counts for each client what the models in force take.
     fn count_models(&self) -> Result<()> {
         for name in self.store.names()? {
-            if let Some(manifest) = self.store.peek(&name) {
+            if let Some(manifest) = self.store.entry(&name).manifest() {
                 self.quotas.keep(&name, &manifest.owner, manifest.bytes());
             }
         }
@@ -210,7 +221,7 @@ impl Core {
         watched: &Watched,
         canceller: &Canceller,
         id: Id,
-        clock: &Sender<()>,
+        clock: &Sender<Id>,
     ) -> Result<()> {
         let mut job = {
             let mut state = self.state();
@@ -220,18 +231,20 @@ impl Core {
                 client: job.client.clone(),
                 watched: watched.hand(),
                 canceller: canceller.clone(),
+                phase: Phase::Preparing(None),
             });
             // A follower that lost its part would break its word; the session ends and is begun anew.
             job.ok_or_else(|| Error::Internal(format!("this server has no part of job {id}")))?
         };
         // Who listens has gone only if the last job took too long, and this one will then fail.
-        let _ = clock.send(());
+        let _ = clock.send(id);
         let run = AssertUnwindSafe(|| worker.run(id, &mut job));
         let ended = panic::catch_unwind(run).unwrap_or_else(|_| {
             Err(Error::Internal("the program failed an assertion; its log says where".to_owned()))
         });
-        let _ = clock.send(());
-        self.engine.buffers().trim(KEPT);
+        let _ = clock.send(id);
+        // A device that cannot even do this fails the next job, with a reason.
+        let _ = self.engine.trim(KEPT);
         self.state().running = None;
         self.end_job(job, id, ended)
     }

@@ -5,10 +5,13 @@ use std::{fmt, fs, io, path::Path, time::SystemTime};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::files::write_synced;
-use crate::{About, Error, Id, Result};
+use crate::{
+    About, Error, Id, Result,
+    training::{DataSet, Run},
+};
 
 /// The layout that this program writes and reads.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// What every manifest begins with; the layout's number and the hash of what follows come after it.
 const MAGIC: &str = "trefoil-manifest";
@@ -49,24 +52,39 @@ pub struct Range {
     pub high: f64,
 }
 
-/// What a server knows of one version of a model without its shares.
+/// What is kept under a name, as far as that is public.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub enum Content {
+    /// A model that can be run.
+    Model {
+        /// What is public about it.
+        about: About,
+        /// What its owner expects of each input, in their order; empty if it did not say.
+        ranges: Vec<Option<Range>>,
+    },
+    /// Rows for trainings.
+    Data(DataSet),
+    /// A training under way.
+    Run(Box<Run>),
+}
+
+/// What a server knows of one version of what it keeps, without the shares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// Whose shares these are.
     pub holder: Holder,
-    /// The model's name.
+    /// Its name.
     pub name: String,
-    /// The version: the job that put it.
+    /// The version: the job that made it.
     pub version: Id,
-    /// What is public about the model.
-    pub about: About,
+    /// What it is.
+    pub content: Content,
     /// The client that put it.
     pub owner: String,
     /// Who else may use it.
     pub readers: Readers,
-    /// What the owner expects of each input, in their order; empty if it did not say.
-    pub ranges: Vec<Option<Range>>,
     /// When, in seconds since 1970.
     pub put_at: u64,
     /// The plan's file.
@@ -85,11 +103,61 @@ pub struct FileSum {
     pub blake3: String,
 }
 
+impl Content {
+    /// What kind of thing it is.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Model { .. } => "model",
+            Self::Data(_) => "data set",
+            Self::Run(_) => "run",
+        }
+    }
+}
+
 impl Manifest {
     /// Bytes that its files take.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.plan.bytes + self.shares.bytes
+    }
+
+    /// What is public about a model, and its ranges.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it is something else.
+    pub fn model(&self) -> Result<(&About, &[Option<Range>])> {
+        match &self.content {
+            Content::Model { about, ranges } => Ok((about, ranges)),
+            _ => Err(self.is_no("model")),
+        }
+    }
+
+    /// What is public about a data set.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it is something else.
+    pub fn data(&self) -> Result<&DataSet> {
+        match &self.content {
+            Content::Data(set) => Ok(set),
+            _ => Err(self.is_no("data set")),
+        }
+    }
+
+    /// What is public about a run.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it is something else.
+    pub fn run(&self) -> Result<&Run> {
+        match &self.content {
+            Content::Run(run) => Ok(run),
+            _ => Err(self.is_no("run")),
+        }
+    }
+
+    fn is_no(&self, wanted: &str) -> Error {
+        let kind = self.content.kind();
+        Error::refused(format_args!("`{}`", self.name), format_args!("is a {kind}, not a {wanted}"))
     }
 }
 

@@ -1,7 +1,7 @@
-//! A server's shares of models on disk.
+//! A server's shares on disk: models, data sets and runs.
 //!
-//! `models/NAME/` holds, for each version of a model, a plan, the shares as safetensors and a
-//! manifest. A version is *staged* under `VERSION.staged`, and *visible* once that file has been
+//! `models/NAME/` holds, for each version of what has that name, a plan, the shares as safetensors and a
+//! manifest, which says what it is. A version is *staged* under `VERSION.staged`, and *visible* once that file has been
 //! renamed to `manifest`. Every file is written under a temporary name, synced and renamed, and the
 //! manifest says how long the other two are and what they hash to; so a crash at any moment leaves
 //! the old version, the new one, or leftovers that the next start removes.
@@ -21,6 +21,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
 };
 
 use serde::{Deserialize, Serialize};
@@ -29,10 +30,12 @@ use files::{
     files_in, make_private, parse_shares, read_checked, remove_if_there, sum_of, sync_folder,
     write_shares, write_synced,
 };
-pub use manifest::{ClusterId, FileSum, Holder, Manifest, Range, Readers, parse_manifest, seal};
+pub use manifest::{
+    ClusterId, Content, FileSum, Holder, Manifest, Range, Readers, parse_manifest, seal,
+};
 use manifest::{now, read_sealed, write_sealed};
 
-use crate::{About, Error, Id, Result, Shares, config::check_name};
+use crate::{Error, Id, Result, Shares, config::check_name};
 
 /// The suffix of a manifest that is not yet in force.
 const STAGED: &str = "staged";
@@ -40,17 +43,33 @@ const STAGED: &str = "staged";
 /// The name of the manifest in force.
 const MANIFEST: &str = "manifest";
 
-/// Shares of models in one folder, which one server has to itself.
+/// Shares in one folder, which one server has to itself.
 #[derive(Debug)]
 pub struct Store {
     models: PathBuf,
     holder: Holder,
     /// Versions whose files were found damaged when they were read as a whole.
     damage: Mutex<HashMap<(String, Id), String>>,
-    /// Held while a version comes into force or goes, and while a manifest is compared with its files.
-    change: Mutex<()>,
+    /// Held while a version comes into force or goes, and while a manifest is compared with its files. Keeps
+    /// the manifests in force that were read, by name: whoever asks for a list must not make this server read
+    /// all of them again.
+    known: Mutex<HashMap<String, Known>>,
     /// Held while the server runs, so that no second server uses the folder.
     _lock: File,
+}
+
+/// A manifest that was read, without its labels, and the file it was read from.
+#[derive(Debug)]
+struct Known {
+    file: Stamp,
+    manifest: Manifest,
+}
+
+/// What tells a file from another one in its place, or from what it was before.
+#[derive(Debug, PartialEq)]
+struct Stamp {
+    bytes: u64,
+    changed: SystemTime,
 }
 
 /// What one server has of one name.
@@ -66,35 +85,38 @@ pub struct Holding {
     pub damage: Option<String>,
 }
 
-/// A model as loaded: its manifest, its plan's text and its shares.
+/// What is in force under a name.
 #[derive(Debug)]
-pub struct Stored {
-    /// The manifest.
-    pub manifest: Manifest,
-    /// The plan.
-    pub plan: Vec<u8>,
-    /// This party's shares of the weights.
-    pub shares: Shares,
+pub enum Entry {
+    /// Nothing.
+    Absent,
+    /// A manifest that cannot be read, or that belongs elsewhere: nobody knows what it is, and whose.
+    Unreadable(Error),
+    /// A model, a data set or a run.
+    Kept {
+        /// What is known of it; of a model without its labels, which [`Store::labelled`] has.
+        manifest: Box<Manifest>,
+        /// Why it cannot be used, if it cannot.
+        damage: Option<Error>,
+    },
 }
 
-/// A model to be staged.
+/// A version to be staged.
 #[derive(Debug)]
-pub struct NewModel<'a> {
-    /// The model's name.
+pub struct NewItem<'a> {
+    /// The name.
     pub name: &'a str,
-    /// The job that puts it.
+    /// The job that makes it.
     pub version: Id,
-    /// What is public about it.
-    pub about: &'a About,
-    /// The client that puts it.
+    /// What it is.
+    pub content: &'a Content,
+    /// The client whose it is.
     pub owner: &'a str,
     /// Who else may use it.
     pub readers: &'a Readers,
-    /// What the owner expects of each input, in their order; empty if it did not say.
-    pub ranges: &'a [Option<Range>],
-    /// The plan.
+    /// The plan; empty for what has none.
     pub plan: &'a [u8],
-    /// This party's shares of the weights.
+    /// This party's shares.
     pub shares: &'a Shares,
 }
 
@@ -105,6 +127,41 @@ pub enum Repair {
     Commit(String, Id),
     /// No server has it in force: the put that made it has failed.
     Discard(String, Id),
+}
+
+impl Entry {
+    /// The manifest, where it can be read. Whether what it describes can be used, [`Entry::usable`] says.
+    #[must_use]
+    pub fn manifest(&self) -> Option<&Manifest> {
+        match self {
+            Self::Kept { manifest, .. } => Some(manifest),
+            Self::Absent | Self::Unreadable(_) => None,
+        }
+    }
+
+    /// Why what is there cannot be used, if it cannot.
+    #[must_use]
+    pub fn damage(&self) -> Option<&Error> {
+        match self {
+            Self::Kept { damage, .. } => damage.as_ref(),
+            Self::Unreadable(error) => Some(error),
+            Self::Absent => None,
+        }
+    }
+
+    /// The manifest of what can be used, by its name.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is none, or it or the files it names are damaged.
+    pub fn usable(self, name: &str) -> Result<Manifest> {
+        match self {
+            Self::Kept { manifest, damage: None } => Ok(*manifest),
+            Self::Kept { damage: Some(error), .. } | Self::Unreadable(error) => Err(error),
+            Self::Absent => {
+                Err(Error::refused(format_args!("model `{name}`"), "there is no such model"))
+            }
+        }
+    }
 }
 
 impl Store {
@@ -125,8 +182,8 @@ impl Store {
             Error::config(root.display(), reason)
         })?;
         holder.claim(root)?;
-        let (damage, change) = (Mutex::default(), Mutex::new(()));
-        let store = Self { models, holder, damage, change, _lock: lock };
+        let (damage, known) = (Mutex::default(), Mutex::default());
+        let store = Self { models, holder, damage, known, _lock: lock };
         for name in store.names()? {
             store.sweep(&name)?;
         }
@@ -137,32 +194,35 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::File`] if the disk is full or not writable; nothing is staged then.
-    pub fn stage(&self, model: &NewModel<'_>) -> Result<()> {
-        let folder = self.models.join(model.name);
+    pub fn stage(&self, item: &NewItem<'_>) -> Result<()> {
+        let folder = self.models.join(item.name);
         fs::create_dir_all(&folder).map_err(|cause| Error::file(&folder, cause))?;
-        let staged = self.write_version(&folder, model);
+        let staged = self.write_version(&folder, item);
         if staged.is_err() {
-            self.sweep(model.name)?;
+            self.sweep(item.name)?;
         }
         staged
     }
 
-    /// Brings a staged version into force and removes all others.
+    /// Brings a staged version into force and removes all others. Returns its manifest.
     ///
     /// # Errors
     /// [`Error::File`] if it is not staged, [`Error::Refused`] if its manifest is damaged.
-    pub fn commit(&self, name: &str, version: Id) -> Result<()> {
-        let _change = self.change();
+    pub fn commit(&self, name: &str, version: Id) -> Result<Manifest> {
+        let mut known = self.known();
+        known.remove(name);
         let folder = self.models.join(name);
         let staged = staged_path(&folder, version);
-        self.read_manifest(&staged, name)
+        let manifest = self
+            .read_manifest(&staged, name)
             .map_err(|cause| damaged(name, format_args!("{}: {cause}", staged.display())))?;
         fs::rename(&staged, folder.join(MANIFEST)).map_err(|cause| Error::file(&staged, cause))?;
         sync_folder(&folder)?;
         for other in self.staged(&folder)? {
             remove_if_there(&staged_path(&folder, other))?;
         }
-        self.sweep(name)
+        self.sweep(name)?;
+        Ok(manifest)
     }
 
     /// Lets others than before use the version in force.
@@ -170,8 +230,34 @@ impl Store {
     /// # Errors
     /// [`Error::Refused`] if there is none or it is damaged, [`Error::File`] if it cannot be written.
     pub fn share(&self, name: &str, readers: &Readers) -> Result<()> {
-        let _change = self.change();
-        let manifest = Manifest { readers: readers.clone(), ..self.in_force(name)? };
+        self.rewrite(name, |manifest| {
+            manifest.readers = readers.clone();
+            Ok(())
+        })
+    }
+
+    /// Notes that a client consents to the run in force.
+    ///
+    /// # Errors
+    /// As [`Store::share`]; [`Error::Refused`] if it is no run.
+    pub fn approve(&self, name: &str, client: &str) -> Result<()> {
+        self.rewrite(name, |manifest| {
+            let mut run = manifest.run()?.clone();
+            if !run.approved.iter().any(|known| known == client) {
+                run.approved.push(client.to_owned());
+            }
+            manifest.content = Content::Run(Box::new(run));
+            Ok(())
+        })
+    }
+
+    /// Changes the manifest in force.
+    fn rewrite(&self, name: &str, change: impl FnOnce(&mut Manifest) -> Result<()>) -> Result<()> {
+        let mut known = self.known();
+        let in_force = self.in_force(&mut known, name).usable(name)?;
+        let mut manifest = self.with_labels(in_force)?;
+        change(&mut manifest)?;
+        known.remove(name);
         let folder = self.models.join(name);
         write_sealed(&folder.join(MANIFEST), &manifest)?;
         sync_folder(&folder)
@@ -182,7 +268,7 @@ impl Store {
     /// # Errors
     /// [`Error::File`] if files cannot be removed.
     pub fn discard(&self, name: &str, version: Id) -> Result<()> {
-        let _change = self.change();
+        let _known = self.known();
         let folder = self.models.join(name);
         remove_if_there(&staged_path(&folder, version))?;
         self.sweep(name)
@@ -193,7 +279,8 @@ impl Store {
     /// # Errors
     /// [`Error::File`] if files cannot be removed.
     pub fn remove(&self, name: &str) -> Result<bool> {
-        let _change = self.change();
+        let mut known = self.known();
+        known.remove(name);
         let folder = self.models.join(name);
         let there = remove_if_there(&folder.join(MANIFEST))?;
         if there {
@@ -203,81 +290,119 @@ impl Store {
         Ok(there)
     }
 
-    /// The manifest in force.
+    /// What is in force under a name. Files are compared by their lengths; what they hold is checked
+    /// when they are read.
+    #[must_use]
+    pub fn entry(&self, name: &str) -> Entry {
+        self.in_force(&mut self.known(), name)
+    }
+
+    /// The manifest of a version with its labels, if that is still in force.
     ///
     /// # Errors
-    /// [`Error::Refused`] if there is none, or it or the files it names are damaged.
-    pub fn manifest(&self, name: &str) -> Result<Manifest> {
-        let _change = self.change();
-        self.in_force(name)
+    /// [`Error::Refused`] if it is not, or its file is damaged.
+    pub fn labelled(&self, manifest: Manifest) -> Result<Manifest> {
+        let _known = self.known();
+        self.with_labels(manifest)
     }
 
-    /// The manifest in force, if it can be read; whether the model can be used too, only
-    /// [`Store::manifest`] tells.
-    #[must_use]
-    pub fn peek(&self, name: &str) -> Option<Manifest> {
-        check_name("model", name).ok()?;
-        self.read_manifest(&self.models.join(name).join(MANIFEST), name).ok()
-    }
-
-    /// Whether a version is in force, sound or damaged.
-    #[must_use]
-    pub fn is_there(&self, name: &str) -> bool {
-        check_name("model", name).is_ok() && self.models.join(name).join(MANIFEST).exists()
-    }
-
-    /// [`Store::manifest`] for whoever holds `change`.
-    fn in_force(&self, name: &str) -> Result<Manifest> {
-        check_name("model", name).map_err(|reason| Error::refused("request", reason))?;
-        let folder = self.models.join(name);
-        let path = folder.join(MANIFEST);
-        let manifest = self.read_manifest(&path, name).map_err(|cause| {
-            if cause.kind() == io::ErrorKind::NotFound {
-                return Error::refused(format_args!("model `{name}`"), "there is no such model");
-            }
-            damaged(name, format_args!("{}: {cause}", path.display()))
-        })?;
-        if let Some(reason) = self.known_damage().get(&(name.to_owned(), manifest.version)) {
-            return Err(damaged(name, reason));
+    /// [`Store::labelled`] for whoever holds `known`.
+    fn with_labels(&self, manifest: Manifest) -> Result<Manifest> {
+        let name = &manifest.name;
+        let path = self.models.join(name).join(MANIFEST);
+        let unreadable = |cause| damaged(name, format_args!("{}: {cause}", path.display()));
+        match self.read_manifest(&path, name) {
+            Ok(found) if found.version == manifest.version => Ok(found),
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(unreadable(cause)),
+            _ => Err(replaced(name)),
         }
-        for (path, sum) in [
-            (plan_path(&folder, manifest.version), &manifest.plan),
-            (shares_path(&folder, manifest.version), &manifest.shares),
-        ] {
-            let found = fs::metadata(&path).map_or(0, |data| data.len());
-            if found != sum.bytes {
-                let reason = format!("{found} bytes where {} were written", sum.bytes);
-                return Err(damaged(name, reason));
-            }
+    }
+
+    /// [`Store::entry`] for whoever holds `known`.
+    fn in_force(&self, known: &mut HashMap<String, Known>, name: &str) -> Entry {
+        if check_name("model", name).is_err() {
+            return Entry::Absent;
         }
+        let path = self.models.join(name).join(MANIFEST);
+        let manifest = match self.read_known(known, &path, name) {
+            Ok(manifest) => manifest,
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Entry::Absent,
+            Err(cause) => {
+                let reason = format!("{}: {cause}", path.display());
+                return Entry::Unreadable(damaged(name, reason));
+            }
+        };
+        let damage = self.damage_of(name, &manifest).map(|reason| damaged(name, reason));
+        Entry::Kept { manifest: Box::new(manifest), damage }
+    }
+
+    /// Reads a manifest in force without its labels, unless that was done since its file has changed.
+    fn read_known(
+        &self,
+        known: &mut HashMap<String, Known>,
+        path: &Path,
+        name: &str,
+    ) -> io::Result<Manifest> {
+        let data = fs::metadata(path)?;
+        let file = Stamp { bytes: data.len(), changed: data.modified()? };
+        if let Some(known) = known.get(name).filter(|known| known.file == file) {
+            return Ok(known.manifest.clone());
+        }
+        let mut manifest = self.read_manifest(path, name)?;
+        if let Content::Model { about, .. } = &mut manifest.content {
+            about.labels = Vec::new();
+        }
+        known.insert(name.to_owned(), Known { file, manifest: manifest.clone() });
         Ok(manifest)
     }
 
-    /// Reads and checks the version in force.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if there is none or it is damaged.
-    pub fn load(&self, name: &str) -> Result<Stored> {
-        let manifest = self.manifest(name)?;
-        let folder = self.models.join(name);
-        let plan = read_checked(&plan_path(&folder, manifest.version), &manifest.plan)
-            .map_err(|reason| damaged(name, reason))?;
-        let shares = read_checked(&shares_path(&folder, manifest.version), &manifest.shares)
-            .and_then(|bytes| parse_shares(bytes.into()))
-            .map_err(|reason| damaged(name, reason))?;
-        Ok(Stored { manifest, plan, shares })
+    /// What is wrong with a version, as far as is known without reading its files.
+    fn damage_of(&self, name: &str, manifest: &Manifest) -> Option<String> {
+        if let Some(reason) = self.known_damage().get(&(name.to_owned(), manifest.version)) {
+            return Some(reason.clone());
+        }
+        let files = self.files_of(name, manifest);
+        files.into_iter().find_map(|(path, sum)| {
+            let found = fs::metadata(&path).map_or(0, |data| data.len());
+            (found != sum.bytes).then(|| format!("{found} bytes where {} were written", sum.bytes))
+        })
     }
 
-    /// Reads and checks the plan of the version in force.
+    /// The files of a version, its plan and its shares, and what they must be.
+    fn files_of<'a>(&self, name: &str, manifest: &'a Manifest) -> [(PathBuf, &'a FileSum); 2] {
+        let folder = self.models.join(name);
+        [
+            (plan_path(&folder, manifest.version), &manifest.plan),
+            (shares_path(&folder, manifest.version), &manifest.shares),
+        ]
+    }
+
+    /// Reads and checks the plan of a version.
     ///
     /// # Errors
-    /// [`Error::Refused`] if there is none or it is damaged.
-    pub fn plan(&self, name: &str) -> Result<(Id, Vec<u8>)> {
-        let _change = self.change();
-        let manifest = self.in_force(name)?;
-        let path = plan_path(&self.models.join(name), manifest.version);
-        let plan = read_checked(&path, &manifest.plan).map_err(|reason| damaged(name, reason))?;
-        Ok((manifest.version, plan))
+    /// [`Error::Refused`] if it is damaged, or another version has come into force.
+    pub fn plan(&self, name: &str, manifest: &Manifest) -> Result<Vec<u8>> {
+        let [(path, sum), _] = self.files_of(name, manifest);
+        read_checked(&path, sum).map_err(|reason| self.unusable(name, manifest.version, reason))
+    }
+
+    /// Reads and checks this party's shares of a version's weights.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if they are damaged, or another version has come into force.
+    pub fn shares(&self, name: &str, manifest: &Manifest) -> Result<Shares> {
+        let [_, (path, sum)] = self.files_of(name, manifest);
+        read_checked(&path, sum)
+            .and_then(|bytes| parse_shares(bytes.into()))
+            .map_err(|reason| self.unusable(name, manifest.version, reason))
+    }
+
+    /// Why a version's file could not be read.
+    fn unusable(&self, name: &str, version: Id, reason: String) -> Error {
+        if self.entry(name).manifest().is_some_and(|manifest| manifest.version == version) {
+            return damaged(name, reason);
+        }
+        replaced(name)
     }
 
     /// Reads and checks every file of the version in force, of which it notes the damage: the version
@@ -286,14 +411,9 @@ impl Store {
     /// # Errors
     /// [`Error::Refused`] if there is none or it is damaged.
     pub fn verify(&self, name: &str) -> Result<u64> {
-        let manifest = self.manifest(name)?;
-        let folder = self.models.join(name);
-        let files = [
-            (plan_path(&folder, manifest.version), &manifest.plan),
-            (shares_path(&folder, manifest.version), &manifest.shares),
-        ];
+        let manifest = self.entry(name).usable(name)?;
         let mut bytes = 0;
-        for (path, sum) in files {
+        for (path, sum) in self.files_of(name, &manifest) {
             let found = sum_of(&path);
             if matches!(&found, Ok(found) if found == sum) {
                 bytes += sum.bytes;
@@ -303,7 +423,7 @@ impl Store {
                 Ok(_) => format!("{}: its contents have changed", path.display()),
                 Err(error) => error.to_string(),
             };
-            if self.manifest(name)?.version != manifest.version {
+            if self.entry(name).usable(name)?.version != manifest.version {
                 // It was replaced meanwhile, and the new version was just written.
                 return Ok(bytes);
             }
@@ -323,12 +443,9 @@ impl Store {
         for name in self.names()? {
             let folder = self.models.join(&name);
             let staged = self.staged(&folder)?;
-            let manifest = self.read_manifest(&folder.join(MANIFEST), &name);
-            let visible = manifest.ok().map(|found| found.version);
-            let damage = match self.manifest(&name) {
-                Err(error) if folder.join(MANIFEST).exists() => Some(error.to_string()),
-                _ => None,
-            };
+            let entry = self.entry(&name);
+            let visible = entry.manifest().map(|manifest| manifest.version);
+            let damage = entry.damage().map(ToString::to_string);
             if visible.is_some() || damage.is_some() || !staged.is_empty() {
                 holdings.push(Holding { name, visible, staged, damage });
             }
@@ -342,8 +459,8 @@ impl Store {
         self.models.join(name)
     }
 
-    fn change(&self) -> MutexGuard<'_, ()> {
-        self.change.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known_damage(&self) -> MutexGuard<'_, HashMap<(String, Id), String>> {
@@ -357,20 +474,19 @@ impl Store {
         Ok(manifest)
     }
 
-    fn write_version(&self, folder: &Path, model: &NewModel<'_>) -> Result<()> {
-        let version = model.version;
+    fn write_version(&self, folder: &Path, item: &NewItem<'_>) -> Result<()> {
+        let version = item.version;
         let plan = plan_path(folder, version);
-        write_synced(&plan, model.plan)?;
+        write_synced(&plan, item.plan)?;
         let shares = shares_path(folder, version);
-        write_shares(&shares, model.shares)?;
+        write_shares(&shares, item.shares)?;
         let manifest = Manifest {
             holder: self.holder,
-            name: model.name.to_owned(),
+            name: item.name.to_owned(),
             version,
-            about: model.about.clone(),
-            owner: model.owner.to_owned(),
-            readers: model.readers.clone(),
-            ranges: model.ranges.to_vec(),
+            content: item.content.clone(),
+            owner: item.owner.to_owned(),
+            readers: item.readers.clone(),
             put_at: now(),
             plan: sum_of(&plan)?,
             shares: sum_of(&shares)?,
@@ -446,6 +562,11 @@ pub fn repairs(me: usize, holdings: &[Vec<Holding>]) -> Vec<Repair> {
 fn damaged(name: &str, reason: impl std::fmt::Display) -> Error {
     let advice = "put the model again, or restore this server's data folder from a backup";
     Error::refused(format_args!("model `{name}`"), format_args!("damaged ({reason}); {advice}"))
+}
+
+fn replaced(name: &str) -> Error {
+    let reason = "it was replaced or removed meanwhile; try again";
+    Error::refused(format_args!("model `{name}`"), reason)
 }
 
 fn plan_path(folder: &Path, version: Id) -> PathBuf {

@@ -5,6 +5,7 @@ use std::fs;
 use ring_arith::{Shape, Tensor};
 
 use super::*;
+use crate::About;
 use crate::testing::holder;
 
 fn shares(value: u64) -> Shares {
@@ -13,19 +14,28 @@ fn shares(value: u64) -> Shares {
 }
 
 fn stage(store: &Store, name: &str, version: Id, value: u64) {
-    let (about, shares) = (About::default(), shares(value));
+    let ranges = vec![Some(Range { low: -1.0, high: 0.1 }), None];
+    let content = Content::Model { about: About::default(), ranges };
+    let shares = shares(value);
     store
-        .stage(&NewModel {
+        .stage(&NewItem {
             name,
             version,
-            about: &about,
+            content: &content,
             owner: "alice",
             readers: &Readers::Named(vec!["bob".to_owned()]),
-            ranges: &[Some(Range { low: -1.0, high: 0.1 }), None],
             plan: b"{}",
             shares: &shares,
         })
         .unwrap();
+}
+
+/// The version in force, as a server reads it.
+fn load(store: &Store, name: &str) -> Result<(Manifest, Shares)> {
+    let manifest = store.entry(name).usable(name)?;
+    store.plan(name, &manifest)?;
+    let shares = store.shares(name, &manifest)?;
+    Ok((manifest, shares))
 }
 
 #[test]
@@ -34,15 +44,18 @@ fn a_version_is_visible_once_committed_and_survives_reopening() {
     let store = Store::open(&root, holder(0)).unwrap();
     let (one, two) = (Id::random().unwrap(), Id::random().unwrap());
     stage(&store, "digits", one, 7);
-    assert!(store.load("digits").unwrap_err().to_string().contains("no such model"));
+    assert!(load(&store, "digits").unwrap_err().to_string().contains("no such model"));
     store.commit("digits", one).unwrap();
     stage(&store, "digits", two, 8);
     drop(store);
     let store = Store::open(&root, holder(0)).unwrap();
-    let loaded = store.load("digits").unwrap();
-    assert_eq!((loaded.manifest.version, loaded.shares), (one, shares(7)));
+    let (manifest, loaded) = load(&store, "digits").unwrap();
+    assert_eq!((manifest.version, loaded), (one, shares(7)));
     store.commit("digits", two).unwrap();
-    assert_eq!(store.load("digits").unwrap().shares, shares(8));
+    assert_eq!(load(&store, "digits").unwrap().1, shares(8));
+    // Whoever still has the manifest of the version before is not told of damage.
+    let late = store.shares("digits", &manifest).unwrap_err().to_string();
+    assert!(late.contains("replaced or removed meanwhile"), "{late}");
     assert_eq!(files_in(&root.join("models/digits")).unwrap().len(), 3);
     assert!(store.remove("digits").unwrap());
     assert!(!store.remove("digits").unwrap());
@@ -70,7 +83,7 @@ fn a_crash_at_any_file_leaves_the_version_in_force() {
     }
     drop(store);
     let store = Store::open(&root, holder(0)).unwrap();
-    assert_eq!(store.load("m").unwrap().shares, shares(1));
+    assert_eq!(load(&store, "m").unwrap().1, shares(1));
     for name in &leftovers {
         assert!(!folder.join(name).exists(), "{name}");
     }
@@ -90,11 +103,11 @@ fn truncated_and_changed_files_are_reported_as_damage() {
     let mut bad = good.clone();
     *bad.last_mut().unwrap() ^= 1;
     fs::write(&path, &bad).unwrap();
-    let text = store.load("m").unwrap_err().to_string();
+    let text = load(&store, "m").unwrap_err().to_string();
     assert!(text.contains("changed") && text.contains("put the model again"), "{text}");
     fs::write(&path, &good).unwrap();
     fs::write(root.join("models/m/manifest"), b"{").unwrap();
-    assert!(store.load("m").unwrap_err().to_string().contains("manifest"));
+    assert!(load(&store, "m").unwrap_err().to_string().contains("manifest"));
     store.sweep("m").unwrap();
     assert!(path.exists(), "shares behind a damaged manifest are kept");
     assert!(store.inventory().unwrap()[0].damage.is_some());
@@ -107,10 +120,10 @@ fn a_manifest_keeps_all_that_its_owner_said_and_any_changed_byte_is_seen() {
     let id = Id::random().unwrap();
     stage(&store, "m", id, 1);
     store.commit("m", id).unwrap();
-    let manifest = store.manifest("m").unwrap();
+    let manifest = store.entry("m").usable("m").unwrap();
     assert_eq!((manifest.holder, manifest.owner.as_str()), (holder(0), "alice"));
     assert_eq!(manifest.readers, Readers::Named(vec!["bob".to_owned()]));
-    assert_eq!(manifest.ranges, [Some(Range { low: -1.0, high: 0.1 }), None]);
+    assert_eq!(manifest.model().unwrap().1, [Some(Range { low: -1.0, high: 0.1 }), None]);
     let path = root.join("models/m/manifest");
     let good = fs::read(&path).unwrap();
     for at in 0..good.len() {
@@ -119,9 +132,9 @@ fn a_manifest_keeps_all_that_its_owner_said_and_any_changed_byte_is_seen() {
         assert!(parse_manifest(&bad).is_err(), "byte {at}");
         assert!(parse_manifest(&good[..at]).is_err(), "cut at {at}");
     }
-    assert_eq!(parse_manifest(&good).unwrap(), manifest);
+    assert_eq!(parse_manifest(&good).unwrap(), store.labelled(manifest).unwrap());
     fs::write(&path, br#"{"format":1,"party":0}"#).unwrap();
-    let old = store.load("m").unwrap_err().to_string();
+    let old = load(&store, "m").unwrap_err().to_string();
     assert!(old.contains("layout 1") && old.contains("put the model again"), "{old}");
 }
 
@@ -145,12 +158,10 @@ fn folders_of_two_parties_exchanged_and_stores_of_another_cluster_are_refused() 
     fs::rename(&mine, roots[0].join("m")).unwrap();
     fs::rename(&theirs, &mine).unwrap();
     let store = Store::open(&roots[0], holder(0)).unwrap();
-    for error in
-        [store.manifest("m").map(drop), store.load("m").map(drop), store.plan("m").map(drop)]
-    {
-        let text = error.unwrap_err().to_string();
-        assert!(text.contains("files of party 1") && text.contains("models/m/manifest"), "{text}");
-    }
+    let entry = store.entry("m");
+    assert!(entry.manifest().is_none());
+    let text = entry.usable("m").unwrap_err().to_string();
+    assert!(text.contains("files of party 1") && text.contains("models/m/manifest"), "{text}");
     let held = &store.inventory().unwrap()[0];
     assert!(held.visible.is_none() && held.damage.is_some(), "{held:?}");
     assert_eq!(files_in(&mine).unwrap().len(), 3, "another server's files are left alone");
@@ -164,7 +175,7 @@ fn a_model_under_another_name_is_refused() {
     stage(&store, "m", id, 1);
     store.commit("m", id).unwrap();
     fs::rename(root.join("models/m"), root.join("models/n")).unwrap();
-    let text = store.load("n").unwrap_err().to_string();
+    let text = load(&store, "n").unwrap_err().to_string();
     assert!(text.contains("files of the model `m`"), "{text}");
     stage(&store, "o", id, 1);
     fs::rename(root.join("models/o"), root.join("models/p")).unwrap();
@@ -184,14 +195,44 @@ fn a_version_that_was_found_damaged_is_refused_until_it_is_put_again() {
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&path, &bytes).unwrap();
     // The length is right, so nobody knows before the file is read as a whole.
-    store.manifest("m").unwrap();
+    store.entry("m").usable("m").unwrap();
     assert!(store.verify("m").unwrap_err().to_string().contains("changed"));
-    assert!(store.manifest("m").unwrap_err().to_string().contains("changed"));
+    assert!(store.entry("m").usable("m").unwrap_err().to_string().contains("changed"));
     assert!(store.inventory().unwrap()[0].damage.is_some());
     stage(&store, "m", two, 2);
     store.commit("m", two).unwrap();
     assert!(store.verify("m").unwrap() > 0);
-    assert_eq!(store.load("m").unwrap().shares, shares(2));
+    assert_eq!(load(&store, "m").unwrap().1, shares(2));
+}
+
+#[test]
+fn a_manifest_that_changes_in_its_place_is_read_again_and_has_its_labels_when_asked() {
+    let root = crate::testing::folder("store");
+    let store = Store::open(&root, holder(0)).unwrap();
+    let id = Id::random().unwrap();
+    let about = About { labels: vec!["cat".to_owned(), "dog".to_owned()], ..About::default() };
+    let (owner, readers, shares) = ("alice", &Readers::Everyone, &shares(1));
+    let (name, version, plan) = ("m", id, &b"{}"[..]);
+    let content = &Content::Model { about, ranges: Vec::new() };
+    store.stage(&NewItem { name, version, content, owner, readers, plan, shares }).unwrap();
+    store.commit("m", id).unwrap();
+    let read = || store.entry("m").usable("m");
+    assert!(read().unwrap().model().unwrap().0.labels.is_empty());
+    assert_eq!(store.labelled(read().unwrap()).unwrap().model().unwrap().0.labels, ["cat", "dog"]);
+    // Of one length, one after the other, so that the file's time may be the same.
+    for reader in ["bob", "eve", "dan"] {
+        let readers = Readers::Named(vec![reader.to_owned()]);
+        store.share("m", &readers).unwrap();
+        assert_eq!(read().unwrap().readers, readers);
+    }
+    assert_eq!(store.labelled(read().unwrap()).unwrap().model().unwrap().0.labels, ["cat", "dog"]);
+    let before = read().unwrap();
+    fs::write(root.join("models/m/manifest"), b"damaged").unwrap();
+    assert!(read().unwrap_err().to_string().contains("damaged"));
+    assert!(store.labelled(before.clone()).unwrap_err().to_string().contains("damaged"));
+    store.remove("m").unwrap();
+    assert!(read().unwrap_err().to_string().contains("no such model"));
+    assert!(store.labelled(before).unwrap_err().to_string().contains("replaced or removed"));
 }
 
 #[test]

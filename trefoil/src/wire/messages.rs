@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     About, Digest, Id,
     certificates::CertificateEnd,
+    config::PARTIES,
     store::{Range, Readers},
+    training::{DataSet, Run, RunSpec},
     watch::Place,
 };
 
@@ -75,6 +77,108 @@ pub enum Request {
         /// Send the profile by layer.
         profile: bool,
     },
+    /// What would running a model on inputs of these shapes send? Nothing is run.
+    Predict {
+        /// The model's name.
+        model: String,
+        /// Its version.
+        version: Id,
+        /// Shapes of the inputs, with the batch.
+        inputs: Vec<Vec<usize>>,
+    },
+    /// Which data sets may I use? As [`Request::Models`].
+    DataSets {
+        /// The last name of the page before.
+        after: Option<String>,
+    },
+    /// Keep your part of a data set. Keys and words follow.
+    PutData {
+        /// The job; the version of the data set.
+        job: Id,
+        /// The data set's name.
+        name: String,
+        /// What is public about it.
+        set: DataSet,
+        /// Who may name it in a run besides its owner. Each run needs the owner's consent as well.
+        readers: Readers,
+        /// Take the place of a data set of the same name.
+        replace: bool,
+    },
+    /// Which runs are mine, or use data of mine? As [`Request::Models`].
+    Runs {
+        /// The last name of the page before.
+        after: Option<String>,
+    },
+    /// Keep your part of a run's start. Its plan, keys and words follow.
+    PutRun {
+        /// The job.
+        job: Id,
+        /// The run's name.
+        name: String,
+        /// What is to be trained on what.
+        spec: Box<RunSpec>,
+        /// Length of the plan.
+        plan: u64,
+        /// Take the place of a run of the same name.
+        replace: bool,
+    },
+    /// My data may be used for this run, with everything that its fingerprint covers.
+    Approve {
+        /// The job.
+        job: Id,
+        /// The run's name.
+        name: String,
+        /// Of the run.
+        fingerprint: Digest,
+    },
+    /// Train a run of mine for some steps.
+    Train {
+        /// The job; if the state is kept, its version.
+        job: Id,
+        /// The run's name.
+        name: String,
+        /// Of the run.
+        fingerprint: Digest,
+        /// Steps that are done.
+        from: u32,
+        /// Steps to do.
+        steps: u32,
+        /// Keep the state after them on disk.
+        keep: bool,
+    },
+    /// What is the plan of a step of this run?
+    RunPlan {
+        /// The run's name.
+        name: String,
+    },
+    /// Send me your components of the state of a run of mine.
+    Release {
+        /// The job.
+        job: Id,
+        /// The run's name.
+        name: String,
+        /// Of the run.
+        fingerprint: Digest,
+        /// Steps that are done.
+        step: u32,
+    },
+    /// Make a model of the state of a run of mine.
+    Publish {
+        /// The job; the version of the model.
+        job: Id,
+        /// The run's name.
+        run: String,
+        /// Of the run.
+        fingerprint: Digest,
+        /// Steps that are done.
+        step: u32,
+        /// The model's name.
+        name: String,
+        /// Who may run it besides its owner.
+        readers: Readers,
+        /// Take the place of a model of the same name.
+        replace: bool,
+    },
     /// Which jobs of mine do you hold?
     Jobs,
     /// End a job of mine, whether it waits or runs.
@@ -108,6 +212,27 @@ pub enum Reply {
     Model {
         /// Its length.
         bytes: u64,
+    },
+    /// To [`Request::Predict`]: what each of the three servers would send. No seconds are among it.
+    Predicted(Box<[Cost; PARTIES]>),
+    /// To [`Request::RunPlan`]. The plan follows, written.
+    Plan {
+        /// Its length.
+        bytes: u64,
+    },
+    /// To [`Request::DataSets`].
+    DataSets {
+        /// A page of them.
+        sets: Vec<DataState>,
+        /// Whether there are more.
+        more: bool,
+    },
+    /// To [`Request::Runs`].
+    Runs {
+        /// A page of them.
+        runs: Vec<RunState>,
+        /// Whether there are more.
+        more: bool,
     },
     /// To [`Request::Jobs`].
     Jobs(Vec<JobState>),
@@ -209,6 +334,42 @@ pub struct ModelState {
     pub damage: Option<String>,
 }
 
+/// A line in a server's list of data sets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataState {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: Id,
+    /// The client whose it is.
+    pub owner: String,
+    /// Who may name it in a run besides its owner, whom alone this is told.
+    pub readers: Option<Readers>,
+    /// When it was put, in seconds since 1970.
+    pub put_at: u64,
+    /// What is public about it.
+    pub set: DataSet,
+    /// Why it cannot be used, if it cannot.
+    pub damage: Option<String>,
+}
+
+/// A line in a server's list of runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunState {
+    /// Its name.
+    pub name: String,
+    /// The client whose it is.
+    pub owner: String,
+    /// When the state that is kept was written, in seconds since 1970.
+    pub put_at: u64,
+    /// What is public about it.
+    pub run: Run,
+    /// Why it cannot go on, if it cannot.
+    pub damage: Option<String>,
+}
+
 /// All that is public about one version of a model. The three servers say the same of it, or it is not
 /// used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -231,7 +392,7 @@ pub struct PublicModel {
 pub struct JobState {
     /// Its name.
     pub job: Id,
-    /// What it does: `infer`, `put`, `share` or `remove`.
+    /// What it does, such as `infer` or `put`.
     pub kind: String,
     /// The model.
     pub model: String,
@@ -282,6 +443,16 @@ pub struct StepCost {
     pub bytes: u64,
     /// Causal depth at its end: the growth of the largest of the three is its rounds.
     pub depth: u32,
+}
+
+impl Cost {
+    /// What was sent, without how long it took: the same wherever the same plan runs.
+    #[must_use]
+    pub fn timeless(mut self) -> Self {
+        self.seconds = 0.0;
+        self.steps.iter_mut().for_each(|step| step.seconds = 0.0);
+        self
+    }
 }
 
 impl Request {

@@ -17,7 +17,8 @@ use ring_arith::{Shape, Tensor};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use messages::{
-    Cost, JobState, Link, ModelState, PublicModel, Reply, Request, Stage, Status, StepCost,
+    Cost, DataState, JobState, Link, ModelState, PublicModel, Reply, Request, RunState, Stage,
+    Status, StepCost,
 };
 pub use pace::Pace;
 
@@ -49,6 +50,12 @@ pub trait Channel: Send {
     /// # Errors
     /// [`Error::Unreachable`] if the other side has gone.
     fn send(&mut self, frame: Bytes) -> Result<()>;
+
+    /// Sends a frame to somebody who may never read it: waits for room at most so long.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] if the other side has gone, or reads too little.
+    fn send_within(&mut self, frame: Bytes, limit: Duration) -> Result<()>;
 
     /// Waits for a frame.
     ///
@@ -192,6 +199,15 @@ pub fn send_bytes(
         sent(count);
     }
     Ok(())
+}
+
+/// Sends bytes in frames of at most [`CHUNK`] to somebody who may read slowly or not at all. What waits to be
+/// read are copies of the frames, so that they do not hold all bytes in memory.
+///
+/// # Errors
+/// [`Error::Unreachable`] if the other side has gone, or reads too slowly.
+pub fn send_bytes_at(channel: &mut dyn Channel, bytes: &[u8], pace: &mut Pace) -> Result<()> {
+    bytes.chunks(CHUNK).try_for_each(|frame| pace.send(channel, Bytes::copy_from_slice(frame)))
 }
 
 /// Receives exactly `count` bytes into one buffer, which grows with what has come, not with what was

@@ -1,4 +1,4 @@
-//! How long a receiver waits for data.
+//! How long one side waits for the other's data, or for the other to read.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::Channel;
 use crate::{Error, Result};
 
-/// How long a receiver waits: for each frame, and for the whole of what was announced.
+/// How long one side waits: for each frame, and for the whole of what was announced.
 #[derive(Debug)]
 pub struct Pace {
     /// For one frame.
@@ -15,18 +15,19 @@ pub struct Pace {
     /// Bytes a second that must come, once `silence` has passed.
     least: Option<u64>,
     began: Instant,
-    received: u64,
+    /// Bytes that have come, or that have been taken for sending.
+    moved: u64,
 }
 
 impl Pace {
     /// Waits so long for each frame, and as long as need be in all.
     #[must_use]
     pub fn frames(silence: Duration) -> Self {
-        Self { silence, least: None, began: Instant::now(), received: 0 }
+        Self { silence, least: None, began: Instant::now(), moved: 0 }
     }
 
-    /// Waits so long for each frame, and no longer than what comes at `least` bytes a second may take:
-    /// whoever sends a byte now and then would else keep what was reserved for him for ever.
+    /// Waits so long for each frame, and no longer than what passes at `least` bytes a second may take:
+    /// whoever sends or reads a byte now and then would else keep what was reserved for him for ever.
     #[must_use]
     pub fn at_least(silence: Duration, least: u64) -> Self {
         Self { least: Some(least), ..Self::frames(silence) }
@@ -48,17 +49,28 @@ impl Pace {
         match (channel.receive(self.left().min(self.silence)), self.least) {
             (_, Some(least)) if self.left().is_zero() => Err(late(least)),
             (Ok(frame), _) => {
-                self.received += frame.len() as u64;
+                self.moved += frame.len() as u64;
                 Ok(frame)
             }
             (Err(error), _) => Err(error),
         }
     }
 
-    /// The time until more must have come.
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] as the channel, if too little of what was sent before has been read.
+    pub(super) fn send(&mut self, channel: &mut dyn Channel, frame: Bytes) -> Result<()> {
+        let bytes = frame.len() as u64;
+        channel.send_within(frame, self.left())?;
+        self.moved += bytes;
+        Ok(())
+    }
+
+    /// The time until more must have passed.
     fn left(&self) -> Duration {
         let Some(least) = self.least else { return Duration::MAX };
-        let earned = Duration::from_secs_f64(self.received as f64 / least.max(1) as f64);
+        let earned = Duration::from_secs_f64(self.moved as f64 / least.max(1) as f64);
         (self.silence + earned).saturating_sub(self.began.elapsed())
     }
 }

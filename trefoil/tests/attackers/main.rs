@@ -8,3 +8,4 @@ mod faults;
 mod honest;
 mod plans;
 mod quotas;
+mod unread;

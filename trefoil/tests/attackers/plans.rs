@@ -19,6 +19,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 fn a_plan_that_differs_between_servers_is_refused_and_touches_no_other_job() {
     let cluster = cluster("plans", &[]);
     let (whole, halves) = (relu(1), relu(2));
+    let plans = [&whole, &halves].map(|model| model.program.to_bytes().unwrap());
+    let longest = plans.iter().map(Vec::len).max().unwrap();
     beside(&cluster, || {
         for odd in 0..3 {
             let mut models = [&halves; 3];
@@ -27,8 +29,10 @@ fn a_plan_that_differs_between_servers_is_refused_and_touches_no_other_job() {
             let job = Id::random().unwrap();
             // Party 0 asks the others, so it gets its part last.
             for (party, (channel, model)) in channels.iter_mut().zip(models).enumerate().rev() {
-                let (about, plan) =
-                    (model.about.to_bytes().unwrap(), model.program.to_bytes().unwrap());
+                let about = model.about.to_bytes().unwrap();
+                // Of one length, so that what is announced tells nothing.
+                let mut plan = model.program.to_bytes().unwrap();
+                plan.resize(longest, b' ');
                 let request = Request::Put {
                     job,
                     name: "split".to_owned(),

@@ -85,8 +85,8 @@ fn announced_uploads_that_never_come_take_one_clients_share_of_memory_and_no_mor
     let limits = [("memory_mib", 64), ("client_memory_mib", 32), ("activation_mwords", 4096)];
     let cluster = cluster("uploads", &limits);
     beside(&cluster, || {
-        // 16 bytes for each of 64 words of an example: 10 MiB each.
-        let request = infer(&cluster, 10 << 10);
+        // 16 bytes for each of 64 words of an example and 10 of its answer: 9.25 MiB each.
+        let request = infer(&cluster, 8 << 10);
         let mut held = Vec::new();
         for count in 0..8 {
             let mut channels = connect(&cluster);
@@ -244,6 +244,31 @@ fn a_model_that_makes_gigabytes_of_a_word_is_refused_before_it_runs() {
 }
 
 #[test]
+fn a_server_that_gets_no_memory_for_a_job_refuses_it_and_goes_on() {
+    let mut cluster = cluster("memory", &[]);
+    cluster.kill(0);
+    // 4 GiB of addresses, which is enough for the digits.
+    cluster.start_party_within(0, 4 << 20);
+    cluster.wait_until_up("alice");
+    beside(&cluster, || {
+        let mut graph = Graph::new(1);
+        let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(1)]).unwrap();
+        let wide = Op::Broadcast(vec![Dim::Batch(1), Dim::Fixed(1 << 24)]);
+        let y = graph.add("wide", wide, &[x]).unwrap();
+        let y = graph.add("sigmoid", Op::Unary(Unary::Sigmoid), &[y]).unwrap();
+        graph.output("y", y);
+        put(&cluster, "wide", &graph);
+        let mut client = mallory(&cluster);
+        let version = client.model("wide").unwrap().version;
+        let one = Tensor::new(Shape::new([1, 1]).unwrap(), vec![1]).unwrap();
+        let text = client.infer("wide", version, &[one], false, &()).unwrap_err().to_string();
+        let said = text.contains("party 0") && text.contains("no memory for a job that may need");
+        assert!(said, "{text}");
+    });
+    assert!((0..3).all(|party| cluster.runs(party)));
+}
+
+#[test]
 fn long_labels_and_many_models_lock_nobody_out() {
     let cluster = cluster("labels", &[("client_models", 3)]);
     let labels = cluster.folder.join("labels");
@@ -267,6 +292,38 @@ fn long_labels_and_many_models_lock_nobody_out() {
     });
 }
 
+#[test]
+fn lists_of_long_labels_asked_for_again_and_again_keep_nobody_waiting() {
+    let cluster = cluster("lists", &[]);
+    let labels = cluster.folder.join("labels");
+    fs::write(&labels, vec!["x".repeat(250); 4000].join("\n")).unwrap();
+    for model in 0..20 {
+        let name = format!("m{model}");
+        let more = ["--labels", labels.to_str().unwrap()];
+        cluster.json("mallory", &[&["model", "put", &name, DIGITS], &more[..]].concat());
+    }
+    beside(&cluster, || {
+        thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    let mut channels = connect(&cluster);
+                    for _ in 0..10 {
+                        for request in [Request::Status, Request::Models { after: None }] {
+                            let ask =
+                                |channel: &mut Box<dyn Channel>| say(&mut **channel, &request);
+                            channels.iter_mut().try_for_each(ask).unwrap();
+                            for channel in &mut channels {
+                                let told = reply(&mut **channel);
+                                assert!(matches!(told, Reply::Status(_) | Reply::Models { .. }));
+                            }
+                        }
+                    }
+                });
+            }
+        });
+    });
+}
+
 /// A model of three numbers and so many layers.
 fn chain(layers: usize) -> Graph {
     let mut graph = Graph::new(1);
@@ -278,7 +335,7 @@ fn chain(layers: usize) -> Graph {
     graph
 }
 
-fn put(cluster: &Cluster, name: &str, graph: &Graph) {
+pub fn put(cluster: &Cluster, name: &str, graph: &Graph) {
     try_put(cluster, name, graph).unwrap();
 }
 
@@ -291,6 +348,6 @@ fn try_put(cluster: &Cluster, name: &str, graph: &Graph) -> trefoil::Result<()> 
     mallory(cluster).put(&new, &())
 }
 
-fn mallory(cluster: &Cluster) -> Client {
+pub fn mallory(cluster: &Cluster) -> Client {
     links::connect(&ClientConfig::read(&cluster.client_config("mallory")).unwrap()).unwrap()
 }

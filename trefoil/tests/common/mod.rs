@@ -52,9 +52,28 @@ impl Cluster {
     }
 
     pub fn start_party(&mut self, party: usize) {
+        self.start_party_with(party, &[]);
+    }
+
+    /// Starts a server with these variables in its environment.
+    pub fn start_party_with(&mut self, party: usize, variables: &[(&str, &str)]) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trefoil"));
+        command.envs(variables.iter().copied());
+        self.launch(party, command);
+    }
+
+    /// Starts a server to which the system gives so many KiB of addresses and no more.
+    pub fn start_party_within(&mut self, party: usize, kib: u64) {
+        let mut command = Command::new("sh");
+        let limited = r#"ulimit -v "$0" && exec "$@""#;
+        command.args(["-c", limited, &kib.to_string(), env!("CARGO_BIN_EXE_trefoil")]);
+        self.launch(party, command);
+    }
+
+    fn launch(&mut self, party: usize, mut command: Command) {
         let folder = self.folder.join(format!("party-{party}"));
         let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_trefoil"))
+        let child = command
             .args(["party", "--config"])
             .arg(folder.join("party.toml"))
             .env("TREFOIL_LOG", "info")
@@ -82,6 +101,14 @@ impl Cluster {
     /// Whether a server still runs.
     pub fn runs(&mut self, party: usize) -> bool {
         self.parties[party].as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
+    }
+
+    /// Sets what one server computes on.
+    pub fn set_engine(&self, party: usize, engine: &str) {
+        let path = self.folder.join(format!("party-{party}/party.toml"));
+        let mut file: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
+        file.insert("engine".to_owned(), engine.into());
+        fs::write(&path, file.to_string()).unwrap();
     }
 
     /// Replaces limits in the files of all servers.
@@ -196,12 +223,17 @@ fn own_addresses() -> [String; 3] {
 
 /// A line of text per test image: 64 numbers from 0 to 16 and the digit.
 pub fn digits() -> Vec<String> {
+    let all = all_digits();
+    all[all.len() - 360..].to_vec()
+}
+
+/// A line of text per image, the test images last.
+pub fn all_digits() -> Vec<String> {
     let path = Path::new(DIGITS).with_file_name("digits.csv.gz");
     let mut text = String::new();
     let mut file = flate2::read::GzDecoder::new(File::open(path).unwrap());
     std::io::Read::read_to_string(&mut file, &mut text).unwrap();
-    let lines: Vec<_> = text.lines().filter(|line| !line.is_empty()).collect();
-    lines[lines.len() - 360..].iter().map(|line| (*line).to_owned()).collect()
+    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
 /// PyTorch's ten logits for each test image.

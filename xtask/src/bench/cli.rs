@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
+use gpu_kernels::EngineChoice;
 use serde::{Deserialize, Serialize};
 
 use super::{Bench, SUITES, launch, peers::Peers};
@@ -69,6 +70,9 @@ pub struct Options {
     /// Threads per party, where a case leaves it open
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+    /// What the parties compute on, where a suite has parties: cpu unless told otherwise, cuda:0, auto
+    #[arg(long, value_name = "ENGINE")]
+    pub engine: Option<EngineChoice>,
     /// Time SPU and CrypTen too, in turn with ours, in the cases that they know; installs them first
     #[arg(long)]
     pub with_peers: bool,

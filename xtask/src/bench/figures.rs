@@ -5,6 +5,7 @@
 use anyhow::{Context, Result};
 
 use super::models::{self, MODELS, Model, Step};
+use super::party::Setup;
 use super::protocols::{self, Operation, conv, relu};
 use super::{Bench, Network, Timing};
 
@@ -60,21 +61,22 @@ const fn at(name: &'static str, size: &'static str, make: protocols::Make) -> Op
 /// # Errors
 /// If the parties cannot be started or fail.
 pub fn cases(bench: &mut Bench) -> Result<()> {
-    let network = bench.network_or(Network::Tls);
+    let setup = bench.setup(Network::Tls);
     for operation in OPERATIONS {
-        protocols::run(bench, operation.name, operation, network)?;
+        protocols::run(bench, operation.name, operation, setup)?;
     }
-    for network in NETWORKS {
+    for &network in NETWORKS {
+        let setup = Setup { network, ..setup };
         for name in OVER_NETWORKS {
             let operation = OPERATIONS.iter().find(|operation| operation.name == *name);
             let operation = operation.with_context(|| format!("no operation {name}"))?;
-            protocols::run(bench, &format!("network/{name}/{network}"), operation, *network)?;
+            protocols::run(bench, &format!("network/{name}/{network}"), operation, setup)?;
         }
         for name in MODELS_OVER_NETWORKS {
-            models::run(bench, &format!("network/{name}/{network}"), model(name)?, *network)?;
+            models::run(bench, &format!("network/{name}/{network}"), model(name)?, setup)?;
         }
     }
-    PROFILED.iter().try_for_each(|name| profile(bench, model(name)?, network))
+    PROFILED.iter().try_for_each(|name| profile(bench, model(name)?, setup))
 }
 
 fn model(case: &str) -> Result<&'static Model> {
@@ -83,16 +85,15 @@ fn model(case: &str) -> Result<&'static Model> {
 }
 
 /// Each step of a model as a case, all from one run.
-fn profile(bench: &mut Bench, model: &Model, network: Network) -> Result<()> {
-    let threads = bench.threads_or(1);
+fn profile(bench: &mut Bench, model: &Model, setup: Setup) -> Result<()> {
     let prefix = format!("profile/{}", model.case);
     if !bench.wants(&prefix) {
         return bench.case(&prefix, |_| Ok(()));
     }
-    let outcome = models::measure(model, network, threads, bench.effort())?;
+    let outcome = models::measure(model, setup, bench.effort())?;
     for (index, Step { name, kind, seconds, bytes }) in outcome.steps.iter().enumerate() {
         bench.case(&format!("{prefix}/{index:03} {name}"), |case| {
-            case.run_by(&outcome.names).network(network).threads(threads);
+            case.run_by(&outcome.names).network(setup.network).threads(setup.threads);
             case.size(kind).timing(Timing::from_runs(vec![*seconds], None));
             case.bytes_per_party(*bytes);
             Ok(())

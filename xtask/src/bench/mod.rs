@@ -39,9 +39,11 @@ mod onnx;
 mod party;
 mod peers;
 mod protocols;
+mod python;
 mod ring;
 mod ring_words;
 mod service;
+mod training;
 mod truncation;
 
 pub use crate::record::Record;
@@ -92,6 +94,16 @@ pub const SUITES: &[Suite] = &[
         cases: &[figures::cases],
     },
     Suite { name: "models", about: "private inference of whole models", cases: &[models::cases] },
+    Suite {
+        name: "python",
+        about: "calls of the Python package beside the same in Rust",
+        cases: &[python::cases],
+    },
+    Suite {
+        name: "training",
+        about: "steps of private training, in turn with inference of the same batch",
+        cases: &[training::cases],
+    },
     Suite {
         name: "service",
         about: "three servers and many clients: CPU beside idle ones, answers a second",

@@ -10,8 +10,9 @@ use mpc_core::{Operand, Protocol, SecretTensor};
 use net::{Party, Session, Stats, launch as parties};
 use nn_layers::{Compiled, HostTensor, Plan, PlanOptions};
 use serde::{Deserialize, Serialize};
+use trefoil::{config::Truncation, local::predict, profile::Predicted, program::Program};
 
-use super::party::{self, Mpc, agree_on_runs, barrier};
+use super::party::{self, Mpc, Setup, agree_on_runs, barrier};
 use super::{Bench, Effort, Network, Timing, cpu_seconds, peak_memory_bytes};
 
 /// A model and the number of images it is run on at once.
@@ -52,19 +53,19 @@ const SEED: u64 = 2021;
 /// # Errors
 /// If a model cannot be planned, or the parties cannot be started or fail.
 pub fn cases(bench: &mut Bench) -> Result<()> {
-    let network = bench.network_or(Network::Tls);
-    MODELS.iter().try_for_each(|model| run(bench, model.case, model, network))
+    let setup = bench.setup(Network::Tls);
+    MODELS.iter().try_for_each(|model| run(bench, model.case, model, setup))
 }
 
 /// Measures a model as a case.
-pub(super) fn run(bench: &mut Bench, name: &str, model: &Model, network: Network) -> Result<()> {
-    let threads = bench.threads_or(1);
+pub(super) fn run(bench: &mut Bench, name: &str, model: &Model, setup: Setup) -> Result<()> {
     bench.case(name, |case| {
-        let outcome = measure(model, network, threads, case.effort())?;
-        case.run_by(&outcome.names).network(network).threads(threads);
+        let outcome = measure(model, setup, case.effort())?;
+        case.run_by(&outcome.names).network(setup.network).threads(setup.threads);
         case.size(format!("batch {}", model.batch)).timing(outcome.timing);
         case.bytes_per_party(outcome.bytes).rounds(outcome.rounds);
         case.max_abs_error(outcome.error);
+        check_prediction(model, &outcome)?;
         eprintln!(
             "  peak memory of a party without the model's owner: {} MB",
             outcome.memory >> 20
@@ -76,6 +77,26 @@ pub(super) fn run(bench: &mut Bench, name: &str, model: &Model, network: Network
         }
         Ok(())
     })
+}
+
+/// What a dry run says must be what was counted.
+fn check_prediction(model: &Model, outcome: &Outcome) -> Result<()> {
+    let program = Program::new(model.compile()?.plan)?;
+    let clock = Instant::now();
+    let predicted =
+        Predicted::of(&predict(&program, model.batch, Truncation::default())?, model.batch);
+    let seconds = clock.elapsed().as_secs_f64();
+    let (bytes, rounds) = (predicted.bytes, u64::from(predicted.rounds));
+    let (sent, took) = (outcome.sent, outcome.rounds);
+    ensure!(
+        (bytes, rounds) == (sent, took),
+        "predicted are {bytes} B and {rounds} rounds, counted {sent} B and {took} rounds"
+    );
+    eprintln!(
+        "  predicted in {:.1} ms: {bytes} B in all, {rounds} rounds, as counted",
+        seconds * 1e3
+    );
+    Ok(())
 }
 
 impl Model {
@@ -90,7 +111,10 @@ pub(super) struct Outcome {
     pub(super) timing: Timing,
     /// Of protocol and engine.
     pub(super) names: [String; 2],
+    /// Sent by the party that sent most.
     pub(super) bytes: u64,
+    /// Bytes that all three sent.
+    sent: u64,
     pub(super) rounds: u64,
     pub(super) error: f64,
     memory: u64,
@@ -128,26 +152,20 @@ struct Measured {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Task {
     case: String,
-    network: Network,
-    threads: usize,
+    setup: Setup,
     effort: Effort,
     plan: PathBuf,
 }
 
-pub(super) fn measure(
-    model: &Model,
-    network: Network,
-    threads: usize,
-    effort: Effort,
-) -> Result<Outcome> {
+pub(super) fn measure(model: &Model, setup: Setup, effort: Effort) -> Result<Outcome> {
     let folder = std::env::temp_dir().join(format!("trefoil-bench-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let plan = folder.join("plan.json");
     fs::write(&plan, serde_json::to_vec(&model.compile()?.plan)?)?;
-    let task = Task { case: model.case.to_owned(), network, threads, effort, plan };
-    let measured = match network {
+    let task = Task { case: model.case.to_owned(), setup, effort, plan };
+    let measured = match setup.network {
         Network::InProcess => {
-            let mut all = party::threads(model.case, |session| task.run(session));
+            let mut all = party::threads(model.case, setup.engine, |session| task.run(session));
             // The process is one: its CPU time is that of all parties.
             if let Ok(all) = &mut all {
                 all.iter_mut().skip(1).for_each(|party| party.cpu = 0.0);
@@ -156,7 +174,7 @@ pub(super) fn measure(
         }
         _ => {
             let args = ["models".to_owned(), serde_json::to_string(&task)?];
-            party::processes(network, &args, |line| serde_json::from_str(line).ok())
+            party::processes(setup.network, &args, |line| serde_json::from_str(line).ok())
         }
     };
     fs::remove_dir_all(&folder)?;
@@ -175,6 +193,7 @@ fn combine(parties: &[Measured]) -> Result<Outcome> {
         timing: Timing::from_runs(seconds, Some(cpu)),
         names: parties[0].names.clone(),
         bytes: parties.iter().map(|party| party.bytes).max().unwrap_or(0),
+        sent: parties.iter().map(|party| party.bytes).sum(),
         rounds: u64::from(depth(1) - depth(0)),
         error: parties[0].error,
         memory: parties.iter().skip(1).map(|party| party.memory).max().unwrap_or(0),
@@ -194,7 +213,7 @@ fn mean_steps(parties: &[Measured]) -> Vec<Step> {
 
 impl Task {
     fn run(&self, session: Session) -> Result<Measured> {
-        let (mut mpc, meter) = party::join(session, self.network, self.threads)?;
+        let (mut mpc, meter) = party::join(session, &self.setup)?;
         let model = MODELS.iter().find(|known| known.case == self.case);
         let model = model.with_context(|| format!("no case {}", self.case))?;
         let plan = read_plan(&self.plan)?;
@@ -223,7 +242,7 @@ impl Task {
         let (bytes, depth) = (end.bytes_sent() - start.bytes_sent(), [start.depth, end.depth]);
         let cpu = cpu_seconds().unwrap_or(0.0) - before;
         let shares: Vec<_> = results.iter().map(SecretTensor::share).collect();
-        let words = mpc.open(&shares)?;
+        let words = party::open(&mut mpc, &shares)?;
         let logits = plan.decode_output(0, &words[0])?;
         let error = expected.map_or(0.0, |e| distance(&e, &logits));
         let names = party::names(&mpc);
@@ -255,8 +274,8 @@ fn inputs(mpc: &mut Mpc, model: &Model, plan: &Plan) -> Result<Inputs> {
         words = Some(plan.encode_weights(&compiled.weights)?);
         input = Some(vec![plan.encode_input(0, model.batch, &x)?]);
     }
-    let weights = mpc.input(Party(0), &shapes, words.as_deref())?;
-    let x = mpc.input(Party(0), &input_shapes, input.as_deref())?;
+    let weights = party::input(mpc, &shapes, words.as_deref())?;
+    let x = party::input(mpc, &input_shapes, input.as_deref())?;
     Ok(Inputs { weights: plan.secret_weights(weights), x: plan.secret_inputs(x), expected })
 }
 
@@ -271,9 +290,16 @@ fn distance(x: &HostTensor, y: &HostTensor) -> f64 {
 
 /// Name, kind and seconds of every step.
 #[derive(Default)]
-struct Profile(Vec<(String, &'static str, f64)>);
+pub(super) struct Profile(Vec<(String, &'static str, f64)>);
 
 impl Profile {
+    /// Name, kind and seconds of the slowest steps.
+    pub(super) fn slowest(mut self, count: usize) -> Vec<(String, String, f64)> {
+        self.0.sort_by(|a, b| b.2.total_cmp(&a.2));
+        let steps = self.0.into_iter().take(count);
+        steps.map(|(name, kind, seconds)| (name, kind.to_owned(), seconds)).collect()
+    }
+
     /// The steps of a run between two counts.
     fn steps(self, [start, end]: [&Stats; 2]) -> Vec<Step> {
         let sent = |stats: &Stats, name: &str| {
@@ -301,7 +327,7 @@ pub(super) fn party(args: &[String]) -> Result<()> {
     let task = args.first().context("no measurement is named")?;
     let task: Task = serde_json::from_str(task).context("not a measurement")?;
     let endpoint = parties::joined()?.context("not started as a party")?;
-    let session = endpoint.session(&party::job(&task.case))?;
+    let session = endpoint.session(&party::job(&task.case, task.setup.engine)?)?;
     println!("{}", serde_json::to_string(&task.run(session)?)?);
     Ok(())
 }

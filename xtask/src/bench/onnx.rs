@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use gpu_kernels::AnyTensor;
 use models::{onnx, weights};
 use mpc_core::{Operand, Protocol, SecretTensor};
 use net::{Party, Session, launch};
 use nn_layers::{Compiled, HostTensor, PlanOptions};
-use ring_arith::Tensor;
 use rss_protocols::Share;
 
-use super::party::{self, Mpc, barrier};
+use super::party::{self, Mpc, Setup, barrier};
 use super::{Bench, Network, Timing};
 
 /// The networks of `export_torchvision.py`.
@@ -36,8 +36,7 @@ const LIMIT: f64 = 1.0 / 64.0;
 
 /// The cases of this module.
 pub fn cases(bench: &mut Bench) -> Result<()> {
-    let network = bench.network_or(Network::InProcess);
-    let threads = bench.threads_or(1);
+    let setup = bench.setup(Network::InProcess);
     let runs = if bench.quick() { 1 } else { 3 };
     for name in NAMES {
         let case = format!("torchvision/{name}");
@@ -48,14 +47,14 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
         }
         bench.case(&case, |case| {
             let exported = Exported::read(file)?;
-            let run = exported.run(network, threads, runs)?;
+            let run = exported.run(setup, runs)?;
             let largest = exported.logits.floats().iter().fold(0.0, |m: f64, v| m.max(v.abs()));
             ensure!(
                 run.error <= LIMIT * largest,
                 "a logit is off by {:e}, more than 1/64 of the largest, {largest}",
                 run.error
             );
-            case.run_by(&run.names).network(network).threads(threads);
+            case.run_by(&run.names).network(setup.network).threads(setup.threads);
             case.size("1x3x224x224").timing(run.timing).max_abs_error(run.error);
             case.bytes_per_party(run.bytes).rounds(run.rounds);
             Ok(())
@@ -99,9 +98,10 @@ impl Exported {
         Ok(Exported { compiled, input, logits })
     }
 
-    fn run(&self, network: Network, threads: usize, runs: usize) -> Result<Run> {
-        let party = |session| self.party(session, network, threads, runs);
-        let all = launch::threads_over(party::link(network), 3, &party::job("onnx"), party)?;
+    fn run(&self, setup: Setup, runs: usize) -> Result<Run> {
+        let party = |session| self.party(session, &setup, runs);
+        let job = party::job("onnx", setup.engine)?;
+        let all = launch::threads_over(party::link(setup.network), 3, &job, party)?;
         let all = all.into_iter().collect::<Result<Vec<_>>>()?;
         // A run lasts until the last party is done.
         let slowest = |run: usize| all.iter().map(|seen| seen.seconds[run]).fold(0.0, f64::max);
@@ -118,22 +118,16 @@ impl Exported {
         })
     }
 
-    fn party(
-        &self,
-        session: Session,
-        network: Network,
-        threads: usize,
-        runs: usize,
-    ) -> Result<Seen> {
-        let (mut mpc, meter) = party::join(session, network, threads)?;
+    fn party(&self, session: Session, setup: &Setup, runs: usize) -> Result<Seen> {
+        let (mut mpc, meter) = party::join(session, setup)?;
         let (plan, first) = (&self.compiled.plan, mpc.me() == Party(0));
         let values = if first { plan.encode_weights(&self.compiled.weights)? } else { Vec::new() };
         let shapes: Vec<_> = plan.weights().into_iter().map(|weight| weight.shape).collect();
-        let weights = mpc.input(Party(0), &shapes, first.then_some(&values[..]))?;
+        let weights = party::input(&mut mpc, &shapes, first.then_some(&values[..]))?;
         drop(values);
         let input = if first { vec![plan.encode_input(0, 1, &self.input)?] } else { Vec::new() };
         let shapes = plan.input_shapes(1)?;
-        let input = mpc.input(Party(0), &shapes, first.then_some(&input[..]))?;
+        let input = party::input(&mut mpc, &shapes, first.then_some(&input[..]))?;
         let weights: Vec<Operand<Mpc>> = plan.secret_weights(weights);
 
         let (mut seconds, mut bytes, mut depth) = (Vec::with_capacity(runs), 0, [0; 2]);
@@ -148,8 +142,8 @@ impl Exported {
             bytes = after.bytes_sent() - before.bytes_sent();
             depth = [before.depth, after.depth];
         }
-        let shares: Vec<&Share<Tensor>> = results.iter().map(SecretTensor::share).collect();
-        let logits = plan.decode_output(0, &mpc.open(&shares)?[0])?;
+        let shares: Vec<&Share<AnyTensor>> = results.iter().map(SecretTensor::share).collect();
+        let logits = plan.decode_output(0, &party::open(&mut mpc, &shares)?[0])?;
         let names = party::names(&mpc);
         mpc.close()?;
         Ok(Seen { seconds, bytes, depth, logits, names })

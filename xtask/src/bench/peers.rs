@@ -46,7 +46,7 @@ const COMPLETE: &str = "complete";
 pub(super) struct Peers(Vec<Peer>);
 
 /// A system's driver.
-struct Peer {
+pub(super) struct Peer {
     process: Child,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -75,9 +75,9 @@ struct Request<'a> {
 /// What a driver measured, or why it could not.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Answer {
-    error: Option<String>,
-    seconds: Vec<f64>,
+pub(super) struct Answer {
+    pub(super) error: Option<String>,
+    pub(super) seconds: Vec<f64>,
     cpu_seconds: Option<f64>,
     bytes_per_party: Option<u64>,
     rounds: Option<u64>,
@@ -140,20 +140,23 @@ impl Peer {
         let python = environment(system)?;
         let driver = Path::new(DRIVERS).join(format!("{}_driver.py", system.name));
         let log = Path::new(ENVIRONMENTS).join(format!("{}.log", system.name));
-        let mut process = Command::new(&python)
-            .arg(&driver)
+        Peer::spawn(Command::new(&python).arg(&driver), &log)
+    }
+
+    /// Starts a driver, whose other output goes to `log`, and stops it until it is asked.
+    pub(super) fn spawn(command: &mut Command, log: &Path) -> Result<Peer> {
+        let mut process = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(File::create(&log)?)
+            .stderr(File::create(log)?)
             .process_group(0)
             .spawn()
-            .with_context(|| format!("cannot start {}", python.display()))?;
+            .with_context(|| format!("cannot start {command:?}"))?;
         let (requests, answers) = (process.stdin.take(), process.stdout.take());
         let requests = requests.context("the driver has an input")?;
         let mut answers = BufReader::new(answers.context("the driver has an output")?);
-        let introduction = read(&mut answers).with_context(|| {
-            format!("{} does not start; see {}", driver.display(), log.display())
-        })?;
+        let introduction = read(&mut answers)
+            .with_context(|| format!("{command:?} does not start; see {}", log.display()))?;
         let peer = Peer { process, requests, answers, introduction };
         peer.signal(Signal::STOP)?;
         Ok(peer)
@@ -165,7 +168,8 @@ impl Peer {
         kill_process_group(group, signal).context("cannot stop a driver or let it go on")
     }
 
-    fn ask(&mut self, case: &str, effort: Effort) -> Result<Answer> {
+    /// Has a case measured.
+    pub(super) fn ask(&mut self, case: &str, effort: Effort) -> Result<Answer> {
         let request = Request {
             case,
             total_seconds: effort.total.as_secs_f64(),

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use gpu_kernels::AnyTensor;
 use mpc_core::{
     Compare, Finish, Largest, Linear, Product, Protocol, SecretTensor, ShareTensor, SplitMix64,
     Then, TruncationMode,
@@ -13,7 +14,7 @@ use ring_arith::{Bilinear, ConvSpec, Shape, Tensor, View, Window};
 use rss_protocols::{BitShare, Share};
 use serde::{Deserialize, Serialize};
 
-use super::party::{self, Mpc, agree_on_runs, barrier};
+use super::party::{self, Mpc, Setup, agree_on_runs, barrier};
 use super::{Bench, Effort, Network, Timing, cpu_seconds, figures};
 
 /// What a case runs again and again, once its inputs are shared.
@@ -83,8 +84,8 @@ const WARM_UP: usize = 2;
 /// # Errors
 /// If the parties cannot be started or fail.
 pub fn cases(bench: &mut Bench) -> Result<()> {
-    let network = bench.network_or(Network::Tls);
-    OPERATIONS.iter().try_for_each(|operation| run(bench, operation.name, operation, network))
+    let setup = bench.setup(Network::Tls);
+    OPERATIONS.iter().try_for_each(|operation| run(bench, operation.name, operation, setup))
 }
 
 /// Measures an operation as a case.
@@ -92,21 +93,30 @@ pub(super) fn run(
     bench: &mut Bench,
     name: &str,
     operation: &Operation,
-    network: Network,
+    setup: Setup,
 ) -> Result<()> {
-    let threads = bench.threads_or(1);
     bench.case(name, |case| {
-        let outcome = measure(operation, network, threads, case.effort())?;
-        case.run_by(&outcome.names).network(network).threads(threads);
+        let outcome = measure(operation, setup, case.effort())?;
+        case.run_by(&outcome.names).network(setup.network).threads(setup.threads);
         case.size(operation.size).timing(outcome.timing);
         case.bytes_per_party(outcome.bytes).rounds(outcome.rounds);
         Ok(())
     })
 }
 
+/// The seconds of runs of the operation of this name.
+///
+/// # Errors
+/// If there is no such operation, or the parties fail.
+pub(super) fn seconds_of(name: &str, setup: Setup, effort: Effort) -> Result<Vec<f64>> {
+    let operation = OPERATIONS.iter().find(|operation| operation.name == name);
+    Ok(measure(operation.with_context(|| format!("no case {name}"))?, setup, effort)?.seconds)
+}
+
 /// What the parties measured together.
 struct Outcome {
     timing: Timing,
+    seconds: Vec<f64>,
     /// Of protocol and engine.
     names: [String; 2],
     bytes: u64,
@@ -124,23 +134,19 @@ struct Measured {
     names: [String; 2],
 }
 
-fn measure(
-    operation: &Operation,
-    network: Network,
-    threads: usize,
-    effort: Effort,
-) -> Result<Outcome> {
-    let plan = Plan { case: operation.name.to_owned(), network, threads, effort };
-    let measured = match network {
+fn measure(operation: &Operation, setup: Setup, effort: Effort) -> Result<Outcome> {
+    let plan = Plan { case: operation.name.to_owned(), setup, effort };
+    let measured = match setup.network {
         Network::InProcess => {
-            let mut all = party::threads(operation.name, |session| plan.run(session))?;
+            let mut all =
+                party::threads(operation.name, setup.engine, |session| plan.run(session))?;
             // The process is one, so each party has counted the CPU time of all.
             all.iter_mut().skip(1).for_each(|party| party.cpu = 0.0);
             all
         }
         _ => {
             let args = ["protocols".to_owned(), serde_json::to_string(&plan)?];
-            party::processes(network, &args, |line| serde_json::from_str(line).ok())?
+            party::processes(setup.network, &args, |line| serde_json::from_str(line).ok())?
         }
     };
     combine(&measured)
@@ -151,11 +157,12 @@ fn combine(parties: &[Measured]) -> Result<Outcome> {
     ensure!(parties.iter().all(|party| party.seconds.len() == runs), "parties ran differently");
     // A run lasts until the last party is done.
     let slowest = |run: usize| parties.iter().map(|party| party.seconds[run]).fold(0.0, f64::max);
-    let seconds = (0..runs).map(slowest).collect();
+    let seconds: Vec<f64> = (0..runs).map(slowest).collect();
     let cpu = parties.iter().map(|party| party.cpu).sum();
     let depth = |at: usize| parties.iter().map(|party| party.depth[at]).max().unwrap_or(0);
     Ok(Outcome {
-        timing: Timing::from_runs(seconds, Some(cpu)),
+        timing: Timing::from_runs(seconds.clone(), Some(cpu)),
+        seconds,
         names: parties[0].names.clone(),
         bytes: parties.iter().map(|party| party.bytes).max().unwrap_or(0),
         rounds: u64::from(depth(1) - depth(0)),
@@ -166,14 +173,13 @@ fn combine(parties: &[Measured]) -> Result<Outcome> {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Plan {
     case: String,
-    network: Network,
-    threads: usize,
+    setup: Setup,
     effort: Effort,
 }
 
 impl Plan {
     fn run(&self, session: Session) -> Result<Measured> {
-        let (mut mpc, meter) = party::join(session, self.network, self.threads)?;
+        let (mut mpc, meter) = party::join(session, &self.setup)?;
         let mut known = OPERATIONS.iter().chain(figures::OPERATIONS);
         let operation = known.find(|known| known.name == self.case);
         let operation = operation.with_context(|| format!("no case {}", self.case))?;
@@ -213,7 +219,7 @@ pub(super) fn party(args: &[String]) -> Result<()> {
     let plan = args.first().context("no measurement is named")?;
     let plan: Plan = serde_json::from_str(plan).context("not a measurement")?;
     let endpoint = parties::joined()?.context("not started as a party")?;
-    let session = endpoint.session(&party::job(&plan.case))?;
+    let session = endpoint.session(&party::job(&plan.case, plan.setup.engine)?)?;
     println!("{}", serde_json::to_string(&plan.run(session)?)?);
     Ok(())
 }
@@ -221,13 +227,13 @@ pub(super) fn party(args: &[String]) -> Result<()> {
 // -- the operations ----------------------------------------------------------------------------
 
 /// A shared tensor of words below `2^bits` in magnitude.
-fn secret(mpc: &mut Mpc, dims: &[usize], bits: u32) -> mpc_core::Result<Share<Tensor>> {
+fn secret(mpc: &mut Mpc, dims: &[usize], bits: u32) -> mpc_core::Result<Share<AnyTensor>> {
     let shape = Shape::new(dims)?;
     let mut draw = SplitMix64::new(dims.iter().sum::<usize>() as u64 + u64::from(bits));
     let words = (0..shape.len()).map(|_| draw.signed(bits)).collect();
     let mine = [Tensor::new(shape.clone(), words)?];
     let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
-    Ok(mpc.input(Party(0), &[shape], mine)?.remove(0))
+    Ok(party::input(mpc, &[shape], mine)?.remove(0))
 }
 
 pub(super) fn relu(mpc: &mut Mpc, n: usize, width: u32) -> mpc_core::Result<Run> {
@@ -248,15 +254,15 @@ fn negative(mpc: &mut Mpc) -> mpc_core::Result<Run> {
 fn product(
     mpc: &mut Mpc,
     op: &Bilinear,
-    x: &Share<Tensor>,
-    y: &Share<Tensor>,
+    x: &Share<AnyTensor>,
+    y: &Share<AnyTensor>,
     finish: Ending,
 ) -> mpc_core::Result<()> {
     mpc.product(Product::new(op.clone(), x, y, finish)).map(drop)
 }
 
 /// What follows a product here: nothing that needs bits.
-type Ending = Finish<'static, BitShare<Tensor>>;
+type Ending = Finish<'static, BitShare<AnyTensor>>;
 
 const TRUNCATE: Ending = Finish::Truncate { bits: FRAC, mode: TruncationMode::Default };
 
@@ -304,7 +310,7 @@ fn numbers(
     let words = (0..shape.len()).map(|_| (draw.real(low, high) * unit) as i64 as u64).collect();
     let mine = [Tensor::new(shape.clone(), words)?];
     let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
-    let share = mpc.input(Party(0), &[shape], mine)?.remove(0);
+    let share = party::input(mpc, &[shape], mine)?.remove(0);
     Ok(SecretTensor::new(share, FRAC, 64 - FRAC))
 }
 

@@ -4,8 +4,10 @@ use std::fs::File;
 use std::io::Write;
 
 use anyhow::{Context, Result, bail};
+use gpu_kernels::EngineChoice;
 
 use super::measure::{measure, measure_all};
+use super::party::Setup;
 use super::peers::Peers;
 use super::{Effort, Network, Options, Timing, describe, report};
 use crate::gpu::commit;
@@ -62,6 +64,15 @@ impl Bench {
     /// The threads per party asked for, else `default`.
     pub fn threads_or(&self, default: usize) -> usize {
         self.options.threads.unwrap_or(default)
+    }
+
+    /// How the user wants parties to run, with `network` and one thread unless told otherwise.
+    pub(super) fn setup(&self, network: Network) -> Setup {
+        Setup {
+            network: self.network_or(network),
+            threads: self.threads_or(1),
+            engine: self.options.engine.unwrap_or(EngineChoice::Cpu),
+        }
     }
 
     /// Whether `name` is among the cases to be measured; for set-up shared by several cases.
@@ -251,6 +262,12 @@ impl Case {
     pub fn reference(&mut self, name: &str, other: Timing) -> &mut Case {
         let timing = self.timing.expect("a case is timed before it is compared");
         self.references.push((name.to_owned(), other.median / timing.median));
+        self
+    }
+
+    /// Says how many times as long the case takes as something else that was timed in turn with it.
+    pub fn times(&mut self, name: &str, ratio: f64) -> &mut Case {
+        self.references.push((format!("{name}, times its seconds"), ratio));
         self
     }
 

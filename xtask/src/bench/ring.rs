@@ -33,7 +33,75 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
     for size in [7, 4, 2] {
         bench.case(&format!("conv/vgg-last-{size}x{size}"), |case| convs(case, &[last(size)]))?;
     }
+    for (name, batch, layer) in trained_layers() {
+        for by in [Gradient::Input, Gradient::Weight] {
+            bench.case(&format!("grad/{name}/{}", by.name()), |case| {
+                gradient(case, batch, layer, by)
+            })?;
+        }
+    }
     bench.case("gemv/4096", |case| gemv(case, 4096))
+}
+
+/// Layers of networks that are trained, with their batches: convolutions without a border, with a step, and with
+/// few positions among them.
+fn trained_layers() -> [(&'static str, usize, Layer); 7] {
+    let same =
+        |input, output, size| Layer { input, output, size, kernel: 3, stride: 1, padding: 1 };
+    let lenet = Layer { input: 20, output: 50, size: 12, kernel: 5, stride: 1, padding: 0 };
+    [
+        ("lenet-conv2-merged", 128, Layer { kernel: 6, stride: 2, ..lenet }),
+        ("lenet-conv2", 128, lenet),
+        ("resnet-16x32", 32, same(16, 16, 32)),
+        ("resnet-64x8", 32, same(64, 64, 8)),
+        ("vgg-64x32", 32, same(64, 64, 32)),
+        ("vgg-256x8", 32, same(256, 256, 8)),
+        ("vgg-512x2", 32, same(512, 512, 2)),
+    ]
+}
+
+/// What a gradient is taken by.
+#[derive(Clone, Copy)]
+enum Gradient {
+    Input,
+    Weight,
+}
+
+impl Gradient {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Weight => "weight",
+        }
+    }
+}
+
+/// A gradient of a convolution on one thread, in turn with the convolution: all three are as many products.
+fn gradient(case: &mut Case, batch: usize, layer: Layer, by: Gradient) -> Result<()> {
+    let engine = CpuEngine::new(1);
+    let Layer { input, output, size, kernel, stride, padding } = layer;
+    let window = Window::new([kernel; 2], [stride; 2]).padded([padding; 4]);
+    let spec = ConvSpec::new(window);
+    let [height, width] = window.positions([size; 2]).context("the kernel fits the image")?;
+    let x = tensor(&[batch, input, size, size])?;
+    let w = tensor(&[output, input, kernel, kernel])?;
+    let dy = tensor(&[batch, output, height, width])?;
+    let (op, lhs, rhs) = match by {
+        Gradient::Input => (Bilinear::ConvInputGrad { spec, input: [size; 2] }, &dy, &w),
+        Gradient::Weight => (Bilinear::ConvWeightGrad(spec), &x, &dy),
+    };
+    let mut failure = None;
+    let mut forward_failure = None;
+    let times = case.measure_all(&mut [
+        &mut || failure = engine.bilinear(&op, &[(lhs, rhs)], &[]).err(),
+        &mut || forward_failure = engine.bilinear(&Bilinear::Conv(spec), &[(&x, &w)], &[]).err(),
+    ]);
+    failure.or(forward_failure).map_or(Ok(()), Err)?;
+    let products = batch * output * height * width * input * kernel * kernel;
+    let text = format!("{:?} * {:?}", x.shape(), w.shape());
+    case.engine(&engine.name()).size(text).threads(1).timing(times[0]);
+    case.rate(products as f64 / 1e9, "GMAC/s").reference("the convolution", times[1]);
+    Ok(())
 }
 
 /// A tensor of words without a pattern.

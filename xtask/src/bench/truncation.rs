@@ -7,7 +7,7 @@ use mpc_core::{Finish, Product, Protocol, SplitMix64, TruncationMode};
 use net::{Party, Report, Session};
 use ring_arith::{Bilinear, Shape, Tensor};
 
-use super::party;
+use super::party::{self, Setup};
 use super::{Bench, Network, Timing};
 
 /// Fraction bits, and bits dropped.
@@ -74,6 +74,7 @@ impl Errors {
 /// If a form does not keep what it promises.
 pub fn cases(bench: &mut Bench) -> Result<()> {
     let batches = if bench.quick() { 2 } else { 96 };
+    let setup = Setup { network: Network::InProcess, ..bench.setup(Network::InProcess) };
     for (name, mode, bound) in FORMS {
         let case_name = format!("truncation/{name}");
         if !bench.wants(&case_name) {
@@ -81,10 +82,10 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
             continue;
         }
         let start = Instant::now();
-        let (errors, report, names) = measure(mode, batches)?;
+        let (errors, report, names) = measure(mode, batches, &setup)?;
         let seconds = start.elapsed().as_secs_f64() / batches as f64;
         bench.case(&case_name, |case| {
-            case.run_by(&names).network(Network::InProcess).threads(1);
+            case.run_by(&names).network(setup.network).threads(setup.threads);
             case.size(format!("{} products below 2^61", batches * BATCH));
             case.timing(Timing::from_runs(vec![seconds], None));
             case.bytes_per_party(report.bytes / 3 / batches as u64);
@@ -123,16 +124,20 @@ fn check(name: &str, errors: &Errors, bound: Option<f64>) -> Result<()> {
 }
 
 /// Runs a form on batches of products and compares each result with the exact one.
-fn measure(mode: TruncationMode, batches: usize) -> Result<(Errors, Report, [String; 2])> {
+fn measure(
+    mode: TruncationMode,
+    batches: usize,
+    setup: &Setup,
+) -> Result<(Errors, Report, [String; 2])> {
     let run = |session: Session| -> Result<_> {
-        let (mut mpc, meter) = party::join(session, Network::InProcess, 1)?;
+        let (mut mpc, meter) = party::join(session, setup)?;
         let mut errors = Errors::default();
         let (mut bytes, mut rounds) = (0, 0);
         for batch in 0..batches {
             let factors = factors(batch as u64)?;
             let mine = (mpc.me() == Party(0)).then_some(&factors[..]);
             let shapes = [Shape::new([BATCH])?, Shape::new([BATCH])?];
-            let x = mpc.input(Party(0), &shapes, mine)?;
+            let x = party::input(&mut mpc, &shapes, mine)?;
             mpc.open(&[&x[0]])?;
             let before = meter.stats();
             let finish = Finish::Truncate { bits: FRAC, mode };
@@ -140,7 +145,7 @@ fn measure(mode: TruncationMode, batches: usize) -> Result<(Errors, Report, [Str
             let after = meter.stats();
             bytes += after.bytes_sent() - before.bytes_sent();
             rounds += after.depth - before.depth;
-            let opened = mpc.open(&[&y])?;
+            let opened = party::open(&mut mpc, &[&y])?;
             if mpc.me() == Party(0) {
                 let pairs = factors[0].words().iter().zip(factors[1].words());
                 for ((&a, &b), &y) in pairs.zip(opened[0].words()) {
@@ -150,7 +155,7 @@ fn measure(mode: TruncationMode, batches: usize) -> Result<(Errors, Report, [Str
         }
         Ok((errors, bytes, rounds, party::names(&mpc)))
     };
-    let outcomes = party::threads("truncation", run)?;
+    let outcomes = party::threads("truncation", setup.engine, run)?;
     let bytes = outcomes.iter().map(|(_, bytes, ..)| bytes).sum();
     let rounds = outcomes.iter().map(|(_, _, rounds, _)| *rounds).max().unwrap_or(0);
     let report = Report { bytes, messages: 0, rounds, steps: Vec::new() };

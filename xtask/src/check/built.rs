@@ -17,7 +17,7 @@ pub(super) struct Executable {
 /// All programs and examples, in the profile and with the features of the tests: nothing is compiled
 /// where the tests have run before.
 pub(super) fn executables(root: &Path) -> Result<Vec<Executable>> {
-    let output = Command::new(super::runner::cargo_program())
+    let output = Command::new(crate::python::cargo_program())
         .args(["test", "--workspace", "--all-features", "--locked", "--no-run", "--quiet"])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(root)

@@ -59,7 +59,29 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "trefoil",
-        uses: &["models", "nn-layers", "mpc-core", "rss-protocols", "net", "ring-arith"],
+        uses: &[
+            "models",
+            "nn-layers",
+            "mpc-core",
+            "rss-protocols",
+            "net",
+            "gpu-kernels",
+            "ring-arith",
+        ],
+        must_not_name: &["std::arch", "core::arch"],
+    },
+    Layer {
+        name: "trefoil-python",
+        uses: &[
+            "trefoil",
+            "models",
+            "nn-layers",
+            "mpc-core",
+            "rss-protocols",
+            "net",
+            "gpu-kernels",
+            "ring-arith",
+        ],
         must_not_name: &["std::arch", "core::arch"],
     },
     Layer {

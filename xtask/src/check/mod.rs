@@ -5,6 +5,7 @@ mod costs;
 mod deps;
 mod examples;
 mod names;
+mod python;
 mod readme;
 mod runner;
 mod tidy;
@@ -80,6 +81,11 @@ const STEPS: &[Step] = &[
         run: examples::check,
     },
     Step {
+        name: "python",
+        remedy: "rerun with `cargo xtask check python`; the package's tests are in python/tests",
+        run: python::check,
+    },
+    Step {
         name: "README commands",
         remedy: "the README's commands must work as they are written",
         run: readme::check,
@@ -152,7 +158,7 @@ fn one(line: String) -> Vec<String> {
 }
 
 /// The workspace's root, two levels over this package's manifest or wherever cargo says.
-fn root() -> Result<std::path::PathBuf> {
+pub(crate) fn root() -> Result<std::path::PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new()
         .no_deps()
         .exec()

@@ -1,5 +1,6 @@
-//! Files that documentation names exist: links, and names of sources in backquotes.
+//! What documentation names exists: links, and sources and tests in backquotes.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -8,14 +9,20 @@ use anyhow::Result;
 /// Endings by which a word in backquotes is taken for a file of this repository.
 const ENDINGS: &[&str] = &[".rs", ".md", ".cu", ".cuh", ".ptx", ".py", "deny.toml", "Cargo.toml"];
 
+/// A word in backquotes with so many underscores is taken for the name of a test.
+const UNDERSCORES: usize = 4;
+
 /// What Markdown files name and is not there, with file and line.
 pub(super) fn missing(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
+    let tests = tests(root, files)?;
     let mut faults = Vec::new();
     for file in files.iter().filter(|file| file.extension() == Some("md".as_ref())) {
         let text = fs::read_to_string(root.join(file))?;
         for (number, line) in prose(&text) {
             let is_there = |name: &str| is_file(files, name) || leads_somewhere(root, file, name);
-            let names = code_spans(line).filter(|name| is_source(name) && !is_there(name));
+            let names = code_spans(line).filter(|name| {
+                is_source(name) && !is_there(name) || is_test(name) && !tests.contains(*name)
+            });
             let links = links(line).filter(|link| !leads_somewhere(root, file, link));
             let fault = |name| format!("{}:{number}: there is no `{name}`", file.display());
             faults.extend(names.chain(links).map(fault));
@@ -43,6 +50,31 @@ fn code_spans(line: &str) -> impl Iterator<Item = &str> {
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     targets.map(|target| target.split('#').next().unwrap_or(target))
+}
+
+/// The names of all functions that are tests.
+fn tests(root: &Path, files: &[PathBuf]) -> Result<HashSet<String>> {
+    let mut names = HashSet::new();
+    for file in files.iter().filter(|file| file.extension() == Some("rs".as_ref())) {
+        let text = fs::read_to_string(root.join(file))?;
+        // Of the attributes of a test, `#[test]` may be followed by others.
+        let mut tested = false;
+        for line in text.lines().map(str::trim_start) {
+            if let Some(name) = line.strip_prefix("fn ").and_then(|rest| rest.split('(').next()) {
+                if tested {
+                    names.insert(name.to_owned());
+                }
+                tested = false;
+            }
+            tested |= line == "#[test]";
+        }
+    }
+    Ok(names)
+}
+
+fn is_test(name: &str) -> bool {
+    name.matches('_').count() >= UNDERSCORES
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
 fn is_source(name: &str) -> bool {
@@ -97,14 +129,16 @@ mod tests {
     fn a_file_that_is_not_there_is_named_with_its_line() {
         let root = std::env::temp_dir().join(format!("xtask-names-{}", std::process::id()));
         fs::create_dir_all(&root).unwrap();
-        fs::write(root.join("README.md"), "`x.rs`\n[here](README.md)\n[gone](../gone.md)\n")
-            .unwrap();
-        let files = [PathBuf::from("README.md")];
+        let text = "`x.rs`\n[here](README.md)\n[gone](../gone.md)\n`it_is_a_good_test`\n\
+                    `this_is_not_a_test`\n";
+        fs::write(root.join("README.md"), text).unwrap();
+        let tests = "#[test]\nfn it_is_a_good_test() {}\nfn this_is_not_a_test() {}\n";
+        fs::write(root.join("a.rs"), tests).unwrap();
+        let files = ["README.md", "a.rs"].map(PathBuf::from);
         let faults = missing(&root, &files).unwrap();
         fs::remove_dir_all(&root).unwrap();
-        assert_eq!(
-            faults,
-            ["README.md:1: there is no `x.rs`", "README.md:3: there is no `../gone.md`"]
-        );
+        let gone = ["1: there is no `x.rs`", "3: there is no `../gone.md`"];
+        let all = [gone[0], gone[1], "5: there is no `this_is_not_a_test`"];
+        assert_eq!(faults, all.map(|fault| format!("README.md:{fault}")));
     }
 }

@@ -1,7 +1,5 @@
 //! Running cargo as a step: quietly, or shown with its closing lines kept.
 
-use std::env;
-use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,10 +7,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 
-/// The cargo that runs us, else whichever is installed.
-pub(super) fn cargo_program() -> OsString {
-    env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
-}
+use crate::python::cargo_program;
 
 /// A cargo command in the workspace.
 pub(super) struct Cargo {

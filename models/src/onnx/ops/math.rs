@@ -166,6 +166,8 @@ pub(crate) fn clip(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         Ok((value.abs() < 1e30).then_some(value))
     };
     let (low, high) = (limit(1)?, limit(2)?);
+    // Of limits that cross the upper one holds everywhere.
+    let low = low.map(|low| high.map_or(low, |high| low.min(high)));
     let f = match (low, high) {
         (None, None) => return Ok(vec![x]),
         (Some(0.0), None) => Unary::Relu,
@@ -203,7 +205,11 @@ pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
             Binary::Add
         }
         "Sub" => Binary::Sub,
-        "Mul" => Binary::Mul,
+        "Mul" => {
+            // `(1 - mask) * -3.4e38` is what to add to scores.
+            (x, y) = (unmasked(n, x), unmasked(n, y));
+            Binary::Mul
+        }
         "Div" => {
             let constant = [x, y].iter().all(|&v| n.to.graph.constant_value(v).is_some());
             if n.to.is_integer(x) && n.to.is_integer(y) && !constant {
@@ -224,8 +230,11 @@ pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![n.binary_op(f, x, y)?])
 }
 
-/// A constant whose hugely negative or infinite elements became [`MASKED`].
+/// A constant whose hugely negative or infinite elements became [`MASKED`], if a softmax comes to see them.
 fn unmasked(n: &mut Node<'_, '_>, x: ValueId) -> ValueId {
+    if !n.before_softmax {
+        return x;
+    }
     let Some(value) = n.to.graph.constant_value(x) else { return x };
     if value.is_int() || value.floats().iter().all(|v| *v > -1e9) {
         return x;
@@ -243,7 +252,9 @@ pub(crate) fn variadic(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         _ => Binary::Add,
     };
     let mut y = n.input(0)?;
+    y = unmasked(n, y);
     for &x in &inputs[1..] {
+        let x = unmasked(n, x);
         y = n.binary_op(f, y, x)?;
     }
     if n.operator == "Mean" && inputs.len() > 1 {

@@ -1,33 +1,30 @@
 //! Normalisations.
 
-use nn_layers::{Binary, Dim, HostTensor, Op, ValueId};
+use nn_layers::{BatchNorm, Binary, Dim, HostTensor, Op, ValueId};
 
 use crate::Result;
 use crate::onnx::node::Node;
 
 pub(crate) fn batch(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
-    if n.attributes.int("training_mode", 0) != 0 {
-        return Err(n.unsupported("in training mode; export the model in evaluation mode"));
+    let mut inputs = vec![x];
+    for (i, what) in ["scales", "shifts", "means", "variances"].into_iter().enumerate() {
+        let id = n.input(i + 1)?;
+        n.constant(id, what)?;
+        inputs.push(id);
     }
-    let parameter = |i: usize, what: &str| {
-        let value = n.constant(n.input(i)?, what)?;
-        Ok::<_, crate::Error>(value.floats().into_owned())
-    };
-    let scale = parameter(1, "scales")?;
-    let shift = parameter(2, "shifts")?;
-    let mean = parameter(3, "means")?;
-    let variance = parameter(4, "variances")?;
-    let c = scale.len();
-    if [shift.len(), mean.len(), variance.len()] != [c; 3] {
+    let lengths = inputs[1..].iter().map(|&id| n.dims(id)).collect::<Vec<_>>();
+    if lengths.iter().any(|dims| *dims != lengths[0]) {
         return Err(n.attributes.error("the parameters have different lengths"));
     }
-    let epsilon = n.attributes.float("epsilon", 1e-5);
-    let factor: Vec<_> =
-        scale.iter().zip(&variance).map(|(s, v)| s / (v + epsilon).sqrt()).collect();
-    let offset = (0..c).map(|i| shift[i] - mean[i] * factor[i]).collect();
-    let y = affine(n, x, factor, offset)?;
-    Ok(vec![y])
+    let norm = BatchNorm {
+        epsilon: n.attributes.float("epsilon", 1e-5),
+        // ONNX counts the part that stays.
+        momentum: 1.0 - n.attributes.float("momentum", 0.9),
+    };
+    let y = n.add(Op::BatchNorm(norm), &inputs)?;
+    // A model in training mode gives its running statistics as well, which only training changes.
+    Ok(vec![y, inputs[3], inputs[4]])
 }
 
 /// `x * factor + offset` by channel.
@@ -43,6 +40,17 @@ fn affine(n: &mut Node<'_, '_>, x: ValueId, factor: Vec<f64>, offset: Vec<f64>) 
     let offset = n.to.graph.weight(&format!("{name}.shift"), offset);
     let y = n.binary_op(Binary::Mul, x, factor)?;
     n.binary_op(Binary::Add, y, offset)
+}
+
+/// Nothing but in training.
+pub(crate) fn dropout(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let part = match n.optional(1) {
+        Some(part) => n.constant(part, "a ratio")?.single(),
+        None => Some(n.attributes.float("ratio", 0.5)),
+    };
+    let part = part.ok_or_else(|| n.attributes.error("the ratio is not one number"))?;
+    Ok(vec![n.add(Op::Dropout(part), &[x])?])
 }
 
 pub(crate) fn layer(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {

@@ -17,7 +17,9 @@ pub(crate) fn reduce(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let keep = n.attributes.int("keepdims", 1) != 0;
     let mut axes = match given {
         Some(axes) => axes.iter().map(|&a| n.axis(a, rank, false)).collect::<Result<Vec<_>>>()?,
-        None if n.attributes.int("noop_with_empty_axes", 0) != 0 => return Ok(vec![x]),
+        None if n.attributes.int("noop_with_empty_axes", 0) != 0 => {
+            return Ok(vec![each_alone(n, x)?]);
+        }
         None => (0..rank).collect(),
     };
     axes.sort_unstable();
@@ -39,6 +41,16 @@ pub(crate) fn reduce(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         other => return Err(n.unsupported(format!("as {other}"))),
     };
     Ok(vec![n.add(Op::Reduce { kind, axes, keep }, &[x])?])
+}
+
+/// A reduction of each element by itself, where no axes are given and that means none.
+fn each_alone(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
+    match n.operator {
+        "ReduceSumSquare" => n.binary_op(Binary::Mul, x, x),
+        "ReduceL1" | "ReduceL2" => n.unary(Unary::Abs, x),
+        "ReduceLogSum" => n.unary(Unary::Log, x),
+        _ => Ok(x),
+    }
 }
 
 /// `max + log(sum(exp(x - max)))`, which stays within range.

@@ -176,7 +176,8 @@ pub(crate) fn slice(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
             }
             step => {
                 let end = if ends[i] < -len { -1 } else { end.clamp(-1, len - 1) };
-                let mut at = start.clamp(-1, len - 1);
+                // As onnxruntime: what lies before the first element begins there.
+                let mut at = if len == 0 { -1 } else { start.clamp(0, len - 1) };
                 let mut indices = vec![];
                 while at > end {
                     indices.push(at as usize);

@@ -47,6 +47,20 @@ impl Backward<'_> {
         self.reshape(grad, &shape)
     }
 
+    /// The gradient by the table: each row gets those of all places that it was looked up for.
+    pub(super) fn looked_up(&mut self) -> Result<ValueId> {
+        let table = self.shape(0);
+        let rows = table.dims()[0];
+        let places = self.shape(1).len();
+        let code = self.factor(Op::OneHot(rows), &[self.x(1)])?;
+        let code = self.reshape(code, &Shape::new([places, rows])?)?;
+        let row = table.len() / rows.max(1);
+        let grad = self.reshape(self.grad, &Shape::new([places, row])?)?;
+        let op = Op::MatMul { transpose_lhs: true, transpose_rhs: false };
+        let grad = self.add(op, &[code, grad])?;
+        self.reshape(grad, &table)
+    }
+
     pub(super) fn padded(&mut self, before: &[usize]) -> Result<ValueId> {
         let shape = self.shape(0);
         let mut grad = self.grad;

@@ -1,7 +1,9 @@
 //! Pooling where it costs least: inside the convolution before it, or before the ReLU.
 
 use super::{open_linear, replace, rewrite, sweep, users, value};
-use crate::graph::{Graph, Kernel, Linear, LinearMap, Op, Pool, Unary, ValueId};
+use crate::graph::{
+    Binary, Dim, Format, Graph, Kernel, Linear, LinearMap, Op, Pool, Unary, ValueId,
+};
 use crate::{HostTensor, Result};
 
 /// How much more local work a merged convolution may be, for the outputs it saves.
@@ -47,6 +49,99 @@ pub(crate) fn merge_into_convolutions(graph: &mut Graph) -> Result<()> {
     }
     sweep(graph);
     Ok(())
+}
+
+/// The mean of neighbours of a convolution by a weight that is trained is a convolution with a larger kernel and
+/// step as well, whose weight is made of the trained one at each step: all of it linear and without
+/// communication, where the number of neighbours is a power of two.
+pub(crate) fn merge_averages(graph: &mut Graph) -> Result<()> {
+    for i in 0..graph.nodes.len() {
+        let node = graph.nodes[i].clone();
+        let Op::AvgPool { pool, .. } = node.op else { continue };
+        let Some(source) = trained_convolution(graph, node.inputs[0]) else { continue };
+        let Some(merged) = merged_kernel(&source.kernel, &pool) else { continue };
+        let per_output = |k: &Kernel| k.window.taps() as f64;
+        let (before, after) = (graph.shape(node.inputs[0]).len(), node.shape.len());
+        let limit = per_output(&source.kernel) * before as f64 * WORK_LIMIT;
+        if per_output(&merged) * after as f64 > limit {
+            continue;
+        }
+        let weight = averaged_taps(graph, &source, &pool, &merged)?;
+        let conv = graph.add(&source.name, Op::Conv(merged), &[source.x, weight])?;
+        let y = match source.bias {
+            Some(bias) => graph.add(&source.name, Op::Binary(Binary::Add), &[conv, bias])?,
+            None => conv,
+        };
+        replace(graph, ValueId(i), y);
+    }
+    sweep(graph);
+    Ok(())
+}
+
+/// A convolution by a parameter, and what is added to each of its channels.
+struct Trained {
+    name: String,
+    kernel: Kernel,
+    x: ValueId,
+    weight: ValueId,
+    bias: Option<ValueId>,
+}
+
+/// The convolution by a parameter that a value alone shows.
+fn trained_convolution(graph: &Graph, from: ValueId) -> Option<Trained> {
+    let users = users(graph);
+    let convolution = |at: ValueId| {
+        let node = &graph.nodes[at.0];
+        let Op::Conv(kernel) = node.op else { return None };
+        let [x, weight] = [node.inputs[0], node.inputs[1]];
+        let trained = matches!(graph.nodes[weight.0].op, Op::Parameter(_));
+        let name = node.name.clone();
+        (trained && users[at.0].len() == 1).then_some(Trained {
+            name,
+            kernel,
+            x,
+            weight,
+            bias: None,
+        })
+    };
+    if let Some(found) = convolution(from) {
+        return Some(found);
+    }
+    let sum = &graph.nodes[from.0];
+    if sum.op != Op::Binary(Binary::Add) || users[from.0].len() != 1 {
+        return None;
+    }
+    let found = convolution(sum.inputs[0])?;
+    let bias = sum.inputs[1];
+    let per_channel = graph.shape(bias).dims().iter().rev().take(2).all(|&d| d == 1);
+    per_channel.then_some(Trained { bias: Some(bias), ..found })
+}
+
+/// The weight of the merged convolution, from that of the one which is trained.
+fn averaged_taps(
+    graph: &mut Graph,
+    source: &Trained,
+    pool: &Pool,
+    merged: &Kernel,
+) -> Result<ValueId> {
+    let Trained { name, kernel, weight, .. } = source;
+    let &[o, c, kh, kw] = graph.shape(*weight).dims() else {
+        unreachable!("a convolution's weight has four axes")
+    };
+    let fixed = |dims: [usize; 4]| Op::Reshape(dims.map(Dim::Fixed).to_vec());
+    let planes = graph.add(name, fixed([o * c, 1, kh, kw]), &[*weight])?;
+    // A transposed convolution by ones puts every tap where each of the neighbours has it.
+    let [ph, pw] = pool.size;
+    let ones = HostTensor::integers([1, 1, ph, pw], vec![1; ph * pw])?;
+    let ones = graph.public(&format!("{name}.ones"), ones);
+    let dilation = [0, 1].map(|i| pool.dilation[i] * kernel.window.stride[i]);
+    let spread = Kernel::new(Pool { dilation, ..Pool::new(pool.size, [1; 2]) });
+    let op = Op::ConvTranspose { kernel: spread, extra: [0; 2] };
+    let taps = graph.add(name, op, &[planes, ones])?;
+    let [mh, mw] = merged.window.size;
+    let taps = graph.add(name, fixed([o, c, mh, mw]), &[taps])?;
+    let mean = Op::Scale(1.0 / pool.taps() as f64);
+    graph.add_as(Format::Weight, name, mean, &[taps])
 }
 
 /// The kernel of a convolution followed by a sum, where that is a convolution.

@@ -1,8 +1,12 @@
 //! Products of two values that are both computed, as linear layers: they then take a bias, a residual and a
 //! format, and share rounds.
 
-use super::{replace, users};
-use crate::graph::{Binary, Format, Graph, Linear, LinearFinish, LinearMap, Node, Op, ValueId};
+use super::{Users, replace, sweep, users};
+use crate::Result;
+use crate::graph::{
+    Binary, Format, Graph, Linear, LinearFinish, LinearMap, Node, Op, Reduce, ValueId,
+};
+use crate::plan::check::power_of_two;
 
 /// Products with a weight that is trained, and products on the way back.
 pub(crate) fn to_linear(graph: &mut Graph) {
@@ -42,20 +46,78 @@ fn map_of(graph: &Graph, node: &Node) -> Option<(LinearMap, bool)> {
     Some((map, false))
 }
 
-/// `cast(linear(x))`: the layer rounds to that format at once.
-pub(crate) fn fuse_casts(graph: &mut Graph) {
+/// `cast(linear(x))`: the layer rounds to that format at once, also where linear maps without communication
+/// lie between the two. What else is added behind such maps is rounded by itself.
+pub(crate) fn fuse_casts(graph: &mut Graph) -> Result<()> {
     for i in 0..graph.nodes.len() {
-        let node = &graph.nodes[i];
-        if node.op != Op::Cast {
+        if graph.nodes[i].op != Op::Cast {
             continue;
         }
-        let (format, x) = (node.format, node.inputs[0]);
-        let single = users(graph)[x.0].len() == 1;
-        let truncates =
-            matches!(&graph.nodes[x.0].op, Op::Linear(l) if l.finish == LinearFinish::Truncate);
-        if single && truncates {
-            graph.nodes[x.0].format = format;
+        let (format, x) = (graph.nodes[i].format, graph.nodes[i].inputs[0]);
+        let users = users(graph);
+        if let Some((layer, moved)) = rounding_layer(graph, Some(&users), x) {
+            if let Some(format) = format.coarser(moved) {
+                graph.nodes[layer.0].format = format;
+                replace(graph, ValueId(i), x);
+            }
+            continue;
+        }
+        let sum = &graph.nodes[x.0];
+        if sum.op != Op::Binary(Binary::Add) || users[x.0].len() != 1 {
+            continue;
+        }
+        let [a, b] = [sum.inputs[0], sum.inputs[1]];
+        let behind = |v| rounding_layer(graph, Some(&users), v);
+        let (found, rest) = match (behind(a), behind(b)) {
+            (Some(found), _) => (found, b),
+            (None, Some(found)) => (found, a),
+            (None, None) => continue,
+        };
+        if let Some(coarser) = format.coarser(found.1) {
+            graph.nodes[found.0.0].format = coarser;
+            let name = graph.nodes[i].name.clone();
+            let rest_cast = graph.add_as(format, &name, Op::Cast, &[rest])?;
+            let inputs = if rest == b { vec![a, rest_cast] } else { vec![rest_cast, b] };
+            graph.nodes[x.0].inputs = inputs;
             replace(graph, ValueId(i), x);
+        }
+    }
+    sweep(graph);
+    Ok(())
+}
+
+/// The product whose rounding may be that of a value: nothing but linear maps that need no communication, and
+/// have no other users, lies between the two. Also by how many bits these move the point.
+pub(crate) fn rounding_layer(
+    graph: &Graph,
+    users: Option<&Users>,
+    from: ValueId,
+) -> Option<(ValueId, u32)> {
+    let (mut at, mut moved) = (from, 0);
+    loop {
+        if users.is_some_and(|users| users[at.0].len() != 1) {
+            return None;
+        }
+        let node = &graph.nodes[at.0];
+        match &node.op {
+            Op::Linear(l) if l.finish == LinearFinish::Truncate => return Some((at, moved)),
+            Op::Reshape(_)
+            | Op::Permute(_)
+            | Op::Slice { .. }
+            | Op::Reduce { kind: Reduce::Sum, .. } => at = node.inputs[0],
+            &Op::Scale(c) => {
+                moved += power_of_two(c).filter(|k| *k <= 0)?.unsigned_abs();
+                at = node.inputs[0];
+            }
+            Op::Conv(_) | Op::ConvTranspose { .. } | Op::MatMul { .. } => {
+                let integer = |x: &ValueId| graph.constant_of(*x).is_some_and(|c| c.value.is_int());
+                let other = node.inputs.iter().find(|x| !integer(x))?;
+                if !node.inputs.iter().any(integer) {
+                    return map_of(graph, node).map(|_| (at, moved));
+                }
+                at = *other;
+            }
+            _ => return map_of(graph, node).map(|_| (at, moved)),
         }
     }
 }

@@ -32,8 +32,11 @@ pub(crate) fn fuse_sums(graph: &mut Graph) -> Result<()> {
         }
         let sum = match (open(x), open(y)) {
             // Sums of gradients may have more fraction bits than either of the products.
-            (Some(_), Some(_)) if node.format != Format::Value => Some(add_residual(graph, x, y)),
-            (Some(linear), Some(more)) => Some(add_map(graph, x, [linear, more])?),
+            (Some(linear), Some(more)) => Some(if alike([&node, &linear.1, &more.1]) {
+                add_map(graph, x, [linear, more])?
+            } else {
+                add_residual(graph, x, y)
+            }),
             (Some(_), None) => Some(add_residual(graph, x, y)),
             (None, Some(_)) => Some(add_residual(graph, y, x)),
             (None, None) => None,
@@ -44,6 +47,11 @@ pub(crate) fn fuse_sums(graph: &mut Graph) -> Result<()> {
     }
     sweep(graph);
     Ok(())
+}
+
+/// Whether a sum rounds as its two terms do.
+fn alike([sum, x, y]: [&Node; 3]) -> bool {
+    sum.format == x.format && x.format == y.format && sum.format != Format::Exact
 }
 
 /// `relu(linear(x))`.

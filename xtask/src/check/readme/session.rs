@@ -15,7 +15,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::super::built::Executable;
 use super::blocks::{self, Block};
@@ -160,6 +160,8 @@ impl<'a> Session<'a> {
 
     /// What stands for a cargo command.
     fn without_cargo(&self, arguments: &str) -> Result<String> {
+        // What is added here must not become part of a comment.
+        let arguments = arguments.split(" #").next().unwrap_or(arguments).trim_end();
         let (own, passed_on) = match arguments.split_once(" -- ") {
             Some((own, passed_on)) => (own, passed_on),
             None => (arguments, ""),
@@ -182,6 +184,13 @@ impl<'a> Session<'a> {
                 Ok(format!("'{}' {passed_on}", built.path.display()))
             }
             Some("build") => Ok("true".to_owned()),
+            // The check runs all tests; here the crate must be there.
+            Some("nextest") => {
+                let name = name.with_context(|| format!("`cargo {arguments}` names no package"))?;
+                let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+                ensure!(root.join(name).join("Cargo.toml").is_file(), "there is no crate `{name}`");
+                Ok("true".to_owned())
+            }
             // What the benchmarks take is tested beside them: they are not built here.
             Some("xtask") if words.get(1) == Some(&"bench") => Ok("true".to_owned()),
             Some("xtask") => Ok(format!("target/release/xtask {} --help", words[1..].join(" "))),
@@ -195,6 +204,8 @@ impl<'a> Session<'a> {
         fs::write(self.folder.join(&file), block.lines.join("\n"))?;
         let read = format!("import ast; ast.parse(open('{file}').read())");
         let instead = block.instead.unwrap_or("true");
+        // What needs the package is run by its own tests, where it is built.
+        let run = run && !block.lines.iter().any(|line| line.starts_with("import trefoil"));
         Ok(match (run, python(&self.folder, &["--version"])) {
             (true, _) => format!("python3 {file}"),
             (false, true) => format!("python3 -c \"{read}\" && {instead}"),

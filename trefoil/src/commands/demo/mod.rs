@@ -1,4 +1,6 @@
-//! `trefoil demo`: handwritten digits, recognised privately within this process.
+//! `trefoil demo`: handwritten digits, recognised or learnt privately within this process.
+
+mod train;
 
 use std::time::Instant;
 
@@ -16,10 +18,10 @@ use crate::{
 };
 
 /// The shipped model, trained by `models/scripts/train_digits.py`.
-const MODEL: &[u8] = include_bytes!("../../../models/data/digits.onnx");
+const MODEL: &[u8] = include_bytes!("../../../../models/data/digits.onnx");
 
 /// The shipped images: UCI's handwritten digits, <https://doi.org/10.24432/C50P49>, CC BY 4.0.
-const IMAGES: &[u8] = include_bytes!("../../../models/data/digits.csv.gz");
+const IMAGES: &[u8] = include_bytes!("../../../../models/data/digits.csv.gz");
 
 /// Pixels of an image's side.
 const SIDE: usize = 8;
@@ -45,6 +47,9 @@ struct Report {
 }
 
 pub(super) fn run(arguments: &Demo, output: Output) -> Result<()> {
+    if arguments.train {
+        return train::run(arguments, output);
+    }
     let began = Instant::now();
     let digits = digits(arguments.images.unwrap_or(TEST_DIGITS))?;
     let preprocess = Preprocess::Scale { white: 1.0 };
@@ -56,7 +61,7 @@ pub(super) fn run(arguments: &Demo, output: Output) -> Result<()> {
         digits.len()
     ))?;
     let progress = output.progress("computing on shares");
-    let answer = local::infer(&model.program, &model.weights, &input(&digits)?)?;
+    let answer = local::infer(&model.program, &model.weights, &input(&digits)?, arguments.engine)?;
     drop(progress);
     let logits = model.about.decode(digits.len(), &answer.outputs)?.swap_remove(0);
     let private = logits.concat();
@@ -68,7 +73,7 @@ pub(super) fn run(arguments: &Demo, output: Output) -> Result<()> {
     }
     output.result(&report, || text(&report))?;
     if arguments.profile {
-        output.remark(format!("\n{}", report.cost.layer_table()))?;
+        output.remark(format!("\n{}", report.cost.layer_table(None)))?;
     }
     Ok(())
 }
@@ -98,10 +103,6 @@ fn plaintext(model: &Imported, digits: &Dataset) -> Result<Vec<f64>> {
 
 fn judge(digits: &Dataset, private: &[f64], plain: &[f64], cost: Total, all: f64) -> Report {
     let classes = private.len() / digits.len();
-    let best = |scores: &[f64]| {
-        let better = |&a: &usize, &b: &usize| scores[a].total_cmp(&scores[b]).then(b.cmp(&a));
-        (0..scores.len()).max_by(better).unwrap_or(0)
-    };
     let predictions: Vec<usize> = private.chunks(classes).map(best).collect();
     let expected: Vec<usize> = plain.chunks(classes).map(best).collect();
     let share = |hits: usize| hits as f64 / digits.len() as f64;
@@ -121,6 +122,12 @@ fn judge(digits: &Dataset, private: &[f64], plain: &[f64], cost: Total, all: f64
         cost,
         predictions,
     }
+}
+
+/// The class with the largest score, the first of equal ones.
+fn best(scores: &[f64]) -> usize {
+    let better = |&a: &usize, &b: &usize| scores[a].total_cmp(&scores[b]).then(b.cmp(&a));
+    (0..scores.len()).max_by(better).unwrap_or(0)
 }
 
 /// Images as text, several side by side, over what they are and were taken for.

@@ -1,0 +1,203 @@
+//! Models that no exporter of today writes, built by hand.
+
+use nn_layers::{Compiled, HostTensor, PlanOptions};
+use prost::Message;
+
+use super::proto::{
+    AttributeProto, DimensionProto, DimensionValue, GraphProto, ModelProto, NodeProto,
+    OperatorSetIdProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+};
+use super::{ImportOptions, import};
+use crate::Result;
+
+const FLOAT: i32 = 1;
+const INT64: i32 = 7;
+
+/// A model of one input `x` of this shape and of one output `y`.
+struct Built {
+    opset: i64,
+    kind: i32,
+    dims: Vec<i64>,
+    nodes: Vec<NodeProto>,
+    tensors: Vec<TensorProto>,
+}
+
+fn model(dims: &[i64]) -> Built {
+    Built { opset: 18, kind: FLOAT, dims: dims.to_vec(), nodes: vec![], tensors: vec![] }
+}
+
+fn value(name: &str, kind: i32, dims: &[i64]) -> ValueInfoProto {
+    let dim = |&size: &i64| DimensionProto { value: Some(DimensionValue::Size(size)) };
+    let shape = Some(TensorShapeProto { dim: dims.iter().map(dim).collect() });
+    let tensor = Some(TensorTypeProto { elem_type: kind, shape });
+    ValueInfoProto { name: name.to_owned(), kind: Some(TypeProto { tensor }) }
+}
+
+impl Built {
+    fn node(mut self, op: &str, inputs: &[&str], output: &str, attributes: &[(&str, i64)]) -> Self {
+        let attribute = |&(name, i): &(&str, i64)| AttributeProto {
+            name: name.to_owned(),
+            i,
+            kind: 2,
+            ..AttributeProto::default()
+        };
+        self.nodes.push(NodeProto {
+            input: inputs.iter().map(|&name| name.to_owned()).collect(),
+            output: vec![output.to_owned()],
+            name: format!("{op} to {output}"),
+            op_type: op.to_owned(),
+            attribute: attributes.iter().map(attribute).collect(),
+            ..NodeProto::default()
+        });
+        self
+    }
+
+    fn floats(mut self, name: &str, dims: &[i64], values: &[f32]) -> Self {
+        self.tensors.push(TensorProto {
+            name: name.to_owned(),
+            dims: dims.to_vec(),
+            data_type: FLOAT,
+            float_data: values.to_vec(),
+            ..TensorProto::default()
+        });
+        self
+    }
+
+    fn ints(mut self, name: &str, values: &[i64]) -> Self {
+        self.tensors.push(TensorProto {
+            name: name.to_owned(),
+            dims: vec![values.len() as i64],
+            data_type: INT64,
+            int64_data: values.to_vec(),
+            ..TensorProto::default()
+        });
+        self
+    }
+
+    fn compile(self) -> Result<Compiled> {
+        let graph = GraphProto {
+            node: self.nodes,
+            initializer: self.tensors,
+            input: vec![value("x", self.kind, &self.dims)],
+            output: vec![value("y", FLOAT, &[])],
+        };
+        let opset = OperatorSetIdProto { domain: String::new(), version: self.opset };
+        let model = ModelProto {
+            ir_version: 8,
+            opset_import: vec![opset],
+            graph: Some(graph),
+            functions: vec![],
+        };
+        let graph = import(&model.encode_to_vec(), &ImportOptions::default())?;
+        Ok(Compiled::new(&graph, &PlanOptions::default())?)
+    }
+
+    /// The result in fixed point, with every check on.
+    fn run(self, x: &[f64]) -> Vec<f64> {
+        let dims: Vec<usize> = self.dims.iter().map(|&size| size as usize).collect();
+        let x = match self.kind {
+            FLOAT => HostTensor::new(dims, x.to_vec()),
+            _ => HostTensor::integers(dims, x.iter().map(|&v| v as i64).collect()),
+        };
+        let Compiled { plan, weights } = self.compile().unwrap();
+        let seen = plan.inspect(ring_arith::CpuEngine::new(1), &weights, &[x.unwrap()]).unwrap();
+        assert_eq!(seen.refusal, None);
+        seen.results[0].floats().into_owned()
+    }
+}
+
+fn near(got: &[f64], wanted: &[f64]) {
+    assert_eq!(got.len(), wanted.len());
+    let off = got.iter().zip(wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(off < 1e-3, "{got:?}, expected {wanted:?}");
+}
+
+#[test]
+fn a_root_of_zero_is_zero() {
+    for exponent in [0.3, 1.0 / 3.0, 0.75, 1.7] {
+        let y = model(&[1, 3])
+            .floats("p", &[], &[exponent as f32])
+            .node("Pow", &["x", "p"], "y", &[])
+            .run(&[0.0, 1.0, 8.0]);
+        near(&y, &[0.0, 1.0, 8f64.powf(f64::from(exponent as f32))]);
+    }
+}
+
+#[test]
+fn very_negative_numbers_mask_before_a_softmax_alone() {
+    let hide = [0.0, -3.4e38, 0.0, f32::NEG_INFINITY];
+    let masked = model(&[1, 4])
+        .floats("hide", &[4], &hide)
+        .node("Add", &["x", "hide"], "scores", &[])
+        .node("Softmax", &["scores"], "y", &[])
+        .run(&[1.0, 5.0, 1.0, 3.0]);
+    near(&masked, &[0.5, 0.0, 0.5, 0.0]);
+    // Anywhere else they are numbers, and ones that have no encoding.
+    let added = model(&[1, 4]).floats("hide", &[4], &[0.0, -3.4e38, 0.0, 0.0]);
+    let refused = added.node("Add", &["x", "hide"], "y", &[]).compile().unwrap_err().to_string();
+    assert!(refused.contains("hide"), "{refused}");
+}
+
+#[test]
+fn a_mask_that_is_multiplied_by_the_least_number_hides() {
+    let y = model(&[1, 4])
+        .floats("one", &[], &[1.0])
+        .floats("least", &[], &[f32::MIN])
+        .floats("values", &[1, 4], &[0.5, 1.0, 2.0, 0.5])
+        .node("Sub", &["one", "x"], "hidden", &[])
+        .node("Mul", &["hidden", "least"], "hide", &[])
+        .node("Add", &["values", "hide"], "scores", &[])
+        .node("Softmax", &["scores"], "y", &[])
+        .run(&[1.0, 0.0, 0.0, 1.0]);
+    near(&y, &[0.5, 0.0, 0.0, 0.5]);
+}
+
+#[test]
+fn reductions_without_axes_that_reduce_nothing_still_square_and_take_magnitudes() {
+    for (op, wanted) in [
+        ("ReduceSum", [-3.0, 2.0]),
+        ("ReduceSumSquare", [9.0, 4.0]),
+        ("ReduceL1", [3.0, 2.0]),
+        ("ReduceL2", [3.0, 2.0]),
+    ] {
+        let noop = [("noop_with_empty_axes", 1)];
+        near(&model(&[1, 2]).node(op, &["x"], "y", &noop).run(&[-3.0, 2.0]), &wanted);
+    }
+}
+
+#[test]
+fn a_slice_backwards_from_before_the_start_takes_the_first_element() {
+    let slice = |start: i64, end: i64| {
+        model(&[1, 3])
+            .ints("start", &[start])
+            .ints("end", &[end])
+            .ints("axis", &[1])
+            .ints("step", &[-1])
+            .node("Slice", &["x", "start", "end", "axis", "step"], "y", &[])
+            .run(&[5.0, 6.0, 7.0])
+    };
+    near(&slice(-9, -99), &[5.0]);
+    near(&slice(9, -99), &[7.0, 6.0, 5.0]);
+    near(&slice(-1, 0), &[7.0, 6.0]);
+}
+
+#[test]
+fn of_limits_that_cross_the_upper_one_holds() {
+    let y = model(&[1, 3])
+        .floats("low", &[], &[2.0])
+        .floats("high", &[], &[-1.0])
+        .node("Clip", &["x", "low", "high"], "y", &[])
+        .run(&[-5.0, 0.0, 5.0]);
+    near(&y, &[-1.0; 3]);
+}
+
+#[test]
+fn integers_are_added_before_they_are_looked_up() {
+    let y = Built { kind: INT64, ..model(&[1, 2]) }
+        .ints("offset", &[1])
+        .floats("table", &[4, 1], &[0.5, 1.5, 2.5, 3.5])
+        .node("Add", &["x", "offset"], "at", &[])
+        .node("Gather", &["table", "at"], "y", &[])
+        .run(&[0.0, 2.0]);
+    near(&y, &[1.5, 3.5]);
+}

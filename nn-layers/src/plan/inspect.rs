@@ -1,0 +1,238 @@
+//! A plan run in the clear: in fixed point with every check on, beside 64-bit floats.
+
+use mpc_core::{Operand, Plaintext, Protocol, Rounding, SecretTensor};
+use ring_arith::{Engine, EngineTensor};
+
+use super::domain::Domain;
+use super::run::Watch;
+use super::{Observer, Plan, StepInfo, decode};
+use crate::graph::{Binary, Op, Reduce, eval};
+use crate::{Error, HostTensor, Result};
+
+/// The seed of the reference's rounding: any does.
+const SEED: u64 = 1;
+
+/// What a run in the clear has shown.
+#[derive(Debug, Clone)]
+pub struct Inspection {
+    /// The values that were computed, in order.
+    pub values: Vec<Inspected>,
+    /// The results in fixed point, if it went on to its end.
+    pub results: Vec<HostTensor>,
+    /// Why it went no further, if it did not.
+    pub refusal: Option<Refusal>,
+}
+
+/// One value of an [`Inspection`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Inspected {
+    /// The node's name in the model.
+    pub name: String,
+    /// What it is: `conv+relu`.
+    pub kind: &'static str,
+    /// The largest magnitude.
+    pub largest: f64,
+    /// Bits by which the operation's fullest sum or product, or its operand, may still grow before it leaves
+    /// the range in which the operation is right; negative if it has. None where that range has no end.
+    /// Layers that run in one step have one number in common.
+    pub room: Option<f64>,
+    /// The largest difference from 64-bit floats.
+    pub error: f64,
+}
+
+/// Where a run in the clear has ended, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The node's name in the model.
+    pub name: String,
+    /// What left its range.
+    pub reason: String,
+}
+
+impl Plan {
+    /// Runs the plan in the clear on an engine: in fixed point, where a value that leaves its range is
+    /// refused, and in 64-bit floats with the weights as they are. On shares such a value would be a wrong
+    /// number without an error.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if weights or inputs do not fit the plan or have no encoding.
+    pub fn inspect<E: Engine>(
+        &self,
+        engine: E,
+        weights: &[HostTensor],
+        inputs: &[HostTensor],
+    ) -> Result<Inspection> {
+        let mut mpc = Plaintext::with_rounding(engine, Rounding::Drawn { seed: SEED });
+        let shapes: Vec<_> = inputs.iter().map(HostTensor::shape).collect();
+        let batch = self.batch_of(&shapes)?;
+        let words = self.encode_weights(weights)?;
+        let shares = words.into_iter().map(|w| share(&mpc, w)).collect::<Result<_>>()?;
+        let secret_weights = self.secret_weights(shares);
+        let words = inputs.iter().enumerate().map(|(i, x)| self.encode_input(i, batch, x));
+        let shares = words.map(|x| share(&mpc, x?)).collect::<Result<_>>()?;
+        let secret_inputs: Vec<Operand<Plaintext<E>>> = self.secret_inputs(shares);
+        let mut beside = Beside::new(self, weights, inputs, batch)?;
+        let mut place = Place::default();
+        let ran =
+            self.run_watched(&mut mpc, &secret_weights, &secret_inputs, &mut place, &mut beside);
+        let values = beside.values;
+        match ran {
+            Ok(made) => {
+                let results =
+                    made.iter().map(|value| opened(&mut mpc, value)).collect::<Result<_>>()?;
+                Ok(Inspection { values, results, refusal: None })
+            }
+            Err(cause) => {
+                let refusal = Refusal { name: place.0, reason: cause.to_string() };
+                Ok(Inspection { values, results: vec![], refusal: Some(refusal) })
+            }
+        }
+    }
+}
+
+fn share<E: Engine>(
+    mpc: &Plaintext<E>,
+    words: ring_arith::Tensor,
+) -> Result<<Plaintext<E> as Protocol>::Share> {
+    Ok(mpc.constant(&mpc.engine().upload(words)?)?)
+}
+
+/// A value as real numbers.
+fn opened<E: Engine>(
+    mpc: &mut Plaintext<E>,
+    value: &SecretTensor<Plaintext<E>>,
+) -> Result<HostTensor> {
+    let words = mpc.open(&[value.share()])?.remove(0);
+    let words = mpc.engine().download(&words)?;
+    decode(words.words(), words.shape(), value.frac())
+}
+
+/// The step that runs.
+#[derive(Default)]
+struct Place(String);
+
+impl Observer for Place {
+    fn started(&mut self, step: &StepInfo<'_>) {
+        step.name.clone_into(&mut self.0);
+    }
+}
+
+/// The same plan in floats, a node behind the one in fixed point.
+struct Beside<'a> {
+    plan: &'a Plan,
+    batch: usize,
+    floats: Vec<Option<HostTensor>>,
+    /// How often each value is still needed.
+    uses: Vec<usize>,
+    step: Step,
+    values: Vec<Inspected>,
+}
+
+/// The step whose nodes are seen, and how full its sums and products were.
+#[derive(Default)]
+struct Step {
+    nodes: Vec<usize>,
+    fullest: f64,
+}
+
+impl<'a> Beside<'a> {
+    fn new(
+        plan: &'a Plan,
+        weights: &[HostTensor],
+        inputs: &[HostTensor],
+        batch: usize,
+    ) -> Result<Self> {
+        let constants = plan.constant_values(weights)?;
+        let given = |op: &Op| match *op {
+            Op::Input(i) => inputs.get(i).cloned(),
+            Op::Constant(i) => constants.get(i).cloned(),
+            _ => None,
+        };
+        let mut uses = vec![0; plan.nodes.len()];
+        plan.nodes.iter().flat_map(|node| &node.inputs).for_each(|&x| uses[x] += 1);
+        let floats = plan.nodes.iter().map(|node| given(&node.op)).collect();
+        Ok(Self { plan, batch, floats, uses, step: Step::default(), values: vec![] })
+    }
+
+    fn evaluate(&mut self, node: usize) -> Result<HostTensor> {
+        let inputs = &self.plan.nodes[node].inputs;
+        let xs: Option<Vec<_>> = inputs.iter().map(|&x| self.floats[x].as_ref()).collect();
+        let xs = xs.ok_or_else(|| Error::plan("a node is used before it is computed"))?;
+        let value = eval::evaluate(&self.plan.nodes[node].op, &xs, self.batch)?;
+        for &x in inputs {
+            self.uses[x] -= 1;
+            if self.uses[x] == 0 {
+                self.floats[x] = None;
+            }
+        }
+        if self.uses[node] > 0 {
+            self.floats[node] = Some(value.clone());
+        }
+        Ok(value)
+    }
+
+    /// A step's nodes have all run before the first of them is seen.
+    fn note_step<E: Engine>(&mut self, mpc: &mut Plaintext<E>, node: usize) {
+        if !self.step.nodes.contains(&node) {
+            let nodes = self.plan.steps.iter().find(|group| group.contains(&node));
+            self.step =
+                Step { nodes: nodes.cloned().unwrap_or_default(), fullest: mpc.take_fullest() };
+        }
+    }
+
+    /// Bits by which a function's operands may grow before they leave its domain.
+    fn domain_room(&self, node: usize) -> Option<f64> {
+        let inputs = &self.plan.nodes[node].inputs;
+        let op = &self.plan.nodes[node].op;
+        let room = |(at, &x): (usize, &usize)| {
+            let domain = Domain::of(op, at, self.plan.target(node))?;
+            Some(domain.room(&self.floats[x].as_ref()?.floats()))
+        };
+        inputs.iter().enumerate().filter_map(room).reduce(f64::min)
+    }
+}
+
+impl<E: Engine> Watch<Plaintext<E>> for Beside<'_> {
+    fn made(
+        &mut self,
+        mpc: &mut Plaintext<E>,
+        node: usize,
+        value: &SecretTensor<Plaintext<E>>,
+    ) -> Result<()> {
+        let domain = self.domain_room(node);
+        let floats = self.evaluate(node)?;
+        let fixed = opened(mpc, value)?;
+        let (fixed, floats) = (fixed.floats(), floats.floats());
+        let error = fixed.iter().zip(floats.iter()).map(|(a, b)| (a - b).abs());
+        self.note_step(mpc, node);
+        let op = &self.plan.nodes[node].op;
+        let filled = fills_words(op) && self.step.fullest > 0.0;
+        let room = if filled { Some(-self.step.fullest.log2()) } else { domain };
+        self.values.push(Inspected {
+            name: self.plan.nodes[node].name.clone(),
+            kind: op.name(),
+            largest: fixed.iter().fold(0.0, |largest, v| v.abs().max(largest)),
+            room,
+            error: error.fold(0.0, f64::max),
+        });
+        Ok(())
+    }
+}
+
+/// Whether an operation's sums and products grow with its operands. Others bring theirs into a range of
+/// their own first, which they fill.
+fn fills_words(op: &Op) -> bool {
+    match op {
+        Op::Linear(_)
+        | Op::Conv(_)
+        | Op::ConvTranspose { .. }
+        | Op::ConvWeightGrad(_)
+        | Op::MatMul { .. }
+        | Op::SumPool(_)
+        | Op::Scale(_)
+        | Op::Cast => true,
+        Op::Binary(f) => matches!(f, Binary::Add | Binary::Sub | Binary::Mul),
+        Op::Reduce { kind, .. } => matches!(kind, Reduce::Sum | Reduce::Mean | Reduce::SumSquare),
+        _ => false,
+    }
+}

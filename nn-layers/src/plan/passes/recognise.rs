@@ -1,0 +1,174 @@
+//! Functions that exporters write out as several operations, found again: as one they keep to their range where
+//! their parts do not, and cost less.
+
+use super::{replace, users};
+use crate::graph::{Binary, Graph, Op, Reduce, Unary, ValueId, eval};
+use crate::{HostTensor, Result};
+
+/// The most operations that a function is written out as.
+const MOST: usize = 12;
+
+/// How far two functions may differ and be the same: constants are written with seven digits.
+const SAME: f64 = 1e-5;
+
+/// Where functions are compared. GELU by a hyperbolic tangent differs from that by the error function by up to
+/// 5e-4: it is another function, and stays written out.
+const POINTS: [f64; 13] = [-9.0, -4.1, -2.7, -1.9, -1.1, -0.6, -0.2, 0.0, 0.3, 0.8, 1.4, 2.9, 6.5];
+
+/// Finds written-out functions.
+pub(crate) fn recognise(graph: &mut Graph) -> Result<()> {
+    for at in (0..graph.nodes.len()).map(ValueId) {
+        activation(graph, at);
+        sum_of_squares(graph, at)?;
+        log_of_sum(graph, at)?;
+    }
+    Ok(())
+}
+
+/// GELU by the error function, and SiLU: products at whose beginning is one value alone.
+fn activation(graph: &mut Graph, at: ValueId) {
+    if !matches!(graph.nodes[at.0].op, Op::Binary(Binary::Mul | Binary::Div) | Op::Scale(_)) {
+        return;
+    }
+    let cone = cone(graph, at);
+    let curve = |id: &ValueId| {
+        matches!(graph.nodes[id.0].op, Op::Unary(Unary::Erf | Unary::Tanh | Unary::Sigmoid))
+    };
+    if cone.iter().filter(|id| curve(id)).count() != 1 {
+        return;
+    }
+    let mut sources: Vec<_> = cone
+        .iter()
+        .flat_map(|id| graph.nodes[id.0].inputs.iter().copied())
+        .filter(|&id| graph.constant_of(id).is_none() && graph.shape(id) == graph.shape(at))
+        .collect();
+    sources.sort_unstable();
+    sources.dedup();
+    for &source in sources.iter().rev() {
+        let Some(values) = applied(graph, &cone, source, at) else { continue };
+        if let Some(f) = which(&values) {
+            graph.nodes[at.0].op = Op::Unary(f);
+            graph.nodes[at.0].inputs = vec![source];
+            return;
+        }
+    }
+}
+
+/// The element-wise operations that lead to a node, in order, at most [`MOST`] of them.
+fn cone(graph: &Graph, at: ValueId) -> Vec<ValueId> {
+    let mut found = vec![at];
+    let mut next = 0;
+    while next < found.len() && found.len() < MOST {
+        let inputs = graph.nodes[found[next].0].inputs.clone();
+        let element = |id: &ValueId| {
+            let op = &graph.nodes[id.0].op;
+            matches!(
+                op,
+                Op::Binary(Binary::Add | Binary::Sub | Binary::Mul | Binary::Div) | Op::Scale(_)
+            ) || matches!(
+                op,
+                Op::Unary(Unary::Erf | Unary::Tanh | Unary::Sigmoid | Unary::Pow(_) | Unary::Neg)
+            )
+        };
+        for id in inputs.into_iter().filter(element) {
+            if !found.contains(&id) {
+                found.push(id);
+            }
+        }
+        next += 1;
+    }
+    found.sort_unstable();
+    found
+}
+
+/// What the operations make of [`POINTS`] in the place of `source`; None if they need something else too.
+fn applied(graph: &Graph, cone: &[ValueId], source: ValueId, at: ValueId) -> Option<Vec<f64>> {
+    let points = HostTensor::new([POINTS.len()], POINTS.to_vec()).ok()?;
+    let mut known = vec![(source, points)];
+    for &id in cone.iter().filter(|id| **id > source) {
+        let node = &graph.nodes[id.0];
+        let operand = |x: &ValueId| {
+            let found = known.iter().find(|(id, _)| id == x).map(|(_, value)| value.clone());
+            found.or_else(|| graph.constant_value(*x)?.uniform().map(HostTensor::scalar))
+        };
+        // What does not follow from the source is another branch.
+        let Some(xs) = node.inputs.iter().map(operand).collect::<Option<Vec<_>>>() else {
+            continue;
+        };
+        let value = eval::evaluate(&node.op, &xs.iter().collect::<Vec<_>>(), 1).ok()?;
+        known.push((id, value));
+    }
+    let made = known.into_iter().find(|(id, _)| *id == at)?.1;
+    (made.len() == POINTS.len()).then(|| made.floats().into_owned())
+}
+
+/// The function with these values.
+fn which(values: &[f64]) -> Option<Unary> {
+    let of = |f: Unary| move |x: f64| crate::host::elementwise::unary_f64(f, x);
+    let same =
+        |f: &dyn Fn(f64) -> f64| POINTS.iter().zip(values).all(|(&x, &y)| (f(x) - y).abs() < SAME);
+    if same(&of(Unary::Gelu)) {
+        return Some(Unary::Gelu);
+    }
+    same(&of(Unary::Silu)).then_some(Unary::Silu)
+}
+
+/// The value of which this is the square, written as a product, a power or a function.
+fn squared(graph: &Graph, id: ValueId) -> Option<ValueId> {
+    let node = &graph.nodes[id.0];
+    match node.op {
+        Op::Binary(Binary::Mul) if node.inputs[0] == node.inputs[1] => Some(node.inputs[0]),
+        Op::Unary(Unary::Pow(2.0)) => Some(node.inputs[0]),
+        _ => None,
+    }
+}
+
+/// Sums and means of squares, of norms above all: each square alone would leave its range from 2^11 on.
+fn sum_of_squares(graph: &mut Graph, at: ValueId) -> Result<()> {
+    let node = graph.nodes[at.0].clone();
+    let Op::Reduce { kind: kind @ (Reduce::Sum | Reduce::Mean), axes, keep } = &node.op else {
+        return Ok(());
+    };
+    let Some(x) = squared(graph, node.inputs[0]) else { return Ok(()) };
+    if axes.contains(&0) || users(graph)[node.inputs[0].0].len() != 1 {
+        return Ok(());
+    }
+    let count: usize = axes.iter().map(|&a| graph.shape(x).dims()[a]).product();
+    let squares = Op::Reduce { kind: Reduce::SumSquare, axes: axes.clone(), keep: *keep };
+    if *kind == Reduce::Sum {
+        graph.nodes[at.0].op = squares;
+        graph.nodes[at.0].inputs = vec![x];
+        return Ok(());
+    }
+    let sum = graph.add_as(node.format, &node.name, squares, &[x])?;
+    let mean = Op::Scale(1.0 / count.max(1) as f64);
+    let mean = graph.add_as(node.format, &node.name, mean, &[sum])?;
+    replace(graph, at, mean);
+    Ok(())
+}
+
+/// `log(sum(exp(x)))` with the largest taken out first: `exp` alone ends at 11.
+fn log_of_sum(graph: &mut Graph, at: ValueId) -> Result<()> {
+    let node = graph.nodes[at.0].clone();
+    if node.op != Op::Unary(Unary::Log) {
+        return Ok(());
+    }
+    let sum = &graph.nodes[node.inputs[0].0];
+    let Op::Reduce { kind: Reduce::Sum, axes, keep } = sum.op.clone() else { return Ok(()) };
+    let exp = &graph.nodes[sum.inputs[0].0];
+    if exp.op != Op::Unary(Unary::Exp) {
+        return Ok(());
+    }
+    let x = exp.inputs[0];
+    let mut add = |op: Op, inputs: &[ValueId]| graph.add_as(node.format, &node.name, op, inputs);
+    let over = |kind, keep| Op::Reduce { kind, axes: axes.clone(), keep };
+    let largest = add(over(Reduce::Max, true), &[x])?;
+    let below = add(Op::Binary(Binary::Sub), &[x, largest])?;
+    let powers = add(Op::Unary(Unary::Exp), &[below])?;
+    let sum = add(over(Reduce::Sum, keep), &[powers])?;
+    let log = add(Op::Unary(Unary::Log), &[sum])?;
+    let largest = if keep { largest } else { add(over(Reduce::Max, false), &[x])? };
+    let whole = add(Op::Binary(Binary::Add), &[log, largest])?;
+    replace(graph, at, whole);
+    Ok(())
+}

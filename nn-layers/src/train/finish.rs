@@ -1,0 +1,289 @@
+//! From a training to inference: batch normalisations join the layers before them, on shares.
+
+use std::collections::HashMap;
+
+use mpc_core::{Operand, Protocol, SecretTensor};
+
+use super::{Formats, State, TrainPlan};
+use crate::graph::{BatchNorm, Binary, Dim, Format, Graph, Node, Op, Unary, ValueId};
+use crate::plan::{WeightSpec, passes};
+use crate::{Compiled, Error, HostTensor, Plan, Result};
+
+/// Fraction bits of variances and epsilon.
+const VARIANCE: u32 = 30;
+
+impl TrainPlan {
+    /// The weights of [`TrainPlan::inference`], made of a state on shares. All parties call it alike.
+    ///
+    /// # Errors
+    /// As [`Plan::run`]; [`Error::Argument`] naming a frozen weight that the planner has made into another for
+    /// inference.
+    pub fn finish<P: Protocol>(&self, mpc: &mut P, state: &State<P>) -> Result<Vec<Operand<P>>> {
+        let made = match &self.finish {
+            Some(plan) => {
+                let weights = self.taken(&plan.weights(), state.operands())?;
+                let made: Vec<SecretTensor<P>> = plan.run(mpc, &weights, &[], &mut ())?;
+                made.into_iter().map(|x| Operand::Secret(x.with_width(64))).collect()
+            }
+            None => vec![],
+        };
+        self.assembled(state.operands(), made)
+    }
+
+    /// [`TrainPlan::finish`] in 64-bit floats.
+    ///
+    /// # Errors
+    /// As [`TrainPlan::finish`].
+    pub fn finish_in_the_clear(&self, state: &[HostTensor]) -> Result<Vec<HostTensor>> {
+        self.check_state(state.len())?;
+        let made = match &self.finish {
+            Some(plan) => plan.evaluate(&self.taken(&plan.weights(), state)?, &[])?,
+            None => vec![],
+        };
+        self.assembled(state, made)
+    }
+
+    /// The weights of [`TrainPlan::inference`] out of a state's tensors, in order, where each is one of them.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] naming a weight that is none of the state's tensors: [`TrainPlan::finish`] makes those of
+    /// batch normalisations.
+    pub fn inference_weights<T: Clone>(&self, state: &[T]) -> Result<Vec<T>> {
+        self.check_state(state.len())?;
+        self.taken(&self.inference.weights(), state)
+    }
+
+    /// Tensors of a state.
+    fn taken<T: Clone>(&self, wanted: &[WeightSpec], state: &[T]) -> Result<Vec<T>> {
+        let specs = self.full.plan.weights();
+        let find = |wanted: &WeightSpec| {
+            let place = specs.iter().position(|spec| spec == wanted);
+            place.and_then(|i| state.get(i).cloned()).ok_or_else(|| missing(&wanted.name))
+        };
+        wanted.iter().map(find).collect()
+    }
+
+    /// The weights for inference: what was made, and for the rest the state's tensors.
+    fn assembled<T: Clone>(&self, state: &[T], made: Vec<T>) -> Result<Vec<T>> {
+        let names: Vec<_> = self.finish.iter().flat_map(Plan::outputs).collect();
+        let made: HashMap<_, _> = names.into_iter().zip(made).collect();
+        let mut weights = vec![];
+        for spec in self.inference.weights() {
+            weights.push(match made.get(spec.name.as_str()) {
+                Some(value) => value.clone(),
+                None => self.taken(std::slice::from_ref(&spec), state)?.remove(0),
+            });
+        }
+        Ok(weights)
+    }
+
+    /// Refuses a plan from outside whose parts do not go together.
+    pub(super) fn check_finish(&self) -> Result<()> {
+        let state = vec![(); self.full.weights.len()];
+        let wanted = self.inference.weights();
+        let Some(plan) = &self.finish else { return self.taken(&wanted, &state).map(drop) };
+        self.taken(&plan.weights(), &state)?;
+        let shapes = plan.output_shapes(plan.fixed_batch().unwrap_or(1))?;
+        for (i, name) in plan.outputs().enumerate() {
+            let (shape, frac) = (shapes[i].clone(), plan.output_frac(i));
+            let spec = WeightSpec { name: name.to_owned(), shape, frac };
+            if !wanted.contains(&spec) {
+                return Err(missing(name));
+            }
+        }
+        self.assembled(&state, vec![(); plan.outputs().count()])?;
+        if plan.inputs().is_empty() {
+            Ok(())
+        } else {
+            Err(Error::plan("weights depend on an input"))
+        }
+    }
+}
+
+fn missing(name: &str) -> Error {
+    let reason = "is not among the state's tensors".to_owned();
+    Error::Argument { what: "weight", name: name.to_owned(), reason }
+}
+
+/// The plan that makes weights for inference of a state, if it takes one, and that which applies them.
+pub(super) fn plans(forward: &Graph, formats: Formats) -> Result<(Option<Plan>, Plan)> {
+    let mut to = Finish { inference: forward.clone(), graph: Graph::new(1), known: HashMap::new() };
+    for i in 0..forward.nodes.len() {
+        let node = &forward.nodes[i];
+        if let Op::BatchNorm(norm) = &node.op
+            && forward.follows_batches(node)
+        {
+            to.join(ValueId(i), norm).map_err(|e| e.at(&node.name))?;
+        }
+    }
+    let Finish { mut inference, mut graph, .. } = to;
+    passes::optimise(&mut inference)?;
+    let inference = Compiled::of_optimised(&inference, formats)?.plan;
+    if graph.outputs.is_empty() {
+        return Ok((None, inference));
+    }
+    passes::optimise(&mut graph)?;
+    Ok((Some(Compiled::of_optimised(&graph, formats)?.plan), inference))
+}
+
+/// A network for inference, and what makes its weights.
+struct Finish {
+    inference: Graph,
+    graph: Graph,
+    /// The nodes of the second that are parameters of the first.
+    known: HashMap<ValueId, ValueId>,
+}
+
+/// A product with a weight, whose outputs are channels, and what is added to each.
+struct Before {
+    product: ValueId,
+    weight: ValueId,
+    /// The weight's axis of the outputs.
+    axis: usize,
+    bias: Option<ValueId>,
+}
+
+impl Finish {
+    /// Joins a batch normalisation to the product before it, or makes a factor and a summand of it.
+    fn join(&mut self, at: ValueId, norm: &BatchNorm) -> Result<()> {
+        let node = self.inference.nodes[at.0].clone();
+        let [scale, shift, mean, variance] = [1, 2, 3, 4].map(|i| self.taken(node.inputs[i]));
+        let [scale, shift, mean, variance] = [scale?, shift?, mean?, variance?];
+        let epsilon = self.graph.public("epsilon", HostTensor::scalar(norm.epsilon));
+        let fine = Format::Fixed(VARIANCE);
+        let noisy =
+            self.graph.add_as(fine, &node.name, Op::Binary(Binary::Add), &[variance, epsilon])?;
+        let inverse = self.graph.add(&node.name, Op::Unary(Unary::InvSqrt), &[noisy])?;
+        let factor = self.binary(&node, Binary::Mul, inverse, scale)?;
+        let before = self.before(node.inputs[0]);
+        let channels = node.shape.dims()[1];
+        let mean = match before.as_ref().and_then(|before| before.bias) {
+            Some(bias) => {
+                let bias = self.taken(bias)?;
+                let bias =
+                    self.graph.add(&node.name, Op::Reshape(vec![Dim::Fixed(channels)]), &[bias])?;
+                self.binary(&node, Binary::Sub, mean, bias)?
+            }
+            None => mean,
+        };
+        let moved = self.binary(&node, Binary::Mul, mean, factor)?;
+        let offset = self.binary(&node, Binary::Sub, shift, moved)?;
+        let mut dims = vec![1; node.shape.rank() - 1];
+        dims[0] = channels;
+        let x = match before {
+            Some(before) => {
+                let own = self.inference.shape(before.weight).dims().to_vec();
+                let mut wide = vec![1; own.len()];
+                wide[before.axis] = channels;
+                let weight = self.taken(before.weight)?;
+                let wide = self.shaped(&node, factor, &wide)?;
+                let folded = self.binary(&node, Binary::Mul, weight, wide)?;
+                let name = self.name_of(before.weight)?;
+                let weight = self.made(&format!("{name}.normed"), folded, &own)?;
+                let product = self.inference.nodes[before.product.0].clone();
+                self.inference.add(&product.name, product.op, &[product.inputs[0], weight])?
+            }
+            None => {
+                let factor = self.shaped(&node, factor, &dims)?;
+                let factor = self.made(&format!("{}.factor", node.name), factor, &dims)?;
+                let x = node.inputs[0];
+                self.inference.add(&node.name, Op::Binary(Binary::Mul), &[x, factor])?
+            }
+        };
+        let offset = self.shaped(&node, offset, &dims)?;
+        let offset = self.made(&format!("{}.offset", node.name), offset, &dims)?;
+        let y = self.inference.add(&node.name, Op::Binary(Binary::Add), &[x, offset])?;
+        passes::replace(&mut self.inference, at, y);
+        Ok(())
+    }
+
+    fn binary(&mut self, node: &Node, f: Binary, x: ValueId, y: ValueId) -> Result<ValueId> {
+        self.graph.add(&node.name, Op::Binary(f), &[x, y])
+    }
+
+    fn shaped(&mut self, node: &Node, x: ValueId, dims: &[usize]) -> Result<ValueId> {
+        let dims = dims.iter().map(|&d| Dim::Fixed(d)).collect();
+        self.graph.add(&node.name, Op::Reshape(dims), &[x])
+    }
+
+    fn name_of(&self, id: ValueId) -> Result<String> {
+        let constant = self.inference.start_of(id);
+        constant.map(|c| c.name.clone()).ok_or_else(|| Error::plan("a weight has no name"))
+    }
+
+    /// A weight of the network in the graph that makes others of it.
+    fn taken(&mut self, id: ValueId) -> Result<ValueId> {
+        if let Some(&known) = self.known.get(&id) {
+            return Ok(known);
+        }
+        let node = &self.inference.nodes[id.0];
+        let known = match node.op {
+            Op::Reshape(ref dims) => {
+                let (name, dims, from) = (node.name.clone(), dims.clone(), node.inputs[0]);
+                let from = self.taken(from)?;
+                self.graph.add(&name, Op::Reshape(dims), &[from])?
+            }
+            _ => {
+                let constant = self.inference.start_of(id).cloned();
+                let constant = constant.ok_or_else(|| Error::plan("a weight is computed"))?;
+                let trained = matches!(node.op, Op::Parameter(_));
+                let format = node.format;
+                let known = self.graph.constant(&constant.name, constant.value, constant.secret);
+                if trained {
+                    self.graph.make_parameter(known);
+                    self.graph.nodes[known.0].format = format;
+                }
+                known
+            }
+        };
+        self.known.insert(id, known);
+        Ok(known)
+    }
+
+    /// A weight of the network that is made.
+    fn made(&mut self, name: &str, value: ValueId, dims: &[usize]) -> Result<ValueId> {
+        let value = self.graph.add_as(Format::Weight, name, Op::Cast, &[value])?;
+        self.graph.output(name, value);
+        // Its numbers come from the plan that makes it.
+        let zeros = HostTensor::new(dims, vec![0.0; dims.iter().product()])?;
+        Ok(self.inference.parameter(name, zeros))
+    }
+
+    /// The product that a value alone shows, with its bias.
+    fn before(&self, from: ValueId) -> Option<Before> {
+        let users = passes::users(&self.inference);
+        let weight = |id: ValueId| self.inference.start_of(id).is_some();
+        let product = |at: ValueId| {
+            let node = &self.inference.nodes[at.0];
+            let axis = match node.op {
+                Op::Conv(_) => 0,
+                Op::MatMul { transpose_lhs: false, transpose_rhs } => usize::from(!transpose_rhs),
+                _ => return None,
+            };
+            let own = node.inputs[1];
+            let plain = weight(own) && (axis == 0 || self.inference.shape(own).rank() == 2);
+            (plain && users[at.0].len() == 1).then_some(Before {
+                product: at,
+                weight: own,
+                axis,
+                bias: None,
+            })
+        };
+        if let Some(found) = product(from) {
+            return Some(found);
+        }
+        let sum = &self.inference.nodes[from.0];
+        if sum.op != Op::Binary(Binary::Add) || users[from.0].len() != 1 {
+            return None;
+        }
+        let bias = sum.inputs[1];
+        let channels = sum.shape.dims()[1];
+        let own = match self.inference.nodes[bias.0].op {
+            Op::Reshape(_) => weight(self.inference.nodes[bias.0].inputs[0]),
+            _ => weight(bias),
+        };
+        let fits = own && self.inference.shape(bias).len() == channels;
+        let found = product(sum.inputs[0]).filter(|_| fits)?;
+        Some(Before { bias: Some(bias), ..found })
+    }
+}

@@ -1,0 +1,145 @@
+//! What leaves the range of fixed point is known before anything runs on shares: from a run in the clear, and
+//! from bounds.
+
+mod common;
+
+use common::{Random, dense, relu};
+use nn_layers::{Compiled, Dim, Graph, HostTensor, Op, PlanOptions, Unary};
+use ring_arith::CpuEngine;
+
+/// Two dense layers with the weights of the second larger by a factor.
+fn network(factor: f64, frac: u32) -> Compiled {
+    let mut r = Random(3);
+    let mut g = Graph::new(1);
+    let x = g.input("x", &[Dim::Batch(1), Dim::Fixed(16)]).unwrap();
+    let y = dense(&mut g, &mut r, x, "fc1", 16);
+    let y = relu(&mut g, y);
+    let y = dense(&mut g, &mut r, y, "fc2", 4);
+    g.output("y", y);
+    let compiled = Compiled::new(&g, &PlanOptions::default().with_frac(frac)).unwrap();
+    let names = compiled.plan.weights();
+    let larger = compiled.weights.iter().zip(names).map(|(value, spec)| {
+        if spec.name.starts_with("fc2.weight") { value.map(|v| v * factor) } else { value.clone() }
+    });
+    Compiled { weights: larger.collect(), plan: compiled.plan }
+}
+
+fn input() -> HostTensor {
+    Random(4).tensor(&[1, 16], 1.0)
+}
+
+#[test]
+fn a_run_in_the_clear_says_how_large_values_are_and_how_much_room_is_left() {
+    let Compiled { plan, weights } = network(1.0, 20);
+    let seen = plan.inspect(CpuEngine::new(1), &weights, &[input()]).unwrap();
+    assert_eq!(seen.refusal, None);
+    let names: Vec<_> = seen.values.iter().map(|v| (v.name.as_str(), v.kind)).collect();
+    assert_eq!(names, [("fc1", "linear+relu"), ("fc2", "linear")]);
+    let exact = plan.evaluate(&weights, &[input()]).unwrap();
+    let largest = exact[0].floats().iter().fold(0.0, |most: f64, v| most.max(v.abs()));
+    let last = &seen.values[1];
+    assert!((last.largest - largest).abs() <= last.error + 1e-12, "{last:?}");
+    assert!(last.error > 0.0 && last.error < 1e-4, "{last:?}");
+    // A number of 22 bits before the point is the largest there is.
+    assert!((last.room.unwrap() - (22.0 - largest.log2())).abs() < 0.01, "{last:?}");
+    let Compiled { plan, weights } = network(8.0, 20);
+    let louder = plan.inspect(CpuEngine::new(1), &weights, &[input()]).unwrap();
+    let (last, louder) = (last, &louder.values[1]);
+    assert!(louder.largest > 2.0 * last.largest);
+    let together = [last, louder].map(|seen| seen.room.unwrap() + seen.largest.log2());
+    assert!((together[0] - together[1]).abs() < 0.01, "{together:?}");
+}
+
+#[test]
+fn a_run_in_the_clear_ends_where_a_value_leaves_its_range_and_names_the_layer() {
+    let Compiled { plan, weights } = network(2f64.powi(26), 20);
+    let seen = plan.inspect(CpuEngine::new(1), &weights, &[input()]).unwrap();
+    let refusal = seen.refusal.unwrap();
+    assert_eq!(refusal.name, "fc2");
+    assert!(refusal.reason.contains("below 2^62"), "{refusal:?}");
+    assert_eq!(seen.values.len(), 1);
+    // With fewer fraction bits it fits.
+    let Compiled { plan, weights } = network(2f64.powi(26), 12);
+    assert_eq!(plan.inspect(CpuEngine::new(1), &weights, &[input()]).unwrap().refusal, None);
+}
+
+#[test]
+fn a_function_whose_operand_leaves_its_domain_has_less_than_no_room() {
+    let mut g = Graph::new(1);
+    let x = g.input("x", &[Dim::Batch(1), Dim::Fixed(2)]).unwrap();
+    let y = g.add("exp", Op::Unary(Unary::Exp), &[x]).unwrap();
+    g.output("y", y);
+    let Compiled { plan, weights } = Compiled::new(&g, &PlanOptions::default()).unwrap();
+    for (value, inside) in [(10.0, true), (12.0, false)] {
+        let x = HostTensor::new([1, 2], vec![-40.0, value]).unwrap();
+        let seen = plan.inspect(CpuEngine::new(1), &weights, &[x]).unwrap();
+        assert_eq!(seen.values[0].room.unwrap() > 0.0, inside, "{value}");
+        let found = plan.excesses(&weights, &[(-40.0, value)]).unwrap();
+        assert_eq!(found.is_empty(), inside, "{value}");
+    }
+}
+
+#[test]
+fn what_overflows_in_the_clear_was_named_by_the_bounds_with_bits_that_help() {
+    let quiet = network(1.0, 20);
+    assert_eq!(quiet.plan.excesses(&quiet.weights, &[(-1.0, 1.0)]).unwrap(), []);
+    for bits in [22, 24, 30] {
+        let Compiled { plan, weights } = network(2f64.powi(bits), 20);
+        let refused =
+            plan.inspect(CpuEngine::new(1), &weights, &[input()]).unwrap().refusal.is_some();
+        let found = plan.excesses(&weights, &[(-1.0, 1.0)]).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].name, "fc2");
+        assert!(refused || bits < 24, "{bits}");
+        let fits = found[0].fits_at.unwrap();
+        let Compiled { plan, weights } = network(2f64.powi(bits), fits);
+        assert_eq!(plan.excesses(&weights, &[(-1.0, 1.0)]).unwrap(), [], "{fits} fraction bits");
+        let Compiled { plan, weights } = network(2f64.powi(bits), fits + 1);
+        assert_eq!(
+            plan.excesses(&weights, &[(-1.0, 1.0)]).unwrap().len(),
+            1,
+            "{fits} and one more"
+        );
+    }
+}
+
+/// One layer with a weight of one element, applied to numbers.
+fn times(weight: f64, bias: f64, x: &[f64]) -> (Compiled, Vec<f64>) {
+    let mut g = Graph::new(1);
+    let input = g.input("x", &[Dim::Batch(1), Dim::Fixed(x.len())]).unwrap();
+    let w = g.weight("scale", HostTensor::new([1], vec![weight]).unwrap());
+    let b = g.weight("shift", HostTensor::new([1], vec![bias]).unwrap());
+    let y = g.add("scaled", Op::Binary(nn_layers::Binary::Mul), &[input, w]).unwrap();
+    let y = g.add("shifted", Op::Binary(nn_layers::Binary::Add), &[y, b]).unwrap();
+    g.output("y", y);
+    let compiled = Compiled::new(&g, &PlanOptions::default()).unwrap();
+    let x = HostTensor::new([1, x.len()], x.to_vec()).unwrap();
+    let seen = compiled.plan.inspect(CpuEngine::new(1), &compiled.weights, &[x]).unwrap();
+    assert_eq!(seen.refusal, None);
+    let errors = seen.values.iter().map(|value| value.error).collect();
+    (compiled, errors)
+}
+
+#[test]
+fn small_weights_keep_three_digits_and_large_biases_their_room() {
+    for (weight, bias) in [(1e-6, 0.0), (3e-5, 0.25), (1e-6, 100.0), (-7e-4, -3.0), (0.5, 1e5)] {
+        let (compiled, errors) = times(weight, bias, &[1e6, -2.5e5, 3e6]);
+        let largest = 3e6 * f64::abs(weight);
+        assert!(errors.iter().all(|error| *error < 1e-3 * largest.max(1.0)), "{weight} {errors:?}");
+        assert!(compiled.plan.rounding(&compiled.weights).unwrap().iter().all(|off| *off < 1e-3));
+    }
+}
+
+#[test]
+fn the_rounding_of_a_weight_is_that_of_its_worst_column() {
+    let mut g = Graph::new(1);
+    let x = g.input("x", &[Dim::Batch(1), Dim::Fixed(3)]).unwrap();
+    let w = HostTensor::new([2, 3], vec![0.5, 1e-6, 0.25, 1.0, 1.3e-6, 0.125]).unwrap();
+    let w = g.weight("w", w);
+    let op = Op::MatMul { transpose_lhs: false, transpose_rhs: true };
+    let y = g.add("fc", op, &[x, w]).unwrap();
+    g.output("y", y);
+    let Compiled { plan, weights } = Compiled::new(&g, &PlanOptions::default()).unwrap();
+    let off = plan.rounding(&weights).unwrap()[0];
+    assert!((0.01..1.0).contains(&off), "{off}");
+}

@@ -1,0 +1,368 @@
+//! The functions of `mpc_core::functions` by name, for any protocol.
+
+use std::{collections::HashMap, sync::Arc};
+
+use mpc_core::{Arg, Protocol, PublicTensor, Result, SecretTensor, functions as f};
+use ring_arith::{Bilinear, ConvSpec, Engine, Shape, Tensor, Window};
+
+/// A number or numbers beside the operands.
+#[derive(Debug, Clone)]
+pub(crate) enum Param {
+    Int(i64),
+    Float(f64),
+    Ints(Vec<i64>),
+    Floats(Vec<f64>),
+}
+
+/// Words that every party knows.
+#[derive(Clone)]
+pub(crate) struct Known {
+    pub(crate) words: Tensor,
+    pub(crate) frac: u32,
+    pub(crate) width: u32,
+}
+
+/// An operand by its place in the parties' tables, or known to all.
+#[derive(Clone)]
+pub(crate) enum Operand {
+    Secret(u64),
+    Known(Known),
+}
+
+/// A call of a function, the same at every party.
+pub(crate) struct Call {
+    pub(crate) function: String,
+    pub(crate) operands: Vec<Operand>,
+    pub(crate) params: HashMap<String, Param>,
+}
+
+/// The names that [`Call::run`] knows.
+pub(crate) const FUNCTIONS: &[&str] = &[
+    "abs",
+    "add",
+    "add_scalar",
+    "argmax",
+    "argmin",
+    "bilinear",
+    "broadcast",
+    "clamp",
+    "concat",
+    "constant",
+    "conv2d",
+    "cos",
+    "div",
+    "div_scalar",
+    "eq",
+    "erf",
+    "exp",
+    "exp_nonpositive",
+    "gather",
+    "ge",
+    "gelu",
+    "gt",
+    "inv_sqrt",
+    "inv_sqrt_to",
+    "is_negative",
+    "le",
+    "leaky_relu",
+    "log",
+    "log_softmax",
+    "lt",
+    "matmul",
+    "max",
+    "max_pool",
+    "mean",
+    "min",
+    "mul",
+    "mul_scalar",
+    "mul_scalar_to",
+    "multiply",
+    "ne",
+    "neg",
+    "norm",
+    "normalize",
+    "not",
+    "one_hot",
+    "pad",
+    "permute",
+    "polynomial",
+    "pow",
+    "powf",
+    "reciprocal",
+    "reciprocal_positive",
+    "relu",
+    "relu6",
+    "relu_all",
+    "rescale",
+    "reshape",
+    "select",
+    "sigmoid",
+    "sign",
+    "silu",
+    "sin",
+    "slice",
+    "softmax",
+    "sqrt",
+    "square",
+    "sub",
+    "sum",
+    "sum_squares",
+    "tanh",
+    "top1",
+    "transpose",
+    "var",
+    "window_sum",
+    "windows",
+];
+
+impl Call {
+    /// Runs the function at one party. `table` has the secret operands, in order.
+    pub(crate) fn run<P: Protocol>(
+        &self,
+        mpc: &mut P,
+        table: &HashMap<u64, SecretTensor<P>>,
+    ) -> Result<Vec<SecretTensor<P>>> {
+        let mut known = Vec::new();
+        for operand in &self.operands {
+            if let Operand::Known(Known { words, frac, width }) = operand {
+                let words = mpc.engine().upload(words.clone())?;
+                known.push(PublicTensor::<P>::new(words, *frac).with_width(*width));
+            }
+        }
+        let mut next = known.iter();
+        let mut args = Vec::with_capacity(self.operands.len());
+        for operand in &self.operands {
+            args.push(match operand {
+                Operand::Secret(id) => Arg::Secret(table.get(id).ok_or_else(|| gone(*id))?),
+                Operand::Known(_) => Arg::Public(next.next().ok_or_else(|| gone(0))?),
+            });
+        }
+        self.apply(mpc, &args)
+    }
+
+    fn apply<P: Protocol>(&self, mpc: &mut P, args: &[Arg<'_, P>]) -> Result<Vec<SecretTensor<P>>> {
+        let any = |i: usize| args.get(i).copied().ok_or_else(|| self.missing(i));
+        let x = |i: usize| match any(i)? {
+            Arg::Secret(x) => Ok(x),
+            Arg::Public(_) => Err(invalid(format!("operand {i} must be secret"))),
+        };
+        let result = match self.function.as_str() {
+            "add" => f::add(mpc, any(0)?, any(1)?),
+            "sub" => f::sub(mpc, any(0)?, any(1)?),
+            "mul" => f::mul(mpc, any(0)?, any(1)?),
+            "matmul" => f::matmul(mpc, any(0)?, any(1)?),
+            "div" => f::div(mpc, any(0)?, x(1)?),
+            "lt" => f::lt(mpc, any(0)?, any(1)?),
+            "le" => f::le(mpc, any(0)?, any(1)?),
+            "gt" => f::gt(mpc, any(0)?, any(1)?),
+            "ge" => f::ge(mpc, any(0)?, any(1)?),
+            "eq" => f::eq(mpc, any(0)?, any(1)?),
+            "ne" => f::ne(mpc, any(0)?, any(1)?),
+            "select" => f::select(mpc, x(0)?, any(1)?, any(2)?),
+            "neg" => f::neg(mpc, x(0)?),
+            "not" => f::not(mpc, x(0)?),
+            "abs" => f::abs(mpc, x(0)?),
+            "sign" => f::sign(mpc, x(0)?),
+            "is_negative" => f::is_negative(mpc, x(0)?),
+            "relu" => f::relu(mpc, x(0)?),
+            "relu6" => f::relu6(mpc, x(0)?),
+            "leaky_relu" => f::leaky_relu(mpc, x(0)?, self.float("slope")?),
+            "clamp" => f::clamp(mpc, x(0)?, self.float("low")?, self.float("high")?),
+            "one_hot" => f::one_hot(mpc, x(0)?, self.size("classes")?),
+            "add_scalar" => f::add_scalar(mpc, x(0)?, self.float("c")?),
+            "mul_scalar" => f::mul_scalar(mpc, x(0)?, self.float("c")?),
+            "mul_scalar_to" => f::mul_scalar_to(mpc, x(0)?, self.float("c")?, self.bits("frac")?),
+            "div_scalar" => f::div_scalar(mpc, x(0)?, self.float("c")?),
+            "rescale" => f::rescale(mpc, x(0)?, self.bits("frac")?),
+            "square" => f::square(mpc, x(0)?),
+            "exp" => f::exp(mpc, x(0)?),
+            "exp_nonpositive" => f::exp_nonpositive(mpc, x(0)?),
+            "log" => f::log(mpc, x(0)?),
+            "sin" => f::sin(mpc, x(0)?),
+            "cos" => f::cos(mpc, x(0)?),
+            "sqrt" => f::sqrt(mpc, x(0)?),
+            "inv_sqrt" => f::inv_sqrt(mpc, x(0)?),
+            "inv_sqrt_to" => f::inv_sqrt_to(mpc, x(0)?, self.bits("frac")?),
+            "reciprocal" => f::reciprocal(mpc, x(0)?),
+            "reciprocal_positive" => f::reciprocal_positive(mpc, x(0)?),
+            "sigmoid" => f::sigmoid(mpc, x(0)?),
+            "tanh" => f::tanh(mpc, x(0)?),
+            "silu" => f::silu(mpc, x(0)?),
+            "erf" => f::erf(mpc, x(0)?),
+            "gelu" => f::gelu(mpc, x(0)?),
+            "pow" => f::pow(mpc, x(0)?, self.exponent()?),
+            "powf" => f::powf(mpc, x(0)?, self.float("p")?),
+            "polynomial" => f::polynomial(mpc, x(0)?, &self.floats("coefficients")?),
+            "softmax" => f::softmax(mpc, x(0)?, self.size("axis")?),
+            "log_softmax" => f::log_softmax(mpc, x(0)?, self.size("axis")?),
+            "normalize" => f::normalize(mpc, x(0)?, self.size("axis")?, self.float("epsilon")?),
+            "sum" => f::sum(mpc, x(0)?, &self.sizes("axes")?),
+            "mean" => f::mean(mpc, x(0)?, &self.sizes("axes")?),
+            "var" => f::var(mpc, x(0)?, &self.sizes("axes")?),
+            "norm" => f::norm(mpc, x(0)?, &self.sizes("axes")?),
+            "sum_squares" => f::sum_squares(mpc, x(0)?, &self.sizes("axes")?),
+            "max" => f::max(mpc, x(0)?, self.size("axis")?),
+            "min" => f::min(mpc, x(0)?, self.size("axis")?),
+            "argmax" => f::argmax(mpc, x(0)?, self.size("axis")?),
+            "argmin" => f::argmin(mpc, x(0)?, self.size("axis")?),
+            "reshape" => f::reshape(mpc, x(0)?, &self.shape()?),
+            "broadcast" => f::broadcast(mpc, x(0)?, &self.shape()?),
+            "permute" => f::permute(mpc, x(0)?, &self.sizes("axes")?),
+            "transpose" => f::transpose(mpc, x(0)?),
+            "slice" => {
+                let [start, end] = [self.size("start")?, self.size("end")?];
+                f::slice(mpc, x(0)?, self.size("axis")?, start, end, self.size("step")?)
+            }
+            "gather" => f::gather(mpc, x(0)?, self.size("axis")?, &self.sizes("indices")?),
+            "pad" => f::pad(mpc, x(0)?, &self.sizes("before")?, &self.sizes("after")?),
+            "windows" => f::windows(mpc, x(0)?, self.window()?),
+            "window_sum" => f::window_sum(mpc, x(0)?, self.window()?),
+            "max_pool" => f::max_pool(mpc, x(0)?, self.window()?),
+            "conv2d" => f::conv2d(mpc, any(0)?, any(1)?, self.window()?, self.size("groups")?),
+            "bilinear" => f::bilinear(mpc, self.bilinear()?, any(0)?, any(1)?),
+            "multiply" => self.multiply(mpc, args),
+            "constant" => match any(0)? {
+                Arg::Public(x) => f::constant(mpc, x),
+                Arg::Secret(x) => Ok(x.clone()),
+            },
+            "concat" => {
+                let xs = (0..args.len()).map(x).collect::<Result<Vec<_>>>()?;
+                f::concat(mpc, &xs, self.size("axis")?)
+            }
+            "relu_all" => {
+                let xs = (0..args.len()).map(x).collect::<Result<Vec<_>>>()?;
+                return f::relu_all(mpc, &xs);
+            }
+            "top1" => {
+                let (largest, place) = f::top1(mpc, x(0)?, self.size("axis")?)?;
+                return Ok(vec![largest, place]);
+            }
+            other => Err(invalid(format!("there is no function `{other}`"))),
+        };
+        Ok(vec![result?])
+    }
+
+    /// A product with what follows it: operands are the two factors and, if `plus` is set, a summand.
+    fn multiply<P: Protocol>(&self, mpc: &mut P, args: &[Arg<'_, P>]) -> Result<SecretTensor<P>> {
+        let [lhs, rhs, rest @ ..] = args else { return Err(self.missing(args.len())) };
+        let mut job = f::Multiply::new(self.bilinear()?, *lhs, *rhs);
+        if let Some(summand) = rest.first() {
+            job = job.plus(*summand);
+        }
+        if self.flag("relu") {
+            job = job.relu();
+        }
+        if self.params.contains_key("keep") {
+            job = job.keep(self.bits("keep")?);
+        }
+        f::multiply(mpc, &[job])?.pop().ok_or_else(|| mpc_core::Error::unanswered("multiply"))
+    }
+
+    fn bilinear(&self) -> Result<Bilinear> {
+        let spec = || -> Result<ConvSpec> {
+            Ok(ConvSpec { window: self.window()?, groups: self.size("groups")? })
+        };
+        Ok(match self.size("op")? {
+            0 => Bilinear::Mul,
+            1 => Bilinear::MatMul {
+                transpose_lhs: self.flag("transpose_lhs"),
+                transpose_rhs: self.flag("transpose_rhs"),
+            },
+            2 => Bilinear::Conv(spec()?),
+            3 => Bilinear::ConvInputGrad { spec: spec()?, input: self.pair("input")? },
+            4 => Bilinear::ConvWeightGrad(spec()?),
+            other => return Err(invalid(format!("there is no product number {other}"))),
+        })
+    }
+
+    fn window(&self) -> Result<Window> {
+        Ok(Window {
+            kernel: self.pair("kernel")?,
+            stride: self.pair("stride")?,
+            padding: self
+                .sizes("padding")?
+                .try_into()
+                .map_err(|_| invalid("`padding` has four numbers: top, left, bottom, right"))?,
+            dilation: self.pair("dilation")?,
+        })
+    }
+
+    fn shape(&self) -> Result<Shape> {
+        Ok(Shape::new(self.sizes("shape")?)?)
+    }
+
+    fn exponent(&self) -> Result<i32> {
+        let n = self.int("n")?;
+        i32::try_from(n).map_err(|_| invalid(format!("the exponent {n} is too large")))
+    }
+
+    fn bits(&self, name: &str) -> Result<u32> {
+        let bits = self.int(name)?;
+        u32::try_from(bits)
+            .map_err(|_| invalid(format!("`{name}` is {bits}, not a number of bits")))
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        matches!(self.params.get(name), Some(Param::Int(set)) if *set != 0)
+    }
+
+    fn pair(&self, name: &str) -> Result<[usize; 2]> {
+        self.sizes(name)?
+            .try_into()
+            .map_err(|_| invalid(format!("`{name}` has two numbers: height and width")))
+    }
+
+    fn int(&self, name: &str) -> Result<i64> {
+        match self.params.get(name) {
+            Some(Param::Int(value)) => Ok(*value),
+            _ => Err(invalid(format!("`{name}` must be an integer"))),
+        }
+    }
+
+    fn size(&self, name: &str) -> Result<usize> {
+        let value = self.int(name)?;
+        usize::try_from(value).map_err(|_| invalid(format!("`{name}` is {value}, below 0")))
+    }
+
+    fn sizes(&self, name: &str) -> Result<Vec<usize>> {
+        let Some(Param::Ints(values)) = self.params.get(name) else {
+            return Err(invalid(format!("`{name}` must be a list of integers")));
+        };
+        let size = |&value: &i64| {
+            usize::try_from(value)
+                .map_err(|_| invalid(format!("`{name}` contains {value}, below 0")))
+        };
+        values.iter().map(size).collect()
+    }
+
+    fn float(&self, name: &str) -> Result<f64> {
+        match self.params.get(name) {
+            Some(Param::Float(value)) => Ok(*value),
+            Some(Param::Int(value)) => Ok(*value as f64),
+            _ => Err(invalid(format!("`{name}` must be a number"))),
+        }
+    }
+
+    fn floats(&self, name: &str) -> Result<Vec<f64>> {
+        match self.params.get(name) {
+            Some(Param::Floats(values)) => Ok(values.clone()),
+            Some(Param::Ints(values)) => Ok(values.iter().map(|&value| value as f64).collect()),
+            _ => Err(invalid(format!("`{name}` must be a list of numbers"))),
+        }
+    }
+
+    fn missing(&self, index: usize) -> mpc_core::Error {
+        invalid(format!("`{}` needs an operand {index}", self.function))
+    }
+}
+
+/// A call shared by the parties' threads.
+pub(crate) type SharedCall = Arc<Call>;
+
+fn invalid(reason: impl Into<String>) -> mpc_core::Error {
+    mpc_core::Error::Invalid { op: "call", reason: reason.into() }
+}
+
+fn gone(id: u64) -> mpc_core::Error {
+    invalid(format!("secret {id} is not there any more"))
+}

@@ -1,0 +1,92 @@
+//! The plaintext reference that runs beside the parties, for tests on data that is not secret.
+
+use std::collections::HashSet;
+
+use mpc_core::Plaintext;
+use pyo3::prelude::*;
+use ring_arith::{CpuEngine, Tensor};
+
+use crate::{
+    errors::{Failure, Kind, Result},
+    party::{Command, Gather, Hand, Reply, gathered},
+    session::{Session, State, TICK},
+};
+
+/// The plaintext reference that runs beside the parties.
+pub(crate) struct Checker {
+    pub(crate) hand: Hand<Plaintext<CpuEngine>>,
+    pub(crate) known: HashSet<u64>,
+}
+
+impl State {
+    /// Runs a command on the plaintext reference first, if that is wanted.
+    pub(crate) fn check(
+        &mut self,
+        py: Python<'_>,
+        session: &Session,
+        command: &Command,
+        operands: &[u64],
+    ) -> PyResult<()> {
+        let Some(mut checker) = self.checker.take() else { return Ok(()) };
+        let outcome = self.check_with(py, session, &mut checker, command, operands);
+        if outcome.is_err() {
+            // It left after the error; its numbers come again when they are needed.
+            checker = Checker::new()?;
+        }
+        self.checker = Some(checker);
+        outcome
+    }
+
+    fn check_with(
+        &mut self,
+        py: Python<'_>,
+        session: &Session,
+        checker: &mut Checker,
+        command: &Command,
+        operands: &[u64],
+    ) -> PyResult<()> {
+        for &id in operands {
+            if !checker.known.insert(id) {
+                continue;
+            }
+            let replies = self.all(py, session, "check", |_| Command::Export { id })?;
+            let parts = replies.iter().filter_map(|reply| Some(reply.share.as_ref()?.0.words()));
+            let mut words: Vec<u64> = Vec::new();
+            for part in parts {
+                words.resize(part.len(), 0);
+                words.iter_mut().zip(part).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
+            }
+            let format = replies.first().and_then(|reply| reply.made.first().cloned());
+            let format =
+                format.ok_or_else(|| Failure::new(Kind::Failed, "a share did not come"))?;
+            let words = Tensor::new(format.shape.clone(), words).map_err(Failure::from)?;
+            let next = words.clone();
+            checker.obey(py, Command::Import { id, format, mine: words, next })?;
+        }
+        let made = checker.obey(py, command.clone())?.made.len() as u64;
+        checker.known.extend(self.next..self.next + made);
+        Ok(())
+    }
+}
+
+impl Checker {
+    pub(crate) fn new() -> Result<Self> {
+        let hand = Hand::new("trefoil check", true)?;
+        hand.start(Box::new(|| Ok(Plaintext::new(CpuEngine::new(1)))));
+        Ok(Self { hand, known: HashSet::new() })
+    }
+
+    fn obey(&self, py: Python<'_>, command: Command) -> PyResult<Reply> {
+        let (gather, wait) = Gather::new(1);
+        self.hand.send(command, &gather);
+        while !py.detach(|| gathered(&wait, TICK)) {
+            py.check_signals()?;
+        }
+        let replies = gather.take().map_err(|failure| Failure {
+            kind: if failure.kind == Kind::Input { Kind::Range } else { failure.kind },
+            ..failure
+        })?;
+        let reply = replies.into_iter().next();
+        Ok(reply.ok_or_else(|| Failure::new(Kind::Failed, "the reference did not answer"))?)
+    }
+}

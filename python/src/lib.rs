@@ -1,0 +1,31 @@
+#![doc = include_str!("../README.md")]
+// Not `forbid`: what pyo3's macros expand to is unsafe code. There is none of our own.
+#![deny(unsafe_code)]
+
+mod arrays;
+mod call;
+mod check;
+mod cluster;
+mod errors;
+mod model;
+mod party;
+mod remote;
+mod saved;
+mod session;
+mod train;
+
+use pyo3::prelude::*;
+
+/// The compiled half of the package `trefoil`; its other half, in Python, is what users meet.
+#[pymodule]
+fn _trefoil(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<arrays::Public>()?;
+    module.add_class::<session::Session>()?;
+    module.add_class::<session::Handle>()?;
+    module.add_class::<model::Model>()?;
+    module.add_class::<train::Training>()?;
+    module.add_class::<cluster::Connection>()?;
+    module.add_function(wrap_pyfunction!(remote::cluster_files, module)?)?;
+    module.add("FUNCTIONS", call::FUNCTIONS.to_vec())?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}

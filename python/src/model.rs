@@ -1,0 +1,156 @@
+//! Models: a public plan and weights that only their owner has.
+
+use std::sync::Arc;
+
+use models::onnx::{self, ImportOptions};
+use nn_layers::{Compiled, Graph, HostTensor, InputSpec, Plan, PlanOptions};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use pyo3::{prelude::*, types::PyBytes};
+
+use crate::errors::{Failure, Kind, Result};
+
+/// A model in the clear, at its owner.
+#[pyclass(frozen, module = "trefoil._trefoil")]
+pub(crate) struct Model {
+    /// As it was imported, for training.
+    graph: Option<Graph>,
+    compiled: Arc<Compiled>,
+    plan: Arc<Plan>,
+    frac: u32,
+}
+
+/// A name, dimensions and whether it consists of integers.
+type Described = (String, Vec<usize>, bool);
+
+#[pymethods]
+impl Model {
+    /// Imports an ONNX model from a file or from memory. `dims` gives open dimensions their size.
+    #[staticmethod]
+    fn from_onnx(
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        frac: u32,
+        dims: Vec<(String, usize)>,
+    ) -> PyResult<Self> {
+        let sized =
+            |options: ImportOptions, (name, size): &(String, usize)| options.with_dim(name, *size);
+        let options = dims.iter().fold(ImportOptions::default(), sized);
+        let graph: Result<Graph> = if let Ok(bytes) = source.cast::<PyBytes>() {
+            let bytes = bytes.as_bytes();
+            py.detach(|| Ok(onnx::import(bytes, &options)?))
+        } else {
+            let path: std::path::PathBuf = source.extract()?;
+            py.detach(|| Ok(onnx::import_file(&path, &options)?))
+        };
+        let graph = graph?;
+        Ok(py.detach(|| Self::of(graph, frac))?)
+    }
+
+    /// Fraction bits of inputs and results.
+    #[getter]
+    pub(crate) fn frac(&self) -> u32 {
+        self.frac
+    }
+
+    /// Inputs for a batch: name, dimensions, whether they are integers.
+    fn inputs(&self, batch: usize) -> PyResult<Vec<Described>> {
+        let shapes = self.plan.input_shapes(batch).map_err(Failure::from)?;
+        let pairs = self.plan.inputs().iter().zip(shapes);
+        Ok(pairs.map(|(spec, s)| (spec.name.clone(), s.dims().to_vec(), spec.integer)).collect())
+    }
+
+    /// Outputs for a batch: name, dimensions, whether they are integers.
+    fn outputs(&self, batch: usize) -> PyResult<Vec<Described>> {
+        let shapes = self.plan.output_shapes(batch).map_err(Failure::from)?;
+        let named = self.plan.outputs().zip(shapes).enumerate();
+        let one = |(index, (name, shape)): (usize, (&str, ring_arith::Shape))| {
+            (name.to_owned(), shape.dims().to_vec(), self.plan.output_frac(index) == 0)
+        };
+        Ok(named.map(one).collect())
+    }
+
+    /// The only batch that the model takes, or None.
+    #[getter]
+    fn batch(&self) -> Option<usize> {
+        self.plan.fixed_batch()
+    }
+
+    /// Number of weights.
+    #[getter]
+    fn parameters(&self) -> usize {
+        self.plan.weights().iter().map(|spec| spec.shape.len()).sum()
+    }
+
+    /// Fraction bits of each input.
+    #[getter]
+    fn input_fracs(&self) -> Vec<u32> {
+        (0..self.plan.inputs().len()).map(|index| self.plan.input_frac(index)).collect()
+    }
+
+    /// The results for inputs in the clear, in 64-bit floats: flat arrays with their dimensions.
+    fn evaluate<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: Vec<PyReadonlyArrayDyn<'py, f64>>,
+    ) -> PyResult<Vec<Flat<'py>>> {
+        let values = host_tensors(&inputs, self.plan.inputs())?;
+        let outputs = py.detach(|| self.plan.evaluate(&self.compiled.weights, &values));
+        Ok(arrays(py, &outputs.map_err(Failure::from)?))
+    }
+}
+
+/// A flat array with its dimensions.
+pub(crate) type Flat<'py> = (Bound<'py, PyArray1<f64>>, Vec<usize>);
+
+/// Arrays as tensors in the clear for a plan's inputs.
+pub(crate) fn host_tensors(
+    arrays: &[PyReadonlyArrayDyn<'_, f64>],
+    inputs: &[InputSpec],
+) -> Result<Vec<HostTensor>> {
+    let mut values = Vec::with_capacity(arrays.len());
+    for (array, spec) in arrays.iter().zip(inputs) {
+        let slice = array.as_slice().map_err(|_| Failure::input("the array has gaps"))?;
+        let dims = array.shape().to_vec();
+        values.push(if spec.integer {
+            HostTensor::integers(dims, slice.iter().map(|&v| v as i64).collect())?
+        } else {
+            HostTensor::new(dims, slice.to_vec())?
+        });
+    }
+    Ok(values)
+}
+
+/// Tensors in the clear as flat arrays with their dimensions.
+pub(crate) fn arrays<'py>(py: Python<'py>, tensors: &[HostTensor]) -> Vec<Flat<'py>> {
+    let array = |x: &HostTensor| (x.floats().into_owned().into_pyarray(py), x.dims().to_vec());
+    tensors.iter().map(array).collect()
+}
+
+impl Model {
+    fn of(graph: Graph, frac: u32) -> Result<Self> {
+        if !(4..=28).contains(&frac) {
+            let text = format!("frac_bits is {frac}: a model has 4 to 28 fraction bits");
+            return Err(Failure::new(Kind::Config, text));
+        }
+        let compiled = Compiled::new(&graph, &PlanOptions::default().with_frac(frac))?;
+        Ok(Self { graph: Some(graph), ..Self::ready(compiled, frac) })
+    }
+
+    /// A model that is planned already, which cannot be trained.
+    pub(crate) fn ready(compiled: Compiled, frac: u32) -> Self {
+        let plan = Arc::new(compiled.plan.clone());
+        Self { graph: None, compiled: Arc::new(compiled), plan, frac }
+    }
+
+    pub(crate) fn graph(&self) -> Option<&Graph> {
+        self.graph.as_ref()
+    }
+
+    pub(crate) fn compiled(&self) -> &Arc<Compiled> {
+        &self.compiled
+    }
+
+    pub(crate) fn plan(&self) -> Arc<Plan> {
+        self.plan.clone()
+    }
+}

@@ -1,0 +1,403 @@
+//! A party as a thread: it takes commands in order and keeps the shares of every secret array.
+
+use std::{
+    collections::HashMap,
+    panic::{self, AssertUnwindSafe},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use gpu_kernels::AnyEngine;
+use mpc_core::{Plaintext, Protocol, SecretTensor, functions};
+use net::{Message, Party as Number, Transport};
+use nn_layers::{Observer, Plan, StepInfo, train::TrainPlan};
+use ring_arith::{CpuEngine, Engine, Shape, Tensor};
+use rss_protocols::{Rss, Share};
+
+use crate::{
+    call::SharedCall,
+    errors::{Failure, Kind, Result},
+};
+
+/// What a party is told to do. Every party is told the same, data apart.
+#[derive(Clone)]
+pub(crate) enum Command {
+    /// Calls a function; results get the numbers from `first` on.
+    Call { first: u64, call: SharedCall },
+    /// Shares tensors, of which the owner has the words.
+    Input { first: u64, owner: usize, tensors: Vec<Format>, words: Option<Vec<Tensor>> },
+    /// Shows tensors to all parties, or to one.
+    Reveal { ids: Vec<u64>, to: Option<usize> },
+    /// Hands out this party's share.
+    Export { id: u64 },
+    /// Takes this party's share.
+    Import { id: u64, format: Format, mine: Tensor, next: Tensor },
+    /// The same words with the bound that the caller knows.
+    Bound { first: u64, id: u64, bound: f64 },
+    /// Runs a plan.
+    Run { first: u64, plan: Arc<Plan>, weights: Vec<u64>, inputs: Vec<u64> },
+    /// Makes a step of a training: the state's new tensors and what is seen of the step.
+    Train { first: u64, plan: Arc<TrainPlan>, state: Vec<u64>, batch: Vec<u64>, rate: f64 },
+    /// Forgets secrets. Nobody waits for it.
+    Forget(Vec<u64>),
+    /// Ends the session in order: waits until the others have ended it too.
+    Close,
+    /// Forgets what a call has made that did not end at all parties. Nobody waits for it.
+    Undo { first: u64 },
+}
+
+/// What is public about a tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Format {
+    pub(crate) shape: Shape,
+    pub(crate) frac: u32,
+    pub(crate) width: u32,
+}
+
+impl Format {
+    fn of<P: Protocol>(x: &SecretTensor<P>) -> Self {
+        Self { shape: x.shape().clone(), frac: x.frac(), width: x.width() }
+    }
+}
+
+/// What a party answers.
+#[derive(Default)]
+pub(crate) struct Reply {
+    /// Of the tensors that a command made.
+    pub(crate) made: Vec<Format>,
+    /// Revealed numbers; none at a party to which they are not shown.
+    pub(crate) opened: Option<Vec<Vec<f64>>>,
+    /// An exported share.
+    pub(crate) share: Option<(Tensor, Tensor)>,
+    /// Seconds of a plan's layers.
+    pub(crate) layers: Vec<(String, Duration)>,
+}
+
+/// A protocol whose shares can be taken out and put in.
+pub(crate) trait Sharing: Protocol {
+    fn take(&self, share: &Self::Share) -> Result<(Tensor, Tensor)>;
+    fn give(&self, mine: Tensor, next: Tensor) -> Result<Self::Share>;
+    fn finish(self) -> Result<()>;
+}
+
+impl Sharing for Rss<AnyEngine> {
+    fn take(&self, share: &Self::Share) -> Result<(Tensor, Tensor)> {
+        let engine = self.engine();
+        Ok((engine.download(share.mine())?, engine.download(share.next())?))
+    }
+
+    fn give(&self, mine: Tensor, next: Tensor) -> Result<Self::Share> {
+        let engine = self.engine();
+        Ok(Share::new(engine.upload(mine)?, engine.upload(next)?)?)
+    }
+
+    fn finish(self) -> Result<()> {
+        Ok(self.close()?)
+    }
+}
+
+impl Sharing for Plaintext<CpuEngine> {
+    fn take(&self, _: &Self::Share) -> Result<(Tensor, Tensor)> {
+        Err(Failure::new(Kind::Failed, "the reference has numbers, not shares"))
+    }
+
+    /// `mine` has the words themselves.
+    fn give(&self, mine: Tensor, _: Tensor) -> Result<Self::Share> {
+        Ok(self.constant(&mine)?)
+    }
+
+    fn finish(self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Numbers that a command may use for its results.
+pub(crate) const MOST_MADE: u64 = 1 << 16;
+
+/// Makes a party's protocol; called again after a failure if the parties can start afresh.
+pub(crate) type Make<P> = Box<dyn FnOnce() -> Result<P> + Send>;
+
+/// An order to a party's thread.
+enum Order<P> {
+    Do(Command, Arc<Gather>),
+    Start(Make<P>),
+}
+
+/// The caller's end of a party's thread. Dropping it ends the thread once it is idle.
+pub(crate) struct Hand<P>(Sender<Order<P>>);
+
+impl<P: Sharing> Hand<P> {
+    /// A thread that waits for [`Hand::start`]. Where parties can start afresh, one that fails leaves at
+    /// once, so that its peers do not wait for it.
+    pub(crate) fn new(name: &str, afresh: bool) -> Result<Self> {
+        let (sender, receiver) = unbounded();
+        thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || work(&receiver, afresh))
+            .map_err(|cause| Failure::new(Kind::Failed, format!("a thread for {name}: {cause}")))?;
+        Ok(Self(sender))
+    }
+
+    /// Gives the party a protocol, fresh from its session. Its secrets stay.
+    pub(crate) fn start(&self, make: Make<P>) {
+        // A thread that is gone does not gather either, which the next command finds.
+        let _ = self.0.send(Order::Start(make));
+    }
+
+    /// Queues a command.
+    pub(crate) fn send(&self, command: Command, gather: &Arc<Gather>) {
+        if self.0.send(Order::Do(command, gather.clone())).is_err() {
+            gather.put(0, Err(Failure::new(Kind::Failed, "a party's thread is gone")));
+        }
+    }
+}
+
+/// Collects the parties' answers to one command; the last one wakes the caller.
+pub(crate) struct Gather {
+    left: AtomicUsize,
+    answers: Mutex<Vec<(usize, Result<Reply>)>>,
+    done: Sender<()>,
+}
+
+impl Gather {
+    pub(crate) fn new(parties: usize) -> (Arc<Self>, Receiver<()>) {
+        let (done, wait) = unbounded();
+        let answers = Mutex::new(Vec::with_capacity(parties));
+        (Arc::new(Self { left: AtomicUsize::new(parties), answers, done }), wait)
+    }
+
+    fn put(&self, party: usize, answer: Result<Reply>) {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).push((party, answer));
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // Nobody waits for a command that was interrupted.
+            let _ = self.done.send(());
+        }
+    }
+
+    /// The answers by party, or the failure that caused the others'.
+    pub(crate) fn take(&self) -> Result<Vec<Reply>> {
+        let mut answers =
+            std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner));
+        answers.sort_by_key(|(party, _)| *party);
+        let failures = answers.iter().filter_map(|(_, answer)| answer.as_ref().err());
+        if let Some(first) =
+            failures.clone().find(|failure| !failure.echo).or(failures.clone().next())
+        {
+            return Err(first.clone());
+        }
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+}
+
+struct Party<P: Protocol> {
+    /// None after a failure: its transport is gone, so that no peer waits for it.
+    mpc: Option<P>,
+    table: HashMap<u64, SecretTensor<P>>,
+}
+
+fn work<P: Sharing>(orders: &Receiver<Order<P>>, afresh: bool) {
+    let mut party = Party::<P> { mpc: None, table: HashMap::new() };
+    let mut refused: Option<Failure> = None;
+    for order in orders {
+        let (command, gather) = match order {
+            Order::Start(make) => {
+                party.mpc = None;
+                match make() {
+                    Ok(mpc) => party.mpc = Some(mpc),
+                    Err(failure) => refused = Some(failure),
+                }
+                continue;
+            }
+            Order::Do(Command::Forget(ids), _) => {
+                for id in &ids {
+                    party.table.remove(id);
+                }
+                continue;
+            }
+            Order::Do(Command::Undo { first }, _) => {
+                party.table.retain(|id, _| !(first..first + MOST_MADE).contains(id));
+                continue;
+            }
+            Order::Do(Command::Close, gather) => {
+                let ended = party.mpc.take().map_or(Ok(()), P::finish);
+                gather.put(0, ended.map(|()| Reply::default()));
+                continue;
+            }
+            Order::Do(command, gather) => (command, gather),
+        };
+        let Some(mpc) = party.mpc.as_mut() else {
+            let over = || Failure::new(Kind::Failed, "the session is over");
+            gather.put(usize::MAX, Err(refused.clone().unwrap_or_else(over)));
+            continue;
+        };
+        let me = mpc.me().0;
+        let table = &mut party.table;
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| obey(mpc, table, command)));
+        let broken = outcome.is_err();
+        let outcome = outcome.unwrap_or_else(|_| {
+            Err(Failure::new(Kind::Failed, "a party failed in a way that was not foreseen"))
+        });
+        if broken || (afresh && outcome.is_err()) {
+            party.mpc = None;
+        }
+        gather.put(me, outcome);
+    }
+}
+
+fn obey<P: Sharing>(
+    mpc: &mut P,
+    table: &mut HashMap<u64, SecretTensor<P>>,
+    command: Command,
+) -> Result<Reply> {
+    let find = |table: &HashMap<u64, SecretTensor<P>>, id: u64| {
+        table.get(&id).cloned().ok_or_else(|| {
+            Failure::new(Kind::Failed, "a secret array is used that an interrupted call never made")
+        })
+    };
+    let mut reply = Reply::default();
+    let (first, made) = match command {
+        Command::Call { first, call } => {
+            mpc.step(&call.function);
+            (first, call.run(mpc, table)?)
+        }
+        Command::Input { first, owner, tensors, words } => {
+            mpc.step("input");
+            let shapes: Vec<_> = tensors.iter().map(|format| format.shape.clone()).collect();
+            let upload = |words: Vec<Tensor>| {
+                words.into_iter().map(|words| mpc.engine().upload(words)).collect()
+            };
+            let words: Option<Vec<_>> =
+                words.map(upload).transpose().map_err(mpc_core::Error::from)?;
+            let shares = mpc.input(Number(owner), &shapes, words.as_deref())?;
+            let pairs = shares.into_iter().zip(&tensors);
+            (first, pairs.map(|(share, f)| SecretTensor::new(share, f.frac, f.width)).collect())
+        }
+        Command::Reveal { ids, to } => {
+            mpc.step("reveal");
+            let found = ids.iter().map(|&id| find(table, id)).collect::<Result<Vec<_>>>()?;
+            let found: Vec<_> = found.iter().collect();
+            reply.opened = match to {
+                None => Some(functions::reveal_all(mpc, &found)?),
+                Some(party) => {
+                    let opened = found.iter().map(|x| functions::reveal_to(mpc, Number(party), x));
+                    opened.collect::<mpc_core::Result<Option<Vec<_>>>>()?
+                }
+            };
+            return Ok(reply);
+        }
+        Command::Export { id } => {
+            let x = find(table, id)?;
+            reply.made.push(Format::of(&x));
+            reply.share = Some(mpc.take(x.share())?);
+            return Ok(reply);
+        }
+        Command::Import { id, format, mine, next } => {
+            let share = mpc.give(mine, next)?;
+            (id, vec![SecretTensor::new(share, format.frac, format.width)])
+        }
+        Command::Bound { first, id, bound } => (first, vec![find(table, id)?.with_bound(bound)]),
+        Command::Run { first, plan, weights, inputs } => {
+            let operands = |ids: &[u64]| {
+                let secret = |&id| Ok(mpc_core::Operand::Secret(find(table, id)?.with_width(64)));
+                ids.iter().map(secret).collect::<Result<Vec<_>>>()
+            };
+            let (weights, inputs) = (operands(&weights)?, operands(&inputs)?);
+            let mut layers = Layers(Vec::new());
+            let outputs = plan.run(mpc, &weights, &inputs, &mut layers)?;
+            reply.layers = layers.0;
+            (first, outputs)
+        }
+        Command::Train { first, plan, state, batch, rate } => {
+            let shares = |ids: &[u64]| {
+                let share = |&id| Ok(find(table, id)?.share().clone());
+                ids.iter().map(share).collect::<Result<Vec<_>>>()
+            };
+            let mut state = plan.secret_state::<P>(shares(&state)?)?;
+            let batch = plan.step_plan().secret_inputs::<P>(shares(&batch)?);
+            let mut layers = Layers(Vec::new());
+            let seen = plan.step(mpc, &mut state, &batch, rate, &mut layers)?;
+            reply.layers = layers.0;
+            let tensors = plan.state().into_iter().zip(state.shares());
+            let after =
+                tensors.map(|(spec, share)| SecretTensor::new(share.clone(), spec.frac, 64));
+            (first, after.chain(seen).collect())
+        }
+        Command::Forget(_) | Command::Undo { .. } | Command::Close => return Ok(reply),
+    };
+    for (id, x) in (first..).zip(made) {
+        reply.made.push(Format::of(&x));
+        table.insert(id, x);
+    }
+    Ok(reply)
+}
+
+/// Notes how long a plan's layers take.
+struct Layers(Vec<(String, Duration)>);
+
+impl Observer for Layers {
+    fn ended(&mut self, step: &StepInfo<'_>, took: Duration) {
+        self.0.push((step.name.to_owned(), took));
+    }
+}
+
+/// A transport that fails once it is told to stop.
+pub(crate) struct Stoppable {
+    pub(crate) inner: Box<dyn Transport>,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+impl Stoppable {
+    fn check(&self) -> net::Result<()> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(net::Error::Misuse("the call was interrupted".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl Transport for Stoppable {
+    fn me(&self) -> Number {
+        self.inner.me()
+    }
+
+    fn parties(&self) -> usize {
+        self.inner.parties()
+    }
+
+    fn send(&mut self, to: Number, message: Message) -> net::Result<()> {
+        self.check()?;
+        self.inner.send(to, message)
+    }
+
+    fn receive(&mut self, from: Number) -> net::Result<Message> {
+        self.check()?;
+        self.inner.receive(from)
+    }
+
+    fn step(&mut self, name: &str) {
+        self.inner.step(name);
+    }
+
+    fn accuse(&mut self, peer: Number, reason: &str) -> net::Error {
+        self.inner.accuse(peer, reason)
+    }
+
+    fn fail(&mut self, reason: &str) {
+        self.inner.fail(reason);
+    }
+
+    fn close(self: Box<Self>) -> net::Result<()> {
+        self.inner.close()
+    }
+}
+
+/// Waits for a gathering, at most so long.
+pub(crate) fn gathered(wait: &Receiver<()>, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    wait.recv_deadline(deadline).is_ok()
+}

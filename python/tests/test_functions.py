@@ -1,0 +1,159 @@
+"""Every function of the library is reachable from Python, under its own name or the one that is said here."""
+
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trefoil
+from trefoil import _trefoil, functions as f
+
+#: What has another form in Python than a function of `trefoil.functions`.
+ELSEWHERE = {
+    "not": "functions.not_",
+    "encode": "Mpc._public",
+    "encode_integers": "Mpc._public",
+    "decode": "Secret.reveal",
+    "input": "Mpc.secret",
+    "inputs": "Mpc.secret",
+    "reveal": "Secret.reveal",
+    "reveal_all": "Mpc.reveal",
+    "reveal_to": "Secret.reveal",
+    "Multiply": "functions.multiply",
+    "Cost": "Cost",
+    "costs": "Mpc.cost",
+}
+
+
+def library():
+    """The names that `mpc_core::functions` makes public."""
+    source = Path(__file__).parents[2] / "mpc-core/src/functions/mod.rs"
+    used = re.findall(r"^pub use (?:\w+::)+(?:\{([^}]*)\}|(\w+));", source.read_text(), re.M)
+    names = {name.strip() for group in used for part in group for name in part.split(",")}
+    return names - {""}
+
+
+def test_every_function_of_the_library_is_reachable():
+    names = library()
+    assert len(names) > 70
+    for name in names:
+        place = trefoil
+        for part in ELSEWHERE.get(name, f"functions.{name}").split("."):
+            assert hasattr(place, part), f"mpc_core::functions::{name} has no form in Python"
+            place = getattr(place, part)
+        assert inspect.getdoc(place), f"{name} is not documented"
+
+
+def test_the_compiled_half_knows_the_librarys_functions_and_no_others():
+    talks = {"encode", "encode_integers", "decode", "input", "inputs", "reveal", "reveal_all", "reveal_to"}
+    assert set(_trefoil.FUNCTIONS) == library() - talks - {"Multiply", "Cost", "costs"}
+
+
+CASES = {
+    "leaky_relu": (lambda x: f.leaky_relu(x, 0.1), lambda x: np.where(x > 0, x, 0.1 * x)),
+    "clamp": (lambda x: f.clamp(x, -1, 1), lambda x: np.clip(x, -1, 1)),
+    "relu": (f.relu, lambda x: np.maximum(x, 0)),
+    "relu6": (f.relu6, lambda x: np.clip(x, 0, 6)),
+    "relu_all": (lambda x: f.relu_all(x, -x)[1], lambda x: np.maximum(-x, 0)),
+    "mul_scalar": (lambda x: f.mul_scalar(x, 1 / 3), lambda x: x / 3),
+    "mul_scalar_to": (lambda x: f.mul_scalar_to(x, 1.5, 12), lambda x: x * 1.5),
+    "div_scalar": (lambda x: f.div_scalar(x, 7), lambda x: x / 7),
+    "add_scalar": (lambda x: f.add_scalar(x, 0.5), lambda x: x + 0.5),
+    "rescale": (lambda x: f.rescale(x, 12), lambda x: x),
+    "polynomial": (lambda x: f.polynomial(x, [1, 0.5, -0.25]), lambda x: 1 + x / 2 - x * x / 4),
+    "pow": (lambda x: f.pow(x, 3), lambda x: x**3),
+    "powf": (lambda x: f.powf(f.abs(x) + 1, 0.3), lambda x: (abs(x) + 1) ** 0.3),
+    "inv_sqrt": (lambda x: f.inv_sqrt(f.abs(x) + 1), lambda x: (abs(x) + 1) ** -0.5),
+    "inv_sqrt_to": (lambda x: f.inv_sqrt_to(f.abs(x) + 1, 16), lambda x: (abs(x) + 1) ** -0.5),
+    "reciprocal_positive": (lambda x: f.reciprocal_positive(f.abs(x) + 1), lambda x: 1 / (abs(x) + 1)),
+    "div": (lambda x: f.div(x, f.abs(x) + 1), lambda x: x / (abs(x) + 1)),
+    "exp_nonpositive": (lambda x: f.exp_nonpositive(-f.abs(x)), lambda x: np.exp(-abs(x))),
+    "sigmoid": (f.sigmoid, lambda x: 1 / (1 + np.exp(-x))),
+    "silu": (f.silu, lambda x: x / (1 + np.exp(-x))),
+    "softmax": (f.softmax, lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
+    "log_softmax": (f.log_softmax, lambda x: x - np.log(np.exp(x).sum(-1, keepdims=True))),
+    "normalize": (f.normalize, lambda x: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)),
+    "sum_squares": (lambda x: f.sum_squares(x, 1), lambda x: (x * x).sum(1, keepdims=True)),
+    "norm": (lambda x: f.norm(x, 1), lambda x: np.linalg.norm(x, axis=1, keepdims=True)),
+    "mean": (lambda x: f.mean(x, 1), lambda x: x.mean(1, keepdims=True)),
+    "var": (lambda x: f.var(x, 1), lambda x: x.var(1, keepdims=True)),
+    "max": (lambda x: f.max(x, 1), lambda x: x.max(1, keepdims=True)),
+    "min": (lambda x: f.min(x, 1), lambda x: x.min(1, keepdims=True)),
+    "argmax": (lambda x: f.argmax(x, 1), lambda x: x.argmax(1, keepdims=True)),
+    "argmin": (lambda x: f.argmin(x, 1), lambda x: x.argmin(1, keepdims=True)),
+    "top1": (lambda x: f.top1(x, 1)[1], lambda x: x.argmax(1, keepdims=True)),
+    "is_negative": (f.is_negative, lambda x: x < 0),
+    "not_": (lambda x: f.not_(x < 0), lambda x: x >= 0),
+    "select": (lambda x: f.select(x < 0, x, 2 * x), lambda x: np.where(x < 0, x, 2 * x)),
+    "one_hot": (lambda x: f.one_hot(f.argmax(x, 1).reshape(4), 6), lambda x: np.eye(6)[x.argmax(1)]),
+    "transpose": (f.transpose, np.transpose),
+    "permute": (lambda x: f.permute(x, [1, 0]), np.transpose),
+    "broadcast": (lambda x: f.broadcast(x, (2, 4, 6)), lambda x: np.broadcast_to(x, (2, 4, 6))),
+    "slice": (lambda x: f.slice(x, 1, 1, 6, 2), lambda x: x[:, 1:6:2]),
+    "gather": (lambda x: f.gather(x, 0, [3, 0]), lambda x: x[[3, 0]]),
+    "pad": (lambda x: f.pad(x, [1, 0], [0, 2]), lambda x: np.pad(x, ((1, 0), (0, 2)))),
+    "concat": (lambda x: f.concat([x, x], 1), lambda x: np.concatenate([x, x], 1)),
+    "window_sum": (lambda x: f.window_sum(x, 2, 2), lambda x: x.reshape(2, 2, 3, 2).sum((1, 3))),
+    "max_pool": (lambda x: f.max_pool(x, 2), lambda x: x.reshape(2, 2, 3, 2).max((1, 3))),
+    "windows": (lambda x: f.windows(x, (1, 6)), lambda x: x.T[:, :, None]),
+    "square": (f.square, np.square),
+    "erf": (f.erf, lambda x: np.vectorize(__import__("math").erf)(x)),
+    "gelu": (f.gelu, lambda x: x * (1 + np.vectorize(__import__("math").erf)(x / 2**0.5)) / 2),
+    "bilinear": (lambda x: f.bilinear("matmul", x, x, transpose_rhs=True), lambda x: x @ x.T),
+    "multiply": (lambda x: f.multiply("matmul", x, x, transpose_rhs=True, plus=np.ones(4), relu=True),
+                 lambda x: np.maximum(x @ x.T + 1, 0)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_functions_compute_what_they_say(mpc, rng, name):
+    x = np.round(rng.uniform(-3, 3, (4, 6)) * 1024) / 1024
+    of_secret, of_plain = CASES[name]
+    got, want = of_secret(mpc.secret(x)), of_plain(x)
+    assert got.shape == want.shape
+    assert np.allclose(got.reveal(), want, atol=2e-3)
+
+
+def test_convolutions_are_those_of_the_definition(mpc, rng):
+    x, w = (np.round(rng.uniform(-2, 2, shape) * 256) / 256 for shape in ((2, 4, 6, 5), (6, 2, 3, 3)))
+    got = f.conv2d(mpc.secret(x), mpc.secret(w), stride=2, padding=1, groups=2).reveal()
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    want = np.zeros((2, 6, 3, 3))
+    for n, o, i, j in np.ndindex(want.shape):
+        group = o // 3
+        part = padded[n, 2 * group : 2 * group + 2, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3]
+        want[n, o, i, j] = (part * w[o]).sum()
+    assert np.allclose(got, want, atol=1e-5)
+    fused = f.multiply("conv2d", mpc.secret(x), w, kernel=3, stride=2, padding=1, groups=2, relu=True)
+    assert np.allclose(fused.reveal(), np.maximum(want, 0), atol=1e-5)
+
+
+def test_every_function_of_the_compiled_half_refuses_what_it_cannot_use(mpc):
+    x = mpc.secret(np.ones((2, 2)))
+    # The ReLUs of no arrays are no arrays.
+    for name in set(_trefoil.FUNCTIONS) - {"relu_all"}:
+        with pytest.raises(trefoil.Error):
+            mpc._session.call(name, [], {})
+    for name in ("sum", "gather", "reshape", "pad", "permute"):
+        for values in ([-1], [1 << 60], []):
+            keys = {"axes": values, "axis": 0, "indices": values, "shape": values, "before": values, "after": values}
+            if name in ("sum", "gather") and values == []:
+                continue
+            with pytest.raises(trefoil.Error):
+                mpc._session.call(name, [x._handle], keys)
+    assert x.sum().reveal() == 4
+
+
+def test_the_stub_names_what_the_compiled_half_has():
+    import ast
+
+    tree = ast.parse((Path(trefoil.__file__).parent / "_trefoil.pyi").read_text())
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    public = {name for name in dir(_trefoil) if not name.startswith("_")} - {"FUNCTIONS"}
+    assert public == set(classes) | functions
+    for name, node in classes.items():
+        named = {item.name for item in node.body if isinstance(item, ast.FunctionDef)} - {"__new__"}
+        assert named == {n for n in vars(getattr(_trefoil, name)) if not n.startswith("_")}, name

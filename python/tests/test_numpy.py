@@ -1,0 +1,285 @@
+"""Every operation against NumPy's own, on arrays of generated shapes and dtypes."""
+
+import numpy as np
+import pytest
+
+from trefoil import Secret
+
+DTYPES = [np.float64, np.float32, np.int64, np.bool_]
+UNIT = 2.0**-20
+
+
+def numbers(rng, shape, dtype, low=-3.0, high=3.0):
+    """Numbers with an exact encoding, so that sums and comparisons are exact."""
+    if dtype == np.bool_:
+        return rng.integers(0, 2, shape).astype(bool)
+    if np.dtype(dtype).kind == "i":
+        return rng.integers(int(low), int(high) + 1, shape)
+    return (np.round(rng.uniform(low, high, shape) * 1024) / 1024).astype(dtype)
+
+
+def same(got, want, error=0.0):
+    assert isinstance(got, Secret)
+    want = np.asarray(want)
+    shown = got.reveal()
+    assert got.shape == want.shape == shown.shape
+    # NumPy's small and unsigned integers are this package's one kind of integer.
+    assert got.dtype.kind == want.dtype.kind and shown.dtype == got.dtype
+    assert np.allclose(shown, want, rtol=1e-6 if want.dtype == np.float32 else 1e-9, atol=error), (shown, want)
+
+
+def pair(rng):
+    """Two shapes that broadcast."""
+    shape = list(rng.integers(1, 4, rng.integers(0, 4)))
+    one = [1 if rng.random() < 0.25 else n for n in shape][rng.integers(0, len(shape) + 1) :]
+    other = [1 if rng.random() < 0.25 else n for n in shape]
+    return (one, other) if rng.random() < 0.5 else (other, one)
+
+
+BINARY = [np.add, np.subtract, np.multiply, np.less, np.less_equal, np.greater, np.greater_equal, np.equal,
+          np.not_equal, np.maximum, np.minimum]
+
+
+@pytest.mark.parametrize("case", range(66))
+def test_two_operands_broadcast_and_promote_as_in_numpy(mpc, rng, case):
+    function = BINARY[case % len(BINARY)]
+    shapes = pair(rng)
+    kinds = [DTYPES[i] for i in rng.integers(0, 3, 2)]
+    x, y = (numbers(rng, shape, kind) for shape, kind in zip(shapes, kinds))
+    form = case % 3
+    first = x if form == 1 else mpc.secret(x)
+    second = y if form == 2 else mpc.secret(y)
+    error = 2 * UNIT if function is np.multiply else 0
+    same(function(first, second), function(x, y), error)
+
+
+@pytest.mark.parametrize("function", [np.add, np.subtract, np.multiply, np.maximum, np.less, np.equal])
+@pytest.mark.parametrize("scalar", [2, -0.75, True, np.float32(1.5), np.int64(3)])
+def test_numbers_of_python_and_numpy_are_operands(mpc, rng, function, scalar):
+    for kind in (np.float64, np.float32, np.int64):
+        x = numbers(rng, (2, 3), kind)
+        same(function(mpc.secret(x), scalar), function(x, scalar), 2 * UNIT)
+        same(function(scalar, mpc.secret(x)), function(scalar, x), 2 * UNIT)
+
+
+def key_for(rng, shape):
+    """A key of slices, places, new axes, an ellipsis, public index arrays or masks."""
+    kind = rng.integers(0, 4)
+    if kind == 3 and shape:
+        return rng.random(shape) < 0.5
+    parts, at = [], 0
+    while at < len(shape):
+        n = int(shape[at])
+        choice = rng.integers(0, 6)
+        if choice == 0:
+            parts.append(int(rng.integers(-n, n)))
+        elif choice == 1 and kind == 2:
+            parts.append(rng.integers(-n, n, 3))
+        elif choice == 2:
+            parts.append(None)
+            continue
+        elif choice == 3 and Ellipsis not in [p for p in parts if not isinstance(p, np.ndarray)]:
+            parts.append(Ellipsis)
+            break
+        else:
+            start, end = rng.integers(-n - 1, n + 2, 2)
+            parts.append(slice(int(start), int(end), int(rng.choice([1, 1, 2, -1]))))
+        at += 1
+        if rng.random() < 0.2:
+            break
+    return tuple(parts)
+
+
+@pytest.mark.parametrize("case", range(40))
+def test_keys_take_what_they_take_in_numpy(mpc, rng, case):
+    shape = tuple(rng.integers(1, 5, rng.integers(0, 4)))
+    x = numbers(rng, shape, DTYPES[case % 4])
+    key = key_for(rng, shape)
+    same(mpc.secret(x)[key], x[key])
+
+
+@pytest.mark.parametrize("case", range(16))
+def test_keys_put_what_they_put_in_numpy(mpc, rng, case):
+    shape = tuple(rng.integers(1, 5, rng.integers(1, 4)))
+    x = numbers(rng, shape, np.float64)
+    key = key_for(rng, shape)
+    value = numbers(rng, np.shape(x[key]), np.float64) if case % 2 else 2.5
+    if not x[key].size:
+        return
+    secret = mpc.secret(x)
+    secret[key] = mpc.secret(value) if case % 4 == 1 else value
+    x[key] = value
+    same(secret, x)
+
+
+REDUCTIONS = [(np.sum, 0), (np.mean, 3e-6), (np.max, 0), (np.min, 0), (np.var, 1e-4), (np.std, 1e-3), (np.prod, 1e-4)]
+
+
+@pytest.mark.parametrize("case", range(35))
+def test_reductions_go_along_axes_as_in_numpy(mpc, rng, case):
+    function, error = REDUCTIONS[case % len(REDUCTIONS)]
+    shape = tuple(rng.integers(1, 5, rng.integers(1, 4)))
+    dtype = [np.float64, np.float32, np.int64][rng.integers(0, 3)]
+    x = numbers(rng, shape, dtype, 0 if function in (np.var, np.std) else -2, 2)
+    axes = [None, int(rng.integers(-len(shape), len(shape))), tuple(range(len(shape)))]
+    axis = axes[case % 3]
+    keepdims = bool(rng.integers(0, 2))
+    same(function(mpc.secret(x), axis=axis, keepdims=keepdims), function(x, axis=axis, keepdims=keepdims), error)
+
+
+@pytest.mark.parametrize("function", [np.argmax, np.argmin])
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+def test_places_of_extrema_are_the_first_as_in_numpy(mpc, rng, function, axis):
+    x = numbers(rng, (3, 4, 2), np.int64)
+    same(function(mpc.secret(x), axis=axis), function(x, axis=axis))
+
+
+MOVES = {
+    "flip": lambda x: np.flip(x, 1),
+    "fliplr": np.fliplr,
+    "roll": lambda x: np.roll(x, 2, axis=0),
+    "rot90": np.rot90,
+    "repeat": lambda x: np.repeat(x, 2, axis=1),
+    "tile": lambda x: np.tile(x, (2, 1)),
+    "take": lambda x: np.take(x, [2, 0], axis=0),
+    "moveaxis": lambda x: np.moveaxis(x, 0, 1),
+    "expand_dims": lambda x: np.expand_dims(x, 1),
+    "squeeze": lambda x: np.squeeze(x[:, None]),
+    "diagonal": np.diagonal,
+    "tril": np.tril,
+    "triu": lambda x: np.triu(x, 1),
+    "diag": np.diag,
+    "pad": lambda x: np.pad(x, ((1, 0), (2, 1))),
+    "pad with edges": lambda x: np.pad(x, 1, mode="edge"),
+    "broadcast_to": lambda x: np.broadcast_to(x, (2, 3, 3)),
+    "transpose": np.transpose,
+    "swapaxes": lambda x: np.swapaxes(x, 0, 1),
+    "ravel": np.ravel,
+    "reshape": lambda x: np.reshape(x, (-1,)),
+    "delete": lambda x: np.delete(x, 1, axis=0),
+    "stack": lambda x: np.stack([x, x], axis=1),
+    "vstack": lambda x: np.vstack([x, x]),
+    "hstack": lambda x: np.hstack([x, x]),
+    "concatenate": lambda x: np.concatenate([x, x[:1]], axis=0),
+    "concatenate flat": lambda x: np.concatenate([x, x], axis=None),
+    "append": lambda x: np.append(x, x[:1], axis=0),
+    "insert": lambda x: np.insert(x, 1, x[0], axis=0),
+    "column_stack": lambda x: np.column_stack([x, x[0]]),
+    "split": lambda x: np.split(x, 3)[1],
+    "block": lambda x: np.block([[x, x], [x, x]]),
+    "take_along_axis": lambda x: np.take_along_axis(x, np.array([[0, 2], [1, 1], [2, 0]]), 1),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_moving_numbers_is_as_in_numpy_and_sends_nothing(mpc, rng, name):
+    for dtype in DTYPES:
+        x = numbers(rng, (3, 3), dtype)
+        secret = mpc.secret(x)
+        mpc.cost()
+        moved = MOVES[name](secret)
+        assert mpc.cost().bytes == 0
+        same(moved, MOVES[name](x))
+
+
+PRODUCTS = [
+    (lambda x, y: x @ y, (4,), (4,)),
+    (lambda x, y: x @ y, (3, 4), (4,)),
+    (lambda x, y: x @ y, (4,), (4, 2)),
+    (lambda x, y: x @ y, (3, 4), (4, 2)),
+    (lambda x, y: x @ y, (2, 3, 4), (4, 2)),
+    (lambda x, y: x @ y, (3, 4), (2, 4, 2)),
+    (lambda x, y: x @ y, (2, 1, 3, 4), (3, 4, 2)),
+    (np.dot, (3, 4), (4, 2)),
+    (np.dot, (3, 4), (2, 4, 2)),
+    (np.inner, (2, 4), (3, 4)),
+    (np.outer, (3,), (2,)),
+    (np.vdot, (4,), (4,)),
+    (np.tensordot, (2, 3, 4), (3, 4, 2)),
+    (lambda x, y: np.tensordot(x, y, axes=([0, 1], [1, 0])), (2, 3, 4), (3, 2, 2)),
+    (lambda x, y: np.einsum("ij,jk->ik", x, y), (2, 3), (3, 4)),
+    (lambda x, y: np.einsum("bij,bkj->bki", x, y), (2, 3, 4), (2, 2, 4)),
+    (lambda x, y: np.einsum("ii,j->ij", x, y), (3, 3), (2,)),
+]
+
+
+@pytest.mark.parametrize("case", range(len(PRODUCTS)))
+@pytest.mark.parametrize("form", ["both secret", "left secret", "right secret", "integers"])
+def test_products_are_numpys(mpc, rng, case, form):
+    function, left, right = PRODUCTS[case]
+    kind = np.int64 if form == "integers" else np.float64
+    x, y = numbers(rng, left, kind), numbers(rng, right, kind)
+    first = x if form == "right secret" else mpc.secret(x)
+    second = y if form == "left secret" else mpc.secret(y)
+    same(function(first, second), function(x, y), 0 if kind == np.int64 else 4 * UNIT)
+
+
+ELEMENTWISE = {
+    "exp": (np.exp, -3, 3, 2e-4), "exp2": (np.exp2, -3, 3, 1e-3), "expm1": (np.expm1, -3, 3, 2e-4),
+    "log": (np.log, 0.1, 30, 1e-5), "log2": (np.log2, 0.1, 30, 1e-5), "log10": (np.log10, 0.1, 30, 1e-5),
+    "log1p": (np.log1p, 0.1, 30, 1e-5), "sqrt": (np.sqrt, 0.01, 30, 2e-5), "sin": (np.sin, -9, 9, 1e-5),
+    "cos": (np.cos, -9, 9, 1e-5), "tanh": (np.tanh, -4, 4, 3e-5), "reciprocal": (np.reciprocal, 0.3, 9, 2e-5),
+    "square": (np.square, -9, 9, 2e-6), "absolute": (np.absolute, -9, 9, 0), "sign": (np.sign, -9, 9, 0),
+    "negative": (np.negative, -9, 9, 0), "fabs": (np.fabs, -9, 9, 0), "deg2rad": (np.deg2rad, -90, 90, 1e-4),
+    "power 3": (lambda x: x**3, -3, 3, 1e-4), "power -2": (lambda x: x**-2, 0.5, 3, 1e-4),
+    "power 0.5": (lambda x: x**0.5, 0.1, 9, 2e-5), "power 1.5": (lambda x: x**1.5, 0.5, 4, 2e-3),
+    "2 to the power": (lambda x: 2.0**x, -3, 3, 1e-3), "inverse": (lambda x: 1 / x, 0.3, 9, 2e-5),
+    "divided": (lambda x: x / 3, -9, 9, 2e-5), "by an array": (lambda x: x / np.array([3.0, 7.0, 100.0]), -9, 9, 2e-5),
+    "an array by": (lambda x: np.array([3.0, 7.0, 1.0]) / x, 0.3, 9, 4e-4), "clip": (lambda x: np.clip(x, -1, 2.5), -9, 9, 0),
+    "clip below": (lambda x: np.clip(x, 0.5, None), -9, 9, 0), "cumsum": (lambda x: np.cumsum(x, 0), -9, 9, 0),
+    "diff": (lambda x: np.diff(x, axis=0), -9, 9, 0), "norm": (lambda x: np.linalg.norm(x, axis=1), -9, 9, 1e-4),
+    "average": (lambda x: np.average(x, 0, [1.0, 2.0]), -9, 9, 1e-5), "trace": (np.trace, -9, 9, 0),
+    "ptp": (lambda x: np.ptp(x, axis=1), -9, 9, 0), "cov": (np.cov, -3, 3, 1e-4), "hypot": (lambda x: np.hypot(x, x), 1, 5, 1e-4),
+}
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_functions_come_close_to_numpys(mpc, rng, name):
+    function, low, high, error = ELEMENTWISE[name]
+    x = numbers(rng, (2, 3), np.float64, low, high)
+    same(function(mpc.secret(x)), function(x), error)
+
+
+@pytest.mark.parametrize("case", range(9))
+def test_where_takes_secret_and_public_parts(mpc, rng, case):
+    condition = numbers(rng, (3, 1), np.bool_)
+    x, y = numbers(rng, (3, 2), np.float64), numbers(rng, (2,), np.int64)
+    want = np.where(condition, x, y)
+    parts = [p if hidden else mpc.secret(p) for p, hidden in zip((condition, x, y), (case & 1, case & 2, case & 4))]
+    if case & 7 == 7:
+        parts[0] = mpc.secret(condition)
+    same(np.where(*parts), want)
+
+
+@pytest.mark.parametrize("function", [np.logical_and, np.logical_or, np.logical_xor, np.bitwise_and, np.bitwise_or, np.bitwise_xor])
+def test_truth_values_combine_as_in_numpy(mpc, function):
+    x, y = np.array([[False], [True]]), np.array([False, True])
+    same(function(mpc.secret(x), mpc.secret(y)), function(x, y))
+    same(function(mpc.secret(x), y), function(x, y))
+    same(function(x, mpc.secret(y)), function(x, y))
+    same(~mpc.secret(x), ~x)
+    same(np.any(mpc.secret(x)), np.any(x))
+    same(np.all(mpc.secret(x), axis=0), np.all(x, axis=0))
+    same(np.count_nonzero(mpc.secret(x), axis=0), np.count_nonzero(x, axis=0))
+
+
+def test_reductions_of_ufuncs_and_outer_forms_are_numpys(mpc, rng):
+    x = numbers(rng, (3, 2), np.float64)
+    secret = mpc.secret(x)
+    same(np.add.reduce(secret), np.add.reduce(x))
+    same(np.maximum.reduce(secret, axis=1), np.maximum.reduce(x, axis=1))
+    same(np.add.accumulate(secret, axis=0), np.add.accumulate(x, axis=0))
+    same(np.subtract.outer(secret, x[0]), np.subtract.outer(x, x[0]))
+
+
+def test_real_parts_of_a_program_fit_together(mpc, rng):
+    x, w, b = (numbers(rng, shape, np.float64) for shape in ((4, 3), (3, 2), (2,)))
+    secret = mpc.secret(x)
+    hidden = np.maximum(secret @ mpc.secret(w) + b, 0)
+    p = np.exp(hidden) / np.sum(np.exp(hidden), axis=1, keepdims=True)
+    want = np.exp(np.maximum(x @ w + b, 0))
+    same(p, want / want.sum(1, keepdims=True), 1e-3)
+    for row, plain in zip(secret, x):
+        same(row, plain)
+    secret += 1
+    same(secret, x + 1)

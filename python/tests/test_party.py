@@ -1,0 +1,184 @@
+"""The same script as threads of a process and as three processes."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import sys, numpy as np, trefoil
+
+def program(mpc):
+    mpc.cost()
+    # In a session of three machines each party has its own numbers alone.
+    def own(owner, values):
+        mine = mpc.party in (None, owner)
+        return mpc.secret(values, owner=owner) if mine else mpc.secret(shape=np.shape(values), owner=owner)
+    x = own(0, np.arange(100.0).reshape(10, 10) / 50)
+    w = own(1, np.eye(10) * 2)
+    n = mpc.secret(np.arange(10) if mpc.party in (None, 2) else None, owner=2, shape=(10,), dtype=int)
+    y = np.maximum(x @ w - 1, 0) + n
+    shown = np.sum(y, axis=1).reveal()
+    one = n.reveal(to=1)
+    assert (one is not None) == (mpc.party in (None, 1))
+    return shown, mpc.cost()
+
+if __name__ == "__main__":
+    with trefoil.party() as mpc:
+        shown, cost = program(mpc)
+    print("shown", " ".join(f"{v:.3f}" for v in shown))
+    print("cost", cost.bytes, cost.rounds)
+"""
+
+
+def run(script, *arguments, **options):
+    command = [sys.executable, "-m", "trefoil", "run", str(script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+def test_a_script_of_three_processes_moves_the_bytes_of_one_process(tmp_path):
+    import trefoil
+
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    ran = run(script)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    names = {"__name__": "script"}
+    exec(SCRIPT, names)
+    with trefoil.local() as mpc:
+        shown, cost = names["program"](mpc)
+    for party in range(3):
+        numbers = re.search(rf"party {party}: shown (.*)", ran.stdout)[1].split()
+        assert max(abs(float(a) - b) for a, b in zip(numbers, shown)) < 2e-3
+    costs = [tuple(map(int, found)) for found in re.findall(r"cost (\d+) (\d+)", ran.stdout)]
+    assert sum(bytes_ for bytes_, _ in costs) == cost.bytes
+    assert max(rounds for _, rounds in costs) == cost.rounds
+
+
+def test_a_party_that_fails_ends_the_others_and_is_shown(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import trefoil\n"
+        "with trefoil.party() as mpc:\n"
+        "    x = mpc.secret([1.0])\n"
+        "    if mpc.party == 1:\n"
+        "        raise SystemExit('no more')\n"
+        "    (x * x).reveal()\n"
+    )
+    began = time.monotonic()
+    ran = run(script)
+    assert ran.returncode != 0 and time.monotonic() - began < 30
+    assert "party 1: no more" in ran.stderr
+    assert re.search(r"party [02]: trefoil._errors.\w+: .*party 1", ran.stderr), ran.stderr
+
+
+def test_parties_with_different_options_do_not_begin(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, trefoil\n"
+        "modes = {'party-0': 'exact'}\n"
+        "name = os.path.basename(os.path.dirname(os.environ['TREFOIL_PARTY']))\n"
+        "with trefoil.party(truncation=modes.get(name, 'default')) as mpc:\n"
+        "    mpc.secret([1.0])\n"
+    )
+    ran = run(script)
+    assert ran.returncode != 0 and "differs" in ran.stderr
+
+
+def test_what_a_local_session_alone_can_do_is_refused(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import trefoil\n"
+        "with trefoil.party() as mpc:\n"
+        "    try:\n"
+        "        with mpc.check():\n"
+        "            pass\n"
+        "    except trefoil.InputError as error:\n"
+        "        print(error)\n"
+        "    # A shape that does not fit is an error at all three, and the session goes on.\n"
+        "    x = mpc.secret([1.0, 2.0])\n"
+        "    try:\n"
+        "        x + mpc.secret([1.0, 2.0, 3.0])\n"
+        "    except trefoil.InputError as error:\n"
+        "        print(error)\n"
+        "    print((x + x).reveal().tolist(), mpc)\n"
+    )
+    ran = run(script)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for party in range(3):
+        assert f"party {party}: check() needs the numbers" in ran.stdout
+        assert f"party {party}: [2.0, 4.0] Mpc(party {party}, frac_bits=20)" in ran.stdout
+
+
+def test_the_program_starts_a_script_too(tmp_path):
+    program = os.environ.get("TREFOIL_PROGRAM") or shutil.which("trefoil")
+    if not program:
+        pytest.skip("TREFOIL_PROGRAM does not name the program `trefoil`")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, trefoil\n"
+        "with trefoil.party() as mpc:\n"
+        "    print(sys.argv[1:], mpc.secret([1.5]).reveal().tolist())\n"
+        "sys.exit(int(sys.argv[2]))\n"
+    )
+    environment = os.environ | {"PYTHON": sys.executable}
+    options = {"capture_output": True, "text": True, "timeout": 120, "env": environment}
+    ran = subprocess.run([program, "run", str(script), "--rows", "0"], **options)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for party in range(3):
+        assert f"party {party}: ['--rows', '0'] [1.5]" in ran.stdout
+    ran = subprocess.run([program, "run", str(script), "--rows", "7"], **options)
+    assert ran.returncode == 3 and "ended with" in ran.stderr
+    ran = subprocess.run([program, "run", str(script)], **options | {"env": os.environ | {"PYTHON": str(tmp_path / "none")}})
+    assert ran.returncode == 4 and "PYTHON" in ran.stderr
+
+
+TRAINING = """
+import numpy as np, trefoil
+
+def program(mpc):
+    model = trefoil.Model.from_onnx(NETWORK)
+    trainer = trefoil.Trainer(model, optimiser=trefoil.optim.SGD(lr=0.2, momentum=0.9), batch_size=16, mpc=mpc)
+    def own(owner, values, dtype):
+        # Whoever does not own the rows knows their shape alone.
+        mine = mpc.party in (None, owner)
+        return mpc.secret(values, owner=owner) if mine else mpc.secret(shape=values.shape, dtype=dtype, owner=owner)
+    rng = np.random.default_rng(3)
+    images, labels = rng.uniform(0, 1, (32, 64)), rng.integers(0, 10, 32)
+    rows = trainer.secret(own(1, images, float), own(2, labels, int))
+    mpc.cost()
+    losses = [trainer.step(*batch)["loss"] for batch in trainer.batches(*rows)]
+    return losses, mpc.cost()
+
+if __name__ == "__main__":
+    with trefoil.party() as mpc:
+        losses, cost = program(mpc)
+    print("losses", *losses)
+    print("cost", cost.bytes, cost.rounds)
+"""
+
+
+def test_a_training_of_three_processes_is_that_of_one_process(tmp_path):
+    import trefoil
+
+    network = Path(__file__).parents[1] / "notebooks/perceptron.onnx"
+    text = TRAINING.replace("NETWORK", repr(str(network)))
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    ran = run(script)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    names = {"__name__": "script"}
+    exec(text, names)
+    with trefoil.local() as mpc:
+        losses, cost = names["program"](mpc)
+    for party in range(3):
+        shown = re.search(rf"party {party}: losses (.*)", ran.stdout)[1].split()
+        assert [float(v) for v in shown] == pytest.approx(losses, abs=1e-3)
+    costs = [tuple(map(int, found)) for found in re.findall(r"cost (\d+) (\d+)", ran.stdout)]
+    assert sum(bytes_ for bytes_, _ in costs) == cost.bytes

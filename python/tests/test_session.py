@@ -1,0 +1,316 @@
+"""Sessions: what is public, what is refused, interrupts, files, costs, errors."""
+
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trefoil
+from trefoil import ConfigError, Error, InputError, RangeError, RevealError
+
+
+def test_what_is_shown_is_shape_and_format_and_never_a_number(mpc):
+    x = mpc.secret([[1234.5, -4321.25]])
+    assert repr(x) == str(x) == "Secret(shape=(1, 2), dtype=float64, frac_bits=20)"
+    assert "1234" not in f"{x} {x!r} {mpc!r} {vars(type(x)).get('__dict__')}"
+    assert (x.shape, x.ndim, x.size, len(x), x.dtype) == ((1, 2), 2, 2, 1, np.float64)
+
+
+@pytest.mark.parametrize(
+    "need",
+    [np.asarray, bool, float, int, list(range(3)).__getitem__, lambda x: x.item(), lambda x: x.tolist(),
+     lambda x: 1.0 in x, complex, lambda x: np.ones(1)[x]],
+)
+def test_whatever_needs_numbers_says_reveal(mpc, need):
+    with pytest.raises((RevealError, TypeError, IndexError, InputError), match="reveal|where|secret|index"):
+        need(mpc.secret(1.0))
+
+
+def test_secret_arrays_are_not_pickled_and_not_hashed(mpc):
+    with pytest.raises(TypeError, match="save"):
+        pickle.dumps(mpc.secret(1.0))
+    with pytest.raises(TypeError):
+        hash(mpc.secret(1.0))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [1, 1.5, True, [1, 2], [[1.5], [2.5]], (1, 2.5), np.float32(2.5), np.arange(6, dtype=np.uint8).reshape(2, 3),
+     np.arange(6.0).reshape(2, 3).T, np.arange(10.0)[::-2], np.array([], float), np.float16([1.5])],
+)
+def test_whatever_numpy_takes_can_be_made_secret(mpc, values):
+    want = np.asarray(values)
+    got = mpc.secret(values).reveal()
+    assert got.shape == want.shape and got.dtype.kind == ("i" if want.dtype.kind == "u" else want.dtype.kind)
+    assert np.array_equal(got, want)
+
+
+@pytest.mark.parametrize("values", [[1j], ["a"], [None], np.datetime64("2020-01-01"), object()])
+def test_what_is_no_number_is_refused_in_words(mpc, values):
+    with pytest.raises(InputError, match="truth values, integers and real numbers"):
+        mpc.secret(values)
+
+
+def test_numbers_out_of_range_are_named_by_their_place(mpc):
+    with pytest.raises(RangeError, match="element 1 is NaN"):
+        mpc.secret([1.0, float("nan")])
+    with pytest.raises(RangeError, match="element 0 is 1"):
+        mpc.secret([1e15])
+    with pytest.raises(RangeError, match="not below 2\\^62"):
+        mpc.secret([2**62])
+
+
+def test_a_session_goes_on_after_an_error(mpc):
+    x = mpc.secret([1.0, 2.0, 3.0])
+    for _ in range(3):
+        with pytest.raises(ValueError, match="do not fit"):
+            x + mpc.secret([1.0, 2.0])
+        with pytest.raises(Error):
+            mpc._session.call("no such function", [x._handle], None)
+    assert np.array_equal((x + x).reveal(), [2, 4, 6])
+
+
+def test_bytes_and_rounds_are_those_of_the_library(mpc):
+    x = mpc.secret(np.zeros(3072))
+    mpc.cost()
+    x + x
+    assert (lambda c: (c.bytes, c.rounds))(mpc.cost()) == (0, 0)
+    x * x
+    cost = mpc.cost()
+    # 252 bits for each number in two rounds, of all parties together.
+    assert (cost.bytes, cost.rounds) == (252 * 3072 // 8, 2)
+    assert [(step.name, step.bytes, step.calls) for step in cost.steps] == [("mul", cost.bytes, 1)]
+    assert "mul" in str(cost) and cost.seconds > 0
+    assert mpc.cost().bytes == 0
+
+
+def test_a_bound_makes_comparisons_cheaper_and_is_checked(mpc):
+    x = mpc.secret(np.arange(100.0))
+    mpc.cost()
+    x < 5
+    wide = mpc.cost().bytes
+    y = x.with_bound(128)
+    assert y.width < x.width
+    mpc.cost()
+    assert np.array_equal((y < 5).reveal(), np.arange(100) < 5)
+    assert mpc.cost().bytes < wide
+    with mpc.check(), pytest.raises(RangeError):
+        x.with_bound(1.0) < 5
+
+
+def test_check_finds_where_a_range_breaks_and_the_session_goes_on(mpc):
+    big = mpc.secret([1.0, 3e6])
+    with mpc.check():
+        assert np.allclose((big + big).reveal(), [2, 6e6])
+        with pytest.raises(RangeError, match="element 1 .* 2\\^62"):
+            big * big
+        assert np.allclose((big * 2).reveal(), [2, 6e6])
+        y = mpc.secret([2.0])
+        assert np.allclose((y * y).reveal(), [4.0])
+    # Without it nobody sees that the number is wrong.
+    assert abs((big * big).reveal()[1] - 9e12) > 1
+
+
+def test_shares_are_saved_and_loaded(mpc, tmp_path):
+    for values in ([[1.5, -2.0]], [3, 4], [True, False]):
+        x = mpc.secret(values)
+        files = x.save(tmp_path / "x")
+        assert [Path(f).name for f in files] == ["x.party0", "x.party1", "x.party2"]
+        with trefoil.local() as other:
+            y = other.load(tmp_path / "x")
+            assert y.dtype == x.dtype and np.array_equal(y.reveal(), values)
+    if os.name == "posix":
+        assert Path(files[0]).stat().st_mode & 0o777 == 0o600
+
+
+def test_damaged_and_mixed_shares_are_refused_by_name(mpc, tmp_path):
+    mpc.secret([1.0, 2.0]).save(tmp_path / "x")
+    mpc.secret([1.0, 2.0]).save(tmp_path / "y")
+    with pytest.raises(InputError, match="z.party0"):
+        mpc.load(tmp_path / "z")
+    x, y = (tmp_path / f"{name}.party1" for name in "xy")
+    kept = x.read_bytes()
+    x.write_bytes(y.read_bytes())
+    with pytest.raises(InputError, match="different arrays"):
+        mpc.load(tmp_path / "x")
+    x.write_bytes((tmp_path / "x.party2").read_bytes())
+    with pytest.raises(InputError, match="share of party 2"):
+        mpc.load(tmp_path / "x")
+    x.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    with pytest.raises(InputError, match="does not fit the other"):
+        mpc.load(tmp_path / "x")
+    x.write_bytes(kept[: len(kept) // 2])
+    with pytest.raises(InputError, match="x.party1"):
+        mpc.load(tmp_path / "x")
+
+
+def test_numbers_are_shown_to_one_party(mpc):
+    assert np.array_equal(mpc.secret([1.0]).reveal(to=2), [1.0])
+    assert [list(x) for x in mpc.reveal(mpc.secret([1]), mpc.secret([2.5]))] == [[1], [2.5]]
+    with pytest.raises(InputError, match="0, 1 or 2"):
+        mpc.secret([1.0]).reveal(to=3)
+
+
+def test_sessions_are_apart_and_end():
+    with trefoil.local() as one, trefoil.local() as other:
+        with pytest.raises(InputError, match="different sessions"):
+            one.secret(1.0) + other.secret(1.0)
+    with pytest.raises(Error, match="closed"):
+        one.secret(1.0)
+
+
+@pytest.mark.parametrize("options", [{"engine": "abacus"}, {"network": "moon"}, {"truncation": "up"}, {"frac_bits": 40}])
+def test_options_that_do_not_exist_are_named(options):
+    with pytest.raises(ConfigError, match=str(next(iter(options.values())))):
+        trefoil.local(**options)
+
+
+@pytest.mark.parametrize("truncation", ["default", "early", "exact", "dither"])
+def test_products_are_rounded_as_the_session_says(truncation):
+    with trefoil.local(truncation=truncation, frac_bits=12) as mpc:
+        x = np.linspace(-3, 3, 400)
+        a, b = np.floor(x * 4096), np.floor(x[::-1] * 4096)
+        product = mpc.secret(a / 4096) * mpc.secret(b / 4096)
+        units = product.reveal() * 4096 - a * b / 4096
+        low, high = {"exact": (-1, 0), "early": (-1.5, 1.5)}.get(truncation, (-1, 1))
+        assert low <= units.min() and units.max() <= high and units.any()
+        assert product.frac_bits == 12
+
+
+def test_a_shaped_network_takes_its_time():
+    with trefoil.local(network="wan") as mpc:
+        x = mpc.secret([1.0])
+        began = time.perf_counter()
+        x * x
+        # Two rounds of 20 ms one way.
+        assert time.perf_counter() - began >= 0.04
+
+
+def test_threads_of_python_take_turns(mpc):
+    wrong = []
+
+    def work(n):
+        x = mpc.secret(np.full(50, n))
+        for _ in range(10):
+            if not np.array_equal((x * x).reveal(), np.full(50, n * n)):
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert not wrong
+
+
+def test_python_runs_while_a_session_computes(mpc):
+    x = mpc.secret(np.zeros((400, 400)))
+    ticks, done = [], threading.Event()
+
+    def tick():
+        while not done.is_set():
+            ticks.append(time.perf_counter())
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    np.exp(x)
+    done.set()
+    thread.join()
+    assert len(ticks) > 5
+
+
+INTERRUPTED = """
+import os, signal, threading, time, numpy as np, trefoil
+with trefoil.local(network=NETWORK) as mpc:
+    x = mpc.secret(np.ones(SIZE))
+    def interrupt():
+        time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=interrupt).start()
+    began = time.perf_counter()
+    try:
+        while True:
+            np.exp(x)
+    except KeyboardInterrupt:
+        took = time.perf_counter() - began - 1.0
+    # The session and its secrets are still there.
+    assert (x[:2] + x[:2]).reveal().tolist() == [2, 2]
+    print(f"took {took:.3f}")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("network, size", [(None, 1_000_000), ("wan", 1000)])
+def test_ctrl_c_ends_a_long_call_within_half_a_second(network, size):
+    script = INTERRUPTED.replace("NETWORK", repr(network)).replace("SIZE", str(size))
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert float(re.search(r"took ([\d.]+)", ran.stdout)[1]) < 0.5
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_is_told_why_it_has_no_session(mpc):
+    x = mpc.secret([1.0])
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            x.reveal()
+        except Error as error:
+            os.write(write, str(error).encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    assert b"fork" in os.read(read, 1000)
+    assert x.reveal() == [1.0]
+
+
+def test_functions_without_a_secret_form_are_named(mpc):
+    x = mpc.secret(np.eye(2))
+    with pytest.raises(TypeError, match="numpy.linalg.svd|svd"):
+        np.linalg.svd(x)
+    with pytest.raises(TypeError, match="np.arctan"):
+        np.arctan(x)
+    with pytest.raises(TypeError, match="out"):
+        np.add(x, x, out=np.zeros((2, 2)))
+    with pytest.raises(TypeError, match="where"):
+        np.sum(x, where=np.eye(2, dtype=bool))
+    with pytest.raises(InputError, match="a place is secret"):
+        np.ones(3)[0:1] + x[mpc.secret(1)]
+
+
+def test_dropped_secrets_give_their_memory_back():
+    resource = pytest.importorskip("resource")
+    with trefoil.local() as mpc:
+        x = mpc.secret(np.zeros(200_000))
+        peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for _ in range(20):
+            x + x
+        before = peak()
+        for _ in range(200):
+            x + x
+        # 200 results of three parties, two words each, would be 1.9 GB.
+        assert peak() - before < 200_000
+
+
+def test_engines_are_named_and_a_missing_device_is_an_error():
+    with trefoil.local(engine="cpu") as mpc:
+        assert (mpc.secret([2.0]) * 3).reveal() == [6.0]
+    with pytest.raises(ConfigError, match="`auto`, `cpu`, or `cuda:`"):
+        trefoil.local(engine="abacus")
+    with pytest.raises(ConfigError, match="engine `cuda:4096`"):
+        trefoil.local(engine="cuda:4096")
+
+
+def test_numbers_go_out_without_a_copy(mpc):
+    shown = mpc.secret(np.zeros((100, 100))).reveal()
+    # The array is a view of what the session decoded, which nobody else holds.
+    assert not shown.flags.owndata and shown.flags.writeable and shown.base is not None

@@ -1,0 +1,178 @@
+"""Networks of PyTorch: recorded graphs always, PyTorch itself where TREFOIL_TORCH is set."""
+
+import gzip
+import json
+import os
+
+import numpy as np
+import pytest
+import torch_models
+from torch_models import FOLDER, data, fill
+
+import trefoil
+from trefoil import InputError, _trefoil
+from trefoil._aten import model_bytes
+from trefoil._record import Batch, Call, Recorded, Ref, Value
+
+TORCH = bool(os.environ.get("TREFOIL_TORCH"))
+
+
+def network(recorded):
+    return trefoil.Model(_trefoil.Model.from_onnx(model_bytes(recorded), 20, []))
+
+
+def relative(got, want):
+    return np.abs(got - want).max() / max(1.0, np.abs(want).max())
+
+
+@pytest.mark.parametrize("name", sorted(p.name.removesuffix(".json.gz") for p in FOLDER.glob("*.json.gz")))
+def test_a_recorded_network_computes_what_pytorch_did(name):
+    case = json.loads(gzip.decompress((FOLDER / f"{name}.json.gz").read_bytes()))
+    recorded = Recorded.load(case["network"], fill)
+    assert recorded.batch
+    model = network(recorded)
+    numbers = [x if kept is None else np.array(kept) for x, kept in zip(data(case["shapes"]), case["inputs"])]
+    clear = model.evaluate(*numbers)
+    want = np.array(case["output"]).reshape(clear.shape)
+    # PyTorch computes in 32-bit floats.
+    assert relative(clear, want) < 2e-5
+    private = model.infer(*(x[:2] for x in numbers))
+    assert relative(private, want[:2]) < 1e-4
+
+
+def of_calls(*calls, shape=(Batch(1), 4), **constants):
+    """A record of calls on an input `x`; the last one makes the result."""
+    made = [Call(name, target, args, {}, (Value(value, "f"),)) for name, target, args, value in calls]
+    arrays = {name: np.asarray(a) for name, a in constants.items()}
+    return Recorded({"x": Value(shape, "f")}, arrays, made, {"y": Ref(made[-1].name)}, True)
+
+
+def test_calls_without_a_private_form_are_named():
+    recorded = of_calls(("sort 1", "aten.sort.default", (Ref("x"),), (Batch(1), 4)))
+    with pytest.raises(InputError, match=r"`sort 1` calls aten.sort.default"):
+        network(recorded)
+    recorded = of_calls(("div 1", "aten.div.Tensor_mode", (Ref("x"), 2.0, "floor"), (Batch(1), 4)))
+    with pytest.raises(InputError, match=r"`div 1` .*rounded quotient"):
+        network(recorded)
+    recorded = of_calls(("relu 1", "aten.relu.default", (Ref("x"), 1, 2, 3), (Batch(1), 4)))
+    with pytest.raises(InputError, match=r"`relu 1` .*arguments"):
+        network(recorded)
+
+
+def test_a_record_comes_back_from_its_text():
+    recorded = of_calls(
+        ("a", "aten.view.default", (Ref("x"), [Batch(1), 2, 2]), (Batch(1), 2, 2)),
+        ("b", "aten.add.Tensor", (Ref("a"), Ref("w")), (Batch(1), 2, 2)),
+        w=np.array([1.5, -2.0], np.float32), shape=(Batch(1), 4),
+    )
+    again = Recorded.load(recorded.dump(), None)
+    assert (again.inputs, again.calls, again.outputs) == (recorded.inputs, recorded.calls, recorded.outputs)
+    x = np.arange(8.0).reshape(2, 4)
+    assert np.array_equal(network(again).evaluate(x), x.reshape(2, 2, 2) + [1.5, -2.0])
+
+
+def test_a_part_is_replaced(rng):
+    part = ("a", "aten.slice.Tensor", (Ref("x"), 1, 2, 4), (Batch(1), 2))
+    whole = ("b", "aten.slice_scatter.default", (Ref("x"), Ref("a"), 1, 1, 3), (Batch(1), 4))
+    x = rng.uniform(-2, 2, (3, 4))
+    assert np.array_equal(network(of_calls(part, whole)).evaluate(x), x[:, [0, 2, 3, 3]])
+
+
+CALLS = {
+    "rsub": ("aten.rsub.Scalar", (Ref("x"), 3.0), lambda x: 3 - x),
+    "clamp below": ("aten.clamp.default", (Ref("x"), 0.25), lambda x: np.maximum(x, 0.25)),
+    "elu": ("aten.elu.default", (Ref("x"), 1.5), lambda x: np.where(x > 0, x, 1.5 * np.expm1(x))),
+    "hardswish": ("aten.hardswish.default", (Ref("x"),), lambda x: x * np.clip(x + 3, 0, 6) / 6),
+    "hardsigmoid": ("aten.hardsigmoid.default", (Ref("x"),), lambda x: np.clip(x + 3, 0, 6) / 6),
+    "var": ("aten.var.correction", (Ref("x"), [1], 1, True), lambda x: x.var(1, ddof=1, keepdims=True)),
+    "cumsum": ("aten.cumsum.default", (Ref("x"), 1), lambda x: x.cumsum(1)),
+    "flip": ("aten.flip.default", (Ref("x"), [1]), lambda x: x[:, ::-1]),
+    "select": ("aten.select.int", (Ref("x"), 1, -1), lambda x: x[:, -1]),
+    "every other": ("aten.slice.Tensor", (Ref("x"), 1, 0, 9223372036854775807, 2), lambda x: x[:, ::2]),
+    "pad": ("aten.constant_pad_nd.default", (Ref("x"), [1, 2], 0.5), lambda x: np.pad(x, ((0, 0), (1, 2)), constant_values=0.5)),
+    "where": ("aten.where.self", (Ref("c"), Ref("x"), Ref("w")), lambda x: np.where([True, False, True, False], x, 2.5)),
+    "repeat": ("aten.repeat.default", (Ref("x"), [1, 2]), lambda x: np.tile(x, (1, 2))),
+    "argmax": ("aten.argmax.default", (Ref("x"), 1), lambda x: x.argmax(1)),
+    "logical": ("aten.ge.Scalar", (Ref("x"), 0.5), lambda x: x >= 0.5),
+    "index": ("aten.index.Tensor", (Ref("x"), [None, Ref("at")]), lambda x: x[:, [3, 0]]),
+    "amax": ("aten.amax.default", (Ref("x"), [1], True), lambda x: x.max(1, keepdims=True)),
+    "rms": ("aten.rms_norm.default", (Ref("x"), [4], None, 1e-3), lambda x: x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-3)),
+    "softplus": ("aten.softplus.default", (Ref("x"), 2.0), lambda x: np.log1p(np.exp(2 * x)) / 2),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_mean_what_they_mean_in_pytorch(rng, name):
+    target, args, meaning = CALLS[name]
+    x = np.round(rng.uniform(-2, 2, (3, 4)) * 256) / 256
+    want = meaning(x)
+    shape = (Batch(1), *want.shape[1:])
+    constants = {"c": np.array([True, False, True, False]), "w": np.float32(2.5), "at": np.array([3, 0])}
+    used = {k: a for k, a in constants.items() if k in repr(args)}
+    model = network(of_calls((name, target, args, shape), **used))
+    assert np.allclose(model.evaluate(x), want, atol=1e-9)
+    assert np.allclose(model.infer(x), want, atol=1e-3)
+
+
+@pytest.mark.skipif(not TORCH, reason="TREFOIL_TORCH is not set: PyTorch itself is not used")
+class TestPyTorch:
+    """Run by TREFOIL_TORCH=1 in an environment with torch, torchvision and transformers."""
+
+    @pytest.mark.parametrize("name", [p.name.removesuffix(".json.gz") for p in FOLDER.glob("*.json.gz")])
+    def test_a_small_network_is_recorded_as_it_was(self, name):
+        module, example = dict(torch_models.small())[name]()
+        self.compare(name, module, example, 3)
+
+    @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "vgg11", "densenet121", "efficientnet_b0", "squeezenet1_1", "vit_b_16"])
+    def test_a_whole_network_runs_privately(self, name):
+        module, example = dict(torch_models.whole())[name]()
+        self.compare(name, module, example, 1)
+
+    @staticmethod
+    def compare(name, module, example, batch):
+        import torch
+
+        module, _ = torch_models.filled(module)
+        model = trefoil.Model.from_torch(module, example)
+        tensors = list(example.values()) if isinstance(example, dict) else [example]
+        inputs = [((batch, *t.shape[1:]), "f" if t.is_floating_point() else "i") for t in tensors]
+        numbers = data(inputs)
+        if len(numbers) == 2:
+            numbers[1] = (numbers[1] > 30).astype(np.int64)
+        operands = [torch.from_numpy(x) for x in numbers]
+        with torch.no_grad():
+            result = module(**dict(zip(example, operands))) if isinstance(example, dict) else module(*operands)
+        want = torch_models.output(result).double().numpy()
+        clear, private = relative(model.evaluate(*numbers), want), relative(model.infer(*numbers), want)
+        print(f"\n{name}: in the clear {clear:.1e}, private {private:.1e} of {np.abs(want).max():.2f}")
+        model._own.close()
+        assert clear < 1e-4 and private < 1e-2
+
+    def test_errors_of_an_export_say_what_is_needed(self):
+        import torch
+
+        class Branches(torch.nn.Module):
+            def forward(self, x):
+                return x if x.sum() > 0 else -x
+
+        with pytest.raises(Exception, match="data-dependent|Could not guard|guard"):
+            trefoil.Model.from_torch(Branches(), torch.zeros(2, 3))
+        with pytest.raises(InputError, match="there is no result"):
+            trefoil.Model.from_torch(torch.nn.Linear(3, 2), torch.zeros(1, 3), outputs=["logits"])
+
+    def test_a_module_is_left_as_it_was(self):
+        import torch
+
+        module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(3))
+        module.train()
+        model = trefoil.Model.from_torch(module, torch.zeros(2, 3))
+        assert module.training and module[1].training
+        assert model.inputs == {"input": (None, 3)} and model.parameters
+
+
+def test_without_pytorch_it_is_said_what_is_missing(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InputError, match="needs PyTorch"):
+        trefoil.Model.from_torch(None, np.zeros((1, 2)))

@@ -1,0 +1,38 @@
+"""Computing on data that nobody sees, with NumPy's interface.
+
+Three parties hold shares of every secret array; none of them learns a number. See ``trefoil.local`` to
+begin, ``trefoil.Model`` for networks, ``trefoil.Trainer`` to train them, ``trefoil.connect`` for a cluster's servers and ``trefoil.party`` for
+the same script on three machines.
+"""
+
+from . import functions, optim
+from ._cluster import Cluster, ModelInfo, connect
+from ._errors import ConfigError, Error, InputError, RangeError, Refused, RevealError, Unreachable
+from ._model import Model
+from ._secret import Secret
+from ._session import Cost, Mpc, Step, local, party
+from ._train import Trainer
+from ._trefoil import __version__
+
+__all__ = [
+    "Cluster",
+    "ConfigError",
+    "Cost",
+    "Error",
+    "InputError",
+    "Model",
+    "ModelInfo",
+    "Mpc",
+    "RangeError",
+    "Refused",
+    "RevealError",
+    "Secret",
+    "Step",
+    "Trainer",
+    "Unreachable",
+    "connect",
+    "functions",
+    "local",
+    "optim",
+    "party",
+]

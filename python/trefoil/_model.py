@@ -1,0 +1,192 @@
+"""Models: a public plan, and weights that only their owner has."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _trefoil
+from . import _calls as _  # noqa: F401 - registers what calls are made of
+from ._aten import model_bytes
+from ._errors import InputError
+from ._record import record
+from ._secret import Secret, _INT
+from ._session import FRAC_BITS, local
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike
+
+
+class Model:
+    """A network that runs on secret inputs with secret weights.
+
+    Made by :meth:`from_onnx` and :meth:`from_torch`. What the network computes (layers, shapes) is public to
+    those who run it, weights and inputs are not.
+    """
+
+    def __init__(self, model):
+        self._model = model
+        self._shared = weakref.WeakKeyDictionary()
+        self._own = None
+
+    @classmethod
+    def from_onnx(
+        cls, source: bytes | str | os.PathLike[str], *, frac_bits: int = FRAC_BITS, dims: dict[str, int] | None = None,
+    ) -> Model:
+        """Import an ONNX model of opset 11 to 21.
+
+        Parameters
+        ----------
+        source : path or bytes
+        frac_bits : int
+            Fraction bits of inputs, layers and results, 4 to 28.
+        dims : dict, optional
+            Sizes for dimensions that the file leaves open, by name; the batch may stay open.
+
+        Raises
+        ------
+        InputError
+            Naming the node or tensor that cannot be imported.
+        """
+        source = source if isinstance(source, (bytes, bytearray)) else os.fspath(source)
+        source = bytes(source) if isinstance(source, bytearray) else source
+        return cls(_trefoil.Model.from_onnx(source, frac_bits, list((dims or {}).items())))
+
+    @classmethod
+    def from_torch(
+        cls, module: Any, example: Any, *, frac_bits: int = FRAC_BITS, outputs: Sequence[str] | None = None,
+    ) -> Model:
+        """Import a network of PyTorch, as ``torch.export`` writes it down, in evaluation mode.
+
+        Parameters
+        ----------
+        module : torch.nn.Module
+            From torchvision, transformers, or one's own; without steps that depend on its data.
+        example : tensor, tuple of tensors, or dict of them
+            Arguments of its forward. Only their shapes and dtypes matter. The model takes any batch if all of
+            them begin with the batch and the module serves any.
+        frac_bits : int
+            Fraction bits of inputs, layers and results, 4 to 28.
+        outputs : sequence of str, optional
+            Names of the results to keep, where the module returns several, for instance ``["logits"]``.
+
+        Raises
+        ------
+        InputError
+            If PyTorch is missing or older than 2.6, or naming the call of the network that has no private form.
+
+        Notes
+        -----
+        Weights are those at the time of the call. Neither onnx nor onnxscript is needed.
+        """
+        recorded = record(module, example, outputs)
+        return cls(_trefoil.Model.from_onnx(model_bytes(recorded), frac_bits, []))
+
+    @property
+    def frac_bits(self) -> int:
+        return self._model.frac
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights."""
+        return self._model.parameters
+
+    @property
+    def inputs(self) -> dict[str, tuple[int | None, ...]]:
+        """Names and shapes of the inputs; None stands for the batch if the model takes any."""
+        return self._shapes(self._model.inputs)
+
+    @property
+    def outputs(self) -> dict[str, tuple[int | None, ...]]:
+        """Names and shapes of the outputs."""
+        return self._shapes(self._model.outputs)
+
+    def _shapes(self, of):
+        if self._model.batch is not None:
+            return {name: tuple(shape) for name, shape, _ in of(self._model.batch)}
+        one, two = of(1), of(2)
+        shape = lambda a, b: tuple(None if m != n else m for m, n in zip(a, b))
+        return {name: shape(a, b) for (name, a, _), (_, b, _) in zip(one, two)}
+
+    def __repr__(self):
+        side = lambda all_: ", ".join(f"{name} {list(shape)}" for name, shape in all_.items())
+        return f"Model({side(self.inputs)} -> {side(self.outputs)}, {self.parameters} weights)".replace("None", "n")
+
+    def infer(self, *inputs: ArrayLike) -> np.ndarray | tuple[np.ndarray, ...]:
+        """Run the model by three parties in this process, weights and inputs secret.
+
+        Parameters
+        ----------
+        *inputs : array_like
+            One for each of the model's inputs.
+
+        Returns
+        -------
+        numpy.ndarray, or a tuple of them if the model has several outputs
+        """
+        if self._own is None or self._own._session.closed:
+            self._own = local(frac_bits=max(8, min(26, self.frac_bits)))
+        outputs = self._run(self._own, inputs, 0)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        shown = tuple(self._own.reveal(*outputs))
+        return shown[0] if len(shown) == 1 else shown
+
+    def evaluate(self, *inputs: ArrayLike) -> np.ndarray | tuple[np.ndarray, ...]:
+        """Run the model in the clear, in 64-bit floats: what :meth:`infer` comes close to."""
+        inputs = [np.ascontiguousarray(x, np.float64).reshape(np.shape(x)) for x in self._checked(inputs)]
+        outputs = self._model.evaluate(inputs)
+        shown = tuple(values.reshape(shape) for values, shape in outputs)
+        return shown[0] if len(shown) == 1 else shown
+
+    def check(self, *inputs: ArrayLike) -> float:
+        """Run the model in fixed point in the clear, and find where a number leaves its range.
+
+        Returns
+        -------
+        float
+            The largest difference between the private result and :meth:`evaluate`.
+
+        Raises
+        ------
+        RangeError
+            Naming the layer's operation, the place and the limit.
+        """
+        want = self.evaluate(*inputs)
+        with local(frac_bits=max(8, min(26, self.frac_bits))) as mpc, mpc.check():
+            outputs = self._run(mpc, inputs, 0)
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+            got = mpc.reveal(*outputs)
+        want = want if isinstance(want, tuple) else (want,)
+        return max(float(np.max(np.abs(g - w), initial=0.0)) for g, w in zip(got, want))
+
+    def _checked(self, inputs):
+        expected = self._model.inputs(self._model.batch or 1)
+        if len(inputs) != len(expected):
+            names = ", ".join(name for name, _, _ in expected)
+            raise InputError(f"{len(inputs)} inputs are given; the model takes {len(expected)}: {names}")
+        return inputs
+
+    def _run(self, mpc, inputs, owner):
+        expected = self._model.inputs(self._model.batch or 1)
+        secrets = []
+        for x, (_, _, integer), frac in zip(self._checked(inputs), expected, self._model.input_fracs):
+            if not isinstance(x, Secret):
+                array = np.asarray(x)
+                array = array.astype(np.int64) if integer else array
+                public = mpc._public(array, 0 if integer else frac)
+                (handle,) = mpc._session.input(owner, [public], [list(array.shape)], [0 if integer else frac])
+            elif x.frac_bits != frac:
+                (handle,) = mpc._session.call("rescale", [x._handle], {"frac": frac})
+            else:
+                handle = x._handle
+            secrets.append(handle)
+        if mpc not in self._shared:
+            self._shared[mpc] = mpc._session.weights(self._model, owner)
+        made = mpc._session.run(self._model, self._shared[mpc], secrets)
+        outputs = tuple(Secret(mpc, h, _INT if h.frac == 0 else np.dtype(np.float64)) for h in made)
+        return outputs[0] if len(outputs) == 1 else outputs

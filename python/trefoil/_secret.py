@@ -1,0 +1,689 @@
+"""Secret arrays: shape, dtype and operators of NumPy's, numbers that only ``reveal()`` shows."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._errors import InputError, RevealError
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import ArrayLike, DTypeLike
+
+_BOOL, _INT = np.dtype(bool), np.dtype(np.int64)
+_DOUBLE, _SINGLE = np.dtype(np.float64), np.dtype(np.float32)
+
+#: Largest fraction bits of a public factor.
+_MOST_FACTOR = 40
+
+
+def _widest(dtype):
+    """The dtype of secret arrays that holds another's numbers."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return _BOOL
+    if dtype.kind in "iu":
+        return _INT
+    if dtype.kind == "f":
+        return _SINGLE if dtype.itemsize <= 4 else _DOUBLE
+    raise InputError(f"dtype {dtype}: secret arrays hold truth values, integers and real numbers")
+
+
+def _plain(x):
+    """Anything array-like as an array of a dtype that secret arrays have."""
+    if isinstance(x, Secret):
+        raise RevealError("a public array is needed here, and this one is secret; reveal() shows it")
+    array = np.asarray(x)
+    if array.dtype == object:
+        raise InputError("the array holds objects: secret arrays hold truth values, integers and real numbers")
+    if array.dtype.kind == "u" and array.size and int(array.max()) >= 1 << 62:
+        raise InputError("an integer is 2^62 or more: it does not fit a secret word")
+    return array.astype(_widest(array.dtype), copy=False)
+
+
+def _promoted(*dtypes):
+    """NumPy's dtype for arithmetic; truth values count as the integers 0 and 1."""
+    dtype = _widest(np.result_type(*dtypes))
+    return _INT if dtype == _BOOL else dtype
+
+
+def _axis(axis, ndim):
+    if not -ndim <= axis < ndim:
+        raise np.exceptions.AxisError(axis, ndim)
+    return axis % ndim
+
+
+def _axes(axis, ndim):
+    """One axis, several or all, as a sorted list."""
+    if axis is None:
+        return list(range(ndim))
+    axes = [_axis(operator.index(a), ndim) for a in (axis if isinstance(axis, tuple) else (axis,))]
+    if len(set(axes)) != len(axes):
+        raise InputError("an axis is named twice")
+    return sorted(axes)
+
+
+class Secret:
+    """An array whose numbers no party knows.
+
+    It has NumPy's names: operators, broadcasting, slices and index arrays (public ones), ``sum``, ``mean``,
+    ``max``, ``reshape`` and so on, and it goes into NumPy's functions: ``np.exp(x)``, ``np.where(c, x, y)``,
+    ``np.concatenate([x, y])``. Operands may be secret, or public: numbers and arrays.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : numpy.dtype
+        ``bool``, ``int64``, ``float32`` or ``float64``: what ``reveal()`` returns. Real numbers are
+        fixed-point words of the session's ``frac_bits`` whichever the dtype; integers and truth values
+        are exact. In arithmetic truth values count as 0 and 1.
+    frac_bits : int
+        Fraction bits of the words.
+
+    Notes
+    -----
+    Operations return new arrays; a slice is a copy. Moving numbers, sums, and sums and products with public
+    integers cost no communication. Where a result leaves its format (``|x| < 2^(62 - frac_bits)``) it is
+    wrong, and nobody sees it: ``with mpc.check():`` finds where.
+    """
+
+    __slots__ = ("_mpc", "_handle", "_dtype", "__weakref__")
+    __array_priority__ = 1000
+    __hash__ = None
+
+    def __init__(self, mpc, handle, dtype):
+        self._mpc = mpc
+        self._handle = handle
+        self._dtype = dtype
+
+    # -- what is public ----------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._handle.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self._handle.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self._handle.shape, dtype=np.int64))
+
+    @property
+    def frac_bits(self) -> int:
+        return self._handle.frac
+
+    @property
+    def width(self) -> int:
+        """Bits of a word, sign included, as far as is known: comparisons cost in proportion."""
+        return self._handle.width
+
+    @property
+    def T(self) -> Secret:
+        return self.transpose()
+
+    def __len__(self):
+        if not self.ndim:
+            raise TypeError("len() of an array without dimensions")
+        return self.shape[0]
+
+    def __repr__(self):
+        return f"Secret(shape={self.shape}, dtype={self.dtype}, frac_bits={self.frac_bits})"
+
+    # -- numbers come out in one way alone ---------------------------------------------------------
+
+    def reveal(self, *, to: int | None = None) -> np.ndarray | None:
+        """Show the numbers to every party.
+
+        Parameters
+        ----------
+        to : int, optional
+            Show them to this party alone.
+
+        Returns
+        -------
+        numpy.ndarray of this dtype, or None at a party to which they are not shown
+
+        Notes
+        -----
+        One round; 192 bits for each number in all, 64 to one party.
+        """
+        opened = self._mpc._session.reveal([self._handle], to)
+        return None if opened is None else self._show(opened[0])
+
+    def _show(self, values):
+        return values.astype(self.dtype, copy=False).reshape(self.shape)
+
+    def save(self, path: str | os.PathLike[str]) -> list[str]:
+        """Write the shares to files, ``path.party0`` to ``path.party2``, each party its own.
+
+        Two of the three files together show the numbers. :meth:`Mpc.load` reads them.
+        """
+        import os
+
+        return self._mpc._session.save(self._handle, os.fspath(path), str(self.dtype))
+
+    def _refuse(self, what):
+        return RevealError(f"{what} needs the numbers of a secret array; reveal() shows them")
+
+    def __array__(self, *_, **__):
+        raise self._refuse("a NumPy array")
+
+    def __bool__(self):
+        raise RevealError(
+            "whether a secret is true is secret, so a program cannot branch on it: take np.where(condition, "
+            "x, y), or show the condition with reveal()"
+        )
+
+    def __float__(self):
+        raise self._refuse("float()")
+
+    def __int__(self):
+        raise self._refuse("int()")
+
+    def __index__(self):
+        raise self._refuse("an index")
+
+    def __complex__(self):
+        raise self._refuse("complex()")
+
+    def item(self, *_):
+        raise self._refuse("item()")
+
+    def tolist(self):
+        raise self._refuse("tolist()")
+
+    def __contains__(self, _):
+        raise self._refuse("`in`")
+
+    def __reduce_ex__(self, _):
+        raise TypeError("secret arrays are not pickled: save(path) writes each party's share to its own file")
+
+    def __copy__(self):
+        return Secret(self._mpc, self._handle, self._dtype)
+
+    def __deepcopy__(self, _):
+        return self.__copy__()
+
+    def copy(self) -> Secret:
+        return self.__copy__()
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def _make(self, function, params=None, dtype=None, operands=None):
+        (handle,) = self._mpc._session.call(function, operands or [self._handle], params)
+        return Secret(self._mpc, handle, dtype or self._dtype)
+
+    def _real(self):
+        """The same numbers with the session's fraction bits; integers become real without cost."""
+        frac = self._mpc.frac_bits
+        if self._handle.frac == frac:
+            return self
+        dtype = self._dtype if self._dtype.kind == "f" else _DOUBLE
+        return self._make("rescale", {"frac": frac}, dtype)
+
+    def _like(self, dtype):
+        """The same numbers in the format of a dtype that holds them."""
+        if dtype.kind == "f" and self._dtype.kind != "f":
+            x = self._real()
+        else:
+            x = self
+        return x if x._dtype == dtype else Secret(x._mpc, x._handle, dtype)
+
+    def astype(self, dtype: DTypeLike) -> Secret:
+        """The same numbers as another dtype. To ``bool``: whether they are not 0.
+
+        Raises
+        ------
+        InputError
+            For real numbers as integers: rounding to integers is not offered.
+        """
+        dtype = _widest(dtype)
+        if dtype == self._dtype:
+            return self
+        if dtype == _BOOL:
+            return self != 0
+        if dtype == _INT and self._dtype.kind == "f":
+            raise InputError("real numbers do not become integers: there is no secret rounding")
+        return self._like(dtype)
+
+    def with_bound(self, bound: float) -> Secret:
+        """The same numbers, of which all parties know that none exceeds ``bound`` in magnitude.
+
+        Comparisons and what is made of them cost less. A wrong bound gives wrong results;
+        ``with mpc.check():`` finds it.
+        """
+        handle = self._mpc._session.bound(self._handle, float(bound))
+        return Secret(self._mpc, handle, self._dtype)
+
+    def _other(self, other):
+        """The second operand: secret, a number, or a public array."""
+        if isinstance(other, Secret):
+            if other._mpc is not self._mpc:
+                raise InputError("the two secret arrays belong to different sessions")
+            return other
+        return _plain(other)
+
+    def _dtype_with(self, raw, other):
+        # Python's own numbers adapt to the array's dtype, as in NumPy.
+        if type(raw) in (bool, int, float):
+            weak = {bool: _BOOL, int: _INT, float: _SINGLE}[type(raw)]
+            if weak == _SINGLE and self._dtype.kind != "f":
+                weak = _DOUBLE
+            if weak == _INT and self._dtype.kind == "f":
+                return self._dtype
+            return _promoted(self._dtype, weak)
+        return _promoted(self._dtype, other.dtype)
+
+    def _both(self, raw):
+        """Both operands in the format of their common dtype, ready for a call."""
+        other = self._other(raw)
+        dtype = self._dtype_with(raw, other)
+        x = self._like(dtype)
+        if isinstance(other, Secret):
+            return x, other._like(dtype)._handle, dtype
+        return x, self._mpc._public(other.astype(dtype, copy=False), self._mpc._frac(dtype)), dtype
+
+    # -- arithmetic --------------------------------------------------------------------------------
+
+    def _sum(self, other, sign):
+        if type(other) in (bool, int, float):
+            dtype = self._dtype_with(other, None)
+            return self._like(dtype)._make("add_scalar", {"c": sign * other}, dtype)
+        x, y, dtype = self._both(other)
+        return x._make("add" if sign > 0 else "sub", None, dtype, [x._handle, y])
+
+    def __add__(self, other: Secret | ArrayLike) -> Secret:
+        return self._sum(other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Secret | ArrayLike) -> Secret:
+        return self._sum(other, -1)
+
+    def __rsub__(self, other):
+        return (-self)._sum(other, 1)
+
+    def __neg__(self):
+        return self._make("neg", None, _INT if self._dtype == _BOOL else self._dtype)
+
+    def __pos__(self):
+        return self._like(_promoted(self._dtype))
+
+    def _product(self, other, function, swapped=False):
+        """A product. One with integers has the other factor's format, and is exact."""
+        raw, other = other, self._other(other)
+        dtype = self._dtype_with(raw, other)
+        y = other._handle if isinstance(other, Secret) else self._mpc._public(other, self._mpc._frac(other.dtype))
+        operands = [y, self._handle] if swapped else [self._handle, y]
+        return self._make(function, None, dtype, operands)
+
+    def __mul__(self, other: Secret | ArrayLike) -> Secret:
+        if type(other) in (bool, int, float):
+            dtype = self._dtype_with(other, None)
+            if dtype.kind == "f" and self._dtype.kind != "f":
+                params = {"c": float(other), "frac": self._mpc.frac_bits}
+                return self._make("mul_scalar_to", params, dtype)
+            return self._make("mul_scalar", {"c": other}, dtype)
+        return self._product(other, "mul")
+
+    __rmul__ = __mul__
+
+    def __matmul__(self, other: Secret | ArrayLike) -> Secret:
+        from ._numpy import matmul
+
+        return matmul(self, other)
+
+    def __rmatmul__(self, other):
+        from ._numpy import matmul
+
+        return matmul(other, self)
+
+    def __truediv__(self, other: Secret | ArrayLike) -> Secret:
+        if isinstance(other, Secret):
+            dtype = np.result_type(_promoted(self._dtype, other._dtype), _SINGLE)
+            dtype = _widest(dtype)
+            x, y = self._real(), self._other(other)._real()
+            return x._make("div", None, dtype, [x._handle, y._handle])
+        if type(other) in (bool, int, float):
+            return self._times_inverse(float(other))
+        divisor = _plain(other)
+        dtype = _widest(np.result_type(_promoted(self._dtype, divisor.dtype), _SINGLE))
+        divisor = divisor.astype(np.float64)
+        if not divisor.all():
+            raise ZeroDivisionError("a divisor is 0")
+        if divisor.ndim == 0:
+            return self._times_inverse(float(divisor))._like(dtype)
+        inverse = 1.0 / divisor
+        largest = float(np.abs(inverse).max()) if inverse.size else 1.0
+        frac = max(1, min(_MOST_FACTOR, 23 - int(np.floor(np.log2(largest)))))
+        x = self._real()
+        public = self._mpc._public(inverse, frac)
+        params = {"op": 0, "keep": self._mpc.frac_bits}
+        left = np.broadcast_shapes(x.shape, inverse.shape)
+        x = x if x.shape == left else x._make("broadcast", {"shape": list(left)})
+        if inverse.shape != left:
+            public = self._mpc._public(np.ascontiguousarray(np.broadcast_to(inverse, left)), frac)
+        return x._make("multiply", params, dtype, [x._handle, public])
+
+    def _times_inverse(self, divisor):
+        if divisor == 0.0:
+            raise ZeroDivisionError("the divisor is 0")
+        dtype = self._dtype if self._dtype.kind == "f" else _DOUBLE
+        params = {"c": 1.0 / divisor, "frac": self._mpc.frac_bits}
+        return self._make("mul_scalar_to", params, dtype)
+
+    def __rtruediv__(self, other):
+        x = self._real()
+        numerator = _plain(other)
+        dtype = _widest(np.result_type(_promoted(self._dtype, numerator.dtype), _SINGLE))
+        if type(other) in (bool, int, float):
+            dtype = x._dtype
+        if numerator.ndim == 0 and float(numerator) == 1.0:
+            return x._make("reciprocal", None, dtype)
+        public = self._mpc._public(numerator.astype(np.float64), self._mpc.frac_bits)
+        return x._make("div", None, dtype, [public, x._handle])
+
+    def __pow__(self, exponent):
+        if isinstance(exponent, Secret):
+            # x^y = e^(y ln x)
+            return np.exp(exponent * np.log(self))
+        power = _plain(exponent)
+        if power.ndim:
+            raise InputError("one exponent for the whole array is needed, a number")
+        if power.dtype.kind in "bi":
+            n = int(power)
+            if n < 0:
+                return self._real()._make("pow", {"n": n})
+            return self._like(_promoted(self._dtype))._make("pow", {"n": n})
+        p, x = float(power), self._real()
+        if p.is_integer() and abs(p) < 2**31:
+            return x._make("pow", {"n": int(p)})
+        if p == 0.5:
+            return x._make("sqrt")
+        if p == -0.5:
+            return x._make("inv_sqrt")
+        return x._make("powf", {"p": p})
+
+    def __rpow__(self, base):
+        base = float(_plain(base))
+        if base <= 0.0:
+            raise InputError(f"{base} to a secret power: the base must be above 0")
+        return np.exp(self._real() * float(np.log(base)))
+
+    def __abs__(self):
+        return self._like(_promoted(self._dtype))._make("abs")
+
+    # -- comparisons and truth values --------------------------------------------------------------
+
+    def _compare(self, other, function):
+        if other is None:
+            return NotImplemented
+        x, y, _ = self._both(other)
+        return x._make(function, None, _BOOL, [x._handle, y])
+
+    def __lt__(self, other: Secret | ArrayLike) -> Secret:
+        return self._compare(other, "lt")
+
+    def __le__(self, other: Secret | ArrayLike) -> Secret:
+        return self._compare(other, "le")
+
+    def __gt__(self, other: Secret | ArrayLike) -> Secret:
+        return self._compare(other, "gt")
+
+    def __ge__(self, other: Secret | ArrayLike) -> Secret:
+        return self._compare(other, "ge")
+
+    def __eq__(self, other):
+        return self._compare(other, "eq")
+
+    def __ne__(self, other):
+        return self._compare(other, "ne")
+
+    def _truth(self, other, op):
+        other = self._other(other)
+        if self._dtype != _BOOL or other.dtype != _BOOL:
+            raise TypeError(f"`{op}` is for truth values; bits of integers are not offered")
+        return other
+
+    def __and__(self, other: Secret | ArrayLike) -> Secret:
+        other = self._truth(other, "&")
+        return Secret(self._mpc, self._product(other, "mul")._handle, _BOOL)
+
+    def __or__(self, other: Secret | ArrayLike) -> Secret:
+        other = self._truth(other, "|")
+        return ~(~self & ~other)
+
+    def __xor__(self, other: Secret | ArrayLike) -> Secret:
+        other = self._truth(other, "^")
+        if isinstance(other, Secret):
+            return self != other
+        x = self._product(1 - 2 * other.astype(np.int64), "mul") + other.astype(np.int64)
+        return Secret(self._mpc, x._handle, _BOOL)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __invert__(self):
+        if self._dtype != _BOOL:
+            raise TypeError("`~` is for truth values; bits of integers are not offered")
+        return self._make("not")
+
+    # -- moving numbers ----------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Secret:
+        from ._numpy import take_key
+
+        return take_key(self, key)
+
+    def __setitem__(self, key, value):
+        from ._numpy import put_key
+
+        put_key(self, key, value)
+
+    def __iter__(self):
+        if not self.ndim:
+            raise TypeError("an array without dimensions cannot be iterated over")
+        return (self[i] for i in range(len(self)))
+
+    def reshape(self, *shape, order="C"):
+        if order != "C":
+            raise InputError("secret arrays are in C order")
+        shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)) else shape
+        shape = [operator.index(n) for n in shape]
+        if shape.count(-1) == 1:
+            known = -int(np.prod(shape, dtype=np.int64))
+            if known == 0 or self.size % known:
+                raise InputError(f"{self.size} numbers do not fill shape {tuple(shape)}")
+            shape[shape.index(-1)] = self.size // known
+        if min(shape, default=0) < 0 or np.prod(shape, dtype=np.int64) != self.size:
+            raise InputError(f"{self.size} numbers do not fill shape {tuple(shape)}")
+        return self if tuple(shape) == self.shape else self._make("reshape", {"shape": shape})
+
+    def ravel(self) -> Secret:
+        return self.reshape(-1) if self.size else self.reshape(0)
+
+    flatten = ravel
+
+    def transpose(self, *axes):
+        if len(axes) == 1 and (axes[0] is None or not isinstance(axes[0], (int, np.integer))):
+            axes = axes[0] or ()
+        axes = [_axis(a, self.ndim) for a in axes] or list(range(self.ndim))[::-1]
+        if sorted(axes) != list(range(self.ndim)):
+            raise InputError(f"axes {tuple(axes)} are not those of shape {self.shape}")
+        return self if axes == sorted(axes) else self._make("permute", {"axes": axes})
+
+    def swapaxes(self, one, other):
+        axes = list(range(self.ndim))
+        one, other = _axis(one, self.ndim), _axis(other, self.ndim)
+        axes[one], axes[other] = axes[other], axes[one]
+        return self.transpose(axes)
+
+    def squeeze(self, axis=None):
+        return np.squeeze(self, axis)
+
+    def repeat(self, repeats, axis=None):
+        return np.repeat(self, repeats, axis)
+
+    def take(self, indices, axis=None):
+        return np.take(self, indices, axis)
+
+    def diagonal(self, offset=0, axis1=0, axis2=1):
+        return np.diagonal(self, offset, axis1, axis2)
+
+    # -- along axes --------------------------------------------------------------------------------
+
+    def _reduce(self, function, axis, keepdims, dtype=None):
+        axes = _axes(axis, self.ndim)
+        shape = self.shape
+        kept = [1 if i in axes else n for i, n in enumerate(shape)]
+        x = self if self.ndim else self.reshape(1)
+        y = x._make(function, {"axes": axes or [0]} if not self.ndim else {"axes": axes}, dtype)
+        short = kept if keepdims else [n for i, n in enumerate(shape) if i not in axes]
+        return y.reshape(short)
+
+    def sum(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+        """Sums. No communication."""
+        return self._reduce("sum", axis, keepdims, _promoted(self._dtype))
+
+    def mean(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+        """Means. Two rounds for each result."""
+        self._some("mean", axis)
+        x = self._real()
+        return x._reduce("mean", axis, keepdims)
+
+    def var(self, axis: int | tuple[int, ...] | None = None, ddof: int = 0, keepdims: bool = False) -> Secret:
+        """Variances; ``ddof`` as in NumPy."""
+        self._some("var", axis)
+        x = self._real()
+        y = x._reduce("var", axis, keepdims)
+        count = int(np.prod([self.shape[a] for a in _axes(axis, self.ndim)], dtype=np.int64))
+        if ddof == 0:
+            return y
+        if count <= ddof:
+            raise InputError(f"the variance of {count} numbers with ddof={ddof} does not exist")
+        return y * (count / (count - ddof))
+
+    def std(self, axis: int | tuple[int, ...] | None = None, ddof: int = 0, keepdims: bool = False) -> Secret:
+        """Standard deviations."""
+        return self.var(axis, ddof, keepdims)._make("sqrt")
+
+    def _some(self, name, axis):
+        if 0 in [self.shape[a] for a in _axes(axis, self.ndim)]:
+            raise InputError(f"{name} of no numbers")
+
+    def _rows(self, axis):
+        """The axes of a reduction as one, the last, and the shape of the others."""
+        axes = _axes(axis, self.ndim)
+        others = [a for a in range(self.ndim) if a not in axes]
+        x = self.transpose(others + axes) if self.ndim else self
+        outer = [self.shape[a] for a in others]
+        count = int(np.prod([self.shape[a] for a in axes], dtype=np.int64))
+        kept = [1 if a in axes else n for a, n in enumerate(self.shape)]
+        return x.reshape(outer + [count]), outer, kept
+
+    def _extremum(self, function, axis, keepdims, dtype=None):
+        self._some(function, axis)
+        x, outer, kept = self._rows(axis)
+        y = x._make(function, {"axis": len(outer)}, dtype)
+        return y.reshape(kept if keepdims else outer)
+
+    def max(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+        """Largest numbers, by a tournament: ``1 + 5 ceil(log2 k)`` rounds."""
+        return self._extremum("max", axis, keepdims)
+
+    def min(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+        """Smallest numbers. As :meth:`max`."""
+        return self._extremum("min", axis, keepdims)
+
+    def argmax(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+        """Places of the largest numbers, the first among equals."""
+        return self._extremum("argmax", axis, keepdims, _INT)
+
+    def argmin(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+        """Places of the smallest numbers, the first among equals."""
+        return self._extremum("argmin", axis, keepdims, _INT)
+
+    def prod(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+        """Products: ``ceil(log2 k)`` levels of two rounds."""
+        return np.prod(self, axis, keepdims=keepdims)
+
+    def cumsum(self, axis: int | tuple[int, ...] | None = None) -> Secret:
+        """Running sums. No communication; work grows with the square of the axis."""
+        return np.cumsum(self, axis)
+
+    def all(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+        return np.all(self, axis, keepdims=keepdims)
+
+    def any(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+        return np.any(self, axis, keepdims=keepdims)
+
+    def trace(self, offset=0):
+        return np.trace(self, offset)
+
+    def dot(self, other):
+        return np.dot(self, other)
+
+    def clip(self, min=None, max=None):
+        return np.clip(self, min, max)
+
+    # -- functions that NumPy does not have --------------------------------------------------------
+
+    def relu(self) -> Secret:
+        """``max(0, x)``: 6 rounds."""
+        return self._like(_promoted(self._dtype))._make("relu")
+
+    def sigmoid(self) -> Secret:
+        """``1 / (1 + e^-x)``."""
+        return self._real()._make("sigmoid")
+
+    def tanh(self) -> Secret:
+        return self._real()._make("tanh")
+
+    def exp(self) -> Secret:
+        return self._real()._make("exp")
+
+    def log(self) -> Secret:
+        return self._real()._make("log")
+
+    def sqrt(self) -> Secret:
+        return self._real()._make("sqrt")
+
+    def abs(self) -> Secret:
+        return self.__abs__()
+
+    def gelu(self) -> Secret:
+        return self._real()._make("gelu")
+
+    def silu(self) -> Secret:
+        return self._real()._make("silu")
+
+    def erf(self) -> Secret:
+        return self._real()._make("erf")
+
+    def softmax(self, axis: int = -1) -> Secret:
+        """``e^x / sum(e^x)`` along an axis."""
+        return self._real()._make("softmax", {"axis": _axis(axis, self.ndim)})
+
+    def log_softmax(self, axis: int = -1) -> Secret:
+        return self._real()._make("log_softmax", {"axis": _axis(axis, self.ndim)})
+
+    # -- NumPy's dispatch --------------------------------------------------------------------------
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        from ._numpy import ufunc as dispatch
+
+        return dispatch(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, function, types, args, kwargs):
+        from ._numpy import function as dispatch
+
+        return dispatch(function, args, kwargs)

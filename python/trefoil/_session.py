@@ -1,0 +1,327 @@
+"""Sessions: three parties as threads of this process, or this process as one of three."""
+
+from __future__ import annotations
+
+import operator
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import _trefoil
+from ._errors import ConfigError, InputError
+from ._secret import Secret, _plain, _widest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import ArrayLike, DTypeLike
+
+    from ._model import Model
+
+#: Fraction bits of real numbers unless told otherwise: a range of +-2^42 in steps of 2^-20.
+FRAC_BITS = 20
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the calls of one name took.
+
+    Attributes
+    ----------
+    name : str
+        The function, or the layer of a model.
+    bytes : int
+        Bytes sent, without framing.
+    rounds : int
+        Steps of causal depth: messages that had to wait for others.
+    seconds : float
+        Seconds from call to answer.
+    calls : int
+        How often.
+    """
+
+    name: str
+    bytes: int
+    rounds: int
+    seconds: float
+    calls: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a session did since it was asked last.
+
+    ``bytes`` and ``messages`` are those of the parties in this process: of all three in a local session,
+    of this party in a session of three machines. ``str()`` is a table.
+    """
+
+    bytes: int
+    messages: int
+    rounds: int
+    seconds: float
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        rows = [("step", "calls", "bytes", "rounds", "ms")]
+        for step in self.steps:
+            ms = f"{1e3 * step.seconds:.2f}"
+            rows.append((step.name, str(step.calls), str(step.bytes), str(step.rounds), ms))
+        total = ("in all", "", str(self.bytes), str(self.rounds), f"{1e3 * self.seconds:.2f}")
+        rows.append(total)
+        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        line = lambda row: "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths))
+        )
+        return "\n".join(line(row).rstrip() for row in rows)
+
+
+class Mpc:
+    """A session of three parties. Made by :func:`trefoil.local` and :func:`trefoil.party`.
+
+    Attributes
+    ----------
+    frac_bits : int
+        Fraction bits of real numbers.
+    party : int or None
+        This process's party, None where all three are here.
+
+    Notes
+    -----
+    Every call, its shapes and the order of calls are public: parties see which program runs, not on
+    which numbers. A session may be used from several threads; its calls come one after the other.
+    """
+
+    def __init__(self, session, frac_bits):
+        self._session = session
+        self.frac_bits = frac_bits
+        self.party = session.me
+
+    def __enter__(self) -> Mpc:
+        return self
+
+    def __exit__(self, kind, *_):
+        # After an error the others are not waited for.
+        self._session.close(kind is None)
+
+    def __repr__(self):
+        where = "three parties in this process" if self.party is None else f"party {self.party}"
+        state = ", closed" if self._session.closed else ""
+        return f"Mpc({where}, frac_bits={self.frac_bits}{state})"
+
+    def close(self) -> None:
+        """End the session. Secret arrays of it cannot be used any more.
+
+        A party of three machines waits until the others have ended theirs too.
+        """
+        self._session.close(True)
+
+    # -- into and out of the session ---------------------------------------------------------------
+
+    def secret(
+        self, x: ArrayLike | None = None, *, owner: int = 0, bound: float | None = None,
+        shape: tuple[int, ...] | None = None, dtype: DTypeLike = None,
+    ) -> Secret:
+        """Secret-share an array.
+
+        Parameters
+        ----------
+        x : array_like
+            Whatever ``numpy.asarray`` takes: numbers, lists, arrays of NumPy, PyTorch, JAX or pandas.
+            Real numbers are rounded to ``frac_bits`` fraction bits; integers and truth values stay exact.
+        owner : int
+            The party whose numbers they are. In a session of three machines the others' ``x`` gives the
+            shape alone; they may pass ``shape`` (and ``dtype``) in its place.
+        bound : float, optional
+            A number that none exceeds in magnitude, which all parties know. Comparisons cost less then; a
+            wrong bound gives wrong results.
+        shape, dtype : optional
+            For a party that is not the owner.
+
+        Returns
+        -------
+        Secret
+
+        Raises
+        ------
+        RangeError
+            For NaN, infinities and numbers of 2^(62 - frac_bits) or more in magnitude, naming the place.
+
+        Notes
+        -----
+        One round; 64 bits for each number in all.
+        """
+        if x is None:
+            if shape is None:
+                raise InputError("give the numbers, or at a party that does not own them a shape")
+            dtype = _widest(dtype or np.float64)
+            public, shape = None, tuple(operator.index(n) for n in shape)
+        else:
+            array = _plain(x if dtype is None else np.asarray(x).astype(dtype))
+            dtype, shape = array.dtype, array.shape
+            public = self._public(array, self._frac(dtype))
+        frac = self._frac(dtype)
+        (handle,) = self._session.input(owner, [public], [list(shape)], [frac])
+        secret = Secret(self, handle, dtype)
+        return secret if bound is None else secret.with_bound(bound)
+
+    def reveal(self, *secrets: Secret, to: int | None = None) -> list[np.ndarray] | None:
+        """Show several arrays in one round. As :meth:`Secret.reveal`.
+
+        Returns
+        -------
+        list of numpy.ndarray, or None at a party to which they are not shown
+        """
+        opened = self._session.reveal([x._handle for x in secrets], to)
+        if opened is None:
+            return None
+        return [x._show(values) for x, values in zip(secrets, opened)]
+
+    def load(self, path: str | os.PathLike[str]) -> Secret:
+        """Read a secret array that :meth:`Secret.save` wrote, each party its own file.
+
+        Raises
+        ------
+        InputError
+            If a file is missing, damaged, another party's or of another array.
+        """
+        handle, dtype = self._session.load(os.fspath(path))
+        return Secret(self, handle, np.dtype(dtype))
+
+    def run(self, model: Model, *inputs: Secret | ArrayLike, owner: int = 0) -> Secret | tuple[Secret, ...]:
+        """Run a model on secret or public inputs, without showing anything.
+
+        Parameters
+        ----------
+        model : Model
+            Its weights are secret-shared by ``owner`` at the first run in this session.
+        *inputs : Secret or array_like
+            One for each of the model's inputs.
+
+        Returns
+        -------
+        Secret, or a tuple of them if the model has several outputs
+        """
+        return model._run(self, inputs, owner)
+
+    # -- looking at the session --------------------------------------------------------------------
+
+    def cost(self) -> Cost:
+        """Bytes, rounds and seconds since the last call of this, in all and by step.
+
+        Returns
+        -------
+        Cost
+        """
+        bytes_, messages, rounds, seconds, steps = self._session.cost()
+        return Cost(bytes_, messages, rounds, seconds, tuple(Step(*step) for step in steps))
+
+    @contextmanager
+    def check(self) -> Iterator[Mpc]:
+        """Run the plaintext reference beside the parties, for ``with mpc.check(): ...``.
+
+        On shares nobody sees that a number has left the range of its format: the result is wrong.
+        Within this block every call is first made on the numbers themselves, and raises where a
+        product, a sum or a promised bound does not hold.
+
+        Raises
+        ------
+        RangeError
+            Naming the operation, the place and the limit.
+
+        Notes
+        -----
+        For local sessions with test data: this process has all shares and adds them up.
+        """
+        self._session.set_check(True)
+        try:
+            yield self
+        finally:
+            self._session.set_check(False)
+
+    # -- for Secret and functions ------------------------------------------------------------------
+
+    def _frac(self, dtype):
+        return self.frac_bits if dtype.kind == "f" else 0
+
+    def _public(self, array, frac):
+        """A public array as words, in the format of a secret one."""
+        dtype = np.int64 if frac == 0 else np.float32 if array.dtype == np.float32 else np.float64
+        return _trefoil.Public(np.asarray(array, dtype=dtype, order="C"), frac)
+
+
+def local(
+    *, engine: str = "auto", frac_bits: int = FRAC_BITS, truncation: str = "default", network: str | None = None,
+    threads: int | None = None,
+) -> Mpc:
+    """Start three parties as threads of this process.
+
+    Parameters
+    ----------
+    engine : str
+        Where tensors are computed: ``"cpu"``, ``"cuda:0"`` or another device, or ``"auto"``: the first CUDA device
+        if there is one, else the CPU. Results are the same.
+    frac_bits : int
+        Fraction bits of real numbers, 8 to 26; the range is +-2^(62 - frac_bits).
+    truncation : str
+        How products are rounded: ``"default"`` (the floor, or one unit above), ``"early"`` (below 1.5 units, mean
+        0, fewer bytes), ``"exact"`` (the floor) or ``"dither"`` (a fair coin).
+    network : str, optional
+        ``"lan"`` (1 Gbit/s, 1 ms round trip) or ``"wan"`` (100 Mbit/s, 40 ms): messages take as long as there.
+    threads : int, optional
+        Threads of each party; a third of the machine's unless given.
+
+    Returns
+    -------
+    Mpc
+        For ``with trefoil.local() as mpc: ...``
+
+    Notes
+    -----
+    For development and measurements: a process that has all shares keeps nothing secret. The same script
+    runs on three machines with :func:`trefoil.party`.
+    """
+    _check_frac(frac_bits)
+    return Mpc(_trefoil.Session.local(engine, truncation, network, threads), frac_bits)
+
+
+def party(
+    config: str | os.PathLike[str] | None = None, *, engine: str | None = None, frac_bits: int = FRAC_BITS,
+    truncation: str = "default",
+) -> Mpc:
+    """Take part in a session of three machines that run the same script.
+
+    Parameters
+    ----------
+    config : path, optional
+        This party's ``party.toml``, as ``trefoil cluster init`` makes it; the environment variable
+        ``TREFOIL_PARTY`` names it otherwise.
+    engine : str, optional
+        As for :func:`trefoil.local`; that of the file unless given. The others may have another.
+    frac_bits, truncation
+        As for :func:`trefoil.local`; the same at all parties.
+
+    Returns
+    -------
+    Mpc
+
+    Raises
+    ------
+    ConfigError
+        If the file is not usable.
+    Unreachable
+        Naming the party that did not come.
+    """
+    _check_frac(frac_bits)
+    config = config or os.environ.get("TREFOIL_PARTY")
+    if not config:
+        raise ConfigError("name this party's file: trefoil.party(\"party.toml\") or TREFOIL_PARTY")
+    return Mpc(_trefoil.Session.party(os.fspath(config), engine, truncation), frac_bits)
+
+
+def _check_frac(frac_bits):
+    if not isinstance(frac_bits, int) or not 8 <= frac_bits <= 26:
+        raise ConfigError(f"frac_bits is {frac_bits}: functions are exact to their bounds for 8 to 26")

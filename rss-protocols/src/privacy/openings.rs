@@ -1,0 +1,98 @@
+//! What is not masked: openings, and coins.
+
+use mpc_core::{Finish, Product, Protocol, Result, TruncationMode};
+use net::Party;
+use ring_arith::{Bilinear, EngineTensor, Tensor};
+
+use super::{Inputs, Mpc, Secret, World, run_all};
+
+/// An opening's results at one party, the components that it lacked, and the hash of those.
+type Opened = (Vec<Tensor>, Vec<u8>);
+
+/// What a party can tell from an opening's result alone: the components that it lacks, and their hash.
+fn implied(mpc: &Mpc, opened: &[Tensor], held: &[[&Tensor; 2]], bits: bool) -> Vec<u8> {
+    let missing = opened.iter().zip(held).map(|(all, [mine, next])| {
+        let words = all.words().iter().zip(mine.words()).zip(next.words());
+        let lacked = words.map(|((all, mine), next)| match bits {
+            true => all ^ mine ^ next,
+            false => all.wrapping_sub(*mine).wrapping_sub(*next),
+        });
+        Tensor::new(all.shape().clone(), lacked.collect()).unwrap()
+    });
+    let missing: Vec<_> = missing.collect();
+    let hash = mpc.hash(&missing.iter().collect::<Vec<_>>()).unwrap();
+    missing.iter().chain([&hash]).flat_map(|tensor| tensor.to_bytes()).collect()
+}
+
+fn open(mpc: &mut Mpc, i: &Inputs) -> Result<Option<Opened>> {
+    let opened = mpc.open(&[&i.x, &i.y])?;
+    let held = [&i.x, &i.y].map(|x| [x.mine(), x.next()]);
+    let implied = implied(mpc, &opened, &held, false);
+    Ok(Some((opened, implied)))
+}
+
+fn open_to(mpc: &mut Mpc, i: &Inputs) -> Result<Option<Opened>> {
+    let Some(opened) = mpc.open_to(Party(1), &[&i.x])? else { return Ok(None) };
+    let implied = implied(mpc, &opened, &[[i.x.mine(), i.x.next()]], false);
+    Ok(Some((opened, implied)))
+}
+
+fn open_bits(mpc: &mut Mpc, i: &Inputs) -> Result<Option<Opened>> {
+    let opened = mpc.open_bits(&[&i.bits[0], &i.wide])?;
+    let opened: Vec<_> = opened.iter().map(|bits| bits.planes().clone()).collect();
+    let held = [&i.bits[0], &i.wide].map(|x| [x.mine().planes(), x.next().planes()]);
+    let implied = implied(mpc, &opened, &held, true);
+    Ok(Some((opened, implied)))
+}
+
+#[test]
+fn an_opening_sends_what_its_result_and_the_receivers_shares_imply() {
+    for (run, receivers) in [
+        (open as fn(&mut Mpc, &Inputs) -> Result<Option<Opened>>, &[0, 1, 2][..]),
+        (open_to, &[1]),
+        (open_bits, &[0, 1, 2]),
+    ] {
+        let world = World { secret: Secret::Drawn, ..World::new(0, 0, 3) };
+        let (seen, opened) = run_all(&world, |mpc, inputs| run(mpc, inputs).unwrap());
+        for (party, opened) in opened.into_iter().enumerate() {
+            let [previous, next] = [(party + 2) % 3, (party + 1) % 3];
+            let [_, from_previous, from_next] =
+                [party, previous, next].map(|from| &seen.received[party][from]);
+            assert_eq!(opened.is_some(), receivers.contains(&party));
+            let implied = opened.map_or_else(Vec::new, |(_, implied)| implied);
+            assert_eq!([&from_previous[..], from_next].concat(), implied, "party {party}");
+        }
+    }
+}
+
+/// Dithered quotients of a shared word, with the keys of a run.
+fn dithered(keys: [u64; 3]) -> Vec<u64> {
+    let world = World { keys, ..World::new(5 << 19, 0, 4) };
+    let (_, opened) = run_all(&world, |mpc, i| {
+        let mode = TruncationMode::Dither;
+        let finish = Finish::Truncate { bits: 20, mode };
+        let product = Product::new(Bilinear::Mul, &i.x, &i.y, finish);
+        let quotients = [
+            mpc.truncate(&[(&i.x, 20)], mode).unwrap().remove(0),
+            mpc.product(product).unwrap().share,
+        ];
+        let opened = mpc.open(&quotients.iter().collect::<Vec<_>>()).unwrap();
+        opened.iter().flat_map(|tensor| tensor.words().to_vec()).collect::<Vec<_>>()
+    });
+    opened[0].clone()
+}
+
+/// Which way a dithered value is rounded follows from no party's view: other keys that it lacks round otherwise.
+#[test]
+pub(crate) fn no_party_knows_which_way_dithering_rounds() {
+    let keys = [1, 2, 3];
+    let first = dithered(keys);
+    for party in 0..3 {
+        let mut others = keys;
+        others[2 - party] = 77;
+        let changed = dithered(others);
+        // The truncated word is two and a half units: the halves go either way.
+        let moved = first.iter().zip(&changed).take(super::N).filter(|(a, b)| a != b).count();
+        assert!(moved > super::N / 3, "{moved} of {} for party {party}", super::N);
+    }
+}

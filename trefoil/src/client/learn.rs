@@ -1,0 +1,280 @@
+//! What a client does to have something trained.
+
+use nn_layers::train::TrainPlan;
+use ring_arith::Tensor;
+
+use super::{Answer, Client, Watch, add_up, ask, outcome, result, unexpected};
+use crate::{
+    Digest, Error, Id, Result,
+    config::PARTIES,
+    store::Readers,
+    training::{DataSet, RunSpec},
+    wire::{DataState, Pace, Reply, Request, RunState, receive_bytes, say},
+};
+
+/// Longest plan that a client reads, in bytes.
+const PLAN: u64 = 64 << 20;
+
+/// The start of a run.
+pub struct NewRun<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What is to be trained on what.
+    pub spec: &'a RunSpec,
+    /// The plan of a step, written.
+    pub plan: &'a [u8],
+    /// The state at the start, encoded. It stays on this machine; shares of it leave it.
+    pub state: &'a [Tensor],
+    /// Whether it may take the place of a run of the same name.
+    pub replace: bool,
+}
+
+/// An item of the servers' lists.
+pub trait Listed: PartialEq {
+    /// What kind of thing it is.
+    const KIND: &'static str;
+
+    /// Its name.
+    fn name(&self) -> &str;
+
+    /// Why it cannot be used, if it cannot.
+    fn damage(&self) -> Option<&str>;
+
+    /// Whether two servers say the same of it.
+    fn same(&self, other: &Self) -> bool;
+}
+
+impl Listed for DataState {
+    const KIND: &'static str = "data set";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn damage(&self) -> Option<&str> {
+        self.damage.as_deref()
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        // When each wrote it down is its own.
+        *self == Self { put_at: self.put_at, ..other.clone() }
+    }
+}
+
+impl Listed for RunState {
+    const KIND: &'static str = "run";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn damage(&self) -> Option<&str> {
+        self.damage.as_deref()
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        *self == Self { put_at: self.put_at, ..other.clone() }
+    }
+}
+
+/// What the lists of the three servers say of one name, if all have it and say the same.
+///
+/// # Errors
+/// [`Error::Refused`] that names the server that lacks it or says something else.
+pub fn agree_on_item<'a, T: Listed>(name: &str, lists: &'a [Vec<T>; PARTIES]) -> Result<&'a T> {
+    let what = format!("{} `{name}`", T::KIND);
+    let found = lists.each_ref().map(|list| list.iter().find(|item| item.name() == name));
+    if found.iter().all(Option::is_none) {
+        let reason = "there is none of that name that you may use";
+        return Err(Error::refused(what, reason));
+    }
+    let mut items = Vec::new();
+    for (party, item) in found.into_iter().enumerate() {
+        let lacks = || Error::refused(what.clone(), format_args!("party {party} lacks it"));
+        let item = item.ok_or_else(lacks)?;
+        if let Some(damage) = item.damage() {
+            return Err(Error::refused(format_args!("party {party}"), damage));
+        }
+        items.push(item);
+    }
+    if items[0].same(items[1]) && items[1].same(items[2]) {
+        return Ok(items[0]);
+    }
+    let reason = "the three servers do not say the same of it; its owner can put it again";
+    Err(Error::refused(what, reason))
+}
+
+impl Client {
+    /// The data sets at each server that this client may use.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] naming the server that does not answer.
+    pub fn data_sets(&mut self) -> Result<[Vec<DataState>; PARTIES]> {
+        let ask = |last: Option<&DataState>| Request::DataSets {
+            after: last.map(|set| set.name.clone()),
+        };
+        self.pages(ask, |reply| match reply {
+            Reply::DataSets { sets, more } => Ok((sets, more)),
+            other => Err(unexpected(&other)),
+        })
+    }
+
+    /// This client's runs at each server, and those that use its data.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] naming the server that does not answer.
+    pub fn runs(&mut self) -> Result<[Vec<RunState>; PARTIES]> {
+        let ask =
+            |last: Option<&RunState>| Request::Runs { after: last.map(|run| run.name.clone()) };
+        self.pages(ask, |reply| match reply {
+            Reply::Runs { runs, more } => Ok((runs, more)),
+            other => Err(unexpected(&other)),
+        })
+    }
+
+    /// A run of that name, as all three servers know it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is none, or they do not say the same.
+    pub fn run(&mut self, name: &str) -> Result<RunState> {
+        agree_on_item(name, &self.runs()?).cloned()
+    }
+
+    /// Shares the rows of a data set among the servers. `rows` are the words of each of its tensors.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the servers' reason; what is in force is as before then.
+    pub fn put_data(
+        &mut self,
+        name: &str,
+        set: &DataSet,
+        rows: &[Tensor],
+        readers: &Readers,
+        replace: bool,
+        watch: &dyn Watch,
+    ) -> Result<()> {
+        let request = Request::PutData {
+            job: Id::random()?,
+            name: name.to_owned(),
+            set: set.clone(),
+            readers: readers.clone(),
+            replace,
+        };
+        self.upload(&request, &[], rows, watch)
+    }
+
+    /// Shares the start of a run among the servers. It begins with [`Client::train`], once the owners of its
+    /// data consent.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the servers' reason; what is in force is as before then.
+    pub fn put_run(&mut self, run: &NewRun<'_>, watch: &dyn Watch) -> Result<()> {
+        let request = Request::PutRun {
+            job: Id::random()?,
+            name: run.name.to_owned(),
+            spec: Box::new(run.spec.clone()),
+            plan: run.plan.len() as u64,
+            replace: run.replace,
+        };
+        let plan = bytes::Bytes::copy_from_slice(run.plan);
+        self.upload(&request, &[plan], run.state, watch)
+    }
+
+    /// Consents to a run on this client's data, as its fingerprint says it is.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the servers' reason.
+    pub fn approve(&mut self, name: &str, fingerprint: Digest, watch: &dyn Watch) -> Result<()> {
+        let job = Id::random()?;
+        self.change(&Request::Approve { job, name: name.to_owned(), fingerprint }, watch)
+    }
+
+    /// Has the servers do some steps of a run of this client's, from step `from` on, and write the state after
+    /// them to their disks if `keep`. Returns the metrics' words, summed over the steps.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the servers' reason.
+    pub fn train(
+        &mut self,
+        name: &str,
+        fingerprint: Digest,
+        from: u32,
+        steps: u32,
+        keep: bool,
+        watch: &dyn Watch,
+    ) -> Result<Answer> {
+        let (job, name) = (Id::random()?, name.to_owned());
+        let request = Request::Train { job, name, fingerprint, from, steps, keep };
+        let replies = self.all(|party, channel, silence, joint| {
+            say(channel, &request)?;
+            let reply = outcome(party, channel, silence, watch, joint)?;
+            result(party, channel, silence, reply)
+        })?;
+        add_up(replies)
+    }
+
+    /// The plan of a step of a run, as all three servers have it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with a server's reason, or if they have different ones or one that is not sound.
+    pub fn run_plan(&mut self, name: &str) -> Result<TrainPlan> {
+        let request = Request::RunPlan { name: name.to_owned() };
+        let [zero, one, two] =
+            self.all(|_, channel, silence, _| match ask(channel, &request, silence)? {
+                Reply::Plan { bytes } if bytes <= PLAN => {
+                    receive_bytes(channel, bytes as usize, &mut Pace::frames(silence))
+                }
+                other => Err(unexpected(&other)),
+            })?;
+        let refused = |reason: &str| Error::refused(format_args!("run `{name}`"), reason);
+        if zero != one || one != two {
+            return Err(refused("the three servers do not have the same plan of it"));
+        }
+        serde_json::from_slice(&zero).map_err(|cause| refused(&format!("its plan: {cause}")))
+    }
+
+    /// The words of the state of a run of this client's after so many steps, added up here.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the servers' reason.
+    pub fn release(
+        &mut self,
+        name: &str,
+        fingerprint: Digest,
+        step: u32,
+        watch: &dyn Watch,
+    ) -> Result<Vec<Tensor>> {
+        let (job, name) = (Id::random()?, name.to_owned());
+        let request = Request::Release { job, name, fingerprint, step };
+        let replies = self.all(|party, channel, silence, joint| {
+            say(channel, &request)?;
+            let reply = outcome(party, channel, silence, watch, joint)?;
+            result(party, channel, silence, reply)
+        })?;
+        Ok(add_up(replies)?.outputs)
+    }
+
+    /// Makes a model of the state of a run of this client's after so many steps. No weight leaves the servers.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the servers' reason.
+    pub fn publish(
+        &mut self,
+        (run, fingerprint, step): (&str, Digest, u32),
+        name: &str,
+        readers: &Readers,
+        replace: bool,
+        watch: &dyn Watch,
+    ) -> Result<()> {
+        let request = Request::Publish {
+            job: Id::random()?,
+            run: run.to_owned(),
+            fingerprint,
+            step,
+            name: name.to_owned(),
+            readers: readers.clone(),
+            replace,
+        };
+        self.change(&request, watch)
+    }
+}

@@ -1,0 +1,56 @@
+//! Memory whose size somebody else decides: that the system does not give it is an error like others.
+
+use std::hint::black_box;
+
+use crate::{Error, Result};
+
+/// So many words.
+///
+/// # Errors
+/// [`Error::Refused`] if the system does not give them.
+pub(crate) fn zeros(len: usize) -> Result<Vec<u64>> {
+    let mut words = Vec::new();
+    words.try_reserve_exact(len).map_err(|_| {
+        let reason = format!("this machine has no memory for {len} words; try again later");
+        Error::refused("request", reason)
+    })?;
+    words.resize(len, 0);
+    Ok(words)
+}
+
+/// Makes sure that the system would give this process so many bytes now. What computes asks for its memory in
+/// many small steps, none of which can fail without ending the process.
+///
+/// # Errors
+/// [`Error::Refused`] if it would not.
+pub(crate) fn check_room(bytes: u64) -> Result<()> {
+    let mut room: Vec<u8> = Vec::new();
+    let there = usize::try_from(bytes).is_ok_and(|bytes| room.try_reserve_exact(bytes).is_ok());
+    // Nothing is written to it, and what nobody looks at need not be asked for.
+    black_box(&mut room);
+    if there {
+        return Ok(());
+    }
+    let reason = format!(
+        "this machine has no memory for a job that may need {} MiB; send fewer images at once, or try \
+         again later",
+        bytes >> 20
+    );
+    Err(Error::refused("model", reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_the_system_does_not_give_is_an_error() {
+        check_room(1 << 20).unwrap();
+        for bytes in [1 << 60, u64::MAX] {
+            let text = check_room(bytes).unwrap_err().to_string();
+            assert!(text.contains("no memory for a job that may need"), "{text}");
+        }
+        assert_eq!(zeros(3).unwrap(), [0; 3]);
+        assert!(zeros(1 << 56).is_err());
+    }
+}

@@ -1,0 +1,173 @@
+//! What a server does for clients that train: their data sets, their runs, and their consent.
+
+use super::{
+    Work,
+    access::disk_bytes,
+    clients::{Order, PARSED, PLAN, Visit, words_of},
+    train::parse_plan,
+};
+use crate::{
+    Digest, Error, Id, Result,
+    store::{Content, Readers},
+    training::{Run, RunSpec},
+    wire::{Reply, Request, check_upload, receive_bytes, say},
+};
+
+/// Bytes that a word of a run takes in memory: two components, and their sum, which products keep.
+const SHARE: u64 = 24;
+
+impl Visit<'_> {
+    /// Takes a data set.
+    pub(super) fn put_data(&mut self, request: &Request) -> Result<()> {
+        let Request::PutData { job, name, set, readers, replace } = request else {
+            return Err(Error::Internal("not a data set".to_owned()));
+        };
+        let core = self.core;
+        core.may_put(self.client, name, "data set", *replace)?;
+        readers.check()?;
+        set.check()?;
+        let words = set.words()?;
+        check_upload(words, core.limits.upload_bytes())?;
+        core.quotas.check_keep(self.client, name, disk_bytes(words, 0))?;
+        let reserved = core.quotas.reserve(self.client, disk_bytes(words, 0))?;
+        let coming = self.begin(*job)?;
+        let mut pace = self.pace();
+        let shares = self.receive_shares(&set.shapes()?, &mut pace)?;
+        self.busy = false;
+        let work = Work::Put {
+            name: name.clone(),
+            content: Box::new(Content::Data(set.clone())),
+            readers: readers.clone(),
+            plan: bytes::Bytes::new(),
+            shares,
+            replace: *replace,
+        };
+        self.run(Order { id: *job, request, clear: &[], reserved, coming: Some(coming) }, work)
+    }
+
+    /// Takes the start of a run.
+    pub(super) fn put_run(&mut self, request: &Request) -> Result<()> {
+        let Request::PutRun { job, name, spec, plan, replace } = request else {
+            return Err(Error::Internal("not a run".to_owned()));
+        };
+        let core = self.core;
+        core.may_put(self.client, name, "run", *replace)?;
+        spec.check()?;
+        if *plan > PLAN {
+            return Err(Error::refused("run", format!("its plan has more than {PLAN} bytes")));
+        }
+        // Room for plan and weights is reserved once the plan, which says how many there are, is known.
+        let reserved = core.quotas.reserve(self.client, PARSED * plan)?;
+        let coming = self.begin(*job)?;
+        let mut pace = self.pace();
+        let bytes = receive_bytes(self.channel, *plan as usize, &mut pace)?;
+        let run = self.check_run(*job, name, spec, &bytes)?;
+        let shapes: Vec<_> =
+            parse_plan(&bytes)?.state().into_iter().map(|tensor| tensor.shape).collect();
+        let words = words_of(&shapes);
+        check_upload(words, core.limits.upload_bytes())?;
+        core.quotas.check_keep(self.client, name, disk_bytes(words, *plan))?;
+        let room = core.quotas.reserve(self.client, disk_bytes(words, 0))?;
+        let shares = self.receive_shares(&shapes, &mut pace)?;
+        self.busy = false;
+        let work = Work::Put {
+            name: name.clone(),
+            content: Box::new(Content::Run(Box::new(run))),
+            readers: Readers::Named(Vec::new()),
+            plan: bytes.clone(),
+            shares,
+            replace: *replace,
+        };
+        drop(reserved);
+        let (id, clear, reserved) = (*job, &[&bytes[..]], room);
+        self.run(Order { id, request, clear, reserved, coming: Some(coming) }, work)
+    }
+
+    /// What a run is, if this server can keep it and its data sets are there.
+    fn check_run(&self, job: Id, name: &str, spec: &RunSpec, plan: &[u8]) -> Result<Run> {
+        let core = self.core;
+        let (digest, plan) = (Digest::of(&[plan]), parse_plan(plan)?);
+        let mut sets = Vec::new();
+        for used in &spec.data {
+            let manifest = core.usable_data(self.client, used)?;
+            sets.push((manifest.data()?.clone(), manifest.owner));
+        }
+        let mut words: u64 = 0;
+        for (set, _) in &sets {
+            words = words.saturating_add(set.words()?);
+        }
+        words = words.saturating_add(plan.step_plan().peak_words(plan.batch())?);
+        if words.saturating_mul(SHARE) > core.limits.job_bytes() {
+            let reason = format!(
+                "it may need {} MiB of memory; this server gives a job {} MiB (limits.job_memory_mib); \
+                 use a smaller batch or less data, or raise the limit on all three servers",
+                words.saturating_mul(SHARE) >> 20,
+                core.limits.job_memory_mib
+            );
+            return Err(Error::refused("run", reason));
+        }
+        Run::new(name, self.client, job, spec.clone(), &plan, digest, &sets)
+    }
+
+    /// Notes that the client consents to a run.
+    pub(super) fn approve(&mut self, job: Id, name: &str, fingerprint: Digest) -> Result<()> {
+        self.core.may_approve(self.client, name, fingerprint)?;
+        let request = Request::Approve { job, name: name.to_owned(), fingerprint };
+        self.order(job, &request, Work::Approve { name: name.to_owned(), fingerprint })
+    }
+
+    /// Goes on with a run.
+    pub(super) fn train(&mut self, request: &Request) -> Result<()> {
+        let Request::Train { job, name, fingerprint, from, steps, keep } = request else {
+            return Err(Error::Internal("not a training".to_owned()));
+        };
+        self.core.may_train(self.client, name, *fingerprint)?;
+        self.core.quotas.check_run(self.client, name, 0)?;
+        let (fingerprint, from, steps, keep) = (*fingerprint, *from, *steps, *keep);
+        let work = Work::Train { name: name.clone(), fingerprint, from, steps, keep };
+        self.order(*job, request, work)
+    }
+
+    /// Sends the plan of a run that is the client's, or uses its data.
+    pub(super) fn run_plan(&mut self, name: &str) -> Result<()> {
+        let manifest = self.core.readable(self.client, name)?;
+        manifest.run()?;
+        let plan = self.core.store.plan(name, &manifest)?;
+        say(self.channel, &Reply::Plan { bytes: plan.len() as u64 })?;
+        self.send(plan.into())
+    }
+
+    /// Sends the state of a run to its owner.
+    pub(super) fn release(
+        &mut self,
+        job: Id,
+        name: &str,
+        fingerprint: Digest,
+        step: u32,
+    ) -> Result<()> {
+        self.core.own_run(self.client, name, fingerprint)?;
+        let name = name.to_owned();
+        let request = Request::Release { job, name: name.clone(), fingerprint, step };
+        self.order(job, &request, Work::Release { name, fingerprint, step })
+    }
+
+    /// Makes a model of a run.
+    pub(super) fn publish(&mut self, request: &Request) -> Result<()> {
+        let Request::Publish { job, run, fingerprint, step, name, readers, replace } = request
+        else {
+            return Err(Error::Internal("not a model of a run".to_owned()));
+        };
+        readers.check()?;
+        self.core.own_run(self.client, run, *fingerprint)?;
+        self.core.may_put(self.client, name, "model", *replace)?;
+        let work = Work::Publish {
+            run: run.clone(),
+            fingerprint: *fingerprint,
+            step: *step,
+            name: name.clone(),
+            readers: readers.clone(),
+            replace: *replace,
+        };
+        self.order(*job, request, work)
+    }
+}

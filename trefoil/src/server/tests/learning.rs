@@ -1,0 +1,250 @@
+//! Trainings on the servers: data of several owners, their consent, and states that are kept.
+
+use nn_layers::train::{Metric, Optimiser, Schedule, TrainOptions, TrainPlan};
+
+use super::*;
+use crate::{
+    client::NewRun,
+    training::{Course, DataSet, RunSpec, Training, Used, tensors},
+};
+
+const BATCH: usize = 4;
+
+/// Rows of three numbers, and which of two classes they are of.
+struct Rows {
+    values: HostTensor,
+    labels: HostTensor,
+}
+
+fn rows(count: usize, salt: u64) -> Rows {
+    let mut state = salt;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 11) as f64 / (1u64 << 53) as f64 * 2.0 - 1.0
+    };
+    let values: Vec<f64> = (0..3 * count).map(|_| next()).collect();
+    let class = |row: &[f64]| i64::from(row[0] + row[1] > row[2]);
+    let labels = values.chunks(3).flat_map(|row| [1 - class(row), class(row)]).collect();
+    Rows {
+        values: HostTensor::new([count, 3], values).unwrap(),
+        labels: HostTensor::integers([count, 2], labels).unwrap(),
+    }
+}
+
+fn network() -> (TrainPlan, Vec<HostTensor>) {
+    let mut graph = Graph::new(BATCH);
+    let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(3)]).unwrap();
+    let w = HostTensor::new([3, 2], vec![0.1, -0.2, 0.3, 0.2, -0.1, 0.4]).unwrap();
+    let w = graph.weight("w", w);
+    let y = graph.add("y", matmul(), &[x, w]).unwrap();
+    graph.train(|_| true);
+    let options = TrainOptions::default()
+        .with_optimiser(Optimiser::sgd(0.5))
+        .with_metrics([Metric::Loss, Metric::Right]);
+    TrainPlan::new(&graph, y, &options).unwrap()
+}
+
+fn put_data(client: &mut Client, name: &str, rows: &Rows, replace: bool) -> Result<()> {
+    let (plan, _) = network();
+    let count = rows.values.dims()[0];
+    let set = DataSet { rows: count, tensors: tensors(&plan).unwrap() };
+    let words = [&rows.values, &rows.labels];
+    let words = [0, 1].map(|at| plan.encode_rows(at, words[at]).unwrap());
+    client.put_data(name, &set, &words, &Readers::Everyone, replace, &())
+}
+
+fn spec(client: &mut Client, names: &[&str]) -> RunSpec {
+    let sets = client.data_sets().unwrap();
+    let version = |name: &str| sets[0].iter().find(|set| set.name == name).unwrap().version;
+    let used = |name: &&str| Used { name: (*name).to_owned(), version: version(name) };
+    RunSpec {
+        data: names.iter().map(used).collect(),
+        course: Course { epochs: 3, seed: 5, schedule: Schedule::constant(0.1) },
+        preprocess: crate::Preprocess::default(),
+        labels: Vec::new(),
+    }
+}
+
+fn put_run(client: &mut Client, name: &str, spec: &RunSpec, replace: bool) -> Result<()> {
+    let (plan, start) = network();
+    let state = plan.encode_state(&start).unwrap();
+    let plan = serde_json::to_vec(&plan).unwrap();
+    client.put_run(&NewRun { name, spec, plan: &plan, state: &state, replace }, &())
+}
+
+/// Data of alice and bob, and a run of carol's on both.
+fn prepared(world: &World) -> [Client; 3] {
+    let [mut alice, mut bob, mut carol] = ["alice", "bob", "carol"].map(|name| world.client(name));
+    put_data(&mut alice, "a", &rows(9, 1), false).unwrap();
+    put_data(&mut bob, "b", &rows(6, 2), false).unwrap();
+    let spec = spec(&mut carol, &["a", "b"]);
+    put_run(&mut carol, "run", &spec, false).unwrap();
+    [alice, bob, carol]
+}
+
+/// All rows as the run sees them, and the run in the clear.
+fn in_the_clear(steps: std::ops::Range<u32>, state: &mut [HostTensor]) -> Vec<f64> {
+    let (first, second) = (rows(9, 1), rows(6, 2));
+    let values = [first.values.floats(), second.values.floats()].concat();
+    let labels = [first.labels.as_ints().unwrap(), second.labels.as_ints().unwrap()].concat();
+    let all =
+        [HostTensor::new([15, 3], values).unwrap(), HostTensor::integers([15, 2], labels).unwrap()];
+    let course = Course { epochs: 3, seed: 5, schedule: Schedule::constant(0.1) };
+    let training = Training::new(network().0, course, 15).unwrap();
+    let count = training.rows_of(steps.len() as u32) as f64;
+    let sums = training.run_in_the_clear(state, &all, steps).unwrap();
+    sums.into_iter().map(|sum| sum / count).collect()
+}
+
+fn training() -> Training {
+    let course = Course { epochs: 3, seed: 5, schedule: Schedule::constant(0.1) };
+    Training::new(network().0, course, 15).unwrap()
+}
+
+fn said(outcome: Result<impl Sized>) -> String {
+    outcome.map(|_| ()).unwrap_err().to_string()
+}
+
+#[test]
+fn a_run_on_two_owners_data_waits_for_both_and_learns_what_the_same_in_the_clear_learns() {
+    let world = World::new(&Limits::default());
+    let [mut alice, mut bob, mut carol] = prepared(&world);
+    let state = carol.run("run").unwrap();
+    assert_eq!((state.run.rows, state.run.step), (15, 0));
+    let mark = state.run.fingerprint;
+    let text = said(carol.train("run", mark, 0, 1, false, &()));
+    assert!(text.contains("waits for the consent of alice, bob"), "{text}");
+    alice.approve("run", mark, &()).unwrap();
+    let text = said(world.client("carol").train("run", mark, 0, 1, false, &()));
+    assert!(text.contains("waits for the consent of bob"), "{text}");
+    bob.approve("run", mark, &()).unwrap();
+
+    let mut carol = world.client("carol");
+    let mut floats = network().1;
+    for (from, steps) in [(0, 1), (1, 4), (5, 4)] {
+        let answer = carol.train("run", mark, from, steps, from == 1, &()).unwrap();
+        let metrics = training().decode_metrics(&answer.outputs, steps).unwrap();
+        let wanted = in_the_clear(from..from + steps, &mut floats);
+        for (found, wanted) in metrics.iter().zip(wanted) {
+            assert!((found - wanted).abs() < 1e-3, "{metrics:?} {wanted}");
+        }
+        assert!(answer.costs.iter().all(|cost| cost.bytes > 0));
+    }
+    assert_eq!(carol.run("run").unwrap().run.step, 5);
+
+    // The owner alone gets the weights, as they are after that step.
+    let plan = carol.run_plan("run").unwrap();
+    let words = carol.release("run", mark, 9, &()).unwrap();
+    let weights = plan.decode_state(&words).unwrap();
+    for (found, wanted) in weights[0].floats().iter().zip(floats[0].floats().iter()) {
+        assert!((found - wanted).abs() < 1e-3, "{found} {wanted}");
+    }
+    let text = said(world.client("alice").release("run", mark, 9, &()));
+    assert!(text.contains("belongs to client carol"), "{text}");
+    let text = said(world.client("mallory").run_plan("run"));
+    assert!(text.contains("not shared with"), "{text}");
+
+    carol.publish(("run", mark, 9), "learnt", &Readers::Everyone, false, &()).unwrap();
+    let found = infer(&mut bob, "learnt", [1.0, 0.5, -0.25]).unwrap();
+    let weights = floats[0].floats();
+    let wanted = [0, 1].map(|at| weights[at] + 0.5 * weights[2 + at] - 0.25 * weights[4 + at]);
+    close(&found, wanted);
+}
+
+#[test]
+fn consent_covers_all_of_a_run_and_nobody_else_can_give_or_use_it() {
+    let world = World::new(&Limits::default());
+    let [mut alice, _, mut carol] = prepared(&world);
+    let mark = carol.run("run").unwrap().run.fingerprint;
+    for name in ["carol", "mallory"] {
+        let text = said(world.client(name).approve("run", mark, &()));
+        assert!(text.contains("no data of yours") || text.contains("not shared with"), "{text}");
+    }
+    let text = said(world.client("mallory").train("run", mark, 0, 1, false, &()));
+    assert!(text.contains("not shared with client mallory"), "{text}");
+    let text = said(world.client("alice").train("run", mark, 0, 1, false, &()));
+    assert!(text.contains("belongs to client carol"), "{text}");
+    alice.approve("run", mark, &()).unwrap();
+    world.client("bob").approve("run", mark, &()).unwrap();
+
+    // The same under another course is another run, for which nobody has consented.
+    let mut longer = spec(&mut carol, &["a", "b"]);
+    longer.course.epochs = 4;
+    put_run(&mut carol, "run", &longer, true).unwrap();
+    let state = carol.run("run").unwrap();
+    assert_ne!(state.run.fingerprint, mark);
+    let text = said(world.client("carol").train("run", mark, 0, 1, false, &()));
+    assert!(text.contains("another run by now"), "{text}");
+    let text = said(world.client("alice").approve("run", mark, &()));
+    assert!(text.contains("another run by now"), "{text}");
+    let fresh = state.run.fingerprint;
+    let text = said(world.client("carol").train("run", fresh, 0, 1, false, &()));
+    assert!(text.contains("waits for the consent of alice, bob"), "{text}");
+
+    // Nor does it cover other data under the same name.
+    alice = world.client("alice");
+    alice.approve("run", fresh, &()).unwrap();
+    world.client("bob").approve("run", fresh, &()).unwrap();
+    put_data(&mut alice, "a", &rows(9, 3), true).unwrap();
+    let text = said(world.client("carol").train("run", fresh, 0, 1, false, &()));
+    assert!(text.contains("data set `a`") && text.contains("replaced"), "{text}");
+}
+
+#[test]
+fn a_run_goes_on_from_the_state_that_is_kept() {
+    let world = World::new(&Limits::default());
+    let [mut alice, mut bob, mut carol] = prepared(&world);
+    let mark = carol.run("run").unwrap().run.fingerprint;
+    alice.approve("run", mark, &()).unwrap();
+    bob.approve("run", mark, &()).unwrap();
+    carol.train("run", mark, 0, 3, true, &()).unwrap();
+    carol.train("run", mark, 3, 2, false, &()).unwrap();
+    // Whoever asks for another step hears of the one that is kept, and goes on there.
+    let text = said(world.client("carol").train("run", mark, 4, 1, false, &()));
+    assert!(text.contains("kept its state after step 3"), "{text}");
+    let mut carol = world.client("carol");
+    let mut floats = network().1;
+    in_the_clear(0..3, &mut floats);
+    let answer = carol.train("run", mark, 3, 6, true, &()).unwrap();
+    let metrics = training().decode_metrics(&answer.outputs, 6).unwrap();
+    let wanted = in_the_clear(3..9, &mut floats);
+    assert!((metrics[0] - wanted[0]).abs() < 1e-3);
+    let text = said(carol.train("run", mark, 9, 1, false, &()));
+    assert!(text.contains("it has 9"), "{text}");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_anything_is_kept() {
+    let world = World::new(&Limits::default());
+    let [mut alice, _, mut carol] = prepared(&world);
+    put(&mut alice, "m", &model(ONE), false).unwrap();
+    let text = said(put_data(&mut world.client("alice"), "m", &rows(2, 1), true));
+    assert!(text.contains("there is a model of that name"), "{text}");
+    let text = said(world.client("alice").model("a"));
+    assert!(text.contains("is a data set, not a model"), "{text}");
+
+    let set = DataSet {
+        rows: 2,
+        tensors: vec![crate::training::RowTensor {
+            name: "x".to_owned(),
+            dims: vec![3],
+            fraction_bits: 20,
+        }],
+    };
+    let words = Tensor::new(Shape::new([2, 3]).unwrap(), vec![0; 6]).unwrap();
+    alice = world.client("alice");
+    alice.put_data("unlabelled", &set, &[words], &Readers::Everyone, false, &()).unwrap();
+    let unlabelled = spec(&mut carol, &["unlabelled"]);
+    let text = said(put_run(&mut world.client("carol"), "other", &unlabelled, false));
+    assert!(text.contains("a row of it has x [3] (20 bits)"), "{text}");
+    let few = RunSpec { data: spec(&mut carol, &["b"]).data, ..unlabelled };
+    let endless = Course { epochs: u32::MAX, ..few.course };
+    let text = said(put_run(
+        &mut world.client("carol"),
+        "other",
+        &RunSpec { course: endless, ..few },
+        false,
+    ));
+    assert!(text.contains("steps; there must be"), "{text}");
+    assert_eq!(carol.runs().unwrap()[0].len(), 1);
+}

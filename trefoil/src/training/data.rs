@@ -1,0 +1,183 @@
+//! Data sets that servers keep for trainings.
+
+use std::fmt;
+
+use ring_arith::{EngineTensor, Shape, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// Most tensors of a data set.
+const TENSORS: usize = 64;
+
+/// Most bytes of a tensor's name.
+const NAME: usize = 256;
+
+/// Most dimensions of a row.
+const RANK: usize = 8;
+
+/// What is public about a data set: how many rows it has, and what a row is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataSet {
+    /// How many rows.
+    pub rows: usize,
+    /// What belongs to a row, the labels last.
+    pub tensors: Vec<RowTensor>,
+}
+
+/// One tensor of a row.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RowTensor {
+    /// What it is called.
+    pub name: String,
+    /// Its dimensions in one row.
+    pub dims: Vec<usize>,
+    /// Its fraction bits: 0 if it consists of integers.
+    pub fraction_bits: u32,
+}
+
+/// `image [1, 8, 8]`, or `labels [10] of integers`.
+impl fmt::Display for RowTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.fraction_bits == 0 { " of integers" } else { "" };
+        write!(f, "{} {:?}{kind}", self.name, self.dims)
+    }
+}
+
+impl DataSet {
+    /// Checks what a client said about its data set.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] that says what is not sound.
+    pub fn check(&self) -> Result<()> {
+        let bad = |reason: &str| Err(Error::refused("data set", reason));
+        if self.rows == 0 {
+            return bad("it has no rows");
+        }
+        if !(1..=TENSORS).contains(&self.tensors.len()) {
+            return bad("a row has 1 to 64 tensors");
+        }
+        let sound = |tensor: &RowTensor| {
+            let RowTensor { name, dims, fraction_bits } = tensor;
+            let bounded = dims.len() <= RANK && name.len() <= NAME && *fraction_bits <= 40;
+            bounded && !dims.contains(&0)
+        };
+        if !self.tensors.iter().all(sound) {
+            return bad(
+                "its tensors have names of at most 256 bytes, at most 8 dimensions of 1 or more, and at \
+                 most 40 fraction bits",
+            );
+        }
+        self.shapes().map(drop)
+    }
+
+    /// Shapes of all rows of each tensor.
+    ///
+    /// # Errors
+    /// [`Error::Ring`] if one has more elements than a tensor can have.
+    pub fn shapes(&self) -> Result<Vec<Shape>> {
+        let shape =
+            |tensor: &RowTensor| Shape::new([&[self.rows], tensor.dims.as_slice()].concat());
+        Ok(self.tensors.iter().map(shape).collect::<ring_arith::Result<_>>()?)
+    }
+
+    /// Numbers in all.
+    ///
+    /// # Errors
+    /// As [`DataSet::shapes`].
+    pub fn words(&self) -> Result<u64> {
+        Ok(self.shapes()?.iter().map(|shape| shape.len() as u64).sum())
+    }
+
+    /// Whether the rows of both are alike, so that one training can use them together.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] that says in what they differ.
+    pub fn check_like(&self, name: &str, tensors: &[RowTensor]) -> Result<()> {
+        let like = |(mine, other): (&RowTensor, &RowTensor)| {
+            (&mine.dims, mine.fraction_bits) == (&other.dims, other.fraction_bits)
+        };
+        if self.tensors.len() == tensors.len() && self.tensors.iter().zip(tensors).all(like) {
+            return Ok(());
+        }
+        let shown = |all: &[RowTensor]| {
+            all.iter().map(|one| format!("{one} ({} bits)", one.fraction_bits)).collect::<Vec<_>>()
+        };
+        let (found, wanted) = (shown(&self.tensors).join(", "), shown(tensors).join(", "));
+        let reason = format!("a row of it has {found}, and the training takes {wanted}");
+        Err(Error::refused(format_args!("data set `{name}`"), reason))
+    }
+}
+
+/// Rows of several tensors, one set behind the other.
+///
+/// # Errors
+/// [`Error::Ring`] if they are not alike.
+pub(crate) fn concat(sets: Vec<Vec<(Tensor, Tensor)>>) -> Result<Vec<(Tensor, Tensor)>> {
+    let mut sets = sets.into_iter();
+    let mut all = sets.next().unwrap_or_default();
+    for set in sets {
+        for ((mine, next), (more, after)) in all.iter_mut().zip(set) {
+            *mine = append(mine, &more)?;
+            *next = append(next, &after)?;
+        }
+    }
+    Ok(all)
+}
+
+fn append(first: &Tensor, second: &Tensor) -> Result<Tensor> {
+    let rows = |x: &Tensor| x.shape().dims().first().copied().unwrap_or(0);
+    let dims = [&[rows(first) + rows(second)], &first.shape().dims()[1..]].concat();
+    let words = [first.words(), second.words()].concat();
+    Ok(Tensor::new(Shape::new(dims)?, words)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(rows: usize, dims: &[usize], fraction_bits: u32) -> DataSet {
+        let tensor = RowTensor { name: "x".to_owned(), dims: dims.to_vec(), fraction_bits };
+        DataSet { rows, tensors: vec![tensor] }
+    }
+
+    #[test]
+    fn what_a_client_says_about_its_data_is_bounded() {
+        set(3, &[2, 2], 20).check().unwrap();
+        set(3, &[], 0).check().unwrap();
+        for (bad, reason) in [
+            (set(0, &[2], 20), "no rows"),
+            (DataSet { rows: 1, tensors: vec![] }, "1 to 64 tensors"),
+            (set(1, &[0], 20), "dimensions"),
+            (set(1, &[1; 9], 20), "dimensions"),
+            (set(1, &[1], 41), "fraction bits"),
+            (set(usize::MAX, &[1 << 30, 1 << 30], 20), "elements"),
+        ] {
+            let text = bad.check().unwrap_err().to_string();
+            assert!(text.contains(reason), "{reason}: {text}");
+        }
+    }
+
+    #[test]
+    fn sets_whose_rows_are_not_alike_are_told_apart() {
+        let one = set(3, &[2], 20);
+        one.check_like("a", &set(9, &[2], 20).tensors).unwrap();
+        for other in [set(3, &[3], 20), set(3, &[2], 0), DataSet::default()] {
+            let text = one.check_like("a", &other.tensors).unwrap_err().to_string();
+            assert!(text.contains("data set `a`") && text.contains("x [2] (20 bits)"), "{text}");
+        }
+    }
+
+    #[test]
+    fn rows_of_one_set_stand_behind_those_of_the_other() {
+        let tensor = |rows: usize, from: u64| {
+            let words = (from..from + 2 * rows as u64).collect();
+            Tensor::new(Shape::new([rows, 2]).unwrap(), words).unwrap()
+        };
+        let sets = vec![vec![(tensor(1, 0), tensor(1, 10))], vec![(tensor(2, 2), tensor(2, 12))]];
+        let all = concat(sets).unwrap();
+        assert_eq!(all, [(tensor(3, 0), tensor(3, 10))]);
+    }
+}

@@ -1,0 +1,193 @@
+//! What a training does, step by step: public, and the same at every party.
+
+mod data;
+mod run;
+
+use std::ops::Range;
+
+use models::data::Order;
+use mpc_core::{Linear, Protocol};
+use nn_layers::train::{Schedule, State, Step, TrainPlan};
+use nn_layers::{HostTensor, Observer};
+use ring_arith::{Shape, View};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use data::concat;
+pub use data::{DataSet, RowTensor};
+pub use run::{Run, RunSpec, Used, tensors};
+
+use crate::{
+    Error, Result,
+    program::{Mpc, Share},
+};
+
+/// The most steps of a training.
+const MAX_STEPS: u64 = 1 << 31;
+
+/// How long a training goes on, and in which order it takes the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Course {
+    /// How often each row is seen.
+    pub epochs: u32,
+    /// Of the rows' order, which everybody knows.
+    pub seed: u64,
+    /// The learning rate of each step.
+    pub schedule: Schedule,
+}
+
+/// A training: the plan of a step, its course, and the number of rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Training {
+    plan: TrainPlan,
+    course: Course,
+    order: Order,
+}
+
+impl Training {
+    /// A training on so many rows.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the rows do not fill a batch, or there are too many steps.
+    pub fn new(plan: TrainPlan, course: Course, rows: usize) -> Result<Self> {
+        let order = Order::new(rows, plan.batch(), course.seed);
+        let all = order.steps() as u64 * u64::from(course.epochs);
+        if order.steps() == 0 {
+            let batch = plan.batch();
+            return Err(refused(format_args!("{rows} rows do not fill a batch of {batch}")));
+        }
+        if !(1..=MAX_STEPS).contains(&all) {
+            return Err(refused(format_args!("{all} steps; there must be 1 to {MAX_STEPS}")));
+        }
+        Ok(Self { plan, course, order })
+    }
+
+    /// The plan of a step.
+    #[must_use]
+    pub fn plan(&self) -> &TrainPlan {
+        &self.plan
+    }
+
+    /// How long it goes on.
+    #[must_use]
+    pub fn course(&self) -> &Course {
+        &self.course
+    }
+
+    /// Steps of an epoch.
+    #[must_use]
+    pub fn epoch_steps(&self) -> u32 {
+        self.order.steps() as u32
+    }
+
+    /// Steps in all.
+    #[must_use]
+    pub fn steps(&self) -> u32 {
+        self.epoch_steps() * self.course.epochs
+    }
+
+    /// Rows that so many steps see.
+    #[must_use]
+    pub fn rows_of(&self, steps: u32) -> u64 {
+        u64::from(steps) * self.plan.batch() as u64
+    }
+
+    /// Shapes of all rows of the data, labels last.
+    ///
+    /// # Errors
+    /// [`Error::Nn`] if the plan takes no batch, which does not happen.
+    pub fn row_shapes(&self, rows: usize) -> Result<Vec<Shape>> {
+        let shapes = self.plan.batch_shapes()?;
+        let with = |shape: &Shape| Shape::new([&[rows], &shape.dims()[1..]].concat());
+        Ok(shapes.iter().map(with).collect::<ring_arith::Result<_>>()?)
+    }
+
+    /// Runs some of the steps at one party: the state becomes that after them. `rows` are the shares of all
+    /// rows of each of a batch's tensors. Returns this party's shares of the metrics, summed over the steps.
+    ///
+    /// # Errors
+    /// [`Error::Nn`] if a step or the network fails.
+    pub fn run(
+        &self,
+        mpc: &mut Mpc,
+        state: &mut State<Mpc>,
+        rows: &[Share],
+        steps: Range<u32>,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Share>> {
+        let mut sums: Vec<Share> = Vec::new();
+        self.each(steps, |step, picked| {
+            let view = View::Gather { axis: 0, indices: picked.into() };
+            let view = Linear::View(&view);
+            let batch: mpc_core::Result<Vec<_>> =
+                rows.iter().map(|x| mpc.linear(&view, x)).collect();
+            let batch = self.plan.step_plan().secret_inputs(batch?);
+            let seen = self.plan.step(mpc, state, &batch, step, observer)?;
+            let seen = seen.into_iter().map(|metric| metric.share().clone());
+            if sums.is_empty() {
+                sums = seen.collect();
+            } else {
+                for (sum, metric) in sums.iter_mut().zip(seen) {
+                    *sum = mpc.add(sum, &metric)?;
+                }
+            }
+            Ok(())
+        })?;
+        Ok(sums)
+    }
+
+    /// [`Training::run`] in 64-bit floats. Returns the metrics, summed over the steps.
+    ///
+    /// # Errors
+    /// As [`TrainPlan::step_in_the_clear`].
+    pub fn run_in_the_clear(
+        &self,
+        state: &mut [HostTensor],
+        rows: &[HostTensor],
+        steps: Range<u32>,
+    ) -> Result<Vec<f64>> {
+        let mut sums = vec![0.0; self.plan.options().metrics.len()];
+        self.each(steps, |step, picked| {
+            let batch: nn_layers::Result<Vec<_>> = rows.iter().map(|x| x.rows(picked)).collect();
+            let seen = self.plan.step_in_the_clear(state, &batch?, step)?;
+            for (sum, metric) in sums.iter_mut().zip(&seen) {
+                *sum += metric.floats().iter().sum::<f64>();
+            }
+            Ok(())
+        })?;
+        Ok(sums)
+    }
+
+    /// The metrics as numbers for a row, from the words of their sums over so many steps.
+    ///
+    /// # Errors
+    /// [`Error::Nn`] if there are not as many as the plan has.
+    pub fn decode_metrics(&self, sums: &[ring_arith::Tensor], steps: u32) -> Result<Vec<f64>> {
+        let sums = self.plan.decode_metrics(sums)?;
+        Ok(sums.into_iter().map(|sum| sum / self.rows_of(steps) as f64).collect())
+    }
+
+    /// Calls `act` with the number and learning rate, and the rows, of each step.
+    fn each(
+        &self,
+        steps: Range<u32>,
+        mut act: impl FnMut(Step, &[usize]) -> Result<()>,
+    ) -> Result<()> {
+        let mut step = steps.start;
+        while step < steps.end {
+            let epoch = step / self.epoch_steps();
+            let begin = epoch * self.epoch_steps();
+            let batches = self.order.epoch(epoch);
+            let end = steps.end.min(begin + self.epoch_steps());
+            for (step, picked) in (step..end).zip(&batches[(step - begin) as usize..]) {
+                act(self.course.schedule.step(step), picked)?;
+            }
+            step = end;
+        }
+        Ok(())
+    }
+}
+
+fn refused(reason: impl std::fmt::Display) -> Error {
+    Error::refused("training", reason)
+}

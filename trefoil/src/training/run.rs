@@ -1,0 +1,131 @@
+//! Runs: trainings on data that servers keep, with the consent of those whose data it is.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Course, DataSet, RowTensor, Training};
+use crate::{Digest, Error, Id, Preprocess, Result, config::check_name};
+use nn_layers::train::TrainPlan;
+
+/// Most data sets of a run.
+const SETS: usize = 256;
+
+/// What a client wants to have trained. All of it is public.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunSpec {
+    /// The data sets, whose rows stand one behind the other.
+    pub data: Vec<Used>,
+    /// How long it goes on.
+    pub course: Course,
+    /// How clients of the trained model prepare images.
+    pub preprocess: Preprocess,
+    /// Names of the classes, or none.
+    pub labels: Vec<String>,
+}
+
+/// A data set that a run uses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Used {
+    /// Its name.
+    pub name: String,
+    /// Its version: another one is other data.
+    pub version: Id,
+}
+
+/// What is public about a run, beside its plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// What is trained on what, and how long.
+    pub spec: RunSpec,
+    /// Rows of all data sets together.
+    pub rows: usize,
+    /// Who owns each data set.
+    pub owners: Vec<String>,
+    /// Of the plan of a step.
+    pub plan: Digest,
+    /// Of all that the owners of data consent to: whoever changes anything of it makes another run.
+    pub fingerprint: Digest,
+    /// Clients that have consented.
+    pub approved: Vec<String>,
+    /// Steps that are done.
+    pub step: u32,
+}
+
+impl RunSpec {
+    /// Checks what somebody sent.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] that says what is not sound.
+    pub fn check(&self) -> Result<()> {
+        let bad = |reason: String| Err(Error::refused("run", reason));
+        if !(1..=SETS).contains(&self.data.len()) {
+            return bad(format!("{} data sets; 1 to {SETS} can be used", self.data.len()));
+        }
+        for (at, used) in self.data.iter().enumerate() {
+            check_name("data set", &used.name).map_err(|reason| Error::refused("run", reason))?;
+            if self.data[..at].contains(used) {
+                return bad(format!("data set `{}` is named twice", used.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Run {
+    /// A run that has not begun. `start` is the job that brings its weights, `owner` the client that gets what
+    /// comes of it, `sets` are the data sets with their owners.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if a data set does not fit the plan, or there are too few rows.
+    pub fn new(
+        name: &str,
+        owner: &str,
+        start: Id,
+        spec: RunSpec,
+        plan: &TrainPlan,
+        plan_digest: Digest,
+        sets: &[(DataSet, String)],
+    ) -> Result<Self> {
+        let wanted = tensors(plan)?;
+        for (used, (set, _)) in spec.data.iter().zip(sets) {
+            set.check_like(&used.name, &wanted)?;
+        }
+        let rows = sets.iter().map(|(set, _)| set.rows).sum();
+        Training::new(plan.clone(), spec.course, rows)?;
+        let owners: Vec<String> = sets.iter().map(|(_, owner)| owner.clone()).collect();
+        let public = serde_json::to_vec(&(name, owner, start, &spec, rows, &owners, plan_digest))
+            .map_err(|cause| Error::Internal(format!("run `{name}`: {cause}")))?;
+        let fingerprint = Digest::of(&[b"run", &public]);
+        let approved = Vec::new();
+        Ok(Self { spec, rows, owners, plan: plan_digest, fingerprint, approved, step: 0 })
+    }
+
+    /// Owners of data who have not consented. The run's owner has, by making it.
+    #[must_use]
+    pub fn missing(&self, owner: &str) -> Vec<&str> {
+        let mut missing: Vec<&str> = self.owners.iter().map(String::as_str).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing.retain(|name| *name != owner && !self.approved.iter().any(|known| known == name));
+        missing
+    }
+}
+
+/// What a plan takes of each row, the labels last.
+///
+/// # Errors
+/// [`Error::Nn`] if it takes no batch, which does not happen.
+pub fn tensors(plan: &TrainPlan) -> Result<Vec<RowTensor>> {
+    let step = plan.step_plan();
+    let shapes = plan.batch_shapes()?;
+    let each = step.inputs().iter().zip(&shapes).enumerate();
+    let tensor =
+        |(at, (input, shape)): (usize, (&nn_layers::InputSpec, &ring_arith::Shape))| RowTensor {
+            name: input.name.clone(),
+            dims: shape.dims()[1..].to_vec(),
+            fraction_bits: step.input_frac(at),
+        };
+    Ok(each.map(tensor).collect())
+}
