@@ -1,6 +1,7 @@
 //! A client's connections to the three servers.
 
 mod agree;
+mod drive;
 mod learn;
 
 use std::{
@@ -15,7 +16,8 @@ use std::{
 use ring_arith::{EngineTensor, Tensor};
 
 pub use agree::{Told, agree_on, agree_on_line};
-pub use learn::{NewRun, agree_on_item};
+pub use drive::{Driven, Epoch, Event, Slice};
+pub use learn::{Listed, NewRun, agree_on_item};
 
 use crate::{
     About, Error, Id, Part, Result,
