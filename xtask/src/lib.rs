@@ -2,6 +2,7 @@
 //! CPU, `cargo xtask gpu` checks and measures on a GPU, `cargo xtask report` draws what was measured.
 #![forbid(unsafe_code)]
 
+pub mod cargo;
 pub mod check;
 pub mod gpu;
 pub mod ptx;

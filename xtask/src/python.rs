@@ -1,13 +1,13 @@
 //! The Python package for the check and the benchmarks: found, built, laid out as a wheel would be.
 
 use std::env;
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use cargo_metadata::Message;
+
+use crate::cargo::artifacts;
 
 /// The oldest Python that the package supports.
 pub const OLDEST: (u32, u32) = (3, 10);
@@ -28,20 +28,8 @@ pub fn interpreter() -> Option<PathBuf> {
 /// # Errors
 /// If it does not build.
 pub fn library(root: &Path, args: &[&str]) -> Result<PathBuf> {
-    let output = Command::new(cargo_program())
-        .args(["build", "--lib", "--locked", "--quiet"])
-        .args(args)
-        .arg("--message-format=json-render-diagnostics")
-        .current_dir(root)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot start cargo")?;
-    if !output.status.success() {
-        bail!("the package does not build: cargo ended with {}", output.status);
-    }
-    for message in Message::parse_stream(output.stdout.as_slice()) {
-        let Message::CompilerArtifact(artifact) = message? else { continue };
+    let args = [&["build", "--lib", "--quiet"], args].concat();
+    for artifact in artifacts(root, &args)? {
         if artifact.target.name == "trefoil_python" {
             let is_module = |path: &&cargo_metadata::camino::Utf8PathBuf| {
                 ["so", "dylib", "dll"].iter().any(|ending| path.extension() == Some(ending))
@@ -115,9 +103,4 @@ pub fn environment(
     }
     fs::write(stamp, list)?;
     Ok(Ok(inside))
-}
-
-/// The cargo that runs us, else whichever is installed.
-pub fn cargo_program() -> OsString {
-    env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
