@@ -9,7 +9,8 @@ use ring_arith::{CpuEngine, Tensor};
 use crate::{
     errors::{Failure, Kind, Result},
     party::{Command, Gather, Hand, Reply, gathered},
-    session::{Session, State, TICK},
+    session::Session,
+    state::{State, TICK},
 };
 
 /// The plaintext reference that runs beside the parties.

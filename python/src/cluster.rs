@@ -7,7 +7,6 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
-    time::Duration,
 };
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
@@ -21,15 +20,17 @@ use trefoil::{
     links,
     program::Program,
     store::{Range, Readers},
+    training::Course,
 };
 
 use crate::{
+    arrays::Public,
     errors::{Failure, Kind, Result},
-    model::Model,
+    learn::{self, DataInfo, Followed, News, RunInfo, Wanted},
+    model::{Flat, Model, flat},
+    state::TICK,
+    train::Training,
 };
-
-/// How often a waiting call looks for Ctrl-C.
-const TICK: Duration = Duration::from_millis(50);
 
 /// One connection. Calls of one connection come one after the other; after a failure, or if a call was
 /// interrupted, the next one connects again.
@@ -82,32 +83,35 @@ impl Connection {
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         check_name("model", &name).map_err(Failure::input)?;
-        let readers = readers.map_or(Readers::Everyone, Readers::Named);
-        readers.check().map_err(Failure::from)?;
+        let readers = named(readers)?;
         let (compiled, plan) = (model.compiled().clone(), model.plan());
         let sent = Arc::new(Sent::default());
         let watched = sent.clone();
-        self.watched(py, progress.map(|progress| (progress, sent)), move |client| {
-            let program = Program::new((*plan).clone())?;
-            let about = program.about(Preprocess::default(), labels)?;
-            about.check()?;
-            let weights = compiled.plan.encode_weights(&compiled.weights)?;
-            let ranges: Vec<_> = ranges
-                .into_iter()
-                .map(|range| range.map(|(low, high)| Range { low, high }))
-                .collect();
-            let plan = program.to_bytes()?;
-            let new = NewModel {
-                name: &name,
-                about: &about,
-                plan: &plan,
-                weights: &weights,
-                readers: &readers,
-                ranges: &ranges,
-                replace,
-            };
-            Ok(client.put(&new, &*watched)?)
-        })
+        self.watched(
+            py,
+            || sent.tell(progress.as_ref()),
+            move |client| {
+                let program = Program::new((*plan).clone())?;
+                let about = program.about(Preprocess::default(), labels)?;
+                about.check()?;
+                let weights = compiled.plan.encode_weights(&compiled.weights)?;
+                let ranges: Vec<_> = ranges
+                    .into_iter()
+                    .map(|range| range.map(|(low, high)| Range { low, high }))
+                    .collect();
+                let plan = program.to_bytes()?;
+                let new = NewModel {
+                    name: &name,
+                    about: &about,
+                    plan: &plan,
+                    weights: &weights,
+                    readers: &readers,
+                    ranges: &ranges,
+                    replace,
+                };
+                Ok(client.put(&new, &*watched)?)
+            },
+        )
     }
 
     /// Runs a model on inputs, which are secret-shared here.
@@ -126,8 +130,7 @@ impl Connection {
         }
         let sent = Arc::new(Sent::default());
         let watched = sent.clone();
-        let progress = progress.map(|progress| (progress, sent));
-        let (about, answer, examples) = self.watched(py, progress, move |client| {
+        let (about, answer, examples) = self.watched(py, || sent.tell(progress.as_ref()), move |client| {
             let public = client.model(&name)?;
             let about = public.about;
             if values.len() != about.inputs.len() {
@@ -200,12 +203,144 @@ impl Connection {
         self.with(py, move |client| Ok(client.remove(&name, &())?))
     }
 
-    /// Lets others run a model of this client's: these, or everyone.
+    /// Lets others use a model or data set of this client's: these, or everyone.
     fn share(&self, py: Python<'_>, name: String, readers: Option<Vec<String>>) -> PyResult<()> {
-        let readers = readers.map_or(Readers::Everyone, Readers::Named);
-        readers.check().map_err(Failure::from)?;
+        let readers = named(readers)?;
         self.with(py, move |client| Ok(client.share(&name, &readers, &())?))
     }
+
+    /// Secret-shares rows of data among the servers; of each tensor its name and numbers, the labels last.
+    #[pyo3(signature = (name, tensors, readers, replace, progress=None))]
+    fn put_data(
+        &self,
+        py: Python<'_>,
+        name: String,
+        tensors: Vec<(String, PyRef<'_, Public>)>,
+        readers: Option<Vec<String>>,
+        replace: bool,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        check_name("data set", &name).map_err(Failure::input)?;
+        let readers = named(readers)?;
+        let rows = tensors.into_iter().map(|(name, array)| {
+            let known = &array.known;
+            (name, known.words.clone(), known.frac)
+        });
+        let rows = rows.collect();
+        let sent = Arc::new(Sent::default());
+        let watched = sent.clone();
+        self.watched(
+            py,
+            || sent.tell(progress.as_ref()),
+            move |client| learn::put_data(client, &name, rows, &readers, replace, &*watched),
+        )
+    }
+
+    /// The data sets that this client may use.
+    fn data_sets(&self, py: Python<'_>) -> PyResult<Vec<DataInfo>> {
+        self.with(py, learn::data_sets)
+    }
+
+    /// This client's runs, and those that use its data.
+    fn runs(&self, py: Python<'_>) -> PyResult<Vec<RunInfo>> {
+        self.with(py, learn::runs)
+    }
+
+    /// Begins a training on data at the servers, or finds the one that is this one.
+    #[pyo3(signature = (name, training, data, epochs, seed, labels, replace, progress=None))]
+    // What Python names, in a row.
+    #[allow(clippy::too_many_arguments)]
+    fn begin(
+        &self,
+        py: Python<'_>,
+        name: String,
+        training: PyRef<'_, Training>,
+        data: Vec<String>,
+        epochs: u32,
+        seed: u64,
+        labels: Vec<String>,
+        replace: bool,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<RunInfo> {
+        check_name("run", &name).map_err(Failure::input)?;
+        let plan = training.plan();
+        let start = training.start_values();
+        let state = py.detach(|| plan.encode_state(start)).map_err(Failure::from)?;
+        let course = Course { epochs, seed, schedule: training.schedule() };
+        let run = Wanted { name, data, plan, state, course, labels, replace };
+        let sent = Arc::new(Sent::default());
+        let watched = sent.clone();
+        self.watched(
+            py,
+            || sent.tell(progress.as_ref()),
+            move |client| learn::begin(client, &run, &*watched),
+        )
+    }
+
+    /// Goes through a run once all have consented. `told` is called now and then with what has happened: slices, why
+    /// one has failed, and who has not consented; it says whether to go on. Returns the step after which the run
+    /// stands.
+    fn drive(
+        &self,
+        py: Python<'_>,
+        name: String,
+        training: PyRef<'_, Training>,
+        told: Bound<'_, PyAny>,
+    ) -> PyResult<u32> {
+        let plan = training.plan();
+        let config = self.config.clone();
+        let followed = Arc::new(Followed::default());
+        let driven = followed.clone();
+        let tell = || {
+            let News { slices, failed, missing } = followed.news();
+            let going = told.call1((slices, failed, missing)).and_then(|going| going.is_truthy());
+            // Also if the call has failed: nobody follows the run then.
+            if !going.as_ref().is_ok_and(|going| *going) {
+                followed.stop();
+            }
+            going.map(drop)
+        };
+        // By a connection of its own: other calls do not wait for the run.
+        apart(py, tell, move || {
+            learn::drive(links::connect(&config)?, &config, name, &plan, &driven)
+        })
+    }
+
+    /// Consents to a run on this client's data whose fingerprint begins with these letters.
+    fn approve(&self, py: Python<'_>, name: String, fingerprint: String) -> PyResult<()> {
+        self.with(py, move |client| learn::approve(client, &name, &fingerprint))
+    }
+
+    /// The weights of a run of this client's: after which step, by name, and as a model.
+    fn get<'py>(&self, py: Python<'py>, name: String) -> PyResult<Got<'py>> {
+        let learnt = self.with(py, move |client| learn::get(client, &name))?;
+        let weights = learnt.weights.iter().map(|(name, value)| (name.clone(), flat(py, value)));
+        Ok((learnt.step, weights.collect(), learnt.model))
+    }
+
+    /// Makes a model of the state of a run of this client's.
+    fn publish(
+        &self,
+        py: Python<'_>,
+        run: String,
+        name: String,
+        readers: Option<Vec<String>>,
+        replace: bool,
+    ) -> PyResult<()> {
+        check_name("model", &name).map_err(Failure::input)?;
+        let readers = named(readers)?;
+        self.with(py, move |client| learn::publish(client, &run, &name, &readers, replace))
+    }
+}
+
+/// What a run has learnt: after which step, the weights by name, and the model.
+type Got<'py> = (u32, Vec<(String, Flat<'py>)>, Model);
+
+/// Who may use something: these, or everyone.
+fn named(readers: Option<Vec<String>>) -> Result<Readers> {
+    let readers = readers.map_or(Readers::Everyone, Readers::Named);
+    readers.check()?;
+    Ok(readers)
 }
 
 impl Connection {
@@ -214,53 +349,55 @@ impl Connection {
         py: Python<'_>,
         talk: impl FnOnce(&mut Client) -> Result<T> + Send + 'static,
     ) -> PyResult<T> {
-        self.watched(py, None, talk)
+        self.watched(py, || Ok(()), talk)
     }
 
-    /// Talks to the servers in a thread of its own, so that Ctrl-C ends the wait. `progress` is called now and then
-    /// with the bytes that have left, and with all.
+    /// Talks to the servers by the connection that there is. `show` is called now and then, and at the end.
     fn watched<T: Send + 'static>(
         &self,
         py: Python<'_>,
-        progress: Option<(Bound<'_, PyAny>, Arc<Sent>)>,
+        show: impl Fn() -> PyResult<()>,
         talk: impl FnOnce(&mut Client) -> Result<T> + Send + 'static,
     ) -> PyResult<T> {
-        let (say, hear) = bounded(1);
-        let (config, slot) = (self.config.clone(), self.client.clone());
-        let run = move || {
+        let config = self.config.clone();
+        let slot = self.client.clone();
+        apart(py, show, move || {
             let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-            let outcome: Result<T> = (|| {
-                let mut client = match slot.take() {
-                    Some(client) => client,
-                    None => links::connect(&config)?,
-                };
-                let value = talk(&mut client)?;
-                // Only a connection that has not failed is used again.
-                *slot = Some(client);
-                Ok(value)
-            })();
-            // Nobody waits for a call that was interrupted.
-            let _ = say.send(outcome);
-        };
-        thread::Builder::new()
-            .name("trefoil client".to_owned())
-            .spawn(run)
-            .map_err(|cause| Failure::new(Kind::Failed, format!("a thread: {cause}")))?;
-        let show = || match &progress {
-            Some((progress, sent)) => progress.call1(sent.so_far()).map(drop),
-            None => Ok(()),
-        };
-        loop {
-            match py.detach(|| hear.recv_timeout(TICK)) {
-                Ok(outcome) => {
-                    let value = outcome?;
-                    return show().map(|()| value);
-                }
-                Err(RecvTimeoutError::Timeout) => py.check_signals().and_then(|()| show())?,
-                Err(RecvTimeoutError::Disconnected) => {
-                    let text = "the conversation with the servers was lost";
-                    return Err(Failure::new(Kind::Failed, text).into());
-                }
+            let mut client = match slot.take() {
+                Some(client) => client,
+                None => links::connect(&config)?,
+            };
+            let value = talk(&mut client)?;
+            // Only a connection that has not failed is used again.
+            *slot = Some(client);
+            Ok(value)
+        })
+    }
+}
+
+/// Works in a thread apart, so that Ctrl-C ends the wait. `show` is called now and then, and at the end.
+fn apart<T: Send + 'static>(
+    py: Python<'_>,
+    show: impl Fn() -> PyResult<()>,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> PyResult<T> {
+    let (say, hear) = bounded(1);
+    // Nobody waits for a call that was interrupted.
+    let run = move || drop(say.send(work()));
+    thread::Builder::new()
+        .name("trefoil client".to_owned())
+        .spawn(run)
+        .map_err(|cause| Failure::new(Kind::Failed, format!("a thread: {cause}")))?;
+    loop {
+        match py.detach(|| hear.recv_timeout(TICK)) {
+            Ok(outcome) => {
+                let value = outcome?;
+                return show().map(|()| value);
+            }
+            Err(RecvTimeoutError::Timeout) => py.check_signals().and_then(|()| show())?,
+            Err(RecvTimeoutError::Disconnected) => {
+                let text = "the conversation with the servers was lost";
+                return Err(Failure::new(Kind::Failed, text).into());
             }
         }
     }
@@ -274,8 +411,11 @@ struct Sent {
 }
 
 impl Sent {
-    fn so_far(&self) -> (u64, u64) {
-        (self.bytes.load(Ordering::Relaxed), self.of.load(Ordering::Relaxed))
+    /// Tells a progress bar.
+    fn tell(&self, progress: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let Some(progress) = progress else { return Ok(()) };
+        let so_far = (self.bytes.load(Ordering::Relaxed), self.of.load(Ordering::Relaxed));
+        progress.call1(so_far).map(drop)
     }
 }
 

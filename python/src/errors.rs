@@ -117,11 +117,12 @@ impl From<trefoil::Error> for Failure {
             Error::Nn(error) => error.into(),
             Error::Ring(error) => error.into(),
             error => {
-                let kind = match error {
-                    Error::Input { .. } => Kind::Input,
-                    Error::Config { .. } => Kind::Config,
-                    Error::Unreachable { .. } => Kind::Unreachable,
-                    Error::Refused { .. } => Kind::Refused,
+                let kind = match error.kind() {
+                    "input" => Kind::Input,
+                    "config" => Kind::Config,
+                    "unreachable" => Kind::Unreachable,
+                    "refused" => Kind::Refused,
+                    "out-of-range" => Kind::Range,
                     _ => Kind::Failed,
                 };
                 Self::new(kind, error)

@@ -7,11 +7,14 @@ mod call;
 mod check;
 mod cluster;
 mod errors;
+mod learn;
+mod ledger;
 mod model;
 mod party;
 mod remote;
 mod saved;
 mod session;
+mod state;
 mod train;
 
 use pyo3::prelude::*;

@@ -122,8 +122,12 @@ pub(crate) fn host_tensors(
 
 /// Tensors in the clear as flat arrays with their dimensions.
 pub(crate) fn arrays<'py>(py: Python<'py>, tensors: &[HostTensor]) -> Vec<Flat<'py>> {
-    let array = |x: &HostTensor| (x.floats().into_owned().into_pyarray(py), x.dims().to_vec());
-    tensors.iter().map(array).collect()
+    tensors.iter().map(|x| flat(py, x)).collect()
+}
+
+/// A tensor in the clear as a flat array with its dimensions.
+pub(crate) fn flat<'py>(py: Python<'py>, tensor: &HostTensor) -> Flat<'py> {
+    (tensor.floats().into_owned().into_pyarray(py), tensor.dims().to_vec())
 }
 
 impl Model {

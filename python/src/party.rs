@@ -13,9 +13,12 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use gpu_kernels::AnyEngine;
-use mpc_core::{Plaintext, Protocol, SecretTensor, functions};
+use mpc_core::{Operand, Plaintext, Protocol, SecretTensor, functions};
 use net::{Message, Party as Number, Transport};
-use nn_layers::{Observer, Plan, StepInfo, train::TrainPlan};
+use nn_layers::{
+    Observer, Plan, StepInfo,
+    train::{Step, TrainPlan},
+};
 use ring_arith::{CpuEngine, Engine, Shape, Tensor};
 use rss_protocols::{Rss, Share};
 
@@ -42,7 +45,9 @@ pub(crate) enum Command {
     /// Runs a plan.
     Run { first: u64, plan: Arc<Plan>, weights: Vec<u64>, inputs: Vec<u64> },
     /// Makes a step of a training: the state's new tensors and what is seen of the step.
-    Train { first: u64, plan: Arc<TrainPlan>, state: Vec<u64>, batch: Vec<u64>, rate: f64 },
+    Train { first: u64, plan: Arc<TrainPlan>, state: Vec<u64>, batch: Vec<u64>, step: Step },
+    /// Makes the weights for inference of a training's state.
+    Finish { first: u64, plan: Arc<TrainPlan>, state: Vec<u64> },
     /// Forgets secrets. Nobody waits for it.
     Forget(Vec<u64>),
     /// Ends the session in order: waits until the others have ended it too.
@@ -254,11 +259,6 @@ fn obey<P: Sharing>(
     table: &mut HashMap<u64, SecretTensor<P>>,
     command: Command,
 ) -> Result<Reply> {
-    let find = |table: &HashMap<u64, SecretTensor<P>>, id: u64| {
-        table.get(&id).cloned().ok_or_else(|| {
-            Failure::new(Kind::Failed, "a secret array is used that an interrupted call never made")
-        })
-    };
     let mut reply = Reply::default();
     let (first, made) = match command {
         Command::Call { first, call } => {
@@ -303,7 +303,7 @@ fn obey<P: Sharing>(
         Command::Bound { first, id, bound } => (first, vec![find(table, id)?.with_bound(bound)]),
         Command::Run { first, plan, weights, inputs } => {
             let operands = |ids: &[u64]| {
-                let secret = |&id| Ok(mpc_core::Operand::Secret(find(table, id)?.with_width(64)));
+                let secret = |&id| Ok(Operand::Secret(find(table, id)?.with_width(64)));
                 ids.iter().map(secret).collect::<Result<Vec<_>>>()
             };
             let (weights, inputs) = (operands(&weights)?, operands(&inputs)?);
@@ -312,20 +312,25 @@ fn obey<P: Sharing>(
             reply.layers = layers.0;
             (first, outputs)
         }
-        Command::Train { first, plan, state, batch, rate } => {
-            let shares = |ids: &[u64]| {
-                let share = |&id| Ok(find(table, id)?.share().clone());
-                ids.iter().map(share).collect::<Result<Vec<_>>>()
-            };
-            let mut state = plan.secret_state::<P>(shares(&state)?)?;
-            let batch = plan.step_plan().secret_inputs::<P>(shares(&batch)?);
+        Command::Train { first, plan, state, batch, step } => {
+            let mut state = plan.secret_state::<P>(shares(table, &state)?)?;
+            let batch = plan.step_plan().secret_inputs::<P>(shares(table, &batch)?);
             let mut layers = Layers(Vec::new());
-            let seen = plan.step(mpc, &mut state, &batch, rate, &mut layers)?;
+            let seen = plan.step(mpc, &mut state, &batch, step, &mut layers)?;
             reply.layers = layers.0;
             let tensors = plan.state().into_iter().zip(state.shares());
             let after =
                 tensors.map(|(spec, share)| SecretTensor::new(share.clone(), spec.frac, 64));
             (first, after.chain(seen).collect())
+        }
+        Command::Finish { first, plan, state } => {
+            mpc.step("finish");
+            let state = plan.secret_state::<P>(shares(table, &state)?)?;
+            let weights = plan.finish(mpc, &state)?.into_iter().map(|weight| match weight {
+                Operand::Secret(weight) => Ok(weight),
+                Operand::Public(_) => Err(Failure::new(Kind::Failed, "a trained weight is public")),
+            });
+            (first, weights.collect::<Result<_>>()?)
         }
         Command::Forget(_) | Command::Undo { .. } | Command::Close => return Ok(reply),
     };
@@ -334,6 +339,19 @@ fn obey<P: Sharing>(
         table.insert(id, x);
     }
     Ok(reply)
+}
+
+fn find<P: Protocol>(table: &HashMap<u64, SecretTensor<P>>, id: u64) -> Result<SecretTensor<P>> {
+    table.get(&id).cloned().ok_or_else(|| {
+        Failure::new(Kind::Failed, "a secret array is used that an interrupted call never made")
+    })
+}
+
+fn shares<P: Protocol>(
+    table: &HashMap<u64, SecretTensor<P>>,
+    ids: &[u64],
+) -> Result<Vec<P::Share>> {
+    ids.iter().map(|&id| Ok(find(table, id)?.share().clone())).collect()
 }
 
 /// Notes how long a plan's layers take.

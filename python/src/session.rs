@@ -3,49 +3,38 @@
 use std::{
     collections::HashMap,
     process,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crossbeam_channel::Receiver;
-use gpu_kernels::{AnyEngine, EngineChoice};
-use mpc_core::TruncationMode;
-use net::{Meter, Metered, Report, Shaped, Stats, in_process};
-use nn_layers::{Plan, train::StateSpec};
+use net::Shape as Network;
+use nn_layers::{
+    Plan,
+    train::{StateSpec, Step},
+};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::{
     prelude::*,
     sync::MutexExt,
     types::{PyDict, PyList},
 };
-use ring_arith::{Engine, Generator, Shape, Tensor};
-use rss_protocols::{Options, Rss};
+use ring_arith::{Shape, Tensor};
 
 use crate::{
     arrays::{ENCODED_WIDTH, Public},
     call::{Call, Operand, Param},
     check::Checker,
     errors::{Failure, Kind, Result},
+    ledger::Total,
     model::Model,
-    party::{Command, Format, Gather, Hand, MOST_MADE, Reply, Stoppable, gathered},
+    party::{Command, Format, Reply},
     remote::Remote,
     saved,
+    state::{Start, State},
     train::Training,
 };
 
-/// How often a waiting call looks for Ctrl-C.
-pub(crate) const TICK: Duration = Duration::from_millis(50);
-
-/// How long an interrupted call waits for the parties to notice.
-const GRACE: Duration = Duration::from_millis(250);
-
 /// Secrets of at least this many numbers are forgotten at once, others with the next call.
 const LARGE: usize = 1 << 14;
-
-type Mpc = Rss<AnyEngine>;
 
 /// Three parties, or one of three.
 #[pyclass(frozen, module = "trefoil._trefoil")]
@@ -56,40 +45,6 @@ struct Inner {
     /// Numbers of secrets that Python has dropped.
     dropped: Mutex<Vec<u64>>,
     process: u32,
-}
-
-pub(crate) struct State {
-    parties: Vec<Hand<Mpc>>,
-    start: Start,
-    options: Options,
-    /// Each party's. What a party made stays where its engine computes, also when it starts afresh.
-    engines: Vec<AnyEngine>,
-    pub(crate) next: u64,
-    /// A call that was interrupted and may still run.
-    pending: Option<Receiver<()>>,
-    /// Whether the parties must start afresh before the next call.
-    broken: bool,
-    stop: Arc<AtomicBool>,
-    meters: Vec<Meter>,
-    ledger: Ledger,
-    pub(crate) checker: Option<Checker>,
-    closed: bool,
-}
-
-/// How parties find each other.
-enum Start {
-    Local { network: Option<net::Shape> },
-    Remote(Box<Remote>),
-}
-
-/// What was counted since somebody asked.
-#[derive(Default)]
-struct Ledger {
-    /// Of sessions that ended since.
-    past: Vec<Report>,
-    seconds: f64,
-    /// By step: seconds and calls.
-    steps: HashMap<String, (f64, u64)>,
 }
 
 /// A secret array: its number, and what is public about it.
@@ -154,8 +109,8 @@ impl Session {
     ) -> PyResult<Self> {
         let network = match network {
             None => None,
-            Some("lan") => Some(net::Shape::LAN_1G),
-            Some("wan") => Some(net::Shape::WAN_100M),
+            Some("lan") => Some(Network::LAN_1G),
+            Some("wan") => Some(Network::WAN_100M),
             Some(other) => {
                 let text = format!("network `{other}`: use \"lan\", \"wan\" or None");
                 return Err(Failure::new(Kind::Config, text).into());
@@ -164,7 +119,7 @@ impl Session {
         let all = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = threads.unwrap_or(all.div_ceil(3)).max(1);
         let start = Start::Local { network };
-        Ok(py.detach(|| Self::open(start, engine, truncation, threads, 3))?)
+        Ok(py.detach(|| Self::open(start, engine, truncation, threads))?)
     }
 
     /// This process as the party of a configuration file.
@@ -175,16 +130,13 @@ impl Session {
         let threads = remote.threads();
         let engine = engine.map_or_else(|| remote.engine().to_string(), str::to_owned);
         let start = Start::Remote(Box::new(remote));
-        Ok(py.detach(|| Self::open(start, &engine, truncation, threads, 1))?)
+        Ok(py.detach(|| Self::open(start, &engine, truncation, threads))?)
     }
 
     /// This party's number, or None where all three are here.
     #[getter]
     fn me(&self, py: Python<'_>) -> Option<usize> {
-        match &self.lock(py).start {
-            Start::Local { .. } => None,
-            Start::Remote(remote) => Some(remote.me()),
-        }
+        self.lock(py).me()
     }
 
     /// Calls a function of `mpc_core::functions`.
@@ -211,12 +163,7 @@ impl Session {
         let ids: Vec<_> = ids.collect();
         let params = params.map(numbers).transpose()?.unwrap_or_default();
         let call = Arc::new(Call { function: function.to_owned(), operands: taken, params });
-        let mut state = self.lock(py);
-        let first = state.number();
-        let command = Command::Call { first, call };
-        state.check(py, self, &command, &ids)?;
-        let replies = state.all(py, self, function, |_| command.clone())?;
-        Ok(self.made(first, &replies))
+        self.make(py, function, &ids, |first| Command::Call { first, call })
     }
 
     /// Secret-shares arrays of the owner's; the others give shapes and formats alone.
@@ -231,7 +178,7 @@ impl Session {
         let mut tensors = Vec::with_capacity(shapes.len());
         for (dims, frac) in shapes.into_iter().zip(fracs) {
             let shape = Shape::new(dims).map_err(Failure::from)?;
-            tensors.push(Format { shape, frac, width: ENCODED_WIDTH });
+            tensors.push(encoded(shape, frac));
         }
         let words: Option<Vec<Tensor>> =
             arrays.iter().map(|array| Some(array.as_ref()?.known.words.clone())).collect();
@@ -246,7 +193,7 @@ impl Session {
         secrets: Vec<PyRef<'_, Handle>>,
         to: Option<usize>,
     ) -> PyResult<Option<Vec<Bound<'py, PyArray1<f64>>>>> {
-        let ids = secrets.iter().map(|x| self.own(x)).collect::<PyResult<Vec<_>>>()?;
+        let ids = self.ids(&secrets)?;
         if to.is_some_and(|party| party > 2) {
             return Err(Failure::input("`to` is a party: 0, 1 or 2").into());
         }
@@ -260,12 +207,7 @@ impl Session {
     /// The same array with a bound on its numbers that the caller knows.
     fn bound(&self, py: Python<'_>, secret: PyRef<'_, Handle>, bound: f64) -> PyResult<Handle> {
         let id = self.own(&secret)?;
-        let mut state = self.lock(py);
-        let first = state.number();
-        let command = Command::Bound { first, id, bound };
-        state.check(py, self, &command, &[id])?;
-        let replies = state.all(py, self, "bound", |_| command.clone())?;
-        one(self.made(first, &replies))
+        one(self.make(py, "bound", &[id], |first| Command::Bound { first, id, bound })?)
     }
 
     /// Writes each party's share to a file of its own. Returns the files.
@@ -323,12 +265,9 @@ impl Session {
     ) -> PyResult<Vec<Handle>> {
         let compiled = model.compiled();
         let formats = compiled.plan.weights().into_iter();
-        let formats = formats
-            .map(|spec| Format { shape: spec.shape, frac: spec.frac, width: ENCODED_WIDTH })
-            .collect();
-        let encoded = py.detach(|| compiled.plan.encode_weights(&compiled.weights));
-        let encoded = encoded.map_err(Failure::from)?;
-        self.share(py, owner, formats, Some(encoded))
+        let formats = formats.map(|spec| encoded(spec.shape, spec.frac)).collect();
+        let words = py.detach(|| compiled.plan.encode_weights(&compiled.weights));
+        self.share(py, owner, formats, Some(words.map_err(Failure::from)?))
     }
 
     /// Runs a model's plan on secret weights and inputs.
@@ -351,36 +290,47 @@ impl Session {
         owner: usize,
     ) -> PyResult<Vec<Handle>> {
         let plan = training.plan();
-        let specs = plan.state().into_iter();
-        let format =
-            |spec: StateSpec| Format { shape: spec.shape, frac: spec.frac, width: ENCODED_WIDTH };
+        let format = |spec: StateSpec| encoded(spec.shape, spec.frac);
+        let formats = plan.state().into_iter().map(format).collect();
         let start = training.start_values();
-        let encoded = py.detach(|| plan.encode_state(start)).map_err(Failure::from)?;
-        self.share(py, owner, specs.map(format).collect(), Some(encoded))
+        let words = py.detach(|| plan.encode_state(start)).map_err(Failure::from)?;
+        self.share(py, owner, formats, Some(words))
     }
 
-    /// A step of a training: the new state, then what is seen of the step.
+    /// A step of a training: the new state, then what is seen of the step. The learning rate is the schedule's
+    /// unless another is given.
+    #[pyo3(signature = (training, state, batch, number, rate=None))]
     fn train_step(
         &self,
         py: Python<'_>,
         training: PyRef<'_, Training>,
         state: Vec<PyRef<'_, Handle>>,
         batch: Vec<PyRef<'_, Handle>>,
-        rate: f64,
+        number: u32,
+        rate: Option<f64>,
     ) -> PyResult<Vec<Handle>> {
-        let tensors = state.iter().map(|x| self.own(x)).collect::<PyResult<Vec<_>>>()?;
-        let batch = batch.iter().map(|x| self.own(x)).collect::<PyResult<Vec<_>>>()?;
-        let ids: Vec<_> = tensors.iter().chain(&batch).copied().collect();
+        let state = self.ids(&state)?;
+        let batch = self.ids(&batch)?;
         let plan = training.plan();
-        let mut state = self.lock(py);
-        let first = state.number();
-        let command = Command::Train { first, plan, state: tensors, batch, rate };
-        state.check(py, self, &command, &ids)?;
-        let replies = state.all(py, self, "train", |_| command.clone())?;
-        Ok(self.made(first, &replies))
+        let step: Step = training.step(number, rate);
+        let ids = [&state[..], &batch].concat();
+        self.make(py, "train", &ids, |first| Command::Train { first, plan, state, batch, step })
     }
 
-    /// Runs the network of a training on the weights of its state.
+    /// The weights with which the network of a training is applied, made of its state.
+    fn train_finish(
+        &self,
+        py: Python<'_>,
+        training: PyRef<'_, Training>,
+        state: Vec<PyRef<'_, Handle>>,
+    ) -> PyResult<Vec<Handle>> {
+        let state = self.ids(&state)?;
+        let plan = training.plan();
+        let ids = state.clone();
+        self.make(py, "finish", &ids, |first| Command::Finish { first, plan, state })
+    }
+
+    /// Runs the network of a training on weights of [`Session::train_finish`].
     fn train_apply(
         &self,
         py: Python<'_>,
@@ -397,7 +347,7 @@ impl Session {
         let mut state = self.lock(py);
         if !on {
             state.checker = None;
-        } else if let Start::Remote(_) = state.start {
+        } else if state.me().is_some() {
             let text = "check() needs the numbers, which no party has: run the script with trefoil.local()";
             return Err(Failure::input(text).into());
         } else if state.checker.is_none() {
@@ -407,52 +357,13 @@ impl Session {
     }
 
     /// Bytes, messages, rounds, seconds and steps since the last call of this, and counts afresh.
-    #[allow(clippy::type_complexity)]
-    fn cost(&self, py: Python<'_>) -> (u64, u64, u32, f64, Vec<(String, u64, u32, f64, u64)>) {
-        let mut state = self.lock(py);
-        state.note_report();
-        let ledger = std::mem::take(&mut state.ledger);
-        let mut total = (0, 0, 0);
-        let mut steps: Vec<(String, u64, u32, f64, u64)> = Vec::new();
-        let place = |steps: &mut Vec<(String, u64, u32, f64, u64)>, name: &str| {
-            steps.iter().position(|step| step.0 == name).unwrap_or_else(|| {
-                let (seconds, calls) = ledger.steps.get(name).copied().unwrap_or_default();
-                steps.push((name.to_owned(), 0, 0, seconds, calls));
-                steps.len() - 1
-            })
-        };
-        for report in &ledger.past {
-            total.0 += report.bytes;
-            total.1 += report.messages;
-            total.2 += report.rounds;
-            for step in report.steps.iter().filter(|step| step.messages > 0 || step.rounds > 0) {
-                let at = place(&mut steps, &step.name);
-                steps[at].1 += step.bytes;
-                steps[at].2 += step.rounds;
-            }
-        }
-        let mut names: Vec<_> = ledger.steps.keys().collect();
-        names.sort_unstable();
-        names.into_iter().for_each(|name| {
-            place(&mut steps, name);
-        });
-        (total.0, total.1, total.2, ledger.seconds, steps)
+    fn cost(&self, py: Python<'_>) -> Total {
+        self.lock(py).cost()
     }
 
     /// Ends the parties. With `wait`, a party of three machines waits until the others have ended too.
     fn close(&self, py: Python<'_>, wait: bool) -> PyResult<()> {
-        let mut state = self.lock(py);
-        let remote = matches!(state.start, Start::Remote(_));
-        let ended = if wait && remote && !state.closed && !state.broken {
-            state.all(py, self, "close", |_| Command::Close).map(drop)
-        } else {
-            Ok(())
-        };
-        state.stop.store(true, Ordering::Relaxed);
-        state.closed = true;
-        state.parties.clear();
-        state.checker = None;
-        ended
+        self.lock(py).close(py, self, wait)
     }
 
     #[getter]
@@ -462,51 +373,19 @@ impl Session {
 }
 
 impl Session {
-    fn open(
-        start: Start,
-        engine: &str,
-        truncation: &str,
-        threads: usize,
-        parties: usize,
-    ) -> Result<Self> {
-        let choice: EngineChoice =
-            engine.parse().map_err(|reason: String| Failure::new(Kind::Config, reason))?;
-        let open = |_| match choice.open(threads) {
-            Ok((engine, _)) => Ok(engine),
-            Err(reason) => Err(Failure::new(Kind::Config, format!("engine `{choice}`: {reason}"))),
-        };
-        let engines = (0..parties).map(open).collect::<Result<_>>()?;
-        let mode = match truncation {
-            "default" => TruncationMode::Default,
-            "early" => TruncationMode::Early,
-            "exact" => TruncationMode::Exact,
-            "dither" => TruncationMode::Dither,
-            other => {
-                let text = format!(
-                    "truncation `{other}`: use \"default\", \"early\", \"exact\" or \"dither\""
-                );
-                return Err(Failure::new(Kind::Config, text));
-            }
-        };
-        let afresh = matches!(start, Start::Local { .. });
-        let hands = (0..parties).map(|party| Hand::new(&format!("trefoil party {party}"), afresh));
-        let mut state = State {
-            parties: hands.collect::<Result<_>>()?,
-            start,
-            options: Options::default().truncation(mode),
-            engines,
-            next: 0,
-            pending: None,
-            broken: false,
-            stop: Arc::default(),
-            meters: Vec::new(),
-            ledger: Ledger::default(),
-            checker: None,
-            closed: false,
-        };
-        state.begin()?;
-        let state = Mutex::new(state);
+    fn open(start: Start, engine: &str, truncation: &str, threads: usize) -> Result<Self> {
+        let state = Mutex::new(State::open(start, engine, truncation, threads)?);
         Ok(Self(Arc::new(Inner { state, dropped: Mutex::default(), process: process::id() })))
+    }
+
+    /// The process in which the parties' threads are.
+    pub(crate) fn process(&self) -> u32 {
+        self.0.process
+    }
+
+    /// Numbers of secrets that Python has dropped since this was asked last.
+    pub(crate) fn take_dropped(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.0.dropped.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn lock(&self, py: Python<'_>) -> MutexGuard<'_, State> {
@@ -521,6 +400,10 @@ impl Session {
         Err(Failure::input(text).into())
     }
 
+    fn ids(&self, secrets: &[PyRef<'_, Handle>]) -> PyResult<Vec<u64>> {
+        secrets.iter().map(|secret| self.own(secret)).collect()
+    }
+
     fn run_plan(
         &self,
         py: Python<'_>,
@@ -528,14 +411,26 @@ impl Session {
         weights: Vec<PyRef<'_, Handle>>,
         inputs: Vec<PyRef<'_, Handle>>,
     ) -> PyResult<Vec<Handle>> {
-        let weights = weights.iter().map(|x| self.own(x)).collect::<PyResult<Vec<_>>>()?;
-        let inputs = inputs.iter().map(|x| self.own(x)).collect::<PyResult<Vec<_>>>()?;
-        let ids: Vec<_> = weights.iter().chain(&inputs).copied().collect();
+        let weights = self.ids(&weights)?;
+        let inputs = self.ids(&inputs)?;
+        let ids = [&weights[..], &inputs].concat();
+        self.make(py, "model", &ids, |first| Command::Run { first, plan, weights, inputs })
+    }
+
+    /// Has the parties make arrays of others, and the reference before them if it runs. `command` is told the number
+    /// of the first of them.
+    fn make(
+        &self,
+        py: Python<'_>,
+        step: &str,
+        operands: &[u64],
+        command: impl FnOnce(u64) -> Command,
+    ) -> PyResult<Vec<Handle>> {
         let mut state = self.lock(py);
         let first = state.number();
-        let command = Command::Run { first, plan, weights, inputs };
-        state.check(py, self, &command, &ids)?;
-        let replies = state.all(py, self, "model", |_| command.clone())?;
+        let command = command(first);
+        state.check(py, self, &command, operands)?;
+        let replies = state.all(py, self, step, |_| command.clone())?;
         Ok(self.made(first, &replies))
     }
 
@@ -571,186 +466,14 @@ impl Session {
     }
 }
 
-impl State {
-    /// Numbers of the parties that are here.
-    fn numbers(&self) -> Vec<usize> {
-        match &self.start {
-            Start::Local { .. } => vec![0, 1, 2],
-            Start::Remote(remote) => vec![remote.me()],
-        }
-    }
-
-    fn number(&mut self) -> u64 {
-        self.next += MOST_MADE;
-        self.next
-    }
-
-    /// A name for what is saved, the same at all parties.
-    fn label(&self) -> PyResult<String> {
-        Ok(match &self.start {
-            Start::Local { .. } => format!("{:016x}", random()?),
-            Start::Remote(remote) => remote.label(self.next),
-        })
-    }
-
-    /// Starts the parties, each with fresh keys and links.
-    fn begin(&mut self) -> Result<()> {
-        self.note_report();
-        self.meters.clear();
-        self.stop = Arc::default();
-        let sessions = match &mut self.start {
-            Start::Local { .. } => in_process::sessions_from_seed(3, random()?),
-            Start::Remote(remote) => {
-                let agreed = format!("{} {:?}", env!("CARGO_PKG_VERSION"), self.options);
-                let generators = self.engines.iter().flat_map(Engine::generators);
-                vec![remote.session(&agreed, generators.map(Generator::name).collect())?]
-            }
-        };
-        let network = match self.start {
-            Start::Local { network } => network,
-            Start::Remote(_) => None,
-        };
-        for ((hand, session), engine) in self.parties.iter().zip(sessions).zip(&self.engines) {
-            let stop = self.stop.clone();
-            let inner: Box<dyn net::Transport> = match network {
-                Some(shape) => Box::new(Shaped::new(session.transport, shape)),
-                None => session.transport,
-            };
-            let metered = Metered::new(Stoppable { inner, stop });
-            self.meters.push(metered.meter());
-            let engine = engine.clone();
-            let own = engine.generators().first().map(|generator| generator.name().to_owned());
-            let prg = session.prg.or(own);
-            let session = net::Session { transport: Box::new(metered), prg, ..session };
-            let options = self.options;
-            hand.start(Box::new(move || Ok(Rss::with_options(session, engine, options)?)));
-        }
-        self.broken = false;
-        Ok(())
-    }
-
-    fn note_report(&mut self) {
-        let stats: Vec<Stats> = self.meters.iter().map(Meter::stats).collect();
-        if !stats.is_empty() {
-            self.ledger.past.push(Report::of(&stats));
-            self.meters.iter().for_each(Meter::reset);
-        }
-    }
-
-    fn forget(&mut self, ids: Vec<u64>) {
-        if ids.is_empty() {
-            return;
-        }
-        let (nobody, _) = Gather::new(0);
-        for hand in &self.parties {
-            hand.send(Command::Forget(ids.clone()), &nobody);
-        }
-        if let Some(checker) = &mut self.checker {
-            checker.known.retain(|id| !ids.contains(id));
-            checker.hand.send(Command::Forget(ids), &nobody);
-        }
-    }
-
-    /// Makes the session ready for a call.
-    fn ready(&mut self, py: Python<'_>, session: &Session) -> PyResult<()> {
-        if session.0.process != process::id() {
-            let text = "the session's parties are threads of another process: fork took none of them; \
-                        start the session in the process that uses it";
-            return Err(Failure::new(Kind::Failed, text).into());
-        }
-        if self.closed {
-            return Err(Failure::new(Kind::Failed, "the session is closed").into());
-        }
-        if let Some(wait) = self.pending.clone() {
-            while !py.detach(|| gathered(&wait, TICK)) {
-                py.check_signals()?;
-            }
-            self.pending = None;
-        }
-        if self.broken {
-            if let Start::Remote(_) = self.start {
-                let text = "the session with the other parties is over; start the script again on all three";
-                return Err(Failure::new(Kind::Failed, text).into());
-            }
-            self.begin()?;
-        }
-        let dropped =
-            std::mem::take(&mut *session.0.dropped.lock().unwrap_or_else(PoisonError::into_inner));
-        self.forget(dropped);
-        Ok(())
-    }
-
-    /// Has every party obey a command, and waits. Ctrl-C ends the wait and the command.
-    pub(crate) fn all(
-        &mut self,
-        py: Python<'_>,
-        session: &Session,
-        step: &str,
-        mut command: impl FnMut(usize) -> Command,
-    ) -> PyResult<Vec<Reply>> {
-        self.ready(py, session)?;
-        let began = Instant::now();
-        let (gather, wait) = Gather::new(self.parties.len());
-        for (at, hand) in self.parties.iter().enumerate() {
-            hand.send(command(at), &gather);
-        }
-        while !py.detach(|| gathered(&wait, TICK)) {
-            if let Err(interrupt) = py.check_signals() {
-                self.stop.store(true, Ordering::Relaxed);
-                self.broken = true;
-                if let Start::Remote(remote) = &self.start {
-                    remote.cancel();
-                }
-                if !py.detach(|| gathered(&wait, GRACE)) {
-                    self.pending = Some(wait);
-                }
-                self.undo();
-                return Err(interrupt);
-            }
-        }
-        let answers = gather.take();
-        self.note(step, began.elapsed(), answers.as_deref().unwrap_or_default());
-        Ok(answers.inspect_err(|failure| {
-            self.broken = failure.echo || matches!(self.start, Start::Local { .. });
-            self.undo();
-        })?)
-    }
-
-    fn undo(&self) {
-        let (nobody, _) = Gather::new(0);
-        for hand in &self.parties {
-            hand.send(Command::Undo { first: self.next }, &nobody);
-        }
-    }
-
-    fn note(&mut self, step: &str, took: Duration, replies: &[Reply]) {
-        self.ledger.seconds += took.as_secs_f64();
-        let mut add = |name: &str, seconds: f64| {
-            let entry = self.ledger.steps.entry(name.to_owned()).or_default();
-            *entry = (entry.0 + seconds, entry.1 + 1);
-        };
-        let layers = replies.first().map(|reply| &reply.layers[..]).unwrap_or_default();
-        if layers.is_empty() {
-            return add(step, took.as_secs_f64());
-        }
-        for (index, (name, _)) in layers.iter().enumerate() {
-            // A party that only sends in a layer is done with it at once.
-            let each = replies.iter().filter_map(|reply| reply.layers.get(index));
-            let slowest = each.map(|(_, took)| took.as_secs_f64()).fold(0.0, f64::max);
-            add(name, slowest);
-        }
-    }
+/// The format of numbers that were encoded.
+fn encoded(shape: Shape, frac: u32) -> Format {
+    Format { shape, frac, width: ENCODED_WIDTH }
 }
 
 fn one(handles: Vec<Handle>) -> PyResult<Handle> {
     let first = handles.into_iter().next();
     Ok(first.ok_or_else(|| Failure::new(Kind::Failed, "the call made nothing"))?)
-}
-
-fn random() -> Result<u64> {
-    let mut seed = [0; 8];
-    getrandom::fill(&mut seed).map_err(|cause| Failure::new(Kind::Failed, cause))?;
-    Ok(u64::from_le_bytes(seed))
 }
 
 /// Keyword arguments as numbers.

@@ -1,10 +1,12 @@
-//! The training of a model: its plan of a step, and the state at its start.
+//! The training of a model: its plan of a step, its course, and the state at its start.
 
 use std::sync::Arc;
 
 use nn_layers::{
     Compiled, HostTensor,
-    train::{Loss, Metric, Optimiser, TrainOptions, TrainPlan},
+    train::{
+        Adam, Decay, Loss, Metric, Optimiser, Role, Schedule, Second, Step, TrainOptions, TrainPlan,
+    },
 };
 use numpy::{PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::{prelude::*, types::PyDict};
@@ -18,6 +20,7 @@ use crate::{
 #[pyclass(frozen, module = "trefoil._trefoil")]
 pub(crate) struct Training {
     plan: Arc<TrainPlan>,
+    schedule: Schedule,
     start: Vec<HostTensor>,
     frac: u32,
 }
@@ -25,38 +28,50 @@ pub(crate) struct Training {
 /// An input of a step: name, dimensions, fraction bits, whether it consists of integers.
 type Input = (String, Vec<usize>, u32, bool);
 
+/// A choice by its name, with its numbers.
+type Choice<'py> = (String, Bound<'py, PyDict>);
+
 #[pymethods]
 impl Training {
-    /// Plans the training of a model for batches of this size. `loss` and `optimiser` are names with their numbers;
-    /// `trained` names the weights that change, all of them unless it is given.
+    /// Plans the training of a model for batches of this size. Loss, optimiser and schedule are names with their
+    /// numbers; `trained` names the weights that change, all of them unless it is given, and `frozen` those that
+    /// do not.
     #[new]
-    #[pyo3(signature = (model, batch, loss, optimiser, largest_rate, metrics, trained=None))]
+    #[pyo3(signature = (model, batch, loss, optimiser, schedule, metrics, *, trained=None, frozen=vec![], clip=None, seed=0))]
     // What Python names, in a row.
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
         model: PyRef<'_, Model>,
         batch: usize,
-        loss: (String, Bound<'_, PyDict>),
-        optimiser: (String, Bound<'_, PyDict>),
-        largest_rate: f64,
+        loss: Choice<'_>,
+        optimiser: Choice<'_>,
+        schedule: Choice<'_>,
         metrics: Vec<String>,
         trained: Option<Vec<String>>,
+        frozen: Vec<String>,
+        clip: Option<f64>,
+        seed: u64,
     ) -> PyResult<Self> {
         let graph = model.graph().ok_or_else(|| {
             Failure::input("this model is the result of a training; train the one it came from")
         })?;
-        let options = TrainOptions::default()
-            .with_loss(loss_of(&loss.0, &loss.1)?)
-            .with_optimiser(optimiser_of(&optimiser.0, &optimiser.1)?)
-            .with_largest_rate(largest_rate)
+        let schedule = schedule_of(&schedule)?;
+        let mut options = TrainOptions::default()
+            .with_loss(loss_of(&loss)?)
+            .with_optimiser(optimiser_of(&optimiser)?)
+            .with_largest_rate(schedule.rate)
+            .with_seed(seed)
             .with_metrics(metrics.iter().map(|m| metric(m)).collect::<Result<Vec<_>>>()?);
-        let (graph, frac) = (graph.clone(), model.frac());
+        options.clip = clip;
+        let graph = graph.clone();
         let planned = py.detach(move || {
             let mut graph = graph.for_batch(batch)?;
             let output = graph.only_output()?;
-            let changed = graph.train(|name| {
-                trained.as_ref().is_none_or(|names| names.iter().any(|n| n == name))
+            let is = |names: &[String], name: &str| names.iter().any(|known| known == name);
+            let changed = graph.train(|name| match &trained {
+                Some(names) => is(names, name),
+                None => !is(&frozen, name),
             });
             if trained.as_ref().is_some_and(|names| names.len() != changed.len()) {
                 let text = "`trained` names weights that the model does not have as such; a weight that is folded into \
@@ -66,13 +81,29 @@ impl Training {
             Ok(TrainPlan::new(&graph, output, &options)?)
         });
         let (plan, start) = planned?;
-        Ok(Self { plan: Arc::new(plan), start, frac })
+        Ok(Self { plan: Arc::new(plan), schedule, start, frac: model.frac() })
     }
 
-    /// Tensors that go from step to step: name, dimensions, whether a step changes it.
+    /// Tensors that go from step to step: name, dimensions, whether it is a weight or running statistic of the
+    /// network that a step changes.
     fn state(&self) -> Vec<(String, Vec<usize>, bool)> {
         let specs = self.plan.state().into_iter();
-        specs.map(|spec| (spec.name, spec.shape.dims().to_vec(), spec.trained)).collect()
+        let described = |spec: nn_layers::train::StateSpec| {
+            let learnt = spec.trained && spec.role == Role::Network;
+            (spec.name, spec.shape.dims().to_vec(), learnt)
+        };
+        specs.map(described).collect()
+    }
+
+    /// Rows of a step.
+    #[getter]
+    fn batch(&self) -> usize {
+        self.plan.batch()
+    }
+
+    /// The learning rate of a step, counted from 0.
+    fn rate(&self, number: u32) -> f64 {
+        self.schedule.at(number)
     }
 
     /// The inputs of a step, the labels last.
@@ -93,28 +124,26 @@ impl Training {
         (0..plan.inputs().len()).map(|index| plan.input_frac(index)).collect()
     }
 
-    /// Places among the state of the weights with which the model is applied.
-    fn applied(&self) -> PyResult<Vec<usize>> {
-        let places: Vec<usize> = (0..self.start.len()).collect();
-        Ok(self.plan.inference_weights(&places).map_err(Failure::from)?)
-    }
-
     /// The state before the first step, in the clear.
     fn start<'py>(&self, py: Python<'py>) -> Vec<Flat<'py>> {
         arrays(py, &self.start)
     }
 
-    /// A step in 64-bit floats: the state after it, and what is seen of the step.
+    /// A step in 64-bit floats: the state after it, and what is seen of the step. The learning rate is the
+    /// schedule's unless another is given.
+    #[pyo3(signature = (state, batch, number, rate=None))]
     fn step_in_the_clear<'py>(
         &self,
         py: Python<'py>,
         state: Vec<PyReadonlyArrayDyn<'py, f64>>,
         batch: Vec<PyReadonlyArrayDyn<'py, f64>>,
-        rate: f64,
+        number: u32,
+        rate: Option<f64>,
     ) -> PyResult<(Vec<Flat<'py>>, Vec<Flat<'py>>)> {
         let mut state = state.iter().map(tensor).collect::<Result<Vec<_>>>()?;
         let batch = host_tensors(&batch, self.plan.step_plan().inputs())?;
-        let seen = py.detach(|| self.plan.step_in_the_clear(&mut state, &batch, rate));
+        let step = self.step(number, rate);
+        let seen = py.detach(|| self.plan.step_in_the_clear(&mut state, &batch, step));
         let seen = seen.map_err(Failure::from)?;
         Ok((arrays(py, &state), arrays(py, &seen)))
     }
@@ -122,8 +151,7 @@ impl Training {
     /// The model with the weights of a state in the clear.
     fn model(&self, state: Vec<PyReadonlyArrayDyn<'_, f64>>) -> PyResult<Model> {
         let state = state.iter().map(tensor).collect::<Result<Vec<_>>>()?;
-        let weights = self.plan.inference_weights(&state).map_err(Failure::from)?;
-        Ok(Model::ready(Compiled { plan: self.plan.inference().clone(), weights }, self.frac))
+        Ok(finished(&self.plan, &state, self.frac)?)
     }
 }
 
@@ -132,8 +160,17 @@ impl Training {
         self.plan.clone()
     }
 
+    pub(crate) fn schedule(&self) -> Schedule {
+        self.schedule
+    }
+
     pub(crate) fn start_values(&self) -> &[HostTensor] {
         &self.start
+    }
+
+    /// The step of a number, with the schedule's learning rate or another.
+    pub(crate) fn step(&self, number: u32, rate: Option<f64>) -> Step {
+        rate.map_or_else(|| self.schedule.step(number), |rate| Step::new(number, rate))
     }
 
     /// How many of the step's inputs come with a batch; the others are public numbers that the plan makes.
@@ -143,47 +180,77 @@ impl Training {
     }
 }
 
+/// The network of a training with the weights of a state in the clear.
+pub(crate) fn finished(plan: &TrainPlan, state: &[HostTensor], frac: u32) -> Result<Model> {
+    let weights = plan.finish_in_the_clear(state)?;
+    Ok(Model::ready(Compiled { plan: plan.inference().clone(), weights }, frac))
+}
+
 fn tensor(array: &PyReadonlyArrayDyn<'_, f64>) -> Result<HostTensor> {
     let slice = array.as_slice().map_err(|_| Failure::input("the array has gaps"))?;
     Ok(HostTensor::new(array.shape().to_vec(), slice.to_vec())?)
 }
 
-fn number(of: &str, numbers: &Bound<'_, PyDict>, name: &str) -> PyResult<f64> {
-    let missing = || Failure::input(format!("{of} needs the number `{name}`"));
+/// A number of a choice.
+fn number<'py, T>((choice, numbers): &Choice<'py>, name: &str) -> PyResult<T>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    let missing = || Failure::input(format!("{choice} needs the number `{name}`"));
     numbers.get_item(name)?.ok_or_else(missing)?.extract()
 }
 
-fn loss_of(name: &str, numbers: &Bound<'_, PyDict>) -> PyResult<Loss> {
-    Ok(match name {
-        "cross_entropy" => Loss::CrossEntropy { smoothing: number(name, numbers, "smoothing")? },
+/// That there is no such choice.
+fn unknown(what: &str, name: &str) -> PyErr {
+    Failure::new(Kind::Config, format!("there is no {what} `{name}`")).into()
+}
+
+fn loss_of(choice: &Choice<'_>) -> PyResult<Loss> {
+    Ok(match choice.0.as_str() {
+        "cross_entropy" => Loss::CrossEntropy { smoothing: number(choice, "smoothing")? },
         "binary_cross_entropy" => Loss::BinaryCrossEntropy,
         "mean_square" => Loss::MeanSquare,
-        "huber" => Loss::Huber(number(name, numbers, "delta")?),
-        other => {
-            return Err(Failure::new(Kind::Config, format!("there is no loss `{other}`")).into());
-        }
+        "huber" => Loss::Huber(number(choice, "delta")?),
+        other => return Err(unknown("loss", other)),
     })
 }
 
-fn optimiser_of(name: &str, numbers: &Bound<'_, PyDict>) -> PyResult<Optimiser> {
-    Ok(match name {
+fn optimiser_of(choice: &Choice<'_>) -> PyResult<Optimiser> {
+    Ok(match choice.0.as_str() {
         "sgd" => Optimiser::Sgd {
-            momentum: number(name, numbers, "momentum")?,
-            nesterov: number(name, numbers, "nesterov")? != 0.0,
-            decay: number(name, numbers, "weight_decay")?,
+            momentum: number(choice, "momentum")?,
+            nesterov: number(choice, "nesterov")?,
+            decay: number(choice, "weight_decay")?,
         },
-        other => {
-            return Err(
-                Failure::new(Kind::Config, format!("there is no optimiser `{other}`")).into()
-            );
-        }
+        "adam" => Optimiser::Adam(Adam {
+            betas: number(choice, "betas")?,
+            epsilon: number(choice, "eps")?,
+            decay: number(choice, "weight_decay")?,
+            decoupled: number(choice, "decoupled")?,
+            second: if number(choice, "by_row")? { Second::Row } else { Second::Weight },
+            every: number(choice, "every")?,
+            amsgrad: number(choice, "amsgrad")?,
+        }),
+        other => return Err(unknown("optimiser", other)),
     })
+}
+
+fn schedule_of(choice: &Choice<'_>) -> PyResult<Schedule> {
+    let decay = match choice.0.as_str() {
+        "constant" => Decay::None,
+        "cosine" => Decay::Cosine(number(choice, "steps")?),
+        "steps" => {
+            Decay::Steps { every: number(choice, "every")?, factor: number(choice, "gamma")? }
+        }
+        other => return Err(unknown("schedule", other)),
+    };
+    Ok(Schedule { rate: number(choice, "lr")?, decay, warm_up: number(choice, "warm_up")? })
 }
 
 fn metric(name: &str) -> Result<Metric> {
     match name {
         "loss" => Ok(Metric::Loss),
-        "right" => Ok(Metric::Right),
+        "accuracy" => Ok(Metric::Right),
         other => Err(Failure::new(Kind::Config, format!("there is no metric `{other}`"))),
     }
 }

@@ -1,10 +1,12 @@
 """A client of three servers, which are processes of the program."""
 
+import gzip
 import os
 import re
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -31,7 +33,7 @@ def free_ports(count):
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cluster") / "files"
     hosts = ",".join(f"127.0.0.1:{port}" for port in free_ports(3))
-    command = [PROGRAM, "cluster", "init", str(folder), "--hosts", hosts, "--clients", "alice,bob"]
+    command = [PROGRAM, "cluster", "init", str(folder), "--hosts", hosts, "--clients", "alice,bob,carol"]
     subprocess.run(command, check=True, capture_output=True)
     servers = [
         subprocess.Popen([PROGRAM, "party", "--config", str(folder / f"party-{i}/party.toml")],
@@ -123,3 +125,169 @@ def test_a_progress_bar_is_told_what_has_left(alice, monkeypatch):
     alice.infer("watched", np.zeros((1, 1, 8, 8)), progress=True)
     assert len(told) == 2 and told[1][0] == told[1][1] > 0
     alice.remove("watched")
+
+
+@pytest.fixture(scope="module")
+def bob(alice, folder):
+    with trefoil.connect(folder / "client-bob/client.toml") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def carol(alice, folder):
+    with trefoil.connect(folder / "client-carol/client.toml") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def digits():
+    with gzip.open(DATA / "digits.csv.gz", "rt") as file:
+        table = np.loadtxt(file, delimiter=",", ndmin=2)
+    return table[:, :64] / 16, table[:, 64].astype(int)
+
+
+NETWORK = Path(__file__).parents[1] / "notebooks/perceptron.onnx"
+HOW = {"batch_size": 64, "optimiser": trefoil.optim.SGD(lr=0.2, momentum=0.9)}
+
+
+def test_a_network_learns_from_two_owners_who_consent(alice, bob, carol, digits):
+    images, labels = digits
+    known, test = images[:1200], images[1200:]
+    alice.data.put("a", known[:600], labels[:600], classes=10, readers=["carol"])
+    bob.data.put("b", known[600:], labels[600:1200], classes=10)
+    with pytest.raises(Refused, match="`b`"):
+        carol.train("early", trefoil.Model.from_onnx(NETWORK), ["a", "b"])
+    bob.data.share("b", ["carol"])
+    sets = carol.data.list()
+    assert [(s.name, s.owner, s.rows, s.state) for s in sets] == [("a", "alice", 600, "ready"), ("b", "bob", 600, "ready")]
+    assert sets[0].tensors == [("values", [64], 20), ("labels", [10], 0)] and sets[0].readers is None
+    assert alice.data.list()[0].readers == ["carol"]
+
+    model = trefoil.Model.from_onnx(NETWORK)
+    run = carol.train("digits", model, ["a", "b"], epochs=4, **HOW)
+    assert run.missing == ("alice", "bob") and not run.done()
+    (info,) = alice.runs()
+    assert (info.name, info.owner, info.rows, info.epochs, info.step) == ("digits", "carol", 1200, 4, 0)
+    assert info.data == [("a", "alice"), ("b", "bob")] and info.missing == ["alice", "bob"]
+    assert info.fingerprint == run.fingerprint
+    for wrong in ("0" * 64, run.fingerprint[:31]):
+        with pytest.raises(InputError, match="another fingerprint"):
+            alice.approve("digits", wrong)
+    with pytest.raises(Refused, match="no data of yours"):
+        carol.approve(info)
+    alice.approve(info)
+    bob.approve("digits", run.fingerprint[:32])
+
+    seen = list(run.follow())
+    assert seen == run.result(60) and run.missing == ()
+    assert [p.step for p in seen] == sorted({p.step for p in seen}) and seen[-1].step == seen[-1].steps == 4 * 18
+    assert seen[0].loss > 2 and seen[-1].loss < 0.5 and seen[-1].accuracy > 0.85 and seen[-1].epoch == 4
+    assert all(p.bytes > 0 and p.rounds > 0 for p in seen)
+    assert carol.runs()[0].step == 72
+
+    # The weights come back to their owner alone, as arrays and as a model.
+    weights = carol.get("digits")
+    shapes = {name: w.shape for name, w in weights.items()}
+    mine = carol.get("digits", into=model)
+    clear = mine.evaluate(test)
+    assert (clear.argmax(1) == labels[1200:]).mean() > 0.85
+    (first, second) = [n for n, shape in shapes.items() if len(shape) == 2]
+    (one, two) = [n for n, shape in shapes.items() if len(shape) == 1]
+    hidden = np.maximum(test @ weights[first].T + weights[one], 0)
+    assert np.abs(hidden @ weights[second].T + weights[two] - clear).max() < 1e-6
+    with pytest.raises(Refused, match="belongs to client carol"):
+        alice.get("digits")
+
+    # And without them it serves as a model.
+    carol.publish("digits", "learnt", readers=["alice"])
+    assert np.abs(alice.infer("learnt", test) - clear).max() < 1e-3
+    carol.remove("learnt")
+    carol.remove("digits")
+    alice.data.remove("a")
+    bob.data.remove("b")
+    assert alice.runs() == [] and carol.data.list() == []
+
+
+def test_a_run_that_was_stopped_goes_on_from_what_the_servers_kept(alice, digits):
+    images, labels = digits
+    alice.data.put("mine", images, labels, classes=10)
+    how = HOW | {"epochs": 4000, "metrics": ["loss"]}
+    run = alice.train("long", trefoil.Model.from_onnx(NETWORK), "mine", **how)
+    first = next(run.follow())
+    assert first.step == 1 and first.steps == 4000 * 28 and first.accuracy is None
+    assert run.cancel()
+    last = run.result(60)[-1]
+    assert run.done() and not run.cancel() and alice.runs()[0].step == last.step < last.steps
+    with pytest.raises(Refused, match="another run of that name"):
+        alice.train("long", trefoil.Model.from_onnx(NETWORK), "mine", **how | {"epochs": 3})
+    again = alice.train("long", trefoil.Model.from_onnx(NETWORK), "mine", **how)
+    assert next(again.follow()).step == last.step + 1
+    again.stop()
+    again.result(60)
+    # What runs alone does not wait for it.
+    assert len(alice.ping()) == 3
+    alice.remove("long")
+    alice.data.remove("mine")
+
+
+ENDING = """
+import sys, trefoil
+cluster = trefoil.connect(sys.argv[1])
+run = cluster.train("endless", trefoil.Model.from_onnx(sys.argv[2]), "kept", epochs=100000, batch_size=64)
+print("step", next(run.follow()).step)
+"""
+
+
+def test_a_program_that_ends_does_not_wait_for_its_runs(alice, folder, digits):
+    images, labels = digits
+    alice.data.put("kept", images, labels, classes=10)
+    client = folder / "client-alice/client.toml"
+    ran = subprocess.run([sys.executable, "-c", ENDING, client, NETWORK], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0 and "step 1" in ran.stdout, ran.stderr
+    # With a with-block that is left by an exception, as Ctrl-C is one, neither.
+    script = ENDING.replace("cluster = ", "with ").replace("argv[1])", "argv[1]) as cluster:", 1)
+    script = re.sub(r"^(run|print)", r"    \1", script, flags=re.M) + "    raise KeyboardInterrupt\n"
+    ran = subprocess.run([sys.executable, "-c", script, client, NETWORK], capture_output=True, text=True, timeout=60)
+    assert ran.returncode != 0 and "step" in ran.stdout and "KeyboardInterrupt" in ran.stderr
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            alice.remove("endless")
+            break
+        except Refused:
+            # The last slice may still run.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+    alice.data.remove("kept")
+
+
+def test_what_cannot_be_trained_on_is_said_before_anything_is_sent(alice, digits):
+    images, labels = digits
+    model = trefoil.Model.from_onnx(NETWORK)
+    with pytest.raises(InputError, match="labels last"):
+        alice.data.put("x", images)
+    with pytest.raises(InputError, match="classes="):
+        alice.data.put("x", images, labels)
+    with pytest.raises(InputError, match="from 0 to 8"):
+        alice.data.put("x", images, labels, classes=9)
+    with pytest.raises(InputError, match="rows, not the same"):
+        alice.data.put("x", images, labels[:-1], classes=10)
+    with pytest.raises(RangeError, match="element 64 is NaN"):
+        alice.data.put("x", np.r_[images[:1], np.full((1, 64), np.nan)], labels[:2], classes=10)
+    with pytest.raises(InputError, match="not a name"):
+        alice.data.put("../x", images, labels, classes=10)
+    with pytest.raises(Refused, match="`nothing`"):
+        alice.train("r", model, "nothing")
+    alice.data.put("other", images[:, :32], labels.astype(float))
+    assert alice.data.list()[0].tensors == [("values", [32], 20), ("labels", [1], 20)]
+    with pytest.raises(Refused, match="the training takes"):
+        alice.train("r", model, "other")
+    with pytest.raises(ConfigError, match="epochs"):
+        alice.train("r", model, "other", epochs=0)
+    with pytest.raises(InputError, match="runs\\(\\) lists it"):
+        alice.approve("r")
+    with pytest.raises(Refused, match="none of that name"):
+        alice.get("r")
+    alice.data.remove("other")
+    assert alice.data.list() == [] and alice.runs() == []

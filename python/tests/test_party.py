@@ -5,11 +5,12 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
+
+import trefoil
 
 SCRIPT = """
 import sys, numpy as np, trefoil
@@ -42,23 +43,30 @@ def run(script, *arguments, **options):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
 
 
-def test_a_script_of_three_processes_moves_the_bytes_of_one_process(tmp_path):
-    import trefoil
-
+def as_processes_and_as_threads(tmp_path, text):
+    """What three processes print and the script's `program` returns in one, and the rounds of both; they moved the same
+    bytes."""
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
+    script.write_text(text)
     ran = run(script)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     names = {"__name__": "script"}
-    exec(SCRIPT, names)
+    exec(text, names)
     with trefoil.local() as mpc:
         shown, cost = names["program"](mpc)
-    for party in range(3):
-        numbers = re.search(rf"party {party}: shown (.*)", ran.stdout)[1].split()
-        assert max(abs(float(a) - b) for a, b in zip(numbers, shown)) < 2e-3
     costs = [tuple(map(int, found)) for found in re.findall(r"cost (\d+) (\d+)", ran.stdout)]
+    assert len(costs) == 3
     assert sum(bytes_ for bytes_, _ in costs) == cost.bytes
-    assert max(rounds for _, rounds in costs) == cost.rounds
+    printed = [re.search(rf"party {party}: shown (.*)", ran.stdout)[1].split() for party in range(3)]
+    rounds = max(rounds for _, rounds in costs), cost.rounds
+    return [[float(number) for number in numbers] for numbers in printed], shown, rounds
+
+
+def test_a_script_of_three_processes_moves_the_bytes_of_one_process(tmp_path):
+    printed, shown, rounds = as_processes_and_as_threads(tmp_path, SCRIPT)
+    assert rounds[0] == rounds[1]
+    for numbers in printed:
+        assert numbers == pytest.approx(shown.tolist(), abs=2e-3)
 
 
 def test_a_party_that_fails_ends_the_others_and_is_shown(tmp_path):
@@ -159,26 +167,13 @@ def program(mpc):
 if __name__ == "__main__":
     with trefoil.party() as mpc:
         losses, cost = program(mpc)
-    print("losses", *losses)
+    print("shown", *losses)
     print("cost", cost.bytes, cost.rounds)
 """
 
 
 def test_a_training_of_three_processes_is_that_of_one_process(tmp_path):
-    import trefoil
-
     network = Path(__file__).parents[1] / "notebooks/perceptron.onnx"
-    text = TRAINING.replace("NETWORK", repr(str(network)))
-    script = tmp_path / "script.py"
-    script.write_text(text)
-    ran = run(script)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    names = {"__name__": "script"}
-    exec(text, names)
-    with trefoil.local() as mpc:
-        losses, cost = names["program"](mpc)
-    for party in range(3):
-        shown = re.search(rf"party {party}: losses (.*)", ran.stdout)[1].split()
-        assert [float(v) for v in shown] == pytest.approx(losses, abs=1e-3)
-    costs = [tuple(map(int, found)) for found in re.findall(r"cost (\d+) (\d+)", ran.stdout)]
-    assert sum(bytes_ for bytes_, _ in costs) == cost.bytes
+    printed, losses, _ = as_processes_and_as_threads(tmp_path, TRAINING.replace("NETWORK", repr(str(network))))
+    for numbers in printed:
+        assert numbers == pytest.approx(losses, abs=1e-3)

@@ -3,7 +3,6 @@
 import os
 import pickle
 import re
-import signal
 import subprocess
 import sys
 import threading

@@ -10,15 +10,14 @@ import torch_models
 from torch_models import FOLDER, data, fill
 
 import trefoil
-from trefoil import InputError, _trefoil
-from trefoil._aten import model_bytes
+from trefoil import InputError
 from trefoil._record import Batch, Call, Recorded, Ref, Value
 
 TORCH = bool(os.environ.get("TREFOIL_TORCH"))
 
 
 def network(recorded):
-    return trefoil.Model(_trefoil.Model.from_onnx(model_bytes(recorded), 20, []))
+    return trefoil.Model._of(recorded)
 
 
 def relative(got, want):
@@ -168,6 +167,52 @@ class TestPyTorch:
         model = trefoil.Model.from_torch(module, torch.zeros(2, 3))
         assert module.training and module[1].training
         assert model.inputs == {"input": (None, 3)} and model.parameters
+
+
+    @pytest.mark.parametrize("optimiser", ["SGD", "Adam", "AdamW"])
+    def test_a_network_is_trained_as_by_pytorch_and_gets_its_weights_back(self, optimiser):
+        import torch
+        from torch import nn
+
+        torch.manual_seed(5)
+        net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4, momentum=0.3), nn.ReLU(), nn.MaxPool2d(2),
+                            nn.Flatten(), nn.Dropout(0.0), nn.Linear(64, 3)).double()
+        rng = np.random.default_rng(3)
+        images, labels = rng.standard_normal((32, 1, 8, 8)).astype(np.float32), rng.integers(0, 3, 32)
+        numbers = {"lr": 2**-6, "weight_decay": 2**-5} | ({"momentum": 0.5} if optimiser == "SGD" else {"betas": (0.90625, 0.99)})
+        with trefoil.local() as mpc:
+            model = trefoil.Model.from_torch(net.float(), torch.zeros(1, 1, 8, 8))
+            trainer = trefoil.Trainer(model, "cross_entropy", getattr(trefoil.optim, optimiser)(**numbers), batch_size=8, mpc=mpc)
+            net.double().train()
+            theirs = getattr(torch.optim, optimiser)(net.parameters(), **numbers)
+            for x, y in trainer.batches(images, labels, seed=1):
+                theirs.zero_grad()
+                loss = nn.functional.cross_entropy(net(torch.from_numpy(x).double()), torch.from_numpy(y))
+                loss.backward()
+                theirs.step()
+                assert trainer.step(x, y)["loss"] == pytest.approx(float(loss), abs=5e-3)
+            ours = trainer.state_dict(like=net)
+            want = {name: t for name, t in net.state_dict().items() if "tracked" not in name}
+            assert ours.keys() == want.keys()
+            worst = max(float((ours[name] - want[name]).abs().max()) for name in want)
+            print(f"\n{optimiser}: weights off by {worst:.1e} after 4 steps")
+            assert worst < 4e-3
+            net.load_state_dict(ours, strict=False)
+            net.eval()
+            with torch.no_grad():
+                logits = net(torch.from_numpy(images[:4]).double()).numpy()
+            assert np.abs(trainer.predict(images[:4]).reveal() - logits).max() < 5e-3
+
+    def test_dropout_is_that_of_the_module(self):
+        import torch
+        from torch import nn
+
+        net = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.5), nn.Linear(16, 3))
+        x, y = np.ones((4, 8)), np.array([0, 1, 2, 0])
+        with trefoil.local() as mpc:
+            trainer = trefoil.Trainer(trefoil.Model.from_torch(net, torch.zeros(1, 8)), batch_size=4, mpc=mpc)
+            losses = {round(trainer.evaluate_step(None, x, y, step=step)[1]["loss"], 6) for step in range(4)}
+            assert len(losses) == 4
 
 
 def test_without_pytorch_it_is_said_what_is_missing(monkeypatch):

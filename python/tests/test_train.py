@@ -1,6 +1,9 @@
-"""Training by three parties against the same in floats."""
+"""Training by three parties against the same in floats, and against steps that PyTorch made."""
 
 import gzip
+import json
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +11,11 @@ import pytest
 from torch_models import fill
 
 import trefoil
-from trefoil import ConfigError, InputError, _trefoil, optim
-from trefoil._aten import model_bytes
+from trefoil import ConfigError, InputError, optim
 from trefoil._record import Batch, Call, Recorded, Ref, Value
 
-DATA = Path(__file__).parents[2] / "models/data"
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "models/data"
 
 
 def perceptron(inputs, hidden, outputs):
@@ -32,7 +35,7 @@ def perceptron(inputs, hidden, outputs):
 
 
 def model_of(recorded):
-    return trefoil.Model(_trefoil.Model.from_onnx(model_bytes(recorded), 20, []))
+    return trefoil.Model._of(recorded)
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +72,193 @@ def test_a_training_goes_as_in_floats(mpc, digits, optimiser):
     want = hidden @ weights["two.weight"].T + weights["two.bias"]
     assert np.abs(private - want).max() < 1e-3
     assert np.abs(trainer.model().evaluate(images[:5]) - want).max() < 1e-9
+
+
+class Layers:
+    """A network as it would be recorded of PyTorch, layer by layer. `start` are its weights."""
+
+    def __init__(self, shape, start):
+        self.start, self.calls = start, []
+        self.x = Value((Batch(1), *shape), "f")
+
+    def add(self, target, *args, shape):
+        name = f"call {len(self.calls)}"
+        self.calls.append(Call(name, f"aten.{target}", args, {}, (Value((Batch(1), *shape), "f"),)))
+        return Ref(name)
+
+    def weights(self, name, *parts):
+        return [Ref(f"{name}.{part}") if f"{name}.{part}" in self.start else None for part in parts]
+
+    def linear(self, name, x):
+        weight, bias = self.weights(name, "weight", "bias")
+        return self.add("linear.default", x, weight, bias, shape=self.start[weight.name].shape[:1])
+
+    def conv(self, name, x, size, stride, padding):
+        (weight,) = self.weights(name, "weight")
+        window = (None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1)
+        return self.add("convolution.default", x, weight, *window, shape=(len(self.start[weight.name]), size, size))
+
+    def norm(self, name, x, shape, momentum=0.1, epsilon=1e-5):
+        parts = self.weights(name, "weight", "bias", "running_mean", "running_var")
+        y = self.add("_native_batch_norm_legit_no_training.default", x, *parts, momentum, epsilon, shape=shape)
+        return Ref(f"{y.name}:0")
+
+    def model(self, y):
+        parameters = tuple(name for name in self.start if "running" not in name)
+        return trefoil.Model._of(Recorded({"x": self.x}, self.start, self.calls, {"logits": y}, True, parameters))
+
+
+def dense(start):
+    layers = Layers((5,), start)
+    y = layers.norm("bn", layers.linear("fc1", Ref("x")), (7,))
+    return layers.model(layers.linear("fc2", layers.add("tanh.default", y, shape=(7,))))
+
+
+def residual(start):
+    layers = Layers((3, 6, 6), start)
+    x = layers.norm("bn1", layers.conv("conv1", Ref("x"), 6, 1, 1), (4, 6, 6))
+    x = layers.add("relu.default", x, shape=(4, 6, 6))
+    y = layers.norm("bn2", layers.conv("conv2", x, 3, 2, 1), (4, 3, 3), 0.25, 1e-3)
+    x = layers.norm("bn3", layers.conv("down", x, 3, 2, 0), (4, 3, 3))
+    x = layers.add("relu.default", layers.add("add.Tensor", y, x, shape=(4, 3, 3)), shape=(4, 3, 3))
+    return layers.model(layers.linear("fc", layers.add("mean.dim", x, [2, 3], shape=(4,))))
+
+
+#: Adam's numbers in the recordings: a root beside which epsilon does not count.
+ADAM = {"lr": 2**-7, "betas": (0.90625, 0.99), "eps": 1e-13}
+RECORDED = {
+    "residual-sgd": (residual, optim.SGD(lr=0.125, momentum=0.5), 2**-12),
+    "dense-sgd": (dense, optim.SGD(lr=0.125, momentum=0.5, nesterov=True, weight_decay=2**-6), 2**-12),
+    "dense-adam": (dense, optim.Adam(**ADAM), 2**-10),
+    "dense-amsgrad": (dense, optim.Adam(**ADAM, amsgrad=True, weight_decay=2**-6), 2**-10),
+    "dense-adamw": (dense, optim.AdamW(**ADAM, weight_decay=2**-4), 2**-10),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_training_goes_as_in_pytorch(mpc, name):
+    # Recorded by models/scripts/train_fixtures.py.
+    network, optimiser, tolerance = RECORDED[name]
+    recorded = json.loads((ROOT / f"nn-layers/tests/data/{name}.json").read_text())
+    tensor = lambda x: np.array(x["values"]).reshape(x["dims"])
+    start, end = ({key: tensor(x) for key, x in recorded[state].items()} for state in ("start", "end"))
+    trainer = trefoil.Trainer(network(start), "cross_entropy", optimiser, batch_size=4, mpc=mpc)
+    state = None
+    for step, (batch, loss) in enumerate(zip(recorded["batches"], recorded["losses"])):
+        x, labels = tensor(batch["x"]), np.array(batch["labels"])
+        seen = trainer.step(x, labels)
+        state, clear = trainer.evaluate_step(state, x, labels, step=step)
+        assert clear["loss"] == pytest.approx(loss, abs=1e-5) and seen["loss"] == pytest.approx(loss, abs=2e-3)
+    private = trainer.state_dict()
+    # What the optimiser keeps is not the network's.
+    assert private.keys() == end.keys()
+    in_floats = dict(zip([name for name, _, _ in trainer._training.state()], state))
+    for key, want in end.items():
+        assert np.abs(in_floats[key].reshape(want.shape) - want).max() < 1e-7, key
+        assert np.abs(private[key].reshape(want.shape) - want).max() < tolerance, key
+    # The network is applied with the running statistics, as one joined with the layers before.
+    x = tensor(recorded["batches"][0]["x"])
+    want = network({key: private[key].reshape(end[key].shape) for key in end}).evaluate(x)
+    assert np.abs(trainer.predict(x).reveal() - want).max() < 2e-3
+    assert np.abs(trainer.model().evaluate(x) - want).max() < 1e-6
+    mpc.cost()
+    trainer.predict(x)
+    # Once made, the weights serve until the next step.
+    assert "finish" not in [step.name for step in mpc.cost().steps]
+
+
+@pytest.mark.parametrize("options", [
+    {"optimiser": optim.Adam(lr=0.01, by_row=True)},
+    # Beside a larger epsilon noise does not count: pixels that are always dark have gradients of 0.
+    {"optimiser": optim.Adam(lr=optim.Cosine(0.01, 6, warm_up=2), eps=2**-8, every=3)},
+    {"optimiser": optim.AdamW(lr=0.01, by_row=True, amsgrad=True), "clip_norm": 0.5},
+    {"optimiser": optim.SGD(lr=0.2, momentum=0.9), "clip_norm": 0.25},
+    {"loss": optim.CrossEntropy(label_smoothing=0.25), "optimiser": optim.SGD(lr=0.2)},
+], ids=str)
+def test_what_a_step_can_do_besides_is_that_of_floats(mpc, digits, options):
+    images, labels = digits
+    trainer = trefoil.Trainer(model_of(perceptron(64, 12, 10)), batch_size=20, mpc=mpc, **options)
+    plain = trefoil.Trainer(model_of(perceptron(64, 12, 10)), batch_size=20, mpc=mpc, **options | {"clip_norm": None})
+    state = other = None
+    for step, batch in enumerate(trainer.batches(images[:120], labels[:120])):
+        seen = trainer.step(*batch)
+        state, want = trainer.evaluate_step(state, *batch, step=step)
+        other, _ = plain.evaluate_step(other, *batch, step=step)
+        assert seen["loss"] == pytest.approx(want["loss"], abs=4e-3)
+    names = [name for name, _, _ in trainer._training.state()]
+    in_floats = dict(zip(names, state))
+    for name, weights in trainer.state_dict().items():
+        assert np.abs(weights - in_floats[name]).max() < 4e-3, name
+    # A limit that nothing meets would not be tested.
+    if "clip_norm" in options:
+        assert max(np.abs(a - b).max() for a, b in zip(state, other)) > 1e-3
+
+
+def test_a_rate_can_be_given_with_each_step(mpc, digits):
+    images, labels = digits
+    trainer = trefoil.Trainer(model_of(perceptron(64, 8, 10)), optimiser=optim.SGD(lr=0.5), batch_size=20, mpc=mpc)
+    trainer.step(images[:20], labels[:20], lr=0.125)
+    state, _ = trainer.evaluate_step(None, images[:20], labels[:20], lr=0.125)
+    in_floats = dict(zip([name for name, _, _ in trainer._training.state()], state))
+    assert np.abs(trainer.state_dict()["two.bias"] - in_floats["two.bias"]).max() < 1e-4
+    with pytest.raises(InputError, match="the largest of the options"):
+        trainer.step(images[:20], labels[:20], lr=1.0)
+    assert [trainer._training.rate(step) for step in (0, 9)] == [0.5, 0.5]
+
+
+def test_dropout_leaves_out_units_in_training_alone(mpc, digits):
+    images, labels = digits
+    start = {name: fill(name, shape) for name, shape in {
+        "one.weight": (24, 64), "one.bias": (24,), "two.weight": (10, 24), "two.bias": (10,)}.items()}
+
+    def model(part):
+        layers = Layers((64,), start)
+        x = layers.add("relu.default", layers.linear("one", Ref("x")), shape=(24,))
+        return layers.model(layers.linear("two", layers.add("dropout.default", x, part, False, shape=(24,))))
+
+    trainers = [trefoil.Trainer(model(part), optimiser=optim.SGD(lr=0.1), batch_size=20, mpc=mpc, seed=seed)
+                for part, seed in ((0.5, 1), (0.5, 2), (0.0, 1))]
+    batch = images[:20], labels[:20]
+    losses = []
+    for trainer in trainers:
+        want = [trainer.evaluate_step(None, *batch, step=step)[1]["loss"] for step in (0, 1)]
+        seen = trainer.step(*batch)["loss"]
+        assert seen == pytest.approx(want[0], abs=2e-3)
+        losses.append(want)
+        assert np.abs(model(0.5).evaluate(images[:5]) - model(0.0).evaluate(images[:5])).max() < 1e-9
+    # Other units in every step, and by another seed; none without dropout.
+    (first, second), (other, _), (none, still) = losses
+    assert abs(first - second) > 1e-3 and abs(first - other) > 1e-3 and none == still
+
+
+def test_what_is_no_parameter_is_not_trained(mpc, digits):
+    images, labels = digits
+    start = {"table": np.linspace(-1, 1, 64), "one.weight": fill("one.weight", (10, 64)), "one.bias": fill("one.bias", (10,))}
+    layers = Layers((64,), start)
+    y = layers.linear("one", layers.add("add.Tensor", Ref("x"), Ref("table"), shape=(64,)))
+    recorded = Recorded({"x": layers.x}, start, layers.calls, {"logits": y}, True, ("one.weight", "one.bias"))
+    trainer = trefoil.Trainer(trefoil.Model._of(recorded), batch_size=20, mpc=mpc)
+    trainer.step(images[:20], labels[:20])
+    assert set(trainer.state_dict()) == {"one.weight", "one.bias"}
+
+
+def variants(file, enum):
+    """The variants of an enum of the library, without underscores and in small letters."""
+    source = (ROOT / "nn-layers/src/train" / file).read_text()
+    body = re.search(rf"^pub enum {enum} {{(.*?)^}}", source, re.M | re.S)[1]
+    return {name.lower() for name in re.findall(r"^    ([A-Z]\w+)", body, re.M)}
+
+
+def test_every_loss_optimiser_and_schedule_of_the_library_is_reachable():
+    here = {name.lower() for name in vars(optim)}
+    assert variants("loss.rs", "Loss") <= here and variants("optimiser.rs", "Optimiser") <= here
+    assert variants("schedule.rs", "Decay") - {"none", "steps"} <= here and "steplr" in here
+    assert variants("metric.rs", "Metric") == {"loss", "right"}
+    source = (ROOT / "nn-layers/src/train/adam.rs").read_text()
+    body = re.search(r"^pub struct Adam {(.*?)^}", source, re.M | re.S)[1]
+    names = {"epsilon": "eps", "decay": "weight_decay", "second": "by_row", "decoupled": None}
+    numbers = {names.get(name, name) for name in re.findall(r"^    pub (\w+):", body, re.M)} - {None}
+    assert numbers == {field.name for field in fields(optim.Adam)} - {"lr"}
 
 
 def test_data_is_shared_once_and_labels_may_be_secret(mpc, digits):
@@ -124,6 +314,14 @@ def test_what_cannot_be_trained_is_said(mpc, digits):
         trefoil.Trainer(model, "hinge")
     with pytest.raises(ConfigError, match="no metric 'auc'"):
         trefoil.Trainer(model, metrics=["auc"])
+    with pytest.raises(ConfigError, match="`lr` is a number, or one of trefoil.optim's schedules"):
+        trefoil.Trainer(model, optimiser=optim.SGD(lr=lambda step: 0.1))
+    with pytest.raises(InputError, match="largest norm"):
+        trefoil.Trainer(model, clip_norm=0)
+    with pytest.raises(InputError, match="epsilon"):
+        trefoil.Trainer(model, optimiser=optim.Adam(eps=0))
+    with pytest.raises(InputError, match="takes 1: x"):
+        trainer.predict(images[:5], labels[:5])
     with pytest.raises(InputError, match="momentum"):
         trefoil.Trainer(model, optimiser=optim.SGD(momentum=1.5))
     with pytest.raises(InputError, match="`trained` names weights"):

@@ -9,6 +9,7 @@ from . import functions, optim
 from ._cluster import Cluster, ModelInfo, connect
 from ._errors import ConfigError, Error, InputError, RangeError, Refused, RevealError, Unreachable
 from ._model import Model
+from ._run import DataInfo, Progress, Run, RunInfo
 from ._secret import Secret
 from ._session import Cost, Mpc, Step, local, party
 from ._train import Trainer
@@ -18,14 +19,18 @@ __all__ = [
     "Cluster",
     "ConfigError",
     "Cost",
+    "DataInfo",
     "Error",
     "InputError",
     "Model",
     "ModelInfo",
     "Mpc",
+    "Progress",
     "RangeError",
     "Refused",
     "RevealError",
+    "Run",
+    "RunInfo",
     "Secret",
     "Step",
     "Trainer",

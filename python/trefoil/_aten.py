@@ -13,8 +13,8 @@ OPS = {}
 _IGNORED = {"layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "generator"}
 
 
-def model_bytes(recorded):
-    """The model file of a recorded network.
+def translated(recorded):
+    """The model file of a recorded network, and the names of its constants that are not parameters.
 
     Raises
     ------
@@ -55,7 +55,8 @@ class _Translation:
         for name, ref in self._recorded.outputs.items():
             self._writer.node("Identity", [self.name(ref)], name)
             self._writer.output(name)
-        return self._writer.finish()
+        names = {key for key in self._written if key.split(" ")[0] not in self._recorded.parameters}
+        return self._writer.finish(), (*names, *self._writer.unnamed)
 
     def _call(self, call):
         _, packet, overload = [*call.target.split("."), "", ""][:3]

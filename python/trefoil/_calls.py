@@ -14,9 +14,14 @@ _MOST = (1 << 63) - 1
 # -- the same numbers ------------------------------------------------------------------------------
 
 
-@op("clone", "alias", "detach", "contiguous", "lift_fresh_copy", "dropout", "native_dropout", "feature_dropout", "lift_fresh", "copy")
+@op("clone", "alias", "detach", "contiguous", "lift_fresh_copy", "native_dropout", "feature_dropout", "lift_fresh", "copy")
 def _same(t, x, *_, **__):
     return t.name(x)
+
+
+@op("dropout")
+def _dropout(t, x, part, *_):
+    return t.node("Dropout", [x, float(part)]) if part else t.name(x)
 
 
 @op("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten", "view_copy")
@@ -308,10 +313,11 @@ def _or_ones(t, x, shape, one=1.0):
 
 @op("_native_batch_norm_legit_no_training", "native_batch_norm", "batch_norm", "cudnn_batch_norm")
 def _batch_norm(t, x, weight, bias, mean, variance, *rest):
-    epsilon = rest[-1] if len(rest) == 2 else next(v for v in reversed(rest) if isinstance(v, float))
+    momentum, epsilon = [float(v) for v in rest if not isinstance(v, bool)][-2:]
     channels = t.shape(mean)
     parameters = [_or_ones(t, weight, channels), _or_ones(t, bias, channels, 0.0), mean, variance]
-    return [t.node("BatchNormalization", [x, *parameters], epsilon=float(epsilon))]
+    # ONNX counts the part that stays.
+    return [t.node("BatchNormalization", [x, *parameters], epsilon=epsilon, momentum=1.0 - momentum)]
 
 
 @op("native_layer_norm")

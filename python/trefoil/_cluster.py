@@ -1,4 +1,4 @@
-"""A client of a cluster: three servers that keep models and run them."""
+"""A client of a cluster: three servers that keep models and data, run the ones and train on the others."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _trefoil
+from . import _trefoil, optim
+from ._errors import ConfigError, Error, InputError
+from ._model import Model
 from ._progress import bar
-from ._session import Cost
+from ._run import DataInfo, Run, RunInfo
+from ._session import FRAC_BITS, Cost
+from ._train import METRICS, as_torch, loss_of, one_hot, planned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from ._model import Model
+    from ._train import Loss, Optimiser
 
 #: Most jobs of one client that are under way at once.
 JOBS = 8
@@ -42,41 +46,144 @@ class ModelInfo:
     state: str
 
 
+def _who(readers):
+    """Clients as the compiled half takes them: None for everyone."""
+    return None if readers == "everyone" else list(readers)
+
+
+class Data:
+    """A client's data sets at the servers: ``cluster.data``."""
+
+    def __init__(self, cluster):
+        self._cluster = cluster
+
+    def put(
+        self, name: str, *arrays: ArrayLike, classes: int | None = None, readers: Sequence[str] | str = (),
+        replace: bool = False, progress: bool = False,
+    ) -> None:
+        """Secret-share rows of data and their labels among the servers, for trainings.
+
+        Parameters
+        ----------
+        name : str
+        *arrays : array_like
+            One for each input of the networks that are to be trained, then the labels; a row for each example.
+            Integers stay integers, real numbers get 20 fraction bits.
+        classes : int, optional
+            How many classes there are: the labels are integers from 0 on then, as cross-entropy takes them.
+        readers : sequence of str, or "everyone"
+            Clients that may name it in a run besides this one. No run begins on it before this client consents.
+        replace : bool
+            Whether it may take the place of a data set of this client's of the same name. Runs that use it are
+            over then.
+        progress : bool
+            Whether to show a bar while the shares are sent, if tqdm is installed.
+
+        Raises
+        ------
+        InputError
+            If arrays and labels do not fit each other.
+        RangeError
+            Naming a number that is too large.
+        Refused
+            With the servers' reason; the data in force is as before then.
+        """
+        if len(arrays) < 2:
+            raise InputError("give an array for each input of the network, and the labels last")
+        *values, labels = [np.asarray(x) for x in arrays]
+        if classes is not None:
+            if labels.ndim != 1:
+                raise InputError(f"labels have shape {labels.shape}; with classes= they are one integer for each row")
+            labels = one_hot(labels, int(classes))
+        elif labels.dtype.kind in "iub":
+            raise InputError("labels are integers: say how many classes= there are, or pass real numbers")
+        elif labels.ndim == 1:
+            labels = labels.reshape(-1, 1)
+        names = ["values"] if len(values) == 1 else [f"values {i}" for i in range(len(values))]
+        tensors = [(n, _encoded(n, x)) for n, x in zip([*names, "labels"], [*values, labels])]
+        with bar(None, "B", progress) as sent:
+            self._cluster._with(lambda c: c.put_data(name, tensors, _who(readers), replace, sent.at))
+
+    def list(self) -> list[DataInfo]:
+        """The data sets that this client may name in a run, as a list of :class:`DataInfo`."""
+        return [DataInfo(**listed) for listed in self._cluster._with(lambda c: c.data_sets())]
+
+    def share(self, name: str, readers: Sequence[str] | str) -> None:
+        """Let these clients name a data set of this one's in their runs, and nobody else; or ``"everyone"``."""
+        self._cluster.share(name, readers)
+
+    def remove(self, name: str) -> None:
+        """Remove a data set of this client's from all servers."""
+        self._cluster.remove(name)
+
+
+def _encoded(name, array):
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"`{name}` has dtype {array.dtype}; rows are integers and real numbers")
+    kind = np.float64 if array.dtype.kind == "f" else np.int64
+    return _trefoil.Public(np.ascontiguousarray(array, kind), FRAC_BITS if kind == np.float64 else 0)
+
+
 class Cluster:
-    """A client's way to its three servers. Made by :func:`trefoil.connect`."""
+    """A client's way to its three servers. Made by :func:`trefoil.connect`.
+
+    Attributes
+    ----------
+    name : str
+        The client's.
+    data : Data
+        Its data sets: ``put``, ``list``, ``share``, ``remove``.
+    """
 
     def __init__(self, config):
         self._config = os.fspath(config)
-        first = _trefoil.Connection(self._config)
+        first = self._connection()
         self.name = first.name
         self._idle = queue.LifoQueue()
         self._idle.put(first)
         self._pool = ThreadPoolExecutor(JOBS, thread_name_prefix="trefoil job")
+        self._runs = []
         self._closed = False
+        self.data = Data(self)
 
     def __enter__(self) -> Cluster:
         return self
 
-    def __exit__(self, *_):
-        self.close()
+    def __exit__(self, kind, *_):
+        self.close(wait=kind is None)
 
     def __repr__(self):
         return f"Cluster(client {self.name!r})"
 
-    def close(self) -> None:
-        """Leave the servers. Jobs under way are waited for."""
+    def close(self, wait: bool = True) -> None:
+        """Leave the servers. Jobs under way are waited for.
+
+        Parameters
+        ----------
+        wait : bool
+            Whether to wait for runs too. Otherwise they stop after one more step, from which they can go on; so
+            they do where the ``with`` block is left by an exception.
+        """
         self._closed = True
+        for run in self._runs:
+            if wait:
+                run.join()
+            else:
+                run.stop()
         self._pool.shutdown(wait=True, cancel_futures=True)
         while not self._idle.empty():
             self._idle.get()
 
+    def _connection(self):
+        return _trefoil.Connection(self._config)
+
     def _with(self, talk):
         if self._closed:
-            raise _trefoil_closed()
+            raise Error("the cluster is closed; connect again")
         try:
             connection = self._idle.get_nowait()
         except queue.Empty:
-            connection = _trefoil.Connection(self._config)
+            connection = self._connection()
         # One that has failed connects again at its next call.
         try:
             return talk(connection)
@@ -128,9 +235,8 @@ class Cluster:
             raise ValueError(f"the model has no input {sorted(unknown)[0]!r}; it has {', '.join(names)}")
         bounds = [ranges.get(n) for n in names] if ranges else []
         bounds = [None if b is None else (float(b[0]), float(b[1])) for b in bounds]
-        who = None if readers == "everyone" else list(readers)
         with bar(None, "B", progress) as sent:
-            self._with(lambda c: c.put(name, model._model, who, bounds, list(labels), replace, sent.at))
+            self._with(lambda c: c.put(name, model._model, _who(readers), bounds, list(labels), replace, sent.at))
 
     def infer(self, name: str, *inputs: ArrayLike, cost: bool = False, progress: bool = False) -> Any:
         """Run a model on inputs, which are secret-shared on this machine.
@@ -176,18 +282,150 @@ class Cluster:
         return [ModelInfo(*listed) for listed in self._with(lambda c: c.models())]
 
     def share(self, name: str, readers: Sequence[str] | str) -> None:
-        """Let these clients run a model of this one's, and nobody else; or ``"everyone"``."""
-        self._with(lambda c: c.share(name, None if readers == "everyone" else list(readers)))
+        """Let these clients use a model or data set of this one's, and nobody else; or ``"everyone"``."""
+        self._with(lambda c: c.share(name, _who(readers)))
 
     def remove(self, name: str) -> None:
-        """Remove a model of this client's from all servers."""
+        """Remove a model, data set or run of this client's from all servers."""
         self._with(lambda c: c.remove(name))
 
+    # -- training ----------------------------------------------------------------------------------
 
-def _trefoil_closed():
-    from ._errors import Error
+    def train(
+        self, name: str, model: Model, data: str | Sequence[str], *, epochs: int = 1, batch_size: int = 32,
+        loss: Loss = "cross_entropy", optimiser: Optimiser = optim.SGD(), metrics: Sequence[str] | None = None,
+        trained: Sequence[str] | None = None, clip_norm: float | None = None, seed: int = 0, labels: Sequence[str] = (),
+        replace: bool = False, progress: bool = False,
+    ) -> Run:
+        """Train a model on data that the servers keep, as shares.
 
-    return Error("the cluster is closed; connect again")
+        The run begins once the owners of all its data have consented (:meth:`approve`), and goes through its steps
+        in slices of about a second, between which other clients' jobs run. A run of the same name and with the same
+        arguments goes on where the servers have kept it.
+
+        Parameters
+        ----------
+        name : str
+            The run's.
+        model : Model
+            With one result. It begins with its weights, which are secret-shared on this machine.
+        data : str or sequence of str
+            Data sets, of one owner or of several; their rows stand one behind the other.
+        epochs : int
+            How often each row is seen.
+        batch_size : int
+            Rows of every step; those that do not fill one are left out of an epoch.
+        loss, optimiser, trained, clip_norm
+            As of :class:`Trainer`.
+        metrics : sequence of str, optional
+            What this client is told of each slice, as means over its rows: ``"loss"``, and for cross-entropy
+            ``"accuracy"``; both unless given.
+        seed : int
+            Of the rows' order and of dropouts; public.
+        labels : sequence of str
+            Names of the classes, for the model that :meth:`publish` makes.
+        replace : bool
+            Whether to begin anew in the place of a run of the same name.
+        progress : bool
+            Whether to show bars, if tqdm is installed.
+
+        Returns
+        -------
+        Run
+            A :class:`concurrent.futures.Future`; :meth:`Run.follow` yields loss and accuracy as they come.
+
+        Raises
+        ------
+        InputError
+            Naming a layer that cannot be trained.
+        Refused
+            If a data set is not there or does not fit the network, or another run has the name.
+
+        Notes
+        -----
+        The servers learn neither data nor weights nor how well it goes; the program of the training is public.
+        """
+        loss = loss_of(loss)
+        if metrics is None:
+            metrics = METRICS if isinstance(loss, optim.CrossEntropy) else METRICS[:1]
+        if int(epochs) < 1:
+            raise ConfigError(f"epochs is {epochs}; a run has 1 or more")
+        training = planned(
+            model, loss, optimiser, batch_size, metrics=metrics, trained=trained, clip_norm=clip_norm, seed=seed,
+        )
+        sets = [data] if isinstance(data, str) else list(data)
+        with bar(None, "B", progress) as sent:
+            begun = self._with(
+                lambda c: c.begin(name, training, sets, int(epochs), int(seed), list(labels), replace, sent.at)
+            )
+        run = Run(self, RunInfo(**begun), training, tuple(metrics), progress)
+        self._runs = [known for known in self._runs if not known.done()] + [run]
+        return run
+
+    def runs(self) -> list[RunInfo]:
+        """This client's runs, and those that use its data, as a list of :class:`RunInfo`."""
+        return [RunInfo(**listed) for listed in self._with(lambda c: c.runs())]
+
+    def approve(self, run: str | RunInfo, fingerprint: str | None = None) -> None:
+        """Consent to a run on this client's data: to exactly that of the fingerprint.
+
+        Parameters
+        ----------
+        run : str or RunInfo
+            As :meth:`runs` lists it; of a name the fingerprint is needed too.
+        fingerprint : str, optional
+            At least 32 letters of it, as the run's owner or :meth:`runs` says.
+
+        Raises
+        ------
+        InputError
+            If the run has another fingerprint.
+        Refused
+            If it uses no data of this client's.
+        """
+        name = run.name if isinstance(run, RunInfo) else run
+        letters = run.fingerprint if isinstance(run, RunInfo) else fingerprint
+        if letters is None:
+            raise InputError("pass the run as runs() lists it, or its name and fingerprint")
+        self._with(lambda c: c.approve(name, letters))
+
+    def get(self, run: str, into: Any = None) -> Any:
+        """The trained weights of a run of this client's, added up on this machine.
+
+        Parameters
+        ----------
+        run : str
+        into : torch.nn.Module or Model, optional
+            A module gets the weights and is returned. Of a :class:`Model` another one with the weights is returned.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray, torch.nn.Module, or Model
+            Without ``into`` weights and running statistics by their names in the network.
+        """
+        _, weights, model = self._with(lambda c: c.get(run))
+        if isinstance(into, Model):
+            return Model(model)
+        state = {name: values.reshape(shape) for name, (values, shape) in weights}
+        if into is None:
+            return state
+        into.load_state_dict(as_torch(state, into), strict=False)
+        return into
+
+    def publish(self, run: str, name: str, *, readers: Sequence[str] | str = (), replace: bool = False) -> None:
+        """Make a model of what a run of this client's has learnt, for :meth:`infer`. No weight leaves the servers.
+
+        Parameters
+        ----------
+        run : str
+        name : str
+            The model's.
+        readers : sequence of str, or "everyone"
+            Clients that may run it besides this one.
+        replace : bool
+            Whether it may take the place of a model of this client's of the same name.
+        """
+        self._with(lambda c: c.publish(run, name, _who(readers), replace))
 
 
 def connect(config: str | os.PathLike[str] | None = None) -> Cluster:
@@ -209,8 +447,6 @@ def connect(config: str | os.PathLike[str] | None = None) -> Cluster:
     ConfigError
         If the file is not usable. The servers are met at the first call.
     """
-    from ._errors import ConfigError
-
     config = config or os.environ.get("TREFOIL_CONFIG")
     if not config:
         raise ConfigError('name this client\'s file: trefoil.connect("client.toml") or TREFOIL_CONFIG')

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _trefoil
 from . import _calls as _  # noqa: F401 - registers what calls are made of
-from ._aten import model_bytes
+from ._aten import translated
 from ._errors import InputError
 from ._record import record
 from ._secret import Secret, _INT
@@ -29,8 +29,10 @@ class Model:
     those who run it, weights and inputs are not.
     """
 
-    def __init__(self, model):
+    def __init__(self, model, frozen=()):
         self._model = model
+        #: Names of its constants that training leaves alone.
+        self._frozen = frozen
         self._shared = weakref.WeakKeyDictionary()
         self._own = None
 
@@ -84,8 +86,12 @@ class Model:
         -----
         Weights are those at the time of the call. Neither onnx nor onnxscript is needed.
         """
-        recorded = record(module, example, outputs)
-        return cls(_trefoil.Model.from_onnx(model_bytes(recorded), frac_bits, []))
+        return cls._of(record(module, example, outputs), frac_bits)
+
+    @classmethod
+    def _of(cls, recorded, frac_bits=FRAC_BITS):
+        written, frozen = translated(recorded)
+        return cls(_trefoil.Model.from_onnx(written, frac_bits, []), frozen)
 
     @property
     def frac_bits(self) -> int:

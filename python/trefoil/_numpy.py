@@ -10,7 +10,7 @@ import operator
 import numpy as np
 
 from ._errors import InputError
-from ._secret import _BOOL, _INT, Secret, _axes, _axis, _plain, _promoted, _widest
+from ._secret import _BOOL, _INT, Secret, _axis, _plain, _promoted, _widest
 
 _FUNCTIONS, _UFUNCS = {}, {}
 

@@ -198,6 +198,9 @@ def _exporting(torch, module):
             fast = torch.backends.mha.get_fastpath_enabled()
             torch.backends.mha.set_fastpath_enabled(False)
             stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
+        plain, kept = torch.nn.functional.dropout, _kept_dropout(torch)
+        torch.nn.functional.dropout = lambda x, p=0.5, training=True, inplace=False: kept(x, p) if p else x
+        stack.callback(setattr, torch.nn.functional, "dropout", plain)
         module.eval()
         if cached is not None:
             config.use_cache = False
@@ -208,6 +211,14 @@ def _exporting(torch, module):
                 config.use_cache = cached
             for m, training in modes:
                 m.training = training
+
+
+def _kept_dropout(torch):
+    """An operator in the place of dropout, which exporters leave out in evaluation mode: training needs to know of it."""
+    if not hasattr(torch.ops.trefoil, "dropout"):
+        whole = torch.library.custom_op("trefoil::dropout", lambda x, part: x.clone(), mutates_args=(), schema="(Tensor x, float part) -> Tensor")
+        whole.register_fake(lambda x, part: torch.empty_like(x))
+    return torch.ops.trefoil.dropout
 
 
 def _export(torch, module, args, kwargs):
@@ -286,6 +297,7 @@ class _Recorder:
             places = [n for n in inner.graph.nodes if n.op == "placeholder"]
             names[node] = self._graph(inner, dict(zip(places, values)))
             return
+        target = target.replace("trefoil.dropout", "aten.dropout")
         args = tuple(self._argument(a, names) for a in node.args)
         kwargs = {k: self._argument(a, names) for k, a in node.kwargs.items()}
         self._count += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
@@ -20,8 +20,56 @@ if TYPE_CHECKING:
 
     from ._session import Mpc
 
-_LOSSES = {"cross_entropy": optim.CrossEntropy(), "binary_cross_entropy": optim.BinaryCrossEntropy(),
-           "mean_square": optim.MeanSquare()}
+Loss = Union[str, optim.CrossEntropy, optim.BinaryCrossEntropy, optim.MeanSquare, optim.Huber]
+Optimiser = Union[optim.SGD, optim.Adam]
+
+_LOSSES = {
+    "cross_entropy": optim.CrossEntropy(), "binary_cross_entropy": optim.BinaryCrossEntropy(),
+    "mean_square": optim.MeanSquare(), "huber": optim.Huber(),
+}
+
+#: What each step can show.
+METRICS = ("loss", "accuracy")
+
+
+def loss_of(loss):
+    """A loss by its name, or itself."""
+    if isinstance(loss, str) and loss not in _LOSSES:
+        raise ConfigError(f"there is no loss {loss!r}; there are {', '.join(_LOSSES)}, and those of trefoil.optim")
+    return _LOSSES[loss] if isinstance(loss, str) else loss
+
+
+def planned(model, loss, optimiser, batch_size, *, metrics, trained, clip_norm, seed):
+    """The plan of a training, for this process or for a cluster's servers."""
+    unknown = set(metrics) - set(METRICS)
+    if unknown:
+        raise ConfigError(f"there is no metric {sorted(unknown)[0]!r}; there are {' and '.join(METRICS)}")
+    return _trefoil.Training(
+        model._model, int(batch_size), loss._named(), optimiser._named(), optim._schedule(optimiser.lr), list(metrics),
+        trained=None if trained is None else list(trained), frozen=list(model._frozen),
+        clip=None if clip_norm is None else float(clip_norm), seed=int(seed),
+    )
+
+
+def one_hot(labels, classes):
+    """Public classes as rows of zeros and a one."""
+    if labels.dtype.kind not in "iu" or labels.size and not 0 <= labels.min() <= labels.max() < classes:
+        raise InputError(f"labels are classes: integers from 0 to {classes - 1}")
+    return np.eye(classes, dtype=np.int64)[labels]
+
+
+def as_torch(state, like):
+    """A state as tensors of PyTorch, in the shapes and dtypes of a module's or of another state's."""
+    import torch
+
+    target = like.state_dict() if hasattr(like, "state_dict") else like
+    missing = [name for name in state if name not in target]
+    if missing:
+        raise InputError(f"the module has no weight {missing[0]!r}")
+    return {
+        name: torch.from_numpy(np.ascontiguousarray(values)).reshape(target[name].shape).to(target[name].dtype)
+        for name, values in state.items()
+    }
 
 
 class Trainer:
@@ -32,8 +80,8 @@ class Trainer:
     model : Model
         From :meth:`Model.from_torch` or :meth:`Model.from_onnx`, with one result. It begins with its weights and
         is not changed itself.
-    loss : one of trefoil.optim's losses, or ``"cross_entropy"``, ``"binary_cross_entropy"``, ``"mean_square"``
-    optimiser : trefoil.optim.SGD
+    loss : one of trefoil.optim's losses, or ``"cross_entropy"``, ``"binary_cross_entropy"``, ``"mean_square"``, ``"huber"``
+    optimiser : trefoil.optim.SGD, Adam or AdamW
     batch_size : int
         Rows of every step.
     mpc : Mpc, optional
@@ -42,9 +90,21 @@ class Trainer:
         What each step shows: ``"loss"`` and, for cross-entropy, ``"accuracy"``. Everything that is shown is
         revealed to all parties: sums over a batch. ``()`` shows nothing.
     trained : sequence of str, optional
-        Names of the weights that are trained; all unless given.
+        Names of the weights that are trained; all unless given, of a network of PyTorch its parameters.
+    clip_norm : float, optional
+        The largest norm of all gradients together, as ``torch.nn.utils.clip_grad_norm_``: larger ones are
+        scaled down.
+    seed : int
+        What dropouts draw their coins from; public.
     owner : int
         The party that has the weights at the start.
+
+    Notes
+    -----
+    Batch normalisations that are trained take the batch's statistics, and their running ones follow, as in
+    PyTorch; :meth:`predict` and :meth:`model` apply the running ones. Dropouts leave out elements in every step,
+    and nothing when the network is applied. Cost: a step sends what its forward pass sends and about twice as much
+    for the gradients; Adam adds an inverse root for every weight, or for every row with ``by_row``.
 
     Raises
     ------
@@ -61,30 +121,24 @@ class Trainer:
     """
 
     def __init__(
-        self, model: Model, loss: str | optim.CrossEntropy | optim.BinaryCrossEntropy | optim.MeanSquare | optim.Huber = "cross_entropy",
-        optimiser: optim.SGD = optim.SGD(), *, batch_size: int = 32, mpc: Mpc | None = None,
-        metrics: Sequence[str] = ("loss",), trained: Sequence[str] | None = None, owner: int = 0,
+        self, model: Model, loss: Loss = "cross_entropy", optimiser: Optimiser = optim.SGD(), *, batch_size: int = 32,
+        mpc: Mpc | None = None, metrics: Sequence[str] = ("loss",), trained: Sequence[str] | None = None,
+        clip_norm: float | None = None, seed: int = 0, owner: int = 0,
     ) -> None:
-        if isinstance(loss, str) and loss not in _LOSSES:
-            raise ConfigError(f"there is no loss {loss!r}; there are {', '.join(_LOSSES)}, and those of trefoil.optim")
-        self.loss = _LOSSES[loss] if isinstance(loss, str) else loss
+        self.loss = loss_of(loss)
         self.optimiser = optimiser
         self.batch_size = int(batch_size)
         self.metrics = tuple(metrics)
-        unknown = set(self.metrics) - {"loss", "accuracy"}
-        if unknown:
-            raise ConfigError(f"there is no metric {sorted(unknown)[0]!r}; there are loss and accuracy")
-        largest, self._rate = optim._rate(optimiser.lr)
-        names = ["right" if m == "accuracy" else m for m in self.metrics]
-        self._training = _trefoil.Training(
-            model._model, self.batch_size, self.loss._named(), optimiser._named(), largest, names,
-            None if trained is None else list(trained),
+        self._training = planned(
+            model, self.loss, optimiser, batch_size, metrics=self.metrics, trained=trained, clip_norm=clip_norm, seed=seed,
         )
         self._model = model
         self._own = mpc is None
         self.mpc = local() if self._own else mpc
         self._inputs = self._training.inputs()
         self._state = self.mpc._session.train_state(self._training, owner)
+        #: The weights as they are applied, and after which step.
+        self._finished = None
         self.steps = 0
 
     def __repr__(self):
@@ -152,24 +206,22 @@ class Trainer:
         labels = labels if isinstance(labels, Secret) else np.asarray(labels)
         if isinstance(self.loss, optim.CrossEntropy) and labels.ndim == 1:
             classes = shape[1]
-            if isinstance(labels, Secret):
-                return functions.one_hot(labels, classes)
-            if labels.dtype.kind not in "iu" or labels.size and not 0 <= labels.min() <= labels.max() < classes:
-                raise InputError(f"labels are classes: integers from 0 to {classes - 1}")
-            return np.eye(classes, dtype=np.int64)[labels]
+            return functions.one_hot(labels, classes) if isinstance(labels, Secret) else one_hot(labels, classes)
         if labels.ndim == 1 and len(shape) == 2 and shape[1] == 1:
             return labels.reshape(-1, 1)
         return labels
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def step(self, *batch: Secret | ArrayLike, owner: int = 0) -> dict[str, float]:
+    def step(self, *batch: Secret | ArrayLike, lr: float | None = None, owner: int = 0) -> dict[str, float]:
         """One step: forward, gradients, update.
 
         Parameters
         ----------
         *batch : Secret or array_like
             Data and labels of ``batch_size`` rows.
+        lr : float, optional
+            A learning rate for this step, up to the optimiser's, instead of the optimiser's own.
         owner : int
             The party whose public arrays these are.
 
@@ -186,9 +238,9 @@ class Trainer:
         for x, (name, shape, _, _) in zip(shared, self._inputs):
             if x.shape != tuple(shape):
                 raise InputError(f"`{name}` has shape {x.shape}; a step takes {tuple(shape)}")
-        rate = self._rate(self.steps)
         handles = [x._handle for x in shared]
-        made = self.mpc._session.train_step(self._training, self._state, handles, rate)
+        rate = None if lr is None else float(lr)
+        made = self.mpc._session.train_step(self._training, self._state, handles, self.steps, rate)
         self._state, seen = made[: len(self._state)], made[len(self._state) :]
         self.steps += 1
         if not seen:
@@ -233,16 +285,25 @@ class Trainer:
         Returns
         -------
         Secret
+
+        Notes
+        -----
+        After a step the first call makes the weights to apply: where batch normalisations are trained, that takes
+        an inverse root for each of their channels.
         """
+        if len(inputs) != len(self._inputs) - 1:
+            names = ", ".join(name for name, _, _, _ in self._inputs[:-1])
+            raise InputError(f"{len(inputs)} inputs are given; the network takes {len(self._inputs) - 1}: {names}")
         secrets = []
         for x, spec, frac in zip(inputs, self._inputs, self._training.inference_fracs()):
             secrets.append(self._shared(x, (spec[0], spec[1], frac, spec[3]), owner)._handle)
-        weights = [self._state[i] for i in self._training.applied()]
-        (made,) = self.mpc._session.train_apply(self._training, weights, secrets)
+        if self._finished is None or self._finished[0] != self.steps:
+            self._finished = self.steps, self.mpc._session.train_finish(self._training, self._state)
+        (made,) = self.mpc._session.train_apply(self._training, self._finished[1], secrets)
         return Secret(self.mpc, made, np.dtype(np.float64))
 
     def state_dict(self, like: Any = None) -> dict[str, Any] | None:
-        """Reveal the weights, by their names in the network.
+        """Reveal the weights and running statistics that are trained, by their names in the network.
 
         Parameters
         ----------
@@ -253,24 +314,12 @@ class Trainer:
         -------
         dict of str to numpy.ndarray, or to torch.Tensor
         """
-        names = [(i, name, shape) for i, (name, shape, trained) in enumerate(self._training.state())
-                 if trained and not name.endswith(".momentum")]
+        names = [(i, name, shape) for i, (name, shape, learnt) in enumerate(self._training.state()) if learnt]
         shown = self.mpc._session.reveal([self._state[i] for i, _, _ in names], None)
         if shown is None:
             return None
         state = {name: values.reshape(shape) for (_, name, shape), values in zip(names, shown)}
-        if like is None:
-            return state
-        import torch
-
-        target = like.state_dict() if hasattr(like, "state_dict") else like
-        missing = [name for name in state if name not in target]
-        if missing:
-            raise InputError(f"the module has no weight {missing[0]!r}")
-        return {
-            name: torch.from_numpy(np.ascontiguousarray(values)).reshape(target[name].shape).to(target[name].dtype)
-            for name, values in state.items()
-        }
+        return state if like is None else as_torch(state, like)
 
     def model(self) -> Model | None:
         """Reveal the weights, as a :class:`Model` of the trained network."""
@@ -282,7 +331,7 @@ class Trainer:
         return Model(self._training.model(state))
 
     def evaluate_step(
-        self, state: list[np.ndarray] | None, *batch: ArrayLike, step: int = 0,
+        self, state: list[np.ndarray] | None, *batch: ArrayLike, step: int = 0, lr: float | None = None,
     ) -> tuple[list[np.ndarray], dict[str, float]]:
         """A step in the clear, in 64-bit floats: what :meth:`step` comes close to.
 
@@ -292,7 +341,9 @@ class Trainer:
             The state before it; None for that of the start.
         *batch : array_like
         step : int
-            How many steps were made before, for the learning rate.
+            How many steps were made before.
+        lr : float, optional
+            A learning rate instead of the optimiser's.
 
         Returns
         -------
@@ -305,6 +356,7 @@ class Trainer:
         arrays = [self._labels(x, shape) if name == "labels" else np.asarray(x)
                   for x, (name, shape, _, _) in zip(batch, self._inputs)]
         arrays = [np.ascontiguousarray(x, np.float64) for x in arrays]
-        after, seen = self._training.step_in_the_clear(state, arrays, self._rate(step))
+        rate = None if lr is None else float(lr)
+        after, seen = self._training.step_in_the_clear(state, arrays, int(step), rate)
         metrics = {name: float(sums[0]) / self.batch_size for name, (sums, _) in zip(self.metrics, seen)}
         return [values.reshape(shape) for values, shape in after], metrics

@@ -1,6 +1,7 @@
 """How a training goes: losses, optimisers and learning rates. All of it is public."""
 
-import math
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from ._errors import ConfigError
@@ -64,9 +65,8 @@ class Cosine:
     steps: int
     warm_up: int = 0
 
-    def __call__(self, step):
-        part = min(step, self.steps) / max(self.steps, 1)
-        return self.lr * (0.5 + 0.5 * math.cos(math.pi * part)) * _rise(step, self.warm_up)
+    def _named(self):
+        return "cosine", {"lr": float(self.lr), "steps": int(self.steps), "warm_up": int(self.warm_up)}
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,18 @@ class StepLR:
     gamma: float = 0.1
     warm_up: int = 0
 
-    def __call__(self, step):
-        return self.lr * self.gamma ** (step // max(self.every, 1)) * _rise(step, self.warm_up)
+    def _named(self):
+        numbers = {"lr": float(self.lr), "every": int(self.every), "gamma": float(self.gamma), "warm_up": int(self.warm_up)}
+        return "steps", numbers
 
 
-def _rise(step, warm_up):
-    return min((step + 1) / max(warm_up, 1), 1.0)
+def _schedule(lr):
+    """A learning rate by its name, with its numbers."""
+    if isinstance(lr, (Cosine, StepLR)):
+        return lr._named()
+    if isinstance(lr, (int, float)):
+        return "constant", {"lr": float(lr), "warm_up": 0}
+    raise ConfigError("`lr` is a number, or one of trefoil.optim's schedules; a step takes another rate by `lr=`")
 
 
 @dataclass(frozen=True)
@@ -104,20 +110,72 @@ class SGD:
     does not change.
     """
 
-    lr: object = 0.1
+    lr: float | Cosine | StepLR = 0.1
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
 
     def _named(self):
-        numbers = {"momentum": float(self.momentum), "nesterov": float(self.nesterov), "weight_decay": float(self.weight_decay)}
+        numbers = {"momentum": float(self.momentum), "nesterov": bool(self.nesterov), "weight_decay": float(self.weight_decay)}
         return "sgd", numbers
 
 
-def _rate(lr):
-    """The largest rate, and the rate of each step."""
-    if isinstance(lr, (int, float)):
-        return float(lr), lambda step: float(lr)
-    if callable(lr) and hasattr(lr, "lr"):
-        return float(lr.lr), lr
-    raise ConfigError("`lr` is a number, or one of trefoil.optim's schedules")
+@dataclass(frozen=True)
+class Adam:
+    """Adam, as ``torch.optim.Adam``.
+
+    Attributes
+    ----------
+    lr : float, Cosine or StepLR
+    betas : tuple of float
+        The parts of first and second moment that go on. The first is taken to the nearest 32nd.
+    eps : float
+        Keeps small second moments from making large steps; its square is added below the root.
+    weight_decay : float
+        Added to the gradient, times the weight.
+    amsgrad : bool
+        Whether steps follow the largest second moment so far.
+    by_row : bool
+        Whether all weights of an output neuron or of a filter share a second moment: one inverse root for each
+        of them instead of one for each weight, by far the largest part of a step.
+    every : int
+        Steps from one inverse root to the next; those between are as cheap as gradient descent.
+
+    Notes
+    -----
+    Gradients of the batch's mean loss below some ``2**-20`` are noise, which weights without any other gradient
+    follow as they follow everything: choose a larger ``eps`` where there are many, pixels that are always dark for
+    instance.
+    """
+
+    lr: float | Cosine | StepLR = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    amsgrad: bool = False
+    by_row: bool = False
+    every: int = 1
+
+    _decoupled = False
+
+    def _named(self):
+        numbers = {
+            "betas": [float(beta) for beta in self.betas], "eps": float(self.eps), "weight_decay": float(self.weight_decay),
+            "decoupled": self._decoupled, "amsgrad": bool(self.amsgrad), "by_row": bool(self.by_row), "every": int(self.every),
+        }
+        return "adam", numbers
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam whose weight decay leaves the moments alone, as ``torch.optim.AdamW``.
+
+    Attributes
+    ----------
+    weight_decay : float
+        Times the rate, the part of each weight that is lost in every step.
+    """
+
+    weight_decay: float = 1e-2
+
+    _decoupled = True

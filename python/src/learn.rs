@@ -1,0 +1,317 @@
+//! What a client does with data sets and runs of trainings.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+use std::time::Duration;
+
+use nn_layers::{
+    HostTensor,
+    train::{Role, TrainPlan},
+};
+use pyo3::prelude::*;
+use ring_arith::{EngineTensor, Tensor};
+use trefoil::{
+    Preprocess,
+    client::{Client, Driven, Event, Listed, NewRun, Slice, Watch, agree_on_item},
+    config::{ClientConfig, PARTIES},
+    links,
+    store::Readers,
+    training::{Course, DataSet, RowTensor, RunSpec, Training},
+    wire::{DataState, RunState},
+};
+
+use crate::{
+    errors::{Failure, Kind, Result},
+    model::Model,
+    train::finished,
+};
+
+/// How often the state of a run is written to the servers' disks.
+const KEEP: Duration = Duration::from_secs(120);
+
+/// What is listed of a data set: its rows, and what belongs to each of them.
+#[derive(IntoPyObject)]
+pub(crate) struct DataInfo {
+    name: String,
+    owner: String,
+    rows: usize,
+    /// Name, dimensions and fraction bits of each tensor, the labels last.
+    tensors: Vec<(String, Vec<usize>, u32)>,
+    /// As far as the client is told.
+    readers: Option<Vec<String>>,
+    state: String,
+}
+
+/// What is listed of a run.
+#[derive(IntoPyObject)]
+pub(crate) struct RunInfo {
+    name: String,
+    owner: String,
+    /// Names and owners of its data sets.
+    data: Vec<(String, String)>,
+    rows: usize,
+    epochs: u32,
+    step: u32,
+    /// Owners of data who have not consented.
+    missing: Vec<String>,
+    fingerprint: String,
+    state: String,
+}
+
+impl DataInfo {
+    fn of(set: &DataState, state: String) -> Self {
+        let tensor = |t: &RowTensor| (t.name.clone(), t.dims.clone(), t.fraction_bits);
+        let readers = match &set.readers {
+            Some(Readers::Named(names)) => Some(names.clone()),
+            Some(Readers::Everyone) | None => None,
+        };
+        Self {
+            name: set.name.clone(),
+            owner: set.owner.clone(),
+            rows: set.set.rows,
+            tensors: set.set.tensors.iter().map(tensor).collect(),
+            readers,
+            state,
+        }
+    }
+}
+
+impl RunInfo {
+    fn of(run: &RunState, state: String) -> Self {
+        let sets = run.run.spec.data.iter().zip(&run.run.owners);
+        let missing = run.run.missing(&run.owner);
+        Self {
+            name: run.name.clone(),
+            owner: run.owner.clone(),
+            data: sets.map(|(used, owner)| (used.name.clone(), owner.clone())).collect(),
+            rows: run.run.rows,
+            epochs: run.run.spec.course.epochs,
+            step: run.run.step,
+            missing: missing.into_iter().map(str::to_owned).collect(),
+            fingerprint: run.run.fingerprint.letters(),
+            state,
+        }
+    }
+}
+
+/// The data sets that the client may use.
+pub(crate) fn data_sets(client: &mut Client) -> Result<Vec<DataInfo>> {
+    Ok(listed(&client.data_sets()?, DataInfo::of))
+}
+
+/// The client's runs, and those that use its data.
+pub(crate) fn runs(client: &mut Client) -> Result<Vec<RunInfo>> {
+    Ok(listed(&client.runs()?, RunInfo::of))
+}
+
+/// Each name once, with whether the servers say the same of it.
+fn listed<T: Listed, I>(lists: &[Vec<T>; PARTIES], info: fn(&T, String) -> I) -> Vec<I> {
+    let mut items: Vec<&T> = lists.iter().flatten().collect();
+    items.sort_by_key(|item| item.name());
+    items.dedup_by_key(|item| item.name());
+    let state = |item: &T| match agree_on_item(item.name(), lists) {
+        Ok(_) => "ready".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    items.into_iter().map(|item| info(item, state(item))).collect()
+}
+
+/// A tensor of all rows of a data set: its name, words and fraction bits.
+pub(crate) type Rows = (String, Tensor, u32);
+
+/// Shares rows among the servers.
+pub(crate) fn put_data(
+    client: &mut Client,
+    name: &str,
+    rows: Vec<Rows>,
+    readers: &Readers,
+    replace: bool,
+    watch: &dyn Watch,
+) -> Result<()> {
+    let mut tensors = Vec::with_capacity(rows.len());
+    let mut words = Vec::with_capacity(rows.len());
+    let mut counts = Vec::with_capacity(rows.len());
+    for (name, tensor, fraction_bits) in rows {
+        let Some((&count, dims)) = tensor.shape().dims().split_first() else {
+            return Err(Failure::input(format!(
+                "`{name}` is one number, not a row for each example"
+            )));
+        };
+        tensors.push(RowTensor { name, dims: dims.to_vec(), fraction_bits });
+        counts.push(count);
+        words.push(tensor);
+    }
+    let rows = counts.first().copied().unwrap_or(0);
+    if counts.iter().any(|&count| count != rows) {
+        return Err(Failure::input(format!("data and labels have {counts:?} rows, not the same")));
+    }
+    let set = DataSet { rows, tensors };
+    set.check()?;
+    Ok(client.put_data(name, &set, &words, readers, replace, watch)?)
+}
+
+/// A run that a client wants.
+pub(crate) struct Wanted {
+    pub(crate) name: String,
+    pub(crate) data: Vec<String>,
+    pub(crate) plan: Arc<TrainPlan>,
+    /// The state at the start, encoded.
+    pub(crate) state: Vec<Tensor>,
+    pub(crate) course: Course,
+    pub(crate) labels: Vec<String>,
+    pub(crate) replace: bool,
+}
+
+/// Begins a run, or finds the one that is this one.
+pub(crate) fn begin(client: &mut Client, run: &Wanted, watch: &dyn Watch) -> Result<RunInfo> {
+    let (data, _) = client.used(&run.data)?;
+    let preprocess = Preprocess::Scale { white: 1.0 };
+    let spec = RunSpec { data, course: run.course, preprocess, labels: run.labels.clone() };
+    let plan = serde_json::to_vec(&*run.plan).map_err(|cause| Failure::new(Kind::Failed, cause))?;
+    let Wanted { name, state, replace, .. } = run;
+    let new = NewRun { name, spec: &spec, plan: &plan, state, replace: *replace };
+    let begun = client.begin_run(&new, watch)?;
+    Ok(RunInfo::of(&begun, "ready".to_owned()))
+}
+
+/// What is known of a run under way, for whoever asks.
+#[derive(Default)]
+pub(crate) struct Followed {
+    news: Mutex<News>,
+    stop: AtomicBool,
+}
+
+/// What has happened since somebody asked.
+#[derive(Default)]
+pub(crate) struct News {
+    pub(crate) slices: Vec<Progress>,
+    /// Why the last slice has failed.
+    pub(crate) failed: Option<String>,
+    /// Who has not consented, if that has changed.
+    pub(crate) missing: Option<Vec<String>>,
+}
+
+/// How far a run is after a slice.
+#[derive(IntoPyObject)]
+pub(crate) struct Progress {
+    step: u32,
+    steps: u32,
+    epoch: u32,
+    /// Means over the slice's rows.
+    metrics: Vec<f64>,
+    seconds: f64,
+    bytes: u64,
+    rounds: u32,
+}
+
+impl Progress {
+    fn of(slice: &Slice, steps: u32) -> Self {
+        let total = &slice.total;
+        Self {
+            step: slice.step,
+            steps,
+            epoch: slice.epoch,
+            metrics: slice.metrics.clone(),
+            seconds: total.seconds,
+            bytes: total.bytes,
+            rounds: total.rounds,
+        }
+    }
+}
+
+impl Followed {
+    /// Ends the run after a last step.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// What has happened since this was asked last.
+    pub(crate) fn news(&self) -> News {
+        std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes something. Returns whether to go on.
+    fn note(&self, note: impl FnOnce(&mut News)) -> bool {
+        note(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner));
+        !self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Goes through a run as soon as all have consented. Returns the step after which it stands.
+pub(crate) fn drive(
+    mut client: Client,
+    config: &ClientConfig,
+    name: String,
+    plan: &TrainPlan,
+    followed: &Followed,
+) -> Result<u32> {
+    let begun = client.run(&name)?;
+    let begun = client.wait_for_consent(begun, &mut |run| {
+        let missing = run.run.missing(&run.owner).into_iter().map(str::to_owned).collect();
+        followed.note(|news| news.missing = Some(missing))
+    })?;
+    if !begun.run.missing(&begun.owner).is_empty() {
+        return Ok(begun.run.step);
+    }
+    followed.note(|news| news.missing = Some(Vec::new()));
+    let training = Training::new(plan.clone(), begun.run.spec.course, begun.run.rows)?;
+    let steps = training.steps();
+    let driven = Driven { name, fingerprint: begun.run.fingerprint, training, keep: KEEP };
+    let connect = || links::connect(config);
+    let step = driven.run(client, begun.run.step, &connect, &(), &mut |event| match event {
+        Event::Slice(slice) => followed.note(|news| news.slices.push(Progress::of(slice, steps))),
+        Event::Failed(error) => followed.note(|news| news.failed = Some(error.to_string())),
+    })?;
+    Ok(step)
+}
+
+/// What a run has learnt.
+pub(crate) struct Learnt {
+    pub(crate) step: u32,
+    /// Weights and running statistics that have changed, by name.
+    pub(crate) weights: Vec<(String, HostTensor)>,
+    pub(crate) model: Model,
+}
+
+/// Adds up the weights of a run of this client's.
+pub(crate) fn get(client: &mut Client, name: &str) -> Result<Learnt> {
+    let state = client.run(name)?;
+    let plan = client.run_plan(name)?;
+    let step = state.run.step;
+    let words = client.release(name, state.run.fingerprint, step, &())?;
+    let values = plan.decode_state(&words)?;
+    let model = finished(&plan, &values, plan.inference().frac())?;
+    let tensors = plan.state().into_iter().zip(values);
+    let learnt = tensors.filter(|(spec, _)| spec.trained && spec.role == Role::Network);
+    let weights = learnt.map(|(spec, value)| (spec.name, value)).collect();
+    Ok(Learnt { step, weights, model })
+}
+
+/// Consents to a run whose fingerprint begins with these letters.
+pub(crate) fn approve(client: &mut Client, name: &str, letters: &str) -> Result<()> {
+    let fingerprint = client.run(name)?.run.fingerprint;
+    // 128 bits, for which nobody finds another run.
+    if letters.len() < 32 || !fingerprint.letters().starts_with(letters) {
+        let text = format!(
+            "run `{name}` has another fingerprint than {letters:?}; look at it with runs(), and pass at least 32 \
+             letters"
+        );
+        return Err(Failure::input(text));
+    }
+    Ok(client.approve(name, fingerprint, &())?)
+}
+
+/// Makes a model of the state of a run.
+pub(crate) fn publish(
+    client: &mut Client,
+    run: &str,
+    name: &str,
+    readers: &Readers,
+    replace: bool,
+) -> Result<()> {
+    let state = client.run(run)?;
+    let state = (run, state.run.fingerprint, state.run.step);
+    Ok(client.publish(state, name, readers, replace, &())?)
+}

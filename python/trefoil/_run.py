@@ -1,0 +1,183 @@
+"""Runs: trainings at the servers, as their owner follows them."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ._errors import Error
+from ._progress import bar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: How often whoever follows a run looks for Ctrl-C, in seconds.
+_TICK = 0.1
+
+
+@dataclass(frozen=True)
+class DataInfo:
+    """What is listed of a data set at the servers.
+
+    ``tensors`` are name, shape of a row, and fraction bits of what belongs to each row, the labels last; ``readers``
+    the clients that may name it in a run, as far as its owner is told and unless it is everyone; ``state`` is
+    ``"ready"``, or says why it cannot be used.
+    """
+
+    name: str
+    owner: str
+    rows: int
+    tensors: list[tuple[str, list[int], int]]
+    readers: list[str] | None
+    state: str
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What is listed of a run at the servers.
+
+    ``data`` are names and owners of its data sets, ``step`` how many steps the servers have kept, ``missing`` the
+    owners of data who have not consented, and ``fingerprint`` what :meth:`Cluster.approve` consents to.
+    """
+
+    name: str
+    owner: str
+    data: list[tuple[str, str]]
+    rows: int
+    epochs: int
+    step: int
+    missing: list[str]
+    fingerprint: str
+    state: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A run after a slice of steps: ``step`` of ``steps`` are done.
+
+    ``loss`` and ``accuracy`` are means over the slice's rows, of the network before each step; None where the run's
+    metrics do not ask for it. ``bytes`` and ``rounds`` are those among the servers.
+    """
+
+    step: int
+    steps: int
+    epoch: int
+    loss: float | None
+    accuracy: float | None
+    seconds: float
+    bytes: int
+    rounds: int
+
+
+class Run(Future):
+    """A training at the servers, driven from here. Made by :meth:`Cluster.train`.
+
+    Its result, as a :class:`concurrent.futures.Future`'s, is the list of all :class:`Progress`. When the program
+    ends it stands still; the same call of :meth:`Cluster.train` goes on from what the servers have kept.
+
+    Attributes
+    ----------
+    name, fingerprint : str
+        The owners of data consent to these.
+    info : RunInfo
+        The run as it was begun.
+    """
+
+    def __init__(self, cluster, info, training, metrics, progress):
+        super().__init__()
+        self.info, self.name, self.fingerprint = info, info.name, info.fingerprint
+        self._cluster, self._training, self._metrics = cluster, training, metrics
+        self._seen, self._missing, self._failure = [], tuple(info.missing), None
+        self._news = threading.Condition()
+        self._stopping = False
+        self._bar = bar(None, "step", progress)
+        self._thread = threading.Thread(target=self._drive, name=f"trefoil run {info.name}")
+        self._thread.start()
+
+    def __repr__(self):
+        seen = self._seen
+        at = f"step {seen[-1].step} of {seen[-1].steps}" if seen else f"after step {self.info.step}"
+        return f"Run({self.name!r}, {at}{', done' if self.done() else ''})"
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Owners of data on whose consent the run waits."""
+        return self._missing
+
+    @property
+    def failure(self) -> str | None:
+        """Why the last slice failed, while the run tries to go on; None otherwise."""
+        return self._failure
+
+    def follow(self) -> Iterator[Progress]:
+        """What every slice was like, from the first that this program has seen, as it comes; ends with the run.
+
+        Yields
+        ------
+        Progress
+
+        Raises
+        ------
+        Error
+            If the run fails.
+        """
+        at = 0
+        while True:
+            with self._news:
+                while at == len(self._seen) and not self.done():
+                    self._news.wait(_TICK)
+                new, ended = self._seen[at:], self.done()
+            yield from new
+            at += len(new)
+            if ended and at == len(self._seen):
+                self.result()
+                return
+
+    def stop(self) -> None:
+        """Stop after one more step, which the servers keep."""
+        self._stopping = True
+
+    def cancel(self) -> bool:
+        """As :meth:`stop`; the result is that of the steps which were made. False if it has ended already."""
+        self.stop()
+        return not self.done()
+
+    def join(self) -> None:
+        """Wait until the run has ended, whatever comes of it."""
+        self._thread.join()
+
+    def _drive(self):
+        self.set_running_or_notify_cancel()
+        try:
+            with self._bar:
+                self._cluster._connection().drive(self.name, self._training, self._told)
+            self.set_result(list(self._seen))
+        except _Over:
+            self.set_exception(Error(f"the program ended before run {self.name!r}"))
+        except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+            self.set_exception(error)
+        with self._news:
+            self._news.notify_all()
+
+    def _told(self, slices, failure, missing):
+        """Takes what has happened. Returns whether to go on."""
+        if not threading.main_thread().is_alive():
+            raise _Over
+        with self._news:
+            if missing is not None:
+                self._missing = tuple(missing)
+            if failure is not None or slices:
+                self._failure = failure
+            for slice_ in slices:
+                shown = dict(zip(self._metrics, slice_.pop("metrics")))
+                self._seen.append(Progress(**slice_, loss=shown.get("loss"), accuracy=shown.get("accuracy")))
+                if self._bar.at is not None:
+                    self._bar.at(self._seen[-1].step, self._seen[-1].steps)
+            self._news.notify_all()
+        return not self._stopping
+
+
+class _Over(Exception):
+    """The interpreter is on its way out: nobody waits for the run."""
