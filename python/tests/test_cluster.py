@@ -100,13 +100,39 @@ def test_errors_come_with_the_librarys_sentences(alice, folder, tmp_path):
     assert alice.infer("bounded", np.zeros((1, 1, 8, 8))).shape == (1, 10)
     with pytest.raises(ConfigError, match="client.toml"):
         trefoil.connect(tmp_path / "client.toml")
+    with trefoil.connect(nobody_there(folder, 1)) as lost, pytest.raises(Unreachable, match="party 0"):
+        lost.ping()
+
+
+def nobody_there(folder, seconds):
+    """The file of a client whose servers do not answer, for which it waits so long."""
     text = (folder / "client-bob/client.toml").read_text()
     ports = iter((1, 2, 3))
     text = re.sub(r"127\.0\.0\.1:\d+", lambda _: f"127.0.0.1:{next(ports)}", text)
-    text = re.sub(r"connect_seconds = \d+", "connect_seconds = 1", text)
-    (folder / "client-bob/lost.toml").write_text(text)
-    with trefoil.connect(folder / "client-bob/lost.toml") as lost, pytest.raises(Unreachable, match="party 0"):
+    text = re.sub(r"connect_seconds = \d+", f"connect_seconds = {seconds}", text)
+    path = folder / f"client-bob/lost-{seconds}.toml"
+    path.write_text(text)
+    return path
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time, trefoil
+with trefoil.connect(sys.argv[1]) as lost:
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    began = time.perf_counter()
+    try:
         lost.ping()
+    except KeyboardInterrupt:
+        print("took", time.perf_counter() - began - 0.5)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_ctrl_c_ends_a_wait_for_servers_within_half_a_second(alice, folder):
+    command = [sys.executable, "-c", INTERRUPTED, nobody_there(folder, 60)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    assert ran.returncode == 0, ran.stderr
+    assert float(re.search(r"took (\S+)", ran.stdout)[1]) < 0.5
 
 
 def test_a_progress_bar_is_told_what_has_left(alice, monkeypatch):

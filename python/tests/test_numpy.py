@@ -24,7 +24,8 @@ def same(got, want, error=0.0):
     shown = got.reveal()
     assert got.shape == want.shape == shown.shape
     # NumPy's small and unsigned integers are this package's one kind of integer.
-    assert got.dtype.kind == want.dtype.kind and shown.dtype == got.dtype
+    assert got.dtype == want.dtype if want.dtype.kind == "f" else got.dtype.kind == want.dtype.kind
+    assert shown.dtype == got.dtype
     assert np.allclose(shown, want, rtol=1e-6 if want.dtype == np.float32 else 1e-9, atol=error), (shown, want)
 
 
