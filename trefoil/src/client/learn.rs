@@ -204,13 +204,7 @@ impl Client {
         watch: &dyn Watch,
     ) -> Result<Answer> {
         let (job, name) = (Id::random()?, name.to_owned());
-        let request = Request::Train { job, name, fingerprint, from, steps, keep };
-        let replies = self.all(|party, channel, silence, joint| {
-            say(channel, &request)?;
-            let reply = outcome(party, channel, silence, watch, joint)?;
-            result(party, channel, silence, reply)
-        })?;
-        add_up(replies)
+        self.asked(&Request::Train { job, name, fingerprint, from, steps, keep }, watch)
     }
 
     /// The plan of a step of a run, as all three servers have it.
@@ -246,12 +240,7 @@ impl Client {
     ) -> Result<Vec<Tensor>> {
         let (job, name) = (Id::random()?, name.to_owned());
         let request = Request::Release { job, name, fingerprint, step };
-        let replies = self.all(|party, channel, silence, joint| {
-            say(channel, &request)?;
-            let reply = outcome(party, channel, silence, watch, joint)?;
-            result(party, channel, silence, reply)
-        })?;
-        Ok(add_up(replies)?.outputs)
+        Ok(self.asked(&request, watch)?.outputs)
     }
 
     /// Makes a model of the state of a run of this client's after so many steps. No weight leaves the servers.
@@ -276,5 +265,15 @@ impl Client {
             replace,
         };
         self.change(&request, watch)
+    }
+
+    /// The answer to a request that sends nothing besides, added up here.
+    fn asked(&mut self, request: &Request, watch: &dyn Watch) -> Result<Answer> {
+        let replies = self.all(|party, channel, silence, joint| {
+            say(channel, request)?;
+            let reply = outcome(party, channel, silence, watch, joint)?;
+            result(party, channel, silence, reply)
+        })?;
+        add_up(replies)
     }
 }

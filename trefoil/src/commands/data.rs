@@ -15,7 +15,7 @@ use crate::{
     wire::DataState,
 };
 
-use super::model::{named, share_with, shown};
+use super::model::{named, remove_named, share_with, shown};
 
 /// Fraction bits of rows, those of a training's values unless it says otherwise.
 const FRACTION: u32 = 20;
@@ -186,8 +186,5 @@ fn remove(name: &str, global: &Global, output: Output) -> Result<()> {
             "there is none of that name",
         ));
     }
-    let progress = output.progress("removing");
-    client.remove(name, &progress)?;
-    drop(progress);
-    output.result(&json!({ "removed": name }), || format!("removed {name}"))
+    remove_named(&mut client, name, output)
 }

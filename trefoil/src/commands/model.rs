@@ -299,6 +299,11 @@ fn remove(name: &str, global: &Global, output: Output) -> Result<()> {
     {
         return Err(Error::refused("servers", reason));
     }
+    remove_named(&mut client, name, output)
+}
+
+/// Removes what has this name at any server.
+pub(super) fn remove_named(client: &mut Client, name: &str, output: Output) -> Result<()> {
     let progress = output.progress("removing");
     client.remove(name, &progress)?;
     drop(progress);

@@ -6,6 +6,7 @@ use models::{onnx::with_weights, weights::to_safetensors};
 use nn_layers::train::Role;
 use serde_json::json;
 
+use super::model::remove_named;
 use crate::{
     Digest, Error, Result,
     cli::{Global, Run},
@@ -176,8 +177,5 @@ fn remove(client: &mut Client, name: &str, output: Output) -> Result<()> {
     if !runs.iter().flatten().any(|run| run.name == name) {
         return Err(Error::refused(format_args!("run `{name}`"), "there is none of that name"));
     }
-    let progress = output.progress("removing");
-    client.remove(name, &progress)?;
-    drop(progress);
-    output.result(&json!({ "removed": name }), || format!("removed {name}"))
+    remove_named(client, name, output)
 }

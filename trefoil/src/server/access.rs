@@ -165,15 +165,20 @@ impl Core {
         name: &str,
         fingerprint: Digest,
     ) -> Result<Manifest> {
-        let manifest = self.readable(client, name)?;
-        let refused = |reason: String| Err(Error::refused(format_args!("run `{name}`"), reason));
-        if manifest.run()?.fingerprint != fingerprint {
-            return refused(
-                "it is another run by now; look at it with `trefoil run show`".to_owned(),
-            );
-        }
+        let manifest = self.this_run(client, name, fingerprint)?;
         if manifest.owner != client {
-            return refused(format!("it belongs to client {}", manifest.owner));
+            let reason = format!("it belongs to client {}", manifest.owner);
+            return Err(Error::refused(format_args!("run `{name}`"), reason));
+        }
+        Ok(manifest)
+    }
+
+    /// The run that a client looked at, if it is still the same.
+    fn this_run(&self, client: &str, name: &str, fingerprint: Digest) -> Result<Manifest> {
+        let manifest = self.readable(client, name)?;
+        if manifest.run()?.fingerprint != fingerprint {
+            let reason = "it is another run by now; look at it with `trefoil run show`";
+            return Err(Error::refused(format_args!("run `{name}`"), reason));
         }
         Ok(manifest)
     }
@@ -201,14 +206,10 @@ impl Core {
 
     /// Checks that a client's data is used by a run, so that it may consent to it.
     pub(super) fn may_approve(&self, client: &str, name: &str, fingerprint: Digest) -> Result<()> {
-        let manifest = self.readable(client, name)?;
-        let run = manifest.run()?;
-        let refused = |reason: &str| Err(Error::refused(format_args!("run `{name}`"), reason));
-        if run.fingerprint != fingerprint {
-            return refused("it is another run by now; look at it with `trefoil run show`");
-        }
-        if !run.owners.iter().any(|owner| owner == client) {
-            return refused("it uses no data of yours");
+        let manifest = self.this_run(client, name, fingerprint)?;
+        if !manifest.run()?.owners.iter().any(|owner| owner == client) {
+            let reason = "it uses no data of yours";
+            return Err(Error::refused(format_args!("run `{name}`"), reason));
         }
         Ok(())
     }

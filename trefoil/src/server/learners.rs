@@ -1,5 +1,7 @@
 //! What a server does for clients that train: their data sets, their runs, and their consent.
 
+use nn_layers::train::TrainPlan;
+
 use super::{
     Work,
     access::disk_bytes,
@@ -61,9 +63,9 @@ impl Visit<'_> {
         let coming = self.begin(*job)?;
         let mut pace = self.pace();
         let bytes = receive_bytes(self.channel, *plan as usize, &mut pace)?;
-        let run = self.check_run(*job, name, spec, &bytes)?;
-        let shapes: Vec<_> =
-            parse_plan(&bytes)?.state().into_iter().map(|tensor| tensor.shape).collect();
+        let step = parse_plan(&bytes)?;
+        let run = self.check_run(*job, name, spec, &step, Digest::of(&[&bytes]))?;
+        let shapes: Vec<_> = step.state().into_iter().map(|tensor| tensor.shape).collect();
         let words = words_of(&shapes);
         check_upload(words, core.limits.upload_bytes())?;
         core.quotas.check_keep(self.client, name, disk_bytes(words, *plan))?;
@@ -84,9 +86,15 @@ impl Visit<'_> {
     }
 
     /// What a run is, if this server can keep it and its data sets are there.
-    fn check_run(&self, job: Id, name: &str, spec: &RunSpec, plan: &[u8]) -> Result<Run> {
+    fn check_run(
+        &self,
+        job: Id,
+        name: &str,
+        spec: &RunSpec,
+        plan: &TrainPlan,
+        digest: Digest,
+    ) -> Result<Run> {
         let core = self.core;
-        let (digest, plan) = (Digest::of(&[plan]), parse_plan(plan)?);
         let mut sets = Vec::new();
         for used in &spec.data {
             let manifest = core.usable_data(self.client, used)?;
@@ -106,7 +114,7 @@ impl Visit<'_> {
             );
             return Err(Error::refused("run", reason));
         }
-        Run::new(name, self.client, job, spec.clone(), &plan, digest, &sets)
+        Run::new(name, self.client, job, spec.clone(), plan, digest, &sets)
     }
 
     /// Notes that the client consents to a run.
