@@ -113,6 +113,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         up_seconds: 86_400,
         engine: "cpu".to_owned(),
         link: Link::Down { reason: "party 2 has not connected".to_owned() },
+        stopping: true,
         waiting: 3,
         step: Some("layer1/conv".to_owned()),
         done: 12,
@@ -182,6 +183,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         },
         Reply::Predicted(Box::new([cost.clone(), cost.clone(), cost.clone()])),
         Reply::Send,
+        Reply::Stopping { party: 1 },
         Reply::Waiting { before: Some(4) },
         Reply::Done,
         Reply::Result {

@@ -256,6 +256,20 @@ impl Endpoint {
         Some(Channel { engine: self.engine.clone(), link, peer, parker })
     }
 
+    /// Listens no more, ends all links after what is queued on them has gone out, and waits until none is
+    /// left or `limit` is over. Whoever still uses a channel or a session of this endpoint gets an error.
+    pub fn close(&self, limit: Duration) {
+        let hub = &self.engine.hub;
+        hub.stop_listening();
+        for link in hub.all_links() {
+            link.post(Kind::Close, Bytes::new());
+            hub.let_go(&link);
+        }
+        let parker = Arc::new(Parker::leading());
+        let until = Some(Instant::now() + limit);
+        hub.wait(&parker, Change::ANY, until, || hub.all_links().is_empty().then_some(()));
+    }
+
     /// As a client: connects to a party's server. Fails unless the other side proves that role.
     ///
     /// # Errors

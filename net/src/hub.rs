@@ -513,6 +513,11 @@ impl Hub {
         }
     }
 
+    /// Accepts no more connections.
+    pub(crate) fn stop_listening(&self) {
+        *lock(&self.listener) = None;
+    }
+
     fn note_refusal(&self, address: SocketAddr, cause: String) {
         *lock(&self.refused) = Some((Instant::now(), format!("{}: {cause}", address.ip())));
         if self.refusals.admits(&(address.ip(), cause.clone())) {

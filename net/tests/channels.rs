@@ -170,3 +170,40 @@ fn parties_do_not_dial_and_clients_hold_no_sessions() {
     assert!(matches!(alice.session(&Job::new("x")).map(drop), Err(Error::Misuse(_))));
     assert!(matches!(server.session(&Job::new("x")).map(drop), Err(Error::Misuse(_))));
 }
+
+#[test]
+fn an_endpoint_that_closes_sends_what_is_queued_and_then_takes_nobody() {
+    const MESSAGES: usize = 50;
+    let authority = Authority::generate(DAY).unwrap();
+    let server = Endpoint::open(server(party(&authority, 0))).unwrap();
+    let address = server.address().unwrap();
+    let alice = client(&authority, "alice");
+    let mut near = thread::scope(|scope| {
+        let dialled = scope.spawn(|| alice.dial(Party(0), address).unwrap());
+        let mut far = server.accept(SOON).unwrap();
+        // More than sockets take: the rest waits in the endpoint's queue.
+        let sends = scope.spawn(move || {
+            let sent = (0..MESSAGES).map(|_| far.send(vec![7; 64 << 10].into()));
+            sent.collect::<Result<Vec<()>, _>>().unwrap();
+            far
+        });
+        let near = dialled.join().unwrap();
+        let mut far = sends.join().unwrap();
+        let closed = scope.spawn(|| server.close(SOON));
+        thread::scope(|scope| {
+            let reads = scope.spawn(move || {
+                let mut near = near;
+                for _ in 0..MESSAGES {
+                    assert_eq!(near.receive(SOON).unwrap().unwrap().len(), 64 << 10);
+                }
+                near
+            });
+            // Whoever waits for the other end hears of it too.
+            assert!(matches!(far.receive(SOON), Err(Error::Channel { .. })));
+            closed.join().unwrap();
+            reads.join().unwrap()
+        })
+    });
+    assert!(matches!(near.receive(SOON), Err(Error::Channel { .. })));
+    assert!(alice.dial(Party(0), address).is_err());
+}

@@ -425,7 +425,7 @@ fn ask(channel: &mut dyn Channel, request: &Request, silence: Duration) -> Resul
 /// A server that hangs up may have said why.
 fn last_word(channel: &mut dyn Channel, error: Error) -> Error {
     match hear(channel, Duration::from_secs(1)) {
-        Ok(Reply::Failed { reason }) => Error::refused("servers", reason),
+        Ok(reply @ (Reply::Failed { .. } | Reply::Stopping { .. })) => unexpected(&reply),
         _ => error,
     }
 }
@@ -434,7 +434,6 @@ fn last_word(channel: &mut dyn Channel, error: Error) -> Error {
 fn start(channel: &mut dyn Channel, request: &Request, silence: Duration) -> Result<()> {
     match ask(channel, request, silence)? {
         Reply::Send => Ok(()),
-        Reply::Failed { reason } => Err(Error::refused("servers", reason)),
         other => Err(unexpected(&other)),
     }
 }
@@ -511,6 +510,7 @@ fn name_of(party: usize) -> String {
 fn unexpected(reply: &Reply) -> Error {
     let text = match reply {
         Reply::Failed { reason } => return Error::refused("servers", reason),
+        Reply::Stopping { party } => return Error::Stopping { party: *party },
         Reply::Result { .. } => "a result".to_owned(),
         other => format!("{other:?}").chars().take(80).collect(),
     };

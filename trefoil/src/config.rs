@@ -128,6 +128,8 @@ pub struct Limits {
     pub peer_seconds: u64,
     /// How long a job may run, in seconds.
     pub job_seconds: u64,
+    /// How long a server that is being stopped goes on with the jobs that it has taken, in seconds.
+    pub drain_seconds: u64,
     /// What a client that sends its part of a job must send at least, and read at least of its answer, in KiB a
     /// second.
     pub upload_kib_per_second: u64,
@@ -186,6 +188,7 @@ impl Default for Limits {
             parts_seconds: 10,
             peer_seconds: 10,
             job_seconds: 3600,
+            drain_seconds: 30,
             upload_kib_per_second: 16,
             client_connections: 64,
             client_memory_mib: 4096,
@@ -397,6 +400,11 @@ impl Limits {
         Duration::from_secs(self.job_seconds)
     }
 
+    /// How long a server that is being stopped goes on with its jobs.
+    pub fn drain_limit(&self) -> Duration {
+        Duration::from_secs(self.drain_seconds)
+    }
+
     fn check(&self) -> Result<(), String> {
         check_range("limits.upload_mib", self.upload_mib, 1, 1 << 20)?;
         check_range("limits.activation_mwords", self.activation_mwords, 1, 1 << 16)?;
@@ -407,6 +415,7 @@ impl Limits {
         check_range("limits.parts_seconds", self.parts_seconds, 1, 3600)?;
         check_range("limits.peer_seconds", self.peer_seconds, 1, 3600)?;
         check_range("limits.job_seconds", self.job_seconds, 1, 1 << 20)?;
+        check_range("limits.drain_seconds", self.drain_seconds, 1, 1 << 20)?;
         check_range("limits.job_memory_mib", self.job_memory_mib, 1, 1 << 24)?;
         check_range("limits.upload_kib_per_second", self.upload_kib_per_second, 1, 1 << 20)?;
         check_range("limits.client_connections", self.client_connections as u64, 1, 1 << 16)?;

@@ -33,6 +33,14 @@ pub enum Error {
         /// What happened and what to do.
         reason: String,
     },
+    /// A server is being stopped and takes no new jobs. Nothing was done. Exit code 5.
+    #[error(
+        "party {party}: it is being stopped and takes no new jobs; it does again once its operator has started it"
+    )]
+    Stopping {
+        /// Which server.
+        party: usize,
+    },
     /// The servers answered that they will not, or could not, do the job. Exit code 6.
     #[error("{by}: {reason}")]
     Refused {
@@ -104,7 +112,7 @@ impl Error {
         match self {
             Self::Input { .. } => "input",
             Self::Config { .. } | Self::Net(net::Error::Config { .. }) => "config",
-            Self::Unreachable { .. } => "unreachable",
+            Self::Unreachable { .. } | Self::Stopping { .. } => "unreachable",
             Self::Refused { .. } => "refused",
             Self::OutOfRange { .. } => "out-of-range",
             _ => "failed",
@@ -116,7 +124,7 @@ impl Error {
         match self {
             Self::Input { .. } => 3,
             Self::Config { .. } | Self::Net(net::Error::Config { .. }) => 4,
-            Self::Unreachable { .. } => 5,
+            Self::Unreachable { .. } | Self::Stopping { .. } => 5,
             Self::Refused { .. } | Self::OutOfRange { .. } => 6,
             _ => 1,
         }

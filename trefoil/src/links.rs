@@ -3,6 +3,7 @@
 use std::{
     fs,
     net::{SocketAddr, TcpStream},
+    process,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -13,6 +14,10 @@ use gpu_kernels::AnyEngine;
 use net::{
     Channel as NetChannel, Endpoint, Identity, Party, Resolver, Role, Security, Settings,
     system_resolver,
+};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
 };
 
 use crate::{
@@ -28,6 +33,9 @@ use crate::{
 
 /// The first pause of a client before it tries to reach a server again.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a server that ends lets clients read what they were sent.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// How long a server tries to find the others before it says that they are missing.
 const START: Duration = Duration::from_secs(15);
@@ -60,12 +68,15 @@ impl Channel for Link {
     }
 }
 
-/// Runs the server of one party. Returns only if it cannot start.
+/// Runs the server of one party until it is asked to stop, by SIGTERM or an interrupt: then it takes no new
+/// jobs and ends those that it has, for at most [`crate::config::Limits::drain_seconds`]. A second signal ends it at once.
 ///
 /// # Errors
 /// [`Error::Config`] if files or addresses cannot be used, [`Error::File`] if the data folder cannot.
 pub fn serve(config: &PartyConfig) -> Result<()> {
     let me = config.party;
+    // As the first process of a container it would otherwise not hear of them at all.
+    let signals = stop_signals()?;
     let identity = party_identity(config)?;
     let store = open_store(config, &identity)?;
     let limits = net::Limits {
@@ -102,7 +113,47 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
             tracing::error!(%error, "the models could not be read");
         }
     })?;
-    server.keep_session(|job| endpoint.session(job))
+    let stopped = server.clone();
+    start("signals", move || obey(signals, &stopped))?;
+    server.keep_session(|job| endpoint.session(job));
+    endpoint.close(FAREWELL);
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Signals that ask a process to end.
+fn stop_signals() -> Result<Signals> {
+    let failed = |cause| Error::File { what: "waiting for signals".to_owned(), cause };
+    Signals::new([SIGTERM, SIGINT]).map_err(failed)
+}
+
+/// Stops the server at the first signal, and the process at the second.
+fn obey(mut signals: Signals, server: &Server) {
+    let mut begun = false;
+    for signal in signals.forever() {
+        if begun {
+            tracing::warn!("a second signal: ending without waiting for jobs");
+            process::exit(128 + signal);
+        }
+        begun = true;
+        tracing::info!(
+            "asked to stop: no new jobs, those taken go on; a second signal ends them too"
+        );
+        let server = server.clone();
+        let drain = move || {
+            let left = server.stop();
+            if left > 0 {
+                tracing::warn!(
+                    jobs = left,
+                    "stopping before all jobs have ended (limits.drain_seconds)"
+                );
+            }
+        };
+        if let Err(error) = start("drain", drain) {
+            tracing::error!(%error, "ending without waiting for jobs");
+            process::exit(128 + signal);
+        }
+    }
 }
 
 /// What a server computes on.

@@ -277,7 +277,7 @@ impl Hub {
         for link in self.all_links() {
             self.finish(&link, &mut link.wire(), End::Dropped);
         }
-        *lock(&self.listener) = None;
+        self.stop_listening();
     }
 
     /// The endpoint's thread sleeps until the leader leaves, or for a tick.

@@ -45,7 +45,8 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
         return Err(Error::input("--scale", "it must be a number other than 0"));
     }
     let mut client = super::connect(global)?;
-    let PublicModel { version, about, ranges, .. } = client.model(&arguments.model)?;
+    let PublicModel { version, about, ranges, .. } =
+        super::patiently(global, &mut client, |client| client.model(&arguments.model))?;
     let inputs = read(arguments, &about)?;
     check_ranges(&about, &ranges, &inputs)?;
     check_classes(&about, &inputs[0])?;
@@ -66,7 +67,9 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
         if batches.len() > 1 {
             progress.job(index, batches.len());
         }
-        let (total, outputs) = infer(&mut client, arguments, version, &about, inputs, &progress)?;
+        let (total, outputs) = super::patiently(global, &mut client, |client| {
+            infer(client, arguments, version, &about, inputs, &progress)
+        })?;
         match &mut cost {
             Some(sum) => sum.add(&total),
             None => cost = Some(total),

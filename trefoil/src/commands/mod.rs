@@ -13,7 +13,12 @@ mod script;
 mod servers;
 mod train;
 
-use std::{env, io, path::PathBuf};
+use std::{
+    env, io,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
 
 use clap::CommandFactory;
 
@@ -25,6 +30,9 @@ use crate::{
     links,
     output::Output,
 };
+
+/// A pause before a server that is being stopped is asked again.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// The environment variable that names the client's configuration.
 const CONFIG: &str = "TREFOIL_CONFIG";
@@ -60,6 +68,25 @@ pub fn run(cli: Cli) -> Result<()> {
 /// Connects to the servers as the client that flag, environment or default name.
 fn connect(global: &Global) -> Result<Client> {
     links::connect(&client_config(global)?)
+}
+
+/// Does something with the servers that may be done twice. While one of them is being restarted, tries again
+/// with new connections, for as long as this client tries to reach a server.
+fn patiently<T>(
+    global: &Global,
+    client: &mut Client,
+    mut act: impl FnMut(&mut Client) -> Result<T>,
+) -> Result<T> {
+    let (began, limit) = (Instant::now(), client_config(global)?.connect_limit());
+    loop {
+        match act(client) {
+            Err(Error::Stopping { .. } | Error::Unreachable { .. }) if began.elapsed() < limit => {
+                thread::sleep(AGAIN);
+                *client = connect(global)?;
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 fn client_config(global: &Global) -> Result<ClientConfig> {

@@ -174,6 +174,7 @@ fn row(party: usize, state: &Result<Status>) -> Vec<String> {
         (Link::Up, Some(step)) => format!("up, in {step}"),
         (Link::Up, None) => "up".to_owned(),
     };
+    let link = if state.stopping { format!("{link}, being stopped") } else { link };
     vec![
         state.party.to_string(),
         link,
@@ -233,6 +234,7 @@ mod tests {
             up_seconds: 0,
             engine: String::new(),
             link: Link::Up,
+            stopping: false,
             waiting: 0,
             step: None,
             done: 0,

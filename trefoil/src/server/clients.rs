@@ -94,7 +94,7 @@ impl Visit<'_> {
             if self.core.lines.admits(&(self.client.to_owned(), error.to_string())) {
                 tracing::info!(client = self.client, %error, "request refused");
             }
-            say(self.channel, &Reply::Failed { reason: error.to_string() })?;
+            say(self.channel, &refusal(&error))?;
             if self.busy {
                 // What the client still sends belongs to the refused request.
                 return Ok(());
@@ -241,12 +241,13 @@ impl Visit<'_> {
     /// Queues a job for which the client sends nothing more.
     pub(super) fn order(&mut self, id: Id, request: &Request, work: Work) -> Result<()> {
         let reserved = self.core.quotas.reserve(self.client, 0)?;
+        self.core.takes_jobs()?;
         self.run(Order { id, request, clear: &[], reserved, coming: None }, work)
     }
 
     /// Tells the client to send what it announced.
     pub(super) fn begin(&mut self, id: Id) -> Result<Coming> {
-        let coming = self.core.announce(id);
+        let coming = self.core.announce(id)?;
         self.busy = true;
         say(self.channel, &Reply::Send)?;
         Ok(coming)
@@ -301,6 +302,14 @@ impl Visit<'_> {
             }
             Err(reason) => say(self.channel, &Reply::Failed { reason }),
         }
+    }
+}
+
+/// What a client is told instead of an answer.
+fn refusal(error: &Error) -> Reply {
+    match error {
+        Error::Stopping { party } => Reply::Stopping { party: *party },
+        _ => Reply::Failed { reason: error.to_string() },
     }
 }
 

@@ -18,6 +18,7 @@ mod train;
 use std::{
     collections::HashMap,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -41,6 +42,9 @@ use quota::{Quotas, Reserved};
 
 /// Like lines of the log are written once in so long, and counted.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
+
+/// How often a server that is being stopped looks whether its jobs have ended.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// One server. Clones are the same server.
 #[derive(Clone)]
@@ -77,6 +81,20 @@ struct State {
     running: Option<Running>,
     done: u64,
     failed: u64,
+    /// Whether this server is being stopped.
+    ending: Ending,
+    /// Ends the session that there is, or that is being begun.
+    session: Option<Canceller>,
+}
+
+/// How far a server is with being stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    No,
+    /// It takes no new jobs.
+    Draining,
+    /// It begins no new session.
+    Now,
 }
 
 enum Queue {
@@ -207,6 +225,8 @@ impl Server {
             running: None,
             done: 0,
             failed: 0,
+            ending: Ending::No,
+            session: None,
         };
         let cache = Cache::new(limits.cache_mib << 20);
         let quotas = Arc::new(Quotas::new(me, limits.clone()));
@@ -249,6 +269,7 @@ impl Server {
             up_seconds: core.started.elapsed().as_secs(),
             engine: self.engine(),
             link: state.link.clone(),
+            stopping: state.ending != Ending::No,
             waiting: state.queue.len(),
             step: state.running.as_ref().map(|running| running.watched.place().step),
             done: state.done,
@@ -264,6 +285,24 @@ impl Server {
             certificates: self.certificates(),
             clock: certificates::now(),
         })
+    }
+
+    /// Takes no new jobs, ends those that it has taken, then its session: [`Server::keep_session`] returns.
+    /// What is not done after [`Limits::drain_seconds`] fails. Returns how many jobs that are.
+    pub fn stop(&self) -> usize {
+        let core = &self.0;
+        core.state().ending = Ending::Draining;
+        let until = Instant::now() + core.limits.drain_limit();
+        while core.quotas.jobs() > 0 && Instant::now() < until {
+            thread::sleep(LOOK);
+        }
+        let left = core.quotas.jobs();
+        let mut state = core.state();
+        state.ending = Ending::Now;
+        if let Some(session) = &state.session {
+            session.cancel(&format!("party {} is being stopped", core.me));
+        }
+        left
     }
 
     /// Says how many like lines were left out of the log.
@@ -323,9 +362,21 @@ impl Core {
     }
 
     /// Says that a client sends this server's part of a job, until the answer is dropped.
-    fn announce(self: &Arc<Self>, id: Id) -> Coming {
+    ///
+    /// # Errors
+    /// [`Error::Stopping`] if no new jobs are taken.
+    fn announce(self: &Arc<Self>, id: Id) -> Result<Coming> {
+        self.takes_jobs()?;
         self.state().queue.announce(id, true);
-        Coming(self.clone(), id)
+        Ok(Coming(self.clone(), id))
+    }
+
+    /// Checks that new jobs are taken. Whoever has reserved room for one before may rely on the answer.
+    fn takes_jobs(&self) -> Result<()> {
+        if self.state().ending == Ending::No {
+            return Ok(());
+        }
+        Err(Error::Stopping { party: self.me })
     }
 
     fn submit(&self, id: Id, job: Job) -> Result<()> {

@@ -215,6 +215,11 @@ impl Quotas {
         (inner.connections, inner.bytes)
     }
 
+    /// Jobs whose parts come, wait, run or are being answered.
+    pub(super) fn jobs(&self) -> usize {
+        self.lock().held.values().map(|held| held.jobs).sum()
+    }
+
     fn full(&self, reason: String) -> Error {
         Error::refused(format_args!("party {}", self.me), reason)
     }

@@ -11,7 +11,7 @@ use net::{Canceller, Party, Session, Transport};
 use ring_arith::{Engine, Generator};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Core, Job, Phase, Queue, Running, Server, jobs::Worker};
+use super::{Core, Ending, Job, Phase, Queue, Running, Server, jobs::Worker};
 use crate::{
     Error, Id, Result,
     config::PARTIES,
@@ -39,11 +39,11 @@ const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(64);
 
 impl Server {
-    /// Keeps a session with the two other servers, which `begin` starts anew whenever it has died.
-    pub fn keep_session(&self, begin: impl Fn(&net::Job) -> net::Result<Session>) -> ! {
+    /// Keeps a session with the two other servers, which `begin` starts anew whenever it has died, until
+    /// the server is stopped.
+    pub fn keep_session(&self, begin: impl Fn(&net::Job) -> net::Result<Session>) {
         let mut pause = *AGAIN.start();
-        loop {
-            let canceller = Canceller::default();
+        while let Some(canceller) = self.0.next_session() {
             let prgs = self.0.engine.generators().into_iter().map(Generator::name);
             let job = net::Job::new(SESSION).prgs(prgs).config(&VERSION.to_le_bytes());
             let session = begin(&job.canceller(&canceller)).map_err(Error::from);
@@ -51,6 +51,9 @@ impl Server {
             let was_up = self.0.state().link == Link::Up;
             if let Err(error) = outcome {
                 let reason = error.to_string();
+                if self.0.state().ending == Ending::Now {
+                    return;
+                }
                 if self.0.lines.admits(&("servers".to_owned(), reason.clone())) {
                     tracing::warn!(reason, "no session with the other servers; trying again");
                 }
@@ -63,6 +66,14 @@ impl Server {
 }
 
 impl Core {
+    /// What ends the next session, unless there is to be none.
+    fn next_session(&self) -> Option<Canceller> {
+        let mut state = self.state();
+        let canceller = Canceller::default();
+        state.session = (state.ending != Ending::Now).then(|| canceller.clone());
+        state.session.is_some().then_some(canceller)
+    }
+
     /// Runs jobs within a session until it dies. The others are told of what, if it died here.
     fn run_session(&self, session: Session, canceller: &Canceller) -> Result<()> {
         let watched = Watched::new(session.transport);

@@ -4,6 +4,7 @@ mod learning;
 mod meetings;
 mod plans;
 mod sessions;
+mod stopping;
 
 use std::{thread, time::Duration};
 

@@ -256,6 +256,11 @@ pub enum Reply {
         /// What it took.
         cost: Box<Cost>,
     },
+    /// This server is being stopped, and takes no new jobs. Nothing was done.
+    Stopping {
+        /// Which server this is.
+        party: usize,
+    },
     /// The job, or the request, failed.
     Failed {
         /// What is wrong and what to do.
@@ -276,6 +281,8 @@ pub struct Status {
     pub engine: String,
     /// Whether it is linked with both others, or what it waits for.
     pub link: Link,
+    /// Whether it is being stopped, and takes no new jobs.
+    pub stopping: bool,
     /// Jobs that wait here.
     pub waiting: usize,
     /// The step of the job that runs, if one does.

@@ -300,3 +300,67 @@ fn status_does_not_wait_for_a_server_that_hangs() {
     cluster.wait_until_up("alice");
     infer(&cluster, "digits").unwrap();
 }
+
+#[test]
+fn no_client_notices_that_servers_are_stopped_and_started_again() {
+    let mut cluster = start("restarts");
+    let (done, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (config, image) = (cluster.client_config("bob"), cluster.folder.join("one.csv"));
+    fs::write(&image, &digits()[0]).unwrap();
+    thread::scope(|scope| {
+        let asks = || {
+            let (config, image) = (config.to_str().unwrap(), image.to_str().unwrap());
+            while !over.load(Ordering::Relaxed) {
+                let run = trefoil(&["--config", config, "infer", "--model", "digits", image]);
+                assert_eq!(run.code, 0, "{}", run.err);
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let clients = [scope.spawn(asks), scope.spawn(asks)];
+        let answers = |more: usize| {
+            let (began, wanted) = (Instant::now(), done.load(Ordering::Relaxed) + more);
+            while done.load(Ordering::Relaxed) < wanted {
+                assert!(began.elapsed() < LIMIT && !clients.iter().any(|it| it.is_finished()));
+                thread::yield_now();
+            }
+        };
+        for party in (0..3 * times()).map(|n| n % 3) {
+            answers(2);
+            cluster.signal(party, "TERM");
+            assert!(cluster.wait(party).success());
+            cluster.start_party(party);
+        }
+        answers(2);
+        over.store(true, Ordering::Relaxed);
+    });
+    let logs = cluster.logs();
+    assert_eq!(logs.matches("trefoil::links: stopped").count(), 3 * times(), "{logs}");
+    assert!(!logs.contains("job failed"), "{logs}");
+}
+
+#[test]
+fn a_second_signal_ends_a_server_that_waits_for_its_jobs() {
+    let mut cluster = start("signals");
+    let config = cluster.client_config("alice");
+    let image = cluster.folder.join("one.csv");
+    fs::write(&image, &digits()[0]).unwrap();
+    // The job cannot go on.
+    cluster.signal(2, "STOP");
+    let mut client = Command::new(env!("CARGO_BIN_EXE_trefoil"));
+    client.arg("--config").arg(config).args(["infer", "--model", "digits"]).arg(image);
+    let mut client = client.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let says = |cluster: &Cluster, text: &str| {
+        let began = Instant::now();
+        while !cluster.run("bob", &["status"]).out.contains(text) {
+            assert!(began.elapsed() < LIMIT, "{}", cluster.logs());
+        }
+    };
+    says(&cluster, "up, in ");
+    cluster.signal(1, "TERM");
+    says(&cluster, "being stopped");
+    assert!(cluster.runs(1), "it waits for the job");
+    cluster.signal(1, "TERM");
+    assert_eq!(cluster.wait(1).code(), Some(128 + 15));
+    client.kill().unwrap();
+    client.wait().unwrap();
+}

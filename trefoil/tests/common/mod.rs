@@ -6,7 +6,7 @@ use std::{
     env, fs,
     fs::File,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
     sync::atomic::{AtomicU16, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
@@ -96,6 +96,21 @@ impl Cluster {
         let id = self.parties[party].as_ref().unwrap().id().to_string();
         let sent = Command::new("kill").args(["-s", signal, &id]).status().unwrap();
         assert!(sent.success());
+    }
+
+    /// Waits until a server has ended by itself. Says how.
+    pub fn wait(&mut self, party: usize) -> ExitStatus {
+        let (mut child, began) = (self.parties[party].take().unwrap(), Instant::now());
+        loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                return status;
+            }
+            if began.elapsed() > LIMIT {
+                child.kill().unwrap();
+                panic!("party {party} does not end\n{}", self.logs());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Whether a server still runs.
