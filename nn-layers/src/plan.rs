@@ -1,5 +1,6 @@
 //! Plans: a network's public structure, optimised, ready to run on shares.
 
+mod apart;
 mod bounds;
 pub(crate) mod build;
 pub(crate) mod check;

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Random, conv, dense, distance, flatten, image, norm, relu};
-use nn_layers::{Binary, Compiled, Dim, Graph, HostTensor, Op, Plan, PlanOptions, Pool};
+use nn_layers::{
+    Binary, Compiled, Dim, Graph, HostTensor, Op, Plan, PlanOptions, Pool, Reduce, Unary, ValueId,
+};
 
 fn compile(g: &Graph) -> Compiled {
     Compiled::new(g, &PlanOptions::default()).unwrap()
@@ -340,4 +342,66 @@ fn norms_and_logarithms_that_are_written_out_keep_their_range() {
     let y = g.add("log", Op::Unary(Unary::Log), &[sum]).unwrap();
     g.output("y", y);
     checked(&g, row(&[40.0, 38.5, -100.0, 39.0]), 1e-5);
+}
+
+/// Whether the plan of a network over `x`, `[batch, 4, 6]`, keeps its examples apart.
+fn apart(build: impl Fn(&mut Graph, ValueId) -> ValueId) -> bool {
+    let mut g = Graph::new(1);
+    let x = g.input("x", &[Dim::Batch(1), Dim::Fixed(4), Dim::Fixed(6)]).unwrap();
+    let y = build(&mut g, x);
+    g.output("y", y);
+    Compiled::new(&g, &PlanOptions::default()).unwrap().plan.keeps_examples_apart()
+}
+
+#[test]
+fn plans_that_mix_the_examples_of_a_batch_are_known() {
+    let add = |g: &mut Graph, op: Op, inputs: &[ValueId]| g.add("node", op, inputs).unwrap();
+    let weight = |g: &mut Graph, dims: &[usize]| {
+        let w = Random(5).tensor(dims, 1.0);
+        g.weight("w", w)
+    };
+    let matmul = |transpose_lhs| Op::MatMul { transpose_lhs, transpose_rhs: false };
+    let sum = |axes: &[usize]| Op::Reduce { kind: Reduce::Sum, axes: axes.to_vec(), keep: true };
+    let flat = || Op::Reshape(vec![Dim::Batch(1), Dim::Fixed(24)]);
+
+    // An attention's products, rows normalised, maps by weights, shapes that keep the batch in front.
+    assert!(apart(|g, x| {
+        let turned = add(g, Op::Permute(vec![0, 2, 1]), &[x]);
+        let scores = add(g, matmul(false), &[x, turned]);
+        let scores = add(g, Op::Softmax { axis: 2, log: false }, &[scores]);
+        let seen = add(g, matmul(false), &[scores, x]);
+        let sum = add(g, Op::Binary(Binary::Add), &[seen, x]);
+        let sum = add(g, Op::Normalize { axis: 2, epsilon: 1e-5 }, &[sum]);
+        let w = weight(g, &[6, 5]);
+        let y = add(g, matmul(false), &[sum, w]);
+        add(g, Op::Reduce { kind: Reduce::Max, axes: vec![1], keep: false }, &[y])
+    }));
+    // Tokens of all examples in one axis, as language models have them.
+    assert!(apart(|g, x| {
+        let rows = add(g, Op::Reshape(vec![Dim::Batch(4), Dim::Fixed(6)]), &[x]);
+        let w = weight(g, &[6, 3]);
+        let y = add(g, matmul(false), &[rows, w]);
+        let y = add(g, Op::Unary(Unary::Relu), &[y]);
+        add(g, Op::Reshape(vec![Dim::Batch(1), Dim::Fixed(12)]), &[y])
+    }));
+    // A number of the whole batch reaches every example.
+    for op in [sum(&[0]), sum(&[0, 2]), Op::Softmax { axis: 0, log: false }] {
+        assert!(!apart(|g, x| {
+            let all = add(g, op.clone(), &[x]);
+            add(g, Op::Binary(Binary::Sub), &[x, all])
+        }));
+    }
+    // The examples change places, or are met by their places.
+    assert!(!apart(|g, x| {
+        let turned = add(g, Op::Permute(vec![1, 0, 2]), &[x]);
+        let rows = add(g, Op::Reshape(vec![Dim::Batch(1), Dim::Fixed(24)]), &[turned]);
+        add(g, Op::Unary(Unary::Relu), &[rows])
+    }));
+    assert!(!apart(|g, x| {
+        let flat = add(g, flat(), &[x]);
+        let products = add(g, matmul(true), &[flat, flat]);
+        add(g, matmul(false), &[flat, products])
+    }));
+    // A result that is not cut by examples.
+    assert!(!apart(|g, x| add(g, sum(&[0, 1, 2]), &[x])));
 }

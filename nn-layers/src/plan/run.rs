@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use mpc_core::{Operand, Protocol, SecretTensor};
-use ring_arith::Shape;
+use ring_arith::{Shape, View};
 
 use super::{Guard, Observer, Plan, StepInfo, check, exec};
 use crate::graph::Op;
@@ -58,7 +58,35 @@ impl Plan {
         seed: u64,
         observer: &mut dyn Observer,
     ) -> Result<(Vec<SecretTensor<P>>, SecretTensor<P>)> {
-        let mut watch = Guarding { plan: self, guard: Guard::new(seed) };
+        let mut watch = Guarding { plan: self, guard: Guard::new(seed), callers: &[] };
+        let results = self.run_watched(mpc, weights, inputs, observer, &mut watch)?;
+        let left = watch.guard.finish(mpc)?;
+        Ok((results, left))
+    }
+
+    /// [`Plan::run_guarded`] for several callers at once, whose examples lie one behind the other: `callers`
+    /// says how many each has. The guard says of each value what it says of each caller, in their order.
+    ///
+    /// # Cost
+    /// As if there were as many guarded values as there are pairs of one and a caller.
+    ///
+    /// # Errors
+    /// As [`Plan::run_guarded`]; [`Error::Plan`] unless the plan [keeps examples
+    /// apart](Plan::keeps_examples_apart) and these are all its examples.
+    pub fn run_joined<P: Protocol>(
+        &self,
+        mpc: &mut P,
+        weights: &[Operand<P>],
+        inputs: &[Operand<P>],
+        (callers, seed): (&[usize], u64),
+        observer: &mut dyn Observer,
+    ) -> Result<(Vec<SecretTensor<P>>, SecretTensor<P>)> {
+        let shapes: Vec<_> = inputs.iter().map(ops::shape_of).collect();
+        let all: usize = callers.iter().sum();
+        if self.batch_of(&shapes)? != all || !self.keeps_examples_apart() {
+            return Err(Error::plan("these examples cannot be run together"));
+        }
+        let mut watch = Guarding { plan: self, guard: Guard::new(seed), callers };
         let results = self.run_watched(mpc, weights, inputs, observer, &mut watch)?;
         let left = watch.guard.finish(mpc)?;
         Ok((results, left))
@@ -180,14 +208,29 @@ impl Plan {
 struct Guarding<'a, P: Protocol> {
     plan: &'a Plan,
     guard: Guard<P>,
+    /// How many examples each caller has, if there are several.
+    callers: &'a [usize],
 }
 
 impl<P: Protocol> Watch<P> for Guarding<'_, P> {
     fn made(&mut self, mpc: &mut P, node: usize, value: &SecretTensor<P>) -> Result<()> {
-        match self.plan.dropped(node) {
-            0 => Ok(()),
-            bits => self.guard.watch(mpc, value, bits),
+        let bits = self.plan.dropped(node);
+        if bits == 0 {
+            return Ok(());
         }
+        let all: usize = self.callers.iter().sum();
+        if self.callers.len() < 2 {
+            return self.guard.watch(mpc, value, bits);
+        }
+        let rows = value.shape().dims().first().map_or(0, |rows| rows / all);
+        let mut start = 0;
+        for examples in self.callers {
+            let end = start + examples * rows;
+            let of_caller = ops::view(mpc, value, &View::Slice { axis: 0, start, end, step: 1 })?;
+            self.guard.watch(mpc, &of_caller, bits)?;
+            start = end;
+        }
+        Ok(())
     }
 }
 
