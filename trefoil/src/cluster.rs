@@ -260,6 +260,7 @@ fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member>
         engine: EngineChoice::Auto,
         truncation: Truncation::default(),
         threads: None,
+        observe: None,
         access: Access::default(),
         limits: Limits::default(),
     };

@@ -51,6 +51,10 @@ pub struct PartyConfig {
     /// Threads to compute with on the CPU; all that the machine has unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
+    /// Where the server tells its operator's tools how it is, over HTTP: `127.0.0.1:9100` for instance. Nowhere
+    /// unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observe: Option<String>,
     /// Which clients may do what at this server.
     #[serde(default, skip_serializing_if = "Access::is_default")]
     pub access: Access,
@@ -118,6 +122,9 @@ pub struct Limits {
     pub memory_mib: u64,
     /// Most jobs that may wait.
     pub queue: usize,
+    /// Most examples of jobs that wait for the same model and run as one, where the model allows it; party 0
+    /// decides. 1 lets every job run alone.
+    pub joined_examples: usize,
     /// Most clients connected at once.
     pub clients: usize,
     /// Most memory that loaded models may take, in MiB.
@@ -183,6 +190,7 @@ impl Default for Limits {
             job_memory_mib: 16_384,
             memory_mib: 8192,
             queue: 1024,
+            joined_examples: 128,
             clients: 256,
             cache_mib: 4096,
             parts_seconds: 10,
@@ -213,6 +221,7 @@ impl PartyConfig {
             return Err(bad(format!("`party` is {}; it must be 0, 1 or 2", config.party)));
         }
         check_address("listen", &config.listen).map_err(bad)?;
+        config.observe.iter().try_for_each(|it| check_address("observe", it)).map_err(bad)?;
         check_servers(&config.servers).map_err(bad)?;
         config.access.check().map_err(bad)?;
         config.limits.check().map_err(bad)?;
@@ -410,6 +419,7 @@ impl Limits {
         check_range("limits.activation_mwords", self.activation_mwords, 1, 1 << 16)?;
         check_range("limits.memory_mib", self.memory_mib, 1, 1 << 24)?;
         check_range("limits.queue", self.queue as u64, 1, 1 << 16)?;
+        check_range("limits.joined_examples", self.joined_examples as u64, 1, 1 << 16)?;
         check_range("limits.clients", self.clients as u64, 1, 1 << 16)?;
         check_range("limits.cache_mib", self.cache_mib, 1, 1 << 24)?;
         check_range("limits.parts_seconds", self.parts_seconds, 1, 3600)?;

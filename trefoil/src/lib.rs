@@ -12,6 +12,7 @@ pub mod images;
 pub mod import;
 pub mod links;
 pub mod local;
+pub mod observe;
 pub mod output;
 pub mod profile;
 pub mod program;

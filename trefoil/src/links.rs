@@ -1,8 +1,7 @@
 //! Servers and clients over the network: mutually authenticated TLS links of the crate `net`.
 
 use std::{
-    fs,
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     process,
     sync::Arc,
     thread,
@@ -26,6 +25,7 @@ use crate::{
     client::Client,
     cluster::{cluster_id, identity},
     config::{ClientConfig, PARTIES, PartyConfig},
+    memory, observe,
     server::Server,
     store::{Holder, Store},
     wire::{CHUNK, Channel, REQUEST},
@@ -92,18 +92,23 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
         .limits(limits)
         .concurrent_sessions();
     let endpoint = Arc::new(Endpoint::open(settings)?);
+    let observed = config.observe.as_deref().map(listen_for_operators).transpose()?;
     let engine = open_engine(config)?;
     let (access, limits) = (config.access.clone(), config.limits.clone());
     let server = Server::new(me, access, limits, store, engine, config.truncation);
     if let Some(reason) = config.misplaced() {
         tracing::warn!("{reason}");
     }
-    if let Some(reason) = machine_memory().and_then(|bytes| config.limits.oversized(bytes)) {
+    if let Some(reason) = memory::of_machine().and_then(|bytes| config.limits.oversized(bytes)) {
         tracing::warn!("{reason}");
     }
     let engine = server.engine();
     tracing::info!(party = me, engine, listen = config.listen, data = %config.data.display(), "ready");
     accept_clients(endpoint.clone(), server.clone())?;
+    if let Some(listener) = observed {
+        let observed = server.clone();
+        start("metrics", move || observe::serve(&listener, &observed))?;
+    }
     server.set_certificates(CertificateEnd::of(&identity)?);
     let (watched, endpoint_watched, files) = (server.clone(), endpoint.clone(), config.clone());
     start("certificates", move || certificates::watch(&files, &endpoint_watched, &watched))?;
@@ -154,6 +159,16 @@ fn obey(mut signals: Signals, server: &Server) {
             process::exit(128 + signal);
         }
     }
+}
+
+/// Where a server tells operators how it is.
+///
+/// # Errors
+/// [`Error::Config`] if the address cannot be used.
+fn listen_for_operators(address: &str) -> Result<TcpListener> {
+    let addresses = resolve(&system_resolver(), "observe", address)?;
+    TcpListener::bind(addresses.as_slice())
+        .map_err(|cause| Error::config(format_args!("observe `{address}`"), cause))
 }
 
 /// What a server computes on.
@@ -322,13 +337,6 @@ fn accept_clients(endpoint: Arc<Endpoint>, server: Server) -> Result<()> {
     start("clients", accept)
 }
 
-/// Bytes of memory that this machine has, where the system says so.
-fn machine_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    total.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
-}
-
 fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
     let started = thread::Builder::new().name(name.to_owned()).spawn(run);
     started.map(drop).map_err(|cause| Error::File { what: format!("a thread `{name}`"), cause })
@@ -355,10 +363,7 @@ fn unreachable(error: &net::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        net::TcpListener,
-        sync::{Mutex, mpsc},
-    };
+    use std::sync::{Mutex, mpsc};
 
     use super::*;
 

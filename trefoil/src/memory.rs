@@ -1,6 +1,6 @@
 //! Memory whose size somebody else decides: that the system does not give it is an error like others.
 
-use std::hint::black_box;
+use std::{fs, hint::black_box};
 
 use crate::{Error, Result};
 
@@ -37,6 +37,23 @@ pub(crate) fn check_room(bytes: u64) -> Result<()> {
         bytes >> 20
     );
     Err(Error::refused("model", reason))
+}
+
+/// Bytes of memory that this process holds, where the system says so.
+pub(crate) fn resident() -> Option<u64> {
+    kib("/proc/self/status", "VmRSS:")
+}
+
+/// Bytes of memory that this machine has, where the system says so.
+pub(crate) fn of_machine() -> Option<u64> {
+    kib("/proc/meminfo", "MemTotal:")
+}
+
+/// What a line of a file says in `kB`, in bytes.
+fn kib(file: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let said = text.lines().find_map(|line| line.strip_prefix(name))?;
+    said.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
 #[cfg(test)]

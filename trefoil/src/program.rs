@@ -1,10 +1,12 @@
 //! What runs on the servers: a plan over replicated sharing. The one place that names the protocol.
 
+use std::sync::OnceLock;
+
 use gpu_kernels::{AnyEngine, AnyTensor};
 use mpc_core::Protocol;
 use net::Session;
 use nn_layers::{Observer, Plan};
-use ring_arith::{Engine, Shape, Tensor};
+use ring_arith::{Engine, EngineTensor, Shape, Tensor};
 use rss_protocols::Rss;
 
 use crate::{
@@ -24,6 +26,8 @@ pub type Share = rss_protocols::Share<AnyTensor>;
 pub struct Program {
     plan: Plan,
     digest: Digest,
+    /// Most examples that may run together, once that has been found out.
+    together: OnceLock<usize>,
 }
 
 impl Program {
@@ -42,7 +46,7 @@ impl Program {
     /// # Errors
     /// [`Error::Refused`] if the model is of another kind.
     pub fn new(plan: Plan) -> Result<Self> {
-        let mut program = Self { plan, digest: Digest::default() };
+        let mut program = Self { plan, digest: Digest::default(), together: OnceLock::new() };
         program.digest = Digest::of(&[&program.to_bytes()?]);
         program.inputs()?;
         program.outputs()?;
@@ -154,6 +158,14 @@ impl Program {
         self.plan.batch_of(&shapes).map_err(refused)
     }
 
+    /// [`Program::batch`] of shared inputs.
+    ///
+    /// # Errors
+    /// As [`Program::batch`].
+    pub fn batch_of(&self, inputs: &Shares) -> Result<usize> {
+        self.batch(&inputs.iter().map(|(mine, _)| mine.shape().clone()).collect::<Vec<_>>())
+    }
+
     /// Checks that a server with these limits can run the plan for a batch size: the largest result of
     /// a layer, and the memory in all.
     ///
@@ -182,12 +194,31 @@ impl Program {
         Ok(())
     }
 
-    /// Makes sure that this machine has the memory that the plan may need for inputs of these shapes.
+    /// Most examples of several clients that a server with these limits can run as one batch: 1 if the
+    /// plan does not keep them apart. The limits of a server stay as they are.
+    pub fn most_together(&self, limits: &Limits) -> usize {
+        *self.together.get_or_init(|| {
+            if !self.plan.keeps_examples_apart() {
+                return 1;
+            }
+            // More examples take more memory.
+            let (mut fits, mut beyond) = (1, limits.joined_examples + 1);
+            while beyond - fits > 1 {
+                let middle = usize::midpoint(fits, beyond);
+                match self.check_memory(middle, limits) {
+                    Ok(()) => fits = middle,
+                    Err(_) => beyond = middle,
+                }
+            }
+            fits
+        })
+    }
+
+    /// Makes sure that this machine has the memory that the plan may need for a batch size.
     ///
     /// # Errors
     /// [`Error::Refused`] if it has not.
-    pub fn check_room(&self, inputs: &[&Shape]) -> Result<()> {
-        let batch = self.plan.batch_of(inputs).map_err(refused)?;
+    pub fn check_room(&self, batch: usize) -> Result<()> {
         memory::check_room(self.peak_bytes(batch)?)
     }
 
@@ -221,6 +252,54 @@ impl Program {
             outputs
         };
         outputs.iter().map(|output| download(mpc.engine(), output.share())).collect()
+    }
+
+    /// [`Program::run`] for several callers at once, whose examples run as one batch: returns what each
+    /// would get alone. A guard tells each of its own examples.
+    ///
+    /// # Errors
+    /// As [`Program::run`]; [`Error::Nn`] if the plan does not [keep examples
+    /// apart](nn_layers::Plan::keeps_examples_apart).
+    pub fn run_joined(
+        &self,
+        mpc: &mut Mpc,
+        weights: &[Share],
+        callers: Vec<Shares>,
+        seed: u64,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Shares>> {
+        let examples = callers.iter().map(|inputs| self.batch_of(inputs));
+        let examples = examples.collect::<Result<Vec<_>>>()?;
+        let inputs = upload(mpc.engine(), join(callers)?)?;
+        let weights = self.plan.secret_weights(weights.to_vec());
+        let inputs = self.plan.secret_inputs(inputs);
+        let (outputs, left) = if self.plan.guarded().is_empty() {
+            (self.plan.run(mpc, &weights, &inputs, observer)?, None)
+        } else {
+            let callers = (examples.as_slice(), seed);
+            let (outputs, left) =
+                self.plan.run_joined(mpc, &weights, &inputs, callers, observer)?;
+            (outputs, Some(download(mpc.engine(), left.share())?))
+        };
+        let mut each: Vec<Shares> = examples.iter().map(|_| Vec::new()).collect();
+        for output in &outputs {
+            let (mine, next) = download(mpc.engine(), output.share())?;
+            let (mine, next) = (cut(&mine, &examples)?, cut(&next, &examples)?);
+            let pairs = mine.into_iter().zip(next);
+            each.iter_mut().zip(pairs).for_each(|(outputs, pair)| outputs.push(pair));
+        }
+        if let Some((mine, next)) = left {
+            // Value after value, what is said of each caller.
+            for (caller, outputs) in each.iter_mut().enumerate() {
+                let of_caller = |all: &Tensor| {
+                    let words = all.words().iter().skip(caller).step_by(examples.len());
+                    let words: Vec<u64> = words.copied().collect();
+                    Ok::<_, Error>(Tensor::new(Shape::new([words.len()])?, words)?)
+                };
+                outputs.push((of_caller(&mine)?, of_caller(&next)?));
+            }
+        }
+        Ok(each)
     }
 
     fn input_shapes(&self) -> Result<Vec<Shape>> {
@@ -276,6 +355,42 @@ impl Program {
 fn shortened(name: &str) -> String {
     let most = (0..=about::NAME).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
     name.get(..most).unwrap_or(name).to_owned()
+}
+
+/// The inputs of several callers, one behind the other.
+fn join(callers: Vec<Shares>) -> Result<Shares> {
+    let mut joined: Vec<[(Vec<u64>, Vec<usize>); 2]> = Vec::new();
+    for inputs in callers {
+        for (at, (mine, next)) in inputs.into_iter().enumerate() {
+            if joined.len() == at {
+                joined.push(Default::default());
+            }
+            for ((words, dims), tensor) in joined[at].iter_mut().zip([mine, next]) {
+                words.extend_from_slice(tensor.words());
+                match dims.as_mut_slice() {
+                    [first, ..] => *first += tensor.shape().dims()[0],
+                    [] => *dims = tensor.shape().dims().to_vec(),
+                }
+            }
+        }
+    }
+    let tensor = |(words, dims)| Ok::<_, Error>(Tensor::new(Shape::new(dims)?, words)?);
+    joined.into_iter().map(|[mine, next]| Ok((tensor(mine)?, tensor(next)?))).collect()
+}
+
+/// Cuts a result along its first axis into those of callers with so many examples.
+fn cut(all: &Tensor, examples: &[usize]) -> Result<Vec<Tensor>> {
+    let (dims, count) = (all.shape().dims(), examples.iter().sum::<usize>());
+    let mut words = all.words();
+    let piece = |&examples: &usize| {
+        let mut dims = dims.to_vec();
+        dims[0] = dims[0] / count * examples;
+        let shape = Shape::new(dims)?;
+        let (mine, rest) = words.split_at(shape.len());
+        words = rest;
+        Ok(Tensor::new(shape, mine.to_vec())?)
+    };
+    examples.iter().map(piece).collect()
 }
 
 /// Starts the protocol on a session.

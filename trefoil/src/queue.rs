@@ -30,8 +30,8 @@ pub struct Turn {
     pub keep: Vec<Id>,
     /// Jobs that will not run, and why.
     pub drop: Vec<(Id, String)>,
-    /// The job to run now; no answer is wanted then.
-    pub run: Option<Id>,
+    /// The jobs to run now, together if there are several; no answer is wanted then.
+    pub run: Vec<Id>,
 }
 
 /// What a follower answers to [`Turn::ask`], in its order.
@@ -91,6 +91,17 @@ pub struct Follower {
     limit: Duration,
 }
 
+/// With which others a job may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Joins {
+    /// The same for jobs that may run together.
+    pub like: Digest,
+    /// Its examples.
+    pub examples: usize,
+    /// Most examples of jobs that run together.
+    pub most: usize,
+}
+
 #[derive(Debug)]
 struct Waiting {
     id: Id,
@@ -98,6 +109,7 @@ struct Waiting {
     digest: Digest,
     since: Instant,
     held: [bool; PARTIES],
+    joins: Option<Joins>,
     /// Why it can never run: a follower holds something else. It stays until all hold their parts, so that
     /// whoever sent one hears the reason, and not that the others' are missing.
     differs: Option<String>,
@@ -133,7 +145,7 @@ impl Leader {
         announce(&mut self.coming, id, coming);
     }
 
-    /// Puts a client's job at the end.
+    /// Puts a client's job at the end. `joins` says with which others it may run, if with any.
     ///
     /// # Errors
     /// [`Full`] if there is no room or the id is taken.
@@ -142,6 +154,7 @@ impl Leader {
         id: Id,
         digest: Digest,
         client: &str,
+        joins: Option<Joins>,
         now: Instant,
     ) -> Result<(), Full> {
         if self.jobs.iter().any(|job| job.id == id) {
@@ -153,7 +166,7 @@ impl Leader {
         let mut held = [false; PARTIES];
         held[0] = true;
         let client = client.to_owned();
-        self.jobs.push_back(Waiting { id, client, digest, since: now, held, differs: None });
+        self.jobs.push_back(Waiting { id, client, digest, since: now, held, joins, differs: None });
         Ok(())
     }
 
@@ -181,13 +194,13 @@ impl Leader {
         self.jobs.iter().position(|job| job.id == id)
     }
 
-    /// What to say now. With [`Turn::run`] set, that job has left the queue.
+    /// What to say now. The jobs of [`Turn::run`] have left the queue.
     pub fn turn(&mut self) -> Turn {
-        let run = if self.asks_first() { None } else { self.next() };
-        self.has_run = run.is_some();
+        let run = if self.asks_first() { Vec::new() } else { self.next() };
+        self.has_run = !run.is_empty();
         let mut turn = Turn { run, drop: std::mem::take(&mut self.dropped), ..Turn::default() };
         for job in &self.jobs {
-            if run.is_none() && !job.is_ready() {
+            if turn.run.is_empty() && !job.is_ready() {
                 turn.ask.push((job.id, job.digest));
             } else {
                 turn.keep.push(job.id);
@@ -206,15 +219,34 @@ impl Leader {
         self.has_run && ready.is_some_and(|ready| others.any(|other| other < ready))
     }
 
-    /// Takes out the job that is next, if one is complete.
-    fn next(&mut self) -> Option<Id> {
+    /// Takes out the job that is next, if one is complete, and those that run with it.
+    fn next(&mut self) -> Vec<Id> {
         let ready = self.jobs.iter().enumerate().filter(|(_, job)| job.is_ready());
         let last_turn = |job: &Waiting| self.turns.get(&job.client).copied();
-        let (at, _) = ready.min_by_key(|(at, job)| (last_turn(job), *at))?;
-        let job = self.jobs.remove(at)?;
-        self.ran += 1;
-        self.turns.insert(job.client, self.ran);
-        Some(job.id)
+        let mut order: Vec<(usize, &Waiting)> = ready.collect();
+        order.sort_by_key(|(at, job)| (last_turn(job), *at));
+        let Some(&(_, first)) = order.first() else { return Vec::new() };
+        let mut room = first.joins.map_or(0, |joins| joins.most.saturating_sub(joins.examples));
+        let like = first.joins.map(|joins| joins.like);
+        let joins = |job: &Waiting, room: &mut usize| {
+            let Some(joins) = job.joins.filter(|joins| Some(joins.like) == like) else {
+                return false;
+            };
+            let left = room.checked_sub(joins.examples);
+            *room = left.unwrap_or(*room);
+            left.is_some()
+        };
+        let (_, others) = order.split_at(1);
+        let others = others.iter().filter(|(_, job)| joins(job, &mut room));
+        let run: Vec<Id> = std::iter::once(first.id).chain(others.map(|(_, job)| job.id)).collect();
+        for id in &run {
+            let Some(job) = self.position(*id).and_then(|at| self.jobs.remove(at)) else {
+                continue;
+            };
+            self.ran += 1;
+            self.turns.insert(job.client, self.ran);
+        }
+        run
     }
 
     /// Takes a follower's answer to a turn. Says which jobs can never run, and why.
@@ -430,13 +462,16 @@ mod tests {
         leader: Leader,
         followers: [Follower; 2],
         now: Instant,
+        /// Of the jobs that are sent.
+        joins: Option<Joins>,
     }
 
     impl Servers {
         fn new(capacity: usize) -> Self {
             let follower = || Follower::new(capacity, LIMIT);
             let leader = Leader::new(capacity, LIMIT);
-            Self { leader, followers: [follower(), follower()], now: Instant::now() }
+            let followers = [follower(), follower()];
+            Self { leader, followers, now: Instant::now(), joins: None }
         }
 
         fn send(&mut self, job: u8, to: &[usize]) {
@@ -447,20 +482,20 @@ mod tests {
             let (id, digest) = names(job);
             for &party in to {
                 match party {
-                    0 => self.leader.submit(id, digest, client, self.now),
+                    0 => self.leader.submit(id, digest, client, self.joins, self.now),
                     _ => self.followers[party - 1].submit(id, digest, self.now),
                 }
                 .unwrap();
             }
         }
 
-        /// One turn; returns the job that runs and those that were given up.
-        fn turn(&mut self) -> (Option<Id>, Vec<Id>) {
+        /// One turn; returns the jobs that run and those that were given up.
+        fn turn(&mut self) -> (Vec<Id>, Vec<Id>) {
             let turn = self.leader.turn();
             let mut lost = Vec::new();
             for (index, follower) in self.followers.iter_mut().enumerate() {
                 let answer = follower.hear(&turn, self.now);
-                if turn.run.is_none() {
+                if turn.run.is_empty() {
                     let lost_here = self.leader.answered(index + 1, &turn, &answer, self.now);
                     lost.extend(lost_here.unwrap());
                 }
@@ -471,7 +506,7 @@ mod tests {
         }
 
         fn run_order(&mut self, turns: usize) -> Vec<Id> {
-            (0..turns).filter_map(|_| self.turn().0).collect()
+            (0..turns).flat_map(|_| self.turn().0).collect()
         }
     }
 
@@ -507,6 +542,41 @@ mod tests {
     }
 
     #[test]
+    fn jobs_that_are_alike_run_together_up_to_their_limit_and_in_the_order_of_their_turns() {
+        let mut servers = Servers::new(16);
+        let joins = |like: u8, examples: usize| {
+            Some(Joins { like: Digest::of(&[&[like]]), examples, most: 8 })
+        };
+        let jobs = [
+            ("a", 1, joins(1, 3)),
+            ("b", 2, joins(2, 1)),
+            ("c", 3, joins(1, 6)),
+            ("d", 4, None),
+            ("a", 5, joins(1, 1)),
+            ("e", 6, joins(1, 4)),
+        ];
+        for (client, job, joins) in jobs {
+            servers.joins = joins;
+            servers.send_as(client, job, &[0, 1, 2]);
+        }
+        // Its parts have not all come.
+        servers.joins = joins(1, 1);
+        servers.send_as("f", 7, &[0, 1]);
+        assert_eq!(servers.turn().0, []);
+        // 3 + 1 + 4 examples; 6 more would be too many, and run when their turn comes.
+        assert_eq!(servers.turn().0, [1, 5, 6].map(id));
+        assert_eq!(servers.turn().0, [id(2)]);
+        servers.send_as("a", 8, &[0, 1, 2]);
+        servers.send_as("f", 7, &[2]);
+        // They are not known to be complete yet.
+        assert_eq!(servers.turn().0, [id(3)]);
+        assert_eq!(servers.turn().0, [id(4)]);
+        assert_eq!(servers.turn().0, []);
+        assert_eq!(servers.turn().0, [7, 8].map(id));
+        assert!(servers.leader.is_empty() && servers.followers.iter().all(Follower::is_empty));
+    }
+
+    #[test]
     fn an_incomplete_job_lets_others_pass_and_is_given_up_after_the_limit() {
         let mut servers = Servers::new(8);
         servers.send(1, &[0, 1]);
@@ -527,9 +597,9 @@ mod tests {
         let mut servers = Servers::new(8);
         servers.send(1, &[0]);
         servers.followers[0].submit(id(1), names(9).1, servers.now).unwrap();
-        assert_eq!(servers.turn(), (None, vec![]));
+        assert_eq!(servers.turn(), (vec![], vec![]));
         servers.send(1, &[2]);
-        assert_eq!(servers.turn(), (None, vec![id(1)]));
+        assert_eq!(servers.turn(), (vec![], vec![id(1)]));
         let turn = servers.leader.turn();
         assert!(turn.drop[0].1.contains("party 1 was asked for something else"), "{turn:?}");
         assert!(servers.leader.is_empty());
@@ -544,7 +614,7 @@ mod tests {
         servers.turn();
         for job in 1..=4 {
             servers.now += LIMIT * 3 / 4;
-            assert_eq!(servers.turn(), (Some(id(job)), vec![]));
+            assert_eq!(servers.turn(), (vec![id(job)], vec![]));
         }
     }
 
@@ -570,10 +640,10 @@ mod tests {
             announce(&mut servers, true);
             servers.send(1, &others);
             for _ in 0..5 {
-                assert_eq!(servers.turn(), (None, vec![]), "party {last}");
+                assert_eq!(servers.turn(), (vec![], vec![]), "party {last}");
                 servers.now += LIMIT * 3 / 4;
             }
-            assert_eq!(servers.turn(), (None, vec![]), "party {last}");
+            assert_eq!(servers.turn(), (vec![], vec![]), "party {last}");
             announce(&mut servers, false);
             servers.send(1, &[last]);
             assert_eq!(servers.run_order(2), [id(1)], "party {last}");
@@ -593,7 +663,7 @@ mod tests {
         let mut servers = Servers::new(8);
         servers.send(1, &[0, 1]);
         servers.followers[1].submit(id(1), names(9).1, servers.now).unwrap();
-        assert_eq!(servers.turn(), (None, vec![id(1)]));
+        assert_eq!(servers.turn(), (vec![], vec![id(1)]));
         let told = servers.leader.turn();
         assert_eq!(told.drop.len(), 1);
         servers.followers.iter_mut().for_each(|f| drop(f.hear(&told, servers.now)));
@@ -606,8 +676,14 @@ mod tests {
         servers.send(1, &[0, 1, 2]);
         servers.send(2, &[0, 1, 2]);
         let (id3, digest) = names(3);
-        assert_eq!(servers.leader.submit(id(1), digest, "client", servers.now), Err(Full::Id));
-        assert_eq!(servers.leader.submit(id3, digest, "client", servers.now), Err(Full::Queue(2)));
+        assert_eq!(
+            servers.leader.submit(id(1), digest, "client", None, servers.now),
+            Err(Full::Id)
+        );
+        assert_eq!(
+            servers.leader.submit(id3, digest, "client", None, servers.now),
+            Err(Full::Queue(2))
+        );
         assert_eq!(servers.followers[0].submit(id(1), digest, servers.now), Err(Full::Id));
         assert_eq!(servers.followers[0].submit(id3, digest, servers.now), Err(Full::Queue(2)));
         assert_eq!(servers.run_order(3), [id(1), id(2)]);
@@ -624,7 +700,7 @@ mod tests {
         servers.send(2, &[0, 1, 2]);
         assert_eq!(servers.run_order(3), [id(2)]);
         servers.now += LIMIT;
-        assert_eq!(servers.turn(), (None, vec![id(1)]));
+        assert_eq!(servers.turn(), (vec![], vec![id(1)]));
     }
 
     #[test]
@@ -633,7 +709,7 @@ mod tests {
         servers.send(1, &[0, 1, 2]);
         servers.leader.cancel(id(1), "its client has left");
         servers.leader.cancel(id(2), "its client has left");
-        assert_eq!(servers.turn().0, None);
+        assert_eq!(servers.turn().0, []);
         servers.send(3, &[0, 1, 2]);
         servers.leader.turn();
         assert!(servers.followers[0].cancel(id(3)), "nobody counts on it yet");

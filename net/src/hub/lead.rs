@@ -224,7 +224,7 @@ impl Hub {
         lock(&self.links).all.get(&token).cloned()
     }
 
-    pub(super) fn all_links(&self) -> Vec<Arc<Link>> {
+    pub(crate) fn all_links(&self) -> Vec<Arc<Link>> {
         lock(&self.links).all.values().cloned().collect()
     }
 

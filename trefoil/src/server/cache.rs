@@ -6,9 +6,10 @@ use std::{
 };
 
 use gpu_kernels::AnyEngine;
+use ring_arith::Tensor;
 
 use crate::{
-    Digest, Id, Result, Shares,
+    Digest, Id, Result,
     program::{self, Program, Share},
     store::{Manifest, Store},
 };
@@ -40,9 +41,11 @@ struct Inner {
 }
 
 /// Hashes of a server's components of several tensors, and of the next one's.
-pub(super) fn hashes(shares: &Shares) -> [Digest; 2] {
-    let mine = shares.iter().map(|(mine, _)| mine);
-    let next = shares.iter().map(|(_, next)| next);
+pub(super) fn hashes<'a>(
+    shares: impl IntoIterator<Item = &'a (Tensor, Tensor)> + Clone,
+) -> [Digest; 2] {
+    let mine = shares.clone().into_iter().map(|(mine, _)| mine);
+    let next = shares.into_iter().map(|(_, next)| next);
     [Digest::of_tensors(mine), Digest::of_tensors(next)]
 }
 

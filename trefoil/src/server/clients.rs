@@ -16,10 +16,11 @@ use super::{
     access::{disk_bytes, hides},
 };
 use crate::{
-    About, Error, Id, Result, Shares,
+    About, Digest, Error, Id, Result, Shares,
     answer::Component,
     local,
     program::Program,
+    queue::Joins,
     range::check_ranges,
     store::Content,
     wire::{
@@ -64,6 +65,8 @@ pub(super) struct Order<'a> {
     pub(super) clear: &'a [&'a [u8]],
     pub(super) reserved: Reserved,
     pub(super) coming: Option<Coming>,
+    /// With which others it may run.
+    pub(super) joins: Option<Joins>,
 }
 
 impl Server {
@@ -188,7 +191,8 @@ impl Visit<'_> {
             replace: *replace,
         };
         let (id, clear) = (*job, &[&about_bytes[..], &plan[..]]);
-        self.run(Order { id, request, clear, reserved, coming: Some(coming) }, work)
+        let coming = Some(coming);
+        self.run(Order { id, request, clear, reserved, coming, joins: None }, work)
     }
 
     /// Takes inputs for a model.
@@ -202,6 +206,7 @@ impl Visit<'_> {
         let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
         let examples = program.check_inputs(&shapes, &core.limits)?;
         core.quotas.check_run(self.client, model, examples)?;
+        let batch = program.batch(&shapes)?;
         // Until its client has read the answer, that takes memory too.
         let words = words_of(&shapes).saturating_add(program.answer_words(&shapes)?);
         let reserved = core.quotas.reserve(self.client, words.saturating_mul(16))?;
@@ -210,8 +215,16 @@ impl Visit<'_> {
         let inputs = self.receive_shares(&shapes, &mut pace)?;
         self.busy = false;
         let (model, version, profile) = (model.clone(), *version, *profile);
+        let most = program.most_together(&core.limits);
+        // A profile is of one job.
+        let joins = (most > 1 && !profile).then(|| Joins {
+            like: Digest::of(&[model.as_bytes(), version.to_string().as_bytes()]),
+            examples: batch,
+            most,
+        });
         let work = Work::Infer { model, version, inputs, examples, profile };
-        let order = Order { id: *job, request, clear: &[], reserved, coming: Some(coming) };
+        let coming = Some(coming);
+        let order = Order { id: *job, request, clear: &[], reserved, coming, joins };
         self.run(order, work)
     }
 
@@ -242,7 +255,8 @@ impl Visit<'_> {
     pub(super) fn order(&mut self, id: Id, request: &Request, work: Work) -> Result<()> {
         let reserved = self.core.quotas.reserve(self.client, 0)?;
         self.core.takes_jobs()?;
-        self.run(Order { id, request, clear: &[], reserved, coming: None }, work)
+        let order = Order { id, request, clear: &[], reserved, coming: None, joins: None };
+        self.run(order, work)
     }
 
     /// Tells the client to send what it announced.
@@ -269,7 +283,7 @@ impl Visit<'_> {
 
     /// Queues a job and keeps its client informed until it has ended.
     pub(super) fn run(&mut self, order: Order<'_>, work: Work) -> Result<()> {
-        let Order { id, request, clear, reserved, coming } = order;
+        let Order { id, request, clear, reserved, coming, joins } = order;
         let core = self.core;
         let (outcome, outcomes) = mpsc::channel();
         // Given back once the job has gone and its answer too.
@@ -279,6 +293,7 @@ impl Visit<'_> {
             work,
             outcome,
             digest: request.digest(self.client, clear),
+            joins,
             since: Instant::now(),
             _reserved: reserved.clone(),
         };
@@ -344,7 +359,7 @@ impl Core {
     fn word(&self, id: Id) -> Reply {
         let state = self.state();
         match (&state.running, &state.queue) {
-            (Some(running), _) if running.job.job == id => Reply::Working(running.watched.place()),
+            (Some(running), _) if running.has(id) => Reply::Working(running.watched.place()),
             (_, Queue::Leader(leader)) => Reply::Waiting { before: leader.position(id) },
             (_, Queue::Follower(_)) => Reply::Waiting { before: None },
         }

@@ -6,7 +6,6 @@ use gpu_kernels::AnyEngine;
 use mpc_core::Protocol;
 use net::{Canceller, PairKey, Party, Session, Transport};
 use nn_layers::{Observer, StepInfo};
-use ring_arith::EngineTensor;
 use zeroize::Zeroizing;
 
 use super::{
@@ -88,8 +87,9 @@ impl<'a> Worker<'a> {
     pub(super) fn run(&mut self, id: Id, job: &mut Job) -> Result<Outcome> {
         self.jobs += 1;
         let prepared = self.prepare(id, job);
-        let terms = self.terms(job, &prepared);
-        if let Some(reason) = self.vote(terms.clone(), job, &prepared)? {
+        let terms = self.terms(job.digest, &prepared);
+        let parts = hashes(job.work.parts());
+        if let Some(reason) = self.vote(terms.clone(), parts, &prepared)? {
             match prepared {
                 Ok(Ready::Staged) => self.core.store.discard(job.work.name().1, id)?,
                 Ok(Ready::Training(progress)) => self.trainings.keep(*progress),
@@ -105,9 +105,10 @@ impl<'a> Worker<'a> {
         match (prepared?, &mut job.work) {
             (Ready::Model(loaded), Work::Infer { model, inputs, examples, profile, .. }) => {
                 let began = Instant::now();
-                let ended = self.infer(&terms.digest(), &loaded, std::mem::take(inputs), *profile);
+                let inputs = vec![std::mem::take(inputs)];
+                let ended = self.infer(&terms.digest(), &loaded, inputs, *profile);
                 self.core.quotas.ran(client, model, *examples, began.elapsed());
-                ended.map(Ok)
+                ended.map(|outputs| outputs.into_iter().next().ok_or_else(String::new))
             }
             (Ready::Training(progress), Work::Train { name, steps, keep, .. }) => {
                 let began = Instant::now();
@@ -167,11 +168,7 @@ impl<'a> Worker<'a> {
                 let manifest = checked.ok_or_else(without_model)?;
                 let Core { cache, store, engine, .. } = self.core;
                 let loaded = cache.load(store, engine, model, &manifest)?;
-                // A device says by itself that it has no room.
-                if matches!(engine, AnyEngine::Cpu(_)) {
-                    let shapes: Vec<_> = inputs.iter().map(|(mine, _)| mine.shape()).collect();
-                    loaded.program.check_room(&shapes)?;
-                }
+                self.core.check_room(&loaded, loaded.program.batch_of(inputs)?)?;
                 Ok(Ready::Model(loaded))
             }
             Work::Train { from, steps, .. } => {
@@ -193,14 +190,71 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn terms(&self, job: &Job, prepared: &Result<Ready>) -> Terms {
+    /// Runs jobs that wait for the same model as one. `None` if a server has something against it: then each
+    /// is run alone, and only those fail that have to.
+    pub(super) fn run_joined(&mut self, jobs: &mut [(Id, Job)]) -> Result<Option<Vec<Outcome>>> {
+        self.jobs += 1;
+        let prepared = self.prepare_joined(jobs).map(Ready::Model);
+        let digests: Vec<&[u8]> =
+            jobs.iter().map(|(_, job)| job.digest.as_bytes().as_slice()).collect();
+        let terms = self.terms(Digest::of(&digests), &prepared);
+        let parts = hashes(jobs.iter().flat_map(|(_, job)| job.work.parts()));
+        if self.vote(terms.clone(), parts, &prepared)?.is_some() {
+            return Ok(None);
+        }
+        self.core.compute();
+        let Ready::Model(loaded) = prepared? else { return Err(without_model()) };
+        let (mut callers, mut counts) = (Vec::new(), Vec::new());
+        for (_, job) in jobs.iter_mut() {
+            let Work::Infer { inputs, examples, .. } = &mut job.work else {
+                return Err(without_model());
+            };
+            callers.push(std::mem::take(inputs));
+            counts.push(*examples);
+        }
+        let began = Instant::now();
+        let ended = self.infer(&terms.digest(), &loaded, callers, false);
+        let (time, all) = (began.elapsed(), counts.iter().sum::<u64>().max(1));
+        for ((_, job), examples) in jobs.iter().zip(counts) {
+            let share = time.mul_f64(examples as f64 / all as f64);
+            self.core.quotas.ran(&job.client, job.work.name().1, examples, share);
+        }
+        Ok(Some(ended?.into_iter().map(Ok).collect()))
+    }
+
+    /// Checks each of the jobs, and that there is room for all at once.
+    fn prepare_joined(&self, jobs: &[(Id, Job)]) -> Result<Arc<Loaded>> {
+        let Core { cache, store, engine, limits, .. } = self.core;
+        let mut found: Option<(&str, Arc<Loaded>)> = None;
+        let mut batch = 0;
+        for (_, job) in jobs {
+            let manifest = self.core.check_job(job)?.ok_or_else(without_model)?;
+            let Work::Infer { model, inputs, .. } = &job.work else {
+                return Err(without_model());
+            };
+            let loaded = match &found {
+                Some((known, loaded)) if *known == model && loaded.version == manifest.version => {
+                    loaded
+                }
+                Some(_) => return Err(Error::refused("jobs", "they are not for the same model")),
+                None => &found.insert((model, cache.load(store, engine, model, &manifest)?)).1,
+            };
+            batch += loaded.program.batch_of(inputs)?;
+        }
+        let (_, loaded) = found.ok_or_else(without_model)?;
+        loaded.program.check_memory(batch, limits)?;
+        self.core.check_room(&loaded, batch)?;
+        Ok(loaded)
+    }
+
+    fn terms(&self, request: Digest, prepared: &Result<Ready>) -> Terms {
         let model = match prepared {
             Ok(Ready::Model(loaded)) => Some((loaded.version, loaded.program.digest())),
             Ok(Ready::Training(progress)) => Some(progress.identity()),
             _ => None,
         };
         let options = format!("{:?} {:?}", self.mpc.options(), self.mpc.generator());
-        Terms::new(options, self.jobs, job.digest, model)
+        Terms::new(options, self.jobs, request, model)
     }
 
     /// Tells the others whether this server is ready and for what, and hears the same of them. Returns
@@ -208,15 +262,11 @@ impl<'a> Worker<'a> {
     fn vote(
         &mut self,
         terms: Terms,
-        job: &Job,
+        parts: [Digest; 2],
         prepared: &Result<Ready>,
     ) -> Result<Option<String>> {
         let digest = terms.digest();
         let mark = |what, hashes| Marks::new(&self.keys, &digest, what, hashes);
-        let parts = match &job.work {
-            Work::Put { shares, .. } | Work::Infer { inputs: shares, .. } => hashes(shares),
-            _ => Default::default(),
-        };
         let stored = match prepared {
             Ok(Ready::Model(loaded)) => loaded.hashes,
             Ok(Ready::Training(progress)) => progress.hashes(self.mpc.engine())?,
@@ -249,17 +299,20 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Runs a model on the inputs of each caller. Returns what each gets; the cost is that of the whole.
     fn infer(
         &mut self,
         terms: &Digest,
         model: &Loaded,
-        inputs: Shares,
+        callers: Vec<Shares>,
         profile: bool,
-    ) -> Result<Output> {
+    ) -> Result<Vec<Output>> {
         self.mpc.begin_job(terms.as_bytes())?;
         let seed = guard_seed(&self.common, terms);
-        let outputs = self.observed(|mpc, observer| {
-            model.program.run(mpc, &model.weights, inputs, seed, observer)
+        let (program, weights) = (&model.program, &model.weights);
+        let each = self.observed(|mpc, observer| match <[Shares; 1]>::try_from(callers) {
+            Ok([inputs]) => Ok(vec![program.run(mpc, weights, inputs, seed, observer)?]),
+            Err(callers) => program.run_joined(mpc, weights, callers, seed, observer),
         })?;
         let mut cost = self.control.cost();
         if !profile {
@@ -267,9 +320,14 @@ impl<'a> Worker<'a> {
         }
         self.compare_counters()?;
         let refresh = Refresh::new(&self.common, terms);
-        let fresh = |(index, output)| refresh.component(self.core.me, output, index);
-        let components = outputs.iter().enumerate().map(fresh).collect::<Result<_>>()?;
-        Ok(Output::Answer(components, Box::new(cost)))
+        // No two results are made fresh alike, whosever they are.
+        let mut fresh = 0..;
+        let mut answer = |outputs: &Shares| {
+            let component = |(index, output)| refresh.component(self.core.me, output, index);
+            let components = fresh.by_ref().zip(outputs).map(component).collect::<Result<_>>()?;
+            Ok(Output::Answer(components, Box::new(cost.clone())))
+        };
+        each.iter().map(&mut answer).collect()
     }
 
     /// Does some steps of a training, and keeps the state after them as a version if one is given. Returns the
@@ -378,6 +436,14 @@ fn without_model() -> Error {
 }
 
 impl Core {
+    /// Makes sure that there is memory for a batch. A device says by itself that it has no room.
+    fn check_room(&self, model: &Loaded, batch: usize) -> Result<()> {
+        if matches!(self.engine, AnyEngine::Cpu(_)) {
+            model.program.check_room(batch)?;
+        }
+        Ok(())
+    }
+
     /// This server is about to give its word on the running job. Returns why its client, or its time, is
     /// against it.
     fn vote(&self) -> Option<String> {
@@ -392,7 +458,7 @@ impl Core {
         if let Some(Phase::Voting(Some(reason))) = self.enter(Phase::Computing)
             && let Some(running) = &mut self.state().running
         {
-            running.cancel(&reason);
+            running.end(&reason);
         }
     }
 

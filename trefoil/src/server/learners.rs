@@ -44,7 +44,8 @@ impl Visit<'_> {
             shares,
             replace: *replace,
         };
-        self.run(Order { id: *job, request, clear: &[], reserved, coming: Some(coming) }, work)
+        let (id, coming) = (*job, Some(coming));
+        self.run(Order { id, request, clear: &[], reserved, coming, joins: None }, work)
     }
 
     /// Takes the start of a run.
@@ -82,7 +83,8 @@ impl Visit<'_> {
         };
         drop(reserved);
         let (id, clear, reserved) = (*job, &[&bytes[..]], room);
-        self.run(Order { id, request, clear, reserved, coming: Some(coming) }, work)
+        let coming = Some(coming);
+        self.run(Order { id, request, clear, reserved, coming, joins: None }, work)
     }
 
     /// What a run is, if this server can keep it and its data sets are there.

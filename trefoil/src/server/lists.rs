@@ -113,8 +113,8 @@ impl Core {
     fn jobs_of(&self, client: &str) -> Vec<JobState> {
         let state = self.state();
         let mut jobs: Vec<JobState> = Vec::new();
-        if let Some(running) = state.running.as_ref().filter(|running| running.client == client) {
-            jobs.push(running.describe());
+        if let Some(running) = &state.running {
+            jobs.extend(running.of(client));
         }
         let waiting = state.jobs.iter().filter(|(_, job)| job.client == client);
         jobs.extend(waiting.map(|(&id, job)| {
@@ -133,9 +133,9 @@ impl Core {
     fn cancel_of(&self, client: &str, id: Id) -> Result<()> {
         let reason = format!("client {client} has cancelled it");
         let mut state = self.state();
-        if let Some(running) = state.running.as_mut().filter(|running| running.job.job == id) {
-            if running.client == client {
-                if running.cancel(&reason) {
+        if let Some(running) = state.running.as_mut().filter(|running| running.has(id)) {
+            if running.of(client).any(|job| job.job == id) {
+                if running.cancel(id, &reason) {
                     return Ok(());
                 }
                 return Err(Error::refused(format_args!("job {id}"), "it is about to end"));
@@ -164,8 +164,27 @@ impl Job {
 }
 
 impl Running {
-    /// Ends the job, now or as soon as that touches no other one. False if it is about to end by itself.
-    pub(super) fn cancel(&mut self, reason: &str) -> bool {
+    /// Whether this job is among those that run.
+    pub(super) fn has(&self, id: Id) -> bool {
+        self.jobs.iter().any(|(job, _)| job.job == id)
+    }
+
+    /// Ends one job, or keeps its answer back where others run with it. False if it is about to end by
+    /// itself.
+    fn cancel(&mut self, id: Id, reason: &str) -> bool {
+        if self.jobs.len() == 1 {
+            return self.end(reason);
+        }
+        let ends = matches!(self.phase, Phase::Ending);
+        if !ends {
+            self.cancelled.entry(id).or_insert_with(|| reason.to_owned());
+        }
+        !ends
+    }
+
+    /// Ends all that runs, now or as soon as that touches no other job. False if it is about to end by
+    /// itself.
+    pub(super) fn end(&mut self, reason: &str) -> bool {
         match &mut self.phase {
             Phase::Preparing(cancel) | Phase::Voting(cancel) => {
                 cancel.get_or_insert_with(|| reason.to_owned());
@@ -176,8 +195,10 @@ impl Running {
         true
     }
 
-    fn describe(&self) -> JobState {
+    /// A client's jobs among those that run.
+    pub(super) fn of(&self, client: &str) -> impl Iterator<Item = JobState> {
         let place: Place = self.watched.place();
-        JobState { stage: Stage::Working(place), ..self.job.clone() }
+        let mine = self.jobs.iter().filter(move |(_, of)| of == client);
+        mine.map(move |(job, _)| JobState { stage: Stage::Working(place.clone()), ..job.clone() })
     }
 }

@@ -25,14 +25,15 @@ use std::{
 use bytes::Bytes;
 use gpu_kernels::AnyEngine;
 use net::{Canceller, LogLimit};
-use ring_arith::Engine;
+use ring_arith::{Engine, Tensor};
 
 use crate::{
     Digest, Error, Id, Result, Shares,
     answer::Component,
     certificates::{self, CertificateEnd},
     config::{Access, Limits, Truncation},
-    queue::{Follower, Full, Leader},
+    observe::{Metrics, Outcome as Ended},
+    queue::{Follower, Full, Joins, Leader},
     store::{Content, Readers, Store},
     watch::Watched,
     wire::{Cost, JobState, Link, Status},
@@ -70,6 +71,8 @@ struct Core {
     predicting: Mutex<()>,
     /// Lines of the log that clients or the other servers can cause, by whom and what.
     lines: LogLimit<(String, String)>,
+    /// What has ended, for operators.
+    metrics: Metrics,
 }
 
 struct State {
@@ -109,6 +112,8 @@ struct Job {
     outcome: mpsc::Sender<Outcome>,
     /// Of all that is public about its request.
     digest: Digest,
+    /// With which others it may run.
+    joins: Option<Joins>,
     /// When it was complete here.
     since: Instant,
     _reserved: Arc<Reserved>,
@@ -163,10 +168,13 @@ enum Work {
     },
 }
 
-/// The job that runs.
+/// The job that runs, or several that run as one.
 struct Running {
-    job: JobState,
-    client: String,
+    /// Each with its client.
+    jobs: Vec<(JobState, String)>,
+    /// Of several, those that were cancelled, and why: they run to their end with the others, and nobody gets
+    /// their answers.
+    cancelled: HashMap<Id, String>,
     /// A hand on the session's transport.
     watched: Watched,
     /// Ends the session, and the job with it.
@@ -245,7 +253,14 @@ impl Server {
             certificates: Mutex::default(),
             predicting: Mutex::default(),
             lines: LogLimit::new(LOG_PAUSE),
+            metrics: Metrics::default(),
         }))
+    }
+
+    /// What this server has counted.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
     }
 
     /// What this server computes on.
@@ -384,7 +399,7 @@ impl Core {
         let mut state = self.state();
         let now = Instant::now();
         match &mut state.queue {
-            Queue::Leader(leader) => leader.submit(id, digest, &job.client, now),
+            Queue::Leader(leader) => leader.submit(id, digest, &job.client, job.joins, now),
             Queue::Follower(follower) => follower.submit(id, digest, now),
         }
         .map_err(|full: Full| Error::refused(format_args!("party {}", self.me), full))?;
@@ -398,12 +413,19 @@ impl Core {
         for (id, reason) in lost {
             let job = self.state().jobs.remove(&id);
             if let Some(job) = job {
-                self.finish(job, Err(reason));
+                self.finish(job, Duration::ZERO, Err(reason));
             }
         }
     }
 
-    fn finish(&self, job: Job, outcome: Outcome) {
+    fn finish(&self, job: Job, took: Duration, outcome: Outcome) {
+        let (kind, name) = job.work.name();
+        let (ended, cost) = match &outcome {
+            Ok(Output::Answer(_, cost)) => (Ended::Done, Some(&**cost)),
+            Ok(Output::Nothing) => (Ended::Done, None),
+            Err(_) => (Ended::Failed, None),
+        };
+        self.metrics.ended(kind, name, &job.client, ended, took.as_secs_f64(), cost);
         let mut state = self.state();
         *(if outcome.is_ok() { &mut state.done } else { &mut state.failed }) += 1;
         drop(state);
@@ -413,6 +435,14 @@ impl Core {
 }
 
 impl Work {
+    /// What its client shared.
+    fn parts(&self) -> &[(Tensor, Tensor)] {
+        match self {
+            Self::Put { shares, .. } | Self::Infer { inputs: shares, .. } => shares,
+            _ => &[],
+        }
+    }
+
     /// What it is, and the name of what it makes, changes or runs.
     fn name(&self) -> (&'static str, &str) {
         match self {

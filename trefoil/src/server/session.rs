@@ -1,6 +1,7 @@
 //! A server's session with the two others: the order of jobs, and the jobs.
 
 use std::{
+    collections::HashMap,
     panic::{self, AssertUnwindSafe},
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread,
@@ -106,8 +107,9 @@ impl Core {
                     0 => self.lead(&mut control, &mut pause)?,
                     _ => self.follow(&mut control)?,
                 };
-                if let Some(id) = next {
-                    self.run_job(&mut worker, watched, canceller, id, &clock)?;
+                if !next.is_empty() {
+                    let run = Run { worker: &mut worker, watched, canceller, clock: &clock };
+                    self.run_turn(run, &next)?;
                 }
             }
         })
@@ -123,8 +125,8 @@ impl Core {
             if strokes.recv_timeout(limit) != Err(RecvTimeoutError::Timeout) {
                 continue;
             }
-            if let Some(running) = self.state().running.as_mut().filter(|it| it.job.job == id) {
-                running.cancel(&reason);
+            if let Some(running) = self.state().running.as_mut().filter(|it| it.has(id)) {
+                running.end(&reason);
             }
             if strokes.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 return canceller.cancel(&reason);
@@ -161,14 +163,14 @@ impl Core {
         Ok(())
     }
 
-    /// One turn of party 0. Returns the job that all three are to run.
-    fn lead(&self, control: &mut Watched, pause: &mut Duration) -> Result<Option<Id>> {
+    /// One turn of party 0. Returns the jobs that all three are to run.
+    fn lead(&self, control: &mut Watched, pause: &mut Duration) -> Result<Vec<Id>> {
         let turn = self.with_leader(|leader| leader.turn());
         control.step("next job");
         for party in 1..PARTIES {
             tell(control, party, &turn)?;
         }
-        if turn.run.is_some() {
+        if !turn.run.is_empty() {
             *pause = *PAUSES.start();
             return Ok(turn.run);
         }
@@ -181,7 +183,7 @@ impl Core {
         let lost = self.with_leader(|leader| leader.expire(Instant::now()));
         self.give_up(lost);
         self.wait_for_work(pause);
-        Ok(None)
+        Ok(Vec::new())
     }
 
     /// Returns at once if a job can run, else after a pause that a new job cuts short.
@@ -198,7 +200,7 @@ impl Core {
     }
 
     /// One turn of a follower.
-    fn follow(&self, control: &mut Watched) -> Result<Option<Id>> {
+    fn follow(&self, control: &mut Watched) -> Result<Vec<Id>> {
         control.step("next job");
         let turn: Turn = listen(control, 0)?;
         let now = Instant::now();
@@ -210,7 +212,7 @@ impl Core {
             let answer = follower.hear(&turn, now);
             (answer, follower.expire(now))
         };
-        if turn.run.is_none() {
+        if turn.run.is_empty() {
             tell(control, 0, &answer)?;
         }
         self.give_up(turn.drop);
@@ -225,42 +227,118 @@ impl Core {
         }
     }
 
-    /// Runs a job; its client hears of its end, whatever it is. An error is the end of the session.
-    fn run_job(
-        &self,
-        worker: &mut Worker<'_>,
-        watched: &Watched,
-        canceller: &Canceller,
-        id: Id,
-        clock: &Sender<Id>,
-    ) -> Result<()> {
-        let mut job = {
+    /// Runs the jobs of a turn, as one if there are several and all three servers agree to, else one after
+    /// the other. Their clients hear of their ends, whatever they are. An error is the end of the session.
+    fn run_turn(&self, mut run: Run<'_, '_>, ids: &[Id]) -> Result<()> {
+        let mut jobs = Vec::new();
+        let mut lost = None;
+        {
             let mut state = self.state();
-            let job = state.jobs.remove(&id);
-            state.running = job.as_ref().map(|job| Running {
-                job: job.describe(id, Stage::Working(Place::default())),
-                client: job.client.clone(),
-                watched: watched.hand(),
-                canceller: canceller.clone(),
-                phase: Phase::Preparing(None),
-            });
+            for &id in ids {
+                match state.jobs.remove(&id) {
+                    Some(job) => jobs.push((id, job)),
+                    None => lost = lost.or(Some(id)),
+                }
+            }
+        }
+        if let Some(id) = lost {
             // A follower that lost its part would break its word; the session ends and is begun anew.
-            job.ok_or_else(|| Error::Internal(format!("this server has no part of job {id}")))?
-        };
-        // Who listens has gone only if the last job took too long, and this one will then fail.
-        let _ = clock.send(id);
-        let run = AssertUnwindSafe(|| worker.run(id, &mut job));
-        let ended = panic::catch_unwind(run).unwrap_or_else(|_| {
-            Err(Error::Internal("the program failed an assertion; its log says where".to_owned()))
-        });
-        let _ = clock.send(id);
-        // A device that cannot even do this fails the next job, with a reason.
-        let _ = self.engine.trim(KEPT);
-        self.state().running = None;
-        self.end_job(job, id, ended)
+            return self
+                .end_all(jobs, Error::Internal(format!("this server has no part of job {id}")));
+        }
+        let mut cancelled = HashMap::new();
+        if jobs.len() > 1 {
+            let began = Instant::now();
+            let ended =
+                self.run_group(&mut run, &mut jobs, Phase::Preparing(None), |worker, jobs| {
+                    worker.run_joined(jobs)
+                });
+            cancelled = ended.1;
+            match ended.0 {
+                Ok(None) => {}
+                Ok(Some(outcomes)) => {
+                    for ((id, job), outcome) in jobs.into_iter().zip(outcomes) {
+                        let outcome = cancelled.remove(&id).map_or(outcome, Err);
+                        self.end_job(job, id, began.elapsed(), Ok(outcome))?;
+                    }
+                    return Ok(());
+                }
+                Err(error) => return self.end_all(jobs, error),
+            }
+        }
+        let mut jobs = jobs.into_iter();
+        while let Some(job) = jobs.next() {
+            let mut one = [job];
+            let began = Instant::now();
+            let phase = Phase::Preparing(cancelled.remove(&one[0].0));
+            let (ended, _) = self.run_group(&mut run, &mut one, phase, |worker, jobs| {
+                jobs.iter_mut().map(|(id, job)| worker.run(*id, job)).collect::<Result<Vec<_>>>()
+            });
+            let [(id, job)] = one;
+            let ended = ended.map(|outcomes| outcomes.into_iter().next());
+            let outcome = match ended {
+                Ok(Some(outcome)) => Ok(outcome),
+                Ok(None) => Err(Error::Internal("a job without an end".to_owned())),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = self.end_job(job, id, began.elapsed(), outcome) {
+                return self.end_all(jobs.collect(), error);
+            }
+        }
+        Ok(())
     }
 
-    fn end_job(&self, job: Job, id: Id, ended: Result<super::Outcome>) -> Result<()> {
+    /// Does work on jobs, while which others see that they run. Returns its result, and which of the jobs were
+    /// cancelled meanwhile though they could not be ended.
+    fn run_group<T>(
+        &self,
+        run: &mut Run<'_, '_>,
+        jobs: &mut [(Id, Job)],
+        phase: Phase,
+        work: impl FnOnce(&mut Worker<'_>, &mut [(Id, Job)]) -> Result<T>,
+    ) -> (Result<T>, HashMap<Id, String>) {
+        let describe = |(id, job): &(Id, Job)| {
+            (job.describe(*id, Stage::Working(Place::default())), job.client.clone())
+        };
+        self.state().running = Some(Running {
+            jobs: jobs.iter().map(describe).collect(),
+            cancelled: HashMap::new(),
+            watched: run.watched.hand(),
+            canceller: run.canceller.clone(),
+            phase,
+        });
+        let first = jobs.first().map(|(id, _)| *id);
+        // Who listens has gone only if the last job took too long, and this one will then fail.
+        let _ = first.map(|id| run.clock.send(id));
+        let worker = &mut *run.worker;
+        let ended = panic::catch_unwind(AssertUnwindSafe(|| work(worker, jobs)));
+        let ended = ended.unwrap_or_else(|_| {
+            Err(Error::Internal("the program failed an assertion; its log says where".to_owned()))
+        });
+        let _ = first.map(|id| run.clock.send(id));
+        // A device that cannot even do this fails the next job, with a reason.
+        let _ = self.engine.trim(KEPT);
+        let running = self.state().running.take();
+        (ended, running.map(|running| running.cancelled).unwrap_or_default())
+    }
+
+    /// Ends jobs with the session.
+    fn end_all(&self, jobs: Vec<(Id, Job)>, error: Error) -> Result<()> {
+        let reason = error.to_string();
+        for (id, job) in jobs {
+            // The session's error is the one that there was first.
+            let _ = self.end_job(job, id, Duration::ZERO, Err(Error::Internal(reason.clone())));
+        }
+        Err(error)
+    }
+
+    fn end_job(
+        &self,
+        job: Job,
+        id: Id,
+        took: Duration,
+        ended: Result<super::Outcome>,
+    ) -> Result<()> {
         let (outcome, session) = match ended {
             Ok(outcome) => (outcome, Ok(())),
             Err(error) => {
@@ -275,9 +353,18 @@ impl Core {
             Ok(_) => tracing::info!(%id, client = job.client, "job done"),
             Err(reason) => tracing::warn!(%id, client = job.client, reason, "job failed"),
         }
-        self.finish(job, outcome);
+        self.finish(job, took, outcome);
         session
     }
+}
+
+/// What jobs are run with.
+struct Run<'a, 'b> {
+    worker: &'a mut Worker<'b>,
+    watched: &'a Watched,
+    canceller: &'a Canceller,
+    /// Hears of the beginning and of the end of each job.
+    clock: &'a Sender<Id>,
 }
 
 /// Says the same to both others and hears both, as the named step. The own place is left empty.

@@ -2,9 +2,11 @@
 
 mod learning;
 mod meetings;
+mod observed;
 mod plans;
 mod sessions;
 mod stopping;
+mod together;
 
 use std::{thread, time::Duration};
 

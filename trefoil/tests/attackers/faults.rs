@@ -11,7 +11,9 @@ use std::{
 };
 
 use net::{Authority, Identity, Role};
+use ring_arith::{Shape, Tensor};
 use serde_json::Value;
+use trefoil::{config::ClientConfig, links};
 
 use crate::common::{Cluster, DIGITS, digits, logits, trefoil};
 
@@ -340,27 +342,34 @@ fn no_client_notices_that_servers_are_stopped_and_started_again() {
 
 #[test]
 fn a_second_signal_ends_a_server_that_waits_for_its_jobs() {
-    let mut cluster = start("signals");
-    let config = cluster.client_config("alice");
-    let image = cluster.folder.join("one.csv");
-    fs::write(&image, &digits()[0]).unwrap();
-    // The job cannot go on.
+    let mut cluster = Cluster::make("signals", "alice,bob");
+    cluster.set_limits(&[("parts_seconds", 600), ("drain_seconds", 600)]);
+    (0..3).for_each(|party| cluster.start_party(party));
+    cluster.wait_until_up("bob");
+    put(&cluster, "digits");
+    let config = ClientConfig::read(&cluster.client_config("alice")).unwrap();
+    let mut client = links::connect(&config).unwrap();
+    let version = client.model("digits").unwrap().version;
+    // The part of the third server does not reach it.
     cluster.signal(2, "STOP");
-    let mut client = Command::new(env!("CARGO_BIN_EXE_trefoil"));
-    client.arg("--config").arg(config).args(["infer", "--model", "digits"]).arg(image);
-    let mut client = client.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let says = |cluster: &Cluster, text: &str| {
+    let input = Tensor::zeros(Shape::new([1, 1, 8, 8]).unwrap());
+    let asks =
+        thread::spawn(move || client.infer("digits", version, &[input], false, &()).map(drop));
+    let says = |cluster: &Cluster, key: &str, what: Value| {
         let began = Instant::now();
-        while !cluster.run("bob", &["status"]).out.contains(text) {
-            assert!(began.elapsed() < LIMIT, "{}", cluster.logs());
+        loop {
+            let status = cluster.run("bob", &["--json", "status"]).out;
+            if serde_json::from_str::<Value>(&status).is_ok_and(|it| it[1][key] == what) {
+                return;
+            }
+            assert!(began.elapsed() < LIMIT, "{status}\n{}", cluster.logs());
         }
     };
-    says(&cluster, "up, in ");
+    says(&cluster, "waiting", 1.into());
     cluster.signal(1, "TERM");
-    says(&cluster, "being stopped");
+    says(&cluster, "stopping", true.into());
     assert!(cluster.runs(1), "it waits for the job");
     cluster.signal(1, "TERM");
     assert_eq!(cluster.wait(1).code(), Some(128 + 15));
-    client.kill().unwrap();
-    client.wait().unwrap();
+    assert!(asks.join().unwrap().is_err());
 }

@@ -12,7 +12,7 @@ use models::architectures::{Pooling, RandomWeights, by_name};
 use ring_arith::{Shape, Tensor};
 use trefoil::client::{Client, NewModel};
 use trefoil::cluster::{Plan, init};
-use trefoil::config::{ClientConfig, PartyConfig};
+use trefoil::config::{ClientConfig, Limits, PartyConfig};
 use trefoil::store::Readers;
 use trefoil::wire::{Channel, Link};
 use trefoil::{Preprocess, client, import, links};
@@ -32,6 +32,9 @@ const IDLE: [usize; 2] = [25, 10];
 /// Clients that ask at once.
 const BUSY: usize = 200;
 
+/// Clients whose jobs run together.
+const JOINED: usize = 32;
+
 /// How long servers may take to find each other, and a client to hear from one.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -42,7 +45,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub fn cases(bench: &mut Bench) -> Result<()> {
     let jobs = if bench.quick() { 20 } else { 200 };
     bench.case("idle/250", |case| idle(case, jobs))?;
-    bench.case("clients/200", |case| clients(case, jobs))
+    bench.case("clients/200", |case| clients(case, jobs))?;
+    bench.case("lenet/32-clients", |case| together(case, jobs))
 }
 
 /// Runs this process as one server.
@@ -90,6 +94,26 @@ fn clients(case: &mut Case, jobs: usize) -> Result<()> {
     Ok(())
 }
 
+/// Answers a second to 32 clients with one image each, against servers that run one job at a time.
+fn together(case: &mut Case, jobs: usize) -> Result<()> {
+    let (joining, alone) = (Cluster::start()?, Cluster::start_with(1)?);
+    let clients = |cluster: &Cluster| {
+        let all = (0..JOINED).map(|at| cluster.client(&idle_name(at % IDLE[0])));
+        all.collect::<Result<Vec<_>>>()
+    };
+    let (mut joined, mut one) = (clients(&joining)?, clients(&alone)?);
+    let each = jobs.div_ceil(JOINED).max(2);
+    let (mut together, mut apart) = (Vec::new(), Vec::new());
+    for _ in 0..case.effort().min_runs {
+        together.push(seconds_of_a_job(&mut joined, each)?);
+        apart.push(seconds_of_a_job(&mut one, each)?);
+    }
+    case.network(Network::Tls).size(format!("{JOINED} clients, an image each"));
+    case.timing(Timing::from_runs(together, None)).rate(1.0, "answers/s");
+    case.reference("one job at a time", Timing::from_runs(apart, None));
+    Ok(())
+}
+
 /// Wall-clock seconds for each of the jobs that all clients ask for, `each` of them in a row.
 fn seconds_of_a_job(clients: &mut [Client], each: usize) -> Result<f64> {
     let jobs = clients.len() * each;
@@ -126,7 +150,13 @@ struct Cluster {
 
 impl Cluster {
     fn start() -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("trefoil-service-{}", std::process::id()));
+        Self::start_with(Limits::default().joined_examples)
+    }
+
+    /// Servers that run jobs of so many examples together at most.
+    fn start_with(joined_examples: usize) -> Result<Self> {
+        let name = format!("trefoil-service-{}-{joined_examples}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
         let mut cluster = Self { folder, servers: Vec::new() };
         let idle = (0..IDLE[0]).map(idle_name);
         let plan = Plan {
@@ -135,6 +165,15 @@ impl Cluster {
             clients: idle.chain(["asker".to_owned()]).collect(),
         };
         init(&plan)?;
+        for party in 0..3 {
+            let file = cluster.folder.join(format!("party-{party}/party.toml"));
+            let text = fs::read_to_string(&file)?;
+            let line = format!("joined_examples = {}", Limits::default().joined_examples);
+            if !text.contains(&line) {
+                bail!("{}: it has no line `{line}`", file.display());
+            }
+            fs::write(&file, text.replace(&line, &format!("joined_examples = {joined_examples}")))?;
+        }
         for party in 0..3 {
             cluster.start_party(party)?;
         }

@@ -9,10 +9,14 @@ use super::{
 };
 
 /// What a client asks for. An answer is nothing if it asks for none.
-type Ask<'a> = &'a (dyn Fn(&World) -> Result<Vec<f64>> + Sync);
+pub(super) type Ask<'a, T = Result<Vec<f64>>> = &'a (dyn Fn(&World) -> T + Sync);
 
 /// Hands in jobs one after the other, before the first of them can run. Returns how each ended.
-fn meet<const N: usize>(world: &World, gates: &Gates, asks: [Ask<'_>; N]) -> Vec<Result<Vec<f64>>> {
+pub(super) fn meet<T: Send, const N: usize>(
+    world: &World,
+    gates: &Gates,
+    asks: [Ask<'_, T>; N],
+) -> Vec<T> {
     gates.shut("next job", 1, 0);
     wait_until(|| gates.waiting.load(Ordering::SeqCst) > 0);
     thread::scope(|scope| {
@@ -29,7 +33,7 @@ fn meet<const N: usize>(world: &World, gates: &Gates, asks: [Ask<'_>; N]) -> Vec
     })
 }
 
-fn world() -> (World, Arc<Gates>) {
+pub(super) fn world() -> (World, Arc<Gates>) {
     let gates = Arc::new(Gates::default());
     (hooked(&gates), gates)
 }

@@ -1,0 +1,189 @@
+//! Counters of a server, in the text format of Prometheus.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use crate::wire::{Cost, Link, Status};
+
+/// Most lines of one counter: names beyond are counted as `other`.
+const MOST: usize = 1000;
+
+/// The upper ends of a histogram's ranges: seconds, bytes, rounds.
+const SECONDS: &[f64] =
+    &[0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3600.0];
+const BYTES: &[f64] = &[1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11];
+const ROUNDS: &[f64] = &[10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, 30_000.0];
+
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// Its client was answered.
+    Done,
+    /// It was refused, cancelled, or failed.
+    Failed,
+}
+
+/// What a server has counted since its start.
+#[derive(Debug, Default)]
+pub struct Metrics(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// By kind, model, client and outcome.
+    jobs: BTreeMap<(&'static str, String, String, Outcome), u64>,
+    /// By kind and model, of jobs that are done.
+    took: BTreeMap<(&'static str, String), [Histogram; 3]>,
+}
+
+/// Counts in ranges.
+#[derive(Debug, Default, Clone)]
+struct Histogram {
+    /// One for each upper end; those above the last are in `count` alone.
+    ranges: Vec<u64>,
+    sum: f64,
+    count: u64,
+}
+
+impl Histogram {
+    fn add(&mut self, ends: &[f64], value: f64) {
+        self.ranges.resize(ends.len(), 0);
+        let within = ends.iter().zip(&mut self.ranges).filter(|(end, _)| value <= **end);
+        within.for_each(|(_, count)| *count += 1);
+        self.sum += value;
+        self.count += 1;
+    }
+}
+
+impl Metrics {
+    /// Counts a job that has ended. `cost` is given of those that computed.
+    pub fn ended(
+        &self,
+        kind: &'static str,
+        model: &str,
+        client: &str,
+        outcome: Outcome,
+        seconds: f64,
+        cost: Option<&Cost>,
+    ) {
+        let mut inner = self.lock();
+        let full = inner.jobs.len() >= MOST;
+        let mut key = (kind, model.to_owned(), client.to_owned(), outcome);
+        if full && !inner.jobs.contains_key(&key) {
+            key = (kind, OTHER.to_owned(), OTHER.to_owned(), outcome);
+        }
+        *inner.jobs.entry(key).or_default() += 1;
+        if outcome == Outcome::Failed {
+            return;
+        }
+        let full = inner.took.len() >= MOST;
+        let mut key = (kind, model.to_owned());
+        if full && !inner.took.contains_key(&key) {
+            key.1 = OTHER.to_owned();
+        }
+        let [time, bytes, rounds] = inner.took.entry(key).or_default();
+        time.add(SECONDS, seconds);
+        if let Some(cost) = cost {
+            bytes.add(BYTES, cost.bytes as f64);
+            rounds.add(ROUNDS, f64::from(cost.rounds));
+        }
+    }
+
+    /// All that is counted, and what a server says of itself.
+    pub(super) fn page(&self, state: &Status) -> String {
+        let mut page = String::new();
+        let inner = self.lock();
+        let up = f64::from(u8::from(state.link == Link::Up));
+        let stopping = f64::from(u8::from(state.stopping));
+        let gauges = [
+            ("trefoil_up_seconds", "Seconds since the server started.", state.up_seconds as f64),
+            ("trefoil_link_up", "1 if all three servers are linked.", up),
+            ("trefoil_stopping", "1 if the server takes no new jobs.", stopping),
+            ("trefoil_jobs_waiting", "Jobs that wait.", state.waiting as f64),
+            ("trefoil_clients", "Clients that are connected.", state.clients as f64),
+            (
+                "trefoil_reserved_bytes",
+                "Memory kept for jobs that come or wait.",
+                state.reserved as f64,
+            ),
+            ("trefoil_models", "Models in force.", state.models as f64),
+            ("trefoil_models_damaged", "Models that cannot be served.", state.damaged.len() as f64),
+        ];
+        let name = "process_resident_memory_bytes";
+        let resident = crate::memory::resident();
+        let resident = resident.map(|bytes| (name, "Memory of the process.", bytes as f64));
+        for (name, help, value) in gauges.into_iter().chain(resident) {
+            head(&mut page, name, help, "gauge");
+            line(&mut page, name, &[], value);
+        }
+        let name = "trefoil_certificate_end_seconds";
+        head(&mut page, name, "When a certificate in use ends, in seconds since 1970.", "gauge");
+        for end in &state.certificates {
+            line(&mut page, name, &[("of", &end.of)], end.end as f64);
+        }
+        let name = "trefoil_jobs_total";
+        head(&mut page, name, "Jobs that have ended.", "counter");
+        for ((kind, model, client, outcome), count) in &inner.jobs {
+            let outcome = match outcome {
+                Outcome::Done => "done",
+                Outcome::Failed => "failed",
+            };
+            let labels =
+                [("kind", *kind), ("model", model), ("client", client), ("outcome", outcome)];
+            line(&mut page, name, &labels, *count as f64);
+        }
+        let kinds = [
+            ("trefoil_job_seconds", "Seconds that jobs ran.", SECONDS),
+            ("trefoil_job_sent_bytes", "Bytes that jobs sent to the other servers.", BYTES),
+            ("trefoil_job_rounds", "Rounds that jobs took.", ROUNDS),
+        ];
+        for (at, (name, help, ends)) in kinds.into_iter().enumerate() {
+            head(&mut page, name, help, "histogram");
+            for ((kind, model), took) in &inner.took {
+                histogram(&mut page, name, [("kind", *kind), ("model", model)], ends, &took[at]);
+            }
+        }
+        page
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Counters are sound after each step.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A name that stands for those beyond [`MOST`]. No model or client has it, since names are not empty.
+const OTHER: &str = "";
+
+fn head(page: &mut String, name: &str, help: &str, kind: &str) {
+    // Writing to a string does not fail.
+    let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+/// Names of models and clients have no character that would have to be escaped; those of certificates' holders are
+/// such names behind a word.
+fn line(page: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
+    let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
+    let labels =
+        if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+    let _ = writeln!(page, "{name}{labels} {value}");
+}
+
+fn histogram(
+    page: &mut String,
+    name: &str,
+    [kind, model]: [(&str, &str); 2],
+    ends: &[f64],
+    counts: &Histogram,
+) {
+    for (end, count) in ends.iter().zip(&counts.ranges) {
+        let end = end.to_string();
+        line(page, &format!("{name}_bucket"), &[kind, model, ("le", &end)], *count as f64);
+    }
+    let all = counts.count as f64;
+    line(page, &format!("{name}_bucket"), &[kind, model, ("le", "+Inf")], all);
+    line(page, &format!("{name}_sum"), &[kind, model], counts.sum);
+    line(page, &format!("{name}_count"), &[kind, model], all);
+}

@@ -1,0 +1,76 @@
+//! What operators' tools are told.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+};
+
+use super::*;
+use crate::observe;
+
+/// What is answered to these bytes.
+fn told(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut text = String::new();
+    // Whoever is hung up on gets an error, and keeps what came before.
+    let _ = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut text));
+    text
+}
+
+fn get(address: SocketAddr, path: &str) -> (String, String) {
+    let text = told(address, &format!("GET {path} HTTP/1.1\r\nhost: here\r\n\r\n"));
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+#[test]
+fn operators_are_told_how_a_server_is_and_what_it_has_done() {
+    let world = World::new(&Limits::default());
+    works(&world);
+    let _ = infer(&mut world.client("mallory"), "nothing", [1.0; 3]).unwrap_err();
+    // What nobody has called so is refused before it is a job, and what is put twice as one.
+    let gone = put(&mut world.client("bob"), "check", &model(ONE), true);
+    assert!(gone.is_err());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = world.servers[1].clone();
+    thread::spawn(move || observe::serve(&listener, &server));
+    assert_eq!(get(address, "/healthz"), ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned()));
+    assert_eq!(get(address, "/readyz").1, "ok\n");
+    let (status, page) = get(address, "/metrics?now");
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    for line in [
+        "trefoil_link_up 1",
+        "trefoil_models 1",
+        "trefoil_jobs_waiting 0",
+        "trefoil_jobs_total{kind=\"put\",model=\"check\",client=\"alice\",outcome=\"done\"} 1",
+        "trefoil_jobs_total{kind=\"infer\",model=\"check\",client=\"alice\",outcome=\"done\"} 1",
+        "trefoil_job_seconds_count{kind=\"infer\",model=\"check\"} 1",
+        "trefoil_job_rounds_bucket{kind=\"infer\",model=\"check\",le=\"30\"} 1",
+        "trefoil_job_sent_bytes_bucket{kind=\"infer\",model=\"check\",le=\"+Inf\"} 1",
+        "trefoil_job_sent_bytes_count{kind=\"put\",model=\"check\"} 0",
+    ] {
+        assert!(page.lines().any(|it| it == line), "{line}\n{page}");
+    }
+    // Each counter is explained once, and every line of it stands below.
+    let types: Vec<_> = page.lines().filter(|line| line.starts_with("# TYPE")).collect();
+    let names: std::collections::BTreeSet<_> = types.iter().collect();
+    assert_eq!(types.len(), names.len());
+    assert!(page.lines().all(|line| line.starts_with('#')
+        || line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<f64>().is_ok())));
+
+    assert!(get(address, "/").0.contains("404"));
+    assert!(told(address, "POST /metrics HTTP/1.1\r\n\r\n").contains("405"));
+    // Whoever sends nonsense, nothing or without end holds nobody up for long.
+    assert_eq!(told(address, "nonsense\r\n\r\n"), "");
+    assert_eq!(told(address, &format!("GET /metrics HTTP/1.1\r\na: {}", "x".repeat(20_000))), "");
+    let silent = TcpStream::connect(address).unwrap();
+    assert_eq!(get(address, "/healthz").1, "ok\n");
+    drop(silent);
+
+    world.servers[1].stop();
+    let (status, body) = get(address, "/readyz");
+    assert!(status.contains("503") && body.contains("being stopped"), "{status} {body}");
+}
