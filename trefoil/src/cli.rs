@@ -155,6 +155,18 @@ servers' disks every so often, and a run that was interrupted, here or there, go
     Status,
     /// Measure the round trip to each server
     Ping(Ping),
+    /// Measure how many answers a second the servers give, and how soon
+    #[command(long_about = "\
+Measure how many answers a second the servers give, and how soon.
+
+Several connections of this client ask for answers of one model, each for the next once it has the last, or as many
+as --rate says. The numbers asked about are zeros: how long an answer takes does not depend on them. What is
+measured with --rate begins when a job was to be asked for, so servers that fall behind show it.
+
+The answers count as others do: see client_answers_per_day and client_connections among the limits of the servers.
+
+  trefoil load digits --clients 16 --seconds 30")]
+    Load(Load),
     /// Print a completion script for a shell
     #[command(long_about = "\
 Print a completion script for a shell, for instance:
@@ -578,6 +590,34 @@ pub struct Ping {
     #[arg(long, default_value_t = 10, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub count: u32,
+}
+
+/// Arguments of `load`.
+#[derive(Debug, Args)]
+pub struct Load {
+    /// The model to ask
+    #[arg(value_name = "MODEL")]
+    pub model: String,
+    /// How many ask at once
+    #[arg(long, default_value_t = 8, value_name = "N",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1000))]
+    pub clients: usize,
+    /// For how many seconds
+    #[arg(long, default_value_t = 10, value_name = "N",
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+    /// Examples of each job, where the model takes any number
+    #[arg(long, default_value_t = 1, value_name = "N",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65_536))]
+    pub examples: usize,
+    /// Jobs a second to ask for, of all together
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub rate: Option<f64>,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let value = text.parse().map_err(|_| "it is not a number".to_owned())?;
+    if f64::is_finite(value) && value > 0.0 { Ok(value) } else { Err("it must be above 0".to_owned()) }
 }
 
 /// Reads `NAME=VALUE`.

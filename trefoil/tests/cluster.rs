@@ -548,3 +548,19 @@ fn the_command_line_explains_itself() {
     let log = trefoil_with(&[("TREFOIL_LOG", "net=debug,info")], &["completions", "bash"]);
     assert_eq!(log.code, 0, "{}", log.err);
 }
+
+#[test]
+fn the_load_that_servers_bear_is_measured() {
+    let cluster = Cluster::start("load", "alice");
+    cluster.json("alice", &["model", "put", "digits", DIGITS]);
+    for rate in [&[][..], &["--rate", "50"]] {
+        let arguments = ["load", "digits", "--clients", "4", "--seconds", "1"];
+        let report = cluster.json("alice", &[&arguments, rate].concat());
+        let answers = report["answers"].as_u64().unwrap();
+        assert!(answers > 0 && (rate.is_empty() || answers <= 50), "{report}");
+        assert!(report["latency"]["p99"].as_f64() >= report["latency"]["median"].as_f64());
+        assert_eq!(report["failures"], serde_json::json!({}));
+    }
+    let refused = cluster.run("alice", &["load", "nothing"]);
+    assert_eq!(refused.code, 6, "{}", refused.err);
+}

@@ -7,6 +7,7 @@ mod data;
 mod demo;
 mod infer;
 mod job;
+mod load;
 mod model;
 mod runs;
 mod script;
@@ -57,6 +58,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Infer(arguments) => infer::run(&arguments, &cli.global, output),
         Command::Job { command } => job::run(&command, &cli.global, output),
         Command::Status => servers::status(&cli.global, output),
+        Command::Load(arguments) => load::run(&arguments, &cli.global, output),
         Command::Ping(arguments) => servers::ping(&arguments, &cli.global, output),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "trefoil", &mut io::stdout());
