@@ -202,7 +202,7 @@ pub(crate) fn queue() -> Vec<Vec<u8>> {
         ask: vec![(id(1), Digest::of(&[b"job"])), (id(2), Digest::of(&[b"other"]))],
         keep: vec![id(3)],
         drop: vec![(id(4), "its client has left".to_owned())],
-        run: Some(id(5)),
+        run: vec![id(5), id(6)],
     };
     let answer = Answer { held: vec![Held::Yes, Held::No, Held::Coming, Held::Differs] };
     vec![

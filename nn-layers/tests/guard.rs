@@ -156,62 +156,61 @@ fn an_element_sets_the_guard_from_its_bound_on_and_not_before() {
     assert_eq!(watched(vec![bound >> 9; 65_536]), 0);
 }
 
+/// Runs a guarded plan for several callers: the words of the result, and what the guard says.
+fn joined(
+    mpc: &mut Party3,
+    Compiled { plan, weights }: &Compiled,
+    input: &HostTensor,
+    callers: &[usize],
+) -> mpc_core::Result<[Vec<u64>; 2]> {
+    let words = plan.encode_weights(weights).map_err(failed)?;
+    let weights = plan.secret_weights(share(mpc, &words)?);
+    let words = plan.encode_input(0, input.dims()[0], input).map_err(failed)?;
+    let inputs = plan.secret_inputs(share(mpc, &[words])?);
+    let (results, left) =
+        plan.run_joined(mpc, &weights, &inputs, (callers, 3), &mut ()).map_err(failed)?;
+    let opened = mpc.open(&[results[0].share(), left.share()])?;
+    let words = |i: usize| Ok::<_, Error>(mpc.engine().download(&opened[i])?.words().to_vec());
+    Ok([words(0)?, words(1)?])
+}
+
 #[test]
 fn examples_of_several_callers_run_as_one_batch_and_the_guard_tells_each_of_its_own() {
-    let compiled = network();
-    let plan = &compiled.plan;
     let mut draw = Random(31);
     let callers = [1, 3, 2];
-    let sizes = callers.map(|examples| [examples, 1, 8, 8]);
-    let mut inputs = sizes.map(|dims| draw.tensor(&dims, 30.0));
+    let mut inputs = callers.map(|examples| draw.tensor(&[examples, 1, 8, 8], 30.0));
     // The second caller's last example is far beyond what the network is made for.
-    let wild = inputs[1].values().len() - 64;
-    inputs[1] = HostTensor::new(
-        sizes[1],
-        inputs[1]
-            .values()
-            .iter()
-            .enumerate()
-            .map(|(i, v)| if i < wild { *v } else { v * 1e5 })
-            .collect(),
-    )
-    .unwrap();
-    let all: Vec<f64> = inputs.iter().flat_map(|input| input.values().to_vec()).collect();
+    let wild = inputs[1].len() - 64;
+    let larger = |(i, value): (usize, &f64)| value * if i < wild { 1.0 } else { 1e5 };
+    let larger = inputs[1].floats().iter().enumerate().map(larger).collect();
+    inputs[1] = HostTensor::new([3, 1, 8, 8], larger).unwrap();
+    let all: Vec<f64> = inputs.iter().flat_map(|input| input.floats().to_vec()).collect();
     let all = HostTensor::new([6, 1, 8, 8], all).unwrap();
-    let words = plan.encode_weights(&compiled.weights).unwrap();
-    let run = |mpc: &mut Party3, input: &HostTensor, callers: &[usize]| {
-        let weights = plan.secret_weights(share(mpc, &words)?);
-        let batch = input.shape().dims()[0];
-        let words = plan.encode_input(0, batch, input).map_err(failed)?;
-        let inputs = plan.secret_inputs(share(mpc, &[words])?);
-        let (results, left) =
-            plan.run_joined(mpc, &weights, &inputs, (callers, 3), &mut ()).map_err(failed)?;
-        let opened = mpc.open(&[results[0].share(), left.share()])?;
-        let words = |i: usize| Ok::<_, Error>(mpc.engine().download(&opened[i])?.words().to_vec());
-        Ok((words(0)?, words(1)?))
+    let run = move |mpc: &mut Party3| {
+        let compiled = network();
+        let together = joined(mpc, &compiled, &all, &callers)?;
+        let each = inputs.iter().zip(callers);
+        let alone = each.map(|(input, examples)| joined(mpc, &compiled, input, &[examples]));
+        let alone = alone.collect::<Result<Vec<_>, _>>()?;
+        let wrong = joined(mpc, &compiled, &all, &[1, 3]).unwrap_err().to_string();
+        Ok((together, alone, wrong))
     };
-    let world = TestWorld::new(3);
-    let start = |session| Rss::new(session, CpuEngine::new(1));
-    let (joined, left) = world.run(start, |mpc| run(mpc, &all, &callers))[0].clone();
+    let ended = TestWorld::new(3).run(|session| Rss::new(session, CpuEngine::new(1)), run);
+    let ([together, left], alone, wrong) = &ended[0];
     // For each layer a word for each caller.
     assert_eq!(left.len(), 4 * callers.len());
     assert!(left.chunks(3).all(|of| of[0] == 0 && of[2] == 0), "{left:?}");
     assert!(left.chunks(3).any(|of| of[1] != 0), "{left:?}");
     let mut at = 0;
-    for (input, examples) in inputs.iter().zip(callers) {
-        let (alone, _) = world.run(start, |mpc| run(mpc, input, &[examples]))[0].clone();
-        let same = &joined[at..at + alone.len()];
-        at += alone.len();
-        if examples == 3 {
-            continue;
-        }
-        for (x, y) in alone.iter().zip(same) {
-            assert!(((x.wrapping_sub(*y)) as i64).abs() < 1 << 6, "{x} {y}");
-        }
+    for (caller, [words, left]) in alone.iter().enumerate() {
+        let same = &together[at..at + words.len()];
+        at += words.len();
+        assert_eq!(left.iter().any(|&word| word != 0), caller == 1);
+        let far = |(x, y): (&u64, &u64)| (x.wrapping_sub(*y) as i64).abs() >= 1 << 6;
+        assert!(caller == 1 || !words.iter().zip(same).any(far), "{words:?} {same:?}");
     }
-    let wrong = |mpc: &mut Party3| Ok(run(mpc, &all, &[1, 3]).unwrap_err().to_string());
-    let said = &world.run(start, wrong)[0];
-    assert!(said.contains("cannot be run together"), "{said}");
+    assert_eq!(at, together.len());
+    assert!(wrong.contains("cannot be run together"), "{wrong}");
 }
 
 #[test]

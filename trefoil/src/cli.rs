@@ -617,7 +617,11 @@ pub struct Load {
 
 fn positive(text: &str) -> Result<f64, String> {
     let value = text.parse().map_err(|_| "it is not a number".to_owned())?;
-    if f64::is_finite(value) && value > 0.0 { Ok(value) } else { Err("it must be above 0".to_owned()) }
+    if f64::is_finite(value) && value > 0.0 {
+        Ok(value)
+    } else {
+        Err("it must be above 0".to_owned())
+    }
 }
 
 /// Reads `NAME=VALUE`.

@@ -121,7 +121,8 @@ pub(super) fn run(arguments: &Load, global: &Global, output: Output) -> Result<(
     output.result(&report, || report.text())?;
     if let Some((reason, count)) = report.failures.iter().max_by_key(|(_, count)| **count) {
         let failed: usize = report.failures.values().sum();
-        let text = format!("{failed} of {} jobs failed, {count} of them: {reason}", failed + took.len());
+        let text =
+            format!("{failed} of {} jobs failed, {count} of them: {reason}", failed + took.len());
         return Err(Error::refused("servers", text));
     }
     Ok(())
@@ -129,12 +130,7 @@ pub(super) fn run(arguments: &Load, global: &Global, output: Output) -> Result<(
 
 impl Course {
     /// Asks again and again until the time is over.
-    fn follow(
-        &self,
-        client: Client,
-        global: &Global,
-        ask: impl Fn(&mut Client) -> Result<()>,
-    ) {
+    fn follow(&self, client: Client, global: &Global, ask: impl Fn(&mut Client) -> Result<()>) {
         let mut client = Some(client);
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -239,7 +235,8 @@ mod tests {
     #[test]
     fn the_curve_counts_every_answer_once() {
         assert_eq!(curve(&[]), []);
-        for took in [vec![0.5], vec![0.1, 0.1, 0.1], (1..500).map(|n| f64::from(n) / 7.0).collect()] {
+        for took in [vec![0.5], vec![0.1, 0.1, 0.1], (1..500).map(|n| f64::from(n) / 7.0).collect()]
+        {
             let bars = curve(&took);
             assert_eq!(bars.iter().map(|bar| bar.answers).sum::<usize>(), took.len());
             assert_eq!(bars.last().unwrap().seconds, *took.last().unwrap());
