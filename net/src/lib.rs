@@ -26,6 +26,7 @@ mod shaped;
 mod step;
 mod stream;
 mod tamper;
+pub mod tape;
 mod tcp;
 mod tls;
 mod transport;

@@ -67,13 +67,23 @@ impl<T: Transport> Transport for Metered<T> {
         let message = self.inner.receive(from)?;
         let waited = began.elapsed();
         let bytes = message.body.len() as u64;
+        let played = self.inner.on_tape(from);
         let mut state = self.meter.lock();
+        if played {
+            state.played.add(bytes);
+            state.now().played.add(bytes);
+            return Ok(message);
+        }
         state.depth = state.depth.max(message.depth.saturating_add(1));
         state.received[from.0].add(bytes);
         let step = state.now();
         step.received.add(bytes);
         step.receiving += waited;
         Ok(message)
+    }
+
+    fn on_tape(&self, peer: Party) -> bool {
+        self.inner.on_tape(peer)
     }
 
     fn step(&mut self, name: &str) {
@@ -105,6 +115,7 @@ impl Meter {
             depth: 0,
             sent: vec![Traffic::default(); parties],
             received: vec![Traffic::default(); parties],
+            played: Traffic::default(),
             steps: Vec::new(),
             index: HashMap::new(),
             current: 0,
@@ -129,6 +140,7 @@ impl Meter {
             depth: state.depth,
             sent: state.sent.clone(),
             received: state.received.clone(),
+            played: state.played,
             steps: state.steps.clone(),
             trace: state.trace.clone(),
         }
@@ -141,6 +153,7 @@ impl Meter {
         let name = state.now().name.clone();
         state.sent.fill(Traffic::default());
         state.received.fill(Traffic::default());
+        state.played = Traffic::default();
         state.steps.clear();
         state.index.clear();
         // The depth at which counting begins anew.
@@ -176,6 +189,8 @@ pub struct StepStats {
     pub sent: Traffic,
     /// Received from all peers.
     pub received: Traffic,
+    /// Played from a tape: see [`crate::tape`].
+    pub played: Traffic,
     /// Time spent in receives, waiting for the most part.
     pub receiving: Duration,
 }
@@ -191,6 +206,8 @@ pub struct Stats {
     pub sent: Vec<Traffic>,
     /// Received, by peer.
     pub received: Vec<Traffic>,
+    /// Played from a tape: see [`crate::tape`].
+    pub played: Traffic,
     /// By step, in the order of first use.
     pub steps: Vec<StepStats>,
     trace: Vec<Mark>,
@@ -201,6 +218,12 @@ impl Stats {
     #[must_use]
     pub fn bytes_sent(&self) -> u64 {
         self.sent.iter().map(|traffic| traffic.bytes).sum()
+    }
+
+    /// Bytes played from a tape.
+    #[must_use]
+    pub fn bytes_played(&self) -> u64 {
+        self.played.bytes
     }
 
     /// Messages sent to all peers.
@@ -222,6 +245,7 @@ struct State {
     depth: u32,
     sent: Vec<Traffic>,
     received: Vec<Traffic>,
+    played: Traffic,
     steps: Vec<StepStats>,
     index: HashMap<String, usize>,
     current: usize,
@@ -248,8 +272,9 @@ impl State {
     fn add_step(&mut self, name: &str) -> usize {
         let name = name.to_owned();
         self.index.insert(name.clone(), self.steps.len());
-        let (sent, received) = (Traffic::default(), Traffic::default());
-        self.steps.push(StepStats { name, sent, received, receiving: Duration::ZERO });
+        let none = Traffic::default();
+        let receiving = Duration::ZERO;
+        self.steps.push(StepStats { name, sent: none, received: none, played: none, receiving });
         self.steps.len() - 1
     }
 
@@ -274,6 +299,8 @@ pub struct StepReport {
     pub bytes: u64,
     /// Messages, all parties together.
     pub messages: u64,
+    /// Bytes played from tapes, all parties together.
+    pub played: u64,
     /// Growth of the largest causal depth.
     pub rounds: u32,
 }
@@ -285,6 +312,8 @@ pub struct Report {
     pub bytes: u64,
     /// Messages, all parties together.
     pub messages: u64,
+    /// Bytes played from tapes, all parties together.
+    pub played: u64,
     /// Growth of the largest causal depth.
     pub rounds: u32,
     /// By step, in the order of first use.
@@ -301,6 +330,7 @@ impl Report {
             let at = position(&mut steps, &step.name);
             steps[at].bytes += step.sent.bytes;
             steps[at].messages += step.sent.messages;
+            steps[at].played += step.played.bytes;
         }
         let start = parties.iter().map(first_depth).max().unwrap_or(0);
         let end = parties.iter().map(|stats| stats.depth).max().unwrap_or(0);
@@ -312,6 +342,7 @@ impl Report {
         Self {
             bytes: parties.iter().map(Stats::bytes_sent).sum(),
             messages: parties.iter().map(Stats::messages_sent).sum(),
+            played: parties.iter().map(Stats::bytes_played).sum(),
             rounds: end.saturating_sub(start),
             steps,
         }
@@ -326,7 +357,8 @@ impl Report {
 
 fn position(steps: &mut Vec<StepReport>, name: &str) -> usize {
     steps.iter().position(|step| step.name == name).unwrap_or_else(|| {
-        steps.push(StepReport { name: name.to_owned(), bytes: 0, messages: 0, rounds: 0 });
+        let name = name.to_owned();
+        steps.push(StepReport { name, bytes: 0, messages: 0, played: 0, rounds: 0 });
         steps.len() - 1
     })
 }

@@ -175,6 +175,10 @@ impl<T: Transport> Transport for Tamper<T> {
         self.inner.receive(from)
     }
 
+    fn on_tape(&self, peer: Party) -> bool {
+        self.inner.on_tape(peer)
+    }
+
     fn step(&mut self, name: &str) {
         self.step.clear();
         self.step.push_str(name);

@@ -72,6 +72,12 @@ pub trait Transport: Send {
     /// See [`crate::Error`].
     fn receive(&mut self, from: Party) -> Result<Message>;
 
+    /// Whether a peer ran before this session, so that what comes from it is played from a tape: see
+    /// [`crate::tape`]. Playing is no message and no round of the session.
+    fn on_tape(&self, _peer: Party) -> bool {
+        false
+    }
+
     /// Names the step that follows, for metering, stall reports and errors. Names are public
     /// constants such as `layer3/conv/truncate`, never values.
     fn step(&mut self, name: &str);
@@ -106,6 +112,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn receive(&mut self, from: Party) -> Result<Message> {
         (**self).receive(from)
+    }
+
+    fn on_tape(&self, peer: Party) -> bool {
+        (**self).on_tape(peer)
     }
 
     fn step(&mut self, name: &str) {

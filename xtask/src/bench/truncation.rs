@@ -158,7 +158,7 @@ fn measure(
     let outcomes = party::threads("truncation", setup.engine, run)?;
     let bytes = outcomes.iter().map(|(_, bytes, ..)| bytes).sum();
     let rounds = outcomes.iter().map(|(_, _, rounds, _)| *rounds).max().unwrap_or(0);
-    let report = Report { bytes, messages: 0, rounds, steps: Vec::new() };
+    let report = Report { bytes, messages: 0, played: 0, rounds, steps: Vec::new() };
     let (errors, _, _, names) = outcomes.into_iter().next().expect("three parties");
     Ok((errors, report, names))
 }
