@@ -50,6 +50,7 @@ pub const DEVIATIONS: f64 = 7.0;
 #[derive(Debug, Clone)]
 pub struct PrivacyCheck {
     parties: usize,
+    dealer: bool,
     seeds: u64,
     first: u64,
 }
@@ -93,7 +94,14 @@ impl PrivacyCheck {
     /// If there are fewer than two parties.
     pub fn new(parties: usize) -> Self {
         assert!(parties >= 2, "one party has nobody to leak to");
-        Self { parties, seeds: 96, first: 1 }
+        Self { parties, dealer: false, seeds: 96, first: 1 }
+    }
+
+    /// The same with a dealer, who runs the program before the parties and whose messages are played from
+    /// tapes: see [`crate::TestWorld::with_dealer`]. What a party plays is part of what it receives.
+    #[must_use]
+    pub fn with_dealer(self) -> Self {
+        Self { dealer: true, ..self }
     }
 
     /// The same with another number of seeds, at least 64: fewer would take chance for leaks.
@@ -161,6 +169,15 @@ impl PrivacyCheck {
         }
     }
 
+    /// Of the parties, and of the dealer if there is one.
+    fn transports(&self) -> Vec<Box<dyn Transport>> {
+        if self.dealer {
+            return net::tape::in_memory(self.parties);
+        }
+        let transports = net::in_process::transports(self.parties).into_iter();
+        transports.map(|transport| Box::new(transport) as Box<dyn Transport>).collect()
+    }
+
     /// One run: what each party received.
     fn views(
         &self,
@@ -170,18 +187,23 @@ impl PrivacyCheck {
     ) -> Vec<View> {
         let logs: Vec<_> =
             (0..self.parties).map(|_| Arc::new(Mutex::new(View::default()))).collect();
-        let sessions = net::in_process::transports(self.parties).into_iter().zip(&logs);
-        let sessions = sessions.map(|(inner, log)| {
-            let me = inner.me().0;
-            let pair_keys = (0..self.parties).map(|peer| (peer != me).then(|| keys.of(me, peer)));
-            let pair_keys = pair_keys.collect();
-            let transport = Box::new(Recorder { inner: Box::new(inner), log: log.clone() });
-            Session { transport, pair_keys, id: [7; 16], prg: None }
+        let session = |transport: Box<dyn Transport>| {
+            let (me, members) = (transport.me().0, transport.parties());
+            let pair_keys = (0..members).map(|peer| (peer != me).then(|| keys.of(me, peer)));
+            Session { transport, pair_keys: pair_keys.collect(), id: [7; 16], prg: None }
+        };
+        let run = |sessions| {
+            for outcome in net::launch::run_all(sessions, |session| program(session, secret)) {
+                outcome.unwrap_or_else(|error| panic!("the program under test failed: {error}"));
+            }
+        };
+        let mut transports = self.transports();
+        let dealer = transports.split_off(self.parties);
+        run(dealer.into_iter().map(session).collect());
+        let parties = transports.into_iter().zip(&logs).map(|(inner, log)| {
+            session(Box::new(Recorder { inner, log: log.clone() }) as Box<dyn Transport>)
         });
-        for outcome in net::launch::run_all(sessions.collect(), |session| program(session, secret))
-        {
-            outcome.unwrap_or_else(|error| panic!("the program under test failed: {error}"));
-        }
+        run(parties.collect());
         let take =
             |log: &Arc<Mutex<View>>| log.lock().unwrap_or_else(PoisonError::into_inner).clone();
         logs.iter().map(take).collect()

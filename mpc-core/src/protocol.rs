@@ -83,7 +83,8 @@ pub trait Protocol: Sized + 'static {
     /// This party.
     fn me(&self) -> Party;
 
-    /// Number of parties.
+    /// Number of parties that compute. A helper, such as a dealer that runs before them, is not among them and has a
+    /// number behind theirs; what it opens is 0, so a program that one follows must not depend on opened values.
     fn parties(&self) -> usize;
 
     /// Names the step that follows, for metering, profiles and errors.

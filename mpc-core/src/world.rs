@@ -22,8 +22,17 @@ pub const SEED_VARIABLE: &str = "TREFOIL_SEED";
 #[derive(Debug, Clone)]
 pub struct TestWorld {
     parties: usize,
+    /// One more party runs before the others.
+    dealer: bool,
     seed: u64,
     limit: Duration,
+}
+
+impl From<usize> for TestWorld {
+    /// [`TestWorld::new`].
+    fn from(parties: usize) -> Self {
+        Self::new(parties)
+    }
 }
 
 /// What a run of a [`TestWorld`] sent.
@@ -42,7 +51,15 @@ impl TestWorld {
                 .duration_since(UNIX_EPOCH)
                 .map_or(1, |now| now.as_nanos() as u64 % 1_000_000_007),
         };
-        Self { parties, seed, limit: Duration::from_secs(240) }
+        Self { parties, dealer: false, seed, limit: Duration::from_secs(240) }
+    }
+
+    /// The same world of at least two parties with a dealer: one more party, behind the others, that runs
+    /// the same program to its end before they begin. A message to it is an error, and the others play what
+    /// it sent (see [`net::tape`]). What it returns is dropped, and what is counted is what the others do.
+    #[must_use]
+    pub fn with_dealer(self) -> Self {
+        Self { dealer: true, ..self }
     }
 
     /// The same world with a given seed, whatever the environment says.
@@ -114,26 +131,43 @@ impl TestWorld {
         program: impl Fn(Session) -> Result<T> + Send + Sync + 'static,
     ) -> Vec<Result<T>> {
         let program = Arc::new(program);
+        let deadline = Instant::now() + self.limit;
+        let mut sessions = sessions(self.parties, self.dealer, self.seed);
+        if self.dealer {
+            let dealer = sessions.split_off(self.parties);
+            if let Err(error) = self.run_threads(dealer, &program, deadline).remove(0) {
+                self.fail(&format!("the dealer: {error}"));
+            }
+        }
+        self.run_threads(sessions, &program, deadline)
+    }
+
+    /// Runs a thread for each session, and waits for all.
+    fn run_threads<T: Send + 'static>(
+        &self,
+        sessions: Vec<Session>,
+        program: &Arc<impl Fn(Session) -> Result<T> + Send + Sync + 'static>,
+        deadline: Instant,
+    ) -> Vec<Result<T>> {
         let (report, reports) = mpsc::channel();
-        for session in sessions(self.parties, self.seed) {
+        let mut outcomes: Vec<Option<Result<T>>> = sessions.iter().map(|_| None).collect();
+        for (at, session) in sessions.into_iter().enumerate() {
             let (program, report) = (program.clone(), report.clone());
             let me = session.transport.me();
             let party = move || {
                 let outcome = panic::catch_unwind(AssertUnwindSafe(|| program(session)));
                 // Nobody listens any more after the time limit.
-                let _ = report.send((me, outcome));
+                let _ = report.send((at, outcome));
             };
             let thread = thread::Builder::new().name(me.to_string());
             thread.spawn(party).expect("a thread for every party");
         }
         drop(report);
-        let deadline = Instant::now() + self.limit;
-        let mut outcomes: Vec<Option<Result<T>>> = (0..self.parties).map(|_| None).collect();
         let mut panicked = None;
-        for _ in 0..self.parties {
+        for _ in 0..outcomes.len() {
             let left = deadline.saturating_duration_since(Instant::now());
             match reports.recv_timeout(left) {
-                Ok((me, Ok(outcome))) => outcomes[me.0] = Some(outcome),
+                Ok((at, Ok(outcome))) => outcomes[at] = Some(outcome),
                 Ok((_, Err(payload))) => panicked = panicked.or(Some(payload)),
                 Err(_) => self.fail(&format!("not done after {:?}", self.limit)),
             }
@@ -168,8 +202,15 @@ impl TestWorld {
     }
 }
 
-/// Sessions of a world: `net`'s for several parties, a silent one for a protocol of one.
-fn sessions(parties: usize, seed: u64) -> Vec<Session> {
+/// Sessions of a world: `net`'s for several parties, a silent one for a protocol of one; behind them the
+/// dealer's, if there is one.
+fn sessions(parties: usize, dealer: bool, seed: u64) -> Vec<Session> {
+    if dealer {
+        let sessions = net::in_process::sessions_from_seed(parties + 1, seed);
+        let transports = net::tape::in_memory(parties);
+        let sessions = sessions.into_iter().zip(transports);
+        return sessions.map(|(session, transport)| Session { transport, ..session }).collect();
+    }
     match parties {
         1 => vec![Session {
             transport: Box::new(Alone),

@@ -48,7 +48,8 @@ use crate::{Protocol, Result, TestWorld, Words, seed::SplitMix64};
 use model::Plain;
 
 /// Instantiates the suite: one module of `#[test]` functions for every
-/// `name: parties, constructor;`. The constructor makes a party's protocol from its
+/// `name: parties, constructor;`. Instead of a number a [`TestWorld`] can be given, for instance one with a
+/// dealer. The constructor makes a party's protocol from its
 /// [`net::Session`]. See [`mod@crate::conformance`].
 #[macro_export]
 macro_rules! conformance {
@@ -77,9 +78,16 @@ macro_rules! conformance_checks {
     ($parties:expr, $make:expr; $($check:ident)+) => {$(
         #[test]
         fn $check() {
-            $crate::conformance::$check(&$crate::TestWorld::new($parties), $make);
+            let make = $crate::conformance::constructor($make);
+            $crate::conformance::$check(&$crate::TestWorld::from($parties), make);
         }
     )+};
+}
+
+/// A constructor as a pointer, so that checks are compiled once for all instances of a protocol.
+#[doc(hidden)]
+pub fn constructor<P>(make: fn(Session) -> Result<P>) -> fn(Session) -> Result<P> {
+    make
 }
 
 /// How a party's protocol is made from its session.
