@@ -31,7 +31,14 @@ pub enum Parts {
     /// Six: the second three with the roles of the others exchanged, so that every direction of every
     /// link carries the same.
     Six,
+    /// One, whose pivot is always [`DEALER`]. A pivot receives nothing but inputs and openings, so that
+    /// party can be done before the others begin: see [`crate::Rss::dealt`].
+    Pinned,
 }
+
+/// The pivot of everything where parts are pinned, and the one whose messages are a tape where two parties
+/// compute.
+pub const DEALER: Party = Party(2);
 
 /// Consecutive elements with one pivot.
 #[derive(Debug, Clone)]
@@ -46,22 +53,25 @@ pub(crate) struct Piece {
 pub(crate) struct Turns {
     pivot: usize,
     done: usize,
+    /// The first pivot stays.
+    pinned: bool,
 }
 
 impl Turns {
-    pub fn new() -> Self {
-        Self { pivot: 0, done: 0 }
+    pub fn new(parts: Parts) -> Self {
+        let pinned = parts == Parts::Pinned;
+        Self { pivot: if pinned { DEALER.0 } else { 0 }, done: 0, pinned }
     }
 
     /// Begins with another pivot.
     #[cfg(test)]
     pub fn starting_at(pivot: usize) -> Self {
-        Self { pivot, done: 0 }
+        Self { pivot, done: 0, pinned: false }
     }
 
     /// The pivot of a small operation on so many elements.
     pub fn next(&mut self, elements: usize) -> Party {
-        if self.done > TURN {
+        if self.done > TURN && !self.pinned {
             (self.pivot, self.done) = ((self.pivot + 1) % 3, 0);
         }
         self.done += elements.max(1);
@@ -86,7 +96,16 @@ impl Piece {
 
 impl Parts {
     fn count(self) -> usize {
-        if self == Self::Three { 3 } else { 6 }
+        match self {
+            Self::Three => 3,
+            Self::Six => 6,
+            Self::Pinned => 1,
+        }
+    }
+
+    /// The pivot of a part.
+    fn pivot(self, part: usize) -> Party {
+        if self == Self::Pinned { DEALER } else { Party(part % 3) }
     }
 
     /// `len` items in parts, each of a multiple of `unit` items but for the last.
@@ -95,7 +114,7 @@ impl Parts {
         let bound = |i: usize| ((units * i + count / 2) / count * unit).min(len);
         let part = |i: usize| Piece {
             range: bound(i)..bound(i + 1),
-            pivot: Party(i % 3),
+            pivot: self.pivot(i),
             mirrored: i >= 3,
         };
         (0..count).map(part).filter(|part| part.len() > 0).collect()
@@ -259,10 +278,22 @@ mod tests {
 
     #[test]
     fn the_pivot_of_small_operations_stays_for_a_while() {
-        let mut turns = Turns::new();
+        let mut turns = Turns::new(Parts::Three);
         let first = turns.next(100);
         assert_eq!(turns.next(100), first);
         turns.next(TURN);
         assert_ne!(turns.next(1), first);
+    }
+
+    #[test]
+    fn a_pinned_pivot_stays_for_ever() {
+        let mut turns = Turns::new(Parts::Pinned);
+        assert!((0..4).all(|_| turns.next(2 * TURN) == DEALER));
+        for len in [4096, 5000, 1_000_000] {
+            let pieces = elements(Parts::Pinned, len);
+            assert!(pieces.iter().all(|piece| piece.pivot == DEALER && !piece.mirrored));
+            assert_eq!(pieces.iter().map(Piece::len).sum::<usize>(), len);
+            assert!(pieces.iter().all(|piece| piece.len() <= PIECE + 64));
+        }
     }
 }

@@ -27,6 +27,7 @@ const fn result(name: &'static str, check: &'static str) -> Fault {
 const FAULTS: &[Fault] = &[
     // A mask is left out, or used twice.
     mask("input not masked", "masks of: input"),
+    mask("input sums: not masked", "masks of: sums of inputs"),
     mask("product: w12 off", "masks of: product"),
     mask("product: w13 off", "masks of: product"),
     mask("truncation: m12 off", "masks of: product, default"),
@@ -100,6 +101,7 @@ const FAULTS: &[Fault] = &[
     result("chain: a wrap that meets itself forgotten", "chains"),
     result("chain: a summand's wrap forgotten", "chains"),
     result("chain: a wrap in the second factor forgotten", "chains"),
+    result("input: sent to the dealer", "inputs and openings, dealt"),
     result("constant: held by party 0 alone", "inputs and openings"),
     result("sums: every group by the first bits", "weighted sums"),
     result("adder: a span too few stays open", "bits of words"),
@@ -108,6 +110,10 @@ const FAULTS: &[Fault] = &[
 
 fn make(session: Session) -> mpc_core::Result<Rss<CpuEngine>> {
     Rss::new(session, CpuEngine::new(1))
+}
+
+fn make_dealt(session: Session) -> mpc_core::Result<Rss<CpuEngine>> {
+    Rss::dealt(session, CpuEngine::new(1), Options::default())
 }
 
 fn make_by_fours(session: Session) -> mpc_core::Result<Rss<CpuEngine>> {
@@ -136,6 +142,10 @@ fn check(name: &str) {
         "summands" => conformance::product_summands(world, make),
         "kept signs" => conformance::kept_signs(world, make),
         "inputs and openings" => conformance::inputs_and_openings(world, make),
+        "inputs and openings, dealt" => {
+            let world = TestWorld::new(2).with_dealer().with_seed(5);
+            conformance::inputs_and_openings(&world, make_dealt);
+        }
         "chains" => conformance::chains(world, make),
         "weighted sums" => conformance::weighted_sums(world, make),
         "bits of words" => conformance::bit_decomposition(world, make),

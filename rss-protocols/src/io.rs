@@ -6,9 +6,11 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source, Tensor};
 
 use crate::{
     BitShare, Rss, Share,
+    cut::DEALER,
     kernels::{Copy, MaskedDifference, MaskedSum, Xor3},
     launch::{flat, invalid, map, whole, words},
     random::Pair,
+    rss::Setting,
     seat::Seat,
 };
 
@@ -17,7 +19,8 @@ const HASH: usize = 4;
 
 impl<E: Engine> Rss<E> {
     /// Shares what `owner` holds: a component is a stream that it has in common with the party before
-    /// it, one is public coins, the rest goes to the party after it.
+    /// it, one is public coins, the rest goes to the party after it. Where one deals, who shares the stream
+    /// is the dealer.
     ///
     /// Cost: 64 bits, 1 round.
     pub(crate) fn share_inputs(
@@ -27,20 +30,22 @@ impl<E: Engine> Rss<E> {
         values: Option<&[E::Tensor]>,
     ) -> Result<Vec<Share<E::Tensor>>> {
         let me = self.party();
-        let next = owner.after(1, 3);
+        // The owner is the pivot: its key with the party before it is that with the third.
+        let mirrored = self.setting == Setting::Dealt && owner.after(2, 3) != DEALER;
+        planted!("input: sent to the dealer", mirrored = false);
+        let seat = Seat::new(me, owner, mirrored);
         let mut shares = Vec::with_capacity(shapes.len());
         for (i, shape) in shapes.iter().enumerate() {
             let nonce = self.keys.operation();
             let coins = self.keys.public(nonce);
             let coins = || stream(&coins);
-            // The owner is the pivot: its key with the party before it is that with the third.
-            let mut streams = self.keys.streams(&Seat::new(me, owner, false), nonce);
+            let mut streams = self.keys.streams(&seat, nonce);
             let mask = streams.draw(Pair::K13, shape.len());
             planted!("input not masked", mask = streams.blank(Pair::K13, shape.len()));
             let mask = || streams.words(mask);
-            // x_owner is a stream, x_(owner + 1) what is sent, x_(owner + 2) the coins. A rounding that
-            // follows sees a random third component; it hides nothing.
-            shares.push(if me == owner {
+            // x_owner is a stream, x_(owner + 1) what is sent, x_(owner + 2) the coins; mirrored, the first
+            // two change places. A rounding that follows sees a random third component; it hides nothing.
+            let (mine, other) = if me == owner {
                 let value = &values.expect("checked: the owner has values")[i];
                 let [sent] = words(
                     &self.engine,
@@ -49,20 +54,22 @@ impl<E: Engine> Rss<E> {
                     [whole(value), mask(), coins()],
                     &[],
                 )?;
-                self.links.put(&self.engine, next, &sent)?;
+                self.links.put(&self.engine, seat.second(), &sent)?;
                 let [mine] = words(&self.engine, &Copy, shape, [mask()], &[])?;
-                Share::new(mine, sent)?
-            } else if me == next {
+                (mine, sent)
+            } else if me == seat.second() {
                 let [third] = words(&self.engine, &Copy, shape, [coins()], &[])?;
                 let mut cx = self.cx();
                 let received =
                     cx.receive(owner, shape.len())?.field(&self.engine, shape.clone())?;
-                Share::new(received, third)?
+                (received, third)
             } else {
                 let [third] = words(&self.engine, &Copy, shape, [coins()], &[])?;
                 let [first] = words(&self.engine, &Copy, shape, [mask()], &[])?;
-                Share::new(third, first)?
-            });
+                (third, first)
+            };
+            let (mine, next) = seat.order(mine, other);
+            shares.push(Share::new(mine, next)?);
         }
         self.links.flush_all()?;
         Ok(shares)
@@ -70,8 +77,12 @@ impl<E: Engine> Rss<E> {
 
     /// Reveals tensors to all: every party sends its own component to the party after it.
     ///
-    /// Cost: 192 bits, 1 round, and a hash a party, 96 bytes in all.
+    /// Cost: 192 bits, 1 round, and a hash a party, 96 bytes in all. With a dealer 128 bits and no hash; to
+    /// the dealer everything is 0.
     pub(crate) fn reveal(&mut self, shares: &[&Share<E::Tensor>]) -> Result<Vec<E::Tensor>> {
+        if self.deals() {
+            return shares.iter().map(|share| self.zero_like(share.shape())).collect();
+        }
         let components: Vec<_> = shares.iter().map(|share| (share.mine(), share.next())).collect();
         let missing = self.exchange_components(&components)?;
         shares.iter().zip(&missing).map(|(share, missing)| self.complete(share, missing)).collect()
@@ -84,6 +95,9 @@ impl<E: Engine> Rss<E> {
         &mut self,
         components: &[(&E::Tensor, &E::Tensor)],
     ) -> Result<Vec<E::Tensor>> {
+        if self.setting == Setting::Dealt {
+            return self.exchange_with_the_other(components);
+        }
         let me = self.party();
         let shapes: Vec<_> = components.iter().map(|(mine, _)| mine.shape().clone()).collect();
         for (mine, _) in components {
@@ -137,7 +151,11 @@ impl<E: Engine> Rss<E> {
     }
 
     /// Adds the component that this party lacked.
-    fn complete(&self, share: &Share<E::Tensor>, missing: &E::Tensor) -> Result<E::Tensor> {
+    pub(crate) fn complete(
+        &self,
+        share: &Share<E::Tensor>,
+        missing: &E::Tensor,
+    ) -> Result<E::Tensor> {
         let inputs = [share.mine(), share.next(), missing];
         Ok(map(&self.engine, &MaskedSum, share.shape(), inputs, &[])?)
     }
@@ -150,6 +168,9 @@ impl<E: Engine> Rss<E> {
         to: Party,
         shares: &[&Share<E::Tensor>],
     ) -> Result<Option<Vec<E::Tensor>>> {
+        if self.setting == Setting::Dealt {
+            return self.reveal_to_the_other(to, shares);
+        }
         let me = self.party();
         if me.after(1, 3) == to {
             for share in shares {
@@ -173,11 +194,19 @@ impl<E: Engine> Rss<E> {
             .map(Some)
     }
 
-    /// Reveals bits to all. Cost: 3 bits for each, 1 round, and a hash a party, 96 bytes in all.
+    /// Reveals bits to all. Cost: 3 bits for each, 1 round, and a hash a party, 96 bytes in all; with a
+    /// dealer 2 bits and no hash.
     pub(crate) fn reveal_bits(
         &mut self,
         bits: &[&BitShare<E::Tensor>],
     ) -> Result<Vec<BitTensor<E::Tensor>>> {
+        if self.deals() {
+            let zeros = |bit: &&BitShare<E::Tensor>| {
+                let planes = self.zero_like(bit.mine().planes().shape())?;
+                Ok(BitTensor::new(bit.shape().clone(), planes)?)
+            };
+            return bits.iter().map(zeros).collect();
+        }
         let planes: Vec<_> =
             bits.iter().map(|bit| (bit.mine().planes(), bit.next().planes())).collect();
         let missing = self.exchange_components(&planes)?;
@@ -196,12 +225,19 @@ impl<E: Engine> Rss<E> {
         shapes: &[Shape],
         values: Option<&[E::Tensor]>,
     ) -> Result<()> {
-        if owner.0 >= 3 {
-            return Err(invalid("input", format!("{owner} does not exist; there are 3")));
-        }
+        self.check_computes("input", owner)?;
         if self.party() != owner {
             return Ok(());
         }
+        self.check_values(shapes, values)
+    }
+
+    /// Refuses values that are not those of the shapes announced.
+    pub(crate) fn check_values(
+        &self,
+        shapes: &[Shape],
+        values: Option<&[E::Tensor]>,
+    ) -> Result<()> {
         let values = values.unwrap_or_default();
         if values.len() != shapes.len() {
             let reason = format!("{} values for {} shapes", values.len(), shapes.len());

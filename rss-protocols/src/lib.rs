@@ -12,6 +12,7 @@ mod chain;
 mod circuit;
 mod compare;
 mod cut;
+mod dealt;
 mod decompose;
 mod exact;
 #[cfg(test)]
@@ -41,10 +42,12 @@ mod select;
 mod share;
 mod signs;
 mod sums;
+mod tape;
 mod truncate;
 mod unit;
 
-pub use cut::Parts;
+pub use cut::{DEALER, Parts};
 pub use plan::Tree;
 pub use rss::{Options, Rss};
 pub use share::{BitShare, Share};
+pub use tape::{Dealer, Tape};

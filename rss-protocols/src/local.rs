@@ -129,7 +129,7 @@ impl<E: Engine> Rss<E> {
         })
     }
 
-    fn zero_like(&self, shape: &Shape) -> Result<E::Tensor> {
+    pub(crate) fn zero_like(&self, shape: &Shape) -> Result<E::Tensor> {
         let source = Source::PerRow { tensor: &self.zeros, offset: 0 };
         Ok(made(&self.engine, shape, source)?)
     }

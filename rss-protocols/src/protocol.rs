@@ -13,6 +13,7 @@ use crate::{
     launch::invalid,
     local::{check_width, same_bits, same_shape},
     product::{check_one_bit, in_steps},
+    rss::Setting,
 };
 
 impl<E: Engine> Protocol for Rss<E> {
@@ -21,7 +22,10 @@ impl<E: Engine> Protocol for Rss<E> {
     type Bits = BitShare<E::Tensor>;
 
     fn name(&self) -> &'static str {
-        "rss"
+        match self.setting {
+            Setting::Three => "rss",
+            Setting::Dealt => "rss-dealt",
+        }
     }
 
     fn engine(&self) -> &E {
@@ -33,7 +37,7 @@ impl<E: Engine> Protocol for Rss<E> {
     }
 
     fn parties(&self) -> usize {
-        3
+        self.computing()
     }
 
     fn step(&mut self, name: &str) {
@@ -63,9 +67,7 @@ impl<E: Engine> Protocol for Rss<E> {
     }
 
     fn open_to(&mut self, to: Party, shares: &[&Self::Share]) -> Result<Option<Vec<E::Tensor>>> {
-        if to.0 >= 3 {
-            return Err(invalid("open", format!("{to} does not exist; there are 3")));
-        }
+        self.check_computes("open", to)?;
         self.talk(|rss| rss.reveal_to(to, shares))
     }
 

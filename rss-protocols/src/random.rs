@@ -5,7 +5,10 @@ use net::{PairKey, Party, Session};
 use ring_arith::{Generator, Source, Stream, StreamKey};
 use zeroize::Zeroizing;
 
-use crate::seat::{Role, Seat};
+use crate::{
+    cut::DEALER,
+    seat::{Role, Seat},
+};
 
 /// The context of a pair's keys.
 const PAIR: &str = "trefoil rss-protocols 2026 correlated randomness of a pair";
@@ -117,8 +120,39 @@ impl Keys {
     /// # Errors
     /// If there were 2^64 jobs.
     pub fn begin_job(&mut self, digest: &[u8; 32]) -> Result<()> {
-        let overflow = || Error::Net(net::Error::Misuse("too many jobs in a session".to_owned()));
-        self.job = self.job.checked_add(1).ok_or_else(overflow)?;
+        self.begin_at(self.job, digest)
+    }
+
+    /// As [`Keys::begin_job`], for a place of a tape, which has keys of its own between the dealer and each of
+    /// the two others.
+    ///
+    /// # Errors
+    /// If this place or a later one was begun before.
+    pub fn begin_place(
+        &mut self,
+        place: u64,
+        digest: &[u8; 32],
+        seeds: [PairKey; 2],
+    ) -> Result<()> {
+        if place < self.job {
+            let next = self.job;
+            let reason = format!("place {place} of the tape was begun before; the next is {next}");
+            return Err(Error::Net(net::Error::Misuse(reason)));
+        }
+        let me = self.master.me;
+        for (party, seed) in seeds.into_iter().enumerate() {
+            if me == DEALER || me == Party(party) {
+                let peer = if me == DEALER { Party(party) } else { DEALER };
+                self.master.peers[(peer.0 + 3 - me.0) % 3 - 1] = seed;
+            }
+        }
+        self.begin_at(place, digest)
+    }
+
+    fn begin_at(&mut self, job: u64, digest: &[u8; 32]) -> Result<()> {
+        let misuse = |text: String| Error::Net(net::Error::Misuse(text));
+        let overflow = || misuse("too many jobs in a session".to_owned());
+        self.job = job.checked_add(1).ok_or_else(overflow)?;
         (self.pairs, self.common) = self.master.of_job(self.job, digest);
         self.next = 0;
         self.used = [0; 3];

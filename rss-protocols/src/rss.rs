@@ -7,7 +7,7 @@ use net::{Party, Session};
 use ring_arith::{Engine, Generator, Shape, Tensor};
 
 use crate::{
-    cut::{Parts, Piece, SMALL, Turns, elements},
+    cut::{DEALER, Parts, Piece, SMALL, Turns, elements},
     links::Links,
     plan::{Goal, Plan, Tree},
     random::{Keys, Streams},
@@ -60,7 +60,16 @@ impl Options {
     }
 }
 
-/// One of three parties that compute on replicated shares over Z_2^64.
+/// Who takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Setting {
+    /// Three parties who talk to each other.
+    Three,
+    /// Two, who take what the third deals from a tape: nothing is ever sent to [`DEALER`].
+    Dealt,
+}
+
+/// One of three parties that compute on replicated shares over Z_2^64, or one of two with a dealer.
 ///
 /// Semi-honest security against one party. See the crate's front page for what that means.
 pub struct Rss<E: Engine> {
@@ -68,6 +77,8 @@ pub struct Rss<E: Engine> {
     pub(crate) links: Links,
     pub(crate) keys: Keys,
     pub(crate) options: Options,
+    /// Who computes.
+    pub(crate) setting: Setting,
     pub(crate) turns: Turns,
     pub(crate) zeros: E::Tensor,
     plans: HashMap<(Goal, usize), Arc<Plan>>,
@@ -90,6 +101,15 @@ impl<E: Engine> Rss<E> {
     /// If the session is not one of three parties with a key for each pair, or has agreed on a generator
     /// that does not exist.
     pub fn with_options(session: Session, engine: E, options: Options) -> Result<Self> {
+        Self::in_setting(session, engine, options, Setting::Three)
+    }
+
+    pub(crate) fn in_setting(
+        session: Session,
+        engine: E,
+        options: Options,
+        setting: Setting,
+    ) -> Result<Self> {
         let keys = Keys::new(&session, options.generator_for(&session)?)?;
         let zeros = engine.upload(Tensor::new(Shape::new([64])?, vec![0; 64])?)?;
         Ok(Self {
@@ -97,7 +117,8 @@ impl<E: Engine> Rss<E> {
             links: Links::new(session.transport),
             keys,
             options,
-            turns: Turns::new(),
+            setting,
+            turns: Turns::new(options.parts),
             zeros,
             plans: HashMap::new(),
             dead: None,
@@ -116,10 +137,14 @@ impl<E: Engine> Rss<E> {
     /// # Errors
     /// If the session is dead, or a peer sent more in the job before than was due.
     pub fn begin_job(&mut self, digest: &[u8; 32]) -> Result<()> {
+        self.begin(|keys| keys.begin_job(digest))
+    }
+
+    pub(crate) fn begin(&mut self, rekey: impl FnOnce(&mut Keys) -> Result<()>) -> Result<()> {
         self.talk(|mpc| {
             mpc.links.check_empty()?;
-            mpc.keys.begin_job(digest)?;
-            mpc.turns = Turns::new();
+            rekey(&mut mpc.keys)?;
+            mpc.turns = Turns::new(mpc.options.parts);
             Ok(())
         })
     }
@@ -149,6 +174,16 @@ impl<E: Engine> Rss<E> {
 
     pub(crate) fn party(&self) -> Party {
         self.links.me()
+    }
+
+    /// Whether this is the dealer of two others, who shares and opens nothing.
+    pub(crate) fn deals(&self) -> bool {
+        self.setting == Setting::Dealt && self.party() == DEALER
+    }
+
+    /// Parties that compute.
+    pub(crate) fn computing(&self) -> usize {
+        if self.setting == Setting::Dealt { DEALER.0 } else { 3 }
     }
 
     /// Runs something that talks. After an error the session is dead: parties are out of step.

@@ -1,10 +1,14 @@
 //! The suite that every protocol passes.
 
+use mpc_core::TestWorld;
 use ring_arith::CpuEngine;
 use rss_protocols::{Options, Parts, Rss, Tree};
 
 mpc_core::conformance! {
     rss: 3, |session| Rss::new(session, CpuEngine::new(1));
+    dealt: TestWorld::new(2).with_dealer(), |session| {
+        Rss::dealt(session, CpuEngine::new(1), Options::default())
+    };
     by_twos_in_six_parts: 3, |session| {
         let options = Options::default().tree(Tree::Twos).parts(Parts::Six);
         Rss::with_options(session, CpuEngine::new(1), options)

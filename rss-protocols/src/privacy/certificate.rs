@@ -13,7 +13,7 @@ use std::{ops::Range, sync::Arc};
 
 use mpc_core::{Error, Result};
 
-use super::{OPERATIONS, Operation, Secret, Seen, World, observe};
+use super::{DEALER, OPERATIONS, OWNED, Operation, SUMS, Secret, Seen, World, observe};
 use crate::{
     Tree,
     random::{
@@ -25,6 +25,41 @@ use crate::{
 
 /// Seeds of secrets, shares and keys.
 const SEEDS: [u64; 2] = [11, 12];
+
+/// How an operation is run.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    tree: Tree,
+    pivot: usize,
+    /// One of the three is the dealer of the two others.
+    dealt: bool,
+    /// The second and the third are exchanged.
+    mirrored: bool,
+}
+
+impl Case {
+    /// Three parties, with this pivot.
+    fn of(pivot: usize) -> Self {
+        Self { tree: Tree::default(), pivot, dealt: false, mirrored: false }
+    }
+
+    /// Two, with a dealer.
+    fn dealt() -> Self {
+        Self { dealt: true, ..Self::of(DEALER.0) }
+    }
+
+    /// Two, one of whom owns what is shared: it is the pivot of sharing, the dealer the third.
+    fn owned(owner: usize) -> Self {
+        Self { dealt: true, mirrored: owner == 1, ..Self::of(owner) }
+    }
+
+    /// The number of the second or the third, and the pair whose streams it lacks.
+    fn receiver(self, role: Role) -> (usize, Pair) {
+        let (after, pair) = if role == Role::Second { (1, Pair::K13) } else { (2, Pair::K12) };
+        let after = if self.mirrored { 3 - after } else { after };
+        ((self.pivot + after) % 3, pair)
+    }
+}
 
 /// Bits at one place of all elements: planes of one bit, or words of 64.
 struct Rows {
@@ -145,14 +180,12 @@ impl Operation {
     }
 
     /// Shows that every bit that a role receives has a mask of its own; how many bits there are.
-    fn certify(&self, tree: Tree, pivot: usize, role: Role) -> Result<usize> {
-        let (receiver, pair) = match role {
-            Role::Second => ((pivot + 1) % 3, Pair::K13),
-            _ => ((pivot + 2) % 3, Pair::K12),
-        };
+    fn certify(&self, case: Case, role: Role) -> Result<usize> {
+        let Case { tree, pivot, dealt, .. } = case;
+        let (receiver, pair) = case.receiver(role);
         let mut columns: Option<(Vec<String>, Vec<Vec<(usize, Effect)>>)> = None;
         for seed in SEEDS {
-            let world = World { secret: Secret::Drawn, tree, ..World::new(0, pivot, seed) };
+            let world = World { secret: Secret::Drawn, tree, dealt, ..World::new(0, pivot, seed) };
             let (names, effects) = self.effects(&world, receiver, pair);
             columns = Some(match columns {
                 None => (names, effects),
@@ -165,7 +198,7 @@ impl Operation {
         let bare = without_masks(names.len(), &columns);
         let Some(first) = bare.first() else { return Ok(names.len()) };
         let reason = format!(
-            "{}, {tree:?}, pivot {pivot}: of {} bits that party {receiver} receives {} have no mask \
+            "{}, {case:?}: of {} bits that party {receiver} receives {} have no mask \
              of their own among {} foreign bits, the first is {}",
             self.name,
             names.len(),
@@ -248,22 +281,37 @@ fn without_masks(bits: usize, columns: &[Vec<(usize, Effect)>]) -> Vec<usize> {
 
 /// Certifies the operation of a name, for the first pivot.
 pub(crate) fn certify(name: &str) {
-    let operation = OPERATIONS.iter().find(|operation| operation.name == name);
-    let operation = operation.unwrap_or_else(|| panic!("there is no operation `{name}`"));
+    let known = OPERATIONS.iter().map(|operation| (operation, Case::of(0)));
+    let mut known = known.chain([(&SUMS, Case::dealt())]);
+    let found = known.find(|(operation, _)| operation.name == name);
+    let (operation, case) = found.unwrap_or_else(|| panic!("there is no operation `{name}`"));
     for role in [Role::Second, Role::Third] {
-        operation.certify(Tree::default(), 0, role).unwrap();
+        operation.certify(case, role).unwrap();
     }
+}
+
+/// Certifies an operation for both who receive.
+fn certify_both(operation: &Operation, case: Case) {
+    let [second, third] =
+        [Role::Second, Role::Third].map(|role| operation.certify(case, role).unwrap());
+    assert!(second + third > 0, "{} sends nothing", operation.name);
+    println!("{}, {case:?}: {second} and {third} bits", operation.name);
 }
 
 #[test]
 fn every_received_bit_has_a_mask_of_its_own() {
     for operation in OPERATIONS {
-        for pivot in 0..3 {
-            let [second, third] = [Role::Second, Role::Third]
-                .map(|role| operation.certify(Tree::default(), pivot, role).unwrap());
-            assert!(second + third > 0, "{} sends nothing", operation.name);
-            println!("{}, pivot {pivot}: {second} and {third} bits", operation.name);
-        }
+        (0..3).for_each(|pivot| certify_both(operation, Case::of(pivot)));
+    }
+}
+
+#[test]
+fn with_a_dealer_every_bit_that_is_played_or_received_has_a_mask_of_its_own() {
+    // Whoever owns an input is the pivot of sharing it, which a dealer cannot be.
+    let both = OPERATIONS.iter().filter(|operation| operation.method != "input");
+    both.chain([&SUMS]).for_each(|operation| certify_both(operation, Case::dealt()));
+    for (owner, operation) in OWNED.iter().enumerate() {
+        certify_both(operation, Case::owned(owner));
     }
 }
 
@@ -273,7 +321,7 @@ fn other_trees_have_a_mask_for_every_received_bit() {
     for operation in OPERATIONS.iter().filter(|operation| names.contains(&operation.name)) {
         for tree in [Tree::Twos, Tree::Fours] {
             for role in [Role::Second, Role::Third] {
-                operation.certify(tree, 0, role).unwrap();
+                operation.certify(Case { tree, ..Case::of(0) }, role).unwrap();
             }
         }
     }

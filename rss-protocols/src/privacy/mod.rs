@@ -18,7 +18,7 @@ use net::{Message, PairKey, Party, Session, Transport};
 use ring_arith::{Bilinear, BitTensor, CpuEngine, Engine, Shape, Tensor, View};
 
 use crate::{
-    BitShare, Options, Rss, Share, Tree,
+    BitShare, DEALER, Options, Rss, Share, Tree,
     cut::Turns,
     random::probe::{Flip, Place},
 };
@@ -72,12 +72,7 @@ const ABY3: TruncationMode = TruncationMode::Aby3Local;
 
 /// Every operation that talks about secrets without opening them, in every mode.
 const OPERATIONS: &[Operation] = &[
-    op("input", "input", |mpc, i| {
-        let shape = Shape::new([N])?;
-        let mine = [Tensor::from_fn(shape.clone(), |i| i as u64)];
-        let mine = (mpc.me() == i.pivot).then_some(&mine[..]);
-        mpc.input(i.pivot, &[shape], mine).map(drop)
-    }),
+    op("input", "input", |mpc, i| input_of(mpc, i.pivot)),
     op("compare", "sign", |mpc, i| compare(mpc, i, 64, Then::bit())),
     op("compare", "sign at width 44", |mpc, i| compare(mpc, i, 44, Then::bit())),
     op("compare", "sign at width 2", |mpc, i| compare(mpc, i, 2, Then::bit())),
@@ -158,6 +153,26 @@ const OPERATIONS: &[Operation] = &[
         mpc.max_first_gradient(&found.largest, &found.choices).map(drop)
     }),
 ];
+
+/// What two with a dealer share in another way than three: addends, ...
+const SUMS: Operation = op("input_sums", "sums of inputs", |mpc, _| {
+    let shape = Shape::new([N])?;
+    let mine = [Tensor::from_fn(shape.clone(), |i| i as u64)];
+    mpc.input_sums(&[shape], Some(&mine)).map(drop)
+});
+
+/// ... and what one of the two owns, by owner.
+const OWNED: [Operation; 2] = [
+    op("input", "input of party 0, dealt", |mpc, _| input_of(mpc, Party(0))),
+    op("input", "input of party 1, dealt", |mpc, _| input_of(mpc, Party(1))),
+];
+
+fn input_of(mpc: &mut Mpc, owner: Party) -> Result<()> {
+    let shape = Shape::new([N])?;
+    let mine = [Tensor::from_fn(shape.clone(), |i| i as u64)];
+    let mine = (mpc.me() == owner).then_some(&mine[..]);
+    mpc.input(owner, &[shape], mine).map(drop)
+}
 
 /// A chain with wraps in either factor, in both, and in a summand; of its results one is truncated.
 fn chain(mpc: &mut Mpc, i: &Inputs, mode: TruncationMode) -> Result<()> {
@@ -250,6 +265,8 @@ struct World {
     /// Seeds of the keys of parties 0 and 1, 0 and 2, 1 and 2.
     keys: [u64; 3],
     tree: Tree,
+    /// The pivot is the dealer of two others.
+    dealt: bool,
     flips: Arc<Vec<Flip>>,
 }
 
@@ -270,6 +287,7 @@ impl World {
             shares: seed * 7 + 4,
             keys: [seed * 7 + 1, seed * 7 + 2, seed * 7 + 3],
             tree: Tree::default(),
+            dealt: false,
             flips: Arc::default(),
         }
     }
@@ -393,8 +411,15 @@ fn run_all<R: Send>(
     let done = net::launch::run_all(sessions, |session| {
         let me = session.transport.me().0;
         let options = Options::default().tree(world.tree);
-        let mut mpc = Rss::with_options(session, CpuEngine::new(1), options).unwrap();
-        mpc.turns = Turns::starting_at(world.pivot);
+        let engine = CpuEngine::new(1);
+        let mut mpc = if world.dealt {
+            Rss::dealt(session, engine, options).unwrap()
+        } else {
+            Rss::with_options(session, engine, options).unwrap()
+        };
+        if !world.dealt {
+            mpc.turns = Turns::starting_at(world.pivot);
+        }
         mpc.keys.probe.flips = world.flips.clone();
         let inputs = inputs(&mpc.engine, world, me);
         let result = program(&mut mpc, &inputs);

@@ -4,7 +4,7 @@ use mpc_core::{Finish, Product, Protocol, Result, TruncationMode};
 use net::Party;
 use ring_arith::{Bilinear, EngineTensor, Tensor};
 
-use super::{Inputs, Mpc, Secret, World, run_all};
+use super::{DEALER, Inputs, Mpc, Secret, World, run_all};
 
 /// An opening's results at one party, the components that it lacked, and the hash of those.
 type Opened = (Vec<Tensor>, Vec<u8>);
@@ -61,6 +61,33 @@ fn an_opening_sends_what_its_result_and_the_receivers_shares_imply() {
             assert_eq!(opened.is_some(), receivers.contains(&party));
             let implied = opened.map_or_else(Vec::new, |(_, implied)| implied);
             assert_eq!([&from_previous[..], from_next].concat(), implied, "party {party}");
+        }
+    }
+}
+
+/// The hash is that of three parties; two with a dealer have one component each of which there is no second holder.
+#[test]
+fn with_a_dealer_an_opening_sends_the_lacked_components_alone_and_nothing_to_the_dealer() {
+    for (run, receivers) in [
+        (open as fn(&mut Mpc, &Inputs) -> Result<Option<Opened>>, &[0, 1][..]),
+        (open_to, &[1]),
+        (open_bits, &[0, 1]),
+    ] {
+        let world = World { secret: Secret::Drawn, dealt: true, ..World::new(0, 2, 3) };
+        let (seen, opened) = run_all(&world, |mpc, inputs| {
+            let opened = run(mpc, inputs).unwrap();
+            if mpc.me() == DEALER {
+                let words = opened.iter().flat_map(|(words, _)| words);
+                assert!(words.flat_map(Tensor::words).all(|word| *word == 0));
+            }
+            opened
+        });
+        assert!(seen.received[DEALER.0].iter().all(Vec::is_empty));
+        for (party, opened) in opened.into_iter().take(2).enumerate() {
+            assert_eq!(opened.is_some(), receivers.contains(&party));
+            let implied = opened.map_or_else(Vec::new, |(_, implied)| implied);
+            let lacked = &implied[..implied.len().saturating_sub(32)];
+            assert_eq!(seen.received[party].concat(), lacked, "party {party}");
         }
     }
 }
