@@ -46,6 +46,26 @@ impl fmt::Display for Network {
     }
 }
 
+/// Which protocol the parties of a benchmark run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+pub enum Protocol {
+    /// Three parties with replicated shares
+    #[default]
+    Rss,
+    /// Two parties, who play what a dealer made before; what is measured is the two
+    RssDealt,
+}
+
+impl Protocol {
+    /// Parties that are measured.
+    pub(super) fn parties(self) -> usize {
+        if self == Protocol::Rss { 3 } else { 2 }
+    }
+}
+
+/// The suites that run [`Protocol::RssDealt`] too.
+const DEALT: &[&str] = &["protocols", "models"];
+
 /// Measures the crates, one table row and one line of JSON per case.
 #[derive(Parser, Clone, Debug, Default)]
 #[command(name = "cargo xtask bench", bin_name = "cargo xtask bench", after_help = suites_help())]
@@ -73,6 +93,9 @@ pub struct Options {
     /// What the parties compute on, where a suite has parties: cpu unless told otherwise, cuda:0, auto
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<EngineChoice>,
+    /// Which protocol the suites `protocols` and `models` run
+    #[arg(long, value_enum, default_value_t)]
+    pub protocol: Protocol,
     /// Time SPU and CrypTen too, in turn with ours, in the cases that they know; installs them first
     #[arg(long)]
     pub with_peers: bool,
@@ -111,6 +134,12 @@ fn appending(path: &Path) -> Result<File> {
 
 fn run(mut bench: Bench) -> Result<()> {
     let wanted = bench.options().suite.clone();
+    if bench.options().protocol != Protocol::Rss {
+        let suite = wanted.as_deref().unwrap_or_default();
+        if !DEALT.contains(&suite) {
+            bail!("only the suites {} know another protocol", DEALT.join(" and "));
+        }
+    }
     let mut known = false;
     for suite in SUITES.iter().filter(|suite| wanted.as_deref().is_none_or(|w| w == suite.name)) {
         known = true;

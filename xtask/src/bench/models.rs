@@ -1,4 +1,4 @@
-//! Benchmarks of whole models: three parties, model and input secret, random weights.
+//! Benchmarks of whole models: three parties, or two with a dealer's tapes, model and input secret, random weights.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use nn_layers::{Compiled, HostTensor, Plan, PlanOptions};
 use serde::{Deserialize, Serialize};
 use trefoil::{config::Truncation, local::predict, profile::Predicted, program::Program};
 
-use super::party::{self, Mpc, Setup, agree_on_runs, barrier};
+use super::party::{self, Mpc, Setup, agree_on_runs, barrier, next_place, places_left};
 use super::{Bench, Effort, Network, Timing, cpu_seconds, peak_memory_bytes};
 
 /// A model and the number of images it is run on at once.
@@ -65,7 +65,9 @@ pub(super) fn run(bench: &mut Bench, name: &str, model: &Model, setup: Setup) ->
         case.size(format!("batch {}", model.batch)).timing(outcome.timing);
         case.bytes_per_party(outcome.bytes).rounds(outcome.rounds);
         case.max_abs_error(outcome.error);
-        check_prediction(model, &outcome)?;
+        if setup.protocol == super::Protocol::Rss {
+            check_prediction(model, &outcome)?;
+        }
         eprintln!(
             "  peak memory of a party without the model's owner: {} MB",
             outcome.memory >> 20
@@ -155,6 +157,8 @@ struct Task {
     setup: Setup,
     effort: Effort,
     plan: PathBuf,
+    /// Where the parties' tapes are, if a dealer made some.
+    tapes: Option<PathBuf>,
 }
 
 pub(super) fn measure(model: &Model, setup: Setup, effort: Effort) -> Result<Outcome> {
@@ -162,10 +166,14 @@ pub(super) fn measure(model: &Model, setup: Setup, effort: Effort) -> Result<Out
     fs::create_dir_all(&folder)?;
     let plan = folder.join("plan.json");
     fs::write(&plan, serde_json::to_vec(&model.compile()?.plan)?)?;
-    let task = Task { case: model.case.to_owned(), setup, effort, plan };
+    let tapes = match setup.protocol {
+        super::Protocol::Rss => None,
+        super::Protocol::RssDealt => Some(deal(model, &read_plan(&plan)?, setup, effort)?),
+    };
+    let task = Task { case: model.case.to_owned(), setup, effort, plan, tapes };
     let measured = match setup.network {
         Network::InProcess => {
-            let mut all = party::threads(model.case, setup.engine, |session| task.run(session));
+            let mut all = party::threads(model.case, &setup, |session| task.run(session));
             // The process is one: its CPU time is that of all parties.
             if let Ok(all) = &mut all {
                 all.iter_mut().skip(1).for_each(|party| party.cpu = 0.0);
@@ -174,11 +182,33 @@ pub(super) fn measure(model: &Model, setup: Setup, effort: Effort) -> Result<Out
         }
         _ => {
             let args = ["models".to_owned(), serde_json::to_string(&task)?];
-            party::processes(setup.network, &args, |line| serde_json::from_str(line).ok())
+            party::processes(&setup, &args, |line| serde_json::from_str(line).ok())
         }
     };
+    if let Some(tapes) = &task.tapes {
+        fs::remove_dir_all(tapes)?;
+    }
     fs::remove_dir_all(&folder)?;
     combine(&measured?)
+}
+
+/// Makes the tapes of a measurement, in a folder of their own.
+fn deal(model: &Model, plan: &Plan, setup: Setup, effort: Effort) -> Result<PathBuf> {
+    let folder = std::env::temp_dir().join(format!("trefoil-bench-tapes-{}", std::process::id()));
+    let set_up = |mpc: &mut Mpc| {
+        let shapes: Vec<_> = plan.weights().into_iter().map(|w| w.shape).collect();
+        let weights = party::input(mpc, &shapes, None)?;
+        let x = party::input(mpc, &plan.input_shapes(model.batch).map_err(failed)?, None)?;
+        Ok((plan.secret_weights(weights), plan.secret_inputs(x)))
+    };
+    party::deal(&setup, &effort, &folder, 2, set_up, |mpc, (weights, x)| {
+        plan.run(mpc, weights, x, &mut ()).map(drop).map_err(failed)
+    })?;
+    Ok(folder)
+}
+
+fn failed(error: nn_layers::Error) -> mpc_core::Error {
+    mpc_core::Error::Invalid { op: "plan", reason: error.to_string() }
 }
 
 fn combine(parties: &[Measured]) -> Result<Outcome> {
@@ -213,7 +243,9 @@ fn mean_steps(parties: &[Measured]) -> Vec<Step> {
 
 impl Task {
     fn run(&self, session: Session) -> Result<Measured> {
-        let (mut mpc, meter) = party::join(session, &self.setup)?;
+        let tapes = self.tapes.as_deref();
+        let (mut mpc, meter, tape) = party::join_with(session, &self.setup, tapes)?;
+        let tape = tape.as_ref();
         let model = MODELS.iter().find(|known| known.case == self.case);
         let model = model.with_context(|| format!("no case {}", self.case))?;
         let plan = read_plan(&self.plan)?;
@@ -223,14 +255,18 @@ impl Task {
             profile.0.clear();
             plan.run(mpc, &weights, &x, profile)
         };
+        next_place(&mut mpc, tape)?;
         run(&mut mpc, &mut profile)?;
+        next_place(&mut mpc, tape)?;
         barrier(&mut mpc)?;
         let clock = Instant::now();
         run(&mut mpc, &mut Profile::default())?;
         let runs = agree_on_runs(&mut mpc, &self.effort, clock.elapsed().as_secs_f64())?;
+        let runs = runs.min(places_left(tape));
         let (mut seconds, mut ends, mut results) = (vec![], None, vec![]);
         let before = cpu_seconds().unwrap_or(0.0);
         for _ in 0..runs {
+            next_place(&mut mpc, tape)?;
             barrier(&mut mpc)?;
             let start = meter.stats();
             let clock = Instant::now();
@@ -327,7 +363,7 @@ pub(super) fn party(args: &[String]) -> Result<()> {
     let task = args.first().context("no measurement is named")?;
     let task: Task = serde_json::from_str(task).context("not a measurement")?;
     let endpoint = parties::joined()?.context("not started as a party")?;
-    let session = endpoint.session(&party::job(&task.case, task.setup.engine)?)?;
+    let session = endpoint.session(&party::job(&task.case, &task.setup)?)?;
     println!("{}", serde_json::to_string(&task.run(session)?)?);
     Ok(())
 }

@@ -100,7 +100,7 @@ impl Exported {
 
     fn run(&self, setup: Setup, runs: usize) -> Result<Run> {
         let party = |session| self.party(session, &setup, runs);
-        let job = party::job("onnx", setup.engine)?;
+        let job = party::job("onnx", &setup)?;
         let all = launch::threads_over(party::link(setup.network), 3, &job, party)?;
         let all = all.into_iter().collect::<Result<Vec<_>>>()?;
         // A run lasts until the last party is done.

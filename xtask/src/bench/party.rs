@@ -1,17 +1,20 @@
-//! One party of a measurement, and how three of them are run.
+//! One party of a measurement, and how all of them are run.
 
-use std::time::Duration;
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use gpu_kernels::{AnyEngine, AnyTensor, EngineChoice};
-use mpc_core::Protocol;
+use mpc_core::Protocol as _;
 use net::{Job, Meter, Metered, Party, Session, Shaped, launch};
 use ring_arith::{Engine, Generator, Shape, Tensor};
-use rss_protocols::{Rss, Share};
+use rss_protocols::{Dealer, Options, Rss, Share, Tape};
 use serde::{Deserialize, Serialize};
 
 use super::launch::PARTY;
-use super::{Effort, Network};
+use super::{Effort, Network, Protocol};
 
 /// A party as it is measured.
 pub(super) type Mpc = Rss<AnyEngine>;
@@ -23,15 +26,17 @@ pub(super) struct Setup {
     /// Threads of each party.
     pub(super) threads: usize,
     pub(super) engine: EngineChoice,
+    pub(super) protocol: Protocol,
 }
 
 /// What takes longer than this many seconds, ours or a rival's, is run twice only.
 pub(super) const LONG: f64 = 2.0;
 
 /// What the parties start for, with the generators that are quick on their engine.
-pub(super) fn job(name: &str, engine: EngineChoice) -> Result<Job> {
-    let (engine, _) = engine.open(1)?;
-    Ok(Job::new(name).prgs(engine.generators().into_iter().map(Generator::name)))
+pub(super) fn job(name: &str, setup: &Setup) -> Result<Job> {
+    let (engine, _) = setup.engine.open(1)?;
+    let job = Job::new(name).parties(setup.protocol.parties() as u16);
+    Ok(job.prgs(engine.generators().into_iter().map(Generator::name)))
 }
 
 /// What carries the parties' messages; delay and bandwidth come with [`join`].
@@ -44,7 +49,85 @@ pub(super) fn link(network: Network) -> launch::Network {
 }
 
 /// A party of a session, slowed down as the network asks for, and what counts its messages.
-pub(super) fn join(mut session: Session, setup: &Setup) -> Result<(Mpc, Meter)> {
+pub(super) fn join(session: Session, setup: &Setup) -> Result<(Mpc, Meter)> {
+    let (session, meter) = watched(session, setup, None)?;
+    let (engine, _) = setup.engine.open(setup.threads)?;
+    Ok((Rss::new(session, engine)?, meter))
+}
+
+/// As [`join`], for a party that may have a tape in a folder.
+pub(super) fn join_with(
+    session: Session,
+    setup: &Setup,
+    tapes: Option<&Path>,
+) -> Result<(Mpc, Meter, Option<Tape>)> {
+    let Some(tapes) = tapes else {
+        let (mpc, meter) = join(session, setup)?;
+        return Ok((mpc, meter, None));
+    };
+    let tape = Tape::open(&tape_path(tapes, session.transport.me().0))?;
+    let (session, meter) = watched(session, setup, Some(&tape))?;
+    let (engine, _) = setup.engine.open(setup.threads)?;
+    let mut mpc = Rss::dealt(session, engine, Options::default())?;
+    tape.set_up(&mut mpc, &VERSION)?;
+    Ok((mpc, meter, Some(tape)))
+}
+
+/// Spends the next place of a tape, if there is one.
+pub(super) fn next_place(mpc: &mut Mpc, tape: Option<&Tape>) -> Result<()> {
+    if let Some(tape) = tape {
+        tape.begin(mpc)?;
+    }
+    Ok(())
+}
+
+/// Places that are left, if there is a tape.
+pub(super) fn places_left(tape: Option<&Tape>) -> usize {
+    tape.map_or(usize::MAX, |tape| tape.left()[0] as usize)
+}
+
+/// What the tapes of a measurement are of.
+const VERSION: [u8; 32] = [1; 32];
+
+fn tape_path(folder: &Path, party: usize) -> PathBuf {
+    folder.join(format!("{party}.tape"))
+}
+
+/// Makes the tapes of both parties, with as many places as a measurement of this effort needs beside those for
+/// warming up; says what that took.
+pub(super) fn deal<S>(
+    setup: &Setup,
+    effort: &Effort,
+    folder: &Path,
+    warm_up: usize,
+    set_up: impl FnOnce(&mut Mpc) -> mpc_core::Result<S>,
+    mut run: impl FnMut(&mut Mpc, &mut S) -> mpc_core::Result<()>,
+) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let create = |party| File::create(tape_path(folder, party)).map(BufWriter::new);
+    let (engine, _) = setup.engine.open(setup.threads)?;
+    let generator = *engine.generators().first().context("an engine has a generator")?;
+    // What protects nobody's secrets may be known.
+    let (secret, digest, options) = ([7; 32], [0; 32], Options::default());
+    let files = [create(0)?, create(1)?];
+    let mut dealer = Dealer::new(engine, options, generator, &secret, digest, files)?;
+    let mut state = dealer.set_up(set_up)?;
+    let clock = Instant::now();
+    dealer.deal(|mpc| run(mpc, &mut state))?;
+    let seconds = clock.elapsed().as_secs_f64();
+    let runs = if seconds > LONG { 2 } else { effort.min_runs };
+    for _ in 1..warm_up + runs {
+        dealer.deal(|mpc| run(mpc, &mut state))?;
+    }
+    let bytes = dealer.place_bytes().unwrap_or_default();
+    dealer.finish()?;
+    let [zero, one] = bytes.map(|bytes| bytes as f64 / 1e6);
+    eprintln!("  tapes for one run: {zero:.3} and {one:.3} MB, made in {:.1} ms", seconds * 1e3);
+    Ok(())
+}
+
+/// A session that is slowed down, plays a tape if there is one, and is counted.
+fn watched(mut session: Session, setup: &Setup, tape: Option<&Tape>) -> Result<(Session, Meter)> {
     let shape = match setup.network {
         Network::Lan => Some(net::Shape::LAN_1G),
         Network::Wan => Some(net::Shape::WAN_100M),
@@ -53,38 +136,41 @@ pub(super) fn join(mut session: Session, setup: &Setup) -> Result<(Mpc, Meter)> 
     if let Some(shape) = shape {
         session.transport = Box::new(Shaped::new(session.transport, shape));
     }
+    if let Some(tape) = tape {
+        session = tape.session(session)?;
+    }
     let metered = Metered::new(session.transport);
     let meter = metered.meter();
     session.transport = Box::new(metered);
-    let (engine, _) = setup.engine.open(setup.threads)?;
-    Ok((Rss::new(session, engine)?, meter))
+    Ok((session, meter))
 }
 
 /// Protocol with its generator, and engine, as the results name them.
 pub(super) fn names(mpc: &Mpc) -> [String; 2] {
-    [format!("rss/{}", mpc.generator().name()), mpc.engine().name()]
+    [format!("{}/{}", mpc.name(), mpc.generator().name()), mpc.engine().name()]
 }
 
-/// Runs `program` as the three threads of this process.
+/// Runs `program` as the threads of this process, one for each party.
 pub(super) fn threads<R: Send>(
     name: &str,
-    engine: EngineChoice,
+    setup: &Setup,
     program: impl Fn(Session) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
-    let job = job(name, engine)?;
-    launch::threads_over(link(Network::InProcess), 3, &job, program)?.into_iter().collect()
+    let (job, parties) = (job(name, setup)?, setup.protocol.parties());
+    launch::threads_over(link(Network::InProcess), parties, &job, program)?.into_iter().collect()
 }
 
-/// Runs this program as three processes and reads what each prints.
+/// Runs this program as a process for each party and reads what each prints.
 pub(super) fn processes<R>(
-    network: Network,
+    setup: &Setup,
     args: &[String],
     read: impl Fn(&str) -> Option<R>,
 ) -> Result<Vec<R>> {
     let args = std::iter::once(PARTY).chain(args.iter().map(String::as_str));
-    let mut running = launch::Processes::new(3, link(network)).args(args).start()?;
-    let mut results = Vec::with_capacity(3);
-    for party in 0..3 {
+    let parties = setup.protocol.parties();
+    let mut running = launch::Processes::new(parties, link(setup.network)).args(args).start()?;
+    let mut results = Vec::with_capacity(parties);
+    for party in 0..parties {
         let (status, lines) = running.wait(party, Duration::from_secs(300))?;
         match lines.iter().find_map(|line| read(line)) {
             Some(result) if status.success() => results.push(result),

@@ -1,6 +1,9 @@
-//! Benchmarks of operations on shares: three parties, each with its own copy of the program.
+//! Benchmarks of operations on shares: three parties, or two with a dealer's tapes, each with its own copy of the
+//! program.
 
+use std::path::PathBuf;
 use std::time::Instant;
+use std::{env, fs, process};
 
 use anyhow::{Context, Result, ensure};
 use gpu_kernels::AnyTensor;
@@ -14,7 +17,7 @@ use ring_arith::{Bilinear, ConvSpec, Shape, Tensor, View, Window};
 use rss_protocols::{BitShare, Share};
 use serde::{Deserialize, Serialize};
 
-use super::party::{self, Mpc, Setup, agree_on_runs, barrier};
+use super::party::{self, Mpc, Setup, agree_on_runs, barrier, next_place, places_left};
 use super::{Bench, Effort, Network, Timing, cpu_seconds, figures};
 
 /// What a case runs again and again, once its inputs are shared.
@@ -135,21 +138,37 @@ struct Measured {
 }
 
 fn measure(operation: &Operation, setup: Setup, effort: Effort) -> Result<Outcome> {
-    let plan = Plan { case: operation.name.to_owned(), setup, effort };
+    let tapes = match setup.protocol {
+        super::Protocol::Rss => None,
+        super::Protocol::RssDealt => Some(deal(operation, setup, effort)?),
+    };
+    let plan = Plan { case: operation.name.to_owned(), setup, effort, tapes };
     let measured = match setup.network {
         Network::InProcess => {
-            let mut all =
-                party::threads(operation.name, setup.engine, |session| plan.run(session))?;
+            let all = party::threads(operation.name, &setup, |session| plan.run(session));
             // The process is one, so each party has counted the CPU time of all.
-            all.iter_mut().skip(1).for_each(|party| party.cpu = 0.0);
-            all
+            all.map(|mut all| {
+                all.iter_mut().skip(1).for_each(|party| party.cpu = 0.0);
+                all
+            })
         }
         _ => {
             let args = ["protocols".to_owned(), serde_json::to_string(&plan)?];
-            party::processes(setup.network, &args, |line| serde_json::from_str(line).ok())?
+            party::processes(&setup, &args, |line| serde_json::from_str(line).ok())
         }
     };
-    combine(&measured)
+    if let Some(tapes) = &plan.tapes {
+        fs::remove_dir_all(tapes)?;
+    }
+    combine(&measured?)
+}
+
+/// Makes the tapes of a measurement, in a folder of their own.
+fn deal(operation: &Operation, setup: Setup, effort: Effort) -> Result<PathBuf> {
+    let folder = env::temp_dir().join(format!("trefoil-bench-tapes-{}", process::id()));
+    let run = |mpc: &mut Mpc, run: &mut Run| run(mpc);
+    party::deal(&setup, &effort, &folder, WARM_UP + 1, operation.make, run)?;
+    Ok(folder)
 }
 
 fn combine(parties: &[Measured]) -> Result<Outcome> {
@@ -175,26 +194,32 @@ struct Plan {
     case: String,
     setup: Setup,
     effort: Effort,
+    /// Where the parties' tapes are, if a dealer made some.
+    tapes: Option<PathBuf>,
 }
 
 impl Plan {
     fn run(&self, session: Session) -> Result<Measured> {
-        let (mut mpc, meter) = party::join(session, &self.setup)?;
+        let (mut mpc, meter, tape) = party::join_with(session, &self.setup, self.tapes.as_deref())?;
+        let tape = tape.as_ref();
         let mut known = OPERATIONS.iter().chain(figures::OPERATIONS);
         let operation = known.find(|known| known.name == self.case);
         let operation = operation.with_context(|| format!("no case {}", self.case))?;
         let mut run = (operation.make)(&mut mpc)?;
         for _ in 0..WARM_UP {
+            next_place(&mut mpc, tape)?;
             run(&mut mpc)?;
         }
+        next_place(&mut mpc, tape)?;
         barrier(&mut mpc)?;
         let clock = Instant::now();
         run(&mut mpc)?;
         let one = clock.elapsed().as_secs_f64();
-        let runs = agree_on_runs(&mut mpc, &self.effort, one)?;
+        let runs = agree_on_runs(&mut mpc, &self.effort, one)?.min(places_left(tape));
         let (mut seconds, mut bytes, mut depth) = (Vec::with_capacity(runs), 0, [0; 2]);
         let before = cpu_seconds().unwrap_or(0.0);
         for _ in 0..runs {
+            next_place(&mut mpc, tape)?;
             barrier(&mut mpc)?;
             let start = meter.stats();
             let clock = Instant::now();
@@ -219,7 +244,7 @@ pub(super) fn party(args: &[String]) -> Result<()> {
     let plan = args.first().context("no measurement is named")?;
     let plan: Plan = serde_json::from_str(plan).context("not a measurement")?;
     let endpoint = parties::joined()?.context("not started as a party")?;
-    let session = endpoint.session(&party::job(&plan.case, plan.setup.engine)?)?;
+    let session = endpoint.session(&party::job(&plan.case, &plan.setup)?)?;
     println!("{}", serde_json::to_string(&plan.run(session)?)?);
     Ok(())
 }

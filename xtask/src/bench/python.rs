@@ -8,7 +8,7 @@ use gpu_kernels::EngineChoice;
 
 use super::party::Setup;
 use super::peers::Peer;
-use super::{Bench, Effort, Network, Timing, protocols};
+use super::{Bench, Effort, Network, Protocol, Timing, protocols};
 use crate::python::{environment, interpreter, library, stage};
 
 /// A case, its size, and what it is compared with.
@@ -53,7 +53,9 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
                 Some(driver) => driver,
                 none => none.insert(start(threads)?),
             };
-            let setup = Setup { network: Network::InProcess, threads, engine: EngineChoice::Cpu };
+            let engine = EngineChoice::Cpu;
+            let protocol = Protocol::Rss;
+            let setup = Setup { network: Network::InProcess, threads, engine, protocol };
             let (mine, other) = in_turn(call, driver, setup, case.effort())?;
             case.protocol("rss").engine("cpu").network(Network::InProcess).threads(threads);
             case.size(call.size).timing(mine);

@@ -72,6 +72,7 @@ impl Bench {
             network: self.network_or(network),
             threads: self.threads_or(1),
             engine: self.options.engine.unwrap_or(EngineChoice::Cpu),
+            protocol: self.options.protocol,
         }
     }
 

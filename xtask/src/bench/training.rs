@@ -226,12 +226,10 @@ fn measure(training: &Training, setup: Setup, effort: Effort) -> Result<[Outcome
     fs::write(&plans, serde_json::to_vec(&(step, other))?)?;
     let task = Task { case: training.case.to_owned(), setup, effort, plans };
     let measured = match setup.network {
-        Network::InProcess => {
-            party::threads(training.case, setup.engine, |session| task.run(session))
-        }
+        Network::InProcess => party::threads(training.case, &setup, |session| task.run(session)),
         _ => {
             let args = ["training".to_owned(), serde_json::to_string(&task)?];
-            party::processes(setup.network, &args, |line| serde_json::from_str(line).ok())
+            party::processes(&setup, &args, |line| serde_json::from_str(line).ok())
         }
     };
     fs::remove_dir_all(&folder)?;
@@ -372,7 +370,7 @@ pub(super) fn party(args: &[String]) -> Result<()> {
     let Some(task) = args.first() else { bail!("no measurement is named") };
     let task: Task = serde_json::from_str(task).context("not a measurement")?;
     let endpoint = parties::joined()?.context("not started as a party")?;
-    let session = endpoint.session(&party::job(&task.case, task.setup.engine)?)?;
+    let session = endpoint.session(&party::job(&task.case, &task.setup)?)?;
     println!("{}", serde_json::to_string(&task.run(session)?)?);
     Ok(())
 }

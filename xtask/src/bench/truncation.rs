@@ -155,7 +155,7 @@ fn measure(
         }
         Ok((errors, bytes, rounds, party::names(&mpc)))
     };
-    let outcomes = party::threads("truncation", setup.engine, run)?;
+    let outcomes = party::threads("truncation", setup, run)?;
     let bytes = outcomes.iter().map(|(_, bytes, ..)| bytes).sum();
     let rounds = outcomes.iter().map(|(_, _, rounds, _)| *rounds).max().unwrap_or(0);
     let report = Report { bytes, messages: 0, played: 0, rounds, steps: Vec::new() };
