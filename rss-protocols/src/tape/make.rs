@@ -12,7 +12,7 @@ use net::{PairKey, Party, Session, tape::Recorder};
 use ring_arith::{Engine, Generator};
 use zeroize::Zeroizing;
 
-use super::{CHUNK, HASH, HEADER, Header, SEED, chunk_hash, unusable};
+use super::{CHUNK, HASH, HEADER, Header, SEED, chunk_sum, unusable};
 use crate::{DEALER, Options, Rss};
 
 /// Makes the tapes of both parties: runs their program once for each place and writes down what it sends.
@@ -144,7 +144,7 @@ impl<E: Engine, W: Write + Seek> Dealer<E, W> {
         Ok(self.files)
     }
 
-    /// Chunks, each behind its hash.
+    /// Chunks, each behind its checksum.
     fn write_words(&mut self, party: usize, seed: &[u8; SEED], bodies: &[Bytes]) -> Result<()> {
         let (mut chunk, mut number) = (Vec::with_capacity(CHUNK), 0);
         for body in bodies {
@@ -170,7 +170,7 @@ impl<E: Engine, W: Write + Seek> Dealer<E, W> {
         number: u64,
         chunk: &[u8],
     ) -> Result<()> {
-        let hash = chunk_hash(seed, self.places, number, chunk);
+        let hash = chunk_sum(seed, self.places, number, chunk);
         self.write(party, &hash)?;
         self.write(party, chunk)
     }

@@ -13,7 +13,7 @@ use net::{PairKey, Party, Session, tape::Player};
 use ring_arith::Engine;
 use zeroize::Zeroizing;
 
-use super::{BOUND, CHUNK, COMMON, HASH, HEADER, Header, SEED, array, chunk_hash, unusable};
+use super::{BOUND, CHUNK, COMMON, HASH, HEADER, Header, SEED, array, chunk_sum, unusable};
 use crate::{DEALER, Rss, rss::Setting};
 
 /// A party's tape, open for one session after another. No other process may have it open meanwhile.
@@ -196,9 +196,14 @@ impl Reel {
         let start = self.start(place)? + before;
         let mut hash = [0; HASH];
         self.read_at(start, &mut hash)?;
-        let mut words = vec![0; due as usize];
-        self.read_at(start + HASH as u64, &mut words)?;
-        if chunk_hash(&seed, place, number, &words) != hash {
+        // Read, not zeroed first.
+        let mut words = Vec::with_capacity(due as usize);
+        let read = (&self.file).take(due).read_to_end(&mut words);
+        read.map_err(|error| self.failed(&error))?;
+        if words.len() as u64 != due {
+            return Err(self.unusable("the tape is not complete"));
+        }
+        if chunk_sum(&seed, place, number, &words) != hash {
             return Err(
                 self.unusable(format!("place {place} is damaged; the next one may be whole"))
             );
