@@ -74,31 +74,45 @@ pub(crate) fn conv_transpose(
     let (&[n, o, oh, ow], &[_, c, h, width]) = (x.dims(), shape.dims()) else {
         return Err(Error::invalid("conv-transpose", "four axes are needed"));
     };
-    let (xs, ws, win) = (x.floats(), w.floats(), &spec.window);
-    let (cg, og) = (c / spec.groups, o / spec.groups);
-    let [kh, kw] = win.kernel;
+    let (xs, ws) = (x.floats(), w.floats());
+    let (g, win) = (spec.groups, &spec.window);
+    let (cg, og) = (c / g, o / g);
+    let k = cg * win.kernel[0] * win.kernel[1];
+    let positions = oh * ow;
     let mut out = vec![0.0; shape.len()];
-    for (i, &v) in xs.iter().enumerate() {
-        let (ox, rest) = (i % ow, i / ow);
-        let (oy, rest) = (rest % oh, rest / oh);
-        let (oc, image) = (rest % o, rest / o);
-        debug_assert!(image < n);
-        for ci in 0..cg {
-            let channel = (image * c + oc / og * cg + ci) * h;
-            for ky in 0..kh {
-                let y = (oy * win.stride[0] + ky * win.dilation[0]).wrapping_sub(win.padding[0]);
-                for kx in 0..kw {
-                    let px =
-                        (ox * win.stride[1] + kx * win.dilation[1]).wrapping_sub(win.padding[1]);
-                    if y < h && px < width {
-                        out[(channel + y) * width + px] +=
-                            v * ws[((oc * cg + ci) * kh + ky) * kw + kx];
-                    }
+    let mut cols = vec![0.0; k * positions];
+    for (image, group) in (0..n * g).map(|i| (i / g, i % g)) {
+        let values = &xs[(image * o + group * og) * positions..][..og * positions];
+        let kernel = matmul::view(&ws[group * og * k..][..og * k], [og, k], true);
+        let values = matmul::view(values, [og, positions], false);
+        matmul::product_into(kernel, values, &mut cols, [k, positions]);
+        let plane = &mut out[(image * c + group * cg) * h * width..][..cg * h * width];
+        fold(&cols, win, [oh, ow], plane, [h, width]);
+    }
+    HostTensor::new(shape.dims(), out)
+}
+
+/// Adds what belongs to each position of a window to the elements under it; what lies outside goes. The way back
+/// of [`unfold`].
+fn fold(cols: &[f64], win: &Window, [oh, ow]: [usize; 2], image: &mut [f64], [h, w]: [usize; 2]) {
+    for (tap, values) in cols.chunks_exact((oh * ow).max(1)).enumerate() {
+        let kx = tap % win.kernel[1];
+        let ky = tap / win.kernel[1] % win.kernel[0];
+        let ch = tap / (win.kernel[0] * win.kernel[1]);
+        for (oy, row) in values.chunks_exact(ow).enumerate() {
+            let y = (oy * win.stride[0] + ky * win.dilation[0]).wrapping_sub(win.padding[0]);
+            if y >= h {
+                continue;
+            }
+            let line = &mut image[(ch * h + y) * w..][..w];
+            for (ox, value) in row.iter().enumerate() {
+                let x = (ox * win.stride[1] + kx * win.dilation[1]).wrapping_sub(win.padding[1]);
+                if let Some(sum) = line.get_mut(x) {
+                    *sum += value;
                 }
             }
         }
     }
-    HostTensor::new(shape.dims(), out)
 }
 
 /// The gradient of a convolution by its weight.
