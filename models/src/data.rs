@@ -51,6 +51,35 @@ impl Dataset {
         self.labels.len()
     }
 
+    /// Some images with their labels, in the order of `rows`.
+    ///
+    /// # Errors
+    /// [`Error::Format`] if there is no such row.
+    pub fn rows(&self, rows: &[usize]) -> Result<Self> {
+        if let Some(row) = rows.iter().find(|row| **row >= self.len()) {
+            let reason = format!("there is no row {row} among {}", self.len());
+            return Err(Error::format("data set", reason));
+        }
+        let labels = rows.iter().map(|&row| self.labels[row]).collect();
+        Self::new(self.images.rows(rows)?, labels)
+    }
+
+    /// The labels as `[N, classes]` integers: 1 at each label, 0 elsewhere.
+    ///
+    /// # Errors
+    /// [`Error::Format`] if a label is not below `classes`.
+    pub fn one_hot(&self, classes: usize) -> Result<HostTensor> {
+        let mut places = vec![0; self.len() * classes];
+        for (row, &label) in self.labels.iter().enumerate() {
+            if label >= classes {
+                let reason = format!("row {row} has label {label}, of {classes} classes");
+                return Err(Error::format("data set", reason));
+            }
+            places[row * classes + label] = 1;
+        }
+        Ok(HostTensor::integers([self.len(), classes], places)?)
+    }
+
     /// Images `start..end` with their labels.
     ///
     /// # Errors
@@ -82,5 +111,21 @@ pub fn read_input(path: &Path) -> Result<HostTensor> {
         read_csv(path)
     } else {
         read_image(path, &Preprocessing::imagenet())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_picked_with_their_labels_which_become_ones_in_their_places() {
+        let images = HostTensor::new([3, 1, 1, 1], vec![0.0, 1.0, 2.0]).unwrap();
+        let all = Dataset::new(images, vec![2, 0, 1]).unwrap();
+        let some = all.rows(&[2, 0]).unwrap();
+        assert_eq!(some.images.floats()[..], [2.0, 0.0]);
+        assert_eq!(some.one_hot(3).unwrap().as_ints().unwrap()[..], [0, 1, 0, 0, 0, 1]);
+        assert!(all.rows(&[3]).unwrap_err().to_string().contains("no row 3"));
+        assert!(all.one_hot(2).unwrap_err().to_string().contains("label 2"));
     }
 }
