@@ -24,7 +24,7 @@ pub use build::{Compiled, PlanOptions};
 pub use guard::Guard;
 pub use inspect::{Inspected, Inspection, Refusal};
 pub use observe::{Observer, StepInfo};
-pub use size::Operation;
+pub use size::{LayerInfo, Operation};
 
 use crate::graph::eval::NodeView;
 use crate::graph::infer;

@@ -41,7 +41,44 @@ pub struct Operation<'a> {
     pub exactness: Exactness,
 }
 
+/// An operation of a plan with its sizes, as somebody sees it who is asked to let it run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerInfo<'a> {
+    /// Its node's name in the model.
+    pub name: &'a str,
+    /// What it is: `conv+relu`.
+    pub kind: &'static str,
+    /// The shape of its result.
+    pub shape: Shape,
+    /// The names of the weights that it takes, as they are in [`Plan::weights`].
+    pub weights: Vec<&'a str>,
+}
+
 impl Plan {
+    /// The operations in the order in which they run, with shapes for a batch size.
+    ///
+    /// # Errors
+    /// As [`Plan::largest_value`].
+    pub fn layers(&self, batch: usize) -> Result<Vec<LayerInfo<'_>>> {
+        let shapes = check::shapes(self, batch)?;
+        let layer = |&i: &usize| {
+            let node = &self.nodes[i];
+            let weight = |&input: &usize| match self.nodes[input].op {
+                Op::Constant(at) | Op::Parameter(at) if self.weights.contains(&at) => {
+                    Some(self.constants[at].name.as_str())
+                }
+                _ => None,
+            };
+            LayerInfo {
+                name: &node.name,
+                kind: node.op.name(),
+                shape: shapes[i].clone(),
+                weights: node.inputs.iter().filter_map(weight).collect(),
+            }
+        };
+        Ok(self.steps.iter().flatten().map(layer).collect())
+    }
+
     /// Words of the largest value for a batch size, without running anything: what a server that
     /// takes plans from others compares with what it can give.
     ///
