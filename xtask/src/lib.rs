@@ -1,5 +1,6 @@
 //! Maintainers' commands: `cargo xtask check` runs what CI runs, `cargo xtask bench` measures on the
-//! CPU, `cargo xtask gpu` checks and measures on a GPU, `cargo xtask report` draws what was measured.
+//! CPU, `cargo xtask gpu` checks and measures on a GPU, `cargo xtask train` trains on real images, `cargo xtask
+//! report` draws what was measured.
 #![forbid(unsafe_code)]
 
 pub mod cargo;
@@ -13,4 +14,8 @@ pub mod wheel;
 #[cfg(feature = "bench")]
 pub mod bench;
 #[cfg(feature = "report")]
+pub mod curve;
+#[cfg(feature = "report")]
 pub mod report;
+#[cfg(feature = "train")]
+pub mod train;

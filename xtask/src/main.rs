@@ -47,6 +47,13 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Train on real images, on shares and in floats: gets the data, prints and draws both curves
+    #[command(disable_help_flag = true)]
+    Train {
+        /// Passed on to the program; try `cargo xtask train --help`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Build wheels of the Python package for Linux: glibc from 2.28 on, and musl; needs Python and rustup
     Wheel {
         /// Targets of Rust; those of this machine's processor without names
@@ -63,6 +70,7 @@ fn main() -> ExitCode {
         Task::Ptx { check } => ptx::run(check).map(|()| ExitCode::SUCCESS),
         Task::Gpu { build_only, args } => gpu::run(build_only, &args),
         Task::Bench { args } => program("bench", &["--release"], &args),
+        Task::Train { args } => program("train", &["--release"], &args),
         Task::Wheel { targets } => wheel::run(&targets).map(|()| ExitCode::SUCCESS),
         Task::Report => program("report", &[], &[]),
     };

@@ -36,7 +36,7 @@ mod models;
 mod net;
 mod net_baseline;
 mod onnx;
-mod party;
+pub(crate) mod party;
 mod peers;
 mod protocols;
 mod python;

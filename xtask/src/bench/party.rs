@@ -17,16 +17,16 @@ use super::launch::PARTY;
 use super::{Effort, Network, Protocol};
 
 /// A party as it is measured.
-pub(super) type Mpc = Rss<AnyEngine>;
+pub(crate) type Mpc = Rss<AnyEngine>;
 
 /// How parties are joined and what they compute on.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Setup {
-    pub(super) network: Network,
+pub(crate) struct Setup {
+    pub(crate) network: Network,
     /// Threads of each party.
-    pub(super) threads: usize,
-    pub(super) engine: EngineChoice,
-    pub(super) protocol: Protocol,
+    pub(crate) threads: usize,
+    pub(crate) engine: EngineChoice,
+    pub(crate) protocol: Protocol,
 }
 
 /// What takes longer than this many seconds, ours or a rival's, is run twice only.
@@ -49,7 +49,7 @@ pub(super) fn link(network: Network) -> launch::Network {
 }
 
 /// A party of a session, slowed down as the network asks for, and what counts its messages.
-pub(super) fn join(session: Session, setup: &Setup) -> Result<(Mpc, Meter)> {
+pub(crate) fn join(session: Session, setup: &Setup) -> Result<(Mpc, Meter)> {
     let (session, meter) = watched(session, setup, None)?;
     let (engine, _) = setup.engine.open(setup.threads)?;
     Ok((Rss::new(session, engine)?, meter))
@@ -146,12 +146,12 @@ fn watched(mut session: Session, setup: &Setup, tape: Option<&Tape>) -> Result<(
 }
 
 /// Protocol with its generator, and engine, as the results name them.
-pub(super) fn names(mpc: &Mpc) -> [String; 2] {
+pub(crate) fn names(mpc: &Mpc) -> [String; 2] {
     [format!("{}/{}", mpc.name(), mpc.generator().name()), mpc.engine().name()]
 }
 
 /// Runs `program` as the threads of this process, one for each party.
-pub(super) fn threads<R: Send>(
+pub(crate) fn threads<R: Send>(
     name: &str,
     setup: &Setup,
     program: impl Fn(Session) -> Result<R> + Sync,
@@ -181,7 +181,7 @@ pub(super) fn processes<R>(
 }
 
 /// Shares tensors that party 0 holds in the host's memory.
-pub(super) fn input(
+pub(crate) fn input(
     mpc: &mut Mpc,
     shapes: &[Shape],
     mine: Option<&[Tensor]>,
@@ -192,13 +192,13 @@ pub(super) fn input(
 }
 
 /// Reveals tensors to all parties, in the host's memory.
-pub(super) fn open(mpc: &mut Mpc, shares: &[&Share<AnyTensor>]) -> mpc_core::Result<Vec<Tensor>> {
+pub(crate) fn open(mpc: &mut Mpc, shares: &[&Share<AnyTensor>]) -> mpc_core::Result<Vec<Tensor>> {
     let opened = mpc.open(shares)?;
     Ok(opened.iter().map(|tensor| mpc.engine().download(tensor)).collect::<Result<_, _>>()?)
 }
 
 /// Waits until all parties are here.
-pub(super) fn barrier(mpc: &mut Mpc) -> mpc_core::Result<()> {
+pub(crate) fn barrier(mpc: &mut Mpc) -> mpc_core::Result<()> {
     let zero = mpc.engine().upload(Tensor::of([1], &[0])?)?;
     let zero = mpc.constant(&zero)?;
     mpc.open(&[&zero]).map(drop)

@@ -34,7 +34,7 @@ const SERIES: [RGBColor; 7] = [
 const WIDTH: u32 = 880;
 
 /// Values under one name.
-pub(super) struct Series {
+pub(crate) struct Series {
     pub name: String,
     pub points: Vec<(f64, f64)>,
     /// Whether the points are joined; those of others' publications stand alone, as crosses.
@@ -42,7 +42,15 @@ pub(super) struct Series {
 }
 
 /// Both axes logarithmic.
-pub(super) struct Lines<'a> {
+pub(crate) struct Lines<'a> {
+    pub title: &'a str,
+    pub x: &'a str,
+    pub y: &'a str,
+    pub series: &'a [Series],
+}
+
+/// Both axes linear, the second from 0.
+pub(crate) struct Curves<'a> {
     pub title: &'a str,
     pub x: &'a str,
     pub y: &'a str,
@@ -50,7 +58,7 @@ pub(super) struct Lines<'a> {
 }
 
 /// A row of dots for every name, on one logarithmic axis. Points are (row, value).
-pub(super) struct Dots<'a> {
+pub(crate) struct Dots<'a> {
     pub title: &'a str,
     pub x: &'a str,
     pub rows: &'a [String],
@@ -58,7 +66,7 @@ pub(super) struct Dots<'a> {
 }
 
 /// A bar for every value, in order, coloured by kind.
-pub(super) struct Bars<'a> {
+pub(crate) struct Bars<'a> {
     pub title: &'a str,
     pub x: &'a str,
     pub y: &'a str,
@@ -140,7 +148,7 @@ fn mark(area: &Area<'_>, at: (i32, i32), series: usize, joined: bool) -> Result<
 }
 
 impl Lines<'_> {
-    pub(super) fn save(&self, path: &Path) -> Result<()> {
+    pub(crate) fn save(&self, path: &Path) -> Result<()> {
         save(path, 480 + 20 * self.series.len() as u32, |area| self.draw(area))
     }
 
@@ -184,8 +192,45 @@ impl Lines<'_> {
     }
 }
 
+impl Curves<'_> {
+    pub(crate) fn save(&self, path: &Path) -> Result<()> {
+        save(path, 480 + 20 * self.series.len() as u32, |area| self.draw(area))
+    }
+
+    fn draw(&self, area: &Area<'_>) -> Result<()> {
+        let plot = head(area, self.title, self.series)?;
+        let points = || self.series.iter().flat_map(|series| &series.points);
+        let right = points().map(|point| point.0).fold(0.0, f64::max);
+        let top = points().map(|point| point.1).fold(0.0, f64::max);
+        let mut chart = ChartBuilder::on(&plot)
+            .x_label_area_size(48)
+            .y_label_area_size(76)
+            .build_cartesian_2d(0.0..right.max(1.0), 0.0..(1.05 * top).max(1e-3))
+            .map_err(failed)?;
+        chart
+            .configure_mesh()
+            .x_desc(self.x)
+            .y_desc(self.y)
+            .axis_style(LINE)
+            .bold_line_style(GRID)
+            .light_line_style(TRANSPARENT)
+            .label_style(text(13))
+            .axis_desc_style(text(14))
+            .x_label_formatter(&|value| number(*value))
+            .y_label_formatter(&|value| number(*value))
+            .draw()
+            .map_err(failed)?;
+        for (i, series) in self.series.iter().enumerate() {
+            let style = colour(i).stroke_width(2);
+            let line = LineSeries::new(series.points.iter().copied(), style);
+            chart.draw_series(line).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
 impl Dots<'_> {
-    pub(super) fn save(&self, path: &Path) -> Result<()> {
+    pub(crate) fn save(&self, path: &Path) -> Result<()> {
         let height = 130 + 30 * self.rows.len() + 20 * self.series.len();
         save(path, height as u32, |area| self.draw(area))
     }
@@ -238,7 +283,7 @@ impl Dots<'_> {
 }
 
 impl Bars<'_> {
-    pub(super) fn save(&self, path: &Path) -> Result<()> {
+    pub(crate) fn save(&self, path: &Path) -> Result<()> {
         let kinds = self.kinds();
         save(path, 360 + 20 * kinds.len() as u32, |area| self.draw(area, &kinds))
     }

@@ -1,6 +1,6 @@
 //! `cargo xtask report`: charts, a page and the README's table of what the benchmarks measured.
 
-mod chart;
+pub(crate) mod chart;
 mod front;
 mod page;
 mod published;
@@ -9,8 +9,9 @@ mod records;
 use std::fs;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
+use crate::curve::Curve;
 use crate::record::{OURS, Record};
 use chart::{Bars, Dots, Lines, Series};
 use page::Page;
@@ -19,6 +20,9 @@ use records::Records;
 
 /// Where the benchmarks' lines of JSON lie.
 const RESULTS: &str = "bench/results";
+
+/// Where whole trainings lie.
+pub(crate) const CURVES: &str = "bench/results/curves";
 
 /// Where charts and page go.
 const BENCH: &str = "bench";
@@ -58,6 +62,7 @@ pub fn main() -> Result<()> {
     beside_others(&records, &mut page)?;
     by_layer(&records, &mut page)?;
     by_network(&records, &mut page)?;
+    trainings(&mut page)?;
     page.save(&Path::new(BENCH).join("README.md"))?;
     let readme = fs::read_to_string("README.md")?;
     Ok(fs::write("README.md", front::update(&readme, &records)?)?)
@@ -136,6 +141,12 @@ fn beside_others(records: &Records, page: &mut Page) -> Result<()> {
             "Models",
             "Inference, model and input secret, weights random. Networks for small images pool by means as \
              CryptGPU does, ResNets by maxima; the number behind a name is the batch.",
+        ),
+        (
+            "training",
+            "Training",
+            "One step: forward pass, gradients and update, everything secret. Networks pool by means; the number \
+             behind a name is the batch.",
         ),
     ];
     for (suite, title, text) in parts {
@@ -250,6 +261,29 @@ fn by_network(records: &Records, page: &mut Page) -> Result<()> {
     Ok(())
 }
 
+/// Whole trainings, as `cargo xtask train` left them.
+fn trainings(page: &mut Page) -> Result<()> {
+    let Ok(listed) = fs::read_dir(CURVES) else { return Ok(()) };
+    let mut files: Vec<_> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.sort();
+    if files.is_empty() {
+        return Ok(());
+    }
+    page.section(
+        "Whole trainings",
+        "The same plan on shares and in 64-bit floats, from the same start, on the same batches: \
+         `cargo xtask train NAME`.",
+    );
+    for file in &files {
+        let curve: Curve =
+            serde_json::from_slice(&fs::read(file)?).with_context(|| file.display().to_string())?;
+        page.text(&curve.about());
+        curve.draw(&page.chart(&format!("train-{}", curve.name), &curve.name))?;
+        page.text(&curve.table());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,7 +297,8 @@ mod tests {
     #[test]
     fn marks_belong_to_cases_and_have_sources() {
         for mark in MARKS {
-            assert!(mark.case.starts_with("figures/") || mark.case.starts_with("models/"));
+            let known = ["figures/", "models/", "training/"];
+            assert!(known.iter().any(|suite| mark.case.starts_with(suite)), "{}", mark.case);
             assert!(mark.source < published::SOURCES.len(), "{}", mark.case);
         }
     }

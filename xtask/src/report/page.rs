@@ -48,6 +48,11 @@ impl Page {
         self.text += &format!("\n## {title}\n\n{text}\n");
     }
 
+    /// A paragraph, or a table that is made already.
+    pub(super) fn text(&mut self, text: &str) {
+        self.text += &format!("\n{text}\n");
+    }
+
     /// Shows a chart, and says where it is to be saved.
     pub(super) fn chart(&mut self, file: &str, title: &str) -> PathBuf {
         self.text += &format!("\n![{title}](charts/{file}.svg)\n");

@@ -22,6 +22,8 @@ pub(super) const SOURCES: &[&str] = &[
      for Secure Computation\", USENIX Security 2022, in `experiments/artifact_figures/paper/table4.json` of its \
      repository. FALCON pools by maxima, before ReLU.",
     "CryptGPU, section I: \"1.5 s\" for AlexNet and \"just over 25 s\" for ResNet-152, both for ImageNet.",
+    "FALCON's, CryptGPU's and Piranha's (P-Falcon) training as given by Piranha, in `table4.json` of the same folder. \
+     CryptGPU trains on random data with mean pools; Piranha's comparison randomness is constant, and logits are opened.",
 ];
 
 const MB: f64 = 1e6;
@@ -43,6 +45,7 @@ const fn with_bytes(
 const CPU: &str = "CryptGPU on CPUs, 2021";
 const GPU: &str = "CryptGPU on GPUs, 2021";
 const FALCON: &str = "FALCON on CPUs, 2021";
+const PIRANHA: &str = "Piranha on GPUs, 2022";
 
 /// All marks.
 pub(super) const MARKS: &[Mark] = &[
@@ -62,6 +65,15 @@ pub(super) const MARKS: &[Mark] = &[
     with_bytes("models/lenet/1", FALCON, 0.038, 2.29, 1),
     with_bytes("models/alexnet-cifar/1", FALCON, 0.110, 4.02, 1),
     with_bytes("models/vgg16-cifar/1", FALCON, 1.44, 40.05, 1),
+    with_bytes("training/lenet/128", GPU, 2.21, 1140.0, 3),
+    with_bytes("training/lenet/128", FALCON, 14.9, 346.0, 3),
+    with_bytes("training/lenet/128", PIRANHA, 0.888, 417.0, 3),
+    with_bytes("training/alexnet-cifar/128", GPU, 2.91, 1370.0, 3),
+    with_bytes("training/alexnet-cifar/128", FALCON, 62.4, 621.0, 3),
+    with_bytes("training/alexnet-cifar/128", PIRANHA, 1.42, 581.0, 3),
+    with_bytes("training/vgg16-cifar/32", GPU, 12.1, 7550.0, 3),
+    with_bytes("training/vgg16-cifar/32", FALCON, 361.0, 1780.0, 3),
+    with_bytes("training/vgg16-cifar/32", PIRANHA, 7.47, 4260.0, 3),
     mark("models/alexnet-imagenet/1", GPU, 1.5, 2),
     mark("models/resnet152/1", GPU, 25.0, 2),
 ];
