@@ -10,7 +10,7 @@ use nn_layers::{Dim, Graph, HostTensor, Op};
 use trefoil::certificates::CertificateEnd;
 use trefoil::queue::{Answer, Held, Turn};
 use trefoil::store::{ClusterId, Content, FileSum, Holder, Manifest, Range, Readers};
-use trefoil::training::{Course, DataSet, RowTensor, Run, RunSpec, Used};
+use trefoil::training::{Course, DataSet, Decision, RowTensor, Run, RunSpec, Used};
 use trefoil::wire::{
     Cost, DataState, JobState, Link, ModelState, Reply, Request, RunState, Stage, Status, StepCost,
     header,
@@ -80,7 +80,7 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
             plan: 9000,
             replace: true,
         },
-        Request::Approve { job, name: "run".to_owned(), fingerprint },
+        Request::Decide { job, name: "run".to_owned(), fingerprint, decision: Decision::Approve },
         Request::Train {
             job,
             name: "run".to_owned(),
@@ -260,6 +260,7 @@ fn run_spec() -> RunSpec {
         course: Course { epochs: 20, seed: 7, schedule: Schedule::cosine(0.5, 440).warm_up(10) },
         preprocess: Preprocess::default(),
         labels: vec!["zero".to_owned()],
+        recipients: vec!["bob".to_owned()],
     }
 }
 
@@ -271,6 +272,7 @@ fn run() -> Run {
         plan: Digest::of(&[b"plan"]),
         fingerprint: Digest::of(&[b"run"]),
         approved: vec!["alice".to_owned()],
+        stopped: false,
         step: 22,
     }
 }

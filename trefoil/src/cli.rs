@@ -356,7 +356,7 @@ Whoever may use the data set can name it in a run; no run begins before you cons
 pub struct PutData {
     /// The name under which runs will ask for it
     pub name: String,
-    /// The rows: .npy, .csv or .csv.gz
+    /// The rows: .npy, .csv, .csv.gz, or bytes in the form of MNIST: .idx, .idx.gz
     pub file: PathBuf,
     /// Dimensions of a row, as the network takes it, such as 1,8,8 or 30
     #[arg(long, value_delimiter = ',', required = true, value_name = "D,D,..")]
@@ -365,6 +365,9 @@ pub struct PutData {
     #[arg(long, value_name = "N", conflicts_with = "targets",
           value_parser = clap::value_parser!(u32).range(2..=100_000))]
     pub classes: Option<u32>,
+    /// The classes in a file of their own, one number for each row: .npy, .csv, .idx
+    #[arg(long, value_name = "FILE", requires = "classes")]
+    pub labels: Option<PathBuf>,
     /// The labels, in a .npy or .csv file of their own: N numbers for each row, for regression
     #[arg(long, value_name = "FILE", required_unless_present = "classes")]
     pub targets: Option<PathBuf>,
@@ -415,9 +418,30 @@ pub enum Run {
         /// The run's fingerprint as `run show` prints it: it covers all that you consent to
         fingerprint: String,
     },
+    /// Take back your consent to a run: it goes no step further on your data
+    Withdraw {
+        /// The run's name
+        name: String,
+    },
+    /// Stop a run of yours; its state stays on the servers
+    Stop {
+        /// The run's name
+        name: String,
+    },
+    /// Let a run of yours that was stopped go on
+    Resume {
+        /// The run's name
+        name: String,
+    },
+    /// Print how far a run is, until it has ended
+    Follow {
+        /// The run's name
+        name: String,
+    },
     /// Get the trained weights of a run of yours, out of the servers' hands into yours
     #[command(long_about = "\
-Get the trained weights of a run of yours, out of the servers' hands into yours.
+Get the trained weights of a run of yours, or of one that names you among its recipients, out of the servers' hands
+into yours.
 
 The three servers send their parts to you alone, and they are added up here. The weights are written as
 safetensors, or with --into back into the ONNX file that the run began with:

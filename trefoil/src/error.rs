@@ -61,6 +61,20 @@ pub enum Error {
         /// How many more there are.
         others: usize,
     },
+    /// The guard of a training says that its numbers are wrong. Exit code 6.
+    #[error(
+        "values left the range of fixed-point numbers at `{layer}`{} by step {step}: the training has diverged; \
+         begin again with a smaller rate, or with weights and data of a usual size",
+        also(*others)
+    )]
+    Diverged {
+        /// The step that was looked at, from 0.
+        step: u32,
+        /// The first value outside.
+        layer: String,
+        /// How many more there are.
+        others: usize,
+    },
     /// This machine failed us: no room, no permission. Exit code 1.
     #[error("{what}: {cause}")]
     File {
@@ -114,7 +128,7 @@ impl Error {
             Self::Config { .. } | Self::Net(net::Error::Config { .. }) => "config",
             Self::Unreachable { .. } | Self::Stopping { .. } => "unreachable",
             Self::Refused { .. } => "refused",
-            Self::OutOfRange { .. } => "out-of-range",
+            Self::OutOfRange { .. } | Self::Diverged { .. } => "out-of-range",
             _ => "failed",
         }
     }
@@ -125,7 +139,7 @@ impl Error {
             Self::Input { .. } => 3,
             Self::Config { .. } | Self::Net(net::Error::Config { .. }) => 4,
             Self::Unreachable { .. } | Self::Stopping { .. } => 5,
-            Self::Refused { .. } | Self::OutOfRange { .. } => 6,
+            Self::Refused { .. } | Self::OutOfRange { .. } | Self::Diverged { .. } => 6,
             _ => 1,
         }
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use image::{DynamicImage, ImageReader, Limits, imageops::FilterType};
-use models::data::{Preprocessing, from_csv, from_image, from_npy};
+use models::data::{Preprocessing, from_csv, from_idx, from_image, from_npy, read_input};
 
 use crate::{Error, Input, Preprocess, Result};
 
@@ -35,7 +35,7 @@ pub struct Image {
 ///
 /// `.png` and `.jpg` are prepared as the model asks. `.npy`, `.csv` and `.csv.gz` hold numbers in the
 /// model's layout, one or several examples; a line of a `.csv` may end with the true class. Real
-/// numbers are multiplied by `scale`.
+/// numbers are multiplied by `scale`. `.idx` and `.idx.gz`, and what MNIST calls `..-ubyte`, hold bytes.
 ///
 /// # Errors
 /// [`Error::Input`] that names the file and what is wrong with it.
@@ -43,17 +43,48 @@ pub fn read(path: &Path, input: &Input, preprocess: &Preprocess, scale: f64) -> 
     let bad = |reason: String| Error::input(path.display(), reason);
     let source = path.display().to_string();
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    let name = name.strip_suffix(".csv.gz").map_or(name.clone(), |stem| format!("{stem}.csv"));
-    let images = match name.rsplit_once('.').map_or("", |(_, kind)| kind) {
+    let plain = name.strip_suffix(".gz").unwrap_or(&name);
+    let kind = plain.rsplit_once('.').map_or("", |(_, kind)| kind);
+    let images = match kind {
         "png" | "jpg" | "jpeg" => picture(&read_file(path, PICTURE)?, input, preprocess)
             .map(|values| vec![Image { source: source.clone(), values, label: None }]),
         "npy" => npy(&read_file(path, TABLE)?, input).map(|rows| several(&source, rows, scale)),
         "csv" => csv(&unpacked(path)?, input).map(|rows| several(&source, rows, scale)),
-        _ => Err(format!("`{name}` has no ending that is read; use .png, .jpg, .npy or .csv")),
+        _ if is_idx(plain) => {
+            idx(&unpacked(path)?, input).map(|rows| several(&source, rows, scale))
+        }
+        _ => {
+            Err(format!("`{name}` has no ending that is read; use .png, .jpg, .npy, .csv or .idx"))
+        }
     };
     let images = images.map_err(bad)?;
     images.iter().try_for_each(|image| check(image, input))?;
     Ok(images)
+}
+
+/// The classes of examples in a file of their own: one number for each, in their order.
+///
+/// # Errors
+/// [`Error::Input`] that names the file and what is wrong with it.
+pub fn read_labels(path: &Path) -> Result<Vec<usize>> {
+    let bad = |reason: String| Error::input(path.display(), reason);
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let found = if is_idx(name.strip_suffix(".gz").unwrap_or(&name)) {
+        from_idx(&unpacked(path)?)
+    } else {
+        read_input(path)
+    };
+    let found = found.map_err(|cause| bad(cause.to_string()))?;
+    let label = |(at, value): (usize, &f64)| {
+        let whole = value.fract() == 0.0 && (0.0..1e9).contains(value);
+        whole.then_some(*value as usize).ok_or_else(|| bad(format!("label {at} is {value}")))
+    };
+    found.floats().iter().enumerate().map(label).collect()
+}
+
+/// Whether a file's name, without `.gz`, is that of bytes in the form of MNIST.
+fn is_idx(name: &str) -> bool {
+    name.ends_with(".idx") || name.ends_with("-ubyte")
 }
 
 /// Reads a file of at most `most` bytes. The file's own word about its length is not believed, since
@@ -208,6 +239,18 @@ fn npy(bytes: &[u8], input: &Input) -> Result<Vec<Row>, String> {
     Ok(tensor.floats().chunks_exact(wanted).map(|row| (row.to_vec(), None)).collect())
 }
 
+/// Bytes, an example for each index of the first dimension.
+fn idx(bytes: &[u8], input: &Input) -> Result<Vec<Row>, String> {
+    let tensor = from_idx(bytes).map_err(|cause| cause.to_string())?;
+    let wanted = input.len();
+    let count = tensor.dims().first().copied().unwrap_or(0);
+    if count == 0 || wanted == 0 || tensor.len() != count * wanted {
+        let (dims, wanted) = (tensor.dims(), &input.dims);
+        return Err(format!("has shape {dims:?}; the model takes {wanted:?} of each example"));
+    }
+    Ok(tensor.floats().chunks_exact(wanted).map(|row| (row.to_vec(), None)).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -242,6 +285,26 @@ mod tests {
         bytes.extend(header.as_bytes());
         bytes.extend(data);
         bytes
+    }
+
+    #[test]
+    fn bytes_in_the_form_of_mnist_are_examples_and_labels() {
+        let bytes =
+            [&[0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2][..], &[1, 2, 3, 255]].concat();
+        for name in ["a.idx", "train-images-idx3-ubyte"] {
+            let rows = read_bytes(name, &bytes, &input(&[1, 1, 2])).unwrap();
+            assert_eq!([&rows[0].values[..], &rows[1].values[..]], [[1.0, 2.0], [3.0, 255.0]]);
+        }
+        let error = read_bytes("a.idx", &bytes, &input(&[3])).unwrap_err().to_string();
+        assert!(error.contains("[2, 1, 2]"), "{error}");
+        let folder = crate::testing::folder("labels");
+        let [idx, csv] = ["a.idx", "a.csv"].map(|name| folder.join(name));
+        fs::write(&idx, [0, 0, 8, 1, 0, 0, 0, 2, 7, 9]).unwrap();
+        fs::write(&csv, "7\n9\n").unwrap();
+        assert_eq!(read_labels(&idx).unwrap(), [7, 9]);
+        assert_eq!(read_labels(&csv).unwrap(), [7, 9]);
+        fs::write(&csv, "7\n-1\n").unwrap();
+        assert!(read_labels(&csv).unwrap_err().to_string().contains("label 1 is -1"));
     }
 
     #[test]

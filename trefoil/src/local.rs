@@ -104,8 +104,10 @@ pub fn train(
                 watched.begin();
                 let steps = began..began + training.epoch_steps();
                 let hand = &mut watched.hand();
-                let metrics = training.run(&mut mpc, &mut state, &rows, steps, hand)?;
-                let refresh = Refresh::new(&common, &Digest::of(&[&epoch.to_le_bytes()]));
+                let job = Digest::of(&[&epoch.to_le_bytes()]);
+                let seed = guard_seed(&common, &job);
+                let metrics = training.run(&mut mpc, &mut state, &rows, steps, seed, hand)?;
+                let refresh = Refresh::new(&common, &job);
                 let metrics = released(&mpc, &refresh, me, metrics.iter())?;
                 let told = told.lock().unwrap_or_else(PoisonError::into_inner);
                 // Who listens has gone only if another party failed.
@@ -161,7 +163,9 @@ fn listen(
             return Err(Error::Internal("three parties say three things".to_owned()));
         };
         let sums = join([a, b, c])?;
-        let metrics = training.decode_metrics(&sums, training.epoch_steps())?;
+        let began = number * training.epoch_steps();
+        let steps = began..began + training.epoch_steps();
+        let metrics = training.decode_metrics(&sums, steps)?;
         watch(Epoch { number, metrics, costs: [x, y, z] });
     }
     Ok(())

@@ -142,6 +142,14 @@ fn a_network_learns_from_two_owners_who_consent_and_is_served_at_once() {
             .collect::<Vec<_>>()
     };
     assert_eq!(answers("again"), answers("digits-learnt"));
+    // A run whose data has gone ends with that reason, after a few looks.
+    let late = run_file(&cluster.folder, "late", 1);
+    consent(&cluster, &late, "late");
+    cluster.json("bob", &["data", "remove", "b"]);
+    let run = cluster.run("carol", &["train", &late]);
+    assert_eq!(run.code, 6, "{}", run.err);
+    assert!(run.err.contains("`b`"), "{}", run.err);
+    cluster.json("carol", &["run", "remove", "late"]);
     // Whoever asks again is told that it is done, and nothing is trained twice.
     let runs = cluster.json("alice", &["run", "list"]);
     assert_eq!(runs[0]["state"], "kept after step 88", "{runs}");

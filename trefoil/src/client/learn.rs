@@ -3,13 +3,13 @@
 use nn_layers::train::TrainPlan;
 use ring_arith::Tensor;
 
-use super::{Answer, Client, Watch, add_up, ask, outcome, result, unexpected};
+use super::{Answer, Client, Watch, add_up, ask, outcome, result, status, unexpected};
 use crate::{
     Digest, Error, Id, Result,
     config::PARTIES,
     store::Readers,
-    training::{DataSet, RunSpec},
-    wire::{DataState, Pace, Reply, Request, RunState, receive_bytes, say},
+    training::{DataSet, Decision, RunSpec},
+    wire::{DataState, Link, Pace, Reply, Request, RunState, receive_bytes, say},
 };
 
 /// Longest plan that a client reads, in bytes.
@@ -140,6 +140,17 @@ impl Client {
         agree_on_item(name, &self.runs()?).cloned()
     }
 
+    /// Whether each server has a session with the two others.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] naming the server that does not answer.
+    pub fn linked(&mut self) -> Result<bool> {
+        let links = self.all(|_, channel, silence, _| {
+            status(channel, silence).map(|status| status.link == Link::Up)
+        })?;
+        Ok(links.iter().all(|up| *up))
+    }
+
     /// Shares the rows of a data set among the servers. `rows` are the words of each of its tensors.
     ///
     /// # Errors
@@ -185,8 +196,22 @@ impl Client {
     /// # Errors
     /// [`Error::Refused`] with the servers' reason.
     pub fn approve(&mut self, name: &str, fingerprint: Digest, watch: &dyn Watch) -> Result<()> {
-        let job = Id::random()?;
-        self.change(&Request::Approve { job, name: name.to_owned(), fingerprint }, watch)
+        self.decide(name, fingerprint, Decision::Approve, watch)
+    }
+
+    /// Decides about a run of this client's, or one that uses its data. A step that runs ends first.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the servers' reason.
+    pub fn decide(
+        &mut self,
+        name: &str,
+        fingerprint: Digest,
+        decision: Decision,
+        watch: &dyn Watch,
+    ) -> Result<()> {
+        let (job, name) = (Id::random()?, name.to_owned());
+        self.change(&Request::Decide { job, name, fingerprint, decision }, watch)
     }
 
     /// Has the servers do some steps of a run of this client's, from step `from` on, and write the state after
@@ -207,12 +232,14 @@ impl Client {
         self.asked(&Request::Train { job, name, fingerprint, from, steps, keep }, watch)
     }
 
-    /// The plan of a step of a run, as all three servers have it.
+    /// The plan of a step of a run, as all three servers have it and as the run's fingerprint covers it.
     ///
     /// # Errors
-    /// [`Error::Refused`] with a server's reason, or if they have different ones or one that is not sound.
-    pub fn run_plan(&mut self, name: &str) -> Result<TrainPlan> {
-        let request = Request::RunPlan { name: name.to_owned() };
+    /// [`Error::Refused`] with a server's reason, or if they have different ones, another than the run's, or one
+    /// that is not sound.
+    pub fn run_plan(&mut self, state: &RunState) -> Result<TrainPlan> {
+        let name = &state.name;
+        let request = Request::RunPlan { name: name.clone() };
         let [zero, one, two] =
             self.all(|_, channel, silence, _| match ask(channel, &request, silence)? {
                 Reply::Plan { bytes } if bytes <= PLAN => {
@@ -223,6 +250,9 @@ impl Client {
         let refused = |reason: &str| Error::refused(format_args!("run `{name}`"), reason);
         if zero != one || one != two {
             return Err(refused("the three servers do not have the same plan of it"));
+        }
+        if Digest::of(&[&zero]) != state.run.plan {
+            return Err(refused("its plan is another one by now; try again"));
         }
         serde_json::from_slice(&zero).map_err(|cause| refused(&format!("its plan: {cause}")))
     }

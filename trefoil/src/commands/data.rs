@@ -43,7 +43,10 @@ fn put(arguments: &PutData, global: &Global, output: Output) -> Result<()> {
     }
     let readers = named(&arguments.readers)?;
     let progress = output.progress("reading the rows");
-    let rows = read(&arguments.file, &arguments.dims, arguments.scale)?;
+    let mut rows = read(&arguments.file, &arguments.dims, arguments.scale)?;
+    if let Some(file) = &arguments.labels {
+        label(file, &mut rows)?;
+    }
     let values = real("values", &arguments.dims, &rows)?;
     let labels = match &arguments.targets {
         Some(file) => targets(file, &rows)?,
@@ -80,6 +83,17 @@ fn read(file: &Path, dims: &[usize], scale: f64) -> Result<Vec<Image>> {
     Ok(rows)
 }
 
+/// Gives each row its class out of a file.
+fn label(file: &Path, rows: &mut [Image]) -> Result<()> {
+    let labels = images::read_labels(file)?;
+    if labels.len() != rows.len() {
+        let reason = format!("{} labels for {} rows", labels.len(), rows.len());
+        return Err(Error::input(file.display(), reason));
+    }
+    rows.iter_mut().zip(labels).for_each(|(row, label)| row.label = Some(label));
+    Ok(())
+}
+
 /// A tensor of real numbers, with its words.
 fn real(name: &str, dims: &[usize], rows: &[Image]) -> Result<(RowTensor, Tensor)> {
     let code = FixedPoint(FracBits::new(FRACTION)?);
@@ -98,7 +112,7 @@ fn classes(classes: usize, rows: &[Image]) -> Result<(RowTensor, Tensor)> {
     let mut words = vec![0; rows.len() * classes];
     for (at, row) in rows.iter().enumerate() {
         let class = row.label.ok_or_else(|| {
-            let reason = "no class stands behind the numbers of the row; with --targets FILE labels come from a file";
+            let reason = "no class stands behind the numbers of the row; with --labels FILE classes come from a file, with --targets FILE numbers";
             Error::input(&row.source, reason)
         })?;
         if class >= classes {

@@ -1,10 +1,13 @@
 //! `trefoil run`: trainings, and the consent of those whose data they use.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, thread, time::Duration};
 
 use models::{onnx::with_weights, weights::to_safetensors};
-use nn_layers::train::Role;
-use serde_json::json;
+use nn_layers::{
+    LayerInfo, Plan,
+    train::{Role, TrainPlan},
+};
+use serde_json::{Value, json};
 
 use super::model::remove_named;
 use crate::{
@@ -13,11 +16,15 @@ use crate::{
     client::{Client, agree_on_item},
     images::read_file,
     output::{Output, table},
+    training::{Decision, Training, tensors},
     wire::RunState,
 };
 
 /// The largest ONNX file that is read, in bytes.
 const ONNX: u64 = 4 << 30;
+
+/// How long to wait between questions how far a run is.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Least letters of a fingerprint that are taken for the whole: 128 bits, for which nobody finds another run.
 const LETTERS: usize = 32;
@@ -27,8 +34,26 @@ pub(super) fn run(command: Run, global: &Global, output: Output) -> Result<()> {
     match command {
         Run::Script(words) => super::script::run(&words),
         Run::List => list(&mut client()?, output),
-        Run::Show { name } => show(&client()?.run(&name)?, output),
+        Run::Show { name } => {
+            let mut client = client()?;
+            let state = client.run(&name)?;
+            let plan = client.run_plan(&state)?;
+            show(&state, &plan, output)
+        }
         Run::Approve { name, fingerprint } => approve(&mut client()?, &name, &fingerprint, output),
+        Run::Withdraw { name } => {
+            let said = "your consent is withdrawn; it goes no step further on your data";
+            decide(&mut client()?, &name, Decision::Withdraw, said, output)
+        }
+        Run::Stop { name } => {
+            let said = "stopped; its state stays on the servers";
+            decide(&mut client()?, &name, Decision::Stop, said, output)
+        }
+        Run::Resume { name } => {
+            let said = "may go on; `trefoil train` with its file does";
+            decide(&mut client()?, &name, Decision::Resume, said, output)
+        }
+        Run::Follow { name } => follow(&mut client()?, &name, output),
         Run::Get { name, into, file } => get(&mut client()?, &name, into.as_deref(), &file, output),
         Run::Remove { name } => remove(&mut client()?, &name, output),
     }
@@ -67,34 +92,117 @@ fn list(client: &mut Client, output: Output) -> Result<()> {
 /// How far a run is.
 fn progress(state: &RunState) -> String {
     let missing = state.run.missing(&state.owner);
+    if state.run.stopped {
+        return format!("stopped after step {}", state.run.step);
+    }
     if missing.is_empty() {
         return format!("kept after step {}", state.run.step);
     }
     format!("waits for the consent of {}", missing.join(", "))
 }
 
-pub(super) fn show(state: &RunState, output: Output) -> Result<()> {
+/// Prints how far a run is whenever that changes, until it has done all its steps.
+fn follow(client: &mut Client, name: &str, output: Output) -> Result<()> {
+    let mut state = client.run(name)?;
+    let plan = client.run_plan(&state)?;
+    let course = state.run.spec.course;
+    let all = Training::new(plan, course, state.run.rows)?.steps();
+    let mut said = String::new();
+    loop {
+        let line = format!("{}: {} of {all}", state.name, progress(&state));
+        if line != said {
+            output.remark(&line)?;
+            said = line;
+        }
+        if state.run.step == all {
+            return output.result(&json!({ "run": name, "step": all }), || {
+                format!("{name}: all {all} steps are done")
+            });
+        }
+        thread::sleep(PAUSE);
+        let runs = client.runs()?;
+        if !runs.iter().flatten().any(|run| run.name == name) {
+            return Err(Error::refused(format_args!("run `{name}`"), "was removed"));
+        }
+        // A server may be on its way from one kept state to the next.
+        if let Ok(now) = agree_on_item(name, &runs) {
+            state = now.clone();
+        }
+    }
+}
+
+/// Says at all three servers what this client decides about a run.
+fn decide(
+    client: &mut Client,
+    name: &str,
+    decision: Decision,
+    said: &str,
+    output: Output,
+) -> Result<()> {
+    let fingerprint = client.run(name)?.run.fingerprint;
+    let progress = output.progress("telling the servers");
+    client.decide(name, fingerprint, decision, &progress)?;
+    drop(progress);
+    output.result(&json!({ "run": name, "decision": decision }), || format!("{name}: {said}"))
+}
+
+/// Prints all that whoever consents to a run should know.
+pub(super) fn show(state: &RunState, plan: &TrainPlan, output: Output) -> Result<()> {
     let (run, spec) = (&state.run, &state.run.spec);
-    let value = json!({ "name": state.name, "owner": state.owner, "run": run });
+    let training = Training::new(plan.clone(), spec.course, run.rows)?;
+    let network = layers(plan.inference(), plan.inference().fixed_batch().unwrap_or(1))?;
+    let step = layers(plan.step_plan(), plan.batch())?;
+    let options = plan.options();
+    let weights: usize = plan.inference().weights().iter().map(|spec| spec.shape.len()).sum();
+    let value = json!({
+        "name": state.name, "owner": state.owner, "run": run, "options": options,
+        "batch": plan.batch(), "steps": training.steps(), "weights": weights,
+        "network": network.iter().map(Shown::json).collect::<Vec<_>>(),
+        "step": step.iter().map(Shown::json).collect::<Vec<_>>(),
+    });
     output.result(&value, || {
         let sets = spec.data.iter().zip(&run.owners);
         let sets: Vec<_> =
             sets.map(|(used, owner)| format!("{} of {owner}", used.name)).collect();
+        let row: Vec<_> = tensors(plan).iter().flatten().map(ToString::to_string).collect();
+        let names: Vec<_> = options.metrics.iter().map(|metric| metric.name()).collect();
+        let heading = ["layer", "what", "result", "weights"];
+        let rows: Vec<_> = network.iter().map(Shown::row).collect();
         format!(
             "run          {}\n\
              fingerprint  {}\n\
              data         {}: {} rows in all, each seen {} times\n\
-             for          {}, who is told loss and accuracy of every second or so of training, and owns the\n\
-             {:13}trained network; the servers learn neither data nor weights nor how well it goes\n\
-             state        {}",
+             a row        {}\n\
+             training     {} steps of {} rows, rate up to {}, seed {}\n\
+             {:13}{:?}, {:?}\n\
+             for          {}, who is told {} of every second or so of training, summed over\n\
+             {:13}its rows, and owns the trained network; the servers learn neither data nor weights nor how\n\
+             {:13}well it goes\n\
+             gets         {}, {weights} numbers of the trained network\n\
+             a step       {} operations on shares: `--json` lists them all\n\
+             state        {}\n\n\
+             The network, applied to one row:\n{}",
             state.name,
             shown(run.fingerprint),
             sets.join(", "),
             run.rows,
             spec.course.epochs,
-            state.owner,
+            row.join(", "),
+            training.steps(),
+            plan.batch(),
+            spec.course.schedule.rate,
+            spec.course.seed,
             "",
+            options.loss,
+            options.optimiser,
+            state.owner,
+            names.join(" and "),
+            "",
+            "",
+            getting(state).join(", "),
+            step.len(),
             progress(state),
+            table(&heading, &rows),
         )
     })?;
     if run.missing(&state.owner).is_empty() {
@@ -105,6 +213,53 @@ pub(super) fn show(state: &RunState, output: Output) -> Result<()> {
         state.name,
         shown(run.fingerprint)
     ))
+}
+
+/// Who gets the trained weights.
+fn getting(state: &RunState) -> Vec<&str> {
+    let recipients = state.run.spec.recipients.iter().map(String::as_str);
+    std::iter::once(state.owner.as_str()).chain(recipients).collect()
+}
+
+/// A layer as it is shown.
+struct Shown {
+    name: String,
+    kind: &'static str,
+    shape: Vec<usize>,
+    /// Names and shapes.
+    weights: Vec<(String, Vec<usize>)>,
+}
+
+/// What a plan does.
+fn layers(plan: &Plan, batch: usize) -> Result<Vec<Shown>> {
+    let weights = plan.weights();
+    let shown = |layer: LayerInfo<'_>| {
+        let of = |name: &&str| {
+            let spec = weights.iter().find(|spec| spec.name == **name);
+            ((*name).to_owned(), spec.map(|spec| spec.shape.dims().to_vec()).unwrap_or_default())
+        };
+        Shown {
+            name: layer.name.to_owned(),
+            kind: layer.kind,
+            shape: layer.shape.dims().to_vec(),
+            weights: layer.weights.iter().map(of).collect(),
+        }
+    };
+    Ok(plan.layers(batch)?.into_iter().map(shown).collect())
+}
+
+impl Shown {
+    fn row(&self) -> Vec<String> {
+        let weights: Vec<_> =
+            self.weights.iter().map(|(name, dims)| format!("{name} {dims:?}")).collect();
+        let kind = self.kind.to_owned();
+        vec![self.name.clone(), kind, format!("{:?}", self.shape), weights.join(", ")]
+    }
+
+    fn json(&self) -> Value {
+        let weights: Vec<_> = self.weights.iter().map(|(name, _)| name).collect();
+        json!({ "name": self.name, "kind": self.kind, "shape": self.shape, "weights": weights })
+    }
 }
 
 /// A fingerprint as people see it.
@@ -143,7 +298,7 @@ fn get(
     }
     let original = into.map(|path| Ok::<_, Error>((path, read_file(path, ONNX)?))).transpose()?;
     let state = client.run(name)?;
-    let plan = client.run_plan(name)?;
+    let plan = client.run_plan(&state)?;
     let progress = output.progress("adding up the weights");
     let words = client.release(name, state.run.fingerprint, state.run.step, &progress)?;
     drop(progress);

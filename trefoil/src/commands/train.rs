@@ -42,6 +42,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How long a run may stand still because servers cannot be reached or fail, before that is an error.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// How often linked servers refuse in the same words before that is taken for their last word.
+const REFUSALS: u32 = 3;
+
 /// The file that says what to train.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -52,6 +55,8 @@ struct Config {
     model: String,
     #[serde(default)]
     readers: Vec<String>,
+    #[serde(default)]
+    recipients: Vec<String>,
     labels: Option<PathBuf>,
     train: How,
 }
@@ -159,7 +164,7 @@ pub(super) fn run(arguments: &Train, global: &Global, output: Output) -> Result<
     let training = Training::new(plan, begun.run.spec.course, begun.run.rows)?;
     let task = Task { config: &config, training, fingerprint: begun.run.fingerprint };
     if arguments.prepare {
-        return super::runs::show(&begun, output);
+        return super::runs::show(&begun, task.training.plan(), output);
     }
     let begun = wait_for_consent(&mut client, begun, output)?;
     let mut report = task.train(client, begun.run.step, global, output)?;
@@ -322,7 +327,8 @@ impl Config {
         let course = Course { epochs: how.epochs, seed: how.seed, schedule };
         let labels = self.labels.as_deref().map(super::model::labels).transpose()?;
         let preprocess = Preprocess::Scale { white: 1.0 };
-        Ok(RunSpec { data, course, preprocess, labels: labels.unwrap_or_default() })
+        let recipients = self.recipients.clone();
+        Ok(RunSpec { data, course, preprocess, labels: labels.unwrap_or_default(), recipients })
     }
 }
 
@@ -355,7 +361,8 @@ impl Task<'_> {
         let (mut client, mut step, mut slice) = (Some(client), from, 1);
         let (mut epoch, mut curve) = (Sums::default(), Vec::new());
         let mut cost: Option<Total> = None;
-        let (mut kept, mut well) = (Instant::now(), Instant::now());
+        let mut kept = Instant::now();
+        let mut trouble = Trouble::default();
         while step < all {
             let end = (step / self.training.epoch_steps() + 1) * self.training.epoch_steps();
             let steps = slice.min(end - step);
@@ -364,17 +371,19 @@ impl Task<'_> {
             let outcome = self.slice(&mut client, global, step, steps, keep, &progress);
             let (metrics, total) = match outcome {
                 Ok(done) => done,
-                Err(error) if well.elapsed() < PATIENCE => {
-                    progress.word(&format!("{error}; trying again"));
+                Err(error) => {
+                    progress.word(&format!("{error}; looking whether that passes"));
                     client = None;
-                    if let Some(found) = self.kept_step(global)? {
-                        (step, epoch) = (found, Sums::default());
+                    thread::sleep(PAUSE);
+                    let standing = self.standing(global)?;
+                    trouble.check(error, standing.as_ref())?;
+                    if let Some(standing) = standing {
+                        (step, epoch) = (standing.step, Sums::default());
                     }
                     continue;
                 }
-                Err(error) => return Err(error),
             };
-            well = Instant::now();
+            trouble = Trouble::default();
             if keep {
                 kept = Instant::now();
             }
@@ -417,20 +426,36 @@ impl Task<'_> {
         };
         let name = &self.config.name;
         let answer = connected.train(name, self.fingerprint, from, steps, keep, progress)?;
-        let metrics = self.training.decode_metrics(&answer.outputs, steps)?;
+        let metrics = self.training.decode_metrics(&answer.outputs, from..from + steps)?;
         Ok((metrics, Total::of(&answer.costs)))
     }
 
-    /// After which step the servers have kept the state, if they can be asked.
-    fn kept_step(&self, global: &Global) -> Result<Option<u32>> {
-        thread::sleep(PAUSE);
+    /// What the servers say of the run, if all three can be asked and say the same.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the run cannot go on: it is not there any more, or another one, lacks consent, or was
+    /// stopped.
+    fn standing(&self, global: &Global) -> Result<Option<Standing>> {
+        let name = &self.config.name;
         let Ok(mut client) = super::connect(global) else { return Ok(None) };
-        let Ok(state) = client.run(&self.config.name) else { return Ok(None) };
-        if state.run.fingerprint != self.fingerprint {
-            let reason = "was replaced by another one meanwhile";
-            return Err(Error::refused(format_args!("run `{}`", self.config.name), reason));
+        let (Ok(runs), Ok(linked)) = (client.runs(), client.linked()) else { return Ok(None) };
+        let gone = |reason: &str| Err(Error::refused(format_args!("run `{name}`"), reason));
+        if !runs.iter().flatten().any(|run| run.name == *name) {
+            return gone("was removed meanwhile");
         }
-        Ok(Some(state.run.step))
+        // A server may be on its way from one kept state to the next.
+        let Ok(state) = agree_on_item(name, &runs) else { return Ok(None) };
+        if state.run.fingerprint != self.fingerprint {
+            return gone("was replaced by another one meanwhile");
+        }
+        let missing = state.run.missing(&state.owner);
+        if !missing.is_empty() {
+            return gone(&format!("lacks the consent of {}", missing.join(", ")));
+        }
+        if state.run.stopped {
+            return gone(&format!("was stopped; `trefoil run resume {name}` lets it go on"));
+        }
+        Ok(Some(Standing { step: state.run.step, linked }))
     }
 
     fn line(&self, step: u32, epoch: &Sums) -> String {
@@ -444,6 +469,51 @@ impl Task<'_> {
             point.loss,
             seconds(epoch.seconds / f64::from(epoch.steps.max(1))),
         )
+    }
+}
+
+/// A run as the servers have it.
+struct Standing {
+    /// After which step they have kept the state.
+    step: u32,
+    /// Whether each has a session with the two others.
+    linked: bool,
+}
+
+/// What has gone wrong since the last slice that was done.
+struct Trouble {
+    since: Instant,
+    /// What linked servers said last, and how often in a row.
+    said: String,
+    times: u32,
+}
+
+impl Default for Trouble {
+    fn default() -> Self {
+        Self { since: Instant::now(), said: String::new(), times: 0 }
+    }
+}
+
+impl Trouble {
+    /// Returns the error if it does not pass: it comes of this machine, or linked servers have said the same
+    /// several times, or it has lasted too long.
+    fn check(&mut self, error: Error, standing: Option<&Standing>) -> Result<()> {
+        let refused = match &error {
+            Error::Unreachable { .. } => false,
+            Error::Refused { .. } => standing.is_some_and(|standing| standing.linked),
+            _ => return Err(error),
+        };
+        let said = error.to_string();
+        if refused && said == self.said {
+            self.times += 1;
+        } else {
+            self.times = u32::from(refused);
+            self.said = said;
+        }
+        if self.times >= REFUSALS || self.since.elapsed() >= PATIENCE {
+            return Err(error);
+        }
+        Ok(())
     }
 }
 
@@ -461,5 +531,41 @@ impl Sums {
         let of = |at: usize| Some(self.metrics.get(at)? / f64::from(self.steps.max(1)));
         let loss = of(0).unwrap_or(f64::NAN);
         Point { epoch, loss, right: of(1), seconds: self.seconds }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn linked(linked: bool) -> Option<Standing> {
+        Some(Standing { step: 0, linked })
+    }
+
+    #[test]
+    fn what_linked_servers_say_three_times_is_their_last_word() {
+        let mut trouble = Trouble::default();
+        let refused = |reason: &str| Error::refused("party 1", reason);
+        for _ in 0..5 {
+            // While servers look for each other, or cannot be asked, anything may pass.
+            trouble.check(refused("no room"), linked(false).as_ref()).unwrap();
+            trouble.check(refused("no room"), None).unwrap();
+        }
+        let unreachable = || Error::Unreachable { server: "0".into(), reason: "gone".into() };
+        (0..5).for_each(|_| trouble.check(unreachable(), linked(true).as_ref()).unwrap());
+        for reason in ["no room", "no room", "another", "no room", "no room"] {
+            trouble.check(refused(reason), linked(true).as_ref()).unwrap();
+        }
+        trouble.check(refused("no room"), linked(true).as_ref()).unwrap_err();
+    }
+
+    #[test]
+    fn what_comes_of_this_machine_and_what_lasts_too_long_does_not_pass() {
+        let mut trouble = Trouble::default();
+        trouble.check(Error::input("a file", "is not there"), None).unwrap_err();
+        let refused = || Error::refused("party 1", "busy");
+        trouble.check(refused(), None).unwrap();
+        trouble.since = Instant::now().checked_sub(PATIENCE).unwrap();
+        trouble.check(refused(), None).unwrap_err();
     }
 }

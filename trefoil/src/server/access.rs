@@ -10,7 +10,7 @@ use crate::{
     Digest, Error, Id, Result,
     config::check_name,
     store::{Content, Entry, Manifest, Readers},
-    training::Used,
+    training::{Decision, Used},
 };
 
 /// Most clients that a model is shared with by name.
@@ -123,8 +123,8 @@ impl Core {
             }
             Work::Share { name, .. } => drop(self.may_change(client, name)?.usable(name)?),
             Work::Remove { name } => drop(self.may_change(client, name)?),
-            Work::Approve { name, fingerprint } => {
-                self.may_approve(client, name, *fingerprint)?;
+            Work::Decide { name, fingerprint, decision } => {
+                self.may_decide(client, name, *fingerprint, *decision)?;
             }
             Work::Train { name, fingerprint, .. } => {
                 let manifest = self.may_train(client, name, *fingerprint)?;
@@ -132,7 +132,7 @@ impl Core {
                 return Ok(Some(manifest));
             }
             Work::Release { name, fingerprint, .. } => {
-                return Ok(Some(self.own_run(client, name, *fingerprint)?));
+                return Ok(Some(self.released_to(client, name, *fingerprint)?));
             }
             Work::Publish { run, fingerprint, name, replace, .. } => {
                 self.may_put(client, name, "model", *replace)?;
@@ -183,7 +183,24 @@ impl Core {
         Ok(manifest)
     }
 
-    /// Checks that a client may go on with a run: it is its own, and the owners of all data consent.
+    /// A run whose trained weights a client may have: its own, or one that names it among its recipients.
+    pub(super) fn released_to(
+        &self,
+        client: &str,
+        name: &str,
+        fingerprint: Digest,
+    ) -> Result<Manifest> {
+        let manifest = self.readable(client, name)?;
+        let run = manifest.run()?;
+        let named = run.spec.recipients.iter().any(|recipient| recipient == client);
+        if named && run.fingerprint == fingerprint {
+            return Ok(manifest);
+        }
+        self.own_run(client, name, fingerprint)
+    }
+
+    /// Checks that a client may go on with a run: it is its own, it is not stopped, and the owners of all data
+    /// consent.
     pub(super) fn may_train(
         &self,
         client: &str,
@@ -200,12 +217,25 @@ impl Core {
             );
             return Err(Error::refused(format_args!("run `{name}`"), reason));
         }
+        if run.stopped {
+            let reason = format!("it is stopped; `trefoil run resume {name}` lets it go on");
+            return Err(Error::refused(format_args!("run `{name}`"), reason));
+        }
         run.spec.data.iter().try_for_each(|used| self.usable_data(client, used).map(drop))?;
         Ok(manifest)
     }
 
-    /// Checks that a client's data is used by a run, so that it may consent to it.
-    pub(super) fn may_approve(&self, client: &str, name: &str, fingerprint: Digest) -> Result<()> {
+    /// Checks that a client may decide this about a run: whose it is, or whose data it uses.
+    pub(super) fn may_decide(
+        &self,
+        client: &str,
+        name: &str,
+        fingerprint: Digest,
+        decision: Decision,
+    ) -> Result<()> {
+        if decision.is_of_owner() {
+            return self.own_run(client, name, fingerprint).map(drop);
+        }
         let manifest = self.this_run(client, name, fingerprint)?;
         if !manifest.run()?.owners.iter().any(|owner| owner == client) {
             let reason = "it uses no data of yours";
@@ -239,11 +269,11 @@ pub(super) fn hides(client: &str, entry: &Entry) -> bool {
 }
 
 /// Whether a client is told of what a manifest describes: its owner, those who may use it, and of a run also
-/// those whose data it uses.
+/// those whose data it uses and those who get its weights.
 pub(super) fn sees(client: &str, manifest: &Manifest) -> bool {
-    let with_its_data = matches!(&manifest.content, Content::Run(run)
-        if run.owners.iter().any(|owner| owner == client));
-    manifest.owner == client || manifest.readers.include(client) || with_its_data
+    let concerned = matches!(&manifest.content, Content::Run(run)
+        if run.owners.iter().chain(&run.spec.recipients).any(|name| name == client));
+    manifest.owner == client || manifest.readers.include(client) || concerned
 }
 
 fn model(name: &str) -> String {

@@ -133,7 +133,7 @@ impl Visit<'_> {
             Request::Runs { after } => self.list_runs(after.as_deref()),
             Request::PutData { .. } => self.put_data(request),
             Request::PutRun { .. } => self.put_run(request),
-            Request::Approve { job, name, fingerprint } => self.approve(*job, name, *fingerprint),
+            Request::Decide { .. } => self.decide(request),
             Request::Train { .. } => self.train(request),
             Request::RunPlan { name } => self.run_plan(name),
             Request::Release { job, name, fingerprint, step } => {

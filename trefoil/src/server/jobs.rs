@@ -139,8 +139,8 @@ impl<'a> Worker<'a> {
                 self.core.store.share(name, readers)?;
                 Ok(Ok(Output::Nothing))
             }
-            (_, Work::Approve { name, .. }) => {
-                self.core.store.approve(name, client)?;
+            (_, Work::Decide { name, decision, .. }) => {
+                self.core.store.decide(name, client, *decision)?;
                 Ok(Ok(Output::Nothing))
             }
             (_, Work::Remove { name }) => {
@@ -163,7 +163,7 @@ impl<'a> Worker<'a> {
                 let item = NewItem { name, version, content, owner, readers, plan, shares };
                 self.core.store.stage(&item).map(|()| Ready::Staged)
             }
-            Work::Share { .. } | Work::Remove { .. } | Work::Approve { .. } => Ok(Ready::Nothing),
+            Work::Share { .. } | Work::Remove { .. } | Work::Decide { .. } => Ok(Ready::Nothing),
             Work::Infer { model, inputs, .. } => {
                 let manifest = checked.ok_or_else(without_model)?;
                 let Core { cache, store, engine, .. } = self.core;
@@ -340,7 +340,8 @@ impl<'a> Worker<'a> {
         version: Option<Id>,
     ) -> Result<Outcome> {
         self.mpc.begin_job(terms.as_bytes())?;
-        let metrics = self.observed(|mpc, observer| progress.run(mpc, steps, observer))?;
+        let seed = guard_seed(&self.common, terms);
+        let metrics = self.observed(|mpc, observer| progress.run(mpc, steps, seed, observer))?;
         let mut cost = self.control.cost();
         cost.steps.clear();
         self.compare_counters()?;

@@ -119,11 +119,14 @@ impl Visit<'_> {
         Run::new(name, self.client, job, spec.clone(), plan, digest, &sets)
     }
 
-    /// Notes that the client consents to a run.
-    pub(super) fn approve(&mut self, job: Id, name: &str, fingerprint: Digest) -> Result<()> {
-        self.core.may_approve(self.client, name, fingerprint)?;
-        let request = Request::Approve { job, name: name.to_owned(), fingerprint };
-        self.order(job, &request, Work::Approve { name: name.to_owned(), fingerprint })
+    /// Notes what the client decides about a run.
+    pub(super) fn decide(&mut self, request: &Request) -> Result<()> {
+        let Request::Decide { job, name, fingerprint, decision } = request else {
+            return Err(Error::Internal("not a decision".to_owned()));
+        };
+        self.core.may_decide(self.client, name, *fingerprint, *decision)?;
+        let (name, fingerprint, decision) = (name.clone(), *fingerprint, *decision);
+        self.order(*job, request, Work::Decide { name, fingerprint, decision })
     }
 
     /// Goes on with a run.
@@ -147,7 +150,7 @@ impl Visit<'_> {
         self.send(plan.into())
     }
 
-    /// Sends the state of a run to its owner.
+    /// Sends the state of a run to its owner, or to a recipient.
     pub(super) fn release(
         &mut self,
         job: Id,
@@ -155,7 +158,7 @@ impl Visit<'_> {
         fingerprint: Digest,
         step: u32,
     ) -> Result<()> {
-        self.core.own_run(self.client, name, fingerprint)?;
+        self.core.released_to(self.client, name, fingerprint)?;
         let name = name.to_owned();
         let request = Request::Release { job, name: name.clone(), fingerprint, step };
         self.order(job, &request, Work::Release { name, fingerprint, step })

@@ -35,6 +35,7 @@ use crate::{
     observe::{Metrics, Outcome as Ended},
     queue::{Follower, Full, Joins, Leader},
     store::{Content, Readers, Store},
+    training::Decision,
     watch::Watched,
     wire::{Cost, JobState, Link, Status},
 };
@@ -142,9 +143,10 @@ enum Work {
         examples: u64,
         profile: bool,
     },
-    Approve {
+    Decide {
         name: String,
         fingerprint: Digest,
+        decision: Decision,
     },
     Train {
         name: String,
@@ -450,7 +452,7 @@ impl Work {
             Self::Share { name, .. } => ("share", name),
             Self::Remove { name } => ("remove", name),
             Self::Infer { model, .. } => ("infer", model),
-            Self::Approve { name, .. } => ("approve", name),
+            Self::Decide { name, .. } => ("decide", name),
             Self::Train { name, .. } => ("train", name),
             Self::Release { name, .. } => ("release", name),
             Self::Publish { name, .. } => ("publish", name),

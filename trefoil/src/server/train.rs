@@ -29,6 +29,8 @@ pub(super) struct Progress {
     manifest: Manifest,
     run: Run,
     training: Training,
+    /// The plan of a step as it is written: part of every version that is kept.
+    written: Vec<u8>,
     state: State<Mpc>,
     /// All rows of each tensor of a batch.
     rows: Vec<Share>,
@@ -79,7 +81,8 @@ impl Trainings {
 impl Progress {
     fn load(core: &Core, manifest: &Manifest, run: Run) -> Result<Self> {
         let name = &manifest.name;
-        let plan = parse_plan(&core.store.plan(name, manifest)?)?;
+        let written = core.store.plan(name, manifest)?;
+        let plan = parse_plan(&written)?;
         let training = Training::new(plan, run.spec.course, run.rows)?;
         let shares = core.store.shares(name, manifest)?;
         let state = training.plan().secret_state(program::upload(&core.engine, shares)?)?;
@@ -93,7 +96,7 @@ impl Progress {
         let rows = concat(sets)?;
         let data = hashes(&rows);
         let rows = program::upload(&core.engine, rows)?;
-        Ok(Self { manifest: manifest.clone(), run, training, state, rows, data })
+        Ok(Self { manifest: manifest.clone(), run, training, written, state, rows, data })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -123,16 +126,18 @@ impl Progress {
         Ok(())
     }
 
-    /// Does some steps. Returns this server's shares of the metrics, summed over them.
+    /// Does some steps. Returns this server's shares of the metrics, summed over them, and of what the guard
+    /// found.
     pub(super) fn run(
         &mut self,
         mpc: &mut Mpc,
         steps: u32,
+        seed: u64,
         observer: &mut dyn Observer,
     ) -> Result<Vec<Share>> {
         let steps = self.run.step..self.run.step + steps;
         let end = steps.end;
-        let metrics = self.training.run(mpc, &mut self.state, &self.rows, steps, observer)?;
+        let metrics = self.training.run(mpc, &mut self.state, &self.rows, steps, seed, observer)?;
         self.run.step = end;
         Ok(metrics)
     }
@@ -140,10 +145,9 @@ impl Progress {
     /// Writes the state as a version of the run beside the one in force.
     pub(super) fn stage_state(&self, core: &Core, version: Id) -> Result<()> {
         let Manifest { name, owner, readers, .. } = &self.manifest;
-        // Consent may have come, or been asked of others, since the state was loaded.
-        let approved = self.manifest.run()?.approved.clone();
-        let content = Content::Run(Box::new(Run { approved, ..self.run.clone() }));
-        let plan = core.store.plan(name, &self.manifest)?;
+        // Consent may have come or gone since the state was loaded.
+        let Run { approved, stopped, .. } = self.manifest.run()?.clone();
+        let content = Content::Run(Box::new(Run { approved, stopped, ..self.run.clone() }));
         let shares = self.state_shares(&core.engine)?;
         core.store.stage(&NewItem {
             name,
@@ -151,7 +155,7 @@ impl Progress {
             content: &content,
             owner,
             readers,
-            plan: &plan,
+            plan: &self.written,
             shares: &shares,
         })
     }

@@ -35,7 +35,7 @@ pub use manifest::{
 };
 use manifest::{now, read_sealed, write_sealed};
 
-use crate::{Error, Id, Result, Shares, config::check_name};
+use crate::{Error, Id, Result, Shares, config::check_name, training::Decision};
 
 /// The suffix of a manifest that is not yet in force.
 const STAGED: &str = "staged";
@@ -236,16 +236,14 @@ impl Store {
         })
     }
 
-    /// Notes that a client consents to the run in force.
+    /// Notes what a client decides about the run in force.
     ///
     /// # Errors
     /// As [`Store::share`]; [`Error::Refused`] if it is no run.
-    pub fn approve(&self, name: &str, client: &str) -> Result<()> {
+    pub fn decide(&self, name: &str, client: &str, decision: Decision) -> Result<()> {
         self.rewrite(name, |manifest| {
             let mut run = manifest.run()?.clone();
-            if !run.approved.iter().any(|known| known == client) {
-                run.approved.push(client.to_owned());
-            }
+            run.decide(client, decision);
             manifest.content = Content::Run(Box::new(run));
             Ok(())
         })

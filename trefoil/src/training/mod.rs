@@ -9,12 +9,12 @@ use models::data::Order;
 use mpc_core::{Linear, Protocol};
 use nn_layers::train::{Schedule, State, Step, TrainPlan};
 use nn_layers::{HostTensor, Observer};
-use ring_arith::{Shape, View};
+use ring_arith::{Shape, Tensor, View};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use data::concat;
 pub use data::{DataSet, RowTensor};
-pub use run::{Run, RunSpec, Used, tensors};
+pub use run::{Decision, Run, RunSpec, Used, tensors};
 
 use crate::{
     Error, Result,
@@ -103,7 +103,9 @@ impl Training {
     }
 
     /// Runs some of the steps at one party: the state becomes that after them. `rows` are the shares of all
-    /// rows of each of a batch's tensors. Returns this party's shares of the metrics, summed over the steps.
+    /// rows of each of a batch's tensors. Returns this party's shares of the metrics, summed over the steps, and of
+    /// what the guard over the last of them found, with signs from `seed`: weights that have left their range stay
+    /// outside, so it need not look at each step.
     ///
     /// # Errors
     /// [`Error::Nn`] if a step or the network fails.
@@ -113,16 +115,27 @@ impl Training {
         state: &mut State<Mpc>,
         rows: &[Share],
         steps: Range<u32>,
+        seed: u64,
         observer: &mut dyn Observer,
     ) -> Result<Vec<Share>> {
         let mut sums: Vec<Share> = Vec::new();
+        let mut left = None;
+        let last = self.step(steps.end.saturating_sub(1));
+        let guarded = !self.plan.guarded(last).is_empty();
         self.each(steps, |step, picked| {
             let view = View::Gather { axis: 0, indices: picked.into() };
             let view = Linear::View(&view);
             let batch: mpc_core::Result<Vec<_>> =
                 rows.iter().map(|x| mpc.linear(&view, x)).collect();
             let batch = self.plan.step_plan().secret_inputs(batch?);
-            let seen = self.plan.step(mpc, state, &batch, step, observer)?;
+            let seen = if guarded && step == last {
+                let (seen, found) =
+                    self.plan.step_guarded(mpc, state, &batch, step, seed, observer)?;
+                left = Some(found.share().clone());
+                seen
+            } else {
+                self.plan.step(mpc, state, &batch, step, observer)?
+            };
             let seen = seen.into_iter().map(|metric| metric.share().clone());
             if sums.is_empty() {
                 sums = seen.collect();
@@ -133,6 +146,7 @@ impl Training {
             }
             Ok(())
         })?;
+        sums.extend(left);
         Ok(sums)
     }
 
@@ -158,13 +172,33 @@ impl Training {
         Ok(sums)
     }
 
-    /// The metrics as numbers for a row, from the words of their sums over so many steps.
+    /// The metrics as numbers for a row, from the words of what [`Training::run`] returned for these steps.
     ///
     /// # Errors
-    /// [`Error::Nn`] if there are not as many as the plan has.
-    pub fn decode_metrics(&self, sums: &[ring_arith::Tensor], steps: u32) -> Result<Vec<f64>> {
-        let sums = self.plan.decode_metrics(sums)?;
-        Ok(sums.into_iter().map(|sum| sum / self.rows_of(steps) as f64).collect())
+    /// [`Error::Diverged`] if values have left the range in which arithmetic is right; [`Error::Nn`] if there are
+    /// not as many words as there should be.
+    pub fn decode_metrics(&self, seen: &[Tensor], steps: Range<u32>) -> Result<Vec<f64>> {
+        let last = steps.end.saturating_sub(1);
+        let guarded = self.plan.guarded(self.step(last));
+        let (sums, left) = match seen.split_last() {
+            Some((left, sums)) if !guarded.is_empty() => (sums, left.words()),
+            _ => (seen, &[][..]),
+        };
+        if left.len() != guarded.len() {
+            let (found, wanted) = (left.len(), guarded.len());
+            return Err(refused(format_args!("{found} words of a guard over {wanted} layers")));
+        }
+        let mut outside = guarded.into_iter().zip(left).filter(|(_, word)| **word != 0);
+        if let Some((layer, _)) = outside.next() {
+            return Err(Error::Diverged { step: last, layer, others: outside.count() });
+        }
+        let rows = self.rows_of(steps.len() as u32) as f64;
+        Ok(self.plan.decode_metrics(sums)?.into_iter().map(|sum| sum / rows).collect())
+    }
+
+    /// A step with its learning rate.
+    fn step(&self, number: u32) -> Step {
+        self.course.schedule.step(number)
     }
 
     /// Calls `act` with the number and learning rate, and the rows, of each step.
@@ -180,7 +214,7 @@ impl Training {
             let batches = self.order.epoch(epoch);
             let end = steps.end.min(begin + self.epoch_steps());
             for (step, picked) in (step..end).zip(&batches[(step - begin) as usize..]) {
-                act(self.course.schedule.step(step), picked)?;
+                act(self.step(step), picked)?;
             }
             step = end;
         }

@@ -6,7 +6,7 @@ use super::{Course, DataSet, RowTensor, Training};
 use crate::{Digest, Error, Id, Preprocess, Result, config::check_name};
 use nn_layers::train::TrainPlan;
 
-/// Most data sets of a run.
+/// Most data sets of a run, and most recipients.
 const SETS: usize = 256;
 
 /// What a client wants to have trained. All of it is public.
@@ -21,6 +21,9 @@ pub struct RunSpec {
     pub preprocess: Preprocess,
     /// Names of the classes, or none.
     pub labels: Vec<String>,
+    /// Clients that get the trained weights as its owner does.
+    #[serde(default)]
+    pub recipients: Vec<String>,
 }
 
 /// A data set that a run uses.
@@ -49,8 +52,33 @@ pub struct Run {
     pub fingerprint: Digest,
     /// Clients that have consented.
     pub approved: Vec<String>,
+    /// Whether its owner has stopped it.
+    #[serde(default)]
+    pub stopped: bool,
     /// Steps that are done.
     pub step: u32,
+}
+
+/// What a client has to say about a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Decision {
+    /// An owner of data: it may be used for this run, with everything that its fingerprint covers.
+    Approve,
+    /// An owner of data: it may not be used any more.
+    Withdraw,
+    /// The run's owner: it rests until it is resumed.
+    Stop,
+    /// The run's owner: it goes on.
+    Resume,
+}
+
+impl Decision {
+    /// Whether it is the run's owner who decides this, and not the owners of data.
+    #[must_use]
+    pub fn is_of_owner(self) -> bool {
+        matches!(self, Self::Stop | Self::Resume)
+    }
 }
 
 impl RunSpec {
@@ -68,6 +96,12 @@ impl RunSpec {
             if self.data[..at].contains(used) {
                 return bad(format!("data set `{}` is named twice", used.name));
             }
+        }
+        if self.recipients.len() > SETS {
+            return bad(format!("{} recipients; up to {SETS} can be named", self.recipients.len()));
+        }
+        for name in &self.recipients {
+            check_name("client", name).map_err(|reason| Error::refused("run", reason))?;
         }
         Ok(())
     }
@@ -98,8 +132,21 @@ impl Run {
         let public = serde_json::to_vec(&(name, owner, start, &spec, rows, &owners, plan_digest))
             .map_err(|cause| Error::Internal(format!("run `{name}`: {cause}")))?;
         let fingerprint = Digest::of(&[b"run", &public]);
-        let approved = Vec::new();
-        Ok(Self { spec, rows, owners, plan: plan_digest, fingerprint, approved, step: 0 })
+        let (approved, stopped) = (Vec::new(), false);
+        Ok(Self { spec, rows, owners, plan: plan_digest, fingerprint, approved, stopped, step: 0 })
+    }
+
+    /// The same after a client's decision.
+    pub fn decide(&mut self, client: &str, decision: Decision) {
+        match decision {
+            Decision::Approve if !self.approved.iter().any(|known| known == client) => {
+                self.approved.push(client.to_owned());
+            }
+            Decision::Approve => {}
+            Decision::Withdraw => self.approved.retain(|known| known != client),
+            Decision::Stop => self.stopped = true,
+            Decision::Resume => self.stopped = false,
+        }
     }
 
     /// Owners of data who have not consented. The run's owner has, by making it.

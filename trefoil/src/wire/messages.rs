@@ -7,7 +7,7 @@ use crate::{
     certificates::CertificateEnd,
     config::PARTIES,
     store::{Range, Readers},
-    training::{DataSet, Run, RunSpec},
+    training::{DataSet, Decision, Run, RunSpec},
     watch::Place,
 };
 
@@ -122,14 +122,16 @@ pub enum Request {
         /// Take the place of a run of the same name.
         replace: bool,
     },
-    /// My data may be used for this run, with everything that its fingerprint covers.
-    Approve {
+    /// What I decide about a run that is mine or uses data of mine.
+    Decide {
         /// The job.
         job: Id,
         /// The run's name.
         name: String,
         /// Of the run.
         fingerprint: Digest,
+        /// What.
+        decision: Decision,
     },
     /// Train a run of mine for some steps.
     Train {
