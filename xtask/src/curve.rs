@@ -28,8 +28,6 @@ pub struct Curve {
     pub seconds_a_step: f64,
     /// Bytes that a party sent in a step, the largest of the parties.
     pub bytes_a_step: u64,
-    /// Rounds of a step.
-    pub rounds_a_step: u32,
     /// What the parties computed on.
     pub engine: String,
     /// Threads of each party.
@@ -62,8 +60,7 @@ impl Curve {
     /// Where, on what, and for how long.
     pub fn about(&self) -> String {
         format!(
-            "{}: {}, {} images, {} a step; on {}, {} thread(s) a party; a step takes {:.3} s, {:.2} MB a party, \
-             {} rounds",
+            "{}: {}, {} images, {} a step; on {}, {} thread(s) a party; a step takes {:.3} s, {:.2} MB a party",
             self.name,
             self.network,
             self.images,
@@ -71,8 +68,7 @@ impl Curve {
             self.machine,
             self.threads,
             self.seconds_a_step,
-            self.bytes_a_step as f64 / 1e6,
-            self.rounds_a_step
+            self.bytes_a_step as f64 / 1e6
         )
     }
 

@@ -120,10 +120,9 @@ pub fn main() -> Result<()> {
     }
     let (private, cost) = parties::train(&task, options.threads)?;
     eprintln!(
-        "a step on shares: {:.3} s, {:.2} MB a party, {} rounds; in floats {:.3} s",
+        "a step on shares: {:.3} s, {:.2} MB a party; in floats {:.3} s",
         cost.seconds,
         cost.bytes as f64 / 1e6,
-        cost.rounds,
         clear.seconds,
     );
     if options.steps.is_some() {
@@ -146,7 +145,6 @@ pub fn main() -> Result<()> {
         held_out: task.test.len(),
         seconds_a_step: cost.seconds,
         bytes_a_step: cost.bytes,
-        rounds_a_step: cost.rounds,
         engine: cost.engine,
         threads: options.threads,
         machine: describe(),

@@ -22,7 +22,6 @@ pub(super) struct Cost {
     pub(super) seconds: f64,
     /// Bytes that the busiest party sends in a step.
     pub(super) bytes: u64,
-    pub(super) rounds: u32,
     pub(super) engine: String,
 }
 
@@ -43,7 +42,7 @@ fn run(task: &Task, session: Session, setup: &Setup) -> Result<(Vec<Epoch>, Cost
     let shapes: Vec<Shape> = task.plan.state().into_iter().map(|spec| spec.shape).collect();
     let mut state = task.plan.secret_state(input(&mut mpc, &shapes, words.as_deref())?)?;
     let engine = party::names(&mpc)[1].clone();
-    let mut cost = Cost { losses: Vec::new(), seconds: 0.0, bytes: 0, rounds: 0, engine };
+    let mut cost = Cost { losses: Vec::new(), seconds: 0.0, bytes: 0, engine };
     let mut epochs = Vec::new();
     let mut step = 0;
     while step < task.last() {
@@ -65,6 +64,9 @@ fn run(task: &Task, session: Session, setup: &Setup) -> Result<(Vec<Epoch>, Cost
                     task.last()
                 );
             }
+        }
+        if task.is_cut() {
+            continue;
         }
         let losses = &cost.losses[began..];
         let loss = losses.iter().sum::<f64>() / losses.len() as f64;
@@ -100,7 +102,6 @@ fn one(
     cost.seconds += clock.elapsed().as_secs_f64();
     let after = meter.stats();
     cost.bytes = after.bytes_sent() - before.bytes_sent();
-    cost.rounds = after.depth - before.depth;
     let shares: Vec<_> = metrics.iter().map(|metric| metric.share()).collect();
     let words: Vec<Tensor> = open(mpc, &shares)?;
     Ok(task.plan.decode_metrics(&words)?[0] / rows.len() as f64)

@@ -98,6 +98,11 @@ impl Task {
         self.last
     }
 
+    /// Whether it ends before its time, so that nobody asks how well it has learnt.
+    pub(super) fn is_cut(&self) -> bool {
+        self.last < self.steps()
+    }
+
     pub(super) fn epoch_steps(&self) -> u32 {
         self.order.steps() as u32
     }
