@@ -168,7 +168,8 @@ pub(crate) struct Wanted {
 pub(crate) fn begin(client: &mut Client, run: &Wanted, watch: &dyn Watch) -> Result<RunInfo> {
     let (data, _) = client.used(&run.data)?;
     let preprocess = Preprocess::Scale { white: 1.0 };
-    let spec = RunSpec { data, course: run.course, preprocess, labels: run.labels.clone() };
+    let labels = run.labels.clone();
+    let spec = RunSpec { data, course: run.course, preprocess, labels, recipients: Vec::new() };
     let plan = serde_json::to_vec(&*run.plan).map_err(|cause| Failure::new(Kind::Failed, cause))?;
     let Wanted { name, state, replace, .. } = run;
     let new = NewRun { name, spec: &spec, plan: &plan, state, replace: *replace };
@@ -278,7 +279,7 @@ pub(crate) struct Learnt {
 /// Adds up the weights of a run of this client's.
 pub(crate) fn get(client: &mut Client, name: &str) -> Result<Learnt> {
     let state = client.run(name)?;
-    let plan = client.run_plan(name)?;
+    let plan = client.run_plan(&state)?;
     let step = state.run.step;
     let words = client.release(name, state.run.fingerprint, step, &())?;
     let values = plan.decode_state(&words)?;

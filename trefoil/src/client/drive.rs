@@ -29,6 +29,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How long a run may stand still because servers cannot be reached or fail, before that is an error.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// How often linked servers refuse in the same words before that is taken for their last word.
+const REFUSALS: u32 = 3;
+
 /// A run that its owner goes through.
 pub struct Driven {
     /// Its name.
@@ -97,8 +100,9 @@ impl Driven {
     /// the step after which the run stands.
     ///
     /// # Errors
-    /// That of the last slice if none has succeeded for two minutes, or [`Error::Refused`] if another run has
-    /// taken the place of this one.
+    /// That of the last slice if it does not pass: none has succeeded for two minutes, linked servers have refused
+    /// three times in the same words, or it comes of this machine. [`Error::Refused`] if the run cannot go on: it
+    /// was removed, replaced or stopped, or lacks consent.
     pub fn run(
         &self,
         client: Client,
@@ -113,7 +117,7 @@ impl Driven {
         let mut size = 1;
         let mut epoch = Epoch::default();
         let mut kept = Instant::now();
-        let mut well = Instant::now();
+        let mut trouble = Trouble::default();
         let mut going = true;
         while step < all {
             let begun = step / self.training.epoch_steps();
@@ -123,18 +127,21 @@ impl Driven {
             let (metrics, total) =
                 match self.slice(&mut client, connect, (step, steps, keep), watch) {
                     Ok(done) => done,
-                    Err(error) if going && well.elapsed() < PATIENCE => {
+                    Err(error) if going => {
                         client = None;
                         going = told(Event::Failed(&error));
-                        if let Some(found) = self.kept_step(connect)? {
-                            step = found;
+                        thread::sleep(PAUSE);
+                        let standing = self.standing(connect)?;
+                        trouble.check(error, standing.as_ref())?;
+                        if let Some(standing) = standing {
+                            step = standing.step;
                             epoch = Epoch::default();
                         }
                         continue;
                     }
                     Err(error) => return Err(error),
                 };
-            well = Instant::now();
+            trouble = Trouble::default();
             if keep {
                 kept = Instant::now();
             }
@@ -169,20 +176,36 @@ impl Driven {
             None => client.insert(connect()?),
         };
         let answer = connected.train(&self.name, self.fingerprint, from, steps, keep, watch)?;
-        let metrics = self.training.decode_metrics(&answer.outputs, steps)?;
+        let metrics = self.training.decode_metrics(&answer.outputs, from..from + steps)?;
         Ok((metrics, Total::of(&answer.costs)))
     }
 
-    /// After which step the servers have kept the state, if they can be asked.
-    fn kept_step(&self, connect: &dyn Fn() -> Result<Client>) -> Result<Option<u32>> {
-        thread::sleep(PAUSE);
+    /// What the servers say of the run, if all three can be asked and say the same.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the run cannot go on: it is not there any more, or another one, lacks consent, or was
+    /// stopped.
+    fn standing(&self, connect: &dyn Fn() -> Result<Client>) -> Result<Option<Standing>> {
+        let name = &self.name;
         let Ok(mut client) = connect() else { return Ok(None) };
-        let Ok(state) = client.run(&self.name) else { return Ok(None) };
-        if state.run.fingerprint != self.fingerprint {
-            let reason = "was replaced by another one meanwhile";
-            return Err(Error::refused(format_args!("run `{}`", self.name), reason));
+        let (Ok(runs), Ok(linked)) = (client.runs(), client.linked()) else { return Ok(None) };
+        let gone = |reason: &str| Err(Error::refused(format_args!("run `{name}`"), reason));
+        if !runs.iter().flatten().any(|run| run.name == *name) {
+            return gone("was removed meanwhile");
         }
-        Ok(Some(state.run.step))
+        // A server may be on its way from one kept state to the next.
+        let Ok(state) = agree_on_item(name, &runs) else { return Ok(None) };
+        if state.run.fingerprint != self.fingerprint {
+            return gone("was replaced by another one meanwhile");
+        }
+        let missing = state.run.missing(&state.owner);
+        if !missing.is_empty() {
+            return gone(&format!("lacks the consent of {}", missing.join(", ")));
+        }
+        if state.run.stopped {
+            return gone(&format!("was stopped; `trefoil run resume {name}` lets it go on"));
+        }
+        Ok(Some(Standing { step: state.run.step, linked }))
     }
 }
 
@@ -240,9 +263,89 @@ impl Client {
     }
 }
 
+/// A run as the servers have it.
+struct Standing {
+    /// After which step they have kept the state.
+    step: u32,
+    /// Whether each has a session with the two others.
+    linked: bool,
+}
+
+/// What has gone wrong since the last slice that was done.
+struct Trouble {
+    since: Instant,
+    /// What linked servers said last, and how often in a row.
+    said: String,
+    times: u32,
+}
+
+impl Default for Trouble {
+    fn default() -> Self {
+        Self { since: Instant::now(), said: String::new(), times: 0 }
+    }
+}
+
+impl Trouble {
+    /// Returns the error if it does not pass: it comes of this machine, or linked servers have said the same
+    /// several times, or it has lasted too long.
+    fn check(&mut self, error: Error, standing: Option<&Standing>) -> Result<()> {
+        // Whichever server answers first is heard: its name does not matter.
+        let (said, refused) = match &error {
+            Error::Unreachable { reason, .. } => (reason, false),
+            Error::Refused { reason, .. } => (reason, standing.is_some_and(|found| found.linked)),
+            _ => return Err(error),
+        };
+        if refused && *said == self.said {
+            self.times += 1;
+        } else {
+            self.times = u32::from(refused);
+            self.said.clone_from(said);
+        }
+        if self.times >= REFUSALS || self.since.elapsed() >= PATIENCE {
+            return Err(error);
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Epoch;
+    use super::*;
+
+    fn linked(linked: bool) -> Option<Standing> {
+        Some(Standing { step: 0, linked })
+    }
+
+    #[test]
+    fn what_linked_servers_say_three_times_is_their_last_word() {
+        let mut trouble = Trouble::default();
+        let mut party = 0;
+        let mut refused = |reason: &str| {
+            party = (party + 1) % 3;
+            Error::refused(format_args!("party {party}"), reason)
+        };
+        for _ in 0..5 {
+            // While servers look for each other, or cannot be asked, anything may pass.
+            trouble.check(refused("no room"), linked(false).as_ref()).unwrap();
+            trouble.check(refused("no room"), None).unwrap();
+        }
+        let unreachable = || Error::Unreachable { server: "0".into(), reason: "gone".into() };
+        (0..5).for_each(|_| trouble.check(unreachable(), linked(true).as_ref()).unwrap());
+        for reason in ["no room", "no room", "another", "no room", "no room"] {
+            trouble.check(refused(reason), linked(true).as_ref()).unwrap();
+        }
+        trouble.check(refused("no room"), linked(true).as_ref()).unwrap_err();
+    }
+
+    #[test]
+    fn what_comes_of_this_machine_and_what_lasts_too_long_does_not_pass() {
+        let mut trouble = Trouble::default();
+        trouble.check(Error::input("a file", "is not there"), None).unwrap_err();
+        let refused = || Error::refused("party 1", "busy");
+        trouble.check(refused(), None).unwrap();
+        trouble.since = Instant::now().checked_sub(PATIENCE).unwrap();
+        trouble.check(refused(), None).unwrap_err();
+    }
 
     #[test]
     fn an_epoch_is_the_mean_of_its_steps() {

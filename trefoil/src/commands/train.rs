@@ -7,8 +7,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use models::onnx::{self, ImportOptions};
@@ -21,29 +20,14 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Digest, Error, Preprocess, Result,
     cli::{Global, Train},
-    client::{Client, NewRun, Watch, agree_on_item},
+    client::{Client, Driven, Event, NewRun, Slice, Watch, agree_on_item},
     config::check_name,
     import,
-    output::{Output, Progress, bytes, seconds},
+    output::{Output, bytes, seconds},
     profile::Total,
-    training::{Course, RunSpec, Training, Used},
+    training::{Course, RunSpec, Training},
     wire::RunState,
 };
-
-/// How long a slice should take, in seconds.
-const SLICE: f64 = 1.0;
-
-/// The most steps of a slice.
-const MOST: u32 = 10_000;
-
-/// How long to wait between questions whether all have consented.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// How long a run may stand still because servers cannot be reached or fail, before that is an error.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// How often linked servers refuse in the same words before that is taken for their last word.
-const REFUSALS: u32 = 3;
 
 /// The file that says what to train.
 #[derive(Debug, Clone, Deserialize)]
@@ -146,13 +130,6 @@ struct Report {
     curve: Vec<Point>,
 }
 
-/// A run as this side knows it.
-struct Task<'a> {
-    config: &'a Config,
-    training: Training,
-    fingerprint: Digest,
-}
-
 pub(super) fn run(arguments: &Train, global: &Global, output: Output) -> Result<()> {
     let config = Config::read(&arguments.file)?;
     let readers = super::model::named(&config.readers)?;
@@ -162,15 +139,20 @@ pub(super) fn run(arguments: &Train, global: &Global, output: Output) -> Result<
     let mut client = super::connect(global)?;
     let begun = begin(&mut client, &config, arguments.replace, &plan, &state, output)?;
     let training = Training::new(plan, begun.run.spec.course, begun.run.rows)?;
-    let task = Task { config: &config, training, fingerprint: begun.run.fingerprint };
     if arguments.prepare {
-        return super::runs::show(&begun, task.training.plan(), output);
+        return super::runs::show(&begun, training.plan(), output);
     }
     let begun = wait_for_consent(&mut client, begun, output)?;
-    let mut report = task.train(client, begun.run.step, global, output)?;
+    let driven = Driven {
+        name: config.name.clone(),
+        fingerprint: begun.run.fingerprint,
+        training,
+        keep: Duration::from_secs(config.train.keep_seconds),
+    };
+    let mut report = train(&driven, client, begun.run.step, global, output)?;
     let mut client = super::connect(global)?;
     let progress = output.progress("making a model of it");
-    let state = (config.name.as_str(), task.fingerprint, task.training.steps());
+    let state = (config.name.as_str(), driven.fingerprint, driven.training.steps());
     let known = client.described(&config.model)?.iter().any(Result::is_ok);
     client.publish(state, &config.model, &readers, known && arguments.replace, &progress)?;
     drop(progress);
@@ -220,24 +202,21 @@ fn begin(
 }
 
 /// Waits until the owners of all data have consented.
-fn wait_for_consent(client: &mut Client, mut state: RunState, output: Output) -> Result<RunState> {
-    let mut told = false;
-    loop {
+fn wait_for_consent(client: &mut Client, state: RunState, output: Output) -> Result<RunState> {
+    let mut told = None;
+    let state = client.wait_for_consent(state, &mut |state| {
         let missing = state.run.missing(&state.owner).join(", ");
-        if missing.is_empty() {
-            return Ok(state);
-        }
-        if !told {
+        told.get_or_insert_with(|| {
             output.remark(format!(
                 "run {} waits for the consent of {missing}: trefoil run approve {0} {1}",
                 state.name,
                 super::runs::shown(state.run.fingerprint)
-            ))?;
-            told = true;
-        }
-        thread::sleep(PAUSE);
-        state = client.run(&state.name)?;
-    }
+            ))
+        })
+        .is_ok()
+    })?;
+    told.unwrap_or(Ok(()))?;
+    Ok(state)
 }
 
 impl Config {
@@ -309,14 +288,7 @@ impl Config {
 
     /// What is to be trained on what, with the versions of the data sets that are on the servers.
     fn spec(&self, client: &mut Client) -> Result<RunSpec> {
-        let sets = client.data_sets()?;
-        let mut data = Vec::new();
-        let mut rows = 0;
-        for name in &self.data {
-            let set = agree_on_item(name, &sets)?;
-            rows += set.set.rows;
-            data.push(Used { name: name.clone(), version: set.version });
-        }
+        let (data, rows) = client.used(&self.data)?;
         let how = &self.train;
         let steps = (rows / how.batch).saturating_mul(how.epochs as usize);
         let decay = match how.decay {
@@ -345,227 +317,63 @@ impl How {
     }
 }
 
-/// What is known of the epoch under way.
-#[derive(Default)]
-struct Sums {
-    steps: u32,
-    metrics: Vec<f64>,
-    seconds: f64,
-}
-
-impl Task<'_> {
-    /// Goes through all steps from `from` on.
-    fn train(&self, client: Client, from: u32, global: &Global, output: Output) -> Result<Report> {
-        let progress = output.progress("training");
-        let all = self.training.steps();
-        let (mut client, mut step, mut slice) = (Some(client), from, 1);
-        let (mut epoch, mut curve) = (Sums::default(), Vec::new());
-        let mut cost: Option<Total> = None;
-        let mut kept = Instant::now();
-        let mut trouble = Trouble::default();
-        while step < all {
-            let end = (step / self.training.epoch_steps() + 1) * self.training.epoch_steps();
-            let steps = slice.min(end - step);
-            let keep =
-                step + steps == all || kept.elapsed().as_secs() >= self.config.train.keep_seconds;
-            let outcome = self.slice(&mut client, global, step, steps, keep, &progress);
-            let (metrics, total) = match outcome {
-                Ok(done) => done,
-                Err(error) => {
-                    progress.word(&format!("{error}; looking whether that passes"));
-                    client = None;
-                    thread::sleep(PAUSE);
-                    let standing = self.standing(global)?;
-                    trouble.check(error, standing.as_ref())?;
-                    if let Some(standing) = standing {
-                        (step, epoch) = (standing.step, Sums::default());
-                    }
-                    continue;
-                }
-            };
-            trouble = Trouble::default();
-            if keep {
-                kept = Instant::now();
+/// Goes through a run's steps after `from`, and prints how it is.
+fn train(
+    driven: &Driven,
+    client: Client,
+    from: u32,
+    global: &Global,
+    output: Output,
+) -> Result<Report> {
+    let progress = output.progress("training");
+    let mut curve = Vec::new();
+    let mut cost: Option<Total> = None;
+    let mut printed = Ok(());
+    let mut told = |event: Event<'_>| {
+        let slice = match event {
+            Event::Failed(error) => {
+                progress.word(&format!("{error}; looking whether that passes"));
+                return true;
             }
-            step += steps;
-            let rate = f64::from(steps) / total.seconds.max(1e-6);
-            slice = ((rate * SLICE) as u32).clamp(1, MOST);
-            epoch.add(steps, &metrics, total.seconds);
-            let left = f64::from(all - step) / rate;
-            progress.word(&format!("{}, {} left", self.line(step, &epoch), seconds(left)));
-            match &mut cost {
-                Some(sum) => sum.add(&total),
-                None => cost = Some(total),
-            }
-            if step == end {
-                let point = epoch.point(step / self.training.epoch_steps());
-                output.remark(self.line(step, &epoch))?;
-                curve.push(point);
-                epoch = Sums::default();
-            }
-        }
-        let (seconds, bytes, rounds) =
-            cost.map_or((0.0, 0, 0), |cost| (cost.seconds, cost.bytes, cost.rounds));
-        let (run, model) = (self.config.name.clone(), String::new());
-        Ok(Report { run, model, steps: all, from, seconds, bytes, rounds, curve })
-    }
-
-    /// One slice. Returns the sums of the metrics for each row, and what it took.
-    fn slice(
-        &self,
-        client: &mut Option<Client>,
-        global: &Global,
-        from: u32,
-        steps: u32,
-        keep: bool,
-        progress: &Progress,
-    ) -> Result<(Vec<f64>, Total)> {
-        let connected = match client {
-            Some(client) => client,
-            None => client.insert(super::connect(global)?),
+            Event::Slice(slice) => slice,
         };
-        let name = &self.config.name;
-        let answer = connected.train(name, self.fingerprint, from, steps, keep, progress)?;
-        let metrics = self.training.decode_metrics(&answer.outputs, from..from + steps)?;
-        Ok((metrics, Total::of(&answer.costs)))
-    }
-
-    /// What the servers say of the run, if all three can be asked and say the same.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if the run cannot go on: it is not there any more, or another one, lacks consent, or was
-    /// stopped.
-    fn standing(&self, global: &Global) -> Result<Option<Standing>> {
-        let name = &self.config.name;
-        let Ok(mut client) = super::connect(global) else { return Ok(None) };
-        let (Ok(runs), Ok(linked)) = (client.runs(), client.linked()) else { return Ok(None) };
-        let gone = |reason: &str| Err(Error::refused(format_args!("run `{name}`"), reason));
-        if !runs.iter().flatten().any(|run| run.name == *name) {
-            return gone("was removed meanwhile");
+        let each = slice.total.seconds / f64::from(slice.steps);
+        let left = f64::from(driven.training.steps() - slice.step) * each;
+        let line = line(&driven.training, slice);
+        progress.word(&format!("{line}, {} left", seconds(left)));
+        match &mut cost {
+            Some(sum) => sum.add(&slice.total),
+            None => cost = Some(slice.total.clone()),
         }
-        // A server may be on its way from one kept state to the next.
-        let Ok(state) = agree_on_item(name, &runs) else { return Ok(None) };
-        if state.run.fingerprint != self.fingerprint {
-            return gone("was replaced by another one meanwhile");
+        if slice.ends_epoch {
+            curve.push(point(slice));
+            printed = output.remark(&line);
         }
-        let missing = state.run.missing(&state.owner);
-        if !missing.is_empty() {
-            return gone(&format!("lacks the consent of {}", missing.join(", ")));
-        }
-        if state.run.stopped {
-            return gone(&format!("was stopped; `trefoil run resume {name}` lets it go on"));
-        }
-        Ok(Some(Standing { step: state.run.step, linked }))
-    }
-
-    fn line(&self, step: u32, epoch: &Sums) -> String {
-        let number = step.div_ceil(self.training.epoch_steps());
-        let point = epoch.point(number);
-        let right =
-            point.right.map_or(String::new(), |right| format!("  right {:.1} %", 100.0 * right));
-        let (epochs, all) = (self.training.course().epochs, self.training.steps());
-        format!(
-            "epoch {number}/{epochs}  step {step}/{all}  loss {:.4}{right}  {} a step",
-            point.loss,
-            seconds(epoch.seconds / f64::from(epoch.steps.max(1))),
-        )
-    }
+        printed.is_ok()
+    };
+    let connect = || super::connect(global);
+    driven.run(client, from, &connect, &progress, &mut told)?;
+    printed?;
+    let (seconds, bytes, rounds) =
+        cost.map_or((0.0, 0, 0), |cost| (cost.seconds, cost.bytes, cost.rounds));
+    let (run, model) = (driven.name.clone(), String::new());
+    Ok(Report { run, model, steps: driven.training.steps(), from, seconds, bytes, rounds, curve })
 }
 
-/// A run as the servers have it.
-struct Standing {
-    /// After which step they have kept the state.
-    step: u32,
-    /// Whether each has a session with the two others.
-    linked: bool,
+/// What an epoch was like.
+fn point(slice: &Slice) -> Point {
+    let of = |at: usize| slice.so_far.metrics.get(at).copied();
+    let loss = of(0).unwrap_or(f64::NAN);
+    Point { epoch: slice.epoch, loss, right: of(1), seconds: slice.so_far.seconds }
 }
 
-/// What has gone wrong since the last slice that was done.
-struct Trouble {
-    since: Instant,
-    /// What linked servers said last, and how often in a row.
-    said: String,
-    times: u32,
-}
-
-impl Default for Trouble {
-    fn default() -> Self {
-        Self { since: Instant::now(), said: String::new(), times: 0 }
-    }
-}
-
-impl Trouble {
-    /// Returns the error if it does not pass: it comes of this machine, or linked servers have said the same
-    /// several times, or it has lasted too long.
-    fn check(&mut self, error: Error, standing: Option<&Standing>) -> Result<()> {
-        let refused = match &error {
-            Error::Unreachable { .. } => false,
-            Error::Refused { .. } => standing.is_some_and(|standing| standing.linked),
-            _ => return Err(error),
-        };
-        let said = error.to_string();
-        if refused && said == self.said {
-            self.times += 1;
-        } else {
-            self.times = u32::from(refused);
-            self.said = said;
-        }
-        if self.times >= REFUSALS || self.since.elapsed() >= PATIENCE {
-            return Err(error);
-        }
-        Ok(())
-    }
-}
-
-impl Sums {
-    fn add(&mut self, steps: u32, metrics: &[f64], seconds: f64) {
-        self.metrics.resize(metrics.len(), 0.0);
-        for (sum, metric) in self.metrics.iter_mut().zip(metrics) {
-            *sum += metric * f64::from(steps);
-        }
-        self.steps += steps;
-        self.seconds += seconds;
-    }
-
-    fn point(&self, epoch: u32) -> Point {
-        let of = |at: usize| Some(self.metrics.get(at)? / f64::from(self.steps.max(1)));
-        let loss = of(0).unwrap_or(f64::NAN);
-        Point { epoch, loss, right: of(1), seconds: self.seconds }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn linked(linked: bool) -> Option<Standing> {
-        Some(Standing { step: 0, linked })
-    }
-
-    #[test]
-    fn what_linked_servers_say_three_times_is_their_last_word() {
-        let mut trouble = Trouble::default();
-        let refused = |reason: &str| Error::refused("party 1", reason);
-        for _ in 0..5 {
-            // While servers look for each other, or cannot be asked, anything may pass.
-            trouble.check(refused("no room"), linked(false).as_ref()).unwrap();
-            trouble.check(refused("no room"), None).unwrap();
-        }
-        let unreachable = || Error::Unreachable { server: "0".into(), reason: "gone".into() };
-        (0..5).for_each(|_| trouble.check(unreachable(), linked(true).as_ref()).unwrap());
-        for reason in ["no room", "no room", "another", "no room", "no room"] {
-            trouble.check(refused(reason), linked(true).as_ref()).unwrap();
-        }
-        trouble.check(refused("no room"), linked(true).as_ref()).unwrap_err();
-    }
-
-    #[test]
-    fn what_comes_of_this_machine_and_what_lasts_too_long_does_not_pass() {
-        let mut trouble = Trouble::default();
-        trouble.check(Error::input("a file", "is not there"), None).unwrap_err();
-        let refused = || Error::refused("party 1", "busy");
-        trouble.check(refused(), None).unwrap();
-        trouble.since = Instant::now().checked_sub(PATIENCE).unwrap();
-        trouble.check(refused(), None).unwrap_err();
-    }
+fn line(training: &Training, slice: &Slice) -> String {
+    let Point { epoch, loss, right, .. } = point(slice);
+    let right = right.map_or(String::new(), |right| format!("  right {:.1} %", 100.0 * right));
+    let (epochs, all, step) = (training.course().epochs, training.steps(), slice.step);
+    let each = slice.so_far.seconds / f64::from(slice.so_far.steps.max(1));
+    format!(
+        "epoch {epoch}/{epochs}  step {step}/{all}  loss {loss:.4}{right}  {} a step",
+        seconds(each)
+    )
 }
