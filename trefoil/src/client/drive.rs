@@ -291,15 +291,17 @@ impl Trouble {
     fn check(&mut self, error: Error, standing: Option<&Standing>) -> Result<()> {
         // Whichever server answers first is heard: its name does not matter.
         let (said, refused) = match &error {
-            Error::Unreachable { reason, .. } => (reason, false),
-            Error::Refused { reason, .. } => (reason, standing.is_some_and(|found| found.linked)),
+            Error::Unreachable { .. } | Error::Stopping { .. } => ("", false),
+            Error::Refused { reason, .. } => {
+                (reason.as_str(), standing.is_some_and(|found| found.linked))
+            }
             _ => return Err(error),
         };
-        if refused && *said == self.said {
+        if refused && said == self.said {
             self.times += 1;
         } else {
             self.times = u32::from(refused);
-            self.said.clone_from(said);
+            self.said = said.to_owned();
         }
         if self.times >= REFUSALS || self.since.elapsed() >= PATIENCE {
             return Err(error);

@@ -4,15 +4,15 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use gpu_kernels::EngineChoice;
-use mpc_core::{Operand, Protocol};
+use mpc_core::{Operand, Protocol as _};
 use net::{Meter, Party, Session};
 use nn_layers::train::State;
 use ring_arith::{Shape, Tensor};
 
 use super::Epoch;
 use super::task::Task;
-use crate::bench::Network;
 use crate::bench::party::{self, Mpc, Setup, input, open};
+use crate::bench::{Network, Protocol};
 
 /// What the parties say of a training.
 pub(super) struct Cost {
@@ -27,8 +27,9 @@ pub(super) struct Cost {
 
 pub(super) fn train(task: &Task, threads: usize) -> Result<(Vec<Epoch>, Cost)> {
     let engine = EngineChoice::Cpu;
-    let setup = Setup { network: Network::InProcess, threads, engine };
-    let parties = party::threads("train", engine, |session| run(task, session, &setup))?;
+    let (network, protocol) = (Network::InProcess, Protocol::Rss);
+    let setup = Setup { network, threads, engine, protocol };
+    let parties = party::threads("train", &setup, |session| run(task, session, &setup))?;
     let bytes = parties.iter().map(|(_, cost)| cost.bytes).max().unwrap_or(0);
     let (epochs, cost) = parties.into_iter().next().context("three parties return nothing")?;
     Ok((epochs, Cost { bytes, ..cost }))
