@@ -9,7 +9,7 @@ use super::output::{Output, Sink};
 use super::source::{Matrix, Source};
 use super::toeplitz::{self, Correlation};
 use super::windows::{Images, Windows};
-use super::{Form, Job, direct, few};
+use super::{Form, Job, direct, dots, few, fold};
 use crate::{ConvSpec, EngineTensor, Tensor};
 
 /// The sizes of one convolution.
@@ -108,9 +108,13 @@ pub(super) fn input_grad(job: Job<'_>, spec: &ConvSpec, dims: &[usize], out: &mu
     if direct::suits(&s) {
         return direct::input_grad(job, spec, &s, out);
     }
-    if let Some(tiled) = Correlation::input_grad(spec, &s)
-        && let Some(plan) = job.plan(&tiled)
-    {
+    let tiles = Correlation::input_grad(spec, &s);
+    let tiles = tiles.and_then(|tiled| Some((job.plan(&tiled)?, tiled)));
+    let cost = tiles.as_ref().map(|(plan, tiled)| plan.cost(tiled, job.terms.len()));
+    if fold::suits(job, spec, &s, cost) {
+        return fold::input_grad(job, spec, &s, out);
+    }
+    if let Some((plan, tiled)) = tiles {
         return toeplitz::run(job, &tiled, &plan, out);
     }
     let [step_y, step_x] = spec.window.stride;
@@ -130,6 +134,9 @@ pub(super) fn weight_grad(job: Job<'_>, spec: &ConvSpec, dims: &[usize], out: &m
     debug_assert_eq!(dims[0], s.groups * s.og);
     if direct::suits(&s) {
         return direct::weight_grad(job, spec, &s, out);
+    }
+    if dots::suits(job, &s) {
+        return dots::weight_grad(job, spec, &s, out);
     }
     let product = |g: usize| Product {
         m: s.og,
@@ -290,7 +297,7 @@ impl Job<'_> {
         match self.form {
             Form::Best => toeplitz::Plan::choose(self.isa, c, self.terms.len()),
             #[cfg(test)]
-            Form::Direct => None,
+            Form::Direct | Form::Fold(_) | Form::Dots => None,
             #[cfg(test)]
             Form::Tiles(taps, words) => {
                 Some(toeplitz::Plan::forced(self.isa, c, taps, self.terms.len(), words))

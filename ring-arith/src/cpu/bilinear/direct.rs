@@ -96,17 +96,17 @@ fn each_plane(
 }
 
 /// A row of an output channel and what one tap reaches from it.
-struct Line {
-    tap: usize,
-    y_out: usize,
-    y_in: usize,
+pub(super) struct Line {
+    pub tap: usize,
+    pub y_out: usize,
+    pub y_in: usize,
     /// Output columns whose input is not in the border.
-    columns: Range<usize>,
+    pub columns: Range<usize>,
     /// Input column of the first of them.
-    x_in: usize,
+    pub x_in: usize,
 }
 
-fn each_line(spec: &ConvSpec, s: &Sizes, mut visit: impl FnMut(Line)) {
+pub(super) fn each_line(spec: &ConvSpec, s: &Sizes, mut visit: impl FnMut(Line)) {
     for ty in 0..s.kernel[0] {
         let rows = inside(spec, s, 0, ty);
         for tx in 0..s.kernel[1] {

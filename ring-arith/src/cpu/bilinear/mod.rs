@@ -3,7 +3,9 @@
 //! Maps become matrix products over [`source::Source`]s, which the blocked product of [`gemm`] packs
 //! and multiplies with the micro-kernel of the instruction set. Convolutions with many tiles save
 //! products: [`toeplitz`]. Thin products, convolutions with few positions, depthwise ones and
-//! elementwise products have loops of their own: [`thin`], [`few`], [`direct`], [`mul`].
+//! elementwise products have loops of their own: [`thin`], [`few`], [`direct`], [`mul`]. Input gradients that
+//! would mostly multiply borders are products that are added up afterwards: [`fold`]. Weight gradients of
+//! a few channels are dot products: [`dots`].
 
 mod addends;
 #[cfg(target_arch = "x86_64")]
@@ -14,7 +16,9 @@ mod avx2;
 mod avx512;
 mod conv;
 mod direct;
+mod dots;
 mod few;
+mod fold;
 mod gemm;
 mod kernel;
 mod loops;
@@ -58,6 +62,12 @@ enum Form {
     /// As one product with the windows of the images.
     #[cfg(test)]
     Direct,
+    /// An input gradient whose products, at most so many words at a time, are added up where they belong.
+    #[cfg(test)]
+    Fold(usize),
+    /// A weight gradient as dot products.
+    #[cfg(test)]
+    Dots,
     /// By tiles, with algorithms for so many taps along height and width, and so many words in a
     /// block.
     #[cfg(test)]

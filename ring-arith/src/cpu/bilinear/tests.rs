@@ -301,6 +301,40 @@ fn many_images_share_one_product() {
 }
 
 #[test]
+fn gradients_that_are_added_up_afterwards_match_the_model() {
+    let plain = Window::new([3, 3], [1, 1]);
+    let wide = Window::new([4, 2], [2, 2]).padded([1, 0, 2, 1]);
+    let spread = Window { stride: [1, 3], dilation: [2, 1], ..plain }.padded([2, 2, 0, 3]);
+    for window in [plain, plain.padded([1; 4]), wide, spread] {
+        for (groups, c, o) in [(1, 5, 7), (2, 8, 10)] {
+            let spec = ConvSpec { window, groups };
+            let [oh, ow] = window.positions([7, 9]).unwrap();
+            let weight = [o, c / groups, window.kernel[0], window.kernel[1]];
+            let op = Bilinear::ConvInputGrad { spec, input: [7, 9] };
+            // All images at once, and each alone.
+            for budget in [1 << 20, 1] {
+                check_as(Form::Fold(budget), &op, &[3, o, oh, ow], &weight);
+            }
+        }
+    }
+}
+
+#[test]
+fn weight_gradients_as_dot_products_match_the_model() {
+    let plain = Window::new([3, 3], [1, 1]);
+    let wide = Window::new([4, 2], [2, 2]).padded([1, 0, 2, 1]);
+    let spread = Window { stride: [1, 3], dilation: [2, 1], ..plain }.padded([2, 2, 0, 3]);
+    let one = Window::new([1, 1], [1, 1]);
+    for window in [plain, plain.padded([1; 4]), wide, spread, one] {
+        let spec = ConvSpec::new(window);
+        for (input, o) in [([2, 5, 7, 9], 7), ([1, 2, 27, 31], 2)] {
+            let [oh, ow] = window.positions([input[2], input[3]]).unwrap();
+            check_as(Form::Dots, &Bilinear::ConvWeightGrad(spec), &input, &[input[0], o, oh, ow]);
+        }
+    }
+}
+
+#[test]
 fn few_positions_match_the_model() {
     let same = Window::new([3, 3], [1, 1]).padded([1; 4]);
     let halved = Window { stride: [2, 2], ..same };

@@ -171,7 +171,7 @@ impl Plan {
     }
 
     /// The time of this plan for each group, in products.
-    fn cost(&self, c: &Correlation, terms: usize) -> f64 {
+    pub(in super::super) fn cost(&self, c: &Correlation, terms: usize) -> f64 {
         let all = [c.sizes.og, c.sizes.n * self.tiles(), terms * c.sizes.cg];
         let [output_blocks, tile_blocks, channel_blocks] =
             [0, 1, 2].map(|i| all[i].div_ceil(self.block[i]));
