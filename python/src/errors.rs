@@ -73,7 +73,7 @@ impl From<ring_arith::Error> for Failure {
     fn from(error: ring_arith::Error) -> Self {
         use ring_arith::Error;
         let kind = match error {
-            Error::OutOfRange { .. } | Error::Diverged { .. } => Kind::Range,
+            Error::OutOfRange { .. } => Kind::Range,
             Error::Device { .. } => Kind::Failed,
             _ => Kind::Input,
         };
