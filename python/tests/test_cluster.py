@@ -117,6 +117,8 @@ def nobody_there(folder, seconds):
 
 INTERRUPTED = """
 import os, signal, sys, threading, time, trefoil
+# Python ignores the signal where whoever started it does, as a shell does for jobs in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with trefoil.connect(sys.argv[1]) as lost:
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     began = time.perf_counter()
