@@ -25,6 +25,7 @@ const FAULTS: &[Fault] = &[
     fault("max: differences as wide as numbers", "tight widths"),
     fault("with_bound: half the bound", "tight widths"),
     fault("div: numerators of 40 bits", "tight widths"),
+    fault("look-up: powers of two compared a bit short", "tight widths"),
     // A wrong number.
     fault("look-up: exponents one too high", "bounds of log"),
     fault("normalised argument in the working mode", "bounds of log"),

@@ -22,6 +22,16 @@ pub enum TruncationMode {
     Aby3Local,
 }
 
+/// What a protocol and the functions above it spare where they have a choice. All parties must use the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Profile {
+    /// Bytes and local work.
+    #[default]
+    Bytes,
+    /// Rounds, as long as they are worth more than the bytes: for links with a long round trip.
+    SlowLinks,
+}
+
 /// Most bits that a truncation may drop. With fewer than four bits left the offset that keeps signed
 /// words apart would not fit beside them.
 pub const MOST_DROPPED: u32 = 60;

@@ -11,6 +11,7 @@ mod error;
 mod faults;
 pub mod functions;
 mod jobs;
+mod piecewise;
 mod plaintext;
 pub mod privacy;
 mod protocol;
@@ -23,9 +24,10 @@ mod world;
 pub use chain::{Chain, Step, Sum, Value};
 pub use error::{Error, Result};
 pub use jobs::{
-    Compare, Compared, Finish, Found, Largest, MOST_DROPPED, Produced, Product, Term, Then,
-    TruncationMode,
+    Compare, Compared, Finish, Found, Largest, MOST_DROPPED, Produced, Product, Profile, Term,
+    Then, TruncationMode,
 };
+pub use piecewise::Piecewise;
 pub use plaintext::{PlainBits, PlainShare, Plaintext, Rounding};
 pub use protocol::{
     ComparedBy, FoundBy, Linear, ProducedBy, ProductOf, Protocol, ShareTensor, Words,

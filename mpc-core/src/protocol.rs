@@ -6,8 +6,8 @@ use net::Party;
 use ring_arith::{Bilinear, BitTensor, Engine, Shape, View, Window};
 
 use crate::{
-    Chain, Compare, Compared, Error, Found, Largest, Produced, Product, Result, TruncationMode,
-    provided, tournament,
+    Chain, Compare, Compared, Error, Found, Largest, Piecewise, Produced, Product, Profile, Result,
+    TruncationMode, provided, tournament,
 };
 
 /// A [`Product`] of a protocol's shares.
@@ -224,6 +224,16 @@ pub trait Protocol: Sized + 'static {
         TruncationMode::Default
     }
 
+    /// What is spared where there is a choice.
+    fn profile(&self) -> Profile {
+        Profile::Bytes
+    }
+
+    /// Chooses what is spared from here on, if the protocol has a choice. All parties call it alike.
+    fn set_profile(&mut self, profile: Profile) {
+        let _ = profile;
+    }
+
     /// `sum(c_i * x_i) + constant` modulo 2^64 for public words `c_i`, all shapes equal, without
     /// communication: what is meant to wrap around is written so. Worth one pass over memory in a protocol's own form: functions evaluate polynomials with it.
     fn combine(&self, terms: &[(u64, &Self::Share)], constant: u64) -> Result<Self::Share> {
@@ -238,6 +248,21 @@ pub trait Protocol: Sized + 'static {
     /// that it takes beyond one, and a result 20 more.
     fn chain(&mut self, chain: &Chain<'_, Self::Share>) -> Result<Vec<Self::Share>> {
         provided::chain(self, chain)
+    }
+
+    /// A function in pieces of words of a width, if the protocol has a form for it and that is worth it for so many
+    /// words in its profile; nothing is sent else.
+    ///
+    /// For slow links replicated sharing has one for few words: five rounds, and two keys a word of `2 bits + 6` words
+    /// each.
+    fn piecewise(
+        &mut self,
+        x: &Self::Share,
+        width: u32,
+        function: &Piecewise,
+    ) -> Result<Option<Self::Share>> {
+        let _ = (x, width, function);
+        Ok(None)
     }
 
     /// For every plane, whether it or any plane above it is set: plane `j` of the result is the OR

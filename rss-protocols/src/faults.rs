@@ -5,14 +5,16 @@
 
 use std::{path::Path, time::Duration};
 
-use mpc_core::{Finish, Product, Protocol, SplitMix64, TestWorld, TruncationMode, conformance};
+use mpc_core::{
+    Finish, Product, Profile, Protocol, SplitMix64, TestWorld, TruncationMode, conformance,
+};
 use net::{Party, Session};
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor};
 
 use crate::{
     Options, Rss, Tree,
     fault::{Fault, every_fault_is_noticed},
-    plan, privacy, random,
+    keys, plan, privacy, random,
 };
 
 const fn mask(name: &'static str, check: &'static str) -> Fault {
@@ -22,6 +24,9 @@ const fn mask(name: &'static str, check: &'static str) -> Fault {
 const fn result(name: &'static str, check: &'static str) -> Fault {
     Fault { name, check }
 }
+
+/// Where four meet at once.
+const FOUR: &str = "masks of: maximum of four at once and its place";
 
 /// Every fault, and what notices it: an operation of the certificate, or a test.
 const FAULTS: &[Fault] = &[
@@ -68,6 +73,14 @@ const FAULTS: &[Fault] = &[
     mask("chain: what a wrap meets bare", "masks of: chain, default"),
     mask("chain: a result's m12 off", "masks of: chain, default"),
     mask("chain: a result's m13 off", "masks of: chain, default"),
+    mask("largest of four: a product of bits under a bit's mask", FOUR),
+    mask("largest of four: parts of two subsets under one mask", FOUR),
+    mask("largest of four: y1 is the mask of a part", FOUR),
+    mask("largest of four: y2 is the mask of a bit", FOUR),
+    mask("relu at once: y1 is the mask of A", "masks of: relu at once, default"),
+    mask("relu at once: y2 is the mask of na", "masks of: relu at once, default"),
+    mask("keys: values of nodes bare", "masks of keys"),
+    mask("keys: the lost seeds bare", "masks of points' keys"),
     mask("and: the result under m13", "masks of: and"),
     mask("and: m12 off", "masks of: and"),
     mask("bits of words: those of a bare", "masks of: bits of words"),
@@ -91,6 +104,9 @@ const FAULTS: &[Fault] = &[
     result("select: v x3 twice", "selections"),
     result("zero test: of b instead of b - 1", "zero tests"),
     result("max: a bit short", "maxima"),
+    result("largest of four: a bit's opposite forgotten", "maxima for slow links"),
+    result("looked up: the pivot's low bits squared once", "functions for slow links"),
+    result("relu at once: a threshold's low bits off", "fused relu for slow links"),
     result("gradient: to those that lost", "maxima"),
     result("paired: a sign of the inverse", "raw products"),
     result("product: the last term alone", "terms"),
@@ -120,6 +136,11 @@ fn make_by_fours(session: Session) -> mpc_core::Result<Rss<CpuEngine>> {
     Rss::with_options(session, CpuEngine::new(1), Options::default().tree(Tree::Fours))
 }
 
+fn make_for_slow_links(session: Session) -> mpc_core::Result<Rss<CpuEngine>> {
+    let options = Options::default().profile(Profile::SlowLinks);
+    Rss::with_options(session, CpuEngine::new(1), options)
+}
+
 fn check(name: &str) {
     let world = &TestWorld::new(3).with_seed(5).with_limit(Duration::from_secs(60));
     if let Some(operation) = name.strip_prefix("masks of: ") {
@@ -136,7 +157,12 @@ fn check(name: &str) {
         "comparisons by fours" => conformance::comparisons(world, make_by_fours),
         "selections" => conformance::selections(world, make),
         "zero tests" => conformance::zero_tests(world, make),
+        "masks of keys" => keys::tests::corrections_of_steps_are_masked(),
+        "masks of points' keys" => keys::tests::corrections_of_points_are_masked(),
+        "functions for slow links" => conformance::approximations(world, make_for_slow_links),
+        "fused relu for slow links" => conformance::fused_relu(world, make_for_slow_links),
         "maxima" => conformance::maxima(world, make),
+        "maxima for slow links" => conformance::maxima(world, make_for_slow_links),
         "raw products" => conformance::raw_products(world, make),
         "terms" => conformance::product_terms(world, make),
         "summands" => conformance::product_summands(world, make),

@@ -7,6 +7,7 @@
 #[path = "../../mpc-core/src/fault.rs"]
 mod fault;
 
+mod at_once;
 mod bits;
 mod chain;
 mod circuit;
@@ -19,16 +20,19 @@ mod exact;
 mod faults;
 mod fused;
 mod gradient;
+mod group;
 mod halves;
 mod io;
 mod kept;
 mod kernels;
+mod keys;
 mod launch;
 mod links;
 mod local;
 mod masked;
 mod max;
 mod paired;
+mod piecewise;
 mod plan;
 #[cfg(test)]
 mod privacy;

@@ -4,18 +4,22 @@
 //! before anybody else has begun; the others need five rounds a level (by threes).
 //! Cost at width 44: 456 bits for each comparison, 648 with the position, 1 more where choices are kept;
 //! `1 + 5 ceil(log2 k)` rounds.
+//!
+//! For slow links four elements meet at once where they are not too many ([`crate::group`]): `1 + 4 ceil(log4 k)`
+//! rounds.
 
 use std::sync::Arc;
 
-use mpc_core::{Found, Largest, Result, ShareTensor};
+use mpc_core::{Found, Largest, Profile, Result, ShareTensor};
 use ring_arith::{Engine, EngineTensor, Launch, Place, Shape, Source, Target, Tensor, WordKernel};
 
 use crate::{
     BitShare, Rss, Share,
     compare::{CompareUnit, OpenedBit, Outcome, Purpose},
     cut::{Piece, Rooms, SMALL, Spots, assemble},
+    group::{self, GroupUnit},
     kept::Layout,
-    kernels::{Difference, Sum},
+    kernels::{Copy, Difference, Sum},
     launch::{invalid, slice},
     links::Reader,
     plan::{Goal, Plan},
@@ -54,6 +58,8 @@ impl<E: Engine> Rss<E> {
             n if n < SMALL => vec![Piece::whole(results, self.turns.next(n))],
             _ => self.options.parts.parts(results, 1),
         };
+        // Who won is kept of pairs alone.
+        let by_fours = self.options.profile == Profile::SlowLinks && !want.choices;
         let mut units = Vec::with_capacity(pieces.len());
         for piece in &pieces {
             let seat = piece.seat(self.party());
@@ -62,8 +68,10 @@ impl<E: Engine> Rss<E> {
             let mut levels = Vec::new();
             let mut len = k;
             while len > 1 {
-                levels.push(Some(self.seat(piece).1));
-                len = len.div_ceil(2);
+                // The same for all pieces: they share rounds.
+                let meeting = meeting(by_fours, len, results);
+                levels.push(Level { meeting, streams: Some(self.seat(piece).1) });
+                len = len / meeting + len % meeting;
             }
             units.push(MaxUnit {
                 seat,
@@ -72,6 +80,7 @@ impl<E: Engine> Rss<E> {
                 plan: plan.clone(),
                 choices: want.choices.then(Vec::new),
                 levels,
+                level: 0,
                 nodes,
                 first: piece.range.start,
                 pitch: results,
@@ -125,6 +134,44 @@ impl<E: Engine> Rss<E> {
     }
 }
 
+/// The most elements at a level at which four meet: the bytes of more are worth the rounds.
+const FEW: usize = 1 << 16;
+
+/// How many elements meet at a level that begins with `len` for each of `results`.
+fn meeting(by_fours: bool, len: usize, results: usize) -> usize {
+    if by_fours && len * results <= FEW { len.min(4) } else { 2 }
+}
+
+/// A level of a tournament.
+struct Level {
+    /// How many elements meet; what is left over goes on as it is.
+    meeting: usize,
+    /// Its streams, until it is played.
+    streams: Option<Streams>,
+}
+
+/// A level under way.
+enum Round<T: EngineTensor> {
+    Pairs(CompareUnit<T>),
+    Groups(GroupUnit<T>),
+}
+
+impl<T: EngineTensor> Round<T> {
+    fn unit<E: Engine<Tensor = T>>(&mut self) -> &mut dyn Unit<E> {
+        match self {
+            Self::Pairs(unit) => unit,
+            Self::Groups(unit) => unit,
+        }
+    }
+
+    fn done(self) -> Outcome<T> {
+        match self {
+            Self::Pairs(unit) => unit.done().1,
+            Self::Groups(unit) => Outcome { bit: None, words: unit.done() },
+        }
+    }
+}
+
 /// A tournament of one part.
 struct MaxUnit<T: EngineTensor> {
     seat: Seat,
@@ -135,8 +182,9 @@ struct MaxUnit<T: EngineTensor> {
     plan: Arc<Plan>,
     /// By level, the number of pairs and who won, if that is kept.
     choices: Option<Vec<(usize, OpenedBit<T>)>>,
-    /// The streams of each level, until it is played.
-    levels: Vec<Option<Streams>>,
+    levels: Vec<Level>,
+    /// The level that is next or under way.
+    level: usize,
     /// The role's components of values and, where asked for, positions: those of node `i` begin at word
     /// `first + i * pitch`.
     nodes: Vec<(T, T)>,
@@ -144,20 +192,27 @@ struct MaxUnit<T: EngineTensor> {
     pitch: usize,
     /// The level under way at the second or the third: its comparison, and what is left of the pivot's
     /// words.
-    now: Option<(CompareUnit<T>, Reader)>,
+    now: Option<(Round<T>, Reader)>,
 }
 
 impl<T: EngineTensor> MaxUnit<T> {
-    /// The comparison of the next level.
-    fn level<E: Engine<Tensor = T>>(&mut self, engine: &E) -> Result<Option<CompareUnit<T>>> {
-        if self.len == 1 {
-            return Ok(None);
+    /// The comparisons of the next level.
+    fn round<E: Engine<Tensor = T>>(&mut self, engine: &E) -> Result<Option<Round<T>>> {
+        let Some(level) = self.levels.get_mut(self.level) else { return Ok(None) };
+        let meeting = level.meeting;
+        let streams = level.streams.take().expect("a level is played once");
+        if meeting > 2 {
+            let member = |x: &T, i| self.groups(engine, &Copy, [self.member(x, i)], None);
+            let members = |(one, two): &(T, T)| -> Result<Vec<_>> {
+                (0..meeting).map(|i| Ok((member(one, i)?, member(two, i)?))).collect()
+            };
+            let tensors = self.nodes.iter().map(members).collect::<Result<_>>()?;
+            let unit = GroupUnit::new(self.seat, streams, tensors, self.plan.clone());
+            return Ok(Some(Round::Groups(unit)));
         }
-        let streams = self.levels.iter_mut().find_map(Option::take);
-        let streams = streams.expect("a level for each halving");
         let minus = |x: &T, [one, other]: [usize; 2]| {
-            let sources = [self.every_other(x, one), self.every_other(x, other)];
-            self.pairs(engine, &Difference, sources, None)
+            let sources = [self.member(x, one), self.member(x, other)];
+            self.groups(engine, &Difference, sources, None)
         };
         let both = |(one, two): &(T, T), order| Ok((minus(one, order)?, minus(two, order)?));
         // left - right < 0 exactly if the right one is larger, so that equals keep the left one.
@@ -170,24 +225,30 @@ impl<T: EngineTensor> MaxUnit<T> {
         };
         let words = gains.into_iter().map(wanted).collect();
         let purpose = Purpose { bit: self.choices.is_some(), words };
-        Ok(Some(CompareUnit::new(self.seat, streams, value, self.plan.clone(), purpose)))
+        let unit = CompareUnit::new(self.seat, streams, value, self.plan.clone(), purpose);
+        Ok(Some(Round::Pairs(unit)))
     }
 
-    /// The left nodes of all pairs, or the right ones. Neighbours meet: the left one's position is lower.
-    fn every_other<'a>(&self, x: &'a T, start: usize) -> Source<'a, T> {
-        let (offset, row_stride) = (self.first + start * self.pitch, 2 * self.pitch);
-        Source::Tensor { tensor: x, offset, row_stride }
+    /// How many elements meet at the level.
+    fn meeting(&self) -> usize {
+        self.levels[self.level].meeting
     }
 
-    /// Runs a kernel on all pairs.
-    fn pairs<E: Engine<Tensor = T>>(
+    /// The nodes of all groups that have one place in them. Neighbours meet: earlier ones have lower positions.
+    fn member<'a>(&self, x: &'a T, place: usize) -> Source<'a, T> {
+        let row_stride = self.meeting() * self.pitch;
+        Source::Tensor { tensor: x, offset: self.first + place * self.pitch, row_stride }
+    }
+
+    /// Runs a kernel on all groups.
+    fn groups<E: Engine<Tensor = T>, const I: usize>(
         &self,
         engine: &E,
-        kernel: &impl WordKernel<2, 1>,
-        sources: [Source<'_, T>; 2],
+        kernel: &impl WordKernel<I, 1>,
+        sources: [Source<'_, T>; I],
         place: Option<Place<'_, T>>,
     ) -> Result<T> {
-        let (rows, cols) = (self.len / 2, self.results);
+        let (rows, cols) = (self.len / self.meeting(), self.results);
         let launch = Launch {
             rows,
             cols,
@@ -206,24 +267,28 @@ impl<T: EngineTensor> MaxUnit<T> {
         if let (Some(choices), Some(bit)) = (&mut self.choices, outcome.bit) {
             choices.push((self.len / 2, bit));
         }
-        let (results, len, won) = (self.results, self.len, self.len / 2 * self.results);
-        let left = len.div_ceil(2) * results;
+        let (results, meeting) = (self.results, self.meeting());
+        let (groups, rest) = (self.len / meeting, self.len % meeting);
+        let left = groups + rest;
+        // Of a pair the gain is on the first, of a group on the last.
+        let base = if meeting == 2 { 0 } else { meeting - 1 };
         let next = |old: &T, gain: &T| -> Result<T> {
-            // Without a pair the last node goes on as it is.
-            let room = if len.is_multiple_of(2) { None } else { engine.room(left) };
+            // Without a group the last nodes go on as they are.
+            let room = if rest == 0 { None } else { engine.room(left * results) };
             let place = room.as_ref().map(|room| Place { room, start: 0 });
-            let sources = [self.every_other(old, 0), Source::rows_of(gain, results)];
-            let mut parts = vec![(0, self.pairs(engine, &Sum, sources, place)?)];
-            if !len.is_multiple_of(2) {
-                let odd = self.first + (len - 1) * self.pitch;
-                parts.push((won, slice(engine, old, 0, odd, odd + results)?));
+            let sources = [self.member(old, base), Source::rows_of(gain, results)];
+            let mut parts = vec![(0, self.groups(engine, &Sum, sources, place)?)];
+            for i in 0..rest {
+                let at = self.first + (groups * meeting + i) * self.pitch;
+                parts.push(((groups + i) * results, slice(engine, old, 0, at, at + results)?));
             }
-            assemble(engine, room.as_ref(), parts, 0, &Shape::new([left])?)
+            assemble(engine, room.as_ref(), parts, 0, &Shape::new([left * results])?)
         };
         let nodes = self.nodes.iter().zip(&gains);
         let nodes = nodes.map(|(old, gain)| Ok((next(&old.0, &gain.0)?, next(&old.1, &gain.1)?)));
         self.nodes = nodes.collect::<Result<_>>()?;
-        (self.len, self.first, self.pitch) = (len.div_ceil(2), 0, results);
+        (self.len, self.first, self.pitch) = (left, 0, results);
+        self.level += 1;
         Ok(())
     }
 
@@ -233,12 +298,13 @@ impl<T: EngineTensor> MaxUnit<T> {
         cx: &mut Cx<'_, E>,
         mut bundle: Reader,
     ) -> Result<bool> {
-        let Some(mut unit) = self.level(cx.engine)? else { return Ok(true) };
-        let [second, third] = Unit::<E>::bundle(&unit);
+        let Some(mut round) = self.round(cx.engine)? else { return Ok(true) };
+        let unit = round.unit::<E>();
+        let [second, third] = unit.bundle();
         let words = if self.seat.role == Role::Second { second } else { third };
         let own = bundle.split(words)?;
         unit.start(cx, own)?;
-        self.now = Some((unit, bundle));
+        self.now = Some((round, bundle));
         Ok(false)
     }
 }
@@ -250,21 +316,26 @@ impl<E: Engine> Unit<E> for MaxUnit<E::Tensor> {
 
     fn bundle(&self) -> [usize; 2] {
         let (mut len, mut all) = (self.len, [0, 0]);
-        while len > 1 {
-            let n = self.results * (len / 2);
-            let cols = n.div_ceil(64);
+        for &Level { meeting, .. } in &self.levels {
+            let (n, tensors) = (self.results * (len / meeting), self.nodes.len());
+            let pairs = meeting * (meeting - 1) / 2;
+            let cols = (pairs * n).div_ceil(64);
             let [second, third] = self.plan.bundle().map(|planes| planes * cols);
             let bit = if self.choices.is_some() { cols } else { 0 };
-            all = [all[0] + second + bit + n * self.nodes.len(), all[1] + third + n];
-            len = len.div_ceil(2);
+            let [parts, bits] = match meeting {
+                2 => [tensors, 1],
+                _ => group::dealt(meeting, tensors),
+            };
+            all = [all[0] + second + bit + n * parts, all[1] + third + n * bits];
+            len = len / meeting + len % meeting;
         }
         all
     }
 
     fn lead(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
-        while let Some(mut unit) = self.level(cx.engine)? {
-            unit.lead(cx)?;
-            self.settle(cx.engine, unit.done().1)?;
+        while let Some(mut round) = self.round(cx.engine)? {
+            round.unit::<E>().lead(cx)?;
+            self.settle(cx.engine, round.done())?;
         }
         Ok(())
     }
@@ -274,12 +345,12 @@ impl<E: Engine> Unit<E> for MaxUnit<E::Tensor> {
     }
 
     fn advance(&mut self, cx: &mut Cx<'_, E>) -> Result<bool> {
-        let Some((mut unit, bundle)) = self.now.take() else { return Ok(true) };
-        if !unit.advance(cx)? {
-            self.now = Some((unit, bundle));
+        let Some((mut round, bundle)) = self.now.take() else { return Ok(true) };
+        if !round.unit::<E>().advance(cx)? {
+            self.now = Some((round, bundle));
             return Ok(false);
         }
-        self.settle(cx.engine, unit.done().1)?;
+        self.settle(cx.engine, round.done())?;
         self.begin(cx, bundle)
     }
 }

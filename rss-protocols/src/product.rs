@@ -1,12 +1,14 @@
 //! Bilinear maps and truncations: what this party computes alone, and how what follows is cut into parts.
 
 use mpc_core::{
-    Error, Finish, Linear, MOST_DROPPED, Produced, Product, Result, ShareTensor, TruncationMode,
+    Error, Finish, Linear, MOST_DROPPED, Produced, Product, Profile, Result, ShareTensor,
+    TruncationMode,
 };
 use ring_arith::{Addend, AddendSource, Bilinear, Engine, EngineTensor, Shape, View};
 
 use crate::{
     BitShare, Rss, Share,
+    at_once::{self, ReluAtOnceUnit},
     compare::OpenedBit,
     cut::{Piece, Rooms, Spots, take},
     exact::{ExactUnit, Exactly},
@@ -36,6 +38,7 @@ enum JobUnit<T: EngineTensor> {
     Truncate(Box<TruncateUnit<T>>),
     Exact(Box<ExactUnit<T>>),
     Relu(Box<ReluUnit<T>>),
+    ReluAtOnce(Box<ReluAtOnceUnit<T>>),
     Mask(Box<MaskUnit<T>>),
 }
 
@@ -51,6 +54,7 @@ enum Ending<'a, T> {
     Rounded(Rounding),
     Exact(Exactly),
     Relu { how: Drop, keep: bool },
+    ReluAtOnce(Drop),
     Mask { how: Drop, mask: &'a BitShare<T> },
 }
 
@@ -149,7 +153,13 @@ impl<E: Engine> Rss<E> {
     ) -> Result<Vec<Answer<E::Tensor>>> {
         let (mut units, mut plans) = (Vec::new(), Vec::new());
         for job in jobs {
-            let (ending, shape) = (Ending::of(job.finish)?, output_shape(job)?);
+            let shape = output_shape(job)?;
+            let ending = match Ending::of(job.finish)? {
+                Ending::Relu { how, keep: false } if self.is_worth_keys(shape.len()) => {
+                    Ending::ReluAtOnce(how)
+                }
+                ending => ending,
+            };
             let pieces = self.pieces_for(&ending, shape.len());
             let part = match &job.terms[..] {
                 [term] if term.op == Bilinear::Mul => {
@@ -184,12 +194,23 @@ impl<E: Engine> Rss<E> {
         Ok(self.run_jobs(units, plans)?.into_iter().map(|produced| produced.share).collect())
     }
 
+    /// Whether rounds are worth a key for each of so many elements.
+    fn is_worth_keys(&self, elements: usize) -> bool {
+        self.options.profile == Profile::SlowLinks && elements <= at_once::MOST
+    }
+
     /// How a job is cut: behind a kept bit, as that was.
     fn pieces_for(&mut self, ending: &Ending<'_, E::Tensor>, len: usize) -> Vec<Piece> {
         if let Ending::Mask { mask, .. } = ending
             && let Some(kept) = flat_pieces(mask)
         {
             return kept.pieces.iter().map(|kept| kept.piece.clone()).collect();
+        }
+        if let Ending::ReluAtOnce(_) = ending
+            && len > at_once::ALONE
+        {
+            // All links carry keys.
+            return self.options.parts.parts(len, 64);
         }
         self.pieces(len)
     }
@@ -288,6 +309,10 @@ impl<E: Engine> Rss<E> {
                 let unit = ReluUnit::new(seat, streams, value, (how, keep), plan, spots);
                 JobUnit::Relu(Box::new(unit))
             }
+            Ending::ReluAtOnce(how) => {
+                let unit = ReluAtOnceUnit::new(seat, streams, value, how, spots);
+                JobUnit::ReluAtOnce(Box::new(unit))
+            }
             Ending::Mask { how, mask } => {
                 let bit = self.mask_of(mask, (i, piece), &seat)?;
                 let unit = MaskUnit::new(seat, streams, value, how, bit, spots);
@@ -358,6 +383,7 @@ impl<T: EngineTensor> JobUnit<T> {
             Self::Truncate(unit) => (unit.done(), None),
             Self::Exact(unit) => (unit.done(), None),
             Self::Mask(unit) => (unit.done(), None),
+            Self::ReluAtOnce(unit) => (unit.done(), None),
             Self::Relu(unit) => {
                 let (seat, result, bit) = unit.done();
                 ((seat, result), bit)
@@ -373,6 +399,7 @@ impl<E: Engine> Unit<E> for JobUnit<E::Tensor> {
             Self::Truncate(unit) => Unit::<E>::seat(&**unit),
             Self::Exact(unit) => Unit::<E>::seat(&**unit),
             Self::Relu(unit) => Unit::<E>::seat(&**unit),
+            Self::ReluAtOnce(unit) => Unit::<E>::seat(&**unit),
             Self::Mask(unit) => Unit::<E>::seat(&**unit),
         }
     }
@@ -382,6 +409,7 @@ impl<E: Engine> Unit<E> for JobUnit<E::Tensor> {
             Self::Truncate(unit) => Unit::<E>::bundle(&**unit),
             Self::Exact(unit) => Unit::<E>::bundle(&**unit),
             Self::Relu(unit) => Unit::<E>::bundle(&**unit),
+            Self::ReluAtOnce(unit) => Unit::<E>::bundle(&**unit),
             Self::Mask(unit) => Unit::<E>::bundle(&**unit),
         }
     }
@@ -391,6 +419,7 @@ impl<E: Engine> Unit<E> for JobUnit<E::Tensor> {
             Self::Truncate(unit) => unit.lead(cx),
             Self::Exact(unit) => unit.lead(cx),
             Self::Relu(unit) => unit.lead(cx),
+            Self::ReluAtOnce(unit) => unit.lead(cx),
             Self::Mask(unit) => unit.lead(cx),
         }
     }
@@ -400,6 +429,7 @@ impl<E: Engine> Unit<E> for JobUnit<E::Tensor> {
             Self::Truncate(unit) => unit.announce(cx),
             Self::Exact(unit) => unit.announce(cx),
             Self::Relu(unit) => unit.announce(cx),
+            Self::ReluAtOnce(unit) => unit.announce(cx),
             Self::Mask(unit) => unit.announce(cx),
         }
     }
@@ -409,6 +439,7 @@ impl<E: Engine> Unit<E> for JobUnit<E::Tensor> {
             Self::Truncate(unit) => unit.start(cx, bundle),
             Self::Exact(unit) => unit.start(cx, bundle),
             Self::Relu(unit) => unit.start(cx, bundle),
+            Self::ReluAtOnce(unit) => unit.start(cx, bundle),
             Self::Mask(unit) => unit.start(cx, bundle),
         }
     }
@@ -418,6 +449,7 @@ impl<E: Engine> Unit<E> for JobUnit<E::Tensor> {
             Self::Truncate(unit) => unit.advance(cx),
             Self::Exact(unit) => unit.advance(cx),
             Self::Relu(unit) => unit.advance(cx),
+            Self::ReluAtOnce(unit) => unit.advance(cx),
             Self::Mask(unit) => unit.advance(cx),
         }
     }

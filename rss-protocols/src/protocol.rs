@@ -1,8 +1,8 @@
 //! [`Protocol`] for replicated sharing.
 
 use mpc_core::{
-    Chain, Compare, Compared, Found, Largest, Linear, Produced, Product, Protocol, Result,
-    ShareTensor, TruncationMode,
+    Chain, Compare, Compared, Found, Largest, Linear, Piecewise, Produced, Product, Profile,
+    Protocol, Result, ShareTensor, TruncationMode,
     provided::{self, check_compare, tournament_lengths},
 };
 use net::Party;
@@ -46,6 +46,14 @@ impl<E: Engine> Protocol for Rss<E> {
 
     fn truncation(&self) -> TruncationMode {
         self.options.truncation
+    }
+
+    fn profile(&self) -> Profile {
+        self.options.profile
+    }
+
+    fn set_profile(&mut self, profile: Profile) {
+        self.options.profile = profile;
     }
 
     fn input(
@@ -169,6 +177,15 @@ impl<E: Engine> Protocol for Rss<E> {
             Some(results) => Ok(results),
             None => provided::chain(self, chain),
         }
+    }
+
+    fn piecewise(
+        &mut self,
+        x: &Self::Share,
+        width: u32,
+        function: &Piecewise,
+    ) -> Result<Option<Self::Share>> {
+        self.talk(|rss| rss.looked_up(x, width, function))
     }
 
     fn is_zero(&mut self, jobs: &[(&Self::Share, u32)]) -> Result<Vec<Self::Bits>> {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
-use mpc_core::{Error, Result, TruncationMode};
+use mpc_core::{Error, Profile, Result, TruncationMode};
 use net::{Party, Session};
 use ring_arith::{Engine, Generator, Shape, Tensor};
 
@@ -21,7 +21,8 @@ use crate::{
 pub struct Options {
     generator: Option<Generator>,
     pub(crate) truncation: TruncationMode,
-    pub(crate) tree: Tree,
+    pub(crate) profile: Profile,
+    tree: Tree,
     pub(crate) parts: Parts,
 }
 
@@ -47,6 +48,11 @@ impl Options {
     /// How functions truncate. A plan's steps say for themselves how they do.
     pub fn truncation(self, truncation: TruncationMode) -> Self {
         Self { truncation, ..self }
+    }
+
+    /// What is spared. For slow links comparisons are by [`Tree::Fours`], whatever tree is chosen.
+    pub fn profile(self, profile: Profile) -> Self {
+        Self { profile, ..self }
     }
 
     /// How comparisons trade bytes for rounds.
@@ -81,7 +87,7 @@ pub struct Rss<E: Engine> {
     pub(crate) setting: Setting,
     pub(crate) turns: Turns,
     pub(crate) zeros: E::Tensor,
-    plans: HashMap<(Goal, usize), Arc<Plan>>,
+    plans: HashMap<(Tree, Goal, usize), Arc<Plan>>,
     /// Why the session ended, if it did.
     dead: Option<String>,
 }
@@ -204,9 +210,12 @@ impl<E: Engine> Rss<E> {
 
     /// The circuit for so many bits.
     pub(crate) fn plan(&mut self, goal: Goal, bits: usize) -> Arc<Plan> {
-        let tree = self.options.tree;
+        let tree = match self.options.profile {
+            Profile::Bytes => self.options.tree,
+            Profile::SlowLinks => Tree::Fours,
+        };
         let make = || Arc::new(Plan::new(tree, goal, bits));
-        self.plans.entry((goal, bits)).or_insert_with(make).clone()
+        self.plans.entry((tree, goal, bits)).or_insert_with(make).clone()
     }
 
     /// Cuts an operation on so many elements.

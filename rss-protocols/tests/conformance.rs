@@ -1,6 +1,6 @@
 //! The suite that every protocol passes.
 
-use mpc_core::TestWorld;
+use mpc_core::{Profile, TestWorld};
 use ring_arith::CpuEngine;
 use rss_protocols::{Options, Parts, Rss, Tree};
 
@@ -16,6 +16,10 @@ mpc_core::conformance! {
     by_fours_with_chacha: 3, |session| {
         let options =
             Options::default().tree(Tree::Fours).generator(ring_arith::Generator::ChaCha12);
+        Rss::with_options(session, CpuEngine::new(1), options)
+    };
+    for_slow_links: 3, |session| {
+        let options = Options::default().profile(Profile::SlowLinks);
         Rss::with_options(session, CpuEngine::new(1), options)
     };
 }

@@ -1,8 +1,8 @@
 //! Bytes and rounds of every operation, as the transport counts them.
 
 use mpc_core::{
-    Chain, Compare, Finish, Largest, Linear, Product, Protocol, Result, ShareTensor, SplitMix64,
-    Sum, Term, TestWorld, Then, TruncationMode,
+    Chain, Compare, Finish, Largest, Linear, Piecewise, Product, Profile, Protocol, Result,
+    ShareTensor, SplitMix64, Sum, Term, TestWorld, Then, TruncationMode,
 };
 use net::{Metered, Party, Session, Stats};
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor, View};
@@ -289,6 +289,56 @@ fn tournaments_cost_what_the_table_says() {
             costs_for_each(N / k, &what, bits, 1 + 5 * levels, plain(), run);
         }
     }
+}
+
+fn for_slow_links() -> Options {
+    plain().profile(Profile::SlowLinks)
+}
+
+#[test]
+fn operations_for_slow_links_cost_what_they_say() {
+    // Six comparisons for each four at once, and 41 words: 18 bits and products, 21 parts, 2 summands. The places
+    // are 23 more.
+    let four = 6 * 236 + 41 * 64;
+    for (want, bits) in [
+        (Largest::default(), four),
+        (Largest { position: true, ..Largest::default() }, four + 23 * 64),
+    ] {
+        let run = move |mpc: &mut Party3, inputs: &Inputs| {
+            let x = sets(mpc, &inputs.small, 4)?;
+            mpc.max_first(&x, 44, want).map(drop)
+        };
+        costs_for_each(N / 4, "maximum of four at once", bits, 5, for_slow_links(), run);
+    }
+    // Two levels of four.
+    let run = |mpc: &mut Party3, inputs: &Inputs| {
+        let x = sets(mpc, &inputs.small, 16)?;
+        mpc.max_first(&x, 44, Largest::default()).map(drop)
+    };
+    costs_for_each(N / 16, "maximum of sixteen at once", 5 * four, 9, for_slow_links(), run);
+    // Keys of 218 words for both, A and na, halves, summands.
+    let few = |mpc: &Party3, x: &Word| {
+        mpc.linear(&Linear::View(&View::Slice { axis: 0, start: 0, end: 1536, step: 1 }), x)
+    };
+    for (mode, bits) in [
+        (TruncationMode::Default, 2 * 218 * 64 + 64 + 20 + 128 + 128),
+        (TruncationMode::Early, 2 * 218 * 64 + 64 + 20 + 88 + 128),
+    ] {
+        let run = move |mpc: &mut Party3, inputs: &Inputs| {
+            let (x, y) = (few(mpc, &inputs.x)?, few(mpc, &inputs.y)?);
+            mpc.product(Product::new(Bilinear::Mul, &x, &y, relu(mode, false))).map(drop)
+        };
+        costs_for_each(1536, "ReLU at once", bits, 2, for_slow_links(), run);
+    }
+    // Keys of 22 words for both; 38 bits dropped; two comparisons at width 45; two selections.
+    let function = Piecewise::interpolated(|x| x, [16, 9], 38, [-31 << 19, 31 << 19], [[0; 2]; 2]);
+    let bits = 2 * 22 * 64 + (64 + 38 + 128 + 76) + 2 * 244 + 2 * (64 + 192);
+    let run = move |mpc: &mut Party3, inputs: &Inputs| {
+        let view = View::Slice { axis: 0, start: 0, end: 960, step: 1 };
+        let x = mpc.linear(&Linear::View(&view), &inputs.small)?;
+        mpc.piecewise(&x, 44, &function).map(drop)
+    };
+    costs_for_each(960, "function looked up", bits, 5, for_slow_links(), run);
 }
 
 #[test]

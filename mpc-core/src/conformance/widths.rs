@@ -5,7 +5,7 @@ use ring_arith::{Bilinear, ConvSpec, Engine, FracBits, Shape, Tensor, Window};
 
 use super::{Make, agreed};
 use crate::{
-    Protocol, Result, SecretTensor, TestWorld,
+    Profile, Protocol, Result, SecretTensor, TestWorld,
     functions::{self as f, Multiply},
 };
 
@@ -18,7 +18,7 @@ const FRAC: u32 = 2;
 /// A function of rows of six, and what each row gives; `units` are allowed.
 struct Case<P: Protocol> {
     name: &'static str,
-    function: fn(&mut P, &SecretTensor<P>) -> Result<SecretTensor<P>>,
+    function: Function<P>,
     exact: fn(&[f64]) -> Vec<f64>,
     units: f64,
 }
@@ -205,7 +205,126 @@ pub fn tight_widths<P: Protocol>(world: &TestWorld, make: impl Make<P> + Clone) 
         }
     }
     quotients(world, make.clone());
-    bounds(world, make);
+    bounds(world, make.clone());
+    for profile in [Profile::Bytes, Profile::SlowLinks] {
+        normalised(world, make.clone(), profile);
+        results(world, make.clone(), profile);
+    }
+}
+
+/// A function of a tensor.
+type Function<P> = fn(&mut P, &SecretTensor<P>) -> Result<SecretTensor<P>>;
+
+/// A function by name, and what it gives.
+type Named<P> = (&'static str, Function<P>, fn(f64) -> f64);
+
+/// What looks for the highest bit of its operand, of the largest words of a width.
+fn normalised<P: Protocol>(world: &TestWorld, make: impl Make<P>, profile: Profile) {
+    const WIDTHS: [u32; 3] = [12, 30, 41];
+    fn signed<P: Protocol>() -> [Named<P>; 1] {
+        [("reciprocal", f::reciprocal, |x| 1.0 / x)]
+    }
+    fn positive<P: Protocol>() -> [Named<P>; 4] {
+        [
+            ("reciprocal_positive", f::reciprocal_positive, |x| 1.0 / x),
+            ("sqrt", f::sqrt, f64::sqrt),
+            ("inv_sqrt", f::inv_sqrt, |x| 1.0 / x.sqrt()),
+            ("log", f::log, f64::ln),
+        ]
+    }
+    let unit = 2f64.powi(-20);
+    let ends = move |width: u32| {
+        let end = |bits: u32| ((1u64 << bits) - 1) as f64 * unit;
+        let [full, half] = [end(width - 1), end(width - 2)];
+        [full, -full, half, -half]
+    };
+    let got = agreed(world, make, move |mpc: &mut P| {
+        mpc.set_profile(profile);
+        let mut all = Vec::new();
+        for width in WIDTHS {
+            let mut share = |values: &[f64]| -> Result<_> {
+                let mine = (mpc.me() == Party(0)).then_some(values);
+                let shape = Shape::new([values.len()])?;
+                Ok(f::input(mpc, Party(0), &shape, mine, FracBits::DEFAULT)?.with_width(width))
+            };
+            let [a, b, c, d] = ends(width);
+            let (both, above) = (share(&[a, b, c, d])?, share(&[a, c])?);
+            let jobs = signed().map(|job| (job, &both)).into_iter();
+            for ((_, function, _), x) in jobs.chain(positive().map(|job| (job, &above))) {
+                let y = function(mpc, x)?;
+                all.push(f::reveal(mpc, &y)?);
+            }
+        }
+        Ok(all)
+    });
+    let exact = |width| {
+        let [a, b, c, d] = ends(width);
+        let jobs = signed::<P>().map(|job| (job, vec![a, b, c, d])).into_iter();
+        jobs.chain(positive::<P>().map(|job| (job, vec![a, c]))).collect::<Vec<_>>()
+    };
+    for (((name, _, exact), xs), ys) in WIDTHS.into_iter().flat_map(exact).zip(got) {
+        for (x, y) in xs.into_iter().zip(ys) {
+            let (want, replay) = (exact(x), world.replay());
+            let near = 2f64.powi(-17) * want.abs() + 4.0 * unit;
+            assert!((y - want).abs() < near, "{name} of {x} is {y}, not {want}; {replay}");
+        }
+    }
+}
+
+/// The results of functions where they are largest: they lie within the width that they say, and a comparison at
+/// that width is right.
+fn results<P: Protocol>(world: &TestWorld, make: impl Make<P>, profile: Profile) {
+    fn functions<P: Protocol>() -> Vec<(&'static str, Function<P>)> {
+        vec![
+            ("exp", f::exp),
+            ("exp_nonpositive", |mpc, x| {
+                let size = f::abs(mpc, x)?;
+                let below = f::neg(mpc, &size)?;
+                f::exp_nonpositive(mpc, &below)
+            }),
+            ("sigmoid", f::sigmoid),
+            ("tanh", f::tanh),
+            ("silu", f::silu),
+            ("gelu", f::gelu),
+            ("erf", f::erf),
+            ("sin", f::sin),
+            ("cos", f::cos),
+            ("reciprocal", f::reciprocal),
+            ("log of a square", |mpc, x| {
+                let square = f::square(mpc, x)?;
+                f::log(mpc, &square)
+            }),
+            ("softmax", |mpc, x| f::softmax(mpc, x, 0)),
+            ("log_softmax", |mpc, x| f::log_softmax(mpc, x, 0)),
+            ("var", |mpc, x| f::var(mpc, x, &[0])),
+            ("norm", |mpc, x| f::norm(mpc, x, &[0])),
+            ("normalize", |mpc, x| f::normalize(mpc, x, 0, 1e-5)),
+        ]
+    }
+    const VALUES: [f64; 9] = [1000.0, -1000.0, 30.0, 11.2, 1.0, 0.000_002, -0.000_002, -1.0, -29.5];
+    let got = agreed(world, make, move |mpc: &mut P| {
+        mpc.set_profile(profile);
+        let mine = (mpc.me() == Party(0)).then_some(&VALUES[..]);
+        let x = f::input(mpc, Party(0), &Shape::new([9])?, mine, FracBits::DEFAULT)?;
+        let mut all = Vec::new();
+        for (name, function) in functions() {
+            let y = function(mpc, &x)?;
+            let positive = f::relu(mpc, &y)?;
+            all.push((name, f::reveal_all(mpc, &[&y, &positive])?, y.width(), y.frac()));
+        }
+        Ok(all)
+    });
+    for (name, opened, width, frac) in got {
+        let limit = 2f64.powi(width as i32 - 1 - frac as i32);
+        for (y, positive) in opened[0].iter().zip(&opened[1]) {
+            let replay = world.replay();
+            assert!(
+                y.abs() < limit,
+                "{name} gives {y}, which has more than width {width}; {replay}"
+            );
+            assert_eq!(*positive, y.max(0.0), "the positive part of {name}; {replay}");
+        }
+    }
 }
 
 fn run<P: Protocol>(world: &TestWorld, make: impl Make<P>, width: u32, cases: Vec<Case<P>>) {

@@ -28,6 +28,7 @@ mod roots;
 mod rows;
 mod shape;
 mod sigmoid;
+mod slow_links;
 mod softmax;
 mod stats;
 mod tables;
@@ -53,6 +54,7 @@ pub use shape::{
     windows,
 };
 pub use sigmoid::{erf, gelu, sigmoid, silu, tanh};
+pub use slow_links::costs_for_slow_links;
 pub use softmax::{log_softmax, softmax};
 pub use stats::{norm, var};
 pub use trig::{cos, sin};

@@ -1,5 +1,7 @@
 //! Sigmoid and its relatives, erf and GELU.
 
+use std::sync::OnceLock;
+
 use super::{
     compare::{clamp_parts, shifted},
     exp::exp_from_vanished,
@@ -8,8 +10,53 @@ use super::{
     tables::{ERF, GELU, RECIPROCAL},
 };
 use crate::{
-    Chain, Compare, Compared, Protocol, Result, SecretTensor, Sum, Then, TruncationMode, Value,
+    Chain, Compare, Compared, Piecewise, Profile, Protocol, Result, SecretTensor, Sum, Then,
+    TruncationMode, Value, piecewise,
 };
+
+const ONE: u64 = 1 << 20;
+
+/// A function in pieces that a protocol may have a form for, made once.
+fn in_pieces<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    table: &OnceLock<Piecewise>,
+    make: fn() -> Piecewise,
+    width: u32,
+) -> Result<Option<SecretTensor<P>>> {
+    if mpc.profile() != Profile::SlowLinks {
+        return Ok(None);
+    }
+    let function = table.get_or_init(make);
+    let share = mpc.piecewise(x.share(), x.width(), function)?;
+    Ok(share.map(|share| SecretTensor::new(share, 20, width)))
+}
+
+fn logistic(x: f64) -> f64 {
+    1.0 / (1.0 + piecewise::exp(-x))
+}
+
+fn sigmoid_in_pieces() -> Piecewise {
+    let ends = [-31 << 19, 31 << 19];
+    Piecewise::interpolated(logistic, [16, 9], 38, ends, [[0, 0], [ONE, 0]])
+}
+
+fn tanh_in_pieces() -> Piecewise {
+    let ends = [-15 << 19, 15 << 19];
+    let tanh = |x| 2.0 * logistic(2.0 * x) - 1.0;
+    Piecewise::interpolated(tanh, [15, 9], 38, ends, [[ONE.wrapping_neg(), 0], [ONE, 0]])
+}
+
+fn silu_in_pieces() -> Piecewise {
+    let ends = [-31 << 19, 31 << 19];
+    Piecewise::interpolated(|x| x * logistic(x), [16, 9], 37, ends, [[0, 0], [0, 1]])
+}
+
+fn gelu_in_pieces() -> Piecewise {
+    let gelu = |x: f64| x / 2.0 * (1.0 + piecewise::erf(x * std::f64::consts::FRAC_1_SQRT_2));
+    let ends = [-7 << 20, 7 << 20];
+    Piecewise::interpolated(gelu, [15, 9], 38, ends, [[0, 0], [0, 1]])
+}
 
 /// Beyond 20 the logistic function is at its limits.
 const FAR: i64 = 20 << 20;
@@ -32,6 +79,10 @@ const FAR: i64 = 20 << 20;
 pub fn sigmoid<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let frac = x.frac();
     let x = at_20(mpc, x)?;
+    static TABLE: OnceLock<Piecewise> = OnceLock::new();
+    if let Some(y) = in_pieces(mpc, &x, &TABLE, sigmoid_in_pieces, 22)? {
+        return rescale(mpc, &y, frac);
+    }
     let parts = magnitude(mpc, &x, 1)?;
     let mut chain = working_chain::<P>(mpc);
     let half = upper_half(&mut chain, &parts, 20, mpc.truncation()).into();
@@ -59,6 +110,10 @@ pub fn sigmoid<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTe
 pub fn tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let frac = x.frac();
     let x = at_20(mpc, x)?;
+    static TABLE: OnceLock<Piecewise> = OnceLock::new();
+    if let Some(y) = in_pieces(mpc, &x, &TABLE, tanh_in_pieces, 22)? {
+        return rescale(mpc, &y, frac);
+    }
     let parts = magnitude(mpc, &x, 2)?;
     let mut chain = working_chain::<P>(mpc);
     let half = upper_half(&mut chain, &parts, 21, mpc.truncation());
@@ -84,6 +139,10 @@ pub fn tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
 pub fn silu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let frac = x.frac();
     let x = at_20(mpc, x)?;
+    static TABLE: OnceLock<Piecewise> = OnceLock::new();
+    if let Some(y) = in_pieces(mpc, &x, &TABLE, silu_in_pieces, x.width() + 1)? {
+        return rescale(mpc, &y, frac);
+    }
     let parts = magnitude(mpc, &x, 1)?;
     // More bits than the result has: the product with x costs four.
     let bits = 26;
@@ -224,6 +283,10 @@ pub fn gelu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
     const LIMIT: i64 = 5_190_452; // 4.95
     let frac = x.frac();
     let x = at_20(mpc, x)?;
+    static TABLE: OnceLock<Piecewise> = OnceLock::new();
+    if let Some(y) = in_pieces(mpc, &x, &TABLE, gelu_in_pieces, x.width() + 1)? {
+        return rescale(mpc, &y, frac);
+    }
     let limit = LIMIT;
     planted!("gelu: clamped at 3.5", limit = 7 << 19);
     let (near, over) = clamp_parts(mpc, &x, -limit, limit)?;

@@ -16,8 +16,8 @@ use super::{
     tables::{LOG, RECIPROCAL},
 };
 use crate::{
-    Chain, Compare, Compared, Linear, Protocol, Result, SecretTensor, Sum, Then, TruncationMode,
-    Value,
+    Chain, Compare, Compared, Linear, Profile, Protocol, Result, SecretTensor, Sum, Then,
+    TruncationMode, Value,
 };
 
 /// Fraction bits of one over a row's sum of one term, and of the reciprocal's polynomial.
@@ -183,7 +183,9 @@ fn largest<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, axis: usize) -> Result
     let Some(&terms) = dims.get(axis).filter(|k| (3..=FEW_TERMS).contains(*k)) else {
         return max(mpc, x, axis);
     };
-    if x.shape().len() * (terms - 1) / 2 > FEW_PAIRS {
+    // For slow links a tournament takes no more rounds.
+    let many = x.shape().len() * (terms - 1) / 2 > FEW_PAIRS;
+    if many || mpc.profile() == Profile::SlowLinks {
         return max(mpc, x, axis);
     }
     let mut order: Vec<_> = (0..dims.len()).collect();

@@ -14,7 +14,7 @@ use ring_arith::{Bilinear, BitTensor, Engine, EngineTensor, Shape, Tensor};
 pub use rounding::Rounding;
 
 use crate::{
-    Compare, Compared, Error, Linear, MOST_DROPPED, Produced, Product, Protocol, Result,
+    Compare, Compared, Error, Linear, MOST_DROPPED, Produced, Product, Profile, Protocol, Result,
     ShareTensor, TruncationMode, provided::check_compare,
 };
 use fullest::Fullest;
@@ -32,6 +32,7 @@ pub struct Plaintext<E: Engine> {
     engine: E,
     coins: Coins,
     modular: bool,
+    profile: Profile,
     fullest: Fullest,
 }
 
@@ -54,7 +55,8 @@ impl<E: Engine> Plaintext<E> {
 
     /// A reference that rounds as a protocol on shares would.
     pub fn with_rounding(engine: E, rounding: Rounding) -> Self {
-        Self { engine, coins: Coins::new(rounding), modular: false, fullest: Fullest::default() }
+        let (coins, profile) = (Coins::new(rounding), Profile::default());
+        Self { engine, coins, modular: false, profile, fullest: Fullest::default() }
     }
 
     /// How full the fullest sum or product since the last call was: its magnitude as a part of what it may
@@ -216,6 +218,14 @@ impl<E: Engine> Protocol for Plaintext<E> {
     }
 
     fn step(&mut self, _name: &str) {}
+
+    fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    fn set_profile(&mut self, profile: Profile) {
+        self.profile = profile;
+    }
 
     fn input(
         &mut self,

@@ -28,6 +28,7 @@ mod rounding;
 
 mod chain;
 mod digits;
+mod largest;
 mod local;
 mod selecting;
 mod tree;
@@ -37,6 +38,7 @@ pub(crate) use chain::{
     ChainWhole, ChainWrap,
 };
 pub(crate) use digits::{Codes, Digits, DigitsEqual, DigitsGreater};
+pub(crate) use largest::{BitProducts, GainLead, GainOther};
 pub(crate) use local::{
     AddedOther, AddedPivot, And3, Combine, Copy, Difference, Keep, MaskedDifference, MaskedSum,
     MulOther, MulPivot, Negate, PairLeft, PairRight, Scale, Shift, Split, Sum, Xor, Xor3, XorWord,

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use mpc_core::{
-    Chain, Compare, Finish, Largest, Linear, Product, Protocol, Result, SplitMix64, Sum, Term,
-    Then, TruncationMode,
+    Chain, Compare, Finish, Largest, Linear, Piecewise, Product, Profile, Protocol, Result,
+    SplitMix64, Sum, Term, Then, TruncationMode,
 };
 use net::{Message, PairKey, Party, Session, Transport};
 use ring_arith::{Bilinear, BitTensor, CpuEngine, Engine, Shape, Tensor, View};
@@ -20,6 +20,7 @@ use ring_arith::{Bilinear, BitTensor, CpuEngine, Engine, Shape, Tensor, View};
 use crate::{
     BitShare, DEALER, Options, Rss, Share, Tree,
     cut::Turns,
+    keys,
     random::probe::{Flip, Place},
 };
 
@@ -52,17 +53,38 @@ pub(crate) struct Operation {
     method: &'static str,
     /// Elements of its results.
     results: usize,
+    /// Words of tensors that hold keys, whose masks are those of `keys.rs`; 0 if there are none.
+    keys: usize,
+    /// Pivots that it is certified for, from party 0 on: one, where there is much to certify.
+    pivots: usize,
     run: Run,
 }
 
 const fn op(method: &'static str, name: &'static str, run: Run) -> Operation {
-    Operation { name, method, results: N, run }
+    Operation { name, method, results: N, keys: 0, pivots: 3, run }
 }
 
 /// On rows of four.
 const fn rows(method: &'static str, name: &'static str, run: Run) -> Operation {
-    Operation { name, method, results: ROWS, run }
+    Operation { name, method, results: ROWS, keys: 0, pivots: 3, run }
 }
+
+/// On rows of four that meet at once.
+const fn at_once(name: &'static str, run: Run) -> Operation {
+    Operation { pivots: 1, ..rows("max_first", name, run) }
+}
+
+/// On so few elements that each has a key.
+const fn keyed(method: &'static str, name: &'static str, key: usize, run: Run) -> Operation {
+    Operation { name, method, results: KEYED, keys: key * KEYED, pivots: 1, run }
+}
+
+/// Words of a key of 43 bits, and of one of 4 bits.
+const STEP: usize = keys::words_of::<3>(43);
+const POINT: usize = keys::point_words_of::<3>(4);
+
+/// Elements that one party makes keys for.
+const KEYED: usize = 128;
 
 const DEFAULT: TruncationMode = TruncationMode::Default;
 const EARLY: TruncationMode = TruncationMode::Early;
@@ -115,6 +137,15 @@ const OPERATIONS: &[Operation] = &[
     op("products", "masked product, early", |mpc, i| {
         product(mpc, i, Finish::TruncateMask { bits: 20, mode: EARLY, mask: &i.bits[0] })
     }),
+    keyed("products", "relu at once, default", STEP, |mpc, i| relu_at_once(mpc, i, DEFAULT)),
+    keyed("piecewise", "looked up", POINT, |mpc, i| {
+        mpc.set_profile(Profile::SlowLinks);
+        let ends = [-7 << 16, 7 << 16];
+        let outside = [[3, 0], [5, 2]];
+        let function = Piecewise::interpolated(|x| x, [16, 4], 38, ends, outside);
+        let x = few(mpc, &i.x)?;
+        mpc.piecewise(&x, 44, &function).map(|found| assert!(found.is_some()))
+    }),
     op("chain", "chain, default", |mpc, i| chain(mpc, i, DEFAULT)),
     op("chain", "chain, early", |mpc, i| chain(mpc, i, EARLY)),
     op("is_zero", "zero test", |mpc, i| mpc.is_zero(&[(&i.x, 64)]).map(drop)),
@@ -140,7 +171,17 @@ const OPERATIONS: &[Operation] = &[
     op("to_bits", "bits of words", |mpc, i| mpc.to_bits(&[(&i.x, 20)]).map(drop)),
     rows("max_first", "maximum", |mpc, i| largest(mpc, i, Largest::default())),
     rows("max_first", "maximum and its place", |mpc, i| {
-        largest(mpc, i, Largest { position: true, choices: false })
+        mpc.max_first(&i.x, 8, Largest { position: true, choices: false }).map(drop)
+    }),
+    at_once("maximum of four at once and its place", |mpc, i| {
+        mpc.set_profile(Profile::SlowLinks);
+        mpc.max_first(&i.x, 8, Largest { position: true, choices: false }).map(drop)
+    }),
+    at_once("maximum of three at once", |mpc, i| {
+        mpc.set_profile(Profile::SlowLinks);
+        let three = View::Slice { axis: 0, start: 0, end: 3, step: 1 };
+        let three = mpc.linear(&Linear::View(&three), &i.x)?;
+        mpc.max_first(&three, 8, Largest::default()).map(drop)
     }),
     rows("max_first_gradient", "maximum of three and its gradient", |mpc, i| {
         let three = View::Slice { axis: 0, start: 0, end: 3, step: 1 };
@@ -185,6 +226,18 @@ fn chain(mpc: &mut Mpc, i: &Inputs, mode: TruncationMode) -> Result<()> {
     let fourth = chain.product(mixed, mixed, 0);
     let last = chain.product(both, y, 30);
     mpc.chain(&chain.giving([last, fourth])).map(drop)
+}
+
+/// The first elements, as many as have a key.
+fn few(mpc: &Mpc, share: &Share<Tensor>) -> Result<Share<Tensor>> {
+    let flat = mpc.linear(&Linear::View(&View::Reshape(Shape::new([N])?)), share)?;
+    mpc.linear(&Linear::View(&View::Slice { axis: 0, start: 0, end: KEYED, step: 1 }), &flat)
+}
+
+fn relu_at_once(mpc: &mut Mpc, i: &Inputs, mode: TruncationMode) -> Result<()> {
+    mpc.set_profile(Profile::SlowLinks);
+    let (x, y) = (few(mpc, &i.x)?, few(mpc, &i.y)?);
+    mpc.product(Product::new(Bilinear::Mul, &x, &y, relu(mode, false))).map(drop)
 }
 
 fn relu<B>(mode: TruncationMode, keep: bool) -> Finish<'static, B> {

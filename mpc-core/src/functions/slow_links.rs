@@ -1,0 +1,43 @@
+//! What the functions cost over replicated sharing in the profile for slow links, as tests of that protocol count it.
+
+use super::Cost;
+
+/// The same in the profile for slow links, for 960 elements: most of what it saves in rounds is for few.
+pub fn costs_for_slow_links() -> &'static [Cost] {
+    FOR_SLOW_LINKS
+}
+
+const FOR_SLOW_LINKS: &[Cost] = &[
+    Cost { function: "lt", rounds: 4, bits: 436.0 },
+    Cost { function: "eq", rounds: 4, bits: 419.0 },
+    Cost { function: "abs", rounds: 4, bits: 492.0 },
+    Cost { function: "sign", rounds: 4, bits: 856.0 },
+    Cost { function: "relu", rounds: 4, bits: 492.0 },
+    Cost { function: "relu6", rounds: 4, bits: 1000.0 },
+    Cost { function: "leaky_relu", rounds: 5, bits: 631.0 },
+    Cost { function: "clamp", rounds: 4, bits: 1000.0 },
+    Cost { function: "exp", rounds: 11, bits: 2248.0 },
+    Cost { function: "exp_nonpositive", rounds: 11, bits: 1796.0 },
+    Cost { function: "log", rounds: 10, bits: 12851.0 },
+    Cost { function: "reciprocal", rounds: 13, bits: 23213.0 },
+    Cost { function: "reciprocal_positive", rounds: 11, bits: 12260.0 },
+    Cost { function: "div", rounds: 14, bits: 23402.0 },
+    Cost { function: "sqrt", rounds: 12, bits: 13246.0 },
+    Cost { function: "inv_sqrt", rounds: 12, bits: 13249.0 },
+    Cost { function: "sigmoid", rounds: 5, bits: 4122.0 },
+    Cost { function: "tanh", rounds: 5, bits: 4122.0 },
+    Cost { function: "silu", rounds: 5, bits: 4119.0 },
+    Cost { function: "erf", rounds: 11, bits: 2540.0 },
+    Cost { function: "gelu", rounds: 5, bits: 4122.0 },
+    Cost { function: "sin", rounds: 9, bits: 1758.0 },
+    Cost { function: "cos", rounds: 9, bits: 1758.0 },
+    Cost { function: "powf", rounds: 22, bits: 14966.0 },
+    Cost { function: "max of 16", rounds: 8, bits: 1292.0 },
+    Cost { function: "argmax of 16", rounds: 8, bits: 1752.0 },
+    Cost { function: "softmax of 16", rounds: 31, bits: 3527.0 },
+    Cost { function: "log_softmax of 16", rounds: 28, bits: 3217.0 },
+    Cost { function: "var of 16", rounds: 5, bits: 174.0 },
+    Cost { function: "sum_squares of 16", rounds: 3, bits: 164.0 },
+    Cost { function: "normalize of 16", rounds: 19, bits: 4075.0 },
+    Cost { function: "norm of 16", rounds: 15, bits: 1946.0 },
+];

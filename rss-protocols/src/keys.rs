@@ -1,0 +1,462 @@
+//! Function keys: two parties that hold one key each evaluate a function that neither knows at a point that both
+//! know, and get shares of its value.
+//!
+//! The functions are steps, a value of a few words below and at a threshold and another one above it, and points: a
+//! value at one place, 0 elsewhere. A key is a
+//! binary tree of pseudo-random seeds (Boyle, Gilboa and Ishai, CCS 2016), with values at its nodes as in Boyle et al.,
+//! EUROCRYPT 2021. At the node of each prefix of the threshold the holders' seeds are independent; at a node beside them
+//! they are equal, so that what lies below adds nothing. A correction for each level, the same in both keys, makes
+//! it so, and makes the values at the nodes where a point leaves the threshold sum up to the function's.
+//!
+//! Seeds are expanded by BLAKE3, keyed with the seed. Everything here is straight-line: nothing branches on a
+//! threshold or a point, or uses one as an address.
+//! Cost: `bits (2 + K) + K` words a key of a step besides its seed, `2 (bits - 1) + 2 K` of a point, for values of `K`
+//! words. Security: that of BLAKE3 as a
+//! pseudo-random function with keys of 126 bits.
+
+/// Words of a seed. The two lowest bits of the first are 0: a correction has its two bits there.
+pub(crate) const SEED: usize = 2;
+
+/// The seed of a node, and its holder's bit.
+#[derive(Clone, Copy)]
+struct Node {
+    seed: [u64; SEED],
+    bit: u64,
+}
+
+/// What a node's seed is expanded to: its left and its right child, and their values.
+#[derive(Clone, Copy)]
+pub(crate) struct Children<const K: usize> {
+    nodes: [Node; 2],
+    values: [[u64; K]; 2],
+}
+
+/// A step function: `low` up to the threshold, `low + step` above it.
+pub(crate) struct StepFunction<const K: usize> {
+    pub threshold: u64,
+    pub low: [u64; K],
+    pub step: [u64; K],
+}
+
+/// Words of a key besides its seed.
+pub(crate) const fn words_of<const K: usize>(bits: usize) -> usize {
+    bits * (SEED + K) + K
+}
+
+impl Node {
+    /// The root of one of the two holders.
+    fn root(seed: [u64; SEED], holder: usize) -> Self {
+        Self { seed: [seed[0] & !3, seed[1]], bit: holder as u64 }
+    }
+}
+
+/// All ones for 1, 0 for 0.
+fn mask(bit: u64) -> u64 {
+    bit.wrapping_neg()
+}
+
+fn select<const N: usize>(bit: u64, [zero, one]: [[u64; N]; 2]) -> [u64; N] {
+    std::array::from_fn(|i| zero[i] ^ (mask(bit) & (zero[i] ^ one[i])))
+}
+
+fn combine<const K: usize>(terms: [(u64, &[u64; K]); 2]) -> [u64; K] {
+    let [(c, x), (d, y)] = terms;
+    std::array::from_fn(|i| c.wrapping_mul(x[i]).wrapping_add(d.wrapping_mul(y[i])))
+}
+
+/// 1 for 0, -1 for 1.
+fn sign(bit: u64) -> u64 {
+    1u64.wrapping_sub(bit << 1)
+}
+
+const MINUS: u64 = u64::MAX;
+
+/// Expands a seed.
+pub(crate) fn expand<const K: usize>(seed: [u64; SEED]) -> Children<K> {
+    let mut key = [0; blake3::KEY_LEN];
+    for (bytes, word) in key.chunks_exact_mut(8).zip(seed) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+    let mut output = blake3::Hasher::new_keyed(&key).finalize_xof();
+    let mut words = |count: usize| {
+        let mut bytes = [0; 64];
+        output.fill(&mut bytes[..count * 8]);
+        std::array::from_fn::<_, 8, _>(|i| {
+            u64::from_le_bytes(bytes[i * 8..][..8].try_into().expect("eight bytes"))
+        })
+    };
+    let seeds = words(2 * SEED);
+    let node =
+        |i: usize| Node { seed: [seeds[2 * i] & !3, seeds[2 * i + 1]], bit: seeds[2 * i] & 1 };
+    let nodes = [node(0), node(1)];
+    let values = [(); 2].map(|()| {
+        let words = words(K);
+        planted!("keys: values of nodes bare", words = [0; 8]);
+        std::array::from_fn(|i| words[i])
+    });
+    Children { nodes, values }
+}
+
+/// Makes the corrections of a step function on `bits` bits, given both holders' seeds; `put` takes their words in order.
+/// `expand` is [`expand`], told the holder and the level.
+pub(crate) fn make<const K: usize>(
+    function: &StepFunction<K>,
+    bits: usize,
+    seeds: [[u64; SEED]; 2],
+    mut expand: impl FnMut(usize, usize, [u64; SEED]) -> Children<K>,
+    mut put: impl FnMut(u64),
+) {
+    let mut nodes = [0, 1].map(|holder| Node::root(seeds[holder], holder));
+    // What both holders' values along the threshold sum up to.
+    let mut sum = [0; K];
+    for level in 0..bits {
+        let keep = function.threshold >> (bits - 1 - level) & 1;
+        let children = [0, 1].map(|holder| expand(holder, level, nodes[holder].seed));
+        let of = |holder: usize, side: u64| {
+            let Children { nodes: [left, right], values } = &children[holder];
+            let seed = select(side, [left.seed, right.seed]);
+            let bit = select(side, [[left.bit], [right.bit]])[0];
+            (Node { seed, bit }, select(side, *values))
+        };
+        let lost = [0, 1].map(|holder| of(holder, 1 - keep));
+        let kept = [0, 1].map(|holder| of(holder, keep));
+        let seed: [u64; SEED] = std::array::from_fn(|i| lost[0].0.seed[i] ^ lost[1].0.seed[i]);
+        let bit = |side: usize| children[0].nodes[side].bit ^ children[1].nodes[side].bit;
+        let bits_of_level = [bit(0) ^ keep ^ 1, bit(1) ^ keep];
+        // A point that leaves to the right is above the threshold.
+        let leaving = combine([(1, &function.low), (1 - keep, &function.step)]);
+        let value = correction(leaving, &sum, [&lost[0].1, &lost[1].1], nodes[1].bit);
+        let along = combine([(1, &kept[0].1), (MINUS, &kept[1].1)]);
+        let corrected = combine([(1, &along), (sign(nodes[1].bit), &value)]);
+        sum = combine([(1, &sum), (1, &corrected)]);
+        let of_side = select(keep, [[bits_of_level[0]], [bits_of_level[1]]])[0];
+        nodes = [0, 1].map(|holder| {
+            let (node, before) = (kept[holder].0, nodes[holder].bit);
+            let seed = std::array::from_fn(|i| node.seed[i] ^ (mask(before) & seed[i]));
+            Node { seed, bit: node.bit ^ (before & of_side) }
+        });
+        put(seed[0] | bits_of_level[0] | bits_of_level[1] << 1);
+        put(seed[1]);
+        value.into_iter().for_each(&mut put);
+    }
+    let ends = [0, 1].map(|holder| expand(holder, bits, nodes[holder].seed).values[0]);
+    let last = correction(function.low, &sum, [&ends[0], &ends[1]], nodes[1].bit);
+    last.into_iter().for_each(put);
+}
+
+/// What makes the values of both holders at a node, and those before it, sum up to what is wanted.
+fn correction<const K: usize>(
+    wanted: [u64; K],
+    sum: &[u64; K],
+    values: [&[u64; K]; 2],
+    bit: u64,
+) -> [u64; K] {
+    let missing = combine([(1, &wanted), (MINUS, sum)]);
+    let apart = combine([(MINUS, values[0]), (1, values[1])]);
+    combine([(sign(bit), &missing), (sign(bit), &apart)])
+}
+
+/// The share of a holder, 0 or 1, of the function at a point; `word` gives the corrections' words.
+pub(crate) fn evaluate<const K: usize>(
+    holder: usize,
+    seed: [u64; SEED],
+    bits: usize,
+    point: u64,
+    word: impl Fn(usize) -> u64,
+) -> [u64; K] {
+    let mut node = Node::root(seed, holder);
+    let mut sum = [0; K];
+    for level in 0..bits {
+        let side = point >> (bits - 1 - level) & 1;
+        let first = level * (SEED + K);
+        let children = expand::<K>(node.seed);
+        let [left, right] = children.nodes;
+        let (head, before) = (word(first), node.bit);
+        let bit = select(
+            side,
+            [[left.bit ^ (before & head & 1)], [right.bit ^ (before & head >> 1 & 1)]],
+        );
+        let seed = select(side, [left.seed, right.seed]);
+        let correction = [head & !3, word(first + 1)];
+        let value = select(side, children.values);
+        let corrections: [u64; K] = std::array::from_fn(|i| word(first + SEED + i));
+        let value = combine([(1, &value), (before, &corrections)]);
+        sum = combine([(1, &sum), (1, &value)]);
+        let seed = std::array::from_fn(|i| seed[i] ^ (mask(before) & correction[i]));
+        node = Node { seed, bit: bit[0] };
+    }
+    let last: [u64; K] = std::array::from_fn(|i| word(bits * (SEED + K) + i));
+    let end = expand::<K>(node.seed).values[0];
+    let last = combine([(1, &end), (node.bit, &last)]);
+    combine([(sign(holder as u64), &sum), (sign(holder as u64), &last)])
+}
+
+/// Words of a key of a point function besides its seed.
+pub(crate) const fn point_words_of<const K: usize>(bits: usize) -> usize {
+    (bits - 1) * SEED + 2 * K
+}
+
+/// Makes the corrections of a point function on `bits` bits, at least 1: `value` at `point`, 0 elsewhere. As [`make`].
+pub(crate) fn make_point<const K: usize>(
+    point: u64,
+    value: &[u64; K],
+    bits: usize,
+    seeds: [[u64; SEED]; 2],
+    mut expand: impl FnMut(usize, usize, [u64; SEED]) -> Children<K>,
+    mut put: impl FnMut(u64),
+) {
+    let mut nodes = [0, 1].map(|holder| Node::root(seeds[holder], holder));
+    for level in 0..bits - 1 {
+        let keep = point >> (bits - 1 - level) & 1;
+        let children = [0, 1].map(|holder| expand(holder, level, nodes[holder].seed).nodes);
+        let of = |holder: usize, side: u64| {
+            let [left, right] = children[holder];
+            let bit = select(side, [[left.bit], [right.bit]])[0];
+            Node { seed: select(side, [left.seed, right.seed]), bit }
+        };
+        let lost = [0, 1].map(|holder| of(holder, 1 - keep).seed);
+        planted!("keys: the lost seeds bare", lost = [lost[0], [0; SEED]]);
+        let seed: [u64; SEED] = std::array::from_fn(|i| lost[0][i] ^ lost[1][i]);
+        let bit = |side: usize| children[0][side].bit ^ children[1][side].bit;
+        let bits_of_level = [bit(0) ^ keep ^ 1, bit(1) ^ keep];
+        let of_side = select(keep, [[bits_of_level[0]], [bits_of_level[1]]])[0];
+        nodes = [0, 1].map(|holder| {
+            let (node, before) = (of(holder, keep), nodes[holder].bit);
+            let seed = std::array::from_fn(|i| node.seed[i] ^ (mask(before) & seed[i]));
+            Node { seed, bit: node.bit ^ (before & of_side) }
+        });
+        put(seed[0] | bits_of_level[0] | bits_of_level[1] << 1);
+        put(seed[1]);
+    }
+    let values = [0, 1].map(|holder| expand(holder, bits - 1, nodes[holder].seed).values);
+    for side in 0..2 {
+        let here = (point ^ side as u64 ^ 1) & 1;
+        let wanted = value.map(|word| word & mask(here));
+        let last = correction(wanted, &[0; K], [&values[0][side], &values[1][side]], nodes[1].bit);
+        last.into_iter().for_each(&mut put);
+    }
+}
+
+/// The shares of a holder of a point function at all points, in order; `word` gives the corrections' words.
+pub(crate) fn evaluate_points<const K: usize>(
+    holder: usize,
+    seed: [u64; SEED],
+    bits: usize,
+    word: impl Fn(usize) -> u64,
+) -> Vec<[u64; K]> {
+    let mut nodes = vec![Node::root(seed, holder)];
+    for level in 0..bits - 1 {
+        let (head, tail) = (word(level * SEED), word(level * SEED + 1));
+        let children = nodes.iter().flat_map(|node| {
+            let children = expand::<0>(node.seed).nodes;
+            let before = node.bit;
+            let child = move |(side, child): (usize, Node)| Node {
+                seed: [
+                    child.seed[0] ^ (mask(before) & head & !3),
+                    child.seed[1] ^ (mask(before) & tail),
+                ],
+                bit: child.bit ^ (before & (head >> side) & 1),
+            };
+            children.into_iter().enumerate().map(child)
+        });
+        nodes = children.collect();
+    }
+    let first = (bits - 1) * SEED;
+    let mut shares = Vec::with_capacity(1 << bits);
+    for node in nodes {
+        for (side, end) in expand::<K>(node.seed).values.into_iter().enumerate() {
+            let last: [u64; K] = std::array::from_fn(|i| word(first + side * K + i));
+            let share = combine([(1, &end), (node.bit, &last)]);
+            shares.push(share.map(|word| word.wrapping_mul(sign(holder as u64))));
+        }
+    }
+    shares
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use mpc_core::SplitMix64;
+
+    use super::*;
+
+    const K: usize = 3;
+
+    fn corrections(
+        function: &StepFunction<K>,
+        bits: usize,
+        seeds: [[u64; 2]; 2],
+        change: Change<'_>,
+    ) -> Vec<u64> {
+        let mut words = Vec::new();
+        let expand = |holder, level, seed| change(holder, level, expand(seed));
+        make(function, bits, seeds, expand, |word| words.push(word));
+        words
+    }
+
+    #[test]
+    fn every_bit_of_a_correction_has_a_mask_of_its_own() {
+        corrections_of_steps_are_masked();
+    }
+
+    #[test]
+    fn every_bit_of_a_correction_of_points_has_a_mask_of_its_own() {
+        corrections_of_points_are_masked();
+    }
+
+    fn drawn(draw: &mut SplitMix64) -> [u64; 2] {
+        [draw.next_u64(), draw.next_u64()]
+    }
+
+    #[test]
+    fn shares_of_a_step_function_add_up_at_every_point() {
+        let mut draw = SplitMix64::new(3);
+        for bits in [1, 2, 5] {
+            for threshold in 0..1 << bits {
+                let seeds = [drawn(&mut draw), drawn(&mut draw)];
+                let values = [(); 2].map(|()| std::array::from_fn(|_| draw.next_u64()));
+                let function = StepFunction { threshold, low: values[0], step: values[1] };
+                let words = corrections(&function, bits, seeds, &|_, _, children| children);
+                assert_eq!(words.len(), words_of::<K>(bits));
+                for point in 0..1 << bits {
+                    let share = |holder: usize| {
+                        evaluate::<K>(holder, seeds[holder], bits, point, |i| words[i])
+                    };
+                    let got = combine([(1, &share(0)), (1, &share(1))]);
+                    let above = u64::from(point > threshold);
+                    let want = combine([(1, &function.low), (above, &function.step)]);
+                    assert_eq!(got, want, "{bits} bits, threshold {threshold}, at {point}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn shares_of_a_point_function_add_up_at_every_point() {
+        let mut draw = SplitMix64::new(7);
+        for bits in [1, 2, 6] {
+            for point in 0..1 << bits {
+                let seeds = [drawn(&mut draw), drawn(&mut draw)];
+                let value: [u64; K] = std::array::from_fn(|_| draw.next_u64());
+                let mut words = Vec::new();
+                let expand = |_, _, seed| expand(seed);
+                make_point(point, &value, bits, seeds, expand, |word| words.push(word));
+                assert_eq!(words.len(), point_words_of::<K>(bits));
+                let shares = [0, 1]
+                    .map(|holder| evaluate_points::<K>(holder, seeds[holder], bits, |i| words[i]));
+                for (at, (x, y)) in shares[0].iter().zip(&shares[1]).enumerate() {
+                    let want = if at as u64 == point { value } else { [0; K] };
+                    assert_eq!(combine([(1, x), (1, y)]), want, "{bits} bits, {point}, at {at}");
+                }
+            }
+        }
+    }
+
+    /// The corrections of a point function change in half of their bits with the other holder's seed, whoever that is.
+    /// What a holder gets besides its seed are the corrections. Take the other holder's expansions along the
+    /// threshold for words that it cannot know, as those of a pseudo-random function of fresh seeds are. Then every bit
+    /// of the corrections has a bit of these of its own: flipping that one flips it always, no bit of a level before,
+    /// and of its own level only what is accounted for after it. In that order the corrections are a bijection of
+    /// these bits, whatever threshold and values are.
+    pub(crate) fn corrections_of_steps_are_masked() {
+        const BITS: usize = 3;
+        let mut draw = SplitMix64::new(5);
+        let mut expanded = std::collections::HashSet::new();
+        for _ in 0..100 {
+            let Children { nodes, values } = expand::<K>(drawn(&mut draw));
+            let words = nodes.iter().flat_map(|node| node.seed).chain(values.concat());
+            let fresh = words.filter(|&word| expanded.insert(word)).count();
+            assert_eq!(fresh, 2 * (SEED + K), "expansions have words of their own");
+        }
+        for _ in 0..4 {
+            let threshold = draw.next_u64() % (1 << BITS);
+            let seeds = [drawn(&mut draw), drawn(&mut draw)];
+            let values = [(); 2].map(|()| std::array::from_fn(|_| draw.next_u64()));
+            let function = StepFunction { threshold, low: values[0], step: values[1] };
+            let make = |change: Change<'_>| corrections(&function, BITS, seeds, change);
+            for (other, level) in [0, 1].into_iter().flat_map(|o| (0..=BITS).map(move |l| (o, l))) {
+                let first = level * (SEED + K);
+                if level == BITS {
+                    certify(&make, [other, level], first, &[], &[0]);
+                } else {
+                    let lost = 1 - (threshold >> (BITS - 1 - level) & 1) as usize;
+                    certify(&make, [other, level], first, &[lost], &[lost]);
+                }
+            }
+        }
+    }
+
+    /// The same of the corrections of points.
+    pub(crate) fn corrections_of_points_are_masked() {
+        const BITS: usize = 3;
+        let mut draw = SplitMix64::new(9);
+        for point in 0..1 << BITS {
+            let seeds = [drawn(&mut draw), drawn(&mut draw)];
+            let value: [u64; K] = std::array::from_fn(|_| draw.next_u64());
+            let make = |change: Change<'_>| {
+                let mut words = Vec::new();
+                let expand = |holder, level, seed| change(holder, level, expand(seed));
+                make_point(point, &value, BITS, seeds, expand, |word| words.push(word));
+                words
+            };
+            for (other, level) in [0, 1].into_iter().flat_map(|o| (0..BITS).map(move |l| (o, l))) {
+                let first = level * SEED;
+                if level == BITS - 1 {
+                    certify(&make, [other, level], first, &[], &[0, 1]);
+                } else {
+                    let lost = 1 - (point >> (BITS - 1 - level) & 1) as usize;
+                    certify(&make, [other, level], first, &[lost], &[]);
+                }
+            }
+        }
+    }
+
+    /// What is done to an expansion, given its holder and level.
+    type Change<'a> = &'a dyn Fn(usize, usize, Children<K>) -> Children<K>;
+
+    /// Certifies the corrections of a level, the words from `first` on: of a seed, masked by that of the child that is
+    /// lost, if there is one, and of values, masked by those of some children.
+    fn certify(
+        make: &dyn Fn(Change<'_>) -> Vec<u64>,
+        [other, level]: [usize; 2],
+        first: usize,
+        lost: &[usize],
+        values: &[usize],
+    ) {
+        let before = make(&|_, _, children| children);
+        let own = lost.len() * SEED + values.len() * K;
+        let one = |word: usize, bit: u32, flip: &dyn Fn(&mut Children<K>)| {
+            let after = make(&|holder, at, mut children| {
+                if [holder, at] == [other, level] {
+                    flip(&mut children);
+                }
+                children
+            });
+            assert_eq!(after[..first], before[..first], "levels before stay");
+            for at in 0..own {
+                let changed = before[first + at] ^ after[first + at];
+                let wanted = if at == word { 1 << bit } else { 0 };
+                // Of sums, the bits above may change besides.
+                let is_sum = at == word && at >= lost.len() * SEED;
+                let free = if is_sum { u64::MAX << bit } else { wanted };
+                let place = format!("bit {bit} of word {word} at level {level}");
+                assert_eq!(changed & !free, 0, "{place}, seen at {at}");
+                assert_eq!(changed & wanted, wanted, "{place}");
+            }
+        };
+        for &lost in lost {
+            for (word, bits) in [(0, 2..64), (1, 0..64)] {
+                for bit in bits {
+                    one(word, bit, &|children| children.nodes[lost].seed[word] ^= 1 << bit);
+                }
+            }
+            one(0, 0, &|children| children.nodes[0].bit ^= 1);
+            one(0, 1, &|children| children.nodes[1].bit ^= 1);
+        }
+        for (place, &child) in values.iter().enumerate() {
+            for (word, bit) in (0..K).flat_map(|word| (0..64).map(move |bit| (word, bit))) {
+                let at = (lost.len() * SEED) + place * K + word;
+                one(at, bit, &|children| children.values[child][word] ^= 1 << bit);
+            }
+        }
+    }
+}
