@@ -1,13 +1,17 @@
 //! Import of ONNX models, as PyTorch and others export them.
 
 mod attributes;
+mod dtype;
 mod export;
+mod functions;
 mod node;
 mod ops;
+mod order;
 mod proto;
 mod tensor;
 #[cfg(test)]
 mod tests;
+mod value;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -18,10 +22,14 @@ use prost::Message;
 use crate::error::read;
 use crate::{Error, Result};
 pub use export::with_weights;
-use proto::{DimensionValue, GraphProto, ModelProto, ValueInfoProto};
+use proto::{DimensionValue, GraphProto, ModelProto, NodeProto, ValueInfoProto};
+use value::{Typed, Value};
 
 /// The opsets that are understood.
-const OPSETS: std::ops::RangeInclusive<i64> = 11..=21;
+const OPSETS: std::ops::RangeInclusive<i64> = 7..=28;
+
+/// The most nodes that loops may make of a model.
+const MAX_NODES: usize = 1 << 18;
 
 /// Choices in importing a model.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +37,8 @@ const OPSETS: std::ops::RangeInclusive<i64> = 11..=21;
 pub struct ImportOptions {
     /// Sizes for named dimensions other than the batch, for instance the length of a sentence.
     pub dims: HashMap<String, usize>,
+    /// Whether the model is to be trained.
+    training: bool,
 }
 
 impl ImportOptions {
@@ -36,6 +46,14 @@ impl ImportOptions {
     #[must_use]
     pub fn with_dim(mut self, name: &str, size: usize) -> Self {
         self.dims.insert(name.to_owned(), size);
+        self
+    }
+
+    /// Takes nodes in training mode too: a plan of inference made from them computes what the trained model will,
+    /// as it does after training, and not what the file says.
+    #[must_use]
+    pub fn for_training(mut self) -> Self {
+        self.training = true;
         self
     }
 }
@@ -73,15 +91,14 @@ fn import_from(bytes: &[u8], folder: Option<&Path>, options: &ImportOptions) -> 
     let model = ModelProto::decode(bytes)
         .map_err(|e| wrong(format!("this is no ONNX file, or a damaged one ({e})")))?;
     let opset = opset(&model)?;
-    if let Some(f) = model.functions.first() {
-        return Err(Error::Unsupported {
-            node: f.name.clone(),
-            operator: f.name.clone(),
-            reason: "because the model defines it itself; export without functions".to_owned(),
-        });
+    let mut graph = model.graph.ok_or_else(|| wrong("it has no graph".to_owned()))?;
+    if let Some(f) = model.functions.iter().find(|f| imported(&f.opset_import) != Some(opset)) {
+        let reason = format!("function `{}` is of another opset than the model, {opset}", f.name);
+        return Err(wrong(reason));
     }
-    let graph = model.graph.ok_or_else(|| wrong("it has no graph".to_owned()))?;
-    check_supported(&graph, opset)?;
+    functions::inline(&mut graph, &model.functions)?;
+    order::sort(&mut graph)?;
+    check_supported(&graph.node, opset)?;
     let mut weights = HashMap::new();
     for t in &graph.initializer {
         let value = tensor::decode(t, folder)?;
@@ -92,6 +109,7 @@ fn import_from(bytes: &[u8], folder: Option<&Path>, options: &ImportOptions) -> 
         }
         weights.insert(t.name.as_str(), value);
     }
+    check_dims(&graph, options)?;
     let build = |batch| Importer::build(&graph, &weights, opset, options, batch);
     // What grows with the batch is found by comparing two sizes; a model that leaves the size open
     // but turns out to fit one only is built for size 1.
@@ -102,21 +120,42 @@ fn import_from(bytes: &[u8], folder: Option<&Path>, options: &ImportOptions) -> 
     match several {
         Ok(graph) if graph.batch() == 2 && graph.serves_any_batch() => Ok(graph),
         _ => {
-            let (mut graph, open) = build(1)?;
-            if open {
-                graph.fix_batch();
-            }
+            let (graph, _) = build(1)?;
             Ok(graph)
         }
     }
 }
 
+/// Refuses a size for a dimension that no input has.
+fn check_dims(graph: &GraphProto, options: &ImportOptions) -> Result<()> {
+    let shapes =
+        graph.input.iter().filter_map(|i| i.kind.as_ref()?.tensor.as_ref()?.shape.as_ref());
+    let names = shapes.flat_map(|shape| &shape.dim).filter_map(|dim| match &dim.value {
+        Some(DimensionValue::Name(name)) => Some(name.as_str()),
+        _ => None,
+    });
+    let names: std::collections::BTreeSet<_> = names.collect();
+    match options.dims.keys().find(|name| !names.contains(name.as_str())) {
+        None => Ok(()),
+        Some(name) => {
+            let reason = format!("no input has a dimension `{name}`; there are {names:?}");
+            Err(Error::format("ONNX model", reason))
+        }
+    }
+}
+
+/// The opset of ONNX's own operators.
+fn imported(opsets: &[proto::OperatorSetIdProto]) -> Option<i64> {
+    opsets.iter().find(|o| node::is_main(&o.domain)).map(|o| o.version)
+}
+
 fn opset(model: &ModelProto) -> Result<i64> {
-    let main = |d: &str| d.is_empty() || d == "ai.onnx";
-    let found = model.opset_import.iter().find(|o| main(&o.domain)).map(|o| o.version);
     let wrong = |reason: String| Error::format("ONNX model", reason);
+    // Files of scikit-learn's converters may name the opset of tables alone.
+    let newest = (!model.opset_import.is_empty()).then_some(*OPSETS.end());
+    let version = imported(&model.opset_import).or(newest);
     let version =
-        found.ok_or_else(|| wrong("this is no ONNX file: it names no opset".to_owned()))?;
+        version.ok_or_else(|| wrong("this is no ONNX file: it names no opset".to_owned()))?;
     if OPSETS.contains(&version) {
         return Ok(version);
     }
@@ -125,14 +164,15 @@ fn opset(model: &ModelProto) -> Result<i64> {
 }
 
 /// Looks at every node's operator before any work is done.
-fn check_supported(graph: &GraphProto, opset: i64) -> Result<()> {
-    for (i, n) in graph.node.iter().enumerate() {
-        let main = n.domain.is_empty() || n.domain == "ai.onnx";
-        if !main || !node::is_supported(&n.op_type) {
-            let operator =
-                if main { n.op_type.clone() } else { format!("{}.{}", n.domain, n.op_type) };
+fn check_supported(nodes: &[NodeProto], opset: i64) -> Result<()> {
+    for (i, n) in nodes.iter().enumerate() {
+        let operator = node::operator(n);
+        if !node::is_supported(&operator) {
             let reason = format!("(opset {opset})");
             return Err(Error::Unsupported { node: node::name(n, i), operator, reason });
+        }
+        for body in n.attribute.iter().filter_map(|a| a.g.as_deref()) {
+            check_supported(&body.node, opset)?;
         }
     }
     Ok(())
@@ -140,8 +180,16 @@ fn check_supported(graph: &GraphProto, opset: i64) -> Result<()> {
 
 /// Names of the values that become a softmax's operand, moved, added to or multiplied.
 fn scores(graph: &GraphProto) -> HashSet<String> {
-    let mut scores: HashSet<String> = HashSet::new();
-    for node in graph.node.iter().rev() {
+    let mut scores = HashSet::new();
+    find_scores(&graph.node, &mut scores);
+    scores
+}
+
+fn find_scores(nodes: &[NodeProto], scores: &mut HashSet<String>) {
+    for node in nodes.iter().rev() {
+        node.attribute.iter().filter_map(|a| a.g.as_deref()).for_each(|body| {
+            find_scores(&body.node, scores);
+        });
         let taken = match node.op_type.as_str() {
             "Softmax" | "LogSoftmax" => &node.input[..],
             "Add" | "Sub" | "Mul" | "Div" | "Where" | "Max" | "Min" | "Sum" | "Reshape"
@@ -154,9 +202,8 @@ fn scores(graph: &GraphProto) -> HashSet<String> {
             }
             _ => continue,
         };
-        scores.extend(taken.iter().cloned());
+        scores.extend(taken.iter().filter(|name| !name.is_empty()).cloned());
     }
-    scores
 }
 
 /// The state of one import.
@@ -164,13 +211,15 @@ pub(crate) struct Importer<'a> {
     pub graph: Graph,
     pub opset: i64,
     options: &'a ImportOptions,
-    /// Values by their names in the file.
-    values: HashMap<String, ValueId>,
+    /// Values by their names in the file: those of the model, and of each body that is being imported.
+    scopes: Vec<HashMap<String, Value>>,
     /// Computed values that are integers or truth values.
     integers: HashSet<ValueId>,
     /// Names of the values that become a softmax's operand.
     scores: HashSet<String>,
     open_batch: bool,
+    /// Nodes imported so far.
+    nodes: usize,
 }
 
 impl<'a> Importer<'a> {
@@ -186,40 +235,85 @@ impl<'a> Importer<'a> {
             graph: Graph::new(batch),
             opset,
             options,
-            values: HashMap::new(),
+            scopes: vec![HashMap::new()],
             integers: HashSet::new(),
             scores: scores(proto),
             open_batch: false,
+            nodes: 0,
         };
         for input in proto.input.iter().filter(|i| !weights.contains_key(i.name.as_str())) {
             this.input(input)?;
         }
+        if !this.open_batch || batch == 1 {
+            this.graph.fix_batch();
+        }
         for t in &proto.initializer {
-            let value = weights[t.name.as_str()].clone();
-            let id = if value.is_int() {
-                this.graph.public(&t.name, value)
-            } else {
-                this.graph.weight(&t.name, value)
-            };
-            this.values.insert(t.name.clone(), id);
+            let id = this.weight(&t.name, weights[t.name.as_str()].clone());
+            this.define(&t.name, Typed { id, kind: t.data_type }.into());
         }
-        for (i, n) in proto.node.iter().enumerate() {
-            node::import(&mut this, n, i)?;
-        }
+        this.nodes(&proto.node)?;
         for output in &proto.output {
-            let id = this.values.get(&output.name).copied().ok_or_else(|| {
-                Error::format("ONNX model", format!("output `{}` is never computed", output.name))
-            })?;
-            this.graph.output(&output.name, id);
+            this.output(&output.name)?;
         }
         if proto.output.is_empty() {
             return Err(Error::format("ONNX model", "it has no outputs"));
         }
-        if !this.open_batch {
-            this.graph.fix_batch();
-        }
         this.graph.sweep();
         Ok((this.graph, this.open_batch))
+    }
+
+    /// A number of the model: integers belong to the structure, real numbers are weights.
+    fn weight(&mut self, name: &str, value: HostTensor) -> ValueId {
+        if value.is_int() { self.graph.public(name, value) } else { self.graph.weight(name, value) }
+    }
+
+    fn nodes(&mut self, nodes: &[NodeProto]) -> Result<()> {
+        for (i, n) in nodes.iter().enumerate() {
+            self.nodes += 1;
+            if self.nodes > MAX_NODES {
+                let reason = format!("its loops make more than {MAX_NODES} nodes");
+                return Err(Error::format("ONNX model", reason));
+            }
+            node::import(self, n, i)?;
+        }
+        Ok(())
+    }
+
+    /// Names a value as a result of the model: a list as its members in order.
+    fn output(&mut self, name: &str) -> Result<()> {
+        let wrong = |reason: &str| Error::format("ONNX model", format!("output `{name}` {reason}"));
+        match self.value(name).cloned() {
+            Some(Value::Tensor(value)) => self.graph.output(name, value.id),
+            Some(Value::Sequence(values)) => {
+                for (i, value) in values.iter().enumerate() {
+                    self.graph.output(&format!("{name}.{i}"), value.id);
+                }
+            }
+            Some(Value::Nothing) => return Err(wrong("is an optional value that is not there")),
+            None => return Err(wrong("is never computed")),
+        }
+        Ok(())
+    }
+
+    /// Imports a body with its operands; its results. What it does not define itself is looked up outside of it.
+    pub fn body(&mut self, body: &GraphProto, operands: Vec<Value>) -> Result<Vec<Value>> {
+        let mut own: HashMap<_, _> = HashMap::new();
+        for t in &body.initializer {
+            let id = self.weight(&t.name, tensor::decode(t, None)?);
+            own.insert(t.name.clone(), Typed { id, kind: t.data_type }.into());
+        }
+        own.extend(body.input.iter().map(|i| i.name.clone()).zip(operands));
+        self.scopes.push(own);
+        let made = self.nodes(&body.node).and_then(|()| {
+            let result = |output: &ValueInfoProto| {
+                let missing = || format!("a body's result `{}` is never computed", output.name);
+                let value = self.value(&output.name).cloned();
+                value.ok_or_else(|| Error::format("ONNX model", missing()))
+            };
+            body.output.iter().map(result).collect()
+        });
+        self.scopes.pop();
+        made
     }
 
     fn input(&mut self, info: &ValueInfoProto) -> Result<()> {
@@ -227,8 +321,9 @@ impl<'a> Importer<'a> {
             |reason: String| Error::format("ONNX model", format!("input `{}` {reason}", info.name));
         let tensor = info.kind.as_ref().and_then(|k| k.tensor.as_ref());
         let tensor = tensor.ok_or_else(|| wrong("is not a tensor".to_owned()))?;
-        let float = tensor::dtype::is_float(tensor.elem_type)
-            .ok_or_else(|| wrong(format!("has unsupported element type {}", tensor.elem_type)))?;
+        let kind = tensor.elem_type;
+        let float = dtype::is_float(kind)
+            .ok_or_else(|| wrong(format!("has unsupported element type {}", dtype::name(kind))))?;
         let shape = tensor.shape.as_ref().ok_or_else(|| wrong("has no shape".to_owned()))?;
         let mut dims = vec![];
         for (axis, dim) in shape.dim.iter().enumerate() {
@@ -246,8 +341,14 @@ impl<'a> Importer<'a> {
                     Dim::Batch(1)
                 }
                 None => {
-                    let hint = "give it a size when importing";
-                    return Err(wrong(format!("leaves dimension {axis} (`{name}`) open; {hint}")));
+                    let reason = if name.is_empty() {
+                        "which has no name; export the model with a size for it".to_owned()
+                    } else {
+                        format!("give it a size: `--dim {name}=16`, or `dims` in Python")
+                    };
+                    return Err(wrong(format!(
+                        "leaves dimension {axis} (`{name}`) open; {reason}"
+                    )));
                 }
             });
         }
@@ -259,8 +360,13 @@ impl<'a> Importer<'a> {
         if !float {
             self.integers.insert(id);
         }
-        self.values.insert(info.name.clone(), id);
+        self.define(&info.name, Typed { id, kind }.into());
         Ok(())
+    }
+
+    /// Whether the model is to be trained.
+    pub fn is_trained(&self) -> bool {
+        self.options.training
     }
 
     /// Whether a value becomes a softmax's operand, moved, added to or multiplied.
@@ -268,12 +374,14 @@ impl<'a> Importer<'a> {
         self.scores.contains(name)
     }
 
-    pub fn value(&self, name: &str) -> Option<ValueId> {
-        self.values.get(name).copied()
+    pub fn value(&self, name: &str) -> Option<&Value> {
+        self.scopes.iter().rev().find_map(|scope| scope.get(name))
     }
 
-    pub fn define(&mut self, name: &str, id: ValueId) {
-        self.values.insert(name.to_owned(), id);
+    pub fn define(&mut self, name: &str, value: Value) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.insert(name.to_owned(), value);
+        }
     }
 
     /// Whether a value consists of integers or truth values.

@@ -16,6 +16,9 @@ pub use op::{
 use crate::host::checked_shape;
 use crate::{Error, HostTensor, Result};
 
+/// The most elements of a broadcast constant that is written out to compute with it.
+const MAX_WRITTEN_OUT: usize = 1 << 22;
+
 /// A value in a [`Graph`]: the result of one of its nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ValueId(pub(crate) usize);
@@ -247,9 +250,84 @@ impl Graph {
             let own = matches!(op, Op::Reshape(_)).then(|| operands[0].name.clone());
             return Ok(self.constant(&own.unwrap_or_else(|| name.to_owned()), value, secret));
         }
+        if let Some(id) = self.of_one_number(name, &op, inputs, &shape)? {
+            return Ok(id);
+        }
+        if let Some(id) = self.of_known(name, &op, inputs, &shape)? {
+            return Ok(id);
+        }
         let id = self.push(name, op, inputs.to_vec(), shape);
         self.nodes[id.0].format = format;
         Ok(id)
+    }
+
+    /// The result of an operation on tensors each of which is one number everywhere: that number, broadcast, so
+    /// that it stays known and small whatever the shape is.
+    fn of_one_number(
+        &mut self,
+        name: &str,
+        op: &Op,
+        inputs: &[ValueId],
+        shape: &Shape,
+    ) -> Result<Option<ValueId>> {
+        let elements = matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Where | Op::Scale(_));
+        let views = matches!(
+            op,
+            Op::Reshape(_)
+                | Op::Permute(_)
+                | Op::Slice { .. }
+                | Op::Gather { .. }
+                | Op::Broadcast(_)
+                | Op::Reduce { kind: Reduce::Max | Reduce::Min | Reduce::Mean, .. }
+        );
+        let one = |id: &ValueId| {
+            let constant = self.constant_of(*id).or_else(|| self.broadcast_of(*id))?;
+            (constant.value.len() == 1).then(|| constant.clone())
+        };
+        let Some(operands) = inputs.iter().map(one).collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        let spread = inputs.iter().any(|&id| self.broadcast_of(id).is_some());
+        if !spread || !(elements || views) {
+            return Ok(None);
+        }
+        let secret = operands.iter().any(|c| c.secret);
+        let scalars = operands.iter().map(|c| c.value.reshape([])).collect::<Result<Vec<_>>>()?;
+        let value = if elements {
+            eval::evaluate(op, &scalars.iter().collect::<Vec<_>>(), self.batch)?
+        } else {
+            scalars[0].clone()
+        };
+        let own = if elements { name.to_owned() } else { operands[0].name.clone() };
+        let number = self.constant(&own, value, secret);
+        let dims = shape.dims().iter().map(|&d| Dim::Fixed(d)).collect();
+        Ok(Some(self.push(name, Op::Broadcast(dims), vec![number], shape.clone())))
+    }
+
+    /// The result of an operation on tensors that are known and of which some are broadcast, where the batch
+    /// cannot be what they are broadcast to.
+    fn of_known(
+        &mut self,
+        name: &str,
+        op: &Op,
+        inputs: &[ValueId],
+        shape: &Shape,
+    ) -> Result<Option<ValueId>> {
+        let known = |id: &ValueId| self.constant_of(*id).or_else(|| self.broadcast_of(*id));
+        let Some(constants) = inputs.iter().map(known).collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        let small = inputs.iter().map(|&id| self.shape(id).len()).all(|len| len <= MAX_WRITTEN_OUT);
+        let computes = !inputs.is_empty() && !matches!(op, Op::Broadcast(_));
+        if self.any_batch || !computes || !small || shape.len() > MAX_WRITTEN_OUT {
+            return Ok(None);
+        }
+        let secret = constants.iter().any(|c| c.secret);
+        let whole = inputs.iter().map(|&id| self.known(id)).collect::<Result<Option<Vec<_>>>>()?;
+        let Some(whole) = whole else { return Ok(None) };
+        let values: Vec<_> = whole.iter().collect();
+        let value = eval::evaluate(op, &values, self.batch).map_err(|e| e.at(name))?;
+        Ok(Some(self.constant(name, value, secret)))
     }
 
     /// Moves some inputs behind the others.
@@ -329,6 +407,18 @@ impl Graph {
     pub fn public_behind(&self, value: ValueId) -> Option<&HostTensor> {
         let constant = self.constant_of(value).or_else(|| self.broadcast_of(value))?;
         (!constant.secret).then_some(&constant.value)
+    }
+
+    /// The tensor that a value is if it is a constant, or one broadcast.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it cannot be written out.
+    pub fn known(&self, value: ValueId) -> Result<Option<HostTensor>> {
+        if let Some(constant) = self.constant_of(value) {
+            return Ok(Some(constant.value.clone()));
+        }
+        let Some(constant) = self.broadcast_of(value) else { return Ok(None) };
+        eval::evaluate(&self.nodes[value.0].op, &[&constant.value], self.batch).map(Some)
     }
 
     /// A broadcast constant as a constant of its full size; any other value as it is.

@@ -72,7 +72,12 @@ pub fn from_bytes(
 
 /// Reads a graph; whatever goes wrong is the file's fault.
 pub(crate) fn checked(what: &str, read: impl FnOnce() -> models::Result<Graph>) -> Result<Graph> {
-    let read = || read().map_err(|cause| Error::input(what, cause));
+    let read = || {
+        read().map_err(|cause| match cause {
+            models::Error::Io { path, source } => Error::file(&path, source),
+            cause => Error::input(what, cause),
+        })
+    };
     // A file can be wrong in more ways than anybody has thought of; none may look like our fault.
     panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
         Err(Error::input(what, "this ONNX model is damaged in a way that was not foreseen"))

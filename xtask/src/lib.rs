@@ -6,6 +6,7 @@
 pub mod cargo;
 pub mod check;
 pub mod gpu;
+pub mod operators;
 pub mod ptx;
 pub mod python;
 pub mod record;

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use xtask::{check, gpu, ptx, wheel};
+use xtask::{check, gpu, operators, ptx, wheel};
 
 /// Maintainers' commands of Trefoil.
 #[derive(Parser)]
@@ -59,6 +59,8 @@ enum Task {
         /// Targets of Rust; those of this machine's processor without names
         targets: Vec<String>,
     },
+    /// Run all of ONNX's own operator tests; needs Python, and installs the package onnx
+    Operators,
     /// Draw what the benchmarks measured: reads bench/results, writes bench/README.md, bench/charts
     /// and the table of the root README
     Report,
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Task::Bench { args } => program("bench", &["--release"], &args),
         Task::Train { args } => program("train", &["--release"], &args),
         Task::Wheel { targets } => wheel::run(&targets).map(|()| ExitCode::SUCCESS),
+        Task::Operators => operators::run().map(|()| ExitCode::SUCCESS),
         Task::Report => program("report", &[], &[]),
     };
     done.unwrap_or_else(|error| {

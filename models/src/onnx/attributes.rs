@@ -4,7 +4,7 @@ use std::path::Path;
 
 use nn_layers::HostTensor;
 
-use super::proto::{AttributeProto, NodeProto};
+use super::proto::{AttributeProto, GraphProto, NodeProto};
 use super::tensor;
 use crate::{Error, Result};
 
@@ -60,6 +60,28 @@ impl<'a> Attributes<'a> {
         sizes.ok().and_then(|s| s.try_into().ok()).ok_or_else(|| {
             self.error(format!("attribute {name} should be {N} sizes, it is {ints:?}"))
         })
+    }
+
+    /// A body.
+    pub fn graph(&self, name: &str) -> Result<&'a GraphProto> {
+        let body = self.find(name).and_then(|a| a.g.as_deref());
+        body.ok_or_else(|| self.error(format!("attribute {name} is missing")))
+    }
+
+    /// Texts, or None where the attribute is missing.
+    pub fn texts(&self, name: &str) -> Option<Vec<&'a str>> {
+        let found = self.find(name)?;
+        found.strings.iter().map(|s| std::str::from_utf8(s).ok()).collect()
+    }
+
+    /// The element type of a tensor.
+    pub fn kind_of(&self, name: &str) -> Option<i32> {
+        self.find(name).and_then(|a| a.t.as_ref()).map(|t| t.data_type)
+    }
+
+    /// Whether result number `i` has a name.
+    pub fn is_named(&self, i: usize) -> bool {
+        self.node.output.get(i).is_some_and(|name| !name.is_empty())
     }
 
     /// Number of results that the node names.

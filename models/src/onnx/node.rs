@@ -1,11 +1,12 @@
 //! One node of a model file: which operator, which operands.
 
-use nn_layers::{Binary, HostTensor, Op, Unary, ValueId};
+use nn_layers::{Binary, HostTensor, Op, Reduce, Unary, ValueId};
 
-use super::Importer;
 use super::attributes::Attributes;
-use super::ops::{conv, einsum, math, norm, pick, reduce, shape};
+use super::ops::{self, Import};
 use super::proto::NodeProto;
+use super::value::{Typed, Value};
+use super::{Importer, dtype};
 use crate::{Error, Result};
 
 /// A node being imported.
@@ -16,20 +17,31 @@ pub(crate) struct Node<'a, 'b> {
     /// Whether a softmax takes its result as scores, as it is or with more added to it: very negative numbers
     /// then mask.
     pub before_softmax: bool,
-    inputs: Vec<Option<ValueId>>,
+    inputs: Vec<Value>,
 }
-
-/// The function that imports an operator: its results, one for each output.
-type Import = fn(&mut Node<'_, '_>) -> Result<Vec<ValueId>>;
 
 /// The node's name, or one made of operator and position.
 pub(crate) fn name(node: &NodeProto, index: usize) -> String {
     if node.name.is_empty() { format!("{}_{index}", node.op_type) } else { node.name.clone() }
 }
 
+/// Whether a domain is that of ONNX's own operators.
+pub(crate) fn is_main(domain: &str) -> bool {
+    domain.is_empty() || domain == "ai.onnx"
+}
+
+/// The operator, with its domain if that is not ONNX's own.
+pub(crate) fn operator(node: &NodeProto) -> String {
+    if is_main(&node.domain) {
+        node.op_type.clone()
+    } else {
+        format!("{}.{}", node.domain, node.op_type)
+    }
+}
+
 /// Whether there is an import for the operator.
 pub(crate) fn is_supported(operator: &str) -> bool {
-    lookup(operator).is_some()
+    ops::lookup(operator).is_some()
 }
 
 /// Imports one node.
@@ -37,100 +49,89 @@ pub(crate) fn import(to: &mut Importer<'_>, node: &NodeProto, index: usize) -> R
     let name = name(node, index);
     let attributes = Attributes::new(node, &name);
     let inputs = node.input.iter().map(|i| match i.as_str() {
-        "" => Ok(None),
-        i => to.value(i).map(Some).ok_or_else(|| {
+        "" => Ok(Value::Nothing),
+        i => to.value(i).cloned().ok_or_else(|| {
             attributes.error(format!("operand `{i}` is not computed before it is used"))
         }),
     });
     let inputs = inputs.collect::<Result<Vec<_>>>()?;
-    let import = lookup(&node.op_type).ok_or_else(|| attributes.unsupported(""))?;
+    let import = ops::lookup(&operator(node)).ok_or_else(|| attributes.unsupported(""))?;
     let before_softmax = node.output.iter().any(|output| to.is_score(output));
     let mut this = Node { to, attributes, operator: &node.op_type, before_softmax, inputs };
-    let results = import(&mut this)?;
+    let results = match import {
+        Import::Values(import) => import(&mut this)?,
+        Import::Tensors(import) => {
+            let made = import(&mut this)?;
+            let typed = made.into_iter().enumerate();
+            typed.map(|(i, id)| this.typed(i, id)).collect::<Result<_>>()?
+        }
+    };
     for (i, output) in node.output.iter().enumerate().filter(|(_, o)| !o.is_empty()) {
-        let id = results.get(i).copied().ok_or_else(|| {
+        let value = results.get(i).cloned().ok_or_else(|| {
             this.attributes.unsupported(format!("with its result number {}", i + 1))
         })?;
-        this.to.define(output, id);
+        this.to.define(output, value);
     }
     Ok(())
-}
-
-fn lookup(operator: &str) -> Option<Import> {
-    Some(match operator {
-        "Conv" => conv::conv,
-        "ConvTranspose" => conv::conv_transpose,
-        "MaxPool" => conv::max_pool,
-        "AveragePool" => conv::average_pool,
-        "GlobalAveragePool" => conv::global_average,
-        "GlobalMaxPool" => conv::global_max,
-        "Gemm" => math::gemm,
-        "MatMul" => math::matmul,
-        "Einsum" => einsum::einsum,
-        "BatchNormalization" => norm::batch,
-        "LayerNormalization" => norm::layer,
-        "InstanceNormalization" => norm::instance,
-        "GroupNormalization" => norm::group,
-        "LRN" => norm::lrn,
-        "Relu" | "Sigmoid" | "Tanh" | "Erf" | "HardSwish" | "Softplus" | "Softsign" | "Exp"
-        | "Log" | "Sqrt" | "Reciprocal" | "Neg" | "Abs" | "Sign" | "Sin" | "Cos" | "Not"
-        | "Floor" | "LeakyRelu" | "HardSigmoid" | "Elu" | "Selu" | "Gelu" => math::unary,
-        "Celu" => math::celu,
-        "Ceil" => math::ceil,
-        "IsNaN" => math::is_nan,
-        "Mish" => math::mish,
-        "Clip" => math::clip,
-        "PRelu" => math::prelu,
-        "Softmax" | "LogSoftmax" => math::softmax,
-        "Add" | "Sub" | "Mul" | "Div" | "Less" | "LessOrEqual" | "Greater" | "GreaterOrEqual"
-        | "Equal" | "And" | "Or" | "Xor" => math::binary,
-        "Max" | "Min" | "Sum" | "Mean" => math::variadic,
-        "Pow" => math::pow,
-        "Mod" => math::modulo,
-        "Where" => math::select,
-        "ReduceSum" | "ReduceMean" | "ReduceMax" | "ReduceMin" | "ReduceSumSquare" | "ReduceL1"
-        | "ReduceL2" | "ReduceLogSum" | "ReduceLogSumExp" | "ReduceProd" => reduce::reduce,
-        "ArgMax" | "ArgMin" => reduce::arg,
-        "CumSum" => reduce::running_sum,
-        "TopK" => reduce::top,
-        "Reshape" => shape::reshape,
-        "Flatten" => shape::flatten,
-        "Transpose" => shape::transpose,
-        "Squeeze" => shape::squeeze,
-        "Unsqueeze" => shape::unsqueeze,
-        "Expand" => shape::expand,
-        "Concat" => shape::concat,
-        "Split" => shape::split,
-        "Slice" => shape::slice,
-        "Gather" => pick::gather,
-        "GatherElements" => pick::gather_elements,
-        "GatherND" => pick::gather_nd,
-        "ScatterElements" => pick::scatter_elements,
-        "ScatterND" => pick::scatter_nd,
-        "Pad" => shape::pad,
-        "Tile" => shape::tile,
-        "Trilu" => shape::trilu,
-        "Shape" => shape::shape,
-        "Size" => shape::size,
-        "Range" => shape::range,
-        "Constant" => shape::constant,
-        "ConstantOfShape" => shape::constant_of_shape,
-        "Cast" | "CastLike" => shape::cast,
-        "Identity" => shape::identity,
-        "Dropout" => norm::dropout,
-        _ => return None,
-    })
 }
 
 impl Node<'_, '_> {
     /// An operand that must be there.
     pub fn input(&self, i: usize) -> Result<ValueId> {
-        self.optional(i).ok_or_else(|| self.attributes.error(format!("operand {i} is missing")))
+        Ok(self.tensor(i)?.id)
+    }
+
+    /// An operand that must be there, with its element type.
+    pub fn tensor(&self, i: usize) -> Result<Typed> {
+        match self.inputs.get(i) {
+            Some(Value::Tensor(value)) => Ok(*value),
+            Some(Value::Sequence(_)) => {
+                Err(self.attributes.error(format!("operand {i} is a list, not a tensor")))
+            }
+            Some(Value::Nothing) | None => {
+                Err(self.attributes.error(format!("operand {i} is missing")))
+            }
+        }
     }
 
     /// An operand that may be left out.
     pub fn optional(&self, i: usize) -> Option<ValueId> {
-        self.inputs.get(i).copied().flatten()
+        self.tensor(i).ok().map(|value| value.id)
+    }
+
+    /// An operand of any sort; [`Value::Nothing`] if it is left out.
+    pub fn value(&self, i: usize) -> Value {
+        self.inputs.get(i).cloned().unwrap_or(Value::Nothing)
+    }
+
+    /// An operand that is a list.
+    pub fn sequence(&self, i: usize) -> Result<Vec<Typed>> {
+        match self.inputs.get(i) {
+            Some(Value::Sequence(values)) => Ok(values.clone()),
+            _ => Err(self.attributes.error(format!("operand {i} is not a list"))),
+        }
+    }
+
+    /// Whether anybody reads result number `i`.
+    pub fn reads(&self, i: usize) -> bool {
+        self.attributes.is_named(i)
+    }
+
+    /// Number of operands that the node names.
+    pub fn operands(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// The element type of an operand, [`dtype::FLOAT`] if it is left out.
+    pub fn kind(&self, i: usize) -> i32 {
+        self.tensor(i).map_or(dtype::FLOAT, |value| value.kind)
+    }
+
+    /// Result number `i` with its element type, in which integers of 16 bits and fewer wrap around.
+    fn typed(&mut self, i: usize, id: ValueId) -> Result<Value> {
+        let kind = ops::result_kind(self, i, id);
+        let id = if ops::wraps(self.operator) { ops::math::wrapped(self, id, kind)? } else { id };
+        Ok(Value::Tensor(Typed { id, kind }))
     }
 
     /// All operands.
@@ -156,7 +157,14 @@ impl Node<'_, '_> {
                 | Binary::Or
                 | Binary::Xor,
             ) => true,
-            Op::Unary(_) | Op::Softmax { .. } | Op::Normalize { .. } | Op::Lookup => false,
+            Op::Lookup => self.to.is_integer(inputs[0]),
+            Op::OneHot(_) => true,
+            Op::Unary(Unary::Relu | Unary::Neg | Unary::Abs | Unary::Clip(..)) => {
+                self.to.is_integer(inputs[0])
+            }
+            Op::Unary(_) | Op::Softmax { .. } | Op::Normalize { .. } | Op::Scale(_) => false,
+            Op::Binary(Binary::Div) | Op::AvgPool { .. } => false,
+            Op::Reduce { kind: Reduce::Mean | Reduce::L2, .. } => false,
             Op::Where => inputs[1..].iter().all(|&x| self.to.is_integer(x)),
             _ => inputs.iter().all(|&x| self.to.is_integer(x)),
         };
@@ -180,9 +188,15 @@ impl Node<'_, '_> {
         self.to.graph.public(self.attributes.name, HostTensor::scalar(value))
     }
 
+    /// A public integer.
+    pub fn whole(&mut self, value: i64) -> Result<ValueId> {
+        let value = HostTensor::integers([], vec![value])?;
+        Ok(self.to.graph.public(self.attributes.name, value))
+    }
+
     /// A constant operand.
     pub fn constant(&self, id: ValueId, what: &str) -> Result<HostTensor> {
-        self.to.graph.constant_value(id).cloned().ok_or_else(|| {
+        self.to.graph.known(id)?.ok_or_else(|| {
             self.attributes.unsupported(format!("with {what} that depend on the input"))
         })
     }

@@ -1,9 +1,289 @@
 //! Operators of ONNX in terms of the network's own operations.
 
+pub(crate) mod attention;
+pub(crate) mod choose;
+pub(crate) mod control;
 pub(crate) mod conv;
+pub(crate) mod deep;
 pub(crate) mod einsum;
+pub(crate) mod folded;
+pub(crate) mod image;
+pub(crate) mod lists;
+pub(crate) mod losses;
 pub(crate) mod math;
 pub(crate) mod norm;
 pub(crate) mod pick;
+pub(crate) mod quantise;
+pub(crate) mod recurrent;
 pub(crate) mod reduce;
+pub(crate) mod resize;
 pub(crate) mod shape;
+pub(crate) mod tables;
+
+use nn_layers::ValueId;
+
+use super::dtype;
+use super::node::Node;
+use super::value::Value;
+use crate::Result;
+
+/// The function that imports an operator: its results, one for each output.
+#[derive(Clone, Copy)]
+pub(crate) enum Import {
+    /// Of tensors, whose element types [`result_kind`] knows.
+    Tensors(fn(&mut Node<'_, '_>) -> Result<Vec<ValueId>>),
+    /// Of values of any sort.
+    Values(fn(&mut Node<'_, '_>) -> Result<Vec<Value>>),
+}
+
+use Import::{Tensors, Values};
+
+/// Every operator that is understood, those of other domains with their domain.
+const OPERATORS: &[(&str, Import)] = &[
+    // Linear maps and windows.
+    ("Conv", Tensors(conv::conv)),
+    ("ConvTranspose", Tensors(conv::conv_transpose)),
+    ("MaxPool", Tensors(conv::max_pool)),
+    ("AveragePool", Tensors(conv::average_pool)),
+    ("GlobalAveragePool", Tensors(conv::global_average)),
+    ("GlobalMaxPool", Tensors(conv::global_max)),
+    ("LpPool", Tensors(conv::norm_pool)),
+    ("GlobalLpPool", Tensors(conv::global_norm)),
+    ("Gemm", Tensors(math::gemm)),
+    ("MatMul", Tensors(math::matmul)),
+    ("Einsum", Tensors(einsum::einsum)),
+    // Normalisations.
+    ("BatchNormalization", Tensors(norm::batch)),
+    ("LayerNormalization", Tensors(norm::layer)),
+    ("InstanceNormalization", Tensors(norm::instance)),
+    ("GroupNormalization", Tensors(norm::group)),
+    ("LRN", Tensors(norm::lrn)),
+    ("RMSNormalization", Tensors(norm::root_mean_square)),
+    ("LpNormalization", Tensors(norm::by_length)),
+    ("MeanVarianceNormalization", Tensors(norm::mean_variance)),
+    ("Dropout", Tensors(norm::dropout)),
+    // Functions of elements.
+    ("Relu", Tensors(math::unary)),
+    ("Sigmoid", Tensors(math::unary)),
+    ("Tanh", Tensors(math::unary)),
+    ("Erf", Tensors(math::unary)),
+    ("HardSwish", Tensors(math::unary)),
+    ("Softplus", Tensors(math::unary)),
+    ("Softsign", Tensors(math::unary)),
+    ("Exp", Tensors(math::unary)),
+    ("Log", Tensors(math::unary)),
+    ("Sqrt", Tensors(math::unary)),
+    ("Reciprocal", Tensors(math::unary)),
+    ("Neg", Tensors(math::unary)),
+    ("Abs", Tensors(math::unary)),
+    ("Sign", Tensors(math::unary)),
+    ("Sin", Tensors(math::unary)),
+    ("Cos", Tensors(math::unary)),
+    ("Not", Tensors(math::unary)),
+    ("Floor", Tensors(math::unary)),
+    ("LeakyRelu", Tensors(math::unary)),
+    ("HardSigmoid", Tensors(math::unary)),
+    ("Elu", Tensors(math::unary)),
+    ("Selu", Tensors(math::unary)),
+    ("Gelu", Tensors(math::unary)),
+    ("Celu", Tensors(math::celu)),
+    ("Ceil", Tensors(math::ceil)),
+    ("IsNaN", Tensors(math::is_nan)),
+    ("IsInf", Tensors(math::is_inf)),
+    ("Round", Tensors(math::round)),
+    ("ThresholdedRelu", Tensors(math::thresholded)),
+    ("Shrink", Tensors(math::shrink)),
+    ("Tan", Tensors(math::trigonometry)),
+    ("Asin", Tensors(math::trigonometry)),
+    ("Acos", Tensors(math::trigonometry)),
+    ("Atan", Tensors(math::trigonometry)),
+    ("Sinh", Tensors(math::trigonometry)),
+    ("Cosh", Tensors(math::trigonometry)),
+    ("Asinh", Tensors(math::trigonometry)),
+    ("Acosh", Tensors(math::trigonometry)),
+    ("Atanh", Tensors(math::trigonometry)),
+    ("Mish", Tensors(math::mish)),
+    ("Clip", Tensors(math::clip)),
+    ("PRelu", Tensors(math::prelu)),
+    ("Softmax", Tensors(math::softmax)),
+    ("LogSoftmax", Tensors(math::softmax)),
+    ("Pow", Tensors(math::pow)),
+    // Functions of several operands.
+    ("Add", Tensors(math::binary)),
+    ("Sub", Tensors(math::binary)),
+    ("Mul", Tensors(math::binary)),
+    ("Div", Tensors(math::binary)),
+    ("Less", Tensors(math::binary)),
+    ("LessOrEqual", Tensors(math::binary)),
+    ("Greater", Tensors(math::binary)),
+    ("GreaterOrEqual", Tensors(math::binary)),
+    ("Equal", Tensors(math::binary)),
+    ("And", Tensors(math::binary)),
+    ("Or", Tensors(math::binary)),
+    ("Xor", Tensors(math::binary)),
+    ("Max", Tensors(math::variadic)),
+    ("Min", Tensors(math::variadic)),
+    ("Sum", Tensors(math::variadic)),
+    ("Mean", Tensors(math::variadic)),
+    ("Mod", Tensors(math::modulo)),
+    ("Where", Tensors(math::select)),
+    ("BitShift", Tensors(folded::bits)),
+    ("BitwiseAnd", Tensors(folded::bits)),
+    ("BitwiseOr", Tensors(folded::bits)),
+    ("BitwiseXor", Tensors(folded::bits)),
+    ("BitwiseNot", Tensors(folded::bits)),
+    ("SoftmaxCrossEntropyLoss", Tensors(losses::cross_entropy)),
+    ("NegativeLogLikelihoodLoss", Tensors(losses::negative_log_likelihood)),
+    // Quantised models.
+    ("DequantizeLinear", Tensors(quantise::dequantize)),
+    ("QuantizeLinear", Tensors(quantise::quantize)),
+    ("MatMulInteger", Tensors(quantise::integers)),
+    ("ConvInteger", Tensors(quantise::integers)),
+    ("QLinearMatMul", Tensors(quantise::quantised_product)),
+    ("QLinearConv", Tensors(quantise::quantised_product)),
+    // Reductions.
+    ("ReduceSum", Tensors(reduce::reduce)),
+    ("ReduceMean", Tensors(reduce::reduce)),
+    ("ReduceMax", Tensors(reduce::reduce)),
+    ("ReduceMin", Tensors(reduce::reduce)),
+    ("ReduceSumSquare", Tensors(reduce::reduce)),
+    ("ReduceL1", Tensors(reduce::reduce)),
+    ("ReduceL2", Tensors(reduce::reduce)),
+    ("ReduceLogSum", Tensors(reduce::reduce)),
+    ("ReduceLogSumExp", Tensors(reduce::reduce)),
+    ("ReduceProd", Tensors(reduce::reduce)),
+    ("ArgMax", Tensors(choose::arg)),
+    ("ArgMin", Tensors(choose::arg)),
+    ("CumSum", Tensors(reduce::running_sum)),
+    ("CumProd", Tensors(choose::running_product)),
+    ("TopK", Tensors(choose::top)),
+    ("OneHot", Tensors(choose::one_hot)),
+    ("Hardmax", Tensors(choose::hardmax)),
+    // Sequences and attention.
+    ("LSTM", Tensors(recurrent::layer)),
+    ("GRU", Tensors(recurrent::layer)),
+    ("RNN", Tensors(recurrent::layer)),
+    ("Attention", Tensors(attention::attention)),
+    ("RotaryEmbedding", Tensors(attention::rotary)),
+    ("Swish", Tensors(attention::swish)),
+    ("SwiGLU", Tensors(attention::swish)),
+    ("CausalConvWithState", Tensors(attention::causal_conv)),
+    ("LinearAttention", Tensors(attention::linear)),
+    // Moving elements.
+    ("Reshape", Tensors(shape::reshape)),
+    ("Flatten", Tensors(shape::flatten)),
+    ("Transpose", Tensors(shape::transpose)),
+    ("Squeeze", Tensors(shape::squeeze)),
+    ("Unsqueeze", Tensors(shape::unsqueeze)),
+    ("Expand", Tensors(shape::expand)),
+    ("Concat", Tensors(shape::concat)),
+    ("Split", Tensors(shape::split)),
+    ("Slice", Tensors(shape::slice)),
+    ("Pad", Tensors(shape::pad)),
+    ("Tile", Tensors(shape::tile)),
+    ("Trilu", Tensors(shape::trilu)),
+    ("Resize", Tensors(resize::resize)),
+    ("Upsample", Tensors(resize::resize)),
+    ("DepthToSpace", Tensors(image::blocks)),
+    ("SpaceToDepth", Tensors(image::blocks)),
+    ("CenterCropPad", Tensors(image::center_crop_pad)),
+    ("ReverseSequence", Tensors(image::reverse_sequence)),
+    ("Compress", Tensors(image::compress)),
+    ("Col2Im", Tensors(image::col2im)),
+    ("EyeLike", Tensors(image::eye_like)),
+    ("Gather", Tensors(pick::gather)),
+    ("GatherElements", Tensors(pick::gather_elements)),
+    ("GatherND", Tensors(pick::gather_nd)),
+    ("ScatterElements", Tensors(pick::scatter_elements)),
+    ("ScatterND", Tensors(pick::scatter_nd)),
+    ("Scatter", Tensors(pick::scatter_elements)),
+    ("TensorScatter", Tensors(pick::tensor_scatter)),
+    ("NonZero", Tensors(folded::non_zero)),
+    ("Unique", Tensors(folded::unique)),
+    // Shapes and constants.
+    ("Shape", Tensors(shape::shape)),
+    ("Size", Tensors(shape::size)),
+    ("Range", Tensors(shape::range)),
+    ("HannWindow", Tensors(folded::window)),
+    ("HammingWindow", Tensors(folded::window)),
+    ("BlackmanWindow", Tensors(folded::window)),
+    ("MelWeightMatrix", Tensors(folded::mel)),
+    ("Constant", Tensors(shape::constant)),
+    ("ConstantOfShape", Tensors(shape::constant_of_shape)),
+    ("Cast", Tensors(shape::cast)),
+    ("CastLike", Tensors(shape::cast)),
+    ("Identity", Values(control::identity)),
+    // Branches, loops and lists.
+    ("If", Values(control::branch)),
+    ("Loop", Values(control::repeat)),
+    ("Scan", Values(control::scan)),
+    ("SequenceConstruct", Values(lists::construct)),
+    ("SequenceEmpty", Values(lists::empty)),
+    ("SequenceInsert", Values(lists::insert)),
+    ("SequenceErase", Values(lists::erase)),
+    ("SequenceAt", Values(lists::at)),
+    ("SequenceLength", Values(lists::length)),
+    ("SequenceMap", Values(lists::map)),
+    ("SplitToSequence", Values(lists::split)),
+    ("ConcatFromSequence", Values(lists::concat)),
+    ("Optional", Values(lists::optional)),
+    // Models of tables.
+    ("ai.onnx.ml.Scaler", Tensors(tables::scaler)),
+    ("ai.onnx.ml.Normalizer", Tensors(tables::normalizer)),
+    ("ai.onnx.ml.Binarizer", Tensors(tables::binarizer)),
+    ("ai.onnx.ml.Imputer", Tensors(tables::imputer)),
+    ("ai.onnx.ml.FeatureVectorizer", Tensors(tables::feature_vector)),
+    ("ai.onnx.ml.ArrayFeatureExtractor", Tensors(tables::extractor)),
+    ("ai.onnx.ml.LinearRegressor", Tensors(tables::linear_regressor)),
+    ("ai.onnx.ml.LinearClassifier", Tensors(tables::linear_classifier)),
+    ("ai.onnx.ml.TreeEnsembleRegressor", Tensors(tables::tree_regressor)),
+    ("ai.onnx.ml.TreeEnsembleClassifier", Tensors(tables::tree_classifier)),
+    ("ai.onnx.ml.ZipMap", Values(tables::zip_map)),
+    ("OptionalHasElement", Values(lists::has_element)),
+    ("OptionalGetElement", Values(lists::get_element)),
+];
+
+/// The import of an operator.
+pub(crate) fn lookup(operator: &str) -> Option<Import> {
+    OPERATORS.iter().find(|(name, _)| *name == operator).map(|(_, import)| *import)
+}
+
+/// Whether integers of few bits wrap around in the results of an operator.
+pub(crate) fn wraps(operator: &str) -> bool {
+    matches!(operator, "Add" | "Sub" | "Mul" | "Neg" | "Sum" | "Pow" | "CumSum" | "BitShift")
+        || operator.starts_with("Reduce")
+}
+
+/// The element type of result number `i`.
+pub(crate) fn result_kind(n: &Node<'_, '_>, i: usize, id: ValueId) -> i32 {
+    let attribute = |name: &str, default: i32| match n.attributes.int(name, 0) as i32 {
+        0 => default,
+        kind => kind,
+    };
+    match (n.operator, i) {
+        ("Less" | "LessOrEqual" | "Greater" | "GreaterOrEqual" | "Equal", _) => dtype::BOOL,
+        ("And" | "Or" | "Xor" | "Not" | "IsNaN" | "IsInf" | "Dropout", 1..) => dtype::BOOL,
+        ("And" | "Or" | "Xor" | "Not" | "IsNaN" | "IsInf", _) => dtype::BOOL,
+        ("Shape" | "Size" | "ArgMax" | "ArgMin" | "NonZero", _) => dtype::INT64,
+        ("TopK" | "MaxPool" | "Unique", 1..) => dtype::INT64,
+        ("Cast", _) => attribute("to", dtype::FLOAT),
+        ("CastLike" | "Where", _) => n.kind(1),
+        ("OneHot", _) => n.kind(2),
+        ("Constant" | "ConstantOfShape", _) => {
+            let other = if n.to.is_integer(id) { dtype::INT64 } else { dtype::FLOAT };
+            n.attributes.kind_of("value").unwrap_or(other)
+        }
+        ("EyeLike" | "Bernoulli" | "RandomUniformLike", _) => attribute("dtype", n.kind(0)),
+        ("HannWindow" | "HammingWindow" | "BlackmanWindow" | "MelWeightMatrix", _) => {
+            attribute("output_datatype", dtype::FLOAT)
+        }
+        ("ConvInteger" | "MatMulInteger", _) => dtype::INT32,
+        ("LinearClassifier" | "TreeEnsembleClassifier", 0) => dtype::INT64,
+        ("QuantizeLinear", _) if n.optional(2).is_some() => n.kind(2),
+        ("QuantizeLinear", _) => attribute("output_dtype", dtype::UINT8),
+        ("DequantizeLinear", _) => attribute("output_dtype", n.kind(1)),
+        ("QLinearMatMul" | "QLinearConv", _) => n.kind(7),
+        ("DynamicQuantizeLinear", 0 | 2) => dtype::UINT8,
+        _ => n.kind(0),
+    }
+}

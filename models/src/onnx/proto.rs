@@ -15,11 +15,24 @@ pub(crate) struct ModelProto {
     pub functions: Vec<FunctionProto>,
 }
 
-/// A function of the model's own; named in the error when a model uses one.
+/// A function of the model's own.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct FunctionProto {
     #[prost(string, tag = "1")]
     pub name: String,
+    #[prost(string, repeated, tag = "4")]
+    pub input: Vec<String>,
+    #[prost(string, repeated, tag = "5")]
+    pub output: Vec<String>,
+    #[prost(message, repeated, tag = "7")]
+    pub node: Vec<NodeProto>,
+    #[prost(message, repeated, tag = "9")]
+    pub opset_import: Vec<OperatorSetIdProto>,
+    #[prost(string, tag = "10")]
+    pub domain: String,
+    /// Attributes with the values that they have where a node does not give them.
+    #[prost(message, repeated, tag = "11")]
+    pub attribute: Vec<AttributeProto>,
 }
 
 /// A domain and its version.
@@ -74,12 +87,20 @@ pub(crate) struct AttributeProto {
     pub s: Vec<u8>,
     #[prost(message, optional, tag = "5")]
     pub t: Option<TensorProto>,
+    /// A body: of a branch, or of a loop.
+    #[prost(message, optional, boxed, tag = "6")]
+    pub g: Option<Box<GraphProto>>,
     #[prost(float, repeated, tag = "7")]
     pub floats: Vec<f32>,
     #[prost(int64, repeated, tag = "8")]
     pub ints: Vec<i64>,
+    #[prost(bytes = "vec", repeated, tag = "9")]
+    pub strings: Vec<Vec<u8>>,
     #[prost(int32, tag = "20")]
     pub kind: i32,
+    /// In a function's body: the attribute of the calling node that this one is.
+    #[prost(string, tag = "21")]
+    pub ref_attr_name: String,
 }
 
 /// A tensor of numbers.

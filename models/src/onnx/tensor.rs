@@ -6,44 +6,9 @@ use std::path::{Component, Path};
 
 use nn_layers::{HostTensor, MAX_ELEMENTS};
 
+use super::dtype;
 use super::proto::TensorProto;
 use crate::{Error, Result};
-
-/// Element types of ONNX by their numbers.
-pub(crate) mod dtype {
-    pub const FLOAT: i32 = 1;
-    pub const UINT8: i32 = 2;
-    pub const INT8: i32 = 3;
-    pub const UINT16: i32 = 4;
-    pub const INT16: i32 = 5;
-    pub const INT32: i32 = 6;
-    pub const INT64: i32 = 7;
-    pub const BOOL: i32 = 9;
-    pub const FLOAT16: i32 = 10;
-    pub const DOUBLE: i32 = 11;
-    pub const UINT32: i32 = 12;
-    pub const UINT64: i32 = 13;
-    pub const BFLOAT16: i32 = 16;
-
-    /// Whether elements are real numbers, or `None` for types that no tensor here has.
-    pub fn is_float(kind: i32) -> Option<bool> {
-        match kind {
-            FLOAT | FLOAT16 | DOUBLE | BFLOAT16 => Some(true),
-            UINT8 | INT8 | UINT16 | INT16 | INT32 | INT64 | BOOL | UINT32 | UINT64 => Some(false),
-            _ => None,
-        }
-    }
-}
-
-/// Bytes of one element in raw data.
-fn size_of(kind: i32) -> usize {
-    match kind {
-        dtype::DOUBLE | dtype::INT64 | dtype::UINT64 => 8,
-        dtype::FLOAT | dtype::INT32 | dtype::UINT32 => 4,
-        dtype::FLOAT16 | dtype::BFLOAT16 | dtype::INT16 | dtype::UINT16 => 2,
-        _ => 1,
-    }
-}
 
 /// Reads a tensor; numbers kept in a file beside the model are looked for in `folder`.
 pub(crate) fn decode(tensor: &TensorProto, folder: Option<&Path>) -> Result<HostTensor> {
@@ -54,33 +19,37 @@ pub(crate) fn decode(tensor: &TensorProto, folder: Option<&Path>) -> Result<Host
     let len = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     let len = len.filter(|&n| n <= MAX_ELEMENTS);
     let len = len.ok_or_else(|| fail(format!("shape {dims:?} is too large")))?;
-    let float = dtype::is_float(tensor.data_type)
-        .ok_or_else(|| fail(format!("element type {} is not supported", tensor.data_type)))?;
+    let kind = tensor.data_type;
+    let float = dtype::is_float(kind)
+        .ok_or_else(|| fail(format!("element type {} is not supported", dtype::name(kind))))?;
     let external;
+    let bytes = (len * dtype::bits(kind)).div_ceil(8);
+    let packed: Vec<u8>;
     let raw: Option<&[u8]> = if tensor.data_location == 1 {
-        external = external_data(tensor, folder, len * size_of(tensor.data_type), &fail)?;
+        external = external_data(tensor, folder, bytes, &fail)?;
         Some(&external)
-    } else if tensor.raw_data.is_empty() {
-        None
-    } else {
+    } else if !tensor.raw_data.is_empty() {
         Some(&tensor.raw_data)
+    } else if dtype::bits(kind) < 8 {
+        packed = tensor.int32_data.iter().map(|&v| v as u8).collect();
+        Some(&packed)
+    } else {
+        None
     };
     // Lengths are compared before anything of the claimed size is allocated.
-    let found = match raw {
-        Some(raw) => raw.len() / size_of(tensor.data_type),
-        None => typed_len(tensor),
-    };
-    let whole = raw.is_none_or(|r| r.len() % size_of(tensor.data_type) == 0);
-    if found != len || !whole {
+    let fits = raw.map_or_else(|| typed_len(tensor) == len, |raw| raw.len() == bytes);
+    if !fits {
+        let found = raw.map_or_else(|| typed_len(tensor), |r| r.len() * 8 / dtype::bits(kind));
         return Err(fail(format!("{found} elements do not fill shape {dims:?}")));
     }
     let value = match (raw, float) {
-        (Some(raw), true) => HostTensor::new(dims, raw_floats(raw, tensor.data_type))?,
-        (Some(raw), false) => HostTensor::integers(dims, raw_integers(raw, tensor.data_type))?,
+        (Some(raw), true) => HostTensor::new(dims, raw_floats(raw, kind, len))?,
+        (Some(raw), false) => HostTensor::integers(dims, raw_integers(raw, kind, len))?,
         (None, true) => HostTensor::new(dims, typed_floats(tensor))?,
         (None, false) => HostTensor::integers(dims, typed_integers(tensor))?,
     };
-    Ok(value)
+    let large = kind == dtype::UINT64 && value.as_ints()?.iter().any(|&v| v < 0);
+    if large { Err(fail("it has integers from 2^63 on".to_owned())) } else { Ok(value) }
 }
 
 fn typed_len(t: &TensorProto) -> usize {
@@ -98,7 +67,10 @@ fn typed_floats(t: &TensorProto) -> Vec<f64> {
         dtype::FLOAT => t.float_data.iter().map(|&v| v.into()).collect(),
         dtype::DOUBLE => t.double_data.clone(),
         dtype::FLOAT16 => t.int32_data.iter().map(|&v| half_bits(v as u16)).collect(),
-        _ => t.int32_data.iter().map(|&v| half::bf16::from_bits(v as u16).into()).collect(),
+        dtype::BFLOAT16 => {
+            t.int32_data.iter().map(|&v| half::bf16::from_bits(v as u16).into()).collect()
+        }
+        kind => t.int32_data.iter().map(|&v| dtype::small_float(kind, v as u8)).collect(),
     }
 }
 
@@ -119,16 +91,17 @@ fn elements<const N: usize, T>(raw: &[u8], read: impl Fn([u8; N]) -> T) -> Vec<T
     raw.chunks_exact(N).map(|c| read(c.try_into().expect("chunks have N bytes"))).collect()
 }
 
-fn raw_floats(raw: &[u8], kind: i32) -> Vec<f64> {
+fn raw_floats(raw: &[u8], kind: i32, len: usize) -> Vec<f64> {
     match kind {
         dtype::FLOAT => elements(raw, |b| f32::from_le_bytes(b).into()),
         dtype::DOUBLE => elements(raw, f64::from_le_bytes),
         dtype::FLOAT16 => elements(raw, |b| half_bits(u16::from_le_bytes(b))),
-        _ => elements(raw, |b| half::bf16::from_bits(u16::from_le_bytes(b)).into()),
+        dtype::BFLOAT16 => elements(raw, |b| half::bf16::from_bits(u16::from_le_bytes(b)).into()),
+        _ => parts(raw, dtype::bits(kind), len).map(|b| dtype::small_float(kind, b)).collect(),
     }
 }
 
-fn raw_integers(raw: &[u8], kind: i32) -> Vec<i64> {
+fn raw_integers(raw: &[u8], kind: i32, len: usize) -> Vec<i64> {
     match kind {
         dtype::INT64 => elements(raw, i64::from_le_bytes),
         dtype::UINT64 => elements(raw, |b| u64::from_le_bytes(b) as i64),
@@ -136,9 +109,15 @@ fn raw_integers(raw: &[u8], kind: i32) -> Vec<i64> {
         dtype::UINT32 => elements(raw, |b| u32::from_le_bytes(b).into()),
         dtype::INT16 => elements(raw, |b| i16::from_le_bytes(b).into()),
         dtype::UINT16 => elements(raw, |b| u16::from_le_bytes(b).into()),
-        dtype::INT8 => elements(raw, |b| i8::from_le_bytes(b).into()),
-        _ => raw.iter().map(|&b| b.into()).collect(),
+        _ => parts(raw, dtype::bits(kind), len).map(|b| dtype::wrapped(kind, b.into())).collect(),
     }
+}
+
+/// Elements of a byte or less, the lower bits first.
+fn parts(raw: &[u8], bits: usize, len: usize) -> impl Iterator<Item = u8> {
+    let mask = ((1u16 << bits) - 1) as u8;
+    let each = 8 / bits;
+    (0..len).map(move |i| raw[i / each] >> (i % each * bits) & mask)
 }
 
 /// The bytes of a tensor that the exporter put beside the model.

@@ -1,5 +1,7 @@
 //! Models that no exporter of today writes, built by hand.
 
+mod operators;
+
 use nn_layers::{Compiled, HostTensor, PlanOptions};
 use prost::Message;
 
@@ -74,7 +76,7 @@ impl Built {
         self
     }
 
-    fn compile(self) -> Result<Compiled> {
+    fn encoded(self) -> Vec<u8> {
         let graph = GraphProto {
             node: self.nodes,
             initializer: self.tensors,
@@ -88,7 +90,11 @@ impl Built {
             graph: Some(graph),
             functions: vec![],
         };
-        let graph = import(&model.encode_to_vec(), &ImportOptions::default())?;
+        model.encode_to_vec()
+    }
+
+    fn compile(self) -> Result<Compiled> {
+        let graph = import(&self.encoded(), &ImportOptions::default())?;
         Ok(Compiled::new(&graph, &PlanOptions::default())?)
     }
 
@@ -200,4 +206,108 @@ fn integers_are_added_before_they_are_looked_up() {
         .node("Gather", &["table", "at"], "y", &[])
         .run(&[0.0, 2.0]);
     near(&y, &[1.5, 3.5]);
+}
+
+#[test]
+fn a_written_out_root_mean_square_keeps_its_range() {
+    let rows = [2e6, -2e6, 2e6, 2e6];
+    for inverse in [false, true] {
+        let built = model(&[1, 4])
+            .ints("axis", &[1])
+            .floats("two", &[], &[2.0])
+            .floats("epsilon", &[], &[1e-6])
+            .node("Pow", &["x", "two"], "square", &[])
+            .node("ReduceMean", &["square", "axis"], "mean", &[("keepdims", 1)])
+            .node("Add", &["mean", "epsilon"], "sum", &[])
+            .node("Sqrt", &["sum"], "root", &[]);
+        let built = if inverse {
+            let built = built.node("Reciprocal", &["root"], "factor", &[]);
+            built.node("Mul", &["x", "factor"], "y", &[])
+        } else {
+            built.node("Div", &["x", "root"], "y", &[])
+        };
+        near(&built.run(&rows), &[1.0, -1.0, 1.0, 1.0]);
+    }
+}
+
+#[test]
+fn gelu_by_a_hyperbolic_tangent_holds_far_from_zero() {
+    let y = model(&[1, 4])
+        .floats("three", &[], &[3.0])
+        .floats("cubed", &[], &[0.044715])
+        .floats("root", &[], &[0.797_884_6])
+        .floats("one", &[], &[1.0])
+        .floats("half", &[], &[0.5])
+        .node("Pow", &["x", "three"], "cube", &[])
+        .node("Mul", &["cube", "cubed"], "more", &[])
+        .node("Add", &["x", "more"], "sum", &[])
+        .node("Mul", &["sum", "root"], "scaled", &[])
+        .node("Tanh", &["scaled"], "tanh", &[])
+        .node("Add", &["tanh", "one"], "gate", &[])
+        .node("Mul", &["x", "gate"], "gated", &[])
+        .node("Mul", &["gated", "half"], "y", &[])
+        .run(&[-100.0, -1.0, 1.0, 100.0]);
+    near(&y, &[0.0, -0.158_808, 0.841_192, 100.0]);
+}
+
+#[test]
+fn integers_of_few_bits_wrap_around() {
+    let y = Built { kind: 2, ..model(&[1, 3]) }
+        .ints("five", &[5])
+        .node("Cast", &["five"], "less", &[("to", 2)])
+        .node("Sub", &["x", "less"], "y", &[])
+        .run(&[3.0, 5.0, 200.0]);
+    near(&y, &[254.0, 0.0, 195.0]);
+}
+
+#[test]
+fn nodes_stand_in_any_order_and_what_nobody_reads_is_not_asked_for() {
+    let mut built = model(&[1, 2])
+        .node("Relu", &["h"], "y", &[])
+        .node("Nonsense", &["x"], "unread", &[])
+        .node("Neg", &["x"], "h", &[]);
+    built.nodes[2].output.push("also".to_owned());
+    near(&built.run(&[1.0, -2.0]), &[0.0, 2.0]);
+}
+
+#[test]
+fn a_node_that_needs_itself_is_named() {
+    let built = model(&[1, 2]).node("Relu", &["y"], "h", &[]).node("Neg", &["h"], "y", &[]);
+    let refused = built.compile().unwrap_err().to_string();
+    assert!(refused.contains("Relu to h") && refused.contains("its own result"), "{refused}");
+}
+
+#[test]
+fn what_is_in_training_mode_is_refused() {
+    let refused = model(&[1, 2])
+        .floats("part", &[], &[0.5])
+        .ints("yes", &[1])
+        .node("Dropout", &["x", "part", "yes"], "y", &[])
+        .compile()
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("evaluation mode"), "{refused}");
+}
+
+#[test]
+fn integers_of_a_quantised_model_become_secret_weights() {
+    let compiled = model(&[1, 2])
+        .ints("q", &[3, -4])
+        .floats("scale", &[], &[0.25])
+        .node("DequantizeLinear", &["q", "scale"], "w", &[])
+        .node("Mul", &["x", "w"], "y", &[])
+        .compile()
+        .unwrap();
+    assert_eq!(compiled.weights.len(), 1);
+    assert_eq!(&*compiled.weights[0].floats(), [0.75, -1.0]);
+    assert!(!serde_json::to_string(&compiled.plan).unwrap().contains("0.75"));
+}
+
+#[test]
+fn a_size_for_a_dimension_that_no_input_has_is_refused() {
+    let mut built = model(&[1, 2]).node("Relu", &["x"], "y", &[]);
+    built.opset = 21;
+    let bytes = built.encoded();
+    let refused = import(&bytes, &ImportOptions::default().with_dim("length", 3)).unwrap_err();
+    assert!(refused.to_string().contains("`length`"), "{refused}");
 }

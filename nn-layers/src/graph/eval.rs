@@ -109,10 +109,11 @@ pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], batch: usize) -> Result<Host
         }
         Op::Lookup => {
             let rows = x.dims()[0];
-            let at = xs[1].floats().iter().map(|&i| i as usize).collect::<Vec<_>>();
-            if let Some(i) = at.iter().find(|&&i| i >= rows) {
+            let at = xs[1].floats();
+            if let Some(i) = at.iter().find(|&&i| !(0.0..rows as f64).contains(&i)) {
                 return Err(Error::invalid("lookup", format!("{i} is not one of {rows} rows")));
             }
+            let at = at.iter().map(|&i| i as usize).collect::<Vec<_>>();
             views::gather(x, 0, &at)?.reshape(shape.dims())
         }
         Op::OneHot(count) => {

@@ -347,8 +347,10 @@ pub enum Unary {
     Tanh,
     /// Error function.
     Erf,
-    /// `x * (1 + erf(x / sqrt(2))) / 2`, or its approximation by tanh: both are computed alike.
+    /// `x * (1 + erf(x / sqrt(2))) / 2`.
     Gelu,
+    /// `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2`.
+    GeluTanh,
     /// `x * sigmoid(x)`.
     Silu,
     /// `x * clip(x / 6 + 1 / 2, 0, 1)`.
@@ -602,6 +604,7 @@ impl Unary {
             Self::Tanh => "tanh",
             Self::Erf => "erf",
             Self::Gelu => "gelu",
+            Self::GeluTanh => "gelu-tanh",
             Self::Silu => "silu",
             Self::HardSwish => "hard-swish",
             Self::HardSigmoid(..) => "hard-sigmoid",

@@ -9,7 +9,11 @@ use crate::graph::{Binary, Unary};
 /// A function of every element.
 pub(crate) fn unary(f: Unary, x: &HostTensor) -> HostTensor {
     let out = x.map(|v| unary_f64(f, v));
-    let whole = matches!(f, Unary::Neg | Unary::Abs | Unary::Not | Unary::Relu | Unary::Sign);
+    let whole = match f {
+        Unary::Neg | Unary::Abs | Unary::Not | Unary::Relu | Unary::Sign | Unary::Clip(..) => true,
+        Unary::Pow(n) => n >= 0.0 && n.fract() == 0.0,
+        _ => false,
+    };
     if x.is_int() && whole || matches!(f, Unary::Floor | Unary::Not) { to_int(&out) } else { out }
 }
 
@@ -31,6 +35,10 @@ pub(crate) fn unary_f64(f: Unary, x: f64) -> f64 {
         Unary::Tanh => x.tanh(),
         Unary::Erf => erf(x),
         Unary::Gelu => 0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2)),
+        Unary::GeluTanh => {
+            let curve = std::f64::consts::FRAC_2_PI.sqrt() * (x + 0.044715 * x * x * x);
+            0.5 * x * (1.0 + curve.tanh())
+        }
         Unary::Silu => x * sigmoid(x),
         Unary::HardSwish => x * (x / 6.0 + 0.5).clamp(0.0, 1.0),
         Unary::HardSigmoid(a, b) => (a * x + b).clamp(0.0, 1.0),

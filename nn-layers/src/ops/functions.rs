@@ -46,6 +46,7 @@ pub(crate) fn unary<P: Protocol>(
         Unary::Tanh => functions::tanh(mpc, x)?,
         Unary::Erf => functions::erf(mpc, x)?,
         Unary::Gelu => functions::gelu(mpc, x)?,
+        Unary::GeluTanh => gelu_tanh(mpc, x)?,
         Unary::Silu => functions::silu(mpc, x)?,
         Unary::Exp => functions::exp(mpc, x)?,
         Unary::Log => functions::log(mpc, x)?,
@@ -84,6 +85,26 @@ fn times<P: Protocol>(
     frac: u32,
 ) -> Result<SecretTensor<P>> {
     elementwise::mul(mpc, &Operand::Secret(x.clone()), &Operand::Secret(y.clone()), frac)
+}
+
+/// Beyond this the hyperbolic tangent in [`gelu_tanh`] is 1 in every format.
+const GELU_END: f64 = 8.0;
+
+/// `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2`; the cube is one of clipped values, so that it keeps
+/// its range whatever the value is.
+fn gelu_tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    let frac = x.frac();
+    let near = elementwise::clip(mpc, x, Some(-GELU_END), Some(GELU_END))?;
+    let near = SecretTensor::new(near.share().clone(), frac, frac + 5);
+    let square = times(mpc, &near, &near, frac)?;
+    let slope = scale(mpc, &square, 0.044715, frac)?;
+    let slope = shift(mpc, &slope, 1.0)?;
+    let curve = times(mpc, &near, &slope, frac)?;
+    let curve = scale(mpc, &curve, std::f64::consts::FRAC_2_PI.sqrt(), frac)?;
+    let gate = functions::tanh(mpc, &curve)?;
+    let gate = shift(mpc, &gate, 1.0)?;
+    let half = scale(mpc, &gate, 0.5, frac)?;
+    times(mpc, x, &half, frac)
 }
 
 /// `clip(a * x + b, 0, 1)`.

@@ -328,7 +328,9 @@ fn reached(f: Unary, low: f64, high: f64) -> (f64, f64) {
         Unary::Sin | Unary::Cos => (-1.0, 1.0),
         Unary::Not => (1.0 - high, 1.0 - low),
         // But these, which dip below 0 before they come back to it.
-        Unary::Gelu | Unary::Silu | Unary::HardSwish if low < 0.0 => (DIP, most.max(0.0)),
+        Unary::Gelu | Unary::GeluTanh | Unary::Silu | Unary::HardSwish if low < 0.0 => {
+            (DIP, most.max(0.0))
+        }
         _ => (least, most),
     }
 }
@@ -414,6 +416,7 @@ mod tests {
             Unary::Clip(Some(-0.5), None),
             Unary::Sigmoid,
             Unary::Gelu,
+            Unary::GeluTanh,
             Unary::Silu,
             Unary::HardSwish,
             Unary::Elu(1.5),

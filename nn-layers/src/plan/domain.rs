@@ -22,7 +22,7 @@ impl Domain {
                 Unary::Exp => Some(Self { low: f64::NEG_INFINITY, high: 16.0 * 2f64.ln() }),
                 Unary::Log | Unary::InvSqrt => Some(Self { low: unit, high: f64::INFINITY }),
                 Unary::Sqrt => Some(Self { low: 0.0, high: f64::INFINITY }),
-                Unary::Gelu | Unary::Silu => Some(Self::around(power(22))),
+                Unary::Gelu | Unary::GeluTanh | Unary::Silu => Some(Self::around(power(22))),
                 Unary::HardSwish => Some(Self::around(product)),
                 Unary::Pow(n) if n.fract() == 0.0 && n >= 2.0 => {
                     Some(Self::around(product.powf(1.0 / n)))

@@ -255,8 +255,9 @@ impl Config {
     fn plan(&self) -> Result<(TrainPlan, Vec<Tensor>)> {
         let what = self.start.display().to_string();
         let bad = |cause: nn_layers::Error| Error::input(&what, cause);
-        let graph =
-            import::checked(&what, || onnx::import_file(&self.start, &ImportOptions::default()))?;
+        let graph = import::checked(&what, || {
+            onnx::import_file(&self.start, &ImportOptions::default().for_training())
+        })?;
         let mut graph = graph.for_batch(self.train.batch).map_err(bad)?;
         let output = graph.only_output().map_err(bad)?;
         let only = &self.train.only;

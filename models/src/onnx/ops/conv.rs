@@ -2,6 +2,7 @@
 
 use nn_layers::{Binary, Dim, Kernel, Op, Pool, Reduce, ValueId};
 
+use super::deep;
 use crate::Result;
 use crate::onnx::node::Node;
 
@@ -13,6 +14,9 @@ struct Window {
 }
 
 pub(crate) fn conv(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    if n.dims(n.input(0)?).len() == 5 {
+        return deep::conv(n);
+    }
     let (x, flat) = raised(n, 0)?;
     let (w, _) = raised(n, 1)?;
     let kernel = kernel(n, x, w, flat)?;
@@ -21,20 +25,73 @@ pub(crate) fn conv(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![lowered(n, y, flat)?])
 }
 
+/// A convolution of these operands, of one or two dimensions, with the node's attributes and without a bias.
+pub(crate) fn plain(n: &mut Node<'_, '_>, x: ValueId, w: ValueId) -> Result<ValueId> {
+    let (x, flat) = raised_value(n, x)?;
+    let (w, _) = raised_value(n, w)?;
+    let kernel = kernel(n, x, w, flat)?;
+    let y = n.add(Op::Conv(kernel), &[x, w])?;
+    lowered(n, y, flat)
+}
+
 pub(crate) fn conv_transpose(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, flat) = raised(n, 0)?;
     let (w, _) = raised(n, 1)?;
-    if n.attributes.has("output_shape") || auto_pad(n) != "NOTSET" {
-        return Err(n.unsupported("with output_shape or auto_pad; export explicit pads"));
+    let mut extra = sizes(n, "output_padding", flat, 0)?;
+    let mut kernel = kernel(n, x, w, flat)?;
+    let wanted = transposed_sizes(n, x, &kernel, flat)?;
+    if let Some(wanted) = wanted {
+        let dims = n.dims(x);
+        kernel.window.padding = [0; 4];
+        for i in 0..2 {
+            let window = &mut kernel.window;
+            let reach = (window.size[i].max(1) - 1) * window.dilation[i] + 1;
+            let full = (dims[i + 2].max(1) - 1) * window.stride[i] + reach + extra[i];
+            let (less, more) = (full.abs_diff(wanted[i]) / 2, full.abs_diff(wanted[i]).div_ceil(2));
+            if full < wanted[i] {
+                extra[i] += wanted[i] - full;
+                continue;
+            }
+            // What one half more belongs to differs from other windows.
+            let upper = auto_pad(n) == "SAME_UPPER";
+            let (before, after) = if upper { (less, more) } else { (more, less) };
+            window.padding[i] = before;
+            window.padding[i + 2] = after;
+        }
     }
-    let kernel = kernel(n, x, w, flat)?;
-    let extra = sizes(n, "output_padding", flat, 0)?;
     let y = n.add(Op::ConvTranspose { kernel, extra }, &[x, w])?;
     let y = with_bias(n, y)?;
     Ok(vec![lowered(n, y, flat)?])
 }
 
+/// Height and width of a transposed convolution's result, where they are given and not its border.
+fn transposed_sizes(
+    n: &Node<'_, '_>,
+    x: ValueId,
+    kernel: &Kernel,
+    flat: bool,
+) -> Result<Option<[usize; 2]>> {
+    if n.attributes.has("output_shape") {
+        let shape = n.attributes.ints("output_shape").unwrap_or_default();
+        let last = shape.get(shape.len().saturating_sub(2 - usize::from(flat))..);
+        let given: Vec<_> =
+            last.unwrap_or_default().iter().filter_map(|&s| usize::try_from(s).ok()).collect();
+        return match *given.as_slice() {
+            [width] if flat => Ok(Some([1, width])),
+            [height, width] if !flat => Ok(Some([height, width])),
+            _ => Err(n.attributes.error(format!("output_shape {shape:?} does not fit"))),
+        };
+    }
+    let dims = n.dims(x);
+    let same = auto_pad(n).starts_with("SAME");
+    let stride = kernel.window.stride;
+    Ok(same.then(|| [dims[2] * stride[0], dims[3] * stride[1]]))
+}
+
 pub(crate) fn max_pool(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    if n.dims(n.input(0)?).len() == 5 {
+        return deep::pool(n);
+    }
     let (x, flat) = raised(n, 0)?;
     let Window { mut pool, extra } = pool_window(n, x, flat)?;
     pool.padding[2] += extra[0];
@@ -44,8 +101,8 @@ pub(crate) fn max_pool(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 pub(crate) fn average_pool(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
-    if let &[a, b, depth, h, w] = n.dims(n.input(0)?).as_slice() {
-        return deep_average_pool(n, [a, b, depth, h, w]);
+    if n.dims(n.input(0)?).len() == 5 {
+        return deep::pool(n);
     }
     let (mut x, flat) = raised(n, 0)?;
     let Window { mut pool, extra } = pool_window(n, x, flat)?;
@@ -65,33 +122,30 @@ pub(crate) fn average_pool(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![lowered(n, y, flat)?])
 }
 
-/// A window over the first of three dimensions alone, as exporters write local response
-/// normalisation: the other two are one.
-fn deep_average_pool(n: &mut Node<'_, '_>, dims: [usize; 5]) -> Result<Vec<ValueId>> {
-    let a = &n.attributes;
-    let [size, h, w] = a.sizes("kernel_shape", [0; 3])?;
-    let ([stride, sh, sw], [dilation, ..]) =
-        (a.sizes("strides", [1; 3])?, a.sizes("dilations", [1; 3])?);
-    let [before, top, left, after, bottom, right] = a.sizes("pads", [0; 6])?;
-    let plain = [h, w, sh, sw] == [1; 4] && [top, left, bottom, right] == [0; 4];
-    if !plain || auto_pad(n) != "NOTSET" || a.int("ceil_mode", 0) != 0 {
-        return Err(n.unsupported(format!("on data of shape {dims:?}; one or two dimensions are")));
+/// The root of the sum of powers under a window.
+pub(crate) fn norm_pool(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    if n.dims(n.input(0)?).len() == 5 {
+        return deep::pool(n);
     }
-    let count_border = a.int("count_include_pad", 0) != 0;
-    let pool = Pool {
-        size: [size, 1],
-        stride: [stride, 1],
-        padding: [before, 0, after, 0],
-        dilation: [dilation, 1],
-    };
-    let [outer, channels, depth, h, w] = dims;
+    let (x, flat) = raised(n, 0)?;
+    let Window { mut pool, extra } = pool_window(n, x, flat)?;
+    pool.padding[2] += extra[0];
+    pool.padding[3] += extra[1];
+    let p = n.attributes.int("p", 2);
+    let powers = deep::power(n, x, p)?;
+    let sums = n.add(Op::SumPool(pool), &[powers])?;
+    let y = deep::root(n, sums, p)?;
+    Ok(vec![lowered(n, y, flat)?])
+}
+
+/// The root of the sum of powers of each channel.
+pub(crate) fn global_norm(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
-    let flat = [outer, channels, depth, h * w].map(Dim::Fixed).to_vec();
-    let x = n.add(Op::Reshape(flat), &[x])?;
-    let y = n.add(Op::AvgPool { pool, count_border }, &[x])?;
-    let depth = n.dims(y)[2];
-    let whole = [outer, channels, depth, h, w].map(Dim::Fixed).to_vec();
-    Ok(vec![n.add(Op::Reshape(whole), &[y])?])
+    let p = n.attributes.int("p", 2);
+    let powers = deep::power(n, x, p)?;
+    let axes = (2..n.dims(x).len()).collect();
+    let sums = n.add(Op::Reduce { kind: Reduce::Sum, axes, keep: true }, &[powers])?;
+    Ok(vec![deep::root(n, sums, p)?])
 }
 
 pub(crate) fn global_average(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
@@ -111,6 +165,10 @@ fn global(n: &mut Node<'_, '_>, kind: Reduce) -> Result<Vec<ValueId>> {
 /// An operand as `[.., .., H, W]`, and whether it had one dimension less.
 fn raised(n: &mut Node<'_, '_>, i: usize) -> Result<(ValueId, bool)> {
     let x = n.input(i)?;
+    raised_value(n, x)
+}
+
+fn raised_value(n: &mut Node<'_, '_>, x: ValueId) -> Result<(ValueId, bool)> {
     match *n.dims(x) {
         [_, _, _, _] => Ok((x, false)),
         [a, b, c] => {

@@ -2,13 +2,15 @@
 
 use nn_layers::{Binary, Dim, HostTensor, Op, Unary, ValueId};
 
-use super::shape::{common, spread};
+use super::folded;
+use super::shape::{common, fixed, spread};
 use crate::Result;
+use crate::onnx::dtype;
 use crate::onnx::node::Node;
 
 /// Exporters mask with numbers that no fixed-point format holds; this one has the same effect in
 /// a softmax.
-const MASKED: f64 = -4096.0;
+pub(crate) const MASKED: f64 = -4096.0;
 
 pub(crate) fn gemm(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (a, b) = (n.input(0)?, n.input(1)?);
@@ -25,7 +27,7 @@ pub(crate) fn gemm(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![n.binary_op(Binary::Add, y, c)?])
 }
 
-fn times(n: &mut Node<'_, '_>, x: ValueId, c: f64) -> Result<ValueId> {
+pub(crate) fn times(n: &mut Node<'_, '_>, x: ValueId, c: f64) -> Result<ValueId> {
     if c == 1.0 {
         return Ok(x);
     }
@@ -34,31 +36,8 @@ fn times(n: &mut Node<'_, '_>, x: ValueId, c: f64) -> Result<ValueId> {
 }
 
 pub(crate) fn matmul(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
-    let (mut x, mut y) = (n.input(0)?, n.input(1)?);
-    let (vector_x, vector_y) = (n.dims(x).len() == 1, n.dims(y).len() == 1);
-    if n.dims(x).is_empty() || n.dims(y).is_empty() {
-        return Err(n.attributes.error("an operand has no dimensions"));
-    }
-    if vector_x {
-        let k = n.dims(x)[0];
-        x = n.add(Op::Reshape(vec![Dim::Fixed(1), Dim::Fixed(k)]), &[x])?;
-    }
-    if vector_y {
-        let k = n.dims(y)[0];
-        y = n.add(Op::Reshape(vec![Dim::Fixed(k), Dim::Fixed(1)]), &[y])?;
-    }
-    let mut z = product(n, x, y)?;
-    let mut dims = n.dims(z);
-    if vector_y {
-        dims.pop();
-    }
-    if vector_x {
-        dims.remove(dims.len() - usize::from(!vector_y) - 1);
-    }
-    if vector_x || vector_y {
-        z = n.add(Op::Reshape(dims.into_iter().map(Dim::Fixed).collect()), &[z])?;
-    }
-    Ok(vec![z])
+    let (x, y) = (n.input(0)?, n.input(1)?);
+    Ok(vec![product_of(n, x, y)?])
 }
 
 /// A product of matrices, batch dimensions broadcast to each other.
@@ -104,6 +83,7 @@ pub(crate) fn unary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
             a.float("alpha", 1.673_263_192_176_818_8),
             a.float("gamma", 1.050_701_022_148_132_3),
         ),
+        "Gelu" if a.text("approximate") == Some("tanh") => Unary::GeluTanh,
         "Gelu" => Unary::Gelu,
         other => return Err(n.unsupported(format!("as {other}"))),
     };
@@ -156,16 +136,23 @@ pub(crate) fn mish(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 pub(crate) fn clip(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = n.input(0)?;
-    let limit = |i: usize| -> Result<Option<f64>> {
-        let Some(id) = n.optional(i) else { return Ok(None) };
-        let value = n.constant(id, "limits")?;
-        let value =
-            value.single().ok_or_else(|| n.attributes.error("a limit is not one number"))?;
-        // The largest numbers of a type mean no limit.
-        Ok((value.abs() < 1e30).then_some(value))
-    };
-    let (low, high) = (limit(1)?, limit(2)?);
+    let mut x = n.input(0)?;
+    // Before opset 11 limits were attributes.
+    let old =
+        ["min", "max"].map(|name| n.attributes.has(name).then(|| n.attributes.float(name, 0.0)));
+    let mut limits = old;
+    for (i, limit) in limits.iter_mut().enumerate() {
+        let Some(id) = n.optional(i + 1) else { continue };
+        let Some(value) = n.to.graph.known(id)? else {
+            let f = if i == 0 { Binary::Max } else { Binary::Min };
+            x = n.binary_op(f, x, id)?;
+            continue;
+        };
+        let value = value.uniform().ok_or_else(|| n.unsupported("with limits that differ"))?;
+        *limit = Some(value);
+    }
+    // The largest numbers of a type mean no limit.
+    let [low, high] = limits.map(|limit| limit.filter(|value| value.abs() < 1e30));
     // Of limits that cross the upper one holds everywhere.
     let low = low.map(|low| high.map_or(low, |high| low.min(high)));
     let f = match (low, high) {
@@ -174,6 +161,51 @@ pub(crate) fn clip(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         _ => Unary::Clip(low, high),
     };
     Ok(vec![n.unary(f, x)?])
+}
+
+/// Integers modulo the size of their type, where that has 16 bits or fewer; those of wider types do not come to
+/// its ends.
+pub(crate) fn wrapped(n: &mut Node<'_, '_>, x: ValueId, kind: i32) -> Result<ValueId> {
+    if !n.to.is_integer(x) || kind == dtype::BOOL {
+        return Ok(x);
+    }
+    if let Some(value) = n.to.graph.constant_value(x) {
+        let ints = value.as_ints()?;
+        if ints.iter().all(|&v| dtype::wrapped(kind, v) == v) {
+            return Ok(x);
+        }
+        let ints = ints.iter().map(|&v| dtype::wrapped(kind, v)).collect();
+        let value = HostTensor::integers(value.dims(), ints)?;
+        return Ok(n.to.graph.public(n.attributes.name, value));
+    }
+    let bits = dtype::bits(kind);
+    if bits > 16 {
+        return Ok(x);
+    }
+    // x - size * floor((x - least) / size)
+    let (least, _) = dtype::limits(kind);
+    let size = 1i64 << bits;
+    let from = n.whole(least)?;
+    let above = n.binary_op(Binary::Sub, x, from)?;
+    let times = floored_by(n, above, size)?;
+    let size = n.whole(size)?;
+    let turns = n.binary_op(Binary::Mul, times, size)?;
+    n.binary_op(Binary::Sub, x, turns)
+}
+
+/// Integers divided by a power of two up to 2^16, rounded down.
+pub(crate) fn floored_by(n: &mut Node<'_, '_>, x: ValueId, size: i64) -> Result<ValueId> {
+    let part = n.number(1.0 / size as f64);
+    let parts = n.binary_op(Binary::Mul, x, part)?;
+    n.unary(Unary::Floor, parts)
+}
+
+/// The whole part of a real number, rounded towards zero, as an integer.
+pub(crate) fn truncated(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
+    let above = n.unary(Unary::Relu, x)?;
+    let below = n.binary_op(Binary::Sub, above, x)?;
+    let (above, below) = (n.unary(Unary::Floor, above)?, n.unary(Unary::Floor, below)?);
+    n.binary_op(Binary::Sub, above, below)
 }
 
 pub(crate) fn prelu(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
@@ -200,20 +232,23 @@ pub(crate) fn softmax(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (mut x, mut y) = (n.input(0)?, n.input(1)?);
     let f = match n.operator {
-        "Add" => {
-            (x, y) = (unmasked(n, x), unmasked(n, y));
-            Binary::Add
+        // `(1 - mask) * -3.4e38` is what to add to scores.
+        "Add" | "Mul" => {
+            if !all_known(n, &[x, y])? {
+                (x, y) = (unmasked(n, x)?, unmasked(n, y)?);
+            }
+            if n.operator == "Add" { Binary::Add } else { Binary::Mul }
         }
         "Sub" => Binary::Sub,
-        "Mul" => {
-            // `(1 - mask) * -3.4e38` is what to add to scores.
-            (x, y) = (unmasked(n, x), unmasked(n, y));
-            Binary::Mul
-        }
         "Div" => {
-            let constant = [x, y].iter().all(|&v| n.to.graph.constant_value(v).is_some());
-            if n.to.is_integer(x) && n.to.is_integer(y) && !constant {
+            let whole = n.to.is_integer(x) && n.to.is_integer(y);
+            let real = dtype::is_float(n.kind(0)).unwrap_or(true);
+            if whole && !real && !all_known(n, &[x, y])? {
                 return Err(n.unsupported("between integers that depend on the input"));
+            }
+            if whole && real {
+                // Integers that were cast to real numbers.
+                x = n.add(Op::Scale(1.0), &[x])?;
             }
             Binary::Div
         }
@@ -230,18 +265,28 @@ pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![n.binary_op(f, x, y)?])
 }
 
-/// A constant whose hugely negative or infinite elements became [`MASKED`], if a softmax comes to see them.
-fn unmasked(n: &mut Node<'_, '_>, x: ValueId) -> ValueId {
-    if !n.before_softmax {
-        return x;
+/// Whether all of these are known when the model is imported.
+fn all_known(n: &Node<'_, '_>, values: &[ValueId]) -> Result<bool> {
+    for &value in values {
+        if n.to.graph.known(value)?.is_none() {
+            return Ok(false);
+        }
     }
-    let Some(value) = n.to.graph.constant_value(x) else { return x };
+    Ok(true)
+}
+
+/// A constant whose hugely negative or infinite elements became [`MASKED`], if a softmax comes to see them.
+fn unmasked(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
+    if !n.before_softmax {
+        return Ok(x);
+    }
+    let Some(value) = n.to.graph.known(x)? else { return Ok(x) };
     if value.is_int() || value.floats().iter().all(|v| *v > -1e9) {
-        return x;
+        return Ok(x);
     }
     let tame = value.map(|v| if v > -1e9 { v } else { MASKED });
     let (name, secret) = (n.attributes.name, n.to.graph.is_secret(x));
-    if secret { n.to.graph.weight(name, tame) } else { n.to.graph.public(name, tame) }
+    Ok(if secret { n.to.graph.weight(name, tame) } else { n.to.graph.public(name, tame) })
 }
 
 pub(crate) fn variadic(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
@@ -252,9 +297,9 @@ pub(crate) fn variadic(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         _ => Binary::Add,
     };
     let mut y = n.input(0)?;
-    y = unmasked(n, y);
+    y = unmasked(n, y)?;
     for &x in &inputs[1..] {
-        let x = unmasked(n, x);
+        let x = unmasked(n, x)?;
         y = n.binary_op(f, y, x)?;
     }
     if n.operator == "Mean" && inputs.len() > 1 {
@@ -265,9 +310,17 @@ pub(crate) fn variadic(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 pub(crate) fn pow(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, y) = (n.input(0)?, n.input(1)?);
-    let exponent = n.constant(y, "exponents")?;
-    let exponent = exponent.single().ok_or_else(|| n.unsupported("with several exponents"))?;
+    let (mut x, y) = (n.input(0)?, n.input(1)?);
+    let base = n.to.graph.known(x)?;
+    let Some(exponent) = n.to.graph.known(y)? else {
+        return Ok(vec![power_of(n, base, y)?]);
+    };
+    if base.is_some() {
+        return folded::powers(n);
+    }
+    let dims = common(&n.dims(x), &n.dims(y));
+    x = spread(n, x, dims)?;
+    let exponent = exponent.uniform().ok_or_else(|| n.unsupported("with several exponents"))?;
     let y = match exponent {
         1.0 => x,
         2.0 => n.binary_op(Binary::Mul, x, x)?,
@@ -284,28 +337,44 @@ pub(crate) fn pow(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![y])
 }
 
+/// A known positive base to the power of what is computed: `exp(y * log(base))`.
+fn power_of(n: &mut Node<'_, '_>, base: Option<HostTensor>, y: ValueId) -> Result<ValueId> {
+    let base = base.ok_or_else(|| n.unsupported("with exponents that depend on the input"))?;
+    if base.is_int() || base.floats().iter().any(|v| *v <= 0.0) {
+        return Err(
+            n.unsupported("of integers or bases that are not positive, with computed exponents")
+        );
+    }
+    let log = n.to.graph.weight(n.attributes.name, base.map(f64::ln));
+    let product = n.binary_op(Binary::Mul, y, log)?;
+    n.unary(Unary::Exp, product)
+}
+
+/// What is left by division: computed when the model is imported, or for integers by a power of two.
 pub(crate) fn modulo(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, y) = (n.input(0)?, n.input(1)?);
-    let (a, b) = (n.ints(x, "operands")?, n.ints(y, "operands")?);
-    let (&[divisor], dims) = (b.as_slice(), n.dims(x)) else {
-        return Err(n.unsupported("with several divisors"));
-    };
-    if divisor == 0 {
-        return Err(n.attributes.error("division by 0"));
+    if n.to.graph.known(x)?.is_some() {
+        return folded::modulo(n);
     }
-    let values = a.iter().map(|v| match n.attributes.int("fmod", 0) {
-        0 => (v % divisor + divisor) % divisor,
-        _ => v % divisor,
-    });
-    let value = HostTensor::integers(dims, values.collect())?;
-    Ok(vec![n.to.graph.public(n.attributes.name, value)])
+    let divisor = n.constant(y, "divisors")?.uniform().map(|d| d as i64);
+    let power = divisor.filter(|d| *d > 0 && d.count_ones() == 1 && *d <= 1 << 16);
+    let fmod = n.attributes.int("fmod", 0) != 0;
+    let Some(size) = power.filter(|_| n.to.is_integer(x) && !fmod) else {
+        return Err(n.unsupported("of computed values, but of integers by a power of two"));
+    };
+    let turns = floored_by(n, x, size)?;
+    let size = n.whole(size)?;
+    let turns = n.binary_op(Binary::Mul, turns, size)?;
+    let rest = n.binary_op(Binary::Sub, x, turns)?;
+    let dims = common(&n.dims(x), &n.dims(y));
+    Ok(vec![spread(n, rest, dims)?])
 }
 
 pub(crate) fn select(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let c = n.input(0)?;
     let (x, y) = (n.input(1)?, n.input(2)?);
-    let (x, y) = (unmasked(n, x), unmasked(n, y));
-    let all = [c, x, y].iter().all(|&v| n.to.graph.constant_value(v).is_some());
+    let all = all_known(n, &[c, x, y])?;
+    let (x, y) = if all { (x, y) } else { (unmasked(n, x)?, unmasked(n, y)?) };
     let Some(condition) = n.to.graph.public_behind(c).filter(|_| !all) else {
         return Ok(vec![n.add(Op::Where, &[c, x, y])?]);
     };
@@ -325,4 +394,181 @@ pub(crate) fn select(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (yes, no) = (n.to.graph.public(name, yes), n.to.graph.public(name, no));
     let (x, y) = (n.binary_op(Binary::Mul, x, yes)?, n.binary_op(Binary::Mul, y, no)?);
     Ok(vec![n.binary_op(Binary::Add, x, y)?])
+}
+
+/// The nearest whole number, ties to even, as an integer.
+pub(crate) fn rounded(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
+    if n.to.is_integer(x) {
+        return Ok(x);
+    }
+    let half = n.number(0.5);
+    let above = n.binary_op(Binary::Add, x, half)?;
+    let up = n.unary(Unary::Floor, above)?;
+    // Half way between two the odd one goes down.
+    let tie = n.binary_op(Binary::Equal, above, up)?;
+    let pairs = floored_by(n, up, 2)?;
+    let two = n.whole(2)?;
+    let even = n.binary_op(Binary::Mul, pairs, two)?;
+    let odd = n.binary_op(Binary::Sub, up, even)?;
+    let down = n.binary_op(Binary::Mul, tie, odd)?;
+    n.binary_op(Binary::Sub, up, down)
+}
+
+pub(crate) fn round(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    Ok(vec![rounded(n, x)?])
+}
+
+/// `x` above a threshold, 0 elsewhere.
+pub(crate) fn thresholded(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let alpha = n.attributes.float("alpha", 1.0);
+    let alpha = n.number(alpha);
+    let keeps = n.binary_op(Binary::Greater, x, alpha)?;
+    Ok(vec![n.binary_op(Binary::Mul, x, keeps)?])
+}
+
+/// `x` moved towards 0 by `bias` beyond `lambd` on either side, 0 between.
+pub(crate) fn shrink(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let (bias, most) = (n.attributes.float("bias", 0.0), n.attributes.float("lambd", 0.5));
+    let (bias, most, least) = (n.number(bias), n.number(most), n.number(-most));
+    let above = n.binary_op(Binary::Greater, x, most)?;
+    let below = n.binary_op(Binary::Less, x, least)?;
+    let (down, up) = (n.binary_op(Binary::Sub, x, bias)?, n.binary_op(Binary::Add, x, bias)?);
+    let (down, up) = (n.binary_op(Binary::Mul, down, above)?, n.binary_op(Binary::Mul, up, below)?);
+    Ok(vec![n.binary_op(Binary::Add, down, up)?])
+}
+
+/// Whether elements are infinite: none is that is computed on shares.
+pub(crate) fn is_inf(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let [positive, negative] =
+        ["detect_positive", "detect_negative"].map(|name| n.attributes.int(name, 1) != 0);
+    let Some(value) = n.to.graph.known(x)? else {
+        let dims = n.dims(x);
+        let never = n.whole(0)?;
+        return Ok(vec![spread(n, never, dims)?]);
+    };
+    let is = |v: &f64| v.is_infinite() && if *v > 0.0 { positive } else { negative };
+    let values = value.floats().iter().map(|v| i64::from(is(v))).collect();
+    let value = HostTensor::integers(value.dims(), values)?;
+    Ok(vec![n.to.graph.public(n.attributes.name, value)])
+}
+
+/// Functions of angles and hyperbolas, by those that there are.
+pub(crate) fn trigonometry(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let one = n.number(1.0);
+    let y = match n.operator {
+        "Tan" => {
+            let (sine, cosine) = (n.unary(Unary::Sin, x)?, n.unary(Unary::Cos, x)?);
+            n.binary_op(Binary::Div, sine, cosine)?
+        }
+        "Sinh" | "Cosh" => {
+            let minus = n.unary(Unary::Neg, x)?;
+            let (up, down) = (n.unary(Unary::Exp, x)?, n.unary(Unary::Exp, minus)?);
+            let f = if n.operator == "Sinh" { Binary::Sub } else { Binary::Add };
+            let both = n.binary_op(f, up, down)?;
+            times(n, both, 0.5)?
+        }
+        "Asinh" => {
+            // Odd; of magnitudes, nothing cancels in the sum.
+            let (sign, size) = (n.unary(Unary::Sign, x)?, n.unary(Unary::Abs, x)?);
+            let root = root_of_square(n, size, 1.0)?;
+            let sum = n.binary_op(Binary::Add, size, root)?;
+            let log = n.unary(Unary::Log, sum)?;
+            n.binary_op(Binary::Mul, log, sign)?
+        }
+        "Acosh" => {
+            let root = root_of_square(n, x, -1.0)?;
+            let sum = n.binary_op(Binary::Add, x, root)?;
+            n.unary(Unary::Log, sum)?
+        }
+        "Atanh" => {
+            let (up, down) = (n.binary_op(Binary::Add, one, x)?, n.binary_op(Binary::Sub, one, x)?);
+            let part = n.binary_op(Binary::Div, up, down)?;
+            let log = n.unary(Unary::Log, part)?;
+            times(n, log, 0.5)?
+        }
+        "Atan" => arc_tangent(n, x)?,
+        // The angle is twice that of x / (1 + sqrt(1 - x^2)).
+        "Asin" | "Acos" => {
+            let square = n.binary_op(Binary::Mul, x, x)?;
+            let rest = n.binary_op(Binary::Sub, one, square)?;
+            let rest = n.unary(Unary::Relu, rest)?;
+            let root = n.unary(Unary::Sqrt, rest)?;
+            let below = n.binary_op(Binary::Add, one, root)?;
+            let half = n.binary_op(Binary::Div, x, below)?;
+            let angle = arc_tangent(n, half)?;
+            let angle = times(n, angle, 2.0)?;
+            if n.operator == "Asin" {
+                angle
+            } else {
+                let right = n.number(std::f64::consts::FRAC_PI_2);
+                n.binary_op(Binary::Sub, right, angle)?
+            }
+        }
+        other => return Err(n.unsupported(format!("as {other}"))),
+    };
+    Ok(vec![y])
+}
+
+/// `sqrt(x^2 + more)`.
+fn root_of_square(n: &mut Node<'_, '_>, x: ValueId, more: f64) -> Result<ValueId> {
+    let square = n.binary_op(Binary::Mul, x, x)?;
+    let more = n.number(more);
+    let sum = n.binary_op(Binary::Add, square, more)?;
+    n.unary(Unary::Sqrt, sum)
+}
+
+/// The angle is four times that of a tangent below 0.42, for which seven terms of its series leave 2^-20.
+fn arc_tangent(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
+    let one = n.number(1.0);
+    let mut t = x;
+    for _ in 0..2 {
+        let root = root_of_square(n, t, 1.0)?;
+        let below = n.binary_op(Binary::Add, one, root)?;
+        t = n.binary_op(Binary::Div, t, below)?;
+    }
+    let square = n.binary_op(Binary::Mul, t, t)?;
+    let mut sum = n.number(1.0 / 13.0);
+    for k in (0..6).rev() {
+        let sign = if k % 2 == 0 { 1.0 } else { -1.0 };
+        let factor = sign / f64::from(2 * k + 1);
+        let next = n.binary_op(Binary::Mul, sum, square)?;
+        let factor = n.number(factor);
+        sum = n.binary_op(Binary::Add, next, factor)?;
+    }
+    let angle = n.binary_op(Binary::Mul, sum, t)?;
+    times(n, angle, 4.0)
+}
+
+/// A matrix product as [`matmul`] takes it.
+pub(crate) fn product_of(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<ValueId> {
+    let (mut x, mut y) = (x, y);
+    let (vector_x, vector_y) = (n.dims(x).len() == 1, n.dims(y).len() == 1);
+    if n.dims(x).is_empty() || n.dims(y).is_empty() {
+        return Err(n.attributes.error("an operand has no dimensions"));
+    }
+    if vector_x {
+        let k = n.dims(x)[0];
+        x = fixed(n, x, &[1, k])?;
+    }
+    if vector_y {
+        let k = n.dims(y)[0];
+        y = fixed(n, y, &[k, 1])?;
+    }
+    let mut z = product(n, x, y)?;
+    let mut dims = n.dims(z);
+    if vector_y {
+        dims.pop();
+    }
+    if vector_x {
+        dims.remove(dims.len() - usize::from(!vector_y) - 1);
+    }
+    if vector_x || vector_y {
+        z = fixed(n, z, &dims)?;
+    }
+    Ok(z)
 }

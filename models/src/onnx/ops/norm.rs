@@ -1,12 +1,16 @@
 //! Normalisations.
 
-use nn_layers::{BatchNorm, Binary, Dim, HostTensor, Op, ValueId};
+use nn_layers::{BatchNorm, Binary, Dim, HostTensor, Op, Reduce, Unary, ValueId};
 
+use super::shape::spread;
 use crate::Result;
 use crate::onnx::node::Node;
 
 pub(crate) fn batch(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
+    if n.attributes.int("training_mode", 0) != 0 && !n.to.is_trained() {
+        return Err(n.unsupported("in training mode; export the model in evaluation mode"));
+    }
     let mut inputs = vec![x];
     for (i, what) in ["scales", "shifts", "means", "variances"].into_iter().enumerate() {
         let id = n.input(i + 1)?;
@@ -50,7 +54,18 @@ pub(crate) fn dropout(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         None => Some(n.attributes.float("ratio", 0.5)),
     };
     let part = part.ok_or_else(|| n.attributes.error("the ratio is not one number"))?;
-    Ok(vec![n.add(Op::Dropout(part), &[x])?])
+    let trains = match n.optional(2) {
+        Some(mode) => n.constant(mode, "modes")?.single() != Some(0.0),
+        None => false,
+    };
+    if trains && part != 0.0 && !n.to.is_trained() {
+        return Err(n.unsupported("in training mode; export the model in evaluation mode"));
+    }
+    let dims = n.dims(x);
+    let y = n.add(Op::Dropout(part), &[x])?;
+    let all = n.whole(1)?;
+    let all = if n.reads(1) { spread(n, all, dims)? } else { all };
+    Ok(vec![y, all])
 }
 
 pub(crate) fn layer(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
@@ -63,7 +78,73 @@ pub(crate) fn layer(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     if let Some(bias) = n.optional(2) {
         y = n.binary_op(Binary::Add, y, bias)?;
     }
-    Ok(vec![y])
+    if !n.reads(1) && !n.reads(2) {
+        return Ok(vec![y]);
+    }
+    let axes: Vec<_> = (axis..n.dims(x).len()).collect();
+    let mean = Op::Reduce { kind: Reduce::Mean, axes: axes.clone(), keep: true };
+    let mean = n.add(mean, &[x])?;
+    let off = n.binary_op(Binary::Sub, x, mean)?;
+    let squares = n.binary_op(Binary::Mul, off, off)?;
+    let variance = n.add(Op::Reduce { kind: Reduce::Mean, axes, keep: true }, &[squares])?;
+    let epsilon = n.number(epsilon);
+    let variance = n.binary_op(Binary::Add, variance, epsilon)?;
+    Ok(vec![y, mean, n.unary(Unary::InvSqrt, variance)?])
+}
+
+/// `x / sqrt(mean(x^2) + epsilon)`, scaled.
+pub(crate) fn root_mean_square(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let axis = n.axis(n.attributes.int("axis", -1), n.dims(x).len(), false)?;
+    let epsilon = n.attributes.float("epsilon", 1e-5);
+    let y = by_root_mean_square(n, x, axis, epsilon)?;
+    let scale = n.input(1)?;
+    Ok(vec![n.binary_op(Binary::Mul, y, scale)?])
+}
+
+/// Rows behind their negatives have mean 0: so normalised they keep the range that normalisation has.
+fn by_root_mean_square(
+    n: &mut Node<'_, '_>,
+    x: ValueId,
+    axis: usize,
+    epsilon: f64,
+) -> Result<ValueId> {
+    let minus = n.unary(Unary::Neg, x)?;
+    let both = n.add(Op::Concat(axis), &[x, minus])?;
+    let len = n.dims(x)[axis];
+    let both = n.add(Op::Normalize { axis, epsilon }, &[both])?;
+    n.add(Op::Slice { axis, start: 0, end: Dim::Fixed(len), step: 1 }, &[both])
+}
+
+/// Divided by the sum of magnitudes along an axis, or by the root of that of squares; 0 where that is 0.
+pub(crate) fn by_length(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let axis = n.axis(n.attributes.int("axis", -1), n.dims(x).len(), false)?;
+    let kind = match n.attributes.int("p", 2) {
+        1 => Reduce::L1,
+        2 => Reduce::L2,
+        p => return Err(n.attributes.error(format!("p is {p}; it is 1 or 2"))),
+    };
+    let length = n.add(Op::Reduce { kind, axes: vec![axis], keep: true }, &[x])?;
+    let zero = n.number(0.0);
+    let none = n.binary_op(Binary::Equal, length, zero)?;
+    let length = n.binary_op(Binary::Add, length, none)?;
+    Ok(vec![n.binary_op(Binary::Div, x, length)?])
+}
+
+/// Mean 0 and variance 1 over the axes of an attribute.
+pub(crate) fn mean_variance(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let dims = n.dims(x);
+    let axes = n.attributes.ints("axes").unwrap_or(&[0, 2, 3]).to_vec();
+    let axes = axes.iter().map(|&a| n.axis(a, dims.len(), false)).collect::<Result<Vec<_>>>()?;
+    let kept: Vec<_> = (0..dims.len()).filter(|a| !axes.contains(a)).collect();
+    let order: Vec<_> = kept.iter().chain(&axes).copied().collect();
+    let moved = n.add(Op::Permute(order.clone()), &[x])?;
+    let y = n.add(Op::Normalize { axis: kept.len(), epsilon: 1e-9 }, &[moved])?;
+    let mut back = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(i, &a)| back[a] = i);
+    Ok(vec![n.add(Op::Permute(back), &[y])?])
 }
 
 pub(crate) fn instance(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {

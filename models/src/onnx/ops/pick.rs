@@ -1,10 +1,14 @@
 //! Operators that pick elements by positions, or put some in place of others.
 
-use nn_layers::{Dim, HostTensor, MAX_ELEMENTS, Op, ValueId};
+use nn_layers::{Binary, Dim, HostTensor, MAX_ELEMENTS, Op, Reduce, ValueId};
 
+use super::choose::positions;
 use super::shape::{fixed, spread};
 use crate::Result;
 use crate::onnx::node::Node;
+
+/// The most elements that come to one place.
+const MAX_PASSES: usize = 64;
 
 pub(crate) fn gather(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, at) = (n.input(0)?, n.input(1)?);
@@ -60,11 +64,32 @@ pub(crate) fn gather_elements(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         return Ok(vec![spread(n, one, to)?]);
     }
     let axis = n.axis(n.attributes.int("axis", 0), dims.len(), false)?;
-    if dims.iter().product::<usize>() != dims[axis] {
-        return Err(n.unsupported("at positions that depend on the input, but in a list"));
+    if dims.iter().product::<usize>() == dims[axis] {
+        let list = fixed(n, x, &[dims[axis]])?;
+        return Ok(vec![n.add(Op::Lookup, &[list, at])?]);
     }
-    let list = fixed(n, x, &[dims[axis]])?;
-    Ok(vec![n.add(Op::Lookup, &[list, at])?])
+    // The sum of all elements along the axis, each times whether it is meant.
+    let others = (0..dims.len()).filter(|&a| a != axis);
+    if others.clone().any(|a| dims[a] != to[a]) {
+        return Err(n.unsupported("at positions that depend on the input, of a smaller shape"));
+    }
+    let at = positions(n, at, dims[axis])?;
+    let hot = n.add(Op::OneHot(dims[axis]), &[at])?;
+    let last = dims.len() - 1;
+    let order: Vec<_> = others.chain([axis]).collect();
+    let rows = n.add(Op::Permute(order.clone()), &[x])?;
+    let mut spread_to: Vec<_> = order[..last].iter().map(|&a| dims[a]).collect();
+    spread_to.extend([1, dims[axis]]);
+    let rows = fixed(n, rows, &spread_to)?;
+    let mut moved = order.clone();
+    moved.push(last + 1);
+    let hot = n.add(Op::Permute(moved), &[hot])?;
+    let chosen = n.binary_op(Binary::Mul, rows, hot)?;
+    let op = Op::Reduce { kind: Reduce::Sum, axes: vec![last + 1], keep: false };
+    let sums = n.add(op, &[chosen])?;
+    let mut back = vec![0; dims.len()];
+    order.iter().enumerate().for_each(|(i, &a)| back[a] = i);
+    Ok(vec![n.add(Op::Permute(back), &[sums])?])
 }
 
 /// For each row of the positions, the part of `x` that it leads to.
@@ -166,9 +191,14 @@ fn replace(
     dims: &[usize],
 ) -> Result<Vec<ValueId>> {
     let new = n.input(2)?;
-    if let Some(how @ ("add" | "mul" | "max" | "min")) = n.attributes.text("reduction") {
-        return Err(n.unsupported(format!("with reduction {how}; replacing is")));
-    }
+    let f = match n.attributes.text("reduction").unwrap_or("none") {
+        "none" | "" => None,
+        "add" => Some(Binary::Add),
+        "mul" => Some(Binary::Mul),
+        "max" => Some(Binary::Max),
+        "min" => Some(Binary::Min),
+        other => return Err(n.unsupported(format!("with reduction {other}"))),
+    };
     if n.dims(new) != dims {
         let reason = format!("{:?} elements for {dims:?} places", n.dims(new));
         return Err(n.attributes.error(reason));
@@ -178,6 +208,9 @@ fn replace(
     }
     let to = n.dims(x);
     let len: usize = to.iter().product();
+    if let Some(f) = f {
+        return Ok(vec![combined(n, x, new, places, f)?]);
+    }
     let mut from: Vec<usize> = (0..len).collect();
     for (i, &place) in places.iter().enumerate() {
         from[place] = len + i;
@@ -186,6 +219,106 @@ fn replace(
     let (x, new) = (fixed(n, x, &[len])?, fixed(n, new, &[places.len()])?);
     let both = n.add(Op::Concat(0), &[x, new])?;
     Ok(vec![pick(n, both, &from, &to)?])
+}
+
+/// `x` with other elements added at places, or multiplied, or the larger or smaller of both. What comes to a place
+/// again comes in a further pass.
+fn combined(
+    n: &mut Node<'_, '_>,
+    x: ValueId,
+    new: ValueId,
+    places: &[usize],
+    f: Binary,
+) -> Result<ValueId> {
+    let to = n.dims(x);
+    let len: usize = to.iter().product();
+    let neutral = match f {
+        Binary::Mul => Some(1),
+        Binary::Add => Some(0),
+        _ => None,
+    };
+    let (x, new) = (n.to.graph.written_out(x)?, n.to.graph.written_out(new)?);
+    let mut y = fixed(n, x, &[len])?;
+    let new = fixed(n, new, &[places.len()])?;
+    let mut left: Vec<usize> = (0..places.len()).collect();
+    let mut passes = 0;
+    while !left.is_empty() {
+        passes += 1;
+        if passes > MAX_PASSES {
+            return Err(n.unsupported(format!("with a place that more than {MAX_PASSES} come to")));
+        }
+        // Elements behind those of the first operand are the new ones; at other places nothing changes.
+        let (mut from, mut again): (Vec<Option<usize>>, Vec<usize>) = (vec![None; len], vec![]);
+        for i in left {
+            match from[places[i]] {
+                None => from[places[i]] = Some(i),
+                Some(_) => again.push(i),
+            }
+        }
+        left = again;
+        let other = match neutral {
+            Some(value) => {
+                let value =
+                    if n.to.is_integer(x) { n.whole(value)? } else { n.number(value as f64) };
+                let value = fixed(n, value, &[1])?;
+                let both = n.add(Op::Concat(0), &[value, new])?;
+                let indices = from.iter().map(|i| i.map_or(0, |i| i + 1)).collect();
+                n.add(Op::Gather { axis: 0, indices, squeeze: false }, &[both])?
+            }
+            None => {
+                let both = n.add(Op::Concat(0), &[y, new])?;
+                let indices = from.iter().enumerate().map(|(k, i)| i.map_or(k, |i| len + i));
+                let indices = indices.collect();
+                n.add(Op::Gather { axis: 0, indices, squeeze: false }, &[both])?
+            }
+        };
+        y = n.binary_op(f, y, other)?;
+    }
+    fixed(n, y, &to)
+}
+
+/// Slices of a cache replaced by others, from public positions on.
+pub(crate) fn tensor_scatter(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, new) = (n.input(0)?, n.input(1)?);
+    let (dims, own) = (n.dims(x), n.dims(new));
+    let axis = n.axis(n.attributes.int("axis", -2), dims.len(), false)?;
+    let same = dims.len() == own.len()
+        && axis > 0
+        && (0..dims.len()).all(|a| a == axis || dims[a] == own[a])
+        && own[axis] <= dims[axis];
+    if !same {
+        return Err(n.attributes.error(format!("{own:?} do not fit {dims:?}")));
+    }
+    let starts = match n.optional(2) {
+        Some(id) => n.ints(id, "positions")?,
+        None => vec![0; dims[0]],
+    };
+    let circular = n.attributes.text("mode") == Some("circular");
+    if starts.len() != dims[0] {
+        return Err(n.attributes.error(format!("{} positions for {dims:?}", starts.len())));
+    }
+    let mut places = vec![];
+    for i in 0..own.iter().product::<usize>() {
+        let (mut rest, mut place, mut stride, mut row) = (i, 0, 1, 0);
+        let mut index = vec![0; own.len()];
+        for a in (0..own.len()).rev() {
+            index[a] = rest % own[a];
+            rest /= own[a];
+            row = index[a];
+        }
+        for a in (0..dims.len()).rev() {
+            let mut at = index[a];
+            if a == axis {
+                let from = starts[row].saturating_add(at as i64);
+                let from = if circular { from.rem_euclid(dims[a] as i64) } else { from };
+                at = n.position(from, dims[a])?;
+            }
+            place += stride * at;
+            stride *= dims[a];
+        }
+        places.push(place);
+    }
+    replace(n, x, &places, &own)
 }
 
 /// The elements of `x` at the places `from`, counted through all axes, as a tensor of shape `to`.

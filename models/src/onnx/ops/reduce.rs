@@ -3,7 +3,7 @@
 use nn_layers::{Binary, Dim, HostTensor, Op, Reduce, Unary, ValueId};
 
 use super::math;
-use super::shape::fixed;
+use super::shape::{fixed, spread};
 use crate::Result;
 use crate::onnx::node::Node;
 
@@ -68,6 +68,13 @@ fn log_sum_exp(n: &mut Node<'_, '_>, x: ValueId, axes: Vec<usize>, keep: bool) -
 /// The product of each group, in a tree.
 fn product(n: &mut Node<'_, '_>, x: ValueId, axes: Vec<usize>, keep: bool) -> Result<ValueId> {
     let mut y = x;
+    if axes.iter().any(|&a| n.dims(x)[a] == 0) {
+        let mut dims = n.dims(x);
+        axes.iter().for_each(|&a| dims[a] = 1);
+        let one = if n.to.is_integer(x) { n.whole(1)? } else { n.number(1.0) };
+        y = spread(n, one, dims)?;
+        return without(n, y, &axes, keep);
+    }
     for &axis in &axes {
         while n.dims(y)[axis] > 1 {
             let len = n.dims(y)[axis];
@@ -125,29 +132,4 @@ pub(crate) fn running_sum(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let sums = math::product(n, rows, triangle)?;
     let sums = if last == 0 { fixed(n, sums, &dims)? } else { sums };
     Ok(vec![n.add(Op::Permute(axes), &[sums])?])
-}
-
-pub(crate) fn arg(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = n.input(0)?;
-    if n.attributes.int("select_last_index", 0) != 0 {
-        return Err(n.unsupported("with select_last_index"));
-    }
-    let axis = n.axis(n.attributes.int("axis", 0), n.dims(x).len(), false)?;
-    let keep = n.attributes.int("keepdims", 1) != 0;
-    let min = n.operator == "ArgMin";
-    Ok(vec![n.add(Op::ArgMax { axis, keep, min }, &[x])?])
-}
-
-pub(crate) fn top(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = n.input(0)?;
-    let k = n.ints(n.input(1)?, "numbers of results")?;
-    if k != [1] {
-        return Err(n.unsupported(format!("with k = {k:?}; k = 1 is")));
-    }
-    let axis = n.axis(n.attributes.int("axis", -1), n.dims(x).len(), false)?;
-    let min = n.attributes.int("largest", 1) == 0;
-    let kind = if min { Reduce::Min } else { Reduce::Max };
-    let value = n.add(Op::Reduce { kind, axes: vec![axis], keep: true }, &[x])?;
-    let index = n.add(Op::ArgMax { axis, keep: true, min }, &[x])?;
-    Ok(vec![value, index])
 }

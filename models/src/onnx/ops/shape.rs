@@ -2,9 +2,10 @@
 
 use nn_layers::{Binary, Dim, HostTensor, MAX_ELEMENTS, Op, Unary, ValueId};
 
+use super::math;
 use crate::Result;
+use crate::onnx::dtype;
 use crate::onnx::node::Node;
-use crate::onnx::tensor::dtype;
 
 /// The most elements that a list made of nothing but its length may have.
 const MAX_MADE: usize = 1 << 20;
@@ -144,13 +145,15 @@ pub(crate) fn split(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 
 pub(crate) fn slice(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let mut x = n.input(0)?;
-    let starts = n.ints(n.input(1)?, "starts")?;
-    let ends = n.ints(n.input(2)?, "ends")?;
-    let rank = n.dims(x).len();
-    let axes = match n.optional(3) {
-        Some(id) => n.ints(id, "axes")?,
-        None => (0..starts.len() as i64).collect(),
+    // Before opset 10 these were attributes.
+    let list = |i: usize, name: &str| -> Result<Vec<i64>> {
+        let found = n.ints_or_attribute(i, name)?;
+        found.ok_or_else(|| n.attributes.error(format!("its {name} are missing")))
     };
+    let (starts, ends) = (list(1, "starts")?, list(2, "ends")?);
+    let rank = n.dims(x).len();
+    let axes = n.ints_or_attribute(3, "axes")?;
+    let axes = axes.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = match n.optional(4) {
         Some(id) => n.ints(id, "steps")?,
         None => vec![1; starts.len()],
@@ -191,9 +194,11 @@ pub(crate) fn slice(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 pub(crate) fn pad(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = n.input(0)?;
+    let mut x = n.input(0)?;
     let rank = n.dims(x).len();
-    let pads = n.ints(n.input(1)?, "borders")?;
+    // Before opset 11 borders and value were attributes.
+    let pads = n.ints_or_attribute(1, "pads")?;
+    let mut pads = pads.ok_or_else(|| n.attributes.error("its borders are missing"))?;
     let axes = match n.optional(3) {
         Some(id) => {
             let axes = n.ints(id, "axes")?;
@@ -201,9 +206,23 @@ pub(crate) fn pad(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         }
         None => (0..rank).collect(),
     };
-    if pads.len() != 2 * axes.len() || pads.iter().any(|&p| p < 0) {
-        return Err(n.unsupported(format!("with borders {pads:?}")));
+    let most = MAX_ELEMENTS as i64;
+    if pads.len() != 2 * axes.len() || pads.iter().any(|&p| !(-most..=most).contains(&p)) {
+        return Err(n.attributes.error(format!("borders {pads:?} for {} axes", axes.len())));
     }
+    // What is taken away goes first.
+    for (i, &axis) in axes.iter().enumerate() {
+        let [before, after] = [i, i + axes.len()].map(|k| pads[k].min(0).unsigned_abs() as usize);
+        if before + after == 0 {
+            continue;
+        }
+        let len = n.dims(x)[axis];
+        let end = len.checked_sub(after).filter(|end| before <= *end);
+        let end =
+            end.ok_or_else(|| n.attributes.error(format!("borders {pads:?} take too much")))?;
+        x = n.add(Op::Slice { axis, start: before, end: Dim::Fixed(end), step: 1 }, &[x])?;
+    }
+    pads.iter_mut().for_each(|p| *p = (*p).max(0));
     let (mut before, mut after) = (vec![0; rank], vec![0; rank]);
     for (i, &axis) in axes.iter().enumerate() {
         before[axis] = pads[i] as usize;
@@ -213,13 +232,42 @@ pub(crate) fn pad(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         "constant" | "" => {
             let value = match n.optional(2) {
                 Some(id) => n.constant(id, "values")?.single().unwrap_or(0.0),
-                None => 0.0,
+                None => n.attributes.float("value", 0.0),
             };
-            Ok(vec![n.add(Op::Pad { before, after, value }, &[x])?])
+            // What a softmax comes to see is hidden by a number that has an encoding.
+            let masks = n.before_softmax && value < -1e9 && n.to.graph.known(x)?.is_none();
+            let value = if masks { math::MASKED } else { value };
+            Ok(vec![bordered(n, x, before, after, value)?])
         }
-        mode @ ("edge" | "reflect") => mirrored(n, x, &before, &after, mode == "edge"),
+        mode @ ("edge" | "reflect" | "wrap") => {
+            let mode = mode.to_owned();
+            mirrored(n, x, &before, &after, &mode)
+        }
         mode => Err(n.unsupported(format!("in mode {mode}"))),
     }
+}
+
+/// A border of a number; of known values it may be infinite.
+fn bordered(
+    n: &mut Node<'_, '_>,
+    x: ValueId,
+    before: Vec<usize>,
+    after: Vec<usize>,
+    value: f64,
+) -> Result<ValueId> {
+    if value.is_finite() {
+        return n.add(Op::Pad { before, after, value }, &[x]);
+    }
+    let Some(known) = n.to.graph.known(x)? else {
+        return Err(n.unsupported(format!("with a border of {value}")));
+    };
+    let border = Op::Pad { before, after, value: 1.0 };
+    let inside = n.to.graph.public(n.attributes.name, known.map(|_| 0.0));
+    let outside = n.add(border.clone(), &[inside])?;
+    let Op::Pad { before, after, .. } = border else { return Ok(outside) };
+    let shown = n.add(Op::Pad { before, after, value: 0.0 }, &[x])?;
+    let far = n.number(value);
+    n.add(Op::Where, &[outside, far, shown])
 }
 
 /// A border of copies of what is inside.
@@ -228,18 +276,21 @@ fn mirrored(
     x: ValueId,
     before: &[usize],
     after: &[usize],
-    edge: bool,
+    mode: &str,
 ) -> Result<Vec<ValueId>> {
+    let (edge, wrap) = (mode == "edge", mode == "wrap");
     let mut y = x;
     for axis in 0..before.len() {
         let (len, b, a) = (n.dims(y)[axis], before[axis], after[axis]);
         if b == 0 && a == 0 {
             continue;
         }
-        if len == 0 || (!edge && (b >= len || a >= len)) || b.max(a) > MAX_MADE {
+        let reflects = !edge && !wrap;
+        if len == 0 || (reflects && (b >= len || a >= len)) || b.max(a) > MAX_MADE {
             return Err(n.attributes.error(format!("axis {axis} of length {len} is too short")));
         }
         let place = |i: usize| match (i < b, i >= b + len) {
+            _ if wrap => (i + len - b % len) % len,
             (true, _) if edge => 0,
             (true, _) => b - i,
             (_, true) if edge => len - 1,
@@ -388,43 +439,56 @@ pub(crate) fn constant_of_shape(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 
 pub(crate) fn cast(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
-    let float = if n.operator == "CastLike" {
-        let like = n.input(1)?;
-        !n.to.is_integer(like)
-    } else {
-        let to = n.attributes.int("to", 0) as i32;
-        dtype::is_float(to).ok_or_else(|| n.unsupported(format!("to element type {to}")))?
-    };
-    let truth = n.attributes.int("to", 0) as i32 == dtype::BOOL;
+    let to = if n.operator == "CastLike" { n.kind(1) } else { n.attributes.int("to", 0) as i32 };
+    let float = dtype::is_float(to)
+        .ok_or_else(|| n.unsupported(format!("to elements of type {}", dtype::name(to))))?;
     let Some(value) = n.to.graph.constant_value(x) else {
-        return match (float, n.to.is_integer(x), truth) {
-            (true, ..) | (false, true, false) => Ok(vec![x]),
-            (false, _, true) => {
-                let zero = n.number(0.0);
-                let is_zero = n.binary_op(Binary::Equal, x, zero)?;
-                Ok(vec![n.unary(Unary::Not, is_zero)?])
-            }
-            _ => Err(n.unsupported("from real numbers that depend on the input to integers")),
-        };
+        return Ok(vec![computed_cast(n, x, to, float)?]);
     };
-    let cast = match (float, truth) {
-        (true, _) => value.to_float(),
-        (false, true) => {
-            let values = value.floats().iter().map(|&v| i64::from(v != 0.0)).collect();
-            HostTensor::integers(value.dims(), values)?
-        }
-        (false, false) => {
-            let values = value.floats().iter().map(|&v| v as i64).collect();
-            HostTensor::integers(value.dims(), values)?
-        }
+    let values = value.floats();
+    let cast = if float {
+        let saturate = n.attributes.int("saturate", 1) != 0;
+        let rounded = values.iter().map(|&v| dtype::rounded(to, v, saturate));
+        HostTensor::new(value.dims(), rounded.collect())?
+    } else if to == dtype::BOOL {
+        HostTensor::integers(value.dims(), values.iter().map(|&v| (v != 0.0).into()).collect())?
+    } else {
+        let whole: Vec<i64> = match value.as_ints() {
+            Ok(ints) => ints.to_vec(),
+            Err(_) => values.iter().map(|&v| v as i64).collect(),
+        };
+        HostTensor::integers(value.dims(), whole.iter().map(|&v| dtype::wrapped(to, v)).collect())?
     };
     let name = n.attributes.name;
     let secret = float && n.to.graph.is_secret(x);
     Ok(vec![if secret { n.to.graph.weight(name, cast) } else { n.to.graph.public(name, cast) }])
 }
 
-pub(crate) fn identity(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
-    Ok(vec![n.input(0)?])
+/// A value that is computed on shares as elements of another type. Real numbers keep their precision, whatever
+/// type of real numbers they are said to have.
+fn computed_cast(n: &mut Node<'_, '_>, x: ValueId, to: i32, float: bool) -> Result<ValueId> {
+    let kind = n.kind(0);
+    if to == dtype::BOOL {
+        if kind == dtype::BOOL {
+            return Ok(x);
+        }
+        let zero = if n.to.is_integer(x) { n.whole(0)? } else { n.number(0.0) };
+        let is_zero = n.binary_op(Binary::Equal, x, zero)?;
+        return n.unary(Unary::Not, is_zero);
+    }
+    if float && dtype::bits(to) < 16 {
+        return Err(n.unsupported(format!("of computed values to {}", dtype::name(to))));
+    }
+    if float {
+        return Ok(x);
+    }
+    if !n.to.is_integer(x) {
+        let whole = math::truncated(n, x)?;
+        return math::wrapped(n, whole, to);
+    }
+    let (least, most) = dtype::limits(kind);
+    let (from, until) = dtype::limits(to);
+    if from <= least && most <= until { Ok(x) } else { math::wrapped(n, x, to) }
 }
 
 /// Sizes that are not negative.

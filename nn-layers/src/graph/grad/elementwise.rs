@@ -44,7 +44,8 @@ impl Backward<'_> {
                 let bell = self.bell(x, 1.0)?;
                 self.affine(bell, std::f64::consts::FRAC_2_SQRT_PI, 0.0)
             }
-            Unary::Gelu => {
+            // The slopes of both forms are as close as the forms are.
+            Unary::Gelu | Unary::GeluTanh => {
                 // Phi(x) + x phi(x)
                 let scaled = self.affine(x, std::f64::consts::FRAC_1_SQRT_2, 0.0)?;
                 let erf = self.apply(Unary::Erf, scaled)?;

@@ -1,0 +1,462 @@
+//! Attention, and what language models do around it.
+
+use nn_layers::{Binary, Dim, HostTensor, Op, Reduce, Unary, ValueId};
+
+use super::math::{self, MASKED};
+use super::shape::{fixed, spread};
+use crate::Result;
+use crate::onnx::dtype;
+use crate::onnx::node::Node;
+
+/// The operands as `[batch, heads, length, size]`.
+struct Heads {
+    q: ValueId,
+    k: ValueId,
+    v: ValueId,
+    /// Whether they came, and the result goes, as `[batch, length, heads * size]`.
+    flat: bool,
+}
+
+pub(crate) fn attention(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let mut heads = heads(n)?;
+    let past = n.optional(4).map(|past| n.dims(past)[2]);
+    if let (Some(key), Some(value)) = (n.optional(4), n.optional(5)) {
+        heads.k = n.add(Op::Concat(2), &[key, heads.k])?;
+        heads.v = n.add(Op::Concat(2), &[value, heads.v])?;
+    }
+    let present = [heads.k, heads.v];
+    repeat_heads(n, &mut heads)?;
+    let [_, _, queries, size] = four(n, heads.q)?;
+    let [.., keys, _] = four(n, heads.k)?;
+    let default = 1.0 / (size as f64).sqrt();
+    let scale = n.attributes.float("scale", default);
+    let q = math::times(n, heads.q, scale)?;
+    let op = Op::MatMul { transpose_lhs: false, transpose_rhs: true };
+    let mut scores = n.add(op, &[q, heads.k])?;
+    let cap = n.attributes.float("softcap", 0.0);
+    if cap > 0.0 {
+        scores = math::times(n, scores, 1.0 / cap)?;
+        scores = n.unary(Unary::Tanh, scores)?;
+        scores = math::times(n, scores, cap)?;
+    }
+    let mode = n.attributes.int("qk_matmul_output_mode", 0);
+    let mut shown = scores;
+    let mask = Mask::of(n, [queries, keys], past)?;
+    scores = mask.added(n, scores)?;
+    if mode == 2 {
+        if mask.hides && n.reads(3) {
+            return Err(n.unsupported("whose scores are a result after they are masked"));
+        }
+        shown = scores;
+    }
+    scores = mask.hidden(n, scores)?;
+    let axis = n.dims(scores).len() - 1;
+    let mut weights = n.add(Op::Softmax { axis, log: false }, &[scores])?;
+    weights = mask.without_empty_rows(n, weights)?;
+    if mode == 3 {
+        shown = weights;
+    }
+    let mut y = math::product(n, weights, heads.v)?;
+    if heads.flat {
+        let [batch, heads, length, size] = four(n, y)?;
+        y = n.add(Op::Permute(vec![0, 2, 1, 3]), &[y])?;
+        y = fixed(n, y, &[batch, length, heads * size])?;
+    }
+    Ok(vec![y, present[0], present[1], shown])
+}
+
+fn four(n: &Node<'_, '_>, x: ValueId) -> Result<[usize; 4]> {
+    let dims = n.dims(x);
+    let wrong = || n.attributes.error(format!("{dims:?} is not [batch, heads, length, size]"));
+    <[usize; 4]>::try_from(dims.clone()).map_err(|_| wrong())
+}
+
+fn heads(n: &mut Node<'_, '_>) -> Result<Heads> {
+    let [q, k, v] = [n.input(0)?, n.input(1)?, n.input(2)?];
+    if n.dims(q).len() != 3 {
+        return Ok(Heads { q, k, v, flat: false });
+    }
+    let (queries, keys) = (n.attributes.int("q_num_heads", 0), n.attributes.int("kv_num_heads", 0));
+    let q = split_heads(n, q, queries)?;
+    let (k, v) = (split_heads(n, k, keys)?, split_heads(n, v, keys)?);
+    Ok(Heads { q, k, v, flat: true })
+}
+
+/// `[batch, length, heads * size]` as `[batch, heads, length, size]`.
+fn split_heads(n: &mut Node<'_, '_>, x: ValueId, heads: i64) -> Result<ValueId> {
+    let dims = n.dims(x);
+    let heads = usize::try_from(heads).unwrap_or(0);
+    let &[batch, length, width] = dims.as_slice() else {
+        return Err(n.attributes.error(format!("{dims:?} is not [batch, length, heads * size]")));
+    };
+    if heads == 0 || !width.is_multiple_of(heads) {
+        return Err(n.attributes.error(format!("{heads} heads do not divide {dims:?}")));
+    }
+    let x = fixed(n, x, &[batch, length, heads, width / heads])?;
+    n.add(Op::Permute(vec![0, 2, 1, 3]), &[x])
+}
+
+/// Each head of keys and values as often as queries share it.
+fn repeat_heads(n: &mut Node<'_, '_>, heads: &mut Heads) -> Result<()> {
+    let (queries, keys) = (four(n, heads.q)?[1], four(n, heads.k)?[1]);
+    if queries == keys {
+        return Ok(());
+    }
+    if keys == 0 || !queries.is_multiple_of(keys) {
+        return Err(n.attributes.error(format!("{keys} heads of keys for {queries} of queries")));
+    }
+    for x in [&mut heads.k, &mut heads.v] {
+        let indices = (0..queries).map(|i| i / (queries / keys)).collect();
+        *x = n.add(Op::Gather { axis: 1, indices, squeeze: false }, &[*x])?;
+    }
+    Ok(())
+}
+
+/// What is added to scores, and which of them count.
+struct Mask {
+    /// Added before the softmax.
+    more: Option<ValueId>,
+    /// 1 where a score counts.
+    counts: Option<ValueId>,
+    hides: bool,
+}
+
+impl Mask {
+    fn of(n: &mut Node<'_, '_>, shape: [usize; 2], past: Option<usize>) -> Result<Self> {
+        let mut mask = Self { more: None, counts: None, hides: false };
+        if let Some(given) = n.optional(3) {
+            let given = padded(n, given, shape[1])?;
+            mask.take(n, given)?;
+        }
+        let lengths = match n.optional(6) {
+            Some(id) => Some(n.ints(id, "lengths")?),
+            None => None,
+        };
+        if let Some(fixed) = positions(n, shape, past, lengths.as_deref())? {
+            mask.hides = true;
+            let fixed = n.to.graph.public(n.attributes.name, fixed);
+            mask.counts = Some(match mask.counts {
+                None => fixed,
+                Some(other) => n.binary_op(Binary::Mul, other, fixed)?,
+            });
+        }
+        Ok(mask)
+    }
+
+    /// A mask of truth values, or of numbers to add: of those that are known, the infinite ones hide.
+    fn take(&mut self, n: &mut Node<'_, '_>, given: ValueId) -> Result<()> {
+        if n.kind(3) == dtype::BOOL {
+            self.counts = Some(given);
+            self.hides = true;
+            return Ok(());
+        }
+        let Some(value) = n.to.graph.known(given)? else {
+            self.more = Some(given);
+            return Ok(());
+        };
+        let values = value.floats();
+        if values.iter().all(|v| *v > -1e9) {
+            self.more = Some(given);
+            return Ok(());
+        }
+        self.hides = true;
+        let name = n.attributes.name;
+        let counts = values.iter().map(|v| i64::from(*v > -1e9)).collect();
+        let counts = HostTensor::integers(value.dims(), counts)?;
+        let finite = value.map(|v| if v > -1e9 { v } else { 0.0 });
+        self.counts = Some(n.to.graph.public(name, counts));
+        if finite.uniform() != Some(0.0) {
+            self.more = Some(n.to.graph.public(name, finite));
+        }
+        Ok(())
+    }
+
+    fn added(&self, n: &mut Node<'_, '_>, scores: ValueId) -> Result<ValueId> {
+        match self.more {
+            Some(more) => n.binary_op(Binary::Add, scores, more),
+            None => Ok(scores),
+        }
+    }
+
+    fn hidden(&self, n: &mut Node<'_, '_>, scores: ValueId) -> Result<ValueId> {
+        let Some(counts) = self.counts else { return Ok(scores) };
+        let out = n.number(MASKED);
+        if n.to.graph.known(counts)?.is_none() {
+            return n.add(Op::Where, &[counts, scores, out]);
+        }
+        let one = n.whole(1)?;
+        let hidden = n.binary_op(Binary::Sub, one, counts)?;
+        let (kept, out) =
+            (n.binary_op(Binary::Mul, scores, counts)?, n.binary_op(Binary::Mul, hidden, out)?);
+        n.binary_op(Binary::Add, kept, out)
+    }
+
+    /// Zeros in the rows of which nothing counts.
+    fn without_empty_rows(&self, n: &mut Node<'_, '_>, weights: ValueId) -> Result<ValueId> {
+        let Some(counts) = self.counts else { return Ok(weights) };
+        let rank = n.dims(counts).len();
+        let op = Op::Reduce { kind: Reduce::Max, axes: vec![rank - 1], keep: true };
+        let some = n.add(op, &[counts])?;
+        n.to.mark_integer(some);
+        if n.to.graph.known(some)?.is_some_and(|v| v.uniform() == Some(1.0)) {
+            return Ok(weights);
+        }
+        n.binary_op(Binary::Mul, weights, some)
+    }
+}
+
+/// A mask as long as the keys: what it does not name is hidden.
+fn padded(n: &mut Node<'_, '_>, mask: ValueId, keys: usize) -> Result<ValueId> {
+    let dims = n.dims(mask);
+    let missing = keys.saturating_sub(dims.last().copied().unwrap_or(keys));
+    if missing == 0 || dims.last() == Some(&1) {
+        return Ok(mask);
+    }
+    let (before, mut after) = (vec![0; dims.len()], vec![0; dims.len()]);
+    after[dims.len() - 1] = missing;
+    if n.kind(3) == dtype::BOOL {
+        return n.add(Op::Pad { before, after, value: 0.0 }, &[mask]);
+    }
+    n.add(Op::Pad { before, after, value: MASKED }, &[mask])
+}
+
+/// Which keys each query sees by its position, `[queries, keys]` or with a batch before; None if all.
+fn positions(
+    n: &Node<'_, '_>,
+    [queries, keys]: [usize; 2],
+    past: Option<usize>,
+    lengths: Option<&[i64]>,
+) -> Result<Option<HostTensor>> {
+    let causal = n.attributes.int("is_causal", 0) != 0;
+    let left = n.attributes.int("left_window_size", -1);
+    let right = n.attributes.int("right_window_size", -1);
+    if !causal && left < 0 && right < 0 && lengths.is_none() {
+        return Ok(None);
+    }
+    // Queries stand at the end of what there is.
+    let ends: Vec<(i64, i64)> = match (lengths, past) {
+        (Some(lengths), None) => lengths.iter().map(|&l| (l - queries as i64, l)).collect(),
+        (Some(lengths), Some(past)) => lengths.iter().map(|&l| (past as i64, l)).collect(),
+        (None, past) => vec![(past.unwrap_or(0) as i64, i64::MAX)],
+    };
+    let mut values = Vec::with_capacity(ends.len() * queries * keys);
+    for (offset, length) in &ends {
+        for i in 0..(queries * keys) as i64 {
+            let (query, key) = (i / keys as i64 + offset, i % keys as i64);
+            let seen = (!causal || key <= query)
+                && (left < 0 || query - key <= left)
+                && (right < 0 || key - query <= right)
+                && key < *length;
+            values.push(i64::from(seen));
+        }
+    }
+    let dims = match lengths {
+        Some(_) => vec![ends.len(), 1, queries, keys],
+        None => vec![queries, keys],
+    };
+    Ok(Some(HostTensor::integers(dims, values)?))
+}
+
+/// Pairs of elements turned by angles that depend on their place.
+pub(crate) fn rotary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let given = n.input(0)?;
+    let dims = n.dims(given);
+    let mut x = given;
+    if dims.len() == 3 {
+        x = split_heads(n, x, n.attributes.int("num_heads", 0))?;
+    }
+    let [_, _, length, size] = four(n, x)?;
+    let turned = match n.attributes.int("rotary_embedding_dim", 0) {
+        0 => size,
+        k => usize::try_from(k).ok().filter(|&k| k <= size).unwrap_or(size),
+    };
+    let mut angles = vec![];
+    for i in [1, 2] {
+        let mut cache = n.input(i)?;
+        if let Some(at) = n.optional(3) {
+            let at = n.constant(at, "positions")?;
+            let rows = n.dims(cache)[0];
+            let ints = at.as_ints()?.iter().map(|&p| n.position(p, rows));
+            let indices = ints.collect::<Result<Vec<_>>>()?;
+            let half = n.dims(cache)[1];
+            cache = n.add(Op::Gather { axis: 0, indices, squeeze: false }, &[cache])?;
+            cache = fixed(n, cache, &[at.dims(), &[half]].concat())?;
+        }
+        let &[batch, own, half] = n.dims(cache).as_slice() else {
+            return Err(n.attributes.error(format!("angles of shape {:?}", n.dims(cache))));
+        };
+        if half * 2 != turned || own != length {
+            let reason = format!("angles of shape {:?} do not fit {dims:?}", n.dims(cache));
+            return Err(n.attributes.error(reason));
+        }
+        angles.push(fixed(n, cache, &[batch, 1, own, half])?);
+    }
+    let interleaved = n.attributes.int("interleaved", 0) != 0;
+    let half = turned / 2;
+    let part = |n: &mut Node<'_, '_>, start: usize, end: usize, step: usize| {
+        n.add(Op::Slice { axis: 3, start, end: Dim::Fixed(end), step }, &[x])
+    };
+    let (a, b) = if interleaved {
+        (part(n, 0, turned, 2)?, part(n, 1, turned, 2)?)
+    } else {
+        (part(n, 0, half, 1)?, part(n, half, turned, 1)?)
+    };
+    let mul = |n: &mut Node<'_, '_>, x, y| n.binary_op(Binary::Mul, x, y);
+    let (ca, sb) = (mul(n, a, angles[0])?, mul(n, b, angles[1])?);
+    let (sa, cb) = (mul(n, a, angles[1])?, mul(n, b, angles[0])?);
+    let real = n.binary_op(Binary::Sub, ca, sb)?;
+    let imaginary = n.binary_op(Binary::Add, sa, cb)?;
+    let mut both = n.add(Op::Concat(3), &[real, imaginary])?;
+    if interleaved {
+        let indices = (0..turned).map(|i| i / 2 + i % 2 * half).collect();
+        both = n.add(Op::Gather { axis: 3, indices, squeeze: false }, &[both])?;
+    }
+    if turned < size {
+        let rest = part(n, turned, size, 1)?;
+        both = n.add(Op::Concat(3), &[both, rest])?;
+    }
+    if dims.len() == 3 {
+        both = n.add(Op::Permute(vec![0, 2, 1, 3]), &[both])?;
+        both = fixed(n, both, &dims)?;
+    }
+    Ok(vec![both])
+}
+
+/// `x * sigmoid(alpha * x)`.
+pub(crate) fn swish(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    let alpha = n.attributes.float("alpha", 1.0);
+    let y = if alpha == 1.0 {
+        n.unary(Unary::Silu, x)?
+    } else {
+        let gate = math::times(n, x, alpha)?;
+        let gate = n.unary(Unary::Sigmoid, gate)?;
+        n.binary_op(Binary::Mul, x, gate)?
+    };
+    match n.operator {
+        "SwiGLU" => {
+            let other = n.input(1)?;
+            if n.dims(other) != n.dims(x) {
+                return Err(n.attributes.error("its operands differ in shape"));
+            }
+            Ok(vec![n.binary_op(Binary::Mul, y, other)?])
+        }
+        _ => Ok(vec![y]),
+    }
+}
+
+/// A convolution of each channel that sees what came before, and the end of what it has seen.
+pub(crate) fn causal_conv(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    use nn_layers::{Kernel, Pool};
+    let (x, w) = (n.input(0)?, n.input(1)?);
+    let (Ok([batch, channels, length]), Ok([own, 1, k])) =
+        (<[usize; 3]>::try_from(n.dims(x)), <[usize; 3]>::try_from(n.dims(w)))
+    else {
+        return Err(n.attributes.error(format!("{:?} and {:?} do not fit", n.dims(x), n.dims(w))));
+    };
+    if own != channels || k == 0 {
+        return Err(n.attributes.error(format!("{:?} and {:?} do not fit", n.dims(x), n.dims(w))));
+    }
+    let past = match n.optional(3) {
+        Some(past) => past,
+        None => {
+            let zero = n.number(0.0);
+            spread(n, zero, vec![batch, channels, k - 1])?
+        }
+    };
+    let whole = if k > 1 { n.add(Op::Concat(2), &[past, x])? } else { x };
+    let rows = fixed(n, whole, &[batch, channels, 1, length + k - 1])?;
+    let weight = fixed(n, w, &[channels, 1, 1, k])?;
+    let kernel = Kernel { window: Pool::new([1, k], [1; 2]), groups: channels };
+    let mut y = n.add(Op::Conv(kernel), &[rows, weight])?;
+    if let Some(bias) = n.optional(2) {
+        let bias = fixed(n, bias, &[channels, 1, 1])?;
+        y = n.binary_op(Binary::Add, y, bias)?;
+    }
+    y = fixed(n, y, &[batch, channels, length])?;
+    match n.attributes.text("activation").unwrap_or("none") {
+        "none" | "" => {}
+        "silu" | "swish" => y = n.unary(Unary::Silu, y)?,
+        other => return Err(n.unsupported(format!("with activation {other}"))),
+    }
+    let end = length + k - 1;
+    let op = Op::Slice { axis: 2, start: end - (k - 1), end: Dim::Fixed(end), step: 1 };
+    let state = n.add(op, &[whole])?;
+    Ok(vec![y, state])
+}
+
+/// Attention without a softmax: a state to which every step adds the product of its key and value.
+pub(crate) fn linear(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let rule = n.attributes.text("update_rule").unwrap_or("gated_delta").to_owned();
+    let (gated, delta) = match rule.as_str() {
+        "linear" => (false, false),
+        "gated" => (true, false),
+        "delta" => (false, true),
+        "gated_delta" => (true, true),
+        other => return Err(n.unsupported(format!("with update_rule {other}"))),
+    };
+    let (queries, keys) = (n.attributes.int("q_num_heads", 0), n.attributes.int("kv_num_heads", 0));
+    let [q, k, v] = [n.input(0)?, n.input(1)?, n.input(2)?];
+    let (mut q, k) = (split_heads(n, q, queries)?, split_heads(n, k, keys)?);
+    let v = split_heads(n, v, keys)?;
+    let ([batch, heads, steps, size], [_, shared, ..]) = (four(n, q)?, four(n, k)?);
+    let [.., wide] = four(n, v)?;
+    let scale = match n.attributes.float("scale", 0.0) {
+        0.0 => 1.0 / (size as f64).sqrt(),
+        scale => scale,
+    };
+    q = math::times(n, q, scale)?;
+    let side = |n: &mut Node<'_, '_>, i: usize, wanted: bool| -> Result<Option<ValueId>> {
+        if !wanted {
+            return Ok(None);
+        }
+        let x = n.input(i)?;
+        let &[.., width] = n.dims(x).as_slice() else {
+            return Err(n.attributes.error(format!("operand {i} has no dimensions")));
+        };
+        let heads = if width == 1 { 1 } else { shared as i64 };
+        split_heads(n, x, heads).map(Some)
+    };
+    let (decay, beta) = (side(n, 4, gated)?, side(n, 5, delta)?);
+    let decay = decay.map(|decay| n.unary(Unary::Exp, decay)).transpose()?;
+    let mut state = match n.optional(3) {
+        Some(state) => state,
+        None => {
+            let zero = n.number(0.0);
+            spread(n, zero, vec![batch, shared, size, wide])?
+        }
+    };
+    let flat = Op::MatMul { transpose_lhs: false, transpose_rhs: false };
+    let turned = Op::MatMul { transpose_lhs: true, transpose_rhs: false };
+    let at = |n: &mut Node<'_, '_>, x: ValueId, i: usize| {
+        n.add(Op::Slice { axis: 2, start: i, end: Dim::Fixed(i + 1), step: 1 }, &[x])
+    };
+    let mut outputs = vec![];
+    for i in 0..steps {
+        let (query, key) = (at(n, q, i)?, at(n, k, i)?);
+        let mut value = at(n, v, i)?;
+        if let Some(decay) = decay {
+            let now = at(n, decay, i)?;
+            let now = n.add(Op::Permute(vec![0, 1, 3, 2]), &[now])?;
+            state = n.binary_op(Binary::Mul, state, now)?;
+        }
+        if let Some(beta) = beta {
+            let found = n.add(flat.clone(), &[key, state])?;
+            let new = n.binary_op(Binary::Sub, value, found)?;
+            let now = at(n, beta, i)?;
+            value = n.binary_op(Binary::Mul, new, now)?;
+        }
+        let more = n.add(turned.clone(), &[key, value])?;
+        state = n.binary_op(Binary::Add, state, more)?;
+        let mut read = state;
+        if heads != shared {
+            let indices = (0..heads).map(|h| h / (heads / shared.max(1)).max(1)).collect();
+            read = n.add(Op::Gather { axis: 1, indices, squeeze: false }, &[state])?;
+        }
+        outputs.push(n.add(flat.clone(), &[query, read])?);
+    }
+    let y = if outputs.len() == 1 { outputs[0] } else { n.add(Op::Concat(2), &outputs)? };
+    let y = n.add(Op::Permute(vec![0, 2, 1, 3]), &[y])?;
+    let y = fixed(n, y, &[batch, steps, heads * wide])?;
+    Ok(vec![y, state])
+}

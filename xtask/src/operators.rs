@@ -1,0 +1,43 @@
+//! `cargo xtask operators`: all of ONNX's own operator tests, of the package `onnx`.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::check;
+use crate::python::{cargo_program, environment, interpreter};
+
+/// Installs the package, writes its cases, and runs the importer on them: prints how many are right, and fails if
+/// one is wrong. A line for each case is left in `target/operators/report.txt`.
+///
+/// # Errors
+/// If there is no Python, the package cannot be installed, or the tests fail.
+pub fn run() -> Result<()> {
+    let root = check::root()?;
+    let folder = root.join("target/operators");
+    std::fs::create_dir_all(&folder)?;
+    let python = interpreter().context("there is no Python 3.10 or later; name one in PYTHON")?;
+    let wanted = root.join("models/scripts/operator-requirements.txt");
+    let python = match environment(&root, &python, &folder.join("environment"), &wanted)? {
+        Ok(python) => python,
+        Err(reason) => bail!("the package onnx could not be installed: {reason}"),
+    };
+    let cases = folder.join("cases.gz");
+    let written = Command::new(python)
+        .arg(root.join("models/scripts/operator_cases.py"))
+        .arg(&cases)
+        .status()
+        .context("cannot start Python")?;
+    if !written.success() {
+        bail!("the cases could not be written: Python ended with {written}");
+    }
+    let tested = Command::new(cargo_program())
+        .args(["test", "--quiet", "--locked", "--package", "models", "--lib"])
+        .args(["what_onnx_tests_of_operators", "--", "--nocapture"])
+        .current_dir(&root)
+        .env("TREFOIL_ONNX_CASES", &cases)
+        .env("TREFOIL_ONNX_REPORT", folder.join("report.txt"))
+        .status()
+        .context("cannot start cargo")?;
+    if tested.success() { Ok(()) } else { bail!("the tests ended with {tested}") }
+}
