@@ -4,8 +4,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::check;
-use crate::python::{cargo_program, environment, interpreter};
+use crate::python::{environment, interpreter};
+use crate::{cargo, check};
 
 /// Installs the package, writes its cases, and runs the importer on them: prints how many are right, and fails if
 /// one is wrong. A line for each case is left in `target/operators/report.txt`.
@@ -31,7 +31,7 @@ pub fn run() -> Result<()> {
     if !written.success() {
         bail!("the cases could not be written: Python ended with {written}");
     }
-    let tested = Command::new(cargo_program())
+    let tested = Command::new(cargo::program())
         .args(["test", "--quiet", "--locked", "--package", "models", "--lib"])
         .args(["what_onnx_tests_of_operators", "--", "--nocapture"])
         .current_dir(&root)
