@@ -221,3 +221,17 @@ def test_without_pytorch_it_is_said_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(InputError, match="needs PyTorch"):
         trefoil.Model.from_torch(None, np.zeros((1, 2)))
+
+
+@pytest.mark.skipif(not TORCH, reason="TREFOIL_TORCH is not set: PyTorch itself is not used")
+def test_layers_that_a_training_would_not_train_as_pytorch_does_are_known():
+    from torch import nn
+
+    from trefoil._record import _unlike
+
+    like = nn.Sequential(nn.BatchNorm2d(3), nn.Dropout(0.5), nn.Dropout2d(0.0), nn.LayerNorm(4))
+    assert _unlike(nn, like) == ()
+    unlike = nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.BatchNorm2d(3, momentum=None), nn.Dropout2d(0.1), nn.AlphaDropout(0.2))
+    found = _unlike(nn, unlike)
+    assert [text.split(":")[0] for text in found] == ["0", "1", "2", "3"]
+    assert "affine=True" in found[0] and "momentum" in found[1] and "Dropout2d" in found[2] and "AlphaDropout" in found[3]

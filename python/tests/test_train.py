@@ -339,3 +339,11 @@ def test_check_watches_a_step(digits):
             with pytest.raises(trefoil.RangeError):
                 trainer.step(images[:20] * 1e7, labels[:20])
         assert trainer.step(images[:20], labels[:20])["loss"] > 0
+
+
+def test_what_pytorch_trains_otherwise_is_refused_before_anything_starts():
+    recorded = perceptron(4, 3, 2)
+    recorded.unlike = ("drop: Dropout2d drops more than single elements; use Dropout, or a probability of 0",)
+    read = Recorded.load(recorded.dump(), fill)
+    with pytest.raises(InputError, match="not be trained as in PyTorch: drop: Dropout2d"):
+        trefoil.Trainer(model_of(read), "cross_entropy")

@@ -29,10 +29,12 @@ class Model:
     those who run it, weights and inputs are not.
     """
 
-    def __init__(self, model, frozen=()):
+    def __init__(self, model, frozen=(), unlike=()):
         self._model = model
         #: Names of its constants that training leaves alone.
         self._frozen = frozen
+        #: Layers that a training would not train as PyTorch does, each with what to do.
+        self._unlike = unlike
         self._shared = weakref.WeakKeyDictionary()
         self._own = None
 
@@ -91,7 +93,7 @@ class Model:
     @classmethod
     def _of(cls, recorded, frac_bits=FRAC_BITS):
         written, frozen = translated(recorded)
-        return cls(_trefoil.Model.from_onnx(written, frac_bits, []), frozen)
+        return cls(_trefoil.Model.from_onnx(written, frac_bits, []), frozen, recorded.unlike)
 
     @property
     def frac_bits(self) -> int:

@@ -60,6 +60,8 @@ class Recorded:
     batch: bool = False
     #: Constants that are parameters, which training may change.
     parameters: tuple = ()
+    #: Layers that PyTorch trains otherwise than a plan would, each with what to do.
+    unlike: tuple = ()
 
     def dump(self, drop=()):
         """The record as text; of the constants in ``drop`` the shapes alone."""
@@ -74,6 +76,7 @@ class Recorded:
             "outputs": {n: _plain(v) for n, v in self.outputs.items()},
             "batch": self.batch,
             "parameters": list(self.parameters),
+            "unlike": list(self.unlike),
         }
         return json.dumps(whole)
 
@@ -93,7 +96,7 @@ class Recorded:
         ]
         inputs = {n: _back(v) for n, v in whole["inputs"].items()}
         outputs = {n: _back(v) for n, v in whole["outputs"].items()}
-        return cls(inputs, constants, calls, outputs, whole["batch"], tuple(whole["parameters"]))
+        return cls(inputs, constants, calls, outputs, whole["batch"], tuple(whole["parameters"]), tuple(whole.get("unlike", ())))
 
 
 def _plain(x):
@@ -135,6 +138,28 @@ def record(module, example, outputs=None):
         Names of the results to keep; all otherwise.
     """
     torch = _torch()
+    recorded = _recorded(torch, module, example, outputs)
+    recorded.unlike = _unlike(torch.nn, module)
+    return recorded
+
+
+def _unlike(nn, module):
+    found = []
+    for name, layer in module.named_modules():
+        reason = None
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            if layer.weight is None:
+                reason = "a batch norm without weight and bias would keep its running statistics; make it with affine=True"
+            elif layer.momentum is None:
+                reason = "a batch norm that averages over all steps; give it a momentum"
+        elif isinstance(layer, nn.modules.dropout._DropoutNd) and type(layer) is not nn.Dropout and layer.p > 0:
+            reason = f"{type(layer).__name__} drops more than single elements; use Dropout, or a probability of 0"
+        if reason:
+            found.append(f"{name or type(layer).__name__}: {reason}")
+    return tuple(found)
+
+
+def _recorded(torch, module, example, outputs):
     args, kwargs = _arguments(example)
     one = _batch_of([*args, *kwargs.values()])
     if one is not None:

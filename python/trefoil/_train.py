@@ -44,6 +44,8 @@ def planned(model, loss, optimiser, batch_size, *, metrics, trained, clip_norm, 
     unknown = set(metrics) - set(METRICS)
     if unknown:
         raise ConfigError(f"there is no metric {sorted(unknown)[0]!r}; there are {' and '.join(METRICS)}")
+    if model._unlike:
+        raise InputError(f"it would not be trained as in PyTorch: {model._unlike[0]}")
     return _trefoil.Training(
         model._model, int(batch_size), loss._named(), optimiser._named(), optim._schedule(optimiser.lr), list(metrics),
         trained=None if trained is None else list(trained), frozen=list(model._frozen),

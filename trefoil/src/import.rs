@@ -74,7 +74,7 @@ pub fn from_bytes(
 pub(crate) fn checked(what: &str, read: impl FnOnce() -> models::Result<Graph>) -> Result<Graph> {
     let read = || {
         read().map_err(|cause| match cause {
-            models::Error::Io { path, source } => Error::file(&path, source),
+            models::Error::Io { path, source } => Error::input(path.display(), source),
             cause => Error::input(what, cause),
         })
     };
