@@ -309,6 +309,10 @@ fn no_client_notices_that_servers_are_stopped_and_started_again() {
     let (done, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (config, image) = (cluster.client_config("bob"), cluster.folder.join("one.csv"));
     fs::write(&image, &digits()[0]).unwrap();
+    // A job of which a part is missing is waited for, `limits.parts_seconds` at most: so long are clients patient.
+    let mut patient: toml::Table = fs::read_to_string(&config).unwrap().parse().unwrap();
+    patient.insert("connect_seconds".to_owned(), 60.into());
+    fs::write(&config, patient.to_string()).unwrap();
     thread::scope(|scope| {
         let asks = || {
             let (config, image) = (config.to_str().unwrap(), image.to_str().unwrap());
