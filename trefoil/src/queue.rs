@@ -122,6 +122,8 @@ struct Part {
     seen: Instant,
     /// The leader has been told that it is here.
     promised: bool,
+    /// Its client has gone since.
+    left: bool,
 }
 
 impl Leader {
@@ -355,7 +357,7 @@ impl Follower {
         if self.jobs.len() >= self.capacity {
             return Err(Full::Queue(self.jobs.len()));
         }
-        self.jobs.insert(id, Part { digest, seen: now, promised: false });
+        self.jobs.insert(id, Part { digest, seen: now, promised: false, left: false });
         Ok(())
     }
 
@@ -410,19 +412,25 @@ impl Follower {
     /// Takes out a part whose client has gone. One that the leader counts on stays until it runs or
     /// is dropped. Says whether it went.
     pub fn cancel(&mut self, id: Id) -> bool {
-        let goes = self.jobs.get(&id).is_some_and(|part| !part.promised);
-        if goes {
-            self.jobs.remove(&id);
+        let Some(part) = self.jobs.get_mut(&id) else { return false };
+        if part.promised {
+            part.left = true;
+            return false;
         }
-        goes
+        self.jobs.remove(&id);
+        true
     }
 
-    /// A session has begun: the leader gets the whole limit to speak of the parts held.
-    pub fn new_session(&mut self, now: Instant) {
+    /// A session has begun: the leader gets the whole limit to speak of the parts held. Those whose clients have
+    /// gone are given up, since the leader that counted on them may be another; says which, and why.
+    pub fn new_session(&mut self, now: Instant) -> Vec<(Id, String)> {
+        let left = self.jobs.extract_if(|_, part| part.left);
+        let lost = left.map(|(id, _)| (id, "its client has left".to_owned())).collect();
         for part in self.jobs.values_mut() {
             part.seen = now;
             part.promised = false;
         }
+        lost
     }
 }
 
@@ -574,6 +582,17 @@ mod tests {
         assert_eq!(servers.turn().0, []);
         assert_eq!(servers.turn().0, [7, 8].map(id));
         assert!(servers.leader.is_empty() && servers.followers.iter().all(Follower::is_empty));
+    }
+
+    #[test]
+    fn a_part_whose_client_has_gone_does_not_outlive_the_session_in_which_it_was_promised() {
+        let mut servers = Servers::new(8);
+        servers.send(1, &[0, 1]);
+        servers.turn();
+        assert!(!servers.followers[0].cancel(id(1)), "the leader counts on it");
+        let lost = servers.followers[0].new_session(servers.now);
+        assert_eq!(lost.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [id(1)]);
+        assert!(servers.followers[0].is_empty());
     }
 
     #[test]

@@ -87,13 +87,17 @@ impl Core {
         let mut control = watched.hand();
         self.reconcile(&mut control)?;
         let mut worker = Worker::start(self, session, watched.hand(), canceller.clone())?;
-        {
+        let lost = {
             let (mut state, now) = (self.state(), Instant::now());
             match &mut state.queue {
-                Queue::Leader(leader) => leader.new_session(now),
+                Queue::Leader(leader) => {
+                    leader.new_session(now);
+                    Vec::new()
+                }
                 Queue::Follower(follower) => follower.new_session(now),
             }
-        }
+        };
+        self.give_up(lost);
         self.count_models()?;
         self.set_link(Link::Up);
         tracing::info!("linked with both other servers");
