@@ -58,10 +58,7 @@ impl Plan {
         seed: u64,
         observer: &mut dyn Observer,
     ) -> Result<(Vec<SecretTensor<P>>, SecretTensor<P>)> {
-        let mut watch = Guarding { plan: self, guard: Guard::new(seed), callers: &[] };
-        let results = self.run_watched(mpc, weights, inputs, observer, &mut watch)?;
-        let left = watch.guard.finish(mpc)?;
-        Ok((results, left))
+        self.run_guarding(mpc, weights, inputs, (&[], seed), observer)
     }
 
     /// [`Plan::run_guarded`] for several callers at once, whose examples lie one behind the other: `callers`
@@ -86,6 +83,18 @@ impl Plan {
         if self.batch_of(&shapes)? != all || !self.keeps_examples_apart() {
             return Err(Error::plan("these examples cannot be run together"));
         }
+        self.run_guarding(mpc, weights, inputs, (callers, seed), observer)
+    }
+
+    /// Runs the plan with a guard of its own for each of `callers`, with one for all if there are none.
+    fn run_guarding<P: Protocol>(
+        &self,
+        mpc: &mut P,
+        weights: &[Operand<P>],
+        inputs: &[Operand<P>],
+        (callers, seed): (&[usize], u64),
+        observer: &mut dyn Observer,
+    ) -> Result<(Vec<SecretTensor<P>>, SecretTensor<P>)> {
         let mut watch = Guarding { plan: self, guard: Guard::new(seed), callers };
         let results = self.run_watched(mpc, weights, inputs, observer, &mut watch)?;
         let left = watch.guard.finish(mpc)?;
