@@ -1,4 +1,5 @@
-//! A server's certificates while it runs: taken up anew when their files change, and watched for their end.
+//! What a running server takes up anew when its files change: certificates, which are watched for their end too,
+//! and how much it logs.
 
 use std::{
     fs,
@@ -10,7 +11,7 @@ use std::{
 use net::{Endpoint, Identity, Period};
 use serde::{Deserialize, Serialize};
 
-use crate::{Result, cluster::identity, config::PartyConfig, server::Server};
+use crate::{Result, cluster::identity, config::PartyConfig, log, server::Server};
 
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -78,6 +79,7 @@ pub fn now() -> u64 {
 /// change, and warns of ends that are near. Says what was left out of the log, too. Never returns.
 pub(crate) fn watch(config: &PartyConfig, endpoint: &Arc<Endpoint>, server: &Server) -> ! {
     let mut seen = contents(config);
+    let mut level = config.log.clone();
     let mut reminded = None;
     loop {
         if reminded.is_none_or(|when: Instant| when.elapsed() >= REMIND) {
@@ -88,6 +90,7 @@ pub(crate) fn watch(config: &PartyConfig, endpoint: &Arc<Endpoint>, server: &Ser
         }
         thread::sleep(LOOK);
         server.log_left_out();
+        take_up_level(config, &mut level);
         let found = contents(config);
         if found == seen {
             continue;
@@ -102,6 +105,20 @@ pub(crate) fn watch(config: &PartyConfig, endpoint: &Arc<Endpoint>, server: &Ser
                 tracing::error!(%error, "certificates have changed and cannot be used; the old ones stay");
             }
         }
+    }
+}
+
+/// Follows the line `log` of the server's file. One that is taken out, or cannot be read, changes nothing.
+fn take_up_level(config: &PartyConfig, level: &mut Option<String>) {
+    let Ok(found) = PartyConfig::read(&config.file) else { return };
+    if found.log == *level {
+        return;
+    }
+    *level = found.log;
+    let Some(wanted) = level.as_deref() else { return };
+    match log::set(wanted) {
+        Ok(()) => tracing::info!(level = wanted, "the log's level has changed"),
+        Err(error) => tracing::error!(%error, "the log's level cannot be changed"),
     }
 }
 

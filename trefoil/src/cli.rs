@@ -60,7 +60,7 @@ pub struct Global {
     /// cluster/client-client/client.toml]
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Print one JSON document instead of text
+    /// Print one JSON document instead of text; a server writes its log as a JSON object a line
     #[arg(long, global = true)]
     pub json: bool,
     /// Print results alone: no progress, no explanations
@@ -89,7 +89,8 @@ clients; the answers are compared with those of the same model in the clear.")]
 Run one of the three servers, until it is stopped.
 
 The servers may start in any order, and one that was stopped rejoins when it is started again: models
-are kept on disk. Set TREFOIL_LOG=debug to see more of what it does.")]
+are kept on disk. Set TREFOIL_LOG=debug to see more of what it does; a running server takes up a changed
+line `log = \"debug\"` of its configuration. With --json its log is a JSON object a line.")]
     Party(Party),
     /// Give the servers a model, list models, share one, remove one
     Model {

@@ -260,9 +260,12 @@ fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member>
         engine: EngineChoice::Auto,
         truncation: Truncation::default(),
         threads: None,
+        log: None,
         observe: None,
+        audit: None,
         access: Access::default(),
         limits: Limits::default(),
+        file: PathBuf::new(),
     };
     write_config(&role, &folder, "party.toml", &config, PARTY_HEAD)
 }
@@ -368,12 +371,15 @@ fn replace(path: &Path, text: &str, private: bool) -> Result<()> {
     fs::rename(&temporary, path).map_err(|cause| Error::file(path, cause))
 }
 
-/// Refuses a key that others may read.
+/// Refuses a key that others may read. One of root's may be read by a group: that is how systemd and Kubernetes
+/// hand secrets to a service, under whose user nothing else runs.
 fn check_private(key: &Path) -> Result<()> {
     #[cfg(unix)]
     if let Ok(data) = fs::metadata(key) {
         let mode = std::os::unix::fs::PermissionsExt::mode(&data.permissions());
-        if mode & 0o077 != 0 {
+        let of_root = std::os::unix::fs::MetadataExt::uid(&data) == 0;
+        let forbidden = if of_root { 0o037 } else { 0o077 };
+        if mode & forbidden != 0 {
             let reason = format!(
                 "others may read this private key (mode {:03o}); run: chmod 600 {}",
                 mode & 0o777,
@@ -452,10 +458,16 @@ mod tests {
             assert_eq!(mode & 0o777, 0o600, "{key}");
         }
         let key = folder.join("party-1/party.key");
-        fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
         let config = PartyConfig::read(&folder.join("party-1/party.toml")).unwrap();
-        let error = identity(&Role::party(1), &config.files()).unwrap_err();
-        assert!(error.to_string().contains("chmod 600"));
+        let of_root = std::os::unix::fs::MetadataExt::uid(&fs::metadata(&key).unwrap()) == 0;
+        for (mode, sound) in [(0o600, true), (0o640, of_root), (0o660, false), (0o644, false)] {
+            fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+            let found = identity(&Role::party(1), &config.files());
+            assert_eq!(found.is_ok(), sound, "{mode:o}");
+            if let Err(error) = found {
+                assert!(error.to_string().contains("chmod 600"), "{error}");
+            }
+        }
     }
 
     fn period(folder: &Path, member: &str) -> net::Period {

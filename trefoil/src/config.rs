@@ -12,7 +12,7 @@ use mpc_core::TruncationMode;
 use rss_protocols::Options;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result, cluster::Files};
+use crate::{Error, Result, cluster::Files, log};
 
 /// The port of party 0 unless told otherwise.
 pub const PORT: u16 = 7100;
@@ -51,16 +51,26 @@ pub struct PartyConfig {
     /// Threads to compute with on the CPU; all that the machine has unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
+    /// How much to log: `info`, `debug`, or `net=debug,info`. Instead of `TREFOIL_LOG`, and taken up by a running
+    /// server within a second when it changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
     /// Where the server tells its operator's tools how it is, over HTTP: `127.0.0.1:9100` for instance. Nowhere
     /// unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observe: Option<String>,
+    /// The record of who asked this server for what. None is kept unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<AuditLog>,
     /// Which clients may do what at this server.
     #[serde(default, skip_serializing_if = "Access::is_default")]
     pub access: Access,
     /// Bounds on what peers and clients can make this server do.
     #[serde(default)]
     pub limits: Limits,
+    /// The file that this was read from.
+    #[serde(skip)]
+    pub file: PathBuf,
 }
 
 /// How the low bits of a product are dropped. SECURITY.md says what each mode tells.
@@ -88,6 +98,20 @@ impl Truncation {
             Self::Dither => TruncationMode::Dither,
         })
     }
+}
+
+/// Where and for how long a server keeps its audit log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuditLog {
+    /// The file that is added to, one JSON object a line.
+    pub file: PathBuf,
+    /// A file that would get larger is renamed (`.1` is the one before the present), in MiB.
+    #[serde(default = "default_rotate_mib")]
+    pub rotate_mib: u64,
+    /// Older files that are kept.
+    #[serde(default = "default_keep")]
+    pub keep: u32,
 }
 
 /// Which clients may do what at a server, by the names in their certificates. All three servers must
@@ -224,6 +248,9 @@ impl PartyConfig {
         config.observe.iter().try_for_each(|it| check_address("observe", it)).map_err(bad)?;
         check_servers(&config.servers).map_err(bad)?;
         config.access.check().map_err(bad)?;
+        if let Some(level) = &config.log {
+            log::check(level).map_err(|reason| bad(format!("`log`: {reason}")))?;
+        }
         config.limits.check().map_err(bad)?;
         check_range("threads", config.threads() as u64, 1, 1024).map_err(bad)?;
         for file in
@@ -232,6 +259,12 @@ impl PartyConfig {
             anchor(path, file);
         }
         config.revoked.iter_mut().for_each(|file| anchor(path, file));
+        if let Some(audit) = &mut config.audit {
+            check_range("audit.rotate_mib", audit.rotate_mib, 1, 1 << 20).map_err(bad)?;
+            check_range("audit.keep", audit.keep.into(), 1, 10_000).map_err(bad)?;
+            anchor(path, &mut audit.file);
+        }
+        config.file = path.to_owned();
         Ok(config)
     }
 
@@ -514,6 +547,14 @@ fn anchor(file: &Path, path: &mut PathBuf) {
     if let Some(folder) = file.parent() {
         *path = folder.join(&*path);
     }
+}
+
+fn default_rotate_mib() -> u64 {
+    64
+}
+
+fn default_keep() -> u32 {
+    16
 }
 
 fn default_connect_seconds() -> u64 {

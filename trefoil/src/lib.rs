@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod audit;
 pub mod certificates;
 pub mod cli;
 pub mod client;
@@ -12,6 +13,7 @@ pub mod images;
 pub mod import;
 pub mod links;
 pub mod local;
+pub mod log;
 pub mod observe;
 pub mod output;
 pub mod profile;

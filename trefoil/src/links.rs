@@ -21,11 +21,12 @@ use signal_hook::{
 
 use crate::{
     Error, Result,
+    audit::Audit,
     certificates::{self, CertificateEnd},
     client::Client,
     cluster::{cluster_id, identity},
     config::{ClientConfig, PARTIES, PartyConfig},
-    memory, observe,
+    log, memory, observe,
     server::Server,
     store::{Holder, Store},
     wire::{CHUNK, Channel, REQUEST},
@@ -75,6 +76,7 @@ impl Channel for Link {
 /// [`Error::Config`] if files or addresses cannot be used, [`Error::File`] if the data folder cannot.
 pub fn serve(config: &PartyConfig) -> Result<()> {
     let me = config.party;
+    config.log.as_deref().map_or(Ok(()), log::set)?;
     // As the first process of a container it would otherwise not hear of them at all.
     let signals = stop_signals()?;
     let identity = party_identity(config)?;
@@ -95,7 +97,9 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
     let observed = config.observe.as_deref().map(listen_for_operators).transpose()?;
     let engine = open_engine(config)?;
     let (access, limits) = (config.access.clone(), config.limits.clone());
-    let server = Server::new(me, access, limits, store, engine, config.truncation);
+    let audit = Audit::open(me, config.audit.as_ref())?;
+    let server = Server::new(me, access, limits, store, engine, config.truncation, audit);
+    server.record_start();
     if let Some(reason) = config.misplaced() {
         tracing::warn!("{reason}");
     }
@@ -120,10 +124,23 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
     })?;
     let stopped = server.clone();
     start("signals", move || obey(signals, &stopped))?;
+    tell_service_manager(true);
     server.keep_session(|job| endpoint.session(job));
     endpoint.close(FAREWELL);
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Tells systemd that this server takes clients, or that it ends; nobody where systemd did not start it.
+fn tell_service_manager(serving: bool) {
+    #[cfg(unix)]
+    {
+        let state =
+            if serving { sd_notify::NotifyState::Ready } else { sd_notify::NotifyState::Stopping };
+        if let Err(error) = sd_notify::notify(&[state]) {
+            tracing::warn!(%error, "systemd cannot be told how this server is");
+        }
+    }
 }
 
 /// Signals that ask a process to end.
@@ -141,6 +158,7 @@ fn obey(mut signals: Signals, server: &Server) {
             process::exit(128 + signal);
         }
         begun = true;
+        tell_service_manager(false);
         tracing::info!(
             "asked to stop: no new jobs, those taken go on; a second signal ends them too"
         );

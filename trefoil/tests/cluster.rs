@@ -2,7 +2,14 @@
 
 mod common;
 
-use std::{fs, os::unix::fs::symlink, path::Path};
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    os::unix::{fs::symlink, net::UnixDatagram},
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use common::{Cluster, DIGITS, digits, folder, logits, trefoil, trefoil_with};
 use models::weights::read_safetensors;
@@ -133,6 +140,59 @@ fn servers_round_as_their_operators_say_and_all_three_alike() {
 }
 
 /// Runs the first `count` test images and checks every logit.
+#[test]
+fn a_service_manager_hears_when_a_server_serves_and_when_it_ends() {
+    let mut cluster = Cluster::make("systemd", "alice");
+    let path = cluster.folder.join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let told = || {
+        let mut bytes = [0; 64];
+        let length = socket.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).trim_end().to_owned()
+    };
+    // It serves although the others are not there yet.
+    cluster.start_party_with(1, &[("NOTIFY_SOCKET", path.to_str().unwrap())]);
+    assert_eq!(told(), "READY=1");
+    cluster.signal(1, "TERM");
+    assert_eq!(told(), "STOPPING=1");
+    assert!(cluster.wait(1).success());
+}
+
+#[test]
+fn a_running_server_logs_as_much_as_its_file_says_now_and_for_machines_if_asked() {
+    let cluster = Cluster::make("log", "alice");
+    let file = cluster.folder.join("party-2/party.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_trefoil"))
+        .args(["party", "--json", "--config"])
+        .arg(&file)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines();
+    let mut next = |wanted: &str| {
+        loop {
+            let line = lines.next().expect("the server has ended").unwrap();
+            let line: Value = serde_json::from_str(&line).expect("a JSON object a line");
+            if line["fields"]["message"].as_str().is_some_and(|said| said.contains(wanted)) {
+                return line;
+            }
+        }
+    };
+    assert_eq!(next("ready")["fields"]["party"], 2);
+    fs::write(&file, format!("log = \"debug\"\n{text}")).unwrap();
+    assert_eq!(next("level has changed")["fields"]["level"], "debug");
+    assert_eq!(cluster.run("alice", &["status"]).code, 5);
+    assert_eq!(next("connection ended")["level"], "DEBUG");
+    server.kill().unwrap();
+    server.wait().unwrap();
+    fs::write(&file, format!("log = \"net=loud\"\n{text}")).unwrap();
+    let refused = trefoil(&["party", "--config", file.to_str().unwrap()]);
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    assert!(refused.err.contains("`log`") && refused.err.contains("net=debug"), "{}", refused.err);
+}
+
 fn infer(cluster: &Cluster, count: usize) {
     let path = image(cluster, count);
     let scale = (1.0f64 / 16.0).to_string();

@@ -26,6 +26,17 @@ pub enum Outcome {
     Failed,
 }
 
+impl Outcome {
+    /// As operators read it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// What a server has counted since its start.
 #[derive(Debug, Default)]
 pub struct Metrics(Mutex<Inner>);
@@ -126,10 +137,7 @@ impl Metrics {
         let name = "trefoil_jobs_total";
         head(&mut page, name, "Jobs that have ended.", "counter");
         for ((kind, model, client, outcome), count) in &inner.jobs {
-            let outcome = match outcome {
-                Outcome::Done => "done",
-                Outcome::Failed => "failed",
-            };
+            let outcome = outcome.name();
             let labels =
                 [("kind", *kind), ("model", model), ("client", client), ("outcome", outcome)];
             line(&mut page, name, &labels, *count as f64);

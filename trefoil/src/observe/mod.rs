@@ -14,7 +14,7 @@ use std::{
 
 pub use metrics::{Metrics, Outcome};
 
-use crate::{server::Server, wire::Link};
+use crate::server::Server;
 
 /// How long a connection may take.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -58,18 +58,16 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 fn page(path: &str, server: &Server) -> (u16, &'static str, String) {
-    let state = match server.status() {
-        Ok(state) => state,
-        Err(error) => return (503, TEXT, format!("{error}\n")),
-    };
     match path {
         "/healthz" => (200, TEXT, "ok\n".to_owned()),
-        "/readyz" if state.stopping => (503, TEXT, "being stopped\n".to_owned()),
-        "/readyz" => match state.link {
-            Link::Up => (200, TEXT, "ok\n".to_owned()),
-            Link::Down { reason } => (503, TEXT, format!("not linked: {reason}\n")),
+        "/readyz" => match server.readiness() {
+            Ok(()) => (200, TEXT, "ok\n".to_owned()),
+            Err(reason) => (503, TEXT, format!("{reason}\n")),
         },
-        "/metrics" => (200, EXPOSITION, server.metrics().page(&state)),
+        "/metrics" => match server.status() {
+            Ok(state) => (200, EXPOSITION, server.metrics().page(&state)),
+            Err(error) => (503, TEXT, format!("{error}\n")),
+        },
         _ => (404, TEXT, "there is /metrics, /healthz and /readyz\n".to_owned()),
     }
 }

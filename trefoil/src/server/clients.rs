@@ -18,6 +18,7 @@ use super::{
 use crate::{
     About, Digest, Error, Id, Result, Shares,
     answer::Component,
+    audit::Event,
     local,
     program::Program,
     queue::Joins,
@@ -76,7 +77,10 @@ impl Server {
         let connected = core.admit(client).and_then(|()| core.quotas.connect(client));
         let outcome = match connected {
             Ok(_connected) => Visit { core, channel, client, busy: false }.serve(),
-            Err(error) => say(channel, &Reply::Failed { reason: error.to_string() }),
+            Err(error) => {
+                core.record_refusal(client, &error);
+                say(channel, &Reply::Failed { reason: error.to_string() })
+            }
         };
         if let Err(error) = outcome {
             tracing::debug!(client, %error, "connection ended");
@@ -94,9 +98,7 @@ impl Visit<'_> {
                 Err(error @ Error::Unreachable { .. }) => return Err(error),
                 Err(error) => error,
             };
-            if self.core.lines.admits(&(self.client.to_owned(), error.to_string())) {
-                tracing::info!(client = self.client, %error, "request refused");
-            }
+            self.core.record_refusal(self.client, &error);
             say(self.channel, &refusal(&error))?;
             if self.busy {
                 // What the client still sends belongs to the refused request.
@@ -288,8 +290,11 @@ impl Visit<'_> {
         let (outcome, outcomes) = mpsc::channel();
         // Given back once the job has gone and its answer too.
         let reserved = Arc::new(reserved);
+        let words: u64 =
+            work.parts().iter().map(|(mine, next)| (mine.len() + next.len()) as u64).sum();
         let job = Job {
             client: self.client.to_owned(),
+            received: 8 * words,
             work,
             outcome,
             digest: request.digest(self.client, clear),
@@ -355,6 +360,16 @@ fn wait(
 }
 
 impl Core {
+    /// Notes that a client was refused something, once a minute for the like.
+    fn record_refusal(&self, client: &str, error: &Error) {
+        let reason = error.to_string();
+        if !self.lines.admits(&(client.to_owned(), reason.clone())) {
+            return;
+        }
+        tracing::info!(client, reason, "refused");
+        self.audit.record(&Event::Refused { client, reason: &reason });
+    }
+
     /// What a waiting client is told.
     fn word(&self, id: Id) -> Reply {
         let state = self.state();

@@ -30,6 +30,7 @@ use ring_arith::{Engine, Tensor};
 use crate::{
     Digest, Error, Id, Result, Shares,
     answer::Component,
+    audit::{Audit, Event, JobLine},
     certificates::{self, CertificateEnd},
     config::{Access, Limits, Truncation},
     observe::{Metrics, Outcome as Ended},
@@ -74,6 +75,8 @@ struct Core {
     lines: LogLimit<(String, String)>,
     /// What has ended, for operators.
     metrics: Metrics,
+    /// Who asked for what.
+    audit: Audit,
 }
 
 struct State {
@@ -117,6 +120,8 @@ struct Job {
     joins: Option<Joins>,
     /// When it was complete here.
     since: Instant,
+    /// Bytes of shares that came with it.
+    received: u64,
     _reserved: Arc<Reserved>,
 }
 
@@ -211,7 +216,8 @@ enum Output {
 struct Coming(Arc<Core>, Id);
 
 impl Server {
-    /// A server that keeps its shares in `store`, computes on `engine` and rounds as `truncation` says.
+    /// A server that keeps its shares in `store`, computes on `engine`, rounds as `truncation` says and writes to
+    /// `audit` what it is asked for.
     #[must_use]
     pub fn new(
         me: usize,
@@ -220,6 +226,7 @@ impl Server {
         store: Store,
         engine: AnyEngine,
         truncation: Truncation,
+        audit: Audit,
     ) -> Self {
         let (capacity, limit) = (limits.queue, limits.parts_limit());
         let queue = match me {
@@ -256,6 +263,7 @@ impl Server {
             predicting: Mutex::default(),
             lines: LogLimit::new(LOG_PAUSE),
             metrics: Metrics::default(),
+            audit,
         }))
     }
 
@@ -263,6 +271,29 @@ impl Server {
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
+    }
+
+    /// Begins the audit log's account of this run of the server.
+    pub(crate) fn record_start(&self) {
+        let engine = self.engine();
+        let program = env!("CARGO_PKG_VERSION");
+        self.0.audit.record(&Event::Started { program, engine: &engine });
+    }
+
+    /// Whether new jobs can run here.
+    ///
+    /// # Errors
+    /// Why they cannot, for operators.
+    pub fn readiness(&self) -> Result<(), String> {
+        self.0.audit.check(self.0.me).map_err(|error| error.to_string())?;
+        let state = self.0.state();
+        if state.ending != Ending::No {
+            return Err("being stopped".to_owned());
+        }
+        match &state.link {
+            Link::Up => Ok(()),
+            Link::Down { reason } => Err(format!("not linked: {reason}")),
+        }
     }
 
     /// What this server computes on.
@@ -309,6 +340,7 @@ impl Server {
     pub fn stop(&self) -> usize {
         let core = &self.0;
         core.state().ending = Ending::Draining;
+        core.audit.record(&Event::Stopping);
         let until = Instant::now() + core.limits.drain_limit();
         while core.quotas.jobs() > 0 && Instant::now() < until {
             thread::sleep(LOOK);
@@ -390,6 +422,7 @@ impl Core {
 
     /// Checks that new jobs are taken. Whoever has reserved room for one before may rely on the answer.
     fn takes_jobs(&self) -> Result<()> {
+        self.audit.check(self.me)?;
         if self.state().ending == Ending::No {
             return Ok(());
         }
@@ -415,18 +448,31 @@ impl Core {
         for (id, reason) in lost {
             let job = self.state().jobs.remove(&id);
             if let Some(job) = job {
-                self.finish(job, Duration::ZERO, Err(reason));
+                self.finish(id, job, Duration::ZERO, Err(reason));
             }
         }
     }
 
-    fn finish(&self, job: Job, took: Duration, outcome: Outcome) {
+    fn finish(&self, id: Id, job: Job, took: Duration, outcome: Outcome) {
         let (kind, name) = job.work.name();
         let (ended, cost) = match &outcome {
             Ok(Output::Answer(_, cost)) => (Ended::Done, Some(&**cost)),
             Ok(Output::Nothing) => (Ended::Done, None),
             Err(_) => (Ended::Failed, None),
         };
+        self.audit.record(&Event::Job(JobLine {
+            client: &job.client,
+            kind,
+            name,
+            job: id,
+            examples: job.work.examples(),
+            received_bytes: job.received,
+            sent_bytes: cost.map_or(0, |cost| cost.bytes),
+            rounds: cost.map_or(0, |cost| cost.rounds),
+            seconds: took.as_secs_f64(),
+            outcome: ended.name(),
+            reason: outcome.as_ref().err().map(String::as_str),
+        }));
         self.metrics.ended(kind, name, &job.client, ended, took.as_secs_f64(), cost);
         let mut state = self.state();
         *(if outcome.is_ok() { &mut state.done } else { &mut state.failed }) += 1;
@@ -442,6 +488,14 @@ impl Work {
         match self {
             Self::Put { shares, .. } | Self::Infer { inputs: shares, .. } => shares,
             _ => &[],
+        }
+    }
+
+    /// How many examples it answers, if it is an inference.
+    fn examples(&self) -> Option<u64> {
+        match self {
+            Self::Infer { examples, .. } => Some(*examples),
+            _ => None,
         }
     }
 

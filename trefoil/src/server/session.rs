@@ -357,7 +357,7 @@ impl Core {
             Ok(_) => tracing::info!(%id, client = job.client, "job done"),
             Err(reason) => tracing::warn!(%id, client = job.client, reason, "job failed"),
         }
-        self.finish(job, took, outcome);
+        self.finish(id, job, took, outcome);
         session
     }
 }

@@ -8,7 +8,7 @@ mod sessions;
 mod stopping;
 mod together;
 
-use std::{thread, time::Duration};
+use std::{path::PathBuf, thread, time::Duration};
 
 use bytes::Bytes;
 use net::{
@@ -22,7 +22,7 @@ use super::*;
 use crate::{
     About,
     client::{Client, NewModel, Watch},
-    config::Truncation,
+    config::{AuditLog, Truncation},
     import::{Imported, plan},
     share::Dealt,
     testing::{connection, folder, holder},
@@ -35,6 +35,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Three servers. When a session dies, all get a new one.
 struct World {
     servers: [Server; 3],
+    /// Where each keeps its audit log.
+    audits: [PathBuf; 3],
 }
 
 /// What lies between a server and its links: its party and a new session's transport become another.
@@ -50,6 +52,12 @@ impl World {
         Self::with(limits, |_| Access::default(), prepare, Arc::new(|_, links| links))
     }
 
+    /// Servers that keep their audit logs at these places.
+    fn audited(audits: [PathBuf; 3]) -> Self {
+        let between = Arc::new(|_, links| links);
+        Self::start(&Limits::default(), |_| Access::default(), |_, _| {}, between, audits)
+    }
+
     /// Servers whose links lead through something else.
     fn over(limits: &Limits, between: Arc<Between>) -> Self {
         Self::with(limits, |_| Access::default(), |_, _| {}, between)
@@ -61,11 +69,25 @@ impl World {
         prepare: impl Fn(usize, &Store),
         between: Arc<Between>,
     ) -> Self {
+        let audits = [0, 1, 2].map(|_| folder("audit").join("audit.jsonl"));
+        Self::start(limits, access, prepare, between, audits)
+    }
+
+    fn start(
+        limits: &Limits,
+        access: impl Fn(usize) -> Access,
+        prepare: impl Fn(usize, &Store),
+        between: Arc<Between>,
+        audits: [PathBuf; 3],
+    ) -> Self {
         let servers = [0, 1, 2].map(|me| {
             let store = Store::open(&folder("server"), holder(me)).unwrap();
             prepare(me, &store);
             let engine = AnyEngine::Cpu(CpuEngine::new(1));
-            Server::new(me, access(me), limits.clone(), store, engine, Truncation::default())
+            let audit = AuditLog { file: audits[me].clone(), rotate_mib: 1, keep: 1 };
+            let audit = Audit::open(me, Some(&audit)).unwrap();
+            let (access, limits) = (access(me), limits.clone());
+            Server::new(me, access, limits, store, engine, Truncation::default(), audit)
         });
         let endpoints = endpoints(Network::InsecurePlainTcp, 3, &net::Limits::default()).unwrap();
         for (me, (server, endpoint)) in servers.iter().cloned().zip(endpoints).enumerate() {
@@ -76,7 +98,7 @@ impl World {
             };
             thread::spawn(move || server.keep_session(begin));
         }
-        Self { servers }
+        Self { servers, audits }
     }
 
     /// Connections to the three servers.

@@ -117,10 +117,17 @@ pub(super) fn sync_folder(folder: &Path) -> Result<()> {
 
 /// A new file that only its owner may read.
 pub(super) fn create_private(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
+    open_private(OpenOptions::new().write(true).create(true).truncate(true), path)
+}
+
+/// Opens a file to be read and added to, which is made if it is not there.
+pub(crate) fn append_private(path: &Path) -> io::Result<File> {
+    open_private(OpenOptions::new().read(true).append(true).create(true), path)
+}
+
+fn open_private(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
     options.open(path)
 }
 

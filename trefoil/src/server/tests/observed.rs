@@ -1,9 +1,12 @@
 //! What operators' tools are told.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
 };
+
+use serde_json::{Value, json};
 
 use super::*;
 use crate::observe;
@@ -23,6 +26,51 @@ fn get(address: SocketAddr, path: &str) -> (String, String) {
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
     (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+/// What a server wrote of an event, without when.
+fn audited(world: &World, party: usize, event: &str) -> Vec<Value> {
+    let text = fs::read_to_string(&world.audits[party]).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line["event"] == event && line["party"] == party).collect()
+}
+
+#[test]
+fn the_audit_log_says_who_did_what_and_no_number_of_theirs() {
+    let world = World::new(&Limits::default());
+    works(&world);
+    let _ = infer(&mut world.client("mallory"), "nothing", [1.0; 3]).unwrap_err();
+    let jobs = audited(&world, 1, "job");
+    let [put, infer] = jobs.as_slice() else { panic!("{jobs:?}") };
+    assert_eq!(
+        [&put["client"], &put["kind"], &put["name"], &put["outcome"]],
+        ["alice", "put", "check", "done"]
+    );
+    assert_eq!((&put["received_bytes"], &put["sent_bytes"]), (&json!(6 * 16), &json!(0)));
+    assert_eq!([&infer["kind"], &infer["outcome"]], ["infer", "done"]);
+    assert_eq!((&infer["examples"], &infer["received_bytes"]), (&json!(1), &json!(3 * 16)));
+    assert!(infer["sent_bytes"].as_u64() > Some(0) && infer["rounds"].as_u64() > Some(0));
+    // The three servers speak of the same job.
+    let others = [0, 2].map(|party| audited(&world, party, "job")[1]["job"].clone());
+    assert_eq!(others, [infer["job"].clone(), infer["job"].clone()]);
+    let refused = audited(&world, 1, "refused");
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(refused[0]["client"], "mallory");
+    assert!(refused[0]["reason"].as_str().unwrap().contains("no such model"));
+    world.servers[1].stop();
+    assert_eq!(audited(&world, 1, "stopping").len(), 1);
+}
+
+#[test]
+fn a_server_that_cannot_keep_its_audit_log_takes_no_jobs() {
+    let whole = || folder("audit").join("audit.jsonl");
+    let world = World::audited([whole(), PathBuf::from("/dev/full"), whole()]);
+    let text = world.client("mallory").model("nothing").unwrap_err().to_string();
+    assert!(text.contains("no such model"), "{text}");
+    let text = put(&mut world.client("alice"), "m", &model(ONE), false).unwrap_err().to_string();
+    assert!(text.contains("party 1") && text.contains("audit log cannot be written"), "{text}");
+    assert!(!text.contains("/dev/full"), "{text}");
+    assert_eq!(world.servers[0].status().unwrap().models, 0);
 }
 
 #[test]

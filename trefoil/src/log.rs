@@ -1,0 +1,55 @@
+//! The log on standard error: what happens, for whoever looks for a fault.
+
+use std::{env, io, sync::OnceLock};
+
+use tracing_subscriber::{
+    Layer, Registry, filter::Targets, layer::SubscriberExt, reload, util::SubscriberInitExt,
+};
+
+use crate::{Error, Result};
+
+/// Where the level of the process's log can be changed.
+static LEVEL: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
+
+/// Starts the log of this process: as much as `TREFOIL_LOG` asks for, else `level`, as lines of text or as a JSON
+/// object a line.
+///
+/// # Errors
+/// [`Error::Config`] if `TREFOIL_LOG` is not a level.
+pub fn start(level: &str, json: bool) -> Result<()> {
+    let wanted = env::var("TREFOIL_LOG").unwrap_or_else(|_| level.to_owned());
+    let (filter, handle) = reload::Layer::new(parse("TREFOIL_LOG", &wanted)?);
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let lines = if json { lines.json().boxed() } else { lines.boxed() };
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
+    // A second start would have panicked in `init`.
+    let _ = LEVEL.set(handle);
+    Ok(())
+}
+
+/// Changes how much is logged from now on: `debug`, or `net=debug,info`. Does nothing in a process that has not
+/// started the log, such as one that has this crate as a library.
+///
+/// # Errors
+/// [`Error::Config`] if that is not a level.
+pub fn set(level: &str) -> Result<()> {
+    let filter = parse("log", level)?;
+    let Some(handle) = LEVEL.get() else { return Ok(()) };
+    handle.reload(filter).map_err(|error| Error::Internal(format!("the log's level: {error}")))
+}
+
+/// Checks a level.
+///
+/// # Errors
+/// A sentence that says what a level looks like.
+pub(crate) fn check(level: &str) -> Result<(), String> {
+    level.parse::<Targets>().map(drop).map_err(|error| advice(&error))
+}
+
+fn parse(what: &str, level: &str) -> Result<Targets> {
+    level.parse().map_err(|error| Error::config(what, advice(&error)))
+}
+
+fn advice(error: &dyn std::fmt::Display) -> String {
+    format!("{error}; try `debug`, or `net=debug,info`")
+}
