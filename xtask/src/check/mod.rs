@@ -2,6 +2,7 @@
 
 mod built;
 mod costs;
+mod deploy;
 mod deps;
 mod examples;
 mod names;
@@ -84,6 +85,11 @@ const STEPS: &[Step] = &[
         name: "python",
         remedy: "rerun with `cargo xtask check python`; the package's tests are in python/tests",
         run: python::check,
+    },
+    Step {
+        name: "deploy",
+        remedy: "deploy/README.md says what each file is for",
+        run: deploy::check,
     },
     Step {
         name: "README commands",
