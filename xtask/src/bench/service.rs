@@ -1,9 +1,11 @@
 //! Benchmarks of the servers as a service: three real servers over loopback TLS, and clients.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,6 +37,9 @@ const BUSY: usize = 200;
 /// Clients whose jobs run together.
 const JOINED: usize = 32;
 
+/// How long a byte takes from one server to another on a slow link: half of its round trip.
+const ONE_WAY: Duration = Duration::from_millis(20);
+
 /// How long servers may take to find each other, and a client to hear from one.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -46,7 +51,8 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
     let jobs = if bench.quick() { 20 } else { 200 };
     bench.case("idle/250", |case| idle(case, jobs))?;
     bench.case("clients/200", |case| clients(case, jobs))?;
-    bench.case("lenet/32-clients", |case| together(case, jobs))
+    bench.case("lenet/32-clients", |case| together(case, jobs, Duration::ZERO))?;
+    bench.case("lenet/32-clients/40ms", |case| together(case, jobs.min(64), ONE_WAY))
 }
 
 /// Runs this process as one server.
@@ -94,9 +100,11 @@ fn clients(case: &mut Case, jobs: usize) -> Result<()> {
     Ok(())
 }
 
-/// Answers a second to 32 clients with one image each, against servers that run one job at a time.
-fn together(case: &mut Case, jobs: usize) -> Result<()> {
-    let (joining, alone) = (Cluster::start()?, Cluster::start_with(1)?);
+/// Answers a second to 32 clients with one image each, against servers that run one job at a time. Between the
+/// servers a byte takes `delay` one way.
+fn together(case: &mut Case, jobs: usize, delay: Duration) -> Result<()> {
+    let joining = Cluster::start_with(Limits::default().joined_examples, delay)?;
+    let alone = Cluster::start_with(1, delay)?;
     let clients = |cluster: &Cluster| {
         let all = (0..JOINED).map(|at| cluster.client(&idle_name(at % IDLE[0])));
         all.collect::<Result<Vec<_>>>()
@@ -108,7 +116,9 @@ fn together(case: &mut Case, jobs: usize) -> Result<()> {
         together.push(seconds_of_a_job(&mut joined, each)?);
         apart.push(seconds_of_a_job(&mut one, each)?);
     }
-    case.network(Network::Tls).size(format!("{JOINED} clients, an image each"));
+    let round_trip = 2 * delay.as_millis();
+    case.network(Network::Tls)
+        .size(format!("{JOINED} clients, an image each, {round_trip} ms between servers"));
     case.timing(Timing::from_runs(together, None)).rate(1.0, "answers/s");
     case.reference("one job at a time", Timing::from_runs(apart, None));
     Ok(())
@@ -150,12 +160,14 @@ struct Cluster {
 
 impl Cluster {
     fn start() -> Result<Self> {
-        Self::start_with(Limits::default().joined_examples)
+        Self::start_with(Limits::default().joined_examples, Duration::ZERO)
     }
 
-    /// Servers that run jobs of so many examples together at most.
-    fn start_with(joined_examples: usize) -> Result<Self> {
-        let name = format!("trefoil-service-{}-{joined_examples}", std::process::id());
+    /// Servers that run jobs of so many examples together at most, with a delay between them.
+    fn start_with(joined_examples: usize, delay: Duration) -> Result<Self> {
+        let process = std::process::id();
+        let millis = delay.as_millis();
+        let name = format!("trefoil-service-{process}-{joined_examples}-{millis}");
         let folder = std::env::temp_dir().join(name);
         let mut cluster = Self { folder, servers: Vec::new() };
         let idle = (0..IDLE[0]).map(idle_name);
@@ -172,7 +184,11 @@ impl Cluster {
             if !text.contains(&line) {
                 bail!("{}: it has no line `{line}`", file.display());
             }
-            fs::write(&file, text.replace(&line, &format!("joined_examples = {joined_examples}")))?;
+            let text = text.replace(&line, &format!("joined_examples = {joined_examples}"));
+            fs::write(&file, text)?;
+            if !delay.is_zero() {
+                lead_peers_through_relays(&file, delay)?;
+            }
         }
         for party in 0..3 {
             cluster.start_party(party)?;
@@ -279,6 +295,63 @@ impl Drop for Cluster {
         }
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Changes a server's file so that it finds the others behind relays that take their time.
+fn lead_peers_through_relays(file: &Path, delay: Duration) -> Result<()> {
+    let config = PartyConfig::read(file)?;
+    let mut text = fs::read_to_string(file)?;
+    for (party, address) in config.servers.into_iter().enumerate() {
+        if party != config.party {
+            let relay = relay(address.clone(), delay)?;
+            text = text.replace(&format!("\"{address}\""), &format!("\"{relay}\""));
+        }
+    }
+    Ok(fs::write(file, text)?)
+}
+
+/// An address whose connections lead to another one, where each byte comes later. It lasts as long as this
+/// process.
+fn relay(to: String, delay: Duration) -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            // Whoever connects before the server listens is hung up on, and tries again.
+            let Ok(far) = TcpStream::connect(&to) else { continue };
+            let Ok(ends) = near.try_clone().and_then(|near| Ok((near, far.try_clone()?))) else {
+                continue;
+            };
+            delayed(near, far, delay);
+            delayed(ends.1, ends.0, delay);
+        }
+    });
+    Ok(address)
+}
+
+/// Passes on what comes from one connection to another, each byte so much later, until either ends.
+fn delayed(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
+    let (sender, pieces) = mpsc::channel::<(Instant, Vec<u8>)>();
+    thread::spawn(move || {
+        // Without it a small message would wait for the one before to be acknowledged.
+        let _ = to.set_nodelay(true);
+        for (due, piece) in pieces {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&piece).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    });
+    thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(read @ 1..) = from.read(&mut buffer) {
+            if sender.send((Instant::now() + delay, buffer[..read].to_vec())).is_err() {
+                break;
+            }
+        }
+        let _ = from.shutdown(Shutdown::Both);
+    });
 }
 
 /// Three addresses on which nobody listens now.
