@@ -1,6 +1,6 @@
 //! Normalisations.
 
-use nn_layers::{BatchNorm, Binary, Dim, HostTensor, Op, Reduce, Unary, ValueId};
+use nn_layers::{BatchNorm, Binary, Dim, Op, Reduce, Unary, ValueId};
 
 use super::shape::spread;
 use crate::Result;
@@ -29,21 +29,6 @@ pub(crate) fn batch(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let y = n.add(Op::BatchNorm(norm), &inputs)?;
     // A model in training mode gives its running statistics as well, which only training changes.
     Ok(vec![y, inputs[3], inputs[4]])
-}
-
-/// `x * factor + offset` by channel.
-fn affine(n: &mut Node<'_, '_>, x: ValueId, factor: Vec<f64>, offset: Vec<f64>) -> Result<ValueId> {
-    let mut dims = vec![1; n.dims(x).len().saturating_sub(1)];
-    if let Some(first) = dims.first_mut() {
-        *first = factor.len();
-    }
-    let name = n.attributes.name.to_owned();
-    let (factor, offset) = (HostTensor::new(dims.clone(), factor)?, HostTensor::new(dims, offset)?);
-    factor.check_finite().map_err(|e| n.attributes.error(e.to_string()))?;
-    let factor = n.to.graph.weight(&format!("{name}.scale"), factor);
-    let offset = n.to.graph.weight(&format!("{name}.shift"), offset);
-    let y = n.binary_op(Binary::Mul, x, factor)?;
-    n.binary_op(Binary::Add, y, offset)
 }
 
 /// Nothing but in training.
@@ -172,12 +157,18 @@ pub(crate) fn group(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     by_channel(n, y)
 }
 
-/// Scale and shift, operands 1 and 2, by channel.
+/// Scale and shift, operands 1 and 2, by channel. Under their new shape the weights keep their names.
 fn by_channel(n: &mut Node<'_, '_>, y: ValueId) -> Result<Vec<ValueId>> {
-    let scale = n.constant(n.input(1)?, "scales")?;
-    let shift = n.constant(n.input(2)?, "shifts")?;
-    let (scale, shift) = (scale.floats().into_owned(), shift.floats().into_owned());
-    Ok(vec![affine(n, y, scale, shift)?])
+    let mut dims = vec![Dim::Fixed(1); n.dims(y).len().saturating_sub(1)];
+    if let Some(first) = dims.first_mut() {
+        *first = Dim::Rest;
+    }
+    let scale = n.input(1)?;
+    let scale = n.add(Op::Reshape(dims.clone()), &[scale])?;
+    let shift = n.input(2)?;
+    let shift = n.add(Op::Reshape(dims), &[shift])?;
+    let y = n.binary_op(Binary::Mul, y, scale)?;
+    Ok(vec![n.binary_op(Binary::Add, y, shift)?])
 }
 
 pub(crate) fn lrn(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
