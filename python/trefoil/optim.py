@@ -15,6 +15,12 @@ class CrossEntropy:
     ----------
     label_smoothing : float
         The part of each label that all classes share.
+
+    Notes
+    -----
+    The loss that is shown is ``-ln(p + 2^-20)`` for the probability ``p`` of the right class, so that there is one for
+    ``p = 0`` too: it is below PyTorch's by about ``2^-20 / p``, and never above 13.87. Gradients are those of ``-ln p``.
+    It counts the classes as they are given, also where labels are smoothed.
     """
 
     label_smoothing: float = 0.0
@@ -143,9 +149,12 @@ class Adam:
 
     Notes
     -----
-    Gradients of the batch's mean loss below some ``2**-20`` are noise, which weights without any other gradient
-    follow as they follow everything: choose a larger ``eps`` where there are many, pixels that are always dark for
-    instance.
+    Second moments have 38 fraction bits. A smaller one is 0, and its weight stays where it is, while PyTorch moves it
+    by ``lr`` however small the gradient was: in the first step those of gradients below some ``2**-13`` of the batch's
+    mean loss, and below ``2**-17`` later. From ``eps=2**-12`` on both make the same steps.
+
+    With ``every`` above 1 a weight whose gradient was 0 when the roots were taken, a pixel's that was dark until then,
+    makes its next steps by the root of 0, as long as ``lr / eps`` times the gradient: choose ``eps=2**-12`` or more.
     """
 
     lr: float | Cosine | StepLR = 1e-3

@@ -9,7 +9,8 @@ use crate::{Error, HostTensor, Result};
 
 /// Adam as PyTorch has it, but for three things: the first of `betas` is taken to the nearest 32nd, which lets the
 /// gradient be found in the new first moment without another truncation; `epsilon` is added below the root, as
-/// its square; and gradients of the batch's mean loss below some `2^-20` are noise.
+/// its square; and a second moment below `2^-38` is 0 in fixed point, where with an `epsilon` as small the weight stays
+/// instead of moving by the learning rate. From an `epsilon` of `2^-12` on it moves as it does in floats.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Adam {
@@ -24,7 +25,8 @@ pub struct Adam {
     /// Which gradients share a second moment.
     pub second: Second,
     /// Steps from one inverse root of the second moments to the next; in the first 16, steps 1, 2, 4 and 8 have
-    /// one as well.
+    /// one as well. A gradient whose second moment was 0 at the last root is divided by `epsilon` alone, which
+    /// should not be small then.
     pub every: u32,
     /// Whether steps follow the largest second moment so far, as in AMSGrad.
     pub amsgrad: bool,
