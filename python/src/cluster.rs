@@ -27,7 +27,7 @@ use crate::{
     arrays::Public,
     errors::{Failure, Kind, Result},
     learn::{self, DataInfo, Followed, News, RunInfo, Wanted},
-    model::{Flat, Model, flat},
+    model::{Flat, Model, flat, whole},
     state::TICK,
     train::Training,
 };
@@ -158,7 +158,7 @@ impl Connection {
                     return Err(Failure::new(Kind::Range, text));
                 }
                 let encoded = if input.integer {
-                    values.iter().map(|&value| value as i64 as u64).collect()
+                    whole(&input.name, values)?.into_iter().map(|value| value as u64).collect()
                 } else {
                     code.encode(values)?
                 };
@@ -247,7 +247,7 @@ impl Connection {
     }
 
     /// Begins a training on data at the servers, or finds the one that is this one.
-    #[pyo3(signature = (name, training, data, epochs, seed, labels, replace, progress=None))]
+    #[pyo3(signature = (name, training, data, epochs, seed, labels, recipients, replace, progress=None))]
     // What Python names, in a row.
     #[allow(clippy::too_many_arguments)]
     fn begin(
@@ -259,15 +259,19 @@ impl Connection {
         epochs: u32,
         seed: u64,
         labels: Vec<String>,
+        recipients: Vec<String>,
         replace: bool,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<RunInfo> {
         check_name("run", &name).map_err(Failure::input)?;
+        for recipient in &recipients {
+            check_name("client", recipient).map_err(Failure::input)?;
+        }
         let plan = training.plan();
         let start = training.start_values();
         let state = py.detach(|| plan.encode_state(start)).map_err(Failure::from)?;
         let course = Course { epochs, seed, schedule: training.schedule() };
-        let run = Wanted { name, data, plan, state, course, labels, replace };
+        let run = Wanted { name, data, plan, state, course, labels, recipients, replace };
         let sent = Arc::new(Sent::default());
         let watched = sent.clone();
         self.watched(
@@ -311,7 +315,12 @@ impl Connection {
         self.with(py, move |client| learn::approve(client, &name, &fingerprint))
     }
 
-    /// The weights of a run of this client's: after which step, by name, and as a model.
+    /// Takes the consent to a run on this client's data back.
+    fn withdraw(&self, py: Python<'_>, name: String) -> PyResult<()> {
+        self.with(py, move |client| learn::withdraw(client, &name))
+    }
+
+    /// The weights of a run that this client may have: after which step, by name, and as a model.
     fn get<'py>(&self, py: Python<'py>, name: String) -> PyResult<Got<'py>> {
         let learnt = self.with(py, move |client| learn::get(client, &name))?;
         let weights = learnt.weights.iter().map(|(name, value)| (name.clone(), flat(py, value)));

@@ -18,7 +18,7 @@ use trefoil::{
     config::{ClientConfig, PARTIES},
     links,
     store::Readers,
-    training::{Course, DataSet, RowTensor, RunSpec, Training},
+    training::{Course, DataSet, Decision, RowTensor, RunSpec, Training},
     wire::{DataState, RunState},
 };
 
@@ -54,6 +54,8 @@ pub(crate) struct RunInfo {
     rows: usize,
     epochs: u32,
     step: u32,
+    /// Clients that get the trained weights as its owner does.
+    recipients: Vec<String>,
     /// Owners of data who have not consented.
     missing: Vec<String>,
     fingerprint: String,
@@ -89,6 +91,7 @@ impl RunInfo {
             rows: run.run.rows,
             epochs: run.run.spec.course.epochs,
             step: run.run.step,
+            recipients: run.run.spec.recipients.clone(),
             missing: missing.into_iter().map(str::to_owned).collect(),
             fingerprint: run.run.fingerprint.letters(),
             state,
@@ -161,6 +164,8 @@ pub(crate) struct Wanted {
     pub(crate) state: Vec<Tensor>,
     pub(crate) course: Course,
     pub(crate) labels: Vec<String>,
+    /// Clients that get the trained weights as this one does.
+    pub(crate) recipients: Vec<String>,
     pub(crate) replace: bool,
 }
 
@@ -169,7 +174,8 @@ pub(crate) fn begin(client: &mut Client, run: &Wanted, watch: &dyn Watch) -> Res
     let (data, _) = client.used(&run.data)?;
     let preprocess = Preprocess::Scale { white: 1.0 };
     let labels = run.labels.clone();
-    let spec = RunSpec { data, course: run.course, preprocess, labels, recipients: Vec::new() };
+    let recipients = run.recipients.clone();
+    let spec = RunSpec { data, course: run.course, preprocess, labels, recipients };
     let plan = serde_json::to_vec(&*run.plan).map_err(|cause| Failure::new(Kind::Failed, cause))?;
     let Wanted { name, state, replace, .. } = run;
     let new = NewRun { name, spec: &spec, plan: &plan, state, replace: *replace };
@@ -276,7 +282,7 @@ pub(crate) struct Learnt {
     pub(crate) model: Model,
 }
 
-/// Adds up the weights of a run of this client's.
+/// Adds up the weights of a run of this client's, or of one that names it among its recipients.
 pub(crate) fn get(client: &mut Client, name: &str) -> Result<Learnt> {
     let state = client.run(name)?;
     let plan = client.run_plan(&state)?;
@@ -302,6 +308,12 @@ pub(crate) fn approve(client: &mut Client, name: &str, letters: &str) -> Result<
         return Err(Failure::input(text));
     }
     Ok(client.approve(name, fingerprint, &())?)
+}
+
+/// Takes the consent to a run back.
+pub(crate) fn withdraw(client: &mut Client, name: &str) -> Result<()> {
+    let fingerprint = client.run(name)?.run.fingerprint;
+    Ok(client.decide(name, fingerprint, Decision::Withdraw, &())?)
 }
 
 /// Makes a model of the state of a run.

@@ -30,5 +30,8 @@ fn _trefoil(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<cluster::Connection>()?;
     module.add_function(wrap_pyfunction!(remote::cluster_files, module)?)?;
     module.add("FUNCTIONS", call::FUNCTIONS.to_vec())?;
+    let costs = mpc_core::functions::costs().iter();
+    let costs: Vec<_> = costs.map(|cost| (cost.function, cost.rounds, cost.bits)).collect();
+    module.add("COSTS", costs)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -112,12 +112,25 @@ pub(crate) fn host_tensors(
         let slice = array.as_slice().map_err(|_| Failure::input("the array has gaps"))?;
         let dims = array.shape().to_vec();
         values.push(if spec.integer {
-            HostTensor::integers(dims, slice.iter().map(|&v| v as i64).collect())?
+            HostTensor::integers(dims, whole(&spec.name, slice)?)?
         } else {
             HostTensor::new(dims, slice.to_vec())?
         });
     }
     Ok(values)
+}
+
+/// The numbers of an input that consists of integers.
+pub(crate) fn whole(name: &str, values: &[f64]) -> Result<Vec<i64>> {
+    let fits = |value: &f64| value.fract() == 0.0 && value.abs() < (1u64 << 62) as f64;
+    if let Some(at) = values.iter().position(|value| !fits(value)) {
+        let text = format!(
+            "input `{name}` consists of integers below 2^62 in magnitude; element {at} is {}",
+            values[at]
+        );
+        return Err(Failure::new(Kind::Range, text));
+    }
+    Ok(values.iter().map(|&value| value as i64).collect())
 }
 
 /// Tensors in the clear as flat arrays with their dimensions.

@@ -7,7 +7,7 @@ use net::{Canceller, Endpoint, Job, Security, Session, Settings};
 use pyo3::prelude::*;
 use trefoil::{
     cluster::{self, Plan},
-    config::PartyConfig,
+    config::{PORT, PartyConfig},
     links,
 };
 
@@ -75,10 +75,17 @@ impl Remote {
     }
 }
 
-/// Makes the files of a cluster of three parties at these addresses.
+/// Makes the files of a cluster of three parties, on hosts with or without ports, and of clients: who each member is,
+/// and its configuration file.
 #[pyfunction]
-pub(crate) fn cluster_files(folder: &str, addresses: [String; 3]) -> PyResult<()> {
-    let plan = Plan { folder: folder.into(), servers: addresses, clients: Vec::new() };
-    cluster::init(&plan).map_err(Failure::from)?;
-    Ok(())
+pub(crate) fn cluster_files(
+    folder: &str,
+    hosts: Vec<String>,
+    clients: Vec<String>,
+) -> PyResult<Vec<(String, String)>> {
+    let servers = cluster::addresses(&hosts, PORT).map_err(Failure::from)?;
+    let plan = Plan { folder: folder.into(), servers, clients };
+    let members = cluster::init(&plan).map_err(Failure::from)?;
+    let made = |member: cluster::Member| (member.role, member.config.display().to_string());
+    Ok(members.into_iter().map(made).collect())
 }

@@ -192,10 +192,14 @@ def test_a_network_learns_from_two_owners_who_consent(alice, bob, carol, digits)
     assert alice.data.list()[0].readers == ["carol"]
 
     model = trefoil.Model.from_onnx(NETWORK)
-    run = carol.train("digits", model, ["a", "b"], epochs=4, **HOW)
+    with pytest.raises(InputError, match="'no name' is not a name|no name"):
+        carol.train("digits", model, ["a", "b"], recipients=["no name"], **HOW)
+    run = carol.train("digits", model, ["a", "b"], epochs=4, recipients=["alice"], **HOW)
     assert run.missing == ("alice", "bob") and not run.done()
     (info,) = alice.runs()
     assert (info.name, info.owner, info.rows, info.epochs, info.step) == ("digits", "carol", 1200, 4, 0)
+    # Who gets the weights is part of what is consented to.
+    assert info.recipients == run.info.recipients == ["alice"]
     assert info.data == [("a", "alice"), ("b", "bob")] and info.missing == ["alice", "bob"]
     assert info.fingerprint == run.fingerprint
     for wrong in ("0" * 64, run.fingerprint[:31]):
@@ -213,8 +217,10 @@ def test_a_network_learns_from_two_owners_who_consent(alice, bob, carol, digits)
     assert all(p.bytes > 0 and p.rounds > 0 for p in seen)
     assert carol.runs()[0].step == 72
 
-    # The weights come back to their owner alone, as arrays and as a model.
+    # The weights come back to their owner and the recipients, as arrays and as a model.
     weights = carol.get("digits")
+    same = alice.get("digits")
+    assert same.keys() == weights.keys() and all(np.array_equal(same[name], w) for name, w in weights.items())
     shapes = {name: w.shape for name, w in weights.items()}
     mine = carol.get("digits", into=model)
     clear = mine.evaluate(test)
@@ -224,7 +230,7 @@ def test_a_network_learns_from_two_owners_who_consent(alice, bob, carol, digits)
     hidden = np.maximum(test @ weights[first].T + weights[one], 0)
     assert np.abs(hidden @ weights[second].T + weights[two] - clear).max() < 1e-6
     with pytest.raises(Refused, match="belongs to client carol"):
-        alice.get("digits")
+        bob.get("digits")
 
     # And without them it serves as a model.
     carol.publish("digits", "learnt", readers=["alice"])
@@ -256,6 +262,23 @@ def test_a_run_that_was_stopped_goes_on_from_what_the_servers_kept(alice, digits
     assert len(alice.ping()) == 3
     alice.remove("long")
     alice.data.remove("mine")
+
+
+def test_consent_that_is_taken_back_ends_a_run(alice, carol, digits):
+    images, labels = digits
+    alice.data.put("lent", images, labels, classes=10, readers=["carol"])
+    run = carol.train("doubtful", trefoil.Model.from_onnx(NETWORK), "lent", epochs=4000, **HOW)
+    (info,) = alice.runs()
+    alice.approve(info)
+    assert next(run.follow()).step == 1
+    with pytest.raises(Refused, match="no data of yours"):
+        carol.withdraw("doubtful")
+    alice.withdraw(info)
+    with pytest.raises(Refused, match="consent of alice"):
+        run.result(60)
+    assert alice.runs()[0].missing == ["alice"]
+    carol.remove("doubtful")
+    alice.data.remove("lent")
 
 
 ENDING = """

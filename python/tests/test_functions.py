@@ -147,13 +147,37 @@ def test_every_function_of_the_compiled_half_refuses_what_it_cannot_use(mpc):
     assert x.sum().reveal() == 4
 
 
+def test_docstrings_say_what_is_taken_and_what_it_costs():
+    things = {f"Data.{part}": thing for part, thing in vars(trefoil._cluster.Data).items()}
+    things |= {f"functions.{name}": thing for name, thing in vars(f).items() if name.islower() and inspect.isfunction(thing)}
+    for name in trefoil.__all__:
+        thing = getattr(trefoil, name)
+        things[name] = thing
+        if inspect.isclass(thing) and not issubclass(thing, Exception):
+            things |= {f"{name}.{part}": getattr(thing, part) for part in vars(thing)}
+    seen = 0
+    for name, thing in things.items():
+        if name.split(".")[-1].startswith("_") or inspect.ismodule(thing):
+            continue
+        text = inspect.getdoc(thing)
+        assert text, f"{name} is not documented"
+        if not inspect.isfunction(thing):
+            continue
+        taken = [p for p in inspect.signature(thing).parameters if p != "self" and not p.startswith("_")]
+        assert not taken or re.search(r"^Parameters\n-{10}$", text, re.M), name
+        seen += 1
+    assert seen > 120
+    # Of the library's own table, so that nothing is said twice.
+    assert "Cost: 6 rounds, 456 bits." in f.relu.__doc__ and "Cost: 21 rounds, 429 bits for rows of 16." in f.max.__doc__
+
+
 def test_the_stub_names_what_the_compiled_half_has():
     import ast
 
     tree = ast.parse((Path(trefoil.__file__).parent / "_trefoil.pyi").read_text())
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    public = {name for name in dir(_trefoil) if not name.startswith("_")} - {"FUNCTIONS"}
+    public = {name for name in dir(_trefoil) if not name.startswith("_")} - {"FUNCTIONS", "COSTS"}
     assert public == {name for name in classes if not name.startswith("_")} | functions
     for name in public - functions:
         # What several classes have stands in a class of the stub's own.

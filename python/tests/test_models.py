@@ -80,3 +80,6 @@ def test_a_model_with_several_inputs_and_integers_runs(mpc):
     want = model.evaluate(*inputs)
     for got, clear in zip(outputs if isinstance(outputs, tuple) else [outputs], want if isinstance(want, tuple) else [want]):
         assert np.abs(got - clear).max() < 1e-3
+    for run in (model.infer, model.evaluate):
+        with pytest.raises(trefoil.Error, match="consists of integers.* 1 is 0.5"):
+            run(*[np.where(np.arange(x.size).reshape(x.shape) == 1, 0.5, 0) for x in inputs])

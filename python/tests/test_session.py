@@ -26,11 +26,39 @@ def test_what_is_shown_is_shape_and_format_and_never_a_number(mpc):
 @pytest.mark.parametrize(
     "need",
     [np.asarray, bool, float, int, list(range(3)).__getitem__, lambda x: x.item(), lambda x: x.tolist(),
-     lambda x: 1.0 in x, complex, lambda x: np.ones(1)[x]],
+     lambda x: 1.0 in x, complex, lambda x: np.ones(1)[x], lambda x: f"{x:.2f}"],
 )
 def test_whatever_needs_numbers_says_reveal(mpc, need):
     with pytest.raises((RevealError, TypeError, IndexError, InputError), match="reveal|where|secret|index"):
         need(mpc.secret(1.0))
+
+
+@pytest.mark.parametrize("need", [round, lambda x: x // 2, lambda x: 7 % x, lambda x: divmod(x, 2)])
+def test_what_has_no_secret_form_says_so(mpc, need):
+    with pytest.raises(TypeError, match="no rounding and no division with remainder"):
+        need(mpc.secret([5, 7]))
+
+
+def test_what_is_secret_or_public_in_the_wrong_place_is_said(mpc):
+    x = mpc.secret([1.0, 2.0])
+    with pytest.raises(InputError, match="secret already"):
+        mpc.secret(x)
+    with pytest.raises(InputError, match="one is a list"):
+        mpc.reveal([x, x])
+    for bound in (-1, float("nan"), float("inf")):
+        with pytest.raises(InputError, match="bound is"):
+            mpc.secret([1.0], bound=bound)
+
+
+def test_a_class_that_makes_arrays_of_others_leaves_secrets_alone(mpc):
+    class Column(np.ndarray):
+        """As a column of pandas does: it defers to what claims more."""
+
+        def __mul__(self, other):
+            return NotImplemented if getattr(other, "__pandas_priority__", 0) > 3000 else super().__mul__(other)
+
+    column = np.array([2.0, 3.0]).view(Column)
+    assert (column * mpc.secret([1.0, 2.0])).reveal().tolist() == [2.0, 6.0]
 
 
 def test_secret_arrays_are_not_pickled_and_not_hashed(mpc):
@@ -166,7 +194,7 @@ def test_sessions_are_apart_and_end():
         one.secret(1.0)
 
 
-@pytest.mark.parametrize("options", [{"engine": "abacus"}, {"network": "moon"}, {"truncation": "up"}, {"frac_bits": 40}])
+@pytest.mark.parametrize("options", [{"engine": "abacus"}, {"network": "moon"}, {"truncation": "up"}, {"frac_bits": 40}, {"threads": 0}])
 def test_options_that_do_not_exist_are_named(options):
     with pytest.raises(ConfigError, match=str(next(iter(options.values())))):
         trefoil.local(**options)

@@ -159,6 +159,20 @@ class TestPyTorch:
         with pytest.raises(InputError, match="there is no result"):
             trefoil.Model.from_torch(torch.nn.Linear(3, 2), torch.zeros(1, 3), outputs=["logits"])
 
+        for module, example in ((3, torch.zeros(1, 3)), (torch.nn.Linear(3, 2), (1, 3)), (torch.nn.Linear(3, 2), [[0.0] * 3])):
+            with pytest.raises(InputError, match="takes a torch.nn.Module|is a tensor"):
+                trefoil.Model.from_torch(module, example)
+
+    def test_tensors_are_operands_and_functions_of_pytorch_say_what_takes_secrets(self, mpc):
+        import torch
+
+        x = mpc.secret(torch.tensor([1.0, 2.0]))
+        for got in (torch.ones(2) * x, torch.ones(2) + x - 1, x * torch.ones(2), torch.eye(2) @ x, -(torch.zeros(2) - x)):
+            assert isinstance(got, trefoil.Secret) and np.abs(got.reveal() - [1, 2]).max() < 1e-5
+        for function in (torch.exp, torch.nn.functional.relu, torch.nn.Linear(2, 2)):
+            with pytest.raises(TypeError, match="takes no secret arrays: NumPy's functions do"):
+                function(x)
+
     def test_a_module_is_left_as_it_was(self):
         import torch
 

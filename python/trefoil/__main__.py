@@ -1,7 +1,9 @@
-"""Runs a script as three parties on this machine, over TLS between three processes.
+"""Runs a script as three parties on this machine, over TLS between three processes, and makes the files by which
+three machines do.
 
     python -m trefoil run script.py arguments ..
     trefoil-run script.py arguments ..
+    python -m trefoil init folder --hosts a.example,b.example,c.example
 """
 
 import argparse
@@ -15,6 +17,7 @@ import threading
 import time
 
 from . import _trefoil
+from ._errors import Error
 
 #: How long the others may go on after a party has failed, in seconds.
 _GRACE = 5.0
@@ -59,7 +62,7 @@ def run(arguments=None):
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="trefoil-run-") as folder:
         files = os.path.join(folder, "cluster")
-        _trefoil.cluster_files(files, [f"127.0.0.1:{port}" for port in _free_ports()])
+        _trefoil.cluster_files(files, [f"127.0.0.1:{port}" for port in _free_ports()], [])
         lock, parties, copies = threading.Lock(), [], []
         for party in range(3):
             environment = os.environ | {
@@ -104,11 +107,44 @@ def _wait(parties):
         time.sleep(0.05)
 
 
+def init(arguments=None):
+    """Make certificates and configuration files of three parties, and of clients.
+
+    Parameters
+    ----------
+    arguments : list of str, optional
+        The folder and its options; the command line's otherwise.
+
+    Returns
+    -------
+    int
+        0, or 1 if they cannot be made.
+    """
+    about = "Make the files of three parties, for trefoil.party(), and of clients, for trefoil.connect()."
+    parser = argparse.ArgumentParser(prog="python -m trefoil init", description=about)
+    parser.add_argument("folder", help="the folder to make")
+    parser.add_argument("--hosts", default="", metavar="A,B,C", help="three of HOST or HOST:PORT; this machine unless given")
+    parser.add_argument("--clients", default="", metavar="NAMES", help="names of clients")
+    given = parser.parse_args(arguments)
+    names = lambda text: [name.strip() for name in text.split(",") if name.strip()]
+    try:
+        members = _trefoil.cluster_files(given.folder, names(given.hosts), names(given.clients))
+    except Error as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    for role, config in members:
+        print(f"{role:<16} {config}")
+    print("\nCopy each folder to its machine; keep the authority's folder offline. TREFOIL_PARTY names a party's file.")
+    return 0
+
+
 def main():
-    if len(sys.argv) < 2 or sys.argv[1] != "run":
-        print("usage: python -m trefoil run script.py ..", file=sys.stderr)
+    """The command line of ``python -m trefoil``."""
+    commands = {"run": run, "init": init}
+    if len(sys.argv) < 2 or sys.argv[1] not in commands:
+        print(f"usage: python -m trefoil {{{','.join(commands)}}} ..", file=sys.stderr)
         return 2
-    return run(sys.argv[2:])
+    return commands[sys.argv[1]](sys.argv[2:])
 
 
 if __name__ == "__main__":

@@ -48,7 +48,12 @@ class ModelInfo:
 
 def _who(readers):
     """Clients as the compiled half takes them: None for everyone."""
-    return None if readers == "everyone" else list(readers)
+    return None if readers == "everyone" else _named(readers)
+
+
+def _named(clients):
+    """Clients by their names; one string alone is one client, not its letters."""
+    return [clients] if isinstance(clients, str) else list(clients)
 
 
 class Data:
@@ -109,11 +114,22 @@ class Data:
         return [DataInfo(**listed) for listed in self._cluster._with(lambda c: c.data_sets())]
 
     def share(self, name: str, readers: Sequence[str] | str) -> None:
-        """Let these clients name a data set of this one's in their runs, and nobody else; or ``"everyone"``."""
+        """Let these clients name a data set of this one's in their runs, and nobody else.
+
+        Parameters
+        ----------
+        name : str
+        readers : sequence of str, or "everyone"
+        """
         self._cluster.share(name, readers)
 
     def remove(self, name: str) -> None:
-        """Remove a data set of this client's from all servers."""
+        """Remove a data set of this client's from all servers. Runs that use it are over then.
+
+        Parameters
+        ----------
+        name : str
+        """
         self._cluster.remove(name)
 
 
@@ -270,6 +286,10 @@ class Cluster:
     def submit(self, name: str, *inputs: ArrayLike) -> Future[Any]:
         """As :meth:`infer`, without waiting.
 
+        Parameters
+        ----------
+        name : str
+        *inputs : array_like
         Returns
         -------
         concurrent.futures.Future
@@ -282,11 +302,22 @@ class Cluster:
         return [ModelInfo(*listed) for listed in self._with(lambda c: c.models())]
 
     def share(self, name: str, readers: Sequence[str] | str) -> None:
-        """Let these clients use a model or data set of this one's, and nobody else; or ``"everyone"``."""
+        """Let these clients use a model or data set of this one's, and nobody else.
+
+        Parameters
+        ----------
+        name : str
+        readers : sequence of str, or "everyone"
+        """
         self._with(lambda c: c.share(name, _who(readers)))
 
     def remove(self, name: str) -> None:
-        """Remove a model, data set or run of this client's from all servers."""
+        """Remove a model, data set or run of this client's from all servers.
+
+        Parameters
+        ----------
+        name : str
+        """
         self._with(lambda c: c.remove(name))
 
     # -- training ----------------------------------------------------------------------------------
@@ -295,7 +326,7 @@ class Cluster:
         self, name: str, model: Model, data: str | Sequence[str], *, epochs: int = 1, batch_size: int = 32,
         loss: Loss = "cross_entropy", optimiser: Optimiser = optim.SGD(), metrics: Sequence[str] | None = None,
         trained: Sequence[str] | None = None, clip_norm: float | None = None, seed: int = 0, labels: Sequence[str] = (),
-        replace: bool = False, progress: bool = False,
+        recipients: Sequence[str] = (), replace: bool = False, progress: bool = False,
     ) -> Run:
         """Train a model on data that the servers keep, as shares.
 
@@ -324,6 +355,9 @@ class Cluster:
             Of the rows' order and of dropouts; public.
         labels : sequence of str
             Names of the classes, for the model that :meth:`publish` makes.
+        recipients : sequence of str
+            Clients that :meth:`get` the trained weights as this one does. The owners of the data consent to them with
+            the rest of the run.
         replace : bool
             Whether to begin anew in the place of a run of the same name.
         progress : bool
@@ -356,7 +390,9 @@ class Cluster:
         sets = [data] if isinstance(data, str) else list(data)
         with bar(None, "B", progress) as sent:
             begun = self._with(
-                lambda c: c.begin(name, training, sets, int(epochs), int(seed), list(labels), replace, sent.at)
+                lambda c: c.begin(
+                    name, training, sets, int(epochs), int(seed), list(labels), _named(recipients), replace, sent.at
+                )
             )
         run = Run(self, RunInfo(**begun), training, tuple(metrics), progress)
         self._runs = [known for known in self._runs if not known.done()] + [run]
@@ -389,8 +425,22 @@ class Cluster:
             raise InputError("pass the run as runs() lists it, or its name and fingerprint")
         self._with(lambda c: c.approve(name, letters))
 
+    def withdraw(self, run: str | RunInfo) -> None:
+        """Take back the consent to a run on this client's data. A step that runs ends first, and none follows.
+
+        Parameters
+        ----------
+        run : str or RunInfo
+        Raises
+        ------
+        Refused
+            If the run uses no data of this client's.
+        """
+        self._with(lambda c: c.withdraw(run.name if isinstance(run, RunInfo) else run))
+
     def get(self, run: str, into: Any = None) -> Any:
-        """The trained weights of a run of this client's, added up on this machine.
+        """The trained weights of a run, added up on this machine: of this client's, or of one that names it among its
+        recipients.
 
         Parameters
         ----------

@@ -13,7 +13,7 @@ from . import _calls as _  # noqa: F401 - registers what calls are made of
 from ._aten import translated
 from ._errors import InputError
 from ._record import record
-from ._secret import Secret, _INT
+from ._secret import Secret, _INT, _plain, _whole
 from ._session import FRAC_BITS, local
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ class Model:
 
     @property
     def frac_bits(self) -> int:
+        """Fraction bits of inputs, layers and results."""
         return self._model.frac
 
     @property
@@ -145,7 +146,17 @@ class Model:
         return shown[0] if len(shown) == 1 else shown
 
     def evaluate(self, *inputs: ArrayLike) -> np.ndarray | tuple[np.ndarray, ...]:
-        """Run the model in the clear, in 64-bit floats: what :meth:`infer` comes close to."""
+        """Run the model in the clear, in 64-bit floats: what :meth:`infer` comes close to.
+
+        Parameters
+        ----------
+        *inputs : array_like
+            One for each of the model's inputs.
+
+        Returns
+        -------
+        numpy.ndarray, or a tuple of them if the model has several outputs
+        """
         inputs = [np.ascontiguousarray(x, np.float64).reshape(np.shape(x)) for x in self._checked(inputs)]
         outputs = self._model.evaluate(inputs)
         shown = tuple(values.reshape(shape) for values, shape in outputs)
@@ -153,6 +164,11 @@ class Model:
 
     def check(self, *inputs: ArrayLike) -> float:
         """Run the model in fixed point in the clear, and find where a number leaves its range.
+
+        Parameters
+        ----------
+        *inputs : array_like
+            One for each of the model's inputs.
 
         Returns
         -------
@@ -182,10 +198,10 @@ class Model:
     def _run(self, mpc, inputs, owner):
         expected = self._model.inputs(self._model.batch or 1)
         secrets = []
-        for x, (_, _, integer), frac in zip(self._checked(inputs), expected, self._model.input_fracs):
+        for x, (name, _, integer), frac in zip(self._checked(inputs), expected, self._model.input_fracs):
             if not isinstance(x, Secret):
-                array = np.asarray(x)
-                array = array.astype(np.int64) if integer else array
+                array = _plain(x)
+                array = _whole(name, array) if integer else array
                 public = mpc._public(array, 0 if integer else frac)
                 (handle,) = mpc._session.input(owner, [public], [list(array.shape)], [0 if integer else frac])
             elif x.frac_bits != frac:

@@ -138,6 +138,12 @@ def record(module, example, outputs=None):
         Names of the results to keep; all otherwise.
     """
     torch = _torch()
+    if not isinstance(module, torch.nn.Module):
+        raise InputError(f"from_torch takes a torch.nn.Module; it got a {type(module).__name__}")
+    arguments, named = _arguments(example)
+    for x in [*arguments, *named.values()]:
+        if not isinstance(x, torch.Tensor):
+            raise InputError(f"an example is a tensor, a tuple of tensors, or a dict of them; one of its parts is a {type(x).__name__}")
     recorded = _recorded(torch, module, example, outputs)
     recorded.unlike = _unlike(torch.nn, module)
     return recorded

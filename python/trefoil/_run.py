@@ -38,8 +38,9 @@ class DataInfo:
 class RunInfo:
     """What is listed of a run at the servers.
 
-    ``data`` are names and owners of its data sets, ``step`` how many steps the servers have kept, ``missing`` the
-    owners of data who have not consented, and ``fingerprint`` what :meth:`Cluster.approve` consents to.
+    ``data`` are names and owners of its data sets, ``step`` how many steps the servers have kept, ``recipients`` the
+    clients that get the trained weights besides its owner, ``missing`` the owners of data who have not consented, and
+    ``fingerprint`` what :meth:`Cluster.approve` consents to.
     """
 
     name: str
@@ -48,6 +49,7 @@ class RunInfo:
     rows: int
     epochs: int
     step: int
+    recipients: list[str]
     missing: list[str]
     fingerprint: str
     state: str

@@ -45,6 +45,14 @@ def _plain(x):
     return array.astype(_widest(array.dtype), copy=False)
 
 
+def _whole(name, array):
+    """An input that consists of integers."""
+    if array.dtype.kind == "f" and not np.all(np.mod(array, 1) == 0):
+        place = int(np.flatnonzero(np.mod(array, 1) != 0)[0])
+        raise InputError(f"`{name}` consists of integers; element {place} is {array.reshape(-1)[place]}")
+    return array.astype(np.int64)
+
+
 def _promoted(*dtypes):
     """NumPy's dtype for arithmetic; truth values count as the integers 0 and 1."""
     dtype = _widest(np.result_type(*dtypes))
@@ -93,6 +101,8 @@ class Secret:
 
     __slots__ = ("_mpc", "_handle", "_dtype", "__weakref__")
     __array_priority__ = 1000
+    # Above that of tables and columns of pandas: `column * x` is this class's.
+    __pandas_priority__ = 5000
     __hash__ = None
 
     def __init__(self, mpc, handle, dtype):
@@ -104,22 +114,27 @@ class Secret:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
         return tuple(self._handle.shape)
 
     @property
     def dtype(self) -> np.dtype:
+        """What :meth:`reveal` returns."""
         return self._dtype
 
     @property
     def ndim(self) -> int:
+        """Number of axes."""
         return len(self._handle.shape)
 
     @property
     def size(self) -> int:
+        """Number of numbers."""
         return int(np.prod(self._handle.shape, dtype=np.int64))
 
     @property
     def frac_bits(self) -> int:
+        """Fraction bits of the words; 0 for integers and truth values."""
         return self._handle.frac
 
     @property
@@ -129,6 +144,7 @@ class Secret:
 
     @property
     def T(self) -> Secret:
+        """The axes in the opposite order, as by :meth:`transpose`."""
         return self.transpose()
 
     def __len__(self):
@@ -166,6 +182,17 @@ class Secret:
     def save(self, path: str | os.PathLike[str]) -> list[str]:
         """Write the shares to files, ``path.party0`` to ``path.party2``, each party its own.
 
+        Parameters
+        ----------
+        path : path
+
+        Returns
+        -------
+        list of str
+            The files that this process wrote.
+
+        Notes
+        -----
         Two of the three files together show the numbers. :meth:`Mpc.load` reads them.
         """
         import os
@@ -196,10 +223,17 @@ class Secret:
     def __complex__(self):
         raise self._refuse("complex()")
 
+    def __format__(self, spec):
+        if spec:
+            raise self._refuse(f"the format {spec!r}")
+        return str(self)
+
     def item(self, *_):
+        """Raises :class:`RevealError`: numbers come out by :meth:`reveal` alone."""
         raise self._refuse("item()")
 
     def tolist(self):
+        """Raises :class:`RevealError`: numbers come out by :meth:`reveal` alone."""
         raise self._refuse("tolist()")
 
     def __contains__(self, _):
@@ -215,6 +249,7 @@ class Secret:
         return self.__copy__()
 
     def copy(self) -> Secret:
+        """Another array of the same numbers. Nothing is sent."""
         return self.__copy__()
 
     # -- calls -------------------------------------------------------------------------------------
@@ -242,6 +277,14 @@ class Secret:
     def astype(self, dtype: DTypeLike) -> Secret:
         """The same numbers as another dtype. To ``bool``: whether they are not 0.
 
+        Parameters
+        ----------
+        dtype : dtype
+
+        Returns
+        -------
+        Secret
+
         Raises
         ------
         InputError
@@ -259,10 +302,23 @@ class Secret:
     def with_bound(self, bound: float) -> Secret:
         """The same numbers, of which all parties know that none exceeds ``bound`` in magnitude.
 
+        Parameters
+        ----------
+        bound : float
+
+        Returns
+        -------
+        Secret
+
+        Notes
+        -----
         Comparisons and what is made of them cost less. A wrong bound gives wrong results;
-        ``with mpc.check():`` finds it.
+        ``with mpc.check():`` finds it. Nothing is sent.
         """
-        handle = self._mpc._session.bound(self._handle, float(bound))
+        bound = float(bound)
+        if not 0 <= bound < float("inf"):
+            raise InputError(f"bound is {bound}: a magnitude that no number exceeds is at least 0")
+        handle = self._mpc._session.bound(self._handle, bound)
         return Secret(self._mpc, handle, self._dtype)
 
     def _other(self, other):
@@ -420,6 +476,12 @@ class Secret:
             raise InputError(f"{base} to a secret power: the base must be above 0")
         return np.exp(self._real() * float(np.log(base)))
 
+    def _no_remainder(self, *_):
+        raise TypeError("secret arrays have no rounding and no division with remainder: `/` divides, and sums and products of "
+                        "integers are exact")
+
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __round__ = _no_remainder
+
     def __abs__(self):
         return self._like(_promoted(self._dtype))._make("abs")
 
@@ -495,6 +557,18 @@ class Secret:
         return (self[i] for i in range(len(self)))
 
     def reshape(self, *shape, order="C"):
+        """The same numbers under another shape. Nothing is sent.
+
+        Parameters
+        ----------
+        *shape : int or tuple of int
+            One of them may be -1, for what is left.
+        order : {"C"}
+
+        Returns
+        -------
+        Secret
+        """
         if order != "C":
             raise InputError("secret arrays are in C order")
         shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)) else shape
@@ -509,11 +583,22 @@ class Secret:
         return self if tuple(shape) == self.shape else self._make("reshape", {"shape": shape})
 
     def ravel(self) -> Secret:
+        """The same numbers as one axis. Nothing is sent."""
         return self.reshape(-1) if self.size else self.reshape(0)
 
     flatten = ravel
 
     def transpose(self, *axes):
+        """The axes in another order, the opposite one unless given. Nothing is sent.
+
+        Parameters
+        ----------
+        *axes : int or tuple of int
+
+        Returns
+        -------
+        Secret
+        """
         if len(axes) == 1 and (axes[0] is None or not isinstance(axes[0], (int, np.integer))):
             axes = axes[0] or ()
         axes = [_axis(a, self.ndim) for a in axes] or list(range(self.ndim))[::-1]
@@ -522,21 +607,73 @@ class Secret:
         return self if axes == sorted(axes) else self._make("permute", {"axes": axes})
 
     def swapaxes(self, one, other):
+        """Two axes exchanged. Nothing is sent.
+
+        Parameters
+        ----------
+        one, other : int
+
+        Returns
+        -------
+        Secret
+        """
         axes = list(range(self.ndim))
         one, other = _axis(one, self.ndim), _axis(other, self.ndim)
         axes[one], axes[other] = axes[other], axes[one]
         return self.transpose(axes)
 
     def squeeze(self, axis=None):
+        """Without axes of length 1. Nothing is sent.
+
+        Parameters
+        ----------
+        axis : int or tuple of int, optional
+
+        Returns
+        -------
+        Secret
+        """
         return np.squeeze(self, axis)
 
     def repeat(self, repeats, axis=None):
+        """Numbers repeated, as by ``numpy.repeat``. Nothing is sent.
+
+        Parameters
+        ----------
+        repeats : int or array_like of int
+        axis : int, optional
+
+        Returns
+        -------
+        Secret
+        """
         return np.repeat(self, repeats, axis)
 
     def take(self, indices, axis=None):
+        """The numbers at public places, as by ``numpy.take``. Nothing is sent.
+
+        Parameters
+        ----------
+        indices : array_like of int
+        axis : int, optional
+
+        Returns
+        -------
+        Secret
+        """
         return np.take(self, indices, axis)
 
     def diagonal(self, offset=0, axis1=0, axis2=1):
+        """Diagonals, as by ``numpy.diagonal``. Nothing is sent.
+
+        Parameters
+        ----------
+        offset, axis1, axis2 : int
+
+        Returns
+        -------
+        Secret
+        """
         return np.diagonal(self, offset, axis1, axis2)
 
     # -- along axes --------------------------------------------------------------------------------
@@ -551,17 +688,67 @@ class Secret:
         return y.reshape(short)
 
     def sum(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
-        """Sums. No communication."""
+        """Sums along axes.
+
+        Parameters
+        ----------
+        axis : int or tuple of int, optional
+            All axes unless given.
+        keepdims : bool
+            Whether the axes stay, with length 1.
+
+        Returns
+        -------
+        Secret
+
+        Notes
+        -----
+        Exact, within ``|sum| < 2^(62 - frac_bits)``. Nothing is sent.
+        """
         return self._reduce("sum", axis, keepdims, _promoted(self._dtype))
 
     def mean(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
-        """Means. Two rounds for each result."""
+        """Means along axes.
+
+        Parameters
+        ----------
+        axis : int or tuple of int, optional
+            All axes unless given.
+        keepdims : bool
+            Whether the axes stay, with length 1.
+
+        Returns
+        -------
+        Secret
+
+        Notes
+        -----
+        Relative error ``2^-19`` and two units in the last place. At most 2 rounds.
+        """
         self._some("mean", axis)
         x = self._real()
         return x._reduce("mean", axis, keepdims)
 
     def var(self, axis: int | tuple[int, ...] | None = None, ddof: int = 0, keepdims: bool = False) -> Secret:
-        """Variances; ``ddof`` as in NumPy."""
+        """Variances along axes.
+
+        Parameters
+        ----------
+        axis : int or tuple of int, optional
+            All axes unless given.
+        ddof : int
+            What is taken from the count, as in NumPy.
+        keepdims : bool
+            Whether the axes stay, with length 1.
+
+        Returns
+        -------
+        Secret
+
+        Notes
+        -----
+        Two means and a sum of squares.
+        """
         self._some("var", axis)
         x = self._real()
         y = x._reduce("var", axis, keepdims)
@@ -573,7 +760,25 @@ class Secret:
         return y * (count / (count - ddof))
 
     def std(self, axis: int | tuple[int, ...] | None = None, ddof: int = 0, keepdims: bool = False) -> Secret:
-        """Standard deviations."""
+        """Standard deviations along axes.
+
+        Parameters
+        ----------
+        axis : int or tuple of int, optional
+            All axes unless given.
+        ddof : int
+            What is taken from the count, as in NumPy.
+        keepdims : bool
+            Whether the axes stay, with length 1.
+
+        Returns
+        -------
+        Secret
+
+        Notes
+        -----
+        As :meth:`var`, and a square root of each result: 24 rounds.
+        """
         return self.var(axis, ddof, keepdims)._make("sqrt")
 
     def _some(self, name, axis):
@@ -597,86 +802,270 @@ class Secret:
         return y.reshape(kept if keepdims else outer)
 
     def max(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
-        """Largest numbers, by a tournament: ``1 + 5 ceil(log2 k)`` rounds."""
+        """Largest numbers along axes.
+
+        Parameters
+        ----------
+        axis : int or tuple of int, optional
+            All axes unless given.
+        keepdims : bool
+            Whether the axes stay, with length 1.
+
+        Returns
+        -------
+        Secret
+
+        Notes
+        -----
+        Exact. A tournament: ``1 + 5 ceil(log2 k)`` rounds for ``k`` numbers.
+        """
         return self._extremum("max", axis, keepdims)
 
     def min(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
-        """Smallest numbers. As :meth:`max`."""
+        """Smallest numbers along axes.
+
+        Parameters
+        ----------
+        axis : int or tuple of int, optional
+            All axes unless given.
+        keepdims : bool
+            Whether the axes stay, with length 1.
+
+        Returns
+        -------
+        Secret
+
+        Notes
+        -----
+        As :meth:`max`.
+        """
         return self._extremum("min", axis, keepdims)
 
     def argmax(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
-        """Places of the largest numbers, the first among equals."""
+        """Places of the largest numbers, the first among equals.
+
+        Parameters
+        ----------
+        axis : int or tuple of int, optional
+            All axes unless given.
+        keepdims : bool
+            Whether the axes stay, with length 1.
+
+        Returns
+        -------
+        Secret
+
+        Notes
+        -----
+        As :meth:`max`; all axes together count in C order.
+        """
         return self._extremum("argmax", axis, keepdims, _INT)
 
     def argmin(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
-        """Places of the smallest numbers, the first among equals."""
+        """Places of the smallest numbers, the first among equals.
+
+        Parameters
+        ----------
+        axis : int or tuple of int, optional
+            All axes unless given.
+        keepdims : bool
+            Whether the axes stay, with length 1.
+
+        Returns
+        -------
+        Secret
+
+        Notes
+        -----
+        As :meth:`max`; all axes together count in C order.
+        """
         return self._extremum("argmin", axis, keepdims, _INT)
 
     def prod(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
-        """Products: ``ceil(log2 k)`` levels of two rounds."""
+        """Products along axes.
+
+        Parameters
+        ----------
+        axis : int or tuple of int, optional
+            All axes unless given.
+        keepdims : bool
+            Whether the axes stay, with length 1.
+
+        Returns
+        -------
+        Secret
+
+        Notes
+        -----
+        Every product of a part must stay below ``2^(62 - 2 frac_bits)``. ``ceil(log2 k)`` levels of two rounds.
+        """
         return np.prod(self, axis, keepdims=keepdims)
 
     def cumsum(self, axis: int | tuple[int, ...] | None = None) -> Secret:
-        """Running sums. No communication; work grows with the square of the axis."""
+        """Running sums.
+
+        Parameters
+        ----------
+        axis : int, optional
+            Of the flat array unless given.
+
+        Returns
+        -------
+        Secret
+
+        Notes
+        -----
+        Exact. Nothing is sent; work grows with the square of the axis.
+        """
         return np.cumsum(self, axis)
 
     def all(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+        """Whether all are true.
+
+        Parameters
+        ----------
+        axis : int or tuple of int, optional
+            All axes unless given.
+        keepdims : bool
+            Whether the axes stay, with length 1.
+
+        Returns
+        -------
+        Secret
+        """
         return np.all(self, axis, keepdims=keepdims)
 
     def any(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+        """Whether any is true.
+
+        Parameters
+        ----------
+        axis : int or tuple of int, optional
+            All axes unless given.
+        keepdims : bool
+            Whether the axes stay, with length 1.
+
+        Returns
+        -------
+        Secret
+        """
         return np.any(self, axis, keepdims=keepdims)
 
     def trace(self, offset=0):
+        """The sum of a diagonal. Nothing is sent.
+
+        Parameters
+        ----------
+        offset : int
+
+        Returns
+        -------
+        Secret
+        """
         return np.trace(self, offset)
 
     def dot(self, other):
+        """``numpy.dot`` with another array: 2 rounds, 252 bits for each result.
+
+        Parameters
+        ----------
+        other : Secret or array_like
+
+        Returns
+        -------
+        Secret
+        """
         return np.dot(self, other)
 
     def clip(self, min=None, max=None):
+        """Numbers limited to a range, exactly: 6 rounds.
+
+        Parameters
+        ----------
+        min, max : float or array_like, optional
+            Public, or secret.
+
+        Returns
+        -------
+        Secret
+        """
         return np.clip(self, min, max)
 
     # -- functions that NumPy does not have --------------------------------------------------------
 
     def relu(self) -> Secret:
-        """``max(0, x)``: 6 rounds."""
+        """``max(0, x)``. Domain, error and cost: :func:`trefoil.functions.relu`."""
         return self._like(_promoted(self._dtype))._make("relu")
 
     def sigmoid(self) -> Secret:
-        """``1 / (1 + e^-x)``."""
+        """``1 / (1 + e^-x)``. Domain, error and cost: :func:`trefoil.functions.sigmoid`."""
         return self._real()._make("sigmoid")
 
     def tanh(self) -> Secret:
+        """Hyperbolic tangent. Domain, error and cost: :func:`trefoil.functions.tanh`."""
         return self._real()._make("tanh")
 
     def exp(self) -> Secret:
+        """``e^x``. Domain, error and cost: :func:`trefoil.functions.exp`."""
         return self._real()._make("exp")
 
     def log(self) -> Secret:
+        """``ln x``. Domain, error and cost: :func:`trefoil.functions.log`."""
         return self._real()._make("log")
 
     def sqrt(self) -> Secret:
+        """Square roots. Domain, error and cost: :func:`trefoil.functions.sqrt`."""
         return self._real()._make("sqrt")
 
     def abs(self) -> Secret:
+        """``|x|``. Domain, error and cost: :func:`trefoil.functions.abs`."""
         return self.__abs__()
 
     def gelu(self) -> Secret:
+        """``x (1 + erf(x / sqrt 2)) / 2``. Domain, error and cost: :func:`trefoil.functions.gelu`."""
         return self._real()._make("gelu")
 
     def silu(self) -> Secret:
+        """``x sigmoid(x)``. Domain, error and cost: :func:`trefoil.functions.silu`."""
         return self._real()._make("silu")
 
     def erf(self) -> Secret:
+        """Error function. Domain, error and cost: :func:`trefoil.functions.erf`."""
         return self._real()._make("erf")
 
     def softmax(self, axis: int = -1) -> Secret:
-        """``e^x / sum(e^x)`` along an axis."""
+        """``e^x / sum(e^x)`` along an axis. Domain, error and cost: :func:`trefoil.functions.softmax`.
+
+        Parameters
+        ----------
+        axis : int
+
+        Returns
+        -------
+        Secret
+        """
         return self._real()._make("softmax", {"axis": _axis(axis, self.ndim)})
 
     def log_softmax(self, axis: int = -1) -> Secret:
+        """The logarithm of :meth:`softmax`. Domain, error and cost: :func:`trefoil.functions.log_softmax`.
+
+        Parameters
+        ----------
+        axis : int
+
+        Returns
+        -------
+        Secret
+        """
         return self._real()._make("log_softmax", {"axis": _axis(axis, self.ndim)})
 
-    # -- NumPy's dispatch --------------------------------------------------------------------------
+    # -- NumPy's dispatch, and PyTorch's -----------------------------------------------------------
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        # Of an operator PyTorch makes NotImplemented of it: `tensor * x` is this class's then.
+        name = getattr(function, "__name__", "this function")
+        raise TypeError(f"PyTorch's `{name}` takes no secret arrays: NumPy's functions do, and trefoil.Model runs networks")
 
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
         from ._numpy import ufunc as dispatch

@@ -54,8 +54,10 @@ class Step:
 class Cost:
     """What a session did since it was asked last.
 
-    ``bytes`` and ``messages`` are those of the parties in this process: of all three in a local session,
-    of this party in a session of three machines. ``str()`` is a table.
+    ``bytes``, ``messages`` and ``rounds`` are those of the parties in this process: of all three in a local session,
+    of this party in a session of three machines. A party that was behind the others when the cost was asked, since
+    it had only to send, counts the rounds in which it catches up too; none is behind after a :meth:`Mpc.reveal` to
+    all. ``str()`` is a table.
     """
 
     bytes: int
@@ -154,6 +156,8 @@ class Mpc:
         -----
         One round; 64 bits for each number in all.
         """
+        if isinstance(x, Secret):
+            raise InputError("the array is secret already")
         if x is None:
             if shape is None:
                 raise InputError("give the numbers, or at a party that does not own them a shape")
@@ -171,10 +175,18 @@ class Mpc:
     def reveal(self, *secrets: Secret, to: int | None = None) -> list[np.ndarray] | None:
         """Show several arrays in one round. As :meth:`Secret.reveal`.
 
+        Parameters
+        ----------
+        *secrets : Secret
+        to : int, optional
+            Show them to this party alone.
         Returns
         -------
         list of numpy.ndarray, or None at a party to which they are not shown
         """
+        public = [type(x).__name__ for x in secrets if not isinstance(x, Secret)]
+        if public:
+            raise InputError(f"reveal takes secret arrays, one after the other; one is a {public[0]}")
         opened = self._session.reveal([x._handle for x in secrets], to)
         if opened is None:
             return None
@@ -183,6 +195,14 @@ class Mpc:
     def load(self, path: str | os.PathLike[str]) -> Secret:
         """Read a secret array that :meth:`Secret.save` wrote, each party its own file.
 
+        Parameters
+        ----------
+        path : path
+            As it was given to :meth:`Secret.save`.
+
+        Returns
+        -------
+        Secret
         Raises
         ------
         InputError
@@ -285,6 +305,8 @@ def local(
     runs on three machines with :func:`trefoil.party`.
     """
     _check_frac(frac_bits)
+    if threads is not None and operator.index(threads) < 1:
+        raise ConfigError(f"threads is {threads}; a party has 1 or more")
     return Mpc(_trefoil.Session.local(engine, truncation, network, threads), frac_bits)
 
 
@@ -297,7 +319,7 @@ def party(
     Parameters
     ----------
     config : path, optional
-        This party's ``party.toml``, as ``trefoil cluster init`` makes it; the environment variable
+        This party's ``party.toml``, as ``python -m trefoil init`` makes it; the environment variable
         ``TREFOIL_PARTY`` names it otherwise.
     engine : str, optional
         As for :func:`trefoil.local`; that of the file unless given. The others may have another.

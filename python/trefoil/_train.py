@@ -10,7 +10,7 @@ from . import _trefoil, functions, optim
 from ._errors import ConfigError, InputError
 from ._model import Model
 from ._progress import bar
-from ._secret import _INT, Secret
+from ._secret import _INT, Secret, _plain, _whole
 from ._session import local
 
 if TYPE_CHECKING:
@@ -197,8 +197,8 @@ class Trainer:
             if integer and x.frac_bits != 0:
                 raise InputError(f"`{name}` must consist of integers")
             return x if x.frac_bits == frac else functions.rescale(x, frac)
-        array = np.asarray(x)
-        array = array.astype(np.int64 if integer else np.float64)
+        array = _plain(x)
+        array = _whole(name, array) if integer else array.astype(np.float64)
         public = self.mpc._public(array, frac)
         (handle,) = self.mpc._session.input(owner, [public], [list(array.shape)], [frac])
         return Secret(self.mpc, handle, _INT if integer else np.dtype(np.float64))
@@ -284,6 +284,11 @@ class Trainer:
     def predict(self, *inputs: Secret | ArrayLike, owner: int = 0) -> Secret:
         """The network's result with the weights of now, which stay secret.
 
+        Parameters
+        ----------
+        *inputs : Secret or array_like
+        owner : int
+            The party whose public arrays these are.
         Returns
         -------
         Secret

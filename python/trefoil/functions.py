@@ -8,8 +8,11 @@ Domain, error and cost of each are those that its documentation states; bits are
 parties together, at the width of a product's result.
 """
 
+import inspect
+
 import numpy as np
 
+from . import _trefoil
 from ._errors import InputError
 from ._secret import _BOOL, _INT, Secret, _axes, _axis, _plain, _promoted
 
@@ -39,7 +42,37 @@ def _one(*args, **kwargs):
     return _call(*args, **kwargs)[0]
 
 
-def _same_format(name, doc, dtype=None):
+#: What functions cost by their names, as the library states and tests it: its example, rounds, bits for each number.
+_COSTS = {name.split(" ")[0]: (name.partition(" ")[2], rounds, bits) for name, rounds, bits in _trefoil.COSTS}
+
+#: How the examples are put.
+_EXAMPLES = {"": "", "3": " for ``n = 3``", "of degree 4": " at degree 4", "of 16": " for rows of 16"}
+
+
+def _cost(name):
+    """The sentence that says what a function costs."""
+    example, rounds, bits = _COSTS[name]
+    where = " for 16 classes" if name == "one_hot" else _EXAMPLES[example]
+    return f"Cost: {rounds} round{'s' * (rounds > 1)}, {bits:.0f} bits{where}."
+
+
+def _priced(function):
+    """Adds what it costs to the docstring of a function, which ends with its notes."""
+    function.__doc__ = f"{inspect.cleandoc(function.__doc__)} {_cost(function.__name__)}\n"
+    return function
+
+
+def _documented(function, name, summary, notes, parameters="x : Secret", result="Of the shape of ``x``.", cost=None):
+    """Gives a function that is made here its name, and a docstring with sections."""
+    function.__name__ = function.__qualname__ = name
+    notes = f"{notes} {_cost(cost)}".lstrip() if cost else notes
+    sections = {"Parameters": parameters, "Returns": f"Secret\n    {result}", "Notes": notes}
+    text = "\n\n".join(f"{title}\n{'-' * len(title)}\n{body}" for title, body in sections.items())
+    function.__doc__ = f"{summary}\n\n{text}\n"
+    return function
+
+
+def _same_format(name, summary, notes, dtype=None, cost=None):
     def function(x, y):
         one = x if isinstance(x, Secret) else y
         if not isinstance(one, Secret):
@@ -47,60 +80,99 @@ def _same_format(name, doc, dtype=None):
         frac = one._handle.frac
         return _one(name, [x, y], None, dtype, frac)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
+    parameters = "x, y : Secret or array_like\n    One of them secret, in the same format; a public one gets it."
+    result = "Of their common shape, as NumPy broadcasts."
+    return _documented(function, name, summary, notes, parameters, result, cost)
 
 
-def _of_one(name, doc, dtype=None, real=True):
+def _of_one(name, summary, notes, dtype=None, real=True, domain=None, cost=None):
     def function(x):
         x = x._real() if real else x
         return _one(name, [x], None, dtype)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
+    parameters = f"x : Secret\n    {domain}" if domain else "x : Secret"
+    cost = name if name in _COSTS else cost
+    return _documented(function, name, summary, notes, parameters, cost=cost)
 
 
-add = _same_format("add", "``x + y``, broadcast. Nothing is sent.")
-sub = _same_format("sub", "``x - y``, broadcast. Nothing is sent.")
-lt = _same_format("lt", "``x < y``: exact. 6 rounds, 394 bits.", _BOOL)
-le = _same_format("le", "``x <= y``: exact. 6 rounds, 394 bits.", _BOOL)
-gt = _same_format("gt", "``x > y``: exact. 6 rounds, 394 bits.", _BOOL)
-ge = _same_format("ge", "``x >= y``: exact. 6 rounds, 394 bits.", _BOOL)
-eq = _same_format("eq", "``x == y``: exact. 7 rounds, 369 bits.", _BOOL)
-ne = _same_format("ne", "``x != y``: exact. 7 rounds, 369 bits.", _BOOL)
+add = _same_format("add", "``x + y``, broadcast.", "Nothing is sent.")
+sub = _same_format("sub", "``x - y``, broadcast.", "Nothing is sent.")
+lt = _same_format("lt", "``x < y``, broadcast.", "Exact.", _BOOL, "lt")
+le = _same_format("le", "``x <= y``, broadcast.", "Exact.", _BOOL, "lt")
+gt = _same_format("gt", "``x > y``, broadcast.", "Exact.", _BOOL, "lt")
+ge = _same_format("ge", "``x >= y``, broadcast.", "Exact.", _BOOL, "lt")
+eq = _same_format("eq", "``x == y``, broadcast.", "Exact.", _BOOL, "eq")
+ne = _same_format("ne", "``x != y``, broadcast.", "Exact.", _BOOL, "eq")
 
-neg = _of_one("neg", "``-x``. Nothing is sent.", real=False)
-is_negative = _of_one("is_negative", "``x < 0``: exact. 6 rounds, 394 bits.", _BOOL, False)
-sign = _of_one("sign", "-1, 0 or 1, as integers. 6 rounds, 784 bits.", _INT, False)
-abs = _of_one("abs", "``|x|``: exact. 6 rounds, 456 bits.", real=False)
-relu = _of_one("relu", "``max(0, x)``: exact. 6 rounds, 456 bits.", real=False)
-relu6 = _of_one("relu6", "``x`` limited to 0..6. 6 rounds, 916 bits.")
-square = _of_one("square", "``x * x``: one unit in the last place. 2 rounds, 252 bits.", real=False)
-exp = _of_one("exp", "``e^x``: error below ``2^-16 max(1, e^x) + 2^-18``; ``2^16`` above ``x = 11.09``. 18 rounds, 2279 bits.")
-exp_nonpositive = _of_one("exp_nonpositive", "``e^x`` for ``x <= 0``: error below ``2^-19 max(2^-10, e^x)``. 18 rounds, 1868 bits.")
-log = _of_one("log", "``ln x`` for ``x > 0``: error below three units and ``2^-19``. 25 rounds, 3659 bits.")
-sqrt = _of_one("sqrt", "Square root of ``x >= 0``: relative error below ``2^-19`` and a unit. 29 rounds, 4113 bits.")
-inv_sqrt = _of_one("inv_sqrt", "``1 / sqrt(x)`` for ``x > 0``: relative error below ``2^-19`` and a unit. 29 rounds, 4117 bits.")
-reciprocal = _of_one("reciprocal", "``1 / x``: relative error below ``2^-19.5`` and two units. 28 rounds, 3936 bits.")
-reciprocal_positive = _of_one("reciprocal_positive", "``1 / x`` for ``x > 0``, as reciprocal. 27 rounds, 3582 bits.")
-sigmoid = _of_one("sigmoid", "``1 / (1 + e^-x)``. 25 rounds, 4030 bits.")
-tanh = _of_one("tanh", "Hyperbolic tangent. 25 rounds, 4029 bits.")
-silu = _of_one("silu", "``x sigmoid(x)``. 27 rounds, 4294 bits.")
-erf = _of_one("erf", "Error function. 18 rounds, 2481 bits.")
-gelu = _of_one("gelu", "``x (1 + erf(x / sqrt 2)) / 2``. 20 rounds, 2694 bits.")
-sin = _of_one("sin", "Sine: error below ``2^-18 + 2^(f - 61) |x|``. 14 rounds, 1690 bits.")
-cos = _of_one("cos", "Cosine, as sin. 14 rounds, 1690 bits.")
+neg = _of_one("neg", "``-x``.", "Nothing is sent.", real=False)
+is_negative = _of_one("is_negative", "``x < 0``.", "Exact.", _BOOL, False, cost="lt")
+sign = _of_one("sign", "-1, 0 or 1, as integers.", "Exact.", _INT, False)
+abs = _of_one("abs", "``|x|``.", "Exact.", real=False)
+relu = _of_one("relu", "``max(0, x)``.", "Exact.", real=False)
+relu6 = _of_one("relu6", "``x`` limited to 0..6.", "Exact.")
+square = _of_one("square", "``x * x``.", "One unit in the last place. Cost: 2 rounds, 252 bits.", real=False)
+exp = _of_one("exp", "``e^x``.", "Error below ``2^-16 max(1, e^x) + 2^-18``; ``2^16`` above ``x = 11.09``.")
+exp_nonpositive = _of_one(
+    "exp_nonpositive", "``e^x``.",
+    "Error below ``2^-19 max(2^-10, e^x)``.", domain="``x <= 0``.",
+)
+log = _of_one("log", "``ln x``.", "Error below three units and ``2^-19``.", domain="``x > 0``.")
+sqrt = _of_one("sqrt", "Square root of ``x``.", "Relative error below ``2^-19`` and a unit.", domain="``x >= 0``.")
+inv_sqrt = _of_one("inv_sqrt", "``1 / sqrt(x)``.", "Relative error below ``2^-19`` and a unit.", domain="``x > 0``.")
+reciprocal = _of_one("reciprocal", "``1 / x``.", "Relative error below ``2^-19.5`` and two units.")
+reciprocal_positive = _of_one(
+    "reciprocal_positive", "``1 / x``.",
+    "Error as of :func:`reciprocal`.", domain="``x > 0``.",
+)
+sigmoid = _of_one("sigmoid", "``1 / (1 + e^-x)``.", "Error below ``2^-17``.")
+tanh = _of_one("tanh", "Hyperbolic tangent.", "Error below ``2^-16``.")
+silu = _of_one("silu", "``x sigmoid(x)``.", "Error below ``2^-15``.", domain="``|x| < 2^22``.")
+erf = _of_one("erf", "Error function.", "Error below ``2^-17``.")
+gelu = _of_one("gelu", "``x (1 + erf(x / sqrt 2)) / 2``.", "Error below ``2^-17``.", domain="``|x| < 2^22``.")
+sin = _of_one("sin", "Sine.", "Error below ``2^-18 + 2^(f - 61) |x|``.")
+cos = _of_one("cos", "Cosine.", "Error as of :func:`sin`.")
 
 
 def not_(x):
-    """``1 - x`` of truth values. Nothing is sent."""
+    """``1 - x`` of truth values.
+
+    Parameters
+    ----------
+    x : Secret
+        Truth values.
+
+    Returns
+    -------
+    Secret
+        Of the shape of ``x``.
+
+    Notes
+    -----
+    Nothing is sent.
+    """
     return _one("not", [x], None, x.dtype)
 
 
+@_priced
 def select(condition, x, y):
-    """``x`` where the secret truth value is 1, ``y`` where it is 0. 1 round, 192 bits."""
+    """``x`` where the secret truth value is 1, ``y`` where it is 0.
+
+    Parameters
+    ----------
+    condition : Secret
+        Truth values.
+    x, y : Secret or array_like
+        One of them secret; of one shape with the condition.
+
+    Returns
+    -------
+    Secret
+        Of the shape of ``x`` and ``y``.
+
+    Notes
+    -----
+    Exact.
+    """
     one = x if isinstance(x, Secret) else y
     if not isinstance(one, Secret):
         return np.where(condition, x, y)
@@ -108,168 +180,518 @@ def select(condition, x, y):
 
 
 def relu_all(*xs):
-    """:func:`relu` of several arrays in the same rounds."""
+    """:func:`relu` of several arrays in the same rounds.
+
+    Parameters
+    ----------
+    *xs : Secret
+
+    Returns
+    -------
+    list of Secret
+        As many.
+    """
     mpc = xs[0]._mpc
     made = mpc._session.call("relu_all", [x._handle for x in xs], None)
     return [Secret(mpc, handle, _promoted(x.dtype)) for handle, x in zip(made, xs)]
 
 
+@_priced
 def leaky_relu(x, slope):
-    """``x`` where it is at least 0, ``slope * x`` where it is negative. 8 rounds, 595 bits."""
+    """``x`` where it is at least 0, ``slope * x`` where it is negative.
+
+    Parameters
+    ----------
+    x : Secret
+    slope : float
+        Public.
+
+    Returns
+    -------
+    Secret
+        Of the shape of ``x``.
+
+    Notes
+    -----
+    Error of a :func:`mul_scalar` below 0.
+    """
     return _one("leaky_relu", [x._real()], {"slope": float(slope)})
 
 
+@_priced
 def clamp(x, low, high):
-    """``x`` limited to ``low..high``: exact for bounds rounded to the format. 6 rounds, 916 bits."""
+    """``x`` limited to ``low..high``.
+
+    Parameters
+    ----------
+    x : Secret
+    low, high : float
+        Public.
+
+    Returns
+    -------
+    Secret
+        Of the shape of ``x``.
+
+    Notes
+    -----
+    Exact for bounds rounded to the format.
+    """
     return _one("clamp", [x], {"low": float(low), "high": float(high)})
 
 
+@_priced
 def one_hot(x, classes):
-    """For secret integers, a new last axis with 1 at the integer. 5 rounds, 3504 bits for 16 classes."""
+    """For secret integers, a new last axis with 1 at the integer.
+
+    Parameters
+    ----------
+    x : Secret
+        Integers.
+    classes : int
+        How many; the integers are from 0 on, below it.
+
+    Returns
+    -------
+    Secret
+        Integers, of the shape of ``x`` and an axis more.
+
+    Notes
+    -----
+    Exact.
+    """
     return _one("one_hot", [x], {"classes": classes}, _INT)
 
 
 def add_scalar(x, c):
-    """``x + c``. Nothing is sent."""
+    """``x + c``.
+
+    Parameters
+    ----------
+    x : Secret
+    c : float or int
+        Public.
+
+    Returns
+    -------
+    Secret
+        Of the shape of ``x``.
+
+    Notes
+    -----
+    Nothing is sent.
+    """
     return _one("add_scalar", [x], {"c": c})
 
 
 def mul_scalar(x, c):
-    """``x * c``: relative error ``2^-19`` of the factor. 2 rounds; none if ``c`` is an integer."""
+    """``x * c``.
+
+    Parameters
+    ----------
+    x : Secret
+    c : float or int
+        Public.
+
+    Returns
+    -------
+    Secret
+        Of the shape of ``x``.
+
+    Notes
+    -----
+    Relative error ``2^-19`` of the factor. Cost: 2 rounds; none if ``c`` is an integer.
+    """
     return _one("mul_scalar", [x], {"c": c})
 
 
 def mul_scalar_to(x, c, frac_bits):
-    """``x * c`` with other fraction bits, as :func:`mul_scalar`."""
+    """``x * c`` with other fraction bits, as :func:`mul_scalar`.
+
+    Parameters
+    ----------
+    x : Secret
+    c : float or int
+        Public.
+    frac_bits : int
+        Of the result.
+
+    Returns
+    -------
+    Secret
+        Of the shape of ``x``.
+    """
     return _one("mul_scalar_to", [x], {"c": c, "frac": frac_bits}, None if frac_bits == 0 else np.dtype(float))
 
 
 def div_scalar(x, c):
-    """``x / c``, as :func:`mul_scalar`."""
+    """``x / c``, as :func:`mul_scalar`.
+
+    Parameters
+    ----------
+    x : Secret
+    c : float or int
+        Public.
+
+    Returns
+    -------
+    Secret
+        Of the shape of ``x``.
+    """
     return _one("div_scalar", [x], {"c": c})
 
 
 def rescale(x, frac_bits):
-    """The same numbers with other fraction bits: more cost nothing, fewer 2 rounds."""
+    """The same numbers with other fraction bits.
+
+    Parameters
+    ----------
+    x : Secret
+    frac_bits : int
+        Of the result.
+
+    Returns
+    -------
+    Secret
+        Of the shape of ``x``.
+
+    Notes
+    -----
+    More cost nothing, fewer 2 rounds.
+    """
     return _one("rescale", [x], {"frac": frac_bits}, _INT if frac_bits == 0 else np.dtype(float))
 
 
 def inv_sqrt_to(x, frac_bits):
-    """``1 / sqrt(x)`` for ``x > 0`` with other fraction bits than its operand, as :func:`inv_sqrt`."""
+    """``1 / sqrt(x)`` for ``x > 0`` with other fraction bits than its operand, as :func:`inv_sqrt`.
+
+    Parameters
+    ----------
+    x : Secret
+        ``x > 0``.
+    frac_bits : int
+        Of the result.
+
+    Returns
+    -------
+    Secret
+        Of the shape of ``x``.
+    """
     return _one("inv_sqrt_to", [x._real()], {"frac": frac_bits}, np.dtype(float))
 
 
+@_priced
 def div(x, y):
-    """``x / y`` for a secret ``y``: error below ``2^-17 |x / y| + 2^-20 (1 + 2 / |y|)``. 30 rounds, 4146 bits."""
+    """``x / y`` for a secret ``y``.
+
+    Parameters
+    ----------
+    x : Secret or array_like
+    y : Secret
+        Not 0.
+
+    Returns
+    -------
+    Secret
+        Of the shape of ``x``.
+
+    Notes
+    -----
+    ``|x| < 2^22``, ``|x / y| < 2^21`` and ``|y| < 2^20`` at 20 fraction bits. Error below
+    ``2^-17 |x / y| + 2^-20 (1 + 2 / |y|)``.
+    """
     return _one("div", [x, y._real()], None, np.dtype(float), y._real()._handle.frac)
 
 
+@_priced
 def pow(x, n):
-    """``x^n`` for an integer. Two rounds for each doubling."""
+    """``x^n`` for an integer.
+
+    Parameters
+    ----------
+    x : Secret
+    n : int
+        Public; below 0 the power of the reciprocal.
+
+    Returns
+    -------
+    Secret
+        Of the shape of ``x``.
+
+    Notes
+    -----
+    Powers below ``2^22`` at 20 fraction bits; error ``n |x|^(n - 1)`` units in the last place. At most ``2 log2 |n|``
+    products in ``ceil(log2 |n|)`` levels.
+    """
     return _one("pow", [x], {"n": n})
 
 
+@_priced
 def powf(x, p):
-    """``x^p`` for positive ``x``, as ``e^(p ln x)``. 44 rounds, 5843 bits."""
+    """``x^p`` for positive ``x``, as ``e^(p ln x)``.
+
+    Parameters
+    ----------
+    x : Secret
+        ``x > 0``.
+    p : float
+        Public.
+
+    Returns
+    -------
+    Secret
+        Of the shape of ``x``.
+
+    Notes
+    -----
+    Error below ``(2^-15.5 + 2^-17 |p|) max(1, x^p)`` for results up to ``2^16``.
+    """
     return _one("powf", [x._real()], {"p": float(p)})
 
 
+@_priced
 def polynomial(x, coefficients):
-    """``c[0] + c[1] x + c[2] x^2 + ..``. One product for each power, in ``ceil(log2 degree)`` levels."""
+    """``c[0] + c[1] x + c[2] x^2 + ..``.
+
+    Parameters
+    ----------
+    x : Secret
+    coefficients : sequence of float
+        Public, the constant first.
+
+    Returns
+    -------
+    Secret
+        Of the shape of ``x``.
+
+    Notes
+    -----
+    One product for each power, in ``ceil(log2 degree)`` levels; powers are rounded to a unit times their degree.
+    """
     return _one("polynomial", [x._real()], {"coefficients": [float(c) for c in coefficients]})
 
 
-def _along(name, dtype=None, real=False):
+def _along(name, summary, notes, result, dtype=None, real=False, cost=None):
     def function(x, axis=-1):
         x = x._real() if real else x
         return _one(name, [x], {"axis": _axis(axis, x.ndim)}, dtype)
 
-    function.__name__ = function.__qualname__ = name
-    return function
+    parameters = "x : Secret\naxis : int\n    Of at least one number."
+    cost = name if name in _COSTS else cost
+    return _documented(function, name, summary, notes, parameters, result, cost)
 
 
-max = _along("max")
-min = _along("min")
-argmax = _along("argmax", _INT)
-argmin = _along("argmin", _INT)
-softmax = _along("softmax", None, True)
-log_softmax = _along("log_softmax", None, True)
-max.__doc__ = "Largest numbers along an axis, which stays with length 1: ``1 + 5 ceil(log2 k)`` rounds."
-min.__doc__ = "Smallest numbers along an axis, as :func:`max`."
-argmax.__doc__ = "Places of the largest numbers along an axis, the first among equals."
-argmin.__doc__ = "Places of the smallest numbers along an axis, the first among equals."
-softmax.__doc__ = "``e^x / sum(e^x)`` along an axis: error below ``2^-17``. 57 rounds for rows of 16."
-log_softmax.__doc__ = "The logarithm of :func:`softmax`, without taking it. 53 rounds for rows of 16."
+_KEPT = "The axis stays, with length 1."
+_TOURNAMENT = "Exact. A tournament: ``1 + 5 ceil(log2 k)`` rounds for ``k`` numbers."
+max = _along("max", "Largest numbers along an axis.", _TOURNAMENT, _KEPT)
+min = _along("min", "Smallest numbers along an axis.", _TOURNAMENT, _KEPT, cost="max")
+_FIRST = "Exact; the first among equals."
+argmax = _along("argmax", "Places of the largest numbers along an axis.", _FIRST, f"Integers. {_KEPT}", _INT)
+argmin = _along(
+    "argmin", "Places of the smallest numbers along an axis.", _FIRST, f"Integers. {_KEPT}", _INT, cost="argmax",
+)
+softmax = _along(
+    "softmax", "``e^x / sum(e^x)`` along an axis.", "Error below ``2^-17``.",
+    "Of the shape of ``x``.", None, True,
+)
+log_softmax = _along(
+    "log_softmax", "The logarithm of :func:`softmax`, without taking it.", "Error below ``2^-17``.",
+    "Of the shape of ``x``.", None, True,
+)
 
 
 def top1(x, axis=-1):
-    """:func:`max` and :func:`argmax` at once."""
+    """:func:`max` and :func:`argmax` at once, for the cost of the latter.
+
+    Parameters
+    ----------
+    x : Secret
+    axis : int
+
+    Returns
+    -------
+    tuple of Secret
+        The numbers and their places; the axis stays, with length 1.
+    """
     made = x._mpc._session.call("top1", [x._handle], {"axis": _axis(axis, x.ndim)})
     return Secret(x._mpc, made[0], x.dtype), Secret(x._mpc, made[1], _INT)
 
 
-def _over(name, doc, real=False):
+def _over(name, summary, notes, real=False):
     def function(x, axes=None):
         x = x._real() if real else x
         return _one(name, [x], {"axes": _axes(axes, x.ndim)})
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
+    parameters = "x : Secret\naxes : int or tuple of int, optional\n    All unless given."
+    cost = name if name in _COSTS else None
+    return _documented(function, name, summary, notes, parameters, "The axes stay, with length 1.", cost)
 
 
-sum = _over("sum", "Sums over axes. Nothing is sent.")
-mean = _over("mean", "Means over axes. Two rounds for each result.", True)
-var = _over("var", "Variances over axes: a :func:`sum_squares` and two means.", True)
-norm = _over("norm", "Euclidean norms over axes. 31 rounds.", True)
-sum_squares = _over("sum_squares", "Sums of squares over axes: one unit in the last place. 4 rounds.")
+sum = _over("sum", "Sums over axes.", "Nothing is sent.")
+mean = _over("mean", "Means over axes.", "Relative error ``2^-19`` and two units in the last place.", True)
+var = _over("var", "Variances over axes.", "Error as of :func:`mean`, and a unit for each of the distances from it.", True)
+norm = _over("norm", "Euclidean norms over axes.", "Error as of :func:`sqrt`.", True)
+sum_squares = _over("sum_squares", "Sums of squares over axes.", "Error of one unit in the last place.")
 
 
+@_priced
 def normalize(x, axis=-1, epsilon=1e-5):
-    """``(x - mean) / sqrt(variance + epsilon)`` over the axes from ``axis`` on. 36 rounds."""
+    """``(x - mean) / sqrt(variance + epsilon)`` over the axes from ``axis`` on.
+
+    Parameters
+    ----------
+    x : Secret
+    axis : int
+    epsilon : float
+        Public.
+
+    Returns
+    -------
+    Secret
+        Of the shape of ``x``.
+
+    Notes
+    -----
+    Error about ``2^-18`` of the result and three units in the last place.
+    """
     params = {"axis": _axis(axis, x.ndim), "epsilon": float(epsilon)}
     return _one("normalize", [x._real()], params)
 
 
 def reshape(x, shape):
-    """The same numbers under another shape. Nothing is sent, as by the functions below."""
+    """The same numbers under another shape.
+
+    Parameters
+    ----------
+    x : Secret
+    shape : sequence of int
+
+    Returns
+    -------
+    Secret
+        Of that shape.
+
+    Notes
+    -----
+    Nothing is sent, as by the functions below.
+    """
     return _one("reshape", [x], {"shape": list(shape)}, x.dtype)
 
 
 def broadcast(x, shape):
-    """Repeats axes of length 1, and new leading axes, to a shape."""
+    """Repeats axes of length 1, and new leading axes, to a shape.
+
+    Parameters
+    ----------
+    x : Secret
+    shape : sequence of int
+
+    Returns
+    -------
+    Secret
+        Of that shape.
+    """
     return _one("broadcast", [x], {"shape": list(shape)}, x.dtype)
 
 
 def permute(x, axes):
-    """Axis ``i`` of the result is axis ``axes[i]``."""
+    """Axis ``i`` of the result is axis ``axes[i]``.
+
+    Parameters
+    ----------
+    x : Secret
+    axes : sequence of int
+
+    Returns
+    -------
+    Secret
+    """
     return _one("permute", [x], {"axes": [_axis(a, x.ndim) for a in axes]}, x.dtype)
 
 
 def transpose(x):
-    """Exchanges the last two axes."""
+    """Exchanges the last two axes.
+
+    Parameters
+    ----------
+    x : Secret
+
+    Returns
+    -------
+    Secret
+    """
     return _one("transpose", [x], None, x.dtype)
 
 
 def slice(x, axis, start, end, step=1):
-    """Places ``start, start + step, ..`` below ``end`` of one axis."""
+    """Places ``start, start + step, ..`` below ``end`` of one axis.
+
+    Parameters
+    ----------
+    x : Secret
+    axis : int
+    start, end, step : int
+        Not below 0; the step is 1 or more.
+
+    Returns
+    -------
+    Secret
+    """
     params = {"axis": _axis(axis, x.ndim), "start": start, "end": end, "step": step}
     return _one("slice", [x], params, x.dtype)
 
 
 def gather(x, axis, indices):
-    """The given public places of one axis, in the given order."""
+    """The given public places of one axis, in the given order.
+
+    Parameters
+    ----------
+    x : Secret
+    axis : int
+    indices : array_like of int
+        Public.
+
+    Returns
+    -------
+    Secret
+    """
     indices = np.ascontiguousarray(indices, dtype=np.int64)
     return _one("gather", [x], {"axis": _axis(axis, x.ndim), "indices": indices}, x.dtype)
 
 
 def pad(x, before, after):
-    """A border of zeros: ``before[i]`` and ``after[i]`` numbers on axis ``i``."""
+    """A border of zeros.
+
+    Parameters
+    ----------
+    x : Secret
+    before, after : sequence of int
+        For each axis.
+
+    Returns
+    -------
+    Secret
+
+    Notes
+    -----
+    ``before[i]`` and ``after[i]`` numbers on axis ``i``.
+    """
     return _one("pad", [x], {"before": list(before), "after": list(after)}, x.dtype)
 
 
 def concat(xs, axis=0):
-    """Concatenates along an axis."""
+    """Concatenates along an axis.
+
+    Parameters
+    ----------
+    xs : sequence of Secret and array_like
+        The first secret.
+    axis : int
+
+    Returns
+    -------
+    Secret
+    """
     return _one("concat", list(xs), {"axis": _axis(axis, xs[0].ndim)}, xs[0].dtype)
 
 
@@ -284,32 +706,139 @@ def _window(kernel, stride, padding, dilation):
 
 
 def windows(x, kernel, stride=1, padding=0, dilation=1):
-    """``[.., H, W]`` to ``[.., kh * kw, OH, OW]``: what lies under each position of a window."""
+    """``[.., H, W]`` to ``[.., kh * kw, OH, OW]``.
+
+    Parameters
+    ----------
+    x : Secret
+        ``[.., H, W]``.
+    kernel, stride, dilation : int or pair of int
+        For height and width.
+    padding : int, pair or four of int
+        Zeros at top, left, bottom, right.
+
+    Returns
+    -------
+    Secret
+        ``[.., kh * kw, OH, OW]``.
+
+    Notes
+    -----
+    What lies under each position of a window.
+    """
     return _one("windows", [x], _window(kernel, stride, padding, dilation), x.dtype)
 
 
 def window_sum(x, kernel, stride=1, padding=0, dilation=1):
-    """``[.., H, W]`` to ``[.., OH, OW]``: sums under a window. Nothing is sent."""
+    """``[.., H, W]`` to ``[.., OH, OW]``.
+
+    Parameters
+    ----------
+    x : Secret
+        ``[.., H, W]``.
+    kernel, stride, dilation : int or pair of int
+        For height and width.
+    padding : int, pair or four of int
+        Zeros at top, left, bottom, right.
+
+    Returns
+    -------
+    Secret
+        ``[.., OH, OW]``.
+
+    Notes
+    -----
+    Sums under a window. Nothing is sent.
+    """
     return _one("window_sum", [x], _window(kernel, stride, padding, dilation))
 
 
 def max_pool(x, kernel, stride=None, padding=0, dilation=1):
-    """The largest number under a window; a border never wins. A tournament of the window's numbers."""
+    """The largest number under a window; a border never wins.
+
+    Parameters
+    ----------
+    x : Secret
+        ``[.., H, W]``.
+    kernel, stride, dilation : int or pair of int
+        For height and width.
+    padding : int, pair or four of int
+        Zeros at top, left, bottom, right.
+
+    Returns
+    -------
+    Secret
+        ``[.., OH, OW]``.
+
+    Notes
+    -----
+    A tournament of the window's numbers.
+    """
     return _one("max_pool", [x], _window(kernel, kernel if stride is None else stride, padding, dilation))
 
 
 def mul(x, y):
-    """``x * y``, broadcast: ``|x * y| < 2^(62 - 2f)``. 2 rounds, 252 bits; with integers 1 round."""
+    """``x * y``, broadcast.
+
+    Parameters
+    ----------
+    x, y : Secret or array_like
+        One of them secret.
+
+    Returns
+    -------
+    Secret
+        Of their common shape, as NumPy broadcasts.
+
+    Notes
+    -----
+    ``|x * y| < 2^(62 - 2f)``. Cost: 2 rounds, 252 bits; with integers 1 round.
+    """
     return _one("mul", [x, y])
 
 
 def matmul(x, y):
-    """Matrix product ``[.., m, k] x [.., k, n]``. 2 rounds, 252 bits for each result."""
+    """Matrix product ``[.., m, k] x [.., k, n]``.
+
+    Parameters
+    ----------
+    x, y : Secret or array_like
+        One of them secret; of two or more axes.
+
+    Returns
+    -------
+    Secret
+        ``[.., m, n]``.
+
+    Notes
+    -----
+    Cost: 2 rounds, 252 bits for each result.
+    """
     return _one("matmul", [x, y])
 
 
 def conv2d(x, weight, stride=1, padding=0, dilation=1, groups=1):
-    """Convolution of ``[N, C, H, W]`` with ``[O, C / groups, kh, kw]``. 2 rounds, 252 bits for each result."""
+    """Convolution of ``[N, C, H, W]`` with ``[O, C / groups, kh, kw]``.
+
+    Parameters
+    ----------
+    x : Secret
+    weight : Secret or array_like
+    stride, dilation : int or pair of int
+        For height and width.
+    padding : int, pair or four of int
+        Zeros at top, left, bottom, right.
+    groups : int
+
+    Returns
+    -------
+    Secret
+        ``[N, O, OH, OW]``.
+
+    Notes
+    -----
+    Cost: 2 rounds, 252 bits for each result.
+    """
     params = _window(weight.shape[-2:], stride, padding, dilation) | {"groups": groups}
     return _one("conv2d", [x, weight], params)
 
@@ -342,6 +871,14 @@ def bilinear(op, x, y, **kwargs):
         For ``matmul``: a factor is stored with its last two axes exchanged.
     kernel, stride, padding, dilation, groups
         For convolutions; ``input`` (height and width) for ``conv2d_input_grad``.
+
+    Returns
+    -------
+    Secret
+
+    Notes
+    -----
+    Cost: 2 rounds, 252 bits for each number of the result; with integers 1 round, 192 bits.
     """
     return _one("bilinear", [x, y], _product(op, kwargs))
 
@@ -351,12 +888,18 @@ def multiply(op, x, y, *, plus=None, relu=False, keep=None, **kwargs):
 
     Parameters
     ----------
+    op, x, y, **kwargs
+        As of :func:`bilinear`.
     plus : Secret or array_like, optional
         A bias or residual, broadcast to the result: it costs nothing.
     relu : bool
         The ReLU of the result: 6 rounds and 648 bits in all, for 2 and 252 without.
     keep : int, optional
         Fraction bits of the result.
+
+    Returns
+    -------
+    Secret
     """
     params = _product(op, kwargs) | {"relu": int(relu)}
     if keep is not None:
@@ -366,7 +909,22 @@ def multiply(op, x, y, *, plus=None, relu=False, keep=None, **kwargs):
 
 
 def constant(mpc, x):
-    """A secret array of public numbers. Nothing is sent."""
+    """A secret array of public numbers.
+
+    Parameters
+    ----------
+    mpc : Mpc
+    x : array_like
+
+    Returns
+    -------
+    Secret
+        Of the shape of ``x``.
+
+    Notes
+    -----
+    Nothing is sent.
+    """
     array = _plain(x)
     (handle,) = mpc._session.call("constant", [mpc._public(array, mpc._frac(array.dtype))], None)
     return Secret(mpc, handle, array.dtype)
