@@ -38,6 +38,10 @@ if __name__ == "__main__":
 """
 
 
+#: A library that does as the driver of a CUDA device would.
+STAND_IN = os.environ.get("TREFOIL_STAND_IN")
+
+
 def run(script, *arguments, **options):
     command = [sys.executable, "-m", "trefoil", "run", str(script), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
@@ -69,6 +73,51 @@ def test_a_script_of_three_processes_moves_the_bytes_of_one_process(tmp_path):
         assert numbers == pytest.approx(shown.tolist(), abs=2e-3)
 
 
+ENGINES = """
+import os, sys, numpy as np, trefoil
+
+def program(mpc):
+    x, w = np.linspace(-1, 1, 12).reshape(3, 4), np.linspace(1, 2, 8).reshape(4, 2)
+    y = np.maximum(mpc.secret(x) @ mpc.secret(w, owner=1), 0) * 3
+    return " ".join(f"{number:.6f}" for number in y.reveal().reshape(-1)), mpc.cost()
+
+if sys.argv[1] == "threads":
+    for engine in ("cpu", "cuda:0"):
+        with trefoil.local(engine=engine, truncation="exact") as mpc:
+            shown, cost = program(mpc)
+        print(engine, "shown", shown)
+        print(engine, "cost", cost.bytes, cost.rounds)
+else:
+    # The second of three processes computes on the device.
+    engine = "cuda:0" if "party-1" in os.environ["TREFOIL_PARTY"] else "cpu"
+    with trefoil.party(engine=engine, truncation="exact") as mpc:
+        shown, _ = program(mpc)
+    print("mixed", "shown", shown)
+"""
+
+
+@pytest.mark.skipif(not STAND_IN, reason="TREFOIL_STAND_IN does not name a library in the place of CUDA's driver")
+def test_parties_on_a_device_compute_what_parties_on_cpus_do(tmp_path):
+    (tmp_path / "libcuda.so").symlink_to(STAND_IN)
+    options = {"env": os.environ | {"LD_LIBRARY_PATH": str(tmp_path)}}
+    script = tmp_path / "script.py"
+    script.write_text(ENGINES)
+    command = [sys.executable, str(script), "threads"]
+    threads = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+    assert threads.returncode == 0, threads.stderr
+    said = dict(line.split(" ", 2)[0:3:2] for line in threads.stdout.splitlines() if " shown " in line)
+    costs = re.findall(r"cost (.*)", threads.stdout)
+    assert said["cpu"] == said["cuda:0"] and len(said["cpu"].split()) == 6
+    assert len(costs) == 2 and costs[0] == costs[1]
+    mixed = run(script, "parties", **options)
+    assert mixed.returncode == 0, mixed.stdout + mixed.stderr
+    assert mixed.stdout.count(f"mixed shown {said['cpu']}") == 3
+    # A device that is too old for the kernels is not passed over in silence.
+    options["env"]["PTX_EMU_CAPABILITY"] = "50"
+    old = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+    assert old.returncode != 0 and "engine `cuda:0`" in old.stderr
+
+
 def test_a_party_that_fails_ends_the_others_and_is_shown(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
@@ -84,6 +133,20 @@ def test_a_party_that_fails_ends_the_others_and_is_shown(tmp_path):
     assert ran.returncode != 0 and time.monotonic() - began < 30
     assert "party 1: no more" in ran.stderr
     assert re.search(r"party [02]: trefoil._errors.\w+: .*party 1", ran.stderr), ran.stderr
+
+
+def test_the_files_of_three_machines_are_made_without_the_program(tmp_path):
+    made = lambda *arguments: subprocess.run(
+        [sys.executable, "-m", "trefoil", "init", str(tmp_path / "files"), *arguments], capture_output=True, text=True, timeout=60
+    )
+    ran = made("--hosts", "a.example,b.example,c.example:7", "--clients", "alice")
+    assert ran.returncode == 0, ran.stderr
+    file = tmp_path / "files/party-2/party.toml"
+    assert str(file) in ran.stdout and "c.example:7" in file.read_text() and "client alice" in ran.stdout
+    again = made()
+    assert again.returncode == 1 and "holds a cluster already" in again.stderr
+    few = made("--hosts", "a,b")
+    assert few.returncode == 1 and "name three" in few.stderr and "Traceback" not in few.stderr
 
 
 def test_parties_with_different_options_do_not_begin(tmp_path):
@@ -160,6 +223,8 @@ def program(mpc):
     rng = np.random.default_rng(3)
     images, labels = rng.uniform(0, 1, (32, 64)), rng.integers(0, 10, 32)
     rows = trainer.secret(own(1, images, float), own(2, labels, int))
+    # All parties have come as far as each other then, which those who only gave rows had not.
+    rows[1][0].reveal()
     mpc.cost()
     losses = [trainer.step(*batch)["loss"] for batch in trainer.batches(*rows)]
     return losses, mpc.cost()
@@ -174,6 +239,7 @@ if __name__ == "__main__":
 
 def test_a_training_of_three_processes_is_that_of_one_process(tmp_path):
     network = Path(__file__).parents[1] / "notebooks/perceptron.onnx"
-    printed, losses, _ = as_processes_and_as_threads(tmp_path, TRAINING.replace("NETWORK", repr(str(network))))
+    printed, losses, rounds = as_processes_and_as_threads(tmp_path, TRAINING.replace("NETWORK", repr(str(network))))
+    assert rounds[0] == rounds[1]
     for numbers in printed:
         assert numbers == pytest.approx(losses, abs=1e-3)

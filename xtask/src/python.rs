@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::cargo::artifacts;
 
@@ -23,23 +23,31 @@ pub fn interpreter() -> Option<PathBuf> {
     })
 }
 
-/// The extension module, built by cargo with these arguments.
+/// The extension module's library.
+pub const MODULE: &str = "trefoil_python";
+
+/// Dynamic libraries by their names, built by cargo with these arguments.
 ///
 /// # Errors
-/// If it does not build.
-pub fn library(root: &Path, args: &[&str]) -> Result<PathBuf> {
+/// If one does not build.
+pub fn libraries<const N: usize>(
+    root: &Path,
+    args: &[&str],
+    names: [&str; N],
+) -> Result<[PathBuf; N]> {
     let args = [&["build", "--lib", "--quiet"], args].concat();
-    for artifact in artifacts(root, &args)? {
-        if artifact.target.name == "trefoil_python" {
-            let is_module = |path: &&cargo_metadata::camino::Utf8PathBuf| {
-                ["so", "dylib", "dll"].iter().any(|ending| path.extension() == Some(ending))
-            };
-            if let Some(path) = artifact.filenames.iter().find(is_module) {
-                return Ok(path.clone().into_std_path_buf());
-            }
-        }
+    let built = artifacts(root, &args)?;
+    let mut found = names.map(|_| PathBuf::new());
+    for (path, name) in found.iter_mut().zip(names) {
+        let own = built.iter().filter(|artifact| artifact.target.name == name);
+        let mut files = own.flat_map(|artifact| &artifact.filenames);
+        let is_dynamic = |file: &&cargo_metadata::camino::Utf8PathBuf| {
+            ["so", "dylib", "dll"].iter().any(|ending| file.extension() == Some(ending))
+        };
+        let file = files.find(is_dynamic);
+        *path = file.with_context(|| format!("cargo built no library {name}"))?.into();
     }
-    bail!("cargo built no extension module")
+    Ok(found)
 }
 
 /// The package as a wheel would install it: a folder for `PYTHONPATH` below `folder`.

@@ -9,7 +9,7 @@ use gpu_kernels::EngineChoice;
 use super::party::Setup;
 use super::peers::Peer;
 use super::{Bench, Effort, Network, Protocol, Timing, protocols};
-use crate::python::{environment, interpreter, library, stage};
+use crate::python::{MODULE, environment, interpreter, libraries, stage};
 
 /// A case, its size, and what it is compared with.
 struct Call {
@@ -99,7 +99,7 @@ fn in_turn(
 /// Builds the package as it is released, and starts a driver for it.
 fn start(threads: usize) -> Result<Peer> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the root")?;
-    let library = library(root, &["--release", "--package", "trefoil-python"])?;
+    let [library] = libraries(root, &["--release", "--package", "trefoil-python"], [MODULE])?;
     let folder = root.join("target/python/bench");
     let package = stage(root, &library, &folder)?;
     let python = interpreter().context("there is no Python 3.10 or later; name one in PYTHON")?;

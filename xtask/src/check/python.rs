@@ -6,12 +6,13 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::built;
-use crate::python::{OLDEST, environment, interpreter, library, stage};
+use crate::python::{MODULE, OLDEST, environment, interpreter, libraries, stage};
 
 /// Builds the package and runs its tests and notebooks. What this machine lacks is said, not failed for.
 pub(super) fn check(root: &Path) -> Result<Vec<String>> {
     // With the features of the tests, so that little is compiled.
-    let library = library(root, &["--workspace", "--examples", "--all-features"])?;
+    let args = ["--workspace", "--examples", "--all-features"];
+    let [library, stand_in] = libraries(root, &args, [MODULE, "ptx_emu_driver"])?;
     let Some(python) = interpreter() else {
         let (major, minor) = OLDEST;
         return Ok(vec![format!(
@@ -36,6 +37,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<String>> {
         .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "python/tests"])
         .current_dir(root)
         .env("PYTHONPATH", &package)
+        .env("TREFOIL_STAND_IN", stand_in)
         .envs(program.map(|program| ("TREFOIL_PROGRAM", program)))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .stdin(Stdio::null())
