@@ -1,11 +1,13 @@
 //! Wheels of the Python package: for glibc from 2.28 on, and for musl.
 //!
 //! maturin builds them with zig as linker, which knows the symbols of every glibc, so that this machine's own does
-//! not matter. Both come from the Python registry into an environment under `target/python`.
+//! not matter. Both come from the Python registry into an environment under `target/python`. A wheel that this machine
+//! can run is installed into a fresh environment, where the README's example runs.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -13,69 +15,144 @@ use crate::check;
 use crate::python::{environment, interpreter};
 
 /// A target of Rust and the tag that its wheel gets.
-const TARGETS: &[(&str, &str)] = &[
-    ("x86_64-unknown-linux-gnu", "manylinux_2_28"),
-    ("x86_64-unknown-linux-musl", "musllinux_1_2"),
-    ("aarch64-unknown-linux-gnu", "manylinux_2_28"),
+struct Target {
+    name: &'static str,
+    tag: &'static str,
+}
+
+const TARGETS: &[Target] = &[
+    Target { name: "x86_64-unknown-linux-gnu", tag: "manylinux_2_28" },
+    Target { name: "x86_64-unknown-linux-musl", tag: "musllinux_1_2" },
+    Target { name: "aarch64-unknown-linux-gnu", tag: "manylinux_2_28" },
+    Target { name: "aarch64-unknown-linux-musl", tag: "musllinux_1_2" },
 ];
 
 /// The largest wheel, in bytes.
 const MOST: u64 = 6_000_000;
 
-/// Builds a wheel for each of the named targets, those of this machine's processor without names.
+/// Builds a wheel for each of the named targets, those of this machine's processor without names. A target whose
+/// standard library is missing does not keep the others from being built.
 ///
 /// # Errors
-/// If there is no Python, a tool cannot be installed, or a wheel is too large or needs more than NumPy.
+/// If there is no Python, a tool cannot be installed, a wheel is too large, has another tag, needs more than NumPy or
+/// does not run the README's example, or a standard library of Rust is missing.
 pub fn run(targets: &[String]) -> Result<()> {
     let root = check::root()?;
     let folder = root.join("target/python");
     let python = interpreter().context("there is no Python 3.10 or later; name one in PYTHON")?;
     let wanted = root.join("python/wheel-requirements.txt");
-    let tools = folder.join("wheel-environment");
-    let python = match environment(&root, &python, &tools, &wanted)? {
+    let tools = match environment(&root, &python, &folder.join("wheel-environment"), &wanted)? {
         Ok(python) => python,
         Err(reason) => bail!("maturin and zig could not be installed: {reason}"),
     };
-    let own = std::env::consts::ARCH;
-    let wanted = |target: &str| match targets {
-        [] => target.starts_with(own),
-        named => named.iter().any(|name| name == target),
-    };
-    let chosen: Vec<_> = TARGETS.iter().filter(|(target, _)| wanted(target)).collect();
-    if chosen.is_empty() || chosen.len() < targets.len() {
-        let names: Vec<_> = TARGETS.iter().map(|(target, _)| *target).collect();
-        bail!("targets are {}", names.join(", "));
-    }
-    for (target, tag) in chosen {
-        let out = folder.join("wheels").join(target);
-        build(&root, &python, target, tag, &out)?;
+    let mut missing = Vec::new();
+    for target in chosen(targets)? {
+        if let Err(reason) = standard_library(&root, target.name)? {
+            eprintln!("no wheel for {}: {reason}", target.name);
+            missing.push(target.name);
+            continue;
+        }
+        let out = folder.join("wheels").join(target.name);
+        build(&root, &tools, target, &out)?;
         let wheel = only_wheel(&out)?;
         let size = fs::metadata(&wheel)?.len();
         println!("{} ({:.2} MB)", wheel.display(), size as f64 / 1e6);
         ensure!(size <= MOST, "the wheel has {size} bytes, more than {MOST}");
-        ensure!(wheel.to_string_lossy().contains(tag), "the wheel is not tagged {tag}");
+        ensure!(
+            wheel.to_string_lossy().contains(target.tag),
+            "the wheel is not tagged {}",
+            target.tag
+        );
+        let metadata = metadata(&tools, &wheel)?;
+        let needs = requirements(&metadata);
+        ensure!(needs == ["numpy"], "the wheel needs {needs:?}, not NumPy alone");
+        if runs_here(target.name) {
+            try_out(&root, &python, &wheel, &folder.join("wheel-trial"))?;
+            println!("installed into a fresh environment, it runs the README's example");
+        }
     }
+    ensure!(
+        missing.is_empty(),
+        "Rust's standard library is missing for {}; every other wheel was built",
+        missing.join(" and ")
+    );
     Ok(())
 }
 
-fn build(root: &Path, python: &Path, target: &str, tag: &str, out: &Path) -> Result<()> {
+/// The named targets, or those of this machine's processor.
+fn chosen(names: &[String]) -> Result<Vec<&'static Target>> {
+    let unknown = names.iter().find(|name| !TARGETS.iter().any(|target| target.name == **name));
+    if let Some(name) = unknown {
+        let known: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
+        bail!("there is no target `{name}`; targets are {}", known.join(", "));
+    }
+    let wanted = |target: &&Target| match names {
+        [] => target.name.starts_with(env::consts::ARCH),
+        named => named.iter().any(|name| name == target.name),
+    };
+    Ok(TARGETS.iter().filter(wanted).collect())
+}
+
+/// Whether a wheel for this target runs on this machine, as this program does.
+fn runs_here(target: &str) -> bool {
+    let libc = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
+    cfg!(target_os = "linux") && target == format!("{}-unknown-linux-{libc}", env::consts::ARCH)
+}
+
+/// Sees to it that the compiler has a target's standard library. The inner error says why it has not.
+fn standard_library(root: &Path, target: &str) -> Result<Result<(), String>> {
+    // The wrapper that rustup puts in the place of cargo names the toolchain to all its children.
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let asked = Command::new(rustc)
+        .args(["--print", "target-libdir", "--target", target])
+        .current_dir(root)
+        .output()
+        .context("cannot start rustc")?;
+    ensure!(asked.status.success(), "rustc does not know {target}: {}", last_line(&asked));
+    let folder = PathBuf::from(String::from_utf8_lossy(&asked.stdout).trim());
+    let is_there = || {
+        fs::read_dir(&folder).is_ok_and(|entries| {
+            entries
+                .flatten()
+                .any(|entry| entry.file_name().to_string_lossy().starts_with("libstd-"))
+        })
+    };
+    if is_there() {
+        return Ok(Ok(()));
+    }
+    let added = Command::new("rustup")
+        .args(["target", "add", target])
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .output();
+    let reason = match added {
+        Ok(output) if output.status.success() && is_there() => return Ok(Ok(())),
+        Ok(output) => format!("`rustup target add {target}` fails ({})", last_line(&output)),
+        Err(cause) => format!("rustup, which would get it, cannot be started ({cause})"),
+    };
+    let place = folder.display();
+    Ok(Err(format!("its standard library is not in {place}, and {reason}")))
+}
+
+/// The last thing that a program complained of.
+fn last_line(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("without a word").trim().to_owned()
+}
+
+fn build(root: &Path, python: &Path, target: &Target, out: &Path) -> Result<()> {
     if out.exists() {
         fs::remove_dir_all(out)?;
     }
-    let added = Command::new("rustup").args(["target", "add", target]).status();
-    ensure!(
-        added.is_ok_and(|status| status.success()),
-        "rustup cannot add the target {target}; install it in another way"
-    );
     let bin = python.parent().context("a Python lies in a folder")?;
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let all = [bin.to_path_buf()].into_iter().chain(std::env::split_paths(&path));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let all = [bin.to_path_buf()].into_iter().chain(env::split_paths(&path));
     let status = Command::new(python)
         .args(["-m", "maturin", "build", "--manifest-path", "python/Cargo.toml", "--zig"])
-        .args(["--target", target, "--compatibility", tag, "--out"])
+        .args(["--target", target.name, "--compatibility", target.tag, "--out"])
         .arg(out)
         .current_dir(root)
-        .env("PATH", std::env::join_paths(all)?)
+        .env("PATH", env::join_paths(all)?)
         .status()
         .context("cannot start maturin")?;
     ensure!(status.success(), "maturin ended with {status}");
@@ -92,4 +169,80 @@ fn only_wheel(folder: &Path) -> Result<PathBuf> {
     }
     ensure!(wheels.len() == 1, "maturin made {} wheels", wheels.len());
     wheels.pop().context("maturin made no wheel")
+}
+
+/// Prints a wheel's file `METADATA`.
+const METADATA: &str = "import sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+print(wheel.read(next(n for n in wheel.namelist() if n.endswith('.dist-info/METADATA'))).decode())";
+
+fn metadata(python: &Path, wheel: &Path) -> Result<String> {
+    let read = Command::new(python).args(["-c", METADATA]).arg(wheel).output()?;
+    ensure!(read.status.success(), "the wheel cannot be read: {}", last_line(&read));
+    Ok(String::from_utf8_lossy(&read.stdout).into_owned())
+}
+
+/// Names of the packages that a wheel needs, by its metadata.
+fn requirements(metadata: &str) -> Vec<&str> {
+    // The description follows the first empty line, and may have such lines too.
+    let header = metadata.lines().take_while(|line| !line.is_empty());
+    let needs = header.filter_map(|line| line.strip_prefix("Requires-Dist: "));
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    needs.map(|need| need.split(|c| !is_name(c)).next().unwrap_or(need)).collect()
+}
+
+/// Installs a wheel into a fresh environment, and runs the first example of the package's README there.
+fn try_out(root: &Path, python: &Path, wheel: &Path, folder: &Path) -> Result<()> {
+    let example = first_example(&fs::read_to_string(root.join("python/README.md"))?)
+        .context("python/README.md has no block of Python")?;
+    let run = |command: &mut Command| -> Result<()> {
+        let output = command.stdin(Stdio::null()).output().context("cannot start Python")?;
+        ensure!(output.status.success(), "{command:?} fails: {}", last_line(&output));
+        Ok(())
+    };
+    run(Command::new(python).args(["-m", "venv", "--clear"]).arg(folder))?;
+    let inside = folder.join("bin/python");
+    let pip = ["-m", "pip", "install", "--quiet", "--retries", "2"];
+    run(Command::new(&inside).args(pip).arg(wheel))?;
+    // In another folder: the sources in this one are no package without their compiled half.
+    run(Command::new(&inside).args(["-c", &example]).current_dir(folder))
+}
+
+/// The first block of Python in a page.
+fn first_example(page: &str) -> Option<String> {
+    let (_, behind) = page.split_once("```python\n")?;
+    let (block, _) = behind.split_once("```")?;
+    Some(block.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requirements_are_those_of_the_header() {
+        let metadata = "Name: trefoil\nRequires-Dist: numpy>=1.25\nRequires-Dist: a.b-c ; extra == 'd'\n\n\
+                        Requires-Dist: of the description";
+        assert_eq!(requirements(metadata), ["numpy", "a.b-c"]);
+    }
+
+    #[test]
+    fn targets_are_this_processors_or_the_named_ones() {
+        let named = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+            chosen(&names).map(|found| found.iter().map(|target| target.name).collect::<Vec<_>>())
+        };
+        assert!(named(&[]).unwrap().iter().all(|name| name.starts_with(env::consts::ARCH)));
+        let musl = "aarch64-unknown-linux-musl";
+        assert_eq!(named(&[musl]).unwrap(), [musl]);
+        let error = named(&[musl, "riscv"]).unwrap_err().to_string();
+        assert!(error.contains("`riscv`") && error.contains(musl), "{error}");
+    }
+
+    #[test]
+    fn the_readme_begins_with_an_example() {
+        let page = fs::read_to_string(check::root().unwrap().join("python/README.md")).unwrap();
+        let example = first_example(&page).unwrap();
+        assert!(example.starts_with("import numpy") && example.contains("reveal()"), "{example}");
+    }
 }
