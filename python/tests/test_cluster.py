@@ -192,7 +192,7 @@ def test_a_network_learns_from_two_owners_who_consent(alice, bob, carol, digits)
     assert alice.data.list()[0].readers == ["carol"]
 
     model = trefoil.Model.from_onnx(NETWORK)
-    with pytest.raises(InputError, match="'no name' is not a name|no name"):
+    with pytest.raises(InputError, match="no name"):
         carol.train("digits", model, ["a", "b"], recipients=["no name"], **HOW)
     run = carol.train("digits", model, ["a", "b"], epochs=4, recipients=["alice"], **HOW)
     assert run.missing == ("alice", "bob") and not run.done()

@@ -418,6 +418,11 @@ class Cluster:
             If the run has another fingerprint.
         Refused
             If it uses no data of this client's.
+
+        Notes
+        -----
+        :meth:`runs` lists whose rows are seen how often and who gets the weights; ``trefoil run show`` of the program
+        prints the network, its optimiser and whatever else the fingerprint covers.
         """
         name = run.name if isinstance(run, RunInfo) else run
         letters = run.fingerprint if isinstance(run, RunInfo) else fingerprint
