@@ -74,9 +74,22 @@ impl std::error::Error for Leak {}
 
 /// What a party received in one run: bodies one after the other, and their lengths.
 #[derive(Debug, Clone, Default)]
-struct View {
+pub struct View {
     bytes: Vec<u8>,
     lengths: Vec<(Party, usize)>,
+}
+
+impl View {
+    /// The messages that came from one party.
+    pub fn messages(&self, sender: Party) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &self.bytes[..];
+        let bodies = self.lengths.iter().map(move |&(from, length)| {
+            let (body, behind) = rest.split_at(length);
+            rest = behind;
+            (from, body)
+        });
+        bodies.filter(move |(from, _)| *from == sender).map(|(_, body)| body)
+    }
 }
 
 /// Which keys a run uses: those among parties other than `spared` can be changed alone.
@@ -201,7 +214,7 @@ impl PrivacyCheck {
         let dealer = transports.split_off(self.parties);
         run(dealer.into_iter().map(session).collect());
         let parties = transports.into_iter().zip(&logs).map(|(inner, log)| {
-            session(Box::new(Recorder { inner, log: log.clone() }) as Box<dyn Transport>)
+            session(Box::new(Recorder::new(inner, log.clone())) as Box<dyn Transport>)
         });
         run(parties.collect());
         let take =
@@ -323,10 +336,18 @@ fn within(statistic: f64, freedom: f64, what: &str) -> Result<(), String> {
     ))
 }
 
-/// Keeps what arrives.
-struct Recorder {
+/// A transport that keeps what arrives, around another: for tests of protocols.
+pub struct Recorder {
     inner: Box<dyn Transport>,
     log: Arc<Mutex<View>>,
+}
+
+impl Recorder {
+    /// Adds what arrives to a log.
+    #[must_use]
+    pub fn new(inner: Box<dyn Transport>, log: Arc<Mutex<View>>) -> Self {
+        Self { inner, log }
+    }
 }
 
 impl Transport for Recorder {

@@ -9,12 +9,12 @@ mod statistics;
 
 use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
 use mpc_core::{
     Chain, Compare, Finish, Largest, Linear, Piecewise, Product, Profile, Protocol, Result,
     SplitMix64, Sum, Term, Then, TruncationMode,
+    privacy::{self, Recorder},
 };
-use net::{Message, PairKey, Party, Session, Transport};
+use net::{PairKey, Party, Session, Transport};
 use ring_arith::{Bilinear, BitTensor, CpuEngine, Engine, Shape, Tensor, View};
 
 use crate::{
@@ -366,42 +366,6 @@ impl Seen {
     }
 }
 
-/// Keeps what arrives, by sender.
-struct Recorder {
-    inner: Box<dyn Transport>,
-    log: Arc<Mutex<[Vec<u8>; 3]>>,
-}
-
-impl Transport for Recorder {
-    fn me(&self) -> Party {
-        self.inner.me()
-    }
-    fn parties(&self) -> usize {
-        self.inner.parties()
-    }
-    fn send(&mut self, to: Party, message: Message) -> net::Result<()> {
-        self.inner.send(to, message)
-    }
-    fn receive(&mut self, from: Party) -> net::Result<Message> {
-        let message = self.inner.receive(from)?;
-        let body: &Bytes = &message.body;
-        self.log.lock().unwrap()[from.0].extend_from_slice(body);
-        Ok(message)
-    }
-    fn step(&mut self, name: &str) {
-        self.inner.step(name);
-    }
-    fn accuse(&mut self, peer: Party, reason: &str) -> net::Error {
-        self.inner.accuse(peer, reason)
-    }
-    fn fail(&mut self, reason: &str) {
-        self.inner.fail(reason);
-    }
-    fn close(self: Box<Self>) -> net::Result<()> {
-        self.inner.close()
-    }
-}
-
 /// The inputs as party `me` holds them.
 fn inputs(engine: &CpuEngine, world: &World, me: usize) -> Inputs {
     let mut draw = SplitMix64::new(world.shares);
@@ -445,7 +409,7 @@ fn run_all<R: Send>(
     world: &World,
     program: impl Fn(&mut Mpc, &Inputs) -> R + Sync,
 ) -> (Seen, Vec<R>) {
-    let logs: [Arc<Mutex<[Vec<u8>; 3]>>; 3] = Default::default();
+    let logs: [Arc<Mutex<privacy::View>>; 3] = Default::default();
     let key = |a: usize, b: usize| {
         let seed = world.keys[a + b - 1];
         let mut bytes = [a as u8; 32];
@@ -455,7 +419,7 @@ fn run_all<R: Send>(
     let session = |transport: net::in_process::InProcess| {
         let me = transport.me().0;
         let log = logs[me].clone();
-        let transport = Box::new(Recorder { inner: Box::new(transport), log });
+        let transport = Box::new(Recorder::new(Box::new(transport), log));
         let pair_keys =
             (0..3).map(|p| if p == me { None } else { key(me.min(p), me.max(p)) }).collect();
         Session { transport, pair_keys, id: [3; 16], prg: None }
@@ -482,7 +446,9 @@ fn run_all<R: Send>(
     let mut seen = Seen { received: Default::default(), puts: Default::default(), draws: vec![] };
     let mut results = Vec::with_capacity(3);
     for (me, (puts, draws, result)) in done.into_iter().enumerate() {
-        seen.received[me] = logs[me].lock().unwrap().clone();
+        let log = logs[me].lock().unwrap();
+        seen.received[me] =
+            [0, 1, 2].map(|from| log.messages(Party(from)).flatten().copied().collect());
         (seen.puts[me], seen.draws) = (puts, draws);
         results.push(result);
     }
