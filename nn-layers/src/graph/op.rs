@@ -591,6 +591,20 @@ impl Op {
     pub(crate) fn is_given(&self) -> bool {
         matches!(self, Self::Input(_) | Self::Constant(_) | Self::Parameter(_))
     }
+
+    /// Whether the result consists of elements of the operands, and of public ones around them.
+    pub(crate) fn moves_elements(&self) -> bool {
+        matches!(
+            self,
+            Self::Reshape(_)
+                | Self::Permute(_)
+                | Self::Slice { .. }
+                | Self::Gather { .. }
+                | Self::Pad { .. }
+                | Self::Broadcast(_)
+                | Self::Concat(_)
+        )
+    }
 }
 
 impl Unary {

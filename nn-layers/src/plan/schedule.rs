@@ -156,14 +156,8 @@ fn is_local(plan: &Plan, node: usize) -> bool {
     let operand = |i: usize| plan.nodes[node].inputs[i];
     let frac = |i: usize| plan.fracs[operand(i)];
     match &plan.nodes[node].op {
-        Op::Reshape(_)
-        | Op::Permute(_)
-        | Op::Slice { .. }
-        | Op::Gather { .. }
-        | Op::Pad { .. }
-        | Op::Broadcast(_)
-        | Op::Concat(_)
-        | Op::SumPool(_)
+        op if op.moves_elements() => true,
+        Op::SumPool(_)
         | Op::Binary(Binary::Add | Binary::Sub)
         | Op::Reduce { kind: Reduce::Sum, .. } => true,
         Op::Cast => plan.fracs[node] >= frac(0),

@@ -205,14 +205,8 @@ impl Plan {
         let made = words[node];
         let (factor, elements) = match &self.nodes[node].op {
             Op::Input(_) | Op::Constant(_) => (0, 0),
-            Op::Reshape(_)
-            | Op::Permute(_)
-            | Op::Slice { .. }
-            | Op::Gather { .. }
-            | Op::Pad { .. }
-            | Op::Broadcast(_)
-            | Op::Concat(_)
-            | Op::Unary(Unary::Neg) => (MOVED, made),
+            Op::Unary(Unary::Neg) => (MOVED, made),
+            op if op.moves_elements() => (MOVED, made),
             Op::Conv(_)
             | Op::ConvTranspose { .. }
             | Op::ConvWeightGrad(_)
