@@ -1,6 +1,6 @@
-//! The networks of the papers, as graphs: LeNet, AlexNet, VGG-16, ResNets.
+//! The networks of the papers, as graphs: LeNet, AlexNet, VGG-16, ResNets, BERT and GPT-2.
 //!
-//! Each comes with [`Pooling::Average`], as CryptGPU evaluates it (Tan et al., S&P 2021, appendix B),
+//! Those for images are known to [`by_name`]. Each comes with [`Pooling::Average`], as CryptGPU evaluates it (Tan et al., S&P 2021, appendix B),
 //! and with [`Pooling::Max`], unmodified. Weights have torchvision's names where that has the network.
 
 mod alexnet;
@@ -8,6 +8,7 @@ mod blocks;
 mod lenet;
 mod resnet;
 mod source;
+mod transformer;
 mod vgg;
 
 use nn_layers::Graph;
@@ -16,6 +17,7 @@ pub use alexnet::alexnet;
 pub use lenet::lenet;
 pub use resnet::{Depth, resnet, resnet_cifar};
 pub use source::{NamedWeights, RandomWeights, Role, Weights};
+pub use transformer::{GPT2_TOKENS, Transformer, bert, gpt2};
 pub use vgg::vgg16;
 
 use crate::{Error, Result};

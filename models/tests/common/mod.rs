@@ -23,13 +23,13 @@ pub fn share<P: Protocol>(mpc: &mut P, tensors: &[Tensor]) -> mpc_core::Result<V
     mpc.input(Party(0), &shapes, mine.then_some(words.as_slice()))
 }
 
-/// Runs a network with secret weights and inputs, and reveals the results.
+/// Runs a network with secret weights and inputs, and reveals the results. No value may leave its range: a guard sees it.
 pub fn run<P: Protocol>(
     mpc: &mut P,
     compiled: &Compiled,
     inputs: &[HostTensor],
 ) -> Result<Vec<HostTensor>> {
-    let plan = &compiled.plan;
+    let plan = compiled.plan.clone().with_guard(true);
     let shapes: Vec<_> = inputs.iter().map(HostTensor::shape).collect();
     let batch = plan.batch_of(&shapes)?;
     let words = plan.encode_weights(&compiled.weights)?;
@@ -42,9 +42,21 @@ pub fn run<P: Protocol>(
     let inputs = share(mpc, &words).map_err(nn_layers::Error::from)?;
     let (weights, inputs): (Vec<Operand<P>>, _) =
         (plan.secret_weights(weights), plan.secret_inputs(inputs));
-    let results = plan.run(mpc, &weights, &inputs, &mut ())?;
+    let guarded = !plan.guarded().is_empty();
+    let results = if guarded {
+        let (mut results, left) = plan.run_guarded(mpc, &weights, &inputs, 7, &mut ())?;
+        results.push(left);
+        results
+    } else {
+        plan.run(mpc, &weights, &inputs, &mut ())?
+    };
     let shares: Vec<_> = results.iter().map(SecretTensor::share).collect();
-    let words = mpc.open(&shares).map_err(nn_layers::Error::from)?;
+    let mut words = mpc.open(&shares).map_err(nn_layers::Error::from)?;
+    if guarded {
+        let left = mpc.engine().download(&words.pop().unwrap()).map_err(nn_layers::Error::from)?;
+        let at = left.words().iter().position(|&word| word != 0);
+        assert!(at.is_none(), "values of `{}` left their range", plan.guarded()[at.unwrap()]);
+    }
     let decode = |(i, w)| {
         let host: Tensor = mpc.engine().download(w).map_err(nn_layers::Error::from)?;
         Ok(plan.decode_output(i, &host)?)
