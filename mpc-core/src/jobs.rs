@@ -2,6 +2,7 @@
 //! made of their outcome, tournaments.
 
 use ring_arith::Bilinear;
+use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
@@ -23,7 +24,9 @@ pub enum TruncationMode {
 }
 
 /// What a protocol and the functions above it spare where they have a choice. All parties must use the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+/// Written as `bytes` and `slow-links`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Profile {
     /// Bytes and local work.
     #[default]

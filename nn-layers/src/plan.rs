@@ -16,7 +16,7 @@ mod run;
 mod schedule;
 mod size;
 
-use mpc_core::{Operand, Protocol, SecretTensor, TruncationMode};
+use mpc_core::{Operand, Profile, Protocol, SecretTensor, TruncationMode};
 use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
 
 pub use bounds::Excess;
@@ -59,6 +59,8 @@ pub struct Plan {
     pub(crate) kept: kept::KeptBits,
     /// Whether it is to be run with a guard.
     pub(crate) guard: bool,
+    /// What is spared while it runs, whatever the protocol spares elsewhere.
+    pub(crate) profile: Option<Profile>,
 }
 
 /// One operation of a plan.

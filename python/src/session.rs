@@ -18,6 +18,7 @@ use pyo3::{
     types::{PyDict, PyList},
 };
 use ring_arith::{Shape, Tensor};
+use rss_protocols::Options;
 
 use crate::{
     arrays::{ENCODED_WIDTH, Public},
@@ -29,7 +30,7 @@ use crate::{
     party::{Command, Format, Reply},
     remote::Remote,
     saved,
-    state::{Start, State},
+    state::{self, Start, State},
     train::Training,
 };
 
@@ -99,11 +100,12 @@ impl Inner {
 impl Session {
     /// Three parties as threads of this process.
     #[staticmethod]
-    #[pyo3(signature = (engine, truncation, network=None, threads=None))]
+    #[pyo3(signature = (engine, truncation, profile, network=None, threads=None))]
     fn local(
         py: Python<'_>,
         engine: &str,
         truncation: &str,
+        profile: &str,
         network: Option<&str>,
         threads: Option<usize>,
     ) -> PyResult<Self> {
@@ -118,19 +120,27 @@ impl Session {
         };
         let all = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = threads.unwrap_or(all.div_ceil(3)).max(1);
+        let options = state::options(truncation, profile)?;
         let start = Start::Local { network };
-        Ok(py.detach(|| Self::open(start, engine, truncation, threads))?)
+        Ok(py.detach(|| Self::open(start, engine, options, threads))?)
     }
 
     /// This process as the party of a configuration file.
     #[staticmethod]
-    #[pyo3(signature = (path, engine, truncation))]
-    fn party(py: Python<'_>, path: &str, engine: Option<&str>, truncation: &str) -> PyResult<Self> {
+    #[pyo3(signature = (path, engine, truncation, profile))]
+    fn party(
+        py: Python<'_>,
+        path: &str,
+        engine: Option<&str>,
+        truncation: &str,
+        profile: &str,
+    ) -> PyResult<Self> {
+        let options = state::options(truncation, profile)?;
         let remote = py.detach(|| Remote::open(path))?;
         let threads = remote.threads();
         let engine = engine.map_or_else(|| remote.engine().to_string(), str::to_owned);
         let start = Start::Remote(Box::new(remote));
-        Ok(py.detach(|| Self::open(start, &engine, truncation, threads))?)
+        Ok(py.detach(|| Self::open(start, &engine, options, threads))?)
     }
 
     /// This party's number, or None where all three are here.
@@ -373,8 +383,8 @@ impl Session {
 }
 
 impl Session {
-    fn open(start: Start, engine: &str, truncation: &str, threads: usize) -> Result<Self> {
-        let state = Mutex::new(State::open(start, engine, truncation, threads)?);
+    fn open(start: Start, engine: &str, options: Options, threads: usize) -> Result<Self> {
+        let state = Mutex::new(State::open(start, engine, options, threads)?);
         Ok(Self(Arc::new(Inner { state, dropped: Mutex::default(), process: process::id() })))
     }
 

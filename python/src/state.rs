@@ -11,7 +11,7 @@ use std::{
 
 use crossbeam_channel::Receiver;
 use gpu_kernels::{AnyEngine, EngineChoice};
-use mpc_core::TruncationMode;
+use mpc_core::{Profile, TruncationMode};
 use net::{Meter, Metered, Shaped, Stats, in_process};
 use pyo3::prelude::*;
 use ring_arith::{Engine, Generator};
@@ -59,12 +59,34 @@ pub(crate) enum Start {
     Remote(Box<Remote>),
 }
 
+/// What the protocol on shares is told, of what Python says.
+pub(crate) fn options(truncation: &str, profile: &str) -> Result<Options> {
+    let unknown =
+        |what, name, known| Failure::new(Kind::Config, format!("{what} `{name}`: use {known}"));
+    let truncation = match truncation {
+        "default" => TruncationMode::Default,
+        "early" => TruncationMode::Early,
+        "exact" => TruncationMode::Exact,
+        "dither" => TruncationMode::Dither,
+        other => {
+            let known = "\"default\", \"early\", \"exact\" or \"dither\"";
+            return Err(unknown("truncation", other, known));
+        }
+    };
+    let profile = match profile {
+        "bytes" => Profile::Bytes,
+        "slow-links" => Profile::SlowLinks,
+        other => return Err(unknown("profile", other, "\"bytes\" or \"slow-links\"")),
+    };
+    Ok(Options::default().truncation(truncation).profile(profile))
+}
+
 impl State {
     /// Starts three parties, or the one that is here.
     pub(crate) fn open(
         start: Start,
         engine: &str,
-        truncation: &str,
+        options: Options,
         threads: usize,
     ) -> Result<Self> {
         let parties = match &start {
@@ -78,24 +100,12 @@ impl State {
             Err(reason) => Err(Failure::new(Kind::Config, format!("engine `{choice}`: {reason}"))),
         };
         let engines = (0..parties).map(open).collect::<Result<_>>()?;
-        let mode = match truncation {
-            "default" => TruncationMode::Default,
-            "early" => TruncationMode::Early,
-            "exact" => TruncationMode::Exact,
-            "dither" => TruncationMode::Dither,
-            other => {
-                let text = format!(
-                    "truncation `{other}`: use \"default\", \"early\", \"exact\" or \"dither\""
-                );
-                return Err(Failure::new(Kind::Config, text));
-            }
-        };
         let afresh = matches!(start, Start::Local { .. });
         let hands = (0..parties).map(|party| Hand::new(&format!("trefoil party {party}"), afresh));
         let mut state = Self {
             parties: hands.collect::<Result<_>>()?,
             start,
-            options: Options::default().truncation(mode),
+            options,
             engines,
             next: 0,
             pending: None,

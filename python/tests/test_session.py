@@ -194,7 +194,10 @@ def test_sessions_are_apart_and_end():
         one.secret(1.0)
 
 
-@pytest.mark.parametrize("options", [{"engine": "abacus"}, {"network": "moon"}, {"truncation": "up"}, {"frac_bits": 40}, {"threads": 0}])
+@pytest.mark.parametrize(
+    "options",
+    [{"engine": "abacus"}, {"network": "moon"}, {"truncation": "up"}, {"profile": "x"}, {"frac_bits": 40}, {"threads": 0}],
+)
 def test_options_that_do_not_exist_are_named(options):
     with pytest.raises(ConfigError, match=str(next(iter(options.values())))):
         trefoil.local(**options)
@@ -210,6 +213,19 @@ def test_products_are_rounded_as_the_session_says(truncation):
         low, high = {"exact": (-1, 0), "early": (-1.5, 1.5)}.get(truncation, (-1, 1))
         assert low <= units.min() and units.max() <= high and units.any()
         assert product.frac_bits == 12
+
+
+def test_a_session_for_slow_links_takes_fewer_rounds_to_the_same_numbers():
+    rounds = {}
+    for profile in "bytes", "slow-links":
+        with trefoil.local(profile=profile) as mpc:
+            x = np.linspace(-4, 4, 100)
+            secret = mpc.secret(x)
+            mpc.cost()
+            y = secret.sigmoid()
+            rounds[profile] = mpc.cost().rounds
+            assert np.abs(y.reveal() - 1 / (1 + np.exp(-x))).max() < 2**-16
+    assert rounds["slow-links"] <= 7 < rounds["bytes"]
 
 
 def test_a_shaped_network_takes_its_time():

@@ -274,8 +274,8 @@ class Mpc:
 
 
 def local(
-    *, engine: str = "auto", frac_bits: int = FRAC_BITS, truncation: str = "default", network: str | None = None,
-    threads: int | None = None,
+    *, engine: str = "auto", frac_bits: int = FRAC_BITS, truncation: str = "default", profile: str = "bytes",
+    network: str | None = None, threads: int | None = None,
 ) -> Mpc:
     """Start three parties as threads of this process.
 
@@ -289,6 +289,9 @@ def local(
     truncation : str
         How products are rounded: ``"default"`` (the floor, or one unit above), ``"early"`` (below 1.5 units, mean
         0, fewer bytes), ``"exact"`` (the floor) or ``"dither"`` (a fair coin).
+    profile : str
+        What is spared: ``"bytes"``, or for links with a long round trip ``"slow-links"``, which takes fewer rounds of
+        more bytes.
     network : str, optional
         ``"lan"`` (1 Gbit/s, 1 ms round trip) or ``"wan"`` (100 Mbit/s, 40 ms): messages take as long as there.
     threads : int, optional
@@ -307,12 +310,12 @@ def local(
     _check_frac(frac_bits)
     if threads is not None and operator.index(threads) < 1:
         raise ConfigError(f"threads is {threads}; a party has 1 or more")
-    return Mpc(_trefoil.Session.local(engine, truncation, network, threads), frac_bits)
+    return Mpc(_trefoil.Session.local(engine, truncation, profile, network, threads), frac_bits)
 
 
 def party(
     config: str | os.PathLike[str] | None = None, *, engine: str | None = None, frac_bits: int = FRAC_BITS,
-    truncation: str = "default",
+    truncation: str = "default", profile: str = "bytes",
 ) -> Mpc:
     """Take part in a session of three machines that run the same script.
 
@@ -323,7 +326,7 @@ def party(
         ``TREFOIL_PARTY`` names it otherwise.
     engine : str, optional
         As for :func:`trefoil.local`; that of the file unless given. The others may have another.
-    frac_bits, truncation
+    frac_bits, truncation, profile
         As for :func:`trefoil.local`; the same at all parties.
 
     Returns
@@ -341,7 +344,7 @@ def party(
     config = config or os.environ.get("TREFOIL_PARTY")
     if not config:
         raise ConfigError("name this party's file: trefoil.party(\"party.toml\") or TREFOIL_PARTY")
-    return Mpc(_trefoil.Session.party(os.fspath(config), engine, truncation), frac_bits)
+    return Mpc(_trefoil.Session.party(os.fspath(config), engine, truncation, profile), frac_bits)
 
 
 def _check_frac(frac_bits):

@@ -11,6 +11,7 @@ use std::{
 };
 
 use gpu_kernels::EngineChoice;
+use mpc_core::Profile;
 use net::{Authority, Identity, Role};
 use serde::Serialize;
 
@@ -259,6 +260,7 @@ fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member>
         data: "data".into(),
         engine: EngineChoice::Auto,
         truncation: Truncation::default(),
+        profile: Profile::default(),
         threads: None,
         log: None,
         observe: None,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use gpu_kernels::EngineChoice;
-use mpc_core::TruncationMode;
+use mpc_core::{Profile, TruncationMode};
 use rss_protocols::Options;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +48,10 @@ pub struct PartyConfig {
     /// How results are rounded, the same at all three servers.
     #[serde(default)]
     pub truncation: Truncation,
+    /// What is spared, the same at all three servers: `bytes`, or for links with a long round trip `slow-links`, which
+    /// takes fewer rounds of more bytes. A model that was made for one keeps to that.
+    #[serde(default)]
+    pub profile: Profile,
     /// Threads to compute with on the CPU; all that the machine has unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
@@ -88,15 +92,14 @@ pub enum Truncation {
     Dither,
 }
 
-impl Truncation {
-    /// What the protocol is told.
-    pub(crate) fn options(self) -> Options {
-        Options::default().truncation(match self {
-            Self::Default => TruncationMode::Default,
-            Self::Early => TruncationMode::Early,
-            Self::Exact => TruncationMode::Exact,
-            Self::Dither => TruncationMode::Dither,
-        })
+impl From<Truncation> for TruncationMode {
+    fn from(truncation: Truncation) -> Self {
+        match truncation {
+            Truncation::Default => Self::Default,
+            Truncation::Early => Self::Early,
+            Truncation::Exact => Self::Exact,
+            Truncation::Dither => Self::Dither,
+        }
     }
 }
 
@@ -324,6 +327,11 @@ impl PartyConfig {
     pub fn threads(&self) -> usize {
         let all = || std::thread::available_parallelism().map_or(1, usize::from);
         self.threads.unwrap_or_else(all)
+    }
+
+    /// What the protocol on shares is told.
+    pub(crate) fn options(&self) -> Options {
+        Options::default().truncation(self.truncation.into()).profile(self.profile)
     }
 
     /// Why the others may not find this server where it listens, if that can be seen from here.

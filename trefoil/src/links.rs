@@ -98,7 +98,7 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
     let engine = open_engine(config)?;
     let (access, limits) = (config.access.clone(), config.limits.clone());
     let audit = Audit::open(me, config.audit.as_ref())?;
-    let server = Server::new(me, access, limits, store, engine, config.truncation, audit);
+    let server = Server::new(me, access, limits, store, engine, config.options(), audit);
     server.record_start();
     if let Some(reason) = config.misplaced() {
         tracing::warn!("{reason}");

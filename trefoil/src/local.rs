@@ -9,12 +9,13 @@ use gpu_kernels::{AnyEngine, EngineChoice};
 use mpc_core::Protocol;
 use net::{Session, Transport, in_process::sessions_from_seed};
 use ring_arith::{Engine, EngineTensor, Shape, ShapeEngine, Tensor};
+use rss_protocols::Options;
 
 use crate::{
     Digest, Error, Result, Shares,
     answer::{Component, Refresh, guard_seed, reveal},
     client::Answer,
-    config::{PARTIES, Truncation},
+    config::PARTIES,
     id::fill_random,
     program::{self, Mpc, Program, Share},
     share::Dealt,
@@ -42,7 +43,7 @@ pub fn infer(
     let (weights, input) = (Shared::new(weights)?, Shared::new(std::slice::from_ref(input))?);
     let outcomes = three(|me, session, watched| {
         let (engine, _) = engine.open(program::threads_each())?;
-        let mpc = start(session, engine, Truncation::default())?;
+        let mpc = start(session, engine, Options::default())?;
         let part = |secret: &Shared| secret.dealt.part(me).expand(me, &secret.shapes);
         let (weights, input) = (part(&weights)?, part(&input)?);
         let (outputs, cost) = party(program, mpc, watched, weights, input, seed)?;
@@ -53,19 +54,19 @@ pub fn infer(
     add_up(outcomes)
 }
 
-/// What a job of this batch size will send, at each server and by step, where servers round so: counted in a run
+/// What a job of this batch size will send, at each server and by step, where servers have these options: counted in a run
 /// of the plan in which shapes are computed and no words. Exact; there are no seconds in it.
 ///
 /// # Errors
 /// [`Error::Nn`] if the plan cannot run on this batch.
-pub fn predict(program: &Program, batch: usize, truncation: Truncation) -> Result<[Cost; PARTIES]> {
+pub fn predict(program: &Program, batch: usize, options: Options) -> Result<[Cost; PARTIES]> {
     let zeros = |shapes: Vec<Shape>| -> Shares {
         shapes.into_iter().map(Tensor::zeros).map(|zeros| (zeros.clone(), zeros)).collect()
     };
     let weights = zeros(program.weight_shapes());
     let inputs = zeros(program.plan().input_shapes(batch)?);
     three(|_, session, watched| {
-        let mpc = start(session, AnyEngine::Shapes(ShapeEngine), truncation)?;
+        let mpc = start(session, AnyEngine::Shapes(ShapeEngine), options)?;
         let (weights, inputs) = (weights.clone(), inputs.clone());
         let (_, cost) = party(program, mpc, watched, weights, inputs, 0)?;
         Ok(cost.timeless())
@@ -94,7 +95,7 @@ pub fn train(
         let told = Mutex::new(told);
         three(|me, session, watched| {
             let (engine, _) = engine.open(program::threads_each())?;
-            let mut mpc = start(session, engine, Truncation::default())?;
+            let mut mpc = start(session, engine, Options::default())?;
             let part = |secret: &Shared| secret.dealt.part(me).expand(me, &secret.shapes);
             let shares = program::upload(mpc.engine(), part(&state)?)?;
             let mut state = training.plan().secret_state(shares)?;
@@ -209,9 +210,9 @@ fn three<T: Send>(
 }
 
 /// The protocol of one party, with the generator that is quick on its engine.
-fn start(session: Session, engine: AnyEngine, truncation: Truncation) -> Result<Mpc> {
+fn start(session: Session, engine: AnyEngine, options: Options) -> Result<Mpc> {
     let prg = engine.generators().first().map(|generator| generator.name().to_owned());
-    program::protocol(Session { prg, ..session }, engine, truncation)
+    program::protocol(Session { prg, ..session }, engine, options)
 }
 
 /// One party of a run: its shares of the results, and what it sent while it computed.
@@ -271,7 +272,7 @@ mod tests {
             let shape = program.plan().input_shapes(batch).unwrap().remove(0);
             let input = Tensor::from_fn(shape, |at| (at as u64 * 7919) % (1 << 20));
             let counted = infer(&program, &weights, &input, EngineChoice::Cpu).unwrap().costs;
-            let predicted = predict(&program, batch, Truncation::default()).unwrap();
+            let predicted = predict(&program, batch, Options::default()).unwrap();
             assert!(counted.iter().all(|cost| cost.bytes > 0 && !cost.steps.is_empty()));
             assert_eq!(counted.map(Cost::timeless), predicted, "{network}, batch {batch}");
         }

@@ -7,11 +7,10 @@ use mpc_core::Protocol;
 use net::Session;
 use nn_layers::{Observer, Plan};
 use ring_arith::{Engine, EngineTensor, Shape, Tensor};
-use rss_protocols::Rss;
+use rss_protocols::{Options, Rss};
 
 use crate::{
-    About, Digest, Error, Input, OutputTensor, Preprocess, Result, Shares, about,
-    config::{Limits, Truncation},
+    About, Digest, Error, Input, OutputTensor, Preprocess, Result, Shares, about, config::Limits,
     memory,
 };
 
@@ -397,8 +396,8 @@ fn cut(all: &Tensor, examples: &[usize]) -> Result<Vec<Tensor>> {
 ///
 /// # Errors
 /// [`Error::Mpc`] if the session has not three parties with a key for each pair.
-pub fn protocol(session: Session, engine: AnyEngine, truncation: Truncation) -> Result<Mpc> {
-    Ok(Rss::with_options(session, engine, truncation.options())?)
+pub fn protocol(session: Session, engine: AnyEngine, options: Options) -> Result<Mpc> {
+    Ok(Rss::with_options(session, engine, options)?)
 }
 
 /// A party's shares, brought to where its engine computes, from its components and the next party's.

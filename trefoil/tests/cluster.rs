@@ -102,17 +102,54 @@ fn servers_on_a_cpu_and_on_a_device_work_together() {
     assert!(refused.err.contains("`engine = \"cuda:7\"` of party 0"), "{}", refused.err);
 }
 
+/// Writes a key of a server's file.
+fn set(cluster: &Cluster, party: usize, key: &str, value: &str) {
+    let path = cluster.folder.join(format!("party-{party}/party.toml"));
+    let mut file: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
+    file.insert(key.to_owned(), value.into());
+    fs::write(&path, file.to_string()).unwrap();
+}
+
+#[test]
+fn servers_spare_rounds_where_all_three_operators_say_so() {
+    let mut cluster = Cluster::make("profile", "alice");
+    for party in 0..3 {
+        set(&cluster, party, "profile", "slow-links");
+        cluster.start_party(party);
+    }
+    cluster.wait_until_up("alice");
+    let put = cluster.json("alice", &["model", "put", "digits", DIGITS]);
+    let path = image(&cluster, 1);
+    let arguments = ["infer", "--model", "digits", "--profile", "--scale", "0.0625", &path];
+    let report = cluster.json("alice", &arguments);
+    let dry = ["infer", "--model", "digits", "--dry-run", "--scale", "0.0625", &path];
+    let foretold = cluster.json("alice", &dry);
+    for what in ["bytes", "rounds"] {
+        assert_eq!(report["predicted"][what], report["cost"][what]);
+        assert_eq!(foretold["predicted"][what], report["cost"][what]);
+        assert_eq!(put["predicted"][what], report["cost"][what]);
+    }
+    assert_eq!(report["cost"]["rounds"], 26);
+    let answer = report["answers"][0]["outputs"][0]["values"].as_array().unwrap();
+    for (found, expected) in answer.iter().zip(&logits()[0]) {
+        assert!((found.as_f64().unwrap() - f64::from(*expected)).abs() < ERROR);
+    }
+
+    cluster.kill(1);
+    set(&cluster, 1, "profile", "bytes");
+    cluster.start_party(1);
+    cluster.wait_until_up("alice");
+    let refused = cluster.run("alice", &["infer", "--model", "digits", "--scale", "0.0625", &path]);
+    assert_eq!(refused.code, 6, "{}", refused.err);
+    assert!(refused.err.contains("differ in the protocol's options"), "{}", refused.err);
+    assert!(refused.err.contains("SlowLinks"), "{}", refused.err);
+}
+
 #[test]
 fn servers_round_as_their_operators_say_and_all_three_alike() {
     let mut cluster = Cluster::make("truncation", "alice");
-    let set = |cluster: &Cluster, party: usize, mode: &str| {
-        let path = cluster.folder.join(format!("party-{party}/party.toml"));
-        let mut file: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
-        file.insert("truncation".to_owned(), mode.into());
-        fs::write(&path, file.to_string()).unwrap();
-    };
     for party in 0..3 {
-        set(&cluster, party, "exact");
+        set(&cluster, party, "truncation", "exact");
         cluster.start_party(party);
     }
     cluster.wait_until_up("alice");
@@ -129,7 +166,7 @@ fn servers_round_as_their_operators_say_and_all_three_alike() {
     assert!(first["cost"]["rounds"].as_u64().unwrap() > 45, "{first}");
 
     cluster.kill(1);
-    set(&cluster, 1, "dither");
+    set(&cluster, 1, "truncation", "dither");
     cluster.start_party(1);
     cluster.wait_until_up("alice");
     let refused = cluster.run("alice", &arguments);

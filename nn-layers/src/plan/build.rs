@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use mpc_core::Profile;
+
 use super::check::{self, MAX_PRODUCT_FRAC, ROOMY_PRODUCT_FRAC};
 use super::record::Parts;
 use super::{ConstantSpec, InputSpec, Plan, PlanNode, passes};
@@ -27,11 +29,13 @@ const ADDED: u32 = 58;
 pub struct PlanOptions {
     /// Fraction bits of inputs, activations and results; 20 as CryptGPU.
     pub frac: u32,
+    /// What is spared whenever the plan runs; what the protocol spares anyway, unless given.
+    pub profile: Option<Profile>,
 }
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        Self { frac: 20 }
+        Self { frac: 20, profile: None }
     }
 }
 
@@ -39,7 +43,13 @@ impl PlanOptions {
     /// Other fraction bits, 4 to 28.
     #[must_use]
     pub fn with_frac(self, frac: u32) -> Self {
-        Self { frac }
+        Self { frac, ..self }
+    }
+
+    /// The same for a plan that spares this, whatever the protocol that runs it does elsewhere.
+    #[must_use]
+    pub fn with_profile(self, profile: Profile) -> Self {
+        Self { profile: Some(profile), ..self }
     }
 }
 
@@ -64,7 +74,9 @@ impl Compiled {
     pub fn new(graph: &Graph, options: &PlanOptions) -> Result<Self> {
         let mut graph = graph.clone();
         passes::optimise_inference(&mut graph)?;
-        Self::of_optimised(&graph, Formats::of_values(options.frac))
+        let mut compiled = Self::of_optimised(&graph, Formats::of_values(options.frac))?;
+        compiled.plan.profile = options.profile;
+        Ok(compiled)
     }
 
     /// The plan of a graph that the passes are done with.
@@ -135,6 +147,7 @@ impl<'a> Builder<'a> {
             nodes,
             outputs,
             guard: false,
+            profile: None,
         })?;
         let weights = self.values.into_iter().zip(secret).filter(|(_, s)| *s).map(|(v, _)| v);
         Ok(Compiled { plan, weights: weights.collect() })

@@ -29,7 +29,7 @@ const MAX_MOVED_FRAC: u32 = 34;
 
 /// Checks the parts and derives the rest of the plan.
 pub(crate) fn complete(parts: Parts) -> Result<Plan> {
-    let Parts { frac, batch, inputs, constants, nodes, outputs, guard } = parts;
+    let Parts { frac, batch, inputs, constants, nodes, outputs, guard, profile } = parts;
     if !(4..=28).contains(&frac) {
         return Err(Error::plan(format!("{frac} fraction bits; 4 to 28 are possible")));
     }
@@ -65,6 +65,7 @@ pub(crate) fn complete(parts: Parts) -> Result<Plan> {
         drops: vec![],
         kept: KeptBits::default(),
         guard,
+        profile,
     };
     shapes(&plan, batch.unwrap_or(1))?;
     plan.fracs = fracs(&plan)?;

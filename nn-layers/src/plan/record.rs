@@ -1,5 +1,6 @@
 //! Plans as they are written and read.
 
+use mpc_core::Profile;
 use ring_arith::Shape;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,8 @@ pub(crate) struct Record {
     outputs: Vec<(String, usize)>,
     #[serde(default, skip_serializing_if = "is_false")]
     guard: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    profile: Option<Profile>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -82,6 +85,7 @@ impl From<Plan> for Record {
             nodes: nodes.collect(),
             outputs: plan.outputs,
             guard: plan.guard,
+            profile: plan.profile,
         }
     }
 }
@@ -107,6 +111,7 @@ impl TryFrom<Record> for Plan {
             nodes: nodes.collect(),
             outputs: record.outputs,
             guard: record.guard,
+            profile: record.profile,
         })
     }
 }
@@ -120,6 +125,7 @@ pub(crate) struct Parts {
     pub nodes: Vec<PlanNode>,
     pub outputs: Vec<(String, usize)>,
     pub guard: bool,
+    pub profile: Option<Profile>,
 }
 
 // Serde asks with a reference.

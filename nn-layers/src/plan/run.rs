@@ -97,11 +97,31 @@ impl Plan {
     ) -> Result<(Vec<SecretTensor<P>>, SecretTensor<P>)> {
         let mut watch = Guarding { plan: self, guard: Guard::new(seed), callers };
         let results = self.run_watched(mpc, weights, inputs, observer, &mut watch)?;
-        let left = watch.guard.finish(mpc)?;
+        let left = self.in_profile(mpc, |mpc| watch.guard.finish(mpc))?;
         Ok((results, left))
     }
 
     pub(super) fn run_watched<P: Protocol>(
+        &self,
+        mpc: &mut P,
+        weights: &[Operand<P>],
+        inputs: &[Operand<P>],
+        observer: &mut dyn Observer,
+        watch: &mut dyn Watch<P>,
+    ) -> Result<Vec<SecretTensor<P>>> {
+        self.in_profile(mpc, |mpc| self.run_steps(mpc, weights, inputs, observer, watch))
+    }
+
+    /// Does something in the profile that the plan was made for.
+    fn in_profile<P: Protocol, R>(&self, mpc: &mut P, run: impl FnOnce(&mut P) -> R) -> R {
+        let usual = mpc.profile();
+        mpc.set_profile(self.profile.unwrap_or(usual));
+        let result = run(mpc);
+        mpc.set_profile(usual);
+        result
+    }
+
+    fn run_steps<P: Protocol>(
         &self,
         mpc: &mut P,
         weights: &[Operand<P>],

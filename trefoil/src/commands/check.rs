@@ -8,13 +8,13 @@ use std::{
 use gpu_kernels::EngineChoice;
 use models::onnx::{self, ImportOptions};
 use nn_layers::{Excess, HostTensor, Inspected, Plan};
+use rss_protocols::Options;
 use serde::Serialize;
 
 use super::model::{preprocess, ranges_of, rounded, rounding, samples_of, within_tables};
 use crate::{
     About, Error, Result,
     cli::Check,
-    config::Truncation,
     images::Image,
     import::{Imported, import},
     local,
@@ -139,7 +139,7 @@ pub(super) fn run(arguments: &Check, output: Output) -> Result<()> {
     drop(progress);
     let examples = plan.fixed_batch().unwrap_or(1);
     let costs =
-        local::predict(&imported.program, examples, Truncation::default()).map_err(|cause| {
+        local::predict(&imported.program, examples, Options::default()).map_err(|cause| {
             let reason = format_args!("the servers could not run it: {cause}");
             Error::input(arguments.file.display(), reason)
         })?;

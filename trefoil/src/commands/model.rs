@@ -3,6 +3,7 @@
 use std::{fmt::Display, path::Path};
 
 use nn_layers::{HostTensor, Plan};
+use rss_protocols::Options;
 use serde_json::json;
 
 use super::check;
@@ -10,7 +11,7 @@ use crate::{
     About, Error, Input, Preprocess, Result,
     cli::{Global, Model, Prepare, Put, Reading, Share},
     client::{Client, NewModel, agree_on_line},
-    config::{Truncation, check_name},
+    config::check_name,
     images::{self, Image, read_file},
     import::{Imported, import},
     local,
@@ -57,7 +58,7 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let could_leave = check::could_leave(program.plan(), &values, &ranges, check::QUICK)?;
     // What cannot run is found now, not by everybody who uses the model.
     let examples = program.plan().fixed_batch().unwrap_or(1);
-    local::predict(&program, examples, Truncation::default()).map_err(|cause| {
+    local::predict(&program, examples, Options::default()).map_err(|cause| {
         Error::input(file.display(), format_args!("the servers could not run it: {cause}"))
     })?;
     drop(progress);

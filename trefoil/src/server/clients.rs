@@ -241,7 +241,7 @@ impl Visit<'_> {
         let one_at_a_time = core.predicting.lock().unwrap_or_else(PoisonError::into_inner);
         core.quotas.check_run(self.client, model, 0)?;
         let began = Instant::now();
-        let costs = local::predict(&program, program.batch(&shapes)?, core.truncation);
+        let costs = local::predict(&program, program.batch(&shapes)?, core.options);
         core.quotas.ran(self.client, model, 0, began.elapsed());
         drop(one_at_a_time);
         say(self.channel, &Reply::Predicted(Box::new(costs?)))

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use gpu_kernels::AnyEngine;
-use mpc_core::Protocol;
+use mpc_core::{Protocol, TruncationMode};
 use net::{Canceller, PairKey, Party, Session, Transport};
 use nn_layers::{Observer, StepInfo};
 use zeroize::Zeroizing;
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Digest, Error, Id, Result, Shares,
     answer::{Refresh, guard_seed},
-    config::{PARTIES, Truncation},
+    config::PARTIES,
     id::fill_random,
     program::{self, Mpc},
     store::{NewItem, Readers},
@@ -78,7 +78,7 @@ impl<'a> Worker<'a> {
         let no_key = || Error::Internal("a session without keys".to_owned());
         let keys = [key(1).ok_or_else(no_key)?, key(2).ok_or_else(no_key)?];
         let common = common_key(&mut control, &session.id)?;
-        let mpc = program::protocol(session, core.engine.clone(), core.truncation)?;
+        let mpc = program::protocol(session, core.engine.clone(), core.options)?;
         let trainings = Trainings::default();
         Ok(Self { core, mpc, control, keys, common, canceller, jobs: 0, trainings })
     }
@@ -172,7 +172,7 @@ impl<'a> Worker<'a> {
                 Ok(Ready::Model(loaded))
             }
             Work::Train { from, steps, .. } => {
-                if self.core.truncation == Truncation::Exact {
+                if self.mpc.truncation() == TruncationMode::Exact {
                     let reason = "these servers always round down (`truncation = \"exact\"`), which trains \
                                   nothing; their operators can choose another mode";
                     return Err(Error::refused("run", reason));

@@ -26,13 +26,14 @@ use bytes::Bytes;
 use gpu_kernels::AnyEngine;
 use net::{Canceller, LogLimit};
 use ring_arith::{Engine, Tensor};
+use rss_protocols::Options;
 
 use crate::{
     Digest, Error, Id, Result, Shares,
     answer::Component,
     audit::{Audit, Event, JobLine},
     certificates::{self, CertificateEnd},
-    config::{Access, Limits, Truncation},
+    config::{Access, Limits},
     observe::{Metrics, Outcome as Ended},
     queue::{Follower, Full, Joins, Leader},
     store::{Content, Readers, Store},
@@ -58,7 +59,7 @@ struct Core {
     limits: Limits,
     access: Access,
     engine: AnyEngine,
-    truncation: Truncation,
+    options: Options,
     store: Store,
     cache: Cache,
     state: Mutex<State>,
@@ -216,7 +217,7 @@ enum Output {
 struct Coming(Arc<Core>, Id);
 
 impl Server {
-    /// A server that keeps its shares in `store`, computes on `engine`, rounds as `truncation` says and writes to
+    /// A server that keeps its shares in `store`, computes on `engine`, runs the protocol with `options` and writes to
     /// `audit` what it is asked for.
     #[must_use]
     pub fn new(
@@ -225,7 +226,7 @@ impl Server {
         limits: Limits,
         store: Store,
         engine: AnyEngine,
-        truncation: Truncation,
+        options: Options,
         audit: Audit,
     ) -> Self {
         let (capacity, limit) = (limits.queue, limits.parts_limit());
@@ -252,7 +253,7 @@ impl Server {
             limits,
             access,
             engine,
-            truncation,
+            options,
             store,
             cache,
             state: Mutex::new(state),

@@ -17,12 +17,13 @@ use net::{
 };
 use nn_layers::{Binary, Dim, Graph, HostTensor, Op, Unary};
 use ring_arith::{CpuEngine, EngineTensor, FixedPoint, FracBits, Shape, Tensor};
+use rss_protocols::Options;
 
 use super::*;
 use crate::{
     About,
     client::{Client, NewModel, Watch},
-    config::{AuditLog, Truncation},
+    config::AuditLog,
     import::{Imported, plan},
     share::Dealt,
     testing::{connection, folder, holder},
@@ -87,7 +88,7 @@ impl World {
             let audit = AuditLog { file: audits[me].clone(), rotate_mib: 1, keep: 1 };
             let audit = Audit::open(me, Some(&audit)).unwrap();
             let (access, limits) = (access(me), limits.clone());
-            Server::new(me, access, limits, store, engine, Truncation::default(), audit)
+            Server::new(me, access, limits, store, engine, Options::default(), audit)
         });
         let endpoints = endpoints(Network::InsecurePlainTcp, 3, &net::Limits::default()).unwrap();
         for (me, (server, endpoint)) in servers.iter().cloned().zip(endpoints).enumerate() {

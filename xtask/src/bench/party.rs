@@ -32,6 +32,9 @@ pub(crate) struct Setup {
 /// What takes longer than this many seconds, ours or a rival's, is run twice only.
 pub(super) const LONG: f64 = 2.0;
 
+/// What takes longer than this many seconds is run once besides the run that says so.
+const VERY_LONG: f64 = 20.0;
+
 /// What the parties start for, with the generators that are quick on their engine.
 pub(super) fn job(name: &str, setup: &Setup) -> Result<Job> {
     let (engine, _) = setup.engine.open(1)?;
@@ -171,7 +174,7 @@ pub(super) fn processes<R>(
     let mut running = launch::Processes::new(parties, link(setup.network)).args(args).start()?;
     let mut results = Vec::with_capacity(parties);
     for party in 0..parties {
-        let (status, lines) = running.wait(party, Duration::from_secs(300))?;
+        let (status, lines) = running.wait(party, Duration::from_secs(1200))?;
         match lines.iter().find_map(|line| read(line)) {
             Some(result) if status.success() => results.push(result),
             _ => bail!("party {party} ended with {status}: {lines:?}"),
@@ -207,7 +210,11 @@ pub(crate) fn barrier(mpc: &mut Mpc) -> mpc_core::Result<()> {
 /// How many runs all parties take: party 0 decides from the seconds of one.
 pub(super) fn agree_on_runs(mpc: &mut Mpc, effort: &Effort, one: f64) -> Result<usize> {
     let one = one.max(1e-6);
-    let least = if one > LONG { effort.min_runs.min(2) } else { effort.min_runs };
+    let least = match one {
+        one if one > VERY_LONG => 1,
+        one if one > LONG => effort.min_runs.min(2),
+        _ => effort.min_runs,
+    };
     let runs = (effort.total.as_secs_f64() / one) as usize;
     let mine = [Tensor::of(Vec::new(), &[runs.clamp(least, effort.max_runs) as u64])?];
     let mine = (mpc.me() == Party(0)).then_some(&mine[..]);

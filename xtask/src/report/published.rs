@@ -24,6 +24,11 @@ pub(super) const SOURCES: &[&str] = &[
     "CryptGPU, section I: \"1.5 s\" for AlexNet and \"just over 25 s\" for ResNet-152, both for ImageNet.",
     "FALCON's, CryptGPU's and Piranha's (P-Falcon) training as given by Piranha, in `table4.json` of the same folder. \
      CryptGPU trains on random data with mean pools; Piranha's comparison randomness is constant, and logits are opened.",
+    "PUMA: Y. Dong, W. Lu, Y. Zheng et al., \"PUMA: Secure Inference of LLaMA-7B in Five Minutes\", arXiv 2307.12533: \
+     BERT-base of 128 tokens; GPT2-base of 32 tokens, one generated. Three parties with 32 virtual cores each, 5 Gbit/s \
+     and 1 ms, 18 fraction bits. Tokens are looked up on shares there, and by their owner here.",
+    "SIGMA: K. Gupta, N. Jawalkar, A. Mukherjee et al., \"SIGMA: Secure GPT Inference with Function Secret Sharing\", \
+     PoPETs 2024 (4): GPT2 of 128 tokens. Two parties with a GPU each, and keys of a dealer.",
 ];
 
 const MB: f64 = 1e6;
@@ -45,6 +50,8 @@ const fn with_bytes(
 const CPU: &str = "CryptGPU on CPUs, 2021";
 const GPU: &str = "CryptGPU on GPUs, 2021";
 const FALCON: &str = "FALCON on CPUs, 2021";
+const PUMA: &str = "PUMA on CPUs, 2023";
+const SIGMA: &str = "SIGMA on GPUs, 2024";
 const PIRANHA: &str = "Piranha on GPUs, 2022";
 
 /// All marks.
@@ -76,4 +83,7 @@ pub(super) const MARKS: &[Mark] = &[
     with_bytes("training/vgg16-cifar/32", PIRANHA, 7.47, 4260.0, 3),
     mark("models/alexnet-imagenet/1", GPU, 1.5, 2),
     mark("models/resnet152/1", GPU, 25.0, 2),
+    with_bytes("models/bert-base/1", PUMA, 33.9, 10_800.0, 4),
+    with_bytes("models/gpt2/1", PUMA, 15.5, 3_770.0, 4),
+    mark("models/gpt2/1", SIGMA, 1.6, 5),
 ];
