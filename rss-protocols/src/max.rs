@@ -135,7 +135,7 @@ impl<E: Engine> Rss<E> {
 }
 
 /// The most elements at a level at which four meet: the bytes of more are worth the rounds.
-const FEW: usize = 1 << 16;
+const FEW: usize = 1 << 17;
 
 /// How many elements meet at a level that begins with `len` for each of `results`.
 fn meeting(by_fours: bool, len: usize, results: usize) -> usize {

@@ -10,7 +10,9 @@ use super::{
     permute, reshape, slice, sub, sum,
     tables::INV_SQRT,
 };
-use crate::{Error, Finish, Linear, Product, Protocol, Result, SecretTensor, ShareTensor, Sum};
+use crate::{
+    Error, Finish, Linear, Product, Profile, Protocol, Result, SecretTensor, ShareTensor, Sum,
+};
 
 /// Words as `high * 2^cut + low`, the low limb up to `2^cut` and of either sign.
 struct Limbs<P: Protocol> {
@@ -89,7 +91,8 @@ const ROOT: u32 = 26;
 ///
 /// # Method
 /// The sum of squares, of up to 100 bits, as three inner products of limbs; of its exact low bits and of its
-/// high bits the one is normalised that has the digits, by the bits that are looked up in any case.
+/// high bits the one is normalised that has the digits, by the bits that are looked up in any case. For slow links rows
+/// of numbers that are known to be small take the place of their distances with a multiple of these that needs no mean.
 ///
 /// # Cost
 /// A truncation and a product of each element; an inverse root and the rest for each row.
@@ -110,10 +113,15 @@ pub fn normalize<P: Protocol>(
     }
     let count = dims[axis..].iter().product::<usize>().max(1);
     let rows = reshape(mpc, x, &Shape::new([x.shape().len() / count, count])?)?;
-    let (distance, limbs) = centred(mpc, &rows, count)?;
+    let Centred { distance, limbs, gain } = if at_once(mpc, &rows, count) {
+        centred_at_once(mpc, &rows, count)?
+    } else {
+        centred(mpc, &rows, count)?
+    };
     // sqrt(n) = ratio 2^half.
     let half = count.next_power_of_two().ilog2().div_ceil(2);
     let ratio = (count as f64).sqrt() / f64::from(half).exp2();
+    let epsilon = epsilon.max((-f64::from(x.frac() + 5)).exp2()) * gain * gain;
     let sums = Sums::new(mpc, &limbs, epsilon, count, x.frac())?;
     let factor = factor(mpc, &sums, ratio)?;
     let wide = broadcast(mpc, &SecretTensor::new(factor, 0, 62), rows.shape())?;
@@ -121,12 +129,50 @@ pub fn normalize<P: Protocol>(
     reshape(mpc, &SecretTensor::new(share, x.frac(), x.frac() + half + 3), x.shape())
 }
 
-/// Distances from each row's mean, and their limbs.
-fn centred<P: Protocol>(
+/// Distances from each row's mean.
+struct Centred<P: Protocol> {
+    /// Times the gain.
+    distance: SecretTensor<P>,
+    /// Those of the distances times the gain.
+    limbs: Limbs<P>,
+    gain: f64,
+}
+
+/// Whether rows are centred without a mean: for slow links, if nothing leaves its range.
+fn at_once<P: Protocol>(mpc: &P, rows: &SecretTensor<P>, count: usize) -> bool {
+    let log = count.next_power_of_two().ilog2();
+    // n times a word and less a sum of n; the root of the sum of the squares of distances times at most 2.
+    let fits = rows.width() + log <= 61 && rows.width() + log.div_ceil(2) <= 50;
+    count > 1 && fits && mpc.profile() == Profile::SlowLinks
+}
+
+/// `n x - sum(x)`, exactly; the bits that `n` has added are dropped but one. Two rounds fewer than with a mean, for
+/// one truncation of each element more.
+fn centred_at_once<P: Protocol>(
     mpc: &mut P,
     rows: &SecretTensor<P>,
     count: usize,
-) -> Result<(SecretTensor<P>, Limbs<P>)> {
+) -> Result<Centred<P>> {
+    let total = broadcast(mpc, &sum(mpc, rows, &[1])?, rows.shape())?;
+    let scaled = [(count as u64, rows.share()), (u64::MAX, total.share())];
+    let scaled = mpc.combine(&scaled, 0)?;
+    let drop = count.next_power_of_two().ilog2() - 1;
+    let gain = count as f64 / f64::from(drop).exp2();
+    let (distance, high) = if drop == 0 {
+        let high = truncated(mpc, &[(&scaled, CUT)])?.remove(0);
+        (scaled, high)
+    } else {
+        let mut both = truncated(mpc, &[(&scaled, drop), (&scaled, drop + CUT)])?;
+        let high = both.pop().ok_or_else(|| no_answer("truncate"))?;
+        (both.remove(0), high)
+    };
+    let limbs = Limbs::below(mpc, &distance, high, CUT)?;
+    let distance = SecretTensor::new(distance, rows.frac(), rows.width() + 2);
+    Ok(Centred { distance, limbs, gain })
+}
+
+/// Distances from each row's mean, as it is rounded.
+fn centred<P: Protocol>(mpc: &mut P, rows: &SecretTensor<P>, count: usize) -> Result<Centred<P>> {
     let Limbs { high, low } = Limbs::of(mpc, rows.share(), CUT)?;
     let log = count.next_power_of_two().ilog2();
     // A factor of 1 / n for sums of high limbs below 2^(width - 19) n.
@@ -142,7 +188,7 @@ fn centred<P: Protocol>(
     let high_mean = broadcast(mpc, &SecretTensor::new(high_mean, 0, 64), rows.shape())?;
     let high = mpc.sub(&high, high_mean.share())?;
     let limbs = Limbs::below(mpc, distance.share(), high, CUT)?;
-    Ok((distance, limbs))
+    Ok(Centred { distance, limbs, gain: 1.0 })
 }
 
 /// The sum of the squares of each row and epsilon, in two ranges, as `[groups, 1]`.
@@ -155,7 +201,6 @@ struct Sums<P: Protocol> {
 
 impl<P: Protocol> Sums<P> {
     fn new(mpc: &mut P, limbs: &Limbs<P>, epsilon: f64, count: usize, frac: u32) -> Result<Self> {
-        let epsilon = epsilon.max((-f64::from(frac + 5)).exp2());
         let constant = epsilon * count as f64 * f64::from(2 * frac).exp2();
         if constant >= f64::from(60).exp2() {
             let reason = format!("epsilon {epsilon} is too large for rows of {count}");

@@ -121,7 +121,7 @@ pub(crate) fn scale_linear(graph: &mut Graph, at: ValueId, c: f64) {
     }
 }
 
-/// `linear(x * c + b)` where every user of `x * c + b` is such a layer.
+/// `linear(x * c + b)`, for every user of `x * c + b` that is such a layer. What else uses it shares its rounds with them.
 fn scale_into_next(graph: &mut Graph, at: ValueId) -> Result<bool> {
     let node = &graph.nodes[at.0];
     let Op::Linear(Linear { map: LinearMap::Mul, residual: false, bias, more, finish }) =
@@ -142,11 +142,11 @@ fn scale_into_next(graph: &mut Graph, at: ValueId) -> Result<bool> {
     };
     let mut changes = vec![];
     for &user in &users[at.0] {
-        match fold_input(graph, user, at, &c, b.as_ref())? {
-            Some(change) => changes.push((user, change)),
-            None => return Ok(false),
+        if let Some(change) = fold_input(graph, user, at, &c, b.as_ref())? {
+            changes.push((user, change));
         }
     }
+    let changed = !changes.is_empty();
     for (user, (weight, shift)) in changes {
         let target = graph.nodes[user].clone();
         let Op::Linear(mut linear) = target.op.clone() else { unreachable!("only these fold") };
@@ -166,7 +166,7 @@ fn scale_into_next(graph: &mut Graph, at: ValueId) -> Result<bool> {
         }
         rewrite(graph, ValueId(user), Op::Linear(linear), inputs);
     }
-    Ok(true)
+    Ok(changed)
 }
 
 /// The weight that takes `x` where the old one took `x * c + b`, and what is added to the bias.

@@ -1,0 +1,88 @@
+//! Networks between three parties in both profiles: bytes and rounds; and what transformers compute.
+
+mod common;
+
+use common::{distance, run};
+use models::architectures::{Pooling, RandomWeights, Transformer, bert, by_name, gpt2};
+use mpc_core::{Profile, Protocol, Result, TestWorld};
+use net::{Metered, Party, Report, Session};
+use nn_layers::{Compiled, Graph, PlanOptions};
+use ring_arith::{CpuEngine, Engine, Shape, ShapeEngine, Tensor};
+use rss_protocols::{Options, Rss};
+
+const PROFILES: [Profile; 2] = [Profile::Bytes, Profile::SlowLinks];
+
+fn compiled(graph: &Graph, profile: Profile) -> Compiled {
+    Compiled::new(graph, &PlanOptions::default().with_profile(profile)).unwrap()
+}
+
+/// Bytes that the three parties send together, and rounds, of a run in which shapes are computed and no words.
+fn cost(graph: &Graph, profile: Profile) -> (u64, u32) {
+    let plan = compiled(graph, profile).plan;
+    let program = move |mut session: Session| -> Result<_> {
+        let metered = Metered::new(session.transport);
+        let meter = metered.meter();
+        session.transport = Box::new(metered);
+        let mut mpc = Rss::with_options(session, ShapeEngine, Options::default())?;
+        let mut share = |shapes: Vec<Shape>| {
+            let words = shapes.iter().cloned().map(Tensor::zeros).map(|x| ShapeEngine.upload(x));
+            let words = words.collect::<ring_arith::Result<Vec<_>>>()?;
+            let mine = mpc.me() == Party(0);
+            mpc.input(Party(0), &shapes, mine.then_some(&words))
+        };
+        let weights = share(plan.weights().into_iter().map(|weight| weight.shape).collect())?;
+        let inputs = share(plan.input_shapes(1).unwrap())?;
+        meter.reset();
+        let (weights, inputs) = (plan.secret_weights(weights), plan.secret_inputs(inputs));
+        plan.run(&mut mpc, &weights, &inputs, &mut ()).unwrap();
+        Ok(meter.stats())
+    };
+    let stats = TestWorld::new(3).try_sessions(program).into_iter().map(Result::unwrap);
+    let report = Report::of(&stats.collect::<Vec<_>>());
+    (report.bytes, report.rounds)
+}
+
+#[test]
+fn lenet_takes_the_bytes_and_rounds_stated() {
+    let graph = by_name("lenet", Pooling::Average, &mut RandomWeights::new(1)).unwrap();
+    assert_eq!(PROFILES.map(|profile| cost(&graph, profile)), [(341_104, 20), (4_830_704, 11)]);
+}
+
+/// As many positions and heads as the base sizes have, so that rounds are theirs: where profiles look at sizes, scores
+/// are what is many or few, and activations are many either way.
+fn narrow(time: usize) -> Transformer {
+    Transformer { width: 96, inner: 384, ..Transformer::base(time) }
+}
+
+#[test]
+fn transformers_take_the_bytes_and_rounds_stated() {
+    let mut random = RandomWeights::new(1);
+    let bert = bert(&narrow(128), &mut random).unwrap();
+    let gpt2 = gpt2(&narrow(32), 1000, &mut random).unwrap();
+    let costs = [&bert, &gpt2].map(|graph| PROFILES.map(|profile| cost(graph, profile)));
+    let of_bert = [(1_079_052_736, 1845), (1_258_490_112, 1290)];
+    assert_eq!(costs, [of_bert, [(120_806_152, 1676), (148_160_544, 1211)]]);
+}
+
+#[test]
+fn small_transformers_on_shares_agree_with_floats_in_both_profiles() {
+    let size = Transformer { layers: 1, width: 16, heads: 2, inner: 32, time: 6 };
+    let mut random = RandomWeights::new(3);
+    let graphs = [bert(&size, &mut random).unwrap(), gpt2(&size, 20, &mut random).unwrap()];
+    for (graph, profile) in graphs.iter().flat_map(|graph| PROFILES.map(|p| (graph, p))) {
+        let x = random.around(&[1, size.time, size.width], 0.0, 1.0).unwrap();
+        let expected = graph.evaluate(std::slice::from_ref(&x)).unwrap();
+        let compiled = compiled(graph, profile);
+        let inputs = [x];
+        let program = move |session: Session| {
+            let mut mpc = Rss::new(session, CpuEngine::new(1))?;
+            Ok(run(&mut mpc, &compiled, &inputs).unwrap())
+        };
+        for outcome in TestWorld::new(3).try_sessions(program) {
+            let got = outcome.unwrap();
+            assert_eq!(got[0].shape(), expected[0].shape());
+            let error = distance(&got[0], &expected[0]);
+            assert!(error < 1e-3, "{profile:?}: {error}");
+        }
+    }
+}
