@@ -43,6 +43,7 @@ mod python;
 mod ring;
 mod ring_words;
 mod service;
+mod timing;
 mod training;
 mod truncation;
 
@@ -81,6 +82,11 @@ pub const SUITES: &[Suite] = &[
         name: "protocols",
         about: "operations on shares: seconds, bytes, rounds",
         cases: &[protocols::cases],
+    },
+    Suite {
+        name: "timing",
+        about: "whether the time of local work depends on secrets: for quiet machines",
+        cases: &[timing::cases],
     },
     Suite {
         name: "truncation",
