@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+use super::bilinear::tiles_pay;
+
 /// Proof that the running CPU, and its operating system, support a set of instructions.
 ///
 /// Values come only from [`Isa::detect`] and [`Isa::supported`], so holding one is what makes a call
@@ -29,6 +31,18 @@ impl Isa {
     pub fn detect() -> Self {
         static BEST: OnceLock<Isa> = OnceLock::new();
         *BEST.get_or_init(|| Self(best()))
+    }
+
+    /// The set with which products are quickest on this machine: the best one, unless its tiles turn out to be
+    /// slower than vectors, as they do on some virtual machines. Takes a millisecond the first time. Results do not
+    /// depend on it.
+    pub fn quickest() -> Self {
+        static QUICKEST: OnceLock<Isa> = OnceLock::new();
+        *QUICKEST.get_or_init(|| {
+            let best = Self::detect();
+            let vectors = Self(Kind::Avx512);
+            if best.0 == Kind::Amx && !tiles_pay(best, vectors) { vectors } else { best }
+        })
     }
 
     /// Every set this machine can run, [`Kind::Portable`] first.
@@ -150,5 +164,9 @@ mod tests {
         assert_eq!(all[0].kind(), Kind::Portable);
         assert_eq!(*all.last().unwrap(), Isa::detect());
         assert!(all.windows(2).all(|w| w[0].kind() < w[1].kind()));
+        // What is taken is one that can run, the same one each time, and no worse than vectors.
+        assert!(all.contains(&Isa::quickest()));
+        assert_eq!(Isa::quickest(), Isa::quickest());
+        assert!(Isa::quickest().kind() >= Isa::detect().kind().min(Kind::Avx512));
     }
 }

@@ -44,7 +44,7 @@ impl CpuEngine {
     /// The same with buffers from the given pool, which may be shared with other engines and with
     /// whoever receives messages.
     pub fn with_buffers(threads: usize, buffers: BufferPool) -> Self {
-        Self::build(Isa::detect(), threads, buffers)
+        Self::build(Isa::quickest(), threads, buffers)
     }
 
     /// The same on a chosen instruction set instead of the best one: for tests and measurements.

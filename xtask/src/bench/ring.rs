@@ -12,7 +12,7 @@ use super::{Bench, Case, Effort, Timing};
 
 /// The cases of this module.
 pub fn cases(bench: &mut Bench) -> Result<()> {
-    let best = Isa::detect();
+    let best = Isa::quickest();
     for n in [512, 1024] {
         bench.case(&format!("gemm/{n}"), |case| gemm(case, best, n))?;
     }

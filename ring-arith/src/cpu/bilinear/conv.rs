@@ -170,7 +170,8 @@ fn run(job: Job<'_>, products: &[Product<'_>], out: &mut [u64], contiguous: bool
             Start::Words
         }
     };
-    gemm::run(products, Plan { kernel: job.kernel(), threads: job.threads, start }, Sink::new(out));
+    let kernel = job.kernel(gemm::depth(products));
+    gemm::run(products, Plan { kernel, threads: job.threads, start }, Sink::new(out));
 }
 
 fn terms<'a, T>(job: Job<'a>, make: impl Fn(&'a Tensor, &'a Tensor) -> T) -> Vec<T> {

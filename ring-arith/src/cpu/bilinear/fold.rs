@@ -58,7 +58,8 @@ pub(super) fn suits(job: Job<'_>, spec: &ConvSpec, s: &Sizes, tiles: Option<f64>
         #[cfg(test)]
         _ => return false,
     }
-    let (kernel, terms) = (job.kernel(), job.terms.len());
+    let kernel = job.kernel(s.og);
+    let terms = job.terms.len();
     let other = windows_cost(&kernel, s, spec.window.stride, terms);
     s.taps() > 1 && cost(&kernel, s, terms) < tiles.unwrap_or(f64::MAX).min(other)
 }
@@ -122,7 +123,7 @@ fn multiply(job: Job<'_>, s: &Sizes, [group, first, count]: [usize; 3], out: &mu
     let columns = count * plane;
     let output = Output::matrix(0, columns, columns, 1);
     let product = Product { m: rows, n: columns, terms: terms.collect(), output };
-    let plan = Plan { kernel: job.kernel(), threads: job.threads, start: Start::Zero };
+    let plan = Plan { kernel: job.kernel(s.og), threads: job.threads, start: Start::Zero };
     gemm::run(&[product], plan, Sink::new(out));
 }
 

@@ -27,6 +27,11 @@ pub(super) struct Product<'a> {
     pub output: Output,
 }
 
+/// The most products of words that one term of some products has for a word of its result.
+pub(super) fn depth(products: &[Product<'_>]) -> usize {
+    products.iter().flat_map(|product| &product.terms).map(|term| term.k).max().unwrap_or(0)
+}
+
 /// One product `[m, k] x [k, n]`.
 pub(super) struct Term<'a> {
     /// The first operand, by row and `k`.

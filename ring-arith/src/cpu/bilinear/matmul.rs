@@ -69,7 +69,8 @@ pub(super) fn run<'a>(
     if thin::suits(job.isa, &products) {
         return thin::run(job, &products, start, out);
     }
-    gemm::run(&products, Plan { kernel: job.kernel(), threads: job.threads, start }, out);
+    let kernel = job.kernel(gemm::depth(&products));
+    gemm::run(&products, Plan { kernel, threads: job.threads, start }, out);
 }
 
 /// One product. The operand with fewer outer indices comes first if it does not fill a tile's width:
@@ -81,8 +82,11 @@ fn product<'a>(
     terms: impl Iterator<Item = (Matrix<'a>, Matrix<'a>, usize)>,
     base: usize,
 ) -> Product<'a> {
-    let exchange = n < m && n < job.kernel().nr;
+    let terms: Vec<_> = terms.collect();
+    let depth = terms.iter().map(|(_, _, k)| *k).max().unwrap_or(0);
+    let exchange = n < m && n < job.kernel(depth).nr;
     let terms = terms
+        .into_iter()
         .map(|(x, y, k)| {
             let (a, b) = if exchange { (y, x) } else { (x, y) };
             Term { a: Source::Matrix(a), b: Source::Matrix(b), k }

@@ -35,6 +35,7 @@ mod toeplitz;
 mod windows;
 
 pub use probe::Microkernel;
+pub(super) use probe::tiles_pay;
 
 use addends::Addends;
 use kernel::Kernel;
@@ -134,8 +135,8 @@ impl Job<'_> {
         }
     }
 
-    /// The micro-kernel for blocked products.
-    fn kernel(self) -> Kernel {
-        Kernel::best(self.isa)
+    /// The micro-kernel for blocked products of this depth.
+    fn kernel(self, depth: usize) -> Kernel {
+        Kernel::best(self.isa, depth)
     }
 }
