@@ -48,8 +48,8 @@ fn lenet_takes_the_bytes_and_rounds_stated() {
     assert_eq!(PROFILES.map(|profile| cost(&graph, profile)), [(341_104, 20), (4_830_704, 11)]);
 }
 
-/// As many positions and heads as the base sizes have, so that rounds are theirs: where profiles look at sizes, scores
-/// are what is many or few, and activations are many either way.
+/// As many positions and heads as the base sizes have: where profiles look at sizes, scores are what is many or few, and
+/// activations are many either way. BERT-base itself takes two rounds a layer more, 1869 and 1314 in all.
 fn narrow(time: usize) -> Transformer {
     Transformer { width: 96, inner: 384, ..Transformer::base(time) }
 }
