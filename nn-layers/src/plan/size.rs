@@ -2,6 +2,7 @@
 
 use ring_arith::Shape;
 
+use super::domain::Domain;
 use super::{Plan, check};
 use crate::Result;
 use crate::graph::{Binary, Exactness, LinearMap, Op, Pool, Reduce, Unary};
@@ -29,7 +30,7 @@ const COMPARED: u64 = 16;
 const FUNCTION: u64 = 56;
 
 /// An operation of a plan, as its owner sees it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Operation<'a> {
     /// The step in which it runs, from 0.
     pub step: usize,
@@ -39,6 +40,9 @@ pub struct Operation<'a> {
     pub kind: &'static str,
     /// How right its result is.
     pub exactness: Exactness,
+    /// The intervals in which its operands must lie, in their order; infinite where any number that has an encoding
+    /// will do.
+    pub domains: Vec<[f64; 2]>,
 }
 
 /// An operation of a plan with its sizes, as somebody sees it who is asked to let it run.
@@ -133,9 +137,18 @@ impl Plan {
                     name: &node.name,
                     kind: node.op.name(),
                     exactness: node.op.exactness(),
+                    domains: self.domains(i),
                 }
             })
         })
+    }
+
+    fn domains(&self, node: usize) -> Vec<[f64; 2]> {
+        let frac = self.target(node);
+        let of = |at: usize| Domain::of(&self.nodes[node].op, at, frac);
+        let everything = [f64::NEG_INFINITY, f64::INFINITY];
+        let ends = |at| of(at).map_or(everything, |domain| [domain.low, domain.high]);
+        (0..self.nodes[node].inputs.len()).map(ends).collect()
     }
 
     /// The rows of the smallest table in which an input of integers is looked up as it is or moved: from 0 to

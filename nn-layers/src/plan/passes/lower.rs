@@ -2,11 +2,13 @@
 
 use super::{replace, rewrite, value};
 use crate::graph::{Binary, Constant, Graph, Linear, LinearMap, Op, Reduce, Unary, ValueId, eval};
+use crate::plan::check;
 use crate::{HostTensor, Result};
 
 /// Averages become sums with a factor, divisions by constants products, products with constants
 /// linear layers.
 pub(crate) fn lower(graph: &mut Graph) -> Result<()> {
+    let whole = whole(graph);
     for i in 0..graph.nodes.len() {
         let node = graph.nodes[i].clone();
         let id = ValueId(i);
@@ -51,11 +53,30 @@ pub(crate) fn lower(graph: &mut Graph) -> Result<()> {
             &Op::MatMul { transpose_lhs, transpose_rhs } => {
                 linear(graph, id, LinearMap::MatMul { transpose_lhs, transpose_rhs });
             }
+            // Integers stay integers, as tables and one-hot vectors take them.
+            Op::Binary(Binary::Sub | Binary::Mul) if whole[i] => {}
             Op::Binary(f) => binary(graph, id, *f)?,
             _ => {}
         }
     }
     Ok(())
+}
+
+/// Which values are integers: they have no fraction bits.
+pub(super) fn whole(graph: &Graph) -> Vec<bool> {
+    let mut bits: Vec<u32> = vec![];
+    for node in &graph.nodes {
+        // What stands behind its user is of no known format.
+        let of: Vec<u32> =
+            node.inputs.iter().map(|x| bits.get(x.0).copied().unwrap_or(1)).collect();
+        bits.push(match node.op {
+            Op::Input(k) => u32::from(!graph.inputs[k].integer),
+            Op::Constant(k) | Op::Parameter(k) => u32::from(!graph.constants[k].value.is_int()),
+            // Any format will do: integers have none of it.
+            ref op => check::result_frac(op, &of, 1).unwrap_or(1),
+        });
+    }
+    bits.into_iter().map(|bits| bits == 0).collect()
 }
 
 /// One over the number of elements inside the input, at each position of a window.

@@ -145,7 +145,7 @@ fn root_mean_square(graph: &mut Graph, at: ValueId) -> Result<()> {
         return Ok(());
     };
     let rank = graph.shape(x).rank();
-    let last = !axes.is_empty() && axes.iter().copied().eq(rank - axes.len()..rank);
+    let last = !axes.is_empty() && axes.iter().copied().eq(rank.saturating_sub(axes.len())..rank);
     if !last || axes[0] == 0 || squared(graph, graph.nodes[mean.0].inputs[0]) != Some(x) {
         return Ok(());
     }

@@ -2,6 +2,7 @@
 //! What is left is a power of two, which only moves the point.
 
 use super::absorb::scale_linear;
+use super::lower::whole;
 use super::{open_linear, replace, rewrite, sweep, users};
 use crate::Result;
 use crate::graph::{Graph, Linear, LinearFinish, LinearMap, Op, Reduce, Unary, ValueId};
@@ -31,10 +32,12 @@ pub(crate) fn propagate(graph: &mut Graph) -> Result<()> {
     Ok(())
 }
 
+/// Takes out factors of 1, but of integers, which they make real numbers: those divide otherwise.
 fn drop_ones(graph: &mut Graph) {
+    let whole = whole(graph);
     for i in 0..graph.nodes.len() {
-        if graph.nodes[i].op == Op::Scale(1.0) {
-            let x = graph.nodes[i].inputs[0];
+        let x = graph.nodes[i].inputs.first().copied();
+        if let Some(x) = x.filter(|x| graph.nodes[i].op == Op::Scale(1.0) && !whole[x.0]) {
             replace(graph, ValueId(i), x);
         }
     }
