@@ -99,6 +99,7 @@ fn import_from(bytes: &[u8], folder: Option<&Path>, options: &ImportOptions) -> 
     functions::inline(&mut graph, &model.functions)?;
     order::sort(&mut graph)?;
     check_supported(&graph.node, opset)?;
+    check_texts(&graph)?;
     let mut weights = HashMap::new();
     for t in &graph.initializer {
         let value = tensor::decode(t, folder)?;
@@ -122,6 +123,19 @@ fn import_from(bytes: &[u8], folder: Option<&Path>, options: &ImportOptions) -> 
         _ => {
             let (graph, _) = build(1)?;
             Ok(graph)
+        }
+    }
+}
+
+/// Refuses two lists of texts: a text is its position in the only one.
+fn check_texts(graph: &GraphProto) -> Result<()> {
+    let mut lists = graph.initializer.iter().filter(|t| t.data_type == dtype::STRING);
+    let Some(first) = lists.next() else { return Ok(()) };
+    match lists.find(|other| other.string_data != first.string_data) {
+        None => Ok(()),
+        Some(other) => {
+            let reason = format!("`{}` and `{}` are two lists of texts", first.name, other.name);
+            Err(Error::format("ONNX model", format!("{reason}; give labels as integers")))
         }
     }
 }
@@ -322,8 +336,13 @@ impl<'a> Importer<'a> {
         let tensor = info.kind.as_ref().and_then(|k| k.tensor.as_ref());
         let tensor = tensor.ok_or_else(|| wrong("is not a tensor".to_owned()))?;
         let kind = tensor.elem_type;
-        let float = dtype::is_float(kind)
-            .ok_or_else(|| wrong(format!("has unsupported element type {}", dtype::name(kind))))?;
+        let float = dtype::is_float(kind).ok_or_else(|| {
+            let remedy = match kind {
+                dtype::STRING => "; encode texts as numbers before they are shared",
+                _ => "",
+            };
+            wrong(format!("has unsupported element type {}{remedy}", dtype::name(kind)))
+        })?;
         let shape = tensor.shape.as_ref().ok_or_else(|| wrong("has no shape".to_owned()))?;
         let mut dims = vec![];
         for (axis, dim) in shape.dim.iter().enumerate() {

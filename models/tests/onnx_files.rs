@@ -2,77 +2,30 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{data, distance, plaintext, run};
-use models::{onnx, weights};
+use common::{Case, cases_of, data, plaintext, run, unlike};
 use mpc_core::TestWorld;
-use nn_layers::{Compiled, HostTensor, PlanOptions};
+use nn_layers::HostTensor;
 use ring_arith::CpuEngine;
 use rss_protocols::Rss;
 
-/// A file with the inputs it was run on and onnxruntime's results.
-struct Case {
-    name: String,
-    compiled: models::Result<Compiled>,
-    inputs: Vec<HostTensor>,
-    outputs: Vec<HostTensor>,
-}
-
 fn cases() -> Vec<Case> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(data("onnx"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|p| p.extension().is_some_and(|e| e == "onnx"))
-        .collect();
-    files.sort();
+    let files = cases_of(&data("onnx"));
     assert!(files.len() > 20);
-    files.into_iter().map(case).collect()
+    files.iter().map(|file| Case::of(file)).collect()
 }
 
-fn case(file: PathBuf) -> Case {
-    let tensors = weights::read_safetensors(&file.with_extension("safetensors")).unwrap();
-    let compiled = onnx::import_file(&file, &Default::default())
-        .and_then(|graph| Ok(Compiled::new(&graph, &PlanOptions::default())?));
-    Case {
-        name: file.file_stem().unwrap().to_str().unwrap().to_owned(),
-        compiled,
-        inputs: numbered(&tensors, "in"),
-        outputs: numbered(&tensors, "out"),
-    }
-}
-
-/// Tensors `in.0, in.1, ..` or `out.0, ..` of the file beside a model.
-fn numbered(tensors: &BTreeMap<String, HostTensor>, what: &str) -> Vec<HostTensor> {
-    (0..).map_while(|i| tensors.get(&format!("{what}.{i}")).cloned()).collect()
-}
-
-/// Compares results with onnxruntime's, relative to the larger of 1 and the largest of them.
+/// Compares results with onnxruntime's.
 fn compare(case: &Case, got: models::Result<Vec<HostTensor>>, limit: f64) -> Vec<String> {
     let name = &case.name;
     let got = match got {
         Ok(got) => got,
         Err(e) => return vec![format!("{name}: {e}")],
     };
-    assert_eq!(got.len(), case.outputs.len(), "{name}");
-    let mut failures = vec![];
-    for (i, (a, b)) in got.iter().zip(&case.outputs).enumerate() {
-        // The files have shape [1] for a scalar.
-        let scalar = a.shape().rank() == 0 && b.len() == 1;
-        if a.shape() != b.shape() && !scalar {
-            failures.push(format!("{name} result {i}: {:?} for {:?}", a.shape(), b.shape()));
-            continue;
-        }
-        let scale = b.floats().iter().fold(1.0, |m: f64, v| m.max(v.abs()));
-        let error = distance(a, b) / scale;
-        if error.is_nan() || error > limit {
-            failures.push(format!("{name} result {i}: off by {error}"));
-        }
-    }
-    failures
+    let difference = unlike(&got, &case.outputs, limit);
+    difference.map(|difference| format!("{name}: {difference}")).into_iter().collect()
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 pub mod cargo;
 pub mod check;
+pub mod exported;
 pub mod gpu;
 pub mod operators;
 pub mod ptx;

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use xtask::{check, gpu, operators, ptx, wheel};
+use xtask::{check, exported, gpu, operators, ptx, wheel};
 
 /// Maintainers' commands of Trefoil.
 #[derive(Parser)]
@@ -59,8 +59,11 @@ enum Task {
         /// Targets of Rust; those of this machine's processor without names
         targets: Vec<String>,
     },
-    /// Run all of ONNX's own operator tests; needs Python, and installs the package onnx
+    /// Run all of ONNX's own operator tests, and write the table of operators; needs Python, and installs the package
+    /// onnx
     Operators,
+    /// Compare models that a library exports with the library's own answers; needs Python, and installs the library
+    Exported { library: exported::Library },
     /// Draw what the benchmarks measured: reads bench/results, writes bench/README.md, bench/charts
     /// and the table of the root README
     Report,
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Task::Train { args } => program("train", &["--release"], &args),
         Task::Wheel { targets } => wheel::run(&targets).map(|()| ExitCode::SUCCESS),
         Task::Operators => operators::run().map(|()| ExitCode::SUCCESS),
+        Task::Exported { library } => exported::run(library).map(|()| ExitCode::SUCCESS),
         Task::Report => program("report", &[], &[]),
     };
     done.unwrap_or_else(|error| {

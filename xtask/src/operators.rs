@@ -1,4 +1,4 @@
-//! `cargo xtask operators`: all of ONNX's own operator tests, of the package `onnx`.
+//! `cargo xtask operators`: all of ONNX's own operator tests, of the package `onnx`, and the table of operators.
 
 use std::process::Command;
 
@@ -8,7 +8,8 @@ use crate::python::{environment, interpreter};
 use crate::{cargo, check};
 
 /// Installs the package, writes its cases, and runs the importer on them: prints how many are right, and fails if
-/// one is wrong. A line for each case is left in `target/operators/report.txt`.
+/// one is wrong. A line for each case is left in `target/operators/report.txt`; the table in `models/OPERATORS.md` is
+/// written again.
 ///
 /// # Errors
 /// If there is no Python, the package cannot be installed, or the tests fail.
@@ -33,10 +34,11 @@ pub fn run() -> Result<()> {
     }
     let tested = Command::new(cargo::program())
         .args(["test", "--quiet", "--locked", "--package", "models", "--lib"])
-        .args(["what_onnx_tests_of_operators", "--", "--nocapture"])
+        .args(["tests::operators", "--", "--nocapture"])
         .current_dir(&root)
         .env("TREFOIL_ONNX_CASES", &cases)
         .env("TREFOIL_ONNX_REPORT", folder.join("report.txt"))
+        .env("TREFOIL_ONNX_TABLE", root.join("models/OPERATORS.md"))
         .status()
         .context("cannot start cargo")?;
     if tested.success() { Ok(()) } else { bail!("the tests ended with {tested}") }

@@ -7,6 +7,7 @@ pub(crate) const UINT16: i32 = 4;
 pub(crate) const INT16: i32 = 5;
 pub(crate) const INT32: i32 = 6;
 pub(crate) const INT64: i32 = 7;
+pub(crate) const STRING: i32 = 8;
 pub(crate) const BOOL: i32 = 9;
 pub(crate) const FLOAT16: i32 = 10;
 pub(crate) const DOUBLE: i32 = 11;

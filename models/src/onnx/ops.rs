@@ -7,6 +7,7 @@ pub(crate) mod conv;
 pub(crate) mod deep;
 pub(crate) mod einsum;
 pub(crate) mod folded;
+pub(crate) mod fourier;
 pub(crate) mod image;
 pub(crate) mod lists;
 pub(crate) mod losses;
@@ -18,7 +19,9 @@ pub(crate) mod recurrent;
 pub(crate) mod reduce;
 pub(crate) mod resize;
 pub(crate) mod shape;
+pub(crate) mod svm;
 pub(crate) mod tables;
+pub(crate) mod trees;
 
 use nn_layers::ValueId;
 
@@ -208,6 +211,8 @@ const OPERATORS: &[(&str, Import)] = &[
     ("HammingWindow", Tensors(folded::window)),
     ("BlackmanWindow", Tensors(folded::window)),
     ("MelWeightMatrix", Tensors(folded::mel)),
+    ("DFT", Tensors(fourier::dft)),
+    ("STFT", Tensors(fourier::stft)),
     ("Constant", Tensors(shape::constant)),
     ("ConstantOfShape", Tensors(shape::constant_of_shape)),
     ("Cast", Tensors(shape::cast)),
@@ -236,8 +241,13 @@ const OPERATORS: &[(&str, Import)] = &[
     ("ai.onnx.ml.ArrayFeatureExtractor", Tensors(tables::extractor)),
     ("ai.onnx.ml.LinearRegressor", Tensors(tables::linear_regressor)),
     ("ai.onnx.ml.LinearClassifier", Tensors(tables::linear_classifier)),
-    ("ai.onnx.ml.TreeEnsembleRegressor", Tensors(tables::tree_regressor)),
-    ("ai.onnx.ml.TreeEnsembleClassifier", Tensors(tables::tree_classifier)),
+    ("ai.onnx.ml.SVMRegressor", Tensors(svm::regressor)),
+    ("ai.onnx.ml.SVMClassifier", Tensors(svm::classifier)),
+    ("ai.onnx.ml.TreeEnsemble", Tensors(trees::ensemble)),
+    ("ai.onnx.ml.TreeEnsembleRegressor", Tensors(trees::regressor)),
+    ("ai.onnx.ml.TreeEnsembleClassifier", Tensors(trees::classifier)),
+    ("ai.onnx.ml.OneHotEncoder", Tensors(tables::one_hot_encoder)),
+    ("ai.onnx.ml.LabelEncoder", Tensors(tables::label_encoder)),
     ("ai.onnx.ml.ZipMap", Values(tables::zip_map)),
     ("OptionalHasElement", Values(lists::has_element)),
     ("OptionalGetElement", Values(lists::get_element)),
@@ -246,6 +256,12 @@ const OPERATORS: &[(&str, Import)] = &[
 /// The import of an operator.
 pub(crate) fn lookup(operator: &str) -> Option<Import> {
     OPERATORS.iter().find(|(name, _)| *name == operator).map(|(_, import)| *import)
+}
+
+/// The names of all operators that are understood.
+#[cfg(test)]
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    OPERATORS.iter().map(|(name, _)| *name)
 }
 
 /// Whether integers of few bits wrap around in the results of an operator.
@@ -278,7 +294,11 @@ pub(crate) fn result_kind(n: &Node<'_, '_>, i: usize, id: ValueId) -> i32 {
             attribute("output_datatype", dtype::FLOAT)
         }
         ("ConvInteger" | "MatMulInteger", _) => dtype::INT32,
-        ("LinearClassifier" | "TreeEnsembleClassifier", 0) => dtype::INT64,
+        ("LinearClassifier" | "TreeEnsembleClassifier" | "SVMClassifier", 0) => dtype::INT64,
+        ("LinearClassifier" | "TreeEnsembleClassifier" | "SVMClassifier", _) => dtype::FLOAT,
+        ("OneHotEncoder", _) => dtype::FLOAT,
+        ("LabelEncoder", _) if n.to.is_integer(id) => dtype::INT64,
+        ("LabelEncoder", _) => dtype::FLOAT,
         ("QuantizeLinear", _) if n.optional(2).is_some() => n.kind(2),
         ("QuantizeLinear", _) => attribute("output_dtype", dtype::UINT8),
         ("DequantizeLinear", _) => attribute("output_dtype", n.kind(1)),

@@ -10,7 +10,7 @@ use super::dtype;
 use super::proto::TensorProto;
 use crate::{Error, Result};
 
-/// Reads a tensor; numbers kept in a file beside the model are looked for in `folder`.
+/// Reads a tensor; numbers kept in a file beside the model are looked for in `folder`. Texts become their positions.
 pub(crate) fn decode(tensor: &TensorProto, folder: Option<&Path>) -> Result<HostTensor> {
     let fail =
         |reason: String| Error::format("ONNX model", format!("tensor `{}`: {reason}", tensor.name));
@@ -20,6 +20,10 @@ pub(crate) fn decode(tensor: &TensorProto, folder: Option<&Path>) -> Result<Host
     let len = len.filter(|&n| n <= MAX_ELEMENTS);
     let len = len.ok_or_else(|| fail(format!("shape {dims:?} is too large")))?;
     let kind = tensor.data_type;
+    if kind == dtype::STRING && tensor.string_data.len() == len {
+        // Labels: a text stands as its position in their list.
+        return Ok(HostTensor::integers(dims, (0..len as i64).collect())?);
+    }
     let float = dtype::is_float(kind)
         .ok_or_else(|| fail(format!("element type {} is not supported", dtype::name(kind))))?;
     let external;

@@ -209,6 +209,49 @@ fn integers_are_added_before_they_are_looked_up() {
 }
 
 #[test]
+fn integers_stay_integers_through_differences_products_and_running_sums() {
+    // Positions as transformers count them: the tokens that there are before each, moved by 2.
+    let y = Built { kind: INT64, ..model(&[1, 4]) }
+        .ints("one", &[1])
+        .ints("axis", &[1])
+        .ints("two", &[2])
+        .floats("table", &[6, 1], &[0.5, 1.5, 2.5, 3.5, 4.5, 5.5])
+        .node("CumSum", &["x", "axis"], "sums", &[])
+        .node("Mul", &["sums", "x"], "counted", &[])
+        .node("Sub", &["counted", "one"], "from zero", &[])
+        .node("Add", &["from zero", "two"], "at", &[])
+        .node("Gather", &["table", "at"], "y", &[])
+        .run(&[1.0, 1.0, 0.0, 1.0]);
+    near(&y, &[2.5, 3.5, 1.5, 4.5]);
+    let y = Built { kind: INT64, ..model(&[1, 2]) }
+        .ints("two", &[2])
+        .floats("table", &[5, 1], &[0.5, 1.5, 2.5, 3.5, 4.5])
+        .node("Mul", &["x", "two"], "at", &[])
+        .node("Gather", &["table", "at"], "y", &[])
+        .run(&[2.0, 1.0]);
+    near(&y, &[4.5, 2.5]);
+}
+
+#[test]
+fn counts_that_were_cast_to_real_numbers_divide_as_real_numbers() {
+    let built = || {
+        Built { kind: INT64, ..model(&[1, 3]) }
+            .ints("axis", &[1])
+            .ints("one", &[1])
+            .node("Equal", &["x", "one"], "ones", &[])
+            .node("Cast", &["ones"], "reals", &[("to", 1)])
+            .node("ReduceSum", &["reals", "axis"], "count", &[])
+            .node("Cast", &["x"], "numbers", &[("to", 1)])
+            .node("ReduceSum", &["numbers", "axis"], "sum", &[])
+            .node("Div", &["count", "sum"], "y", &[])
+    };
+    near(&built().run(&[1.0, 1.0, 3.0]), &[0.4]);
+    let Compiled { plan, weights } = built().compile().unwrap();
+    let x = HostTensor::integers([1, 3], vec![1, 1, 3]).unwrap();
+    near(&plan.evaluate(&weights, &[x]).unwrap()[0].floats(), &[0.4]);
+}
+
+#[test]
 fn a_written_out_root_mean_square_keeps_its_range() {
     let rows = [2e6, -2e6, 2e6, 2e6];
     for inverse in [false, true] {

@@ -1,17 +1,78 @@
 //! Helpers of the tests: running compiled networks on protocols.
 #![allow(dead_code)] // each test file uses its own part
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use models::Result;
+use models::{Result, onnx, weights};
 use mpc_core::{Operand, Plaintext, Protocol, SecretTensor};
 use net::Party;
-use nn_layers::{Compiled, HostTensor};
+use nn_layers::{Compiled, HostTensor, PlanOptions};
 use ring_arith::{CpuEngine, Engine, EngineTensor, Tensor};
 
 /// A file that ships with the crate.
 pub fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(name)
+}
+
+/// A model file with the inputs that it was run on and the results that it is to give.
+pub struct Case {
+    pub name: String,
+    pub compiled: Result<Compiled>,
+    pub inputs: Vec<HostTensor>,
+    pub outputs: Vec<HostTensor>,
+}
+
+impl Case {
+    /// The file, and the tensors beside it.
+    pub fn of(file: &Path) -> Self {
+        let tensors = weights::read_safetensors(&file.with_extension("safetensors")).unwrap();
+        let compiled = onnx::import_file(file, &Default::default())
+            .and_then(|graph| Ok(Compiled::new(&graph, &PlanOptions::default())?));
+        Self {
+            name: file.file_stem().unwrap().to_str().unwrap().to_owned(),
+            compiled,
+            inputs: numbered(&tensors, "in"),
+            outputs: numbered(&tensors, "out"),
+        }
+    }
+}
+
+/// Tensors `in.0, in.1, ..` or `out.0, ..` of the file beside a model.
+fn numbered(tensors: &BTreeMap<String, HostTensor>, what: &str) -> Vec<HostTensor> {
+    (0..).map_while(|i| tensors.get(&format!("{what}.{i}")).cloned()).collect()
+}
+
+/// The model files of a folder, by name.
+pub fn cases_of(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|p| p.extension().is_some_and(|e| e == "onnx"))
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "{} has no models", folder.display());
+    files
+}
+
+/// Where results differ from those wanted by more than a part of the larger of 1 and the largest of them.
+pub fn unlike(got: &[HostTensor], wanted: &[HostTensor], limit: f64) -> Option<String> {
+    if got.len() != wanted.len() {
+        return Some(format!("{} results, {} are wanted", got.len(), wanted.len()));
+    }
+    for (i, (a, b)) in got.iter().zip(wanted).enumerate() {
+        // The files have shape [1] for a scalar.
+        let scalar = a.shape().rank() == 0 && b.len() == 1;
+        if a.shape() != b.shape() && !scalar {
+            return Some(format!("result {i}: {:?} for {:?}", a.shape(), b.shape()));
+        }
+        let scale = b.floats().iter().fold(1.0, |m: f64, v| m.max(v.abs()));
+        let error = distance(a, b) / scale;
+        if error.is_nan() || error > limit {
+            return Some(format!("result {i}: off by {error}"));
+        }
+    }
+    None
 }
 
 /// Shares tensors that party 0 holds.

@@ -92,12 +92,19 @@ pub(crate) fn max_pool(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     if n.dims(n.input(0)?).len() == 5 {
         return deep::pool(n);
     }
+    let (x, pool, flat) = padded(n)?;
+    let y = n.add(Op::MaxPool(pool), &[x])?;
+    Ok(vec![lowered(n, y, flat)?])
+}
+
+/// The operand in two dimensions, its windows, of which partial ones at the end lie on the border, and whether it
+/// had one dimension less.
+fn padded(n: &mut Node<'_, '_>) -> Result<(ValueId, Pool, bool)> {
     let (x, flat) = raised(n, 0)?;
     let Window { mut pool, extra } = pool_window(n, x, flat)?;
     pool.padding[2] += extra[0];
     pool.padding[3] += extra[1];
-    let y = n.add(Op::MaxPool(pool), &[x])?;
-    Ok(vec![lowered(n, y, flat)?])
+    Ok((x, pool, flat))
 }
 
 pub(crate) fn average_pool(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
@@ -127,10 +134,7 @@ pub(crate) fn norm_pool(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     if n.dims(n.input(0)?).len() == 5 {
         return deep::pool(n);
     }
-    let (x, flat) = raised(n, 0)?;
-    let Window { mut pool, extra } = pool_window(n, x, flat)?;
-    pool.padding[2] += extra[0];
-    pool.padding[3] += extra[1];
+    let (x, pool, flat) = padded(n)?;
     let p = n.attributes.int("p", 2);
     let powers = deep::power(n, x, p)?;
     let sums = n.add(Op::SumPool(pool), &[powers])?;

@@ -266,7 +266,7 @@ pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// Whether all of these are known when the model is imported.
-fn all_known(n: &Node<'_, '_>, values: &[ValueId]) -> Result<bool> {
+pub(crate) fn all_known(n: &Node<'_, '_>, values: &[ValueId]) -> Result<bool> {
     for &value in values {
         if n.to.graph.known(value)?.is_none() {
             return Ok(false);

@@ -175,9 +175,16 @@ pub(crate) fn quantised_product(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         }
     };
     let (x, w, y) = (scale(n, 1)?, scale(n, 4)?, scale(n, 6)?);
-    let factor = n.binary_op(Binary::Mul, x, w)?;
-    let factor = n.binary_op(Binary::Div, factor, y)?;
-    let parts = n.binary_op(Binary::Mul, sums, factor)?;
+    let parts = if math::all_known(n, &[x, w, y])? {
+        let factor = n.binary_op(Binary::Mul, x, w)?;
+        let factor = n.binary_op(Binary::Div, factor, y)?;
+        n.binary_op(Binary::Mul, sums, factor)?
+    } else {
+        // The product of two scales has few bits above the last one; sums have enough for each alone.
+        let factor = n.binary_op(Binary::Div, x, y)?;
+        let parts = n.binary_op(Binary::Mul, sums, w)?;
+        n.binary_op(Binary::Mul, parts, factor)?
+    };
     let zero = match n.optional(7) {
         Some(zero) if n.dims(zero).iter().product::<usize>() == 1 => Some(fixed(n, zero, &[])?),
         zero => zero,

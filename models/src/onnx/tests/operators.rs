@@ -3,6 +3,8 @@
 //! The few that ship with the crate run always. All of them run where the environment names the file that
 //! `models/scripts/operator_cases.py` has made of the package `onnx`; `cargo xtask operators` does both.
 
+mod table;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io::Read;
@@ -23,10 +25,10 @@ const VARIABLE: &str = "TREFOIL_ONNX_CASES";
 const REPORT: &str = "TREFOIL_ONNX_REPORT";
 
 /// The least of all 1,884 that are right in some form; only ever raised.
-const LEAST_OF_ALL: usize = 1_600;
+const LEAST_OF_ALL: usize = 1_620;
 
 /// The least of those that ship.
-const LEAST_SHIPPED: usize = 302;
+const LEAST_SHIPPED: usize = 310;
 
 /// Cases that are refused for what they are, not for their operator, and need no node's name.
 const NO_NODE: [&str; 6] = ["opset", "input `", "output `", "tensor", "weight `", "plan"];
@@ -86,14 +88,10 @@ enum Outcome {
 
 #[test]
 fn what_onnx_tests_of_operators_is_right_or_refused() {
-    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/operators.gz");
-    let (file, least) = match std::env::var_os(VARIABLE) {
-        Some(file) => (file.into(), LEAST_OF_ALL),
-        None => (shipped, LEAST_SHIPPED),
+    let (cases, least) = match std::env::var_os(VARIABLE) {
+        Some(file) => (read(Path::new(&file)), LEAST_OF_ALL),
+        None => (shipped(), LEAST_SHIPPED),
     };
-    let mut bytes = vec![];
-    GzDecoder::new(&*std::fs::read(file).unwrap()).read_to_end(&mut bytes).unwrap();
-    let cases = CasesProto::decode(&*bytes).unwrap().case;
     let (mut report, mut wrong) = (String::new(), String::new());
     let (mut right, mut in_fixed_point) = (BTreeMap::new(), 0);
     for case in &cases {
@@ -122,6 +120,17 @@ fn what_onnx_tests_of_operators_is_right_or_refused() {
     println!("{counts} {in_fixed_point} of them in fixed point on inputs that are not constants");
     assert!(wrong.is_empty(), "{wrong}");
     assert!(total >= least, "{total} are right, {least} were");
+}
+
+/// The cases that ship with the crate.
+fn shipped() -> Vec<CaseProto> {
+    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("data/operators.gz"))
+}
+
+fn read(file: &Path) -> Vec<CaseProto> {
+    let mut bytes = vec![];
+    GzDecoder::new(&*std::fs::read(file).unwrap()).read_to_end(&mut bytes).unwrap();
+    CasesProto::decode(&*bytes).unwrap().case
 }
 
 /// What becomes of a case in a form.
