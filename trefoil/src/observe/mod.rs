@@ -1,7 +1,7 @@
 //! What an operator's tools ask a server for: whether it lives, whether it can work, and its counters, over
 //! HTTP/1.1 on an address of their own.
 //!
-//! Nothing is answered but `GET` of three paths, one connection after the other, each within a second. Model and
+//! Nothing is answered but `GET` of four paths, one connection after the other, each within a second. Model and
 //! client names are among what is told, numbers of models and clients never: bind it where operators alone come.
 
 mod metrics;
@@ -35,7 +35,7 @@ pub fn serve(listener: &TcpListener, server: &Server) {
 fn answer(mut stream: TcpStream, server: &Server) -> io::Result<()> {
     let (status, kind, body) = match request(&mut stream)? {
         Some(path) => page(&path, server),
-        None => (405, TEXT, "only GET of /metrics, /healthz and /readyz\n".to_owned()),
+        None => (405, TEXT, "only GET of /, /metrics, /healthz and /readyz\n".to_owned()),
     };
     let phrase = match status {
         200 => "OK",
@@ -52,6 +52,10 @@ fn answer(mut stream: TcpStream, server: &Server) -> io::Result<()> {
     stream.write_all(body.as_bytes())
 }
 
+/// The page asks its own server and nobody else, and runs what is in it alone.
+const HTML: &str = "text/html; charset=utf-8\r\ncontent-security-policy: default-src 'none'; connect-src 'self'; \
+                    script-src 'unsafe-inline'; style-src 'unsafe-inline'; frame-ancestors 'none'";
+
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// The version of the format is part of its type.
@@ -59,6 +63,7 @@ const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 fn page(path: &str, server: &Server) -> (u16, &'static str, String) {
     match path {
+        "/" => (200, HTML, include_str!("status.html").to_owned()),
         "/healthz" => (200, TEXT, "ok\n".to_owned()),
         "/readyz" => match server.readiness() {
             Ok(()) => (200, TEXT, "ok\n".to_owned()),
@@ -68,7 +73,7 @@ fn page(path: &str, server: &Server) -> (u16, &'static str, String) {
             Ok(state) => (200, EXPOSITION, server.metrics().page(&state)),
             Err(error) => (503, TEXT, format!("{error}\n")),
         },
-        _ => (404, TEXT, "there is /metrics, /healthz and /readyz\n".to_owned()),
+        _ => (404, TEXT, "there is /, /metrics, /healthz and /readyz\n".to_owned()),
     }
 }
 

@@ -109,7 +109,17 @@ fn operators_are_told_how_a_server_is_and_what_it_has_done() {
     assert!(page.lines().all(|line| line.starts_with('#')
         || line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<f64>().is_ok())));
 
-    assert!(get(address, "/").0.contains("404"));
+    // The page reads what is told, by the names that are told.
+    let (_, html) = get(address, "/");
+    for name in html.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+        let told = [' ', '{'].iter().any(|end| page.contains(&format!("\n{name}{end}")));
+        let part = ["_sum", "_count", "_bucket"].map(|part| format!("\n{name}{part}{{"));
+        let told = told || part.iter().any(|part| page.contains(part));
+        assert!(told || !name.starts_with("trefoil_"), "{name}");
+    }
+    assert!(html.contains("trefoil_link_up") && !html.contains("http"));
+
+    assert!(get(address, "/nothing").0.contains("404"));
     assert!(told(address, "POST /metrics HTTP/1.1\r\n\r\n").contains("405"));
     // Whoever sends nonsense, nothing or without end holds nobody up for long.
     assert_eq!(told(address, "nonsense\r\n\r\n"), "");
