@@ -248,8 +248,8 @@ impl Operation {
                     })
                 })
                 .collect();
-            let joined = parties.into_iter().map(|party| party.join().ok());
-            joined.map(|done| done.context("a party panicked")?).collect::<Result<()>>()
+            let mut joined = parties.into_iter().map(|party| party.join().ok());
+            joined.try_for_each(|done| done.context("a party panicked")?)
         })?;
         let log = log.lock().unwrap_or_else(PoisonError::into_inner);
         Ok([0, 1, 2].map(|from| log.messages(Party(from)).map(<[u8]>::len).collect()))
