@@ -6,6 +6,7 @@ mod fault;
 
 mod chain;
 pub mod conformance;
+pub mod deal;
 mod error;
 #[cfg(test)]
 mod faults;
@@ -22,6 +23,7 @@ mod tournament;
 mod world;
 
 pub use chain::{Chain, Step, Sum, Value};
+pub use deal::{Deal, Held, Parcel, ParcelKey, Released, Sharing};
 pub use error::{Error, Result};
 pub use jobs::{
     Compare, Compared, Finish, Found, Largest, MOST_DROPPED, Produced, Product, Profile, Term,

@@ -12,7 +12,7 @@ use net::{Party, Session};
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor};
 
 use crate::{
-    Options, Rss, Tree,
+    Options, Rss, Tree, deal,
     fault::{Fault, every_fault_is_noticed},
     keys, plan, privacy, random,
 };
@@ -89,6 +89,8 @@ const FAULTS: &[Fault] = &[
     mask("dither: the second knows the pivot's coin", "coins of dithering"),
     mask("all draws at one place", "masks of: product"),
     mask("a party's own stream from one pair's key", "keys"),
+    mask("release: components not masked", "released results"),
+    mask("release: addends not masked", "released results"),
     mask("stream keys without the pairs' secrets", "keys"),
     // A result is wrong, always or seldom.
     result("truncation rounds down", "truncations"),
@@ -147,6 +149,7 @@ fn check(name: &str) {
         return privacy::certificate::certify(operation);
     }
     match name {
+        "released results" => deal::tests::check_releases(),
         "keys" => random::tests::streams_follow_from_all_keys_of_their_parties(),
         "coins of dithering" => privacy::openings::no_party_knows_which_way_dithering_rounds(),
         "circuits" => plan::tests::groups_are_as_in_the_reference(),

@@ -13,6 +13,7 @@ mod chain;
 mod circuit;
 mod compare;
 mod cut;
+mod deal;
 mod dealt;
 mod decompose;
 mod exact;
@@ -51,6 +52,7 @@ mod truncate;
 mod unit;
 
 pub use cut::{DEALER, Parts};
+pub use deal::{Addends, Replicated};
 pub use plan::Tree;
 pub use rss::{Options, Rss};
 pub use share::{BitShare, Share};

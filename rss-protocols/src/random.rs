@@ -164,6 +164,11 @@ impl Keys {
         self.next
     }
 
+    /// The job that was begun last; 0 before the first.
+    pub fn job(&self) -> u64 {
+        self.job
+    }
+
     /// The nonce of the next operation. All parties number operations alike.
     pub fn operation(&mut self) -> u64 {
         self.next += 1;

@@ -5,6 +5,7 @@ use std::{collections::HashMap, fmt, sync::Arc};
 use mpc_core::{Error, Profile, Result, TruncationMode};
 use net::{Party, Session};
 use ring_arith::{Engine, Generator, Shape, Tensor};
+use zeroize::Zeroizing;
 
 use crate::{
     cut::{DEALER, Parts, Piece, SMALL, Turns, elements},
@@ -87,6 +88,8 @@ pub struct Rss<E: Engine> {
     pub(crate) setting: Setting,
     pub(crate) turns: Turns,
     pub(crate) zeros: E::Tensor,
+    /// What three servers know and nobody else, once they have agreed on it.
+    pub(crate) common: Option<Zeroizing<[u8; 32]>>,
     plans: HashMap<(Tree, Goal, usize), Arc<Plan>>,
     /// Why the session ended, if it did.
     dead: Option<String>,
@@ -126,6 +129,7 @@ impl<E: Engine> Rss<E> {
             setting,
             turns: Turns::new(options.parts),
             zeros,
+            common: None,
             plans: HashMap::new(),
             dead: None,
         })

@@ -58,10 +58,21 @@ fn make(folder: &Path, secret: u8, places: u64, n: usize) -> [PathBuf; 2] {
     paths
 }
 
-fn folder(name: &str) -> PathBuf {
-    let folder = env::temp_dir().join(format!("trefoil-tape-{}-{name}", std::process::id()));
-    let _ = fs::remove_dir_all(&folder);
-    folder
+/// A folder for a test's files, which goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = env::temp_dir().join(format!("trefoil-tape-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 /// Both addends of a secret, as a client cuts it.
@@ -98,7 +109,8 @@ fn refused<R>(outcomes: Vec<Result<R>>, text: &str) {
 
 #[test]
 fn two_parties_compute_from_tapes_that_were_made_before() {
-    let paths = make(&folder("right"), 1, 3, N);
+    let folder = Folder::new("right");
+    let paths = make(&folder.0, 1, 3, N);
     let value = |i: usize| ((i as u64 % 64) << 20).wrapping_sub(30 << 20);
     let weight = |i: usize| (2 + i as u64 % 3) << 20;
     let (x, w) = (addends(value, N), addends(weight, N));
@@ -142,8 +154,9 @@ fn two_parties_compute_from_tapes_that_were_made_before() {
 
 #[test]
 fn what_is_wrong_with_a_tape_is_said() {
-    let folder = folder("wrong");
-    let (paths, other) = (make(&folder, 1, 4, 64), make(&folder, 2, 1, 64));
+    let folder = Folder::new("wrong");
+    let paths = make(&folder.0, 1, 4, 64);
+    let other = make(&folder.0, 2, 1, 64);
     let begin = |session: Session, tape: Tape| {
         let mut mpc = party(session, &tape)?;
         tape.set_up(&mut mpc, &VERSION)?;
@@ -252,15 +265,14 @@ fn no_place_is_used_twice_whenever_a_process_is_killed() {
     if let Some(folder) = env::var_os(VICTIM) {
         return take_places(Path::new(&folder));
     }
-    let folder = folder("killed");
-    fs::create_dir_all(&folder).unwrap();
-    let [zero, one] = make(&folder, 1, PLACES, 1);
+    let folder = Folder::new("killed");
+    let [zero, one] = make(&folder.0, 1, PLACES, 1);
     let mut used = [BTreeSet::new(), BTreeSet::new()];
     let mut spans = 0;
     for trial in 0..100 {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "no_place_is_used_twice_whenever_a_process_is_killed", "--nocapture"])
-            .env(VICTIM, &folder)
+            .env(VICTIM, &folder.0)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -289,5 +301,4 @@ fn no_place_is_used_twice_whenever_a_process_is_killed() {
         let last = *used.last().expect("places were used");
         assert!(left <= PLACES - 1 - last, "a used place is not spent");
     }
-    fs::remove_dir_all(folder).unwrap();
 }

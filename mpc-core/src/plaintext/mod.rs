@@ -172,6 +172,13 @@ fn same_shape(op: &'static str, lhs: &Shape, rhs: &Shape) -> Result<()> {
     Err(Error::Shapes { op, lhs: lhs.clone(), rhs: rhs.clone() })
 }
 
+impl<E: Engine> PlainShare<E> {
+    /// The words themselves.
+    pub(crate) fn words(&self) -> &E::Tensor {
+        &self.0
+    }
+}
+
 impl<E: Engine> ShareTensor for PlainShare<E> {
     fn shape(&self) -> &Shape {
         self.0.shape()

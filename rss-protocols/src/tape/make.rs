@@ -26,6 +26,7 @@ pub struct Dealer<E: Engine, W> {
     files: [W; 2],
     sent: Arc<Mutex<[Vec<Bytes>; 2]>>,
     places: u64,
+    examples: u64,
     /// Bytes of words that every place has at each party.
     words: Option<[u64; 2]>,
 }
@@ -65,8 +66,8 @@ impl<E: Engine, W: Write + Seek> Dealer<E, W> {
         };
         let mut mpc = Rss::dealt(session, engine, options.generator(generator))?;
         mpc.begin_place(0, &digest, seeds)?;
-        let (words, places) = (None, 0);
-        let mut dealer = Self { mpc, secret, digest, id, files, sent, places, words };
+        let (words, places, examples) = (None, 0, 0);
+        let mut dealer = Self { mpc, secret, digest, id, files, sent, places, examples, words };
         for party in 0..2 {
             // The header comes last: until then a tape is not one.
             dealer.write(party, &[0; HEADER + HASH])?;
@@ -74,6 +75,12 @@ impl<E: Engine, W: Write + Seek> Dealer<E, W> {
             dealer.write(party, &seed.0)?;
         }
         Ok(dealer)
+    }
+
+    /// Says for how many examples each place is, for whoever looks at the tapes.
+    #[must_use]
+    pub fn examples(self, examples: u64) -> Self {
+        Self { examples, ..self }
     }
 
     /// Runs what both parties do before their first place, and once: sharing what all places have in common, for
@@ -136,6 +143,7 @@ impl<E: Engine, W: Write + Seek> Dealer<E, W> {
                 generator: self.mpc.generator(),
                 places: self.places,
                 words,
+                examples: self.examples,
             };
             let file = &mut self.files[party];
             file.flush().and_then(|()| file.seek(SeekFrom::Start(0))).map_err(unwritable)?;

@@ -54,6 +54,8 @@ struct Header {
     places: u64,
     /// Bytes of words of each place.
     words: u64,
+    /// Examples that a place is for, as its maker says; 0 if nothing was said.
+    examples: u64,
 }
 
 impl Header {
@@ -67,6 +69,7 @@ impl Header {
         bytes[72..72 + name.len()].copy_from_slice(name);
         bytes[104..112].copy_from_slice(&self.places.to_le_bytes());
         bytes[112..120].copy_from_slice(&self.words.to_le_bytes());
+        bytes[120..128].copy_from_slice(&self.examples.to_le_bytes());
         let hash = blake3::hash(&bytes[..HASHED]);
         bytes[HASHED..].copy_from_slice(hash.as_bytes());
         bytes
@@ -94,6 +97,7 @@ impl Header {
             generator: generator.ok_or_else(|| format!("there is no generator `{name}`"))?,
             places: number(104),
             words: number(112),
+            examples: number(120),
         })
     }
 

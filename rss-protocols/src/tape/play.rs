@@ -1,6 +1,7 @@
 //! Playing tapes.
 
 use std::{
+    fmt,
     fs::File,
     io::{self, Read, Seek, SeekFrom, Write},
     path::Path,
@@ -90,6 +91,34 @@ impl Tape {
         [reel.header.places - reel.next.min(reel.header.places), reel.header.places]
     }
 
+    /// Examples that each place is for, as the tape's maker says; 0 if nothing was said.
+    #[must_use]
+    pub fn examples(&self) -> u64 {
+        self.reel().header.examples
+    }
+
+    /// The first place that this party has not used, counted from 0: the number of places where it is spent.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        let reel = self.reel();
+        reel.next.min(reel.header.places)
+    }
+
+    /// Bytes of words that the place which was begun last has given so far.
+    #[must_use]
+    pub fn played(&self) -> u64 {
+        self.reel().playing.as_ref().map_or(0, |playing| playing.given)
+    }
+
+    /// The version that the first use bound the tape to, if it was used.
+    ///
+    /// # Errors
+    /// If the tape cannot be read.
+    pub fn bound(&self) -> Result<Option<[u8; 32]>> {
+        let bound = self.reel().read_bound()?;
+        Ok((bound != [0; HASH]).then_some(bound))
+    }
+
     /// The session of two parties with the dealer on tape added to it.
     ///
     /// # Errors
@@ -146,6 +175,13 @@ impl Tape {
 
     fn reel(&self) -> MutexGuard<'_, Reel> {
         locked(&self.0)
+    }
+}
+
+/// Shows the file's name alone.
+impl fmt::Debug for Tape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tape({})", self.reel().name)
     }
 }
 
@@ -243,8 +279,7 @@ impl Reel {
 
     /// What the other party must have the same: the pair's name and a hash of the version; and the next place.
     fn standing(&mut self) -> Result<[u64; 5]> {
-        let mut bound = [0; HASH];
-        self.read_at(BOUND, &mut bound)?;
+        let bound = self.read_bound()?;
         let bound = *blake3::hash(&bound).as_bytes();
         let id = self.header.id;
         let [a, b, c, d] = [&id[..8], &id[8..], &bound[..8], &bound[8..]]
@@ -254,8 +289,7 @@ impl Reel {
 
     /// Ties the tape to a version, or refuses another than the one it is tied to.
     fn bind(&mut self, version: &[u8; 32]) -> Result<()> {
-        let mut bound = [0; HASH];
-        self.read_at(BOUND, &mut bound)?;
+        let bound = self.read_bound()?;
         if bound == *version {
             return Ok(());
         }
@@ -265,6 +299,12 @@ impl Reel {
         }
         self.write_at(BOUND, version)?;
         self.file.sync_data().map_err(|error| self.failed(&error))
+    }
+
+    fn read_bound(&mut self) -> Result<[u8; HASH]> {
+        let mut bound = [0; HASH];
+        self.read_at(BOUND, &mut bound)?;
+        Ok(bound)
     }
 
     fn read_seed(&mut self, at: u64) -> Result<Zeroizing<[u8; SEED]>> {
