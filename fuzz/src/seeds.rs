@@ -10,6 +10,7 @@ use nn_layers::{Dim, Graph, HostTensor, Op};
 use trefoil::certificates::CertificateEnd;
 use trefoil::queue::{Answer, Held, Turn};
 use trefoil::store::{ClusterId, Content, FileSum, Holder, Manifest, Range, Readers};
+use trefoil::tapes::TapeState;
 use trefoil::training::{Course, DataSet, Decision, RowTensor, Run, RunSpec, Used};
 use trefoil::wire::{
     Cost, DataState, JobState, Link, ModelState, Reply, Request, RunState, Stage, Status, StepCost,
@@ -124,6 +125,13 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         reserved: 1 << 20,
         certificates: vec![CertificateEnd { of: "party-1".to_owned(), end: 1_830_000_000 }],
         clock: 1_790_000_000,
+        tapes: vec![TapeState {
+            tape: "9f2c01ab77de".to_owned(),
+            model: Some("digits".to_owned()),
+            examples: 16,
+            left: 3,
+            answers: 4,
+        }],
     };
     let model = ModelState {
         name: "digits".to_owned(),
@@ -150,6 +158,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         messages: 12,
         rounds: 20,
         first_depth: 3,
+        tape: 4096,
         steps: vec![step],
     };
     let all = [
@@ -181,7 +190,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
             }],
             more: true,
         },
-        Reply::Predicted(Box::new([cost.clone(), cost.clone(), cost.clone()])),
+        Reply::Predicted(vec![cost.clone(), cost.clone(), cost.clone()]),
         Reply::Send,
         Reply::Stopping { party: 1 },
         Reply::Waiting { before: Some(4) },

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use mpc_core::Plaintext;
+use mpc_core::{Plaintext, Sharing};
 use pyo3::prelude::*;
-use ring_arith::{CpuEngine, Tensor};
+use ring_arith::CpuEngine;
+use rss_protocols::Replicated;
 
 use crate::{
     errors::{Failure, Kind, Result},
@@ -50,19 +51,13 @@ impl State {
             if !checker.known.insert(id) {
                 continue;
             }
-            let replies = self.all(py, session, "check", |_| Command::Export { id })?;
-            let parts = replies.iter().filter_map(|reply| Some(reply.share.as_ref()?.0.words()));
-            let mut words: Vec<u64> = Vec::new();
-            for part in parts {
-                words.resize(part.len(), 0);
-                words.iter_mut().zip(part).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
-            }
+            let replies = self.all(py, session, "check", |_| Command::Release { id })?;
             let format = replies.first().and_then(|reply| reply.made.first().cloned());
             let format =
                 format.ok_or_else(|| Failure::new(Kind::Failed, "a share did not come"))?;
-            let words = Tensor::new(format.shape.clone(), words).map_err(Failure::from)?;
-            let next = words.clone();
-            checker.obey(py, Command::Import { id, format, mine: words, next })?;
+            let released: Vec<_> = replies.into_iter().filter_map(|reply| reply.released).collect();
+            let words = Replicated.reveal(&released).map_err(Failure::from)?;
+            checker.obey(py, Command::Import { id, format, held: vec![words] })?;
         }
         let made = checker.obey(py, command.clone())?.made.len() as u64;
         checker.known.extend(self.next..self.next + made);

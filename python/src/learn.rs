@@ -15,7 +15,7 @@ use ring_arith::{EngineTensor, Tensor};
 use trefoil::{
     Preprocess,
     client::{Client, Driven, Event, Listed, NewRun, Slice, Watch, agree_on_item},
-    config::{ClientConfig, PARTIES},
+    config::ClientConfig,
     links,
     store::Readers,
     training::{Course, DataSet, Decision, RowTensor, RunSpec, Training},
@@ -110,7 +110,7 @@ pub(crate) fn runs(client: &mut Client) -> Result<Vec<RunInfo>> {
 }
 
 /// Each name once, with whether the servers say the same of it.
-fn listed<T: Listed, I>(lists: &[Vec<T>; PARTIES], info: fn(&T, String) -> I) -> Vec<I> {
+fn listed<T: Listed, I>(lists: &[Vec<T>], info: fn(&T, String) -> I) -> Vec<I> {
     let mut items: Vec<&T> = lists.iter().flatten().collect();
     items.sort_by_key(|item| item.name());
     items.dedup_by_key(|item| item.name());

@@ -13,14 +13,14 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use gpu_kernels::AnyEngine;
-use mpc_core::{Operand, Plaintext, Protocol, SecretTensor, functions};
+use mpc_core::{Deal, Held, Operand, Plaintext, Protocol, Released, SecretTensor, functions};
 use net::{Message, Party as Number, Transport};
 use nn_layers::{
     Observer, Plan, StepInfo,
     train::{Step, TrainPlan},
 };
 use ring_arith::{CpuEngine, Engine, Shape, Tensor};
-use rss_protocols::{Rss, Share};
+use rss_protocols::Rss;
 
 use crate::{
     call::SharedCall,
@@ -36,10 +36,12 @@ pub(crate) enum Command {
     Input { first: u64, owner: usize, tensors: Vec<Format>, words: Option<Vec<Tensor>> },
     /// Shows tensors to all parties, or to one.
     Reveal { ids: Vec<u64>, to: Option<usize> },
-    /// Hands out this party's share.
+    /// Hands out what this party holds.
     Export { id: u64 },
-    /// Takes this party's share.
-    Import { id: u64, format: Format, mine: Tensor, next: Tensor },
+    /// Takes what this party holds.
+    Import { id: u64, format: Format, held: Held },
+    /// Releases a tensor to whoever has put the parties' parts together.
+    Release { id: u64 },
     /// The same words with the bound that the caller knows.
     Bound { first: u64, id: u64, bound: f64 },
     /// Runs a plan.
@@ -77,45 +79,26 @@ pub(crate) struct Reply {
     pub(crate) made: Vec<Format>,
     /// Revealed numbers; none at a party to which they are not shown.
     pub(crate) opened: Option<Vec<Vec<f64>>>,
-    /// An exported share.
-    pub(crate) share: Option<(Tensor, Tensor)>,
+    /// What a party holds of an exported tensor.
+    pub(crate) held: Option<Held>,
+    /// What a party releases of a tensor.
+    pub(crate) released: Option<Released>,
     /// Seconds of a plan's layers.
     pub(crate) layers: Vec<(String, Duration)>,
 }
 
-/// A protocol whose shares can be taken out and put in.
-pub(crate) trait Sharing: Protocol {
-    fn take(&self, share: &Self::Share) -> Result<(Tensor, Tensor)>;
-    fn give(&self, mine: Tensor, next: Tensor) -> Result<Self::Share>;
+/// A protocol that a party's thread runs.
+pub(crate) trait Run: Deal {
     fn finish(self) -> Result<()>;
 }
 
-impl Sharing for Rss<AnyEngine> {
-    fn take(&self, share: &Self::Share) -> Result<(Tensor, Tensor)> {
-        let engine = self.engine();
-        Ok((engine.download(share.mine())?, engine.download(share.next())?))
-    }
-
-    fn give(&self, mine: Tensor, next: Tensor) -> Result<Self::Share> {
-        let engine = self.engine();
-        Ok(Share::new(engine.upload(mine)?, engine.upload(next)?)?)
-    }
-
+impl Run for Rss<AnyEngine> {
     fn finish(self) -> Result<()> {
         Ok(self.close()?)
     }
 }
 
-impl Sharing for Plaintext<CpuEngine> {
-    fn take(&self, _: &Self::Share) -> Result<(Tensor, Tensor)> {
-        Err(Failure::new(Kind::Failed, "the reference has numbers, not shares"))
-    }
-
-    /// `mine` has the words themselves.
-    fn give(&self, mine: Tensor, _: Tensor) -> Result<Self::Share> {
-        Ok(self.constant(&mine)?)
-    }
-
+impl Run for Plaintext<CpuEngine> {
     fn finish(self) -> Result<()> {
         Ok(())
     }
@@ -136,7 +119,7 @@ enum Order<P> {
 /// The caller's end of a party's thread. Dropping it ends the thread once it is idle.
 pub(crate) struct Hand<P>(Sender<Order<P>>);
 
-impl<P: Sharing> Hand<P> {
+impl<P: Run> Hand<P> {
     /// A thread that waits for [`Hand::start`]. Where parties can start afresh, one that fails leaves at
     /// once, so that its peers do not wait for it.
     pub(crate) fn new(name: &str, afresh: bool) -> Result<Self> {
@@ -205,7 +188,7 @@ struct Party<P: Protocol> {
     table: HashMap<u64, SecretTensor<P>>,
 }
 
-fn work<P: Sharing>(orders: &Receiver<Order<P>>, afresh: bool) {
+fn work<P: Run>(orders: &Receiver<Order<P>>, afresh: bool) {
     let mut party = Party::<P> { mpc: None, table: HashMap::new() };
     let mut refused: Option<Failure> = None;
     for order in orders {
@@ -254,7 +237,7 @@ fn work<P: Sharing>(orders: &Receiver<Order<P>>, afresh: bool) {
     }
 }
 
-fn obey<P: Sharing>(
+fn obey<P: Run>(
     mpc: &mut P,
     table: &mut HashMap<u64, SecretTensor<P>>,
     command: Command,
@@ -293,12 +276,19 @@ fn obey<P: Sharing>(
         Command::Export { id } => {
             let x = find(table, id)?;
             reply.made.push(Format::of(&x));
-            reply.share = Some(mpc.take(x.share())?);
+            reply.held = mpc.hold(&[x.share()])?.pop();
             return Ok(reply);
         }
-        Command::Import { id, format, mine, next } => {
-            let share = mpc.give(mine, next)?;
-            (id, vec![SecretTensor::new(share, format.frac, format.width)])
+        Command::Import { id, format, held } => {
+            let shares = mpc.accept(std::slice::from_ref(&format.shape), vec![held])?.into_iter();
+            (id, shares.map(|share| SecretTensor::new(share, format.frac, format.width)).collect())
+        }
+        Command::Release { id } => {
+            mpc.step("release");
+            let x = find(table, id)?;
+            reply.made.push(Format::of(&x));
+            reply.released = mpc.release(&[x.share()])?.pop();
+            return Ok(reply);
         }
         Command::Bound { first, id, bound } => (first, vec![find(table, id)?.with_bound(bound)]),
         Command::Run { first, plan, weights, inputs } => {

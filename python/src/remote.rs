@@ -7,7 +7,7 @@ use net::{Canceller, Endpoint, Job, Security, Session, Settings};
 use pyo3::prelude::*;
 use trefoil::{
     cluster::{self, Plan},
-    config::{PORT, PartyConfig},
+    config::{PORT, PartyConfig, ProtocolChoice},
     links,
 };
 
@@ -28,6 +28,10 @@ impl Remote {
     /// Opens the endpoint of a `party.toml`.
     pub(crate) fn open(path: &str) -> Result<Self> {
         let config = PartyConfig::read(Path::new(path))?;
+        if config.protocol != ProtocolChoice::Rss {
+            let text = format!("{path}: scripts run on three servers, with `protocol = \"rss\"`");
+            return Err(Failure::new(Kind::Config, text));
+        }
         let identity = links::party_identity(&config)?;
         let address = config.listen.to_socket_addrs().ok().and_then(|mut found| found.next());
         let address = address.ok_or_else(|| {
@@ -83,8 +87,9 @@ pub(crate) fn cluster_files(
     hosts: Vec<String>,
     clients: Vec<String>,
 ) -> PyResult<Vec<(String, String)>> {
-    let servers = cluster::addresses(&hosts, PORT).map_err(Failure::from)?;
-    let plan = Plan { folder: folder.into(), servers, clients };
+    let protocol = ProtocolChoice::Rss;
+    let servers = cluster::addresses(protocol, &hosts, PORT).map_err(Failure::from)?;
+    let plan = Plan { folder: folder.into(), protocol, servers, clients };
     let members = cluster::init(&plan).map_err(Failure::from)?;
     let made = |member: cluster::Member| (member.role, member.config.display().to_string());
     Ok(members.into_iter().map(made).collect())

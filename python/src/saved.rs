@@ -7,7 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use mpc_core::{Held, Sharing};
 use ring_arith::{EngineTensor, Shape, Tensor};
+use rss_protocols::Replicated;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
 use crate::{
@@ -20,11 +22,13 @@ use crate::{
 pub(crate) struct Saved {
     pub(crate) format: Format,
     pub(crate) dtype: String,
-    pub(crate) mine: Tensor,
-    pub(crate) next: Tensor,
+    pub(crate) held: Held,
     label: String,
     path: PathBuf,
 }
+
+/// What the components are called that a party holds.
+const COMPONENTS: [&str; 2] = ["mine", "next"];
 
 fn path_of(path: &str, party: usize) -> PathBuf {
     PathBuf::from(format!("{path}.party{party}"))
@@ -37,17 +41,18 @@ pub(crate) fn write(
     party: usize,
     label: &str,
     dtype: &str,
-    (mine, next): &(Tensor, Tensor),
+    held: &Held,
     format: &Format,
 ) -> Result<String> {
     let path = path_of(path, party);
     let dims = format.shape.dims().to_vec();
-    let bytes = [mine.to_bytes(), next.to_bytes()];
-    let view = |data| {
-        TensorView::new(Dtype::U64, dims.clone(), data)
-            .map_err(|cause| Failure::new(Kind::Failed, format!("{}: {cause}", path.display())))
-    };
-    let views = vec![("mine".to_owned(), view(&bytes[0])?), ("next".to_owned(), view(&bytes[1])?)];
+    let bytes: Vec<_> = held.iter().map(Tensor::to_bytes).collect();
+    let mut views = Vec::new();
+    for (name, data) in COMPONENTS.into_iter().zip(&bytes) {
+        let view = TensorView::new(Dtype::U64, dims.clone(), data)
+            .map_err(|cause| Failure::new(Kind::Failed, format!("{}: {cause}", path.display())))?;
+        views.push((name.to_owned(), view));
+    }
     let about = [
         ("kind", "trefoil share".to_owned()),
         ("party", party.to_string()),
@@ -100,16 +105,17 @@ pub(crate) fn read(path: &str, party: usize) -> Result<Saved> {
         let words = view.data().chunks_exact(8).map(word).collect();
         Ok(Tensor::new(Shape::new(view.shape())?, words)?)
     };
-    let (mine, next) = (tensor("mine")?, tensor("next")?);
-    if mine.shape() != next.shape() {
+    let held = COMPONENTS.into_iter().map(tensor).collect::<Result<Held>>()?;
+    let shape = held[0].shape().clone();
+    if held.iter().any(|component| *component.shape() != shape) {
         return Err(damaged("its two parts have different shapes"));
     }
     let (frac, width) = (number("frac")?, number("width")?);
     if frac > 62 || !(1..=64).contains(&width) {
         return Err(damaged("its format does not exist"));
     }
-    let format = Format { shape: mine.shape().clone(), frac, width };
-    Ok(Saved { format, dtype: text("dtype")?, label: text("label")?, mine, next, path })
+    let format = Format { shape, frac, width };
+    Ok(Saved { format, dtype: text("dtype")?, label: text("label")?, held, path })
 }
 
 /// Checks that shares are of the same array.
@@ -121,10 +127,10 @@ pub(crate) fn same(shares: &[Saved]) -> Result<()> {
             return Err(Failure::input(format!("{one} and {two} are shares of different arrays")));
         }
     }
-    // Held by two parties each: the next one's component of one is the other's own.
-    for (at, share) in shares.iter().enumerate().filter(|_| shares.len() == 3) {
-        if share.next.words() != shares[(at + 1) % 3].mine.words() {
-            let path = share.path.display();
+    for [(one, at), (other, same)] in Replicated.twins() {
+        let (Some(one), Some(other)) = (shares.get(*one), shares.get(*other)) else { continue };
+        if one.held[*at].words() != other.held[*same].words() {
+            let path = one.path.display();
             return Err(Failure::input(format!("{path}: it does not fit the other two shares")));
         }
     }

@@ -237,10 +237,10 @@ impl Session {
         let written = py.detach(|| {
             let each = numbers.into_iter().zip(&replies);
             let file = |(party, reply): (usize, &Reply)| {
-                let share = reply.share.as_ref().zip(reply.made.first());
-                let (share, format) =
-                    share.ok_or_else(|| Failure::new(Kind::Failed, "a share did not come"))?;
-                saved::write(path, party, &label, dtype, share, format)
+                let held = reply.held.as_ref().zip(reply.made.first());
+                let (held, format) =
+                    held.ok_or_else(|| Failure::new(Kind::Failed, "a share did not come"))?;
+                saved::write(path, party, &label, dtype, held, format)
             };
             each.map(file).collect::<Result<Vec<_>>>()
         });
@@ -260,7 +260,7 @@ impl Session {
         let replies = state.all(py, self, "load", |at| {
             let saved = &mut shares[at];
             let format = saved.format.clone();
-            Command::Import { id, format, mine: saved.mine.clone(), next: saved.next.clone() }
+            Command::Import { id, format, held: std::mem::take(&mut saved.held) }
         })?;
         Ok((one(self.made(id, &replies))?, dtype))
     }

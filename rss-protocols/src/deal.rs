@@ -247,7 +247,7 @@ impl<E: Engine> Rss<E> {
         }
         let me = self.party();
         let mut own = Zeroizing::new([0; 32]);
-        fill_random(&mut *own)?;
+        fill_random(&mut own)?;
         let common = self.talk(|rss| {
             rss.links.step("agree on a key");
             let shape = Shape::new([KEY])?;

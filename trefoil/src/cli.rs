@@ -5,6 +5,9 @@ use std::{ffi::OsString, fmt::Display, path::PathBuf, str::FromStr};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use gpu_kernels::EngineChoice;
+use mpc_core::Profile;
+
+use crate::config::{ProtocolChoice, Truncation};
 
 const ABOUT: &str = "Private machine-learning inference by three servers";
 
@@ -146,6 +149,24 @@ servers' disks every so often, and a run that was interrupted, here or there, go
         #[command(subcommand)]
         command: Run,
     },
+    /// Make a dealer's tapes for two servers, give them to a server
+    #[command(long_about = "\
+Make a dealer's tapes for two servers, give them to a server.
+
+With `protocol = \"rss-dealt\"` two servers answer from tapes that a third party, the dealer, has made before, and
+that nobody talks to since. The dealer needs a model's plan, which is public, and neither its weights nor any input:
+
+  trefoil tape plan digits.onnx --output digits.plan.json       at the model's owner
+  trefoil tape make digits.plan.json --answers 1000 tapes       at the dealer
+  trefoil --config party.toml tape add party-0.tape             at party 0, and so at party 1
+
+Each place of a tape gives one answer. Whoever has both tapes, or one and the messages between the servers, learns
+everything: the dealer must not be a server, nor tell one anything.")]
+    Tape {
+        /// What to do.
+        #[command(subcommand)]
+        command: Tape,
+    },
     /// List your jobs, cancel one
     Job {
         /// What to do.
@@ -210,13 +231,16 @@ pub enum Cluster {
     #[command(long_about = "\
 Make a cluster's authority, certificates and configuration files.
 
-DIR gets a folder for each member: party-0, party-1, party-2 and one for each client. Copy each to its
+DIR gets a folder for each member: one for each server, party-0 and so on, and one for each client. Copy each to its
 machine, as a whole, over a safe way: it holds a private key. Keep DIR/authority offline; whoever has it
 can enter the cluster in any role.")]
     Init {
         /// The folder to make
         dir: PathBuf,
-        /// Where the servers run: three of HOST or HOST:PORT [default: three ports of this machine]
+        /// How the servers compute on shares: rss is three servers, rss-dealt two with tapes that a dealer made
+        #[arg(long, value_enum, default_value_t, value_name = "NAME", hide_possible_values = true)]
+        protocol: ProtocolChoice,
+        /// Where the servers run: as many of HOST or HOST:PORT [default: ports of this machine]
         #[arg(long, value_delimiter = ',', value_name = "A,B,C")]
         hosts: Vec<String>,
         /// The port of hosts without one; on the same host the next ones follow
@@ -491,7 +515,7 @@ pub enum Job {
     #[command(long_about = "\
 Cancel a job of yours, whether it waits or runs.
 
-A job that runs is ended at all three servers, which begin a new session with each other after that: other
+A job that runs is ended at all servers, which begin a new session with each other after that: other
 clients' jobs wait for a moment, and none is lost.")]
     Cancel {
         /// The job, as `trefoil job list` shows it
@@ -578,6 +602,64 @@ pub enum Prepare {
     Imagenet,
 }
 
+/// What to do with tapes.
+#[derive(Debug, Subcommand)]
+pub enum Tape {
+    /// Write the plan of a model, without its weights: what a dealer makes tapes of
+    Plan(TapePlan),
+    /// Make the tapes of both servers, as a dealer
+    Make(MakeTape),
+    /// Move a tape to the folder from which a server plays it; the server may run
+    Add {
+        /// The tape of this server
+        file: PathBuf,
+    },
+}
+
+/// Arguments of `tape plan`. As with `model put`, whose plan it must be.
+#[derive(Debug, Args)]
+pub struct TapePlan {
+    /// The ONNX file
+    pub file: PathBuf,
+    /// Where the plan is written
+    #[arg(long, short, value_name = "FILE")]
+    pub output: PathBuf,
+    /// The model is put with --no-guard
+    #[arg(long)]
+    pub no_guard: bool,
+    /// How the model is read.
+    #[command(flatten)]
+    pub reading: Reading,
+}
+
+/// Arguments of `tape make`.
+#[derive(Debug, Args)]
+pub struct MakeTape {
+    /// The plan, from `trefoil tape plan`
+    pub plan: PathBuf,
+    /// The folder to make party-0.tape and party-1.tape in
+    pub output: PathBuf,
+    /// How many answers the tapes are good for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    pub answers: u64,
+    /// Examples of each answer, at most; fewer are filled up with zeros
+    #[arg(long, default_value_t = 1, value_name = "N",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65_536))]
+    pub batch: usize,
+    /// How results are rounded, as in the servers' party.toml
+    #[arg(long, value_enum, default_value_t, value_name = "MODE")]
+    pub truncation: Truncation,
+    /// What is spared, as in the servers' party.toml: bytes or slow-links
+    #[arg(long, default_value = "bytes", value_parser = profile, value_name = "PROFILE")]
+    pub profile: Profile,
+    /// What makes the streams that the servers expand: aes-128-ctr, or chacha12 where one computes on a device
+    #[arg(long, default_value = "aes-128-ctr", value_name = "NAME")]
+    pub generator: String,
+    /// What to compute on: auto, cpu, or cuda:0 for the first CUDA device
+    #[arg(long, default_value_t, value_name = "ENGINE")]
+    pub engine: EngineChoice,
+}
+
 /// Arguments of `infer`.
 #[derive(Debug, Args)]
 pub struct Infer {
@@ -593,6 +675,10 @@ pub struct Infer {
     /// Say what the servers would send to each other, and run nothing; no input leaves this machine
     #[arg(long = "dry-run")]
     pub dry_run: bool,
+    /// Most examples of each job, where the model takes any number [default: 64]
+    #[arg(long, value_name = "N",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65_536))]
+    pub batch: Option<usize>,
     /// Numbers of .npy and .csv files are multiplied by this
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub scale: f64,
@@ -646,6 +732,15 @@ fn positive(text: &str) -> Result<f64, String> {
         Ok(value)
     } else {
         Err("it must be above 0".to_owned())
+    }
+}
+
+/// Reads a profile as `party.toml` has it.
+fn profile(text: &str) -> Result<Profile, String> {
+    match text {
+        "bytes" => Ok(Profile::Bytes),
+        "slow-links" => Ok(Profile::SlowLinks),
+        _ => Err("use bytes or slow-links".to_owned()),
     }
 }
 

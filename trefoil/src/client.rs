@@ -1,4 +1,4 @@
-//! A client's connections to the three servers.
+//! A client's connections to the servers.
 
 mod agree;
 mod drive;
@@ -13,22 +13,21 @@ use std::{
     time::{Duration, Instant},
 };
 
+use mpc_core::{Parcel, Released, Sharing};
 use ring_arith::{EngineTensor, Tensor};
 
+pub(crate) use agree::refused_by_all;
 pub use agree::{Told, agree_on, agree_on_line};
 pub use drive::{Driven, Epoch, Event, Slice};
 pub use learn::{Listed, NewRun, agree_on_item};
 
 use crate::{
-    About, Error, Id, Part, Result,
-    answer::{Component, reveal},
-    config::PARTIES,
-    share::Dealt,
+    About, Error, Id, Result,
     store::{Range, Readers},
     watch::Place,
     wire::{
         Channel, Cost, JobState, ModelState, Pace, PublicModel, Reply, Request, Status,
-        check_shapes, hear, receive_bytes, receive_tensor, say, send_bytes, send_part,
+        check_shapes, hear, receive_bytes, receive_tensor, say, send_bytes, send_parcel,
     },
 };
 
@@ -83,33 +82,38 @@ pub struct Answer {
     /// The results, added up.
     pub outputs: Vec<Tensor>,
     /// What it took at each server.
-    pub costs: [Cost; PARTIES],
+    pub costs: Vec<Cost>,
 }
 
-/// A client's connections to the three servers. After an error they are of no more use.
+/// A client's connections to the servers. After an error they are of no more use.
 pub struct Client {
-    channels: [Box<dyn Channel>; PARTIES],
+    channels: Vec<Box<dyn Channel>>,
+    sharing: &'static dyn Sharing,
     silence: Duration,
 }
 
-/// What the three conversations of one job have in common.
+/// What the conversations of one job have in common.
 struct Joint {
     over: AtomicBool,
     first: Mutex<Option<Error>>,
 }
 
 impl Client {
-    /// A client over connections to parties 0, 1 and 2; a server is given up once it has said nothing
-    /// for `silence`.
-    pub fn new(channels: [Box<dyn Channel>; PARTIES], silence: Duration) -> Self {
-        Self { channels, silence }
+    /// A client over a connection to each server, in their order, of a cluster of that sharing; a server is given
+    /// up once it has said nothing for `silence`.
+    pub fn new(
+        channels: Vec<Box<dyn Channel>>,
+        sharing: &'static dyn Sharing,
+        silence: Duration,
+    ) -> Self {
+        Self { channels, sharing, silence }
     }
 
     /// The versions of the servers' programs and the round trips to them.
     ///
     /// # Errors
     /// [`Error::Unreachable`] naming the server that does not answer.
-    pub fn ping(&mut self) -> Result<[(String, Duration); PARTIES]> {
+    pub fn ping(&mut self) -> Result<Vec<(String, Duration)>> {
         self.all(|party, channel, silence, _| {
             let began = Instant::now();
             match ask(channel, &Request::Ping, silence)? {
@@ -129,7 +133,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Unreachable`] naming the server that does not answer.
-    pub fn models(&mut self) -> Result<[Vec<ModelState>; PARTIES]> {
+    pub fn models(&mut self) -> Result<Vec<Vec<ModelState>>> {
         let ask = |last: Option<&ModelState>| Request::Models {
             after: last.map(|model| model.name.clone()),
         };
@@ -144,7 +148,7 @@ impl Client {
         &mut self,
         request: impl Fn(Option<&T>) -> Request + Sync,
         page: impl Fn(Reply) -> Result<(Vec<T>, bool)> + Sync,
-    ) -> Result<[Vec<T>; PARTIES]> {
+    ) -> Result<Vec<Vec<T>>> {
         self.all(|_, channel, silence, _| {
             let mut all: Vec<T> = Vec::new();
             loop {
@@ -158,7 +162,7 @@ impl Client {
         })
     }
 
-    /// What is public about a model, if all three servers say the same of it.
+    /// What is public about a model, if all servers say the same of it.
     ///
     /// # Errors
     /// [`Error::Refused`] that says which server says what.
@@ -170,7 +174,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Unreachable`] naming the server that does not answer.
-    pub fn described(&mut self, name: &str) -> Result<[Told; PARTIES]> {
+    pub fn described(&mut self, name: &str) -> Result<Vec<Told>> {
         let request = Request::Model { name: name.to_owned() };
         self.all(|_, channel, silence, _| match ask(channel, &request, silence)? {
             Reply::Model { bytes } if bytes <= PUBLIC => {
@@ -189,7 +193,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Unreachable`] naming the server that does not answer.
-    pub fn jobs(&mut self) -> Result<[Vec<JobState>; PARTIES]> {
+    pub fn jobs(&mut self) -> Result<Vec<Vec<JobState>>> {
         self.all(|_, channel, silence, _| match ask(channel, &Request::Jobs, silence)? {
             Reply::Jobs(jobs) => Ok(jobs),
             other => Err(unexpected(&other)),
@@ -209,13 +213,15 @@ impl Client {
             }
         })?;
         // One that has ended at one server already is still cancelled at the others.
-        match told {
-            [Err(reason), Err(_), Err(_)] => Err(Error::refused("servers", reason)),
-            _ => Ok(()),
+        if told.iter().any(Result::is_ok) {
+            return Ok(());
         }
+        told.into_iter()
+            .collect::<Result<(), String>>()
+            .map_err(|reason| Error::refused("servers", reason))
     }
 
-    /// Shares a model among the servers. It is there once all three have it.
+    /// Shares a model among the servers. It is there once all have it.
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason; the models in force are as before then.
@@ -243,15 +249,14 @@ impl Client {
         secrets: &[Tensor],
         watch: &dyn Watch,
     ) -> Result<()> {
-        let dealt = Dealt::new(secrets)?;
-        let sent = Sent::new(watch, &dealt);
+        let parcels = self.sharing.deal(secrets)?;
+        let sent = Sent::new(watch, &parcels);
         let replies = self.all(|party, channel, silence, joint| {
-            let part = dealt.part(party);
             start(channel, request, silence)?;
             let mut clear = clear.iter();
             clear
                 .try_for_each(|bytes| send_bytes(channel, bytes.clone(), &mut |_| {}))
-                .and_then(|()| send_part(channel, &part, &mut |bytes| sent.add(bytes)))
+                .and_then(|()| send_parcel(channel, &parcels[party], &mut |bytes| sent.add(bytes)))
                 .map_err(|error| last_word(channel, error))?;
             outcome(party, channel, silence, watch, joint)
         })?;
@@ -285,7 +290,7 @@ impl Client {
     }
 
     /// What running a version of a model on inputs of these shapes would send, at each server and by step, as
-    /// all three servers say. Nothing is run.
+    /// all servers say. Nothing is run.
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason, or if they say different things.
@@ -294,19 +299,17 @@ impl Client {
         model: &str,
         version: Id,
         inputs: &[Vec<usize>],
-    ) -> Result<[Cost; PARTIES]> {
+    ) -> Result<Vec<Cost>> {
         let request =
             Request::Predict { model: model.to_owned(), version, inputs: inputs.to_vec() };
         let told = self.all(|_, channel, silence, _| match ask(channel, &request, silence)? {
-            Reply::Predicted(costs) => Ok(costs.map(Cost::timeless)),
+            Reply::Predicted(costs) => Ok(costs.into_iter().map(Cost::timeless).collect()),
             other => Err(unexpected(&other)),
         })?;
-        let [zero, one, two] = told;
-        if zero != one || one != two {
+        agreed::<Vec<Cost>>(&told).cloned().ok_or_else(|| {
             let reason = "they predict different costs; run the same program on all machines";
-            return Err(Error::refused("servers", reason));
-        }
-        Ok(zero)
+            Error::refused("servers", reason)
+        })
     }
 
     /// Runs a version of a model on inputs, which are shared here, and adds up what the servers return.
@@ -324,24 +327,23 @@ impl Client {
         let shapes = inputs.iter().map(|tensor| tensor.shape().dims().to_vec()).collect();
         let (job, model) = (Id::random()?, model.to_owned());
         let request = Request::Infer { job, model, version, inputs: shapes, profile };
-        let dealt = Dealt::new(inputs)?;
-        let sent = Sent::new(watch, &dealt);
+        let parcels = self.sharing.deal(inputs)?;
+        let sent = Sent::new(watch, &parcels);
         let replies = self.all(|party, channel, silence, joint| {
-            let part: Part = dealt.part(party);
             start(channel, &request, silence)?;
-            send_part(channel, &part, &mut |bytes| sent.add(bytes))
+            send_parcel(channel, &parcels[party], &mut |bytes| sent.add(bytes))
                 .map_err(|error| last_word(channel, error))?;
             let reply = outcome(party, channel, silence, watch, joint)?;
             result(party, channel, silence, reply)
         })?;
-        add_up(replies)
+        self.add_up(replies)
     }
 
-    /// Has one conversation with each server, all at once. The first failure ends all three.
+    /// Has one conversation with each server, all at once. The first failure ends all.
     fn all<T: Send>(
         &mut self,
         talk: impl Fn(usize, &mut dyn Channel, Duration, &Joint) -> Result<T> + Sync,
-    ) -> Result<[T; PARTIES]> {
+    ) -> Result<Vec<T>> {
         let joint = Joint { over: AtomicBool::new(false), first: Mutex::new(None) };
         let silence = self.silence;
         let told: Vec<Option<T>> = thread::scope(|scope| {
@@ -358,8 +360,13 @@ impl Client {
             return Err(error);
         }
         let all: Option<Vec<T>> = told.into_iter().collect();
-        all.and_then(|all| all.try_into().ok())
-            .ok_or_else(|| Error::Internal("a conversation with a server was lost".to_owned()))
+        all.ok_or_else(|| Error::Internal("a conversation with a server was lost".to_owned()))
+    }
+
+    /// Adds up what the servers released.
+    fn add_up(&self, replies: Vec<(Vec<Released>, Cost)>) -> Result<Answer> {
+        let (released, costs): (Vec<_>, _) = replies.into_iter().unzip();
+        Ok(Answer { outputs: reveal_all(self.sharing, released)?, costs })
     }
 }
 
@@ -400,11 +407,9 @@ struct Sent<'a> {
 }
 
 impl<'a> Sent<'a> {
-    fn new(watch: &'a dyn Watch, dealt: &Dealt) -> Self {
-        let of = (0..PARTIES)
-            .flat_map(|party| dealt.part(party).words)
-            .map(|words| 8 * words.len() as u64)
-            .sum();
+    fn new(watch: &'a dyn Watch, parcels: &[Parcel]) -> Self {
+        let words = parcels.iter().flat_map(|parcel| &parcel.words);
+        let of = words.map(|words| 8 * words.len() as u64).sum();
         Self { watch, bytes: Mutex::new(0), of }
     }
 
@@ -463,37 +468,50 @@ fn outcome(
     }
 }
 
-/// Reads a server's components of a job's results.
+/// Reads what a server releases of a job's results.
 fn result(
     party: usize,
     channel: &mut dyn Channel,
     silence: Duration,
     reply: Reply,
-) -> Result<(Vec<Component>, Cost)> {
+) -> Result<(Vec<Released>, Cost)> {
     let Reply::Result { outputs, next, cost } = reply else {
         return Err(Error::refused(name_of(party), "it returned no result"));
     };
-    if outputs.len() != next.len() {
+    if !next.is_empty() && outputs.len() != next.len() {
         return Err(Error::refused(name_of(party), "it returned an incomplete result"));
     }
     let shapes = check_shapes(&outputs, RESULT)?;
     let pace = &mut Pace::frames(silence);
-    let tensors = shapes
-        .iter()
-        .zip(next)
-        .map(|(shape, next)| Ok(Component { words: receive_tensor(channel, shape, pace)?, next }));
-    Ok((tensors.collect::<Result<Vec<_>>>()?, *cost))
+    let mut vouched = next.into_iter().map(|digest| *digest.as_bytes());
+    let released = shapes.iter().map(|shape| {
+        let words = receive_tensor(channel, shape, pace)?;
+        Ok(Released { words, vouched: vouched.next() })
+    });
+    Ok((released.collect::<Result<Vec<_>>>()?, *cost))
 }
 
-/// Adds up what the three servers returned.
-fn add_up(replies: [(Vec<Component>, Cost); PARTIES]) -> Result<Answer> {
-    let [(zero, a), (one, b), (two, c)] = replies;
-    if zero.len() != one.len() || one.len() != two.len() {
+/// Puts together what each server released of several results.
+pub(crate) fn reveal_all(
+    sharing: &dyn Sharing,
+    released: Vec<Vec<Released>>,
+) -> Result<Vec<Tensor>> {
+    let count = released.first().map_or(0, Vec::len);
+    if released.iter().any(|each| each.len() != count) {
         return Err(Error::refused("servers", "they returned different numbers of results"));
     }
-    let parts = zero.into_iter().zip(one).zip(two);
-    let outputs = parts.map(|((x, y), z)| reveal(&[x, y, z])).collect::<Result<_>>()?;
-    Ok(Answer { outputs, costs: [a, b, c] })
+    let mut released: Vec<_> = released.into_iter().map(Vec::into_iter).collect();
+    let one = |_| {
+        let parts: Vec<_> = released.iter_mut().filter_map(Iterator::next).collect();
+        sharing.reveal(&parts).map_err(|error| Error::refused_parcel("servers", error))
+    };
+    (0..count).map(one).collect()
+}
+
+/// What all servers say, if they say the same.
+fn agreed<T: PartialEq>(told: &[T]) -> Option<&T> {
+    let (first, others) = told.split_first()?;
+    others.iter().all(|other| other == first).then_some(first)
 }
 
 fn done(reply: Reply) -> Result<()> {

@@ -20,7 +20,9 @@ use renew::{current_list, note_issued, write_lists};
 
 use crate::{
     Error, Result,
-    config::{Access, ClientConfig, Limits, PARTIES, PartyConfig, Truncation, check_address},
+    config::{
+        Access, ClientConfig, Limits, PartyConfig, ProtocolChoice, Truncation, check_address,
+    },
     store::ClusterId,
 };
 
@@ -43,8 +45,10 @@ const AUTHORITY: &str = "authority";
 pub struct Plan {
     /// The folder.
     pub folder: PathBuf,
-    /// `host:port` of the three servers.
-    pub servers: [String; PARTIES],
+    /// How the servers compute on shares.
+    pub protocol: ProtocolChoice,
+    /// `host:port` of the servers.
+    pub servers: Vec<String>,
     /// Names of the clients.
     pub clients: Vec<String>,
 }
@@ -80,28 +84,35 @@ pub struct Member {
     pub config: PathBuf,
 }
 
-/// The servers' addresses from `--hosts`: three hosts with or without ports. Hosts without one get
-/// `port`; on one machine the three get ports of their own, one after the other.
+/// The servers' addresses from `--hosts`: as many hosts, with or without ports. Hosts without one get
+/// `port`; on one machine they get ports of their own, one after the other.
 ///
 /// # Errors
-/// [`Error::Input`] unless there are three.
-pub fn addresses(hosts: &[String], port: u16) -> Result<[String; PARTIES]> {
-    let given: [String; PARTIES] = match hosts {
-        [] => std::array::from_fn(|_| "127.0.0.1".to_owned()),
-        hosts => hosts.to_vec().try_into().map_err(|hosts: Vec<String>| {
-            let reason = format!("{} hosts; name three, as in --hosts a,b,c", hosts.len());
-            Error::input("--hosts", reason)
-        })?,
+/// [`Error::Input`] unless there are as many as the protocol has servers.
+pub fn addresses(protocol: ProtocolChoice, hosts: &[String], port: u16) -> Result<Vec<String>> {
+    let wanted = protocol.servers();
+    let given = match hosts {
+        [] => vec!["127.0.0.1".to_owned(); wanted],
+        hosts if hosts.len() == wanted => hosts.to_vec(),
+        hosts => {
+            let example = &["a", "b", "c"][..wanted.min(3)];
+            let reason = format!(
+                "{} hosts; name {wanted}, as in --hosts {}",
+                hosts.len(),
+                example.join(",")
+            );
+            return Err(Error::input("--hosts", reason));
+        }
     };
     let has_port = |host: &str| host.rsplit_once(':').is_some_and(|(_, end)| !end.ends_with(']'));
-    let mut servers: [String; PARTIES] = std::array::from_fn(|_| String::new());
+    let mut servers = Vec::with_capacity(wanted);
     for (party, host) in given.iter().enumerate() {
         let earlier = given[..party].iter().filter(|other| *other == host).count();
         let address = if has_port(host) {
             host.clone()
         } else {
             let port = u16::try_from(usize::from(port) + earlier)
-                .map_err(|_| Error::input("--port", "three ports from here must be below 65536"))?;
+                .map_err(|_| Error::input("--port", "all ports from here must be below 65536"))?;
             format!("{host}:{port}")
         };
         check_address("--hosts", &address).map_err(|reason| Error::input("--hosts", reason))?;
@@ -109,7 +120,7 @@ pub fn addresses(hosts: &[String], port: u16) -> Result<[String; PARTIES]> {
             let reason = format!("{address} twice; each server needs an address of its own");
             return Err(Error::input("--hosts", reason));
         }
-        servers[party] = address;
+        servers.push(address);
     }
     Ok(servers)
 }
@@ -138,11 +149,11 @@ pub fn init(plan: &Plan) -> Result<Vec<Member>> {
     write_new(&home.join("authority.key"), &authority.key_pem(), true)?;
     write_lists(&plan.folder, &authority, &[])?;
     let mut members = Vec::new();
-    for party in 0..PARTIES {
+    for party in 0..plan.servers.len() {
         members.push(add_party(plan, &authority, party)?);
     }
     for role in &clients {
-        members.push(write_client(&plan.folder, &plan.servers, &authority, role)?);
+        members.push(write_client(&plan.folder, plan.protocol, &plan.servers, &authority, role)?);
     }
     Ok(members)
 }
@@ -156,7 +167,7 @@ pub fn add_client(folder: &Path, name: &str) -> Result<Member> {
     let role = client_role(name)?;
     let authority = read_authority(folder)?;
     let party = PartyConfig::read(&folder.join("party-0").join("party.toml"))?;
-    write_client(folder, &party.servers, &authority, &role)
+    write_client(folder, party.protocol, &party.servers, &authority, &role)
 }
 
 /// The authority of a cluster that [`init`] made here.
@@ -251,6 +262,7 @@ fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member>
     let listen = if local { address.clone() } else { format!("0.0.0.0:{port}") };
     let config = PartyConfig {
         party,
+        protocol: plan.protocol,
         listen,
         servers: plan.servers.clone(),
         authority: "authority.pem".into(),
@@ -274,7 +286,8 @@ fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member>
 
 fn write_client(
     cluster: &Path,
-    servers: &[String; PARTIES],
+    protocol: ProtocolChoice,
+    servers: &[String],
     authority: &Authority,
     role: &Role,
 ) -> Result<Member> {
@@ -289,7 +302,8 @@ fn write_client(
     write_identity(cluster, &folder, "client", authority, role)?;
     let config = ClientConfig {
         name: name.clone(),
-        servers: servers.clone(),
+        protocol,
+        servers: servers.to_vec(),
         authority: "authority.pem".into(),
         certificate: "client.pem".into(),
         key: "client.key".into(),
@@ -401,7 +415,8 @@ mod tests {
     fn plan(folder: &Path) -> Plan {
         Plan {
             folder: folder.to_owned(),
-            servers: addresses(&[], PORT).unwrap(),
+            protocol: ProtocolChoice::Rss,
+            servers: addresses(ProtocolChoice::Rss, &[], PORT).unwrap(),
             clients: vec!["alice".to_owned(), "bob".to_owned()],
         }
     }
@@ -412,7 +427,7 @@ mod tests {
         let members = init(&plan(&folder)).unwrap();
         let roles: Vec<_> = members.iter().map(|member| member.role.as_str()).collect();
         assert_eq!(roles, ["party-0", "party-1", "party-2", "client alice", "client bob"]);
-        for party in 0..PARTIES {
+        for party in 0..3 {
             let config = PartyConfig::read(&members[party].config).unwrap();
             assert_eq!(config.party, party);
             assert_eq!(config.listen, config.servers[party]);
@@ -540,7 +555,8 @@ mod tests {
     #[test]
     fn hosts_get_ports_where_they_have_none() {
         let hosts = |list: &[&str]| {
-            addresses(&list.iter().map(ToString::to_string).collect::<Vec<_>>(), PORT)
+            let list: Vec<_> = list.iter().map(ToString::to_string).collect();
+            addresses(ProtocolChoice::Rss, &list, PORT)
         };
         let local = ["127.0.0.1:7100", "127.0.0.1:7101", "127.0.0.1:7102"];
         assert_eq!(hosts(&[]).unwrap(), local);

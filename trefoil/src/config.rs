@@ -12,24 +12,24 @@ use mpc_core::{Profile, TruncationMode};
 use rss_protocols::Options;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result, cluster::Files, log};
+use crate::{Error, Result, cluster::Files, log, program::sharing};
 
 /// The port of party 0 unless told otherwise.
 pub const PORT: u16 = 7100;
-
-/// Number of servers.
-pub const PARTIES: usize = 3;
 
 /// The file of one server, `party.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartyConfig {
-    /// Which server this is: 0, 1 or 2.
+    /// Which server this is, from 0 on.
     pub party: usize,
+    /// How the servers compute on shares, the same at all of them and their clients.
+    #[serde(default, skip_serializing_if = "ProtocolChoice::is_default")]
+    pub protocol: ProtocolChoice,
     /// Address and port to listen on, `0.0.0.0:7100` for every interface.
     pub listen: String,
-    /// Where the three servers find each other: `host:port` of parties 0, 1 and 2.
-    pub servers: [String; PARTIES],
+    /// Where the servers find each other: `host:port` of each, in their order.
+    pub servers: Vec<String>,
     /// The cluster's authority (PEM).
     pub authority: PathBuf,
     /// This server's certificate (PEM).
@@ -45,7 +45,7 @@ pub struct PartyConfig {
     /// be used, else the CPU. The other servers may compute on something else.
     #[serde(default)]
     pub engine: EngineChoice,
-    /// How results are rounded, the same at all three servers.
+    /// How results are rounded, the same at all servers.
     #[serde(default)]
     pub truncation: Truncation,
     /// What is spared, the same at all three servers: `bytes`, or for links with a long round trip `slow-links`, which
@@ -77,8 +77,40 @@ pub struct PartyConfig {
     pub file: PathBuf,
 }
 
+/// How servers compute on shares. SECURITY.md says what each protects against.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProtocolChoice {
+    /// Three servers hold replicated shares.
+    #[default]
+    Rss,
+    /// Two servers compute with tapes that a dealer made before.
+    RssDealt,
+}
+
+impl ProtocolChoice {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Number of its servers.
+    #[must_use]
+    pub fn servers(self) -> usize {
+        sharing(self).servers()
+    }
+}
+
+/// How servers compute on shares, the same at all of them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Computing {
+    /// The protocol.
+    pub protocol: ProtocolChoice,
+    /// What it is told.
+    pub options: Options,
+}
+
 /// How the low bits of a product are dropped. SECURITY.md says what each mode tells.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Truncation {
     /// Down or up by chance, right on average; values that only a ReLU sees as [`Truncation::Early`].
@@ -117,7 +149,7 @@ pub struct AuditLog {
     pub keep: u32,
 }
 
-/// Which clients may do what at a server, by the names in their certificates. All three servers must
+/// Which clients may do what at a server, by the names in their certificates. All servers must
 /// allow what is done. Who may run a certain model its owner decides.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -156,7 +188,7 @@ pub struct Limits {
     pub clients: usize,
     /// Most memory that loaded models may take, in MiB.
     pub cache_mib: u64,
-    /// How long a job waits for its parts to reach all three servers, in seconds.
+    /// How long a job waits for its parts to reach all servers, in seconds.
     pub parts_seconds: u64,
     /// How long a running job waits for a silent server, in seconds.
     pub peer_seconds: u64,
@@ -189,8 +221,11 @@ pub struct Limits {
 pub struct ClientConfig {
     /// The client's name, which its certificate names too.
     pub name: String,
-    /// `host:port` of parties 0, 1 and 2.
-    pub servers: [String; PARTIES],
+    /// How the servers compute on shares.
+    #[serde(default, skip_serializing_if = "ProtocolChoice::is_default")]
+    pub protocol: ProtocolChoice,
+    /// `host:port` of the servers, in their order.
+    pub servers: Vec<String>,
     /// The cluster's authority (PEM).
     pub authority: PathBuf,
     /// This client's certificate (PEM).
@@ -244,12 +279,11 @@ impl PartyConfig {
     pub fn read(path: &Path) -> Result<Self> {
         let mut config: Self = read(path, "trefoil cluster init")?;
         let bad = |reason: String| Error::config(path.display(), reason);
-        if config.party >= PARTIES {
-            return Err(bad(format!("`party` is {}; it must be 0, 1 or 2", config.party)));
-        }
+        let most = config.protocol.servers() - 1;
+        check_range("party", config.party as u64, 0, most as u64).map_err(bad)?;
         check_address("listen", &config.listen).map_err(bad)?;
         config.observe.iter().try_for_each(|it| check_address("observe", it)).map_err(bad)?;
-        check_servers(&config.servers).map_err(bad)?;
+        check_servers(config.protocol, &config.servers).map_err(bad)?;
         config.access.check().map_err(bad)?;
         if let Some(level) = &config.log {
             log::check(level).map_err(|reason| bad(format!("`log`: {reason}")))?;
@@ -329,9 +363,10 @@ impl PartyConfig {
         self.threads.unwrap_or_else(all)
     }
 
-    /// What the protocol on shares is told.
-    pub(crate) fn options(&self) -> Options {
-        Options::default().truncation(self.truncation.into()).profile(self.profile)
+    /// How this server computes on shares.
+    pub fn computing(&self) -> Computing {
+        let options = Options::default().truncation(self.truncation.into()).profile(self.profile);
+        Computing { protocol: self.protocol, options }
     }
 
     /// Why the others may not find this server where it listens, if that can be seen from here.
@@ -363,7 +398,7 @@ impl ClientConfig {
     pub fn read(path: &Path) -> Result<Self> {
         let mut config: Self = read(path, "trefoil cluster init")?;
         let bad = |reason: String| Error::config(path.display(), reason);
-        check_servers(&config.servers).map_err(bad)?;
+        check_servers(config.protocol, &config.servers).map_err(bad)?;
         for (key, seconds) in [
             ("connect_seconds", config.connect_seconds),
             ("silence_seconds", config.silence_seconds),
@@ -517,7 +552,15 @@ pub fn check_address(what: &str, address: &str) -> Result<(), String> {
     ))
 }
 
-fn check_servers(servers: &[String; PARTIES]) -> Result<(), String> {
+fn check_servers(protocol: ProtocolChoice, servers: &[String]) -> Result<(), String> {
+    let wanted = protocol.servers();
+    if servers.len() != wanted {
+        let name = sharing(protocol).name();
+        let found = servers.len();
+        return Err(format!(
+            "`servers` lists {found} addresses; with `protocol = \"{name}\"` there are {wanted}"
+        ));
+    }
     for (index, address) in servers.iter().enumerate() {
         check_address(&format!("servers[{index}]"), address)?;
         if servers[..index].contains(address) {
@@ -628,6 +671,13 @@ mod tests {
             ("party = 1", "party = 3", "`party` is 3"),
             ("\"127.0.0.1:7102\"]", "\"127.0.0.1:7100\"]", "twice"),
             ("\"127.0.0.1:7102\"]", "\"nonsense\"]", "servers[2]"),
+            (
+                ", \"127.0.0.1:7102\"]",
+                "]",
+                "lists 2 addresses; with `protocol = \"rss\"` there are 3",
+            ),
+            ("party = 1", "party = 1\nprotocol = \"rss-dealt\"", "lists 3 addresses"),
+            ("party = 1", "party = 1\nprotocol = \"shamir\"", "shamir"),
             ("\"127.0.0.1:7101\"\n", "\":7101\"\n", "`listen`"),
             ("\"127.0.0.1:7101\"\n", "\"127.0.0.1:0\"\n", "a port from 1 to 65535"),
             ("data = \"data\"", "data = \"data\"\n[access]\nput = [\"a/b\"]", "access.put"),

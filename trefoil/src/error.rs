@@ -116,6 +116,14 @@ impl Error {
         Self::Refused { by: by.to_string(), reason: reason.to_string() }
     }
 
+    /// Of somebody else's parcel or release: an [`Error::Refused`] with the reason alone.
+    pub(crate) fn refused_parcel(by: impl Display, error: mpc_core::Error) -> Self {
+        match error {
+            mpc_core::Error::Invalid { reason, .. } => Self::refused(by, reason),
+            other => other.into(),
+        }
+    }
+
     /// An [`Error::File`] that names the path.
     pub fn file(path: &Path, cause: io::Error) -> Self {
         Self::File { what: path.display().to_string(), cause }

@@ -28,6 +28,14 @@ impl Id {
     }
 }
 
+impl Id {
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; 16] {
+        self.0
+    }
+}
+
 impl Digest {
     /// The hash of labelled parts, each preceded by its length.
     #[must_use]
@@ -83,6 +91,12 @@ impl Digest {
 pub(crate) fn fill_random(buffer: &mut [u8]) -> Result<()> {
     getrandom::fill(buffer)
         .map_err(|cause| Error::Internal(format!("the system gives no randomness: {cause}")))
+}
+
+impl From<[u8; 32]> for Digest {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
 }
 
 impl From<[u8; 16]> for Id {

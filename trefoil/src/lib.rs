@@ -1,7 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-pub mod answer;
 pub mod audit;
 pub mod certificates;
 pub mod cli;
@@ -21,8 +20,8 @@ pub mod program;
 pub mod queue;
 pub mod range;
 pub mod server;
-pub mod share;
 pub mod store;
+pub mod tapes;
 pub mod training;
 pub mod watch;
 pub mod wire;
@@ -37,7 +36,6 @@ mod testing;
 pub use about::{About, Input, OutputTensor, Preprocess};
 pub use error::{Error, Result};
 pub use id::{Digest, Id};
-pub use share::Part;
 
-/// A party's shares of several tensors: for each, this party's component and the next party's.
-pub type Shares = Vec<(ring_arith::Tensor, ring_arith::Tensor)>;
+/// What a server holds of several secret tensors.
+pub type Shares = Vec<mpc_core::Held>;

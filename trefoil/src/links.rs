@@ -25,8 +25,9 @@ use crate::{
     certificates::{self, CertificateEnd},
     client::Client,
     cluster::{cluster_id, identity},
-    config::{ClientConfig, PARTIES, PartyConfig},
+    config::{ClientConfig, PartyConfig},
     log, memory, observe,
+    program::sharing,
     server::Server,
     store::{Holder, Store},
     wire::{CHUNK, Channel, REQUEST},
@@ -98,7 +99,7 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
     let engine = open_engine(config)?;
     let (access, limits) = (config.access.clone(), config.limits.clone());
     let audit = Audit::open(me, config.audit.as_ref())?;
-    let server = Server::new(me, access, limits, store, engine, config.options(), audit);
+    let server = Server::new(me, access, limits, store, engine, config.computing(), audit);
     server.record_start();
     if let Some(reason) = config.misplaced() {
         tracing::warn!("{reason}");
@@ -222,34 +223,34 @@ pub fn open_store(config: &PartyConfig, identity: &Identity) -> Result<Store> {
     Store::open(&config.data, holder)
 }
 
-/// Connects a client to the three servers.
+/// Connects a client to the servers.
 ///
 /// # Errors
 /// [`Error::Config`] if files or addresses cannot be used, [`Error::Unreachable`] naming the server
 /// that cannot be reached.
 pub fn connect(config: &ClientConfig) -> Result<Client> {
-    let [zero, one, two] = dial_all(config)?;
-    Ok(Client::new([zero?, one?, two?], config.silence_limit()))
+    let channels = dial_all(config)?.into_iter().collect::<Result<_>>()?;
+    Ok(Client::new(channels, sharing(config.protocol), config.silence_limit()))
 }
 
-/// A client's connections to parties 0, 1 and 2, each of which may fail on its own.
+/// A client's connections to the servers, in their order, each of which may fail on its own.
 ///
 /// # Errors
 /// [`Error::Config`] if files cannot be used.
-pub fn dial_all(config: &ClientConfig) -> Result<[Result<Box<dyn Channel>>; PARTIES]> {
+pub fn dial_all(config: &ClientConfig) -> Result<Vec<Result<Box<dyn Channel>>>> {
     let dialler = &Dialler::new(config)?;
     Ok(thread::scope(|scope| {
-        [0, 1, 2].map(|party| scope.spawn(move || dialler.dial(party))).map(|thread| {
-            let lost = |_| Err(Error::Internal("a connection attempt was lost".to_owned()));
-            thread.join().unwrap_or_else(lost)
-        })
+        let dial = |party| scope.spawn(move || dialler.dial(party));
+        let attempts: Vec<_> = (0..config.servers.len()).map(dial).collect();
+        let lost = |_| Err(Error::Internal("a connection attempt was lost".to_owned()));
+        attempts.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
     }))
 }
 
 /// What a client needs to connect to its servers.
 pub struct Dialler {
     endpoint: Endpoint,
-    servers: [String; PARTIES],
+    servers: Vec<String>,
     limit: Duration,
     resolver: Resolver,
 }
@@ -409,7 +410,7 @@ mod tests {
         let table = known.clone();
         let dialler = Dialler {
             endpoint: Endpoint::open(Settings::new(security)).unwrap(),
-            servers: ["zero", "one", "two"].map(|host| format!("{host}.example:7100")),
+            servers: vec!["zero.example:7100".to_owned()],
             limit: Duration::from_secs(20),
             resolver: Arc::new(move |name| {
                 assert_eq!(name, "zero.example:7100");

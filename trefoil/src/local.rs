@@ -1,4 +1,4 @@
-//! Three parties in one process, as the demo and tests run them.
+//! All parties in one process, as the demo and tests run them.
 
 use std::{
     sync::{Mutex, PoisonError, mpsc},
@@ -6,19 +6,17 @@ use std::{
 };
 
 use gpu_kernels::{AnyEngine, EngineChoice};
-use mpc_core::Protocol;
+use mpc_core::{Deal, Held, Released, Sharing};
 use net::{Session, Transport, in_process::sessions_from_seed};
 use ring_arith::{Engine, EngineTensor, Shape, ShapeEngine, Tensor};
-use rss_protocols::Options;
+use rss_protocols::{Options, Rss};
 
 use crate::{
-    Digest, Error, Result, Shares,
-    answer::{Component, Refresh, guard_seed, reveal},
-    client::Answer,
-    config::PARTIES,
+    Error, Result, Shares,
+    client::{Answer, reveal_all},
+    config::ProtocolChoice,
     id::fill_random,
-    program::{self, Mpc, Program, Share},
-    share::Dealt,
+    program::{self, Mpc, Program, Share, shapes_of, sharing},
     training::Training,
     watch::Watched,
     wire::Cost,
@@ -36,22 +34,18 @@ pub fn infer(
     input: &Tensor,
     engine: EngineChoice,
 ) -> Result<Answer> {
-    let mut common = [0; 32];
-    fill_random(&mut common)?;
-    let refresh = Refresh::new(&common, &Digest::default());
-    let seed = guard_seed(&common, &Digest::default());
-    let (weights, input) = (Shared::new(weights)?, Shared::new(std::slice::from_ref(input))?);
-    let outcomes = three(|me, session, watched| {
-        let (engine, _) = engine.open(program::threads_each())?;
-        let mpc = start(session, engine, Options::default())?;
-        let part = |secret: &Shared| secret.dealt.part(me).expand(me, &secret.shapes);
-        let (weights, input) = (part(&weights)?, part(&input)?);
-        let (outputs, cost) = party(program, mpc, watched, weights, input, seed)?;
-        let outputs = outputs.iter().enumerate();
-        let fresh = outputs.map(|(at, output)| refresh.component(me, output, at));
-        Ok((fresh.collect::<Result<Vec<_>>>()?, cost))
+    let sharing = sharing(ProtocolChoice::Rss);
+    let weights = held(sharing, weights)?;
+    let input = held(sharing, std::slice::from_ref(input))?;
+    let outcomes = parties(sharing.servers(), |me, session, watched| {
+        let (engine, _) = engine.open(program::threads_each(sharing.servers()))?;
+        let mut mpc = start(session, engine, Options::default())?;
+        mpc.agree()?;
+        let held = (weights[me].clone(), input[me].clone());
+        party(program, &mut mpc, watched, held)
     })?;
-    add_up(outcomes)
+    let (released, costs): (Vec<_>, _) = outcomes.into_iter().unzip();
+    Ok(Answer { outputs: reveal_all(sharing, released)?, costs })
 }
 
 /// What a job of this batch size will send, at each server and by step, where servers have these options: counted in a run
@@ -59,17 +53,60 @@ pub fn infer(
 ///
 /// # Errors
 /// [`Error::Nn`] if the plan cannot run on this batch.
-pub fn predict(program: &Program, batch: usize, options: Options) -> Result<[Cost; PARTIES]> {
+pub fn predict(program: &Program, batch: usize, options: Options) -> Result<Vec<Cost>> {
+    let sharing = sharing(ProtocolChoice::Rss);
+    let components = sharing.components();
     let zeros = |shapes: Vec<Shape>| -> Shares {
-        shapes.into_iter().map(Tensor::zeros).map(|zeros| (zeros.clone(), zeros)).collect()
+        let held = |shape| vec![Tensor::zeros(shape); components];
+        shapes.into_iter().map(held).collect()
     };
     let weights = zeros(program.weight_shapes());
     let inputs = zeros(program.plan().input_shapes(batch)?);
-    three(|_, session, watched| {
-        let mpc = start(session, AnyEngine::Shapes(ShapeEngine), options)?;
-        let (weights, inputs) = (weights.clone(), inputs.clone());
-        let (_, cost) = party(program, mpc, watched, weights, inputs, 0)?;
+    parties(sharing.servers(), |_, session, watched| {
+        let mut mpc = start(session, AnyEngine::Shapes(ShapeEngine), options)?;
+        mpc.agree()?;
+        let (_, cost) = party(program, &mut mpc, watched, (weights.clone(), inputs.clone()))?;
         Ok(cost.timeless())
+    })
+}
+
+/// [`predict`] where two servers play a dealer's tapes, of places for so many examples: what they send each other,
+/// and what they take from the tapes.
+///
+/// # Errors
+/// As [`predict`].
+pub fn predict_dealt(program: &Program, examples: usize, options: Options) -> Result<Vec<Cost>> {
+    let sharing = sharing(ProtocolChoice::RssDealt);
+    let weights = program.weight_shapes();
+    let inputs = program.plan().input_shapes(examples)?;
+    let zeros = |shapes: &[Shape]| -> Shares {
+        shapes.iter().map(|shape| vec![Tensor::zeros(shape.clone())]).collect()
+    };
+    let run = |me: usize, (session, transport): (Session, Box<dyn Transport>)| {
+        let watched = Watched::new(transport);
+        let session = Session { transport: Box::new(watched.hand()), ..session };
+        let mut mpc = Rss::dealt(session, AnyEngine::Shapes(ShapeEngine), options)?;
+        // The dealer has no part in secrets.
+        let held =
+            |shapes: &[Shape]| if me < sharing.servers() { zeros(shapes) } else { Vec::new() };
+        let shares = mpc.accept(&weights, held(&weights))?;
+        watched.begin();
+        program.run_on(&mut mpc, &shares, &inputs, held(&inputs), &mut watched.hand())?;
+        Ok::<_, Error>(watched.cost().timeless())
+    };
+    let transports = net::tape::in_memory(sharing.servers());
+    let mut all: Vec<_> =
+        sessions_from_seed(transports.len(), 0).into_iter().zip(transports).enumerate().collect();
+    // It runs before the others.
+    if let Some((dealer, session)) = all.pop() {
+        run(dealer, session)?;
+    }
+    thread::scope(|scope| {
+        let run = &run;
+        let parties: Vec<_> =
+            all.into_iter().map(|(me, session)| scope.spawn(move || run(me, session))).collect();
+        let lost = |_| Err(Error::Internal("a party panicked".to_owned()));
+        parties.into_iter().map(|party| party.join().unwrap_or_else(lost)).collect()
     })
 }
 
@@ -86,45 +123,41 @@ pub fn train(
     engine: EngineChoice,
     watch: &(dyn Fn(Epoch) + Sync),
 ) -> Result<Vec<Tensor>> {
-    let (state, rows) = (Shared::new(state)?, Shared::new(rows)?);
-    let mut common = [0; 32];
-    fill_random(&mut common)?;
+    let sharing = sharing(ProtocolChoice::Rss);
+    let state = held(sharing, state)?;
+    let rows = held(sharing, rows)?;
     let (told, heard) = mpsc::channel();
-    let parties = || {
+    let train = || {
         // The sender goes with the threads, so that whoever listens hears of their end.
         let told = Mutex::new(told);
-        three(|me, session, watched| {
-            let (engine, _) = engine.open(program::threads_each())?;
+        parties(sharing.servers(), |me, session, watched| {
+            let (engine, _) = engine.open(program::threads_each(sharing.servers()))?;
             let mut mpc = start(session, engine, Options::default())?;
-            let part = |secret: &Shared| secret.dealt.part(me).expand(me, &secret.shapes);
-            let shares = program::upload(mpc.engine(), part(&state)?)?;
-            let mut state = training.plan().secret_state(shares)?;
-            let rows = program::upload(mpc.engine(), part(&rows)?)?;
+            mpc.agree()?;
+            let mut state = training.plan().secret_state(take(&mut mpc, state[me].clone())?)?;
+            let rows = take(&mut mpc, rows[me].clone())?;
             for epoch in 0..training.course().epochs {
                 let began = epoch * training.epoch_steps();
                 watched.begin();
                 let steps = began..began + training.epoch_steps();
                 let hand = &mut watched.hand();
-                let job = Digest::of(&[&epoch.to_le_bytes()]);
-                let seed = guard_seed(&common, &job);
+                let seed = mpc.seed()?;
                 let metrics = training.run(&mut mpc, &mut state, &rows, steps, seed, hand)?;
-                let refresh = Refresh::new(&common, &job);
-                let metrics = released(&mpc, &refresh, me, metrics.iter())?;
+                let metrics = mpc.release(&metrics.iter().collect::<Vec<_>>())?;
                 let told = told.lock().unwrap_or_else(PoisonError::into_inner);
                 // Who listens has gone only if another party failed.
                 let _ = told.send((me, epoch, metrics, watched.cost()));
             }
-            let refresh = Refresh::new(&common, &Digest::of(&[b"state"]));
-            released(&mpc, &refresh, me, state.shares().into_iter())
+            Ok(mpc.release(&state.shares())?)
         })
     };
     let outcome = thread::scope(|scope| {
-        let parties = scope.spawn(parties);
-        let listened = listen(training, &heard, watch);
-        let outcome = parties.join().map_err(|_| Error::Internal("a party panicked".to_owned()));
+        let trained = scope.spawn(train);
+        let listened = listen(training, sharing, &heard, watch);
+        let outcome = trained.join().map_err(|_| Error::Internal("a party panicked".to_owned()));
         outcome?.and_then(|states| listened.map(|()| states))
     })?;
-    join(outcome)
+    reveal_all(sharing, outcome)
 }
 
 /// What an epoch was like.
@@ -135,15 +168,16 @@ pub struct Epoch {
     /// The options' metrics, each for a row.
     pub metrics: Vec<f64>,
     /// What it took at each party.
-    pub costs: [Cost; PARTIES],
+    pub costs: Vec<Cost>,
 }
 
-/// What a party says after an epoch: which party, the epoch, its components of the metrics, its cost.
-type Said = (usize, u32, Vec<Component>, Cost);
+/// What a party says after an epoch: which party, the epoch, what it releases of the metrics, its cost.
+type Said = (usize, u32, Vec<Released>, Cost);
 
 /// Adds up what the parties say of each epoch, until they have ended.
 fn listen(
     training: &Training,
+    sharing: &dyn Sharing,
     heard: &mpsc::Receiver<Said>,
     watch: &(dyn Fn(Epoch) + Sync),
 ) -> Result<()> {
@@ -151,62 +185,38 @@ fn listen(
     for said in heard {
         let number = said.1;
         waiting.push(said);
-        if waiting.iter().filter(|said| said.1 == number).count() < PARTIES {
+        if waiting.iter().filter(|said| said.1 == number).count() < sharing.servers() {
             continue;
         }
         let (mut now, rest): (Vec<_>, Vec<_>) =
             waiting.into_iter().partition(|said| said.1 == number);
         waiting = rest;
         now.sort_by_key(|said| said.0);
-        let mut parts = now.into_iter().map(|(_, _, components, cost)| (components, cost));
-        let (Some((a, x)), Some((b, y)), Some((c, z))) = (parts.next(), parts.next(), parts.next())
-        else {
-            return Err(Error::Internal("three parties say three things".to_owned()));
-        };
-        let sums = join([a, b, c])?;
+        let said = now.into_iter().map(|(_, _, released, cost)| (released, cost));
+        let (released, costs): (Vec<_>, _) = said.unzip();
+        let sums = reveal_all(sharing, released)?;
         let began = number * training.epoch_steps();
         let steps = began..began + training.epoch_steps();
         let metrics = training.decode_metrics(&sums, steps)?;
-        watch(Epoch { number, metrics, costs: [x, y, z] });
+        watch(Epoch { number, metrics, costs });
     }
     Ok(())
 }
 
-/// A party's components of shares, as they leave it.
-fn released<'a>(
-    mpc: &Mpc,
-    refresh: &Refresh,
-    me: usize,
-    shares: impl Iterator<Item = &'a Share>,
-) -> Result<Vec<Component>> {
-    let each = shares.enumerate().map(|(index, share)| {
-        refresh.component(me, &program::download(mpc.engine(), share)?, index)
-    });
-    each.collect()
-}
-
-/// Adds up what the three parties hold of several tensors.
-fn join([zero, one, two]: [Vec<Component>; PARTIES]) -> Result<Vec<Tensor>> {
-    let parts = zero.into_iter().zip(one).zip(two);
-    parts.map(|((x, y), z)| reveal(&[x, y, z])).collect()
-}
-
-/// Runs what three parties do as threads of this process.
-fn three<T: Send>(
+/// Runs what all parties do as threads of this process.
+fn parties<T: Send>(
+    number: usize,
     task: impl Fn(usize, Session, &Watched) -> Result<T> + Sync,
-) -> Result<[T; PARTIES]> {
+) -> Result<Vec<T>> {
     let mut seed = [0; 8];
     fill_random(&mut seed)?;
-    let sessions = sessions_from_seed(PARTIES, u64::from_le_bytes(seed));
+    let sessions = sessions_from_seed(number, u64::from_le_bytes(seed));
     let outcomes = net::launch::run_all(sessions, |session| {
         let watched = Watched::new(session.transport);
         let transport = Box::new(watched.hand());
         task(transport.me().0, Session { transport, ..session }, &watched)
     });
-    let outcomes = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
-    outcomes
-        .try_into()
-        .map_err(|_| Error::Internal("three parties return three results".to_owned()))
+    outcomes.into_iter().collect()
 }
 
 /// The protocol of one party, with the generator that is quick on its engine.
@@ -215,35 +225,30 @@ fn start(session: Session, engine: AnyEngine, options: Options) -> Result<Mpc> {
     program::protocol(Session { prg, ..session }, engine, options)
 }
 
-/// One party of a run: its shares of the results, and what it sent while it computed.
+/// One party of a run on what it holds of weights and inputs: what it releases of the results, and what it sent
+/// while it computed.
 fn party(
     program: &Program,
-    mut mpc: Mpc,
+    mpc: &mut Mpc,
     watched: &Watched,
-    weights: Shares,
-    inputs: Shares,
-    seed: u64,
-) -> Result<(Shares, Cost)> {
-    let weights = program::upload(mpc.engine(), weights)?;
+    (weights, inputs): (Shares, Shares),
+) -> Result<(Vec<Released>, Cost)> {
+    let weights = take(mpc, weights)?;
     watched.begin();
-    let outputs = program.run(&mut mpc, &weights, inputs, seed, &mut watched.hand())?;
-    Ok((outputs, watched.cost()))
+    let outputs = program.run(mpc, &weights, inputs, &mut watched.hand())?;
+    let cost = watched.cost();
+    Ok((mpc.release(&outputs.iter().collect::<Vec<_>>())?, cost))
 }
 
-fn add_up([(zero, a), (one, b), (two, c)]: [(Vec<Component>, Cost); PARTIES]) -> Result<Answer> {
-    Ok(Answer { outputs: join([zero, one, two])?, costs: [a, b, c] })
+fn take(mpc: &mut Mpc, held: Shares) -> Result<Vec<Share>> {
+    Ok(mpc.accept(&shapes_of(&held)?, held)?)
 }
 
-struct Shared {
-    dealt: Dealt,
-    shapes: Vec<Shape>,
-}
-
-impl Shared {
-    fn new(secrets: &[Tensor]) -> Result<Self> {
-        let shapes = secrets.iter().map(|secret| secret.shape().clone()).collect();
-        Ok(Self { dealt: Dealt::new(secrets)?, shapes })
-    }
+/// What each party holds of secrets that are dealt here.
+fn held(sharing: &dyn Sharing, secrets: &[Tensor]) -> Result<Vec<Vec<Held>>> {
+    let shapes: Vec<_> = secrets.iter().map(|secret| secret.shape().clone()).collect();
+    let parcels = sharing.deal(secrets)?.into_iter().enumerate();
+    parcels.map(|(party, parcel)| Ok(sharing.accept(party, parcel, &shapes)?)).collect()
 }
 
 #[cfg(test)]
@@ -274,7 +279,8 @@ mod tests {
             let counted = infer(&program, &weights, &input, EngineChoice::Cpu).unwrap().costs;
             let predicted = predict(&program, batch, Options::default()).unwrap();
             assert!(counted.iter().all(|cost| cost.bytes > 0 && !cost.steps.is_empty()));
-            assert_eq!(counted.map(Cost::timeless), predicted, "{network}, batch {batch}");
+            let counted: Vec<_> = counted.into_iter().map(Cost::timeless).collect();
+            assert_eq!(counted, predicted, "{network}, batch {batch}");
         }
     }
 

@@ -4,20 +4,6 @@ use std::{fs, hint::black_box};
 
 use crate::{Error, Result};
 
-/// So many words.
-///
-/// # Errors
-/// [`Error::Refused`] if the system does not give them.
-pub(crate) fn zeros(len: usize) -> Result<Vec<u64>> {
-    let mut words = Vec::new();
-    words.try_reserve_exact(len).map_err(|_| {
-        let reason = format!("this machine has no memory for {len} words; try again later");
-        Error::refused("request", reason)
-    })?;
-    words.resize(len, 0);
-    Ok(words)
-}
-
 /// Makes sure that the system would give this process so many bytes now. What computes asks for its memory in
 /// many small steps, none of which can fail without ending the process.
 ///
@@ -67,7 +53,5 @@ mod tests {
             let text = check_room(bytes).unwrap_err().to_string();
             assert!(text.contains("no memory for a job that may need"), "{text}");
         }
-        assert_eq!(zeros(3).unwrap(), [0; 3]);
-        assert!(zeros(1 << 56).is_err());
     }
 }

@@ -1,14 +1,13 @@
-//! What a job took, put together from the three servers.
+//! What a job took, put together from the servers.
 
 use serde::Serialize;
 
 use crate::{
-    config::PARTIES,
     output::{bytes, seconds, table},
     wire::Cost,
 };
 
-/// What a job took at all three servers together.
+/// What a job took at all servers together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Total {
     /// Seconds at the slowest server.
@@ -17,12 +16,15 @@ pub struct Total {
     pub bytes: u64,
     /// Rounds.
     pub rounds: u32,
+    /// Bytes that the servers took from a dealer's tapes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub tape: u64,
     /// By layer, in the order of execution; empty unless a profile was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<Layer>,
 }
 
-/// What jobs will take at all three servers together, before they run.
+/// What jobs will take at all servers together, before they run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Predicted {
     /// Examples in all.
@@ -31,6 +33,9 @@ pub struct Predicted {
     pub bytes: u64,
     /// Rounds.
     pub rounds: u32,
+    /// Bytes that the servers take from a dealer's tapes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub tape: u64,
     /// Of each layer, in the order of execution.
     pub layers: Vec<PredictedLayer>,
 }
@@ -52,9 +57,9 @@ pub struct Layer {
     /// Its name in the model.
     pub name: String,
     /// Seconds at each server.
-    pub seconds: [f64; PARTIES],
+    pub seconds: Vec<f64>,
     /// Bytes that each server sent.
-    pub bytes: [u64; PARTIES],
+    pub bytes: Vec<u64>,
     /// Rounds.
     pub rounds: u32,
 }
@@ -62,19 +67,20 @@ pub struct Layer {
 impl Predicted {
     /// From what [`crate::local::predict`] counted.
     #[must_use]
-    pub fn of(costs: &[Cost; PARTIES], examples: usize) -> Self {
-        let Total { bytes, rounds, layers, .. } = Total::of(costs);
+    pub fn of(costs: &[Cost], examples: usize) -> Self {
+        let Total { bytes, rounds, tape, layers, .. } = Total::of(costs);
         let layers = layers.into_iter().map(|Layer { name, bytes, rounds, .. }| PredictedLayer {
             name,
             bytes: bytes.iter().sum(),
             rounds,
         });
-        Self { examples, bytes, rounds, layers: layers.collect() }
+        Self { examples, bytes, rounds, tape, layers: layers.collect() }
     }
 
     /// Adds a job that runs after the others.
     pub fn add(&mut self, other: &Self) {
         self.examples += other.examples;
+        self.tape += other.tape;
         self.bytes += other.bytes;
         self.rounds += other.rounds;
         for layer in &other.layers {
@@ -96,20 +102,22 @@ impl Predicted {
             1 => "one example takes".to_owned(),
             many => format!("{many} examples at once take"),
         };
-        format!("{examples} {} between the servers and {rounds} rounds", bytes(self.bytes))
+        let between = bytes(self.bytes);
+        format!("{examples} {between} between the servers and {rounds} rounds{}", taken(self.tape))
     }
 }
 
 impl Total {
     /// Puts together what the servers counted.
     #[must_use]
-    pub fn of(costs: &[Cost; PARTIES]) -> Self {
+    pub fn of(costs: &[Cost]) -> Self {
         let start = costs.iter().map(|cost| cost.first_depth).max().unwrap_or(0);
         let end = costs.iter().map(|cost| cost.first_depth + cost.rounds).max().unwrap_or(0);
         let mut total = Self {
             seconds: costs.iter().map(|cost| cost.seconds).fold(0.0, f64::max),
             bytes: costs.iter().map(|cost| cost.bytes).sum(),
             rounds: end.saturating_sub(start),
+            tape: costs.iter().map(|cost| cost.tape).sum(),
             layers: Vec::new(),
         };
         total.add_layers(costs, start);
@@ -119,15 +127,18 @@ impl Total {
     /// Adds a job that ran after the others.
     pub fn add(&mut self, other: &Self) {
         self.seconds += other.seconds;
+        self.tape += other.tape;
         self.bytes += other.bytes;
         self.rounds += other.rounds;
         for layer in &other.layers {
-            let at = self.layer(&layer.name);
+            let at = self.layer(&layer.name, layer.bytes.len());
             let mine = &mut self.layers[at];
             mine.rounds += layer.rounds;
-            for party in 0..PARTIES {
-                mine.seconds[party] += layer.seconds[party];
-                mine.bytes[party] += layer.bytes[party];
+            for (mine, more) in mine.seconds.iter_mut().zip(&layer.seconds) {
+                *mine += more;
+            }
+            for (mine, more) in mine.bytes.iter_mut().zip(&layer.bytes) {
+                *mine += more;
             }
         }
     }
@@ -135,7 +146,8 @@ impl Total {
     /// One line: seconds, bytes, rounds.
     #[must_use]
     pub fn line(&self) -> String {
-        format!("{}, {}, {} rounds", seconds(self.seconds), bytes(self.bytes), self.rounds)
+        let (seconds, sent) = (seconds(self.seconds), bytes(self.bytes));
+        format!("{seconds}, {sent}, {} rounds{}", self.rounds, taken(self.tape))
     }
 
     /// The layers as a table, by layer and party, beside what was predicted of each if it was.
@@ -155,22 +167,26 @@ impl Total {
             row
         };
         let rows: Vec<_> = self.layers.iter().map(row).collect();
-        let counted = [
-            "layer", "ms at 0", "ms at 1", "ms at 2", "B from 0", "B from 1", "B from 2", "rounds",
-        ];
-        let foretold: &[&str] =
-            if predicted.is_some() { &["B predicted", "rounds predicted"] } else { &[] };
-        table(&[&counted[..], foretold].concat(), &rows)
+        let servers = self.layers.first().map_or(0, |layer| layer.bytes.len());
+        let mut heading = vec!["layer".to_owned()];
+        heading.extend((0..servers).map(|party| format!("ms at {party}")));
+        heading.extend((0..servers).map(|party| format!("B from {party}")));
+        heading.push("rounds".to_owned());
+        if predicted.is_some() {
+            heading.extend(["B predicted", "rounds predicted"].map(str::to_owned));
+        }
+        let heading: Vec<_> = heading.iter().map(String::as_str).collect();
+        table(&heading, &rows)
     }
 
     /// Steps of all servers in their common order; the growth of the largest depth is their rounds.
-    fn add_layers(&mut self, costs: &[Cost; PARTIES], start: u32) {
+    fn add_layers(&mut self, costs: &[Cost], start: u32) {
         let longest = costs.iter().map(|cost| cost.steps.len()).max().unwrap_or(0);
         let mut reached = start;
         for at in 0..longest {
             for (party, cost) in costs.iter().enumerate() {
                 let Some(step) = cost.steps.get(at) else { continue };
-                let layer = self.layer(layer_of(&step.name));
+                let layer = self.layer(layer_of(&step.name), costs.len());
                 let layer = &mut self.layers[layer];
                 layer.seconds[party] += step.seconds;
                 layer.bytes[party] += step.bytes;
@@ -180,13 +196,23 @@ impl Total {
         }
     }
 
-    fn layer(&mut self, name: &str) -> usize {
+    fn layer(&mut self, name: &str, servers: usize) -> usize {
         self.layers.iter().position(|layer| layer.name == name).unwrap_or_else(|| {
-            let (seconds, bytes) = ([0.0; PARTIES], [0; PARTIES]);
+            let seconds = vec![0.0; servers];
+            let bytes = vec![0; servers];
             self.layers.push(Layer { name: name.to_owned(), seconds, bytes, rounds: 0 });
             self.layers.len() - 1
         })
     }
+}
+
+/// What was taken from tapes, if something was.
+fn taken(tape: u64) -> String {
+    if tape == 0 { String::new() } else { format!(", {} from tapes", bytes(tape)) }
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 /// The layer that a step belongs to. The protocol adds its own steps behind the last `:`.
@@ -213,6 +239,7 @@ mod tests {
             messages: 3,
             rounds,
             first_depth: 4,
+            tape: 0,
             steps: names.into_iter().zip(depths).map(step).collect(),
         }
     }

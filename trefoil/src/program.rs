@@ -1,16 +1,17 @@
-//! What runs on the servers: a plan over replicated sharing. The one place that names the protocol.
+//! What runs on the servers: a plan over replicated sharing. The one place that names the protocols.
 
 use std::sync::OnceLock;
 
 use gpu_kernels::{AnyEngine, AnyTensor};
-use mpc_core::Protocol;
+use mpc_core::{Deal, Linear, Protocol, ShareTensor, Sharing};
 use net::Session;
 use nn_layers::{Observer, Plan};
-use ring_arith::{Engine, EngineTensor, Shape, Tensor};
-use rss_protocols::{Options, Rss};
+use ring_arith::{Engine, EngineTensor, Shape, Tensor, View};
+use rss_protocols::{Addends, Options, Replicated, Rss};
 
 use crate::{
-    About, Digest, Error, Input, OutputTensor, Preprocess, Result, Shares, about, config::Limits,
+    About, Digest, Error, Input, OutputTensor, Preprocess, Result, Shares, about,
+    config::{Limits, ProtocolChoice},
     memory,
 };
 
@@ -19,6 +20,15 @@ pub type Mpc = Rss<AnyEngine>;
 
 /// A share of a tensor at one server, where its engine computes.
 pub type Share = rss_protocols::Share<AnyTensor>;
+
+/// How the secrets of clients are cut for a protocol, and results put together.
+#[must_use]
+pub fn sharing(protocol: ProtocolChoice) -> &'static dyn Sharing {
+    match protocol {
+        ProtocolChoice::Rss => &Replicated,
+        ProtocolChoice::RssDealt => &Addends,
+    }
+}
 
 /// A plan that has been checked, of a model whose inputs and outputs begin with the batch.
 #[derive(Debug, Clone)]
@@ -162,7 +172,7 @@ impl Program {
     /// # Errors
     /// As [`Program::batch`].
     pub fn batch_of(&self, inputs: &Shares) -> Result<usize> {
-        self.batch(&inputs.iter().map(|(mine, _)| mine.shape().clone()).collect::<Vec<_>>())
+        self.batch(&shapes_of(inputs)?)
     }
 
     /// Checks that a server with these limits can run the plan for a batch size: the largest result of
@@ -227,7 +237,7 @@ impl Program {
 
     /// Runs the model at one party, of whose weights the engine holds the shares. Returns this party's share
     /// of each result, and behind them of what the plan's guard says, if it has one. The guard's signs come
-    /// from `seed`, which the servers know, and no client before it has shared its inputs.
+    /// from a seed that the servers know, and no client before it has shared its inputs.
     ///
     /// # Errors
     /// [`Error::Nn`] if a step or the network fails, [`Error::Ring`] if a device does.
@@ -236,21 +246,67 @@ impl Program {
         mpc: &mut Mpc,
         weights: &[Share],
         inputs: Shares,
-        seed: u64,
         observer: &mut dyn Observer,
-    ) -> Result<Shares> {
-        let inputs = upload(mpc.engine(), inputs)?;
+    ) -> Result<Vec<Share>> {
+        let shapes = shapes_of(&inputs)?;
+        self.run_on(mpc, weights, &shapes, inputs, observer)
+    }
+
+    /// [`Program::run`] where what is held of the inputs is of these shapes, or nothing is, as at a dealer.
+    ///
+    /// # Errors
+    /// As [`Program::run`].
+    pub fn run_on(
+        &self,
+        mpc: &mut Mpc,
+        weights: &[Share],
+        shapes: &[Shape],
+        inputs: Shares,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Share>> {
+        let inputs = mpc.accept(shapes, inputs)?;
         let weights = self.plan.secret_weights(weights.to_vec());
         let inputs = self.plan.secret_inputs(inputs);
         let outputs = if self.plan.guarded().is_empty() {
             self.plan.run(mpc, &weights, &inputs, observer)?
         } else {
+            let seed = mpc.seed()?;
             let (mut outputs, left) =
                 self.plan.run_guarded(mpc, &weights, &inputs, seed, observer)?;
             outputs.push(left);
             outputs
         };
-        outputs.iter().map(|output| download(mpc.engine(), output.share())).collect()
+        Ok(outputs.iter().map(|output| output.share().clone()).collect())
+    }
+
+    /// [`Program::run`] on inputs of at most so many examples, which are filled up with zeros; the results are of
+    /// those examples that were there.
+    ///
+    /// # Errors
+    /// As [`Program::run`]; [`Error::Refused`] if there are more.
+    pub fn run_filled(
+        &self,
+        mpc: &mut Mpc,
+        weights: &[Share],
+        inputs: Shares,
+        examples: usize,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Share>> {
+        let given = self.batch_of(&inputs)?;
+        if given == examples {
+            return self.run(mpc, weights, inputs, observer);
+        }
+        let Some(missing) = examples.checked_sub(given) else {
+            return Err(refused(format_args!(
+                "{given} examples where there is room for {examples}"
+            )));
+        };
+        let mut outputs = self.run(mpc, weights, fill(inputs, given, examples)?, observer)?;
+        let of_examples = self.plan.outputs().count();
+        for output in outputs.iter_mut().take(of_examples) {
+            *output = cut(mpc, output, &[given, missing])?.swap_remove(0);
+        }
+        Ok(outputs)
     }
 
     /// [`Program::run`] for several callers at once, whose examples run as one batch: returns what each
@@ -264,38 +320,34 @@ impl Program {
         mpc: &mut Mpc,
         weights: &[Share],
         callers: Vec<Shares>,
-        seed: u64,
         observer: &mut dyn Observer,
-    ) -> Result<Vec<Shares>> {
+    ) -> Result<Vec<Vec<Share>>> {
         let examples = callers.iter().map(|inputs| self.batch_of(inputs));
         let examples = examples.collect::<Result<Vec<_>>>()?;
-        let inputs = upload(mpc.engine(), join(callers)?)?;
+        let inputs = join(callers)?;
+        let inputs = mpc.accept(&shapes_of(&inputs)?, inputs)?;
         let weights = self.plan.secret_weights(weights.to_vec());
         let inputs = self.plan.secret_inputs(inputs);
         let (outputs, left) = if self.plan.guarded().is_empty() {
             (self.plan.run(mpc, &weights, &inputs, observer)?, None)
         } else {
+            let seed = mpc.seed()?;
             let callers = (examples.as_slice(), seed);
             let (outputs, left) =
                 self.plan.run_joined(mpc, &weights, &inputs, callers, observer)?;
-            (outputs, Some(download(mpc.engine(), left.share())?))
+            (outputs, Some(left))
         };
-        let mut each: Vec<Shares> = examples.iter().map(|_| Vec::new()).collect();
+        let mut each: Vec<Vec<Share>> = examples.iter().map(|_| Vec::new()).collect();
         for output in &outputs {
-            let (mine, next) = download(mpc.engine(), output.share())?;
-            let (mine, next) = (cut(&mine, &examples)?, cut(&next, &examples)?);
-            let pairs = mine.into_iter().zip(next);
-            each.iter_mut().zip(pairs).for_each(|(outputs, pair)| outputs.push(pair));
+            let parts = cut(mpc, output.share(), &examples)?;
+            each.iter_mut().zip(parts).for_each(|(outputs, part)| outputs.push(part));
         }
-        if let Some((mine, next)) = left {
+        if let Some(left) = left {
             // Value after value, what is said of each caller.
             for (caller, outputs) in each.iter_mut().enumerate() {
-                let of_caller = |all: &Tensor| {
-                    let words = all.words().iter().skip(caller).step_by(examples.len());
-                    let words: Vec<u64> = words.copied().collect();
-                    Ok::<_, Error>(Tensor::new(Shape::new([words.len()])?, words)?)
-                };
-                outputs.push((of_caller(&mine)?, of_caller(&next)?));
+                let end = left.shape().len();
+                let view = View::Slice { axis: 0, start: caller, end, step: examples.len() };
+                outputs.push(mpc.linear(&Linear::View(&view), left.share())?);
             }
         }
         Ok(each)
@@ -358,13 +410,13 @@ fn shortened(name: &str) -> String {
 
 /// The inputs of several callers, one behind the other.
 fn join(callers: Vec<Shares>) -> Result<Shares> {
-    let mut joined: Vec<[(Vec<u64>, Vec<usize>); 2]> = Vec::new();
+    let mut joined: Vec<Vec<(Vec<u64>, Vec<usize>)>> = Vec::new();
     for inputs in callers {
-        for (at, (mine, next)) in inputs.into_iter().enumerate() {
+        for (at, held) in inputs.into_iter().enumerate() {
             if joined.len() == at {
-                joined.push(Default::default());
+                joined.push(vec![Default::default(); held.len()]);
             }
-            for ((words, dims), tensor) in joined[at].iter_mut().zip([mine, next]) {
+            for ((words, dims), tensor) in joined[at].iter_mut().zip(held) {
                 words.extend_from_slice(tensor.words());
                 match dims.as_mut_slice() {
                     [first, ..] => *first += tensor.shape().dims()[0],
@@ -374,20 +426,38 @@ fn join(callers: Vec<Shares>) -> Result<Shares> {
         }
     }
     let tensor = |(words, dims)| Ok::<_, Error>(Tensor::new(Shape::new(dims)?, words)?);
-    joined.into_iter().map(|[mine, next]| Ok((tensor(mine)?, tensor(next)?))).collect()
+    joined.into_iter().map(|held| held.into_iter().map(tensor).collect()).collect()
+}
+
+/// Inputs of `given` examples with zeros behind them, up to so many examples.
+fn fill(inputs: Shares, given: usize, examples: usize) -> Result<Shares> {
+    let filled = |component: Tensor| {
+        let mut dims = component.shape().dims().to_vec();
+        dims[0] = dims[0] / given * examples;
+        let shape = Shape::new(dims)?;
+        let mut words = component.words().to_vec();
+        words.resize(shape.len(), 0);
+        Ok(Tensor::new(shape, words)?)
+    };
+    inputs.into_iter().map(|held| held.into_iter().map(filled).collect()).collect()
+}
+
+/// Shapes of what is held of tensors.
+pub(crate) fn shapes_of(shares: &Shares) -> Result<Vec<Shape>> {
+    let shape = |held: &mpc_core::Held| held.first().map(|first| first.shape().clone());
+    let missing = || Error::Internal("nothing is held of a secret".to_owned());
+    shares.iter().map(|held| shape(held).ok_or_else(missing)).collect()
 }
 
 /// Cuts a result along its first axis into those of callers with so many examples.
-fn cut(all: &Tensor, examples: &[usize]) -> Result<Vec<Tensor>> {
-    let (dims, count) = (all.shape().dims(), examples.iter().sum::<usize>());
-    let mut words = all.words();
+fn cut(mpc: &Mpc, all: &Share, examples: &[usize]) -> Result<Vec<Share>> {
+    let rows = all.shape().dims()[0] / examples.iter().sum::<usize>();
+    let mut end = 0;
     let piece = |&examples: &usize| {
-        let mut dims = dims.to_vec();
-        dims[0] = dims[0] / count * examples;
-        let shape = Shape::new(dims)?;
-        let (mine, rest) = words.split_at(shape.len());
-        words = rest;
-        Ok(Tensor::new(shape, mine.to_vec())?)
+        let start = end;
+        end += rows * examples;
+        let view = View::Slice { axis: 0, start, end, step: 1 };
+        Ok(mpc.linear(&Linear::View(&view), all)?)
     };
     examples.iter().map(piece).collect()
 }
@@ -400,28 +470,22 @@ pub fn protocol(session: Session, engine: AnyEngine, options: Options) -> Result
     Ok(Rss::with_options(session, engine, options)?)
 }
 
-/// A party's shares, brought to where its engine computes, from its components and the next party's.
+/// One of three servers' shares, brought to where its engine computes, without a session.
 ///
 /// # Errors
 /// [`Error::Ring`] if shapes differ, or a device has no room.
 pub fn upload(engine: &AnyEngine, shares: Shares) -> Result<Vec<Share>> {
-    let upload =
-        |(mine, next): (Tensor, Tensor)| Share::new(engine.upload(mine)?, engine.upload(next)?);
-    Ok(shares.into_iter().map(upload).collect::<ring_arith::Result<_>>()?)
+    let upload = |held: mpc_core::Held| {
+        let [mine, next] = held.try_into().map_err(|_| mpc_core::deal::incomplete())?;
+        Ok(Share::new(engine.upload(mine)?, engine.upload(next)?)?)
+    };
+    shares.into_iter().map(upload).collect()
 }
 
-/// A party's component and the next party's, brought to the host's memory.
-///
-/// # Errors
-/// [`Error::Ring`] if a device fails.
-pub fn download(engine: &AnyEngine, share: &Share) -> Result<(Tensor, Tensor)> {
-    Ok((engine.download(share.mine())?, engine.download(share.next())?))
-}
-
-/// Threads that each of three parties in one process gets.
-pub(crate) fn threads_each() -> usize {
+/// Threads that each of so many parties in one process gets.
+pub(crate) fn threads_each(parties: usize) -> usize {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
-    all.div_ceil(crate::config::PARTIES)
+    all.div_ceil(parties)
 }
 
 fn refused(reason: impl std::fmt::Display) -> Error {

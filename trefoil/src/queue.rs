@@ -1,6 +1,6 @@
-//! Which job is next: one order for all three servers, decided by party 0.
+//! Which job is next: one order for all servers, decided by party 0.
 //!
-//! A client sends its parts of a job to the three servers over three connections, so they arrive at
+//! A client sends its parts of a job to the servers over a connection to each, so they arrive at
 //! different moments and some may never arrive. Party 0, the *leader*, keeps the order of arrival at
 //! itself. Each turn it tells the *followers* which jobs it holds and asks which of them they hold
 //! too. Of those that all hold, one of the client whose turn was longest ago runs, the first of its jobs:
@@ -18,7 +18,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, Id, config::PARTIES};
+use crate::{Digest, Id};
 
 /// What the leader says each turn.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +69,8 @@ pub enum Full {
 /// The leader's half.
 #[derive(Debug)]
 pub struct Leader {
+    /// Number of servers.
+    servers: usize,
     jobs: VecDeque<Waiting>,
     coming: HashSet<Id>,
     capacity: usize,
@@ -108,7 +110,7 @@ struct Waiting {
     client: String,
     digest: Digest,
     since: Instant,
-    held: [bool; PARTIES],
+    held: Vec<bool>,
     joins: Option<Joins>,
     /// Why it can never run: a follower holds something else. It stays until all hold their parts, so that
     /// whoever sent one hears the reason, and not that the others' are missing.
@@ -127,10 +129,11 @@ struct Part {
 }
 
 impl Leader {
-    /// An empty queue of at most `capacity` jobs, each of which may wait `limit` for its parts.
+    /// An empty queue of so many servers, of at most `capacity` jobs that may wait `limit` for their parts.
     #[must_use]
-    pub fn new(capacity: usize, limit: Duration) -> Self {
+    pub fn new(servers: usize, capacity: usize, limit: Duration) -> Self {
         Self {
+            servers,
             jobs: VecDeque::new(),
             coming: HashSet::new(),
             capacity,
@@ -165,7 +168,7 @@ impl Leader {
         if self.jobs.len() >= self.capacity {
             return Err(Full::Queue(self.jobs.len()));
         }
-        let mut held = [false; PARTIES];
+        let mut held = vec![false; self.servers];
         held[0] = true;
         let client = client.to_owned();
         self.jobs.push_back(Waiting { id, client, digest, since: now, held, joins, differs: None });
@@ -328,7 +331,7 @@ impl Leader {
 }
 
 impl Waiting {
-    /// Whether all three servers hold the same.
+    /// Whether all servers hold the same.
     fn is_ready(&self) -> bool {
         self.differs.is_none() && self.held.iter().all(|&held| held)
     }
@@ -449,8 +452,8 @@ fn other(party: usize) -> String {
     )
 }
 
-fn missing(held: &[bool; PARTIES], limit: Duration) -> String {
-    let absent: Vec<_> = (0..PARTIES).filter(|&party| !held[party]).collect();
+fn missing(held: &[bool], limit: Duration) -> String {
+    let absent: Vec<_> = (0..held.len()).filter(|&party| !held[party]).collect();
     let names: Vec<_> = absent.iter().map(|party| format!("party {party}")).collect();
     format!(
         "the parts of this job did not reach {} within {} s; check the connection to it, then try \
@@ -466,6 +469,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(10);
 
+    const PARTIES: usize = 3;
+
     struct Servers {
         leader: Leader,
         followers: [Follower; 2],
@@ -477,7 +482,7 @@ mod tests {
     impl Servers {
         fn new(capacity: usize) -> Self {
             let follower = || Follower::new(capacity, LIMIT);
-            let leader = Leader::new(capacity, LIMIT);
+            let leader = Leader::new(PARTIES, capacity, LIMIT);
             let followers = [follower(), follower()];
             Self { leader, followers, now: Instant::now(), joins: None }
         }

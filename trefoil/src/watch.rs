@@ -48,6 +48,8 @@ struct Job {
     first_depth: u32,
     sent: Vec<Traffic>,
     received: Vec<Traffic>,
+    /// Bytes that came from a tape.
+    played: u64,
     steps: Vec<StepCost>,
     entered: Instant,
     step_bytes: u64,
@@ -98,6 +100,7 @@ impl Watched {
             messages: job.sent.iter().map(|sent| sent.messages).sum(),
             rounds: depth - job.first_depth,
             first_depth: job.first_depth,
+            tape: job.played,
             steps: job.steps.clone(),
         }
     }
@@ -123,6 +126,7 @@ impl Job {
             first_depth: depth,
             sent: vec![Traffic::default(); parties],
             received: vec![Traffic::default(); parties],
+            played: 0,
             steps: Vec::new(),
             entered: now,
             step_bytes: 0,
@@ -168,6 +172,7 @@ impl Transport for Watched {
         let mut inner = self.lock();
         let message = inner.transport.receive(from)?;
         if inner.transport.on_tape(from) {
+            inner.job.played += message.body.len() as u64;
             return Ok(message);
         }
         if let Some(received) = inner.job.received.get_mut(from.0) {

@@ -1,9 +1,8 @@
-//! What three servers say of one model, compared: whoever believed one of them alone could be shown wrong
+//! What servers say of one model, compared: whoever believed one of them alone could be shown wrong
 //! labels, or be made to prepare its inputs wrongly.
 
 use crate::{
     Error, Result,
-    config::PARTIES,
     wire::{ModelState, PublicModel},
 };
 
@@ -13,7 +12,7 @@ pub type Told = Result<PublicModel, String>;
 /// What may be done where servers do not have the same.
 const ADVICE: &str = "its owner can put it again with --replace";
 
-/// What must be the same at all three servers.
+/// What must be the same at all servers.
 const COMPARED: [(&str, Same<PublicModel>); 7] = [
     ("version", |a, b| a.version == b.version),
     ("owner", |a, b| a.owner == b.owner),
@@ -24,7 +23,7 @@ const COMPARED: [(&str, Same<PublicModel>); 7] = [
     ("structure", |a, b| a.about == b.about),
 ];
 
-/// What must be the same in the three servers' lists.
+/// What must be the same in the servers' lists.
 const LISTED: [(&str, Same<ModelState>); 4] = [
     ("version", |a, b| a.version == b.version),
     ("owner", |a, b| a.owner == b.owner),
@@ -34,18 +33,15 @@ const LISTED: [(&str, Same<ModelState>); 4] = [
 
 type Same<T> = fn(&T, &T) -> bool;
 
-/// What is public about a model, if all three servers say the same.
+/// What is public about a model, if all servers say the same.
 ///
 /// # Errors
 /// [`Error::Refused`] that names the server that differs, and in what.
-pub fn agree_on(name: &str, told: [Told; PARTIES]) -> Result<PublicModel> {
-    if let [Err(zero), Err(one), Err(two)] = &told
-        && zero == one
-        && one == two
-    {
-        return Err(Error::refused("servers", zero));
+pub fn agree_on(name: &str, told: Vec<Told>) -> Result<PublicModel> {
+    if let Some(reason) = refused_by_all(&told) {
+        return Err(Error::refused("servers", reason));
     }
-    let mut models = Vec::with_capacity(PARTIES);
+    let mut models = Vec::with_capacity(told.len());
     for (party, told) in told.into_iter().enumerate() {
         let refused = |reason| {
             Error::refused(format_args!("party {party}"), format_args!("{reason}; {ADVICE}"))
@@ -56,15 +52,18 @@ pub fn agree_on(name: &str, told: [Told; PARTIES]) -> Result<PublicModel> {
     Ok(models.swap_remove(0))
 }
 
-/// A model's line in the lists of the three servers, if all have it and say the same.
+/// Why no server says anything, if all give the same reason.
+pub(crate) fn refused_by_all(told: &[Told]) -> Option<&str> {
+    let [Err(reason), others @ ..] = told else { return None };
+    others.iter().all(|other| other.as_ref().err() == Some(reason)).then_some(reason)
+}
+
+/// A model's line in the lists of the servers, if all have it and say the same.
 ///
 /// # Errors
 /// [`Error::Refused`] that names the server that differs, and in what.
-pub fn agree_on_line<'a>(
-    name: &str,
-    lists: &'a [Vec<ModelState>; PARTIES],
-) -> Result<&'a ModelState> {
-    let mut lines = Vec::with_capacity(PARTIES);
+pub fn agree_on_line<'a>(name: &str, lists: &'a [Vec<ModelState>]) -> Result<&'a ModelState> {
+    let mut lines = Vec::with_capacity(lists.len());
     for (party, list) in lists.iter().enumerate() {
         let Some(line) = list.iter().find(|line| line.name == name) else {
             let reason = format!("party {party} lacks it; {ADVICE}");
@@ -85,20 +84,21 @@ fn compare<T>(name: &str, said: &[&T], what: &[(&str, Same<T>)]) -> Result<()> {
         Err(Error::refused(format_args!("model `{name}`"), reason))
     };
     for (what, same) in what {
-        let agree = |a: usize, b: usize| same(said[a], said[b]);
-        match (agree(0, 1), agree(1, 2), agree(2, 0)) {
-            (true, true, true) => {}
-            (true, ..) => return differs(odd(2), what),
-            (_, true, _) => return differs(odd(0), what),
-            (_, _, true) => return differs(odd(1), what),
-            _ => return differs("each of the three servers says something else".to_owned(), what),
+        let like = |party: usize| said.iter().filter(|other| same(said[party], other)).count();
+        let like: Vec<_> = (0..said.len()).map(like).collect();
+        // One against others who agree is named.
+        let odd =
+            like.iter().position(|&like| like == 1).filter(|_| like.contains(&(said.len() - 1)));
+        match odd {
+            _ if like[0] == said.len() => {}
+            Some(party) if said.len() > 2 => {
+                let who = format!("party {party} says something else than the others");
+                return differs(who, what);
+            }
+            _ => return differs("each of the servers says something else".to_owned(), what),
         }
     }
     Ok(())
-}
-
-fn odd(party: usize) -> String {
-    format!("party {party} says something else than the two others")
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn whoever_says_something_else_than_the_two_others_is_named() {
-        let told = || [(); PARTIES].map(|()| Ok(public()));
+        let told = || vec![Ok(public()), Ok(public()), Ok(public())];
         assert_eq!(agree_on("m", told()).unwrap(), public());
         type Change = fn(&mut PublicModel);
         let changes: [(&str, Change); 7] = [
@@ -130,12 +130,12 @@ mod tests {
             ("input ranges", |model| model.ranges = vec![Some(Range { low: 0.0, high: 1.0 })]),
             ("structure", |model| model.about.weights = 7),
         ];
-        for party in 0..PARTIES {
+        for party in 0..3 {
             for (what, change) in changes {
                 let mut told = told();
                 change(told[party].as_mut().unwrap());
                 let text = agree_on("m", told).unwrap_err().to_string();
-                let said = format!("party {party} says something else than the two others");
+                let said = format!("party {party} says something else than the others");
                 assert!(text.contains(&said) && text.contains(what), "{text}");
             }
         }
@@ -144,9 +144,9 @@ mod tests {
     #[test]
     fn a_server_that_lacks_the_model_or_has_it_damaged_is_named_unless_all_do() {
         let lacks = || Err("there is no such model".to_owned());
-        let text = agree_on("m", [lacks(), lacks(), lacks()]).unwrap_err().to_string();
+        let text = agree_on("m", vec![lacks(), lacks(), lacks()]).unwrap_err().to_string();
         assert!(text.contains("no such model") && !text.contains("party"), "{text}");
-        let text = agree_on("m", [Ok(public()), lacks(), lacks()]).unwrap_err().to_string();
+        let text = agree_on("m", vec![Ok(public()), lacks(), lacks()]).unwrap_err().to_string();
         assert!(text.contains("party 1") && text.contains("--replace"), "{text}");
     }
 }

@@ -180,7 +180,7 @@ impl Driven {
         Ok((metrics, Total::of(&answer.costs)))
     }
 
-    /// What the servers say of the run, if all three can be asked and say the same.
+    /// What the servers say of the run, if all can be asked and say the same.
     ///
     /// # Errors
     /// [`Error::Refused`] if the run cannot go on: it is not there any more, or another one, lacks consent, or was
@@ -267,7 +267,7 @@ impl Client {
 struct Standing {
     /// After which step they have kept the state.
     step: u32,
-    /// Whether each has a session with the two others.
+    /// Whether each has a session with the others.
     linked: bool,
 }
 

@@ -3,10 +3,9 @@
 use nn_layers::train::TrainPlan;
 use ring_arith::Tensor;
 
-use super::{Answer, Client, Watch, add_up, ask, outcome, result, status, unexpected};
+use super::{Answer, Client, Watch, agreed, ask, outcome, result, status, unexpected};
 use crate::{
     Digest, Error, Id, Result,
-    config::PARTIES,
     store::Readers,
     training::{DataSet, Decision, RunSpec},
     wire::{DataState, Link, Pace, Reply, Request, RunState, receive_bytes, say},
@@ -77,13 +76,14 @@ impl Listed for RunState {
     }
 }
 
-/// What the lists of the three servers say of one name, if all have it and say the same.
+/// What the lists of the servers say of one name, if all have it and say the same.
 ///
 /// # Errors
 /// [`Error::Refused`] that names the server that lacks it or says something else.
-pub fn agree_on_item<'a, T: Listed>(name: &str, lists: &'a [Vec<T>; PARTIES]) -> Result<&'a T> {
+pub fn agree_on_item<'a, T: Listed>(name: &str, lists: &'a [Vec<T>]) -> Result<&'a T> {
     let what = format!("{} `{name}`", T::KIND);
-    let found = lists.each_ref().map(|list| list.iter().find(|item| item.name() == name));
+    let found = lists.iter().map(|list| list.iter().find(|item| item.name() == name));
+    let found: Vec<_> = found.collect();
     if found.iter().all(Option::is_none) {
         let reason = "there is none of that name that you may use";
         return Err(Error::refused(what, reason));
@@ -97,10 +97,10 @@ pub fn agree_on_item<'a, T: Listed>(name: &str, lists: &'a [Vec<T>; PARTIES]) ->
         }
         items.push(item);
     }
-    if items[0].same(items[1]) && items[1].same(items[2]) {
+    if items.windows(2).all(|two| two[0].same(two[1])) {
         return Ok(items[0]);
     }
-    let reason = "the three servers do not say the same of it; its owner can put it again";
+    let reason = "the servers do not say the same of it; its owner can put it again";
     Err(Error::refused(what, reason))
 }
 
@@ -109,7 +109,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Unreachable`] naming the server that does not answer.
-    pub fn data_sets(&mut self) -> Result<[Vec<DataState>; PARTIES]> {
+    pub fn data_sets(&mut self) -> Result<Vec<Vec<DataState>>> {
         let ask = |last: Option<&DataState>| Request::DataSets {
             after: last.map(|set| set.name.clone()),
         };
@@ -123,7 +123,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Unreachable`] naming the server that does not answer.
-    pub fn runs(&mut self) -> Result<[Vec<RunState>; PARTIES]> {
+    pub fn runs(&mut self) -> Result<Vec<Vec<RunState>>> {
         let ask =
             |last: Option<&RunState>| Request::Runs { after: last.map(|run| run.name.clone()) };
         self.pages(ask, |reply| match reply {
@@ -132,7 +132,7 @@ impl Client {
         })
     }
 
-    /// A run of that name, as all three servers know it.
+    /// A run of that name, as all servers know it.
     ///
     /// # Errors
     /// [`Error::Refused`] if there is none, or they do not say the same.
@@ -140,7 +140,7 @@ impl Client {
         agree_on_item(name, &self.runs()?).cloned()
     }
 
-    /// Whether each server has a session with the two others.
+    /// Whether each server has a session with the others.
     ///
     /// # Errors
     /// [`Error::Unreachable`] naming the server that does not answer.
@@ -232,7 +232,7 @@ impl Client {
         self.asked(&Request::Train { job, name, fingerprint, from, steps, keep }, watch)
     }
 
-    /// The plan of a step of a run, as all three servers have it and as the run's fingerprint covers it.
+    /// The plan of a step of a run, as all servers have it and as the run's fingerprint covers it.
     ///
     /// # Errors
     /// [`Error::Refused`] with a server's reason, or if they have different ones, another than the run's, or one
@@ -240,21 +240,20 @@ impl Client {
     pub fn run_plan(&mut self, state: &RunState) -> Result<TrainPlan> {
         let name = &state.name;
         let request = Request::RunPlan { name: name.clone() };
-        let [zero, one, two] =
-            self.all(|_, channel, silence, _| match ask(channel, &request, silence)? {
-                Reply::Plan { bytes } if bytes <= PLAN => {
-                    receive_bytes(channel, bytes as usize, &mut Pace::frames(silence))
-                }
-                other => Err(unexpected(&other)),
-            })?;
+        let told = self.all(|_, channel, silence, _| match ask(channel, &request, silence)? {
+            Reply::Plan { bytes } if bytes <= PLAN => {
+                receive_bytes(channel, bytes as usize, &mut Pace::frames(silence))
+            }
+            other => Err(unexpected(&other)),
+        })?;
         let refused = |reason: &str| Error::refused(format_args!("run `{name}`"), reason);
-        if zero != one || one != two {
-            return Err(refused("the three servers do not have the same plan of it"));
-        }
-        if Digest::of(&[&zero]) != state.run.plan {
+        let Some(plan) = agreed(&told) else {
+            return Err(refused("the servers do not have the same plan of it"));
+        };
+        if Digest::of(&[plan]) != state.run.plan {
             return Err(refused("its plan is another one by now; try again"));
         }
-        serde_json::from_slice(&zero).map_err(|cause| refused(&format!("its plan: {cause}")))
+        serde_json::from_slice(plan).map_err(|cause| refused(&format!("its plan: {cause}")))
     }
 
     /// The words of the state of a run of this client's after so many steps, added up here.
@@ -304,6 +303,6 @@ impl Client {
             let reply = outcome(party, channel, silence, watch, joint)?;
             result(party, channel, silence, reply)
         })?;
-        add_up(replies)
+        self.add_up(replies)
     }
 }

@@ -12,7 +12,7 @@ use net::{Authority, Identity, Role, Serial};
 use super::{
     AUTHORITY, LIST, MEMBER_YEARS, Member, YEAR, YEARS, client_role, read_authority, replace,
 };
-use crate::{Error, Result, config::PARTIES};
+use crate::{Error, Result};
 
 /// The file of all certificates issued: a line each, serial number and role.
 const ISSUED: &str = "issued";
@@ -190,7 +190,7 @@ fn member_folders(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).map_err(|cause| Error::file(folder, cause))?;
     let name = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
     let mut names: Vec<_> = entries.filter_map(name).collect();
-    let is_party = |name: &String| (0..PARTIES).any(|party| *name == format!("party-{party}"));
+    let is_party = |name: &String| matches!(name.parse(), Ok(Role::Party(_)));
     names.retain(|name| is_party(name) || name.starts_with("client-"));
     names.sort_by_key(|name| (!is_party(name), name.clone()));
     Ok(names.into_iter().map(|name| folder.join(name)).collect())

@@ -11,13 +11,13 @@ use crate::{
 
 pub(super) fn run(command: Cluster, output: Output) -> Result<()> {
     match command {
-        Cluster::Init { dir, hosts, port, clients } => {
-            let servers = addresses(&hosts, port)?;
-            let plan = Plan { folder: dir, servers, clients };
+        Cluster::Init { dir, protocol, hosts, port, clients } => {
+            let servers = addresses(protocol, &hosts, port)?;
+            let plan = Plan { folder: dir, protocol, servers, clients };
             let members = init(&plan)?;
             let value = json!({ "servers": plan.servers, "members": members });
             output.result(&value, || made(&plan, &members))?;
-            output.remark(next(&members))
+            output.remark(next(&plan, &members))
         }
         Cluster::Renew { dir, members, all, new_key } => {
             let which = if all { Renewal::All } else { Renewal::Of(members) };
@@ -34,7 +34,7 @@ pub(super) fn run(command: Cluster, output: Output) -> Result<()> {
             let lists = revoke(&dir, &name)?;
             let shown = || lists.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
             output.result(&json!({ "revoked": name, "lists": shown() }), || shown().join("\n"))?;
-            output.remark("\nCopy each to its member's machine, those of the three servers first.")
+            output.remark("\nCopy each to its member's machine, those of the servers first.")
         }
         Cluster::AddClient { dir, name } => {
             let member = add_client(&dir, &name)?;
@@ -53,13 +53,13 @@ fn line(member: &Member, place: &str) -> String {
     format!("{:<16} {} {place}", member.role, member.config.display()).trim_end().to_owned()
 }
 
-fn next(members: &[Member]) -> String {
+fn next(plan: &Plan, members: &[Member]) -> String {
     let config = |index: usize| members[index].config.display().to_string();
     format!(
         "\nCopy each folder to its machine; keep the authority's folder offline. Then:\n  \
-         trefoil party --config {}   (and the two others)\n  \
+         trefoil party --config {}   (and the other servers)\n  \
          trefoil --config {} status",
         config(0),
-        config(crate::config::PARTIES.min(members.len() - 1))
+        config(plan.servers.len().min(members.len() - 1))
     )
 }

@@ -61,7 +61,7 @@ fn put(arguments: &PutData, global: &Global, output: Output) -> Result<()> {
     client.put_data(name, &set, &words, &readers, arguments.replace, &progress)?;
     drop(progress);
     output.result(&json!({ "put": name, "set": set, "readers": readers }), || {
-        format!("{name}: {} rows of {} shared among three servers", set.rows, row_text(&set))
+        format!("{name}: {} rows of {} shared among the servers", set.rows, row_text(&set))
     })?;
     output.remark(format!(
         "{}; no run begins on it before you consent to that run",

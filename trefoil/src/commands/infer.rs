@@ -17,7 +17,7 @@ use crate::{
     wire::PublicModel,
 };
 
-/// Most images in one job.
+/// Most images in one job unless told otherwise.
 const BATCH: usize = 64;
 
 #[derive(Debug, Serialize)]
@@ -50,7 +50,8 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     let inputs = read(arguments, &about)?;
     check_ranges(&about, &ranges, &inputs)?;
     check_classes(&about, &inputs[0])?;
-    let batches = encode(&about, &inputs)?;
+    let size = batch(arguments, &about);
+    let batches = encode(&about, size, &inputs)?;
     let predicted = (arguments.dry_run || arguments.profile)
         .then(|| predict(&mut client, &arguments.model, version, &batches))
         .transpose()?;
@@ -63,7 +64,7 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     let progress = output.progress("waiting for the servers");
     let mut cost: Option<Total> = None;
     let mut answers = Vec::new();
-    for (index, (chunk, inputs)) in images.chunks(batch(&about)).zip(&batches).enumerate() {
+    for (index, (chunk, inputs)) in images.chunks(size).zip(&batches).enumerate() {
         if batches.len() > 1 {
             progress.job(index, batches.len());
         }
@@ -157,8 +158,9 @@ fn check_classes(about: &About, images: &[Image]) -> Result<()> {
     Err(Error::input(&image.source, reason))
 }
 
-fn batch(about: &About) -> usize {
-    about.batch.unwrap_or(BATCH).max(1)
+/// Most examples of a job.
+fn batch(arguments: &Infer, about: &About) -> usize {
+    about.batch.or(arguments.batch).unwrap_or(BATCH).max(1)
 }
 
 /// The examples of each input of the model, as many for each.
@@ -195,9 +197,9 @@ fn read(arguments: &Infer, about: &About) -> Result<Vec<Vec<Image>>> {
     Ok(inputs)
 }
 
-/// Encodes the examples as whole batches, a tensor for each input; the last batch is filled up with
+/// Encodes the examples as whole batches of this size, a tensor for each input; the last batch is filled up with
 /// zeros if the model takes one batch size alone.
-fn encode(about: &About, inputs: &[Vec<Image>]) -> Result<Vec<Vec<Tensor>>> {
+fn encode(about: &About, size: usize, inputs: &[Vec<Image>]) -> Result<Vec<Vec<Tensor>>> {
     let code = FixedPoint(FracBits::new(about.fraction_bits)?);
     let encode = |chunk: &[Image], input: &Input| {
         let size = about.batch.unwrap_or(chunk.len());
@@ -215,9 +217,9 @@ fn encode(about: &About, inputs: &[Vec<Image>]) -> Result<Vec<Vec<Tensor>>> {
         Ok(Tensor::new(shape, words)?)
     };
     let count = inputs.first().map_or(0, Vec::len);
-    let starts = (0..count).step_by(batch(about));
+    let starts = (0..count).step_by(size);
     let whole = |start| {
-        let end = count.min(start + batch(about));
+        let end = count.min(start + size);
         let pairs = inputs.iter().zip(&about.inputs);
         pairs.map(|(examples, input)| encode(&examples[start..end], input)).collect()
     };

@@ -12,6 +12,7 @@ mod model;
 mod runs;
 mod script;
 mod servers;
+mod tape;
 mod train;
 
 use std::{
@@ -55,6 +56,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Data { command } => data::run(command, &cli.global, output),
         Command::Train(arguments) => train::run(&arguments, &cli.global, output),
         Command::Run { command } => runs::run(command, &cli.global, output),
+        Command::Tape { command } => tape::run(command, &cli.global, output),
         Command::Infer(arguments) => infer::run(&arguments, &cli.global, output),
         Command::Job { command } => job::run(&command, &cli.global, output),
         Command::Status => servers::status(&cli.global, output),

@@ -10,7 +10,7 @@ use super::check;
 use crate::{
     About, Error, Input, Preprocess, Result,
     cli::{Global, Model, Prepare, Put, Reading, Share},
-    client::{Client, NewModel, agree_on_line},
+    client::{Client, NewModel, agree_on_line, refused_by_all},
     config::check_name,
     images::{self, Image, read_file},
     import::{Imported, import},
@@ -78,7 +78,7 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     });
     output.result(&value, || {
         format!(
-            "{name}: {} weights shared among three servers; {}, {}",
+            "{name}: {} weights shared among the servers; {}, {}",
             about.weights,
             tensors("input", &about.inputs, |input| &input.dims),
             tensors("output", &about.outputs, |output| &output.dims)
@@ -294,10 +294,7 @@ fn remove(name: &str, global: &Global, output: Output) -> Result<()> {
     let mut client = super::connect(global)?;
     // What one server alone holds can be removed too, so that remains do not stay for ever.
     let told = client.described(name)?;
-    if let [Err(reason), Err(one), Err(two)] = &told
-        && reason == one
-        && one == two
-    {
+    if let Some(reason) = refused_by_all(&told) {
         return Err(Error::refused("servers", reason));
     }
     remove_named(&mut client, name, output)

@@ -131,7 +131,7 @@ fn follow(client: &mut Client, name: &str, output: Output) -> Result<()> {
     }
 }
 
-/// Says at all three servers what this client decides about a run.
+/// Says at all servers what this client decides about a run.
 fn decide(
     client: &mut Client,
     name: &str,
@@ -281,7 +281,7 @@ fn approve(client: &mut Client, name: &str, letters: &str, output: Output) -> Re
     client.approve(name, state.run.fingerprint, &progress)?;
     drop(progress);
     output.result(&json!({ "approved": name, "fingerprint": whole }), || {
-        format!("{name}: your consent is noted at all three servers")
+        format!("{name}: your consent is noted at all servers")
     })
 }
 

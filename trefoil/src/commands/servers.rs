@@ -13,10 +13,11 @@ use crate::{
     Error, Result, certificates,
     cli::{Global, Party, Ping},
     client,
-    config::{ClientConfig, PARTIES, PartyConfig},
+    config::{ClientConfig, PartyConfig},
     links,
     output::{Output, bytes, seconds, table},
     store::{Holding, Store},
+    tapes::TapeState,
     wire::{Link, Status},
 };
 
@@ -78,6 +79,9 @@ pub(super) fn status(global: &Global, output: Output) -> Result<()> {
     for warning in states.iter().flatten().flat_map(warnings) {
         output.remark(format!("warning: {warning}"))?;
     }
+    for state in states.iter().flatten() {
+        state.tapes.iter().try_for_each(|tape| output.remark(tape_line(state.party, tape)))?;
+    }
     for state in states {
         let state = state?;
         if let Link::Down { reason } = state.link {
@@ -92,11 +96,12 @@ pub(super) fn status(global: &Global, output: Output) -> Result<()> {
 }
 
 /// Asks all servers at once. Who has not answered soon after the first has is not waited for.
-fn ask_all(config: &ClientConfig) -> Result<[Result<Status>; PARTIES]> {
+fn ask_all(config: &ClientConfig) -> Result<Vec<Result<Status>>> {
     let dialler = Arc::new(links::Dialler::new(config)?);
     let (answers, incoming) = mpsc::channel();
     let silence = config.silence_limit();
-    for party in 0..PARTIES {
+    let servers = config.servers.len();
+    for party in 0..servers {
         let (dialler, answers) = (dialler.clone(), answers.clone());
         thread::spawn(move || {
             let channel = dialler.dial_once(party);
@@ -107,7 +112,7 @@ fn ask_all(config: &ClientConfig) -> Result<[Result<Status>; PARTIES]> {
     }
     let began = Instant::now();
     let mut limit = config.connect_limit();
-    let mut states = [0, 1, 2].map(|_| None);
+    let mut states: Vec<_> = (0..servers).map(|_| None).collect();
     while states.iter().any(Option::is_none) {
         let Ok((party, state)) = incoming.recv_timeout(limit.saturating_sub(began.elapsed()))
         else {
@@ -120,16 +125,24 @@ fn ask_all(config: &ClientConfig) -> Result<[Result<Status>; PARTIES]> {
         states[party] = Some(state);
     }
     let waited = began.elapsed().as_secs_f64();
-    let mut party = 0..PARTIES;
-    Ok(states.map(|state| {
-        let party = party.next().unwrap_or_default();
+    let silent = |(party, state): (usize, Option<Result<Status>>)| {
         state.unwrap_or_else(|| {
             let server = format!("party {party} at {}", config.servers[party]);
             let reason =
                 format!("no answer within {waited:.1} s: it hangs, or the way there is cut");
             Err(Error::Unreachable { server, reason })
         })
-    }))
+    };
+    Ok(states.into_iter().enumerate().map(silent).collect())
+}
+
+/// How many answers a tape still gives.
+fn tape_line(party: usize, tape: &TapeState) -> String {
+    let TapeState { tape: name, model, examples, left, answers } = tape;
+    let model = model.as_ref().map_or("no model of yours".to_owned(), |model| format!("`{model}`"));
+    format!(
+        "party {party}: tape {name} for {model}, up to {examples} at once: {left} of {answers} answers left"
+    )
 }
 
 /// What is not wrong yet.
@@ -197,12 +210,15 @@ fn row(party: usize, state: &Result<Status>) -> Vec<String> {
 
 pub(super) fn ping(arguments: &Ping, global: &Global, output: Output) -> Result<()> {
     let mut client = super::connect(global)?;
-    let mut times: [Vec<Duration>; 3] = Default::default();
-    let mut programs: [String; 3] = Default::default();
+    let mut times: Vec<Vec<Duration>> = Vec::new();
+    let mut programs: Vec<String> = Vec::new();
     for _ in 0..arguments.count {
-        for (party, (program, time)) in client.ping()?.into_iter().enumerate() {
-            times[party].push(time);
-            programs[party] = program;
+        let told = client.ping()?;
+        times.resize(told.len(), Vec::new());
+        programs.clear();
+        for (times, (program, time)) in times.iter_mut().zip(told) {
+            times.push(time);
+            programs.push(program);
         }
     }
     let mut rows = Vec::new();
@@ -245,6 +261,7 @@ mod tests {
             reserved: 0,
             certificates: Vec::new(),
             clock: certificates::now(),
+            tapes: Vec::new(),
         }
     }
 

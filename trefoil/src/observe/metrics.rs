@@ -110,7 +110,7 @@ impl Metrics {
         let stopping = f64::from(u8::from(state.stopping));
         let gauges = [
             ("trefoil_up_seconds", "Seconds since the server started.", state.up_seconds as f64),
-            ("trefoil_link_up", "1 if all three servers are linked.", up),
+            ("trefoil_link_up", "1 if all servers are linked.", up),
             ("trefoil_stopping", "1 if the server takes no new jobs.", stopping),
             ("trefoil_jobs_waiting", "Jobs that wait.", state.waiting as f64),
             ("trefoil_clients", "Clients that are connected.", state.clients as f64),

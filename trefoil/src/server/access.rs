@@ -7,7 +7,7 @@ use ring_arith::EngineTensor;
 
 use super::{Core, Job, Work};
 use crate::{
-    Digest, Error, Id, Result,
+    Digest, Error, Id, Result, Shares,
     config::check_name,
     store::{Content, Entry, Manifest, Readers},
     training::{Decision, Used},
@@ -111,6 +111,15 @@ impl Core {
         Err(Error::refused(model(name), reason))
     }
 
+    /// Checks that these servers train.
+    pub(super) fn may_train_at_all(&self) -> Result<()> {
+        if self.shelf.is_none() {
+            return Ok(());
+        }
+        let reason = "these servers answer from tapes and train nothing; three servers with `protocol = \"rss\"` do";
+        Err(Error::refused("servers", reason))
+    }
+
     /// Checks a job once more when its turn has come: meanwhile the model may have been replaced,
     /// removed or shared with others. Returns the model that it runs.
     pub(super) fn check_job(&self, job: &Job) -> Result<Option<Manifest>> {
@@ -118,7 +127,7 @@ impl Core {
         match &job.work {
             Work::Put { name, content, replace, plan, shares, .. } => {
                 self.may_put(client, name, content.kind(), *replace)?;
-                let words: u64 = shares.iter().map(|(mine, _)| mine.len() as u64).sum();
+                let words = words_held(shares);
                 self.quotas.check_keep(client, name, disk_bytes(words, plan.len() as u64))?;
             }
             Work::Share { name, .. } => drop(self.may_change(client, name)?.usable(name)?),
@@ -251,6 +260,11 @@ impl Core {
         let reason = format!("client {client} may not {what} here (access in its party.toml)");
         Err(Error::refused(format_args!("party {}", self.me), reason))
     }
+}
+
+/// Words of all tensors of which shares are held.
+pub(super) fn words_held(shares: &Shares) -> u64 {
+    shares.iter().filter_map(|held| held.first()).map(|first| first.len() as u64).sum()
 }
 
 /// Bytes that a model takes on disk: both components of each word, and the plan.

@@ -5,14 +5,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use gpu_kernels::AnyEngine;
-use ring_arith::Tensor;
-
 use crate::{
-    Digest, Id, Result,
-    program::{self, Program, Share},
+    Digest, Error, Id, Result, Shares,
+    program::{self, Program, Share, shapes_of},
     store::{Manifest, Store},
 };
+use gpu_kernels::AnyEngine;
+use mpc_core::Held;
 
 /// Bytes that a word of a model takes: two components and their sum, which products keep.
 const SHARE: u64 = 24;
@@ -20,16 +19,44 @@ const SHARE: u64 = 24;
 /// A model ready to run.
 pub(super) struct Loaded {
     pub(super) program: Arc<Program>,
-    pub(super) weights: Vec<Share>,
+    weights: Weights,
     pub(super) version: Id,
-    /// Of all components of this server, and of all of the next one.
-    pub(super) hashes: [Digest; 2],
+    /// Of all first components that this server holds, all second ones, and so on.
+    pub(super) hashes: Vec<Digest>,
     bytes: u64,
+}
+
+/// What a server holds of a model's weights.
+enum Weights {
+    /// Shares, where the engine computes.
+    Shares(Vec<Share>),
+    /// Addends, which are shared anew under the masks of each tape.
+    Addends(Shares),
+}
+
+impl Loaded {
+    /// The weights, at one of three servers.
+    pub(super) fn weights(&self) -> Result<&[Share]> {
+        match &self.weights {
+            Weights::Shares(shares) => Ok(shares),
+            Weights::Addends(_) => Err(Error::Internal("weights are not shared yet".to_owned())),
+        }
+    }
+
+    /// The weights, at one of two servers with tapes.
+    pub(super) fn addends(&self) -> Result<&Shares> {
+        match &self.weights {
+            Weights::Addends(addends) => Ok(addends),
+            Weights::Shares(_) => Err(Error::Internal("weights are shared already".to_owned())),
+        }
+    }
 }
 
 /// Models in memory, up to a number of bytes; the one not used for longest goes first.
 pub(super) struct Cache {
     limit: u64,
+    /// Whether models are answered from tapes.
+    tapes: bool,
     inner: Mutex<Inner>,
 }
 
@@ -40,18 +67,16 @@ struct Inner {
     models: Vec<(String, Arc<Loaded>)>,
 }
 
-/// Hashes of a server's components of several tensors, and of the next one's.
-pub(super) fn hashes<'a>(
-    shares: impl IntoIterator<Item = &'a (Tensor, Tensor)> + Clone,
-) -> [Digest; 2] {
-    let mine = shares.clone().into_iter().map(|(mine, _)| mine);
-    let next = shares.into_iter().map(|(_, next)| next);
-    [Digest::of_tensors(mine), Digest::of_tensors(next)]
+/// Hashes of a server's first components of several tensors, of its second ones, and so on.
+pub(super) fn hashes<'a>(shares: impl IntoIterator<Item = &'a Held> + Clone) -> Vec<Digest> {
+    let components = shares.clone().into_iter().next().map_or(0, Vec::len);
+    let of = |at: usize| shares.clone().into_iter().filter_map(move |held| held.get(at));
+    (0..components).map(|at| Digest::of_tensors(of(at))).collect()
 }
 
 impl Cache {
-    pub(super) fn new(limit: u64) -> Self {
-        Self { limit, inner: Mutex::default() }
+    pub(super) fn new(limit: u64, tapes: bool) -> Self {
+        Self { limit, tapes, inner: Mutex::default() }
     }
 
     /// The plan of a version.
@@ -93,13 +118,16 @@ impl Cache {
         }
         let program = self.program(store, name, manifest)?;
         let shares = store.shares(name, manifest)?;
-        let shapes: Vec<_> =
-            shares.iter().map(|(mine, _)| ring_arith::EngineTensor::shape(mine).clone()).collect();
+        let shapes = shapes_of(&shares)?;
         program.check_about(manifest.model()?.0)?;
         program.check_weights(&shapes)?;
         let bytes = shapes.iter().map(|shape| SHARE * shape.len() as u64).sum();
         let hashes = hashes(&shares);
-        let weights = program::upload(engine, shares)?;
+        let weights = if self.tapes {
+            Weights::Addends(shares)
+        } else {
+            Weights::Shares(program::upload(engine, shares)?)
+        };
         let loaded = Arc::new(Loaded { program, weights, version, hashes, bytes });
         self.keep(name, loaded.clone());
         Ok(loaded)

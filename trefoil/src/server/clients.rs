@@ -9,15 +9,16 @@ use std::{
 };
 
 use bytes::Bytes;
+use mpc_core::Released;
 use ring_arith::{EngineTensor, Shape};
 
 use super::{
     Coming, Core, Job, Outcome, Output, Queue, Reserved, Server, Work,
     access::{disk_bytes, hides},
+    tapes::{Candidate, candidates},
 };
 use crate::{
     About, Digest, Error, Id, Result, Shares,
-    answer::Component,
     audit::Event,
     local,
     program::Program,
@@ -25,8 +26,8 @@ use crate::{
     range::check_ranges,
     store::Content,
     wire::{
-        Channel, Link, Pace, Reply, Request, check_shapes, check_upload, hear, receive_bytes,
-        receive_part, say, send_bytes, send_bytes_at,
+        Channel, Cost, Link, Pace, Reply, Request, check_shapes, check_upload, hear, receive_bytes,
+        receive_parcel, say, send_bytes, send_bytes_at,
     },
 };
 
@@ -108,6 +109,9 @@ impl Visit<'_> {
     }
 
     fn answer(&mut self, request: &Request) -> Result<()> {
+        if request.trains() {
+            self.core.may_train_at_all()?;
+        }
         match request {
             Request::Ping => {
                 let program = env!("CARGO_PKG_VERSION").to_owned();
@@ -115,7 +119,9 @@ impl Visit<'_> {
             }
             Request::Status => {
                 let mut status = Server(self.core.clone()).status()?;
-                status.damaged.retain(|name| !hides(self.client, &self.core.store.entry(name)));
+                let told = |name: &str| !hides(self.client, &self.core.store.entry(name));
+                status.damaged.retain(|name| told(name));
+                status.tapes = self.core.tape_states(told)?;
                 say(self.channel, &Reply::Status(Box::new(status)))
             }
             Request::Models { after } => self.list(after.as_deref()),
@@ -217,7 +223,8 @@ impl Visit<'_> {
         let inputs = self.receive_shares(&shapes, &mut pace)?;
         self.busy = false;
         let (model, version, profile) = (model.clone(), *version, *profile);
-        let most = program.most_together(&core.limits);
+        // An answer from a tape is one client's.
+        let most = if core.shelf.is_some() { 1 } else { program.most_together(&core.limits) };
         // A profile is of one job.
         let joins = (most > 1 && !profile).then(|| Joins {
             like: Digest::of(&[model.as_bytes(), version.to_string().as_bytes()]),
@@ -241,10 +248,10 @@ impl Visit<'_> {
         let one_at_a_time = core.predicting.lock().unwrap_or_else(PoisonError::into_inner);
         core.quotas.check_run(self.client, model, 0)?;
         let began = Instant::now();
-        let costs = local::predict(&program, program.batch(&shapes)?, core.options);
+        let costs = core.predict(&program, manifest.version, program.batch(&shapes)?);
         core.quotas.ran(self.client, model, 0, began.elapsed());
         drop(one_at_a_time);
-        say(self.channel, &Reply::Predicted(Box::new(costs?)))
+        say(self.channel, &Reply::Predicted(costs?))
     }
 
     /// Shares or removes what has a name.
@@ -274,8 +281,9 @@ impl Visit<'_> {
     }
 
     pub(super) fn receive_shares(&mut self, shapes: &[Shape], pace: &mut Pace) -> Result<Shares> {
-        let me = self.core.me;
-        receive_part(self.channel, me, shapes, pace)?.expand(me, shapes)
+        let Core { sharing, me, .. } = **self.core;
+        let parcel = receive_parcel(self.channel, sharing.contents(me), shapes, pace)?;
+        sharing.accept(me, parcel, shapes).map_err(|error| Error::refused_parcel("request", error))
     }
 
     /// Sends bytes that a header announced.
@@ -291,7 +299,7 @@ impl Visit<'_> {
         // Given back once the job has gone and its answer too.
         let reserved = Arc::new(reserved);
         let words: u64 =
-            work.parts().iter().map(|(mine, next)| (mine.len() + next.len()) as u64).sum();
+            work.parts().iter().flatten().map(|component| component.len() as u64).sum();
         let job = Job {
             client: self.client.to_owned(),
             received: 8 * words,
@@ -310,14 +318,15 @@ impl Visit<'_> {
         }
         match waited? {
             Ok(Output::Nothing) => say(self.channel, &Reply::Done),
-            Ok(Output::Answer(components, cost)) => {
-                let dims = |component: &Component| component.words.shape().dims().to_vec();
-                let outputs = components.iter().map(dims).collect();
-                let next = components.iter().map(|component| component.next).collect();
+            Ok(Output::Answer(released, cost)) => {
+                let dims = |one: &Released| one.words.shape().dims().to_vec();
+                let outputs = released.iter().map(dims).collect();
+                let next =
+                    released.iter().filter_map(|one| one.vouched).map(Digest::from).collect();
                 say(self.channel, &Reply::Result { outputs, next, cost })?;
                 let mut pace = self.pace();
-                components.iter().try_for_each(|component| {
-                    send_bytes_at(self.channel, &component.words.to_bytes(), &mut pace)
+                released.iter().try_for_each(|one| {
+                    send_bytes_at(self.channel, &one.words.to_bytes(), &mut pace)
                 })
             }
             Err(reason) => say(self.channel, &Reply::Failed { reason }),
@@ -368,6 +377,16 @@ impl Core {
         }
         tracing::info!(client, reason, "refused");
         self.audit.record(&Event::Refused { client, reason: &reason });
+    }
+
+    /// What a job of so many examples would send. From tapes it is what the tape's batch sends.
+    fn predict(&self, program: &Program, version: Id, examples: usize) -> Result<Vec<Cost>> {
+        let Some(shelf) = &self.shelf else {
+            return local::predict(program, examples, self.options);
+        };
+        let tapes = candidates(shelf, &self.options, (program, version), examples)?;
+        let examples = tapes.first().map_or(examples, Candidate::examples);
+        local::predict_dealt(program, examples, self.options)
     }
 
     /// What a waiting client is told.

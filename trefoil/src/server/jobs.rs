@@ -3,24 +3,21 @@
 use std::{sync::Arc, time::Instant};
 
 use gpu_kernels::AnyEngine;
-use mpc_core::{Protocol, TruncationMode};
-use net::{Canceller, PairKey, Party, Session, Transport};
+use mpc_core::{Deal, Protocol, TruncationMode};
+use net::{Canceller, PairKey, Party, Session};
 use nn_layers::{Observer, StepInfo};
-use zeroize::Zeroizing;
 
 use super::{
     Core, Job, Outcome, Output, Phase, Work,
     cache::{Loaded, hashes},
-    session::{exchange, strange},
+    session::exchange,
+    tapes::{Candidate, Players, candidates},
     terms::{Marks, Proposal, Tally, Terms},
     train::{Progress, Trainings},
 };
 use crate::{
     Digest, Error, Id, Result, Shares,
-    answer::{Refresh, guard_seed},
-    config::PARTIES,
-    id::fill_random,
-    program::{self, Mpc},
+    program::{self, Mpc, Share},
     store::{NewItem, Readers},
     watch::Watched,
 };
@@ -28,12 +25,10 @@ use crate::{
 /// What runs jobs within one session.
 pub(super) struct Worker<'a> {
     core: &'a Core,
-    mpc: Mpc,
+    computing: Computing,
     control: Watched,
-    /// The keys shared with the next party and the one before.
-    keys: [PairKey; 2],
-    /// What the three servers know and nobody else: shares of zero come from it.
-    common: Zeroizing<[u8; 32]>,
+    /// The keys shared with each other server.
+    keys: Vec<Option<PairKey>>,
     /// Ends the session, and the job that runs with it.
     canceller: Canceller,
     /// Jobs begun in this session, the same number at all servers.
@@ -42,10 +37,43 @@ pub(super) struct Worker<'a> {
     trainings: Trainings,
 }
 
+/// What computes in a session.
+enum Computing {
+    /// Its protocol.
+    Session(Box<Mpc>),
+    /// Those of the tapes that are played in it.
+    Tapes(Players),
+}
+
+impl Computing {
+    fn mpc(&mut self) -> Result<&mut Mpc> {
+        match self {
+            Self::Session(mpc) => Ok(mpc),
+            Self::Tapes(_) => Err(Error::Internal("no tape was chosen for this job".to_owned())),
+        }
+    }
+}
+
 /// Notes where a job is, and ends it if the session has been, also where it computes without a message.
 struct Observing {
     place: Watched,
     canceller: Canceller,
+}
+
+impl Observing {
+    /// Starts counting anew.
+    fn begin(control: &Watched, canceller: &Canceller) -> Self {
+        control.begin();
+        Self { place: control.hand(), canceller: canceller.clone() }
+    }
+
+    /// What has come of the work; if the session was ended, that, in the same words wherever it was noticed.
+    fn end<T>(mut self, me: usize, done: Result<T>) -> Result<T> {
+        match self.stops() {
+            Some(reason) => Err(Error::Net(net::Error::Cancelled { by: Party(me), reason })),
+            None => done,
+        }
+    }
 }
 
 impl Observer for Observing {
@@ -62,7 +90,8 @@ impl Observer for Observing {
 enum Ready {
     Staged,
     Nothing,
-    Model(Arc<Loaded>),
+    /// A model, and the tapes that an answer could come from, where answers do.
+    Model(Arc<Loaded>, Option<Vec<Candidate>>),
     Training(Box<Progress>),
 }
 
@@ -70,17 +99,19 @@ impl<'a> Worker<'a> {
     pub(super) fn start(
         core: &'a Core,
         session: Session,
-        mut control: Watched,
+        control: Watched,
         canceller: Canceller,
     ) -> Result<Self> {
-        let key =
-            |offset: usize| session.pair_keys.get((core.me + offset) % PARTIES).cloned().flatten();
-        let no_key = || Error::Internal("a session without keys".to_owned());
-        let keys = [key(1).ok_or_else(no_key)?, key(2).ok_or_else(no_key)?];
-        let common = common_key(&mut control, &session.id)?;
-        let mpc = program::protocol(session, core.engine.clone(), core.options)?;
+        let keys = session.pair_keys.clone();
+        let computing = if core.shelf.is_some() {
+            Computing::Tapes(Players::new(&session))
+        } else {
+            let mut mpc = program::protocol(session, core.engine.clone(), core.options)?;
+            mpc.agree()?;
+            Computing::Session(Box::new(mpc))
+        };
         let trainings = Trainings::default();
-        Ok(Self { core, mpc, control, keys, common, canceller, jobs: 0, trainings })
+        Ok(Self { core, computing, control, keys, canceller, jobs: 0, trainings })
     }
 
     /// Runs a job. The inner result is for the client; the outer one is the session's.
@@ -89,7 +120,8 @@ impl<'a> Worker<'a> {
         let prepared = self.prepare(id, job);
         let terms = self.terms(job.digest, &prepared);
         let parts = hashes(job.work.parts());
-        if let Some(reason) = self.vote(terms.clone(), parts, &prepared)? {
+        let proposals = self.vote(terms.clone(), parts, &prepared)?;
+        if let Some(reason) = Proposal::verdict(self.core.sharing, &proposals) {
             match prepared {
                 Ok(Ready::Staged) => self.core.store.discard(job.work.name().1, id)?,
                 Ok(Ready::Training(progress)) => self.trainings.keep(*progress),
@@ -103,10 +135,14 @@ impl<'a> Worker<'a> {
         }
         let client = job.client.as_str();
         match (prepared?, &mut job.work) {
-            (Ready::Model(loaded), Work::Infer { model, inputs, examples, profile, .. }) => {
+            (Ready::Model(loaded, _), Work::Infer { model, inputs, examples, profile, .. }) => {
                 let began = Instant::now();
-                let inputs = vec![std::mem::take(inputs)];
-                let ended = self.infer(&terms.digest(), &loaded, inputs, *profile);
+                let inputs = std::mem::take(inputs);
+                let ended = match Proposal::tape(&proposals).transpose() {
+                    Ok(None) => self.infer(&terms.digest(), &loaded, vec![inputs], *profile),
+                    Ok(Some(tape)) => self.play(tape, &loaded, inputs, *profile),
+                    Err(reason) => Err(Error::refused("servers", reason)),
+                };
                 self.core.quotas.ran(client, model, *examples, began.elapsed());
                 ended.map(|outputs| outputs.into_iter().next().ok_or_else(String::new))
             }
@@ -125,9 +161,11 @@ impl<'a> Worker<'a> {
                 ended
             }
             (Ready::Training(progress), Work::Release { .. }) => {
-                let components = progress.released(self.core, &self.common, &terms.digest());
+                let mpc = self.computing.mpc()?;
+                mpc.begin_job(terms.digest().as_bytes())?;
+                let released = progress.released(mpc);
                 self.trainings.keep(*progress);
-                Ok(Ok(Output::Answer(components?, Box::default())))
+                Ok(Ok(Output::Answer(released?, Box::default())))
             }
             (Ready::Staged, work) => {
                 let name = work.name().1;
@@ -166,13 +204,20 @@ impl<'a> Worker<'a> {
             Work::Share { .. } | Work::Remove { .. } | Work::Decide { .. } => Ok(Ready::Nothing),
             Work::Infer { model, inputs, .. } => {
                 let manifest = checked.ok_or_else(without_model)?;
-                let Core { cache, store, engine, .. } = self.core;
+                let Core { cache, store, engine, shelf, options, .. } = self.core;
                 let loaded = cache.load(store, engine, model, &manifest)?;
-                self.core.check_room(&loaded, loaded.program.batch_of(inputs)?)?;
-                Ok(Ready::Model(loaded))
+                let mut batch = loaded.program.batch_of(inputs)?;
+                let found = shelf.as_ref().map(|shelf| {
+                    candidates(shelf, options, (&loaded.program, loaded.version), batch)
+                });
+                let found = found.transpose()?;
+                let sizes = found.iter().flatten().map(Candidate::examples);
+                batch = sizes.max().unwrap_or(batch);
+                self.core.check_room(&loaded, batch)?;
+                Ok(Ready::Model(loaded, found))
             }
             Work::Train { from, steps, .. } => {
-                if self.mpc.truncation() == TruncationMode::Exact {
+                if self.computing.mpc()?.truncation() == TruncationMode::Exact {
                     let reason = "these servers always round down (`truncation = \"exact\"`), which trains \
                                   nothing; their operators can choose another mode";
                     return Err(Error::refused("run", reason));
@@ -194,16 +239,17 @@ impl<'a> Worker<'a> {
     /// is run alone, and only those fail that have to.
     pub(super) fn run_joined(&mut self, jobs: &mut [(Id, Job)]) -> Result<Option<Vec<Outcome>>> {
         self.jobs += 1;
-        let prepared = self.prepare_joined(jobs).map(Ready::Model);
+        let prepared = self.prepare_joined(jobs).map(|loaded| Ready::Model(loaded, None));
         let digests: Vec<&[u8]> =
             jobs.iter().map(|(_, job)| job.digest.as_bytes().as_slice()).collect();
         let terms = self.terms(Digest::of(&digests), &prepared);
         let parts = hashes(jobs.iter().flat_map(|(_, job)| job.work.parts()));
-        if self.vote(terms.clone(), parts, &prepared)?.is_some() {
+        let proposals = self.vote(terms.clone(), parts, &prepared)?;
+        if Proposal::verdict(self.core.sharing, &proposals).is_some() {
             return Ok(None);
         }
         self.core.compute();
-        let Ready::Model(loaded) = prepared? else { return Err(without_model()) };
+        let Ready::Model(loaded, _) = prepared? else { return Err(without_model()) };
         let (mut callers, mut counts) = (Vec::new(), Vec::new());
         for (_, job) in jobs.iter_mut() {
             let Work::Infer { inputs, examples, .. } = &mut job.work else {
@@ -249,36 +295,47 @@ impl<'a> Worker<'a> {
 
     fn terms(&self, request: Digest, prepared: &Result<Ready>) -> Terms {
         let model = match prepared {
-            Ok(Ready::Model(loaded)) => Some((loaded.version, loaded.program.digest())),
+            Ok(Ready::Model(loaded, _)) => Some((loaded.version, loaded.program.digest())),
             Ok(Ready::Training(progress)) => Some(progress.identity()),
             _ => None,
         };
-        let options = format!("{:?} {:?}", self.mpc.options(), self.mpc.generator());
+        let options = match &self.computing {
+            Computing::Session(mpc) => format!("{:?} {:?}", mpc.options(), mpc.generator()),
+            Computing::Tapes(_) => format!("{:?} from tapes", self.core.options),
+        };
         Terms::new(options, self.jobs, request, model)
     }
 
-    /// Tells the others whether this server is ready and for what, and hears the same of them. Returns
-    /// the first reason against the job, on which all three agree.
+    /// Tells the others whether this server is ready and for what, and hears the same of them. Returns what all
+    /// say, from which all make the same.
     fn vote(
         &mut self,
         terms: Terms,
-        parts: [Digest; 2],
+        parts: Vec<Digest>,
         prepared: &Result<Ready>,
-    ) -> Result<Option<String>> {
+    ) -> Result<Vec<Proposal>> {
         let digest = terms.digest();
-        let mark = |what, hashes| Marks::new(&self.keys, &digest, what, hashes);
+        let Core { sharing, me, .. } = *self.core;
+        let mark = |what: &str, hashes: &[Digest]| {
+            Marks::new(sharing, me, &self.keys, &digest, what, hashes)
+        };
         let stored = match prepared {
-            Ok(Ready::Model(loaded)) => loaded.hashes,
-            Ok(Ready::Training(progress)) => progress.hashes(self.mpc.engine())?,
+            Ok(Ready::Model(loaded, _)) => loaded.hashes.clone(),
+            Ok(Ready::Training(progress)) => progress.hashes(self.computing.mpc()?)?,
             _ => Default::default(),
         };
-        let (parts, stored) = (mark("parts", parts), mark("stored", stored));
+        let parts = mark("parts", &parts);
+        let stored = mark("stored", &stored);
         let cancelled = self.core.vote();
         let against = prepared.as_ref().err().map(ToString::to_string).or(cancelled);
-        let mine = Proposal { terms, against, parts, stored };
+        let tapes = match prepared {
+            Ok(Ready::Model(_, tapes)) => tapes.clone(),
+            _ => None,
+        };
+        let mine = Proposal { terms, against, parts, stored, tapes };
         let mut all = exchange::<Proposal>(&mut self.control, "prepare job", &mine)?;
-        all[self.core.me] = mine;
-        Ok(Proposal::verdict(&all))
+        all[me] = mine;
+        Ok(all)
     }
 
     /// Counts and watches what the protocol does, and ends it if the session has been ended.
@@ -286,17 +343,9 @@ impl<'a> Worker<'a> {
         &mut self,
         work: impl FnOnce(&mut Mpc, &mut dyn Observer) -> Result<T>,
     ) -> Result<T> {
-        self.control.begin();
-        let mut observer =
-            Observing { place: self.control.hand(), canceller: self.canceller.clone() };
-        let done = work(&mut self.mpc, &mut observer);
-        // Said in the same words wherever it was noticed.
-        match observer.stops() {
-            Some(reason) => {
-                Err(Error::Net(net::Error::Cancelled { by: Party(self.core.me), reason }))
-            }
-            None => done,
-        }
+        let mut observer = Observing::begin(&self.control, &self.canceller);
+        let done = work(self.computing.mpc()?, &mut observer);
+        observer.end(self.core.me, done)
     }
 
     /// Runs a model on the inputs of each caller. Returns what each gets; the cost is that of the whole.
@@ -307,27 +356,50 @@ impl<'a> Worker<'a> {
         callers: Vec<Shares>,
         profile: bool,
     ) -> Result<Vec<Output>> {
-        self.mpc.begin_job(terms.as_bytes())?;
-        let seed = guard_seed(&self.common, terms);
-        let (program, weights) = (&model.program, &model.weights);
+        self.computing.mpc()?.begin_job(terms.as_bytes())?;
+        let program = &model.program;
+        let weights = model.weights()?;
         let each = self.observed(|mpc, observer| match <[Shares; 1]>::try_from(callers) {
-            Ok([inputs]) => Ok(vec![program.run(mpc, weights, inputs, seed, observer)?]),
-            Err(callers) => program.run_joined(mpc, weights, callers, seed, observer),
+            Ok([inputs]) => Ok(vec![program.run(mpc, weights, inputs, observer)?]),
+            Err(callers) => program.run_joined(mpc, weights, callers, observer),
         })?;
         let mut cost = self.control.cost();
         if !profile {
             cost.steps.clear();
         }
-        self.compare_counters()?;
-        let refresh = Refresh::new(&self.common, terms);
-        // No two results are made fresh alike, whosever they are.
-        let mut fresh = 0..;
-        let mut answer = |outputs: &Shares| {
-            let component = |(index, output)| refresh.component(self.core.me, output, index);
-            let components = fresh.by_ref().zip(outputs).map(component).collect::<Result<_>>()?;
-            Ok(Output::Answer(components, Box::new(cost.clone())))
+        let mpc = self.computing.mpc()?;
+        compare_counters(self.core, &mut self.control, mpc.operations())?;
+        let answer = |outputs: &Vec<Share>| {
+            let released = mpc.release(&outputs.iter().collect::<Vec<_>>())?;
+            Ok(Output::Answer(released, Box::new(cost.clone())))
         };
-        each.iter().map(&mut answer).collect()
+        each.iter().map(answer).collect()
+    }
+
+    /// Runs a model on a client's inputs with what the next place of a tape has. The place is spent before that.
+    fn play(
+        &mut self,
+        tape: Id,
+        model: &Loaded,
+        inputs: Shares,
+        profile: bool,
+    ) -> Result<Vec<Output>> {
+        let Computing::Tapes(players) = &mut self.computing else {
+            return Err(Error::Internal("these servers have no tapes".to_owned()));
+        };
+        let player = players.player(self.core, &self.control, tape, model)?;
+        player.take_place()?;
+        let mut observer = Observing::begin(&self.control, &self.canceller);
+        let outputs = player.run(model, inputs, &mut observer);
+        let outputs = observer.end(self.core.me, outputs)?;
+        let mut cost = self.control.cost();
+        cost.tape = player.played();
+        if !profile {
+            cost.steps.clear();
+        }
+        compare_counters(self.core, &mut self.control, player.mpc.operations())?;
+        let released = player.mpc.release(&outputs.iter().collect::<Vec<_>>())?;
+        Ok(vec![Output::Answer(released, Box::new(cost))])
     }
 
     /// Does some steps of a training, and keeps the state after them as a version if one is given. Returns the
@@ -339,18 +411,16 @@ impl<'a> Worker<'a> {
         steps: u32,
         version: Option<Id>,
     ) -> Result<Outcome> {
-        self.mpc.begin_job(terms.as_bytes())?;
-        let seed = guard_seed(&self.common, terms);
-        let metrics = self.observed(|mpc, observer| progress.run(mpc, steps, seed, observer))?;
+        self.computing.mpc()?.begin_job(terms.as_bytes())?;
+        let metrics = self.observed(|mpc, observer| {
+            let seed = mpc.seed()?;
+            progress.run(mpc, steps, seed, observer)
+        })?;
         let mut cost = self.control.cost();
         cost.steps.clear();
-        self.compare_counters()?;
-        let engine = self.mpc.engine();
-        let refresh = Refresh::new(&self.common, terms);
-        let fresh = |(index, metric)| {
-            refresh.component(self.core.me, &program::download(engine, metric)?, index)
-        };
-        let components = metrics.iter().enumerate().map(fresh).collect::<Result<_>>()?;
+        let mpc = self.computing.mpc()?;
+        compare_counters(self.core, &mut self.control, mpc.operations())?;
+        let released = mpc.release(&metrics.iter().collect::<Vec<_>>())?;
         let kept = match version {
             Some(version) => self.keep_state(&progress, version)?,
             None => None,
@@ -358,7 +428,7 @@ impl<'a> Worker<'a> {
         self.trainings.keep(progress);
         Ok(match kept {
             Some(reason) => Err(reason),
-            None => Ok(Output::Answer(components, Box::new(cost))),
+            None => Ok(Output::Answer(released, Box::new(cost))),
         })
     }
 
@@ -370,9 +440,10 @@ impl<'a> Worker<'a> {
         client: &str,
         (name, version, readers): (&str, Id, &Readers),
     ) -> Result<Outcome> {
-        self.mpc.begin_job(terms.as_bytes())?;
+        self.computing.mpc()?.begin_job(terms.as_bytes())?;
         let shares = self.observed(|mpc, _| progress.model_shares(mpc))?;
-        self.compare_counters()?;
+        let operations = self.computing.mpc()?.operations();
+        compare_counters(self.core, &mut self.control, operations)?;
         let staged = progress.stage_model(self.core, version, client, name, readers, &shares);
         self.trainings.keep(progress);
         Ok(match self.bring_into_force(name, version, staged)? {
@@ -384,7 +455,7 @@ impl<'a> Worker<'a> {
     /// Writes a training's state beside the one in force, and brings it into force once all three have it.
     /// Returns why it is not kept, if one of them could not write it.
     fn keep_state(&mut self, progress: &Progress, version: Id) -> Result<Option<String>> {
-        let staged = progress.stage_state(self.core, version);
+        let staged = progress.stage_state(self.core, self.computing.mpc()?, version);
         self.bring_into_force(progress.name(), version, staged)
     }
 
@@ -413,21 +484,21 @@ impl<'a> Worker<'a> {
         self.core.quotas.keep(name, &manifest.owner, manifest.bytes());
         Ok(None)
     }
+}
 
-    /// Makes sure that all three did the same work. Whoever did not must not answer: its results, or the
-    /// others', belong to something else.
-    fn compare_counters(&mut self) -> Result<()> {
-        self.core.end();
-        let [sent, received] = self.control.traffic();
-        let mine = Tally::new(self.mpc.operations(), &sent, &received);
-        let mut all = exchange::<Tally>(&mut self.control, "finish job", &mine)?;
-        all[self.core.me] = mine;
-        match Tally::difference(&all) {
-            None => Ok(()),
-            Some(reason) => {
-                let text = format!("{reason}; nothing was answered");
-                Err(Error::refused("servers", text))
-            }
+/// Makes sure that all servers did the same work. Whoever did not must not answer: its results, or the
+/// others', belong to something else.
+fn compare_counters(core: &Core, control: &mut Watched, operations: u64) -> Result<()> {
+    core.end();
+    let [sent, received] = control.traffic();
+    let mine = Tally::new(operations, &sent, &received);
+    let mut all = exchange::<Tally>(control, "finish job", &mine)?;
+    all[core.me] = mine;
+    match Tally::difference(&all) {
+        None => Ok(()),
+        Some(reason) => {
+            let text = format!("{reason}; nothing was answered");
+            Err(Error::refused("servers", text))
         }
     }
 }
@@ -472,29 +543,4 @@ impl Core {
         let mut state = self.state();
         state.running.as_mut().map(|running| std::mem::replace(&mut running.phase, phase))
     }
-}
-
-/// A key that the three servers know and nobody else: each contributes to it over its links.
-fn common_key(control: &mut Watched, session: &[u8; 16]) -> Result<Zeroizing<[u8; 32]>> {
-    let me = control.me().0;
-    let mut fresh = [0; 32];
-    fill_random(&mut fresh)?;
-    let mut all = [[0; 32]; PARTIES];
-    all[me] = fresh;
-    control.step("agree on a key");
-    for party in (0..PARTIES).filter(|&party| party != me) {
-        control.send(Party(party), bytes::Bytes::copy_from_slice(&fresh).into())?;
-    }
-    for party in (0..PARTIES).filter(|&party| party != me) {
-        let body = control.receive(Party(party))?.body;
-        all[party] = body[..].try_into().map_err(|_| {
-            strange(control, party, format_args!("a key of {} bytes came", body.len()))
-        })?;
-    }
-    let mut hash = blake3::Hasher::new_derive_key("trefoil 2026 common key of the servers");
-    hash.update(session);
-    for fresh in &all {
-        hash.update(fresh);
-    }
-    Ok(Zeroizing::new(hash.finalize().into()))
 }

@@ -110,7 +110,7 @@ impl Visit<'_> {
         if words.saturating_mul(SHARE) > core.limits.job_bytes() {
             let reason = format!(
                 "it may need {} MiB of memory; this server gives a job {} MiB (limits.job_memory_mib); \
-                 use a smaller batch or less data, or raise the limit on all three servers",
+                 use a smaller batch or less data, or raise the limit on all servers",
                 words.saturating_mul(SHARE) >> 20,
                 core.limits.job_memory_mib
             );

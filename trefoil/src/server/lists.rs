@@ -129,7 +129,7 @@ impl Core {
     }
 
     /// Ends a client's job: one that waits is dropped, one that is being prepared is refused, and the
-    /// session is ended that computes one, so that all three servers are free for the next within moments.
+    /// session is ended that computes one, so that all servers are free for the next within moments.
     fn cancel_of(&self, client: &str, id: Id) -> Result<()> {
         let reason = format!("client {client} has cancelled it");
         let mut state = self.state();

@@ -1,4 +1,4 @@
-//! One of the three servers: clients on one side, the two other servers on the other.
+//! One of the servers: clients on one side, the other servers on the other.
 //!
 //! A thread per client takes requests and parts and puts jobs into the queue; one thread runs the
 //! session with the other servers, in which jobs run one after the other. After a failure the session
@@ -12,6 +12,7 @@ mod learners;
 mod lists;
 mod quota;
 mod session;
+mod tapes;
 mod terms;
 mod train;
 
@@ -24,19 +25,21 @@ use std::{
 
 use bytes::Bytes;
 use gpu_kernels::AnyEngine;
+use mpc_core::{Held, Released, Sharing};
 use net::{Canceller, LogLimit};
-use ring_arith::{Engine, Tensor};
+use ring_arith::Engine;
 use rss_protocols::Options;
 
 use crate::{
     Digest, Error, Id, Result, Shares,
-    answer::Component,
     audit::{Audit, Event, JobLine},
     certificates::{self, CertificateEnd},
-    config::{Access, Limits},
+    config::{Access, Computing, Limits, ProtocolChoice},
     observe::{Metrics, Outcome as Ended},
+    program::sharing,
     queue::{Follower, Full, Joins, Leader},
     store::{Content, Readers, Store},
+    tapes::Shelf,
     training::Decision,
     watch::Watched,
     wire::{Cost, JobState, Link, Status},
@@ -59,8 +62,11 @@ struct Core {
     limits: Limits,
     access: Access,
     engine: AnyEngine,
+    sharing: &'static dyn Sharing,
     options: Options,
     store: Store,
+    /// A dealer's tapes, where answers come from them.
+    shelf: Option<Shelf>,
     cache: Cache,
     state: Mutex<State>,
     /// Signalled when a job comes.
@@ -210,15 +216,15 @@ type Outcome = Result<Output, String>;
 
 enum Output {
     Nothing,
-    Answer(Vec<Component>, Box<Cost>),
+    Answer(Vec<Released>, Box<Cost>),
 }
 
 /// A part of a job that is being sent.
 struct Coming(Arc<Core>, Id);
 
 impl Server {
-    /// A server that keeps its shares in `store`, computes on `engine`, runs the protocol with `options` and writes to
-    /// `audit` what it is asked for.
+    /// A server that keeps its shares in `store`, computes on `engine` as `computing` says and writes to `audit` what it
+    /// is asked for.
     #[must_use]
     pub fn new(
         me: usize,
@@ -226,12 +232,14 @@ impl Server {
         limits: Limits,
         store: Store,
         engine: AnyEngine,
-        options: Options,
+        computing: Computing,
         audit: Audit,
     ) -> Self {
+        let Computing { protocol, options } = computing;
+        let sharing = sharing(protocol);
         let (capacity, limit) = (limits.queue, limits.parts_limit());
         let queue = match me {
-            0 => Queue::Leader(Leader::new(capacity, limit)),
+            0 => Queue::Leader(Leader::new(sharing.servers(), capacity, limit)),
             _ => Queue::Follower(Follower::new(capacity, limit)),
         };
         let link = Link::Down { reason: "the servers have not met yet".to_owned() };
@@ -246,15 +254,18 @@ impl Server {
             ending: Ending::No,
             session: None,
         };
-        let cache = Cache::new(limits.cache_mib << 20);
+        let shelf = (protocol == ProtocolChoice::RssDealt).then(|| Shelf::new(store.root()));
+        let cache = Cache::new(limits.cache_mib << 20, shelf.is_some());
         let quotas = Arc::new(Quotas::new(me, limits.clone()));
         Self(Arc::new(Core {
             me,
             limits,
             access,
             engine,
+            sharing,
             options,
             store,
+            shelf,
             cache,
             state: Mutex::new(state),
             wake: Condvar::new(),
@@ -333,6 +344,7 @@ impl Server {
             reserved,
             certificates: self.certificates(),
             clock: certificates::now(),
+            tapes: Vec::new(),
         })
     }
 
@@ -485,7 +497,7 @@ impl Core {
 
 impl Work {
     /// What its client shared.
-    fn parts(&self) -> &[(Tensor, Tensor)] {
+    fn parts(&self) -> &[Held] {
         match self {
             Self::Put { shares, .. } | Self::Infer { inputs: shares, .. } => shares,
             _ => &[],

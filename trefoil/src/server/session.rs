@@ -1,4 +1,4 @@
-//! A server's session with the two others: the order of jobs, and the jobs.
+//! A server's session with the others: the order of jobs, and the jobs.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,6 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{Core, Ending, Job, Phase, Queue, Running, Server, jobs::Worker};
 use crate::{
     Error, Id, Result,
-    config::PARTIES,
     queue::{Answer, Turn},
     store::{Holding, Repair, repairs},
     watch::{Place, Watched},
@@ -40,13 +39,15 @@ const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(64);
 
 impl Server {
-    /// Keeps a session with the two other servers, which `begin` starts anew whenever it has died, until
+    /// Keeps a session with the other servers, which `begin` starts anew whenever it has died, until
     /// the server is stopped.
     pub fn keep_session(&self, begin: impl Fn(&net::Job) -> net::Result<Session>) {
         let mut pause = *AGAIN.start();
         while let Some(canceller) = self.0.next_session() {
             let prgs = self.0.engine.generators().into_iter().map(Generator::name);
-            let job = net::Job::new(SESSION).prgs(prgs).config(&VERSION.to_le_bytes());
+            let servers = self.0.sharing.servers() as u16;
+            let job = net::Job::new(SESSION).parties(servers);
+            let job = job.prgs(prgs).config(&VERSION.to_le_bytes());
             let session = begin(&job.canceller(&canceller)).map_err(Error::from);
             let outcome = session.and_then(|session| self.0.run_session(session, &canceller));
             let was_up = self.0.state().link == Link::Up;
@@ -100,7 +101,7 @@ impl Core {
         self.give_up(lost);
         self.count_models()?;
         self.set_link(Link::Up);
-        tracing::info!("linked with both other servers");
+        tracing::info!("linked with the other servers");
         let mut pause = *PAUSES.start();
         let (clock, strokes) = channel();
         thread::scope(|scope| {
@@ -167,18 +168,18 @@ impl Core {
         Ok(())
     }
 
-    /// One turn of party 0. Returns the jobs that all three are to run.
+    /// One turn of party 0. Returns the jobs that all are to run.
     fn lead(&self, control: &mut Watched, pause: &mut Duration) -> Result<Vec<Id>> {
         let turn = self.with_leader(|leader| leader.turn());
         control.step("next job");
-        for party in 1..PARTIES {
+        for party in 1..self.sharing.servers() {
             tell(control, party, &turn)?;
         }
         if !turn.run.is_empty() {
             *pause = *PAUSES.start();
             return Ok(turn.run);
         }
-        for party in 1..PARTIES {
+        for party in 1..self.sharing.servers() {
             let answer: Answer = listen(control, party)?;
             let now = Instant::now();
             let lost = self.with_leader(|leader| leader.answered(party, &turn, &answer, now));
@@ -231,7 +232,7 @@ impl Core {
         }
     }
 
-    /// Runs the jobs of a turn, as one if there are several and all three servers agree to, else one after
+    /// Runs the jobs of a turn, as one if there are several and all servers agree to, else one after
     /// the other. Their clients hear of their ends, whatever they are. An error is the end of the session.
     fn run_turn(&self, mut run: Run<'_, '_>, ids: &[Id]) -> Result<()> {
         let mut jobs = Vec::new();
@@ -371,20 +372,22 @@ struct Run<'a, 'b> {
     clock: &'a Sender<Id>,
 }
 
-/// Says the same to both others and hears both, as the named step. The own place is left empty.
+/// Says the same to all others and hears all, as the named step. The own place is left empty.
 pub(super) fn exchange<T: Default + DeserializeOwned>(
     control: &mut Watched,
     step: &str,
     mine: &impl Serialize,
-) -> Result<[T; PARTIES]> {
+) -> Result<Vec<T>> {
     let me = control.me().0;
+    let parties = control.parties();
+    let others = || (0..parties).filter(move |&party| party != me);
     control.step(step);
-    let mut all: [T; PARTIES] = Default::default();
-    for party in (0..PARTIES).filter(|&party| party != me) {
+    for party in others() {
         tell(control, party, mine)?;
     }
-    for party in (0..PARTIES).filter(|&party| party != me) {
-        all[party] = listen(control, party)?;
+    let mut all: Vec<T> = Vec::with_capacity(parties);
+    for party in 0..parties {
+        all.push(if party == me { T::default() } else { listen(control, party)? });
     }
     Ok(all)
 }
@@ -400,12 +403,12 @@ fn listen<T: DeserializeOwned>(control: &mut Watched, party: usize) -> Result<T>
     serde_json::from_slice(&message.body).map_err(|cause| strange(control, party, cause))
 }
 
-/// Ends the session since a server said what no correct one says, and tells the third who and why.
+/// Ends the session since a server said what no correct one says, and tells the others who and why.
 pub(super) fn strange(
     control: &mut Watched,
     party: usize,
     reason: impl std::fmt::Display,
 ) -> Error {
-    let advice = "run the same program on all three servers";
+    let advice = "run the same program on all servers";
     control.accuse(Party(party), &format!("{reason}; {advice}")).into()
 }

@@ -1,9 +1,14 @@
 //! What the servers compare before a job, and after it.
 
+use mpc_core::{
+    Sharing,
+    deal::{Component, suspects},
+};
 use net::{PairKey, Traffic};
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, Id, answer::suspects, config::PARTIES, wire::VERSION};
+use super::tapes::Candidate;
+use crate::{Digest, Id, wire::VERSION};
 
 /// All that is public and that the streams and messages of a job depend on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,25 +37,25 @@ pub(super) struct Proposal {
     pub(super) parts: Marks,
     /// What the store holds of the model to run.
     pub(super) stored: Marks,
+    /// Tapes that the answer could come from, where answers do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) tapes: Option<Vec<Candidate>>,
 }
 
-/// Hashes of a server's component and of the next one's, each under the key that the component's two
-/// holders have in common: equal if they hold the same words, and random to the third.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Marks {
-    mine: Digest,
-    next: Digest,
-}
+/// Hashes of a server's components that another server holds too, each under the key that the two have in common:
+/// equal if they hold the same words, and random to others.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Marks(Vec<Digest>);
 
 /// What a server counted during a job.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tally {
     operations: u64,
     /// Messages and bytes, by peer.
-    sent: [(u64, u64); PARTIES],
-    received: [(u64, u64); PARTIES],
+    sent: Vec<(u64, u64)>,
+    received: Vec<(u64, u64)>,
 }
 
 impl Terms {
@@ -83,36 +88,43 @@ impl Terms {
 }
 
 impl Marks {
-    /// Marks of what a server holds, for one job and one purpose.
+    /// Marks of what server `me` holds, for one job and one purpose, from hashes of its components.
     pub(super) fn new(
-        [next, previous]: &[PairKey; 2],
+        sharing: &dyn Sharing,
+        me: usize,
+        keys: &[Option<PairKey>],
         job: &Digest,
         purpose: &str,
-        [mine, after]: [Digest; 2],
+        hashes: &[Digest],
     ) -> Self {
         let purpose: &[&[u8]] = &[job.as_bytes(), purpose.as_bytes()];
-        Self { mine: mine.under(&previous.0, purpose), next: after.under(&next.0, purpose) }
+        let mark = |(at, digest): (usize, &Digest)| {
+            let twin = twin_of(sharing, (me, at));
+            let key = twin.and_then(|(other, _)| keys.get(other)?.as_ref());
+            key.map_or_else(Digest::default, |key| digest.under(&key.0, purpose))
+        };
+        Self(hashes.iter().enumerate().map(mark).collect())
     }
 
-    /// Of which components the two holders do not agree.
-    fn differ(all: &[Self; PARTIES]) -> [bool; PARTIES] {
-        [0, 1, 2].map(|party: usize| all[party].mine != all[(party + 2) % PARTIES].next)
+    /// Of which of a sharing's twins the two holders do not agree.
+    fn differ<'a>(sharing: &dyn Sharing, all: impl Fn(usize) -> &'a Self) -> Vec<bool> {
+        let of = |(party, at): Component| all(party).0.get(at);
+        sharing.twins().iter().map(|&[one, other]| of(one) != of(other)).collect()
     }
 }
 
 impl Proposal {
     /// Why the job cannot run, the same at all servers: their reasons first, then what they do not agree
     /// on.
-    pub(super) fn verdict(all: &[Self; PARTIES]) -> Option<String> {
+    pub(super) fn verdict(sharing: &dyn Sharing, all: &[Self]) -> Option<String> {
         let against = all.iter().enumerate().find_map(|(party, one)| {
             one.against.as_ref().map(|reason| format!("party {party}: {reason}"))
         });
         against
             .or_else(|| Self::unlike_terms(all))
             .or_else(|| {
-                let differ = Marks::differ(&all.each_ref().map(|one| one.parts));
-                let component = differ.iter().position(|&differs| differs)?;
-                let (one, other) = ((component + 2) % PARTIES, component);
+                let differ = Marks::differ(sharing, |party| &all[party].parts);
+                let [(one, _), (other, _)] = sharing.twins()[differ.iter().position(|&it| it)?];
                 Some(format!(
                     "the parts of the client do not fit together: party {one} and party {other} \
                      got different words of what both must know; send the job again with an \
@@ -120,47 +132,59 @@ impl Proposal {
                 ))
             })
             .or_else(|| {
-                let suspects = suspects(Marks::differ(&all.each_ref().map(|one| one.stored)))?;
+                let differ = Marks::differ(sharing, |party| &all[party].stored);
+                let suspects = suspects(sharing.twins(), &differ)?;
                 Some(format!(
                     "the store of {suspects} was changed since the model was put: what two \
                      servers must hold alike differs; put the model again with --replace"
                 ))
             })
+            .or_else(|| Self::tape(all)?.err())
     }
 
-    fn unlike_terms(all: &[Self; PARTIES]) -> Option<String> {
-        let fields = all.each_ref().map(|one| one.terms.fields());
-        let [zero, one, two] = &fields;
-        let at = (0..zero.len()).find(|&at| zero[at] != one[at] || one[at] != two[at])?;
-        let said: Vec<_> = (0..PARTIES)
-            .map(|party| format!("party {party} has {}", fields[party][at].1))
-            .collect();
-        let what = zero[at].0;
-        let advice = "run the same program on all three servers, then try again";
+    /// The tape from which the answer comes, if answers do; why there is none that all can play.
+    pub(super) fn tape(all: &[Self]) -> Option<Result<Id, String>> {
+        let tapes: Option<Vec<_>> = all.iter().map(|one| one.tapes.as_deref()).collect();
+        Some(Candidate::choose(&tapes?))
+    }
+
+    fn unlike_terms(all: &[Self]) -> Option<String> {
+        let fields: Vec<_> = all.iter().map(|one| one.terms.fields()).collect();
+        let differ = |at: &usize| fields.iter().any(|other| other[*at] != fields[0][*at]);
+        let at = (0..fields.first()?.len()).find(differ)?;
+        let said = fields.iter().enumerate();
+        let said: Vec<_> =
+            said.map(|(party, fields)| format!("party {party} has {}", fields[at].1)).collect();
+        let what = fields[0][at].0;
+        let advice = "run the same program on all servers, then try again";
         Some(format!("the servers differ in {what}: {}; {advice}", said.join(", ")))
     }
 }
 
 impl Tally {
     pub(super) fn new(operations: u64, sent: &[Traffic], received: &[Traffic]) -> Self {
-        let counts = |all: &[Traffic]| {
-            [0, 1, 2].map(|party: usize| {
-                all.get(party).map_or((0, 0), |traffic| (traffic.messages, traffic.bytes))
-            })
-        };
+        let counts =
+            |all: &[Traffic]| all.iter().map(|traffic| (traffic.messages, traffic.bytes)).collect();
         Self { operations, sent: counts(sent), received: counts(received) }
     }
 
-    /// Which counters of the three servers do not fit together.
-    pub(super) fn difference(all: &[Self; PARTIES]) -> Option<String> {
-        let operations = all.map(|one| one.operations);
-        if operations != [operations[0]; PARTIES] {
-            let [a, b, c] = operations;
-            return Some(format!("parties 0, 1 and 2 counted {a}, {b} and {c} operations"));
+    /// Which counters of the servers do not fit together.
+    pub(super) fn difference(all: &[Self]) -> Option<String> {
+        let servers = all.len();
+        if all.iter().any(|other| other.operations != all[0].operations) {
+            let counted = all.iter().enumerate();
+            let counted =
+                counted.map(|(party, one)| format!("party {party} counted {}", one.operations));
+            let counted: Vec<_> = counted.collect();
+            return Some(format!("{} operations", counted.join(", ")));
         }
-        let links = (0..PARTIES).flat_map(|from| (0..PARTIES).map(move |to| (from, to)));
+        if all.iter().any(|one| one.sent.len() != servers || one.received.len() != servers) {
+            return Some("a server counted what it sent to others than the servers".to_owned());
+        }
+        let links = (0..servers).flat_map(|from| (0..servers).map(move |to| (from, to)));
         links.filter(|(from, to)| from != to).find_map(|(from, to)| {
-            let ((sent, bytes), (came, of)) = (all[from].sent[to], all[to].received[from]);
+            let (sent, bytes) = all[from].sent[to];
+            let (came, of) = all[to].received[from];
             ((sent, bytes) != (came, of)).then(|| {
                 format!(
                     "party {from} sent {sent} messages of {bytes} bytes to party {to}, which \
@@ -171,9 +195,23 @@ impl Tally {
     }
 }
 
+/// Where the same words are that a server holds as one of its components.
+fn twin_of(sharing: &dyn Sharing, component: Component) -> Option<Component> {
+    let pair = sharing.twins().iter().find(|pair| pair.contains(&component))?;
+    pair.iter().copied().find(|other| *other != component)
+}
+
 #[cfg(test)]
 mod tests {
+    use rss_protocols::Replicated;
+
     use super::*;
+
+    const PARTIES: usize = 3;
+
+    fn verdict(all: &[Proposal]) -> Option<String> {
+        Proposal::verdict(&Replicated, all)
+    }
 
     fn terms(number: u64, request: u8) -> Terms {
         Terms::new("default".to_owned(), number, Digest::of(&[&[request]]), None)
@@ -186,7 +224,7 @@ mod tests {
     #[test]
     fn each_field_of_the_terms_is_compared_and_named() {
         let same = terms(4, 1);
-        assert_eq!(Proposal::verdict(&proposals([same.clone(), same.clone(), same.clone()])), None);
+        assert_eq!(verdict(&proposals([same.clone(), same.clone(), same.clone()])), None);
         let plan = Some((Id::from([1; 16]), Digest::default()));
         for (other, named) in [
             (terms(5, 1), "number of the job"),
@@ -200,7 +238,7 @@ mod tests {
             for odd in 0..PARTIES {
                 let mut all = [same.clone(), same.clone(), same.clone()];
                 all[odd] = other.clone();
-                let text = Proposal::verdict(&proposals(all)).unwrap();
+                let text = verdict(&proposals(all)).unwrap();
                 assert!(
                     text.contains(named) && text.contains(&format!("party {odd} has")),
                     "{text}"
@@ -221,13 +259,13 @@ mod tests {
         let sound = [ring(0), ring(1), ring(2)];
         assert_eq!(Tally::difference(&sound), None);
         for odd in 0..PARTIES {
-            let mut all = sound;
+            let mut all = sound.clone();
             all[odd].operations += 1;
             assert!(Tally::difference(&all).unwrap().contains("operations"));
-            let mut all = sound;
+            let mut all = sound.clone();
             all[odd].received[(odd + 2) % 3].1 -= 8;
             assert!(Tally::difference(&all).unwrap().contains("56 bytes"));
-            let mut all = sound;
+            let mut all = sound.clone();
             all[odd].sent[(odd + 1) % 3].0 += 1;
             assert!(Tally::difference(&all).unwrap().contains("3 messages"));
         }
@@ -235,21 +273,24 @@ mod tests {
 
     #[test]
     fn marks_are_equal_where_holders_agree_and_new_for_each_job() {
-        let keys = [1, 2, 3].map(|byte| PairKey([byte; 32]));
-        // Key i is common to parties i and i + 1.
-        let of = |party: usize| [keys[party].clone(), keys[(party + 2) % 3].clone()];
+        // The key of two servers is called after the sum of their numbers.
+        let of = |party: usize| {
+            [0, 1, 2].map(|peer| (peer != party).then(|| PairKey([(peer + party) as u8; 32])))
+        };
         let held = [1u8, 2, 3].map(|byte| Digest::of(&[&[byte]]));
         let marks = |job: u8| {
             [0, 1, 2].map(|party: usize| {
                 let hashes = [held[party], held[(party + 1) % 3]];
-                Marks::new(&of(party), &Digest::of(&[&[job]]), "parts", hashes)
+                let job = Digest::of(&[&[job]]);
+                Marks::new(&Replicated, party, &of(party), &job, "parts", &hashes)
             })
         };
         let (one, two) = (marks(1), marks(2));
-        assert_eq!(Marks::differ(&one), [false; 3]);
-        assert!((0..3).all(|party| one[party].mine != two[party].mine));
+        let differ = |all: &[Marks; 3]| Marks::differ(&Replicated, |party| &all[party]);
+        assert_eq!(differ(&one), [false; 3]);
+        assert!((0..3).all(|party| one[party].0[0] != two[party].0[0]));
         let mut wrong = one;
-        wrong[1].mine = Digest::default();
-        assert_eq!(Marks::differ(&wrong), [false, true, false]);
+        wrong[1].0[0] = Digest::default();
+        assert_eq!(differ(&wrong), [false, true, false]);
     }
 }

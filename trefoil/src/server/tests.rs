@@ -11,24 +11,24 @@ mod together;
 use std::{path::PathBuf, thread, time::Duration};
 
 use bytes::Bytes;
+use mpc_core::Parcel;
 use net::{
     Transport,
     launch::{Network, endpoints},
 };
 use nn_layers::{Binary, Dim, Graph, HostTensor, Op, Unary};
 use ring_arith::{CpuEngine, EngineTensor, FixedPoint, FracBits, Shape, Tensor};
-use rss_protocols::Options;
+use rss_protocols::Replicated;
 
 use super::*;
 use crate::{
     About,
     client::{Client, NewModel, Watch},
-    config::AuditLog,
+    config::{AuditLog, Computing},
     import::{Imported, plan},
-    share::Dealt,
     testing::{connection, folder, holder},
     watch::Place,
-    wire::{Channel, Reply, Request, Stage, hear, say, send_bytes, send_part},
+    wire::{Channel, Reply, Request, Stage, hear, say, send_bytes, send_parcel},
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -88,7 +88,7 @@ impl World {
             let audit = AuditLog { file: audits[me].clone(), rotate_mib: 1, keep: 1 };
             let audit = Audit::open(me, Some(&audit)).unwrap();
             let (access, limits) = (access(me), limits.clone());
-            Server::new(me, access, limits, store, engine, Options::default(), audit)
+            Server::new(me, access, limits, store, engine, Computing::default(), audit)
         });
         let endpoints = endpoints(Network::InsecurePlainTcp, 3, &net::Limits::default()).unwrap();
         for (me, (server, endpoint)) in servers.iter().cloned().zip(endpoints).enumerate() {
@@ -113,8 +113,15 @@ impl World {
     }
 
     fn client(&self, name: &str) -> Client {
-        Client::new(self.connect(name), LIMIT)
+        Client::new(self.connect(name).into(), &Replicated, LIMIT)
     }
+}
+
+/// What each server holds of secrets.
+fn held(secrets: &[Tensor]) -> Vec<Shares> {
+    let shapes: Vec<_> = secrets.iter().map(|secret| secret.shape().clone()).collect();
+    let parcels = Replicated.deal(secrets).unwrap().into_iter().enumerate();
+    parcels.map(|(party, parcel)| Replicated.accept(party, parcel, &shapes).unwrap()).collect()
 }
 
 /// `y = x W`, for `x` of three numbers and `y` of two.
@@ -294,9 +301,9 @@ fn what_was_allowed_when_it_was_asked_for_is_checked_again_when_it_runs() {
     }
     // Before the parts have come the model is shared with nobody any more.
     alice.share("check", &Readers::Named(Vec::new()), &()).unwrap();
-    let dealt = Dealt::new(&[input([1.0; 3])]).unwrap();
+    let dealt = Replicated.deal(&[input([1.0; 3])]).unwrap();
     for (party, channel) in channels.iter_mut().enumerate() {
-        send_part(&mut **channel, &dealt.part(party), &mut |_| {}).unwrap();
+        send_parcel(&mut **channel, &dealt[party], &mut |_| {}).unwrap();
     }
     for channel in &mut channels {
         let reply = hear::<Reply>(&mut **channel, LIMIT).unwrap();
@@ -413,12 +420,12 @@ fn jobs_of_many_clients_at_once_are_all_answered() {
 /// Sends a job's parts to some servers alone; returns what they answer.
 fn send_some(world: &World, parties: &[usize], requests: [Request; 3]) -> Vec<String> {
     let mut channels = world.connect("half");
-    let dealt = Dealt::new(&[input([1.0; 3])]).unwrap();
+    let dealt = Replicated.deal(&[input([1.0; 3])]).unwrap();
     for &party in parties {
         let channel = &mut *channels[party];
         say(channel, &requests[party]).unwrap();
         assert_eq!(hear::<Reply>(channel, LIMIT).unwrap(), Reply::Send);
-        send_part(channel, &dealt.part(party), &mut |_| {}).unwrap();
+        send_parcel(channel, &dealt[party], &mut |_| {}).unwrap();
     }
     let answer = |&party: &usize| loop {
         match hear(&mut *channels[party], LIMIT).unwrap() {
@@ -550,7 +557,7 @@ fn unsound_plans_and_parts_are_refused_after_they_were_announced() {
     let about = sound.about.to_bytes().unwrap();
     let none = About { inputs: vec![], ..sound.about.clone() }.to_bytes().unwrap();
     let plan = sound.program.to_bytes().unwrap();
-    let dealt = Dealt::new(&sound.weights).unwrap();
+    let dealt = Replicated.deal(&sound.weights).unwrap();
     for (about, plan, words, cut, said) in [
         (&about, b"{}".to_vec(), 6, false, "not sound"),
         (&about, vec![b'['; 100_000], 6, false, "not sound"),
@@ -578,7 +585,7 @@ fn unsound_plans_and_parts_are_refused_after_they_were_announced() {
             if cut {
                 channel.send(Bytes::from_static(b"short")).unwrap();
             } else {
-                let _ = send_part(&mut **channel, &dealt.part(party), &mut |_| {});
+                let _ = send_parcel(&mut **channel, &dealt[party], &mut |_| {});
             }
             match hear(&mut **channel, LIMIT).unwrap() {
                 Reply::Failed { reason } => assert!(reason.contains(said), "{reason}"),
@@ -687,14 +694,12 @@ fn more_clients_than_the_limit_are_told_so() {
 fn a_put_that_a_crash_interrupted_is_finished_or_undone_on_all_servers() {
     let model = model(ONE);
     let plan = model.program.to_bytes().unwrap();
-    let dealt = Dealt::new(&model.weights).unwrap();
-    let shapes: Vec<_> = model.weights.iter().map(|weight| weight.shape().clone()).collect();
+    let held = held(&model.weights);
     let [whole, half] = [Id::random().unwrap(), Id::random().unwrap()];
     let stage = |party: usize, store: &Store, name: &str, version: Id| {
-        let shares = dealt.part(party).expand(party, &shapes).unwrap();
         let content = &Content::Model { about: model.about.clone(), ranges: Vec::new() };
         let (owner, readers) = ("alice", &Readers::Everyone);
-        let (plan, shares) = (plan.as_slice(), &shares);
+        let (plan, shares) = (plan.as_slice(), &held[party]);
         let new = crate::store::NewItem { name, version, content, owner, readers, plan, shares };
         store.stage(&new).unwrap();
     };

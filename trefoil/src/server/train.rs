@@ -1,21 +1,23 @@
 //! Trainings under way at one server.
 
-use mpc_core::{Operand, Protocol};
+use mpc_core::{Deal, Operand, Released};
 use nn_layers::{
     Observer,
     train::{State, TrainPlan},
 };
-use ring_arith::{EngineTensor, Shape};
+use ring_arith::Shape;
 
-use super::{Core, cache::hashes};
+use super::{
+    Core,
+    access::{disk_bytes, words_held},
+    cache::hashes,
+};
 use crate::{
     Digest, Error, Id, Result, Shares,
-    answer::{Component, Refresh},
-    program::{self, Mpc, Program, Share},
+    program::{self, Mpc, Program, Share, shapes_of},
     store::{Content, Manifest, NewItem, Readers},
     training::{Run, Training, concat},
 };
-use gpu_kernels::AnyEngine;
 
 /// Most trainings whose state stays in memory between jobs.
 const KEPT: usize = 4;
@@ -34,8 +36,8 @@ pub(super) struct Progress {
     state: State<Mpc>,
     /// All rows of each tensor of a batch.
     rows: Vec<Share>,
-    /// Of all components of the rows that this server holds, and of the next one's.
-    data: [Digest; 2],
+    /// Of all components of the rows that this server holds.
+    data: Vec<Digest>,
 }
 
 impl Trainings {
@@ -109,11 +111,11 @@ impl Progress {
         (self.manifest.version, Digest::of(&[self.run.fingerprint.as_bytes(), &step]))
     }
 
-    /// Of all components of data and state that this server holds, and of the next one's.
-    pub(super) fn hashes(&self, engine: &AnyEngine) -> Result<[Digest; 2]> {
-        let state = hashes(&self.state_shares(engine)?);
-        let both = |at: usize| Digest::of(&[self.data[at].as_bytes(), state[at].as_bytes()]);
-        Ok([both(0), both(1)])
+    /// Of all components of data and state that this server holds.
+    pub(super) fn hashes(&self, mpc: &Mpc) -> Result<Vec<Digest>> {
+        let state = hashes(&self.state_shares(mpc)?);
+        let both = self.data.iter().zip(&state);
+        Ok(both.map(|(data, state)| Digest::of(&[data.as_bytes(), state.as_bytes()])).collect())
     }
 
     /// Checks that so many steps are left.
@@ -143,12 +145,12 @@ impl Progress {
     }
 
     /// Writes the state as a version of the run beside the one in force.
-    pub(super) fn stage_state(&self, core: &Core, version: Id) -> Result<()> {
+    pub(super) fn stage_state(&self, core: &Core, mpc: &Mpc, version: Id) -> Result<()> {
         let Manifest { name, owner, readers, .. } = &self.manifest;
         // Consent may have come or gone since the state was loaded.
         let Run { approved, stopped, .. } = self.manifest.run()?.clone();
         let content = Content::Run(Box::new(Run { approved, stopped, ..self.run.clone() }));
-        let shares = self.state_shares(&core.engine)?;
+        let shares = self.state_shares(mpc)?;
         core.store.stage(&NewItem {
             name,
             version,
@@ -160,28 +162,21 @@ impl Progress {
         })
     }
 
-    /// What this server sends of the state to the run's owner.
-    pub(super) fn released(
-        &self,
-        core: &Core,
-        common: &[u8; 32],
-        job: &Digest,
-    ) -> Result<Vec<Component>> {
-        let refresh = Refresh::new(common, job);
-        let shares = self.state_shares(&core.engine)?;
-        let each = shares.iter().enumerate();
-        each.map(|(index, share)| refresh.component(core.me, share, index)).collect()
+    /// What this server gives the run's owner of the state.
+    pub(super) fn released(&self, mpc: &mut Mpc) -> Result<Vec<Released>> {
+        Ok(mpc.release(&self.state.shares())?)
     }
 
     /// This server's shares of the trained network's weights. Batch normalisations are settled for inference, for
     /// which the servers compute.
     pub(super) fn model_shares(&self, mpc: &mut Mpc) -> Result<Shares> {
         let weights = self.training.plan().finish(mpc, &self.state)?;
-        let share = |weight: &Operand<Mpc>| match weight {
-            Operand::Secret(weight) => program::download(mpc.engine(), weight.share()),
+        let share = |weight: &'_ Operand<Mpc>| match weight {
+            Operand::Secret(weight) => Ok(weight.share().clone()),
             Operand::Public(_) => Err(Error::Internal("a trained weight is public".to_owned())),
         };
-        weights.iter().map(share).collect()
+        let weights = weights.iter().map(share).collect::<Result<Vec<_>>>()?;
+        Ok(mpc.hold(&weights.iter().collect::<Vec<_>>())?)
     }
 
     /// Writes the trained network as a model, beside the one in force if there is one.
@@ -201,8 +196,8 @@ impl Progress {
         let about = program.about(spec.preprocess.clone(), spec.labels.clone())?;
         about.check()?;
         let plan = program.to_bytes()?;
-        let words: u64 = shares.iter().map(|(mine, _)| mine.len() as u64).sum();
-        core.quotas.check_keep(owner, name, super::access::disk_bytes(words, plan.len() as u64))?;
+        let bytes = disk_bytes(words_held(shares), plan.len() as u64);
+        core.quotas.check_keep(owner, name, bytes)?;
         let content = Content::Model { about, ranges: Vec::new() };
         core.store.stage(&NewItem {
             name,
@@ -215,9 +210,8 @@ impl Progress {
         })
     }
 
-    fn state_shares(&self, engine: &AnyEngine) -> Result<Shares> {
-        let shares = self.state.shares();
-        shares.into_iter().map(|share| program::download(engine, share)).collect()
+    fn state_shares(&self, mpc: &Mpc) -> Result<Shares> {
+        Ok(mpc.hold(&self.state.shares())?)
     }
 }
 
@@ -231,8 +225,7 @@ pub(super) fn parse_plan(bytes: &[u8]) -> Result<TrainPlan> {
 }
 
 fn check_shapes(name: &str, shares: &Shares, wanted: &[Shape]) -> Result<()> {
-    let found = shares.iter().map(|(mine, _)| mine.shape());
-    if found.eq(wanted) {
+    if shapes_of(shares)? == wanted {
         return Ok(());
     }
     let reason = "its rows are not as its description says; put it again with --replace";

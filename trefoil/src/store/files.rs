@@ -70,16 +70,20 @@ pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
     write().map_err(|cause| Error::file(path, cause))
 }
 
+/// What the components of a tensor are called that a server holds.
+const COMPONENTS: [&str; 2] = ["mine", "next"];
+
 pub(super) fn write_shares(path: &Path, shares: &Shares) -> Result<()> {
-    let mut views = Vec::with_capacity(2 * shares.len());
-    let bytes: Vec<_> =
-        shares.iter().map(|(mine, next)| (mine.to_bytes(), next.to_bytes())).collect();
-    for (index, ((mine, _), (first, second))) in shares.iter().zip(&bytes).enumerate() {
-        for (half, data) in [("mine", first), ("next", second)] {
-            let view = TensorView::new(Dtype::U64, mine.shape().dims().to_vec(), data)
-                .map_err(|cause| Error::Internal(format!("shares: {cause}")))?;
-            views.push((format!("{index:06}.{half}"), view));
-        }
+    let components = shares.iter().enumerate().flat_map(|(index, held)| {
+        held.iter().zip(COMPONENTS).map(move |(words, name)| (format!("{index:06}.{name}"), words))
+    });
+    let components: Vec<_> =
+        components.map(|(name, words)| (name, words, words.to_bytes())).collect();
+    let mut views = Vec::with_capacity(components.len());
+    for (name, words, bytes) in &components {
+        let view = TensorView::new(Dtype::U64, words.shape().dims().to_vec(), bytes)
+            .map_err(|cause| Error::Internal(format!("shares: {cause}")))?;
+        views.push((name.clone(), view));
     }
     let temporary = path.with_added_extension("tmp");
     let write = || {
@@ -100,11 +104,13 @@ pub(super) fn parse_shares(bytes: Bytes) -> Result<Shares, String> {
         let shape = Shape::new(view.shape()).map_err(|cause| cause.to_string())?;
         Tensor::from_bytes(shape, bytes.slice_ref(view.data())).map_err(|cause| cause.to_string())
     };
-    (0..file.len() / 2)
-        .map(|index| {
-            Ok((tensor(&format!("{index:06}.mine"))?, tensor(&format!("{index:06}.next"))?))
-        })
-        .collect()
+    let has = |index: usize, name: &str| file.tensor(&format!("{index:06}.{name}")).is_ok();
+    let components = COMPONENTS.iter().take_while(|name| has(0, name)).count().max(1);
+    let held = |index: usize| {
+        let names = COMPONENTS[..components].iter();
+        names.map(|name| tensor(&format!("{index:06}.{name}"))).collect()
+    };
+    (0..file.len() / components).map(held).collect()
 }
 
 pub(super) fn sync_folder(folder: &Path) -> Result<()> {

@@ -47,6 +47,7 @@ const MANIFEST: &str = "manifest";
 /// Shares in one folder, which one server has to itself.
 #[derive(Debug)]
 pub struct Store {
+    root: PathBuf,
     models: PathBuf,
     holder: Holder,
     /// Versions whose files were found damaged when they were read as a whole.
@@ -184,11 +185,18 @@ impl Store {
         })?;
         holder.claim(root)?;
         let (damage, known) = (Mutex::default(), Mutex::default());
-        let store = Self { models, holder, damage, known, _lock: lock };
+        let root = root.to_owned();
+        let store = Self { root, models, holder, damage, known, _lock: lock };
         for name in store.names()? {
             store.sweep(&name)?;
         }
         Ok(store)
+    }
+
+    /// The folder that all of it is in.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
     /// Writes a new version beside the one in force.

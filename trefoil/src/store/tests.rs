@@ -10,7 +10,10 @@ use crate::testing::holder;
 
 fn shares(value: u64) -> Shares {
     let tensor = |words: Vec<u64>| Tensor::new(Shape::new([words.len()]).unwrap(), words).unwrap();
-    vec![(tensor(vec![value, 2, 3]), tensor(vec![4, 5, value])), (tensor(vec![]), tensor(vec![]))]
+    vec![
+        vec![tensor(vec![value, 2, 3]), tensor(vec![4, 5, value])],
+        vec![tensor(vec![]), tensor(vec![])],
+    ]
 }
 
 fn stage(store: &Store, name: &str, version: Id, value: u64) {

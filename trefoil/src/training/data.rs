@@ -5,7 +5,7 @@ use std::fmt;
 use ring_arith::{EngineTensor, Shape, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
+use crate::{Error, Result, Shares};
 
 /// Most tensors of a data set.
 const TENSORS: usize = 64;
@@ -115,13 +115,14 @@ impl DataSet {
 ///
 /// # Errors
 /// [`Error::Ring`] if they are not alike.
-pub(crate) fn concat(sets: Vec<Vec<(Tensor, Tensor)>>) -> Result<Vec<(Tensor, Tensor)>> {
+pub(crate) fn concat(sets: Vec<Shares>) -> Result<Shares> {
     let mut sets = sets.into_iter();
     let mut all = sets.next().unwrap_or_default();
     for set in sets {
-        for ((mine, next), (more, after)) in all.iter_mut().zip(set) {
-            *mine = append(mine, &more)?;
-            *next = append(next, &after)?;
+        for (held, more) in all.iter_mut().zip(set) {
+            for (component, more) in held.iter_mut().zip(more) {
+                *component = append(component, &more)?;
+            }
         }
     }
     Ok(all)
@@ -176,8 +177,9 @@ mod tests {
             let words = (from..from + 2 * rows as u64).collect();
             Tensor::new(Shape::new([rows, 2]).unwrap(), words).unwrap()
         };
-        let sets = vec![vec![(tensor(1, 0), tensor(1, 10))], vec![(tensor(2, 2), tensor(2, 12))]];
+        let sets =
+            vec![vec![vec![tensor(1, 0), tensor(1, 10)]], vec![vec![tensor(2, 2), tensor(2, 12)]]];
         let all = concat(sets).unwrap();
-        assert_eq!(all, [(tensor(3, 0), tensor(3, 10))]);
+        assert_eq!(all, [[tensor(3, 0), tensor(3, 10)]]);
     }
 }

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     About, Digest, Id,
     certificates::CertificateEnd,
-    config::PARTIES,
     store::{Range, Readers},
+    tapes::TapeState,
     training::{DataSet, Decision, Run, RunSpec},
     watch::Place,
 };
@@ -153,7 +153,7 @@ pub enum Request {
         /// The run's name.
         name: String,
     },
-    /// Send me your components of the state of a run of mine.
+    /// Send me your part of the state of a run of mine.
     Release {
         /// The job.
         job: Id,
@@ -215,8 +215,8 @@ pub enum Reply {
         /// Its length.
         bytes: u64,
     },
-    /// To [`Request::Predict`]: what each of the three servers would send. No seconds are among it.
-    Predicted(Box<[Cost; PARTIES]>),
+    /// To [`Request::Predict`]: what each of the servers would send. No seconds are among it.
+    Predicted(Vec<Cost>),
     /// To [`Request::RunPlan`]. The plan follows, written.
     Plan {
         /// Its length.
@@ -249,11 +249,11 @@ pub enum Reply {
     Working(Place),
     /// The job is done and has no result.
     Done,
-    /// The job is done. This server's components of the results follow.
+    /// The job is done. What this server releases of the results follows.
     Result {
         /// Shapes of the results.
         outputs: Vec<Vec<usize>>,
-        /// Hashes of the components that the next server sends.
+        /// Hashes of the components that the next server sends; none where servers have none in common.
         next: Vec<Digest>,
         /// What it took.
         cost: Box<Cost>,
@@ -281,7 +281,7 @@ pub struct Status {
     pub up_seconds: u64,
     /// What it computes on.
     pub engine: String,
-    /// Whether it is linked with both others, or what it waits for.
+    /// Whether it is linked with the others, or what it waits for.
     pub link: Link,
     /// Whether it is being stopped, and takes no new jobs.
     pub stopping: bool,
@@ -305,13 +305,16 @@ pub struct Status {
     pub certificates: Vec<CertificateEnd>,
     /// What its clock says, in seconds since 1970.
     pub clock: u64,
+    /// A dealer's tapes that it has, where answers come from them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tapes: Vec<TapeState>,
 }
 
-/// The state of a server's session with the two others.
+/// The state of a server's session with the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Link {
-    /// All three are in one session.
+    /// All are in one session.
     Up,
     /// This server tries to reach the others.
     Down {
@@ -379,7 +382,7 @@ pub struct RunState {
     pub damage: Option<String>,
 }
 
-/// All that is public about one version of a model. The three servers say the same of it, or it is not
+/// All that is public about one version of a model. The servers say the same of it, or it is not
 /// used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -437,6 +440,9 @@ pub struct Cost {
     pub rounds: u32,
     /// Causal depth at the start.
     pub first_depth: u32,
+    /// Bytes taken from a dealer's tape.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tape: u64,
     /// In the order of execution; empty unless a profile was asked for.
     pub steps: Vec<StepCost>,
 }
@@ -450,8 +456,12 @@ pub struct StepCost {
     pub seconds: f64,
     /// Bytes sent to the other servers.
     pub bytes: u64,
-    /// Causal depth at its end: the growth of the largest of the three is its rounds.
+    /// Causal depth at its end: the growth of the servers' largest is its rounds.
     pub depth: u32,
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 impl Cost {
@@ -465,6 +475,18 @@ impl Cost {
 }
 
 impl Request {
+    /// Whether it is part of a training.
+    pub(crate) fn trains(&self) -> bool {
+        matches!(
+            self,
+            Self::PutData { .. }
+                | Self::PutRun { .. }
+                | Self::Train { .. }
+                | Self::Release { .. }
+                | Self::Publish { .. }
+        )
+    }
+
     /// The hash that servers compare: all of the request, what followed it in the clear, and the client.
     #[must_use]
     pub fn digest(&self, client: &str, clear: &[&[u8]]) -> Digest {

@@ -22,7 +22,9 @@ pub use messages::{
 };
 pub use pace::Pace;
 
-use crate::{Error, Part, Result, share::PartKey};
+use mpc_core::{Parcel, ParcelKey, deal::Contents};
+
+use crate::{Error, Result};
 
 /// The version of this protocol.
 pub const VERSION: u32 = 2;
@@ -150,37 +152,43 @@ fn check_length<T: Header>(length: usize) -> Result<()> {
     Err(Error::refused("message", reason))
 }
 
-/// Sends a party its part of a secret: its keys, then its words.
+/// Sends a server its parcel of a secret: its keys, then its words.
 ///
 /// # Errors
 /// [`Error::Unreachable`] if the other side has gone.
-pub fn send_part(channel: &mut dyn Channel, part: &Part, sent: &mut dyn FnMut(u64)) -> Result<()> {
-    let mut keys = BytesMut::new();
-    part.keys.iter().for_each(|key| keys.extend_from_slice(&key.0));
-    channel.send(keys.freeze())?;
-    part.words.iter().try_for_each(|words| send_bytes(channel, words.to_bytes(), sent))
+pub fn send_parcel(
+    channel: &mut dyn Channel,
+    parcel: &Parcel,
+    sent: &mut dyn FnMut(u64),
+) -> Result<()> {
+    if !parcel.keys.is_empty() {
+        let mut keys = BytesMut::new();
+        parcel.keys.iter().for_each(|key| keys.extend_from_slice(&key.0));
+        channel.send(keys.freeze())?;
+    }
+    parcel.words.iter().try_for_each(|words| send_bytes(channel, words.to_bytes(), sent))
 }
 
-/// Receives a party's part of a secret.
+/// Receives a server's parcel of a secret, which consists of what is said.
 ///
 /// # Errors
 /// [`Error::Unreachable`] as the channel, [`Error::Refused`] if it is not as announced.
-pub fn receive_part(
+pub fn receive_parcel(
     channel: &mut dyn Channel,
-    party: usize,
+    contents: Contents,
     shapes: &[Shape],
     pace: &mut Pace,
-) -> Result<Part> {
-    let frame = pace.receive(channel)?;
+) -> Result<Parcel> {
+    let frame = if contents.keys > 0 { pace.receive(channel)? } else { Bytes::new() };
     let bad = || Error::refused("request", "its keys are not of the announced length");
-    if frame.len() != 32 * Part::keys_of(party) {
+    if frame.len() != 32 * contents.keys {
         return Err(bad());
     }
-    let keys = frame.chunks_exact(32).map(|key| key.try_into().map(PartKey).map_err(|_| bad()));
+    let keys = frame.chunks_exact(32).map(|key| key.try_into().map(ParcelKey).map_err(|_| bad()));
     let keys = keys.collect::<Result<_>>()?;
-    let words = if Part::has_words(party) { shapes } else { &[] };
+    let words = if contents.words { shapes } else { &[] };
     let words = words.iter().map(|shape| receive_tensor(channel, shape, pace));
-    Ok(Part { keys, words: words.collect::<Result<_>>()? })
+    Ok(Parcel { keys, words: words.collect::<Result<_>>()? })
 }
 
 /// Sends bytes in frames of at most [`CHUNK`].
@@ -292,7 +300,7 @@ pub fn check_upload(words: u64, limit_bytes: u64) -> Result<()> {
     }
     let reason = format!(
         "{} MiB in one job; this server takes {} MiB (limits.upload_mib); send fewer images at once, or \
-         raise the limit on all three servers",
+         raise the limit on all servers",
         bytes >> 20,
         limit_bytes >> 20
     );

@@ -41,7 +41,7 @@ impl Pace {
         let late = |least: u64| {
             let reason = format!(
                 "its data come slower than {} KiB/s (limits.upload_kib_per_second); try again over a \
-                 better connection, or lower the limit on all three servers",
+                 better connection, or lower the limit on all servers",
                 least >> 10
             );
             Error::refused("message", reason)

@@ -2,10 +2,12 @@
 
 use std::thread;
 
+use mpc_core::Sharing;
 use ring_arith::EngineTensor;
+use rss_protocols::Replicated;
 
 use super::*;
-use crate::{Id, share::Dealt, store::Readers, testing::connection};
+use crate::{Id, store::Readers, testing::connection};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -68,14 +70,13 @@ fn parts_larger_than_a_frame_arrive_whole() {
     let words: Vec<u64> = (0..1_200_000).collect();
     let shape = Shape::new([words.len()]).unwrap();
     let secret = [Tensor::new(shape.clone(), words).unwrap()];
-    let dealt = Dealt::new(&secret).unwrap();
-    for party in 0..3 {
+    for (party, part) in Replicated.deal(&secret).unwrap().iter().enumerate() {
         let (mut client, mut server) = connection();
-        let part = dealt.part(party);
         let mut sent = 0;
-        send_part(&mut client, &part, &mut |bytes| sent += bytes).unwrap();
+        send_parcel(&mut client, part, &mut |bytes| sent += bytes).unwrap();
         let shapes = [shape.clone()];
-        let received = receive_part(&mut server, party, &shapes, &mut pace()).unwrap();
+        let received =
+            receive_parcel(&mut server, Replicated.contents(party), &shapes, &mut pace()).unwrap();
         assert_eq!(received.words, part.words);
         assert_eq!(sent, 8 * part.words.iter().map(|w| w.len() as u64).sum::<u64>());
     }
@@ -88,7 +89,7 @@ fn data_that_are_not_as_announced_are_refused() {
         let (mut client, mut server) = connection();
         frames.iter().for_each(|&n| client.send(Bytes::from(vec![0; n])).unwrap());
         drop(client);
-        receive_part(&mut server, 1, &shape, &mut pace()).map(|_| ())
+        receive_parcel(&mut server, Replicated.contents(1), &shape, &mut pace()).map(|_| ())
     };
     send(&[32, 8192]).unwrap();
     send(&[32, 8000, 192]).unwrap();

@@ -83,7 +83,8 @@ fn readers_that_differ_between_servers_are_refused_and_rights_end_when_they_are_
     cluster.json("alice", &["model", "put", "mine", DIGITS]);
     let config = ClientConfig::read(&cluster.client_config("alice")).unwrap();
     beside(&cluster, || {
-        let mut channels = links::dial_all(&config).unwrap().map(|channel| channel.unwrap());
+        let dialled = links::dial_all(&config).unwrap();
+        let mut channels: Vec<_> = dialled.into_iter().map(|channel| channel.unwrap()).collect();
         let (job, name) = (Id::random().unwrap(), "mine".to_owned());
         for (party, channel) in channels.iter_mut().enumerate() {
             let readers = if party == 2 { Readers::Everyone } else { Readers::Named(Vec::new()) };

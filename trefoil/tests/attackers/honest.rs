@@ -109,9 +109,9 @@ fn ask(cluster: &Cluster, job: usize) -> Duration {
 }
 
 /// Mallory's connections to the three servers.
-pub fn connect(cluster: &Cluster) -> [Box<dyn Channel>; 3] {
+pub fn connect(cluster: &Cluster) -> Vec<Box<dyn Channel>> {
     let config = ClientConfig::read(&cluster.client_config("mallory")).unwrap();
-    links::dial_all(&config).unwrap().map(|channel| channel.unwrap())
+    links::dial_all(&config).unwrap().into_iter().map(|channel| channel.unwrap()).collect()
 }
 
 /// Descriptors and resident memory of each server.

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use mpc_core::Sharing;
 use nn_layers::{Dim, Graph, Op, Unary};
+use rss_protocols::Replicated;
 use trefoil::{
     Id, Preprocess,
     import::{Imported, plan},
-    share::Dealt,
     store::Readers,
-    wire::{Reply, Request, hear, say, send_bytes, send_part},
+    wire::{Reply, Request, hear, say, send_bytes, send_parcel},
 };
 
 use crate::honest::{beside, cluster, connect};
@@ -49,8 +50,8 @@ fn a_plan_that_differs_between_servers_is_refused_and_touches_no_other_job() {
                 for bytes in [about, plan] {
                     send_bytes(channel, bytes.into(), &mut |_| {}).unwrap();
                 }
-                let part = Dealt::new(&[]).unwrap().part(party);
-                send_part(channel, &part, &mut |_| {}).unwrap();
+                let part = &Replicated.deal(&[]).unwrap()[party];
+                send_parcel(channel, part, &mut |_| {}).unwrap();
             }
             for mut channel in channels {
                 let reason = loop {

@@ -7,14 +7,15 @@ use std::{
 };
 
 use bytes::Bytes;
+use mpc_core::Sharing;
 use net::{Endpoint, Identity, Limits, Party, Security, Settings};
 use nn_layers::{Dim, Graph, Op};
 use ring_arith::{Shape, Tensor};
+use rss_protocols::Replicated;
 use trefoil::{
     Id, Result,
     config::ClientConfig,
-    share::Dealt,
-    wire::{Channel, Reply, Request, hear, say, send_part},
+    wire::{Channel, Reply, Request, hear, say, send_parcel},
 };
 
 use crate::{
@@ -101,14 +102,14 @@ fn ask(cluster: &Cluster, version: Id) -> ([Deaf; 3], [Reply; 3]) {
     let inputs = vec![vec![1, 1]];
     let request = Request::Infer { job, model, version, inputs, profile: false };
     let input = Tensor::new(Shape::new([1, 1]).unwrap(), vec![1]).unwrap();
-    let dealt = Dealt::new(&[input]).unwrap();
+    let dealt = Replicated.deal(&[input]).unwrap();
     let mut channels = deaf(cluster);
     let replies = [0, 1, 2].map(|party| {
         let channel = &mut channels[party];
         say(channel, &request).unwrap();
         let reply = hear(channel, LIMIT).unwrap();
         if reply == Reply::Send {
-            send_part(channel, &dealt.part(party), &mut |_| {}).unwrap();
+            send_parcel(channel, &dealt[party], &mut |_| {}).unwrap();
         }
         reply
     });

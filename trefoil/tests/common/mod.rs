@@ -19,10 +19,10 @@ pub const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/data/di
 /// How long servers may take to find each other.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Three servers and their clients' files. Dropping it ends the servers.
+/// Servers and their clients' files. Dropping it ends the servers.
 pub struct Cluster {
     pub folder: PathBuf,
-    parties: [Option<Child>; 3],
+    parties: Vec<Option<Child>>,
 }
 
 /// A finished run of the program.
@@ -41,14 +41,25 @@ impl Cluster {
         cluster
     }
 
+    /// Makes the files of a cluster of two servers, who answer from tapes.
+    pub fn make_dealt(name: &str, clients: &str) -> Self {
+        let [zero, one, _] = own_addresses();
+        Self::make_with(name, clients, &["--protocol", "rss-dealt"], &[zero, one])
+    }
+
     /// Makes a cluster's files on free ports.
     pub fn make(name: &str, clients: &str) -> Self {
+        Self::make_with(name, clients, &[], &own_addresses())
+    }
+
+    fn make_with(name: &str, clients: &str, options: &[&str], hosts: &[String]) -> Self {
         let folder = folder(name);
-        let hosts = own_addresses().join(",");
         let dir = folder.to_str().unwrap();
-        let made = trefoil(&["cluster", "init", dir, "--hosts", &hosts, "--clients", clients]);
+        let joined = hosts.join(",");
+        let init = ["cluster", "init", dir, "--hosts", &joined, "--clients", clients];
+        let made = trefoil(&[&init[..], options].concat());
         assert_eq!(made.code, 0, "{}", made.err);
-        Self { folder, parties: [None, None, None] }
+        Self { folder, parties: hosts.iter().map(|_| None).collect() }
     }
 
     pub fn start_party(&mut self, party: usize) {
@@ -128,7 +139,7 @@ impl Cluster {
 
     /// Replaces limits in the files of all servers.
     pub fn set_limits(&self, limits: &[(&str, u64)]) {
-        for party in 0..3 {
+        for party in 0..self.parties.len() {
             let path = self.folder.join(format!("party-{party}/party.toml"));
             let mut file: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
             let table = file["limits"].as_table_mut().unwrap();
@@ -169,7 +180,7 @@ impl Cluster {
         serde_json::from_str(&run.out).unwrap()
     }
 
-    /// Waits until a client sees all three linked.
+    /// Waits until a client sees all linked.
     pub fn wait_until_up(&self, client: &str) {
         let began = Instant::now();
         while self.run(client, &["--quiet", "status"]).code != 0 {
@@ -182,7 +193,7 @@ impl Cluster {
             let path = self.folder.join(format!("party-{party}/log"));
             format!("-- party {party}\n{}", fs::read_to_string(path).unwrap_or_default())
         };
-        (0..3).map(log).collect()
+        (0..self.parties.len()).map(log).collect()
     }
 }
 

@@ -14,7 +14,7 @@ use models::architectures::{Pooling, RandomWeights, by_name};
 use ring_arith::{Shape, Tensor};
 use trefoil::client::{Client, NewModel};
 use trefoil::cluster::{Plan, init};
-use trefoil::config::{ClientConfig, Limits, PartyConfig};
+use trefoil::config::{ClientConfig, Limits, PartyConfig, ProtocolChoice};
 use trefoil::store::Readers;
 use trefoil::wire::{Channel, Link};
 use trefoil::{Preprocess, client, import, links};
@@ -173,7 +173,8 @@ impl Cluster {
         let idle = (0..IDLE[0]).map(idle_name);
         let plan = Plan {
             folder: cluster.folder.clone(),
-            servers: free_addresses()?,
+            protocol: ProtocolChoice::Rss,
+            servers: free_addresses()?.to_vec(),
             clients: idle.chain(["asker".to_owned()]).collect(),
         };
         init(&plan)?;

@@ -3,7 +3,7 @@
 use net::{Meter, Metered};
 
 use super::*;
-use crate::{Part, Shares, wire::receive_tensor};
+use crate::wire::receive_tensor;
 
 /// Random pairs that are tried.
 const PAIRS: u64 = 500;
@@ -20,14 +20,13 @@ pub(super) struct Sent {
     requests: [Request; 3],
     /// What follows a request in the clear, for a model.
     clear: [Vec<Vec<u8>>; 3],
-    pub(super) parts: [Part; 3],
+    pub(super) parts: Vec<Parcel>,
 }
 
 impl Sent {
     /// An inference that is the same everywhere.
     pub(super) fn infer(request: Request) -> Self {
-        let dealt = Dealt::new(&[input([1.0, 2.0, 3.0])]).unwrap();
-        let parts = [0, 1, 2].map(|party| dealt.part(party));
+        let parts = Replicated.deal(&[input([1.0, 2.0, 3.0])]).unwrap();
         Self { requests: [(); 3].map(|()| request.clone()), clear: Default::default(), parts }
     }
 
@@ -53,8 +52,7 @@ impl Sent {
             ranges: Vec::new(),
             replace: true,
         });
-        let dealt = Dealt::new(&models[0].weights).unwrap();
-        let parts = [0, 1, 2].map(|party| dealt.part(party));
+        let parts = Replicated.deal(&models[0].weights).unwrap();
         Self { requests, clear, parts }
     }
 
@@ -69,7 +67,7 @@ impl Sent {
             for bytes in &self.clear[party] {
                 send_bytes(channel, bytes.clone().into(), &mut |_| {}).unwrap();
             }
-            send_part(channel, &self.parts[party], &mut |_| {}).unwrap();
+            send_parcel(channel, &self.parts[party], &mut |_| {}).unwrap();
         }
         channels.map(|mut channel| {
             loop {
@@ -101,7 +99,7 @@ fn relu(steps: usize, bits: u32) -> Imported {
 }
 
 /// The words of a part's component 2 with one bit changed; or its first key, where it has no words.
-pub(super) fn spoil(part: &mut Part, at: usize) {
+pub(super) fn spoil(part: &mut Parcel, at: usize) {
     let Some(words) = part.words.first_mut() else {
         // Of a key AES-128 takes the first half.
         part.keys[0].0[at % 16] ^= 1;
@@ -160,22 +158,22 @@ fn parts_that_do_not_fit_together_are_refused_before_any_work() {
 #[test]
 fn a_store_that_was_changed_with_its_checksums_is_an_error_that_names_it() {
     let model = model(ONE);
-    let shapes: Vec<_> = model.weights.iter().map(|weight| weight.shape().clone()).collect();
     let plan = model.program.to_bytes().unwrap();
-    let dealt = Dealt::new(&model.weights).unwrap();
+    let held = held(&model.weights);
     // Of `one` a single component differs at party 1, of `both` both.
     let versions = [("one", Id::random().unwrap()), ("both", Id::random().unwrap())];
     let world = World::with_stores(&Limits::default(), |party, store| {
         for (name, version) in versions {
-            let mut shares: Shares = dealt.part(party).expand(party, &shapes).unwrap();
+            let mut shares = held[party].clone();
             if party == 1 {
                 let other = |tensor: &Tensor| {
                     let words = tensor.words().iter().map(|word| word ^ 1).collect();
                     Tensor::new(tensor.shape().clone(), words).unwrap()
                 };
-                let (mine, next) = &shares[0];
-                let next = if name == "both" { other(next) } else { next.clone() };
-                shares[0] = (other(mine), next);
+                shares[0][0] = other(&shares[0][0]);
+                if name == "both" {
+                    shares[0][1] = other(&shares[0][1]);
+                }
             }
             let content = &Content::Model { about: model.about.clone(), ranges: Vec::new() };
             let (owner, readers, plan, shares) = ("alice", &Readers::Everyone, &plan[..], &shares);
@@ -205,7 +203,7 @@ fn an_answer_of_the_same_request_never_comes_in_the_same_components() {
         for (party, channel) in channels.iter_mut().enumerate() {
             say(&mut **channel, &request).unwrap();
             assert_eq!(hear::<Reply>(&mut **channel, LIMIT).unwrap(), Reply::Send);
-            send_part(&mut **channel, &sent.parts[party], &mut |_| {}).unwrap();
+            send_parcel(&mut **channel, &sent.parts[party], &mut |_| {}).unwrap();
         }
         for channel in &mut channels {
             let dims = loop {

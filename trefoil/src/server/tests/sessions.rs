@@ -268,7 +268,7 @@ fn at(server: &mut dyn Channel, job: Id, step: &str) -> bool {
     found.is_some_and(|state| matches!(&state.stage, Stage::Working(place) if place.step == step))
 }
 
-/// Sends a job to all three servers, with a part that does not fit if so wanted; returns how each ends.
+/// Sends a job to all servers, with a part that does not fit if so wanted; returns how each ends.
 fn send_spoilt(world: &World, request: &Request, spoilt: bool) -> [Reply; 3] {
     let mut sent = plans::Sent::infer(request.clone());
     if spoilt {

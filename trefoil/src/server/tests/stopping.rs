@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Announces a job at all three servers.
+/// Announces a job at all servers.
 fn announce(world: &World, request: &Request) -> [Box<dyn Channel>; 3] {
     let mut channels = world.connect("half");
     for channel in &mut channels {
@@ -43,9 +43,9 @@ fn a_server_that_is_stopped_ends_the_jobs_it_has_taken_and_takes_no_others() {
             // What does not make work is answered.
             assert_eq!(world.client("alice").model("check").unwrap().version, version);
             assert!(!stopped.is_finished(), "a job that was taken is not done");
-            let dealt = Dealt::new(&[input([1.0; 3])]).unwrap();
+            let dealt = Replicated.deal(&[input([1.0; 3])]).unwrap();
             for (party, channel) in channels.iter_mut().enumerate() {
-                send_part(&mut **channel, &dealt.part(party), &mut |_| {}).unwrap();
+                send_parcel(&mut **channel, &dealt[party], &mut |_| {}).unwrap();
             }
             for channel in &mut channels {
                 let reply = loop {

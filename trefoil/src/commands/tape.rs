@@ -1,0 +1,121 @@
+//! `trefoil tape`: a dealer's tapes for two servers, and the plans of which they are made.
+
+use std::{fs, path::Path};
+
+use ring_arith::Generator;
+use serde_json::json;
+
+use super::model::preprocess;
+use crate::{
+    Error, Result,
+    cli::{Global, MakeTape, Tape, TapePlan},
+    config::{PartyConfig, ProtocolChoice},
+    import::{Imported, import},
+    output::{Output, bytes},
+    program::Program,
+    tapes::{self, Shelf},
+};
+
+/// The longest plan that is read, in bytes.
+const PLAN: u64 = 64 << 20;
+
+pub(super) fn run(command: Tape, global: &Global, output: Output) -> Result<()> {
+    match command {
+        Tape::Plan(arguments) => plan(&arguments, output),
+        Tape::Make(arguments) => make(&arguments, output),
+        Tape::Add { file } => add(&file, global, output),
+    }
+}
+
+/// Writes a model's plan, which is public, without its weights.
+fn plan(arguments: &TapePlan, output: Output) -> Result<()> {
+    let reading = &arguments.reading;
+    let (dims, bits) = (&reading.dims, reading.fraction_bits);
+    let imported = import(&arguments.file, dims, bits, preprocess(reading), Vec::new())?;
+    let imported = if arguments.no_guard { imported.without_guard()? } else { imported };
+    let Imported { program, .. } = imported;
+    let path = &arguments.output;
+    fs::write(path, program.to_bytes()?).map_err(|cause| Error::file(path, cause))?;
+    let shown = path.display().to_string();
+    output.result(&json!({ "plan": shown, "digest": program.digest() }), || shown.clone())
+}
+
+fn make(arguments: &MakeTape, output: Output) -> Result<()> {
+    let program = read_plan(&arguments.plan)?;
+    if let Some(batch) = program.plan().fixed_batch()
+        && batch != arguments.batch
+    {
+        let reason = format!("the model takes {batch} examples at once");
+        return Err(Error::input("--batch", reason));
+    }
+    let generator = Generator::named(&arguments.generator).ok_or_else(|| {
+        let known = "aes-128-ctr, chacha12 or chacha20";
+        Error::input("--generator", format_args!("there is no such generator; use {known}"))
+    })?;
+    fs::create_dir_all(&arguments.output).map_err(|cause| Error::file(&arguments.output, cause))?;
+    let paths = [0, 1].map(|party| arguments.output.join(format!("party-{party}.tape")));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (engine, _) = arguments
+        .engine
+        .open(threads)
+        .map_err(|reason| Error::input(format_args!("--engine {}", arguments.engine), reason))?;
+    let order = tapes::Order {
+        program: &program,
+        examples: arguments.batch,
+        answers: arguments.answers,
+        options: arguments.options(),
+        generator,
+    };
+    let progress = output.progress("making tapes");
+    let all = arguments.answers as usize;
+    order.make(engine, &paths, &mut |made| progress.job((made as usize).min(all - 1), all))?;
+    drop(progress);
+    let size = |path: &std::path::PathBuf| fs::metadata(path).map_or(0, |data| data.len());
+    let sizes = paths.each_ref().map(size);
+    let shown = paths.each_ref().map(|path| path.display().to_string());
+    let value = json!({
+        "tapes": shown, "bytes": sizes, "answers": arguments.answers, "batch": arguments.batch,
+    });
+    output.result(&value, || {
+        let lines = shown.iter().zip(sizes).map(|(path, size)| format!("{path} {}", bytes(size)));
+        lines.collect::<Vec<_>>().join("\n")
+    })?;
+    output.remark(
+        "\nMove each to its server's machine over a safe way, keep no copy, and take it in there:\n  \
+         trefoil --config party.toml tape add party-0.tape",
+    )
+}
+
+fn read_plan(path: &Path) -> Result<Program> {
+    let bad = |reason: String| Error::input(path.display(), reason);
+    let length = fs::metadata(path).map_err(|cause| bad(cause.to_string()))?.len();
+    if length > PLAN {
+        return Err(bad(format!("a plan of more than {PLAN} bytes")));
+    }
+    let plan = fs::read(path).map_err(|cause| bad(cause.to_string()))?;
+    Program::parse(&plan)
+        .map_err(|error| bad(format!("{error}; `trefoil tape plan` writes the plan of a model")))
+}
+
+fn add(file: &Path, global: &Global, output: Output) -> Result<()> {
+    let Some(path) = &global.config else {
+        let reason = "name the server's file: trefoil --config party-0/party.toml tape add FILE";
+        return Err(Error::config("--config", reason));
+    };
+    let config = PartyConfig::read(path)?;
+    if config.protocol != ProtocolChoice::RssDealt {
+        let reason =
+            "this server computes with others and without tapes: `protocol` is not \"rss-dealt\"";
+        return Err(Error::config(path.display(), reason));
+    }
+    let place = Shelf::new(&config.data).add(file, config.party)?;
+    let shown = place.display().to_string();
+    output.result(&json!({ "added": shown }), || shown.clone())
+}
+
+impl MakeTape {
+    /// What the dealer's protocol is told, as the servers' is.
+    fn options(&self) -> rss_protocols::Options {
+        rss_protocols::Options::default().truncation(self.truncation.into()).profile(self.profile)
+    }
+}

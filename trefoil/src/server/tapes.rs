@@ -1,0 +1,288 @@
+//! Answers from a dealer's tapes, at one of two servers.
+
+use mpc_core::{Deal, Protocol};
+use net::Session;
+use nn_layers::Observer;
+use rss_protocols::{Options, Rss, Tape};
+use serde::{Deserialize, Serialize};
+
+use super::{Core, cache::Loaded};
+use crate::{
+    Digest, Error, Id, Result, Shares,
+    program::{Mpc, Program, Share},
+    tapes::{Shelf, TapeState, digest, shown_name},
+    watch::Watched,
+};
+
+/// Most tapes whose model stays shared under their masks between jobs.
+const KEPT: usize = 4;
+
+/// A tape that a server could play for a job, as it tells the other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Candidate {
+    /// What both tapes of a pair are called.
+    id: Id,
+    /// The first answer that this server has not used.
+    next: u64,
+    /// Answers in all.
+    answers: u64,
+    /// Examples of each answer, at most.
+    examples: u64,
+}
+
+/// The tapes that are played in a session; the one used last stands last.
+pub(super) struct Players {
+    /// All of the session but its transport.
+    keys: Vec<Option<net::PairKey>>,
+    id: [u8; 16],
+    open: Vec<Player>,
+}
+
+/// A tape, and the protocol that plays it.
+pub(super) struct Player {
+    tape: Tape,
+    version: Id,
+    pub(super) mpc: Mpc,
+    weights: Vec<Share>,
+}
+
+impl Candidate {
+    /// Examples of each answer, at most.
+    pub(super) fn examples(&self) -> usize {
+        self.examples as usize
+    }
+
+    /// The tape that all servers can play, if they say the same of it; why there is none otherwise.
+    pub(super) fn choose(all: &[&[Self]]) -> Result<Id, String> {
+        let [first, others @ ..] = all else { return Err("there is no server".to_owned()) };
+        let mut common = false;
+        for candidate in *first {
+            let same: Vec<_> = others
+                .iter()
+                .filter_map(|other| other.iter().find(|it| it.id == candidate.id))
+                .collect();
+            if same.len() < others.len() {
+                continue;
+            }
+            common = true;
+            let next = same.iter().map(|it| it.next).max().unwrap_or(0).max(candidate.next);
+            if next < candidate.answers {
+                return Ok(candidate.id);
+            }
+        }
+        if common {
+            return Err(SPENT.to_owned());
+        }
+        let said = all.iter().enumerate().map(|(party, tapes)| {
+            let names: Vec<_> = tapes.iter().map(|it| shown_name(&it.id.bytes())).collect();
+            format!("party {party} has {}", names.join(" and "))
+        });
+        let said: Vec<_> = said.collect();
+        Err(format!(
+            "the servers' tapes for this model are not of one pair: {}; both must be of one making",
+            said.join(", ")
+        ))
+    }
+}
+
+/// Why a tape gives no answer any more.
+const SPENT: &str = "the tape for this model is spent: have another one made (`trefoil tape make`) and give each \
+                     server its part (`trefoil tape add`)";
+
+/// The tapes that this server could play for a job of so many examples, of which there is at least one.
+pub(super) fn candidates(
+    shelf: &Shelf,
+    options: &Options,
+    (program, version): (&Program, Id),
+    examples: usize,
+) -> Result<Vec<Candidate>> {
+    let refused = |reason: String| Err(Error::refused("tapes", reason));
+    let (tapes, damaged) = shelf.tapes()?;
+    let (mut spent, mut sizes, mut bound) = (false, Vec::new(), false);
+    let mut found = Vec::new();
+    for tape in tapes {
+        if tape.digest() != *digest(program, options, tape.examples()).as_bytes() {
+            continue;
+        }
+        if !fits(program, examples, tape.examples()) {
+            sizes.push(tape.examples().to_string());
+        } else if tape.left()[0] == 0 {
+            spent = true;
+        } else if tape.bound()?.is_some_and(|bound| bound != version_hash(version)) {
+            bound = true;
+        } else {
+            let [_, answers] = tape.left();
+            let (id, next) = (Id::from(tape.id()), tape.next());
+            found.push(Candidate { id, next, answers, examples: tape.examples() });
+        }
+    }
+    if !found.is_empty() {
+        // Those that were begun first, and in an order that all servers share.
+        found.sort_by_key(|candidate| (candidate.next == 0, candidate.id));
+        return Ok(found);
+    }
+    if spent {
+        return refused(SPENT.to_owned());
+    }
+    if bound {
+        return refused(
+            "the tape was begun with another version of the model: have one made for this version"
+                .to_owned(),
+        );
+    }
+    if !sizes.is_empty() {
+        sizes.sort();
+        sizes.dedup();
+        return refused(format!(
+            "the tapes for this model are for {} examples at once, and the job has {examples}; \
+             `trefoil infer --batch N` sends fewer at once",
+            sizes.join(" or ")
+        ));
+    }
+    let damaged = damaged.into_iter().map(|reason| format!("; one cannot be used: {reason}"));
+    refused(format!(
+        "there is no tape for this model here: a dealer makes one with `trefoil tape make`, for the same plan, \
+         rounding and version of the program, and `trefoil tape add` takes it in{}",
+        damaged.collect::<String>()
+    ))
+}
+
+/// Whether a job of so many examples can be run on a tape for others.
+fn fits(program: &Program, examples: usize, tape: u64) -> bool {
+    examples as u64 == tape || (examples as u64) < tape && program.plan().keeps_examples_apart()
+}
+
+/// What a tape is bound to.
+fn version_hash(version: Id) -> [u8; 32] {
+    *Digest::of(&[b"version", &version.bytes()]).as_bytes()
+}
+
+impl Players {
+    pub(super) fn new(session: &Session) -> Self {
+        Self { keys: session.pair_keys.clone(), id: session.id, open: Vec::new() }
+    }
+
+    /// What plays a tape for a model, whose weights are shared under the tape's masks first if that has not been
+    /// done in this session: one round, 8 bytes a weight to the other server.
+    pub(super) fn player(
+        &mut self,
+        core: &Core,
+        control: &Watched,
+        tape: Id,
+        model: &Loaded,
+    ) -> Result<&mut Player> {
+        let known = |player: &Player| player.tape.id() == tape.bytes();
+        let player = match self.open.iter().position(known) {
+            Some(at) => self.open.remove(at),
+            None => self.start(core, control, tape, model)?,
+        };
+        if player.version != model.version {
+            return Err(Error::Internal("a tape is played for another version".to_owned()));
+        }
+        if self.open.len() >= KEPT {
+            self.open.remove(0);
+        }
+        self.open.push(player);
+        self.open.last_mut().ok_or_else(|| Error::Internal("no tape is played".to_owned()))
+    }
+
+    fn start(&self, core: &Core, control: &Watched, tape: Id, model: &Loaded) -> Result<Player> {
+        let shelf = core.shelf.as_ref().ok_or_else(|| Error::Internal("no tapes".to_owned()))?;
+        let (tapes, _) = shelf.tapes()?;
+        let tape = tapes.into_iter().find(|it| it.id() == tape.bytes());
+        let tape = tape.ok_or_else(|| Error::refused("tapes", "the tape was taken away"))?;
+        let session = Session {
+            transport: Box::new(control.hand()),
+            pair_keys: self.keys.clone(),
+            id: self.id,
+            prg: None,
+        };
+        let mut mpc = Rss::dealt(tape.session(session)?, core.engine.clone(), core.options)?;
+        tape.set_up(&mut mpc, &version_hash(model.version))?;
+        let weights = mpc.accept(&model.program.weight_shapes(), model.addends()?.clone())?;
+        Ok(Player { tape, version: model.version, mpc, weights })
+    }
+}
+
+impl Player {
+    /// Agrees with the other server on the next place of the tape, and spends it.
+    pub(super) fn take_place(&mut self) -> Result<()> {
+        self.mpc.step("next place of the tape");
+        self.tape.begin(&mut self.mpc)?;
+        Ok(())
+    }
+
+    /// Runs the model, at the place that was taken, on inputs, which are filled up with zeros to the tape's examples.
+    /// Returns this server's shares of the results.
+    pub(super) fn run(
+        &mut self,
+        model: &Loaded,
+        inputs: Shares,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Share>> {
+        let examples = self.tape.examples() as usize;
+        model.program.run_filled(&mut self.mpc, &self.weights, inputs, examples, observer)
+    }
+
+    /// Bytes of the tape that the last run took.
+    pub(super) fn played(&self) -> u64 {
+        self.tape.played()
+    }
+}
+
+impl Core {
+    /// The tapes that are here, as far as they are for models that a client is told of.
+    pub(super) fn tape_states(&self, told: impl Fn(&str) -> bool) -> Result<Vec<TapeState>> {
+        let Some(shelf) = &self.shelf else { return Ok(Vec::new()) };
+        let (tapes, _) = shelf.tapes()?;
+        if tapes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut programs = Vec::new();
+        for name in self.store.names()?.into_iter().filter(|name| told(name)) {
+            let Ok(manifest) = self.store.entry(&name).usable(&name) else { continue };
+            if manifest.model().is_ok() {
+                let program = self.cache.program(&self.store, &name, &manifest)?;
+                programs.push((name, program));
+            }
+        }
+        let state = |tape: &Tape| {
+            let is_for = |program: &Program| {
+                tape.digest() == *digest(program, &self.options, tape.examples()).as_bytes()
+            };
+            let model = programs.iter().find(|(_, program)| is_for(program));
+            let [left, answers] = tape.left();
+            TapeState {
+                tape: shown_name(&tape.id()),
+                model: model.map(|(name, _)| name.clone()),
+                examples: tape.examples(),
+                left,
+                answers,
+            }
+        };
+        Ok(tapes.iter().map(state).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tape(id: u8, next: u64) -> Candidate {
+        Candidate { id: Id::from([id; 16]), next, answers: 3, examples: 1 }
+    }
+
+    #[test]
+    fn the_first_pair_is_chosen_that_neither_server_has_spent() {
+        let chosen = |zero: &[Candidate], one: &[Candidate]| Candidate::choose(&[zero, one]);
+        let [a, b] = [Id::from([1; 16]), Id::from([2; 16])];
+        assert_eq!(chosen(&[tape(1, 0), tape(2, 0)], &[tape(2, 2), tape(1, 2)]), Ok(a));
+        assert_eq!(chosen(&[tape(1, 0), tape(2, 0)], &[tape(1, 3), tape(2, 0)]), Ok(b));
+        assert_eq!(chosen(&[tape(1, 0), tape(2, 0)], &[tape(2, 0)]), Ok(b));
+        assert!(chosen(&[tape(1, 0)], &[tape(1, 3)]).unwrap_err().contains("is spent"));
+        let other = chosen(&[tape(1, 0)], &[tape(2, 0)]).unwrap_err();
+        let names = [a, b].map(|id| shown_name(&id.bytes()));
+        assert!(other.contains("not of one pair") && names.iter().all(|name| other.contains(name)));
+    }
+}

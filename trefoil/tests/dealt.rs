@@ -1,0 +1,166 @@
+//! Two servers, processes of the program, that answer from a dealer's tapes.
+
+mod common;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use common::{Cluster, DIGITS, digits, trefoil};
+
+/// The shipped model's plan, as its owner gives it to the dealer.
+fn plan(cluster: &Cluster) -> String {
+    let path = cluster.folder.join("digits.plan.json").to_str().unwrap().to_owned();
+    let written = trefoil(&["tape", "plan", DIGITS, "--output", &path]);
+    assert_eq!(written.code, 0, "{}", written.err);
+    path
+}
+
+/// Has a dealer, a process that ends, make a pair of tapes.
+fn make(cluster: &Cluster, plan: &str, name: &str, options: &[&str]) -> [PathBuf; 2] {
+    let out = cluster.folder.join(name);
+    let made = trefoil(&[&["tape", "make", plan, out.to_str().unwrap()], options].concat());
+    assert_eq!(made.code, 0, "{}", made.err);
+    [0, 1].map(|party| out.join(format!("party-{party}.tape")))
+}
+
+/// Gives a server a tape.
+fn add(cluster: &Cluster, party: usize, tape: &Path) -> common::Run {
+    let config = cluster.folder.join(format!("party-{party}/party.toml"));
+    trefoil(&["--config", config.to_str().unwrap(), "tape", "add", tape.to_str().unwrap()])
+}
+
+/// Gives each server its tape; returns where they lie.
+fn add_both(cluster: &Cluster, tapes: &[PathBuf; 2]) -> [PathBuf; 2] {
+    [0, 1].map(|party| {
+        let added = add(cluster, party, &tapes[party]);
+        assert_eq!(added.code, 0, "{}", added.err);
+        assert!(!tapes[party].exists(), "a tape is moved");
+        PathBuf::from(added.out.trim())
+    })
+}
+
+fn start(cluster: &mut Cluster) {
+    (0..2).for_each(|party| cluster.start_party(party));
+    cluster.wait_until_up("alice");
+}
+
+/// A file of the first test images.
+fn images(cluster: &Cluster, count: usize) -> String {
+    let path = cluster.folder.join(format!("{count}.csv"));
+    fs::write(&path, digits()[..count].join("\n")).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Answers that are left at each server.
+fn left(cluster: &Cluster) -> Vec<u64> {
+    let status = cluster.json("alice", &["status"]);
+    let left = |server: &Value| server["tapes"][0]["left"].as_u64().unwrap();
+    status.as_array().unwrap().iter().map(left).collect()
+}
+
+fn infer(cluster: &Cluster, path: &str, more: &[&str]) -> common::Run {
+    let arguments = ["--json", "infer", "--model", "digits", "--scale", "0.0625", path];
+    cluster.run("alice", &[&arguments, more].concat())
+}
+
+#[test]
+fn two_servers_answer_from_tapes_until_they_are_spent() {
+    let mut cluster = Cluster::make_dealt("dealt", "alice");
+    let plan = plan(&cluster);
+    start(&mut cluster);
+    cluster.json("alice", &["model", "put", "digits", DIGITS]);
+    let forty = images(&cluster, 40);
+    let none = infer(&cluster, &forty, &[]);
+    assert_eq!(none.code, 6, "{}", none.err);
+    assert!(none.err.contains("there is no tape for this model"), "{}", none.err);
+
+    // Servers that run take them in.
+    let tapes = make(&cluster, &plan, "one", &["--answers", "4", "--batch", "16"]);
+    let foreign = add(&cluster, 1, &tapes[0]);
+    assert!(foreign.err.contains("not of party 1"), "{}", foreign.err);
+    let kept = fs::read(&tapes[0]).unwrap();
+    add_both(&cluster, &tapes);
+    fs::write(&tapes[0], kept).unwrap();
+    let copy = add(&cluster, 0, &tapes[0]);
+    assert!(copy.err.contains("is here already"), "{}", copy.err);
+    let many = infer(&cluster, &forty, &[]);
+    assert!(many.err.contains("for 16 examples at once, and the job has 40"), "{}", many.err);
+    assert_eq!(left(&cluster), [4, 4]);
+
+    // Three jobs, of 16, 16 and 8 examples, which are filled up.
+    let done = infer(&cluster, &forty, &["--batch", "16", "--profile"]);
+    assert_eq!(done.code, 0, "{}\n{}", done.err, cluster.logs());
+    let report: Value = serde_json::from_str(&done.out).unwrap();
+    assert!(report["accuracy"].as_f64().unwrap() > 0.9, "{report}");
+    let cost = &report["cost"];
+    for what in ["bytes", "rounds", "tape"] {
+        assert_eq!(report["predicted"][what], cost[what], "{what}");
+        assert!(cost[what].as_u64().unwrap() > 0, "{what}");
+    }
+    assert_eq!(left(&cluster), [1, 1]);
+    let put = ["data", "put", "rows", &forty, "--dims", "1,8,8", "--classes", "10"];
+    let trains = cluster.run("alice", &put);
+    assert!(trains.err.contains("train nothing"), "{}", trains.err);
+
+    // Another client's model of the same plan is another version: its weights are not for these masks.
+    let one = images(&cluster, 1);
+    cluster.json("alice", &["model", "put", "digits", DIGITS, "--replace"]);
+    let bound = infer(&cluster, &one, &[]);
+    assert!(bound.err.contains("begun with another version"), "{}", bound.err);
+
+    // Of two makings.
+    let [zero, _] = make(&cluster, &plan, "two", &["--answers", "1"]);
+    let [_, one_of_three] = make(&cluster, &plan, "three", &["--answers", "1"]);
+    let odd = add_both(&cluster, &[zero, one_of_three]);
+    let unlike = infer(&cluster, &one, &[]);
+    assert!(unlike.err.contains("not of one pair: party 0 has"), "{}", unlike.err);
+    add_both(&cluster, &make(&cluster, &plan, "four", &["--answers", "1"]));
+    let done = infer(&cluster, &one, &[]);
+    assert_eq!(done.code, 0, "{}\n{}", done.err, cluster.logs());
+    odd.iter().for_each(|tape| fs::remove_file(tape).unwrap());
+    let spent = infer(&cluster, &one, &[]);
+    assert!(spent.err.contains("the tape for this model is spent"), "{}", spent.err);
+}
+
+#[test]
+fn no_answer_of_a_tape_is_given_twice_whenever_a_server_is_killed() {
+    const ANSWERS: u64 = 40;
+    let mut cluster = Cluster::make_dealt("dealt-killed", "alice");
+    let plan = plan(&cluster);
+    add_both(&cluster, &make(&cluster, &plan, "one", &["--answers", &ANSWERS.to_string()]));
+    start(&mut cluster);
+    cluster.json("alice", &["model", "put", "digits", DIGITS]);
+    let one = images(&cluster, 1);
+    let config = cluster.client_config("alice").to_str().unwrap().to_owned();
+    let ask = || {
+        let infer = ["--json", "infer", "--model", "digits", "--scale", "0.0625", &one];
+        trefoil(&[&["--config", &config], &infer[..]].concat()).code
+    };
+    let mut answered = 0;
+    for trial in 0..5 {
+        let party = trial % 2;
+        let before = left(&cluster);
+        assert_eq!(before[0], before[1], "both take the same");
+        // Somewhere in an answer, or between two.
+        answered += thread::scope(|scope| {
+            let asks = scope.spawn(|| (0..4).take_while(|_| ask() == 0).count() as u64);
+            thread::sleep(Duration::from_millis(20 + 37 * trial as u64));
+            cluster.kill(party);
+            cluster.start_party(party);
+            asks.join().unwrap()
+        });
+        cluster.wait_until_up("alice");
+        assert_eq!(ask(), 0, "{}", cluster.logs());
+        answered += 1;
+        let after = left(&cluster);
+        assert_eq!(after[0], after[1], "what one has spent the other has too");
+        assert!(after[0] < before[0]);
+        assert!(answered <= ANSWERS - after[0], "{answered} answers of {after:?} left");
+    }
+}
