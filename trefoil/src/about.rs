@@ -82,7 +82,7 @@ pub enum Preprocess {
         /// What a white pixel becomes.
         white: f64,
     },
-    /// Resizes the shorter side to 256, cuts the centre of 224 x 224 and normalises the channels by
+    /// Resizes the shorter side to 256/224 of the model's, cuts the centre and normalises the channels by
     /// ImageNet's means and deviations.
     Imagenet,
 }

@@ -598,7 +598,7 @@ pub struct Reading {
 pub enum Prepare {
     /// Resize to the model's input; black is 0, white is --white
     Scale,
-    /// Resize to 256, cut the centre of 224 x 224, normalise by ImageNet's means and deviations
+    /// Resize by 256/224 more than the model takes, cut the centre, normalise by ImageNet's means and deviations
     Imagenet,
 }
 

@@ -157,16 +157,32 @@ fn picture(bytes: &[u8], input: &Input, preprocess: &Preprocess) -> Result<Vec<f
             let sized = decode(bytes)?.resize_exact(width, height, FilterType::Triangle);
             Ok(planes(&sized, channels, white))
         }
-        Preprocess::Imagenet if (channels, height, width) == (3, 224, 224) => {
-            let values = from_image(bytes, &Preprocessing::imagenet());
+        Preprocess::Imagenet => {
+            let how = as_imagenet(input)?;
+            let values = from_image(bytes, &how);
             Ok(values.map_err(|cause| not_whole(&cause))?.floats().into_owned())
         }
-        Preprocess::Imagenet => Err(format!(
-            "the model takes {:?}, but says that it is prepared as ImageNet's 3 x 224 x 224; put it \
-             again with another --preprocess",
-            input.dims
-        )),
     }
+}
+
+/// How pictures become an input as ImageNet's do: the margin that is cut off is to the rest as with 256 and 224.
+///
+/// # Errors
+/// Why the input takes no such pictures.
+pub fn as_imagenet(input: &Input) -> Result<Preprocessing, String> {
+    let side = match (input.dims.as_slice(), input.integer) {
+        (&[3, height, width], false) if height == width && height <= SIDE as usize => height as u32,
+        _ => {
+            return Err(format!(
+                "ImageNet's preparation makes colour pictures as high as wide, [3, 224, 224] for instance, and the \
+                 model takes {input}; put it with another --preprocess"
+            ));
+        }
+    };
+    let mut how = Preprocessing::imagenet();
+    how.resize = (f64::from(side) * 256.0 / 224.0).round() as u32;
+    how.crop = side;
+    Ok(how)
 }
 
 fn not_whole(cause: &dyn std::fmt::Display) -> String {
@@ -200,7 +216,7 @@ fn csv(bytes: &[u8], input: &Input) -> Result<Vec<Row>, String> {
     let wanted = input.len();
     let &[rows, columns] = table.dims() else { return Err("holds no table".to_owned()) };
     if rows == 0 {
-        return Err("holds no image".to_owned());
+        return Err("holds no rows of numbers".to_owned());
     }
     if wanted == 0 || !(wanted..=wanted + 1).contains(&columns) {
         return Err(format!(
@@ -320,15 +336,21 @@ mod tests {
 
     #[test]
     fn imagenet_pictures_are_cut_and_normalised() {
-        let (picture, to) = (png(300, 500, [255, 0, 0]), input(&[3, 224, 224]));
-        let images = read_picture("a.png", &picture, &to, &Preprocess::Imagenet).unwrap();
-        let plane = 224 * 224;
-        assert_eq!(images[0].values.len(), 3 * plane);
-        for (channel, value) in [1.0, 0.0, 0.0].into_iter().enumerate() {
-            let how = Preprocessing::imagenet();
-            let wanted = (value - how.mean[channel]) / how.deviation[channel];
-            assert!((images[0].values[channel * plane + 777] - wanted).abs() < 1e-12);
+        let picture = png(300, 500, [255, 0, 0]);
+        for side in [224, 299, 64] {
+            let to = input(&[3, side, side]);
+            let images = read_picture("a.png", &picture, &to, &Preprocess::Imagenet).unwrap();
+            let plane = side * side;
+            assert_eq!(images[0].values.len(), 3 * plane);
+            for (channel, value) in [1.0, 0.0, 0.0].into_iter().enumerate() {
+                let how = Preprocessing::imagenet();
+                let wanted = (value - how.mean[channel]) / how.deviation[channel];
+                assert!((images[0].values[channel * plane + 777] - wanted).abs() < 1e-12);
+            }
         }
+        assert_eq!(as_imagenet(&input(&[3, 224, 224])).unwrap(), Preprocessing::imagenet());
+        let refused = as_imagenet(&input(&[3, 224, 300])).unwrap_err();
+        assert!(refused.contains("--preprocess"), "{refused}");
     }
 
     #[test]

@@ -52,6 +52,10 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let imported = if arguments.no_guard { imported.without_guard()? } else { imported };
     let Imported { program, about, weights, values } = imported;
     let about = About { numbers: arguments.numbers, ..about };
+    if about.preprocess == Preprocess::Imagenet && about.inputs.len() == 1 {
+        images::as_imagenet(&about.inputs[0])
+            .map_err(|reason| Error::input("--preprocess", reason))?;
+    }
     let rounded = rounded(program.plan(), &values)?;
     let samples = samples_of(reading, &about)?;
     let ranges = within_tables(ranges_of(reading, &about, &samples)?, program.plan(), &about);

@@ -347,10 +347,7 @@ impl Core {
         let (outcome, session) = match ended {
             Ok(outcome) => (outcome, Ok(())),
             Err(error) => {
-                let reason = format!(
-                    "the job failed: {error}; the servers find each other again by themselves, \
-                     after which it can be sent again"
-                );
+                let reason = format!("the job failed: {error}; {}", advice(&error));
                 (Err(reason), Err(error))
             }
         };
@@ -362,6 +359,24 @@ impl Core {
         session
     }
 }
+
+/// What a client can do about a job that failed. What a link or a server did passes; what an operation of the
+/// plan has against its operands does not.
+fn advice(error: &Error) -> &'static str {
+    use mpc_core::Error as Mpc;
+    use nn_layers::Error as Nn;
+    match error {
+        Error::Nn(Nn::Mpc(Mpc::Net(_) | Mpc::Ring(_)) | Nn::Ring(_)) => SEND_AGAIN,
+        Error::Nn(_) => {
+            "its plan cannot be computed so, and would fail again: its owner must put it again"
+        }
+        _ => SEND_AGAIN,
+    }
+}
+
+/// What to do about a failure that passes.
+const SEND_AGAIN: &str =
+    "the servers find each other again by themselves, after which it can be sent again";
 
 /// What jobs are run with.
 struct Run<'a, 'b> {
@@ -411,4 +426,20 @@ pub(super) fn strange(
 ) -> Error {
     let advice = "run the same program on all servers";
     control.accuse(Party(party), &format!("{reason}; {advice}")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_pass_is_to_be_sent_again() {
+        let structure = nn_layers::Error::invalid("one-hot", "the positions are no integers");
+        let overflow = mpc_core::Error::Overflow { op: "matmul", bits: 70, limit: 63 };
+        for error in [structure, nn_layers::Error::Mpc(overflow)] {
+            let advice = advice(&Error::Nn(error));
+            assert!(advice.contains("must put it again"), "{advice}");
+        }
+        assert_eq!(advice(&Error::Internal("a worker has gone".to_owned())), SEND_AGAIN);
+    }
 }
