@@ -18,6 +18,8 @@ pub(super) type Table<'a> = &'a dyn Fn(u32) -> u64;
 pub(super) struct Exponent<'a> {
     /// Magnitudes are below `2^planes`.
     pub planes: u32,
+    /// Whether other words may be among them, of which it does not matter what is looked up.
+    pub wraps: bool,
     /// Whether words may be negative; then high tables are negated for negative ones.
     pub signed: bool,
     /// Magnitudes of `2^top` and more count as 0.
@@ -136,7 +138,10 @@ fn reached_at_once<P: Protocol>(
         }
         distances.push(x.clone());
     }
-    let width = n + 1 + u32::from(wanted.signed);
+    let mut width = n + 1 + u32::from(wanted.signed);
+    if wanted.wraps {
+        width = 64;
+    }
     planted!("look-up: powers of two compared a bit short", width = width - 1);
     let jobs = distances.iter().map(|value| Compare { value, width, then: Then::bit() });
     let answers = mpc.compare(&jobs.collect::<Vec<_>>())?;

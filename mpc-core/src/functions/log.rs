@@ -41,6 +41,7 @@ pub fn log<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
     planted!("log: eight units too much", constant = constant.wrapping_add(8));
     let wanted = Exponent {
         planes: n,
+        wraps: false,
         signed: false,
         top: n,
         low: &[&|b| 1 << b, &|b| logs(b).wrapping_neg()],

@@ -108,6 +108,7 @@ fn scale_of<P: Protocol>(
     let count = if split { 2 } else { 1 };
     let wanted = Exponent {
         planes: x.width().min(63) - 1,
+        wraps: false,
         signed,
         top,
         low: &[&|b| 1 << b],
@@ -259,6 +260,7 @@ fn root<P: Protocol>(
     let plan = Halved::new(n, [f, out], inverse);
     let wanted = Exponent {
         planes: n,
+        wraps: false,
         signed: false,
         top: n,
         low: &[&|b| 1 << b, &|b| plan.low(b)],

@@ -237,6 +237,7 @@ fn factor<P: Protocol>(mpc: &mut P, sums: &Sums<P>, ratio: f64) -> Result<P::Sha
     let root = |b: u32| (ratio * (f64::from(b) / 2.0 + f64::from(ROOT)).exp2()).round() as u64;
     let wanted = Exponent {
         planes: 62,
+        wraps: true,
         signed: false,
         top: 62,
         low: &[&|b| 1 << b, &root],
