@@ -425,7 +425,7 @@ mod tests {
             ("a.png", &good[..], &input(&[7]), "not pictures"),
             ("a.csv", &b"1,2\n1,x\n"[..], &input(&[2]), "row 2, column 2"),
             ("a.csv", &b"1,2,3,4\n"[..], &input(&[2]), "4 numbers in a row"),
-            ("a.csv", &b""[..], &input(&[2]), "no image"),
+            ("a.csv", &b""[..], &input(&[2]), "no rows of numbers"),
             (
                 "a.csv",
                 &b"1,2,3\n1,2,0.5\n"[..],
