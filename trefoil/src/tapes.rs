@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
@@ -19,6 +19,7 @@ use crate::{
     Digest, Error, Result,
     id::fill_random,
     program::{Mpc, Program},
+    store::new_private,
 };
 
 /// The folder of tapes among a server's data.
@@ -215,7 +216,7 @@ impl Shelf {
 fn carry(from: &Path, to: &Path) -> io::Result<()> {
     let temporary = to.with_added_extension("tmp");
     let _ = fs::remove_file(&temporary);
-    let mut copy = private().open(&temporary)?;
+    let mut copy = new_private(&temporary)?;
     io::copy(&mut File::open(from)?, &mut copy)?;
     copy.sync_all()?;
     fs::rename(&temporary, to)?;
@@ -223,16 +224,7 @@ fn carry(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 fn new_file(path: &Path) -> Result<File> {
-    private().read(true).open(path).map_err(|cause| Error::file(path, cause))
-}
-
-/// A new file that only its owner may read.
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
+    new_private(path).map_err(|cause| Error::file(path, cause))
 }
 
 /// What is wrong, without the name of the file.

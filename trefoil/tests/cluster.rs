@@ -81,7 +81,7 @@ fn servers_on_a_cpu_and_on_a_device_work_together() {
     symlink(ptx_emu_driver::library(), driver.join("libcuda.so")).unwrap();
     let engines = [("cpu", "cpu/"), ("cuda:0", "cuda/"), ("cpu", "cpu/")];
     for (party, (engine, _)) in engines.iter().enumerate() {
-        cluster.set_engine(party, engine);
+        cluster.set(party, "engine", engine);
         cluster.start_party_with(party, &[("LD_LIBRARY_PATH", driver.to_str().unwrap())]);
     }
     cluster.wait_until_up("alice");
@@ -96,25 +96,17 @@ fn servers_on_a_cpu_and_on_a_device_work_together() {
 
     let config = cluster.folder.join("party-0/party.toml");
     cluster.kill(0);
-    cluster.set_engine(0, "cuda:7");
+    cluster.set(0, "engine", "cuda:7");
     let refused = trefoil(&["party", "--config", config.to_str().unwrap()]);
     assert_eq!(refused.code, 4, "{}", refused.err);
     assert!(refused.err.contains("`engine = \"cuda:7\"` of party 0"), "{}", refused.err);
-}
-
-/// Writes a key of a server's file.
-fn set(cluster: &Cluster, party: usize, key: &str, value: &str) {
-    let path = cluster.folder.join(format!("party-{party}/party.toml"));
-    let mut file: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
-    file.insert(key.to_owned(), value.into());
-    fs::write(&path, file.to_string()).unwrap();
 }
 
 #[test]
 fn servers_spare_rounds_where_all_three_operators_say_so() {
     let mut cluster = Cluster::make("profile", "alice");
     for party in 0..3 {
-        set(&cluster, party, "profile", "slow-links");
+        cluster.set(party, "profile", "slow-links");
         cluster.start_party(party);
     }
     cluster.wait_until_up("alice");
@@ -136,7 +128,7 @@ fn servers_spare_rounds_where_all_three_operators_say_so() {
     }
 
     cluster.kill(1);
-    set(&cluster, 1, "profile", "bytes");
+    cluster.set(1, "profile", "bytes");
     cluster.start_party(1);
     cluster.wait_until_up("alice");
     let refused = cluster.run("alice", &["infer", "--model", "digits", "--scale", "0.0625", &path]);
@@ -149,7 +141,7 @@ fn servers_spare_rounds_where_all_three_operators_say_so() {
 fn servers_round_as_their_operators_say_and_all_three_alike() {
     let mut cluster = Cluster::make("truncation", "alice");
     for party in 0..3 {
-        set(&cluster, party, "truncation", "exact");
+        cluster.set(party, "truncation", "exact");
         cluster.start_party(party);
     }
     cluster.wait_until_up("alice");
@@ -166,7 +158,7 @@ fn servers_round_as_their_operators_say_and_all_three_alike() {
     assert!(first["cost"]["rounds"].as_u64().unwrap() > 45, "{first}");
 
     cluster.kill(1);
-    set(&cluster, 1, "truncation", "dither");
+    cluster.set(1, "truncation", "dither");
     cluster.start_party(1);
     cluster.wait_until_up("alice");
     let refused = cluster.run("alice", &arguments);

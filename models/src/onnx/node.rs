@@ -1,6 +1,6 @@
 //! One node of a model file: which operator, which operands.
 
-use nn_layers::{Binary, HostTensor, Op, Reduce, Unary, ValueId};
+use nn_layers::{Binary, Dim, HostTensor, Op, Reduce, Unary, ValueId};
 
 use super::attributes::Attributes;
 use super::ops::{self, Import};
@@ -76,6 +76,17 @@ pub(crate) fn import(to: &mut Importer<'_>, node: &NodeProto, index: usize) -> R
 }
 
 impl Node<'_, '_> {
+    /// A stretch of an axis.
+    pub(super) fn part(
+        &mut self,
+        x: ValueId,
+        axis: usize,
+        start: usize,
+        end: usize,
+    ) -> Result<ValueId> {
+        self.add(Op::Slice { axis, start, end: Dim::Fixed(end), step: 1 }, &[x])
+    }
+
     /// An operand that must be there.
     pub fn input(&self, i: usize) -> Result<ValueId> {
         Ok(self.tensor(i)?.id)

@@ -131,6 +131,11 @@ pub(crate) fn append_private(path: &Path) -> io::Result<File> {
     open_private(OpenOptions::new().read(true).append(true).create(true), path)
 }
 
+/// Makes a file to be written and read, which must not be there.
+pub(crate) fn new_private(path: &Path) -> io::Result<File> {
+    open_private(OpenOptions::new().read(true).write(true).create_new(true), path)
+}
+
 fn open_private(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);

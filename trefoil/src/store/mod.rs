@@ -26,7 +26,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use files::append_private;
+pub(crate) use files::{append_private, new_private};
 use files::{
     files_in, make_private, parse_shares, read_checked, remove_if_there, sum_of, sync_folder,
     write_shares, write_synced,

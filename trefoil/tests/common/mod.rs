@@ -129,11 +129,11 @@ impl Cluster {
         self.parties[party].as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
     }
 
-    /// Sets what one server computes on.
-    pub fn set_engine(&self, party: usize, engine: &str) {
+    /// Sets a key in the file of one server.
+    pub fn set(&self, party: usize, key: &str, value: &str) {
         let path = self.folder.join(format!("party-{party}/party.toml"));
         let mut file: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
-        file.insert("engine".to_owned(), engine.into());
+        file.insert(key.to_owned(), value.into());
         fs::write(&path, file.to_string()).unwrap();
     }
 

@@ -1,6 +1,6 @@
 //! Recurrent layers, step after step: lengths are public, and so is the number of steps.
 
-use nn_layers::{Binary, Dim, HostTensor, Op, Unary, ValueId};
+use nn_layers::{Binary, HostTensor, Op, Unary, ValueId};
 
 use super::shape::{fixed, spread};
 use crate::Result;
@@ -166,8 +166,8 @@ fn pass(
     let width = layer.gates * layer.hidden;
     let (mut bias, mut own) = (None, None);
     if let Some(both) = of(n, 3)? {
-        own = Some(part(n, both, 0, 0, width)?);
-        bias = Some(part(n, both, 0, width, 2 * width)?);
+        own = Some(n.part(both, 0, 0, width)?);
+        bias = Some(n.part(both, 0, width, 2 * width)?);
     }
     let peepholes = if n.operator == "LSTM" { of(n, 7)? } else { None };
     let inputs = n.dims(x)[2];
@@ -179,16 +179,6 @@ fn pass(
     }
     let driven = fixed(n, driven, &[layer.steps, layer.batch, width])?;
     Ok(Pass { recurrence, driven, bias, peepholes, functions, backwards })
-}
-
-fn part(
-    n: &mut Node<'_, '_>,
-    x: ValueId,
-    axis: usize,
-    start: usize,
-    end: usize,
-) -> Result<ValueId> {
-    n.add(Op::Slice { axis, start, end: Dim::Fixed(end), step: 1 }, &[x])
 }
 
 /// The state at the start: given, or zeros.
@@ -268,8 +258,8 @@ fn recurrent(
 ) -> Result<ValueId> {
     let (mut weight, mut bias) = (pass.recurrence, pass.bias);
     if let Some((start, end)) = gates {
-        weight = part(n, weight, 0, start, end)?;
-        bias = bias.map(|b| part(n, b, 0, start, end)).transpose()?;
+        weight = n.part(weight, 0, start, end)?;
+        bias = bias.map(|b| n.part(b, 0, start, end)).transpose()?;
     }
     let op = Op::MatMul { transpose_lhs: false, transpose_rhs: true };
     let y = n.add(op, &[h, weight])?;
@@ -288,10 +278,10 @@ fn lstm(
     let back = recurrent(n, pass, h, None)?;
     let sum = n.binary_op(Binary::Add, driven, back)?;
     // Gates in the order of ONNX: input, output, forget, cell.
-    let gate = |n: &mut Node<'_, '_>, i: usize| part(n, sum, 1, i * hidden, (i + 1) * hidden);
+    let gate = |n: &mut Node<'_, '_>, i: usize| n.part(sum, 1, i * hidden, (i + 1) * hidden);
     let peeped = |n: &mut Node<'_, '_>, x: ValueId, c: ValueId, i: usize| -> Result<ValueId> {
         let Some(all) = pass.peepholes else { return Ok(x) };
-        let weight = part(n, all, 0, i * hidden, (i + 1) * hidden)?;
+        let weight = n.part(all, 0, i * hidden, (i + 1) * hidden)?;
         let more = n.binary_op(Binary::Mul, c, weight)?;
         n.binary_op(Binary::Add, x, more)
     };
@@ -329,11 +319,11 @@ fn gru(
     let hidden = layer.hidden;
     // Gates in the order of ONNX: update, reset, hidden.
     let back = recurrent(n, pass, h, Some((0, 2 * hidden)))?;
-    let both = part(n, driven, 1, 0, 2 * hidden)?;
+    let both = n.part(driven, 1, 0, 2 * hidden)?;
     let both = n.binary_op(Binary::Add, both, back)?;
     let both = apply(n, layer, &pass.functions[0], both)?;
-    let update = part(n, both, 1, 0, hidden)?;
-    let reset = part(n, both, 1, hidden, 2 * hidden)?;
+    let update = n.part(both, 1, 0, hidden)?;
+    let reset = n.part(both, 1, hidden, 2 * hidden)?;
     let last = Some((2 * hidden, 3 * hidden));
     let back = if n.attributes.int("linear_before_reset", 0) != 0 {
         let back = recurrent(n, pass, h, last)?;
@@ -342,7 +332,7 @@ fn gru(
         let state = n.binary_op(Binary::Mul, reset, h)?;
         recurrent(n, pass, state, last)?
     };
-    let new = part(n, driven, 1, 2 * hidden, 3 * hidden)?;
+    let new = n.part(driven, 1, 2 * hidden, 3 * hidden)?;
     let new = n.binary_op(Binary::Add, new, back)?;
     let new = apply(n, layer, &pass.functions[1], new)?;
     // (1 - update) * new + update * h

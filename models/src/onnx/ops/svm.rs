@@ -1,6 +1,6 @@
 //! Support vector machines of the domain `ai.onnx.ml`.
 
-use nn_layers::{Binary, Dim, HostTensor, Op, Reduce, Unary, ValueId};
+use nn_layers::{Binary, HostTensor, Op, Reduce, Unary, ValueId};
 
 use super::math;
 use super::shape::{fixed, spread};
@@ -334,21 +334,21 @@ fn differences(n: &mut Node<'_, '_>, r: ValueId, classes: usize) -> Result<Value
 fn least(n: &mut Node<'_, '_>, q: ValueId, rows: usize, classes: usize) -> Result<ValueId> {
     let last = classes - 1;
     let one = n.number(1.0);
-    let upper = part(n, q, 1, 0, last)?;
-    let left = part(n, upper, 2, 0, last)?;
-    let right = part(n, upper, 2, last, classes)?;
+    let upper = n.part(q, 1, 0, last)?;
+    let left = n.part(upper, 2, 0, last)?;
+    let right = n.part(upper, 2, last, classes)?;
     let right = n.unary(Unary::Neg, right)?;
     let ones = spread(n, one, vec![rows, last, 1])?;
     let mut system = n.add(Op::Concat(2), &[left, right, ones])?;
     for at in 0..last {
         system = eliminated(n, system, at, last)?;
     }
-    let a = part(n, system, 2, last, last + 1)?;
-    let c = part(n, system, 2, last + 1, last + 2)?;
+    let a = n.part(system, 2, last, last + 1)?;
+    let c = n.part(system, 2, last + 1, last + 2)?;
     // The last equation says which l.
-    let bottom = part(n, q, 1, last, classes)?;
-    let weights = part(n, bottom, 2, 0, last)?;
-    let own = part(n, bottom, 2, last, classes)?;
+    let bottom = n.part(q, 1, last, classes)?;
+    let weights = n.part(bottom, 2, 0, last)?;
+    let own = n.part(bottom, 2, last, classes)?;
     let with_a = math::product(n, weights, a)?;
     let with_c = math::product(n, weights, c)?;
     let above = n.binary_op(Binary::Add, own, with_a)?;
@@ -363,32 +363,21 @@ fn least(n: &mut Node<'_, '_>, q: ValueId, rows: usize, classes: usize) -> Resul
 /// Equations, each a row, of which number `at` is divided by its own coefficient and taken from the others, so
 /// that its unknown is left in none of them.
 fn eliminated(n: &mut Node<'_, '_>, system: ValueId, at: usize, len: usize) -> Result<ValueId> {
-    let row = part(n, system, 1, at, at + 1)?;
-    let pivot = part(n, row, 2, at, at + 1)?;
+    let row = n.part(system, 1, at, at + 1)?;
+    let pivot = n.part(row, 2, at, at + 1)?;
     let row = n.binary_op(Binary::Div, row, pivot)?;
-    let column = part(n, system, 2, at, at + 1)?;
+    let column = n.part(system, 2, at, at + 1)?;
     let taken = math::product(n, column, row)?;
     let others = n.binary_op(Binary::Sub, system, taken)?;
     let mut parts = vec![];
     if at > 0 {
-        parts.push(part(n, others, 1, 0, at)?);
+        parts.push(n.part(others, 1, 0, at)?);
     }
     parts.push(row);
     if at + 1 < len {
-        parts.push(part(n, others, 1, at + 1, len)?);
+        parts.push(n.part(others, 1, at + 1, len)?);
     }
     if parts.len() == 1 { Ok(row) } else { n.add(Op::Concat(1), &parts) }
-}
-
-/// A stretch of an axis.
-fn part(
-    n: &mut Node<'_, '_>,
-    x: ValueId,
-    axis: usize,
-    start: usize,
-    end: usize,
-) -> Result<ValueId> {
-    n.add(Op::Slice { axis, start, end: Dim::Fixed(end), step: 1 }, &[x])
 }
 
 /// `[rows, classes, classes]` from the numbers of all pairs, then of all pairs the other way; 0 on the diagonal.
