@@ -60,6 +60,10 @@ NETWORKS = {
     "models/vgg16-cifar/1": (VGG16, (1, 3, 32, 32)),
 }
 
+# Steps of gradient descent on the mean cross-entropy of a batch: network and labels secret.
+TRAININGS = {"training/lenet/128": (LENET, (128, 1, 28, 28))}
+RATE = 0.01
+
 
 def operands(case):
     """The case's operands, the same in every system."""
@@ -71,7 +75,7 @@ def operands(case):
 
 def network(case):
     """Layers, the input, and for each layer with weights its kernel (outputs first) and its bias."""
-    layers, shape = NETWORKS[case]
+    layers, shape = {**NETWORKS, **TRAININGS}[case]
     random = np.random.default_rng(2021)
     x = np.asarray(random.standard_normal(shape), np.float32)
     (_, channels, size, _), weights = shape, []
@@ -92,6 +96,13 @@ def network(case):
     kernels = [np.asarray(random.standard_normal(s) * scale(s), np.float32) for s in weights]
     biases = [np.asarray(random.standard_normal(s[0]) * 0.01, np.float32) for s in weights]
     return layers, x, list(zip(kernels, biases))
+
+
+def labels(case):
+    """A one in the place of each row's class."""
+    layers, (batch, *_) = TRAININGS[case]
+    classes = layers[-1][1]
+    return np.eye(classes, dtype=np.float32)[np.arange(batch) * 7 % classes]
 
 
 def start(main, *arguments):

@@ -1,7 +1,8 @@
 """Times CrypTen: additive sharing among three processes over loopback, triples from a fourth, its dealer.
 
-Operations on encrypted tensors are timed: encrypting and revealing are not. Each process has one thread,
-as CrypTen's own launcher sets it. See common.py for what is said.
+Operations on encrypted tensors are timed: encrypting and revealing are not. A training step is as it ships: its update
+sets gradients to zero that came out wrong, which takes comparisons. The loss, which no gradient needs, is left out. Each
+process has one thread, as CrypTen's own launcher sets it. See common.py for what is said.
 """
 
 import os
@@ -78,15 +79,51 @@ def torch_network(case):
     return nn.Sequential(*modules).eval(), torch.from_numpy(x)
 
 
+def trained(net, x, labels):
+    """The weights of a network after a step."""
+    import torch
+
+    loss = torch.nn.functional.cross_entropy(net(x), labels)
+    weights = list(net.parameters())
+    gradients = torch.autograd.grad(loss, weights)
+    return [(weight - common.RATE * gradient).detach() for weight, gradient in zip(weights, gradients)]
+
+
 def party(rank, pipe, folder):
     crypten, torch = join(rank, folder)
     from crypten import communicator
 
     state = {}
 
+    def load_training(case):
+        net, x = torch_network(case)
+        labels = torch.from_numpy(common.labels(case))
+        private = crypten.nn.from_pytorch(net, x[:1]).encrypt(src=0).train()
+        named = dict(private.named_parameters())
+        weights = [named[f"{name}.data"] for name, _ in net.named_parameters()]
+        start = [weight.clone() for weight in weights]
+        loss = crypten.nn.CrossEntropyLoss(skip_forward=True)
+
+        def begin():
+            private.zero_grad()
+            for weight, first in zip(weights, start):
+                weight.set(first)
+
+        def step(x, labels):
+            loss(private(x), labels).backward()
+            private.update_parameters(common.RATE)
+            return weights
+
+        state["begin"], state["run"] = begin, step
+        state["arguments"] = [crypten.cryptensor(each, src=0) for each in (x, labels)]
+        state["expected"] = trained(net, x, labels)
+
     def load(case):
         state.clear()
-        if case in common.OPERATIONS:
+        state["begin"], state["learns"] = lambda: None, case in common.TRAININGS
+        if state["learns"]:
+            load_training(case)
+        elif case in common.OPERATIONS:
             state["run"], plain = function(common.OPERATIONS[case][0])
             arguments = [torch.from_numpy(x) for x in common.operands(case)]
             state["arguments"] = [crypten.cryptensor(x, src=0) for x in arguments]
@@ -100,9 +137,10 @@ def party(rank, pipe, folder):
 
     def run():
         def work():
-            with crypten.no_grad():
+            with crypten.enable_grad() if state["learns"] else crypten.no_grad():
                 state["result"] = state["run"](*state["arguments"])
 
+        state["begin"]()
         communicator.get().barrier()
         crypten.reset_communication_stats()
         times = common.clocked(work)
@@ -116,8 +154,14 @@ def party(rank, pipe, folder):
 
     def error():
         # `get_plain_text` decodes some negative numbers as one too many, so the words are decoded here.
-        shares = state["result"]._tensor
-        return common.largest_error(shares.reveal().double() / shares.encoder.scale, state["expected"])
+        def decoded(result):
+            shares = result._tensor
+            return shares.reveal().double() / shares.encoder.scale
+
+        if not state["learns"]:
+            return common.largest_error(decoded(state["result"]), state["expected"])
+        pairs = zip(state["result"], state["expected"])
+        return max(common.largest_error(decoded(weight), expected) for weight, expected in pairs)
 
     common.obey(pipe, {"load": load, "run": run, "sent": sent, "error": error})
 
@@ -143,7 +187,7 @@ def main():
         "system": f"CrypTen {crypten.__version__}",
         "protocol": "additive sharing and a dealer, 16 fraction bits",
         "network": "tcp",
-        "cases": [*common.OPERATIONS, *common.NETWORKS],
+        "cases": [*common.OPERATIONS, *common.NETWORKS, *common.TRAININGS],
     }
     common.serve(introduction, measure)
     parties.close()

@@ -124,6 +124,20 @@ def apply(jax, layers):
     return run
 
 
+def learn(jax, layers):
+    """The JAX function of a step of gradient descent: the weights after it."""
+    network = apply(jax, layers)
+
+    def loss(weights, x, labels):
+        logits = network(x, *weights)
+        return -(labels * jax.nn.log_softmax(logits)).sum() / labels.shape[0]
+
+    def step(x, labels, *weights):
+        gradients = jax.grad(loss)(weights, x, labels)
+        return [weight - common.RATE * gradient for weight, gradient in zip(weights, gradients)]
+    return step
+
+
 def main():
     import jax
     import spu
@@ -141,7 +155,11 @@ def main():
             run, arguments = function(jax, common.OPERATIONS[case][0]), common.operands(case)
         else:
             layers, x, weights = common.network(case)
-            run, arguments = apply(jax, layers), [x] + [part for pair in weights for part in pair]
+            weights = [part for pair in weights for part in pair]
+            if case in common.TRAININGS:
+                run, arguments = learn(jax, layers), [x, common.labels(case), *weights]
+            else:
+                run, arguments = apply(jax, layers), [x, *weights]
         names = [f"in{i}" for i in range(len(arguments))]
         program, _ = frontend.compile(
             frontend.Kind.JAX, run, arguments, {}, names, [secret] * len(names),
@@ -152,15 +170,16 @@ def main():
         answer = common.repeat(lambda: parties.ask("run"), effort)
         answer["bytes_per_party"] = max(parties.ask("sent"))
         results = parties.ask("result", tuple(program.output_names))
-        found = io.reconstruct([result[0] for result in results])
-        answer["max_abs_error"] = common.largest_error(found, jax.jit(run)(*arguments))
+        expected = jax.tree_util.tree_leaves(jax.jit(run)(*arguments))
+        found = [io.reconstruct(shares) for shares in map(list, zip(*results))]
+        answer["max_abs_error"] = max(map(common.largest_error, found, expected))
         return answer
 
     introduction = {
         "system": f"SPU {spu.__version__}",
         "protocol": "ABY3, 18 fraction bits",
         "network": "tcp",
-        "cases": [*common.OPERATIONS, *common.NETWORKS],
+        "cases": [*common.OPERATIONS, *common.NETWORKS, *common.TRAININGS],
     }
     common.serve(introduction, measure)
     parties.close()

@@ -17,6 +17,7 @@ const ROWS: &[(&str, &str)] = &[
     ("AlexNet for CIFAR-10, one image", "models/alexnet-cifar/1"),
     ("VGG-16 for CIFAR-10, one image", "models/vgg16-cifar/1"),
     ("ResNet-50 for ImageNet, one image", "models/resnet50/1"),
+    ("training step of LeNet, 128 images", "training/lenet/128"),
 ];
 
 /// The systems beside ours, by the start of their names.
@@ -70,7 +71,8 @@ fn table(records: &Records) -> String {
         return String::new();
     }
     format!(
-        "Three parties as processes on one machine ({}), a thread each, over mutual TLS:\n\n\
+        "Three parties as processes on one machine ({}; each row is of one), a thread each, over \
+         mutual TLS:\n\n\
          | what | time | bytes per party | rounds | {} | {} | measured again by |\n\
          |---|---|---|---|---|---|---|\n{rows}",
         machines.join("; "),

@@ -46,6 +46,9 @@ pub struct Options {
     /// How often each image is seen: 3, for CIFAR-10 5
     #[arg(long)]
     pub epochs: Option<u32>,
+    /// Learn from the first so many images alone, for want of hours
+    #[arg(long)]
+    pub images: Option<usize>,
     /// Stop after so many steps: to see what a step takes. Nothing is written then
     #[arg(long)]
     pub steps: Option<u32>,
@@ -107,7 +110,11 @@ pub fn main() -> Result<()> {
     // Hours may pass before it is written down.
     let commit = commit();
     ensure!(options.batch > 0 && options.epochs != Some(0), "a training has images and epochs");
-    let [train, test] = fetch::images(options.name)?;
+    let [mut train, test] = fetch::images(options.name)?;
+    if let Some(images) = options.images {
+        let some: Vec<usize> = (0..images.min(train.len())).collect();
+        train = train.rows(&some)?;
+    }
     eprintln!("{} images, {} held out", train.len(), test.len());
     if options.only_data {
         return Ok(());
