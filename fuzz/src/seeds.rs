@@ -265,7 +265,7 @@ fn data_set() -> DataSet {
 
 fn run_spec() -> RunSpec {
     RunSpec {
-        data: vec![Used { name: "digits-a".to_owned(), version: Id::from([5; 16]) }],
+        data: vec![Used { name: "digits-a".to_owned(), version: Id::from([5; 16]), beside: false }],
         course: Course { epochs: 20, seed: 7, schedule: Schedule::cosine(0.5, 440).warm_up(10) },
         preprocess: Preprocess::default(),
         labels: vec!["zero".to_owned()],

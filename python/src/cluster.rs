@@ -255,7 +255,7 @@ impl Connection {
         py: Python<'_>,
         name: String,
         training: PyRef<'_, Training>,
-        data: Vec<String>,
+        data: Vec<Vec<String>>,
         epochs: u32,
         seed: u64,
         labels: Vec<String>,

@@ -158,7 +158,8 @@ pub(crate) fn put_data(
 /// A run that a client wants.
 pub(crate) struct Wanted {
     pub(crate) name: String,
-    pub(crate) data: Vec<String>,
+    /// Its data sets; those of one group hold columns of the same rows.
+    pub(crate) data: Vec<Vec<String>>,
     pub(crate) plan: Arc<TrainPlan>,
     /// The state at the start, encoded.
     pub(crate) state: Vec<Tensor>,

@@ -178,6 +178,31 @@ NETWORK = Path(__file__).parents[1] / "notebooks/perceptron.onnx"
 HOW = {"batch_size": 64, "optimiser": trefoil.optim.SGD(lr=0.2, momentum=0.9)}
 
 
+def test_pixels_and_labels_of_the_same_rows_may_have_an_owner_each(alice, bob, carol, digits):
+    images, labels = digits
+    alice.data.put("left", images[:200, :40], only="values", readers=["carol"])
+    bob.data.put("right", images[:200, 40:], only="values", readers=["carol"])
+    carol.data.put("classes", labels[:200], classes=10, only="labels")
+    carol.data.put("whole", images[200:300], labels[200:300], classes=10)
+    run = carol.train("apart", trefoil.Model.from_onnx(NETWORK), [["left", "right", "classes"], "whole"], **HOW)
+    assert run.missing == ("alice", "bob") and run.info.rows == 300
+    alice.approve("apart", run.fingerprint)
+    bob.approve("apart", run.fingerprint)
+    assert run.result(60)[-1].step == 4
+    carol.data.put("together", images[:300], labels[:300], classes=10)
+    same = carol.train("together", trefoil.Model.from_onnx(NETWORK), "together", **HOW)
+    assert abs(same.result(60)[-1].loss - run.result()[-1].loss) < 1e-3
+    for wrong, reason in [
+        (lambda: alice.data.put("x", labels, only="labels"), "integers"),
+        (lambda: alice.data.put("x", images, labels, only="labels"), "2 arrays"),
+        (lambda: alice.data.put("x", images, classes=10, only="values"), "leaves to another"),
+        (lambda: alice.data.put("x", images, only="rows"), "rows"),
+        (lambda: alice.data.put("x", images), "labels last"),
+    ]:
+        with pytest.raises(InputError, match=reason):
+            wrong()
+
+
 def test_a_network_learns_from_two_owners_who_consent(alice, bob, carol, digits):
     images, labels = digits
     known, test = images[:1200], images[1200:]

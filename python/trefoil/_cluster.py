@@ -21,6 +21,7 @@ from ._train import METRICS, as_torch, loss_of, one_hot, planned
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Future
+    from typing import Literal
 
     from numpy.typing import ArrayLike
 
@@ -63,8 +64,9 @@ class Data:
         self._cluster = cluster
 
     def put(
-        self, name: str, *arrays: ArrayLike, classes: int | None = None, readers: Sequence[str] | str = (),
-        replace: bool = False, progress: bool = False,
+        self, name: str, *arrays: ArrayLike, classes: int | None = None,
+        only: Literal["values", "labels"] | None = None, readers: Sequence[str] | str = (), replace: bool = False,
+        progress: bool = False,
     ) -> None:
         """Secret-share rows of data and their labels among the servers, for trainings.
 
@@ -76,6 +78,9 @@ class Data:
             Integers stay integers, real numbers get 20 fraction bits.
         classes : int, optional
             How many classes there are: the labels are integers from 0 on then, as cross-entropy takes them.
+        only : "values" or "labels", optional
+            Of rows whose other half somebody else owns: all arrays are values, or the one array is the labels. A run
+            puts such data sets side by side, row by row; values of several owners are joined along their first axis.
         readers : sequence of str, or "everyone"
             Clients that may name it in a run besides this one. No run begins on it before this client consents.
         replace : bool
@@ -93,19 +98,18 @@ class Data:
         Refused
             With the servers' reason; the data in force is as before then.
         """
-        if len(arrays) < 2:
+        if only not in (None, "values", "labels"):
+            raise InputError(f'only={only!r}; it is "values" or "labels"')
+        if only == "values" and classes is not None:
+            raise InputError('classes= are of labels, which only="values" leaves to another data set')
+        if only == "labels" and len(arrays) != 1:
+            raise InputError(f"{len(arrays)} arrays; labels are one")
+        if len(arrays) < (2 if only is None else 1):
             raise InputError("give an array for each input of the network, and the labels last")
-        *values, labels = [np.asarray(x) for x in arrays]
-        if classes is not None:
-            if labels.ndim != 1:
-                raise InputError(f"labels have shape {labels.shape}; with classes= they are one integer for each row")
-            labels = one_hot(labels, int(classes))
-        elif labels.dtype.kind in "iub":
-            raise InputError("labels are integers: say how many classes= there are, or pass real numbers")
-        elif labels.ndim == 1:
-            labels = labels.reshape(-1, 1)
+        values = [np.asarray(x) for x in arrays]
+        labels = [] if only == "values" else [_labels(values.pop(), classes)]
         names = ["values"] if len(values) == 1 else [f"values {i}" for i in range(len(values))]
-        tensors = [(n, _encoded(n, x)) for n, x in zip([*names, "labels"], [*values, labels])]
+        tensors = [(n, _encoded(n, x)) for n, x in zip([*names, "labels"], [*values, *labels])]
         with bar(None, "B", progress) as sent:
             self._cluster._with(lambda c: c.put_data(name, tensors, _who(readers), replace, sent.at))
 
@@ -131,6 +135,17 @@ class Data:
         name : str
         """
         self._cluster.remove(name)
+
+
+def _labels(labels, classes):
+    """What a loss compares with, a row for each example."""
+    if classes is not None:
+        if labels.ndim != 1:
+            raise InputError(f"labels have shape {labels.shape}; with classes= they are one integer for each row")
+        return one_hot(labels, int(classes))
+    if labels.dtype.kind in "iub":
+        raise InputError("labels are integers: say how many classes= there are, or pass real numbers")
+    return labels.reshape(-1, 1) if labels.ndim == 1 else labels
 
 
 def _encoded(name, array):
@@ -323,8 +338,9 @@ class Cluster:
     # -- training ----------------------------------------------------------------------------------
 
     def train(
-        self, name: str, model: Model, data: str | Sequence[str], *, epochs: int = 1, batch_size: int = 32,
-        loss: Loss = "cross_entropy", optimiser: Optimiser = optim.SGD(), metrics: Sequence[str] | None = None,
+        self, name: str, model: Model, data: str | Sequence[str | Sequence[str]], *, epochs: int = 1,
+        batch_size: int = 32, loss: Loss = "cross_entropy", optimiser: Optimiser = optim.SGD(),
+        metrics: Sequence[str] | None = None,
         trained: Sequence[str] | None = None, clip_norm: float | None = None, seed: int = 0, labels: Sequence[str] = (),
         recipients: Sequence[str] = (), replace: bool = False, progress: bool = False,
     ) -> Run:
@@ -341,7 +357,8 @@ class Cluster:
         model : Model
             With one result. It begins with its weights, which are secret-shared on this machine.
         data : str or sequence of str
-            Data sets, of one owner or of several; their rows stand one behind the other.
+            Data sets, of one owner or of several; their rows stand one behind the other. Names in a list of their own,
+            as in ``[["pixels", "labels"], "more"]``, hold columns of the same rows, in the same order.
         epochs : int
             How often each row is seen.
         batch_size : int
@@ -387,7 +404,8 @@ class Cluster:
         training = planned(
             model, loss, optimiser, batch_size, metrics=metrics, trained=trained, clip_norm=clip_norm, seed=seed,
         )
-        sets = [data] if isinstance(data, str) else list(data)
+        sets = [data] if isinstance(data, str) else data
+        sets = [[names] if isinstance(names, str) else list(names) for names in sets]
         with bar(None, "B", progress) as sent:
             begun = self._with(
                 lambda c: c.begin(

@@ -376,6 +376,15 @@ Whoever may use the data set can name it in a run; no run begins before you cons
     },
 }
 
+/// What a data set holds of each row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Half {
+    /// What networks take
+    Values,
+    /// What they should answer
+    Labels,
+}
+
 /// Arguments of `data put`.
 #[derive(Debug, Args)]
 pub struct PutData {
@@ -384,8 +393,12 @@ pub struct PutData {
     /// The rows: .npy, .csv, .csv.gz, or bytes in the form of MNIST: .idx, .idx.gz
     pub file: PathBuf,
     /// Dimensions of a row, as the network takes it, such as 1,8,8 or 30
-    #[arg(long, value_delimiter = ',', required = true, value_name = "D,D,..")]
+    #[arg(long, value_delimiter = ',', required_unless_present = "only", value_name = "D,D,..")]
     pub dims: Vec<usize>,
+    /// Of rows whose other half somebody else owns: FILE holds their values, or it holds their labels. A run puts
+    /// such data sets side by side, row by row
+    #[arg(long, value_name = "HALF", conflicts_with_all = ["labels", "targets"])]
+    pub only: Option<Half>,
     /// The labels are classes, from 0 to one less than this
     #[arg(long, value_name = "N", conflicts_with = "targets",
           value_parser = clap::value_parser!(u32).range(2..=100_000))]
@@ -394,7 +407,7 @@ pub struct PutData {
     #[arg(long, value_name = "FILE", requires = "classes")]
     pub labels: Option<PathBuf>,
     /// The labels, in a .npy or .csv file of their own: N numbers for each row, for regression
-    #[arg(long, value_name = "FILE", required_unless_present = "classes")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["classes", "only"])]
     pub targets: Option<PathBuf>,
     /// Numbers of a row are multiplied by this
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]

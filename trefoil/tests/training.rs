@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use common::{Cluster, DIGITS, all_digits};
+use common::{Cluster, DIGITS, all_digits, faults};
 use serde_json::Value;
 
 /// Every so many rows one is held out.
@@ -23,8 +23,8 @@ fn renamed(line: &str) -> String {
     format!("{pixels},{}", (digit + 9) % 10)
 }
 
-/// Files with the rows of alice, of bob, and those held out.
-fn files(folder: &Path) -> [String; 3] {
+/// Files with the rows of alice, of bob, the labels of the latter, and what is held out.
+fn files(folder: &Path) -> [String; 4] {
     let lines: Vec<String> = all_digits().iter().map(|line| renamed(line)).collect();
     let (out, known): (Vec<_>, Vec<_>) =
         lines.into_iter().enumerate().partition(|(row, _)| row % HELD_OUT == 0);
@@ -32,9 +32,15 @@ fn files(folder: &Path) -> [String; 3] {
         rows.iter().map(|(_, line)| line.as_str()).collect::<Vec<_>>().join("\n")
     };
     let half = known.len() / 2;
-    let texts = [text(&known[..half]), text(&known[half..]), text(&out)];
-    let names = ["alice.csv", "bob.csv", "out.csv"];
-    [0, 1, 2].map(|at| {
+    let bob = text(&known[half..]);
+    let [mut values, mut labels] = [String::new(), String::new()];
+    for (pixels, digit) in bob.lines().map(|line| line.rsplit_once(',').unwrap()) {
+        values += &format!("{pixels}\n");
+        labels += &format!("{digit}\n");
+    }
+    let texts = [text(&known[..half]), values, labels, text(&out)];
+    let names = ["alice.csv", "bob.csv", "labels.csv", "out.csv"];
+    [0, 1, 2, 3].map(|at| {
         let path = folder.join(names[at]);
         fs::write(&path, &texts[at]).unwrap();
         path.to_str().unwrap().to_owned()
@@ -42,10 +48,10 @@ fn files(folder: &Path) -> [String; 3] {
 }
 
 /// A run's file.
-fn run_file(folder: &Path, name: &str, epochs: u32) -> String {
+fn run_file(folder: &Path, name: &str, epochs: u32, rate: f64) -> String {
     let text = format!(
-        "name = \"{name}\"\nstart = \"{DIGITS}\"\ndata = [\"a\", \"b\"]\nmodel = \"{name}-learnt\"\n\
-         [train]\nepochs = {epochs}\nbatch = 64\nrate = 0.1\nwarm-up = 5\ndecay = \"cosine\"\nmomentum = 0.9\n\
+        "name = \"{name}\"\nstart = \"{DIGITS}\"\ndata = [\"a\", [\"b\", \"l\"]]\nmodel = \"{name}-learnt\"\n\
+         [train]\nepochs = {epochs}\nbatch = 64\nrate = {rate}\nwarm-up = 5\ndecay = \"cosine\"\nmomentum = 0.9\n\
          seed = 3\nkeep-seconds = 0\n"
     );
     let path = folder.join(format!("{name}.toml"));
@@ -53,26 +59,22 @@ fn run_file(folder: &Path, name: &str, epochs: u32) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Two owners' data on the servers, for carol to train on. Returns the file of what was held out.
+/// Two owners' data on the servers, for carol to train on; bob's labels are a set of their own. Returns the file of
+/// what was held out.
 fn prepare(cluster: &Cluster) -> String {
-    let [alice, bob, out] = files(&cluster.folder);
-    for (owner, name, file) in [("alice", "a", &alice), ("bob", "b", &bob)] {
-        let arguments = [
-            "data",
-            "put",
-            name,
-            file,
-            "--dims",
-            "1,8,8",
-            "--classes",
-            "10",
-            "--scale",
-            "0.0625",
-            "--readers",
-            "carol",
-        ];
+    let [alice, bob, labels, out] = files(&cluster.folder);
+    for (owner, name, file, how, dims) in [
+        ("alice", "a", alice, "--dims 1,8,8 --scale 0.0625 --classes 10", [8, 10]),
+        ("bob", "b", bob, "--dims 1,8,8 --scale 0.0625 --only values", [8, 0]),
+        ("bob", "l", labels, "--classes 10 --only labels", [0, 10]),
+    ] {
+        let mut arguments = vec!["data", "put", name, file.as_str(), "--readers", "carol"];
+        arguments.extend(how.split(' '));
         let told = cluster.json(owner, &arguments);
-        assert_eq!(told["set"]["tensors"][1]["dims"][0], 10);
+        let last = |at: usize| told["set"]["tensors"][at]["dims"].as_array()?.last()?.as_u64();
+        let found = dims.iter().filter(|&&size| size > 0).enumerate().map(|(at, _)| last(at));
+        let wanted: Vec<_> = dims.into_iter().filter(|&size| size > 0).map(Some).collect();
+        assert_eq!(found.collect::<Vec<_>>(), wanted, "{told}");
     }
     out
 }
@@ -99,6 +101,19 @@ fn accuracy(cluster: &Cluster, model: &str, out: &str) -> f64 {
     report["accuracy"].as_f64().unwrap()
 }
 
+/// A rate at which the rounding of one run and that of another do not lead to different networks.
+const RATE: f64 = 0.01;
+
+/// What a run has learnt, by the names of the weights.
+fn weights(cluster: &Cluster, run: &str) -> Vec<f64> {
+    let file = cluster.folder.join(format!("{run}.safetensors"));
+    cluster.json("carol", &["run", "get", run, file.to_str().unwrap()]);
+    let tensors = models::weights::read_safetensors(&file).unwrap();
+    let mut names: Vec<_> = tensors.keys().collect();
+    names.sort();
+    names.into_iter().flat_map(|name| tensors[name].floats().into_owned()).collect()
+}
+
 fn last(report: &Value) -> &Value {
     report["curve"].as_array().unwrap().last().unwrap()
 }
@@ -107,9 +122,19 @@ fn last(report: &Value) -> &Value {
 fn a_network_learns_from_two_owners_who_consent_and_is_served_at_once() {
     let cluster = Cluster::start("training", "alice,bob,carol");
     let out = prepare(&cluster);
+    for (wrong, reason) in [
+        ("--dims 1,8,8 --classes 10 --only values", "leaves to another data set"),
+        ("--only values", "say the dimensions"),
+        ("--only labels", "labels are classes"),
+    ] {
+        let mut arguments = vec!["data", "put", "wrong", DIGITS];
+        arguments.extend(wrong.split(' '));
+        let run = cluster.run("bob", &arguments);
+        assert!(run.code == 3 && run.err.contains(reason), "{}", run.err);
+    }
     let sets = cluster.json("carol", &["data", "list"]);
-    assert_eq!(sets.as_array().unwrap().len(), 2, "{sets}");
-    let file = run_file(&cluster.folder, "digits", 4);
+    assert_eq!(sets.as_array().unwrap().len(), 3, "{sets}");
+    let file = run_file(&cluster.folder, "digits", 4, 0.1);
     consent(&cluster, &file, "digits");
     let report = cluster.json("carol", &["train", &file]);
     let curve = report["curve"].as_array().unwrap();
@@ -143,12 +168,13 @@ fn a_network_learns_from_two_owners_who_consent_and_is_served_at_once() {
     };
     assert_eq!(answers("again"), answers("digits-learnt"));
     // A run whose data has gone ends with that reason, after a few looks.
-    let late = run_file(&cluster.folder, "late", 1);
+    let late = run_file(&cluster.folder, "late", 1, 0.1);
     consent(&cluster, &late, "late");
     cluster.json("bob", &["data", "remove", "b"]);
     let run = cluster.run("carol", &["train", &late]);
     assert_eq!(run.code, 6, "{}", run.err);
     assert!(run.err.contains("`b`"), "{}", run.err);
+    cluster.json("bob", &["data", "remove", "l"]);
     cluster.json("carol", &["run", "remove", "late"]);
     // Whoever asks again is told that it is done, and nothing is trained twice.
     let runs = cluster.json("alice", &["run", "list"]);
@@ -162,7 +188,14 @@ fn a_network_learns_from_two_owners_who_consent_and_is_served_at_once() {
 fn a_run_goes_on_by_itself_after_a_server_was_killed() {
     let mut cluster = Cluster::start("training-killed", "alice,bob,carol");
     let out = prepare(&cluster);
-    let file = run_file(&cluster.folder, "digits", 6);
+    let kills = 3 * faults();
+    let epochs = 4 + 2 * faults() as u32;
+    let calm = run_file(&cluster.folder, "calm", epochs, RATE);
+    consent(&cluster, &calm, "calm");
+    cluster.json("carol", &["train", &calm]);
+    let calm = weights(&cluster, "calm");
+    cluster.json("carol", &["run", "remove", "calm"]);
+    let file = run_file(&cluster.folder, "digits", epochs, RATE);
     consent(&cluster, &file, "digits");
     let done = AtomicBool::new(false);
     let config = cluster.client_config("carol");
@@ -175,26 +208,34 @@ fn a_run_goes_on_by_itself_after_a_server_was_killed() {
         });
         let mut killed = 0;
         let mut seen = 0;
-        while !done.load(Ordering::Acquire) && killed < 3 {
+        while !done.load(Ordering::Acquire) && killed < kills {
             let runs = cluster.run("alice", &["--json", "run", "list"]);
             let runs: Value = serde_json::from_str(&runs.out).unwrap_or_default();
             let step = runs[0]["run"]["step"].as_u64().unwrap_or(0);
             if step > seen {
                 seen = step;
-                cluster.kill(killed);
-                cluster.start_party(killed);
+                cluster.kill(killed % 3);
+                cluster.start_party(killed % 3);
                 cluster.wait_until_up("alice");
                 killed += 1;
             }
             thread::sleep(Duration::from_millis(20));
         }
         assert!(killed > 0, "the run ended before a server could be killed");
+        eprintln!("{killed} kills");
         trains.join().unwrap()
     });
     assert_eq!(report.code, 0, "{}\n{}", report.err, cluster.logs());
     let report: Value = serde_json::from_str(&report.out).unwrap();
     assert!(last(&report)["right"].as_f64().unwrap() > 0.9, "{report}");
-    assert!(accuracy(&cluster, "digits-learnt", &out) > 0.9);
+    let epochs: Vec<_> =
+        report["curve"].as_array().unwrap().iter().map(|at| &at["epoch"]).collect();
+    assert!(epochs.is_sorted_by(|a, b| a.as_u64() < b.as_u64()), "{report}");
+    let disturbed = weights(&cluster, "digits");
+    let difference = disturbed.iter().zip(&calm).map(|(a, b)| (a - b).powi(2)).sum::<f64>();
+    let whole = calm.iter().map(|b| b.powi(2)).sum::<f64>();
+    assert!(difference < 1e-4 * whole, "{difference} of {whole}");
+    assert!(accuracy(&cluster, "digits-learnt", &out) > 0.8);
 }
 
 #[test]

@@ -74,7 +74,8 @@ pub struct Slice {
 /// What is known of an epoch under way.
 #[derive(Debug, Clone, Default)]
 pub struct Epoch {
-    /// Steps that were seen: fewer than are done if the run went on with one that was begun before.
+    /// Steps that were seen: fewer than are done if the run went on with one that was begun before, or servers kept
+    /// a slice whose metrics were lost with a link.
     pub steps: u32,
     /// The metrics as means over their rows.
     pub metrics: Vec<f64>,
@@ -116,6 +117,8 @@ impl Driven {
         let mut step = from;
         let mut size = 1;
         let mut epoch = Epoch::default();
+        // What was known of the epoch after the last slice that the servers keep.
+        let mut known = (from, Epoch::default());
         let mut kept = Instant::now();
         let mut trouble = Trouble::default();
         let mut going = true;
@@ -135,16 +138,14 @@ impl Driven {
                         trouble.check(error, standing.as_ref())?;
                         if let Some(standing) = standing {
                             step = standing.step;
-                            epoch = Epoch::default();
+                            let same = known.0 == step;
+                            epoch = if same { known.1.clone() } else { Epoch::default() };
                         }
                         continue;
                     }
                     Err(error) => return Err(error),
                 };
             trouble = Trouble::default();
-            if keep {
-                kept = Instant::now();
-            }
             step += steps;
             size = ((f64::from(steps) / total.seconds.max(1e-6) * SLICE) as u32).clamp(1, MOST);
             epoch.add(steps, &metrics, total.seconds);
@@ -158,6 +159,10 @@ impl Driven {
             going = more;
             if ends_epoch {
                 epoch = Epoch::default();
+            }
+            if keep {
+                kept = Instant::now();
+                known = (step, epoch.clone());
             }
         }
         Ok(step)
@@ -210,18 +215,24 @@ impl Driven {
 }
 
 impl Client {
-    /// The data sets of these names in the versions that the servers have, and the rows of all together.
+    /// The data sets of these names in the versions that the servers have, and the rows of all together. Those of one
+    /// group hold columns of the same rows.
     ///
     /// # Errors
     /// [`Error::Refused`] naming the one that is not there, or of which the servers do not say the same.
-    pub fn used(&mut self, names: &[String]) -> Result<(Vec<Used>, usize)> {
+    pub fn used(&mut self, groups: &[Vec<String>]) -> Result<(Vec<Used>, usize)> {
         let sets = self.data_sets()?;
-        let mut data = Vec::with_capacity(names.len());
+        let mut data = Vec::new();
         let mut rows = 0;
-        for name in names {
-            let set = agree_on_item(name, &sets)?;
-            rows += set.set.rows;
-            data.push(Used { name: name.clone(), version: set.version });
+        for group in groups {
+            for (at, name) in group.iter().enumerate() {
+                let set = agree_on_item(name, &sets)?;
+                let beside = at > 0;
+                if !beside {
+                    rows += set.set.rows;
+                }
+                data.push(Used { name: name.clone(), version: set.version, beside });
+            }
         }
         Ok((data, rows))
     }

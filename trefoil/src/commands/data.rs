@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
+use ring_arith::{EngineTensor, FixedPoint, FracBits, Shape, Tensor};
 use serde_json::json;
 
 use crate::{
     Error, Input, Preprocess, Result,
-    cli::{Data, Global, PutData},
+    cli::{Data, Global, Half, PutData},
     config::check_name,
     images::{self, Image},
     output::{Output, bytes, table},
@@ -43,21 +43,16 @@ fn put(arguments: &PutData, global: &Global, output: Output) -> Result<()> {
     }
     let readers = named(&arguments.readers)?;
     let progress = output.progress("reading the rows");
-    let mut rows = read(&arguments.file, &arguments.dims, arguments.scale)?;
-    if let Some(file) = &arguments.labels {
-        label(file, &mut rows)?;
-    }
-    let values = real("values", &arguments.dims, &rows)?;
-    let labels = match &arguments.targets {
-        Some(file) => targets(file, &rows)?,
-        None => classes(arguments.classes.unwrap_or(0) as usize, &rows)?,
+    let tensors = match arguments.only {
+        None => whole(arguments)?,
+        Some(Half::Values) => vec![values(arguments)?],
+        Some(Half::Labels) => vec![labels(arguments)?],
     };
     drop(progress);
-    let tensors = vec![values.0, labels.0];
-    let set = DataSet { rows: rows.len(), tensors };
+    let (tensors, words): (Vec<RowTensor>, Vec<Tensor>) = tensors.into_iter().unzip();
+    let set = DataSet { rows: words[0].shape().dims()[0], tensors };
     let mut client = super::connect(global)?;
     let progress = output.progress("sharing the rows");
-    let words = [values.1, labels.1];
     client.put_data(name, &set, &words, &readers, arguments.replace, &progress)?;
     drop(progress);
     output.result(&json!({ "put": name, "set": set, "readers": readers }), || {
@@ -71,6 +66,57 @@ fn put(arguments: &PutData, global: &Global, output: Output) -> Result<()> {
             readers => format!("you and {} may name it in a run", shown(readers)),
         }
     ))
+}
+
+/// Values and labels of all rows.
+fn whole(arguments: &PutData) -> Result<Vec<(RowTensor, Tensor)>> {
+    let mut rows = read(&arguments.file, &arguments.dims, arguments.scale)?;
+    if let Some(file) = &arguments.labels {
+        label(file, &mut rows)?;
+    }
+    let labels = match &arguments.targets {
+        Some(file) => targets(file, &rows)?,
+        None => classes(arguments.classes.unwrap_or(0) as usize, &rows)?,
+    };
+    Ok(vec![real("values", &arguments.dims, &rows)?, labels])
+}
+
+/// The values of rows whose labels are in another data set.
+fn values(arguments: &PutData) -> Result<(RowTensor, Tensor)> {
+    if arguments.classes.is_some() {
+        let reason = "classes are labels, which --only values leaves to another data set";
+        return Err(Error::input("--classes", reason));
+    }
+    if arguments.dims.is_empty() {
+        return Err(Error::input("--dims", "say the dimensions of a row's values, such as 1,8,8"));
+    }
+    let rows = read(&arguments.file, &arguments.dims, arguments.scale)?;
+    real("values", &arguments.dims, &rows)
+}
+
+/// The labels of rows whose values are in another data set: classes, or so many numbers for each.
+fn labels(arguments: &PutData) -> Result<(RowTensor, Tensor)> {
+    let PutData { file, dims, scale, .. } = arguments;
+    match (arguments.classes, dims.as_slice()) {
+        (Some(count), []) => {
+            let row = |(at, class)| Image {
+                source: format!("{}#{at}", file.display()),
+                values: Vec::new(),
+                label: Some(class),
+            };
+            let rows: Vec<_> =
+                images::read_labels(file)?.into_iter().enumerate().map(row).collect();
+            if rows.is_empty() {
+                return Err(Error::input(file.display(), "holds no labels"));
+            }
+            classes(count as usize, &rows)
+        }
+        (None, [_]) => real("labels", dims, &read(file, dims, *scale)?),
+        _ => {
+            let reason = "labels are classes, --classes N, or N numbers for each row, --dims N";
+            Err(Error::input("--only labels", reason))
+        }
+    }
 }
 
 /// The rows of a file.

@@ -162,8 +162,15 @@ pub(super) fn show(state: &RunState, plan: &TrainPlan, output: Output) -> Result
     });
     output.result(&value, || {
         let sets = spec.data.iter().zip(&run.owners);
-        let sets: Vec<_> =
-            sets.map(|(used, owner)| format!("{} of {owner}", used.name)).collect();
+        let sets = sets.enumerate().map(|(at, (used, owner))| {
+            let between = match (at, used.beside) {
+                (0, _) => "",
+                (_, true) => " beside ",
+                (_, false) => ", ",
+            };
+            format!("{between}{} of {owner}", used.name)
+        });
+        let sets: String = sets.collect();
         let row: Vec<_> = tensors(plan).iter().flatten().map(ToString::to_string).collect();
         let names: Vec<_> = options.metrics.iter().map(|metric| metric.name()).collect();
         let heading = ["layer", "what", "result", "weights"];
@@ -184,7 +191,7 @@ pub(super) fn show(state: &RunState, plan: &TrainPlan, output: Output) -> Result
              The network, applied to one row:\n{}",
             state.name,
             shown(run.fingerprint),
-            sets.join(", "),
+            sets,
             run.rows,
             spec.course.epochs,
             row.join(", "),

@@ -35,7 +35,7 @@ use crate::{
 struct Config {
     name: String,
     start: PathBuf,
-    data: Vec<String>,
+    data: Vec<Sets>,
     model: String,
     #[serde(default)]
     readers: Vec<String>,
@@ -43,6 +43,14 @@ struct Config {
     recipients: Vec<String>,
     labels: Option<PathBuf>,
     train: How,
+}
+
+/// A data set, or several that hold columns of the same rows.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum Sets {
+    One(String),
+    Beside(Vec<String>),
 }
 
 /// How the network is trained.
@@ -232,7 +240,7 @@ impl Config {
         for (what, name) in [("name", &config.name), ("model", &config.model)] {
             check_name(what, name).map_err(&bad)?;
         }
-        if config.data.is_empty() {
+        if config.groups().iter().all(Vec::is_empty) {
             return Err(bad("`data` names no data set".to_owned()));
         }
         if config.train.epochs == 0 || config.train.batch == 0 {
@@ -249,6 +257,15 @@ impl Config {
         config.start = folder.join(&config.start);
         config.labels = config.labels.map(|labels| folder.join(labels));
         Ok(config)
+    }
+
+    /// The data sets, those that stand side by side together.
+    fn groups(&self) -> Vec<Vec<String>> {
+        let group = |sets: &Sets| match sets {
+            Sets::One(name) => vec![name.clone()],
+            Sets::Beside(names) => names.clone(),
+        };
+        self.data.iter().map(group).collect()
     }
 
     /// The plan of a step, and the words of the state at the start.
@@ -289,7 +306,7 @@ impl Config {
 
     /// What is to be trained on what, with the versions of the data sets that are on the servers.
     fn spec(&self, client: &mut Client) -> Result<RunSpec> {
-        let (data, rows) = client.used(&self.data)?;
+        let (data, rows) = client.used(&self.groups())?;
         let how = &self.train;
         let steps = (rows / how.batch).saturating_mul(how.epochs as usize);
         let decay = match how.decay {
@@ -347,6 +364,8 @@ fn train(
             None => cost = Some(slice.total.clone()),
         }
         if slice.ends_epoch {
+            // A run that fell back to an earlier epoch goes through some again.
+            curve.retain(|before: &Point| before.epoch < slice.epoch);
             curve.push(point(slice));
             printed = output.remark(&line);
         }

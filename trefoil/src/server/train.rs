@@ -16,7 +16,7 @@ use crate::{
     Digest, Error, Id, Result, Shares,
     program::{self, Mpc, Program, Share, shapes_of},
     store::{Content, Manifest, NewItem, Readers},
-    training::{Run, Training, concat},
+    training::{DataSet, Run, Training, beside, concat},
 };
 
 /// Most trainings whose state stays in memory between jobs.
@@ -88,14 +88,18 @@ impl Progress {
         let training = Training::new(plan, run.spec.course, run.rows)?;
         let shares = core.store.shares(name, manifest)?;
         let state = training.plan().secret_state(program::upload(&core.engine, shares)?)?;
-        let mut sets = Vec::new();
+        let mut sets: Vec<(DataSet, Shares)> = Vec::new();
         for used in &run.spec.data {
             let data = core.usable_data(&manifest.owner, used)?;
             let shares = core.store.shares(&used.name, &data)?;
-            check_shapes(&used.name, &shares, &data.data()?.shapes()?)?;
-            sets.push(shares);
+            let set = data.data()?;
+            check_shapes(&used.name, &shares, &set.shapes()?)?;
+            match sets.last_mut() {
+                Some((known, held)) if used.beside => beside((known, held), (set, shares))?,
+                _ => sets.push((set.clone(), shares)),
+            }
         }
-        let rows = concat(sets)?;
+        let rows = concat(sets.into_iter().map(|(_, shares)| shares).collect())?;
         let data = hashes(&rows);
         let rows = program::upload(&core.engine, rows)?;
         Ok(Self { manifest: manifest.clone(), run, training, written, state, rows, data })

@@ -91,6 +91,35 @@ impl DataSet {
         Ok(self.shapes()?.iter().map(|shape| shape.len() as u64).sum())
     }
 
+    /// Puts further columns of the same rows beside these, which another client may own: a tensor of a name that is
+    /// there already is appended to it along the first dimension of a row, any other one follows the last.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] that says why they do not go together.
+    pub fn beside(&mut self, other: &Self) -> Result<()> {
+        let bad = |reason: String| Err(Error::refused("data sets side by side", reason));
+        if self.rows != other.rows {
+            return bad(format!("they have {} and {} rows", self.rows, other.rows));
+        }
+        for tensor in &other.tensors {
+            let known = self.tensors.iter_mut().find(|known| known.name == tensor.name);
+            let Some(known) = known else {
+                self.tensors.push(tensor.clone());
+                continue;
+            };
+            let alike = known.fraction_bits == tensor.fraction_bits
+                && !known.dims.is_empty()
+                && known.dims.get(1..) == tensor.dims.get(1..);
+            if !alike {
+                return bad(format!(
+                    "{known} and {tensor} differ in more than the first dimension"
+                ));
+            }
+            known.dims[0] += tensor.dims[0];
+        }
+        self.check()
+    }
+
     /// Whether the rows of both are alike, so that one training can use them together.
     ///
     /// # Errors
@@ -111,6 +140,27 @@ impl DataSet {
     }
 }
 
+/// The columns of one set after those of another, which describe the same rows.
+///
+/// # Errors
+/// [`Error::Ring`] if they do not have the same rows.
+pub(crate) fn beside(
+    (description, shares): (&mut DataSet, &mut Shares),
+    (more, columns): (&DataSet, Shares),
+) -> Result<()> {
+    for (tensor, share) in more.tensors.iter().zip(columns) {
+        match description.tensors.iter().position(|known| known.name == tensor.name) {
+            Some(at) => {
+                for (component, more) in shares[at].iter_mut().zip(share) {
+                    *component = join(component, &more, 1)?;
+                }
+            }
+            None => shares.push(share),
+        }
+    }
+    description.beside(more)
+}
+
 /// Rows of several tensors, one set behind the other.
 ///
 /// # Errors
@@ -121,17 +171,24 @@ pub(crate) fn concat(sets: Vec<Shares>) -> Result<Shares> {
     for set in sets {
         for (held, more) in all.iter_mut().zip(set) {
             for (component, more) in held.iter_mut().zip(more) {
-                *component = append(component, &more)?;
+                *component = join(component, &more, 0)?;
             }
         }
     }
     Ok(all)
 }
 
-fn append(first: &Tensor, second: &Tensor) -> Result<Tensor> {
-    let rows = |x: &Tensor| x.shape().dims().first().copied().unwrap_or(0);
-    let dims = [&[rows(first) + rows(second)], &first.shape().dims()[1..]].concat();
-    let words = [first.words(), second.words()].concat();
+/// Two tensors whose dimensions differ in that of `axis` alone, joined there.
+fn join(first: &Tensor, second: &Tensor, axis: usize) -> Result<Tensor> {
+    let mut dims = first.shape().dims().to_vec();
+    let parts = dims[..axis].iter().product();
+    dims[axis] += second.shape().dims()[axis];
+    let [one, other] = [first, second].map(|x| x.words().len() / parts);
+    let mut words = Vec::with_capacity(first.words().len() + second.words().len());
+    for part in 0..parts {
+        words.extend_from_slice(&first.words()[part * one..][..one]);
+        words.extend_from_slice(&second.words()[part * other..][..other]);
+    }
     Ok(Tensor::new(Shape::new(dims)?, words)?)
 }
 
@@ -169,6 +226,37 @@ mod tests {
             let text = one.check_like("a", &other.tensors).unwrap_err().to_string();
             assert!(text.contains("data set `a`") && text.contains("x [2] (20 bits)"), "{text}");
         }
+    }
+
+    #[test]
+    fn columns_of_one_set_stand_beside_those_of_the_other() {
+        let mut both = set(2, &[2], 20);
+        let mut shares = vec![vec![tensor(&[2, 2], &[1, 2, 3, 4])]];
+        let columns = vec![vec![tensor(&[2, 1], &[5, 6])]];
+        beside((&mut both, &mut shares), (&set(2, &[1], 20), columns)).unwrap();
+        assert_eq!(both, set(2, &[3], 20));
+        assert_eq!(shares, [[tensor(&[2, 3], &[1, 2, 5, 3, 4, 6])]]);
+
+        let labels = RowTensor { name: "labels".to_owned(), dims: vec![], fraction_bits: 0 };
+        let labels = DataSet { rows: 2, tensors: vec![labels] };
+        beside((&mut both, &mut shares), (&labels, vec![vec![tensor(&[2], &[8, 9])]])).unwrap();
+        assert_eq!(both.tensors.len(), 2);
+        assert_eq!(shares[1], [tensor(&[2], &[8, 9])]);
+
+        for (other, reason) in [
+            (set(3, &[1], 20), "they have 2 and 3 rows"),
+            (set(2, &[1], 0), "x [3] and x [1] of integers differ"),
+            (set(2, &[1, 1], 20), "x [3] and x [1, 1] differ"),
+            (set(2, &[], 20), "x [3] and x [] differ"),
+            (labels, "labels [] of integers and labels [] of integers differ"),
+        ] {
+            let text = both.clone().beside(&other).unwrap_err().to_string();
+            assert!(text.contains(reason), "{reason}: {text}");
+        }
+    }
+
+    fn tensor(dims: &[usize], words: &[u64]) -> Tensor {
+        Tensor::new(Shape::new(dims).unwrap(), words.to_vec()).unwrap()
     }
 
     #[test]

@@ -12,8 +12,8 @@ use nn_layers::{HostTensor, Observer};
 use ring_arith::{Shape, Tensor, View};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use data::concat;
 pub use data::{DataSet, RowTensor};
+pub(crate) use data::{beside, concat};
 pub use run::{Decision, Run, RunSpec, Used, tensors};
 
 use crate::{

@@ -13,7 +13,7 @@ const SETS: usize = 256;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
-    /// The data sets, whose rows stand one behind the other.
+    /// The data sets. The rows of one stand behind those of the sets before it, or its columns beside them.
     pub data: Vec<Used>,
     /// How long it goes on.
     pub course: Course,
@@ -34,6 +34,9 @@ pub struct Used {
     pub name: String,
     /// Its version: another one is other data.
     pub version: Id,
+    /// Whether it holds further columns of the same rows as the set before it.
+    #[serde(default)]
+    pub beside: bool,
 }
 
 /// What is public about a run, beside its plan.
@@ -91,9 +94,12 @@ impl RunSpec {
         if !(1..=SETS).contains(&self.data.len()) {
             return bad(format!("{} data sets; 1 to {SETS} can be used", self.data.len()));
         }
+        if self.data[0].beside {
+            return bad(format!("no data set stands before `{}`", self.data[0].name));
+        }
         for (at, used) in self.data.iter().enumerate() {
             check_name("data set", &used.name).map_err(|reason| Error::refused("run", reason))?;
-            if self.data[..at].contains(used) {
+            if self.data[..at].iter().any(|known| known.name == used.name) {
                 return bad(format!("data set `{}` is named twice", used.name));
             }
         }
@@ -123,10 +129,20 @@ impl Run {
         sets: &[(DataSet, String)],
     ) -> Result<Self> {
         let wanted = tensors(plan)?;
+        let mut whole: Vec<(String, DataSet)> = Vec::new();
         for (used, (set, _)) in spec.data.iter().zip(sets) {
-            set.check_like(&used.name, &wanted)?;
+            match whole.last_mut() {
+                Some((name, columns)) if used.beside => {
+                    *name += &format!("` beside `{}", used.name);
+                    columns.beside(set)?;
+                }
+                _ => whole.push((used.name.clone(), set.clone())),
+            }
         }
-        let rows = sets.iter().map(|(set, _)| set.rows).sum();
+        for (name, set) in &whole {
+            set.check_like(name, &wanted)?;
+        }
+        let rows = whole.iter().map(|(_, set)| set.rows).sum();
         Training::new(plan.clone(), spec.course, rows)?;
         let owners: Vec<String> = sets.iter().map(|(_, owner)| owner.clone()).collect();
         let public = serde_json::to_vec(&(name, owner, start, &spec, rows, &owners, plan_digest))

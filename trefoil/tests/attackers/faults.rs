@@ -15,17 +15,12 @@ use ring_arith::{Shape, Tensor};
 use serde_json::Value;
 use trefoil::{config::ClientConfig, links};
 
-use crate::common::{Cluster, DIGITS, digits, logits, trefoil};
+use crate::common::{Cluster, DIGITS, digits, faults, logits, trefoil};
 
 /// How long anything may take that happens by itself.
 const LIMIT: Duration = Duration::from_secs(60);
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-
-/// How many times as long as usual the suite is to be.
-fn times() -> usize {
-    env::var("TREFOIL_FAULTS").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
-}
 
 /// A cluster with a model.
 fn start(name: &str) -> Cluster {
@@ -96,7 +91,7 @@ fn fails_to_start(cluster: &Cluster, party: usize) -> (i32, String) {
 #[test]
 fn servers_killed_at_any_moment_come_back_with_all_they_had() {
     let mut cluster = start("kills");
-    for round in 0..4 * times() {
+    for round in 0..4 * faults() {
         let (over, done) = (AtomicBool::new(false), AtomicUsize::new(0));
         let config = cluster.client_config("alice");
         thread::scope(|scope| {
@@ -159,7 +154,7 @@ fn damaged_files_are_named_and_their_model_alone_is_not_served() {
         .flat_map(|end| (0..3).map(move |how| (end, how)))
         .collect();
     // Each file and each kind of damage, in the short run not with each other.
-    let cases: Vec<_> = if times() > 1 { all } else { all.into_iter().step_by(4).collect() };
+    let cases: Vec<_> = if faults() > 1 { all } else { all.into_iter().step_by(4).collect() };
     for (round, (end, how)) in cases.into_iter().enumerate() {
         let party = round % 3;
         cluster.kill(party);
@@ -330,7 +325,7 @@ fn no_client_notices_that_servers_are_stopped_and_started_again() {
                 thread::yield_now();
             }
         };
-        for party in (0..3 * times()).map(|n| n % 3) {
+        for party in (0..3 * faults()).map(|n| n % 3) {
             answers(2);
             cluster.signal(party, "TERM");
             assert!(cluster.wait(party).success());
@@ -340,7 +335,7 @@ fn no_client_notices_that_servers_are_stopped_and_started_again() {
         over.store(true, Ordering::Relaxed);
     });
     let logs = cluster.logs();
-    assert_eq!(logs.matches("trefoil::links: stopped").count(), 3 * times(), "{logs}");
+    assert_eq!(logs.matches("trefoil::links: stopped").count(), 3 * faults(), "{logs}");
     assert!(!logs.contains("job failed"), "{logs}");
 }
 

@@ -19,6 +19,11 @@ pub const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/data/di
 /// How long servers may take to find each other.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// How many times as long as usual tests of faults are to be: the variable `TREFOIL_FAULTS`.
+pub fn faults() -> usize {
+    env::var("TREFOIL_FAULTS").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
+}
+
 /// Servers and their clients' files. Dropping it ends the servers.
 pub struct Cluster {
     pub folder: PathBuf,

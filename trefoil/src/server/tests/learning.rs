@@ -8,7 +8,7 @@ use nn_layers::{
 use super::*;
 use crate::{
     client::NewRun,
-    training::{Course, DataSet, Decision, RunSpec, Training, Used, tensors},
+    training::{Course, DataSet, Decision, RowTensor, RunSpec, Training, Used, tensors},
 };
 
 const BATCH: usize = 4;
@@ -71,7 +71,8 @@ fn put_data(client: &mut Client, name: &str, rows: &Rows, replace: bool) -> Resu
 fn spec(client: &mut Client, names: &[&str]) -> RunSpec {
     let sets = client.data_sets().unwrap();
     let version = |name: &str| sets[0].iter().find(|set| set.name == name).unwrap().version;
-    let used = |name: &&str| Used { name: (*name).to_owned(), version: version(name) };
+    let used =
+        |name: &&str| Used { name: (*name).to_owned(), version: version(name), beside: false };
     RunSpec {
         data: names.iter().map(used).collect(),
         course: Course { epochs: 3, seed: 5, schedule: Schedule::constant(0.1) },
@@ -184,6 +185,67 @@ fn a_run_on_two_owners_data_waits_for_both_and_learns_what_the_same_in_the_clear
     let weights = floats[0].floats();
     let wanted = [0, 1].map(|at| weights[at] + 0.5 * weights[2 + at] - 0.25 * weights[4 + at]);
     close(&found, wanted);
+}
+
+/// Columns `from..to` of a tensor.
+fn columns(all: &HostTensor, from: usize, to: usize) -> HostTensor {
+    let wide = all.dims()[1];
+    let picked = |row: &[f64]| row[from..to].to_vec();
+    let values = all.floats().chunks(wide).flat_map(picked).collect();
+    HostTensor::new([all.dims()[0], to - from], values).unwrap()
+}
+
+fn put_part(client: &mut Client, name: &str, tensor: &str, part: &HostTensor, fraction_bits: u32) {
+    let dims = part.dims()[1..].to_vec();
+    let row = RowTensor { name: tensor.to_owned(), dims, fraction_bits };
+    let set = DataSet { rows: part.dims()[0], tensors: vec![row] };
+    let unit = f64::from(fraction_bits).exp2();
+    let words = part.floats().iter().map(|x| (x * unit).round() as i64 as u64).collect();
+    let words = Tensor::new(Shape::new(part.dims()).unwrap(), words).unwrap();
+    client.put_data(name, &set, &[words], &Readers::Everyone, false, &()).unwrap();
+}
+
+#[test]
+fn a_run_learns_from_rows_whose_columns_and_labels_have_an_owner_each() {
+    let world = World::new(&Limits::default());
+    let [mut alice, mut bob, mut carol] = ["alice", "bob", "carol"].map(|name| world.client(name));
+    let (apart, whole) = (rows(9, 1), rows(6, 2));
+    put_part(&mut alice, "left", "values", &columns(&apart.values, 0, 2), 20);
+    put_part(&mut bob, "right", "values", &columns(&apart.values, 2, 3), 20);
+    put_part(&mut carol, "labels", "labels", &apart.labels, 0);
+    put_part(&mut carol, "few", "labels", &whole.labels, 0);
+    put_data(&mut bob, "whole", &whole, false).unwrap();
+    let beside = |client: &mut Client, names: &[&str], places: &[usize]| {
+        let mut spec = spec(client, names);
+        places.iter().for_each(|&at| spec.data[at].beside = true);
+        spec
+    };
+
+    for (names, places, reason) in [
+        (&["left", "right", "few"][..], &[1, 2][..], "they have 9 and 6 rows"),
+        (&["left", "labels"], &[1], "data set `left` beside `labels`: a row of it has"),
+        (&["left", "right", "labels"], &[0, 1, 2], "no data set stands before `left`"),
+        (&["left", "right", "left"], &[1, 2], "data set `left` is named twice"),
+    ] {
+        let mut carol = world.client("carol");
+        let bad = beside(&mut carol, names, places);
+        let text = said(put_run(&mut carol, "bad", &bad, false));
+        assert!(text.contains(reason), "{text}");
+    }
+
+    let spec = beside(&mut carol, &["left", "right", "labels", "whole"], &[1, 2]);
+    put_run(&mut carol, "run", &spec, false).unwrap();
+    let state = carol.run("run").unwrap();
+    assert_eq!((state.run.rows, state.run.missing("carol")), (15, vec!["alice", "bob"]));
+    let mark = state.run.fingerprint;
+    alice.approve("run", mark, &()).unwrap();
+    bob.approve("run", mark, &()).unwrap();
+    let answer = carol.train("run", mark, 0, 9, false, &()).unwrap();
+    let metrics = training().decode_metrics(&answer.outputs, 0..9).unwrap();
+    let wanted = in_the_clear(0..9, &mut network().1);
+    for (found, wanted) in metrics.iter().zip(wanted) {
+        assert!((found - wanted).abs() < 1e-3, "{metrics:?} {wanted}");
+    }
 }
 
 /// Second moments, roots that are taken again, and running statistics outlive slices and what is kept on disk; a
@@ -394,11 +456,7 @@ fn what_does_not_fit_is_refused_before_anything_is_kept() {
 
     let set = DataSet {
         rows: 2,
-        tensors: vec![crate::training::RowTensor {
-            name: "x".to_owned(),
-            dims: vec![3],
-            fraction_bits: 20,
-        }],
+        tensors: vec![RowTensor { name: "x".to_owned(), dims: vec![3], fraction_bits: 20 }],
     };
     let words = Tensor::new(Shape::new([2, 3]).unwrap(), vec![0; 6]).unwrap();
     alice = world.client("alice");
