@@ -54,6 +54,8 @@ pub(crate) enum Format {
     /// Those of inputs and activations.
     #[default]
     Value,
+    /// So many fewer than those.
+    CoarserValue(u32),
     /// Those of weights that are trained.
     Weight,
     /// So many fewer than those of weights.

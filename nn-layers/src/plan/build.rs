@@ -200,6 +200,9 @@ impl<'a> Builder<'a> {
     fn target(&self, node: &Node, xs: &[u32]) -> Option<u32> {
         match (node.format, &node.op) {
             (Format::Value, _) => None,
+            (Format::CoarserValue(bits), _) => {
+                Some(self.formats.values.saturating_sub(bits).max(1))
+            }
             (Format::Weight, _) => Some(self.formats.weights),
             (Format::Coarser(bits), _) => Some(self.formats.weights.saturating_sub(bits)),
             (Format::Gradient, _) => Some(self.formats.gradients),

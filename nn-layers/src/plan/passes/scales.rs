@@ -1,11 +1,17 @@
 //! Constant factors, such as average pooling's, join the weights of a layer before or behind them.
-//! What is left is a power of two, which only moves the point.
+//! What is left is a power of two, which only moves the point. Where what takes it would round the bits that it adds, a
+//! product before it rounds to as many fewer.
 
 use super::absorb::scale_linear;
+use std::collections::HashSet;
+
 use super::lower::whole;
-use super::{open_linear, replace, rewrite, sweep, users};
+use super::products::rounding_layer;
+use super::{Users, open_linear, replace, rewrite, sweep, users};
 use crate::Result;
-use crate::graph::{Graph, Linear, LinearFinish, LinearMap, Op, Reduce, Unary, ValueId};
+use crate::graph::{
+    Binary, Format, Graph, Linear, LinearFinish, LinearMap, Op, Reduce, Unary, ValueId,
+};
 use crate::plan::check::power_of_two;
 
 /// Moves every factor that would cost a truncation.
@@ -28,8 +34,86 @@ pub(crate) fn propagate(graph: &mut Graph) -> Result<()> {
         }
     }
     drop_ones(graph);
+    round_once(graph);
     sweep(graph);
     Ok(())
+}
+
+/// A product of computed values whose result is multiplied by a power of two below 1, for functions that round what they
+/// take, drops those bits with its own: attention's scores.
+fn round_once(graph: &mut Graph) {
+    for i in 0..graph.nodes.len() {
+        let Op::Scale(c) = graph.nodes[i].op else { continue };
+        let Some(bits) = power_of_two(c).filter(|k| *k < 0).map(i32::unsigned_abs) else {
+            continue;
+        };
+        let users = users(graph);
+        if !is_rounded(graph, &users, i) {
+            continue;
+        }
+        let Some((product, moved)) = rounding_layer(graph, Some(&users), graph.nodes[i].inputs[0])
+        else {
+            continue;
+        };
+        let node = &mut graph.nodes[product.0];
+        let weighs = matches!(node.op, Op::Linear(_));
+        if !weighs && node.format == Format::Value && bits + moved <= MOST_COARSER {
+            node.format = Format::CoarserValue(bits + moved);
+        }
+    }
+}
+
+/// The most bits that a product may round to fewer: small values keep some.
+const MOST_COARSER: u32 = 8;
+
+/// Whether all that a value becomes is taken by functions that round it to the format of values first.
+fn is_rounded(graph: &Graph, users: &Users, from: usize) -> bool {
+    let mut seen = HashSet::from([from]);
+    let mut stack = vec![from];
+    while let Some(at) = stack.pop() {
+        if users[at].is_empty() {
+            return false;
+        }
+        for &user in &users[at] {
+            // A result of the graph has no node.
+            let Some(node) = graph.nodes.get(user) else { return false };
+            let moves = matches!(
+                node.op,
+                Op::Reshape(_)
+                    | Op::Permute(_)
+                    | Op::Slice { .. }
+                    | Op::Broadcast(_)
+                    | Op::Binary(Binary::Add | Binary::Sub)
+            );
+            if moves {
+                stack.extend(seen.insert(user).then_some(user));
+            } else if !rounds_operands(&node.op) || node.format != Format::Value {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// Whether an operation brings its operands to its own format before anything else.
+fn rounds_operands(op: &Op) -> bool {
+    match op {
+        Op::Softmax { .. } | Op::Lrn { .. } | Op::Normalize { .. } | Op::Binary(Binary::Div) => {
+            true
+        }
+        Op::Unary(f) => !matches!(
+            f,
+            Unary::Relu
+                | Unary::Clip(..)
+                | Unary::Neg
+                | Unary::Abs
+                | Unary::Not
+                | Unary::Sign
+                | Unary::Floor
+                | Unary::InvSqrt
+        ),
+        _ => false,
+    }
 }
 
 /// Takes out factors of 1, but of integers, which they make real numbers: those divide otherwise.
