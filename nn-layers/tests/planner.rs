@@ -344,6 +344,126 @@ fn norms_and_logarithms_that_are_written_out_keep_their_range() {
     checked(&g, row(&[40.0, 38.5, -100.0, 39.0]), 1e-5);
 }
 
+/// What rows are divided by in the forms that exporters write.
+fn length(g: &mut Graph, form: &str, x: ValueId) -> ValueId {
+    let over = |kind, keep| Op::Reduce { kind, axes: vec![1], keep };
+    let mut add = |op: Op, inputs: &[ValueId]| g.add("length", op, inputs).unwrap();
+    let guard = Op::Unary(Unary::Clip(Some(1e-12), None));
+    let root = Op::Unary(Unary::Sqrt);
+    let length = match form {
+        // torch.nn.functional.normalize
+        "guarded" => {
+            let length = add(over(Reduce::L2, true), &[x]);
+            add(guard, &[length])
+        }
+        // tf.math.l2_normalize
+        "guarded inside" => {
+            let sum = add(over(Reduce::SumSquare, true), &[x]);
+            let sum = add(guard, &[sum]);
+            add(root, &[sum])
+        }
+        "written out" => {
+            let squares = add(Op::Binary(Binary::Mul), &[x, x]);
+            let sum = add(over(Reduce::Sum, false), &[squares]);
+            let length = add(root, &[sum]);
+            let kept = [Dim::Batch(1), Dim::Fixed(1), Dim::Fixed(2)];
+            add(Op::Reshape(kept.to_vec()), &[length])
+        }
+        other => panic!("{other}"),
+    };
+    add(Op::Broadcast(vec![Dim::Batch(1), Dim::Fixed(3), Dim::Fixed(2)]), &[length])
+}
+
+#[test]
+fn rows_divided_by_their_length_are_normalised_whatever_form_that_has() {
+    let x = [2.5e6, 3e-2, -1.9e6, 4e-2, 1.2e6, 0.0];
+    let x = HostTensor::new([1, 3, 2], x.to_vec()).unwrap();
+    for form in ["guarded", "guarded inside", "written out"] {
+        let mut g = Graph::new(1);
+        let id = g.input("x", &[Dim::Batch(1), Dim::Fixed(3), Dim::Fixed(2)]).unwrap();
+        let length = length(&mut g, form, id);
+        let y = g.add("y", Op::Binary(Binary::Div), &[id, length]).unwrap();
+        g.output("y", y);
+        let Compiled { plan, weights } = same_function(&g, std::slice::from_ref(&x));
+        assert!(!kinds(&plan).contains(&"binary".to_owned()), "{form}: {:?}", kinds(&plan));
+        let engine = ring_arith::CpuEngine::new(1);
+        let seen = plan.inspect(engine, &weights, std::slice::from_ref(&x)).unwrap();
+        assert_eq!(seen.refusal, None, "{form}");
+        let exact = g.evaluate(std::slice::from_ref(&x)).unwrap();
+        let error = distance(&exact[0], &seen.results[0]);
+        assert!(error < 1e-4, "{form}: {error}");
+    }
+    // A guard that fixed point has is another function.
+    let mut g = Graph::new(1);
+    let id = g.input("x", &[Dim::Batch(1), Dim::Fixed(3), Dim::Fixed(2)]).unwrap();
+    let length = g.add("length", Op::Reduce { kind: Reduce::L2, axes: vec![1], keep: true }, &[id]);
+    let least = Op::Unary(Unary::Clip(Some(0.5), None));
+    let length = g.add("length", least, &[length.unwrap()]).unwrap();
+    let y = g.add("y", Op::Binary(Binary::Div), &[id, length]).unwrap();
+    g.output("y", y);
+    assert!(kinds(&compile(&g).plan).contains(&"binary".to_owned()));
+}
+
+/// A table of income, age and assets: how wrong a model of them is in fixed point.
+fn error_of_table(build: impl Fn(&mut Graph, ValueId) -> ValueId) -> f64 {
+    let mut g = Graph::new(1);
+    let x = g.input("x", &[Dim::Batch(1), Dim::Fixed(3)]).unwrap();
+    let y = build(&mut g, x);
+    g.output("y", y);
+    let row = HostTensor::new([2, 3], vec![52_000.0, 41.0, 310_000.0, 81_500.0, 29.0, 1_500.0]);
+    let row = row.unwrap();
+    let Compiled { plan, weights } = compile(&g);
+    let engine = ring_arith::CpuEngine::new(1);
+    let seen = plan.inspect(engine, &weights, std::slice::from_ref(&row)).unwrap();
+    assert_eq!(seen.refusal, None);
+    let exact = plan.evaluate(&weights, std::slice::from_ref(&row)).unwrap();
+    distance(&exact[0], &seen.results[0])
+}
+
+#[test]
+fn columns_of_different_units_keep_their_precision() {
+    let standard = |g: &mut Graph, x: ValueId| {
+        let vector = |values: [f64; 3]| HostTensor::new([3], values.to_vec()).unwrap();
+        let parts = [
+            ("gamma", vector([1.0; 3])),
+            ("beta", vector([0.0; 3])),
+            ("mean", vector([50_000.0, 40.0, 250_000.0])),
+            ("variance", vector([15_000.0 * 15_000.0, 144.0, 90_000.0 * 90_000.0])),
+        ];
+        let parts = parts.map(|(name, value)| g.weight(name, value));
+        let norm = nn_layers::BatchNorm { epsilon: 1e-5, momentum: 0.1 };
+        let inputs = [[x].as_slice(), &parts].concat();
+        g.add("standard", Op::BatchNorm(norm), &inputs).unwrap()
+    };
+    let error = error_of_table(standard);
+    assert!(error < 2e-4, "{error}");
+    // The factors join the next layer's weights.
+    let error = error_of_table(|g, x| {
+        let y = standard(g, x);
+        let y = dense(g, &mut Random(8), y, "fc", 5);
+        relu(g, y)
+    });
+    assert!(error < 2e-4, "{error}");
+    // Coefficients of the raw columns.
+    let error = error_of_table(|g, x| {
+        let coefficients = HostTensor::new([3, 1], vec![-1.3e-5, 0.021, 2.4e-6]).unwrap();
+        let w = g.weight("w", coefficients);
+        let op = Op::MatMul { transpose_lhs: false, transpose_rhs: false };
+        g.add("regression", op, &[x, w]).unwrap()
+    });
+    assert!(error < 1e-3, "{error}");
+}
+
+#[test]
+fn columns_whose_weights_are_alike_are_left_alone() {
+    let mut r = Random(9);
+    let mut g = Graph::new(1);
+    let x = g.input("x", &[Dim::Batch(1), Dim::Fixed(16)]).unwrap();
+    let y = dense(&mut g, &mut r, x, "fc", 5);
+    g.output("y", y);
+    assert_eq!(kinds(&compile(&g).plan), ["linear truncate"]);
+}
+
 /// Whether the plan of a network over `x`, `[batch, 4, 6]`, keeps its examples apart.
 fn apart(build: impl Fn(&mut Graph, ValueId) -> ValueId) -> bool {
     let mut g = Graph::new(1);

@@ -3,6 +3,8 @@
 
 mod absorb;
 mod convs;
+mod even;
+mod lengths;
 mod lower;
 mod masks;
 pub(crate) mod norms;
@@ -22,6 +24,7 @@ pub(crate) fn optimise(graph: &mut Graph) -> Result<()> {
     norms::lower(graph)?;
     lower::lower(graph)?;
     sweep(graph);
+    even::even_out(graph)?;
     absorb::absorb(graph)?;
     pools::merge_into_convolutions(graph)?;
     scales::propagate(graph)?;

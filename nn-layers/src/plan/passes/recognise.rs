@@ -1,8 +1,9 @@
 //! Functions that exporters write out as several operations, found again: as one they keep to their range where
 //! their parts do not, and cost less.
 
+use super::lengths::by_length;
 use super::{replace, users};
-use crate::graph::{Binary, Dim, Graph, Op, Reduce, Unary, ValueId, eval};
+use crate::graph::{Binary, Graph, Op, Reduce, Unary, ValueId, eval};
 use crate::{HostTensor, Result};
 
 /// The most operations that a function is written out as.
@@ -18,7 +19,7 @@ const POINTS: [f64; 13] = [-9.0, -4.1, -2.7, -1.9, -1.1, -0.6, -0.2, 0.0, 0.3, 0
 /// Finds written-out functions.
 pub(crate) fn recognise(graph: &mut Graph) -> Result<()> {
     for at in (0..graph.nodes.len()).map(ValueId) {
-        root_mean_square(graph, at)?;
+        by_length(graph, at)?;
     }
     for at in (0..graph.nodes.len()).map(ValueId) {
         activation(graph, at);
@@ -114,81 +115,13 @@ fn which(values: &[f64]) -> Option<Unary> {
 }
 
 /// The value of which this is the square, written as a product, a power or a function.
-fn squared(graph: &Graph, id: ValueId) -> Option<ValueId> {
+pub(super) fn squared(graph: &Graph, id: ValueId) -> Option<ValueId> {
     let node = &graph.nodes[id.0];
     match node.op {
         Op::Binary(Binary::Mul) if node.inputs[0] == node.inputs[1] => Some(node.inputs[0]),
         Op::Unary(Unary::Pow(2.0)) => Some(node.inputs[0]),
         _ => None,
     }
-}
-
-/// `x / sqrt(mean(x^2) + epsilon)` over the last axes: rows behind their negatives have mean 0, so that they are
-/// normalised, which has a larger range than squares have.
-fn root_mean_square(graph: &mut Graph, at: ValueId) -> Result<()> {
-    let node = graph.nodes[at.0].clone();
-    let [x, other] = match (&node.op, node.inputs.as_slice()) {
-        (Op::Binary(Binary::Mul | Binary::Div), &[x, other]) => [x, other],
-        _ => return Ok(()),
-    };
-    let found = match node.op {
-        Op::Binary(Binary::Div) => rooted(graph, other).map(|sum| (x, sum)),
-        _ => inverse_root(graph, other)
-            .map(|sum| (x, sum))
-            .or_else(|| inverse_root(graph, x).map(|sum| (other, sum))),
-    };
-    let Some((x, (mean, epsilon))) = found.and_then(|(x, sum)| Some((x, moved(graph, sum)?)))
-    else {
-        return Ok(());
-    };
-    let Op::Reduce { kind: Reduce::Mean, axes, keep: true } = graph.nodes[mean.0].op.clone() else {
-        return Ok(());
-    };
-    let rank = graph.shape(x).rank();
-    let last = !axes.is_empty() && axes.iter().copied().eq(rank.saturating_sub(axes.len())..rank);
-    if !last || axes[0] == 0 || squared(graph, graph.nodes[mean.0].inputs[0]) != Some(x) {
-        return Ok(());
-    }
-    let (axis, len) = (axes[0], graph.shape(x).dims()[axes[0]]);
-    let mut add = |op: Op, inputs: &[ValueId]| graph.add_as(node.format, &node.name, op, inputs);
-    let minus = add(Op::Scale(-1.0), &[x])?;
-    let both = add(Op::Concat(axis), &[x, minus])?;
-    let both = add(Op::Normalize { axis, epsilon }, &[both])?;
-    let rows = Op::Slice { axis, start: 0, end: Dim::Fixed(len), step: 1 };
-    let rows = add(rows, &[both])?;
-    replace(graph, at, rows);
-    Ok(())
-}
-
-/// The value of which this is the root.
-fn rooted(graph: &Graph, id: ValueId) -> Option<ValueId> {
-    let node = &graph.nodes[id.0];
-    matches!(node.op, Op::Unary(Unary::Sqrt | Unary::Pow(0.5))).then(|| node.inputs[0])
-}
-
-/// The value of which this is one over the root.
-fn inverse_root(graph: &Graph, id: ValueId) -> Option<ValueId> {
-    let node = &graph.nodes[id.0];
-    match node.op {
-        Op::Unary(Unary::InvSqrt | Unary::Pow(-0.5)) => Some(node.inputs[0]),
-        Op::Unary(Unary::Reciprocal) => rooted(graph, node.inputs[0]),
-        Op::Binary(Binary::Div) => {
-            let one = graph.constant_value(node.inputs[0])?.uniform() == Some(1.0);
-            if one { rooted(graph, node.inputs[1]) } else { None }
-        }
-        _ => None,
-    }
-}
-
-/// A sum's computed part, and the number that is added to it.
-fn moved(graph: &Graph, id: ValueId) -> Option<(ValueId, f64)> {
-    let node = &graph.nodes[id.0];
-    if node.op != Op::Binary(Binary::Add) {
-        return None;
-    }
-    let number = |id: ValueId| graph.constant_value(id)?.single().filter(|e| *e >= 0.0);
-    let [x, y] = [node.inputs[0], node.inputs[1]];
-    number(y).map(|e| (x, e)).or_else(|| number(x).map(|e| (y, e)))
 }
 
 /// Sums and means of squares, of norms above all: each square alone would leave its range from 2^11 on.
