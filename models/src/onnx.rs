@@ -1,5 +1,6 @@
 //! Import of ONNX models, as PyTorch and others export them.
 
+mod advice;
 mod attributes;
 mod dtype;
 mod export;
@@ -14,6 +15,7 @@ mod tests;
 mod value;
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Write;
 use std::path::Path;
 
 use nn_layers::{Dim, Graph, HostTensor, ValueId};
@@ -177,19 +179,33 @@ fn opset(model: &ModelProto) -> Result<i64> {
     Err(wrong(format!("opset {version}; {low} to {high} are understood: export with one of these")))
 }
 
-/// Looks at every node's operator before any work is done.
+/// Looks at every node's operator before any work is done: an error names all that cannot be run, and what to export
+/// instead.
 fn check_supported(nodes: &[NodeProto], opset: i64) -> Result<()> {
+    let mut missing = vec![];
+    find_missing(nodes, &mut missing);
+    let Some((node, operator)) = missing.first().cloned() else { return Ok(()) };
+    let mut reason = format!("(opset {opset}): {}", advice::instead_of(&operator));
+    for (at, (node, other)) in missing.iter().enumerate().skip(1) {
+        if missing[..at].iter().all(|(_, before)| before != other) {
+            let advice = advice::instead_of(other);
+            let _ = write!(reason, "; nor is {other} (node `{node}`): {advice}");
+        }
+    }
+    Err(Error::Unsupported { node, operator, reason })
+}
+
+/// Nodes, also those of bodies, whose operators are not understood, by name and operator.
+fn find_missing(nodes: &[NodeProto], missing: &mut Vec<(String, String)>) {
     for (i, n) in nodes.iter().enumerate() {
         let operator = node::operator(n);
         if !node::is_supported(&operator) {
-            let reason = format!("(opset {opset})");
-            return Err(Error::Unsupported { node: node::name(n, i), operator, reason });
+            missing.push((node::name(n, i), operator));
         }
         for body in n.attribute.iter().filter_map(|a| a.g.as_deref()) {
-            check_supported(&body.node, opset)?;
+            find_missing(&body.node, missing);
         }
     }
-    Ok(())
 }
 
 /// Names of the values that become a softmax's operand, moved, added to or multiplied.

@@ -1,4 +1,4 @@
-//! `cargo xtask exported`: models that libraries export, with the libraries' own answers.
+//! `cargo xtask exported`: models that libraries export, and random ones, with the libraries' own answers.
 
 use std::process::Command;
 
@@ -19,6 +19,8 @@ pub enum Library {
     Timm,
     /// Of transformers
     Transformers,
+    /// Four thousand random graphs, of which onnxruntime knows the answers
+    Random,
 }
 
 impl Library {
@@ -28,6 +30,7 @@ impl Library {
             Self::Torchvision => "torchvision",
             Self::Timm => "timm",
             Self::Transformers => "transformers",
+            Self::Random => "random",
         }
     }
 
@@ -35,7 +38,10 @@ impl Library {
     fn script(self) -> [&'static str; 2] {
         match self {
             Self::Tables => ["export_tables.py", "table-requirements.txt"],
-            _ => ["export_networks.py", "network-requirements.txt"],
+            Self::Random => ["random_graphs.py", "random-requirements.txt"],
+            Self::Torchvision | Self::Timm | Self::Transformers => {
+                ["export_networks.py", "network-requirements.txt"]
+            }
         }
     }
 }
@@ -60,7 +66,7 @@ pub fn run(library: Library) -> Result<()> {
     };
     let mut export = Command::new(python);
     export.arg(scripts.join(script)).arg(&folder);
-    if library != Library::Tables {
+    if matches!(library, Library::Torchvision | Library::Timm | Library::Transformers) {
         export.arg(library.name());
     }
     let exported = export.status().context("cannot start Python")?;

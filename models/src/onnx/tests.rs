@@ -354,3 +354,17 @@ fn a_size_for_a_dimension_that_no_input_has_is_refused() {
     let refused = import(&bytes, &ImportOptions::default().with_dim("length", 3)).unwrap_err();
     assert!(refused.to_string().contains("`length`"), "{refused}");
 }
+
+#[test]
+fn all_operators_that_cannot_be_run_are_named_with_what_to_export_instead() {
+    let built = model(&[1, 2])
+        .node("NonMaxSuppression", &["x"], "a", &[])
+        .node("Relu", &["a"], "b", &[])
+        .node("RandomNormalLike", &["b"], "c", &[])
+        .node("NonMaxSuppression", &["c"], "y", &[]);
+    let refused = built.compile().unwrap_err().to_string();
+    for wanted in ["`NonMaxSuppression to a`", "boxes and scores", "RandomNormalLike", "an input"] {
+        assert!(refused.contains(wanted), "{refused}");
+    }
+    assert_eq!(refused.matches("boxes and scores").count(), 1, "{refused}");
+}

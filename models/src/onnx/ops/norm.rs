@@ -110,11 +110,34 @@ pub(crate) fn by_length(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         2 => Reduce::L2,
         p => return Err(n.attributes.error(format!("p is {p}; it is 1 or 2"))),
     };
+    Ok(vec![over_length(n, x, axis, kind)?])
+}
+
+/// What lengths count as at least: below the unit of fixed point, so that what is 0 stays so and nothing else changes.
+const LEAST: f64 = 1e-12;
+
+/// A value divided by lengths along an axis; 0 where a length is 0.
+pub(crate) fn over_length(
+    n: &mut Node<'_, '_>,
+    x: ValueId,
+    axis: usize,
+    kind: Reduce,
+) -> Result<ValueId> {
     let length = n.add(Op::Reduce { kind, axes: vec![axis], keep: true }, &[x])?;
+    // Planning knows this form, and makes a normalisation of it.
+    if kind == Reduce::L2 {
+        let length = n.unary(Unary::Clip(Some(LEAST), None), length)?;
+        return n.binary_op(Binary::Div, x, length);
+    }
+    over(n, x, length)
+}
+
+/// A quotient; the numerator where the denominator is 0.
+pub(crate) fn over(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<ValueId> {
     let zero = n.number(0.0);
-    let none = n.binary_op(Binary::Equal, length, zero)?;
-    let length = n.binary_op(Binary::Add, length, none)?;
-    Ok(vec![n.binary_op(Binary::Div, x, length)?])
+    let none = n.binary_op(Binary::Equal, y, zero)?;
+    let y = n.binary_op(Binary::Add, y, none)?;
+    n.binary_op(Binary::Div, x, y)
 }
 
 /// Mean 0 and variance 1 over the axes of an attribute.

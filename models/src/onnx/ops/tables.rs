@@ -2,8 +2,8 @@
 
 use nn_layers::{Binary, HostTensor, Op, Reduce, Unary, ValueId};
 
-use super::math;
 use super::shape::fixed;
+use super::{math, norm};
 use crate::Result;
 use crate::onnx::node::Node;
 use crate::onnx::value::Value;
@@ -43,20 +43,18 @@ pub(crate) fn scaler(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 pub(crate) fn normalizer(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, _) = rows(n)?;
     let kind = n.attributes.text("norm").unwrap_or("MAX").to_owned();
-    let over = |kind| Op::Reduce { kind, axes: vec![1], keep: true };
-    let length = match kind.as_str() {
+    let kind = match kind.as_str() {
+        "L1" => Reduce::L1,
+        "L2" => Reduce::L2,
         "MAX" => {
             let sizes = n.unary(Unary::Abs, x)?;
-            n.add(over(Reduce::Max), &[sizes])?
+            let largest = Op::Reduce { kind: Reduce::Max, axes: vec![1], keep: true };
+            let largest = n.add(largest, &[sizes])?;
+            return Ok(vec![norm::over(n, x, largest)?]);
         }
-        "L1" => n.add(over(Reduce::L1), &[x])?,
-        "L2" => n.add(over(Reduce::L2), &[x])?,
         other => return Err(n.unsupported(format!("with norm {other}"))),
     };
-    let zero = n.number(0.0);
-    let none = n.binary_op(Binary::Equal, length, zero)?;
-    let length = n.binary_op(Binary::Add, length, none)?;
-    Ok(vec![n.binary_op(Binary::Div, x, length)?])
+    Ok(vec![norm::over_length(n, x, 1, kind)?])
 }
 
 /// 1 above a threshold, 0 elsewhere.
