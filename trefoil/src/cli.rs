@@ -590,7 +590,8 @@ pub struct Reading {
     /// What a white pixel becomes with `--preprocess scale`; black becomes 0
     #[arg(long, default_value_t = 1.0)]
     pub white: f64,
-    /// Fraction bits of the fixed-point numbers, 8 to 24
+    /// Fraction bits of the fixed-point numbers, 8 to 24: with 20 no sum in a layer may leave 2^22, with fewer
+    /// 2^(42 - BITS)
     #[arg(long, default_value_t = 20, value_name = "BITS",
           value_parser = clap::value_parser!(u32).range(8..=24))]
     pub fraction_bits: u32,

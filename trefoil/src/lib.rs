@@ -23,6 +23,7 @@ pub mod server;
 pub mod store;
 pub mod tapes;
 pub mod training;
+pub mod trial;
 pub mod watch;
 pub mod wire;
 

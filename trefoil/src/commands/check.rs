@@ -33,9 +33,6 @@ const MARGIN: f64 = 6.0;
 /// The formats that are tried for a recommendation.
 const FORMATS: std::ops::RangeInclusive<u32> = 8..=24;
 
-/// Products up to which bounds are computed without being asked for.
-pub(super) const QUICK: u64 = 1 << 31;
-
 #[derive(Debug, Serialize)]
 struct Report {
     model: String,
@@ -164,7 +161,7 @@ fn imported(arguments: &Check, fraction_bits: u32) -> Result<Imported> {
 }
 
 /// As many examples of each input, in the batches that the model takes; incomplete ones are left out.
-fn whole(
+pub(super) fn whole(
     samples: &[Option<Vec<Image>>],
     about: &About,
     most: usize,

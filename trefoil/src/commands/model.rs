@@ -18,6 +18,7 @@ use crate::{
     output::{Output, bytes, table},
     profile::Predicted,
     store::{Range, Readers},
+    trial,
     wire::ModelState,
 };
 
@@ -59,12 +60,15 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let rounded = rounded(program.plan(), &values)?;
     let samples = samples_of(reading, &about)?;
     let ranges = within_tables(ranges_of(reading, &about, &samples)?, program.plan(), &about);
-    let could_leave = check::could_leave(program.plan(), &values, &ranges, check::QUICK)?;
+    let could_leave = check::could_leave(program.plan(), &values, &ranges, trial::QUICK)?;
     // What cannot run is found now, not by everybody who uses the model.
     let examples = program.plan().fixed_batch().unwrap_or(1);
     local::predict(&program, examples, Options::default()).map_err(|cause| {
         Error::input(file.display(), format_args!("the servers could not run it: {cause}"))
     })?;
+    let sample = sample(&samples, &about)?;
+    let what = file.display().to_string();
+    let tried = trial::run(&what, program.plan(), &values, &ranges, sample.as_deref())?;
     drop(progress);
     let mut client = super::connect(global)?;
     let readers = readers(arguments, &mut client)?;
@@ -78,7 +82,7 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let predicted = predict(&mut client, name, program.plan(), examples).ok();
     let value = json!({
         "put": name, "about": about, "readers": readers, "ranges": ranges, "predicted": predicted,
-        "could_leave": could_leave, "rounded": rounded,
+        "could_leave": could_leave, "rounded": rounded, "tried": tried,
     });
     output.result(&value, || {
         format!(
@@ -99,11 +103,17 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     if let Some(predicted) = predicted {
         output.remark(predicted.line())?;
     }
+    output.remark(range(program.plan().frac()))?;
     if let Some(warning) = rounding(&rounded) {
         output.remark(warning)?;
     }
     if let Some(warning) = could_leave.and_then(|layers| check::leaving(&layers)) {
         output.remark(warning)?;
+    }
+    if !tried {
+        output.remark(
+            "it is too large to be tried in the clear by the way; `trefoil model check --inputs` does that",
+        )?;
     }
     if ranges.iter().all(Option::is_none) {
         output.remark(
@@ -111,6 +121,22 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// The first samples that fill a batch, if there are some of every input.
+fn sample(samples: &[Option<Vec<Image>>], about: &About) -> Result<Option<Vec<HostTensor>>> {
+    let batch = about.batch.unwrap_or(1);
+    let enough = |of: &Option<Vec<Image>>| of.as_ref().is_some_and(|of| of.len() >= batch);
+    if !samples.iter().all(enough) {
+        return Ok(None);
+    }
+    Ok(check::whole(samples, about, batch)?.into_iter().next())
+}
+
+/// The numbers that there are with so many fraction bits, in a sentence.
+fn range(fraction_bits: u32) -> String {
+    let largest = (42.0 - f64::from(fraction_bits)).exp2();
+    format!("no sum in its layers may leave {largest:.0}; answers where one has are errors")
 }
 
 /// What the servers say that a job will take. Whoever may not run models here is not told.

@@ -1,0 +1,192 @@
+//! A run of a model in the clear before it is shared: a plan whose values leave their range whatever it is given is
+//! not one to put.
+
+use gpu_kernels::EngineChoice;
+use nn_layers::{HostTensor, Inspection, Plan};
+
+use crate::{Error, Result, store::Range};
+
+/// Products of numbers up to which a plan is run without being asked for: a second or two of a CPU core.
+pub const QUICK: u64 = 1 << 31;
+
+/// The intervals from which the values of an input are drawn that nothing is known about.
+const USUAL: [Range; TRIES] =
+    [Range { low: -1.0, high: 1.0 }, Range { low: 0.0, high: 1.0 }, Range { low: 1.0, high: 1.0 }];
+
+/// How often a plan is run on other values until it runs to its end.
+const TRIES: usize = 3;
+
+/// The part of a stated range, at its value of least magnitude, from which values are drawn at the second try.
+const SMALL: f64 = 1.0 / 1024.0;
+
+/// Runs a plan once in the clear, in fixed point with every check on: on a sample if there is one, else on values drawn
+/// from `ranges`, and where an input has none from -1 to 1, from 0 to 1 or ones. Values that leave their range for one of
+/// those may be right for other inputs; if they do for all, what is put could not be used. False if the plan takes
+/// more than [`QUICK`] products, and is not run.
+///
+/// # Errors
+/// [`Error::Input`] that says which layer's values leave their range. `what` names the model.
+pub fn run(
+    what: &str,
+    plan: &Plan,
+    weights: &[HostTensor],
+    ranges: &[Option<Range>],
+    sample: Option<&[HostTensor]>,
+) -> Result<bool> {
+    let batch = plan.fixed_batch().unwrap_or(1);
+    if plan.multiplications(batch)? > QUICK {
+        return Ok(false);
+    }
+    if let Some(sample) = sample {
+        let seen = inspected(what, plan, weights, sample)?;
+        return match seen.refusal {
+            None => Ok(true),
+            Some(refusal) => Err(Error::input(
+                what,
+                format_args!(
+                    "a sample's values leave the range of numbers at layer `{}`: {}; `trefoil model check \
+                     --inputs` finds the fraction bits that leave them room",
+                    refusal.name, refusal.reason
+                ),
+            )),
+        };
+    }
+    let mut refused = None;
+    for (number, usual) in USUAL.iter().enumerate() {
+        let inputs = drawn(plan, ranges, batch, number, *usual)?;
+        match inspected(what, plan, weights, &inputs)?.refusal {
+            None => return Ok(true),
+            Some(refusal) => refused = Some(refusal),
+        }
+    }
+    let Some(refusal) = refused else { return Ok(true) };
+    let reason = format_args!(
+        "whatever was tried as input, values leave the range of numbers at layer `{}`: {}; --inputs FILE tries \
+         real ones, --fraction-bits leaves more room",
+        refusal.name, refusal.reason
+    );
+    Err(Error::input(what, reason))
+}
+
+/// [`Plan::inspect`] on the CPU; whatever goes wrong is the model's fault.
+fn inspected(
+    what: &str,
+    plan: &Plan,
+    weights: &[HostTensor],
+    inputs: &[HostTensor],
+) -> Result<Inspection> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (engine, _) = EngineChoice::Cpu.open(threads)?;
+    plan.inspect(engine, weights, inputs)
+        .map_err(|cause| Error::input(what, format_args!("it cannot be run: {cause}")))
+}
+
+/// Inputs for try `number`.
+fn drawn(
+    plan: &Plan,
+    ranges: &[Option<Range>],
+    batch: usize,
+    number: usize,
+    usual: Range,
+) -> Result<Vec<HostTensor>> {
+    let shapes = plan.input_shapes(batch)?;
+    let mut inputs = Vec::with_capacity(shapes.len());
+    for (i, (spec, shape)) in plan.inputs().iter().zip(&shapes).enumerate() {
+        let range = match ranges.get(i).copied().flatten() {
+            Some(stated) => part(stated, number),
+            None if spec.integer => Range { low: usual.low.max(0.0), ..usual },
+            None => usual,
+        };
+        let values = (0..shape.len()).map(|at| {
+            range.low + (range.high - range.low) * fraction((i as u64) << 32 | at as u64)
+        });
+        inputs.push(if spec.integer {
+            HostTensor::integers(shape.dims(), values.map(|v| v.round() as i64).collect())?
+        } else {
+            HostTensor::new(shape.dims(), values.collect())?
+        });
+    }
+    Ok(inputs)
+}
+
+/// A range, its small values, and the one in its middle.
+fn part(range: Range, number: usize) -> Range {
+    let span = range.high - range.low;
+    match number {
+        0 => range,
+        1 => {
+            let low = 0f64.clamp(range.low, range.high - span * SMALL);
+            Range { low, high: low + span * SMALL }
+        }
+        _ => {
+            let middle = range.low + span / 2.0;
+            Range { low: middle, high: middle }
+        }
+    }
+}
+
+/// A number from 0 to 1 for each place, always the same: the mixing function of SplitMix64 (Steele, Lea and Flood,
+/// 2014).
+fn fraction(at: u64) -> f64 {
+    let mut x = at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use nn_layers::{Compiled, Dim, Graph, Op, PlanOptions, Unary};
+
+    use super::*;
+
+    /// A plan of `f(x * factor)`.
+    fn compiled(factor: f64, f: Option<Unary>) -> Compiled {
+        let mut g = Graph::new(1);
+        let x = g.input("x", &[Dim::Batch(1), Dim::Fixed(4)]).unwrap();
+        let weight = HostTensor::new([4, 2], vec![factor; 8]).unwrap();
+        let w = g.weight("w", weight);
+        let op = Op::MatMul { transpose_lhs: false, transpose_rhs: false };
+        let y = g.add("scores", op, &[x, w]).unwrap();
+        let y = f.map_or(y, |f| g.add("curve", Op::Unary(f), &[y]).unwrap());
+        g.output("y", y);
+        Compiled::new(&g, &PlanOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn what_runs_for_no_input_is_refused_and_names_the_layer() {
+        let sound = compiled(3.0, None);
+        assert!(run("m", &sound.plan, &sound.weights, &[], None).unwrap());
+        let wild = compiled(2f64.powi(41), Some(Unary::Pow(2.0)));
+        let error = run("m", &wild.plan, &wild.weights, &[], None).unwrap_err();
+        assert!(error.to_string().contains("layer `"), "{error}");
+        assert_eq!(error.exit_code(), 3);
+        // A range of small numbers in which it is right.
+        let small = Range { low: 0.0, high: 1e-12 };
+        assert!(run("m", &wild.plan, &wild.weights, &[Some(small)], None).unwrap());
+    }
+
+    #[test]
+    fn a_sample_that_leaves_its_range_is_refused_where_others_would_not() {
+        let sound = compiled(2f64.powi(10), Some(Unary::Pow(2.0)));
+        assert!(run("m", &sound.plan, &sound.weights, &[], None).unwrap());
+        let sample = [HostTensor::new([1, 4], vec![1e5; 4]).unwrap()];
+        let error = run("m", &sound.plan, &sound.weights, &[], Some(&sample)).unwrap_err();
+        assert!(error.to_string().contains("a sample's values"), "{error}");
+    }
+
+    #[test]
+    fn stated_ranges_are_drawn_from_and_integers_are_whole() {
+        let mut g = Graph::new(1);
+        let ids = g.integer_input("ids", &[Dim::Batch(1), Dim::Fixed(64)]).unwrap();
+        g.output("y", ids);
+        let Compiled { plan, .. } = Compiled::new(&g, &PlanOptions::default()).unwrap();
+        let range = Range { low: 3.0, high: 9.0 };
+        let inputs = drawn(&plan, &[Some(range)], 1, 0, USUAL[0]).unwrap();
+        let ids = inputs[0].as_ints().unwrap();
+        assert!(ids.iter().all(|id| (3..=9).contains(id)), "{ids:?}");
+        assert!(ids.contains(&3) || ids.contains(&4), "{ids:?}");
+        let unknown = drawn(&plan, &[None], 1, 0, USUAL[0]).unwrap();
+        assert!(unknown[0].as_ints().unwrap().iter().all(|id| (0..=1).contains(id)));
+    }
+}
