@@ -132,14 +132,21 @@ fn small_weights_keep_three_digits_and_large_biases_their_room() {
 
 #[test]
 fn the_rounding_of_a_weight_is_that_of_its_worst_column() {
-    let mut g = Graph::new(1);
-    let x = g.input("x", &[Dim::Batch(1), Dim::Fixed(3)]).unwrap();
-    let w = HostTensor::new([2, 3], vec![0.5, 1e-6, 0.25, 1.0, 1.3e-6, 0.125]).unwrap();
-    let w = g.weight("w", w);
-    let op = Op::MatMul { transpose_lhs: false, transpose_rhs: true };
-    let y = g.add("fc", op, &[x, w]).unwrap();
-    g.output("y", y);
-    let Compiled { plan, weights } = Compiled::new(&g, &PlanOptions::default()).unwrap();
-    let off = plan.rounding(&weights).unwrap()[0];
-    assert!((0.01..1.0).contains(&off), "{off}");
+    let off = |raw: bool| {
+        let mut g = Graph::new(1);
+        let mut x = g.input("x", &[Dim::Batch(1), Dim::Fixed(3)]).unwrap();
+        if !raw {
+            x = g.add("sigmoid", Op::Unary(Unary::Sigmoid), &[x]).unwrap();
+        }
+        let w = HostTensor::new([2, 3], vec![0.5, 1e-6, 0.25, 1.0, 1.3e-6, 0.125]).unwrap();
+        let w = g.weight("w", w);
+        let op = Op::MatMul { transpose_lhs: false, transpose_rhs: true };
+        let y = g.add("fc", op, &[x, w]).unwrap();
+        g.output("y", y);
+        let Compiled { plan, weights } = Compiled::new(&g, &PlanOptions::default()).unwrap();
+        plan.rounding(&weights).unwrap()[0]
+    };
+    assert!((0.01..1.0).contains(&off(false)), "{}", off(false));
+    // Columns of inputs are evened out.
+    assert!(off(true) < 1e-4, "{}", off(true));
 }

@@ -209,6 +209,21 @@ fn integers_are_added_before_they_are_looked_up() {
 }
 
 #[test]
+fn squares_of_integers_are_summed_as_integers_and_their_root_is_refused() {
+    let reduced = |operator: &str| {
+        Built { kind: INT64, ..model(&[1, 3]) }.ints("axes", &[1]).node(
+            operator,
+            &["x", "axes"],
+            "y",
+            &[],
+        )
+    };
+    near(&reduced("ReduceSumSquare").run(&[1.0, -2.0, 3.0]), &[14.0]);
+    let refused = reduced("ReduceL2").compile().unwrap_err().to_string();
+    assert!(refused.contains("cast them to floats"), "{refused}");
+}
+
+#[test]
 fn integers_stay_integers_through_differences_products_and_running_sums() {
     // Positions as transformers count them: the tokens that there are before each, moved by 2.
     let y = Built { kind: INT64, ..model(&[1, 4]) }

@@ -223,6 +223,12 @@ pub(crate) fn result_frac(op: &Op, xs: &[u32], frac: u32) -> Result<u32> {
             | crate::graph::Reduce::Max
             | crate::graph::Reduce::Min
             | crate::graph::Reduce::L1 => xs[0],
+            crate::graph::Reduce::SumSquare if xs[0] == 0 => 0,
+            crate::graph::Reduce::L2 if xs[0] == 0 => {
+                let reason =
+                    "a norm of integers would have to be rounded down; cast them to floats";
+                return Err(Error::invalid(op.name(), reason));
+            }
             _ => frac,
         },
         Op::ArgMax { .. } | Op::OneHot(_) => 0,
