@@ -189,9 +189,12 @@ def test_pixels_and_labels_of_the_same_rows_may_have_an_owner_each(alice, bob, c
     alice.approve("apart", run.fingerprint)
     bob.approve("apart", run.fingerprint)
     assert run.result(60)[-1].step == 4
-    carol.data.put("together", images[:300], labels[:300], classes=10)
-    same = carol.train("together", trefoil.Model.from_onnx(NETWORK), "together", **HOW)
+    carol.data.put("joined", images[:300], labels[:300], classes=10)
+    same = carol.train("together", trefoil.Model.from_onnx(NETWORK), "joined", **HOW)
     assert abs(same.result(60)[-1].loss - run.result()[-1].loss) < 1e-3
+    for owner, names in [(carol, ["apart", "together", "classes", "whole", "joined"]), (alice, ["left"]), (bob, ["right"])]:
+        for name in names:
+            owner.remove(name)
     for wrong, reason in [
         (lambda: alice.data.put("x", labels, only="labels"), "integers"),
         (lambda: alice.data.put("x", images, labels, only="labels"), "2 arrays"),

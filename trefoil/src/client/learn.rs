@@ -1,5 +1,7 @@
 //! What a client does to have something trained.
 
+use std::{thread, time::Duration};
+
 use nn_layers::train::TrainPlan;
 use ring_arith::Tensor;
 
@@ -10,6 +12,10 @@ use crate::{
     training::{DataSet, Decision, RunSpec},
     wire::{DataState, Link, Pace, Reply, Request, RunState, receive_bytes, say},
 };
+
+/// How often servers that do not say the same of a run are asked again, and how long after.
+const LOOKS: u32 = 6;
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Longest plan that a client reads, in bytes.
 const PLAN: u64 = 64 << 20;
@@ -132,12 +138,22 @@ impl Client {
         })
     }
 
-    /// A run of that name, as all servers know it.
+    /// A run of that name, as all servers know it. What somebody else changes is known to one before another: that is
+    /// waited for, a second at most.
     ///
     /// # Errors
     /// [`Error::Refused`] if there is none, or they do not say the same.
     pub fn run(&mut self, name: &str) -> Result<RunState> {
-        agree_on_item(name, &self.runs()?).cloned()
+        let mut looks = LOOKS;
+        loop {
+            let runs = self.runs()?;
+            let agreed = agree_on_item(name, &runs).cloned();
+            looks -= 1;
+            if agreed.is_ok() || looks == 0 || !runs.iter().flatten().any(|run| run.name == name) {
+                return agreed;
+            }
+            thread::sleep(PAUSE);
+        }
     }
 
     /// Whether each server has a session with the others.
