@@ -103,7 +103,7 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     if let Some(predicted) = predicted {
         output.remark(predicted.line())?;
     }
-    output.remark(range(program.plan().frac()))?;
+    output.remark(range(program.plan()))?;
     if let Some(warning) = rounding(&rounded) {
         output.remark(warning)?;
     }
@@ -133,10 +133,15 @@ fn sample(samples: &[Option<Vec<Image>>], about: &About) -> Result<Option<Vec<Ho
     Ok(check::whole(samples, about, batch)?.into_iter().next())
 }
 
-/// The numbers that there are with so many fraction bits, in a sentence.
-fn range(fraction_bits: u32) -> String {
-    let largest = (42.0 - f64::from(fraction_bits)).exp2();
-    format!("no sum in its layers may leave {largest:.0}; answers where one has are errors")
+/// What sums there may be, and what comes of larger ones.
+fn range(plan: &Plan) -> String {
+    let largest = (42.0 - f64::from(plan.frac())).exp2();
+    let beyond = if plan.guarded().is_empty() {
+        "where one goes beyond, nothing tells a wrong answer from a right one"
+    } else {
+        "an error comes where one goes beyond, and no answer"
+    };
+    format!("sums in its layers may reach {largest:.0}: {beyond}")
 }
 
 /// What the servers say that a job will take. Whoever may not run models here is not told.
