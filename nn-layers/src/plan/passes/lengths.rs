@@ -72,10 +72,14 @@ fn divided(graph: &Graph, at: ValueId) -> Option<Length> {
 /// The length that this is, with its axes kept or repeated.
 fn length(graph: &Graph, id: ValueId) -> Option<Length> {
     let kept = unspread(graph, id);
-    let found = guarded(graph, kept)?;
-    let mut dims = graph.shape(found.x).dims().to_vec();
-    found.axes.iter().for_each(|&axis| dims[axis] = 1);
-    (graph.shape(kept).dims() == dims).then_some(found)
+    guarded(graph, kept).filter(|found| keeps_axes(graph, kept, found))
+}
+
+/// Whether a value has a number for each row, in the place of the row.
+fn keeps_axes(graph: &Graph, id: ValueId, of: &Length) -> bool {
+    let mut dims = graph.shape(of.x).dims().to_vec();
+    of.axes.iter().for_each(|&axis| dims[axis] = 1);
+    graph.shape(id).dims() == dims
 }
 
 /// The length of which this is one over.
@@ -84,10 +88,7 @@ fn inverse(graph: &Graph, id: ValueId) -> Option<Length> {
     let node = &graph.nodes[kept.0];
     match node.op {
         Op::Unary(Unary::InvSqrt | Unary::Pow(-0.5)) => {
-            let found = mean_square(graph, node.inputs[0])?;
-            let mut dims = graph.shape(found.x).dims().to_vec();
-            found.axes.iter().for_each(|&axis| dims[axis] = 1);
-            (node.shape.dims() == dims).then_some(found)
+            mean_square(graph, node.inputs[0]).filter(|found| keeps_axes(graph, kept, found))
         }
         Op::Unary(Unary::Reciprocal) => length(graph, node.inputs[0]),
         Op::Binary(Binary::Div) => {

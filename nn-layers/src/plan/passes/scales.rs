@@ -2,9 +2,9 @@
 //! What is left is a power of two, which only moves the point. Where what takes it would round the bits that it adds, a
 //! product before it rounds to as many fewer.
 
-use super::absorb::scale_linear;
 use std::collections::HashSet;
 
+use super::absorb::scale_linear;
 use super::lower::whole;
 use super::products::rounding_layer;
 use super::{Users, open_linear, replace, rewrite, sweep, users};
