@@ -2,6 +2,7 @@
 //! not one to put.
 
 use gpu_kernels::EngineChoice;
+use mpc_core::SplitMix64;
 use nn_layers::{HostTensor, Inspection, Plan};
 
 use crate::{Error, Result, store::Range};
@@ -81,7 +82,7 @@ fn inspected(
         .map_err(|cause| Error::input(what, format_args!("it cannot be run: {cause}")))
 }
 
-/// Inputs for try `number`.
+/// Inputs for try `number`, always the same.
 fn drawn(
     plan: &Plan,
     ranges: &[Option<Range>],
@@ -97,9 +98,8 @@ fn drawn(
             None if spec.integer => Range { low: usual.low.max(0.0), ..usual },
             None => usual,
         };
-        let values = (0..shape.len()).map(|at| {
-            range.low + (range.high - range.low) * fraction((i as u64) << 32 | at as u64)
-        });
+        let mut random = SplitMix64::new(i as u64);
+        let values = (0..shape.len()).map(|_| random.real(range.low, range.high));
         inputs.push(if spec.integer {
             HostTensor::integers(shape.dims(), values.map(|v| v.round() as i64).collect())?
         } else {
@@ -123,15 +123,6 @@ fn part(range: Range, number: usize) -> Range {
             Range { low: middle, high: middle }
         }
     }
-}
-
-/// A number from 0 to 1 for each place, always the same: the mixing function of SplitMix64 (Steele, Lea and Flood,
-/// 2014).
-fn fraction(at: u64) -> f64 {
-    let mut x = at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
 #[cfg(test)]

@@ -143,22 +143,21 @@ impl DataSet {
 /// The columns of one set after those of another, which describe the same rows.
 ///
 /// # Errors
-/// [`Error::Ring`] if they do not have the same rows.
+/// As [`DataSet::beside`].
 pub(crate) fn beside(
     (description, shares): (&mut DataSet, &mut Shares),
     (more, columns): (&DataSet, Shares),
 ) -> Result<()> {
+    description.beside(more)?;
     for (tensor, share) in more.tensors.iter().zip(columns) {
-        match description.tensors.iter().position(|known| known.name == tensor.name) {
-            Some(at) => {
-                for (component, more) in shares[at].iter_mut().zip(share) {
-                    *component = join(component, &more, 1)?;
-                }
-            }
+        // The description names new ones already; they come in its order.
+        let at = description.tensors.iter().position(|known| known.name == tensor.name);
+        match at.and_then(|at| shares.get_mut(at)) {
+            Some(held) => extend(held, share, 1)?,
             None => shares.push(share),
         }
     }
-    description.beside(more)
+    Ok(())
 }
 
 /// Rows of several tensors, one set behind the other.
@@ -170,12 +169,18 @@ pub(crate) fn concat(sets: Vec<Shares>) -> Result<Shares> {
     let mut all = sets.next().unwrap_or_default();
     for set in sets {
         for (held, more) in all.iter_mut().zip(set) {
-            for (component, more) in held.iter_mut().zip(more) {
-                *component = join(component, &more, 0)?;
-            }
+            extend(held, more, 0)?;
         }
     }
     Ok(all)
+}
+
+/// Joins each component of a share to that of another, along an axis.
+fn extend(held: &mut [Tensor], more: Vec<Tensor>, axis: usize) -> Result<()> {
+    for (component, more) in held.iter_mut().zip(more) {
+        *component = join(component, &more, axis)?;
+    }
+    Ok(())
 }
 
 /// Two tensors whose dimensions differ in that of `axis` alone, joined there.
