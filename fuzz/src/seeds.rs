@@ -11,7 +11,7 @@ use trefoil::certificates::CertificateEnd;
 use trefoil::queue::{Answer, Held, Turn};
 use trefoil::store::{ClusterId, Content, FileSum, Holder, Manifest, Range, Readers};
 use trefoil::tapes::TapeState;
-use trefoil::training::{Course, DataSet, Decision, RowTensor, Run, RunSpec, Used};
+use trefoil::training::{Augment, Course, DataSet, Decision, RowTensor, Run, RunSpec, Used};
 use trefoil::wire::{
     Cost, DataState, JobState, Link, ModelState, Reply, Request, RunState, Stage, Status, StepCost,
     header,
@@ -266,7 +266,12 @@ fn data_set() -> DataSet {
 fn run_spec() -> RunSpec {
     RunSpec {
         data: vec![Used { name: "digits-a".to_owned(), version: Id::from([5; 16]), beside: false }],
-        course: Course { epochs: 20, seed: 7, schedule: Schedule::cosine(0.5, 440).warm_up(10) },
+        course: Course {
+            epochs: 20,
+            seed: 7,
+            schedule: Schedule::cosine(0.5, 440).warm_up(10),
+            augment: Augment::default(),
+        },
         preprocess: Preprocess::default(),
         labels: vec!["zero".to_owned()],
         recipients: vec!["bob".to_owned()],

@@ -20,7 +20,7 @@ use trefoil::{
     links,
     program::Program,
     store::{Range, Readers},
-    training::Course,
+    training::{Augment, Course},
 };
 
 use crate::{
@@ -270,7 +270,8 @@ impl Connection {
         let plan = training.plan();
         let start = training.start_values();
         let state = py.detach(|| plan.encode_state(start)).map_err(Failure::from)?;
-        let course = Course { epochs, seed, schedule: training.schedule() };
+        let augment = Augment::default();
+        let course = Course { epochs, seed, schedule: training.schedule(), augment };
         let run = Wanted { name, data, plan, state, course, labels, recipients, replace };
         let sent = Arc::new(Sent::default());
         let watched = sent.clone();

@@ -16,7 +16,7 @@ use crate::{
     client::{Client, agree_on_item},
     images::read_file,
     output::{Output, table},
-    training::{Decision, Training, tensors},
+    training::{Augment, Decision, Training, tensors},
     wire::RunState,
 };
 
@@ -173,6 +173,7 @@ pub(super) fn show(state: &RunState, plan: &TrainPlan, output: Output) -> Result
         let sets: String = sets.collect();
         let row: Vec<_> = tensors(plan).iter().flatten().map(ToString::to_string).collect();
         let names: Vec<_> = options.metrics.iter().map(|metric| metric.name()).collect();
+        let pictures = pictures(spec.course.augment);
         let heading = ["layer", "what", "result", "weights"];
         let rows: Vec<_> = network.iter().map(Shown::row).collect();
         format!(
@@ -181,7 +182,7 @@ pub(super) fn show(state: &RunState, plan: &TrainPlan, output: Output) -> Result
              data         {}: {} rows in all, each seen {} times\n\
              a row        {}\n\
              training     {} steps of {} rows, rate up to {}, seed {}\n\
-             {:13}{:?}, {:?}\n\
+             {pictures}{:13}{:?}, {:?}\n\
              for          {}, who is told {} of every second or so of training, summed over\n\
              {:13}its rows, and owns the trained network; the servers learn neither data nor weights nor how\n\
              {:13}well it goes\n\
@@ -220,6 +221,21 @@ pub(super) fn show(state: &RunState, plan: &TrainPlan, output: Output) -> Result
         state.name,
         shown(run.fingerprint)
     ))
+}
+
+/// How pictures are changed, if they are.
+fn pictures(augment: Augment) -> String {
+    let mut changes = Vec::new();
+    if augment.flip {
+        changes.push("half of them mirrored".to_owned());
+    }
+    if augment.crop > 0 {
+        changes.push(format!("moved by up to {} pixels", augment.crop));
+    }
+    if changes.is_empty() {
+        return String::new();
+    }
+    format!("{:13}pictures {} in each step, by coins of the seed\n", "", changes.join(" and "))
 }
 
 /// Who gets the trained weights.

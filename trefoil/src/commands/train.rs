@@ -25,7 +25,7 @@ use crate::{
     import,
     output::{Output, bytes, seconds},
     profile::Total,
-    training::{Course, RunSpec, Training},
+    training::{Augment, Course, RunSpec, Training},
     wire::RunState,
 };
 
@@ -78,6 +78,10 @@ struct How {
     only: Vec<String>,
     #[serde(default)]
     seed: u64,
+    #[serde(default)]
+    flip: bool,
+    #[serde(default)]
+    crop: usize,
     #[serde(default = "default_keep")]
     keep_seconds: u64,
 }
@@ -314,7 +318,8 @@ impl Config {
             Fall::Cosine => Decay::Cosine(u32::try_from(steps).unwrap_or(u32::MAX)),
         };
         let schedule = Schedule { rate: how.rate, decay, warm_up: how.warm_up };
-        let course = Course { epochs: how.epochs, seed: how.seed, schedule };
+        let augment = Augment { flip: how.flip, crop: how.crop };
+        let course = Course { epochs: how.epochs, seed: how.seed, schedule, augment };
         let labels = self.labels.as_deref().map(super::model::labels).transpose()?;
         let preprocess = Preprocess::Scale { white: 1.0 };
         let recipients = self.recipients.clone();

@@ -1,5 +1,6 @@
 //! What a training does, step by step: public, and the same at every party.
 
+mod augment;
 mod data;
 mod run;
 
@@ -12,6 +13,7 @@ use nn_layers::{HostTensor, Observer};
 use ring_arith::{Shape, Tensor, View};
 use serde::{Deserialize, Serialize};
 
+pub use augment::Augment;
 pub use data::{DataSet, RowTensor};
 pub(crate) use data::{beside, concat};
 pub use run::{Decision, Run, RunSpec, Used, tensors};
@@ -24,16 +26,19 @@ use crate::{
 /// The most steps of a training.
 const MAX_STEPS: u64 = 1 << 31;
 
-/// How long a training goes on, and in which order it takes the rows.
+/// How long a training goes on, and in which order and how it takes the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Course {
     /// How often each row is seen.
     pub epochs: u32,
-    /// Of the rows' order, which everybody knows.
+    /// Of the rows' order and of how pictures are changed, which everybody knows.
     pub seed: u64,
     /// The learning rate of each step.
     pub schedule: Schedule,
+    /// How pictures are changed whenever a step takes them.
+    #[serde(default, skip_serializing_if = "Augment::is_none")]
+    pub augment: Augment,
 }
 
 /// A training: the plan of a step, its course, and the number of rows.
@@ -48,7 +53,8 @@ impl Training {
     /// A training on so many rows.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the rows do not fill a batch, or there are too many steps.
+    /// [`Error::Refused`] if the rows do not fill a batch, there are too many steps, or what is to be changed as
+    /// pictures are none.
     pub fn new(plan: TrainPlan, course: Course, rows: usize) -> Result<Self> {
         let order = Order::new(rows, plan.batch(), course.seed);
         let all = order.steps() as u64 * u64::from(course.epochs);
@@ -59,6 +65,7 @@ impl Training {
         if !(1..=MAX_STEPS).contains(&all) {
             return Err(refused(format_args!("{all} steps; there must be 1 to {MAX_STEPS}")));
         }
+        course.augment.check(&plan.batch_shapes()?)?;
         Ok(Self { plan, course, order })
     }
 
@@ -122,12 +129,16 @@ impl Training {
         let mut left = None;
         let last = self.step(steps.end.saturating_sub(1));
         let guarded = !self.plan.guarded(last).is_empty();
-        self.each(steps, |step, picked| {
+        let Course { augment, seed: coins, .. } = self.course;
+        self.each(steps, |number, picked| {
+            let step = self.step(number);
             let view = View::Gather { axis: 0, indices: picked.into() };
             let view = Linear::View(&view);
             let batch: mpc_core::Result<Vec<_>> =
                 rows.iter().map(|x| mpc.linear(&view, x)).collect();
-            let batch = self.plan.step_plan().secret_inputs(batch?);
+            let mut batch = batch?;
+            augment.apply(mpc, &mut batch, coins, number)?;
+            let batch = self.plan.step_plan().secret_inputs(batch);
             let seen = if guarded && step == last {
                 let (seen, found) =
                     self.plan.step_guarded(mpc, state, &batch, step, seed, observer)?;
@@ -161,9 +172,12 @@ impl Training {
         steps: Range<u32>,
     ) -> Result<Vec<f64>> {
         let mut sums = vec![0.0; self.plan.options().metrics.len()];
-        self.each(steps, |step, picked| {
+        let Course { augment, seed, .. } = self.course;
+        self.each(steps, |number, picked| {
             let batch: nn_layers::Result<Vec<_>> = rows.iter().map(|x| x.rows(picked)).collect();
-            let seen = self.plan.step_in_the_clear(state, &batch?, step)?;
+            let mut batch = batch?;
+            augment.apply_in_the_clear(&mut batch, seed, number)?;
+            let seen = self.plan.step_in_the_clear(state, &batch, self.step(number))?;
             for (sum, metric) in sums.iter_mut().zip(&seen) {
                 *sum += metric.floats().iter().sum::<f64>();
             }
@@ -201,11 +215,11 @@ impl Training {
         self.course.schedule.step(number)
     }
 
-    /// Calls `act` with the number and learning rate, and the rows, of each step.
+    /// Calls `act` with the number and the rows of each step.
     fn each(
         &self,
         steps: Range<u32>,
-        mut act: impl FnMut(Step, &[usize]) -> Result<()>,
+        mut act: impl FnMut(u32, &[usize]) -> Result<()>,
     ) -> Result<()> {
         let mut step = steps.start;
         while step < steps.end {
@@ -214,7 +228,7 @@ impl Training {
             let batches = self.order.epoch(epoch);
             let end = steps.end.min(begin + self.epoch_steps());
             for (step, picked) in (step..end).zip(&batches[(step - begin) as usize..]) {
-                act(self.step(step), picked)?;
+                act(step, picked)?;
             }
             step = end;
         }

@@ -21,7 +21,7 @@ use crate::{
     output::{Output, bytes, seconds},
     profile::Total,
     program::Program,
-    training::{Course, Training},
+    training::{Augment, Course, Training},
 };
 
 /// Rows of a step.
@@ -147,7 +147,7 @@ impl Task {
         let (plan, start) = network()?;
         let steps = epochs * (known.len() / BATCH) as u32;
         let schedule = Schedule::cosine(RATE, steps).warm_up(10);
-        let course = Course { epochs, seed: SEED, schedule };
+        let course = Course { epochs, seed: SEED, schedule, augment: Augment::default() };
         let training = Training::new(plan, course, known.len())?;
         let mut labels = vec![0; known.len() * CLASSES];
         known.labels.iter().enumerate().for_each(|(row, digit)| labels[row * CLASSES + digit] = 1);

@@ -8,7 +8,7 @@ use nn_layers::{
 use super::*;
 use crate::{
     client::NewRun,
-    training::{Course, DataSet, Decision, RowTensor, RunSpec, Training, Used, tensors},
+    training::{Augment, Course, DataSet, Decision, RowTensor, RunSpec, Training, Used, tensors},
 };
 
 const BATCH: usize = 4;
@@ -68,6 +68,11 @@ fn put_data(client: &mut Client, name: &str, rows: &Rows, replace: bool) -> Resu
     client.put_data(name, &set, &words, &Readers::Everyone, replace, &())
 }
 
+fn course() -> Course {
+    let schedule = Schedule::constant(0.1);
+    Course { epochs: 3, seed: 5, schedule, augment: Augment::default() }
+}
+
 fn spec(client: &mut Client, names: &[&str]) -> RunSpec {
     let sets = client.data_sets().unwrap();
     let version = |name: &str| sets[0].iter().find(|set| set.name == name).unwrap().version;
@@ -75,7 +80,7 @@ fn spec(client: &mut Client, names: &[&str]) -> RunSpec {
         |name: &&str| Used { name: (*name).to_owned(), version: version(name), beside: false };
     RunSpec {
         data: names.iter().map(used).collect(),
-        course: Course { epochs: 3, seed: 5, schedule: Schedule::constant(0.1) },
+        course: course(),
         preprocess: crate::Preprocess::default(),
         labels: Vec::new(),
         recipients: Vec::new(),
@@ -133,8 +138,7 @@ fn training() -> Training {
 }
 
 fn training_of(plan: TrainPlan) -> Training {
-    let course = Course { epochs: 3, seed: 5, schedule: Schedule::constant(0.1) };
-    Training::new(plan, course, 15).unwrap()
+    Training::new(plan, course(), 15).unwrap()
 }
 
 fn said(outcome: Result<impl Sized>) -> String {
@@ -246,6 +250,59 @@ fn a_run_learns_from_rows_whose_columns_and_labels_have_an_owner_each() {
     for (found, wanted) in metrics.iter().zip(wanted) {
         assert!((found - wanted).abs() < 1e-3, "{metrics:?} {wanted}");
     }
+}
+
+/// Pixels move on shares as they do in the clear; nothing is sent for it, and the fingerprint covers it.
+#[test]
+fn pictures_that_are_mirrored_and_moved_teach_on_servers_what_they_teach_in_the_clear() {
+    let world = World::new(&Limits::default());
+    let mut carol = world.client("carol");
+    let mut graph = Graph::new(BATCH);
+    let picture = [Dim::Batch(1), Dim::Fixed(1), Dim::Fixed(2), Dim::Fixed(3)];
+    let x = graph.input("x", &picture).unwrap();
+    let flat = graph.add("flat", Op::Reshape(vec![Dim::Batch(1), Dim::Fixed(6)]), &[x]).unwrap();
+    let w = (0..12).map(|at| f64::from(at) / 16.0 - 0.375).collect();
+    let w = graph.weight("w", HostTensor::new([6, 2], w).unwrap());
+    let y = graph.add("y", matmul(), &[flat, w]).unwrap();
+    graph.train(|_| true);
+    let options = TrainOptions::default().with_metrics([Metric::Loss, Metric::Right]);
+    let learner = TrainPlan::new(&graph, y, &options).unwrap();
+    let (plan, start) = &learner;
+
+    let values = rows(24, 1).values.reshape([12, 1, 2, 3]).unwrap();
+    let labels = rows(12, 2).labels;
+    let set = DataSet { rows: 12, tensors: tensors(plan).unwrap() };
+    let words = [plan.encode_rows(0, &values).unwrap(), plan.encode_rows(1, &labels).unwrap()];
+    carol.put_data("pictures", &set, &words, &Readers::Everyone, false, &()).unwrap();
+
+    let mut marks = Vec::new();
+    let mut bytes = Vec::new();
+    let mut losses = Vec::new();
+    for (name, augment) in
+        [("still", Augment::default()), ("moved", Augment { flip: true, crop: 1 })]
+    {
+        let mut spec = spec(&mut carol, &["pictures"]);
+        spec.course.augment = augment;
+        put_run_of(&mut carol, name, &spec, &learner, false).unwrap();
+        let mark = carol.run(name).unwrap().run.fingerprint;
+        let answer = carol.train(name, mark, 0, 9, false, &()).unwrap();
+        let training = Training::new(plan.clone(), spec.course, 12).unwrap();
+        let found = training.decode_metrics(&answer.outputs, 0..9).unwrap();
+        let all = [values.clone(), labels.clone()];
+        let wanted = training.run_in_the_clear(&mut start.clone(), &all, 0..9).unwrap();
+        assert!((found[0] - wanted[0] / 36.0).abs() < 1e-3, "{name}: {found:?} {wanted:?}");
+        marks.push(mark);
+        bytes.push(answer.costs.iter().map(|cost| cost.bytes).collect::<Vec<_>>());
+        losses.push(found[0]);
+    }
+    assert_ne!(marks[0], marks[1]);
+    assert_eq!(bytes[0], bytes[1]);
+    assert!((losses[0] - losses[1]).abs() > 1e-2, "{losses:?}");
+
+    let mut spec = spec(&mut carol, &["pictures"]);
+    spec.course.augment.crop = 2;
+    let text = said(put_run_of(&mut world.client("carol"), "far", &spec, &learner, false));
+    assert!(text.contains("leaves nothing of a picture [1, 2, 3]"), "{text}");
 }
 
 /// Second moments, roots that are taken again, and running statistics outlive slices and what is kept on disk; a
