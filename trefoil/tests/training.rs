@@ -167,6 +167,20 @@ fn a_network_learns_from_two_owners_who_consent_and_is_served_at_once() {
             .collect::<Vec<_>>()
     };
     assert_eq!(answers("again"), answers("digits-learnt"));
+    // Who consents is told how pictures are changed; what is too small for it is refused.
+    for (crop, told) in [
+        (8, "a crop by up to 8 pixels leaves nothing of a picture [1, 8, 8]"),
+        (2, "pictures half of them mirrored and moved by up to 2 pixels in each step"),
+    ] {
+        let file = run_file(&cluster.folder, "moved", 1, 0.1);
+        let text = fs::read_to_string(&file).unwrap() + &format!("flip = true\ncrop = {crop}\n");
+        fs::write(&file, text).unwrap();
+        let run = cluster.run("carol", &["train", &file, "--prepare"]);
+        assert_eq!(run.code == 0, crop == 2, "{}", run.err);
+        let shown = cluster.run("alice", &["run", "show", "moved"]).out;
+        assert!((run.err + &shown).contains(told), "{shown}");
+    }
+    cluster.json("carol", &["run", "remove", "moved"]);
     // A run whose data has gone ends with that reason, after a few looks.
     let late = run_file(&cluster.folder, "late", 1, 0.1);
     consent(&cluster, &late, "late");
