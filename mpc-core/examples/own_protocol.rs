@@ -10,7 +10,7 @@ use mpc_core::{
     provided,
 };
 use net::{Message, Party, Session};
-use ring_arith::{BitTensor, CpuEngine, Engine, FracBits, Shape, Tensor};
+use ring_arith::{BitTensor, CpuEngine, Engine, FracBits, Shape, Stream, Tensor};
 
 /// Every party knows everything.
 pub struct InTheOpen {
@@ -73,6 +73,18 @@ impl Protocol for InTheOpen {
             shares.push(self.constant(&words)?);
         }
         Ok(shares)
+    }
+
+    /// One of as many streams as there are parties, so that each gets another; everybody could make it.
+    fn private_stream(&mut self) -> Result<Stream> {
+        for _ in 0..self.me().0 {
+            self.plain.private_stream()?;
+        }
+        let mine = self.plain.private_stream()?;
+        for _ in self.me().0 + 1..self.parties() {
+            self.plain.private_stream()?;
+        }
+        Ok(mine)
     }
 
     fn open_to(&mut self, to: Party, shares: &[&Share]) -> Result<Option<Vec<Words<Self>>>> {

@@ -12,6 +12,7 @@ mod error;
 mod faults;
 pub mod functions;
 mod jobs;
+mod normal;
 mod piecewise;
 mod plaintext;
 pub mod privacy;
@@ -29,6 +30,7 @@ pub use jobs::{
     Compare, Compared, Finish, Found, Largest, MOST_DROPPED, Produced, Product, Profile, Term,
     Then, TruncationMode,
 };
+pub use normal::Normal;
 pub use piecewise::Piecewise;
 pub use plaintext::{PlainBits, PlainShare, Plaintext, Rounding};
 pub use protocol::{

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use net::Party;
-use ring_arith::{Bilinear, BitTensor, Engine, Shape, View, Window};
+use ring_arith::{Bilinear, BitTensor, Engine, Shape, Stream, View, Window};
 
 use crate::{
     Chain, Compare, Compared, Error, Found, Largest, Piecewise, Produced, Product, Profile, Result,
@@ -116,6 +116,10 @@ pub trait Protocol: Sized + 'static {
     /// Reveals bits to all parties. One round, 3 bits for each.
     fn open_bits(&mut self, bits: &[&Self::Bits]) -> Result<Vec<BitTensor<Words<Self>>>>;
 
+    /// Words that this party alone can expand, others at each call: for noise that it adds. All parties make the
+    /// call alike, without communication.
+    fn private_stream(&mut self) -> Result<Stream>;
+
     // -- without communication: 0 rounds, 0 bits ---------------------------------------------------
 
     /// A linear map.
@@ -172,6 +176,9 @@ pub trait Protocol: Sized + 'static {
 
     /// Divides by `2^bits`, 1 to [`crate::MOST_DROPPED`]; `|x| < 2^62`. Two rounds and 124 bits; `exact` five
     /// and 361.
+    ///
+    /// In the default mode the result of any other word is wrong, but below `2^(64 - bits)` in magnitude as well:
+    /// sensitivities may rely on it.
     fn truncate(
         &mut self,
         jobs: &[(&Self::Share, u32)],

@@ -6,7 +6,7 @@ use mpc_core::{
     provided::{self, check_compare, tournament_lengths},
 };
 use net::Party;
-use ring_arith::{BitTensor, Engine, Shape};
+use ring_arith::{BitTensor, Engine, Shape, Stream};
 
 use crate::{
     BitShare, Rss, Share,
@@ -64,6 +64,12 @@ impl<E: Engine> Protocol for Rss<E> {
     ) -> Result<Vec<Self::Share>> {
         self.check_inputs(owner, shapes, values)?;
         self.talk(|rss| rss.share_inputs(owner, shapes, values))
+    }
+
+    /// Under a key derived from both of this party's pair keys, of which each peer has one.
+    fn private_stream(&mut self) -> Result<Stream> {
+        let nonce = self.keys.operation();
+        Ok(self.keys.stream(self.party(), nonce))
     }
 
     fn constant(&self, value: &E::Tensor) -> Result<Self::Share> {

@@ -20,6 +20,7 @@ mod exp;
 mod exponent;
 mod extrema;
 mod fixed;
+mod gaussian;
 mod log;
 mod multiply;
 mod poly;
@@ -43,6 +44,7 @@ pub use compare::{
 pub use costs::{Cost, costs};
 pub use exp::{exp, exp_nonpositive};
 pub use extrema::{argmax, argmin, max, max_pool, min, top1};
+pub use gaussian::{gaussian, gaussian_variance};
 pub use log::log;
 pub(crate) use multiply::terms;
 pub use multiply::{Multiply, bilinear, conv2d, matmul, mul, multiply, square};

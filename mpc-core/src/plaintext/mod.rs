@@ -9,7 +9,9 @@ mod rounding;
 use std::fmt;
 
 use net::Party;
-use ring_arith::{Bilinear, BitTensor, Engine, EngineTensor, Shape, Tensor};
+use ring_arith::{
+    Bilinear, BitTensor, Engine, EngineTensor, Generator, Shape, Stream, StreamKey, Tensor,
+};
 
 pub use rounding::Rounding;
 
@@ -34,6 +36,8 @@ pub struct Plaintext<E: Engine> {
     modular: bool,
     profile: Profile,
     fullest: Fullest,
+    /// Private streams so far.
+    streams: u64,
 }
 
 /// A "share" of [`Plaintext`]: the tensor itself. `Debug` prints the shape.
@@ -56,7 +60,8 @@ impl<E: Engine> Plaintext<E> {
     /// A reference that rounds as a protocol on shares would.
     pub fn with_rounding(engine: E, rounding: Rounding) -> Self {
         let (coins, profile) = (Coins::new(rounding), Profile::default());
-        Self { engine, coins, modular: false, profile, fullest: Fullest::default() }
+        let fullest = Fullest::default();
+        Self { engine, coins, modular: false, profile, fullest, streams: 0 }
     }
 
     /// How full the fullest sum or product since the last call was: its magnitude as a part of what it may
@@ -251,6 +256,12 @@ impl<E: Engine> Protocol for Plaintext<E> {
             Ok(PlainShare(value.clone()))
         };
         shapes.iter().zip(values).map(one).collect()
+    }
+
+    /// From a key that everybody knows: the reference hides nothing, and repeats itself.
+    fn private_stream(&mut self) -> Result<Stream> {
+        self.streams += 1;
+        Ok(StreamKey::new(Generator::ChaCha12, &[0; 32]).stream(self.streams))
     }
 
     fn constant(&self, value: &E::Tensor) -> Result<PlainShare<E>> {
