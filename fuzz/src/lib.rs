@@ -62,9 +62,9 @@ pub const TARGETS: &[Target] = &[
     },
     Target { name: "plan", seeds: seeds::plans, read: readers::plan, inputs: 30_000, memory: 256 },
     Target {
-        name: "train_plan",
-        seeds: seeds::train_plans,
-        read: readers::train_plan,
+        name: "train_request",
+        seeds: seeds::train_requests,
+        read: readers::train_request,
         inputs: 10_000,
         memory: 256,
     },

@@ -9,7 +9,7 @@ use models::data::{Preprocessing, cifar10, from_csv, from_idx, from_image, from_
 use models::onnx::ImportOptions;
 use models::weights::from_safetensors;
 use mpc_core::{Plaintext, Protocol};
-use nn_layers::{HostTensor, Plan, train::TrainPlan};
+use nn_layers::{HostTensor, Plan, train::TrainRequest};
 use ring_arith::{CpuEngine, EngineTensor, Shape};
 use serde::{Serialize, de::DeserializeOwned};
 use trefoil::config::{ClientConfig, PartyConfig};
@@ -98,26 +98,38 @@ fn share<P: Protocol<Engine = CpuEngine>>(
     mpc.input(net::Party(0), &shapes, Some(&words)).ok()
 }
 
-/// Reads a manifest as it came, and one whose hash was made to fit.
-/// A plan of a step that is taken for sound is run where it is small.
-pub(crate) fn train_plan(input: &[u8]) -> bool {
-    let Ok(plan) = serde_json::from_slice::<TrainPlan>(input) else { return false };
+/// A training request that is taken for sound gives a plan or an error, and the plan is run on shares where it is
+/// small.
+pub(crate) fn train_request(input: &[u8]) -> bool {
+    let Ok(request) = serde_json::from_slice::<TrainRequest>(input) else { return false };
+    if request.numbers() > RUN as u64 {
+        return true;
+    }
+    let Ok(plan) = request.derive() else { return true };
     let zeros = |shape: &Shape| HostTensor::new(shape.dims(), vec![0.0; shape.len()]);
     let state = plan.state();
-    plan.inference_weights(&state).expect("a sound plan can be applied");
     let rows = plan.batch_shapes().expect("a sound plan takes a batch");
     let words: usize = state.iter().map(|one| &one.shape).chain(&rows).map(Shape::len).sum();
     let step = plan.step_plan();
     if words <= RUN && step.largest_value(plan.batch()).is_ok_and(|largest| largest <= RUN) {
         let state: Result<Vec<_>, _> = state.iter().map(|one| zeros(&one.shape)).collect();
         let rows: Result<Vec<_>, _> = rows.iter().map(zeros).collect();
-        if let (Ok(mut state), Ok(rows)) = (state, rows) {
-            let _ = plan.step_in_the_clear(&mut state, &rows, 0.0);
+        if let (Ok(mut values), Ok(rows)) = (state, rows) {
+            let encoded = plan.encode_state(&values).expect("zeros can be encoded");
+            let batch = plan.encode_batch(&rows).expect("zeros can be encoded");
+            let _ = plan.step_in_the_clear(&mut values, &rows, 0.0);
+            let mut mpc = Plaintext::new(CpuEngine::new(1));
+            if let (Some(state), Some(batch)) = (share(&mut mpc, encoded), share(&mut mpc, batch)) {
+                let mut state = plan.secret_state(state).expect("shares of a state");
+                let batch = step.secret_inputs(batch);
+                let _ = plan.step(&mut mpc, &mut state, &batch, 0.0, &mut ());
+            }
         }
     }
-    is_stable(plan)
+    is_stable(request)
 }
 
+/// Reads a manifest as it came, and one whose hash was made to fit.
 pub(crate) fn manifest(input: &[u8]) -> bool {
     let _ = parse_manifest(input);
     parse_manifest(&seal(input)).is_ok_and(is_stable)

@@ -5,13 +5,15 @@ use std::io::Cursor;
 use std::path::Path;
 
 use models::data::to_npy;
-use nn_layers::train::{Metric, Optimiser, Schedule, TrainOptions, TrainPlan};
+use nn_layers::train::{Metric, Optimiser, Schedule, TrainOptions, TrainRequest};
 use nn_layers::{Dim, Graph, HostTensor, Op};
 use trefoil::certificates::CertificateEnd;
 use trefoil::queue::{Answer, Held, Turn};
 use trefoil::store::{ClusterId, Content, FileSum, Holder, Manifest, Range, Readers};
 use trefoil::tapes::TapeState;
-use trefoil::training::{Augment, Course, DataSet, Decision, RowTensor, Run, RunSpec, Used};
+use trefoil::training::{
+    Augment, Conditions, Course, DataSet, Decision, Halt, Openings, RowTensor, Run, RunSpec, Used,
+};
 use trefoil::wire::{
     Cost, DataState, JobState, Link, ModelState, Reply, Request, RunState, Stage, Status, StepCost,
     header,
@@ -78,7 +80,7 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
             job,
             name: "run".to_owned(),
             spec: Box::new(run_spec()),
-            plan: 9000,
+            request: 9000,
             replace: true,
         },
         Request::Decide { job, name: "run".to_owned(), fingerprint, decision: Decision::Approve },
@@ -90,7 +92,8 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
             steps: 44,
             keep: true,
         },
-        Request::RunPlan { name: "run".to_owned() },
+        Request::RunRequest { name: "run".to_owned() },
+        Request::Halt { name: "run".to_owned(), halt: Halt::Withdraw },
         Request::Release { job, name: "run".to_owned(), fingerprint, step: 22 },
         Request::Publish {
             job,
@@ -167,7 +170,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         Reply::Models { models: vec![model], more: false },
         Reply::Model { bytes: 700 },
         Reply::Jobs(vec![job]),
-        Reply::Plan { bytes: 9000 },
+        Reply::RunRequest { bytes: 9000 },
         Reply::DataSets {
             sets: vec![DataState {
                 name: "rows".to_owned(),
@@ -260,6 +263,7 @@ fn data_set() -> DataSet {
     DataSet {
         rows: 1437,
         tensors: vec![tensor("image", &[1, 8, 8], 20), tensor("labels", &[10], 0)],
+        conditions: Conditions { most_numbers_out: Some(650), ..Conditions::default() },
     }
 }
 
@@ -272,6 +276,7 @@ fn run_spec() -> RunSpec {
             schedule: Schedule::cosine(0.5, 440).warm_up(10),
             augment: Augment::default(),
         },
+        openings: Openings::last(440, 22),
         preprocess: Preprocess::default(),
         labels: vec!["zero".to_owned()],
         recipients: vec!["bob".to_owned()],
@@ -283,16 +288,18 @@ fn run() -> Run {
         spec: run_spec(),
         rows: 1437,
         owners: vec!["alice".to_owned()],
+        request: Digest::of(&[b"request"]),
         plan: Digest::of(&[b"plan"]),
         fingerprint: Digest::of(&[b"run"]),
         approved: vec!["alice".to_owned()],
         stopped: false,
         step: 22,
+        sums_from: Some(20),
     }
 }
 
-/// Plans of steps of small networks.
-pub(crate) fn train_plans() -> Vec<Vec<u8>> {
+/// Training requests for small networks.
+pub(crate) fn train_requests() -> Vec<Vec<u8>> {
     let plan = |optimiser| {
         let mut graph = Graph::new(4);
         let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(3)])?;
@@ -303,7 +310,7 @@ pub(crate) fn train_plans() -> Vec<Vec<u8>> {
         let options = TrainOptions::default()
             .with_optimiser(optimiser)
             .with_metrics([Metric::Loss, Metric::Right]);
-        Ok::<_, nn_layers::Error>(TrainPlan::new(&graph, y, &options)?.0)
+        Ok::<_, nn_layers::Error>(TrainRequest::new(&graph, y, &options)?.0)
     };
     [Optimiser::sgd(0.0), Optimiser::sgd(0.9)]
         .into_iter()

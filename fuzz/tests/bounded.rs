@@ -71,4 +71,4 @@ macro_rules! targets {
     };
 }
 
-targets! { frames handshake request reply queue plan train_plan manifest config onnx weights picture csv npy idx }
+targets! { frames handshake request reply queue plan train_request manifest config onnx weights picture csv npy idx }

@@ -88,6 +88,8 @@ pub(crate) struct Constant {
     pub name: String,
     pub value: HostTensor,
     pub secret: bool,
+    /// A parameter that stays as it is: a secret of which a training knows the shape alone.
+    pub frozen: bool,
 }
 
 /// Something the model is applied to.
@@ -173,7 +175,7 @@ impl Graph {
 
     pub(crate) fn constant(&mut self, name: &str, value: HostTensor, secret: bool) -> ValueId {
         let (index, shape) = (self.constants.len(), value.shape().clone());
-        self.constants.push(Constant { name: name.to_owned(), value, secret });
+        self.constants.push(Constant { name: name.to_owned(), value, secret, frozen: false });
         self.push(name, Op::Constant(index), vec![], shape)
     }
 
@@ -207,10 +209,37 @@ impl Graph {
         }
     }
 
-    /// The parameters, in the order of their nodes.
+    /// A weight that a training leaves as it is, with its value: no pass computes with it.
+    pub(crate) fn frozen(&mut self, name: &str, value: HostTensor) -> ValueId {
+        let id = self.parameter(name, value);
+        self.freeze(id);
+        id
+    }
+
+    fn freeze(&mut self, id: ValueId) {
+        if let Op::Parameter(index) = self.nodes[id.0].op {
+            self.constants[index].frozen = true;
+        }
+    }
+
+    /// Makes every secret constant a frozen parameter, so that what follows depends on no secret number.
+    pub(crate) fn hide_secrets(&mut self) {
+        for id in (0..self.nodes.len()).map(ValueId) {
+            if self.is_secret(id) {
+                self.make_parameter(id);
+                self.freeze(id);
+            }
+        }
+    }
+
+    /// The parameters that training changes, in the order of their nodes.
     pub(crate) fn parameters(&self) -> Vec<ValueId> {
-        let is_parameter = |id: &ValueId| matches!(self.nodes[id.0].op, Op::Parameter(_));
-        (0..self.nodes.len()).map(ValueId).filter(is_parameter).collect()
+        (0..self.nodes.len()).map(ValueId).filter(|&id| self.is_trained(id)).collect()
+    }
+
+    /// Whether a value is a parameter that training changes.
+    pub(crate) fn is_trained(&self, id: ValueId) -> bool {
+        matches!(self.nodes[id.0].op, Op::Parameter(index) if !self.constants[index].frozen)
     }
 
     /// The tensor of a constant or of a parameter's start.

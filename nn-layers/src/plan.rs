@@ -24,6 +24,7 @@ pub use build::{Compiled, PlanOptions};
 pub use guard::Guard;
 pub use inspect::{Inspected, Inspection, Refusal};
 pub use observe::{Observer, StepInfo};
+pub(crate) use record::Values;
 pub use size::{LayerInfo, Operation};
 
 use crate::graph::eval::NodeView;

@@ -14,7 +14,7 @@ mod loss;
 mod metric;
 mod optimiser;
 mod options;
-mod record;
+mod request;
 mod running;
 mod schedule;
 mod state;
@@ -23,13 +23,14 @@ use std::collections::HashSet;
 
 use mpc_core::{Operand, Protocol, PublicTensor, SecretTensor, SplitMix64};
 use ring_arith::{Engine, Shape, Tensor};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 pub use adam::{Adam, Second};
 pub use loss::Loss;
 pub use metric::Metric;
 pub use optimiser::Optimiser;
 pub use options::{Formats, TrainOptions};
+pub use request::TrainRequest;
 pub use schedule::{Decay, Schedule, Step};
 pub use state::{Role, State, StateSpec};
 
@@ -44,9 +45,9 @@ const RATE_FRAC: u32 = 30;
 /// The step of a network's training as a plan. Inputs are those of the network and the labels, the weights
 /// are the state.
 ///
-/// It is written and read with serde; what is read is checked as a whole before it exists.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "record::Record", into = "record::Record")]
+/// Nobody takes a plan from somebody else: each derives it from the [`TrainRequest`]. It is written alone so that
+/// hashes of it can be compared.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrainPlan {
     /// What a step does.
     full: Variant,
@@ -62,7 +63,7 @@ pub struct TrainPlan {
 }
 
 /// A plan of a step.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 struct Variant {
     plan: Plan,
     /// For each weight of the plan its place in the state.
@@ -126,9 +127,33 @@ impl TrainPlan {
         output: ValueId,
         options: &TrainOptions,
     ) -> Result<(Self, Vec<HostTensor>)> {
-        let batch = graph.batch();
-        options.check(batch)?;
-        let mut forward = prepared(graph, output)?;
+        let (_, plan, start) = Self::with_request(graph, output, options)?;
+        Ok((plan, start))
+    }
+
+    /// [`TrainPlan::new`] with the request that others derive the same plan from.
+    ///
+    /// # Errors
+    /// As [`TrainPlan::new`].
+    pub fn with_request(
+        graph: &Graph,
+        output: ValueId,
+        options: &TrainOptions,
+    ) -> Result<(TrainRequest, Self, Vec<HostTensor>)> {
+        let (request, numbers) = TrainRequest::new(graph, output, options)?;
+        let (plan, mut start) = Self::of_request(&request)?;
+        for (spec, value) in plan.state().into_iter().zip(&mut start) {
+            if let Some(numbers) = numbers.get(&spec.name) {
+                *value = numbers.clone();
+            }
+        }
+        Ok((request, plan, start))
+    }
+
+    /// The plan of a request, and the state at the start with zeros for the numbers of the network.
+    fn of_request(request: &TrainRequest) -> Result<(Self, Vec<HostTensor>)> {
+        let mut forward = prepared(request)?;
+        let (batch, options) = (forward.batch(), request.options());
         let formats = options.plan_formats(batch);
         let (step, dropouts) = training_graph(&mut forward, options, true)?;
         let Compiled { plan, weights } = Compiled::of_optimised(&step, formats)?;
@@ -143,8 +168,12 @@ impl TrainPlan {
         };
         let (finish, inference) = finish::plans(&forward, formats)?;
         let full = Variant::new(plan, &state, metrics)?;
-        let options = options.clone();
-        Ok((Self { full, light, finish, inference, options, batch, dropouts }, weights))
+        let plan =
+            Self { full, light, finish, inference, options: options.clone(), batch, dropouts };
+        // Every weight of inference is one of the state's, or made of them.
+        let made = plan.finish.as_ref().map_or(0, |finish| finish.outputs().count());
+        plan.assembled(&vec![(); plan.full.weights.len()], vec![(); made])?;
+        Ok((plan, weights))
     }
 
     /// Rows of a step.
@@ -198,6 +227,31 @@ impl TrainPlan {
     /// [`Error::Plan`] if there are not as many as the state has.
     pub fn decode_state(&self, words: &[Tensor]) -> Result<Vec<HostTensor>> {
         state::decode_all(&self.state(), words)
+    }
+
+    /// The places of the network's tensors in a state: its weights and running statistics, without what the optimiser
+    /// keeps. They are what leaves at the end.
+    pub fn network_places(&self) -> Vec<usize> {
+        let state = self.state().into_iter().enumerate();
+        state.filter(|(_, spec)| spec.role == Role::Network).map(|(place, _)| place).collect()
+    }
+
+    /// The numbers behind the words of the network's tensors, as a state whose optimiser has kept nothing.
+    ///
+    /// # Errors
+    /// As [`TrainPlan::decode_state`].
+    pub fn decode_network(&self, words: &[Tensor]) -> Result<Vec<HostTensor>> {
+        let specs = self.state();
+        let places = self.network_places();
+        let network: Vec<_> = places.iter().map(|&place| specs[place].clone()).collect();
+        let decoded = state::decode_all(&network, words)?;
+        let zeros =
+            |spec: &StateSpec| HostTensor::new(spec.shape.dims(), vec![0.0; spec.shape.len()]);
+        let mut values = specs.iter().map(zeros).collect::<Result<Vec<_>>>()?;
+        for (place, value) in places.into_iter().zip(decoded) {
+            values[place] = value;
+        }
+        Ok(values)
     }
 
     /// A state of shares, in the order of [`TrainPlan::state`].
@@ -435,24 +489,23 @@ impl TrainPlan {
 /// # Errors
 /// As [`TrainPlan::new`].
 pub fn forward(graph: &Graph, output: ValueId, options: &TrainOptions) -> Result<Compiled> {
-    options.check(graph.batch())?;
-    let Expanded { mut graph, .. } = prepared(graph, output)?.with_batch_statistics()?;
+    let (request, numbers) = TrainRequest::new(graph, output, options)?;
+    let Expanded { mut graph, .. } = prepared(&request)?.with_batch_statistics()?;
+    for constant in &mut graph.constants {
+        if let Some(value) = numbers.get(&constant.name).filter(|_| constant.secret) {
+            constant.value = value.clone();
+        }
+    }
     graph.fix_batch();
     passes::optimise(&mut graph)?;
     Compiled::of_optimised(&graph, options.plan_formats(graph.batch()))
 }
 
-/// The network as it is trained: what is frozen is folded, what follows the batches is a parameter.
-fn prepared(graph: &Graph, output: ValueId) -> Result<Graph> {
-    let mut forward = graph.clone();
-    forward.outputs.clear();
-    forward.output("output", output);
-    let followed = forward.running_statistics(|node| graph.follows_batches(node));
-    followed.into_iter().for_each(|id| forward.make_parameter(id));
-    passes::norms::lower_frozen(&mut forward)?;
+/// The network as a step takes it, with pools where they cost least.
+fn prepared(request: &TrainRequest) -> Result<Graph> {
+    let mut forward = request.network()?;
     passes::pools::pool_before_relu(&mut forward)?;
     passes::pools::merge_averages(&mut forward)?;
-    name_parameters(&mut forward)?;
     Ok(forward)
 }
 
@@ -510,25 +563,4 @@ fn training_graph(
     graph.move_inputs_last(&masks.iter().map(|mask| mask.0).collect::<Vec<_>>());
     passes::optimise(&mut graph)?;
     Ok((graph, masks.into_iter().map(|mask| mask.1).collect()))
-}
-
-/// Gives every parameter a name of its own.
-fn name_parameters(graph: &mut Graph) -> Result<()> {
-    let parameters = graph.parameters();
-    if parameters.is_empty() {
-        return Err(Error::invalid("train", "no weight is trained; Graph::train says which are"));
-    }
-    let mut names = HashSet::new();
-    for id in parameters {
-        let Op::Parameter(index) = graph.nodes[id.0].op else { continue };
-        let constant = &mut graph.constants[index];
-        let mut name = constant.name.clone();
-        let mut n = 1;
-        while !names.insert(name.clone()) {
-            n += 1;
-            name = format!("{}.{n}", constant.name);
-        }
-        constant.name = name;
-    }
-    Ok(())
 }

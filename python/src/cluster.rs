@@ -20,7 +20,7 @@ use trefoil::{
     links,
     program::Program,
     store::{Range, Readers},
-    training::{Augment, Course},
+    training::{Augment, Conditions, Course},
 };
 
 use crate::{
@@ -210,18 +210,23 @@ impl Connection {
     }
 
     /// Secret-shares rows of data among the servers; of each tensor its name and numbers, the labels last.
-    #[pyo3(signature = (name, tensors, readers, replace, progress=None))]
+    // What Python names, in a row.
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (name, tensors, conditions, readers, replace, progress=None))]
     fn put_data(
         &self,
         py: Python<'_>,
         name: String,
         tensors: Vec<(String, PyRef<'_, Public>)>,
+        conditions: (usize, u64, Option<u64>),
         readers: Option<Vec<String>>,
         replace: bool,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         check_name("data set", &name).map_err(Failure::input)?;
         let readers = named(readers)?;
+        let (least_batch, metric_rows, most_numbers_out) = conditions;
+        let conditions = Conditions { least_batch, metric_rows, most_numbers_out };
         let rows = tensors.into_iter().map(|(name, array)| {
             let known = &array.known;
             (name, known.words.clone(), known.frac)
@@ -232,7 +237,9 @@ impl Connection {
         self.watched(
             py,
             || sent.tell(progress.as_ref()),
-            move |client| learn::put_data(client, &name, rows, &readers, replace, &*watched),
+            move |client| {
+                learn::put_data(client, &name, rows, conditions, &readers, replace, &*watched)
+            },
         )
     }
 
@@ -247,7 +254,7 @@ impl Connection {
     }
 
     /// Begins a training on data at the servers, or finds the one that is this one.
-    #[pyo3(signature = (name, training, data, epochs, seed, labels, recipients, replace, progress=None))]
+    #[pyo3(signature = (name, training, data, epochs, seed, labels, recipients, openings, replace, progress=None))]
     // What Python names, in a row.
     #[allow(clippy::too_many_arguments)]
     fn begin(
@@ -260,6 +267,7 @@ impl Connection {
         seed: u64,
         labels: Vec<String>,
         recipients: Vec<String>,
+        openings: (Option<u32>, Vec<u32>),
         replace: bool,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<RunInfo> {
@@ -272,7 +280,19 @@ impl Connection {
         let state = py.detach(|| plan.encode_state(start)).map_err(Failure::from)?;
         let augment = Augment::default();
         let course = Course { epochs, seed, schedule: training.schedule(), augment };
-        let run = Wanted { name, data, plan, state, course, labels, recipients, replace };
+        let (metrics_every, weights_after) = openings;
+        let run = Wanted {
+            name,
+            data,
+            request: training.request(),
+            state,
+            course,
+            labels,
+            recipients,
+            metrics_every,
+            weights_after,
+            replace,
+        };
         let sent = Arc::new(Sent::default());
         let watched = sent.clone();
         self.watched(
@@ -318,7 +338,8 @@ impl Connection {
 
     /// Takes the consent to a run on this client's data back.
     fn withdraw(&self, py: Python<'_>, name: String) -> PyResult<()> {
-        self.with(py, move |client| learn::withdraw(client, &name))
+        let config = self.config.clone();
+        Ok(py.detach(move || learn::withdraw(&config, &name))?)
     }
 
     /// The weights of a run that this client may have: after which step, by name, and as a model.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nn_layers::{
     HostTensor,
-    train::{Role, TrainPlan},
+    train::{Role, TrainPlan, TrainRequest},
 };
 use pyo3::prelude::*;
 use ring_arith::{EngineTensor, Tensor};
@@ -18,7 +18,7 @@ use trefoil::{
     config::ClientConfig,
     links,
     store::Readers,
-    training::{Course, DataSet, Decision, RowTensor, RunSpec, Training},
+    training::{Conditions, Course, DataSet, Halt, Openings, RowTensor, RunSpec, Training},
     wire::{DataState, RunState},
 };
 
@@ -114,7 +114,7 @@ fn listed<T: Listed, I>(lists: &[Vec<T>], info: fn(&T, String) -> I) -> Vec<I> {
     let mut items: Vec<&T> = lists.iter().flatten().collect();
     items.sort_by_key(|item| item.name());
     items.dedup_by_key(|item| item.name());
-    let state = |item: &T| match agree_on_item(item.name(), lists) {
+    let state = |item: &T| match agree_on_item::<T>(item.name(), lists) {
         Ok(_) => "ready".to_owned(),
         Err(error) => error.to_string(),
     };
@@ -129,6 +129,7 @@ pub(crate) fn put_data(
     client: &mut Client,
     name: &str,
     rows: Vec<Rows>,
+    conditions: Conditions,
     readers: &Readers,
     replace: bool,
     watch: &dyn Watch,
@@ -150,7 +151,7 @@ pub(crate) fn put_data(
     if counts.iter().any(|&count| count != rows) {
         return Err(Failure::input(format!("data and labels have {counts:?} rows, not the same")));
     }
-    let set = DataSet { rows, tensors };
+    let set = DataSet { rows, tensors, conditions };
     set.check()?;
     Ok(client.put_data(name, &set, &words, readers, replace, watch)?)
 }
@@ -160,26 +161,39 @@ pub(crate) struct Wanted {
     pub(crate) name: String,
     /// Its data sets; those of one group hold columns of the same rows.
     pub(crate) data: Vec<Vec<String>>,
-    pub(crate) plan: Arc<TrainPlan>,
+    pub(crate) request: Arc<TrainRequest>,
     /// The state at the start, encoded.
     pub(crate) state: Vec<Tensor>,
     pub(crate) course: Course,
     pub(crate) labels: Vec<String>,
     /// Clients that get the trained weights as this one does.
     pub(crate) recipients: Vec<String>,
+    /// Metrics leave as sums over so many steps; an epoch's unless given.
+    pub(crate) metrics_every: Option<u32>,
+    /// Steps after which the weights leave besides the last.
+    pub(crate) weights_after: Vec<u32>,
     pub(crate) replace: bool,
 }
 
 /// Begins a run, or finds the one that is this one.
 pub(crate) fn begin(client: &mut Client, run: &Wanted, watch: &dyn Watch) -> Result<RunInfo> {
-    let (data, _) = client.used(&run.data)?;
+    let (data, rows) = client.used(&run.data)?;
     let preprocess = Preprocess::Scale { white: 1.0 };
     let labels = run.labels.clone();
     let recipients = run.recipients.clone();
-    let spec = RunSpec { data, course: run.course, preprocess, labels, recipients };
-    let plan = serde_json::to_vec(&*run.plan).map_err(|cause| Failure::new(Kind::Failed, cause))?;
+    let epoch = rows / run.request.batch();
+    let steps = epoch.saturating_mul(run.course.epochs as usize);
+    let number = |steps: usize| u32::try_from(steps).unwrap_or(u32::MAX);
+    let mut openings =
+        Openings::last(number(steps), run.metrics_every.unwrap_or_else(|| number(epoch)));
+    openings.weights.extend(&run.weights_after);
+    openings.weights.sort_unstable();
+    openings.weights.dedup();
+    let spec = RunSpec { data, course: run.course, openings, preprocess, labels, recipients };
+    let request =
+        serde_json::to_vec(&*run.request).map_err(|cause| Failure::new(Kind::Failed, cause))?;
     let Wanted { name, state, replace, .. } = run;
-    let new = NewRun { name, spec: &spec, plan: &plan, state, replace: *replace };
+    let new = NewRun { name, spec: &spec, request: &request, state, replace: *replace };
     let begun = client.begin_run(&new, watch)?;
     Ok(RunInfo::of(&begun, "ready".to_owned()))
 }
@@ -207,8 +221,8 @@ pub(crate) struct Progress {
     step: u32,
     steps: u32,
     epoch: u32,
-    /// Means over the slice's rows.
-    metrics: Vec<f64>,
+    /// Means over the rows of the steps whose metrics left with this slice, if any did.
+    metrics: Option<Vec<f64>>,
     seconds: f64,
     bytes: u64,
     rounds: u32,
@@ -264,7 +278,7 @@ pub(crate) fn drive(
         return Ok(begun.run.step);
     }
     followed.note(|news| news.missing = Some(Vec::new()));
-    let training = Training::new(plan.clone(), begun.run.spec.course, begun.run.rows)?;
+    let training = Training::new(plan.clone(), &begun.run.spec, begun.run.rows)?;
     let steps = training.steps();
     let driven = Driven { name, fingerprint: begun.run.fingerprint, training, keep: KEEP };
     let connect = || links::connect(config);
@@ -289,7 +303,7 @@ pub(crate) fn get(client: &mut Client, name: &str) -> Result<Learnt> {
     let plan = client.run_plan(&state)?;
     let step = state.run.step;
     let words = client.release(name, state.run.fingerprint, step, &())?;
-    let values = plan.decode_state(&words)?;
+    let values = plan.decode_network(&words)?;
     let model = finished(&plan, &values, plan.inference().frac())?;
     let tensors = plan.state().into_iter().zip(values);
     let learnt = tensors.filter(|(spec, _)| spec.trained && spec.role == Role::Network);
@@ -311,10 +325,13 @@ pub(crate) fn approve(client: &mut Client, name: &str, letters: &str) -> Result<
     Ok(client.approve(name, fingerprint, &())?)
 }
 
-/// Takes the consent to a run back.
-pub(crate) fn withdraw(client: &mut Client, name: &str) -> Result<()> {
-    let fingerprint = client.run(name)?.run.fingerprint;
-    Ok(client.decide(name, fingerprint, Decision::Withdraw, &())?)
+/// Takes the consent to a run back, at each server by itself: one that hears it is enough.
+pub(crate) fn withdraw(config: &ClientConfig, name: &str) -> Result<()> {
+    let told = links::halt(config, name, Halt::Withdraw)?;
+    if told.iter().any(std::result::Result::is_ok) {
+        return Ok(());
+    }
+    Ok(told.into_iter().collect::<trefoil::Result<()>>()?)
 }
 
 /// Makes a model of the state of a run.

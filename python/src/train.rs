@@ -5,7 +5,8 @@ use std::sync::Arc;
 use nn_layers::{
     Compiled, HostTensor,
     train::{
-        Adam, Decay, Loss, Metric, Optimiser, Role, Schedule, Second, Step, TrainOptions, TrainPlan,
+        Adam, Decay, Loss, Metric, Optimiser, Role, Schedule, Second, Step, TrainOptions,
+        TrainPlan, TrainRequest,
     },
 };
 use numpy::{PyReadonlyArrayDyn, PyUntypedArrayMethods};
@@ -19,6 +20,8 @@ use crate::{
 /// How a model is trained, and the weights with which it begins.
 #[pyclass(frozen, module = "trefoil._trefoil")]
 pub(crate) struct Training {
+    /// What the plan is derived from.
+    request: Arc<TrainRequest>,
     plan: Arc<TrainPlan>,
     schedule: Schedule,
     start: Vec<HostTensor>,
@@ -78,10 +81,16 @@ impl Training {
                             another has no name of its own";
                 return Err(Failure::input(text));
             }
-            Ok(TrainPlan::new(&graph, output, &options)?)
+            Ok(TrainPlan::with_request(&graph, output, &options)?)
         });
-        let (plan, start) = planned?;
-        Ok(Self { plan: Arc::new(plan), schedule, start, frac: model.frac() })
+        let (request, plan, start) = planned?;
+        Ok(Self {
+            request: Arc::new(request),
+            plan: Arc::new(plan),
+            schedule,
+            start,
+            frac: model.frac(),
+        })
     }
 
     /// Tensors that go from step to step: name, dimensions, whether it is a weight or running statistic of the
@@ -156,6 +165,10 @@ impl Training {
 }
 
 impl Training {
+    pub(crate) fn request(&self) -> Arc<TrainRequest> {
+        self.request.clone()
+    }
+
     pub(crate) fn plan(&self) -> Arc<TrainPlan> {
         self.plan.clone()
     }

@@ -65,8 +65,8 @@ class Data:
 
     def put(
         self, name: str, *arrays: ArrayLike, classes: int | None = None,
-        only: Literal["values", "labels"] | None = None, readers: Sequence[str] | str = (), replace: bool = False,
-        progress: bool = False,
+        only: Literal["values", "labels"] | None = None, readers: Sequence[str] | str = (), least_batch: int = 2,
+        metric_rows: int = 100, most_numbers_out: int | None = None, replace: bool = False, progress: bool = False,
     ) -> None:
         """Secret-share rows of data and their labels among the servers, for trainings.
 
@@ -83,6 +83,12 @@ class Data:
             puts such data sets side by side, row by row; values of several owners are joined along their first axis.
         readers : sequence of str, or "everyone"
             Clients that may name it in a run besides this one. No run begins on it before this client consents.
+        least_batch : int
+            Runs whose batches have fewer rows are refused; 1 always is.
+        metric_rows : int
+            Runs in which metrics leave as sums over fewer rows than this, or than all of them, are refused.
+        most_numbers_out : int, optional
+            Runs of which more numbers may leave in all, weights and metrics together, are refused.
         replace : bool
             Whether it may take the place of a data set of this client's of the same name. Runs that use it are
             over then.
@@ -106,12 +112,15 @@ class Data:
             raise InputError(f"{len(arrays)} arrays; labels are one")
         if len(arrays) < (2 if only is None else 1):
             raise InputError("give an array for each input of the network, and the labels last")
+        if min(int(least_batch), int(metric_rows)) < 1 or (most_numbers_out is not None and int(most_numbers_out) < 0):
+            raise InputError("least_batch= and metric_rows= are 1 or more, most_numbers_out= is 0 or more")
+        conditions = (int(least_batch), int(metric_rows), None if most_numbers_out is None else int(most_numbers_out))
         values = [np.asarray(x) for x in arrays]
         labels = [] if only == "values" else [_labels(values.pop(), classes)]
         names = ["values"] if len(values) == 1 else [f"values {i}" for i in range(len(values))]
         tensors = [(n, _encoded(n, x)) for n, x in zip([*names, "labels"], [*values, *labels])]
         with bar(None, "B", progress) as sent:
-            self._cluster._with(lambda c: c.put_data(name, tensors, _who(readers), replace, sent.at))
+            self._cluster._with(lambda c: c.put_data(name, tensors, conditions, _who(readers), replace, sent.at))
 
     def list(self) -> list[DataInfo]:
         """The data sets that this client may name in a run, as a list of :class:`DataInfo`."""
@@ -342,7 +351,8 @@ class Cluster:
         batch_size: int = 32, loss: Loss = "cross_entropy", optimiser: Optimiser = optim.SGD(),
         metrics: Sequence[str] | None = None,
         trained: Sequence[str] | None = None, clip_norm: float | None = None, seed: int = 0, labels: Sequence[str] = (),
-        recipients: Sequence[str] = (), replace: bool = False, progress: bool = False,
+        recipients: Sequence[str] = (), metrics_every: int | None = None, weights_after: Sequence[int] = (),
+        replace: bool = False, progress: bool = False,
     ) -> Run:
         """Train a model on data that the servers keep, as shares.
 
@@ -366,7 +376,7 @@ class Cluster:
         loss, optimiser, trained, clip_norm
             As of :class:`Trainer`.
         metrics : sequence of str, optional
-            What this client is told of each slice, as means over its rows: ``"loss"``, and for cross-entropy
+            What this client is told after each epoch, as means over its rows: ``"loss"``, and for cross-entropy
             ``"accuracy"``; both unless given.
         seed : int
             Of the rows' order and of dropouts; public.
@@ -375,6 +385,10 @@ class Cluster:
         recipients : sequence of str
             Clients that :meth:`get` the trained weights as this one does. The owners of the data consent to them with
             the rest of the run.
+        metrics_every : int, optional
+            The metrics leave the servers as sums over so many steps, instead of over each epoch.
+        weights_after : sequence of int
+            Steps after which the weights may leave, or a model be made of them, besides the last.
         replace : bool
             Whether to begin anew in the place of a run of the same name.
         progress : bool
@@ -401,6 +415,9 @@ class Cluster:
             metrics = METRICS if isinstance(loss, optim.CrossEntropy) else METRICS[:1]
         if int(epochs) < 1:
             raise ConfigError(f"epochs is {epochs}; a run has 1 or more")
+        openings = (None if metrics_every is None else int(metrics_every), [int(step) for step in weights_after])
+        if openings[0] is not None and openings[0] < 1 or any(step < 1 for step in openings[1]):
+            raise ConfigError("metrics_every and weights_after count steps from 1")
         training = planned(
             model, loss, optimiser, batch_size, metrics=metrics, trained=trained, clip_norm=clip_norm, seed=seed,
         )
@@ -409,7 +426,8 @@ class Cluster:
         with bar(None, "B", progress) as sent:
             begun = self._with(
                 lambda c: c.begin(
-                    name, training, sets, int(epochs), int(seed), list(labels), _named(recipients), replace, sent.at
+                    name, training, sets, int(epochs), int(seed), list(labels), _named(recipients), openings, replace,
+                    sent.at,
                 )
             )
         run = Run(self, RunInfo(**begun), training, tuple(metrics), progress)

@@ -59,8 +59,9 @@ class RunInfo:
 class Progress:
     """A run after a slice of steps: ``step`` of ``steps`` are done.
 
-    ``loss`` and ``accuracy`` are means over the slice's rows, of the network before each step; None where the run's
-    metrics do not ask for it. ``bytes`` and ``rounds`` are those among the servers.
+    ``loss`` and ``accuracy`` are means over the rows since they left last, of the network before each step; None where
+    they do not leave with this slice (``metrics_every`` says when they do), or the run's metrics do not ask for them. ``bytes`` and ``rounds`` are those
+    among the servers.
     """
 
     step: int
@@ -173,7 +174,7 @@ class Run(Future):
             if failure is not None or slices:
                 self._failure = failure
             for slice_ in slices:
-                shown = dict(zip(self._metrics, slice_.pop("metrics")))
+                shown = dict(zip(self._metrics, slice_.pop("metrics") or ()))
                 self._seen.append(Progress(**slice_, loss=shown.get("loss"), accuracy=shown.get("accuracy")))
                 if self._bar.at is not None:
                     self._bar.at(self._seen[-1].step, self._seen[-1].steps)

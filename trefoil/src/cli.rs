@@ -136,7 +136,10 @@ FILE says what is trained on what, how, and under which name the trained network
   decay  = \"cosine\"
   momentum = 0.9
 
-The run begins once every owner of the data has consented with `trefoil run approve`. Servers see neither the
+  metrics-every = 22                  # loss and accuracy leave as sums over so many steps; an epoch's unless given
+  weights-after = [220]               # steps after which the weights leave besides the last
+
+The run begins once every owner of the data has consented with `trefoil run approve`, to all of this. Servers see neither the
 data, nor the weights, nor how well it goes: loss and accuracy are added up here. The run's state is kept on the
 servers' disks every so often, and a run that was interrupted, here or there, goes on where it was.")]
     Train(Train),
@@ -415,6 +418,15 @@ pub struct PutData {
     /// Clients that may name it in their runs besides you, or `everyone`
     #[arg(long, value_delimiter = ',', value_name = "CLIENTS")]
     pub readers: Vec<String>,
+    /// Refuse runs whose batches have fewer rows than this; 1 is always refused
+    #[arg(long, value_name = "ROWS", default_value_t = 2)]
+    pub least_batch: usize,
+    /// Refuse runs in which metrics leave as sums over fewer rows than this, or than all
+    #[arg(long, value_name = "ROWS", default_value_t = 100)]
+    pub metric_rows: u64,
+    /// Refuse runs of which more numbers than this may leave in all, weights and metrics together
+    #[arg(long, value_name = "N")]
+    pub most_numbers_out: Option<u64>,
     /// Take the place of a data set of yours of the same name
     #[arg(long)]
     pub replace: bool,

@@ -19,7 +19,7 @@ use ring_arith::{EngineTensor, Tensor};
 pub(crate) use agree::refused_by_all;
 pub use agree::{Told, agree_on, agree_on_line};
 pub use drive::{Driven, Epoch, Event, Slice};
-pub use learn::{Listed, NewRun, agree_on_item};
+pub use learn::{Listed, NewRun, agree_on_item, halt_at};
 
 use crate::{
     About, Error, Id, Result,

@@ -194,6 +194,8 @@ pub struct Limits {
     pub peer_seconds: u64,
     /// How long a job may run, in seconds.
     pub job_seconds: u64,
+    /// How long one slice of a training may run, unless a single step takes longer, in seconds.
+    pub train_seconds: u64,
     /// How long a server that is being stopped goes on with the jobs that it has taken, in seconds.
     pub drain_seconds: u64,
     /// What a client that sends its part of a job must send at least, and read at least of its answer, in KiB a
@@ -258,6 +260,7 @@ impl Default for Limits {
             parts_seconds: 10,
             peer_seconds: 10,
             job_seconds: 3600,
+            train_seconds: 5,
             drain_seconds: 30,
             upload_kib_per_second: 16,
             client_connections: 64,
@@ -485,6 +488,11 @@ impl Limits {
         Duration::from_secs(self.job_seconds)
     }
 
+    /// How long a slice of a training may run.
+    pub fn train_limit(&self) -> Duration {
+        Duration::from_secs(self.train_seconds)
+    }
+
     /// How long a server that is being stopped goes on with its jobs.
     pub fn drain_limit(&self) -> Duration {
         Duration::from_secs(self.drain_seconds)
@@ -501,6 +509,7 @@ impl Limits {
         check_range("limits.parts_seconds", self.parts_seconds, 1, 3600)?;
         check_range("limits.peer_seconds", self.peer_seconds, 1, 3600)?;
         check_range("limits.job_seconds", self.job_seconds, 1, 1 << 20)?;
+        check_range("limits.train_seconds", self.train_seconds, 1, 1 << 20)?;
         check_range("limits.drain_seconds", self.drain_seconds, 1, 1 << 20)?;
         check_range("limits.job_memory_mib", self.job_memory_mib, 1, 1 << 24)?;
         check_range("limits.upload_kib_per_second", self.upload_kib_per_second, 1, 1 << 20)?;

@@ -23,13 +23,14 @@ use crate::{
     Error, Result,
     audit::Audit,
     certificates::{self, CertificateEnd},
-    client::Client,
+    client::{Client, halt_at},
     cluster::{cluster_id, identity},
     config::{ClientConfig, PartyConfig},
     log, memory, observe,
     program::sharing,
     server::Server,
     store::{Holder, Store},
+    training::Halt,
     wire::{CHUNK, Channel, REQUEST},
 };
 
@@ -244,6 +245,25 @@ pub fn dial_all(config: &ClientConfig) -> Result<Vec<Result<Box<dyn Channel>>>> 
         let attempts: Vec<_> = (0..config.servers.len()).map(dial).collect();
         let lost = |_| Err(Error::Internal("a connection attempt was lost".to_owned()));
         attempts.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
+    }))
+}
+
+/// Halts a run at each server by itself, all at once: one that hears it is enough. Says of each whether it did.
+///
+/// # Errors
+/// [`Error::Config`] if files cannot be used.
+pub fn halt(config: &ClientConfig, name: &str, halt: Halt) -> Result<Vec<Result<()>>> {
+    let dialler = &Dialler::new(config)?;
+    Ok(thread::scope(|scope| {
+        let tell = |party| {
+            scope.spawn(move || {
+                let mut channel = dialler.dial(party)?;
+                halt_at(&mut *channel, name, halt, config.silence_limit())
+            })
+        };
+        let told: Vec<_> = (0..config.servers.len()).map(tell).collect();
+        let lost = |_| Err(Error::Internal("a connection attempt was lost".to_owned()));
+        told.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
     }))
 }
 

@@ -17,7 +17,7 @@ use crate::{
     config::ProtocolChoice,
     id::fill_random,
     program::{self, Mpc, Program, Share, shapes_of, sharing},
-    training::Training,
+    training::{Seen, Training},
     watch::Watched,
     wire::Cost,
 };
@@ -142,8 +142,9 @@ pub fn train(
                 let steps = began..began + training.epoch_steps();
                 let hand = &mut watched.hand();
                 let seed = mpc.seed()?;
-                let metrics = training.run(&mut mpc, &mut state, &rows, steps, seed, hand)?;
-                let metrics = mpc.release(&metrics.iter().collect::<Vec<_>>())?;
+                let Seen { sums, left } =
+                    training.run(&mut mpc, &mut state, &rows, steps, seed, hand)?;
+                let metrics = mpc.release(&sums.iter().chain(&left).collect::<Vec<_>>())?;
                 let told = told.lock().unwrap_or_else(PoisonError::into_inner);
                 // Who listens has gone only if another party failed.
                 let _ = told.send((me, epoch, metrics, watched.cost()));
@@ -195,9 +196,8 @@ fn listen(
         let said = now.into_iter().map(|(_, _, released, cost)| (released, cost));
         let (released, costs): (Vec<_>, _) = said.unzip();
         let sums = reveal_all(sharing, released)?;
-        let began = number * training.epoch_steps();
-        let steps = began..began + training.epoch_steps();
-        let metrics = training.decode_metrics(&sums, steps)?;
+        let end = (number + 1) * training.epoch_steps();
+        let metrics = training.decode_metrics(&sums, end)?.unwrap_or_default();
         watch(Epoch { number, metrics, costs });
     }
     Ok(())

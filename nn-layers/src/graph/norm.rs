@@ -106,8 +106,8 @@ impl Graph {
 
     /// Whether a batch normalisation takes the statistics of the batch in training.
     pub(crate) fn follows_batches(&self, node: &Node) -> bool {
-        let trained = |id: &ValueId| matches!(self.nodes[id.0].op, Op::Parameter(_));
-        matches!(node.op, Op::BatchNorm(_)) && node.inputs[1..3].iter().any(trained)
+        matches!(node.op, Op::BatchNorm(_))
+            && node.inputs[1..3].iter().any(|&id| self.is_trained(id))
     }
 
     /// The same network with every batch normalisation that is trained taking the batch's statistics.

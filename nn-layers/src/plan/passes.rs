@@ -5,7 +5,7 @@ mod absorb;
 mod convs;
 mod even;
 mod lengths;
-mod lower;
+pub(crate) mod lower;
 mod masks;
 pub(crate) mod norms;
 pub(crate) mod pools;

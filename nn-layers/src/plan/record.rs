@@ -45,11 +45,26 @@ struct ConstantRecord {
     public: Option<Values>,
 }
 
-#[derive(Serialize, Deserialize)]
+/// The numbers of a public tensor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Values {
+pub(crate) enum Values {
     Floats(Vec<f64>),
     Ints(Vec<i64>),
+}
+
+impl Values {
+    /// The tensor of these numbers.
+    pub(crate) fn tensor(self, dims: &[usize]) -> Result<HostTensor> {
+        match self {
+            Self::Floats(values) => {
+                let value = HostTensor::new(dims, values)?;
+                value.check_finite()?;
+                Ok(value)
+            }
+            Self::Ints(values) => HostTensor::integers(dims, values),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -152,14 +167,6 @@ fn check_sizes(record: &Record) -> Result<()> {
 
 fn read_constant(c: ConstantRecord) -> Result<ConstantSpec> {
     let shape: Shape = checked_shape("constant", c.dims)?;
-    let public = match c.public {
-        None => None,
-        Some(Values::Floats(v)) => {
-            let value = HostTensor::new(shape.dims(), v)?;
-            value.check_finite()?;
-            Some(value)
-        }
-        Some(Values::Ints(v)) => Some(HostTensor::integers(shape.dims(), v)?),
-    };
+    let public = c.public.map(|values| values.tensor(shape.dims())).transpose()?;
     Ok(ConstantSpec { name: c.name, shape, frac: c.frac, public })
 }

@@ -6,6 +6,7 @@ use mpc_core::{Operand, Protocol, SecretTensor};
 
 use super::{Formats, State, TrainPlan};
 use crate::graph::{BatchNorm, Binary, Dim, Format, Graph, Node, Op, Unary, ValueId};
+use crate::plan::passes::norms::LayerBefore;
 use crate::plan::{WeightSpec, passes};
 use crate::{Compiled, Error, HostTensor, Plan, Result};
 
@@ -64,7 +65,7 @@ impl TrainPlan {
     }
 
     /// The weights for inference: what was made, and for the rest the state's tensors.
-    fn assembled<T: Clone>(&self, state: &[T], made: Vec<T>) -> Result<Vec<T>> {
+    pub(super) fn assembled<T: Clone>(&self, state: &[T], made: Vec<T>) -> Result<Vec<T>> {
         let names: Vec<_> = self.finish.iter().flat_map(Plan::outputs).collect();
         let made: HashMap<_, _> = names.into_iter().zip(made).collect();
         let mut weights = vec![];
@@ -75,28 +76,6 @@ impl TrainPlan {
             });
         }
         Ok(weights)
-    }
-
-    /// Refuses a plan from outside whose parts do not go together.
-    pub(super) fn check_finish(&self) -> Result<()> {
-        let state = vec![(); self.full.weights.len()];
-        let wanted = self.inference.weights();
-        let Some(plan) = &self.finish else { return self.taken(&wanted, &state).map(drop) };
-        self.taken(&plan.weights(), &state)?;
-        let shapes = plan.output_shapes(plan.fixed_batch().unwrap_or(1))?;
-        for (i, name) in plan.outputs().enumerate() {
-            let (shape, frac) = (shapes[i].clone(), plan.output_frac(i));
-            let spec = WeightSpec { name: name.to_owned(), shape, frac };
-            if !wanted.contains(&spec) {
-                return Err(missing(name));
-            }
-        }
-        self.assembled(&state, vec![(); plan.outputs().count()])?;
-        if plan.inputs().is_empty() {
-            Ok(())
-        } else {
-            Err(Error::plan("weights depend on an input"))
-        }
     }
 }
 
@@ -134,15 +113,6 @@ struct Finish {
     known: HashMap<ValueId, ValueId>,
 }
 
-/// A product with a weight, whose outputs are channels, and what is added to each.
-struct Before {
-    product: ValueId,
-    weight: ValueId,
-    /// The weight's axis of the outputs.
-    axis: usize,
-    bias: Option<ValueId>,
-}
-
 impl Finish {
     /// Joins a batch normalisation to the product before it, or makes a factor and a summand of it.
     fn join(&mut self, at: ValueId, norm: &BatchNorm) -> Result<()> {
@@ -155,7 +125,7 @@ impl Finish {
             self.graph.add_as(fine, &node.name, Op::Binary(Binary::Add), &[variance, epsilon])?;
         let inverse = self.graph.add(&node.name, Op::Unary(Unary::InvSqrt), &[noisy])?;
         let factor = self.binary(&node, Binary::Mul, inverse, scale)?;
-        let before = self.before(node.inputs[0]);
+        let before = LayerBefore::find(&self.inference, node.inputs[0]);
         let channels = node.shape.dims()[1];
         let mean = match before.as_ref().and_then(|before| before.bias) {
             Some(bias) => {
@@ -247,43 +217,5 @@ impl Finish {
         // Its numbers come from the plan that makes it.
         let zeros = HostTensor::new(dims, vec![0.0; dims.iter().product()])?;
         Ok(self.inference.parameter(name, zeros))
-    }
-
-    /// The product that a value alone shows, with its bias.
-    fn before(&self, from: ValueId) -> Option<Before> {
-        let users = passes::users(&self.inference);
-        let weight = |id: ValueId| self.inference.start_of(id).is_some();
-        let product = |at: ValueId| {
-            let node = &self.inference.nodes[at.0];
-            let axis = match node.op {
-                Op::Conv(_) => 0,
-                Op::MatMul { transpose_lhs: false, transpose_rhs } => usize::from(!transpose_rhs),
-                _ => return None,
-            };
-            let own = node.inputs[1];
-            let plain = weight(own) && (axis == 0 || self.inference.shape(own).rank() == 2);
-            (plain && users[at.0].len() == 1).then_some(Before {
-                product: at,
-                weight: own,
-                axis,
-                bias: None,
-            })
-        };
-        if let Some(found) = product(from) {
-            return Some(found);
-        }
-        let sum = &self.inference.nodes[from.0];
-        if sum.op != Op::Binary(Binary::Add) || users[from.0].len() != 1 {
-            return None;
-        }
-        let bias = sum.inputs[1];
-        let channels = sum.shape.dims()[1];
-        let own = match self.inference.nodes[bias.0].op {
-            Op::Reshape(_) => weight(self.inference.nodes[bias.0].inputs[0]),
-            _ => weight(bias),
-        };
-        let fits = own && self.inference.shape(bias).len() == channels;
-        let found = product(sum.inputs[0]).filter(|_| fits)?;
-        Some(Before { bias: Some(bias), ..found })
     }
 }

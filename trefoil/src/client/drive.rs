@@ -14,7 +14,7 @@ use crate::{
     Digest, Error, Result,
     profile::Total,
     training::{Training, Used},
-    wire::RunState,
+    wire::{DataState, RunState},
 };
 
 /// How long a slice should take, in seconds.
@@ -59,8 +59,9 @@ pub struct Slice {
     pub step: u32,
     /// How many it had.
     pub steps: u32,
-    /// The metrics as means over its rows.
-    pub metrics: Vec<f64>,
+    /// The metrics as means over the rows of the window that ends with it, if one does and its metrics have not left
+    /// before.
+    pub metrics: Option<Vec<f64>>,
     /// What it took.
     pub total: Total,
     /// The epoch that it belongs to, from 1.
@@ -74,24 +75,29 @@ pub struct Slice {
 /// What is known of an epoch under way.
 #[derive(Debug, Clone, Default)]
 pub struct Epoch {
-    /// Steps that were seen: fewer than are done if the run went on with one that was begun before, or servers kept
-    /// a slice whose metrics were lost with a link.
+    /// Steps that were done.
     pub steps: u32,
-    /// The metrics as means over their rows.
+    /// Steps whose metrics are known: fewer than are done if the run went on with one that was begun before, or the
+    /// metrics of a window were lost with a link.
+    pub seen: u32,
+    /// The metrics as means over the rows of the steps that were seen.
     pub metrics: Vec<f64>,
     /// Seconds of the slices.
     pub seconds: f64,
 }
 
 impl Epoch {
-    fn add(&mut self, steps: u32, metrics: &[f64], seconds: f64) {
+    /// Notes a slice, and the metrics of so many steps if they came with it.
+    fn add(&mut self, steps: u32, metrics: Option<(u32, &[f64])>, seconds: f64) {
+        self.steps += steps;
+        self.seconds += seconds;
+        let Some((seen, metrics)) = metrics else { return };
         self.metrics.resize(metrics.len(), 0.0);
-        let part = f64::from(steps) / f64::from(self.steps + steps);
+        let part = f64::from(seen) / f64::from(self.seen + seen);
         for (mean, metric) in self.metrics.iter_mut().zip(metrics) {
             *mean += (metric - *mean) * part;
         }
-        self.steps += steps;
-        self.seconds += seconds;
+        self.seen += seen;
     }
 }
 
@@ -125,13 +131,16 @@ impl Driven {
         while step < all {
             let begun = step / self.training.epoch_steps();
             let end = (begun + 1) * self.training.epoch_steps();
-            let steps = if going { size.min(end - step) } else { 1 };
+            let stops = self.training.openings().slice_end(step, all).min(end);
+            let steps = if going { size.min(stops - step) } else { 1 };
             let keep = !going || step + steps == all || kept.elapsed() >= self.keep;
             let (metrics, total) =
                 match self.slice(&mut client, connect, (step, steps, keep), watch) {
                     Ok(done) => done,
                     Err(error) if going => {
                         client = None;
+                        // A server that has begun anew does not know how long a step takes.
+                        size = 1;
                         going = told(Event::Failed(&error));
                         thread::sleep(PAUSE);
                         let standing = self.standing(connect)?;
@@ -148,7 +157,9 @@ impl Driven {
             trouble = Trouble::default();
             step += steps;
             size = ((f64::from(steps) / total.seconds.max(1e-6) * SLICE) as u32).clamp(1, MOST);
-            epoch.add(steps, &metrics, total.seconds);
+            let window = self.training.openings().window(step - 1, all);
+            let seen = metrics.as_deref().map(|metrics| (window.len() as u32, metrics));
+            epoch.add(steps, seen, total.seconds);
             let ends_epoch = step == end;
             let so_far = epoch.clone();
             let slice = Slice { step, steps, metrics, total, epoch: begun + 1, ends_epoch, so_far };
@@ -168,20 +179,20 @@ impl Driven {
         Ok(step)
     }
 
-    /// One slice. Returns the metrics for each row, and what it took.
+    /// One slice. Returns the metrics for each row of the window that ends with it, and what it took.
     fn slice(
         &self,
         client: &mut Option<Client>,
         connect: &dyn Fn() -> Result<Client>,
         (from, steps, keep): (u32, u32, bool),
         watch: &dyn Watch,
-    ) -> Result<(Vec<f64>, Total)> {
+    ) -> Result<(Option<Vec<f64>>, Total)> {
         let connected = match client {
             Some(client) => client,
             None => client.insert(connect()?),
         };
         let answer = connected.train(&self.name, self.fingerprint, from, steps, keep, watch)?;
-        let metrics = self.training.decode_metrics(&answer.outputs, from..from + steps)?;
+        let metrics = self.training.decode_metrics(&answer.outputs, from + steps)?;
         Ok((metrics, Total::of(&answer.costs)))
     }
 
@@ -226,7 +237,7 @@ impl Client {
         let mut rows = 0;
         for group in groups {
             for (at, name) in group.iter().enumerate() {
-                let set = agree_on_item(name, &sets)?;
+                let set = agree_on_item::<DataState>(name, &sets)?;
                 let beside = at > 0;
                 if !beside {
                     rows += set.set.rows;
@@ -245,8 +256,8 @@ impl Client {
         let runs = self.runs()?;
         if !run.replace && runs.iter().flatten().any(|known| known.name == run.name) {
             let known = agree_on_item(run.name, &runs)?;
-            if known.run.spec == *run.spec && known.run.plan == Digest::of(&[run.plan]) {
-                return Ok(known.clone());
+            if known.run.spec == *run.spec && known.run.request == Digest::of(&[run.request]) {
+                return Ok(known);
             }
             let reason =
                 "the servers have another run of that name; replace it, or use another name";
@@ -363,8 +374,10 @@ mod tests {
     #[test]
     fn an_epoch_is_the_mean_of_its_steps() {
         let mut epoch = Epoch::default();
-        epoch.add(1, &[4.0, 0.0], 0.5);
-        epoch.add(3, &[2.0, 1.0], 1.0);
-        assert_eq!((epoch.steps, epoch.metrics, epoch.seconds), (4, vec![2.5, 0.75], 1.5));
+        epoch.add(1, Some((1, &[4.0, 0.0])), 0.25);
+        epoch.add(2, None, 0.25);
+        epoch.add(1, Some((3, &[2.0, 1.0])), 1.0);
+        assert_eq!((epoch.steps, epoch.seen), (4, 4));
+        assert_eq!((epoch.metrics, epoch.seconds), (vec![2.5, 0.75], 1.5));
     }
 }

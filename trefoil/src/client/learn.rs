@@ -2,23 +2,23 @@
 
 use std::{thread, time::Duration};
 
-use nn_layers::train::TrainPlan;
+use nn_layers::train::{TrainPlan, TrainRequest};
 use ring_arith::Tensor;
 
 use super::{Answer, Client, Watch, agreed, ask, outcome, result, status, unexpected};
 use crate::{
     Digest, Error, Id, Result,
     store::Readers,
-    training::{DataSet, Decision, RunSpec},
-    wire::{DataState, Link, Pace, Reply, Request, RunState, receive_bytes, say},
+    training::{DataSet, Decision, Halt, RunSpec, plan_digest},
+    wire::{Channel, DataState, Link, Pace, Reply, Request, RunState, receive_bytes, say},
 };
 
 /// How often servers that do not say the same of a run are asked again, and how long after.
 const LOOKS: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Longest plan that a client reads, in bytes.
-const PLAN: u64 = 64 << 20;
+/// Longest training request that a client reads, in bytes.
+const REQUEST: u64 = 64 << 20;
 
 /// The start of a run.
 pub struct NewRun<'a> {
@@ -26,8 +26,8 @@ pub struct NewRun<'a> {
     pub name: &'a str,
     /// What is to be trained on what.
     pub spec: &'a RunSpec,
-    /// The plan of a step, written.
-    pub plan: &'a [u8],
+    /// The training request, written.
+    pub request: &'a [u8],
     /// The state at the start, encoded. It stays on this machine; shares of it leave it.
     pub state: &'a [Tensor],
     /// Whether it may take the place of a run of the same name.
@@ -35,7 +35,7 @@ pub struct NewRun<'a> {
 }
 
 /// An item of the servers' lists.
-pub trait Listed: PartialEq {
+pub trait Listed: PartialEq + Clone {
     /// What kind of thing it is.
     const KIND: &'static str;
 
@@ -45,8 +45,8 @@ pub trait Listed: PartialEq {
     /// Why it cannot be used, if it cannot.
     fn damage(&self) -> Option<&str>;
 
-    /// Whether two servers say the same of it.
-    fn same(&self, other: &Self) -> bool;
+    /// Takes over what another server says of it, as far as servers may differ. Whether they say the same of the rest.
+    fn merge(&mut self, other: &Self) -> bool;
 }
 
 impl Listed for DataState {
@@ -60,7 +60,7 @@ impl Listed for DataState {
         self.damage.as_deref()
     }
 
-    fn same(&self, other: &Self) -> bool {
+    fn merge(&mut self, other: &Self) -> bool {
         // When each wrote it down is its own.
         *self == Self { put_at: self.put_at, ..other.clone() }
     }
@@ -77,8 +77,25 @@ impl Listed for RunState {
         self.damage.as_deref()
     }
 
-    fn same(&self, other: &Self) -> bool {
-        *self == Self { put_at: self.put_at, ..other.clone() }
+    /// A run goes on only with the consent that all servers know of, and if none of them was told to stop it.
+    fn merge(&mut self, other: &Self) -> bool {
+        self.run.approved.retain(|name| other.run.approved.contains(name));
+        self.run.stopped |= other.run.stopped;
+        let mut other = other.clone();
+        other.put_at = self.put_at;
+        other.run.take_decisions(&self.run);
+        *self == other
+    }
+}
+
+/// Halts a run at one server.
+///
+/// # Errors
+/// [`Error::Refused`] with the server's reason, [`Error::Unreachable`] if it does not answer.
+pub fn halt_at(channel: &mut dyn Channel, name: &str, halt: Halt, silence: Duration) -> Result<()> {
+    match ask(channel, &Request::Halt { name: name.to_owned(), halt }, silence)? {
+        Reply::Done => Ok(()),
+        other => Err(unexpected(&other)),
     }
 }
 
@@ -86,7 +103,7 @@ impl Listed for RunState {
 ///
 /// # Errors
 /// [`Error::Refused`] that names the server that lacks it or says something else.
-pub fn agree_on_item<'a, T: Listed>(name: &str, lists: &'a [Vec<T>]) -> Result<&'a T> {
+pub fn agree_on_item<T: Listed>(name: &str, lists: &[Vec<T>]) -> Result<T> {
     let what = format!("{} `{name}`", T::KIND);
     let found = lists.iter().map(|list| list.iter().find(|item| item.name() == name));
     let found: Vec<_> = found.collect();
@@ -103,11 +120,17 @@ pub fn agree_on_item<'a, T: Listed>(name: &str, lists: &'a [Vec<T>]) -> Result<&
         }
         items.push(item);
     }
-    if items.windows(2).all(|two| two[0].same(two[1])) {
-        return Ok(items[0]);
+    let mut agreed = items[0].clone();
+    for (party, item) in items.iter().enumerate().skip(1) {
+        if !agreed.merge(item) {
+            let reason = format!(
+                "party {party} and party 0 do not say the same of it: one of them may be back from an older backup. \
+                 Its owner can put it again; `trefoil run withdraw` and `stop` work all the same"
+            );
+            return Err(Error::refused(what, reason));
+        }
     }
-    let reason = "the servers do not say the same of it; its owner can put it again";
-    Err(Error::refused(what, reason))
+    Ok(agreed)
 }
 
 impl Client {
@@ -147,7 +170,7 @@ impl Client {
         let mut looks = LOOKS;
         loop {
             let runs = self.runs()?;
-            let agreed = agree_on_item(name, &runs).cloned();
+            let agreed = agree_on_item(name, &runs);
             looks -= 1;
             if agreed.is_ok() || looks == 0 || !runs.iter().flatten().any(|run| run.name == name) {
                 return agreed;
@@ -200,11 +223,11 @@ impl Client {
             job: Id::random()?,
             name: run.name.to_owned(),
             spec: Box::new(run.spec.clone()),
-            plan: run.plan.len() as u64,
+            request: run.request.len() as u64,
             replace: run.replace,
         };
-        let plan = bytes::Bytes::copy_from_slice(run.plan);
-        self.upload(&request, &[plan], run.state, watch)
+        let written = bytes::Bytes::copy_from_slice(run.request);
+        self.upload(&request, &[written], run.state, watch)
     }
 
     /// Consents to a run on this client's data, as its fingerprint says it is.
@@ -215,7 +238,7 @@ impl Client {
         self.decide(name, fingerprint, Decision::Approve, watch)
     }
 
-    /// Decides about a run of this client's, or one that uses its data. A step that runs ends first.
+    /// Allows something of a run of this client's, or one that uses its data, at all servers.
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason.
@@ -230,8 +253,19 @@ impl Client {
         self.change(&Request::Decide { job, name, fingerprint, decision }, watch)
     }
 
+    /// Halts a run at each server by itself: one that hears it is enough, since a run needs all of them. Says of each
+    /// whether it did.
+    pub fn halt(&mut self, name: &str, halt: Halt) -> Vec<Result<()>> {
+        let silence = self.silence;
+        self.channels
+            .iter_mut()
+            .map(|channel| halt_at(&mut **channel, name, halt, silence))
+            .collect()
+    }
+
     /// Has the servers do some steps of a run of this client's, from step `from` on, and write the state after
-    /// them to their disks if `keep`. Returns the metrics' words, summed over the steps.
+    /// them to their disks if `keep`. Returns the words of the metrics, if they leave after these steps, and of what
+    /// the guard found.
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason.
@@ -248,31 +282,40 @@ impl Client {
         self.asked(&Request::Train { job, name, fingerprint, from, steps, keep }, watch)
     }
 
-    /// The plan of a step of a run, as all servers have it and as the run's fingerprint covers it.
+    /// The plan of a step of a run, which this client derives from the run's training request. The fingerprint covers
+    /// both.
     ///
     /// # Errors
-    /// [`Error::Refused`] with a server's reason, or if they have different ones, another than the run's, or one
-    /// that is not sound.
+    /// [`Error::Refused`] with a server's reason, or if they have different requests, another than the run's, one
+    /// that is not sound, or one from which this program derives another plan than the servers did.
     pub fn run_plan(&mut self, state: &RunState) -> Result<TrainPlan> {
         let name = &state.name;
-        let request = Request::RunPlan { name: name.clone() };
+        let request = Request::RunRequest { name: name.clone() };
         let told = self.all(|_, channel, silence, _| match ask(channel, &request, silence)? {
-            Reply::Plan { bytes } if bytes <= PLAN => {
+            Reply::RunRequest { bytes } if bytes <= REQUEST => {
                 receive_bytes(channel, bytes as usize, &mut Pace::frames(silence))
             }
             other => Err(unexpected(&other)),
         })?;
         let refused = |reason: &str| Error::refused(format_args!("run `{name}`"), reason);
-        let Some(plan) = agreed(&told) else {
-            return Err(refused("the servers do not have the same plan of it"));
+        let Some(written) = agreed(&told) else {
+            return Err(refused("the servers do not have the same training request of it"));
         };
-        if Digest::of(&[plan]) != state.run.plan {
-            return Err(refused("its plan is another one by now; try again"));
+        if Digest::of(&[written]) != state.run.request {
+            return Err(refused("its training request is another one by now; try again"));
         }
-        serde_json::from_slice(plan).map_err(|cause| refused(&format!("its plan: {cause}")))
+        let request: TrainRequest = serde_json::from_slice(written)
+            .map_err(|cause| refused(&format!("its training request: {cause}")))?;
+        let plan = request.derive()?;
+        if plan_digest(&plan)? != state.run.plan {
+            return Err(refused(
+                "the servers run another plan than this program derives; use the program of the servers' version",
+            ));
+        }
+        Ok(plan)
     }
 
-    /// The words of the state of a run of this client's after so many steps, added up here.
+    /// The words of the network of a run of this client's after so many steps, added up here.
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason.

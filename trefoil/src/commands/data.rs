@@ -11,7 +11,7 @@ use crate::{
     config::check_name,
     images::{self, Image},
     output::{Output, bytes, table},
-    training::{DataSet, RowTensor},
+    training::{Conditions, DataSet, RowTensor},
     wire::DataState,
 };
 
@@ -50,7 +50,12 @@ fn put(arguments: &PutData, global: &Global, output: Output) -> Result<()> {
     };
     drop(progress);
     let (tensors, words): (Vec<RowTensor>, Vec<Tensor>) = tensors.into_iter().unzip();
-    let set = DataSet { rows: words[0].shape().dims()[0], tensors };
+    let conditions = Conditions {
+        least_batch: arguments.least_batch,
+        metric_rows: arguments.metric_rows,
+        most_numbers_out: arguments.most_numbers_out,
+    };
+    let set = DataSet { rows: words[0].shape().dims()[0], tensors, conditions };
     let mut client = super::connect(global)?;
     let progress = output.progress("sharing the rows");
     client.put_data(name, &set, &words, &readers, arguments.replace, &progress)?;

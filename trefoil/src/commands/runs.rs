@@ -15,8 +15,9 @@ use crate::{
     cli::{Global, Run},
     client::{Client, agree_on_item},
     images::read_file,
+    links,
     output::{Output, table},
-    training::{Augment, Decision, Training, tensors},
+    training::{Augment, Decision, Flow, Halt, Training, tensors},
     wire::RunState,
 };
 
@@ -43,16 +44,13 @@ pub(super) fn run(command: Run, global: &Global, output: Output) -> Result<()> {
         Run::Approve { name, fingerprint } => approve(&mut client()?, &name, &fingerprint, output),
         Run::Withdraw { name } => {
             let said = "your consent is withdrawn; it goes no step further on your data";
-            decide(&mut client()?, &name, Decision::Withdraw, said, output)
+            halt(global, &name, Halt::Withdraw, said, output)
         }
         Run::Stop { name } => {
-            let said = "stopped; its state stays on the servers";
-            decide(&mut client()?, &name, Decision::Stop, said, output)
+            let said = "stopped; the state that was kept last stays on the servers";
+            halt(global, &name, Halt::Stop, said, output)
         }
-        Run::Resume { name } => {
-            let said = "may go on; `trefoil train` with its file does";
-            decide(&mut client()?, &name, Decision::Resume, said, output)
-        }
+        Run::Resume { name } => resume(&mut client()?, &name, output),
         Run::Follow { name } => follow(&mut client()?, &name, output),
         Run::Get { name, into, file } => get(&mut client()?, &name, into.as_deref(), &file, output),
         Run::Remove { name } => remove(&mut client()?, &name, output),
@@ -65,7 +63,7 @@ fn list(client: &mut Client, output: Output) -> Result<()> {
     names.sort_unstable();
     names.dedup();
     let state = |run: &RunState| match agree_on_item(&run.name, &runs) {
-        Ok(run) => progress(run),
+        Ok(run) => progress(&run),
         Err(error) => error.to_string(),
     };
     let found = |name: &&str| runs.iter().flatten().find(|run| run.name == *name);
@@ -105,8 +103,7 @@ fn progress(state: &RunState) -> String {
 fn follow(client: &mut Client, name: &str, output: Output) -> Result<()> {
     let mut state = client.run(name)?;
     let plan = client.run_plan(&state)?;
-    let course = state.run.spec.course;
-    let all = Training::new(plan, course, state.run.rows)?.steps();
+    let all = Training::new(plan, &state.run.spec, state.run.rows)?.steps();
     let mut said = String::new();
     loop {
         let line = format!("{}: {} of {all}", state.name, progress(&state));
@@ -126,91 +123,73 @@ fn follow(client: &mut Client, name: &str, output: Output) -> Result<()> {
         }
         // A server may be on its way from one kept state to the next.
         if let Ok(now) = agree_on_item(name, &runs) {
-            state = now.clone();
+            state = now;
         }
     }
 }
 
-/// Says at all servers what this client decides about a run.
-fn decide(
-    client: &mut Client,
-    name: &str,
-    decision: Decision,
-    said: &str,
-    output: Output,
-) -> Result<()> {
+/// Halts a run at each server by itself. One that hears it is enough.
+fn halt(global: &Global, name: &str, halt: Halt, said: &str, output: Output) -> Result<()> {
+    let config = super::client_config(global)?;
+    let progress = output.progress("telling the servers");
+    let told = links::halt(&config, name, halt)?;
+    drop(progress);
+    let heard: Vec<_> = (0..told.len()).filter(|&party| told[party].is_ok()).collect();
+    let failed = told.into_iter().enumerate();
+    let failed: Vec<_> = failed.filter_map(|(party, told)| Some((party, told.err()?))).collect();
+    if heard.is_empty() {
+        let first = failed.into_iter().next().map(|(_, error)| error);
+        return Err(first.unwrap_or_else(|| Error::Internal("there are no servers".to_owned())));
+    }
+    output.result(&json!({ "run": name, "halt": halt, "heard": heard }), || {
+        format!("{name}: {said}")
+    })?;
+    failed.iter().try_for_each(|(party, error)| {
+        output.remark(format!(
+            "party {party} has not heard it ({error}); the run needs all servers, so it is halted all the same"
+        ))
+    })
+}
+
+/// Lets a run go on, at all servers.
+fn resume(client: &mut Client, name: &str, output: Output) -> Result<()> {
     let fingerprint = client.run(name)?.run.fingerprint;
     let progress = output.progress("telling the servers");
-    client.decide(name, fingerprint, decision, &progress)?;
+    client.decide(name, fingerprint, Decision::Resume, &progress)?;
     drop(progress);
-    output.result(&json!({ "run": name, "decision": decision }), || format!("{name}: {said}"))
+    output.result(&json!({ "run": name, "decision": Decision::Resume }), || {
+        format!("{name}: may go on; `trefoil train` with its file does")
+    })
 }
 
 /// Prints all that whoever consents to a run should know.
 pub(super) fn show(state: &RunState, plan: &TrainPlan, output: Output) -> Result<()> {
-    let (run, spec) = (&state.run, &state.run.spec);
-    let training = Training::new(plan.clone(), spec.course, run.rows)?;
+    let run = &state.run;
+    let training = Training::new(plan.clone(), &run.spec, run.rows)?;
     let network = layers(plan.inference(), plan.inference().fixed_batch().unwrap_or(1))?;
     let step = layers(plan.step_plan(), plan.batch())?;
-    let options = plan.options();
-    let weights: usize = plan.inference().weights().iter().map(|spec| spec.shape.len()).sum();
+    let flow = training.flow()?;
+    let warnings = warnings(&training, &flow);
     let value = json!({
-        "name": state.name, "owner": state.owner, "run": run, "options": options,
-        "batch": plan.batch(), "steps": training.steps(), "weights": weights,
+        "name": state.name, "owner": state.owner, "run": run, "options": plan.options(),
+        "batch": plan.batch(), "steps": training.steps(), "weights": flow.weights,
+        "leaves": { "flow": flow, "to": getting(state), "numbers_out": flow.numbers_out() },
+        "warnings": warnings,
         "network": network.iter().map(Shown::json).collect::<Vec<_>>(),
         "step": step.iter().map(Shown::json).collect::<Vec<_>>(),
     });
     output.result(&value, || {
-        let sets = spec.data.iter().zip(&run.owners);
-        let sets = sets.enumerate().map(|(at, (used, owner))| {
-            let between = match (at, used.beside) {
-                (0, _) => "",
-                (_, true) => " beside ",
-                (_, false) => ", ",
-            };
-            format!("{between}{} of {owner}", used.name)
-        });
-        let sets: String = sets.collect();
-        let row: Vec<_> = tensors(plan).iter().flatten().map(ToString::to_string).collect();
-        let names: Vec<_> = options.metrics.iter().map(|metric| metric.name()).collect();
-        let pictures = pictures(spec.course.augment);
         let heading = ["layer", "what", "result", "weights"];
         let rows: Vec<_> = network.iter().map(Shown::row).collect();
+        let mut text = described(state, &training, step.len());
+        text += &leaving(state, &training, &flow);
+        for warning in &warnings {
+            text += &format!("WARNING      {warning}\n");
+        }
+        let table = table(&heading, &rows);
         format!(
-            "run          {}\n\
-             fingerprint  {}\n\
-             data         {}: {} rows in all, each seen {} times\n\
-             a row        {}\n\
-             training     {} steps of {} rows, rate up to {}, seed {}\n\
-             {pictures}{:13}{:?}, {:?}\n\
-             for          {}, who is told {} of every second or so of training, summed over\n\
-             {:13}its rows, and owns the trained network; the servers learn neither data nor weights nor how\n\
-             {:13}well it goes\n\
-             gets         {}, {weights} numbers of the trained network\n\
-             a step       {} operations on shares: `--json` lists them all\n\
-             state        {}\n\n\
-             The network, applied to one row:\n{}",
-            state.name,
-            shown(run.fingerprint),
-            sets,
-            run.rows,
-            spec.course.epochs,
-            row.join(", "),
-            training.steps(),
-            plan.batch(),
-            spec.course.schedule.rate,
-            spec.course.seed,
-            "",
-            options.loss,
-            options.optimiser,
-            state.owner,
-            names.join(" and "),
-            "",
-            "",
-            getting(state).join(", "),
-            step.len(),
-            progress(state),
-            table(&heading, &rows),
+            "{text}state        {}\n\nThe network, applied to one row:\n{table}",
+            progress(state)
         )
     })?;
     if run.missing(&state.owner).is_empty() {
@@ -221,6 +200,104 @@ pub(super) fn show(state: &RunState, plan: &TrainPlan, output: Output) -> Result
         state.name,
         shown(run.fingerprint)
     ))
+}
+
+/// What is trained on what, and how.
+fn described(state: &RunState, training: &Training, operations: usize) -> String {
+    let (run, spec) = (&state.run, &state.run.spec);
+    let plan = training.plan();
+    let sets = spec.data.iter().zip(&run.owners).enumerate();
+    let sets = sets.map(|(at, (used, owner))| {
+        let between = match (at, used.beside) {
+            (0, _) => "",
+            (_, true) => " beside ",
+            (_, false) => ", ",
+        };
+        format!("{between}{} of {owner}", used.name)
+    });
+    let sets: String = sets.collect();
+    let row: Vec<_> = tensors(plan).iter().flatten().map(ToString::to_string).collect();
+    let pictures = pictures(spec.course.augment);
+    let options = plan.options();
+    format!(
+        "run          {}\n\
+         fingerprint  {}\n\
+         data         {sets}: {} rows in all, each seen {} times\n\
+         a row        {}\n\
+         training     {} steps of {} rows, rate up to {}, seed {}\n\
+         {pictures}{:13}{:?}, {:?}\n\
+         a step       {operations} operations on shares, derived on this machine: `--json` lists them all\n",
+        state.name,
+        shown(run.fingerprint),
+        run.rows,
+        spec.course.epochs,
+        row.join(", "),
+        training.steps(),
+        plan.batch(),
+        spec.course.schedule.rate,
+        spec.course.seed,
+        "",
+        options.loss,
+        options.optimiser,
+    )
+}
+
+/// What leaves the servers, how often, to whom, and how much went in.
+fn leaving(state: &RunState, training: &Training, flow: &Flow) -> String {
+    let openings = training.openings();
+    let (steps, all) = (&openings.weights, training.steps());
+    let times = match steps.as_slice() {
+        [one] => format!("once, after step {one} of {all}"),
+        many => format!("{} times, after steps {many:?} of {all}", many.len()),
+    };
+    let metrics = &training.plan().options().metrics;
+    let names: Vec<_> = metrics.iter().map(|metric| metric.name()).collect();
+    let window = openings.window(0, all).len() as u32;
+    format!(
+        "leaves       {} numbers of the trained network, {times}, to {}\n\
+         {:13}{}: {} numbers in all, each summed over {} rows or more, to {}\n\
+         went in      {} numbers of {} rows\n",
+        flow.weights,
+        getting(state).join(", "),
+        "",
+        if names.is_empty() { "no metrics".to_owned() } else { names.join(" and ") },
+        flow.metrics,
+        training.rows_of(window),
+        state.owner,
+        flow.numbers_in,
+        flow.rows,
+    )
+}
+
+/// What an owner of data should think about before consenting.
+fn warnings(training: &Training, flow: &Flow) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if flow.leaves_much() {
+        warnings.push(format!(
+            "{} numbers may leave and {} went in: a network can be made whose weights are rows of the data. Consent \
+             only if you trust the run's owner with them, or ask for a smaller network or fewer openings",
+            flow.numbers_out(),
+            flow.numbers_in
+        ));
+    }
+    let row = flow.numbers_in / flow.rows.max(1);
+    let batch = training.plan().batch() as u64 * row;
+    let wide: Vec<_> = training.learnt().filter(|spec| spec.shape.len() as u64 >= batch).collect();
+    if !wide.is_empty() && flow.leaves_much() {
+        let names: Vec<_> = wide.iter().map(|spec| format!("`{}`", spec.name)).collect();
+        warnings.push(format!(
+            "weights {} have as many numbers as a batch ({batch}) or more: each row can have weights of its own",
+            names.join(", ")
+        ));
+    }
+    let inference = training.plan().inference();
+    if inference.fixed_batch().is_some() || !inference.keeps_examples_apart() {
+        warnings.push(
+            "the network treats the rows of a batch differently by their place: a weight can see a row alone"
+                .to_owned(),
+        );
+    }
+    warnings
 }
 
 /// How pictures are changed, if they are.
@@ -308,7 +385,7 @@ fn approve(client: &mut Client, name: &str, letters: &str, output: Output) -> Re
     })
 }
 
-/// Writes the trained weights of a run, into an ONNX file or with what the optimiser keeps.
+/// Writes the trained weights of a run, into an ONNX file or as safetensors.
 fn get(
     client: &mut Client,
     name: &str,
@@ -328,12 +405,12 @@ fn get(
     let refused = |cause: &dyn std::fmt::Display| {
         Error::refused(format_args!("run `{name}`"), format_args!("its weights: {cause}"))
     };
-    let values = plan.decode_state(&words).map_err(|cause| refused(&cause))?;
+    let values = plan.decode_network(&words).map_err(|cause| refused(&cause))?;
     let tensors = plan.state().into_iter().zip(values);
+    let tensors = tensors.filter(|(spec, _)| spec.role == Role::Network);
     let bytes = match original {
         Some((path, original)) => {
-            // What an optimiser keeps beside the weights has no place in the file.
-            let weights = tensors.filter(|(spec, _)| spec.trained && spec.role == Role::Network);
+            let weights = tensors.filter(|(spec, _)| spec.trained);
             let weights = weights.map(|(spec, value)| (spec.name, value)).collect();
             with_weights(&original, &weights)
                 .map_err(|cause| Error::input(path.display(), cause))?

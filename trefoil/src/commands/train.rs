@@ -12,7 +12,7 @@ use std::{
 
 use models::onnx::{self, ImportOptions};
 use nn_layers::train::{
-    Adam, Decay, Loss, Metric, Optimiser, Schedule, Second, TrainOptions, TrainPlan,
+    Adam, Decay, Loss, Metric, Optimiser, Schedule, Second, TrainOptions, TrainPlan, TrainRequest,
 };
 use ring_arith::Tensor;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ use crate::{
     import,
     output::{Output, bytes, seconds},
     profile::Total,
-    training::{Augment, Course, RunSpec, Training},
+    training::{Augment, Course, Openings, RunSpec, Training},
     wire::RunState,
 };
 
@@ -84,6 +84,11 @@ struct How {
     crop: usize,
     #[serde(default = "default_keep")]
     keep_seconds: u64,
+    /// Metrics leave as sums over so many steps; an epoch's unless given.
+    metrics_every: Option<u32>,
+    /// Steps after which the weights leave besides the last.
+    #[serde(default)]
+    weights_after: Vec<u32>,
 }
 
 /// How the rate falls.
@@ -123,7 +128,8 @@ fn default_keep() -> u64 {
 #[derive(Debug, Clone, Serialize)]
 struct Point {
     epoch: u32,
-    loss: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loss: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     right: Option<f64>,
     seconds: f64,
@@ -146,11 +152,11 @@ pub(super) fn run(arguments: &Train, global: &Global, output: Output) -> Result<
     let config = Config::read(&arguments.file)?;
     let readers = super::model::named(&config.readers)?;
     let progress = output.progress("planning the training");
-    let (plan, state) = config.plan()?;
+    let (request, plan, state) = config.plan()?;
     drop(progress);
     let mut client = super::connect(global)?;
-    let begun = begin(&mut client, &config, arguments.replace, &plan, &state, output)?;
-    let training = Training::new(plan, begun.run.spec.course, begun.run.rows)?;
+    let begun = begin(&mut client, &config, arguments.replace, &request, &state, output)?;
+    let training = Training::new(plan, &begun.run.spec, begun.run.rows)?;
     if arguments.prepare {
         return super::runs::show(&begun, training.plan(), output);
     }
@@ -187,27 +193,27 @@ fn begin(
     client: &mut Client,
     config: &Config,
     replace: bool,
-    plan: &TrainPlan,
+    request: &TrainRequest,
     state: &[Tensor],
     output: Output,
 ) -> Result<RunState> {
     let spec = config.spec(client)?;
-    let written = serde_json::to_vec(plan)
-        .map_err(|cause| Error::Internal(format!("training plan: {cause}")))?;
+    let written = serde_json::to_vec(request)
+        .map_err(|cause| Error::Internal(format!("training request: {cause}")))?;
     let runs = client.runs()?;
     if !replace && runs.iter().flatten().any(|run| run.name == config.name) {
         let known = agree_on_item(&config.name, &runs)?;
-        if known.run.spec == spec && known.run.plan == Digest::of(&[&written]) {
+        if known.run.spec == spec && known.run.request == Digest::of(&[&written]) {
             output
                 .remark(format!("going on after step {} of run {}", known.run.step, known.name))?;
-            return Ok(known.clone());
+            return Ok(known);
         }
         let reason =
             "the servers have another run of that name; --replace begins anew, or use another name";
         return Err(Error::refused(format_args!("run `{}`", config.name), reason));
     }
     let progress = output.progress("sharing the network");
-    let new = NewRun { name: &config.name, spec: &spec, plan: &written, state, replace };
+    let new = NewRun { name: &config.name, spec: &spec, request: &written, state, replace };
     client.put_run(&new, &progress)?;
     drop(progress);
     client.run(&config.name)
@@ -272,8 +278,8 @@ impl Config {
         self.data.iter().map(group).collect()
     }
 
-    /// The plan of a step, and the words of the state at the start.
-    fn plan(&self) -> Result<(TrainPlan, Vec<Tensor>)> {
+    /// The training request, the plan of a step, and the words of the state at the start.
+    fn plan(&self) -> Result<(TrainRequest, TrainPlan, Vec<Tensor>)> {
         let what = self.start.display().to_string();
         let bad = |cause: nn_layers::Error| Error::input(&what, cause);
         let graph = import::checked(&what, || {
@@ -303,16 +309,19 @@ impl Config {
             .with_optimiser(how.optimiser())
             .with_largest_rate(how.rate)
             .with_metrics(metrics);
-        let (plan, start) = TrainPlan::new(&graph, output, &options).map_err(bad)?;
+        let (request, plan, start) =
+            TrainPlan::with_request(&graph, output, &options).map_err(bad)?;
         let words = plan.encode_state(&start).map_err(bad)?;
-        Ok((plan, words))
+        Ok((request, plan, words))
     }
 
     /// What is to be trained on what, with the versions of the data sets that are on the servers.
     fn spec(&self, client: &mut Client) -> Result<RunSpec> {
         let (data, rows) = client.used(&self.groups())?;
         let how = &self.train;
-        let steps = (rows / how.batch).saturating_mul(how.epochs as usize);
+        let epoch = rows / how.batch;
+        let steps = epoch.saturating_mul(how.epochs as usize);
+        let openings = how.openings(epoch, steps);
         let decay = match how.decay {
             Fall::None => Decay::None,
             Fall::Cosine => Decay::Cosine(u32::try_from(steps).unwrap_or(u32::MAX)),
@@ -323,11 +332,23 @@ impl Config {
         let labels = self.labels.as_deref().map(super::model::labels).transpose()?;
         let preprocess = Preprocess::Scale { white: 1.0 };
         let recipients = self.recipients.clone();
-        Ok(RunSpec { data, course, preprocess, labels: labels.unwrap_or_default(), recipients })
+        let labels = labels.unwrap_or_default();
+        Ok(RunSpec { data, course, openings, preprocess, labels, recipients })
     }
 }
 
 impl How {
+    /// When weights and metrics leave, in a run of so many steps. What does not fit the servers refuse.
+    fn openings(&self, epoch: usize, steps: usize) -> Openings {
+        let number = |steps: usize| u32::try_from(steps).unwrap_or(u32::MAX);
+        let mut openings =
+            Openings::last(number(steps), self.metrics_every.unwrap_or_else(|| number(epoch)));
+        openings.weights.extend(&self.weights_after);
+        openings.weights.sort_unstable();
+        openings.weights.dedup();
+        openings
+    }
+
     /// Adam's weight decay is that of AdamW: it leaves the moments alone.
     fn optimiser(&self) -> Optimiser {
         let (momentum, nesterov, decay) = (self.momentum, self.nesterov, self.weight_decay);
@@ -388,17 +409,14 @@ fn train(
 /// What an epoch was like.
 fn point(slice: &Slice) -> Point {
     let of = |at: usize| slice.so_far.metrics.get(at).copied();
-    let loss = of(0).unwrap_or(f64::NAN);
-    Point { epoch: slice.epoch, loss, right: of(1), seconds: slice.so_far.seconds }
+    Point { epoch: slice.epoch, loss: of(0), right: of(1), seconds: slice.so_far.seconds }
 }
 
 fn line(training: &Training, slice: &Slice) -> String {
     let Point { epoch, loss, right, .. } = point(slice);
+    let loss = loss.map_or(String::new(), |loss| format!("  loss {loss:.4}"));
     let right = right.map_or(String::new(), |right| format!("  right {:.1} %", 100.0 * right));
     let (epochs, all, step) = (training.course().epochs, training.steps(), slice.step);
     let each = slice.so_far.seconds / f64::from(slice.so_far.steps.max(1));
-    format!(
-        "epoch {epoch}/{epochs}  step {step}/{all}  loss {loss:.4}{right}  {} a step",
-        seconds(each)
-    )
+    format!("epoch {epoch}/{epochs}  step {step}/{all}{loss}{right}  {} a step", seconds(each))
 }

@@ -10,7 +10,7 @@ use crate::{
     Digest, Error, Id, Result, Shares,
     config::check_name,
     store::{Content, Entry, Manifest, Readers},
-    training::{Decision, Used},
+    training::{Decision, Halt, Used},
 };
 
 /// Most clients that a model is shared with by name.
@@ -140,12 +140,12 @@ impl Core {
                 self.quotas.check_run(client, name, 0)?;
                 return Ok(Some(manifest));
             }
-            Work::Release { name, fingerprint, .. } => {
-                return Ok(Some(self.released_to(client, name, *fingerprint)?));
+            Work::Release { name, fingerprint, step } => {
+                return Ok(Some(self.may_release(client, name, *fingerprint, *step)?));
             }
-            Work::Publish { run, fingerprint, name, replace, .. } => {
+            Work::Publish { run, fingerprint, step, name, replace, .. } => {
                 self.may_put(client, name, "model", *replace)?;
-                return Ok(Some(self.own_run(client, run, *fingerprint)?));
+                return Ok(Some(self.may_publish(client, run, *fingerprint, *step)?));
             }
             Work::Infer { model, version, examples, .. } => {
                 let manifest = self.may_infer(client, model, *version)?;
@@ -192,20 +192,32 @@ impl Core {
         Ok(manifest)
     }
 
-    /// A run whose trained weights a client may have: its own, or one that names it among its recipients.
-    pub(super) fn released_to(
+    /// A run whose weights may leave for a client after a step: its own, or one that names it among its recipients.
+    pub(super) fn may_release(
         &self,
         client: &str,
         name: &str,
         fingerprint: Digest,
+        step: u32,
     ) -> Result<Manifest> {
         let manifest = self.readable(client, name)?;
         let run = manifest.run()?;
         let named = run.spec.recipients.iter().any(|recipient| recipient == client);
         if named && run.fingerprint == fingerprint {
-            return Ok(manifest);
+            return opens(manifest, step);
         }
-        self.own_run(client, name, fingerprint)
+        self.may_publish(client, name, fingerprint, step)
+    }
+
+    /// A run of a client's own of which a model may be made after a step.
+    pub(super) fn may_publish(
+        &self,
+        client: &str,
+        name: &str,
+        fingerprint: Digest,
+        step: u32,
+    ) -> Result<Manifest> {
+        opens(self.own_run(client, name, fingerprint)?, step)
     }
 
     /// Checks that a client may go on with a run: it is its own, it is not stopped, and the owners of all data
@@ -218,14 +230,7 @@ impl Core {
     ) -> Result<Manifest> {
         let manifest = self.own_run(client, name, fingerprint)?;
         let run = manifest.run()?;
-        let missing = run.missing(client);
-        if !missing.is_empty() {
-            let reason = format!(
-                "it waits for the consent of {}: `trefoil run approve {name}`",
-                missing.join(", ")
-            );
-            return Err(Error::refused(format_args!("run `{name}`"), reason));
-        }
+        check_consent(&manifest)?;
         if run.stopped {
             let reason = format!("it is stopped; `trefoil run resume {name}` lets it go on");
             return Err(Error::refused(format_args!("run `{name}`"), reason));
@@ -242,13 +247,32 @@ impl Core {
         fingerprint: Digest,
         decision: Decision,
     ) -> Result<()> {
-        if decision.is_of_owner() {
-            return self.own_run(client, name, fingerprint).map(drop);
+        match decision {
+            Decision::Resume => self.own_run(client, name, fingerprint).map(drop),
+            Decision::Approve => uses_data_of(client, &self.this_run(client, name, fingerprint)?),
         }
-        let manifest = self.this_run(client, name, fingerprint)?;
-        if !manifest.run()?.owners.iter().any(|owner| owner == client) {
-            let reason = "it uses no data of yours";
-            return Err(Error::refused(format_args!("run `{name}`"), reason));
+    }
+
+    /// Halts a run here for good or until it is approved or resumed, and ends the job that works on it.
+    pub(super) fn halt(&self, client: &str, name: &str, halt: Halt) -> Result<()> {
+        let manifest = self.readable(client, name)?;
+        let fingerprint = manifest.run()?.fingerprint;
+        let reason = match halt {
+            Halt::Withdraw => {
+                uses_data_of(client, &manifest)?;
+                format!("client {client} has withdrawn its consent")
+            }
+            Halt::Stop => {
+                self.own_run(client, name, fingerprint)?;
+                format!("client {client} has stopped it")
+            }
+        };
+        self.store.halt(name, client, halt)?;
+        // A job that has not begun sees what was written; one that has begun is ended.
+        if let Some(running) =
+            self.state().running.as_mut().filter(|running| running.is_of_run(name))
+        {
+            running.end(&reason);
         }
         Ok(())
     }
@@ -260,6 +284,48 @@ impl Core {
         let reason = format!("client {client} may not {what} here (access in its party.toml)");
         Err(Error::refused(format_args!("party {}", self.me), reason))
     }
+}
+
+/// Checks that the owners of all data of a run consent.
+fn check_consent(manifest: &Manifest) -> Result<()> {
+    let name = &manifest.name;
+    let missing = manifest.run()?.missing(&manifest.owner);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let reason =
+        format!("it waits for the consent of {}: `trefoil run approve {name}`", missing.join(", "));
+    Err(Error::refused(format_args!("run `{name}`"), reason))
+}
+
+/// A run of which the weights may leave after a step, as agreed with the owners of its data.
+fn opens(manifest: Manifest, step: u32) -> Result<Manifest> {
+    check_consent(&manifest)?;
+    let run = manifest.run()?;
+    let refused =
+        |reason: String| Err(Error::refused(format_args!("run `{}`", manifest.name), reason));
+    if !run.spec.openings.opens_weights(step) {
+        return refused(format!(
+            "its weights leave after steps {:?} and not after step {step}: the owners of its data have consented to \
+             that",
+            run.spec.openings.weights
+        ));
+    }
+    if run.step != step {
+        let kept = run.step;
+        return refused(format!(
+            "this server has kept its state after step {kept}, and not after step {step}"
+        ));
+    }
+    Ok(manifest)
+}
+
+fn uses_data_of(client: &str, manifest: &Manifest) -> Result<()> {
+    if manifest.run()?.owners.iter().any(|owner| owner == client) {
+        return Ok(());
+    }
+    let reason = "it uses no data of yours";
+    Err(Error::refused(format_args!("run `{}`", manifest.name), reason))
 }
 
 /// Words of all tensors of which shares are held.

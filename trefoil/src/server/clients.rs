@@ -143,7 +143,8 @@ impl Visit<'_> {
             Request::PutRun { .. } => self.put_run(request),
             Request::Decide { .. } => self.decide(request),
             Request::Train { .. } => self.train(request),
-            Request::RunPlan { name } => self.run_plan(name),
+            Request::RunRequest { name } => self.run_request(name),
+            Request::Halt { name, halt } => self.halt(name, *halt),
             Request::Release { job, name, fingerprint, step } => {
                 self.release(*job, name, *fingerprint, *step)
             }

@@ -13,12 +13,13 @@ use super::{
     session::exchange,
     tapes::{Candidate, Players, candidates},
     terms::{Marks, Proposal, Tally, Terms},
-    train::{Progress, Trainings},
+    train::{Progress, Slice, Trainings},
 };
 use crate::{
     Digest, Error, Id, Result, Shares,
     program::{self, Mpc, Share},
     store::{NewItem, Readers},
+    training::Run,
     watch::Watched,
 };
 
@@ -148,19 +149,24 @@ impl<'a> Worker<'a> {
             }
             (Ready::Training(progress), Work::Train { name, steps, keep, .. }) => {
                 let began = Instant::now();
-                let version = keep.then_some(id);
-                let ended = self.train(&terms.digest(), *progress, *steps, version);
+                let version = (*keep || progress.keeps_after(*steps)).then_some(id);
+                let opened = proposals.iter().map(|one| one.opened).max().unwrap_or(0);
+                let ended = self.train(&terms.digest(), *progress, *steps, opened, version);
                 self.core.quotas.ran(client, name, 0, began.elapsed());
                 ended
             }
             (Ready::Training(progress), Work::Publish { name, readers, .. }) => {
                 let began = Instant::now();
+                let (run, step) = (progress.run().fingerprint, progress.run().step);
+                self.core.store.ledger().open(run, step, 0)?;
                 let model = (name.as_str(), id, &*readers);
                 let ended = self.publish(&terms.digest(), *progress, client, model);
                 self.core.quotas.ran(client, name, 0, began.elapsed());
                 ended
             }
             (Ready::Training(progress), Work::Release { .. }) => {
+                let (run, step) = (progress.run().fingerprint, progress.run().step);
+                self.core.store.ledger().open(run, step, 0)?;
                 let mpc = self.computing.mpc()?;
                 mpc.begin_job(terms.digest().as_bytes())?;
                 let released = progress.released(mpc);
@@ -224,7 +230,7 @@ impl<'a> Worker<'a> {
                 }
                 let manifest = checked.ok_or_else(without_model)?;
                 let progress = self.trainings.take(self.core, &manifest, *from)?;
-                progress.check_steps(*steps)?;
+                progress.check_steps(*steps, self.core.limits.train_limit())?;
                 Ok(Ready::Training(Box::new(progress)))
             }
             Work::Release { step, .. } | Work::Publish { step, .. } => {
@@ -332,7 +338,11 @@ impl<'a> Worker<'a> {
             Ok(Ready::Model(_, tapes)) => tapes.clone(),
             _ => None,
         };
-        let mine = Proposal { terms, against, parts, stored, tapes };
+        let opened = match prepared {
+            Ok(Ready::Training(progress)) => progress.opened.metrics,
+            _ => 0,
+        };
+        let mine = Proposal { terms, against, parts, stored, tapes, opened };
         let mut all = exchange::<Proposal>(&mut self.control, "prepare job", &mine)?;
         all[me] = mine;
         Ok(all)
@@ -402,25 +412,33 @@ impl<'a> Worker<'a> {
         Ok(vec![Output::Answer(released, Box::new(cost))])
     }
 
-    /// Does some steps of a training, and keeps the state after them as a version if one is given. Returns the
-    /// sums of the metrics.
+    /// Does some steps of a training, and keeps the state after them as a version if one is given. Metrics of steps
+    /// before `opened` have left some server already. Returns the sums of the metrics, if they leave now, and what
+    /// the guard found.
     fn train(
         &mut self,
         terms: &Digest,
         mut progress: Progress,
         steps: u32,
+        opened: u32,
         version: Option<Id>,
     ) -> Result<Outcome> {
         self.computing.mpc()?.begin_job(terms.as_bytes())?;
-        let metrics = self.observed(|mpc, observer| {
+        let Slice { metrics, left } = self.observed(|mpc, observer| {
             let seed = mpc.seed()?;
-            progress.run(mpc, steps, seed, observer)
+            progress.train(mpc, steps, seed, observer)
         })?;
         let mut cost = self.control.cost();
         cost.steps.clear();
         let mpc = self.computing.mpc()?;
         compare_counters(self.core, &mut self.control, mpc.operations())?;
-        let released = mpc.release(&metrics.iter().collect::<Vec<_>>())?;
+        let Run { fingerprint, step, .. } = *progress.run();
+        let mut leaves = metrics.filter(|_| step > opened).unwrap_or_default();
+        if !leaves.is_empty() {
+            self.core.store.ledger().open(fingerprint, 0, step)?;
+        }
+        leaves.extend(left);
+        let released = mpc.release(&leaves.iter().collect::<Vec<_>>())?;
         let kept = match version {
             Some(version) => self.keep_state(&progress, version)?,
             None => None,

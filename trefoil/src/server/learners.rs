@@ -1,17 +1,15 @@
 //! What a server does for clients that train: their data sets, their runs, and their consent.
 
-use nn_layers::train::TrainPlan;
-
 use super::{
     Work,
     access::disk_bytes,
     clients::{Order, PARSED, PLAN, Visit, words_of},
-    train::parse_plan,
+    train::Derived,
 };
 use crate::{
     Digest, Error, Id, Result,
     store::{Content, Readers},
-    training::{Run, RunSpec},
+    training::{Halt, Run, RunSpec},
     wire::{Reply, Request, check_upload, receive_bytes, say},
 };
 
@@ -50,26 +48,27 @@ impl Visit<'_> {
 
     /// Takes the start of a run.
     pub(super) fn put_run(&mut self, request: &Request) -> Result<()> {
-        let Request::PutRun { job, name, spec, plan, replace } = request else {
+        let Request::PutRun { job, name, spec, request: length, replace } = request else {
             return Err(Error::Internal("not a run".to_owned()));
         };
         let core = self.core;
         core.may_put(self.client, name, "run", *replace)?;
         spec.check()?;
-        if *plan > PLAN {
-            return Err(Error::refused("run", format!("its plan has more than {PLAN} bytes")));
+        if *length > PLAN {
+            let reason = format!("its training request has more than {PLAN} bytes");
+            return Err(Error::refused("run", reason));
         }
-        // Room for plan and weights is reserved once the plan, which says how many there are, is known.
-        let reserved = core.quotas.reserve(self.client, PARSED * plan)?;
+        // Room for the weights is reserved once the request, which says how many there are, is known.
+        let reserved = core.quotas.reserve(self.client, PARSED * length)?;
         let coming = self.begin(*job)?;
         let mut pace = self.pace();
-        let bytes = receive_bytes(self.channel, *plan as usize, &mut pace)?;
-        let step = parse_plan(&bytes)?;
-        let run = self.check_run(*job, name, spec, &step, Digest::of(&[&bytes]))?;
-        let shapes: Vec<_> = step.state().into_iter().map(|tensor| tensor.shape).collect();
+        let bytes = receive_bytes(self.channel, *length as usize, &mut pace)?;
+        let derived = Derived::new(&bytes, core.limits.upload_bytes())?;
+        let run = self.check_run(*job, name, spec, &derived)?;
+        let shapes: Vec<_> = derived.plan.state().into_iter().map(|tensor| tensor.shape).collect();
         let words = words_of(&shapes);
         check_upload(words, core.limits.upload_bytes())?;
-        core.quotas.check_keep(self.client, name, disk_bytes(words, *plan))?;
+        core.quotas.check_keep(self.client, name, disk_bytes(words, *length))?;
         let room = core.quotas.reserve(self.client, disk_bytes(words, 0))?;
         let shares = self.receive_shares(&shapes, &mut pace)?;
         self.busy = false;
@@ -88,15 +87,9 @@ impl Visit<'_> {
     }
 
     /// What a run is, if this server can keep it and its data sets are there.
-    fn check_run(
-        &self,
-        job: Id,
-        name: &str,
-        spec: &RunSpec,
-        plan: &TrainPlan,
-        digest: Digest,
-    ) -> Result<Run> {
+    fn check_run(&self, job: Id, name: &str, spec: &RunSpec, derived: &Derived) -> Result<Run> {
         let core = self.core;
+        let plan = &derived.plan;
         let mut sets = Vec::new();
         for used in &spec.data {
             let manifest = core.usable_data(self.client, used)?;
@@ -116,10 +109,10 @@ impl Visit<'_> {
             );
             return Err(Error::refused("run", reason));
         }
-        Run::new(name, self.client, job, spec.clone(), plan, digest, &sets)
+        Run::new(name, self.client, job, spec.clone(), derived.request, plan, &sets)
     }
 
-    /// Notes what the client decides about a run.
+    /// Notes what the client allows of a run.
     pub(super) fn decide(&mut self, request: &Request) -> Result<()> {
         let Request::Decide { job, name, fingerprint, decision } = request else {
             return Err(Error::Internal("not a decision".to_owned()));
@@ -127,6 +120,12 @@ impl Visit<'_> {
         self.core.may_decide(self.client, name, *fingerprint, *decision)?;
         let (name, fingerprint, decision) = (name.clone(), *fingerprint, *decision);
         self.order(*job, request, Work::Decide { name, fingerprint, decision })
+    }
+
+    /// Halts a run here, whatever the other servers do.
+    pub(super) fn halt(&mut self, name: &str, halt: Halt) -> Result<()> {
+        self.core.halt(self.client, name, halt)?;
+        say(self.channel, &Reply::Done)
     }
 
     /// Goes on with a run.
@@ -141,16 +140,16 @@ impl Visit<'_> {
         self.order(*job, request, work)
     }
 
-    /// Sends the plan of a run that is the client's, or uses its data.
-    pub(super) fn run_plan(&mut self, name: &str) -> Result<()> {
+    /// Sends the training request of a run that is the client's, or uses its data.
+    pub(super) fn run_request(&mut self, name: &str) -> Result<()> {
         let manifest = self.core.readable(self.client, name)?;
         manifest.run()?;
-        let plan = self.core.store.plan(name, &manifest)?;
-        say(self.channel, &Reply::Plan { bytes: plan.len() as u64 })?;
-        self.send(plan.into())
+        let request = self.core.store.plan(name, &manifest)?;
+        say(self.channel, &Reply::RunRequest { bytes: request.len() as u64 })?;
+        self.send(request.into())
     }
 
-    /// Sends the state of a run to its owner, or to a recipient.
+    /// Sends the network of a run to its owner, or to a recipient.
     pub(super) fn release(
         &mut self,
         job: Id,
@@ -158,7 +157,7 @@ impl Visit<'_> {
         fingerprint: Digest,
         step: u32,
     ) -> Result<()> {
-        self.core.released_to(self.client, name, fingerprint)?;
+        self.core.may_release(self.client, name, fingerprint, step)?;
         let name = name.to_owned();
         let request = Request::Release { job, name: name.clone(), fingerprint, step };
         self.order(job, &request, Work::Release { name, fingerprint, step })
@@ -171,7 +170,7 @@ impl Visit<'_> {
             return Err(Error::Internal("not a model of a run".to_owned()));
         };
         readers.check()?;
-        self.core.own_run(self.client, run, *fingerprint)?;
+        self.core.may_publish(self.client, run, *fingerprint, *step)?;
         self.core.may_put(self.client, name, "model", *replace)?;
         let work = Work::Publish {
             run: run.clone(),

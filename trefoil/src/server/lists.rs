@@ -169,6 +169,11 @@ impl Running {
         self.jobs.iter().any(|(job, _)| job.job == id)
     }
 
+    /// Whether the job trains or opens this run.
+    pub(super) fn is_of_run(&self, name: &str) -> bool {
+        self.run.as_deref() == Some(name)
+    }
+
     /// Ends one job, or keeps its answer back where others run with it. False if it is about to end by
     /// itself.
     fn cancel(&mut self, id: Id, reason: &str) -> bool {

@@ -186,6 +186,8 @@ enum Work {
 struct Running {
     /// Each with its client.
     jobs: Vec<(JobState, String)>,
+    /// The run that it trains or opens, if it does.
+    run: Option<String>,
     /// Of several, those that were cancelled, and why: they run to their end with the others, and nobody gets
     /// their answers.
     cancelled: HashMap<Id, String>,
@@ -508,6 +510,15 @@ impl Work {
     fn examples(&self) -> Option<u64> {
         match self {
             Self::Infer { examples, .. } => Some(*examples),
+            _ => None,
+        }
+    }
+
+    /// The run that it trains or opens, if it does.
+    fn run(&self) -> Option<&str> {
+        match self {
+            Self::Train { name, .. } | Self::Release { name, .. } => Some(name),
+            Self::Publish { run, .. } => Some(run),
             _ => None,
         }
     }

@@ -307,6 +307,7 @@ impl Core {
         };
         self.state().running = Some(Running {
             jobs: jobs.iter().map(describe).collect(),
+            run: jobs.first().and_then(|(_, job)| job.work.run()).map(str::to_owned),
             cancelled: HashMap::new(),
             watched: run.watched.hand(),
             canceller: run.canceller.clone(),

@@ -40,6 +40,9 @@ pub(super) struct Proposal {
     /// Tapes that the answer could come from, where answers do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) tapes: Option<Vec<Candidate>>,
+    /// Of a run, the step before which metrics have left this server.
+    #[serde(default)]
+    pub(super) opened: u32,
 }
 
 /// Hashes of a server's components that another server holds too, each under the key that the two have in common:

@@ -1,9 +1,14 @@
 //! Trainings under way at one server.
 
-use mpc_core::{Deal, Operand, Released};
+use std::{
+    panic::{self, AssertUnwindSafe},
+    time::{Duration, Instant},
+};
+
+use mpc_core::{Deal, Operand, Protocol, Released};
 use nn_layers::{
     Observer,
-    train::{State, TrainPlan},
+    train::{State, TrainPlan, TrainRequest},
 };
 use ring_arith::Shape;
 
@@ -15,12 +20,16 @@ use super::{
 use crate::{
     Digest, Error, Id, Result, Shares,
     program::{self, Mpc, Program, Share, shapes_of},
-    store::{Content, Manifest, NewItem, Readers},
-    training::{DataSet, Run, Training, beside, concat},
+    store::{Content, Manifest, NewItem, Opened, Readers},
+    training::{DataSet, Run, Seen, Training, beside, concat, plan_digest},
+    wire::check_upload,
 };
 
 /// Most trainings whose state stays in memory between jobs.
 const KEPT: usize = 4;
+
+/// Most steps of a slice before it is known how long a step takes.
+const FIRST: u32 = 16;
 
 /// The trainings whose state is in memory; the one used last stands last.
 #[derive(Default)]
@@ -31,13 +40,34 @@ pub(super) struct Progress {
     manifest: Manifest,
     run: Run,
     training: Training,
-    /// The plan of a step as it is written: part of every version that is kept.
-    written: Vec<u8>,
+    /// The training request as it is written: part of every version that is kept.
+    request: Vec<u8>,
     state: State<Mpc>,
+    /// The metrics of the steps from `run.sums_from` on, summed.
+    sums: Vec<Share>,
     /// All rows of each tensor of a batch.
     rows: Vec<Share>,
     /// Of all components of the rows that this server holds.
     data: Vec<Digest>,
+    /// What has left this server of the run.
+    pub(super) opened: Opened,
+    /// What a step took here last.
+    step_time: Option<Duration>,
+}
+
+/// What a slice of a training leaves.
+pub(super) struct Slice {
+    /// Sums of the metrics of a whole window, if one ends here.
+    pub(super) metrics: Option<Vec<Share>>,
+    /// What the guard over the last step found.
+    pub(super) left: Option<Share>,
+}
+
+/// The plan of a training that somebody asks for, derived here.
+pub(super) struct Derived {
+    /// Of the request as it was sent.
+    pub(super) request: Digest,
+    pub(super) plan: TrainPlan,
 }
 
 impl Trainings {
@@ -47,12 +77,12 @@ impl Trainings {
     /// [`Error::Refused`] if the state is that of another step, which it names.
     pub(super) fn take(&mut self, core: &Core, manifest: &Manifest, step: u32) -> Result<Progress> {
         let run = manifest.run()?;
+        let opened = core.store.ledger().opened(run.fingerprint)?;
         let known = self.0.iter().position(|known| known.run.fingerprint == run.fingerprint);
         if let Some(at) = known {
-            let mut progress = self.0.remove(at);
+            let progress = self.0.remove(at);
             if progress.run.step == step {
-                progress.manifest = manifest.clone();
-                return Ok(progress);
+                return Ok(Progress { manifest: manifest.clone(), opened, ..progress });
             }
         }
         if run.step != step {
@@ -62,7 +92,7 @@ impl Trainings {
             );
             return Err(Error::refused(format_args!("run `{}`", manifest.name), reason));
         }
-        Progress::load(core, manifest, run.clone())
+        Progress::load(core, manifest, run.clone(), opened)
     }
 
     /// Keeps the state of a run in memory.
@@ -81,12 +111,19 @@ impl Trainings {
 }
 
 impl Progress {
-    fn load(core: &Core, manifest: &Manifest, run: Run) -> Result<Self> {
+    fn load(core: &Core, manifest: &Manifest, run: Run, opened: Opened) -> Result<Self> {
         let name = &manifest.name;
-        let written = core.store.plan(name, manifest)?;
-        let plan = parse_plan(&written)?;
-        let training = Training::new(plan, run.spec.course, run.rows)?;
-        let shares = core.store.shares(name, manifest)?;
+        let request = core.store.plan(name, manifest)?;
+        let Derived { plan, .. } = Derived::new(&request, core.limits.upload_bytes())?;
+        if plan_digest(&plan)? != run.plan {
+            let reason = "this server's program derives another plan than the one that was consented to; make the run \
+                          again";
+            return Err(Error::refused(format_args!("run `{name}`"), reason));
+        }
+        let training = Training::new(plan, &run.spec, run.rows)?;
+        let mut shares = core.store.shares(name, manifest)?;
+        let sums = shares.split_off(training.plan().state().len().min(shares.len()));
+        let sums = program::upload(&core.engine, sums)?;
         let state = training.plan().secret_state(program::upload(&core.engine, shares)?)?;
         let mut sets: Vec<(DataSet, Shares)> = Vec::new();
         for used in &run.spec.data {
@@ -102,7 +139,8 @@ impl Progress {
         let rows = concat(sets.into_iter().map(|(_, shares)| shares).collect())?;
         let data = hashes(&rows);
         let rows = program::upload(&core.engine, rows)?;
-        Ok(Self { manifest: manifest.clone(), run, training, written, state, rows, data })
+        let (manifest, step_time) = (manifest.clone(), None);
+        Ok(Self { manifest, run, training, request, state, sums, rows, data, opened, step_time })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -122,53 +160,108 @@ impl Progress {
         Ok(both.map(|(data, state)| Digest::of(&[data.as_bytes(), state.as_bytes()])).collect())
     }
 
-    /// Checks that so many steps are left.
-    pub(super) fn check_steps(&self, steps: u32) -> Result<()> {
+    /// Checks that a slice of so many steps is one that the run may have now, and takes no more than `limit`.
+    pub(super) fn check_steps(&self, steps: u32, limit: Duration) -> Result<()> {
         let (done, all) = (self.run.step, self.training.steps());
+        let refused =
+            |reason: String| Err(Error::refused(format_args!("run `{}`", self.name()), reason));
         if steps == 0 || done.checked_add(steps).is_none_or(|end| end > all) {
-            let reason = format!("{steps} steps from step {done} on; it has {all}");
-            return Err(Error::refused(format_args!("run `{}`", self.name()), reason));
+            return refused(format!("{steps} steps from step {done} on; it has {all}"));
+        }
+        if done < self.opened.weights {
+            let opened = self.opened.weights;
+            return refused(format!(
+                "its weights after step {opened} have left; no step before that is done again"
+            ));
+        }
+        let end = self.training.openings().slice_end(done, all);
+        if done + steps > end {
+            return refused(format!(
+                "{steps} steps from step {done} on lead beyond step {end}, after which something leaves; end a slice \
+                 there"
+            ));
+        }
+        let most = self
+            .step_time
+            .map_or(FIRST, |one| (2.0 * limit.as_secs_f64() / one.as_secs_f64().max(1e-6)) as u32);
+        if steps > most.max(1) {
+            return refused(format!(
+                "{steps} steps at once; at most {most} fit into the {} s of limits.train_seconds",
+                limit.as_secs()
+            ));
         }
         Ok(())
     }
 
-    /// Does some steps. Returns this server's shares of the metrics, summed over them, and of what the guard
-    /// found.
-    pub(super) fn run(
+    /// Whether the state must be kept after so many more steps: something of it may leave then.
+    pub(super) fn keeps_after(&self, steps: u32) -> bool {
+        self.training.openings().opens_weights(self.run.step + steps)
+    }
+
+    /// The run that this is, and how far it is.
+    pub(super) fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Does some steps of one window.
+    pub(super) fn train(
         &mut self,
         mpc: &mut Mpc,
         steps: u32,
         seed: u64,
         observer: &mut dyn Observer,
-    ) -> Result<Vec<Share>> {
-        let steps = self.run.step..self.run.step + steps;
-        let end = steps.end;
-        let metrics = self.training.run(mpc, &mut self.state, &self.rows, steps, seed, observer)?;
+    ) -> Result<Slice> {
+        let from = self.run.step;
+        let (end, all) = (from + steps, self.training.steps());
+        let window = self.training.openings().window(from, all);
+        let began = Instant::now();
+        let Seen { sums, left } =
+            self.training.run(mpc, &mut self.state, &self.rows, from..end, seed, observer)?;
+        self.step_time = Some(began.elapsed() / steps.max(1));
         self.run.step = end;
-        Ok(metrics)
+        if from == window.start {
+            self.run.sums_from = Some(from);
+            self.sums = sums;
+        } else if self.run.sums_from == Some(window.start) {
+            for (sum, more) in self.sums.iter_mut().zip(&sums) {
+                *sum = mpc.add(sum, more)?;
+            }
+        }
+        let mut metrics = None;
+        if end == window.end {
+            let sums = std::mem::take(&mut self.sums);
+            metrics = (self.run.sums_from == Some(window.start)).then_some(sums);
+            self.run.sums_from = None;
+        }
+        Ok(Slice { metrics, left })
     }
 
     /// Writes the state as a version of the run beside the one in force.
     pub(super) fn stage_state(&self, core: &Core, mpc: &Mpc, version: Id) -> Result<()> {
         let Manifest { name, owner, readers, .. } = &self.manifest;
-        // Consent may have come or gone since the state was loaded.
+        // Consent may have come or gone since the state was loaded; what comes or goes until the version is in force
+        // is taken over then.
         let Run { approved, stopped, .. } = self.manifest.run()?.clone();
         let content = Content::Run(Box::new(Run { approved, stopped, ..self.run.clone() }));
-        let shares = self.state_shares(mpc)?;
+        let mut shares = self.state_shares(mpc)?;
+        shares.extend(mpc.hold(&self.sums.iter().collect::<Vec<_>>())?);
         core.store.stage(&NewItem {
             name,
             version,
             content: &content,
             owner,
             readers,
-            plan: &self.written,
+            plan: &self.request,
             shares: &shares,
         })
     }
 
-    /// What this server gives the run's owner of the state.
+    /// What this server gives of the network: its weights and running statistics, without what the optimiser keeps.
     pub(super) fn released(&self, mpc: &mut Mpc) -> Result<Vec<Released>> {
-        Ok(mpc.release(&self.state.shares())?)
+        let state = self.state.shares();
+        let places = self.training.plan().network_places();
+        let network: Vec<_> = places.into_iter().filter_map(|at| state.get(at).copied()).collect();
+        Ok(mpc.release(&network)?)
     }
 
     /// This server's shares of the trained network's weights. Batch normalisations are settled for inference, for
@@ -219,13 +312,27 @@ impl Progress {
     }
 }
 
-/// Reads a training's plan that somebody sent.
-///
-/// # Errors
-/// [`Error::Refused`] if it is none, or does not hold together.
-pub(super) fn parse_plan(bytes: &[u8]) -> Result<TrainPlan> {
-    serde_json::from_slice(bytes)
-        .map_err(|cause| Error::refused("run", format_args!("its plan is not sound: {cause}")))
+impl Derived {
+    /// Derives the plan of a request that somebody sent, whose state may take so many bytes.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it is none, does not hold together, or is too large.
+    pub(super) fn new(request: &[u8], most_bytes: u64) -> Result<Self> {
+        let refused = |cause: &dyn std::fmt::Display| {
+            Error::refused("run", format_args!("its training request is not sound: {cause}"))
+        };
+        let parsed: TrainRequest =
+            serde_json::from_slice(request).map_err(|cause| refused(&cause))?;
+        check_upload(parsed.numbers(), most_bytes)?;
+        // The request is a stranger's: whatever the planner stumbles over must not end more than this request.
+        let derived = panic::catch_unwind(AssertUnwindSafe(|| parsed.derive()));
+        let plan = derived
+            .unwrap_or_else(|_| {
+                Err(nn_layers::Error::invalid("network", "the planner failed an assertion"))
+            })
+            .map_err(|cause| refused(&cause))?;
+        Ok(Self { request: Digest::of(&[request]), plan })
+    }
 }
 
 fn check_shapes(name: &str, shares: &Shares, wanted: &[Shape]) -> Result<()> {

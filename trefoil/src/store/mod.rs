@@ -11,6 +11,7 @@
 //! a restore put into the wrong place are found out when they are read, and never used.
 
 mod files;
+mod ledger;
 mod manifest;
 #[cfg(test)]
 mod tests;
@@ -31,12 +32,17 @@ use files::{
     files_in, make_private, parse_shares, read_checked, remove_if_there, sum_of, sync_folder,
     write_shares, write_synced,
 };
+pub use ledger::{Ledger, Opened};
 pub use manifest::{
     ClusterId, Content, FileSum, Holder, Manifest, Range, Readers, parse_manifest, seal,
 };
 use manifest::{now, read_sealed, write_sealed};
 
-use crate::{Error, Id, Result, Shares, config::check_name, training::Decision};
+use crate::{
+    Error, Id, Result, Shares,
+    config::check_name,
+    training::{Decision, Halt, Run},
+};
 
 /// The suffix of a manifest that is not yet in force.
 const STAGED: &str = "staged";
@@ -50,6 +56,7 @@ pub struct Store {
     root: PathBuf,
     models: PathBuf,
     holder: Holder,
+    ledger: Ledger,
     /// Versions whose files were found damaged when they were read as a whole.
     damage: Mutex<HashMap<(String, Id), String>>,
     /// Held while a version comes into force or goes, and while a manifest is compared with its files. Keeps
@@ -185,8 +192,9 @@ impl Store {
         })?;
         holder.claim(root)?;
         let (damage, known) = (Mutex::default(), Mutex::default());
+        let ledger = Ledger::new(root);
         let root = root.to_owned();
-        let store = Self { root, models, holder, damage, known, _lock: lock };
+        let store = Self { root, models, holder, ledger, damage, known, _lock: lock };
         for name in store.names()? {
             store.sweep(&name)?;
         }
@@ -197,6 +205,12 @@ impl Store {
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// What is counted for good.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// Writes a new version beside the one in force.
@@ -222,9 +236,16 @@ impl Store {
         known.remove(name);
         let folder = self.models.join(name);
         let staged = staged_path(&folder, version);
-        let manifest = self
+        let mut manifest = self
             .read_manifest(&staged, name)
             .map_err(|cause| damaged(name, format_args!("{}: {cause}", staged.display())))?;
+        if let Content::Run(run) = &mut manifest.content
+            && let Ok(current) = self.read_manifest(&folder.join(MANIFEST), name)
+            && let Content::Run(current) = &current.content
+            && run.take_decisions(current)
+        {
+            write_sealed(&staged, &manifest)?;
+        }
         fs::rename(&staged, folder.join(MANIFEST)).map_err(|cause| Error::file(&staged, cause))?;
         sync_folder(&folder)?;
         for other in self.staged(&folder)? {
@@ -250,9 +271,21 @@ impl Store {
     /// # Errors
     /// As [`Store::share`]; [`Error::Refused`] if it is no run.
     pub fn decide(&self, name: &str, client: &str, decision: Decision) -> Result<()> {
+        self.rewrite_run(name, |run| run.decide(client, decision))
+    }
+
+    /// Notes that a client halts the run in force.
+    ///
+    /// # Errors
+    /// As [`Store::decide`].
+    pub fn halt(&self, name: &str, client: &str, halt: Halt) -> Result<()> {
+        self.rewrite_run(name, |run| run.halt(client, halt))
+    }
+
+    fn rewrite_run(&self, name: &str, change: impl FnOnce(&mut Run)) -> Result<()> {
         self.rewrite(name, |manifest| {
             let mut run = manifest.run()?.clone();
-            run.decide(client, decision);
+            change(&mut run);
             manifest.content = Content::Run(Box::new(run));
             Ok(())
         })

@@ -5,6 +5,7 @@ use std::fmt;
 use ring_arith::{EngineTensor, Shape, Tensor};
 use serde::{Deserialize, Serialize};
 
+use super::openings::Conditions;
 use crate::{Error, Result, Shares};
 
 /// Most tensors of a data set.
@@ -24,6 +25,9 @@ pub struct DataSet {
     pub rows: usize,
     /// What belongs to a row, the labels last.
     pub tensors: Vec<RowTensor>,
+    /// What its owner asks of every run on it.
+    #[serde(default)]
+    pub conditions: Conditions,
 }
 
 /// One tensor of a row.
@@ -64,6 +68,10 @@ impl DataSet {
             let bounded = dims.len() <= RANK && name.len() <= NAME && *fraction_bits <= 40;
             bounded && !dims.contains(&0)
         };
+        let printable = |tensor: &RowTensor| !tensor.name.chars().any(char::is_control);
+        if !self.tensors.iter().all(printable) {
+            return bad("the names of its tensors have control characters");
+        }
         if !self.tensors.iter().all(sound) {
             return bad(
                 "its tensors have names of at most 256 bytes, at most 8 dimensions of 1 or more, and at \
@@ -117,6 +125,7 @@ impl DataSet {
             }
             known.dims[0] += tensor.dims[0];
         }
+        self.conditions = self.conditions.and(&other.conditions);
         self.check()
     }
 
@@ -203,7 +212,7 @@ mod tests {
 
     fn set(rows: usize, dims: &[usize], fraction_bits: u32) -> DataSet {
         let tensor = RowTensor { name: "x".to_owned(), dims: dims.to_vec(), fraction_bits };
-        DataSet { rows, tensors: vec![tensor] }
+        DataSet { rows, tensors: vec![tensor], conditions: Conditions::default() }
     }
 
     #[test]
@@ -212,7 +221,7 @@ mod tests {
         set(3, &[], 0).check().unwrap();
         for (bad, reason) in [
             (set(0, &[2], 20), "no rows"),
-            (DataSet { rows: 1, tensors: vec![] }, "1 to 64 tensors"),
+            (DataSet { rows: 1, ..DataSet::default() }, "1 to 64 tensors"),
             (set(1, &[0], 20), "dimensions"),
             (set(1, &[1; 9], 20), "dimensions"),
             (set(1, &[1], 41), "fraction bits"),
@@ -243,7 +252,7 @@ mod tests {
         assert_eq!(shares, [[tensor(&[2, 3], &[1, 2, 5, 3, 4, 6])]]);
 
         let labels = RowTensor { name: "labels".to_owned(), dims: vec![], fraction_bits: 0 };
-        let labels = DataSet { rows: 2, tensors: vec![labels] };
+        let labels = DataSet { rows: 2, tensors: vec![labels], ..DataSet::default() };
         beside((&mut both, &mut shares), (&labels, vec![vec![tensor(&[2], &[8, 9])]])).unwrap();
         assert_eq!(both.tensors.len(), 2);
         assert_eq!(shares[1], [tensor(&[2], &[8, 9])]);

@@ -2,13 +2,14 @@
 
 mod augment;
 mod data;
+mod openings;
 mod run;
 
 use std::ops::Range;
 
 use models::data::Order;
 use mpc_core::{Linear, Protocol};
-use nn_layers::train::{Schedule, State, Step, TrainPlan};
+use nn_layers::train::{Role, Schedule, State, StateSpec, Step, TrainPlan};
 use nn_layers::{HostTensor, Observer};
 use ring_arith::{Shape, Tensor, View};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,8 @@ use serde::{Deserialize, Serialize};
 pub use augment::Augment;
 pub use data::{DataSet, RowTensor};
 pub(crate) use data::{beside, concat};
-pub use run::{Decision, Run, RunSpec, Used, tensors};
+pub use openings::{Conditions, Flow, Openings};
+pub use run::{Decision, Halt, Run, RunSpec, Used, plan_digest, tensors};
 
 use crate::{
     Error, Result,
@@ -46,16 +48,43 @@ pub struct Course {
 pub struct Training {
     plan: TrainPlan,
     course: Course,
+    openings: Openings,
     order: Order,
+    rows: usize,
+}
+
+/// What some steps of a training leave at one party beside the state.
+pub struct Seen {
+    /// Shares of the metrics, summed over the steps.
+    pub sums: Vec<Share>,
+    /// The share of what the guard over the last step found, where something is guarded.
+    pub left: Option<Share>,
 }
 
 impl Training {
-    /// A training on so many rows.
+    /// A training on so many rows, as a run asks for it.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the rows do not fill a batch, there are too many steps, or what is to be changed as
-    /// pictures are none.
-    pub fn new(plan: TrainPlan, course: Course, rows: usize) -> Result<Self> {
+    /// [`Error::Refused`] if the rows do not fill a batch, there are too many steps, what is to be changed as
+    /// pictures are none, or the openings do not fit.
+    pub fn new(plan: TrainPlan, spec: &RunSpec, rows: usize) -> Result<Self> {
+        Self::of_course(plan, spec.course, Some(&spec.openings), rows)
+    }
+
+    /// A training whose metrics leave after each epoch, and its weights after the last step.
+    ///
+    /// # Errors
+    /// As [`Training::new`].
+    pub fn of_epochs(plan: TrainPlan, course: Course, rows: usize) -> Result<Self> {
+        Self::of_course(plan, course, None, rows)
+    }
+
+    fn of_course(
+        plan: TrainPlan,
+        course: Course,
+        openings: Option<&Openings>,
+        rows: usize,
+    ) -> Result<Self> {
         let order = Order::new(rows, plan.batch(), course.seed);
         let all = order.steps() as u64 * u64::from(course.epochs);
         if order.steps() == 0 {
@@ -66,7 +95,39 @@ impl Training {
             return Err(refused(format_args!("{all} steps; there must be 1 to {MAX_STEPS}")));
         }
         course.augment.check(&plan.batch_shapes()?)?;
-        Ok(Self { plan, course, order })
+        let by_epoch = || Openings::last(all as u32, order.steps() as u32);
+        let openings = openings.cloned().unwrap_or_else(by_epoch);
+        openings.check(all as u32)?;
+        Ok(Self { plan, course, openings, order, rows })
+    }
+
+    /// When weights and metrics leave.
+    #[must_use]
+    pub fn openings(&self) -> &Openings {
+        &self.openings
+    }
+
+    /// How many numbers go in, and how many may leave.
+    ///
+    /// # Errors
+    /// As [`Training::row_shapes`].
+    pub fn flow(&self) -> Result<Flow> {
+        let rows = self.rows as u64;
+        let shapes = self.row_shapes(self.rows)?;
+        let metrics = self.plan.options().metrics.len() as u64;
+        Ok(Flow {
+            rows,
+            numbers_in: shapes.iter().map(|shape| shape.len() as u64).sum(),
+            weights: self.learnt().map(|spec| spec.shape.len() as u64).sum(),
+            times: self.openings.weights.len() as u64,
+            metrics: metrics * u64::from(self.steps() / self.openings.metrics).max(1),
+        })
+    }
+
+    /// The tensors that leave at the end and that a step changes: weights and running statistics.
+    pub fn learnt(&self) -> impl Iterator<Item = StateSpec> + use<> {
+        let learnt = |spec: &StateSpec| spec.trained && spec.role == Role::Network;
+        self.plan.state().into_iter().filter(learnt)
     }
 
     /// The plan of a step.
@@ -110,9 +171,8 @@ impl Training {
     }
 
     /// Runs some of the steps at one party: the state becomes that after them. `rows` are the shares of all
-    /// rows of each of a batch's tensors. Returns this party's shares of the metrics, summed over the steps, and of
-    /// what the guard over the last of them found, with signs from `seed`: weights that have left their range stay
-    /// outside, so it need not look at each step.
+    /// rows of each of a batch's tensors. The guard looks at the last
+    /// step, with signs from `seed`: weights that have left their range stay outside, so it need not look at each one.
     ///
     /// # Errors
     /// [`Error::Nn`] if a step or the network fails.
@@ -124,7 +184,7 @@ impl Training {
         steps: Range<u32>,
         seed: u64,
         observer: &mut dyn Observer,
-    ) -> Result<Vec<Share>> {
+    ) -> Result<Seen> {
         let mut sums: Vec<Share> = Vec::new();
         let mut left = None;
         let last = self.step(steps.end.saturating_sub(1));
@@ -157,8 +217,7 @@ impl Training {
             }
             Ok(())
         })?;
-        sums.extend(left);
-        Ok(sums)
+        Ok(Seen { sums, left })
     }
 
     /// [`Training::run`] in 64-bit floats. Returns the metrics, summed over the steps.
@@ -186,13 +245,14 @@ impl Training {
         Ok(sums)
     }
 
-    /// The metrics as numbers for a row, from the words of what [`Training::run`] returned for these steps.
+    /// The metrics as numbers for a row, from the words of what [`Training::run`] returned for steps before `end`,
+    /// where it returned them: they are sums over the window that ends there.
     ///
     /// # Errors
     /// [`Error::Diverged`] if values have left the range in which arithmetic is right; [`Error::Nn`] if there are
     /// not as many words as there should be.
-    pub fn decode_metrics(&self, seen: &[Tensor], steps: Range<u32>) -> Result<Vec<f64>> {
-        let last = steps.end.saturating_sub(1);
+    pub fn decode_metrics(&self, seen: &[Tensor], end: u32) -> Result<Option<Vec<f64>>> {
+        let last = end.saturating_sub(1);
         let guarded = self.plan.guarded(self.step(last));
         let (sums, left) = match seen.split_last() {
             Some((left, sums)) if !guarded.is_empty() => (sums, left.words()),
@@ -206,8 +266,16 @@ impl Training {
         if let Some((layer, _)) = outside.next() {
             return Err(Error::Diverged { step: last, layer, others: outside.count() });
         }
-        let rows = self.rows_of(steps.len() as u32) as f64;
-        Ok(self.plan.decode_metrics(sums)?.into_iter().map(|sum| sum / rows).collect())
+        let window = self.openings.window(last, self.steps());
+        if sums.is_empty() {
+            return Ok(None);
+        }
+        if window.end != end {
+            return Err(refused(format_args!("metrics came after step {end}, within {window:?}")));
+        }
+        let rows = self.rows_of(window.len() as u32) as f64;
+        let means = self.plan.decode_metrics(sums)?.into_iter().map(|sum| sum / rows);
+        Ok(Some(means.collect()))
     }
 
     /// A step with its learning rate.

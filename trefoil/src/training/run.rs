@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Course, DataSet, RowTensor, Training};
+use super::{Course, DataSet, Openings, RowTensor, Training};
 use crate::{Digest, Error, Id, Preprocess, Result, config::check_name};
 use nn_layers::train::TrainPlan;
 
@@ -17,6 +17,8 @@ pub struct RunSpec {
     pub data: Vec<Used>,
     /// How long it goes on.
     pub course: Course,
+    /// When weights and metrics leave the servers.
+    pub openings: Openings,
     /// How clients of the trained model prepare images.
     pub preprocess: Preprocess,
     /// Names of the classes, or none.
@@ -49,9 +51,11 @@ pub struct Run {
     pub rows: usize,
     /// Who owns each data set.
     pub owners: Vec<String>,
-    /// Of the plan of a step.
+    /// Of the training request: the network and how it is trained.
+    pub request: Digest,
+    /// Of the plans that are derived from the request.
     pub plan: Digest,
-    /// Of all that the owners of data consent to: whoever changes anything of it makes another run.
+    /// Of all that the owners of data consent to. Any change gives another fingerprint and needs new consent.
     pub fingerprint: Digest,
     /// Clients that have consented.
     pub approved: Vec<String>,
@@ -60,28 +64,29 @@ pub struct Run {
     pub stopped: bool,
     /// Steps that are done.
     pub step: u32,
+    /// The first step whose metrics are in the sums that are kept beside the state, if any are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sums_from: Option<u32>,
 }
 
-/// What a client has to say about a run.
+/// What a client allows of a run, once all servers agree on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decision {
     /// An owner of data: it may be used for this run, with everything that its fingerprint covers.
     Approve,
-    /// An owner of data: it may not be used any more.
-    Withdraw,
-    /// The run's owner: it rests until it is resumed.
-    Stop,
     /// The run's owner: it goes on.
     Resume,
 }
 
-impl Decision {
-    /// Whether it is the run's owner who decides this, and not the owners of data.
-    #[must_use]
-    pub fn is_of_owner(self) -> bool {
-        matches!(self, Self::Stop | Self::Resume)
-    }
+/// What ends a run at each server that hears it, at once and whatever the others say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Halt {
+    /// An owner of data: it may not be used any more.
+    Withdraw,
+    /// The run's owner: it rests until it is resumed.
+    Stop,
 }
 
 impl RunSpec {
@@ -115,17 +120,18 @@ impl RunSpec {
 
 impl Run {
     /// A run that has not begun. `start` is the job that brings its weights, `owner` the client that gets what
-    /// comes of it, `sets` are the data sets with their owners.
+    /// comes of it, `sets` are the data sets with their owners. `plan` was derived from the request of that digest.
     ///
     /// # Errors
-    /// [`Error::Refused`] if a data set does not fit the plan, or there are too few rows.
+    /// [`Error::Refused`] if a data set does not fit the plan, there are too few rows, or the run does what the owner
+    /// of a data set does not allow.
     pub fn new(
         name: &str,
         owner: &str,
         start: Id,
         spec: RunSpec,
+        request: Digest,
         plan: &TrainPlan,
-        plan_digest: Digest,
         sets: &[(DataSet, String)],
     ) -> Result<Self> {
         let wanted = tensors(plan)?;
@@ -143,13 +149,29 @@ impl Run {
             set.check_like(name, &wanted)?;
         }
         let rows = whole.iter().map(|(_, set)| set.rows).sum();
-        Training::new(plan.clone(), spec.course, rows)?;
+        let training = Training::new(plan.clone(), &spec, rows)?;
+        let flow = training.flow()?;
+        let window = training.openings().window(0, training.steps()).len() as u32;
+        for (used, (set, _)) in spec.data.iter().zip(sets) {
+            set.conditions.allow(&used.name, plan.batch(), window, &flow)?;
+        }
+        let plan = plan_digest(plan)?;
         let owners: Vec<String> = sets.iter().map(|(_, owner)| owner.clone()).collect();
-        let public = serde_json::to_vec(&(name, owner, start, &spec, rows, &owners, plan_digest))
+        let public = serde_json::to_vec(&(name, owner, start, &spec, rows, &owners, request, plan))
             .map_err(|cause| Error::Internal(format!("run `{name}`: {cause}")))?;
         let fingerprint = Digest::of(&[b"run", &public]);
-        let (approved, stopped) = (Vec::new(), false);
-        Ok(Self { spec, rows, owners, plan: plan_digest, fingerprint, approved, stopped, step: 0 })
+        Ok(Self {
+            spec,
+            rows,
+            owners,
+            request,
+            plan,
+            fingerprint,
+            approved: Vec::new(),
+            stopped: false,
+            step: 0,
+            sums_from: None,
+        })
     }
 
     /// The same after a client's decision.
@@ -159,10 +181,27 @@ impl Run {
                 self.approved.push(client.to_owned());
             }
             Decision::Approve => {}
-            Decision::Withdraw => self.approved.retain(|known| known != client),
-            Decision::Stop => self.stopped = true,
             Decision::Resume => self.stopped = false,
         }
+    }
+
+    /// The same after a client has halted it.
+    pub fn halt(&mut self, client: &str, halt: Halt) {
+        match halt {
+            Halt::Withdraw => self.approved.retain(|known| known != client),
+            Halt::Stop => self.stopped = true,
+        }
+    }
+
+    /// Takes over what was decided about another version of the same run. Whether that changes anything.
+    pub fn take_decisions(&mut self, from: &Self) -> bool {
+        let same = (&self.approved, self.stopped) == (&from.approved, from.stopped);
+        if same || self.fingerprint != from.fingerprint {
+            return false;
+        }
+        self.approved.clone_from(&from.approved);
+        self.stopped = from.stopped;
+        true
     }
 
     /// Owners of data who have not consented. The run's owner has, by making it.
@@ -174,6 +213,16 @@ impl Run {
         missing.retain(|name| *name != owner && !self.approved.iter().any(|known| known == name));
         missing
     }
+}
+
+/// The digest of the plans of a training, which whoever derives them compares.
+///
+/// # Errors
+/// [`Error::Internal`] if they cannot be written, which does not happen.
+pub fn plan_digest(plan: &TrainPlan) -> Result<Digest> {
+    let written = serde_json::to_vec(plan)
+        .map_err(|cause| Error::Internal(format!("the plan of a training: {cause}")))?;
+    Ok(Digest::of(&[b"training plan", &written]))
 }
 
 /// What a plan takes of each row, the labels last.

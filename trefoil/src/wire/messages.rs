@@ -7,7 +7,7 @@ use crate::{
     certificates::CertificateEnd,
     store::{Range, Readers},
     tapes::TapeState,
-    training::{DataSet, Decision, Run, RunSpec},
+    training::{DataSet, Decision, Halt, Run, RunSpec},
     watch::Place,
 };
 
@@ -109,7 +109,7 @@ pub enum Request {
         /// The last name of the page before.
         after: Option<String>,
     },
-    /// Keep your part of a run's start. Its plan, keys and words follow.
+    /// Keep your part of a run's start. Its training request, keys and words follow.
     PutRun {
         /// The job.
         job: Id,
@@ -117,12 +117,12 @@ pub enum Request {
         name: String,
         /// What is to be trained on what.
         spec: Box<RunSpec>,
-        /// Length of the plan.
-        plan: u64,
+        /// Length of the training request.
+        request: u64,
         /// Take the place of a run of the same name.
         replace: bool,
     },
-    /// What I decide about a run that is mine or uses data of mine.
+    /// What I allow of a run that is mine or uses data of mine.
     Decide {
         /// The job.
         job: Id,
@@ -132,6 +132,13 @@ pub enum Request {
         fingerprint: Digest,
         /// What.
         decision: Decision,
+    },
+    /// End a run that is mine or uses data of mine, now and whatever the other servers do.
+    Halt {
+        /// The run's name.
+        name: String,
+        /// What.
+        halt: Halt,
     },
     /// Train a run of mine for some steps.
     Train {
@@ -148,12 +155,12 @@ pub enum Request {
         /// Keep the state after them on disk.
         keep: bool,
     },
-    /// What is the plan of a step of this run?
-    RunPlan {
+    /// What is trained in this run, and how?
+    RunRequest {
         /// The run's name.
         name: String,
     },
-    /// Send me your part of the state of a run of mine.
+    /// Send me your part of the network of a run of mine.
     Release {
         /// The job.
         job: Id,
@@ -217,8 +224,8 @@ pub enum Reply {
     },
     /// To [`Request::Predict`]: what each of the servers would send. No seconds are among it.
     Predicted(Vec<Cost>),
-    /// To [`Request::RunPlan`]. The plan follows, written.
-    Plan {
+    /// To [`Request::RunRequest`]. The training request follows, written.
+    RunRequest {
         /// Its length.
         bytes: u64,
     },

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use models::architectures::{Pooling, RandomWeights, by_name};
 use mpc_core::{Operand, Protocol};
 use net::{Meter, Party, Session, launch as parties};
-use nn_layers::train::{self, Optimiser, State, Step, TrainOptions, TrainPlan};
+use nn_layers::train::{self, Optimiser, State, Step, TrainOptions, TrainPlan, TrainRequest};
 use nn_layers::{Compiled, Graph, HostTensor, Plan, PlanOptions};
 use ring_arith::Tensor;
 use serde::{Deserialize, Serialize};
@@ -126,6 +126,7 @@ impl Against {
 
 /// What is run in turn, with the numbers that party 0 alone needs.
 struct Pair {
+    request: TrainRequest,
     step: TrainPlan,
     start: Vec<HostTensor>,
     other: Other,
@@ -136,7 +137,7 @@ struct Pair {
 #[derive(Clone, Serialize, Deserialize)]
 enum Other {
     Plan(Box<Plan>),
-    Step(Box<TrainPlan>),
+    Step(Box<TrainRequest>),
 }
 
 impl Training {
@@ -147,19 +148,20 @@ impl Training {
         Ok(graph)
     }
 
-    fn plan(&self, optimiser: Optimiser) -> Result<(TrainPlan, Vec<HostTensor>)> {
+    fn plan(&self, optimiser: Optimiser) -> Result<(TrainRequest, TrainPlan, Vec<HostTensor>)> {
         let graph = self.graph()?;
         let options = TrainOptions::default().with_optimiser(optimiser).with_largest_rate(RATE);
-        Ok(TrainPlan::new(&graph, graph.only_output()?, &options)?)
+        Ok(TrainPlan::with_request(&graph, graph.only_output()?, &options)?)
     }
 
     fn pair(&self) -> Result<Pair> {
         let sgd = Optimiser::sgd(0.0);
-        let (step, start) = self.plan(if self.rowwise { Optimiser::adam_by_row() } else { sgd })?;
+        let (request, step, start) =
+            self.plan(if self.rowwise { Optimiser::adam_by_row() } else { sgd })?;
         let (other, other_start) = match self.against {
             Against::Sgd => {
-                let (plan, start) = self.plan(sgd)?;
-                (Other::Step(Box::new(plan)), start)
+                let (request, _, start) = self.plan(sgd)?;
+                (Other::Step(Box::new(request)), start)
             }
             Against::Inference => {
                 let graph = by_name(self.network, Pooling::Average, &mut RandomWeights::new(SEED))?;
@@ -174,7 +176,7 @@ impl Training {
                 (Other::Plan(Box::new(plan)), weights)
             }
         };
-        Ok(Pair { step, start, other, other_start })
+        Ok(Pair { request, step, start, other, other_start })
     }
 
     /// Images, and one-hot labels.
@@ -222,8 +224,8 @@ fn measure(training: &Training, setup: Setup, effort: Effort) -> Result<[Outcome
     let folder = std::env::temp_dir().join(format!("trefoil-bench-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let plans = folder.join("plans.json");
-    let Pair { step, other, .. } = training.pair()?;
-    fs::write(&plans, serde_json::to_vec(&(step, other))?)?;
+    let Pair { request, other, .. } = training.pair()?;
+    fs::write(&plans, serde_json::to_vec(&(request, other))?)?;
     let task = Task { case: training.case.to_owned(), setup, effort, plans };
     let measured = match setup.network {
         Network::InProcess => party::threads(training.case, &setup, |session| task.run(session)),
@@ -303,7 +305,8 @@ impl Task {
     fn running(&self, mpc: &mut Mpc) -> Result<[Running; 2]> {
         let training = TRAININGS.iter().find(|known| known.case == self.case);
         let training = training.with_context(|| format!("no case {}", self.case))?;
-        let (step, other): (TrainPlan, Other) = read(&self.plans)?;
+        let (request, other): (TrainRequest, Other) = read(&self.plans)?;
+        let step = request.derive()?;
         let mut words: [Option<Vec<Tensor>>; 3] = [None, None, None];
         if mpc.me() == Party(0) {
             let pair = training.pair()?;
@@ -311,7 +314,7 @@ impl Task {
             let rows = training.rows(&step)?;
             let other_words = match &other {
                 Other::Plan(plan) => plan.encode_weights(&pair.other_start)?,
-                Other::Step(plan) => plan.encode_state(&pair.other_start)?,
+                Other::Step(request) => request.derive()?.encode_state(&pair.other_start)?,
             };
             words = [
                 Some(step.encode_state(&pair.start)?),
@@ -332,7 +335,8 @@ impl Task {
                 let weights = plan.secret_weights(shares);
                 Running::Plan { plan, weights, x: batch[..1].to_vec() }
             }
-            Other::Step(plan) => {
+            Other::Step(request) => {
+                let plan = Box::new(request.derive()?);
                 let shapes: Vec<_> = plan.state().into_iter().map(|spec| spec.shape).collect();
                 let shares = party::input(mpc, &shapes, words[1].as_deref())?;
                 let state = plan.secret_state(shares)?;

@@ -226,7 +226,7 @@ fn fold_input(
 }
 
 /// A constant that varies along one axis alone (`after` axes from the end), as a vector of `len`.
-fn vector(c: &HostTensor, len: usize, after: usize) -> Option<HostTensor> {
+pub(super) fn vector(c: &HostTensor, len: usize, after: usize) -> Option<HostTensor> {
     let dims = c.dims();
     let axis = dims.len().checked_sub(after + 1);
     let varies = |i: usize| dims[i] != 1 && Some(i) != axis;

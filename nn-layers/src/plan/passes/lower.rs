@@ -123,14 +123,37 @@ fn binary(graph: &mut Graph, at: ValueId, f: Binary) -> Result<()> {
         }
         Binary::Add => rewrite(graph, at, Op::Binary(f), vec![x, y]),
         Binary::Div if !constant_first => {
-            constant.value.check_finite()?;
-            let inverse = constant.value.to_float().map(|v| 1.0 / v);
-            inverse.check_finite().map_err(|e| e.at(&node.name))?;
+            let inverse = inverse(&constant.value).map_err(|e| e.at(&node.name))?;
             let inverse = derived(graph, inverse);
             times(graph, at, x, inverse);
         }
         Binary::Mul => times(graph, at, x, y),
         _ => {}
+    }
+    Ok(())
+}
+
+/// One over each number.
+fn inverse(divisor: &HostTensor) -> Result<HostTensor> {
+    divisor.check_finite()?;
+    let inverse = divisor.to_float().map(|v| 1.0 / v);
+    inverse.check_finite()?;
+    Ok(inverse)
+}
+
+/// Divisions by weights that are not trained become products, while their numbers are known.
+pub(crate) fn invert_frozen_divisors(graph: &mut Graph) -> Result<()> {
+    for i in 0..graph.nodes.len() {
+        let node = graph.nodes[i].clone();
+        let &[x, y] = node.inputs.as_slice() else { continue };
+        let Some(divisor) = graph.constant_of(y).filter(|divisor| divisor.secret).cloned() else {
+            continue;
+        };
+        if node.op == Op::Binary(Binary::Div) {
+            let inverse = inverse(&divisor.value).map_err(|e| e.at(&node.name))?;
+            let inverse = graph.weight(&divisor.name, inverse);
+            rewrite(graph, ValueId(i), Op::Binary(Binary::Mul), vec![x, inverse]);
+        }
     }
     Ok(())
 }

@@ -148,7 +148,7 @@ impl Task {
         let steps = epochs * (known.len() / BATCH) as u32;
         let schedule = Schedule::cosine(RATE, steps).warm_up(10);
         let course = Course { epochs, seed: SEED, schedule, augment: Augment::default() };
-        let training = Training::new(plan, course, known.len())?;
+        let training = Training::of_epochs(plan, course, known.len())?;
         let mut labels = vec![0; known.len() * CLASSES];
         known.labels.iter().enumerate().for_each(|(row, digit)| labels[row * CLASSES + digit] = 1);
         let labels = HostTensor::integers([known.len(), CLASSES], labels)?;
