@@ -8,4 +8,5 @@ mod faults;
 mod honest;
 mod plans;
 mod quotas;
+mod trainings;
 mod unread;

@@ -1,0 +1,333 @@
+//! Owners of runs who want the rows of others, with a run that its data's owner has consented to.
+
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+use nn_layers::{
+    Binary, Dim, Graph, HostTensor, Op,
+    train::{Optimiser, Schedule, TrainOptions, TrainPlan},
+};
+use ring_arith::Tensor;
+use serde_json::{Value, json};
+use trefoil::{
+    Digest, Id, Preprocess, Result,
+    client::{Client, NewRun},
+    config::ClientConfig,
+    links,
+    store::Readers,
+    training::{Augment, Conditions, Course, DataSet, Openings, RowTensor, RunSpec},
+    wire::{Reply, Request, hear, say, send_bytes},
+};
+
+use crate::{
+    common::{Cluster, all_digits},
+    honest::{cluster, connect},
+};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Rows of alice's data set, and numbers of a row: pixels and one-hot labels.
+const ROWS: usize = 100;
+const PIXELS: usize = 64;
+const CLASSES: usize = 10;
+
+fn client(cluster: &Cluster, name: &str) -> Client {
+    links::connect(&ClientConfig::read(&cluster.client_config(name)).unwrap()).unwrap()
+}
+
+fn said(outcome: Result<impl Sized>) -> String {
+    outcome.map(|_| ()).unwrap_err().to_string()
+}
+
+/// Puts a hundred digits of alice's that mallory may name in runs. `options` are further ones of `data put`.
+fn put_data(cluster: &Cluster, name: &str, options: &[&str]) {
+    let file = cluster.folder.join("rows.csv");
+    fs::write(&file, all_digits()[..ROWS].join("\n")).unwrap();
+    let file = file.to_str().unwrap();
+    let how = ["--dims", "64", "--classes", "10", "--scale", "0.0625", "--readers", "mallory"];
+    cluster.json("alice", &[&["data", "put", name, file][..], &how, options].concat());
+}
+
+/// A network that learns the digits.
+fn honest(batch: usize) -> Graph {
+    let mut graph = Graph::new(batch);
+    let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(PIXELS)]).unwrap();
+    let zeros = HostTensor::new([PIXELS, CLASSES], vec![0.0; PIXELS * CLASSES]).unwrap();
+    let w = graph.weight("w", zeros);
+    let product = Op::MatMul { transpose_lhs: false, transpose_rhs: false };
+    let y = graph.add("y", product, &[x, w]).unwrap();
+    graph.output("y", y);
+    graph.train(|_| true);
+    graph
+}
+
+/// A network that copies: each place of a batch has weights of its own, whose gradient is the row in that place.
+fn copying(batch: usize) -> Graph {
+    let mut graph = Graph::new(batch);
+    let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(PIXELS)]).unwrap();
+    let w = HostTensor::new([batch, PIXELS], vec![0.0; batch * PIXELS]).unwrap();
+    let w = graph.weight("w", w);
+    let y = graph.add("copy", Op::Binary(Binary::Mul), &[x, w]).unwrap();
+    let ones = HostTensor::new([PIXELS, CLASSES], vec![1.0; PIXELS * CLASSES]).unwrap();
+    let ones = graph.public("ones", ones);
+    let product = Op::MatMul { transpose_lhs: false, transpose_rhs: false };
+    let y = graph.add("y", product, &[y, ones]).unwrap();
+    graph.output("y", y);
+    graph.train(|_| true);
+    graph.fix_batch();
+    graph
+}
+
+fn options() -> TrainOptions {
+    TrainOptions::default().with_optimiser(Optimiser::sgd(0.9))
+}
+
+/// A request, written, and the words of the start.
+fn request(graph: &Graph, options: &TrainOptions) -> (Vec<u8>, Vec<Tensor>) {
+    let output = graph.only_output().unwrap();
+    let (request, plan, start) = TrainPlan::with_request(graph, output, options).unwrap();
+    (serde_json::to_vec(&request).unwrap(), plan.encode_state(&start).unwrap())
+}
+
+fn spec(client: &mut Client, data: &str, epochs: u32, openings: Openings) -> RunSpec {
+    let (data, _) = client.used(&[vec![data.to_owned()]]).unwrap();
+    let schedule = Schedule::constant(0.1);
+    RunSpec {
+        data,
+        course: Course { epochs, seed: 1, schedule, augment: Augment::default() },
+        openings,
+        preprocess: Preprocess::default(),
+        labels: Vec::new(),
+        recipients: Vec::new(),
+    }
+}
+
+fn put_run(client: &mut Client, name: &str, spec: &RunSpec, graph: &Graph) -> Result<Digest> {
+    let (request, state) = request(graph, &options());
+    client
+        .put_run(&NewRun { name, spec, request: &request, state: &state, replace: false }, &())?;
+    Ok(client.run(name)?.run.fingerprint)
+}
+
+fn approve(cluster: &Cluster, name: &str) {
+    let mark = client(cluster, "alice").run(name).unwrap().run.fingerprint;
+    cluster.json("alice", &["run", "approve", name, &mark.letters()]);
+}
+
+/// Parts that do as they like beside options that promise something else: nothing but the request is read.
+#[test]
+fn a_crafted_step_is_refused() {
+    let cluster = cluster("crafted-step", &[]);
+    put_data(&cluster, "rows", &[]);
+    let mut mallory = client(&cluster, "mallory");
+    let spec = spec(&mut mallory, "rows", 1, Openings::last(10, 10));
+    let (honest, state) = request(&honest(10), &options());
+    let plan: Value = {
+        let graph = copying(10);
+        let output = graph.only_output().unwrap();
+        serde_json::to_value(TrainPlan::new(&graph, output, &options()).unwrap().0).unwrap()
+    };
+    let mut beside: Value = serde_json::from_slice(&honest).unwrap();
+    beside["step"] = plan["full"]["plan"].clone();
+    let mut linear: Value = serde_json::from_slice(&honest).unwrap();
+    let last = linear["nodes"].as_array().unwrap().len() - 1;
+    linear["nodes"][last]["op"] = json!({ "linear": { "map": "mul", "bias": false, "residual": false, "finish": "truncate" } });
+    for (crafted, reason) in [
+        (plan, "training request is not sound"),
+        (beside, "unknown field `step`"),
+        (linear, "only the planner makes these"),
+    ] {
+        let bytes = serde_json::to_vec(&crafted).unwrap();
+        let new = NewRun { name: "r", spec: &spec, request: &bytes, state: &state, replace: false };
+        let text = said(client(&cluster, "mallory").put_run(&new, &()));
+        assert!(text.contains(reason), "{reason}: {text}");
+    }
+    // An optimiser's state never leaves, however large it is.
+    let mark = put_run(&mut mallory, "honest", &spec, &self::honest(10)).unwrap();
+    approve(&cluster, "honest");
+    mallory.train("honest", mark, 0, 10, true, &()).unwrap();
+    let words = mallory.release("honest", mark, 10, &()).unwrap();
+    let sizes: Vec<_> = words.iter().map(|words| words.words().len()).collect();
+    assert_eq!(sizes, [PIXELS * CLASSES], "weights alone leave, no momentum");
+}
+
+/// A batch of one, or the weights after each step, would give each row: the change of the weights is the row times the
+/// gradient of its result.
+#[test]
+fn weights_after_each_step_are_refused() {
+    let cluster = cluster("each-step", &[]);
+    put_data(&cluster, "rows", &[]);
+    let mut mallory = client(&cluster, "mallory");
+    let one = spec(&mut mallory, "rows", 1, Openings::last(ROWS as u32, ROWS as u32));
+    let text = said(put_run(&mut client(&cluster, "mallory"), "one", &one, &honest(1)));
+    assert!(text.contains("a batch of 1 rows shows single rows"), "{text}");
+    let fine = spec(&mut mallory, "rows", 1, Openings::last(10, 1));
+    let text = said(put_run(&mut client(&cluster, "mallory"), "fine", &fine, &honest(10)));
+    assert!(text.contains("sums over 10 rows, and its owner asks for 100"), "{text}");
+
+    let spec = spec(&mut mallory, "rows", 1, Openings::last(10, 10));
+    let mark = put_run(&mut mallory, "run", &spec, &honest(10)).unwrap();
+    approve(&cluster, "run");
+    for step in 1..10 {
+        mallory.train("run", mark, step - 1, 1, true, &()).unwrap();
+        let text = said(client(&cluster, "mallory").release("run", mark, step, &()));
+        assert!(text.contains("its weights leave after steps [10]"), "{text}");
+        let to = ("run", mark, step);
+        let text =
+            said(client(&cluster, "mallory").publish(to, "m", &Readers::Everyone, false, &()));
+        assert!(text.contains("its weights leave after steps [10]"), "{text}");
+    }
+    mallory.train("run", mark, 9, 1, false, &()).unwrap();
+    mallory.release("run", mark, 10, &()).unwrap();
+}
+
+/// Names with line breaks would write lines of the screen on which an owner decides.
+#[test]
+fn forged_lines_are_refused() {
+    let cluster = cluster("forged", &[]);
+    put_data(&cluster, "rows", &[]);
+    let mut mallory = client(&cluster, "mallory");
+    let forged = "x\nfingerprint  00000000000000000000000000000000";
+    let (mut spec, graph) = (spec(&mut mallory, "rows", 1, Openings::last(10, 10)), honest(10));
+    for part in ["inputs", "tensors", "nodes"] {
+        let (bytes, state) = request(&graph, &options());
+        let mut crafted: Value = serde_json::from_slice(&bytes).unwrap();
+        crafted[part][0]["name"] = forged.into();
+        let bytes = serde_json::to_vec(&crafted).unwrap();
+        let new = NewRun { name: "r", spec: &spec, request: &bytes, state: &state, replace: false };
+        let text = said(client(&cluster, "mallory").put_run(&new, &()));
+        assert!(text.contains("control characters"), "{part}: {text}");
+    }
+    spec.recipients = vec![forged.to_owned()];
+    let text = said(put_run(&mut client(&cluster, "mallory"), "r", &spec, &graph));
+    assert!(text.contains("is not a name"), "{text}");
+    let tensor = RowTensor { name: forged.to_owned(), dims: vec![1], fraction_bits: 0 };
+    let set = DataSet { rows: 1, tensors: vec![tensor], conditions: Conditions::default() };
+    let mut channels = connect(&cluster);
+    let put = Request::PutData {
+        job: Id::random().unwrap(),
+        name: "forged".to_owned(),
+        set,
+        readers: Readers::Everyone,
+        replace: false,
+    };
+    say(&mut *channels[0], &put).unwrap();
+    match hear::<Reply>(&mut *channels[0], LIMIT).unwrap() {
+        Reply::Failed { reason } => assert!(reason.contains("control characters"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    // Nor does a server take more bytes for a request than it announced room for.
+    let run = Request::PutRun {
+        job: Id::random().unwrap(),
+        name: "r".to_owned(),
+        spec: Box::new(RunSpec { recipients: Vec::new(), ..spec }),
+        request: 4,
+        replace: false,
+    };
+    say(&mut *channels[1], &run).unwrap();
+    assert_eq!(hear::<Reply>(&mut *channels[1], LIMIT).unwrap(), Reply::Send);
+    send_bytes(&mut *channels[1], b"null".to_vec().into(), &mut |_| {}).unwrap();
+    match hear::<Reply>(&mut *channels[1], LIMIT).unwrap() {
+        Reply::Failed { reason } => assert!(reason.contains("is not sound"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What the owner of data takes back ends at once, with one server gone as well, and no weights leave after it.
+#[test]
+fn a_withdrawal_during_a_long_job_ends_it() {
+    let mut cluster = cluster("withdraw", &[]);
+    put_data(&cluster, "rows", &[]);
+    let mut mallory = client(&cluster, "mallory");
+    let steps = 1_000_000;
+    let openings = Openings { weights: vec![1, steps], metrics: steps };
+    let spec = spec(&mut mallory, "rows", steps / 10, openings);
+    let mark = put_run(&mut mallory, "long", &spec, &honest(10)).unwrap();
+    approve(&cluster, "long");
+    let began = Instant::now();
+    mallory.train("long", mark, 0, 1, true, &()).unwrap();
+    let step = began.elapsed();
+    let (ended, said_at) = thread::scope(|scope| {
+        let trains = scope.spawn(|| {
+            let mut mallory = client(&cluster, "mallory");
+            let (mut from, mut steps) = (1, 16);
+            loop {
+                match mallory.train("long", mark, from, steps, false, &()) {
+                    Ok(_) => from += steps,
+                    Err(error) => return (Instant::now(), error.to_string()),
+                }
+                steps = 200;
+            }
+        });
+        thread::sleep(Duration::from_millis(700));
+        let told = client(&cluster, "alice").halt("long", trefoil::training::Halt::Withdraw);
+        let said_at = Instant::now();
+        told.into_iter().for_each(|heard| heard.unwrap());
+        (trains.join().unwrap(), said_at)
+    });
+    let (at, text) = ended;
+    assert!(
+        text.contains("withdrawn its consent") || text.contains("the consent of alice"),
+        "{text}"
+    );
+    let late = at.saturating_duration_since(said_at);
+    println!("the last step ended {late:?} after the withdrawal; a step takes up to {step:?}");
+    let text = said(client(&cluster, "mallory").release("long", mark, 1, &()));
+    assert!(text.contains("waits for the consent of alice"), "{text}");
+
+    // With one server gone the others hear it, and the run needs all three.
+    approve(&cluster, "long");
+    cluster.kill(2);
+    let told = cluster.run("alice", &["--json", "run", "withdraw", "long"]);
+    assert_eq!(told.code, 0, "{}", told.err);
+    let told: Value = serde_json::from_str(&told.out).unwrap();
+    assert_eq!(told["heard"], json!([0, 1]));
+    cluster.start_party(2);
+    cluster.wait_until_up("alice");
+    let text = said(client(&cluster, "mallory").train("long", mark, 1, 1, false, &()));
+    assert!(text.contains("waits for the consent of alice"), "{text}");
+    // The server that did not hear it agrees again once the owner of the data says so to all.
+    approve(&cluster, "long");
+    client(&cluster, "mallory").train("long", mark, 1, 1, false, &()).unwrap();
+}
+
+/// The network itself may copy. Its owner is shown how many numbers leave beside those that went in, and a limit
+/// of the data's owner refuses it.
+#[test]
+fn a_network_that_copies_rows_is_shown_and_a_limit_refuses_it() {
+    let cluster = cluster("copying", &[]);
+    put_data(&cluster, "rows", &[]);
+    put_data(&cluster, "few", &["--most-numbers-out", "700"]);
+    let mut mallory = client(&cluster, "mallory");
+    let graph = copying(50);
+    let openings = Openings { weights: vec![1, 2], metrics: 2 };
+    let run = spec(&mut mallory, "rows", 1, openings.clone());
+    put_run(&mut mallory, "copy", &run, &graph).unwrap();
+    let text = cluster.run("alice", &["run", "show", "copy"]).out;
+    let numbers = 50 * PIXELS;
+    for line in [
+        format!(
+            "leaves       {numbers} numbers of the trained network, 2 times, after steps [1, 2] of 2, to mallory"
+        ),
+        format!("went in      {} numbers of {ROWS} rows", ROWS * (PIXELS + CLASSES)),
+        format!("WARNING      {} numbers may leave", 2 * numbers),
+        "WARNING      the network treats the rows of a batch differently by their place".to_owned(),
+    ] {
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
+    let run = spec(&mut mallory, "few", 1, openings);
+    let text = said(put_run(&mut client(&cluster, "mallory"), "limited", &run, &graph));
+    assert!(text.contains("numbers would leave, and its owner allows 700"), "{text}");
+
+    // An honest run beside it: 640 weights once, and no warning.
+    let run = spec(&mut mallory, "few", 1, Openings::last(10, 10));
+    put_run(&mut mallory, "honest", &run, &honest(10)).unwrap();
+    let text = cluster.run("alice", &["run", "show", "honest"]).out;
+    assert!(
+        text.contains("640 numbers of the trained network, once, after step 10 of 10"),
+        "{text}"
+    );
+    assert!(!text.contains("WARNING"), "{text}");
+}
