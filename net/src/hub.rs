@@ -22,7 +22,7 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker, net::TcpListener};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use crate::{
-    Error, Limits, LogLimit, Party, Result, Role,
+    Error, LeftOut, Limits, LogLimit, Party, Result, Role,
     buffer::Pool,
     endpoint::Settings,
     frame::Kind,
@@ -88,7 +88,7 @@ pub(crate) struct Hub {
     thread: OnceLock<Thread>,
     started: Instant,
     pool: Pool,
-    refusals: LogLimit<(IpAddr, String)>,
+    refusals: LogLimit<IpAddr, String>,
     /// The connection refused last, and why.
     refused: Mutex<Option<(Instant, String)>>,
 }
@@ -504,7 +504,7 @@ impl Hub {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     // Out of file handles, most likely: tried again at the next connection or tick.
-                    if self.refusals.admits(&(IpAddr::from([0; 4]), error.to_string())) {
+                    if self.refusals.admits(&IpAddr::from([0; 4]), &error.to_string()) {
                         tracing::warn!(%error, "accepting a connection failed");
                     }
                     return;
@@ -520,19 +520,22 @@ impl Hub {
 
     fn note_refusal(&self, address: SocketAddr, cause: String) {
         *lock(&self.refused) = Some((Instant::now(), format!("{}: {cause}", address.ip())));
-        if self.refusals.admits(&(address.ip(), cause.clone())) {
+        if self.refusals.admits(&address.ip(), &cause) {
             tracing::warn!(%address, cause, "connection refused");
         }
     }
 
     /// Says how many like lines were left out of the log.
     fn log_left_out(&self) {
-        for (kind, more) in self.refusals.left_out() {
-            match kind {
-                Some((address, cause)) => {
-                    tracing::warn!(%address, cause, more, "connections refused like the one before");
+        for LeftOut { group, kind, lines } in self.refusals.left_out() {
+            match (group, kind) {
+                (Some(address), Some(cause)) => {
+                    tracing::warn!(%address, cause, lines, "connections refused like the one before");
                 }
-                None => tracing::warn!(more, "connections refused for other causes"),
+                (Some(address), None) => {
+                    tracing::warn!(%address, lines, "connections refused for other causes");
+                }
+                (None, _) => tracing::warn!(lines, "connections refused of other addresses"),
             }
         }
     }

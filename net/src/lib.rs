@@ -36,7 +36,7 @@ pub use cert::{Identity, Period, Role, Serial};
 pub use endpoint::{Channel, Endpoint, Resolver, Security, Settings, system_resolver};
 pub use error::{Error, Result};
 pub use limits::Limits;
-pub use log_limit::LogLimit;
+pub use log_limit::{LeftOut, LogLimit};
 pub use metered::{Meter, Metered, Report, Stats, StepReport, StepStats, Traffic, UNTRACED};
 pub use session::{Canceller, Job};
 pub use shaped::{Shape, Shaped};

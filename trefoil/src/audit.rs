@@ -2,8 +2,9 @@
 //! object a line. It is apart from the log on standard error, which is for finding faults.
 //!
 //! Nothing that a client shared is in it, and nothing that was computed: names, sizes, times and reasons alone.
-//! A job's line is written before its client hears how the job ended. While lines cannot be written they are kept,
-//! and no new jobs are taken.
+//! A job's line is on the disk before its client hears how the job ended. While lines cannot be written they are kept,
+//! and no new jobs are taken. Lines are numbered, and each ends with a hash of itself and of the one before, so that
+//! [`verify`] finds a line that was changed or taken out.
 
 use std::{
     fs::{self, File},
@@ -28,11 +29,29 @@ pub(crate) enum Event<'a> {
     Started { program: &'a str, engine: &'a str },
     /// The server has been asked to stop.
     Stopping,
-    /// A client was not let in, or a request of one was refused before it became a job. Like ones are told once a
-    /// minute.
-    Refused { client: &'a str, reason: &'a str },
+    /// A client was not let in, or a request of one was refused before it became a job: once a minute for each kind of
+    /// request.
+    Refused { client: &'a str, request: &'static str, reason: &'a str },
+    /// A client has approved, withdrawn from, stopped or resumed a run here.
+    Decided { client: &'a str, decision: &'static str, run: &'a str, fingerprint: &'a str },
+    /// Something of a run leaves this server: `metrics`, `weights` or, as a model, `model`.
+    Opened(Opening<'a>),
     /// A job has ended.
     Job(JobLine<'a>),
+}
+
+/// What is told of an opening.
+#[derive(Debug, Serialize)]
+pub(crate) struct Opening<'a> {
+    pub what: &'static str,
+    /// To whom.
+    pub client: &'a str,
+    pub run: &'a str,
+    pub fingerprint: &'a str,
+    /// After which step.
+    pub step: u32,
+    /// How many numbers.
+    pub numbers: u64,
 }
 
 /// What is told of a job.
@@ -64,6 +83,7 @@ pub(crate) struct JobLine<'a> {
 /// A line as it is written.
 #[derive(Serialize)]
 struct Line<'a> {
+    number: u64,
     time: String,
     party: usize,
     #[serde(flatten)]
@@ -82,6 +102,98 @@ struct Log {
     length: u64,
     /// Lines that have not been written.
     pending: Vec<u8>,
+    /// The number of the next line, and the hash of the last.
+    next: u64,
+    chain: Chain,
+}
+
+/// The hash at the end of a line.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Chain([u8; 32]);
+
+impl Chain {
+    /// That of a line after one with this hash. `line` is a JSON object without its last brace.
+    fn next(&self, line: &[u8]) -> Self {
+        let mut hash = blake3::Hasher::new_derive_key("trefoil 2026 audit log");
+        hash.update(&self.0).update(line);
+        Self(hash.finalize().into())
+    }
+
+    fn letters(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn parse(letters: &str) -> Option<Self> {
+        let mut bytes = [0; 32];
+        let pairs = letters.as_bytes().chunks(2);
+        if letters.len() != 64 || !letters.is_ascii() {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(pairs) {
+            *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+/// What stands before the hash at the end of a line.
+const MARK: &str = ",\"chain\":\"";
+
+/// A line without its hash, its number, and the hash.
+fn parse(line: &str) -> Option<(&str, u64, Chain)> {
+    let (body, rest) = line.rsplit_once(MARK)?;
+    let chain = Chain::parse(rest.strip_suffix("\"}")?)?;
+    let number = body.strip_prefix("{\"number\":")?.split(',').next()?.parse().ok()?;
+    Some((body, number, chain))
+}
+
+/// What was found in the files of an audit log.
+#[derive(Debug, Serialize)]
+pub struct Verified {
+    /// The numbers of the first line and of the last.
+    pub first: u64,
+    /// See above.
+    pub last: u64,
+    /// The hash at the end of the last line: whoever notes it knows later that nothing before it was changed.
+    pub head: String,
+}
+
+/// Checks that no line of an audit log was changed or taken out, and that none is missing between its files, which are
+/// given from the oldest to the newest. What is missing at the end no hash can tell: compare `head` with one noted
+/// elsewhere.
+///
+/// # Errors
+/// [`Error::Input`] naming the file and the line.
+pub fn verify(files: &[PathBuf]) -> Result<Verified> {
+    let mut seen: Option<(u64, u64, Chain)> = None;
+    for path in files {
+        let bad = |line: usize, reason: &str| {
+            Error::input(format_args!("{}: line {}", path.display(), line + 1), reason)
+        };
+        let text = fs::read_to_string(path).map_err(|cause| Error::input(path.display(), cause))?;
+        for (at, line) in text.lines().enumerate() {
+            let (body, number, chain) =
+                parse(line).ok_or_else(|| bad(at, "is no line of an audit log"))?;
+            let before = match seen {
+                Some((_, last, before)) if number == last + 1 => Some(before),
+                Some((_, last, _)) => {
+                    let reason = format!("has number {number} after {last}: lines are missing");
+                    return Err(bad(at, &reason));
+                }
+                None if number == 0 => Some(Chain::default()),
+                // Of the oldest file that is kept the line before is gone.
+                None => None,
+            };
+            if before.is_some_and(|before| before.next(body.as_bytes()) != chain) {
+                return Err(bad(at, "was changed, or the one before it was"));
+            }
+            let first = seen.map_or(number, |(first, ..)| first);
+            seen = Some((first, number, chain));
+        }
+    }
+    let (first, last, head) =
+        seen.ok_or_else(|| Error::input("audit log", "its files have no line"))?;
+    Ok(Verified { first, last, head: head.letters() })
 }
 
 impl Audit {
@@ -137,25 +249,48 @@ impl Log {
     fn open(party: usize, path: &Path, most: u64, keep: u32) -> io::Result<Self> {
         let mut file = append_private(path)?;
         let mut length = file.metadata()?.len();
-        if length > 0 && !ends_with_line(&mut file)? {
-            // The machine went down within a line.
-            file.write_all(b"\n")?;
-            length += 1;
+        let mut text = String::new();
+        file.seek(SeekFrom::Start(0))?;
+        Read::by_ref(&mut file).take(length).read_to_string(&mut text)?;
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        if (whole as u64) < length {
+            // The machine went down within a line, which nobody had been told of.
+            file.set_len(whole as u64)?;
+            length = whole as u64;
         }
+        let last = text[..whole].lines().next_back().map(str::to_owned);
+        // A file that was begun anew goes on where the one before it ended.
+        let last = match last {
+            None => fs::read_to_string(numbered(path, 1))
+                .ok()
+                .and_then(|text| text.lines().next_back().map(str::to_owned)),
+            last => last,
+        };
+        let (next, chain) = match last.as_deref().map(parse) {
+            Some(Some((_, number, chain))) => (number + 1, chain),
+            Some(None) => {
+                let reason = "its last line is none of an audit log; move the file away";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+            }
+            None => (0, Chain::default()),
+        };
         let path = path.to_owned();
-        Ok(Self { party, path, most, keep, file, length, pending: Vec::new() })
+        Ok(Self { party, path, most, keep, file, length, pending: Vec::new(), next, chain })
     }
 
     fn push(&mut self, event: &Event<'_>) -> io::Result<()> {
         let time = UtcDateTime::now().format(&Rfc3339).map_err(io::Error::other)?;
         let start = self.pending.len();
-        let line = Line { time, party: self.party, event };
+        let line = Line { number: self.next, time, party: self.party, event };
         let written = serde_json::to_writer(&mut self.pending, &line);
         if written.is_err() {
             self.pending.truncate(start);
         }
         written?;
-        self.pending.push(b'\n');
+        self.pending.pop();
+        self.chain = self.chain.next(&self.pending[start..]);
+        self.next += 1;
+        self.pending.extend_from_slice(format!("{MARK}{}\"}}\n", self.chain.letters()).as_bytes());
         Ok(())
     }
 
@@ -168,7 +303,7 @@ impl Log {
         if self.length > 0 && self.length + added > self.most {
             self.rotate()?;
         }
-        let written = self.file.write_all(&self.pending);
+        let written = self.file.write_all(&self.pending).and_then(|()| self.file.sync_data());
         if written.is_err() {
             // What a full disk took of a line would make the next one unreadable.
             self.file.set_len(self.length)?;
@@ -205,13 +340,6 @@ fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-fn ends_with_line(file: &mut File) -> io::Result<bool> {
-    let mut last = [0];
-    file.seek(SeekFrom::End(-1))?;
-    file.read_exact(&mut last)?;
-    Ok(last == *b"\n")
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
@@ -220,7 +348,7 @@ mod tests {
     use crate::testing::folder;
 
     fn refuse(log: &mut Log, reason: &str) {
-        log.push(&Event::Refused { client: "mallory", reason }).expect("a line");
+        log.push(&Event::Refused { client: "mallory", request: "infer", reason }).expect("a line");
     }
 
     fn lines(path: &Path) -> Vec<Value> {
@@ -231,10 +359,14 @@ mod tests {
     #[test]
     fn a_line_torn_by_a_crash_does_not_spoil_the_next() {
         let path = folder("audit-torn").join("audit.jsonl");
-        fs::write(&path, "{\"time\":\"2026-").expect("a file");
+        let mut log = Log::open(1, &path, 1 << 20, 2).expect("a log");
+        refuse(&mut log, "first");
+        log.write().expect("written");
+        log.file.write_all(b"{\"number\":1,\"time\":\"2026-").expect("a torn line");
         let mut log = Log::open(1, &path, 1 << 20, 2).expect("a log");
         refuse(&mut log, "no");
         log.write().expect("written");
+        assert_eq!(verify(std::slice::from_ref(&path)).expect("sound").last, 1);
         let text = fs::read_to_string(&path).expect("a file");
         let last = text.lines().nth(1).expect("a second line");
         let line: Value = serde_json::from_str(last).expect("a JSON object");
@@ -262,7 +394,48 @@ mod tests {
         }
         assert!(numbers[0] > 0, "the oldest file is still there");
         assert_eq!(numbers, (numbers[0]..40).collect::<Vec<_>>());
+        let files = [numbered(&path, 2), numbered(&path, 1), path.clone()];
+        let found = verify(&files).expect("a chain over all files");
+        assert_eq!((found.first, found.last), (numbers[0] as u64, 39));
+        let text = verify(&[files[0].clone(), files[2].clone()]).unwrap_err().to_string();
+        assert!(text.contains("lines are missing"), "{text}");
         assert!(!numbered(&path, 3).exists());
+    }
+
+    #[test]
+    fn a_line_that_was_changed_or_taken_out_is_found() {
+        let path = folder("audit-chain").join("audit.jsonl");
+        let mut log = Log::open(0, &path, 1 << 20, 2).expect("a log");
+        for reason in ["a", "b", "c", "d"] {
+            refuse(&mut log, reason);
+        }
+        log.write().expect("written");
+        let files = [path.clone()];
+        let sound = fs::read_to_string(&path).expect("a file");
+        let head = verify(&files).expect("sound").head;
+        let lines: Vec<&str> = sound.lines().collect();
+        let changed = |at: usize, to: &str| {
+            let mut lines = lines.clone();
+            lines[at] = to;
+            lines.join("\n") + "\n"
+        };
+        let other = lines[1].replace("\"b\"", "\"x\"");
+        let (body, _, _) = parse(&other).expect("a line");
+        let forged =
+            format!("{body}{MARK}{}\"}}", Chain::default().next(body.as_bytes()).letters());
+        for (text, line) in [
+            (changed(1, &other), "line 2: was changed"),
+            (changed(1, &forged), "line 2: was changed"),
+            (changed(1, "{}"), "line 2: is no line"),
+            ([lines[0], lines[2], lines[3]].join("\n"), "line 2: has number 2 after 0"),
+        ] {
+            fs::write(&path, text).expect("a file");
+            let text = verify(&files).unwrap_err().to_string();
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        // What is cut off at the end only the head shows.
+        fs::write(&path, lines[..3].join("\n") + "\n").expect("a file");
+        assert_ne!(verify(&files).expect("sound as far as it goes").head, head);
     }
 
     #[test]
@@ -271,7 +444,7 @@ mod tests {
         let audit = Audit(Some(Mutex::new(Log::open(2, &path, 1 << 20, 2).expect("a log"))));
         let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a full device");
         let good = std::mem::replace(&mut audit.lock().expect("a log").file, full);
-        audit.record(&Event::Refused { client: "mallory", reason: "first" });
+        audit.record(&Event::Refused { client: "mallory", request: "put", reason: "first" });
         let error = audit.check(2).expect_err("nothing can be written").to_string();
         assert!(
             error.contains("party 2") && error.contains("audit log cannot be written"),
@@ -280,7 +453,7 @@ mod tests {
         assert!(!error.contains("jsonl"), "{error}");
         audit.lock().expect("a log").file = good;
         audit.check(2).expect("it can be written again");
-        audit.record(&Event::Refused { client: "mallory", reason: "second" });
+        audit.record(&Event::Refused { client: "mallory", request: "put", reason: "second" });
         let reasons: Vec<_> = lines(&path).iter().map(|line| line["reason"].clone()).collect();
         assert_eq!(reasons, ["first", "second"]);
     }

@@ -176,6 +176,12 @@ everything: the dealer must not be a server, nor tell one anything.")]
         #[command(subcommand)]
         command: Job,
     },
+    /// Check a server's audit log
+    Audit {
+        /// What to do.
+        #[command(subcommand)]
+        command: Audit,
+    },
     /// Ask the three servers how they are
     Status,
     /// Measure the round trip to each server
@@ -529,6 +535,23 @@ pub struct Share {
     /// Clients that may no longer run it; of a model that everyone may run, pass --with and who may
     #[arg(long = "not-with", value_delimiter = ',', value_name = "CLIENTS")]
     pub without: Vec<String>,
+}
+
+/// What to do with audit logs.
+#[derive(Debug, Subcommand)]
+pub enum Audit {
+    /// Check that no line of an audit log was changed or taken out
+    #[command(long_about = "\
+Check that no line of an audit log was changed or taken out.
+
+Each line has a number, and a hash of itself and of the line before. FILES are those of one server, from the oldest to the
+newest: audit.jsonl.2 audit.jsonl.1 audit.jsonl. Lines that are missing at the end show only beside an earlier result:
+note `head` elsewhere now and then, and look for it in the file.")]
+    Verify {
+        /// The files, from the oldest to the newest
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
 }
 
 /// What to do with jobs.

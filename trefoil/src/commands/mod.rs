@@ -1,6 +1,7 @@
 //! The commands of the program.
 
 mod answers;
+mod audit;
 mod check;
 mod cluster;
 mod data;
@@ -59,6 +60,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Tape { command } => tape::run(command, &cli.global, output),
         Command::Infer(arguments) => infer::run(&arguments, &cli.global, output),
         Command::Job { command } => job::run(&command, &cli.global, output),
+        Command::Audit { command } => audit::run(&command, output),
         Command::Status => servers::status(&cli.global, output),
         Command::Load(arguments) => load::run(&arguments, &cli.global, output),
         Command::Ping(arguments) => servers::ping(&arguments, &cli.global, output),

@@ -8,6 +8,7 @@ use ring_arith::EngineTensor;
 use super::{Core, Job, Work};
 use crate::{
     Digest, Error, Id, Result, Shares,
+    audit::Event,
     config::check_name,
     store::{Content, Entry, Manifest, Readers},
     training::{Decision, Halt, Used},
@@ -268,6 +269,7 @@ impl Core {
             }
         };
         self.store.halt(name, client, halt)?;
+        self.record_decision(client, halt.name(), name, fingerprint);
         // A job that has not begun sees what was written; one that has begun is ended.
         if let Some(running) =
             self.state().running.as_mut().filter(|running| running.is_of_run(name))
@@ -275,6 +277,18 @@ impl Core {
             running.end(&reason);
         }
         Ok(())
+    }
+
+    /// Writes to the audit log what a client has decided about a run here.
+    pub(super) fn record_decision(
+        &self,
+        client: &str,
+        decision: &'static str,
+        run: &str,
+        fingerprint: Digest,
+    ) {
+        let fingerprint = &fingerprint.letters();
+        self.audit.record(&Event::Decided { client, decision, run, fingerprint });
     }
 
     fn by_operator(&self, allowed: bool, client: &str, what: &str) -> Result<()> {

@@ -79,7 +79,7 @@ impl Server {
         let outcome = match connected {
             Ok(_connected) => Visit { core, channel, client, busy: false }.serve(),
             Err(error) => {
-                core.record_refusal(client, &error);
+                core.record_refusal(client, "connect", &error);
                 say(channel, &Reply::Failed { reason: error.to_string() })
             }
         };
@@ -92,14 +92,17 @@ impl Server {
 impl Visit<'_> {
     fn serve(&mut self) -> Result<()> {
         loop {
-            let answered =
-                hear(self.channel, IDLE).and_then(|request: Request| self.answer(&request));
+            let mut kind = "unreadable";
+            let answered = hear(self.channel, IDLE).and_then(|request: Request| {
+                kind = request.kind();
+                self.answer(&request)
+            });
             let error = match answered {
                 Ok(()) => continue,
                 Err(error @ Error::Unreachable { .. }) => return Err(error),
                 Err(error) => error,
             };
-            self.core.record_refusal(self.client, &error);
+            self.core.record_refusal(self.client, kind, &error);
             say(self.channel, &refusal(&error))?;
             if self.busy {
                 // What the client still sends belongs to the refused request.
@@ -370,14 +373,14 @@ fn wait(
 }
 
 impl Core {
-    /// Notes that a client was refused something, once a minute for the like.
-    fn record_refusal(&self, client: &str, error: &Error) {
-        let reason = error.to_string();
-        if !self.lines.admits(&(client.to_owned(), reason.clone())) {
+    /// Notes that a client was refused something, once a minute for each kind of request.
+    fn record_refusal(&self, client: &str, request: &'static str, error: &Error) {
+        if !self.refusals.admits(&client.to_owned(), &request) {
             return;
         }
-        tracing::info!(client, reason, "refused");
-        self.audit.record(&Event::Refused { client, reason: &reason });
+        let reason = error.to_string();
+        tracing::info!(client, request, reason, "refused");
+        self.audit.record(&Event::Refused { client, request, reason: &reason });
     }
 
     /// What a job of so many examples would send. From tapes it is what the tape's batch sends.

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     Digest, Error, Id, Result, Shares,
+    audit::{Event, Opening},
     program::{self, Mpc, Share},
     store::{NewItem, Readers},
     training::Run,
@@ -151,22 +152,21 @@ impl<'a> Worker<'a> {
                 let began = Instant::now();
                 let version = (*keep || progress.keeps_after(*steps)).then_some(id);
                 let opened = proposals.iter().map(|one| one.opened).max().unwrap_or(0);
-                let ended = self.train(&terms.digest(), *progress, *steps, opened, version);
+                let ended =
+                    self.train(&terms.digest(), client, *progress, (*steps, opened), version);
                 self.core.quotas.ran(client, name, 0, began.elapsed());
                 ended
             }
             (Ready::Training(progress), Work::Publish { name, readers, .. }) => {
                 let began = Instant::now();
-                let (run, step) = (progress.run().fingerprint, progress.run().step);
-                self.core.store.ledger().open(run, step, 0)?;
+                self.core.opens("model", client, &progress, progress.numbers())?;
                 let model = (name.as_str(), id, &*readers);
                 let ended = self.publish(&terms.digest(), *progress, client, model);
                 self.core.quotas.ran(client, name, 0, began.elapsed());
                 ended
             }
             (Ready::Training(progress), Work::Release { .. }) => {
-                let (run, step) = (progress.run().fingerprint, progress.run().step);
-                self.core.store.ledger().open(run, step, 0)?;
+                self.core.opens("weights", client, &progress, progress.numbers())?;
                 let mpc = self.computing.mpc()?;
                 mpc.begin_job(terms.digest().as_bytes())?;
                 let released = progress.released(mpc);
@@ -183,8 +183,9 @@ impl<'a> Worker<'a> {
                 self.core.store.share(name, readers)?;
                 Ok(Ok(Output::Nothing))
             }
-            (_, Work::Decide { name, decision, .. }) => {
+            (_, Work::Decide { name, fingerprint, decision }) => {
                 self.core.store.decide(name, client, *decision)?;
+                self.core.record_decision(client, decision.name(), name, *fingerprint);
                 Ok(Ok(Output::Nothing))
             }
             (_, Work::Remove { name }) => {
@@ -418,9 +419,9 @@ impl<'a> Worker<'a> {
     fn train(
         &mut self,
         terms: &Digest,
+        client: &str,
         mut progress: Progress,
-        steps: u32,
-        opened: u32,
+        (steps, opened): (u32, u32),
         version: Option<Id>,
     ) -> Result<Outcome> {
         self.computing.mpc()?.begin_job(terms.as_bytes())?;
@@ -432,10 +433,9 @@ impl<'a> Worker<'a> {
         cost.steps.clear();
         let mpc = self.computing.mpc()?;
         compare_counters(self.core, &mut self.control, mpc.operations())?;
-        let Run { fingerprint, step, .. } = *progress.run();
-        let mut leaves = metrics.filter(|_| step > opened).unwrap_or_default();
+        let mut leaves = metrics.filter(|_| progress.run().step > opened).unwrap_or_default();
         if !leaves.is_empty() {
-            self.core.store.ledger().open(fingerprint, 0, step)?;
+            self.core.opens("metrics", client, &progress, leaves.len() as u64)?;
         }
         leaves.extend(left);
         let released = mpc.release(&leaves.iter().collect::<Vec<_>>())?;
@@ -526,6 +526,29 @@ fn without_model() -> Error {
 }
 
 impl Core {
+    /// Counts for good that something of a run leaves, before it does.
+    fn opens(
+        &self,
+        what: &'static str,
+        client: &str,
+        progress: &Progress,
+        numbers: u64,
+    ) -> Result<()> {
+        let Run { fingerprint, step, .. } = *progress.run();
+        let (weights, metrics) = if what == "metrics" { (0, step) } else { (step, 0) };
+        self.store.ledger().open(fingerprint, weights, metrics)?;
+        let (run, fingerprint) = (progress.name(), &fingerprint.letters());
+        self.audit.record(&Event::Opened(Opening {
+            what,
+            client,
+            run,
+            fingerprint,
+            step,
+            numbers,
+        }));
+        Ok(())
+    }
+
     /// Makes sure that there is memory for a batch. A device says by itself that it has no room.
     fn check_room(&self, model: &Loaded, batch: usize) -> Result<()> {
         if matches!(self.engine, AnyEngine::Cpu(_)) {

@@ -26,7 +26,7 @@ use std::{
 use bytes::Bytes;
 use gpu_kernels::AnyEngine;
 use mpc_core::{Held, Released, Sharing};
-use net::{Canceller, LogLimit};
+use net::{Canceller, LeftOut, LogLimit};
 use ring_arith::Engine;
 use rss_protocols::Options;
 
@@ -78,8 +78,10 @@ struct Core {
     certificates: Mutex<Vec<CertificateEnd>>,
     /// Held by whoever predicts what a job would send.
     predicting: Mutex<()>,
-    /// Lines of the log that clients or the other servers can cause, by whom and what.
-    lines: LogLimit<(String, String)>,
+    /// Refusals that clients cause, by client and by what was asked for.
+    refusals: LogLimit<String, &'static str>,
+    /// Sessions that could not be begun, by reason.
+    sessions: LogLimit<(), String>,
     /// What has ended, for operators.
     metrics: Metrics,
     /// Who asked for what.
@@ -275,7 +277,8 @@ impl Server {
             quotas,
             certificates: Mutex::default(),
             predicting: Mutex::default(),
-            lines: LogLimit::new(LOG_PAUSE),
+            refusals: LogLimit::new(LOG_PAUSE),
+            sessions: LogLimit::new(LOG_PAUSE),
             metrics: Metrics::default(),
             audit,
         }))
@@ -371,9 +374,14 @@ impl Server {
 
     /// Says how many like lines were left out of the log.
     pub(crate) fn log_left_out(&self) {
-        for (kind, more) in self.0.lines.left_out() {
-            let (who, what) = kind.unwrap_or_else(|| ("others".to_owned(), "others".to_owned()));
-            tracing::info!(who, what, more, "left out of the log");
+        for LeftOut { group, kind, lines } in self.0.refusals.left_out() {
+            let client = group.as_deref().unwrap_or("others");
+            let request = kind.unwrap_or("others");
+            tracing::info!(client, request, lines, "refusals left out of the log");
+        }
+        for LeftOut { kind, lines, .. } in self.0.sessions.left_out() {
+            let reason = kind.as_deref().unwrap_or("others");
+            tracing::info!(reason, lines, "failed sessions left out of the log");
         }
     }
 
@@ -530,7 +538,7 @@ impl Work {
             Self::Share { name, .. } => ("share", name),
             Self::Remove { name } => ("remove", name),
             Self::Infer { model, .. } => ("infer", model),
-            Self::Decide { name, .. } => ("decide", name),
+            Self::Decide { name, decision, .. } => (decision.name(), name),
             Self::Train { name, .. } => ("train", name),
             Self::Release { name, .. } => ("release", name),
             Self::Publish { name, .. } => ("publish", name),

@@ -56,7 +56,7 @@ impl Server {
                 if self.0.state().ending == Ending::Now {
                     return;
                 }
-                if self.0.lines.admits(&("servers".to_owned(), reason.clone())) {
+                if self.0.sessions.admits(&(), &reason) {
                     tracing::warn!(reason, "no session with the other servers; trying again");
                 }
                 self.0.set_link(Link::Down { reason });

@@ -198,6 +198,11 @@ impl Progress {
         self.training.openings().opens_weights(self.run.step + steps)
     }
 
+    /// How many numbers of the network leave when weights do.
+    pub(super) fn numbers(&self) -> u64 {
+        self.training.learnt().map(|spec| spec.shape.len() as u64).sum()
+    }
+
     /// The run that this is, and how far it is.
     pub(super) fn run(&self) -> &Run {
         &self.run

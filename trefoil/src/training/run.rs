@@ -79,6 +79,17 @@ pub enum Decision {
     Resume,
 }
 
+impl Decision {
+    /// As logs name it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Approve => "approve",
+            Self::Resume => "resume",
+        }
+    }
+}
+
 /// What ends a run at each server that hears it, at once and whatever the others say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -87,6 +98,17 @@ pub enum Halt {
     Withdraw,
     /// The run's owner: it rests until it is resumed.
     Stop,
+}
+
+impl Halt {
+    /// As logs name it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Withdraw => "withdraw",
+            Self::Stop => "stop",
+        }
+    }
 }
 
 impl RunSpec {

@@ -494,6 +494,33 @@ impl Request {
         )
     }
 
+    /// What is asked for, as logs name it.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Ping => "ping",
+            Self::Status => "status",
+            Self::Models { .. } => "models",
+            Self::Model { .. } => "model",
+            Self::Put { .. } => "put",
+            Self::Share { .. } => "share",
+            Self::Remove { .. } => "remove",
+            Self::Infer { .. } => "infer",
+            Self::Predict { .. } => "predict",
+            Self::DataSets { .. } => "data-sets",
+            Self::PutData { .. } => "put-data",
+            Self::Runs { .. } => "runs",
+            Self::PutRun { .. } => "put-run",
+            Self::Decide { .. } => "decide",
+            Self::Halt { .. } => "halt",
+            Self::Train { .. } => "train",
+            Self::RunRequest { .. } => "run-request",
+            Self::Release { .. } => "release",
+            Self::Publish { .. } => "publish",
+            Self::Jobs => "jobs",
+            Self::Cancel { .. } => "cancel",
+        }
+    }
+
     /// The hash that servers compare: all of the request, what followed it in the clear, and the client.
     #[must_use]
     pub fn digest(&self, client: &str, clear: &[&[u8]]) -> Digest {

@@ -616,6 +616,19 @@ fn nothing_leaves_a_run_that_its_owners_did_not_agree_to() {
         first,
         "the same state may be fetched again"
     );
+    let log = std::fs::read_to_string(&world.audits[2]).unwrap();
+    let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let letters = mark.letters();
+    let told: Vec<_> = lines.filter(|line| line["fingerprint"] == letters.as_str()).collect();
+    let kind = |line: &serde_json::Value| {
+        let what = line["decision"].as_str().or(line["what"].as_str());
+        [line["client"].as_str(), what].map(|word| word.unwrap().to_owned())
+    };
+    let wanted =
+        ["alice approve", "bob approve", "carol metrics", "carol weights", "carol weights"];
+    assert_eq!(told.iter().map(|line| kind(line).join(" ")).collect::<Vec<_>>(), wanted);
+    let numbers = [&told[2]["numbers"], &told[2]["step"], &told[3]["numbers"]];
+    assert_eq!(numbers.map(|number| number.as_u64().unwrap()), [2, 3, 6]);
     refused(&|client| client.release("twice", mark, 9, &()).map(drop), "and not after step 9");
     train(4, 2)(&mut carol).unwrap();
     refused(

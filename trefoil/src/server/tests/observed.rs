@@ -57,8 +57,30 @@ fn the_audit_log_says_who_did_what_and_no_number_of_theirs() {
     assert_eq!(refused.len(), 1, "{refused:?}");
     assert_eq!(refused[0]["client"], "mallory");
     assert!(refused[0]["reason"].as_str().unwrap().contains("no such model"));
+    assert_eq!(refused[0]["request"], "model");
     world.servers[1].stop();
     assert_eq!(audited(&world, 1, "stopping").len(), 1);
+}
+
+/// Whoever has many names refused uses up no line but its own.
+#[test]
+fn a_flood_of_refusals_hides_nobody_elses() {
+    let world = World::new(&Limits::default());
+    let mut flood = world.connect("mallory");
+    for number in 0..2000 {
+        let request = Request::Model { name: format!("no-{number}") };
+        say(&mut *flood[1], &request).unwrap();
+        assert!(matches!(hear(&mut *flood[1], LIMIT).unwrap(), Reply::Failed { .. }));
+    }
+    put(&mut world.client("alice"), "m", &model(ONE), false).unwrap();
+    let text = world.client("bob").remove("m", &()).unwrap_err().to_string();
+    assert!(text.contains("belongs to client alice"), "{text}");
+    let refused = audited(&world, 1, "refused");
+    let of = |client: &str| refused.iter().filter(|line| line["client"] == client).count();
+    assert_eq!((of("mallory"), of("bob")), (1, 1), "{refused:?}");
+    assert_eq!(audited(&world, 1, "job").len(), 1);
+    let found = crate::audit::verify(&[world.audits[1].clone()]).unwrap();
+    assert_eq!((found.first, found.last), (0, 2));
 }
 
 #[test]

@@ -1,0 +1,14 @@
+//! `trefoil audit`: what a server wrote down of who asked for what.
+
+use crate::{Result, audit, cli::Audit, output::Output};
+
+pub(super) fn run(command: &Audit, output: Output) -> Result<()> {
+    let Audit::Verify { files } = command;
+    let found = audit::verify(files)?;
+    output.result(&found, || {
+        format!(
+            "lines {} to {} are as they were written\nhead {}",
+            found.first, found.last, found.head
+        )
+    })
+}
