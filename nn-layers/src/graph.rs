@@ -1,7 +1,7 @@
 //! Networks as graphs: operations over inputs and constants, before planning.
 
 pub(crate) mod eval;
-mod grad;
+pub(crate) mod grad;
 pub(crate) mod infer;
 pub(crate) mod norm;
 pub(crate) mod op;

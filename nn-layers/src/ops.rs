@@ -1,5 +1,6 @@
 //! Operations on secret tensors that layers and plans share.
 
+pub(crate) mod clip;
 pub(crate) mod elementwise;
 pub(crate) mod functions;
 pub(crate) mod linear;

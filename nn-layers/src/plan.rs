@@ -1,6 +1,6 @@
 //! Plans: a network's public structure, optimised, ready to run on shares.
 
-mod apart;
+pub(crate) mod apart;
 mod bounds;
 pub(crate) mod build;
 pub(crate) mod check;

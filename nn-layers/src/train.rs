@@ -14,6 +14,7 @@ mod loss;
 mod metric;
 mod optimiser;
 mod options;
+mod privacy;
 mod request;
 mod running;
 mod schedule;
@@ -21,7 +22,9 @@ mod state;
 
 use std::collections::HashSet;
 
-use mpc_core::{Operand, Protocol, PublicTensor, SecretTensor, SplitMix64};
+use mpc_core::{
+    Operand, Protocol, PublicTensor, SecretTensor, SplitMix64, TruncationMode, functions,
+};
 use ring_arith::{Engine, Shape, Tensor};
 use serde::Serialize;
 
@@ -30,11 +33,12 @@ pub use loss::Loss;
 pub use metric::Metric;
 pub use optimiser::Optimiser;
 pub use options::{Formats, TrainOptions};
+pub use privacy::Privacy;
 pub use request::TrainRequest;
 pub use schedule::{Decay, Schedule, Step};
 pub use state::{Role, State, StateSpec};
 
-use crate::graph::norm::Expanded;
+use crate::graph::norm::{Expanded, Running};
 use crate::graph::{Binary, Dim, Format, Graph, Op, ValueId};
 use crate::plan::{Observer, WeightSpec, encode, encode_as, passes};
 use crate::{Compiled, Error, HostTensor, Plan, Result};
@@ -58,8 +62,10 @@ pub struct TrainPlan {
     inference: Plan,
     options: TrainOptions,
     batch: usize,
-    /// The parts that dropouts leave out; their masks are the last inputs.
+    /// The parts that dropouts leave out; their masks are the last inputs but the noise.
     dropouts: Vec<f64>,
+    /// Tensors of noise, the last inputs.
+    noises: usize,
 }
 
 /// A plan of a step.
@@ -155,7 +161,7 @@ impl TrainPlan {
         let mut forward = prepared(request)?;
         let (batch, options) = (forward.batch(), request.options());
         let formats = options.plan_formats(batch);
-        let (step, dropouts) = training_graph(&mut forward, options, true)?;
+        let (step, added) = training_graph(&mut forward, options, true)?;
         let Compiled { plan, weights } = Compiled::of_optimised(&step, formats)?;
         let state = plan.weights();
         let metrics = options.metrics.len();
@@ -168,8 +174,9 @@ impl TrainPlan {
         };
         let (finish, inference) = finish::plans(&forward, formats)?;
         let full = Variant::new(plan, &state, metrics)?;
-        let plan =
-            Self { full, light, finish, inference, options: options.clone(), batch, dropouts };
+        let Added { dropouts, noises } = added;
+        let options = options.clone();
+        let plan = Self { full, light, finish, inference, options, batch, dropouts, noises };
         // Every weight of inference is one of the state's, or made of them.
         let made = plan.finish.as_ref().map_or(0, |finish| finish.outputs().count());
         plan.assembled(&vec![(); plan.full.weights.len()], vec![(); made])?;
@@ -328,9 +335,61 @@ impl TrainPlan {
         step: impl Into<Step>,
         observer: &mut dyn Observer,
     ) -> Result<Vec<SecretTensor<P>>> {
+        let noise = self.noise(mpc)?;
+        self.step_with_noise(mpc, state, batch, step, noise, observer)
+    }
+
+    /// The noise of one step of a training with [`Privacy`], as shares of tensors that no party knows; nothing without.
+    ///
+    /// # Cost
+    /// That of [`mpc_core::functions::gaussian`], for each trained number.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the protocol truncates with large errors, by which a row would be seen;
+    /// [`Error::Protocol`] if a peer failed.
+    pub fn noise<P: Protocol>(&self, mpc: &mut P) -> Result<Vec<Operand<P>>> {
+        let Some(privacy) = &self.options.privacy else { return Ok(vec![]) };
+        if mpc.truncation() == TruncationMode::Aby3Local {
+            let reason = "truncation as ABY3 does it fails at random, and a failure tells of a row: take another";
+            return Err(Error::invalid("privacy", reason));
+        }
+        mpc.step("noise");
+        let shapes = self.noise_shapes()?;
+        let frac = self.noise_frac();
+        let noise = functions::gaussian(mpc, &shapes, privacy.deviation(), frac)?;
+        Ok(noise.into_iter().map(Operand::Secret).collect())
+    }
+
+    /// The shapes of a step's tensors of noise.
+    ///
+    /// # Errors
+    /// As [`Plan::input_shapes`].
+    pub fn noise_shapes(&self) -> Result<Vec<Shape>> {
+        let mut shapes = self.full.plan.input_shapes(self.batch)?;
+        Ok(shapes.split_off(shapes.len() - self.noises))
+    }
+
+    /// Fraction bits of the noise.
+    fn noise_frac(&self) -> u32 {
+        self.full.plan.input_frac(self.full.plan.inputs().len().saturating_sub(1))
+    }
+
+    /// [`TrainPlan::step`] with noise from [`TrainPlan::noise`], which serves one step.
+    ///
+    /// # Errors
+    /// As [`TrainPlan::step`]; [`Error::Plan`] if the noise is not that of a step.
+    pub fn step_with_noise<P: Protocol>(
+        &self,
+        mpc: &mut P,
+        state: &mut State<P>,
+        batch: &[Operand<P>],
+        step: impl Into<Step>,
+        noise: Vec<Operand<P>>,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<SecretTensor<P>>> {
         let step = step.into();
         let variant = self.variant(step);
-        let inputs = self.inputs(mpc, batch, step)?;
+        let inputs = self.inputs(mpc, batch, step, noise)?;
         let weights = variant.operands(state.operands());
         let results = variant.plan.run(mpc, &weights, &inputs, observer)?;
         Ok(variant.settle(state, results))
@@ -354,8 +413,13 @@ impl TrainPlan {
         seed: u64,
         observer: &mut dyn Observer,
     ) -> Result<(Vec<SecretTensor<P>>, SecretTensor<P>)> {
+        if self.options.privacy.is_some() {
+            let reason = "a guard tells exactly whether rows left the range, which no noise protects: take \
+                          TrainPlan::step";
+            return Err(Error::invalid("privacy", reason));
+        }
         let variant = self.variant(step);
-        let inputs = self.inputs(mpc, batch, step)?;
+        let inputs = self.inputs(mpc, batch, step, vec![])?;
         let weights = variant.operands(state.operands());
         let plan = variant.plan.clone().with_guard(true);
         let (results, left) = plan.run_guarded(mpc, &weights, &inputs, seed, observer)?;
@@ -368,14 +432,16 @@ impl TrainPlan {
         plan.guarded().into_iter().map(str::to_owned).collect()
     }
 
-    /// A batch and the public numbers of a step.
+    /// A batch, the public numbers of a step and its noise.
     fn inputs<P: Protocol>(
         &self,
         mpc: &P,
         batch: &[Operand<P>],
         step: Step,
+        noise: Vec<Operand<P>>,
     ) -> Result<Vec<Operand<P>>> {
         self.check_batch(batch.len())?;
+        self.check_noise(noise.len())?;
         let plan = &self.full.plan;
         let mut inputs = batch.to_vec();
         for (spec, value) in plan.inputs()[batch.len()..].iter().zip(self.public(step)?) {
@@ -388,6 +454,7 @@ impl TrainPlan {
             let words = mpc.engine().upload(encode(&mask, 0)?)?;
             inputs.push(Operand::Public(PublicTensor::new(words, 0)));
         }
+        inputs.extend(noise);
         Ok(inputs)
     }
 
@@ -399,7 +466,8 @@ impl TrainPlan {
         let number = step.number.ok_or_else(|| {
             Error::invalid("step", "dropout needs the number of a step: Step::new(number, rate)")
         })?;
-        let shapes = self.full.plan.input_shapes(self.batch)?;
+        let mut shapes = self.full.plan.input_shapes(self.batch)?;
+        shapes.truncate(shapes.len() - self.noises);
         let first = shapes.len() - self.dropouts.len();
         let mut masks = vec![];
         for (i, (part, shape)) in self.dropouts.iter().zip(&shapes[first..]).enumerate() {
@@ -413,7 +481,7 @@ impl TrainPlan {
         Ok(masks)
     }
 
-    /// [`TrainPlan::step`] in 64-bit floats.
+    /// [`TrainPlan::step`] in 64-bit floats; with [`Privacy`] gradients are clipped, and there is no noise.
     ///
     /// # Errors
     /// As [`Plan::evaluate`]; [`Error::Invalid`] if the rate is not in the options' range.
@@ -423,7 +491,24 @@ impl TrainPlan {
         batch: &[HostTensor],
         step: impl Into<Step>,
     ) -> Result<Vec<HostTensor>> {
+        let zeros = |shape: &Shape| HostTensor::new(shape.dims(), vec![0.0; shape.len()]);
+        let noise = self.noise_shapes()?.iter().map(zeros).collect::<Result<Vec<_>>>()?;
+        self.step_in_the_clear_with_noise(state, batch, step, &noise)
+    }
+
+    /// [`TrainPlan::step_with_noise`] in 64-bit floats, with the numbers behind the noise's words.
+    ///
+    /// # Errors
+    /// As [`TrainPlan::step_in_the_clear`]; [`Error::Plan`] if the noise is not that of a step.
+    pub fn step_in_the_clear_with_noise(
+        &self,
+        state: &mut [HostTensor],
+        batch: &[HostTensor],
+        step: impl Into<Step>,
+        noise: &[HostTensor],
+    ) -> Result<Vec<HostTensor>> {
         self.check_batch(batch.len())?;
+        self.check_noise(noise.len())?;
         self.check_state(state.len())?;
         let step = step.into();
         let variant = self.variant(step);
@@ -433,6 +518,7 @@ impl TrainPlan {
             inputs.push(HostTensor::new([1], vec![value])?);
         }
         inputs.extend(self.masks(step)?);
+        inputs.extend_from_slice(noise);
         let mut results = plan.evaluate(&variant.operands(state), &inputs)?;
         let metrics = results.split_off(updated.len());
         for (&place, value) in updated.iter().zip(results) {
@@ -457,12 +543,18 @@ impl TrainPlan {
                 format!("{} is not within 0 to {largest}, the largest of the options", step.rate);
             return Err(Error::invalid("learning rate", reason));
         }
-        self.options.optimiser.public(step, self.batch)
+        let mut numbers = self.options.optimiser.public(step, self.batch)?;
+        if let (Some(privacy), Optimiser::Sgd { .. }) =
+            (&self.options.privacy, self.options.optimiser)
+        {
+            numbers[0] *= privacy.unit();
+        }
+        Ok(numbers)
     }
 
     /// How many tensors a batch has: the network's inputs and the labels.
     fn batch_tensors(&self) -> usize {
-        let public = self.options.optimiser.public_inputs() + self.dropouts.len();
+        let public = self.options.optimiser.public_inputs() + self.dropouts.len() + self.noises;
         self.full.plan.inputs().len().saturating_sub(public)
     }
 
@@ -472,6 +564,13 @@ impl TrainPlan {
             return Ok(());
         }
         Err(Error::plan(format!("expected {wanted} tensors of a batch, labels last; got {given}")))
+    }
+
+    fn check_noise(&self, given: usize) -> Result<()> {
+        if given == self.noises {
+            return Ok(());
+        }
+        Err(Error::plan(format!("expected {} tensors of noise, got {given}", self.noises)))
     }
 
     fn check_state(&self, given: usize) -> Result<()> {
@@ -509,13 +608,21 @@ fn prepared(request: &TrainRequest) -> Result<Graph> {
     Ok(forward)
 }
 
+/// What a step takes beside a batch and public numbers.
+struct Added {
+    /// The parts that dropouts leave out.
+    dropouts: Vec<f64>,
+    /// Tensors of noise.
+    noises: usize,
+}
+
 /// The whole step as a graph, whose first results are the new values of the state's tensors, by name. The
 /// parameters of `forward` get the formats that they have in the step.
 fn training_graph(
     forward: &mut Graph,
     options: &TrainOptions,
     full: bool,
-) -> Result<(Graph, Vec<f64>)> {
+) -> Result<(Graph, Added)> {
     let Expanded { mut graph, norms, running, masks } = forward.with_batch_statistics()?;
     graph.fix_batch();
     let output = graph.outputs[0].1;
@@ -524,24 +631,25 @@ fn training_graph(
     parameters.retain(|id| !followed.contains(id));
     let labels = options.loss.labels(&mut graph, output)?;
     let parts = options.loss.parts(&mut graph, output, labels)?;
-    let batch = graph.batch() as f64;
-    let one = [Dim::Fixed(1)];
-    let (rate, seed) = match options.optimiser {
-        Optimiser::Sgd { .. } => {
-            let rate = graph.input_with_frac("learning rate", &one, RATE_FRAC)?;
-            let product = Op::Binary(Binary::Mul);
-            let operands = [parts.slope, rate];
-            (rate, graph.add_as(Format::Gradient, "loss.grad", product, &operands)?)
-        }
-        Optimiser::Adam(adam) => {
-            let frac = Adam::rate_frac(options);
-            let rate = graph.input_with_frac("learning rate", &one, frac)?;
-            let unit = Op::Scale(adam.unit() / batch);
-            (rate, graph.add_as(Format::Gradient, "loss.grad", unit, &[parts.slope])?)
-        }
+    let rate_frac = match options.optimiser {
+        Optimiser::Sgd { .. } => RATE_FRAC,
+        Optimiser::Adam(_) => Adam::rate_frac(options),
     };
-    let grads = graph.gradients_with(&norms, output, seed, &parameters)?;
-    let pairs: Vec<_> = parameters.iter().copied().zip(grads).collect();
+    let rate = graph.input_with_frac("learning rate", &[Dim::Fixed(1)], rate_frac)?;
+    let seed = seed(&mut graph, options, parts.slope, rate)?;
+    let mut noise = vec![];
+    let pairs = if let Some(privacy) = &options.privacy {
+        refuse_batch_statistics(&running)?;
+        let units = privacy.units(graph.batch());
+        let each = graph.gradients_of_each(output, seed, &parameters, units)?;
+        let each: Vec<_> = parameters.iter().copied().zip(each).collect();
+        let noisy = privacy::noisy_gradients(&mut graph, privacy, &options.optimiser, rate, &each)?;
+        noise = noisy.inputs;
+        noisy.gradients
+    } else {
+        let grads = graph.gradients_with(&norms, output, seed, &parameters)?;
+        parameters.iter().copied().zip(grads).collect()
+    };
     let mut updates = options.optimiser.update(&mut graph, options, rate, &pairs, full)?;
     for norm in &running {
         updates.extend(running::follow(&mut graph, norm)?);
@@ -560,7 +668,35 @@ fn training_graph(
         graph.output(metric.name(), value);
     }
     // A batch's tensors come first, then what a step adds to them.
-    graph.move_inputs_last(&masks.iter().map(|mask| mask.0).collect::<Vec<_>>());
+    let last: Vec<_> = masks.iter().map(|mask| mask.0).chain(noise.iter().copied()).collect();
+    graph.move_inputs_last(&last);
     passes::optimise(&mut graph)?;
-    Ok((graph, masks.into_iter().map(|mask| mask.1).collect()))
+    let dropouts = masks.into_iter().map(|mask| mask.1).collect();
+    Ok((graph, Added { dropouts, noises: noise.len() }))
+}
+
+/// The statistics of a batch mix its examples.
+fn refuse_batch_statistics(running: &[Running]) -> Result<()> {
+    let Some(norm) = running.first() else { return Ok(()) };
+    let reason = "a batch normalisation that is trained mixes the examples of a batch, so that none can be clipped: \
+                  leave its scale and shift out of what Graph::train trains, or put a layer normalisation in its \
+                  place";
+    Err(Error::Node { node: norm.name.clone(), reason: reason.to_owned() })
+}
+
+/// The slope with which the way back begins.
+fn seed(
+    graph: &mut Graph,
+    options: &TrainOptions,
+    slope: ValueId,
+    rate: ValueId,
+) -> Result<ValueId> {
+    let (op, operands) = match (&options.privacy, options.optimiser) {
+        (Some(privacy), _) => (Op::Scale(1.0 / privacy.unit()), vec![slope]),
+        (None, Optimiser::Sgd { .. }) => (Op::Binary(Binary::Mul), vec![slope, rate]),
+        (None, Optimiser::Adam(adam)) => {
+            (Op::Scale(adam.unit() / graph.batch() as f64), vec![slope])
+        }
+    };
+    graph.add_as(Format::Gradient, "loss.grad", op, &operands)
 }

@@ -80,7 +80,8 @@ pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], batch: usize) -> Result<Host
         Op::Mask => Ok(elementwise::mask(x, xs[1])),
         Op::Where => elementwise::select(x, xs[1], xs[2]),
         Op::Scale(c) => Ok(x.map(|v| v * c)),
-        Op::Cast | Op::Dropout(_) => Ok(x.clone()),
+        Op::Cast | Op::Confine(_) | Op::Dropout(_) => Ok(x.clone()),
+        Op::ClipFactor { pairs } => clip_factor(xs, *pairs),
         Op::Softmax { axis, log } => reduce::along(x, *axis, |l| reduce::softmax(l, *log)),
         Op::Normalize { axis, epsilon } => normalize(x, *axis, *epsilon),
         Op::BatchNorm(norm) => super::norm::evaluate(norm, xs),
@@ -164,6 +165,26 @@ fn mapped(map: &LinearMap, [x, weight]: [&HostTensor; 2], shape: &Shape) -> Resu
         LinearMap::ConvWeightGrad(k) => conv::conv_weight_grad(x, weight, &k.spec()),
         LinearMap::Mul => elementwise::binary(Binary::Mul, x, weight),
     }
+}
+
+/// `1 / max(1, norm)` for each unit.
+fn clip_factor(xs: &[&HostTensor], pairs: usize) -> Result<HostTensor> {
+    let units = xs[0].dims()[0];
+    let squares = |x: &&HostTensor| {
+        let len = x.len() / units.max(1);
+        let rows = x.floats();
+        (0..units)
+            .map(|i| rows[i * len..(i + 1) * len].iter().map(|v| v * v).sum::<f64>())
+            .collect::<Vec<_>>()
+    };
+    let squares: Vec<_> = xs.iter().map(squares).collect();
+    let (of_pairs, others) = squares.split_at(2 * pairs);
+    let factor = |i: usize| {
+        let pairs = of_pairs.chunks(2).map(|pair| pair[0][i] * pair[1][i]);
+        let norm = (pairs.sum::<f64>() + others.iter().map(|x| x[i]).sum::<f64>()).sqrt();
+        1.0 / norm.max(1.0)
+    };
+    HostTensor::new([units], (0..units).map(factor).collect())
 }
 
 fn normalize(x: &HostTensor, axis: usize, epsilon: f64) -> Result<HostTensor> {

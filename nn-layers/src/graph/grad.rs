@@ -3,6 +3,7 @@
 //! What is added runs like everything else: the planner fuses it, any protocol computes it, and
 //! [`Graph::evaluate`] gives the same numbers in the clear.
 
+pub(crate) mod each;
 mod elementwise;
 mod linear;
 mod norm;

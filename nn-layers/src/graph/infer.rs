@@ -26,6 +26,12 @@ pub(crate) fn output_shape(op: &Op, xs: &[&Shape], batch: usize) -> Result<Shape
         }
         Op::Linear(l) => linear(l, xs)?,
         Op::Unary(_) | Op::Scale(_) | Op::Cast => xs[0].clone(),
+        Op::Confine(bits) if CONFINED.contains(bits) => xs[0].clone(),
+        Op::Confine(bits) => {
+            let reason = format!("to {bits} bits; {CONFINED:?} are possible");
+            return Err(Error::invalid(name, reason));
+        }
+        Op::ClipFactor { pairs } => clip_factor(xs, *pairs)?,
         Op::Mask if xs[0] == xs[1] => xs[0].clone(),
         Op::Mask => {
             return Err(Error::invalid(name, format!("{:?} and {:?} differ", xs[0], xs[1])));
@@ -135,6 +141,20 @@ pub(crate) fn output_shape(op: &Op, xs: &[&Shape], batch: usize) -> Result<Shape
     checked_shape(name, shape.dims())
 }
 
+/// The bits to which words can be confined.
+const CONFINED: std::ops::RangeInclusive<u32> = 20..=31;
+
+/// One number for each unit, of operands of `[units, len]`.
+fn clip_factor(xs: &[&Shape], pairs: usize) -> Result<Shape> {
+    let units = xs[0].dims().first().copied().unwrap_or(0);
+    let rows = |x: &&Shape| x.rank() == 2 && x.dims()[0] == units;
+    if xs.iter().all(rows) && pairs <= xs.len() / 2 {
+        return Ok(Shape::new([units])?);
+    }
+    let reason = format!("{pairs} pairs among operands of shapes {xs:?}; [units, len] is needed");
+    Err(Error::invalid("clip-factor", reason))
+}
+
 /// The number behind a dimension, if it is not [`Dim::Rest`].
 pub(crate) fn resolve(dim: Dim, batch: usize) -> Option<usize> {
     match dim {
@@ -190,7 +210,7 @@ fn arity(op: &Op, got: usize) -> Result<()> {
             let n = l.operands();
             n..=n
         }
-        Op::Concat(_) => 1..=usize::MAX,
+        Op::Concat(_) | Op::ClipFactor { .. } => 1..=usize::MAX,
         _ => 1..=1,
     };
     if wanted.contains(&got) {

@@ -162,6 +162,16 @@ pub enum Op {
     /// The same numbers with the fraction bits that the node asks for: more are free, fewer cost a
     /// truncation.
     Cast,
+    /// The same numbers with the fraction bits that the node asks for, in words of at most this many bits whatever the
+    /// operand's words are: those of `2^(bits - 2)` and more come out as others. What a sensitivity is computed of.
+    Confine(u32),
+    /// `1 / max(1, norm)` for each unit, where the square of the norm is a sum over the operands: of `|x|^2 |d|^2` for the
+    /// first `pairs` pairs of them, `x` of `[units, k]` and `d` of `[units, n]`, and of `|g|^2` for each that follows,
+    /// `[units, len]`. All are confined. On shares the factor is 0 for norms of 4096 and more.
+    ClipFactor {
+        /// How many pairs come first.
+        pairs: usize,
+    },
 }
 
 /// How right the result of an operation on shares is, for the operands that are there.
@@ -539,6 +549,8 @@ impl Op {
             Self::Concat(_) => "concat",
             Self::Scale(_) => "times-public",
             Self::Cast => "cast",
+            Self::Confine(_) => "confine",
+            Self::ClipFactor { .. } => "clip-factor",
         }
     }
 
@@ -571,6 +583,7 @@ impl Op {
             Self::Softmax { .. } => Approximated(17.0),
             Self::Normalize { .. } => Approximated(18.0),
             Self::Lrn { .. } => Approximated(15.0),
+            Self::ClipFactor { .. } => Approximated(9.0),
             Self::Reduce { kind: Reduce::L2, .. } => Approximated(18.0),
             Self::Reduce { kind: Reduce::Mean | Reduce::SumSquare, .. }
             | Self::Conv(_)
@@ -582,7 +595,8 @@ impl Op {
             | Self::BatchNorm(_)
             | Self::Dot(_)
             | Self::Scale(_)
-            | Self::Cast => Rounded,
+            | Self::Cast
+            | Self::Confine(_) => Rounded,
             _ => Exact,
         }
     }

@@ -7,7 +7,7 @@ use crate::graph::{LinearMap, Op};
 
 /// How a value belongs to the examples of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Of {
+pub(crate) enum Of {
     /// It is the same for every batch.
     None,
     /// Axis 0 is cut into as many pieces of one length as there are examples, each computed from its own.
@@ -52,14 +52,19 @@ fn fits(of: Of, two: &Shape, three: &Shape) -> bool {
 }
 
 /// What the result of an operation is, for operands that are this; `None` where examples meet, or may.
-fn apart(op: &Op, operands: &[(Of, &Shape)], result: &Shape) -> Option<Of> {
+pub(crate) fn apart(op: &Op, operands: &[(Of, &Shape)], result: &Shape) -> Option<Of> {
     let of = |i: usize| operands.get(i).map_or(Of::None, |&(of, _)| of);
     let kept = |apart: bool| apart.then_some(of(0));
     match op {
         Op::Input(_) => Some(Of::Each),
-        Op::Constant(_) => Some(Of::None),
+        Op::Constant(_) | Op::Parameter(_) => Some(Of::None),
         _ if operands.iter().all(|&(of, _)| of == Of::None) => Some(Of::None),
-        Op::Unary(_) | Op::Scale(_) | Op::Cast | Op::OneHot(_) | Op::Reshape(_) => kept(true),
+        Op::Unary(_)
+        | Op::Scale(_)
+        | Op::Cast
+        | Op::Confine(_)
+        | Op::OneHot(_)
+        | Op::Reshape(_) => kept(true),
         Op::Binary(_) | Op::Mask | Op::Where => aligned(operands, result),
         Op::Conv(_) | Op::ConvTranspose { .. } => kept(of(1) == Of::None),
         Op::MatMul { transpose_lhs, .. } => {
@@ -105,11 +110,10 @@ fn apart(op: &Op, operands: &[(Of, &Shape)], result: &Shape) -> Option<Of> {
         Op::Concat(axis) => {
             (*axis > 0 && operands.iter().all(|&(of, _)| of == Of::Each)).then_some(Of::Each)
         }
-        Op::Parameter(_)
-        | Op::ConvWeightGrad(_)
-        | Op::BatchNorm(_)
-        | Op::Dropout(_)
-        | Op::MaxPoolGrad(_) => None,
+        Op::MaxPoolGrad(_) => {
+            (result.rank() > 2 && of(0) == Of::Each && of(1) == Of::Each).then_some(Of::Each)
+        }
+        Op::ConvWeightGrad(_) | Op::BatchNorm(_) | Op::Dropout(_) | Op::ClipFactor { .. } => None,
     }
 }
 

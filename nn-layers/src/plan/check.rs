@@ -11,6 +11,7 @@ use super::schedule::schedule;
 use super::{Plan, PlanNode, input_dim};
 use crate::graph::{Binary, Dim, LinearFinish, Op, Unary, infer};
 use crate::host::checked_shape;
+use crate::ops::clip;
 use crate::{Error, Result};
 
 /// The most fraction bits that a product or a sum may have. Gradients by weights have as many: they are
@@ -193,7 +194,12 @@ pub(crate) fn result_frac(op: &Op, xs: &[u32], frac: u32) -> Result<u32> {
         Op::Conv(_) | Op::ConvTranspose { .. } | Op::ConvWeightGrad(_) | Op::MatMul { .. } => {
             product(xs[0], xs[1])
         }
-        Op::Cast => frac,
+        Op::Cast | Op::Confine(_) => frac,
+        Op::ClipFactor { .. } if frac == clip::FACTOR => frac,
+        Op::ClipFactor { .. } => {
+            let reason = format!("a factor has {} fraction bits, not {frac}", clip::FACTOR);
+            return Err(Error::invalid(op.name(), reason));
+        }
         Op::MaxPoolGrad(_) => xs[1],
         Op::Unary(f) => match f {
             Unary::Relu | Unary::Clip(..) | Unary::Neg | Unary::Abs => xs[0],

@@ -5,7 +5,7 @@ use ring_arith::{Shape, View};
 
 use super::{Plan, PlanNode};
 use crate::graph::{Binary, LinearMap, Op, Unary};
-use crate::ops::{self, elementwise, functions, linear, pool, reduce};
+use crate::ops::{self, clip, elementwise, functions, linear, pool, reduce};
 use crate::{Error, Result};
 
 /// The values of all nodes that have been computed and are still needed.
@@ -42,6 +42,10 @@ pub(crate) fn run<P: Protocol>(
     }
     if first.op == Op::Cast {
         let values = casts(plan, mpc, group, values).map_err(|e| e.at(&first.name))?;
+        return Ok(values.into_iter().map(Made::from).collect());
+    }
+    if matches!(first.op, Op::Confine(_)) {
+        let values = confined(plan, mpc, group, values).map_err(|e| e.at(&first.name))?;
         return Ok(values.into_iter().map(Made::from).collect());
     }
     let node = Step {
@@ -132,6 +136,23 @@ fn casts<P: Protocol>(
     ops::align_all(mpc, &jobs)
 }
 
+/// Words that are confined: all share their rounds.
+fn confined<P: Protocol>(
+    plan: &Plan,
+    mpc: &mut P,
+    group: &[usize],
+    values: &Values<P>,
+) -> Result<Vec<SecretTensor<P>>> {
+    let mut operands = vec![];
+    for &i in group {
+        let Op::Confine(bits) = plan.nodes[i].op else { return Err(mixed()) };
+        let x = ops::secret(mpc, value(values, plan.nodes[i].inputs[0])?)?;
+        operands.push((x, bits, plan.target(i)));
+    }
+    let jobs: Vec<_> = operands.iter().map(|(x, bits, frac)| (x, *bits, *frac)).collect();
+    clip::confine(mpc, &jobs)
+}
+
 fn mixed() -> Error {
     Error::plan("only linear layers run together, and truncations")
 }
@@ -186,7 +207,7 @@ impl<P: Protocol> Step<'_, P> {
             Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => {
                 Err(Error::plan("an input is no step"))
             }
-            Op::Linear(_) | Op::Cast | Op::MaxPool(_) => Err(mixed()),
+            Op::Linear(_) | Op::Cast | Op::Confine(_) | Op::MaxPool(_) => Err(mixed()),
             Op::BatchNorm(_) | Op::Dropout(_) => {
                 Err(Error::plan("batch norms are joined to what is around them"))
             }
@@ -258,6 +279,10 @@ impl<P: Protocol> Step<'_, P> {
                 ops::scale(mpc, &x, c, self.frac)
             }
             Op::Concat(axis) => self.concat(mpc, *axis),
+            &Op::ClipFactor { pairs } => {
+                let operands = (0..self.node.inputs.len()).map(|i| self.secret(mpc, i));
+                clip::factors(mpc, &operands.collect::<Result<Vec<_>>>()?, pairs)
+            }
             _ => self.moved(mpc),
         }
     }

@@ -18,9 +18,11 @@ enum Class {
     Rectified,
     /// Changes of format that drop bits.
     Cast,
+    /// Words that are confined.
+    Confined,
 }
 
-const CLASSES: usize = 3;
+const CLASSES: usize = 4;
 
 /// Groups of nodes that run together. Each node that needs rounds takes along all of its kind whose
 /// operands are there or can be made without communication: a weight's gradient shares the rounds of the
@@ -146,6 +148,7 @@ impl<'a> Schedule<'a> {
             Op::Linear(l) if l.finish == LinearFinish::Relu => Some(Class::Rectified),
             Op::Linear(_) => Some(Class::Truncated),
             Op::Cast => Some(Class::Cast),
+            Op::Confine(_) => Some(Class::Confined),
             _ => None,
         }
     }

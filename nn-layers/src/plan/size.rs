@@ -229,9 +229,12 @@ impl Plan {
                 (COMPARED, made)
             }
             Op::Binary(Binary::Div) => (FUNCTION, made),
-            Op::Scale(_) | Op::Cast | Op::Binary(_) | Op::Where | Op::Mask => (COMPARED, made),
+            Op::Scale(_) | Op::Cast | Op::Confine(_) | Op::Binary(_) | Op::Where | Op::Mask => {
+                (COMPARED, made)
+            }
             Op::SumPool(p) | Op::AvgPool { pool: p, .. } => (MOVED, area(p, made)),
-            Op::Dot(_) => (MOVED, taken),
+            // A few numbers for each unit are small beside what they are made of.
+            Op::Dot(_) | Op::ClipFactor { .. } => (MOVED, taken),
             Op::OneHot(_) => (COMPARED, made),
             Op::MaxPool(p) => (MAX, taps(p, taken, made)),
             Op::MaxPoolGrad(p) => {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Loss, Metric, Optimiser};
+use super::{Loss, Metric, Optimiser, Privacy};
 use crate::{Error, Result};
 
 /// How a network is trained.
@@ -20,6 +20,9 @@ pub struct TrainOptions {
     /// The largest norm of all gradients of the batch's mean loss together, as PyTorch's `clip_grad_norm_`: larger
     /// ones are scaled down. Costs a product for each weight, and the rounds of an inverse root.
     pub clip: Option<f64>,
+    /// Differential privacy of the rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub privacy: Option<Privacy>,
     /// What dropouts draw their coins from, with a step's number; public.
     pub seed: u64,
     /// Fraction bits.
@@ -44,6 +47,10 @@ pub struct Formats {
 /// The most bits by which the learning rate moves the gradients' format.
 const MAX_RATE_SHIFT: f64 = 8.0;
 
+/// The fraction bits of gradients that are clipped.
+const LEAST_GRADIENT: u32 = 16;
+const MOST_GRADIENT: u32 = 30;
+
 impl Default for Formats {
     fn default() -> Self {
         Self { values: 20, weights: 26, gradients: 24 }
@@ -65,6 +72,7 @@ impl Default for TrainOptions {
             optimiser: Optimiser::default(),
             largest_rate: 0.1,
             clip: None,
+            privacy: None,
             seed: 0,
             formats: Formats::default(),
             metrics: vec![],
@@ -95,6 +103,12 @@ impl TrainOptions {
     #[must_use]
     pub fn with_clip(self, norm: f64) -> Self {
         Self { clip: Some(norm), ..self }
+    }
+
+    /// The same with clipped gradients and noise.
+    #[must_use]
+    pub fn with_privacy(self, privacy: Privacy) -> Self {
+        Self { privacy: Some(privacy), ..self }
     }
 
     /// The same with another seed of dropouts.
@@ -136,13 +150,38 @@ impl TrainOptions {
         if self.clip.is_some_and(|norm| !(norm > 0.0 && norm <= 1024.0)) {
             return invalid("the largest norm of gradients is not within 0 to 1024".to_owned());
         }
+        self.check_privacy(batch)?;
         self.optimiser.check()?;
         self.loss.check()
+    }
+
+    fn check_privacy(&self, batch: usize) -> Result<()> {
+        let Some(privacy) = &self.privacy else { return Ok(()) };
+        let invalid = |reason: &str| Err(Error::invalid("privacy", reason));
+        if self.clip.is_some() {
+            return invalid(
+                "`clip` limits the gradient of a whole batch, and privacy that of each example; give one of the two",
+            );
+        }
+        if !self.metrics.is_empty() {
+            return invalid(
+                "metrics are exact sums over training rows, which no noise protects: train without metrics, and                  evaluate on other rows",
+            );
+        }
+        privacy.check(batch, self.largest_rate)
     }
 
     /// The formats of a plan, whose gradients have the learning rate as a factor.
     pub(super) fn plan_formats(&self, batch: usize) -> Formats {
         let rate = self.optimiser.unit(self.largest_rate) / batch as f64;
+        if let Some(privacy) = &self.privacy {
+            // Gradients are those of the units over the limit of their norm, and have no rate.
+            let gradients = self.formats.gradients.saturating_add_signed(privacy.shift());
+            return Formats {
+                gradients: gradients.clamp(LEAST_GRADIENT, MOST_GRADIENT),
+                ..self.formats
+            };
+        }
         let shift = (-rate.log2()).floor().clamp(0.0, MAX_RATE_SHIFT) as u32;
         Formats { gradients: self.formats.gradients + shift, ..self.formats }
     }
