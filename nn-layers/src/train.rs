@@ -8,6 +8,7 @@
 //! batch size: a factor of the numbers with which the way back begins, so that it costs nothing later. No
 //! gradient is divided by the batch size on its own, which would only lose bits.
 
+mod accountant;
 mod adam;
 mod finish;
 mod loss;
@@ -28,6 +29,7 @@ use mpc_core::{
 use ring_arith::{Engine, Shape, Tensor};
 use serde::Serialize;
 
+pub use accountant::{Accountant, multiplier_for};
 pub use adam::{Adam, Second};
 pub use loss::Loss;
 pub use metric::Metric;
