@@ -7,6 +7,7 @@ mod alexnet;
 mod blocks;
 mod lenet;
 mod resnet;
+mod small;
 mod source;
 mod transformer;
 mod vgg;
@@ -16,6 +17,7 @@ use nn_layers::Graph;
 pub use alexnet::alexnet;
 pub use lenet::lenet;
 pub use resnet::{Depth, resnet, resnet_cifar};
+pub use small::small_cnn;
 pub use source::{NamedWeights, RandomWeights, Role, Weights};
 pub use transformer::{GPT2_TOKENS, Transformer, bert, gpt2};
 pub use vgg::vgg16;
@@ -43,8 +45,9 @@ pub enum Pooling {
 }
 
 /// The names that [`by_name`] knows.
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 15] = [
     "lenet",
+    "small-cnn",
     "alexnet-cifar",
     "alexnet-tiny",
     "alexnet-imagenet",
@@ -67,6 +70,7 @@ pub const NAMES: [&str; 14] = [
 pub fn by_name(name: &str, pooling: Pooling, weights: &mut dyn Weights) -> Result<Graph> {
     match name {
         "lenet" => lenet(pooling, weights),
+        "small-cnn" => small_cnn(weights),
         "alexnet-cifar" => alexnet(Images::Cifar10, pooling, weights),
         "alexnet-tiny" => alexnet(Images::TinyImageNet, pooling, weights),
         "alexnet-imagenet" => alexnet(Images::ImageNet, pooling, weights),

@@ -24,6 +24,7 @@ impl Weights for Counted {
 fn networks_have_the_published_numbers_of_weights() {
     let published = [
         ("lenet", 431_080),
+        ("small-cnn", 34_602),
         ("alexnet-imagenet", 61_100_840),
         ("vgg16-imagenet", 138_357_544),
         ("resnet8", 78_042),
@@ -77,5 +78,5 @@ fn small_networks_in_fixed_point_agree_with_floats() {
 #[test]
 fn an_unknown_name_is_answered_with_the_known_ones() {
     let error = by_name("resnet19", Pooling::Max, &mut Counted(0)).unwrap_err().to_string();
-    assert!(error.contains("`resnet19` is none of lenet, alexnet-cifar"), "{error}");
+    assert!(error.contains("`resnet19` is none of lenet, small-cnn"), "{error}");
 }

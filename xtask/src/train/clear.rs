@@ -62,7 +62,7 @@ pub(super) fn train(task: &Task) -> Result<Clear> {
     Ok(clear)
 }
 
-fn accuracy(task: &Task, state: &[HostTensor]) -> Result<f64> {
+pub(super) fn accuracy(task: &Task, state: &[HostTensor]) -> Result<f64> {
     let weights = task.plan.finish_in_the_clear(state)?;
     let mut right = 0;
     for rows in task.test_parts() {

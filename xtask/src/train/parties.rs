@@ -109,7 +109,7 @@ fn one(
 }
 
 /// The part of the held-out images that are read rightly, of which the logits alone are opened.
-fn accuracy(task: &Task, mpc: &mut Mpc, state: &State<Mpc>) -> Result<f64> {
+pub(super) fn accuracy(task: &Task, mpc: &mut Mpc, state: &State<Mpc>) -> Result<f64> {
     let weights = task.plan.finish(mpc, state)?;
     let plan = task.plan.inference();
     let mut right = 0;

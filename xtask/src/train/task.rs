@@ -1,10 +1,12 @@
 //! What is trained on which images, and in which order.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use models::architectures::{Pooling, RandomWeights, by_name};
 use models::data::{Dataset, Order};
 use nn_layers::HostTensor;
-use nn_layers::train::{Metric, Optimiser, Schedule, Step, TrainOptions, TrainPlan};
+use nn_layers::train::{
+    Accountant, Metric, Optimiser, Privacy, Schedule, Step, TrainOptions, TrainPlan, multiplier_for,
+};
 
 use super::{Name, Options, Pools};
 
@@ -13,6 +15,9 @@ const CLASSES: usize = 10;
 
 /// Of the network's start and of the order of the images.
 const SEED: u64 = 7;
+
+/// Of epsilon.
+const DELTA: f64 = 1e-5;
 
 /// Images that are read at once when accuracy is measured.
 const READ: usize = 250;
@@ -36,9 +41,14 @@ impl Task {
     pub(super) fn new(options: &Options, train: Dataset, test: Dataset) -> Result<Self> {
         let name = options.name;
         let (network, epochs, rate, decay) = match name {
+            Name::Cifar10 if options.epsilon.is_some() => {
+                bail!("a trained batch normalisation cannot be private: take mnist or fashion")
+            }
+            Name::Mnist | Name::Fashion if options.epsilon.is_some() => ("small-cnn", 3, 0.05, 0.0),
             Name::Mnist | Name::Fashion => ("lenet", 3, 0.05, 0.0),
             Name::Cifar10 => ("resnet8", 5, 0.1, 5e-4),
         };
+        let epochs = options.epochs.unwrap_or(epochs);
         let pooling = Pooling::from(options.pooling);
         let graph = by_name(network, pooling, &mut RandomWeights::new(SEED))?;
         let mut graph = graph.for_batch(options.batch)?;
@@ -46,18 +56,25 @@ impl Task {
         let rate = options.rate.unwrap_or(rate);
         let train_options = TrainOptions::default()
             .with_optimiser(Optimiser::Sgd { momentum: 0.9, nesterov: false, decay })
-            .with_largest_rate(rate)
-            .with_metrics([Metric::Loss]);
+            .with_largest_rate(rate);
+        let train_options = match options.epsilon {
+            None => train_options.with_metrics([Metric::Loss]),
+            // Every image takes part once in an epoch, in a step that everybody knows.
+            Some(epsilon) => {
+                let noise = multiplier_for(epsilon, DELTA, epochs)?;
+                train_options.with_privacy(Privacy::new(options.clip, noise))
+            }
+        };
         let (plan, start) = TrainPlan::new(&graph, graph.only_output()?, &train_options)?;
         let order = Order::new(train.len(), options.batch, SEED);
         ensure!(order.steps() > 0, "{} images do not fill a batch", train.len());
-        let epochs = options.epochs.unwrap_or(epochs);
         let all = epochs * order.steps() as u32;
         let schedule = Schedule::cosine(rate, all).warm_up(100.min(all / 10));
         let last = options.steps.map_or(all, |steps| steps.min(all));
         let network = match (network, options.pooling) {
             ("lenet", Pools::Max) => "LeNet, max pools",
             ("lenet", Pools::Average) => "LeNet, mean pools",
+            ("small-cnn", _) => "a small network",
             _ => "ResNet-8, batch normalisation",
         };
         Ok(Self { name, network, plan, start, train, test, order, schedule, epochs, last })
@@ -86,6 +103,15 @@ impl Task {
             self.plan.batch(),
             self.schedule.rate
         )
+    }
+
+    /// The privacy of an image that so many epochs have seen, in words.
+    pub(super) fn told(&self, epochs: u32) -> Result<String> {
+        let Some(privacy) = &self.plan.options().privacy else { return Ok(String::new()) };
+        let mut accountant = Accountant::default();
+        accountant.add_known(privacy.multiplier(), epochs)?;
+        let epsilon = accountant.epsilon(DELTA)?;
+        Ok(format!("epsilon {epsilon:.3} at delta {DELTA:e} with noise {:.3}", privacy.noise))
     }
 
     /// Steps of the whole training.
