@@ -205,6 +205,19 @@ impl Identity {
         period_of("authority's certificate", &self.authority)
     }
 
+    /// The number of the list of revoked certificates, if there is a list: a later list has a larger one.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if it is no list, or has no number.
+    pub fn revocation_number(&self) -> Result<Option<u64>> {
+        let Some(list) = self.revocations()? else { return Ok(None) };
+        crl_number(&list).map(Some).ok_or_else(|| Error::Config {
+            what: "list of revoked certificates".to_owned(),
+            reason: "it has no number; give the PEM file made by the cluster's authority"
+                .to_owned(),
+        })
+    }
+
     pub(crate) fn revocations(&self) -> Result<Option<CertificateRevocationListDer<'static>>> {
         let Some(list) = &self.revoked else { return Ok(None) };
         let list = CertificateRevocationListDer::from_pem_slice(list.as_bytes());
@@ -326,6 +339,20 @@ pub(crate) fn role_of(certificate: &CertificateDer<'_>) -> Result<Role> {
         (Some(role), None) => role,
         _ => Err(unusable("does not name exactly one role")),
     }
+}
+
+/// The extension `cRLNumber` (RFC 5280, 5.2.3): an octet string with an integer behind the identifier 2.5.29.20.
+fn crl_number(list: &[u8]) -> Option<u64> {
+    const ID: [u8; 5] = [0x06, 0x03, 0x55, 0x1d, 0x14];
+    let at = list.windows(ID.len()).position(|bytes| bytes == ID)? + ID.len();
+    let [0x04, outer, 0x02, len, ref rest @ ..] = list[at..] else { return None };
+    let digits = rest.get(..usize::from(len))?;
+    if outer != len + 2 || digits.is_empty() || digits.len() > 9 {
+        return None;
+    }
+    digits
+        .iter()
+        .try_fold(0u64, |number, &digit| number.checked_mul(256)?.checked_add(u64::from(digit)))
 }
 
 #[cfg(test)]

@@ -176,7 +176,7 @@ impl State {
         let sessions = match &mut self.start {
             Start::Local { .. } => in_process::sessions_from_seed(3, random()?),
             Start::Remote(remote) => {
-                let agreed = format!("{} {:?}", env!("CARGO_PKG_VERSION"), self.options);
+                let agreed = format!("{} {:?}", trefoil::PROGRAM, self.options);
                 let generators = self.engines.iter().flat_map(Engine::generators);
                 vec![remote.session(&agreed, generators.map(Generator::name).collect())?]
             }

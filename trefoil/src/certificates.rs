@@ -124,6 +124,7 @@ fn take_up_level(config: &PartyConfig, level: &mut Option<String>) {
 
 fn take_up(config: &PartyConfig, endpoint: &Endpoint, server: &Server) -> Result<()> {
     let identity = identity(&net::Role::party(config.party), &config.files())?;
+    server.check_revocations(&identity)?;
     endpoint.set_identity(&identity)?;
     server.set_certificates(CertificateEnd::of(&identity)?);
     Ok(())

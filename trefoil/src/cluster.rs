@@ -276,6 +276,7 @@ fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member>
         threads: None,
         log: None,
         observe: None,
+        observe_hosts: Vec::new(),
         audit: None,
         access: Access::default(),
         limits: Limits::default(),

@@ -63,6 +63,10 @@ pub struct PartyConfig {
     /// unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observe: Option<String>,
+    /// Names, beside addresses, `localhost` and that of `observe`, under which tools ask there: the `Host` of their
+    /// requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub observe_hosts: Vec<String>,
     /// The record of who asked this server for what. None is kept unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditLog>,
@@ -186,7 +190,7 @@ pub struct Limits {
     pub joined_examples: usize,
     /// Most clients connected at once.
     pub clients: usize,
-    /// Most memory that loaded models may take, in MiB.
+    /// Most memory that loaded models may take, and as much again trainings between their slices, in MiB.
     pub cache_mib: u64,
     /// How long a job waits for its parts to reach all servers, in seconds.
     pub parts_seconds: u64,
@@ -364,6 +368,13 @@ impl PartyConfig {
     pub fn threads(&self) -> usize {
         let all = || std::thread::available_parallelism().map_or(1, usize::from);
         self.threads.unwrap_or_else(all)
+    }
+
+    /// The names under which operators' tools ask this server.
+    pub fn observe_names(&self) -> Vec<String> {
+        let own = self.observe.as_deref().and_then(|address| address.rsplit_once(':'));
+        let own = own.map(|(host, _)| host.to_owned());
+        own.into_iter().chain(self.observe_hosts.iter().cloned()).collect()
     }
 
     /// How this server computes on shares.

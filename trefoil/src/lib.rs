@@ -38,5 +38,9 @@ pub use about::{About, Input, OutputTensor, Preprocess};
 pub use error::{Error, Result};
 pub use id::{Digest, Id};
 
+/// This program: its version, and a hash of the sources that decide what servers compute and say to each other. Two
+/// programs for which it differs do not compute together.
+pub const PROGRAM: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("TREFOIL_SOURCES"));
+
 /// What a server holds of several secret tensors.
 pub type Shares = Vec<mpc_core::Held>;

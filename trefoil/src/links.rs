@@ -28,7 +28,7 @@ use crate::{
     config::{ClientConfig, PartyConfig},
     log, memory, observe,
     program::sharing,
-    server::Server,
+    server::{Server, check_revocations},
     store::{Holder, Store},
     training::Halt,
     wire::{CHUNK, Channel, REQUEST},
@@ -83,6 +83,7 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
     let signals = stop_signals()?;
     let identity = party_identity(config)?;
     let store = open_store(config, &identity)?;
+    check_revocations(&store, &identity)?;
     let limits = net::Limits {
         stall: config.limits.peer_limit(),
         heartbeat: config.limits.peer_limit() / 10,
@@ -113,7 +114,8 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
     accept_clients(endpoint.clone(), server.clone())?;
     if let Some(listener) = observed {
         let observed = server.clone();
-        start("metrics", move || observe::serve(&listener, &observed))?;
+        let hosts = config.observe_names();
+        start("metrics", move || observe::serve(&listener, &observed, &hosts))?;
     }
     server.set_certificates(CertificateEnd::of(&identity)?);
     let (watched, endpoint_watched, files) = (server.clone(), endpoint.clone(), config.clone());

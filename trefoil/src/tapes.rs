@@ -56,7 +56,7 @@ pub fn digest(program: &Program, options: &Options, examples: u64) -> Digest {
     let options = format!("{options:?}");
     Digest::of(&[
         b"rss-dealt",
-        env!("CARGO_PKG_VERSION").as_bytes(),
+        crate::PROGRAM.as_bytes(),
         program.digest().as_bytes(),
         options.as_bytes(),
         &examples.to_le_bytes(),

@@ -8,7 +8,8 @@ use std::{
     os::unix::{fs::symlink, net::UnixDatagram},
     path::Path,
     process::{Command, Stdio},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use common::{Cluster, DIGITS, digits, folder, logits, trefoil, trefoil_with};
@@ -652,4 +653,40 @@ fn the_load_that_servers_bear_is_measured() {
     }
     let refused = cluster.run("alice", &["load", "nothing"]);
     assert_eq!(refused.code, 6, "{}", refused.err);
+}
+
+/// A list of revoked certificates from a backup would let a revoked client in again.
+#[test]
+fn an_older_list_of_revoked_certificates_is_refused() {
+    let mut cluster = Cluster::start("revoked", "alice,bob");
+    let list = cluster.folder.join("party-0/revoked.pem");
+    let old = fs::read(&list).unwrap();
+    // The number of a list is the second in which it was made.
+    thread::sleep(Duration::from_millis(1100));
+    let revoked = trefoil(&["cluster", "revoke", cluster.folder.to_str().unwrap(), "bob"]);
+    assert_eq!(revoked.code, 0, "{}", revoked.err);
+    let until = |what: &str, holds: &dyn Fn() -> bool| {
+        let began = Instant::now();
+        while !holds() {
+            assert!(began.elapsed() < Duration::from_secs(20), "{what}\n{}", cluster.logs());
+            thread::sleep(Duration::from_millis(50));
+        }
+    };
+    until("bob is out", &|| cluster.run("bob", &["--quiet", "status"]).code != 0);
+    fs::write(&list, &old).unwrap();
+    let log = cluster.folder.join("party-0/log");
+    until("the older list is refused", &|| {
+        fs::read_to_string(&log).unwrap().contains("an older list lets revoked clients in")
+    });
+    assert_ne!(cluster.run("bob", &["--quiet", "status"]).code, 0);
+    assert_eq!(cluster.run("alice", &["--quiet", "status"]).code, 0);
+    // Nor is it taken by a server that starts, and no list at all is not either.
+    cluster.kill(0);
+    cluster.start_party(0);
+    assert_eq!(cluster.wait(0).code(), Some(4), "{}", cluster.logs());
+    let file = cluster.folder.join("party-0/party.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("revoked = \"revoked.pem\"\n", "")).unwrap();
+    cluster.start_party(0);
+    assert_eq!(cluster.wait(0).code(), Some(4), "{}", cluster.logs());
 }

@@ -164,3 +164,43 @@ fn no_answer_of_a_tape_is_given_twice_whenever_a_server_is_killed() {
         assert!(answered <= ANSWERS - after[0], "{answered} answers of {after:?} left");
     }
 }
+
+/// Tapes of both servers that come back from a backup would use their places twice, under the same masks.
+#[test]
+fn tapes_that_are_put_back_or_exchanged_give_no_answer() {
+    let mut cluster = Cluster::make_dealt("dealt-put-back", "alice");
+    let plan = plan(&cluster);
+    let tapes = add_both(&cluster, &make(&cluster, &plan, "one", &["--answers", "3"]));
+    let backup = tapes.each_ref().map(|tape| fs::read(tape).unwrap());
+    start(&mut cluster);
+    cluster.json("alice", &["model", "put", "digits", DIGITS]);
+    let one = images(&cluster, 1);
+    assert_eq!(infer(&cluster, &one, &[]).code, 0, "{}", cluster.logs());
+    (0..2).for_each(|party| cluster.kill(party));
+    for (tape, bytes) in tapes.iter().zip(&backup) {
+        fs::write(tape, bytes).unwrap();
+    }
+    start(&mut cluster);
+    let twice = infer(&cluster, &one, &[]);
+    assert_eq!(twice.code, 6, "{}", twice.err);
+    assert!(
+        twice.err.contains("was put back from a backup: 1 of its answers were used"),
+        "{}",
+        twice.err
+    );
+
+    // Each other's tapes, copied past `tape add`: the job is refused, and the session goes on.
+    (0..2).for_each(|party| cluster.kill(party));
+    tapes.iter().for_each(|tape| fs::remove_file(tape).unwrap());
+    let fresh = add_both(&cluster, &make(&cluster, &plan, "two", &["--answers", "1"]));
+    let [zero, other] = fresh.each_ref().map(|tape| fs::read(tape).unwrap());
+    fs::write(&fresh[0], other).unwrap();
+    fs::write(&fresh[1], zero).unwrap();
+    start(&mut cluster);
+    let exchanged = infer(&cluster, &one, &[]);
+    assert_eq!(exchanged.code, 6, "{}", exchanged.err);
+    assert!(exchanged.err.contains("give each server its own"), "{}", exchanged.err);
+    assert_eq!(cluster.run("alice", &["status"]).code, 0, "the servers are linked");
+    let states = cluster.json("alice", &["status"]);
+    assert_eq!((&states[0]["failed"], &states[0]["done"]), (&1.into(), &0.into()));
+}

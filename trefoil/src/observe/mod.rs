@@ -1,14 +1,17 @@
 //! What an operator's tools ask a server for: whether it lives, whether it can work, and its counters, over
 //! HTTP/1.1 on an address of their own.
 //!
-//! Nothing is answered but `GET` of four paths, one connection after the other, each within a second. Model and
+//! Nothing is answered but `GET` of four paths, each within a second. Model and
 //! client names are among what is told, numbers of models and clients never: bind it where operators alone come.
 
 mod metrics;
 
 use std::{
+    collections::HashMap,
     io::{self, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{IpAddr, TcpListener, TcpStream},
+    sync::{Mutex, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -19,26 +22,88 @@ use crate::server::Server;
 /// How long a connection may take.
 const LIMIT: Duration = Duration::from_secs(1);
 
+/// How long to wait before another connection is taken after one could not be.
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// Longest request.
 const REQUEST: usize = 8192;
 
-/// Answers requests for ever.
-pub fn serve(listener: &TcpListener, server: &Server) {
-    for stream in listener.incoming() {
-        let answered = stream.and_then(|stream| answer(stream, server));
-        if let Err(error) = answered {
-            tracing::debug!(%error, "a request for metrics");
+/// Most connections that are answered at once, and most of one address. Whoever opens more is hung up on, so that silent
+/// connections keep nobody else from an answer.
+const CONNECTIONS: usize = 64;
+const OF_ONE: usize = 16;
+
+/// Answers requests for ever, those whose `Host` is an address, `localhost` or one of `hosts`: a page of somebody else's
+/// whose name was made to lead here must not read what is told.
+pub fn serve(listener: &TcpListener, server: &Server, hosts: &[String]) {
+    let open = Mutex::new(HashMap::<IpAddr, usize>::new());
+    thread::scope(|scope| {
+        for stream in listener.incoming() {
+            let accepted = stream.and_then(|stream| Ok((stream.peer_addr()?.ip(), stream)));
+            let Ok((address, stream)) = accepted else {
+                // Out of descriptors, most likely.
+                thread::sleep(PAUSE);
+                continue;
+            };
+            let Some(place) = Place::take(&open, address) else {
+                tracing::debug!(%address, "too many requests for metrics at once");
+                continue;
+            };
+            let answer = move || {
+                let _place = place;
+                if let Err(error) = answer(stream, server, hosts) {
+                    tracing::debug!(%error, "a request for metrics");
+                }
+            };
+            // Without a thread the connection is closed.
+            let _ = thread::Builder::new().name("metrics".to_owned()).spawn_scoped(scope, answer);
+        }
+    });
+}
+
+/// A connection that is answered; its place is free again once it is dropped.
+struct Place<'a> {
+    open: &'a Mutex<HashMap<IpAddr, usize>>,
+    address: IpAddr,
+}
+
+impl<'a> Place<'a> {
+    fn take(open: &'a Mutex<HashMap<IpAddr, usize>>, address: IpAddr) -> Option<Self> {
+        let mut places = open.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: usize = places.values().sum();
+        let own = places.get(&address).copied().unwrap_or(0);
+        if all >= CONNECTIONS || own >= OF_ONE {
+            return None;
+        }
+        places.insert(address, own + 1);
+        Some(Self { open, address })
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut places = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = places.get_mut(&self.address) {
+            *own -= 1;
+            if *own == 0 {
+                places.remove(&self.address);
+            }
         }
     }
 }
 
-fn answer(mut stream: TcpStream, server: &Server) -> io::Result<()> {
+fn answer(mut stream: TcpStream, server: &Server, hosts: &[String]) -> io::Result<()> {
     let (status, kind, body) = match request(&mut stream)? {
-        Some(path) => page(&path, server),
-        None => (405, TEXT, "only GET of /, /metrics, /healthz and /readyz\n".to_owned()),
+        Some(asked) if !is_known(&asked.host, hosts) => {
+            let text = "this name is not one under which this server is watched (observe_hosts in party.toml)\n";
+            (403, TEXT, text.to_owned())
+        }
+        Some(Asked { path: Some(path), .. }) => page(&path, server),
+        _ => (405, TEXT, "only GET of /, /metrics, /healthz and /readyz\n".to_owned()),
     };
     let phrase = match status {
         200 => "OK",
+        403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
         _ => "Service Unavailable",
@@ -50,6 +115,18 @@ fn answer(mut stream: TcpStream, server: &Server) -> io::Result<()> {
     stream.set_write_timeout(Some(LIMIT))?;
     stream.write_all(head.as_bytes())?;
     stream.write_all(body.as_bytes())
+}
+
+/// Whether a request's `Host` leads here for sure: an address, this machine, or a name of the operator's.
+fn is_known(host: &str, hosts: &[String]) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    address
+        || name.eq_ignore_ascii_case("localhost")
+        || hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
 /// The page asks its own server and nobody else, and runs what is in it alone.
@@ -64,7 +141,8 @@ const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 fn page(path: &str, server: &Server) -> (u16, &'static str, String) {
     match path {
         "/" => (200, HTML, include_str!("status.html").to_owned()),
-        "/healthz" => (200, TEXT, "ok\n".to_owned()),
+        "/healthz" if server.is_alive() => (200, TEXT, "ok\n".to_owned()),
+        "/healthz" => (503, TEXT, "the thread that computes has ended\n".to_owned()),
         "/readyz" => match server.readiness() {
             Ok(()) => (200, TEXT, "ok\n".to_owned()),
             Err(reason) => (503, TEXT, format!("{reason}\n")),
@@ -77,8 +155,16 @@ fn page(path: &str, server: &Server) -> (u16, &'static str, String) {
     }
 }
 
-/// The path that is asked for; `None` if something else is asked.
-fn request(stream: &mut TcpStream) -> io::Result<Option<String>> {
+/// What is asked for.
+#[derive(Debug, PartialEq)]
+struct Asked {
+    host: String,
+    /// Of a `GET`.
+    path: Option<String>,
+}
+
+/// What a request asks for; `None` if it does not say of whom.
+fn request(stream: &mut TcpStream) -> io::Result<Option<Asked>> {
     let began = Instant::now();
     let mut bytes = Vec::new();
     loop {
@@ -87,7 +173,10 @@ fn request(stream: &mut TcpStream) -> io::Result<Option<String>> {
         let parsed = request.parse(&bytes).map_err(|error| bad(error.to_string()))?;
         if parsed.is_complete() {
             let path = request.path.unwrap_or_default().split('?').next().unwrap_or_default();
-            return Ok((request.method == Some("GET")).then(|| path.to_owned()));
+            let path = (request.method == Some("GET")).then(|| path.to_owned());
+            let host = request.headers.iter().find(|it| it.name.eq_ignore_ascii_case("host"));
+            let host = host.map(|header| String::from_utf8_lossy(header.value).trim().to_owned());
+            return Ok(host.map(|host| Asked { host, path }));
         }
         let left = LIMIT.saturating_sub(began.elapsed());
         if left.is_zero() || bytes.len() >= REQUEST {

@@ -117,11 +117,12 @@ impl Visit<'_> {
         }
         match request {
             Request::Ping => {
-                let program = env!("CARGO_PKG_VERSION").to_owned();
+                let program = crate::PROGRAM.to_owned();
                 say(self.channel, &Reply::Pong { party: self.core.me, program })
             }
             Request::Status => {
                 let mut status = Server(self.core.clone()).status()?;
+                self.core.hide_others(self.client, &mut status);
                 let told = |name: &str| !hides(self.client, &self.core.store.entry(name));
                 status.damaged.retain(|name| told(name));
                 status.tapes = self.core.tape_states(told)?;
@@ -388,7 +389,7 @@ impl Core {
         let Some(shelf) = &self.shelf else {
             return local::predict(program, examples, self.options);
         };
-        let tapes = candidates(shelf, &self.options, (program, version), examples)?;
+        let tapes = candidates(self, shelf, (program, version), examples)?;
         let examples = tapes.first().map_or(examples, Candidate::examples);
         local::predict_dealt(program, examples, self.options)
     }

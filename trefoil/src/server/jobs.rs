@@ -112,7 +112,7 @@ impl<'a> Worker<'a> {
             mpc.agree()?;
             Computing::Session(Box::new(mpc))
         };
-        let trainings = Trainings::default();
+        let trainings = Trainings::new(core.limits.cache_mib << 20);
         Ok(Self { core, computing, control, keys, canceller, jobs: 0, trainings })
     }
 
@@ -211,11 +211,11 @@ impl<'a> Worker<'a> {
             Work::Share { .. } | Work::Remove { .. } | Work::Decide { .. } => Ok(Ready::Nothing),
             Work::Infer { model, inputs, .. } => {
                 let manifest = checked.ok_or_else(without_model)?;
-                let Core { cache, store, engine, shelf, options, .. } = self.core;
+                let Core { cache, store, engine, shelf, .. } = self.core;
                 let loaded = cache.load(store, engine, model, &manifest)?;
                 let mut batch = loaded.program.batch_of(inputs)?;
                 let found = shelf.as_ref().map(|shelf| {
-                    candidates(shelf, options, (&loaded.program, loaded.version), batch)
+                    candidates(self.core, shelf, (&loaded.program, loaded.version), batch)
                 });
                 let found = found.transpose()?;
                 let sizes = found.iter().flatten().map(Candidate::examples);
@@ -399,7 +399,7 @@ impl<'a> Worker<'a> {
             return Err(Error::Internal("these servers have no tapes".to_owned()));
         };
         let player = players.player(self.core, &self.control, tape, model)?;
-        player.take_place()?;
+        player.take_place(self.core)?;
         let mut observer = Observing::begin(&self.control, &self.canceller);
         let outputs = player.run(model, inputs, &mut observer);
         let outputs = observer.end(self.core.me, outputs)?;

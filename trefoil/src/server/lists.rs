@@ -5,7 +5,7 @@ use crate::{
     Error, Id, Result,
     store::{Content, Entry, Manifest},
     watch::Place,
-    wire::{DataState, JobState, ModelState, PublicModel, Reply, RunState, Stage, say},
+    wire::{DataState, JobState, ModelState, PublicModel, Reply, RunState, Stage, Status, say},
 };
 
 /// Most models on a page.
@@ -109,6 +109,24 @@ fn line(client: &str, manifest: Manifest, damage: Option<String>) -> Option<Mode
 }
 
 impl Core {
+    /// Takes out of a server's state what is not a client's own: others' jobs, connections and steps are for operators.
+    pub(super) fn hide_others(&self, client: &str, status: &mut Status) {
+        let usable = |name: &String| {
+            self.store.entry(name).manifest().is_some_and(|manifest| sees(client, manifest))
+        };
+        status.models =
+            self.store.names().unwrap_or_default().iter().filter(|it| usable(it)).count();
+        (status.clients, status.reserved) = self.quotas.held_by(client);
+        let state = self.state();
+        status.waiting = state.jobs.values().filter(|job| job.client == client).count();
+        (status.done, status.failed) = state.ended.get(client).copied().unwrap_or_default();
+        let runs =
+            state.running.as_ref().is_some_and(|running| running.of(client).next().is_some());
+        if !runs {
+            status.step = None;
+        }
+    }
+
     /// A client's jobs that wait or run here, the oldest first.
     fn jobs_of(&self, client: &str) -> Vec<JobState> {
         let state = self.state();

@@ -18,7 +18,11 @@ mod train;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -26,7 +30,7 @@ use std::{
 use bytes::Bytes;
 use gpu_kernels::AnyEngine;
 use mpc_core::{Held, Released, Sharing};
-use net::{Canceller, LeftOut, LogLimit};
+use net::{Canceller, Identity, LeftOut, LogLimit};
 use ring_arith::Engine;
 use rss_protocols::Options;
 
@@ -71,6 +75,8 @@ struct Core {
     state: Mutex<State>,
     /// Signalled when a job comes.
     wake: Condvar,
+    /// Whether the thread that keeps the session with the others lives.
+    alive: AtomicBool,
     started: Instant,
     /// What each client uses.
     quotas: Arc<Quotas>,
@@ -97,6 +103,8 @@ struct State {
     running: Option<Running>,
     done: u64,
     failed: u64,
+    /// Of each client, how many jobs are done and how many have failed.
+    ended: HashMap<String, (u64, u64)>,
     /// Whether this server is being stopped.
     ending: Ending,
     /// Ends the session that there is, or that is being begun.
@@ -255,6 +263,7 @@ impl Server {
             running: None,
             done: 0,
             failed: 0,
+            ended: HashMap::new(),
             ending: Ending::No,
             session: None,
         };
@@ -273,6 +282,7 @@ impl Server {
             cache,
             state: Mutex::new(state),
             wake: Condvar::new(),
+            alive: AtomicBool::new(true),
             started: Instant::now(),
             quotas,
             certificates: Mutex::default(),
@@ -293,8 +303,21 @@ impl Server {
     /// Begins the audit log's account of this run of the server.
     pub(crate) fn record_start(&self) {
         let engine = self.engine();
-        let program = env!("CARGO_PKG_VERSION");
+        let program = crate::PROGRAM;
         self.0.audit.record(&Event::Started { program, engine: &engine });
+    }
+
+    /// Refuses a list of revoked certificates that is older than one this server has used.
+    ///
+    /// # Errors
+    /// As [`check_revocations`].
+    pub(crate) fn check_revocations(&self, identity: &Identity) -> Result<()> {
+        check_revocations(&self.0.store, identity)
+    }
+
+    /// Whether the thread lives that runs jobs with the other servers.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.alive.load(Ordering::Relaxed)
     }
 
     /// Whether new jobs can run here.
@@ -319,7 +342,7 @@ impl Server {
         self.0.engine.name()
     }
 
-    /// What this server knows about itself.
+    /// What this server knows about itself, for its operator.
     ///
     /// # Errors
     /// [`Error::File`] if the store cannot be read.
@@ -330,7 +353,7 @@ impl Server {
         let state = core.state();
         Ok(Status {
             party: core.me,
-            program: env!("CARGO_PKG_VERSION").to_owned(),
+            program: crate::PROGRAM.to_owned(),
             up_seconds: core.started.elapsed().as_secs(),
             engine: self.engine(),
             link: state.link.clone(),
@@ -421,6 +444,26 @@ impl Server {
     }
 }
 
+/// Refuses a list of revoked certificates that is older than one this server has used, or that is gone: it would let
+/// revoked clients in again. The number of the list is kept with what the server counts.
+///
+/// # Errors
+/// [`Error::Config`] that names both numbers.
+pub(crate) fn check_revocations(store: &Store, identity: &Identity) -> Result<()> {
+    let ledger = store.ledger();
+    let _change = ledger.lock();
+    let known: u64 = ledger.read("revoked", "number")?;
+    let found = identity.revocation_number()?.unwrap_or(0);
+    if found < known {
+        let reason = format!(
+            "its number is {found}, and this server has used number {known}: an older list lets revoked clients in \
+             again; copy the newest one from the authority's folder"
+        );
+        return Err(Error::config("list of revoked certificates", reason));
+    }
+    if found > known { ledger.write("revoked", "number", &found) } else { Ok(()) }
+}
+
 impl Core {
     fn state(&self) -> MutexGuard<'_, State> {
         // What a panic may leave behind is a job that nobody runs, which expires.
@@ -499,6 +542,8 @@ impl Core {
         self.metrics.ended(kind, name, &job.client, ended, took.as_secs_f64(), cost);
         let mut state = self.state();
         *(if outcome.is_ok() { &mut state.done } else { &mut state.failed }) += 1;
+        let (done, failed) = state.ended.entry(job.client.clone()).or_default();
+        *(if outcome.is_ok() { done } else { failed }) += 1;
         drop(state);
         // The client may have left; then nobody wants to know.
         let _ = job.outcome.send(outcome);

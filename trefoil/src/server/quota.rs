@@ -215,6 +215,12 @@ impl Quotas {
         (inner.connections, inner.bytes)
     }
 
+    /// Connections and reserved bytes of one client.
+    pub(super) fn held_by(&self, client: &str) -> (usize, u64) {
+        let inner = self.lock();
+        inner.held.get(client).map_or((0, 0), |held| (held.connections, held.bytes))
+    }
+
     /// Jobs whose parts come, wait, run or are being answered.
     pub(super) fn jobs(&self) -> usize {
         self.lock().held.values().map(|held| held.jobs).sum()

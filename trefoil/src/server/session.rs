@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     panic::{self, AssertUnwindSafe},
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -42,6 +45,8 @@ impl Server {
     /// Keeps a session with the other servers, which `begin` starts anew whenever it has died, until
     /// the server is stopped.
     pub fn keep_session(&self, begin: impl Fn(&net::Job) -> net::Result<Session>) {
+        // Also if it ends by a panic.
+        let _ended = Ended(&self.0.alive);
         let mut pause = *AGAIN.start();
         while let Some(canceller) = self.0.next_session() {
             let prgs = self.0.engine.generators().into_iter().map(Generator::name);
@@ -64,6 +69,15 @@ impl Server {
             pause = if was_up { *AGAIN.start() } else { (pause * 2).min(*AGAIN.end()) };
             thread::sleep(pause);
         }
+    }
+}
+
+/// Says that the thread has ended when it is dropped.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 

@@ -3,7 +3,7 @@
 use mpc_core::{Deal, Protocol};
 use net::Session;
 use nn_layers::Observer;
-use rss_protocols::{Options, Rss, Tape};
+use rss_protocols::{Rss, Tape};
 use serde::{Deserialize, Serialize};
 
 use super::{Core, cache::Loaded};
@@ -92,17 +92,35 @@ const SPENT: &str = "the tape for this model is spent: have another one made (`t
 
 /// The tapes that this server could play for a job of so many examples, of which there is at least one.
 pub(super) fn candidates(
+    core: &Core,
     shelf: &Shelf,
-    options: &Options,
     (program, version): (&Program, Id),
     examples: usize,
 ) -> Result<Vec<Candidate>> {
     let refused = |reason: String| Err(Error::refused("tapes", reason));
-    let (tapes, damaged) = shelf.tapes()?;
+    let (tapes, mut damaged) = shelf.tapes()?;
+    let Core { options, me, .. } = core;
     let (mut spent, mut sizes, mut bound) = (false, Vec::new(), false);
     let mut found = Vec::new();
     for tape in tapes {
         if tape.digest() != *digest(program, options, tape.examples()).as_bytes() {
+            continue;
+        }
+        if tape.party().0 != *me {
+            damaged.push(format!(
+                "a tape of {} lies at party {me}: give each server its own with `trefoil tape add`",
+                tape.party()
+            ));
+            continue;
+        }
+        let used = used_places(core, &tape)?;
+        if tape.next() < used {
+            damaged.push(format!(
+                "tape {} was put back from a backup: {used} of its answers were used, and it says {}; used twice they \
+                 would tell secrets, so remove it and have another one made",
+                shown_name(&tape.id()),
+                tape.next()
+            ));
             continue;
         }
         if !fits(program, examples, tape.examples()) {
@@ -147,6 +165,14 @@ pub(super) fn candidates(
         damaged.collect::<String>()
     ))
 }
+
+/// How many places of a tape were used here, as is written down apart from it.
+fn used_places(core: &Core, tape: &Tape) -> Result<u64> {
+    core.store.ledger().read(USED, &shown_name(&tape.id()))
+}
+
+/// The count of the ledger.
+const USED: &str = "tapes";
 
 /// Whether a job of so many examples can be run on a tape for others.
 fn fits(program: &Program, examples: usize, tape: u64) -> bool {
@@ -206,11 +232,13 @@ impl Players {
 }
 
 impl Player {
-    /// Agrees with the other server on the next place of the tape, and spends it.
-    pub(super) fn take_place(&mut self) -> Result<()> {
+    /// Agrees with the other server on the next place of the tape, and spends it. That it was used is written down
+    /// apart from the tape as well, so that a tape which comes back from a backup is known.
+    pub(super) fn take_place(&mut self, core: &Core) -> Result<()> {
         self.mpc.step("next place of the tape");
-        self.tape.begin(&mut self.mpc)?;
-        Ok(())
+        let place = self.tape.begin(&mut self.mpc)?;
+        let used = used_places(core, &self.tape)?.max(place + 1);
+        core.store.ledger().write(USED, &shown_name(&self.tape.id()), &used)
     }
 
     /// Runs the model, at the place that was taken, on inputs, which are filled up with zeros to the tape's examples.

@@ -68,7 +68,7 @@ impl Terms {
         request: Digest,
         model: Option<(Id, Digest)>,
     ) -> Self {
-        let program = env!("CARGO_PKG_VERSION").to_owned();
+        let program = crate::PROGRAM.to_owned();
         Self { wire: VERSION, program, options, number, request, model }
     }
 

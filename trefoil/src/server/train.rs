@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mpc_core::{Deal, Operand, Protocol, Released};
+use mpc_core::{Deal, Operand, Protocol, Released, ShareTensor};
 use nn_layers::{
     Observer,
     train::{State, TrainPlan, TrainRequest},
@@ -25,15 +25,18 @@ use crate::{
     wire::check_upload,
 };
 
-/// Most trainings whose state stays in memory between jobs.
-const KEPT: usize = 4;
+/// Bytes that a word of a training under way takes: two components, and their sum, which products keep.
+const WORD: u64 = 24;
 
 /// Most steps of a slice before it is known how long a step takes.
 const FIRST: u32 = 16;
 
-/// The trainings whose state is in memory; the one used last stands last.
-#[derive(Default)]
-pub(super) struct Trainings(Vec<Progress>);
+/// The trainings whose state and data are in memory; the one used last stands last.
+pub(super) struct Trainings {
+    kept: Vec<Progress>,
+    /// Most bytes that they take together, unless one alone takes more.
+    most: u64,
+}
 
 /// A training under way.
 pub(super) struct Progress {
@@ -71,6 +74,10 @@ pub(super) struct Derived {
 }
 
 impl Trainings {
+    pub(super) fn new(most: u64) -> Self {
+        Self { kept: Vec::new(), most }
+    }
+
     /// A run as it is after so many steps, out of memory or as it is kept on disk.
     ///
     /// # Errors
@@ -78,9 +85,9 @@ impl Trainings {
     pub(super) fn take(&mut self, core: &Core, manifest: &Manifest, step: u32) -> Result<Progress> {
         let run = manifest.run()?;
         let opened = core.store.ledger().opened(run.fingerprint)?;
-        let known = self.0.iter().position(|known| known.run.fingerprint == run.fingerprint);
+        let known = self.kept.iter().position(|known| known.run.fingerprint == run.fingerprint);
         if let Some(at) = known {
-            let progress = self.0.remove(at);
+            let progress = self.kept.remove(at);
             if progress.run.step == step {
                 return Ok(Progress { manifest: manifest.clone(), opened, ..progress });
             }
@@ -98,15 +105,16 @@ impl Trainings {
     /// Keeps the state of a run in memory.
     pub(super) fn keep(&mut self, progress: Progress) {
         self.forget(progress.name());
-        self.0.push(progress);
-        if self.0.len() > KEPT {
-            self.0.remove(0);
+        self.kept.push(progress);
+        let mut held: u64 = self.kept.iter().map(Progress::bytes).sum();
+        while held > self.most && self.kept.len() > 1 {
+            held -= self.kept.remove(0).bytes();
         }
     }
 
     /// Drops a run that was removed.
     pub(super) fn forget(&mut self, name: &str) {
-        self.0.retain(|known| known.name() != name);
+        self.kept.retain(|known| known.name() != name);
     }
 }
 
@@ -145,6 +153,12 @@ impl Progress {
 
     pub(super) fn name(&self) -> &str {
         &self.manifest.name
+    }
+
+    /// Bytes that its data and state take.
+    fn bytes(&self) -> u64 {
+        let shares = self.rows.iter().chain(self.state.shares());
+        WORD * shares.map(|share| share.shape().len() as u64).sum::<u64>()
     }
 
     /// What must be the same at all servers: the version that is kept, and the run with its step.

@@ -136,7 +136,7 @@ pub fn parse<T: Header>(frame: &[u8]) -> Result<T> {
             "the other side speaks version {} of the protocol, and this program (trefoil {}) version \
              {VERSION}; run the same program on all machines",
             version.trefoil,
-            env!("CARGO_PKG_VERSION")
+            crate::PROGRAM
         )));
     }
     let message: Versioned<T> =

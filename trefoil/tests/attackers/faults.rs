@@ -357,7 +357,7 @@ fn a_second_signal_ends_a_server_that_waits_for_its_jobs() {
     let says = |cluster: &Cluster, key: &str, what: Value| {
         let began = Instant::now();
         loop {
-            let status = cluster.run("bob", &["--json", "status"]).out;
+            let status = cluster.run("alice", &["--json", "status"]).out;
             if serde_json::from_str::<Value>(&status).is_ok_and(|it| it[1][key] == what) {
                 return;
             }

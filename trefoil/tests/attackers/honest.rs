@@ -122,7 +122,9 @@ fn held(cluster: &Cluster) -> [(usize, u64); 3] {
 fn nothing_is_left(cluster: &Cluster, before: [(usize, u64); 3]) {
     let began = Instant::now();
     loop {
-        let status = cluster.json("alice", &["status"]);
+        // Each is told of what is its own.
+        let states = ["alice", "mallory"].map(|name| cluster.json(name, &["status"]));
+        let mut all = states.iter().flat_map(|state| state.as_array().unwrap());
         let idle = |status: &serde_json::Value| {
             status["waiting"] == 0 && status["reserved"] == 0 && status["clients"] == 1
         };
@@ -130,9 +132,9 @@ fn nothing_is_left(cluster: &Cluster, before: [(usize, u64); 3]) {
         let fits = |(after, before): (&(usize, u64), &(usize, u64))| {
             after.0 <= before.0 && after.1 <= before.1 + SLACK_KIB
         };
-        if status.as_array().unwrap().iter().all(idle) && after.iter().zip(&before).all(fits) {
+        if all.all(idle) && after.iter().zip(&before).all(fits) {
             return;
         }
-        assert!(began.elapsed() < LIMIT, "{before:?} before, {after:?} after; {status}");
+        assert!(began.elapsed() < LIMIT, "{before:?} before, {after:?} after; {states:?}");
     }
 }

@@ -116,9 +116,9 @@ fn ask(cluster: &Cluster, version: Id) -> ([Deaf; 3], [Reply; 3]) {
     (channels, replies)
 }
 
-/// The least of a number that the three servers tell of themselves.
+/// The least of a number that the three servers tell mallory of what is its own.
 fn least(cluster: &Cluster, what: &str) -> u64 {
-    let status = cluster.json("alice", &["status"]);
+    let status = cluster.json("mallory", &["status"]);
     let all = status.as_array().unwrap().iter().map(|server| server[what].as_u64().unwrap());
     all.min().unwrap()
 }

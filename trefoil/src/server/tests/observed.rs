@@ -22,7 +22,7 @@ fn told(address: SocketAddr, request: &str) -> String {
 }
 
 fn get(address: SocketAddr, path: &str) -> (String, String) {
-    let text = told(address, &format!("GET {path} HTTP/1.1\r\nhost: here\r\n\r\n"));
+    let text = told(address, &format!("GET {path} HTTP/1.1\r\nhost: localhost:9100\r\n\r\n"));
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
     (head.lines().next().unwrap().to_owned(), body.to_owned())
@@ -106,7 +106,7 @@ fn operators_are_told_how_a_server_is_and_what_it_has_done() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let server = world.servers[1].clone();
-    thread::spawn(move || observe::serve(&listener, &server));
+    thread::spawn(move || observe::serve(&listener, &server, &["watch.example".to_owned()]));
     assert_eq!(get(address, "/healthz"), ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned()));
     assert_eq!(get(address, "/readyz").1, "ok\n");
     let (status, page) = get(address, "/metrics?now");
@@ -141,15 +141,69 @@ fn operators_are_told_how_a_server_is_and_what_it_has_done() {
     assert!(html.contains("trefoil_link_up") && !html.contains("http"));
 
     assert!(get(address, "/nothing").0.contains("404"));
-    assert!(told(address, "POST /metrics HTTP/1.1\r\n\r\n").contains("405"));
+    assert!(told(address, "POST /metrics HTTP/1.1\r\nhost: [::1]:9100\r\n\r\n").contains("405"));
+    // A name that somebody made to lead here is answered nothing, those of the operator are.
+    let asked =
+        |host: &str| told(address, &format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\n\r\n"));
+    for host in ["evil.example", "evil.example:9100", "127.0.0.1.evil.example", ""] {
+        let text = asked(host);
+        assert!(text.contains("403") && !text.contains("trefoil_link_up"), "{host}: {text}");
+    }
+    for host in ["127.0.0.1:9100", "Watch.example", "watch.example:80", "LOCALHOST", "[::1]:9100"] {
+        assert!(asked(host).contains("trefoil_link_up 1"), "{host}");
+    }
     // Whoever sends nonsense, nothing or without end holds nobody up for long.
     assert_eq!(told(address, "nonsense\r\n\r\n"), "");
     assert_eq!(told(address, &format!("GET /metrics HTTP/1.1\r\na: {}", "x".repeat(20_000))), "");
-    let silent = TcpStream::connect(address).unwrap();
+    // Nor do many that say nothing, which come from elsewhere.
+    let silent: Vec<_> = (0..15).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let began = Instant::now();
     assert_eq!(get(address, "/healthz").1, "ok\n");
+    assert!(began.elapsed() < Duration::from_secs(1), "it waited for a silent connection");
     drop(silent);
 
     world.servers[1].stop();
     let (status, body) = get(address, "/readyz");
     assert!(status.contains("503") && body.contains("being stopped"), "{status} {body}");
+    // The thread that computes has ended by now.
+    let ended = (0..200).any(|_| {
+        thread::sleep(Duration::from_millis(20));
+        get(address, "/healthz").0.contains("503")
+    });
+    assert!(ended, "a server without the thread that computes is not alive");
+}
+
+/// Which layer of whose model runs, and how much others do, is for operators.
+#[test]
+fn a_client_is_told_of_its_own_jobs_alone() {
+    let world = World::new(&Limits::default());
+    let mut alice = world.client("alice");
+    put_for(&mut alice, "private", &endless(), false, &Readers::Named(Vec::new())).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| infer(&mut world.client("alice"), "private", [1.0; 3]).unwrap_err());
+        let state = |name: &str| {
+            let mut channels = world.connect(name);
+            say(&mut *channels[1], &Request::Status).unwrap();
+            match hear(&mut *channels[1], LIMIT).unwrap() {
+                Reply::Status(status) => *status,
+                other => panic!("{other:?}"),
+            }
+        };
+        let runs = (0..500).any(|_| {
+            thread::sleep(Duration::from_millis(10));
+            state("alice").step.is_some()
+        });
+        assert!(runs, "its owner is told of the step");
+        let (mine, theirs) = (state("alice"), state("mallory"));
+        assert_eq!(
+            (theirs.step, theirs.done, theirs.failed, theirs.waiting, theirs.models),
+            (None, 0, 0, 0, 0)
+        );
+        assert_eq!((mine.done, mine.models), (1, 1));
+        assert!(theirs.clients == 1 && theirs.reserved == 0, "its own connection alone");
+        assert_eq!(world.servers[1].status().unwrap().done, 1, "its operator is told of all");
+        for job in world.client("alice").jobs().unwrap().concat() {
+            let _ = world.client("alice").cancel(job.job);
+        }
+    });
 }

@@ -123,7 +123,7 @@ fn a_job_that_is_cancelled_while_it_runs_with_others_ends_alone() {
     let (world, gates) = with_model();
     for step in ["prepare job", "guard"] {
         gates.shut("next job", 1, 0);
-        wait_until(|| gates.waiting.load(std::sync::atomic::Ordering::SeqCst) > 0);
+        wait_until(|| gates.waiting.load(Ordering::SeqCst) > 0);
         thread::scope(|scope| {
             let _guard = OpenAll(&gates);
             let mut threads = Vec::new();
@@ -142,7 +142,7 @@ fn a_job_that_is_cancelled_while_it_runs_with_others_ends_alone() {
                 state.running.as_ref().is_some_and(|running| running.jobs.len() == 2)
             };
             wait_until(|| world.servers.iter().all(works));
-            wait_until(|| gates.waiting.load(std::sync::atomic::Ordering::SeqCst) > 0);
+            wait_until(|| gates.waiting.load(Ordering::SeqCst) > 0);
             let job = world.client("b").jobs().unwrap()[0][0].job;
             assert!(world.client("a").cancel(job).is_err(), "it is another's");
             world.client("b").cancel(job).unwrap();
