@@ -79,6 +79,10 @@ impl Channel for Link {
 pub fn serve(config: &PartyConfig) -> Result<()> {
     let me = config.party;
     config.log.as_deref().map_or(Ok(()), log::set)?;
+    memory::keep_private().map_err(|cause| Error::File {
+        what: "keeping this process's memory to itself".to_owned(),
+        cause,
+    })?;
     // As the first process of a container it would otherwise not hear of them at all.
     let signals = stop_signals()?;
     let identity = party_identity(config)?;

@@ -1,8 +1,25 @@
 //! Memory whose size somebody else decides: that the system does not give it is an error like others.
 
-use std::{fs, hint::black_box};
+use std::{fs, hint::black_box, io};
 
 use crate::{Error, Result};
+
+/// Has the system write no image of this process's memory when it dies, and let no other process of the same user read
+/// it: keys and shares are in it.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn keep_private() -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+        rustix::process::setrlimit(rustix::process::Resource::Core, none)?;
+    }
+    // Tests look at what servers hold, by the files that this would close to them.
+    #[cfg(all(target_os = "linux", not(debug_assertions)))]
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+    Ok(())
+}
 
 /// Makes sure that the system would give this process so many bytes now. What computes asks for its memory in
 /// many small steps, none of which can fail without ending the process.
@@ -45,6 +62,16 @@ fn kib(file: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn no_image_of_memory_is_written_when_the_process_dies() {
+        keep_private().unwrap();
+        let limits = fs::read_to_string("/proc/self/limits").unwrap();
+        let line = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+        let sizes: Vec<_> = line["Max core file size".len()..].split_whitespace().collect();
+        assert_eq!(sizes[..2], ["0", "0"], "{line}");
+    }
 
     #[test]
     fn memory_that_the_system_does_not_give_is_an_error() {

@@ -1,13 +1,15 @@
 //! Owners of runs who want the rows of others, with a run that its data's owner has consented to.
 
 use std::{
+    collections::BTreeMap,
     fs, thread,
     time::{Duration, Instant},
 };
 
+use mpc_core::SplitMix64;
 use nn_layers::{
     Binary, Dim, Graph, HostTensor, Op,
-    train::{Optimiser, Schedule, TrainOptions, TrainPlan},
+    train::{Metric, Optimiser, Schedule, TrainOptions, TrainPlan},
 };
 use ring_arith::Tensor;
 use serde_json::{Value, json};
@@ -22,7 +24,7 @@ use trefoil::{
 };
 
 use crate::{
-    common::{Cluster, all_digits},
+    common::{Cluster, all_digits, faults},
     honest::{cluster, connect},
 };
 
@@ -330,4 +332,110 @@ fn a_network_that_copies_rows_is_shown_and_a_limit_refuses_it() {
         "{text}"
     );
     assert!(!text.contains("WARNING"), "{text}");
+}
+
+/// Servers are killed at any moment of runs with openings: what was agreed leaves once at most, and the counts are right.
+#[test]
+fn kills_at_any_moment_let_nothing_leave_twice() {
+    const STEPS: u32 = 30;
+    let mut cluster = cluster("killed-openings", &[]);
+    put_data(&cluster, "rows", &[]);
+    let graph = honest(10);
+    let metered = options().with_metrics([Metric::Loss]);
+    let (bytes, state) = request(&graph, &metered);
+    let mut random = SplitMix64::new(7);
+    for trial in 0..6 * faults() {
+        let name = format!("run-{trial}");
+        let openings = Openings { weights: vec![7, STEPS], metrics: 10 };
+        let mark = {
+            let mut mallory = client(&cluster, "mallory");
+            let spec = spec(&mut mallory, "rows", STEPS / 10, openings.clone());
+            let new =
+                NewRun { name: &name, spec: &spec, request: &bytes, state: &state, replace: false };
+            mallory.put_run(&new, &()).unwrap();
+            mallory.run(&name).unwrap().run.fingerprint
+        };
+        approve(&cluster, &name);
+        let (party, delay) = (random.next_u64() as usize % 3, random.next_u64() % 150);
+        let config = ClientConfig::read(&cluster.client_config("mallory")).unwrap();
+        let seen = thread::scope(|scope| {
+            let owner = scope.spawn(|| go_through(&config, &name, mark, &openings, STEPS));
+            thread::sleep(Duration::from_millis(delay));
+            cluster.kill(party);
+            cluster.start_party(party);
+            owner.join().unwrap()
+        });
+        for (end, times) in &seen.metrics {
+            assert!([10, 20, 30].contains(end) && *times == 1, "{:?}", seen.metrics);
+        }
+        for party in 0..3 {
+            let kept =
+                cluster.folder.join(format!("party-{party}/data/counts/opened/{}", mark.letters()));
+            let text = fs::read_to_string(kept).unwrap();
+            let counts: Value = serde_json::from_str(text.split_once('\n').unwrap().1).unwrap();
+            assert_eq!(counts["weights"], STEPS, "trial {trial}, party {party}");
+            // The last window may have left some servers and not others when one was killed.
+            assert!(counts["metrics"].as_u64().unwrap() <= u64::from(STEPS));
+        }
+    }
+}
+
+/// What a run's owner was given.
+#[derive(Default)]
+struct Given {
+    /// How often the metrics of the window that ends with a step came.
+    metrics: BTreeMap<u32, u32>,
+    /// The weights after each step that they left after.
+    weights: BTreeMap<u32, Vec<Tensor>>,
+}
+
+/// A run's owner who takes all it can get, and tries again whatever fails.
+fn go_through(
+    config: &ClientConfig,
+    name: &str,
+    mark: Digest,
+    openings: &Openings,
+    steps: u32,
+) -> Given {
+    let began = Instant::now();
+    let mut given = Given::default();
+    loop {
+        assert!(began.elapsed() < LIMIT, "{name} does not go on");
+        let done = step(config, name, mark, openings, steps, &mut given);
+        match done {
+            Ok(true) => return given,
+            Ok(false) => {}
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// One slice, and the weights after it if they leave. Whether the run has ended, and its weights have come.
+fn step(
+    config: &ClientConfig,
+    name: &str,
+    mark: Digest,
+    openings: &Openings,
+    steps: u32,
+    given: &mut Given,
+) -> Result<bool> {
+    let mut mallory = links::connect(config)?;
+    let at = mallory.run(name)?.run.step;
+    if openings.opens_weights(at) && !given.weights.contains_key(&at) {
+        for _ in 0..2 {
+            let words = mallory.release(name, mark, at, &())?;
+            // Fetched again, whatever was killed meanwhile, they are the same words.
+            assert_eq!(given.weights.entry(at).or_insert_with(|| words.clone()), &words);
+        }
+    }
+    if at == steps {
+        return Ok(given.weights.contains_key(&at));
+    }
+    let end = openings.slice_end(at, steps);
+    let answer = mallory.train(name, mark, at, end - at, true, &())?;
+    // One metric, and what the guard found.
+    if answer.outputs.len() > 1 {
+        *given.metrics.entry(end).or_default() += 1;
+    }
+    Ok(false)
 }
