@@ -7,53 +7,26 @@
 #[path = "../../mpc-core/src/fault.rs"]
 mod fault;
 
-mod at_once;
 mod bits;
-mod chain;
 mod circuit;
 mod compare;
-mod cut;
-mod deal;
-mod dealt;
-mod decompose;
-mod exact;
-#[cfg(test)]
-mod faults;
-mod fused;
-mod gradient;
-mod group;
-mod halves;
+mod dealer;
 mod io;
-mod kept;
 mod kernels;
-mod keys;
-mod launch;
-mod links;
-mod local;
-mod masked;
+mod linear;
+mod lookup;
 mod max;
-mod paired;
-mod piecewise;
-mod plan;
-#[cfg(test)]
-mod privacy;
+mod party;
 mod product;
 mod protocol;
-mod quotient;
-mod random;
-mod rss;
-mod seat;
-mod select;
+mod runtime;
 mod share;
-mod signs;
-mod sums;
-mod tape;
-mod truncate;
-mod unit;
+#[cfg(test)]
+mod testing;
 
-pub use cut::{DEALER, Parts};
-pub use deal::{Addends, Replicated};
-pub use plan::Tree;
-pub use rss::{Options, Rss};
+pub use circuit::schedule::Tree;
+pub use dealer::{Dealer, Tape};
+pub use io::clients::{Addends, Replicated};
+pub use party::{Options, Rss};
+pub use runtime::chunks::{DEALER, Parts};
 pub use share::{BitShare, Share};
-pub use tape::{Dealer, Tape};

@@ -10,10 +10,10 @@ use ring_arith::{BitTensor, Engine, Shape, Stream};
 
 use crate::{
     BitShare, Rss, Share,
-    launch::invalid,
-    local::{check_width, same_bits, same_shape},
+    linear::{check_width, same_bits, same_shape},
+    party::Setting,
     product::{check_one_bit, in_steps},
-    rss::Setting,
+    runtime::launch::invalid,
 };
 
 impl<E: Engine> Protocol for Rss<E> {

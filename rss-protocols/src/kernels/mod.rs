@@ -28,9 +28,9 @@ mod rounding;
 
 mod chain;
 mod digits;
-mod largest;
 mod local;
-mod selecting;
+mod max;
+mod select;
 mod tree;
 
 pub(crate) use chain::{
@@ -38,16 +38,16 @@ pub(crate) use chain::{
     ChainWhole, ChainWrap,
 };
 pub(crate) use digits::{Codes, Digits, DigitsEqual, DigitsGreater};
-pub(crate) use largest::{BitProducts, GainLead, GainOther};
 pub(crate) use local::{
     AddedOther, AddedPivot, And3, Combine, Copy, Difference, Keep, MaskedDifference, MaskedSum,
     MulOther, MulPivot, Negate, PairLeft, PairRight, Scale, Shift, Split, Sum, Xor, Xor3, XorWord,
 };
+pub(crate) use max::{BitProducts, GainLead, GainOther};
 pub(crate) use rounding::{
     AbyPivot, AbyShift, Coin, EarlyNearest, EarlyRoundUp, EarlySum, EarlyTop, ExactEnd, ExactLead,
     RoundLead, RoundReluLead, RoundTop, TakeCarry, WholeSum, WithCoin, WrapShares,
 };
-pub(crate) use selecting::{ArithOther, LANES, LaneLead, LaneSum, SelectLead, SelectOther};
+pub(crate) use select::{ArithOther, LANES, LaneLead, LaneSum, SelectLead, SelectOther};
 pub(crate) use tree::{
     Deal2, Deal3, Deal4, DealAll2, DealAll3, DealAll4, DealLow2, DealLow3, DealLow4, LeafMask,
     Merge2, Merge3, Merge4, MergeAll2, MergeAll3, MergeAll4, MergeLow2, MergeLow3, MergeLow4,

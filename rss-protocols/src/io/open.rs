@@ -1,0 +1,306 @@
+//! Into and out of the protocol.
+
+use mpc_core::{Result, ShareTensor};
+use net::Party;
+use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source, Tensor};
+
+use crate::{
+    BitShare, Rss, Share,
+    kernels::{Copy, MaskedDifference, MaskedSum, Xor3},
+    party::Setting,
+    runtime::chunks::DEALER,
+    runtime::launch::{flat, invalid, map, whole, words},
+    runtime::prss::Key,
+    runtime::roles::Roles,
+};
+
+/// Words of a hash.
+const HASH: usize = 4;
+
+impl<E: Engine> Rss<E> {
+    /// Shares what `owner` holds: a component is a stream that it has in common with the party before
+    /// it, one is public coins, the rest goes to the party after it. Where one deals, who shares the stream
+    /// is the dealer.
+    ///
+    /// Cost: 64 bits, 1 round.
+    pub(crate) fn share_inputs(
+        &mut self,
+        owner: Party,
+        shapes: &[Shape],
+        values: Option<&[E::Tensor]>,
+    ) -> Result<Vec<Share<E::Tensor>>> {
+        let me = self.party();
+        // The owner is the pivot: its key with the party before it is that with the third.
+        let swapped = self.setting == Setting::Dealt && owner.after(2, 3) != DEALER;
+        planted!("input: sent to the dealer", swapped = false);
+        let roles = Roles::new(me, owner, swapped);
+        let mut shares = Vec::with_capacity(shapes.len());
+        for (i, shape) in shapes.iter().enumerate() {
+            let nonce = self.keys.operation();
+            let coins = self.keys.public(nonce);
+            let coins = || stream(&coins);
+            let mut streams = self.keys.streams(&roles, nonce);
+            let mask = streams.draw(Key::Right, shape.len());
+            planted!("input not masked", mask = streams.blank(Key::Right, shape.len()));
+            let mask = || streams.words(mask);
+            // x_owner is a stream, x_(owner + 1) what is sent, x_(owner + 2) the coins; swapped, the first
+            // two change places. A rounding that follows sees a random third component; it hides nothing.
+            let (mine, other) = if me == owner {
+                let value = &values.expect("checked: the owner has values")[i];
+                let [sent] = words(
+                    &self.engine,
+                    &MaskedDifference,
+                    shape,
+                    [whole(value), mask(), coins()],
+                    &[],
+                )?;
+                self.links.put(&self.engine, roles.left(), &sent)?;
+                let [mine] = words(&self.engine, &Copy, shape, [mask()], &[])?;
+                (mine, sent)
+            } else if me == roles.left() {
+                let [third] = words(&self.engine, &Copy, shape, [coins()], &[])?;
+                let mut cx = self.cx();
+                let received =
+                    cx.receive(owner, shape.len())?.field(&self.engine, shape.clone())?;
+                (received, third)
+            } else {
+                let [third] = words(&self.engine, &Copy, shape, [coins()], &[])?;
+                let [first] = words(&self.engine, &Copy, shape, [mask()], &[])?;
+                (third, first)
+            };
+            let (mine, next) = roles.order(mine, other);
+            shares.push(Share::new(mine, next)?);
+        }
+        self.links.flush_all()?;
+        Ok(shares)
+    }
+
+    /// Reveals tensors to all: every party sends its own component to the party after it.
+    ///
+    /// Cost: 192 bits, 1 round, and a hash a party, 96 bytes in all. With a dealer 128 bits and no hash; to
+    /// the dealer everything is 0.
+    pub(crate) fn reveal(&mut self, shares: &[&Share<E::Tensor>]) -> Result<Vec<E::Tensor>> {
+        if self.deals() {
+            return shares.iter().map(|share| self.zero_like(share.shape())).collect();
+        }
+        let components: Vec<_> = shares.iter().map(|share| (share.mine(), share.next())).collect();
+        let missing = self.exchange_components(&components)?;
+        shares.iter().zip(&missing).map(|(share, missing)| self.complete(share, missing)).collect()
+    }
+
+    /// Sends own components to the party after this one, which lacks them, and hashes of the next ones to
+    /// the party before, which gets those from their other holder. Returns the components that this party
+    /// lacks.
+    fn exchange_components(
+        &mut self,
+        components: &[(&E::Tensor, &E::Tensor)],
+    ) -> Result<Vec<E::Tensor>> {
+        if self.setting == Setting::Dealt {
+            return self.exchange_with_the_other(components);
+        }
+        let me = self.party();
+        let shapes: Vec<_> = components.iter().map(|(mine, _)| mine.shape().clone()).collect();
+        for (mine, _) in components {
+            self.links.put(&self.engine, me.after(1, 3), mine)?;
+        }
+        let vouched: Vec<_> = components.iter().map(|(_, next)| *next).collect();
+        self.vouch(me.after(2, 3), &vouched)?;
+        self.receive_vouched(&shapes)
+    }
+
+    /// Sends a hash of tensors that a party gets from somebody else.
+    fn vouch(&mut self, to: Party, tensors: &[&E::Tensor]) -> Result<()> {
+        if tensors.iter().all(|tensor| tensor.len() == 0) {
+            return Ok(());
+        }
+        let hash = self.engine.upload(self.hash(tensors)?)?;
+        self.links.put(&self.engine, to, &hash)
+    }
+
+    /// Receives components from the party before this one, and their hash from the one after it.
+    fn receive_vouched(&mut self, shapes: &[Shape]) -> Result<Vec<E::Tensor>> {
+        let (previous, next) = (self.party().after(2, 3), self.party().after(1, 3));
+        let mut came = Vec::with_capacity(shapes.len());
+        for shape in shapes {
+            let mut reader = self.cx().receive(previous, shape.len())?;
+            came.push(reader.field(&self.engine, shape.clone())?);
+        }
+        let all: Vec<_> = came.iter().collect();
+        if all.iter().all(|tensor| tensor.len() == 0) {
+            return Ok(came);
+        }
+        let told = self.cx().receive(next, HASH)?.words(&self.engine, HASH)?;
+        if self.engine.download(&told)?.words() == self.hash(&all)?.words() {
+            return Ok(came);
+        }
+        let reason = format!(
+            "it sent a component to be opened of which {next} has another version: one of the two \
+             changed it"
+        );
+        Err(self.links.accuse(previous, &reason))
+    }
+
+    pub(crate) fn hash(&self, tensors: &[&E::Tensor]) -> Result<Tensor> {
+        let mut hash =
+            blake3::Hasher::new_derive_key("trefoil rss-protocols 2026 opened components");
+        for tensor in tensors {
+            hash.update(&self.engine.download(tensor)?.to_bytes());
+        }
+        let bytes = bytes::Bytes::copy_from_slice(hash.finalize().as_bytes());
+        Ok(Tensor::from_bytes(Shape::new([HASH])?, bytes)?)
+    }
+
+    /// Adds the component that this party lacked.
+    pub(crate) fn complete(
+        &self,
+        share: &Share<E::Tensor>,
+        missing: &E::Tensor,
+    ) -> Result<E::Tensor> {
+        let inputs = [share.mine(), share.next(), missing];
+        Ok(map(&self.engine, &MaskedSum, share.shape(), inputs, &[])?)
+    }
+
+    /// Reveals tensors to one party, which gets the component it lacks from the party before it.
+    ///
+    /// Cost: 64 bits, 1 round, and a hash of 32 bytes.
+    pub(crate) fn reveal_to(
+        &mut self,
+        to: Party,
+        shares: &[&Share<E::Tensor>],
+    ) -> Result<Option<Vec<E::Tensor>>> {
+        if self.setting == Setting::Dealt {
+            return self.reveal_to_the_other(to, shares);
+        }
+        let me = self.party();
+        if me.after(1, 3) == to {
+            for share in shares {
+                self.links.put(&self.engine, to, share.mine())?;
+            }
+        }
+        if me.after(2, 3) == to {
+            let vouched: Vec<_> = shares.iter().map(|share| share.next()).collect();
+            self.vouch(to, &vouched)?;
+        }
+        self.links.flush_all()?;
+        if me != to {
+            return Ok(None);
+        }
+        let shapes: Vec<_> = shares.iter().map(|share| share.shape().clone()).collect();
+        let missing = self.receive_vouched(&shapes)?;
+        let opened = shares.iter().zip(&missing);
+        opened
+            .map(|(share, missing)| self.complete(share, missing))
+            .collect::<Result<_>>()
+            .map(Some)
+    }
+
+    /// Reveals bits to all. Cost: 3 bits for each, 1 round, and a hash a party, 96 bytes in all; with a
+    /// dealer 2 bits and no hash.
+    pub(crate) fn reveal_bits(
+        &mut self,
+        bits: &[&BitShare<E::Tensor>],
+    ) -> Result<Vec<BitTensor<E::Tensor>>> {
+        if self.deals() {
+            let zeros = |bit: &&BitShare<E::Tensor>| {
+                let planes = self.zero_like(bit.mine().planes().shape())?;
+                Ok(BitTensor::new(bit.shape().clone(), planes)?)
+            };
+            return bits.iter().map(zeros).collect();
+        }
+        let planes: Vec<_> =
+            bits.iter().map(|bit| (bit.mine().planes(), bit.next().planes())).collect();
+        let missing = self.exchange_components(&planes)?;
+        let mut opened = Vec::with_capacity(bits.len());
+        for ((bit, (mine, next)), missing) in bits.iter().zip(planes).zip(&missing) {
+            let all = map(&self.engine, &Xor3, mine.shape(), [mine, next, missing], &[])?;
+            opened.push(BitTensor::new(bit.shape().clone(), all)?);
+        }
+        Ok(opened)
+    }
+
+    /// Refuses inputs that the owner did not pass, or not in the shapes announced.
+    pub(crate) fn check_inputs(
+        &self,
+        owner: Party,
+        shapes: &[Shape],
+        values: Option<&[E::Tensor]>,
+    ) -> Result<()> {
+        self.check_computes("input", owner)?;
+        if self.party() != owner {
+            return Ok(());
+        }
+        self.check_values(shapes, values)
+    }
+
+    /// Refuses values that are not those of the shapes announced.
+    pub(crate) fn check_values(
+        &self,
+        shapes: &[Shape],
+        values: Option<&[E::Tensor]>,
+    ) -> Result<()> {
+        let values = values.unwrap_or_default();
+        if values.len() != shapes.len() {
+            let reason = format!("{} values for {} shapes", values.len(), shapes.len());
+            return Err(invalid("input", reason));
+        }
+        match shapes.iter().zip(values).find(|(shape, value)| *shape != value.shape()) {
+            Some((shape, value)) => {
+                let reason = format!("a value {:?} was announced as {shape:?}", value.shape());
+                Err(invalid("input", reason))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The two components of a share as one axis.
+    pub(crate) fn flat_pair(&self, x: &Share<E::Tensor>) -> Result<(E::Tensor, E::Tensor)> {
+        Ok((flat(&self.engine, x.mine())?, flat(&self.engine, x.next())?))
+    }
+}
+
+fn stream<T>(stream: &ring_arith::Stream) -> Source<'_, T> {
+    Source::Stream { stream, offset: 0, row_stride: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use mpc_core::{Error, Protocol};
+    use net::{Fault, Session, Strike, Tamper};
+    use ring_arith::CpuEngine;
+
+    use super::*;
+
+    /// What each party makes of an opening in which one message is changed.
+    fn open_with(sender: Party, to: Party, all: bool) -> Vec<Result<()>> {
+        let sessions = net::in_process::sessions_from_seed(3, 1);
+        net::launch::run_all(sessions, |session| {
+            let me = session.transport.me();
+            let strike = Strike::new(Fault::Flip(70)).in_step("open").to(to);
+            let strikes = if me == sender { vec![strike] } else { Vec::new() };
+            let transport = Box::new(Tamper::new(session.transport, strikes));
+            let mut mpc = Rss::new(Session { transport, ..session }, CpuEngine::new(1)).unwrap();
+            let value = [Tensor::of([3], &[1, 2, 3]).unwrap()];
+            let values = (me == Party(0)).then_some(&value[..]);
+            let x = mpc.input(Party(0), &[value[0].shape().clone()], values)?.remove(0);
+            mpc.step("open");
+            if all { mpc.open(&[&x]).map(drop) } else { mpc.open_to(to, &[&x]).map(drop) }
+        })
+    }
+
+    #[test]
+    fn a_component_or_hash_changed_on_its_way_to_be_opened_is_an_error() {
+        for to in [Party(0), Party(1), Party(2)] {
+            let previous = to.after(2, 3);
+            for sender in [previous, to.after(1, 3)] {
+                for all in [true, false] {
+                    let outcome = open_with(sender, to, all).remove(to.0).unwrap_err();
+                    let Error::Net(net::Error::Violation { peer, reason, .. }) = &outcome else {
+                        panic!("{outcome}");
+                    };
+                    assert_eq!(*peer, previous);
+                    assert!(reason.contains(&to.after(1, 3).to_string()), "{reason}");
+                }
+            }
+        }
+    }
+}

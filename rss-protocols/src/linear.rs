@@ -1,0 +1,346 @@
+//! What needs no communication.
+
+use mpc_core::{Error, Linear, Result, ShareTensor};
+use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source, Target, Tensor, View};
+
+use crate::{
+    BitShare, Rss, Share,
+    kernels::{Combine, Difference, Keep, Negate, Scale, Shift, Sum, Xor, XorWord},
+    runtime::launch::{invalid, made, map, planes, slice, to_plane, whole, words},
+    share::reusable::Kept,
+};
+
+impl<E: Engine> Rss<E> {
+    /// Applies a step to both components.
+    fn both(
+        &self,
+        x: &Share<E::Tensor>,
+        step: impl Fn(&E::Tensor) -> ring_arith::Result<E::Tensor>,
+    ) -> Result<Share<E::Tensor>> {
+        Ok(Share::new(step(x.mine())?, step(x.next())?)?)
+    }
+
+    /// Applies a step to component 0, which parties 0 and 2 hold.
+    fn first(
+        &self,
+        x: &Share<E::Tensor>,
+        step: impl Fn(&E::Tensor) -> ring_arith::Result<E::Tensor>,
+    ) -> Result<Share<E::Tensor>> {
+        let (mine, next) = (x.mine().clone(), x.next().clone());
+        Ok(match self.party().0 {
+            0 => Share::new(step(&mine)?, next)?,
+            2 => Share::new(mine, step(&next)?)?,
+            _ => x.clone(),
+        })
+    }
+
+    pub(crate) fn linear_map(
+        &self,
+        how: &Linear<'_, E::Tensor>,
+        x: &Share<E::Tensor>,
+    ) -> Result<Share<E::Tensor>> {
+        let engine = &self.engine;
+        let shape = x.shape();
+        match how {
+            Linear::Negate => self.both(x, |c| map(engine, &Negate, shape, [c], &[])),
+            Linear::Scale(by) => self.both(x, |c| map(engine, &Scale, shape, [c], &[*by])),
+            Linear::Shift(by) => self.first(x, |c| map(engine, &Shift, shape, [c], &[*by])),
+            Linear::AddPublic(y) => {
+                same_shape("add", shape, y.shape())?;
+                self.first(x, |c| map(engine, &Sum, shape, [c, y], &[]))
+            }
+            Linear::TimesPublic(op, y) => self.both(x, |c| engine.bilinear(op, &[(c, y)], &[])),
+            Linear::PublicTimes(op, y) => self.both(x, |c| engine.bilinear(op, &[(y, c)], &[])),
+            Linear::View(View::Pad { before, after, value }) => {
+                let pad = |value| View::Pad { before: before.clone(), after: after.clone(), value };
+                let (first, other) = (pad(*value), pad(0));
+                let mine =
+                    engine.view(x.mine(), if self.party().0 == 0 { &first } else { &other })?;
+                let next =
+                    engine.view(x.next(), if self.party().0 == 2 { &first } else { &other })?;
+                Ok(Share::new(mine, next)?)
+            }
+            Linear::View(view) => self.both(x, |c| engine.view(c, view)),
+            Linear::Sum(axes) => self.both(x, |c| engine.sum(c, axes)),
+            Linear::WindowSum(window) => self.both(x, |c| engine.window_sum(c, window)),
+        }
+    }
+
+    pub(crate) fn sum_or_difference(
+        &self,
+        x: &Share<E::Tensor>,
+        y: &Share<E::Tensor>,
+        subtract: bool,
+    ) -> Result<Share<E::Tensor>> {
+        let op = if subtract { "sub" } else { "add" };
+        same_shape(op, x.shape(), y.shape())?;
+        let one = |a: &E::Tensor, b: &E::Tensor| match subtract {
+            true => map(&self.engine, &Difference, a.shape(), [a, b], &[]),
+            false => map(&self.engine, &Sum, a.shape(), [a, b], &[]),
+        };
+        Ok(Share::new(one(x.mine(), y.mine())?, one(x.next(), y.next())?)?)
+    }
+
+    /// `sum(c * x) + constant` for several terms, in one pass over up to four of them.
+    pub(crate) fn combination(
+        &self,
+        terms: &[(u64, &Share<E::Tensor>)],
+        constant: u64,
+    ) -> Result<Share<E::Tensor>> {
+        let Some(((_, first), rest)) = terms.split_first() else {
+            return Err(invalid("combine", "a combination needs at least one term"));
+        };
+        for (_, x) in rest {
+            same_shape("combine", first.shape(), x.shape())?;
+        }
+        if let [(1, x)] = terms {
+            return match constant {
+                0 => Ok((*x).clone()),
+                by => self.linear_map(&Linear::Shift(by), x),
+            };
+        }
+        let shape = first.shape();
+        let all = |side: fn(&Share<E::Tensor>) -> &E::Tensor, constant| {
+            let terms: Vec<_> = terms.iter().map(|(c, x)| (*c, side(x))).collect();
+            weighted(&self.engine, &self.zeros, shape, &terms, constant)
+        };
+        let own = |party| if self.party().0 == party { constant } else { 0 };
+        Ok(Share::new(all(Share::mine, own(0))?, all(Share::next, own(2))?)?)
+    }
+
+    pub(crate) fn join(&self, xs: &[&Share<E::Tensor>], axis: usize) -> Result<Share<E::Tensor>> {
+        let all = |side: fn(&Share<E::Tensor>) -> &E::Tensor| {
+            self.engine.concat(&xs.iter().map(|x| side(x)).collect::<Vec<_>>(), axis)
+        };
+        Ok(Share::new(all(Share::mine)?, all(Share::next)?)?)
+    }
+
+    /// A public tensor as component 0.
+    pub(crate) fn public(&self, value: &E::Tensor) -> Result<Share<E::Tensor>> {
+        let zero = self.zero_like(value.shape())?;
+        Ok(match self.party().0 {
+            0 => Share::new(value.clone(), zero)?,
+            1 => Share::new(zero.clone(), zero)?,
+            _ => {
+                let held = value;
+                planted!("constant: held by party 0 alone", held = &zero);
+                Share::new(zero.clone(), held.clone())?
+            }
+        })
+    }
+
+    pub(crate) fn zero_like(&self, shape: &Shape) -> Result<E::Tensor> {
+        let source = Source::PerRow { tensor: &self.zeros, offset: 0 };
+        Ok(made(&self.engine, shape, source)?)
+    }
+
+    // -- bits ------------------------------------------------------------------------------------
+
+    /// Applies a step to the planes of both components; `shape` and the number of planes may change.
+    pub(crate) fn both_planes(
+        &self,
+        x: &BitShare<E::Tensor>,
+        shape: &Shape,
+        step: impl Fn(&E::Tensor) -> Result<E::Tensor>,
+    ) -> Result<BitShare<E::Tensor>> {
+        let one = |side: &BitTensor<E::Tensor>| -> Result<_> {
+            Ok(BitTensor::new(shape.clone(), step(side.planes())?)?)
+        };
+        Ok(BitShare::new(one(x.mine())?, one(x.next())?)?)
+    }
+
+    pub(crate) fn public_bits(&self, value: &BitTensor<E::Tensor>) -> Result<BitShare<E::Tensor>> {
+        let zero = self.zero_like(value.planes().shape())?;
+        let zero = BitTensor::new(value.shape().clone(), zero)?;
+        Ok(match self.party().0 {
+            0 => BitShare::new(value.clone(), zero)?,
+            1 => BitShare::new(zero.clone(), zero)?,
+            _ => BitShare::new(zero, value.clone())?,
+        })
+    }
+
+    pub(crate) fn exclusive_or(
+        &self,
+        x: &BitShare<E::Tensor>,
+        y: &BitShare<E::Tensor>,
+    ) -> Result<BitShare<E::Tensor>> {
+        same_bits("xor", x, y)?;
+        let one = |a: &BitTensor<E::Tensor>, b: &BitTensor<E::Tensor>| -> Result<_> {
+            let (a, b) = (a.planes(), b.planes());
+            let planes = map(&self.engine, &Xor, a.shape(), [a, b], &[])?;
+            Ok(BitTensor::new(x.shape().clone(), planes)?)
+        };
+        Ok(BitShare::new(one(x.mine(), y.mine())?, one(x.next(), y.next())?)?)
+    }
+
+    pub(crate) fn complement(&self, x: &BitShare<E::Tensor>) -> Result<BitShare<E::Tensor>> {
+        let flip = |side: &BitTensor<E::Tensor>| -> Result<_> {
+            let planes = side.planes();
+            let planes = map(&self.engine, &XorWord, planes.shape(), [planes], &[u64::MAX])?;
+            Ok(BitTensor::new(x.shape().clone(), planes)?)
+        };
+        let bits = match self.party().0 {
+            0 => BitShare::new(flip(x.mine())?, x.next().clone())?,
+            2 => BitShare::new(x.mine().clone(), flip(x.next())?)?,
+            _ => x.clone(),
+        };
+        Ok(match x.kept() {
+            Some(kept) => {
+                let negated = !kept.negated;
+                planted!("kept: the opposite forgotten", negated = kept.negated);
+                bits.keeping(Kept { negated, ..kept.clone() })
+            }
+            None => bits,
+        })
+    }
+
+    pub(crate) fn masked(&self, x: &BitShare<E::Tensor>, mask: u64) -> Result<BitShare<E::Tensor>> {
+        let rows = (0..64).map(|j| if mask >> j & 1 == 1 { u64::MAX } else { 0 }).collect();
+        let rows = self.engine.upload(Tensor::new(Shape::new([64])?, rows)?)?;
+        let space = [x.width(), x.mine().words()];
+        self.both_planes(x, x.shape(), |planes_| {
+            let sources = vec![
+                Source::rows_of(planes_, space[1]),
+                Source::PerRow { tensor: &rows, offset: 0 },
+            ];
+            let targets = vec![to_plane(0, 0, 1, space[1])];
+            let made = planes(&self.engine, &Keep, space, sources, &[], &[space[0]], targets)?;
+            Ok(made.into_iter().next().expect("one output"))
+        })
+    }
+
+    pub(crate) fn picked(
+        &self,
+        x: &BitShare<E::Tensor>,
+        picks: &[Option<u32>],
+    ) -> Result<BitShare<E::Tensor>> {
+        let width = x.width();
+        if let Some(j) = picks.iter().flatten().find(|&&j| j as usize >= width) {
+            return Err(invalid("pick planes", format!("plane {j} of {width}")));
+        }
+        check_width("pick planes", picks.len())?;
+        if let Some(start) = run(picks) {
+            return self.both_planes(x, x.shape(), |planes| {
+                Ok(slice(&self.engine, planes, 0, start, start + picks.len())?)
+            });
+        }
+        let zero = self.zero_like(&Shape::new([1, x.mine().words()])?)?;
+        let place = |pick: &Option<u32>| pick.map_or(width, |j| j as usize);
+        let view = View::Gather { axis: 0, indices: picks.iter().map(place).collect() };
+        let holes = picks.iter().any(Option::is_none);
+        self.both_planes(x, x.shape(), |planes| match holes {
+            true => Ok(self.engine.view(&self.engine.concat(&[planes, &zero], 0)?, &view)?),
+            false => Ok(self.engine.view(planes, &view)?),
+        })
+    }
+
+    pub(crate) fn joined(&self, xs: &[&BitShare<E::Tensor>]) -> Result<BitShare<E::Tensor>> {
+        let Some(first) = xs.first() else {
+            return Err(invalid("join planes", "nothing to join"));
+        };
+        for x in xs {
+            same_shape("join planes", first.shape(), x.shape())?;
+        }
+        check_width("join planes", xs.iter().map(|x| x.width()).sum())?;
+        let all = |side: fn(&BitShare<E::Tensor>) -> &BitTensor<E::Tensor>| -> Result<_> {
+            let planes: Vec<_> = xs.iter().map(|x| side(x).planes()).collect();
+            Ok(BitTensor::new(first.shape().clone(), self.engine.concat(&planes, 0)?)?)
+        };
+        Ok(BitShare::new(all(BitShare::mine)?, all(BitShare::next)?)?)
+    }
+
+    pub(crate) fn folded(&self, x: &BitShare<E::Tensor>) -> Result<BitShare<E::Tensor>> {
+        let cols = x.mine().words();
+        self.both_planes(x, x.shape(), |all| {
+            let (mut all, mut left) = (all.clone(), x.width());
+            while left > 1 {
+                // The upper half onto the lower; a plane in the middle stays.
+                let half = left / 2;
+                let rest = slice(&self.engine, &all, 0, half, left - half)?;
+                let low = slice(&self.engine, &all, 0, 0, half)?;
+                let high = slice(&self.engine, &all, 0, left - half, left)?;
+                let sources = vec![Source::rows_of(&low, cols), Source::rows_of(&high, cols)];
+                let targets: Vec<Target> = vec![to_plane(0, 0, 1, cols)];
+                let space = [half, cols];
+                let made = planes(&self.engine, &Xor, space, sources, &[], &[half], targets)?;
+                let sum = made.into_iter().next().expect("one output");
+                let odd = left % 2 == 1;
+                all = if odd { self.engine.concat(&[&sum, &rest], 0)? } else { sum };
+                left -= half;
+            }
+            Ok(all)
+        })
+    }
+
+    pub(crate) fn reshaped_bits(
+        &self,
+        x: &BitShare<E::Tensor>,
+        shape: &Shape,
+    ) -> Result<BitShare<E::Tensor>> {
+        let one = |side: &BitTensor<E::Tensor>| side.reshape(shape.clone());
+        let bits = BitShare::new(one(x.mine())?, one(x.next())?)?;
+        Ok(match x.kept() {
+            Some(kept) => bits.keeping(kept.clone()),
+            None => bits,
+        })
+    }
+}
+
+/// `sum(c * x) + constant` of tensors of one shape, four in a pass.
+pub(crate) fn weighted<E: Engine>(
+    engine: &E,
+    zeros: &E::Tensor,
+    shape: &Shape,
+    terms: &[(u64, &E::Tensor)],
+    constant: u64,
+) -> Result<E::Tensor> {
+    let (mut sum, mut left, mut constant) = (None::<E::Tensor>, terms, constant);
+    while !left.is_empty() || sum.is_none() {
+        let room = if sum.is_some() { 3 } else { 4 };
+        let (now, later) = left.split_at(room.min(left.len()));
+        let mut some: Vec<_> = now.iter().map(|(c, x)| (*c, whole(*x))).collect();
+        some.extend(sum.iter().map(|sum| (1, whole(sum))));
+        // Nothing times nothing.
+        some.resize_with(4, || (0, Source::PerRow { tensor: zeros, offset: 0 }));
+        let mut params: Vec<_> = some.iter().map(|(c, _)| *c).collect();
+        params.push(std::mem::take(&mut constant));
+        let sources = some.into_iter().map(|(_, source)| source).collect::<Vec<_>>();
+        let sources = sources.try_into().expect("four terms");
+        let [next] = words(engine, &Combine, shape, sources, &params)?;
+        (sum, left) = (Some(next), later);
+    }
+    Ok(sum.expect("there was a pass"))
+}
+
+/// The first plane, if planes are taken in one run.
+fn run(picks: &[Option<u32>]) -> Option<usize> {
+    let start = picks.first().copied().flatten()?;
+    let in_order = |(i, pick): (usize, &Option<u32>)| *pick == Some(start + i as u32);
+    picks.iter().enumerate().all(in_order).then_some(start as usize)
+}
+
+pub(crate) fn check_width(op: &'static str, width: usize) -> Result<()> {
+    if (1..=64).contains(&width) {
+        return Ok(());
+    }
+    Err(invalid(op, format!("{width} bits; a tensor of bits has 1 to 64")))
+}
+
+pub(crate) fn same_shape(op: &'static str, lhs: &Shape, rhs: &Shape) -> Result<()> {
+    if lhs == rhs {
+        return Ok(());
+    }
+    Err(Error::Shapes { op, lhs: lhs.clone(), rhs: rhs.clone() })
+}
+
+pub(crate) fn same_bits<T: EngineTensor>(
+    op: &'static str,
+    x: &BitShare<T>,
+    y: &BitShare<T>,
+) -> Result<()> {
+    same_shape(op, x.shape(), y.shape())?;
+    if x.width() == y.width() {
+        return Ok(());
+    }
+    Err(invalid(op, format!("operands of {} and {} bits", x.width(), y.width())))
+}

@@ -1,0 +1,3 @@
+//! Functions by looking them up.
+
+mod piecewise;

@@ -1,0 +1,299 @@
+//! A party of the protocol.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use mpc_core::{Error, Profile, Result, TruncationMode};
+use net::{Party, Session};
+use ring_arith::{Engine, Generator, Shape, Tensor};
+use zeroize::Zeroizing;
+
+use crate::{
+    circuit::schedule::{Goal, Plan, Tree},
+    runtime::chunks::{DEALER, Parts, Piece, Rotation, SMALL, elements},
+    runtime::links::Links,
+    runtime::prss::{Keys, Streams},
+    runtime::roles::Roles,
+    runtime::rounds::Cx,
+};
+
+/// What the parties of a session agree on. All three must use the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct Options {
+    generator: Option<Generator>,
+    pub(crate) truncation: TruncationMode,
+    pub(crate) profile: Profile,
+    tree: Tree,
+    pub(crate) parts: Parts,
+}
+
+impl Options {
+    /// The generator for a session.
+    fn generator_for(self, session: &Session) -> Result<Generator> {
+        match (self.generator, &session.prg) {
+            (Some(generator), _) => Ok(generator),
+            (None, None) => Ok(Generator::Aes128Ctr),
+            (None, Some(name)) => Generator::named(name).ok_or_else(|| {
+                Error::Net(net::Error::Misuse(format!("there is no generator `{name}`")))
+            }),
+        }
+    }
+
+    /// The generator of correlated randomness. Unless it is chosen here, it is the one that the session
+    /// agreed on, where each party names what is quick on its machine ([`Engine::generators`]), or
+    /// AES-128-CTR if none was named.
+    pub fn generator(self, generator: Generator) -> Self {
+        Self { generator: Some(generator), ..self }
+    }
+
+    /// How functions truncate. A plan's steps say for themselves how they do.
+    pub fn truncation(self, truncation: TruncationMode) -> Self {
+        Self { truncation, ..self }
+    }
+
+    /// What is spared. For slow links comparisons are by [`Tree::Fours`], whatever tree is chosen.
+    pub fn profile(self, profile: Profile) -> Self {
+        Self { profile, ..self }
+    }
+
+    /// How comparisons trade bytes for rounds.
+    pub fn tree(self, tree: Tree) -> Self {
+        Self { tree, ..self }
+    }
+
+    /// How large operations are shared out.
+    pub fn parts(self, parts: Parts) -> Self {
+        Self { parts, ..self }
+    }
+}
+
+/// Who takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Setting {
+    /// Three parties who talk to each other.
+    Three,
+    /// Two, who take what the third deals from a tape: nothing is ever sent to [`DEALER`].
+    Dealt,
+}
+
+/// One of three parties that compute on replicated shares over Z_2^64, or one of two with a dealer.
+///
+/// Semi-honest security against one party. See the crate's front page for what that means.
+pub struct Rss<E: Engine> {
+    pub(crate) engine: E,
+    pub(crate) links: Links,
+    pub(crate) keys: Keys,
+    pub(crate) options: Options,
+    /// Who computes.
+    pub(crate) setting: Setting,
+    pub(crate) rotation: Rotation,
+    pub(crate) zeros: E::Tensor,
+    /// What three servers know and nobody else, once they have agreed on it.
+    pub(crate) common: Option<Zeroizing<[u8; 32]>>,
+    plans: HashMap<(Tree, Goal, usize), Arc<Plan>>,
+    /// Why the session ended, if it did.
+    dead: Option<String>,
+}
+
+impl<E: Engine> Rss<E> {
+    /// A party with the default options. Nothing is sent: keys follow from the session's.
+    ///
+    /// # Errors
+    /// If the session is not one of three parties with a key for each pair.
+    pub fn new(session: Session, engine: E) -> Result<Self> {
+        Self::with_options(session, engine, Options::default())
+    }
+
+    /// A party with chosen options, which must be the same on all three. Nothing is sent.
+    ///
+    /// # Errors
+    /// If the session is not one of three parties with a key for each pair, or has agreed on a generator
+    /// that does not exist.
+    pub fn with_options(session: Session, engine: E, options: Options) -> Result<Self> {
+        Self::in_setting(session, engine, options, Setting::Three)
+    }
+
+    pub(crate) fn in_setting(
+        session: Session,
+        engine: E,
+        options: Options,
+        setting: Setting,
+    ) -> Result<Self> {
+        let keys = Keys::new(&session, options.generator_for(&session)?)?;
+        let zeros = engine.upload(Tensor::new(Shape::new([64])?, vec![0; 64])?)?;
+        Ok(Self {
+            engine,
+            links: Links::new(session.transport),
+            keys,
+            options,
+            setting,
+            rotation: Rotation::new(options.parts),
+            zeros,
+            common: None,
+            plans: HashMap::new(),
+            dead: None,
+        })
+    }
+
+    /// Begins a job of a session that runs several, so that none can touch the next: all streams are
+    /// keyed by the session, the number of jobs begun in it and `digest`, operations are numbered from
+    /// the beginning, and pivots take rotation from the first one on. No two jobs of a session have a key
+    /// in common, whatever their digests.
+    ///
+    /// `digest` is a hash of all that is public and that the job's streams and messages depend on. All
+    /// three parties call this at the same place with the same digest, which the caller has compared
+    /// before; nothing is sent.
+    ///
+    /// # Errors
+    /// If the session is dead, or a peer sent more in the job before than was due.
+    pub fn begin_job(&mut self, digest: &[u8; 32]) -> Result<()> {
+        self.begin(|keys| keys.begin_job(digest))
+    }
+
+    pub(crate) fn begin(&mut self, rekey: impl FnOnce(&mut Keys) -> Result<()>) -> Result<()> {
+        self.talk(|mpc| {
+            mpc.links.check_empty()?;
+            rekey(&mut mpc.keys)?;
+            mpc.rotation = Rotation::new(mpc.options.parts);
+            Ok(())
+        })
+    }
+
+    /// Operations of the job so far, which must be the same number at all parties.
+    pub fn operations(&self) -> u64 {
+        self.keys.operations()
+    }
+
+    /// The options.
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
+    /// Waits until both peers have ended too, and closes the links. No words are sent.
+    ///
+    /// # Errors
+    /// If a peer failed or sent more than was due.
+    pub fn close(self) -> Result<()> {
+        self.links.close()
+    }
+
+    /// The generator of correlated randomness.
+    pub fn generator(&self) -> Generator {
+        self.keys.generator()
+    }
+
+    pub(crate) fn party(&self) -> Party {
+        self.links.me()
+    }
+
+    /// Whether this is the dealer of two others, who shares and opens nothing.
+    pub(crate) fn deals(&self) -> bool {
+        self.setting == Setting::Dealt && self.party() == DEALER
+    }
+
+    /// Parties that compute.
+    pub(crate) fn computing(&self) -> usize {
+        if self.setting == Setting::Dealt { DEALER.0 } else { 3 }
+    }
+
+    /// Runs something that talks. After an error the session is dead: parties are out of step.
+    pub(crate) fn talk<R>(&mut self, program: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        if let Some(reason) = &self.dead {
+            return Err(Error::Net(net::Error::Dead(reason.clone())));
+        }
+        let result = program(self);
+        if let Err(error) = &result {
+            self.dead = Some(error.to_string());
+        }
+        result
+    }
+
+    pub(crate) fn cx(&mut self) -> Cx<'_, E> {
+        Cx::new(&self.engine, &mut self.links, &self.zeros)
+    }
+
+    /// The circuit for so many bits.
+    pub(crate) fn plan(&mut self, goal: Goal, bits: usize) -> Arc<Plan> {
+        let tree = match self.options.profile {
+            Profile::Bytes => self.options.tree,
+            Profile::SlowLinks => Tree::Fours,
+        };
+        let make = || Arc::new(Plan::new(tree, goal, bits));
+        self.plans.entry((tree, goal, bits)).or_insert_with(make).clone()
+    }
+
+    /// Cuts an operation on so many elements.
+    pub(crate) fn pieces(&mut self, elements_: usize) -> Vec<Piece> {
+        if elements_ < SMALL {
+            return vec![Piece::whole(elements_, self.rotation.next(elements_))];
+        }
+        elements(self.options.parts, elements_)
+    }
+
+    /// The roles of a piece and the streams of one operation on it.
+    pub(crate) fn roles(&mut self, piece: &Piece) -> (Roles, Streams) {
+        let roles = piece.roles(self.party());
+        let nonce = self.keys.operation();
+        let streams = self.keys.streams(&roles, nonce);
+        (roles, streams)
+    }
+}
+
+/// Shows the party and the engine alone.
+impl<E: Engine> fmt::Debug for Rss<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rss({}, {})", self.party(), self.engine.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mpc_core::{Finish, Product, Protocol, TruncationMode};
+    use ring_arith::{Bilinear, CpuEngine};
+
+    use super::*;
+
+    #[test]
+    fn a_job_is_right_after_one_in_which_parties_fell_out_of_step() {
+        let sessions = net::in_process::sessions_from_seed(3, 1);
+        let opened = net::launch::run_all(sessions, |session| {
+            let me = session.transport.me();
+            let mut mpc = Rss::new(session, CpuEngine::new(1)).unwrap();
+            // One counts an operation and elements more than the others.
+            if me == Party(1) {
+                mpc.keys.operation();
+                mpc.rotation.next(1 << 20);
+                mpc.rotation.next(1);
+            }
+            mpc.begin_job(&[7; 32]).unwrap();
+            assert_eq!(mpc.operations(), 0);
+            let value = [Tensor::of([1, 1], &[6 << 20]).unwrap()];
+            let values = (me == Party(0)).then_some(&value[..]);
+            let x = mpc.input(Party(0), &[Shape::new([1, 1]).unwrap()], values).unwrap().remove(0);
+            let mode = TruncationMode::Early;
+            let finish = Finish::TruncateRelu { bits: 20, mode, keep: false };
+            let square = Product::new(Bilinear::MATMUL, &x, &x, finish);
+            let square = mpc.product(square).unwrap().share;
+            let opened = mpc.open(&[&square]).unwrap().remove(0).words()[0];
+            mpc.close().unwrap();
+            opened
+        });
+        assert!(opened.iter().all(|word| word.abs_diff(36 << 20) <= 2), "{opened:?}");
+    }
+
+    #[test]
+    fn the_generator_is_the_chosen_one_else_the_agreed_one_else_aes() {
+        let party = |prg: Option<&str>, options| {
+            let mut session = net::in_process::sessions_from_seed(3, 1).remove(0);
+            session.prg = prg.map(str::to_owned);
+            Rss::with_options(session, CpuEngine::new(1), options).map(|party| party.generator())
+        };
+        let options = Options::default();
+        assert_eq!(party(None, options).unwrap(), Generator::Aes128Ctr);
+        assert_eq!(party(Some("chacha12"), options).unwrap(), Generator::ChaCha12);
+        let chosen = options.generator(Generator::ChaCha20);
+        assert_eq!(party(Some("chacha12"), chosen).unwrap(), Generator::ChaCha20);
+        let error = party(Some("rot13"), options).unwrap_err().to_string();
+        assert!(error.contains("no generator `rot13`"), "{error}");
+    }
+}

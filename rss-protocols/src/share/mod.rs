@@ -1,0 +1,176 @@
+//! What one party holds of a shared tensor.
+
+pub(crate) mod combined;
+pub(crate) mod reusable;
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use mpc_core::ShareTensor;
+use ring_arith::{BitTensor, Engine, EngineTensor, Error, Place, Result, Shape};
+
+use crate::{
+    kernels::Sum,
+    runtime::launch::{map, whole, words_into},
+    share::combined::{Inner, Side},
+    share::reusable::Kept,
+};
+
+/// One party's two of the three components of a shared tensor of words: party `i` holds components
+/// `i` (`mine`) and `i + 1` (`next`), and the secret is the sum of all three modulo 2^64 (Araki et
+/// al., CCS 2016).
+///
+/// Clones share their words and what products made of both components, kept once it was needed.
+#[derive(Clone)]
+#[must_use]
+pub struct Share<T> {
+    mine: T,
+    next: T,
+    combined: Arc<[OnceLock<Combined<T>>; 2]>,
+}
+
+/// Both components combined for a product that sums over an axis, or over one index alone.
+struct Combined<T> {
+    inner: Option<Inner>,
+    words: T,
+}
+
+/// One party's two of the three components of a shared tensor of bits; the secret is their
+/// exclusive or. Bits that a comparison opened remember it, which makes selections by them cheaper.
+#[derive(Clone)]
+#[must_use]
+pub struct BitShare<T> {
+    mine: BitTensor<T>,
+    next: BitTensor<T>,
+    /// What the comparison left that opened it, if one did.
+    kept: Option<Kept<T>>,
+}
+
+impl<T: EngineTensor> Share<T> {
+    /// Puts two components together.
+    ///
+    /// # Errors
+    /// [`Error::Shapes`] if their shapes differ.
+    pub fn new(mine: T, next: T) -> Result<Self> {
+        if mine.shape() != next.shape() {
+            let (lhs, rhs) = (mine.shape().clone(), next.shape().clone());
+            return Err(Error::Shapes { op: "share", lhs, rhs });
+        }
+        Ok(Self { mine, next, combined: Arc::default() })
+    }
+
+    /// This party's own component. Alone it says nothing about the secret.
+    pub fn mine(&self) -> &T {
+        &self.mine
+    }
+
+    /// The component of the party after this one. With [`Share::mine`] it still says nothing.
+    pub fn next(&self) -> &T {
+        &self.next
+    }
+
+    /// Both components as one operand of a product, made once for all clones of this share unless
+    /// products over different axes need it.
+    pub(crate) fn combined(
+        &self,
+        side: Side,
+        inner: Option<Inner>,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let slot = &self.combined[side as usize];
+        if let Some(known) = slot.get().filter(|known| known.inner == inner) {
+            return Ok(known.words.clone());
+        }
+        let words = make()?;
+        // Where another came first, this one serves this product alone.
+        let _ = slot.set(Combined { inner, words: words.clone() });
+        Ok(words)
+    }
+}
+
+impl<T: EngineTensor> BitShare<T> {
+    /// Puts two components together.
+    ///
+    /// # Errors
+    /// [`Error::Shapes`] or [`Error::Invalid`] if their shapes or widths differ.
+    pub fn new(mine: BitTensor<T>, next: BitTensor<T>) -> Result<Self> {
+        if mine.shape() != next.shape() {
+            let (lhs, rhs) = (mine.shape().clone(), next.shape().clone());
+            return Err(Error::Shapes { op: "bit share", lhs, rhs });
+        }
+        if mine.width() != next.width() {
+            let reason = format!("components of {} and {} bits", mine.width(), next.width());
+            return Err(Error::Invalid { op: "bit share", reason });
+        }
+        Ok(Self { mine, next, kept: None })
+    }
+
+    /// The same bits, of which something was kept.
+    pub(crate) fn keeping(self, kept: Kept<T>) -> Self {
+        Self { kept: Some(kept), ..self }
+    }
+
+    /// What was kept when the bits were opened.
+    pub(crate) fn kept(&self) -> Option<&Kept<T>> {
+        self.kept.as_ref()
+    }
+
+    /// This party's own component.
+    pub fn mine(&self) -> &BitTensor<T> {
+        &self.mine
+    }
+
+    /// The component of the party after this one.
+    pub fn next(&self) -> &BitTensor<T> {
+        &self.next
+    }
+
+    /// Bits per element.
+    pub fn width(&self) -> usize {
+        self.mine.width()
+    }
+}
+
+/// The sum of two tensors of one shape.
+pub(crate) fn add<E: Engine>(engine: &E, x: &E::Tensor, y: &E::Tensor) -> Result<E::Tensor> {
+    map(engine, &Sum, x.shape(), [x, y], &[])
+}
+
+/// As [`add`], where the sum belongs.
+pub(crate) fn add_into<E: Engine>(
+    engine: &E,
+    x: &E::Tensor,
+    y: &E::Tensor,
+    place: Option<Place<'_, E::Tensor>>,
+) -> Result<E::Tensor> {
+    let [sum] = words_into(engine, &Sum, x.shape(), [whole(x), whole(y)], &[], [place])?;
+    Ok(sum)
+}
+
+impl<T: EngineTensor> ShareTensor for Share<T> {
+    fn shape(&self) -> &Shape {
+        self.mine.shape()
+    }
+}
+
+impl<T: EngineTensor> ShareTensor for BitShare<T> {
+    fn shape(&self) -> &Shape {
+        self.mine.shape()
+    }
+}
+
+/// Shows the shape alone.
+impl<T: EngineTensor> fmt::Debug for Share<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Share({:?})", self.mine.shape())
+    }
+}
+
+/// Shows shape and width alone.
+impl<T: EngineTensor> fmt::Debug for BitShare<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BitShare({:?}, {} bits)", self.mine.shape(), self.mine.width())
+    }
+}
