@@ -49,19 +49,22 @@ mod planting {
 
     /// Runs each fault's check in a process of its own, in which the fault is planted, and expects it to fail; and all
     /// checks here, where nothing is planted, and expects them to pass. `test` is the name of the calling test, `source`
-    /// the crate's folder of sources, `check` runs the check of a name.
+    /// the crate's folder of sources, in which the faults `planted` are; the crate's tests make the `others`. `check`
+    /// runs the check of a name.
     pub(crate) fn every_fault_is_noticed(
         test: &str,
         source: &Path,
-        faults: &[Fault],
+        planted: &[Fault],
+        others: &[Fault],
         check: impl Fn(&str),
     ) {
+        let faults: Vec<&Fault> = planted.iter().chain(others).collect();
         if let Some(name) = planted_here() {
             let fault = faults.iter().find(|fault| fault.name == name);
             return check(fault.expect("only faults of the list are planted").check);
         }
         let mut places = places(source);
-        let mut names: Vec<_> = faults.iter().map(|fault| fault.name.to_owned()).collect();
+        let mut names: Vec<_> = planted.iter().map(|fault| fault.name.to_owned()).collect();
         places.sort();
         names.sort();
         assert_eq!(places, names, "the places where faults are planted are those of the list");
@@ -70,7 +73,7 @@ mod planting {
         checks.dedup();
         checks.into_iter().for_each(check);
         let mut survivors = Vec::new();
-        let mut waiting = faults.iter();
+        let mut waiting = faults.iter().copied();
         let mut running: Vec<(&Fault, Child, Instant)> = Vec::new();
         let most = thread::available_parallelism().map_or(2, usize::from).min(4);
         loop {

@@ -81,5 +81,5 @@ fn check(name: &str) {
 #[test]
 fn every_planted_fault_is_noticed() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    every_fault_is_noticed("faults::every_planted_fault_is_noticed", &source, FAULTS, check);
+    every_fault_is_noticed("faults::every_planted_fault_is_noticed", &source, FAULTS, &[], check);
 }

@@ -1,7 +1,5 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
-// Two components of a share, and lists of them, are plain tuples here.
-#![allow(clippy::type_complexity)]
 
 #[macro_use]
 #[path = "../../mpc-core/src/fault.rs"]
@@ -28,5 +26,5 @@ pub use circuit::schedule::Tree;
 pub use dealer::{Dealer, Tape};
 pub use io::clients::{Addends, Replicated};
 pub use party::{Options, Rss};
-pub use runtime::chunks::{DEALER, Parts};
+pub use runtime::chunks::{DEALER, Partition};
 pub use share::{BitShare, Share};

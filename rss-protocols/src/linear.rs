@@ -6,8 +6,8 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source, Target, Tensor,
 use crate::{
     BitShare, Rss, Share,
     kernels::{Combine, Difference, Keep, Negate, Scale, Shift, Sum, Xor, XorWord},
-    runtime::launch::{invalid, made, map, planes, slice, to_plane, whole, words},
-    share::reusable::Kept,
+    runtime::launch::{array, invalid, made, map, planes, slice, to_plane, whole, words},
+    share::reusable::ReusableBit,
 };
 
 impl<E: Engine> Rss<E> {
@@ -184,11 +184,11 @@ impl<E: Engine> Rss<E> {
             2 => BitShare::new(x.mine().clone(), flip(x.next())?)?,
             _ => x.clone(),
         };
-        Ok(match x.kept() {
-            Some(kept) => {
-                let negated = !kept.negated;
-                planted!("kept: the opposite forgotten", negated = kept.negated);
-                bits.keeping(Kept { negated, ..kept.clone() })
+        Ok(match x.reusable() {
+            Some(bit) => {
+                let negated = !bit.negated;
+                planted!("kept: the opposite forgotten", negated = bit.negated);
+                bits.reusable_as(ReusableBit { negated, ..bit.clone() })
             }
             None => bits,
         })
@@ -204,8 +204,8 @@ impl<E: Engine> Rss<E> {
                 Source::PerRow { tensor: &rows, offset: 0 },
             ];
             let targets = vec![to_plane(0, 0, 1, space[1])];
-            let made = planes(&self.engine, &Keep, space, sources, &[], &[space[0]], targets)?;
-            Ok(made.into_iter().next().expect("one output"))
+            let [made] = planes(&self.engine, &Keep, space, sources, &[], [space[0]], targets)?;
+            Ok(made)
         })
     }
 
@@ -219,7 +219,7 @@ impl<E: Engine> Rss<E> {
             return Err(invalid("pick planes", format!("plane {j} of {width}")));
         }
         check_width("pick planes", picks.len())?;
-        if let Some(start) = run(picks) {
+        if let Some(start) = first_of_run(picks) {
             return self.both_planes(x, x.shape(), |planes| {
                 Ok(slice(&self.engine, planes, 0, start, start + picks.len())?)
             });
@@ -262,8 +262,7 @@ impl<E: Engine> Rss<E> {
                 let sources = vec![Source::rows_of(&low, cols), Source::rows_of(&high, cols)];
                 let targets: Vec<Target> = vec![to_plane(0, 0, 1, cols)];
                 let space = [half, cols];
-                let made = planes(&self.engine, &Xor, space, sources, &[], &[half], targets)?;
-                let sum = made.into_iter().next().expect("one output");
+                let [sum] = planes(&self.engine, &Xor, space, sources, &[], [half], targets)?;
                 let odd = left % 2 == 1;
                 all = if odd { self.engine.concat(&[&sum, &rest], 0)? } else { sum };
                 left -= half;
@@ -279,8 +278,8 @@ impl<E: Engine> Rss<E> {
     ) -> Result<BitShare<E::Tensor>> {
         let one = |side: &BitTensor<E::Tensor>| side.reshape(shape.clone());
         let bits = BitShare::new(one(x.mine())?, one(x.next())?)?;
-        Ok(match x.kept() {
-            Some(kept) => bits.keeping(kept.clone()),
+        Ok(match x.reusable() {
+            Some(bit) => bits.reusable_as(bit.clone()),
             None => bits,
         })
     }
@@ -294,26 +293,38 @@ pub(crate) fn weighted<E: Engine>(
     terms: &[(u64, &E::Tensor)],
     constant: u64,
 ) -> Result<E::Tensor> {
-    let (mut sum, mut left, mut constant) = (None::<E::Tensor>, terms, constant);
-    while !left.is_empty() || sum.is_none() {
-        let room = if sum.is_some() { 3 } else { 4 };
-        let (now, later) = left.split_at(room.min(left.len()));
+    let (now, mut later) = terms.split_at(terms.len().min(4));
+    let first: Vec<_> = now.iter().map(|(c, x)| (*c, whole(*x))).collect();
+    let mut sum = combine(engine, zeros, shape, first, constant)?;
+    while !later.is_empty() {
+        let (now, rest) = later.split_at(later.len().min(3));
+        later = rest;
         let mut some: Vec<_> = now.iter().map(|(c, x)| (*c, whole(*x))).collect();
-        some.extend(sum.iter().map(|sum| (1, whole(sum))));
-        // Nothing times nothing.
-        some.resize_with(4, || (0, Source::PerRow { tensor: zeros, offset: 0 }));
-        let mut params: Vec<_> = some.iter().map(|(c, _)| *c).collect();
-        params.push(std::mem::take(&mut constant));
-        let sources = some.into_iter().map(|(_, source)| source).collect::<Vec<_>>();
-        let sources = sources.try_into().expect("four terms");
-        let [next] = words(engine, &Combine, shape, sources, &params)?;
-        (sum, left) = (Some(next), later);
+        some.push((1, whole(&sum)));
+        sum = combine(engine, zeros, shape, some, 0)?;
     }
-    Ok(sum.expect("there was a pass"))
+    Ok(sum)
+}
+
+/// At most four terms and a constant, in one pass.
+fn combine<'x, E: Engine>(
+    engine: &E,
+    zeros: &'x E::Tensor,
+    shape: &Shape,
+    mut terms: Vec<(u64, Source<'x, E::Tensor>)>,
+    constant: u64,
+) -> Result<E::Tensor> {
+    // Nothing times nothing.
+    terms.resize_with(4, || (0, Source::PerRow { tensor: zeros, offset: 0 }));
+    let mut params: Vec<_> = terms.iter().map(|(factor, _)| *factor).collect();
+    params.push(constant);
+    let sources = array(terms.into_iter().map(|(_, source)| source).collect());
+    let [sum] = words(engine, &Combine, shape, sources, &params)?;
+    Ok(sum)
 }
 
 /// The first plane, if planes are taken in one run.
-fn run(picks: &[Option<u32>]) -> Option<usize> {
+fn first_of_run(picks: &[Option<u32>]) -> Option<usize> {
     let start = picks.first().copied().flatten()?;
     let in_order = |(i, pick): (usize, &Option<u32>)| *pick == Some(start + i as u32);
     picks.iter().enumerate().all(in_order).then_some(start as usize)

@@ -1,6 +1,6 @@
 //! A party of the protocol.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{cell::RefCell, collections::HashMap, fmt, sync::Arc};
 
 use mpc_core::{Error, Profile, Result, TruncationMode};
 use net::{Party, Session};
@@ -8,12 +8,17 @@ use ring_arith::{Engine, Generator, Shape, Tensor};
 use zeroize::Zeroizing;
 
 use crate::{
-    circuit::schedule::{Goal, Plan, Tree},
-    runtime::chunks::{DEALER, Parts, Piece, Rotation, SMALL, elements},
-    runtime::links::Links,
-    runtime::prss::{Keys, Streams},
-    runtime::roles::Roles,
-    runtime::rounds::Cx,
+    Share,
+    circuit::schedule::{Circuit, Predicate, Tree},
+    runtime::{
+        chunks::{Chunk, DEALER, Partition, Rotation, SMALL, elements, take},
+        launch::flat,
+        links::Links,
+        prss::Keys,
+        roles::Pair,
+        rounds::Port,
+    },
+    share::output::Outputs,
 };
 
 /// What the parties of a session agree on. All three must use the same.
@@ -24,7 +29,7 @@ pub struct Options {
     pub(crate) truncation: TruncationMode,
     pub(crate) profile: Profile,
     tree: Tree,
-    pub(crate) parts: Parts,
+    pub(crate) partition: Partition,
 }
 
 impl Options {
@@ -46,24 +51,24 @@ impl Options {
         Self { generator: Some(generator), ..self }
     }
 
-    /// How functions truncate. A plan's steps say for themselves how they do.
+    /// The truncation of functions. The steps of a plan name their own.
     pub fn truncation(self, truncation: TruncationMode) -> Self {
         Self { truncation, ..self }
     }
 
-    /// What is spared. For slow links comparisons are by [`Tree::Fours`], whatever tree is chosen.
+    /// The resource to save. For slow links comparisons are by [`Tree::Fours`], whatever tree is chosen.
     pub fn profile(self, profile: Profile) -> Self {
         Self { profile, ..self }
     }
 
-    /// How comparisons trade bytes for rounds.
+    /// The circuit of comparisons: it trades bytes for rounds.
     pub fn tree(self, tree: Tree) -> Self {
         Self { tree, ..self }
     }
 
-    /// How large operations are shared out.
-    pub fn parts(self, parts: Parts) -> Self {
-        Self { parts, ..self }
+    /// How large operations are divided among the parties.
+    pub fn partition(self, partition: Partition) -> Self {
+        Self { partition, ..self }
     }
 }
 
@@ -81,16 +86,18 @@ pub(crate) enum Setting {
 /// Semi-honest security against one party. See the crate's front page for what that means.
 pub struct Rss<E: Engine> {
     pub(crate) engine: E,
-    pub(crate) links: Links,
+    me: Party,
+    /// In a cell, as what follows, since all chunks of an operation send and receive.
+    pub(crate) links: RefCell<Links>,
     pub(crate) keys: Keys,
     pub(crate) options: Options,
     /// Who computes.
     pub(crate) setting: Setting,
-    pub(crate) rotation: Rotation,
+    pub(crate) rotation: RefCell<Rotation>,
     pub(crate) zeros: E::Tensor,
     /// What three servers know and nobody else, once they have agreed on it.
     pub(crate) common: Option<Zeroizing<[u8; 32]>>,
-    plans: HashMap<(Tree, Goal, usize), Arc<Plan>>,
+    circuits: RefCell<HashMap<(Tree, Predicate, usize), Arc<Circuit>>>,
     /// Why the session ended, if it did.
     dead: Option<String>,
 }
@@ -121,23 +128,25 @@ impl<E: Engine> Rss<E> {
     ) -> Result<Self> {
         let keys = Keys::new(&session, options.generator_for(&session)?)?;
         let zeros = engine.upload(Tensor::new(Shape::new([64])?, vec![0; 64])?)?;
+        let me = session.transport.me();
         Ok(Self {
             engine,
-            links: Links::new(session.transport),
+            me,
+            links: RefCell::new(Links::new(session.transport)),
             keys,
             options,
             setting,
-            rotation: Rotation::new(options.parts),
+            rotation: RefCell::new(Rotation::new(options.partition)),
             zeros,
             common: None,
-            plans: HashMap::new(),
+            circuits: RefCell::default(),
             dead: None,
         })
     }
 
     /// Begins a job of a session that runs several, so that none can touch the next: all streams are
     /// keyed by the session, the number of jobs begun in it and `digest`, operations are numbered from
-    /// the beginning, and pivots take rotation from the first one on. No two jobs of a session have a key
+    /// the beginning, and dealers take rotation from the first one on. No two jobs of a session have a key
     /// in common, whatever their digests.
     ///
     /// `digest` is a hash of all that is public and that the job's streams and messages depend on. All
@@ -152,9 +161,9 @@ impl<E: Engine> Rss<E> {
 
     pub(crate) fn begin(&mut self, rekey: impl FnOnce(&mut Keys) -> Result<()>) -> Result<()> {
         self.talk(|mpc| {
-            mpc.links.check_empty()?;
+            mpc.links.get_mut().check_empty()?;
             rekey(&mut mpc.keys)?;
-            mpc.rotation = Rotation::new(mpc.options.parts);
+            mpc.rotation = RefCell::new(Rotation::new(mpc.options.partition));
             Ok(())
         })
     }
@@ -174,7 +183,7 @@ impl<E: Engine> Rss<E> {
     /// # Errors
     /// If a peer failed or sent more than was due.
     pub fn close(self) -> Result<()> {
-        self.links.close()
+        self.links.into_inner().close()
     }
 
     /// The generator of correlated randomness.
@@ -183,7 +192,7 @@ impl<E: Engine> Rss<E> {
     }
 
     pub(crate) fn party(&self) -> Party {
-        self.links.me()
+        self.me
     }
 
     /// Whether this is the dealer of two others, who shares and opens nothing.
@@ -208,34 +217,61 @@ impl<E: Engine> Rss<E> {
         result
     }
 
-    pub(crate) fn cx(&mut self) -> Cx<'_, E> {
-        Cx::new(&self.engine, &mut self.links, &self.zeros)
-    }
-
     /// The circuit for so many bits.
-    pub(crate) fn plan(&mut self, goal: Goal, bits: usize) -> Arc<Plan> {
+    pub(crate) fn circuit(&self, predicate: Predicate, bits: usize) -> Arc<Circuit> {
         let tree = match self.options.profile {
             Profile::Bytes => self.options.tree,
             Profile::SlowLinks => Tree::Fours,
         };
-        let make = || Arc::new(Plan::new(tree, goal, bits));
-        self.plans.entry((tree, goal, bits)).or_insert_with(make).clone()
+        let mut circuits = self.circuits.borrow_mut();
+        let make = || Arc::new(Circuit::new(tree, predicate, bits));
+        circuits.entry((tree, predicate, bits)).or_insert_with(make).clone()
     }
 
-    /// Cuts an operation on so many elements.
-    pub(crate) fn pieces(&mut self, elements_: usize) -> Vec<Piece> {
-        if elements_ < SMALL {
-            return vec![Piece::whole(elements_, self.rotation.next(elements_))];
+    /// The chunks of an operation on so many elements.
+    pub(crate) fn chunks(&self, len: usize) -> Vec<Chunk> {
+        if len < SMALL {
+            return vec![Chunk::whole(len, self.next_dealer(len))];
         }
-        elements(self.options.parts, elements_)
+        elements(self.options.partition, len)
     }
 
-    /// The roles of a piece and the streams of one operation on it.
-    pub(crate) fn roles(&mut self, piece: &Piece) -> (Roles, Streams) {
-        let roles = piece.roles(self.party());
-        let nonce = self.keys.operation();
-        let streams = self.keys.streams(&roles, nonce);
-        (roles, streams)
+    /// The dealer of a small operation on so many elements.
+    pub(crate) fn next_dealer(&self, elements: usize) -> Party {
+        self.rotation.borrow_mut().next(elements)
+    }
+
+    /// The roles of a chunk and the streams of one operation on it.
+    pub(crate) fn port(&self, chunk: &Chunk) -> Port<'_, E> {
+        let roles = chunk.roles(self.party());
+        let streams = self.keys.streams(&roles, self.keys.operation());
+        let (engine, links, zeros) = (&self.engine, &self.links, &self.zeros);
+        Port { engine, roles, streams, links, zeros }
+    }
+
+    /// Buffers for `results` tensors of a shape, made by chunks of consecutive elements.
+    pub(crate) fn outputs(
+        &self,
+        chunks: Vec<Chunk>,
+        shape: Shape,
+        results: usize,
+    ) -> Outputs<E::Tensor> {
+        Outputs::new(&self.engine, self.party(), chunks, shape, results)
+    }
+
+    /// A share's own component and the next, each as one axis.
+    pub(crate) fn flat_pair(&self, x: &Share<E::Tensor>) -> Result<[E::Tensor; 2]> {
+        Ok([flat(&self.engine, x.mine())?, flat(&self.engine, x.next())?])
+    }
+
+    /// The role's two components of a chunk, given a share's own and the next.
+    pub(crate) fn chunk_of(
+        &self,
+        [mine, next]: &[E::Tensor; 2],
+        chunk: &Chunk,
+    ) -> Result<Pair<E::Tensor>> {
+        let mine = take(&self.engine, mine, chunk)?;
+        Ok(chunk.roles(self.party()).pair(mine, take(&self.engine, next, chunk)?))
     }
 }
 
@@ -262,8 +298,8 @@ mod tests {
             // One counts an operation and elements more than the others.
             if me == Party(1) {
                 mpc.keys.operation();
-                mpc.rotation.next(1 << 20);
-                mpc.rotation.next(1);
+                mpc.next_dealer(1 << 20);
+                mpc.next_dealer(1);
             }
             mpc.begin_job(&[7; 32]).unwrap();
             assert_eq!(mpc.operations(), 0);

@@ -41,7 +41,7 @@ impl<E: Engine> Protocol for Rss<E> {
     }
 
     fn step(&mut self, name: &str) {
-        self.links.step(name);
+        self.links.get_mut().step(name);
     }
 
     fn truncation(&self) -> TruncationMode {
@@ -246,7 +246,7 @@ impl<E: Engine> Protocol for Rss<E> {
         choices: &[Self::Bits],
     ) -> Result<Self::Share> {
         let lengths = tournament_lengths(gradient.shape(), choices)?;
-        let Some(kept) = Self::kept_choices(choices) else {
+        let Some(kept) = Self::reusable_choices(choices) else {
             return provided::max_first_gradient(self, gradient, choices);
         };
         let levels: Vec<_> = lengths.into_iter().zip(kept).collect();

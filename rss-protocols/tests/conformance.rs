@@ -2,7 +2,7 @@
 
 use mpc_core::{Profile, TestWorld};
 use ring_arith::CpuEngine;
-use rss_protocols::{Options, Parts, Rss, Tree};
+use rss_protocols::{Options, Partition, Rss, Tree};
 
 mpc_core::conformance! {
     rss: 3, |session| Rss::new(session, CpuEngine::new(1));
@@ -10,7 +10,7 @@ mpc_core::conformance! {
         Rss::dealt(session, CpuEngine::new(1), Options::default())
     };
     by_twos_in_six_parts: 3, |session| {
-        let options = Options::default().tree(Tree::Twos).parts(Parts::Six);
+        let options = Options::default().tree(Tree::Twos).partition(Partition::Six);
         Rss::with_options(session, CpuEngine::new(1), options)
     };
     by_fours_with_chacha: 3, |session| {

@@ -6,7 +6,7 @@ use mpc_core::{
 };
 use net::{Metered, Party, Session, Stats};
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor, View};
-use rss_protocols::{BitShare, Options, Parts, Rss, Share, Tree};
+use rss_protocols::{BitShare, Options, Partition, Rss, Share, Tree};
 
 type Party3 = Rss<CpuEngine>;
 type Word = Share<Tensor>;
@@ -453,7 +453,7 @@ fn inputs_and_openings_cost_what_the_table_says() {
 
 #[test]
 fn with_six_parts_every_direction_of_every_link_carries_the_same() {
-    let options = plain().parts(Parts::Six);
+    let options = plain().partition(Partition::Six);
     let runs: [fn(&mut Party3, &Inputs) -> Result<()>; 3] = [
         |mpc, inputs| compare(mpc, &inputs.x, 64, Then::not_negative(&[&inputs.x])),
         |mpc, inputs| products(mpc, inputs, relu(TruncationMode::Early, false)),

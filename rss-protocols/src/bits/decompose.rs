@@ -8,26 +8,27 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Shape};
 use crate::{
     BitShare, Rss, Share,
     kernels::Xor,
-    runtime::chunks::{Piece, assemble, take},
-    runtime::launch::{made, map},
-    runtime::links::Reader,
-    runtime::prss::{Draw, Key, Streams},
-    runtime::roles::{Role, Roles},
-    runtime::rounds::{self, Cx, Unit},
-    share::add,
+    runtime::{
+        chunks::Chunk,
+        launch::made,
+        prss::Key,
+        roles::Pair,
+        rounds::{Port, Rounds},
+    },
+    share::output::assemble,
 };
 
 impl<E: Engine> Rss<E> {
-    /// The low bits of words: the bits of `a` are shared by the pivot, those of `b` are a component as
-    /// they are; an adder adds them. Cost at width `w`: `w` bits for the halves, 3 for each gate of the
+    /// The low bits of words: the bits of `a` are shared by the dealer, those of `b` are a component as they are; an
+    /// adder adds them. Cost at width `w`: `w` bits for the halves, 3 for each gate of the
     /// adder; 1183 bits at width 64. Rounds: 2, and 1 for each doubling up to `w - 1`.
     pub(crate) fn decompose(
         &mut self,
         jobs: &[(&Share<E::Tensor>, u32)],
     ) -> Result<Vec<BitShare<E::Tensor>>> {
-        let halves = self.share_halves(jobs)?;
+        let halves = self.split_bits(jobs)?;
         let mut sums = Vec::with_capacity(jobs.len());
-        for (x, y) in &halves {
+        for [x, y] in &halves {
             sums.push(self.exclusive_or(x, y)?);
         }
         // The highest place hands nothing on.
@@ -36,7 +37,7 @@ impl<E: Engine> Rss<E> {
             width => rss.picked(x, &places(0..width - 1)).map(Some),
         };
         let mut pairs = Vec::with_capacity(jobs.len());
-        for (x, y) in &halves {
+        for [x, y] in &halves {
             pairs.extend(below(self, x)?.zip(below(self, y)?));
         }
         let generate = self.conjunctions(&pairs.iter().map(|(x, y)| (x, y)).collect::<Vec<_>>())?;
@@ -68,6 +69,7 @@ impl<E: Engine> Rss<E> {
                 // Spans that reach the lowest place have no use for what would run through them.
                 let open = upper.iter().position(|&j| j >= 2 * half).unwrap_or(upper.len());
                 planted!("adder: a span too few stays open", open = (open + 1).min(upper.len()));
+                let first = operands.len();
                 let high = self.stacked(&spans.propagate, upper.iter().copied())?;
                 let ends = |from: usize| upper[from..].iter().map(|j| j / half * half - 1);
                 operands.push((high.clone(), self.stacked(&spans.generate, ends(0))?));
@@ -75,19 +77,18 @@ impl<E: Engine> Rss<E> {
                     let high = self.picked(&high, &places(open..upper.len()))?;
                     operands.push((high, self.stacked(&spans.propagate, ends(open))?));
                 }
-                plans.push((spans, upper, open));
+                plans.push((spans, upper, open, first));
             }
             let jobs: Vec<_> = operands.iter().map(|(x, y)| (x, y)).collect();
-            let mut products = self.conjunctions(&jobs)?.into_iter();
-            for (spans, upper, open) in plans {
-                let carries = products.next().expect("one for each");
+            let products = self.conjunctions(&jobs)?;
+            for (spans, upper, open, first) in plans {
                 let own = self.stacked(&spans.generate, upper.iter().copied())?;
-                let carries = self.unstacked(&self.exclusive_or(&own, &carries)?)?;
+                let carries = self.unstacked(&self.exclusive_or(&own, &products[first])?)?;
                 for (&j, carry) in upper.iter().zip(carries) {
                     spans.generate[j] = carry;
                 }
                 if open < upper.len() {
-                    let through = self.unstacked(&products.next().expect("one for each"))?;
+                    let through = self.unstacked(&products[first + 1])?;
                     for (&j, through) in upper[open..].iter().zip(through) {
                         spans.propagate[j] = through;
                     }
@@ -112,61 +113,79 @@ impl<E: Engine> Rss<E> {
         (0..x.width() as u32).map(|j| self.picked(x, &[Some(j)])).collect()
     }
 
-    /// The bits of both halves as shared bits. Cost: 1 bit for each bit, 1 round.
-    fn share_halves(
-        &mut self,
+    /// The bits of `a` and of `b` as shared bits. Cost: 1 bit for each bit, 1 round.
+    fn split_bits(
+        &self,
         jobs: &[(&Share<E::Tensor>, u32)],
-    ) -> Result<Vec<(BitShare<E::Tensor>, BitShare<E::Tensor>)>> {
-        let (mut units, mut plans) = (Vec::new(), Vec::new());
+    ) -> Result<Vec<[BitShare<E::Tensor>; 2]>> {
+        let mut rounds = Rounds::new();
+        let mut outputs = Vec::with_capacity(jobs.len());
         for &(x, width) in jobs {
-            let (mine, next) = self.flat_pair(x)?;
-            let pieces = self.pieces(x.shape().len());
-            for piece in &pieces {
-                let (roles, mut streams) = self.roles(piece);
-                let cut = |side| take(&self.engine, side, piece);
-                let value = roles.order(cut(&mine)?, cut(&next)?);
-                let size = width as usize * piece.len().div_ceil(64);
-                let mask = streams.draw(Key::Right, size);
-                planted!("bits of words: those of a bare", mask = streams.blank(Key::Right, size));
-                units.push(SplitUnit { roles, streams, value, width, mask, result: None });
+            let chunks = self.chunks(x.shape().len());
+            let words = self.flat_pair(x)?;
+            for chunk in &chunks {
+                let p = self.port(chunk);
+                rounds.add(p.role(), split_bits(p, self.chunk_of(&words, chunk)?, width));
             }
-            plans.push((pieces, x.shape().clone()));
+            outputs.push((x.shape(), width, chunks));
         }
-        rounds::run(&mut self.cx(), &mut units)?;
-        let mut units = units.into_iter();
-        let mut results = Vec::new();
-        for (pieces, shape) in plans {
-            let done: Vec<_> =
-                pieces.iter().map(|_| units.next().expect("a unit for each piece")).collect();
-            results.push((
-                self.gather(&pieces, &done, 0, &shape)?,
-                self.gather(&pieces, &done, 1, &shape)?,
-            ));
+        let mut made = rounds.run(&self.links)?.into_iter();
+        let mut results = Vec::with_capacity(jobs.len());
+        for (shape, width, chunks) in outputs {
+            let (a, b): (Vec<_>, Vec<_>) = made.by_ref().take(chunks.len()).unzip();
+            let a = self.joined_columns(&chunks, a, width, shape)?;
+            results.push([a, self.joined_columns(&chunks, b, width, shape)?]);
         }
         Ok(results)
     }
 
-    fn gather(
+    /// Planes from those of the chunks, each of which begins with a word of its own.
+    fn joined_columns(
         &self,
-        pieces: &[Piece],
-        units: &[SplitUnit<E::Tensor>],
-        which: usize,
+        chunks: &[Chunk],
+        made: Vec<Pair<E::Tensor>>,
+        width: u32,
         shape: &Shape,
     ) -> Result<BitShare<E::Tensor>> {
         let (mut mine, mut next) = (Vec::new(), Vec::new());
-        for (piece, unit) in pieces.iter().zip(units) {
-            let (first, second) = unit.result.as_ref().expect("the unit is done")[which].clone();
-            let pair = unit.roles.order(first, second);
-            mine.push((piece.range.start, pair.0));
-            next.push((piece.range.start, pair.1));
+        for (chunk, planes) in chunks.iter().zip(made) {
+            let [own, other] = chunk.roles(self.party()).mine_and_next(planes);
+            mine.push((chunk.range.start, own));
+            next.push((chunk.range.start, other));
         }
-        let width = units.first().map_or(1, |unit| unit.width as usize);
-        let planes = Shape::new([width, shape.len().div_ceil(64)])?;
-        let whole = |pieces| -> Result<_> {
-            Ok(BitTensor::new(shape.clone(), assemble(&self.engine, None, pieces, 1, &planes)?)?)
-        };
-        Ok(BitShare::new(whole(mine)?, whole(next)?)?)
+        let planes = Shape::new([width as usize, shape.len().div_ceil(64)])?;
+        let mine = assemble(&self.engine, None, mine, 1, &planes)?;
+        let next = assemble(&self.engine, None, next, 1, &planes)?;
+        let bits = |planes| BitTensor::new(shape.clone(), planes);
+        Ok(BitShare::new(bits(mine)?, bits(next)?)?)
     }
+}
+
+/// The low bits of `a` and of `b`, shared: the dealer's are masked, the evaluators' are component 2.
+async fn split_bits<E: Engine>(
+    mut p: Port<'_, E>,
+    x: Pair<E::Tensor>,
+    width: u32,
+) -> Result<(Pair<E::Tensor>, Pair<E::Tensor>)> {
+    let cols = x.0.len().div_ceil(64);
+    let shape = Shape::new([width as usize, cols])?;
+    let right = p.sample(Key::Right, shape.len());
+    let zeros = made(p.engine, &shape, p.zero())?;
+    if p.deals() {
+        let a = p.engine.to_planes(&p.dealers(&x)?, 0, width)?;
+        let right = made(p.engine, &shape, p.words_of(right))?;
+        let left = p.map(&Xor, [&a, &right], &[])?;
+        p.to_left(&left)?;
+        return Ok((Pair(right, left), Pair(zeros.clone(), zeros)));
+    }
+    let dealt = p.dealt().await;
+    let share = if p.is_left() {
+        dealt.planes(width as usize, cols)?
+    } else {
+        made(p.engine, &shape, p.words_of(right))?
+    };
+    let b = p.engine.to_planes(p.joint(&x), 0, width)?;
+    Ok((p.pair(share, zeros.clone()), p.pair(zeros, b)))
 }
 
 /// What is known of the span of places that ends at each place.
@@ -180,68 +199,4 @@ struct Spans<T> {
 /// Neighbouring planes.
 fn places(range: Range<usize>) -> Vec<Option<u32>> {
     range.map(|j| Some(j as u32)).collect()
-}
-
-/// The bits of `a` and of `b`, shared, for one part.
-struct SplitUnit<T> {
-    roles: Roles,
-    streams: Streams,
-    value: (T, T),
-    width: u32,
-    /// The third's share of the bits of `a`.
-    mask: Draw,
-    result: Option<[(T, T); 2]>,
-}
-
-impl<T: EngineTensor> SplitUnit<T> {
-    fn planes(&self) -> Result<Shape> {
-        Ok(Shape::new([self.width as usize, self.value.0.len().div_ceil(64)])?)
-    }
-
-    fn mask<E: Engine<Tensor = T>>(&self, cx: &Cx<'_, E>) -> Result<T> {
-        Ok(made(cx.engine, &self.planes()?, self.streams.words(self.mask))?)
-    }
-
-    fn zeros<E: Engine<Tensor = T>>(&self, cx: &Cx<'_, E>) -> Result<T> {
-        Ok(made(cx.engine, &self.planes()?, cx.zero())?)
-    }
-}
-
-impl<E: Engine> Unit<E> for SplitUnit<E::Tensor> {
-    fn roles(&self) -> &Roles {
-        &self.roles
-    }
-
-    fn bundle(&self) -> [usize; 2] {
-        [self.width as usize * self.value.0.len().div_ceil(64), 0]
-    }
-
-    fn lead(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
-        let a = add(cx.engine, &self.value.0, &self.value.1)?;
-        let a = cx.engine.to_planes(&a, 0, self.width)?;
-        let third = self.mask(cx)?;
-        let second = map(cx.engine, &Xor, a.shape(), [&a, &third], &[])?;
-        cx.put(self.roles.left(), &second)?;
-        let zeros = self.zeros(cx)?;
-        self.result = Some([(third, second), (zeros.clone(), zeros)]);
-        Ok(())
-    }
-
-    fn start(&mut self, cx: &mut Cx<'_, E>, mut bundle: Reader) -> Result<()> {
-        let second = self.roles.role == Role::Left;
-        let b = if second { &self.value.1 } else { &self.value.0 };
-        let b = cx.engine.to_planes(b, 0, self.width)?;
-        let zeros = self.zeros(cx)?;
-        self.result = Some(if second {
-            let share = bundle.field(cx.engine, self.planes()?)?;
-            [(share, zeros.clone()), (zeros, b)]
-        } else {
-            [(zeros.clone(), self.mask(cx)?), (b, zeros)]
-        });
-        Ok(())
-    }
-
-    fn advance(&mut self, _cx: &mut Cx<'_, E>) -> Result<bool> {
-        Ok(true)
-    }
 }

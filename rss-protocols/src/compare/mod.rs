@@ -1,60 +1,63 @@
-//! Comparisons: how they are cut into parts, and how the parts' answers are put together.
+//! Signs and tests for zero, many at a time: their chunks share rounds.
 
-pub(crate) mod protocol;
+mod protocol;
 pub(crate) mod select;
 
 use std::sync::Arc;
 
 use mpc_core::{Compare, Compared, Result, ShareTensor, Then};
-use ring_arith::{Engine, EngineTensor, Shape};
+use ring_arith::Engine;
+
+pub(crate) use protocol::{
+    Comparison, Dealt, MaskedBit, Outcome, Purpose, Samples, SharedMask, compare,
+};
+use select::{Factor, Selected};
 
 use crate::{
     BitShare, Rss, Share,
-    circuit::schedule::{Goal, Plan},
-    compare::protocol::{CompareUnit, Purpose},
-    compare::select::{Follow, Wanted},
-    runtime::chunks::{Piece, Rooms, take},
-    runtime::launch::invalid,
-    runtime::rounds,
-    share::reusable::Layout,
+    circuit::schedule::{Circuit, Predicate},
+    runtime::{launch::invalid, rounds::Rounds},
 };
 
-/// How a comparison's pieces lie, what of the outcome is wanted, and room for its words.
-struct Answer<T: EngineTensor> {
-    pieces: Vec<Piece>,
-    shape: Shape,
+/// One comparison of a tensor.
+struct Job<'a, T> {
+    value: &'a Share<T>,
+    circuit: Arc<Circuit>,
+    /// The outcome as a shared bit.
     bit: bool,
-    rooms: Vec<Rooms<T>>,
+    words: Vec<Word<T>>,
 }
 
-/// Comparisons that share rounds.
-struct Batch<T: EngineTensor> {
-    units: Vec<CompareUnit<T>>,
-    answers: Vec<Answer<T>>,
+/// A word that follows a comparison.
+enum Word<T> {
+    Outcome,
+    /// A tensor where the value is negative, or where it is not; its own component and the next.
+    Selected {
+        opposite: bool,
+        x: [T; 2],
+    },
 }
 
-/// What a word of an answer is: the outcome, or a tensor where the value is negative or where it is
-/// not.
-type Word<T> = (bool, Option<(T, T)>);
+/// What follows a comparison, by what asked for it.
+type Outcomes<T> = Compared<Share<T>, BitShare<T>>;
 
 /// What a comparison gives: the bit, if it was asked for, and all words.
-type BitAndWords<T> = (Option<BitShare<T>>, Vec<Share<T>>);
+type Answer<T> = (Option<BitShare<T>>, Vec<Share<T>>);
 
 impl<E: Engine> Rss<E> {
     pub(crate) fn signs(
         &mut self,
         jobs: &[Compare<'_, Share<E::Tensor>>],
-    ) -> Result<Vec<Compared<Share<E::Tensor>, BitShare<E::Tensor>>>> {
-        let mut batch = Batch { units: Vec::new(), answers: Vec::new() };
-        for job in jobs {
+    ) -> Result<Vec<Outcomes<E::Tensor>>> {
+        let mut comparisons = Vec::with_capacity(jobs.len());
+        for Compare { value, width, then } in jobs {
             // The sign of one bit alone would be no comparison.
-            let below = job.width.max(2) as usize - 1;
+            let below = (*width).max(2) as usize - 1;
             planted!("sign: a bit short", below = below.max(2) - 1);
-            let plan = self.plan(Goal::Carry, below);
-            let words = self.wanted(&job.then)?;
-            self.add_comparison(&mut batch, job.value, plan, (job.then.bit, &words))?;
+            let circuit = self.circuit(Predicate::Carry, below);
+            comparisons.push(Job { value, circuit, bit: then.bit, words: self.words(then)? });
         }
-        let answers = self.run_comparisons(batch)?;
+        let answers = self.run_comparisons(&comparisons)?;
         Ok(answers.into_iter().zip(jobs).map(|(answer, job)| sorted(answer, &job.then)).collect())
     }
 
@@ -62,81 +65,65 @@ impl<E: Engine> Rss<E> {
         &mut self,
         jobs: &[(&Share<E::Tensor>, u32)],
     ) -> Result<Vec<BitShare<E::Tensor>>> {
-        let mut batch = Batch { units: Vec::new(), answers: Vec::new() };
-        for &(x, width) in jobs {
-            let plan = self.plan(Goal::Equal, width as usize);
-            self.add_comparison(&mut batch, x, plan, (true, &[]))?;
+        let mut comparisons = Vec::with_capacity(jobs.len());
+        for &(value, width) in jobs {
+            let circuit = self.circuit(Predicate::Equal, width as usize);
+            comparisons.push(Job { value, circuit, bit: true, words: Vec::new() });
         }
         let missing = || invalid("is zero", "a test gave no bit");
-        let bits = self.run_comparisons(batch)?.into_iter();
-        bits.map(|(bit, _)| bit.ok_or_else(missing)).collect()
+        let answers = self.run_comparisons(&comparisons)?.into_iter();
+        answers.map(|(bit, _)| bit.ok_or_else(missing)).collect()
     }
 
     /// The words that are asked for, in the order of the answer's.
-    fn wanted(&self, then: &Then<'_, Share<E::Tensor>>) -> Result<Vec<Word<E::Tensor>>> {
-        let outcome = then.word.then_some(Ok((false, None)));
-        let selected = |opposite, xs: &[&Share<E::Tensor>]| {
-            let one = |x: &&Share<E::Tensor>| Ok((opposite, Some(self.flat_pair(x)?)));
-            xs.iter().map(one).collect::<Vec<Result<_>>>()
-        };
-        let negative = selected(false, then.negative);
-        outcome.into_iter().chain(negative).chain(selected(true, then.not_negative)).collect()
-    }
-
-    fn add_comparison(
-        &mut self,
-        batch: &mut Batch<E::Tensor>,
-        x: &Share<E::Tensor>,
-        plan: Arc<Plan>,
-        (bit, words): (bool, &[Word<E::Tensor>]),
-    ) -> Result<()> {
-        let (mine, next) = self.flat_pair(x)?;
-        let pieces = self.pieces(x.shape().len());
-        let rooms = self.rooms(words.len(), x.shape().len(), &pieces);
-        for piece in &pieces {
-            let (roles, streams) = self.roles(piece);
-            let engine = &self.engine;
-            let cut = |(mine, next): (&E::Tensor, &E::Tensor)| -> Result<_> {
-                Ok(roles.order(take(engine, mine, piece)?, take(engine, next, piece)?))
-            };
-            let wanted = |((opposite, x), room): (&Word<E::Tensor>, &Rooms<E::Tensor>)| {
-                let follow = match x {
-                    None => Follow::Arithmetic,
-                    Some((mine, next)) => Follow::Times(cut((mine, next))?),
-                };
-                let spots = room.spots_of(piece, &roles);
-                Ok(Wanted { follow, opposite: *opposite, spots })
-            };
-            let words = words.iter().zip(&rooms).map(wanted).collect::<Result<_>>()?;
-            let value = cut((&mine, &next))?;
-            let purpose = Purpose { bit, words };
-            batch.units.push(CompareUnit::new(roles, streams, value, plan.clone(), purpose));
+    fn words(&self, then: &Then<'_, Share<E::Tensor>>) -> Result<Vec<Word<E::Tensor>>> {
+        let mut words = Vec::new();
+        if then.word {
+            words.push(Word::Outcome);
         }
-        batch.answers.push(Answer { pieces, shape: x.shape().clone(), bit, rooms });
-        Ok(())
-    }
-
-    fn run_comparisons(
-        &mut self,
-        mut batch: Batch<E::Tensor>,
-    ) -> Result<Vec<BitAndWords<E::Tensor>>> {
-        rounds::run(&mut self.cx(), &mut batch.units)?;
-        let mut units = batch.units.into_iter();
-        let mut results = Vec::with_capacity(batch.answers.len());
-        for Answer { pieces, shape, bit, rooms } in batch.answers {
-            let (mut words, mut bits) = (Vec::new(), Vec::new());
-            for piece in pieces {
-                let (roles, outcome) = units.next().expect("a unit for each piece").done();
-                bits.extend(outcome.bit.map(|bit| (piece.clone(), roles, bit)));
-                words.push((piece, roles, outcome.words));
+        for (opposite, xs) in [(false, then.negative), (true, then.not_negative)] {
+            for x in xs {
+                words.push(Word::Selected { opposite, x: self.flat_pair(x)? });
             }
-            let bit = match bit {
-                true => Some(self.collect_bit(bits, Layout::FLAT, &shape)?),
-                false => None,
-            };
-            results.push((bit, self.collect(words, &rooms, Layout::FLAT, &shape)?));
         }
-        Ok(results)
+        Ok(words)
+    }
+
+    fn run_comparisons(&self, jobs: &[Job<'_, E::Tensor>]) -> Result<Vec<Answer<E::Tensor>>> {
+        let mut rounds = Rounds::new();
+        let mut outputs = Vec::with_capacity(jobs.len());
+        for Job { value, circuit, bit, words } in jobs {
+            let chunks = self.chunks(value.shape().len());
+            let output = self.outputs(chunks, value.shape().clone(), words.len());
+            let value = self.flat_pair(value)?;
+            for chunk in &output.chunks {
+                let mut selected = Vec::with_capacity(words.len());
+                for (word, slot) in words.iter().zip(output.slots(chunk)) {
+                    let (opposite, factor) = match word {
+                        Word::Outcome => (false, Factor::One),
+                        Word::Selected { opposite, x } => {
+                            (*opposite, Factor::Word(self.chunk_of(x, chunk)?))
+                        }
+                    };
+                    selected.push(Selected { factor, opposite, slot });
+                }
+                let p = self.port(chunk);
+                let purpose = Purpose { bit: *bit, selected };
+                let x = self.chunk_of(&value, chunk)?;
+                rounds.add(p.role(), compare(p, x, circuit.clone(), purpose));
+            }
+            outputs.push((output, *bit));
+        }
+        let mut outcomes = rounds.run(&self.links)?.into_iter();
+        let mut answers = Vec::with_capacity(jobs.len());
+        for (output, bit) in outputs {
+            let made = outcomes.by_ref().take(output.chunks.len());
+            let (bits, words): (Vec<_>, Vec<_>) = made.map(|made| (made.bit, made.words)).unzip();
+            let bits = bits.into_iter().flatten();
+            let bit = if bit { Some(output.bits(&self.engine, bits)?) } else { None };
+            answers.push((bit, output.shares(&self.engine, words)?));
+        }
+        Ok(answers)
     }
 }
 

@@ -1,196 +1,145 @@
-//! Signs, tests for zero, and what follows them.
+//! One comparison of one chunk, and what is selected by it.
 //!
-//! `a + b` with `a = x1 + x2` known to the pivot and `b = x3` to both others: the top bit of the low
-//! `w` bits is `a_top ^ b_top ^ carry` of the bits below. See [`crate::circuit::schedule`] for the circuit.
+//! `a + b` with `a = x0 + x1` known to the dealer and `b = x2` to both evaluators: the top bit of the low `w` bits is
+//! `a_msb ^ b_msb ^ carry` of the bits below. [`crate::circuit`] computes the carry. The outcome is opened to the
+//! evaluators as `v`, masked by the dealer's `u`.
+//!
+//! | round | dealer | left | right |
+//! |---|---|---|---|
+//! | 1 | the circuit's message; `u - x0` to left if the bit is shared; what [`select`](super::select) deals | | |
+//! | one a level | | factors of products to right | factors of products to left |
+//! | next | | its share of the outcome, masked, to right | the same, to left |
+//! | last | | what is selected: addends | addends |
 
 use std::sync::Arc;
 
 use mpc_core::Result;
-use ring_arith::{Engine, EngineTensor, Shape};
+use ring_arith::{Engine, EngineTensor};
 
+use super::select::{MaskShare, MaskWords, Selected, Selection, words};
 use crate::{
-    circuit::evaluate::{Circuit, Walk},
-    circuit::schedule::{Goal, Plan},
-    compare::select::{MaskShares, Selection, Wanted, WordShare},
-    kernels::{OpenLead, Shift, Xor, Xor3},
-    runtime::launch::{made, map, plane_of, planes, to_plane},
-    runtime::links::Reader,
-    runtime::prss::{Draw, Key, Streams},
-    runtime::roles::{Role, Roles},
-    runtime::rounds::{Cx, Unit},
-    share::add,
+    circuit::{
+        evaluate::{Evaluation, Message},
+        schedule::{Circuit, Predicate},
+    },
+    kernels::{OpenDealer, Shift, Xor, Xor3},
+    runtime::{
+        launch::{made, plane_of, planes, to_plane},
+        prss::{Key, Sample},
+        roles::Pair,
+        rounds::{Incoming, Port},
+    },
+    share::reusable::{OpenedBit, WordShare},
 };
 
-/// Planes of words: what a comparison compares.
-pub(crate) struct Question {
-    pub plan: Arc<Plan>,
+/// The planes of two words that are compared.
+pub(crate) struct Comparison {
+    pub circuit: Arc<Circuit>,
     /// The plane above the circuit's, whose two bits are added to the carry.
     pub top: bool,
-    /// Bits of the pivot's words below those that count.
+    /// Bits of the dealer's words below those that count.
     pub low: u32,
 }
 
-/// A bit that was opened to the second and the third, and its masks.
-pub(crate) struct Opening {
-    question: Question,
-    circuit: Circuit,
+/// The samples of a comparison whose outcome is opened to the evaluators under a mask of the dealer.
+pub(crate) struct MaskedBit {
+    comparison: Comparison,
+    evaluation: Evaluation,
     cols: usize,
-    masks: [Draw; 2],
-    /// The third's share of the pivot's mask, if the bit is to be shared as a bit.
-    third: Option<Draw>,
+    masks: [Sample; 2],
 }
 
-/// What has become of a comparison at the second or the third.
-pub(crate) enum Stage<T> {
-    Circuit(Walk<T>),
-    /// The bit as this party sent it.
-    Open(T),
-    /// Known: the plane of `v`.
-    Known(T),
-}
+/// Right's share of the dealer's mask, for an outcome that becomes a shared bit.
+#[derive(Clone, Copy)]
+pub(crate) struct SharedMask(Sample);
 
-impl Question {
-    /// Bits of words that it reads.
-    pub fn width(&self) -> u32 {
-        (self.plan.bits + usize::from(self.top)) as u32
+impl Comparison {
+    /// Bits of words that are read.
+    fn width(&self) -> u32 {
+        (self.circuit.bits + usize::from(self.top)) as u32
     }
 }
 
-impl Opening {
-    /// Takes its place in the streams, for `n` elements.
-    pub fn new(question: Question, streams: &mut Streams, n: usize, shared: bool) -> Self {
+impl MaskedBit {
+    /// For `n` elements.
+    pub fn sample<E: Engine>(p: &mut Port<'_, E>, comparison: Comparison, n: usize) -> Self {
         let cols = n.div_ceil(64);
-        let circuit = Circuit::new(question.plan.clone(), streams, cols);
-        let masks = [Key::Left, Key::Right].map(|pair| streams.draw(pair, cols));
-        let third = shared.then(|| streams.draw(Key::Right, cols));
-        planted!("sign opened without m12", masks = [streams.blank(Key::Left, cols), masks[1]]);
-        planted!("sign opened without m13", masks = [masks[0], streams.blank(Key::Right, cols)]);
-        planted!("sign: the third's share of its mask is m13", third = third.map(|_| masks[1]));
-        Self { question, circuit, cols, masks, third }
+        let evaluation = Evaluation::sample(comparison.circuit.clone(), p, cols);
+        Self { comparison, evaluation, cols, masks: p.sample_both(cols) }
     }
 
-    /// Words that the pivot sends to the second and to the third.
-    pub fn bundle(&self) -> [usize; 2] {
-        let [second, third] = self.circuit.bundle();
-        [second + if self.third.is_some() { self.cols } else { 0 }, third]
-    }
-
-    /// The pivot's work: the plane of its mask `u`, and the second's share of it. Sends all but the
-    /// latter's follow-up.
-    pub fn lead<E: Engine>(
-        &self,
-        cx: &mut Cx<'_, E>,
-        roles: &Roles,
-        streams: &Streams,
-        a: &E::Tensor,
-    ) -> Result<[E::Tensor; 2]> {
-        let (engine, cols) = (cx.engine, self.cols);
-        let a = engine.to_planes(a, self.question.low, self.question.width())?;
-        let part = self.circuit.lead(cx, roles, streams, &a)?;
-        let part = part.as_ref().map_or(cx.zero(), |part| plane_of(part, 0, 0, cols));
-        let top = match self.question.top {
-            true => plane_of(&a, self.question.plan.bits, 0, cols),
-            false => cx.zero(),
-        };
-        let third = self.third.map_or(cx.zero(), |third| streams.words(third));
-        let masks = self.masks.map(|mask| streams.words(mask));
-        let [m, n] = masks;
-        let sources = vec![part, top, m, n, third];
-        let targets = vec![to_plane(0, 0, 0, cols), to_plane(1, 0, 0, cols)];
-        let made = planes(engine, &OpenLead, [1, cols], sources, &[], &[1, 1], targets)?;
-        let [u, second]: [_; 2] = made.try_into().expect("two outputs");
-        if self.third.is_some() {
-            cx.put(roles.left(), &second)?;
-        }
-        Ok([u, second])
-    }
-
-    /// The start at the second and the third, given the words of `b`.
-    pub fn start<E: Engine>(
-        &self,
-        cx: &mut Cx<'_, E>,
-        roles: &Roles,
-        streams: &Streams,
-        bundle: &mut Reader,
-        b: &E::Tensor,
-    ) -> Result<(Stage<E::Tensor>, Option<E::Tensor>)> {
-        let b = cx.engine.to_planes(b, 0, self.question.width())?;
-        let mut walk = self.circuit.start(cx, roles, streams, bundle, &b)?;
-        // b's top bit belongs to the result; only one of the two adds it.
-        let top = match (roles.role, self.question.top) {
-            (Role::Left, true) => Some(self.top_plane(cx, &b)?),
-            _ => None,
-        };
-        if self.circuit.exchanges() == 0 {
-            let sent = self.open(cx, roles, streams, &mut walk, top.as_ref())?;
-            return Ok((Stage::Open(sent), None));
-        }
-        Ok((Stage::Circuit(walk), top))
-    }
-
-    fn top_plane<E: Engine>(&self, cx: &Cx<'_, E>, b: &E::Tensor) -> Result<E::Tensor> {
-        let at = self.question.plan.bits;
-        Ok(crate::runtime::launch::slice(cx.engine, b, 0, at, at + 1)?)
-    }
-
-    fn open<E: Engine>(
-        &self,
-        cx: &mut Cx<'_, E>,
-        roles: &Roles,
-        streams: &Streams,
-        walk: &mut Walk<E::Tensor>,
-        top: Option<&E::Tensor>,
-    ) -> Result<E::Tensor> {
+    /// The dealer's work: the plane of its mask `u`.
+    pub fn deal<E: Engine>(&self, p: &Port<'_, E>, a: &E::Tensor) -> Result<E::Tensor> {
+        let Comparison { circuit, top, low } = &self.comparison;
         let cols = self.cols;
-        let part = self.circuit.result(walk);
-        let top = top.map_or(cx.zero(), |top| plane_of(top, 0, 0, cols));
-        let mask = self.masks[usize::from(roles.role == Role::Right)];
-        let sources = vec![plane_of(&part, 0, 0, cols), top, streams.words(mask)];
+        let a = p.engine.to_planes(a, *low, self.comparison.width())?;
+        let part = self.evaluation.deal(p, &a)?;
+        let part = part.as_ref().map_or(p.zero(), |part| plane_of(part, 0, 0, cols));
+        let top = if *top { plane_of(&a, circuit.bits, 0, cols) } else { p.zero() };
+        let [m, n] = self.masks.map(|mask| p.words_of(mask));
         let targets = vec![to_plane(0, 0, 0, cols)];
-        let made = planes(cx.engine, &Xor3, [1, cols], sources, &[], &[1], targets)?;
-        let sent = made.into_iter().next().expect("one output");
-        cx.put(roles.peer(), &sent)?;
-        Ok(sent)
+        let [u] =
+            planes(p.engine, &OpenDealer, [1, cols], vec![part, top, m, n], &[], [1], targets)?;
+        Ok(u)
     }
 
-    /// One exchange.
-    pub fn advance<E: Engine>(
+    /// An evaluator reads the dealer's message.
+    pub fn read<E: Engine>(
         &self,
-        cx: &mut Cx<'_, E>,
-        roles: &Roles,
-        streams: &Streams,
-        stage: Stage<E::Tensor>,
-        top: Option<&E::Tensor>,
-        left: &mut usize,
-    ) -> Result<Stage<E::Tensor>> {
-        match stage {
-            Stage::Circuit(mut walk) => {
-                self.circuit.step(cx, roles, streams, &mut walk)?;
-                *left -= 1;
-                if *left > 0 {
-                    return Ok(Stage::Circuit(walk));
-                }
-                Ok(Stage::Open(self.open(cx, roles, streams, &mut walk, top)?))
-            }
-            Stage::Open(sent) => {
-                let mut reader = cx.receive(roles.peer(), self.cols)?;
-                let other = reader.planes(cx.engine, 1, self.cols)?;
-                Ok(Stage::Known(map(cx.engine, &Xor, sent.shape(), [&sent, &other], &[])?))
-            }
-            known @ Stage::Known(_) => Ok(known),
-        }
+        p: &Port<'_, E>,
+        dealt: &Incoming<'_, '_, E>,
+    ) -> Result<Message<E::Tensor>> {
+        self.evaluation.read(p.role(), dealt)
     }
 
-    /// Exchanges of the circuit.
-    pub fn exchanges(&self) -> usize {
-        self.circuit.exchanges()
+    /// The evaluators' work, given the words of `b`: the plane of `v`.
+    pub async fn open<E: Engine>(
+        &self,
+        p: &Port<'_, E>,
+        message: Message<E::Tensor>,
+        b: &E::Tensor,
+    ) -> Result<E::Tensor> {
+        let Comparison { circuit, top, .. } = &self.comparison;
+        let cols = self.cols;
+        let b = p.engine.to_planes(b, 0, self.comparison.width())?;
+        let share = self.evaluation.evaluate(p, message, &b).await?;
+        // b's top bit belongs to the outcome; only one of the two adds it.
+        let top = if *top && p.is_left() { plane_of(&b, circuit.bits, 0, cols) } else { p.zero() };
+        let sources = vec![plane_of(&share, 0, 0, cols), top, p.words_of(p.own(self.masks))];
+        let targets = vec![to_plane(0, 0, 0, cols)];
+        let [own] = planes(p.engine, &Xor3, [1, cols], sources, &[], [1], targets)?;
+        p.to_peer(&own)?;
+        let other = p.received().await.planes(1, cols)?;
+        p.map(&Xor, [&own, &other], &[])
+    }
+}
+
+impl SharedMask {
+    /// For `n` elements.
+    pub fn sample<E: Engine>(p: &mut Port<'_, E>, n: usize) -> Self {
+        Self(p.sample(Key::Right, n.div_ceil(64)))
     }
 
-    /// The third's share of the pivot's mask.
-    pub fn third_share<E: Engine>(&self, cx: &Cx<'_, E>, streams: &Streams) -> Result<E::Tensor> {
-        let draw = self.third.expect("only shared bits have one");
-        let shape = Shape::new([1, self.cols])?;
-        Ok(made(cx.engine, &shape, streams.words(draw))?)
+    fn right<E: Engine>(self, p: &Port<'_, E>) -> Result<E::Tensor> {
+        let plane = ring_arith::Shape::new([1, self.0.len()])?;
+        Ok(made(p.engine, &plane, p.words_of(self.0))?)
+    }
+
+    /// The dealer's two components of the bit: its mask in two.
+    pub fn deal<E: Engine>(self, p: &Port<'_, E>, u: &E::Tensor) -> Result<Pair<E::Tensor>> {
+        let right = self.right(p)?;
+        let left = p.map(&Xor, [u, &right], &[])?;
+        p.to_left(&left)?;
+        Ok(Pair(right, left))
+    }
+
+    /// An evaluator's component in common with the dealer.
+    pub fn read<E: Engine>(
+        self,
+        p: &Port<'_, E>,
+        dealt: &Incoming<'_, '_, E>,
+    ) -> Result<E::Tensor> {
+        if p.is_left() { dealt.planes(1, self.0.len()) } else { self.right(p) }
     }
 }
 
@@ -198,175 +147,123 @@ impl Opening {
 pub(crate) struct Purpose<T: EngineTensor> {
     /// The outcome as a shared bit.
     pub bit: bool,
-    /// What it selects.
-    pub words: Vec<Wanted<T>>,
+    pub selected: Vec<Selected<T>>,
 }
 
-/// A bit that was opened, as one party holds it.
-pub(crate) struct OpenedBit<T> {
-    /// The role's two components of the shared bit.
-    pub components: (T, T),
-    /// The plane of `u` at the pivot, of `v` at the others.
-    pub known: T,
-    /// What is kept of `u` as words, if words were selected by it.
-    pub kept: Option<WordShare<T>>,
-}
-
-/// What a comparison of one part gives.
+/// What a comparison of one chunk gives.
 pub(crate) struct Outcome<T> {
     pub bit: Option<OpenedBit<T>>,
     /// The role's two components of each word.
-    pub words: Vec<(T, T)>,
+    pub words: Vec<Pair<T>>,
 }
 
-/// A comparison of one part.
-pub(crate) struct CompareUnit<T: EngineTensor> {
-    roles: Roles,
-    streams: Streams,
+/// Compares `a + b` with 0, or with the half of its range: see [`Predicate`].
+pub(crate) async fn compare<E: Engine>(
+    mut p: Port<'_, E>,
+    x: Pair<E::Tensor>,
+    circuit: Arc<Circuit>,
+    Purpose { bit, selected }: Purpose<E::Tensor>,
+) -> Result<Outcome<E::Tensor>> {
+    let zero_test = circuit.predicate == Predicate::Equal;
+    let comparison = Comparison { circuit, top: !zero_test, low: 0 };
+    let samples = Samples::sample(&mut p, comparison, x.0.len(), bit, selected.len());
+    if p.deals() {
+        return samples.deal(&p, &p.dealers(&x)?, &selected);
+    }
+    let dealt = samples.read(&p, &p.dealt().await, words(&selected))?;
+    let less = u64::MAX;
+    planted!("zero test: of b instead of b - 1", less = 0);
+    // a + b = 0 exactly if a = ~(b - 1).
+    let b = if zero_test { p.map(&Shift, [p.joint(&x)], &[less])? } else { p.joint(&x).clone() };
+    samples.evaluate(&p, dealt, &b, &selected).await
+}
+
+/// The samples of a comparison and of what follows it.
+pub(crate) struct Samples<T> {
     n: usize,
-    /// The role's components of the value.
-    value: (T, T),
-    opening: Opening,
-    /// Whether the outcome is wanted as a bit.
-    bit: bool,
-    selection: Option<Selection<T>>,
-    /// Only whether a bit pattern is 0 is asked, so `b - 1` is compared.
-    zero_test: bool,
-    stage: Option<Stage<T>>,
-    top: Option<T>,
-    left: usize,
-    /// At the second: its share of the pivot's mask as a bit.
-    share: Option<T>,
-    outcome: Outcome<T>,
+    sign: MaskedBit,
+    bit: Option<SharedMask>,
+    /// Of no words unless something is selected.
+    u: MaskWords<T>,
+    selection: Selection,
 }
 
-impl<T: EngineTensor> CompareUnit<T> {
-    pub fn new(
-        roles: Roles,
-        mut streams: Streams,
-        value: (T, T),
-        plan: Arc<Plan>,
-        purpose: Purpose<T>,
+/// The dealer's message to an evaluator.
+pub(crate) struct Dealt<T> {
+    circuit: Message<T>,
+    bit: Option<T>,
+    u: MaskShare<T>,
+    products: Vec<T>,
+}
+
+impl<T: EngineTensor> Samples<T> {
+    /// For `n` elements, a bit if it is to be shared, and so many selected words.
+    pub fn sample<E: Engine<Tensor = T>>(
+        p: &mut Port<'_, E>,
+        comparison: Comparison,
+        n: usize,
+        bit: bool,
+        words: usize,
     ) -> Self {
-        let (n, zero_test) = (value.0.len(), plan.goal == Goal::Equal);
-        let Purpose { bit, words } = purpose;
-        let question = Question { plan, top: !zero_test, low: 0 };
-        let opening = Opening::new(question, &mut streams, n, bit);
-        let selection = (!words.is_empty()).then(|| {
-            let mask = MaskShares::deal(&mut streams, n);
-            Selection::new(&mut streams, n, mask, words)
-        });
-        let left = opening.exchanges();
-        Self {
-            roles,
-            streams,
-            n,
-            value,
-            opening,
-            bit,
-            selection,
-            zero_test,
-            stage: None,
-            top: None,
-            left,
-            share: None,
-            outcome: Outcome { bit: None, words: Vec::new() },
+        let sign = MaskedBit::sample(p, comparison, n);
+        let bit = bit.then(|| SharedMask::sample(p, n));
+        let u = MaskWords::sample(p, if words > 0 { n } else { 0 });
+        Self { n, sign, bit, u, selection: Selection::sample(p, n, words) }
+    }
+
+    /// The dealer's work.
+    pub fn deal<E: Engine<Tensor = T>>(
+        &self,
+        p: &Port<'_, E>,
+        a: &T,
+        selected: &[Selected<T>],
+    ) -> Result<Outcome<T>> {
+        let known = self.sign.deal(p, a)?;
+        let components = self.bit.map(|bit| bit.deal(p, &known)).transpose()?;
+        let mut words = Vec::new();
+        if !selected.is_empty() {
+            let u = p.bits_as_words(&known, self.n)?;
+            self.u.deal(p, &u)?;
+            words = self.selection.deal(p, &u, selected)?;
         }
+        let share = (!selected.is_empty()).then_some(WordShare::Dealer);
+        let bit = components.map(|components| OpenedBit { components, known, share });
+        Ok(Outcome { bit, words })
     }
 
-    /// The roles, and what came out.
-    pub fn done(self) -> (Roles, Outcome<T>) {
-        (self.roles, self.outcome)
+    /// An evaluator reads the dealer's message, of which so many words are selected.
+    pub fn read<E: Engine<Tensor = T>>(
+        &self,
+        p: &Port<'_, E>,
+        dealt: &Incoming<'_, '_, E>,
+        words: usize,
+    ) -> Result<Dealt<T>> {
+        Ok(Dealt {
+            circuit: self.sign.read(p, dealt)?,
+            bit: self.bit.map(|bit| bit.read(p, dealt)).transpose()?,
+            u: self.u.read(p.role(), dealt)?,
+            products: self.selection.read(p.role(), dealt, words)?,
+        })
     }
 
-    fn word_shape(&self) -> Result<Shape> {
-        Ok(Shape::new([self.n])?)
-    }
-
-    /// What is kept of the bit, if words are selected by it.
-    fn kept<E: Engine<Tensor = T>>(&self, engine: &E) -> Result<Option<WordShare<T>>> {
-        let keep = |selection: &Selection<T>| selection.keep(engine, &self.roles, &self.streams);
-        self.selection.as_ref().map(keep).transpose()
-    }
-
-    /// The circuit's result is known to the second and the third; whether that is all.
-    fn settle<E: Engine<Tensor = T>>(&mut self, cx: &mut Cx<'_, E>, v: T) -> Result<bool> {
-        if self.bit {
-            let components = match self.share.take() {
-                Some(share) => (share, v.clone()),
-                None => (v.clone(), self.opening.third_share(cx, &self.streams)?),
-            };
-            let kept = self.kept(cx.engine)?;
-            self.outcome.bit = Some(OpenedBit { components, known: v.clone(), kept });
+    /// The evaluators' work.
+    pub async fn evaluate<E: Engine<Tensor = T>>(
+        &self,
+        p: &Port<'_, E>,
+        Dealt { circuit, bit, u, products }: Dealt<T>,
+        b: &T,
+        selected: &[Selected<T>],
+    ) -> Result<Outcome<T>> {
+        let known = self.sign.open(p, circuit, b).await?;
+        let mut words = Vec::new();
+        if !selected.is_empty() {
+            let v = p.bits_as_words(&known, self.n)?;
+            words = self.selection.select(p, &u, &products, &v, selected).await?;
         }
-        let shape = self.word_shape()?;
-        let Some(selection) = &mut self.selection else { return Ok(true) };
-        let v = cx.engine.from_planes(&v, 0, &shape)?;
-        selection.apply(cx, &self.roles, &self.streams, &v)?;
-        Ok(false)
-    }
-}
-
-impl<E: Engine> Unit<E> for CompareUnit<E::Tensor> {
-    fn roles(&self) -> &Roles {
-        &self.roles
-    }
-
-    fn bundle(&self) -> [usize; 2] {
-        let selected = self.selection.as_ref().map_or([0, 0], Selection::bundle);
-        let opened = self.opening.bundle();
-        [opened[0] + selected[0], opened[1] + selected[1]]
-    }
-
-    fn lead(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
-        let a = add(cx.engine, &self.value.0, &self.value.1)?;
-        let [u, second] = self.opening.lead(cx, &self.roles, &self.streams, &a)?;
-        if self.bit {
-            let components = (self.opening.third_share(cx, &self.streams)?, second);
-            let kept = self.kept(cx.engine)?;
-            self.outcome.bit = Some(OpenedBit { components, known: u.clone(), kept });
-        }
-        if let Some(selection) = &self.selection {
-            let u = cx.engine.from_planes(&u, 0, &self.word_shape()?)?;
-            self.outcome.words = selection.lead(cx, &self.roles, &self.streams, &u)?;
-        }
-        Ok(())
-    }
-
-    fn start(&mut self, cx: &mut Cx<'_, E>, mut bundle: Reader) -> Result<()> {
-        let second = self.roles.role == Role::Left;
-        let b = if second { &self.value.1 } else { &self.value.0 };
-        let less = u64::MAX;
-        planted!("zero test: of b instead of b - 1", less = 0);
-        let b = match self.zero_test {
-            // a + b = 0 exactly if a = ~(b - 1).
-            true => map(cx.engine, &Shift, b.shape(), [b], &[less])?,
-            false => b.clone(),
+        let opened = |shared| -> Result<_> {
+            let share = if selected.is_empty() { None } else { Some(u.for_reuse(p)?) };
+            Ok(OpenedBit { components: p.pair(shared, known.clone()), known, share })
         };
-        let (stage, top) = self.opening.start(cx, &self.roles, &self.streams, &mut bundle, &b)?;
-        (self.stage, self.top) = (Some(stage), top);
-        if self.bit && second {
-            self.share = Some(bundle.planes(cx.engine, 1, self.n.div_ceil(64))?);
-        }
-        match &mut self.selection {
-            Some(selection) => selection.read(cx, &self.roles, &mut bundle),
-            None => Ok(()),
-        }
-    }
-
-    fn advance(&mut self, cx: &mut Cx<'_, E>) -> Result<bool> {
-        let Some(stage) = self.stage.take() else {
-            let selection = self.selection.as_mut().expect("words follow the bit");
-            self.outcome.words = selection.finish(cx, &self.roles)?;
-            return Ok(true);
-        };
-        let (top, left) = (self.top.as_ref(), &mut self.left);
-        match self.opening.advance(cx, &self.roles, &self.streams, stage, top, left)? {
-            Stage::Known(v) => self.settle(cx, v),
-            stage => {
-                self.stage = Some(stage);
-                Ok(false)
-            }
-        }
+        Ok(Outcome { bit: bit.map(opened).transpose()?, words })
     }
 }

@@ -1,293 +1,211 @@
 //! A bit times words, and a bit as a word.
 //!
-//! The bit is `u ^ v`, `u` known to the pivot and `v` to both others, and
-//! `bit x = (1 - 2v)(u alpha + u beta) + v (alpha + beta)` with `alpha = x1 + x2`, `beta = x3`. The pivot
-//! shares `u` and `u alpha` between the others, one word each to one of them; `alpha` they hold as
-//! `x2` and `x1`. One exchange makes component 3; components 1 and 2 are streams. The opposite bit has
-//! the same `u` and the opposite `v`.
-//! Cost: 64 bits, unless the shares of `u` were kept from an earlier selection by the same bit; 192 for each
-//! word, 128 for the bit as a word. Rounds: the pivot's words leave at once, then one exchange.
+//! The bit is `u ^ v`, `u` known to the dealer and `v` to both evaluators, and
+//! `bit x = (1 - 2v)(u a + u b) + v (a + b)` with `a = x0 + x1`, `b = x2`. The opposite bit has the same `u` and the
+//! opposite `v`.
+//!
+//! | round | dealer | left | right |
+//! |---|---|---|---|
+//! | 1 | `u - r` to right, `u a - d` to left | | |
+//! | 2 | | its addend of component 2 to right | its addend of component 2 to left |
+//!
+//! The dealer shares `u` and `u a` between the evaluators, one word each to one of them; of `a` they hold `x1` and `x0`.
+//! Components 0 and 1 of the result are streams, and mask the evaluators' addends.
+//! Cost: 64 bits, unless the shares of `u` are used again; 192 for each word, 128 for the bit as a word. Rounds: the
+//! dealer's words leave at once, then one exchange.
 
 use mpc_core::Result;
-use ring_arith::{Engine, EngineTensor, Shape, Source};
+use ring_arith::{Engine, EngineTensor, Source};
 
 use crate::{
-    kernels::{ArithOther, Difference, SelectLead, SelectOther},
-    runtime::chunks::Spots,
-    runtime::launch::{made, made_into, whole, words, words_into},
-    runtime::links::Reader,
-    runtime::prss::{Draw, Key, Streams},
-    runtime::roles::{Role, Roles},
-    runtime::rounds::Cx,
-    share::add_into,
+    kernels::{ArithEvaluator, Difference, SelectDealer, SelectEvaluator},
+    runtime::{
+        launch::whole,
+        prss::{Key, Sample},
+        roles::{Pair, Role},
+        rounds::{Incoming, Port},
+    },
+    share::{output::Slot, reusable::WordShare},
 };
 
-/// What a bit becomes.
-pub(crate) enum Follow<T> {
-    /// Its product with a word, given as the role's two components.
-    Times((T, T)),
-    /// The word 0 or 1.
-    Arithmetic,
+/// A bit's factor.
+pub(crate) enum Factor<T> {
+    /// A word, given as the role's two components.
+    Word(Pair<T>),
+    /// 1: the product is the bit as a word.
+    One,
 }
 
 /// One result of a selection.
-pub(crate) struct Wanted<T: EngineTensor> {
-    pub follow: Follow<T>,
+pub(crate) struct Selected<T: EngineTensor> {
+    pub factor: Factor<T>,
     /// It is for the bit's opposite.
     pub opposite: bool,
     /// Where it belongs.
-    pub spots: Spots<T>,
+    pub slot: Slot<T>,
 }
 
-/// What a party holds of the pivot's `u` shared as words between the others.
-#[derive(Clone)]
-pub(crate) enum WordShare<T> {
-    /// The pivot, which knows `u`, holds no share of it.
-    Pivot,
-    /// The second's or the third's share.
-    Other(T),
+/// The dealer's `u` as words, shared between the evaluators.
+pub(crate) enum MaskWords<T> {
+    /// The dealer shares it now: left's share is a sample, right's is sent.
+    Dealt(Sample),
+    /// It was shared for an earlier selection.
+    Reused(WordShare<T>),
 }
 
-/// How the second and the third come by their shares of `u`.
-pub(crate) enum MaskShares<T> {
-    /// The pivot shares it now: a stream at the second, what arrives at the third.
-    Dealt { second: Draw, third: Option<T> },
-    /// They have them from before.
-    Kept(WordShare<T>),
+/// An evaluator's share of `u` as words.
+pub(crate) enum MaskShare<T> {
+    Sample(Sample),
+    Words(T),
 }
 
-/// A result under way.
-struct Item<T: EngineTensor> {
-    wanted: Wanted<T>,
-    /// The third's share of `u alpha`, and components 1 and 2 of the result.
-    draws: [Draw; 3],
-    /// At the second: its share of `u alpha`.
-    dealt: Option<T>,
-}
-
-/// A selection with its place in the streams.
-pub(crate) struct Selection<T: EngineTensor> {
+/// The samples of a selection, for each result: right's share of `u a`, and components 0 and 1.
+pub(crate) struct Selection {
     n: usize,
-    mask: MaskShares<T>,
-    items: Vec<Item<T>>,
-    /// This party's summands of component 3, and its component shared with the pivot.
-    sent: Vec<[T; 2]>,
+    samples: Vec<[Sample; 3]>,
 }
 
-impl<T: EngineTensor> MaskShares<T> {
-    /// Takes its place in the streams, for `n` elements.
-    pub fn deal(streams: &mut Streams, n: usize) -> Self {
-        let second = streams.draw(Key::Left, n);
-        planted!("select: u bare", second = streams.blank(Key::Left, n));
-        Self::Dealt { second, third: None }
-    }
-
-    /// The second's share, if it is a stream.
-    #[cfg(test)]
-    pub fn dealt(&self) -> Option<Draw> {
-        if let Self::Dealt { second, .. } = self { Some(*second) } else { None }
-    }
-
-    /// Words that the pivot sends to the third.
-    pub fn bundle(&self, n: usize) -> usize {
-        if matches!(self, Self::Dealt { .. }) { n } else { 0 }
-    }
-
-    /// The pivot shares `u` unless that was done before.
-    pub fn lead<E: Engine<Tensor = T>>(
-        &self,
-        cx: &mut Cx<'_, E>,
-        roles: &Roles,
-        streams: &Streams,
-        u: &T,
-    ) -> Result<()> {
-        if let Self::Dealt { second, .. } = self {
-            let sources = [whole(u), streams.words(*second)];
-            let [third] = words(cx.engine, &Difference, u.shape(), sources, &[])?;
-            cx.put(roles.right(), &third)?;
-        }
-        Ok(())
-    }
-
-    /// The third reads its share.
-    pub fn read<E: Engine<Tensor = T>>(
-        &mut self,
-        cx: &Cx<'_, E>,
-        roles: &Roles,
-        bundle: &mut Reader,
-        n: usize,
-    ) -> Result<()> {
-        match self {
-            Self::Dealt { third, .. } if roles.role == Role::Right => {
-                *third = Some(bundle.words(cx.engine, n)?);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// The share of the second or the third.
-    pub fn share<'a>(&'a self, streams: &'a Streams) -> Source<'a, T> {
-        match self {
-            Self::Dealt { third: Some(share), .. } | Self::Kept(WordShare::Other(share)) => {
-                whole(share)
-            }
-            Self::Dealt { second, .. } => streams.words(*second),
-            Self::Kept(WordShare::Pivot) => unreachable!("the pivot has no use for a share"),
-        }
-    }
-
-    /// What is kept of it for later.
-    pub fn keep<E: Engine<Tensor = T>>(
-        &self,
-        engine: &E,
-        roles: &Roles,
-        streams: &Streams,
-        n: usize,
-    ) -> Result<WordShare<T>> {
-        if roles.role == Role::Dealer {
-            return Ok(WordShare::Pivot);
-        }
-        Ok(WordShare::Other(made(engine, &Shape::new([n])?, self.share(streams))?))
-    }
+/// Words among what is selected: what left gets a share of.
+pub(crate) fn words<T: EngineTensor>(selected: &[Selected<T>]) -> usize {
+    selected.iter().filter(|item| matches!(item.factor, Factor::Word(_))).count()
 }
 
-impl<T: EngineTensor> Selection<T> {
-    /// Takes its place in the streams.
-    pub fn new(
-        streams: &mut Streams,
+impl<T: EngineTensor> MaskWords<T> {
+    /// For `n` elements, to be shared now.
+    pub fn sample<E: Engine<Tensor = T>>(p: &mut Port<'_, E>, n: usize) -> Self {
+        Self::Dealt(p.sample(Key::Left, n))
+    }
+
+    /// For `n` elements, to be shared now unless that was done before.
+    pub fn sample_or_reuse<E: Engine<Tensor = T>>(
+        p: &mut Port<'_, E>,
+        share: Option<WordShare<T>>,
         n: usize,
-        mask: MaskShares<T>,
-        wanted: Vec<Wanted<T>>,
     ) -> Self {
-        let item = |wanted| {
-            let draws = [Key::Right, Key::Right, Key::Left].map(|pair| streams.draw(pair, n));
-            planted!("select: y1 off", draws = [draws[0], streams.blank(Key::Right, n), draws[2]]);
-            planted!("select: y2 off", draws = [draws[0], draws[1], streams.blank(Key::Left, n)]);
-            planted!(
-                "select: the product's share under y1",
-                draws = [draws[1], draws[1], draws[2]]
-            );
-            planted!(
-                "select: y2 is the mask of u",
-                draws = [draws[0], draws[1], mask.dealt().unwrap_or(draws[2])]
-            );
-            Item { wanted, draws, dealt: None }
-        };
-        let items = wanted.into_iter().map(item).collect();
-        Self { n, mask, items, sent: Vec::new() }
+        share.map_or_else(|| Self::sample(p, n), Self::Reused)
     }
 
-    /// Words that the pivot sends to the second and to the third.
-    pub fn bundle(&self) -> [usize; 2] {
-        let times = |item: &&Item<T>| matches!(item.wanted.follow, Follow::Times(_));
-        [self.n * self.items.iter().filter(times).count(), self.mask.bundle(self.n)]
+    /// The dealer shares `u` unless that was done before.
+    pub fn deal<E: Engine<Tensor = T>>(&self, p: &Port<'_, E>, u: &T) -> Result<()> {
+        if let Self::Dealt(left) = self {
+            let [right] = p.words(&Difference, u.len(), [whole(u), p.words_of(*left)], &[])?;
+            p.to_right(&right)?;
+        }
+        Ok(())
     }
 
-    /// What is kept of the bit for later selections, once the pivot's words are there.
-    pub fn keep<E: Engine<Tensor = T>>(
+    /// An evaluator reads its share.
+    pub fn read<E: Engine<Tensor = T>>(
         &self,
-        engine: &E,
-        roles: &Roles,
-        streams: &Streams,
-    ) -> Result<WordShare<T>> {
-        self.mask.keep(engine, roles, streams, self.n)
+        role: Role,
+        dealt: &Incoming<'_, '_, E>,
+    ) -> Result<MaskShare<T>> {
+        Ok(match (self, role) {
+            (Self::Dealt(left), Role::Right) => MaskShare::Words(dealt.words(left.len())?),
+            (Self::Dealt(left), _) => MaskShare::Sample(*left),
+            (Self::Reused(WordShare::Evaluator(share)), _) => MaskShare::Words(share.clone()),
+            (Self::Reused(WordShare::Dealer), _) => unreachable!("the dealer reads no share"),
+        })
+    }
+}
+
+impl<T: EngineTensor> MaskShare<T> {
+    pub fn words<'x, E: Engine<Tensor = T>>(&'x self, p: &'x Port<'_, E>) -> Source<'x, T> {
+        match self {
+            Self::Sample(sample) => p.words_of(*sample),
+            Self::Words(words) => whole(words),
+        }
     }
 
-    /// The pivot's work, given `u` as words: its two components of each result.
-    pub fn lead<E: Engine<Tensor = T>>(
+    /// The share for later selections.
+    pub fn for_reuse<E: Engine<Tensor = T>>(&self, p: &Port<'_, E>) -> Result<WordShare<T>> {
+        Ok(WordShare::Evaluator(match self {
+            Self::Sample(sample) => p.tensor_of(*sample)?,
+            Self::Words(words) => words.clone(),
+        }))
+    }
+}
+
+impl Selection {
+    /// For so many results of `n` elements.
+    pub fn sample<E: Engine>(p: &mut Port<'_, E>, n: usize, results: usize) -> Self {
+        let mut samples = || [Key::Right, Key::Right, Key::Left].map(|key| p.sample(key, n));
+        Self { n, samples: (0..results).map(|_| samples()).collect() }
+    }
+
+    /// The dealer's work, given `u` as words: its two components of each result.
+    pub fn deal<E: Engine>(
         &self,
-        cx: &mut Cx<'_, E>,
-        roles: &Roles,
-        streams: &Streams,
-        u: &T,
-    ) -> Result<Vec<(T, T)>> {
-        let (engine, shape) = (cx.engine, Shape::new([self.n])?);
-        self.mask.lead(cx, roles, streams, u)?;
-        let mut results = Vec::with_capacity(self.items.len());
-        for Item { wanted, draws, .. } in &self.items {
-            let [d3, y1, y2] = draws.map(|draw| streams.words(draw));
-            let (first, second) = (wanted.spots.first(), wanted.spots.second());
-            results.push(match &wanted.follow {
-                Follow::Times((x1, x2)) => {
-                    let sources = [whole(u), whole(x1), whole(x2), d3, y1, y2];
-                    let places = [None, first, second];
-                    let [d2, y1, y2] =
-                        words_into(engine, &SelectLead, &shape, sources, &[], places)?;
-                    cx.put(roles.left(), &d2)?;
-                    (y1, y2)
+        p: &Port<'_, E>,
+        u: &E::Tensor,
+        selected: &[Selected<E::Tensor>],
+    ) -> Result<Vec<Pair<E::Tensor>>> {
+        let mut results = Vec::with_capacity(selected.len());
+        for (Selected { factor, slot, .. }, &[d, y0, y1]) in selected.iter().zip(&self.samples) {
+            results.push(match factor {
+                Factor::Word(Pair(x0, x1)) => {
+                    let [d, y0, y1] = [d, y0, y1].map(|sample| p.words_of(sample));
+                    let sources = [whole(u), whole(x0), whole(x1), d, y0, y1];
+                    let places = [None, slot.first(), slot.second()];
+                    let [left, y0, y1] =
+                        p.words_into(&SelectDealer, self.n, sources, &[], places)?;
+                    p.to_left(&left)?;
+                    Pair(y0, y1)
                 }
-                Follow::Arithmetic => {
-                    let y1 = made_into(engine, &shape, y1, first)?;
-                    (y1, made_into(engine, &shape, y2, second)?)
+                Factor::One => {
+                    Pair(p.tensor_into(y0, slot.first())?, p.tensor_into(y1, slot.second())?)
                 }
             });
         }
         Ok(results)
     }
 
-    /// The second and the third read what the pivot sent.
-    pub fn read<E: Engine<Tensor = T>>(
-        &mut self,
-        cx: &Cx<'_, E>,
-        roles: &Roles,
-        bundle: &mut Reader,
-    ) -> Result<()> {
-        self.mask.read(cx, roles, bundle, self.n)?;
-        for item in &mut self.items {
-            if roles.role == Role::Left && matches!(item.wanted.follow, Follow::Times(_)) {
-                item.dealt = Some(bundle.words(cx.engine, self.n)?);
-            }
-        }
-        Ok(())
+    /// Left reads its shares of `u a`, one for each word that is selected; right's are samples.
+    pub fn read<E: Engine>(
+        &self,
+        role: Role,
+        dealt: &Incoming<'_, '_, E>,
+        words: usize,
+    ) -> Result<Vec<E::Tensor>> {
+        let sent = if role == Role::Left { words } else { 0 };
+        (0..sent).map(|_| dealt.words(self.n)).collect()
     }
 
-    /// The second and the third compute and exchange their summands, given `v` as words.
-    pub fn apply<E: Engine<Tensor = T>>(
-        &mut self,
-        cx: &mut Cx<'_, E>,
-        roles: &Roles,
-        streams: &Streams,
-        v: &T,
-    ) -> Result<()> {
-        let (engine, shape) = (cx.engine, Shape::new([self.n])?);
-        let second = roles.role == Role::Left;
-        let all = if second { u64::MAX } else { 0 };
-        for Item { wanted, draws: [d3, y1, y2], dealt } in &self.items {
-            let u = self.mask.share(streams);
-            let y = streams.words(if second { *y2 } else { *y1 });
-            let params = [all, u64::from(wanted.opposite)];
-            let places = [None, wanted.spots.shared(roles)];
-            self.sent.push(match &wanted.follow {
-                Follow::Times((first, last)) => {
-                    // The second holds (x2, x3), the third (x3, x1).
-                    let (beta, alpha) = if second { (last, first) } else { (first, last) };
-                    let d = dealt.as_ref().map_or_else(|| streams.words(*d3), whole);
-                    let sources = [whole(v), u, d, whole(beta), whole(alpha), y];
-                    words_into(engine, &SelectOther, &shape, sources, &params, places)?
+    /// The evaluators compute and exchange their addends, given `v` as words: their two components of each result.
+    pub async fn select<E: Engine>(
+        &self,
+        p: &Port<'_, E>,
+        u: &MaskShare<E::Tensor>,
+        products: &[E::Tensor],
+        v: &E::Tensor,
+        selected: &[Selected<E::Tensor>],
+    ) -> Result<Vec<Pair<E::Tensor>>> {
+        let (n, mut products) = (self.n, products.iter());
+        let mut addends = Vec::with_capacity(selected.len());
+        for (Selected { factor, opposite, slot }, &[d, y0, y1]) in
+            selected.iter().zip(&self.samples)
+        {
+            let y = p.words_of(p.own([y1, y0]));
+            let params = [p.if_left(), u64::from(*opposite)];
+            let places = [None, slot.shared(p.role())];
+            addends.push(match factor {
+                Factor::Word(x) => {
+                    let d = products.next().map_or_else(|| p.words_of(d), whole);
+                    let sources =
+                        [whole(v), u.words(p), d, whole(p.joint(x)), whole(p.shared(x)), y];
+                    p.words_into(&SelectEvaluator, n, sources, &params, places)?
                 }
-                Follow::Arithmetic => {
-                    let sources = [whole(v), u, y];
-                    words_into(engine, &ArithOther, &shape, sources, &params, places)?
+                Factor::One => {
+                    p.words_into(&ArithEvaluator, n, [whole(v), u.words(p), y], &params, places)?
                 }
             });
         }
-        self.sent.iter().try_for_each(|[summand, _]| cx.put(roles.peer(), summand))
-    }
-
-    /// The second and the third receive each other's summands: their two components of each result.
-    pub fn finish<E: Engine<Tensor = T>>(
-        &mut self,
-        cx: &mut Cx<'_, E>,
-        roles: &Roles,
-    ) -> Result<Vec<(T, T)>> {
-        let sent = std::mem::take(&mut self.sent);
-        let mut reader = cx.receive(roles.peer(), sent.len() * self.n)?;
-        let mut results = Vec::with_capacity(sent.len());
-        for ([summand, y], item) in sent.into_iter().zip(&self.items) {
-            let other = reader.words(cx.engine, self.n)?;
-            let y3 = add_into(cx.engine, &summand, &other, item.wanted.spots.joint(roles))?;
-            results.push(if roles.role == Role::Left { (y, y3) } else { (y3, y) });
+        addends.iter().try_for_each(|[addend, _]| p.to_peer(addend))?;
+        let received = p.received().await;
+        let mut results = Vec::with_capacity(selected.len());
+        for ([addend, shared], Selected { slot, .. }) in addends.into_iter().zip(selected) {
+            let joint = p.sum_into(&addend, &received.words(n)?, slot.joint(p.role()))?;
+            results.push(p.pair(shared, joint));
         }
         Ok(results)
     }

@@ -89,7 +89,7 @@ impl Sharing for Replicated {
                 check_words(&words, shapes)?;
                 let stream = expand(key, shapes)?;
                 let pairs = stream.into_iter().zip(words);
-                // Server 1 holds components 1 and 2, server 2 components 2 and 0.
+                // Server 1 holds components 0 and 1, server 2 components 2 and 0.
                 let held = |(stream, words)| {
                     if server == 1 { vec![stream, words] } else { vec![words, stream] }
                 };
@@ -249,19 +249,19 @@ impl<E: Engine> Rss<E> {
         let mut own = Zeroizing::new([0; 32]);
         fill_random(&mut own)?;
         let common = self.talk(|rss| {
-            rss.links.step("agree on a key");
+            let links = rss.links.get_mut();
+            links.step("agree on a key");
             let shape = Shape::new([KEY])?;
             let bytes = bytes::Bytes::copy_from_slice(&*own);
             let own = rss.engine.upload(Tensor::from_bytes(shape, bytes)?)?;
             let others = [me.after(1, 3), me.after(2, 3)];
             for other in others {
-                rss.links.put(&rss.engine, other, &own)?;
+                links.send(&rss.engine, other, &own)?;
             }
-            rss.links.flush_all()?;
+            links.flush_all()?;
             let mut all = [0; 3].map(|_| own.clone());
             for other in others {
-                let mut reader = rss.cx().receive(other, KEY)?;
-                all[other.0] = reader.words(&rss.engine, KEY)?;
+                all[other.0] = links.receive(&rss.engine, other, Shape::new([KEY])?)?;
             }
             let mut hash = blake3::Hasher::new_derive_key(
                 "trefoil rss-protocols 2026 common key of the servers",
@@ -312,8 +312,7 @@ impl<E: Engine> Rss<E> {
         let mut released = Vec::with_capacity(shares.len());
         for share in shares {
             let shape = share.shape();
-            let mask = streams.draw(Key::Peers, shape.len());
-            planted!("release: addends not masked", mask = streams.blank(Key::Peers, shape.len()));
+            let mask = streams.sample(Key::Peers, shape.len());
             if self.deals() {
                 continue;
             }

@@ -6,12 +6,14 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source, Tensor};
 
 use crate::{
     BitShare, Rss, Share,
-    kernels::{Copy, MaskedDifference, MaskedSum, Xor3},
+    kernels::{MaskedDifference, MaskedSum, Xor3},
     party::Setting,
-    runtime::chunks::DEALER,
-    runtime::launch::{flat, invalid, map, whole, words},
-    runtime::prss::Key,
-    runtime::roles::Roles,
+    runtime::{
+        chunks::DEALER,
+        launch::{invalid, made, map, whole, words},
+        prss::Key,
+        roles::{Pair, Roles},
+    },
 };
 
 /// Words of a hash.
@@ -30,48 +32,38 @@ impl<E: Engine> Rss<E> {
         values: Option<&[E::Tensor]>,
     ) -> Result<Vec<Share<E::Tensor>>> {
         let me = self.party();
-        // The owner is the pivot: its key with the party before it is that with the third.
+        // The owner is the dealer: its key with the party before it is that with the right evaluator.
         let swapped = self.setting == Setting::Dealt && owner.after(2, 3) != DEALER;
         planted!("input: sent to the dealer", swapped = false);
         let roles = Roles::new(me, owner, swapped);
+        let links = self.links.get_mut();
         let mut shares = Vec::with_capacity(shapes.len());
         for (i, shape) in shapes.iter().enumerate() {
             let nonce = self.keys.operation();
             let coins = self.keys.public(nonce);
             let coins = || stream(&coins);
             let mut streams = self.keys.streams(&roles, nonce);
-            let mask = streams.draw(Key::Right, shape.len());
-            planted!("input not masked", mask = streams.blank(Key::Right, shape.len()));
+            let mask = streams.sample(Key::Right, shape.len());
             let mask = || streams.words(mask);
             // x_owner is a stream, x_(owner + 1) what is sent, x_(owner + 2) the coins; swapped, the first
-            // two change places. A rounding that follows sees a random third component; it hides nothing.
-            let (mine, other) = if me == owner {
-                let value = &values.expect("checked: the owner has values")[i];
-                let [sent] = words(
-                    &self.engine,
-                    &MaskedDifference,
-                    shape,
-                    [whole(value), mask(), coins()],
-                    &[],
-                )?;
-                self.links.put(&self.engine, roles.left(), &sent)?;
-                let [mine] = words(&self.engine, &Copy, shape, [mask()], &[])?;
-                (mine, sent)
+            // two change places. A rounding that follows sees a random component 2; it hides nothing.
+            let pair = if me == owner {
+                let value = &values.unwrap_or_default()[i];
+                let sources = [whole(value), mask(), coins()];
+                let [sent] = words(&self.engine, &MaskedDifference, shape, sources, &[])?;
+                links.send(&self.engine, roles.left(), &sent)?;
+                Pair(made(&self.engine, shape, mask())?, sent)
             } else if me == roles.left() {
-                let [third] = words(&self.engine, &Copy, shape, [coins()], &[])?;
-                let mut cx = self.cx();
-                let received =
-                    cx.receive(owner, shape.len())?.field(&self.engine, shape.clone())?;
-                (received, third)
+                let public = made(&self.engine, shape, coins())?;
+                Pair(links.receive(&self.engine, owner, shape.clone())?, public)
             } else {
-                let [third] = words(&self.engine, &Copy, shape, [coins()], &[])?;
-                let [first] = words(&self.engine, &Copy, shape, [mask()], &[])?;
-                (third, first)
+                let public = made(&self.engine, shape, coins())?;
+                Pair(public, made(&self.engine, shape, mask())?)
             };
-            let (mine, next) = roles.order(mine, other);
+            let [mine, next] = roles.mine_and_next(pair);
             shares.push(Share::new(mine, next)?);
         }
-        self.links.flush_all()?;
+        links.flush_all()?;
         Ok(shares)
     }
 
@@ -101,7 +93,7 @@ impl<E: Engine> Rss<E> {
         let me = self.party();
         let shapes: Vec<_> = components.iter().map(|(mine, _)| mine.shape().clone()).collect();
         for (mine, _) in components {
-            self.links.put(&self.engine, me.after(1, 3), mine)?;
+            self.links.get_mut().send(&self.engine, me.after(1, 3), mine)?;
         }
         let vouched: Vec<_> = components.iter().map(|(_, next)| *next).collect();
         self.vouch(me.after(2, 3), &vouched)?;
@@ -114,7 +106,7 @@ impl<E: Engine> Rss<E> {
             return Ok(());
         }
         let hash = self.engine.upload(self.hash(tensors)?)?;
-        self.links.put(&self.engine, to, &hash)
+        self.links.get_mut().send(&self.engine, to, &hash)
     }
 
     /// Receives components from the party before this one, and their hash from the one after it.
@@ -122,14 +114,14 @@ impl<E: Engine> Rss<E> {
         let (previous, next) = (self.party().after(2, 3), self.party().after(1, 3));
         let mut came = Vec::with_capacity(shapes.len());
         for shape in shapes {
-            let mut reader = self.cx().receive(previous, shape.len())?;
-            came.push(reader.field(&self.engine, shape.clone())?);
+            came.push(self.links.get_mut().receive(&self.engine, previous, shape.clone())?);
         }
         let all: Vec<_> = came.iter().collect();
         if all.iter().all(|tensor| tensor.len() == 0) {
             return Ok(came);
         }
-        let told = self.cx().receive(next, HASH)?.words(&self.engine, HASH)?;
+        let hash = Shape::new([HASH])?;
+        let told = self.links.get_mut().receive(&self.engine, next, hash)?;
         if self.engine.download(&told)?.words() == self.hash(&all)?.words() {
             return Ok(came);
         }
@@ -137,7 +129,7 @@ impl<E: Engine> Rss<E> {
             "it sent a component to be opened of which {next} has another version: one of the two \
              changed it"
         );
-        Err(self.links.accuse(previous, &reason))
+        Err(self.links.get_mut().accuse(previous, &reason))
     }
 
     pub(crate) fn hash(&self, tensors: &[&E::Tensor]) -> Result<Tensor> {
@@ -174,14 +166,14 @@ impl<E: Engine> Rss<E> {
         let me = self.party();
         if me.after(1, 3) == to {
             for share in shares {
-                self.links.put(&self.engine, to, share.mine())?;
+                self.links.get_mut().send(&self.engine, to, share.mine())?;
             }
         }
         if me.after(2, 3) == to {
             let vouched: Vec<_> = shares.iter().map(|share| share.next()).collect();
             self.vouch(to, &vouched)?;
         }
-        self.links.flush_all()?;
+        self.links.get_mut().flush_all()?;
         if me != to {
             return Ok(None);
         }
@@ -250,11 +242,6 @@ impl<E: Engine> Rss<E> {
             }
             None => Ok(()),
         }
-    }
-
-    /// The two components of a share as one axis.
-    pub(crate) fn flat_pair(&self, x: &Share<E::Tensor>) -> Result<(E::Tensor, E::Tensor)> {
-        Ok((flat(&self.engine, x.mine())?, flat(&self.engine, x.next())?))
     }
 }
 

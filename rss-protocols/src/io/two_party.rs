@@ -1,6 +1,6 @@
 //! Two parties and a dealer whose messages were made before.
 //!
-//! In every protocol of this crate but input and opening the pivot receives nothing. With the pivot pinned to
+//! In every protocol of this crate but input and opening the dealer receives nothing. With the dealer pinned to
 //! party 2, that party's whole run depends on its streams alone and can be over before any input exists. Of
 //! `x = x0 + x1 + x2` the dealer then knows `a = x2 + x0`, which it drew, and parties 0 and 1 the masked value
 //! `b = x1`. They share inputs and open results between themselves, over streams that each has in common with the
@@ -11,7 +11,7 @@ use net::{PairKey, Party, Session};
 use ring_arith::{Engine, EngineTensor, Shape, Tensor};
 
 use crate::{
-    Options, Parts, Rss, Share,
+    Options, Partition, Rss, Share,
     kernels::{Copy, Difference, Sum},
     party::Setting,
     runtime::chunks::DEALER,
@@ -31,13 +31,13 @@ impl<E: Engine> Rss<E> {
     /// a [`crate::Dealer`] such files.
     ///
     /// # Errors
-    /// As [`Rss::with_options`], and if the options name other parts than [`Parts::Pinned`] or the default.
+    /// As [`Rss::with_options`], and if the options name other parts than [`Partition::Pinned`] or the default.
     pub fn dealt(session: Session, engine: E, options: Options) -> Result<Self> {
-        if options.parts == Parts::Six {
-            let reason = "with a dealer there is one part, since its pivot is the dealer";
+        if options.partition == Partition::Six {
+            let reason = "with a dealer there is one part, since its dealer is the dealer";
             return Err(invalid("options", reason));
         }
-        Self::in_setting(session, engine, options.parts(Parts::Pinned), Setting::Dealt)
+        Self::in_setting(session, engine, options.partition(Partition::Pinned), Setting::Dealt)
     }
 
     /// Begins a place of a tape, as [`Rss::begin_job`] begins a job: streams are keyed by the tape, the place and
@@ -60,9 +60,9 @@ impl<E: Engine> Rss<E> {
         let mine = self.engine.upload(Tensor::vector(words.to_vec()))?;
         let other = self.other();
         self.talk(|rss| {
-            rss.links.put(&rss.engine, other, &mine)?;
-            let mut reader = rss.cx().receive(other, words.len())?;
-            let theirs = reader.words(&rss.engine, words.len())?;
+            let links = rss.links.get_mut();
+            links.send(&rss.engine, other, &mine)?;
+            let theirs = links.receive(&rss.engine, other, Shape::new([words.len()])?)?;
             Ok(rss.engine.download(&theirs)?.words().to_vec())
         })
     }
@@ -100,11 +100,7 @@ impl<E: Engine> Rss<E> {
         for (i, shape) in shapes.iter().enumerate() {
             let nonce = self.keys.operation();
             let mut streams = self.keys.streams(&roles, nonce);
-            let masks = [Key::Left, Key::Right].map(|pair| streams.draw(pair, shape.len()));
-            planted!(
-                "input sums: not masked",
-                masks = [Key::Left, Key::Right].map(|pair| streams.blank(pair, shape.len()))
-            );
+            let masks = [Key::Left, Key::Right].map(|pair| streams.sample(pair, shape.len()));
             let mask = |draw| -> Result<E::Tensor> {
                 let [mask] = words(&engine, &Copy, shape, [streams.words(draw)], &[])?;
                 Ok(mask)
@@ -116,7 +112,7 @@ impl<E: Engine> Rss<E> {
             let mask = mask(masks[self.party().0])?;
             let sources = [whole(&addends[i]), whole(&mask)];
             let [sent] = words(&engine, &Difference, shape, sources, &[])?;
-            self.links.put(&engine, roles.peer(), &sent)?;
+            self.links.get_mut().send(&engine, roles.peer(), &sent)?;
             masked.push((mask, sent));
         }
         let mut shares = Vec::with_capacity(shapes.len());
@@ -125,13 +121,12 @@ impl<E: Engine> Rss<E> {
                 shares.push(Share::new(mask, own)?);
                 continue;
             }
-            let mut reader = self.cx().receive(roles.peer(), shape.len())?;
-            let other = reader.field(&engine, shape.clone())?;
+            let other = self.links.get_mut().receive(&engine, roles.peer(), shape.clone())?;
             let both = map(&engine, &Sum, shape, [&own, &other], &[])?;
             let first = self.party() == Party(0);
             shares.push(if first { Share::new(mask, both)? } else { Share::new(both, mask)? });
         }
-        self.links.flush_all()?;
+        self.links.get_mut().flush_all()?;
         Ok(shares)
     }
 
@@ -148,7 +143,7 @@ impl<E: Engine> Rss<E> {
         let shapes: Vec<_> = components.iter().map(|(mine, _)| mine.shape().clone()).collect();
         for &(mine, next) in components {
             let lacked = self.lacked_by_the_other(mine, next);
-            self.links.put(&self.engine, self.other(), lacked)?;
+            self.links.borrow_mut().send(&self.engine, self.other(), lacked)?;
         }
         self.receive_lacked(&shapes)
     }
@@ -171,9 +166,9 @@ impl<E: Engine> Rss<E> {
         }
         for share in shares {
             let lacked = self.lacked_by_the_other(share.mine(), share.next());
-            self.links.put(&self.engine, to, lacked)?;
+            self.links.get_mut().send(&self.engine, to, lacked)?;
         }
-        self.links.flush_all()?;
+        self.links.get_mut().flush_all()?;
         Ok(None)
     }
 
@@ -186,8 +181,7 @@ impl<E: Engine> Rss<E> {
         let other = self.other();
         let mut came = Vec::with_capacity(shapes.len());
         for shape in shapes {
-            let mut reader = self.cx().receive(other, shape.len())?;
-            came.push(reader.field(&self.engine, shape.clone())?);
+            came.push(self.links.get_mut().receive(&self.engine, other, shape.clone())?);
         }
         Ok(came)
     }

@@ -1,12 +1,12 @@
 //! Digits of the two halves of a shared word, compared.
 //!
-//! The pivot shares the one-hot code of each digit of `a`. Sums of code bits chosen by `b`, which
-//! both others know, are then local: the bit at the digit of `~b` says that the digits are equal, the
+//! The dealer shares the one-hot code of each digit of `a`. Sums of code bits chosen by `b`, which
+//! both evaluators know, are then local: the bit at the digit of `~b` says that the digits are equal, the
 //! bits above it that `a`'s is greater.
 
 use ring_arith::{Word, WordKernel};
 
-/// The pivot's code of digits of `D` bits, masked: all its bits but the last.
+/// The dealer's code of digits of `D` bits, masked: all its bits but the last.
 #[derive(Debug)]
 pub(crate) struct Codes<const D: usize>;
 

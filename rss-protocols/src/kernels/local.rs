@@ -59,8 +59,8 @@ kernel! {
     Keep("keep") [x, c; 2] _ => [1] [x & c]
 }
 kernel! {
-    /// One party's summand of `x & y` of replicated bits, masked: `x_i y_i ^ x_i y_j ^ x_j y_i ^ m ^ n`.
-    And3("and-3") [x, x1, y, y1, m, n; 6] _ => [1] [(x & (y ^ y1)) ^ (x1 & y) ^ m ^ n]
+    /// One party's addend of `x & y` of replicated bits, masked: `x_i y_i ^ x_i y_j ^ x_j y_i ^ m ^ n`.
+    AndAddend("and-addend") [x, x1, y, y1, m, n; 6] _ => [1] [(x & (y ^ y1)) ^ (x1 & y) ^ m ^ n]
 }
 kernel! {
     /// A pair of words `x` of this party's component and `y` of the next: `x A + y` of `paired.rs`.
@@ -75,20 +75,20 @@ kernel! {
     }
 }
 kernel! {
-    /// The pivot's part of a value, with a summand and a factor, masked: `z + c s - m - n`.
-    AddedPivot("added-pivot") [z, m, n, s; 4] params => [1] [z + s * params[0] - m - n]
+    /// The dealer's part of a value, with a addend and a factor, masked: `z + c s - m - n`.
+    AddedDealer("added-dealer") [z, m, n, s; 4] params => [1] [z + s * params[0] - m - n]
 }
 kernel! {
-    /// The second's or the third's part of a value, with a summand and a factor, masked: `z + c s + m`.
-    AddedOther("added-other") [z, m, s; 3] params => [1] [z + s * params[0] + m]
+    /// An evaluator's part of a value, with a addend and a factor, masked: `z + c s + m`.
+    AddedEvaluator("added-evaluator") [z, m, s; 3] params => [1] [z + s * params[0] + m]
 }
 kernel! {
-    /// The pivot's part of the product of two shared words, with a summand, masked.
-    MulPivot("mul-pivot") [x, x1, y, y1, m, n, s; 7] _ => [1] [
+    /// The dealer's part of the product of two shared words, with a addend, masked.
+    MulDealer("mul-dealer") [x, x1, y, y1, m, n, s; 7] _ => [1] [
         x * (y + y1) + x1 * y + s - m - n
     ]
 }
 kernel! {
-    /// The second's or the third's part of the product of two shared words, with a summand, masked.
-    MulOther("mul-other") [x, x1, y, y1, m, s; 6] _ => [1] [x * (y + y1) + x1 * y + s + m]
+    /// An evaluator's part of the product of two shared words, with a addend, masked.
+    MulEvaluator("mul-evaluator") [x, x1, y, y1, m, s; 6] _ => [1] [x * (y + y1) + x1 * y + s + m]
 }

@@ -16,7 +16,7 @@ fn all<W: Word>(u: &[W], subset: usize) -> W {
     all
 }
 
-/// The pivot's part of `x - y` times the products of all subsets, less the third's shares.
+/// The dealer's part of `x - y` times the products of all subsets, less right's shares.
 #[inline(always)]
 fn parts<W: Word, const SUBSETS: usize>(u: &[W], words: &[W]) -> [W; SUBSETS] {
     let part = words[0] + words[1] - words[2] - words[3];
@@ -27,7 +27,7 @@ fn parts<W: Word, const SUBSETS: usize>(u: &[W], words: &[W]) -> [W; SUBSETS] {
     parts
 }
 
-/// The pivot shares the products of two or three bits, less the second's shares.
+/// The dealer shares the products of two or three bits, less left's shares.
 #[derive(Debug)]
 pub(crate) struct BitProducts<const BITS: usize>;
 
@@ -52,14 +52,14 @@ impl WordKernel<7, 4> for BitProducts<3> {
     }
 }
 
-/// The pivot shares its part of `x - y` times the products of all subsets of two or three bits, less the third's
-/// shares. Inputs are the bits, the pivot's components of `x` and of `y`, and the shares.
+/// The dealer shares its part of `x - y` times the products of all subsets of two or three bits, less right's
+/// shares. Inputs are the bits, the dealer's components of `x` and of `y`, and the shares.
 #[derive(Debug)]
-pub(crate) struct GainLead<const BITS: usize>;
+pub(crate) struct GainDealer<const BITS: usize>;
 
-impl WordKernel<9, 3> for GainLead<2> {
+impl WordKernel<9, 3> for GainDealer<2> {
     fn name(&self) -> &'static str {
-        "gain-lead-2"
+        "gain-dealer-2"
     }
     #[inline(always)]
     fn step<W: Word>(&self, inputs: [W; 9], _: &[W]) -> [W; 3] {
@@ -68,9 +68,9 @@ impl WordKernel<9, 3> for GainLead<2> {
     }
 }
 
-impl WordKernel<14, 7> for GainLead<3> {
+impl WordKernel<14, 7> for GainDealer<3> {
     fn name(&self) -> &'static str {
-        "gain-lead-3"
+        "gain-dealer-3"
     }
     #[inline(always)]
     fn step<W: Word>(&self, inputs: [W; 14], _: &[W]) -> [W; 7] {
@@ -79,18 +79,18 @@ impl WordKernel<14, 7> for GainLead<3> {
     }
 }
 
-/// What the second or the third has of `x - y` where all of two or three bits `u ^ v` are 1, and a total that it is
+/// What an evaluator has of `x - y` where all of two or three bits `u ^ v` are 1, and a total that it is
 /// added to.
 ///
-/// Inputs are the total, the bits of `v`, the shares of the products of `u` by subset and of those times the pivot's
-/// part, the others' component of `x` and `y`, and the one shared with the pivot. The first parameter is all
-/// ones at the second, the others flip the bits of `v`.
+/// Inputs are the total, the bits of `v`, the shares of the products of `u` by subset and of those times the dealer's
+/// part, the evaluators' component of `x` and `y`, and the one shared with the dealer. The first parameter is all
+/// ones at left, the others flip the bits of `v`.
 #[derive(Debug)]
-pub(crate) struct GainOther<const BITS: usize>;
+pub(crate) struct GainEvaluator<const BITS: usize>;
 
-impl WordKernel<13, 1> for GainOther<2> {
+impl WordKernel<13, 1> for GainEvaluator<2> {
     fn name(&self) -> &'static str {
-        "gain-other-2"
+        "gain-evaluator-2"
     }
     #[inline(always)]
     fn step<W: Word>(&self, inputs: [W; 13], params: &[W]) -> [W; 1] {
@@ -98,9 +98,9 @@ impl WordKernel<13, 1> for GainOther<2> {
     }
 }
 
-impl WordKernel<22, 1> for GainOther<3> {
+impl WordKernel<22, 1> for GainEvaluator<3> {
     fn name(&self) -> &'static str {
-        "gain-other-3"
+        "gain-evaluator-3"
     }
     #[inline(always)]
     fn step<W: Word>(&self, inputs: [W; 22], params: &[W]) -> [W; 1] {

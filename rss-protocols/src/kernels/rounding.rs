@@ -1,7 +1,7 @@
-//! Division by a power of two of a sum `a + b`, `a` known to the pivot and `b` to both others.
+//! Division by a power of two of a sum `a + b`, `a` known to the dealer and `b` to both evaluators.
 //!
-//! The offset `2^62` makes `z + 2^62` lie in `0..2^63`, so that `a + b` wraps exactly unless both top
-//! bits are 0: the wrap is `1 - na nb` with `na` private to the pivot.
+//! The offset `2^62` makes `z + 2^62` lie in `0..2^63`, so that `a + b` carries exactly unless both top
+//! bits are 0: the carry is `1 - na nb` with `na = not_a_msb` private to the dealer, `nb = not_b_msb`.
 
 use ring_arith::{Word, WordKernel};
 
@@ -50,68 +50,68 @@ macro_rules! fields {
 }
 
 fields! {
-    /// The pivot's step. Outputs: its components of the quotient, the share of `a >> t` for the
-    /// second, and the share of `na` modulo `2^t` for the third.
-    RoundLead("round-lead") [a, e12, m12, y1, m13; 5] _ => [4] |t| {
+    /// The dealer's step. Outputs: its components of the quotient, the share of `a >> t` for
+    /// left, and the share of `na` modulo `2^t` for right.
+    RoundDealer("round-dealer") [a, e_left, m_left, y0, m_right; 5] _ => [4] |t| {
         let top = 64 - t;
         let high = W::constant(u64::MAX << top);
-        let y2 = a.shr(t) - y1;
-        let e3 = (not_top(a) - e12) & W::constant((1 << t) - 1);
-        [y1 - (m13 & high), y2 - (m12 & high), y2, e3]
+        let y1 = a.shr(t) - y0;
+        let e_right = (not_top(a) - e_left) & W::constant((1 << t) - 1);
+        [y0 - (m_right & high), y1 - (m_left & high), y1, e_right]
     }
 }
 
 fields! {
-    /// The step of the second and the third, which know `b`. Inputs: both halves of `b` (the offset
+    /// The step of the evaluators, which know `b`. Inputs: both halves of `b` (the offset
     /// not yet added), this party's share of `na`, the mask of its field, and its component shared
-    /// with the pivot. Outputs: the third component as far as it is known here, the masked field
-    /// `e nb` for the partner, and the finished component.
-    RoundTop("round-top") [b2, b3, e, m, y; 5] _ => [3] |t| {
-        let b = b2 + b3 + W::constant(offset());
-        wrap_terms(round_up(b, t), not_top(b), [e, m, y], t)
+    /// with the dealer. Outputs: component 2 as far as it is known here, the masked field
+    /// `e nb` for the peer, and the finished component.
+    RoundEvaluator("round-evaluator") [own, other, e, m, y; 5] _ => [3] |t| {
+        let b = own + other + W::constant(offset());
+        carry_terms(round_up(b, t), not_top(b), [e, m, y], t)
     }
 }
 
 fields! {
-    /// [`RoundTop`] from halves that were rounded before they were sent.
-    EarlyTop("early-top") [r2, r3, e, m, y; 5] _ => [3] |t| {
-        let hi = early_sum(r2, r3, t);
-        wrap_terms(hi, not_top(hi.shl(t)), [e, m, y], t)
+    /// [`RoundEvaluator`] from halves that were rounded before they were sent.
+    EarlyEvaluator("early-evaluator") [own, other, e, m, y; 5] _ => [3] |t| {
+        let hi = early_sum(own, other, t);
+        carry_terms(hi, not_top(hi.shl(t)), [e, m, y], t)
     }
 }
 
 /// The sum of two rounded halves and the offset, of `64 - t` bits.
 #[inline(always)]
-pub(super) fn early_sum<W: Word>(r2: W, r3: W, t: u32) -> W {
-    (r2 + r3 + W::constant(offset() >> t)) & W::constant(u64::MAX >> t)
+pub(super) fn early_sum<W: Word>(own: W, other: W, t: u32) -> W {
+    (own + other + W::constant(offset() >> t)) & W::constant(u64::MAX >> t)
 }
 
-/// What is added to the rounded `b` whether `a + b` wraps or not.
+/// What is added to the rounded `b` whether `a + b` carries or not.
 #[inline(always)]
 pub(super) fn base<W: Word>(hi: W, t: u32) -> W {
-    let wrap = 1 << (64 - t);
-    planted!("truncation: half of what a wrap takes", wrap = wrap >> 1);
-    hi - W::constant(wrap + (offset() >> t))
+    let carry = 1 << (64 - t);
+    planted!("truncation: half of what a carry takes", carry = carry >> 1);
+    hi - W::constant(carry + (offset() >> t))
 }
 
 #[inline(always)]
-fn wrap_terms<W: Word>(hi: W, nb: W, [e, m, y]: [W; 3], t: u32) -> [W; 3] {
+fn carry_terms<W: Word>(hi: W, nb: W, [e, m, y]: [W; 3], t: u32) -> [W; 3] {
     let (top, low) = (64 - t, W::constant((1 << t) - 1));
     let field = ((e & -nb) + m.shr(top)) & low;
     [base(hi, t) + field.shl(top), field, y - (m & W::constant(u64::MAX << top))]
 }
 
 fields! {
-    /// The second's half of `b`, rounded up to `64 - t` bits.
+    /// Left's half of `b`, rounded up to `64 - t` bits.
     EarlyRoundUp("early-round-up") [b; 1] _ => [1] |t| {
         let half = round_up(b, t);
-        planted!("early: the second's half rounded down", half = b.shr(t));
+        planted!("early: left's half rounded down", half = b.shr(t));
         [half & W::constant(u64::MAX >> t)]
     }
 }
 
 fields! {
-    /// The third's half of `b`, rounded to nearest, ties to even, to `64 - t` bits.
+    /// Right's half of `b`, rounded to nearest, ties to even, to `64 - t` bits.
     EarlyNearest("early-nearest") [b; 1] _ => [1] |t| {
         let low = W::constant((1 << t) - 1);
         let odd = b.shr(t) & W::constant(1);
@@ -123,25 +123,25 @@ fields! {
 
 fields! {
     /// For the fused ReLU, from halves rounded early: `hi` less one unit, whose planes are compared
-    /// with the pivot's, and the third component without the wrap.
-    EarlySum("early-sum") [r2, r3; 2] _ => [2] |t| {
-        let hi = early_sum(r2, r3, t);
+    /// with the dealer's, and component 2 without the carry.
+    EarlySum("early-sum") [own, other; 2] _ => [2] |t| {
+        let hi = early_sum(own, other, t);
         [hi - W::constant((offset() >> t) + 1), base(hi, t)]
     }
 }
 
 fields! {
     /// The same from whole halves.
-    WholeSum("whole-sum") [b2, b3; 2] _ => [2] |t| {
-        let hi = round_up(b2 + b3 + W::constant(offset()), t) & W::constant(u64::MAX >> t);
+    WholeSum("whole-sum") [own, other; 2] _ => [2] |t| {
+        let hi = round_up(own + other + W::constant(offset()), t) & W::constant(u64::MAX >> t);
         [hi - W::constant((offset() >> t) + 1), base(hi, t)]
     }
 }
 
 fields! {
-    /// For the fused ReLU: adds the wrap term `nb e` to a share of `a >> t` and `nb f` to one of
+    /// For the fused ReLU: adds the carry `nb e` to a share of `a >> t` and `nb f` to one of
     /// `u (a >> t)`, where `hi` is the rounded `b` less the offset and one unit.
-    WrapShares("wrap-shares") [hi, e, f, alpha, d; 5] _ => [2] |t| {
+    CarryShares("carry-shares") [hi, e, f, alpha, d; 5] _ => [2] |t| {
         let top = 64 - t;
         let nb = not_top((hi + W::constant((offset() >> t) + 1)).shl(t));
         [alpha + (e & -nb).shl(top), d + (f & -nb).shl(top)]
@@ -149,33 +149,33 @@ fields! {
 }
 
 fields! {
-    /// Exact truncation at the pivot: its components, the share of `a >> t` for the second and of
-    /// `na` for the third.
-    ExactLead("exact-lead") [a, e12, m12, y1, m13; 5] _ => [4] |t| {
-        let y2 = a.shr(t) - y1;
-        let e3 = (not_top(a) - e12) & W::constant((1 << t) - 1);
-        [y1 + m13, y2 + m12, y2, e3]
+    /// Exact truncation at the dealer: its components, the share of `a >> t` for left and of
+    /// `na` for right.
+    ExactDealer("exact-dealer") [a, e_left, m_left, y0, m_right; 5] _ => [4] |t| {
+        let y1 = a.shr(t) - y0;
+        let e_right = (not_top(a) - e_left) & W::constant((1 << t) - 1);
+        [y0 + m_right, y1 + m_left, y1, e_right]
     }
 }
 
 fields! {
-    /// Exact truncation at the second and the third. Inputs: `b` (offset and coin added), this
+    /// Exact truncation at the evaluators. Inputs: `b` (offset and coin added), this
     /// party's share of `na`, of the carry's mask, the opened carry, the mask, and the component
-    /// shared with the pivot. Outputs: this party's summand of the third component, and the finished
-    /// component. The parameter is all ones at the second.
-    ExactEnd("exact-end") [b, e, u, v, m, y; 6] params => [2] |t| {
+    /// shared with the dealer. Outputs: this party's addend of right component, and the finished
+    /// component. The parameter is all ones at left.
+    ExactEvaluator("exact-evaluator") [b, e, u, v, m, y; 6] params => [2] |t| {
         let top = 64 - t;
         let yes = -v;
         let carry = ((u ^ yes) + v) + (v & params[0]);
-        let wrap = (e & -not_top(b)).shl(top);
+        let top_carry = (e & -not_top(b)).shl(top);
         let known = base(b.shr(t), t) & params[0];
-        [known + carry + wrap - m, y + m]
+        [known + carry + top_carry - m, y + m]
     }
 }
 
 fields! {
     /// The local truncation of ABY3: each side shifts what it knows with its sign.
-    AbyPivot("aby-pivot") [a, y1; 2] _ => [2] |t| [y1, a.sar(t) - y1]
+    AbyDealer("aby-dealer") [a, y0; 2] _ => [2] |t| [y0, a.sar(t) - y0]
 }
 
 fields! {
@@ -184,19 +184,19 @@ fields! {
 }
 
 fields! {
-    /// For the fused ReLU at the pivot: `a >> t`, the share of it and of `u (a >> t)` for the second,
-    /// and of `na` and `u na` for the third.
-    RoundReluLead("round-relu-lead") [a, u, y1, d3, e12, f12; 6] _ => [4] |t| {
+    /// For the fused ReLU at the dealer: `a >> t`, the share of it and of `u (a >> t)` for left,
+    /// and of `na` and `u na` for right.
+    GatedDealer("gated-dealer") [a, u, y0, d, e_left, f_left; 6] _ => [4] |t| {
         let (hi, low) = (a.shr(t), W::constant((1 << t) - 1));
         let (keep, na) = (-u, not_top(a));
-        [hi - y1, (keep & hi) - d3, (na - e12) & low, ((keep & na) - f12) & low]
+        [hi - y0, (keep & hi) - d, (na - e_left) & low, ((keep & na) - f_left) & low]
     }
 }
 
 fields! {
-    /// `b2 + b3 + 2^62`, and a coin of `t` bits.
-    WithCoin("with-coin") [b2, b3, coin; 3] _ => [1] |t| {
-        [b2 + b3 + W::constant(offset()) + (coin & W::constant((1 << t) - 1))]
+    /// `own + other + 2^62`, and a coin of `t` bits.
+    WithCoin("with-coin") [own, other, coin; 3] _ => [1] |t| {
+        [own + other + W::constant(offset()) + (coin & W::constant((1 << t) - 1))]
     }
 }
 
@@ -209,7 +209,7 @@ fields! {
 }
 
 kernel! {
-    /// Takes an opened carry off again: `x - (u (1 - 2v) + v)`, the last at the second alone.
+    /// Takes an opened carry off again: `x - (u (1 - 2v) + v)`, the last at left alone.
     TakeCarry("take-carry") [x, u, v; 3] params => [1] {
         [x - ((u ^ -v) + v + (v & params[0]))]
     }

@@ -1,37 +1,37 @@
 //! Merging neighbouring digits of a comparison.
 //!
 //! Nodes carry `greater` (`g`) and `equal` (`e`), shared among the parties. Merging needs products:
-//! `g3 ^ e3 g2 ^ e3 e2 g1` and `e3 e2 e1`. Each factor is opened to the second and the third as
-//! `v = bit ^ u` under a mask `u` that the pivot knows. Expanding `(v1 ^ u1)(v2 ^ u2)..` leaves sums of
-//! known bits times products of masks, which the pivot deals (or, the product of all, keeps as its part).
+//! `g3 ^ e3 g2 ^ e3 e2 g1` and `e3 e2 e1`. Each factor is opened to the evaluators as
+//! `v = bit ^ u` under a mask `u` that the dealer knows. Expanding `(v1 ^ u1)(v2 ^ u2)..` leaves sums of
+//! known bits times products of masks, which the dealer deals (or, the product of all, keeps as its part).
 
 use ring_arith::{Word, WordKernel};
 
-/// A factor as the second or the third sees it.
+/// A factor as an evaluator sees it.
 #[derive(Clone, Copy)]
 struct Factor<W> {
     /// Opened bit.
     v: W,
     /// This party's share of the mask.
     s: W,
-    /// The same, plus at the second the opened bit itself.
+    /// The same, plus at left the opened bit itself.
     t: W,
 }
 
-/// Reads factors: own message, the partner's, shares of the masks, each `N` words.
+/// Reads factors: own message, the peer's, shares of the masks, each `N` words.
 #[inline(always)]
-fn factors<W: Word, const N: usize>(inputs: &[W], second: W) -> [Factor<W>; N] {
+fn factors<W: Word, const N: usize>(inputs: &[W], left: W) -> [Factor<W>; N] {
     let zero = W::constant(0);
     let mut factors = [Factor { v: zero, s: zero, t: zero }; N];
     for (i, factor) in factors.iter_mut().enumerate() {
         let v = inputs[i] ^ inputs[N + i];
         let s = inputs[2 * N + i];
-        *factor = Factor { v, s, t: s ^ (v & second) };
+        *factor = Factor { v, s, t: s ^ (v & left) };
     }
     factors
 }
 
-/// This party's part of `x y`; the pivot's is the product of both masks.
+/// This party's part of `x y`; the dealer's is the product of both masks.
 #[inline(always)]
 fn pair<W: Word>(x: Factor<W>, y: Factor<W>) -> W {
     (x.t & y.v) ^ (y.s & x.v)
@@ -57,7 +57,7 @@ fn quad<W: Word>([x, y, z, w]: [Factor<W>; 4], two: [W; 6], three: [W; 4]) -> W 
 macro_rules! merge {
     ($name:ident $title:literal $factors:literal $inputs:literal $outputs:literal
         |$f:ident, $d:ident, $rest:ident| $body:expr) => {
-        /// A merge at the second or the third. Inputs: factors, dealt shares, the top's `greater`, masks.
+        /// A merge at an evaluator. Inputs: factors, dealt shares, the top's `greater`, masks.
         #[derive(Debug)]
         pub(crate) struct $name;
         impl WordKernel<$inputs, $outputs> for $name {
@@ -128,8 +128,8 @@ fn quad_masks<W: Word>([x, y, z, w]: [W; 4]) -> ([W; 10], W) {
     ([xy, xz, xw, yz, yw, zw, xy & z, xy & w, xz & w, yz & w], xy & zw)
 }
 
-/// The pivot's side of opening a new bit: its mask, and the share of it that the second gets.
-/// `masks`: what the second and the third add, and the third's share of the result.
+/// The dealer's side of opening a new bit: its mask, and the share of it that left gets.
+/// `masks`: what the evaluators add, and right's share of the result.
 #[inline(always)]
 fn open<W: Word>(part: W, masks: &[W]) -> (W, W) {
     let u = part ^ masks[0] ^ masks[1];
@@ -139,9 +139,9 @@ fn open<W: Word>(part: W, masks: &[W]) -> (W, W) {
 macro_rules! deal {
     ($name:ident $title:literal $factors:literal $dealt:literal $inputs:literal $outputs:literal
         |$u:ident, $rest:ident, $out:ident| $body:expr) => {
-        /// A merge at the pivot. Inputs: masks of the factors, streams for what is dealt, the pivot's
+        /// A merge at the dealer. Inputs: masks of the factors, streams for what is dealt, the dealer's
         /// part of the top's `greater` where there is one, and three masks for each result. Outputs: the
-        /// dealt shares, then for each result its mask and the share of that for the second.
+        /// dealt shares, then for each result its mask and the share of that for left.
         #[derive(Debug)]
         pub(crate) struct $name;
         impl WordKernel<$inputs, $outputs> for $name {
@@ -216,13 +216,10 @@ deal! { DealAll4 "deal-all-4" 4 10 17 12 |u, rest, out| {
 }}
 
 kernel! {
-    /// The pivot's mask of a leaf: what the second and the third add.
+    /// The dealer's mask of a leaf: what the evaluators add.
     LeafMask("leaf-mask") [m, n; 2] _ => [1] [m ^ n]
 }
 kernel! {
-    /// The pivot's side of opening a result: `part ^ top ^ m ^ n`, and the share of it for the second.
-    OpenLead("open-lead") [part, top, m, n, third; 5] _ => [2] {
-        let u = part ^ top ^ m ^ n;
-        [u, u ^ third]
-    }
+    /// The dealer's mask of a result: `part ^ top ^ m ^ n`.
+    OpenDealer("open-dealer") [part, top, m, n; 4] _ => [1] [part ^ top ^ m ^ n]
 }

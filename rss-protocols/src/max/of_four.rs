@@ -1,65 +1,56 @@
 //! The largest of three or four words at once: all pairs are compared in the same rounds.
 //!
-//! A word is the largest if it beats all others, equals going to the earlier one. That is a product of bits
-//! `u ^ v`, the outcomes of its comparisons, `u` known to the pivot and `v` to both others. The pivot shares
-//! the products of all subsets of each word's bits of `u`, and those times its part of the word less the last
-//! one; once `v` is known the rest is local but for one exchange, as of a selection ([`crate::compare::select`]). The
-//! last word's own bits are not needed: where no other is the largest, it is.
+//! A word is the largest if it beats all others, equals going to the earlier one. That is a product of bits `u ^ v`, the
+//! outcomes of its comparisons, `u` known to the dealer and `v` to both evaluators. The dealer shares the products of
+//! all subsets of each word's bits of `u`, and those times its part of the word less the last one; once `v` is known the
+//! rest is local but for one exchange, as of a selection ([`crate::compare::select`]). The last word's own bits are not
+//! needed: where no other is the largest, it is.
 //! Cost of four words at width 44 by fours: 1416 bits for six comparisons, 2624 for what follows, 1344 for a further
 //! tensor. Rounds: those of a selection by a comparison.
 
 use std::sync::Arc;
 
 use mpc_core::Result;
-use ring_arith::{Engine, EngineTensor, Shape, Source};
+use ring_arith::{Engine, Source};
 
 use crate::{
-    circuit::schedule::Plan,
-    compare::protocol::{Opening, Question, Stage},
-    kernels::{BitProducts, Difference, GainLead, GainOther, Negate, Sum},
-    runtime::launch::{made, map, slice, whole, words},
-    runtime::links::Reader,
-    runtime::prss::{Draw, Key, Streams},
-    runtime::roles::{Role, Roles},
-    runtime::rounds::{Cx, Unit},
-    share::add,
+    circuit::{evaluate::Message, schedule::Circuit},
+    compare::{Comparison, MaskedBit},
+    kernels::{BitProducts, Difference, GainDealer, GainEvaluator, Negate},
+    runtime::{
+        launch::{array, slice, whole},
+        prss::{Key, Sample},
+        roles::Pair,
+        rounds::{Incoming, Port},
+    },
 };
 
 /// The role's two components of each member of the groups.
-pub(crate) type Members<T> = Vec<(T, T)>;
+pub(crate) type Members<T> = Vec<Pair<T>>;
 
-/// Comparisons of all pairs of three or four members, and what the largest has more than the last.
-pub(crate) struct GroupUnit<T: EngineTensor> {
-    roles: Roles,
-    streams: Streams,
+/// The samples of comparisons of all pairs of three or four members, and of what the largest has more than the last.
+pub(crate) struct OfFour {
     /// Groups.
     n: usize,
+    /// Members but the last: those with bits of their own.
+    bits: usize,
     /// Pairs of members, the earlier one first.
     pairs: Vec<[usize; 2]>,
-    /// By tensor: values, and positions if they are wanted.
-    tensors: Vec<Members<T>>,
-    opening: Opening,
-    masks: Masks,
-    stage: Option<Stage<T>>,
-    top: Option<T>,
-    left: usize,
-    /// What the pivot sent: at the third the products of bits, at the second those times its parts.
-    dealt: Vec<T>,
-    /// For each tensor this party's summand of component 3, and its component shared with the pivot.
-    sent: Vec<[T; 2]>,
-    results: Vec<(T, T)>,
+    signs: MaskedBit,
+    /// By pair: left's share of its bit of `u`.
+    u: Vec<Sample>,
+    /// By member but the last, left's shares of the products of several bits.
+    products: Vec<Vec<Sample>>,
+    /// By tensor and member but the last, right's shares of the dealer's part times the products of each subset.
+    parts: Vec<Vec<Vec<Sample>>>,
+    /// By tensor, components 0 and 1 of the result.
+    results: Vec<[Sample; 2]>,
 }
 
-/// Places of one group level in the streams.
-struct Masks {
-    /// By pair: the second's share of its bit of `u`.
-    bits: Vec<Draw>,
-    /// By member but the last, the second's shares of the products of several bits.
-    products: Vec<Vec<Draw>>,
-    /// By tensor and member but the last, the third's shares of the pivot's part times the products of each subset.
-    parts: Vec<Vec<Vec<Draw>>>,
-    /// By tensor, components 1 and 2 of the result.
-    results: Vec<[Draw; 2]>,
+/// The dealer's message to an evaluator: at right the products of bits, at left those times its parts.
+pub(crate) struct Dealt<T> {
+    circuit: Message<T>,
+    shares: Vec<T>,
 }
 
 /// Subsets of several of so many bits, in the order of kernels.
@@ -67,104 +58,29 @@ fn several(bits: usize) -> &'static [usize] {
     if bits == 2 { &[3] } else { &[3, 5, 6, 7] }
 }
 
-/// Words that the pivot shares for each group besides the comparisons: to the second and to the third.
-pub(crate) fn dealt(members: usize, tensors: usize) -> [usize; 2] {
-    let bits = members - 1;
-    let pairs = members * bits / 2;
-    [tensors * bits * ((1 << bits) - 1), pairs + bits * several(bits).len()]
-}
-
-impl Masks {
-    fn new(streams: &mut Streams, n: usize, pairs: usize, members: usize, tensors: usize) -> Self {
-        let bits = members - 1;
-        let mut draws = |pair, count: usize| -> Vec<Draw> {
-            (0..count).map(|_| streams.draw(pair, n)).collect()
-        };
-        let of_bits = draws(Key::Left, pairs);
-        let products: Vec<_> = (0..bits).map(|_| draws(Key::Left, several(bits).len())).collect();
-        let parts: Vec<Vec<_>> = (0..tensors)
-            .map(|_| (0..bits).map(|_| draws(Key::Right, (1 << bits) - 1)).collect())
-            .collect();
-        let results: Vec<_> =
-            (0..tensors).map(|_| [draws(Key::Right, 1)[0], draws(Key::Left, 1)[0]]).collect();
-        planted!(
-            "largest of four: a product of bits under a bit's mask",
-            products = {
-                let mut products = products;
-                products[0][0] = of_bits[0];
-                products
-            }
-        );
-        planted!(
-            "largest of four: parts of two subsets under one mask",
-            parts = {
-                let mut parts = parts;
-                parts[0][0][1] = parts[0][0][0];
-                parts
-            }
-        );
-        planted!(
-            "largest of four: y1 is the mask of a part",
-            results = {
-                let mut results = results;
-                results[0][0] = parts[0][0][0];
-                results
-            }
-        );
-        planted!(
-            "largest of four: y2 is the mask of a bit",
-            results = {
-                let mut results = results;
-                results[0][1] = of_bits[0];
-                results
-            }
-        );
-        Self { bits: of_bits, products, parts, results }
-    }
-}
-
-impl<T: EngineTensor> GroupUnit<T> {
-    pub fn new(
-        roles: Roles,
-        mut streams: Streams,
-        tensors: Vec<Members<T>>,
-        plan: Arc<Plan>,
+impl OfFour {
+    /// For `n` groups of three or four members, of one tensor or two.
+    pub fn sample<E: Engine>(
+        p: &mut Port<'_, E>,
+        circuit: Arc<Circuit>,
+        n: usize,
+        members: usize,
+        tensors: usize,
     ) -> Self {
-        let (members, n) = (tensors[0].len(), tensors[0][0].0.len());
         let pairs: Vec<_> = (0..members).flat_map(|j| (0..j).map(move |i| [i, j])).collect();
-        let question = Question { plan, top: true, low: 0 };
-        let opening = Opening::new(question, &mut streams, pairs.len() * n, false);
-        let masks = Masks::new(&mut streams, n, pairs.len(), members, tensors.len());
-        let left = opening.exchanges();
-        Self {
-            roles,
-            streams,
-            n,
-            pairs,
-            tensors,
-            opening,
-            masks,
-            stage: None,
-            top: None,
-            left,
-            dealt: Vec::new(),
-            sent: Vec::new(),
-            results: Vec::new(),
-        }
-    }
-
-    /// For each tensor the role's two components of what the largest has more than the last member.
-    pub fn done(self) -> Vec<(T, T)> {
-        self.results
-    }
-
-    /// Members but the last: those with bits of their own.
-    fn bits(&self) -> usize {
-        self.tensors[0].len() - 1
-    }
-
-    fn shape(&self) -> Result<Shape> {
-        Ok(Shape::new([self.n])?)
+        let comparison = Comparison { circuit, top: true, low: 0 };
+        let signs = MaskedBit::sample(p, comparison, pairs.len() * n);
+        let bits = members - 1;
+        let mut samples =
+            |key, count: usize| -> Vec<Sample> { (0..count).map(|_| p.sample(key, n)).collect() };
+        let u = samples(Key::Left, pairs.len());
+        let products = (0..bits).map(|_| samples(Key::Left, several(bits).len())).collect();
+        let parts = (0..tensors)
+            .map(|_| (0..bits).map(|_| samples(Key::Right, (1 << bits) - 1)).collect())
+            .collect();
+        let results =
+            (0..tensors).map(|_| [Key::Right, Key::Left].map(|key| p.sample(key, n))).collect();
+        Self { n, bits, pairs, signs, u, products, parts, results }
     }
 
     /// For each bit of a member: its pair, and whether the bit is the outcome's opposite. An outcome says that the
@@ -179,205 +95,204 @@ impl<T: EngineTensor> GroupUnit<T> {
     }
 
     /// Differences of all pairs, of one component of the values.
-    fn differences<E: Engine<Tensor = T>>(
+    fn differences<E: Engine>(
         &self,
-        engine: &E,
-        component: impl Fn(&(T, T)) -> &T,
-    ) -> Result<T> {
-        let values = &self.tensors[0];
-        let difference = |&[i, j]: &[usize; 2]| {
-            let (x, y) = (component(&values[i]), component(&values[j]));
-            map(engine, &Difference, x.shape(), [x, y], &[])
-        };
-        let differences = self.pairs.iter().map(difference).collect::<ring_arith::Result<Vec<_>>>();
-        let differences = differences?;
-        Ok(engine.concat(&differences.iter().collect::<Vec<_>>(), 0)?)
+        p: &Port<'_, E>,
+        values: &Members<E::Tensor>,
+        component: impl Fn(&Pair<E::Tensor>) -> &E::Tensor,
+    ) -> Result<E::Tensor> {
+        let mut differences = Vec::with_capacity(self.pairs.len());
+        for &[i, j] in &self.pairs {
+            let operands = [component(&values[i]), component(&values[j])];
+            differences.push(p.map(&Difference, operands, &[])?);
+        }
+        Ok(p.engine.concat(&differences.iter().collect::<Vec<_>>(), 0)?)
     }
 
     /// The bits of a plane as words, by pair.
-    fn by_pair<E: Engine<Tensor = T>>(&self, engine: &E, plane: &T) -> Result<Vec<T>> {
-        let all = engine.from_planes(plane, 0, &Shape::new([self.pairs.len() * self.n])?)?;
-        let pair = |at| Ok(slice(engine, &all, 0, at * self.n, (at + 1) * self.n)?);
+    fn by_pair<E: Engine>(&self, p: &Port<'_, E>, plane: &E::Tensor) -> Result<Vec<E::Tensor>> {
+        let n = self.n;
+        let all = p.bits_as_words(plane, self.pairs.len() * n)?;
+        let pair = |at| Ok(slice(p.engine, &all, 0, at * n, (at + 1) * n)?);
         (0..self.pairs.len()).map(pair).collect()
     }
 
-    /// The pivot shares the products of bits between the others.
-    fn deal_bits<E: Engine<Tensor = T>>(&self, cx: &mut Cx<'_, E>, u: &[T]) -> Result<()> {
-        let (shape, third) = (self.shape()?, self.roles.right());
-        let mask = |draw: Draw| self.streams.words(draw);
-        for (u, &draw) in u.iter().zip(&self.masks.bits) {
-            let [share] = words(cx.engine, &Difference, &shape, [whole(u), mask(draw)], &[])?;
-            cx.put(third, &share)?;
+    // -- the dealer ------------------------------------------------------------------------------
+
+    /// The dealer's work: for each tensor its two components of what the largest has more than the last.
+    pub fn deal<E: Engine>(
+        &self,
+        p: &Port<'_, E>,
+        tensors: &[Members<E::Tensor>],
+    ) -> Result<Vec<Pair<E::Tensor>>> {
+        let first = self.differences(p, &tensors[0], |x| &x.0)?;
+        let second = self.differences(p, &tensors[0], |x| &x.1)?;
+        let u = self.signs.deal(p, &p.dealers(&Pair(first, second))?)?;
+        let u = self.by_pair(p, &u)?;
+        self.deal_bits(p, &u)?;
+        self.deal_parts(p, tensors, &u)?;
+        let components = |&[y0, y1]: &[Sample; 2]| Ok(Pair(p.tensor_of(y0)?, p.tensor_of(y1)?));
+        self.results.iter().map(components).collect()
+    }
+
+    /// Shares the products of bits.
+    fn deal_bits<E: Engine>(&self, p: &Port<'_, E>, u: &[E::Tensor]) -> Result<()> {
+        let n = self.n;
+        for (u, &mask) in u.iter().zip(&self.u) {
+            let [share] = p.words(&Difference, n, [whole(u), p.words_of(mask)], &[])?;
+            p.to_right(&share)?;
         }
-        for (member, draws) in self.masks.products.iter().enumerate() {
-            let mut sources: Vec<_> =
-                self.bits_of(member).iter().map(|&(pair, _)| whole(&u[pair])).collect();
-            sources.extend(draws.iter().map(|&draw| mask(draw)));
-            let shares = match draws.len() {
-                1 => words(cx.engine, &BitProducts::<2>, &shape, array(sources), &[])?.to_vec(),
-                _ => words(cx.engine, &BitProducts::<3>, &shape, array(sources), &[])?.to_vec(),
+        for (member, masks) in self.products.iter().enumerate() {
+            let mut sources = self.sources_of(member, u);
+            sources.extend(masks.iter().map(|&mask| p.words_of(mask)));
+            let shares = match self.bits {
+                2 => p.words(&BitProducts::<2>, n, array(sources), &[])?.to_vec(),
+                _ => p.words(&BitProducts::<3>, n, array(sources), &[])?.to_vec(),
             };
-            shares.iter().try_for_each(|share| cx.put(third, share))?;
+            shares.iter().try_for_each(|share| p.to_right(share))?;
         }
         Ok(())
     }
 
-    /// The pivot shares its parts times the products of bits.
-    fn deal_parts<E: Engine<Tensor = T>>(&self, cx: &mut Cx<'_, E>, u: &[T]) -> Result<()> {
-        let (shape, bits) = (self.shape()?, self.bits());
-        for (members, masks) in self.tensors.iter().zip(&self.masks.parts) {
-            let last = &members[bits];
-            for (member, draws) in masks.iter().enumerate() {
+    /// Shares the dealer's parts times the products of bits.
+    fn deal_parts<E: Engine>(
+        &self,
+        p: &Port<'_, E>,
+        tensors: &[Members<E::Tensor>],
+        u: &[E::Tensor],
+    ) -> Result<()> {
+        for (members, masks) in tensors.iter().zip(&self.parts) {
+            let last = &members[self.bits];
+            for (member, masks) in masks.iter().enumerate() {
                 let x = &members[member];
-                let mut sources: Vec<_> =
-                    self.bits_of(member).iter().map(|&(pair, _)| whole(&u[pair])).collect();
+                let mut sources = self.sources_of(member, u);
                 sources.extend([&x.0, &x.1, &last.0, &last.1].map(whole));
-                sources.extend(draws.iter().map(|&draw| self.streams.words(draw)));
-                let shares = match bits {
-                    2 => words(cx.engine, &GainLead::<2>, &shape, array(sources), &[])?.to_vec(),
-                    _ => words(cx.engine, &GainLead::<3>, &shape, array(sources), &[])?.to_vec(),
+                sources.extend(masks.iter().map(|&mask| p.words_of(mask)));
+                let shares = match self.bits {
+                    2 => p.words(&GainDealer::<2>, self.n, array(sources), &[])?.to_vec(),
+                    _ => p.words(&GainDealer::<3>, self.n, array(sources), &[])?.to_vec(),
                 };
-                let second = self.roles.left();
-                shares.iter().try_for_each(|share| cx.put(second, share))?;
+                shares.iter().try_for_each(|share| p.to_left(share))?;
             }
         }
         Ok(())
     }
 
-    /// Words that follow the opening's: to the second and to the third.
-    fn dealt(&self) -> [usize; 2] {
-        dealt(self.bits() + 1, self.tensors.len()).map(|words| words * self.n)
+    /// A member's bits, of those of all pairs.
+    fn sources_of<'x, T>(&self, member: usize, bits: &'x [T]) -> Vec<Source<'x, T>> {
+        self.bits_of(member).iter().map(|&(pair, _)| whole(&bits[pair])).collect()
+    }
+
+    // -- the evaluators --------------------------------------------------------------------------
+
+    /// An evaluator reads the dealer's message.
+    pub fn read<E: Engine>(
+        &self,
+        p: &Port<'_, E>,
+        dealt: &Incoming<'_, '_, E>,
+    ) -> Result<Dealt<E::Tensor>> {
+        let circuit = self.signs.read(p, dealt)?;
+        let count = if p.is_left() {
+            self.parts.len() * self.bits * ((1 << self.bits) - 1)
+        } else {
+            self.pairs.len() + self.bits * several(self.bits).len()
+        };
+        let shares = (0..count).map(|_| dealt.words(self.n)).collect::<Result<_>>()?;
+        Ok(Dealt { circuit, shares })
+    }
+
+    /// For each tensor an evaluator's two components of what the largest has more than the last.
+    pub async fn evaluate<E: Engine>(
+        &self,
+        p: &Port<'_, E>,
+        Dealt { circuit, shares }: Dealt<E::Tensor>,
+        tensors: &[Members<E::Tensor>],
+    ) -> Result<Vec<Pair<E::Tensor>>> {
+        let b = self.differences(p, &tensors[0], |x| p.joint(x))?;
+        let v = self.signs.open(p, circuit, &b).await?;
+        let v = self.by_pair(p, &v)?;
+        let mut addends = Vec::with_capacity(tensors.len());
+        for (tensor, members) in tensors.iter().enumerate() {
+            let [y0, y1] = self.results[tensor];
+            let shared = p.tensor_of(p.own([y1, y0]))?;
+            let addend = self.addend(p, (tensor, members), &shares, &v, &shared)?;
+            p.to_peer(&addend)?;
+            addends.push([addend, shared]);
+        }
+        let received = p.received().await;
+        let mut results = Vec::with_capacity(addends.len());
+        for [addend, shared] in addends {
+            let joint = p.sum_into(&addend, &received.words(self.n)?, None)?;
+            results.push(p.pair(shared, joint));
+        }
+        Ok(results)
+    }
+
+    /// An evaluator's addend of component 2, masked by `y`.
+    fn addend<E: Engine>(
+        &self,
+        p: &Port<'_, E>,
+        (tensor, members): (usize, &Members<E::Tensor>),
+        shares: &[E::Tensor],
+        v: &[E::Tensor],
+        y: &E::Tensor,
+    ) -> Result<E::Tensor> {
+        let (n, bits) = (self.n, self.bits);
+        let mut total = p.map(&Negate, [y], &[])?;
+        let last = &members[bits];
+        for (member, x) in members[..bits].iter().enumerate() {
+            let mut sources = vec![whole(&total)];
+            sources.extend(self.sources_of(member, v));
+            let subsets = 1..1 << bits;
+            sources.extend(subsets.clone().map(|subset| self.product(p, shares, member, subset)));
+            sources.extend(subsets.map(|subset| self.part(p, shares, [tensor, member, subset])));
+            let words = [p.joint(x), p.joint(last), p.shared(x), p.shared(last)];
+            sources.extend(words.map(whole));
+            let mut params = vec![p.if_left()];
+            params.extend(self.bits_of(member).iter().map(|&(_, opposite)| u64::from(opposite)));
+            [total] = match bits {
+                2 => p.words(&GainEvaluator::<2>, n, array(sources), &params)?,
+                _ => p.words(&GainEvaluator::<3>, n, array(sources), &params)?,
+            };
+        }
+        Ok(total)
     }
 
     /// This party's share of the product of a subset of a member's bits.
-    fn product_share(&self, member: usize, subset: usize) -> Source<'_, T> {
-        let place = several(self.bits()).iter().position(|&other| other == subset);
-        let (draw, at) = match place {
+    fn product<'x, E: Engine>(
+        &self,
+        p: &'x Port<'_, E>,
+        shares: &'x [E::Tensor],
+        member: usize,
+        subset: usize,
+    ) -> Source<'x, E::Tensor> {
+        let several = several(self.bits);
+        let (sample, at) = match several.iter().position(|&other| other == subset) {
             Some(place) => {
-                let before = self.pairs.len() + member * several(self.bits()).len();
-                (self.masks.products[member][place], before + place)
+                let at = self.pairs.len() + member * several.len() + place;
+                (self.products[member][place], at)
             }
             None => {
                 let pair = self.bits_of(member)[subset.trailing_zeros() as usize].0;
-                (self.masks.bits[pair], pair)
+                (self.u[pair], pair)
             }
         };
-        if self.roles.role == Role::Left {
-            self.streams.words(draw)
+        if p.is_left() { p.words_of(sample) } else { whole(&shares[at]) }
+    }
+
+    /// This party's share of the dealer's part of a member times the product of a subset of its bits.
+    fn part<'x, E: Engine>(
+        &self,
+        p: &'x Port<'_, E>,
+        shares: &'x [E::Tensor],
+        [tensor, member, subset]: [usize; 3],
+    ) -> Source<'x, E::Tensor> {
+        let subsets = (1 << self.bits) - 1;
+        let at = (tensor * self.bits + member) * subsets + subset - 1;
+        if p.is_left() {
+            whole(&shares[at])
         } else {
-            whole(&self.dealt[at])
+            p.words_of(self.parts[tensor][member][subset - 1])
         }
     }
-
-    /// This party's share of the pivot's part of a member times the product of a subset of its bits.
-    fn part_share(&self, tensor: usize, member: usize, subset: usize) -> Source<'_, T> {
-        let subsets = (1 << self.bits()) - 1;
-        let at = (tensor * self.bits() + member) * subsets + subset - 1;
-        match self.roles.role {
-            Role::Left => whole(&self.dealt[at]),
-            _ => self.streams.words(self.masks.parts[tensor][member][subset - 1]),
-        }
-    }
-
-    /// All outcomes are known to the second and the third: their summands leave.
-    fn apply<E: Engine<Tensor = T>>(&mut self, cx: &mut Cx<'_, E>, v: &T) -> Result<()> {
-        let (shape, bits) = (self.shape()?, self.bits());
-        let second = self.roles.role == Role::Left;
-        let v = self.by_pair(cx.engine, v)?;
-        for (tensor, members) in self.tensors.iter().enumerate() {
-            let y = self.masks.results[tensor][usize::from(second)];
-            let y = made(cx.engine, &shape, self.streams.words(y))?;
-            let mut total = map(cx.engine, &Negate, &shape, [&y], &[])?;
-            let order = |(first, last): &'_ (T, T)| {
-                if second { (last.clone(), first.clone()) } else { (first.clone(), last.clone()) }
-            };
-            let (last_joint, last_own) = order(&members[bits]);
-            for member in 0..bits {
-                let (joint, own) = order(&members[member]);
-                let of = self.bits_of(member);
-                let mut sources = vec![whole(&total)];
-                sources.extend(of.iter().map(|&(pair, _)| whole(&v[pair])));
-                sources.extend((1..1 << bits).map(|subset| self.product_share(member, subset)));
-                sources
-                    .extend((1..1 << bits).map(|subset| self.part_share(tensor, member, subset)));
-                sources.extend([&joint, &last_joint, &own, &last_own].map(whole));
-                let mut params = vec![if second { u64::MAX } else { 0 }];
-                params.extend(of.iter().map(|&(_, opposite)| u64::from(opposite)));
-                let [sum] = match bits {
-                    2 => words(cx.engine, &GainOther::<2>, &shape, array(sources), &params)?,
-                    _ => words(cx.engine, &GainOther::<3>, &shape, array(sources), &params)?,
-                };
-                total = sum;
-            }
-            self.sent.push([total, y]);
-        }
-        let partner = self.roles.peer();
-        self.sent.iter().try_for_each(|[summand, _]| cx.put(partner, summand))
-    }
-
-    fn finish<E: Engine<Tensor = T>>(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
-        let sent = std::mem::take(&mut self.sent);
-        let mut reader = cx.receive(self.roles.peer(), sent.len() * self.n)?;
-        for [summand, y] in sent {
-            let other = reader.words(cx.engine, self.n)?;
-            let y3 = map(cx.engine, &Sum, summand.shape(), [&summand, &other], &[])?;
-            let second = self.roles.role == Role::Left;
-            self.results.push(if second { (y, y3) } else { (y3, y) });
-        }
-        Ok(())
-    }
-}
-
-impl<E: Engine> Unit<E> for GroupUnit<E::Tensor> {
-    fn roles(&self) -> &Roles {
-        &self.roles
-    }
-
-    fn bundle(&self) -> [usize; 2] {
-        let (opened, dealt) = (self.opening.bundle(), self.dealt());
-        [opened[0] + dealt[0], opened[1] + dealt[1]]
-    }
-
-    fn lead(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
-        let first = self.differences(cx.engine, |x| &x.0)?;
-        let a = add(cx.engine, &first, &self.differences(cx.engine, |x| &x.1)?)?;
-        let [u, _] = self.opening.lead(cx, &self.roles, &self.streams, &a)?;
-        let u = self.by_pair(cx.engine, &u)?;
-        self.deal_bits(cx, &u)?;
-        self.deal_parts(cx, &u)?;
-        let shape = self.shape()?;
-        for draws in &self.masks.results {
-            let [y1, y2] = draws.map(|draw| made(cx.engine, &shape, self.streams.words(draw)));
-            self.results.push((y1?, y2?));
-        }
-        Ok(())
-    }
-
-    fn start(&mut self, cx: &mut Cx<'_, E>, mut bundle: Reader) -> Result<()> {
-        let second = self.roles.role == Role::Left;
-        let b = self.differences(cx.engine, |x| if second { &x.1 } else { &x.0 })?;
-        let (stage, top) = self.opening.start(cx, &self.roles, &self.streams, &mut bundle, &b)?;
-        (self.stage, self.top) = (Some(stage), top);
-        let count = dealt(self.bits() + 1, self.tensors.len())[usize::from(!second)];
-        self.dealt = (0..count).map(|_| bundle.words(cx.engine, self.n)).collect::<Result<_>>()?;
-        Ok(())
-    }
-
-    fn advance(&mut self, cx: &mut Cx<'_, E>) -> Result<bool> {
-        let Some(stage) = self.stage.take() else {
-            self.finish(cx)?;
-            return Ok(true);
-        };
-        let (top, left) = (self.top.as_ref(), &mut self.left);
-        match self.opening.advance(cx, &self.roles, &self.streams, stage, top, left)? {
-            Stage::Known(v) => self.apply(cx, &v)?,
-            stage => self.stage = Some(stage),
-        }
-        Ok(false)
-    }
-}
-
-/// As many sources as a kernel has inputs.
-fn array<S, const N: usize>(sources: Vec<S>) -> [S; N] {
-    sources.try_into().ok().expect("as many sources as the kernel has inputs")
 }

@@ -1,4 +1,4 @@
-//! Bilinear maps and truncations: what this party computes alone, and how what follows is cut into parts.
+//! Bilinear maps and truncations: what this party computes alone, and what follows in chunks.
 
 mod chain;
 mod gated;
@@ -18,53 +18,43 @@ use ring_arith::{Addend, AddendSource, Bilinear, Engine, EngineTensor, Shape, Vi
 
 use crate::{
     BitShare, Rss, Share,
-    circuit::schedule::Goal,
-    compare::protocol::OpenedBit,
-    compare::select::MaskShares,
+    circuit::schedule::Predicate,
     kernels::Scale,
     linear::same_shape,
-    product::gated::Drop,
-    product::mask::{Bit, MaskUnit},
-    product::relu::ReluUnit,
-    product::relu_fss::ReluAtOnceUnit,
-    product::split::{Part, Value},
-    product::truncate::{Rounding, TruncateUnit},
-    product::truncate_exact::{ExactUnit, Exactly},
-    runtime::chunks::{Piece, Rooms, Spots, take},
-    runtime::launch::{self, flat, invalid},
-    runtime::links::Reader,
-    runtime::roles::Roles,
-    runtime::rounds::{self, Cx, Unit},
-    share::reusable::{Layout, flat_pieces},
+    runtime::{
+        chunks::Chunk,
+        launch::{self, flat, invalid},
+        roles::{Pair, Roles},
+        rounds::Rounds,
+    },
+    share::{
+        output::Outputs,
+        reusable::{self, Bit, OpenedBit},
+    },
 };
+use gated::Drop;
+use mask::mask;
+use relu::relu;
+use relu_fss::relu_fss;
+use split::{LocalProduct, Value};
+use truncate::{Rounding, round};
+use truncate_exact::{truncate_dithered, truncate_exact};
 
 /// A product of this protocol's shares, and its answer.
 pub(crate) type Job<'a, T> = Product<'a, Share<T>, BitShare<T>>;
 type Answer<T> = Produced<Share<T>, BitShare<T>>;
 
-/// One part of one job, whatever follows.
-enum JobUnit<T: EngineTensor> {
-    Truncate(Box<TruncateUnit<T>>),
-    Exact(Box<ExactUnit<T>>),
-    Relu(Box<ReluUnit<T>>),
-    ReluAtOnce(Box<ReluAtOnceUnit<T>>),
-    Mask(Box<MaskUnit<T>>),
-}
+/// A chunk of a result, and where it is *not* positive, if the sign of a ReLU is kept.
+type Made<T> = (Pair<T>, Option<OpenedBit<T>>);
 
-/// How a job's pieces make up its result.
-struct Plan<T: EngineTensor> {
-    pieces: Vec<Piece>,
-    shape: Shape,
-    rooms: Rooms<T>,
-}
-
-/// What follows a value, in one type for products and truncations.
+/// What follows a value, for products and truncations alike.
 enum Ending<'a, T> {
     Rounded(Rounding),
-    Exact(Exactly),
-    Relu { how: Drop, keep: bool },
-    ReluAtOnce(Drop),
-    Mask { how: Drop, mask: &'a BitShare<T> },
+    Exact(u32),
+    Dithered(u32),
+    Relu { drop: Drop, keep: bool },
+    ReluFss(Drop),
+    Mask { drop: Drop, mask: &'a BitShare<T> },
 }
 
 impl<'a, T> Ending<'a, T> {
@@ -73,11 +63,11 @@ impl<'a, T> Ending<'a, T> {
         let Some((bits, mode)) = finish.truncation() else {
             return Ok(Self::Rounded(Rounding::Raw));
         };
-        let how = Drop { bits: check_bits(bits)?, early: mode == TruncationMode::Early };
+        let drop = Drop { bits: check_bits(bits)?, early: mode == TruncationMode::Early };
         Ok(match finish {
             _ if in_steps(&finish) => Self::truncation(bits, mode)?,
-            Finish::TruncateRelu { keep, .. } => Self::Relu { how, keep },
-            Finish::TruncateMask { mask, .. } => Self::Mask { how, mask },
+            Finish::TruncateRelu { keep, .. } => Self::Relu { drop, keep },
+            Finish::TruncateMask { mask, .. } => Self::Mask { drop, mask },
             _ => Self::truncation(bits, mode)?,
         })
     }
@@ -88,8 +78,8 @@ impl<'a, T> Ending<'a, T> {
             TruncationMode::Default => Self::Rounded(Rounding::Default(bits)),
             TruncationMode::Early => Self::Rounded(Rounding::Early(bits)),
             TruncationMode::Aby3Local => Self::Rounded(Rounding::Aby(bits)),
-            TruncationMode::Exact => Self::Exact(Exactly { bits, dither: false }),
-            TruncationMode::Dither => Self::Exact(Exactly { bits, dither: true }),
+            TruncationMode::Exact => Self::Exact(bits),
+            TruncationMode::Dither => Self::Dithered(bits),
         })
     }
 }
@@ -133,9 +123,9 @@ impl<E: Engine> Rss<E> {
                 check_one_bit("mask", mask)?;
                 same_shape("mask", &shape, mask.shape())?;
             }
-            for &(summand, shift) in &job.summands {
-                if summand.shape().broadcast(&shape, "summand")? != shape {
-                    let (lhs, rhs) = (shape, summand.shape().clone());
+            for &(addend, shift) in &job.summands {
+                if addend.shape().broadcast(&shape, "summand")? != shape {
+                    let (lhs, rhs) = (shape, addend.shape().clone());
                     return Err(Error::Shapes { op: "summand", lhs, rhs });
                 }
                 if shift >= 64 {
@@ -151,8 +141,7 @@ impl<E: Engine> Rss<E> {
         jobs: &[(&Share<E::Tensor>, u32)],
         mode: TruncationMode,
     ) -> Result<()> {
-        let check = |bits| Ending::<E::Tensor>::truncation(bits, mode).map(drop);
-        jobs.iter().try_for_each(|&(_, bits)| check(bits))
+        jobs.iter().try_for_each(|&(_, bits)| Ending::<E::Tensor>::truncation(bits, mode).map(drop))
     }
 
     /// Products with what follows them in one protocol.
@@ -160,27 +149,31 @@ impl<E: Engine> Rss<E> {
         &mut self,
         jobs: &[Job<'_, E::Tensor>],
     ) -> Result<Vec<Answer<E::Tensor>>> {
-        let (mut units, mut plans) = (Vec::new(), Vec::new());
+        let mut rounds = Rounds::new();
+        let mut outputs = Vec::with_capacity(jobs.len());
         for job in jobs {
             let shape = output_shape(job)?;
             let ending = match Ending::of(job.finish)? {
-                Ending::Relu { how, keep: false } if self.is_worth_keys(shape.len()) => {
-                    Ending::ReluAtOnce(how)
+                Ending::Relu { drop, keep: false } if self.is_worth_keys(shape.len()) => {
+                    Ending::ReluFss(drop)
                 }
                 ending => ending,
             };
-            let pieces = self.pieces_for(&ending, shape.len());
-            let part = match &job.terms[..] {
+            let chunks = self.chunks_for(&ending, shape.len());
+            let product = match &job.terms[..] {
                 [term] if term.op == Bilinear::Mul => {
                     self.elementwise([term.lhs, term.rhs], job, &shape)?
                 }
                 _ => self.map(job, &shape)?,
             };
-            let value = |piece| Ok(Value::Added(part.take(&self.engine, piece)?));
-            let values = pieces.iter().map(value).collect::<Result<Vec<_>>>()?;
-            plans.push(self.job_units(&mut units, shape, pieces, values, &ending)?);
+            let output = self.outputs(chunks, shape, 1);
+            for (i, chunk) in output.chunks.iter().enumerate() {
+                let value = Value::Added(product.chunk(&self.engine, chunk)?);
+                self.add_chunk(&mut rounds, &output, (i, chunk), value, &ending)?;
+            }
+            outputs.push(output);
         }
-        self.run_jobs(units, plans)
+        self.run_products(rounds, outputs)
     }
 
     pub(crate) fn divide(
@@ -188,19 +181,21 @@ impl<E: Engine> Rss<E> {
         jobs: &[(&Share<E::Tensor>, u32)],
         mode: TruncationMode,
     ) -> Result<Vec<Share<E::Tensor>>> {
-        let (mut units, mut plans) = (Vec::new(), Vec::new());
+        let mut rounds = Rounds::new();
+        let mut outputs = Vec::with_capacity(jobs.len());
         for &(x, bits) in jobs {
             let ending = Ending::truncation(bits, mode)?;
-            let (mine, next) = self.flat_pair(x)?;
-            let pieces = self.pieces(x.shape().len());
-            let value = |piece: &Piece| -> Result<_> {
-                let part = |side| take(&self.engine, side, piece);
-                Ok(Value::Shared(piece.roles(self.party()).order(part(&mine)?, part(&next)?)))
-            };
-            let values = pieces.iter().map(value).collect::<Result<Vec<_>>>()?;
-            plans.push(self.job_units(&mut units, x.shape().clone(), pieces, values, &ending)?);
+            let shape = x.shape().clone();
+            let output = self.outputs(self.chunks(shape.len()), shape, 1);
+            let x = self.flat_pair(x)?;
+            for (i, chunk) in output.chunks.iter().enumerate() {
+                let value = Value::Shared(self.chunk_of(&x, chunk)?);
+                self.add_chunk(&mut rounds, &output, (i, chunk), value, &ending)?;
+            }
+            outputs.push(output);
         }
-        Ok(self.run_jobs(units, plans)?.into_iter().map(|produced| produced.share).collect())
+        let answers = self.run_products(rounds, outputs)?;
+        Ok(answers.into_iter().map(|answer| answer.share).collect())
     }
 
     /// Whether rounds are worth a key for each of so many elements.
@@ -208,173 +203,161 @@ impl<E: Engine> Rss<E> {
         self.options.profile == Profile::SlowLinks && elements <= relu_fss::MOST
     }
 
-    /// How a job is cut: behind a kept bit, as that was.
-    fn pieces_for(&mut self, ending: &Ending<'_, E::Tensor>, len: usize) -> Vec<Piece> {
-        if let Ending::Mask { mask, .. } = ending
-            && let Some(kept) = flat_pieces(mask)
-        {
-            return kept.pieces.iter().map(|kept| kept.piece.clone()).collect();
-        }
-        if let Ending::ReluAtOnce(_) = ending
-            && len > relu_fss::ALONE
-        {
+    /// The chunks of a job: those of a bit that is used again.
+    fn chunks_for(&self, ending: &Ending<'_, E::Tensor>, len: usize) -> Vec<Chunk> {
+        match ending {
+            Ending::Mask { mask, .. } => match reusable::flat(mask) {
+                Some(bit) => bit.chunks.iter().map(|part| part.chunk.clone()).collect(),
+                None => self.chunks(len),
+            },
             // All links carry keys.
-            return self.options.parts.parts(len, 64);
+            Ending::ReluFss(_) if len > relu_fss::ALONE => self.options.partition.parts(len, 64),
+            _ => self.chunks(len),
         }
-        self.pieces(len)
     }
 
-    /// The sum of all summands, shifted and of the product's shape.
-    fn summand(&self, job: &Job<'_, E::Tensor>, shape: &Shape) -> Result<Option<Share<E::Tensor>>> {
-        let wide = |&(summand, shift): &(&Share<E::Tensor>, u32)| -> Result<_> {
-            let wide = View::Broadcast(shape.clone());
-            Ok((1 << shift, self.linear_map(&Linear::View(&wide), summand)?))
-        };
-        let wide = job.summands.iter().map(wide).collect::<Result<Vec<_>>>()?;
+    /// The sum of all addends, shifted and of the product's shape.
+    fn sum_of_addends(
+        &self,
+        job: &Job<'_, E::Tensor>,
+        shape: &Shape,
+    ) -> Result<Option<Share<E::Tensor>>> {
+        if job.summands.is_empty() {
+            return Ok(None);
+        }
+        let view = View::Broadcast(shape.clone());
+        let mut wide = Vec::with_capacity(job.summands.len());
+        for &(addend, shift) in &job.summands {
+            wide.push((1 << shift, self.linear_map(&Linear::View(&view), addend)?));
+        }
         let terms: Vec<_> = wide.iter().map(|(factor, share)| (*factor, share)).collect();
-        if terms.is_empty() { Ok(None) } else { self.combination(&terms, 0).map(Some) }
+        self.combination(&terms, 0).map(Some)
     }
 
-    /// This party's part of one elementwise product.
+    /// This party's addend of one elementwise product.
     fn elementwise(
         &self,
         [x, y]: [&Share<E::Tensor>; 2],
         job: &Job<'_, E::Tensor>,
         shape: &Shape,
-    ) -> Result<Part<E::Tensor>> {
-        let ((x, x1), (y, y1)) = (self.flat_pair(x)?, self.flat_pair(y)?);
-        let plus = match self.summand(job, shape)? {
-            Some(summand) => Some(flat(&self.engine, summand.mine())?),
-            None => None,
-        };
-        Ok(Part::Factors { factors: [x, x1, y, y1], plus })
+    ) -> Result<LocalProduct<E::Tensor>> {
+        let [x, x1] = self.flat_pair(x)?;
+        let [y, y1] = self.flat_pair(y)?;
+        let addend = self.sum_of_addends(job, shape)?;
+        let plus = addend.map(|addend| flat(&self.engine, addend.mine())).transpose()?;
+        Ok(LocalProduct::Elementwise { factors: [x, x1, y, y1], plus })
     }
 
-    /// This party's part of other maps, each added to those before it. Of summands each party adds its
-    /// own component: what is repeated to the result's shape with the first map, the first of the
-    /// result's size with the masks, where it costs no pass of its own.
-    fn map(&self, job: &Job<'_, E::Tensor>, shape: &Shape) -> Result<Part<E::Tensor>> {
-        let (engine, mut whole, mut added) = (&self.engine, None, Vec::new());
-        for &(summand, shift) in &job.summands {
-            let (own, factor) = (summand.mine(), 1 << shift);
-            if whole.is_none() && own.len() == shape.len() {
-                planted!("product: a summand without its shift", factor = 1);
-                whole = Some((flat(engine, own)?, factor));
+    /// This party's addend of other maps, each added to those before it. Of a job's addends each party adds its own
+    /// component: what is repeated to the result's shape with the first map, the first of the result's size with the
+    /// masks, where it costs no pass of its own.
+    fn map(&self, job: &Job<'_, E::Tensor>, shape: &Shape) -> Result<LocalProduct<E::Tensor>> {
+        let (engine, mut plus, mut added) = (&self.engine, None, Vec::new());
+        for &(addend, shift) in &job.summands {
+            let (own, factor) = (addend.mine(), 1 << shift);
+            if plus.is_none() && own.len() == shape.len() {
+                planted!("product: a addend without its shift", factor = 1);
+                plus = Some((flat(engine, own)?, factor));
             } else {
                 added.push(launch::map(engine, &Scale, own.shape(), [own], &[factor])?);
             }
         }
         for term in &job.terms {
-            let plus = |tensor| Addend { source: AddendSource::Tensor(tensor), negate: false };
-            let addends: Vec<_> = added.iter().map(plus).collect();
-            planted!("product: the last term alone", addends = Vec::new());
             let pairs = operands::terms(engine, &term.op, term.lhs, term.rhs)?;
             let pairs: Vec<_> = pairs.iter().map(|(x, y)| (x, y)).collect();
+            let addends = added
+                .iter()
+                .map(|tensor| Addend { source: AddendSource::Tensor(tensor), negate: false });
+            let addends: Vec<_> = addends.collect();
+            planted!("product: the last term alone", addends = Vec::new());
             let sum = engine.bilinear(&term.op, &pairs, &addends)?;
-            drop(addends);
             added = vec![sum];
         }
-        let part = flat(engine, &added.pop().expect("a product has a term"))?;
-        Ok(Part::Made { part, plus: whole })
+        // The sum of all terms is the only one left.
+        Ok(LocalProduct::Made { part: flat(engine, &added[0])?, plus })
     }
 
-    /// A unit for each piece of a job.
-    fn job_units(
-        &mut self,
-        units: &mut Vec<JobUnit<E::Tensor>>,
-        shape: Shape,
-        pieces: Vec<Piece>,
-        values: Vec<Value<E::Tensor>>,
-        ending: &Ending<'_, E::Tensor>,
-    ) -> Result<Plan<E::Tensor>> {
-        let rooms = Rooms::new(&self.engine, shape.len(), &pieces);
-        for (i, (piece, value)) in pieces.iter().zip(values).enumerate() {
-            let spots = rooms.spots_of(piece, &piece.roles(self.party()));
-            units.push(self.job_unit((i, piece), value, ending, spots)?);
-        }
-        Ok(Plan { pieces, shape, rooms })
-    }
-
-    fn job_unit(
-        &mut self,
-        (i, piece): (usize, &Piece),
+    /// Adds the protocol of one chunk of a job.
+    fn add_chunk<'a>(
+        &'a self,
+        rounds: &mut Rounds<'a, Made<E::Tensor>>,
+        output: &Outputs<E::Tensor>,
+        (i, chunk): (usize, &Chunk),
         value: Value<E::Tensor>,
         ending: &Ending<'_, E::Tensor>,
-        spots: Spots<E::Tensor>,
-    ) -> Result<JobUnit<E::Tensor>> {
-        let (roles, streams) = self.roles(piece);
-        Ok(match *ending {
+    ) -> Result<()> {
+        let p = self.port(chunk);
+        let (roles, n, slot) = (p.roles, chunk.len(), output.slot(chunk));
+        let role = roles.role;
+        match *ending {
             Ending::Rounded(rounding) => {
-                let unit = TruncateUnit::new(roles, streams, value, rounding, spots);
-                JobUnit::Truncate(Box::new(unit))
+                rounds.add(role, without_bit(round(p, value, rounding, n, slot)));
             }
-            Ending::Exact(how) => {
-                let plan = self.plan(Goal::Carry, how.bits as usize);
-                let unit = ExactUnit::new(roles, streams, value, how, plan, spots);
-                JobUnit::Exact(Box::new(unit))
+            Ending::Exact(t) => {
+                let circuit = self.circuit(Predicate::Carry, t as usize);
+                rounds.add(role, without_bit(truncate_exact(p, value, t, circuit, n, slot)));
             }
-            Ending::Relu { how, keep } => {
-                let plan = self.plan(Goal::Carry, 63 - how.bits as usize);
-                let unit = ReluUnit::new(roles, streams, value, (how, keep), plan, spots);
-                JobUnit::Relu(Box::new(unit))
+            Ending::Dithered(t) => {
+                let circuit = self.circuit(Predicate::Carry, t as usize);
+                rounds.add(role, without_bit(truncate_dithered(p, value, t, circuit, n, slot)));
             }
-            Ending::ReluAtOnce(how) => {
-                let unit = ReluAtOnceUnit::new(roles, streams, value, how, spots);
-                JobUnit::ReluAtOnce(Box::new(unit))
+            Ending::Relu { drop, keep } => {
+                let circuit = self.circuit(Predicate::Carry, 63 - drop.bits as usize);
+                rounds.add(role, relu(p, value, (drop, keep), circuit, n, slot));
             }
-            Ending::Mask { how, mask } => {
-                let bit = self.mask_of(mask, (i, piece), &roles)?;
-                let unit = MaskUnit::new(roles, streams, value, how, bit, spots);
-                JobUnit::Mask(Box::new(unit))
+            Ending::ReluFss(drop) => {
+                rounds.add(role, without_bit(relu_fss(p, value, drop, n, slot)));
             }
-        })
+            Ending::Mask { drop, mask: bits } => {
+                let bit = self.chunk_of_mask(bits, (i, chunk), &roles)?;
+                rounds.add(role, without_bit(mask(p, value, drop, bit, n, slot)));
+            }
+        }
+        Ok(())
     }
 
-    /// The piece of a mask that belongs to a job's piece, and what was kept of it.
-    fn mask_of(
+    /// The bit of a mask for a job's chunk, and what can be used of it again.
+    fn chunk_of_mask(
         &self,
         mask: &BitShare<E::Tensor>,
-        (i, piece): (usize, &Piece),
+        (i, chunk): (usize, &Chunk),
         roles: &Roles,
-    ) -> Result<(Bit<E::Tensor>, Option<MaskShares<E::Tensor>>)> {
-        let Some(kept) = flat_pieces(mask) else {
-            let known = self.known_plane(mask, 0, piece, roles)?;
-            return Ok((Bit { known, opposite: false }, None));
+    ) -> Result<Bit<E::Tensor>> {
+        let Some(bit) = reusable::flat(mask) else {
+            let known = self.known_plane(mask, 0, chunk, roles)?;
+            return Ok(Bit { known, opposite: false, share: None });
         };
-        let from = &kept.pieces[i];
-        let bit = Bit { known: from.known.clone(), opposite: kept.negated };
-        Ok((bit, Some(MaskShares::Kept(from.share.clone()))))
+        let part = &bit.chunks[i];
+        let share = Some(part.share.clone());
+        Ok(Bit { known: part.known.clone(), opposite: bit.negated, share })
     }
 
-    fn run_jobs(
-        &mut self,
-        mut units: Vec<JobUnit<E::Tensor>>,
-        plans: Vec<Plan<E::Tensor>>,
+    fn run_products(
+        &self,
+        rounds: Rounds<'_, Made<E::Tensor>>,
+        outputs: Vec<Outputs<E::Tensor>>,
     ) -> Result<Vec<Answer<E::Tensor>>> {
-        rounds::run(&mut self.cx(), &mut units)?;
-        let mut units = units.into_iter();
-        let mut results = Vec::with_capacity(plans.len());
-        for plan in plans {
-            let (mut mine, mut next, mut bits) = (Vec::new(), Vec::new(), Vec::new());
-            for piece in plan.pieces {
-                let (roles, (first, second), bit) = units.next().expect("a unit for each").done();
-                let (one, two) = roles.order(first, second);
-                mine.push((piece.range.start, one));
-                next.push((piece.range.start, two));
-                bits.extend(bit.map(|bit| (piece, roles, bit)));
-            }
-            let [mine, next] = plan.rooms.assemble(&self.engine, [mine, next], 0, &plan.shape)?;
-            let kept = match bits.is_empty() {
-                true => None,
-                // The sign that was opened says where the result is not positive.
-                false => {
-                    Some(self.complement(&self.collect_bit(bits, Layout::FLAT, &plan.shape)?)?)
-                }
+        let mut made = rounds.run(&self.links)?.into_iter();
+        let mut answers = Vec::with_capacity(outputs.len());
+        for output in outputs {
+            let made = made.by_ref().take(output.chunks.len());
+            let (results, bits): (Vec<_>, Vec<_>) = made.unzip();
+            let bits: Vec<_> = bits.into_iter().flatten().collect();
+            // The sign that was opened says where the result is not positive.
+            let kept = if bits.is_empty() {
+                None
+            } else {
+                Some(self.complement(&output.bits(&self.engine, bits)?)?)
             };
-            results.push(Produced { share: Share::new(mine, next)?, kept });
+            answers.push(Produced { share: output.share(&self.engine, results)?, kept });
         }
-        Ok(results)
+        Ok(answers)
     }
+}
+
+/// The result of a protocol that keeps no bit.
+async fn without_bit<T>(result: impl Future<Output = Result<Pair<T>>>) -> Result<Made<T>> {
+    Ok((result.await?, None))
 }
 
 /// Refuses bits of another width than 1.
@@ -382,84 +365,5 @@ pub(crate) fn check_one_bit<T: EngineTensor>(op: &'static str, bits: &BitShare<T
     match bits.width() {
         1 => Ok(()),
         width => Err(invalid(op, format!("{width} bits choose; one is due"))),
-    }
-}
-
-impl<T: EngineTensor> JobUnit<T> {
-    /// The roles, the role's components of the result, and the sign if it is kept.
-    fn done(self) -> (Roles, (T, T), Option<OpenedBit<T>>) {
-        let ((roles, result), bit) = match self {
-            Self::Truncate(unit) => (unit.done(), None),
-            Self::Exact(unit) => (unit.done(), None),
-            Self::Mask(unit) => (unit.done(), None),
-            Self::ReluAtOnce(unit) => (unit.done(), None),
-            Self::Relu(unit) => {
-                let (roles, result, bit) = unit.done();
-                ((roles, result), bit)
-            }
-        };
-        (roles, result.expect("the unit is done"), bit)
-    }
-}
-
-impl<E: Engine> Unit<E> for JobUnit<E::Tensor> {
-    fn roles(&self) -> &Roles {
-        match self {
-            Self::Truncate(unit) => Unit::<E>::roles(&**unit),
-            Self::Exact(unit) => Unit::<E>::roles(&**unit),
-            Self::Relu(unit) => Unit::<E>::roles(&**unit),
-            Self::ReluAtOnce(unit) => Unit::<E>::roles(&**unit),
-            Self::Mask(unit) => Unit::<E>::roles(&**unit),
-        }
-    }
-
-    fn bundle(&self) -> [usize; 2] {
-        match self {
-            Self::Truncate(unit) => Unit::<E>::bundle(&**unit),
-            Self::Exact(unit) => Unit::<E>::bundle(&**unit),
-            Self::Relu(unit) => Unit::<E>::bundle(&**unit),
-            Self::ReluAtOnce(unit) => Unit::<E>::bundle(&**unit),
-            Self::Mask(unit) => Unit::<E>::bundle(&**unit),
-        }
-    }
-
-    fn lead(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
-        match self {
-            Self::Truncate(unit) => unit.lead(cx),
-            Self::Exact(unit) => unit.lead(cx),
-            Self::Relu(unit) => unit.lead(cx),
-            Self::ReluAtOnce(unit) => unit.lead(cx),
-            Self::Mask(unit) => unit.lead(cx),
-        }
-    }
-
-    fn announce(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
-        match self {
-            Self::Truncate(unit) => unit.announce(cx),
-            Self::Exact(unit) => unit.announce(cx),
-            Self::Relu(unit) => unit.announce(cx),
-            Self::ReluAtOnce(unit) => unit.announce(cx),
-            Self::Mask(unit) => unit.announce(cx),
-        }
-    }
-
-    fn start(&mut self, cx: &mut Cx<'_, E>, bundle: Reader) -> Result<()> {
-        match self {
-            Self::Truncate(unit) => unit.start(cx, bundle),
-            Self::Exact(unit) => unit.start(cx, bundle),
-            Self::Relu(unit) => unit.start(cx, bundle),
-            Self::ReluAtOnce(unit) => unit.start(cx, bundle),
-            Self::Mask(unit) => unit.start(cx, bundle),
-        }
-    }
-
-    fn advance(&mut self, cx: &mut Cx<'_, E>) -> Result<bool> {
-        match self {
-            Self::Truncate(unit) => unit.advance(cx),
-            Self::Exact(unit) => unit.advance(cx),
-            Self::Relu(unit) => unit.advance(cx),
-            Self::ReluAtOnce(unit) => unit.advance(cx),
-            Self::Mask(unit) => unit.advance(cx),
-        }
     }
 }

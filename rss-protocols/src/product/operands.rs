@@ -18,12 +18,12 @@
 //! map that sums over one index takes two products, `x_i (y_i + y_j) + x_j y_i`.
 
 use mpc_core::ShareTensor;
-use ring_arith::{Bilinear, Engine, Launch, Result, Shape, Source, Target, View, WordKernel};
+use ring_arith::{Bilinear, Engine, Result, Shape, Source, Target, View, WordKernel};
 
 use crate::{
     Share,
     kernels::{PairLeft, PairRight},
-    share::add,
+    runtime::launch::{self, add},
     share::combined::{Inner, Side},
 };
 
@@ -90,16 +90,10 @@ impl Inner {
         let target = |offset| Target { tensor: 0, offset, row_stride: 2 * half };
         let mut dims = dims.to_vec();
         dims[self.axis] = self.groups * even;
-        let launch = Launch {
-            rows,
-            cols: half,
-            sources: [source(&mine, 0), source(&mine, half), source(&next, 0), source(&next, half)],
-            params: &[],
-            outputs: &[Shape::new(dims)?],
-            targets: [target(0), target(half)],
-        };
-        let mut made = engine.launch(kernel, &launch)?;
-        Ok(made.pop().expect("a launch makes the output it was asked for"))
+        let sources =
+            [source(&mine, 0), source(&mine, half), source(&next, 0), source(&next, half)];
+        let (shape, targets) = (Shape::new(dims)?, [target(0), target(half)]);
+        launch::rows(engine, kernel, [rows, half], sources, shape, targets)
     }
 }
 

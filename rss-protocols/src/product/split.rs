@@ -1,207 +1,222 @@
-//! A value as the sum of what the pivot knows and what both others know.
+//! A value as the sum of the dealer's part and the evaluators' part.
 //!
-//! For a product, `z = z1 + z2 + z3` with one summand at each party; the pivot takes off masks that
-//! it has in common with each, `a = z1 - w12 - w13`, and the others exchange `z2 + w12` and `z3 + w13`,
-//! whose sum `b` is uniform to them. What a party computes does not depend on its role: of maps that
-//! sum one product, see `paired.rs`, of single words `x_i (y_i + y_j) + x_j y_i`, `j = i + 1`.
-//! A value that is shared already is such a sum as it stands: `a = x1 + x2`, `b = x3`.
+//! Of a product `z = z0 + z1 + z2` each party computes one addend. The dealer takes off masks that it has in common
+//! with each evaluator, `a = z0 - w_left - w_right`; the evaluators exchange `z1 + w_left` and `z2 + w_right`, whose
+//! sum `b` is uniform to them. A party's addend does not depend on its role: of maps that sum it is one product, see
+//! [`super::operands`], of single words `x_i (y_i + y_j) + x_j y_i`, `j = i + 1`.
+//! A value that is shared already is such a sum as it stands: `a = x0 + x1`, `b = x2`.
 
 use mpc_core::Result;
-use ring_arith::{Engine, EngineTensor, Shape, Source};
+use ring_arith::{Engine, EngineTensor, Place, Source};
 
 use crate::{
-    kernels::{AddedOther, AddedPivot, EarlyNearest, EarlyRoundUp, MulOther, MulPivot},
-    runtime::chunks::{Piece, take},
-    runtime::launch::{map, whole, words},
-    runtime::prss::{Draw, Key, Streams},
-    runtime::roles::{Role, Roles},
-    runtime::rounds::Cx,
-    share::add,
+    kernels::{AddedDealer, AddedEvaluator, EarlyNearest, EarlyRoundUp, MulDealer, MulEvaluator},
+    runtime::{
+        chunks::{Chunk, take},
+        launch::whole,
+        prss::Sample,
+        roles::Pair,
+        rounds::{Incoming, Port},
+    },
 };
 
-/// Where a value comes from.
+/// A value before it is split.
 pub(crate) enum Value<T> {
     /// It is shared: the role's two components.
-    Shared((T, T)),
-    /// Parts, one at each party, add up to it.
-    Added(Part<T>),
+    Shared(Pair<T>),
+    /// Each party has an addend of it.
+    Added(LocalProduct<T>),
 }
 
-/// This party's part of a product, as tensors of one axis, and what is added to it.
-pub(crate) enum Part<T> {
+/// This party's addend of a product, as tensors of one axis, and what is added to it.
+pub(crate) enum LocalProduct<T> {
     /// Computed before. A tensor is added with a factor.
     Made { part: T, plus: Option<(T, u64)> },
     /// Of two tensors word by word: this party's component of each and the next.
-    Factors { factors: [T; 4], plus: Option<T> },
+    Elementwise { factors: [T; 4], plus: Option<T> },
 }
 
-impl<T: EngineTensor> Part<T> {
+/// A value in two parts, before the evaluators know theirs.
+pub(crate) enum Split<T> {
+    /// Both evaluators hold `b`.
+    Known(Pair<T>),
+    /// The evaluators mask their addends and exchange them, rounded by so many bits if `early`.
+    Masked { addend: LocalProduct<T>, masks: [Sample; 2], early: Option<u32> },
+}
+
+/// An evaluator's half of `b`.
+pub(crate) enum Half<T> {
+    /// All of `b`, since it is shared.
+    Known(T),
+    Whole(T),
+    /// Without its lowest bits, of which so many were rounded away.
+    Rounded(T, u32),
+}
+
+/// Both halves of `b`.
+pub(crate) enum Halves<T> {
+    Known(T),
+    Whole([T; 2]),
+    Rounded([T; 2]),
+}
+
+impl<T: EngineTensor> LocalProduct<T> {
     /// That of some of the words.
-    pub fn take<E: Engine<Tensor = T>>(&self, engine: &E, piece: &Piece) -> Result<Self> {
-        let cut = |tensor| take(engine, tensor, piece);
+    pub fn chunk<E: Engine<Tensor = T>>(&self, engine: &E, chunk: &Chunk) -> Result<Self> {
+        let part_of = |tensor| take(engine, tensor, chunk);
         Ok(match self {
             Self::Made { part, plus } => {
                 let plus = match plus {
-                    Some((plus, factor)) => Some((cut(plus)?, *factor)),
+                    Some((plus, factor)) => Some((part_of(plus)?, *factor)),
                     None => None,
                 };
-                Self::Made { part: cut(part)?, plus }
+                Self::Made { part: part_of(part)?, plus }
             }
-            Self::Factors { factors: [x, x1, y, y1], plus } => Self::Factors {
-                factors: [cut(x)?, cut(x1)?, cut(y)?, cut(y1)?],
-                plus: plus.as_ref().map(cut).transpose()?,
+            Self::Elementwise { factors: [x, x1, y, y1], plus } => Self::Elementwise {
+                factors: [part_of(x)?, part_of(x1)?, part_of(y)?, part_of(y1)?],
+                plus: plus.as_ref().map(part_of).transpose()?,
             },
         })
     }
 }
 
-/// A value of one part, split in two.
-pub(crate) struct Halves<T> {
-    value: Value<T>,
-    pub n: usize,
-    /// Masks between the pivot and each of the others; none for a value that is shared.
-    masks: Option<[Draw; 2]>,
-    /// Bits that each half is rounded by before it is sent.
-    early: Option<u32>,
-    own: Option<T>,
-}
-
-impl<T: EngineTensor> Halves<T> {
-    pub fn new(value: Value<T>, streams: &mut Streams, n: usize, early: Option<u32>) -> Self {
-        let product = !matches!(value, Value::Shared(_));
-        let masks = product.then(|| {
-            let masks = [Key::Left, Key::Right].map(|pair| streams.draw(pair, n));
-            planted!("product: w12 off", masks = [streams.blank(Key::Left, n), masks[1]]);
-            planted!("product: w13 off", masks = [masks[0], streams.blank(Key::Right, n)]);
-            masks
-        });
-        // Both others know the half of a shared value: nothing is sent that could be shortened.
-        let early = early.filter(|_| product);
-        Self { value, n, masks, early, own: None }
+impl<T: EngineTensor> Split<T> {
+    /// `n` words; each half of a product is rounded by `early` bits before it is sent.
+    pub fn sample<E: Engine<Tensor = T>>(
+        p: &mut Port<'_, E>,
+        value: Value<T>,
+        n: usize,
+        early: Option<u32>,
+    ) -> Self {
+        match value {
+            Value::Shared(x) => Self::Known(x),
+            Value::Added(addend) => Self::Masked { addend, masks: p.sample_both(n), early },
+        }
     }
 
-    /// Whether the others send each other anything.
-    pub fn exchanged(&self) -> bool {
-        self.masks.is_some()
-    }
-
-    /// Whether the halves of `b` come rounded.
-    pub fn early(&self) -> bool {
-        self.early.is_some()
-    }
-
-    /// What the pivot knows.
-    pub fn pivot<E: Engine<Tensor = T>>(&self, cx: &Cx<'_, E>, streams: &Streams) -> Result<T> {
-        let engine = cx.engine;
-        let masks = self.masks.as_ref();
-        let mask = |i: usize| masks.expect("products are masked")[i];
-        let shape = Shape::new([self.n])?;
-        let (m, n) = (|| streams.words(mask(0)), || streams.words(mask(1)));
-        let [a] = match &self.value {
-            Value::Shared((x1, x2)) => [add(engine, x1, x2)?],
-            Value::Added(Part::Made { part, plus }) => {
-                let (plus, factor) = summand(cx, plus.as_ref());
-                words(engine, &AddedPivot, &shape, [whole(part), m(), n(), plus], &[factor])?
+    /// The dealer's part `a`.
+    pub fn dealer<E: Engine<Tensor = T>>(self, p: &Port<'_, E>) -> Result<T> {
+        let (addend, masks) = match self {
+            Self::Known(x) => return p.dealers(&x),
+            Self::Masked { addend, masks, .. } => (addend, masks),
+        };
+        let [m, n] = masks.map(|mask| p.words_of(mask));
+        let [a] = match &addend {
+            LocalProduct::Made { part, plus } => {
+                let (plus, factor) = scaled(p, plus.as_ref());
+                p.words(&AddedDealer, part.len(), [whole(part), m, n, plus], &[factor])?
             }
-            Value::Added(Part::Factors { factors, plus }) => {
+            LocalProduct::Elementwise { factors, plus } => {
                 let [x, x1, y, y1] = factors.each_ref().map(whole);
-                let plus = plus.as_ref().map_or(cx.zero(), whole);
-                words(engine, &MulPivot, &shape, [x, x1, y, y1, m(), n(), plus], &[])?
+                let plus = plus.as_ref().map_or(p.zero(), whole);
+                p.words(&MulDealer, factors[0].len(), [x, x1, y, y1, m, n, plus], &[])?
             }
         };
         Ok(a)
     }
 
-    /// The half that this party, the second or the third, computes: of a product its masked
-    /// summand, of a shared value all of `b`.
-    fn other<E: Engine<Tensor = T>>(
-        &self,
-        cx: &Cx<'_, E>,
-        roles: &Roles,
-        streams: &Streams,
-    ) -> Result<T> {
-        let (engine, second) = (cx.engine, roles.role == Role::Left);
-        let mask = || self.masks.expect("products are masked")[usize::from(!second)];
-        let (m, shape) = (|| streams.words(mask()), Shape::new([self.n])?);
-        let [z] = match &self.value {
-            // Component 3, which the second and the third share.
-            Value::Shared((first, last)) => [if second { last } else { first }.clone()],
-            Value::Added(Part::Made { part, plus }) => {
-                let (plus, factor) = summand(cx, plus.as_ref());
-                words(engine, &AddedOther, &shape, [whole(part), m(), plus], &[factor])?
+    /// An evaluator computes its half of `b` and sends it, if the other needs it.
+    pub fn send<E: Engine<Tensor = T>>(self, p: &Port<'_, E>) -> Result<Half<T>> {
+        let (addend, masks, early) = match self {
+            Self::Known(x) => return Ok(Half::Known(p.joint(&x).clone())),
+            Self::Masked { addend, masks, early } => (addend, masks, early),
+        };
+        let m = p.words_of(p.own(masks));
+        let [half] = match &addend {
+            LocalProduct::Made { part, plus } => {
+                let (plus, factor) = scaled(p, plus.as_ref());
+                p.words(&AddedEvaluator, part.len(), [whole(part), m, plus], &[factor])?
             }
-            Value::Added(Part::Factors { factors, plus }) => {
+            LocalProduct::Elementwise { factors, plus } => {
                 let [x, x1, y, y1] = factors.each_ref().map(whole);
-                let plus = plus.as_ref().map_or(cx.zero(), whole);
-                words(engine, &MulOther, &shape, [x, x1, y, y1, m(), plus], &[])?
+                let plus = plus.as_ref().map_or(p.zero(), whole);
+                p.words(&MulEvaluator, factors[0].len(), [x, x1, y, y1, m, plus], &[])?
             }
         };
-        Ok(z)
-    }
-
-    /// The second and the third compute their halves and send them.
-    pub fn announce<E: Engine<Tensor = T>>(
-        &mut self,
-        cx: &mut Cx<'_, E>,
-        roles: &Roles,
-        streams: &Streams,
-    ) -> Result<()> {
-        let half = self.other(cx, roles, streams)?;
-        let half = match self.early {
-            None => {
-                if self.exchanged() {
-                    cx.put(roles.peer(), &half)?;
-                }
-                half
-            }
-            Some(t) => {
-                let shape = half.shape();
-                let rounded = match roles.role {
-                    Role::Left => map(cx.engine, &EarlyRoundUp { t }, shape, [&half], &[])?,
-                    _ => map(cx.engine, &EarlyNearest { t }, shape, [&half], &[])?,
-                };
-                let planes = cx.engine.to_planes(&rounded, 0, 64 - t)?;
-                cx.put(roles.peer(), &planes)?;
-                rounded
-            }
-        };
-        self.own = Some(half);
-        self.value = Value::Shared((self.own_clone(), self.own_clone()));
-        Ok(())
-    }
-
-    fn own_clone(&self) -> T {
-        self.own.clone().expect("computed before")
-    }
-
-    /// Both halves of `b` at the second or the third: its own, and the partner's unless `b` was
-    /// known.
-    pub fn receive<E: Engine<Tensor = T>>(
-        &mut self,
-        cx: &mut Cx<'_, E>,
-        roles: &Roles,
-    ) -> Result<(T, Option<T>)> {
-        let own = self.own.take().expect("computed before");
-        if !self.exchanged() {
-            return Ok((own, None));
-        }
-        let other = match self.early {
-            None => cx.receive(roles.peer(), self.n)?.words(cx.engine, self.n)?,
-            Some(t) => {
-                let (planes, cols) = (64 - t as usize, self.n.div_ceil(64));
-                let mut reader = cx.receive(roles.peer(), planes * cols)?;
-                let planes = reader.planes(cx.engine, planes, cols)?;
-                cx.engine.from_planes(&planes, 0, &Shape::new([self.n])?)?
-            }
-        };
-        Ok((own, Some(other)))
+        Half::send(p, half, early)
     }
 }
 
-/// A summand and its factor; zeros if there is none.
-fn summand<'a, E: Engine>(
-    cx: &Cx<'a, E>,
-    plus: Option<&'a (E::Tensor, u64)>,
-) -> (Source<'a, E::Tensor>, u64) {
-    plus.map_or((cx.zero(), 0), |(plus, factor)| (whole(plus), *factor))
+impl<T: EngineTensor> Half<T> {
+    /// Sends a half, rounded by `early` bits.
+    pub fn send<E: Engine<Tensor = T>>(
+        p: &Port<'_, E>,
+        half: T,
+        early: Option<u32>,
+    ) -> Result<Self> {
+        let Some(t) = early else {
+            p.to_peer(&half)?;
+            return Ok(Self::Whole(half));
+        };
+        let rounded = if p.is_left() {
+            p.map(&EarlyRoundUp { t }, [&half], &[])?
+        } else {
+            p.map(&EarlyNearest { t }, [&half], &[])?
+        };
+        p.bits_to_peer(&rounded, 64 - t)?;
+        Ok(Self::Rounded(rounded, t))
+    }
+
+    /// Waits for the peer's half, unless `b` is known.
+    pub async fn exchange<E: Engine<Tensor = T>>(self, p: &Port<'_, E>) -> Result<Halves<T>> {
+        if let Self::Known(b) = self {
+            return Ok(Halves::Known(b));
+        }
+        self.receive(&p.received().await)
+    }
+
+    /// Reads the peer's half of the same value.
+    pub fn receive<E: Engine<Tensor = T>>(
+        self,
+        received: &Incoming<'_, '_, E>,
+    ) -> Result<Halves<T>> {
+        Ok(match self {
+            Self::Known(b) => Halves::Known(b),
+            Self::Whole(own) => {
+                let other = received.words(own.len())?;
+                Halves::Whole([own, other])
+            }
+            Self::Rounded(own, t) => {
+                let other = received.bits(own.len(), 64 - t, 0)?;
+                Halves::Rounded([own, other])
+            }
+        })
+    }
+}
+
+impl<T: EngineTensor> Halves<T> {
+    /// `b`, where it belongs.
+    pub fn sum<E: Engine<Tensor = T>>(
+        self,
+        p: &Port<'_, E>,
+        place: Option<Place<'_, T>>,
+    ) -> Result<T> {
+        match self {
+            Self::Known(b) => Ok(b),
+            Self::Whole([own, other]) | Self::Rounded([own, other]) => {
+                p.sum_into(&own, &other, place)
+            }
+        }
+    }
+
+    /// Whether they were rounded before they were sent.
+    pub fn rounded(&self) -> bool {
+        matches!(self, Self::Rounded(_))
+    }
+
+    /// Two words whose sum is `b`.
+    pub fn words<'x, E: Engine<Tensor = T>>(&'x self, p: &'x Port<'_, E>) -> [Source<'x, T>; 2] {
+        match self {
+            Self::Known(b) => [whole(b), p.zero()],
+            Self::Whole(halves) | Self::Rounded(halves) => halves.each_ref().map(whole),
+        }
+    }
+}
+
+/// What is added to a product and its factor; zeros if there is nothing.
+fn scaled<'x, E: Engine>(
+    p: &'x Port<'_, E>,
+    plus: Option<&'x (E::Tensor, u64)>,
+) -> (Source<'x, E::Tensor>, u64) {
+    plus.map_or((p.zero(), 0), |(plus, factor)| (whole(plus), *factor))
 }

@@ -1,28 +1,33 @@
-//! Products, and their division by a power of two, in two rounds.
+//! Products as they are, and their division by a power of two in two rounds.
 //!
-//! `z = a + b` as in [`crate::product::split`]. With the offset `2^62`, `a + b` wraps exactly unless both top
-//! bits are 0, `wrap = 1 - na nb`. The pivot shares `na` modulo `2^t` between the others and gives
-//! component 2 to the second; the others exchange `t` bits each for component 3,
-//! `ceil(b / 2^t) - 2^(64 - t) (1 - na nb) - 2^(62 - t)`. The result is the floor, or one more with
-//! probability exactly the fraction: there is no large-error event (unlike the local truncation of
-//! ABY3 and CryptGPU, kept here as `Aby`).
+//! `z = a + b` as in [`super::split`]. With the offset `2^62`, `a + b` carries exactly unless both top bits are 0:
+//! `carry = 1 - not_a_msb not_b_msb`. The result is `floor(z / 2^t)`, or one more with probability exactly the
+//! fraction: there is no large-error event, unlike in the local truncation of ABY3 and CryptGPU.
+//!
+//! | round | dealer | left | right |
+//! |---|---|---|---|
+//! | 1 | `(a >> t) - y0` to left; `not_a_msb - e` modulo `2^t` to right | its half of `b` to right | its half of `b` to left |
+//! | 2 | | its share of `not_a_msb not_b_msb` modulo `2^t`, masked, to right | the same, to left |
+//!
+//! Component 2 is `ceil(b / 2^t) - 2^(64 - t) carry - 2^(62 - t)`. Dealt and probabilistic: see "Security" in the
+//! crate's front page for what the rounding depends on.
 
 use mpc_core::Result;
-use ring_arith::{Engine, EngineTensor, Shape, Source};
+use ring_arith::Engine;
 
+use super::split::{Half, Split, Value};
 use crate::{
-    kernels::{AbyPivot, AbyShift, Difference, EarlyTop, RoundLead, RoundTop},
-    product::split::{Halves, Value},
-    runtime::chunks::Spots,
-    runtime::launch::{made_into, map, whole, words, words_into},
-    runtime::links::Reader,
-    runtime::prss::{Draw, Key, Streams},
-    runtime::roles::{Role, Roles},
-    runtime::rounds::{Cx, Unit},
-    share::add_into,
+    kernels::{AbyDealer, AbyShift, Difference, EarlyEvaluator, RoundDealer, RoundEvaluator},
+    runtime::{
+        launch::whole,
+        prss::{Key, Sample},
+        roles::Pair,
+        rounds::{Incoming, Port},
+    },
+    share::output::Slot,
 };
 
-/// What is done with a value that two sides know in halves.
+/// The rounding of a value that is split in two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rounding {
     /// It is shared as it is. 192 bits.
@@ -31,236 +36,179 @@ pub(crate) enum Rounding {
     Default(u32),
     /// The halves are rounded before they are sent. 192 + t bits.
     Early(u32),
-    /// Each side shifts alone, and wrongly if the halves wrap. 192 bits.
+    /// Each side shifts alone, and wrongly if the sum carries. 192 bits.
     Aby(u32),
 }
 
-/// Masks of one part.
-struct Masks {
-    /// The second's share of the pivot's top bit.
-    e12: Draw,
-    /// What hides the second's field from the third.
-    m12: Draw,
-    /// What hides the third's from the second.
-    m13: Draw,
-    /// Component 1 of the quotient.
-    y1: Draw,
-}
-
-/// A product or a truncation of one part.
-pub(crate) struct TruncateUnit<T: EngineTensor> {
-    roles: Roles,
-    streams: Streams,
-    halves: Halves<T>,
+/// Shares a value of `n` words, rounded.
+pub(crate) async fn round<E: Engine>(
+    p: Port<'_, E>,
+    value: Value<E::Tensor>,
     rounding: Rounding,
-    masks: Masks,
-    /// At the others: what the pivot sent.
-    dealt: Vec<T>,
-    /// Component 3 as far as it is known.
-    partial: Option<T>,
-    /// Where the result belongs.
-    spots: Spots<T>,
-    result: Option<(T, T)>,
-}
-
-impl<T: EngineTensor> TruncateUnit<T> {
-    pub fn new(
-        roles: Roles,
-        mut streams: Streams,
-        value: Value<T>,
-        rounding: Rounding,
-        spots: Spots<T>,
-    ) -> Self {
-        let n = spots.len;
-        let early = if let Rounding::Early(t) = rounding { Some(t) } else { None };
-        let halves = Halves::new(value, &mut streams, n, early);
-        let masks = Masks::new(&mut streams, n, rounding);
-        let (dealt, partial, result) = (Vec::new(), None, None);
-        Self { roles, streams, halves, rounding, masks, dealt, partial, spots, result }
-    }
-
-    /// The roles, and the role's components of the result.
-    pub fn done(self) -> (Roles, Option<(T, T)>) {
-        (self.roles, self.result)
-    }
-
-    fn shape(&self) -> Result<Shape> {
-        Ok(Shape::new([self.halves.n])?)
-    }
-
-    /// Words of planes of `t` bits.
-    fn field(&self, t: u32) -> [usize; 2] {
-        [t as usize, self.halves.n.div_ceil(64)]
-    }
-
-    fn bits(&self) -> Option<u32> {
-        match self.rounding {
-            Rounding::Default(t) | Rounding::Early(t) => Some(t),
-            Rounding::Raw | Rounding::Aby(_) => None,
-        }
-    }
-
-    /// Component 1 or 2 at the others, unmasked: what the pivot sent, or a stream.
-    fn shared(&self) -> Source<'_, T> {
-        match self.roles.role {
-            Role::Left => whole(&self.dealt[0]),
-            _ => self.streams.words(self.masks.y1),
-        }
-    }
-
-    /// After both halves of `b` are there, without a field to exchange.
-    fn settle<E: Engine<Tensor = T>>(
-        &mut self,
-        cx: &Cx<'_, E>,
-        own: T,
-        other: Option<T>,
-    ) -> Result<()> {
-        let b = match &other {
-            Some(other) => add_into(cx.engine, &own, other, self.spots.joint(&self.roles))?,
-            None => own,
-        };
-        let y3 = match self.rounding {
-            Rounding::Aby(t) => map(cx.engine, &AbyShift { t }, b.shape(), [&b], &[])?,
-            _ => b,
-        };
-        let place = self.spots.shared(&self.roles);
-        let shared = made_into(cx.engine, &self.shape()?, self.shared(), place)?;
-        self.finish(shared, y3);
-        Ok(())
-    }
-
-    fn finish(&mut self, shared: T, y3: T) {
-        let second = self.roles.role == Role::Left;
-        self.result = Some(if second { (shared, y3) } else { (y3, shared) });
-    }
-
-    /// The fields of the wrap term leave.
-    fn round<E: Engine<Tensor = T>>(
-        &mut self,
-        cx: &mut Cx<'_, E>,
-        t: u32,
-        own: &T,
-        other: Option<&T>,
-    ) -> Result<()> {
-        let (streams, masks) = (&self.streams, &self.masks);
-        let (e, m) = match self.roles.role {
-            Role::Left => (streams.words(masks.e12), streams.words(masks.m12)),
-            _ => (whole(&self.dealt[0]), streams.words(masks.m13)),
-        };
-        let other = other.map_or(cx.zero(), whole);
-        let sources = [whole(own), other, e, m, self.shared()];
-        let shape = self.shape()?;
-        let places = [None, None, self.spots.shared(&self.roles)];
-        let [partial, field, shared] = match self.halves.early() {
-            true => words_into(cx.engine, &EarlyTop { t }, &shape, sources, &[], places)?,
-            false => words_into(cx.engine, &RoundTop { t }, &shape, sources, &[], places)?,
-        };
-        let field = cx.engine.to_planes(&field, 0, t)?;
-        cx.put(self.roles.peer(), &field)?;
-        self.partial = Some(partial);
-        self.dealt = vec![shared];
-        Ok(())
+    n: usize,
+    slot: Slot<E::Tensor>,
+) -> Result<Pair<E::Tensor>> {
+    match rounding {
+        Rounding::Raw => reshare(p, value, n, slot).await,
+        Rounding::Default(t) => truncate(p, value, t, false, n, slot).await,
+        Rounding::Early(t) => truncate(p, value, t, true, n, slot).await,
+        Rounding::Aby(t) => truncate_aby3(p, value, t, n, slot).await,
     }
 }
 
-impl Masks {
-    fn new(streams: &mut Streams, n: usize, rounding: Rounding) -> Self {
-        let (t, fields) = match rounding {
-            Rounding::Default(t) | Rounding::Early(t) => (t, n),
-            _ => (1, 0),
-        };
-        let e12 = streams.draw(Key::Left, fields);
-        // The low and the high bits of one word, unless they meet.
+/// Shares a product as it is: the dealer sends left `a - y0`, the evaluators exchange their halves of `b`.
+async fn reshare<E: Engine>(
+    mut p: Port<'_, E>,
+    value: Value<E::Tensor>,
+    n: usize,
+    slot: Slot<E::Tensor>,
+) -> Result<Pair<E::Tensor>> {
+    let split = Split::sample(&mut p, value, n, None);
+    let y0 = p.sample(Key::Right, n);
+    if p.deals() {
+        let a = split.dealer(&p)?;
+        let y0 = p.tensor_into(y0, slot.first())?;
+        let sources = [whole(&a), whole(&y0)];
+        let [y1] = p.words_into(&Difference, n, sources, &[], [slot.second()])?;
+        p.to_left(&y1)?;
+        return Ok(Pair(y0, y1));
+    }
+    let half = split.send(&p)?;
+    let shared = component(&p, &p.dealt().await, y0, &slot)?;
+    let joint = half.exchange(&p).await?.sum(&p, slot.joint(p.role()))?;
+    Ok(p.pair(shared, joint))
+}
+
+/// An evaluator's component in common with the dealer: left's was sent, right's is a sample.
+fn component<E: Engine>(
+    p: &Port<'_, E>,
+    dealt: &Incoming<'_, '_, E>,
+    y0: Sample,
+    slot: &Slot<E::Tensor>,
+) -> Result<E::Tensor> {
+    if p.is_left() { dealt.words(y0.len()) } else { p.tensor_into(y0, slot.second()) }
+}
+
+/// The local truncation of ABY3, which is wrong where `a + b` carries.
+async fn truncate_aby3<E: Engine>(
+    mut p: Port<'_, E>,
+    value: Value<E::Tensor>,
+    t: u32,
+    n: usize,
+    slot: Slot<E::Tensor>,
+) -> Result<Pair<E::Tensor>> {
+    let split = Split::sample(&mut p, value, n, None);
+    let y0 = p.sample(Key::Right, n);
+    if p.deals() {
+        let a = split.dealer(&p)?;
+        let [y0, y1] = p.words(&AbyDealer { t }, n, [whole(&a), p.words_of(y0)], &[])?;
+        p.to_left(&y1)?;
+        return Ok(Pair(y0, y1));
+    }
+    let half = split.send(&p)?;
+    let shared = component(&p, &p.dealt().await, y0, &slot)?;
+    let b = half.exchange(&p).await?.sum(&p, None)?;
+    let joint = p.map(&AbyShift { t }, [&b], &[])?;
+    Ok(p.pair(shared, joint))
+}
+
+/// `z / 2^t`, rounded up or down; if `early`, from halves that are rounded before they are sent.
+async fn truncate<E: Engine>(
+    mut p: Port<'_, E>,
+    value: Value<E::Tensor>,
+    t: u32,
+    early: bool,
+    n: usize,
+    slot: Slot<E::Tensor>,
+) -> Result<Pair<E::Tensor>> {
+    let split = Split::sample(&mut p, value, n, early.then_some(t));
+    let truncation = Truncation::sample(&mut p, n, t);
+    if p.deals() {
+        return truncation.deal(&p, &split.dealer(&p)?, &slot);
+    }
+    let half = split.send(&p)?;
+    let dealt = truncation.read(&p, &p.dealt().await)?;
+    truncation.finish(&p, half, dealt, &slot).await
+}
+
+/// The samples of a truncation of `n` words by `t` bits.
+pub(crate) struct Truncation {
+    n: usize,
+    t: u32,
+    /// Left's share of `not_a_msb`.
+    e: Sample,
+    /// Masks of the evaluators' fields.
+    m_left: Sample,
+    m_right: Sample,
+    /// Component 0 of the result, but for its high bits.
+    y0: Sample,
+}
+
+impl Truncation {
+    pub fn sample<E: Engine>(p: &mut Port<'_, E>, n: usize, t: u32) -> Self {
+        let e = p.sample(Key::Left, n);
+        // The low and the high bits of one word, unless they overlap.
         let apart = t <= 32;
         planted!("truncation: both ends of a word for fields that meet", apart = true);
-        let m12 = if apart { e12 } else { streams.draw(Key::Left, fields) };
-        let m13 = streams.draw(Key::Right, fields);
-        let y1 = streams.draw(Key::Right, n);
-        planted!("truncation: m12 off", m12 = streams.blank(Key::Left, fields));
-        planted!("truncation: m13 off", m13 = streams.blank(Key::Right, fields));
-        planted!("truncation: y1 off", y1 = streams.blank(Key::Right, n));
-        planted!("truncation: e12 off", e12 = streams.blank(Key::Left, fields));
-        Self { e12, m12, m13, y1 }
-    }
-}
-
-impl<E: Engine> Unit<E> for TruncateUnit<E::Tensor> {
-    fn roles(&self) -> &Roles {
-        &self.roles
+        let m_left = if apart { e } else { p.sample(Key::Left, n) };
+        let m_right = p.sample(Key::Right, n);
+        Self { n, t, e, m_left, m_right, y0: p.sample(Key::Right, n) }
     }
 
-    fn bundle(&self) -> [usize; 2] {
-        [self.halves.n, self.bits().map_or(0, |t| self.field(t).iter().product())]
+    /// The dealer's work: its two components of the result.
+    pub fn deal<E: Engine>(
+        &self,
+        p: &Port<'_, E>,
+        a: &E::Tensor,
+        slot: &Slot<E::Tensor>,
+    ) -> Result<Pair<E::Tensor>> {
+        let [e, m_left, y0, m_right] =
+            [self.e, self.m_left, self.y0, self.m_right].map(|sample| p.words_of(sample));
+        let sources = [whole(a), e, m_left, y0, m_right];
+        let places = [slot.first(), slot.second(), None, None];
+        let lead = RoundDealer { t: self.t };
+        let [c0, c1, y1, e] = p.words_into(&lead, self.n, sources, &[], places)?;
+        p.bits_to_right(&e, self.t)?;
+        p.to_left(&y1)?;
+        Ok(Pair(c0, c1))
     }
 
-    fn lead(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
-        let (streams, masks, engine) = (&self.streams, &self.masks, cx.engine);
-        let a = self.halves.pivot(cx, streams)?;
-        let (shape, y1) = (self.shape()?, || streams.words(masks.y1));
-        let spots = &self.spots;
-        let [y1, y2, to_second] = match self.rounding {
-            Rounding::Raw => {
-                let y1 = made_into(engine, &shape, y1(), spots.first())?;
-                let sources = [whole(&a), whole(&y1)];
-                let place = [spots.second()];
-                let [y2] = words_into(engine, &Difference, &shape, sources, &[], place)?;
-                [y1, y2.clone(), y2]
-            }
-            Rounding::Aby(t) => {
-                let [y1, y2] = words(engine, &AbyPivot { t }, &shape, [whole(&a), y1()], &[])?;
-                [y1, y2.clone(), y2]
-            }
-            Rounding::Default(t) | Rounding::Early(t) => {
-                let [e12, m12, m13] =
-                    [masks.e12, masks.m12, masks.m13].map(|draw| streams.words(draw));
-                let sources = [whole(&a), e12, m12, y1(), m13];
-                let places = [spots.first(), spots.second(), None, None];
-                let lead = RoundLead { t };
-                let [c1, c2, y2, e3] = words_into(engine, &lead, &shape, sources, &[], places)?;
-                let field = engine.to_planes(&e3, 0, t)?;
-                cx.put(self.roles.right(), &field)?;
-                [c1, c2, y2]
-            }
+    /// An evaluator reads the dealer's message: at left its component in common with the dealer, at right its share of
+    /// `not_a_msb`.
+    pub fn read<E: Engine>(
+        &self,
+        p: &Port<'_, E>,
+        dealt: &Incoming<'_, '_, E>,
+    ) -> Result<E::Tensor> {
+        if p.is_left() { dealt.words(self.n) } else { dealt.bits(self.n, self.t, 0) }
+    }
+
+    /// An evaluator's two components of the result, once its half of `b` is sent.
+    pub async fn finish<E: Engine>(
+        &self,
+        p: &Port<'_, E>,
+        half: Half<E::Tensor>,
+        dealt: E::Tensor,
+        slot: &Slot<E::Tensor>,
+    ) -> Result<Pair<E::Tensor>> {
+        let (n, t) = (self.n, self.t);
+        let b = half.exchange(p).await?;
+        let [own, other] = b.words(p);
+        let [e, m, y] = if p.is_left() {
+            [p.words_of(self.e), p.words_of(self.m_left), whole(&dealt)]
+        } else {
+            [whole(&dealt), p.words_of(self.m_right), p.words_of(self.y0)]
         };
-        cx.put(self.roles.left(), &to_second)?;
-        self.result = Some((y1, y2));
-        Ok(())
-    }
-
-    fn announce(&mut self, cx: &mut Cx<'_, E>) -> Result<()> {
-        self.halves.announce(cx, &self.roles, &self.streams)
-    }
-
-    fn start(&mut self, cx: &mut Cx<'_, E>, mut bundle: Reader) -> Result<()> {
-        let dealt = match (self.roles.role, self.bits()) {
-            (Role::Left, _) => Some(bundle.words(cx.engine, self.halves.n)?),
-            (_, Some(t)) => {
-                let [planes, cols] = self.field(t);
-                let planes = bundle.planes(cx.engine, planes, cols)?;
-                Some(cx.engine.from_planes(&planes, 0, &self.shape()?)?)
-            }
-            _ => None,
+        let sources = [own, other, e, m, y];
+        let places = [None, None, slot.shared(p.role())];
+        let [partial, field, shared] = if b.rounded() {
+            p.words_into(&EarlyEvaluator { t }, n, sources, &[], places)?
+        } else {
+            p.words_into(&RoundEvaluator { t }, n, sources, &[], places)?
         };
-        self.dealt.extend(dealt);
-        Ok(())
-    }
-
-    fn advance(&mut self, cx: &mut Cx<'_, E>) -> Result<bool> {
-        let Some(partial) = self.partial.take() else {
-            let (own, other) = self.halves.receive(cx, &self.roles)?;
-            return match self.bits() {
-                Some(t) => self.round(cx, t, &own, other.as_ref()).map(|()| false),
-                None => self.settle(cx, own, other).map(|()| true),
-            };
-        };
-        let t = self.bits().expect("a field is exchanged for a truncation");
-        let [planes, cols] = self.field(t);
-        let mut reader = cx.receive(self.roles.peer(), planes * cols)?;
-        let planes = reader.planes(cx.engine, planes, cols)?;
-        let field = cx.engine.from_planes(&planes, 64 - t, &self.shape()?)?;
-        let y3 = add_into(cx.engine, &partial, &field, self.spots.joint(&self.roles))?;
-        let shared = self.dealt.pop().expect("computed before");
-        self.finish(shared, y3);
-        Ok(true)
+        p.bits_to_peer(&field, t)?;
+        let field = p.received().await.bits(n, t, 64 - t)?;
+        let joint = p.sum_into(&partial, &field, slot.joint(p.role()))?;
+        Ok(p.pair(shared, joint))
     }
 }

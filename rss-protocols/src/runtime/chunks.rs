@@ -1,88 +1,87 @@
-//! Cutting tensors into parts with different pivots.
+//! Partitions of tensors among the three roles.
 
 use std::ops::Range;
 
 use mpc_core::Result;
 use net::Party;
-use ring_arith::{Engine, EngineTensor, Place, Shape, View};
+use ring_arith::{Engine, EngineTensor, Shape, View};
 
-use crate::{
-    runtime::launch::slice,
-    runtime::roles::{Role, Roles},
+use super::{
+    launch::{flat, slice},
+    roles::Roles,
 };
 
-/// Below this many elements an operation is one part: three would only send more messages.
+/// Below this many elements an operation is one chunk: three would only send more messages.
 pub(crate) const SMALL: usize = 4096;
 
-/// Elements that are worked on at once: what a step reads and writes then stays in a core's cache,
-/// and the next piece is computed while this one travels.
-const PIECE: usize = 1 << 16;
+/// Elements of a chunk: what a step reads and writes then stays in a core's cache, and the next chunk is computed
+/// while this one travels.
+const CHUNK: usize = 1 << 16;
 
-/// After how many elements of small operations the pivot changes. Until then it runs ahead, since it
-/// receives nothing, and only the other two wait for each other.
+/// After how many elements of small operations the dealer changes. Until then it runs ahead, since it receives
+/// nothing, and only the evaluators wait for each other.
 const TURN: usize = 1 << 16;
 
-/// How large operations are shared out.
+/// How large operations are divided among the parties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Parts {
-    /// Three parts, a pivot each: all parties send and receive the same.
+pub enum Partition {
+    /// Three parts, each with another dealer: all parties send and receive the same.
     #[default]
     Three,
-    /// Six: the second three with the roles of the others exchanged, so that every direction of every
-    /// link carries the same.
+    /// Six parts, three of them with left and right exchanged, so that every direction of every link carries the same.
     Six,
-    /// One, whose pivot is always [`DEALER`]. A pivot receives nothing but inputs and openings, so that
+    /// One part, whose dealer is always [`DEALER`]. A dealer receives nothing but inputs and openings, so that
     /// party can be done before the others begin: see [`crate::Rss::dealt`].
     Pinned,
 }
 
-/// The pivot of everything where parts are pinned, and the one whose messages are a tape where two parties
+/// The dealer of everything where the dealer is pinned, and the one whose messages are a tape where two parties
 /// compute.
 pub const DEALER: Party = Party(2);
 
-/// Consecutive elements with one pivot.
+/// Consecutive elements with one dealer.
 #[derive(Debug, Clone)]
-pub(crate) struct Piece {
+pub(crate) struct Chunk {
     pub range: Range<usize>,
-    pub pivot: Party,
+    pub dealer: Party,
     pub swapped: bool,
 }
 
-/// Who is the pivot of small operations.
+/// The dealers of small operations, in turn.
 #[derive(Debug)]
 pub(crate) struct Rotation {
-    pivot: usize,
+    dealer: usize,
     done: usize,
-    /// The first pivot stays.
+    /// The first one stays.
     pinned: bool,
 }
 
 impl Rotation {
-    pub fn new(parts: Parts) -> Self {
-        let pinned = parts == Parts::Pinned;
-        Self { pivot: if pinned { DEALER.0 } else { 0 }, done: 0, pinned }
+    pub fn new(parts: Partition) -> Self {
+        let pinned = parts == Partition::Pinned;
+        Self { dealer: if pinned { DEALER.0 } else { 0 }, done: 0, pinned }
     }
 
-    /// Begins with another pivot.
+    /// Begins with another dealer.
     #[cfg(test)]
-    pub fn starting_at(pivot: usize) -> Self {
-        Self { pivot, done: 0, pinned: false }
+    pub fn starting_at(dealer: usize) -> Self {
+        Self { dealer, done: 0, pinned: false }
     }
 
-    /// The pivot of a small operation on so many elements.
+    /// The dealer of a small operation on so many elements.
     pub fn next(&mut self, elements: usize) -> Party {
         if self.done > TURN && !self.pinned {
-            (self.pivot, self.done) = ((self.pivot + 1) % 3, 0);
+            (self.dealer, self.done) = ((self.dealer + 1) % 3, 0);
         }
         self.done += elements.max(1);
-        Party(self.pivot)
+        Party(self.dealer)
     }
 }
 
-impl Piece {
-    /// One piece for all.
-    pub fn whole(len: usize, pivot: Party) -> Self {
-        Self { range: 0..len, pivot, swapped: false }
+impl Chunk {
+    /// All elements.
+    pub fn whole(len: usize, dealer: Party) -> Self {
+        Self { range: 0..len, dealer, swapped: false }
     }
 
     pub fn len(&self) -> usize {
@@ -90,11 +89,11 @@ impl Piece {
     }
 
     pub fn roles(&self, me: Party) -> Roles {
-        Roles::new(me, self.pivot, self.swapped)
+        Roles::new(me, self.dealer, self.swapped)
     }
 }
 
-impl Parts {
+impl Partition {
     fn count(self) -> usize {
         match self {
             Self::Three => 3,
@@ -103,151 +102,81 @@ impl Parts {
         }
     }
 
-    /// The pivot of a part.
-    fn pivot(self, part: usize) -> Party {
+    /// The dealer of a part.
+    fn dealer(self, part: usize) -> Party {
         if self == Self::Pinned { DEALER } else { Party(part % 3) }
     }
 
-    /// `len` items in parts, each of a multiple of `unit` items but for the last.
-    pub(crate) fn parts(self, len: usize, unit: usize) -> Vec<Piece> {
+    /// `len` elements in parts, each of a multiple of `unit` elements but for the last.
+    pub(crate) fn parts(self, len: usize, unit: usize) -> Vec<Chunk> {
         let (count, units) = (self.count(), len.div_ceil(unit));
         let bound = |i: usize| ((units * i + count / 2) / count * unit).min(len);
-        let part = |i: usize| Piece {
+        let part = |i: usize| Chunk {
             range: bound(i)..bound(i + 1),
-            pivot: self.pivot(i),
+            dealer: self.dealer(i),
             swapped: i >= 3,
         };
         (0..count).map(part).filter(|part| part.len() > 0).collect()
     }
 }
 
-/// Elements of a large operation: parts, cut into pieces that fit a cache, a piece of each part in turn.
-pub(crate) fn elements(parts: Parts, len: usize) -> Vec<Piece> {
-    let parts = parts.parts(len, 64);
-    let longest = parts.iter().map(Piece::len).max().unwrap_or(0);
-    let count = longest.div_ceil(PIECE).max(1);
-    let mut pieces = Vec::with_capacity(count * parts.len());
+/// Elements of a large operation: parts in chunks that fit a cache, a chunk of each part in turn.
+pub(crate) fn elements(partition: Partition, len: usize) -> Vec<Chunk> {
+    let parts = partition.parts(len, 64);
+    let longest = parts.iter().map(Chunk::len).max().unwrap_or(0);
+    let count = longest.div_ceil(CHUNK).max(1);
+    let mut chunks = Vec::with_capacity(count * parts.len());
     for i in 0..count {
         for part in &parts {
             let words = part.len().div_ceil(64);
             let bound = |i: usize| part.range.start + (words * i / count * 64).min(part.len());
             let range = bound(i)..bound(i + 1);
             if !range.is_empty() {
-                pieces.push(Piece { range, ..part.clone() });
+                chunks.push(Chunk { range, ..part.clone() });
             }
         }
     }
-    pieces
+    chunks
 }
 
-/// A piece of a tensor of one axis.
-pub(crate) fn take<E: Engine>(engine: &E, x: &E::Tensor, piece: &Piece) -> Result<E::Tensor> {
-    if piece.len() == x.len() {
-        return Ok(x.clone());
-    }
-    Ok(slice(engine, x, 0, piece.range.start, piece.range.end)?)
+/// How chunks of one operation make up a tensor: its elements are `[rows, len / rows]`, and chunks are ranges of the
+/// second axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub rows: usize,
 }
 
-/// Room for both components of a result, in which its pieces lie behind one another; none if there is
-/// one piece, or they do not.
-pub(crate) struct Rooms<T: EngineTensor>(Option<[T::Room; 2]>);
+impl Layout {
+    /// Chunks of consecutive elements.
+    pub const FLAT: Self = Self { rows: 1 };
 
-/// Where a piece's components are made, in the role's order.
-pub(crate) struct Spots<T: EngineTensor> {
-    rooms: Option<(T::Room, T::Room)>,
-    start: usize,
-    /// Words of the piece.
-    pub len: usize,
-}
-
-impl<T: EngineTensor> Rooms<T> {
-    /// Room for a result of `len` words.
-    pub fn new<E: Engine<Tensor = T>>(engine: &E, len: usize, pieces: &[Piece]) -> Self {
-        if pieces.len() < 2 {
-            return Self(None);
+    /// The words of a tensor of one axis that belong to a chunk.
+    pub fn take<E: Engine>(self, engine: &E, x: &E::Tensor, chunk: &Chunk) -> Result<E::Tensor> {
+        let Range { start, end } = chunk.range;
+        if self.len(chunk) == x.len() {
+            return Ok(x.clone());
         }
-        Self(engine.room(len).zip(engine.room(len)).map(|(mine, next)| [mine, next]))
+        if self == Self::FLAT {
+            return Ok(slice(engine, x, 0, start, end)?);
+        }
+        let rows = engine.view(x, &View::Reshape(self.shape(x.len())?))?;
+        Ok(flat(engine, &slice(engine, &rows, 1, start, end)?)?)
     }
 
-    /// For pieces that do not lie behind one another.
-    pub fn none() -> Self {
-        Self(None)
+    /// Words of a chunk.
+    pub fn len(self, chunk: &Chunk) -> usize {
+        self.rows * chunk.len()
     }
 
-    /// Where the components of a piece of `len` words from `start` on belong.
-    pub fn spots(&self, roles: &Roles, start: usize, len: usize) -> Spots<T> {
-        let rooms = self.0.clone().map(|[mine, next]| roles.order(mine, next));
-        Spots { rooms, start, len }
-    }
-
-    /// As [`Rooms::spots`], for a piece of elements.
-    pub fn spots_of(&self, piece: &Piece, roles: &Roles) -> Spots<T> {
-        self.spots(roles, piece.range.start, piece.len())
-    }
-
-    /// Puts the pieces of both components together, each in any order, along an axis and under a shape.
-    pub fn assemble<E: Engine<Tensor = T>>(
-        &self,
-        engine: &E,
-        [mine, next]: [Vec<(usize, T)>; 2],
-        axis: usize,
-        shape: &Shape,
-    ) -> Result<[T; 2]> {
-        let [room, other] = match &self.0 {
-            Some([mine, next]) => [Some(mine), Some(next)],
-            None => [None, None],
-        };
-        let mine = assemble(engine, room, mine, axis, shape)?;
-        Ok([mine, assemble(engine, other, next, axis, shape)?])
+    /// The shape of so many words.
+    pub fn shape(self, len: usize) -> Result<Shape> {
+        Ok(Shape::new([self.rows, len / self.rows.max(1)])?)
     }
 }
 
-impl<T: EngineTensor> Spots<T> {
-    /// Anywhere.
-    pub fn none(len: usize) -> Self {
-        Self { rooms: None, start: 0, len }
-    }
-
-    /// The first component's.
-    pub fn first(&self) -> Option<Place<'_, T>> {
-        self.rooms.as_ref().map(|(room, _)| Place { room, start: self.start })
-    }
-
-    /// The second component's.
-    pub fn second(&self) -> Option<Place<'_, T>> {
-        self.rooms.as_ref().map(|(_, room)| Place { room, start: self.start })
-    }
-
-    /// At the second or the third, that of the component shared with the pivot.
-    pub fn shared(&self, roles: &Roles) -> Option<Place<'_, T>> {
-        if roles.role == Role::Left { self.first() } else { self.second() }
-    }
-
-    /// At the second or the third, that of the component they share.
-    pub fn joint(&self, roles: &Roles) -> Option<Place<'_, T>> {
-        if roles.role == Role::Left { self.second() } else { self.first() }
-    }
-}
-
-/// Puts pieces of one tensor, in any order, together along an axis and under a shape.
-pub(crate) fn assemble<E: Engine>(
-    engine: &E,
-    room: Option<&<E::Tensor as EngineTensor>::Room>,
-    mut pieces: Vec<(usize, E::Tensor)>,
-    axis: usize,
-    shape: &Shape,
-) -> Result<E::Tensor> {
-    pieces.sort_by_key(|(start, _)| *start);
-    let parts: Vec<_> = pieces.iter().map(|(_, piece)| piece).collect();
-    let whole = match (&parts[..], room.and_then(|room| engine.seal(room, &parts, shape))) {
-        (_, Some(whole)) => whole,
-        (&[only], None) => only.clone(),
-        _ => engine.concat(&parts, axis)?,
-    };
-    if whole.shape() == shape {
-        return Ok(whole);
-    }
-    Ok(engine.view(&whole, &View::Reshape(shape.clone()))?)
+/// A chunk of a tensor of one axis.
+pub(crate) fn take<E: Engine>(engine: &E, x: &E::Tensor, chunk: &Chunk) -> Result<E::Tensor> {
+    Layout::FLAT.take(engine, x, chunk)
 }
 
 #[cfg(test)]
@@ -255,21 +184,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_cover_a_tensor_once_and_parts_are_alike() {
-        for parts in [Parts::Three, Parts::Six] {
+    fn chunks_cover_a_tensor_once_and_parts_are_alike() {
+        for parts in [Partition::Three, Partition::Six] {
             for len in [4096, 5000, 65_536, 1_000_000] {
-                let mut pieces = elements(parts, len);
-                pieces.sort_by_key(|piece| piece.range.start);
+                let mut chunks = elements(parts, len);
+                chunks.sort_by_key(|chunk| chunk.range.start);
                 let mut end = 0;
-                for piece in &pieces {
-                    assert_eq!(piece.range.start, end);
-                    assert!(end % 64 == 0 && piece.len() <= PIECE + 64);
-                    end = piece.range.end;
+                for chunk in &chunks {
+                    assert_eq!(chunk.range.start, end);
+                    assert!(end % 64 == 0 && chunk.len() <= CHUNK + 64);
+                    end = chunk.range.end;
                 }
                 assert_eq!(end, len);
-                for pivot in 0..3 {
-                    let mine = pieces.iter().filter(|piece| piece.pivot == Party(pivot));
-                    let sum: usize = mine.map(Piece::len).sum();
+                for dealer in 0..3 {
+                    let mine = chunks.iter().filter(|chunk| chunk.dealer == Party(dealer));
+                    let sum: usize = mine.map(Chunk::len).sum();
                     assert!(sum.abs_diff(len / 3) <= 130, "{sum} of {len}");
                 }
             }
@@ -277,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn the_pivot_of_small_operations_stays_for_a_while() {
-        let mut rotation = Rotation::new(Parts::Three);
+    fn the_dealer_of_small_operations_stays_for_a_while() {
+        let mut rotation = Rotation::new(Partition::Three);
         let first = rotation.next(100);
         assert_eq!(rotation.next(100), first);
         rotation.next(TURN);
@@ -286,14 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pinned_pivot_stays_for_ever() {
-        let mut rotation = Rotation::new(Parts::Pinned);
+    fn a_pinned_dealer_stays_for_ever() {
+        let mut rotation = Rotation::new(Partition::Pinned);
         assert!((0..4).all(|_| rotation.next(2 * TURN) == DEALER));
         for len in [4096, 5000, 1_000_000] {
-            let pieces = elements(Parts::Pinned, len);
-            assert!(pieces.iter().all(|piece| piece.pivot == DEALER && !piece.swapped));
-            assert_eq!(pieces.iter().map(Piece::len).sum::<usize>(), len);
-            assert!(pieces.iter().all(|piece| piece.len() <= PIECE + 64));
+            let chunks = elements(Partition::Pinned, len);
+            assert!(chunks.iter().all(|chunk| chunk.dealer == DEALER && !chunk.swapped));
+            assert_eq!(chunks.iter().map(Chunk::len).sum::<usize>(), len);
+            assert!(chunks.iter().all(|chunk| chunk.len() <= CHUNK + 64));
         }
     }
 }

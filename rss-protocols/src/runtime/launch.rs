@@ -5,7 +5,7 @@ use ring_arith::{
     Engine, EngineTensor, Launch, Place, Result, Shape, Source, Target, View, WordKernel,
 };
 
-use crate::kernels::Copy;
+use crate::kernels::{Copy, Sum};
 
 /// Runs a kernel with one output on whole tensors of one length.
 pub(crate) fn map<E: Engine, K: WordKernel<I, 1>, const I: usize>(
@@ -43,8 +43,12 @@ pub(crate) fn words_into<E: Engine, K: WordKernel<I, O>, const I: usize, const O
     let outputs = vec![shape.clone(); O];
     let targets = std::array::from_fn(|tensor| Target { tensor, offset: 0, row_stride: 0 });
     let launch = Launch { rows: 1, cols: shape.len(), sources, params, outputs: &outputs, targets };
-    let made = engine.launch_into(kernel, &launch, &places)?;
-    Ok(made.try_into().expect("a launch makes the outputs it was asked for"))
+    Ok(array(engine.launch_into(kernel, &launch, &places)?))
+}
+
+/// As many items as are asked for: those of a launch.
+pub(crate) fn array<T, const N: usize>(items: Vec<T>) -> [T; N] {
+    items.try_into().ok().expect("a launch has as many sources, targets and outputs as its kernel")
 }
 
 /// A source's words as a tensor: for instance a draw that becomes a component.
@@ -68,19 +72,66 @@ pub(crate) fn made_into<E: Engine>(
 }
 
 /// Runs a kernel over rows of planes of `cols` words; `outputs` are numbers of planes.
-pub(crate) fn planes<E: Engine, K: WordKernel<I, O>, const I: usize, const O: usize>(
+pub(crate) fn planes<E, K, const I: usize, const O: usize, const N: usize>(
     engine: &E,
     kernel: &K,
     [rows, cols]: [usize; 2],
     sources: Vec<Source<'_, E::Tensor>>,
     params: &[u64],
-    outputs: &[usize],
+    outputs: [usize; N],
     targets: Vec<Target>,
-) -> Result<Vec<E::Tensor>> {
-    let sources = sources.try_into().expect("as many sources as the kernel has inputs");
-    let targets = targets.try_into().expect("as many targets as the kernel has outputs");
+) -> Result<[E::Tensor; N]>
+where
+    E: Engine,
+    K: WordKernel<I, O>,
+{
     let shapes = outputs.iter().map(|&n| Shape::new([n, cols])).collect::<Result<Vec<_>>>()?;
-    engine.launch(kernel, &Launch { rows, cols, sources, params, outputs: &shapes, targets })
+    let (sources, targets) = (array(sources), array(targets));
+    let launch = Launch { rows, cols, sources, params, outputs: &shapes, targets };
+    Ok(array(engine.launch(kernel, &launch)?))
+}
+
+/// Runs a kernel over rows of words into one tensor of a shape.
+pub(crate) fn rows<E: Engine, K: WordKernel<I, O>, const I: usize, const O: usize>(
+    engine: &E,
+    kernel: &K,
+    [rows, cols]: [usize; 2],
+    sources: [Source<'_, E::Tensor>; I],
+    shape: Shape,
+    targets: [Target; O],
+) -> Result<E::Tensor> {
+    rows_into(engine, kernel, [rows, cols], sources, shape, targets, None)
+}
+
+/// As [`rows`], where the tensor belongs.
+pub(crate) fn rows_into<E: Engine, K: WordKernel<I, O>, const I: usize, const O: usize>(
+    engine: &E,
+    kernel: &K,
+    [rows, cols]: [usize; 2],
+    sources: [Source<'_, E::Tensor>; I],
+    shape: Shape,
+    targets: [Target; O],
+    place: Option<Place<'_, E::Tensor>>,
+) -> Result<E::Tensor> {
+    let launch = Launch { rows, cols, sources, params: &[], outputs: &[shape], targets };
+    let [made] = array(engine.launch_into(kernel, &launch, &[place])?);
+    Ok(made)
+}
+
+/// The sum of two tensors of one shape.
+pub(crate) fn add<E: Engine>(engine: &E, x: &E::Tensor, y: &E::Tensor) -> Result<E::Tensor> {
+    map(engine, &Sum, x.shape(), [x, y], &[])
+}
+
+/// As [`add`], where the sum belongs.
+pub(crate) fn add_into<E: Engine>(
+    engine: &E,
+    x: &E::Tensor,
+    y: &E::Tensor,
+    place: Option<Place<'_, E::Tensor>>,
+) -> Result<E::Tensor> {
+    let [sum] = words_into(engine, &Sum, x.shape(), [whole(x), whole(y)], &[], [place])?;
+    Ok(sum)
 }
 
 /// A whole tensor as one row.

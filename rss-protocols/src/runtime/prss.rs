@@ -1,5 +1,7 @@
 //! Correlated randomness: streams that two parties expand from their common key.
 
+use std::cell::Cell;
+
 use mpc_core::{Error, Result};
 use net::{PairKey, Party, Session};
 use ring_arith::{Generator, Source, Stream, StreamKey};
@@ -14,7 +16,7 @@ use crate::{
 const PAIR: &str = "trefoil rss-protocols 2026 correlated randomness of a pair";
 
 /// The streams of a session. A position is (session, job, operation, word): jobs have keys of their
-/// own, no two operations of a job share a nonce, and within one every draw takes the words after the
+/// own, no two operations of a job share a nonce, and within one every sample takes the words after the
 /// one before.
 pub(crate) struct Keys {
     master: Master,
@@ -24,12 +26,12 @@ pub(crate) struct Keys {
     pairs: [StreamKey; 3],
     /// Known to all. For rounding that should look random, never for a mask.
     common: StreamKey,
-    next: u64,
+    next: Cell<u64>,
     /// The nonce after the last one used with each key; checked in debug builds.
-    used: [u64; 3],
+    used: [Cell<u64>; 3],
     /// What tests watch and spoil.
     #[cfg(test)]
-    pub probe: probe::Probe,
+    pub probe: crate::testing::probe::Probe,
 }
 
 /// What the keys of all jobs of a session are derived from.
@@ -57,24 +59,24 @@ pub(crate) enum Key {
 /// The streams of one operation on one part.
 pub(crate) struct Streams {
     streams: [Option<Stream>; 4],
-    /// Words drawn so far from each, the same on all parties.
-    drawn: [u64; 4],
-    /// Where planes begin that were taken, by pair.
+    /// Words sampled so far from each, the same on all parties.
+    sampled: [u64; 4],
+    /// Where planes begin that were used, by key.
     #[cfg(debug_assertions)]
-    taken: std::cell::RefCell<std::collections::HashSet<(usize, u64)>>,
+    used: std::cell::RefCell<std::collections::HashSet<(usize, u64)>>,
     #[cfg(test)]
-    probe: probe::Probe,
+    probe: crate::testing::probe::Probe,
 }
 
 /// Words of one stream that belong to one use.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Draw {
-    pair: Key,
-    first: u64,
-    words: u64,
+pub(crate) struct Sample {
+    pub key: Key,
+    pub first: u64,
+    pub words: u64,
 }
 
-/// Planes of a draw, one for each row of a launch.
+/// Planes of a sample, one for each row of a launch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Planes {
     pub first: usize,
@@ -107,10 +109,10 @@ impl Keys {
             job: 0,
             pairs,
             common,
-            next: 0,
-            used: [0; 3],
+            next: Cell::new(0),
+            used: Default::default(),
             #[cfg(test)]
-            probe: probe::Probe::default(),
+            probe: crate::testing::probe::Probe::default(),
         })
     }
 
@@ -124,7 +126,7 @@ impl Keys {
     }
 
     /// As [`Keys::begin_job`], for a place of a tape, which has keys of its own between the dealer and each of
-    /// the two others.
+    /// the evaluators.
     ///
     /// # Errors
     /// If this place or a later one was begun before.
@@ -154,14 +156,14 @@ impl Keys {
         let overflow = || misuse("too many jobs in a session".to_owned());
         self.job = job.checked_add(1).ok_or_else(overflow)?;
         (self.pairs, self.common) = self.master.of_job(self.job, digest);
-        self.next = 0;
-        self.used = [0; 3];
+        self.next = Cell::new(0);
+        self.used = Default::default();
         Ok(())
     }
 
     /// Operations of this job so far.
     pub fn operations(&self) -> u64 {
-        self.next
+        self.next.get()
     }
 
     /// The job that was begun last; 0 before the first.
@@ -170,15 +172,15 @@ impl Keys {
     }
 
     /// The nonce of the next operation. All parties number operations alike.
-    pub fn operation(&mut self) -> u64 {
-        self.next += 1;
-        self.next
+    pub fn operation(&self) -> u64 {
+        self.next.set(self.next.get() + 1);
+        self.next.get()
     }
 
     /// The streams for a roles under a nonce from [`Keys::operation`].
-    pub fn streams(&mut self, roles: &Roles, nonce: u64) -> Streams {
+    pub fn streams(&self, roles: &Roles, nonce: u64) -> Streams {
         let [one, two, three] = [roles.dealer(), roles.left(), roles.right()];
-        let mut with = |peer: Party| Some(self.stream(peer, nonce));
+        let with = |peer: Party| Some(self.stream(peer, nonce));
         let streams = match roles.role {
             Role::Dealer => [with(two), with(three), None, with(one)],
             Role::Left => [with(one), None, with(three), None],
@@ -186,9 +188,9 @@ impl Keys {
         };
         Streams {
             streams,
-            drawn: [0; 4],
+            sampled: [0; 4],
             #[cfg(debug_assertions)]
-            taken: Default::default(),
+            used: Default::default(),
             #[cfg(test)]
             probe: self.probe.at(nonce),
         }
@@ -198,9 +200,9 @@ impl Keys {
     ///
     /// # Panics
     /// In debug builds, if the peer's key met this nonce or a later one before.
-    pub fn stream(&mut self, peer: Party, nonce: u64) -> Stream {
-        debug_assert!(self.used[peer.0] < nonce, "stream {nonce} with {peer} is drawn twice");
-        self.used[peer.0] = nonce;
+    pub fn stream(&self, peer: Party, nonce: u64) -> Stream {
+        debug_assert!(self.used[peer.0].get() < nonce, "stream {nonce} with {peer} is used twice");
+        self.used[peer.0].set(nonce);
         self.pairs[peer.0].stream(nonce)
     }
 
@@ -243,80 +245,81 @@ impl Master {
 }
 
 impl Streams {
-    /// Takes the next words of a pair's stream. Every party takes them, also the one that cannot
-    /// expand them, so that all count alike.
-    pub fn draw(&mut self, pair: Key, words: usize) -> Draw {
-        let drawn = &mut self.drawn[pair as usize];
+    /// Takes the next words of a stream. Every party takes them, also the one that lacks the key, so that all count
+    /// alike.
+    pub fn sample(&mut self, key: Key, words: usize) -> Sample {
+        let sampled = &mut self.sampled[key as usize];
         // Whole cache lines, so that generators start at a block.
-        let first = drawn.next_multiple_of(8);
-        planted!("all draws at one place", first = 0);
-        *drawn = first + words as u64;
-        let draw = Draw { pair, first, words: words as u64 };
+        let first = sampled.next_multiple_of(8);
+        planted!("all samples at one place", first = 0);
+        *sampled = first + words as u64;
+        let sample = Sample { key, first, words: words as u64 };
         #[cfg(test)]
-        self.probe.note(draw, self.streams[pair as usize].as_ref());
-        draw
+        self.probe.note(sample, &self.streams);
+        sample
     }
 
-    /// A draw of zeros: a mask left out.
-    #[cfg(test)]
-    pub fn blank(&mut self, pair: Key, words: usize) -> Draw {
-        let draw = self.draw(pair, words);
-        self.rewritten(draw, |_, _| 0)
+    /// A sample as input of a kernel of one row.
+    pub fn words<T: 'static>(&self, sample: Sample) -> Source<'_, T> {
+        self.source(sample, 0, 0)
     }
 
-    /// A draw whose words are made of those that it had.
-    #[cfg(test)]
-    pub fn rewritten(&mut self, draw: Draw, word: impl Fn(&[u64], usize) -> u64) -> Draw {
-        let make = |old: &[u64]| (0..old.len()).map(|i| word(old, i)).collect();
-        self.probe.change(draw, self.streams[draw.pair as usize].as_ref(), make);
-        draw
-    }
-
-    /// A draw as input of a kernel of one row.
-    pub fn words<T: 'static>(&self, draw: Draw) -> Source<'_, T> {
-        self.source(draw, 0, 0)
-    }
-
-    /// Planes of a draw, of `cols` words each, as input of a kernel.
+    /// Planes of a sample, of `cols` words each, as input of a kernel.
     ///
     /// # Panics
-    /// In debug builds, if a plane lies outside the draw or was taken before.
-    pub fn planes<T: 'static>(&self, draw: Draw, planes: Planes, cols: usize) -> Source<'_, T> {
+    /// In debug builds, if a plane lies outside the sample or was used before.
+    pub fn planes<T: 'static>(&self, sample: Sample, planes: Planes, cols: usize) -> Source<'_, T> {
         #[cfg(debug_assertions)]
-        for place in planes.places(draw, cols) {
-            let fresh = self.taken.borrow_mut().insert((draw.pair as usize, place));
-            assert!(fresh, "words from {place} on of a draw are taken twice");
+        for place in planes.places(sample, cols) {
+            let fresh = self.used.borrow_mut().insert((sample.key as usize, place));
+            assert!(fresh, "words from {place} on of a sample are used twice");
         }
-        self.planes_again(draw, planes, cols)
+        self.planes_again(sample, planes, cols)
     }
 
-    /// Planes that were taken before, where they serve again as what they are.
+    /// Planes that were used before, where they serve again as what they are.
     ///
     /// # Panics
-    /// In debug builds, if a plane lies outside the draw.
+    /// In debug builds, if a plane lies outside the sample.
     pub fn planes_again<T: 'static>(
         &self,
-        draw: Draw,
+        sample: Sample,
         planes: Planes,
         cols: usize,
     ) -> Source<'_, T> {
-        let end = |place: u64| place + cols as u64 - draw.first;
+        let end = |place: u64| place + cols as u64 - sample.first;
         debug_assert!(
-            planes.places(draw, cols).all(|place| end(place) <= draw.words),
-            "{planes:?} of {cols} words lie outside of a draw of {} words",
-            draw.words
+            planes.places(sample, cols).all(|place| end(place) <= sample.words),
+            "{planes:?} of {cols} words lie outside of a sample of {} words",
+            sample.words
         );
-        self.source(draw, planes.first * cols, planes.stride * cols)
+        self.source(sample, planes.first * cols, planes.stride * cols)
     }
 
-    fn source<T: 'static>(&self, draw: Draw, offset: usize, row_stride: usize) -> Source<'_, T> {
+    fn source<T: 'static>(
+        &self,
+        sample: Sample,
+        offset: usize,
+        row_stride: usize,
+    ) -> Source<'_, T> {
         #[cfg(test)]
-        if let Some(tensor) = self.probe.changed(draw) {
+        if let Some(tensor) = self.probe.changed(sample) {
             return Source::Tensor { tensor, offset, row_stride };
         }
-        let stream = self.streams[draw.pair as usize].as_ref();
+        let stream = self.streams[sample.key as usize].as_ref();
         let stream = stream.expect("a role uses the streams it can expand");
-        Source::Stream { stream, offset: draw.first + offset as u64, row_stride: row_stride as u64 }
+        Source::Stream {
+            stream,
+            offset: sample.first + offset as u64,
+            row_stride: row_stride as u64,
+        }
+    }
+}
+
+impl Sample {
+    /// Words.
+    pub fn len(self) -> usize {
+        self.words as usize
     }
 }
 
@@ -327,95 +330,8 @@ impl Planes {
     }
 
     /// Where they begin in the stream.
-    fn places(self, draw: Draw, cols: usize) -> impl Iterator<Item = u64> {
-        (0..self.count).map(move |r| draw.first + ((self.first + r * self.stride) * cols) as u64)
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod probe {
-    //! Lets a test list all draws, and change words of them for all parties alike.
-
-    use std::{
-        any::Any,
-        ops::Range,
-        sync::{Arc, Mutex},
-    };
-
-    use ring_arith::{Stream, Tensor};
-
-    use super::{Draw, Key};
-
-    /// Operation, pair and first word of a draw.
-    pub(crate) type Place = (u64, Key, u64);
-
-    /// Bits of words of a draw that are flipped.
-    #[derive(Debug, Clone)]
-    pub(crate) struct Flip {
-        pub place: Place,
-        pub words: Range<usize>,
-        pub bits: u64,
-    }
-
-    #[derive(Clone, Default)]
-    pub(crate) struct Probe {
-        nonce: u64,
-        /// Draws, and how many words they have.
-        pub seen: Arc<Mutex<Vec<(Place, usize)>>>,
-        pub flips: Arc<Vec<Flip>>,
-        changed: Vec<((Key, u64), Tensor)>,
-    }
-
-    impl Probe {
-        pub fn at(&self, nonce: u64) -> Self {
-            Self { nonce, ..self.clone() }
-        }
-
-        pub fn note(&mut self, draw: Draw, stream: Option<&Stream>) {
-            if draw.words == 0 {
-                return;
-            }
-            let place = (self.nonce, draw.pair, draw.first);
-            self.seen.lock().unwrap().push((place, draw.words as usize));
-            let flips = self.flips.clone();
-            let mut flips = flips.iter().filter(|flip| flip.place == place).peekable();
-            if flips.peek().is_none() {
-                return;
-            }
-            self.change(draw, stream, |words| {
-                let mut words = words.to_vec();
-                for flip in flips {
-                    words[flip.words.clone()].iter_mut().for_each(|word| *word ^= flip.bits);
-                }
-                words
-            });
-        }
-
-        pub fn change(
-            &mut self,
-            draw: Draw,
-            stream: Option<&Stream>,
-            make: impl FnOnce(&[u64]) -> Vec<u64>,
-        ) {
-            let Some(stream) = stream else { return };
-            let place = (draw.pair, draw.first);
-            let words = match self.changed.iter().position(|(at, _)| *at == place) {
-                Some(i) => make(self.changed.remove(i).1.words()),
-                None => {
-                    let mut words = vec![0; draw.words as usize];
-                    stream.fill(draw.first, &mut words);
-                    make(&words)
-                }
-            };
-            self.changed.push((place, Tensor::vector(words)));
-        }
-
-        pub fn changed<T: 'static>(&self, draw: Draw) -> Option<&T> {
-            let (_, tensor) =
-                self.changed.iter().find(|(place, _)| *place == (draw.pair, draw.first))?;
-            let tensor: &dyn Any = tensor;
-            Some(tensor.downcast_ref().expect("draws are changed on the CPU alone"))
-        }
+    fn places(self, sample: Sample, cols: usize) -> impl Iterator<Item = u64> {
+        (0..self.count).map(move |r| sample.first + ((self.first + r * self.stride) * cols) as u64)
     }
 }
 
@@ -429,10 +345,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "drawn twice")]
+    #[should_panic(expected = "used twice")]
     #[cfg(debug_assertions)]
-    fn a_stream_drawn_twice_is_caught() {
-        let mut keys = keys();
+    fn a_stream_used_twice_is_caught() {
+        let keys = keys();
         let nonce = keys.operation();
         keys.stream(Party(1), nonce);
         keys.stream(Party(1), nonce);
@@ -446,7 +362,7 @@ pub(crate) mod tests {
             if let Some(key) = spared.and_then(|peer| session.pair_keys[peer].as_mut()) {
                 key.0[31] ^= 1;
             }
-            let mut keys = Keys::new(&session, Generator::Aes128Ctr).unwrap();
+            let keys = Keys::new(&session, Generator::Aes128Ctr).unwrap();
             [0, 1, 2].map(|peer| {
                 let mut word = [0];
                 keys.stream(Party(peer), 1).fill(0, &mut word);
@@ -470,37 +386,37 @@ pub(crate) mod tests {
     #[should_panic(expected = "lie outside")]
     #[cfg(debug_assertions)]
     fn planes_past_the_end_of_a_draw_are_caught() {
-        let mut keys = keys();
+        let keys = keys();
         let mut streams = keys.streams(&Roles::new(Party(0), Party(0), false), 1);
-        let draw = streams.draw(Key::Left, 100);
-        streams.draw(Key::Left, 100);
-        let _: Source<'_, u64> = streams.planes(draw, planes(0, 10), 10);
-        let _: Source<'_, u64> = streams.planes_again(draw, planes(1, 10), 10);
+        let sample = streams.sample(Key::Left, 100);
+        streams.sample(Key::Left, 100);
+        let _: Source<'_, u64> = streams.planes(sample, planes(0, 10), 10);
+        let _: Source<'_, u64> = streams.planes_again(sample, planes(1, 10), 10);
     }
 
     #[test]
-    #[should_panic(expected = "taken twice")]
+    #[should_panic(expected = "used twice")]
     #[cfg(debug_assertions)]
-    fn a_plane_taken_twice_is_caught() {
-        let mut keys = keys();
+    fn a_plane_used_twice_is_caught() {
+        let keys = keys();
         let mut streams = keys.streams(&Roles::new(Party(0), Party(0), false), 1);
-        let draw = streams.draw(Key::Left, 100);
-        let _: Source<'_, u64> = streams.planes(draw, planes(0, 5), 10);
-        let _: Source<'_, u64> = streams.planes_again(draw, planes(0, 5), 10);
-        let _: Source<'_, u64> = streams.planes(draw, planes(4, 2), 10);
+        let sample = streams.sample(Key::Left, 100);
+        let _: Source<'_, u64> = streams.planes(sample, planes(0, 5), 10);
+        let _: Source<'_, u64> = streams.planes_again(sample, planes(0, 5), 10);
+        let _: Source<'_, u64> = streams.planes(sample, planes(4, 2), 10);
     }
 
     #[test]
-    fn draws_of_one_operation_do_not_overlap() {
-        let mut keys = keys();
+    fn samples_of_one_operation_do_not_overlap() {
+        let keys = keys();
         let roles = Roles::new(Party(0), Party(0), false);
         let nonce = keys.operation();
         let mut streams = keys.streams(&roles, nonce);
         let mut end = 0;
         for words in [1, 0, 64, 7, 1000] {
-            let draw = streams.draw(Key::Left, words);
-            assert!(draw.first >= end);
-            end = draw.first + words as u64;
+            let sample = streams.sample(Key::Left, words);
+            assert!(sample.first >= end);
+            end = sample.first + words as u64;
         }
     }
 
@@ -513,8 +429,8 @@ pub(crate) mod tests {
             word[0]
         };
         let make = |session: &Session| Keys::new(session, Generator::Aes128Ctr).unwrap();
-        let mut all: Vec<_> = sessions.iter().map(make).collect();
-        let mut seen = |me: usize, with: usize| word(&all[me].stream(Party(with), 1));
+        let all: Vec<_> = sessions.iter().map(make).collect();
+        let seen = |me: usize, with: usize| word(&all[me].stream(Party(with), 1));
         let pairs = [(0, 1), (0, 2), (1, 2)];
         let mut words: Vec<_> = pairs.iter().map(|&(a, b)| (seen(a, b), seen(b, a))).collect();
         assert!(words.iter().all(|(one, other)| one == other));
@@ -525,7 +441,7 @@ pub(crate) mod tests {
 
     #[test]
     fn no_job_has_a_key_of_another() {
-        let first = |keys: &mut Keys| {
+        let first = |keys: &Keys| {
             let nonce = keys.operation();
             let mut words = [0; 4];
             for (peer, word) in words.iter_mut().enumerate() {
@@ -536,12 +452,12 @@ pub(crate) mod tests {
             words
         };
         let mut keys = keys();
-        let mut seen = std::collections::HashSet::from(first(&mut keys));
+        let mut seen = std::collections::HashSet::from(first(&keys));
         // Also where a digest comes twice.
         for digest in [[1; 32], [2; 32], [1; 32], [0; 32]] {
             keys.begin_job(&digest).unwrap();
             assert_eq!(keys.operations(), 0);
-            assert!(first(&mut keys).into_iter().all(|word| seen.insert(word)));
+            assert!(first(&keys).into_iter().all(|word| seen.insert(word)));
         }
         assert_eq!(seen.len(), 20);
     }

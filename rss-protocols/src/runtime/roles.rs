@@ -1,5 +1,6 @@
 //! The role of each party for one chunk.
 
+use mpc_core::Result;
 use net::Party;
 
 /// A party's role in a protocol of one against two.
@@ -24,6 +25,17 @@ pub(crate) struct Roles {
     pub swapped: bool,
     /// The dealer, the left and the right evaluator.
     parties: [Party; 3],
+}
+
+/// A role's two components of a value, in the order in which [`Role`] names them.
+#[derive(Debug, Clone)]
+pub(crate) struct Pair<T>(pub T, pub T);
+
+impl<T> Pair<T> {
+    /// Does the same to both.
+    pub fn try_map<R>(&self, mut step: impl FnMut(&T) -> Result<R>) -> Result<Pair<R>> {
+        Ok(Pair(step(&self.0)?, step(&self.1)?))
+    }
 }
 
 impl Roles {
@@ -60,9 +72,14 @@ impl Roles {
         if self.role == Role::Left { self.right() } else { self.left() }
     }
 
-    /// From `(mine, next)` to the role's two components in the role's order, and back.
-    pub fn order<T>(&self, mine: T, next: T) -> (T, T) {
-        if self.swapped { (next, mine) } else { (mine, next) }
+    /// From a party's own component and the next to the role's two.
+    pub fn pair<T>(&self, mine: T, next: T) -> Pair<T> {
+        if self.swapped { Pair(next, mine) } else { Pair(mine, next) }
+    }
+
+    /// From the role's two components to a party's own and the next.
+    pub fn mine_and_next<T>(&self, Pair(first, second): Pair<T>) -> [T; 2] {
+        if self.swapped { [second, first] } else { [first, second] }
     }
 }
 
@@ -82,7 +99,7 @@ mod tests {
             let [x0, x1, x2] = components(dealer, swapped);
             for me in 0..3 {
                 let roles = Roles::new(Party(me), Party(dealer), swapped);
-                let (first, second) = roles.order(me, (me + 1) % 3);
+                let Pair(first, second) = roles.pair(me, (me + 1) % 3);
                 let expected = match roles.role {
                     Role::Dealer => [x0, x1],
                     Role::Left => [x1, x2],

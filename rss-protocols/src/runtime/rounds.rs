@@ -1,106 +1,310 @@
-//! Running one operation on all its parts, round by round.
+//! Runs the chunks of an operation round by round.
+//!
+//! A chunk is a coroutine: an `async fn` whose text is the protocol, with an `.await` where a round ends. The dealer
+//! never waits. An evaluator waits once for the dealer's message and then, round by round, for its peer's. Nothing is
+//! concurrent and no I/O is asynchronous: [`Rounds::run`] resumes all chunks in order, once a round, so that messages
+//! leave and arrive in the same order at all parties.
 
-use mpc_core::Result;
-use net::Party;
-use ring_arith::{Engine, Source};
-
-use crate::{
-    runtime::links::{Links, Reader},
-    runtime::roles::{Role, Roles},
+use std::{
+    cell::RefCell,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    task::{Context, Poll, Waker},
 };
 
-/// What a step of a part needs of its party.
-pub(crate) struct Cx<'a, E: Engine> {
+use mpc_core::Result;
+use ring_arith::{Engine, EngineTensor, Place, Shape, Source, WordKernel};
+
+use super::{
+    launch::{self, made_into, words, words_into},
+    links::Links,
+    prss::{Key, Sample, Streams},
+    roles::{Pair, Role, Roles},
+};
+
+/// One chunk's roles, streams and links.
+pub(crate) struct Port<'a, E: Engine> {
     pub engine: &'a E,
-    pub links: &'a mut Links,
+    pub roles: Roles,
+    pub streams: Streams,
+    pub links: &'a RefCell<Links>,
     /// 64 words of 0.
     pub zeros: &'a E::Tensor,
-    /// What pivots sent, by unit.
-    slots: Vec<Reader>,
 }
 
-/// One part of an operation, at one party.
-pub(crate) trait Unit<E: Engine> {
-    /// Who plays which role.
-    fn roles(&self) -> &Roles;
-
-    /// Words that the pivot sends to the second and to the third.
-    fn bundle(&self) -> [usize; 2];
-
-    /// The pivot's whole program.
-    fn lead(&mut self, cx: &mut Cx<'_, E>) -> Result<()>;
-
-    /// What the second and the third send before they receive anything.
-    fn announce(&mut self, _cx: &mut Cx<'_, E>) -> Result<()> {
-        Ok(())
-    }
-
-    /// The second and the third get the pivot's words.
-    fn start(&mut self, cx: &mut Cx<'_, E>, bundle: Reader) -> Result<()>;
-
-    /// One exchange of the second and the third; whether it was the last.
-    fn advance(&mut self, cx: &mut Cx<'_, E>) -> Result<bool>;
+/// What a party sent, read tensor by tensor in the order in which it was sent.
+pub(crate) struct Incoming<'p, 'a, E: Engine> {
+    port: &'p Port<'a, E>,
+    from: net::Party,
 }
 
-impl<'a, E: Engine> Cx<'a, E> {
-    pub fn new(engine: &'a E, links: &'a mut Links, zeros: &'a E::Tensor) -> Self {
-        Self { engine, links, zeros, slots: Vec::new() }
+/// The chunks of an operation under way.
+pub(crate) struct Rounds<'a, R> {
+    chunks: Vec<(Role, Running<'a, R>)>,
+}
+
+type Running<'a, R> = Pin<Box<dyn Future<Output = Result<R>> + 'a>>;
+
+impl<'a, R> Rounds<'a, R> {
+    pub fn new() -> Self {
+        Self { chunks: Vec::new() }
     }
 
-    /// Queues a tensor.
-    pub fn put(&mut self, to: Party, tensor: &E::Tensor) -> Result<()> {
-        self.links.put(self.engine, to, tensor)
+    /// Adds a chunk, in which this party has a role.
+    pub fn add(&mut self, role: Role, chunk: impl Future<Output = Result<R>> + 'a) {
+        self.chunks.push((role, Box::pin(chunk)));
     }
 
-    /// Receives words of an exchange.
-    pub fn receive(&mut self, from: Party, words: usize) -> Result<Reader> {
-        self.links.receive(from, words, &mut self.slots)
+    /// Runs all chunks, those that this party deals first; their results in the order in which they were added.
+    pub fn run(self, links: &RefCell<Links>) -> Result<Vec<R>> {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut waiting: Vec<_> = self.chunks.into_iter().enumerate().collect();
+        waiting.sort_by_key(|(_, (role, _))| *role != Role::Dealer);
+        let mut results = Vec::with_capacity(waiting.len());
+        while !waiting.is_empty() {
+            let mut unfinished = Vec::with_capacity(waiting.len());
+            for (at, (role, mut chunk)) in waiting {
+                match chunk.as_mut().poll(&mut context) {
+                    Poll::Ready(result) => results.push((at, result?)),
+                    Poll::Pending => unfinished.push((at, (role, chunk))),
+                }
+            }
+            waiting = unfinished;
+        }
+        links.borrow_mut().flush_all()?;
+        results.sort_by_key(|(at, _)| *at);
+        Ok(results.into_iter().map(|(_, result)| result).collect())
     }
+}
+
+/// Lets all other chunks come as far as this one.
+async fn round() {
+    let mut waited = false;
+    poll_fn(|_| if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending })
+        .await;
+}
+
+/// Runs two parts of a chunk side by side: they share rounds.
+pub(crate) async fn both<A, B>(
+    first: impl Future<Output = Result<A>>,
+    second: impl Future<Output = Result<B>>,
+) -> Result<(A, B)> {
+    let mut first = pin!(first);
+    let mut second = pin!(second);
+    let mut results = (None, None);
+    poll_fn(|context| {
+        if results.0.is_none()
+            && let Poll::Ready(result) = first.as_mut().poll(context)
+        {
+            results.0 = Some(result?);
+        }
+        if results.1.is_none()
+            && let Poll::Ready(result) = second.as_mut().poll(context)
+        {
+            results.1 = Some(result?);
+        }
+        match std::mem::take(&mut results) {
+            (Some(a), Some(b)) => Poll::Ready(Ok((a, b))),
+            unfinished => {
+                results = unfinished;
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+impl<'a, E: Engine> Port<'a, E> {
+    pub fn role(&self) -> Role {
+        self.roles.role
+    }
+
+    /// Whether this party is the dealer.
+    pub fn deals(&self) -> bool {
+        self.role() == Role::Dealer
+    }
+
+    /// Whether this party is the left evaluator.
+    pub fn is_left(&self) -> bool {
+        self.role() == Role::Left
+    }
+
+    /// All ones at the left evaluator: of what both evaluators know, it alone adds it.
+    pub fn if_left(&self) -> u64 {
+        if self.is_left() { u64::MAX } else { 0 }
+    }
+
+    // -- randomness ------------------------------------------------------------------------------
+
+    /// Takes the next words of a stream.
+    pub fn sample(&mut self, key: Key, words: usize) -> Sample {
+        self.streams.sample(key, words)
+    }
+
+    /// Samples of the dealer with the left and with the right evaluator: masks of what those two send each other.
+    pub fn sample_both(&mut self, words: usize) -> [Sample; 2] {
+        [Key::Left, Key::Right].map(|key| self.sample(key, words))
+    }
+
+    /// That of two samples which this evaluator shares with the dealer.
+    pub fn own<S: Copy>(&self, [left, right]: [S; 2]) -> S {
+        if self.is_left() { left } else { right }
+    }
+
+    /// A sample as input of a kernel.
+    pub fn words_of(&self, sample: Sample) -> Source<'_, E::Tensor> {
+        self.streams.words(sample)
+    }
+
+    /// A sample as a tensor of one axis.
+    pub fn tensor_of(&self, sample: Sample) -> Result<E::Tensor> {
+        self.tensor_into(sample, None)
+    }
+
+    /// As [`Port::tensor_of`], where the tensor belongs.
+    pub fn tensor_into(
+        &self,
+        sample: Sample,
+        place: Option<Place<'_, E::Tensor>>,
+    ) -> Result<E::Tensor> {
+        let shape = Shape::new([sample.len()])?;
+        Ok(made_into(self.engine, &shape, self.words_of(sample), place)?)
+    }
+
+    // -- local work ------------------------------------------------------------------------------
 
     /// A row of zeros for each row of a launch.
     pub fn zero(&self) -> Source<'a, E::Tensor> {
         Source::PerRow { tensor: self.zeros, offset: 0 }
     }
+
+    /// Runs a kernel over `len` words.
+    pub fn words<K: WordKernel<I, O>, const I: usize, const O: usize>(
+        &self,
+        kernel: &K,
+        len: usize,
+        sources: [Source<'_, E::Tensor>; I],
+        params: &[u64],
+    ) -> Result<[E::Tensor; O]> {
+        Ok(words(self.engine, kernel, &Shape::new([len])?, sources, params)?)
+    }
+
+    /// As [`Port::words`], with outputs made where they belong.
+    pub fn words_into<K: WordKernel<I, O>, const I: usize, const O: usize>(
+        &self,
+        kernel: &K,
+        len: usize,
+        sources: [Source<'_, E::Tensor>; I],
+        params: &[u64],
+        places: [Option<Place<'_, E::Tensor>>; O],
+    ) -> Result<[E::Tensor; O]> {
+        Ok(words_into(self.engine, kernel, &Shape::new([len])?, sources, params, places)?)
+    }
+
+    /// Runs a kernel with one output on whole tensors of one length.
+    pub fn map<K: WordKernel<I, 1>, const I: usize>(
+        &self,
+        kernel: &K,
+        inputs: [&E::Tensor; I],
+        params: &[u64],
+    ) -> Result<E::Tensor> {
+        Ok(launch::map(self.engine, kernel, inputs[0].shape(), inputs, params)?)
+    }
+
+    /// One plane of bits as words.
+    pub fn bits_as_words(&self, plane: &E::Tensor, len: usize) -> Result<E::Tensor> {
+        Ok(self.engine.from_planes(plane, 0, &Shape::new([len])?)?)
+    }
+
+    /// What the evaluators know of a shared value: `b = x2`.
+    pub fn joint<'x, T>(&self, x: &'x Pair<T>) -> &'x T {
+        if self.is_left() { &x.1 } else { &x.0 }
+    }
+
+    /// An evaluator's component in common with the dealer: its share of `a = x0 + x1`.
+    pub fn shared<'x, T>(&self, x: &'x Pair<T>) -> &'x T {
+        if self.is_left() { &x.0 } else { &x.1 }
+    }
+
+    /// An evaluator's two components from the one in common with the dealer and the one in common with its peer.
+    pub fn pair<T>(&self, shared: T, joint: T) -> Pair<T> {
+        if self.is_left() { Pair(shared, joint) } else { Pair(joint, shared) }
+    }
+
+    /// What the dealer knows of a shared value: `a = x0 + x1`.
+    pub fn dealers(&self, Pair(first, second): &Pair<E::Tensor>) -> Result<E::Tensor> {
+        Ok(launch::add(self.engine, first, second)?)
+    }
+
+    /// The sum of an evaluator's addend and its peer's: the component that they have in common.
+    pub fn sum_into(
+        &self,
+        own: &E::Tensor,
+        other: &E::Tensor,
+        place: Option<Place<'_, E::Tensor>>,
+    ) -> Result<E::Tensor> {
+        Ok(launch::add_into(self.engine, own, other, place)?)
+    }
+
+    // -- messages --------------------------------------------------------------------------------
+
+    /// Queues a tensor for the left evaluator.
+    pub fn to_left(&self, tensor: &E::Tensor) -> Result<()> {
+        self.links.borrow_mut().send(self.engine, self.roles.left(), tensor)
+    }
+
+    /// Queues a tensor for the right evaluator.
+    pub fn to_right(&self, tensor: &E::Tensor) -> Result<()> {
+        self.links.borrow_mut().send(self.engine, self.roles.right(), tensor)
+    }
+
+    /// Queues the low bits of words for the right evaluator.
+    pub fn bits_to_right(&self, words: &E::Tensor, bits: u32) -> Result<()> {
+        self.to_right(&self.engine.to_planes(words, 0, bits)?)
+    }
+
+    /// Queues a tensor for the other evaluator.
+    pub fn to_peer(&self, tensor: &E::Tensor) -> Result<()> {
+        self.links.borrow_mut().send(self.engine, self.roles.peer(), tensor)
+    }
+
+    /// Queues the low bits of words for the other evaluator.
+    pub fn bits_to_peer(&self, words: &E::Tensor, bits: u32) -> Result<()> {
+        self.to_peer(&self.engine.to_planes(words, 0, bits)?)
+    }
+
+    /// Waits for the dealer's message. All of it has to be read before the chunk waits again, since what the dealer
+    /// sends later as another chunk's evaluator lies behind it.
+    pub async fn dealt<'p>(&'p self) -> Incoming<'p, 'a, E> {
+        round().await;
+        Incoming { port: self, from: self.roles.dealer() }
+    }
+
+    /// Waits for what the other evaluator sends in this round.
+    pub async fn received<'p>(&'p self) -> Incoming<'p, 'a, E> {
+        round().await;
+        Incoming { port: self, from: self.roles.peer() }
+    }
 }
 
-/// Runs all parts of an operation: pivots send all they have, then the others exchange in step.
-pub(crate) fn run<E: Engine, U: Unit<E>>(cx: &mut Cx<'_, E>, units: &mut [U]) -> Result<()> {
-    cx.slots = units.iter().map(|_| Reader::default()).collect();
-    for (slot, unit) in units.iter().enumerate() {
-        let (roles, [second, third]) = (unit.roles(), unit.bundle());
-        let words = match roles.role {
-            Role::Dealer => 0,
-            Role::Left => second,
-            Role::Right => third,
-        };
-        if words > 0 {
-            cx.links.expect(roles.dealer(), slot, words);
-        }
+impl<E: Engine> Incoming<'_, '_, E> {
+    fn tensor(&self, shape: Shape) -> Result<E::Tensor> {
+        self.port.links.borrow_mut().receive(self.port.engine, self.from, shape)
     }
-    for unit in units.iter_mut().filter(|unit| unit.roles().role == Role::Dealer) {
-        unit.lead(cx)?;
+
+    /// The next words.
+    pub fn words(&self, len: usize) -> Result<E::Tensor> {
+        self.tensor(Shape::new([len])?)
     }
-    let mut others: Vec<(usize, &mut U)> = units
-        .iter_mut()
-        .enumerate()
-        .filter(|(_, unit)| unit.roles().role != Role::Dealer)
-        .collect();
-    for (_, unit) in &mut others {
-        unit.announce(cx)?;
+
+    /// The next planes, of `cols` words each.
+    pub fn planes(&self, planes: usize, cols: usize) -> Result<E::Tensor> {
+        self.tensor(Shape::new([planes, cols])?)
     }
-    for (slot, unit) in &mut others {
-        cx.links.fill(unit.roles().dealer(), *slot, &mut cx.slots)?;
-        let bundle = std::mem::take(&mut cx.slots[*slot]);
-        unit.start(cx, bundle)?;
+
+    /// The next `len` words of which `bits` bits were sent; they lie from bit `low` on.
+    pub fn bits(&self, len: usize, bits: u32, low: u32) -> Result<E::Tensor> {
+        let planes = self.planes(bits as usize, len.div_ceil(64))?;
+        Ok(self.port.engine.from_planes(&planes, low, &Shape::new([len])?)?)
     }
-    while !others.is_empty() {
-        let mut left = Vec::with_capacity(others.len());
-        for (slot, unit) in others {
-            if !unit.advance(cx)? {
-                left.push((slot, unit));
-            }
-        }
-        others = left;
-    }
-    cx.links.flush_all()
 }

@@ -1,6 +1,7 @@
 //! What one party holds of a shared tensor.
 
 pub(crate) mod combined;
+pub(crate) mod output;
 pub(crate) mod reusable;
 
 use std::{
@@ -9,14 +10,10 @@ use std::{
 };
 
 use mpc_core::ShareTensor;
-use ring_arith::{BitTensor, Engine, EngineTensor, Error, Place, Result, Shape};
+use ring_arith::{BitTensor, EngineTensor, Error, Result, Shape};
 
-use crate::{
-    kernels::Sum,
-    runtime::launch::{map, whole, words_into},
-    share::combined::{Inner, Side},
-    share::reusable::Kept,
-};
+use combined::{Inner, Side};
+use reusable::ReusableBit;
 
 /// One party's two of the three components of a shared tensor of words: party `i` holds components
 /// `i` (`mine`) and `i + 1` (`next`), and the secret is the sum of all three modulo 2^64 (Araki et
@@ -45,7 +42,7 @@ pub struct BitShare<T> {
     mine: BitTensor<T>,
     next: BitTensor<T>,
     /// What the comparison left that opened it, if one did.
-    kept: Option<Kept<T>>,
+    reusable: Option<ReusableBit<T>>,
 }
 
 impl<T: EngineTensor> Share<T> {
@@ -104,17 +101,17 @@ impl<T: EngineTensor> BitShare<T> {
             let reason = format!("components of {} and {} bits", mine.width(), next.width());
             return Err(Error::Invalid { op: "bit share", reason });
         }
-        Ok(Self { mine, next, kept: None })
+        Ok(Self { mine, next, reusable: None })
     }
 
-    /// The same bits, of which something was kept.
-    pub(crate) fn keeping(self, kept: Kept<T>) -> Self {
-        Self { kept: Some(kept), ..self }
+    /// The same bits, which selections can use again.
+    pub(crate) fn reusable_as(self, bit: ReusableBit<T>) -> Self {
+        Self { reusable: Some(bit), ..self }
     }
 
-    /// What was kept when the bits were opened.
-    pub(crate) fn kept(&self) -> Option<&Kept<T>> {
-        self.kept.as_ref()
+    /// What selections by these bits can use again.
+    pub(crate) fn reusable(&self) -> Option<&ReusableBit<T>> {
+        self.reusable.as_ref()
     }
 
     /// This party's own component.
@@ -131,22 +128,6 @@ impl<T: EngineTensor> BitShare<T> {
     pub fn width(&self) -> usize {
         self.mine.width()
     }
-}
-
-/// The sum of two tensors of one shape.
-pub(crate) fn add<E: Engine>(engine: &E, x: &E::Tensor, y: &E::Tensor) -> Result<E::Tensor> {
-    map(engine, &Sum, x.shape(), [x, y], &[])
-}
-
-/// As [`add`], where the sum belongs.
-pub(crate) fn add_into<E: Engine>(
-    engine: &E,
-    x: &E::Tensor,
-    y: &E::Tensor,
-    place: Option<Place<'_, E::Tensor>>,
-) -> Result<E::Tensor> {
-    let [sum] = words_into(engine, &Sum, x.shape(), [whole(x), whole(y)], &[], [place])?;
-    Ok(sum)
 }
 
 impl<T: EngineTensor> ShareTensor for Share<T> {

@@ -16,14 +16,13 @@ use std::{ops::Range, sync::Arc};
 
 use mpc_core::{Error, Result};
 
-use super::{DEALER, OPERATIONS, OWNED, Operation, SUMS, Secret, Seen, World, observe};
+use super::{
+    DEALER, OPERATIONS, OWNED, Operation, SUMS, Secret, Seen, World, observe,
+    probe::{Flip, Place},
+};
 use crate::{
     Tree,
-    runtime::prss::{
-        Key,
-        probe::{Flip, Place},
-    },
-    runtime::roles::Role,
+    runtime::{prss::Key, roles::Role},
 };
 
 /// Seeds of secrets, shares and keys.
@@ -33,17 +32,17 @@ const SEEDS: [u64; 2] = [11, 12];
 #[derive(Debug, Clone, Copy)]
 struct Case {
     tree: Tree,
-    pivot: usize,
-    /// One of the three is the dealer of the two others.
+    dealer: usize,
+    /// One of the three is the dealer of the evaluators.
     dealt: bool,
-    /// The second and the third are exchanged.
+    /// The evaluators are exchanged.
     swapped: bool,
 }
 
 impl Case {
-    /// Three parties, with this pivot.
-    fn of(pivot: usize) -> Self {
-        Self { tree: Tree::default(), pivot, dealt: false, swapped: false }
+    /// Three parties, with this dealer.
+    fn of(dealer: usize) -> Self {
+        Self { tree: Tree::default(), dealer, dealt: false, swapped: false }
     }
 
     /// Two, with a dealer.
@@ -51,16 +50,16 @@ impl Case {
         Self { dealt: true, ..Self::of(DEALER.0) }
     }
 
-    /// Two, one of whom owns what is shared: it is the pivot of sharing, the dealer the third.
+    /// Two, one of whom owns what is shared: it is the dealer of sharing, the dealer the third.
     fn owned(owner: usize) -> Self {
         Self { dealt: true, swapped: owner == 1, ..Self::of(owner) }
     }
 
-    /// The number of the second or the third, and the pair whose streams it lacks.
+    /// The number of an evaluator, and the pair whose streams it lacks.
     fn receiver(self, role: Role) -> (usize, Key) {
         let (after, pair) = if role == Role::Left { (1, Key::Right) } else { (2, Key::Left) };
         let after = if self.swapped { 3 - after } else { after };
-        ((self.pivot + after) % 3, pair)
+        ((self.dealer + after) % 3, pair)
     }
 }
 
@@ -88,6 +87,9 @@ enum Effect {
     Always,
     Sometimes,
 }
+
+/// The received bits that a flip did something to.
+type Touched = Vec<(usize, Effect)>;
 
 /// Tensors are planes or words, told apart by their lengths: planes come in fewer than 64. Words for 64 elements of a
 /// row.
@@ -150,12 +152,7 @@ impl Operation {
     }
 
     /// The received bits, and for each flip those that it does something to.
-    fn effects(
-        &self,
-        world: &World,
-        receiver: usize,
-        pair: Key,
-    ) -> (Vec<String>, Vec<Vec<(usize, Effect)>>) {
+    fn effects(&self, world: &World, receiver: usize, pair: Key) -> (Vec<String>, Vec<Touched>) {
         let base = observe(world, self.run);
         let dealer = base.received[DEALER.0].concat();
         assert!(!world.dealt || dealer.is_empty(), "{}: the dealer receives", self.name);
@@ -189,11 +186,11 @@ impl Operation {
 
     /// Shows that every bit that a role receives has a mask of its own; how many bits there are.
     fn certify(&self, case: Case, role: Role) -> Result<usize> {
-        let Case { tree, pivot, dealt, .. } = case;
+        let Case { tree, dealer, dealt, .. } = case;
         let (receiver, pair) = case.receiver(role);
-        let mut columns: Option<(Vec<String>, Vec<Vec<(usize, Effect)>>)> = None;
+        let mut columns: Option<(Vec<String>, Vec<Touched>)> = None;
         for seed in SEEDS {
-            let world = World { secret: Secret::Drawn, tree, dealt, ..World::new(0, pivot, seed) };
+            let world = World { secret: Secret::Drawn, tree, dealt, ..World::new(0, dealer, seed) };
             let (names, effects) = self.effects(&world, receiver, pair);
             columns = Some(match columns {
                 None => (names, effects),
@@ -287,7 +284,7 @@ fn without_masks(bits: usize, columns: &[Vec<(usize, Effect)>]) -> Vec<usize> {
     (0..bits).filter(|&bit| left[bit]).collect()
 }
 
-/// Certifies the operation of a name, for the first pivot.
+/// Certifies the operation of a name, for the first dealer.
 pub(crate) fn certify(name: &str) {
     let known = OPERATIONS.iter().map(|operation| (operation, Case::of(0)));
     let mut known = known.chain([(&SUMS, Case::dealt())]);
@@ -309,13 +306,13 @@ fn certify_both(operation: &Operation, case: Case) {
 #[test]
 fn every_received_bit_has_a_mask_of_its_own() {
     for operation in OPERATIONS {
-        (0..operation.pivots).for_each(|pivot| certify_both(operation, Case::of(pivot)));
+        (0..operation.dealers).for_each(|dealer| certify_both(operation, Case::of(dealer)));
     }
 }
 
 #[test]
 fn with_a_dealer_every_bit_that_is_played_or_received_has_a_mask_of_its_own() {
-    // Whoever owns an input is the pivot of sharing it, which a dealer cannot be.
+    // Whoever owns an input is the dealer of sharing it, which a dealer cannot be.
     let both = OPERATIONS.iter().filter(|operation| operation.method != "input");
     both.chain([&SUMS]).for_each(|operation| certify_both(operation, Case::dealt()));
     for (owner, operation) in OWNED.iter().enumerate() {

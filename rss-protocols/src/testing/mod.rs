@@ -4,8 +4,9 @@
 //! distributions. Both record what each party receives in sessions whose keys and shares are chosen.
 
 pub(crate) mod certificate;
-mod mutants;
+pub(crate) mod mutants;
 pub(crate) mod openings;
+pub(crate) mod probe;
 mod statistics;
 
 use std::sync::{Arc, Mutex};
@@ -20,10 +21,9 @@ use ring_arith::{Bilinear, BitTensor, CpuEngine, Engine, Shape, Tensor, View};
 
 use crate::{
     BitShare, DEALER, Options, Rss, Share, Tree,
-    runtime::chunks::Rotation,
-    runtime::fss,
-    runtime::prss::probe::{Flip, Place},
+    runtime::{chunks::Rotation, fss},
 };
+use probe::{Flip, Place};
 
 /// Elements: planes of 32 words.
 const N: usize = 2048;
@@ -41,8 +41,8 @@ pub(crate) struct Inputs {
     y: Share<Tensor>,
     bits: [BitShare<Tensor>; 2],
     wide: BitShare<Tensor>,
-    /// Who is the pivot of everything.
-    pivot: Party,
+    /// Who is the dealer of everything.
+    dealer: Party,
 }
 
 type Run = fn(&mut Mpc, &Inputs) -> Result<()>;
@@ -57,27 +57,27 @@ pub(crate) struct Operation {
     /// Words of tensors that hold keys, whose masks are those of `keys.rs`; 0 if there are none.
     keys: usize,
     /// Pivots that it is certified for, from party 0 on: one, where there is much to certify.
-    pivots: usize,
+    dealers: usize,
     run: Run,
 }
 
 const fn op(method: &'static str, name: &'static str, run: Run) -> Operation {
-    Operation { name, method, results: N, keys: 0, pivots: 3, run }
+    Operation { name, method, results: N, keys: 0, dealers: 3, run }
 }
 
 /// On rows of four.
 const fn rows(method: &'static str, name: &'static str, run: Run) -> Operation {
-    Operation { name, method, results: ROWS, keys: 0, pivots: 3, run }
+    Operation { name, method, results: ROWS, keys: 0, dealers: 3, run }
 }
 
 /// On rows of four that meet at once.
 const fn at_once(name: &'static str, run: Run) -> Operation {
-    Operation { pivots: 1, ..rows("max_first", name, run) }
+    Operation { dealers: 1, ..rows("max_first", name, run) }
 }
 
 /// On so few elements that each has a key.
 const fn keyed(method: &'static str, name: &'static str, key: usize, run: Run) -> Operation {
-    Operation { name, method, results: KEYED, keys: key * KEYED, pivots: 1, run }
+    Operation { name, method, results: KEYED, keys: key * KEYED, dealers: 1, run }
 }
 
 /// Words of a key of 43 bits, and of one of 4 bits.
@@ -95,7 +95,7 @@ const ABY3: TruncationMode = TruncationMode::Aby3Local;
 
 /// Every operation that talks about secrets without opening them, in every mode.
 const OPERATIONS: &[Operation] = &[
-    op("input", "input", |mpc, i| input_of(mpc, i.pivot)),
+    op("input", "input", |mpc, i| input_of(mpc, i.dealer)),
     op("compare", "sign", |mpc, i| compare(mpc, i, 64, Then::bit())),
     op("compare", "sign at width 44", |mpc, i| compare(mpc, i, 44, Then::bit())),
     op("compare", "sign at width 2", |mpc, i| compare(mpc, i, 2, Then::bit())),
@@ -216,7 +216,7 @@ fn input_of(mpc: &mut Mpc, owner: Party) -> Result<()> {
     mpc.input(owner, &[shape], mine).map(drop)
 }
 
-/// A chain with wraps in either factor, in both, and in a summand; of its results one is truncated.
+/// A chain with wraps in either factor, in both, and in a addend; of its results one is truncated.
 fn chain(mpc: &mut Mpc, i: &Inputs, mode: TruncationMode) -> Result<()> {
     let mut chain = Chain::new(mode);
     let [x, y] = [&i.x, &i.y].map(|x| chain.input(x));
@@ -313,13 +313,13 @@ enum Secret {
 #[derive(Clone)]
 struct World {
     secret: Secret,
-    pivot: usize,
+    dealer: usize,
     /// Seed of the input shares.
     shares: u64,
     /// Seeds of the keys of parties 0 and 1, 0 and 2, 1 and 2.
     keys: [u64; 3],
     tree: Tree,
-    /// The pivot is the dealer of two others.
+    /// The dealer is the dealer of two others.
     dealt: bool,
     flips: Arc<Vec<Flip>>,
 }
@@ -334,10 +334,10 @@ struct Seen {
 }
 
 impl World {
-    fn new(secret: u64, pivot: usize, seed: u64) -> Self {
+    fn new(secret: u64, dealer: usize, seed: u64) -> Self {
         Self {
             secret: Secret::Same(secret),
-            pivot,
+            dealer,
             shares: seed * 7 + 4,
             keys: [seed * 7 + 1, seed * 7 + 2, seed * 7 + 3],
             tree: Tree::default(),
@@ -395,7 +395,7 @@ fn inputs(engine: &CpuEngine, world: &World, me: usize) -> Inputs {
         y: words(1),
         bits: [bits(2, 1), bits(3, 1)],
         wide: bits(4, WIDE as u32),
-        pivot: Party(world.pivot),
+        dealer: Party(world.dealer),
     }
 }
 
@@ -436,13 +436,13 @@ fn run_all<R: Send>(
             Rss::with_options(session, engine, options).unwrap()
         };
         if !world.dealt {
-            mpc.rotation = Rotation::starting_at(world.pivot);
+            mpc.rotation = Rotation::starting_at(world.dealer).into();
         }
         mpc.keys.probe.flips = world.flips.clone();
         let inputs = inputs(&mpc.engine, world, me);
         let result = program(&mut mpc, &inputs);
         let draws = mpc.keys.probe.seen.lock().unwrap().clone();
-        (mpc.links.puts.clone(), draws, result)
+        (mpc.links.borrow().puts.clone(), draws, result)
     });
     let mut seen = Seen { received: Default::default(), puts: Default::default(), draws: vec![] };
     let mut results = Vec::with_capacity(3);

@@ -1,9 +1,10 @@
-//! The faults that are planted into this crate, and that its tests notice each.
+//! The mutants of this crate, each of which its tests must notice.
 //!
-//! Those of masks leave every result right but for a few; the certificate of [`crate::testing`] notices them by the
-//! operation that is named. Those of correctness are noticed by a check of the conformance suite.
+//! Mutants of samples are tables of this file: a mask is left out or used twice. The certificate notices them by the
+//! operation that is named. Mutants of the code are planted where they change it, and noticed by a check of the
+//! conformance suite.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::OnceLock, time::Duration};
 
 use mpc_core::{
     Finish, Product, Profile, Protocol, SplitMix64, TestWorld, TruncationMode, conformance,
@@ -11,122 +12,212 @@ use mpc_core::{
 use net::{Party, Session};
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor};
 
+use super::certificate;
 use crate::{
     Options, Rss, Tree,
-    circuit::schedule,
-    fault::{Fault, every_fault_is_noticed},
+    circuit::schedule::{self, Circuit, Predicate},
+    fault::{Fault, every_fault_is_noticed, is_planted},
     io::clients,
-    runtime::{fss, prss},
-    testing,
+    runtime::{
+        fss,
+        prss::{self, Key},
+    },
 };
 
-const fn mask(name: &'static str, check: &'static str) -> Fault {
+/// A mutant of a sample: a mask that is left out, or used twice. It keeps every result correct but for a few.
+struct SampleMutant {
+    name: &'static str,
+    check: &'static str,
+    /// The mutated sample: its key, and the number of samples of that key before it in the first operation.
+    key: Key,
+    number: usize,
+    change: Change,
+}
+
+/// The words of a mutated sample.
+#[derive(Clone, Copy)]
+pub(super) enum Change {
+    /// Zeros.
+    Blank,
+    /// Those of another sample, by key and number.
+    Like(Key, usize),
+    /// Each is a word of the sample, at a place that follows from its own.
+    Words(fn(usize) -> usize),
+}
+
+use Change::{Blank, Like, Words};
+use Key::{Left, Own, Peers, Right};
+
+const fn sample(
+    name: &'static str,
+    check: &'static str,
+    (key, number): (Key, usize),
+    change: Change,
+) -> SampleMutant {
+    SampleMutant { name, check, key, number, change }
+}
+
+/// A mutant of the code, which a line `planted!` makes where it says so.
+const fn code(name: &'static str, check: &'static str) -> Fault {
     Fault { name, check }
 }
 
-const fn result(name: &'static str, check: &'static str) -> Fault {
-    Fault { name, check }
-}
-
-/// Where four meet at once.
+/// Where four are compared at once.
 const FOUR: &str = "masks of: maximum of four at once and its place";
+const DEFAULT: &str = "masks of: product, default";
+const FORTY: &str = "masks of: product, default, 40 bits";
+const EXACT: &str = "masks of: product, exact";
+const SELECT: &str = "masks of: select";
+const SIGN: &str = "masks of: sign";
+const RELU: &str = "masks of: fused relu, default";
+const CHAIN: &str = "masks of: chain, default";
+const FSS: &str = "masks of: relu at once, default";
+const SUMS: &str = "masks of: sums of bits";
 
-/// Every fault, and what notices it: an operation of the certificate, or a test.
-const FAULTS: &[Fault] = &[
-    // A mask is left out, or used twice.
-    mask("input not masked", "masks of: input"),
-    mask("input sums: not masked", "masks of: sums of inputs"),
-    mask("product: w12 off", "masks of: product"),
-    mask("product: w13 off", "masks of: product"),
-    mask("truncation: m12 off", "masks of: product, default"),
-    mask("truncation: m13 off", "masks of: product, default"),
-    mask("truncation: y1 off", "masks of: product, default"),
-    mask("truncation: e12 off", "masks of: product, default"),
-    mask(
+/// Elements of the certificate's operations, and words of their planes.
+const N: usize = 2048;
+const COLS: usize = N / 64;
+
+/// Mutants of samples, by what they are samples of.
+const SAMPLES: &[SampleMutant] = &[
+    sample("input: not masked", "masks of: input", (Right, 0), Blank),
+    sample("input sums: left's addend not masked", "masks of: sums of inputs", (Left, 0), Blank),
+    sample("input sums: right's addend not masked", "masks of: sums of inputs", (Right, 0), Blank),
+    sample("product: w_left off", "masks of: product", (Left, 0), Blank),
+    sample("product: w_right off", "masks of: product", (Right, 0), Blank),
+    // w_left, e, m_left; w_right, m_right, y0
+    sample("truncation: e off", FORTY, (Left, 1), Blank),
+    sample("truncation: m_left off", FORTY, (Left, 2), Blank),
+    sample("truncation: m_right off", DEFAULT, (Right, 1), Blank),
+    sample("truncation: y0 off", DEFAULT, (Right, 2), Blank),
+    // w_left, the carry's three, u, e, m_left; w_right, the carry's four, y0, m_right
+    sample("exact: u bare", EXACT, (Left, 4), Blank),
+    sample("exact: m_left = e", EXACT, (Left, 6), Like(Left, 5)),
+    sample("exact: m_right = y0", EXACT, (Right, 6), Like(Right, 5)),
+    // u, y1; d, y0
+    sample("select: u bare", SELECT, (Left, 0), Blank),
+    sample("select: y0 off", SELECT, (Right, 1), Blank),
+    sample("select: y1 off", SELECT, (Left, 1), Blank),
+    sample("select: y0 is the mask of u a", SELECT, (Right, 1), Like(Right, 0)),
+    sample("select: y1 is the mask of u", SELECT, (Left, 1), Like(Left, 0)),
+    // digits, masks, m_left; masks, shares, products, m_right, the bit's share
+    sample("circuit: digits bare", SIGN, (Left, 0), Blank),
+    sample("circuit: left masks both bits of a node alike", SIGN, (Left, 1), Words(twin)),
+    sample("circuit: right masks both bits of a node alike", SIGN, (Right, 0), Words(twin)),
+    sample("circuit: masks shared under right's masks", SIGN, (Right, 1), Like(Right, 0)),
+    sample("circuit: all products under one mask", SIGN, (Right, 2), Words(|i| i % COLS)),
+    sample("circuit: products under right's masks", SIGN, (Right, 2), Like(Right, 0)),
+    sample("sign: m_left off", SIGN, (Left, 2), Blank),
+    sample("sign: m_right off", SIGN, (Right, 3), Blank),
+    sample("sign: right's share of the mask is m_right", SIGN, (Right, 4), Like(Right, 3)),
+    // w_left, the sign's three, u, na, u na, y1; w_right, the sign's four, A, u A, y0
+    sample("relu: A and u A under one mask", RELU, (Right, 6), Like(Right, 5)),
+    sample("relu: na and u na under one mask", RELU, (Left, 6), Like(Left, 5)),
+    sample("relu: y1 is the mask of u", RELU, (Left, 7), Like(Left, 4)),
+    sample("relu: y0 is the mask of A", RELU, (Right, 7), Like(Right, 5)),
+    sample(
+        "mask: y0 is the mask of u A",
+        "masks of: masked product, default",
+        (Right, 3),
+        Like(Right, 2),
+    ),
+    // of the square w_left, na; w_right, A; of the next step w_left, na, the square's carry
+    sample("chain: w_left off", CHAIN, (Left, 0), Blank),
+    sample("chain: w_right off", CHAIN, (Right, 0), Blank),
+    sample("chain: A bare", CHAIN, (Right, 1), Blank),
+    sample("chain: the share of A under w_right", CHAIN, (Right, 1), Like(Right, 0)),
+    sample("chain: na bare", CHAIN, (Left, 1), Blank),
+    sample("chain: a carry's product under the mask of na", CHAIN, (Left, 4), Like(Left, 3)),
+    sample("chain: a carry's product bare", CHAIN, (Left, 4), Blank),
+    sample("chain: a result's m_left off", CHAIN, (Left, 14), Blank),
+    sample("chain: a result's m_right off", CHAIN, (Right, 10), Blank),
+    // the signs' three, u by pair, products; the signs' two, parts, y0
+    sample("maximum of four: a product of bits under a bit's mask", FOUR, (Left, 9), Like(Left, 3)),
+    sample(
+        "maximum of four: parts of two subsets under one mask",
+        FOUR,
+        (Right, 3),
+        Like(Right, 2),
+    ),
+    sample("maximum of four: y0 is the mask of a part", FOUR, (Right, 44), Like(Right, 2)),
+    sample("maximum of four: y1 is the mask of a bit", FOUR, (Left, 21), Like(Left, 3)),
+    // w_left, seeds, na, y1; w_right, seeds, A, y0
+    sample("relu by keys: y0 is the mask of A", FSS, (Right, 3), Like(Right, 2)),
+    sample("relu by keys: y1 is the mask of na", FSS, (Left, 3), Like(Left, 2)),
+    sample("and: y0 = w_right", "masks of: and", (Right, 1), Like(Right, 0)),
+    sample("and: w_left off", "masks of: and", (Left, 0), Blank),
+    sample("bits of words: those of a bare", "masks of: bits of words", (Right, 0), Blank),
+    sample("sums: y1 off", SUMS, (Left, 1), Blank),
+    sample("sums: all bits of an element under one mask", SUMS, (Left, 0), Words(|i| i % N)),
+    sample("dither: left knows the dealer's coin", "coins of dithering", (Own, 0), Like(Left, 3)),
+    sample("release: addends not masked", "released results", (Peers, 0), Blank),
+];
+
+/// A word of the other plane of a node of the sign's circuit, if the node opens both; other words for themselves.
+fn twin(word: usize) -> usize {
+    static PLANES: OnceLock<Vec<usize>> = OnceLock::new();
+    let planes = PLANES.get_or_init(|| {
+        let circuit = Circuit::new(Tree::default(), Predicate::Carry, 63);
+        (0..circuit.opened).map(|plane| circuit.twin(plane)).collect()
+    });
+    planes[word / COLS] * COLS + word % COLS
+}
+
+/// The change of a sample, if the mutant of this process is of it.
+pub(super) fn change(operation: u64, key: Key, number: usize) -> Option<Change> {
+    let of = |mutant: &&SampleMutant| is_planted(mutant.name);
+    let mutant = SAMPLES.iter().find(of)?;
+    // A release comes after inputs, and alone has one sample of both evaluators.
+    let first = operation == 1 || key == Peers;
+    (first && key == mutant.key && number == mutant.number).then_some(mutant.change)
+}
+
+/// Mutants of the code.
+const CODE: &[Fault] = &[
+    code("all samples at one place", "masks of: product"),
+    code("input not masked", "masks of: input"),
+    code("input sums: not masked", "masks of: sums of inputs"),
+    code(
         "truncation: both ends of a word for fields that meet",
         "masks of: product, default, 40 bits",
     ),
-    mask("exact: u bare", "masks of: product, exact"),
-    mask("exact: m12 = e12", "masks of: product, exact"),
-    mask("exact: m13 = y1", "masks of: product, exact"),
-    mask("select: u bare", "masks of: select"),
-    mask("select: y1 off", "masks of: select"),
-    mask("select: y2 off", "masks of: select"),
-    mask("select: the product's share under y1", "masks of: select"),
-    mask("select: y2 is the mask of u", "masks of: select"),
-    mask("circuit: codes off", "masks of: sign"),
-    mask("circuit: both bits of a node under one mask", "masks of: sign"),
-    mask("circuit: masks shared under the third's masks", "masks of: sign"),
-    mask("circuit: all dealt products under one mask", "masks of: sign"),
-    mask("circuit: dealt products under the third's masks", "masks of: sign"),
-    mask("sign opened without m12", "masks of: sign"),
-    mask("sign opened without m13", "masks of: sign"),
-    mask("sign: the third's share of its mask is m13", "masks of: sign"),
-    mask("fused: A and uA under one mask", "masks of: fused relu, default"),
-    mask("fused: na and u na under one mask", "masks of: fused relu, default"),
-    mask("fused: y2 is the mask of u", "masks of: fused relu, early"),
-    mask("fused: y1 is the mask of A", "masks of: fused relu, early"),
-    mask("fused: y1 is the mask of uA", "masks of: masked product, default"),
-    mask("chain: w12 off", "masks of: chain, default"),
-    mask("chain: w13 off", "masks of: chain, default"),
-    mask("chain: A bare", "masks of: chain, default"),
-    mask("chain: the share of A under w13", "masks of: chain, default"),
-    mask("chain: na bare", "masks of: chain, default"),
-    mask("chain: what a wrap meets under the mask of na", "masks of: chain, default"),
-    mask("chain: what a wrap meets bare", "masks of: chain, default"),
-    mask("chain: a result's m12 off", "masks of: chain, default"),
-    mask("chain: a result's m13 off", "masks of: chain, default"),
-    mask("largest of four: a product of bits under a bit's mask", FOUR),
-    mask("largest of four: parts of two subsets under one mask", FOUR),
-    mask("largest of four: y1 is the mask of a part", FOUR),
-    mask("largest of four: y2 is the mask of a bit", FOUR),
-    mask("relu at once: y1 is the mask of A", "masks of: relu at once, default"),
-    mask("relu at once: y2 is the mask of na", "masks of: relu at once, default"),
-    mask("keys: values of nodes bare", "masks of keys"),
-    mask("keys: the lost seeds bare", "masks of points' keys"),
-    mask("and: the result under m13", "masks of: and"),
-    mask("and: m12 off", "masks of: and"),
-    mask("bits of words: those of a bare", "masks of: bits of words"),
-    mask("sums: y2 off", "masks of: sums of bits"),
-    mask("sums: all bits of an element under one mask", "masks of: sums of bits"),
-    mask("dither: the second knows the pivot's coin", "coins of dithering"),
-    mask("all draws at one place", "masks of: product"),
-    mask("a party's own stream from one pair's key", "keys"),
-    mask("release: components not masked", "released results"),
-    mask("release: addends not masked", "released results"),
-    mask("stream keys without the pairs' secrets", "keys"),
-    // A result is wrong, always or seldom.
-    result("truncation rounds down", "truncations"),
-    result("truncation: half the offset", "truncations"),
-    result("truncation: half of what a wrap takes", "truncated products"),
-    result("early: the second's half rounded down", "means of early halves"),
-    result("early: ties up", "means of early halves"),
-    result("dither: the coin's carry stays", "truncated products"),
-    result("sign: a bit short", "comparisons"),
-    result("circuit: larger groups at the high end", "circuits"),
-    result("circuit: the last digit a bit too low", "comparisons"),
-    result("circuit: a term of a product of four left out", "comparisons by fours"),
-    result("select: v x3 twice", "selections"),
-    result("zero test: of b instead of b - 1", "zero tests"),
-    result("max: a bit short", "maxima"),
-    result("largest of four: a bit's opposite forgotten", "maxima for slow links"),
-    result("looked up: the pivot's low bits squared once", "functions for slow links"),
-    result("relu at once: a threshold's low bits off", "fused relu for slow links"),
-    result("gradient: to those that lost", "maxima"),
-    result("paired: a sign of the inverse", "raw products"),
-    result("product: the last term alone", "terms"),
-    result("product: a summand without its shift", "summands"),
-    result("masked product: by the bit's opposite", "kept signs"),
-    result("kept: the opposite forgotten", "kept signs"),
-    result("kept: pieces joined as if aligned", "maxima"),
-    result("chain: a wrap that meets itself forgotten", "chains"),
-    result("chain: a summand's wrap forgotten", "chains"),
-    result("chain: a wrap in the second factor forgotten", "chains"),
-    result("input: sent to the dealer", "inputs and openings, dealt"),
-    result("constant: held by party 0 alone", "inputs and openings"),
-    result("sums: every group by the first bits", "weighted sums"),
-    result("adder: a span too few stays open", "bits of words"),
-    result("bits: every piece from the first column on", "kept signs"),
+    code("keys: values of nodes bare", "masks of keys"),
+    code("keys: the lost seeds bare", "masks of points' keys"),
+    code("a party's own stream from one pair's key", "keys"),
+    code("release: components not masked", "released results"),
+    code("release: addends not masked", "released results"),
+    code("stream keys without the pairs' secrets", "keys"),
+    code("truncation rounds down", "truncations"),
+    code("truncation: half the offset", "truncations"),
+    code("truncation: half of what a carry takes", "truncated products"),
+    code("early: left's half rounded down", "means of early halves"),
+    code("early: ties up", "means of early halves"),
+    code("dither: the coin's carry stays", "truncated products"),
+    code("sign: a bit short", "comparisons"),
+    code("circuit: larger groups at the high end", "circuits"),
+    code("circuit: the last digit a bit too low", "comparisons"),
+    code("circuit: a term of a product of four left out", "comparisons by fours"),
+    code("select: v b twice", "selections"),
+    code("zero test: of b instead of b - 1", "zero tests"),
+    code("max: a bit short", "maxima"),
+    code("largest of four: a bit's opposite forgotten", "maxima for slow links"),
+    code("looked up: the dealer's low bits squared once", "functions for slow links"),
+    code("relu at once: a threshold's low bits off", "fused relu for slow links"),
+    code("gradient: to those that lost", "maxima"),
+    code("paired: a sign of the inverse", "raw products"),
+    code("product: the last term alone", "terms"),
+    code("product: a summand without its shift", "summands"),
+    code("masked product: by the bit's opposite", "kept signs"),
+    code("kept: the opposite forgotten", "kept signs"),
+    code("kept: pieces joined as if aligned", "maxima"),
+    code("chain: a carry times itself forgotten", "chains"),
+    code("chain: an addend's carry forgotten", "chains"),
+    code("chain: a carry in the second factor forgotten", "chains"),
+    code("input: sent to the dealer", "inputs and openings, dealt"),
+    code("constant: held by party 0 alone", "inputs and openings"),
+    code("sums: every group by the first bits", "weighted sums"),
+    code("adder: a span too few stays open", "bits of words"),
+    code("bits: every piece from the first column on", "kept signs"),
 ];
 
 fn make(session: Session) -> mpc_core::Result<Rss<CpuEngine>> {
@@ -149,12 +240,12 @@ fn make_for_slow_links(session: Session) -> mpc_core::Result<Rss<CpuEngine>> {
 fn check(name: &str) {
     let world = &TestWorld::new(3).with_seed(5).with_limit(Duration::from_secs(60));
     if let Some(operation) = name.strip_prefix("masks of: ") {
-        return testing::certificate::certify(operation);
+        return certificate::certify(operation);
     }
     match name {
         "released results" => clients::tests::check_releases(),
         "keys" => prss::tests::streams_follow_from_all_keys_of_their_parties(),
-        "coins of dithering" => testing::openings::no_party_knows_which_way_dithering_rounds(),
+        "coins of dithering" => super::openings::no_party_knows_which_way_dithering_rounds(),
         "circuits" => schedule::tests::groups_are_as_in_the_reference(),
         "means of early halves" => early_halves_are_rounded_without_bias(),
         "truncations" => conformance::truncations(world, make),
@@ -188,10 +279,13 @@ fn check(name: &str) {
 #[test]
 fn every_planted_fault_is_noticed() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let samples: Vec<_> =
+        SAMPLES.iter().map(|&SampleMutant { name, check, .. }| Fault { name, check }).collect();
     every_fault_is_noticed(
         "testing::mutants::every_planted_fault_is_noticed",
         &source,
-        FAULTS,
+        CODE,
+        &samples,
         check,
     );
 }

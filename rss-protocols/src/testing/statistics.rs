@@ -1,4 +1,4 @@
-//! Three checks on everything that each party receives, for every operation and every pivot:
+//! Three checks on everything that each party receives, for every operation and every dealer:
 //!
 //! 1. *Uniform*: over many seeds, bytes and differences of bytes between seeds at one place are uniform
 //!    (chi-square with 255 degrees of freedom, below 400: by chance about one in 10^8), and two chosen
@@ -54,11 +54,11 @@ fn two_samples(a: &[f64; 256], b: &[f64; 256]) -> f64 {
 }
 
 /// Counts of bytes, and of differences of bytes from one seed to the next.
-fn histograms(secret: u64, pivot: usize, run: Run) -> [[[f64; 256]; 2]; 3] {
+fn histograms(secret: u64, dealer: usize, run: Run) -> [[[f64; 256]; 2]; 3] {
     let mut counts = [[[0.0; 256]; 2]; 3];
     let mut last: Option<[Vec<u8>; 3]> = None;
     for seed in 0..12 {
-        let world = World::new(secret, pivot, 1000 * u64::from(secret.count_ones()) + seed);
+        let world = World::new(secret, dealer, 1000 * u64::from(secret.count_ones()) + seed);
         let received = observe(&world, run).by_receiver();
         for (party, bytes) in received.iter().enumerate() {
             bytes.iter().for_each(|&byte| counts[party][0][usize::from(byte)] += 1.0);
@@ -84,7 +84,7 @@ fn what_a_party_receives_is_uniform_for_every_secret() {
                 if a.iter().sum::<f64>() == 0.0 {
                     continue;
                 }
-                assert_ne!(party, 1, "{name}: the pivot receives nothing");
+                assert_ne!(party, 1, "{name}: the dealer receives nothing");
                 for counts in [a, b] {
                     let distance = chi_square(counts);
                     assert!(distance < LIMIT, "{name}, party {party}, {kind}: {distance}");
@@ -100,9 +100,9 @@ fn what_a_party_receives_is_uniform_for_every_secret() {
 fn every_message_is_masked_by_a_key_that_its_receiver_lacks() {
     for operation in OPERATIONS {
         let (name, run) = (operation.name, operation.run);
-        for (pivot, receiver) in (0..3).flat_map(|p| [(p, (p + 1) % 3), (p, (p + 2) % 3)]) {
-            let bare = unmasked_pieces(World::new(77 << 20, pivot, 5), run, receiver);
-            assert_eq!(bare, 0, "{name}: pieces to party {receiver}, pivot {pivot}");
+        for (dealer, receiver) in (0..3).flat_map(|p| [(p, (p + 1) % 3), (p, (p + 2) % 3)]) {
+            let bare = unmasked_pieces(World::new(77 << 20, dealer, 5), run, receiver);
+            assert_eq!(bare, 0, "{name}: pieces to party {receiver}, dealer {dealer}");
         }
     }
 }

@@ -1,0 +1,159 @@
+//! Shared bits times words, and shared bits as words: see [`crate::compare::select`].
+
+use mpc_core::{Result, ShareTensor};
+use ring_arith::{BitTensor, Engine, EngineTensor};
+
+use crate::{
+    BitShare, Rss, Share,
+    compare::select::{Factor, MaskWords, Selected, Selection, words},
+    kernels::Xor,
+    runtime::{
+        chunks::{Chunk, Layout},
+        launch::{map, slice},
+        roles::{Pair, Role, Roles},
+        rounds::{Port, Rounds},
+    },
+    share::{output::Outputs, reusable::Bit},
+};
+
+/// A bit, and words that it is multiplied with.
+type BitAndWords<'a, T> = (&'a BitShare<T>, &'a [&'a Share<T>]);
+
+/// A plane of bits, and what is selected by it.
+struct Job<'a, T> {
+    bits: &'a BitShare<T>,
+    plane: usize,
+    factors: Vec<WholeFactor<T>>,
+}
+
+/// A bit's factor: a share's own component and the next, or 1.
+enum WholeFactor<T> {
+    Word([T; 2]),
+    One,
+}
+
+impl<E: Engine> Rss<E> {
+    /// A bit times words. Cost: 64 bits unless the bit is used again, and 192 for each word; 2 rounds.
+    pub(crate) fn selections(
+        &mut self,
+        jobs: &[BitAndWords<'_, E::Tensor>],
+    ) -> Result<Vec<Vec<Share<E::Tensor>>>> {
+        let mut selections = Vec::with_capacity(jobs.len());
+        for (bits, xs) in jobs {
+            let words = xs.iter().map(|x| Ok(WholeFactor::Word(self.flat_pair(x)?)));
+            let factors = words.collect::<Result<_>>()?;
+            selections.push(Job { bits, plane: 0, factors });
+        }
+        self.run_selections(&selections)
+    }
+
+    /// Every plane as words. Cost: 192 bits for each, 128 for a bit that is used again; 2 rounds.
+    pub(crate) fn planes_as_words(
+        &mut self,
+        jobs: &[&BitShare<E::Tensor>],
+    ) -> Result<Vec<Vec<Share<E::Tensor>>>> {
+        let mut selections = Vec::new();
+        for bits in jobs {
+            for plane in 0..bits.width() {
+                selections.push(Job { bits, plane, factors: vec![WholeFactor::One] });
+            }
+        }
+        let mut planes = self.run_selections(&selections)?.into_iter().flatten();
+        Ok(jobs.iter().map(|bits| planes.by_ref().take(bits.width()).collect()).collect())
+    }
+
+    fn run_selections(&self, jobs: &[Job<'_, E::Tensor>]) -> Result<Vec<Vec<Share<E::Tensor>>>> {
+        let mut rounds = Rounds::new();
+        let mut outputs = Vec::with_capacity(jobs.len());
+        for Job { bits, plane, factors } in jobs {
+            let shape = bits.shape().clone();
+            let reusable = bits.reusable();
+            let (layout, chunks) = match reusable {
+                Some(bit) => {
+                    (bit.layout, bit.chunks.iter().map(|part| part.chunk.clone()).collect())
+                }
+                None => (Layout::FLAT, self.chunks(shape.len())),
+            };
+            let output = match layout {
+                Layout::FLAT => self.outputs(chunks, shape, factors.len()),
+                _ => Outputs::scattered(self.party(), chunks, layout, shape, factors.len()),
+            };
+            for (i, chunk) in output.chunks.iter().enumerate() {
+                let p = self.port(chunk);
+                let bit = match reusable {
+                    Some(bit) => {
+                        let part = &bit.chunks[i];
+                        let share = Some(part.share.clone());
+                        Bit { known: part.known.clone(), opposite: bit.negated, share }
+                    }
+                    None => {
+                        let known = self.known_plane(bits, *plane, chunk, &p.roles)?;
+                        Bit { known, opposite: false, share: None }
+                    }
+                };
+                let mut selected = Vec::with_capacity(factors.len());
+                for (factor, slot) in factors.iter().zip(output.slots(chunk)) {
+                    let factor = match factor {
+                        WholeFactor::One => Factor::One,
+                        WholeFactor::Word([mine, next]) => {
+                            let mine = layout.take(&self.engine, mine, chunk)?;
+                            let next = layout.take(&self.engine, next, chunk)?;
+                            Factor::Word(p.roles.pair(mine, next))
+                        }
+                    };
+                    selected.push(Selected { factor, opposite: bit.opposite, slot });
+                }
+                rounds.add(p.role(), select(p, bit, layout.len(chunk), selected));
+            }
+            outputs.push(output);
+        }
+        let mut made = rounds.run(&self.links)?.into_iter();
+        let shares = |output: Outputs<_>| {
+            output.shares(&self.engine, made.by_ref().take(output.chunks.len()))
+        };
+        outputs.into_iter().map(shares).collect()
+    }
+
+    /// The plane that a role knows of a chunk of shared bits: `u` at the dealer, `v` at the evaluators.
+    pub(crate) fn known_plane(
+        &self,
+        bits: &BitShare<E::Tensor>,
+        plane: usize,
+        chunk: &Chunk,
+        roles: &Roles,
+    ) -> Result<E::Tensor> {
+        let engine = &self.engine;
+        let columns = chunk.range.start / 64..chunk.range.end.div_ceil(64);
+        planted!("bits: every piece from the first column on", columns = 0..columns.len());
+        let columns_of = |side: &BitTensor<E::Tensor>| -> Result<_> {
+            let plane = slice(engine, side.planes(), 0, plane, plane + 1)?;
+            Ok(slice(engine, &plane, 1, columns.start, columns.end)?)
+        };
+        let Pair(first, second) = roles.pair(columns_of(bits.mine())?, columns_of(bits.next())?);
+        Ok(match roles.role {
+            Role::Dealer => map(engine, &Xor, first.shape(), [&first, &second], &[])?,
+            Role::Left => second,
+            Role::Right => first,
+        })
+    }
+}
+
+/// A bit of one chunk times words of `n` elements.
+async fn select<E: Engine>(
+    mut p: Port<'_, E>,
+    Bit { known, share, .. }: Bit<E::Tensor>,
+    n: usize,
+    selected: Vec<Selected<E::Tensor>>,
+) -> Result<Vec<Pair<E::Tensor>>> {
+    let u = MaskWords::sample_or_reuse(&mut p, share, n);
+    let selection = Selection::sample(&mut p, n, selected.len());
+    let known = p.bits_as_words(&known, n)?;
+    if p.deals() {
+        u.deal(&p, &known)?;
+        return selection.deal(&p, &known, &selected);
+    }
+    let dealt = p.dealt().await;
+    let u = u.read(p.role(), &dealt)?;
+    let products = selection.read(p.role(), &dealt, words(&selected))?;
+    selection.select(&p, &u, &products, &known, &selected).await
+}

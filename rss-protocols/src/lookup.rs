@@ -1,0 +1,346 @@
+//! Functions in pieces by looking them up, for few words.
+//!
+//! A word is `a + b`, `a` known to the dealer and `b` to both evaluators. The number of its segment is `a >> low` plus
+//! `b >> low` modulo `2^bits`, or one more, and polynomials reach as far as the segment after theirs, so nothing needs to
+//! carry. The dealer makes DPF keys ([`crate::runtime::fss`]) of the point function that is `1, a', a'^2` at `a >> low`,
+//! for the low bits `a'` of `a`. The evaluators evaluate them at all points, multiply by the pieces' coefficients, rotated
+//! by their part of the number, and by powers of their low bits: what is left are shares of the polynomial's value, which
+//! are truncated as those of a product. Meanwhile the word is compared with both ends of the segments, and what is to be
+//! outside of them is selected ([`crate::compare::select`]).
+//! Cost of 9 bits: keys of 22 words and 256 bits of selections to each evaluator, 256 exchanged, what truncation and
+//! comparisons take. Rounds: those of a selection by a comparison.
+
+use std::sync::Arc;
+
+use mpc_core::{Piecewise, Profile, Result, ShareTensor, TruncationMode};
+use ring_arith::{Engine, Shape, Tensor};
+
+use crate::{
+    Rss, Share,
+    circuit::schedule::{Circuit, Predicate},
+    compare::{
+        Comparison, MaskedBit,
+        select::{Factor, MaskShare, MaskWords, Selected, Selection},
+    },
+    kernels::{Combine, Negate, Shift},
+    product::{
+        split::{LocalProduct, Split},
+        truncate::Truncation,
+    },
+    runtime::{
+        chunks::Chunk,
+        fss::{self, SEED},
+        launch::{add, whole},
+        prss::Sample,
+        roles::{Pair, Role},
+        rounds::{Incoming, Port, Rounds, both},
+    },
+    share::output::Slot,
+};
+
+/// Words of a point function: powers of the dealer's low bits.
+const POWERS: usize = 3;
+
+/// The most words for which the evaluation of keys at all points is worth the rounds.
+const MOST: usize = 1024;
+
+/// The most words that are one chunk.
+const ALONE: usize = 128;
+
+impl<E: Engine> Rss<E> {
+    /// A function in pieces, of few words in the profile for slow links.
+    pub(crate) fn looked_up(
+        &mut self,
+        x: &Share<E::Tensor>,
+        width: u32,
+        function: &Piecewise,
+    ) -> Result<Option<Share<E::Tensor>>> {
+        let len = x.shape().len();
+        let early = match self.options.truncation {
+            TruncationMode::Default => false,
+            TruncationMode::Early => true,
+            _ => return Ok(None),
+        };
+        if self.options.profile != Profile::SlowLinks || len > MOST {
+            return Ok(None);
+        }
+        // Distances from the ends.
+        let [from, to] = function.ends.map(|end| 65 - end.unsigned_abs().leading_zeros());
+        let width = (width.max(from).max(to) + 1).min(64);
+        let circuit = self.circuit(Predicate::Carry, width as usize - 1);
+        let chunks = match len {
+            len if len <= ALONE => vec![Chunk::whole(len, self.next_dealer(len))],
+            len => self.options.partition.parts(len, 64),
+        };
+        let function = Arc::new(function.clone());
+        let words = self.flat_pair(x)?;
+        let output = self.outputs(chunks, x.shape().clone(), 1);
+        let mut rounds = Rounds::new();
+        for chunk in &output.chunks {
+            let p = self.port(chunk);
+            let further = [(); 3].map(|()| self.port(chunk));
+            let x = self.chunk_of(&words, chunk)?;
+            let lookup = Lookup { n: chunk.len(), function: function.clone(), early };
+            rounds.add(p.role(), lookup.run(p, further, x, circuit.clone()));
+        }
+        output.share(&self.engine, rounds.run(&self.links)?).map(Some)
+    }
+}
+
+/// A function in pieces of the words of one chunk.
+struct Lookup {
+    n: usize,
+    function: Arc<Piecewise>,
+    /// Halves of the truncation are rounded before they are sent.
+    early: bool,
+}
+
+impl Lookup {
+    /// The function's value. Truncation and both selections have streams of their own.
+    async fn run<E: Engine>(
+        self,
+        mut p: Port<'_, E>,
+        [mut truncating, below, above]: [Port<'_, E>; 3],
+        x: Pair<E::Tensor>,
+        circuit: Arc<Circuit>,
+    ) -> Result<Pair<E::Tensor>> {
+        let (n, t) = (self.n, self.function.drop);
+        let seeds = p.sample_both(SEED * n);
+        let [is_below, is_above] = [(); 2].map(|()| {
+            let comparison = Comparison { circuit: circuit.clone(), top: true, low: 0 };
+            MaskedBit::sample(&mut p, comparison, n)
+        });
+        let masks = truncating.sample_both(n);
+        let truncation = Truncation::sample(&mut truncating, n, t);
+        let early = self.early.then_some(t);
+        let outside = [(below, 0), (above, 1)].map(|(p, side)| Outside::sample(p, n, side));
+        let split =
+            |part| Split::Masked { addend: LocalProduct::Made { part, plus: None }, masks, early };
+
+        if p.deals() {
+            let a = p.dealers(&x)?;
+            let key = self.make_keys(&p, seeds, p.engine.download(&a)?.words())?;
+            p.to_left(&key)?;
+            p.to_right(&key)?;
+            let zeros = p.engine.upload(Tensor::zeros(Shape::new([n])?))?;
+            let part = split(zeros).dealer(&truncating)?;
+            let mut total = truncation.deal(&truncating, &part, &Slot::anywhere())?;
+            let inside = total.clone();
+            let minus = p.map(&Negate, [&a], &[])?;
+            let u = [is_below.deal(&p, &a)?, is_above.deal(&p, &minus)?];
+            for (outside, u) in outside.iter().zip(&u) {
+                let selected = outside.selected(&self.function, &inside, &x)?;
+                let u = p.bits_as_words(u, n)?;
+                total = sum(&p, total, outside.deal(&u, &selected)?)?;
+            }
+            return Ok(total);
+        }
+
+        let dealt = p.dealt().await;
+        let key = dealt.words(self.key_words())?;
+        let of_truncation = truncation.read(&truncating, &dealt)?;
+        let of_below = is_below.read(&p, &dealt)?;
+        let of_above = is_above.read(&p, &dealt)?;
+        let [first, second] = &outside;
+        let of_first = first.read(&dealt)?;
+        let of_second = second.read(&dealt)?;
+
+        let [b, below, above] = self.known(&p, &x)?;
+        let inside = async {
+            let share = self.evaluate(&p, seeds, &key, p.engine.download(&b)?.words())?;
+            let half = split(share).send(&truncating)?;
+            truncation.finish(&truncating, half, of_truncation, &Slot::anywhere()).await
+        };
+        let outcomes =
+            both(is_below.open(&p, of_below, &below), is_above.open(&p, of_above, &above));
+        let ((is_below, is_above), inside) = both(outcomes, inside).await?;
+
+        let gains = both(
+            first.select(of_first, &is_below, first.selected(&self.function, &inside, &x)?),
+            second.select(of_second, &is_above, second.selected(&self.function, &inside, &x)?),
+        );
+        let (first, second) = gains.await?;
+        let total = sum(&p, inside, first)?;
+        sum(&p, total, second)
+    }
+
+    fn key_words(&self) -> usize {
+        self.n * fss::point_words_of::<POWERS>(self.function.bits as usize)
+    }
+
+    /// Seeds of one evaluator's keys.
+    fn seeds<E: Engine>(p: &Port<'_, E>, sample: Sample) -> Result<Tensor> {
+        Ok(p.engine.download(&p.tensor_of(sample)?)?)
+    }
+
+    /// The dealer makes the keys: word `i` of all of them lies together.
+    fn make_keys<E: Engine>(
+        &self,
+        p: &Port<'_, E>,
+        seeds: [Sample; 2],
+        a: &[u64],
+    ) -> Result<E::Tensor> {
+        let (n, low, bits) = (self.n, self.function.low, self.function.bits);
+        let seeds = [Self::seeds(p, seeds[0])?, Self::seeds(p, seeds[1])?];
+        let mut all = vec![0; self.key_words()];
+        for (at, &a) in a.iter().enumerate() {
+            let point = (a >> low) & ((1 << bits) - 1);
+            let rest = a & ((1 << low) - 1);
+            let value = [1, rest, rest.wrapping_mul(rest)];
+            planted!("looked up: the dealer's low bits squared once", value = [1, rest, rest]);
+            let seeds = seeds.each_ref().map(|seeds| [0, 1].map(|i| seeds.words()[i * n + at]));
+            let mut word = at;
+            let expand = |_, _, seed| fss::expand(seed);
+            fss::make_point(point, &value, bits as usize, seeds, expand, |correction| {
+                all[word] = correction;
+                word += n;
+            });
+        }
+        Ok(p.engine.upload(Tensor::new(Shape::new([self.key_words()])?, all)?)?)
+    }
+
+    /// This party's share of what the segments give, before bits are dropped.
+    fn evaluate<E: Engine>(
+        &self,
+        p: &Port<'_, E>,
+        seeds: [Sample; 2],
+        key: &E::Tensor,
+        b: &[u64],
+    ) -> Result<E::Tensor> {
+        let Piecewise { low, bits, pieces, .. } = &*self.function;
+        let n = self.n;
+        let evaluator = usize::from(!p.is_left());
+        let seeds = Self::seeds(p, p.own(seeds))?;
+        let key = p.engine.download(key)?;
+        let mut shares = Vec::with_capacity(n);
+        for (at, &b) in b.iter().enumerate() {
+            let seed = [0, 1].map(|i| seeds.words()[i * n + at]);
+            let word = |i: usize| key.words()[i * n + at];
+            let points = fss::evaluate_points::<POWERS>(evaluator, seed, *bits as usize, word);
+            let pieces = rotated(pieces, b >> low, *bits);
+            // Powers of the dealer's low bits times coefficients.
+            let mut sums = [[0u64; 3]; POWERS];
+            for (point, piece) in points.iter().zip(&pieces) {
+                for (sums, power) in sums.iter_mut().zip(point) {
+                    for (sum, coefficient) in sums.iter_mut().zip(piece) {
+                        *sum = sum.wrapping_add(power.wrapping_mul(*coefficient));
+                    }
+                }
+            }
+            // c0 + c1 (a' + d) + c2 (a' + d)^2
+            let d = (b & ((1 << low) - 1)).wrapping_sub(1 << low);
+            let [[c0, c1, c2], [_, a_c1, a_c2], [_, _, a2_c2]] = sums;
+            let slope = c1.wrapping_add(c2.wrapping_mul(d));
+            let twice = a_c2.wrapping_mul(d).wrapping_mul(2);
+            let value = c0.wrapping_add(slope.wrapping_mul(d));
+            shares.push(value.wrapping_add(a_c1).wrapping_add(twice).wrapping_add(a2_c2));
+        }
+        Ok(p.engine.upload(Tensor::new(Shape::new([n])?, shares)?)?)
+    }
+
+    /// What the evaluators know of the word and of its distances from the ends.
+    fn known<E: Engine>(&self, p: &Port<'_, E>, x: &Pair<E::Tensor>) -> Result<[E::Tensor; 3]> {
+        let b = p.joint(x);
+        let [from, to] = self.function.ends;
+        let below = p.map(&Shift, [b], &[from.wrapping_neg() as u64])?;
+        let minus = p.map(&Negate, [b], &[])?;
+        let above = p.map(&Shift, [&minus], &[(to - 1) as u64])?;
+        Ok([b.clone(), below, above])
+    }
+}
+
+/// The selection of the function's value outside of the segments, on one side.
+struct Outside<'a, E: Engine> {
+    p: Port<'a, E>,
+    side: usize,
+    n: usize,
+    u: MaskWords<E::Tensor>,
+    selection: Selection,
+}
+
+/// The dealer's message about a selection: an evaluator's share of `u`, and of its product.
+type Dealt<T> = (MaskShare<T>, Vec<T>);
+
+impl<'a, E: Engine> Outside<'a, E> {
+    fn sample(mut p: Port<'a, E>, n: usize, side: usize) -> Self {
+        let u = MaskWords::sample(&mut p, n);
+        let selection = Selection::sample(&mut p, n, 1);
+        Self { p, side, n, u, selection }
+    }
+
+    /// The value outside of the segments less what the segments give.
+    fn selected(
+        &self,
+        function: &Piecewise,
+        inside: &Pair<E::Tensor>,
+        x: &Pair<E::Tensor>,
+    ) -> Result<[Selected<E::Tensor>; 1]> {
+        let [constant, factor] = function.outside[self.side];
+        // Component 0 has the constant, which the dealer and right hold.
+        let constants = match self.p.role() {
+            Role::Dealer => [constant, 0],
+            Role::Left => [0, 0],
+            Role::Right => [0, constant],
+        };
+        let difference = |found: &E::Tensor, x: &E::Tensor, constant| -> Result<_> {
+            let params = [u64::MAX, factor, 0, 0, constant];
+            let sources = [whole(found), whole(x), whole(x), whole(x)];
+            let [difference] = self.p.words(&Combine, self.n, sources, &params)?;
+            Ok(difference)
+        };
+        let first = difference(&inside.0, &x.0, constants[0])?;
+        let second = difference(&inside.1, &x.1, constants[1])?;
+        let (factor, slot) = (Factor::Word(Pair(first, second)), Slot::anywhere());
+        Ok([Selected { factor, opposite: false, slot }])
+    }
+
+    fn deal(
+        &self,
+        u: &E::Tensor,
+        selected: &[Selected<E::Tensor>],
+    ) -> Result<Vec<Pair<E::Tensor>>> {
+        self.u.deal(&self.p, u)?;
+        self.selection.deal(&self.p, u, selected)
+    }
+
+    fn read(&self, dealt: &Incoming<'_, '_, E>) -> Result<Dealt<E::Tensor>> {
+        let role = self.p.role();
+        Ok((self.u.read(role, dealt)?, self.selection.read(role, dealt, 1)?))
+    }
+
+    async fn select(
+        &self,
+        (u, products): Dealt<E::Tensor>,
+        v: &E::Tensor,
+        selected: [Selected<E::Tensor>; 1],
+    ) -> Result<Vec<Pair<E::Tensor>>> {
+        let v = self.p.bits_as_words(v, self.n)?;
+        self.selection.select(&self.p, &u, &products, &v, &selected).await
+    }
+}
+
+/// A value and gains on it.
+fn sum<E: Engine>(
+    p: &Port<'_, E>,
+    value: Pair<E::Tensor>,
+    gains: Vec<Pair<E::Tensor>>,
+) -> Result<Pair<E::Tensor>> {
+    gains.iter().try_fold(value, |sum, gain| {
+        Ok(Pair(add(p.engine, &sum.0, &gain.0)?, add(p.engine, &sum.1, &gain.1)?))
+    })
+}
+
+/// The pieces from segment `by` on, modulo their number: in as many steps as that has bits, whatever it is.
+fn rotated(pieces: &[[u64; 3]], by: u64, bits: u32) -> Vec<[u64; 3]> {
+    let mut pieces = pieces.to_vec();
+    for bit in 0..bits {
+        let chosen = (by >> bit & 1).wrapping_neg();
+        let (step, len) = (1 << bit, pieces.len());
+        let moved = |i: usize| -> [u64; 3] {
+            let (here, there) = (&pieces[i], &pieces[(i + step) % len]);
+            std::array::from_fn(|k| here[k] ^ (chosen & (here[k] ^ there[k])))
+        };
+        pieces = (0..len).map(moved).collect();
+    }
+    pieces
+}

@@ -1,3 +1,0 @@
-//! Functions by looking them up.
-
-mod piecewise;
