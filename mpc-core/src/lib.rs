@@ -2,16 +2,16 @@
 #![forbid(unsafe_code)]
 
 #[macro_use]
-mod fault;
+pub mod mutants;
 
 mod chain;
 pub mod conformance;
 pub mod deal;
 mod error;
-#[cfg(test)]
-mod faults;
 pub mod functions;
 mod jobs;
+#[cfg(test)]
+mod mutant_list;
 mod normal;
 mod piecewise;
 mod plaintext;

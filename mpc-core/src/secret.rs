@@ -136,7 +136,7 @@ impl<P: Protocol> SecretTensor<P> {
     /// comparison and logarithm than for numbers of unknown size.
     pub fn with_bound(self, bound: f64) -> Self {
         let words = bound.abs() * 2f64.powi(self.frac as i32) + 1.0;
-        planted!("with_bound: half the bound", words = words / 2.0);
+        mutant!("with_bound: half the bound", words = words / 2.0);
         let width = self.width.min(words.log2().floor() as u32 + 2);
         self.with_width(width)
     }

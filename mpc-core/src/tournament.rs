@@ -40,7 +40,7 @@ pub(crate) fn max_first<P: Protocol>(
         }
         // right - left > 0 exactly if left - right < 0, so that equals keep the left one.
         let value = mpc.linear(&Linear::Negate, &diff[0])?;
-        planted!(
+        mutant!(
             "tournament: equals keep the later",
             value = mpc.linear(&Linear::Shift(u64::MAX), &value)?
         );

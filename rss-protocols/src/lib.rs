@@ -1,9 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-#[macro_use]
-#[path = "../../mpc-core/src/fault.rs"]
-mod fault;
+// `mutant!` stands in many places, and is nothing outside of tests.
+#[macro_use(mutant)]
+extern crate mpc_core;
 
 mod bits;
 mod circuit;

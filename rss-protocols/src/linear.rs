@@ -1,4 +1,4 @@
-//! What needs no communication.
+//! Linear operations; no communication.
 
 use mpc_core::{Error, Linear, Result, ShareTensor};
 use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source, Target, Tensor, View};
@@ -11,25 +11,15 @@ use crate::{
 };
 
 impl<E: Engine> Rss<E> {
-    /// Applies a step to both components.
-    fn both(
-        &self,
-        x: &Share<E::Tensor>,
-        step: impl Fn(&E::Tensor) -> ring_arith::Result<E::Tensor>,
-    ) -> Result<Share<E::Tensor>> {
-        Ok(Share::new(step(x.mine())?, step(x.next())?)?)
-    }
-
     /// Applies a step to component 0, which parties 0 and 2 hold.
     fn first(
         &self,
         x: &Share<E::Tensor>,
         step: impl Fn(&E::Tensor) -> ring_arith::Result<E::Tensor>,
     ) -> Result<Share<E::Tensor>> {
-        let (mine, next) = (x.mine().clone(), x.next().clone());
         Ok(match self.party().0 {
-            0 => Share::new(step(&mine)?, next)?,
-            2 => Share::new(mine, step(&next)?)?,
+            0 => Share::new(step(x.mine())?, x.next().clone())?,
+            2 => Share::new(x.mine().clone(), step(x.next())?)?,
             _ => x.clone(),
         })
     }
@@ -41,29 +31,30 @@ impl<E: Engine> Rss<E> {
     ) -> Result<Share<E::Tensor>> {
         let engine = &self.engine;
         let shape = x.shape();
-        match how {
-            Linear::Negate => self.both(x, |c| map(engine, &Negate, shape, [c], &[])),
-            Linear::Scale(by) => self.both(x, |c| map(engine, &Scale, shape, [c], &[*by])),
-            Linear::Shift(by) => self.first(x, |c| map(engine, &Shift, shape, [c], &[*by])),
+        Ok(match how {
+            Linear::Negate => x.each(|c| map(engine, &Negate, shape, [c], &[]))?,
+            Linear::Scale(by) => x.each(|c| map(engine, &Scale, shape, [c], &[*by]))?,
+            Linear::Shift(by) => self.first(x, |c| map(engine, &Shift, shape, [c], &[*by]))?,
             Linear::AddPublic(y) => {
                 same_shape("add", shape, y.shape())?;
-                self.first(x, |c| map(engine, &Sum, shape, [c, y], &[]))
+                self.first(x, |c| map(engine, &Sum, shape, [c, y], &[]))?
             }
-            Linear::TimesPublic(op, y) => self.both(x, |c| engine.bilinear(op, &[(c, y)], &[])),
-            Linear::PublicTimes(op, y) => self.both(x, |c| engine.bilinear(op, &[(y, c)], &[])),
-            Linear::View(View::Pad { before, after, value }) => {
-                let pad = |value| View::Pad { before: before.clone(), after: after.clone(), value };
-                let (first, other) = (pad(*value), pad(0));
-                let mine =
-                    engine.view(x.mine(), if self.party().0 == 0 { &first } else { &other })?;
-                let next =
-                    engine.view(x.next(), if self.party().0 == 2 { &first } else { &other })?;
-                Ok(Share::new(mine, next)?)
+            Linear::TimesPublic(op, y) => x.each(|c| engine.bilinear(op, &[(c, y)], &[]))?,
+            Linear::PublicTimes(op, y) => x.each(|c| engine.bilinear(op, &[(y, c)], &[]))?,
+            Linear::View(View::Pad { before, after, value }) if *value != 0 => {
+                let (before, after) = (before.clone(), after.clone());
+                let zeros = View::Pad { before: before.clone(), after: after.clone(), value: 0 };
+                let padded = View::Pad { before, after, value: *value };
+                let [mine, next] = [0, 2].map(|party| self.party().0 == party);
+                Share::new(
+                    engine.view(x.mine(), if mine { &padded } else { &zeros })?,
+                    engine.view(x.next(), if next { &padded } else { &zeros })?,
+                )?
             }
-            Linear::View(view) => self.both(x, |c| engine.view(c, view)),
-            Linear::Sum(axes) => self.both(x, |c| engine.sum(c, axes)),
-            Linear::WindowSum(window) => self.both(x, |c| engine.window_sum(c, window)),
-        }
+            Linear::View(view) => x.each(|c| engine.view(c, view))?,
+            Linear::Sum(axes) => x.each(|c| engine.sum(c, axes))?,
+            Linear::WindowSum(window) => x.each(|c| engine.window_sum(c, window))?,
+        })
     }
 
     pub(crate) fn sum_or_difference(
@@ -74,11 +65,13 @@ impl<E: Engine> Rss<E> {
     ) -> Result<Share<E::Tensor>> {
         let op = if subtract { "sub" } else { "add" };
         same_shape(op, x.shape(), y.shape())?;
-        let one = |a: &E::Tensor, b: &E::Tensor| match subtract {
-            true => map(&self.engine, &Difference, a.shape(), [a, b], &[]),
-            false => map(&self.engine, &Sum, a.shape(), [a, b], &[]),
-        };
-        Ok(Share::new(one(x.mine(), y.mine())?, one(x.next(), y.next())?)?)
+        Ok(x.with(y, |a, b| {
+            if subtract {
+                map(&self.engine, &Difference, a.shape(), [a, b], &[])
+            } else {
+                map(&self.engine, &Sum, a.shape(), [a, b], &[])
+            }
+        })?)
     }
 
     /// `sum(c * x) + constant` for several terms, in one pass over up to four of them.
@@ -99,20 +92,22 @@ impl<E: Engine> Rss<E> {
                 by => self.linear_map(&Linear::Shift(by), x),
             };
         }
-        let shape = first.shape();
-        let all = |side: fn(&Share<E::Tensor>) -> &E::Tensor, constant| {
-            let terms: Vec<_> = terms.iter().map(|(c, x)| (*c, side(x))).collect();
-            weighted(&self.engine, &self.zeros, shape, &terms, constant)
-        };
-        let own = |party| if self.party().0 == party { constant } else { 0 };
-        Ok(Share::new(all(Share::mine, own(0))?, all(Share::next, own(2))?)?)
+        let (engine, zeros, shape) = (&self.engine, &self.zeros, first.shape());
+        let mine: Vec<_> = terms.iter().map(|(c, x)| (*c, x.mine())).collect();
+        let next: Vec<_> = terms.iter().map(|(c, x)| (*c, x.next())).collect();
+        // Component 0 has the constant.
+        let [of_mine, of_next] =
+            [0, 2].map(|party| if self.party().0 == party { constant } else { 0 });
+        Ok(Share::new(
+            weighted(engine, zeros, shape, &mine, of_mine)?,
+            weighted(engine, zeros, shape, &next, of_next)?,
+        )?)
     }
 
     pub(crate) fn join(&self, xs: &[&Share<E::Tensor>], axis: usize) -> Result<Share<E::Tensor>> {
-        let all = |side: fn(&Share<E::Tensor>) -> &E::Tensor| {
-            self.engine.concat(&xs.iter().map(|x| side(x)).collect::<Vec<_>>(), axis)
-        };
-        Ok(Share::new(all(Share::mine)?, all(Share::next)?)?)
+        let mine: Vec<_> = xs.iter().map(|x| x.mine()).collect();
+        let next: Vec<_> = xs.iter().map(|x| x.next()).collect();
+        Ok(Share::new(self.engine.concat(&mine, axis)?, self.engine.concat(&next, axis)?)?)
     }
 
     /// A public tensor as component 0.
@@ -123,7 +118,7 @@ impl<E: Engine> Rss<E> {
             1 => Share::new(zero.clone(), zero)?,
             _ => {
                 let held = value;
-                planted!("constant: held by party 0 alone", held = &zero);
+                mutant!("constant: held by party 0 alone", held = &zero);
                 Share::new(zero.clone(), held.clone())?
             }
         })
@@ -135,19 +130,6 @@ impl<E: Engine> Rss<E> {
     }
 
     // -- bits ------------------------------------------------------------------------------------
-
-    /// Applies a step to the planes of both components; `shape` and the number of planes may change.
-    pub(crate) fn both_planes(
-        &self,
-        x: &BitShare<E::Tensor>,
-        shape: &Shape,
-        step: impl Fn(&E::Tensor) -> Result<E::Tensor>,
-    ) -> Result<BitShare<E::Tensor>> {
-        let one = |side: &BitTensor<E::Tensor>| -> Result<_> {
-            Ok(BitTensor::new(shape.clone(), step(side.planes())?)?)
-        };
-        Ok(BitShare::new(one(x.mine())?, one(x.next())?)?)
-    }
 
     pub(crate) fn public_bits(&self, value: &BitTensor<E::Tensor>) -> Result<BitShare<E::Tensor>> {
         let zero = self.zero_like(value.planes().shape())?;
@@ -165,48 +147,54 @@ impl<E: Engine> Rss<E> {
         y: &BitShare<E::Tensor>,
     ) -> Result<BitShare<E::Tensor>> {
         same_bits("xor", x, y)?;
-        let one = |a: &BitTensor<E::Tensor>, b: &BitTensor<E::Tensor>| -> Result<_> {
-            let (a, b) = (a.planes(), b.planes());
-            let planes = map(&self.engine, &Xor, a.shape(), [a, b], &[])?;
-            Ok(BitTensor::new(x.shape().clone(), planes)?)
-        };
-        Ok(BitShare::new(one(x.mine(), y.mine())?, one(x.next(), y.next())?)?)
+        let mine = self.xor_planes(x.mine(), y.mine())?;
+        Ok(BitShare::new(mine, self.xor_planes(x.next(), y.next())?)?)
+    }
+
+    fn xor_planes(
+        &self,
+        x: &BitTensor<E::Tensor>,
+        y: &BitTensor<E::Tensor>,
+    ) -> Result<BitTensor<E::Tensor>> {
+        let planes = [x.planes(), y.planes()];
+        let planes = map(&self.engine, &Xor, planes[0].shape(), planes, &[])?;
+        Ok(BitTensor::new(x.shape().clone(), planes)?)
     }
 
     pub(crate) fn complement(&self, x: &BitShare<E::Tensor>) -> Result<BitShare<E::Tensor>> {
-        let flip = |side: &BitTensor<E::Tensor>| -> Result<_> {
-            let planes = side.planes();
-            let planes = map(&self.engine, &XorWord, planes.shape(), [planes], &[u64::MAX])?;
-            Ok(BitTensor::new(x.shape().clone(), planes)?)
-        };
         let bits = match self.party().0 {
-            0 => BitShare::new(flip(x.mine())?, x.next().clone())?,
-            2 => BitShare::new(x.mine().clone(), flip(x.next())?)?,
+            0 => BitShare::new(self.flipped(x.mine())?, x.next().clone())?,
+            2 => BitShare::new(x.mine().clone(), self.flipped(x.next())?)?,
             _ => x.clone(),
         };
         Ok(match x.reusable() {
             Some(bit) => {
                 let negated = !bit.negated;
-                planted!("kept: the opposite forgotten", negated = bit.negated);
+                mutant!("kept: the opposite forgotten", negated = bit.negated);
                 bits.reusable_as(ReusableBit { negated, ..bit.clone() })
             }
             None => bits,
         })
     }
 
+    fn flipped(&self, x: &BitTensor<E::Tensor>) -> Result<BitTensor<E::Tensor>> {
+        let planes = x.planes();
+        let flipped = map(&self.engine, &XorWord, planes.shape(), [planes], &[u64::MAX])?;
+        Ok(BitTensor::new(x.shape().clone(), flipped)?)
+    }
+
     pub(crate) fn masked(&self, x: &BitShare<E::Tensor>, mask: u64) -> Result<BitShare<E::Tensor>> {
         let rows = (0..64).map(|j| if mask >> j & 1 == 1 { u64::MAX } else { 0 }).collect();
         let rows = self.engine.upload(Tensor::new(Shape::new([64])?, rows)?)?;
-        let space = [x.width(), x.mine().words()];
-        self.both_planes(x, x.shape(), |planes_| {
-            let sources = vec![
-                Source::rows_of(planes_, space[1]),
-                Source::PerRow { tensor: &rows, offset: 0 },
-            ];
-            let targets = vec![to_plane(0, 0, 1, space[1])];
-            let [made] = planes(&self.engine, &Keep, space, sources, &[], [space[0]], targets)?;
+        let (width, cols) = (x.width(), x.mine().words());
+        Ok(x.each(x.shape(), |all| {
+            let rows = Source::PerRow { tensor: &rows, offset: 0 };
+            let sources = vec![Source::rows_of(all, cols), rows];
+            let targets = vec![to_plane(0, 0, 1, cols)];
+            let space = [width, cols];
+            let [made] = planes(&self.engine, &Keep, space, sources, &[], [width], targets)?;
             Ok(made)
-        })
+        })?)
     }
 
     pub(crate) fn picked(
@@ -220,18 +208,21 @@ impl<E: Engine> Rss<E> {
         }
         check_width("pick planes", picks.len())?;
         if let Some(start) = first_of_run(picks) {
-            return self.both_planes(x, x.shape(), |planes| {
-                Ok(slice(&self.engine, planes, 0, start, start + picks.len())?)
-            });
+            let end = start + picks.len();
+            return Ok(x.each(x.shape(), |planes| slice(&self.engine, planes, 0, start, end))?);
         }
         let zero = self.zero_like(&Shape::new([1, x.mine().words()])?)?;
-        let place = |pick: &Option<u32>| pick.map_or(width, |j| j as usize);
-        let view = View::Gather { axis: 0, indices: picks.iter().map(place).collect() };
+        // A plane of zeros stands behind the others for those that are not picked.
+        let indices = picks.iter().map(|pick| pick.map_or(width, |j| j as usize)).collect();
+        let view = View::Gather { axis: 0, indices };
         let holes = picks.iter().any(Option::is_none);
-        self.both_planes(x, x.shape(), |planes| match holes {
-            true => Ok(self.engine.view(&self.engine.concat(&[planes, &zero], 0)?, &view)?),
-            false => Ok(self.engine.view(planes, &view)?),
-        })
+        Ok(x.each(x.shape(), |planes| {
+            if holes {
+                self.engine.view(&self.engine.concat(&[planes, &zero], 0)?, &view)
+            } else {
+                self.engine.view(planes, &view)
+            }
+        })?)
     }
 
     pub(crate) fn joined(&self, xs: &[&BitShare<E::Tensor>]) -> Result<BitShare<E::Tensor>> {
@@ -242,17 +233,19 @@ impl<E: Engine> Rss<E> {
             same_shape("join planes", first.shape(), x.shape())?;
         }
         check_width("join planes", xs.iter().map(|x| x.width()).sum())?;
-        let all = |side: fn(&BitShare<E::Tensor>) -> &BitTensor<E::Tensor>| -> Result<_> {
-            let planes: Vec<_> = xs.iter().map(|x| side(x).planes()).collect();
-            Ok(BitTensor::new(first.shape().clone(), self.engine.concat(&planes, 0)?)?)
-        };
-        Ok(BitShare::new(all(BitShare::mine)?, all(BitShare::next)?)?)
+        let mine: Vec<_> = xs.iter().map(|x| x.mine().planes()).collect();
+        let next: Vec<_> = xs.iter().map(|x| x.next().planes()).collect();
+        Ok(BitShare::new(
+            BitTensor::new(first.shape().clone(), self.engine.concat(&mine, 0)?)?,
+            BitTensor::new(first.shape().clone(), self.engine.concat(&next, 0)?)?,
+        )?)
     }
 
     pub(crate) fn folded(&self, x: &BitShare<E::Tensor>) -> Result<BitShare<E::Tensor>> {
         let cols = x.mine().words();
-        self.both_planes(x, x.shape(), |all| {
-            let (mut all, mut left) = (all.clone(), x.width());
+        Ok(x.each(x.shape(), |all| {
+            let mut all = all.clone();
+            let mut left = x.width();
             while left > 1 {
                 // The upper half onto the lower; a plane in the middle stays.
                 let half = left / 2;
@@ -268,7 +261,7 @@ impl<E: Engine> Rss<E> {
                 left -= half;
             }
             Ok(all)
-        })
+        })?)
     }
 
     pub(crate) fn reshaped_bits(
@@ -276,8 +269,8 @@ impl<E: Engine> Rss<E> {
         x: &BitShare<E::Tensor>,
         shape: &Shape,
     ) -> Result<BitShare<E::Tensor>> {
-        let one = |side: &BitTensor<E::Tensor>| side.reshape(shape.clone());
-        let bits = BitShare::new(one(x.mine())?, one(x.next())?)?;
+        let mine = x.mine().reshape(shape.clone())?;
+        let bits = BitShare::new(mine, x.next().reshape(shape.clone())?)?;
         Ok(match x.reusable() {
             Some(bit) => bits.reusable_as(bit.clone()),
             None => bits,
@@ -326,8 +319,7 @@ fn combine<'x, E: Engine>(
 /// The first plane, if planes are taken in one run.
 fn first_of_run(picks: &[Option<u32>]) -> Option<usize> {
     let start = picks.first().copied().flatten()?;
-    let in_order = |(i, pick): (usize, &Option<u32>)| *pick == Some(start + i as u32);
-    picks.iter().enumerate().all(in_order).then_some(start as usize)
+    picks.iter().copied().eq((start..).take(picks.len()).map(Some)).then_some(start as usize)
 }
 
 pub(crate) fn check_width(op: &'static str, width: usize) -> Result<()> {

@@ -187,7 +187,7 @@ impl Lookup {
             let point = (a >> low) & ((1 << bits) - 1);
             let rest = a & ((1 << low) - 1);
             let value = [1, rest, rest.wrapping_mul(rest)];
-            planted!("looked up: the dealer's low bits squared once", value = [1, rest, rest]);
+            mutant!("looked up: the dealer's low bits squared once", value = [1, rest, rest]);
             let seeds = seeds.each_ref().map(|seeds| [0, 1].map(|i| seeds.words()[i * n + at]));
             let mut word = at;
             let expand = |_, _, seed| fss::expand(seed);

@@ -43,7 +43,7 @@ fn sum_of<P: Protocol>(
     let frac = same_frac(op, x.frac(), y.frac())?;
     let shape = x.shape().broadcast(y.shape(), op)?;
     let width = x.width().max(y.width()) + 1;
-    planted!("sum of two: a bit too narrow", width = width - 1);
+    mutant!("sum of two: a bit too narrow", width = width - 1);
     let share = match (x, y) {
         (Arg::Secret(x), Arg::Public(y)) if !negate && y.shape() == &shape => {
             let x = broadcast(mpc, x, &shape)?;
@@ -150,7 +150,7 @@ impl Factor {
     /// For words below `2^size`.
     fn new(factor: f64, size: u32) -> Result<Self> {
         let most = Self::MOST;
-        planted!("mul_scalar: fourteen bits of a factor", most = 14);
+        mutant!("mul_scalar: fourteen bits of a factor", most = 14);
         if factor.fract() == 0.0 || factor.abs() >= 2f64.powi(Self::MOST as i32) {
             return encode_scalar("mul", factor, 0).map(Self::Whole);
         }
@@ -274,7 +274,7 @@ pub fn rescale<P: Protocol>(
 /// Width of `word / 2^drop`, rounded either way, for words of the given width below 2^62.
 pub(super) fn dropped(width: u32, drop: u32) -> u32 {
     let rounded = width.min(63) + 1;
-    planted!("truncated: a bit too narrow", rounded = rounded - 1);
+    mutant!("truncated: a bit too narrow", rounded = rounded - 1);
     rounded.saturating_sub(drop).max(2)
 }
 

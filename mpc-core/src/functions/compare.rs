@@ -353,7 +353,7 @@ pub(super) fn shifted<P: Protocol>(
 ) -> Result<SecretTensor<P>> {
     let share = mpc.linear(&Linear::Shift(word.wrapping_neg() as u64), x.share())?;
     let width = x.width().max(signed_width(word)) + 1;
-    planted!("shifted: a bit too narrow", width = width - 1);
+    mutant!("shifted: a bit too narrow", width = width - 1);
     Ok(SecretTensor::new(share, x.frac(), width))
 }
 

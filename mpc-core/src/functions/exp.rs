@@ -40,8 +40,8 @@ pub fn exp<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
     let frac = x.frac();
     let x = at_20(mpc, x)?;
     let [lowest, highest] = [LOWEST, HIGHEST];
-    planted!("exp: clamped at -10", lowest = -10 << 20);
-    planted!("exp: one e beyond its ceiling", highest = highest + (1 << 20));
+    mutant!("exp: clamped at -10", lowest = -10 << 20);
+    mutant!("exp: one e beyond its ceiling", highest = highest + (1 << 20));
     // |x| < 8 needs no clamp.
     let x =
         if x.width() <= 24 { x } else { super::compare::clamp_words(mpc, &x, lowest, highest)? };

@@ -57,7 +57,7 @@ pub(super) fn look_up<P: Protocol>(
     // e of the highest and of the lowest place.
     let first = wanted.top - top;
     let last = wanted.top - 1;
-    planted!("look-up: exponents one too high", last = last + 1);
+    mutant!("look-up: exponents one too high", last = last + 1);
     let lane = |mpc: &P, inside: &dyn Fn(u32) -> bool| {
         // One place is hot where the prefix changes; a run of places needs only its two ends.
         let mut ends = vec![];
@@ -142,7 +142,7 @@ fn reached_at_once<P: Protocol>(
     if wanted.wraps {
         width = 64;
     }
-    planted!("look-up: powers of two compared a bit short", width = width - 1);
+    mutant!("look-up: powers of two compared a bit short", width = width - 1);
     let jobs = distances.iter().map(|value| Compare { value, width, then: Then::bit() });
     let answers = mpc.compare(&jobs.collect::<Vec<_>>())?;
     let mut bits = answers.into_iter().map(Compared::into_bit).collect::<Result<Vec<_>>>()?;
@@ -205,7 +205,7 @@ pub(super) fn argument<S: ShareTensor>(
     let kept = ARGUMENT + 2;
     let working = chain.mode();
     // Not the working mode: its range ends below 2^62.
-    planted!("normalised argument in the working mode", mode = working);
+    mutant!("normalised argument in the working mode", mode = working);
     chain.set_mode(mode);
     let m = chain.product(x, scale, bits.saturating_sub(kept));
     chain.set_mode(working);

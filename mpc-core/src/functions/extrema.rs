@@ -101,7 +101,7 @@ fn tournament<P: Protocol>(
     let turned = if axis == 0 { x.clone() } else { permute(mpc, x, &order)? };
     let want = Largest { position: index, choices: false };
     let width = (x.width() + 1).min(64);
-    planted!("max: differences as wide as numbers", width = x.width());
+    mutant!("max: differences as wide as numbers", width = x.width());
     let found = mpc.max_first(turned.share(), width, want)?;
     let back = |share, frac, width| {
         let y = SecretTensor::new(share, frac, width);
@@ -149,7 +149,7 @@ pub fn max_pool<P: Protocol>(
         (after[rank - 2], after[rank - 1]) = (bottom, right);
         // No word of the tensor is below it, and differences to it still fit.
         let value = (1u64 << (x.width().min(63) - 1)).wrapping_neg();
-        planted!("max pool: a border of zeros", value = 0);
+        mutant!("max pool: a border of zeros", value = 0);
         let share = mpc.linear(&Linear::View(&View::Pad { before, after, value }), x.share())?;
         SecretTensor::new(share, x.frac(), x.width())
     };

@@ -38,7 +38,7 @@ pub fn log<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
     // ln(m 2^(n - e - f)); the high table carries the constant, since one of its planes is set.
     let constant = (f64::from(n) - f64::from(f)) * LN_2 * 2f64.powi(f as i32);
     let constant = constant.round() as i64 as u64;
-    planted!("log: eight units too much", constant = constant.wrapping_add(8));
+    mutant!("log: eight units too much", constant = constant.wrapping_add(8));
     let wanted = Exponent {
         planes: n,
         wraps: false,

@@ -69,12 +69,12 @@ impl<'a, P: Protocol> Multiply<'a, P> {
     /// before truncation.
     fn width(&self, drop: u32) -> u32 {
         let terms = terms(&self.op, self.lhs.shape(), self.rhs.shape());
-        planted!("products: as wide as one term", terms = 1);
+        mutant!("products: as wide as one term", terms = 1);
         // |x| < 2^(wx - 1), |y| < 2^(wy - 1): |sum| < 2^(product - 1).
         let mut product = self.lhs.width() + self.rhs.width() - 1 + doublings(terms);
         if let Some(summand) = &self.summand {
             let wider = 1;
-            planted!("products: a summand takes no room", wider = 0);
+            mutant!("products: a summand takes no room", wider = 0);
             product = product.max(summand.width() + drop) + wider;
         }
         if drop == 0 { product.min(64) } else { dropped(product, drop) }

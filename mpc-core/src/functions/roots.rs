@@ -103,7 +103,7 @@ fn scale_of<P: Protocol>(
     const FIRST: u32 = 3;
     let f = x.frac();
     let top = 2 * f;
-    planted!("reciprocal: large numbers count as 0", top = top - 1);
+    mutant!("reciprocal: large numbers count as 0", top = top - 1);
     let high: [Table<'_>; 2] = [&|a| 1 << (8 * a), &|a| 1 << (8 * a.min(FIRST))];
     let count = if split { 2 } else { 1 };
     let wanted = Exponent {
@@ -171,7 +171,7 @@ fn quotient<P: Protocol>(
     let x = working(mpc, "div", &x, MOST)?;
     let parts = scale_of(mpc, &x, true, false)?;
     let size = (numerator.width() - 1).min(NUMERATOR);
-    planted!("div: numerators of 40 bits", size = size.min(40));
+    mutant!("div: numerators of 40 bits", size = size.min(40));
     let bits = (60 - size).min(28);
     let results = mpc.truncation();
     let mut chain = working_chain::<P>(mpc);
@@ -320,7 +320,7 @@ impl Halved {
             if inverse { (INVERSE_BITS, f as i32 - n as i32) } else { (28, n as i32 - f as i32) };
         let twice = up + 2 * out as i32;
         let half = twice.div_euclid(2);
-        planted!("roots: half an exponent rounded to zero", half = twice / 2);
+        mutant!("roots: half an exponent rounded to zero", half = twice / 2);
         // high(a) is 2^(4a) or 2^(4 (last - a)).
         let offset = if inverse { 0 } else { 4 * last as i32 };
         let drop = (bits as i32 + offset - half) as u32;

@@ -65,7 +65,7 @@ pub fn sum_squares<P: Protocol>(
         let [high, mixed, low] = three(inner(mpc, &jobs)?)?;
         let high = mpc.linear(&Linear::Scale(1 << f), &high)?;
         let twice = 2;
-        planted!("sum of squares: a mixed product once", twice = 1);
+        mutant!("sum of squares: a mixed product once", twice = 1);
         let rest = mpc.combine(&[(twice, &mixed), (1, &low)], 0)?;
         mpc.add(&high, &rest)?
     };
@@ -218,7 +218,7 @@ impl<P: Protocol> Sums<P> {
             return Err(no_answer("products"));
         };
         let mixed = CUT + 1;
-        planted!("normalize: a mixed product once", mixed = CUT);
+        mutant!("normalize: a mixed product once", mixed = CUT);
         let terms = [(1 << (2 * CUT), &h), (1 << mixed, &m), (1, &l)];
         let fine = mpc.combine(&terms, constant.round() as u64)?;
         let terms = [(1, &h), (1, &coarse_m), (1, &coarse_l)];

@@ -229,6 +229,6 @@ pub fn mean<P: Protocol>(
 /// Bits that a sum of so many terms needs beyond one term's.
 pub(super) fn doublings(terms: usize) -> u32 {
     let bits = terms.max(1).next_power_of_two().trailing_zeros();
-    planted!("sums: a bit too narrow", bits = bits.saturating_sub(1));
+    mutant!("sums: a bit too narrow", bits = bits.saturating_sub(1));
     bits
 }

@@ -146,7 +146,7 @@ pub fn silu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
     let parts = magnitude(mpc, &x, 1)?;
     // More bits than the result has: the product with x costs four.
     let bits = 26;
-    planted!("silu: eight bits fewer", bits = 18);
+    mutant!("silu: eight bits fewer", bits = 18);
     let mut chain = working_chain::<P>(mpc);
     let half = upper_half(&mut chain, &parts, bits, mpc.truncation()).into();
     let flipped = Sum::combined([(MINUS_TWO, &half)], 1 << bits);
@@ -177,7 +177,7 @@ struct Magnitude<P: Protocol> {
 /// since all of it would not fit.
 fn magnitude<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, gain: u64) -> Result<Magnitude<P>> {
     let far = FAR / gain as i64;
-    planted!("tanh: clamped as if not doubled", far = FAR);
+    mutant!("tanh: clamped as if not doubled", far = FAR);
     let above = shifted(mpc, x, far)?;
     let below = shifted(mpc, x, -far)?;
     let one = mpc.combine(&[(0, x.share())], 1)?;
@@ -250,7 +250,7 @@ pub fn erf<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
     let frac = x.frac();
     let x = at_20(mpc, x)?;
     let limit = LIMIT;
-    planted!("erf: clamped at 2.5", limit = 5 << 19);
+    mutant!("erf: clamped at 2.5", limit = 5 << 19);
     let near = super::compare::clamp_words(mpc, &x, -limit, limit)?;
     let mut chain = working_chain::<P>(mpc);
     let near = chain.input(near.share());
@@ -288,7 +288,7 @@ pub fn gelu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
         return rescale(mpc, &y, frac);
     }
     let limit = LIMIT;
-    planted!("gelu: clamped at 3.5", limit = 7 << 19);
+    mutant!("gelu: clamped at 3.5", limit = 7 << 19);
     let (near, over) = clamp_parts(mpc, &x, -limit, limit)?;
     let mut chain = working_chain::<P>(mpc);
     let near = chain.input(near.share());

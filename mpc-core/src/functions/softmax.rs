@@ -38,7 +38,7 @@ struct Terms {
 impl Terms {
     fn of(count: usize) -> Self {
         let few = FEW;
-        planted!("softmax: long rows as short ones", few = usize::MAX);
+        mutant!("softmax: long rows as short ones", few = usize::MAX);
         if count <= few {
             Self { frac: 28, inverse: INVERSE, tail: Tail::Cut }
         } else {
@@ -112,7 +112,7 @@ pub fn log_softmax<P: Protocol>(
     // ln(sum) = ln(m) + (1 + number of powers of two that the sum reaches) ln 2. Multiples of ln 2 are rounded
     // one by one, so that their errors do not add up.
     let ln_2 = LN_2;
-    planted!("log-softmax: ln 2 to four digits", ln_2 = ln_2 - 1e-4);
+    mutant!("log-softmax: ln 2 to four digits", ln_2 = ln_2 - 1e-4);
     let multiple = |n: u32| (f64::from(n) * ln_2 * 2f64.powi(20)).round() as u64;
     let mut chain = working_chain::<P>(mpc);
     let [total, scale] = [row.total.share(), &row.scale].map(|x| chain.input(x));
@@ -154,7 +154,7 @@ impl<P: Protocol> Row<P> {
         let total = sum(mpc, &exponentials, &[axis])?;
         // The sum may be the next power of two itself, and what is normalised is at most 1, both included.
         let powers = doublings(count).saturating_sub(1);
-        planted!("softmax: a power of two missed", powers = powers.saturating_sub(1));
+        mutant!("softmax: a power of two missed", powers = powers.saturating_sub(1));
         let (scale, missed) = scale_of(mpc, &total, powers)?;
         Ok(Self { distance, exponentials, powers, missed, scale, total })
     }

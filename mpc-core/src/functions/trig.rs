@@ -50,7 +50,7 @@ fn turned<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, ahead: u64) -> Result<S
     let turn = mpc.combine(&[(unit, x.share())], ahead)?;
     // Where |turn| > 1/4: sin(1/2 - turn) instead, which is turn - (2 turn + 1/2).
     let quarter = QUARTER;
-    planted!("sine: folded at an eighth", quarter = quarter / 2);
+    mutant!("sine: folded at an eighth", quarter = quarter / 2);
     let ahead = mpc.combine(&[(1, &turn)], quarter)?;
     let gap = mpc.combine(&[(2, &turn)], 1 << 63)?;
     let words = [&gap];

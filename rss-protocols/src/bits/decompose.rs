@@ -68,7 +68,7 @@ impl<E: Engine> Rss<E> {
                 let upper = (0..spans.generate.len()).filter(|j| j & half != 0).collect::<Vec<_>>();
                 // Spans that reach the lowest place have no use for what would run through them.
                 let open = upper.iter().position(|&j| j >= 2 * half).unwrap_or(upper.len());
-                planted!("adder: a span too few stays open", open = (open + 1).min(upper.len()));
+                mutant!("adder: a span too few stays open", open = (open + 1).min(upper.len()));
                 let first = operands.len();
                 let high = self.stacked(&spans.propagate, upper.iter().copied())?;
                 let ends = |from: usize| upper[from..].iter().map(|j| j / half * half - 1);

@@ -124,7 +124,7 @@ impl<E: Engine> Rss<E> {
     ) -> Result<E::Tensor> {
         let engine = &self.engine;
         let columns = chunk.range.start / 64..chunk.range.end.div_ceil(64);
-        planted!("bits: every piece from the first column on", columns = 0..columns.len());
+        mutant!("bits: every piece from the first column on", columns = 0..columns.len());
         let columns_of = |side: &BitTensor<E::Tensor>| -> Result<_> {
             let plane = slice(engine, side.planes(), 0, plane, plane + 1)?;
             Ok(slice(engine, &plane, 1, columns.start, columns.end)?)

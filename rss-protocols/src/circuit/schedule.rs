@@ -325,7 +325,7 @@ fn digit_groups(digit: usize, bits: usize) -> Vec<DigitGroup> {
     let (full, rest) = (bits / digit, bits % digit);
     let planes = full * ((1 << digit) - 1);
     let last = bits - rest;
-    planted!("circuit: the last digit a bit too low", last = last.saturating_sub(1));
+    mutant!("circuit: the last digit a bit too low", last = last.saturating_sub(1));
     let full = DigitGroup { digit, bit: 0, rows: full, first: 0 };
     let rest = DigitGroup { digit: rest, bit: last, rows: 1, first: planes };
     [full, rest].into_iter().filter(|group| group.rows > 0 && group.digit > 0).collect()
@@ -341,7 +341,7 @@ fn groups(n: usize, fan: usize) -> Vec<(usize, usize)> {
     let group = |i: usize| {
         let start = end;
         let larger = i < n % m;
-        planted!("circuit: larger groups at the high end", larger = i >= m - n % m);
+        mutant!("circuit: larger groups at the high end", larger = i >= m - n % m);
         end += n / m + usize::from(larger);
         (start, end)
     };

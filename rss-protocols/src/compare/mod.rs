@@ -53,7 +53,7 @@ impl<E: Engine> Rss<E> {
         for Compare { value, width, then } in jobs {
             // The sign of one bit alone would be no comparison.
             let below = (*width).max(2) as usize - 1;
-            planted!("sign: a bit short", below = below.max(2) - 1);
+            mutant!("sign: a bit short", below = below.max(2) - 1);
             let circuit = self.circuit(Predicate::Carry, below);
             comparisons.push(Job { value, circuit, bit: then.bit, words: self.words(then)? });
         }

@@ -172,7 +172,7 @@ pub(crate) async fn compare<E: Engine>(
     }
     let dealt = samples.read(&p, &p.dealt().await, words(&selected))?;
     let less = u64::MAX;
-    planted!("zero test: of b instead of b - 1", less = 0);
+    mutant!("zero test: of b instead of b - 1", less = 0);
     // a + b = 0 exactly if a = ~(b - 1).
     let b = if zero_test { p.map(&Shift, [p.joint(&x)], &[less])? } else { p.joint(&x).clone() };
     samples.evaluate(&p, dealt, &b, &selected).await

@@ -34,7 +34,7 @@ impl<E: Engine> Rss<E> {
         let me = self.party();
         // The owner is the dealer: its key with the party before it is that with the right evaluator.
         let swapped = self.setting == Setting::Dealt && owner.after(2, 3) != DEALER;
-        planted!("input: sent to the dealer", swapped = false);
+        mutant!("input: sent to the dealer", swapped = false);
         let roles = Roles::new(me, owner, swapped);
         let links = self.links.get_mut();
         let mut shares = Vec::with_capacity(shapes.len());

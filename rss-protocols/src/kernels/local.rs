@@ -70,7 +70,7 @@ kernel! {
     /// A pair of words `x` of this party's component and `y` of the next: `x + A^-1 y` of `paired.rs`.
     PairRight("pair-right") [x0, x1, y0, y1; 4] _ => [2] {
         let below = x1 - y0;
-        planted!("paired: a sign of the inverse", below = x1 + y0);
+        mutant!("paired: a sign of the inverse", below = x1 + y0);
         [x0 + y0 + y1, below]
     }
 }

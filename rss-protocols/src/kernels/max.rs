@@ -124,7 +124,7 @@ fn gain<W: Word>(inputs: &[W], bits: usize, params: &[W]) -> W {
         };
         for k in 0..bits {
             let yes = -(v[k] ^ params[1 + k]);
-            planted!("largest of four: a bit's opposite forgotten", yes = -v[k]);
+            mutant!("largest of four: a bit's opposite forgotten", yes = -v[k]);
             // 1 - 2v where the subset has the bit, v elsewhere.
             term = if subset >> k & 1 == 1 { (term ^ yes) - yes } else { term & yes };
         }

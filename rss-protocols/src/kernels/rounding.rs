@@ -9,7 +9,7 @@ use ring_arith::{Word, WordKernel};
 #[inline(always)]
 pub(super) fn offset() -> u64 {
     let offset = 1 << 62;
-    planted!("truncation: half the offset", offset = offset >> 1);
+    mutant!("truncation: half the offset", offset = offset >> 1);
     offset
 }
 
@@ -17,7 +17,7 @@ pub(super) fn offset() -> u64 {
 #[inline(always)]
 pub(super) fn round_up<W: Word>(b: W, t: u32) -> W {
     let low = W::constant((1 << t) - 1);
-    planted!("truncation rounds down", low = W::constant(0));
+    mutant!("truncation rounds down", low = W::constant(0));
     b.shr(t) + ((b & low) + low).shr(t)
 }
 
@@ -90,7 +90,7 @@ pub(super) fn early_sum<W: Word>(own: W, other: W, t: u32) -> W {
 #[inline(always)]
 pub(super) fn base<W: Word>(hi: W, t: u32) -> W {
     let carry = 1 << (64 - t);
-    planted!("truncation: half of what a carry takes", carry = carry >> 1);
+    mutant!("truncation: half of what a carry takes", carry = carry >> 1);
     hi - W::constant(carry + (offset() >> t))
 }
 
@@ -105,7 +105,7 @@ fields! {
     /// Left's half of `b`, rounded up to `64 - t` bits.
     EarlyRoundUp("early-round-up") [b; 1] _ => [1] |t| {
         let half = round_up(b, t);
-        planted!("early: left's half rounded down", half = b.shr(t));
+        mutant!("early: left's half rounded down", half = b.shr(t));
         [half & W::constant(u64::MAX >> t)]
     }
 }
@@ -115,7 +115,7 @@ fields! {
     EarlyNearest("early-nearest") [b; 1] _ => [1] |t| {
         let low = W::constant((1 << t) - 1);
         let odd = b.shr(t) & W::constant(1);
-        planted!("early: ties up", odd = W::constant(1));
+        mutant!("early: ties up", odd = W::constant(1));
         let up = ((b & low) + odd + W::constant((1 << (t - 1)) - 1)).shr(t);
         [(b.shr(t) + up) & W::constant(u64::MAX >> t)]
     }

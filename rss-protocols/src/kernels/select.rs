@@ -19,7 +19,7 @@ kernel! {
         let yes = -v;
         let z = d + u * b;
         let left = params[0];
-        planted!("select: v b twice", left = Word::constant(u64::MAX));
+        mutant!("select: v b twice", left = Word::constant(u64::MAX));
         [((z ^ yes) + v) + (yes & (a + (b & left))) - y, y]
     }
 }
@@ -54,7 +54,7 @@ impl WordKernel<{ LANES + 2 }, 1> for LaneSum {
     #[inline(always)]
     fn step<W: Word>(&self, inputs: [W; LANES + 2], params: &[W]) -> [W; 1] {
         let first = self.first;
-        planted!("sums: every group by the first bits", first = 0);
+        mutant!("sums: every group by the first bits", first = 0);
         let v = inputs[1].shr(first);
         let mut total = inputs[0];
         for i in 0..LANES {

@@ -50,7 +50,7 @@ fn quad<W: Word>([x, y, z, w]: [Factor<W>; 4], two: [W; 6], three: [W; 4]) -> W 
     let [xyz, xyw, xzw, yzw] = three;
     let first = (triple([x, y, z], [xy, xz, yz]) ^ xyz) & w.v;
     let both = ((w.s & x.v) ^ xw) & y.v;
-    planted!("circuit: a term of a product of four left out", xyw = W::constant(0));
+    mutant!("circuit: a term of a product of four left out", xyw = W::constant(0));
     first ^ ((both ^ (yw & x.v) ^ xyw) & z.v) ^ (((zw & x.v) ^ xzw) & y.v) ^ (yzw & x.v)
 }
 

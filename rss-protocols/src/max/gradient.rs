@@ -123,7 +123,7 @@ impl<'a, E: Engine> Level<'a, E> {
         opposite: bool,
         ReusableChunk { known, share, .. }: &ReusableChunk<E::Tensor>,
     ) -> Self {
-        planted!("gradient: to those that lost", opposite = !opposite);
+        mutant!("gradient: to those that lost", opposite = !opposite);
         let (known, u) = (known.clone(), MaskWords::Reused(share.clone()));
         let selection = Selection::sample(&mut p, len / 2 * results, 1);
         Self { p, len, known, opposite, u, selection }

@@ -64,7 +64,7 @@ impl<E: Engine> Rss<E> {
         }
         let results: usize = rest.iter().product();
         let below = width as usize - 1;
-        planted!("max: a bit short", below = below.max(2) - 1);
+        mutant!("max: a bit short", below = below.max(2) - 1);
         let circuit = self.circuit(Predicate::Carry, below);
         let mut tensors = vec![self.flat_pair(x)?];
         if want.position {

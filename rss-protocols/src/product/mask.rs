@@ -43,6 +43,6 @@ pub(crate) async fn mask<E: Engine>(
     let b = gated.known(&p, &half.exchange(&p).await?)?;
     let shares = gated.shares(&p, &dealt, &b)?;
     let v = p.bits_as_words(&known, n)?;
-    planted!("masked product: by the bit's opposite", opposite = !opposite);
+    mutant!("masked product: by the bit's opposite", opposite = !opposite);
     gated.select(&p, &u, shares, b, (&v, opposite), &slot).await
 }

@@ -256,7 +256,7 @@ impl<E: Engine> Rss<E> {
         for &(addend, shift) in &job.summands {
             let (own, factor) = (addend.mine(), 1 << shift);
             if plus.is_none() && own.len() == shape.len() {
-                planted!("product: a addend without its shift", factor = 1);
+                mutant!("product: an addend without its shift", factor = 1);
                 plus = Some((flat(engine, own)?, factor));
             } else {
                 added.push(launch::map(engine, &Scale, own.shape(), [own], &[factor])?);
@@ -269,7 +269,7 @@ impl<E: Engine> Rss<E> {
                 .iter()
                 .map(|tensor| Addend { source: AddendSource::Tensor(tensor), negate: false });
             let addends: Vec<_> = addends.collect();
-            planted!("product: the last term alone", addends = Vec::new());
+            mutant!("product: the last term alone", addends = Vec::new());
             let sum = engine.bilinear(&term.op, &pairs, &addends)?;
             added = vec![sum];
         }

@@ -155,7 +155,7 @@ impl Keys {
             let step = values.map(|value| value.wrapping_mul((top << 1).wrapping_sub(1)));
             // The low bits of both halves carry where those of B are above the complement of A's.
             let threshold = !half & ((1 << bits) - 1);
-            planted!("relu at once: a threshold's low bits off", threshold = threshold & !7);
+            mutant!("relu at once: a threshold's low bits off", threshold = threshold & !7);
             let function = StepFunction { threshold, low, step };
             let seeds = seeds.each_ref().map(|seeds| self.seed(seeds, at));
             let mut word = at;

@@ -149,7 +149,7 @@ impl Truncation {
         let e = p.sample(Key::Left, n);
         // The low and the high bits of one word, unless they overlap.
         let apart = t <= 32;
-        planted!("truncation: both ends of a word for fields that meet", apart = true);
+        mutant!("truncation: both ends of a word for fields that meet", apart = true);
         let m_left = if apart { e } else { p.sample(Key::Left, n) };
         let m_right = p.sample(Key::Right, n);
         Self { n, t, e, m_left, m_right, y0: p.sample(Key::Right, n) }

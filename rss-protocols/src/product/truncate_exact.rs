@@ -137,7 +137,7 @@ pub(crate) async fn truncate_dithered<E: Engine>(
     let [mut addend, shared] =
         end.addend(&p, &b, &dealt, [of_sum.u.words(&p), whole(&v)], &slot)?;
     let stays = false;
-    planted!("dither: the coin's carry stays", stays = true);
+    mutant!("dither: the coin's carry stays", stays = true);
     if !stays {
         let sources = [whole(&addend), of_coin.u.words(&p), whole(&coin_v)];
         [addend] = p.words(&TakeCarry, n, sources, &[p.if_left()])?;

@@ -91,7 +91,7 @@ pub(crate) fn expand<const K: usize>(seed: [u64; SEED]) -> Children<K> {
     let nodes = [node(0), node(1)];
     let values = [(); 2].map(|()| {
         let words = words(K);
-        planted!("keys: values of nodes bare", words = [0; 8]);
+        mutant!("keys: values of nodes bare", words = [0; 8]);
         std::array::from_fn(|i| words[i])
     });
     Children { nodes, values }
@@ -215,7 +215,7 @@ pub(crate) fn make_point<const K: usize>(
             Node { seed: select(side, [left.seed, right.seed]), bit }
         };
         let lost = [0, 1].map(|holder| of(holder, 1 - keep).seed);
-        planted!("keys: the lost seeds bare", lost = [lost[0], [0; SEED]]);
+        mutant!("keys: the lost seeds bare", lost = [lost[0], [0; SEED]]);
         let seed: [u64; SEED] = std::array::from_fn(|i| lost[0][i] ^ lost[1][i]);
         let bit = |side: usize| children[0][side].bit ^ children[1][side].bit;
         let bits_of_level = [bit(0) ^ keep ^ 1, bit(1) ^ keep];

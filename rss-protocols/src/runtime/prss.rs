@@ -222,7 +222,7 @@ impl Master {
     /// know.
     fn of_job(&self, job: u64, digest: &[u8; 32]) -> ([StreamKey; 3], StreamKey) {
         let derive = |context: &str, secrets: &[&PairKey]| {
-            planted!("stream keys without the pairs' secrets", secrets = &secrets[..0]);
+            mutant!("stream keys without the pairs' secrets", secrets = &secrets[..0]);
             let mut hash = blake3::Hasher::new_derive_key(context);
             hash.update(&self.session).update(&job.to_le_bytes()).update(digest);
             for secret in secrets {
@@ -234,7 +234,7 @@ impl Master {
         let [next, previous] = &self.peers;
         // Each peer lacks one of the two keys, so neither can derive what is this party's own.
         let both = &[next, previous][..];
-        planted!("a party's own stream from one pair's key", both = &both[..1]);
+        mutant!("a party's own stream from one pair's key", both = &both[..1]);
         let pairs = [0, 1, 2].map(|party| match (party + 3 - self.me.0) % 3 {
             0 => derive("trefoil rss-protocols 2026 randomness of one party", both),
             1 => derive(PAIR, &[next]),
@@ -251,7 +251,7 @@ impl Streams {
         let sampled = &mut self.sampled[key as usize];
         // Whole cache lines, so that generators start at a block.
         let first = sampled.next_multiple_of(8);
-        planted!("all samples at one place", first = 0);
+        mutant!("all samples at one place", first = 0);
         *sampled = first + words as u64;
         let sample = Sample { key, first, words: words as u64 };
         #[cfg(test)]

@@ -58,6 +58,16 @@ impl<T: EngineTensor> Share<T> {
         Ok(Self { mine, next, combined: Arc::default() })
     }
 
+    /// Does the same to both components.
+    pub(crate) fn each(&self, step: impl Fn(&T) -> Result<T>) -> Result<Self> {
+        Self::new(step(&self.mine)?, step(&self.next)?)
+    }
+
+    /// Combines the components of two shares.
+    pub(crate) fn with(&self, other: &Self, step: impl Fn(&T, &T) -> Result<T>) -> Result<Self> {
+        Self::new(step(&self.mine, &other.mine)?, step(&self.next, &other.next)?)
+    }
+
     /// This party's own component. Alone it says nothing about the secret.
     pub fn mine(&self) -> &T {
         &self.mine
@@ -112,6 +122,12 @@ impl<T: EngineTensor> BitShare<T> {
     /// What selections by these bits can use again.
     pub(crate) fn reusable(&self) -> Option<&ReusableBit<T>> {
         self.reusable.as_ref()
+    }
+
+    /// Does the same to the planes of both components; their number and the shape may change.
+    pub(crate) fn each(&self, shape: &Shape, step: impl Fn(&T) -> Result<T>) -> Result<Self> {
+        let mine = BitTensor::new(shape.clone(), step(self.mine.planes())?)?;
+        Self::new(mine, BitTensor::new(shape.clone(), step(self.next.planes())?)?)
     }
 
     /// This party's own component.

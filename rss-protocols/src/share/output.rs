@@ -170,7 +170,7 @@ impl<T: EngineTensor> Outputs<T> {
         // Planes are contiguous if each chunk begins with a word of its own.
         let aligned = self.layout == Layout::FLAT
             && planes.iter().all(|(chunk, _)| chunk.range.start.is_multiple_of(64));
-        planted!("kept: pieces joined as if aligned", aligned = true);
+        mutant!("kept: pieces joined as if aligned", aligned = true);
         if aligned || planes.len() == 1 {
             let planes = planes.into_iter().map(|(chunk, bits)| (chunk.range.start, bits));
             let plane = Shape::new([1, shape.len().div_ceil(64)])?;

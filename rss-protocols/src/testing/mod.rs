@@ -7,6 +7,7 @@ pub(crate) mod certificate;
 pub(crate) mod mutants;
 pub(crate) mod openings;
 pub(crate) mod probe;
+mod releases;
 mod statistics;
 
 use std::sync::{Arc, Mutex};

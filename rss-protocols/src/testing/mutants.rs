@@ -1,23 +1,22 @@
 //! The mutants of this crate, each of which its tests must notice.
 //!
 //! Mutants of samples are tables of this file: a mask is left out or used twice. The certificate notices them by the
-//! operation that is named. Mutants of the code are planted where they change it, and noticed by a check of the
+//! operation that is named. Mutants of the code are made where they change it, and noticed by a check of the
 //! conformance suite.
 
 use std::{path::Path, sync::OnceLock, time::Duration};
 
 use mpc_core::{
     Finish, Product, Profile, Protocol, SplitMix64, TestWorld, TruncationMode, conformance,
+    mutants::{Mutant, every_mutant_is_noticed, is_active},
 };
 use net::{Party, Session};
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor};
 
-use super::certificate;
+use super::{certificate, releases};
 use crate::{
     Options, Rss, Tree,
     circuit::schedule::{self, Circuit, Predicate},
-    fault::{Fault, every_fault_is_noticed, is_planted},
-    io::clients,
     runtime::{
         fss,
         prss::{self, Key},
@@ -57,9 +56,9 @@ const fn sample(
     SampleMutant { name, check, key, number, change }
 }
 
-/// A mutant of the code, which a line `planted!` makes where it says so.
-const fn code(name: &'static str, check: &'static str) -> Fault {
-    Fault { name, check }
+/// A mutant of the code, which a line `mutant!` makes where it says so.
+const fn code(name: &'static str, check: &'static str) -> Mutant {
+    Mutant { name, check }
 }
 
 /// Where four are compared at once.
@@ -165,7 +164,7 @@ fn twin(word: usize) -> usize {
 
 /// The change of a sample, if the mutant of this process is of it.
 pub(super) fn change(operation: u64, key: Key, number: usize) -> Option<Change> {
-    let of = |mutant: &&SampleMutant| is_planted(mutant.name);
+    let of = |mutant: &&SampleMutant| is_active(mutant.name);
     let mutant = SAMPLES.iter().find(of)?;
     // A release comes after inputs, and alone has one sample of both evaluators.
     let first = operation == 1 || key == Peers;
@@ -173,10 +172,8 @@ pub(super) fn change(operation: u64, key: Key, number: usize) -> Option<Change> 
 }
 
 /// Mutants of the code.
-const CODE: &[Fault] = &[
+const CODE: &[Mutant] = &[
     code("all samples at one place", "masks of: product"),
-    code("input not masked", "masks of: input"),
-    code("input sums: not masked", "masks of: sums of inputs"),
     code(
         "truncation: both ends of a word for fields that meet",
         "masks of: product, default, 40 bits",
@@ -185,7 +182,6 @@ const CODE: &[Fault] = &[
     code("keys: the lost seeds bare", "masks of points' keys"),
     code("a party's own stream from one pair's key", "keys"),
     code("release: components not masked", "released results"),
-    code("release: addends not masked", "released results"),
     code("stream keys without the pairs' secrets", "keys"),
     code("truncation rounds down", "truncations"),
     code("truncation: half the offset", "truncations"),
@@ -206,7 +202,7 @@ const CODE: &[Fault] = &[
     code("gradient: to those that lost", "maxima"),
     code("paired: a sign of the inverse", "raw products"),
     code("product: the last term alone", "terms"),
-    code("product: a summand without its shift", "summands"),
+    code("product: an addend without its shift", "summands"),
     code("masked product: by the bit's opposite", "kept signs"),
     code("kept: the opposite forgotten", "kept signs"),
     code("kept: pieces joined as if aligned", "maxima"),
@@ -243,7 +239,7 @@ fn check(name: &str) {
         return certificate::certify(operation);
     }
     match name {
-        "released results" => clients::tests::check_releases(),
+        "released results" => releases::released_results_tell_themselves_and_no_component(),
         "keys" => prss::tests::streams_follow_from_all_keys_of_their_parties(),
         "coins of dithering" => super::openings::no_party_knows_which_way_dithering_rounds(),
         "circuits" => schedule::tests::groups_are_as_in_the_reference(),
@@ -277,12 +273,12 @@ fn check(name: &str) {
 }
 
 #[test]
-fn every_planted_fault_is_noticed() {
+fn all_mutants_are_noticed() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let samples: Vec<_> =
-        SAMPLES.iter().map(|&SampleMutant { name, check, .. }| Fault { name, check }).collect();
-    every_fault_is_noticed(
-        "testing::mutants::every_planted_fault_is_noticed",
+        SAMPLES.iter().map(|&SampleMutant { name, check, .. }| Mutant { name, check }).collect();
+    every_mutant_is_noticed(
+        "testing::mutants::all_mutants_are_noticed",
         &source,
         CODE,
         &samples,

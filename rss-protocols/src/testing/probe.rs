@@ -38,7 +38,7 @@ impl Probe {
         Self { nonce, ..self.clone() }
     }
 
-    /// A sample is taken: it is listed, mutated and flipped.
+    /// A sample is taken: it is listed, flipped and mutated.
     pub fn note(&mut self, sample: Sample, streams: &[Option<Stream>; 4]) {
         if sample.words == 0 {
             return;
@@ -46,10 +46,6 @@ impl Probe {
         let place = (self.nonce, sample.key, sample.first);
         self.seen.lock().unwrap().push((place, sample.len()));
         self.samples.push(sample);
-        let number = self.of(sample.key).count() - 1;
-        if let Some(change) = mutants::change(self.nonce, sample.key, number) {
-            self.mutate(sample, change, streams);
-        }
         let flips = self.flips.clone();
         let flips: Vec<_> = flips.iter().filter(|flip| flip.place == place).collect();
         if !flips.is_empty() {
@@ -59,6 +55,11 @@ impl Probe {
                 }
                 words
             });
+        }
+        // After the flips: those of words that a mutant does not use must change nothing.
+        let number = self.of(sample.key).count() - 1;
+        if let Some(change) = mutants::change(self.nonce, sample.key, number) {
+            self.mutate(sample, change, streams);
         }
     }
 

@@ -17,9 +17,11 @@
 //! Cost of a product: 192 bits and `t` for each carry in its factors, `t` for its own; `early` `2t` fewer. A result `2t`.
 //! One round for each level, and one at the end unless results are not truncated.
 
+mod schedule;
+
 use std::{collections::HashMap, sync::Arc};
 
-use mpc_core::{Chain, Result, ShareTensor, Step, Sum, TruncationMode, Value};
+use mpc_core::{Chain, Result, ShareTensor, Sum, Value};
 use ring_arith::{Engine, Shape};
 
 use super::split::Half;
@@ -39,32 +41,7 @@ use crate::{
     },
     share::output::Outputs,
 };
-
-/// A chain as the parties carry it out.
-struct Schedule {
-    steps: Vec<Product>,
-    levels: usize,
-    /// For each step the last one that takes it and the last level that does; none of a result.
-    last: Vec<Option<[usize; 2]>>,
-    /// Steps whose results leave the chain.
-    results: Vec<usize>,
-}
-
-/// A step with the carries of its operands.
-struct Product {
-    step: Step,
-    level: usize,
-    /// Carries in the factors.
-    carries: Vec<Carry>,
-    /// Carries in the addend, with their factors.
-    added: Vec<(usize, u64)>,
-}
-
-/// The carry of a step in the factors of another: its factor in each.
-struct Carry {
-    step: usize,
-    factors: [u64; 2],
-}
+use schedule::{Product, Schedule};
 
 /// The samples of a step.
 struct Samples {
@@ -109,87 +86,6 @@ struct Run<'a, E: Engine> {
     n: usize,
     schedule: Arc<Schedule>,
     samples: Vec<Samples>,
-}
-
-impl Schedule {
-    /// `None` if products of carries would not vanish, or a step is to be truncated in another way than the two fast
-    /// ones.
-    fn new<S>(chain: &Chain<'_, S>, levels: Vec<usize>) -> Option<Self> {
-        let mut steps: Vec<Product> = Vec::with_capacity(levels.len());
-        for (step, level) in chain.steps.iter().zip(&levels) {
-            let fast = matches!(step.mode, TruncationMode::Default | TruncationMode::Early);
-            if step.bits > 0 && !fast {
-                return None;
-            }
-            let carries_of = |sum: &Sum| {
-                let wrapped = |&(c, value): &(u64, Value)| match value {
-                    Value::Step(i) if chain.steps[i].bits > 0 => Some((i, c)),
-                    _ => None,
-                };
-                let mut all: Vec<(usize, u64)> = Vec::new();
-                for (i, c) in sum.terms.iter().filter_map(wrapped) {
-                    match all.iter_mut().find(|(at, _)| *at == i) {
-                        Some((_, sum)) => *sum = sum.wrapping_add(c),
-                        None => all.push((i, c)),
-                    }
-                }
-                all
-            };
-            let [lhs, rhs, added] = [&step.lhs, &step.rhs, &step.plus].map(carries_of);
-            let bits = |i: usize| chain.steps[i].bits;
-            let vanish = |&(x, _): &(usize, u64)| {
-                rhs.iter().all(|&(y, _)| x == y || bits(x) + bits(y) <= 64)
-            };
-            if !lhs.iter().all(vanish) {
-                return None;
-            }
-            let factor = |list: &[(usize, u64)], i| {
-                list.iter().find(|(at, _)| *at == i).map_or(0, |(_, c)| *c)
-            };
-            let mut carried: Vec<usize> = lhs.iter().chain(&rhs).map(|(i, _)| *i).collect();
-            carried.sort_unstable();
-            carried.dedup();
-            let carries = carried.into_iter().map(|i| {
-                let factors = [factor(&lhs, i), factor(&rhs, i)];
-                planted!(
-                    "chain: a carry in the second factor forgotten",
-                    factors = [factors[0], 0]
-                );
-                Carry { step: i, factors }
-            });
-            let carries = carries.collect();
-            steps.push(Product { step: step.clone(), level: *level, carries, added });
-        }
-        let mut results = chain.results.clone();
-        results.sort_unstable();
-        results.dedup();
-        let last = (0..steps.len()).map(|i| {
-            let takes = |(_, product): &(usize, &Product)| product.step.takes(Value::Step(i));
-            let users = || steps.iter().enumerate().filter(takes);
-            let step = users().map(|(at, _)| at).max().unwrap_or(i);
-            let level = users().map(|(_, product)| product.level).max().unwrap_or(levels[i]);
-            (!results.contains(&i)).then_some([step, level])
-        });
-        let last = last.collect();
-        Some(Self { steps, levels: levels.into_iter().max().unwrap_or(0), last, results })
-    }
-
-    /// The steps of a level.
-    fn level(&self, level: usize) -> impl Iterator<Item = usize> {
-        (0..self.steps.len()).filter(move |&i| self.steps[i].level == level)
-    }
-
-    fn bits(&self, step: usize) -> u32 {
-        self.steps[step].step.bits
-    }
-}
-
-impl Product {
-    /// Bits that each half is rounded by before it is sent.
-    fn early(&self) -> Option<u32> {
-        let early = self.step.bits > 0 && self.step.mode == TruncationMode::Early;
-        early.then_some(self.step.bits)
-    }
 }
 
 impl Samples {
@@ -457,14 +353,14 @@ impl<E: Engine> Run<'_, E> {
             [half] = p.words(&ChainCarry { t }, *n, sources, &carry.factors)?;
             let [c, d] = carry.factors;
             let itself = 2 * t > 64 && c != 0 && d != 0;
-            planted!("chain: a carry times itself forgotten", itself = false);
+            mutant!("chain: a carry times itself forgotten", itself = false);
             if itself {
                 // (nb N)^2 = nb na 2^(128 - 2t): the carry times itself.
                 let factor = c.wrapping_mul(d) << (128 - 2 * t);
                 half = self.sum(&[(1, &half), (factor, share)], 0)?;
             }
         }
-        planted!("chain: an addend's carry forgotten", added = &added[..0]);
+        mutant!("chain: an addend's carry forgotten", added = &added[..0]);
         for &(step, factor) in added {
             let [_, share] = &known_carries[&step];
             let factor = factor << (64 - schedule.bits(step));
