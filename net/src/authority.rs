@@ -116,13 +116,18 @@ impl Authority {
     /// [`Error::Config`] if the earlier one is none of this authority's making.
     pub fn renew(&self, certificate: &str, lifetime: Duration) -> Result<Renewed> {
         let role = cert::role_of(&parse_certificate("certificate", certificate)?)?;
-        let key = KnownKey(public_key_of(certificate)?);
-        if key.0.len() != P256_KEY {
-            let reason = "its key is not of the kind that this authority certifies".to_owned();
-            return Err(Error::Config { what: format!("certificate of {role}"), reason });
-        }
+        let key = KnownKey::of(certificate)?;
         let certificate_pem = self.certify(&role, &key, SystemTime::now(), lifetime)?;
         Ok(Renewed { role, certificate_pem })
+    }
+
+    /// A certificate for the key of a [`KeyRequest`], in the role that the authority gives it: what the request says of
+    /// itself counts for nothing. Whoever sent it should confirm [`key_fingerprint`] over another way.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if it is no request, or its key is of another kind.
+    pub fn sign(&self, request: &str, role: &Role, lifetime: Duration) -> Result<String> {
+        self.certify(role, &KnownKey::of(request)?, SystemTime::now(), lifetime)
     }
 
     /// This authority with a new certificate of the same key: what it has issued stays valid.
@@ -188,6 +193,38 @@ impl Authority {
     }
 }
 
+/// A fresh key, which stays where it was made, and what asks the authority for a certificate of it: a certificate that
+/// the key signed itself.
+pub struct KeyRequest {
+    /// The request. Public.
+    pub request_pem: String,
+    /// The private key. Secret.
+    pub key_pem: Zeroizing<String>,
+}
+
+impl KeyRequest {
+    /// A fresh key with its request.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the system has no randomness.
+    pub fn generate() -> Result<Self> {
+        let key = KeyPair::generate().map_err(cannot_make)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "trefoil key request");
+        let request_pem = params.self_signed(&key).map_err(cannot_make)?.pem();
+        Ok(Self { request_pem, key_pem: Zeroizing::new(key.serialize_pem()) })
+    }
+}
+
+/// What people compare of a public key: 128 bits of a hash, for which nobody finds another key.
+///
+/// # Errors
+/// [`Error::Config`] if the text is neither a certificate nor a request.
+pub fn key_fingerprint(pem: &str) -> Result<String> {
+    let hash = blake3::derive_key("trefoil 2026 public key", &public_key_of(pem)?);
+    Ok(hash[..16].iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// A certificate made for the key of an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renewed {
@@ -199,6 +236,18 @@ pub struct Renewed {
 
 /// A public key of which only X.509's form is known.
 struct KnownKey(Vec<u8>);
+
+impl KnownKey {
+    /// That of a certificate, or of a request.
+    fn of(pem: &str) -> Result<Self> {
+        let key = public_key_of(pem)?;
+        if key.len() == P256_KEY {
+            return Ok(Self(key));
+        }
+        let reason = "its key is not of the kind that this authority certifies".to_owned();
+        Err(Error::Config { what: "certificate or request".to_owned(), reason })
+    }
+}
 
 impl PublicKeyData for KnownKey {
     fn der_bytes(&self) -> &[u8] {

@@ -31,7 +31,7 @@ mod tcp;
 mod tls;
 mod transport;
 
-pub use authority::{Authority, Renewed};
+pub use authority::{Authority, KeyRequest, Renewed, key_fingerprint};
 pub use cert::{Identity, Period, Role, Serial};
 pub use endpoint::{Channel, Endpoint, Resolver, Security, Settings, system_resolver};
 pub use error::{Error, Result};

@@ -258,6 +258,36 @@ can enter the cluster in any role.")]
         /// Names of the clients
         #[arg(long, value_delimiter = ',', default_value = "client", value_name = "NAMES")]
         clients: Vec<String>,
+        /// Make no member's key here: each makes its own with `cluster request`
+        #[arg(long)]
+        without_keys: bool,
+    },
+    /// Make a member's key where it stays, and a request for the authority
+    #[command(long_about = "\
+Make a member's key where it stays, and a request for the authority.
+
+Run it on the member's machine. DIR gets the private key and request.pem, which goes to whoever holds the cluster's
+authority: `trefoil cluster sign` answers it. Put the files that come back into DIR as well. Tell the authority's
+operator the key's fingerprint over another way, so that nobody on the way can exchange the request.")]
+    Request {
+        /// The member's folder
+        dir: PathBuf,
+        /// party-0, party-1, party-2, or the client's name
+        name: String,
+    },
+    /// Make the certificate that a member's request asks for
+    #[command(long_about = "\
+Make the certificate that a member's request asks for.
+
+Run it where the cluster was made, with its authority. You say whose the request is; compare the key's fingerprint with
+what the member tells you over another way.")]
+    Sign {
+        /// The cluster's folder, with its authority
+        dir: PathBuf,
+        /// party-0, party-1, party-2, or the client's name
+        name: String,
+        /// The request
+        request: PathBuf,
     },
     /// Make new certificates for members of a cluster, before the old ones end
     #[command(long_about = "\

@@ -1,6 +1,7 @@
 //! Making a cluster: its authority, certificates, keys and configuration files.
 
 mod renew;
+mod request;
 
 use std::{
     fs::{self, OpenOptions},
@@ -17,6 +18,7 @@ use serde::Serialize;
 
 pub use renew::{Renewal, renew, revoke};
 use renew::{current_list, note_issued, write_lists};
+pub use request::{Signed, request, sign};
 
 use crate::{
     Error, Result,
@@ -51,6 +53,8 @@ pub struct Plan {
     pub servers: Vec<String>,
     /// Names of the clients.
     pub clients: Vec<String>,
+    /// Whether members make their keys themselves ([`request`]), and get certificates later ([`sign`]).
+    pub without_keys: bool,
 }
 
 /// The files by which a member proves who it is and knows others.
@@ -153,7 +157,9 @@ pub fn init(plan: &Plan) -> Result<Vec<Member>> {
         members.push(add_party(plan, &authority, party)?);
     }
     for role in &clients {
-        members.push(write_client(&plan.folder, plan.protocol, &plan.servers, &authority, role)?);
+        let servers = &plan.servers;
+        let keys = !plan.without_keys;
+        members.push(write_client(&plan.folder, plan.protocol, servers, &authority, role, keys)?);
     }
     Ok(members)
 }
@@ -167,7 +173,7 @@ pub fn add_client(folder: &Path, name: &str) -> Result<Member> {
     let role = client_role(name)?;
     let authority = read_authority(folder)?;
     let party = PartyConfig::read(&folder.join("party-0").join("party.toml"))?;
-    write_client(folder, party.protocol, &party.servers, &authority, &role)
+    write_client(folder, party.protocol, &party.servers, &authority, &role, true)
 }
 
 /// The authority of a cluster that [`init`] made here.
@@ -253,7 +259,7 @@ fn client_role(name: &str) -> Result<Role> {
 fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member> {
     let role = Role::party(party);
     let folder = plan.folder.join(role.to_string());
-    write_identity(&plan.folder, &folder, "party", authority, &role)?;
+    write_identity(&plan.folder, &folder, authority, &role, !plan.without_keys)?;
     let address = &plan.servers[party];
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
     // A name or address of another machine may not be one that this machine can bind.
@@ -291,6 +297,7 @@ fn write_client(
     servers: &[String],
     authority: &Authority,
     role: &Role,
+    with_key: bool,
 ) -> Result<Member> {
     let Role::Client(name) = role else {
         return Err(Error::Internal("a client's role was expected".to_owned()));
@@ -300,7 +307,7 @@ fn write_client(
         let reason = format!("{} is there already; choose another name", folder.display());
         return Err(Error::input(format_args!("client `{name}`"), reason));
     }
-    write_identity(cluster, &folder, "client", authority, role)?;
+    write_identity(cluster, &folder, authority, role, with_key)?;
     let config = ClientConfig {
         name: name.clone(),
         protocol,
@@ -330,17 +337,26 @@ const CLIENT_HEAD: &str = "\
 fn write_identity(
     cluster: &Path,
     folder: &Path,
-    stem: &str,
     authority: &Authority,
     role: &Role,
+    with_key: bool,
 ) -> Result<()> {
     make_folder(folder)?;
+    write_new(&folder.join("authority.pem"), authority.certificate_pem(), false)?;
+    write_new(&folder.join(LIST), &current_list(cluster)?, false)?;
+    if !with_key {
+        return Ok(());
+    }
+    let stem = stem(role);
     let identity = authority.issue(role, MEMBER_YEARS * YEAR)?;
     note_issued(cluster, role, identity.certificate_pem())?;
-    write_new(&folder.join("authority.pem"), identity.authority_pem(), false)?;
-    write_new(&folder.join(LIST), &current_list(cluster)?, false)?;
     write_new(&folder.join(format!("{stem}.pem")), identity.certificate_pem(), false)?;
     write_new(&folder.join(format!("{stem}.key")), identity.key_pem(), true)
+}
+
+/// How a member's files are called.
+fn stem(role: &Role) -> &'static str {
+    if matches!(role, Role::Client(_)) { "client" } else { "party" }
 }
 
 fn write_config<T: Serialize>(
@@ -418,6 +434,7 @@ mod tests {
             folder: folder.to_owned(),
             protocol: ProtocolChoice::Rss,
             servers: addresses(ProtocolChoice::Rss, &[], PORT).unwrap(),
+            without_keys: false,
             clients: vec!["alice".to_owned(), "bob".to_owned()],
         }
     }

@@ -197,7 +197,7 @@ fn member_folders(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// `party-1`, or a client's name with or without `client-` or `client ` before it.
-fn member_role(name: &str) -> Result<Role> {
+pub(super) fn member_role(name: &str) -> Result<Role> {
     if let Ok(role @ Role::Party(_)) = name.parse() {
         return Ok(role);
     }

@@ -5,15 +5,15 @@ use serde_json::json;
 use crate::{
     Result,
     cli::Cluster,
-    cluster::{Member, Plan, Renewal, add_client, addresses, init, renew, revoke},
+    cluster::{Member, Plan, Renewal, add_client, addresses, init, renew, request, revoke, sign},
     output::Output,
 };
 
 pub(super) fn run(command: Cluster, output: Output) -> Result<()> {
     match command {
-        Cluster::Init { dir, protocol, hosts, port, clients } => {
+        Cluster::Init { dir, protocol, hosts, port, clients, without_keys } => {
             let servers = addresses(protocol, &hosts, port)?;
-            let plan = Plan { folder: dir, protocol, servers, clients };
+            let plan = Plan { folder: dir, protocol, servers, clients, without_keys };
             let members = init(&plan)?;
             let value = json!({ "servers": plan.servers, "members": members });
             output.result(&value, || made(&plan, &members))?;
@@ -36,6 +36,26 @@ pub(super) fn run(command: Cluster, output: Output) -> Result<()> {
             output.result(&json!({ "revoked": name, "lists": shown() }), || shown().join("\n"))?;
             output.remark("\nCopy each to its member's machine, those of the servers first.")
         }
+        Cluster::Request { dir, name } => {
+            let made = request(&dir, &name)?;
+            output.result(&made, || format!("{}", made.request.display()))?;
+            output.remark(format!(
+                "\nSend it to the authority, and tell its operator the fingerprint over another way: {}\n\
+                 The key {} stays on this machine.",
+                made.fingerprint,
+                made.key.display()
+            ))
+        }
+        Cluster::Sign { dir, name, request } => {
+            let signed = sign(&dir, &name, &request)?;
+            output
+                .result(&signed, || format!("{:<16} {}", signed.role, signed.folder.display()))?;
+            output.remark(format!(
+                "\nThe key's fingerprint is {}: compare it with what the member says over another way. Then send the \
+                 folder's files to the member, who puts them beside its key; none of them is secret.",
+                signed.fingerprint
+            ))
+        }
         Cluster::AddClient { dir, name } => {
             let member = add_client(&dir, &name)?;
             output.result(&member, || line(&member, ""))
@@ -55,8 +75,14 @@ fn line(member: &Member, place: &str) -> String {
 
 fn next(plan: &Plan, members: &[Member]) -> String {
     let config = |index: usize| members[index].config.display().to_string();
+    if plan.without_keys {
+        return "\nEach member makes its key with `trefoil cluster request`, and gets its certificate with `trefoil \
+                cluster sign` here; keep the authority's folder offline."
+            .to_owned();
+    }
     format!(
-        "\nCopy each folder to its machine; keep the authority's folder offline. Then:\n  \
+        "\nAll private keys were made here, which is for trials: with --without-keys members make their own.\n\
+         Copy each folder to its machine; keep the authority's folder offline. Then:\n  \
          trefoil party --config {}   (and the other servers)\n  \
          trefoil --config {} status",
         config(0),

@@ -377,6 +377,7 @@ fn kills_at_any_moment_let_nothing_leave_twice() {
             // The last window may have left some servers and not others when one was killed.
             assert!(counts["metrics"].as_u64().unwrap() <= u64::from(STEPS));
         }
+        client(&cluster, "mallory").remove(&name, &()).unwrap();
     }
 }
 
