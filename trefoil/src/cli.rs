@@ -176,6 +176,12 @@ everything: the dealer must not be a server, nor tell one anything.")]
         #[command(subcommand)]
         command: Job,
     },
+    /// Encrypt what a server keeps on its disk
+    Store {
+        /// What to do.
+        #[command(subcommand)]
+        command: Store,
+    },
     /// Check a server's audit log
     Audit {
         /// What to do.
@@ -565,6 +571,38 @@ pub struct Share {
     /// Clients that may no longer run it; of a model that everyone may run, pass --with and who may
     #[arg(long = "not-with", value_delimiter = ',', value_name = "CLIENTS")]
     pub without: Vec<String>,
+}
+
+/// What to do with a server's store.
+#[derive(Debug, Subcommand)]
+pub enum Store {
+    /// Make a key for a server's store
+    #[command(long_about = "\
+Make a key for a server's store.
+
+FILE gets 64 hexadecimal letters that its owner alone may read. Name it in party.toml, then run `trefoil store rekey`:
+
+  [store]
+  key = \"store.key\"        # or: command = [\"program\", \"argument\"], which prints the letters
+
+Whoever loses the key loses this server's shares; keep a copy apart from the backups of the data folder.")]
+    Key {
+        /// The file to make
+        file: PathBuf,
+    },
+    /// Encrypt everything anew under the key that party.toml names, for a server that is stopped
+    #[command(long_about = "\
+Encrypt everything anew under the key that party.toml names, for a server that is stopped.
+
+What was not encrypted is from now on; what was encrypted under another key needs that with --from. Without a key in
+party.toml everything is written plain again.
+
+  trefoil --config party.toml store rekey --from old.key")]
+    Rekey {
+        /// The key under which everything lies now
+        #[arg(long, value_name = "FILE")]
+        from: Option<PathBuf>,
+    },
 }
 
 /// What to do with audit logs.

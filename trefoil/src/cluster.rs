@@ -283,6 +283,7 @@ fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member>
         log: None,
         observe: None,
         observe_hosts: Vec::new(),
+        store: None,
         audit: None,
         access: Access::default(),
         limits: Limits::default(),
@@ -406,7 +407,7 @@ fn replace(path: &Path, text: &str, private: bool) -> Result<()> {
 
 /// Refuses a key that others may read. One of root's may be read by a group: that is how systemd and Kubernetes
 /// hand secrets to a service, under whose user nothing else runs.
-fn check_private(key: &Path) -> Result<()> {
+pub(crate) fn check_private(key: &Path) -> Result<()> {
     #[cfg(unix)]
     if let Ok(data) = fs::metadata(key) {
         let mode = std::os::unix::fs::PermissionsExt::mode(&data.permissions());

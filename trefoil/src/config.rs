@@ -12,7 +12,7 @@ use mpc_core::{Profile, TruncationMode};
 use rss_protocols::Options;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result, cluster::Files, log, program::sharing};
+use crate::{Error, Result, cluster::Files, log, program::sharing, store::StoreKey};
 
 /// The port of party 0 unless told otherwise.
 pub const PORT: u16 = 7100;
@@ -67,6 +67,9 @@ pub struct PartyConfig {
     /// requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observe_hosts: Vec<String>,
+    /// How plans and shares are encrypted on this server's disk. They are not unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreSettings>,
     /// The record of who asked this server for what. None is kept unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditLog>,
@@ -151,6 +154,16 @@ pub struct AuditLog {
     /// Older files that are kept.
     #[serde(default = "default_keep")]
     pub keep: u32,
+}
+
+/// Where the key is under which plans and shares are encrypted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub enum StoreSettings {
+    /// A file with 64 hexadecimal letters, readable by its owner alone.
+    Key(PathBuf),
+    /// A program with its arguments that prints them, so that a key service or a TPM can hold the key.
+    Command(Vec<String>),
 }
 
 /// Which clients may do what at a server, by the names in their certificates. All servers must
@@ -303,6 +316,9 @@ impl PartyConfig {
             anchor(path, file);
         }
         config.revoked.iter_mut().for_each(|file| anchor(path, file));
+        if let Some(StoreSettings::Key(file)) = &mut config.store {
+            anchor(path, file);
+        }
         if let Some(audit) = &mut config.audit {
             check_range("audit.rotate_mib", audit.rotate_mib, 1, 1 << 20).map_err(bad)?;
             check_range("audit.keep", audit.keep.into(), 1, 10_000).map_err(bad)?;
@@ -368,6 +384,18 @@ impl PartyConfig {
     pub fn threads(&self) -> usize {
         let all = || std::thread::available_parallelism().map_or(1, usize::from);
         self.threads.unwrap_or_else(all)
+    }
+
+    /// The key of this server's store, if it has one.
+    ///
+    /// # Errors
+    /// As [`StoreKey::read`] and [`StoreKey::of_command`].
+    pub fn store_key(&self) -> Result<Option<StoreKey>> {
+        match &self.store {
+            None => Ok(None),
+            Some(StoreSettings::Key(file)) => StoreKey::read(file).map(Some),
+            Some(StoreSettings::Command(words)) => StoreKey::of_command(words).map(Some),
+        }
     }
 
     /// The names under which operators' tools ask this server.

@@ -227,7 +227,7 @@ pub fn party_identity(config: &PartyConfig) -> Result<Identity> {
 /// As [`Store::open`].
 pub fn open_store(config: &PartyConfig, identity: &Identity) -> Result<Store> {
     let holder = Holder { cluster: cluster_id(identity)?, party: config.party };
-    Store::open(&config.data, holder)
+    Store::open(&config.data, holder, config.store_key()?)
 }
 
 /// Connects a client to the servers.

@@ -13,6 +13,7 @@ mod model;
 mod runs;
 mod script;
 mod servers;
+mod store;
 mod tape;
 mod train;
 
@@ -60,6 +61,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Tape { command } => tape::run(command, &cli.global, output),
         Command::Infer(arguments) => infer::run(&arguments, &cli.global, output),
         Command::Job { command } => job::run(&command, &cli.global, output),
+        Command::Store { command } => store::run(&command, &cli.global, output),
         Command::Audit { command } => audit::run(&command, output),
         Command::Status => servers::status(&cli.global, output),
         Command::Load(arguments) => load::run(&arguments, &cli.global, output),

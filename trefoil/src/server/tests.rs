@@ -82,7 +82,7 @@ impl World {
         audits: [PathBuf; 3],
     ) -> Self {
         let servers = [0, 1, 2].map(|me| {
-            let store = Store::open(&folder("server"), holder(me)).unwrap();
+            let store = Store::open(&folder("server"), holder(me), None).unwrap();
             prepare(me, &store);
             let engine = AnyEngine::Cpu(CpuEngine::new(1));
             let audit = AuditLog { file: audits[me].clone(), rotate_mib: 1, keep: 1 };

@@ -10,7 +10,10 @@ use bytes::Bytes;
 use ring_arith::{EngineTensor, Shape, Tensor};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
-use super::FileSum;
+use super::{
+    FileSum,
+    seal::{Place, StoreKey},
+};
 use crate::{Error, Result, Shares};
 
 pub(super) fn files_in(folder: &Path) -> Result<Vec<String>> {
@@ -70,10 +73,14 @@ pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
     write().map_err(|cause| Error::file(path, cause))
 }
 
+/// The key by which a file is sealed, and what it is.
+pub(super) type Sealing<'a> = (&'a StoreKey, Place<'a>);
+
 /// What the components of a tensor are called that a server holds.
 const COMPONENTS: [&str; 2] = ["mine", "next"];
 
-pub(super) fn write_shares(path: &Path, shares: &Shares) -> Result<()> {
+/// The bytes of a file of shares, which are written to `path` at once unless they are to be sealed first.
+pub(super) fn write_shares(path: &Path, shares: &Shares, seal: Option<&Sealing<'_>>) -> Result<()> {
     let components = shares.iter().enumerate().flat_map(|(index, held)| {
         held.iter().zip(COMPONENTS).map(move |(words, name)| (format!("{index:06}.{name}"), words))
     });
@@ -84,6 +91,11 @@ pub(super) fn write_shares(path: &Path, shares: &Shares) -> Result<()> {
         let view = TensorView::new(Dtype::U64, words.shape().dims().to_vec(), bytes)
             .map_err(|cause| Error::Internal(format!("shares: {cause}")))?;
         views.push((name.clone(), view));
+    }
+    if let Some((key, place)) = seal {
+        let bytes = safetensors::serialize(views, None)
+            .map_err(|cause| Error::Internal(format!("shares: {cause}")))?;
+        return write_synced(path, &key.seal(*place, &bytes)?);
     }
     let temporary = path.with_added_extension("tmp");
     let write = || {

@@ -13,6 +13,7 @@
 mod files;
 mod ledger;
 mod manifest;
+mod seal;
 #[cfg(test)]
 mod tests;
 
@@ -37,6 +38,8 @@ pub use manifest::{
     ClusterId, Content, FileSum, Holder, Manifest, Range, Readers, parse_manifest, seal,
 };
 use manifest::{now, read_sealed, write_sealed};
+pub use seal::StoreKey;
+use seal::{Place, is_sealed};
 
 use crate::{
     Error, Id, Result, Shares,
@@ -47,6 +50,9 @@ use crate::{
 /// The suffix of a manifest that is not yet in force.
 const STAGED: &str = "staged";
 
+/// The suffix of what a rekeying has written.
+const REKEYED: &str = "rekeyed";
+
 /// The name of the manifest in force.
 const MANIFEST: &str = "manifest";
 
@@ -56,6 +62,8 @@ pub struct Store {
     root: PathBuf,
     models: PathBuf,
     holder: Holder,
+    /// Under which plans and shares are encrypted, if they are.
+    key: Option<StoreKey>,
     ledger: Ledger,
     /// Versions whose files were found damaged when they were read as a whole.
     damage: Mutex<HashMap<(String, Id), String>>,
@@ -174,12 +182,13 @@ impl Entry {
 }
 
 impl Store {
-    /// Opens the folder of `holder`, makes it if need be, and removes what a crash may have left.
+    /// Opens the folder of `holder`, makes it if need be, and removes what a crash may have left. With a key all plans
+    /// and shares are encrypted.
     ///
     /// # Errors
     /// [`Error::Config`] if another server uses the folder or it belongs to another party or cluster,
     /// [`Error::File`] if it cannot be used.
-    pub fn open(root: &Path, holder: Holder) -> Result<Self> {
+    pub fn open(root: &Path, holder: Holder, key: Option<StoreKey>) -> Result<Self> {
         let models = root.join("models");
         fs::create_dir_all(&models).map_err(|cause| Error::file(&models, cause))?;
         make_private(root)?;
@@ -194,8 +203,9 @@ impl Store {
         let (damage, known) = (Mutex::default(), Mutex::default());
         let ledger = Ledger::new(root);
         let root = root.to_owned();
-        let store = Self { root, models, holder, ledger, damage, known, _lock: lock };
+        let store = Self { root, models, holder, key, ledger, damage, known, _lock: lock };
         for name in store.names()? {
+            store.finish_rekey(&name)?;
             store.sweep(&name)?;
         }
         Ok(store)
@@ -423,7 +433,9 @@ impl Store {
     /// [`Error::Refused`] if it is damaged, or another version has come into force.
     pub fn plan(&self, name: &str, manifest: &Manifest) -> Result<Vec<u8>> {
         let [(path, sum), _] = self.files_of(name, manifest);
-        read_checked(&path, sum).map_err(|reason| self.unusable(name, manifest.version, reason))
+        read_checked(&path, sum)
+            .and_then(|bytes| self.opened(name, manifest.version, "plan", bytes))
+            .map_err(|reason| self.unusable(name, manifest.version, reason))
     }
 
     /// Reads and checks this party's shares of a version's weights.
@@ -433,8 +445,116 @@ impl Store {
     pub fn shares(&self, name: &str, manifest: &Manifest) -> Result<Shares> {
         let [_, (path, sum)] = self.files_of(name, manifest);
         read_checked(&path, sum)
+            .and_then(|bytes| self.opened(name, manifest.version, "shares", bytes))
             .and_then(|bytes| parse_shares(bytes.into()))
             .map_err(|reason| self.unusable(name, manifest.version, reason))
+    }
+
+    /// The bytes of a file as they were before they were sealed.
+    fn opened(
+        &self,
+        name: &str,
+        version: Id,
+        kind: &str,
+        bytes: Vec<u8>,
+    ) -> Result<Vec<u8>, String> {
+        match &self.key {
+            Some(key) => key.open(Place { name, version, kind }, bytes),
+            None if is_sealed(&bytes) => {
+                Err("it is encrypted, and this store has no key: set `[store] key` in party.toml"
+                    .to_owned())
+            }
+            None => Ok(bytes),
+        }
+    }
+
+    /// Encrypts all plans and shares anew: those that lie here under `from`, or plain, under the store's key, or plain
+    /// if it has none. A crash leaves each version under one of both. Returns how many versions there are.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if a version is damaged or does not open; [`Error::File`] if files cannot be written.
+    pub fn rekey(&self, from: Option<&StoreKey>) -> Result<usize> {
+        let mut versions = 0;
+        for name in self.names()? {
+            let Some(manifest) = self.entry(&name).manifest().cloned() else { continue };
+            self.rekey_version(&name, manifest, from)?;
+            versions += 1;
+        }
+        Ok(versions)
+    }
+
+    fn rekey_version(&self, name: &str, manifest: Manifest, from: Option<&StoreKey>) -> Result<()> {
+        let mut known = self.known();
+        let mut manifest = self.with_labels(manifest)?;
+        let version = manifest.version;
+        let folder = self.models.join(name);
+        let files = self.files_of(name, &manifest).map(|(path, sum)| (path, sum.clone()));
+        let mut sums = Vec::new();
+        for ((path, sum), kind) in files.iter().zip(["plan", "shares"]) {
+            let place = Place { name, version, kind };
+            let bytes = read_checked(path, sum).map_err(|reason| damaged(name, reason))?;
+            let plain = match from {
+                // One that a rekeying before this one had done already.
+                _ if self
+                    .key
+                    .as_ref()
+                    .is_some_and(|key| key.open(place, bytes.clone()).is_ok()) =>
+                {
+                    sums.push(sum.clone());
+                    continue;
+                }
+                Some(key) if is_sealed(&bytes) => {
+                    key.open(place, bytes).map_err(|reason| damaged(name, reason))?
+                }
+                None if is_sealed(&bytes) => {
+                    let reason = "it is encrypted under another key: name that with --from";
+                    return Err(damaged(name, reason));
+                }
+                _ => bytes,
+            };
+            let plain = zeroize::Zeroizing::new(plain);
+            let fresh = path.with_added_extension(REKEYED);
+            match &self.key {
+                Some(key) => write_synced(&fresh, &key.seal(place, &plain)?)?,
+                None => write_synced(&fresh, &plain)?,
+            }
+            sums.push(sum_of(&fresh)?);
+        }
+        if let [plan, shares] = sums.as_slice() {
+            (manifest.plan, manifest.shares) = (plan.clone(), shares.clone());
+        }
+        sync_folder(&folder)?;
+        // From here on the new files are in force, whatever happens.
+        write_sealed(&folder.join(MANIFEST).with_added_extension(REKEYED), &manifest)?;
+        sync_folder(&folder)?;
+        known.remove(name);
+        drop(known);
+        self.finish_rekey(name)
+    }
+
+    /// Brings into force what a rekeying has written as a whole, and drops what it has not.
+    fn finish_rekey(&self, name: &str) -> Result<()> {
+        let folder = self.models.join(name);
+        let fresh = folder.join(MANIFEST).with_added_extension(REKEYED);
+        let whole = fresh.exists();
+        let suffix = format!(".{REKEYED}");
+        for file in files_in(&folder)? {
+            let Some(name) = file.strip_suffix(&suffix).filter(|name| *name != MANIFEST) else {
+                continue;
+            };
+            let path = folder.join(&file);
+            if whole {
+                fs::rename(&path, folder.join(name)).map_err(|cause| Error::file(&path, cause))?;
+            } else {
+                remove_if_there(&path)?;
+            }
+        }
+        if whole {
+            fs::rename(&fresh, folder.join(MANIFEST))
+                .map_err(|cause| Error::file(&fresh, cause))?;
+            sync_folder(&folder)?;
+        }
+        Ok(())
     }
 
     /// Why a version's file could not be read.
@@ -517,9 +637,14 @@ impl Store {
     fn write_version(&self, folder: &Path, item: &NewItem<'_>) -> Result<()> {
         let version = item.version;
         let plan = plan_path(folder, version);
-        write_synced(&plan, item.plan)?;
+        let sealing =
+            |kind| self.key.as_ref().map(|key| (key, Place { name: item.name, version, kind }));
+        match sealing("plan") {
+            Some((key, place)) => write_synced(&plan, &key.seal(place, item.plan)?)?,
+            None => write_synced(&plan, item.plan)?,
+        }
         let shares = shares_path(folder, version);
-        write_shares(&shares, item.shares)?;
+        write_shares(&shares, item.shares, sealing("shares").as_ref())?;
         let manifest = Manifest {
             holder: self.holder,
             name: item.name.to_owned(),

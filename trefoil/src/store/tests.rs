@@ -1,12 +1,12 @@
 //! Tests of the store.
 
-use std::fs;
+use std::{fs, path::PathBuf};
 
 use ring_arith::{Shape, Tensor};
 
 use super::*;
 use crate::About;
-use crate::testing::holder;
+use crate::testing::{folder, holder};
 
 fn shares(value: u64) -> Shares {
     let tensor = |words: Vec<u64>| Tensor::new(Shape::new([words.len()]).unwrap(), words).unwrap();
@@ -43,15 +43,15 @@ fn load(store: &Store, name: &str) -> Result<(Manifest, Shares)> {
 
 #[test]
 fn a_version_is_visible_once_committed_and_survives_reopening() {
-    let root = crate::testing::folder("store");
-    let store = Store::open(&root, holder(0)).unwrap();
+    let root = folder("store");
+    let store = Store::open(&root, holder(0), None).unwrap();
     let (one, two) = (Id::random().unwrap(), Id::random().unwrap());
     stage(&store, "digits", one, 7);
     assert!(load(&store, "digits").unwrap_err().to_string().contains("no such model"));
     store.commit("digits", one).unwrap();
     stage(&store, "digits", two, 8);
     drop(store);
-    let store = Store::open(&root, holder(0)).unwrap();
+    let store = Store::open(&root, holder(0), None).unwrap();
     let (manifest, loaded) = load(&store, "digits").unwrap();
     assert_eq!((manifest.version, loaded), (one, shares(7)));
     store.commit("digits", two).unwrap();
@@ -67,9 +67,9 @@ fn a_version_is_visible_once_committed_and_survives_reopening() {
 
 #[test]
 fn a_crash_at_any_file_leaves_the_version_in_force() {
-    let root = crate::testing::folder("store");
+    let root = folder("store");
     let (one, two) = (Id::random().unwrap(), Id::random().unwrap());
-    let store = Store::open(&root, holder(0)).unwrap();
+    let store = Store::open(&root, holder(0), None).unwrap();
     stage(&store, "m", one, 1);
     store.commit("m", one).unwrap();
     let folder = root.join("models/m");
@@ -85,7 +85,7 @@ fn a_crash_at_any_file_leaves_the_version_in_force() {
         fs::write(folder.join(name), b"half").unwrap();
     }
     drop(store);
-    let store = Store::open(&root, holder(0)).unwrap();
+    let store = Store::open(&root, holder(0), None).unwrap();
     assert_eq!(load(&store, "m").unwrap().1, shares(1));
     for name in &leftovers {
         assert!(!folder.join(name).exists(), "{name}");
@@ -94,8 +94,8 @@ fn a_crash_at_any_file_leaves_the_version_in_force() {
 
 #[test]
 fn truncated_and_changed_files_are_reported_as_damage() {
-    let root = crate::testing::folder("store");
-    let store = Store::open(&root, holder(0)).unwrap();
+    let root = folder("store");
+    let store = Store::open(&root, holder(0), None).unwrap();
     let id = Id::random().unwrap();
     stage(&store, "m", id, 1);
     store.commit("m", id).unwrap();
@@ -118,8 +118,8 @@ fn truncated_and_changed_files_are_reported_as_damage() {
 
 #[test]
 fn a_manifest_keeps_all_that_its_owner_said_and_any_changed_byte_is_seen() {
-    let root = crate::testing::folder("store");
-    let store = Store::open(&root, holder(0)).unwrap();
+    let root = folder("store");
+    let store = Store::open(&root, holder(0), None).unwrap();
     let id = Id::random().unwrap();
     stage(&store, "m", id, 1);
     store.commit("m", id).unwrap();
@@ -144,23 +144,23 @@ fn a_manifest_keeps_all_that_its_owner_said_and_any_changed_byte_is_seen() {
 #[test]
 fn folders_of_two_parties_exchanged_and_stores_of_another_cluster_are_refused() {
     let roots = [0, 1].map(|party| {
-        let root = crate::testing::folder("store");
-        let store = Store::open(&root, holder(party)).unwrap();
+        let root = folder("store");
+        let store = Store::open(&root, holder(party), None).unwrap();
         let id = Id::from([7; 16]);
         stage(&store, "m", id, party as u64);
         store.commit("m", id).unwrap();
         root
     });
-    let text = Store::open(&roots[1], holder(0)).unwrap_err().to_string();
+    let text = Store::open(&roots[1], holder(0), None).unwrap_err().to_string();
     assert!(text.contains("belongs to party 1") && text.contains("exchanged"), "{text}");
     let other = Holder { cluster: ClusterId::of_key(b"another key"), party: 0 };
-    let text = Store::open(&roots[0], other).unwrap_err().to_string();
+    let text = Store::open(&roots[0], other, None).unwrap_err().to_string();
     assert!(text.contains(&other.cluster.to_string()) && text.contains("made anew"), "{text}");
     // Only the models' folders exchanged: the manifest itself says whose it is.
     let [mine, theirs] = roots.each_ref().map(|root| root.join("models/m"));
     fs::rename(&mine, roots[0].join("m")).unwrap();
     fs::rename(&theirs, &mine).unwrap();
-    let store = Store::open(&roots[0], holder(0)).unwrap();
+    let store = Store::open(&roots[0], holder(0), None).unwrap();
     let entry = store.entry("m");
     assert!(entry.manifest().is_none());
     let text = entry.usable("m").unwrap_err().to_string();
@@ -172,8 +172,8 @@ fn folders_of_two_parties_exchanged_and_stores_of_another_cluster_are_refused() 
 
 #[test]
 fn a_model_under_another_name_is_refused() {
-    let root = crate::testing::folder("store");
-    let store = Store::open(&root, holder(0)).unwrap();
+    let root = folder("store");
+    let store = Store::open(&root, holder(0), None).unwrap();
     let id = Id::random().unwrap();
     stage(&store, "m", id, 1);
     store.commit("m", id).unwrap();
@@ -187,8 +187,8 @@ fn a_model_under_another_name_is_refused() {
 
 #[test]
 fn a_version_that_was_found_damaged_is_refused_until_it_is_put_again() {
-    let root = crate::testing::folder("store");
-    let store = Store::open(&root, holder(0)).unwrap();
+    let root = folder("store");
+    let store = Store::open(&root, holder(0), None).unwrap();
     let [one, two] = [1, 2].map(|n| Id::from([n; 16]));
     stage(&store, "m", one, 1);
     store.commit("m", one).unwrap();
@@ -210,8 +210,8 @@ fn a_version_that_was_found_damaged_is_refused_until_it_is_put_again() {
 
 #[test]
 fn a_manifest_that_changes_in_its_place_is_read_again_and_has_its_labels_when_asked() {
-    let root = crate::testing::folder("store");
-    let store = Store::open(&root, holder(0)).unwrap();
+    let root = folder("store");
+    let store = Store::open(&root, holder(0), None).unwrap();
     let id = Id::random().unwrap();
     let about = About { labels: vec!["cat".to_owned(), "dog".to_owned()], ..About::default() };
     let (owner, readers, shares) = ("alice", &Readers::Everyone, &shares(1));
@@ -240,19 +240,21 @@ fn a_manifest_that_changes_in_its_place_is_read_again_and_has_its_labels_when_as
 
 #[test]
 fn a_second_server_on_the_same_folder_is_refused() {
-    let root = crate::testing::folder("store");
-    let first = Store::open(&root, holder(0)).unwrap();
-    assert!(Store::open(&root, holder(0)).unwrap_err().to_string().contains("another server"));
+    let root = folder("store");
+    let first = Store::open(&root, holder(0), None).unwrap();
+    assert!(
+        Store::open(&root, holder(0), None).unwrap_err().to_string().contains("another server")
+    );
     drop(first);
-    Store::open(&root, holder(0)).unwrap();
+    Store::open(&root, holder(0), None).unwrap();
 }
 
 #[cfg(unix)]
 #[test]
 fn shares_are_readable_by_their_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
-    let root = crate::testing::folder("store");
-    let store = Store::open(&root, holder(0)).unwrap();
+    let root = folder("store");
+    let store = Store::open(&root, holder(0), None).unwrap();
     let id = Id::random().unwrap();
     stage(&store, "m", id, 1);
     let folder = root.join("models/m");
@@ -281,4 +283,82 @@ fn staged_versions_are_committed_only_if_some_server_has_them_in_force() {
     assert_eq!(repairs(1, &all), [Repair::Commit("m".into(), new)]);
     let expected = [Repair::Commit("m".into(), new), Repair::Discard("m".into(), lost)];
     assert_eq!(repairs(2, &all), expected);
+}
+
+/// A key of a store, from a file as its operator has it.
+fn key_file(name: &str) -> (PathBuf, StoreKey) {
+    let file = folder(name).join("store.key");
+    fs::write(&file, StoreKey::generate().unwrap().as_bytes()).unwrap();
+    #[cfg(unix)]
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let key = StoreKey::read(&file).unwrap();
+    (file, key)
+}
+
+#[test]
+fn a_store_with_a_key_shows_nothing_of_its_shares_on_the_disk() {
+    let root = folder("sealed");
+    let (_, key) = key_file("sealed-key");
+    let version = Id::random().unwrap();
+    let secret = 0x5eed_f00d_dead_beef_u64;
+    {
+        let store = Store::open(&root, holder(0), Some(key.clone())).unwrap();
+        stage(&store, "m", version, secret);
+        let manifest = store.commit("m", version).unwrap();
+        assert_eq!(store.shares("m", &manifest).unwrap(), shares(secret));
+        assert_eq!(store.plan("m", &manifest).unwrap(), b"{}");
+        assert!(store.verify("m").unwrap() > 0);
+    }
+    for file in fs::read_dir(root.join("models/m")).unwrap() {
+        let bytes = fs::read(file.unwrap().path()).unwrap();
+        let word = secret.to_le_bytes();
+        assert!(!bytes.windows(8).any(|it| it == word), "a share lies in the clear");
+    }
+    for (key, reason) in
+        [(None, "this store has no key"), (Some(key_file("other").1), "does not open")]
+    {
+        let store = Store::open(&root, holder(0), key).unwrap();
+        let manifest = store.entry("m").usable("m").unwrap();
+        let text = store.shares("m", &manifest).unwrap_err().to_string();
+        assert!(text.contains(reason), "{reason}: {text}");
+    }
+}
+
+#[test]
+fn a_store_is_encrypted_anew_whatever_lay_there_and_whenever_it_is_interrupted() {
+    let root = folder("rekeyed");
+    let keys = [None, Some(key_file("one").1), Some(key_file("two").1), None];
+    let version = Id::random().unwrap();
+    {
+        let store = Store::open(&root, holder(0), None).unwrap();
+        stage(&store, "m", version, 6);
+        store.commit("m", version).unwrap();
+    }
+    for two in keys.windows(2) {
+        let store = Store::open(&root, holder(0), two[1].clone()).unwrap();
+        let manifest = store.entry("m").usable("m").unwrap();
+        store.shares("m", &manifest).unwrap_err();
+        if two[0].is_some() {
+            let text = store.rekey(None).unwrap_err().to_string();
+            assert!(text.contains("--from"), "{text}");
+        }
+        assert_eq!(store.rekey(two[0].as_ref()).unwrap(), 1);
+        // Again it changes nothing.
+        store.rekey(two[0].as_ref()).unwrap();
+        let manifest = store.entry("m").usable("m").unwrap();
+        assert_eq!(store.shares("m", &manifest).unwrap(), shares(6));
+    }
+    // What a crash left before the new manifest was there is dropped, and after it brought into force.
+    let models = root.join("models/m");
+    fs::write(models.join(format!("{version}.safetensors.rekeyed")), "half").unwrap();
+    let store = Store::open(&root, holder(0), None).unwrap();
+    let manifest = store.entry("m").usable("m").unwrap();
+    assert_eq!(store.shares("m", &manifest).unwrap(), shares(6));
+    assert_eq!(fs::read_dir(&models).unwrap().count(), 3);
+    for name in ["manifest", &format!("{version}.safetensors"), &format!("{version}.plan.json")] {
+        fs::rename(models.join(name), models.join(format!("{name}.rekeyed"))).unwrap();
+    }
+    drop(store);
+    let store = Store::open(&root, holder(0), None).unwrap();
+    assert_eq!(store.shares("m", &store.entry("m").usable("m").unwrap()).unwrap(), shares(6));
 }

@@ -1,0 +1,237 @@
+//! Encryption of what lies on the disk, under a key that its operator keeps elsewhere.
+//!
+//! Each file has a key of its own: BLAKE3 in its derivation mode, keyed with the store's key, of a fresh salt, the name and
+//! version of what the file belongs to, and which of its files it is. So a file in another place does not open. Its bytes are
+//! AES-256-GCM in chunks of 1 MiB, whose numbers are the nonces; the last chunk is marked, so that none can be cut off.
+
+use std::{fmt, fs, path::Path, process::Command};
+
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use zeroize::Zeroizing;
+
+use crate::{Error, Id, Result, id::fill_random};
+
+/// What every sealed file begins with.
+const MAGIC: &[u8; 16] = b"trefoil-sealed 1";
+
+/// Bytes of a salt, of a chunk and of its tag.
+const SALT: usize = 32;
+const CHUNK: usize = 1 << 20;
+const TAG: usize = 16;
+
+/// The key of a server's store. `Debug` shows nothing of it.
+#[derive(Clone)]
+pub struct StoreKey(Zeroizing<[u8; 32]>);
+
+/// What a file is: whoever opens it must know.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub name: &'a str,
+    pub version: Id,
+    /// `plan` or `shares`.
+    pub kind: &'a str,
+}
+
+impl fmt::Debug for StoreKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoreKey")
+    }
+}
+
+impl StoreKey {
+    /// A fresh key as it is written to a file: 64 hexadecimal letters and a line's end.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the system has no randomness.
+    pub fn generate() -> Result<Zeroizing<String>> {
+        let mut bytes = Zeroizing::new([0; 32]);
+        fill_random(&mut *bytes)?;
+        let mut text = Zeroizing::new(String::with_capacity(65));
+        for byte in bytes.iter() {
+            text.push_str(&format!("{byte:02x}"));
+        }
+        text.push('\n');
+        Ok(text)
+    }
+
+    /// Reads a key file, which its owner alone may read.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if it cannot be read, others may read it, or it is no key.
+    pub fn read(path: &Path) -> Result<Self> {
+        crate::cluster::check_private(path)?;
+        let bad = |reason: String| Error::config(path.display(), reason);
+        let text =
+            fs::read_to_string(path).map_err(|cause| bad(format!("cannot be read: {cause}")))?;
+        Self::parse(&Zeroizing::new(text))
+            .ok_or_else(|| bad("is no key; `trefoil store key FILE` makes one".to_owned()))
+    }
+
+    /// Asks a command for the key, so that something else keeps it.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the command fails, or prints no key.
+    pub fn of_command(words: &[String]) -> Result<Self> {
+        let bad = |reason: String| Error::config("store.command", reason);
+        let [program, arguments @ ..] = words else {
+            return Err(bad("names no program".to_owned()));
+        };
+        let output = Command::new(program).args(arguments).output();
+        let output = output.map_err(|cause| bad(format!("`{program}` cannot be run: {cause}")))?;
+        let text = Zeroizing::new(String::from_utf8(output.stdout).unwrap_or_default());
+        if !output.status.success() {
+            return Err(bad(format!("`{program}` ended with {}", output.status)));
+        }
+        Self::parse(&text)
+            .ok_or_else(|| bad(format!("`{program}` printed no key of 64 hexadecimal letters")))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.trim_end().as_bytes();
+        if text.len() != 64 {
+            return None;
+        }
+        let mut bytes = Zeroizing::new([0; 32]);
+        for (byte, pair) in bytes.iter_mut().zip(text.chunks(2)) {
+            *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
+    /// The key of one file.
+    fn of_file(&self, salt: &[u8], place: Place<'_>) -> LessSafeKey {
+        let mut hash = blake3::Hasher::new_derive_key("trefoil 2026 file of a store");
+        hash.update(&*self.0).update(salt);
+        for part in [place.name.as_bytes(), &place.version.bytes(), place.kind.as_bytes()] {
+            hash.update(&(part.len() as u64).to_le_bytes()).update(part);
+        }
+        let key = Zeroizing::new(*hash.finalize().as_bytes());
+        let key = UnboundKey::new(&AES_256_GCM, &*key).expect("a key of AES-256 has 32 bytes");
+        LessSafeKey::new(key)
+    }
+
+    /// The bytes of a file, sealed.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the system has no randomness.
+    pub(super) fn seal(&self, place: Place<'_>, bytes: &[u8]) -> Result<Vec<u8>> {
+        let mut salt = [0; SALT];
+        fill_random(&mut salt)?;
+        let key = self.of_file(&salt, place);
+        let chunks = bytes.len().div_ceil(CHUNK).max(1);
+        let mut sealed = Vec::with_capacity(MAGIC.len() + SALT + bytes.len() + chunks * TAG);
+        sealed.extend_from_slice(MAGIC);
+        sealed.extend_from_slice(&salt);
+        for number in 0..chunks {
+            let chunk = &bytes[number * CHUNK..bytes.len().min((number + 1) * CHUNK)];
+            let from = sealed.len();
+            sealed.extend_from_slice(chunk);
+            let nonce = nonce(number, number + 1 == chunks);
+            let tag = key.seal_in_place_separate_tag(nonce, Aad::empty(), &mut sealed[from..]);
+            let tag = tag.map_err(|_| Error::Internal("a file cannot be sealed".to_owned()))?;
+            sealed.extend_from_slice(tag.as_ref());
+        }
+        Ok(sealed)
+    }
+
+    /// The bytes of a sealed file.
+    ///
+    /// # Errors
+    /// A sentence that says why they do not open.
+    pub(super) fn open(&self, place: Place<'_>, mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
+        let head = MAGIC.len() + SALT;
+        if !is_sealed(&bytes) || bytes.len() < head + TAG {
+            return Err("it is not encrypted, and this store has a key: run `trefoil store rekey`"
+                .to_owned());
+        }
+        let key = self.of_file(&bytes[MAGIC.len()..head], place);
+        let chunks = (bytes.len() - head).div_ceil(CHUNK + TAG);
+        let mut to = 0;
+        for number in 0..chunks {
+            let from = head + number * (CHUNK + TAG);
+            let end = bytes.len().min(from + CHUNK + TAG);
+            let nonce = nonce(number, number + 1 == chunks);
+            let opened = key.open_in_place(nonce, Aad::empty(), &mut bytes[from..end]);
+            let opened = opened.map(|plain| plain.len()).map_err(|_| {
+                "it does not open with this store's key: the key is another one, or the file was changed or is of \
+                 another model"
+                    .to_owned()
+            })?;
+            bytes.copy_within(from..from + opened, to);
+            to += opened;
+        }
+        bytes.truncate(to);
+        Ok(bytes)
+    }
+}
+
+/// Whether bytes are those of a sealed file.
+pub(super) fn is_sealed(bytes: &[u8]) -> bool {
+    bytes.starts_with(MAGIC)
+}
+
+/// The nonce of a chunk: its number, and whether it is the last.
+fn nonce(number: usize, last: bool) -> Nonce {
+    let mut bytes = [0; 12];
+    bytes[0] = u8::from(last);
+    bytes[4..].copy_from_slice(&(number as u64).to_be_bytes());
+    Nonce::assume_unique_for_key(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(byte: u8) -> StoreKey {
+        StoreKey(Zeroizing::new([byte; 32]))
+    }
+
+    fn place() -> Place<'static> {
+        Place { name: "m", version: Id::from([0; 16]), kind: "shares" }
+    }
+
+    #[test]
+    fn a_file_opens_with_its_key_in_its_place_alone() {
+        for len in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK] {
+            let bytes: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+            let sealed = key(1).seal(place(), &bytes).unwrap();
+            assert_eq!(key(1).open(place(), sealed.clone()).unwrap(), bytes, "{len}");
+            assert_ne!(sealed, key(1).seal(place(), &bytes).unwrap(), "no salt is used twice");
+            let elsewhere = [
+                Place { name: "n", ..place() },
+                Place { version: Id::from([1; 16]), ..place() },
+                Place { kind: "plan", ..place() },
+            ];
+            for place in elsewhere {
+                key(1).open(place, sealed.clone()).unwrap_err();
+            }
+            key(2).open(place(), sealed.clone()).unwrap_err();
+            for at in [16, 48, sealed.len() - 1] {
+                let mut changed = sealed.clone();
+                changed[at] ^= 1;
+                key(1).open(place(), changed).unwrap_err();
+            }
+            for cut in [1, TAG, CHUNK + TAG] {
+                if let Some(left) = sealed.len().checked_sub(cut) {
+                    key(1).open(place(), sealed[..left].to_vec()).unwrap_err();
+                }
+            }
+        }
+        assert!(key(1).open(place(), b"plain".to_vec()).unwrap_err().contains("not encrypted"));
+    }
+
+    #[test]
+    fn a_key_is_read_as_it_was_written() {
+        let text = StoreKey::generate().unwrap();
+        let StoreKey(bytes) = StoreKey::parse(&text).unwrap();
+        assert_eq!(text.trim_end(), bytes.iter().map(|b| format!("{b:02x}")).collect::<String>());
+        assert_eq!(format!("{:?}", key(7)), "StoreKey");
+        for bad in ["", "00", &"g".repeat(64), &"0".repeat(66)] {
+            assert!(StoreKey::parse(bad).is_none(), "{bad}");
+        }
+        let words = ["sh".to_owned(), "-c".to_owned(), format!("printf {}", "ab".repeat(32))];
+        assert_eq!(*StoreKey::of_command(&words).unwrap().0, [0xab; 32]);
+        let text = StoreKey::of_command(&["false".to_owned()]).unwrap_err().to_string();
+        assert!(text.contains("store.command"), "{text}");
+    }
+}
