@@ -104,7 +104,8 @@ impl Lookup {
         x: Pair<E::Tensor>,
         circuit: Arc<Circuit>,
     ) -> Result<Pair<E::Tensor>> {
-        let (n, t) = (self.n, self.function.drop);
+        let n = self.n;
+        let t = self.function.drop;
         let seeds = p.sample_both(SEED * n);
         let [is_below, is_above] = [(); 2].map(|()| {
             let comparison = Comparison { circuit: circuit.clone(), top: true, low: 0 };
@@ -180,7 +181,8 @@ impl Lookup {
         seeds: [Sample; 2],
         a: &[u64],
     ) -> Result<E::Tensor> {
-        let (n, low, bits) = (self.n, self.function.low, self.function.bits);
+        let n = self.n;
+        let Piecewise { low, bits, .. } = *self.function;
         let seeds = [Self::seeds(p, seeds[0])?, Self::seeds(p, seeds[1])?];
         let mut all = vec![0; self.key_words()];
         for (at, &a) in a.iter().enumerate() {
@@ -190,11 +192,17 @@ impl Lookup {
             mutant!("looked up: the dealer's low bits squared once", value = [1, rest, rest]);
             let seeds = seeds.each_ref().map(|seeds| [0, 1].map(|i| seeds.words()[i * n + at]));
             let mut word = at;
-            let expand = |_, _, seed| fss::expand(seed);
-            fss::make_point(point, &value, bits as usize, seeds, expand, |correction| {
-                all[word] = correction;
-                word += n;
-            });
+            fss::make_point(
+                point,
+                &value,
+                bits as usize,
+                seeds,
+                |_, _, seed| fss::expand(seed),
+                |correction| {
+                    all[word] = correction;
+                    word += n;
+                },
+            );
         }
         Ok(p.engine.upload(Tensor::new(Shape::new([self.key_words()])?, all)?)?)
     }
@@ -215,8 +223,9 @@ impl Lookup {
         let mut shares = Vec::with_capacity(n);
         for (at, &b) in b.iter().enumerate() {
             let seed = [0, 1].map(|i| seeds.words()[i * n + at]);
-            let word = |i: usize| key.words()[i * n + at];
-            let points = fss::evaluate_points::<POWERS>(evaluator, seed, *bits as usize, word);
+            let points = fss::evaluate_points::<POWERS>(evaluator, seed, *bits as usize, |i| {
+                key.words()[i * n + at]
+            });
             let pieces = rotated(pieces, b >> low, *bits);
             // Powers of the dealer's low bits times coefficients.
             let mut sums = [[0u64; 3]; POWERS];
@@ -290,8 +299,8 @@ impl<'a, E: Engine> Outside<'a, E> {
         };
         let first = difference(&inside.0, &x.0, constants[0])?;
         let second = difference(&inside.1, &x.1, constants[1])?;
-        let (factor, slot) = (Factor::Word(Pair(first, second)), Slot::anywhere());
-        Ok([Selected { factor, opposite: false, slot }])
+        let factor = Factor::Word(Pair(first, second));
+        Ok([Selected { factor, opposite: false, slot: Slot::anywhere() }])
     }
 
     fn deal(
@@ -335,7 +344,8 @@ fn rotated(pieces: &[[u64; 3]], by: u64, bits: u32) -> Vec<[u64; 3]> {
     let mut pieces = pieces.to_vec();
     for bit in 0..bits {
         let chosen = (by >> bit & 1).wrapping_neg();
-        let (step, len) = (1 << bit, pieces.len());
+        let len = pieces.len();
+        let step = 1 << bit;
         let moved = |i: usize| -> [u64; 3] {
             let (here, there) = (&pieces[i], &pieces[(i + step) % len]);
             std::array::from_fn(|k| here[k] ^ (chosen & (here[k] ^ there[k])))

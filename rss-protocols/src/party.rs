@@ -224,8 +224,8 @@ impl<E: Engine> Rss<E> {
             Profile::SlowLinks => Tree::Fours,
         };
         let mut circuits = self.circuits.borrow_mut();
-        let make = || Arc::new(Circuit::new(tree, predicate, bits));
-        circuits.entry((tree, predicate, bits)).or_insert_with(make).clone()
+        let circuit = circuits.entry((tree, predicate, bits));
+        circuit.or_insert_with(|| Arc::new(Circuit::new(tree, predicate, bits))).clone()
     }
 
     /// The chunks of an operation on so many elements.

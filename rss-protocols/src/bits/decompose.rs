@@ -63,7 +63,8 @@ impl<E: Engine> Rss<E> {
         let longest = all.iter().map(|spans| spans.generate.len()).max().unwrap_or(0);
         let mut half = 1;
         while half < longest {
-            let (mut operands, mut plans) = (Vec::new(), Vec::new());
+            let mut operands = Vec::new();
+            let mut plans = Vec::new();
             for spans in all.iter_mut().filter(|spans| spans.generate.len() > half) {
                 let upper = (0..spans.generate.len()).filter(|j| j & half != 0).collect::<Vec<_>>();
                 // Spans that reach the lowest place have no use for what would run through them.
@@ -147,7 +148,8 @@ impl<E: Engine> Rss<E> {
         width: u32,
         shape: &Shape,
     ) -> Result<BitShare<E::Tensor>> {
-        let (mut mine, mut next) = (Vec::new(), Vec::new());
+        let mut mine = Vec::new();
+        let mut next = Vec::new();
         for (chunk, planes) in chunks.iter().zip(made) {
             let [own, other] = chunk.roles(self.party()).mine_and_next(planes);
             mine.push((chunk.range.start, own));

@@ -108,10 +108,12 @@ impl<E: Engine> Rss<E> {
             outputs.push(output);
         }
         let mut made = rounds.run(&self.links)?.into_iter();
-        let shares = |output: Outputs<_>| {
-            output.shares(&self.engine, made.by_ref().take(output.chunks.len()))
-        };
-        outputs.into_iter().map(shares).collect()
+        let mut results = Vec::with_capacity(jobs.len());
+        for output in outputs {
+            let made = made.by_ref().take(output.chunks.len());
+            results.push(output.shares(&self.engine, made)?);
+        }
+        Ok(results)
     }
 
     /// The plane that a role knows of a chunk of shared bits: `u` at the dealer, `v` at the evaluators.

@@ -64,8 +64,8 @@ impl<E: Engine> Rss<E> {
             let output = self.outputs(self.chunks(shape.len()), shape, lists.len());
             for chunk in &output.chunks {
                 let columns = |side: &BitTensor<E::Tensor>| {
-                    let (start, end) = (chunk.range.start / 64, chunk.range.end.div_ceil(64));
-                    slice(&self.engine, side.planes(), 1, start, end)
+                    let end = chunk.range.end.div_ceil(64);
+                    slice(&self.engine, side.planes(), 1, chunk.range.start / 64, end)
                 };
                 let p = self.port(chunk);
                 let bits = p.roles.pair(columns(bits.mine())?, columns(bits.next())?);
@@ -108,10 +108,12 @@ async fn weighted_sum<E: Engine>(
         let targets = vec![to_plane(0, 0, 1, n)];
         let [right] = planes(p.engine, &LaneDealer, [*width, n], sources, &[], [*width], targets)?;
         p.to_right(&right)?;
-        let components = |(&[y0, y1], slot): (&[Sample; 2], &Slot<_>)| {
-            Ok(Pair(p.tensor_into(y0, slot.first())?, p.tensor_into(y1, slot.second())?))
-        };
-        return y.iter().zip(&slots).map(components).collect();
+        let mut results = Vec::with_capacity(y.len());
+        for (&[y0, y1], slot) in y.iter().zip(&slots) {
+            let first = p.tensor_into(y0, slot.first())?;
+            results.push(Pair(first, p.tensor_into(y1, slot.second())?));
+        }
+        return Ok(results);
     }
 
     let v = p.bits_as_words(p.joint(&bits), n)?;
@@ -151,13 +153,12 @@ fn addend<E: Engine>(
     let mut total = p.map(&Negate, [y], &[])?;
     for (group, coefficients) in list.chunks(LANES).enumerate() {
         let first = group * LANES;
-        let lane = |i: usize| match u {
+        let [a, b, c, d, e, f, g, h] = std::array::from_fn(|i| match u {
             // Without a plane its coefficient is 0, and so is its addend.
             _ if i >= coefficients.len() => p.zero(),
             Shares::Sample(u) => p.streams.planes_again(*u, Planes::one(first + i), n),
             Shares::Words(u) => plane_of(u, first + i, 0, n),
-        };
-        let [a, b, c, d, e, f, g, h] = std::array::from_fn(lane);
+        });
         let sources = [whole(&total), whole(v), a, b, c, d, e, f, g, h];
         let mut params = vec![p.if_left()];
         params.extend((0..LANES).map(|i| coefficients.get(i).copied().unwrap_or(0)));

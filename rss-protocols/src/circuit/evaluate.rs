@@ -97,14 +97,17 @@ impl Evaluation {
     fn deal_digits<E: Engine>(&self, p: &Port<'_, E>, a: &E::Tensor) -> Result<()> {
         let cols = self.cols;
         for group in &self.circuit.digits {
-            let (digit, code) = (group.digit, (1 << group.digit) - 1);
+            let digit = group.digit;
+            let code = (1 << digit) - 1;
             let bits = (0..digit).map(|j| plane_of(a, group.bit + j, digit, cols));
-            let rows = |first| Planes { first, stride: code, count: group.rows };
-            let masks =
-                (0..code).map(|k| p.streams.planes(self.digits, rows(group.first + k), cols));
+            let masks = (group.first..group.first + code).map(|first| {
+                let rows = Planes { first, stride: code, count: group.rows };
+                p.streams.planes(self.digits, rows, cols)
+            });
             let sources = bits.chain(masks).collect();
             let targets = (0..code).map(|k| to_plane(0, k, code, cols)).collect();
-            let (space, outputs) = ([group.rows, cols], [group.rows * code]);
+            let space = [group.rows, cols];
+            let outputs = [group.rows * code];
             let [encoded] = match digit {
                 1 => planes(p.engine, &Codes::<1>, space, sources, &[], outputs, targets)?,
                 2 => planes(p.engine, &Codes::<2>, space, sources, &[], outputs, targets)?,
@@ -118,11 +121,12 @@ impl Evaluation {
 
     /// The masks of all that leaves open.
     fn leaf_masks<E: Engine>(&self, p: &Port<'_, E>) -> Result<E::Tensor> {
-        let (rows, cols) = (self.circuit.leaf_opened, self.cols);
+        let rows = self.circuit.leaf_opened;
         let all = Planes { first: 0, stride: 1, count: rows };
-        let sources = self.masks.iter().map(|&m| p.streams.planes(m, all, cols)).collect();
-        let targets = vec![to_plane(0, 0, 1, cols)];
-        let [masks] = planes(p.engine, &LeafMask, [rows, cols], sources, &[], [rows], targets)?;
+        let sources = self.masks.iter().map(|&m| p.streams.planes(m, all, self.cols)).collect();
+        let targets = vec![to_plane(0, 0, 1, self.cols)];
+        let space = [rows, self.cols];
+        let [masks] = planes(p.engine, &LeafMask, space, sources, &[], [rows], targets)?;
         Ok(masks)
     }
 
@@ -139,8 +143,10 @@ impl Evaluation {
         let Gate::Merge { children, dealt: first, low } = &batch.gate else {
             unreachable!("levels above 0 merge")
         };
-        let (cols, rows, k) = (self.cols, batch.rows, batch.opened_planes());
-        let (predicate, leaves) = (self.circuit.predicate, self.leaves());
+        let Self { cols, .. } = *self;
+        let (rows, k) = (batch.rows, batch.opened_planes());
+        let predicate = self.circuit.predicate;
+        let leaves = self.leaves();
         let count = dealt(predicate, *low, children.len());
         let mut sources = Vec::new();
         for (child, from, slot) in self.factors(children) {
@@ -150,9 +156,10 @@ impl Evaluation {
             };
             sources.push(row_plane(tensor, base, child, from, slot, cols));
         }
-        let planes_of = |first, stride| Planes { first, stride, count: rows };
-        let product = |j| p.streams.planes(self.products, planes_of(first + j, count), cols);
-        sources.extend((0..count).map(product));
+        sources.extend((*first..first + count).map(|first| {
+            let rows = Planes { first, stride: count, count: rows };
+            p.streams.planes(self.products, rows, cols)
+        }));
         if predicate == Predicate::Carry {
             let top = &children[children.len() - 1];
             sources.push(match top.batch.checked_sub(leaves) {
@@ -164,10 +171,9 @@ impl Evaluation {
         for slot in self.results(batch) {
             match slot {
                 Some(slot) => {
-                    let opened = planes_of(batch.opened + slot, k);
-                    let mask = |m: &Sample| p.streams.planes(*m, opened, cols);
-                    sources.extend(self.masks.iter().map(mask));
-                    let shares = planes_of(batch.shares + slot, k);
+                    let opened = Planes { first: batch.opened + slot, stride: k, count: rows };
+                    sources.extend(self.masks.map(|mask| p.streams.planes(mask, opened, cols)));
+                    let shares = Planes { first: batch.shares + slot, stride: k, count: rows };
                     sources.push(p.streams.planes(self.shares, shares, cols));
                     targets.extend([to_plane(1, slot, k, cols), to_plane(2, slot, k, cols)]);
                 }
@@ -209,12 +215,14 @@ impl Evaluation {
     ) -> Result<Message<E::Tensor>> {
         let cols = self.cols;
         if role == Role::Right {
-            let group =
-                |group: &DigitGroup| incoming.planes(group.rows * ((1 << group.digit) - 1), cols);
-            let digits = self.circuit.digits.iter().map(group).collect::<Result<_>>()?;
+            let mut digits = Vec::with_capacity(self.circuit.digits.len());
+            for DigitGroup { rows, digit, .. } in &self.circuit.digits {
+                digits.push(incoming.planes(rows * ((1 << digit) - 1), cols)?);
+            }
             return Ok(Message::Right { digits });
         }
-        let (mut products, mut shares) = (Vec::new(), Vec::new());
+        let mut products = Vec::new();
+        let mut shares = Vec::new();
         for batch in &self.circuit.batches[self.leaves()..] {
             if let Gate::Merge { children, low, .. } = &batch.gate {
                 let count = dealt(self.circuit.predicate, *low, children.len());
@@ -270,19 +278,20 @@ impl Evaluation {
         };
         let cols = self.cols;
         let group = &self.circuit.digits[size];
-        let (digit, code) = (group.digit, (1 << group.digit) - 1);
-        let rows = |first| Planes { first, stride: stride * code, count: batch.rows };
-        let encoded = |k| match message {
-            Message::Right { digits } => {
-                plane_of(&digits[size], first * code + k, stride * code, cols)
-            }
-            Message::Left { .. } => {
-                p.streams.planes(self.digits, rows(group.first + first * code + k), cols)
-            }
-        };
-        let bit = |j| plane_of(b, group.bit + first * digit + j, stride * digit, cols);
-        let mut sources: Vec<Source<'_, E::Tensor>> =
-            (0..code).map(encoded).chain((0..digit).map(bit)).collect();
+        let digit = group.digit;
+        let code = (1 << digit) - 1;
+        let mut sources: Vec<Source<'_, E::Tensor>> = Vec::with_capacity(code + digit + 2);
+        for k in first * code..(first + 1) * code {
+            sources.push(match message {
+                Message::Right { digits } => plane_of(&digits[size], k, stride * code, cols),
+                Message::Left { .. } => {
+                    let (first, stride) = (group.first + k, stride * code);
+                    p.streams.planes(self.digits, Planes { first, stride, count: batch.rows }, cols)
+                }
+            });
+        }
+        let bits = group.bit + first * digit..group.bit + (first + 1) * digit;
+        sources.extend(bits.map(|bit| plane_of(b, bit, stride * digit, cols)));
         let (outputs, targets) = self.add_results(p, batch, &mut sources);
         let parity = [!p.if_left()];
         macro_rules! run {
@@ -317,7 +326,9 @@ impl Evaluation {
         let Gate::Merge { children, dealt: first, low } = &batch.gate else {
             unreachable!("levels above 0 merge")
         };
-        let (cols, predicate, leaves) = (self.cols, self.circuit.predicate, self.leaves());
+        let cols = self.cols;
+        let predicate = self.circuit.predicate;
+        let leaves = self.leaves();
         let mut sources = Vec::new();
         for side in [&state.own, &state.other] {
             for (child, from, slot) in self.factors(children) {
@@ -326,16 +337,20 @@ impl Evaluation {
         }
         for (child, from, slot) in self.factors(children) {
             let k = from.opened_planes();
-            let (row, stride) = (child.row * k + slot, child.stride * k);
-            let rows = |base| Planes { first: base + row, stride, count: batch.rows };
+            let first = child.row * k + slot;
+            let rows = Planes { first, stride: child.stride * k, count: batch.rows };
             sources.push(match (child.batch.checked_sub(leaves), message) {
                 // What masked a leaf is this party's share of the leaf's mask.
-                (None, _) => p.streams.planes_again(p.own(self.masks), rows(from.opened), cols),
+                (None, _) => {
+                    let rows = Planes { first: from.opened + first, ..rows };
+                    p.streams.planes_again(p.own(self.masks), rows, cols)
+                }
                 (Some(merged), Message::Left { shares, .. }) => {
-                    plane_of(&shares[merged], row, stride, cols)
+                    plane_of(&shares[merged], first, rows.stride, cols)
                 }
                 (Some(_), Message::Right { .. }) => {
-                    p.streams.planes(self.shares, rows(from.shares), cols)
+                    let rows = Planes { first: from.shares + first, ..rows };
+                    p.streams.planes(self.shares, rows, cols)
                 }
             });
         }
@@ -381,7 +396,8 @@ impl Evaluation {
         batch: &Batch,
         sources: &mut Vec<Source<'x, E::Tensor>>,
     ) -> ([usize; 2], Vec<Target>) {
-        let (cols, k) = (self.cols, batch.opened_planes());
+        let cols = self.cols;
+        let k = batch.opened_planes();
         let mut targets = Vec::new();
         for slot in self.results(batch) {
             match slot {

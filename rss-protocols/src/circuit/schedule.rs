@@ -184,12 +184,11 @@ impl Circuit {
     /// themselves.
     #[cfg(test)]
     pub fn twin(&self, plane: usize) -> usize {
-        let holds = |batch: &&Batch| {
-            (batch.opened..batch.opened + 2 * batch.rows).contains(&plane)
-                && batch.opened_planes() == 2
-        };
-        let batch = self.batches.iter().find(holds);
-        batch.map_or(plane, |batch| plane - (plane - batch.opened) % 2)
+        let pairs = self.batches.iter().filter(|batch| batch.opened_planes() == 2);
+        let mut planes = pairs.map(|batch| batch.opened..batch.opened + 2 * batch.rows);
+        planes
+            .find(|planes| planes.contains(&plane))
+            .map_or(plane, |planes| plane - (plane - planes.start) % 2)
     }
 
     fn leaves(&mut self, fan: usize) -> Vec<Node> {
@@ -282,25 +281,25 @@ impl Circuit {
         if let Some(&at) = open.get(&key) {
             let batch = &mut self.batches[at];
             if let Gate::Merge { children, .. } = &mut batch.gate {
-                let pairs = || children.iter().zip(nodes);
                 let rows = batch.rows;
-                if rows == 1 && pairs().all(|(child, node)| node.row > child.row) {
+                let rising = children.iter().zip(nodes).all(|(child, node)| node.row > child.row);
+                if rows == 1 && rising {
                     for (child, node) in children.iter_mut().zip(nodes) {
                         child.stride = node.row - child.row;
                     }
                 }
-                let fits = |(child, node): (&Child, &Node)| {
+                let fits = children.iter().zip(nodes).all(|(child, node)| {
                     child.stride > 0 && node.row == child.row + rows * child.stride
-                };
-                if children.iter().zip(nodes).all(fits) {
+                });
+                if fits {
                     batch.rows += 1;
                     return Node { batch: at, row: batch.rows - 1 };
                 }
             }
         }
-        let child = |node: &Node| Child { batch: node.batch, row: node.row, stride: 0 };
-        let (children, low) = (nodes.iter().map(child).collect(), key.low);
-        self.add(open, key, Gate::Merge { children, dealt: 0, low })
+        let children = nodes.iter().map(|&Node { batch, row }| Child { batch, row, stride: 0 });
+        let gate = Gate::Merge { children: children.collect(), dealt: 0, low: key.low };
+        self.add(open, key, gate)
     }
 
     /// Gives every batch its planes among those opened, shared and dealt.
@@ -337,15 +336,16 @@ fn groups(n: usize, fan: usize) -> Vec<(usize, usize)> {
     while m * fan < n {
         m *= fan;
     }
-    let mut end = 0;
-    let group = |i: usize| {
-        let start = end;
+    let mut groups = Vec::with_capacity(m);
+    let mut start = 0;
+    for i in 0..m {
         let larger = i < n % m;
         mutant!("circuit: larger groups at the high end", larger = i >= m - n % m);
-        end += n / m + usize::from(larger);
-        (start, end)
-    };
-    (0..m).map(group).collect()
+        let end = start + n / m + usize::from(larger);
+        groups.push((start, end));
+        start = end;
+    }
+    groups
 }
 
 #[cfg(test)]

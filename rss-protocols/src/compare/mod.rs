@@ -70,9 +70,10 @@ impl<E: Engine> Rss<E> {
             let circuit = self.circuit(Predicate::Equal, width as usize);
             comparisons.push(Job { value, circuit, bit: true, words: Vec::new() });
         }
-        let missing = || invalid("is zero", "a test gave no bit");
         let answers = self.run_comparisons(&comparisons)?.into_iter();
-        answers.map(|(bit, _)| bit.ok_or_else(missing)).collect()
+        answers
+            .map(|(bit, _)| bit.ok_or_else(|| invalid("is zero", "a test gave no bit")))
+            .collect()
     }
 
     /// The words that are asked for, in the order of the answer's.

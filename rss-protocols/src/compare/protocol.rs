@@ -260,10 +260,13 @@ impl<T: EngineTensor> Samples<T> {
             let v = p.bits_as_words(&known, self.n)?;
             words = self.selection.select(p, &u, &products, &v, selected).await?;
         }
-        let opened = |shared| -> Result<_> {
-            let share = if selected.is_empty() { None } else { Some(u.for_reuse(p)?) };
-            Ok(OpenedBit { components: p.pair(shared, known.clone()), known, share })
+        let bit = match bit {
+            Some(shared) => {
+                let share = if selected.is_empty() { None } else { Some(u.for_reuse(p)?) };
+                Some(OpenedBit { components: p.pair(shared, known.clone()), known, share })
+            }
+            None => None,
         };
-        Ok(Outcome { bit: bit.map(opened).transpose()?, words })
+        Ok(Outcome { bit, words })
     }
 }

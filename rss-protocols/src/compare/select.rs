@@ -129,8 +129,8 @@ impl<T: EngineTensor> MaskShare<T> {
 impl Selection {
     /// For so many results of `n` elements.
     pub fn sample<E: Engine>(p: &mut Port<'_, E>, n: usize, results: usize) -> Self {
-        let mut samples = || [Key::Right, Key::Right, Key::Left].map(|key| p.sample(key, n));
-        Self { n, samples: (0..results).map(|_| samples()).collect() }
+        let keys = [Key::Right, Key::Right, Key::Left];
+        Self { n, samples: (0..results).map(|_| keys.map(|key| p.sample(key, n))).collect() }
     }
 
     /// The dealer's work, given `u` as words: its two components of each result.
@@ -180,7 +180,8 @@ impl Selection {
         v: &E::Tensor,
         selected: &[Selected<E::Tensor>],
     ) -> Result<Vec<Pair<E::Tensor>>> {
-        let (n, mut products) = (self.n, products.iter());
+        let n = self.n;
+        let mut products = products.iter();
         let mut addends = Vec::with_capacity(selected.len());
         for (Selected { factor, opposite, slot }, &[d, y0, y1]) in
             selected.iter().zip(&self.samples)

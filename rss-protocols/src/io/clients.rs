@@ -82,7 +82,8 @@ impl Sharing for Replicated {
         let Parcel { keys, words } = parcel;
         match (server, &keys[..]) {
             (0, [zero, one]) if words.is_empty() => {
-                let (zero, one) = (expand(zero, shapes)?, expand(one, shapes)?);
+                let zero = expand(zero, shapes)?;
+                let one = expand(one, shapes)?;
                 Ok(zero.into_iter().zip(one).map(|(mine, next)| vec![mine, next]).collect())
             }
             (1 | 2, [key]) => {
@@ -90,10 +91,11 @@ impl Sharing for Replicated {
                 let stream = expand(key, shapes)?;
                 let pairs = stream.into_iter().zip(words);
                 // Server 1 holds components 0 and 1, server 2 components 2 and 0.
-                let held = |(stream, words)| {
-                    if server == 1 { vec![stream, words] } else { vec![words, stream] }
-                };
-                Ok(pairs.map(held).collect())
+                let mut held: Vec<_> = pairs.map(|(stream, words)| vec![stream, words]).collect();
+                if server == 2 {
+                    held.iter_mut().for_each(|components| components.reverse());
+                }
+                Ok(held)
             }
             _ => Err(incomplete()),
         }
@@ -363,27 +365,29 @@ fn refreshed(
 
 /// What is left of secrets where one component for each key is a stream.
 fn remainders(secrets: &[Tensor], keys: &[ParcelKey]) -> Result<Vec<Tensor>> {
-    let remainder = |(index, secret): (usize, &Tensor)| {
+    let mut remainders = Vec::with_capacity(secrets.len());
+    for (index, secret) in secrets.iter().enumerate() {
         let mut stream = Zeroizing::new(zeros(secret.len())?);
         let mut rest = secret.words().to_vec();
         for key in keys {
             stream_key(key).stream(index as u64).fill(0, &mut stream);
             rest.iter_mut().zip(stream.iter()).for_each(|(x, r)| *x = x.wrapping_sub(*r));
         }
-        Ok(Tensor::new(secret.shape().clone(), rest)?)
-    };
-    secrets.iter().enumerate().map(remainder).collect()
+        remainders.push(Tensor::new(secret.shape().clone(), rest)?);
+    }
+    Ok(remainders)
 }
 
 /// The component of each tensor that is a stream under a key.
 fn expand(key: &ParcelKey, shapes: &[Shape]) -> Result<Vec<Tensor>> {
     let key = stream_key(key);
-    let component = |(index, shape): (usize, &Shape)| {
+    let mut components = Vec::with_capacity(shapes.len());
+    for (index, shape) in shapes.iter().enumerate() {
         let mut words = zeros(shape.len())?;
         key.stream(index as u64).fill(0, &mut words);
-        Ok(Tensor::new(shape.clone(), words)?)
-    };
-    shapes.iter().enumerate().map(component).collect()
+        components.push(Tensor::new(shape.clone(), words)?);
+    }
+    Ok(components)
 }
 
 /// So many words, of which somebody else may have said how many they are.

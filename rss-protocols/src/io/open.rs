@@ -111,7 +111,7 @@ impl<E: Engine> Rss<E> {
 
     /// Receives components from the party before this one, and their hash from the one after it.
     fn receive_vouched(&mut self, shapes: &[Shape]) -> Result<Vec<E::Tensor>> {
-        let (previous, next) = (self.party().after(2, 3), self.party().after(1, 3));
+        let [next, previous] = [1, 2].map(|n| self.party().after(n, 3));
         let mut came = Vec::with_capacity(shapes.len());
         for shape in shapes {
             came.push(self.links.get_mut().receive(&self.engine, previous, shape.clone())?);
@@ -193,11 +193,12 @@ impl<E: Engine> Rss<E> {
         bits: &[&BitShare<E::Tensor>],
     ) -> Result<Vec<BitTensor<E::Tensor>>> {
         if self.deals() {
-            let zeros = |bit: &&BitShare<E::Tensor>| {
+            let mut zeros = Vec::with_capacity(bits.len());
+            for bit in bits {
                 let planes = self.zero_like(bit.mine().planes().shape())?;
-                Ok(BitTensor::new(bit.shape().clone(), planes)?)
-            };
-            return bits.iter().map(zeros).collect();
+                zeros.push(BitTensor::new(bit.shape().clone(), planes)?);
+            }
+            return Ok(zeros);
         }
         let planes: Vec<_> =
             bits.iter().map(|bit| (bit.mine().planes(), bit.next().planes())).collect();

@@ -42,15 +42,11 @@ impl<E: Engine> Rss<E> {
         choices: &[BitShare<E::Tensor>],
     ) -> Option<Vec<&ReusableBit<E::Tensor>>> {
         let bits: Vec<_> = choices.iter().map(BitShare::reusable).collect::<Option<_>>()?;
-        let chunks = |bit: &ReusableBit<E::Tensor>| -> Vec<_> {
-            let of = |ReusableChunk { chunk, .. }: &ReusableChunk<_>| {
-                (chunk.range.clone(), chunk.dealer, chunk.swapped)
-            };
-            bit.chunks.iter().map(of).collect()
-        };
-        let first = chunks(bits.first()?);
+        let first = bits.first()?;
         let alike = bits.iter().zip(choices).all(|(bit, choice)| {
-            bit.layout.rows == choice.shape().dims()[0] && chunks(bit) == first
+            let chunks = bit.chunks.iter().map(|part| &part.chunk);
+            bit.layout.rows == choice.shape().dims()[0]
+                && chunks.eq(first.chunks.iter().map(|part| &part.chunk))
         });
         alike.then_some(bits)
     }
@@ -124,9 +120,9 @@ impl<'a, E: Engine> Level<'a, E> {
         ReusableChunk { known, share, .. }: &ReusableChunk<E::Tensor>,
     ) -> Self {
         mutant!("gradient: to those that lost", opposite = !opposite);
-        let (known, u) = (known.clone(), MaskWords::Reused(share.clone()));
+        let u = MaskWords::Reused(share.clone());
         let selection = Selection::sample(&mut p, len / 2 * results, 1);
-        Self { p, len, known, opposite, u, selection }
+        Self { p, len, known: known.clone(), opposite, u, selection }
     }
 
     /// What this party knows of the choices, as words.
@@ -142,8 +138,8 @@ impl<'a, E: Engine> Level<'a, E> {
     ) -> Result<Vec<Selected<E::Tensor>>> {
         let n = self.len / 2 * results;
         let winners = nodes.try_map(|x| Ok(slice(self.p.engine, x, 0, 0, n)?))?;
-        let (factor, slot) = (Factor::Word(winners), Slot::anywhere());
-        Ok(vec![Selected { factor, opposite: self.opposite, slot }])
+        let factor = Factor::Word(winners);
+        Ok(vec![Selected { factor, opposite: self.opposite, slot: Slot::anywhere() }])
     }
 
     /// The words of all elements of the level, given what the later ones get.
@@ -158,11 +154,11 @@ impl<'a, E: Engine> Level<'a, E> {
     }
 
     fn spread_one(&self, [nodes, later]: [&E::Tensor; 2], cols: usize) -> Result<E::Tensor> {
-        let (engine, pairs) = (self.p.engine, self.len / 2);
-        let target = |offset| Target { tensor: 0, offset, row_stride: 2 * cols };
+        let engine = self.p.engine;
+        let pairs = self.len / 2;
         let sources = [Source::rows_of(nodes, cols), Source::rows_of(later, cols)];
         let shape = Shape::new([2 * pairs * cols])?;
-        let targets = [target(0), target(cols)];
+        let targets = [0, cols].map(|offset| Target { tensor: 0, offset, row_stride: 2 * cols });
         let both = launch::rows(engine, &Split, [pairs, cols], sources, shape, targets)?;
         if self.len.is_multiple_of(2) {
             return Ok(both);

@@ -86,12 +86,13 @@ impl OfFour {
     /// For each bit of a member: its pair, and whether the bit is the outcome's opposite. An outcome says that the
     /// earlier of a pair is less.
     fn bits_of(&self, member: usize) -> Vec<(usize, bool)> {
-        let pair = |(at, pair): (usize, &[usize; 2])| match *pair {
-            [i, _] if i == member => Some((at, true)),
-            [_, j] if j == member => Some((at, false)),
-            _ => None,
-        };
-        self.pairs.iter().enumerate().filter_map(pair).collect()
+        let mut bits = Vec::with_capacity(self.bits);
+        for (at, &[earlier, later]) in self.pairs.iter().enumerate() {
+            if earlier == member || later == member {
+                bits.push((at, earlier == member));
+            }
+        }
+        bits
     }
 
     /// Differences of all pairs, of one component of the values.
@@ -113,8 +114,9 @@ impl OfFour {
     fn by_pair<E: Engine>(&self, p: &Port<'_, E>, plane: &E::Tensor) -> Result<Vec<E::Tensor>> {
         let n = self.n;
         let all = p.bits_as_words(plane, self.pairs.len() * n)?;
-        let pair = |at| Ok(slice(p.engine, &all, 0, at * n, (at + 1) * n)?);
-        (0..self.pairs.len()).map(pair).collect()
+        (0..self.pairs.len())
+            .map(|at| Ok(slice(p.engine, &all, 0, at * n, (at + 1) * n)?))
+            .collect()
     }
 
     // -- the dealer ------------------------------------------------------------------------------
@@ -131,8 +133,7 @@ impl OfFour {
         let u = self.by_pair(p, &u)?;
         self.deal_bits(p, &u)?;
         self.deal_parts(p, tensors, &u)?;
-        let components = |&[y0, y1]: &[Sample; 2]| Ok(Pair(p.tensor_of(y0)?, p.tensor_of(y1)?));
-        self.results.iter().map(components).collect()
+        self.results.iter().map(|&[y0, y1]| Ok(Pair(p.tensor_of(y0)?, p.tensor_of(y1)?))).collect()
     }
 
     /// Shares the products of bits.
@@ -237,7 +238,7 @@ impl OfFour {
         v: &[E::Tensor],
         y: &E::Tensor,
     ) -> Result<E::Tensor> {
-        let (n, bits) = (self.n, self.bits);
+        let Self { n, bits, .. } = *self;
         let mut total = p.map(&Negate, [y], &[])?;
         let last = &members[bits];
         for (member, x) in members[..bits].iter().enumerate() {

@@ -99,9 +99,11 @@ impl<E: Engine> Rss<E> {
         let mut choices = Vec::with_capacity(chunks.len());
         for (chunk, Winner { nodes, choices: of_levels }) in chunks.iter().zip(winners) {
             let end = nodes.first + chunk.len();
-            let own = |x: &E::Tensor| Ok(slice(&self.engine, x, 0, nodes.first, end)?);
-            let tensors = nodes.tensors.iter().map(|tensor| tensor.try_map(own));
-            largest.push(tensors.collect::<Result<Vec<_>>>()?);
+            let mut tensors = Vec::with_capacity(nodes.tensors.len());
+            for tensor in &nodes.tensors {
+                tensors.push(tensor.try_map(|x| Ok(slice(&self.engine, x, 0, nodes.first, end)?))?);
+            }
+            largest.push(tensors);
             choices.push(of_levels);
         }
         let choices = self.choices(&chunks, choices, k, rest)?;
@@ -294,11 +296,12 @@ impl<'a, E: Engine> Level<'a, E> {
 
     /// By tensor, what the second of each pair has more than the first: selected where the first is less.
     fn gains(&self, nodes: &Nodes<E::Tensor>) -> Result<Vec<Selected<E::Tensor>>> {
-        let gain = |tensor| {
+        let mut gains = Vec::with_capacity(nodes.tensors.len());
+        for tensor in &nodes.tensors {
             let factor = Factor::Word(self.difference(nodes, tensor, [1, 0])?);
-            Ok(Selected { factor, opposite: false, slot: Slot::anywhere() })
-        };
-        nodes.tensors.iter().map(gain).collect()
+            gains.push(Selected { factor, opposite: false, slot: Slot::anywhere() });
+        }
+        Ok(gains)
     }
 
     /// The difference of two places in all groups. Where that of the first and the second is negative, the second is
@@ -317,11 +320,17 @@ impl<'a, E: Engine> Level<'a, E> {
 
     /// By tensor, the members of all groups.
     fn members(&self, nodes: &Nodes<E::Tensor>) -> Result<Vec<Members<E::Tensor>>> {
-        let member = |tensor: &Pair<E::Tensor>, place| {
-            tensor.try_map(|x| self.groups(&Copy, [self.member(nodes, x, place)], None))
-        };
-        let members = |tensor| (0..self.sizes.arity).map(|place| member(tensor, place)).collect();
-        nodes.tensors.iter().map(members).collect()
+        let mut all = Vec::with_capacity(nodes.tensors.len());
+        for tensor in &nodes.tensors {
+            let mut members = Vec::with_capacity(self.sizes.arity);
+            for place in 0..self.sizes.arity {
+                members.push(
+                    tensor.try_map(|x| self.groups(&Copy, [self.member(nodes, x, place)], None))?,
+                );
+            }
+            all.push(members);
+        }
+        Ok(all)
     }
 
     /// The nodes of all groups that have one place in them. Groups are of neighbours: earlier ones have lower positions.
@@ -342,10 +351,9 @@ impl<'a, E: Engine> Level<'a, E> {
         sources: [Source<'_, E::Tensor>; I],
         place: Option<Place<'_, E::Tensor>>,
     ) -> Result<E::Tensor> {
-        let (rows, cols) = (self.sizes.groups(), self.sizes.results);
+        let space @ [rows, cols] = [self.sizes.groups(), self.sizes.results];
         let shape = Shape::new([rows * cols])?;
         let targets = [Target { tensor: 0, offset: 0, row_stride: cols }];
-        let space = [rows, cols];
         Ok(launch::rows_into(self.p.engine, kernel, space, sources, shape, targets, place)?)
     }
 
@@ -369,18 +377,21 @@ impl<'a, E: Engine> Level<'a, E> {
         x: &E::Tensor,
         gain: &E::Tensor,
     ) -> Result<E::Tensor> {
-        let (engine, Sizes { arity, results, .. }) = (self.p.engine, self.sizes);
-        let (groups, rest, left) = (self.sizes.groups(), self.sizes.rest(), self.sizes.left());
+        let engine = self.p.engine;
+        let Sizes { arity, results, .. } = self.sizes;
+        let rest = self.sizes.rest();
+        let shape = Shape::new([self.sizes.left() * results])?;
         let base = if arity == 2 { 0 } else { arity - 1 };
         // Nodes without a group go on as they are.
-        let buffer = if rest == 0 { None } else { engine.room(left * results) };
+        let buffer = if rest == 0 { None } else { engine.room(shape.len()) };
         let place = buffer.as_ref().map(|room| Place { room, start: 0 });
         let sources = [self.member(nodes, x, base), Source::rows_of(gain, results)];
         let mut parts = vec![(0, self.groups(&Sum, sources, place)?)];
         for i in 0..rest {
+            let groups = self.sizes.groups();
             let at = nodes.first + (groups * arity + i) * nodes.pitch;
             parts.push(((groups + i) * results, slice(engine, x, 0, at, at + results)?));
         }
-        assemble(engine, buffer.as_ref(), parts, 0, &Shape::new([left * results])?)
+        assemble(engine, buffer.as_ref(), parts, 0, &shape)
     }
 }

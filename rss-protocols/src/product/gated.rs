@@ -113,7 +113,7 @@ impl Gated {
         p: &Port<'_, E>,
         dealt: &Incoming<'_, '_, E>,
     ) -> Result<Dealt<E::Tensor>> {
-        let (n, t) = (self.n, self.t);
+        let Self { n, t, .. } = *self;
         Ok(if p.is_left() {
             Dealt::Left { half: dealt.words(n)?, product: dealt.words(n)? }
         } else {

@@ -125,8 +125,8 @@ impl<E: Engine> Rss<E> {
             }
             for &(addend, shift) in &job.summands {
                 if addend.shape().broadcast(&shape, "summand")? != shape {
-                    let (lhs, rhs) = (shape, addend.shape().clone());
-                    return Err(Error::Shapes { op: "summand", lhs, rhs });
+                    let rhs = addend.shape().clone();
+                    return Err(Error::Shapes { op: "summand", lhs: shape, rhs });
                 }
                 if shift >= 64 {
                     let reason = format!("a shift by {shift} bits leaves nothing");
@@ -252,9 +252,12 @@ impl<E: Engine> Rss<E> {
     /// component: what is repeated to the result's shape with the first map, the first of the result's size with the
     /// masks, where it costs no pass of its own.
     fn map(&self, job: &Job<'_, E::Tensor>, shape: &Shape) -> Result<LocalProduct<E::Tensor>> {
-        let (engine, mut plus, mut added) = (&self.engine, None, Vec::new());
+        let engine = &self.engine;
+        let mut plus = None;
+        let mut added = Vec::new();
         for &(addend, shift) in &job.summands {
-            let (own, factor) = (addend.mine(), 1 << shift);
+            let own = addend.mine();
+            let factor = 1 << shift;
             if plus.is_none() && own.len() == shape.len() {
                 mutant!("product: an addend without its shift", factor = 1);
                 plus = Some((flat(engine, own)?, factor));
@@ -287,8 +290,10 @@ impl<E: Engine> Rss<E> {
         ending: &Ending<'_, E::Tensor>,
     ) -> Result<()> {
         let p = self.port(chunk);
-        let (roles, n, slot) = (p.roles, chunk.len(), output.slot(chunk));
+        let roles = p.roles;
         let role = roles.role;
+        let n = chunk.len();
+        let slot = output.slot(chunk);
         match *ending {
             Ending::Rounded(rounding) => {
                 rounds.add(role, without_bit(round(p, value, rounding, n, slot)));

@@ -74,26 +74,27 @@ impl Inner {
     ) -> Result<E::Tensor> {
         let dims = x.shape().dims();
         let rows = dims[..self.axis].iter().product::<usize>() * self.groups;
-        let (len, inner) = (self.len(x.shape()), dims[self.axis + 1..].iter().product::<usize>());
+        let len = self.len(x.shape());
+        let inner = dims[self.axis + 1..].iter().product::<usize>();
         let even = len.next_multiple_of(2);
         let padded = |component: &E::Tensor| {
             if even == len {
                 return Ok(component.clone());
             }
             let groups = engine.view(component, &View::Reshape(Shape::new([rows, len, inner])?))?;
-            let (before, after) = (vec![0; 3], vec![0, 1, 0]);
-            engine.view(&groups, &View::Pad { before, after, value: 0 })
+            let after = vec![0, 1, 0];
+            engine.view(&groups, &View::Pad { before: vec![0; 3], after, value: 0 })
         };
-        let (mine, next) = (padded(x.mine())?, padded(x.next())?);
+        let mine = padded(x.mine())?;
+        let next = padded(x.next())?;
         let half = even / 2 * inner;
-        let source = |tensor, offset| Source::Tensor { tensor, offset, row_stride: 2 * half };
-        let target = |offset| Target { tensor: 0, offset, row_stride: 2 * half };
+        let row_stride = 2 * half;
         let mut dims = dims.to_vec();
         dims[self.axis] = self.groups * even;
-        let sources =
-            [source(&mine, 0), source(&mine, half), source(&next, 0), source(&next, half)];
-        let (shape, targets) = (Shape::new(dims)?, [target(0), target(half)]);
-        launch::rows(engine, kernel, [rows, half], sources, shape, targets)
+        let sources = [(&mine, 0), (&mine, half), (&next, 0), (&next, half)]
+            .map(|(tensor, offset)| Source::Tensor { tensor, offset, row_stride });
+        let targets = [0, half].map(|offset| Target { tensor: 0, offset, row_stride });
+        launch::rows(engine, kernel, [rows, half], sources, Shape::new(dims)?, targets)
     }
 }
 

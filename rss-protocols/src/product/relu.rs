@@ -76,9 +76,7 @@ pub(crate) async fn relu<E: Engine>(
 
     let v = p.bits_as_words(&known, n)?;
     let result = gated.select(&p, &u, shares, b, (&v, true), &slot).await?;
-    let opened = |shared| -> Result<_> {
-        let components = p.pair(shared, known.clone());
-        Ok(OpenedBit { components, known, share: Some(u.for_reuse(&p)?) })
-    };
-    Ok((result, bit.map(opened).transpose()?))
+    let Some(shared) = bit else { return Ok((result, None)) };
+    let components = p.pair(shared, known.clone());
+    Ok((result, Some(OpenedBit { components, known, share: Some(u.for_reuse(&p)?) })))
 }

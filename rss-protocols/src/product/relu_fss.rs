@@ -56,7 +56,8 @@ pub(crate) async fn relu_fss<E: Engine>(
     n: usize,
     slot: Slot<E::Tensor>,
 ) -> Result<Pair<E::Tensor>> {
-    let (engine, t) = (p.engine, drop.bits);
+    let engine = p.engine;
+    let t = drop.bits;
     let split = Split::sample(&mut p, value, n, drop.early());
     let keys = Keys { n, t, seeds: p.sample_both(SEED * n) };
     // Right's share of A, left's of na, components 0 and 1.
@@ -144,11 +145,13 @@ impl Keys {
 
     /// The dealer makes the keys: word `i` of all of them lies together.
     fn make<E: Engine>(&self, p: &Port<'_, E>, a: &[u64]) -> Result<E::Tensor> {
-        let (n, bits, t) = (self.n, self.bits(), self.t);
+        let Self { n, t, .. } = *self;
+        let bits = self.bits();
         let seeds = [Self::sampled(p, self.seeds[0])?, Self::sampled(p, self.seeds[1])?];
         let mut all = vec![0; self.words()];
         for (at, &a) in a.iter().enumerate() {
-            let (half, top) = (a >> t, a >> 63);
+            let half = a >> t;
+            let top = a >> 63;
             let values = [1, half, 1 - top];
             // s is 1 - top, and the opposite where the bits below carry.
             let low = values.map(|value| value & top.wrapping_sub(1));
@@ -180,16 +183,17 @@ impl Keys {
         key: &E::Tensor,
         compared: &[u64],
     ) -> Result<[E::Tensor; VALUES]> {
-        let (n, bits) = (self.n, self.bits());
+        let n = self.n;
+        let bits = self.bits();
         let evaluator = usize::from(!p.is_left());
         let seeds = Self::sampled(p, p.own(self.seeds))?;
         let key = p.engine.download(key)?;
         let mut shares = [(); VALUES].map(|()| Vec::with_capacity(n));
         for (at, &compared) in compared.iter().enumerate() {
             let point = compared & ((1 << bits) - 1);
-            let word = |i: usize| key.words()[i * n + at];
             let seed = self.seed(&seeds, at);
-            let values = fss::evaluate::<VALUES>(evaluator, seed, bits, point, word);
+            let values =
+                fss::evaluate::<VALUES>(evaluator, seed, bits, point, |i| key.words()[i * n + at]);
             shares.iter_mut().zip(values).for_each(|(share, value)| share.push(value));
         }
         let shape = Shape::new([n])?;

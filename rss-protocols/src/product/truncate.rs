@@ -191,7 +191,7 @@ impl Truncation {
         dealt: E::Tensor,
         slot: &Slot<E::Tensor>,
     ) -> Result<Pair<E::Tensor>> {
-        let (n, t) = (self.n, self.t);
+        let Self { n, t, .. } = *self;
         let b = half.exchange(p).await?;
         let [own, other] = b.words(p);
         let [e, m, y] = if p.is_left() {

@@ -40,7 +40,7 @@ pub enum Partition {
 pub const DEALER: Party = Party(2);
 
 /// Consecutive elements with one dealer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chunk {
     pub range: Range<usize>,
     pub dealer: Party,
@@ -111,12 +111,14 @@ impl Partition {
     pub(crate) fn parts(self, len: usize, unit: usize) -> Vec<Chunk> {
         let (count, units) = (self.count(), len.div_ceil(unit));
         let bound = |i: usize| ((units * i + count / 2) / count * unit).min(len);
-        let part = |i: usize| Chunk {
-            range: bound(i)..bound(i + 1),
-            dealer: self.dealer(i),
-            swapped: i >= 3,
-        };
-        (0..count).map(part).filter(|part| part.len() > 0).collect()
+        let mut parts = Vec::with_capacity(count);
+        for i in 0..count {
+            let range = bound(i)..bound(i + 1);
+            if !range.is_empty() {
+                parts.push(Chunk { range, dealer: self.dealer(i), swapped: i >= 3 });
+            }
+        }
+        parts
     }
 }
 

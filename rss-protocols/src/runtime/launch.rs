@@ -86,7 +86,8 @@ where
     K: WordKernel<I, O>,
 {
     let shapes = outputs.iter().map(|&n| Shape::new([n, cols])).collect::<Result<Vec<_>>>()?;
-    let (sources, targets) = (array(sources), array(targets));
+    let sources = array(sources);
+    let targets = array(targets);
     let launch = Launch { rows, cols, sources, params, outputs: &shapes, targets };
     Ok(array(engine.launch(kernel, &launch)?))
 }

@@ -57,8 +57,8 @@ impl Links {
         if bytes.is_empty() {
             return Ok(());
         }
-        let (large, out) = (bytes.len() >= SMALL, &mut self.outgoing[to.0]);
-        if large || out.bytes + bytes.len() > SMALL {
+        let large = bytes.len() >= SMALL;
+        if large || self.outgoing[to.0].bytes + bytes.len() > SMALL {
             self.flush(to)?;
         }
         if large {

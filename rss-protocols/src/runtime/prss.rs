@@ -153,8 +153,8 @@ impl Keys {
 
     fn begin_at(&mut self, job: u64, digest: &[u8; 32]) -> Result<()> {
         let misuse = |text: String| Error::Net(net::Error::Misuse(text));
-        let overflow = || misuse("too many jobs in a session".to_owned());
-        self.job = job.checked_add(1).ok_or_else(overflow)?;
+        self.job =
+            job.checked_add(1).ok_or_else(|| misuse("too many jobs in a session".to_owned()))?;
         (self.pairs, self.common) = self.master.of_job(self.job, digest);
         self.next = Cell::new(0);
         self.used = Default::default();
@@ -287,9 +287,9 @@ impl Streams {
         planes: Planes,
         cols: usize,
     ) -> Source<'_, T> {
-        let end = |place: u64| place + cols as u64 - sample.first;
+        let end = sample.first + sample.words;
         debug_assert!(
-            planes.places(sample, cols).all(|place| end(place) <= sample.words),
+            planes.places(sample, cols).all(|place| place + cols as u64 <= end),
             "{planes:?} of {cols} words lie outside of a sample of {} words",
             sample.words
         );

@@ -75,11 +75,12 @@ impl<T: EngineTensor> Outputs<T> {
     /// Where a chunk makes each result.
     pub fn slots(&self, chunk: &Chunk) -> Vec<Slot<T>> {
         let roles = self.roles(chunk);
-        let slot = |Buffers(buffers): &Buffers<T>| Slot {
-            buffers: buffers.clone().map(|[mine, next]| roles.pair(mine, next)),
-            start: chunk.range.start,
-        };
-        self.buffers.iter().map(slot).collect()
+        let mut slots = Vec::with_capacity(self.buffers.len());
+        for Buffers(buffers) in &self.buffers {
+            let buffers = buffers.clone().map(|[mine, next]| roles.pair(mine, next));
+            slots.push(Slot { buffers, start: chunk.range.start });
+        }
+        slots
     }
 
     /// Where a chunk makes the only result.
@@ -142,7 +143,9 @@ impl<T: EngineTensor> Outputs<T> {
         engine: &E,
         opened: impl IntoIterator<Item = OpenedBit<T>>,
     ) -> Result<BitShare<T>> {
-        let (mut mine, mut next, mut reusable) = (Vec::new(), Vec::new(), Vec::new());
+        let mut mine = Vec::new();
+        let mut next = Vec::new();
+        let mut reusable = Vec::new();
         for (chunk, bit) in self.chunks.iter().zip(opened) {
             let [own, other] = self.roles(chunk).mine_and_next(bit.components);
             mine.push((chunk, own));

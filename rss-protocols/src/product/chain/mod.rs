@@ -133,8 +133,12 @@ impl<E: Engine> Rss<E> {
             rounds.add(p.role(), run(p, schedule.clone(), inputs, chunk.len()));
         }
         let distinct = output.shares(&self.engine, rounds.run(&self.links)?)?;
-        let of = |step| &distinct[schedule.results.partition_point(|at| at < step)];
-        Ok(Some(chain.results.iter().map(|step| of(step).clone()).collect()))
+        let mut shares = Vec::with_capacity(chain.results.len());
+        for step in &chain.results {
+            let at = schedule.results.partition_point(|other| other < step);
+            shares.push(distinct[at].clone());
+        }
+        Ok(Some(shares))
     }
 }
 
@@ -145,8 +149,8 @@ async fn run<E: Engine>(
     inputs: Vec<Pair<E::Tensor>>,
     n: usize,
 ) -> Result<Vec<Pair<E::Tensor>>> {
-    let sample = |at| Samples::sample(&mut p, &schedule, at, n);
-    let samples = (0..schedule.steps.len()).map(sample).collect();
+    let steps = 0..schedule.steps.len();
+    let samples = steps.map(|at| Samples::sample(&mut p, &schedule, at, n)).collect();
     let run = Run { p, n, schedule, samples };
     if run.p.deals() { run.deal(inputs) } else { run.evaluate(inputs).await }
 }
@@ -201,13 +205,15 @@ impl<E: Engine> Run<'_, E> {
         all_na: &mut HashMap<usize, E::Tensor>,
     ) -> Result<E::Tensor> {
         let Self { p, n, schedule, .. } = self;
-        let (Product { step, carries, .. }, samples) = (&schedule.steps[at], &self.samples[at]);
+        let Product { step, carries, .. } = &schedule.steps[at];
+        let samples = &self.samples[at];
         let x = self.dealers_sum(&step.lhs, parts)?;
         let y = self.dealers_sum(&step.rhs, parts)?;
         let plus = self.addend(&step.plus, |sum| self.dealers_sum(sum, parts))?;
         let plus = plus.as_ref().map_or(p.zero(), whole);
         let [w_left, w_right] = samples.halves.map(|sample| p.words_of(sample));
-        let (t, y0) = (step.bits, p.words_of(samples.share));
+        let y0 = p.words_of(samples.share);
+        let t = step.bits;
         let part = if t == 0 {
             let sources = [whole(&x), whole(&y), plus, w_left, w_right, y0];
             let [a, share] = p.words(&ChainRawDealer, *n, sources, &[])?;
@@ -233,7 +239,9 @@ impl<E: Engine> Run<'_, E> {
 
     /// The dealer's components of a result.
     fn deal_result(&self, at: usize, part: &E::Tensor) -> Result<Pair<E::Tensor>> {
-        let (p, samples, t) = (&self.p, &self.samples[at], self.schedule.bits(at));
+        let p = &self.p;
+        let samples = &self.samples[at];
+        let t = self.schedule.bits(at);
         if t == 0 {
             let y0 = p.tensor_of(samples.share)?;
             let y1 = p.map(&Difference, [part, &y0], &[])?;
@@ -248,7 +256,7 @@ impl<E: Engine> Run<'_, E> {
     // -- the evaluators --------------------------------------------------------------------------
 
     async fn evaluate(&self, inputs: Vec<Pair<E::Tensor>>) -> Result<Vec<Pair<E::Tensor>>> {
-        let (p, schedule) = (&self.p, &self.schedule);
+        let Self { p, schedule, .. } = self;
         let known =
             |x: &Pair<E::Tensor>| Known { part: p.joint(x).clone(), share: p.shared(x).clone() };
         let mut values =
@@ -276,17 +284,22 @@ impl<E: Engine> Run<'_, E> {
     }
 
     fn read(&self, dealt: &Incoming<'_, '_, E>) -> Result<Vec<Dealt<E::Tensor>>> {
-        let (cols, schedule) = (self.n.div_ceil(64), &self.schedule);
-        let field = |step| dealt.planes(schedule.bits(step) as usize, cols);
-        let read = |(at, product): (usize, &Product)| {
+        let cols = self.n.div_ceil(64);
+        let schedule = &self.schedule;
+        let mut messages = Vec::with_capacity(schedule.steps.len());
+        for product in &schedule.steps {
             if self.p.is_left() {
-                return Ok(Dealt::Left(dealt.words(self.n)?));
+                messages.push(Dealt::Left(dealt.words(self.n)?));
+                continue;
             }
-            let na = field(at)?;
-            let carries = product.carries.iter().map(|carry| field(carry.step));
-            Ok(Dealt::Right { na, carries: carries.collect::<Result<_>>()? })
-        };
-        schedule.steps.iter().enumerate().map(read).collect()
+            let na = dealt.planes(product.step.bits as usize, cols)?;
+            let mut carries = Vec::with_capacity(product.carries.len());
+            for carry in &product.carries {
+                carries.push(dealt.planes(schedule.bits(carry.step) as usize, cols)?);
+            }
+            messages.push(Dealt::Right { na, carries });
+        }
+        Ok(messages)
     }
 
     /// What an evaluator knows of a sum.
@@ -379,7 +392,8 @@ impl<E: Engine> Run<'_, E> {
         carries: &mut HashMap<usize, [E::Tensor; 2]>,
     ) -> Result<Known<E::Tensor>> {
         let Self { p, n, .. } = self;
-        let (samples, t) = (&self.samples[at], self.schedule.bits(at));
+        let samples = &self.samples[at];
+        let t = self.schedule.bits(at);
         let halves = half.receive(received)?;
         let part = if t == 0 {
             halves.sum(p, None)?
@@ -414,7 +428,8 @@ impl<E: Engine> Run<'_, E> {
         let Self { p, n, schedule, .. } = self;
         let mut settled = Vec::with_capacity(schedule.results.len());
         for &at in &schedule.results {
-            let (Known { part, share }, t) = (&values.steps[&at], schedule.bits(at));
+            let Known { part, share } = &values.steps[&at];
+            let t = schedule.bits(at);
             if t == 0 {
                 settled.push([part.clone(), share.clone()]);
                 continue;
