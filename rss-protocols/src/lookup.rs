@@ -169,11 +169,6 @@ impl Lookup {
         self.n * fss::point_words_of::<POWERS>(self.function.bits as usize)
     }
 
-    /// Seeds of one evaluator's keys.
-    fn seeds<E: Engine>(p: &Port<'_, E>, sample: Sample) -> Result<Tensor> {
-        Ok(p.engine.download(&p.tensor_of(sample)?)?)
-    }
-
     /// The dealer makes the keys: word `i` of all of them lies together.
     fn make_keys<E: Engine>(
         &self,
@@ -183,27 +178,16 @@ impl Lookup {
     ) -> Result<E::Tensor> {
         let n = self.n;
         let Piecewise { low, bits, .. } = *self.function;
-        let seeds = [Self::seeds(p, seeds[0])?, Self::seeds(p, seeds[1])?];
-        let mut all = vec![0; self.key_words()];
-        for (at, &a) in a.iter().enumerate() {
-            let point = (a >> low) & ((1 << bits) - 1);
-            let rest = a & ((1 << low) - 1);
+        let seeds = [p.download_sample(seeds[0])?, p.download_sample(seeds[1])?];
+        let all = fss::interleaved(n, fss::point_words_of::<POWERS>(bits as usize), |at, put| {
+            let point = (a[at] >> low) & ((1 << bits) - 1);
+            let rest = a[at] & ((1 << low) - 1);
             let value = [1, rest, rest.wrapping_mul(rest)];
             mutant!("looked up: the dealer's low bits squared once", value = [1, rest, rest]);
-            let seeds = seeds.each_ref().map(|seeds| [0, 1].map(|i| seeds.words()[i * n + at]));
-            let mut word = at;
-            fss::make_point(
-                point,
-                &value,
-                bits as usize,
-                seeds,
-                |_, _, seed| fss::expand(seed),
-                |correction| {
-                    all[word] = correction;
-                    word += n;
-                },
-            );
-        }
+            let seeds = seeds.each_ref().map(|seeds| fss::seed_of(seeds, n, at));
+            let expand = |_, _, seed| fss::expand(seed);
+            fss::make_point(point, &value, bits as usize, seeds, expand, put);
+        });
         Ok(p.engine.upload(Tensor::new(Shape::new([self.key_words()])?, all)?)?)
     }
 
@@ -218,11 +202,11 @@ impl Lookup {
         let Piecewise { low, bits, pieces, .. } = &*self.function;
         let n = self.n;
         let evaluator = usize::from(!p.is_left());
-        let seeds = Self::seeds(p, p.own(seeds))?;
+        let seeds = p.download_sample(p.own(seeds))?;
         let key = p.engine.download(key)?;
         let mut shares = Vec::with_capacity(n);
         for (at, &b) in b.iter().enumerate() {
-            let seed = [0, 1].map(|i| seeds.words()[i * n + at]);
+            let seed = fss::seed_of(&seeds, n, at);
             let points = fss::evaluate_points::<POWERS>(evaluator, seed, *bits as usize, |i| {
                 key.words()[i * n + at]
             });

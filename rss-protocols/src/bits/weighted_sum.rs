@@ -24,7 +24,7 @@ use crate::{
         roles::Pair,
         rounds::{Port, Rounds},
     },
-    share::output::Slot,
+    share::output::{Slot, exchange},
 };
 
 /// Bits, and lists of coefficients of their planes.
@@ -123,16 +123,9 @@ async fn weighted_sum<E: Engine>(
     for ((list, &[y0, y1]), slot) in lists.iter().zip(&y).zip(&slots) {
         let shared = p.tensor_into(p.own([y1, y0]), slot.shared(p.role()))?;
         let addend = addend(&p, &v, &u, list, &shared)?;
-        p.to_peer(&addend)?;
         addends.push([addend, shared]);
     }
-    let received = p.received().await;
-    let mut results = Vec::with_capacity(addends.len());
-    for ([addend, shared], slot) in addends.into_iter().zip(&slots) {
-        let joint = p.sum_into(&addend, &received.words(n)?, slot.joint(p.role()))?;
-        results.push(p.pair(shared, joint));
-    }
-    Ok(results)
+    exchange(&p, addends, slots.iter()).await
 }
 
 /// An evaluator's shares of every `u`, a row of words each.

@@ -25,7 +25,10 @@ use crate::{
         roles::{Pair, Role},
         rounds::{Incoming, Port},
     },
-    share::{output::Slot, reusable::WordShare},
+    share::{
+        output::{Slot, exchange},
+        reusable::WordShare,
+    },
 };
 
 /// A bit's factor.
@@ -201,13 +204,6 @@ impl Selection {
                 }
             });
         }
-        addends.iter().try_for_each(|[addend, _]| p.to_peer(addend))?;
-        let received = p.received().await;
-        let mut results = Vec::with_capacity(selected.len());
-        for ([addend, shared], Selected { slot, .. }) in addends.into_iter().zip(selected) {
-            let joint = p.sum_into(&addend, &received.words(n)?, slot.joint(p.role()))?;
-            results.push(p.pair(shared, joint));
-        }
-        Ok(results)
+        exchange(p, addends, selected.iter().map(|item| &item.slot)).await
     }
 }

@@ -23,6 +23,7 @@ use crate::{
         roles::Pair,
         rounds::{Incoming, Port},
     },
+    share::output::{Slot, exchange},
 };
 
 /// The role's two components of each member of the groups.
@@ -217,16 +218,9 @@ impl OfFour {
             let [y0, y1] = self.results[tensor];
             let shared = p.tensor_of(p.own([y1, y0]))?;
             let addend = self.addend(p, (tensor, members), &shares, &v, &shared)?;
-            p.to_peer(&addend)?;
             addends.push([addend, shared]);
         }
-        let received = p.received().await;
-        let mut results = Vec::with_capacity(addends.len());
-        for [addend, shared] in addends {
-            let joint = p.sum_into(&addend, &received.words(self.n)?, None)?;
-            results.push(p.pair(shared, joint));
-        }
-        Ok(results)
+        exchange(p, addends, std::iter::repeat(&Slot::anywhere())).await
     }
 
     /// An evaluator's addend of component 2, masked by `y`.

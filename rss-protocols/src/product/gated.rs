@@ -171,10 +171,7 @@ impl Gated {
         let params = [p.if_left(), u64::from(opposite)];
         let sources = [whole(v), u.words(p), whole(&product), whole(&base.base), whole(&half), y];
         let places = [None, slot.shared(p.role())];
-        let [addend, shared] = p.words_into(&SelectEvaluator, self.n, sources, &params, places)?;
-        p.to_peer(&addend)?;
-        let other = p.received().await.words(self.n)?;
-        let joint = p.sum_into(&addend, &other, slot.joint(p.role()))?;
-        Ok(p.pair(shared, joint))
+        let addend = p.words_into(&SelectEvaluator, self.n, sources, &params, places)?;
+        slot.exchange(p, addend).await
     }
 }

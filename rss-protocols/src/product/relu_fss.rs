@@ -101,11 +101,8 @@ pub(crate) async fn relu_fss<E: Engine>(
     let sources = [whole(&v), whole(&s), whole(&product), whole(&base), whole(&half), y];
     let places = [None, slot.shared(p.role())];
     let params = [p.if_left(), 0];
-    let [addend, shared] = p.words_into(&SelectEvaluator, n, sources, &params, places)?;
-    p.to_peer(&addend)?;
-    let other = p.received().await.words(n)?;
-    let joint = p.sum_into(&addend, &other, slot.joint(p.role()))?;
-    Ok(p.pair(shared, joint))
+    let addend = p.words_into(&SelectEvaluator, n, sources, &params, places)?;
+    slot.exchange(&p, addend).await
 }
 
 impl Keys {
@@ -119,16 +116,6 @@ impl Keys {
         self.n * fss::words_of::<VALUES>(self.bits())
     }
 
-    /// The seed of one element.
-    fn seed(&self, seeds: &Tensor, at: usize) -> [u64; SEED] {
-        [0, 1].map(|i| seeds.words()[i * self.n + at])
-    }
-
-    /// The words of a sample.
-    fn sampled<E: Engine>(p: &Port<'_, E>, sample: Sample) -> Result<Tensor> {
-        Ok(p.engine.download(&p.tensor_of(sample)?)?)
-    }
-
     /// An evaluator's share of what the dealer computes of each word, less a mask.
     fn share<E: Engine>(
         &self,
@@ -137,7 +124,7 @@ impl Keys {
         mask: Sample,
         of: impl Fn(u64) -> u64,
     ) -> Result<E::Tensor> {
-        let mask = Self::sampled(p, mask)?;
+        let mask = p.download_sample(mask)?;
         let words = a.words().iter().zip(mask.words());
         let words = words.map(|(&a, mask)| of(a).wrapping_sub(*mask)).collect();
         Ok(p.engine.upload(Tensor::new(Shape::new([self.n])?, words)?)?)
@@ -147,11 +134,11 @@ impl Keys {
     fn make<E: Engine>(&self, p: &Port<'_, E>, a: &[u64]) -> Result<E::Tensor> {
         let Self { n, t, .. } = *self;
         let bits = self.bits();
-        let seeds = [Self::sampled(p, self.seeds[0])?, Self::sampled(p, self.seeds[1])?];
-        let mut all = vec![0; self.words()];
-        for (at, &a) in a.iter().enumerate() {
-            let half = a >> t;
-            let top = a >> 63;
+        let [left, right] = self.seeds;
+        let seeds = [p.download_sample(left)?, p.download_sample(right)?];
+        let all = fss::interleaved(n, fss::words_of::<VALUES>(bits), |at, put| {
+            let half = a[at] >> t;
+            let top = a[at] >> 63;
             let values = [1, half, 1 - top];
             // s is 1 - top, and the opposite where the bits below carry.
             let low = values.map(|value| value & top.wrapping_sub(1));
@@ -160,19 +147,9 @@ impl Keys {
             let threshold = !half & ((1 << bits) - 1);
             mutant!("relu at once: a threshold's low bits off", threshold = threshold & !7);
             let function = StepFunction { threshold, low, step };
-            let seeds = seeds.each_ref().map(|seeds| self.seed(seeds, at));
-            let mut word = at;
-            fss::make(
-                &function,
-                bits,
-                seeds,
-                |_, _, seed| fss::expand(seed),
-                |correction| {
-                    all[word] = correction;
-                    word += n;
-                },
-            );
-        }
+            let seeds = seeds.each_ref().map(|seeds| fss::seed_of(seeds, n, at));
+            fss::make(&function, bits, seeds, |_, _, seed| fss::expand(seed), put);
+        });
         Ok(p.engine.upload(Tensor::new(Shape::new([self.words()])?, all)?)?)
     }
 
@@ -186,12 +163,12 @@ impl Keys {
         let n = self.n;
         let bits = self.bits();
         let evaluator = usize::from(!p.is_left());
-        let seeds = Self::sampled(p, p.own(self.seeds))?;
+        let seeds = p.download_sample(p.own(self.seeds))?;
         let key = p.engine.download(key)?;
         let mut shares = [(); VALUES].map(|()| Vec::with_capacity(n));
         for (at, &compared) in compared.iter().enumerate() {
             let point = compared & ((1 << bits) - 1);
-            let seed = self.seed(&seeds, at);
+            let seed = fss::seed_of(&seeds, n, at);
             let values =
                 fss::evaluate::<VALUES>(evaluator, seed, bits, point, |i| key.words()[i * n + at]);
             shares.iter_mut().zip(values).for_each(|(share, value)| share.push(value));

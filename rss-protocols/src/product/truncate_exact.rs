@@ -97,7 +97,7 @@ pub(crate) async fn truncate_exact<E: Engine>(
     let [b] = p.words(&WithCoin { t }, n, [own, other, p.zero()], &[])?;
     let v = carry.open(&p, circuit, &b).await?;
     let [addend, shared] = end.addend(&p, &b, &dealt, [u.words(&p), whole(&v)], &slot)?;
-    end.exchange(&p, addend, shared, &slot).await
+    slot.exchange(&p, [addend, shared]).await
 }
 
 /// `floor((z + r) / 2^t)`, for a uniform `r < 2^t` that nobody knows.
@@ -142,7 +142,7 @@ pub(crate) async fn truncate_dithered<E: Engine>(
         let sources = [whole(&addend), of_coin.u.words(&p), whole(&coin_v)];
         [addend] = p.words(&TakeCarry, n, sources, &[p.if_left()])?;
     }
-    end.exchange(&p, addend, shared, &slot).await
+    slot.exchange(&p, [addend, shared]).await
 }
 
 /// The samples of what follows the carries.
@@ -208,18 +208,5 @@ impl End {
         let sources = [whole(b), e, u, v, m, y];
         let places = [None, slot.shared(p.role())];
         p.words_into(&ExactEvaluator { t: self.t }, self.n, sources, &[p.if_left()], places)
-    }
-
-    async fn exchange<E: Engine>(
-        &self,
-        p: &Port<'_, E>,
-        addend: E::Tensor,
-        shared: E::Tensor,
-        slot: &Slot<E::Tensor>,
-    ) -> Result<Pair<E::Tensor>> {
-        p.to_peer(&addend)?;
-        let other = p.received().await.words(self.n)?;
-        let joint = p.sum_into(&addend, &other, slot.joint(p.role()))?;
-        Ok(p.pair(shared, joint))
     }
 }

@@ -4,7 +4,7 @@
 //! The functions are steps, a value of a few words below and at a threshold and another one above it, and points: a
 //! value at one place, 0 elsewhere. A key is a
 //! binary tree of pseudo-random seeds (Boyle, Gilboa and Ishai, CCS 2016), with values at its nodes as in Boyle et al.,
-//! EUROCRYPT 2021. At the node of each prefix of the threshold the holders' seeds are independent; at a node beside them
+//! EUROCRYPT 2021. At the node of each prefix of the threshold the evaluators' seeds are independent; at a node beside them
 //! they are equal, so that what lies below adds nothing. A correction for each level, the same in both keys, makes
 //! it so, and makes the values at the nodes where a point leaves the threshold sum up to the function's.
 //!
@@ -14,10 +14,12 @@
 //! words. Security: that of BLAKE3 as a
 //! pseudo-random function with keys of 126 bits.
 
+use ring_arith::Tensor;
+
 /// Words of a seed. The two lowest bits of the first are 0: a correction has its two bits there.
 pub(crate) const SEED: usize = 2;
 
-/// The seed of a node, and its holder's bit.
+/// The seed of a node, and its evaluator's bit.
 #[derive(Clone, Copy)]
 struct Node {
     seed: [u64; SEED],
@@ -44,9 +46,9 @@ pub(crate) const fn words_of<const K: usize>(bits: usize) -> usize {
 }
 
 impl Node {
-    /// The root of one of the two holders.
-    fn root(seed: [u64; SEED], holder: usize) -> Self {
-        Self { seed: [seed[0] & !3, seed[1]], bit: holder as u64 }
+    /// The root of one of the two evaluators.
+    fn root(seed: [u64; SEED], evaluator: usize) -> Self {
+        Self { seed: [seed[0] & !3, seed[1]], bit: evaluator as u64 }
     }
 }
 
@@ -97,8 +99,8 @@ pub(crate) fn expand<const K: usize>(seed: [u64; SEED]) -> Children<K> {
     Children { nodes, values }
 }
 
-/// Makes the corrections of a step function on `bits` bits, given both holders' seeds; `put` takes their words in order.
-/// `expand` is [`expand`], told the holder and the level.
+/// Makes the corrections of a step function on `bits` bits, given both evaluators' seeds; `put` takes their words in order.
+/// `expand` is [`expand`], told the evaluator and the level.
 pub(crate) fn make<const K: usize>(
     function: &StepFunction<K>,
     bits: usize,
@@ -106,45 +108,81 @@ pub(crate) fn make<const K: usize>(
     mut expand: impl FnMut(usize, usize, [u64; SEED]) -> Children<K>,
     mut put: impl FnMut(u64),
 ) {
-    let mut nodes = [0, 1].map(|holder| Node::root(seeds[holder], holder));
-    // What both holders' values along the threshold sum up to.
+    let mut nodes = [0, 1].map(|evaluator| Node::root(seeds[evaluator], evaluator));
+    // What both evaluators' values along the threshold sum up to.
     let mut sum = [0; K];
     for level in 0..bits {
         let keep = function.threshold >> (bits - 1 - level) & 1;
-        let children = [0, 1].map(|holder| expand(holder, level, nodes[holder].seed));
-        let of = |holder: usize, side: u64| {
-            let Children { nodes: [left, right], values } = &children[holder];
-            let seed = select(side, [left.seed, right.seed]);
-            let bit = select(side, [[left.bit], [right.bit]])[0];
-            (Node { seed, bit }, select(side, *values))
-        };
-        let lost = [0, 1].map(|holder| of(holder, 1 - keep));
-        let kept = [0, 1].map(|holder| of(holder, keep));
-        let seed: [u64; SEED] = std::array::from_fn(|i| lost[0].0.seed[i] ^ lost[1].0.seed[i]);
-        let bit = |side: usize| children[0].nodes[side].bit ^ children[1].nodes[side].bit;
-        let bits_of_level = [bit(0) ^ keep ^ 1, bit(1) ^ keep];
+        let children = [0, 1].map(|evaluator| expand(evaluator, level, nodes[evaluator].seed));
+        let (next, seed) = correct_level(nodes, children.each_ref().map(|c| c.nodes), keep);
+        let lost = children.each_ref().map(|c| select(1 - keep, c.values));
+        let kept = children.each_ref().map(|c| select(keep, c.values));
         // A point that leaves to the right is above the threshold.
         let leaving = combine([(1, &function.low), (1 - keep, &function.step)]);
-        let value = correction(leaving, &sum, [&lost[0].1, &lost[1].1], nodes[1].bit);
-        let along = combine([(1, &kept[0].1), (MINUS, &kept[1].1)]);
+        let value = correction(leaving, &sum, [&lost[0], &lost[1]], nodes[1].bit);
+        let along = combine([(1, &kept[0]), (MINUS, &kept[1])]);
         let corrected = combine([(1, &along), (sign(nodes[1].bit), &value)]);
         sum = combine([(1, &sum), (1, &corrected)]);
-        let of_side = select(keep, [[bits_of_level[0]], [bits_of_level[1]]])[0];
-        nodes = [0, 1].map(|holder| {
-            let (node, before) = (kept[holder].0, nodes[holder].bit);
-            let seed = std::array::from_fn(|i| node.seed[i] ^ (mask(before) & seed[i]));
-            Node { seed, bit: node.bit ^ (before & of_side) }
-        });
-        put(seed[0] | bits_of_level[0] | bits_of_level[1] << 1);
-        put(seed[1]);
-        value.into_iter().for_each(&mut put);
+        nodes = next;
+        seed.into_iter().chain(value).for_each(&mut put);
     }
-    let ends = [0, 1].map(|holder| expand(holder, bits, nodes[holder].seed).values[0]);
+    let ends = [0, 1].map(|evaluator| expand(evaluator, bits, nodes[evaluator].seed).values[0]);
     let last = correction(function.low, &sum, [&ends[0], &ends[1]], nodes[1].bit);
     last.into_iter().for_each(put);
 }
 
-/// What makes the values of both holders at a node, and those before it, sum up to what is wanted.
+/// One level of a key, given both evaluators' nodes on the path and the children of those: the next nodes on the path,
+/// and the corrections of seeds and bits.
+fn correct_level(
+    nodes: [Node; 2],
+    children: [[Node; 2]; 2],
+    keep: u64,
+) -> ([Node; 2], [u64; SEED]) {
+    let on = |side: u64| {
+        children.map(|[left, right]| Node {
+            seed: select(side, [left.seed, right.seed]),
+            bit: select(side, [[left.bit], [right.bit]])[0],
+        })
+    };
+    let lost = on(1 - keep).map(|node| node.seed);
+    mutant!("keys: the lost seeds bare", lost = [lost[0], [0; SEED]]);
+    let seed: [u64; SEED] = std::array::from_fn(|i| lost[0][i] ^ lost[1][i]);
+    let [left, right] = [0, 1].map(|side| children[0][side].bit ^ children[1][side].bit);
+    let bits = [left ^ keep ^ 1, right ^ keep];
+    let bit = select(keep, [[bits[0]], [bits[1]]])[0];
+    let kept = on(keep);
+    let next = [0, 1].map(|evaluator| {
+        let Node { bit: before, .. } = nodes[evaluator];
+        let node = kept[evaluator];
+        let seed = std::array::from_fn(|i| node.seed[i] ^ (mask(before) & seed[i]));
+        Node { seed, bit: node.bit ^ (before & bit) }
+    });
+    (next, [seed[0] | bits[0] | bits[1] << 1, seed[1]])
+}
+
+/// The words of the keys of `n` elements: word `i` of all of them lies together. `make` puts those of one element.
+pub(crate) fn interleaved(
+    n: usize,
+    words: usize,
+    mut make: impl FnMut(usize, &mut dyn FnMut(u64)),
+) -> Vec<u64> {
+    let mut all = vec![0; n * words];
+    for at in 0..n {
+        let mut word = at;
+        make(at, &mut |correction| {
+            all[word] = correction;
+            word += n;
+        });
+    }
+    all
+}
+
+/// The seed of one of `n` elements.
+pub(crate) fn seed_of(seeds: &Tensor, n: usize, at: usize) -> [u64; SEED] {
+    [0, 1].map(|i| seeds.words()[i * n + at])
+}
+
+/// What makes the values of both evaluators at a node, and those before it, sum up to what is wanted.
 fn correction<const K: usize>(
     wanted: [u64; K],
     sum: &[u64; K],
@@ -156,15 +194,15 @@ fn correction<const K: usize>(
     combine([(sign(bit), &missing), (sign(bit), &apart)])
 }
 
-/// The share of a holder, 0 or 1, of the function at a point; `word` gives the corrections' words.
+/// The share of a evaluator, 0 or 1, of the function at a point; `word` gives the corrections' words.
 pub(crate) fn evaluate<const K: usize>(
-    holder: usize,
+    evaluator: usize,
     seed: [u64; SEED],
     bits: usize,
     point: u64,
     word: impl Fn(usize) -> u64,
 ) -> [u64; K] {
-    let mut node = Node::root(seed, holder);
+    let mut node = Node::root(seed, evaluator);
     let mut sum = [0; K];
     for level in 0..bits {
         let side = point >> (bits - 1 - level) & 1;
@@ -188,7 +226,7 @@ pub(crate) fn evaluate<const K: usize>(
     let last: [u64; K] = std::array::from_fn(|i| word(bits * (SEED + K) + i));
     let end = expand::<K>(node.seed).values[0];
     let last = combine([(1, &end), (node.bit, &last)]);
-    combine([(sign(holder as u64), &sum), (sign(holder as u64), &last)])
+    combine([(sign(evaluator as u64), &sum), (sign(evaluator as u64), &last)])
 }
 
 /// Words of a key of a point function besides its seed.
@@ -205,30 +243,16 @@ pub(crate) fn make_point<const K: usize>(
     mut expand: impl FnMut(usize, usize, [u64; SEED]) -> Children<K>,
     mut put: impl FnMut(u64),
 ) {
-    let mut nodes = [0, 1].map(|holder| Node::root(seeds[holder], holder));
+    let mut nodes = [0, 1].map(|evaluator| Node::root(seeds[evaluator], evaluator));
     for level in 0..bits - 1 {
         let keep = point >> (bits - 1 - level) & 1;
-        let children = [0, 1].map(|holder| expand(holder, level, nodes[holder].seed).nodes);
-        let of = |holder: usize, side: u64| {
-            let [left, right] = children[holder];
-            let bit = select(side, [[left.bit], [right.bit]])[0];
-            Node { seed: select(side, [left.seed, right.seed]), bit }
-        };
-        let lost = [0, 1].map(|holder| of(holder, 1 - keep).seed);
-        mutant!("keys: the lost seeds bare", lost = [lost[0], [0; SEED]]);
-        let seed: [u64; SEED] = std::array::from_fn(|i| lost[0][i] ^ lost[1][i]);
-        let bit = |side: usize| children[0][side].bit ^ children[1][side].bit;
-        let bits_of_level = [bit(0) ^ keep ^ 1, bit(1) ^ keep];
-        let of_side = select(keep, [[bits_of_level[0]], [bits_of_level[1]]])[0];
-        nodes = [0, 1].map(|holder| {
-            let (node, before) = (of(holder, keep), nodes[holder].bit);
-            let seed = std::array::from_fn(|i| node.seed[i] ^ (mask(before) & seed[i]));
-            Node { seed, bit: node.bit ^ (before & of_side) }
-        });
-        put(seed[0] | bits_of_level[0] | bits_of_level[1] << 1);
-        put(seed[1]);
+        let children =
+            [0, 1].map(|evaluator| expand(evaluator, level, nodes[evaluator].seed).nodes);
+        let (next, seed) = correct_level(nodes, children, keep);
+        nodes = next;
+        seed.into_iter().for_each(&mut put);
     }
-    let values = [0, 1].map(|holder| expand(holder, bits - 1, nodes[holder].seed).values);
+    let values = [0, 1].map(|evaluator| expand(evaluator, bits - 1, nodes[evaluator].seed).values);
     for side in 0..2 {
         let here = (point ^ side as u64 ^ 1) & 1;
         let wanted = value.map(|word| word & mask(here));
@@ -237,14 +261,14 @@ pub(crate) fn make_point<const K: usize>(
     }
 }
 
-/// The shares of a holder of a point function at all points, in order; `word` gives the corrections' words.
+/// The shares of a evaluator of a point function at all points, in order; `word` gives the corrections' words.
 pub(crate) fn evaluate_points<const K: usize>(
-    holder: usize,
+    evaluator: usize,
     seed: [u64; SEED],
     bits: usize,
     word: impl Fn(usize) -> u64,
 ) -> Vec<[u64; K]> {
-    let mut nodes = vec![Node::root(seed, holder)];
+    let mut nodes = vec![Node::root(seed, evaluator)];
     for level in 0..bits - 1 {
         let (head, tail) = (word(level * SEED), word(level * SEED + 1));
         let children = nodes.iter().flat_map(|node| {
@@ -267,7 +291,7 @@ pub(crate) fn evaluate_points<const K: usize>(
         for (side, end) in expand::<K>(node.seed).values.into_iter().enumerate() {
             let last: [u64; K] = std::array::from_fn(|i| word(first + side * K + i));
             let share = combine([(1, &end), (node.bit, &last)]);
-            shares.push(share.map(|word| word.wrapping_mul(sign(holder as u64))));
+            shares.push(share.map(|word| word.wrapping_mul(sign(evaluator as u64))));
         }
     }
     shares
@@ -288,7 +312,7 @@ pub(crate) mod tests {
         change: Change<'_>,
     ) -> Vec<u64> {
         let mut words = Vec::new();
-        let expand = |holder, level, seed| change(holder, level, expand(seed));
+        let expand = |evaluator, level, seed| change(evaluator, level, expand(seed));
         make(function, bits, seeds, expand, |word| words.push(word));
         words
     }
@@ -318,8 +342,8 @@ pub(crate) mod tests {
                 let words = corrections(&function, bits, seeds, &|_, _, children| children);
                 assert_eq!(words.len(), words_of::<K>(bits));
                 for point in 0..1 << bits {
-                    let share = |holder: usize| {
-                        evaluate::<K>(holder, seeds[holder], bits, point, |i| words[i])
+                    let share = |evaluator: usize| {
+                        evaluate::<K>(evaluator, seeds[evaluator], bits, point, |i| words[i])
                     };
                     let got = combine([(1, &share(0)), (1, &share(1))]);
                     let above = u64::from(point > threshold);
@@ -341,8 +365,9 @@ pub(crate) mod tests {
                 let expand = |_, _, seed| expand(seed);
                 make_point(point, &value, bits, seeds, expand, |word| words.push(word));
                 assert_eq!(words.len(), point_words_of::<K>(bits));
-                let shares = [0, 1]
-                    .map(|holder| evaluate_points::<K>(holder, seeds[holder], bits, |i| words[i]));
+                let shares = [0, 1].map(|evaluator| {
+                    evaluate_points::<K>(evaluator, seeds[evaluator], bits, |i| words[i])
+                });
                 for (at, (x, y)) in shares[0].iter().zip(&shares[1]).enumerate() {
                     let want = if at as u64 == point { value } else { [0; K] };
                     assert_eq!(combine([(1, x), (1, y)]), want, "{bits} bits, {point}, at {at}");
@@ -351,8 +376,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// The corrections of a point function change in half of their bits with the other holder's seed, whoever that is.
-    /// What a holder gets besides its seed are the corrections. Take the other holder's expansions along the
+    /// The corrections of a point function change in half of their bits with the other evaluator's seed, whoever that is.
+    /// What a evaluator gets besides its seed are the corrections. Take the other evaluator's expansions along the
     /// threshold for words that it cannot know, as those of a pseudo-random function of fresh seeds are. Then every bit
     /// of the corrections has a bit of these of its own: flipping that one flips it always, no bit of a level before,
     /// and of its own level only what is accounted for after it. In that order the corrections are a bijection of
@@ -394,7 +419,7 @@ pub(crate) mod tests {
             let value: [u64; K] = std::array::from_fn(|_| draw.next_u64());
             let make = |change: Change<'_>| {
                 let mut words = Vec::new();
-                let expand = |holder, level, seed| change(holder, level, expand(seed));
+                let expand = |evaluator, level, seed| change(evaluator, level, expand(seed));
                 make_point(point, &value, BITS, seeds, expand, |word| words.push(word));
                 words
             };
@@ -410,7 +435,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// What is done to an expansion, given its holder and level.
+    /// What is done to an expansion, given its evaluator and level.
     type Change<'a> = &'a dyn Fn(usize, usize, Children<K>) -> Children<K>;
 
     /// Certifies the corrections of a level, the words from `first` on: of a seed, masked by that of the child that is
@@ -425,8 +450,8 @@ pub(crate) mod tests {
         let before = make(&|_, _, children| children);
         let own = lost.len() * SEED + values.len() * K;
         let one = |word: usize, bit: u32, flip: &dyn Fn(&mut Children<K>)| {
-            let after = make(&|holder, at, mut children| {
-                if [holder, at] == [other, level] {
+            let after = make(&|evaluator, at, mut children| {
+                if [evaluator, at] == [other, level] {
                     flip(&mut children);
                 }
                 children

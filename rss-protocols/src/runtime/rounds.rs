@@ -13,7 +13,7 @@ use std::{
 };
 
 use mpc_core::Result;
-use ring_arith::{Engine, EngineTensor, Place, Shape, Source, WordKernel};
+use ring_arith::{Engine, EngineTensor, Place, Shape, Source, Tensor, WordKernel};
 
 use super::{
     launch::{self, made_into, words, words_into},
@@ -159,6 +159,11 @@ impl<'a, E: Engine> Port<'a, E> {
     /// A sample as a tensor of one axis.
     pub fn tensor_of(&self, sample: Sample) -> Result<E::Tensor> {
         self.tensor_into(sample, None)
+    }
+
+    /// The words of a sample, on this machine.
+    pub fn download_sample(&self, sample: Sample) -> Result<Tensor> {
+        Ok(self.engine.download(&self.tensor_of(sample)?)?)
     }
 
     /// As [`Port::tensor_of`], where the tensor belongs.

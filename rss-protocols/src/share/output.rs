@@ -12,6 +12,7 @@ use crate::runtime::{
     chunks::{Chunk, Layout},
     launch::invalid,
     roles::{Pair, Role, Roles},
+    rounds::Port,
 };
 
 /// The results of one operation: how its chunks lie, and buffers in which these make their words.
@@ -214,6 +215,38 @@ impl<T: EngineTensor> Slot<T> {
     /// At an evaluator, that of the component in common with its peer.
     pub fn joint(&self, role: Role) -> Option<Place<'_, T>> {
         if role == Role::Left { self.second() } else { self.first() }
+    }
+}
+
+/// The evaluators exchange their addends of component 2 of each result: their two components, of which the one in
+/// common with the dealer is known.
+pub(crate) async fn exchange<'s, E: Engine>(
+    p: &Port<'_, E>,
+    addends: Vec<[E::Tensor; 2]>,
+    slots: impl Iterator<Item = &'s Slot<E::Tensor>>,
+) -> Result<Vec<Pair<E::Tensor>>> {
+    addends.iter().try_for_each(|[addend, _]| p.to_peer(addend))?;
+    let received = p.received().await;
+    let mut results = Vec::with_capacity(addends.len());
+    for ([addend, shared], slot) in addends.into_iter().zip(slots) {
+        let other = received.words(addend.len())?;
+        let joint = p.sum_into(&addend, &other, slot.joint(p.role()))?;
+        results.push(p.pair(shared, joint));
+    }
+    Ok(results)
+}
+
+impl<T: EngineTensor> Slot<T> {
+    /// As [`exchange`], of one result, which belongs here.
+    pub async fn exchange<E: Engine<Tensor = T>>(
+        &self,
+        p: &Port<'_, E>,
+        [addend, shared]: [T; 2],
+    ) -> Result<Pair<T>> {
+        p.to_peer(&addend)?;
+        let other = p.received().await.words(addend.len())?;
+        let joint = p.sum_into(&addend, &other, self.joint(p.role()))?;
+        Ok(p.pair(shared, joint))
     }
 }
 
