@@ -252,7 +252,7 @@ struct Outside<'a, E: Engine> {
 }
 
 /// The dealer's message about a selection: an evaluator's share of `u`, and of its product.
-type Dealt<T> = (MaskShare<T>, Vec<T>);
+type SelectionMessage<T> = (MaskShare<T>, Vec<T>);
 
 impl<'a, E: Engine> Outside<'a, E> {
     fn sample(mut p: Port<'a, E>, n: usize, side: usize) -> Self {
@@ -296,14 +296,14 @@ impl<'a, E: Engine> Outside<'a, E> {
         self.selection.deal(&self.p, u, selected)
     }
 
-    fn read(&self, dealt: &Incoming<'_, '_, E>) -> Result<Dealt<E::Tensor>> {
+    fn read(&self, dealt: &Incoming<'_, '_, E>) -> Result<SelectionMessage<E::Tensor>> {
         let role = self.p.role();
         Ok((self.u.read(role, dealt)?, self.selection.read(role, dealt, 1)?))
     }
 
     async fn select(
         &self,
-        (u, products): Dealt<E::Tensor>,
+        (u, products): SelectionMessage<E::Tensor>,
         v: &E::Tensor,
         selected: [Selected<E::Tensor>; 1],
     ) -> Result<Vec<Pair<E::Tensor>>> {

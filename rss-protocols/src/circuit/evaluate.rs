@@ -42,7 +42,7 @@ pub(crate) struct Evaluation {
 }
 
 /// What the dealer sends an evaluator.
-pub(crate) enum Message<T> {
+pub(crate) enum CircuitMessage<T> {
     /// By batch of merges: shares of products of masks, and of the masks of what it opens.
     Left { products: Vec<T>, shares: Vec<T> },
     /// By size: shares of the encoded digits.
@@ -212,14 +212,14 @@ impl Evaluation {
         &self,
         role: Role,
         incoming: &Incoming<'_, '_, E>,
-    ) -> Result<Message<E::Tensor>> {
+    ) -> Result<CircuitMessage<E::Tensor>> {
         let cols = self.cols;
         if role == Role::Right {
             let mut digits = Vec::with_capacity(self.circuit.digits.len());
             for DigitGroup { rows, digit, .. } in &self.circuit.digits {
                 digits.push(incoming.planes(rows * ((1 << digit) - 1), cols)?);
             }
-            return Ok(Message::Right { digits });
+            return Ok(CircuitMessage::Right { digits });
         }
         let mut products = Vec::new();
         let mut shares = Vec::new();
@@ -230,14 +230,14 @@ impl Evaluation {
                 shares.push(incoming.planes(batch.rows * batch.opened_planes(), cols)?);
             }
         }
-        Ok(Message::Left { products, shares })
+        Ok(CircuitMessage::Left { products, shares })
     }
 
     /// An evaluator's share of the result, given the planes of `b`.
     pub async fn evaluate<E: Engine>(
         &self,
         p: &Port<'_, E>,
-        message: Message<E::Tensor>,
+        message: CircuitMessage<E::Tensor>,
         b: &E::Tensor,
     ) -> Result<E::Tensor> {
         let levels = &self.circuit.levels;
@@ -269,7 +269,7 @@ impl Evaluation {
         &self,
         p: &Port<'_, E>,
         at: usize,
-        message: &Message<E::Tensor>,
+        message: &CircuitMessage<E::Tensor>,
         b: &E::Tensor,
     ) -> Result<[E::Tensor; 2]> {
         let batch = &self.circuit.batches[at];
@@ -283,8 +283,8 @@ impl Evaluation {
         let mut sources: Vec<Source<'_, E::Tensor>> = Vec::with_capacity(code + digit + 2);
         for k in first * code..(first + 1) * code {
             sources.push(match message {
-                Message::Right { digits } => plane_of(&digits[size], k, stride * code, cols),
-                Message::Left { .. } => {
+                CircuitMessage::Right { digits } => plane_of(&digits[size], k, stride * code, cols),
+                CircuitMessage::Left { .. } => {
                     let (first, stride) = (group.first + k, stride * code);
                     p.streams.planes(self.digits, Planes { first, stride, count: batch.rows }, cols)
                 }
@@ -319,7 +319,7 @@ impl Evaluation {
         &self,
         p: &Port<'_, E>,
         at: usize,
-        message: &Message<E::Tensor>,
+        message: &CircuitMessage<E::Tensor>,
         state: &State<E::Tensor>,
     ) -> Result<[E::Tensor; 2]> {
         let batch = &self.circuit.batches[at];
@@ -345,10 +345,10 @@ impl Evaluation {
                     let rows = Planes { first: from.opened + first, ..rows };
                     p.streams.planes_again(p.own(self.masks), rows, cols)
                 }
-                (Some(merged), Message::Left { shares, .. }) => {
+                (Some(merged), CircuitMessage::Left { shares, .. }) => {
                     plane_of(&shares[merged], first, rows.stride, cols)
                 }
-                (Some(_), Message::Right { .. }) => {
+                (Some(_), CircuitMessage::Right { .. }) => {
                     let rows = Planes { first: from.shares + first, ..rows };
                     p.streams.planes(self.shares, rows, cols)
                 }
@@ -357,8 +357,10 @@ impl Evaluation {
         let count = dealt(predicate, *low, children.len());
         for j in 0..count {
             sources.push(match message {
-                Message::Left { products, .. } => plane_of(&products[at - leaves], j, count, cols),
-                Message::Right { .. } => {
+                CircuitMessage::Left { products, .. } => {
+                    plane_of(&products[at - leaves], j, count, cols)
+                }
+                CircuitMessage::Right { .. } => {
                     let rows = Planes { first: first + j, stride: count, count: batch.rows };
                     p.streams.planes(self.products, rows, cols)
                 }

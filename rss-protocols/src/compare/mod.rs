@@ -9,7 +9,7 @@ use mpc_core::{Compare, Compared, Result, ShareTensor, Then};
 use ring_arith::Engine;
 
 pub(crate) use protocol::{
-    Comparison, Dealt, MaskedBit, Outcome, Purpose, Samples, SharedMask, compare,
+    CompareMessage, CompareSamples, Comparison, MaskedBit, Outcome, Purpose, SharedMask, compare,
 };
 use select::{Factor, Selected};
 

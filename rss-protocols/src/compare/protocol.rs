@@ -19,7 +19,7 @@ use ring_arith::{Engine, EngineTensor};
 use super::select::{MaskShare, MaskWords, Selected, Selection, words};
 use crate::{
     circuit::{
-        evaluate::{Evaluation, Message},
+        evaluate::{CircuitMessage, Evaluation},
         schedule::{Circuit, Predicate},
     },
     kernels::{OpenDealer, Shift, Xor, Xor3},
@@ -88,7 +88,7 @@ impl MaskedBit {
         &self,
         p: &Port<'_, E>,
         dealt: &Incoming<'_, '_, E>,
-    ) -> Result<Message<E::Tensor>> {
+    ) -> Result<CircuitMessage<E::Tensor>> {
         self.evaluation.read(p.role(), dealt)
     }
 
@@ -96,7 +96,7 @@ impl MaskedBit {
     pub async fn open<E: Engine>(
         &self,
         p: &Port<'_, E>,
-        message: Message<E::Tensor>,
+        message: CircuitMessage<E::Tensor>,
         b: &E::Tensor,
     ) -> Result<E::Tensor> {
         let Comparison { circuit, top, .. } = &self.comparison;
@@ -166,7 +166,7 @@ pub(crate) async fn compare<E: Engine>(
 ) -> Result<Outcome<E::Tensor>> {
     let zero_test = circuit.predicate == Predicate::Equal;
     let comparison = Comparison { circuit, top: !zero_test, low: 0 };
-    let samples = Samples::sample(&mut p, comparison, x.0.len(), bit, selected.len());
+    let samples = CompareSamples::sample(&mut p, comparison, x.0.len(), bit, selected.len());
     if p.deals() {
         return samples.deal(&p, &p.dealers(&x)?, &selected);
     }
@@ -179,7 +179,7 @@ pub(crate) async fn compare<E: Engine>(
 }
 
 /// The samples of a comparison and of what follows it.
-pub(crate) struct Samples<T> {
+pub(crate) struct CompareSamples<T> {
     n: usize,
     sign: MaskedBit,
     bit: Option<SharedMask>,
@@ -189,14 +189,14 @@ pub(crate) struct Samples<T> {
 }
 
 /// The dealer's message to an evaluator.
-pub(crate) struct Dealt<T> {
-    circuit: Message<T>,
+pub(crate) struct CompareMessage<T> {
+    circuit: CircuitMessage<T>,
     bit: Option<T>,
     u: MaskShare<T>,
     products: Vec<T>,
 }
 
-impl<T: EngineTensor> Samples<T> {
+impl<T: EngineTensor> CompareSamples<T> {
     /// For `n` elements, a bit if it is to be shared, and so many selected words.
     pub fn sample<E: Engine<Tensor = T>>(
         p: &mut Port<'_, E>,
@@ -237,8 +237,8 @@ impl<T: EngineTensor> Samples<T> {
         p: &Port<'_, E>,
         dealt: &Incoming<'_, '_, E>,
         words: usize,
-    ) -> Result<Dealt<T>> {
-        Ok(Dealt {
+    ) -> Result<CompareMessage<T>> {
+        Ok(CompareMessage {
             circuit: self.sign.read(p, dealt)?,
             bit: self.bit.map(|bit| bit.read(p, dealt)).transpose()?,
             u: self.u.read(p.role(), dealt)?,
@@ -250,7 +250,7 @@ impl<T: EngineTensor> Samples<T> {
     pub async fn evaluate<E: Engine<Tensor = T>>(
         &self,
         p: &Port<'_, E>,
-        Dealt { circuit, bit, u, products }: Dealt<T>,
+        CompareMessage { circuit, bit, u, products }: CompareMessage<T>,
         b: &T,
         selected: &[Selected<T>],
     ) -> Result<Outcome<T>> {

@@ -14,7 +14,7 @@ use mpc_core::Result;
 use ring_arith::{Engine, Source};
 
 use crate::{
-    circuit::{evaluate::Message, schedule::Circuit},
+    circuit::{evaluate::CircuitMessage, schedule::Circuit},
     compare::{Comparison, MaskedBit},
     kernels::{BitProducts, Difference, GainDealer, GainEvaluator, Negate},
     runtime::{
@@ -49,8 +49,8 @@ pub(crate) struct OfFour {
 }
 
 /// The dealer's message to an evaluator: at right the products of bits, at left those times its parts.
-pub(crate) struct Dealt<T> {
-    circuit: Message<T>,
+pub(crate) struct GroupMessage<T> {
+    circuit: CircuitMessage<T>,
     shares: Vec<T>,
 }
 
@@ -192,7 +192,7 @@ impl OfFour {
         &self,
         p: &Port<'_, E>,
         dealt: &Incoming<'_, '_, E>,
-    ) -> Result<Dealt<E::Tensor>> {
+    ) -> Result<GroupMessage<E::Tensor>> {
         let circuit = self.signs.read(p, dealt)?;
         let count = if p.is_left() {
             self.parts.len() * self.bits * ((1 << self.bits) - 1)
@@ -200,14 +200,14 @@ impl OfFour {
             self.pairs.len() + self.bits * several(self.bits).len()
         };
         let shares = (0..count).map(|_| dealt.words(self.n)).collect::<Result<_>>()?;
-        Ok(Dealt { circuit, shares })
+        Ok(GroupMessage { circuit, shares })
     }
 
     /// For each tensor an evaluator's two components of what the largest has more than the last.
     pub async fn evaluate<E: Engine>(
         &self,
         p: &Port<'_, E>,
-        Dealt { circuit, shares }: Dealt<E::Tensor>,
+        GroupMessage { circuit, shares }: GroupMessage<E::Tensor>,
         tensors: &[Members<E::Tensor>],
     ) -> Result<Vec<Pair<E::Tensor>>> {
         let b = self.differences(p, &tensors[0], |x| p.joint(x))?;

@@ -18,7 +18,7 @@ use crate::{
     BitShare, Rss, Share,
     circuit::schedule::{Circuit, Predicate},
     compare::{
-        self, Comparison, Outcome, Samples,
+        self, CompareSamples, Comparison, Outcome,
         select::{Factor, Selected},
     },
     kernels::{Copy, Difference, Sum},
@@ -227,14 +227,14 @@ struct Level<'a, E: Engine> {
 
 /// The samples of a level's comparisons.
 enum Comparisons<T> {
-    Pairs(Samples<T>),
+    Pairs(CompareSamples<T>),
     Groups(OfFour),
 }
 
 /// The dealer's message about a level.
-enum Dealt<T> {
-    Pairs(compare::Dealt<T>),
-    Groups(of_four::Dealt<T>),
+enum LevelMessage<T> {
+    Pairs(compare::CompareMessage<T>),
+    Groups(of_four::GroupMessage<T>),
 }
 
 impl<'a, E: Engine> Level<'a, E> {
@@ -245,7 +245,7 @@ impl<'a, E: Engine> Level<'a, E> {
             Comparisons::Groups(of_four)
         } else {
             let comparison = Comparison { circuit, top: true, low: 0 };
-            Comparisons::Pairs(Samples::sample(&mut p, comparison, n, keep, sizes.tensors))
+            Comparisons::Pairs(CompareSamples::sample(&mut p, comparison, n, keep, sizes.tensors))
         };
         Self { p, sizes, comparisons }
     }
@@ -265,28 +265,28 @@ impl<'a, E: Engine> Level<'a, E> {
     }
 
     /// An evaluator reads the dealer's message.
-    fn read(&self, dealt: &Incoming<'_, '_, E>) -> Result<Dealt<E::Tensor>> {
+    fn read(&self, dealt: &Incoming<'_, '_, E>) -> Result<LevelMessage<E::Tensor>> {
         Ok(match &self.comparisons {
             Comparisons::Pairs(samples) => {
-                Dealt::Pairs(samples.read(&self.p, dealt, self.sizes.tensors)?)
+                LevelMessage::Pairs(samples.read(&self.p, dealt, self.sizes.tensors)?)
             }
-            Comparisons::Groups(samples) => Dealt::Groups(samples.read(&self.p, dealt)?),
+            Comparisons::Groups(samples) => LevelMessage::Groups(samples.read(&self.p, dealt)?),
         })
     }
 
     /// An evaluator's work: of each tensor its components of what the winners have more than the base.
     async fn evaluate(
         &self,
-        dealt: Dealt<E::Tensor>,
+        dealt: LevelMessage<E::Tensor>,
         nodes: &Nodes<E::Tensor>,
     ) -> Result<Outcome<E::Tensor>> {
         match (&self.comparisons, dealt) {
-            (Comparisons::Pairs(samples), Dealt::Pairs(dealt)) => {
+            (Comparisons::Pairs(samples), LevelMessage::Pairs(dealt)) => {
                 let difference = self.difference(nodes, &nodes.tensors[0], [0, 1])?;
                 let gains = self.gains(nodes)?;
                 samples.evaluate(&self.p, dealt, self.p.joint(&difference), &gains).await
             }
-            (Comparisons::Groups(samples), Dealt::Groups(dealt)) => {
+            (Comparisons::Groups(samples), LevelMessage::Groups(dealt)) => {
                 let words = samples.evaluate(&self.p, dealt, &self.members(nodes)?).await?;
                 Ok(Outcome { bit: None, words })
             }

@@ -54,7 +54,7 @@ pub(crate) struct Gated {
 }
 
 /// The dealer's message to an evaluator: what it has no sample of.
-pub(crate) enum Dealt<T> {
+pub(crate) enum GatedMessage<T> {
     Left { half: T, product: T },
     Right { na: T, u_na: T },
 }
@@ -112,12 +112,12 @@ impl Gated {
         &self,
         p: &Port<'_, E>,
         dealt: &Incoming<'_, '_, E>,
-    ) -> Result<Dealt<E::Tensor>> {
+    ) -> Result<GatedMessage<E::Tensor>> {
         let Self { n, t, .. } = *self;
         Ok(if p.is_left() {
-            Dealt::Left { half: dealt.words(n)?, product: dealt.words(n)? }
+            GatedMessage::Left { half: dealt.words(n)?, product: dealt.words(n)? }
         } else {
-            Dealt::Right { na: dealt.bits(n, t, 0)?, u_na: dealt.bits(n, t, 0)? }
+            GatedMessage::Right { na: dealt.bits(n, t, 0)?, u_na: dealt.bits(n, t, 0)? }
         })
     }
 
@@ -140,14 +140,14 @@ impl Gated {
     pub fn shares<E: Engine>(
         &self,
         p: &Port<'_, E>,
-        dealt: &Dealt<E::Tensor>,
+        dealt: &GatedMessage<E::Tensor>,
         known: &Known<E::Tensor>,
     ) -> Result<Shares<E::Tensor>> {
         let [na, u_na, half, product] = match dealt {
-            Dealt::Left { half, product } => {
+            GatedMessage::Left { half, product } => {
                 [p.words_of(self.na), p.words_of(self.u_na), whole(half), whole(product)]
             }
-            Dealt::Right { na, u_na } => {
+            GatedMessage::Right { na, u_na } => {
                 [whole(na), whole(u_na), p.words_of(self.half), p.words_of(self.product)]
             }
         };

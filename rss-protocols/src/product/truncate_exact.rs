@@ -13,7 +13,7 @@ use ring_arith::{Engine, Source};
 
 use super::split::{Split, Value};
 use crate::{
-    circuit::{evaluate::Message, schedule::Circuit},
+    circuit::{evaluate::CircuitMessage, schedule::Circuit},
     compare::{
         Comparison, MaskedBit,
         select::{MaskShare, MaskWords},
@@ -35,8 +35,8 @@ struct Carry<T> {
 }
 
 /// The dealer's message about a carry.
-struct Dealt<T> {
-    circuit: Message<T>,
+struct CarryMessage<T> {
+    circuit: CircuitMessage<T>,
     u: MaskShare<T>,
 }
 
@@ -55,15 +55,15 @@ impl<T: ring_arith::EngineTensor> Carry<T> {
         &self,
         p: &Port<'_, E>,
         dealt: &Incoming<'_, '_, E>,
-    ) -> Result<Dealt<T>> {
-        Ok(Dealt { circuit: self.bit.read(p, dealt)?, u: self.u.read(p.role(), dealt)? })
+    ) -> Result<CarryMessage<T>> {
+        Ok(CarryMessage { circuit: self.bit.read(p, dealt)?, u: self.u.read(p.role(), dealt)? })
     }
 
     /// The carry's `v` as words.
     async fn open<E: Engine<Tensor = T>>(
         &self,
         p: &Port<'_, E>,
-        circuit: Message<T>,
+        circuit: CircuitMessage<T>,
         b: &T,
     ) -> Result<T> {
         let v = self.bit.open(p, circuit, b).await?;
@@ -90,7 +90,7 @@ pub(crate) async fn truncate_exact<E: Engine>(
     }
     let half = split.send(&p)?;
     let dealt = p.dealt().await;
-    let Dealt { circuit, u } = carry.read(&p, &dealt)?;
+    let CarryMessage { circuit, u } = carry.read(&p, &dealt)?;
     let dealt = end.read(&p, &dealt)?;
     let halves = half.exchange(&p).await?;
     let [own, other] = halves.words(&p);

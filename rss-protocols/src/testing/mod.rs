@@ -8,6 +8,7 @@ pub(crate) mod mutants;
 pub(crate) mod openings;
 pub(crate) mod probe;
 mod releases;
+mod samples;
 mod statistics;
 
 use std::sync::{Arc, Mutex};

@@ -8,7 +8,7 @@ use std::{
 
 use ring_arith::{Stream, Tensor};
 
-use super::mutants::{self, Change};
+use super::samples::{self, Change};
 use crate::runtime::prss::{Key, Sample};
 
 /// Operation, key and first word of a sample.
@@ -58,7 +58,7 @@ impl Probe {
         }
         // After the flips: those of words that a mutant does not use must change nothing.
         let number = self.of(sample.key).count() - 1;
-        if let Some(change) = mutants::change(self.nonce, sample.key, number) {
+        if let Some(change) = samples::change(self.nonce, sample.key, number) {
             self.mutate(sample, change, streams);
         }
     }

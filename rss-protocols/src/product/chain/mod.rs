@@ -44,7 +44,7 @@ use crate::{
 use schedule::{Product, Schedule};
 
 /// The samples of a step.
-struct Samples {
+struct StepSamples {
     /// Masks of the halves.
     halves: [Sample; 2],
     /// Right's share of `A`.
@@ -57,7 +57,7 @@ struct Samples {
 }
 
 /// The dealer's message about a step.
-enum Dealt<T> {
+enum StepMessage<T> {
     /// A share of `A`.
     Left(T),
     /// Shares of `na`, and of `na` times what each carry is multiplied with, as planes.
@@ -85,10 +85,10 @@ struct Run<'a, E: Engine> {
     p: Port<'a, E>,
     n: usize,
     schedule: Arc<Schedule>,
-    samples: Vec<Samples>,
+    samples: Vec<StepSamples>,
 }
 
-impl Samples {
+impl StepSamples {
     fn sample<E: Engine>(p: &mut Port<'_, E>, schedule: &Schedule, at: usize, n: usize) -> Self {
         let product = &schedule.steps[at];
         let carry = if product.step.bits > 0 { n } else { 0 };
@@ -150,7 +150,7 @@ async fn run<E: Engine>(
     n: usize,
 ) -> Result<Vec<Pair<E::Tensor>>> {
     let steps = 0..schedule.steps.len();
-    let samples = steps.map(|at| Samples::sample(&mut p, &schedule, at, n)).collect();
+    let samples = steps.map(|at| StepSamples::sample(&mut p, &schedule, at, n)).collect();
     let run = Run { p, n, schedule, samples };
     if run.p.deals() { run.deal(inputs) } else { run.evaluate(inputs).await }
 }
@@ -283,13 +283,13 @@ impl<E: Engine> Run<'_, E> {
         self.settle(&values, &carries).await
     }
 
-    fn read(&self, dealt: &Incoming<'_, '_, E>) -> Result<Vec<Dealt<E::Tensor>>> {
+    fn read(&self, dealt: &Incoming<'_, '_, E>) -> Result<Vec<StepMessage<E::Tensor>>> {
         let cols = self.n.div_ceil(64);
         let schedule = &self.schedule;
         let mut messages = Vec::with_capacity(schedule.steps.len());
         for product in &schedule.steps {
             if self.p.is_left() {
-                messages.push(Dealt::Left(dealt.words(self.n)?));
+                messages.push(StepMessage::Left(dealt.words(self.n)?));
                 continue;
             }
             let na = dealt.planes(product.step.bits as usize, cols)?;
@@ -297,7 +297,7 @@ impl<E: Engine> Run<'_, E> {
             for carry in &product.carries {
                 carries.push(dealt.planes(schedule.bits(carry.step) as usize, cols)?);
             }
-            messages.push(Dealt::Right { na, carries });
+            messages.push(StepMessage::Right { na, carries });
         }
         Ok(messages)
     }
@@ -322,13 +322,13 @@ impl<E: Engine> Run<'_, E> {
         level: usize,
         values: &Values<Known<E::Tensor>>,
         carries: &HashMap<usize, [E::Tensor; 2]>,
-        dealt: &mut [Dealt<E::Tensor>],
+        dealt: &mut [StepMessage<E::Tensor>],
     ) -> Result<Vec<Half<E::Tensor>>> {
         let mut sent = Vec::new();
         for at in self.schedule.level(level) {
             // Right's shares are needed once.
             let shares = match dealt.get_mut(at) {
-                Some(Dealt::Right { carries, .. }) => std::mem::take(carries),
+                Some(StepMessage::Right { carries, .. }) => std::mem::take(carries),
                 _ => Vec::new(),
             };
             let half = self.half(at, values, carries, &shares)?;
@@ -388,7 +388,7 @@ impl<E: Engine> Run<'_, E> {
         at: usize,
         half: Half<E::Tensor>,
         received: &Incoming<'_, '_, E>,
-        dealt: &mut Dealt<E::Tensor>,
+        dealt: &mut StepMessage<E::Tensor>,
         carries: &mut HashMap<usize, [E::Tensor; 2]>,
     ) -> Result<Known<E::Tensor>> {
         let Self { p, n, .. } = self;
@@ -399,8 +399,8 @@ impl<E: Engine> Run<'_, E> {
             halves.sum(p, None)?
         } else {
             let sent = match &*dealt {
-                Dealt::Right { na, .. } => Some(p.bits_as_words(na, *n)?),
-                Dealt::Left(_) => None,
+                StepMessage::Right { na, .. } => Some(p.bits_as_words(na, *n)?),
+                StepMessage::Left(_) => None,
             };
             let na = sent.as_ref().map_or_else(|| p.words_of(samples.na), whole);
             let [own, other] = halves.words(p);
@@ -413,8 +413,8 @@ impl<E: Engine> Run<'_, E> {
             part
         };
         let share = match &*dealt {
-            Dealt::Left(share) => share.clone(),
-            Dealt::Right { .. } => p.tensor_of(samples.share)?,
+            StepMessage::Left(share) => share.clone(),
+            StepMessage::Right { .. } => p.tensor_of(samples.share)?,
         };
         Ok(Known { part, share })
     }
