@@ -212,7 +212,7 @@ impl<E: Engine> Rss<E> {
             return Ok(x.each(x.shape(), |planes| slice(&self.engine, planes, 0, start, end))?);
         }
         let zero = self.zero_like(&Shape::new([1, x.mine().words()])?)?;
-        // A plane of zeros stands behind the others for those that are not picked.
+        // A plane of zeros follows the others, for those that are not picked.
         let indices = picks.iter().map(|pick| pick.map_or(width, |j| j as usize)).collect();
         let view = View::Gather { axis: 0, indices };
         let holes = picks.iter().any(Option::is_none);

@@ -231,7 +231,7 @@ impl Lookup {
         Ok(p.engine.upload(Tensor::new(Shape::new([n])?, shares)?)?)
     }
 
-    /// What the evaluators know of the word and of its distances from the ends.
+    /// The evaluators' parts of the word and of its distances from the ends.
     fn known<E: Engine>(&self, p: &Port<'_, E>, x: &Pair<E::Tensor>) -> Result<[E::Tensor; 3]> {
         let b = p.joint(x);
         let [from, to] = self.function.ends;

@@ -21,7 +21,7 @@ use crate::{
     share::output::Outputs,
 };
 
-/// What the parties of a session agree on. All three must use the same.
+/// The options of a session. All three parties must use the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Options {
@@ -66,13 +66,13 @@ impl Options {
         Self { tree, ..self }
     }
 
-    /// How large operations are divided among the parties.
+    /// The partition of large operations among the parties.
     pub fn partition(self, partition: Partition) -> Self {
         Self { partition, ..self }
     }
 }
 
-/// Who takes part.
+/// The parties of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Setting {
     /// Three parties who talk to each other.
@@ -91,11 +91,11 @@ pub struct Rss<E: Engine> {
     pub(crate) links: RefCell<Links>,
     pub(crate) keys: Keys,
     pub(crate) options: Options,
-    /// Who computes.
+    /// The parties of the session.
     pub(crate) setting: Setting,
     pub(crate) rotation: RefCell<Rotation>,
     pub(crate) zeros: E::Tensor,
-    /// What three servers know and nobody else, once they have agreed on it.
+    /// A key that the three servers alone know, once they have agreed on it.
     pub(crate) common: Option<Zeroizing<[u8; 32]>>,
     circuits: RefCell<HashMap<(Tree, Predicate, usize), Arc<Circuit>>>,
     /// Why the session ended, if it did.
@@ -195,7 +195,7 @@ impl<E: Engine> Rss<E> {
         self.me
     }
 
-    /// Whether this is the dealer of two others, who shares and opens nothing.
+    /// True at the dealer of two others, which shares and opens nothing.
     pub(crate) fn deals(&self) -> bool {
         self.setting == Setting::Dealt && self.party() == DEALER
     }
@@ -217,7 +217,7 @@ impl<E: Engine> Rss<E> {
         result
     }
 
-    /// The circuit for so many bits.
+    /// The circuit of a predicate on `bits` bits.
     pub(crate) fn circuit(&self, predicate: Predicate, bits: usize) -> Arc<Circuit> {
         let tree = match self.options.profile {
             Profile::Bytes => self.options.tree,
@@ -228,7 +228,7 @@ impl<E: Engine> Rss<E> {
         circuit.or_insert_with(|| Arc::new(Circuit::new(tree, predicate, bits))).clone()
     }
 
-    /// The chunks of an operation on so many elements.
+    /// The chunks of an operation on `len` elements.
     pub(crate) fn chunks(&self, len: usize) -> Vec<Chunk> {
         if len < SMALL {
             return vec![Chunk::whole(len, self.next_dealer(len))];
@@ -236,7 +236,7 @@ impl<E: Engine> Rss<E> {
         elements(self.options.partition, len)
     }
 
-    /// The dealer of a small operation on so many elements.
+    /// The dealer of a small operation, given its number of elements.
     pub(crate) fn next_dealer(&self, elements: usize) -> Party {
         self.rotation.borrow_mut().next(elements)
     }

@@ -190,7 +190,7 @@ async fn split_bits<E: Engine>(
     Ok((p.pair(share, zeros.clone()), p.pair(zeros, b)))
 }
 
-/// What is known of the span of places that ends at each place.
+/// Carries made in the span of places that ends at each place, and carries handed on through it.
 struct Spans<T> {
     /// It makes a carry of its own.
     generate: Vec<BitShare<T>>,

@@ -30,7 +30,7 @@ use crate::{
 /// Bits, and lists of coefficients of their planes.
 type BitsAndLists<'a, T> = (&'a BitShare<T>, &'a [&'a [u64]]);
 
-/// What is summed.
+/// The coefficients of sums.
 struct Weights<T> {
     /// Planes of bits.
     width: usize,

@@ -5,7 +5,7 @@
 //! | 1 | encoded digits of `a` to right; products of masks and shares of masks to left | | |
 //! | one a level | | factors of the level's products, masked, to right | the same, to left |
 //!
-//! Masks of leaves are known to the dealer as the sum of both evaluators' masks; of merged nodes it shares them anew.
+//! Masks of leaves are known to the dealer as the sum of both evaluators' masks; of merged nodes it shares the masks.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub(crate) struct Evaluation {
     products: Sample,
 }
 
-/// What the dealer sends an evaluator.
+/// The dealer's message to an evaluator.
 pub(crate) enum CircuitMessage<T> {
     /// By batch of merges: shares of products of masks, and of the masks of what it opens.
     Left { products: Vec<T>, shares: Vec<T> },
@@ -49,7 +49,7 @@ pub(crate) enum CircuitMessage<T> {
     Right { digits: Vec<T> },
 }
 
-/// What an evaluator has of the batches so far.
+/// An evaluator's bits of the batches so far.
 struct State<T> {
     /// Opened bits as sent, and as received.
     own: Vec<T>,

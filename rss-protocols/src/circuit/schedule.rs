@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-/// How comparisons trade bytes for rounds.
+/// The tree of comparisons, which trades bytes for rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Tree {
     /// Fewest bits: 285 and 7 rounds for a 64-bit sign.
@@ -37,9 +37,9 @@ impl Tree {
 /// The predicate that a circuit computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Predicate {
-    /// Whether the low bits of `a + b` carry.
+    /// The low bits of `a + b` carry.
     Carry,
-    /// Whether all bits of `a` and `~b` agree.
+    /// All bits of `a` and `~b` agree.
     Equal,
 }
 
@@ -214,7 +214,7 @@ impl Circuit {
         nodes
     }
 
-    /// Whether `greater` and `equal` of a node are factors.
+    /// True for `greater` and `equal` of a node that are factors.
     fn opens(&self, low: bool, root: bool, top: bool) -> [bool; 2] {
         match self.predicate {
             Predicate::Carry => [!root && !top, !root && !low],

@@ -38,10 +38,10 @@ enum Word<T> {
     },
 }
 
-/// What follows a comparison, by what asked for it.
+/// The results of a comparison, by request.
 type Outcomes<T> = Compared<Share<T>, BitShare<T>>;
 
-/// What a comparison gives: the bit, if it was asked for, and all words.
+/// The results of a comparison: the bit, if it was asked for, and all words.
 type Answer<T> = (Option<BitShare<T>>, Vec<Share<T>>);
 
 impl<E: Engine> Rss<E> {

@@ -143,14 +143,14 @@ impl SharedMask {
     }
 }
 
-/// What a comparison is for.
+/// The results that are wanted of a comparison.
 pub(crate) struct Purpose<T: EngineTensor> {
     /// The outcome as a shared bit.
     pub bit: bool,
     pub selected: Vec<Selected<T>>,
 }
 
-/// What a comparison of one chunk gives.
+/// The results of a comparison of one chunk.
 pub(crate) struct Outcome<T> {
     pub bit: Option<OpenedBit<T>>,
     /// The role's two components of each word.
@@ -197,7 +197,7 @@ pub(crate) struct CompareMessage<T> {
 }
 
 impl<T: EngineTensor> CompareSamples<T> {
-    /// For `n` elements, a bit if it is to be shared, and so many selected words.
+    /// For `n` elements and `words` selected words; with the outcome as a shared bit if `bit`.
     pub fn sample<E: Engine<Tensor = T>>(
         p: &mut Port<'_, E>,
         comparison: Comparison,
@@ -231,7 +231,7 @@ impl<T: EngineTensor> CompareSamples<T> {
         Ok(Outcome { bit, words })
     }
 
-    /// An evaluator reads the dealer's message, of which so many words are selected.
+    /// An evaluator reads the dealer's message about `words` selected words.
     pub fn read<E: Engine<Tensor = T>>(
         &self,
         p: &Port<'_, E>,

@@ -44,7 +44,7 @@ pub(crate) struct Selected<T: EngineTensor> {
     pub factor: Factor<T>,
     /// It is for the bit's opposite.
     pub opposite: bool,
-    /// Where it belongs.
+    /// Its place in the result.
     pub slot: Slot<T>,
 }
 
@@ -130,7 +130,7 @@ impl<T: EngineTensor> MaskShare<T> {
 }
 
 impl Selection {
-    /// For so many results of `n` elements.
+    /// For `results` results of `n` elements.
     pub fn sample<E: Engine>(p: &mut Port<'_, E>, n: usize, results: usize) -> Self {
         let keys = [Key::Right, Key::Right, Key::Left];
         Self { n, samples: (0..results).map(|_| keys.map(|key| p.sample(key, n))).collect() }

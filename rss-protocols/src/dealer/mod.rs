@@ -29,19 +29,19 @@ const HASH: usize = 32;
 
 const SEED: usize = 32;
 
-/// Where the version is written to which the first use binds a tape.
+/// The offset of the version to which the first use binds a tape.
 const BOUND: u64 = HEADER as u64;
 
-/// Where the common seed lies.
+/// The offset of the common seed.
 const COMMON: u64 = BOUND + HASH as u64;
 
-/// Where the places begin.
+/// The offset of the first place.
 const PLACES: u64 = COMMON + SEED as u64;
 
 /// Bytes of words that are checked together. Each such chunk has a checksum before it.
 const CHUNK: usize = 1 << 22;
 
-/// What is public about a tape.
+/// The public part of a tape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Header {
     /// Of both tapes of a pair, and of no others.
@@ -76,7 +76,7 @@ impl Header {
     }
 
     /// # Errors
-    /// What is wrong, for people.
+    /// The fault, for people.
     fn from_bytes(bytes: &[u8; HEADER]) -> Result<Self, String> {
         if bytes[..15] != MAGIC[..15] {
             return Err("this is not a tape, or its dealer did not finish it".to_owned());
@@ -109,7 +109,7 @@ impl Header {
         self.words.checked_add(sums)?.checked_add(SEED as u64)
     }
 
-    /// Where a place begins, counted from 0; where the file ends for one past the last.
+    /// The offset of a place, counted from 0; the end of the file for one past the last.
     fn start(&self, place: u64) -> Option<u64> {
         self.stride()?.checked_mul(place)?.checked_add(PLACES)
     }

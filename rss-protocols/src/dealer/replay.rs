@@ -78,7 +78,7 @@ impl Tape {
         self.reel().header.digest
     }
 
-    /// What both tapes of a pair are called, and no others.
+    /// The name of both tapes of a pair, and of no others.
     #[must_use]
     pub fn id(&self) -> [u8; 16] {
         self.reel().header.id
@@ -277,7 +277,7 @@ impl Reel {
         Ok(spent)
     }
 
-    /// What the other party must have the same: the pair's name and a hash of the version; and the next place.
+    /// The words to compare with the other party: the pair's name and a hash of the version; and the next place.
     fn standing(&mut self) -> Result<[u64; 5]> {
         let bound = self.read_bound()?;
         let bound = *blake3::hash(&bound).as_bytes();

@@ -242,7 +242,7 @@ impl<E: Engine> Deal for Rss<E> {
 }
 
 impl<E: Engine> Rss<E> {
-    /// What three servers know and nobody else: each contributes to it over its links, once a session.
+    /// The key that three servers alone know: each contributes to it over its links, once a session.
     fn common_key(&mut self) -> Result<Zeroizing<[u8; 32]>> {
         if let Some(common) = &self.common {
             return Ok(common.clone());
@@ -363,7 +363,7 @@ fn refreshed(
     Ok(Tensor::new(words.shape().clone(), fresh)?)
 }
 
-/// What is left of secrets where one component for each key is a stream.
+/// The rest of each secret where one component for each key is a stream.
 fn remainders(secrets: &[Tensor], keys: &[ParcelKey]) -> Result<Vec<Tensor>> {
     let mut remainders = Vec::with_capacity(secrets.len());
     for (index, secret) in secrets.iter().enumerate() {

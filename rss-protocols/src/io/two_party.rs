@@ -55,7 +55,7 @@ impl<E: Engine> Rss<E> {
         self.begin(|keys| keys.begin_place(place, digest, seeds))
     }
 
-    /// Sends words to the other of two parties, and returns as many of its.
+    /// Exchanges equal numbers of words with the other of two parties.
     pub(crate) fn exchange_words(&mut self, words: &[u64]) -> Result<Vec<u64>> {
         let mine = self.engine.upload(Tensor::vector(words.to_vec()))?;
         let other = self.other();
@@ -68,7 +68,7 @@ impl<E: Engine> Rss<E> {
     }
 
     /// Shares sums of what the two parties hold, each an addend of every tensor: what a client gives them whose
-    /// secret it cut in two. The dealer passes nothing.
+    /// secret it split in two. The dealer passes nothing.
     ///
     /// Each sends its addend masked by a stream that it has in common with the dealer. Cost: 128 bits, 1 round.
     ///

@@ -86,7 +86,7 @@ pub(super) fn early_sum<W: Word>(own: W, other: W, t: u32) -> W {
     (own + other + W::constant(offset() >> t)) & W::constant(u64::MAX >> t)
 }
 
-/// What is added to the rounded `b` whether `a + b` carries or not.
+/// The rounded `b` less the offset and a carry.
 #[inline(always)]
 pub(super) fn base<W: Word>(hi: W, t: u32) -> W {
     let carry = 1 << (64 - t);

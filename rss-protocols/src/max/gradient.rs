@@ -125,12 +125,12 @@ impl<'a, E: Engine> Level<'a, E> {
         Self { p, len, known: known.clone(), opposite, u, selection }
     }
 
-    /// What this party knows of the choices, as words.
+    /// This party's part of the choices, as words.
     fn words(&self, results: usize) -> Result<E::Tensor> {
         self.p.bits_as_words(&self.known, self.len / 2 * results)
     }
 
-    /// What the later one of each pair gets.
+    /// The words of the later one of each pair.
     fn selected(
         &self,
         nodes: &Pair<E::Tensor>,

@@ -54,7 +54,7 @@ pub(crate) struct GroupMessage<T> {
     shares: Vec<T>,
 }
 
-/// Subsets of several of so many bits, in the order of kernels.
+/// Subsets of more than one of two or three bits, in the order of kernels.
 fn several(bits: usize) -> &'static [usize] {
     if bits == 2 { &[3] } else { &[3, 5, 6, 7] }
 }

@@ -148,7 +148,7 @@ impl<E: Engine> Rss<E> {
     }
 }
 
-/// How many elements are compared at once at a level that begins with `len` for each of `results`.
+/// The number of elements that are compared at once at a level that begins with `len` for each of `results`.
 fn arity(by_fours: bool, len: usize, results: usize) -> usize {
     if by_fours && len * results <= FEW { len.min(4) } else { 2 }
 }
@@ -182,7 +182,7 @@ async fn tournament<E: Engine>(
     Ok(Winner { nodes, choices })
 }
 
-/// What is still in a tournament.
+/// The elements that are still in a tournament.
 struct Nodes<T> {
     /// The role's components of values and, where asked for, positions: those of node `i` begin at word
     /// `first + i * pitch`.
@@ -196,7 +196,7 @@ struct Nodes<T> {
 struct Sizes {
     /// Elements for each result.
     len: usize,
-    /// How many of them are compared at once. What is left over goes on as it is.
+    /// Elements that are compared at once. Those left over go on as they are.
     arity: usize,
     results: usize,
     tensors: usize,

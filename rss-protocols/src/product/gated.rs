@@ -136,7 +136,7 @@ impl Gated {
         Ok(Known { compared, base })
     }
 
-    /// What does not depend on the bit.
+    /// The shares that do not depend on the bit.
     pub fn shares<E: Engine>(
         &self,
         p: &Port<'_, E>,

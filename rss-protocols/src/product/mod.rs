@@ -47,7 +47,7 @@ type Answer<T> = Produced<Share<T>, BitShare<T>>;
 /// A chunk of a result, and where it is *not* positive, if the sign of a ReLU is kept.
 type Made<T> = (Pair<T>, Option<OpenedBit<T>>);
 
-/// What follows a value, for products and truncations alike.
+/// The steps after a value, for products and truncations alike.
 enum Ending<'a, T> {
     Rounded(Rounding),
     Exact(u32),
@@ -58,7 +58,7 @@ enum Ending<'a, T> {
 }
 
 impl<'a, T> Ending<'a, T> {
-    /// What is done in one protocol: of a ReLU or a mask in another than the two fast modes, the truncation.
+    /// The steps of one protocol: of a ReLU or a mask in another than the two fast modes, the truncation.
     fn of(finish: Finish<'a, BitShare<T>>) -> Result<Self> {
         let Some((bits, mode)) = finish.truncation() else {
             return Ok(Self::Rounded(Rounding::Raw));
@@ -84,7 +84,7 @@ impl<'a, T> Ending<'a, T> {
     }
 }
 
-/// Whether a ReLU or a mask follows a truncation that it has no common protocol with.
+/// True if a ReLU or a mask follows a truncation that it has no common protocol with.
 pub(crate) fn in_steps<T>(finish: &Finish<'_, BitShare<T>>) -> bool {
     match *finish {
         Finish::Raw | Finish::Truncate { .. } => false,
@@ -198,7 +198,7 @@ impl<E: Engine> Rss<E> {
         Ok(answers.into_iter().map(|answer| answer.share).collect())
     }
 
-    /// Whether rounds are worth a key for each of so many elements.
+    /// True if the rounds saved are worth a key for each element.
     fn is_worth_keys(&self, elements: usize) -> bool {
         self.options.profile == Profile::SlowLinks && elements <= relu_fss::MOST
     }

@@ -27,7 +27,7 @@ use crate::{
     share::combined::{Inner, Side},
 };
 
-/// What to multiply and add up for this party's part of a map.
+/// The products whose sum is this party's addend of a map.
 pub(crate) fn terms<E: Engine>(
     engine: &E,
     op: &Bilinear,

@@ -40,7 +40,7 @@ pub(crate) enum LocalProduct<T> {
 pub(crate) enum Split<T> {
     /// Both evaluators hold `b`.
     Known(Pair<T>),
-    /// The evaluators mask their addends and exchange them, rounded by so many bits if `early`.
+    /// The evaluators mask their addends and exchange them, rounded by `early` bits.
     Masked { addend: LocalProduct<T>, masks: [Sample; 2], early: Option<u32> },
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum Half<T> {
     /// All of `b`, since it is shared.
     Known(T),
     Whole(T),
-    /// Without its lowest bits, of which so many were rounded away.
+    /// Rounded; with the number of lowest bits that were dropped.
     Rounded(T, u32),
 }
 
@@ -199,7 +199,7 @@ impl<T: EngineTensor> Halves<T> {
         }
     }
 
-    /// Whether they were rounded before they were sent.
+    /// True if they were rounded before they were sent.
     pub fn rounded(&self) -> bool {
         matches!(self, Self::Rounded(_))
     }
@@ -213,7 +213,7 @@ impl<T: EngineTensor> Halves<T> {
     }
 }
 
-/// What is added to a product and its factor; zeros if there is nothing.
+/// The addend of a product and its factor; zeros if there is none.
 fn scaled<'x, E: Engine>(
     p: &'x Port<'_, E>,
     plus: Option<&'x (E::Tensor, u64)>,

@@ -22,7 +22,7 @@ const CHUNK: usize = 1 << 16;
 /// nothing, and only the evaluators wait for each other.
 const TURN: usize = 1 << 16;
 
-/// How large operations are divided among the parties.
+/// The partition of large operations among the parties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Partition {
     /// Three parts, each with another dealer: all parties send and receive the same.
@@ -68,7 +68,7 @@ impl Rotation {
         Self { dealer, done: 0, pinned: false }
     }
 
-    /// The dealer of a small operation on so many elements.
+    /// The dealer of a small operation, given its number of elements.
     pub fn next(&mut self, elements: usize) -> Party {
         if self.done > TURN && !self.pinned {
             (self.dealer, self.done) = ((self.dealer + 1) % 3, 0);
@@ -141,7 +141,7 @@ pub(crate) fn elements(partition: Partition, len: usize) -> Vec<Chunk> {
     chunks
 }
 
-/// How chunks of one operation make up a tensor: its elements are `[rows, len / rows]`, and chunks are ranges of the
+/// The layout of chunks in a tensor: its elements are `[rows, len / rows]`, and chunks are ranges of the
 /// second axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -170,7 +170,7 @@ impl Layout {
         self.rows * chunk.len()
     }
 
-    /// The shape of so many words.
+    /// The shape of `len` words.
     pub fn shape(self, len: usize) -> Result<Shape> {
         Ok(Shape::new([self.rows, len / self.rows.max(1)])?)
     }

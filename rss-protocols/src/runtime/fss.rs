@@ -26,7 +26,7 @@ struct Node {
     bit: u64,
 }
 
-/// What a node's seed is expanded to: its left and its right child, and their values.
+/// The expansion of a node's seed: its left and its right child, and their values.
 #[derive(Clone, Copy)]
 pub(crate) struct Children<const K: usize> {
     nodes: [Node; 2],
@@ -182,7 +182,7 @@ pub(crate) fn seed_of(seeds: &Tensor, n: usize, at: usize) -> [u64; SEED] {
     [0, 1].map(|i| seeds.words()[i * n + at])
 }
 
-/// What makes the values of both evaluators at a node, and those before it, sum up to what is wanted.
+/// The correction that makes the values of both evaluators at a node, and those before it, sum up to the wanted one.
 fn correction<const K: usize>(
     wanted: [u64; K],
     sum: &[u64; K],
@@ -377,7 +377,7 @@ pub(crate) mod tests {
     }
 
     /// The corrections of a point function change in half of their bits with the other evaluator's seed, whoever that is.
-    /// What a evaluator gets besides its seed are the corrections. Take the other evaluator's expansions along the
+    /// An evaluator gets the corrections besides its seed. Take the other evaluator's expansions along the
     /// threshold for words that it cannot know, as those of a pseudo-random function of fresh seeds are. Then every bit
     /// of the corrections has a bit of these of its own: flipping that one flips it always, no bit of a level before,
     /// and of its own level only what is accounted for after it. In that order the corrections are a bijection of
@@ -435,7 +435,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// What is done to an expansion, given its evaluator and level.
+    /// A change of an expansion, given its evaluator and level.
     type Change<'a> = &'a dyn Fn(usize, usize, Children<K>) -> Children<K>;
 
     /// Certifies the corrections of a level, the words from `first` on: of a seed, masked by that of the child that is

@@ -126,7 +126,7 @@ impl Links {
         }
     }
 
-    /// Whether everything received was read: the end of a session in order.
+    /// Refuses words that were received and not read.
     pub fn check_empty(&mut self) -> Result<()> {
         match self.incoming.iter().position(|rest| !rest.is_empty()) {
             Some(from) => Err(self.accuse(Party(from), "more was sent than was due")),

@@ -1,4 +1,4 @@
-//! What every protocol of this crate runs on: roles, streams, links, chunks and rounds.
+//! The runtime of every protocol of this crate: roles, streams, links, chunks and rounds.
 
 pub(crate) mod chunks;
 pub(crate) mod fss;

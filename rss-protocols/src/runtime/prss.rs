@@ -29,12 +29,12 @@ pub(crate) struct Keys {
     next: Cell<u64>,
     /// The nonce after the last one used with each key; checked in debug builds.
     used: [Cell<u64>; 3],
-    /// What tests watch and spoil.
+    /// Lists and changes samples for tests.
     #[cfg(test)]
     pub probe: crate::testing::probe::Probe,
 }
 
-/// What the keys of all jobs of a session are derived from.
+/// The secrets from which the keys of all jobs of a session are derived.
 struct Master {
     generator: Generator,
     session: [u8; 16],
@@ -61,7 +61,7 @@ pub(crate) struct Streams {
     streams: [Option<Stream>; 4],
     /// Words sampled so far from each, the same on all parties.
     sampled: [u64; 4],
-    /// Where planes begin that were used, by key.
+    /// First words of planes that were used, by key.
     #[cfg(debug_assertions)]
     used: std::cell::RefCell<std::collections::HashSet<(usize, u64)>>,
     #[cfg(test)]
@@ -116,8 +116,8 @@ impl Keys {
         })
     }
 
-    /// Derives all keys anew from the session's, the number of jobs begun in it, which no other job
-    /// has, and the digest. Operations are numbered from the beginning.
+    /// Derives all keys again: from the session's, the digest, and the number of jobs begun in the session, which no
+    /// other job has. Operations are numbered from the beginning.
     ///
     /// # Errors
     /// If there were 2^64 jobs.
@@ -206,7 +206,7 @@ impl Keys {
         self.pairs[peer.0].stream(nonce)
     }
 
-    /// What makes the streams.
+    /// The generator of the streams.
     pub fn generator(&self) -> Generator {
         self.common.generator()
     }
@@ -329,7 +329,7 @@ impl Planes {
         Self { first, stride: 0, count: 1 }
     }
 
-    /// Where they begin in the stream.
+    /// Their first words in the stream.
     fn places(self, sample: Sample, cols: usize) -> impl Iterator<Item = u64> {
         (0..self.count).map(move |r| sample.first + ((self.first + r * self.stride) * cols) as u64)
     }

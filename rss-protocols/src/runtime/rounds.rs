@@ -32,7 +32,7 @@ pub(crate) struct Port<'a, E: Engine> {
     pub zeros: &'a E::Tensor,
 }
 
-/// What a party sent, read tensor by tensor in the order in which it was sent.
+/// A message, read tensor by tensor in the order in which it was sent.
 pub(crate) struct Incoming<'p, 'a, E: Engine> {
     port: &'p Port<'a, E>,
     from: net::Party,
@@ -119,12 +119,12 @@ impl<'a, E: Engine> Port<'a, E> {
         self.roles.role
     }
 
-    /// Whether this party is the dealer.
+    /// True at the dealer.
     pub fn deals(&self) -> bool {
         self.role() == Role::Dealer
     }
 
-    /// Whether this party is the left evaluator.
+    /// True at the left evaluator.
     pub fn is_left(&self) -> bool {
         self.role() == Role::Left
     }
@@ -221,7 +221,7 @@ impl<'a, E: Engine> Port<'a, E> {
         Ok(self.engine.from_planes(plane, 0, &Shape::new([len])?)?)
     }
 
-    /// What the evaluators know of a shared value: `b = x2`.
+    /// The evaluators' part of a shared value: `b = x2`.
     pub fn joint<'x, T>(&self, x: &'x Pair<T>) -> &'x T {
         if self.is_left() { &x.1 } else { &x.0 }
     }
@@ -236,7 +236,7 @@ impl<'a, E: Engine> Port<'a, E> {
         if self.is_left() { Pair(shared, joint) } else { Pair(joint, shared) }
     }
 
-    /// What the dealer knows of a shared value: `a = x0 + x1`.
+    /// The dealer's part of a shared value: `a = x0 + x1`.
     pub fn dealers(&self, Pair(first, second): &Pair<E::Tensor>) -> Result<E::Tensor> {
         Ok(launch::add(self.engine, first, second)?)
     }
@@ -278,8 +278,8 @@ impl<'a, E: Engine> Port<'a, E> {
         self.to_peer(&self.engine.to_planes(words, 0, bits)?)
     }
 
-    /// Waits for the dealer's message. All of it has to be read before the chunk waits again, since what the dealer
-    /// sends later as another chunk's evaluator lies behind it.
+    /// Waits for the dealer's message. The chunk reads all of it before it waits again: on the same link follows what
+    /// the dealer sends as an evaluator of other chunks.
     pub async fn dealt<'p>(&'p self) -> Incoming<'p, 'a, E> {
         round().await;
         Incoming { port: self, from: self.roles.dealer() }

@@ -8,7 +8,7 @@ pub(crate) struct Inner {
     pub groups: usize,
 }
 
-/// Which operand of a map.
+/// An operand of a map.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Side {
     Left,

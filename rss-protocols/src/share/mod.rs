@@ -1,4 +1,4 @@
-//! What one party holds of a shared tensor.
+//! Shares: one party's components of a shared tensor.
 
 pub(crate) mod combined;
 pub(crate) mod output;
@@ -41,7 +41,7 @@ struct Combined<T> {
 pub struct BitShare<T> {
     mine: BitTensor<T>,
     next: BitTensor<T>,
-    /// What the comparison left that opened it, if one did.
+    /// The part of an opening comparison that selections can use again, if there was one.
     reusable: Option<ReusableBit<T>>,
 }
 
@@ -119,7 +119,7 @@ impl<T: EngineTensor> BitShare<T> {
         Self { reusable: Some(bit), ..self }
     }
 
-    /// What selections by these bits can use again.
+    /// The part of these bits that selections can use again.
     pub(crate) fn reusable(&self) -> Option<&ReusableBit<T>> {
         self.reusable.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Results of an operation, put together from its chunks.
+//! Results of an operation, joined from its chunks.
 
 use mpc_core::Result;
 use net::Party;
@@ -31,7 +31,7 @@ pub(crate) struct Outputs<T: EngineTensor> {
 /// where the engine has none.
 struct Buffers<T: EngineTensor>(Option<[T::Room; 2]>);
 
-/// Where a chunk makes the role's two components of a result.
+/// The place of a chunk's two components in a result's buffers.
 pub(crate) struct Slot<T: EngineTensor> {
     buffers: Option<Pair<T::Room>>,
     start: usize,
@@ -73,7 +73,7 @@ impl<T: EngineTensor> Outputs<T> {
         chunk.roles(self.me)
     }
 
-    /// Where a chunk makes each result.
+    /// The place of a chunk in each result.
     pub fn slots(&self, chunk: &Chunk) -> Vec<Slot<T>> {
         let roles = self.roles(chunk);
         let mut slots = Vec::with_capacity(self.buffers.len());
@@ -84,7 +84,7 @@ impl<T: EngineTensor> Outputs<T> {
         slots
     }
 
-    /// Where a chunk makes the only result.
+    /// The place of a chunk in the only result.
     pub fn slot(&self, chunk: &Chunk) -> Slot<T> {
         self.slots(chunk).pop().unwrap_or_else(Slot::anywhere)
     }
@@ -251,7 +251,7 @@ impl<T: EngineTensor> Slot<T> {
 }
 
 impl Layout {
-    /// Puts chunks of one axis, in any order, together under a shape.
+    /// Joins chunks of one axis, in any order, under a shape.
     fn assemble<E: Engine>(
         self,
         engine: &E,
@@ -270,7 +270,7 @@ impl Layout {
     }
 }
 
-/// Puts chunks of one tensor, in any order, together along an axis and under a shape.
+/// Joins chunks of one tensor, in any order, along an axis and under a shape.
 pub(crate) fn assemble<E: Engine>(
     engine: &E,
     buffer: Option<&<E::Tensor as EngineTensor>::Room>,

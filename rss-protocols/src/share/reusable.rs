@@ -31,7 +31,7 @@ pub(crate) struct ReusableChunk<T> {
     pub share: WordShare<T>,
 }
 
-/// What a party holds of the dealer's `u` shared as words between the evaluators.
+/// A party's share of the dealer's `u` as words, which is shared between the evaluators.
 #[derive(Clone)]
 pub(crate) enum WordShare<T> {
     /// The dealer, which knows `u`, holds no share of it.
@@ -46,7 +46,7 @@ pub(crate) struct OpenedBit<T> {
     pub components: Pair<T>,
     /// The plane of `u` at the dealer, of `v` at the evaluators.
     pub known: T,
-    /// What this party holds of `u` as words, if words were selected by it.
+    /// This party's share of `u` as words, if words were selected by it.
     pub share: Option<WordShare<T>>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Bit<T> {
     /// The plane of `u` at the dealer, of `v` at the evaluators.
     pub known: T,
     pub opposite: bool,
-    /// What this party holds of `u` as words, if it was shared before.
+    /// This party's share of `u` as words, if it was shared before.
     pub share: Option<WordShare<T>>,
 }
 

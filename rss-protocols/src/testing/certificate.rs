@@ -28,7 +28,7 @@ use crate::{
 /// Seeds of secrets, shares and keys.
 const SEEDS: [u64; 2] = [11, 12];
 
-/// How an operation is run.
+/// The setting of a run.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     tree: Tree,
@@ -80,7 +80,7 @@ struct Candidate {
     bits: u64,
 }
 
-/// What a flip did to a received bit.
+/// The effect of a flip on a received bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Nothing,
@@ -102,7 +102,7 @@ impl Operation {
         self.results / 64
     }
 
-    /// What a receiver got.
+    /// The bits that a receiver got.
     fn received(&self, seen: &Seen, receiver: usize) -> Vec<Rows> {
         let mut all = Vec::new();
         for from in 0..3 {
@@ -220,7 +220,7 @@ fn span(at: usize, step: usize) -> Range<usize> {
 }
 
 impl Rows {
-    /// What happened to each bit in one 64 of the elements.
+    /// The effect on each bit in one 64 of the elements.
     fn effect(&self, after: &Self, group: usize) -> impl Fn(usize) -> Effect {
         let span = span(group, self.bits);
         let pairs = self.words[span.clone()].iter().zip(&after.words[span]);

@@ -43,7 +43,7 @@ pub(crate) struct Inputs {
     y: Share<Tensor>,
     bits: [BitShare<Tensor>; 2],
     wide: BitShare<Tensor>,
-    /// Who is the dealer of everything.
+    /// The dealer of everything.
     dealer: Party,
 }
 
@@ -198,7 +198,7 @@ const OPERATIONS: &[Operation] = &[
     }),
 ];
 
-/// What two with a dealer share in another way than three: addends, ...
+/// Two with a dealer share in another way than three: addends, ...
 const SUMS: Operation = op("input_sums", "sums of inputs", |mpc, _| {
     let shape = Shape::new([N])?;
     let mine = [Tensor::from_fn(shape.clone(), |i| i as u64)];
@@ -268,7 +268,7 @@ fn shared(mpc: &mut Mpc, inputs: &Inputs, mode: TruncationMode) -> Result<()> {
     mpc.truncate(&[(&inputs.x, 20)], mode).map(drop)
 }
 
-/// Where a ReLU of a product is positive.
+/// The bit that says where a ReLU of a product is positive.
 fn kept_sign(mpc: &mut Mpc, inputs: &Inputs, mode: TruncationMode) -> Result<BitShare<Tensor>> {
     let Inputs { x, y, .. } = inputs;
     let done = mpc.product(Product::new(Bilinear::Mul, x, y, relu(mode, true)))?;
@@ -326,7 +326,7 @@ struct World {
     flips: Arc<Vec<Flip>>,
 }
 
-/// What a run sent, and what it drew.
+/// The messages and the samples of a run.
 struct Seen {
     /// By receiver and sender.
     received: [[Vec<u8>; 3]; 3],

@@ -1,4 +1,4 @@
-//! What is not masked: openings, and coins.
+//! Tests of what is not masked: openings, and coins.
 
 use mpc_core::{Finish, Product, Protocol, Result, TruncationMode};
 use net::Party;
@@ -9,7 +9,7 @@ use super::{DEALER, Inputs, Mpc, Secret, World, run_all};
 /// An opening's results at one party, the components that it lacked, and the hash of those.
 type Opened = (Vec<Tensor>, Vec<u8>);
 
-/// What a party can tell from an opening's result alone: the components that it lacks, and their hash.
+/// The words that an opening's result implies: the components that a party lacks, and their hash.
 fn implied(mpc: &Mpc, opened: &[Tensor], held: &[[&Tensor; 2]], bits: bool) -> Vec<u8> {
     let missing = opened.iter().zip(held).map(|(all, [mine, next])| {
         let words = all.words().iter().zip(mine.words()).zip(next.words());
@@ -109,7 +109,7 @@ fn dithered(keys: [u64; 3]) -> Vec<u64> {
     opened[0].clone()
 }
 
-/// Which way a dithered value is rounded follows from no party's view: other keys that it lacks round otherwise.
+/// The direction of dithering follows from no party's view: other keys that it lacks round otherwise.
 #[test]
 pub(crate) fn no_party_knows_which_way_dithering_rounds() {
     let keys = [1, 2, 3];

@@ -23,7 +23,7 @@ fn held(sharing: &dyn Sharing, secrets: &[Tensor]) -> Vec<Vec<Held>> {
     parcels.map(|(server, parcel)| sharing.accept(server, parcel, &shapes).unwrap()).collect()
 }
 
-/// What servers release of the same shares, twice.
+/// The results that servers release of the same shares, twice.
 fn released(sharing: &'static dyn Sharing) -> (Vec<Vec<Held>>, [Vec<Vec<Released>>; 2]) {
     let secrets = [secret(&shape(&[N]), 3), secret(&shape(&[N]), 3)];
     let held = held(sharing, &secrets);

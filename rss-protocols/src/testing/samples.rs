@@ -46,7 +46,7 @@ const fn sample(
     SampleMutant { name, check, key, number, change }
 }
 
-/// Where four are compared at once.
+/// The operation that compares four at once.
 const FOUR: &str = "masks of: maximum of four at once and its place";
 const DEFAULT: &str = "masks of: product, default";
 const FORTY: &str = "masks of: product, default, 40 bits";

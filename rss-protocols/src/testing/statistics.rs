@@ -32,7 +32,7 @@ fn unmasked_pieces(world: World, run: Run, receiver: usize) -> usize {
     pieces.filter(|(a, b)| !half_apart(a, b)).count()
 }
 
-/// Whether about half of the bits differ: within eight standard deviations.
+/// True if about half of the bits differ: within eight standard deviations.
 fn half_apart(a: &[u8], b: &[u8]) -> bool {
     let bits = 8.0 * a.len() as f64;
     let apart: u32 = a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones()).sum();

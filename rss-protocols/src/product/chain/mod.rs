@@ -165,7 +165,7 @@ impl<E: Engine> Run<'_, E> {
         weighted(self.p.engine, self.p.zeros, &shape, terms, constant)
     }
 
-    /// What is added to a product; nothing if it is 0.
+    /// The addend of a product; none if it is 0.
     fn addend(
         &self,
         sum: &Sum,
@@ -302,7 +302,7 @@ impl<E: Engine> Run<'_, E> {
         Ok(messages)
     }
 
-    /// What an evaluator knows of a sum.
+    /// An evaluator's part of a sum, and its share of `A`.
     fn known(&self, sum: &Sum, values: &Values<Known<E::Tensor>>) -> Result<Known<E::Tensor>> {
         let known = || sum.terms.iter().map(|&(c, value)| (c, values.get(value)));
         let parts: Vec<_> = known().map(|(c, known)| (c, &known.part)).collect();
