@@ -1,6 +1,6 @@
 //! A linear layer, its truncation and a bit that is shared already, in one: the gradient through a ReLU.
 //!
-//! [`super::relu`] without its circuit. With `u`'s shares and `v` from the comparison that opened the bit, the dealer
+//! [`mod@super::relu`] without its circuit. With `u`'s shares and `v` from the comparison that opened the bit, the dealer
 //! shares `A`, `uA` and, modulo `2^t`, `na` and `u na`; the evaluators exchange halves and then their addends.
 //!
 //! Cost at `t = 20`: 424 bits in all, `early` 384, and 2 rounds; with a bit that is only shared 64 more.

@@ -1,6 +1,6 @@
 //! A linear layer, its truncation and its ReLU in two rounds, for few elements.
 //!
-//! As in [`super::relu`] the sign is taken on the truncation's halves `A = a >> t` and `B`. The result is positive where
+//! As in [`mod@super::relu`] the sign is taken on the truncation's halves `A = a >> t` and `B`. The result is positive where
 //! `s ^ v` is 1, for the top bit `v` of `B` and a bit `s` that is a step function of the rest of `B`: its threshold and
 //! its direction follow from `A`. The dealer makes DCF keys ([`crate::runtime::fss`]) of `s`, `sA` and `s na` as that
 //! function of `B`, so that the evaluators have shares of all three as soon as they know `B`.
