@@ -1,13 +1,19 @@
 //! The command line: what can be asked for, and the words that explain it.
 
-use std::{ffi::OsString, fmt::Display, path::PathBuf, str::FromStr};
+mod operators;
+mod training;
+
+use std::{fmt::Display, path::PathBuf, str::FromStr};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use gpu_kernels::EngineChoice;
 use mpc_core::Profile;
 
-use crate::config::{ProtocolChoice, Truncation};
+pub use operators::{Audit, Cluster, Party, Store};
+pub use training::{Data, Half, PutData, Run, Train};
+
+use crate::config::Truncation;
 
 const ABOUT: &str = "Private machine-learning inference by three servers";
 
@@ -239,113 +245,6 @@ pub struct Demo {
     pub profile: bool,
 }
 
-/// What to do with a cluster.
-#[derive(Debug, Subcommand)]
-pub enum Cluster {
-    /// Make a cluster's authority, certificates and configuration files
-    #[command(long_about = "\
-Make a cluster's authority, certificates and configuration files.
-
-DIR gets a folder for each member: one for each server, party-0 and so on, and one for each client. Copy each to its
-machine, as a whole, over a safe way: it holds a private key. Keep DIR/authority offline; whoever has it
-can enter the cluster in any role.")]
-    Init {
-        /// The folder to make
-        dir: PathBuf,
-        /// How the servers compute on shares: rss is three servers, rss-dealt two with tapes that a dealer made
-        #[arg(long, value_enum, default_value_t, value_name = "NAME", hide_possible_values = true)]
-        protocol: ProtocolChoice,
-        /// Where the servers run: as many of HOST or HOST:PORT [default: ports of this machine]
-        #[arg(long, value_delimiter = ',', value_name = "A,B,C")]
-        hosts: Vec<String>,
-        /// The port of hosts without one; on the same host the next ones follow
-        #[arg(long, default_value_t = crate::config::PORT)]
-        port: u16,
-        /// Names of the clients
-        #[arg(long, value_delimiter = ',', default_value = "client", value_name = "NAMES")]
-        clients: Vec<String>,
-        /// Make no member's key here: each makes its own with `cluster request`
-        #[arg(long)]
-        without_keys: bool,
-    },
-    /// Make a member's key where it stays, and a request for the authority
-    #[command(long_about = "\
-Make a member's key where it stays, and a request for the authority.
-
-Run it on the member's machine. DIR gets the private key and request.pem, which goes to whoever holds the cluster's
-authority: `trefoil cluster sign` answers it. Put the files that come back into DIR as well. Tell the authority's
-operator the key's fingerprint over another way, so that nobody on the way can exchange the request.")]
-    Request {
-        /// The member's folder
-        dir: PathBuf,
-        /// party-0, party-1, party-2, or the client's name
-        name: String,
-    },
-    /// Make the certificate that a member's request asks for
-    #[command(long_about = "\
-Make the certificate that a member's request asks for.
-
-Run it where the cluster was made, with its authority. You say whose the request is; compare the key's fingerprint with
-what the member tells you over another way.")]
-    Sign {
-        /// The cluster's folder, with its authority
-        dir: PathBuf,
-        /// party-0, party-1, party-2, or the client's name
-        name: String,
-        /// The request
-        request: PathBuf,
-    },
-    /// Make new certificates for members of a cluster, before the old ones end
-    #[command(long_about = "\
-Make new certificates for members of a cluster, before the old ones end.
-
-Run it where the cluster was made, with its authority. Then copy each renewed file to the same place on
-its member's machine: servers take it up by themselves within seconds, running jobs go on.")]
-    Renew {
-        /// The cluster's folder, with its authority
-        dir: PathBuf,
-        /// party-0, party-1, party-2, names of clients, or authority
-        #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "MEMBER")]
-        members: Vec<String>,
-        /// All members
-        #[arg(long)]
-        all: bool,
-        /// Make new keys too, for instance because one may be known to others
-        #[arg(long)]
-        new_key: bool,
-    },
-    /// Shut a member out: none of its certificates is accepted any more
-    #[command(long_about = "\
-Shut a member out: none of its certificates is accepted any more.
-
-Run it where the cluster was made, with its authority. Then copy revoked.pem to the servers: they take
-it up by themselves within seconds and end the member's connections. `cluster renew --new-key` lets a
-member in again.")]
-    Revoke {
-        /// The cluster's folder, with its authority
-        dir: PathBuf,
-        /// The client's name, or party-0, party-1 or party-2
-        name: String,
-    },
-    /// Make the files of one more client
-    AddClient {
-        /// The cluster's folder, with its authority
-        dir: PathBuf,
-        /// The client's name: 1 to 40 of a-z, 0-9 and -
-        name: String,
-    },
-}
-
-/// Arguments of `party`.
-#[derive(Debug, Args)]
-#[command(override_usage = "trefoil party --config <FILE> [--check]")]
-pub struct Party {
-    /// Read the configuration, the certificate and every file of every model, say what is damaged, and
-    /// end; for a server that is stopped
-    #[arg(long)]
-    pub check: bool,
-}
-
 /// What to do with models.
 #[derive(Debug, Subcommand)]
 pub enum Model {
@@ -396,166 +295,6 @@ Everyone is every client with a certificate that the servers' operators admit.")
     },
 }
 
-/// What to do with data sets.
-#[derive(Debug, Subcommand)]
-pub enum Data {
-    /// Secret-share rows among the servers
-    #[command(long_about = "\
-Secret-share rows among the servers.
-
-FILE is a .npy with the rows, or a .csv with a row on each line, whose last number is the label. The values are
-cut into shares on this machine. How many rows there are and what a row looks like is public.
-
-Whoever may use the data set can name it in a run; no run begins before you consent to that run.
-
-  trefoil data put digits digits.csv --dims 1,8,8 --classes 10 --scale 0.0625 --readers bob")]
-    Put(PutData),
-    /// List the data sets that you may use
-    List,
-    /// Let others name a data set of yours in their runs, or no longer
-    Share(Share),
-    /// Remove a data set of yours from all servers
-    Remove {
-        /// The data set's name
-        name: String,
-    },
-}
-
-/// What a data set holds of each row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Half {
-    /// What networks take
-    Values,
-    /// What they should answer
-    Labels,
-}
-
-/// Arguments of `data put`.
-#[derive(Debug, Args)]
-pub struct PutData {
-    /// The name under which runs will ask for it
-    pub name: String,
-    /// The rows: .npy, .csv, .csv.gz, or bytes in the form of MNIST: .idx, .idx.gz
-    pub file: PathBuf,
-    /// Dimensions of a row, as the network takes it, such as 1,8,8 or 30
-    #[arg(long, value_delimiter = ',', required_unless_present = "only", value_name = "D,D,..")]
-    pub dims: Vec<usize>,
-    /// Of rows whose other half somebody else owns: FILE holds their values, or it holds their labels. A run puts
-    /// such data sets side by side, row by row
-    #[arg(long, value_name = "HALF", conflicts_with_all = ["labels", "targets"])]
-    pub only: Option<Half>,
-    /// The labels are classes, from 0 to one less than this
-    #[arg(long, value_name = "N", conflicts_with = "targets",
-          value_parser = clap::value_parser!(u32).range(2..=100_000))]
-    pub classes: Option<u32>,
-    /// The classes in a file of their own, one number for each row: .npy, .csv, .idx
-    #[arg(long, value_name = "FILE", requires = "classes")]
-    pub labels: Option<PathBuf>,
-    /// The labels, in a .npy or .csv file of their own: N numbers for each row, for regression
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["classes", "only"])]
-    pub targets: Option<PathBuf>,
-    /// Numbers of a row are multiplied by this
-    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
-    pub scale: f64,
-    /// Clients that may name it in their runs besides you, or `everyone`
-    #[arg(long, value_delimiter = ',', value_name = "CLIENTS")]
-    pub readers: Vec<String>,
-    /// Refuse runs whose batches have fewer rows than this; 1 is always refused
-    #[arg(long, value_name = "ROWS", default_value_t = 2)]
-    pub least_batch: usize,
-    /// Refuse runs in which metrics leave as sums over fewer rows than this, or than all
-    #[arg(long, value_name = "ROWS", default_value_t = 100)]
-    pub metric_rows: u64,
-    /// Refuse runs of which more numbers than this may leave in all, weights and metrics together
-    #[arg(long, value_name = "N")]
-    pub most_numbers_out: Option<u64>,
-    /// Take the place of a data set of yours of the same name
-    #[arg(long)]
-    pub replace: bool,
-}
-
-/// Arguments of `train`.
-#[derive(Debug, Args)]
-#[command(override_usage = "trefoil train [OPTIONS] <FILE>")]
-pub struct Train {
-    /// What to train, in TOML
-    pub file: PathBuf,
-    /// Take the place of a run and a model of yours of the same names, instead of going on with them
-    #[arg(long)]
-    pub replace: bool,
-    /// Make the run and wait for no consent; `trefoil train` goes on with it later
-    #[arg(long)]
-    pub prepare: bool,
-}
-
-/// What to do with runs.
-#[derive(Debug, Subcommand)]
-pub enum Run {
-    /// Any other word is a Python script, which is run as three parties on this machine, over TLS between three
-    /// processes. It meets the others by `trefoil.party()`, as it does on three machines. The Python that the
-    /// variable PYTHON names, else python3, must have the package `trefoil`.
-    #[command(external_subcommand)]
-    Script(Vec<OsString>),
-    /// List your runs, and those that use your data
-    List,
-    /// Say all about a run: what it does with whose data, who gets what, how far it is
-    Show {
-        /// The run's name
-        name: String,
-    },
-    /// Consent to a run that uses data of yours
-    Approve {
-        /// The run's name
-        name: String,
-        /// The run's fingerprint as `run show` prints it: it covers all that you consent to
-        fingerprint: String,
-    },
-    /// Take back your consent to a run: it goes no step further on your data
-    Withdraw {
-        /// The run's name
-        name: String,
-    },
-    /// Stop a run of yours; its state stays on the servers
-    Stop {
-        /// The run's name
-        name: String,
-    },
-    /// Let a run of yours that was stopped go on
-    Resume {
-        /// The run's name
-        name: String,
-    },
-    /// Print how far a run is, until it has ended
-    Follow {
-        /// The run's name
-        name: String,
-    },
-    /// Get the trained weights of a run of yours, out of the servers' hands into yours
-    #[command(long_about = "\
-Get the trained weights of a run of yours, or of one that names you among its recipients, out of the servers' hands
-into yours.
-
-The three servers send their parts to you alone, and they are added up here. The weights are written as
-safetensors, or with --into back into the ONNX file that the run began with:
-
-  trefoil run get digits-run learnt.safetensors
-  trefoil run get digits-run --into network.onnx learnt.onnx")]
-    Get {
-        /// The run's name
-        name: String,
-        /// The ONNX file whose weights are replaced in what is written; it stays as it is
-        #[arg(long, value_name = "ONNX")]
-        into: Option<PathBuf>,
-        /// The file to write
-        file: PathBuf,
-    },
-    /// Remove a run of yours, and its state, from all servers
-    Remove {
-        /// The run's name
-        name: String,
-    },
-}
-
 /// Arguments of `model share`.
 #[derive(Debug, Args)]
 pub struct Share {
@@ -571,55 +310,6 @@ pub struct Share {
     /// Clients that may no longer run it; of a model that everyone may run, pass --with and who may
     #[arg(long = "not-with", value_delimiter = ',', value_name = "CLIENTS")]
     pub without: Vec<String>,
-}
-
-/// What to do with a server's store.
-#[derive(Debug, Subcommand)]
-pub enum Store {
-    /// Make a key for a server's store
-    #[command(long_about = "\
-Make a key for a server's store.
-
-FILE gets 64 hexadecimal letters that its owner alone may read. Name it in party.toml, then run `trefoil store rekey`:
-
-  [store]
-  key = \"store.key\"        # or: command = [\"program\", \"argument\"], which prints the letters
-
-Whoever loses the key loses this server's shares; keep a copy apart from the backups of the data folder.")]
-    Key {
-        /// The file to make
-        file: PathBuf,
-    },
-    /// Encrypt everything anew under the key that party.toml names, for a server that is stopped
-    #[command(long_about = "\
-Encrypt everything anew under the key that party.toml names, for a server that is stopped.
-
-What was not encrypted is from now on; what was encrypted under another key needs that with --from. Without a key in
-party.toml everything is written plain again.
-
-  trefoil --config party.toml store rekey --from old.key")]
-    Rekey {
-        /// The key under which everything lies now
-        #[arg(long, value_name = "FILE")]
-        from: Option<PathBuf>,
-    },
-}
-
-/// What to do with audit logs.
-#[derive(Debug, Subcommand)]
-pub enum Audit {
-    /// Check that no line of an audit log was changed or taken out
-    #[command(long_about = "\
-Check that no line of an audit log was changed or taken out.
-
-Each line has a number, and a hash of itself and of the line before. FILES are those of one server, from the oldest to the
-newest: audit.jsonl.2 audit.jsonl.1 audit.jsonl. Lines that are missing at the end show only beside an earlier result:
-note `head` elsewhere now and then, and look for it in the file.")]
-    Verify {
-        /// The files, from the oldest to the newest
-        #[arg(required = true)]
-        files: Vec<PathBuf>,
-    },
 }
 
 /// What to do with jobs.

@@ -1,0 +1,163 @@
+//! What operators type: clusters, servers, their stores and audit logs.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::config::ProtocolChoice;
+
+/// What to do with a cluster.
+#[derive(Debug, Subcommand)]
+pub enum Cluster {
+    /// Make a cluster's authority, certificates and configuration files
+    #[command(long_about = "\
+Make a cluster's authority, certificates and configuration files.
+
+DIR gets a folder for each member: one for each server, party-0 and so on, and one for each client. Copy each to its
+machine, as a whole, over a safe way: it holds a private key. Keep DIR/authority offline; whoever has it
+can enter the cluster in any role.")]
+    Init {
+        /// The folder to make
+        dir: PathBuf,
+        /// How the servers compute on shares: rss is three servers, rss-dealt two with tapes that a dealer made
+        #[arg(long, value_enum, default_value_t, value_name = "NAME", hide_possible_values = true)]
+        protocol: ProtocolChoice,
+        /// Where the servers run: as many of HOST or HOST:PORT [default: ports of this machine]
+        #[arg(long, value_delimiter = ',', value_name = "A,B,C")]
+        hosts: Vec<String>,
+        /// The port of hosts without one; on the same host the next ones follow
+        #[arg(long, default_value_t = crate::config::PORT)]
+        port: u16,
+        /// Names of the clients
+        #[arg(long, value_delimiter = ',', default_value = "client", value_name = "NAMES")]
+        clients: Vec<String>,
+        /// Make no member's key here: each makes its own with `cluster request`
+        #[arg(long)]
+        without_keys: bool,
+    },
+    /// Make a member's key where it stays, and a request for the authority
+    #[command(long_about = "\
+Make a member's key where it stays, and a request for the authority.
+
+Run it on the member's machine. DIR gets the private key and request.pem, which goes to whoever holds the cluster's
+authority: `trefoil cluster sign` answers it. Put the files that come back into DIR as well. Tell the authority's
+operator the key's fingerprint over another way, so that nobody on the way can exchange the request.")]
+    Request {
+        /// The member's folder
+        dir: PathBuf,
+        /// party-0, party-1, party-2, or the client's name
+        name: String,
+    },
+    /// Make the certificate that a member's request asks for
+    #[command(long_about = "\
+Make the certificate that a member's request asks for.
+
+Run it where the cluster was made, with its authority. You say whose the request is; compare the key's fingerprint with
+what the member tells you over another way.")]
+    Sign {
+        /// The cluster's folder, with its authority
+        dir: PathBuf,
+        /// party-0, party-1, party-2, or the client's name
+        name: String,
+        /// The request
+        request: PathBuf,
+    },
+    /// Make new certificates for members of a cluster, before the old ones end
+    #[command(long_about = "\
+Make new certificates for members of a cluster, before the old ones end.
+
+Run it where the cluster was made, with its authority. Then copy each renewed file to the same place on
+its member's machine: servers take it up by themselves within seconds, running jobs go on.")]
+    Renew {
+        /// The cluster's folder, with its authority
+        dir: PathBuf,
+        /// party-0, party-1, party-2, names of clients, or authority
+        #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "MEMBER")]
+        members: Vec<String>,
+        /// All members
+        #[arg(long)]
+        all: bool,
+        /// Make new keys too, for instance because one may be known to others
+        #[arg(long)]
+        new_key: bool,
+    },
+    /// Shut a member out: none of its certificates is accepted any more
+    #[command(long_about = "\
+Shut a member out: none of its certificates is accepted any more.
+
+Run it where the cluster was made, with its authority. Then copy revoked.pem to the servers: they take
+it up by themselves within seconds and end the member's connections. `cluster renew --new-key` lets a
+member in again.")]
+    Revoke {
+        /// The cluster's folder, with its authority
+        dir: PathBuf,
+        /// The client's name, or party-0, party-1 or party-2
+        name: String,
+    },
+    /// Make the files of one more client
+    AddClient {
+        /// The cluster's folder, with its authority
+        dir: PathBuf,
+        /// The client's name: 1 to 40 of a-z, 0-9 and -
+        name: String,
+    },
+}
+
+/// Arguments of `party`.
+#[derive(Debug, Args)]
+#[command(override_usage = "trefoil party --config <FILE> [--check]")]
+pub struct Party {
+    /// Read the configuration, the certificate and every file of every model, say what is damaged, and
+    /// end; for a server that is stopped
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// What to do with a server's store.
+#[derive(Debug, Subcommand)]
+pub enum Store {
+    /// Make a key for a server's store
+    #[command(long_about = "\
+Make a key for a server's store.
+
+FILE gets 64 hexadecimal letters that its owner alone may read. Name it in party.toml, then run `trefoil store rekey`:
+
+  [store]
+  key = \"store.key\"        # or: command = [\"program\", \"argument\"], which prints the letters
+
+Whoever loses the key loses this server's shares; keep a copy apart from the backups of the data folder.")]
+    Key {
+        /// The file to make
+        file: PathBuf,
+    },
+    /// Encrypt everything anew under the key that party.toml names, for a server that is stopped
+    #[command(long_about = "\
+Encrypt everything anew under the key that party.toml names, for a server that is stopped.
+
+What was not encrypted is from now on; what was encrypted under another key needs that with --from. Without a key in
+party.toml everything is written plain again.
+
+  trefoil --config party.toml store rekey --from old.key")]
+    Rekey {
+        /// The key under which everything lies now
+        #[arg(long, value_name = "FILE")]
+        from: Option<PathBuf>,
+    },
+}
+
+/// What to do with audit logs.
+#[derive(Debug, Subcommand)]
+pub enum Audit {
+    /// Check that no line of an audit log was changed or taken out
+    #[command(long_about = "\
+Check that no line of an audit log was changed or taken out.
+
+Each line has a number, and a hash of itself and of the line before. FILES are those of one server, from the oldest to the
+newest: audit.jsonl.2 audit.jsonl.1 audit.jsonl. Lines that are missing at the end show only beside an earlier result:
+note `head` elsewhere now and then, and look for it in the file.")]
+    Verify {
+        /// The files, from the oldest to the newest
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+}

@@ -1,0 +1,167 @@
+//! What owners of data and of runs type.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::Share;
+
+/// What to do with data sets.
+#[derive(Debug, Subcommand)]
+pub enum Data {
+    /// Secret-share rows among the servers
+    #[command(long_about = "\
+Secret-share rows among the servers.
+
+FILE is a .npy with the rows, or a .csv with a row on each line, whose last number is the label. The values are
+cut into shares on this machine. How many rows there are and what a row looks like is public.
+
+Whoever may use the data set can name it in a run; no run begins before you consent to that run.
+
+  trefoil data put digits digits.csv --dims 1,8,8 --classes 10 --scale 0.0625 --readers bob")]
+    Put(PutData),
+    /// List the data sets that you may use
+    List,
+    /// Let others name a data set of yours in their runs, or no longer
+    Share(Share),
+    /// Remove a data set of yours from all servers
+    Remove {
+        /// The data set's name
+        name: String,
+    },
+}
+
+/// What a data set holds of each row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Half {
+    /// What networks take
+    Values,
+    /// What they should answer
+    Labels,
+}
+
+/// Arguments of `data put`.
+#[derive(Debug, Args)]
+pub struct PutData {
+    /// The name under which runs will ask for it
+    pub name: String,
+    /// The rows: .npy, .csv, .csv.gz, or bytes in the form of MNIST: .idx, .idx.gz
+    pub file: PathBuf,
+    /// Dimensions of a row, as the network takes it, such as 1,8,8 or 30
+    #[arg(long, value_delimiter = ',', required_unless_present = "only", value_name = "D,D,..")]
+    pub dims: Vec<usize>,
+    /// Of rows whose other half somebody else owns: FILE holds their values, or it holds their labels. A run puts
+    /// such data sets side by side, row by row
+    #[arg(long, value_name = "HALF", conflicts_with_all = ["labels", "targets"])]
+    pub only: Option<Half>,
+    /// The labels are classes, from 0 to one less than this
+    #[arg(long, value_name = "N", conflicts_with = "targets",
+          value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    pub classes: Option<u32>,
+    /// The classes in a file of their own, one number for each row: .npy, .csv, .idx
+    #[arg(long, value_name = "FILE", requires = "classes")]
+    pub labels: Option<PathBuf>,
+    /// The labels, in a .npy or .csv file of their own: N numbers for each row, for regression
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["classes", "only"])]
+    pub targets: Option<PathBuf>,
+    /// Numbers of a row are multiplied by this
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
+    pub scale: f64,
+    /// Clients that may name it in their runs besides you, or `everyone`
+    #[arg(long, value_delimiter = ',', value_name = "CLIENTS")]
+    pub readers: Vec<String>,
+    /// Refuse runs whose batches have fewer rows than this; 1 is always refused
+    #[arg(long, value_name = "ROWS", default_value_t = 2)]
+    pub least_batch: usize,
+    /// Refuse runs in which metrics leave as sums over fewer rows than this, or than all
+    #[arg(long, value_name = "ROWS", default_value_t = 100)]
+    pub metric_rows: u64,
+    /// Refuse runs of which more numbers than this may leave in all, weights and metrics together
+    #[arg(long, value_name = "N")]
+    pub most_numbers_out: Option<u64>,
+    /// Take the place of a data set of yours of the same name
+    #[arg(long)]
+    pub replace: bool,
+}
+
+/// Arguments of `train`.
+#[derive(Debug, Args)]
+#[command(override_usage = "trefoil train [OPTIONS] <FILE>")]
+pub struct Train {
+    /// What to train, in TOML
+    pub file: PathBuf,
+    /// Take the place of a run and a model of yours of the same names, instead of going on with them
+    #[arg(long)]
+    pub replace: bool,
+    /// Make the run and wait for no consent; `trefoil train` goes on with it later
+    #[arg(long)]
+    pub prepare: bool,
+}
+
+/// What to do with runs.
+#[derive(Debug, Subcommand)]
+pub enum Run {
+    /// Any other word is a Python script, which is run as three parties on this machine, over TLS between three
+    /// processes. It meets the others by `trefoil.party()`, as it does on three machines. The Python that the
+    /// variable PYTHON names, else python3, must have the package `trefoil`.
+    #[command(external_subcommand)]
+    Script(Vec<OsString>),
+    /// List your runs, and those that use your data
+    List,
+    /// Say all about a run: what it does with whose data, who gets what, how far it is
+    Show {
+        /// The run's name
+        name: String,
+    },
+    /// Consent to a run that uses data of yours
+    Approve {
+        /// The run's name
+        name: String,
+        /// The run's fingerprint as `run show` prints it: it covers all that you consent to
+        fingerprint: String,
+    },
+    /// Take back your consent to a run: it goes no step further on your data
+    Withdraw {
+        /// The run's name
+        name: String,
+    },
+    /// Stop a run of yours; its state stays on the servers
+    Stop {
+        /// The run's name
+        name: String,
+    },
+    /// Let a run of yours that was stopped go on
+    Resume {
+        /// The run's name
+        name: String,
+    },
+    /// Print how far a run is, until it has ended
+    Follow {
+        /// The run's name
+        name: String,
+    },
+    /// Get the trained weights of a run of yours, out of the servers' hands into yours
+    #[command(long_about = "\
+Get the trained weights of a run of yours, or of one that names you among its recipients, out of the servers' hands
+into yours.
+
+The three servers send their parts to you alone, and they are added up here. The weights are written as
+safetensors, or with --into back into the ONNX file that the run began with:
+
+  trefoil run get digits-run learnt.safetensors
+  trefoil run get digits-run --into network.onnx learnt.onnx")]
+    Get {
+        /// The run's name
+        name: String,
+        /// The ONNX file whose weights are replaced in what is written; it stays as it is
+        #[arg(long, value_name = "ONNX")]
+        into: Option<PathBuf>,
+        /// The file to write
+        file: PathBuf,
+    },
+    /// Remove a run of yours, and its state, from all servers
+    Remove {
+        /// The run's name
+        name: String,
+    },
+}
