@@ -172,6 +172,7 @@ impl Cluster {
         let mut cluster = Self { folder, servers: Vec::new() };
         let idle = (0..IDLE[0]).map(idle_name);
         let plan = Plan {
+            without_keys: false,
             folder: cluster.folder.clone(),
             protocol: ProtocolChoice::Rss,
             servers: free_addresses()?.to_vec(),
