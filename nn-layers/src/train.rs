@@ -348,7 +348,7 @@ impl TrainPlan {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the protocol truncates with large errors, by which a row would be seen;
-    /// [`Error::Protocol`] if a peer failed.
+    /// [`Error::Mpc`] if a peer failed.
     pub fn noise<P: Protocol>(&self, mpc: &mut P) -> Result<Vec<Operand<P>>> {
         let Some(privacy) = &self.options.privacy else { return Ok(vec![]) };
         if mpc.truncation() == TruncationMode::Aby3Local {
