@@ -13,6 +13,7 @@ mod adam;
 mod finish;
 mod loss;
 mod metric;
+mod noise;
 mod optimiser;
 mod options;
 mod privacy;
@@ -23,9 +24,7 @@ mod state;
 
 use std::collections::HashSet;
 
-use mpc_core::{
-    Operand, Protocol, PublicTensor, SecretTensor, SplitMix64, TruncationMode, functions,
-};
+use mpc_core::{Operand, Protocol, PublicTensor, SecretTensor, SplitMix64};
 use ring_arith::{Engine, Shape, Tensor};
 use serde::Serialize;
 
@@ -341,62 +340,6 @@ impl TrainPlan {
         self.step_with_noise(mpc, state, batch, step, noise, observer)
     }
 
-    /// The noise of one step of a training with [`Privacy`], as shares of tensors that no party knows; nothing without.
-    ///
-    /// # Cost
-    /// That of [`mpc_core::functions::gaussian`], for each trained number.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if the protocol truncates with large errors, by which a row would be seen;
-    /// [`Error::Mpc`] if a peer failed.
-    pub fn noise<P: Protocol>(&self, mpc: &mut P) -> Result<Vec<Operand<P>>> {
-        let Some(privacy) = &self.options.privacy else { return Ok(vec![]) };
-        if mpc.truncation() == TruncationMode::Aby3Local {
-            let reason = "truncation as ABY3 does it fails at random, and a failure tells of a row: take another";
-            return Err(Error::invalid("privacy", reason));
-        }
-        mpc.step("noise");
-        let shapes = self.noise_shapes()?;
-        let frac = self.noise_frac();
-        let noise = functions::gaussian(mpc, &shapes, privacy.deviation(), frac)?;
-        Ok(noise.into_iter().map(Operand::Secret).collect())
-    }
-
-    /// The shapes of a step's tensors of noise.
-    ///
-    /// # Errors
-    /// As [`Plan::input_shapes`].
-    pub fn noise_shapes(&self) -> Result<Vec<Shape>> {
-        let mut shapes = self.full.plan.input_shapes(self.batch)?;
-        Ok(shapes.split_off(shapes.len() - self.noises))
-    }
-
-    /// Fraction bits of the noise.
-    fn noise_frac(&self) -> u32 {
-        self.full.plan.input_frac(self.full.plan.inputs().len().saturating_sub(1))
-    }
-
-    /// [`TrainPlan::step`] with noise from [`TrainPlan::noise`], which serves one step.
-    ///
-    /// # Errors
-    /// As [`TrainPlan::step`]; [`Error::Plan`] if the noise is not that of a step.
-    pub fn step_with_noise<P: Protocol>(
-        &self,
-        mpc: &mut P,
-        state: &mut State<P>,
-        batch: &[Operand<P>],
-        step: impl Into<Step>,
-        noise: Vec<Operand<P>>,
-        observer: &mut dyn Observer,
-    ) -> Result<Vec<SecretTensor<P>>> {
-        let step = step.into();
-        let variant = self.variant(step);
-        let inputs = self.inputs(mpc, batch, step, noise)?;
-        let weights = variant.operands(state.operands());
-        let results = variant.plan.run(mpc, &weights, &inputs, observer)?;
-        Ok(variant.settle(state, results))
-    }
-
     /// [`TrainPlan::step`] with a [`crate::Guard`] over every product of the step: besides the metrics, for each
     /// name of [`TrainPlan::guarded`] a word that is 0 unless values of that layer, or of its gradient, have left
     /// the range in which arithmetic is right. The seed is one that all parties know.
@@ -428,8 +371,11 @@ impl TrainPlan {
         Ok((variant.settle(state, results), left))
     }
 
-    /// The names of the values that the guard of a step watches, in its order.
+    /// The names of the values that the guard of a step watches, in its order; none of a training with [`Privacy`].
     pub fn guarded(&self, step: Step) -> Vec<String> {
+        if self.options.privacy.is_some() {
+            return vec![];
+        }
         let plan = self.variant(step).plan.clone().with_guard(true);
         plan.guarded().into_iter().map(str::to_owned).collect()
     }
@@ -566,13 +512,6 @@ impl TrainPlan {
             return Ok(());
         }
         Err(Error::plan(format!("expected {wanted} tensors of a batch, labels last; got {given}")))
-    }
-
-    fn check_noise(&self, given: usize) -> Result<()> {
-        if given == self.noises {
-            return Ok(());
-        }
-        Err(Error::plan(format!("expected {} tensors of noise, got {given}", self.noises)))
     }
 
     fn check_state(&self, given: usize) -> Result<()> {

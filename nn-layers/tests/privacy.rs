@@ -393,6 +393,7 @@ fn options_that_would_make_the_promise_wrong_are_refused() {
     let step = Step::new(0, RATE);
     let guarded = training.plan.step_guarded(&mut mpc, &mut state, &[], step, 1, &mut ());
     assert!(guarded.unwrap_err().to_string().contains("a guard tells exactly"));
+    assert!(training.plan.guarded(step).is_empty());
 }
 
 /// Bytes in all and rounds of a step.

@@ -141,7 +141,9 @@ fn is_differentiable(op: &Op, operand: usize) -> bool {
         | Op::Lrn { .. }
         | Op::BatchNorm(_)
         | Op::ArgMax { .. }
-        | Op::OneHot(_) => false,
+        | Op::OneHot(_)
+        | Op::Confine(_)
+        | Op::ClipFactor { .. } => false,
         Op::Lookup => operand == 0,
         _ => true,
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Optimiser;
+use super::{Accountant, Optimiser};
 use crate::graph::grad::each::OfEach;
 use crate::graph::{Binary, Dim, Format, Graph, Linear, LinearFinish, LinearMap, Op, ValueId};
 use crate::ops::clip;
@@ -35,10 +35,17 @@ pub struct Privacy {
     /// protected as with half the noise.
     #[serde(default = "one")]
     pub rows: usize,
+    /// The delta at which epsilon is told.
+    #[serde(default = "delta")]
+    pub delta: f64,
 }
 
 fn one() -> usize {
     1
+}
+
+fn delta() -> f64 {
+    1e-5
 }
 
 /// A unit is clipped at this part of the limit; with all roundings it stays below the limit: `1 + 2^-17 + 2^-10` for the
@@ -75,9 +82,34 @@ const CLIP: std::ops::RangeInclusive<f64> = 1e-4..=1024.0;
 const LARGEST_STEP: f64 = 32.0;
 
 impl Privacy {
-    /// Each example's gradient clipped to a norm, and this noise multiplier.
+    /// Each example's gradient clipped to a norm, and this noise multiplier; epsilon is told at a delta of `1e-5`.
     pub fn new(clip: f64, noise: f64) -> Self {
-        Self { clip, noise, rows: 1 }
+        Self { clip, noise, rows: one(), delta: delta() }
+    }
+
+    /// The same with epsilon told at another delta.
+    #[must_use]
+    pub fn with_delta(self, delta: f64) -> Self {
+        Self { delta, ..self }
+    }
+
+    /// What a training tells of a row that takes part in so many steps, at most once in each; everybody may know in
+    /// which.
+    ///
+    /// # Errors
+    /// As [`Accountant::add_known`].
+    pub fn accountant(&self, uses: u32) -> Result<Accountant> {
+        let mut accountant = Accountant::default();
+        accountant.add_known(self.multiplier(), uses)?;
+        Ok(accountant)
+    }
+
+    /// Epsilon of [`Privacy::accountant`].
+    ///
+    /// # Errors
+    /// As [`Accountant::add_known`] and [`Accountant::epsilon`].
+    pub fn epsilon(&self, uses: u32) -> Result<f64> {
+        self.accountant(uses)?.epsilon(self.delta)
     }
 
     /// The same for the mean gradients of several rows one behind the other.
@@ -114,7 +146,10 @@ impl Privacy {
 
     pub(super) fn check(&self, batch: usize, largest_rate: f64) -> Result<()> {
         let invalid = |reason: String| Err(Error::invalid("privacy", reason));
-        let Self { clip, noise, rows } = *self;
+        let Self { clip, noise, rows, delta } = *self;
+        if !(delta > 0.0 && delta < 1.0) {
+            return invalid(format!("a delta of {delta} is not between 0 and 1"));
+        }
         if !CLIP.contains(&clip) || !NOISE.contains(&noise) {
             return invalid(format!(
                 "a clip norm of {clip} and a noise multiplier of {noise}; {CLIP:?} and {NOISE:?} are possible"

@@ -5,7 +5,7 @@ use models::architectures::{Pooling, RandomWeights, by_name};
 use models::data::{Dataset, Order};
 use nn_layers::HostTensor;
 use nn_layers::train::{
-    Accountant, Metric, Optimiser, Privacy, Schedule, Step, TrainOptions, TrainPlan, multiplier_for,
+    Metric, Optimiser, Privacy, Schedule, Step, TrainOptions, TrainPlan, multiplier_for,
 };
 
 use super::{Name, Options, Pools};
@@ -62,7 +62,7 @@ impl Task {
             // Every image takes part once in an epoch, in a step that everybody knows.
             Some(epsilon) => {
                 let noise = multiplier_for(epsilon, DELTA, epochs)?;
-                train_options.with_privacy(Privacy::new(options.clip, noise))
+                train_options.with_privacy(Privacy::new(options.clip, noise).with_delta(DELTA))
             }
         };
         let (plan, start) = TrainPlan::new(&graph, graph.only_output()?, &train_options)?;
@@ -108,9 +108,7 @@ impl Task {
     /// The privacy of an image that so many epochs have seen, in words.
     pub(super) fn told(&self, epochs: u32) -> Result<String> {
         let Some(privacy) = &self.plan.options().privacy else { return Ok(String::new()) };
-        let mut accountant = Accountant::default();
-        accountant.add_known(privacy.multiplier(), epochs)?;
-        let epsilon = accountant.epsilon(DELTA)?;
+        let epsilon = privacy.epsilon(epochs)?;
         Ok(format!("epsilon {epsilon:.3} at delta {DELTA:e} with noise {:.3}", privacy.noise))
     }
 
