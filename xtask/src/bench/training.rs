@@ -9,7 +9,9 @@ use anyhow::{Context, Result, bail, ensure};
 use models::architectures::{Pooling, RandomWeights, by_name};
 use mpc_core::{Operand, Protocol};
 use net::{Meter, Party, Session, launch as parties};
-use nn_layers::train::{self, Optimiser, State, Step, TrainOptions, TrainPlan, TrainRequest};
+use nn_layers::train::{
+    self, Optimiser, Privacy, State, Step, TrainOptions, TrainPlan, TrainRequest,
+};
 use nn_layers::{Compiled, Graph, HostTensor, Plan, PlanOptions};
 use ring_arith::Tensor;
 use serde::{Deserialize, Serialize};
@@ -23,8 +25,19 @@ struct Training {
     case: &'static str,
     network: &'static str,
     batch: usize,
-    rowwise: bool,
+    how: How,
     against: Against,
+}
+
+/// How weights follow their gradients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Gradient descent.
+    Sgd,
+    /// Adam with second moments by row.
+    AdamByRow,
+    /// Gradient descent with clipped gradients and noise.
+    Private,
 }
 
 /// What a step is timed in turn with, on the same batch.
@@ -44,35 +57,49 @@ const TRAININGS: &[Training] = &[
         case: "lenet/128",
         network: "lenet",
         batch: 128,
-        rowwise: false,
+        how: How::Sgd,
         against: Against::Inference,
     },
     Training {
         case: "lenet/128/adam-row",
         network: "lenet",
         batch: 128,
-        rowwise: true,
+        how: How::AdamByRow,
+        against: Against::Sgd,
+    },
+    Training {
+        case: "lenet/128/private",
+        network: "lenet",
+        batch: 128,
+        how: How::Private,
+        against: Against::Sgd,
+    },
+    Training {
+        case: "small-cnn/128/private",
+        network: "small-cnn",
+        batch: 128,
+        how: How::Private,
         against: Against::Sgd,
     },
     Training {
         case: "alexnet-cifar/128",
         network: "alexnet-cifar",
         batch: 128,
-        rowwise: false,
+        how: How::Sgd,
         against: Against::Inference,
     },
     Training {
         case: "vgg16-cifar/32",
         network: "vgg16-cifar",
         batch: 32,
-        rowwise: false,
+        how: How::Sgd,
         against: Against::Inference,
     },
     Training {
         case: "resnet8/64",
         network: "resnet8",
         batch: 64,
-        rowwise: false,
+        how: How::Sgd,
         against: Against::Forward,
     },
 ];
@@ -148,19 +175,22 @@ impl Training {
         Ok(graph)
     }
 
-    fn plan(&self, optimiser: Optimiser) -> Result<(TrainRequest, TrainPlan, Vec<HostTensor>)> {
+    fn plan(&self, how: How) -> Result<(TrainRequest, TrainPlan, Vec<HostTensor>)> {
         let graph = self.graph()?;
-        let options = TrainOptions::default().with_optimiser(optimiser).with_largest_rate(RATE);
+        let options = TrainOptions::default().with_largest_rate(RATE);
+        let options = match how {
+            How::Sgd => options.with_optimiser(Optimiser::sgd(0.0)),
+            How::AdamByRow => options.with_optimiser(Optimiser::adam_by_row()),
+            How::Private => options.with_privacy(Privacy::new(1.0, 1.0)),
+        };
         Ok(TrainPlan::with_request(&graph, graph.only_output()?, &options)?)
     }
 
     fn pair(&self) -> Result<Pair> {
-        let sgd = Optimiser::sgd(0.0);
-        let (request, step, start) =
-            self.plan(if self.rowwise { Optimiser::adam_by_row() } else { sgd })?;
+        let (request, step, start) = self.plan(self.how)?;
         let (other, other_start) = match self.against {
             Against::Sgd => {
-                let (request, _, start) = self.plan(sgd)?;
+                let (request, _, start) = self.plan(How::Sgd)?;
                 (Other::Step(Box::new(request)), start)
             }
             Against::Inference => {
