@@ -12,7 +12,8 @@ use trefoil::queue::{Answer, Held, Turn};
 use trefoil::store::{ClusterId, Content, FileSum, Holder, Manifest, Range, Readers};
 use trefoil::tapes::TapeState;
 use trefoil::training::{
-    Augment, Conditions, Course, DataSet, Decision, Halt, Openings, RowTensor, Run, RunSpec, Used,
+    Augment, Conditions, Course, DataSet, Decision, Halt, Openings, RowTensor, Run, RunSpec, Spent,
+    Used,
 };
 use trefoil::wire::{
     Cost, DataState, JobState, Link, ModelState, Reply, Request, RunState, Stage, Status, StepCost,
@@ -179,6 +180,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
                 readers: Some(Readers::Everyone),
                 put_at: 1_790_000_000,
                 set: data_set(),
+                spent: Spent::default(),
                 damage: None,
             }],
             more: false,

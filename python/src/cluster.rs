@@ -20,7 +20,7 @@ use trefoil::{
     links,
     program::Program,
     store::{Range, Readers},
-    training::{Augment, Conditions, Course},
+    training::{Augment, Budget, Conditions, Course},
 };
 
 use crate::{
@@ -218,15 +218,16 @@ impl Connection {
         py: Python<'_>,
         name: String,
         tensors: Vec<(String, PyRef<'_, Public>)>,
-        conditions: (usize, u64, Option<u64>),
+        conditions: (usize, u64, Option<u64>, Option<(f64, f64)>),
         readers: Option<Vec<String>>,
         replace: bool,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         check_name("data set", &name).map_err(Failure::input)?;
         let readers = named(readers)?;
-        let (least_batch, metric_rows, most_numbers_out) = conditions;
-        let conditions = Conditions { least_batch, metric_rows, most_numbers_out };
+        let (least_batch, metric_rows, most_numbers_out, budget) = conditions;
+        let privacy = budget.map(|(epsilon, delta)| Budget { epsilon, delta });
+        let conditions = Conditions { least_batch, metric_rows, most_numbers_out, privacy };
         let rows = tensors.into_iter().map(|(name, array)| {
             let known = &array.known;
             (name, known.words.clone(), known.frac)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nn_layers::{
     Compiled, HostTensor,
     train::{
-        Adam, Decay, Loss, Metric, Optimiser, Role, Schedule, Second, Step, TrainOptions,
+        Adam, Decay, Loss, Metric, Optimiser, Privacy, Role, Schedule, Second, Step, TrainOptions,
         TrainPlan, TrainRequest,
     },
 };
@@ -40,7 +40,7 @@ impl Training {
     /// numbers; `trained` names the weights that change, all of them unless it is given, and `frozen` those that
     /// do not.
     #[new]
-    #[pyo3(signature = (model, batch, loss, optimiser, schedule, metrics, *, trained=None, frozen=vec![], clip=None, seed=0))]
+    #[pyo3(signature = (model, batch, loss, optimiser, schedule, metrics, *, trained=None, frozen=vec![], clip=None, seed=0, privacy=None))]
     // What Python names, in a row.
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -55,6 +55,7 @@ impl Training {
         frozen: Vec<String>,
         clip: Option<f64>,
         seed: u64,
+        privacy: Option<(f64, f64, usize, f64)>,
     ) -> PyResult<Self> {
         let graph = model.graph().ok_or_else(|| {
             Failure::input("this model is the result of a training; train the one it came from")
@@ -67,6 +68,9 @@ impl Training {
             .with_seed(seed)
             .with_metrics(metrics.iter().map(|m| metric(m)).collect::<Result<Vec<_>>>()?);
         options.clip = clip;
+        options.privacy = privacy.map(|(clip, noise, rows, delta)| {
+            Privacy::new(clip, noise).with_rows(rows).with_delta(delta)
+        });
         let graph = graph.clone();
         let planned = py.detach(move || {
             let mut graph = graph.for_batch(batch)?;
@@ -108,6 +112,13 @@ impl Training {
     #[getter]
     fn batch(&self) -> usize {
         self.plan.batch()
+    }
+
+    /// Epsilon of a row that takes part in so many steps, at the training's delta; none without privacy.
+    fn epsilon(&self, uses: u32) -> PyResult<Option<f64>> {
+        let privacy = &self.plan.options().privacy;
+        let epsilon = privacy.as_ref().map(|privacy| privacy.epsilon(uses));
+        Ok(epsilon.transpose().map_err(Failure::from)?)
     }
 
     /// The learning rate of a step, counted from 0.

@@ -395,3 +395,22 @@ def test_what_pytorch_trains_otherwise_is_refused_before_anything_starts():
     read = Recorded.load(recorded.dump(), fill)
     with pytest.raises(InputError, match="not be trained as in PyTorch: drop: Dropout2d"):
         trefoil.Trainer(model_of(read), "cross_entropy")
+
+
+def test_noise_moves_weights_and_epsilon_says_what_that_is_worth(mpc, digits):
+    images, labels = digits
+    privacy = trefoil.DP(clip=1.0, noise=2.409)
+    make = lambda privacy: trefoil.Trainer(model_of(perceptron(64, 16, 10)), optimiser=optim.SGD(lr=0.2), batch_size=32,
+                                           mpc=mpc, metrics=(), privacy=privacy)
+    trainer, other = make(privacy), make(privacy)
+    batch = next(trainer.batches(images[:64], labels[:64]))
+    assert trainer.step(*batch) == {} and other.step(*batch) == {}
+    one, two = (t.state_dict()["one.weight"] for t in (trainer, other))
+    apart = np.std(one - two)
+    # Two draws, each of 1.5 times the variance, over a mean of 32 rows at rate 0.2.
+    assert apart == pytest.approx(0.2 * 2.409 * np.sqrt(2 * 1.5) / 32, rel=0.1)
+    assert trainer.epsilon(3) == pytest.approx(3.0, abs=1e-3)
+    with pytest.raises(InputError, match="without privacy="):
+        make(None).epsilon(1)
+    with pytest.raises(InputError, match="exact sums over training rows"):
+        trefoil.Trainer(model_of(perceptron(64, 16, 10)), mpc=mpc, metrics=("loss",), privacy=privacy)

@@ -14,8 +14,10 @@ from ._secret import Secret
 from ._session import Cost, Mpc, Step, local, party
 from ._train import Trainer
 from ._trefoil import __version__
+from .optim import DP
 
 __all__ = [
+    "DP",
     "Cluster",
     "ConfigError",
     "Cost",

@@ -66,7 +66,8 @@ class Data:
     def put(
         self, name: str, *arrays: ArrayLike, classes: int | None = None,
         only: Literal["values", "labels"] | None = None, readers: Sequence[str] | str = (), least_batch: int = 2,
-        metric_rows: int = 100, most_numbers_out: int | None = None, replace: bool = False, progress: bool = False,
+        metric_rows: int = 100, most_numbers_out: int | None = None, privacy_budget: float | None = None,
+        delta: float = 1e-5, replace: bool = False, progress: bool = False,
     ) -> None:
         """Secret-share rows of data and their labels among the servers, for trainings.
 
@@ -89,6 +90,11 @@ class Data:
             Runs in which metrics leave as sums over fewer rows than this, or than all of them, are refused.
         most_numbers_out : int, optional
             Runs of which more numbers may leave in all, weights and metrics together, are refused.
+        privacy_budget : float, optional
+            Runs after which all runs on this data would tell more of a row than this epsilon are refused, and those
+            without noise.
+        delta : float
+            The delta at which that epsilon holds.
         replace : bool
             Whether it may take the place of a data set of this client's of the same name. Runs that use it are
             over then.
@@ -114,7 +120,9 @@ class Data:
             raise InputError("give an array for each input of the network, and the labels last")
         if min(int(least_batch), int(metric_rows)) < 1 or (most_numbers_out is not None and int(most_numbers_out) < 0):
             raise InputError("least_batch= and metric_rows= are 1 or more, most_numbers_out= is 0 or more")
-        conditions = (int(least_batch), int(metric_rows), None if most_numbers_out is None else int(most_numbers_out))
+        budget = None if privacy_budget is None else (float(privacy_budget), float(delta))
+        most = None if most_numbers_out is None else int(most_numbers_out)
+        conditions = (int(least_batch), int(metric_rows), most, budget)
         values = [np.asarray(x) for x in arrays]
         labels = [] if only == "values" else [_labels(values.pop(), classes)]
         names = ["values"] if len(values) == 1 else [f"values {i}" for i in range(len(values))]
@@ -352,7 +360,7 @@ class Cluster:
         metrics: Sequence[str] | None = None,
         trained: Sequence[str] | None = None, clip_norm: float | None = None, seed: int = 0, labels: Sequence[str] = (),
         recipients: Sequence[str] = (), metrics_every: int | None = None, weights_after: Sequence[int] = (),
-        replace: bool = False, progress: bool = False,
+        privacy: optim.DP | None = None, replace: bool = False, progress: bool = False,
     ) -> Run:
         """Train a model on data that the servers keep, as shares.
 
@@ -377,7 +385,7 @@ class Cluster:
             As of :class:`Trainer`.
         metrics : sequence of str, optional
             What this client is told after each epoch, as means over its rows: ``"loss"``, and for cross-entropy
-            ``"accuracy"``; both unless given.
+            ``"accuracy"``; both unless given, and with ``privacy`` nothing.
         seed : int
             Of the rows' order and of dropouts; public.
         labels : sequence of str
@@ -389,6 +397,8 @@ class Cluster:
             The metrics leave the servers as sums over so many steps, instead of over each epoch.
         weights_after : sequence of int
             Steps after which the weights may leave, or a model be made of them, besides the last.
+        privacy : DP, optional
+            Clip the gradient of each example and add noise. The owners of the data are shown what it is worth.
         replace : bool
             Whether to begin anew in the place of a run of the same name.
         progress : bool
@@ -411,7 +421,9 @@ class Cluster:
         The servers learn neither data nor weights nor how well it goes; the program of the training is public.
         """
         loss = loss_of(loss)
-        if metrics is None:
+        if metrics is None and privacy is not None:
+            metrics = ()
+        elif metrics is None:
             metrics = METRICS if isinstance(loss, optim.CrossEntropy) else METRICS[:1]
         if int(epochs) < 1:
             raise ConfigError(f"epochs is {epochs}; a run has 1 or more")
@@ -420,6 +432,7 @@ class Cluster:
             raise ConfigError("metrics_every and weights_after count steps from 1")
         training = planned(
             model, loss, optimiser, batch_size, metrics=metrics, trained=trained, clip_norm=clip_norm, seed=seed,
+            privacy=privacy,
         )
         sets = [data] if isinstance(data, str) else data
         sets = [[names] if isinstance(names, str) else list(names) for names in sets]

@@ -39,7 +39,7 @@ def loss_of(loss):
     return _LOSSES[loss] if isinstance(loss, str) else loss
 
 
-def planned(model, loss, optimiser, batch_size, *, metrics, trained, clip_norm, seed):
+def planned(model, loss, optimiser, batch_size, *, metrics, trained, clip_norm, seed, privacy=None):
     """The plan of a training, for this process or for a cluster's servers."""
     unknown = set(metrics) - set(METRICS)
     if unknown:
@@ -50,6 +50,7 @@ def planned(model, loss, optimiser, batch_size, *, metrics, trained, clip_norm, 
         model._model, int(batch_size), loss._named(), optimiser._named(), optim._schedule(optimiser.lr), list(metrics),
         trained=None if trained is None else list(trained), frozen=list(model._frozen),
         clip=None if clip_norm is None else float(clip_norm), seed=int(seed),
+        privacy=None if privacy is None else privacy._numbers(),
     )
 
 
@@ -88,9 +89,10 @@ class Trainer:
         Rows of every step.
     mpc : Mpc, optional
         The session; three parties in this process unless given.
-    metrics : sequence of str
+    metrics : sequence of str, optional
         What each step shows: ``"loss"`` and, for cross-entropy, ``"accuracy"``. Everything that is shown is
-        revealed to all parties: sums over a batch. ``()`` shows nothing.
+        revealed to all parties: sums over a batch. ``()`` shows nothing. The loss unless given, and with ``privacy``
+        nothing.
     trained : sequence of str, optional
         Names of the weights that are trained; all unless given, of a network of PyTorch its parameters.
     clip_norm : float, optional
@@ -100,6 +102,8 @@ class Trainer:
         What dropouts draw their coins from; public.
     owner : int
         The party that has the weights at the start.
+    privacy : DP, optional
+        Clip the gradient of each example and add noise; :meth:`epsilon` says what that is worth.
 
     Notes
     -----
@@ -124,15 +128,19 @@ class Trainer:
 
     def __init__(
         self, model: Model, loss: Loss = "cross_entropy", optimiser: Optimiser = optim.SGD(), *, batch_size: int = 32,
-        mpc: Mpc | None = None, metrics: Sequence[str] = ("loss",), trained: Sequence[str] | None = None,
-        clip_norm: float | None = None, seed: int = 0, owner: int = 0,
+        mpc: Mpc | None = None, metrics: Sequence[str] | None = None, trained: Sequence[str] | None = None,
+        clip_norm: float | None = None, seed: int = 0, owner: int = 0, privacy: optim.DP | None = None,
     ) -> None:
         self.loss = loss_of(loss)
         self.optimiser = optimiser
         self.batch_size = int(batch_size)
+        self.privacy = privacy
+        if metrics is None:
+            metrics = ("loss",) if privacy is None else ()
         self.metrics = tuple(metrics)
         self._training = planned(
             model, self.loss, optimiser, batch_size, metrics=self.metrics, trained=trained, clip_norm=clip_norm, seed=seed,
+            privacy=privacy,
         )
         self._model = model
         self._own = mpc is None
@@ -145,6 +153,24 @@ class Trainer:
 
     def __repr__(self):
         return f"Trainer({self._model!r}, {self.loss!r}, {self.optimiser!r}, batch_size={self.batch_size}, steps={self.steps})"
+
+    def epsilon(self, uses: int) -> float:
+        """Epsilon of a row that took part in so many steps, at most once in each, at ``privacy.delta``.
+
+        Parameters
+        ----------
+        uses : int
+            After :meth:`fit`, the epochs.
+
+        Raises
+        ------
+        InputError
+            If the training has no ``privacy``.
+        """
+        epsilon = self._training.epsilon(int(uses))
+        if epsilon is None:
+            raise InputError("a training without privacy= has no epsilon")
+        return epsilon
 
     # -- data --------------------------------------------------------------------------------------
 

@@ -56,6 +56,37 @@ class Huber:
 
 
 @dataclass(frozen=True)
+class DP:
+    """Differential privacy: each example's gradient is clipped, and noise that nobody knows is added to their sum.
+
+    Attributes
+    ----------
+    clip : float
+        The largest norm of an example's gradient, all trained weights together.
+    noise : float
+        The noise multiplier: what any two of the three servers add has this standard deviation, times ``clip``.
+    delta : float
+        The delta at which epsilon is told.
+    microbatch : int
+        Rows whose mean gradient is clipped together: 1 for each example. A row is protected as with half the noise where
+        there are more.
+
+    Notes
+    -----
+    Epsilon is for one who knows in which steps a row takes part: shuffling in public amplifies nothing. Metrics are exact
+    sums over training rows, so none are shown; evaluate on other rows.
+    """
+
+    clip: float
+    noise: float
+    delta: float = 1e-5
+    microbatch: int = 1
+
+    def _numbers(self):
+        return float(self.clip), float(self.noise), int(self.microbatch), float(self.delta)
+
+
+@dataclass(frozen=True)
 class Cosine:
     """A learning rate that falls from ``lr`` to 0 in half a cosine wave of so many steps.
 

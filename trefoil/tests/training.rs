@@ -198,6 +198,61 @@ fn a_network_learns_from_two_owners_who_consent_and_is_served_at_once() {
     assert_eq!(cluster.json("bob", &["run", "list"]).as_array().unwrap().len(), 0);
 }
 
+/// Noise under `[train]`: what it is worth is shown before anybody consents, counted, and bounded by the budget.
+#[test]
+fn owners_see_what_noise_is_worth_and_their_budget_ends_runs() {
+    let cluster = Cluster::start("private", "alice,carol");
+    let [rows, ..] = files(&cluster.folder);
+    let mut arguments = vec!["data", "put", "a", rows.as_str(), "--readers", "carol"];
+    arguments.extend("--dims 1,8,8 --scale 0.0625 --classes 10 --privacy-budget 3".split(' '));
+    cluster.json("alice", &arguments);
+    let file = |name: &str, how: &str| {
+        let text = format!(
+            "name = \"{name}\"\nstart = \"{DIGITS}\"\ndata = [\"a\"]\nmodel = \"{name}-learnt\"\n[train]\n\
+             epochs = 2\nbatch = 64\nrate = 0.05\nkeep-seconds = 0\n{how}"
+        );
+        let path = cluster.folder.join(format!("{name}.toml"));
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    for (how, reason) in [
+        ("noise = 2.0\n", "`noise` needs `clip`"),
+        ("delta = 1e-6\n", "belong to `noise`"),
+        ("clip = 1.0\nnoise = 2.0\nmetrics-every = 5\n", "no metrics leave"),
+        ("clip = 1.0\nnoise = 0.5\n", "its owner allows 3"),
+        ("", "this run has no noise"),
+    ] {
+        let run = cluster.run("carol", &["train", &file("wrong", how), "--prepare"]);
+        assert!(run.code != 0 && run.err.contains(reason), "{how}: {}", run.err);
+    }
+    let noisy = file("noisy", "clip = 1.0\nnoise = 2.0\n");
+    cluster.json("carol", &["train", &noisy, "--prepare"]);
+    let text = cluster.run("alice", &["run", "show", "noisy"]).out;
+    for line in [
+        "clipped to 1, noise 2 times as much: epsilon 2.943 at delta 0.00001 for a row, which 2 steps use",
+        "of a epsilon is 0.000 at delta 0.00001 so far, and 2.943 at delta 0.00001 with this run, of 3",
+        "no metrics: 0 numbers",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    let letters = |name: &str| {
+        let text = cluster.run("alice", &["run", "show", name]).out;
+        let line = text.lines().find(|line| line.starts_with("fingerprint")).unwrap();
+        line.split_ascii_whitespace().nth(1).unwrap().to_owned()
+    };
+    cluster.json("alice", &["run", "approve", "noisy", &letters("noisy")]);
+    let again = file("again", "clip = 1.0\nnoise = 2.0\n");
+    cluster.json("carol", &["train", &again, "--prepare"]);
+    cluster.json("alice", &["run", "approve", "again", &letters("again")]);
+    let report = cluster.json("carol", &["train", &noisy]);
+    assert!((report["privacy"]["epsilon"].as_f64().unwrap() - 2.943).abs() < 1e-3, "{report}");
+    assert!(report["curve"][0]["loss"].is_null(), "{report}");
+    let sets = cluster.run("alice", &["data", "list"]).out;
+    assert!(sets.contains("epsilon 2.943 at delta 0.00001, of 3"), "{sets}");
+    let run = cluster.run("carol", &["train", &again]);
+    assert!(run.code != 0 && run.err.contains("have spent 2.943"), "{}", run.err);
+}
+
 #[test]
 fn a_run_goes_on_by_itself_after_a_server_was_killed() {
     let mut cluster = Cluster::start("training-killed", "alice,bob,carol");

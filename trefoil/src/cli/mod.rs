@@ -145,6 +145,12 @@ FILE says what is trained on what, how, and under which name the trained network
   metrics-every = 22                  # loss and accuracy leave as sums over so many steps; an epoch's unless given
   weights-after = [220]               # steps after which the weights leave besides the last
 
+  clip  = 1.0                         # the largest norm of a batch's gradient; with noise, of each row's
+  noise = 2.4                         # differential privacy: noise of this many times clip is added to the sum of the
+                                      # clipped gradients; no metrics leave then
+  delta = 1e-5                        # at which epsilon is told
+  microbatch = 1                      # rows whose mean gradient is clipped together
+
 The run begins once every owner of the data has consented with `trefoil run approve`, to all of this. Servers see neither the
 data, nor the weights, nor how well it goes: loss and accuracy are added up here. The run's state is kept on the
 servers' disks every so often, and a run that was interrupted, here or there, goes on where it was.")]

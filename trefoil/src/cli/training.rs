@@ -79,6 +79,12 @@ pub struct PutData {
     /// Refuse runs of which more numbers than this may leave in all, weights and metrics together
     #[arg(long, value_name = "N")]
     pub most_numbers_out: Option<u64>,
+    /// Refuse runs after which all runs on it would tell more of a row than this epsilon; runs without noise are refused
+    #[arg(long, value_name = "EPSILON")]
+    pub privacy_budget: Option<f64>,
+    /// The delta at which that epsilon holds
+    #[arg(long, value_name = "DELTA", default_value_t = 1e-5, requires = "privacy_budget")]
+    pub delta: f64,
     /// Take the place of a data set of yours of the same name
     #[arg(long)]
     pub replace: bool,

@@ -61,8 +61,9 @@ impl Listed for DataState {
     }
 
     fn merge(&mut self, other: &Self) -> bool {
-        // When each wrote it down is its own.
-        *self == Self { put_at: self.put_at, ..other.clone() }
+        // When each wrote it down is its own, and a server may have counted a run that another has not.
+        self.spent = std::mem::take(&mut self.spent).worse(&other.spent);
+        *self == Self { put_at: self.put_at, spent: self.spent.clone(), ..other.clone() }
     }
 }
 

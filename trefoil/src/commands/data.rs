@@ -11,7 +11,7 @@ use crate::{
     config::check_name,
     images::{self, Image},
     output::{Output, bytes, table},
-    training::{Conditions, DataSet, RowTensor},
+    training::{Budget, Conditions, DELTA, DataSet, RowTensor},
     wire::DataState,
 };
 
@@ -54,6 +54,7 @@ fn put(arguments: &PutData, global: &Global, output: Output) -> Result<()> {
         least_batch: arguments.least_batch,
         metric_rows: arguments.metric_rows,
         most_numbers_out: arguments.most_numbers_out,
+        privacy: arguments.privacy_budget.map(|epsilon| Budget { epsilon, delta: arguments.delta }),
     };
     let set = DataSet { rows: words[0].shape().dims()[0], tensors, conditions };
     let mut client = super::connect(global)?;
@@ -217,7 +218,7 @@ fn list(global: &Global, output: Output) -> Result<()> {
         .map(|(set, state)| {
             json!({
                 "name": set.name, "state": state, "version": set.version, "owner": set.owner,
-                "readers": set.readers, "put_at": set.put_at, "set": set.set,
+                "readers": set.readers, "put_at": set.put_at, "set": set.set, "spent": set.spent,
             })
         })
         .collect();
@@ -230,6 +231,7 @@ fn list(global: &Global, output: Output) -> Result<()> {
                 bytes(16 * set.set.words().unwrap_or(0)),
                 set.owner.clone(),
                 set.readers.as_ref().map_or("you".to_owned(), shown),
+                spent(set),
                 state.clone(),
             ]
         };
@@ -238,8 +240,19 @@ fn list(global: &Global, output: Output) -> Result<()> {
             return "no data sets of yours, and none that is shared with you; put one with `trefoil data put`"
                 .to_owned();
         }
-        table(&["data set", "rows", "row", "share", "owner", "shared with", "state"], &rows)
+        let heading = ["data set", "rows", "row", "share", "owner", "shared with", "privacy", "state"];
+        table(&heading, &rows)
     })
+}
+
+/// What runs have told of a row, and what they may.
+fn spent(set: &DataState) -> String {
+    let delta = set.set.conditions.privacy.map_or(DELTA, |budget| budget.delta);
+    let told = set.spent.told(delta).unwrap_or_else(|error| error.to_string());
+    match set.set.conditions.privacy {
+        Some(budget) => format!("epsilon {told}, of {}", budget.epsilon),
+        None => format!("epsilon {told}"),
+    }
 }
 
 fn remove(name: &str, global: &Global, output: Output) -> Result<()> {

@@ -17,8 +17,8 @@ use crate::{
     images::read_file,
     links,
     output::{Output, table},
-    training::{Augment, Decision, Flow, Halt, Training, tensors},
-    wire::RunState,
+    training::{Augment, Budget, DELTA, Decision, Flow, Halt, Training, tensors},
+    wire::{DataState, RunState},
 };
 
 /// The largest ONNX file that is read, in bytes.
@@ -39,7 +39,8 @@ pub(super) fn run(command: Run, global: &Global, output: Output) -> Result<()> {
             let mut client = client()?;
             let state = client.run(&name)?;
             let plan = client.run_plan(&state)?;
-            show(&state, &plan, output)
+            let sets = client.data_sets()?;
+            show(&state, &plan, &sets, output)
         }
         Run::Approve { name, fingerprint } => approve(&mut client()?, &name, &fingerprint, output),
         Run::Withdraw { name } => {
@@ -163,18 +164,24 @@ fn resume(client: &mut Client, name: &str, output: Output) -> Result<()> {
 }
 
 /// Prints all that whoever consents to a run should know.
-pub(super) fn show(state: &RunState, plan: &TrainPlan, output: Output) -> Result<()> {
+pub(super) fn show(
+    state: &RunState,
+    plan: &TrainPlan,
+    sets: &[Vec<DataState>],
+    output: Output,
+) -> Result<()> {
     let run = &state.run;
     let training = Training::new(plan.clone(), &run.spec, run.rows)?;
     let network = layers(plan.inference(), plan.inference().fixed_batch().unwrap_or(1))?;
     let step = layers(plan.step_plan(), plan.batch())?;
     let flow = training.flow()?;
     let warnings = warnings(&training, &flow);
+    let told = told(&training, run, sets)?;
     let value = json!({
         "name": state.name, "owner": state.owner, "run": run, "options": plan.options(),
         "batch": plan.batch(), "steps": training.steps(), "weights": flow.weights,
         "leaves": { "flow": flow, "to": getting(state), "numbers_out": flow.numbers_out() },
-        "warnings": warnings,
+        "warnings": warnings, "privacy": told.iter().map(Told::json).collect::<Vec<_>>(),
         "network": network.iter().map(Shown::json).collect::<Vec<_>>(),
         "step": step.iter().map(Shown::json).collect::<Vec<_>>(),
     });
@@ -183,6 +190,10 @@ pub(super) fn show(state: &RunState, plan: &TrainPlan, output: Output) -> Result
         let rows: Vec<_> = network.iter().map(Shown::row).collect();
         let mut text = described(state, &training, step.len());
         text += &leaving(state, &training, &flow);
+        text += &protection(&training);
+        for told in &told {
+            text += &told.line();
+        }
         for warning in &warnings {
             text += &format!("WARNING      {warning}\n");
         }
@@ -267,6 +278,84 @@ fn leaving(state: &RunState, training: &Training, flow: &Flow) -> String {
         flow.numbers_in,
         flow.rows,
     )
+}
+
+/// How a row is protected by noise.
+fn protection(training: &Training) -> String {
+    let Some(privacy) = &training.plan().options().privacy else {
+        return "privacy      no noise: the weights may tell of single rows, and no epsilon holds\n".to_owned();
+    };
+    let unit = match privacy.rows {
+        1 => "each row".to_owned(),
+        rows => format!("each {rows} rows"),
+    };
+    format!(
+        "privacy      the gradient of {unit} clipped to {}, noise {} times as much: epsilon {} at delta {} for a row, \
+         which {} steps use. Everybody may know in which\n",
+        privacy.clip,
+        privacy.noise,
+        epsilon(training, privacy.delta),
+        privacy.delta,
+        training.course().epochs,
+    )
+}
+
+/// Epsilon of a run, in words.
+pub(super) fn epsilon(training: &Training, delta: f64) -> String {
+    let epsilon = training.privacy().and_then(|cost| match cost {
+        Some(cost) => Ok(format!("{:.3}", cost.epsilon(delta)?)),
+        None => Ok("unlimited".to_owned()),
+    });
+    epsilon.unwrap_or_else(|error| error.to_string())
+}
+
+/// What all runs on a data set have told of a row, and what they would have told after this one.
+struct Told {
+    set: String,
+    budget: Option<Budget>,
+    delta: f64,
+    before: String,
+    after: String,
+}
+
+impl Told {
+    fn json(&self) -> Value {
+        let Self { set, budget, delta, before, after } = self;
+        json!({ "set": set, "budget": budget, "delta": delta, "before": before, "after": after })
+    }
+
+    fn line(&self) -> String {
+        let budget = self.budget.map_or(String::new(), |budget| format!(", of {}", budget.epsilon));
+        let Self { set, before, after, .. } = self;
+        format!("{:13}of {set} epsilon is {before} so far, and {after} with this run{budget}\n", "")
+    }
+}
+
+/// Of each data set that this client may see.
+fn told(
+    training: &Training,
+    run: &crate::training::Run,
+    sets: &[Vec<DataState>],
+) -> Result<Vec<Told>> {
+    let cost = training.privacy()?;
+    let mut all = Vec::new();
+    for used in &run.spec.data {
+        let Ok(state) = agree_on_item::<DataState>(&used.name, sets) else { continue };
+        let budget = state.set.conditions.privacy;
+        let privacy = training.plan().options().privacy;
+        let delta = budget.map(|budget| budget.delta).or(privacy.map(|privacy| privacy.delta));
+        let delta = delta.unwrap_or(DELTA);
+        let mut after = state.spent.clone();
+        after.add(cost.as_ref());
+        all.push(Told {
+            set: used.name.clone(),
+            budget,
+            delta,
+            before: state.spent.told(delta)?,
+            after: after.told(delta)?,
+        });
+    }
+    Ok(all)
 }
 
 /// What an owner of data should think about before consenting.

@@ -12,7 +12,8 @@ use std::{
 
 use models::onnx::{self, ImportOptions};
 use nn_layers::train::{
-    Adam, Decay, Loss, Metric, Optimiser, Schedule, Second, TrainOptions, TrainPlan, TrainRequest,
+    Adam, Decay, Loss, Metric, Optimiser, Privacy, Schedule, Second, TrainOptions, TrainPlan,
+    TrainRequest,
 };
 use ring_arith::Tensor;
 use serde::{Deserialize, Serialize};
@@ -74,6 +75,14 @@ struct How {
     nesterov: bool,
     #[serde(default)]
     weight_decay: f64,
+    /// The largest norm of the batch's gradient; with noise, of each row's.
+    clip: Option<f64>,
+    /// The noise multiplier.
+    noise: Option<f64>,
+    /// At which epsilon is told.
+    delta: Option<f64>,
+    /// Rows whose mean gradient is clipped together.
+    microbatch: Option<usize>,
     #[serde(default)]
     only: Vec<String>,
     #[serde(default)]
@@ -145,7 +154,17 @@ struct Report {
     seconds: f64,
     bytes: u64,
     rounds: u32,
+    /// What the run has told of a row, if it had noise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    privacy: Option<Protected>,
     curve: Vec<Point>,
+}
+
+/// Epsilon of a run, and the delta at which it holds.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Protected {
+    epsilon: f64,
+    delta: f64,
 }
 
 pub(super) fn run(arguments: &Train, global: &Global, output: Output) -> Result<()> {
@@ -158,7 +177,8 @@ pub(super) fn run(arguments: &Train, global: &Global, output: Output) -> Result<
     let begun = begin(&mut client, &config, arguments.replace, &request, &state, output)?;
     let training = Training::new(plan, &begun.run.spec, begun.run.rows)?;
     if arguments.prepare {
-        return super::runs::show(&begun, training.plan(), output);
+        let sets = client.data_sets()?;
+        return super::runs::show(&begun, training.plan(), &sets, output);
     }
     let begun = wait_for_consent(&mut client, begun, output)?;
     let driven = Driven {
@@ -177,12 +197,15 @@ pub(super) fn run(arguments: &Train, global: &Global, output: Output) -> Result<
     report.model.clone_from(&config.model);
     output.result(&report, || {
         format!(
-            "{}: {} steps in {}, {} between the servers, {} rounds; the network is model {}",
+            "{}: {} steps in {}, {} between the servers, {} rounds{}; the network is model {}",
             report.run,
             report.steps - report.from,
             seconds(report.seconds),
             bytes(report.bytes),
             report.rounds,
+            report.privacy.map_or(String::new(), |Protected { epsilon, delta }| format!(
+                "; it tells of a row with epsilon {epsilon:.3} at delta {delta}"
+            )),
             report.model
         )
     })
@@ -262,6 +285,7 @@ impl Config {
                 bad("`momentum` and `nesterov` belong to `optimiser = \"sgd\"`".to_owned()),
             );
         }
+        how.privacy().map_err(bad)?;
         // Files are named as seen from this one.
         let folder = path.parent().unwrap_or(Path::new(""));
         config.start = folder.join(&config.start);
@@ -300,15 +324,17 @@ impl Config {
             Kind::BinaryCrossEntropy => Loss::BinaryCrossEntropy,
             Kind::MeanSquare => Loss::MeanSquare,
         };
-        let metrics = match how.loss {
-            Kind::CrossEntropy => vec![Metric::Loss, Metric::Right],
-            _ => vec![Metric::Loss],
-        };
         let options = TrainOptions::default()
             .with_loss(loss)
             .with_optimiser(how.optimiser())
-            .with_largest_rate(how.rate)
-            .with_metrics(metrics);
+            .with_largest_rate(how.rate);
+        let options = match (how.privacy().map_err(|reason| Error::input(&what, reason))?, how.clip)
+        {
+            // Metrics are sums over training rows, which no noise protects.
+            (Some(privacy), _) => options.with_privacy(privacy),
+            (None, Some(clip)) => options.with_clip(clip).with_metrics(how.metrics()),
+            (None, None) => options.with_metrics(how.metrics()),
+        };
         let (request, plan, start) =
             TrainPlan::with_request(&graph, output, &options).map_err(bad)?;
         let words = plan.encode_state(&start).map_err(bad)?;
@@ -347,6 +373,32 @@ impl How {
         openings.weights.sort_unstable();
         openings.weights.dedup();
         openings
+    }
+
+    /// How rows are protected, if they are.
+    fn privacy(&self) -> std::result::Result<Option<Privacy>, String> {
+        let Some(noise) = self.noise else {
+            return match (self.delta, self.microbatch) {
+                (None, None) => Ok(None),
+                _ => Err("`delta` and `microbatch` belong to `noise`".to_owned()),
+            };
+        };
+        let clip = self.clip.ok_or("`noise` needs `clip`, the largest norm of a row's gradient")?;
+        if self.metrics_every.is_some() {
+            return Err(
+                "no metrics leave a training with `noise`: leave `metrics-every` out".to_owned()
+            );
+        }
+        let privacy = Privacy::new(clip, noise).with_rows(self.microbatch.unwrap_or(1));
+        Ok(Some(self.delta.map_or(privacy, |delta| privacy.with_delta(delta))))
+    }
+
+    /// What is seen of a training without noise.
+    fn metrics(&self) -> Vec<Metric> {
+        match self.loss {
+            Kind::CrossEntropy => vec![Metric::Loss, Metric::Right],
+            _ => vec![Metric::Loss],
+        }
     }
 
     /// Adam's weight decay is that of AdamW: it leaves the moments alone.
@@ -402,8 +454,15 @@ fn train(
     printed?;
     let (seconds, bytes, rounds) =
         cost.map_or((0.0, 0, 0), |cost| (cost.seconds, cost.bytes, cost.rounds));
-    let (run, model) = (driven.name.clone(), String::new());
-    Ok(Report { run, model, steps: driven.training.steps(), from, seconds, bytes, rounds, curve })
+    let training = &driven.training;
+    let privacy = match (training.privacy()?, training.plan().options().privacy) {
+        (Some(cost), Some(privacy)) => {
+            Some(Protected { epsilon: cost.epsilon(privacy.delta)?, delta: privacy.delta })
+        }
+        _ => None,
+    };
+    let (run, model, steps) = (driven.name.clone(), String::new(), training.steps());
+    Ok(Report { run, model, steps, from, seconds, bytes, rounds, privacy, curve })
 }
 
 /// What an epoch was like.

@@ -232,6 +232,7 @@ impl<'a> Worker<'a> {
                 let manifest = checked.ok_or_else(without_model)?;
                 let progress = self.trainings.take(self.core, &manifest, *from)?;
                 progress.check_steps(*steps, self.core.limits.train_limit())?;
+                progress.check_budgets(self.core)?;
                 Ok(Ready::Training(Box::new(progress)))
             }
             Work::Release { step, .. } | Work::Publish { step, .. } => {
@@ -424,6 +425,7 @@ impl<'a> Worker<'a> {
         (steps, opened): (u32, u32),
         version: Option<Id>,
     ) -> Result<Outcome> {
+        progress.spend(self.core)?;
         self.computing.mpc()?.begin_job(terms.as_bytes())?;
         let Slice { metrics, left } = self.observed(|mpc, observer| {
             let seed = mpc.seed()?;

@@ -4,6 +4,7 @@ use super::{Core, Job, Phase, Queue, Running, access::sees, clients::Visit};
 use crate::{
     Error, Id, Result,
     store::{Content, Entry, Manifest},
+    training::Spent,
     watch::Place,
     wire::{DataState, JobState, ModelState, PublicModel, Reply, RunState, Stage, Status, say},
 };
@@ -25,7 +26,12 @@ impl Visit<'_> {
             let Content::Data(set) = manifest.content else { return None };
             let Manifest { name, version, owner, readers, put_at, .. } = manifest;
             let readers = (owner == self.client).then_some(readers);
-            Some(DataState { name, version, owner, readers, put_at, set, damage })
+            // Of a count that cannot be read nothing is known: the set cannot be used.
+            let (spent, damage) = match self.core.store.ledger().spent(&owner, &name) {
+                Ok(spent) => (spent, damage),
+                Err(error) => (Spent::default(), Some(error.to_string())),
+            };
+            Some(DataState { name, version, owner, readers, put_at, set, spent, damage })
         })?;
         say(self.channel, &Reply::DataSets { sets, more })
     }

@@ -4,6 +4,7 @@ mod learning;
 mod meetings;
 mod observed;
 mod plans;
+mod privacy;
 mod sessions;
 mod stopping;
 mod together;

@@ -20,8 +20,8 @@ use super::{
 use crate::{
     Digest, Error, Id, Result, Shares,
     program::{self, Mpc, Program, Share, shapes_of},
-    store::{Content, Manifest, NewItem, Opened, Readers},
-    training::{DataSet, Run, Seen, Training, beside, concat, plan_digest},
+    store::{Charge, Content, Manifest, NewItem, Opened, Readers},
+    training::{Budget, DataSet, Run, Seen, Training, beside, concat, plan_digest},
     wire::check_upload,
 };
 
@@ -52,6 +52,8 @@ pub(super) struct Progress {
     rows: Vec<Share>,
     /// Of all components of the rows that this server holds.
     data: Vec<Digest>,
+    /// Owner, name and privacy budget of each data set.
+    budgets: Vec<(String, String, Option<Budget>)>,
     /// What has left this server of the run.
     pub(super) opened: Opened,
     /// What a step took here last.
@@ -134,10 +136,12 @@ impl Progress {
         let sums = program::upload(&core.engine, sums)?;
         let state = training.plan().secret_state(program::upload(&core.engine, shares)?)?;
         let mut sets: Vec<(DataSet, Shares)> = Vec::new();
+        let mut budgets = Vec::new();
         for used in &run.spec.data {
             let data = core.usable_data(&manifest.owner, used)?;
             let shares = core.store.shares(&used.name, &data)?;
             let set = data.data()?;
+            budgets.push((data.owner.clone(), used.name.clone(), set.conditions.privacy));
             check_shapes(&used.name, &shares, &set.shapes()?)?;
             match sets.last_mut() {
                 Some((known, held)) if used.beside => beside((known, held), (set, shares))?,
@@ -148,7 +152,19 @@ impl Progress {
         let data = hashes(&rows);
         let rows = program::upload(&core.engine, rows)?;
         let (manifest, step_time) = (manifest.clone(), None);
-        Ok(Self { manifest, run, training, request, state, sums, rows, data, opened, step_time })
+        Ok(Self {
+            manifest,
+            run,
+            training,
+            request,
+            state,
+            sums,
+            rows,
+            data,
+            budgets,
+            opened,
+            step_time,
+        })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -205,6 +221,23 @@ impl Progress {
             ));
         }
         Ok(())
+    }
+
+    /// Checks that the run keeps within the privacy budgets of its data sets.
+    pub(super) fn check_budgets(&self, core: &Core) -> Result<()> {
+        self.each_charge(|charge| core.store.ledger().affords(charge))
+    }
+
+    /// Counts what the whole run tells of its data sets, unless that is counted already. No step is done before.
+    pub(super) fn spend(&self, core: &Core) -> Result<()> {
+        self.each_charge(|charge| core.store.ledger().spend(charge))
+    }
+
+    fn each_charge(&self, mut act: impl FnMut(&Charge<'_>) -> Result<()>) -> Result<()> {
+        let (run, cost) = (self.run.fingerprint, self.training.privacy()?);
+        self.budgets.iter().try_for_each(|(owner, set, budget)| {
+            act(&Charge { owner, set, budget: budget.as_ref(), run, cost: cost.as_ref() })
+        })
     }
 
     /// Whether the state must be kept after so many more steps: something of it may leave then.

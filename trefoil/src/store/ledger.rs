@@ -1,19 +1,24 @@
 //! What a server counts for good: small files apart from what clients put, replace and remove.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
     sync::Mutex,
     sync::{MutexGuard, PoisonError},
 };
 
+use nn_layers::train::Accountant;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
     files::sync_folder,
     manifest::{read_sealed, write_sealed},
 };
-use crate::{Digest, Error, Result};
+use crate::{
+    Digest, Error, Result,
+    training::{Budget, Spent},
+};
 
 /// The folder of all counts.
 const FOLDER: &str = "counts";
@@ -26,6 +31,30 @@ pub struct Opened {
     pub weights: u32,
     /// The steps before this one have left as metrics, or never will.
     pub metrics: u32,
+}
+
+/// What a data set has spent, and by which runs.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Privacy {
+    spent: Spent,
+    /// Fingerprints of the runs that are counted.
+    runs: BTreeSet<String>,
+}
+
+/// What a run takes of a data set.
+#[derive(Debug, Clone, Copy)]
+pub struct Charge<'a> {
+    /// Who owns the data set.
+    pub owner: &'a str,
+    /// Its name. A set that is put again goes on with the count of its name.
+    pub set: &'a str,
+    /// What its owner allows.
+    pub budget: Option<&'a Budget>,
+    /// The run's fingerprint.
+    pub run: Digest,
+    /// What it tells of a row; none of a run without privacy.
+    pub cost: Option<&'a Accountant>,
 }
 
 /// Counts by what they are of. A change is on the disk when it returns, so that a crash never leaves a count that is
@@ -65,6 +94,44 @@ impl Ledger {
         Ok(before)
     }
 
+    /// What runs have told of a row of a data set.
+    ///
+    /// # Errors
+    /// As [`Ledger::opened`].
+    pub fn spent(&self, owner: &str, set: &str) -> Result<Spent> {
+        Ok(self.read::<Privacy>("privacy", &key(owner, set))?.spent)
+    }
+
+    /// Checks that a run keeps within the budget of a data set; one that is counted already does.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] that says by how much it does not; as [`Ledger::opened`].
+    pub fn affords(&self, charge: &Charge<'_>) -> Result<()> {
+        let counted: Privacy = self.read("privacy", &key(charge.owner, charge.set))?;
+        match charge.budget {
+            Some(budget) if !counted.runs.contains(&charge.run.letters()) => {
+                budget.allow(charge.set, &counted.spent, charge.cost)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts all that a run tells of a data set, before its first step and once: a count is never too low.
+    ///
+    /// # Errors
+    /// As [`Ledger::affords`]; [`Error::File`] if it cannot be written, and no step may be done then.
+    pub fn spend(&self, charge: &Charge<'_>) -> Result<()> {
+        let _change = self.lock();
+        self.affords(charge)?;
+        let key = key(charge.owner, charge.set);
+        let mut counted: Privacy = self.read("privacy", &key)?;
+        if !counted.runs.insert(charge.run.letters()) {
+            return Ok(());
+        }
+        counted.spent.add(charge.cost);
+        self.write("privacy", &key, &counted)
+    }
+
     /// A count, or what it is before anything was counted.
     pub(crate) fn read<T: Default + DeserializeOwned>(&self, kind: &str, key: &str) -> Result<T> {
         match read_sealed(&self.path(kind, key)) {
@@ -100,6 +167,11 @@ impl Ledger {
     }
 }
 
+/// The key of a data set's count.
+fn key(owner: &str, set: &str) -> String {
+    Digest::of(&[b"data set", owner.as_bytes(), set.as_bytes()]).letters()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +188,38 @@ mod tests {
         let again = Ledger::new(&root);
         assert_eq!(again.opened(run).unwrap(), Opened { weights: 20, metrics: 8 });
         assert_eq!(again.opened(Digest::of(&[b"another"])).unwrap(), Opened::default());
+    }
+
+    #[test]
+    fn a_run_is_charged_once_and_none_beyond_the_budget() {
+        let root = folder("ledger-privacy");
+        let mut cost = Accountant::default();
+        cost.add_known(2.0, 1).unwrap();
+        let budget = Budget { epsilon: 3.0, delta: 1e-5 };
+        let charge = |run: &[u8], set: &'static str| Charge {
+            owner: "hospital",
+            set,
+            budget: Some(&budget),
+            run: Digest::of(&[run]),
+            cost: Some(&cost),
+        };
+        for _ in 0..5 {
+            // A server that was killed and started again counts on.
+            Ledger::new(&root).spend(&charge(b"one", "rows")).unwrap();
+        }
+        let ledger = Ledger::new(&root);
+        assert_eq!(ledger.spent("hospital", "rows").unwrap().accountant, cost);
+        assert_eq!(ledger.spent("another", "rows").unwrap(), Spent::default());
+        ledger.spend(&charge(b"two", "rows")).unwrap();
+        let before = ledger.spent("hospital", "rows").unwrap();
+        let text = ledger.spend(&charge(b"three", "rows")).unwrap_err().to_string();
+        assert!(text.contains("its owner allows 3"), "{text}");
+        assert_eq!(ledger.spent("hospital", "rows").unwrap(), before);
+        ledger.affords(&charge(b"two", "rows")).unwrap();
+        ledger.spend(&charge(b"three", "others")).unwrap();
+        let open = Charge { cost: None, budget: None, ..charge(b"four", "rows") };
+        ledger.spend(&open).unwrap();
+        assert!(ledger.spent("hospital", "rows").unwrap().unprotected);
     }
 
     #[test]

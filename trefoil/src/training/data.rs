@@ -5,7 +5,7 @@ use std::fmt;
 use ring_arith::{EngineTensor, Shape, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::openings::Conditions;
+use super::{openings::Conditions, privacy::Budget};
 use crate::{Error, Result, Shares};
 
 /// Most tensors of a data set.
@@ -18,7 +18,7 @@ const NAME: usize = 256;
 const RANK: usize = 8;
 
 /// What is public about a data set: how many rows it has, and what a row is.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSet {
     /// How many rows.
@@ -78,6 +78,7 @@ impl DataSet {
                  most 40 fraction bits",
             );
         }
+        self.conditions.privacy.iter().try_for_each(Budget::check)?;
         self.shapes().map(drop)
     }
 

@@ -3,13 +3,14 @@
 mod augment;
 mod data;
 mod openings;
+mod privacy;
 mod run;
 
 use std::ops::Range;
 
 use models::data::Order;
 use mpc_core::{Linear, Protocol};
-use nn_layers::train::{Role, Schedule, State, StateSpec, Step, TrainPlan};
+use nn_layers::train::{Accountant, Role, Schedule, State, StateSpec, Step, TrainPlan};
 use nn_layers::{HostTensor, Observer};
 use ring_arith::{Shape, Tensor, View};
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ pub use augment::Augment;
 pub use data::{DataSet, RowTensor};
 pub(crate) use data::{beside, concat};
 pub use openings::{Conditions, Flow, Openings};
+pub use privacy::{Budget, DELTA, Spent};
 pub use run::{Decision, Halt, Run, RunSpec, Used, plan_digest, tensors};
 
 use crate::{
@@ -122,6 +124,17 @@ impl Training {
             times: self.openings.weights.len() as u64,
             metrics: metrics * u64::from(self.steps() / self.openings.metrics).max(1),
         })
+    }
+
+    /// What it tells of a row, which takes part once in an epoch and in no step twice; none without privacy. Steps that are
+    /// done again after a failure tell nothing more: what they led to the first time has not left.
+    ///
+    /// # Errors
+    /// [`Error::Nn`] if the noise is none, which the plan does not allow.
+    pub fn privacy(&self) -> Result<Option<Accountant>> {
+        let privacy = &self.plan.options().privacy;
+        let cost = privacy.as_ref().map(|privacy| privacy.accountant(self.course.epochs));
+        Ok(cost.transpose()?)
     }
 
     /// The tensors that leave at the end and that a step changes: weights and running statistics.

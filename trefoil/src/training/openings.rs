@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::privacy::Budget;
 use crate::{Error, Result};
 
 /// Most steps after which weights are opened.
@@ -29,7 +30,7 @@ pub struct Openings {
 }
 
 /// What the owner of a data set asks of every run on it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Conditions {
     /// Rows that a batch has at least.
@@ -39,6 +40,9 @@ pub struct Conditions {
     /// Most numbers that may leave in all, weights and metrics together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub most_numbers_out: Option<u64>,
+    /// How much all runs may tell of a row together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub privacy: Option<Budget>,
 }
 
 /// How many numbers go into a run, and how many may leave.
@@ -120,7 +124,12 @@ impl Openings {
 
 impl Default for Conditions {
     fn default() -> Self {
-        Self { least_batch: LEAST_BATCH, metric_rows: METRIC_ROWS, most_numbers_out: None }
+        Self {
+            least_batch: LEAST_BATCH,
+            metric_rows: METRIC_ROWS,
+            most_numbers_out: None,
+            privacy: None,
+        }
     }
 }
 
@@ -133,6 +142,7 @@ impl Conditions {
             least_batch: self.least_batch.max(other.least_batch),
             metric_rows: self.metric_rows.max(other.metric_rows),
             most_numbers_out: limits.into_iter().flatten().min(),
+            privacy: self.privacy.or(other.privacy),
         }
     }
 
@@ -230,8 +240,12 @@ mod tests {
 
     #[test]
     fn the_conditions_of_an_owner_are_compared_with_what_a_run_does() {
-        let conditions =
-            Conditions { least_batch: 8, metric_rows: 64, most_numbers_out: Some(670) };
+        let conditions = Conditions {
+            least_batch: 8,
+            metric_rows: 64,
+            most_numbers_out: Some(670),
+            privacy: None,
+        };
         conditions.allow("a", 8, 8, &FLOW).unwrap();
         for (batch, window, flow, reason) in [
             (7, 100, FLOW, "at least 8"),
@@ -241,7 +255,8 @@ mod tests {
             let text = conditions.allow("a", batch, window, &flow).unwrap_err().to_string();
             assert!(text.contains(reason) && text.contains("`a`"), "{text}");
         }
-        let none = Conditions { least_batch: 0, metric_rows: 0, most_numbers_out: None };
+        let none =
+            Conditions { least_batch: 0, metric_rows: 0, most_numbers_out: None, privacy: None };
         let text = none.allow("a", 1, 1, &FLOW).unwrap_err().to_string();
         assert!(text.contains("a batch of 1 rows"), "batch 1 is never allowed: {text}");
         // Of a small set metrics are summed over all rows.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Course, DataSet, Openings, RowTensor, Training};
+use super::{Course, DataSet, Openings, RowTensor, Spent, Training};
 use crate::{Digest, Error, Id, Preprocess, Result, config::check_name};
 use nn_layers::train::TrainPlan;
 
@@ -176,6 +176,9 @@ impl Run {
         let window = training.openings().window(0, training.steps()).len() as u32;
         for (used, (set, _)) in spec.data.iter().zip(sets) {
             set.conditions.allow(&used.name, plan.batch(), window, &flow)?;
+            if let Some(budget) = &set.conditions.privacy {
+                budget.allow(&used.name, &Spent::default(), training.privacy()?.as_ref())?;
+            }
         }
         let plan = plan_digest(plan)?;
         let owners: Vec<String> = sets.iter().map(|(_, owner)| owner.clone()).collect();

@@ -7,7 +7,7 @@ use crate::{
     certificates::CertificateEnd,
     store::{Range, Readers},
     tapes::TapeState,
-    training::{DataSet, Decision, Halt, Run, RunSpec},
+    training::{DataSet, Decision, Halt, Run, RunSpec, Spent},
     watch::Place,
 };
 
@@ -369,6 +369,8 @@ pub struct DataState {
     pub put_at: u64,
     /// What is public about it.
     pub set: DataSet,
+    /// What runs have told of a row of it.
+    pub spent: Spent,
     /// Why it cannot be used, if it cannot.
     pub damage: Option<String>,
 }

@@ -9,7 +9,7 @@ use std::{
 use mpc_core::SplitMix64;
 use nn_layers::{
     Binary, Dim, Graph, HostTensor, Op,
-    train::{Metric, Optimiser, Schedule, TrainOptions, TrainPlan},
+    train::{Accountant, Metric, Optimiser, Privacy, Schedule, TrainOptions, TrainPlan},
 };
 use ring_arith::Tensor;
 use serde_json::{Value, json};
@@ -376,6 +376,46 @@ fn kills_at_any_moment_let_nothing_leave_twice() {
             assert_eq!(counts["weights"], STEPS, "trial {trial}, party {party}");
             // The last window may have left some servers and not others when one was killed.
             assert!(counts["metrics"].as_u64().unwrap() <= u64::from(STEPS));
+        }
+        client(&cluster, "mallory").remove(&name, &()).unwrap();
+    }
+}
+
+/// Servers are killed at any moment of runs with noise: each counts every run once, before it does a step of it.
+#[test]
+fn kills_at_any_moment_never_make_a_privacy_count_wrong() {
+    const STEPS: u32 = 20;
+    let mut cluster = cluster("killed-budgets", &[]);
+    put_data(&cluster, "rows", &["--privacy-budget", "900", "--delta", "1e-6"]);
+    let privacy = Privacy::new(1.0, 2.0);
+    let (bytes, state) = request(&honest(10), &options().with_privacy(privacy));
+    let mut random = SplitMix64::new(11);
+    let mut expected = Accountant::default();
+    for trial in 0..3 * faults() {
+        let name = format!("noisy-{trial}");
+        let openings = Openings::last(STEPS, STEPS / 2);
+        let mark = {
+            let mut mallory = client(&cluster, "mallory");
+            let spec = spec(&mut mallory, "rows", STEPS / 10, openings.clone());
+            let new =
+                NewRun { name: &name, spec: &spec, request: &bytes, state: &state, replace: false };
+            mallory.put_run(&new, &()).unwrap();
+            mallory.run(&name).unwrap().run.fingerprint
+        };
+        approve(&cluster, &name);
+        let (party, delay) = (random.next_u64() as usize % 3, random.next_u64() % 150);
+        let config = ClientConfig::read(&cluster.client_config("mallory")).unwrap();
+        thread::scope(|scope| {
+            let owner = scope.spawn(|| go_through(&config, &name, mark, &openings, STEPS));
+            thread::sleep(Duration::from_millis(delay));
+            cluster.kill(party);
+            cluster.start_party(party);
+            owner.join().unwrap()
+        });
+        // Each row is seen in two steps.
+        expected.add(&privacy.accountant(2).unwrap());
+        for sets in client(&cluster, "mallory").data_sets().unwrap() {
+            assert_eq!(sets[0].spent.accountant, expected, "trial {trial}");
         }
         client(&cluster, "mallory").remove(&name, &()).unwrap();
     }

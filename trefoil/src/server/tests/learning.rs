@@ -14,15 +14,15 @@ use crate::{
     },
 };
 
-const BATCH: usize = 4;
+pub(super) const BATCH: usize = 4;
 
 /// Rows of three numbers, and which of two classes they are of.
-struct Rows {
-    values: HostTensor,
-    labels: HostTensor,
+pub(super) struct Rows {
+    pub(super) values: HostTensor,
+    pub(super) labels: HostTensor,
 }
 
-fn rows(count: usize, salt: u64) -> Rows {
+pub(super) fn rows(count: usize, salt: u64) -> Rows {
     let mut state = salt;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -38,14 +38,14 @@ fn rows(count: usize, salt: u64) -> Rows {
 }
 
 /// What is trained: the request, the plan that is derived from it, and the state at the start.
-struct Learner {
-    request: TrainRequest,
-    plan: TrainPlan,
-    start: Vec<HostTensor>,
+pub(super) struct Learner {
+    pub(super) request: TrainRequest,
+    pub(super) plan: TrainPlan,
+    pub(super) start: Vec<HostTensor>,
 }
 
 impl Learner {
-    fn new(graph: &Graph, output: nn_layers::ValueId, options: &TrainOptions) -> Self {
+    pub(super) fn new(graph: &Graph, output: nn_layers::ValueId, options: &TrainOptions) -> Self {
         let (request, plan, start) = TrainPlan::with_request(graph, output, options).unwrap();
         Self { request, plan, start }
     }
@@ -80,7 +80,7 @@ fn put_data(client: &mut Client, name: &str, rows: &Rows, replace: bool) -> Resu
     put_data_under(client, name, rows, Conditions::default(), replace)
 }
 
-fn put_data_under(
+pub(super) fn put_data_under(
     client: &mut Client,
     name: &str,
     rows: &Rows,
@@ -100,7 +100,7 @@ fn course() -> Course {
     Course { epochs: 3, seed: 5, schedule, augment: Augment::default() }
 }
 
-fn spec(client: &mut Client, names: &[&str]) -> RunSpec {
+pub(super) fn spec(client: &mut Client, names: &[&str]) -> RunSpec {
     let sets = client.data_sets().unwrap();
     let version = |name: &str| sets[0].iter().find(|set| set.name == name).unwrap().version;
     let used =
@@ -119,7 +119,7 @@ fn put_run(client: &mut Client, name: &str, spec: &RunSpec, replace: bool) -> Re
     put_run_of(client, name, spec, &network(), replace)
 }
 
-fn put_run_of(
+pub(super) fn put_run_of(
     client: &mut Client,
     name: &str,
     spec: &RunSpec,
@@ -169,7 +169,7 @@ fn training_of(plan: TrainPlan) -> Training {
     Training::of_epochs(plan, course(), 15).unwrap()
 }
 
-fn said(outcome: Result<impl Sized>) -> String {
+pub(super) fn said(outcome: Result<impl Sized>) -> String {
     outcome.map(|_| ()).unwrap_err().to_string()
 }
 
