@@ -152,8 +152,7 @@ impl Lookup {
             let half = split(share).send(&truncating)?;
             truncation.finish(&truncating, half, of_truncation, &Slot::anywhere()).await
         };
-        let outcomes =
-            both(is_below.open(&p, of_below, &below), is_above.open(&p, of_above, &above));
+        let outcomes = both(is_below.open(&p, of_below, below), is_above.open(&p, of_above, above));
         let ((is_below, is_above), inside) = both(outcomes, inside).await?;
 
         let gains = both(
@@ -308,7 +307,7 @@ impl<'a, E: Engine> Outside<'a, E> {
         selected: [Selected<E::Tensor>; 1],
     ) -> Result<Vec<Pair<E::Tensor>>> {
         let v = self.p.bits_as_words(v, self.n)?;
-        self.selection.select(&self.p, &u, &products, &v, &selected).await
+        self.selection.select(&self.p, &u, products, v, &selected).await
     }
 }
 

@@ -157,5 +157,5 @@ async fn select<E: Engine>(
     let dealt = p.dealt().await;
     let u = u.read(p.role(), &dealt)?;
     let products = selection.read(p.role(), &dealt, words(&selected))?;
-    selection.select(&p, &u, &products, &known, &selected).await
+    selection.select(&p, &u, products, known, &selected).await
 }

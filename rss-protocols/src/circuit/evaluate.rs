@@ -237,15 +237,20 @@ impl Evaluation {
     pub async fn evaluate<E: Engine>(
         &self,
         p: &Port<'_, E>,
-        message: CircuitMessage<E::Tensor>,
-        b: &E::Tensor,
+        mut message: CircuitMessage<E::Tensor>,
+        b: E::Tensor,
     ) -> Result<E::Tensor> {
         let levels = &self.circuit.levels;
         let mut state = State { own: Vec::new(), other: Vec::new(), kept: Vec::new() };
         for at in levels[0].clone() {
-            let [opened, kept] = self.leaf(p, at, &message, b)?;
+            let [opened, kept] = self.leaf(p, at, &message, &b)?;
             state.own.push(opened);
             state.kept.push(kept);
+        }
+        // Leaves alone need these: all chunks wait with what they still hold.
+        drop(b);
+        if let CircuitMessage::Right { digits } = &mut message {
+            digits.clear();
         }
         for level in 1..levels.len() {
             let below = levels[level - 1].clone();

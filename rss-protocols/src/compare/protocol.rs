@@ -24,7 +24,7 @@ use crate::{
     },
     kernels::{OpenDealer, Shift, Xor, Xor3},
     runtime::{
-        launch::{made, plane_of, planes, to_plane},
+        launch::{made, plane_of, planes, slice, to_plane},
         prss::{Key, Sample},
         roles::Pair,
         rounds::{Incoming, Port},
@@ -97,14 +97,20 @@ impl MaskedBit {
         &self,
         p: &Port<'_, E>,
         message: CircuitMessage<E::Tensor>,
-        b: &E::Tensor,
+        b: E::Tensor,
     ) -> Result<E::Tensor> {
         let Comparison { circuit, top, .. } = &self.comparison;
-        let cols = self.cols;
-        let b = p.engine.to_planes(b, 0, self.comparison.width())?;
-        let share = self.evaluation.evaluate(p, message, &b).await?;
+        let (cols, bits) = (self.cols, circuit.bits);
+        let planes_of_b = p.engine.to_planes(&b, 0, self.comparison.width())?;
+        drop(b);
         // b's top bit belongs to the outcome; only one of the two adds it.
-        let top = if *top && p.is_left() { plane_of(&b, circuit.bits, 0, cols) } else { p.zero() };
+        let top = if *top && p.is_left() {
+            Some(slice(p.engine, &planes_of_b, 0, bits, bits + 1)?)
+        } else {
+            None
+        };
+        let share = self.evaluation.evaluate(p, message, planes_of_b).await?;
+        let top = top.as_ref().map_or(p.zero(), |top| plane_of(top, 0, 0, cols));
         let sources = vec![plane_of(&share, 0, 0, cols), top, p.words_of(p.own(self.masks))];
         let targets = vec![to_plane(0, 0, 0, cols)];
         let [own] = planes(p.engine, &Xor3, [1, cols], sources, &[], [1], targets)?;
@@ -175,7 +181,7 @@ pub(crate) async fn compare<E: Engine>(
     mutant!("zero test: of b instead of b - 1", less = 0);
     // a + b = 0 exactly if a = ~(b - 1).
     let b = if zero_test { p.map(&Shift, [p.joint(&x)], &[less])? } else { p.joint(&x).clone() };
-    samples.evaluate(&p, dealt, &b, &selected).await
+    samples.evaluate(&p, dealt, b, &selected).await
 }
 
 /// The samples of a comparison and of what follows it.
@@ -251,14 +257,14 @@ impl<T: EngineTensor> CompareSamples<T> {
         &self,
         p: &Port<'_, E>,
         CompareMessage { circuit, bit, u, products }: CompareMessage<T>,
-        b: &T,
+        b: T,
         selected: &[Selected<T>],
     ) -> Result<Outcome<T>> {
         let known = self.sign.open(p, circuit, b).await?;
         let mut words = Vec::new();
         if !selected.is_empty() {
             let v = p.bits_as_words(&known, self.n)?;
-            words = self.selection.select(p, &u, &products, &v, selected).await?;
+            words = self.selection.select(p, &u, products, v, selected).await?;
         }
         let bit = match bit {
             Some(shared) => {

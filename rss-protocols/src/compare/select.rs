@@ -179,10 +179,24 @@ impl Selection {
         &self,
         p: &Port<'_, E>,
         u: &MaskShare<E::Tensor>,
+        products: Vec<E::Tensor>,
+        v: E::Tensor,
+        selected: &[Selected<E::Tensor>],
+    ) -> Result<Vec<Pair<E::Tensor>>> {
+        let addends = self.addends(p, u, &products, &v, selected)?;
+        drop((products, v));
+        exchange(p, addends, selected.iter().map(|item| &item.slot)).await
+    }
+
+    /// An evaluator's addends of component 2, and its components in common with the dealer.
+    fn addends<E: Engine>(
+        &self,
+        p: &Port<'_, E>,
+        u: &MaskShare<E::Tensor>,
         products: &[E::Tensor],
         v: &E::Tensor,
         selected: &[Selected<E::Tensor>],
-    ) -> Result<Vec<Pair<E::Tensor>>> {
+    ) -> Result<Vec<[E::Tensor; 2]>> {
         let n = self.n;
         let mut products = products.iter();
         let mut addends = Vec::with_capacity(selected.len());
@@ -204,6 +218,6 @@ impl Selection {
                 }
             });
         }
-        exchange(p, addends, selected.iter().map(|item| &item.slot)).await
+        Ok(addends)
     }
 }

@@ -103,7 +103,7 @@ async fn scatter<E: Engine>(
                 let p = &level.p;
                 let v = level.words(results)?;
                 let selected = level.selected(&nodes, results)?;
-                let later = level.selection.select(p, &u, &products, &v, &selected).await?;
+                let later = level.selection.select(p, &u, products, v, &selected).await?;
                 nodes = level.spread(&nodes, &later[0], results)?;
             }
         }

@@ -211,7 +211,7 @@ impl OfFour {
         tensors: &[Members<E::Tensor>],
     ) -> Result<Vec<Pair<E::Tensor>>> {
         let b = self.differences(p, &tensors[0], |x| p.joint(x))?;
-        let v = self.signs.open(p, circuit, &b).await?;
+        let v = self.signs.open(p, circuit, b).await?;
         let v = self.by_pair(p, &v)?;
         let mut addends = Vec::with_capacity(tensors.len());
         for (tensor, members) in tensors.iter().enumerate() {

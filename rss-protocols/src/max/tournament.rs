@@ -284,7 +284,9 @@ impl<'a, E: Engine> Level<'a, E> {
             (Comparisons::Pairs(samples), LevelMessage::Pairs(dealt)) => {
                 let difference = self.difference(nodes, &nodes.tensors[0], [0, 1])?;
                 let gains = self.gains(nodes)?;
-                samples.evaluate(&self.p, dealt, self.p.joint(&difference), &gains).await
+                let b = self.p.joint(&difference).clone();
+                drop(difference);
+                samples.evaluate(&self.p, dealt, b, &gains).await
             }
             (Comparisons::Groups(samples), LevelMessage::Groups(dealt)) => {
                 let words = samples.evaluate(&self.p, dealt, &self.members(nodes)?).await?;

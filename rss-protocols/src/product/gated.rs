@@ -67,10 +67,11 @@ pub(crate) struct Known<T> {
     base: T,
 }
 
-/// An evaluator's shares of `A` and of `uA`, carry included.
+/// An evaluator's shares of `A` and of `uA`, carry included, and component 2 without it.
 pub(crate) struct Shares<T> {
     half: T,
     product: T,
+    base: T,
 }
 
 impl Gated {
@@ -140,10 +141,10 @@ impl Gated {
     pub fn shares<E: Engine>(
         &self,
         p: &Port<'_, E>,
-        dealt: &GatedMessage<E::Tensor>,
-        known: &Known<E::Tensor>,
+        dealt: GatedMessage<E::Tensor>,
+        Known { compared, base }: Known<E::Tensor>,
     ) -> Result<Shares<E::Tensor>> {
-        let [na, u_na, half, product] = match dealt {
+        let [na, u_na, half, product] = match &dealt {
             GatedMessage::Left { half, product } => {
                 [p.words_of(self.na), p.words_of(self.u_na), whole(half), whole(product)]
             }
@@ -151,9 +152,9 @@ impl Gated {
                 [whole(na), whole(u_na), p.words_of(self.half), p.words_of(self.product)]
             }
         };
-        let sources = [whole(&known.compared), na, u_na, half, product];
+        let sources = [whole(&compared), na, u_na, half, product];
         let [half, product] = p.words(&CarryShares { t: self.t }, self.n, sources, &[])?;
-        Ok(Shares { half, product })
+        Ok(Shares { half, product, base })
     }
 
     /// An evaluator's two components of the result, given `v` as words; for the bit's opposite if that is asked.
@@ -161,17 +162,18 @@ impl Gated {
         &self,
         p: &Port<'_, E>,
         u: &MaskShare<E::Tensor>,
-        Shares { half, product }: Shares<E::Tensor>,
-        base: Known<E::Tensor>,
-        (v, opposite): (&E::Tensor, bool),
+        shares: Shares<E::Tensor>,
+        (v, opposite): (E::Tensor, bool),
         slot: &Slot<E::Tensor>,
     ) -> Result<Pair<E::Tensor>> {
         let [y0, y1] = self.y;
         let y = p.words_of(p.own([y1, y0]));
         let params = [p.if_left(), u64::from(opposite)];
-        let sources = [whole(v), u.words(p), whole(&product), whole(&base.base), whole(&half), y];
+        let Shares { half, product, base } = &shares;
+        let sources = [whole(&v), u.words(p), whole(product), whole(base), whole(half), y];
         let places = [None, slot.shared(p.role())];
         let addend = p.words_into(&SelectEvaluator, self.n, sources, &params, places)?;
+        drop((shares, v));
         slot.exchange(p, addend).await
     }
 }

@@ -41,8 +41,8 @@ pub(crate) async fn mask<E: Engine>(
     let u = u.read(p.role(), &dealt)?;
     let dealt = gated.read(&p, &dealt)?;
     let b = gated.known(&p, &half.exchange(&p).await?)?;
-    let shares = gated.shares(&p, &dealt, &b)?;
+    let shares = gated.shares(&p, dealt, b)?;
     let v = p.bits_as_words(&known, n)?;
     mutant!("masked product: by the bit's opposite", opposite = !opposite);
-    gated.select(&p, &u, shares, b, (&v, opposite), &slot).await
+    gated.select(&p, &u, shares, (v, opposite), &slot).await
 }

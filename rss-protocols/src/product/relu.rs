@@ -71,11 +71,13 @@ pub(crate) async fn relu<E: Engine>(
     let dealt = gated.read(&p, &dealt)?;
 
     let b = gated.known(&p, &half.exchange(&p).await?)?;
-    let shares = async { gated.shares(&p, &dealt, &b) };
-    let (known, shares) = both(sign.open(&p, circuit, &b.compared), shares).await?;
+    let compared = b.compared.clone();
+    // While the first factors are on their way, the shares are made that do not depend on the sign.
+    let shares = async { gated.shares(&p, dealt, b) };
+    let (known, shares) = both(sign.open(&p, circuit, compared), shares).await?;
 
     let v = p.bits_as_words(&known, n)?;
-    let result = gated.select(&p, &u, shares, b, (&v, true), &slot).await?;
+    let result = gated.select(&p, &u, shares, (v, true), &slot).await?;
     let Some(shared) = bit else { return Ok((result, None)) };
     let components = p.pair(shared, known.clone());
     Ok((result, Some(OpenedBit { components, known, share: Some(u.for_reuse(&p)?) })))

@@ -15,7 +15,7 @@
 use mpc_core::Result;
 use ring_arith::Engine;
 
-use super::split::{Half, Split, Value};
+use super::split::{Half, Halves, Split, Value};
 use crate::{
     kernels::{AbyDealer, AbyShift, Difference, EarlyEvaluator, RoundDealer, RoundEvaluator},
     runtime::{
@@ -193,22 +193,38 @@ impl Truncation {
     ) -> Result<Pair<E::Tensor>> {
         let Self { n, t, .. } = *self;
         let b = half.exchange(p).await?;
-        let [own, other] = b.words(p);
-        let [e, m, y] = if p.is_left() {
-            [p.words_of(self.e), p.words_of(self.m_left), whole(&dealt)]
-        } else {
-            [whole(&dealt), p.words_of(self.m_right), p.words_of(self.y0)]
-        };
-        let sources = [own, other, e, m, y];
-        let places = [None, None, slot.shared(p.role())];
-        let [partial, field, shared] = if b.rounded() {
-            p.words_into(&EarlyEvaluator { t }, n, sources, &[], places)?
-        } else {
-            p.words_into(&RoundEvaluator { t }, n, sources, &[], places)?
-        };
+        let [partial, field, shared] = self.fields(p, &b, &dealt, slot)?;
+        // Of all chunks: what is not needed any more would fill the caches.
+        drop((b, dealt));
         p.bits_to_peer(&field, t)?;
+        drop(field);
         let field = p.received().await.bits(n, t, 64 - t)?;
         let joint = p.sum_into(&partial, &field, slot.joint(p.role()))?;
         Ok(p.pair(shared, joint))
+    }
+
+    /// Component 2 as far as it is known here, the masked field for the peer, and the component in common with the
+    /// dealer.
+    fn fields<E: Engine>(
+        &self,
+        p: &Port<'_, E>,
+        b: &Halves<E::Tensor>,
+        dealt: &E::Tensor,
+        slot: &Slot<E::Tensor>,
+    ) -> Result<[E::Tensor; 3]> {
+        let Self { n, t, .. } = *self;
+        let [own, other] = b.words(p);
+        let [e, m, y] = if p.is_left() {
+            [p.words_of(self.e), p.words_of(self.m_left), whole(dealt)]
+        } else {
+            [whole(dealt), p.words_of(self.m_right), p.words_of(self.y0)]
+        };
+        let sources = [own, other, e, m, y];
+        let places = [None, None, slot.shared(p.role())];
+        if b.rounded() {
+            p.words_into(&EarlyEvaluator { t }, n, sources, &[], places)
+        } else {
+            p.words_into(&RoundEvaluator { t }, n, sources, &[], places)
+        }
     }
 }

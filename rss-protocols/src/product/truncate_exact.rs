@@ -66,7 +66,7 @@ impl<T: ring_arith::EngineTensor> Carry<T> {
         circuit: CircuitMessage<T>,
         b: &T,
     ) -> Result<T> {
-        let v = self.bit.open(p, circuit, b).await?;
+        let v = self.bit.open(p, circuit, b.clone()).await?;
         p.bits_as_words(&v, b.len())
     }
 }
