@@ -472,8 +472,8 @@ fn with_six_parts_every_direction_of_every_link_carries_the_same() {
 }
 
 #[test]
-fn the_pivot_of_a_part_receives_nothing() {
-    // Below the size that is cut into parts; party 0 is the first pivot.
+fn the_dealer_of_a_part_receives_nothing() {
+    // Below the size that is cut into parts; party 0 is the first dealer.
     let runs: [fn(&mut Party3, &Inputs) -> Result<()>; 10] = [
         |mpc, inputs| compare(mpc, &inputs.x, 64, Then::not_negative(&[&inputs.x])),
         |mpc, inputs| compare(mpc, &inputs.x, 64, Then::bit()),

@@ -11,7 +11,7 @@ use rss_protocols::{BitShare, DEALER, Options, Rss, Share, Tree};
 
 type Mpc = Rss<CpuEngine>;
 
-/// A multiple of 64, and large enough for several pieces.
+/// A multiple of 64, and large enough for several chunks.
 const N: usize = 81_920;
 
 struct Inputs {

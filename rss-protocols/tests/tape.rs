@@ -19,7 +19,7 @@ type Mpc = Rss<CpuEngine>;
 const DIGEST: [u8; 32] = [4; 32];
 const VERSION: [u8; 32] = [9; 32];
 
-/// Rows of the input; large enough for several pieces, and more than one chunk of a tape.
+/// Rows of the input; large enough for several chunks, and more than one chunk of a tape.
 const N: usize = 150_000;
 
 fn shape(n: usize) -> Shape {

@@ -382,7 +382,7 @@ pub(crate) mod tests {
             let leaves: usize =
                 circuit.batches[circuit.levels[0].clone()].iter().map(|c| c.rows).sum();
             assert_eq!(leaves, bits.div_ceil(tree.digit()), "{tree:?} {bits}");
-            let root = circuit.batches.last().expect("there is a root");
+            let root = circuit.batches.last().unwrap();
             assert!(root.rows == 1 && root.keeps && root.opened_planes() == 0);
         }
     }

@@ -1,9 +1,8 @@
-//! Function keys: two parties that hold one key each evaluate a function that neither knows at a point that both
-//! know, and get shares of its value.
+//! Function secret sharing: distributed comparison and point functions (DCF, DPF).
 //!
-//! The functions are steps, a value of a few words below and at a threshold and another one above it, and points: a
-//! value at one place, 0 elsewhere. A key is a
-//! binary tree of pseudo-random seeds (Boyle, Gilboa and Ishai, CCS 2016), with values at its nodes as in Boyle et al.,
+//! Two evaluators with one key each evaluate a function that neither knows, at a point that both know, and get shares of
+//! its value. The functions are steps, a value of a few words below and at a threshold and another one above it, and
+//! points: a value at one place, 0 elsewhere. A key is a binary tree of pseudo-random seeds (Boyle, Gilboa and Ishai, CCS 2016), with values at its nodes as in Boyle et al.,
 //! EUROCRYPT 2021. At the node of each prefix of the threshold the evaluators' seeds are independent; at a node beside them
 //! they are equal, so that what lies below adds nothing. A correction for each level, the same in both keys, makes
 //! it so, and makes the values at the nodes where a point leaves the threshold sum up to the function's.
@@ -83,9 +82,8 @@ pub(crate) fn expand<const K: usize>(seed: [u64; SEED]) -> Children<K> {
     let mut words = |count: usize| {
         let mut bytes = [0; 64];
         output.fill(&mut bytes[..count * 8]);
-        std::array::from_fn::<_, 8, _>(|i| {
-            u64::from_le_bytes(bytes[i * 8..][..8].try_into().expect("eight bytes"))
-        })
+        let (words, _) = bytes.as_chunks();
+        std::array::from_fn::<_, 8, _>(|i| u64::from_le_bytes(words[i]))
     };
     let seeds = words(2 * SEED);
     let node =

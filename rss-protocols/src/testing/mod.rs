@@ -58,7 +58,7 @@ pub(crate) struct Operation {
     results: usize,
     /// Words of tensors that hold keys, whose masks are those of `keys.rs`; 0 if there are none.
     keys: usize,
-    /// Pivots that it is certified for, from party 0 on: one, where there is much to certify.
+    /// Dealers that it is certified for, from party 0 on: one, where there is much to certify.
     dealers: usize,
     run: Run,
 }
@@ -272,7 +272,7 @@ fn shared(mpc: &mut Mpc, inputs: &Inputs, mode: TruncationMode) -> Result<()> {
 fn kept_sign(mpc: &mut Mpc, inputs: &Inputs, mode: TruncationMode) -> Result<BitShare<Tensor>> {
     let Inputs { x, y, .. } = inputs;
     let done = mpc.product(Product::new(Bilinear::Mul, x, y, relu(mode, true)))?;
-    Ok(done.kept.expect("the sign was to be kept"))
+    Ok(done.kept.unwrap())
 }
 
 /// A ReLU, and products where it is positive and where it is not.

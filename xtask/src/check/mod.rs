@@ -10,6 +10,7 @@ mod python;
 mod readme;
 mod runner;
 mod tidy;
+mod words;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

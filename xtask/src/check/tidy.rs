@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{costs, names};
+use super::{costs, names, words};
 
 /// Longest source file. The middle one should have a third of this.
 const MAX_LINES: usize = 800;
@@ -86,6 +86,9 @@ fn faults_of(file: &Path, text: &str) -> Vec<String> {
     let name = file.to_string_lossy();
     if name.ends_with(".rs") {
         faults.extend(source_faults(file, text));
+    }
+    if name.ends_with(".rs") || name.ends_with(".md") {
+        faults.extend(words::old(file, text));
     }
     if name != "Cargo.lock" {
         for (number, line) in text.lines().enumerate() {
