@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use mpc_core::{Error, Result};
 use net::{Message, Party, Transport};
-use ring_arith::{Engine, Shape, Tensor};
+use ring_arith::{Engine, EngineTensor, Shape, Tensor};
 
 /// Fields below this many bytes wait for others to fill a message with.
 const SMALL: usize = 1 << 15;
@@ -51,12 +51,13 @@ impl Links {
 
     /// Queues a tensor for a peer.
     pub fn send<E: Engine>(&mut self, engine: &E, to: Party, tensor: &E::Tensor) -> Result<()> {
-        let bytes = engine.download(tensor)?.to_bytes();
-        #[cfg(test)]
-        self.puts.push((to, bytes.len() / 8));
-        if bytes.is_empty() {
+        // A download waits for the device.
+        if tensor.len() == 0 {
             return Ok(());
         }
+        let bytes = engine.download(tensor)?.to_bytes();
+        #[cfg(test)]
+        self.puts.push((to, tensor.len()));
         let large = bytes.len() >= SMALL;
         if large || self.outgoing[to.0].bytes + bytes.len() > SMALL {
             self.flush(to)?;

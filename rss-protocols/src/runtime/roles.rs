@@ -28,7 +28,7 @@ pub(crate) struct Roles {
 }
 
 /// A role's two components of a value, in the order in which [`Role`] names them.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Pair<T>(pub T, pub T);
 
 impl<T> Pair<T> {
