@@ -545,7 +545,10 @@ pub fn forward(graph: &Graph, output: ValueId, options: &TrainOptions) -> Result
 fn prepared(request: &TrainRequest) -> Result<Graph> {
     let mut forward = request.network()?;
     passes::pools::pool_before_relu(&mut forward)?;
-    passes::pools::merge_averages(&mut forward)?;
+    // The gradients of each example are those of the trained tensors themselves.
+    if request.options().privacy.is_none() {
+        passes::pools::merge_averages(&mut forward)?;
+    }
     Ok(forward)
 }
 

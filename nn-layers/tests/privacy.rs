@@ -143,6 +143,16 @@ fn convolutions(g: &mut Graph, r: &mut Random, x: ValueId) -> ValueId {
     dense(g, r, y, "fc", 3)
 }
 
+/// A convolution under an average, which a training without privacy joins to its weight.
+fn averages(g: &mut Graph, r: &mut Random, x: ValueId) -> ValueId {
+    let y = conv(g, r, x, "conv", 4, Pool::new([3; 2], [1; 2]));
+    let pool = Op::AvgPool { pool: Pool::new([2; 2], [2; 2]), count_border: true };
+    let y = g.add("pool", pool, &[y]).unwrap();
+    let y = relu(g, y);
+    let y = flatten(g, y);
+    dense(g, r, y, "fc", 3)
+}
+
 /// Rows of a sequence under one weight, and a trained factor for each feature.
 fn sequences(g: &mut Graph, r: &mut Random, x: ValueId) -> ValueId {
     let y = dense(g, r, x, "each", 4);
@@ -153,10 +163,11 @@ fn sequences(g: &mut Graph, r: &mut Random, x: ValueId) -> ValueId {
     dense(g, r, y, "fc", 3)
 }
 
-fn networks() -> [(&'static str, &'static [usize], Build); 3] {
+fn networks() -> [(&'static str, &'static [usize], Build); 4] {
     [
         ("perceptron", &[5], perceptron),
         ("convolutions", &[2, 6, 6], convolutions),
+        ("averages", &[2, 6, 6], averages),
         ("sequences", &[3, 5], sequences),
     ]
 }
