@@ -182,13 +182,7 @@ pub(crate) fn begin(client: &mut Client, run: &Wanted, watch: &dyn Watch) -> Res
     let labels = run.labels.clone();
     let recipients = run.recipients.clone();
     let epoch = rows / run.request.batch();
-    let steps = epoch.saturating_mul(run.course.epochs as usize);
-    let number = |steps: usize| u32::try_from(steps).unwrap_or(u32::MAX);
-    let mut openings =
-        Openings::last(number(steps), run.metrics_every.unwrap_or_else(|| number(epoch)));
-    openings.weights.extend(&run.weights_after);
-    openings.weights.sort_unstable();
-    openings.weights.dedup();
+    let openings = Openings::asked(epoch, run.course.epochs, run.metrics_every, &run.weights_after);
     let spec = RunSpec { data, course: run.course, openings, preprocess, labels, recipients };
     let request =
         serde_json::to_vec(&*run.request).map_err(|cause| Failure::new(Kind::Failed, cause))?;

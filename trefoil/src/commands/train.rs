@@ -347,7 +347,7 @@ impl Config {
         let how = &self.train;
         let epoch = rows / how.batch;
         let steps = epoch.saturating_mul(how.epochs as usize);
-        let openings = how.openings(epoch, steps);
+        let openings = Openings::asked(epoch, how.epochs, how.metrics_every, &how.weights_after);
         let decay = match how.decay {
             Fall::None => Decay::None,
             Fall::Cosine => Decay::Cosine(u32::try_from(steps).unwrap_or(u32::MAX)),
@@ -364,17 +364,6 @@ impl Config {
 }
 
 impl How {
-    /// When weights and metrics leave, in a run of so many steps. What does not fit the servers refuse.
-    fn openings(&self, epoch: usize, steps: usize) -> Openings {
-        let number = |steps: usize| u32::try_from(steps).unwrap_or(u32::MAX);
-        let mut openings =
-            Openings::last(number(steps), self.metrics_every.unwrap_or_else(|| number(epoch)));
-        openings.weights.extend(&self.weights_after);
-        openings.weights.sort_unstable();
-        openings.weights.dedup();
-        openings
-    }
-
     /// How rows are protected, if they are.
     fn privacy(&self) -> std::result::Result<Option<Privacy>, String> {
         let Some(noise) = self.noise else {

@@ -122,7 +122,7 @@ impl Training {
             numbers_in: shapes.iter().map(|shape| shape.len() as u64).sum(),
             weights: self.learnt().map(|spec| spec.shape.len() as u64).sum(),
             times: self.openings.weights.len() as u64,
-            metrics: metrics * u64::from(self.steps() / self.openings.metrics).max(1),
+            metrics: metrics * u64::from(self.openings.windows(self.steps())),
         })
     }
 

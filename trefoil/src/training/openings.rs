@@ -67,6 +67,19 @@ impl Openings {
         Self { weights: vec![steps], metrics }
     }
 
+    /// What a run's owner asks for: metrics once in `every` steps, or after each epoch of so many steps; weights after the
+    /// steps `after`, and after the last. What does not fit the servers refuse.
+    #[must_use]
+    pub fn asked(epoch: usize, epochs: u32, every: Option<u32>, after: &[u32]) -> Self {
+        let number = |steps: usize| u32::try_from(steps).unwrap_or(u32::MAX);
+        let steps = number(epoch.saturating_mul(epochs as usize));
+        let mut openings = Self::last(steps, every.unwrap_or_else(|| number(epoch)));
+        openings.weights.extend(after);
+        openings.weights.sort_unstable();
+        openings.weights.dedup();
+        openings
+    }
+
     /// Checks them for a run of so many steps.
     ///
     /// # Errors
@@ -93,7 +106,7 @@ impl Openings {
     }
 
     /// How often metrics leave in a run of so many steps.
-    fn windows(&self, steps: u32) -> u32 {
+    pub(super) fn windows(&self, steps: u32) -> u32 {
         (steps / self.metrics.max(1)).max(1)
     }
 
