@@ -57,6 +57,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "exp",
     "exp_nonpositive",
     "gather",
+    "gaussian",
     "ge",
     "gelu",
     "gt",
@@ -116,6 +117,11 @@ pub(crate) const FUNCTIONS: &[&str] = &[
 ];
 
 impl Call {
+    /// Whether two runs of it give other numbers, so that no reference can know what the parties have.
+    pub(crate) fn is_random(&self) -> bool {
+        self.function == "gaussian"
+    }
+
     /// Runs the function at one party. `table` has the secret operands, in order.
     pub(crate) fn run<P: Protocol>(
         &self,
@@ -225,6 +231,10 @@ impl Call {
                 Arg::Public(x) => f::constant(mpc, x),
                 Arg::Secret(x) => Ok(x.clone()),
             },
+            "gaussian" => {
+                let deviation = self.float("deviation")?;
+                return f::gaussian(mpc, &[self.shape()?], deviation, self.bits("frac")?);
+            }
             "concat" => {
                 let xs = (0..args.len()).map(x).collect::<Result<Vec<_>>>()?;
                 f::concat(mpc, &xs, self.size("axis")?)

@@ -22,6 +22,7 @@ ELSEWHERE = {
     "reveal_all": "Mpc.reveal",
     "reveal_to": "Secret.reveal",
     "Multiply": "functions.multiply",
+    "gaussian_variance": "functions.gaussian",
     "Cost": "Cost",
     "costs": "Mpc.cost",
     "costs_for_slow_links": "Mpc.cost",
@@ -49,7 +50,8 @@ def test_every_function_of_the_library_is_reachable():
 
 def test_the_compiled_half_knows_the_librarys_functions_and_no_others():
     talks = {"encode", "encode_integers", "decode", "input", "inputs", "reveal", "reveal_all", "reveal_to"}
-    assert set(_trefoil.FUNCTIONS) == library() - talks - {"Multiply", "Cost", "costs", "costs_for_slow_links"}
+    talks |= {"Multiply", "Cost", "costs", "costs_for_slow_links", "gaussian_variance"}
+    assert set(_trefoil.FUNCTIONS) == library() - talks
 
 
 CASES = {
@@ -129,6 +131,22 @@ def test_convolutions_are_those_of_the_definition(mpc, rng):
     assert np.allclose(got, want, atol=1e-5)
     fused = f.multiply("conv2d", mpc.secret(x), w, kernel=3, stride=2, padding=1, groups=2, relu=True)
     assert np.allclose(fused.reveal(), np.maximum(want, 0), atol=1e-5)
+
+
+def test_noise_has_the_variance_that_is_said_and_is_other_noise_each_time(mpc):
+    noise = f.gaussian(mpc, (50, 1000), 0.5)
+    first, second = noise.reveal(), f.gaussian(mpc, (50, 1000), 0.5).reveal()
+    for drawn in (first, second):
+        # Of 50,000 numbers the variance is known to 0.6 %, the mean to 0.003.
+        assert abs(drawn.var() / (1.5 * 0.25) - 1) < 0.03 and abs(drawn.mean()) < 0.015
+    assert (first != second).mean() > 0.99
+    # The reference beside the parties computes on the noise that they drew.
+    with mpc.check():
+        drawn = f.gaussian(mpc, (3,), 0.5)
+        assert np.allclose((drawn * 2).reveal(), drawn.reveal() * 2, atol=1e-5)
+    for wrong in (0, -1, 1e-25, 1e30, np.nan, np.inf):
+        with pytest.raises(trefoil.Error, match="standard deviation"):
+            f.gaussian(mpc, (3,), wrong)
 
 
 def test_every_function_of_the_compiled_half_refuses_what_it_cannot_use(mpc):

@@ -13,6 +13,9 @@ mod tidy;
 mod words;
 
 use std::path::Path;
+use std::process;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -99,6 +102,28 @@ const STEPS: &[Step] = &[
     },
 ];
 
+/// How long a step may take. The longest, `tests`, takes 25 minutes on a fresh machine of two cores.
+const LIMIT: Duration = Duration::from_mins(45);
+
+/// Ends the program if a step hangs, so that whoever reads the output learns which one.
+struct Watchdog {
+    _ended: Sender<()>,
+}
+
+impl Watchdog {
+    fn over(step: &'static str, remedy: &'static str) -> Self {
+        let (ended, wait) = mpsc::channel();
+        thread::spawn(move || {
+            if wait.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+                let minutes = LIMIT.as_secs() / 60;
+                eprintln!("step `{step}` has not ended after {minutes} minutes\nto do: {remedy}");
+                process::exit(1);
+            }
+        });
+        Self { _ended: ended }
+    }
+}
+
 /// Runs every step, or the one called `only`.
 ///
 /// # Errors
@@ -110,7 +135,9 @@ pub fn run(only: Option<&str>) -> Result<()> {
     for step in STEPS.iter().filter(|step| only.is_none_or(|only| only == step.name)) {
         println!("==> {}", step.name);
         let start = Instant::now();
+        let watchdog = Watchdog::over(step.name, step.remedy);
         let outcome = (step.run)(&root);
+        drop(watchdog);
         let seconds = start.elapsed();
         match outcome {
             Ok(lines) => {
