@@ -42,7 +42,7 @@ pub use state::{Role, State, StateSpec};
 use crate::graph::norm::{Expanded, Running};
 use crate::graph::{Binary, Dim, Format, Graph, Op, ValueId};
 use crate::plan::{Observer, WeightSpec, encode, encode_as, passes};
-use crate::{Compiled, Error, HostTensor, Plan, Result};
+use crate::{Compiled, Error, HostTensor, Inspection, Plan, Result};
 
 /// Fraction bits of the learning rate for a single row.
 const RATE_FRAC: u32 = 30;
@@ -439,9 +439,7 @@ impl TrainPlan {
         batch: &[HostTensor],
         step: impl Into<Step>,
     ) -> Result<Vec<HostTensor>> {
-        let zeros = |shape: &Shape| HostTensor::new(shape.dims(), vec![0.0; shape.len()]);
-        let noise = self.noise_shapes()?.iter().map(zeros).collect::<Result<Vec<_>>>()?;
-        self.step_in_the_clear_with_noise(state, batch, step, &noise)
+        self.step_in_the_clear_with_noise(state, batch, step, &self.no_noise()?)
     }
 
     /// [`TrainPlan::step_with_noise`] in 64-bit floats, with the numbers behind the noise's words.
@@ -455,24 +453,59 @@ impl TrainPlan {
         step: impl Into<Step>,
         noise: &[HostTensor],
     ) -> Result<Vec<HostTensor>> {
-        self.check_batch(batch.len())?;
-        self.check_noise(noise.len())?;
-        self.check_state(state.len())?;
         let step = step.into();
+        let inputs = self.inputs_in_the_clear(state, batch, step, noise)?;
         let variant = self.variant(step);
         let Variant { plan, updated, .. } = variant;
-        let mut inputs = batch.to_vec();
-        for value in self.public(step)? {
-            inputs.push(HostTensor::new([1], vec![value])?);
-        }
-        inputs.extend(self.masks(step)?);
-        inputs.extend_from_slice(noise);
         let mut results = plan.evaluate(&variant.operands(state), &inputs)?;
         let metrics = results.split_off(updated.len());
         for (&place, value) in updated.iter().zip(results) {
             state[place] = value;
         }
         Ok(metrics)
+    }
+
+    /// Runs a step in the clear in fixed point with every check on, beside 64-bit floats: what leaves its range
+    /// there would be a wrong number without an error on shares. With [`Privacy`] there is no noise.
+    ///
+    /// # Errors
+    /// As [`TrainPlan::step_in_the_clear`], and [`Plan::inspect`].
+    pub fn inspect<E: Engine>(
+        &self,
+        engine: E,
+        state: &[HostTensor],
+        batch: &[HostTensor],
+        step: impl Into<Step>,
+    ) -> Result<Inspection> {
+        let step = step.into();
+        let inputs = self.inputs_in_the_clear(state, batch, step, &self.no_noise()?)?;
+        let variant = self.variant(step);
+        variant.plan.inspect(engine, &variant.operands(state), &inputs)
+    }
+
+    /// All that a step's plan is applied to, in the clear.
+    fn inputs_in_the_clear(
+        &self,
+        state: &[HostTensor],
+        batch: &[HostTensor],
+        step: Step,
+        noise: &[HostTensor],
+    ) -> Result<Vec<HostTensor>> {
+        self.check_batch(batch.len())?;
+        self.check_noise(noise.len())?;
+        self.check_state(state.len())?;
+        let mut inputs = batch.to_vec();
+        for value in self.public(step)? {
+            inputs.push(HostTensor::new([1], vec![value])?);
+        }
+        inputs.extend(self.masks(step)?);
+        inputs.extend_from_slice(noise);
+        Ok(inputs)
+    }
+
+    fn no_noise(&self) -> Result<Vec<HostTensor>> {
+        let zeros = |shape: &Shape| HostTensor::new(shape.dims(), vec![0.0; shape.len()]);
+        self.noise_shapes()?.iter().map(zeros).collect()
     }
 
     /// What a step does.

@@ -4,6 +4,7 @@
 mod absorb;
 mod convs;
 mod even;
+mod formats;
 mod lengths;
 pub(crate) mod lower;
 mod masks;
@@ -33,6 +34,7 @@ pub(crate) fn optimise(graph: &mut Graph) -> Result<()> {
     products::to_linear(graph);
     residual::fuse_sums(graph)?;
     residual::fuse_relu(graph);
+    formats::round_weights(graph)?;
     convs::crop_kernels(graph)?;
     convs::full_kernels_to_products(graph)?;
     products::fuse_casts(graph)?;

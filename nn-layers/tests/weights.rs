@@ -1,0 +1,114 @@
+//! Weights that are added to values are trained as in floats.
+
+mod common;
+
+use common::{Random, dense};
+use nn_layers::layers::{Layer, LayerNorm};
+use nn_layers::train::{Loss, Optimiser, Step, TrainOptions, TrainPlan};
+use nn_layers::{Binary, Dim, Graph, HostTensor, Op, Unary, ValueId};
+use ring_arith::CpuEngine;
+
+const BATCH: usize = 4;
+
+/// A plan, the state at its start, and a batch of rows of `dims` for the mean square loss.
+fn planned(
+    dims: &[usize],
+    options: &TrainOptions,
+    build: impl Fn(&mut Graph, &mut Random, ValueId) -> ValueId,
+) -> (TrainPlan, Vec<HostTensor>, [HostTensor; 2]) {
+    let mut r = Random(5);
+    let mut graph = Graph::new(BATCH);
+    let own: Vec<_> = dims.iter().map(|&d| Dim::Fixed(d)).collect();
+    let x = graph.input("x", &[&[Dim::Batch(1)], &own[..]].concat()).unwrap();
+    let y = build(&mut graph, &mut r, x);
+    graph.train(|_| true);
+    let result = graph.shape(y).dims().to_vec();
+    let (plan, start) = TrainPlan::new(&graph, y, options).unwrap();
+    let batch = [r.tensor(&[&[BATCH], dims].concat(), 1.0), r.tensor(&result, 1.0)];
+    (plan, start, batch)
+}
+
+fn options(optimiser: Optimiser, rate: f64) -> TrainOptions {
+    let options = TrainOptions::default().with_loss(Loss::MeanSquare).with_optimiser(optimiser);
+    options.with_largest_rate(rate)
+}
+
+/// Words with a class token in front and positions added, one layer of attention, and a linear layer at its end.
+fn transformer(g: &mut Graph, r: &mut Random, x: ValueId) -> ValueId {
+    let add = Op::Binary(Binary::Add);
+    let token = g.weight("token", r.tensor(&[1, 1, 16], 1.0));
+    let dims = vec![Dim::Batch(1), Dim::Fixed(1), Dim::Fixed(16)];
+    let token = g.add("expand", Op::Broadcast(dims), &[token]).unwrap();
+    let x = g.add("concat", Op::Concat(1), &[token, x]).unwrap();
+    let positions = g.weight("positions", r.tensor(&[1, 5, 16], 1.0));
+    let x = g.add("place", add.clone(), &[x, positions]).unwrap();
+    let y = normed(g, r, x, "norm1");
+    let [q, k, v] = ["q", "k", "v"].map(|name| dense(g, r, y, name, 16));
+    let product = |transpose_rhs| Op::MatMul { transpose_lhs: false, transpose_rhs };
+    let scores = g.add("scores", product(true), &[q, k]).unwrap();
+    let weights = g.add("softmax", Op::Softmax { axis: 2, log: false }, &[scores]).unwrap();
+    let y = g.add("mixed", product(false), &[weights, v]).unwrap();
+    let y = dense(g, r, y, "out", 16);
+    let x = g.add("residual", add.clone(), &[x, y]).unwrap();
+    let y = normed(g, r, x, "norm2");
+    let y = dense(g, r, y, "up", 32);
+    let y = g.add("gelu", Op::Unary(Unary::Gelu), &[y]).unwrap();
+    let y = dense(g, r, y, "down", 16);
+    let x = g.add("residual2", add, &[x, y]).unwrap();
+    let x = normed(g, r, x, "norm3");
+    let first = Op::Slice { axis: 1, start: 0, end: Dim::Fixed(1), step: 1 };
+    let x = g.add("first", first, &[x]).unwrap();
+    let x = g.add("flat", Op::Reshape(vec![Dim::Rest, Dim::Fixed(16)]), &[x]).unwrap();
+    dense(g, r, x, "head", 3)
+}
+
+fn normed(g: &mut Graph, r: &mut Random, x: ValueId, name: &str) -> ValueId {
+    let scale = r.tensor(&[16], 0.3).map(|v| v + 1.0).into();
+    let norm = LayerNorm { scale, shift: r.tensor(&[16], 0.1).into(), epsilon: 1e-5 };
+    norm.forward(g, name, x).unwrap()
+}
+
+/// The slope of a private step's moves on those in floats, by tensor.
+fn assert_moves_alike(
+    name: &str,
+    (plan, start, batch): &(TrainPlan, Vec<HostTensor>, [HostTensor; 2]),
+    rate: f64,
+) {
+    let mut floats = start.clone();
+    plan.step_in_the_clear(&mut floats, batch, Step::new(0, rate)).unwrap();
+    let seen = plan.inspect(CpuEngine::new(1), start, batch, Step::new(0, rate)).unwrap();
+    assert_eq!(seen.refusal, None, "{name}");
+    let state = plan.state();
+    let trained: Vec<_> = (0..state.len()).filter(|&i| state[i].trained).collect();
+    assert!(trained.len() >= 2, "{name}");
+    for (place, spec) in trained.iter().map(|&i| (i, &state[i])) {
+        let at = plan.step_plan().outputs().position(|output| output == spec.name).unwrap();
+        let moves = |after: &HostTensor| {
+            let pairs =
+                after.floats().into_owned().into_iter().zip(start[place].floats().into_owned());
+            pairs.map(|(a, b)| a - b).collect::<Vec<f64>>()
+        };
+        let (want, got) = (moves(&floats[place]), moves(&seen.results[at]));
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let slope = dot(&got, &want) / dot(&want, &want);
+        let size = dot(&want, &want).sqrt();
+        assert!(
+            size < 1e-9 || (slope - 1.0).abs() < 0.02,
+            "{name}: {} moves {slope} times as far",
+            spec.name
+        );
+    }
+}
+
+#[test]
+fn weights_that_are_added_to_values_leave_these_their_range() {
+    for (optimiser, rate) in [
+        (Optimiser::sgd(0.0), 0.1),
+        (Optimiser::sgd(0.0), 0.001),
+        (Optimiser::sgd(0.9), 0.01),
+        (Optimiser::adam(), 0.001),
+    ] {
+        let planned = planned(&[4, 16], &options(optimiser, rate), transformer);
+        assert_moves_alike(&format!("{optimiser:?} at {rate}"), &planned, rate);
+    }
+}
