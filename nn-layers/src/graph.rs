@@ -45,6 +45,15 @@ pub(crate) struct Node {
     pub inputs: Vec<ValueId>,
     pub shape: Shape,
     pub format: Format,
+    /// What it was before weights were computed with in the clear: what a training differentiates.
+    pub folded: Option<Folded>,
+}
+
+/// An operation on weights that was replaced by its result.
+#[derive(Debug, Clone)]
+pub(crate) struct Folded {
+    pub op: Op,
+    pub inputs: Vec<ValueId>,
 }
 
 /// The fraction bits that an operation leaves where it rounds. [`crate::train::Formats`] says how many
@@ -186,20 +195,54 @@ impl Graph {
         id
     }
 
-    /// Makes weights parameters: secret real numbers whose name `which` accepts. The others stay as
+    /// Makes weights parameters: secret real numbers whose name `which` accepts. What was computed of them alone
+    /// is an operation again, so that its gradient reaches them. The others stay as
     /// they are, and are folded as for inference. Running means and variances are no parameters: they follow
     /// the batches where scale or shift of their batch normalisation is one.
     pub fn train(&mut self, which: impl Fn(&str) -> bool) -> Vec<ValueId> {
         let running = self.running_statistics(|_| true);
+        let mut uses = vec![0; self.nodes.len()];
+        for node in &self.nodes {
+            let folded = node.folded.iter().flat_map(|folded| &folded.inputs);
+            node.inputs.iter().chain(folded).for_each(|x| uses[x.0] += 1);
+        }
         let mut trained = vec![];
         for id in (0..self.nodes.len()).map(ValueId).filter(|id| !running.contains(id)) {
             let accepts = |c: &Constant| c.secret && !c.value.is_int() && which(&c.name);
-            if self.constant_of(id).is_some_and(accepts) {
-                self.make_parameter(id);
-                trained.push(id);
+            match self.nodes[id.0].folded.take() {
+                Some(folded) => self.unfold(id, folded, &uses, &mut trained),
+                None if self.constant_of(id).is_some_and(accepts) => {
+                    self.make_parameter(id);
+                    trained.push(id);
+                }
+                None => {}
             }
         }
         trained
+    }
+
+    /// Makes the result of an operation on weights that operation again, if what it takes is trained.
+    fn unfold(&mut self, id: ValueId, folded: Folded, uses: &[usize], trained: &mut [ValueId]) {
+        let Folded { op, inputs } = folded;
+        if inputs.iter().all(|x| self.constant_of(*x).or(self.broadcast_of(*x)).is_some()) {
+            return;
+        }
+        let only = inputs[0];
+        let reshaped = matches!(op, Op::Reshape(_)) && uses[only.0] == 1;
+        if let Some(place) = trained.iter().position(|&x| reshaped && x == only) {
+            // Nobody else knows the shape that it had before.
+            self.make_parameter(id);
+            trained[place] = id;
+        } else {
+            let node = &mut self.nodes[id.0];
+            node.op = op;
+            node.inputs = inputs;
+        }
+    }
+
+    /// Forgets what weights were computed of.
+    pub(crate) fn settle(&mut self) {
+        self.nodes.iter_mut().for_each(|node| node.folded = None);
     }
 
     pub(crate) fn make_parameter(&mut self, id: ValueId) {
@@ -279,28 +322,37 @@ impl Graph {
             let value = eval::evaluate(&op, &values, self.batch).map_err(|e| e.at(name))?;
             // A weight under another shape keeps its name: trained, it goes back to where it came from.
             let own = matches!(op, Op::Reshape(_)).then(|| operands[0].name.clone());
-            return Ok(self.constant(&own.unwrap_or_else(|| name.to_owned()), value, secret));
+            let id = self.constant(&own.unwrap_or_else(|| name.to_owned()), value, secret);
+            return Ok(self.remember(id, secret, op, inputs));
         }
-        if let Some(id) = self.of_one_number(name, &op, inputs, &shape)? {
-            return Ok(id);
+        if let Some((id, secret)) = self.of_one_number(name, &op, inputs, &shape)? {
+            return Ok(self.remember(id, secret, op, inputs));
         }
-        if let Some(id) = self.of_known(name, &op, inputs, &shape)? {
-            return Ok(id);
+        if let Some((id, secret)) = self.of_known(name, &op, inputs, &shape)? {
+            return Ok(self.remember(id, secret, op, inputs));
         }
         let id = self.push(name, op, inputs.to_vec(), shape);
         self.nodes[id.0].format = format;
         Ok(id)
     }
 
+    /// Notes what a constant was computed of, if that is a weight.
+    fn remember(&mut self, id: ValueId, secret: bool, op: Op, inputs: &[ValueId]) -> ValueId {
+        if secret {
+            self.nodes[id.0].folded = Some(Folded { op, inputs: inputs.to_vec() });
+        }
+        id
+    }
+
     /// The result of an operation on tensors each of which is one number everywhere: that number, broadcast, so
-    /// that it stays known and small whatever the shape is.
+    /// that it stays known and small whatever the shape is. Also whether it is secret.
     fn of_one_number(
         &mut self,
         name: &str,
         op: &Op,
         inputs: &[ValueId],
         shape: &Shape,
-    ) -> Result<Option<ValueId>> {
+    ) -> Result<Option<(ValueId, bool)>> {
         let elements = matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Where | Op::Scale(_));
         let views = matches!(
             op,
@@ -332,18 +384,18 @@ impl Graph {
         let own = if elements { name.to_owned() } else { operands[0].name.clone() };
         let number = self.constant(&own, value, secret);
         let dims = shape.dims().iter().map(|&d| Dim::Fixed(d)).collect();
-        Ok(Some(self.push(name, Op::Broadcast(dims), vec![number], shape.clone())))
+        Ok(Some((self.push(name, Op::Broadcast(dims), vec![number], shape.clone()), secret)))
     }
 
     /// The result of an operation on tensors that are known and of which some are broadcast, where the batch
-    /// cannot be what they are broadcast to.
+    /// cannot be what they are broadcast to. Also whether it is secret.
     fn of_known(
         &mut self,
         name: &str,
         op: &Op,
         inputs: &[ValueId],
         shape: &Shape,
-    ) -> Result<Option<ValueId>> {
+    ) -> Result<Option<(ValueId, bool)>> {
         let known = |id: &ValueId| self.constant_of(*id).or_else(|| self.broadcast_of(*id));
         let Some(constants) = inputs.iter().map(known).collect::<Option<Vec<_>>>() else {
             return Ok(None);
@@ -358,7 +410,7 @@ impl Graph {
         let Some(whole) = whole else { return Ok(None) };
         let values: Vec<_> = whole.iter().collect();
         let value = eval::evaluate(op, &values, self.batch).map_err(|e| e.at(name))?;
-        Ok(Some(self.constant(name, value, secret)))
+        Ok(Some((self.constant(name, value, secret), secret)))
     }
 
     /// Moves some inputs behind the others.
@@ -458,10 +510,11 @@ impl Graph {
     /// [`Error::Invalid`] if it cannot be written out.
     pub fn written_out(&mut self, value: ValueId) -> Result<ValueId> {
         let Some(c) = self.broadcast_of(value) else { return Ok(value) };
-        let node = &self.nodes[value.0];
-        let (name, secret) = (node.name.clone(), c.secret);
-        let whole = eval::evaluate(&node.op, &[&c.value], self.batch)?;
-        Ok(self.constant(&name, whole, secret))
+        let secret = c.secret;
+        let Node { name, op, inputs, .. } = self.nodes[value.0].clone();
+        let whole = eval::evaluate(&op, &[&c.value], self.batch)?;
+        let id = self.constant(&name, whole, secret);
+        Ok(self.remember(id, secret, op, &inputs))
     }
 
     /// The constant that a value broadcasts.
@@ -543,7 +596,7 @@ impl Graph {
         shape: Shape,
     ) -> ValueId {
         let format = Format::default();
-        self.nodes.push(Node { name: name.to_owned(), op, inputs, shape, format });
+        self.nodes.push(Node { name: name.to_owned(), op, inputs, shape, format, folded: None });
         ValueId(self.nodes.len() - 1)
     }
 }

@@ -1,11 +1,11 @@
-//! Weights that are added to values are trained as in floats.
+//! Weights that are added to values, and weights of which others are computed: both are trained as in floats.
 
 mod common;
 
 use common::{Random, dense};
 use nn_layers::layers::{Layer, LayerNorm};
 use nn_layers::train::{Loss, Optimiser, Step, TrainOptions, TrainPlan};
-use nn_layers::{Binary, Dim, Graph, HostTensor, Op, Unary, ValueId};
+use nn_layers::{Binary, Dim, Graph, HostTensor, Op, Reduce, Unary, ValueId};
 use ring_arith::CpuEngine;
 
 const BATCH: usize = 4;
@@ -111,4 +111,82 @@ fn weights_that_are_added_to_values_leave_these_their_range() {
         let planned = planned(&[4, 16], &options(optimiser, rate), transformer);
         assert_moves_alike(&format!("{optimiser:?} at {rate}"), &planned, rate);
     }
+}
+
+/// A linear layer whose weight is merged of two factors and one of its own, one whose rows have a norm of their own,
+/// and rows taken of a table at public places.
+fn computed(g: &mut Graph, r: &mut Random, x: ValueId) -> ValueId {
+    let product = |transpose_rhs| Op::MatMul { transpose_lhs: false, transpose_rhs };
+    let base = g.weight("base", r.tensor(&[8, 6], 0.5));
+    let low = g.weight("low", r.tensor(&[2, 6], 0.5));
+    let high = g.weight("high", r.tensor(&[8, 2], 0.5));
+    let both = g.add("merge", product(false), &[high, low]).unwrap();
+    let merged = g.add("merge", Op::Binary(Binary::Add), &[base, both]).unwrap();
+    let y = g.add("fc1", product(true), &[x, merged]).unwrap();
+    let table = g.weight("table", r.tensor(&[5, 8], 0.5));
+    let row = Op::Gather { axis: 0, indices: vec![3], squeeze: true };
+    let row = g.add("row", row, &[table]).unwrap();
+    let y = g.add("place", Op::Binary(Binary::Add), &[y, row]).unwrap();
+    let direction = g.weight("direction", r.tensor(&[3, 8], 0.5));
+    let length = g.weight("length", r.tensor(&[3, 1], 0.2).map(|v| v + 1.0));
+    let norm = Op::Reduce { kind: Reduce::L2, axes: vec![1], keep: true };
+    let norm = g.add("norm", norm, &[direction]).unwrap();
+    let unit = g.add("unit", Op::Binary(Binary::Div), &[direction, norm]).unwrap();
+    let weight = g.add("normed", Op::Binary(Binary::Mul), &[unit, length]).unwrap();
+    g.add("fc2", product(true), &[y, weight]).unwrap()
+}
+
+#[test]
+fn weights_of_which_others_are_computed_are_trained_under_their_names() {
+    for (optimiser, rate) in [(Optimiser::sgd(0.0), 0.05), (Optimiser::sgd(0.9), 0.05)] {
+        let planned = planned(&[6], &options(optimiser, rate), computed);
+        let state = planned.0.state();
+        for name in ["base", "low", "high", "table", "direction", "length"] {
+            assert!(state.iter().any(|s| s.name == name && s.trained), "{name} in {state:?}");
+        }
+        assert_moves_alike(&format!("{optimiser:?}"), &planned, rate);
+    }
+}
+
+#[test]
+fn gradients_reach_weights_through_what_is_computed_of_them() {
+    let rate = 2f64.powi(-10);
+    let options = options(Optimiser::sgd(0.0), rate);
+    let (plan, start, batch) = planned(&[6], &options, computed);
+    let mut after = start.clone();
+    plan.step_in_the_clear(&mut after, &batch, Step::new(0, rate)).unwrap();
+    let loss = |state: &[HostTensor]| {
+        let weights = plan.inference_weights(state).unwrap();
+        let y = plan.inference().evaluate(&weights, &batch[..1]).unwrap().swap_remove(0);
+        let pairs = y.floats().into_owned().into_iter().zip(batch[1].floats().into_owned());
+        pairs.map(|(a, b)| (a - b) * (a - b)).sum::<f64>() / batch[1].len() as f64
+    };
+    for (place, spec) in plan.state().iter().enumerate() {
+        let mut nudged = [start.clone(), start.clone()];
+        for (state, step) in nudged.iter_mut().zip([1e-5, -1e-5]) {
+            let mut values = state[place].floats().into_owned();
+            values[0] += step;
+            state[place] = HostTensor::new(spec.shape.dims(), values).unwrap();
+        }
+        let slope = (loss(&nudged[0]) - loss(&nudged[1])) / 2e-5;
+        let moved = after[place].floats()[0] - start[place].floats()[0];
+        let error = (moved + rate * slope).abs() / rate;
+        assert!(error < 1e-5, "{}: moved by {moved:e}, the slope is {slope}", spec.name);
+    }
+}
+
+#[test]
+fn weights_that_only_frozen_ones_make_stay_folded() {
+    let mut r = Random(6);
+    let mut graph = Graph::new(BATCH);
+    let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(6)]).unwrap();
+    let y = computed(&mut graph, &mut r, x);
+    graph.train(|name| ["low", "high", "length"].contains(&name));
+    let (plan, _) = TrainPlan::new(&graph, y, &options(Optimiser::sgd(0.0), 0.1)).unwrap();
+    let state = plan.state();
+    let trained: Vec<_> = state.iter().filter(|s| s.trained).map(|s| s.name.as_str()).collect();
+    assert_eq!(trained.len(), 3, "{trained:?}");
+    // The rows of norm 1 are a weight, and nothing computes them in a step.
+    assert!(state.iter().any(|s| s.name == "unit" && !s.trained), "{state:?}");
+    assert!(!state.iter().any(|s| s.name == "direction"), "{state:?}");
 }

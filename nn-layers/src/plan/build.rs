@@ -73,6 +73,7 @@ impl Compiled {
     /// weight is NaN, infinite or too large to be encoded.
     pub fn new(graph: &Graph, options: &PlanOptions) -> Result<Self> {
         let mut graph = graph.clone();
+        graph.settle();
         passes::optimise_inference(&mut graph)?;
         let mut compiled = Self::of_optimised(&graph, Formats::of_values(options.frac))?;
         compiled.plan.profile = options.profile;

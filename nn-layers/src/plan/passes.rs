@@ -107,7 +107,8 @@ pub(crate) fn sweep(graph: &mut Graph) {
     let mut nodes = Vec::with_capacity(order.len());
     for &from in &order {
         let mut node = graph.nodes[from].clone();
-        node.inputs.iter_mut().for_each(|x| x.0 = place[x.0]);
+        let folded = node.folded.iter_mut().flat_map(|folded| &mut folded.inputs);
+        node.inputs.iter_mut().chain(folded).for_each(|x| x.0 = place[x.0]);
         if let Op::Constant(i) | Op::Parameter(i) = &mut node.op {
             constants.push(graph.constants[*i].clone());
             *i = constants.len() - 1;
@@ -131,13 +132,18 @@ fn order(graph: &Graph) -> Vec<usize> {
             order.push(i);
         } else if !std::mem::replace(&mut seen[i], true) {
             stack.push((i, true));
-            stack.extend(graph.nodes[i].inputs.iter().rev().map(|x| (x.0, false)));
+            let node = &graph.nodes[i];
+            let folded = node.folded.iter().flat_map(|folded| &folded.inputs);
+            stack.extend(node.inputs.iter().chain(folded).rev().map(|x| (x.0, false)));
         }
     }
     let inputs = (0..graph.nodes.len()).filter(|i| is(i, |op| matches!(op, Op::Input(_))));
+    // What was computed of weights comes after them, since training computes it again.
+    let first = |i: &usize| graph.nodes[*i].folded.is_none();
     let constant = |op: &Op| matches!(op, Op::Constant(_) | Op::Parameter(_));
-    let constants = order.iter().copied().filter(|i| is(i, constant));
-    let rest = order.iter().copied().filter(|i| !is(i, Op::is_given));
+    let constants = order.iter().copied().filter(|i| is(i, constant) && first(i));
+    let rest =
+        order.iter().copied().filter(|i| !is(i, Op::is_given) || is(i, constant) && !first(i));
     inputs.chain(constants).chain(rest).collect()
 }
 
