@@ -38,6 +38,8 @@ pub(crate) enum Event<'a> {
     Opened(Opening<'a>),
     /// A job has ended.
     Job(JobLine<'a>),
+    /// The operators have rebuilt what server `of` had lost under a name.
+    Rebuilt { of: usize, name: &'a str },
 }
 
 /// What is told of an opening.

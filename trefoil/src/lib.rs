@@ -19,6 +19,7 @@ pub mod profile;
 pub mod program;
 pub mod queue;
 pub mod range;
+pub mod rebuild;
 pub mod server;
 pub mod store;
 pub mod tapes;

@@ -21,13 +21,14 @@ use signal_hook::{
 
 use crate::{
     Error, Result,
-    audit::Audit,
+    audit::{Audit, Event},
     certificates::{self, CertificateEnd},
     client::{Client, halt_at},
     cluster::{cluster_id, identity},
     config::{ClientConfig, PartyConfig},
     log, memory, observe,
     program::sharing,
+    rebuild,
     server::{Server, check_revocations},
     store::{Holder, Store},
     training::Halt,
@@ -88,19 +89,8 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
     let identity = party_identity(config)?;
     let store = open_store(config, &identity)?;
     check_revocations(&store, &identity)?;
-    let limits = net::Limits {
-        stall: config.limits.peer_limit(),
-        heartbeat: config.limits.peer_limit() / 10,
-        start: START,
-        client_message: CHUNK.max(REQUEST) as u64,
-        ..net::Limits::default()
-    };
-    let settings = Settings::new(Security::Tls(identity.clone()))
-        .listen(resolve(&system_resolver(), "listen", &config.listen)?[0])?
-        .peers(&config.servers)
-        .limits(limits)
-        .concurrent_sessions();
-    let endpoint = Arc::new(Endpoint::open(settings)?);
+    let endpoint =
+        Arc::new(Endpoint::open(settings(config, &identity, START)?.concurrent_sessions())?);
     let observed = config.observe.as_deref().map(listen_for_operators).transpose()?;
     let engine = open_engine(config)?;
     let (access, limits) = (config.access.clone(), config.limits.clone());
@@ -137,6 +127,56 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
     endpoint.close(FAREWELL);
     tracing::info!("stopped");
     Ok(())
+}
+
+/// A server's end of its links: `start` is how long it looks for the others.
+fn settings(config: &PartyConfig, identity: &Identity, start: Duration) -> Result<Settings> {
+    let limits = net::Limits {
+        stall: config.limits.peer_limit(),
+        heartbeat: config.limits.peer_limit() / 10,
+        start,
+        client_message: CHUNK.max(REQUEST) as u64,
+        ..net::Limits::default()
+    };
+    let listen = resolve(&system_resolver(), "listen", &config.listen)?[0];
+    let settings = Settings::new(Security::Tls(identity.clone())).listen(listen)?;
+    Ok(settings.peers(&config.servers).limits(limits))
+}
+
+/// Rebuilds what server `lost` has lost, or helps to: waits at most so long for the two others to do the same. Their
+/// operators consent to it by running it. `progress` hears how many of how many names are done.
+///
+/// # Errors
+/// As [`rebuild::rebuild`]; [`Error::Config`] if files or addresses cannot be used or this server runs.
+pub fn rebuild(
+    config: &PartyConfig,
+    lost: usize,
+    wait: Duration,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<rebuild::Report> {
+    let sharing = sharing(config.protocol);
+    rebuild::check(sharing, lost)?;
+    memory::keep_private().map_err(|cause| Error::File {
+        what: "keeping this process's memory to itself".to_owned(),
+        cause,
+    })?;
+    let identity = party_identity(config)?;
+    let store = open_store(config, &identity)?;
+    check_revocations(&store, &identity)?;
+    let audit = Audit::open(config.party, config.audit.as_ref())?;
+    let endpoint = Endpoint::open(settings(config, &identity, wait)?)?;
+    let what = format!("{} {lost}", crate::PROGRAM);
+    let job =
+        net::Job::new(rebuild::SESSION).parties(sharing.servers() as u16).config(what.as_bytes());
+    let mut transport = endpoint.session(&job)?.transport;
+    let report = rebuild::rebuild(&store, sharing, &mut *transport, lost, progress)
+        .inspect_err(|error| transport.fail(&error.to_string()))?;
+    for name in &report.rebuilt {
+        audit.record(&Event::Rebuilt { of: lost, name });
+    }
+    transport.close()?;
+    endpoint.close(FAREWELL);
+    Ok(report)
 }
 
 /// Tells systemd that this server takes clients, or that it ends; nobody where systemd did not start it.

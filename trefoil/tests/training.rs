@@ -307,6 +307,58 @@ fn a_run_goes_on_by_itself_after_a_server_was_killed() {
     assert!(accuracy(&cluster, "digits-learnt", &out) > 0.8);
 }
 
+/// One server loses its disk in the middle of a run. The three operators rebuild it, and the run goes on.
+#[test]
+fn a_lost_server_is_rebuilt_and_its_run_goes_on() {
+    let mut cluster = Cluster::start("training-lost", "alice,bob,carol");
+    let out = prepare(&cluster);
+    cluster.json("carol", &["model", "put", "shipped", DIGITS]);
+    let file = run_file(&cluster.folder, "digits", 6, 0.1);
+    consent(&cluster, &file, "digits");
+    let config = cluster.client_config("carol");
+    let folder = cluster.folder.clone();
+    let rebuild = |party: usize, wait: &str| {
+        let config = folder.join(format!("party-{party}/party.toml"));
+        let config = config.to_str().unwrap();
+        let command = ["store", "rebuild", "party-1", "--wait", wait];
+        common::trefoil(&[&["--json", "--config", config][..], &command].concat())
+    };
+    let report = thread::scope(|scope| {
+        let trains = scope.spawn(|| {
+            common::trefoil(&["--config", config.to_str().unwrap(), "--json", "train", &file])
+        });
+        let step = |cluster: &Cluster| {
+            let runs = cluster.json("alice", &["run", "list"]);
+            runs[0]["run"]["step"].as_u64().unwrap()
+        };
+        while step(&cluster) == 0 {
+            thread::sleep(Duration::from_millis(20));
+        }
+        (0..3).for_each(|party| cluster.kill(party));
+        fs::remove_dir_all(folder.join("party-1/data")).unwrap();
+        let rebuild = &rebuild;
+        // Two of three operators are not enough.
+        let runs = [0, 1].map(|party| scope.spawn(move || rebuild(party, "1")));
+        for run in runs.map(|run| run.join().unwrap()) {
+            assert!(run.code != 0 && run.err.contains("party 2"), "{}", run.err);
+        }
+        let runs = [0, 1, 2].map(|party| scope.spawn(move || rebuild(party, "60")));
+        for run in runs.map(|run| run.join().unwrap()) {
+            assert_eq!(run.code, 0, "{}", run.err);
+            let report: Value = serde_json::from_str(&run.out).unwrap();
+            assert_eq!(report["rebuilt"], serde_json::json!(["a", "b", "digits", "l", "shipped"]));
+        }
+        (0..3).for_each(|party| cluster.start_party(party));
+        cluster.wait_until_up("alice");
+        trains.join().unwrap()
+    });
+    assert_eq!(report.code, 0, "{}\n{}", report.err, cluster.logs());
+    let report: Value = serde_json::from_str(&report.out).unwrap();
+    assert_eq!(report["steps"].as_u64(), Some(132));
+    assert!(accuracy(&cluster, "digits-learnt", &out) > 0.9);
+    cluster.json("carol", &["infer", "--model", "shipped", "--scale", "0.0625", &out]);
+}
+
 #[test]
 fn a_word_that_is_neither_a_command_nor_a_script_is_refused() {
     let run = common::trefoil(&["run", "nothing.py"]);

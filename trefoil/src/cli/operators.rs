@@ -143,6 +143,23 @@ party.toml everything is written plain again.
         #[arg(long, value_name = "FILE")]
         from: Option<PathBuf>,
     },
+    /// Rebuild what one server has lost from the two others; run it at all three, stopped, at once
+    #[command(long_about = "\
+Rebuild what one server has lost from the two others; run it at all three, stopped, at once.
+
+Each operator runs the same command: that is the consent to it. The lost server gets the shares that it had, each
+component from the server that holds it as well, and the counts of openings and of privacy. A model, data set or run that
+the two others do not hold alike is named and left. First shut out the keys that were lost: `trefoil cluster revoke
+party-1`, then `trefoil cluster renew --new-key`, or `request` and `sign`.
+
+  trefoil --config party.toml store rebuild party-1")]
+    Rebuild {
+        /// The server that has lost something: party-0, party-1 or party-2
+        party: String,
+        /// Seconds to wait for the two others
+        #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+        wait: u64,
+    },
 }
 
 /// What to do with audit logs.

@@ -1,7 +1,8 @@
-//! `trefoil store`: encryption of what a server keeps.
+//! `trefoil store`: encryption of what a server keeps, and rebuilding what it has lost.
 
-use std::io::Write;
+use std::{io::Write, time::Duration};
 
+use net::Role;
 use serde_json::json;
 
 use crate::{
@@ -24,11 +25,7 @@ pub(super) fn run(command: &Store, global: &Global, output: Output) -> Result<()
             output.result(&json!({ "key": file }), || format!("{}", file.display()))
         }
         Store::Rekey { from } => {
-            let Some(path) = &global.config else {
-                let reason = "name this server's file: trefoil --config party.toml store rekey";
-                return Err(Error::config("--config", reason));
-            };
-            let config = PartyConfig::read(path)?;
+            let config = party_config(global, "rekey")?;
             let from = from.as_deref().map(StoreKey::read).transpose()?;
             let store = links::open_store(&config, &links::party_identity(&config)?)?;
             let progress = output.progress("encrypting");
@@ -40,5 +37,36 @@ pub(super) fn run(command: &Store, global: &Global, output: Output) -> Result<()
                 || format!("{versions} models, data sets and runs lie {how}"),
             )
         }
+        Store::Rebuild { party, wait } => {
+            let config = party_config(global, "rebuild")?;
+            let Ok(Role::Party(lost)) = party.parse() else {
+                let reason = "is no server; write party-0, party-1 or party-2";
+                return Err(Error::input(format_args!("`{}`", party.escape_default()), reason));
+            };
+            let progress = output.progress("rebuilding");
+            let wait = Duration::from_secs(*wait);
+            let report = links::rebuild(&config, lost.0, wait, &mut |at, of| progress.job(at, of))?;
+            drop(progress);
+            output.result(&report, || {
+                let mut lines = vec![format!("{party} holds {} names again", report.rebuilt.len())];
+                let left = report.left.iter();
+                lines.extend(left.map(|(name, reason)| format!("not `{name}`: {reason}")));
+                lines.join("\n")
+            })?;
+            match report.left.len() {
+                0 => Ok(()),
+                left => Err(Error::refused("rebuild", format!("{left} names were left"))),
+            }
+        }
     }
+}
+
+/// The file of the server whose store it is.
+fn party_config(global: &Global, command: &str) -> Result<PartyConfig> {
+    let Some(path) = &global.config else {
+        let reason =
+            format!("name this server's file: trefoil --config party.toml store {command}");
+        return Err(Error::config("--config", reason));
+    };
+    PartyConfig::read(path)
 }

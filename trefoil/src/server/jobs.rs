@@ -10,7 +10,7 @@ use nn_layers::{Observer, StepInfo};
 use super::{
     Core, Job, Outcome, Output, Phase, Work,
     cache::{Loaded, hashes},
-    session::exchange,
+    control::exchange,
     tapes::{Candidate, Players, candidates},
     terms::{Marks, Proposal, Tally, Terms},
     train::{Progress, Slice, Trainings},

@@ -7,6 +7,7 @@
 mod access;
 mod cache;
 mod clients;
+pub(crate) mod control;
 mod jobs;
 mod learners;
 mod lists;
@@ -450,10 +451,8 @@ impl Server {
 /// # Errors
 /// [`Error::Config`] that names both numbers.
 pub(crate) fn check_revocations(store: &Store, identity: &Identity) -> Result<()> {
-    let ledger = store.ledger();
-    let _change = ledger.lock();
-    let known: u64 = ledger.read("revoked", "number")?;
     let found = identity.revocation_number()?.unwrap_or(0);
+    let known = store.ledger().revoke(found)?;
     if found < known {
         let reason = format!(
             "its number is {found}, and this server has used number {known}: an older list lets revoked clients in \
@@ -461,7 +460,7 @@ pub(crate) fn check_revocations(store: &Store, identity: &Identity) -> Result<()
         );
         return Err(Error::config("list of revoked certificates", reason));
     }
-    if found > known { ledger.write("revoked", "number", &found) } else { Ok(()) }
+    Ok(())
 }
 
 impl Core {

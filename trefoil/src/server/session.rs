@@ -11,11 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use net::{Canceller, Party, Session, Transport};
-use ring_arith::{Engine, Generator};
-use serde::{Serialize, de::DeserializeOwned};
-
-use super::{Core, Ending, Job, Phase, Queue, Running, Server, jobs::Worker};
+use super::{
+    Core, Ending, Job, Phase, Queue, Running, Server,
+    control::{exchange, listen, strange, tell},
+    jobs::Worker,
+};
 use crate::{
     Error, Id, Result,
     queue::{Answer, Turn},
@@ -23,6 +23,8 @@ use crate::{
     watch::{Place, Watched},
     wire::{Link, Stage, VERSION},
 };
+use net::{Canceller, Session, Transport};
+use ring_arith::{Engine, Generator};
 
 /// The public name of the servers' sessions.
 const SESSION: &str = "trefoil servers";
@@ -400,47 +402,6 @@ struct Run<'a, 'b> {
     canceller: &'a Canceller,
     /// Hears of the beginning and of the end of each job.
     clock: &'a Sender<Id>,
-}
-
-/// Says the same to all others and hears all, as the named step. The own place is left empty.
-pub(super) fn exchange<T: Default + DeserializeOwned>(
-    control: &mut Watched,
-    step: &str,
-    mine: &impl Serialize,
-) -> Result<Vec<T>> {
-    let me = control.me().0;
-    let parties = control.parties();
-    let others = || (0..parties).filter(move |&party| party != me);
-    control.step(step);
-    for party in others() {
-        tell(control, party, mine)?;
-    }
-    let mut all: Vec<T> = Vec::with_capacity(parties);
-    for party in 0..parties {
-        all.push(if party == me { T::default() } else { listen(control, party)? });
-    }
-    Ok(all)
-}
-
-fn tell(control: &mut Watched, party: usize, body: &impl Serialize) -> Result<()> {
-    let frame = serde_json::to_vec(body)
-        .map_err(|cause| Error::Internal(format!("message to party {party}: {cause}")))?;
-    Ok(control.send(Party(party), bytes::Bytes::from(frame).into())?)
-}
-
-fn listen<T: DeserializeOwned>(control: &mut Watched, party: usize) -> Result<T> {
-    let message = control.receive(Party(party))?;
-    serde_json::from_slice(&message.body).map_err(|cause| strange(control, party, cause))
-}
-
-/// Ends the session since a server said what no correct one says, and tells the others who and why.
-pub(super) fn strange(
-    control: &mut Watched,
-    party: usize,
-    reason: impl std::fmt::Display,
-) -> Error {
-    let advice = "run the same program on all servers";
-    control.accuse(Party(party), &format!("{reason}; {advice}")).into()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What a server counts for good: small files apart from what clients put, replace and remove.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
     sync::Mutex,
@@ -12,7 +12,7 @@ use nn_layers::train::Accountant;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
-    files::sync_folder,
+    files::{files_in, sync_folder},
     manifest::{read_sealed, write_sealed},
 };
 use crate::{
@@ -33,8 +33,16 @@ pub struct Opened {
     pub metrics: u32,
 }
 
+impl Opened {
+    /// The larger of both counts.
+    fn max(&self, other: &Self) -> Self {
+        let weights = self.weights.max(other.weights);
+        Self { weights, metrics: self.metrics.max(other.metrics) }
+    }
+}
+
 /// What a data set has spent, and by which runs.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Privacy {
     spent: Spent,
@@ -66,6 +74,30 @@ pub struct Ledger {
     change: Mutex<()>,
 }
 
+/// What a server has counted, for another one that has lost its own. Tapes' places are not in it: they are of one server.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counts {
+    opened: BTreeMap<String, Opened>,
+    privacy: BTreeMap<String, Privacy>,
+    revoked: u64,
+}
+
+impl Privacy {
+    /// What two servers have counted together, never less than either has.
+    fn with(self, other: Self) -> Self {
+        let (more, less) =
+            if other.runs.is_subset(&self.runs) { (self, other) } else { (other, self) };
+        let mut spent = more.spent;
+        if !less.runs.is_subset(&more.runs) {
+            // Runs that both have count twice then.
+            spent.accountant.add(&less.spent.accountant);
+        }
+        spent.unprotected |= less.spent.unprotected;
+        Self { spent, runs: more.runs.union(&less.runs).cloned().collect() }
+    }
+}
+
 impl Ledger {
     pub(super) fn new(root: &Path) -> Self {
         Self { root: root.join(FOLDER), change: Mutex::default() }
@@ -86,8 +118,7 @@ impl Ledger {
     pub fn open(&self, run: Digest, weights: u32, metrics: u32) -> Result<Opened> {
         let _change = self.lock();
         let before = self.opened(run)?;
-        let now =
-            Opened { weights: before.weights.max(weights), metrics: before.metrics.max(metrics) };
+        let now = before.max(&Opened { weights, metrics });
         if now != before {
             self.write("opened", &run.letters(), &now)?;
         }
@@ -132,6 +163,68 @@ impl Ledger {
         self.write("privacy", &key, &counted)
     }
 
+    /// The highest number of a list of revoked certificates that this server has used, or 0.
+    ///
+    /// # Errors
+    /// As [`Ledger::opened`].
+    pub(crate) fn revoked(&self) -> Result<u64> {
+        self.read("revoked", "number")
+    }
+
+    /// Notes the number of a list of revoked certificates, and refuses one below those that were used. Returns the
+    /// highest.
+    ///
+    /// # Errors
+    /// As [`Ledger::open`].
+    pub(crate) fn revoke(&self, number: u64) -> Result<u64> {
+        let _change = self.lock();
+        let known = self.revoked()?;
+        if number > known {
+            self.write("revoked", "number", &number)?;
+        }
+        Ok(known.max(number))
+    }
+
+    /// Everything that was counted.
+    ///
+    /// # Errors
+    /// As [`Ledger::opened`].
+    pub(crate) fn counts(&self) -> Result<Counts> {
+        let _change = self.lock();
+        Ok(Counts {
+            opened: self.all("opened")?,
+            privacy: self.all("privacy")?,
+            revoked: self.revoked()?,
+        })
+    }
+
+    /// Takes over what another server has counted. No count of this server's gets lower.
+    ///
+    /// # Errors
+    /// As [`Ledger::open`]; [`Error::Refused`] if it is not what a server counts.
+    pub(crate) fn take(&self, counts: Counts) -> Result<()> {
+        self.revoke(counts.revoked)?;
+        let _change = self.lock();
+        for (key, opened) in counts.opened {
+            check_key(&key)?;
+            let own: Opened = self.read("opened", &key)?;
+            self.write("opened", &key, &own.max(&opened))?;
+        }
+        for (key, privacy) in counts.privacy {
+            check_key(&key)?;
+            let own: Privacy = self.read("privacy", &key)?;
+            self.write("privacy", &key, &own.with(privacy))?;
+        }
+        Ok(())
+    }
+
+    /// All counts of a kind.
+    fn all<T: Default + DeserializeOwned>(&self, kind: &str) -> Result<BTreeMap<String, T>> {
+        let mut keys = files_in(&self.root.join(kind))?;
+        keys.retain(|key| check_key(key).is_ok());
+        keys.into_iter().map(|key| Ok((key.clone(), self.read(kind, &key)?))).collect()
+    }
+
     /// A count, or what it is before anything was counted.
     pub(crate) fn read<T: Default + DeserializeOwned>(&self, kind: &str, key: &str) -> Result<T> {
         match read_sealed(&self.path(kind, key)) {
@@ -165,6 +258,15 @@ impl Ledger {
     fn path(&self, kind: &str, key: &str) -> PathBuf {
         self.root.join(kind).join(key)
     }
+}
+
+/// Checks that a key is the letters of a digest, so that it names a file of its folder.
+fn check_key(key: &str) -> Result<()> {
+    let letter = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    if key.len() == 64 && key.bytes().all(letter) {
+        return Ok(());
+    }
+    Err(Error::refused("a count", "its key is not the letters of a digest"))
 }
 
 /// The key of a data set's count.
@@ -220,6 +322,41 @@ mod tests {
         let open = Charge { cost: None, budget: None, ..charge(b"four", "rows") };
         ledger.spend(&open).unwrap();
         assert!(ledger.spent("hospital", "rows").unwrap().unprotected);
+    }
+
+    #[test]
+    fn counts_of_another_server_are_taken_over_and_never_lower_ones() {
+        let (run, other) = (Digest::of(&[b"run"]), Digest::of(&[b"other"]));
+        let mut cost = Accountant::default();
+        cost.add_known(2.0, 1).unwrap();
+        let spend = |ledger: &Ledger, run: Digest| {
+            let cost = Some(&cost);
+            ledger.spend(&Charge { owner: "alice", set: "rows", budget: None, run, cost }).unwrap();
+        };
+        let [mine, theirs] = ["mine", "theirs"].map(|name| Ledger::new(&folder(name)));
+        mine.open(run, 5, 9).unwrap();
+        theirs.open(run, 7, 3).unwrap();
+        theirs.open(other, 1, 1).unwrap();
+        theirs.revoke(4).unwrap();
+        spend(&theirs, run);
+        mine.take(theirs.counts().unwrap()).unwrap();
+        assert_eq!(mine.opened(run).unwrap(), Opened { weights: 7, metrics: 9 });
+        assert_eq!(mine.opened(other).unwrap(), Opened { weights: 1, metrics: 1 });
+        assert_eq!(mine.revoked().unwrap(), 4);
+        assert_eq!(mine.spent("alice", "rows").unwrap().accountant, cost);
+        // The same again changes nothing; runs that only one of both has counted are added.
+        mine.take(theirs.counts().unwrap()).unwrap();
+        assert_eq!(mine.spent("alice", "rows").unwrap().accountant, cost);
+        let third = Ledger::new(&folder("third"));
+        spend(&third, other);
+        mine.take(third.counts().unwrap()).unwrap();
+        let mut both = cost.clone();
+        both.add(&cost);
+        assert_eq!(mine.spent("alice", "rows").unwrap().accountant, both);
+        for key in ["../../models/m/manifest".to_owned(), "A".repeat(64)] {
+            let opened = BTreeMap::from([(key, Opened::default())]);
+            mine.take(Counts { opened, ..Counts::default() }).unwrap_err();
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ use files::{
     files_in, make_private, parse_shares, read_checked, remove_if_there, sum_of, sync_folder,
     write_shares, write_synced,
 };
-pub use ledger::{Charge, Ledger, Opened};
+pub use ledger::{Charge, Counts, Ledger, Opened};
 pub use manifest::{
     ClusterId, Content, FileSum, Holder, Manifest, Range, Readers, parse_manifest, seal,
 };

@@ -229,6 +229,15 @@ impl Run {
         true
     }
 
+    /// Keeps of the decisions those that another server has heard as well: who has consented at both, and that the run is
+    /// stopped if it is at either. Whether both are the same apart from that.
+    pub fn agree(&mut self, other: &Self) -> bool {
+        self.approved.retain(|client| other.approved.contains(client));
+        self.stopped |= other.stopped;
+        let (approved, stopped) = (self.approved.clone(), self.stopped);
+        *self == Self { approved, stopped, ..other.clone() }
+    }
+
     /// Owners of data who have not consented. The run's owner has, by making it.
     #[must_use]
     pub fn missing(&self, owner: &str) -> Vec<&str> {

@@ -1,0 +1,545 @@
+//! Rebuilding what a server has lost from the two others, which hold every component of its shares between them.
+//!
+//! All three servers are stopped, and their operators run `trefoil store rebuild` at once: that each of them does is its
+//! consent. Over a session of their own
+//!
+//! 1. each says what it holds, and finishes or undoes what a crash interrupted ([`repairs`]);
+//! 2. for each model, data set and run that both others hold whole and the lost server does not, both send what is public
+//!    about it, and each the component that it has in common with the lost server ([`Sharing::twins`]), after comparing its
+//!    own files with the hashes in its manifest;
+//! 3. both send what they have counted: openings, privacy spent, the list of revoked certificates.
+//!
+//! The lost server keeps what both say alike. Its shares are the same words as before: it learns nothing that it did not
+//! hold, and neither of the others sends a component that the lost server never had.
+
+use std::collections::BTreeSet;
+
+use bytes::{Bytes, BytesMut};
+use mpc_core::{Held, Sharing};
+use net::{Party, Transport};
+use ring_arith::{EngineTensor, Shape, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Digest, Error, Id, Result, Shares,
+    server::control::{exchange, listen, strange, tell},
+    store::{Content, Counts, Holding, Manifest, NewItem, Readers, Repair, Store, repairs},
+    wire::CHUNK,
+};
+
+/// The public name of the session.
+pub(crate) const SESSION: &str = "trefoil store rebuild";
+
+/// How a rebuilding ended.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// What the lost server holds again.
+    pub rebuilt: Vec<String>,
+    /// What it does not, and why.
+    pub left: Vec<(String, String)>,
+}
+
+/// What is public about a version, as one of the two others holds it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Offer {
+    version: Id,
+    content: Content,
+    owner: String,
+    readers: Readers,
+    /// Bytes of the plan, and their hash.
+    plan: (u64, Digest),
+    shapes: Vec<Vec<usize>>,
+}
+
+/// What one server is to the others while one is rebuilt.
+struct Rebuilding<'a> {
+    store: &'a Store,
+    sharing: &'static dyn Sharing,
+    control: &'a mut dyn Transport,
+    lost: usize,
+}
+
+/// Runs one server's part in rebuilding the store of server `lost`, which may be this one. `progress` hears how many of
+/// how many names are done. The report is the same at all three.
+///
+/// # Errors
+/// [`Error::Refused`] if the protocol keeps nothing of a server at the others; [`Error::Net`] if another server has gone;
+/// [`Error::File`] if this store cannot be read or written. What was rebuilt before stays.
+pub fn rebuild(
+    store: &Store,
+    sharing: &'static dyn Sharing,
+    control: &mut dyn Transport,
+    lost: usize,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Report> {
+    check(sharing, lost)?;
+    let mut rebuilding = Rebuilding { store, sharing, control, lost };
+    let names = rebuilding.compare()?;
+    let mut report = Report::default();
+    for (at, name) in names.iter().enumerate() {
+        progress(at, names.len());
+        match rebuilding.item(name)? {
+            Ok(()) => report.rebuilt.push(name.clone()),
+            Err(reason) => report.left.push((name.clone(), reason)),
+        }
+    }
+    rebuilding.counts()?;
+    Ok(report)
+}
+
+/// Checks that a server's shares can be put together from those of the others.
+///
+/// # Errors
+/// [`Error::Refused`] if they cannot.
+pub(crate) fn check(sharing: &dyn Sharing, lost: usize) -> Result<()> {
+    if lost >= sharing.servers() {
+        let reason = format!("there is no party {lost} among {} servers", sharing.servers());
+        return Err(Error::refused("rebuild", reason));
+    }
+    if (0..sharing.components()).all(|index| twin(sharing, lost, index).is_some()) {
+        return Ok(());
+    }
+    let reason = format!(
+        "with `{}` no server holds anything of another's shares: restore a backup of the data folder, or put \
+         everything again",
+        sharing.name()
+    );
+    Err(Error::refused("rebuild", reason))
+}
+
+/// Who else holds a component of a server's shares, and as which of its own.
+fn twin(sharing: &dyn Sharing, server: usize, index: usize) -> Option<(usize, usize)> {
+    sharing.twins().iter().find_map(|&[one, other]| match (server, index) {
+        place if place == one => Some(other),
+        place if place == other => Some(one),
+        _ => None,
+    })
+}
+
+impl Rebuilding<'_> {
+    fn me(&self) -> usize {
+        self.control.me().0
+    }
+
+    fn is_lost(&self) -> bool {
+        self.me() == self.lost
+    }
+
+    /// The servers that are not lost, in their order.
+    fn others(&self) -> Vec<usize> {
+        (0..self.sharing.servers()).filter(|&party| party != self.lost).collect()
+    }
+
+    /// What is to be rebuilt, by name: each server finds the same. What a crash interrupted is finished or undone before.
+    fn compare(&mut self) -> Result<Vec<String>> {
+        for held in self.store.inventory()? {
+            // What is damaged is found by reading it, and listed as damaged from then on.
+            let _ = self.store.verify(&held.name);
+        }
+        let holdings = self.holdings("compare stores")?;
+        for repair in repairs(self.me(), &holdings) {
+            match repair {
+                Repair::Commit(name, version) => drop(self.store.commit(&name, version)?),
+                Repair::Discard(name, version) => self.store.discard(&name, version)?,
+            }
+        }
+        let holdings = self.holdings("compare stores again")?;
+        let held = self.others().into_iter().flat_map(|party| &holdings[party]);
+        let names: BTreeSet<&String> = held.map(|holding| &holding.name).collect();
+        let whole = |party: usize, name: &str| {
+            let found = holdings[party].iter().find(|holding| holding.name == name)?;
+            found.visible.filter(|_| found.damage.is_none())
+        };
+        let wanted = |name: &str| {
+            let version = whole(self.others()[0], name);
+            version.is_none() || whole(self.lost, name) != version
+        };
+        Ok(names.into_iter().filter(|name| wanted(name)).cloned().collect())
+    }
+
+    fn holdings(&mut self, step: &str) -> Result<Vec<Vec<Holding>>> {
+        let mine = self.store.inventory()?;
+        let mut holdings = exchange::<Vec<Holding>>(self.control, step, &mine)?;
+        holdings[self.me()] = mine;
+        Ok(holdings)
+    }
+
+    /// Rebuilds what has one name, or says why that is not possible. All servers return the same.
+    fn item(&mut self, name: &str) -> Result<Result<(), String>> {
+        self.control.step("rebuild");
+        if self.is_lost() {
+            let outcome = self.take(name)?;
+            for party in self.others() {
+                tell(self.control, party, &outcome)?;
+            }
+            return Ok(outcome);
+        }
+        let (offer, held) = match self.own(name) {
+            Ok((offer, plan, shares)) => (Ok(offer), Some((plan, shares))),
+            Err(error) => (Err(error.to_string()), None),
+        };
+        tell(self.control, self.lost, &offer)?;
+        let wanted: bool = listen(self.control, self.lost)?;
+        match held {
+            Some((plan, shares)) if wanted => self.give(plan, &shares)?,
+            None if wanted => {
+                return Err(strange(self.control, self.lost, "it wants what was not offered"));
+            }
+            _ => {}
+        }
+        listen(self.control, self.lost)
+    }
+
+    /// What this server holds under a name, compared with its manifest.
+    fn own(&self, name: &str) -> Result<(Offer, Vec<u8>, Shares)> {
+        let manifest = self.store.labelled(self.store.entry(name).usable(name)?)?;
+        let plan = self.store.plan(name, &manifest)?;
+        let shares = self.store.shares(name, &manifest)?;
+        let Manifest { version, content, owner, readers, .. } = manifest;
+        let shapes = shares.iter().map(|held| held[0].shape().dims().to_vec()).collect();
+        let described = (plan.len() as u64, Digest::of(&[&plan]));
+        Ok((Offer { version, content, owner, readers, plan: described, shapes }, plan, shares))
+    }
+
+    /// Sends the lost server the plan, if it hears that from this server, and the component that both hold.
+    fn give(&mut self, plan: Vec<u8>, shares: &Shares) -> Result<()> {
+        if self.me() == self.others()[0] {
+            self.send(&plan.into())?;
+        }
+        for index in 0..self.sharing.components() {
+            let Some((party, own)) = twin(self.sharing, self.lost, index) else { continue };
+            if party == self.me() {
+                for held in shares {
+                    self.send(&held[own].to_bytes())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what the others offer under a name into the store, or says why not.
+    fn take(&mut self, name: &str) -> Result<Result<(), String>> {
+        let mut offers = Vec::new();
+        for party in self.others() {
+            let offer: Result<Offer, String> = listen(self.control, party)?;
+            offers.push(offer.map_err(|reason| format!("party {party}: {reason}")));
+        }
+        let offers: Result<Vec<Offer>, String> = offers.into_iter().collect();
+        let agreed = offers.and_then(|offers| self.agreed(offers));
+        for party in self.others() {
+            tell(self.control, party, &agreed.is_ok())?;
+        }
+        let (offer, shapes) = match agreed {
+            Ok(agreed) => agreed,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let from = self.others()[0];
+        let plan = self.receive(from, offer.plan.0)?;
+        let mut shares: Shares = shapes.iter().map(|_| Held::new()).collect();
+        for index in 0..self.sharing.components() {
+            let Some((party, _)) = twin(self.sharing, self.lost, index) else { continue };
+            for (held, shape) in shares.iter_mut().zip(&shapes) {
+                let bytes = self.receive(party, shape.len() as u64 * 8)?;
+                held.push(Tensor::from_bytes(shape.clone(), bytes)?);
+            }
+        }
+        if Digest::of(&[&plan]) != offer.plan.1 {
+            return Ok(Err("its plan is not the one that both others hold".to_owned()));
+        }
+        self.store.stage(&NewItem {
+            name,
+            version: offer.version,
+            content: &offer.content,
+            owner: &offer.owner,
+            readers: &offer.readers,
+            plan: &plan,
+            shares: &shares,
+        })?;
+        self.store.commit(name, offer.version)?;
+        Ok(Ok(()))
+    }
+
+    /// What both offers say alike, and the shapes of the shares.
+    fn agreed(&self, offers: Vec<Offer>) -> Result<(Offer, Vec<Shape>), String> {
+        let [mut one, other] = <[Offer; 2]>::try_from(offers)
+            .map_err(|offers| format!("{} servers offer it, not 2", offers.len()))?;
+        let others = self.others();
+        let differ = |what: &str, advice: &str| {
+            let (one, other) = (others[0], others[1]);
+            Err(format!("parties {one} and {other} hold {what}; {advice}"))
+        };
+        let same = match (&mut one.content, &other.content) {
+            (Content::Run(one), Content::Run(other)) => one.agree(other),
+            (one, other) => one == other,
+        };
+        if one.version != other.version {
+            return differ("other versions of it", "its owner must put it again");
+        }
+        if !same || one.owner != other.owner || one.plan != other.plan || one.shapes != other.shapes
+        {
+            return differ("it differently", "its owner must put it again");
+        }
+        if one.readers != other.readers {
+            return differ("other readers of it", "its owner must share it again");
+        }
+        let shapes = one.shapes.iter().map(|dims| Shape::new(dims.clone()));
+        let shapes = shapes.collect::<Result<_, _>>().map_err(|cause| cause.to_string())?;
+        Ok((one, shapes))
+    }
+
+    /// The others tell the lost server what they have counted.
+    fn counts(&mut self) -> Result<()> {
+        self.control.step("counts");
+        if !self.is_lost() {
+            return tell(self.control, self.lost, &self.store.ledger().counts()?);
+        }
+        for party in self.others() {
+            let counts: Counts = listen(self.control, party)?;
+            self.store.ledger().take(counts)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, bytes: &Bytes) -> Result<()> {
+        for from in (0..bytes.len()).step_by(CHUNK) {
+            let chunk = bytes.slice(from..bytes.len().min(from + CHUNK));
+            self.control.send(Party(self.lost), chunk.into())?;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, party: usize, length: u64) -> Result<Bytes> {
+        let mut bytes = BytesMut::new();
+        while (bytes.len() as u64) < length {
+            let chunk = self.control.receive(Party(party))?.body;
+            let left = length - bytes.len() as u64;
+            if chunk.is_empty() || chunk.len() as u64 > left.min(CHUNK as u64) {
+                let reason = format!("it sent {} bytes where {left} are left", chunk.len());
+                return Err(strange(self.control, party, reason));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes.freeze())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, thread};
+
+    use net::{
+        Message,
+        in_process::{InProcess, transports},
+    };
+    use rss_protocols::{Addends, Replicated};
+
+    use super::*;
+    use crate::{
+        About,
+        testing::{folder, holder},
+    };
+
+    /// A server's links, and the bodies that it has sent over them.
+    struct Recorded {
+        links: InProcess,
+        sent: Vec<Bytes>,
+    }
+
+    impl Transport for Recorded {
+        fn me(&self) -> Party {
+            self.links.me()
+        }
+
+        fn parties(&self) -> usize {
+            self.links.parties()
+        }
+
+        fn send(&mut self, to: Party, message: Message) -> net::Result<()> {
+            self.sent.push(message.body.clone());
+            self.links.send(to, message)
+        }
+
+        fn receive(&mut self, from: Party) -> net::Result<Message> {
+            self.links.receive(from)
+        }
+
+        fn step(&mut self, name: &str) {
+            self.links.step(name);
+        }
+
+        fn accuse(&mut self, peer: Party, reason: &str) -> net::Error {
+            self.links.accuse(peer, reason)
+        }
+
+        fn fail(&mut self, reason: &str) {
+            self.links.fail(reason);
+        }
+
+        fn close(self: Box<Self>) -> net::Result<()> {
+            Box::new(self.links).close()
+        }
+    }
+
+    const WORDS: usize = 100;
+
+    /// Component `index` of every tensor's shares.
+    fn component(index: usize) -> Tensor {
+        let words = (0..WORDS).map(|at| u64::MAX / 3 * (index as u64 + 1) ^ at as u64);
+        Tensor::new(Shape::new([WORDS]).unwrap(), words.collect()).unwrap()
+    }
+
+    fn store(party: usize) -> Store {
+        Store::open(&folder("rebuild"), holder(party), None).unwrap()
+    }
+
+    /// Keeps a model at one server.
+    fn put(store: &Store, party: usize, name: &str, version: Id, owner: &str) {
+        let held = vec![component(party), component((party + 1) % 3)];
+        let empty = Tensor::new(Shape::new([0]).unwrap(), Vec::new()).unwrap();
+        let labels = vec!["cat".to_owned(), "dog".to_owned()];
+        let about = About { labels, ..About::default() };
+        let item = NewItem {
+            name,
+            version,
+            content: &Content::Model { about, ranges: Vec::new() },
+            owner,
+            readers: &Readers::Named(vec!["bob".to_owned()]),
+            plan: &vec![b'p'; CHUNK + 7],
+            shares: &vec![held, vec![empty; 2]],
+        };
+        store.stage(&item).unwrap();
+        store.commit(name, version).unwrap();
+    }
+
+    /// All servers rebuild what one has lost. Returns the report and what each has sent.
+    fn run(stores: &[Store; 3], lost: usize) -> (Report, Vec<Vec<Bytes>>) {
+        let ends = thread::scope(|scope| {
+            let parts = stores.iter().zip(transports(3)).map(|(store, links)| {
+                let mut control = Recorded { links, sent: Vec::new() };
+                scope.spawn(move || {
+                    let report = rebuild(store, &Replicated, &mut control, lost, &mut |_, _| {});
+                    let sent = std::mem::take(&mut control.sent);
+                    Box::new(control).close().unwrap();
+                    (report.unwrap(), sent)
+                })
+            });
+            let parts: Vec<_> = parts.collect();
+            parts.into_iter().map(|part| part.join().unwrap()).collect::<Vec<_>>()
+        });
+        let (reports, sent): (Vec<_>, _) = ends.into_iter().unzip();
+        assert!(reports.iter().all(|report| *report == reports[0]), "{reports:?}");
+        (reports[0].clone(), sent)
+    }
+
+    #[test]
+    fn a_lost_store_is_rebuilt_word_for_word_and_nothing_else_is_sent() {
+        let version = Id::random().unwrap();
+        for lost in 0..3 {
+            let mut stores = [0, 1, 2].map(store);
+            for (party, store) in stores.iter().enumerate() {
+                put(store, party, "m", version, "alice");
+                store.ledger().open(Digest::of(&[b"run"]), party as u32, 9).unwrap();
+            }
+            let read = |store: &Store| {
+                let manifest = store.labelled(store.entry("m").usable("m").unwrap()).unwrap();
+                let (plan, shares) = (store.plan("m", &manifest), store.shares("m", &manifest));
+                let Manifest { version, content, owner, readers, .. } = manifest;
+                (plan.unwrap(), shares.unwrap(), version, content, owner, readers)
+            };
+            let before = read(&stores[lost]);
+            stores[lost] = store(lost);
+            let (report, sent) = run(&stores, lost);
+            assert_eq!(report, Report { rebuilt: vec!["m".to_owned()], left: Vec::new() });
+            assert_eq!(read(&stores[lost]), before);
+            let most = (0..3).filter(|&party| party != lost).max().unwrap();
+            let opened = stores[lost].ledger().opened(Digest::of(&[b"run"])).unwrap();
+            assert_eq!((opened.weights, opened.metrics), (most as u32, 9));
+            // The third component is at both others, and leaves neither of them.
+            let words = |index| component(index).to_bytes();
+            let all: Vec<&Bytes> = sent.iter().flatten().collect();
+            let times = |index| all.iter().filter(|body| ***body == words(index)).count();
+            let third = (lost + 2) % 3;
+            assert_eq!((times(lost), times((lost + 1) % 3), times(third)), (1, 1, 0));
+            let piece = words(third).slice(..32);
+            let within = |body: &Bytes| body.windows(32).any(|window| *window == piece);
+            assert!(!all.into_iter().any(within));
+            // What is there is not sent again.
+            let (report, sent) = run(&stores, lost);
+            assert_eq!(report, Report::default());
+            assert!(sent.iter().flatten().all(|body| body.len() < 4096));
+        }
+    }
+
+    #[test]
+    fn what_the_others_do_not_hold_alike_is_left() {
+        let stores = [0, 1, 2].map(store);
+        let [one, two] = [(); 2].map(|()| Id::random().unwrap());
+        for party in [0, 2] {
+            let store = &stores[party];
+            put(store, party, "good", one, "alice");
+            put(store, party, "versions", if party == 0 { one } else { two }, "alice");
+            put(store, party, "owners", one, if party == 0 { "alice" } else { "bob" });
+            put(store, party, "damaged", one, "alice");
+            put(store, party, "readers", one, "alice");
+        }
+        put(&stores[0], 0, "alone", one, "alice");
+        stores[2].share("readers", &Readers::Everyone).unwrap();
+        let shares = stores[2].folder("damaged").join(format!("{one}.safetensors"));
+        let mut bytes = fs::read(&shares).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(&shares, bytes).unwrap();
+        let (report, _) = run(&stores, 1);
+        assert_eq!(report.rebuilt, ["good"]);
+        let left: Vec<_> =
+            report.left.iter().map(|(name, reason)| (name.as_str(), reason.as_str())).collect();
+        let wanted = [
+            ("alone", "party 2: "),
+            ("damaged", "its contents have changed"),
+            ("owners", "hold it differently"),
+            ("readers", "share it again"),
+            ("versions", "other versions of it"),
+        ];
+        assert_eq!(left.len(), wanted.len(), "{left:?}");
+        for ((name, reason), (wanted, part)) in left.into_iter().zip(wanted) {
+            assert!(name == wanted && reason.contains(part), "{name}: {reason}");
+        }
+        assert_eq!(stores[1].inventory().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_a_crash_left_staged_is_finished_first() {
+        let stores = [0, 1, 2].map(store);
+        let [one, two] = [(); 2].map(|()| Id::random().unwrap());
+        for party in [0, 2] {
+            put(&stores[party], party, "m", one, "alice");
+        }
+        // Party 0 has brought the next version into force, party 2 has staged it: all had.
+        put(&stores[0], 0, "m", two, "alice");
+        put(&stores[2], 2, "n", two, "alice");
+        let (from, to) = (stores[2].folder("n"), stores[2].folder("m"));
+        let text = fs::read_to_string(from.join("manifest")).unwrap();
+        let body = text.split_once('\n').unwrap().1.replace("\"n\"", "\"m\"");
+        fs::write(to.join(format!("{two}.staged")), crate::store::seal(body.as_bytes())).unwrap();
+        for kind in ["plan.json", "safetensors"] {
+            let file = format!("{two}.{kind}");
+            fs::copy(from.join(&file), to.join(&file)).unwrap();
+        }
+        stores[2].remove("n").unwrap();
+        let (report, _) = run(&stores, 1);
+        assert_eq!(report, Report { rebuilt: vec!["m".to_owned()], left: Vec::new() });
+        for store in &stores {
+            assert_eq!(store.entry("m").usable("m").unwrap().version, two);
+        }
+    }
+
+    #[test]
+    fn two_servers_cannot_rebuild_each_other() {
+        let text = check(&Addends, 0).unwrap_err().to_string();
+        assert!(text.contains("restore a backup"), "{text}");
+        check(&Replicated, 3).unwrap_err();
+        for lost in 0..3 {
+            check(&Replicated, lost).unwrap();
+        }
+    }
+}
