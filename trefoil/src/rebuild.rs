@@ -385,7 +385,7 @@ mod tests {
 
     /// Component `index` of every tensor's shares.
     fn component(index: usize) -> Tensor {
-        let words = (0..WORDS).map(|at| u64::MAX / 3 * (index as u64 + 1) ^ at as u64);
+        let words = (0..WORDS).map(|at| (u64::MAX / 3 * (index as u64 + 1)) ^ at as u64);
         Tensor::new(Shape::new([WORDS]).unwrap(), words.collect()).unwrap()
     }
 
