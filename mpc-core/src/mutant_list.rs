@@ -25,7 +25,7 @@ const MUTANTS: &[Mutant] = &[
     mutant("max: differences as wide as numbers", "tight widths"),
     mutant("with_bound: half the bound", "tight widths"),
     mutant("div: numerators of 40 bits", "tight widths"),
-    mutant("look-up: powers of two compared a bit short", "tight widths"),
+    mutant("look-up: powers of two compared a bit short", "widest results"),
     // A wrong number.
     mutant("look-up: exponents one too high", "bounds of log"),
     mutant("normalised argument in the working mode", "bounds of log"),
@@ -67,6 +67,7 @@ fn check(name: &str) {
     }
     match name {
         "tight widths" => conformance::tight_widths(world, make),
+        "widest results" => conformance::widest_results(world, make),
         "rows" => accuracy::rows(world, make),
         "rows of exponentials" => accuracy::exponentials(world, make, &[8, 20, 26]),
         "a row of many exponentials" => {
