@@ -42,7 +42,7 @@ pub use linear::{inputs_and_openings, linear_maps, sums_and_concatenation};
 pub use products::{
     fused_relu, large_tensors, product_summands, raw_products, truncated_products, truncations,
 };
-pub use widths::{tight_widths, widest_results};
+pub use widths::{tight_widths, widest_results, widest_results_for_slow_links};
 
 use crate::{Protocol, Result, TestWorld, Words, seed::SplitMix64};
 use model::Plain;
@@ -65,7 +65,7 @@ macro_rules! conformance {
                 weighted_sums
                 comparisons maxima refusals
                 choices orderings extrema approximations rows layers tight_widths
-                widest_results chains
+                widest_results widest_results_for_slow_links chains
             }
         }
     )+};
