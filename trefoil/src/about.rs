@@ -177,6 +177,12 @@ impl About {
                  dimensions and outputs at most 8",
             );
         }
+        let given = self.inputs.iter().map(|input| &input.name);
+        let given = given.chain(self.outputs.iter().map(|output| &output.name));
+        if let Some(name) = given.chain(&self.guard).find(|name| name.chars().any(char::is_control))
+        {
+            return bad(&format!("the name {name:?} has a control character; rename it"));
+        }
         let bits = self.outputs.iter().map(|output| output.fraction_bits).max();
         if self.fraction_bits > 40 || bits > Some(62) || self.batch == Some(0) {
             return bad(
@@ -257,7 +263,15 @@ mod tests {
             About { inputs: vec![], ..sound.clone() },
             About { outputs: vec![], ..sound.clone() },
             About { outputs: vec![logits.clone(); 65], ..sound.clone() },
-            About { outputs: vec![OutputTensor { fraction_bits: 63, ..logits }], ..sound.clone() },
+            About {
+                outputs: vec![OutputTensor { fraction_bits: 63, ..logits.clone() }],
+                ..sound.clone()
+            },
+            About {
+                outputs: vec![OutputTensor { name: "y\nz".to_owned(), ..logits }],
+                ..sound.clone()
+            },
+            About { guard: vec!["\u{1b}[2J".to_owned()], ..sound.clone() },
             About { inputs: vec![image(&[])], ..sound.clone() },
             About { inputs: vec![image(&[1]); 65], ..sound.clone() },
             About { labels: vec!["x".repeat(257)], ..sound.clone() },
