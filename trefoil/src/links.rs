@@ -80,15 +80,10 @@ impl Channel for Link {
 pub fn serve(config: &PartyConfig) -> Result<()> {
     let me = config.party;
     config.log.as_deref().map_or(Ok(()), log::set)?;
-    memory::keep_private().map_err(|cause| Error::File {
-        what: "keeping this process's memory to itself".to_owned(),
-        cause,
-    })?;
+    memory::keep_private()?;
     // As the first process of a container it would otherwise not hear of them at all.
     let signals = stop_signals()?;
-    let identity = party_identity(config)?;
-    let store = open_store(config, &identity)?;
-    check_revocations(&store, &identity)?;
+    let (identity, store) = open_party(config)?;
     let endpoint =
         Arc::new(Endpoint::open(settings(config, &identity, START)?.concurrent_sessions())?);
     let observed = config.observe.as_deref().map(listen_for_operators).transpose()?;
@@ -129,6 +124,14 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
     Ok(())
 }
 
+/// A server's identity and its store, which has used no newer list of revoked certificates.
+fn open_party(config: &PartyConfig) -> Result<(Identity, Store)> {
+    let identity = party_identity(config)?;
+    let store = open_store(config, &identity)?;
+    check_revocations(&store, &identity)?;
+    Ok((identity, store))
+}
+
 /// A server's end of its links: `start` is how long it looks for the others.
 fn settings(config: &PartyConfig, identity: &Identity, start: Duration) -> Result<Settings> {
     let limits = net::Limits {
@@ -156,13 +159,8 @@ pub fn rebuild(
 ) -> Result<rebuild::Report> {
     let sharing = sharing(config.protocol);
     rebuild::check(sharing, lost)?;
-    memory::keep_private().map_err(|cause| Error::File {
-        what: "keeping this process's memory to itself".to_owned(),
-        cause,
-    })?;
-    let identity = party_identity(config)?;
-    let store = open_store(config, &identity)?;
-    check_revocations(&store, &identity)?;
+    memory::keep_private()?;
+    let (identity, store) = open_party(config)?;
     let audit = Audit::open(config.party, config.audit.as_ref())?;
     let endpoint = Endpoint::open(settings(config, &identity, wait)?)?;
     let what = format!("{} {lost}", crate::PROGRAM);

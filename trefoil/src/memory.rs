@@ -1,6 +1,6 @@
 //! Memory whose size somebody else decides: that the system does not give it is an error like others.
 
-use std::{fs, hint::black_box, io};
+use std::{fs, hint::black_box};
 
 use crate::{Error, Result};
 
@@ -8,16 +8,21 @@ use crate::{Error, Result};
 /// it: keys and shares are in it.
 ///
 /// # Errors
-/// What the system says.
-pub(crate) fn keep_private() -> io::Result<()> {
+/// [`Error::File`] with what the system says.
+pub(crate) fn keep_private() -> Result<()> {
     #[cfg(unix)]
     {
+        let failed = |cause: rustix::io::Errno| Error::File {
+            what: "keeping this process's memory to itself".to_owned(),
+            cause: cause.into(),
+        };
         let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
-        rustix::process::setrlimit(rustix::process::Resource::Core, none)?;
+        rustix::process::setrlimit(rustix::process::Resource::Core, none).map_err(failed)?;
+        // Tests look at what servers hold, by the files that this would close to them.
+        #[cfg(all(target_os = "linux", not(debug_assertions)))]
+        rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+            .map_err(failed)?;
     }
-    // Tests look at what servers hold, by the files that this would close to them.
-    #[cfg(all(target_os = "linux", not(debug_assertions)))]
-    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 //! All three servers are stopped, and their operators run `trefoil store rebuild` at once: that each of them does is its
 //! consent. Over a session of their own
 //!
-//! 1. each says what it holds, and finishes or undoes what a crash interrupted ([`repairs`]);
+//! 1. each says what it holds, and finishes or undoes what a crash interrupted ([`reconcile`]);
 //! 2. for each model, data set and run that both others hold whole and the lost server does not, both send what is public
 //!    about it, and each the component that it has in common with the lost server ([`Sharing::twins`]), after comparing its
 //!    own files with the hashes in its manifest;
@@ -22,24 +22,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Digest, Error, Id, Result, Shares,
-    server::control::{exchange, listen, strange, tell},
-    store::{Content, Counts, Holding, Manifest, NewItem, Readers, Repair, Store, repairs},
+    server::control::{holdings, listen, reconcile, strange, tell},
+    store::{Content, Counts, Manifest, NewItem, Readers, Store},
     wire::CHUNK,
 };
 
 /// The public name of the session.
 pub(crate) const SESSION: &str = "trefoil store rebuild";
 
-/// How a rebuilding ended.
+/// The end of a rebuilding, by name.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// What the lost server holds again.
+    /// Names that the lost server holds again.
     pub rebuilt: Vec<String>,
-    /// What it does not, and why.
+    /// Names that it does not, with the reason.
     pub left: Vec<(String, String)>,
 }
 
-/// What is public about a version, as one of the two others holds it.
+/// A version's public part, as one of the two others holds it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Offer {
@@ -52,7 +52,7 @@ struct Offer {
     shapes: Vec<Vec<usize>>,
 }
 
-/// What one server is to the others while one is rebuilt.
+/// One server's part in a rebuilding.
 struct Rebuilding<'a> {
     store: &'a Store,
     sharing: &'static dyn Sharing,
@@ -88,7 +88,7 @@ pub fn rebuild(
     Ok(report)
 }
 
-/// Checks that a server's shares can be put together from those of the others.
+/// Checks that the others hold every component of a server's shares.
 ///
 /// # Errors
 /// [`Error::Refused`] if they cannot.
@@ -108,7 +108,7 @@ pub(crate) fn check(sharing: &dyn Sharing, lost: usize) -> Result<()> {
     Err(Error::refused("rebuild", reason))
 }
 
-/// Who else holds a component of a server's shares, and as which of its own.
+/// The other server that holds a component of a server's shares, and its index there.
 fn twin(sharing: &dyn Sharing, server: usize, index: usize) -> Option<(usize, usize)> {
     sharing.twins().iter().find_map(|&[one, other]| match (server, index) {
         place if place == one => Some(other),
@@ -131,20 +131,16 @@ impl Rebuilding<'_> {
         (0..self.sharing.servers()).filter(|&party| party != self.lost).collect()
     }
 
-    /// What is to be rebuilt, by name: each server finds the same. What a crash interrupted is finished or undone before.
+    /// Names that are to be rebuilt: each server finds the same. Finishes or undoes first what a crash interrupted.
     fn compare(&mut self) -> Result<Vec<String>> {
-        for held in self.store.inventory()? {
-            // What is damaged is found by reading it, and listed as damaged from then on.
-            let _ = self.store.verify(&held.name);
-        }
-        let holdings = self.holdings("compare stores")?;
-        for repair in repairs(self.me(), &holdings) {
-            match repair {
-                Repair::Commit(name, version) => drop(self.store.commit(&name, version)?),
-                Repair::Discard(name, version) => self.store.discard(&name, version)?,
+        if self.is_lost() {
+            // The others compare each file with its hash when they send it; here none is read otherwise.
+            for held in self.store.inventory()? {
+                let _ = self.store.verify(&held.name);
             }
         }
-        let holdings = self.holdings("compare stores again")?;
+        reconcile(self.store, self.control)?;
+        let holdings = holdings(self.store, self.control, "compare stores")?;
         let held = self.others().into_iter().flat_map(|party| &holdings[party]);
         let names: BTreeSet<&String> = held.map(|holding| &holding.name).collect();
         let whole = |party: usize, name: &str| {
@@ -156,13 +152,6 @@ impl Rebuilding<'_> {
             version.is_none() || whole(self.lost, name) != version
         };
         Ok(names.into_iter().filter(|name| wanted(name)).cloned().collect())
-    }
-
-    fn holdings(&mut self, step: &str) -> Result<Vec<Vec<Holding>>> {
-        let mine = self.store.inventory()?;
-        let mut holdings = exchange::<Vec<Holding>>(self.control, step, &mine)?;
-        holdings[self.me()] = mine;
-        Ok(holdings)
     }
 
     /// Rebuilds what has one name, or says why that is not possible. All servers return the same.
@@ -326,58 +315,29 @@ impl Rebuilding<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, thread};
-
-    use net::{
-        Message,
-        in_process::{InProcess, transports},
+    use std::{
+        fs,
+        sync::{Arc, Mutex},
+        thread,
     };
+
+    use net::{Message, in_process::transports};
     use rss_protocols::{Addends, Replicated};
 
     use super::*;
     use crate::{
         About,
-        testing::{folder, holder},
+        testing::{Hooked, Hooks, folder, holder},
     };
 
-    /// A server's links, and the bodies that it has sent over them.
-    struct Recorded {
-        links: InProcess,
-        sent: Vec<Bytes>,
-    }
+    /// The bodies that a server has sent.
+    #[derive(Default)]
+    struct Sent(Mutex<Vec<Bytes>>);
 
-    impl Transport for Recorded {
-        fn me(&self) -> Party {
-            self.links.me()
-        }
-
-        fn parties(&self) -> usize {
-            self.links.parties()
-        }
-
-        fn send(&mut self, to: Party, message: Message) -> net::Result<()> {
-            self.sent.push(message.body.clone());
-            self.links.send(to, message)
-        }
-
-        fn receive(&mut self, from: Party) -> net::Result<Message> {
-            self.links.receive(from)
-        }
-
-        fn step(&mut self, name: &str) {
-            self.links.step(name);
-        }
-
-        fn accuse(&mut self, peer: Party, reason: &str) -> net::Error {
-            self.links.accuse(peer, reason)
-        }
-
-        fn fail(&mut self, reason: &str) {
-            self.links.fail(reason);
-        }
-
-        fn close(self: Box<Self>) -> net::Result<()> {
-            Box::new(self.links).close()
+    impl Hooks for Sent {
+        fn sends(&self, _step: &str, _from: Party, _to: Party, message: Message) -> Message {
+            self.0.lock().unwrap().push(message.body.clone());
+            message
         }
     }
 
@@ -416,12 +376,12 @@ mod tests {
     fn run(stores: &[Store; 3], lost: usize) -> (Report, Vec<Vec<Bytes>>) {
         let ends = thread::scope(|scope| {
             let parts = stores.iter().zip(transports(3)).map(|(store, links)| {
-                let mut control = Recorded { links, sent: Vec::new() };
+                let sent = Arc::new(Sent::default());
+                let mut control = Hooked::new(Box::new(links), sent.clone());
                 scope.spawn(move || {
                     let report = rebuild(store, &Replicated, &mut control, lost, &mut |_, _| {});
-                    let sent = std::mem::take(&mut control.sent);
                     Box::new(control).close().unwrap();
-                    (report.unwrap(), sent)
+                    (report.unwrap(), std::mem::take(&mut *sent.0.lock().unwrap()))
                 })
             });
             let parts: Vec<_> = parts.collect();

@@ -13,6 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use net::{Message, Party, Transport};
 
 use crate::{
     Error, Result,
@@ -76,4 +77,67 @@ impl Drop for Local {
 
 fn gone(reason: &str) -> Error {
     Error::Unreachable { server: "the other end".to_owned(), reason: reason.to_owned() }
+}
+
+/// Links on which a test sees and changes messages.
+pub(crate) struct Hooked {
+    links: Box<dyn Transport>,
+    step: String,
+    hooks: Arc<dyn Hooks>,
+}
+
+/// A test's hand in messages; it leaves them as they are, if it does not say otherwise.
+pub(crate) trait Hooks: Send + Sync {
+    fn sends(&self, _step: &str, _from: Party, _to: Party, message: Message) -> Message {
+        message
+    }
+
+    fn receives(&self, _step: &str, _me: Party, _from: Party, message: Message) -> Message {
+        message
+    }
+
+    fn fails(&self, _error: &net::Error) {}
+}
+
+impl Hooked {
+    pub(crate) fn new(links: Box<dyn Transport>, hooks: Arc<dyn Hooks>) -> Self {
+        Self { links, step: String::new(), hooks }
+    }
+}
+
+impl Transport for Hooked {
+    fn me(&self) -> Party {
+        self.links.me()
+    }
+
+    fn parties(&self) -> usize {
+        self.links.parties()
+    }
+
+    fn send(&mut self, to: Party, message: Message) -> net::Result<()> {
+        let message = self.hooks.sends(&self.step, self.me(), to, message);
+        self.links.send(to, message).inspect_err(|error| self.hooks.fails(error))
+    }
+
+    fn receive(&mut self, from: Party) -> net::Result<Message> {
+        let came = self.links.receive(from).inspect_err(|error| self.hooks.fails(error));
+        Ok(self.hooks.receives(&self.step, self.me(), from, came?))
+    }
+
+    fn step(&mut self, name: &str) {
+        name.clone_into(&mut self.step);
+        self.links.step(name);
+    }
+
+    fn accuse(&mut self, peer: Party, reason: &str) -> net::Error {
+        self.links.accuse(peer, reason)
+    }
+
+    fn fail(&mut self, reason: &str) {
+        self.links.fail(reason);
+    }
+
+    fn close(self: Box<Self>) -> net::Result<()> {
+        self.links.close()
+    }
 }

@@ -3,7 +3,39 @@
 use net::{Party, Transport};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    store::{Holding, Repair, Store, repairs},
+};
+
+/// The servers tell each other what they hold, and finish or undo what a crash interrupted.
+pub(crate) fn reconcile(store: &Store, control: &mut dyn Transport) -> Result<()> {
+    let holdings = holdings(store, control, "compare models")?;
+    for repair in repairs(control.me().0, &holdings) {
+        tracing::info!(?repair, "finishing an interrupted put");
+        let repaired = match repair {
+            Repair::Commit(name, version) => store.commit(&name, version).map(drop),
+            Repair::Discard(name, version) => store.discard(&name, version),
+        };
+        if let Err(error) = repaired {
+            // This model is refused until it is put again; all others work.
+            tracing::error!(%error, "an interrupted put could not be finished");
+        }
+    }
+    Ok(())
+}
+
+/// Holdings of all servers, by server, as the named step.
+pub(crate) fn holdings(
+    store: &Store,
+    control: &mut dyn Transport,
+    step: &str,
+) -> Result<Vec<Vec<Holding>>> {
+    let mine = store.inventory()?;
+    let mut holdings = exchange::<Vec<Holding>>(control, step, &mine)?;
+    holdings[control.me().0] = mine;
+    Ok(holdings)
+}
 
 /// Says the same to all others and hears all, as the named step. The own place is left empty.
 pub(crate) fn exchange<T: Default + DeserializeOwned>(

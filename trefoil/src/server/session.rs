@@ -13,13 +13,12 @@ use std::{
 
 use super::{
     Core, Ending, Job, Phase, Queue, Running, Server,
-    control::{exchange, listen, strange, tell},
+    control::{listen, reconcile, strange, tell},
     jobs::Worker,
 };
 use crate::{
     Error, Id, Result,
     queue::{Answer, Turn},
-    store::{Holding, Repair, repairs},
     watch::{Place, Watched},
     wire::{Link, Stage, VERSION},
 };
@@ -102,7 +101,7 @@ impl Core {
 
     fn run_jobs(&self, session: Session, watched: &Watched, canceller: &Canceller) -> Result<()> {
         let mut control = watched.hand();
-        self.reconcile(&mut control)?;
+        reconcile(&self.store, &mut control)?;
         let mut worker = Worker::start(self, session, watched.hand(), canceller.clone())?;
         let lost = {
             let (mut state, now) = (self.state(), Instant::now());
@@ -153,25 +152,6 @@ impl Core {
                 return canceller.cancel(&reason);
             }
         }
-    }
-
-    /// The servers tell each other what they hold, and finish or undo what a crash interrupted.
-    fn reconcile(&self, control: &mut Watched) -> Result<()> {
-        let mine = self.store.inventory()?;
-        let mut holdings = exchange::<Vec<Holding>>(control, "compare models", &mine)?;
-        holdings[self.me] = mine;
-        for repair in repairs(self.me, &holdings) {
-            tracing::info!(?repair, "finishing an interrupted put");
-            let repaired = match repair {
-                Repair::Commit(name, version) => self.store.commit(&name, version).map(drop),
-                Repair::Discard(name, version) => self.store.discard(&name, version),
-            };
-            if let Err(error) = repaired {
-                // This model is refused until it is put again; all others work.
-                tracing::error!(%error, "an interrupted put could not be finished");
-            }
-        }
-        Ok(())
     }
 
     /// Counts for each client what the models in force take.

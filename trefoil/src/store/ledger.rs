@@ -74,7 +74,7 @@ pub struct Ledger {
     change: Mutex<()>,
 }
 
-/// What a server has counted, for another one that has lost its own. Tapes' places are not in it: they are of one server.
+/// Counts of a server, for another one that has lost its own. Tapes' places are not in it: they are of one server.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
@@ -84,7 +84,7 @@ pub struct Counts {
 }
 
 impl Privacy {
-    /// What two servers have counted together, never less than either has.
+    /// The count of two servers together, never less than that of either.
     fn with(self, other: Self) -> Self {
         let (more, less) =
             if other.runs.is_subset(&self.runs) { (self, other) } else { (other, self) };
@@ -171,8 +171,7 @@ impl Ledger {
         self.read("revoked", "number")
     }
 
-    /// Notes the number of a list of revoked certificates, and refuses one below those that were used. Returns the
-    /// highest.
+    /// Notes the number of a list of revoked certificates. Returns the highest that was used.
     ///
     /// # Errors
     /// As [`Ledger::open`].

@@ -9,69 +9,13 @@ use net::{Message, Party};
 use serde_json::Value;
 
 use super::*;
-
-/// Links on which a test sees and changes messages.
-struct Hooked {
-    links: Box<dyn Transport>,
-    step: String,
-    hooks: Arc<dyn Hooks>,
-}
-
-/// What a test does with messages; nothing, if it does not say so.
-pub(super) trait Hooks: Send + Sync {
-    fn sends(&self, _step: &str, _from: Party, _to: Party, message: Message) -> Message {
-        message
-    }
-
-    fn receives(&self, _step: &str, _me: Party, _from: Party, message: Message) -> Message {
-        message
-    }
-
-    fn fails(&self, _error: &net::Error) {}
-}
-
-impl Transport for Hooked {
-    fn me(&self) -> Party {
-        self.links.me()
-    }
-
-    fn parties(&self) -> usize {
-        self.links.parties()
-    }
-
-    fn send(&mut self, to: Party, message: Message) -> net::Result<()> {
-        let message = self.hooks.sends(&self.step, self.me(), to, message);
-        self.links.send(to, message).inspect_err(|error| self.hooks.fails(error))
-    }
-
-    fn receive(&mut self, from: Party) -> net::Result<Message> {
-        let came = self.links.receive(from).inspect_err(|error| self.hooks.fails(error));
-        Ok(self.hooks.receives(&self.step, self.me(), from, came?))
-    }
-
-    fn step(&mut self, name: &str) {
-        name.clone_into(&mut self.step);
-        self.links.step(name);
-    }
-
-    fn accuse(&mut self, peer: Party, reason: &str) -> net::Error {
-        self.links.accuse(peer, reason)
-    }
-
-    fn fail(&mut self, reason: &str) {
-        self.links.fail(reason);
-    }
-
-    fn close(self: Box<Self>) -> net::Result<()> {
-        self.links.close()
-    }
-}
+use crate::testing::{Hooked, Hooks};
 
 /// Servers that work, over hooked links.
 pub(super) fn hooked(hooks: &Arc<impl Hooks + 'static>) -> World {
     let hooks = hooks.clone();
     let between = move |_: usize, links| -> Box<dyn Transport> {
-        Box::new(Hooked { links, step: String::new(), hooks: hooks.clone() })
+        Box::new(Hooked::new(links, hooks.clone()))
     };
     let world = World::over(&Limits::default(), Arc::new(between));
     works(&world);
