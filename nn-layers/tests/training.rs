@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Random, conv, dense, distance, flatten, image, relu};
+use common::{Random, conv, dense, distance, flatten, image, planned, relu};
 use mpc_core::{Operand, Plaintext, Protocol, Result as MpcResult, TestWorld};
 use net::Party;
 use nn_layers::layers::{BatchNorm, Layer, LayerNorm};
@@ -40,13 +40,7 @@ impl Training {
         build: impl Fn(&mut Graph, &mut Random, ValueId) -> ValueId,
     ) -> Self {
         let mut r = Random(1);
-        let mut graph = Graph::new(BATCH);
-        let own: Vec<_> = dims.iter().map(|&d| Dim::Fixed(d)).collect();
-        let x = graph.input("x", &[&[Dim::Batch(1)], &own[..]].concat()).unwrap();
-        let y = build(&mut graph, &mut r, x);
-        graph.train(|_| true);
-        let result = graph.shape(y).dims().to_vec();
-        let (plan, start) = TrainPlan::new(&graph, y, options).unwrap();
+        let (plan, start, result) = planned(BATCH, dims, options, &mut r, build);
         let batch = |_| {
             let x = r.tensor(&[&[BATCH], dims].concat(), 1.0);
             [x, labels(&mut r, &options.loss, &result)]

@@ -17,13 +17,7 @@ fn planned(
     build: impl Fn(&mut Graph, &mut Random, ValueId) -> ValueId,
 ) -> (TrainPlan, Vec<HostTensor>, [HostTensor; 2]) {
     let mut r = Random(5);
-    let mut graph = Graph::new(BATCH);
-    let own: Vec<_> = dims.iter().map(|&d| Dim::Fixed(d)).collect();
-    let x = graph.input("x", &[&[Dim::Batch(1)], &own[..]].concat()).unwrap();
-    let y = build(&mut graph, &mut r, x);
-    graph.train(|_| true);
-    let result = graph.shape(y).dims().to_vec();
-    let (plan, start) = TrainPlan::new(&graph, y, options).unwrap();
+    let (plan, start, result) = common::planned(BATCH, dims, options, &mut r, build);
     let batch = [r.tensor(&[&[BATCH], dims].concat(), 1.0), r.tensor(&result, 1.0)];
     (plan, start, batch)
 }

@@ -1,6 +1,7 @@
 //! Helpers of the tests: random weights, small networks.
 #![allow(dead_code)] // each test file uses its own part
 
+use nn_layers::train::{TrainOptions, TrainPlan};
 use nn_layers::{Dim, Graph, HostTensor, Kernel, Op, Pool, Unary, ValueId};
 
 /// A replayable source of numbers (SplitMix64).
@@ -21,6 +22,25 @@ impl Random {
         let values = (0..dims.iter().product()).map(|_| self.next() * scale).collect();
         HostTensor::new(dims, values).unwrap()
     }
+}
+
+/// Plans a training of all weights of what `build` makes of an input of shape `dims` besides the batch. Returns the
+/// state at its start and the result's shape as well.
+pub fn planned(
+    batch: usize,
+    dims: &[usize],
+    options: &TrainOptions,
+    r: &mut Random,
+    build: impl Fn(&mut Graph, &mut Random, ValueId) -> ValueId,
+) -> (TrainPlan, Vec<HostTensor>, Vec<usize>) {
+    let mut graph = Graph::new(batch);
+    let own: Vec<_> = dims.iter().map(|&d| Dim::Fixed(d)).collect();
+    let x = graph.input("x", &[&[Dim::Batch(1)], &own[..]].concat()).unwrap();
+    let y = build(&mut graph, r, x);
+    graph.train(|_| true);
+    let result = graph.shape(y).dims().to_vec();
+    let (plan, start) = TrainPlan::new(&graph, y, options).unwrap();
+    (plan, start, result)
 }
 
 pub fn image(g: &mut Graph, c: usize, size: usize) -> ValueId {
