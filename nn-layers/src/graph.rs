@@ -45,7 +45,7 @@ pub(crate) struct Node {
     pub inputs: Vec<ValueId>,
     pub shape: Shape,
     pub format: Format,
-    /// What it was before weights were computed with in the clear: what a training differentiates.
+    /// The operation on weights that this constant is the result of: a training differentiates it.
     pub folded: Option<Folded>,
 }
 

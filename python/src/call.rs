@@ -117,7 +117,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
 ];
 
 impl Call {
-    /// Whether two runs of it give other numbers, so that no reference can know what the parties have.
+    /// A function whose runs give other numbers each time: no reference can know what the parties have.
     pub(crate) fn is_random(&self) -> bool {
         self.function == "gaussian"
     }

@@ -957,7 +957,8 @@ def gaussian(mpc, shape, deviation=1.0):
     the deviation is below 2.
     """
     if not 2.0**-mpc.frac_bits <= deviation < math.inf:
-        raise InputError(f"a standard deviation of {deviation} is below 2 ** -{mpc.frac_bits}, the unit of the result")
+        unit = f"2 ** -{mpc.frac_bits}"
+        raise InputError(f"a standard deviation of {deviation}; it is at least {unit}, the unit of the result, and finite")
     # The least deviation that the library samples is 2^20 units, and a party's part is smaller than the sum.
     finer = 21 - math.floor(math.log2(deviation))
     frac = finer if finer > mpc.frac_bits else mpc.frac_bits

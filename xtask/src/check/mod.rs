@@ -102,10 +102,10 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// How long a step may take. The longest, `tests`, takes 25 minutes on a fresh machine of two cores.
+/// The longest that a step may take; `tests` takes 25 minutes on a fresh machine of two cores.
 const LIMIT: Duration = Duration::from_mins(45);
 
-/// Ends the program if a step hangs, so that whoever reads the output learns which one.
+/// Ends the program if a step hangs, and names the step.
 struct Watchdog {
     _ended: Sender<()>,
 }

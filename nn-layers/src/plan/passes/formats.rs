@@ -34,7 +34,7 @@ pub(crate) fn round_weights(graph: &mut Graph) -> Result<()> {
     Ok(())
 }
 
-/// Which nodes depend on an input.
+/// Nodes that depend on an input.
 fn of_inputs(graph: &Graph) -> Vec<bool> {
     let mut given: Vec<bool> = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
@@ -44,7 +44,7 @@ fn of_inputs(graph: &Graph) -> Vec<bool> {
     given
 }
 
-/// Whether a value is a weight that stays secret in the plan, or made of such weights alone.
+/// Tests that a value is a weight that stays secret in the plan, or made of such weights alone.
 fn is_weight(graph: &Graph, id: ValueId, given: &[bool]) -> bool {
     let computed = |x: ValueId| graph.constant_of(x).is_none();
     let node = &graph.nodes[id.0];
@@ -53,7 +53,7 @@ fn is_weight(graph: &Graph, id: ValueId, given: &[bool]) -> bool {
     given.get(id.0) == Some(&false) && computed(id) && !integers && !known
 }
 
-/// Whether the result has the fraction bits of the operands, whatever they are.
+/// Tests that the result has the fraction bits of the operands, whatever they are.
 fn hands_on_formats(op: &Op) -> bool {
     match op {
         Op::Binary(f) => matches!(f, Binary::Add | Binary::Sub | Binary::Max | Binary::Min),
