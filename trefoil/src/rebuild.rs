@@ -3,7 +3,7 @@
 //! All three servers are stopped, and their operators run `trefoil store rebuild` at once: that each of them does is its
 //! consent. Over a session of their own
 //!
-//! 1. each says what it holds, and finishes or undoes what a crash interrupted ([`reconcile`]);
+//! 1. each says what it holds, and finishes or undoes what a crash interrupted ([`crate::store::repairs`]);
 //! 2. for each model, data set and run that both others hold whole and the lost server does not, both send what is public
 //!    about it, and each the component that it has in common with the lost server ([`Sharing::twins`]), after comparing its
 //!    own files with the hashes in its manifest;
