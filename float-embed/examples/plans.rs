@@ -1,5 +1,5 @@
-//! Prints, for each unit and width of limb, how many products a word product costs and how deep
-//! a sum stays exact.
+//! Prints, for each unit and width of limb, the number of products for a word product and the
+//! largest depth of an exact sum.
 
 use float_embed::{Digits, LimbPlan, Merge, Unit};
 

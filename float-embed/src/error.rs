@@ -1,4 +1,4 @@
-//! What can go wrong: a plan that no unit can carry out, operands that do not fit.
+//! Errors: plans that the unit cannot compute exactly, operands that do not fit.
 
 use crate::{LimbPlan, Unit};
 
@@ -26,7 +26,7 @@ pub enum Error {
         limb_bits: u32,
     },
 
-    /// Operands whose shapes have no product.
+    /// Operands whose shapes cannot be multiplied.
     #[error("the product of shapes {lhs:?} and {rhs:?} is not defined; need [m, k] and [k, n]")]
     Shapes {
         /// Dimensions of the left operand.
@@ -66,7 +66,7 @@ pub enum Error {
         largest: usize,
     },
 
-    /// The result is no tensor.
+    /// The result cannot be a tensor.
     #[error(transparent)]
     Ring(#[from] ring_arith::Error),
 }

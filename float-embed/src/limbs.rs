@@ -61,7 +61,7 @@ impl LimbPlan {
                 Digits::Unsigned => ((rest << unused) >> unused) as i64,
                 Digits::Balanced => ((rest << unused) as i64) >> unused,
             };
-            // What a negative digit borrows, the limbs above pay back; beyond 2^64 it is dropped.
+            // A negative digit borrows from the limbs above; a borrow beyond 2^64 is dropped.
             rest = rest.wrapping_sub(digit as u64).checked_shr(width).unwrap_or(0);
             digit
         })

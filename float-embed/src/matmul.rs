@@ -1,4 +1,4 @@
-//! The whole way from words to words: split, multiply, recombine, chunk by chunk.
+//! Products from words to words: split, multiply, recombine, chunk by chunk.
 
 use ring_arith::{EngineTensor, Shape, Tensor};
 
@@ -10,7 +10,7 @@ impl LimbPlan {
     /// words.
     ///
     /// # Errors
-    /// [`Error::Shapes`] if the shapes have no product.
+    /// [`Error::Shapes`] if the shapes cannot be multiplied.
     pub fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<Tensor> {
         let (&[m, k], &[k_too, n]) = (lhs.shape().dims(), rhs.shape().dims()) else {
             return Err(shapes(lhs, rhs));

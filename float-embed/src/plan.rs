@@ -1,4 +1,4 @@
-//! Plans: how words split into limbs, which products matter, how deep a sum stays exact.
+//! Plans: the limbs of words, the products that matter, the largest depth of an exact sum.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::{Error, Result};
 /// Bits of a word.
 const WORD: u32 = 64;
 
-/// What multiplies the limbs, and what adds up the products.
+/// The unit that multiplies the limbs and adds up the products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// Limbs and sums in `f64`, whose significand has 53 bits.
@@ -26,43 +26,44 @@ pub enum Unit {
 pub enum Digits {
     /// From 0 to `2^w - 1`.
     Unsigned,
-    /// From `-2^(w-1)` to `2^(w-1) - 1`; what lies above the range is carried to the next limb,
-    /// and the carry of the last limb, a multiple of 2^64, is dropped. A sum of products holds
-    /// four times the terms of an unsigned one, less the sign's bit.
+    /// From `-2^(w-1)` to `2^(w-1) - 1`; the excess above the range is carried to the next limb,
+    /// and the carry of the last limb, a multiple of 2^64, is dropped. A sum of products holds four
+    /// times the terms of an unsigned one, less the sign's bit.
     Balanced,
 }
 
-/// Which products share an accumulator.
+/// The products that share an accumulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Merge {
     /// None: one accumulator for each pair of limbs.
     Pairs,
-    /// All products of one weight, which lie on one diagonal of the table of pairs: one
-    /// accumulator for each limb, and a bound on K that is smaller by up to the number of limbs.
+    /// All products of one weight, which form a diagonal of the table of pairs. Each limb has one
+    /// accumulator, and the bound on K is smaller by up to the number of limbs.
     Diagonals,
 }
 
-/// One accumulator of a plan: the products it takes in, and their common weight.
+/// One accumulator of a plan: the products that it sums, and their common weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accumulator {
     /// Its sum counts `2^shift`-fold in the result.
     pub shift: u32,
     /// The limb of the left operand and the limb of the right one, for each product.
     pub pairs: Vec<(usize, usize)>,
-    /// The largest inner dimension for which it is exact; `None` if it may wrap and so has no
-    /// bound.
+    /// The largest inner dimension for which it is exact; `None` if it may wrap, so that every
+    /// depth is exact.
     pub largest_k: Option<usize>,
 }
 
-/// How a word of 64 bits becomes limbs that a unit multiplies exactly, and sums become a word.
+/// A plan: splits a word of 64 bits into limbs that a unit multiplies exactly, and recombines sums
+/// to a word.
 ///
 /// Let limbs be `w` bits wide, so that a word is `x = sum_i x_i 2^(iw)` modulo 2^64 with
 /// `ceil(64 / w)` limbs, the last one of `64 - w * (limbs - 1)` bits. Then
 ///
 /// `sum_k x_k y_k = sum_(i,j) 2^((i+j)w) sum_k x_(k,i) y_(k,j)` modulo 2^64,
 ///
-/// and pairs with `(i + j) w >= 64` contribute nothing: 10 of 16 pairs matter for 4 limbs of 16
-/// bits, 6 of 9 for 3 limbs of 22 bits, 36 of 64 for 8 limbs of 8 bits.
+/// and pairs with `(i + j) w >= 64` are zero. Of 4 limbs of 16 bits 10 of 16 pairs matter, of 3
+/// limbs of 22 bits 6 of 9, of 8 limbs of 8 bits 36 of 64.
 ///
 /// # How deep a sum is exact
 ///
@@ -70,19 +71,19 @@ pub struct Accumulator {
 /// one accumulator.
 ///
 /// *Floating point with a significand of `p` bits* (53 in `f64`, 24 in `f32`). Every integer of
-/// magnitude up to `2^p` is a number of the format. Each of the products, and each sum of some of
-/// them, in whatever order and grouping a GEMM adds them, is an integer of magnitude at most
-/// `K M`. So if `K M <= 2^p`, no addition ever rounds, fused or not, and the result is exact:
-/// the bound is `K = floor(2^p / M)`. It is tight: with `K + 1` there are operands whose sum is
-/// odd and above `2^p`, and no such number is in the format. (A unit that adds in `f32` must
-/// round only when it has to, as tensor cores do for integers below 2^24.)
+/// magnitude up to `2^p` is a number of the format. Each product, and each sum of some products, in
+/// any order and grouping of a GEMM, is an integer of magnitude at most `K M`. So if `K M <= 2^p`,
+/// additions never round, fused or not, and the result is exact: the bound is `K = floor(2^p / M)`.
+/// It is tight: for `K + 1` some operands have a sum that is odd and above `2^p`, and the format
+/// cannot hold such a number. (A unit that adds in `f32` must round only when it has to, as tensor
+/// cores do for integers below 2^24.)
 ///
 /// *Wrapping 32-bit integers.* The sum is known modulo 2^32, with weight `2^s`. If `s >= 32` then
-/// `2^s 2^32` is a multiple of 2^64: wrapping loses nothing, and there is no bound. Otherwise the
-/// sum itself must fit. Unsigned, it lies in `[0, K M]`, so `K = floor((2^32 - 1) / M)`. Balanced,
-/// it lies in `[-K M, K M]`, and the upper end is reached by digits that are all `-2^(w-1)`, so
-/// `K = floor((2^31 - 1) / M)`. One step further the extreme sum is off by `2^(32 + s)`, which is
-/// not a multiple of 2^64.
+/// `2^s 2^32` is a multiple of 2^64: wrapping loses nothing, and the depth is not bounded.
+/// Otherwise the sum itself must fit. Unsigned, it lies in `[0, K M]`, so
+/// `K = floor((2^32 - 1) / M)`. Balanced, it lies in `[-K M, K M]`. Digits that are all `-2^(w-1)`
+/// reach the upper end, so `K = floor((2^31 - 1) / M)`. One step further the extreme sum is off by
+/// `2^(32 + s)`, which is not a multiple of 2^64.
 ///
 /// For 8 limbs of 8 bits on 8 diagonals the limit is the diagonal of weight 2^24, which has four
 /// pairs: `floor((2^32 - 1) / (4 * 255^2)) = 16512`, balanced `floor((2^31 - 1) / (4 * 128^2)) =
@@ -161,7 +162,7 @@ impl LimbPlan {
         Self::new(self.unit, self.limb_bits, self.digits, merge)
     }
 
-    /// What multiplies.
+    /// The unit that multiplies.
     pub fn unit(&self) -> Unit {
         self.unit
     }
@@ -171,7 +172,7 @@ impl LimbPlan {
         self.digits
     }
 
-    /// Which products share an accumulator.
+    /// The products that share an accumulator.
     pub fn merge(&self) -> Merge {
         self.merge
     }
@@ -189,7 +190,7 @@ impl LimbPlan {
     /// Bits of limb `i`.
     ///
     /// # Panics
-    /// If there is no limb `i`.
+    /// If `i` is not below the number of limbs.
     pub fn width(&self, i: usize) -> u32 {
         assert!(i < self.limbs(), "limb {i} of {}", self.limbs());
         self.limb_bits.min(WORD - self.limb_bits * i as u32)
@@ -199,7 +200,7 @@ impl LimbPlan {
     /// one.
     ///
     /// # Panics
-    /// If there is no limb `i`.
+    /// If `i` is not below the number of limbs.
     pub fn largest_limb(&self, i: usize) -> u64 {
         match self.digits {
             Digits::Unsigned => u64::MAX >> (WORD - self.width(i)),

@@ -1,4 +1,4 @@
-//! Products of limbs, summed in accumulators, and the way back to words.
+//! Products of limbs, summed in accumulators, and their recombination to words.
 
 use half::{bf16, f16};
 use ndarray::linalg::general_mat_mul;

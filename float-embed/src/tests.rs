@@ -1,11 +1,11 @@
-//! Tests of the bounds, from both sides, and of the way from words to words.
+//! Tests of the bounds, from both sides, and of products from words to words.
 
 use proptest::prelude::*;
 use ring_arith::{Shape, Tensor};
 
 use crate::{Accumulator, Digits, Error, LimbPlan, Merge, SumPlanes, Unit};
 
-/// Both ways of merging every named plan, and a few widths beside them.
+/// Both ways of merging every named plan, and a few other widths.
 fn plans() -> Vec<LimbPlan> {
     let more = [
         LimbPlan::new(Unit::Bf16, 8, Digits::Unsigned, Merge::Pairs),
@@ -46,7 +46,7 @@ fn step(accumulator: &Accumulator, x: &[i64], y: &[i64]) -> i128 {
     accumulator.pairs.iter().map(|&(i, j)| i128::from(x[i]) * i128::from(y[j])).sum()
 }
 
-/// What an accumulator holds after multiplying the row `x` with the column `y`.
+/// An accumulator's value after multiplying the row `x` with the column `y`.
 fn accumulated(plan: LimbPlan, index: usize, x: &[u64], y: &[u64]) -> i128 {
     let x = plan.split(x, 1, x.len()).unwrap();
     let y = plan.split(y, y.len(), 1).unwrap();
@@ -58,8 +58,8 @@ fn accumulated(plan: LimbPlan, index: usize, x: &[u64], y: &[u64]) -> i128 {
     }
 }
 
-/// Limbs for the step past the bound: extreme, but at most one limb of each operand nearer to
-/// zero by one, so that a sum in floating point comes out odd.
+/// Limbs for the step past the bound. They are extreme, except that at most one limb of each
+/// operand is nearer to zero by one, so that a sum in floating point is odd.
 fn last_steps(plan: LimbPlan) -> impl Iterator<Item = (Vec<i64>, Vec<i64>)> {
     let n = plan.limbs();
     let nearer = move |at: usize| {

@@ -1,4 +1,4 @@
-//! Damage done to an input, as data: a test that fails shrinks it to what matters.
+//! Damage to an input, as data: a failing test shrinks it to the relevant edits.
 
 use proptest::{collection::vec, prelude::*, sample::Index};
 
@@ -65,7 +65,7 @@ pub fn damage() -> impl Strategy<Value = Damage> {
 }
 
 impl Damage {
-    /// A seed with the damage done to it. Pieces of `seeds` may come into it.
+    /// A seed with this damage. It may contain pieces of `seeds`.
     #[must_use]
     pub fn apply(&self, seeds: &[Vec<u8>], seed: &[u8]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
@@ -102,7 +102,8 @@ impl Edit {
             }
             Self::Cut(from, to) => {
                 let (from, to) = ordered(place(from), place(to));
-                // Short pieces more often than long ones: what is left should still be read some way.
+                // Short pieces more often than long ones: a reader should still get some way into the
+                // rest.
                 bytes.drain(from..to.min(from + 1 + (to - from) / 8));
             }
             Self::Repeat { at, to, times } => {
@@ -137,7 +138,7 @@ fn ordered(one: usize, other: usize) -> (usize, usize) {
     (one.min(other), one.max(other))
 }
 
-/// The decimal number that begins at or behind a place, within a short distance.
+/// The decimal number that begins at or after a place, within a short distance.
 fn digits(bytes: &[u8], at: usize) -> Option<std::ops::Range<usize>> {
     let near = &bytes[at..bytes.len().min(at + 64)];
     let start = at + near.iter().position(u8::is_ascii_digit)?;

@@ -14,12 +14,12 @@ pub struct Target {
     pub name: &'static str,
     /// Inputs as they should be.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Reads an input and uses what it has read; says whether it was taken for sound. Panics if what was
-    /// read does not hold together.
+    /// Reads an input and uses the value; returns true if the input was accepted. Panics if an accepted
+    /// value is inconsistent.
     pub read: fn(&[u8]) -> bool,
     /// Damaged inputs that the check feeds to it.
     pub inputs: u32,
-    /// MiB of memory that it may ask for beyond what it takes for its seeds.
+    /// MiB of memory that it may take beyond that for its seeds.
     pub memory: u64,
 }
 
@@ -82,6 +82,30 @@ pub const TARGETS: &[Target] = &[
         inputs: 5_000,
         memory: 256,
     },
+    Target {
+        name: "run_file",
+        seeds: seeds::run_files,
+        read: readers::run_file,
+        inputs: 20_000,
+        memory: 256,
+    },
+    Target {
+        name: "shares",
+        seeds: seeds::shares,
+        read: readers::shares,
+        inputs: 20_000,
+        memory: 64,
+    },
+    Target { name: "saved", seeds: seeds::saved, read: readers::saved, inputs: 20_000, memory: 64 },
+    Target { name: "tape", seeds: seeds::tapes, read: readers::tape, inputs: 5_000, memory: 64 },
+    Target {
+        name: "revoked",
+        seeds: seeds::revoked,
+        read: readers::revoked,
+        inputs: 20_000,
+        memory: 64,
+    },
+    Target { name: "http", seeds: seeds::http, read: readers::http, inputs: 100_000, memory: 64 },
     Target { name: "onnx", seeds: seeds::onnx, read: readers::onnx, inputs: 20_000, memory: 256 },
     Target {
         name: "weights",

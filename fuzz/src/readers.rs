@@ -1,20 +1,25 @@
-//! What each target does with an input. An error is a good answer; a panic never is.
+//! Each target's work on an input. It may return an error, but must not panic.
 
 use std::env;
 use std::fmt::Debug;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process;
 
 use models::data::{Preprocessing, cifar10, from_csv, from_idx, from_image, from_npy, to_npy};
 use models::onnx::ImportOptions;
 use models::weights::from_safetensors;
 use mpc_core::{Plaintext, Protocol};
-use nn_layers::{HostTensor, Plan, train::TrainRequest};
+use nn_layers::{HostTensor, Plan, PlanOptions, train::TrainRequest};
 use ring_arith::{CpuEngine, EngineTensor, Shape};
+use rss_protocols::Tape;
 use serde::{Serialize, de::DeserializeOwned};
 use trefoil::config::{ClientConfig, PartyConfig};
+use trefoil::observe::parse as parse_http;
 use trefoil::queue::{Answer, Turn};
-use trefoil::store::{parse_manifest, seal};
+use trefoil::saved::SavedShare;
+use trefoil::store::{parse_manifest, parse_shares, seal};
+use trefoil::training::RunFile;
 use trefoil::wire::{Reply, Request, parse};
 
 /// Numbers in all inputs and weights of a plan that is run.
@@ -137,16 +142,78 @@ pub(crate) fn manifest(input: &[u8]) -> bool {
 
 /// Reads a configuration file, of a server and of a client.
 pub(crate) fn config(input: &[u8]) -> bool {
-    let path = env::temp_dir().join(format!("trefoil-fuzz-{}.toml", process::id()));
-    fs::write(&path, input).expect("the temporary folder is writable");
+    let path = written(input, "toml");
     PartyConfig::read(&path).is_ok() || ClientConfig::read(&path).is_ok()
+}
+
+/// Reads the description of a training run, and requests it.
+pub(crate) fn run_file(input: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(input);
+    let Ok(file) = RunFile::parse(&text, Path::new("run.toml")) else { return false };
+    file.spec(Vec::new(), 1000, Vec::new());
+    file.options().is_ok()
+}
+
+/// Reads a server's file of shares: the shares have the stated shapes.
+pub(crate) fn shares(input: &[u8]) -> bool {
+    let Ok(shares) = parse_shares(input.to_vec().into()) else { return false };
+    let words: usize = shares.iter().flatten().map(|held| held.shape().len()).sum();
+    assert!(8 * words <= input.len());
+    true
+}
+
+/// Reads a share that Python saved.
+pub(crate) fn saved(input: &[u8]) -> bool {
+    let Ok(share) = SavedShare::parse(input) else { return false };
+    assert!(8 * share.held.iter().map(|held| held.shape().len()).sum::<usize>() <= input.len());
+    let three = [0, 1, 2].map(|party| SavedShare { party, ..share.clone() });
+    let _ = trefoil::saved::same(Path::new("x"), &three);
+    true
+}
+
+/// Opens a dealer's tape, and takes its key out and puts it back.
+pub(crate) fn tape(input: &[u8]) -> bool {
+    let path = written(input, "tape");
+    let Ok(tape) = Tape::open(&path, None) else { return false };
+    let [left, places] = tape.left();
+    assert!(left <= places && tape.next() == places - left);
+    assert_eq!(fs::metadata(&path).map(|file| file.len()).ok(), Some(input.len() as u64));
+    tape.bound().expect("a whole tape says what it is bound to");
+    let key = tape.key();
+    tape.without_key().expect("the temporary folder is writable");
+    drop(tape);
+    Tape::open(&path, Some(&key)).expect("it is the tape's key");
+    true
+}
+
+/// Reads a list of revoked certificates; that its authority signed it is found out later.
+pub(crate) fn revoked(input: &[u8]) -> bool {
+    net::fuzzing::revoked(input)
+}
+
+/// Reads a request of an operator's tool, in pieces.
+pub(crate) fn http(input: &[u8]) -> bool {
+    let whole = parse_http(input);
+    if matches!(whole, Ok(Some(_))) {
+        // The first half is incomplete or the same request, never another one.
+        let before = parse_http(&input[..input.len() / 2]);
+        assert!(matches!(before, Ok(None)) || before.ok() == whole.as_ref().ok().cloned());
+    }
+    matches!(whole, Ok(Some(Some(_))))
+}
+
+/// A file of these bytes.
+fn written(input: &[u8], ending: &str) -> PathBuf {
+    let path = env::temp_dir().join(format!("trefoil-fuzz-{}.{ending}", process::id()));
+    fs::write(&path, input).expect("the temporary folder is writable");
+    path
 }
 
 /// Imports a model, and plans it where that is possible.
 pub(crate) fn onnx(input: &[u8]) -> bool {
     let Ok(graph) = models::onnx::import(input, &ImportOptions::default()) else { return false };
     let preprocess = trefoil::Preprocess::default();
-    let _ = trefoil::import::plan("model", &graph, 20, preprocess, Vec::new());
+    let _ = trefoil::import::plan("model", &graph, &PlanOptions::default(), preprocess, Vec::new());
     true
 }
 
@@ -178,7 +245,7 @@ pub(crate) fn idx(input: &[u8]) -> bool {
     from_idx(input).is_ok() || cifar10(input).is_ok()
 }
 
-/// Whether what was read can be written and read again, and is the same then. Panics if not.
+/// Checks that a value can be written and read again, and is the same then. Panics if not.
 fn is_stable<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: T) -> bool {
     let text = serde_json::to_vec(&value).expect("what was read can be written");
     assert_eq!(serde_json::from_slice::<T>(&text).expect("what was written can be read"), value);

@@ -1,14 +1,19 @@
-//! Inputs as they should be: what the program itself writes, and the files that are shipped.
+//! Valid inputs: files that the program itself writes, and those that are shipped.
 
 use std::fs;
 use std::io::Cursor;
 use std::path::Path;
 
 use models::data::to_npy;
+use mpc_core::{Finish, Product, Protocol, TruncationMode};
 use nn_layers::train::{Metric, Optimiser, Schedule, TrainOptions, TrainRequest};
 use nn_layers::{Dim, Graph, HostTensor, Op};
+use ring_arith::{Bilinear, CpuEngine, Generator, Shape, Tensor};
+use rss_protocols::{Dealer, Options};
+use safetensors::{Dtype, tensor::TensorView};
 use trefoil::certificates::CertificateEnd;
 use trefoil::queue::{Answer, Held, Turn};
+use trefoil::saved::SavedShare;
 use trefoil::store::{ClusterId, Content, FileSum, Holder, Manifest, Range, Readers};
 use trefoil::tapes::TapeState;
 use trefoil::training::{
@@ -376,12 +381,95 @@ pub(crate) fn arrays() -> Vec<Vec<u8>> {
     [real, whole].into_iter().map(|tensor| to_npy(&tensor.expect("it fills its shape"))).collect()
 }
 
+/// Files for `trefoil train`.
+pub(crate) fn run_files() -> Vec<Vec<u8>> {
+    let plain = "name = \"digits\"\nstart = \"lenet.onnx\"\ndata = [\"a\", [\"b\", \"labels\"]]\nmodel = \"learnt\"\n\
+                 readers = [\"bob\"]\nrecipients = [\"carol\"]\nlabels = \"labels.txt\"\n[train]\nepochs = 20\nbatch = 64\n\
+                 rate = 0.05\nwarm-up = 5\ndecay = \"cosine\"\nloss = \"cross-entropy\"\nmomentum = 0.9\nnesterov = true\n\
+                 weight-decay = 1e-4\nonly = [\"fc\"]\nseed = 3\nflip = true\ncrop = 4\nkeep-seconds = 60\n\
+                 metrics-every = 10\nweights-after = [100, 200]\n";
+    let private = "name = \"p\"\nstart = \"a.onnx\"\ndata = [\"a\"]\nmodel = \"m\"\n[train]\nepochs = 1\nbatch = 8\n\
+                   rate = 0.1\nloss = \"mean-square\"\noptimiser = \"adam-by-row\"\nclip = 1.0\nnoise = 1.1\ndelta = 1e-5\n\
+                   microbatch = 4\n";
+    [plain, private].map(|text| text.as_bytes().to_vec()).to_vec()
+}
+
+/// A server's file of two shares.
+pub(crate) fn shares() -> Vec<Vec<u8>> {
+    let words: Vec<u8> = (0..48).collect();
+    let view = |dims: &[usize]| {
+        let bytes = 8 * dims.iter().product::<usize>();
+        TensorView::new(Dtype::U64, dims.to_vec(), &words[..bytes]).expect("words fill it")
+    };
+    let held = [("000000", vec![2, 3]), ("000001", vec![4])];
+    let views = held.iter().flat_map(|(at, dims)| {
+        ["mine", "next"].map(|component| (format!("{at}.{component}"), view(dims)))
+    });
+    let alone = [("000000.mine", view(&[1]))];
+    let file = safetensors::serialize(views, None).expect("views can be written");
+    vec![file, safetensors::serialize(alone, None).expect("a view can be written")]
+}
+
+/// A share as Python saves it.
+pub(crate) fn saved() -> Vec<Vec<u8>> {
+    let held = [1, 2].map(|word| Tensor::from_fn(shape(&[2, 2]), |_| word));
+    let share = SavedShare {
+        party: 1,
+        label: "0123456789abcdef".to_owned(),
+        dtype: "float64".to_owned(),
+        frac: 20,
+        width: 43,
+        held: held.into(),
+    };
+    vec![share.to_bytes().expect("a share can be written")]
+}
+
+/// Both tapes of a pair of three products.
+pub(crate) fn tapes() -> Vec<Vec<u8>> {
+    let files = [Cursor::new(Vec::new()), Cursor::new(Vec::new())];
+    let (engine, generator) = (CpuEngine::new(1), Generator::Aes128Ctr);
+    let dealer = Dealer::new(engine, Options::default(), generator, &[1; 32], [2; 32], files);
+    let mut dealer = dealer.expect("a dealer with these options");
+    for _ in 0..3 {
+        let dealt = dealer.deal(|mpc| {
+            let shapes = [shape(&[4]), shape(&[4])];
+            let factors = mpc.input_sums(&shapes, None)?;
+            let finish = Finish::Truncate { bits: 20, mode: TruncationMode::Early };
+            mpc.product(Product::new(Bilinear::Mul, &factors[0], &factors[1], finish)).map(drop)
+        });
+        dealt.expect("a product can be dealt");
+    }
+    dealer.finish().expect("there are places").map(Cursor::into_inner).to_vec()
+}
+
+/// Lists of zero and of two revoked certificates, signed by an authority that no longer exists.
+pub(crate) fn revoked() -> Vec<Vec<u8>> {
+    [&include_bytes!("../seeds/revoked-none.pem")[..], include_bytes!("../seeds/revoked-two.pem")]
+        .map(<[u8]>::to_vec)
+        .to_vec()
+}
+
+/// Requests of browsers, Prometheus and probes.
+pub(crate) fn http() -> Vec<Vec<u8>> {
+    [
+        "GET /metrics?a=b HTTP/1.1\r\nHost: 10.0.0.1:9100\r\nUser-Agent: Prometheus/3.0\r\nAccept: text/plain\r\n\r\n",
+        "GET / HTTP/1.1\r\nhost: localhost\r\nConnection: keep-alive\r\nCookie: a=1; b=2\r\n\r\n",
+        "POST /healthz HTTP/1.1\r\nHost: [::1]:80\r\nContent-Length: 2\r\n\r\nok",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .to_vec()
+}
+
 /// Two pictures of 3 x 2 in MNIST's format, their labels, and one picture in CIFAR-10's.
 pub(crate) fn idx() -> Vec<Vec<u8>> {
     let mut pictures = vec![0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 2];
     pictures.extend(0..12);
     let cifar = std::iter::once(3).chain((0..3072u32).map(|place| place as u8)).collect();
     vec![pictures, vec![0, 0, 8, 1, 0, 0, 0, 2, 7, 1], cifar]
+}
+
+fn shape(dims: &[usize]) -> Shape {
+    Shape::new(dims).expect("few dimensions, few elements")
 }
 
 fn about() -> About {

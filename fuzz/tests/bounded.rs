@@ -1,4 +1,5 @@
-//! Damaged inputs to whatever reads bytes of others: no panic, and no memory beyond a bound.
+//! Damaged inputs to all readers of foreign bytes: they do not panic, and their memory stays below
+//! a bound.
 
 use std::{
     env, fs,
@@ -44,7 +45,7 @@ fn feed(name: &str) {
             Ok(())
         })
         .unwrap();
-    // What is refused at its first byte tests little.
+    // An input that is refused at its first byte tests little.
     let sound = sound.into_inner();
     eprintln!("{sound} of {cases} damaged inputs of {name} were taken for sound");
     assert!(
@@ -71,4 +72,7 @@ macro_rules! targets {
     };
 }
 
-targets! { frames handshake request reply queue plan train_request manifest config onnx weights picture csv npy idx }
+targets! {
+    frames handshake request reply queue plan train_request manifest config run_file shares saved tape revoked http onnx
+    weights picture csv npy idx
+}

@@ -9,10 +9,10 @@ use ring_arith::{
 
 use crate::{CudaEngine, CudaTensor};
 
-/// Which engine a program is to compute on, as people write it: `auto`, `cpu` or `cuda:0`.
+/// The engine for a program, as users write it: `auto`, `cpu` or `cuda:0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EngineChoice {
-    /// The first CUDA device if there is one, else the CPU.
+    /// The first CUDA device if one exists, else the CPU.
     #[default]
     Auto,
     /// The CPU.
@@ -23,7 +23,8 @@ pub enum EngineChoice {
 
 /// The CPU, a CUDA device, or neither.
 ///
-/// Each call goes to the engine behind it: a match more, beside which even the smallest launch is long.
+/// Each call is passed to one of the engines. The extra match is short compared with even the smallest
+/// launch.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum AnyEngine {
@@ -31,7 +32,7 @@ pub enum AnyEngine {
     Cpu(CpuEngine),
     /// A CUDA device.
     Cuda(CudaEngine),
-    /// None: shapes alone are computed, to predict what a program costs.
+    /// None: only shapes are computed, to predict a program's cost.
     Shapes(ShapeEngine),
 }
 
@@ -43,13 +44,13 @@ pub enum AnyTensor {
     Cpu(Tensor),
     /// In a device's memory.
     Cuda(CudaTensor),
-    /// Nowhere: it has no words.
+    /// A shape without words.
     Shapes(ShapeTensor),
 }
 
 impl EngineChoice {
-    /// Opens the engine; a CPU engine gets `threads` threads. Where [`EngineChoice::Auto`] takes the CPU,
-    /// the second result says why no device.
+    /// Opens the engine; a CPU engine gets `threads` threads. If [`EngineChoice::Auto`] takes the CPU,
+    /// the second result is the error of the device.
     ///
     /// # Errors
     /// [`Error::Device`] if a CUDA device was asked for that cannot be used.
@@ -352,7 +353,7 @@ impl Engine for AnyEngine {
     }
 }
 
-/// How an engine's own tensor is taken out.
+/// A function that returns an engine's own tensor.
 type Pick<T> = fn(&AnyTensor) -> Result<&T>;
 
 fn all<'a, T>(tensors: &[&'a AnyTensor], pick: Pick<T>) -> Result<Vec<&'a T>> {

@@ -1,14 +1,14 @@
-//! Which method computes a product: the one place that decides, by shape and device.
+//! The choice of a product's method, by shape and device. No other code decides this.
 //!
-//! A limb product takes 36 multiply-adds of bytes for one of words, at rates where that wins by far, but
+//! A limb product takes 36 multiply-adds of bytes for one of words, at rates that make it much faster. But
 //! its tiles are padded to 64 rows, 64 or 96 columns and 32 terms, and splitting the operands costs two more
-//! launches and eight bytes written and read for each of their elements. The integer kernels have no such
-//! costs, and win for small and for thin products.
+//! launches and eight bytes written and read for each of their elements. The integer kernels do not have
+//! these costs, and win for small and for thin products.
 //!
-//! `cargo xtask gpu` times every method on squares and on thin products (`chooser/..`) and prints where
-//! which is fastest. The thresholds below are arithmetic, not yet measurements of a device: a launch takes
-//! about 3 us, in which the integer kernels do some 10 million multiply-adds, and a side of 24 uses three
-//! eighths of a tile's 64, where products of limbs should still be ahead.
+//! `cargo xtask gpu` times every method on squares and on thin products (`chooser/..`) and prints the
+//! range in which each is fastest. The thresholds below are calculated, not yet measured on a device. A
+//! launch takes about 3 us, in which the integer kernels do some 10 million multiply-adds. A side of 24
+//! uses three eighths of a tile's 64: products of limbs should still be faster there.
 
 use float_embed::LimbPlan;
 use ring_arith::{Error, Result};
@@ -20,7 +20,7 @@ const SMALL: usize = 1 << 22;
 /// From this many rows, columns and terms on, limbs pay.
 const SHORT: usize = 24;
 
-/// What computes a product.
+/// The method that computes a product.
 pub(crate) enum Chosen<'a> {
     Integer,
     Limbs(Form),
@@ -45,10 +45,10 @@ fn has_wgmma(device: &Device) -> bool {
     device.driver.capability().0 == 9
 }
 
-/// What computes these products, terms of one sum.
+/// The method for these products, terms of one sum.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the device does not know the method that was asked for.
+/// [`Error::Invalid`] if the device does not support the chosen method.
 pub(crate) fn choose<'a>(
     device: &Device,
     (asked, blas): (Method, Option<&'a Blas>),

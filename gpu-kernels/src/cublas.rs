@@ -47,7 +47,7 @@ pub(crate) struct Blas {
 }
 
 // SAFETY: a handle may be used from any thread, one at a time; calls only queue work, and cuBLAS guards
-// its handle by a lock of its own.
+// its handle with its own lock.
 unsafe impl Send for Blas {}
 // SAFETY: as above.
 unsafe impl Sync for Blas {}

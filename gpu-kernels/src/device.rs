@@ -1,4 +1,4 @@
-//! What every operation of the engine uses: memory for results, the shipped kernels, launches.
+//! Common parts of all operations of the engine: memory for results, the shipped kernels, launches.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ pub(crate) enum Shipped {
     Floats,
 }
 
-/// Bytes of limbs that one operand of a product may take up, unless told otherwise. Larger operands, a
-/// convolution's columns above all, are cut into parts that are multiplied one after the other: parts of this
-/// size fill a device many times over, and two of them are little beside its memory.
+/// Default limit on the bytes of limbs of one operand of a product. Larger operands, above all a
+/// convolution's columns, are cut into parts that are multiplied one after the other. Parts of this size fill
+/// a device many times over, and two of them are small compared with its memory.
 const ROOM: usize = 512 << 20;
 
 /// Threads of a block in kernels that stride over their work.
@@ -56,7 +56,7 @@ impl Device {
         Ok(CudaTensor::new(tensor.shape().clone(), buffer))
     }
 
-    /// The words lie in page-locked memory, ready to be sent.
+    /// The words are in page-locked memory, ready to be sent.
     pub(crate) fn download(&self, tensor: &CudaTensor) -> Result<Tensor> {
         let bytes = self.driver.read(tensor.address(), tensor.len() * 8)?;
         self.uploads.reap();

@@ -1,11 +1,11 @@
-//! The CUDA driver behind safe calls: one context, one stream, memory that is used again.
+//! Safe calls of the CUDA driver: one context, one stream, memory that is used again.
 //!
 //! Everything an engine does runs on its one stream, in the order of its calls. A buffer may therefore
 //! be handed out again as soon as its last user has been queued, without waiting for the device.
 //!
-//! Repeated sequences are not recorded as CUDA graphs. Between two messages of a protocol lie one to a few
-//! kernels with fresh addresses, nonces and offsets among their parameters, so that a graph would be
-//! updated node by node before every run, and would save only the launches' own few microseconds.
+//! Repeated sequences are not recorded as CUDA graphs. Between two messages of a protocol run one to a few
+//! kernels, with fresh addresses, nonces and offsets among their parameters. A graph would be updated node
+//! by node before every run, and would save only the launches' own few microseconds.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,7 +22,7 @@ use ring_arith::{Error, Result};
 
 /// The oldest devices that the kernels run on: compute capability 8.0, Ampere.
 const OLDEST: (i32, i32) = (8, 0);
-/// Device buffers come in multiples of this many bytes.
+/// Sizes of device buffers are multiples of this many bytes.
 const GRAIN: usize = 512;
 /// Dynamic shared memory that a kernel may have without asking for it.
 const DEFAULT_SHARED: u32 = 48 << 10;
@@ -100,7 +100,7 @@ impl Arg {
 }
 
 // SAFETY: handles of the driver API may be used from any thread once the context is current there, and
-// every use below makes it current first. Shared state lies behind mutexes.
+// every use below makes it current first. Mutexes guard the shared state.
 unsafe impl Send for Driver {}
 // SAFETY: as above.
 unsafe impl Sync for Driver {}
@@ -211,12 +211,12 @@ impl Driver {
             return Ok(Buffer { driver: Arc::clone(self), pointer, bytes });
         }
         self.enter()?;
-        // SAFETY: a fresh allocation; content is unspecified and said to be.
+        // SAFETY: a fresh allocation; the documentation states that its content is unspecified.
         let fresh = || unsafe { result::malloc_sync(bytes) };
         let pointer = match fresh() {
             Ok(pointer) => pointer,
             Err(_) => {
-                // What lies on the shelves may be enough in another size.
+                // Free buffers of other sizes may be enough together.
                 self.trim(0)?;
                 fresh().map_err(|_| self.out_of_memory(bytes))?
             }
@@ -243,7 +243,7 @@ impl Driver {
         self.synchronize()?;
         let free = std::mem::take(&mut lock(&self.memory).free);
         for pointer in free.into_values().flatten() {
-            // SAFETY: on the shelves nobody uses it, and queued work has ended.
+            // SAFETY: buffers on the shelves are unused, and queued work has ended.
             unsafe { result::free_sync(pointer) }.map_err(|e| self.error("cuMemFree", e))?;
         }
         Ok(())
@@ -274,7 +274,7 @@ impl Driver {
     /// Queues a copy of page-locked host bytes to the start of a buffer.
     ///
     /// # Safety
-    /// The bytes stay as they are until the copy has ended, for which the caller asks an event.
+    /// The caller must not change or free the bytes until an event shows that the copy has ended.
     pub(crate) unsafe fn write(&self, buffer: &Buffer, bytes: &[u8]) -> Result<()> {
         assert!(bytes.len() <= buffer.bytes, "a buffer holds what is written to it");
         self.enter()?;
@@ -283,7 +283,7 @@ impl Driver {
             .map_err(|e| self.error("cuMemcpyHtoDAsync", e))
     }
 
-    /// An event behind all queued work.
+    /// An event after all queued work.
     pub(crate) fn mark(self: &Arc<Self>) -> Result<Mark> {
         self.enter()?;
         let event = event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
@@ -367,8 +367,8 @@ impl Driver {
     /// Queues a kernel.
     ///
     /// # Safety
-    /// The arguments must be what the kernel expects, and every address in them must lie in a live
-    /// buffer that is large enough for what the kernel does to it.
+    /// The arguments must have the kernel's types. Every address in them must lie in a live buffer
+    /// that is large enough for the kernel's accesses.
     pub(crate) unsafe fn launch(&self, function: Function, grid: Grid, args: &[Arg]) -> Result<()> {
         self.enter()?;
         let mut pointers: Vec<*mut c_void> =
@@ -391,7 +391,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Failures here have nobody to go to, and the process's end frees everything.
+        // Failures here cannot be reported, and the process's end frees everything.
         if self.synchronize().is_err() {
             return;
         }
@@ -429,7 +429,7 @@ impl Drop for Buffer {
 }
 
 impl Mark {
-    /// Whether all work queued before has ended. A failure counts: it is reported where one waits.
+    /// True if all work queued before has ended. A failure counts: the next wait reports it.
     pub(crate) fn passed(&self) -> bool {
         use sys::cudaError_enum::CUDA_ERROR_NOT_READY;
         // SAFETY: the event lives.
@@ -458,7 +458,7 @@ impl Drop for Mark {
 /// Ranges of page-locked memory that any engine of this process has allocated: start and length.
 static PINNED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
-/// Whether a device can read these bytes where they lie.
+/// True if a device can read these bytes in place.
 pub(crate) fn is_pinned(bytes: &[u8]) -> bool {
     let start = bytes.as_ptr() as usize;
     let ranges = lock(&PINNED);
@@ -494,7 +494,8 @@ fn size_class(bytes: usize) -> usize {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What the mutexes guard is whole after every statement, so a panic elsewhere leaves it usable.
+    // The guarded state is consistent after every statement, so it stays usable after a panic
+    // elsewhere.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -10,7 +10,7 @@ use ring_arith::trace::{Binary, Node, Shift, Unary, Value};
 
 /// The name of the generated kernel.
 pub(crate) const ENTRY: &str = "step";
-/// Words of a ChaCha block, and columns that a thread takes when there are streams.
+/// Words of a ChaCha block, and columns that a thread takes in launches with streams.
 pub(crate) const BLOCK: usize = 8;
 
 /// Everything that the generated text depends on.
@@ -26,7 +26,7 @@ pub(crate) struct Spec {
     pub one_row: bool,
 }
 
-/// Where an input word comes from.
+/// The source of an input word.
 #[derive(Debug, Hash, PartialEq, Eq, Clone, Copy)]
 pub(crate) enum Input {
     /// `address[row * stride + col]`; paired if each row starts at a pair of words.

@@ -19,7 +19,7 @@ pub struct CudaEngine {
     blas: Option<Arc<Blas>>,
 }
 
-/// How bilinear maps are computed. All methods give the same words.
+/// The methods for bilinear maps. All give the same words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Method {
@@ -43,8 +43,8 @@ impl CudaEngine {
     /// Opens device `ordinal`, numbered from 0.
     ///
     /// # Errors
-    /// [`ring_arith::Error::Device`] if there is no driver, no such device, or one older than compute
-    /// capability 8.0.
+    /// [`ring_arith::Error::Device`] if the driver or the device is missing, or if the device is
+    /// older than compute capability 8.0.
     pub fn open(ordinal: usize) -> Result<Self> {
         Ok(Self { device: Device::open(ordinal)?, method: Method::Automatic, blas: None })
     }
@@ -55,7 +55,7 @@ impl CudaEngine {
         Self { method, ..self }
     }
 
-    /// The same device with cuBLAS at hand, from `library` or from where the system's loader finds it.
+    /// The same device with cuBLAS, from `library` or from the system loader's paths.
     ///
     /// # Errors
     /// [`ring_arith::Error::Device`] if it is not installed or does not start.
@@ -64,8 +64,8 @@ impl CudaEngine {
         Ok(Self { blas: Some(Arc::new(blas)), ..self })
     }
 
-    /// The same device with another bound on the bytes of limbs that one operand of a product takes up at a
-    /// time, for devices with little memory: 512 MiB unless set, and never less than a tile needs.
+    /// The same device with another limit on the bytes of limbs of one operand of a product, for devices
+    /// with little memory. The default is 512 MiB; the limit is never less than a tile needs.
     #[must_use]
     pub fn with_limb_memory(mut self, bytes: usize) -> Self {
         self.device.room = bytes;
@@ -81,7 +81,8 @@ impl CudaEngine {
     /// The generator that sessions with a party on this engine should choose.
     pub const GENERATOR: Generator = Generator::ChaCha12;
 
-    /// Words `first..` of a stream as a tensor: what kernels generate in registers, for tests.
+    /// Words `first..` of a stream as a tensor, for tests: kernels generate these words in
+    /// registers.
     ///
     /// # Errors
     /// [`ring_arith::Error::Invalid`] if the positions leave the stream.
@@ -89,10 +90,10 @@ impl CudaEngine {
         streams::fill(&self.device, stream, first, shape)
     }
 
-    /// A copy of a tensor's words, made by the driver: what other work on memory is measured against.
+    /// A copy of a tensor's words, made by the driver: the baseline for other work on memory.
     ///
     /// # Errors
-    /// [`ring_arith::Error::Device`] if the device has no room.
+    /// [`ring_arith::Error::Device`] if the device's memory is too small.
     pub fn copy(&self, tensor: &CudaTensor) -> Result<CudaTensor> {
         let out = self.device.empty(tensor.shape().clone())?;
         self.device.driver.copy(out.address(), tensor.address(), tensor.len() * 8)?;

@@ -11,7 +11,7 @@ use crate::{
     products::{Added, Plan, TILE},
 };
 
-/// The sum of products, term by term and cut to what sums in f64 hold exactly.
+/// The sum of products, term by term and cut to the depth at which sums in f64 are exact.
 pub(crate) fn product(
     device: &Device,
     (blas, limbs): (&Blas, LimbPlan),
@@ -40,7 +40,7 @@ pub(crate) fn product(
                 let tiles = height.div_ceil(TILE) * width.div_ceil(TILE);
                 let grid = ([tiles as u32, 1, batches as u32], 0);
                 let kernel = format!("join_{}", job.plan.kernel);
-                // SAFETY: the sums have the sizes that the kernel is told, addends the result's.
+                // SAFETY: the sums have the sizes in the kernel's arguments, addends the result's.
                 unsafe { device.run(Shipped::Floats, &kernel, grid, &args)? };
             }
         }
@@ -96,7 +96,8 @@ impl Job<'_> {
                 a: plane(lhs, i, rows * depth),
                 b: plane(rhs, j, cols * depth),
                 c: plane(&sums, i + j, rows * cols),
-                // Pairs come by rising weight, each weight's first with limb 0 of the left operand.
+                // Pairs are in order of weight; the first of each weight has limb 0 of the left
+                // operand.
                 accumulate: i > 0,
             };
             // SAFETY: the planes were made for these sizes.

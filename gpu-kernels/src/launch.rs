@@ -73,7 +73,8 @@ pub(crate) fn run(device: &Device, job: Job<'_>, sources: &[Source<'_, CudaTenso
         address.is_multiple_of(16) && (rows == 1 || stride.is_multiple_of(2))
     };
     let mut args = vec![Arg::word(rows as u64), Arg::word(cols as u64)];
-    // Tensors that hold what a stream cannot give in registers, kept until the launch is queued.
+    // Tensors of stream words that cannot be generated in registers, kept until the launch is
+    // queued.
     let mut held = Vec::new();
     let mut inputs = Vec::with_capacity(sources.len());
     for source in sources {
@@ -130,7 +131,8 @@ fn address(tensor: &CudaTensor, offset: usize) -> u64 {
     tensor.address() + 8 * offset as u64
 }
 
-/// The stream as an input made in registers: ChaCha, if its blocks lie alike in every row.
+/// The stream as an input made in registers: ChaCha, if its blocks have the same positions in every
+/// row.
 fn generated(stream: &Stream, offset: u64, row_stride: u64, rows: usize) -> Option<Input> {
     let rounds = match stream.key().generator() {
         Generator::ChaCha12 => 12,

@@ -20,7 +20,7 @@ const ROWS: usize = 1 << 20;
 #[derive(Clone, Copy)]
 pub(crate) struct Form {
     module: Shipped,
-    /// What its kernels' names end with.
+    /// The suffix of its kernels' names.
     suffix: &'static str,
     /// Rows and columns of the result that a block computes.
     tile: [usize; 2],
@@ -131,7 +131,8 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// The limbs of `count` rows of an operand, as `limbs.cuh` says. `side` is `lhs` or `rhs`.
+    /// The limbs of `count` rows of an operand, in the layout of `limbs.cuh`. `side` is `lhs` or
+    /// `rhs`.
     fn planes(&self, side: &str, row: usize, count: usize) -> Result<CudaTensor> {
         let tile = self.form.tile[usize::from(side == "rhs")];
         let (tiles, batches) = (count.div_ceil(tile), self.plans[0].batches);

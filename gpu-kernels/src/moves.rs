@@ -8,10 +8,11 @@ use crate::{
     driver::Arg,
 };
 
-/// Largest number of axes that the kernels walk, after neighbours that belong together are joined.
+/// Largest number of axes that the kernels support, after neighbours that belong together are
+/// joined.
 const RANK: usize = 8;
 
-/// Where the words of a result come from; see `Move` in `words.cu`.
+/// The sources of a result's words; see `Move` in `words.cu`.
 struct Move {
     out: Vec<usize>,
     /// For each input axis that matters: first position, length, stride, and the step for each
@@ -76,7 +77,7 @@ pub(crate) fn view(device: &Device, x: &CudaTensor, view: &View) -> Result<CudaT
                     vec![(tap, window.dilation[i] as i64), (position, window.stride[i] as i64)];
                 axis(outer + i, -(window.padding[i] as i64), steps)
             };
-            // The axis of taps is walked as two, which leaves the order of words as it is.
+            // The axis of taps counts as two, which does not change the order of words.
             let mut out = dims[..outer].to_vec();
             out.extend(window.kernel);
             out.extend(&shape.dims()[outer + 1..]);

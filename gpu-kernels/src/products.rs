@@ -123,7 +123,7 @@ enum Words<'a> {
     Stream { stream: &'a Stream, first: u64 },
 }
 
-/// What a product's last step adds to its result.
+/// The addends of a product's last step.
 pub(crate) struct Added<'a> {
     tensors: Vec<(CudaTensor, bool)>,
     /// Streams made in registers, with the word that meets the result's first, and the sign.
@@ -131,7 +131,7 @@ pub(crate) struct Added<'a> {
 }
 
 impl<'a> Added<'a> {
-    /// Also returns the tensors for which a kernel has no room.
+    /// Also returns the tensors beyond the number that a kernel takes.
     #[allow(clippy::type_complexity)] // a pair, named here and nowhere else
     fn new(
         device: &Device,
@@ -157,7 +157,8 @@ impl<'a> Added<'a> {
         Ok((added, rest))
     }
 
-    /// The structure of what the `i`-th launch into a result adds: all this, then what is there already.
+    /// The addends of the `i`-th launch into a result, as a kernel's structure: all of these for the
+    /// first launch, then the words so far.
     pub(crate) fn argument(&self, i: usize, out: &CudaTensor) -> Arg {
         let so_far = [(out.clone(), false)];
         let (added, masks) =
@@ -236,7 +237,7 @@ fn elementwise(
     launch::run(device, job, &sources)
 }
 
-/// How the kernels see a map other than the elementwise product.
+/// The kernels' plan of a map other than the elementwise product.
 fn plan(op: &Bilinear, [out, lhs, rhs]: [&Shape; 3]) -> Result<Plan> {
     let plan = match op {
         &Bilinear::MatMul { transpose_lhs, transpose_rhs } => {

@@ -77,7 +77,7 @@ fn schedule(key: &[u8; 32]) -> Arg {
 }
 
 /// The S-box on each byte of a word, by the CPU's own AES round so that no table is indexed by a secret.
-/// Four equal columns stay as they are when their rows are shifted.
+/// Shifting the rows of four equal columns does not change them.
 fn substitute(word: u32) -> u32 {
     let mut block = aes::Block::default();
     block.chunks_exact_mut(4).for_each(|column| column.copy_from_slice(&word.to_be_bytes()));

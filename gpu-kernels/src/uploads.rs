@@ -20,7 +20,7 @@ pub(crate) struct Uploads(Mutex<VecDeque<(Mark, Bytes)>>);
 
 impl Uploads {
     /// Queues a copy to the start of a buffer, and returns without waiting for it. Bytes in page-locked
-    /// memory, such as what a peer in this process has downloaded, are read where they lie.
+    /// memory, such as a tensor that a peer in this process has downloaded, are read in place.
     pub(crate) fn write(&self, driver: &Arc<Driver>, buffer: &Buffer, bytes: Bytes) -> Result<()> {
         let bytes = if is_pinned(&bytes) {
             bytes
@@ -29,12 +29,12 @@ impl Uploads {
             staged.bytes_mut().copy_from_slice(&bytes);
             Bytes::from_owner(staged)
         };
-        // SAFETY: the bytes are kept until the mark behind the copy is passed.
+        // SAFETY: the bytes are kept until the mark after the copy is passed.
         unsafe { driver.write(buffer, &bytes)? };
         let mark = match driver.mark() {
             Ok(mark) => mark,
             Err(error) => {
-                // Nobody could tell when the copy has ended, so that its memory must stay.
+                // The end of the copy would be unknown, so its memory must stay.
                 std::mem::forget(bytes);
                 return Err(error);
             }

@@ -1,10 +1,8 @@
 //! Products by limbs of f64 on the stand-in's part of cuBLAS, or on a real one where `TREFOIL_GPU` is set.
 
-mod common;
-
 use std::path::Path;
 
-use common::engine;
+use crate::common::engine;
 use gpu_kernels::{
     CudaEngine, Method,
     check::{CHECKS, Extent},

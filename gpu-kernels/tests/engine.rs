@@ -1,8 +1,6 @@
 //! Every operation against the CPU engine: one test for each comparison, and what is refused.
 
-mod common;
-
-use common::engine;
+use crate::common::engine;
 use gpu_kernels::{
     Method,
     check::{CHECKS, Extent},

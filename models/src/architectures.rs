@@ -35,7 +35,7 @@ pub enum Images {
     ImageNet,
 }
 
-/// How a network pools between its convolutions.
+/// The kind of pooling between a network's convolutions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pooling {
     /// By averages, as in CryptGPU: pooling then costs nothing.

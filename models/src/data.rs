@@ -54,7 +54,7 @@ impl Dataset {
     /// Some images with their labels, in the order of `rows`.
     ///
     /// # Errors
-    /// [`Error::Format`] if there is no such row.
+    /// [`Error::Format`] if a row does not exist.
     pub fn rows(&self, rows: &[usize]) -> Result<Self> {
         if let Some(row) = rows.iter().find(|row| **row >= self.len()) {
             let reason = format!("there is no row {row} among {}", self.len());
@@ -101,8 +101,8 @@ impl Dataset {
 /// is prepared as for ImageNet.
 ///
 /// # Errors
-/// [`Error::Io`] or [`Error::Format`] if the file cannot be read or is not of the kind its name
-/// says.
+/// [`Error::Io`] or [`Error::Format`] if the file cannot be read or is not of the kind that its
+/// name indicates.
 pub fn read_input(path: &Path) -> Result<HostTensor> {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default().to_lowercase();
     if name.ends_with(".npy") {

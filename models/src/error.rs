@@ -1,4 +1,4 @@
-//! What can go wrong in reading models and data.
+//! Errors in reading models and data.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,12 +19,12 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file does not have the expected format.
     #[error("{what}: {reason}")]
     Format {
         /// The kind of file: `ONNX model`, `MNIST images`.
         what: &'static str,
-        /// What is wrong and what would be right.
+        /// The fault, and the accepted form.
         reason: String,
     },
     /// A model uses an operator that cannot be run.
@@ -34,7 +34,7 @@ pub enum Error {
         node: String,
         /// The operator.
         operator: String,
-        /// Which use of it, if others are supported.
+        /// The unsupported use of it, if other uses are supported.
         reason: String,
     },
     /// A model's node is not valid.
@@ -44,7 +44,7 @@ pub enum Error {
         node: String,
         /// The operator.
         operator: String,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// The network could not be built or planned.
@@ -63,7 +63,7 @@ fn hint(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" {reason}") }
 }
 
-/// The most that is read of what has no length, a pipe or device: some have no end.
+/// The most bytes that are read from a source without a length, such as a pipe or a device: some are endless.
 const MAX_STREAM: u64 = 2 << 30;
 
 /// Reads a file whole.
@@ -71,7 +71,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     read_up_to(path, MAX_STREAM).map_err(|source| Error::Io { path: path.to_owned(), source })
 }
 
-/// Reads a file whole, or of what has no length at most so many bytes.
+/// Reads a whole file. From a source without a length it reads at most `most` bytes.
 fn read_up_to(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     if file.metadata()?.is_file() {

@@ -9,6 +9,7 @@ mod node;
 mod ops;
 mod order;
 mod proto;
+mod schema;
 mod tensor;
 #[cfg(test)]
 mod tests;
@@ -39,7 +40,7 @@ const MAX_NODES: usize = 1 << 18;
 pub struct ImportOptions {
     /// Sizes for named dimensions other than the batch, for instance the length of a sentence.
     pub dims: HashMap<String, usize>,
-    /// Whether the model is to be trained.
+    /// True if the model is to be trained.
     training: bool,
 }
 
@@ -51,8 +52,8 @@ impl ImportOptions {
         self
     }
 
-    /// Takes nodes in training mode too: a plan of inference made from them computes what the trained model will,
-    /// as it does after training, and not what the file says.
+    /// Takes nodes in training mode too. A plan of inference made from them computes the results of the model
+    /// as it is after training, not those that the file defines.
     #[must_use]
     pub fn for_training(mut self) -> Self {
         self.training = true;
@@ -60,7 +61,7 @@ impl ImportOptions {
     }
 }
 
-/// Imports a model file, and the file of numbers that an exporter may have put beside it.
+/// Imports a model file, and the file of numbers that an exporter may have put in the same folder.
 ///
 /// Constants are computed in the clear; real numbers of the model become secret weights. If the
 /// model leaves its inputs' first dimension open, the plan made from the graph serves every batch
@@ -75,7 +76,7 @@ pub fn import_file(path: &Path, options: &ImportOptions) -> Result<Graph> {
 /// Imports a model from memory.
 ///
 /// # Errors
-/// [`Error::Format`] if this is no ONNX model, or a damaged one; [`Error::Unsupported`] naming the
+/// [`Error::Format`] if this is not an ONNX model, or a damaged one; [`Error::Unsupported`] naming the
 /// first node with an operator that cannot be run; [`Error::Node`] or [`Error::Network`] if a node
 /// is not valid or its operands do not fit.
 ///
@@ -114,7 +115,7 @@ fn import_from(bytes: &[u8], folder: Option<&Path>, options: &ImportOptions) -> 
     }
     check_dims(&graph, options)?;
     let build = |batch| Importer::build(&graph, &weights, opset, options, batch);
-    // What grows with the batch is found by comparing two sizes; a model that leaves the size open
+    // Comparing two sizes finds the dimensions that grow with the batch. A model that leaves the size open
     // but turns out to fit one only is built for size 1.
     let several = build(2).and_then(|(first, open)| match open {
         true => Ok(first.unify(&build(3)?.0)),
@@ -179,8 +180,8 @@ fn opset(model: &ModelProto) -> Result<i64> {
     Err(wrong(format!("opset {version}; {low} to {high} are understood: export with one of these")))
 }
 
-/// Looks at every node's operator before any work is done: an error names all that cannot be run, and what to export
-/// instead.
+/// Checks every node's operator before any work is done. An error names all that cannot be run, and replacements to
+/// export instead.
 fn check_supported(nodes: &[NodeProto], opset: i64) -> Result<()> {
     let mut missing = vec![];
     find_missing(nodes, &mut missing);
@@ -208,31 +209,72 @@ fn find_missing(nodes: &[NodeProto], missing: &mut Vec<(String, String)>) {
     }
 }
 
-/// Names of the values that become a softmax's operand, moved, added to or multiplied.
-fn scores(graph: &GraphProto) -> HashSet<String> {
-    let mut scores = HashSet::new();
-    find_scores(&graph.node, &mut scores);
-    scores
-}
-
-fn find_scores(nodes: &[NodeProto], scores: &mut HashSet<String>) {
+/// Names of the values that every user makes a softmax's operand of, moved, added to or multiplied.
+fn scores(graph: &GraphProto) -> HashMap<String, Score> {
+    let mut nodes = vec![];
+    let mut elsewhere = HashSet::new();
+    list_nodes(graph, &mut nodes, &mut elsewhere);
+    let mut scores: HashMap<&str, Score> = HashMap::new();
+    // Users of a value come after the node that makes it.
     for node in nodes.iter().rev() {
-        node.attribute.iter().filter_map(|a| a.g.as_deref()).for_each(|body| {
-            find_scores(&body.node, scores);
-        });
-        let taken = match node.op_type.as_str() {
-            "Softmax" | "LogSoftmax" => &node.input[..],
-            "Add" | "Sub" | "Mul" | "Div" | "Where" | "Max" | "Min" | "Sum" | "Reshape"
+        let mut outputs = node.output.iter().map(String::as_str).filter(|name| !name.is_empty());
+        let used = match node.op_type.as_str() {
+            "Softmax" | "LogSoftmax" => Some(Score::Added),
+            // The sizes of scores are not scores.
+            "Shape" | "Size" => continue,
+            "Add" | "Sub" | "Mul" | "Div" | "Neg" | "Where" | "Max" | "Min" | "Sum" | "Reshape"
             | "Transpose" | "Squeeze" | "Unsqueeze" | "Expand" | "Cast" | "CastLike"
             | "Identity" | "Dropout" | "Slice" | "Gather" | "Concat" | "Tile" | "Flatten"
-            | "Split" | "Trilu"
-                if node.output.iter().any(|output| scores.contains(output)) =>
-            {
-                &node.input[..]
-            }
-            _ => continue,
+            | "Split" | "Trilu" | "ScatterND" | "ScatterElements" => outputs
+                .find_map(|output| scores.get(output).filter(|_| !elsewhere.contains(output)))
+                .copied(),
+            _ => None,
         };
-        scores.extend(taken.iter().filter(|name| !name.is_empty()).cloned());
+        for (i, name) in node.input.iter().map(String::as_str).enumerate() {
+            let turns = matches!((node.op_type.as_str(), i), ("Sub", 1) | ("Neg", 0));
+            let Some(score) = used.map(|score| if turns { score.turned() } else { score }) else {
+                elsewhere.insert(name);
+                continue;
+            };
+            // What is added here and taken away there is a number.
+            if scores.insert(name, score).is_some_and(|before| before != score) {
+                elsewhere.insert(name);
+            }
+        }
+    }
+    let alone = scores.into_iter().filter(|(name, _)| !elsewhere.contains(name));
+    alone.map(|(name, score)| (name.to_owned(), score)).collect()
+}
+
+/// The way in which a value becomes part of a softmax's operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Score {
+    /// Very negative numbers hide their places.
+    Added,
+    /// It is subtracted: very large numbers do.
+    TakenAway,
+}
+
+impl Score {
+    pub fn turned(self) -> Self {
+        match self {
+            Self::Added => Self::TakenAway,
+            Self::TakenAway => Self::Added,
+        }
+    }
+}
+
+/// All nodes, those of a body after the node that has it, and the names of results, which are used outside.
+fn list_nodes<'a>(
+    graph: &'a GraphProto,
+    nodes: &mut Vec<&'a NodeProto>,
+    elsewhere: &mut HashSet<&'a str>,
+) {
+    elsewhere.extend(graph.output.iter().map(|output| output.name.as_str()));
+    for node in &graph.node {
+        nodes.push(node);
+        let bodies = node.attribute.iter().filter_map(|a| a.g.as_deref());
+        bodies.for_each(|body| list_nodes(body, nodes, elsewhere));
     }
 }
 
@@ -245,15 +287,15 @@ pub(crate) struct Importer<'a> {
     scopes: Vec<HashMap<String, Value>>,
     /// Computed values that are integers or truth values.
     integers: HashSet<ValueId>,
-    /// Names of the values that become a softmax's operand.
-    scores: HashSet<String>,
+    /// Names of the values that only a softmax sees.
+    scores: HashMap<String, Score>,
     open_batch: bool,
     /// Nodes imported so far.
     nodes: usize,
 }
 
 impl<'a> Importer<'a> {
-    /// Builds the graph for a batch size; also says whether the model leaves that open.
+    /// Builds the graph for a batch size. Also returns true if the model leaves that size open.
     fn build(
         proto: &GraphProto,
         weights: &HashMap<&str, HostTensor>,
@@ -325,7 +367,8 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Imports a body with its operands; its results. What it does not define itself is looked up outside of it.
+    /// Imports a body with its operands and returns its results. Names that it does not define are looked up outside
+    /// of it.
     pub fn body(&mut self, body: &GraphProto, operands: Vec<Value>) -> Result<Vec<Value>> {
         let mut own: HashMap<_, _> = HashMap::new();
         for t in &body.initializer {
@@ -399,14 +442,14 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Whether the model is to be trained.
+    /// True if the model is to be trained.
     pub fn is_trained(&self) -> bool {
         self.options.training
     }
 
-    /// Whether a value becomes a softmax's operand, moved, added to or multiplied.
-    pub fn is_score(&self, name: &str) -> bool {
-        self.scores.contains(name)
+    /// The way in which a value becomes a softmax's operand, moved, added to or multiplied, if it does.
+    pub fn score(&self, name: &str) -> Option<Score> {
+        self.scores.get(name).copied()
     }
 
     pub fn value(&self, name: &str) -> Option<&Value> {
@@ -419,7 +462,7 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// Whether a value consists of integers or truth values.
+    /// True if a value consists of integers or truth values.
     pub fn is_integer(&self, id: ValueId) -> bool {
         match self.graph.constant_value(id) {
             Some(c) => c.is_int(),

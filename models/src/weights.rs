@@ -20,7 +20,7 @@ pub fn read_safetensors(path: &Path) -> Result<BTreeMap<String, HostTensor>> {
 /// Reads all tensors of a `safetensors` file in memory: floats of 16, 32 and 64 bits and integers.
 ///
 /// # Errors
-/// [`Error::Format`] if this is no such file, or a number is NaN or infinite.
+/// [`Error::Format`] if this is not a `safetensors` file, or a number is NaN or infinite.
 pub fn from_safetensors(bytes: &[u8]) -> Result<BTreeMap<String, HostTensor>> {
     let wrong = |reason: String| Error::format("safetensors file", reason);
     let file = SafeTensors::deserialize(bytes).map_err(|e| wrong(e.to_string()))?;

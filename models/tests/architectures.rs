@@ -1,8 +1,6 @@
 //! The networks have the papers' shapes and numbers of weights, and plans cost what they should.
 
-mod common;
-
-use common::{distance, plaintext, run};
+use crate::common::{distance, plaintext, run};
 use models::architectures::{NAMES, Pooling, RandomWeights, Role, Weights, by_name};
 use nn_layers::{Compiled, HostTensor, PlanOptions};
 

@@ -1,11 +1,9 @@
 //! The digits on a CUDA device: the emulator, or a GPU where `TREFOIL_GPU` is set. Sharing, every layer
 //! and the reveal run on it.
 
-mod common;
-
 use std::{sync::Arc, time::Duration};
 
-use common::{data, distance, run};
+use crate::common::{data, distance, run};
 use gpu_kernels::CudaEngine;
 use models::{
     data::{TEST_DIGITS, digits, read_npy},

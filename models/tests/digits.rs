@@ -1,8 +1,6 @@
 //! The shipped digits, network and logits.
 
-mod common;
-
-use common::{data, distance, plaintext, run};
+use crate::common::{data, distance, plaintext, run};
 use models::data::{TEST_DIGITS, digits, read_npy};
 use models::onnx;
 use nn_layers::{Compiled, HostTensor, PlanOptions};

@@ -3,14 +3,12 @@
 //! Those in `data/tables` run always, also on shares. All of a folder run where the environment names it:
 //! `cargo xtask exported` makes such folders with the scripts in `models/scripts`.
 
-mod common;
-
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{cases_of, data, plaintext, run, unlike};
+use crate::common::{self, cases_of, data, plaintext, run, unlike};
 use mpc_core::TestWorld;
 use ring_arith::CpuEngine;
 use rss_protocols::Rss;

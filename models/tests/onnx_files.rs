@@ -1,11 +1,9 @@
 //! The ONNX files in `data/onnx`, exported by PyTorch, give onnxruntime's results.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Case, cases_of, data, plaintext, run, unlike};
+use crate::common::{Case, cases_of, data, plaintext, run, unlike};
 use mpc_core::TestWorld;
 use nn_layers::HostTensor;
 use ring_arith::CpuEngine;

@@ -1,10 +1,8 @@
 //! Whole trainings on shares against the same in floats, and what a step costs.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{data, share};
+use crate::common::{data, share};
 use models::architectures::{Pooling, RandomWeights, by_name};
 use models::data::{Dataset, Order, digits};
 use models::onnx;

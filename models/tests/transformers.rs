@@ -1,8 +1,6 @@
 //! Networks between three parties in both profiles: bytes and rounds; and what transformers compute.
 
-mod common;
-
-use common::{distance, run};
+use crate::common::{distance, run};
 use models::architectures::{Pooling, RandomWeights, Transformer, bert, by_name, gpt2};
 use mpc_core::{Profile, Protocol, Result, TestWorld};
 use net::{Metered, Party, Report, Session};

@@ -1,7 +1,7 @@
 //! Programs of element-wise products, as data.
 //!
-//! What is multiplied again need not be a share in between: a protocol that computes a whole chain may leave out what
-//! only a share needs. Polynomials and powers are chains.
+//! A product that is multiplied again need not become a share: a protocol that computes a whole chain may omit the
+//! steps that only shares need. Polynomials and powers are chains.
 
 use crate::{Error, MOST_DROPPED, Result, ShareTensor, TruncationMode};
 
@@ -32,7 +32,7 @@ pub struct Step {
     pub rhs: Sum,
     /// Added before bits are dropped.
     pub plus: Sum,
-    /// Bits dropped; none for the product as it is.
+    /// Bits dropped; 0 for the exact product.
     pub bits: u32,
     /// How.
     pub mode: TruncationMode,
@@ -98,7 +98,7 @@ impl Sum {
 }
 
 impl Step {
-    /// Whether a value is in any of its sums.
+    /// True if a value is in any of its sums.
     pub fn takes(&self, value: Value) -> bool {
         let terms = [&self.lhs, &self.rhs, &self.plus].into_iter().flat_map(|sum| &sum.terms);
         terms.into_iter().any(|(_, other)| *other == value)
@@ -157,11 +157,12 @@ impl<'a, S: ShareTensor> Chain<'a, S> {
         self
     }
 
-    /// For each step how many products lie on the longest way to its result: those of one number share a round.
+    /// For each step the number of products on the longest path to its result. Steps with the same number share
+    /// a round.
     ///
     /// # Errors
-    /// [`Error::Invalid`] or [`Error::Shapes`] if a step takes what is not there before it, a factor has no term, bits
-    /// cannot be dropped, inputs differ in shape, or a result is not a step's.
+    /// [`Error::Invalid`] if a step takes a value that does not come before it, a factor is an empty sum, bits cannot
+    /// be dropped, or a result is not a step's. [`Error::Shapes`] if inputs differ in shape.
     pub fn levels(&self) -> Result<Vec<usize>> {
         let wrong = |reason: String| Err(Error::Invalid { op: "chain", reason });
         let Some(first) = self.inputs.first() else { return wrong("there is no input".into()) };
@@ -183,7 +184,9 @@ impl<'a, S: ShareTensor> Chain<'a, S> {
                     Value::Input(i) if i < self.inputs.len() => 0,
                     Value::Step(i) if i < at => levels[i],
                     value => {
-                        return wrong(format!("step {at} takes {value:?}, which is not there"));
+                        return wrong(format!(
+                            "step {at} takes {value:?}, which does not come before it"
+                        ));
                     }
                 });
             }

@@ -1,51 +1,55 @@
-//! Secrets of clients that do not compute: how they enter a protocol, and how results leave it.
+//! Secrets of clients that do not compute: their way into a protocol, and the results' way out of
+//! it.
 //!
-//! A client knows a protocol by its [`Sharing`] alone: it [deals](Sharing::deal) a secret into parcels, one for each
-//! server, and [reveals](Sharing::reveal) what the servers release. A server turns its parcel into what it
-//! [holds](Held) of the secret, which can be kept on disk, and its protocol, a [`Deal`], takes that in and releases
-//! results. Nothing else leaves a server: a protocol that checks before it opens does so in [`Deal::release`].
+//! A client needs only the [`Sharing`] of a protocol. It [deals](Sharing::deal) a secret into parcels, one for each
+//! server, and [reveals](Sharing::reveal) a result from what the servers release. A server turns its parcel into the
+//! [components](Held) that it holds of the secret. It can keep them on disk. Its protocol, a [`Deal`], accepts them
+//! and releases results. Nothing else leaves a server: a protocol that checks before it opens does so in
+//! [`Deal::release`].
 
 use std::fmt;
 
-use ring_arith::{Engine, EngineTensor, Shape, Tensor};
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use ring_arith::{Engine, EngineTensor, Generator, Shape, StreamKey, Tensor};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::{Error, Plaintext, Protocol, Result};
 
-/// What one server holds of a secret tensor: components of its shape, as many as [`Sharing::components`] says.
+/// One server's components of a secret tensor: [`Sharing::components`] tensors of its shape.
 pub type Held = Vec<Tensor>;
 
-/// A component of a secret at a server: the server, and which of the components in its [`Held`].
+/// A component of a secret at a server: the server, and the component's index in its [`Held`].
 pub type Component = (usize, usize);
 
 /// The key of a component that is a pseudo-random stream. Zeroized when dropped.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct ParcelKey(pub [u8; 32]);
 
-/// What one server gets of several secret tensors. `Debug` would show keys, so there is none.
+/// One server's message from a client: its part of several secret tensors. `Debug` is missing since
+/// it would show keys.
 #[must_use]
 pub struct Parcel {
     /// Keys of components that are streams.
     pub keys: Vec<ParcelKey>,
-    /// Words of a component, tensor by tensor; none if the server gets keys alone.
+    /// Words of a component, tensor by tensor; empty if the server gets only keys.
     pub words: Vec<Tensor>,
 }
 
-/// What a server's parcel consists of.
+/// The contents of a server's parcel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contents {
     /// Number of keys.
     pub keys: usize,
-    /// Whether there are words for each tensor.
+    /// True if there are words for each tensor.
     pub words: bool,
 }
 
-/// What a server gives a client of one result. `Debug` shows the shape alone.
+/// One server's part of a result for a client. `Debug` shows only the shape.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Released {
-    /// Its component, made fresh: with those of the other servers it tells the result, and nothing besides.
+    /// Its component, made fresh: together with those of the other servers it gives the result and nothing
+    /// else.
     pub words: Tensor,
-    /// A hash of a component that another server releases, where two have it in common.
+    /// A hash of a component that another server releases, if both servers hold that component.
     pub vouched: Option<[u8; 32]>,
 }
 
@@ -55,7 +59,7 @@ impl fmt::Debug for Released {
     }
 }
 
-/// How secrets are cut for the servers of a protocol, and results put together: all that a client knows of it.
+/// The client's side of a protocol: secret-shares tensors for the servers and reconstructs results.
 pub trait Sharing: fmt::Debug + Send + Sync {
     /// The protocol's name: `rss`.
     fn name(&self) -> &'static str;
@@ -63,67 +67,69 @@ pub trait Sharing: fmt::Debug + Send + Sync {
     /// Number of servers.
     fn servers(&self) -> usize;
 
-    /// Components that a server holds of each tensor.
+    /// Number of components that a server holds of each tensor.
     fn components(&self) -> usize;
 
     /// Pairs of components that are the same words at two servers.
     fn twins(&self) -> &'static [[Component; 2]];
 
-    /// What a server's parcel consists of.
+    /// The contents of a server's parcel.
     fn contents(&self, server: usize) -> Contents;
 
-    /// Cuts tensors under fresh keys from the operating system; one parcel for each server.
+    /// Secret-shares tensors under fresh keys from the operating system; returns one parcel for
+    /// each server.
     ///
     /// # Errors
-    /// If the system has no randomness, or this machine no memory for a component.
+    /// If the operating system cannot give randomness, or if memory for a component cannot be
+    /// allocated.
     fn deal(&self, secrets: &[Tensor]) -> Result<Vec<Parcel>>;
 
-    /// What a server holds of tensors of these shapes whose parcel came.
+    /// A server's components of tensors of these shapes, from the parcel that it received.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if keys, words and shapes do not fit together, or if this machine has no memory for the
-    /// words that come of a key.
+    /// [`Error::Invalid`] if keys, words and shapes do not match, or if memory for the words expanded from a key
+    /// cannot be allocated.
     fn accept(&self, server: usize, parcel: Parcel, shapes: &[Shape]) -> Result<Vec<Held>>;
 
-    /// Puts together what the servers released of one result, in their order.
+    /// Reconstructs one result from what the servers released, in the servers' order.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if what two servers have in common differs, naming who may have changed it, or if shapes
-    /// differ.
+    /// [`Error::Invalid`] if shapes differ, or if a component that two servers hold differs between them: the
+    /// error names the servers that may have changed it.
     fn reveal(&self, released: &[Released]) -> Result<Tensor>;
 }
 
 /// A protocol at a server whose clients do not compute.
 pub trait Deal: Protocol {
-    /// How clients cut secrets for it.
+    /// The clients' side of the protocol.
     fn sharing(&self) -> &'static dyn Sharing;
 
-    /// Agrees on what all servers know and no client does, if that has not been done in this session: what
-    /// [`Deal::seed`] and [`Deal::release`] need, which do it themselves otherwise.
+    /// Agrees on randomness that all servers know and clients do not, once in a session. [`Deal::seed`]
+    /// and [`Deal::release`] need it and agree on it themselves if this was not called.
     ///
     /// # Errors
     /// As [`Protocol`]'s methods; the same holds for those below.
     fn agree(&mut self) -> Result<()>;
 
-    /// A number that all servers know, another one at each call, and that no client could foresee when it dealt its
+    /// A number that all servers know, different at each call. Clients cannot foresee it when they deal their
     /// secrets.
     fn seed(&mut self) -> Result<u64>;
 
-    /// Shares of tensors of these shapes of which this server holds components. Who computes on nobody's data, such
-    /// as a dealer, passes none.
+    /// Shares of tensors of these shapes, from the components that this server holds. A party that computes on no
+    /// data, such as a dealer, passes an empty `held`.
     fn accept(&mut self, shapes: &[Shape], held: Vec<Held>) -> Result<Vec<Self::Share>>;
 
-    /// What this server holds of shares, to be kept and passed to [`Deal::accept`] later. It must not leave the
+    /// This server's components of shares, to keep and pass to [`Deal::accept`] later. They must not leave the
     /// server.
     fn hold(&self, shares: &[&Self::Share]) -> Result<Vec<Held>>;
 
     /// This server's part of results for a client, made fresh: all servers' parts together are uniform among those
-    /// that tell the results.
+    /// that reconstruct to the results.
     fn release(&mut self, shares: &[&Self::Share]) -> Result<Vec<Released>>;
 }
 
-/// To whom it points that some of a sharing's [twins](Sharing::twins) differ, if some do: whoever has a part in all of
-/// them.
+/// The servers that may have changed a component, if some of a sharing's [twins](Sharing::twins) differ: those that
+/// hold a component of every differing pair.
 #[must_use]
 pub fn suspects(twins: &[[Component; 2]], differs: &[bool]) -> Option<String> {
     let mut holders =
@@ -140,7 +146,8 @@ pub fn suspects(twins: &[[Component; 2]], differs: &[bool]) -> Option<String> {
     })
 }
 
-/// The reference's: every server has the words themselves, and nothing is secret.
+/// The sharing of the plaintext reference: every server has the words themselves, and nothing is
+/// secret.
 #[derive(Debug)]
 pub struct Clear;
 
@@ -220,9 +227,98 @@ pub fn check_words(words: &[Tensor], shapes: &[Shape]) -> Result<()> {
     Err(incomplete())
 }
 
-/// The error where something of what was dealt or released is missing.
+/// The error for dealt or released data with a part missing.
 #[must_use]
 pub fn incomplete() -> Error {
-    let reason = "what came of the secret is not complete".to_owned();
-    Error::Invalid { op: "parcel", reason }
+    invalid("parcel", "the dealt or released data is incomplete".to_owned())
+}
+
+/// The remainder of each secret after the streams under these keys are taken off it: a component of an additive sharing
+/// whose other components are the streams.
+///
+/// # Errors
+/// [`Error::Invalid`] if memory cannot be allocated.
+pub fn remainders(secrets: &[Tensor], keys: &[ParcelKey]) -> Result<Vec<Tensor>> {
+    let mut remainders = Vec::with_capacity(secrets.len());
+    for (index, secret) in secrets.iter().enumerate() {
+        let mut stream = Zeroizing::new(zeros(secret.len())?);
+        let mut rest = secret.words().to_vec();
+        for key in keys {
+            stream_key(key).stream(index as u64).fill(0, &mut stream);
+            rest.iter_mut().zip(stream.iter()).for_each(|(x, r)| *x = x.wrapping_sub(*r));
+        }
+        remainders.push(Tensor::new(secret.shape().clone(), rest)?);
+    }
+    Ok(remainders)
+}
+
+/// The component of each tensor that is a stream under a key.
+///
+/// # Errors
+/// [`Error::Invalid`] if memory cannot be allocated.
+pub fn expand(key: &ParcelKey, shapes: &[Shape]) -> Result<Vec<Tensor>> {
+    let key = stream_key(key);
+    let mut components = Vec::with_capacity(shapes.len());
+    for (index, shape) in shapes.iter().enumerate() {
+        let mut words = zeros(shape.len())?;
+        key.stream(index as u64).fill(0, &mut words);
+        components.push(Tensor::new(shape.clone(), words)?);
+    }
+    Ok(components)
+}
+
+/// A key from the operating system.
+///
+/// # Errors
+/// [`Error::Invalid`] if the system gives no randomness.
+pub fn fresh_key() -> Result<ParcelKey> {
+    let mut key = ParcelKey([0; 32]);
+    fill_random(&mut key.0)?;
+    Ok(key)
+}
+
+/// Fills a key with randomness from the operating system.
+///
+/// # Errors
+/// [`Error::Invalid`] if the system gives none.
+pub fn fill_random(key: &mut [u8; 32]) -> Result<()> {
+    getrandom::fill(key)
+        .map_err(|cause| invalid("parcel", format!("the system gives no randomness: {cause}")))
+}
+
+/// The sum of the released words.
+///
+/// # Errors
+/// [`Error::Invalid`] if nothing is released, or shapes differ.
+pub fn add_up(released: &[Released]) -> Result<Tensor> {
+    let [first, others @ ..] = released else { return Err(incomplete()) };
+    let mut words = first.words.words().to_vec();
+    for other in others {
+        if other.words.shape() != first.words.shape() {
+            let reason = "the servers returned results of different shapes";
+            return Err(invalid("reveal", reason.to_owned()));
+        }
+        let other = other.words.words();
+        words.iter_mut().zip(other).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
+    }
+    Ok(Tensor::new(first.words.shape().clone(), words)?)
+}
+
+/// Zero words, `len` of them. Another party may have chosen `len`, so a failed allocation is an error.
+fn zeros(len: usize) -> Result<Vec<u64>> {
+    let mut words = Vec::new();
+    words.try_reserve_exact(len).map_err(|_| {
+        let reason = format!("this machine has no memory for {len} words; try again later");
+        invalid("parcel", reason)
+    })?;
+    words.resize(len, 0);
+    Ok(words)
+}
+
+fn stream_key(key: &ParcelKey) -> StreamKey {
+    StreamKey::new(Generator::Aes128Ctr, &key.0)
+}
+
+fn invalid(op: &'static str, reason: String) -> Error {
+    Error::Invalid { op, reason }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong in work on shares.
+//! The errors of work on shares.
 
 use ring_arith::Shape;
 
@@ -40,7 +40,7 @@ pub enum Error {
     Invalid {
         /// The operation.
         op: &'static str,
-        /// What is wrong and what would be right.
+        /// The wrong value and the expected one.
         reason: String,
     },
     /// Two operands do not fit together.

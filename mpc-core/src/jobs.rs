@@ -1,12 +1,14 @@
-//! What callers ask of a protocol, as data: products with what follows them, comparisons with what is
-//! made of their outcome, tournaments.
+//! Jobs for a protocol, as data: products with their final steps, comparisons with the uses of their
+//! outcome, tournaments.
+
+use std::ops::Range;
 
 use ring_arith::Bilinear;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// How the low bits of a product are dropped.
+/// The modes of dropping the low bits of a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TruncationMode {
     /// The protocol's best without a large-error event: floor, or floor + 1.
@@ -23,42 +25,43 @@ pub enum TruncationMode {
     Aby3Local,
 }
 
-/// What a protocol and the functions above it spare where they have a choice. All parties must use the same.
-/// Written as `bytes` and `slow-links`.
+/// The resource that a protocol and the functions above it save where they have a choice. All parties must
+/// use the same. Written as `bytes` and `slow-links`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
-    /// Bytes and local work.
+    /// Saves bytes and local work.
     #[default]
     Bytes,
-    /// Rounds, as long as they are worth more than the bytes: for links with a long round trip.
+    /// Saves rounds where that gains more time than the extra bytes cost: for links with a long
+    /// round trip.
     SlowLinks,
 }
 
-/// Most bits that a truncation may drop. With fewer than four bits left the offset that keeps signed
-/// words apart would not fit beside them.
+/// Most bits that a truncation may drop. The remaining four bits leave room for the offset that
+/// makes signed words positive.
 pub const MOST_DROPPED: u32 = 60;
 
-/// What follows a sum of products. `B` is the protocol's shared bits.
+/// The final step after a sum of products. `B` is the protocol's shared bits.
 #[derive(Debug)]
 pub enum Finish<'a, B> {
-    /// The sum as it is.
+    /// The exact sum.
     Raw,
     /// The sum divided by `2^bits`, `bits` from 1 to [`MOST_DROPPED`]; `|sum| < 2^62`.
     Truncate {
         /// Bits to drop.
         bits: u32,
-        /// How.
+        /// The truncation mode.
         mode: TruncationMode,
     },
     /// `max(0, sum / 2^bits)`; `|sum| <= 2^62 - 2^(bits+1)`. The sign is that of the rounded value.
     TruncateRelu {
         /// Bits to drop.
         bits: u32,
-        /// How.
+        /// The truncation mode.
         mode: TruncationMode,
-        /// Whether the bits where the result is positive come with it, for [`Finish::TruncateMask`] and
-        /// [`crate::Protocol::select`]: what a gradient needs of a ReLU.
+        /// Keeps the bits that mark positive results, for [`Finish::TruncateMask`] and
+        /// [`crate::Protocol::select`]. The gradient of a ReLU needs them.
         keep: bool,
     },
     /// `sum / 2^bits` where the bit is 1, 0 elsewhere; limits as [`Finish::TruncateRelu`]. Cheapest with a
@@ -66,7 +69,7 @@ pub enum Finish<'a, B> {
     TruncateMask {
         /// Bits to drop.
         bits: u32,
-        /// How.
+        /// The truncation mode.
         mode: TruncationMode,
         /// A bit (width 1) for each element.
         mask: &'a B,
@@ -85,17 +88,41 @@ pub struct Term<'a, S> {
     pub rhs: &'a S,
 }
 
-/// The sum of bilinear maps of shared tensors and of shared tensors, and what follows.
+/// A sum of bilinear maps of shared tensors and of further shared tensors, and its final step.
 #[derive(Debug)]
 pub struct Product<'a, S, B> {
-    /// Maps of one result shape, at least one. Each has its own costs in local work only: what is sent
-    /// depends on the sum alone.
+    /// Maps of one result shape, at least one. Each adds local work only: the messages depend on the
+    /// sum alone.
     pub terms: Vec<Term<'a, S>>,
     /// Added before truncation, each shifted left by the given number of bits: a bias, a residual. Of the
     /// result's shape, or broadcast to it.
     pub summands: Vec<(&'a S, u32)>,
-    /// What follows.
+    /// The final step.
     pub finish: Finish<'a, B>,
+    /// Sums of the truncated elements before a ReLU or a mask.
+    pub sums: Option<Sums<'a>>,
+}
+
+/// Weighted sums of a product's truncated elements, modulo 2^64: one for each part of the result and each list of
+/// factors. An element beyond its range, whose ReLU is wrong, may count with an error of any multiple of
+/// `2^(64 - bits)`, but never as one that is in range.
+#[derive(Debug, Clone, Copy)]
+pub struct Sums<'a> {
+    /// Public factors of the result's elements.
+    pub factors: &'a [SumFactors],
+    /// The number of parts: consecutive elements, as many in each.
+    pub parts: usize,
+}
+
+/// Factors of a tensor's elements: that of element `(i, j, k)` of `[outer, middle, inner]` is the product of three.
+#[derive(Debug, Clone)]
+pub struct SumFactors {
+    /// One for each index of the axes before the middle one.
+    pub outer: Vec<u64>,
+    /// One for each index of an axis.
+    pub middle: Vec<u64>,
+    /// One for each index of the axes behind it.
+    pub inner: Vec<u64>,
 }
 
 /// The answer to a [`Product`].
@@ -104,23 +131,25 @@ pub struct Product<'a, S, B> {
 pub struct Produced<S, B> {
     /// The result.
     pub share: S,
-    /// Where it is positive, if [`Finish::TruncateRelu`] was to keep that.
+    /// `[parts, lists]`: the [`Sums`] that were asked for.
+    pub sums: Option<S>,
+    /// The bits that mark positive results, if [`Finish::TruncateRelu`] keeps them.
     pub kept: Option<B>,
 }
 
-/// A comparison with zero and what its outcome is for.
+/// A comparison with zero and the uses of its outcome.
 #[derive(Debug)]
 pub struct Compare<'a, S> {
     /// The value whose sign is taken.
     pub value: &'a S,
     /// `|value| < 2^(width - 1)`; 64 is always right, less is cheaper.
     pub width: u32,
-    /// What is made of the outcome.
+    /// The uses of the outcome.
     pub then: Then<'a, S>,
 }
 
-/// What is made of the outcome of `value < 0`: any of it together. Asked for with the comparison,
-/// because a protocol may send what it needs for both at once.
+/// The uses of the outcome of `value < 0`, in any combination. They are part of the comparison
+/// because a protocol may send the messages for both at once.
 #[derive(Debug)]
 pub struct Then<'a, S> {
     /// The outcome as a shared bit. With words selected as well, a later
@@ -134,7 +163,7 @@ pub struct Then<'a, S> {
     pub not_negative: &'a [&'a S],
 }
 
-/// The answer to a [`Compare`]: what [`Then`] asked for, in its order.
+/// The answer to a [`Compare`]: the results that [`Then`] asked for, in its order.
 #[derive(Debug)]
 #[must_use]
 pub struct Compared<S, B> {
@@ -148,12 +177,12 @@ pub struct Compared<S, B> {
     pub not_negative: Vec<S>,
 }
 
-/// What is wanted of a tournament besides the largest elements.
+/// The further results of a tournament, as well as the largest elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Largest {
     /// Their positions, as words.
     pub position: bool,
-    /// Who won each comparison, as bits: what a gradient needs of a maximum.
+    /// The winner of each comparison, as bits. The gradient of a maximum needs them.
     pub choices: bool,
 }
 
@@ -165,10 +194,16 @@ pub struct Found<S, B> {
     pub largest: S,
     /// `[1, ..]`: the positions, the lowest among equals, where they were asked for.
     pub position: Option<S>,
-    /// Where they were asked for, for each level of the tournament from the elements up: `[pairs, ..]`, 1
-    /// where the later element of a pair won. An element without a pair goes on to the next level, where
-    /// it is the last.
+    /// The winners, if they were asked for: for each level of the tournament from the elements up
+    /// `[pairs, ..]`, 1 where the later element of a pair won. An element without a pair moves to the
+    /// next level, where it is the last.
     pub choices: Vec<B>,
+}
+
+impl TruncationMode {
+    /// Every mode.
+    pub const ALL: &'static [Self] =
+        &[Self::Default, Self::Early, Self::Exact, Self::Dither, Self::Aby3Local];
 }
 
 impl<B> Clone for Finish<'_, B> {
@@ -180,7 +215,7 @@ impl<B> Clone for Finish<'_, B> {
 impl<B> Copy for Finish<'_, B> {}
 
 impl<B> Finish<'_, B> {
-    /// How many bits are dropped, and how; `None` for [`Finish::Raw`].
+    /// The number of bits that are dropped and the mode; `None` for [`Finish::Raw`].
     pub fn truncation(&self) -> Option<(u32, TruncationMode)> {
         match *self {
             Self::Raw => None,
@@ -200,14 +235,20 @@ impl<S> Clone for Term<'_, S> {
 impl<S, B> Clone for Product<'_, S, B> {
     fn clone(&self) -> Self {
         let (terms, summands) = (self.terms.clone(), self.summands.clone());
-        Self { terms, summands, finish: self.finish }
+        Self { terms, summands, finish: self.finish, sums: self.sums }
     }
 }
 
 impl<'a, S, B> Product<'a, S, B> {
-    /// One bilinear map, and what follows it.
+    /// One bilinear map and its final step.
     pub fn new(op: Bilinear, lhs: &'a S, rhs: &'a S, finish: Finish<'a, B>) -> Self {
-        Self { terms: vec![Term { op, lhs, rhs }], summands: Vec::new(), finish }
+        Self { terms: vec![Term { op, lhs, rhs }], summands: Vec::new(), finish, sums: None }
+    }
+
+    /// Asks for sums of the truncated elements as well.
+    #[must_use]
+    pub fn summed(self, sums: Sums<'a>) -> Self {
+        Self { sums: Some(sums), ..self }
     }
 
     /// Adds a shared tensor, shifted left by some bits.
@@ -215,6 +256,70 @@ impl<'a, S, B> Product<'a, S, B> {
     pub fn plus(mut self, summand: &'a S, shift: u32) -> Self {
         self.summands.push((summand, shift));
         self
+    }
+}
+
+impl Sums<'_> {
+    /// The number of lists of factors for a result of `elements` elements.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] unless lists fit the result and parts divide it.
+    pub fn lists(&self, elements: usize) -> Result<usize> {
+        let &Self { factors, parts } = self;
+        let fits = parts > 0
+            && elements > 0
+            && elements.is_multiple_of(parts)
+            && !factors.is_empty()
+            && factors.iter().all(|list| list.len() == elements);
+        if fits {
+            return Ok(factors.len());
+        }
+        let reason = format!(
+            "{} lists of factors and {parts} parts do not fit {elements} elements",
+            factors.len()
+        );
+        Err(Error::Invalid { op: "sums", reason })
+    }
+
+    /// The factors of a range of elements, those of one list behind the other's.
+    pub fn of(&self, elements: Range<usize>) -> Vec<u64> {
+        let mut all = Vec::with_capacity(self.factors.len() * elements.len());
+        self.factors.iter().for_each(|list| list.extend(&mut all, elements.clone()));
+        all
+    }
+}
+
+impl SumFactors {
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.outer.len() * self.middle.len() * self.inner.len()
+    }
+
+    /// True if there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends the factors of a range of elements.
+    fn extend(&self, all: &mut Vec<u64>, elements: Range<usize>) {
+        // Rows are multiples of the last list that has more than one factor.
+        let (before, row) = match (&self.middle[..], &self.inner[..]) {
+            (&[middle], &[inner]) => (&[middle.wrapping_mul(inner)][..], &self.outer),
+            (_, [_]) => (&self.inner[..], &self.middle),
+            _ => (&self.middle[..], &self.inner),
+        };
+        let mut at = elements.start;
+        while at < elements.end {
+            let (index, start) = (at / row.len(), at % row.len());
+            let end = row.len().min(start + elements.end - at);
+            let outer = match self.middle.len() * self.inner.len() {
+                1 => 1,
+                _ => self.outer[index / before.len()],
+            };
+            let factor = outer.wrapping_mul(before[index % before.len()]);
+            all.extend(row[start..end].iter().map(|own| own.wrapping_mul(factor)));
+            at += end - start;
+        }
     }
 }
 
@@ -277,7 +382,7 @@ impl<S, B> Compared<S, B> {
         self.bit.ok_or_else(|| unasked("a bit"))
     }
 
-    /// The one word that was asked for: the outcome, or what it selects.
+    /// The one word that was asked for: the outcome, or the word that it selects.
     ///
     /// # Errors
     /// [`Error::Invalid`] if none or several were.
@@ -289,7 +394,7 @@ impl<S, B> Compared<S, B> {
         }
     }
 
-    /// All words that were asked for: the outcome, what it selects where the value is negative, and
+    /// All words that were asked for: the outcome, the words where the value is negative, and those
     /// where it is not.
     pub fn into_words(self) -> Vec<S> {
         self.word.into_iter().chain(self.negative).chain(self.not_negative).collect()
@@ -297,6 +402,6 @@ impl<S, B> Compared<S, B> {
 }
 
 fn unasked(what: &str) -> Error {
-    let reason = format!("{what} is expected where the comparison was for something else");
+    let reason = format!("the comparison did not ask for {what}");
     Error::Invalid { op: "compare", reason }
 }

@@ -20,6 +20,7 @@ mod protocol;
 pub mod provided;
 mod secret;
 mod seed;
+mod server;
 mod tournament;
 mod world;
 
@@ -27,15 +28,17 @@ pub use chain::{Chain, Step, Sum, Value};
 pub use deal::{Deal, Held, Parcel, ParcelKey, Released, Sharing};
 pub use error::{Error, Result};
 pub use jobs::{
-    Compare, Compared, Finish, Found, Largest, MOST_DROPPED, Produced, Product, Profile, Term,
-    Then, TruncationMode,
+    Compare, Compared, Finish, Found, Largest, MOST_DROPPED, Produced, Product, Profile,
+    SumFactors, Sums, Term, Then, TruncationMode,
 };
 pub use normal::Normal;
 pub use piecewise::Piecewise;
 pub use plaintext::{PlainBits, PlainShare, Plaintext, Rounding};
 pub use protocol::{
-    ComparedBy, FoundBy, Linear, ProducedBy, ProductOf, Protocol, ShareTensor, Words,
+    BitMap, ComparedBy, FoundBy, Info, Linear, ProducedBy, ProductOf, Protocol, Recipients,
+    ShareBits, ShareTensor, Words,
 };
 pub use secret::{Arg, Operand, PublicTensor, SecretTensor};
 pub use seed::SplitMix64;
+pub use server::{ServerProtocol, Settings};
 pub use world::{SEED_VARIABLE, TestWorld, Traffic};

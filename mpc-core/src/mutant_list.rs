@@ -1,4 +1,4 @@
-//! The mutants of this crate's functions, and what notices each.
+//! The mutants of this crate's functions, and the check that detects each.
 
 use std::path::Path;
 

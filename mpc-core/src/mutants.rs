@@ -1,7 +1,7 @@
 //! Mutation tests: mutants that a crate's own tests make in its code, to see that they notice them.
 //!
-//! `mutant!("name", variable = value)` stands where the mutant is made: in the mutant of that name the variable has the
-//! other value from there on. In every build but the crate's own unit tests the line is nothing. A test's process runs at
+//! A line `mutant!("name", variable = value)` makes a mutant: in the mutant of that name the variable has the other
+//! value from there on. In every build but the crate's own unit tests the line does nothing. A test's process runs at
 //! most one mutant, named by an environment variable, so that all its threads agree.
 
 use std::{
@@ -41,14 +41,15 @@ fn active() -> Option<&'static str> {
     ACTIVE.get_or_init(|| env::var(VARIABLE).ok()).as_deref()
 }
 
-/// Whether this process runs the mutant of a name.
+/// True if this process runs the mutant of that name.
 pub fn is_active(mutant: &str) -> bool {
     active() == Some(mutant)
 }
 
-/// Runs each mutant's check in a process of its own, and expects it to fail; and all checks here, where nothing is
-/// changed, and expects them to pass. `test` is the name of the calling test, `source` the crate's folder of sources, in
-/// which lines `mutant!` make those `in_code`; the crate's tests make the `others`. `check` runs the check of a name.
+/// Runs each mutant's check in a separate process and expects it to fail. Runs all checks in this process, on unchanged
+/// code, and expects them to pass. `test` is the name of the calling test, and `source` the crate's source folder. The
+/// mutants `in_code` come from `mutant!` lines there, the `others` from the crate's tests. `check` runs the check of a
+/// name.
 ///
 /// # Panics
 /// If a check does not notice its mutant, or fails without one; or if the mutants in the code are others than `in_code`.

@@ -21,20 +21,20 @@ const LARGEST_WHOLE: u64 = 255;
 /// A sampler of `N(0, s^2)`, rounded to the nearest integer, over a stream of random words.
 ///
 /// It is Karney's algorithm N: an integer `k` with probability proportional to `exp(-k/2)`, a uniform fraction `x`,
-/// and rejections that make the density of `k + x` that of a half-normal. Each rejection is a comparison of uniform
-/// fractions of 128 bits, by von Neumann's method, so that nothing is approximated: a draw is within `2^-118` of the
-/// rounded normal distribution in total variation, tails included. Dividing, logarithms and floats, whose last bits
-/// have given away what noise should hide ([Mir12]), do not occur.
+/// and rejections that make the density of `k + x` that of a half-normal. Each rejection compares uniform fractions
+/// of 128 bits, by von Neumann's method, without an approximation. A draw is within `2^-118` of the rounded normal
+/// distribution in total variation, tails included. It does not use division, logarithms or floats, whose last bits
+/// have revealed what noise should hide ([Mir12]).
 ///
-/// How long a draw takes depends on random words, some of them on those of the result. Draw all that a message needs
-/// before it is sent.
+/// The time of a draw depends on random words, among them some that determine the result. Draw all that a message
+/// needs before it is sent.
 ///
 /// C. F. F. Karney, [Sampling exactly from the normal distribution](https://arxiv.org/abs/1303.6257), ACM TOMS 42, 2016.
 ///
 /// [Mir12]: https://doi.org/10.1145/2382196.2382264
 pub struct Normal {
     stream: Stream,
-    /// The position in the stream of what comes after the block.
+    /// The position in the stream after the block.
     position: u64,
     block: Zeroizing<Vec<u64>>,
     next: usize,
@@ -43,7 +43,7 @@ pub struct Normal {
 }
 
 impl Normal {
-    /// A sampler of standard deviation `deviation`, in units; the stream serves nothing else.
+    /// A sampler of standard deviation `deviation`, in units; the stream must not serve other uses.
     ///
     /// # Errors
     /// [`Error::Invalid`] unless the deviation is from `2^20` to `2^56` units.
@@ -173,29 +173,9 @@ pub(crate) mod tests {
     /// Marsaglia, "Evaluating the Anderson-Darling distribution", J. Stat. Softw. 9 (2004).
     const LIMIT: f64 = 5.97;
 
-    /// The complementary error function, with a relative error below 1.2e-7: Numerical Recipes, 6.2.
-    fn erfc(x: f64) -> f64 {
-        let t = 1.0 / (1.0 + 0.5 * x.abs());
-        let terms = [
-            -1.265_512_23,
-            1.000_023_68,
-            0.374_091_96,
-            0.096_784_18,
-            -0.186_288_06,
-            0.278_868_07,
-            -1.135_203_98,
-            1.488_515_87,
-            -0.822_152_23,
-            0.170_872_77,
-        ];
-        let sum = terms.iter().rev().fold(0.0, |sum, term| sum * t + term);
-        let tail = t * (-x * x + sum).exp();
-        if x >= 0.0 { tail } else { 2.0 - tail }
-    }
-
     /// The part of the standard normal distribution above `z`.
     fn above(z: f64) -> f64 {
-        0.5 * erfc(z / std::f64::consts::SQRT_2)
+        0.5 * libm::erfc(z / std::f64::consts::SQRT_2)
     }
 
     /// The Anderson-Darling statistic of numbers against the standard normal distribution: it weighs the tails.

@@ -3,8 +3,8 @@
 /// A function of words: quadratic on segments of equal length, linear outside of them.
 ///
 /// Segments are numbered in two's complement: the word `x` of `-2^(low + bits - 1)..2^(low + bits - 1)` lies in
-/// segment `x >> low`, and either its polynomial or that of the segment before it, which reach as far, are
-/// evaluated. All parties must have the same one, bit by bit.
+/// segment `x >> low`. A protocol evaluates its polynomial or that of the segment before it, which also covers
+/// `x`. All parties must have the same function, bit by bit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Piecewise {
     /// A segment has `2^low` words.
@@ -12,9 +12,9 @@ pub struct Piecewise {
     /// Bits of a segment's number.
     pub bits: u32,
     /// By segment modulo `2^bits`, the coefficients of `1`, `d` and `d^2` for the distance `d` from the segment's end,
-    /// `-2^low <= d < 2^low`. What they give is below `2^62` in magnitude.
+    /// `-2^low <= d < 2^low`. Their values are below `2^62` in magnitude.
     pub pieces: Vec<[u64; 3]>,
-    /// Bits that are dropped of that.
+    /// Bits that are dropped of those values.
     pub drop: u32,
     /// The first word that a segment is used for, not before the second one's start, and the first above it that none
     /// is used for.
@@ -55,45 +55,7 @@ impl Piecewise {
     }
 }
 
-/// `e^x` by arithmetic alone.
-pub(crate) fn exp(x: f64) -> f64 {
-    let n = (x * std::f64::consts::LOG2_E).round();
-    let r = x - n * std::f64::consts::LN_2;
-    let (mut term, mut sum) = (1.0, 1.0);
-    for i in 1..20 {
-        term *= r / f64::from(i);
-        sum += term;
-    }
-    sum * power_of_two(n as i32)
-}
-
-/// The error function by Kummer's series, of which all terms are positive.
-pub(crate) fn erf(x: f64) -> f64 {
-    let a = x.abs().min(6.0);
-    let (mut term, mut sum) = (a, a);
-    for n in 1..200 {
-        term *= 2.0 * a * a / f64::from(2 * n + 1);
-        sum += term;
-    }
-    x.signum() * std::f64::consts::FRAC_2_SQRT_PI * exp(-a * a) * sum
-}
-
 fn power_of_two(n: i32) -> f64 {
     let factor = if n < 0 { 0.5 } else { 2.0 };
     (0..n.unsigned_abs()).fold(1.0, |power, _| power * factor)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn functions_by_arithmetic_are_as_the_machines() {
-        for i in -400..=400 {
-            let x = f64::from(i) / 20.0;
-            assert!((exp(x) / x.exp() - 1.0).abs() < 1e-13, "e^{x}");
-        }
-        assert!((erf(0.5) - 0.520_499_877_813_046_5).abs() < 1e-14);
-        assert!((erf(-3.0) + 0.999_977_909_503_001_4).abs() < 1e-13);
-    }
 }

@@ -1,18 +1,18 @@
-//! Tests that what a party receives tells it nothing, for the protocols of any crate.
+//! Tests that a party's received messages reveal nothing, for the protocols of any crate.
 //!
 //! A program is run as all parties of many sessions, and every message that each party receives is
 //! recorded. Three checks are made of each party's view:
 //!
 //! 1. *Uniform.* Over the seeds, no bit at any place of the view is (nearly) constant, and all bytes
 //!    together are uniform by a chi-square test.
-//! 2. *The same for two secrets.* Messages have the same lengths in the same order, and the bytes at
+//! 2. *The same for two secrets.* Messages have the same lengths in the same order. The bytes at
 //!    each place have the same distribution, by a chi-square test of two samples.
-//! 3. *Masked by what the receiver lacks.* With the receiver's own keys fixed and all keys among the
-//!    others changed, no bit at any place (nearly) always stays as it is. A mask that the receiver could
-//!    compute, or no mask at all, does not pass.
+//! 3. *Masked by a key that the receiver lacks.* With the receiver's own keys fixed and all keys among
+//!    the others changed, every bit at every place changes in more than a few runs. A missing mask, or
+//!    one that the receiver could compute, does not pass.
 //!
-//! So that only masks can make a message random, the program should take its secrets as fixed sharings
-//! ([`crate::Protocol::constant`]), and it should open nothing.
+//! The program should take its secrets as fixed sharings ([`crate::Protocol::constant`]) and open
+//! nothing, so that only masks can make a message random.
 //!
 //! ```
 //! use mpc_core::privacy::PrivacyCheck;
@@ -46,7 +46,7 @@ use crate::{Result, SplitMix64};
 /// about once in 10^8 tests: the distribution's upper tail is heavier than a normal one's.
 pub const DEVIATIONS: f64 = 7.0;
 
-/// How a protocol's messages are put to the test.
+/// A test of a protocol's messages.
 #[derive(Debug, Clone)]
 pub struct PrivacyCheck {
     parties: usize,
@@ -55,12 +55,12 @@ pub struct PrivacyCheck {
     first: u64,
 }
 
-/// What a party could learn.
+/// A leak: a party's messages depend on a secret or are not random.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Leak {
     /// The party.
     pub party: Party,
-    /// What is wrong with what it received.
+    /// The fault in the messages that it received.
     pub reason: String,
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for Leak {
 
 impl std::error::Error for Leak {}
 
-/// What a party received in one run: bodies one after the other, and their lengths.
+/// The messages that a party received in one run: bodies one after the other, and their lengths.
 #[derive(Debug, Clone, Default)]
 pub struct View {
     bytes: Vec<u8>,
@@ -92,7 +92,7 @@ impl View {
     }
 }
 
-/// Which keys a run uses: those among parties other than `spared` can be changed alone.
+/// The keys of a run: those among parties other than `spared` can be changed alone.
 #[derive(Clone, Copy)]
 struct Keys {
     seed: u64,
@@ -104,14 +104,15 @@ impl PrivacyCheck {
     /// A check with 96 seeds.
     ///
     /// # Panics
-    /// If there are fewer than two parties.
+    /// If `parties` is less than 2.
     pub fn new(parties: usize) -> Self {
-        assert!(parties >= 2, "one party has nobody to leak to");
+        assert!(parties >= 2, "a privacy check needs at least two parties");
         Self { parties, dealer: false, seeds: 96, first: 1 }
     }
 
     /// The same with a dealer, who runs the program before the parties and whose messages are played from
-    /// tapes: see [`crate::TestWorld::with_dealer`]. What a party plays is part of what it receives.
+    /// tapes: see [`crate::TestWorld::with_dealer`]. The tape that a party plays counts as received
+    /// messages.
     #[must_use]
     pub fn with_dealer(self) -> Self {
         Self { dealer: true, ..self }
@@ -129,8 +130,8 @@ impl PrivacyCheck {
         Self { first, ..self }
     }
 
-    /// Runs `program` with secrets 0 and 1 (what they stand for is the program's choice) and checks
-    /// what every party receives.
+    /// Runs `program` with secrets 0 and 1, whose meaning is the program's choice, and checks every
+    /// party's received messages.
     ///
     /// # Errors
     /// The first [`Leak`] found.
@@ -182,7 +183,7 @@ impl PrivacyCheck {
         }
     }
 
-    /// Of the parties, and of the dealer if there is one.
+    /// The transports of the parties, and of the dealer if the check has one.
     fn transports(&self) -> Vec<Box<dyn Transport>> {
         if self.dealer {
             return net::tape::in_memory(self.parties);
@@ -191,7 +192,7 @@ impl PrivacyCheck {
         transports.map(|transport| Box::new(transport) as Box<dyn Transport>).collect()
     }
 
-    /// One run: what each party received.
+    /// One run: each party's received messages.
     fn views(
         &self,
         keys: Keys,
@@ -241,8 +242,8 @@ fn of_party(runs: &[Vec<View>], party: usize) -> Vec<&View> {
     runs.iter().map(|views| &views[party]).collect()
 }
 
-/// How many exceptions do not make a bit random: with 64 runs or more, a random bit has so few about
-/// once in 10^13.
+/// The number of exceptions up to which a bit counts as constant: with 64 runs or more, a random bit
+/// has so few about once in 10^13.
 fn few(runs: u32) -> u32 {
     runs / 32
 }
@@ -325,7 +326,7 @@ fn same_distribution(zero: &[&View], one: &[&View]) -> Result<(), String> {
     within(statistic, freedom, "messages have another distribution for another secret")
 }
 
-/// Whether a chi-square statistic is below its mean plus [`DEVIATIONS`].
+/// Checks that a chi-square statistic is below its mean plus [`DEVIATIONS`].
 fn within(statistic: f64, freedom: f64, what: &str) -> Result<(), String> {
     let limit = freedom + DEVIATIONS * (2.0 * freedom).sqrt();
     if statistic < limit {
@@ -336,14 +337,14 @@ fn within(statistic: f64, freedom: f64, what: &str) -> Result<(), String> {
     ))
 }
 
-/// A transport that keeps what arrives, around another: for tests of protocols.
+/// A transport around another that records received messages: for tests of protocols.
 pub struct Recorder {
     inner: Box<dyn Transport>,
     log: Arc<Mutex<View>>,
 }
 
 impl Recorder {
-    /// Adds what arrives to a log.
+    /// Adds received messages to a log.
     #[must_use]
     pub fn new(inner: Box<dyn Transport>, log: Arc<Mutex<View>>) -> Self {
         Self { inner, log }

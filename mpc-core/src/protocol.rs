@@ -1,4 +1,4 @@
-//! The seam between functions of secrets and the protocol that computes on them.
+//! The interface between functions of secrets and the protocol that computes on them.
 
 use std::fmt;
 
@@ -22,10 +22,54 @@ pub type ComparedBy<P> = Compared<<P as Protocol>::Share, <P as Protocol>::Bits>
 /// The answer to a tournament of a protocol's shares.
 pub type FoundBy<P> = Found<<P as Protocol>::Share, <P as Protocol>::Bits>;
 
-/// What a share of a tensor shows to everyone: its shape. `Debug` prints nothing else.
+/// A share of a tensor. Everyone sees its shape; `Debug` prints nothing else.
 pub trait ShareTensor: Clone + fmt::Debug + Send + Sync + 'static {
     /// The shape of the shared tensor.
     fn shape(&self) -> &Shape;
+}
+
+/// A share of a tensor of bits. Its elements have the same number of bits, which lie in planes: plane `j` holds bit `j`
+/// of every element.
+pub trait ShareBits: ShareTensor {
+    /// Number of planes, 1 to 64.
+    fn width(&self) -> usize;
+}
+
+/// Facts about one party's protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Info {
+    /// A name for reports: `rss`, `plaintext`.
+    pub name: &'static str,
+    /// This party.
+    pub party: Party,
+    /// Number of parties that compute. A helper, such as a dealer that runs before them, is not counted and has a
+    /// number after theirs. The values that it opens are 0, so a program that a helper also runs must not depend on
+    /// opened values.
+    pub parties: usize,
+    /// The mode in which functions truncate.
+    pub truncation: TruncationMode,
+    /// The modes that [`Protocol::truncate`] and [`Protocol::products`] take; they refuse the others.
+    pub modes: &'static [TruncationMode],
+    /// The resource that the protocol saves where it has a choice.
+    pub profile: Profile,
+}
+
+impl Info {
+    /// A protocol with the provided truncation and a fixed profile.
+    #[must_use]
+    pub fn new(name: &'static str, party: Party, parties: usize) -> Self {
+        let (truncation, profile) = (TruncationMode::Default, Profile::Bytes);
+        Self { name, party, parties, truncation, modes: provided::MODES, profile }
+    }
+}
+
+/// The parties that learn an opened value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recipients {
+    /// All parties.
+    All,
+    /// One party.
+    One(Party),
 }
 
 /// The tensor type of a protocol's engine.
@@ -54,40 +98,47 @@ pub enum Linear<'a, T> {
     WindowSum(&'a Window),
 }
 
+/// A linear map of shared bits, computed without communication.
+#[derive(Debug)]
+pub enum BitMap<'a, B> {
+    /// `x ^ y`, bit by bit; shapes and widths equal.
+    Xor(&'a B, &'a B),
+    /// `!x`, bit by bit.
+    Not(&'a B),
+    /// The given planes in the given order, as a tensor of that width. Plane `None` is 0.
+    Pick(&'a B, &'a [Option<u32>]),
+    /// The planes of several tensors of the same shape, one after the other.
+    Join(&'a [&'a B]),
+    /// The same bits under another shape of equal length.
+    Reshape(&'a B, &'a Shape),
+}
+
 /// A protocol for computing on shared tensors of words modulo 2^64 and of bits.
 ///
 /// Each party runs the same straight-line program against its own value of this type; the order of
 /// calls is the order of messages, so all parties must make the same calls with the same shapes.
-/// Calls take batches whose members share rounds. After an error the session is dead.
+/// Calls take batches whose members share rounds. After an error the session cannot be used.
 ///
-/// Where a method states a cost in bits, it is that of replicated sharing at 20 fraction bits and width
-/// 64, for each element, of all parties together; a 24th of it are the bytes that a party sends for a
-/// large tensor. Other protocols state their own.
+/// A stated cost in bits is that of replicated sharing at 20 fraction bits and width 64, for each
+/// element and all parties together. For a large tensor each party sends a 24th of that number in
+/// bytes. Other protocols state their own.
 ///
-/// Shares carry no fraction bits: those are the business of [`crate::SecretTensor`] and of the
-/// functions above it.
+/// Shares do not carry fraction bits: [`crate::SecretTensor`] and the functions above it keep them.
 pub trait Protocol: Sized + 'static {
-    /// Where this party's local work is done.
+    /// The engine that does this party's local work.
     type Engine: Engine;
     /// A share of a tensor of words.
     type Share: ShareTensor;
     /// A share of a tensor of bits, of any width from 1 to 64.
-    type Bits: ShareTensor;
+    type Bits: ShareBits;
 
-    /// A name for reports: `rss`, `plaintext`.
-    fn name(&self) -> &'static str;
+    /// Facts about the protocol.
+    fn info(&self) -> Info;
 
     /// The engine.
     fn engine(&self) -> &Self::Engine;
 
-    /// This party.
-    fn me(&self) -> Party;
-
-    /// Number of parties that compute. A helper, such as a dealer that runs before them, is not among them and has a
-    /// number behind theirs; what it opens is 0, so a program that one follows must not depend on opened values.
-    fn parties(&self) -> usize;
-
-    /// Names the step that follows, for metering, profiles and errors.
+    /// Names the next step, for metering, profiles and errors.
     fn step(&mut self, name: &str);
 
     // -- into and out of the protocol ------------------------------------------------------------
@@ -107,18 +158,15 @@ pub trait Protocol: Sized + 'static {
     /// A sharing of a public tensor, the same on all parties, without communication.
     fn constant(&self, value: &Words<Self>) -> Result<Self::Share>;
 
-    /// Reveals tensors to all parties. One round, 192 bits.
-    fn open(&mut self, shares: &[&Self::Share]) -> Result<Vec<Words<Self>>>;
-
-    /// Reveals tensors to one party; the others get `None`. One round, 64 bits.
-    fn open_to(&mut self, to: Party, shares: &[&Self::Share]) -> Result<Option<Vec<Words<Self>>>>;
+    /// Reveals tensors to some parties; the others get `None`. One round; 192 bits to all, 64 to one.
+    fn reveal(
+        &mut self,
+        to: Recipients,
+        shares: &[&Self::Share],
+    ) -> Result<Option<Vec<Words<Self>>>>;
 
     /// Reveals bits to all parties. One round, 3 bits for each.
     fn open_bits(&mut self, bits: &[&Self::Bits]) -> Result<Vec<BitTensor<Words<Self>>>>;
-
-    /// Words that this party alone can expand, others at each call: for noise that it adds. All parties make the
-    /// call alike, without communication.
-    fn private_stream(&mut self) -> Result<Stream>;
 
     // -- without communication: 0 rounds, 0 bits ---------------------------------------------------
 
@@ -128,62 +176,28 @@ pub trait Protocol: Sized + 'static {
     /// `x + y`, shapes equal.
     fn add(&self, x: &Self::Share, y: &Self::Share) -> Result<Self::Share>;
 
-    /// `x - y`, shapes equal.
-    fn sub(&self, x: &Self::Share, y: &Self::Share) -> Result<Self::Share>;
-
     /// Concatenates along an axis.
     fn concat(&self, shares: &[&Self::Share], axis: usize) -> Result<Self::Share>;
 
     /// A sharing of public bits.
     fn constant_bits(&self, value: &BitTensor<Words<Self>>) -> Result<Self::Bits>;
 
-    /// `x ^ y`, bit by bit; shapes and widths equal.
-    fn xor(&self, x: &Self::Bits, y: &Self::Bits) -> Result<Self::Bits>;
-
-    /// `!x`, bit by bit.
-    fn not(&self, x: &Self::Bits) -> Result<Self::Bits>;
-
-    /// `x & mask` for one public word, whose bit `j` meets plane `j`.
-    fn and_public(&self, x: &Self::Bits, mask: u64) -> Result<Self::Bits>;
-
-    /// The given planes of `x`, in the given order, as a tensor of that width. Plane `None` is 0.
-    fn pick_planes(&self, x: &Self::Bits, planes: &[Option<u32>]) -> Result<Self::Bits>;
-
-    /// The planes of several tensors of the same shape, one after the other.
-    fn join_planes(&self, xs: &[&Self::Bits]) -> Result<Self::Bits>;
-
-    /// The exclusive or of all planes, as a tensor of width 1.
-    fn parity(&self, x: &Self::Bits) -> Result<Self::Bits>;
-
-    /// The same bits under another shape of equal length.
-    fn reshape_bits(&self, x: &Self::Bits, shape: &Shape) -> Result<Self::Bits>;
-
-    /// Number of planes.
-    fn bits_width(&self, x: &Self::Bits) -> u32;
+    /// A linear map of bits.
+    fn linear_bits(&self, map: &BitMap<'_, Self::Bits>) -> Result<Self::Bits>;
 
     // -- with communication: a protocol says what each costs, and tests compare it with what is counted -
 
-    /// Sums of bilinear maps with what follows them. Members that end alike share all rounds.
+    /// Sums of bilinear maps with their final steps. Members with the same final step share all
+    /// rounds.
     ///
     /// 192 bits an output in one round; truncated 252 (`early` 212) in two, `exact` 489 and `dither` 638
-    /// in five; with truncation and ReLU in one 688 (`early` 648) in six, one more where the sign is
-    /// kept; with truncation and a kept bit in one 424 (`early` 384) in two. How many terms are summed
-    /// makes no difference.
+    /// in five; with truncation and ReLU in one 688 (`early` 648) in six, one more if the sign is kept;
+    /// with truncation and a kept bit in one 424 (`early` 384) in two. The number of terms makes no
+    /// difference.
     ///
-    /// A protocol that has no forms of its own for what follows gives its sums to
+    /// A protocol without better forms of the final steps passes its sums to
     /// [`provided::products`].
     fn products(&mut self, jobs: &[ProductOf<'_, Self>]) -> Result<Vec<ProducedBy<Self>>>;
-
-    /// Divides by `2^bits`, 1 to [`crate::MOST_DROPPED`]; `|x| < 2^62`. Two rounds and 124 bits; `exact` five
-    /// and 361.
-    ///
-    /// In the default mode the result of any other word is wrong, but below `2^(64 - bits)` in magnitude as well:
-    /// sensitivities may rely on it.
-    fn truncate(
-        &mut self,
-        jobs: &[(&Self::Share, u32)],
-        mode: TruncationMode,
-    ) -> Result<Vec<Self::Share>>;
 
     /// The low `width` bits of words, as shared bits. `2 + ceil(log2(width - 1))` rounds; 1183 bits at
     /// width 64, 187 at 16.
@@ -196,7 +210,96 @@ pub trait Protocol: Sized + 'static {
     /// each plane.
     fn bits_to_words(&mut self, jobs: &[&Self::Bits]) -> Result<Vec<Vec<Self::Share>>>;
 
+    // -- provided: short forms ---------------------------------------------------------------------
+
+    /// This party.
+    fn me(&self) -> Party {
+        self.info().party
+    }
+
+    /// Number of parties that compute; see [`Info::parties`].
+    fn parties(&self) -> usize {
+        self.info().parties
+    }
+
+    /// The mode in which functions truncate.
+    fn truncation(&self) -> TruncationMode {
+        self.info().truncation
+    }
+
+    /// The resource that the protocol saves where it has a choice.
+    fn profile(&self) -> Profile {
+        self.info().profile
+    }
+
+    /// Reveals tensors to all parties: [`Protocol::reveal`].
+    fn open(&mut self, shares: &[&Self::Share]) -> Result<Vec<Words<Self>>> {
+        self.reveal(Recipients::All, shares)?.ok_or_else(|| Error::unanswered("reveal"))
+    }
+
+    /// Reveals tensors to one party; the others get `None`: [`Protocol::reveal`].
+    fn open_to(&mut self, to: Party, shares: &[&Self::Share]) -> Result<Option<Vec<Words<Self>>>> {
+        self.reveal(Recipients::One(to), shares)
+    }
+
+    /// [`BitMap::Xor`].
+    fn xor(&self, x: &Self::Bits, y: &Self::Bits) -> Result<Self::Bits> {
+        self.linear_bits(&BitMap::Xor(x, y))
+    }
+
+    /// [`BitMap::Not`].
+    fn not(&self, x: &Self::Bits) -> Result<Self::Bits> {
+        self.linear_bits(&BitMap::Not(x))
+    }
+
+    /// [`BitMap::Pick`].
+    fn pick_planes(&self, x: &Self::Bits, planes: &[Option<u32>]) -> Result<Self::Bits> {
+        self.linear_bits(&BitMap::Pick(x, planes))
+    }
+
+    /// [`BitMap::Join`].
+    fn join_planes(&self, xs: &[&Self::Bits]) -> Result<Self::Bits> {
+        self.linear_bits(&BitMap::Join(xs))
+    }
+
+    /// [`BitMap::Reshape`].
+    fn reshape_bits(&self, x: &Self::Bits, shape: &Shape) -> Result<Self::Bits> {
+        self.linear_bits(&BitMap::Reshape(x, shape))
+    }
+
+    /// The exclusive or of all planes, as a tensor of width 1. Local.
+    fn parity(&self, x: &Self::Bits) -> Result<Self::Bits> {
+        provided::parity(self, x)
+    }
+
     // -- provided, and overridden where a protocol has a better form --------------------------------
+
+    /// A stream of words that only this party can expand, a new one at each call: for noise that it adds. All
+    /// parties make the same call, without communication. The provided form takes a key from the operating
+    /// system.
+    fn private_stream(&mut self) -> Result<Stream> {
+        provided::private_stream()
+    }
+
+    /// `x - y`, shapes equal. Local.
+    fn sub(&self, x: &Self::Share, y: &Self::Share) -> Result<Self::Share> {
+        self.add(x, &self.linear(&Linear::Negate, y)?)
+    }
+
+    /// Divides by `2^bits`, 1 to [`crate::MOST_DROPPED`]; `|x| < 2^62`. Two rounds and 124 bits; `exact` five
+    /// and 361.
+    ///
+    /// The provided form takes the word's bits and adds up the upper ones, which is exact.
+    ///
+    /// In the default mode the result of any other word is wrong, but also below `2^(64 - bits)` in magnitude:
+    /// sensitivities may rely on that.
+    fn truncate(
+        &mut self,
+        jobs: &[(&Self::Share, u32)],
+        mode: TruncationMode,
+    ) -> Result<Vec<Self::Share>> {
+        provided::truncate(self, jobs, mode)
+    }
 
     /// One member of [`Protocol::products`].
     fn product(&mut self, job: ProductOf<'_, Self>) -> Result<ProducedBy<Self>> {
@@ -204,8 +307,8 @@ pub trait Protocol: Sized + 'static {
     }
 
     /// Compares with zero. The bit: five rounds and 297 bits; as a word six and 488; with one tensor
-    /// selected by it, for instance ReLU, six and 552. Each further tensor 192, the outcome as a word
-    /// besides 128, as a bit besides 1. Less at smaller widths.
+    /// selected by it, for instance ReLU, six and 552. Each further tensor 192, the outcome also as a
+    /// word 128, also as a bit 1. Less at smaller widths.
     fn compare(&mut self, jobs: &[Compare<'_, Self::Share>]) -> Result<Vec<ComparedBy<Self>>> {
         provided::compare(self, jobs)
     }
@@ -215,53 +318,46 @@ pub trait Protocol: Sized + 'static {
         self.compare(&[job])?.pop().ok_or_else(|| Error::unanswered("compare"))
     }
 
-    /// Whether the low `width` bits are all 0, as shared bits. Five rounds, 255 bits.
+    /// Tests if the low `width` bits are all 0; the answers are shared bits. Five rounds, 255 bits.
     fn is_zero(&mut self, jobs: &[(&Self::Share, u32)]) -> Result<Vec<Self::Bits>> {
         provided::is_zero(self, jobs)
     }
 
     /// The product of a bit (width 1) with each of several words of its shape. Two rounds, 64 bits and
-    /// 192 for each word; by a bit that was kept with words selected, 192 for each word alone.
+    /// 192 for each word; by a bit kept from a comparison that also selected words, only 192 for each
+    /// word.
     fn select(&mut self, jobs: &[(&Self::Bits, &[&Self::Share])]) -> Result<Vec<Vec<Self::Share>>> {
         provided::select(self, jobs)
     }
 
-    /// The mode in which functions truncate.
-    fn truncation(&self) -> TruncationMode {
-        TruncationMode::Default
-    }
-
-    /// What is spared where there is a choice.
-    fn profile(&self) -> Profile {
-        Profile::Bytes
-    }
-
-    /// Chooses what is spared from here on, if the protocol has a choice. All parties call it alike.
+    /// Sets the profile for the calls that follow, if the protocol has a choice. All parties make
+    /// the same call.
     fn set_profile(&mut self, profile: Profile) {
         let _ = profile;
     }
 
-    /// `sum(c_i * x_i) + constant` modulo 2^64 for public words `c_i`, all shapes equal, without
-    /// communication: what is meant to wrap around is written so. Worth one pass over memory in a protocol's own form: functions evaluate polynomials with it.
+    /// `sum(c_i * x_i) + constant` modulo 2^64 for public words `c_i`, all shapes equal, without communication. Sums
+    /// that wrap around on purpose use this method. Functions evaluate polynomials with it, so a protocol's own form
+    /// should need one pass over memory.
     fn combine(&self, terms: &[(u64, &Self::Share)], constant: u64) -> Result<Self::Share> {
         provided::combine(self, terms, constant)
     }
 
-    /// A program of element-wise products; the results that it gives, in order.
+    /// Runs a program of element-wise products and returns its results in order.
     ///
     /// The provided form is one call of [`Protocol::products`] for each level of [`Chain::levels`]. Replicated sharing
-    /// settles what truncation leaves to the end: `d` levels take `d + 1` rounds, `d` if the results are not
-    /// truncated; a product 232 bits at 20 dropped bits, `early` 192, plus as many bits as were dropped of each value
-    /// that it takes beyond one, and a result 20 more.
+    /// finishes all truncations together at the end: `d` levels take `d + 1` rounds, `d` if the results are not
+    /// truncated. A product costs 232 bits at 20 dropped bits, `early` 192; for each value that it takes beyond one it
+    /// adds as many bits as were dropped of that value; a result costs 20 more.
     fn chain(&mut self, chain: &Chain<'_, Self::Share>) -> Result<Vec<Self::Share>> {
         provided::chain(self, chain)
     }
 
-    /// A function in pieces of words of a width, if the protocol has a form for it and that is worth it for so many
-    /// words in its profile; nothing is sent else.
+    /// A piecewise function of words of a width. Returns `None` and sends nothing if the protocol lacks a form for
+    /// it, or if that form is not faster for this number of words in its profile.
     ///
-    /// For slow links replicated sharing has one for few words: five rounds, and two keys a word of `2 bits + 6` words
-    /// each.
+    /// Replicated sharing has a form for few words in the profile for slow links: five rounds, and two keys of
+    /// `2 bits + 6` words each for every word.
     fn piecewise(
         &mut self,
         x: &Self::Share,
@@ -272,9 +368,9 @@ pub trait Protocol: Sized + 'static {
         Ok(None)
     }
 
-    /// For every plane, whether it or any plane above it is set: plane `j` of the result is the OR
-    /// of planes `j..` of `x`. By `ceil(log2 width)` calls of [`Protocol::and`] on half the planes:
-    /// 6 rounds and 576 bits at width 64.
+    /// The prefix OR of planes: plane `j` of the result is the OR of planes `j..` of `x`. By
+    /// `ceil(log2 width)` calls of [`Protocol::and`] on half the planes: 6 rounds and 576 bits at
+    /// width 64.
     fn prefix_or(&mut self, jobs: &[&Self::Bits]) -> Result<Vec<Self::Bits>> {
         provided::prefix_or(self, jobs)
     }
@@ -289,9 +385,9 @@ pub trait Protocol: Sized + 'static {
         provided::bit_sums(self, jobs)
     }
 
-    /// `[k, ..]` to `[1, ..]`: the largest elements along the first axis, by tournament, with what else is
-    /// wanted. `|x| < 2^(width-2)`. For each result `1 + 5 ceil(log2 k)` rounds and at width 44
-    /// `(k - 1) 456` bits, with the position `(k - 1) 648`, with choices `k - 1` more.
+    /// `[k, ..]` to `[1, ..]`: the largest elements along the first axis, by tournament, with the further
+    /// results that `want` names. `|x| < 2^(width-2)`. For each result `1 + 5 ceil(log2 k)` rounds and at
+    /// width 44 `(k - 1) 456` bits, with the position `(k - 1) 648`, with choices `k - 1` more.
     fn max_first(&mut self, x: &Self::Share, width: u32, want: Largest) -> Result<FoundBy<Self>> {
         tournament::max_first(self, x, width, want)
     }

@@ -1,14 +1,16 @@
-//! Methods of [`Protocol`] by its other methods: what a protocol gets that does not override them, what
-//! follows its [`products`], and checks of what it is asked for.
+//! Provided methods of [`Protocol`], by its other methods: those that a protocol does not override, the
+//! final steps of its [`products`], and checks of arguments.
 
 use crate::{
-    Chain, Compare, Compared, ComparedBy, Error, Finish, Linear, Produced, ProducedBy, Product,
-    ProductOf, Protocol, Result, ShareTensor, Sum, Then, TruncationMode, Value, tournament,
+    Chain, Compare, Compared, ComparedBy, Error, Finish, Linear, MOST_DROPPED, Produced,
+    ProducedBy, Product, ProductOf, Protocol, Result, ShareBits, ShareTensor, Sum, Sums, Then,
+    TruncationMode, Value, tournament,
 };
-use ring_arith::{Bilinear, Shape};
+use ring_arith::{Bilinear, Engine, Generator, Shape, Stream, StreamKey, Tensor, View};
+use zeroize::Zeroizing;
 
-/// What follows the sums of [`Protocol::products`], by truncations, comparisons and selections: for a
-/// protocol that computes the sums alone.
+/// The final steps of [`Protocol::products`], by truncations, comparisons and selections: for a
+/// protocol that computes only the sums.
 ///
 /// # Errors
 /// See [`Error`]. The same holds for every function below.
@@ -30,20 +32,15 @@ pub fn after_truncation<P: Protocol>(
     jobs: &[ProductOf<'_, P>],
     quotients: Vec<P::Share>,
 ) -> Result<Vec<ProducedBy<P>>> {
-    let results = quotients.into_iter().map(|share| Produced { share, kept: None });
-    let mut results: Vec<_> = results.collect();
+    let mut results = Vec::with_capacity(jobs.len());
+    for (job, share) in jobs.iter().zip(quotients) {
+        let sums = job.sums.map(|wanted| sums(mpc, &share, wanted)).transpose()?;
+        results.push(Produced { share, sums, kept: None });
+    }
     rectify(mpc, jobs, &mut results)?;
     mask(mpc, jobs, &mut results)?;
     Ok(results)
 }
-
-const MODES: [TruncationMode; 5] = [
-    TruncationMode::Default,
-    TruncationMode::Early,
-    TruncationMode::Exact,
-    TruncationMode::Dither,
-    TruncationMode::Aby3Local,
-];
 
 /// The sums, truncated where that follows; those of one mode share rounds.
 fn truncated<P: Protocol>(
@@ -51,7 +48,7 @@ fn truncated<P: Protocol>(
     jobs: &[ProductOf<'_, P>],
     mut sums: Vec<P::Share>,
 ) -> Result<Vec<P::Share>> {
-    for mode in MODES {
+    for mode in modes(jobs) {
         let wanted = jobs.iter().enumerate().filter_map(|(i, job)| {
             job.finish.truncation().filter(|(_, how)| *how == mode).map(|(bits, _)| (i, bits))
         });
@@ -68,8 +65,104 @@ fn truncated<P: Protocol>(
     Ok(sums)
 }
 
-/// ReLU of the results that it follows. The sign is taken of one unit less: where a result is 0 it
-/// makes no difference, and the bit that is kept says where the result is positive.
+/// The modes in which some jobs truncate, each once.
+fn modes<S, B>(jobs: &[Product<'_, S, B>]) -> Vec<TruncationMode> {
+    let mut modes = Vec::new();
+    for (_, mode) in jobs.iter().filter_map(|job| job.finish.truncation()) {
+        if !modes.contains(&mode) {
+            modes.push(mode);
+        }
+    }
+    modes
+}
+
+/// The modes of [`truncate`].
+pub(crate) const MODES: &[TruncationMode] =
+    &[TruncationMode::Default, TruncationMode::Early, TruncationMode::Exact];
+
+/// See [`Protocol::truncate`]. The floor: the sum of the bits that stay, the top one of which counts negatively.
+pub fn truncate<P: Protocol>(
+    mpc: &mut P,
+    jobs: &[(&P::Share, u32)],
+    mode: TruncationMode,
+) -> Result<Vec<P::Share>> {
+    if !MODES.contains(&mode) {
+        let reason = format!("protocol {} does not truncate in mode {mode:?}", mpc.info().name);
+        return Err(Error::Invalid { op: "truncate", reason });
+    }
+    jobs.iter().try_for_each(|&(_, bits)| check_dropped("truncate", bits))?;
+    let words: Vec<_> = jobs.iter().map(|&(x, _)| (x, 64)).collect();
+    let mut kept = Vec::with_capacity(jobs.len());
+    for (bits, &(_, dropped)) in mpc.to_bits(&words)?.iter().zip(jobs) {
+        let planes: Vec<_> = (dropped..64).map(Some).collect();
+        let mut weights: Vec<_> = (0..64 - dropped).map(|j| 1u64 << j).collect();
+        weights[63 - dropped as usize] = (1u64 << (63 - dropped)).wrapping_neg();
+        kept.push((mpc.pick_planes(bits, &planes)?, weights));
+    }
+    let lists: Vec<_> = kept.iter().map(|(_, weights)| [&weights[..]]).collect();
+    let sums: Vec<_> = kept.iter().zip(&lists).map(|((bits, _), list)| (bits, &list[..])).collect();
+    Ok(mpc.bit_sums(&sums)?.into_iter().flatten().collect())
+}
+
+/// Refuses a truncation by a number of bits outside of 1 to [`MOST_DROPPED`].
+///
+/// # Errors
+/// [`Error::Invalid`].
+pub fn check_dropped(op: &'static str, bits: u32) -> Result<()> {
+    if (1..=MOST_DROPPED).contains(&bits) {
+        return Ok(());
+    }
+    let reason = format!("cannot drop {bits} bits; 1 to {MOST_DROPPED} can be dropped");
+    Err(Error::Invalid { op, reason })
+}
+
+/// See [`Protocol::private_stream`]: from a fresh key of the operating system.
+pub(crate) fn private_stream() -> Result<Stream> {
+    let mut key = Zeroizing::new([0; 32]);
+    getrandom::fill(&mut *key).map_err(|error| net::Error::Config {
+        what: "the system's randomness".to_owned(),
+        reason: error.to_string(),
+    })?;
+    Ok(StreamKey::new(Generator::ChaCha12, &key).stream(0))
+}
+
+/// See [`Protocol::parity`]: the upper half of the planes onto the lower, again and again.
+pub(crate) fn parity<P: Protocol>(mpc: &P, x: &P::Bits) -> Result<P::Bits> {
+    let planes =
+        |x: &P::Bits, from, to| mpc.pick_planes(x, &(from..to).map(Some).collect::<Vec<_>>());
+    let mut left = x.clone();
+    while left.width() > 1 {
+        let width = left.width() as u32;
+        let half = width / 2;
+        let sum = mpc.xor(&planes(&left, 0, half)?, &planes(&left, width - half, width)?)?;
+        // A plane in the middle stays.
+        left = match width % 2 {
+            1 => mpc.join_planes(&[&sum, &planes(&left, half, half + 1)?])?,
+            _ => sum,
+        };
+    }
+    Ok(left)
+}
+
+/// [`Sums`] of a shared tensor, `[parts, lists]`. Local.
+///
+/// # Errors
+/// [`Error::Invalid`] if they do not fit the tensor.
+pub fn sums<P: Protocol>(mpc: &P, x: &P::Share, sums: Sums<'_>) -> Result<P::Share> {
+    let lists = sums.lists(x.shape().len())?;
+    let part = x.shape().len() / sums.parts;
+    let parts = (0..sums.parts).flat_map(|at| sums.of(at * part..(at + 1) * part));
+    let factors = if sums.parts == 1 { sums.of(0..part) } else { parts.collect() };
+    let factors = Tensor::new(Shape::new([sums.parts, lists, part])?, factors)?;
+    let factors = mpc.engine().upload(factors)?;
+    let columns = View::Reshape(Shape::new([sums.parts, part, 1])?);
+    let columns = mpc.linear(&Linear::View(&columns), x)?;
+    let made = mpc.linear(&Linear::PublicTimes(&Bilinear::MATMUL, &factors), &columns)?;
+    mpc.linear(&Linear::View(&View::Reshape(Shape::new([sums.parts, lists])?)), &made)
+}
+
+/// ReLU of the results that it follows. The sign is taken of one unit less: for a result of 0 this
+/// makes no difference, and the kept bit marks positive results.
 fn rectify<P: Protocol>(
     mpc: &mut P,
     jobs: &[ProductOf<'_, P>],
@@ -79,16 +172,18 @@ fn rectify<P: Protocol>(
     for (i, job) in jobs.iter().enumerate() {
         if let Finish::TruncateRelu { bits, keep, .. } = job.finish {
             let less = mpc.linear(&Linear::Shift(u64::MAX), &results[i].share)?;
-            wanted.push((i, bits, keep, less));
+            // The sums take the quotient, so its sign is taken even beyond its range.
+            let width = 64 - bits + u32::from(job.sums.is_some());
+            wanted.push((i, width, keep, less));
         }
     }
     if wanted.is_empty() {
         return Ok(());
     }
     let lists: Vec<_> = wanted.iter().map(|(i, ..)| [&results[*i].share]).collect();
-    let compares = wanted.iter().zip(&lists).map(|((_, bits, keep, less), list)| Compare {
+    let compares = wanted.iter().zip(&lists).map(|((_, width, keep, less), list)| Compare {
         value: less,
-        width: 64 - bits,
+        width: *width,
         then: Then { bit: *keep, ..Then::not_negative(list) },
     });
     let answers = mpc.compare(&compares.collect::<Vec<_>>())?;
@@ -188,8 +283,8 @@ pub fn select<P: Protocol>(
     jobs: &[(&P::Bits, &[&P::Share])],
 ) -> Result<Vec<Vec<P::Share>>> {
     for (bit, xs) in jobs {
-        if mpc.bits_width(bit) != 1 {
-            let reason = format!("{} bits choose; one is due", mpc.bits_width(bit));
+        if bit.width() != 1 {
+            let reason = format!("the selecting bits have width {}, not 1", bit.width());
             return Err(Error::Invalid { op: "select", reason });
         }
         xs.iter().try_for_each(|x| same_shape("select", *bit, *x))?;
@@ -311,8 +406,9 @@ pub fn chain<P: Protocol>(mpc: &mut P, chain: &Chain<'_, P::Share>) -> Result<Ve
 }
 
 /// See [`Protocol::prefix_or`]. Sklansky's network (IRE Trans. Electronic Computers, 1960) on the
-/// complements, from the top plane down: in each step the lower half of a block takes in the lowest
-/// plane of the upper half. Planes are kept one by one, so that only a step's operands are copied.
+/// complements, from the top plane down: in each step the lower half of a block is combined with
+/// the lowest plane of the upper half. Planes are kept one by one, so that only a step's operands
+/// are copied.
 pub fn prefix_or<P: Protocol>(mpc: &mut P, jobs: &[&P::Bits]) -> Result<Vec<P::Bits>> {
     let mut all = Vec::with_capacity(jobs.len());
     for x in jobs {
@@ -346,7 +442,7 @@ pub fn prefix_or<P: Protocol>(mpc: &mut P, jobs: &[&P::Bits]) -> Result<Vec<P::B
 
 /// Every plane by itself.
 fn planes<P: Protocol>(mpc: &P, x: &P::Bits) -> Result<Vec<P::Bits>> {
-    (0..mpc.bits_width(x)).map(|j| mpc.pick_planes(x, &[Some(j)])).collect()
+    (0..x.width() as u32).map(|j| mpc.pick_planes(x, &[Some(j)])).collect()
 }
 
 /// See [`Protocol::bit_sums`].
@@ -355,7 +451,7 @@ pub fn bit_sums<P: Protocol>(
     jobs: &[(&P::Bits, &[&[u64]])],
 ) -> Result<Vec<Vec<P::Share>>> {
     for (bits, sums) in jobs {
-        let width = mpc.bits_width(bits) as usize;
+        let width = bits.width();
         if let Some(sum) = sums.iter().find(|sum| sum.len() != width) {
             let reason = format!("{} coefficients for {width} planes", sum.len());
             return Err(Error::Invalid { op: "bit sums", reason });

@@ -30,8 +30,8 @@ pub enum Operand<P: Protocol> {
     Public(PublicTensor<P>),
 }
 
-/// A borrowed [`Operand`]: what functions take. `&SecretTensor`, `&PublicTensor` and `&Operand` turn
-/// into it by themselves.
+/// A borrowed [`Operand`], the argument type of functions. `&SecretTensor`, `&PublicTensor` and
+/// `&Operand` convert to it.
 pub enum Arg<'a, P: Protocol> {
     /// Shared among the parties.
     Secret(&'a SecretTensor<P>),

@@ -66,8 +66,8 @@ pub(crate) fn max_first<P: Protocol>(
     Ok(Found { largest, position, choices })
 }
 
-/// See [`Protocol::max_first_gradient`]: from the last level down, each pair's word goes to the one
-/// that won.
+/// See [`Protocol::max_first_gradient`]: from the last level down, each pair's word moves to the
+/// winner.
 pub(crate) fn gradient<P: Protocol>(
     mpc: &mut P,
     gradient: &P::Share,

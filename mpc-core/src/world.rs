@@ -35,15 +35,15 @@ impl From<usize> for TestWorld {
     }
 }
 
-/// What a run of a [`TestWorld`] sent.
+/// The messages and bytes that a run of a [`TestWorld`] sent.
 pub type Traffic = Report;
 
 impl TestWorld {
-    /// A world of so many parties, with a fresh seed unless `TREFOIL_SEED` is set, and a limit of
+    /// A world of `parties` parties, with a fresh seed unless `TREFOIL_SEED` is set, and a limit of
     /// four minutes.
     ///
     /// # Panics
-    /// If `TREFOIL_SEED` is set and is no number.
+    /// If `TREFOIL_SEED` is set and is not a number.
     pub fn new(parties: usize) -> Self {
         let seed = match env::var(SEED_VARIABLE) {
             Ok(text) => text.parse().expect("TREFOIL_SEED is a decimal number"),
@@ -54,15 +54,15 @@ impl TestWorld {
         Self { parties, dealer: false, seed, limit: Duration::from_secs(240) }
     }
 
-    /// The same world of at least two parties with a dealer: one more party, behind the others, that runs
-    /// the same program to its end before they begin. A message to it is an error, and the others play what
-    /// it sent (see [`net::tape`]). What it returns is dropped, and what is counted is what the others do.
+    /// The same world of at least two parties with a dealer: one more party, numbered after the others,
+    /// that runs the whole program before they begin. A message to it is an error, and the others play the
+    /// messages that it sent (see [`net::tape`]). Its result is dropped, and its messages are not counted.
     #[must_use]
     pub fn with_dealer(self) -> Self {
         Self { dealer: true, ..self }
     }
 
-    /// The same world with a given seed, whatever the environment says.
+    /// The same world with a given seed, independent of the environment.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
@@ -84,7 +84,7 @@ impl TestWorld {
         self.parties
     }
 
-    /// Runs `program` as every party and returns what they returned, in their order. `make` builds a
+    /// Runs `program` as every party and returns their results, in their order. `make` builds a
     /// party's protocol from its session.
     ///
     /// # Panics
@@ -98,7 +98,8 @@ impl TestWorld {
         self.expect_all(self.try_sessions(program))
     }
 
-    /// [`TestWorld::run`] that also counts what `program` sends (not what `make` does) and its rounds.
+    /// [`TestWorld::run`] that also counts the messages of `program` (not those of `make`) and its
+    /// rounds.
     ///
     /// # Panics
     /// As [`TestWorld::run`].
@@ -180,7 +181,8 @@ impl TestWorld {
     }
 
     fn expect_all<T>(&self, outcomes: Vec<Result<T>>) -> Vec<T> {
-        // The first failure in time is unknown; a party that was merely cut off says so itself.
+        // The first failure in time is unknown; a party that was only cut off returns an error that
+        // states it.
         let failed = |o: &Result<T>| o.is_err();
         if outcomes.iter().any(failed) {
             let texts = outcomes.iter().enumerate().filter_map(|(i, o)| {
@@ -196,14 +198,14 @@ impl TestWorld {
         panic!("{what}; {}", self.replay())
     }
 
-    /// How to replay a failure of this world: for a test's own messages.
+    /// The way to replay a failure of this world: for a test's own messages.
     pub fn replay(&self) -> String {
         format!("{} parties, replay with {SEED_VARIABLE}={}", self.parties, self.seed)
     }
 }
 
-/// Sessions of a world: `net`'s for several parties, a silent one for a protocol of one; behind them the
-/// dealer's, if there is one.
+/// Sessions of a world: `net`'s for several parties, a silent one for a protocol of one; after them the
+/// dealer's, if the world has one.
 fn sessions(parties: usize, dealer: bool, seed: u64) -> Vec<Session> {
     if dealer {
         let sessions = net::in_process::sessions_from_seed(parties + 1, seed);

@@ -1,7 +1,8 @@
 //! Functions against f64 over their whole domains, on the plaintext protocol with drawn rounding.
 
 use mpc_core::{
-    Error, Plaintext, Result, Rounding, SecretTensor, SplitMix64, TestWorld, functions as f,
+    Error, Plaintext, Profile, Protocol, Result, Rounding, SecretTensor, SplitMix64, TestWorld,
+    functions as f,
 };
 use net::Party;
 use ring_arith::{CpuEngine, FracBits, Shape};
@@ -164,22 +165,6 @@ fn sine_and_cosine_are_accurate_far_out() -> Result<()> {
     check("cos of quarters", &special, f::cos, f64::cos, bound)
 }
 
-/// The error function by its series, for small and large arguments.
-fn erf(x: f64) -> f64 {
-    let a = x.abs();
-    if a > 6.0 {
-        return x.signum();
-    }
-    // Kummer's series: all terms positive.
-    let (mut term, mut sum, mut n) = (a, a, 0.0);
-    while term > 1e-18 * sum && n < 500.0 {
-        n += 1.0;
-        term *= 2.0 * a * a / (2.0 * n + 1.0);
-        sum += term;
-    }
-    x.signum() * 2.0 / std::f64::consts::PI.sqrt() * (-a * a).exp() * sum
-}
-
 #[test]
 fn sigmoid_and_its_relatives_are_accurate_everywhere() -> Result<()> {
     let p = |k: i32| move |_: f64, _: f64| 2f64.powi(k);
@@ -191,9 +176,9 @@ fn sigmoid_and_its_relatives_are_accurate_everywhere() -> Result<()> {
     check("tanh far out", &[4.3e12, -4.3e12, 2.2e12, -2.2e12], f::tanh, f64::tanh, p(-16))?;
     check("tanh", &wide, f::tanh, f64::tanh, p(-16))?;
     check("silu", &wide, f::silu, |x| x * logistic(x), p(-15))?;
-    check("erf", &wide, f::erf, erf, p(-17))?;
-    check("erf far out", &far, f::erf, erf, p(-17))?;
-    let gelu = |x: f64| x / 2.0 * (1.0 + erf(x / std::f64::consts::SQRT_2));
+    check("erf", &wide, f::erf, libm::erf, p(-17))?;
+    check("erf far out", &far, f::erf, libm::erf, p(-17))?;
+    let gelu = |x: f64| x / 2.0 * (1.0 + libm::erf(x / std::f64::consts::SQRT_2));
     check("gelu", &wide, f::gelu, gelu, p(-17))
 }
 
@@ -371,4 +356,34 @@ fn formats_that_functions_cannot_take_are_errors() -> Result<()> {
         assert!(matches!(function(&mut mpc, &x), Err(Error::Invalid { .. })), "{name}");
     }
     Ok(())
+}
+
+#[test]
+fn rows_of_small_numbers_are_normalised_or_told() {
+    const EPSILON: f64 = 1e-12;
+    // Of deviations of 1e-4 and of 5e-6, of zeros, and of numbers up to 1.
+    let row = |unit: f64| [0.9, -0.7, 0.8, 0.55, -0.2].map(|v| (v * unit).round() * UNIT);
+    let rows = [row(170.0), row(8.5), [0.0; 5], row(1e6)];
+    for profile in [Profile::Bytes, Profile::SlowLinks] {
+        let mut mpc = mpc();
+        mpc.set_profile(profile);
+        let x = secret(&mut mpc, &[4, 5], rows.as_flattened(), 20).unwrap().with_width(24);
+        let made = f::normalize_watched(&mut mpc, &x, 1, EPSILON).unwrap();
+        let mut ends = vec![];
+        for words in made.faint.as_ref().unwrap() {
+            ends.push(f::reveal(&mut mpc, words).unwrap());
+        }
+        let told: Vec<_> =
+            ends[0].iter().zip(&ends[1]).map(|(a, b)| *a < 0.0 && *b >= 0.0).collect();
+        assert_eq!(told, [false, true, false, false], "{profile:?}");
+        let got = f::reveal(&mut mpc, &made.rows).unwrap();
+        for (i, row) in rows.iter().enumerate().filter(|(i, _)| !told[*i]) {
+            let mean = row.iter().sum::<f64>() / 5.0;
+            let square = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 5.0;
+            for (v, got) in row.iter().zip(&got[5 * i..]) {
+                let off = got - (v - mean) / (square + EPSILON).sqrt();
+                assert!(off.abs() < 0.03, "{profile:?}, row {i}: off by {off}");
+            }
+        }
+    }
 }

@@ -16,7 +16,7 @@ use crate::{
     cert::{self, parse_certificate, public_key_of},
 };
 
-/// The cluster's certificate authority. Whoever holds it can enter the cluster in any role.
+/// The cluster's certificate authority. A holder of it can enter the cluster in any role.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: String,
@@ -26,7 +26,7 @@ impl Authority {
     /// A new authority with a fresh key, valid for `lifetime` from now.
     ///
     /// # Errors
-    /// [`Error::Config`] if the system has no randomness.
+    /// [`Error::Config`] if the system's random generator fails.
     pub fn generate(lifetime: Duration) -> Result<Self> {
         let key = KeyPair::generate().map_err(cannot_make)?;
         let params = Self::params(lifetime);
@@ -34,7 +34,7 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(params, key), certificate })
     }
 
-    /// What every authority's certificate says.
+    /// The parameters that every authority's certificate has.
     fn params(lifetime: Duration) -> CertificateParams {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "trefoil cluster authority");
@@ -89,12 +89,12 @@ impl Authority {
     /// A certificate and fresh key for a role, valid for `lifetime` from now.
     ///
     /// # Errors
-    /// [`Error::Config`] if the system has no randomness.
+    /// [`Error::Config`] if the system's random generator fails.
     pub fn issue(&self, role: &Role, lifetime: Duration) -> Result<Identity> {
         self.issue_for_period(role, SystemTime::now(), lifetime)
     }
 
-    /// As [`Self::issue`], for a period that begins at another time than now.
+    /// As [`Self::issue`], for a period that does not begin now.
     ///
     /// # Errors
     /// As [`Self::issue`].
@@ -113,7 +113,7 @@ impl Authority {
     /// stays where it is.
     ///
     /// # Errors
-    /// [`Error::Config`] if the earlier one is none of this authority's making.
+    /// [`Error::Config`] if the earlier one was not issued by this authority.
     pub fn renew(&self, certificate: &str, lifetime: Duration) -> Result<Renewed> {
         let role = cert::role_of(&parse_certificate("certificate", certificate)?)?;
         let key = KnownKey::of(certificate)?;
@@ -121,11 +121,12 @@ impl Authority {
         Ok(Renewed { role, certificate_pem })
     }
 
-    /// A certificate for the key of a [`KeyRequest`], in the role that the authority gives it: what the request says of
-    /// itself counts for nothing. Whoever sent it should confirm [`key_fingerprint`] over another way.
+    /// A certificate for the key of a [`KeyRequest`], in the role that the authority gives it: the
+    /// request's own claims are ignored. Its sender should confirm [`key_fingerprint`] over another
+    /// way.
     ///
     /// # Errors
-    /// [`Error::Config`] if it is no request, or its key is of another kind.
+    /// [`Error::Config`] if it is not a request, or its key is of another kind.
     pub fn sign(&self, request: &str, role: &Role, lifetime: Duration) -> Result<String> {
         self.certify(role, &KnownKey::of(request)?, SystemTime::now(), lifetime)
     }
@@ -155,7 +156,8 @@ impl Authority {
         };
         let list = CertificateRevocationListParams {
             this_update: (now - CLOCK_SKEW).into(),
-            // Verifiers here do not ask for a newer one: whoever revokes hands out the list.
+            // Verifiers here do not ask for a newer list: the operator who revokes a certificate
+            // hands out the list.
             next_update: (now + LIST_LIFETIME).into(),
             crl_number: SerialNumber::from_slice(&number.to_be_bytes()),
             issuing_distribution_point: None,
@@ -206,7 +208,7 @@ impl KeyRequest {
     /// A fresh key with its request.
     ///
     /// # Errors
-    /// [`Error::Config`] if the system has no randomness.
+    /// [`Error::Config`] if the system's random generator fails.
     pub fn generate() -> Result<Self> {
         let key = KeyPair::generate().map_err(cannot_make)?;
         let mut params = CertificateParams::default();
@@ -216,7 +218,8 @@ impl KeyRequest {
     }
 }
 
-/// What people compare of a public key: 128 bits of a hash, for which nobody finds another key.
+/// The fingerprint by which people compare a public key: 128 bits of a hash, for which a second key
+/// cannot be found.
 ///
 /// # Errors
 /// [`Error::Config`] if the text is neither a certificate nor a request.
@@ -238,7 +241,7 @@ pub struct Renewed {
 struct KnownKey(Vec<u8>);
 
 impl KnownKey {
-    /// That of a certificate, or of a request.
+    /// Reads the key of a certificate, or of a request.
     fn of(pem: &str) -> Result<Self> {
         let key = public_key_of(pem)?;
         if key.len() == P256_KEY {
@@ -266,10 +269,10 @@ const POINT: usize = 65;
 /// Length of an X.509 public key of P-256.
 const P256_KEY: usize = 91;
 
-/// Clocks of the machines of a cluster may differ by so much.
+/// The largest difference between the clocks of a cluster's machines.
 const CLOCK_SKEW: Duration = Duration::from_secs(300);
 
-/// What a list of revoked certificates says about its own end, which nobody asks about.
+/// The lifetime that a list of revoked certificates states, which no verifier here checks.
 const LIST_LIFETIME: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// A number of 16 bytes, positive and without leading zeros as X.509 writes it.

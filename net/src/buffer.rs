@@ -25,8 +25,8 @@ struct Kept {
     bytes: usize,
 }
 
-/// The number of words that a buffer for so many words gets: few different numbers, so that buffers
-/// fit again, and at most a quarter too many.
+/// The number of words of a buffer for at least `words`. There are few different sizes, so that
+/// buffers fit again, and at most a quarter is too much.
 fn rounded(words: usize) -> usize {
     let step = (words.next_power_of_two() / 8).max(1);
     words.div_ceil(step) * step
@@ -61,7 +61,7 @@ impl Pool {
         }
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.bytes + bytes > KEPT {
-            // Sizes change with the work: what is kept of earlier work is in the way.
+            // Sizes change with the work: buffers kept from earlier work are in the way.
             *kept = Kept::default();
         }
         kept.bytes += bytes;

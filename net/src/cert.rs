@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::{Error, Party, Result};
 
-/// What a certificate entitles its holder to be.
+/// The role that a certificate gives its holder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Role {
@@ -96,7 +96,7 @@ impl Role {
     }
 }
 
-/// What the URI of a role begins with.
+/// The scheme that begins the URI of a role.
 const SCHEME: &str = "trefoil:";
 
 /// A certificate of a role, its key, and the authority that issued it.
@@ -109,7 +109,7 @@ pub struct Identity {
     revoked: Option<String>,
 }
 
-/// When a certificate begins and ends to be valid.
+/// The period in which a certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Period {
     /// Its first second.
@@ -189,7 +189,7 @@ impl Identity {
         Ok(anchor.subject_public_key_info.to_vec())
     }
 
-    /// When this certificate is valid.
+    /// The period in which this certificate is valid.
     ///
     /// # Errors
     /// [`Error::Config`] if it is not a certificate.
@@ -197,7 +197,7 @@ impl Identity {
         period_of("certificate", &self.certificate)
     }
 
-    /// When the authority's certificate is valid.
+    /// The period in which the authority's certificate is valid.
     ///
     /// # Errors
     /// [`Error::Config`] if it is not a certificate.
@@ -208,7 +208,7 @@ impl Identity {
     /// The number of the list of revoked certificates, if there is a list: a later list has a larger one.
     ///
     /// # Errors
-    /// [`Error::Config`] if it is no list, or has no number.
+    /// [`Error::Config`] if it is not a list, or lacks a number.
     pub fn revocation_number(&self) -> Result<Option<u64>> {
         let Some(list) = self.revocations()? else { return Ok(None) };
         crl_number(&list).map(Some).ok_or_else(|| Error::Config {
@@ -283,8 +283,8 @@ impl FromStr for Serial {
     }
 }
 
-/// When a certificate in PEM is valid. What verifies certificates also reads their dates: it is asked
-/// about moments before and after all of them.
+/// The period in which a certificate in PEM is valid. The code that verifies certificates also
+/// reads their dates: it is asked about moments before and after all of them.
 fn period_of(what: &str, pem: &str) -> Result<Period> {
     let der = parse_certificate(what, pem)?;
     let certificate = end_entity(what, &der)?;

@@ -20,18 +20,18 @@ use crate::{
     tls::Tls,
 };
 
-/// How links are protected.
+/// The protection of links.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Security {
     /// TLS 1.3, both sides proving their roles with certificates of the cluster's authority.
     Tls(Identity),
-    /// Nothing: whoever reaches the address is believed, and whoever sees the wire reads the shares
-    /// and the keys. For benchmarks.
+    /// No protection: any process that reaches the address is believed, and any listener on the
+    /// wire reads the shares and the keys. For benchmarks.
     InsecurePlainTcp {
         /// The role that this side claims.
         role: Role,
-        /// Also talk to addresses other than this machine's own.
+        /// True to also reach addresses other than this machine's own.
         beyond_loopback: bool,
     },
 }
@@ -66,7 +66,7 @@ pub fn system_resolver() -> Resolver {
     Arc::new(|name| name.to_socket_addrs().map(Iterator::collect))
 }
 
-/// What an endpoint needs to know.
+/// The settings of an endpoint.
 pub struct Settings {
     pub(crate) security: Security,
     pub(crate) listener: Option<TcpListener>,
@@ -104,8 +104,8 @@ impl Settings {
         self
     }
 
-    /// Where all parties are, in their order, as `host:port`; a party's own is not used. Names are
-    /// resolved again at each attempt to connect.
+    /// The addresses of all parties, in their order, as `host:port`; a party's own is not used.
+    /// Names are resolved again at each attempt to connect.
     #[must_use]
     pub fn peers(mut self, peers: impl IntoIterator<Item: ToString>) -> Self {
         self.peers = peers.into_iter().map(|peer| peer.to_string()).collect();
@@ -133,8 +133,9 @@ impl Settings {
         self
     }
 
-    /// For servers, which run several sessions: a party that asks for a session that this side has
-    /// not started waits for it, instead of both being told that their session ids differ.
+    /// For servers, which run several sessions. A party that asks for a session that this side has
+    /// not started waits for it. Without this setting, both get the error that their session ids
+    /// differ.
     #[must_use]
     pub fn concurrent_sessions(mut self) -> Self {
         self.concurrent = true;
@@ -188,7 +189,7 @@ impl Endpoint {
         &self.engine
     }
 
-    /// Where this endpoint accepts connections.
+    /// The address at which this endpoint accepts connections.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
@@ -228,9 +229,9 @@ impl Endpoint {
     /// to [`Limits::start`].
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if a party was started for another job, [`Error::Link`] if one was not
-    /// found in time or failed to prove its role, [`Error::Cancelled`], and [`Error::Misuse`] if this
-    /// endpoint is no party or knows too few addresses.
+    /// [`Error::Mismatch`] if a party was started for another job. [`Error::Link`] if one was not
+    /// found in time or failed to prove its role. [`Error::Cancelled`]. [`Error::Misuse`] if this
+    /// endpoint is not a party or knows too few addresses.
     ///
     /// # Cost
     /// A TCP and a TLS handshake and one message each way on each link, about four one-way delays.
@@ -256,8 +257,9 @@ impl Endpoint {
         Some(Channel { engine: self.engine.clone(), link, peer, parker })
     }
 
-    /// Listens no more, ends all links after what is queued on them has gone out, and waits until none is
-    /// left or `limit` is over. Whoever still uses a channel or a session of this endpoint gets an error.
+    /// Stops listening, ends all links after their queues have gone out, and waits until none is
+    /// left or `limit` is over. Channels and sessions of this endpoint that are still in use return
+    /// errors.
     pub fn close(&self, limit: Duration) {
         let hub = &self.engine.hub;
         hub.stop_listening();
@@ -327,7 +329,8 @@ impl Channel {
         &self.link
     }
 
-    /// Who is at the other end, as its certificate says. Without TLS, as it says itself.
+    /// The role of the other end, as its certificate states it. Without TLS, the role that it
+    /// claims.
     #[must_use]
     pub fn peer(&self) -> &Role {
         &self.peer
@@ -344,7 +347,7 @@ impl Channel {
         Ok(())
     }
 
-    /// As [`Channel::send`], for a peer that may never read: waits at most so long.
+    /// As [`Channel::send`], for a peer that may never read: waits at most `limit`.
     ///
     /// # Errors
     /// [`Error::Channel`] if the other side has gone, or has read too little to make room in that time.
@@ -360,7 +363,7 @@ impl Channel {
             Some(end) => Some(Err(self.error(end.reason()))),
             None => link.has_room().then_some(Ok(())),
         };
-        // What a client may make this side hold does not grow because it does not read.
+        // A client that does not read must not make this side hold more.
         let stretches = !matches!(self.peer, Role::Client(_));
         link.relaxed.store(stretches, std::sync::atomic::Ordering::Release);
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
@@ -403,7 +406,7 @@ impl Channel {
         }
     }
 
-    /// Whether the other side has gone; what it sent before can still be received.
+    /// True if the other side has gone; what it sent before can still be received.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.link.end().is_some()

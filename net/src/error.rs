@@ -19,7 +19,7 @@ pub enum Error {
         peer: Party,
         /// The step this party was in.
         step: String,
-        /// What the operating system or TLS said.
+        /// The error from the operating system or from TLS.
         cause: io::Error,
     },
     /// The peer is connected but silent.
@@ -29,7 +29,7 @@ pub enum Error {
         peer: Party,
         /// The step this party was in.
         step: String,
-        /// How long this party waited.
+        /// The time that this party waited.
         waited: Duration,
     },
     /// The peer sent what no correct peer sends.
@@ -39,7 +39,7 @@ pub enum Error {
         peer: Party,
         /// The step this party was in.
         step: String,
-        /// What was wrong.
+        /// The fault in the message.
         reason: String,
     },
     /// The parties were not started for the same job.
@@ -65,11 +65,11 @@ pub enum Error {
     /// A peer ended the session since a party sent it what no correct party sends.
     #[error("{peer} broke the protocol, as {by} found {reason}")]
     Accused {
-        /// Who sent it, or this party itself.
+        /// The party that sent it, or this party itself.
         peer: Party,
-        /// Who found it.
+        /// The party that found it.
         by: Party,
-        /// In which step, and what was wrong.
+        /// The step and the fault.
         reason: String,
     },
     /// The session ended earlier.
@@ -89,9 +89,9 @@ pub enum Error {
     /// Addresses, certificates or files are unusable.
     #[error("{what}: {reason}")]
     Config {
-        /// Which setting or file.
+        /// The setting or file.
         what: String,
-        /// What is wrong and what to do.
+        /// The fault and its remedy.
         reason: String,
     },
 }

@@ -8,10 +8,10 @@ pub(crate) const HEAD: usize = 24;
 /// Longest body of a frame that carries no part of a message.
 pub(crate) const CONTROL: usize = 4096;
 
-/// What a frame is for.
+/// The purpose of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Who speaks and what it was started for. The first frame each way.
+    /// The sender's role and the job it was started for. The first frame each way.
     Hello,
     /// A message's first or only part.
     First,
@@ -21,11 +21,11 @@ pub(crate) enum Kind {
     Ping,
     /// This side sends nothing more and expects nothing more.
     Close,
-    /// The session is over; the body says why.
+    /// The session is over; the body states why.
     Cancel,
-    /// As [`Kind::Cancel`], by a party that left without an error of its own.
+    /// As [`Kind::Cancel`], by a party that left without a local error.
     Leave,
-    /// Two parties were started for different jobs; the body says which and how.
+    /// Two parties were started for different jobs; the body names them and the difference.
     Mismatch,
     /// As [`Kind::Cancel`], since a party broke the protocol: its number as a byte, then the reason.
     Accuse,
@@ -43,7 +43,7 @@ const KINDS: [Kind; 9] = [
     Kind::Accuse,
 ];
 
-/// What precedes a frame's body.
+/// The head of a frame, before its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) kind: Kind,
@@ -78,7 +78,7 @@ impl Head {
     /// Reads a head; the answer is within all bounds that do not depend on other frames.
     ///
     /// # Errors
-    /// What is wrong, without the values of unknown bytes.
+    /// The fault, without the values of unknown bytes.
     pub(crate) fn decode(bytes: &[u8; HEAD], longest: u64) -> Result<Self, String> {
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
         let total = u64::from_le_bytes(bytes[16..24].try_into().expect("8 bytes"));

@@ -1,15 +1,17 @@
 //! Entries for fuzzing: what parses a peer's bytes, without a socket. Not part of the interface.
 
-use std::io;
+use std::{io, sync::OnceLock, time::Duration};
 
 use crate::{
+    Authority, Identity, Role,
     buffer::Pool,
     frame::{Head, Kind},
     hello::{Difference, Hello, Public},
     parse::{Event, Fault, Parser},
+    tls::Tls,
 };
 
-/// What parsing some bytes has led to.
+/// The result of parsing some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcome {
     /// Whole messages.
@@ -18,12 +20,12 @@ pub struct Outcome {
     pub bytes: u64,
     /// Other frames.
     pub controls: usize,
-    /// Whether a violation ended it.
+    /// True if a violation ended it.
     pub violation: bool,
 }
 
-/// Parses frames as a link does, with messages of up to `longest` bytes if it is open. The first byte
-/// of the input says how many bytes arrive at a time.
+/// Parses frames as a link does, with messages of up to `longest` bytes if it is open. The first byte of the input
+/// sets the number of bytes that arrive at a time.
 pub fn frames(input: &[u8], longest: Option<u64>) -> Outcome {
     let Some((&piece, mut rest)) = input.split_first() else { return Outcome::default() };
     let mut parser = Parser::new(Pool::default());
@@ -56,8 +58,8 @@ pub fn frames(input: &[u8], longest: Option<u64>) -> Outcome {
     }
 }
 
-/// Parses the bodies of the frames with which a link opens. What can be read is written and read
-/// again: it must be the same. Says whether it can be read.
+/// Parses the bodies of the frames with which a link opens. Frames that can be read are written and
+/// read again: the result must be the same. Returns true if they can be read.
 pub fn handshake(input: &[u8]) -> bool {
     let hello = Hello::decode(input).ok().filter(|hello| hello.version == crate::hello::VERSION);
     if let Some(hello) = &hello {
@@ -70,7 +72,24 @@ pub fn handshake(input: &[u8]) -> bool {
     hello.is_some() || difference.is_some()
 }
 
-/// What a link carries when all is well: inputs for [`frames`].
+/// Reads a list of revoked certificates as a member does. Says whether it has a number, by which a later list is known.
+///
+/// # Panics
+/// If the system's random generator fails.
+pub fn revoked(input: &[u8]) -> bool {
+    static MEMBER: OnceLock<Identity> = OnceLock::new();
+    let member = MEMBER.get_or_init(|| {
+        let day = Duration::from_secs(86_400);
+        let authority = Authority::generate(day).expect("there is randomness");
+        authority.issue(&Role::party(0), day).expect("there is randomness")
+    });
+    let member = member.clone().revoked(&String::from_utf8_lossy(input));
+    // Another authority signed it.
+    assert!(Tls::new(&member).is_err());
+    member.revocation_number().is_ok()
+}
+
+/// Conversations of a link without faults: inputs for [`frames`].
 pub fn conversations() -> Vec<Vec<u8>> {
     let message = |sequence: u32, body: &[u8]| {
         let len = body.len() as u32;
@@ -87,7 +106,7 @@ pub fn conversations() -> Vec<Vec<u8>> {
     let closed = [message(0, b"word"), control(Kind::Ping, 1, b""), control(Kind::Close, 2, b"")];
     let cancelled = [message(0, b""), control(Kind::Cancel, 1, b"no room")];
     let accused = [message(0, b"x"), control(Kind::Accuse, 1, b"\x02not a key")];
-    // The first byte says how many bytes arrive at a time.
+    // The first byte sets the number of bytes that arrive at a time.
     let in_pieces = |piece: u8, frames: &[u8]| [&[piece], frames].concat();
     vec![
         in_pieces(0, &opened),
@@ -97,7 +116,7 @@ pub fn conversations() -> Vec<Vec<u8>> {
     ]
 }
 
-/// What sides say when a link opens: inputs for [`handshake`].
+/// The frames that both sides send when a link opens: inputs for [`handshake`].
 pub fn greetings() -> Vec<Vec<u8>> {
     let job = Public {
         session: [5; 16],

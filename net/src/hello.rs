@@ -10,7 +10,7 @@ const MAGIC: [u8; 4] = *b"TRFL";
 /// Longest list of generators.
 pub(crate) const LONGEST_PRGS: usize = 64;
 
-/// What a side says of itself when a link opens.
+/// The hello that a side sends when a link opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) version: u16,
@@ -48,7 +48,7 @@ impl Hello {
     /// Reads a hello. One of another version has version and party right and all else unspecified.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The fault in the bytes.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let mut rest = Rest(bytes);
         if rest.take::<4>()? != MAGIC {
@@ -71,7 +71,7 @@ impl Hello {
     }
 }
 
-/// What is left of a frame's body.
+/// The unread rest of a frame's body.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {
@@ -129,7 +129,7 @@ impl Difference {
     }
 
     /// # Errors
-    /// What is wrong.
+    /// The fault in the bytes.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let mut rest = Rest(bytes);
         let [field] = rest.take()?;
@@ -178,8 +178,8 @@ impl Hello {
     }
 }
 
-/// The generator that parties agree on: the first of the first party's list that all others list too.
-/// Empty if nobody names any.
+/// The generator that parties agree on: the first of the first party's list that all others list too. Empty if no
+/// party names any.
 pub(crate) fn agreed<'a>(hellos: impl IntoIterator<Item = &'a Hello>) -> Option<&'a str> {
     let mut lists = hellos.into_iter().map(|hello| hello.job.prgs.as_str());
     let (first, others) = (lists.next()?, lists.collect::<Vec<_>>());

@@ -38,10 +38,10 @@ const WAKER: Token = Token(0);
 const LISTENER: Token = Token(1);
 const FIRST_LINK: usize = 2;
 
-/// How often links are looked at for silence and heartbeats.
+/// The interval at which links are checked for silence and heartbeats.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Refused connections of one address and cause are logged once in so long.
+/// The time in which refused connections of one address and cause are logged once.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
 
 /// Size of the socket's own queue where both ends are on one machine. Nothing is under way there, so
@@ -68,7 +68,7 @@ pub(crate) struct Hub {
     unfinished: Mutex<Vec<usize>>,
     /// Parties that wait for their session.
     pub(crate) parties: Lobby,
-    /// Clients that nobody has accepted yet.
+    /// Clients that wait to be accepted.
     pub(crate) visitors: Lobby,
     /// Threads that sleep though they could lead: one of them does when the leader leaves.
     candidates: Mutex<Vec<Arc<Parker>>>,
@@ -97,7 +97,7 @@ pub(crate) struct Hub {
 #[derive(Default)]
 struct Links {
     all: HashMap<usize, Arc<Link>>,
-    /// Those accepted that have not proved who they are, the oldest first.
+    /// Accepted connections that have not proved a role, the oldest first.
     unproved: BTreeMap<usize, Arc<Link>>,
 }
 
@@ -191,7 +191,7 @@ impl Hub {
         })
     }
 
-    /// Whether links are under TLS.
+    /// True if links are under TLS.
     pub(crate) fn is_secure(&self) -> bool {
         self.tls.is_some()
     }
@@ -211,13 +211,13 @@ impl Hub {
         }
     }
 
-    /// Ends a link and tells the peer why.
+    /// Ends a link and sends the peer the reason.
     fn expel(&self, link: &Arc<Link>, reason: &str) {
         let peer = link.peer.get().map(ToString::to_string).unwrap_or_default();
         tracing::warn!(peer, address = %link.address, reason, "connection ended");
         let mut wire = link.wire();
         link.post(Kind::Cancel, format!("it was refused: {peer} has {reason}").into_bytes());
-        // What the peer does not hear of this it learns from the end of the connection.
+        // If this does not reach the peer, it learns of it from the end of the connection.
         let _ = link.write(&mut wire, self.now());
         self.finish(link, &mut wire, End::Violation(reason.to_owned()));
     }
@@ -244,7 +244,7 @@ impl Hub {
         }
     }
 
-    /// Whether a link, whose wire the caller has locked, has more to do.
+    /// Records whether a link, whose wire the caller has locked, has more to do.
     fn set_unfinished(&self, link: &Link, more: bool) {
         if link.unfinished.swap(more, Ordering::Relaxed) != more {
             let mut unfinished = lock(&self.unfinished);
@@ -255,7 +255,7 @@ impl Hub {
         }
     }
 
-    /// Sends what was just queued, if nobody else drives the link at the moment.
+    /// Sends what was just queued, unless another thread drives the link at the moment.
     pub(crate) fn push(&self, link: &Arc<Link>) {
         match link.try_wire() {
             Some(mut wire) if wire.phase != Phase::Securing => {
@@ -276,7 +276,7 @@ impl Hub {
         let now = self.now();
         let sent = link.write(wire, now)?;
         let read = link.read(wire, now, |phase, kind, body| self.judge(link, phase, kind, body))?;
-        // What was read may have called for an answer.
+        // The bytes that were read may have called for an answer.
         let answered = link.write(wire, now)?;
         if wire.phase == Phase::Draining
             && link.is_flushed()
@@ -407,7 +407,7 @@ impl Hub {
         }
     }
 
-    /// Lets a link go: what is queued still goes out, for as long as the limits say.
+    /// Gives a link up: what is queued still goes out, within the limits.
     pub(crate) fn let_go(&self, link: &Arc<Link>) {
         link.set_end(End::Dropped);
         let mut wire = link.wire();
@@ -437,7 +437,8 @@ impl Hub {
             stream.finish();
         }
         self.set_unfinished(link, false);
-        // Or who closes after its peer would wait for ever until its own farewell has left.
+        // Otherwise a party that closes after its peer would wait forever until its farewell has
+        // left.
         link.discard();
         {
             let mut links = lock(&self.links);
@@ -447,7 +448,7 @@ impl Hub {
         self.wake_user(link, Change::ANY);
     }
 
-    /// A peer has proved who it is, or introduced itself where that is believed.
+    /// A peer has proved its role, or claimed one where that is enough.
     fn proved(&self, link: &Link) {
         lock(&self.links).unproved.remove(&link.token);
     }
@@ -513,7 +514,7 @@ impl Hub {
         }
     }
 
-    /// Accepts no more connections.
+    /// Stops accepting connections.
     pub(crate) fn stop_listening(&self) {
         *lock(&self.listener) = None;
     }
@@ -540,10 +541,10 @@ impl Hub {
         }
     }
 
-    /// The connection refused last and why, if that was after `since`.
-    pub(crate) fn refused_since(&self, since: Instant) -> Option<String> {
+    /// The connection refused last and why, if that was not longer ago than `period`.
+    pub(crate) fn refused_within(&self, period: Duration) -> Option<String> {
         let refused = lock(&self.refused).clone();
-        refused.filter(|&(when, _)| when >= since).map(|(_, cause)| cause)
+        refused.filter(|(when, _)| when.elapsed() <= period).map(|(_, cause)| cause)
     }
 
     fn drop_oldest_unproved(&self) {
@@ -567,7 +568,7 @@ impl Hub {
         if now < due || self.next_tick.compare_exchange(due, next, set, set).is_err() {
             return;
         }
-        // If nobody could look for long, this process was stopped or starved: its peers were not.
+        // If no thread could look for long, this process was stopped or starved: its peers were not.
         let overslept = if due == 0 { 0 } else { now - due };
         let overslept = if overslept > 1000 { overslept } else { 0 };
         for link in self.all_links() {

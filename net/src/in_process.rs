@@ -20,16 +20,16 @@ use crate::{
 /// Bytes a party may have queued for one peer before its sends wait.
 const BOUND: u64 = 1 << 30;
 
-/// What a message weighs in a queue beside its body, so that empty ones count too.
+/// The weight of a message in a queue in addition to its body, so that empty messages count too.
 const PACKET: u64 = 64;
 
-/// How often a waiting party looks whether anybody still works.
+/// The interval at which a waiting party checks that another party still works.
 const TICK: Duration = Duration::from_millis(500);
 
-/// After how long a wait is reported in the log.
+/// The time after which a wait is reported in the log.
 const REPORT: Duration = Duration::from_secs(10);
 
-/// In place of a peer's number: this party does not wait.
+/// The value in place of a peer's number for a party that does not wait.
 const BUSY: usize = usize::MAX;
 
 /// Transports of `parties` parties of one process, in order.
@@ -112,8 +112,8 @@ pub struct InProcess {
 struct Link {
     outgoing: Sender<Packet>,
     incoming: Receiver<Packet>,
-    /// What the peer had received when this party last looked. Looking costs a transfer between
-    /// cores, so it is done only when the bound could be reached.
+    /// The weight that the peer had received when this party last looked. Looking costs a transfer
+    /// between cores, so it is done only when the bound could be reached.
     known_taken: u64,
 }
 
@@ -148,15 +148,15 @@ impl Counter {
     }
 }
 
-/// What all parties see of each other.
+/// The state that all parties see of each other.
 struct World {
     /// Weight sent by `from` to `to`, at `from * parties + to`.
     sent: Vec<Counter>,
     /// Weight received by `to` from `from`, at `from * parties + to`.
     taken: Vec<Counter>,
-    /// For whom each party waits in a receive, or [`BUSY`].
+    /// The peer for which each party waits in a receive, or [`BUSY`].
     waits_for: Vec<AtomicUsize>,
-    /// Which parties wait in a send.
+    /// The parties that wait in a send.
     sending: Vec<AtomicBool>,
 }
 
@@ -178,7 +178,7 @@ impl World {
         self.sent[at].read() - taken
     }
 
-    /// How much was ever sent, if every party waits for a message that nobody has sent.
+    /// The weight that was ever sent, if every party waits for a message that has not been sent.
     fn stuck(&self) -> Option<u64> {
         for (me, waits_for) in self.waits_for.iter().enumerate() {
             let from = waits_for.load(Ordering::Acquire);
@@ -211,7 +211,7 @@ impl InProcess {
     }
 
     /// Waits while the peer has too much unread, unless the peer waits to send too: then both would
-    /// wait for ever.
+    /// deadlock.
     fn wait_for_room(&mut self, to: Party) {
         let me = self.me.0;
         let at = me * self.links.len() + to.0;
@@ -275,7 +275,7 @@ impl InProcess {
         }
     }
 
-    /// The peer's transport is gone without a word; it always says one unless its thread was lost.
+    /// The peer's transport is gone without a word; it always leaves one unless its thread was lost.
     fn gone(&self, peer: Party) -> Error {
         self.life.link_error(peer, std::io::ErrorKind::BrokenPipe.into())
     }
@@ -331,7 +331,7 @@ impl Transport for InProcess {
         self.check(to)?;
         self.wait_for_room(to);
         if !self.post(to, Packet::Message(message, self.life.tag())) {
-            // The peer's last word, if it left one, says why it has gone.
+            // The peer's last word, if it left one, states why it has gone.
             let mut outcome = Err(self.gone(to));
             while let Ok(packet) = self.link(to).incoming.try_recv() {
                 if let Packet::End(words) = packet {
@@ -374,8 +374,8 @@ impl Drop for InProcess {
                 self.post(peer, Packet::End(words.clone()));
             }
         }
-        // It sends nothing more, so nobody is right to wait for it; a party that waits for nothing
-        // must not keep others from finding out that they are stuck.
+        // It sends nothing more, so waiting for it is in vain; a party that waits for nothing must
+        // not keep others from finding out that they are stuck.
         let anyone = self.peers().next().expect("there are two parties at least");
         self.world.waits_for[self.me.0].store(anyone.0, Ordering::Release);
     }

@@ -1,10 +1,10 @@
-//! What every transport keeps: the current step, and whether the session has died of what.
+//! The state that every transport keeps: the current step, and the reason if the session has died.
 
 use std::io;
 
 use crate::{Error, Party, Result, step::StepTag};
 
-/// What a peer did wrong that has said farewell to a party that is not done with it.
+/// The offence of a peer that has said farewell to a party that is not done with it.
 pub(crate) const CLOSED_EARLY: &str = "closed the session while this party still waits for its \
                                        messages or sends it some";
 
@@ -17,14 +17,14 @@ pub(crate) struct Life {
 
 struct Death {
     reason: String,
-    /// Who broke the protocol and how, if that is why.
+    /// The party that broke the protocol and how, if that is why.
     offence: Option<(Party, String)>,
 }
 
-/// What peers are told when a party leaves without closing.
+/// The message to the peers when a party leaves without closing.
 #[derive(Debug, Clone)]
 pub(crate) enum LastWords {
-    /// It left without an error of its own.
+    /// It left without a local error.
     Left(String),
     /// Its session failed.
     Failed(String),
@@ -33,7 +33,7 @@ pub(crate) enum LastWords {
 }
 
 impl LastWords {
-    /// The error of a peer to whom `by` said so.
+    /// The error of a peer that got this from `by`.
     pub(crate) fn error(self, by: Party) -> Error {
         match self {
             Self::Left(reason) | Self::Failed(reason) => Error::Cancelled { by, reason },
@@ -57,7 +57,7 @@ impl Life {
         self.tag = StepTag::of(name);
     }
 
-    /// What messages of this step carry.
+    /// The tag that messages of this step carry.
     pub(crate) fn tag(&self) -> StepTag {
         self.tag
     }
@@ -103,7 +103,7 @@ impl Life {
         outcome
     }
 
-    /// What peers are told when this party leaves without closing.
+    /// The message to the peers when this party leaves without closing.
     pub(crate) fn last_words(&self) -> LastWords {
         match &self.dead {
             Some(Death { offence: Some((peer, reason)), .. }) => {

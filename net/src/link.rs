@@ -29,22 +29,23 @@ use crate::{
     tls,
 };
 
-/// What a message weighs in a queue beside its body, so that empty ones count too.
+/// The weight of a message in a queue in addition to its body, so that empty messages count too.
 const PACKET: usize = 64;
 
-/// Bytes one link reads before the others have their turn. What nobody has asked for yet is better
-/// left in the socket: memory that was received into a moment ago is still in the cache.
+/// The number of bytes that one link reads before the other links have their turn. Bytes that no
+/// receiver has asked for yet stay in the socket: memory that was received into a moment ago is
+/// still in the cache.
 const TURN: usize = 16 << 10;
 
 /// Pieces handed to the socket at once.
 const PIECES: usize = 64;
 
-/// How a link ended.
+/// The ways in which a link ends.
 #[derive(Debug, Clone)]
 pub(crate) enum End {
     /// The peer closed in order.
     Closed,
-    /// The peer left without an error of its own.
+    /// The peer left without a local error.
     Left(String),
     /// The peer ended the session.
     Cancelled(String),
@@ -54,7 +55,7 @@ pub(crate) enum End {
     Mismatch(Difference),
     /// The network failed.
     Failed(io::ErrorKind, String),
-    /// Nothing came for so long.
+    /// Nothing came for this time.
     Stalled(Duration),
     /// The peer sent what no correct peer sends.
     Violation(String),
@@ -75,7 +76,7 @@ impl From<io::Error> for End {
 }
 
 impl End {
-    /// Whether the whole session is over, and not this link alone.
+    /// True if the whole session is over, and not this link alone.
     pub(crate) fn is_failure(&self) -> bool {
         !matches!(self, Self::Closed | Self::Left(_))
     }
@@ -116,7 +117,7 @@ impl End {
     }
 }
 
-/// How far a link has come.
+/// The phases of a link, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// TLS is being negotiated.
@@ -138,16 +139,16 @@ pub(crate) struct Link {
     /// The role a dialled peer must have; `None` where the peer dialled.
     pub(crate) expected: Option<Role>,
     pub(crate) peer: OnceLock<Role>,
-    /// By which the peer has proved its role.
+    /// The certificate by which the peer has proved its role.
     pub(crate) certificate: OnceLock<CertificateDer<'static>>,
-    /// Where the thread sleeps that uses the link, once one does.
+    /// The parker of the thread that uses the link, once a thread does.
     pub(crate) parker: OnceLock<Arc<Parker>>,
     /// A secret that this connection has in common with the peer's end of it alone; none without TLS.
     pub(crate) secret: OnceLock<Zeroizing<[u8; 32]>>,
     wire: Mutex<Wire>,
     outbox: Mutex<Outbox>,
     inbox: Mutex<Inbox>,
-    /// Set while this side waits to send: it must go on reading, or both sides may wait for ever.
+    /// Set while this side waits to send: it must continue to read, or both sides may deadlock.
     pub(crate) relaxed: AtomicBool,
     /// There is more to do than was done in its last turn. Changes under the lock of `wire`.
     pub(crate) unfinished: AtomicBool,
@@ -156,12 +157,12 @@ pub(crate) struct Link {
     /// Milliseconds of the endpoint's clock.
     pub(crate) born: u64,
     pub(crate) heard: AtomicU64,
-    /// When this side let go of it.
+    /// The time at which this side gave it up.
     pub(crate) ended: AtomicU64,
     pub(crate) spoke: AtomicU64,
 }
 
-/// The connection itself. Whoever holds its lock drives it.
+/// The connection itself. The thread that holds its lock drives it.
 pub(crate) struct Wire {
     pub(crate) stream: Option<Stream>,
     pub(crate) phase: Phase,
@@ -208,7 +209,7 @@ struct Inbox {
     paused: bool,
 }
 
-/// What driving a link has brought.
+/// The results of driving a link.
 #[derive(Default)]
 pub(crate) struct Progress {
     /// Something has come that its receiver may wait for.
@@ -222,7 +223,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// What the user of the link may wait for.
+    /// The change that the user of the link may wait for.
     pub(crate) fn change(&self) -> Option<Change> {
         match (self.arrived, self.room) {
             (true, true) => Some(Change::ANY),
@@ -234,7 +235,7 @@ impl Progress {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What a panicking thread leaves half done is a link that does not parse, which ends it.
+    // A thread that panics may leave a link that does not parse, which then ends.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -322,7 +323,7 @@ impl Link {
         self.queue.load(Ordering::Relaxed)
     }
 
-    /// Whether a further message may be queued.
+    /// True if a further message may be queued.
     pub(crate) fn has_room(&self) -> bool {
         lock(&self.outbox).bytes <= self.queue()
     }
@@ -335,13 +336,13 @@ impl Link {
         outbox.finished = true;
     }
 
-    /// Whether nothing that was queued waits for the socket.
+    /// True if nothing that was queued waits for the socket.
     pub(crate) fn is_flushed(&self) -> bool {
         lock(&self.outbox).bytes == 0
     }
 
-    /// The next message, or how the link ended if none is left. The flag says that reading had
-    /// stopped and must be taken up again.
+    /// The next message, or how the link ended if none is left. The flag is true if reading had
+    /// stopped and must start again.
     pub(crate) fn pop(&self) -> (Option<Result<Arrived, End>>, bool) {
         let mut inbox = lock(&self.inbox);
         let Some(arrived) = inbox.messages.pop_front() else {
@@ -360,7 +361,7 @@ impl Link {
         (inbox.bytes, inbox.paused)
     }
 
-    /// Whether messages have come that nobody received.
+    /// True if messages have come that were not received yet.
     pub(crate) fn has_unread(&self) -> bool {
         !lock(&self.inbox).messages.is_empty()
     }
@@ -391,7 +392,7 @@ impl Link {
         first
     }
 
-    /// Whether reading must stop because too much waits to be received.
+    /// Checks whether reading must stop because too much waits to be received, and sets `paused`.
     fn pause(&self) -> bool {
         let relaxed = self.relaxed.load(Ordering::Acquire);
         let bound = if relaxed { self.queue().saturating_mul(64) } else { self.queue() };
@@ -447,7 +448,7 @@ impl Link {
         outbox.bytes == 0 || was_full && outbox.bytes <= self.queue()
     }
 
-    /// Takes in what the socket has. `judge` is told of every frame that is not part of a message.
+    /// Reads what the socket has. `judge` gets every frame that is not part of a message.
     pub(crate) fn read(
         &self,
         wire: &mut Wire,
@@ -505,7 +506,7 @@ impl Link {
         lock(&self.inbox).hello = Some(hello);
     }
 
-    /// What the peer has proved to be, and a secret in common with it, once TLS is agreed.
+    /// Takes the role that the peer has proved and a secret in common with it, once TLS is agreed.
     pub(crate) fn identify(&self, stream: &Stream) -> Result<(), End> {
         let Some(connection) = &stream.tls else { return Ok(()) };
         let (role, certificate) = tls::peer_role(connection).map_err(End::Violation)?;

@@ -7,12 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Most groups that are told apart, and most kinds of one group; of further ones nothing is logged but their number.
+/// The most groups that are kept apart, and the most kinds of one group; of further ones only the
+/// number is logged.
 const GROUPS: usize = 4096;
 const KINDS: usize = 32;
 
-/// Lets one of many like lines into the log in a given time, and counts the others. A line belongs to a group, whoever
-/// caused it, and a kind, what happened. No group can use up the room of another one.
+/// Lets one of many like lines into the log in a given time, and counts the others. A line belongs
+/// to a group (its cause) and a kind (the event). No group can use up the room of another one.
 pub struct LogLimit<G, K> {
     pause: Duration,
     state: Mutex<State<G, K>>,
@@ -20,15 +21,15 @@ pub struct LogLimit<G, K> {
 
 struct State<G, K> {
     seen: HashMap<G, Group<K>>,
-    /// Lines of groups that were too many to be told apart.
+    /// Lines of groups beyond the most that are kept apart.
     others: u64,
-    /// When [`LogLimit::left_out`] is to look again.
+    /// The time at which [`LogLimit::left_out`] looks again.
     next: Instant,
 }
 
 struct Group<K> {
     kinds: HashMap<K, Seen>,
-    /// Lines of kinds that were too many to be told apart.
+    /// Lines of kinds beyond the most that are kept apart.
     others: u64,
 }
 
@@ -40,11 +41,11 @@ struct Seen {
 /// Like lines that were left out of the log.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LeftOut<G, K> {
-    /// Whose; `None` of groups that were too many to be told apart.
+    /// The group; `None` of groups beyond the most that are kept apart.
     pub group: Option<G>,
-    /// What; `None` of kinds that were too many to be told apart.
+    /// The kind; `None` of kinds beyond the most that are kept apart.
     pub kind: Option<K>,
-    /// How many.
+    /// The number of lines.
     pub lines: u64,
 }
 
@@ -56,12 +57,13 @@ impl<G: Eq + Hash + Clone, K: Eq + Hash + Clone> LogLimit<G, K> {
         Self { pause, state: Mutex::new(state) }
     }
 
-    /// Whether a line is to be logged now; if it is not, it is counted.
+    /// True if a line is to be logged now; if it is not, it is counted.
     pub fn admits(&self, group: &G, kind: &K) -> bool {
         self.admits_at(group, kind, Instant::now())
     }
 
-    /// What was left out longer ago than the pause: to be logged as one line each. Cheap if there is nothing to say.
+    /// The lines that were left out longer ago than the pause, for one log line each. Cheap if
+    /// there are none.
     pub fn left_out(&self) -> Vec<LeftOut<G, K>> {
         self.left_out_at(Instant::now())
     }

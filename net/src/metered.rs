@@ -17,8 +17,8 @@ pub const UNTRACED: &str = "(later steps)";
 
 /// A transport that counts what passes through it.
 ///
-/// Rounds are counted by causal depth, so the figure does not depend on how threads are scheduled:
-/// a message carries the depth of its sender, and receiving it sets this party's depth to at least
+/// Rounds are counted by causal depth, so the figure does not depend on how threads are scheduled.
+/// A message carries the depth of its sender, and receiving it sets this party's depth to at least
 /// one more. The rounds of a step are the growth of the largest depth over all parties, which
 /// [`Report::of`] works out from the parties' [`Stats`].
 ///
@@ -156,7 +156,7 @@ impl Meter {
         state.played = Traffic::default();
         state.steps.clear();
         state.index.clear();
-        // The depth at which counting begins anew.
+        // The depth at which counting starts again.
         let depth = state.depth;
         state.trace = vec![Mark { step: u32::MAX, depth }];
         state.enter(&name);
@@ -180,7 +180,7 @@ impl Traffic {
     }
 }
 
-/// What one party did in all steps of one name.
+/// The traffic of one party in all steps of one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepStats {
     /// The name given to [`Transport::step`].
@@ -208,7 +208,7 @@ pub struct Stats {
     pub received: Vec<Traffic>,
     /// Played from a tape: see [`crate::tape`].
     pub played: Traffic,
-    /// By step, in the order of first use.
+    /// The counts by step, in the order of first use.
     pub steps: Vec<StepStats>,
     trace: Vec<Mark>,
 }
@@ -290,7 +290,7 @@ impl State {
     }
 }
 
-/// What all parties did in all steps of one name.
+/// The traffic of all parties in all steps of one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepReport {
     /// The step.
@@ -316,7 +316,7 @@ pub struct Report {
     pub played: u64,
     /// Growth of the largest causal depth.
     pub rounds: u32,
-    /// By step, in the order of first use.
+    /// The counts by step, in the order of first use.
     pub steps: Vec<StepReport>,
 }
 

@@ -1,4 +1,4 @@
-//! Where one thread sleeps until something happens that concerns it.
+//! A place where one thread sleeps until something happens that concerns it.
 
 use std::{
     sync::{
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-/// What a thread may wait for.
+/// The events that a thread may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Change(u8);
 
@@ -18,14 +18,15 @@ impl Change {
     pub(crate) const ARRIVED: Self = Self(1);
     /// There is room to send, or all has been sent.
     pub(crate) const ROOM: Self = Self(2);
-    /// Either.
+    /// Either change.
     pub(crate) const ANY: Self = Self(3);
 }
 
-/// Where one thread at a time sleeps: the user of a session or of a channel, or who waits for arrivals.
-/// Links know the parker of whoever uses them, so that what happens on a link wakes no one else.
+/// A place where one thread at a time sleeps: the user of a session or of a channel, or a thread
+/// that waits for arrivals. A link has the parker of the thread that uses it, so that an event on
+/// the link wakes only that thread.
 pub(crate) struct Parker {
-    /// Whether its thread serves the endpoint's sockets while it waits, if nobody else does.
+    /// True if its thread serves the endpoint's sockets while it waits, unless another thread does.
     pub(crate) leads: bool,
     /// The [`Change`]s that its thread waits for now.
     wants: AtomicU8,
@@ -41,7 +42,7 @@ struct State {
 }
 
 impl Parker {
-    /// For a thread that serves sockets while it waits.
+    /// A parker for a thread that serves sockets while it waits.
     pub(crate) fn leading() -> Self {
         Self {
             leads: true,
@@ -51,18 +52,18 @@ impl Parker {
         }
     }
 
-    /// For one of possibly many threads, which only sleeps.
+    /// A parker for one of possibly many threads, which only sleeps.
     pub(crate) fn sleeping() -> Self {
         Self { leads: false, ..Self::leading() }
     }
 
-    /// Says what the thread waits for from now on, before it looks whether that is there already: what
-    /// happens after its look wakes it.
+    /// Sets the change that the thread waits for from now on. The thread calls this before it looks
+    /// whether the change has already happened: anything later wakes it.
     pub(crate) fn want(&self, change: Change) {
         self.wants.store(change.0, Ordering::SeqCst);
     }
 
-    /// The thread waits no more.
+    /// The thread stops waiting.
     pub(crate) fn want_nothing(&self) {
         self.want(Change::NONE);
     }
@@ -112,7 +113,7 @@ mod tests {
         parker.want(Change::ARRIVED);
         assert!(!parker.wake(Change::ROOM), "nobody waits for room");
         parker.wake(Change::ARRIVED);
-        // Would sleep for ever otherwise.
+        // Would block forever if the wake-up were lost.
         parker.sleep(None);
         parker.want_nothing();
         assert!(!parker.wake(Change::ANY));

@@ -11,7 +11,7 @@ use crate::{
     step::StepTag,
 };
 
-/// What a stream of bytes has amounted to.
+/// A parsed unit of a stream of bytes.
 pub(crate) enum Event {
     /// A whole message, and the step it was sent in.
     Message(Message, StepTag),
@@ -52,7 +52,7 @@ pub(crate) struct Parser {
     control: Vec<u8>,
     /// The message under way, with the number of its bytes that have come and its first head.
     message: Option<(Buffer, usize, Head)>,
-    /// Where in the message the part under way ends.
+    /// The end in the message of the part that is being received.
     part_end: usize,
 }
 

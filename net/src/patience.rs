@@ -1,23 +1,23 @@
-//! Whether a thread that has nothing to do stays awake for a moment.
+//! Decides if a thread that has nothing to do stays awake for a moment.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// How often it gives way to other threads before it sleeps. Each time takes less than half a
-/// microsecond on a 2019 server if nobody else wants the core; falling asleep and waking up takes
-/// five to ten.
+/// The number of times that it gives way to other threads before it sleeps. Each time takes less
+/// than half a microsecond on a 2019 server if no other thread wants the core; falling asleep and
+/// waking up takes five to ten.
 const TIMES: u32 = 24;
 
-/// What took longer was not worth staying awake for: others compute on this core, and the system
-/// gives it back late to whoever gave it away.
+/// A wait that took longer was not worth staying awake for. Other threads compute on this core, and
+/// the system gives it back late to a thread that gave it away.
 const LONG: Duration = Duration::from_micros(50);
 
-/// After how many waits that go to sleep at once it is tried again, at most.
+/// The most waits that go to sleep at once before the next one that stays awake.
 const REST: u32 = 1023;
 
-/// Tells from how the last waits went how to begin the next one.
+/// Decides from the last waits how to begin the next one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Patience {
     /// Waits that go to sleep at once before the next that does not.
@@ -56,7 +56,7 @@ impl Patience {
         true
     }
 
-    /// What was waited for has come.
+    /// Ends a wait: the event has come.
     pub(crate) fn end(&mut self, vigil: &Vigil) {
         match vigil.began {
             None => {}

@@ -26,14 +26,14 @@ use crate::{
 /// First pause before a party is tried again, and the longest; each is twice the one before.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// How long one attempt to reach a party may take.
+/// The longest time for one attempt to reach a party.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
-/// After a difference was found, how long the start goes on so that every party learns of it from
-/// the odd one itself.
+/// The time for which the start continues after a difference was found, so that every party learns
+/// of it from the odd one itself.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// What a session is for: all parties must agree on it.
+/// The purpose of a session: all parties must agree on it.
 #[derive(Debug, Clone)]
 pub struct Job {
     public: Public,
@@ -66,13 +66,13 @@ impl Job {
         self
     }
 
-    /// What parties of one process take, who all name the same.
+    /// The generator that parties of one process take, which all name the same.
     pub(crate) fn first_prg(&self) -> Option<String> {
         let first = self.public.prgs.split(',').next().filter(|name| !name.is_empty());
         first.map(str::to_owned)
     }
 
-    /// The public configuration: model, shapes, precision, whatever must be equal. Hashed.
+    /// The public configuration: model, shapes, precision, and all else that must be equal. Hashed.
     #[must_use]
     pub fn config(mut self, bytes: &[u8]) -> Self {
         self.public.config = blake3::derive_key("trefoil net 2026 job configuration", bytes);
@@ -108,7 +108,7 @@ impl Job {
     }
 }
 
-/// Where the parties of a session are.
+/// The addresses of a session's parties.
 pub(crate) struct Peers {
     /// `host:port` of each, in their order.
     names: Vec<String>,
@@ -162,8 +162,8 @@ impl Peers {
 pub struct Canceller(Arc<(AtomicBool, Mutex<String>)>);
 
 impl Canceller {
-    /// Ends the session: within a tenth of a second its calls fail with [`Error::Cancelled`], and so
-    /// do those of the peers, who are told the reason. It must not name secrets.
+    /// Ends the session: within a tenth of a second its calls fail with [`Error::Cancelled`], and so do those of the
+    /// peers, which get the reason. It must not name secrets.
     pub fn cancel(&self, reason: &str) {
         let mut text = self.0.1.lock().unwrap_or_else(PoisonError::into_inner);
         *text = reason.chars().take(500).collect();
@@ -203,7 +203,6 @@ pub(crate) fn start(
     let mut starter = Starter {
         hub: &engine.hub,
         peers,
-        began: Instant::now(),
         parker,
         me,
         hello,
@@ -226,8 +225,7 @@ pub(crate) fn start(
 struct Starter<'a> {
     hub: &'a Hub,
     peers: &'a Peers,
-    began: Instant,
-    /// Where its thread sleeps; known to the links from their beginning.
+    /// The parker in which its thread sleeps; known to the links from their beginning.
     parker: Arc<Parker>,
     me: Party,
     hello: Hello,
@@ -235,7 +233,7 @@ struct Starter<'a> {
     canceller: &'a Canceller,
     joins: Vec<Join>,
     deadline: Instant,
-    /// The first difference found, and until when others are still told of it.
+    /// The first difference found, and the time until which others still learn of it.
     difference: Option<(Difference, Instant)>,
 }
 
@@ -301,7 +299,7 @@ impl Starter<'_> {
         self.hub.wait(&self.parker, Change::ARRIVED, Some(until), news);
     }
 
-    /// Whether [`Self::advance`] would find something to do before the next attempt is due.
+    /// True if [`Self::advance`] would find something to do before the next attempt.
     fn has_news(&self, join: &Join) -> bool {
         let Some(link) = &join.link else {
             let wanted = !(join.judged && self.difference.is_some());
@@ -312,8 +310,8 @@ impl Starter<'_> {
         over || link.has_hello()
     }
 
-    /// Whether an arrival is the peer's for this session. One for another session is taken only
-    /// where this endpoint has no other sessions.
+    /// True if an arrival is the peer's for this session. An arrival for another session fits only
+    /// if this endpoint runs one session at a time.
     fn fits(&self, peer: Party, arrival: &Arrival) -> bool {
         let hello = &arrival.hello;
         let same = hello.version != VERSION || hello.job.session == self.hello.job.session;
@@ -383,7 +381,7 @@ impl Starter<'_> {
                 self.hub.open(link, self.hub.limits.message);
             }
         }
-        // On a link that is not opened, this sends the hello that tells the peer the same.
+        // On a link that is not opened, this sends the peer the hello with the difference.
         self.hub.push(link);
         Ok(())
     }
@@ -421,8 +419,9 @@ impl Starter<'_> {
         };
         self.other_session(join).unwrap_or_else(|| {
             let mut cause = format!("not found within {:?}: {}", self.hub.limits.start, join.last);
-            // A peer that cannot prove who it is has not come by its name.
-            if let Some(refused) = self.hub.refused_since(self.began) {
+            // A peer that cannot prove its role is known only by its address. It gives up at once, perhaps before
+            // this party has started.
+            if let Some(refused) = self.hub.refused_within(2 * self.hub.limits.start) {
                 cause += &format!("; a connection from {refused}");
             }
             let cause = io::Error::new(io::ErrorKind::TimedOut, cause);
@@ -506,8 +505,8 @@ fn session_id(name: &[u8; 16], fresh: &[[u8; 32]]) -> [u8; 16] {
     hash.finalize().as_bytes()[..16].try_into().expect("32 bytes hold 16")
 }
 
-/// What takes the place of a link's secret without TLS: keys are then known to whoever saw the hellos,
-/// as `Security::InsecurePlainTcp` says.
+/// The value that replaces a link's secret without TLS: any listener that saw the hellos then knows
+/// the keys, as `Security::InsecurePlainTcp` states.
 const INSECURE_SECRET: &[u8; 32] = &[0; 32];
 
 /// The secret of a link's TLS connection.

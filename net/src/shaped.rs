@@ -12,14 +12,14 @@ use crate::{Error, Message, Party, Result, Transport};
 /// A sleep ends this late at times; the rest of a wait is spent awake.
 const OVERSLEEP: Duration = Duration::from_micros(80);
 
-/// What a link is like in each direction.
+/// The shape of a link in each direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// How long a bit travels, one way.
+    /// The time that a bit travels, one way.
     pub delay: Duration,
-    /// How many bits leave in a second.
+    /// The number of bits that leave in a second.
     pub bits_per_second: u64,
-    /// Size of the token bucket: so many bytes may leave at once after a pause.
+    /// Size of the token bucket: the number of bytes that may leave at once after a pause.
     pub burst: u64,
 }
 
@@ -55,7 +55,7 @@ impl Shape {
 pub struct Shaped<T> {
     inner: T,
     shape: Shape,
-    /// When each link to a peer has sent all it was given, by the token bucket's reckoning.
+    /// The time at which each link to a peer has sent all it was given, by the token bucket's reckoning.
     free: Vec<Instant>,
     /// The same moment on two clocks.
     origin: (Instant, Duration),
@@ -74,7 +74,7 @@ impl<T: Transport> Shaped<T> {
         Self { inner, shape, free, origin: (now, since) }
     }
 
-    /// When a message given to the link now has arrived.
+    /// The time at which a message given to the link now has arrived.
     fn arrival(&mut self, to: Party, bytes: u64) -> Instant {
         let now = Instant::now();
         let bucket = self.shape.time_to_send(self.shape.burst);

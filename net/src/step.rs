@@ -1,4 +1,4 @@
-//! What a message says of the step it was sent in.
+//! The tag by which a message names the step it was sent in.
 
 /// 24 bits of a hash of a step's name. A message carries its sender's, and the receiver compares it with
 /// its own, so that parties that are not in the same step notice at the first message.
@@ -6,7 +6,7 @@
 pub(crate) struct StepTag(u32);
 
 impl StepTag {
-    /// Of what is not sent in a step: control frames, and messages of clients.
+    /// The tag of all that is not sent in a step: control frames, and messages of clients.
     pub(crate) const NONE: Self = Self(0);
 
     pub(crate) fn of(name: &str) -> Self {

@@ -8,8 +8,8 @@ use rustls::Connection;
 use crate::{frame::HEAD, tls::explain};
 
 /// Bytes of a plain socket that are read ahead, beyond what the caller asks for: many small frames
-/// at once. What is read ahead is copied once more, so after as many bytes of a message no more than
-/// the next frame's head is.
+/// at once. Bytes that are read ahead are copied once more. So after as many bytes of a message, no
+/// more is read ahead than the next frame's head.
 const STAGING: usize = 4 << 10;
 
 /// A connected socket.
@@ -20,7 +20,7 @@ pub(crate) struct Stream {
     staging: Vec<u8>,
     start: usize,
     end: usize,
-    /// Whether TLS may hold decrypted bytes.
+    /// True if TLS may hold decrypted bytes.
     decrypted: bool,
 }
 
@@ -30,7 +30,7 @@ struct Socket {
     stream: TcpStream,
     readable: bool,
     writable: bool,
-    /// The peer has said that nothing more comes: the end is still to be read.
+    /// The peer has announced the end: it is still to be read.
     ending: bool,
 }
 
@@ -57,12 +57,12 @@ impl Stream {
         self.socket.writable |= event.is_writable() || event.is_error();
     }
 
-    /// Has the next read ask the socket, whatever the poll has reported.
+    /// Makes the next read ask the socket, even if the poll has not reported it.
     pub(crate) fn look_again(&mut self) {
         self.socket.readable = true;
     }
 
-    /// Whether a read may succeed.
+    /// True if a read may succeed.
     pub(crate) fn can_read(&self) -> bool {
         self.socket.readable || self.decrypted || self.start < self.end
     }
@@ -166,14 +166,14 @@ impl Stream {
     pub(crate) fn finish(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
-            // What the peer does not hear of this it learns from the end of the connection.
+            // If this does not reach the peer, it learns of it from the end of the connection.
             let _ = flush_tls(tls, &mut self.socket);
         }
         let _ = self.socket.stream.shutdown(std::net::Shutdown::Write);
     }
 }
 
-/// Works off what was read; what TLS has to say about it goes to the peer at once.
+/// Works off what was read; TLS's reply goes to the peer at once.
 fn process(tls: &mut Connection, socket: &mut Socket) -> io::Result<()> {
     let outcome = tls.process_new_packets();
     if tls.wants_write() && socket.writable && (outcome.is_err() || !tls.is_handshaking()) {

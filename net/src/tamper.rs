@@ -1,4 +1,4 @@
-//! Spoils messages on purpose, to test whoever relies on them.
+//! Spoils messages on purpose, to test the code that relies on them.
 
 use std::{
     sync::{
@@ -11,7 +11,7 @@ use std::{
 
 use crate::{Error, Message, Party, Result, Transport};
 
-/// What happens to a message.
+/// The faults that a message may suffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -21,15 +21,15 @@ pub enum Fault {
     Drop,
     /// The message comes twice.
     Duplicate,
-    /// Only so many bytes come.
+    /// Only the first `n` bytes come.
     Truncate(usize),
     /// The message comes after the next one to the same peer, or when the session closes.
     Reorder,
-    /// The message, and all that this party does after it, comes so much later.
+    /// The message, and all that this party does after it, comes later by this time.
     Delay(Duration),
 }
 
-/// Which message a fault strikes: the `nth` (from 0) of those sent to a peer in a step.
+/// The message that a fault strikes: the `nth` (from 0) of those sent to a peer in a step.
 #[derive(Debug, Clone)]
 pub struct Strike {
     fault: Fault,
@@ -92,8 +92,8 @@ impl<T: Transport> Tamper<T> {
         Self { inner, strikes, step: "start".to_owned(), held, struck: Arc::default() }
     }
 
-    /// How many messages have been struck. Stays valid when the transport is given away; a test
-    /// that expects an error should also see that this is not 0.
+    /// The number of messages that have been struck. Stays valid when the transport is given away;
+    /// a test that expects an error should also see that this is not 0.
     #[must_use]
     pub fn struck(&self) -> Arc<AtomicUsize> {
         self.struck.clone()

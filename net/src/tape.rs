@@ -1,8 +1,8 @@
 //! A party whose run is over before the others begin: what it sent is a tape that they play.
 //!
-//! In some protocols a party receives nothing. It can run alone, on a [`Recorder`], before any input of the
-//! others exists; they run later, each on a [`Player`], which takes what that party sent to it from wherever
-//! it was kept. The party on the tape is the last one of the session: with two who talk it is party 2.
+//! In some protocols a party receives nothing. It can run alone, on a [`Recorder`], before any input of the others
+//! exists; they run later, each on a [`Player`], which takes what that party sent to it from wherever it was kept.
+//! The party on the tape is the last one of the session: party 2, if two parties talk.
 
 use std::{
     collections::VecDeque,
@@ -13,8 +13,8 @@ use bytes::Bytes;
 
 use crate::{Error, Message, Party, Result, Transport, in_process};
 
-/// Transports of `others` parties of one process and, last, of one that runs before them; what it sends
-/// is kept in memory. Whoever plays more than was recorded gets an error.
+/// Transports of `others` parties of one process and, last, of one that runs before them; what it
+/// sends is kept in memory. Playing more than was recorded is an error.
 ///
 /// # Panics
 /// Unless `2 <= others <= 256`.
@@ -47,7 +47,8 @@ pub struct Recorder<F> {
 }
 
 impl<F: FnMut(Party, Bytes) -> Result<()> + Send> Recorder<F> {
-    /// Party `others` of a session with so many others. `keep` gets each message and for whom it is.
+    /// Party `others` of a session with `others` more parties. `keep` gets each message's receiver
+    /// and body.
     #[must_use]
     pub fn new(others: usize, keep: F) -> Self {
         Self { me: Party(others), keep, dead: None }
@@ -100,8 +101,8 @@ impl<F: FnMut(Party, Bytes) -> Result<()> + Send> Transport for Recorder<F> {
     }
 }
 
-/// A transport among parties who talk, with one more on tape: receives from that one play the tape, and
-/// sends to it are errors, since nobody is there.
+/// A transport among parties that talk, with one more on tape: receives from that one play the tape, and sends to it
+/// are errors, since it has already run.
 pub struct Player<T, F> {
     inner: T,
     next: F,

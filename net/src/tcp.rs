@@ -25,7 +25,7 @@ pub(crate) struct Tcp {
     links: Vec<Option<Arc<Link>>>,
     life: Life,
     canceller: Canceller,
-    /// Where its user sleeps; known to all its links.
+    /// The parker in which its user sleeps; known to all its links.
     parker: Arc<Parker>,
     patience: Cell<Patience>,
     closed: bool,
@@ -139,7 +139,8 @@ impl Tcp {
                 self.patience.set(patience);
                 return came;
             }
-            // Whoever receives one message after the other must not forget what is to be sent.
+            // A thread that receives one message after the other must not forget what is to be
+            // sent.
             if self.peers().any(|(_, link)| !link.is_flushed()) {
                 hub.glance();
             }

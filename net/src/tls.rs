@@ -19,7 +19,7 @@ use crate::{Error, Result, Role, cert, cert::Identity};
 /// allocator gives memory back to the system and faults it in again for every batch of records.
 pub(crate) const BUFFERED: usize = 64 << 10;
 
-/// What an endpoint needs to open and accept TLS connections.
+/// The configuration with which an endpoint opens and accepts TLS connections.
 #[derive(Clone)]
 pub(crate) struct Tls {
     client: Arc<ClientConfig>,
@@ -50,7 +50,7 @@ impl Tls {
             )
             .with_client_auth_cert(identity.chain()?, identity.private_key()?)
             .map_err(|error| unusable(&error))?;
-        // Every connection is proved anew.
+        // Every connection is proved again.
         client.resumption = rustls::client::Resumption::disabled();
 
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
@@ -74,8 +74,15 @@ impl Tls {
     fn check_list(&self, identity: &Identity) -> Result<()> {
         let [own] = &identity.chain()?[..] else { return Ok(()) };
         match (self.verify(own), identity.revocations()?) {
-            (Err(rustls::Error::InvalidCertificate(CertificateError::BadSignature)), Some(_))
-            | (Err(rustls::Error::InvalidCertRevocationList(_)), Some(_)) => Err(Error::Config {
+            (
+                Err(
+                    rustls::Error::InvalidCertificate(
+                        CertificateError::BadSignature | CertificateError::UnknownRevocationStatus,
+                    )
+                    | rustls::Error::InvalidCertRevocationList(_),
+                ),
+                Some(_),
+            ) => Err(Error::Config {
                 what: "list of revoked certificates".to_owned(),
                 reason: "is not signed by the cluster's authority; copy the file that it made"
                     .to_owned(),
@@ -88,7 +95,7 @@ impl Tls {
         self.verifier.verify_client_cert(certificate, &[], UnixTime::now()).map(drop)
     }
 
-    /// Whether a certificate is on the list of those revoked.
+    /// True if a certificate is on the list of those revoked.
     pub(crate) fn is_revoked(&self, certificate: &CertificateDer<'_>) -> bool {
         let revoked = rustls::Error::InvalidCertificate(CertificateError::Revoked);
         self.verify(certificate) == Err(revoked)
@@ -105,7 +112,7 @@ impl Tls {
         Ok(connection.into())
     }
 
-    /// A connection that somebody opened to this side.
+    /// A connection that a peer opened to this side.
     pub(crate) fn accept(&self) -> Result<Connection> {
         let unusable = |error: rustls::Error| Error::Config {
             what: "accepting a connection".to_owned(),
@@ -127,7 +134,7 @@ pub(crate) fn peer_role(
     Ok((role, certificate.clone().into_owned()))
 }
 
-/// What went wrong in TLS, and what to do about it, in words for whoever runs the cluster.
+/// Describes a fault in TLS and its remedy, in words for the cluster's operator.
 pub(crate) fn explain(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidCertificate(error) => explain_certificate(error),

@@ -25,7 +25,7 @@ impl fmt::Display for Party {
     }
 }
 
-/// What travels from one party to another.
+/// A message from one party to another.
 #[derive(Clone)]
 pub struct Message {
     /// The bytes.
@@ -72,8 +72,8 @@ pub trait Transport: Send {
     /// See [`crate::Error`].
     fn receive(&mut self, from: Party) -> Result<Message>;
 
-    /// Whether a peer ran before this session, so that what comes from it is played from a tape: see
-    /// [`crate::tape`]. Playing is no message and no round of the session.
+    /// True if a peer ran before this session, so that its messages are played from a tape: see
+    /// [`crate::tape`]. Playing does not count as a message or a round of the session.
     fn on_tape(&self, _peer: Party) -> bool {
         false
     }
@@ -82,12 +82,13 @@ pub trait Transport: Send {
     /// constants such as `layer3/conv/truncate`, never values.
     fn step(&mut self, name: &str);
 
-    /// Ends the session because of what a peer sent, found by whoever reads its messages. The other peers
-    /// are told whom and of what, and every later call fails. Returns the error to pass on.
+    /// Ends the session because of what a peer sent, found by the code that reads its messages. The
+    /// other peers get the name of the peer and the reason, and every later call fails. Returns the
+    /// error to pass on.
     fn accuse(&mut self, peer: Party, reason: &str) -> Error;
 
-    /// Ends the session because this party cannot go on, through no fault of a peer. The peers are told the
-    /// reason, which must not name secrets, unless the session has failed already; every later call fails.
+    /// Ends the session because this party cannot go on, through no fault of a peer. The peers get the reason, which
+    /// must not name secrets, unless the session has failed already; every later call fails.
     fn fail(&mut self, reason: &str);
 
     /// Sends what is queued, waits until every peer has closed too, and ends the session.
@@ -135,7 +136,7 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
     }
 }
 
-/// A key that two parties hold in common and nobody else. `Debug` shows nothing of it.
+/// A key that only two parties hold in common. `Debug` shows nothing of it.
 #[derive(Clone, ZeroizeOnDrop)]
 pub struct PairKey(pub [u8; 32]);
 

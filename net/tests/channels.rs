@@ -146,12 +146,12 @@ fn a_client_that_does_not_read_is_given_up_when_its_time_is_over() {
         let accepted = scope.spawn(|| server.accept(SOON).unwrap());
         let mut deaf = alice.dial(Party(0), address).unwrap();
         let mut channel = accepted.join().unwrap();
-        // What both sides and their systems keep is far less.
+        // Both sides and their systems keep far less.
         let error = (0..1000)
             .find_map(|_| channel.send_within(word.clone(), Duration::from_millis(200)).err());
         let error = error.expect("64 MiB are not taken").to_string();
         assert!(error.contains("has not read what was sent to it for 200ms"), "{error}");
-        // It is no worse than before if it reads after all.
+        // The channel works as before if the client reads after all.
         assert_eq!(deaf.receive(SOON).unwrap().unwrap(), word);
         let reads = scope.spawn(move || while let Ok(Some(_)) = deaf.receive(SOON) {});
         channel.send_within(word.clone(), SOON).unwrap();
@@ -198,7 +198,7 @@ fn an_endpoint_that_closes_sends_what_is_queued_and_then_takes_nobody() {
                 }
                 near
             });
-            // Whoever waits for the other end hears of it too.
+            // A receiver at the other end gets the error too.
             assert!(matches!(far.receive(SOON), Err(Error::Channel { .. })));
             closed.join().unwrap();
             reads.join().unwrap()

@@ -1,4 +1,4 @@
-//! Whoever does not belong gets nothing, while a session runs on undisturbed.
+//! Intruders get nothing, while a session runs on undisturbed.
 
 use std::{
     collections::HashSet,
@@ -21,7 +21,7 @@ use rustls::{
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What this process has logged.
+/// The log of this process.
 fn log() -> &'static Mutex<Vec<u8>> {
     static LOG: OnceLock<Mutex<Vec<u8>>> = OnceLock::new();
     LOG.get_or_init(|| {
@@ -237,7 +237,7 @@ fn five_hundred_idle_connections_leave_nothing_behind() {
         eventually("handles return", Duration::from_secs(5), || handles() == handles_before);
         let grown = resident_kib().saturating_sub(memory_before);
         assert!(grown < 8 << 10, "{grown} KiB more");
-        // Whoever belongs still gets in.
+        // A client of the cluster still gets in.
         let alice = cluster.authority.issue(&Role::client("alice").unwrap(), DAY).unwrap();
         let alice = Endpoint::open(Settings::new(Security::Tls(alice))).unwrap();
         thread::scope(|scope| {

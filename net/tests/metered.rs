@@ -1,4 +1,4 @@
-//! What `Metered` counts.
+//! Tests of what `Metered` counts.
 
 use bytes::Bytes;
 use net::{Message, Metered, Party, Report, Result, Session, Stats, Transport, UNTRACED, launch};

@@ -125,7 +125,7 @@ fn struck(test: &str, network: Network, limits: &Limits, name: &str, seen: &str)
 fn a_killed_party_is_named_by_the_others_without_waiting_for_the_limit() {
     play_if_party!();
     let test = "a_killed_party_is_named_by_the_others_without_waiting_for_the_limit";
-    // Whoever took it for silent would know far too late.
+    // Parties that took it for silent would know far too late.
     let limits = Limits { stall: 10 * SOON, ..Limits::default() };
     for network in [Network::Tls, Network::InsecurePlainTcp] {
         struck(test, network, &limits, "-KILL", "Link {");

@@ -310,7 +310,7 @@ fn closing_over_unread_messages_is_an_error() {
                 link.send(Party(1), word())?;
                 link.send(Party(2), word())?;
             }
-            // Once word has come round, party 0 has sent what is left unread.
+            // Once the word has come round, party 0 has sent what remains unread.
             Party(1) => drop(link.receive(Party(2))?),
             _ => {
                 link.receive(Party(0))?;
@@ -451,7 +451,7 @@ fn a_party_is_found_again_after_its_name_got_another_address() {
     let dials = Endpoint::open(plain(1).resolver(Arc::new(resolver))).unwrap();
     let job = Job::new("moved").parties(2);
     for _ in 0..2 {
-        // What the name led to the last time is there first, and nobody listens there any more.
+        // The resolver's last address comes first, and no process listens there any more.
         let before = asked.load(Ordering::SeqCst);
         thread::scope(|scope| {
             let joins = scope.spawn(|| dials.session(&job));

@@ -82,7 +82,8 @@ fn a_full_bucket_leaves_at_once() {
 /// The steps in which 10, 11, 12 and 13 are sent.
 const ONE_STEP: [&str; 4] = ["only"; 4];
 
-/// What party 1 receives when party 0 sends 10, 11, 12 and 13 in these steps, through these strikes.
+/// The messages that party 1 receives when party 0 sends 10, 11, 12 and 13 in these steps, through
+/// these strikes.
 fn tampered(steps: [&str; 4], strikes: Vec<Strike>) -> (usize, Vec<Vec<u8>>) {
     let got = two(|session| {
         let mut link = session.transport;

@@ -1,4 +1,4 @@
-//! A layer of one's own: a gated linear unit, `(x a) * sigmoid(x b)`, over any protocol.
+//! A custom layer: a gated linear unit, `(x a) * sigmoid(x b)`, over any protocol.
 //!
 //! It is written once. Here it runs on the plaintext reference, which checks ranges, and then on shares
 //! of three parties.

@@ -55,7 +55,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What each party runs; party 0 owns the points. The metrics are opened to all for the sake of the example.
+/// The program of each party; party 0 owns the points. The metrics are opened to all for the sake of the
+/// example.
 fn train(
     mpc: &mut Rss<CpuEngine>,
     plan: &TrainPlan,
@@ -101,7 +102,7 @@ fn batch(step: u32) -> Result<[HostTensor; 2]> {
     Ok([HostTensor::new([BATCH, 2], points)?, HostTensor::integers([BATCH, 2], labels)?])
 }
 
-/// `x * w^T + b` with weights that everybody could make, and zeros.
+/// `x * w^T + b` with weights that anybody could make, and zeros.
 fn dense(graph: &mut Graph, name: &str, x: ValueId, size: [usize; 2]) -> Result<ValueId> {
     let scale = (3.0 / size[1] as f64).sqrt();
     let weights = (0..size[0] * size[1]).map(|i| (f64::from(i as u32) * 2.4).sin() * scale);

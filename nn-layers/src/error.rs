@@ -1,9 +1,9 @@
-//! What can go wrong in building, planning or running a network.
+//! Errors of building, planning or running a network.
 
 /// The result of work on a network.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a network was refused or failed.
+/// An error of a network: it was refused, or failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,7 +18,7 @@ pub enum Error {
     Node {
         /// The node's name.
         node: String,
-        /// What is wrong and what would be right.
+        /// The fault, and the correct form.
         reason: String,
     },
     /// An operation refused its operands or attributes.
@@ -26,23 +26,23 @@ pub enum Error {
     Invalid {
         /// The operation.
         op: &'static str,
-        /// What is wrong and what would be right.
+        /// The fault, and the correct form.
         reason: String,
     },
     /// A plan that was read from outside does not hold together.
     #[error("plan: {reason}")]
     Plan {
-        /// What does not fit.
+        /// The mismatch.
         reason: String,
     },
-    /// What a caller passed does not fit the plan.
+    /// An argument of a caller does not fit the plan.
     #[error("{what} `{name}`: {reason}")]
     Argument {
         /// `input`, `weight` or `output`.
         what: &'static str,
         /// Its name in the plan.
         name: String,
-        /// What does not fit.
+        /// The mismatch.
         reason: String,
     },
 }

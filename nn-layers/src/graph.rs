@@ -23,7 +23,7 @@ const MAX_WRITTEN_OUT: usize = 1 << 22;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ValueId(pub(crate) usize);
 
-/// A network: nodes in an order in which each comes after what it needs.
+/// A network: nodes in an order in which each comes after its operands.
 ///
 /// Shapes are inferred as nodes are added, for the batch size given at the start; operations whose
 /// operands are all constants are computed at once.
@@ -56,31 +56,31 @@ pub(crate) struct Folded {
     pub inputs: Vec<ValueId>,
 }
 
-/// The fraction bits that an operation leaves where it rounds. [`crate::train::Formats`] says how many
-/// each of them are.
+/// The fraction bits that an operation leaves where it rounds. [`crate::train::Formats`] has the number for
+/// each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Format {
     /// Those of inputs and activations.
     #[default]
     Value,
-    /// So many fewer than those.
+    /// Those of values, less this number.
     CoarserValue(u32),
     /// Those of weights that are trained.
     Weight,
-    /// So many fewer than those of weights.
+    /// Those of weights, less this number.
     Coarser(u32),
     /// Those of gradients.
     Gradient,
-    /// So many fewer than those of gradients.
+    /// Those of gradients, less this number.
     CoarserGradient(u32),
-    /// Exactly so many.
+    /// Exactly this number.
     Fixed(u32),
     /// All that the operation has: nothing is rounded.
     Exact,
 }
 
 impl Format {
-    /// The format that becomes this one when the point moves by so many bits.
+    /// The format that becomes this one when the point moves by `bits` bits.
     pub(crate) fn coarser(self, bits: u32) -> Option<Self> {
         match (self, bits) {
             (same, 0) => Some(same),
@@ -101,7 +101,7 @@ pub(crate) struct Constant {
     pub frozen: bool,
 }
 
-/// Something the model is applied to.
+/// An input of the model.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Input {
     pub name: String,
@@ -119,7 +119,7 @@ impl Graph {
         Self { nodes, constants, inputs, outputs, batch, any_batch: true }
     }
 
-    /// The operations, with their names in the model and what they are; without inputs and constants.
+    /// The operations, with their names in the model and their kinds; without inputs and constants.
     pub fn operations(&self) -> impl Iterator<Item = (&str, &'static str)> {
         let computed = self.nodes.iter().filter(|node| !node.op.is_given());
         computed.map(|node| (node.name.as_str(), node.op.name()))
@@ -146,7 +146,7 @@ impl Graph {
         self.any_input(name, dims, true, None)
     }
 
-    /// An input of real numbers with fraction bits of its own.
+    /// An input of real numbers with its own format.
     pub(crate) fn input_with_frac(
         &mut self,
         name: &str,
@@ -177,7 +177,7 @@ impl Graph {
         self.constant(name, value, true)
     }
 
-    /// A number that belongs to the structure, known to everybody.
+    /// A public number that belongs to the structure.
     pub fn public(&mut self, name: &str, value: HostTensor) -> ValueId {
         self.constant(name, value, false)
     }
@@ -195,11 +195,16 @@ impl Graph {
         id
     }
 
-    /// Makes weights parameters: secret real numbers whose name `which` accepts. What was computed of them alone
-    /// is an operation again, so that its gradient reaches them. The others stay as
-    /// they are, and are folded as for inference. Running means and variances are no parameters: they follow
-    /// the batches where scale or shift of their batch normalisation is one.
+    /// Makes weights parameters: secret real numbers whose name `which` accepts. Values computed from them
+    /// alone are operations again, so that gradients reach the weights. The others stay as they are, and are
+    /// folded as for inference, also those that were parameters before. Running means and variances are not
+    /// parameters: they follow the batches if the scale or shift of their batch normalisation is one.
     pub fn train(&mut self, which: impl Fn(&str) -> bool) -> Vec<ValueId> {
+        for node in &mut self.nodes {
+            if let Op::Parameter(i) = node.op {
+                node.op = Op::Constant(i);
+            }
+        }
         let running = self.running_statistics(|_| true);
         let mut uses = vec![0; self.nodes.len()];
         for node in &self.nodes {
@@ -221,7 +226,7 @@ impl Graph {
         trained
     }
 
-    /// Makes the result of an operation on weights that operation again, if what it takes is trained.
+    /// Makes the result of an operation on weights that operation again, if an operand is trained.
     fn unfold(&mut self, id: ValueId, folded: Folded, uses: &[usize], trained: &mut [ValueId]) {
         let Folded { op, inputs } = folded;
         if inputs.iter().all(|x| self.constant_of(*x).or(self.broadcast_of(*x)).is_some()) {
@@ -230,7 +235,7 @@ impl Graph {
         let only = inputs[0];
         let reshaped = matches!(op, Op::Reshape(_)) && uses[only.0] == 1;
         if let Some(place) = trained.iter().position(|&x| reshaped && x == only) {
-            // Nobody else knows the shape that it had before.
+            // No other node knows the shape that it had before.
             self.make_parameter(id);
             trained[place] = id;
         } else {
@@ -240,7 +245,7 @@ impl Graph {
         }
     }
 
-    /// Forgets what weights were computed of.
+    /// Forgets the operations that computed weights.
     pub(crate) fn settle(&mut self) {
         self.nodes.iter_mut().for_each(|node| node.folded = None);
     }
@@ -265,7 +270,7 @@ impl Graph {
         }
     }
 
-    /// Makes every secret constant a frozen parameter, so that what follows depends on no secret number.
+    /// Makes every secret constant a frozen parameter, so that later results do not depend on a secret number.
     pub(crate) fn hide_secrets(&mut self) {
         for id in (0..self.nodes.len()).map(ValueId) {
             if self.is_secret(id) {
@@ -280,9 +285,36 @@ impl Graph {
         (0..self.nodes.len()).map(ValueId).filter(|&id| self.is_trained(id)).collect()
     }
 
-    /// Whether a value is a parameter that training changes.
+    /// True if a value is a parameter that training changes.
     pub(crate) fn is_trained(&self, id: ValueId) -> bool {
         matches!(self.nodes[id.0].op, Op::Parameter(index) if !self.constants[index].frozen)
+    }
+
+    /// The name of a constant or of a weight that is trained.
+    pub fn name_of(&self, value: ValueId) -> Option<&str> {
+        self.start_of(value).map(|constant| constant.name.as_str())
+    }
+
+    /// Puts other numbers in the place of a parameter's start, or of a running statistic's.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if no parameter has the name, or it has another shape.
+    pub fn set_start(&mut self, name: &str, value: HostTensor) -> Result<()> {
+        let (mut found, len) = (false, value.shape().len());
+        for constant in &mut self.constants {
+            // A weight under another shape is a constant of the same name.
+            if constant.secret && constant.name == name && constant.value.shape().len() == len {
+                found |= constant.value.dims() == value.dims();
+                let numbers = value.floats().into_owned();
+                constant.value = HostTensor::new(constant.value.dims(), numbers)?;
+            }
+        }
+        match found {
+            true => Ok(()),
+            false => {
+                Err(Error::invalid("graph", format!("`{name}` is not a parameter of this shape")))
+            }
+        }
     }
 
     /// The tensor of a constant or of a parameter's start.
@@ -336,7 +368,7 @@ impl Graph {
         Ok(id)
     }
 
-    /// Notes what a constant was computed of, if that is a weight.
+    /// Notes the operation that computed a constant, if it is a weight.
     fn remember(&mut self, id: ValueId, secret: bool, op: Op, inputs: &[ValueId]) -> ValueId {
         if secret {
             self.nodes[id.0].folded = Some(Folded { op, inputs: inputs.to_vec() });
@@ -345,7 +377,7 @@ impl Graph {
     }
 
     /// The result of an operation on tensors each of which is one number everywhere: that number, broadcast, so
-    /// that it stays known and small whatever the shape is. Also whether it is secret.
+    /// that it stays known and small for any shape. Also returns true if it is secret.
     fn of_one_number(
         &mut self,
         name: &str,
@@ -387,8 +419,8 @@ impl Graph {
         Ok(Some((self.push(name, Op::Broadcast(dims), vec![number], shape.clone()), secret)))
     }
 
-    /// The result of an operation on tensors that are known and of which some are broadcast, where the batch
-    /// cannot be what they are broadcast to. Also whether it is secret.
+    /// The result of an operation on tensors that are known and of which some are broadcast, where the
+    /// broadcast axes cannot be the batch's. Also returns true if the result is secret.
     fn of_known(
         &mut self,
         name: &str,
@@ -413,7 +445,7 @@ impl Graph {
         Ok(Some((self.constant(name, value, secret), secret)))
     }
 
-    /// Moves some inputs behind the others.
+    /// Moves some inputs after the others.
     pub(crate) fn move_inputs_last(&mut self, last: &[usize]) {
         let others = (0..self.inputs.len()).filter(|i| !last.contains(i));
         let order: Vec<_> = others.chain(last.iter().copied()).collect();
@@ -481,12 +513,12 @@ impl Graph {
         &self.nodes[value.0].shape
     }
 
-    /// The tensor behind a value that is a constant.
+    /// The tensor of a value that is a constant.
     pub fn constant_value(&self, value: ValueId) -> Option<&HostTensor> {
         self.constant_of(value).map(|c| &c.value)
     }
 
-    /// The tensor behind a value that belongs to the structure, broadcast or not.
+    /// The tensor of a value that belongs to the structure, broadcast or not.
     pub fn public_behind(&self, value: ValueId) -> Option<&HostTensor> {
         let constant = self.constant_of(value).or_else(|| self.broadcast_of(value))?;
         (!constant.secret).then_some(&constant.value)
@@ -523,7 +555,7 @@ impl Graph {
         if matches!(node.op, Op::Broadcast(_)) { self.constant_of(node.inputs[0]) } else { None }
     }
 
-    /// Whether a value is a weight, or computed from one.
+    /// True if a value is a weight, or computed from one.
     pub fn is_secret(&self, value: ValueId) -> bool {
         self.constant_of(value).is_some_and(|c| c.secret)
     }
@@ -539,9 +571,9 @@ impl Graph {
         eval::run(&nodes, &constants, inputs, &outputs, self.batch)
     }
 
-    /// Joins two graphs of the same network, built for different batch sizes, into one whose plan
-    /// serves every batch size. Where they differ in more than multiples of the batch, the first
-    /// is returned and serves its batch size alone.
+    /// Joins two graphs of the same network, built for different batch sizes, into one whose plan serves every
+    /// batch size. If they differ in more than multiples of the batch, the result is the first graph, which
+    /// serves its batch size alone.
     #[must_use]
     pub fn unify(mut self, other: &Self) -> Self {
         let (b, c) = (self.batch, other.batch);
@@ -566,17 +598,17 @@ impl Graph {
         self
     }
 
-    /// Whether the plan will serve every batch size.
+    /// True if the plan will serve every batch size.
     pub fn serves_any_batch(&self) -> bool {
         self.any_batch
     }
 
-    /// Drops what no output needs.
+    /// Drops nodes that no output needs.
     pub fn sweep(&mut self) {
         crate::plan::passes::sweep(self);
     }
 
-    /// Says that the plan serves this graph's batch size alone.
+    /// Limits the plan to this graph's batch size.
     pub fn fix_batch(&mut self) {
         self.any_batch = false;
     }

@@ -86,7 +86,7 @@ impl HostTensor {
         &self.data
     }
 
-    /// Whether the elements are integers.
+    /// True if the elements are integers.
     pub fn is_int(&self) -> bool {
         matches!(self.data, HostData::Int(_))
     }
@@ -155,7 +155,7 @@ impl HostTensor {
     /// Some of the rows, in the order given.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such row.
+    /// [`Error::Invalid`] if a row does not exist.
     pub fn rows(&self, rows: &[usize]) -> Result<Self> {
         let [count, rest @ ..] = self.dims() else {
             return Err(Error::invalid("rows", "a single number has none"));

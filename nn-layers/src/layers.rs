@@ -1,4 +1,4 @@
-//! Layers: parts of a network with their weights, in the terms of PyTorch.
+//! Layers: parts of a network with their weights, in PyTorch's terms.
 //!
 //! A layer adds its operations to a [`Graph`]; the plan made of that fuses them, and any protocol runs
 //! it. Training is a pass over the graph ([`crate::train`]), not another argument here.
@@ -27,7 +27,7 @@ pub trait Layer {
     /// [`crate::Error::Node`] if `x` or a weight has a shape that does not fit.
     fn forward(&self, graph: &mut Graph, name: &str, x: ValueId) -> Result<ValueId>;
 
-    /// Whether the input consists of integers.
+    /// True if the input consists of integers.
     fn takes_integers(&self) -> bool {
         false
     }
@@ -53,7 +53,7 @@ pub trait Layer {
 pub enum Weight {
     /// A secret of the model's owner.
     Secret(HostTensor),
-    /// Known to everybody: products with it cost no communication but a truncation.
+    /// Public: products with it cost a truncation and no other communication.
     Public(HostTensor),
 }
 
@@ -70,7 +70,7 @@ impl Weight {
         self.value().dims()
     }
 
-    /// Whether the numbers are a secret.
+    /// True if the numbers are a secret.
     pub fn is_secret(&self) -> bool {
         matches!(self, Self::Secret(_))
     }

@@ -41,7 +41,7 @@ pub(crate) fn broadcast<P: Protocol>(
     if x.shape() == to { Ok(x.clone()) } else { view(mpc, x, &View::Broadcast(to.clone())) }
 }
 
-/// A secret tensor of a value that everybody knows, or the secret one.
+/// A secret tensor of a public value, or the secret one.
 pub(crate) fn secret<P: Protocol>(mpc: &P, x: &Operand<P>) -> Result<SecretTensor<P>> {
     match x {
         Operand::Secret(x) => Ok(x.clone()),
@@ -93,7 +93,7 @@ pub(crate) fn align<P: Protocol>(
     Ok(SecretTensor::new(share, frac, truncated_width(x.width(), bits)))
 }
 
-/// How a result is truncated: as the protocol was told to, if it was, else in the way that is best here.
+/// The truncation of a result: the protocol's setting if it has one, else the mode that is best here.
 pub(crate) fn truncation<P: Protocol>(mpc: &P, best: TruncationMode) -> TruncationMode {
     match mpc.truncation() {
         TruncationMode::Default => best,

@@ -9,6 +9,7 @@ pub(crate) mod exec;
 mod guard;
 mod inspect;
 mod kept;
+mod magnitude;
 mod observe;
 pub(crate) mod passes;
 mod record;
@@ -21,7 +22,6 @@ use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
 
 pub use bounds::Excess;
 pub use build::{Compiled, PlanOptions};
-pub use guard::Guard;
 pub use inspect::{Inspected, Inspection, Refusal};
 pub use observe::{Observer, StepInfo};
 pub(crate) use record::Values;
@@ -34,8 +34,8 @@ use crate::{Error, HostTensor, Result};
 
 /// The public structure of a network after optimisation: steps, shapes and formats, but no weight.
 ///
-/// A plan is made from a [`crate::Graph`] by [`Compiled::new`]. It is written and read with serde;
-/// what is read is checked as a whole before it exists, so a plan from outside can be run.
+/// A plan is made from a [`crate::Graph`] by [`Compiled::new`]. It is written and read with serde; a plan is
+/// checked as a whole when it is read, so a plan from outside can be run.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "record::Record", into = "record::Record")]
 pub struct Plan {
@@ -50,7 +50,7 @@ pub struct Plan {
     pub(crate) outputs: Vec<(String, usize)>,
     /// Fraction bits of every node's value.
     pub(crate) fracs: Vec<u32>,
-    /// How every node's value is truncated, if it is a linear layer's.
+    /// The truncation mode of every node's value, for linear layers.
     pub(crate) modes: Vec<TruncationMode>,
     /// Nodes that run together, in order.
     pub(crate) steps: Vec<Vec<usize>>,
@@ -58,9 +58,9 @@ pub struct Plan {
     pub(crate) drops: Vec<Vec<usize>>,
     /// The outcomes of comparisons that are used again.
     pub(crate) kept: kept::KeptBits,
-    /// Whether it is to be run with a guard.
+    /// True if it is to be run with a guard.
     pub(crate) guard: bool,
-    /// What is spared while it runs, whatever the protocol spares elsewhere.
+    /// The resource that is saved while it runs, whatever the protocol saves elsewhere.
     pub(crate) profile: Option<Profile>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct PlanNode {
     pub frac: Option<u32>,
 }
 
-/// What a plan is applied to.
+/// An input of a plan.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InputSpec {
@@ -82,7 +82,7 @@ pub struct InputSpec {
     pub name: String,
     /// Its shape.
     pub dims: Vec<Dim>,
-    /// Whether it consists of integers.
+    /// True if it consists of integers.
     pub integer: bool,
     /// Its fraction bits, where they are not the plan's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ impl Plan {
         self.batch
     }
 
-    /// What the plan is applied to.
+    /// The inputs of the plan.
     pub fn inputs(&self) -> &[InputSpec] {
         &self.inputs
     }
@@ -187,8 +187,8 @@ impl Plan {
             .collect()
     }
 
-    /// By how much the rounding of each weight to its fraction bits changes it, relative to itself: the largest
-    /// change of any row or column, or element of what has but one axis. In the order of
+    /// The change of each weight by rounding to its fraction bits, relative to the weight. It is the largest
+    /// change of any row or column, or of any element of a tensor with one axis. In the order of
     /// [`Plan::weights`].
     ///
     /// # Errors
@@ -213,10 +213,15 @@ impl Plan {
         let (Some(spec), Some(shape)) = (self.inputs.get(index), shapes.get(index)) else {
             return Err(Error::plan(format!("there is no input {index}")));
         };
+        let too_large = |v: &f64| v.abs() >= MOST_INTEGER;
+        if let Some(at) = value.floats().iter().position(too_large).filter(|_| spec.integer) {
+            let reason = format!("integer {at} is 2^40 or more in magnitude; less has room");
+            return Err(Error::Argument { what: "input", name: spec.name.clone(), reason });
+        }
         encode_as("input", &spec.name, shape, self.input_frac(index), value)
     }
 
-    /// Fraction bits of input number `index`: its own or the plan's, 0 for integers.
+    /// Fraction bits of input number `index`: the input's or the plan's, 0 for integers.
     pub fn input_frac(&self, index: usize) -> u32 {
         match self.inputs.get(index) {
             Some(spec) if spec.integer => 0,
@@ -306,10 +311,15 @@ pub(crate) fn decode(words: &[u64], shape: &Shape, frac: u32) -> Result<HostTens
     HostTensor::new(shape.dims(), words.iter().map(|&w| w as i64 as f64 * unit).collect())
 }
 
+/// The end of integer inputs: as real numbers of 20 fraction bits they have an encoding too.
+pub(crate) const MOST_INTEGER: f64 = (1u64 << 40) as f64;
+
 /// Real numbers as words with `frac` fraction bits, 0 for integers.
 pub(crate) fn encode(value: &HostTensor, frac: u32) -> Result<Tensor> {
     let words = match frac {
         0 => integers(value)?,
+        // Noise has more than the numbers that anybody gives.
+        41..=62 => integers(&value.map(|v| (v * f64::from(frac).exp2()).round_ties_even()))?,
         _ => FixedPoint(FracBits::new(frac)?).encode(&value.floats())?,
     };
     Ok(Tensor::new(value.shape().clone(), words)?)
@@ -367,7 +377,7 @@ fn check_shape(what: &'static str, name: &str, shape: &Shape, value: &HostTensor
     Err(Error::Argument { what, name: name.to_owned(), reason })
 }
 
-/// The number behind a dimension of an input.
+/// The number of a dimension of an input.
 pub(crate) fn input_dim(dim: Dim, batch: usize) -> Result<usize> {
     infer::resolve(dim, batch).ok_or_else(|| Error::plan("an input's dimension is missing"))
 }

@@ -1,12 +1,12 @@
 //! Training: forward pass, gradients and update in one [`Plan`], run step after step on shares.
 //!
-//! [`Graph::train`] says which weights are trained, [`TrainPlan::new`] makes the plan of a step, and
+//! [`Graph::train`] selects the weights to train, [`TrainPlan::new`] makes the plan of a step, and
 //! [`TrainPlan::step`] runs it; weights go from step to step as shares. [`TrainPlan::step_in_the_clear`]
-//! computes the same in 64-bit floats: what a private training is compared with.
+//! computes the same in 64-bit floats, as a reference for private training.
 //!
-//! Gradients are those of the *sum* of the batch's losses times the learning rate, which divides by the
-//! batch size: a factor of the numbers with which the way back begins, so that it costs nothing later. No
-//! gradient is divided by the batch size on its own, which would only lose bits.
+//! Gradients are those of the *sum* of the batch's losses times the learning rate, which divides by the batch
+//! size. This factor is part of the slope with which the backward pass begins, so that it costs nothing later.
+//! Gradients are not divided by the batch size separately, which would only lose bits.
 
 mod accountant;
 mod adam;
@@ -30,7 +30,7 @@ use serde::Serialize;
 
 pub use accountant::{Accountant, multiplier_for};
 pub use adam::{Adam, Second};
-pub use loss::Loss;
+pub use loss::{Classes, Loss};
 pub use metric::Metric;
 pub use optimiser::Optimiser;
 pub use options::{Formats, TrainOptions};
@@ -50,13 +50,13 @@ const RATE_FRAC: u32 = 30;
 /// The step of a network's training as a plan. Inputs are those of the network and the labels, the weights
 /// are the state.
 ///
-/// Nobody takes a plan from somebody else: each derives it from the [`TrainRequest`]. It is written alone so that
-/// hashes of it can be compared.
+/// No party takes a plan from another: each derives it from the [`TrainRequest`]. It is serialized only so that
+/// parties can compare hashes of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrainPlan {
-    /// What a step does.
+    /// The computation of a step.
     full: Variant,
-    /// What it does where inverse roots of an earlier step are taken again, if there are such steps.
+    /// The computation of a step that reuses the inverse roots of an earlier step, if there are such steps.
     light: Option<Variant>,
     /// From a state to the weights of `inference` that are made of several of its tensors.
     finish: Option<Plan>,
@@ -103,7 +103,7 @@ impl Variant {
         Ok(Self { plan, weights, updated })
     }
 
-    /// Puts a step's results in the place of what they are the new values of; what is left are metrics.
+    /// Replaces the state's tensors by their new values among a step's results; the other results are metrics.
     fn settle<P: Protocol>(
         &self,
         state: &mut State<P>,
@@ -123,12 +123,12 @@ impl Variant {
 }
 
 impl TrainPlan {
-    /// The plan of a step for the batch size of `graph`, and the state at its start. `output` is what the
-    /// loss compares with the labels: logits of shape `[batch, classes]` for [`Loss::CrossEntropy`].
+    /// The plan of a step for the batch size of `graph`, and the state at its start. The loss compares `output`
+    /// with the labels: logits of shape `[batch, classes]` for [`Loss::CrossEntropy`].
     ///
     /// # Errors
-    /// [`Error::Node`] naming an operation without a gradient or a format that does not fit,
-    /// [`Error::Invalid`] if nothing is trained, or the options are out of their range.
+    /// [`Error::Node`] naming an operation without a gradient or a format that does not fit; [`Error::Invalid`]
+    /// if nothing is trained, or the options are out of their range.
     pub fn new(
         graph: &Graph,
         output: ValueId,
@@ -189,7 +189,7 @@ impl TrainPlan {
         self.batch
     }
 
-    /// How the network is trained.
+    /// The training options.
     pub fn options(&self) -> &TrainOptions {
         &self.options
     }
@@ -229,7 +229,7 @@ impl TrainPlan {
         self.full.plan.encode_weights(values)
     }
 
-    /// The numbers behind a state's words.
+    /// The numbers that a state's words encode.
     ///
     /// # Errors
     /// [`Error::Plan`] if there are not as many as the state has.
@@ -237,14 +237,14 @@ impl TrainPlan {
         state::decode_all(&self.state(), words)
     }
 
-    /// The places of the network's tensors in a state: its weights and running statistics, without what the optimiser
-    /// keeps. They are what leaves at the end.
+    /// The places of the network's tensors in a state: its weights and running statistics, without the
+    /// optimiser's tensors. Only these tensors leave at the end.
     pub fn network_places(&self) -> Vec<usize> {
         let state = self.state().into_iter().enumerate();
         state.filter(|(_, spec)| spec.role == Role::Network).map(|(place, _)| place).collect()
     }
 
-    /// The numbers behind the words of the network's tensors, as a state whose optimiser has kept nothing.
+    /// The numbers that the words of the network's tensors encode, as a state whose optimiser has kept nothing.
     ///
     /// # Errors
     /// As [`TrainPlan::decode_state`].
@@ -280,7 +280,7 @@ impl TrainPlan {
         Ok(shapes)
     }
 
-    /// The numbers behind the words of the options' metrics, in their order.
+    /// The numbers that the words of the options' metrics encode, in their order.
     ///
     /// # Errors
     /// [`Error::Plan`] if there is not a word for each.
@@ -321,8 +321,8 @@ impl TrainPlan {
         encode_as("rows of", &plan.inputs()[index].name, &shape, plan.input_frac(index), rows)
     }
 
-    /// One step: the state becomes that after it. Returns what the options' metrics ask for, which stays
-    /// shared. All parties call it alike, with the same number and learning rate; a rate alone will do for gradient
+    /// Runs one step: the state becomes that after it. Returns the options' metrics, which stay shared. All
+    /// parties call it alike, with the same number and learning rate; a rate alone is enough for gradient
     /// descent.
     ///
     /// # Errors
@@ -340,12 +340,12 @@ impl TrainPlan {
         self.step_with_noise(mpc, state, batch, step, noise, observer)
     }
 
-    /// [`TrainPlan::step`] with a [`crate::Guard`] over every product of the step: besides the metrics, for each
-    /// name of [`TrainPlan::guarded`] a word that is 0 unless values of that layer, or of its gradient, have left
-    /// the range in which arithmetic is right. The seed is one that all parties know.
+    /// [`TrainPlan::step`] with a guard over every product of the step. It also returns a word for each name of
+    /// [`TrainPlan::guarded`]. The word is 0 unless values of that layer, or of its gradient, have left the
+    /// range in which arithmetic is right. All parties know the seed.
     ///
     /// # Cost
-    /// That of [`TrainPlan::step`] and of [`crate::Guard::finish`].
+    /// That of [`TrainPlan::step`] and of [`Plan::run_guarded`]'s guard.
     ///
     /// # Errors
     /// As [`TrainPlan::step`].
@@ -429,7 +429,9 @@ impl TrainPlan {
         Ok(masks)
     }
 
-    /// [`TrainPlan::step`] in 64-bit floats; with [`Privacy`] gradients are clipped, and there is no noise.
+    /// [`TrainPlan::step`] in 64-bit floats; with [`Privacy`] gradients are clipped, without noise. Weights
+    /// follow their gradients by PyTorch's formula, also where fixed point takes another for numbers that are
+    /// too small for it.
     ///
     /// # Errors
     /// As [`Plan::evaluate`]; [`Error::Invalid`] if the rate is not in the options' range.
@@ -442,7 +444,7 @@ impl TrainPlan {
         self.step_in_the_clear_with_noise(state, batch, step, &self.no_noise()?)
     }
 
-    /// [`TrainPlan::step_with_noise`] in 64-bit floats, with the numbers behind the noise's words.
+    /// [`TrainPlan::step_with_noise`] in 64-bit floats, with the numbers that the noise's words encode.
     ///
     /// # Errors
     /// As [`TrainPlan::step_in_the_clear`]; [`Error::Plan`] if the noise is not that of a step.
@@ -459,28 +461,38 @@ impl TrainPlan {
         let Variant { plan, updated, .. } = variant;
         let mut results = plan.evaluate(&variant.operands(state), &inputs)?;
         let metrics = results.split_off(updated.len());
+        let before = state.to_vec();
         for (&place, value) in updated.iter().zip(results) {
             state[place] = value;
+        }
+        if let (Optimiser::Adam(adam), Some(number)) = (&self.options.optimiser, step.number) {
+            let updated = updated.iter().copied();
+            adam.move_in_floats(&self.state(), updated, &before, state, (number, step.rate))?;
         }
         Ok(metrics)
     }
 
-    /// Runs a step in the clear in fixed point with every check on, beside 64-bit floats: what leaves its range
-    /// there would be a wrong number without an error on shares. With [`Privacy`] there is no noise.
+    /// Runs a step in the clear in fixed point with every check on, as well as in 64-bit floats. A value that
+    /// leaves its range here would be a wrong number without an error on shares. If every value stays in its
+    /// range, the state becomes that after the step. With [`Privacy`] gradients get no noise.
     ///
     /// # Errors
     /// As [`TrainPlan::step_in_the_clear`], and [`Plan::inspect`].
     pub fn inspect<E: Engine>(
         &self,
         engine: E,
-        state: &[HostTensor],
+        state: &mut [HostTensor],
         batch: &[HostTensor],
         step: impl Into<Step>,
     ) -> Result<Inspection> {
         let step = step.into();
         let inputs = self.inputs_in_the_clear(state, batch, step, &self.no_noise()?)?;
         let variant = self.variant(step);
-        variant.plan.inspect(engine, &variant.operands(state), &inputs)
+        let seen = variant.plan.inspect(engine, &variant.operands(state), &inputs)?;
+        for (&place, value) in variant.updated.iter().zip(&seen.results) {
+            state[place] = value.clone();
+        }
+        Ok(seen)
     }
 
     /// All that a step's plan is applied to, in the clear.
@@ -508,7 +520,7 @@ impl TrainPlan {
         self.noise_shapes()?.iter().map(zeros).collect()
     }
 
-    /// What a step does.
+    /// The computation of a step.
     fn variant(&self, step: Step) -> &Variant {
         match &self.light {
             Some(light) if !self.options.optimiser.is_full(step) => light,
@@ -516,7 +528,7 @@ impl TrainPlan {
         }
     }
 
-    /// The numbers that everybody knows in a step.
+    /// The public numbers of a step.
     fn public(&self, step: Step) -> Result<Vec<f64>> {
         let largest = self.options.largest_rate;
         if !(0.0..=largest).contains(&step.rate) {
@@ -533,7 +545,7 @@ impl TrainPlan {
         Ok(numbers)
     }
 
-    /// How many tensors a batch has: the network's inputs and the labels.
+    /// The number of tensors in a batch: the network's inputs and the labels.
     fn batch_tensors(&self) -> usize {
         let public = self.options.optimiser.public_inputs() + self.dropouts.len() + self.noises;
         self.full.plan.inputs().len().saturating_sub(public)
@@ -556,7 +568,7 @@ impl TrainPlan {
     }
 }
 
-/// The forward pass of a training alone, with the batch's statistics: what a step is compared with. Masks of
+/// The forward pass of a training alone, with the batch's statistics, as a reference for a step. Masks of
 /// dropouts are its last inputs.
 ///
 /// # Errors
@@ -585,7 +597,7 @@ fn prepared(request: &TrainRequest) -> Result<Graph> {
     Ok(forward)
 }
 
-/// What a step takes beside a batch and public numbers.
+/// The inputs of a step in addition to a batch and public numbers.
 struct Added {
     /// The parts that dropouts leave out.
     dropouts: Vec<f64>,
@@ -602,7 +614,7 @@ fn training_graph(
 ) -> Result<(Graph, Added)> {
     let Expanded { mut graph, norms, running, masks } = forward.with_batch_statistics()?;
     graph.fix_batch();
-    let output = graph.outputs[0].1;
+    let output = options.loss.compared(&graph, graph.outputs[0].1)?;
     let followed: HashSet<_> = running.iter().flat_map(|r| r.running).collect();
     let mut parameters = graph.parameters();
     parameters.retain(|id| !followed.contains(id));
@@ -644,7 +656,7 @@ fn training_graph(
         let value = metric.value(&mut graph, output, labels, &parts, &options.loss)?;
         graph.output(metric.name(), value);
     }
-    // A batch's tensors come first, then what a step adds to them.
+    // A batch's tensors come first, then the inputs that a step adds to them.
     let last: Vec<_> = masks.iter().map(|mask| mask.0).chain(noise.iter().copied()).collect();
     graph.move_inputs_last(&last);
     passes::optimise(&mut graph)?;
@@ -661,7 +673,7 @@ fn refuse_batch_statistics(running: &[Running]) -> Result<()> {
     Err(Error::Node { node: norm.name.clone(), reason: reason.to_owned() })
 }
 
-/// The slope with which the way back begins.
+/// The slope with which the backward pass begins.
 fn seed(
     graph: &mut Graph,
     options: &TrainOptions,

@@ -1,8 +1,6 @@
 //! Every gradient against central differences, and planted faults that this notices.
 
-mod common;
-
-use common::Random;
+use crate::common::Random;
 use nn_layers::{
     Binary, Dim, Error, Graph, HostTensor, Kernel, Op, Pool, Reduce, Result, Unary, ValueId,
 };
@@ -10,7 +8,7 @@ use nn_layers::{
 /// Step of the central differences.
 const STEP: f64 = 1e-5;
 
-/// A graph with operands of the given shapes as inputs, and what `build` makes of them.
+/// A graph with operands of the given shapes as inputs, and the result that `build` makes of them.
 struct Case {
     graph: Graph,
     operands: Vec<ValueId>,
@@ -300,7 +298,7 @@ fn a_value_with_several_users_gets_the_sum_of_their_gradients() {
     assert!(error < 1e-6, "off by {error:e}");
 }
 
-/// Differentiates by hand with one fault, and says how far off that is.
+/// Differentiates by hand with one fault, and returns the deviation.
 fn fault(plant: impl Fn(&mut Graph, [ValueId; 3], ValueId) -> Result<ValueId>) -> f64 {
     let mut r = Random(9);
     let values = [r.tensor(&[4, 3], 1.0), r.tensor(&[3, 3], 1.0), r.tensor(&[3], 1.0)];
@@ -345,15 +343,60 @@ fn a_swapped_transposition_a_dropped_sum_and_a_dropped_part_are_noticed() {
 
 #[test]
 fn an_operation_without_a_gradient_is_named_before_anything_is_added() {
-    let mut case = Case::new(&[Random(10).tensor(&[2, 3], 1.0)]);
+    let mut case = Case::new(&[Random(10).tensor(&[1, 2, 3], 1.0)]);
     let g = &mut case.graph;
-    let y = g.add("steps", Op::Unary(Unary::Floor), &[case.operands[0]]).unwrap();
+    let op = Op::Lrn { size: 2, alpha: 1.0, beta: 0.5, bias: 1.0 };
+    let y = g.add("local", op, &[case.operands[0]]).unwrap();
     let y = g.add("behind", Op::Unary(Unary::Relu), &[y]).unwrap();
-    let seed = g.public("seed", HostTensor::new([2, 3], vec![1.0; 6]).unwrap());
+    let seed = g.public("seed", HostTensor::new([1, 2, 3], vec![1.0; 6]).unwrap());
     let before = format!("{g:?}");
     let error = g.gradients(y, seed, &case.operands).unwrap_err();
-    assert!(matches!(&error, Error::Node { node, .. } if node == "steps"), "{error}");
+    assert!(matches!(&error, Error::Node { node, .. } if node == "local"), "{error}");
     assert_eq!(format!("{g:?}"), before);
+}
+
+#[test]
+fn signs_whole_parts_comparisons_and_positions_pass_no_gradient() {
+    let mut r = Random(12);
+    let x = r.tensor(&[2, 3], 2.0);
+    let mul = Op::Binary(Binary::Mul);
+    for f in [Unary::Sign, Unary::Floor] {
+        let mut case = Case::new(std::slice::from_ref(&x));
+        let (g, x) = (&mut case.graph, case.operands[0]);
+        let flat = g.add("flat", Op::Unary(f), &[x]).unwrap();
+        let y = g.add("y", mul.clone(), &[flat, x]).unwrap();
+        assert!(case.error(y, &[0]) < 1e-6, "{f:?}");
+    }
+    let mut case = Case::new(std::slice::from_ref(&x));
+    let (g, x) = (&mut case.graph, case.operands[0]);
+    let limit = g.public("limit", HostTensor::scalar(0.1));
+    let larger = g.add("larger", Op::Binary(Binary::Greater), &[x, limit]).unwrap();
+    let square = g.add("square", mul, &[x, x]).unwrap();
+    let y = g.add("where", Op::Where, &[larger, x, square]).unwrap();
+    // A value that depends on inputs only through a comparison does not get a gradient at all.
+    let seed = g.public("seed", HostTensor::new([2, 3], vec![1.0; 6]).unwrap());
+    let error = g.gradients(larger, seed, &[x]).unwrap_err().to_string();
+    assert!(error.contains("does not depend on"), "{error}");
+    assert!(case.error(y, &[0]) < 1e-6);
+}
+
+#[test]
+fn extremes_pass_their_gradient_to_those_that_are_one_in_equal_parts() {
+    let mut r = Random(13);
+    for kind in [Reduce::Max, Reduce::Min] {
+        for (axes, keep) in [(vec![1], false), (vec![0, 2], true), (vec![0, 1, 2], false)] {
+            check(Op::Reduce { kind, axes, keep }, &[distinct(&mut r, &[2, 3, 4])]);
+        }
+    }
+    let mut g = Graph::new(1);
+    let x = g.input("x", &[Dim::Fixed(5)]).unwrap();
+    let op = Op::Reduce { kind: Reduce::Max, axes: vec![0], keep: true };
+    let y = g.add("max", op, &[x]).unwrap();
+    let seed = g.public("seed", HostTensor::new([1], vec![6.0]).unwrap());
+    let grad = g.gradients(y, seed, &[x]).unwrap()[0];
+    g.output("grad", grad);
+    let x = HostTensor::new([5], vec![2.0, 1.0, 2.0, 2.0, 0.0]).unwrap();
+    assert_eq!(g.evaluate(&[x]).unwrap()[0].floats().to_vec(), [2.0, 0.0, 2.0, 2.0, 0.0]);
 }
 
 #[test]
@@ -364,7 +407,7 @@ fn nothing_is_added_for_what_is_not_wanted() {
     let frozen = g.weight("frozen", r.tensor(&[3, 3], 1.0));
     let trained = g.weight("trained", r.tensor(&[3, 3], 1.0));
     let product = Op::MatMul { transpose_lhs: false, transpose_rhs: false };
-    // A position along the way has no gradient, but none is asked for either.
+    // A position along the way lacks a gradient, but it is not requested either.
     let y = g.add("first", product.clone(), &[x, frozen]).unwrap();
     let y = g.add("floor", Op::Unary(Unary::Floor), &[y]).unwrap();
     assert_eq!(g.train(|name| name == "trained"), [trained]);

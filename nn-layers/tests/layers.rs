@@ -1,12 +1,12 @@
-//! Every layer computes what its definition says, in floats and in fixed point, and knows its shape.
+//! Every layer computes its definition, in floats and in fixed point, and knows its shape.
 
-mod common;
-
-use common::{Random, distance};
-use mpc_core::{Operand, Plaintext, Protocol, SecretTensor};
+use crate::common::{self, Random, distance};
+use mpc_core::{Operand, Plaintext, Protocol, SecretTensor, TestWorld, TruncationMode};
+use net::Party;
 use nn_layers::layers::*;
 use nn_layers::{Binary, Compiled, Dim, Graph, HostTensor, Op, PlanOptions, Pool, Unary};
-use ring_arith::{CpuEngine, Shape};
+use ring_arith::{CpuEngine, EngineTensor, Shape};
+use rss_protocols::{Options, Rss};
 
 /// Runs a layer in fixed point; in floats, and the shape it states, must agree.
 fn run(layer: &dyn Layer, x: &HostTensor) -> HostTensor {
@@ -287,6 +287,44 @@ fn a_shortcut_of_values_in_another_format_is_added_before_the_truncation() {
         let sum = common::relu(&mut graph, sum);
         graph.output("y", sum);
         in_fixed_point(&graph, &r.tensor(&[2, 4, 8, 8], 1.0));
+    }
+}
+
+/// Inner products of 300 rows on shares in a mode, and their floors.
+fn inner_products(mode: TruncationMode) -> [Vec<i64>; 2] {
+    let mut graph = Graph::new(300);
+    let dims = [Dim::Batch(1), Dim::Fixed(3)];
+    let xs = ["x", "y"].map(|name| graph.input(name, &dims).unwrap());
+    let dot = graph.add("dot", Op::Dot(vec![1]), &xs).unwrap();
+    graph.output("dot", dot);
+    let plan = Compiled::new(&graph, &PlanOptions::default()).unwrap().plan;
+    let mut r = Random(3);
+    let words = [0, 1].map(|i| plan.encode_input(i, 300, &r.tensor(&[300, 3], 1.0)).unwrap());
+    let rows = words.each_ref().map(|words| words.words().chunks(3).map(<[u64]>::to_vec));
+    let [xs, ys] = rows.map(Iterator::collect::<Vec<_>>);
+    let product = |(x, y): (&u64, &u64)| *x as i64 * *y as i64;
+    let sums = xs.iter().zip(&ys).map(|(x, y)| x.iter().zip(y).map(product).sum::<i64>() >> 20);
+    let floors = sums.collect();
+    let run = move |mpc: &mut Rss<CpuEngine>| {
+        let shapes = words.each_ref().map(|words| words.shape().clone());
+        let mine = mpc.me() == Party(0);
+        let shares = mpc.input(Party(0), &shapes, mine.then_some(&words[..]))?;
+        let made = plan.run(mpc, &[], &plan.secret_inputs(shares), &mut ()).unwrap();
+        Ok(mpc.open(&[made[0].share()])?[0].words().iter().map(|&word| word as i64).collect())
+    };
+    let options = Options::default().truncation(mode);
+    let party = move |session| Rss::with_options(session, CpuEngine::new(1), options);
+    [TestWorld::new(3).run(party, run).remove(0), floors]
+}
+
+#[test]
+fn inner_products_are_rounded_as_the_protocol_was_told() {
+    let [made, floors] = inner_products(TruncationMode::Exact);
+    assert_eq!(made, floors);
+    for mode in [TruncationMode::Default, TruncationMode::Dither] {
+        let [made, floors] = inner_products(mode);
+        assert_ne!(made, floors, "{mode:?}");
+        assert!(made.iter().zip(&floors).all(|(a, b)| (0..=1).contains(&(a - b))), "{mode:?}");
     }
 }
 

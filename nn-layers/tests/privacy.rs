@@ -1,8 +1,6 @@
 //! Training with clipped gradients and noise: against a clipping by hand, against floats, and against crafted networks.
 
-mod common;
-
-use common::{Random, conv, dense, distance, flatten, relu};
+use crate::common::{Random, conv, dense, distance, flatten, relu};
 use mpc_core::{Operand, Plaintext, Protocol, PublicTensor, TestWorld};
 use net::{Metered, Party, Session, Stats};
 use nn_layers::layers::{BatchNorm, Layer};
@@ -61,7 +59,7 @@ impl Training {
         state
     }
 
-    /// The state after a step with this noise, or with what the parties draw.
+    /// The state after a step with this noise, or with the noise that the parties draw.
     fn run<P>(&self, mpc: &mut P, noise: Option<&[HostTensor]>) -> Vec<HostTensor>
     where
         P: Protocol,
@@ -100,7 +98,7 @@ impl Training {
         TestWorld::new(3).run(party, program).remove(0)
     }
 
-    /// How far each tensor of the network has moved, over the learning rate: the mean of the clipped gradients.
+    /// The change of each tensor of the network, over the learning rate: the mean of the clipped gradients.
     fn moved(&self, after: &[HostTensor]) -> Vec<Vec<f64>> {
         let moved = |(a, b): (&HostTensor, &HostTensor)| {
             let pairs = a.floats().into_owned().into_iter().zip(b.floats().into_owned());
@@ -268,7 +266,7 @@ fn steps_on_shares_follow_floats_with_the_same_noise() {
     }
 }
 
-/// A network whose second layer makes gradients so many times larger.
+/// A network whose second layer makes gradients `SIZE` times larger.
 fn amplified<const SIZE: u64>(g: &mut Graph, r: &mut Random, x: ValueId) -> ValueId {
     let y = dense(g, r, x, "fc1", 8);
     let weight = r.tensor(&[8, 8], 1.0).map(|v| v * SIZE as f64);
@@ -293,7 +291,7 @@ fn no_network_makes_rows_move_weights_beyond_the_limit() {
         let after = training.on_shares(Some(noise));
         let moved = moved.moved(&after);
         let norm = moved.iter().flatten().map(|v| v * v).sum::<f64>().sqrt();
-        // Each of 6 rows adds at most a 6th; roundings of weights are no part of what rows add.
+        // Each of 6 rows adds at most a 6th; roundings of weights are not part of the rows' addends.
         assert!(norm <= CLIP + 1e-6, "network {i} moves by {norm}");
     }
 }
@@ -301,7 +299,7 @@ fn no_network_makes_rows_move_weights_beyond_the_limit() {
 #[test]
 fn rows_without_a_gradient_add_nothing() {
     let square = private().with_loss(nn_layers::train::Loss::MeanSquare);
-    // A network of zeros says 0 to every row, as the labels do: every slope is 0.
+    // A network of zeros returns 0 for every row, like the labels: every slope is 0.
     let zeros: Build = |g, _, x| {
         let weight = g.weight("fc.weight", HostTensor::new([3, 5], vec![0.0; 15]).unwrap());
         let product = Op::MatMul { transpose_lhs: false, transpose_rhs: true };
@@ -338,7 +336,7 @@ fn the_noise_of_a_step_is_that_of_all_parties_and_is_there() {
     assert!((variance / expected - 1.0).abs() < 0.06, "{} of the variance", variance / expected);
 }
 
-/// What a training is refused with.
+/// The error with which a training is refused.
 fn refusal(options: &TrainOptions, dims: &[usize], build: Build) -> String {
     let (graph, y) = graph(BATCH, dims, build);
     TrainPlan::new(&graph, y, options).unwrap_err().to_string()

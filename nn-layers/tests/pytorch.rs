@@ -1,20 +1,18 @@
 //! Steps of training as PyTorch takes them: recorded by `models/scripts/train_fixtures.py`.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::distance;
+use crate::common::{self, distance};
 use mpc_core::{Operand, Plaintext, Protocol, TestWorld};
 use net::Party;
 use nn_layers::layers::{BatchNorm, Conv2d, Flatten, Layer, LayerNorm, Linear, Weight};
-use nn_layers::train::{Adam, Loss, Metric, Optimiser, Step, TrainOptions, TrainPlan};
+use nn_layers::train::{Adam, Classes, Loss, Metric, Optimiser, Step, TrainOptions, TrainPlan};
 use nn_layers::{Binary, Dim, Graph, HostTensor, Kernel, Op, Pool, Reduce, Unary, ValueId};
 use ring_arith::{CpuEngine, EngineTensor, Tensor};
 use rss_protocols::Rss;
 use serde_json::Value;
 
-/// What PyTorch did.
+/// A recorded training with PyTorch.
 struct Recorded {
     network: String,
     smoothing: f64,
@@ -207,7 +205,10 @@ impl Recorded {
     fn plan(&self, optimiser: Optimiser, rate: f64) -> (TrainPlan, Vec<HostTensor>) {
         let (graph, y) = self.graph();
         let options = TrainOptions::default()
-            .with_loss(Loss::CrossEntropy { smoothing: self.smoothing })
+            .with_loss(Loss::CrossEntropy(Classes {
+                smoothing: self.smoothing,
+                ..Classes::default()
+            }))
             .with_optimiser(optimiser)
             .with_largest_rate(rate)
             .with_metrics([Metric::Loss]);
@@ -294,7 +295,7 @@ fn adam() -> Adam {
     Adam { betas: [0.906_25, 0.99], epsilon: 1e-13, ..Adam::default() }
 }
 
-/// Adam divides gradients by what they are: small ones bring their rounding along.
+/// Adam divides gradients by their own size, so the rounding of small ones counts.
 const ADAM_RATE: f64 = 1.0 / 128.0;
 const ADAM_TOLERANCE: f64 = ADAM_RATE / 8.0;
 

@@ -1,9 +1,7 @@
-//! What leaves the range of fixed point is known before anything runs on shares: from a run in the clear, and
-//! from bounds.
+//! Values that leave the range of fixed point are known before anything runs on shares: from a run in the
+//! clear, and from bounds.
 
-mod common;
-
-use common::{Random, dense, relu};
+use crate::common::{Random, dense, relu};
 use nn_layers::{Compiled, Dim, Graph, HostTensor, Op, PlanOptions, Unary};
 use ring_arith::CpuEngine;
 
@@ -128,6 +126,71 @@ fn small_weights_keep_three_digits_and_large_biases_their_room() {
         assert!(errors.iter().all(|error| *error < 1e-3 * largest.max(1.0)), "{weight} {errors:?}");
         assert!(compiled.plan.rounding(&compiled.weights).unwrap().iter().all(|off| *off < 1e-3));
     }
+}
+
+#[test]
+fn the_formats_of_small_weights_leave_room_for_the_largest_values_and_are_told() {
+    let mut r = Random(7);
+    for (k, factor) in [(4, 1e-4), (4, 1e-7), (1000, 1e-4), (64, 0.3)] {
+        for transpose_rhs in [false, true] {
+            let mut g = Graph::new(1);
+            let x = g.input("x", &[Dim::Batch(1), Dim::Fixed(k)]).unwrap();
+            let dims = if transpose_rhs { [3, k] } else { [k, 3] };
+            let w = g.weight("w", r.tensor(&dims, 1.0).map(|v| factor * v.signum()));
+            let op = Op::MatMul { transpose_lhs: false, transpose_rhs };
+            let y = g.add("layer", op, &[x, w]).unwrap();
+            let y = relu(&mut g, y);
+            g.output("y", y);
+            let Compiled { plan, weights } = Compiled::new(&g, &PlanOptions::default()).unwrap();
+            let told = plan.operations().next().unwrap();
+            assert_eq!((told.name, told.frac), ("layer", 20));
+            // The results of another layer, up to 2^22, leave it room.
+            let limit = told.limit.unwrap();
+            let largest = k as f64 * factor * 22f64.exp2();
+            assert!(limit >= largest || limit == 22f64.exp2(), "{k} {factor}: {limit}");
+            // And the limit is where a run in the clear ends.
+            for (part, runs) in [(0.99, true), (1.01, false)] {
+                let of_column = |i: usize| {
+                    let values = weights[0].floats();
+                    let sign = values[if transpose_rhs { i } else { 3 * i }].signum();
+                    sign * part * limit / (k as f64 * factor)
+                };
+                let x = HostTensor::new([1, k], (0..k).map(of_column).collect()).unwrap();
+                let seen = plan.inspect(CpuEngine::new(1), &weights, &[x]).unwrap();
+                assert_eq!(seen.refusal.is_none(), runs, "{k} {factor} {part} {:?}", seen.refusal);
+            }
+        }
+    }
+}
+
+#[test]
+fn formats_of_small_weights_follow_from_the_stated_range() {
+    let compiled = |range: Option<(f64, f64)>| {
+        let mut g = Graph::new(1);
+        let x = g.input("x", &[Dim::Batch(1), Dim::Fixed(4)]).unwrap();
+        let w = g.weight("w", HostTensor::new([4, 1], vec![1e-4; 4]).unwrap());
+        let op = Op::MatMul { transpose_lhs: false, transpose_rhs: false };
+        let y = g.add("layer", op, &[x, w]).unwrap();
+        let y = relu(&mut g, y);
+        g.output("y", y);
+        Compiled::new(&g, &PlanOptions::default().with_ranges(vec![range])).unwrap()
+    };
+    let x = [HostTensor::new([1, 4], vec![1e9, -7e8, 3e8, 9e8]).unwrap()];
+    let seen = |Compiled { plan, weights }: &Compiled| {
+        plan.inspect(CpuEngine::new(1), weights, &x).unwrap()
+    };
+    // An input without a stated range does not fit such numbers, and is refused.
+    assert!(seen(&compiled(None)).refusal.is_some());
+    let stated = compiled(Some((-1e9, 1e9)));
+    let seen = seen(&stated);
+    assert_eq!(seen.refusal, None);
+    assert!((seen.results[0].floats()[0] - 150_000.0).abs() < 300.0, "{:?}", seen.results);
+    // Small inputs leave room for more bits of the weights.
+    let rounding = |range| {
+        let Compiled { plan, weights } = compiled(range);
+        plan.rounding(&weights).unwrap()[0]
+    };
+    assert!(rounding(Some((-1.0, 1.0))) <= rounding(None));
 }
 
 #[test]

@@ -1,16 +1,14 @@
-//! Training requests: what is written of a network, and the plan that everybody derives from it.
+//! Training requests: the record of a network, and the plan that every party derives from it.
 
-mod common;
-
-use common::{Random, conv, dense, flatten, image, relu};
+use crate::common::{self, Random, conv, dense, flatten, image, relu};
 use nn_layers::train::{Adam, Metric, Optimiser, TrainOptions, TrainPlan, TrainRequest};
 use nn_layers::{Dim, Graph, HostTensor, Op, Pool, ValueId};
 use serde_json::{Value, json};
 
 const BATCH: usize = 4;
 
-/// A frozen convolution with its batch normalisation, one that is trained with its own, dropout, and a product whose
-/// result is divided by a frozen number.
+/// A frozen convolution with its batch normalisation, a trained one with a trained batch normalisation,
+/// dropout, and a product whose result is divided by a frozen number.
 fn network(seed: u64) -> (Graph, ValueId) {
     let mut r = Random(seed);
     let mut graph = Graph::new(BATCH);

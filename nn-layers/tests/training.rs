@@ -1,200 +1,16 @@
 //! Steps of training on the plaintext protocol and on shares, against the same plan in floats.
 
-mod common;
-
-use common::{Random, conv, dense, distance, flatten, image, planned, relu};
-use mpc_core::{Operand, Plaintext, Protocol, Result as MpcResult, TestWorld};
-use net::Party;
+use crate::common::training::{
+    BATCH, RATE, TOLERANCE, Training, assert_close, assert_weights_close, labels, options,
+    perceptron, shared,
+};
+use crate::common::{self, Random, conv, dense, distance, flatten, image, relu};
+use mpc_core::{Protocol, TestWorld};
 use nn_layers::layers::{BatchNorm, Layer, LayerNorm};
-use nn_layers::train::{
-    Adam, Formats, Loss, Metric, Optimiser, Second, Step, TrainOptions, TrainPlan,
-};
-use nn_layers::{
-    Binary, Compiled, Dim, Error, Graph, HostTensor, Op, PlanOptions, Pool, Unary, ValueId,
-};
-use ring_arith::{CpuEngine, Tensor};
+use nn_layers::train::{Adam, Formats, Loss, Metric, Optimiser, Second, Step, TrainPlan};
+use nn_layers::{Binary, Compiled, Dim, Graph, HostTensor, Op, PlanOptions, Pool, Unary, ValueId};
+use ring_arith::CpuEngine;
 use rss_protocols::Rss;
-
-const BATCH: usize = 4;
-const RATE: f64 = 0.25;
-
-/// A training and its batches.
-struct Training {
-    plan: TrainPlan,
-    start: Vec<HostTensor>,
-    batches: Vec<[HostTensor; 2]>,
-    rate: f64,
-}
-
-/// What a training left: the state, and the metrics of every step.
-struct Outcome {
-    state: Vec<HostTensor>,
-    metrics: Vec<Vec<f64>>,
-}
-
-impl Training {
-    /// Trains what `build` makes of an input of shape `dims`, all of its weights, for some steps.
-    fn new(
-        dims: &[usize],
-        options: &TrainOptions,
-        build: impl Fn(&mut Graph, &mut Random, ValueId) -> ValueId,
-    ) -> Self {
-        let mut r = Random(1);
-        let (plan, start, result) = planned(BATCH, dims, options, &mut r, build);
-        let batch = |_| {
-            let x = r.tensor(&[&[BATCH], dims].concat(), 1.0);
-            [x, labels(&mut r, &options.loss, &result)]
-        };
-        Self { plan, start, batches: (0..4).map(batch).collect(), rate: RATE }
-    }
-
-    /// The same at another learning rate.
-    fn at(self, rate: f64) -> Self {
-        Self { rate, ..self }
-    }
-
-    fn in_the_clear(&self) -> Outcome {
-        let mut state = self.start.clone();
-        let mut metrics = vec![];
-        for (number, batch) in (0..).zip(&self.batches) {
-            let step = Step::new(number, self.rate);
-            let seen = self.plan.step_in_the_clear(&mut state, batch, step).unwrap();
-            metrics.push(seen.iter().map(|x| x.single().unwrap()).collect());
-        }
-        Outcome { state, metrics }
-    }
-
-    fn in_fixed_point(&self) -> Outcome {
-        let mut mpc = Plaintext::new(CpuEngine::new(1));
-        let words = run(&self.plan, self.rate, &mut mpc, &self.words()).unwrap();
-        self.outcome(words)
-    }
-
-    fn on_shares(&self) -> Outcome {
-        let (plan, words) = (self.plan.clone(), self.words());
-        let rate = self.rate;
-        let mut opened = TestWorld::new(3).run(
-            |session| Rss::new(session, CpuEngine::new(1)),
-            move |mpc| run(&plan, rate, mpc, &words),
-        );
-        self.outcome(opened.swap_remove(0))
-    }
-
-    /// The words of the state, and of every batch.
-    fn words(&self) -> Vec<Vec<Tensor>> {
-        let mut all = vec![self.plan.encode_state(&self.start).unwrap()];
-        all.extend(self.batches.iter().map(|b| self.plan.encode_batch(b).unwrap()));
-        all
-    }
-
-    /// Numbers of the words that [`run`] opens.
-    fn outcome(&self, mut words: Vec<Tensor>) -> Outcome {
-        let metrics = words.split_off(self.plan.state().len());
-        let state = self.plan.decode_state(&words).unwrap();
-        let kinds = &self.plan.options().metrics;
-        let first = self.plan.state().iter().filter(|s| s.trained).count();
-        let decoded = metrics.iter().enumerate().map(|(i, words)| {
-            let value = self.plan.step_plan().decode_output(first + i % kinds.len(), words);
-            value.unwrap().single().unwrap()
-        });
-        let decoded: Vec<_> = decoded.collect();
-        let metrics = decoded.chunks(kinds.len().max(1)).map(<[f64]>::to_vec).collect();
-        Outcome { state, metrics }
-    }
-}
-
-/// Labels for a loss and a result of the network.
-fn labels(r: &mut Random, loss: &Loss, result: &[usize]) -> HostTensor {
-    let len = result.iter().product::<usize>();
-    match loss {
-        Loss::CrossEntropy { .. } => {
-            let classes = result[1];
-            let row = |i: usize| (i * 7 + 3) % classes;
-            let hot = |k: usize| i64::from(row(k / classes) == k % classes);
-            HostTensor::integers(result, (0..len).map(hot).collect()).unwrap()
-        }
-        Loss::BinaryCrossEntropy => r.tensor(result, 1.0).map(|v| if v > 0.0 { 1.0 } else { 0.0 }),
-        _ => r.tensor(result, 1.0),
-    }
-}
-
-/// Shares the state and, step by step, a batch; opens the state at the end and all metrics.
-fn run<P: Protocol>(
-    plan: &TrainPlan,
-    rate: f64,
-    mpc: &mut P,
-    words: &[Vec<Tensor>],
-) -> MpcResult<Vec<Tensor>>
-where
-    P::Engine: ring_arith::Engine<Tensor = Tensor>,
-{
-    let state = shared(mpc, &words[0])?;
-    let mut state = plan.secret_state(state).expect("the shares have the state's shapes");
-    let mut seen = vec![];
-    for (number, batch) in (0..).zip(&words[1..]) {
-        let shares = shared(mpc, batch)?;
-        let batch: Vec<Operand<P>> = plan.step_plan().secret_inputs(shares);
-        let step = Step::new(number, rate);
-        let metrics = plan.step(mpc, &mut state, &batch, step, &mut ()).expect("the step runs");
-        seen.extend(metrics);
-    }
-    let mut shares = state.shares();
-    shares.extend(seen.iter().map(|x| x.share()));
-    mpc.open(&shares)
-}
-
-/// Shares tensors that party 0 has.
-fn shared<P: Protocol>(mpc: &mut P, words: &[Tensor]) -> MpcResult<Vec<P::Share>>
-where
-    P::Engine: ring_arith::Engine<Tensor = Tensor>,
-{
-    let shapes: Vec<_> = words.iter().map(|w| ring_arith::EngineTensor::shape(w).clone()).collect();
-    let mine = mpc.me() == Party(0);
-    mpc.input(Party(0), &shapes, mine.then_some(words))
-}
-
-/// Asserts that the network's weights agree.
-fn assert_weights_close(
-    name: &str,
-    training: &Training,
-    got: &Outcome,
-    expected: &Outcome,
-    tolerance: f64,
-) {
-    let state = training.plan.state();
-    let weights = |name: &str| name.ends_with(".weight") || name.ends_with(".bias");
-    for ((spec, a), b) in state.iter().zip(&got.state).zip(&expected.state) {
-        if weights(&spec.name) {
-            let error = distance(a, b);
-            assert!(error < tolerance, "{name}: {} is off by {error:e}", spec.name);
-        }
-    }
-}
-
-/// Asserts that weights and metrics agree.
-fn assert_close(name: &str, got: &Outcome, expected: &Outcome, tolerance: f64) {
-    for (i, (a, b)) in got.state.iter().zip(&expected.state).enumerate() {
-        let error = distance(a, b);
-        assert!(error < tolerance, "{name}: tensor {i} of the state is off by {error:e}");
-    }
-    let (got, expected) = (got.metrics.concat(), expected.metrics.concat());
-    assert_eq!(got.len(), expected.len());
-    for (a, b) in got.iter().zip(&expected) {
-        assert!((a - b).abs() < 16.0 * tolerance, "{name}: a metric is {a}, not {b}");
-    }
-}
-
-fn options() -> TrainOptions {
-    TrainOptions::default().with_largest_rate(RATE)
-}
-
-fn perceptron(g: &mut Graph, r: &mut Random, x: ValueId) -> ValueId {
-    let y = dense(g, r, x, "fc1", 8);
-    let y = relu(g, y);
-    dense(g, r, y, "fc2", 3)
-}
-
-const TOLERANCE: f64 = 1.0 / 4096.0;
 
 #[test]
 fn every_optimiser_in_fixed_point_follows_the_same_plan_in_floats() {
@@ -238,7 +54,7 @@ fn every_adam_in_fixed_point_follows_the_same_plan_in_floats() {
             training.plan.state().iter().position(|spec| spec.name == "fc1.weight").unwrap();
         let moved = distance(&expected.state[weight], &training.start[weight]);
         assert!(moved > RATE / 16.0, "{adam:?} moved a weight by {moved} only");
-        // Moments and roots of another size are compared by what they do.
+        // Moments and roots of another size are compared by their effect.
         let got = training.in_fixed_point();
         assert_weights_close(&format!("{adam:?}"), &training, &got, &expected, RATE / 128.0);
     }
@@ -286,7 +102,7 @@ fn gradients_with_a_large_norm_are_scaled_down_and_others_are_not() {
     }
 }
 
-/// Convolutions and a product with batch norms, one of them behind a pool.
+/// Convolutions and a product with batch norms, one of them after a pool.
 fn normed(g: &mut Graph, r: &mut Random, x: ValueId) -> ValueId {
     let norm = |g: &mut Graph, r: &mut Random, name: &str, x: ValueId| {
         let c = g.shape(x).dims()[1];
@@ -360,26 +176,6 @@ fn batch_norms_whose_numbers_are_not_trained_keep_their_statistics() {
     let (plan, _) = TrainPlan::new(&graph, y, &options()).unwrap();
     let names: Vec<_> = plan.state().into_iter().map(|spec| spec.name).collect();
     assert!(names.iter().all(|name| !name.ends_with("mean")), "{names:?}");
-}
-
-#[test]
-fn every_loss_in_fixed_point_follows_the_same_plan_in_floats() {
-    for loss in [
-        Loss::CrossEntropy { smoothing: 0.0 },
-        Loss::CrossEntropy { smoothing: 0.1 },
-        Loss::BinaryCrossEntropy,
-        Loss::MeanSquare,
-        Loss::Huber(0.5),
-    ] {
-        let options = options().with_loss(loss).with_metrics([Metric::Loss]);
-        let training = Training::new(&[5], &options, perceptron);
-        assert_close(
-            &format!("{loss:?}"),
-            &training.in_fixed_point(),
-            &training.in_the_clear(),
-            TOLERANCE,
-        );
-    }
 }
 
 #[test]
@@ -556,8 +352,8 @@ fn what_cannot_be_trained_is_said_before_anything_runs() {
     last.train(|name| name.starts_with("fc2"));
     TrainPlan::new(&last, y, &options()).unwrap();
     graph.train(|_| true);
-    let error = TrainPlan::new(&graph, y, &options()).unwrap_err();
-    assert!(matches!(&error, Error::Node { node, .. } if node == "steps"), "{error}");
+    let error = TrainPlan::new(&graph, y, &options()).unwrap_err().to_string();
+    assert!(error.contains("does not depend on `fc1.weight`"), "{error}");
     for wrong in [
         options().with_largest_rate(f64::NAN),
         options().with_loss(Loss::Huber(-1.0)),

@@ -1,11 +1,11 @@
 //! Weights that are added to values, and weights of which others are computed: both are trained as in floats.
 
-mod common;
-
-use common::{Random, dense};
+use crate::common::{self, Random, dense};
 use nn_layers::layers::{Layer, LayerNorm};
 use nn_layers::train::{Loss, Optimiser, Step, TrainOptions, TrainPlan};
-use nn_layers::{Binary, Dim, Graph, HostTensor, Op, Reduce, Unary, ValueId};
+use nn_layers::{
+    Binary, Compiled, Dim, Graph, HostTensor, Op, PlanOptions, Reduce, Unary, ValueId,
+};
 use ring_arith::CpuEngine;
 
 const BATCH: usize = 4;
@@ -27,7 +27,7 @@ fn options(optimiser: Optimiser, rate: f64) -> TrainOptions {
     options.with_largest_rate(rate)
 }
 
-/// Words with a class token in front and positions added, one layer of attention, and a linear layer at its end.
+/// Words with a class token in front and positions added, one layer of attention, and a final linear layer.
 fn transformer(g: &mut Graph, r: &mut Random, x: ValueId) -> ValueId {
     let add = Op::Binary(Binary::Add);
     let token = g.weight("token", r.tensor(&[1, 1, 16], 1.0));
@@ -70,19 +70,19 @@ fn assert_moves_alike(
 ) {
     let mut floats = start.clone();
     plan.step_in_the_clear(&mut floats, batch, Step::new(0, rate)).unwrap();
-    let seen = plan.inspect(CpuEngine::new(1), start, batch, Step::new(0, rate)).unwrap();
+    let mut fixed = start.clone();
+    let seen = plan.inspect(CpuEngine::new(1), &mut fixed, batch, Step::new(0, rate)).unwrap();
     assert_eq!(seen.refusal, None, "{name}");
     let state = plan.state();
     let trained: Vec<_> = (0..state.len()).filter(|&i| state[i].trained).collect();
     assert!(trained.len() >= 2, "{name}");
     for (place, spec) in trained.iter().map(|&i| (i, &state[i])) {
-        let at = plan.step_plan().outputs().position(|output| output == spec.name).unwrap();
         let moves = |after: &HostTensor| {
             let pairs =
                 after.floats().into_owned().into_iter().zip(start[place].floats().into_owned());
             pairs.map(|(a, b)| a - b).collect::<Vec<f64>>()
         };
-        let (want, got) = (moves(&floats[place]), moves(&seen.results[at]));
+        let (want, got) = (moves(&floats[place]), moves(&fixed[place]));
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let slope = dot(&got, &want) / dot(&want, &want);
         let size = dot(&want, &want).sqrt();
@@ -107,8 +107,8 @@ fn weights_that_are_added_to_values_leave_these_their_range() {
     }
 }
 
-/// A linear layer whose weight is merged of two factors and one of its own, one whose rows have a norm of their own,
-/// and rows taken of a table at public places.
+/// A linear layer whose weight is the sum of a product of two factors and a third tensor. A second one whose
+/// rows have separate norms, and rows taken from a table at public places.
 fn computed(g: &mut Graph, r: &mut Random, x: ValueId) -> ValueId {
     let product = |transpose_rhs| Op::MatMul { transpose_lhs: false, transpose_rhs };
     let base = g.weight("base", r.tensor(&[8, 6], 0.5));
@@ -183,4 +183,24 @@ fn weights_that_only_frozen_ones_make_stay_folded() {
     // The rows of norm 1 are a weight, and nothing computes them in a step.
     assert!(state.iter().any(|s| s.name == "unit" && !s.trained), "{state:?}");
     assert!(!state.iter().any(|s| s.name == "direction"), "{state:?}");
+}
+
+#[test]
+fn numbers_that_are_put_in_a_weights_place_are_there_under_its_other_shapes() {
+    let mut g = Graph::new(1);
+    let x = g.input("x", &[Dim::Batch(1), Dim::Fixed(3), Dim::Fixed(2)]).unwrap();
+    let bias = g.weight("bias", HostTensor::new([3], vec![0.0; 3]).unwrap());
+    let shape = vec![Dim::Fixed(3), Dim::Fixed(1)];
+    let column = g.add("column", Op::Reshape(shape), &[bias]).unwrap();
+    let y = g.add("sum", Op::Binary(Binary::Add), &[x, column]).unwrap();
+    g.output("y", y);
+    g.set_start("bias", HostTensor::new([3, 1], vec![1.0, 2.0, 3.0]).unwrap()).unwrap();
+    let x = HostTensor::new([1, 3, 2], vec![0.0; 6]).unwrap();
+    let Compiled { plan, weights } = Compiled::new(&g, &PlanOptions::default()).unwrap();
+    let y = plan.evaluate(&weights, &[x]).unwrap().remove(0);
+    assert_eq!(y.floats()[..], [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]);
+    for (name, dims) in [("bias", [1, 3]), ("bias", [2, 1]), ("other", [3, 1])] {
+        let wrong = HostTensor::new(dims, vec![0.0; dims[0] * dims[1]]).unwrap();
+        assert!(g.set_start(name, wrong).is_err(), "{name} {dims:?}");
+    }
 }

@@ -99,13 +99,13 @@ pub(crate) fn execute(block: &mut Block<'_>, t: usize, op: &Op) -> Result<(), Fa
 
 /// The barrier at an address, if the thread may know of it.
 fn known<'a>(block: &'a mut Block<'_>, t: usize, at: u64) -> Result<&'a mut Barrier, Fault> {
-    // Reading the word finds threads that were not told of the initialisation.
+    // Reading the word finds threads without a barrier after the initialisation.
     block.read(t, Space::Shared, at, &mut [0; 8])?;
     let missing = || Fault::Barrier(format!("no barrier was initialised at {at:#x}"));
     block.barriers.get_mut(&at).ok_or_else(missing)
 }
 
-/// A thread asked in vain: the copies come a step nearer.
+/// A thread polled too early: the copies advance by a step.
 fn poll(block: &mut Block<'_>, at: u64) -> Result<(), Fault> {
     let Some(barrier) = block.barriers.get_mut(&at) else { return Ok(()) };
     if barrier.copies.is_empty() {

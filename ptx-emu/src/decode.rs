@@ -1,4 +1,4 @@
-//! From the words of an instruction to what it does.
+//! Decodes the words of an instruction into its operation.
 
 use crate::{
     Error, Result,

@@ -30,7 +30,7 @@ pub struct Launch<'a> {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub shared: usize,
-    /// The parameters, laid out as [`Kernel::params`] says.
+    /// The parameters, in the layout of [`Kernel::params`].
     pub params: &'a [u8],
 }
 
@@ -55,7 +55,7 @@ impl Device {
         self.memory.room()
     }
 
-    /// Allocates bytes, filled with a pattern; `None` if there is no room.
+    /// Allocates bytes, filled with a pattern; `None` if the memory is full.
     pub fn allocate(&mut self, bytes: usize) -> Option<u64> {
         self.memory.allocate(bytes)
     }

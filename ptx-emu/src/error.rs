@@ -1,4 +1,4 @@
-//! What is wrong with a module, and what a kernel did wrong.
+//! Errors of modules and faults of kernels.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub enum Error {
     Parse {
         /// Line of the module's text, from 1.
         line: u32,
-        /// What was found and what is known.
+        /// The unexpected text, and the supported one.
         reason: String,
     },
     /// The launch itself is wrong.
@@ -22,7 +22,7 @@ pub enum Error {
     Launch {
         /// The kernel.
         kernel: String,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// The host used memory that is not allocated.
@@ -32,20 +32,20 @@ pub enum Error {
         address: u64,
         /// Number of bytes.
         bytes: usize,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// The kernel did something that is undefined on a device.
     #[error("{place}: {fault}")]
     Kernel {
-        /// Where.
+        /// The place.
         place: Box<Place>,
-        /// What.
+        /// The fault.
         fault: Fault,
     },
 }
 
-/// Where in a launch something happened.
+/// A place in a launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The kernel.
@@ -98,7 +98,7 @@ pub enum Fault {
         space: &'static str,
         /// The byte.
         address: u64,
-        /// How this thread met the other.
+        /// The accesses of both threads, in words.
         what: &'static str,
         /// The other thread, or the other block for global memory.
         other: u32,

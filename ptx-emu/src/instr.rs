@@ -3,7 +3,7 @@
 /// A register of a thread: an index into its file of 64-bit slots.
 pub(crate) type Reg = u32;
 
-/// The destination of a result nobody reads.
+/// The destination of a result that is never read.
 pub(crate) const SINK: Reg = 0;
 
 /// A scalar type, by its width and how it is read.
@@ -197,7 +197,7 @@ pub(crate) enum MmaShape {
     F64,
 }
 
-/// What an instruction does.
+/// The operation of an instruction.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
     Nop,

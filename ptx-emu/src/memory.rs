@@ -1,14 +1,15 @@
-//! Global memory: separate allocations, with a record of who touched what in the current launch.
+//! Global memory: separate allocations, with a record of each byte's accesses in the current
+//! launch.
 
 use std::collections::BTreeMap;
 
 use crate::{Error, Fault, Result};
 
-/// The first address handed out; 0 and what is near it stay invalid.
+/// The first allocated address; 0 and the addresses near it stay invalid.
 const FIRST: u64 = 0x1_0000_0000;
-/// Allocations are aligned to this and kept apart by as much.
+/// Allocations are aligned to this, with a gap of this size between them.
 const ALIGN: u64 = 512;
-/// What fresh memory holds.
+/// The bytes of fresh memory.
 const POISON: u8 = 0xA5;
 
 /// The device's memory.
@@ -48,7 +49,7 @@ impl Memory {
         self.launch += 1;
     }
 
-    /// `None` if there is no room.
+    /// `None` if the memory is full.
     pub(crate) fn allocate(&mut self, bytes: usize) -> Option<u64> {
         if self.used + bytes as u64 > self.capacity {
             return None;
@@ -94,7 +95,7 @@ impl Memory {
         }
     }
 
-    /// A kernel's read. Reading what another block of this launch wrote is a race.
+    /// A kernel's read. Reading bytes that another block of this launch wrote is a race.
     pub(crate) fn read(&mut self, address: u64, block: u32, out: &mut [u8]) -> Result<(), Fault> {
         let launch = self.launch;
         let bytes = out.len();
@@ -120,7 +121,7 @@ impl Memory {
         Ok(())
     }
 
-    /// A kernel's write. Writing what another block of this launch touched is a race.
+    /// A kernel's write. Writing bytes that another block of this launch accessed is a race.
     pub(crate) fn write(&mut self, address: u64, block: u32, value: &[u8]) -> Result<(), Fault> {
         let launch = self.launch;
         let bytes = value.len();

@@ -30,7 +30,7 @@ pub struct Kernel {
     pub(crate) constants: Arc<Vec<u8>>,
 }
 
-/// A kernel's parameter: where it lies in the parameter block.
+/// A kernel's parameter: its place in the parameter block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Param {
     /// First byte.
@@ -195,7 +195,7 @@ impl<'a> Parser<'a> {
         Ok(Module { kernels: kernels.collect() })
     }
 
-    /// Skips a directive that has no terminator: the rest of its line.
+    /// Skips a directive without a terminator: the rest of its line.
     fn directive_line(&mut self) {
         let line = self.tokens[self.at - 1].line;
         while self.tokens.get(self.at).is_some_and(|t| t.line == line) {
@@ -218,7 +218,7 @@ impl<'a> Parser<'a> {
         }
         let ty = self.ty()?;
         if self.accept(".ptr") {
-            // Pointers to global memory carry the alignment of what they point to.
+            // Pointers to global memory carry the alignment of their targets.
             while matches!(self.peek(), ".global" | ".shared" | ".const") {
                 self.at += 1;
             }

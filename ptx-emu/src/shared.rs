@@ -17,7 +17,7 @@ pub(crate) struct Shared {
     shadow: Vec<Shadow>,
 }
 
-/// What is known about one byte.
+/// The state of one byte.
 #[derive(Debug, Clone, Copy, Default)]
 struct Shadow {
     written: bool,
@@ -124,7 +124,7 @@ impl Shared {
 }
 
 impl Shadow {
-    /// A write at `now`: nobody else may have touched the byte since the threads last met.
+    /// A write at `now`: other threads must not have touched the byte since the last barrier.
     fn claim(&mut self, byte: u64, now: Moment) -> Result<(), Fault> {
         if self.in_flight {
             return Err(Fault::InFlight(byte));

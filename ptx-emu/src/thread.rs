@@ -12,7 +12,7 @@ use crate::{
     shared::Moment,
 };
 
-/// What a thread is doing.
+/// The state of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
@@ -402,7 +402,7 @@ pub(crate) fn aligned(address: u64, bytes: usize) -> Result<(), Fault> {
     }
 }
 
-/// Reads from memory that nobody writes.
+/// Reads from parameter or constant memory, which threads never write.
 fn copy(from: &[u8], space: &'static str, at: u64, out: &mut [u8]) -> Result<(), Fault> {
     let start = usize::try_from(at).unwrap_or(usize::MAX);
     match start.checked_add(out.len()).and_then(|end| from.get(start..end)) {

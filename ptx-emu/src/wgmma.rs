@@ -40,7 +40,7 @@ struct Sum {
     values: Vec<u64>,
 }
 
-/// What a register holds that may not be read.
+/// The value of a register that must not be read.
 const POISON: u64 = 0xbad0_bad0;
 
 impl Pending {

@@ -1,5 +1,5 @@
-//! Hopper's matrix products, and copies counted by barriers: right ones against their definition, and one
-//! planted mistake each.
+//! Hopper's matrix products, and copies counted by barriers: correct ones against their definition, and
+//! one planted mistake each.
 
 use ptx_emu::{Device, Error, Fault, Launch, Module};
 
@@ -14,7 +14,7 @@ fn right(c: usize, k: usize) -> u8 {
     ((c * 53 + k * 7 + 200) % 256) as u8
 }
 
-/// How rows of 32 bytes lie in shared memory, from the manual's pictures.
+/// The layouts of rows of 32 bytes in shared memory, from the manual's pictures.
 #[derive(Clone, Copy, PartialEq)]
 enum Layout {
     /// Eight rows of 16 bytes are 128 bytes together: halves 128 bytes, groups of rows 256 bytes apart.
@@ -35,8 +35,8 @@ impl Layout {
         match self {
             Layout::Plain => row / 8 * 256 + k / 16 * 128 + row % 8 * 16 + k % 16,
             Layout::Swizzled { pitch, .. } => {
-                // Unit u of a row lies where u, exclusive-or the row's number within the pattern, says.
-                // The pattern repeats after 8, 4 or 2 units; a 128-byte line holds one, two or four rows.
+                // Unit u of a row is at the place u XOR the row's number within the pattern. The pattern
+                // repeats after 8, 4 or 2 units; a 128-byte line holds one, two or four rows.
                 let (units, lines) = (pitch / 16, 128 / pitch);
                 let unit = (k / 16) ^ (row / lines % units);
                 row * pitch + unit * 16 + k % 16
@@ -139,7 +139,7 @@ fn fault(text: &str) -> Fault {
     }
 }
 
-/// What thread `t` holds in accumulator `i` after `times` products.
+/// The value of accumulator `i` in thread `t` after `times` products.
 fn expected(t: usize, i: usize, (a, b): (&str, &str), times: i32, start: bool) -> u32 {
     let number = |v: u8, ty: &str| if ty == "s8" { i32::from(v as i8) } else { i32::from(v) };
     let row = t / 32 * 16 + t % 32 / 4 + 8 * (i / 2 % 2);
@@ -161,7 +161,7 @@ fn check(out: &[u32], types: (&str, &str), times: i32, start: bool, what: &str) 
 #[test]
 fn operands_in_shared_memory_are_found_in_every_layout() {
     for (n, layout) in LAYOUTS.into_iter().enumerate() {
-        // `lhs` lies at 0 and `rhs` behind it.
+        // `lhs` is at 0, `rhs` after it.
         let (a, b) = (layout.descriptor(0), layout.descriptor(8192));
         let product = format!("mov.u64 %rd6, {a}; {}", issue("u8.u8", "%rd6", b, true));
         let text = kernel(&format!("{FILL}{SUMS}{FENCE}{product}{COMMIT}{WAIT}"));
@@ -215,7 +215,7 @@ fn the_left_operand_may_come_from_registers() {
     check(&words, ("u8", "s8"), 1, true, "registers");
 }
 
-/// A whole product with `before` ahead of the instruction, and `after` behind it.
+/// A whole product with `before` in front of the instruction, and `after` after it.
 fn planted(before: &str, after: &str) -> String {
     let (a, b) = (Layout::Plain.descriptor(0), Layout::Plain.descriptor(8192));
     let product = format!("mov.u64 %rd6, {a}; {}", issue("u8.u8", "%rd6", b, true));
@@ -249,7 +249,8 @@ fn operands_that_change_before_the_wait_are_a_race() {
     run(&late, Layout::Plain, 3).expect("no fault");
 }
 
-/// Both operands come by bulk copies of `bytes` and the rest, counted by a barrier of `count` arrivals.
+/// Both operands arrive by bulk copies of `bytes` and the rest, counted by a barrier of `count`
+/// arrivals.
 fn copied(initialised: &str, expect: u32, wait: &str) -> String {
     let (a, b) = (Layout::Plain.descriptor(0), Layout::Plain.descriptor(8192));
     let product = format!("mov.u64 %rd6, {a}; {}", issue("u8.u8", "%rd6", b, true));

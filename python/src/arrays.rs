@@ -9,7 +9,7 @@ use crate::{
     errors::{Failure, Kind, Result},
 };
 
-/// What the encoding of any number guarantees: a word below `2^62` in magnitude.
+/// The bound that the encoding of any number guarantees: a word below `2^62` in magnitude.
 pub(crate) const ENCODED_WIDTH: u32 = 63;
 
 /// An array of public numbers in a fixed-point format.
@@ -20,7 +20,7 @@ pub(crate) struct Public {
 
 #[pymethods]
 impl Public {
-    /// Encodes an array of `float64`, `float32` or `int64` in C order; integers have no fraction bits.
+    /// Encodes an array of `float64`, `float32` or `int64` in C order; integers have 0 fraction bits.
     #[new]
     fn new(py: Python<'_>, array: &Bound<'_, PyAny>, frac: u32) -> PyResult<Self> {
         if let Ok(array) = array.extract::<PyReadonlyArrayDyn<'_, f64>>() {

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use mpc_core::{Arg, Protocol, PublicTensor, Result, SecretTensor, functions as f};
 use ring_arith::{Bilinear, ConvSpec, Engine, Shape, Tensor, Window};
 
-/// A number or numbers beside the operands.
+/// A number or numbers in addition to the operands.
 #[derive(Debug, Clone)]
 pub(crate) enum Param {
     Int(i64),
@@ -22,7 +22,7 @@ pub(crate) struct Known {
     pub(crate) width: u32,
 }
 
-/// An operand by its place in the parties' tables, or known to all.
+/// An operand by its place in the parties' tables, or a public one.
 #[derive(Clone)]
 pub(crate) enum Operand {
     Secret(u64),
@@ -117,7 +117,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
 ];
 
 impl Call {
-    /// A function whose runs give other numbers each time: no reference can know what the parties have.
+    /// True for a function whose runs give other numbers each time: no reference can know the parties' numbers.
     pub(crate) fn is_random(&self) -> bool {
         self.function == "gaussian"
     }
@@ -252,7 +252,7 @@ impl Call {
         Ok(vec![result?])
     }
 
-    /// A product with what follows it: operands are the two factors and, if `plus` is set, a summand.
+    /// A product and its fused operations: operands are the two factors and, if `plus` is set, an addend.
     fn multiply<P: Protocol>(&self, mpc: &mut P, args: &[Arg<'_, P>]) -> Result<SecretTensor<P>> {
         let [lhs, rhs, rest @ ..] = args else { return Err(self.missing(args.len())) };
         let mut job = f::Multiply::new(self.bilinear()?, *lhs, *rhs);
@@ -345,7 +345,7 @@ impl Call {
         values.iter().map(size).collect()
     }
 
-    fn float(&self, name: &str) -> Result<f64> {
+    pub(crate) fn float(&self, name: &str) -> Result<f64> {
         match self.params.get(name) {
             Some(Param::Float(value)) => Ok(*value),
             Some(Param::Int(value)) => Ok(*value as f64),

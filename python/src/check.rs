@@ -8,6 +8,8 @@ use ring_arith::CpuEngine;
 use rss_protocols::Replicated;
 
 use crate::{
+    call::Call,
+    domain,
     errors::{Failure, Kind, Result},
     party::{Command, Gather, Hand, Reply, gathered},
     session::Session,
@@ -32,7 +34,7 @@ impl State {
         let Some(mut checker) = self.checker.take() else { return Ok(()) };
         let outcome = self.check_with(py, session, &mut checker, command, operands);
         if outcome.is_err() {
-            // It left after the error; its numbers come again when they are needed.
+            // It ended after the error; its numbers are taken again when they are needed.
             checker = Checker::new()?;
         }
         self.checker = Some(checker);
@@ -59,9 +61,12 @@ impl State {
             let words = Replicated.reveal(&released).map_err(Failure::from)?;
             checker.obey(py, Command::Import { id, format, held: vec![words] })?;
         }
-        if matches!(command, Command::Call { call, .. } if call.is_random()) {
-            // What the parties drew comes when it is needed.
-            return Ok(());
+        if let Command::Call { call, .. } = command {
+            if call.is_random() {
+                // The parties' random numbers are taken when they are needed.
+                return Ok(());
+            }
+            checker.check_domain(py, call)?;
         }
         let made = checker.obey(py, command.clone())?.made.len() as u64;
         checker.known.extend(self.next..self.next + made);
@@ -74,6 +79,17 @@ impl Checker {
         let hand = Hand::new("trefoil check", true)?;
         hand.start(Box::new(|| Ok(Plaintext::new(CpuEngine::new(1)))));
         Ok(Self { hand, known: HashSet::new() })
+    }
+
+    /// Refuses operands outside of a function's domain.
+    fn check_domain(&self, py: Python<'_>, call: &Call) -> PyResult<()> {
+        let Some(id) = domain::watched(call) else { return Ok(()) };
+        let shown = self.obey(py, Command::Reveal { ids: vec![id], to: None })?;
+        let format = self.obey(py, Command::Release { id })?.made.into_iter().next();
+        for (shown, format) in shown.opened.into_iter().flatten().zip(format) {
+            domain::refuse(call, &shown.reals(), format.frac)?;
+        }
+        Ok(())
     }
 
     fn obey(&self, py: Python<'_>, command: Command) -> PyResult<Reply> {

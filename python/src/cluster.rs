@@ -7,6 +7,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
@@ -37,22 +38,40 @@ use crate::{
 #[pyclass(frozen, module = "trefoil._trefoil")]
 pub(crate) struct Connection {
     config: ClientConfig,
-    client: Arc<Mutex<Option<Client>>>,
+    kept: Arc<Mutex<Option<Kept>>>,
 }
 
-/// What is listed of a model: name, owner, weights, input and output dimensions, state.
+/// A connection that has not failed, and when it was used last.
+struct Kept {
+    client: Client,
+    used: Instant,
+}
+
+/// A connection that was not used for this long is tried before anything is sent over it: a server may have been
+/// restarted meanwhile.
+const IDLE: Duration = Duration::from_millis(20);
+
+impl Kept {
+    /// The connection, if servers answer over it.
+    fn usable(mut self) -> Option<Client> {
+        let answers = self.used.elapsed() < IDLE || self.client.ping().is_ok();
+        answers.then_some(self.client)
+    }
+}
+
+/// A model in the servers' list: name, owner, weights, input and output dimensions, state.
 type Listed = (String, String, u64, Vec<Vec<usize>>, Vec<Vec<usize>>, String);
 
-/// What an inference returns: for each output its name, numbers and dimensions; bytes, rounds, seconds.
+/// The answer of an inference: for each output its name, numbers and dimensions; bytes, rounds, seconds.
 type Answered<'py> = (Vec<(String, Bound<'py, PyArray1<f64>>, Vec<usize>)>, (u64, u32, f64));
 
 #[pymethods]
 impl Connection {
-    /// Reads a client's file. The servers are met at the first call.
+    /// Reads a client's file. The first call connects to the servers.
     #[new]
     fn new(path: &str) -> PyResult<Self> {
         let config = ClientConfig::read(Path::new(path)).map_err(Failure::from)?;
-        Ok(Self { config, client: Arc::default() })
+        Ok(Self { config, kept: Arc::default() })
     }
 
     /// The client's name.
@@ -61,7 +80,7 @@ impl Connection {
         self.config.name.clone()
     }
 
-    /// Asks the servers whether they are there: round trips in seconds.
+    /// Checks that the servers answer. Returns round trips in seconds.
     fn ping(&self, py: Python<'_>) -> PyResult<Vec<f64>> {
         let told = self.with(py, |client| Ok(client.ping()?))?;
         Ok(told.iter().map(|(_, took)| took.as_secs_f64()).collect())
@@ -69,7 +88,7 @@ impl Connection {
 
     /// Secret-shares a model among the servers.
     #[pyo3(signature = (name, model, readers, ranges, labels, replace, progress=None))]
-    // What Python names, in a row.
+    // The keyword arguments of Python's call.
     #[allow(clippy::too_many_arguments)]
     fn put(
         &self,
@@ -99,6 +118,7 @@ impl Connection {
                     .into_iter()
                     .map(|range| range.map(|(low, high)| Range { low, high }))
                     .collect();
+                let ranges = program.within_tables(ranges);
                 let plan = program.to_bytes()?;
                 let new = NewModel {
                     name: &name,
@@ -203,14 +223,14 @@ impl Connection {
         self.with(py, move |client| Ok(client.remove(&name, &())?))
     }
 
-    /// Lets others use a model or data set of this client's: these, or everyone.
+    /// Sets the readers of a model or data set of this client's: these clients, or everyone.
     fn share(&self, py: Python<'_>, name: String, readers: Option<Vec<String>>) -> PyResult<()> {
         let readers = named(readers)?;
         self.with(py, move |client| Ok(client.share(&name, &readers, &())?))
     }
 
     /// Secret-shares rows of data among the servers; of each tensor its name and numbers, the labels last.
-    // What Python names, in a row.
+    // The keyword arguments of Python's call.
     #[allow(clippy::too_many_arguments)]
     #[pyo3(signature = (name, tensors, conditions, readers, replace, progress=None))]
     fn put_data(
@@ -256,7 +276,7 @@ impl Connection {
 
     /// Begins a training on data at the servers, or finds the one that is this one.
     #[pyo3(signature = (name, training, data, epochs, seed, labels, recipients, openings, replace, progress=None))]
-    // What Python names, in a row.
+    // The keyword arguments of Python's call.
     #[allow(clippy::too_many_arguments)]
     fn begin(
         &self,
@@ -303,9 +323,9 @@ impl Connection {
         )
     }
 
-    /// Goes through a run once all have consented. `told` is called now and then with what has happened: slices, why
-    /// one has failed, and who has not consented; it says whether to go on. Returns the step after which the run
-    /// stands.
+    /// Runs a training once all have consented. `told` is called regularly with the run's news: slices, the reason why
+    /// one has failed, and the clients that have not consented. It returns whether to continue. Returns the step
+    /// after which the run stands.
     fn drive(
         &self,
         py: Python<'_>,
@@ -320,13 +340,13 @@ impl Connection {
         let tell = || {
             let News { slices, failed, missing } = followed.news();
             let going = told.call1((slices, failed, missing)).and_then(|going| going.is_truthy());
-            // Also if the call has failed: nobody follows the run then.
+            // Also if the call has failed: no caller follows the run then.
             if !going.as_ref().is_ok_and(|going| *going) {
                 followed.stop();
             }
             going.map(drop)
         };
-        // By a connection of its own: other calls do not wait for the run.
+        // By a separate connection: other calls do not wait for the run.
         apart(py, tell, move || {
             learn::drive(links::connect(&config)?, &config, name, &plan, &driven)
         })
@@ -365,10 +385,10 @@ impl Connection {
     }
 }
 
-/// What a run has learnt: after which step, the weights by name, and the model.
+/// The result of a run: its last step, the weights by name, and the model.
 type Got<'py> = (u32, Vec<(String, Flat<'py>)>, Model);
 
-/// Who may use something: these, or everyone.
+/// The readers of a model or data set: these clients, or everyone.
 fn named(readers: Option<Vec<String>>) -> Result<Readers> {
     let readers = readers.map_or(Readers::Everyone, Readers::Named);
     readers.check()?;
@@ -384,7 +404,7 @@ impl Connection {
         self.watched(py, || Ok(()), talk)
     }
 
-    /// Talks to the servers by the connection that there is. `show` is called now and then, and at the end.
+    /// Runs a call over the open connection, or a new one. `show` is called regularly, and at the end.
     fn watched<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -392,29 +412,29 @@ impl Connection {
         talk: impl FnOnce(&mut Client) -> Result<T> + Send + 'static,
     ) -> PyResult<T> {
         let config = self.config.clone();
-        let slot = self.client.clone();
+        let kept = self.kept.clone();
         apart(py, show, move || {
-            let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut client = match slot.take() {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut client = match kept.take().and_then(Kept::usable) {
                 Some(client) => client,
                 None => links::connect(&config)?,
             };
             let value = talk(&mut client)?;
             // Only a connection that has not failed is used again.
-            *slot = Some(client);
+            *kept = Some(Kept { client, used: Instant::now() });
             Ok(value)
         })
     }
 }
 
-/// Works in a thread apart, so that Ctrl-C ends the wait. `show` is called now and then, and at the end.
+/// Works in a separate thread, so that Ctrl-C ends the wait. `show` is called regularly, and at the end.
 fn apart<T: Send + 'static>(
     py: Python<'_>,
     show: impl Fn() -> PyResult<()>,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
     let (say, hear) = bounded(1);
-    // Nobody waits for a call that was interrupted.
+    // The caller no longer waits for a call that was interrupted.
     let run = move || drop(say.send(work()));
     thread::Builder::new()
         .name("trefoil client".to_owned())
@@ -435,7 +455,7 @@ fn apart<T: Send + 'static>(
     }
 }
 
-/// Counts what leaves, for a progress bar.
+/// Counts the bytes that leave, for a progress bar.
 #[derive(Default)]
 struct Sent {
     bytes: AtomicU64,
@@ -443,7 +463,7 @@ struct Sent {
 }
 
 impl Sent {
-    /// Tells a progress bar.
+    /// Updates a progress bar.
     fn tell(&self, progress: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let Some(progress) = progress else { return Ok(()) };
         let so_far = (self.bytes.load(Ordering::Relaxed), self.of.load(Ordering::Relaxed));

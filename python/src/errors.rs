@@ -7,7 +7,7 @@ use pyo3::{exceptions::PyRuntimeError, prelude::*, sync::PyOnceLock, types::PyTy
 /// The classes of `trefoil._errors`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Any failure without a class of its own.
+    /// Any failure without a more specific class.
     Failed,
     /// A file or argument is not usable.
     Input,
@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     Config,
     /// A server or party does not answer.
     Unreachable,
-    /// The servers will not, or could not, do it.
+    /// The servers refused the request or could not serve it.
     Refused,
     /// A number leaves the range of its format.
     Range,
@@ -39,7 +39,7 @@ impl Kind {
 pub(crate) struct Failure {
     pub(crate) kind: Kind,
     pub(crate) text: String,
-    /// Whether it is only the echo of another party's failure.
+    /// True if it is only the consequence of another party's failure.
     pub(crate) echo: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a client does with data sets and runs of trainings.
+//! A client's operations on data sets and training runs.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -28,10 +28,10 @@ use crate::{
     train::finished,
 };
 
-/// How often the state of a run is written to the servers' disks.
+/// The time between two writes of a run's state to the servers' disks.
 const KEEP: Duration = Duration::from_secs(120);
 
-/// What is listed of a data set: its rows, and what belongs to each of them.
+/// A data set in the servers' list: its rows, and the tensors of each row.
 #[derive(IntoPyObject)]
 pub(crate) struct DataInfo {
     name: String,
@@ -39,12 +39,12 @@ pub(crate) struct DataInfo {
     rows: usize,
     /// Name, dimensions and fraction bits of each tensor, the labels last.
     tensors: Vec<(String, Vec<usize>, u32)>,
-    /// As far as the client is told.
+    /// None for everyone, and for clients other than the owner.
     readers: Option<Vec<String>>,
     state: String,
 }
 
-/// What is listed of a run.
+/// A run in the servers' list.
 #[derive(IntoPyObject)]
 pub(crate) struct RunInfo {
     name: String,
@@ -168,9 +168,9 @@ pub(crate) struct Wanted {
     pub(crate) labels: Vec<String>,
     /// Clients that get the trained weights as this one does.
     pub(crate) recipients: Vec<String>,
-    /// Metrics leave as sums over so many steps; an epoch's unless given.
+    /// The number of steps over which metrics are summed before they leave; an epoch's unless given.
     pub(crate) metrics_every: Option<u32>,
-    /// Steps after which the weights leave besides the last.
+    /// Steps after which the weights leave, in addition to the last.
     pub(crate) weights_after: Vec<u32>,
     pub(crate) replace: bool,
 }
@@ -192,24 +192,24 @@ pub(crate) fn begin(client: &mut Client, run: &Wanted, watch: &dyn Watch) -> Res
     Ok(RunInfo::of(&begun, "ready".to_owned()))
 }
 
-/// What is known of a run under way, for whoever asks.
+/// The state of a run in progress, for the thread that polls it.
 #[derive(Default)]
 pub(crate) struct Followed {
     news: Mutex<News>,
     stop: AtomicBool,
 }
 
-/// What has happened since somebody asked.
+/// The events of a run since the last poll.
 #[derive(Default)]
 pub(crate) struct News {
     pub(crate) slices: Vec<Progress>,
-    /// Why the last slice has failed.
+    /// The reason why the last slice has failed.
     pub(crate) failed: Option<String>,
-    /// Who has not consented, if that has changed.
+    /// The clients that have not consented, if that has changed.
     pub(crate) missing: Option<Vec<String>>,
 }
 
-/// How far a run is after a slice.
+/// The progress of a run after a slice.
 #[derive(IntoPyObject)]
 pub(crate) struct Progress {
     step: u32,
@@ -243,19 +243,19 @@ impl Followed {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// What has happened since this was asked last.
+    /// The events since the last call of this.
     pub(crate) fn news(&self) -> News {
         std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes something. Returns whether to go on.
+    /// Notes an event. Returns true if the run is to continue.
     fn note(&self, note: impl FnOnce(&mut News)) -> bool {
         note(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner));
         !self.stop.load(Ordering::Relaxed)
     }
 }
 
-/// Goes through a run as soon as all have consented. Returns the step after which it stands.
+/// Runs a training as soon as all have consented. Returns the step after which it stands.
 pub(crate) fn drive(
     mut client: Client,
     config: &ClientConfig,
@@ -283,7 +283,7 @@ pub(crate) fn drive(
     Ok(step)
 }
 
-/// What a run has learnt.
+/// The result of a run.
 pub(crate) struct Learnt {
     pub(crate) step: u32,
     /// Weights and running statistics that have changed, by name.
@@ -308,7 +308,7 @@ pub(crate) fn get(client: &mut Client, name: &str) -> Result<Learnt> {
 /// Consents to a run whose fingerprint begins with these letters.
 pub(crate) fn approve(client: &mut Client, name: &str, letters: &str) -> Result<()> {
     let fingerprint = client.run(name)?.run.fingerprint;
-    // 128 bits, for which nobody finds another run.
+    // 128 bits: finding another run with the same ones is infeasible.
     if letters.len() < 32 || !fingerprint.letters().starts_with(letters) {
         let text = format!(
             "run `{name}` has another fingerprint than {letters:?}; look at it with runs(), and pass at least 32 \
@@ -319,7 +319,7 @@ pub(crate) fn approve(client: &mut Client, name: &str, letters: &str) -> Result<
     Ok(client.approve(name, fingerprint, &())?)
 }
 
-/// Takes the consent to a run back, at each server by itself: one that hears it is enough.
+/// Withdraws the consent to a run, at each server separately: one server that receives it is enough.
 pub(crate) fn withdraw(config: &ClientConfig, name: &str) -> Result<()> {
     let told = links::halt(config, name, Halt::Withdraw)?;
     if told.iter().any(std::result::Result::is_ok) {

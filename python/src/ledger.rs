@@ -1,4 +1,4 @@
-//! What calls have cost since somebody asked.
+//! The cost of calls since the last report.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -6,7 +6,7 @@ use net::{Report, Stats};
 
 use crate::party::Reply;
 
-/// What was counted since somebody asked.
+/// The counts since the last report.
 #[derive(Default)]
 pub(crate) struct Ledger {
     /// Of sessions that ended since.
@@ -23,14 +23,14 @@ pub(crate) type Total = (u64, u64, u32, f64, Vec<Step>);
 pub(crate) type Step = (String, u64, u32, f64, u64);
 
 impl Ledger {
-    /// Notes what a session's parties have sent.
+    /// Adds the traffic that a session's parties have sent.
     pub(crate) fn sent(&mut self, stats: &[Stats]) {
         if !stats.is_empty() {
             self.past.push(Report::of(stats));
         }
     }
 
-    /// Notes how long a call took: by layer where it ran a plan.
+    /// Adds the duration of a call: by layer where it ran a plan.
     pub(crate) fn took(&mut self, step: &str, took: Duration, replies: &[Reply]) {
         self.seconds += took.as_secs_f64();
         let layers = replies.first().map(|reply| &reply.layers[..]).unwrap_or_default();
@@ -50,7 +50,7 @@ impl Ledger {
         *entry = (entry.0 + seconds, entry.1 + 1);
     }
 
-    /// All of it, put together.
+    /// The totals of all sessions and steps.
     pub(crate) fn total(&self) -> Total {
         let mut total = (0, 0, 0);
         let mut steps = Vec::new();

@@ -1,25 +1,25 @@
 #![doc = include_str!("../README.md")]
-// Not `forbid`: what pyo3's macros expand to is unsafe code. There is none of our own.
+// Not `forbid`: pyo3's macros expand to unsafe code. The crate itself contains none.
 #![deny(unsafe_code)]
 
 mod arrays;
 mod call;
 mod check;
 mod cluster;
+mod domain;
 mod errors;
 mod learn;
 mod ledger;
 mod model;
 mod party;
 mod remote;
-mod saved;
 mod session;
 mod state;
 mod train;
 
 use pyo3::prelude::*;
 
-/// The compiled half of the package `trefoil`; its other half, in Python, is what users meet.
+/// The compiled half of the package `trefoil`; users import its other half, in Python.
 #[pymodule]
 fn _trefoil(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<arrays::Public>()?;
@@ -29,6 +29,7 @@ fn _trefoil(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<train::Training>()?;
     module.add_class::<cluster::Connection>()?;
     module.add_function(wrap_pyfunction!(remote::cluster_files, module)?)?;
+    module.add_function(wrap_pyfunction!(model::onnx_with_weights, module)?)?;
     module.add("FUNCTIONS", call::FUNCTIONS.to_vec())?;
     let costs = mpc_core::functions::costs().iter();
     let costs: Vec<_> = costs.map(|cost| (cost.function, cost.rounds, cost.bits)).collect();

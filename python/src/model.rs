@@ -81,6 +81,12 @@ impl Model {
         self.plan.weights().iter().map(|spec| spec.shape.len()).sum()
     }
 
+    /// For each input the rows of the smallest table in which it is looked up, if it is.
+    #[getter]
+    fn table_rows(&self) -> Vec<Option<usize>> {
+        (0..self.plan.inputs().len()).map(|index| self.plan.table_rows(index)).collect()
+    }
+
     /// Fraction bits of each input.
     #[getter]
     fn input_fracs(&self) -> Vec<u32> {
@@ -97,6 +103,23 @@ impl Model {
         let outputs = py.detach(|| self.plan.evaluate(&self.compiled.weights, &values));
         Ok(arrays(py, &outputs.map_err(Failure::from)?))
     }
+}
+
+/// An ONNX file with other numbers for some of its weights, by name.
+#[pyfunction]
+pub(crate) fn onnx_with_weights(
+    py: Python<'_>,
+    file: Vec<u8>,
+    weights: Vec<(String, PyReadonlyArrayDyn<'_, f64>)>,
+) -> PyResult<Py<PyBytes>> {
+    let mut values = std::collections::BTreeMap::new();
+    for (name, array) in &weights {
+        let slice = array.as_slice().map_err(|_| Failure::input("the array has gaps"))?;
+        let value = HostTensor::new(array.shape().to_vec(), slice.to_vec());
+        values.insert(name.clone(), value.map_err(Failure::from)?);
+    }
+    let written = onnx::with_weights(&file, &values).map_err(Failure::from)?;
+    Ok(PyBytes::new(py, &written).unbind())
 }
 
 /// A flat array with its dimensions.
@@ -144,7 +167,7 @@ pub(crate) fn flat<'py>(py: Python<'py>, tensor: &HostTensor) -> Flat<'py> {
 }
 
 impl Model {
-    fn of(graph: Graph, frac: u32) -> Result<Self> {
+    pub(crate) fn of(graph: Graph, frac: u32) -> Result<Self> {
         if !(4..=28).contains(&frac) {
             let text = format!("frac_bits is {frac}: a model has 4 to 28 fraction bits");
             return Err(Failure::new(Kind::Config, text));

@@ -13,7 +13,10 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use gpu_kernels::AnyEngine;
-use mpc_core::{Deal, Held, Operand, Plaintext, Protocol, Released, SecretTensor, functions};
+use mpc_core::{
+    Deal, Held, Operand, Plaintext, Protocol, PublicTensor, Released, SecretTensor, Words,
+    functions,
+};
 use net::{Message, Party as Number, Transport};
 use nn_layers::{
     Observer, Plan, StepInfo,
@@ -27,7 +30,7 @@ use crate::{
     errors::{Failure, Kind, Result},
 };
 
-/// What a party is told to do. Every party is told the same, data apart.
+/// A command to a party. Every party gets the same commands, except for the data in them.
 #[derive(Clone)]
 pub(crate) enum Command {
     /// Calls a function; results get the numbers from `first` on.
@@ -36,29 +39,37 @@ pub(crate) enum Command {
     Input { first: u64, owner: usize, tensors: Vec<Format>, words: Option<Vec<Tensor>> },
     /// Shows tensors to all parties, or to one.
     Reveal { ids: Vec<u64>, to: Option<usize> },
-    /// Hands out what this party holds.
+    /// Returns this party's share of a tensor.
     Export { id: u64 },
-    /// Takes what this party holds.
+    /// Takes this party's share of a tensor.
     Import { id: u64, format: Format, held: Held },
-    /// Releases a tensor to whoever has put the parties' parts together.
+    /// Returns this party's part of a tensor, from which the parties' caller reconstructs it.
     Release { id: u64 },
     /// The same words with the bound that the caller knows.
     Bound { first: u64, id: u64, bound: f64 },
     /// Runs a plan.
     Run { first: u64, plan: Arc<Plan>, weights: Vec<u64>, inputs: Vec<u64> },
-    /// Makes a step of a training: the state's new tensors and what is seen of the step.
-    Train { first: u64, plan: Arc<TrainPlan>, state: Vec<u64>, batch: Vec<u64>, step: Step },
+    /// Makes a step of a training: the state's new tensors and the metrics of the step. With a seed of its signs, a
+    /// guard checks the step and adds its findings.
+    Train {
+        first: u64,
+        plan: Arc<TrainPlan>,
+        state: Vec<u64>,
+        batch: Vec<u64>,
+        step: Step,
+        guard: Option<u64>,
+    },
     /// Makes the weights for inference of a training's state.
     Finish { first: u64, plan: Arc<TrainPlan>, state: Vec<u64> },
-    /// Forgets secrets. Nobody waits for it.
+    /// Forgets secrets. The caller does not wait for it.
     Forget(Vec<u64>),
     /// Ends the session in order: waits until the others have ended it too.
     Close,
-    /// Forgets what a call has made that did not end at all parties. Nobody waits for it.
+    /// Forgets the results of a call that did not end at all parties. The caller does not wait for it.
     Undo { first: u64 },
 }
 
-/// What is public about a tensor.
+/// The public properties of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Format {
     pub(crate) shape: Shape,
@@ -72,16 +83,42 @@ impl Format {
     }
 }
 
-/// What a party answers.
+/// The revealed numbers of a tensor: those without fraction bits are exact.
+pub(crate) enum Shown {
+    Real(Vec<f64>),
+    Whole(Vec<i64>),
+}
+
+impl Shown {
+    fn new<P: Protocol>(mpc: &P, words: Words<P>, frac: u32) -> mpc_core::Result<Self> {
+        Ok(match frac {
+            0 => {
+                let words = mpc.engine().download(&words)?;
+                Self::Whole(words.words().iter().map(|&word| word as i64).collect())
+            }
+            _ => Self::Real(functions::decode(mpc, &PublicTensor::new(words, frac))?),
+        })
+    }
+
+    /// The numbers in floats.
+    pub(crate) fn reals(self) -> Vec<f64> {
+        match self {
+            Self::Real(numbers) => numbers,
+            Self::Whole(numbers) => numbers.into_iter().map(|number| number as f64).collect(),
+        }
+    }
+}
+
+/// A party's answer to a command.
 #[derive(Default)]
 pub(crate) struct Reply {
     /// Of the tensors that a command made.
     pub(crate) made: Vec<Format>,
     /// Revealed numbers; none at a party to which they are not shown.
-    pub(crate) opened: Option<Vec<Vec<f64>>>,
-    /// What a party holds of an exported tensor.
+    pub(crate) opened: Option<Vec<Shown>>,
+    /// The party's share of an exported tensor.
     pub(crate) held: Option<Held>,
-    /// What a party releases of a tensor.
+    /// The party's part of a released tensor.
     pub(crate) released: Option<Released>,
     /// Seconds of a plan's layers.
     pub(crate) layers: Vec<(String, Duration)>,
@@ -120,8 +157,8 @@ enum Order<P> {
 pub(crate) struct Hand<P>(Sender<Order<P>>);
 
 impl<P: Run> Hand<P> {
-    /// A thread that waits for [`Hand::start`]. Where parties can start afresh, one that fails leaves at
-    /// once, so that its peers do not wait for it.
+    /// A thread that waits for [`Hand::start`]. If parties can start afresh, one that fails closes its links
+    /// at once, so that its peers do not wait for it.
     pub(crate) fn new(name: &str, afresh: bool) -> Result<Self> {
         let (sender, receiver) = unbounded();
         thread::Builder::new()
@@ -162,7 +199,7 @@ impl Gather {
     fn put(&self, party: usize, answer: Result<Reply>) {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).push((party, answer));
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // Nobody waits for a command that was interrupted.
+            // The caller no longer waits for a command that was interrupted.
             let _ = self.done.send(());
         }
     }
@@ -263,14 +300,16 @@ fn obey<P: Run>(
         Command::Reveal { ids, to } => {
             mpc.step("reveal");
             let found = ids.iter().map(|&id| find(table, id)).collect::<Result<Vec<_>>>()?;
-            let found: Vec<_> = found.iter().collect();
-            reply.opened = match to {
-                None => Some(functions::reveal_all(mpc, &found)?),
-                Some(party) => {
-                    let opened = found.iter().map(|x| functions::reveal_to(mpc, Number(party), x));
-                    opened.collect::<mpc_core::Result<Option<Vec<_>>>>()?
-                }
+            let shares: Vec<_> = found.iter().map(SecretTensor::share).collect();
+            let opened = match to {
+                None => Some(mpc.open(&shares)?),
+                Some(party) => mpc.open_to(Number(party), &shares)?,
             };
+            if let Some(opened) = opened {
+                let shown = opened.into_iter().zip(&found);
+                let shown = shown.map(|(words, x)| Shown::new(mpc, words, x.frac()));
+                reply.opened = Some(shown.collect::<mpc_core::Result<_>>()?);
+            }
             return Ok(reply);
         }
         Command::Export { id } => {
@@ -302,16 +341,23 @@ fn obey<P: Run>(
             reply.layers = layers.0;
             (first, outputs)
         }
-        Command::Train { first, plan, state, batch, step } => {
+        Command::Train { first, plan, state, batch, step, guard } => {
             let mut state = plan.secret_state::<P>(shares(table, &state)?)?;
             let batch = plan.step_plan().secret_inputs::<P>(shares(table, &batch)?);
             let mut layers = Layers(Vec::new());
-            let seen = plan.step(mpc, &mut state, &batch, step, &mut layers)?;
+            let (seen, found) = match guard {
+                Some(seed) => {
+                    let (seen, found) =
+                        plan.step_guarded(mpc, &mut state, &batch, step, seed, &mut layers)?;
+                    (seen, Some(found))
+                }
+                None => (plan.step(mpc, &mut state, &batch, step, &mut layers)?, None),
+            };
             reply.layers = layers.0;
             let tensors = plan.state().into_iter().zip(state.shares());
             let after =
                 tensors.map(|(spec, share)| SecretTensor::new(share.clone(), spec.frac, 64));
-            (first, after.chain(seen).collect())
+            (first, after.chain(seen).chain(found).collect())
         }
         Command::Finish { first, plan, state } => {
             mpc.step("finish");
@@ -344,7 +390,7 @@ fn shares<P: Protocol>(
     ids.iter().map(|&id| Ok(find(table, id)?.share().clone())).collect()
 }
 
-/// Notes how long a plan's layers take.
+/// Records the durations of a plan's layers.
 struct Layers(Vec<(String, Duration)>);
 
 impl Observer for Layers {
@@ -353,7 +399,7 @@ impl Observer for Layers {
     }
 }
 
-/// A transport that fails once it is told to stop.
+/// A transport that fails after a request to stop.
 pub(crate) struct Stoppable {
     pub(crate) inner: Box<dyn Transport>,
     pub(crate) stop: Arc<AtomicBool>,
@@ -404,7 +450,7 @@ impl Transport for Stoppable {
     }
 }
 
-/// Waits for a gathering, at most so long.
+/// Waits for a gathering, at most for the given time.
 pub(crate) fn gathered(wait: &Receiver<()>, limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
     wait.recv_deadline(deadline).is_ok()

@@ -7,8 +7,9 @@ use net::{Canceller, Endpoint, Job, Security, Session, Settings};
 use pyo3::prelude::*;
 use trefoil::{
     cluster::{self, Plan},
-    config::{PORT, PartyConfig, ProtocolChoice},
+    config::{PORT, PartyConfig},
     links,
+    protocols::ProtocolChoice,
 };
 
 use crate::errors::{Failure, Kind, Result};
@@ -57,7 +58,7 @@ impl Remote {
         self.config.engine
     }
 
-    /// Meets the two other parties. `agreed` is what all three must have in common, `generators` are the streams
+    /// Connects to the two other parties. `agreed` must be the same at all three, `generators` are the streams
     /// that this party can make, the best one first.
     pub(crate) fn session(&mut self, agreed: &str, generators: Vec<&str>) -> Result<Session> {
         let job =
@@ -72,15 +73,15 @@ impl Remote {
         self.canceller.cancel("the script was interrupted");
     }
 
-    /// A name for what is made at this place of the session, the same at all parties.
+    /// A name for the object made at this place of the session, the same at all parties.
     pub(crate) fn label(&self, place: u64) -> String {
         let id: String = self.id.iter().map(|byte| format!("{byte:02x}")).collect();
         format!("{id}-{place:x}")
     }
 }
 
-/// Makes the files of a cluster of three parties, on hosts with or without ports, and of clients: who each member is,
-/// and its configuration file.
+/// Makes the files of a cluster of three parties, on hosts with or without ports, and of clients: each member's
+/// identity and its configuration file.
 #[pyfunction]
 pub(crate) fn cluster_files(
     folder: &str,

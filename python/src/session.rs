@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    path::PathBuf,
     process,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -11,7 +12,7 @@ use nn_layers::{
     Plan,
     train::{StateSpec, Step},
 };
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{IntoPyArray, PyReadonlyArray1};
 use pyo3::{
     prelude::*,
     sync::MutexExt,
@@ -19,6 +20,10 @@ use pyo3::{
 };
 use ring_arith::{Shape, Tensor};
 use rss_protocols::Options;
+use trefoil::{
+    saved::{self, SavedShare},
+    store::StoreKey,
+};
 
 use crate::{
     arrays::{ENCODED_WIDTH, Public},
@@ -27,9 +32,8 @@ use crate::{
     errors::{Failure, Kind, Result},
     ledger::Total,
     model::Model,
-    party::{Command, Format, Reply},
+    party::{Command, Format, Reply, Shown},
     remote::Remote,
-    saved,
     state::{self, Start, State},
     train::Training,
 };
@@ -48,8 +52,8 @@ struct Inner {
     process: u32,
 }
 
-/// A secret array: its number, and what is public about it.
-#[pyclass(frozen, module = "trefoil._trefoil")]
+/// A secret array: its number and its public properties.
+#[pyclass(frozen, weakref, module = "trefoil._trefoil")]
 pub(crate) struct Handle {
     id: u64,
     format: Format,
@@ -176,7 +180,7 @@ impl Session {
         self.make(py, function, &ids, |first| Command::Call { first, call })
     }
 
-    /// Secret-shares arrays of the owner's; the others give shapes and formats alone.
+    /// Secret-shares arrays of the owner's; the other parties pass only shapes and formats.
     fn input(
         &self,
         py: Python<'_>,
@@ -202,7 +206,7 @@ impl Session {
         py: Python<'py>,
         secrets: Vec<PyRef<'_, Handle>>,
         to: Option<usize>,
-    ) -> PyResult<Option<Vec<Bound<'py, PyArray1<f64>>>>> {
+    ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
         let ids = self.ids(&secrets)?;
         if to.is_some_and(|party| party > 2) {
             return Err(Failure::input("`to` is a party: 0, 1 or 2").into());
@@ -211,7 +215,11 @@ impl Session {
         let command = Command::Reveal { ids, to };
         let replies = state.all(py, self, "reveal", |_| command.clone())?;
         let opened = replies.into_iter().find_map(|reply| reply.opened);
-        Ok(opened.map(|arrays| arrays.into_iter().map(|x| x.into_pyarray(py)).collect()))
+        let array = |shown| match shown {
+            Shown::Real(numbers) => numbers.into_pyarray(py).into_any(),
+            Shown::Whole(numbers) => numbers.into_pyarray(py).into_any(),
+        };
+        Ok(opened.map(|arrays| arrays.into_iter().map(array).collect()))
     }
 
     /// The same array with a bound on its numbers that the caller knows.
@@ -220,15 +228,19 @@ impl Session {
         one(self.make(py, "bound", &[id], |first| Command::Bound { first, id, bound })?)
     }
 
-    /// Writes each party's share to a file of its own. Returns the files.
+    /// Writes each party's share to a separate file, encrypted under the key in a file if one is named. Returns the
+    /// files.
+    #[pyo3(signature = (secret, path, dtype, key=None))]
     fn save(
         &self,
         py: Python<'_>,
         secret: PyRef<'_, Handle>,
-        path: &str,
+        path: PathBuf,
         dtype: &str,
+        key: Option<PathBuf>,
     ) -> PyResult<Vec<String>> {
         let id = self.own(&secret)?;
+        let key = store_key(key)?;
         let mut state = self.lock(py);
         let replies = state.all(py, self, "save", |_| Command::Export { id })?;
         let numbers = state.numbers();
@@ -240,26 +252,45 @@ impl Session {
                 let held = reply.held.as_ref().zip(reply.made.first());
                 let (held, format) =
                     held.ok_or_else(|| Failure::new(Kind::Failed, "a share did not come"))?;
-                saved::write(path, party, &label, dtype, held, format)
+                let share = SavedShare {
+                    party,
+                    label: label.clone(),
+                    dtype: dtype.to_owned(),
+                    frac: format.frac,
+                    width: format.width,
+                    held: held.clone(),
+                };
+                Ok(share.write(&path, key.as_ref())?.display().to_string())
             };
             each.map(file).collect::<Result<Vec<_>>>()
         });
         Ok(written?)
     }
 
-    /// Reads what [`Session::save`] wrote: the array and its dtype.
-    fn load(&self, py: Python<'_>, path: &str) -> PyResult<(Handle, String)> {
+    /// Reads the files of [`Session::save`]. Returns the array and its dtype.
+    #[pyo3(signature = (path, key=None))]
+    fn load(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        key: Option<PathBuf>,
+    ) -> PyResult<(Handle, String)> {
+        let key = store_key(key)?;
         let mut state = self.lock(py);
         let parties = state.numbers();
-        let shares =
-            py.detach(|| parties.iter().map(|&p| saved::read(path, p)).collect::<Result<Vec<_>>>());
-        let mut shares = shares?;
-        saved::same(&shares)?;
+        let shares = py.detach(|| {
+            let read = |&party: &usize| SavedShare::read(&path, party, key.as_ref());
+            let shares = parties.iter().map(read).collect::<trefoil::Result<Vec<_>>>()?;
+            saved::same(&path, &shares)?;
+            Ok::<_, trefoil::Error>(shares)
+        });
+        let mut shares = shares.map_err(Failure::from)?;
         let dtype = shares[0].dtype.clone();
         let id = state.number();
         let replies = state.all(py, self, "load", |at| {
             let saved = &mut shares[at];
-            let format = saved.format.clone();
+            let (shape, frac, width) = (saved.shape().clone(), saved.frac, saved.width);
+            let format = Format { shape, frac, width };
             Command::Import { id, format, held: std::mem::take(&mut saved.held) }
         })?;
         Ok((one(self.made(id, &replies))?, dtype))
@@ -307,9 +338,11 @@ impl Session {
         self.share(py, owner, formats, Some(words))
     }
 
-    /// A step of a training: the new state, then what is seen of the step. The learning rate is the schedule's
-    /// unless another is given.
-    #[pyo3(signature = (training, state, batch, number, rate=None))]
+    /// A step of a training: the new state, then the step's metrics, and with `guard` the guard's findings. The
+    /// learning rate is the schedule's unless another is given.
+    #[pyo3(signature = (training, state, batch, number, rate=None, guard=false))]
+    // The keyword arguments of Python's call.
+    #[allow(clippy::too_many_arguments)]
     fn train_step(
         &self,
         py: Python<'_>,
@@ -318,13 +351,17 @@ impl Session {
         batch: Vec<PyRef<'_, Handle>>,
         number: u32,
         rate: Option<f64>,
+        guard: bool,
     ) -> PyResult<Vec<Handle>> {
         let state = self.ids(&state)?;
         let batch = self.ids(&batch)?;
         let plan = training.plan();
         let step: Step = training.step(number, rate);
         let ids = [&state[..], &batch].concat();
-        self.make(py, "train", &ids, |first| Command::Train { first, plan, state, batch, step })
+        // The signs are public, and others in every step.
+        let guard = guard.then_some(number.into());
+        let command = |first| Command::Train { first, plan, state, batch, step, guard };
+        self.make(py, "train", &ids, command)
     }
 
     /// The weights with which the network of a training is applied, made of its state.
@@ -352,7 +389,7 @@ impl Session {
         self.run_plan(py, plan, weights, inputs)
     }
 
-    /// Whether the plaintext reference runs beside the parties from now on.
+    /// Starts or stops the plaintext reference that runs beside the parties.
     fn set_check(&self, py: Python<'_>, on: bool) -> PyResult<()> {
         let mut state = self.lock(py);
         if !on {
@@ -393,7 +430,7 @@ impl Session {
         self.0.process
     }
 
-    /// Numbers of secrets that Python has dropped since this was asked last.
+    /// Numbers of secrets that Python has dropped since the last call of this.
     pub(crate) fn take_dropped(&self) -> Vec<u64> {
         std::mem::take(&mut *self.0.dropped.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -427,7 +464,7 @@ impl Session {
         self.make(py, "model", &ids, |first| Command::Run { first, plan, weights, inputs })
     }
 
-    /// Has the parties make arrays of others, and the reference before them if it runs. `command` is told the number
+    /// Has the parties make arrays of others, and the reference before them if it runs. `command` gets the number
     /// of the first of them.
     fn make(
         &self,
@@ -479,6 +516,11 @@ impl Session {
 /// The format of numbers that were encoded.
 fn encoded(shape: Shape, frac: u32) -> Format {
     Format { shape, frac, width: ENCODED_WIDTH }
+}
+
+/// The key in a file, if one is named.
+fn store_key(file: Option<PathBuf>) -> Result<Option<StoreKey>> {
+    Ok(file.as_deref().map(StoreKey::read).transpose()?)
 }
 
 fn one(handles: Vec<Handle>) -> PyResult<Handle> {

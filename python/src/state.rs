@@ -1,4 +1,4 @@
-//! What a session is made of: its parties, how they start, and how a call waits for them.
+//! The state of a session: its parties, their start, and the wait of a call for them.
 
 use std::{
     process,
@@ -26,10 +26,10 @@ use crate::{
     session::Session,
 };
 
-/// How often a waiting call looks for Ctrl-C.
+/// The time between two checks for Ctrl-C in a waiting call.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 
-/// How long an interrupted call waits for the parties to notice.
+/// The time that an interrupted call gives the parties to stop.
 const GRACE: Duration = Duration::from_millis(250);
 
 type Mpc = Rss<AnyEngine>;
@@ -39,12 +39,12 @@ pub(crate) struct State {
     parties: Vec<Hand<Mpc>>,
     start: Start,
     options: Options,
-    /// Each party's. What a party made stays where its engine computes, also when it starts afresh.
+    /// One for each party. A party's tensors stay on its engine's device, also when it starts afresh.
     engines: Vec<AnyEngine>,
     pub(crate) next: u64,
     /// A call that was interrupted and may still run.
     pending: Option<Receiver<()>>,
-    /// Whether the parties must start afresh before the next call.
+    /// True if the parties must start afresh before the next call.
     broken: bool,
     stop: Arc<AtomicBool>,
     meters: Vec<Meter>,
@@ -53,13 +53,13 @@ pub(crate) struct State {
     pub(crate) closed: bool,
 }
 
-/// How parties find each other.
+/// The way in which parties connect.
 pub(crate) enum Start {
     Local { network: Option<net::Shape> },
     Remote(Box<Remote>),
 }
 
-/// What the protocol on shares is told, of what Python says.
+/// The options of the protocol on shares, from their names in Python.
 pub(crate) fn options(truncation: &str, profile: &str) -> Result<Options> {
     let unknown =
         |what, name, known| Failure::new(Kind::Config, format!("{what} `{name}`: use {known}"));
@@ -139,7 +139,7 @@ impl State {
         self.next
     }
 
-    /// A name for what is saved, the same at all parties.
+    /// A name for a saved array, the same at all parties.
     pub(crate) fn label(&self) -> PyResult<String> {
         Ok(match &self.start {
             Start::Local { .. } => format!("{:016x}", random()?),
@@ -147,7 +147,7 @@ impl State {
         })
     }
 
-    /// What calls have cost since this was asked last.
+    /// The cost of calls since the last call of this.
     pub(crate) fn cost(&mut self) -> Total {
         self.note_sent();
         std::mem::take(&mut self.ledger).total()

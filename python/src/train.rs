@@ -3,33 +3,39 @@
 use std::sync::Arc;
 
 use nn_layers::{
-    Compiled, HostTensor,
+    Compiled, Graph, HostTensor,
     train::{
-        Adam, Decay, Loss, Metric, Optimiser, Privacy, Role, Schedule, Second, Step, TrainOptions,
-        TrainPlan, TrainRequest,
+        Adam, Classes, Decay, Loss, Metric, Optimiser, Privacy, Role, Schedule, Second, Step,
+        TrainOptions, TrainPlan, TrainRequest,
     },
 };
 use numpy::{PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::{prelude::*, types::PyDict};
+use ring_arith::CpuEngine;
 
 use crate::{
     errors::{Failure, Kind, Result},
     model::{Flat, Model, arrays, host_tensors},
 };
 
-/// How a model is trained, and the weights with which it begins.
+/// The settings of a training, and the weights with which it begins.
 #[pyclass(frozen, module = "trefoil._trefoil")]
 pub(crate) struct Training {
-    /// What the plan is derived from.
+    /// The request from which the plan is derived.
     request: Arc<TrainRequest>,
     plan: Arc<TrainPlan>,
     schedule: Schedule,
     start: Vec<HostTensor>,
+    /// The network, with the weights that are trained as parameters.
+    graph: Graph,
     frac: u32,
 }
 
 /// An input of a step: name, dimensions, fraction bits, whether it consists of integers.
 type Input = (String, Vec<usize>, u32, bool);
+
+/// A layer, and the value that left its range there.
+type Refusal = (String, String);
 
 /// A choice by its name, with its numbers.
 type Choice<'py> = (String, Bound<'py, PyDict>);
@@ -37,11 +43,10 @@ type Choice<'py> = (String, Bound<'py, PyDict>);
 #[pymethods]
 impl Training {
     /// Plans the training of a model for batches of this size. Loss, optimiser and schedule are names with their
-    /// numbers; `trained` names the weights that change, all of them unless it is given, and `frozen` those that
-    /// do not.
+    /// numbers; `trained` names the weights that change, all of them unless it is given.
     #[new]
-    #[pyo3(signature = (model, batch, loss, optimiser, schedule, metrics, *, trained=None, frozen=vec![], clip=None, seed=0, privacy=None))]
-    // What Python names, in a row.
+    #[pyo3(signature = (model, batch, loss, optimiser, schedule, metrics, *, trained=None, clip=None, seed=0, privacy=None))]
+    // The keyword arguments of Python's call.
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -52,13 +57,12 @@ impl Training {
         schedule: Choice<'_>,
         metrics: Vec<String>,
         trained: Option<Vec<String>>,
-        frozen: Vec<String>,
         clip: Option<f64>,
         seed: u64,
         privacy: Option<(f64, f64, usize, f64)>,
     ) -> PyResult<Self> {
         let graph = model.graph().ok_or_else(|| {
-            Failure::input("this model is the result of a training; train the one it came from")
+            Failure::input("this model is the result of a run; train the one it came from")
         })?;
         let schedule = schedule_of(&schedule)?;
         let mut options = TrainOptions::default()
@@ -75,24 +79,29 @@ impl Training {
         let planned = py.detach(move || {
             let mut graph = graph.for_batch(batch)?;
             let output = graph.only_output()?;
-            let is = |names: &[String], name: &str| names.iter().any(|known| known == name);
             let changed = graph.train(|name| match &trained {
-                Some(names) => is(names, name),
-                None => !is(&frozen, name),
+                Some(names) => names.iter().any(|known| known == name),
+                None => true,
             });
-            if trained.as_ref().is_some_and(|names| names.len() != changed.len()) {
-                let text = "`trained` names weights that the model does not have as such; a weight that is folded into \
-                            another has no name of its own";
+            let names: Vec<_> = changed.iter().filter_map(|&id| graph.name_of(id)).collect();
+            let missing = trained.iter().flatten().find(|name| !names.contains(&name.as_str()));
+            if let Some(name) = missing {
+                let text = format!(
+                    "`{name}` cannot be trained: the model has no weight of that name, or only numbers that were \
+                     computed of it at the import"
+                );
                 return Err(Failure::input(text));
             }
-            Ok(TrainPlan::with_request(&graph, output, &options)?)
+            let (request, plan, start) = TrainPlan::with_request(&graph, output, &options)?;
+            Ok((request, plan, start, graph))
         });
-        let (request, plan, start) = planned?;
+        let (request, plan, start, graph) = planned?;
         Ok(Self {
             request: Arc::new(request),
             plan: Arc::new(plan),
             schedule,
             start,
+            graph,
             frac: model.frac(),
         })
     }
@@ -108,13 +117,18 @@ impl Training {
         specs.map(described).collect()
     }
 
+    /// Fraction bits of each tensor of the state.
+    fn state_fracs(&self) -> Vec<u32> {
+        self.plan.state().iter().map(|spec| spec.frac).collect()
+    }
+
     /// Rows of a step.
     #[getter]
     fn batch(&self) -> usize {
         self.plan.batch()
     }
 
-    /// Epsilon of a row that takes part in so many steps, at the training's delta; none without privacy.
+    /// Epsilon of a row that takes part in `uses` steps, at the training's delta; None without privacy.
     fn epsilon(&self, uses: u32) -> PyResult<Option<f64>> {
         let privacy = &self.plan.options().privacy;
         let epsilon = privacy.as_ref().map(|privacy| privacy.epsilon(uses));
@@ -168,10 +182,44 @@ impl Training {
         Ok((arrays(py, &state), arrays(py, &seen)))
     }
 
+    /// A step in the clear in fixed point, with every range checked: the state after it, unless a value left its
+    /// range; then the layer's name and the value that left its range.
+    #[pyo3(signature = (state, batch, number, rate=None))]
+    fn inspect<'py>(
+        &self,
+        py: Python<'py>,
+        state: Vec<PyReadonlyArrayDyn<'py, f64>>,
+        batch: Vec<PyReadonlyArrayDyn<'py, f64>>,
+        number: u32,
+        rate: Option<f64>,
+    ) -> PyResult<(Vec<Flat<'py>>, Option<Refusal>)> {
+        let mut state = state.iter().map(tensor).collect::<Result<Vec<_>>>()?;
+        let batch = host_tensors(&batch, self.plan.step_plan().inputs())?;
+        let step = self.step(number, rate);
+        let seen = py.detach(|| self.plan.inspect(CpuEngine::new(0), &mut state, &batch, step));
+        let refusal = seen.map_err(Failure::from)?.refusal;
+        Ok((arrays(py, &state), refusal.map(|r| (r.name, r.reason))))
+    }
+
+    /// The names of the values that a guard over a step checks; empty without a guard.
+    #[pyo3(signature = (number, rate=None))]
+    fn guarded(&self, number: u32, rate: Option<f64>) -> Vec<String> {
+        self.plan.guarded(self.step(number, rate))
+    }
+
     /// The model with the weights of a state in the clear.
-    fn model(&self, state: Vec<PyReadonlyArrayDyn<'_, f64>>) -> PyResult<Model> {
+    fn model(&self, py: Python<'_>, state: Vec<PyReadonlyArrayDyn<'_, f64>>) -> PyResult<Model> {
         let state = state.iter().map(tensor).collect::<Result<Vec<_>>>()?;
-        Ok(finished(&self.plan, &state, self.frac)?)
+        let made = py.detach(|| -> Result<Model> {
+            let mut graph = self.graph.clone();
+            for (spec, value) in self.plan.state().iter().zip(state) {
+                if spec.trained && spec.role == Role::Network {
+                    graph.set_start(&spec.name, value)?;
+                }
+            }
+            Model::of(graph, self.frac)
+        });
+        Ok(made?)
     }
 }
 
@@ -197,7 +245,7 @@ impl Training {
         rate.map_or_else(|| self.schedule.step(number), |rate| Step::new(number, rate))
     }
 
-    /// How many of the step's inputs come with a batch; the others are public numbers that the plan makes.
+    /// The number of the step's inputs that come with a batch; the others are public numbers that the plan makes.
     fn given(&self) -> usize {
         let inputs = self.plan.step_plan().inputs();
         inputs.iter().position(|spec| spec.name == "labels").map_or(inputs.len(), |at| at + 1)
@@ -224,18 +272,34 @@ where
     numbers.get_item(name)?.ok_or_else(missing)?.extract()
 }
 
-/// That there is no such choice.
+/// The error for an unknown choice.
 fn unknown(what: &str, name: &str) -> PyErr {
     Failure::new(Kind::Config, format!("there is no {what} `{name}`")).into()
 }
 
 fn loss_of(choice: &Choice<'_>) -> PyResult<Loss> {
     Ok(match choice.0.as_str() {
-        "cross_entropy" => Loss::CrossEntropy { smoothing: number(choice, "smoothing")? },
-        "binary_cross_entropy" => Loss::BinaryCrossEntropy,
+        "cross_entropy" => Loss::CrossEntropy(classes_of(choice)?),
+        "log_likelihood" => Loss::LogLikelihood(classes_of(choice)?),
+        "binary_cross_entropy" => {
+            Loss::BinaryCrossEntropy { positive: number(choice, "positive")? }
+        }
+        "probability_cross_entropy" => Loss::ProbabilityCrossEntropy,
         "mean_square" => Loss::MeanSquare,
+        "absolute" => Loss::Absolute,
         "huber" => Loss::Huber(number(choice, "delta")?),
+        "smooth_absolute" => Loss::SmoothAbsolute(number(choice, "beta")?),
         other => return Err(unknown("loss", other)),
+    })
+}
+
+fn classes_of(choice: &Choice<'_>) -> PyResult<Classes> {
+    Ok(Classes {
+        smoothing: number(choice, "smoothing")?,
+        weights: number(choice, "weights")?,
+        ignore: number(choice, "ignore")?,
+        soft: number(choice, "soft")?,
+        axis: number(choice, "axis")?,
     })
 }
 

@@ -29,17 +29,23 @@ def free_ports(count):
     return ports
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cluster") / "files"
+def made(folder):
+    """The files of a cluster and its clients."""
     hosts = ",".join(f"127.0.0.1:{port}" for port in free_ports(3))
     command = [PROGRAM, "cluster", "init", str(folder), "--hosts", hosts, "--clients", "alice,bob,carol"]
     subprocess.run(command, check=True, capture_output=True)
-    servers = [
-        subprocess.Popen([PROGRAM, "party", "--config", str(folder / f"party-{i}/party.toml")],
-                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for i in range(3)
-    ]
+    return folder
+
+
+def served(folder, party):
+    command = [PROGRAM, "party", "--config", str(folder / f"party-{party}/party.toml")]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = made(tmp_path_factory.mktemp("cluster") / "files")
+    servers = [served(folder, party) for party in range(3)]
     yield folder
     [server.kill() for server in servers]
     [server.wait() for server in servers]
@@ -84,6 +90,51 @@ def test_a_model_is_put_listed_run_shared_and_removed(alice, folder):
     alice.remove("digits")
     assert alice.models() == []
     assert len(alice.ping()) == 3
+
+
+def test_positions_outside_of_a_table_are_refused_for_models_put_from_here(alice):
+    model = trefoil.Model.from_onnx(DATA / "onnx/embedding-opset17.onnx")
+    (shape,) = model.inputs.values()
+    places = np.zeros([n or 1 for n in shape], int)
+    alice.put("words", model)
+    assert np.abs(alice.infer("words", places) - model.evaluate(places)).max() < 1e-3
+    places.flat[1] = 10**6
+    with pytest.raises(RangeError, match="element 1"):
+        alice.infer("words", places)
+    with pytest.raises(InputError, match="complex"):
+        alice.infer("words", places * 1j)
+    alice.remove("words")
+
+
+def test_calls_after_a_restart_of_servers_find_them(tmp_path):
+    folder = made(tmp_path / "files")
+    servers = [served(folder, party) for party in range(3)]
+    images = np.zeros((1, 1, 8, 8))
+
+    def patiently(call):
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                return call()
+            except (Unreachable, Refused):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    try:
+        with trefoil.connect(folder / "client-alice/client.toml") as cluster, trefoil.connect(folder / "client-alice/client.toml") as other:
+            patiently(lambda: cluster.put("digits", trefoil.Model.from_onnx(DATA / "digits.onnx")))
+            for party in (2, 0):
+                servers[party].kill()
+                servers[party].wait()
+                servers[party] = served(folder, party)
+                # Whoever connects afresh finds them linked; so does the connection from before.
+                patiently(lambda: other.infer("digits", images))
+                assert len(cluster.models()) == 1
+                assert cluster.infer("digits", images).shape == (1, 10)
+    finally:
+        [server.kill() for server in servers]
+        [server.wait() for server in servers]
 
 
 def test_errors_come_with_the_librarys_sentences(alice, folder, tmp_path):

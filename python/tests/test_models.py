@@ -83,3 +83,20 @@ def test_a_model_with_several_inputs_and_integers_runs(mpc):
     for run in (model.infer, model.evaluate):
         with pytest.raises(trefoil.Error, match="consists of integers.* 1 is 0.5"):
             run(*[np.where(np.arange(x.size).reshape(x.shape) == 1, 0.5, 0) for x in inputs])
+
+
+def test_positions_outside_of_a_table_are_refused():
+    model = trefoil.Model.from_onnx(DATA / "onnx/embedding-opset17.onnx")
+    (shape,) = model.inputs.values()
+    places = np.zeros([n or 2 for n in shape], int)
+    for outside in (-1, 10**6):
+        places.flat[1] = outside
+        for run in (model.infer, model.evaluate, model.check):
+            with pytest.raises(RangeError, match=f"element 1 is {outside}; the table has rows 0 to"):
+                run(places)
+
+
+def test_complex_inputs_are_refused(model):
+    for run in (model.infer, model.evaluate):
+        with pytest.raises(InputError, match="complex"):
+            run(np.zeros((1, 1, 8, 8), complex))

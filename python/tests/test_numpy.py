@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trefoil import Secret
+from trefoil import Error, InputError, RevealError, Secret
 
 DTYPES = [np.float64, np.float32, np.int64, np.bool_]
 UNIT = 2.0**-20
@@ -133,6 +133,66 @@ def test_reductions_go_along_axes_as_in_numpy(mpc, rng, case):
 def test_places_of_extrema_are_the_first_as_in_numpy(mpc, rng, function, axis):
     x = numbers(rng, (3, 4, 2), np.int64)
     same(function(mpc.secret(x), axis=axis), function(x, axis=axis))
+
+
+def test_what_would_compute_with_places_is_refused(mpc):
+    x, out = mpc.secret(np.arange(6.0).reshape(2, 3)), np.zeros((2, 2, 3))
+    for mode in ("linear_ramp", "maximum", "mean", "median", "minimum", "empty"):
+        with pytest.raises(InputError, match="np.pad"):
+            np.pad(x, 1, mode)
+    with pytest.raises(InputError, match="np.pad"):
+        np.pad(x, 1, "reflect", reflect_type="odd")
+    for write in (lambda: np.stack([x, x], out=out), lambda: np.stack([x, x], 0, out), lambda: np.take(x, [0], 0, out),
+                  lambda: np.take(x, [0], out=out), lambda: np.compress([True], x, 0, out), lambda: np.concatenate([x, x], out=out)):
+        with pytest.raises(TypeError):
+            write()
+        assert not out.any()
+    # A secret place or condition would be seen.
+    places = mpc.secret(np.array([1, 0]))
+    for take in (lambda: np.take(np.arange(3.0), places), lambda: np.compress(places, np.arange(2.0)), lambda: np.delete(x, places),
+                 lambda: np.repeat(np.arange(2), places), lambda: np.roll(x, places)):
+        with pytest.raises((InputError, RevealError)):
+            take()
+
+
+def test_joined_arrays_get_the_dtype_that_is_asked_for(mpc):
+    x, y = np.arange(3), np.array([True, False, True])
+    secret = mpc.secret(x)
+    same(np.stack([secret, y], dtype=np.float64), np.stack([x, y], dtype=np.float64))
+    same(np.hstack([secret, y], dtype=np.float32), np.hstack([x, y], dtype=np.float32))
+    same(np.concatenate([secret, y], dtype=np.float64), np.concatenate([x, y], dtype=np.float64))
+    for join in (np.stack, np.vstack, np.concatenate):
+        with pytest.raises(TypeError):
+            join([mpc.secret([0.5]), mpc.secret([1.5])], dtype=np.int64)
+    same(np.stack([mpc.secret([1.5]), mpc.secret([2.0])], dtype=np.int64, casting="unsafe"), np.array([[1], [2]]))
+
+
+@pytest.mark.parametrize("shapes", [[(0, 3), (0, 3)], [(2, 0), (2, 0)], [(2, 0), (2, 3)], [(0,), (0,)]])
+def test_joined_empty_arrays_have_numpys_shapes(mpc, shapes):
+    arrays = [np.ones(shape) for shape in shapes]
+    for axis in (*range(-1, len(shapes[0])), None):
+        try:
+            want = np.concatenate(arrays, axis)
+        except ValueError:
+            continue
+        same(np.concatenate([mpc.secret(a) for a in arrays], axis), want)
+
+
+def test_products_and_variances_have_numpys_shapes(mpc, rng):
+    rows = numbers(rng, (3, 5), np.float64)
+    for x in (rows, rows[:1], rows[0]):
+        for rowvar in (True, False):
+            if x.shape == (1, 5) and not rowvar:
+                continue
+            same(np.cov(mpc.secret(x), rowvar=rowvar), np.cov(x, rowvar=rowvar), 1e-4)
+    with pytest.raises(InputError, match="degrees of freedom"):
+        np.cov(mpc.secret(rows[:, :1]))
+    for subscripts, shapes in (("ii", [(2, 3)]), ("ij,jk", [(2, 3), (2, 3)]), ("i,i", [(2,), (3,)]), ("ij->k", [(2, 3)])):
+        arrays = [np.ones(shape) for shape in shapes]
+        with pytest.raises(ValueError):
+            np.einsum(subscripts, *arrays)
+        with pytest.raises(ValueError):
+            np.einsum(subscripts, *(mpc.secret(a) for a in arrays))
 
 
 MOVES = {
@@ -284,3 +344,184 @@ def test_real_parts_of_a_program_fit_together(mpc, rng):
         same(row, plain)
     secret += 1
     same(secret, x + 1)
+
+
+def stepped(*shape):
+    """Numbers of a shape that all differ."""
+    return np.arange(1.0, 1.0 + np.prod(shape)).reshape(shape) / 8
+
+
+def put(x, key, value):
+    x = x.copy()
+    x[key] = value
+    return x
+
+
+def added_at(x, key, value):
+    x = x.copy()
+    np.add.at(x, key, value)
+    return x
+
+
+#: Calls of NumPy's own tests that differed once, with the arrays that are secret.
+OF_NUMPYS_TESTS = {
+    "reduce over all axes": (lambda x: np.add.reduce(x, axis=None), [stepped(2, 3)]),
+    "reduce over all axes, kept": (lambda x: np.maximum.reduce(x, None, None, None, True), [stepped(2, 3)]),
+    "reduce a number": (lambda x: np.add.reduce(x), [np.array(5)]),
+    "multiply a number": (lambda x: np.multiply.reduce(x), [np.array(5.0)]),
+    "average of single floats": (lambda x: np.average(x, 0, np.array([1, 3], np.float32)), [stepped(2, 3).astype(np.float32)]),
+    "average of integers": (lambda x: np.average(x, weights=[1, 2, 1]), [np.array([1, 2, 4])]),
+    "running sums of single floats": (np.cumsum, [stepped(3).astype(np.float32)]),
+    "einsum of a number": (lambda y: np.einsum(",i->", 3, y), [np.arange(4)]),
+    "einsum with one row for all": (lambda x, y: np.einsum("ij,ij->j", x, y), [stepped(4, 2), stepped(1, 2)]),
+    "einsum of one and many": (lambda x, y: np.einsum("i,i", x, y), [stepped(2), stepped(1)]),
+    "einsum of a letter twice": (lambda x, y: np.einsum("iij,ji->i", x, y), [stepped(1, 1, 2), stepped(1, 3)]),
+    "einsum over an axis that two lack": (lambda x, y: np.einsum("gah,cbhg->ab", x, y), [stepped(2, 3, 1), stepped(2, 2, 1, 2)]),
+    "einsum in an order": (lambda x, y: np.einsum("ij,jk", x, y, optimize=True), [stepped(2, 2), stepped(2, 2)]),
+    "absolute truth": (np.absolute, [np.array([True, False])]),
+    "clip by wide integers": (lambda x: np.clip(x, np.int64(0), np.int64(1)), [stepped(3).astype(np.float32)]),
+    "clip a public array": (lambda low: np.clip(np.arange(4), low, 3), [np.array([1, 0, 2, 4])]),
+    "clip between arrays": (lambda high: np.clip(2.5, 1.0, high), [np.array([2.0, 3.0])]),
+    "put one row of more axes": (lambda x, v: put(x, (np.array([0, 0]), np.array([2, 1])), v), [stepped(1, 3), stepped(1, 2)]),
+    "equal to nothing": (lambda x: x == None, [stepped(3)]),  # noqa: E711
+    "not equal to nothing": (lambda x: x != None, [stepped(3)]),  # noqa: E711
+    "add at places": (lambda x, v: added_at(x, ([0, 0, 1, 0], [1, 1, 2, 1]), v), [stepped(2, 3), stepped(4)]),
+    "add a number at places": (lambda x: added_at(x, [2, 2, 0], 1.5), [stepped(3)]),
+    "add at rows": (lambda x, v: added_at(x, (slice(None), [0, 2, 0]), v), [np.arange(6).reshape(2, 3), np.arange(6).reshape(2, 3)]),
+    "sum of truth values": (lambda x, y: x + y, [np.array([[False], [True]]), np.array([False, True])]),
+    "product of truth values": (lambda x, y: x * y, [np.array([[False], [True]]), np.array([False, True])]),
+    "sum with public truth values": (lambda x: np.array([False, True]) + x + True, [np.array([False, True])]),
+    "the larger of truth values": (np.maximum, [np.array([[False], [True]]), np.array([False, True])]),
+    "the smaller of truth values": (np.minimum, [np.array([[False], [True]]), np.array([False, True])]),
+    "a truth value less than a number": (lambda x: 3 - x, [np.array([False, True])]),
+    "matrices of truth values": (np.matmul, [np.array([[True, True], [False, False]]), np.array([[True, False], [True, False]])]),
+    "einsum of truth values": (lambda x: np.einsum("ij->i", x), [np.array([[True, True], [False, False]])]),
+    "a block of an array": (np.block, [stepped(2, 1, 3)]),
+    "axes as an array": (lambda x: np.transpose(x, np.array([-1, -2])), [stepped(2, 3)]),
+    "windows that slide": (lambda x: np.lib.stride_tricks.sliding_window_view(x, 2, 1)[:, ::2], [stepped(2, 5)]),
+    "numbers that are not 0": (lambda x: np.linalg.norm(x, 0), [np.array([0, 2, 3], np.float32)]),
+    "norm of integers": (lambda x: np.linalg.norm(x, 1, 0), [np.array([[1, -2], [3, 4]])]),
+    "power of single floats": (lambda x: np.float_power(x, np.float32(2)), [stepped(3).astype(np.float32)]),
+}
+
+
+@pytest.mark.parametrize("name", OF_NUMPYS_TESTS)
+def test_calls_of_numpys_tests_give_numpys_results(mpc, name):
+    function, arrays = OF_NUMPYS_TESTS[name]
+    same(function(*map(mpc.secret, arrays)), function(*(a.copy() for a in arrays)), 16 * UNIT)
+
+
+def test_a_secret_number_pads(mpc):
+    x = np.arange(6).reshape(2, 3)
+    same(np.pad(mpc.secret(x), ((1, 0), (0, 2)), constant_values=mpc.secret(7)), np.pad(x, ((1, 0), (0, 2)), constant_values=7))
+
+
+#: Calls that NumPy refuses, and so does a secret array, by NumPy's class of error.
+REFUSED_BY_NUMPY = {
+    "pad": lambda x: np.pad(x, 1, "edge", constant_values=0), "order of diff": lambda x: np.diff(x, -1),
+    "one limit": lambda x: np.clip(x, 2), "limits twice": lambda x: np.clip(x, 1, 2, max=3),
+    "weights of 0": lambda x: np.average(x, weights=[1, -1, 0]), "weights without an axis": lambda x: np.average(x.reshape(1, 3), weights=[1, 2, 3]),
+    "weights of another length": lambda x: np.average(x, 0, weights=[1, 2]), "a truth value for a length": lambda x: np.reshape(x, (True, -1)),
+    "minus truth values": lambda x: -(x > 1), "truth values less others": lambda x: (x > 1) - (x > 2),
+    "True less truth values": lambda x: True - (x > 1), "a negative power of integers": lambda x: (x > 1).astype(int) ** -2,
+    "negative powers of integers": lambda x: (x > 1).astype(int) ** np.array([1, -1, 2]), "Frobenius of a vector": lambda x: np.linalg.norm(x, "fro"),
+    "norm over three axes": lambda x: np.linalg.norm(x.reshape(1, 1, 3), 2), "a diagonal of two lengths": lambda x: np.einsum("ii,i->i", x.reshape(3, 1), x), "an order of einsum": lambda x: np.einsum("i,i,i", x, x, x, optimize=["einsum_path", (0, 1)]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_BY_NUMPY)
+def test_calls_that_numpy_refuses_are_refused_alike(mpc, name):
+    call, x = REFUSED_BY_NUMPY[name], np.arange(3.0)
+    with pytest.raises(Exception) as refused:
+        call(x)
+    with pytest.raises(refused.type):
+        call(mpc.secret(x))
+
+
+def test_what_has_no_secret_form_is_refused_by_an_error_of_the_package(mpc):
+    x = mpc.secret(np.array([1.0, 0.0]))
+    for call in (lambda: x / np.array([1.0, 0.0]), lambda: x / 0, lambda: x.nonzero(), lambda: np.nonzero(x), lambda: x.choose([x, x])):
+        with pytest.raises(Error):
+            call()
+    assert not hasattr(x, "real") and not hasattr(x, "other")
+    with pytest.raises(TypeError):
+        np.add.at(np.zeros(2), [0, 1], x)
+    with pytest.raises(TypeError, match="not for truth values"):
+        +(x > 1)
+    # Logarithms would not give whole powers exactly.
+    whole = mpc.secret(np.array([1, 2]))
+    for call in (lambda: whole**whole, lambda: 2**whole):
+        with pytest.raises(InputError, match="make one of the two real"):
+            call()
+    same(2.0**whole, 2.0 ** np.array([1, 2]), 1e-4)
+
+
+@pytest.mark.parametrize("order", [None, 0, 0.5, 1, 1.5, 2, 3, np.inf, -np.inf])
+def test_norms_of_any_order_are_numpys(mpc, rng, order):
+    x = numbers(rng, (3, 4), np.float64)
+    x[0, 1] = 0
+    for axis in (0, 1):
+        same(np.linalg.norm(mpc.secret(x), order, axis, True), np.linalg.norm(x, order, axis, True), 2e-4)
+    same(np.linalg.norm(mpc.secret(x[0]), order), np.linalg.norm(x[0], order), 1e-3)
+    for wrong in (lambda x: np.linalg.norm(x, "nuclear", 0), lambda x: np.linalg.norm(x.reshape(1, 3, 4), 3)):
+        with pytest.raises(ValueError):
+            wrong(x)
+        with pytest.raises(ValueError):
+            wrong(mpc.secret(x))
+
+
+def test_each_number_has_its_own_public_exponent(mpc, rng):
+    x = numbers(rng, (2, 4), np.float64, 0.5, 2.0)
+    power = np.array([2.0, -1.0, 0.75, -1.5])
+    same(mpc.secret(x) ** power, x**power, 1e-3)
+    same(np.power(mpc.secret(x[:, :1]), power), x[:, :1] ** power, 1e-3)
+    # A whole exponent takes numbers of either sign.
+    same(mpc.secret(-x) ** power[:2].repeat(2), (-x) ** power[:2].repeat(2), 1e-3)
+    whole = np.arange(-2, 4).reshape(2, 3)
+    same(mpc.secret(whole) ** [[3], [2]], whole ** np.array([[3], [2]]))
+    same(mpc.secret(whole) ** np.zeros((0, 1, 1), int), whole ** np.zeros((0, 1, 1), int))
+
+
+def test_long_axes_turn_and_roll_without_a_list_of_every_place(mpc, rng):
+    calls = []
+
+    class Watching:
+        """The session, which notes the numbers of places of the gathers."""
+
+        def __getattr__(self, name):
+            return getattr(session, name)
+
+        def call(self, function, operands, params=None):
+            calls.append(len(params["indices"]) if function == "gather" else 0)
+            return session.call(function, operands, params)
+
+    session, mpc._session = mpc._session, Watching()
+    try:
+        for n in (65_536, 65_537, 90_000):
+            x = rng.integers(-99, 99, n)
+            secret = mpc.secret(x)
+            same(secret[::-1], x[::-1])
+            same(secret[-5:7:-3], x[-5:7:-3])
+            same(np.roll(secret, 1234), np.roll(x, 1234))
+    finally:
+        mpc._session = session
+    assert max(calls) <= 65_536
+    for shape, shift, axis in (((2, 3), -4, None), ((2, 3), (1, -1), (0, 1)), ((2, 3), (2, 1), 1), ((2, 3), 1, (0, 1)), ((0, 3), 2, 0), ((), 3, None)):
+        x = numbers(rng, shape, np.int64)
+        same(np.roll(mpc.secret(x), shift, axis), np.roll(x, shift, axis))
+    for axis in (None, 0, -1, (1, 0)):
+        x = numbers(rng, (3, 4), np.int64)
+        same(np.flip(mpc.secret(x), axis), np.flip(x, axis))
+
+
+def test_whole_numbers_that_no_float_holds_are_exact(mpc):
+    large = np.array([2**53 + 1, -(2**60) - 1, 2**61 - 1, 15**15])
+    secret = mpc.secret(large)
+    same(secret, large)
+    assert np.array_equal(secret.reveal(to=1), large)
+    same(secret - (2**60 + 1), large - (2**60 + 1))
+    same((2**55 + 1) - secret[:2], (2**55 + 1) - large[:2])
+    same(mpc.secret(np.array([1, -1, 0])) * (2**60 + 1), np.array([1, -1, 0]) * (2**60 + 1))
+    same(mpc.secret(np.array([15, 7])) ** np.array([15, 20]), np.array([15, 7]) ** np.array([15, 20]))
+    same(secret == 2**53 + 1, large == 2**53 + 1)
+    assert [int(x) for x in mpc.reveal(secret, secret[:1])[0]] == large.tolist()

@@ -16,6 +16,46 @@ import trefoil
 from trefoil import ConfigError, Error, InputError, RangeError, RevealError
 
 
+def test_what_becomes_no_array_of_real_numbers_is_refused(mpc):
+    class Tensor:
+        """As PyTorch's that require a gradient."""
+
+        def detach(self):
+            return self
+
+        def __array__(self, *_, **__):
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad")
+
+    with pytest.raises(trefoil.InputError, match=r"x.detach\(\)"):
+        mpc.secret(Tensor())
+    for wrong in (lambda: mpc.secret(np.array([1j]), dtype=float), lambda: mpc.secret(["a"]), lambda: mpc.secret([[1], [1, 2]])):
+        with pytest.raises(trefoil.InputError):
+            wrong()
+
+
+def test_check_knows_the_domains_of_functions():
+    functions = {
+        "log: element 1 is 0": np.log, "log: element 2 is -1.5": lambda x: np.log10(x[[0, 0, 2]]), "log: element 2 is -0.5": np.log1p,
+        "sqrt: element 2 is -1.5": np.sqrt, "inv_sqrt: element 1": lambda x: x**-0.5, "reciprocal: element 1 is 0": lambda x: 1 / x,
+        "div: element 1 is 0": lambda x: np.array([1.0, 2.0, 3.0]) / x, "pow: element 1 is 0": lambda x: x**-3,
+        "powf: element 1 is 0": lambda x: x**0.3, "exp: element 0 is 16": lambda x: np.exp(x * 8),
+        "log: element 1 is 0; its domain is x > 0": lambda x: x ** (x * 0 + 2),
+    }
+    with trefoil.local() as mpc:
+        x, good = mpc.secret([2.0, 0.0, -1.5]), mpc.secret([0.5, 0.125, 0.75])
+        for message, function in functions.items():
+            # On shares some number comes out.
+            function(x).reveal()
+            with mpc.check():
+                with pytest.raises(trefoil.RangeError, match=message):
+                    function(x)
+                function(good).reveal()
+        with mpc.check():
+            with pytest.raises(trefoil.RangeError, match="one_hot: element 1 is 3; its domain is the classes"):
+                trefoil.functions.one_hot(mpc.secret([2, 3]), 3)
+            assert np.abs(np.sqrt(x * 0).reveal()).max() < 1e-3 and np.std(x - x).reveal() < 1e-3
+
+
 def test_what_is_shown_is_shape_and_format_and_never_a_number(mpc):
     x = mpc.secret([[1234.5, -4321.25]])
     assert repr(x) == str(x) == "Secret(shape=(1, 2), dtype=float64, frac_bits=20)"
@@ -156,6 +196,23 @@ def test_shares_are_saved_and_loaded(mpc, tmp_path):
             assert y.dtype == x.dtype and np.array_equal(y.reveal(), values)
     if os.name == "posix":
         assert Path(files[0]).stat().st_mode & 0o777 == 0o600
+
+
+def test_shares_are_saved_under_a_key(mpc, tmp_path):
+    for name, digit in (("one", "a"), ("two", "b")):
+        (tmp_path / name).write_text(digit * 64 + "\n")
+        (tmp_path / name).chmod(0o600)
+    x = mpc.secret([1.5, -2.0])
+    files = x.save(tmp_path / "x", key=tmp_path / "one")
+    assert all(Path(f).read_bytes().startswith(b"trefoil-sealed") for f in files)
+    assert np.array_equal(mpc.load(tmp_path / "x", key=tmp_path / "one").reveal(), [1.5, -2.0])
+    with pytest.raises(InputError, match="does not open"):
+        mpc.load(tmp_path / "x", key=tmp_path / "two")
+    with pytest.raises(InputError, match="it is encrypted: give the key"):
+        mpc.load(tmp_path / "x")
+    x.save(tmp_path / "x")
+    with pytest.raises(InputError, match="not encrypted"):
+        mpc.load(tmp_path / "x", key=tmp_path / "one")
 
 
 def test_damaged_and_mixed_shares_are_refused_by_name(mpc, tmp_path):

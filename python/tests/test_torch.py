@@ -47,8 +47,8 @@ def of_calls(*calls, shape=(Batch(1), 4), **constants):
 
 
 def test_calls_without_a_private_form_are_named():
-    recorded = of_calls(("sort 1", "aten.sort.default", (Ref("x"),), (Batch(1), 4)))
-    with pytest.raises(InputError, match=r"`sort 1` calls aten.sort.default"):
+    recorded = of_calls(("mode 1", "aten.mode.default", (Ref("x"),), (Batch(1), 4)))
+    with pytest.raises(InputError, match=r"`mode 1` calls aten.mode.default"):
         network(recorded)
     recorded = of_calls(("div 1", "aten.div.Tensor_mode", (Ref("x"), 2.0, "floor"), (Batch(1), 4)))
     with pytest.raises(InputError, match=r"`div 1` .*rounded quotient"):
@@ -96,8 +96,71 @@ CALLS = {
     "index": ("aten.index.Tensor", (Ref("x"), [None, Ref("at")]), lambda x: x[:, [3, 0]]),
     "amax": ("aten.amax.default", (Ref("x"), [1], True), lambda x: x.max(1, keepdims=True)),
     "rms": ("aten.rms_norm.default", (Ref("x"), [4], None, 1e-3), lambda x: x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-3)),
+    "celu": ("aten.celu.default", (Ref("x"), 0.5), lambda x: np.where(x > 0, x, 0.5 * np.expm1(x / 0.5))),
+    "scatter": ("aten.scatter.src", (Ref("x"), 1, Ref("row"), Ref("x")), lambda x: put(x, [3, 0, 3], x[:, :3], False)),
+    "scatter_add": ("aten.scatter_add.default", (Ref("x"), 1, Ref("row"), Ref("x")), lambda x: put(x, [3, 0, 3], x[:, :3], True)),
+    "index_add": ("aten.index_add.default", (Ref("x"), 1, Ref("at4"), Ref("x")), lambda x: put(x, [3, 0, 3, 3], x, True)),
+    "index_put": ("aten.index_put.default", (Ref("x"), [None, Ref("at")], Ref("w"), False), lambda x: put(x, [3, 0], 2.5, False)),
+    "windows": ("aten.unfold.default", (Ref("x"), 1, 2, 1), lambda x: np.stack([x[:, :2], x[:, 1:3], x[:, 2:]], 1)),
+    "sort": ("aten.sort.default", (Ref("x"), 1, True), lambda x: -np.sort(-x, 1)),
+    "topk": ("aten.topk.default", (Ref("x"), 2, 1, False), lambda x: np.sort(x, 1)[:, :2]),
+    "cumprod": ("aten.cumprod.default", (Ref("x"), 1), lambda x: x.cumprod(1)),
+    "norm": ("aten.linalg_vector_norm.default", (Ref("x"), 2, [1], True), lambda x: np.sqrt((x * x).sum(1, keepdims=True))),
+    "largest": ("aten.linalg_vector_norm.default", (Ref("x"), float("inf"), [1]), lambda x: np.abs(x).max(1)),
+    "hypot": ("aten.hypot.default", (Ref("x"), Ref("w")), lambda x: np.hypot(x, 2.5)),
+    "logsumexp": ("aten.logsumexp.default", (Ref("x"), [1]), lambda x: np.log(np.exp(x).sum(1))),
     "softplus": ("aten.softplus.default", (Ref("x"), 2.0), lambda x: np.log1p(np.exp(2 * x)) / 2),
 }
+
+
+def put(x, places, new, add):
+    """Numbers at places of each row, or added to what is there."""
+    x, new = x.copy(), np.broadcast_to(new, (len(x), len(places)))
+    for i, place in enumerate(places):
+        x[:, place] = x[:, place] * add + new[:, i]
+    return x
+
+
+#: The same of pictures `[n, 1, 2, 2]`, made of the rows.
+PICTURES = {
+    "nearest": ("aten.upsample_nearest2d.vec", ([4, 6], None), lambda x: x.repeat(2, 2).repeat(3, 3)),
+    "bilinear": ("aten.upsample_bilinear2d.vec", ([3, 2], True, None), lambda x: np.stack([x[:, :, 0], x.mean(2), x[:, :, 1]], 2)),
+    "half pixels": ("aten.upsample_bilinear2d.vec", (None, False, [2.0, 1.0]),
+                    lambda x: np.stack([a * x[:, :, 0] + (1 - a) * x[:, :, 1] for a in (1, 0.75, 0.25, 0)], 2)),
+    "adaptive": ("aten.adaptive_max_pool2d.default", ([1, 2],), lambda x: x.max(2, keepdims=True)),
+    "overlapping": ("aten.adaptive_max_pool2d.default", ([3, 1],),
+                    lambda x: np.stack([x[:, :, 0].max(2, keepdims=True), x.max((2, 3), keepdims=True)[:, :, 0], x[:, :, 1].max(2, keepdims=True)], 2)),
+    "diagonal": ("aten.diagonal.default", (0, 2, 3), lambda x: x.diagonal(axis1=2, axis2=3)),
+    "index": ("aten.index.Tensor", ([None, None, Ref("i"), Ref("j")],), lambda x: x[:, :, [1, 0], [0, 0]]),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_calls_on_pictures_mean_what_they_mean_in_pytorch(rng, name):
+    target, args, meaning = PICTURES[name]
+    x = np.round(rng.uniform(-2, 2, (3, 4)) * 256) / 256
+    want = meaning(x.reshape(3, 1, 2, 2))
+    places = {"i": np.array([1, 0]), "j": np.array([0, 0])} if name == "index" else {}
+    view = ("picture", "aten.view.default", (Ref("x"), [-1, 1, 2, 2]), (Batch(1), 1, 2, 2))
+    recorded = of_calls(view, (name, target, (Ref("picture"), *args), (Batch(1), *want.shape[1:])), **places)
+    if "adaptive" in target:
+        recorded.outputs = {"y": Ref(f"{name}:0")}
+    model = network(recorded)
+    assert np.allclose(model.evaluate(x), want, atol=1e-6)
+    assert np.allclose(model.infer(x), want, atol=1e-3)
+
+
+def test_a_bag_is_the_sum_of_its_rows_and_a_bilinear_layer_that_of_products(rng):
+    table, weight = rng.uniform(-1, 1, (9, 3)).astype(np.float32), rng.uniform(-1, 1, (2, 3, 3)).astype(np.float32)
+    view = Call("flat", "aten.view.default", (Ref("x"), [-1]), {}, (Value((Batch(4),), "i"),))
+    bag = Call("bag", "aten._embedding_bag.default", (Ref("table"), Ref("flat"), Ref("starts"), False, 0), {}, (Value((Batch(1), 3), "f"),))
+    product = Call("product", "aten._trilinear.default", (Ref("bag:0"), Ref("weight"), Ref("bag:0"), [1, 3], [0], [1, 2], [2, 3]), {},
+                   (Value((Batch(1), 2), "f"),))
+    recorded = Recorded({"x": Value((Batch(1), 4), "i")}, {"table": table, "weight": weight, "starts": np.array([0, 4])},
+                        [view, bag, product], {"y": Ref("product")}, True)
+    x = rng.integers(0, 9, (2, 4))
+    sums = table[x].sum(1, dtype=np.float64)
+    assert np.allclose(network(recorded).evaluate(x), np.einsum("bi,oij,bj->bo", sums, weight, sums), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -106,9 +169,18 @@ def test_calls_mean_what_they_mean_in_pytorch(rng, name):
     x = np.round(rng.uniform(-2, 2, (3, 4)) * 256) / 256
     want = meaning(x)
     shape = (Batch(1), *want.shape[1:])
-    constants = {"c": np.array([True, False, True, False]), "w": np.float32(2.5), "at": np.array([3, 0])}
-    used = {k: a for k, a in constants.items() if k in repr(args)}
-    model = network(of_calls((name, target, args, shape), **used))
+    constants = {"c": np.array([True, False, True, False]), "w": np.float32(2.5), "at": np.array([3, 0]),
+                 "row": np.array([[3, 0, 3]]), "at4": np.array([3, 0, 3, 3])}
+    used = {k: a for k, a in constants.items() if f"'{k}'" in repr(args)}
+    calls = [(name, target, args, shape)]
+    if target.startswith("aten.scatter"):
+        # PyTorch spreads the places over the batch.
+        calls = [("spread", "aten.expand.default", (Ref("row"), [Batch(1), 3]), (Batch(1), 3)),
+                 (name, target, (*args[:2], Ref("spread"), args[3]), shape)]
+    recorded = of_calls(*calls, **used)
+    if name in ("sort", "topk"):
+        recorded.outputs = {"y": Ref(f"{name}:0")}
+    model = network(recorded)
     assert np.allclose(model.evaluate(x), want, atol=1e-9)
     assert np.allclose(model.infer(x), want, atol=1e-3)
 
@@ -217,6 +289,42 @@ class TestPyTorch:
                 logits = net(torch.from_numpy(images[:4]).double()).numpy()
             assert np.abs(trainer.predict(images[:4]).reveal() - logits).max() < 5e-3
 
+    def test_what_requires_no_gradient_stays(self):
+        import torch
+        from torch import nn
+        from torch.nn.utils import parametrizations
+
+        class Low(nn.Module):
+            """A frozen layer with two small factors beside it, as LoRA has them."""
+
+            def __init__(self, layer):
+                super().__init__()
+                self.layer = layer.requires_grad_(False)
+                self.a = nn.Parameter(torch.randn(2, layer.in_features) / 4)
+                self.b = nn.Parameter(torch.randn(layer.out_features, 2) / 4)
+
+            def forward(self, x):
+                return nn.functional.linear(x, self.layer.weight + self.b @ self.a, self.layer.bias)
+
+        torch.manual_seed(3)
+        nets = {
+            "frozen": nn.Sequential(nn.Linear(8, 6).requires_grad_(False), nn.Tanh(), nn.Linear(6, 3)),
+            "low rank": nn.Sequential(Low(nn.Linear(8, 6)), nn.Tanh(), Low(nn.Linear(6, 3))),
+            "weight norm": nn.Sequential(parametrizations.weight_norm(nn.Linear(8, 6)), nn.Tanh(), nn.Linear(6, 3)),
+        }
+        x, labels = torch.randn(8, 8), torch.randint(0, 3, (8,))
+        for name, net in nets.items():
+            with trefoil.local() as mpc:
+                trainer = trefoil.Trainer(trefoil.Model.from_torch(net, x), optimiser=trefoil.optim.SGD(lr=0.125), batch_size=8, mpc=mpc)
+                trainer.step(x.numpy(), labels.numpy())
+                learnt = trainer.state_dict(like=net)
+            asking = {name: p for name, p in net.named_parameters() if p.requires_grad}
+            assert learnt.keys() == asking.keys(), name
+            nn.functional.cross_entropy(net(x), labels).backward()
+            for key, p in asking.items():
+                want = -0.125 * p.grad
+                assert (learnt[key] - p - want).abs().max() < 1e-4 and want.abs().max() > 1e-3, (name, key)
+
     def test_dropout_is_that_of_the_module(self):
         import torch
         from torch import nn
@@ -245,7 +353,10 @@ def test_layers_that_a_training_would_not_train_as_pytorch_does_are_known():
 
     like = nn.Sequential(nn.BatchNorm2d(3), nn.Dropout(0.5), nn.Dropout2d(0.0), nn.LayerNorm(4))
     assert _unlike(nn, like) == ()
-    unlike = nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.BatchNorm2d(3, momentum=None), nn.Dropout2d(0.1), nn.AlphaDropout(0.2))
+    unlike = nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.BatchNorm2d(3, momentum=None), nn.Dropout2d(0.1), nn.AlphaDropout(0.2),
+                           nn.BatchNorm2d(3).requires_grad_(False), nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3)))
     found = _unlike(nn, unlike)
-    assert [text.split(":")[0] for text in found] == ["0", "1", "2", "3"]
+    assert [text.split(":")[0] for text in found] == ["0", "1", "2", "3", "4", "5.parametrizations.weight.0"]
+    assert ".eval()" in found[4] and "power iteration" in found[5]
+    assert _unlike(nn, unlike[4].eval()) == ()
     assert "affine=True" in found[0] and "momentum" in found[1] and "Dropout2d" in found[2] and "AlphaDropout" in found[3]

@@ -1,13 +1,14 @@
-"""Computing on data that nobody sees, with NumPy's interface.
+"""Computation on secret-shared data with NumPy's interface.
 
 Three parties hold shares of every secret array; none of them learns a number. See ``trefoil.local`` to
-begin, ``trefoil.Model`` for networks, ``trefoil.Trainer`` to train them, ``trefoil.connect`` for a cluster's servers and ``trefoil.party`` for
-the same script on three machines.
+begin, ``trefoil.Model`` for networks and ``trefoil.Trainer`` to train them. See ``trefoil.connect`` for a cluster's
+servers and ``trefoil.party`` for the same script on three machines.
 """
 
 from . import functions, optim
+from ._autograd import no_grad
 from ._cluster import Cluster, ModelInfo, connect
-from ._errors import ConfigError, Error, InputError, RangeError, Refused, RevealError, Unreachable
+from ._errors import ConfigError, Error, InputError, PrecisionWarning, RangeError, Refused, RevealError, Unreachable
 from ._model import Model
 from ._run import DataInfo, Progress, Run, RunInfo
 from ._secret import Secret
@@ -27,6 +28,7 @@ __all__ = [
     "Model",
     "ModelInfo",
     "Mpc",
+    "PrecisionWarning",
     "Progress",
     "RangeError",
     "Refused",
@@ -40,6 +42,7 @@ __all__ = [
     "connect",
     "functions",
     "local",
+    "no_grad",
     "optim",
     "party",
 ]

@@ -19,7 +19,7 @@ import time
 from . import _trefoil
 from ._errors import Error
 
-#: How long the others may go on after a party has failed, in seconds.
+#: The time that the others get to end after a party has failed, in seconds.
 _GRACE = 5.0
 
 
@@ -80,7 +80,7 @@ def run(arguments=None):
         try:
             status = _wait(parties)
         except KeyboardInterrupt:
-            # The terminal has told the parties too.
+            # The terminal has sent the signal to the parties too.
             status = 130
         for party in parties:
             if party.poll() is None:

@@ -6,7 +6,7 @@ from ._errors import InputError
 from ._onnx import Writer
 from ._record import Batch, Ref, Value
 
-#: Translations by the calls' names: functions of the translation under way and the call's operands.
+#: Translations by the calls' names: functions of the current translation and the call's operands.
 OPS = {}
 
 #: Keywords that say nothing about numbers.
@@ -14,12 +14,12 @@ _IGNORED = {"layout", "device", "pin_memory", "memory_format", "non_blocking", "
 
 
 def translated(recorded):
-    """The model file of a recorded network, and the names of its constants that are not parameters.
+    """The model file of a recorded network, and the names of its constants that training changes.
 
     Raises
     ------
     InputError
-        Naming the first call that has no translation.
+        Naming the first call without a translation.
     """
     return _Translation(recorded).finish()
 
@@ -39,8 +39,11 @@ class _Translation:
     def __init__(self, recorded):
         self._writer = Writer()
         self._recorded = recorded
-        self._names, self._values, self._written = {}, {}, {}
+        self._names, self._values, self._written = {}, {}, set()
         self._batch = None
+        self._spread = {call.name: call.args[0] for call in recorded.calls if call.target.split(".")[1:2] == ["expand"]}
+        #: Nodes with several results, which have separate names.
+        self.count = 0
         for name, value in recorded.inputs.items():
             shape = ["batch" if isinstance(d, Batch) else d for d in value.shape]
             self._writer.input(name, shape, value.kind != "f")
@@ -55,8 +58,7 @@ class _Translation:
         for name, ref in self._recorded.outputs.items():
             self._writer.node("Identity", [self.name(ref)], name)
             self._writer.output(name)
-        names = {key for key in self._written if key.split(" ")[0] not in self._recorded.parameters}
-        return self._writer.finish(), (*names, *self._writer.unnamed)
+        return self._writer.finish(), tuple(name for name in self._recorded.parameters if name in self._written)
 
     def _call(self, call):
         _, packet, overload = [*call.target.split("."), "", ""][:3]
@@ -88,23 +90,26 @@ class _Translation:
         """A constant's numbers, or None."""
         return self._recorded.constants.get(ref.name) if isinstance(ref, Ref) else None
 
+    def known(self, ref):
+        """The numbers of a constant, also of one that is repeated along axes of length 1, or None."""
+        while isinstance(ref, Ref) and ref.name in self._spread:
+            ref = self._spread[ref.name]
+        return self.array(ref)
+
     def name(self, x):
         """The node's operand for a value or a number."""
         if not isinstance(x, Ref):
             return self.number(x)
         if x.name in self._recorded.constants:
-            return self.constant(self._recorded.constants[x.name], x.name)
+            return self._weight(x.name)
         if x.name not in self._names:
             raise InputError(f"it takes `{x.name}`, a result that is not offered")
         return self._names[x.name]
 
-    def constant(self, array, name):
-        """A weight under its own name; under another where it is needed in two shapes."""
-        key = name if self._written.get(name, array.shape) == array.shape else f"{name} {array.shape}"
-        if key not in self._written:
-            self._writer.constant(array, key)
-            self._written[key] = array.shape
-        return key
+    def _weight(self, name):
+        if name not in self._written:
+            self._written.add(self._writer.constant(self._recorded.constants[name], name))
+        return name
 
     def fixed(self, array):
         """Numbers of the network's structure."""
@@ -153,5 +158,5 @@ class _Translation:
         return axis % max(1, len(self.shape(ref)))
 
     def real(self, x):
-        """Whether an operand consists of real numbers."""
+        """True if an operand consists of real numbers."""
         return self.value(x).kind == "f" if isinstance(x, Ref) else isinstance(x, float)

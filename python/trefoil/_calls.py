@@ -1,4 +1,4 @@
-"""What each ATen call is made of."""
+"""Translations of ATen calls into operations of ONNX."""
 
 import math
 
@@ -113,6 +113,12 @@ def _expm1(t, x):
     return t.node("Sub", [t.node("Exp", [x]), 1.0])
 
 
+@op("hypot")
+def _hypot(t, x, y):
+    square = t.node("Add", [t.node("Mul", [x, x]), t.node("Mul", [y, y])])
+    return t.node("Sqrt", [square])
+
+
 @op("log2")
 def _log2(t, x):
     return t.node("Mul", [t.node("Log", [x]), 1.0 / math.log(2.0)])
@@ -121,7 +127,7 @@ def _log2(t, x):
 _ELEMENTWISE = {
     "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "erf": "Erf", "exp": "Exp", "log": "Log", "sqrt": "Sqrt",
     "reciprocal": "Reciprocal", "neg": "Neg", "abs": "Abs", "sign": "Sign", "sin": "Sin", "cos": "Cos", "floor": "Floor",
-    "ceil": "Ceil", "mish": "Mish", "hardswish": "HardSwish", "isnan": "IsNaN",
+    "ceil": "Ceil", "mish": "Mish", "hardswish": "HardSwish", "isnan": "IsNaN", "atan": "Atan",
 }
 for _name, _operator in _ELEMENTWISE.items():
     OPS[_name] = lambda t, x, _operator=_operator: t.node(_operator, [x])
@@ -154,6 +160,11 @@ def _elu(t, x, alpha=1.0, scale=1.0, input_scale=1.0):
     if scale != 1:
         return t.node("Selu", [x], alpha=float(alpha), gamma=float(scale))
     return t.node("Elu", [x], alpha=float(alpha))
+
+
+@op("celu")
+def _celu(t, x, alpha=1.0):
+    return t.node("Celu", [x], alpha=float(alpha))
 
 
 @op("softplus")
@@ -276,11 +287,7 @@ def _convolution(t, x, weight, bias, stride, padding, dilation, transposed, outp
         y = t.node("Conv", [x, weight], **window)
     if bias is None:
         return y
-    channels = [t.shape(bias)[0], *[1] * len(stride)]
-    # A weight under its own name, so that training finds it.
-    array = t.array(bias)
-    bias = t.shaped(bias, channels) if array is None else t.constant(array.reshape(channels), bias.name)
-    return t.node("Add", [y, bias])
+    return t.node("Add", [y, t.shaped(bias, [t.shape(bias)[0], *[1] * len(stride)])])
 
 
 @op("scaled_dot_product_attention")
@@ -416,6 +423,44 @@ def _adaptive_avg_pool(t, x, size):
     return y
 
 
+@op("adaptive_max_pool2d", "adaptive_max_pool1d")
+def _adaptive_max_pool(t, x, size):
+    sizes = t.shape(x)[-len(size) :]
+    if all(n % m == 0 for n, m in zip(sizes, size)):
+        kernel = [n // m for n, m in zip(sizes, size)]
+        return [t.node("MaxPool", [x], kernel_shape=kernel, strides=kernel)]
+    y = t.name(x)
+    for axis, (n, m) in enumerate(zip(sizes, size), len(t.shape(x)) - len(size)):
+        parts = [_slice(t, y, axis, i * n // m, -(-(i + 1) * n // m)) for i in range(m)]
+        parts = [t.node("ReduceMax", [part, t.ints([axis])], keepdims=1) for part in parts]
+        y = parts[0] if m == 1 else t.node("Concat", parts, axis=axis)
+    return [y]
+
+
+def _resized(t, x, size, scales, **attributes):
+    axes = list(range(2, len(t.shape(x))))
+    if scales:
+        return t.node("Resize", [x, None, t.fixed(np.array(scales, np.float32))], axes=axes, **attributes)
+    return t.node("Resize", [x, None, None, t.ints(size)], axes=axes, **attributes)
+
+
+@op("upsample_nearest1d", "upsample_nearest2d")
+def _nearest(t, x, size, scales=None):
+    return _resized(t, x, size, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+
+
+@op("upsample_linear1d", "upsample_bilinear2d")
+def _linear_between(t, x, size, align_corners, scales=None):
+    places = "align_corners" if align_corners else "half_pixel"
+    return _resized(t, x, size, scales, mode="linear", coordinate_transformation_mode=places)
+
+
+@op("upsample_bicubic2d")
+def _cubic_between(t, x, size, align_corners, scales=None):
+    places = "align_corners" if align_corners else "half_pixel"
+    return _resized(t, x, size, scales, mode="cubic", coordinate_transformation_mode=places)
+
+
 # -- reductions ------------------------------------------------------------------------------------
 
 
@@ -433,9 +478,18 @@ for _name, _operator in {"sum": "ReduceSum", "mean": "ReduceMean", "amax": "Redu
     OPS[_name] = _over(_operator)
 
 
-@op("max.default", "min.default")
-def _extremum_of_all(t, x):
-    raise InputError("take amax() or amin() in its place")
+OPS["max.default"], OPS["min.default"] = _over("ReduceMax"), _over("ReduceMin")
+
+
+@op("linalg_vector_norm")
+def _vector_norm(t, x, order=2.0, axes=None, keep=False, **_):
+    if order in (math.inf, -math.inf):
+        axes = list(range(len(t.shape(x)))) if not axes else [t.axis(x, a) for a in ([axes] if isinstance(axes, int) else axes)]
+        return t.node("ReduceMax" if order > 0 else "ReduceMin", [t.node("Abs", [x]), t.ints(axes)], keepdims=int(keep))
+    operator = {1.0: "ReduceL1", 2.0: "ReduceL2"}.get(float(order))
+    if operator is None:
+        raise InputError(f"a norm of order {order} is not offered; 1, 2 and infinity are")
+    return _over(operator)(t, x, axes, keep)
 
 
 @op("max.dim")
@@ -475,6 +529,24 @@ def _var(t, x, axes=None, correction=1, keepdim=False, **_):
     return y if correction == 0 else t.node("Mul", [y, count / (count - correction)])
 
 
+@op("cumprod")
+def _cumprod(t, x, axis, **_):
+    return t.node("CumProd", [x, axis])
+
+
+@op("topk")
+def _topk(t, x, k, axis=-1, largest=True, sorted=True):  # noqa: A002 - PyTorch's name
+    t.count += 1
+    names = [f"TopK values {t.count}", f"TopK places {t.count}"]
+    return t.node("TopK", [x, t.ints([k])], names, axis=t.axis(x, axis), largest=int(largest), sorted=int(sorted))
+
+
+@op("sort")
+def _sort(t, x, axis=-1, descending=False, **more):
+    axis = t.axis(x, axis)
+    return _topk(t, x, t.shape(x)[axis], axis, more.get("descending", descending))
+
+
 @op("cumsum")
 def _cumsum(t, x, axis, **_):
     x = x if t.value(x).kind != "b" else t.node("Cast", [x], to=7)
@@ -508,7 +580,7 @@ def _expand(t, x, *_, **__):
     if shape == to:
         return t.name(x)
     padded = [1] * (len(to) - len(shape)) + shape
-    # What stays need not be named.
+    # Axes that keep their length are given as 1.
     to = [1 if a == b else b for a, b in zip(padded, to)]
     if len(to) > len(shape):
         x = t.shaped(x, padded)
@@ -521,7 +593,7 @@ def _repeat(t, x, times):
     if len(times) > len(shape):
         x = t.shaped(x, [1] * (len(times) - len(shape)) + shape)
     if any(isinstance(n, Batch) for n in times):
-        # Only what is there once can be repeated with the batch.
+        # Only an axis of length 1 can be repeated with the batch.
         ones = [1] * (len(times) - len(shape)) + shape
         if any(isinstance(n, Batch) and d != 1 for n, d in zip(times, ones)):
             raise InputError("it repeats what is there several times as often as the batch is large")
@@ -623,11 +695,35 @@ def _gather(t, x, axis, places, *_, **__):
     return t.node("GatherElements", [x, places], axis=t.axis(x, axis))
 
 
+def _flat(t, x, places):
+    """Public index arrays on adjacent axes as one: the first axis, the axes' sizes, and the places through them."""
+    at = [i for i, p in enumerate(places) if p is not None]
+    known = [t.known(places[i]) for i in at]
+    sizes = [t.shape(x)[i] for i in at]
+    if at != list(range(at[0], at[0] + len(at))) or any(k is None or k.dtype.kind not in "iu" for k in known):
+        return None
+    if any(isinstance(size, Batch) for size in sizes):
+        return None
+    flat = np.ravel_multi_index(np.broadcast_arrays(*known), sizes, mode="wrap") if len(at) > 1 else known[0] % sizes[0]
+    return at[0], sizes, flat
+
+
+def _one_axis(t, x, axis, count):
+    """Some axes as one."""
+    shape = t.shape(x)
+    return [*shape[:axis], math.prod(shape[axis : axis + count]), *shape[axis + count :]]
+
+
 @op("index")
 def _index(t, x, places):
     at = [i for i, p in enumerate(places) if p is not None]
     if len(at) == 1 and t.value(places[at[0]]).kind != "b":
         return t.node("Gather", [x, places[at[0]]], axis=at[0])
+    flat = _flat(t, x, places)
+    if flat is not None:
+        axis, sizes, picked = flat
+        y = t.shaped(x, _one_axis(t, x, axis, len(sizes)))
+        return t.node("Gather", [y, t.fixed(picked.astype(np.int64))], axis=axis)
     if at != list(range(len(at))) or any(t.value(places[i]).kind == "b" for i in at):
         raise InputError("index arrays on axes that do not come first, and masks, are not offered")
     rank = max(len(t.shape(places[i])) for i in at)
@@ -640,6 +736,124 @@ def _index(t, x, places):
         spread = t.node("Expand", [places[i], t.ints(shape)])
         columns.append(t.node("Unsqueeze", [spread, t.ints([rank])]))
     return t.node("GatherND", [x, t.node("Concat", columns, axis=rank)])
+
+
+def _put(t, x, axis, length, places, new, add):
+    """Replaces the numbers at public places along an axis, or adds to them."""
+    if not add:
+        picked = np.arange(length)
+        picked[places] = length + np.arange(len(places))
+        return t.node("Gather", [t.node("Concat", [x, new], axis=axis), t.fixed(picked)], axis=axis)
+    # Each pass takes one number for a place, and a zero for places that get none.
+    borders = [0] * (2 * len(t.result.shape))
+    borders[len(t.result.shape) + axis] = 1
+    padded = t.node("Pad", [new, t.ints(borders), 0.0])
+    y, left = x, np.arange(len(places))
+    while left.size:
+        first = left[np.unique(places[left], return_index=True)[1]]
+        picked = np.full(length, len(places))
+        picked[places[first]] = first
+        y = t.node("Add", [y, t.node("Gather", [padded, t.fixed(picked)], axis=axis)])
+        left = np.setdiff1d(left, first)
+    return y
+
+
+@op("index_put", "_unsafe_index_put")
+def _index_put(t, x, places, new, accumulate=False):
+    flat = _flat(t, x, places)
+    if flat is None:
+        raise InputError("numbers are put at public places, along axes beside each other")
+    axis, sizes, at = flat
+    shape = t.shape(x)
+    spread = [*shape[:axis], *at.shape, *shape[axis + len(sizes) :]]
+    behind = _one_axis(t, x, axis, len(sizes))
+    if not isinstance(new, Ref) or t.shape(new) != spread:
+        new = t.node("Expand", [new, t.ints(spread)])
+    new = t.shaped(new, [*shape[:axis], at.size, *shape[axis + len(sizes) :]])
+    y = t.name(x) if behind == shape else t.shaped(x, behind)
+    if len(t.result.shape) != len(behind):
+        t.result = type(t.result)(tuple(behind), t.result.kind)
+    y = _put(t, y, axis, behind[axis], at.ravel(), new, accumulate)
+    return y if behind == shape else t.shaped(y, shape)
+
+
+def _along(t, x, axis, places):
+    """Places that are the same along all axes but one, or None."""
+    known = t.known(places)
+    if known is None or known.ndim != len(t.shape(x)) or any(n != 1 for i, n in enumerate(known.shape) if i != axis):
+        return None
+    return known.ravel() % t.shape(x)[axis]
+
+
+def _scattered(t, x, axis, places, new, add):
+    axis = t.axis(x, axis)
+    at, shape = _along(t, x, axis, places), t.shape(x)
+    whole = isinstance(new, Ref) and [n for i, n in enumerate(t.shape(places)) if i != axis] == [n for i, n in enumerate(shape) if i != axis]
+    if at is None or not whole:
+        new = new if isinstance(new, Ref) else t.node("Expand", [new, t.ints(t.shape(places))])
+        return t.node("ScatterElements", [x, places, new], axis=axis, reduction="add" if add else None)
+    new = t.name(new) if t.shape(new)[axis] == len(at) else _slice(t, new, axis, 0, len(at))
+    return _put(t, t.name(x), axis, shape[axis], at, new, add)
+
+
+@op("scatter")
+def _scatter(t, x, axis, places, new, reduce=None):
+    if reduce is not None:
+        raise InputError("scatter_add is offered, other reductions are not")
+    return _scattered(t, x, axis, places, new, False)
+
+
+@op("scatter_add")
+def _scatter_add(t, x, axis, places, new):
+    return _scattered(t, x, axis, places, new, True)
+
+
+@op("index_add")
+def _index_add(t, x, axis, places, new, alpha=1):
+    new = new if alpha == 1 else t.node("Mul", [new, alpha])
+    axis, at = t.axis(x, axis), t.known(places)
+    if at is None:
+        raise InputError("numbers are added at public places")
+    return _put(t, t.name(x), axis, t.shape(x)[axis], at.ravel() % t.shape(x)[axis], new, True)
+
+
+@op("unfold")
+def _windows(t, x, axis, size, step):
+    axis, rank = t.axis(x, axis), len(t.shape(x))
+    count = (t.shape(x)[axis] - size) // step + 1
+    y = t.node("Gather", [x, t.fixed(np.add.outer(np.arange(count) * step, np.arange(size)))], axis=axis)
+    return t.transposed(y, [*range(axis + 1), *range(axis + 2, rank + 1), axis + 1])
+
+
+@op("diagonal", "diagonal_copy")
+def _diagonal(t, x, offset=0, one=0, other=1):
+    shape, rank = t.shape(x), len(t.shape(x))
+    one, other = t.axis(x, one), t.axis(x, other)
+    rest = [i for i in range(rank) if i not in (one, other)]
+    rows, columns = shape[one], shape[other]
+    places = [i * columns + i + offset for i in range(rows) if 0 <= i + offset < columns]
+    y = t.shaped(t.transposed(x, [*rest, one, other]), [*(shape[i] for i in rest), rows * columns])
+    return t.node("Gather", [y, t.ints(places)], axis=len(rest))
+
+
+@op("_embedding_bag", "_embedding_bag_forward_only")
+def _embedding_bag(t, weight, places, offsets, scaled=False, mode=0, sparse=False, factors=None, *_, **__):
+    (bags, _), (count,) = t.result.shape, t.shape(places)
+    size = lambda n: n.times if isinstance(n, Batch) else n
+    known = t.known(offsets)
+    each = size(count) // size(bags)
+    if size(count) % size(bags) or factors is not None or known is not None and np.any(known != np.arange(len(known)) * each):
+        raise InputError("bags have as many places each, and no factors of their own")
+    rows = t.node("Gather", [weight, t.node("Reshape", [places, t.ints([-1, each])])], axis=0)
+    return [t.node(("ReduceSum", "ReduceMean", "ReduceMax")[mode], [rows, t.ints([1])], keepdims=0)]
+
+
+@op("_trilinear")
+def _trilinear(t, x, weight, y, new_x, new_weight, new_y, summed, unroll=1):
+    """The sum over axes of three factors, each with separate new axes."""
+    factors = [t.node("Unsqueeze", [v, t.ints(new)]) if new else t.name(v) for v, new in ((x, new_x), (weight, new_weight), (y, new_y))]
+    product = t.node("Mul", [t.node("Mul", factors[:2]), factors[2]])
+    return t.node("ReduceSum", [product, t.ints(summed)], keepdims=0)
 
 
 @op("constant_pad_nd")

@@ -1,4 +1,4 @@
-"""A client of a cluster: three servers that keep models and data, run the ones and train on the others."""
+"""A client of a cluster: three servers that keep models and data, run the models and train on the data."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _trefoil, optim
+from . import _like_torch, _trefoil, optim
 from ._errors import ConfigError, Error, InputError
 from ._model import Model
 from ._progress import bar
 from ._run import DataInfo, Run, RunInfo
+from ._secret import _floats, _plain
 from ._session import FRAC_BITS, Cost
 from ._train import METRICS, as_torch, loss_of, one_hot, planned
 
@@ -27,15 +28,15 @@ if TYPE_CHECKING:
 
     from ._train import Loss, Optimiser
 
-#: Most jobs of one client that are under way at once.
+#: The most jobs of one client that run at once.
 JOBS = 8
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What is listed of a model at the servers.
+    """A model in the servers' list.
 
-    ``inputs`` and ``outputs`` are shapes without the batch; ``state`` is ``"ready"``, or says why the model
+    ``inputs`` and ``outputs`` are shapes without the batch; ``state`` is ``"ready"``, or states why the model
     cannot be used.
     """
 
@@ -78,28 +79,27 @@ class Data:
             One for each input of the networks that are to be trained, then the labels; a row for each example.
             Integers stay integers, real numbers get 20 fraction bits.
         classes : int, optional
-            How many classes there are: the labels are integers from 0 on then, as cross-entropy takes them.
+            The number of classes. The labels are then integers from 0 on, as cross-entropy takes them.
         only : "values" or "labels", optional
-            Of rows whose other half somebody else owns: all arrays are values, or the one array is the labels. A run
+            For rows whose other half another client owns: all arrays are values, or the one array is the labels. A run
             puts such data sets side by side, row by row; values of several owners are joined along their first axis.
         readers : sequence of str, or "everyone"
-            Clients that may name it in a run besides this one. No run begins on it before this client consents.
+            Other clients that may name it in a run. No run begins on it before this client consents.
         least_batch : int
-            Runs whose batches have fewer rows are refused; 1 always is.
+            Runs whose batches have fewer rows are refused. Batches of 1 row always are.
         metric_rows : int
-            Runs in which metrics leave as sums over fewer rows than this, or than all of them, are refused.
+            Runs are refused if metrics leave as sums over fewer rows than this, or than all of them.
         most_numbers_out : int, optional
-            Runs of which more numbers may leave in all, weights and metrics together, are refused.
+            Runs are refused if more numbers may leave in all, weights and metrics together.
         privacy_budget : float, optional
-            Runs after which all runs on this data would tell more of a row than this epsilon are refused, and those
-            without noise.
+            Runs are refused if all runs on this data together would exceed this epsilon for a row. Runs without noise
+            are refused too.
         delta : float
             The delta at which that epsilon holds.
         replace : bool
-            Whether it may take the place of a data set of this client's of the same name. Runs that use it are
-            over then.
+            Replace a data set of this client's of the same name. Runs that use the old one then end.
         progress : bool
-            Whether to show a bar while the shares are sent, if tqdm is installed.
+            Show a bar while the shares are sent, if tqdm is installed.
 
         Raises
         ------
@@ -108,7 +108,7 @@ class Data:
         RangeError
             Naming a number that is too large.
         Refused
-            With the servers' reason; the data in force is as before then.
+            With the servers' reason. The data at the servers stays as it was.
         """
         if only not in (None, "values", "labels"):
             raise InputError(f'only={only!r}; it is "values" or "labels"')
@@ -123,7 +123,7 @@ class Data:
         budget = None if privacy_budget is None else (float(privacy_budget), float(delta))
         most = None if most_numbers_out is None else int(most_numbers_out)
         conditions = (int(least_batch), int(metric_rows), most, budget)
-        values = [np.asarray(x) for x in arrays]
+        values = [_plain(x) for x in arrays]
         labels = [] if only == "values" else [_labels(values.pop(), classes)]
         names = ["values"] if len(values) == 1 else [f"values {i}" for i in range(len(values))]
         tensors = [(n, _encoded(n, x)) for n, x in zip([*names, "labels"], [*values, *labels])]
@@ -135,7 +135,7 @@ class Data:
         return [DataInfo(**listed) for listed in self._cluster._with(lambda c: c.data_sets())]
 
     def share(self, name: str, readers: Sequence[str] | str) -> None:
-        """Let these clients name a data set of this one's in their runs, and nobody else.
+        """Allow exactly these clients to name a data set of this one's in their runs.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class Data:
         self._cluster.share(name, readers)
 
     def remove(self, name: str) -> None:
-        """Remove a data set of this client's from all servers. Runs that use it are over then.
+        """Remove a data set of this client's from all servers. Runs that use it then end.
 
         Parameters
         ----------
@@ -155,7 +155,7 @@ class Data:
 
 
 def _labels(labels, classes):
-    """What a loss compares with, a row for each example."""
+    """The labels that a loss compares with, a row for each example."""
     if classes is not None:
         if labels.ndim != 1:
             raise InputError(f"labels have shape {labels.shape}; with classes= they are one integer for each row")
@@ -173,7 +173,7 @@ def _encoded(name, array):
 
 
 class Cluster:
-    """A client's way to its three servers. Made by :func:`trefoil.connect`.
+    """A client's connection to its three servers. Made by :func:`trefoil.connect`.
 
     Attributes
     ----------
@@ -204,13 +204,13 @@ class Cluster:
         return f"Cluster(client {self.name!r})"
 
     def close(self, wait: bool = True) -> None:
-        """Leave the servers. Jobs under way are waited for.
+        """Disconnect from the servers, once the jobs in progress are done.
 
         Parameters
         ----------
         wait : bool
-            Whether to wait for runs too. Otherwise they stop after one more step, from which they can go on; so
-            they do where the ``with`` block is left by an exception.
+            Wait for runs too. Otherwise they stop after one more step, from which they can continue. They also do so
+            if an exception leaves the ``with`` block.
         """
         self._closed = True
         for run in self._runs:
@@ -260,21 +260,21 @@ class Cluster:
         name : str
         model : Model
         readers : sequence of str, or "everyone"
-            Clients that may run it besides this one.
+            Other clients that may run it.
         ranges : dict, optional
-            By the input's name, the least and the greatest value for which the model was made: clients
+            By the input's name, the least and the greatest value for which the model was made. Clients
             refuse others.
         labels : sequence of str
             Names of the classes.
         replace : bool
-            Whether it may take the place of a model of this client's of the same name.
+            Replace a model of this client's of the same name.
         progress : bool
-            Whether to show a bar while the shares are sent, if tqdm is installed.
+            Show a bar while the shares are sent, if tqdm is installed.
 
         Raises
         ------
         Refused
-            With the servers' reason; the models in force are as before then.
+            With the servers' reason. The models at the servers stay as they were.
         """
         ranges = ranges or {}
         names = list(model.inputs)
@@ -295,9 +295,9 @@ class Cluster:
         *inputs : array_like
             One for each of the model's inputs, the batch first.
         cost : bool
-            Whether to return the :class:`Cost` too.
+            Return the :class:`Cost` too.
         progress : bool
-            Whether to show a bar while the shares are sent, if tqdm is installed.
+            Show a bar while the shares are sent, if tqdm is installed.
 
         Returns
         -------
@@ -308,7 +308,7 @@ class Cluster:
         ------
         Unreachable, Refused, RangeError
         """
-        arrays = [np.ascontiguousarray(x, np.float64) for x in inputs]
+        arrays = [np.atleast_1d(_floats(x)) for x in inputs]
         with bar(None, "B", progress) as sent:
             outputs, (bytes_, rounds, seconds) = self._with(lambda c: c.infer(name, arrays, sent.at))
         shown = tuple(values.reshape(shape) for _, values, shape in outputs)
@@ -325,7 +325,7 @@ class Cluster:
         Returns
         -------
         concurrent.futures.Future
-            Its result is the answer. Up to eight jobs are under way at once.
+            Its result is the answer. Up to eight jobs run at once.
         """
         return self._pool.submit(self.infer, name, *inputs)
 
@@ -334,7 +334,7 @@ class Cluster:
         return [ModelInfo(*listed) for listed in self._with(lambda c: c.models())]
 
     def share(self, name: str, readers: Sequence[str] | str) -> None:
-        """Let these clients use a model or data set of this one's, and nobody else.
+        """Allow exactly these clients to use a model or data set of this one's.
 
         Parameters
         ----------
@@ -364,9 +364,9 @@ class Cluster:
     ) -> Run:
         """Train a model on data that the servers keep, as shares.
 
-        The run begins once the owners of all its data have consented (:meth:`approve`), and goes through its steps
-        in slices of about a second, between which other clients' jobs run. A run of the same name and with the same
-        arguments goes on where the servers have kept it.
+        The run begins once the owners of all its data have consented (:meth:`approve`). It makes its steps in slices
+        of about a second, between which other clients' jobs run. A run of the same name and with the same arguments
+        continues from the state that the servers have kept.
 
         Parameters
         ----------
@@ -375,58 +375,60 @@ class Cluster:
         model : Model
             With one result. It begins with its weights, which are secret-shared on this machine.
         data : str or sequence of str
-            Data sets, of one owner or of several; their rows stand one behind the other. Names in a list of their own,
-            as in ``[["pixels", "labels"], "more"]``, hold columns of the same rows, in the same order.
+            Data sets, of one owner or of several; their rows are joined one after the other. An inner list of names,
+            as in ``[["pixels", "labels"], "more"]``, holds columns of the same rows, in the same order.
         epochs : int
-            How often each row is seen.
+            The number of passes over the rows.
         batch_size : int
-            Rows of every step; those that do not fill one are left out of an epoch.
+            Rows of every step. Rows that do not fill one are left out of an epoch.
         loss, optimiser, trained, clip_norm
             As of :class:`Trainer`.
         metrics : sequence of str, optional
-            What this client is told after each epoch, as means over its rows: ``"loss"``, and for cross-entropy
-            ``"accuracy"``; both unless given, and with ``privacy`` nothing.
+            The metrics that this client gets after each epoch, as means over its rows: ``"loss"``, and for
+            cross-entropy ``"accuracy"``. Both unless given, and with ``privacy`` none.
         seed : int
-            Of the rows' order and of dropouts; public.
+            For the rows' order and dropouts; public.
         labels : sequence of str
             Names of the classes, for the model that :meth:`publish` makes.
         recipients : sequence of str
-            Clients that :meth:`get` the trained weights as this one does. The owners of the data consent to them with
-            the rest of the run.
+            Other clients that may :meth:`get` the trained weights. The owners of the data consent to them with the
+            rest of the run.
         metrics_every : int, optional
-            The metrics leave the servers as sums over so many steps, instead of over each epoch.
+            The number of steps over which metrics are summed before they leave the servers; an epoch's unless given.
         weights_after : sequence of int
-            Steps after which the weights may leave, or a model be made of them, besides the last.
+            Steps after which the weights may leave, or a model be made of them, in addition to the last.
         privacy : DP, optional
-            Clip the gradient of each example and add noise. The owners of the data are shown what it is worth.
+            Clip the gradient of each example and add noise. The owners of the data see the resulting epsilon.
         replace : bool
-            Whether to begin anew in the place of a run of the same name.
+            Replace a run of the same name and begin again.
         progress : bool
-            Whether to show bars, if tqdm is installed.
+            Show bars, if tqdm is installed.
 
         Returns
         -------
         Run
-            A :class:`concurrent.futures.Future`; :meth:`Run.follow` yields loss and accuracy as they come.
+            A :class:`concurrent.futures.Future`; :meth:`Run.follow` yields loss and accuracy as they arrive.
 
         Raises
         ------
         InputError
             Naming a layer that cannot be trained.
         Refused
-            If a data set is not there or does not fit the network, or another run has the name.
+            If a data set is missing or does not fit the network, or another run has the name.
 
         Notes
         -----
-        The servers learn neither data nor weights nor how well it goes; the program of the training is public.
+        The servers learn neither data nor weights nor metrics. The program of the training is public.
         """
-        loss = loss_of(loss)
+        loss, optimiser = loss_of(loss), _like_torch.optimiser(optimiser)
         if metrics is None and privacy is not None:
             metrics = ()
         elif metrics is None:
-            metrics = METRICS if isinstance(loss, optim.CrossEntropy) else METRICS[:1]
+            metrics = METRICS if isinstance(loss, optim.CrossEntropy) and not loss.soft else METRICS[:1]
         if int(epochs) < 1:
             raise ConfigError(f"epochs is {epochs}; a run has 1 or more")
+        if isinstance(optimiser.lr, optim.Rates):
+            raise ConfigError("a run's schedule is public before it begins: take optim.Cosine or optim.StepLR, or train by a Trainer")
         openings = (None if metrics_every is None else int(metrics_every), [int(step) for step in weights_after])
         if openings[0] is not None and openings[0] < 1 or any(step < 1 for step in openings[1]):
             raise ConfigError("metrics_every and weights_after count steps from 1")
@@ -459,19 +461,19 @@ class Cluster:
         run : str or RunInfo
             As :meth:`runs` lists it; of a name the fingerprint is needed too.
         fingerprint : str, optional
-            At least 32 letters of it, as the run's owner or :meth:`runs` says.
+            At least its first 32 letters, as the run's owner or :meth:`runs` states it.
 
         Raises
         ------
         InputError
             If the run has another fingerprint.
         Refused
-            If it uses no data of this client's.
+            If it does not use data of this client's.
 
         Notes
         -----
-        :meth:`runs` lists whose rows are seen how often and who gets the weights; ``trefoil run show`` of the program
-        prints the network, its optimiser and whatever else the fingerprint covers.
+        :meth:`runs` lists the owners of the rows, the number of epochs and the recipients of the weights. The command
+        ``trefoil run show`` prints the network, its optimiser and everything else that the fingerprint covers.
         """
         name = run.name if isinstance(run, RunInfo) else run
         letters = run.fingerprint if isinstance(run, RunInfo) else fingerprint
@@ -480,7 +482,7 @@ class Cluster:
         self._with(lambda c: c.approve(name, letters))
 
     def withdraw(self, run: str | RunInfo) -> None:
-        """Take back the consent to a run on this client's data. A step that runs ends first, and none follows.
+        """Withdraw the consent to a run on this client's data. The current step ends first, and none follows.
 
         Parameters
         ----------
@@ -488,13 +490,13 @@ class Cluster:
         Raises
         ------
         Refused
-            If the run uses no data of this client's.
+            If the run does not use data of this client's.
         """
         self._with(lambda c: c.withdraw(run.name if isinstance(run, RunInfo) else run))
 
     def get(self, run: str, into: Any = None) -> Any:
-        """The trained weights of a run, added up on this machine: of this client's, or of one that names it among its
-        recipients.
+        """The trained weights of a run, reconstructed on this machine. The run is this client's, or names this client
+        among its recipients.
 
         Parameters
         ----------
@@ -517,7 +519,7 @@ class Cluster:
         return into
 
     def publish(self, run: str, name: str, *, readers: Sequence[str] | str = (), replace: bool = False) -> None:
-        """Make a model of what a run of this client's has learnt, for :meth:`infer`. No weight leaves the servers.
+        """Make a model of the weights of this client's run, for :meth:`infer`. No weight leaves the servers.
 
         Parameters
         ----------
@@ -525,9 +527,9 @@ class Cluster:
         name : str
             The model's.
         readers : sequence of str, or "everyone"
-            Clients that may run it besides this one.
+            Other clients that may run it.
         replace : bool
-            Whether it may take the place of a model of this client's of the same name.
+            Replace a model of this client's of the same name.
         """
         self._with(lambda c: c.publish(run, name, _who(readers), replace))
 
@@ -549,7 +551,7 @@ def connect(config: str | os.PathLike[str] | None = None) -> Cluster:
     Raises
     ------
     ConfigError
-        If the file is not usable. The servers are met at the first call.
+        If the file is not usable. The client connects to the servers at the first call.
     """
     config = config or os.environ.get("TREFOIL_CONFIG")
     if not config:

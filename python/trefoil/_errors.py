@@ -1,8 +1,8 @@
-"""What can go wrong, sorted by who has to do something about it."""
+"""The errors of the package, one class for each kind of remedy."""
 
 
 class Error(Exception):
-    """Any failure of Trefoil. The text says what, where, and what to do."""
+    """Any failure of Trefoil. The text states the fault, its place and a remedy."""
 
 
 class InputError(Error, ValueError):
@@ -22,7 +22,11 @@ class Unreachable(Error, ConnectionError):
 
 
 class Refused(Error, PermissionError):
-    """The servers will not, or could not, do it."""
+    """The servers refused the request or could not serve it."""
+
+
+class PrecisionWarning(UserWarning):
+    """A number is too small for its fixed-point format."""
 
 
 class RevealError(Error, TypeError):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _trefoil
-from . import _calls as _  # noqa: F401 - registers what calls are made of
+from . import _calls as _  # noqa: F401 - registers the translations of calls
 from ._aten import translated
-from ._errors import InputError
+from ._errors import InputError, RangeError
 from ._record import record
-from ._secret import Secret, _INT, _plain, _whole
+from ._secret import Secret, _INT, _floats, _plain, _whole
 from ._session import FRAC_BITS, local
 
 if TYPE_CHECKING:
@@ -22,18 +22,30 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
+def within_table(name, x, rows):
+    """Refuses public positions outside of a table, which would read zeros."""
+    if rows is None or isinstance(x, Secret):
+        return
+    places = _plain(x).reshape(-1)
+    outside = np.flatnonzero((places < 0) | (places >= rows))
+    if outside.size:
+        raise RangeError(f"`{name}`: element {outside[0]} is {places[outside[0]]}; the table has rows 0 to {rows - 1}")
+
+
 class Model:
     """A network that runs on secret inputs with secret weights.
 
-    Made by :meth:`from_onnx` and :meth:`from_torch`. What the network computes (layers, shapes) is public to
-    those who run it, weights and inputs are not.
+    Made by :meth:`from_onnx` and :meth:`from_torch`. The network's layers and shapes are public to
+    those who run it; weights and inputs are not.
     """
 
-    def __init__(self, model, frozen=(), unlike=()):
+    def __init__(self, model, trained=None, unlike=(), file=None, weights=None):
         self._model = model
-        #: Names of its constants that training leaves alone.
-        self._frozen = frozen
-        #: Layers that a training would not train as PyTorch does, each with what to do.
+        #: The ONNX file that the model came from, or its path, and the weights changed since.
+        self._file, self._weights = file, weights or {}
+        #: Names of the weights that training changes; None stands for all of them.
+        self._trained = trained
+        #: Layers that a training would not train as PyTorch does, each with a remedy.
         self._unlike = unlike
         self._shared = weakref.WeakKeyDictionary()
         self._own = None
@@ -59,7 +71,7 @@ class Model:
         """
         source = source if isinstance(source, (bytes, bytearray)) else os.fspath(source)
         source = bytes(source) if isinstance(source, bytearray) else source
-        return cls(_trefoil.Model.from_onnx(source, frac_bits, list((dims or {}).items())))
+        return cls(_trefoil.Model.from_onnx(source, frac_bits, list((dims or {}).items())), file=source)
 
     @classmethod
     def from_torch(
@@ -82,7 +94,7 @@ class Model:
         Raises
         ------
         InputError
-            If PyTorch is missing or older than 2.6, or naming the call of the network that has no private form.
+            If PyTorch is missing or older than 2.6, or naming the call of the network that lacks a private form.
 
         Notes
         -----
@@ -92,8 +104,36 @@ class Model:
 
     @classmethod
     def _of(cls, recorded, frac_bits=FRAC_BITS):
-        written, frozen = translated(recorded)
-        return cls(_trefoil.Model.from_onnx(written, frac_bits, []), frozen, recorded.unlike)
+        written, trained = translated(recorded)
+        return cls(_trefoil.Model.from_onnx(written, frac_bits, []), trained, recorded.unlike, written)
+
+    def to_onnx(self) -> bytes:
+        """The model as an ONNX file with the current weights: the imported file, or the one made of a module.
+
+        Raises
+        ------
+        InputError
+            For a model without a file: one that a cluster's run has made.
+        """
+        if self._file is None:
+            raise InputError("this model came without a file: write the weights of a run by `trefoil run get --into FILE`")
+        file = self._file
+        if not isinstance(file, bytes):
+            with open(file, "rb") as opened:
+                file = opened.read()
+        weights = [(name, np.ascontiguousarray(values, np.float64)) for name, values in self._weights.items()]
+        return _trefoil.onnx_with_weights(file, weights) if weights else file
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write :meth:`to_onnx` into a file, which :meth:`from_onnx` and other programs read.
+
+        Parameters
+        ----------
+        path : str or path
+        """
+        written = self.to_onnx()
+        with open(path, "wb") as file:
+            file.write(written)
 
     @property
     def frac_bits(self) -> int:
@@ -146,7 +186,7 @@ class Model:
         return shown[0] if len(shown) == 1 else shown
 
     def evaluate(self, *inputs: ArrayLike) -> np.ndarray | tuple[np.ndarray, ...]:
-        """Run the model in the clear, in 64-bit floats: what :meth:`infer` comes close to.
+        """Run the model in the clear, in 64-bit floats, which :meth:`infer` approximates.
 
         Parameters
         ----------
@@ -157,7 +197,7 @@ class Model:
         -------
         numpy.ndarray, or a tuple of them if the model has several outputs
         """
-        inputs = [np.ascontiguousarray(x, np.float64).reshape(np.shape(x)) for x in self._checked(inputs)]
+        inputs = [_floats(x) for x in self._checked(inputs)]
         outputs = self._model.evaluate(inputs)
         shown = tuple(values.reshape(shape) for values, shape in outputs)
         return shown[0] if len(shown) == 1 else shown
@@ -193,6 +233,8 @@ class Model:
         if len(inputs) != len(expected):
             names = ", ".join(name for name, _, _ in expected)
             raise InputError(f"{len(inputs)} inputs are given; the model takes {len(expected)}: {names}")
+        for x, (name, _, _), rows in zip(inputs, expected, self._model.table_rows):
+            within_table(name, x, rows)
         return inputs
 
     def _run(self, mpc, inputs, owner):

@@ -1,16 +1,17 @@
 """NumPy's functions on secret arrays.
 
-Functions that only move numbers are not written again: NumPy itself runs on an array of places, which says
-where each number goes, and the secret numbers are moved likewise.
+Functions that only move numbers are not reimplemented. NumPy itself runs on an array of places, which gives the
+destination of each number, and the secret numbers are moved likewise.
 """
 
+import inspect
 import math
 import operator
 
 import numpy as np
 
-from ._errors import InputError
-from ._secret import _BOOL, _INT, Secret, _axis, _plain, _promoted, _widest
+from ._errors import InputError, RevealError
+from ._secret import _BOOL, _DOUBLE, _INT, Secret, _axes, _axis, _plain, _promoted, _widest
 
 _FUNCTIONS, _UFUNCS = {}, {}
 
@@ -69,9 +70,26 @@ def _moved(x, places):
 
 
 def _with_zero(x):
-    """The flattened array behind a zero: place 0 is zero, place i + 1 is number i."""
+    """The flattened array after a zero: place 0 is zero, place i + 1 is number i."""
     flat = x._make("reshape", {"shape": [x.size]})
     return flat._make("pad", {"before": [1], "after": [0]})
+
+
+def spread(g, axis, length, places):
+    """Numbers along an axis, added up at their places along one of another length: the opposite of a gather."""
+    places = np.asarray(places)
+    borders = [0] * g.ndim
+    after = [int(i == axis) for i in range(g.ndim)]
+    padded = g._make("pad", {"before": borders, "after": after})
+    total, left = None, np.arange(len(places))
+    while left.size or total is None:
+        first = left[np.unique(places[left], return_index=True)[1]]
+        picked = np.full(length, len(places))
+        picked[places[first]] = first
+        part = padded._make("gather", {"axis": axis, "indices": np.ascontiguousarray(picked, np.int64)})
+        total = part if total is None else total + part
+        left = np.setdiff1d(left, first)
+    return total
 
 
 def _public_key(key):
@@ -88,8 +106,7 @@ def _public_key(key):
 def take_key(x, key):
     parts = _public_key(key)
     simple = all(isinstance(p, (slice, int, np.integer)) or p is None or p is Ellipsis for p in parts)
-    steps = [p.step for p in parts if isinstance(p, slice)]
-    if not simple or any(s is not None and s < 1 for s in steps) or any(isinstance(p, bool) for p in parts):
+    if not simple or any(isinstance(p, bool) for p in parts):
         return _moved(x, _places(x)[key])
     # NumPy checks the key and gives the result's shape, without looking at any number.
     shape = np.broadcast_to(np.empty(()), x.shape)[key].shape
@@ -102,16 +119,37 @@ def take_key(x, key):
             axis += x.ndim - given
             continue
         n = x.shape[axis]
-        if isinstance(part, slice):
-            start, end, step = part.indices(n)
-        else:
-            start = operator.index(part) % n
-            end, step = start + 1, 1
-        end = max(start, end)
-        if (start, end, step) != (0, n, 1):
-            x = x._make("slice", {"axis": axis, "start": start, "end": end, "step": step})
+        taken = range(n)[part] if isinstance(part, slice) else range(n)[part : part + 1 or None]
+        rising = taken if taken.step > 0 else taken[::-1]
+        start, end = (rising[0], rising[-1] + 1) if rising else (0, 0)
+        if (start, end, rising.step) != (0, n, 1):
+            x = x._make("slice", {"axis": axis, "start": start, "end": end, "step": rising.step})
+        if taken.step < 0 and len(taken) > 1:
+            x = _reversed(x, axis)
         axis += 1
     return x.reshape(shape)
+
+
+#: The longest axis that is reversed by one list of places.
+_LISTED = 1 << 16
+
+
+def _reversed(x, axis):
+    """The numbers along an axis in the opposite order: those of a long one as rows of rows, by two short lists of places."""
+
+    def turned(x, axis):
+        return x._make("gather", {"axis": axis, "indices": np.arange(x.shape[axis])[::-1].copy()})
+
+    shape, n = x.shape, x.shape[axis]
+    if n <= _LISTED:
+        return turned(x, axis)
+    length = math.isqrt(n)
+    rows = n // length
+    whole = rows * length
+    parts = shape[:axis] + (rows, length) + shape[axis + 1 :]
+    first = (x if whole == n else _sliced(x, axis, 0, whole)).reshape(parts)
+    first = turned(turned(first, axis), axis + 1).reshape(shape[:axis] + (whole,) + shape[axis + 1 :])
+    return first if whole == n else _concatenate([turned(_sliced(x, axis, whole, n), axis), first], axis)
 
 
 def put_key(x, key, value):
@@ -123,11 +161,28 @@ def put_key(x, key, value):
     if value.dtype.kind == "f" and dtype.kind != "f":
         raise InputError(f"real numbers do not fit an array of {dtype}; make it real with astype(float)")
     value = value._like(dtype)
-    source = np.broadcast_to(_places(value), np.shape(target)) + x.size
+    source = _places(value)
+    while source.ndim > np.ndim(target) and source.shape[0] == 1:
+        source = source[0]
+    source = np.broadcast_to(source, np.shape(target)) + x.size
     flat = places.reshape(-1).copy()
     flat[np.asarray(target).reshape(-1)] = source.reshape(-1)
     joined = _joined([x, value])
     x._handle = _moved(joined, flat.reshape(x.shape))._handle
+
+
+def _add_at(x, key, value):
+    """``numpy.add.at``: numbers added up at the places of a key, which may be there several times."""
+    if not isinstance(x, Secret):
+        raise TypeError("np.add.at adds secret numbers to a secret array alone")
+    _public_key(key)
+    target = np.asarray(_places(x)[key])
+    value = _secret(x._mpc, value)
+    if value.dtype.kind == "f" and x.dtype.kind != "f" or x.dtype == _BOOL:
+        raise TypeError(f"numbers of {value.dtype} are not added to an array of {x.dtype}")
+    value = np.broadcast_to(value._like(x.dtype), target.shape).reshape(-1)
+    if target.size:
+        x._handle = (x + spread(value, 0, x.size, target.reshape(-1)).reshape(x.shape))._handle
 
 
 def _joined(arrays):
@@ -139,10 +194,24 @@ def _joined(arrays):
     return flat[0]._make("concat", {"axis": 0}, None, [a._handle for a in flat])
 
 
+def _refuse_out(function, args, kwargs):
+    """Refuses a public array to write into, whose numbers would be places."""
+    try:
+        given = inspect.signature(function).bind(*args, **kwargs).arguments
+    except ValueError:
+        given = kwargs
+    if given.get("out") is not None:
+        raise TypeError(f"np.{function.__name__} of secret arrays writes to no array: leave `out` away")
+
+
 def _mover(numpy_function):
     """A function of one array that only moves numbers."""
 
     def move(x, *args, **kwargs):
+        _public_key((*args, *kwargs.values()))
+        if not isinstance(x, Secret):
+            raise InputError(f"np.{numpy_function.__name__} takes the secret array first")
+        _refuse_out(numpy_function, (x, *args), kwargs)
         places = numpy_function(_places(x), *args, **kwargs)
         if isinstance(places, (list, tuple)):
             return type(places)(_moved(x, p) for p in places)
@@ -152,12 +221,59 @@ def _mover(numpy_function):
 
 
 for _function in (
-    np.flip, np.fliplr, np.flipud, np.roll, np.rot90, np.repeat, np.tile, np.take, np.moveaxis, np.rollaxis,
+    np.rot90, np.repeat, np.tile, np.take, np.moveaxis, np.rollaxis,
     np.squeeze, np.expand_dims, np.diagonal, np.atleast_1d, np.atleast_2d, np.atleast_3d, np.array_split,
-    np.split, np.hsplit, np.vsplit, np.dsplit, np.delete, np.resize, np.broadcast_to, np.compress,
-    np.take_along_axis,
+    np.split, np.hsplit, np.vsplit, np.dsplit, np.delete, np.resize, np.broadcast_to, np.take_along_axis,
+    np.lib.stride_tricks.sliding_window_view,
 ):
     _FUNCTIONS[_function] = _mover(_function)
+
+
+@_implements(np.flip)
+def _flip(m, axis=None):
+    turned = _axes(axis, m.ndim)
+    return m[tuple(slice(None, None, -1 if i in turned else 1) for i in range(m.ndim))]
+
+
+@_implements(np.flipud)
+def _flipud(m):
+    if m.ndim < 1:
+        raise InputError("np.flipud takes an array of one axis or more")
+    return m[::-1]
+
+
+@_implements(np.fliplr)
+def _fliplr(m):
+    if m.ndim < 2:
+        raise InputError("np.fliplr takes an array of two axes or more")
+    return m[:, ::-1]
+
+
+@_implements(np.roll)
+def _roll(a, shift, axis=None):
+    _public_key((a, shift, axis)[1:])
+    if axis is None:
+        return _roll(a.reshape(-1) if a.size else a.reshape(0), np.sum(shift), 0).reshape(a.shape)
+    shifts, axes = np.broadcast_arrays(shift, [operator.index(i) for i in np.atleast_1d(axis)])
+    if shifts.ndim > 1:
+        raise InputError("np.roll takes a shift for each axis")
+    for by, i in zip(shifts.tolist(), axes.tolist()):
+        i = _axis(i, a.ndim)
+        by = operator.index(by) % max(a.shape[i], 1)
+        if by:
+            a = _concatenate([_sliced(a, i, a.shape[i] - by, a.shape[i]), _sliced(a, i, 0, a.shape[i] - by)], i)
+    return a
+
+
+def _sliced(x, axis, start, end):
+    return x._make("slice", {"axis": axis, "start": start, "end": end, "step": 1})
+
+
+@_implements(np.compress)
+def _compress(condition, a, axis=None, out=None):
+    _refuse_out(np.compress, (condition, a, axis, out), {})
+    _public_key(condition)
+    return _moved(a, np.compress(condition, _places(a), axis))
 
 
 def _zero_mover(numpy_function):
@@ -173,15 +289,24 @@ for _function in (np.tril, np.triu, np.diag, np.diagflat):
     _FUNCTIONS[_function] = _zero_mover(_function)
 
 
+#: How :func:`numpy.pad` repeats numbers; its other ways compute with them.
+_REPEATING = ("constant", "edge", "reflect", "symmetric", "wrap")
+
+
 @_implements(np.pad)
 def _pad(array, pad_width, mode="constant", **kwargs):
     x = array
-    value = kwargs.pop("constant_values", 0)
-    if mode != "constant" or kwargs:
+    if mode not in _REPEATING or kwargs.get("reflect_type", "even") != "even":
+        raise InputError(f"np.pad pads a secret array by repeating numbers or by a constant: {', '.join(_REPEATING)}")
+    if mode != "constant" or kwargs.keys() - {"constant_values"}:
         return _moved(x, np.pad(_places(x), pad_width, mode, **kwargs))
-    if np.ndim(value) or not isinstance(value, (bool, int, float)):
-        raise InputError("one public constant pads a secret array")
+    value = kwargs.pop("constant_values", 0)
+    if np.ndim(value) or not isinstance(value, (bool, int, float, np.integer, np.floating, Secret)):
+        raise InputError("one constant pads a secret array")
     padded = _moved(_with_zero(x), np.pad(_places(x) + 1, pad_width))
+    if isinstance(value, Secret):
+        border = np.pad(np.zeros(x.shape, np.int64), pad_width, constant_values=1)
+        return padded + (value * border)._like(x.dtype)
     if value == 0:
         return padded
     return padded + np.pad(np.zeros(x.shape, x.dtype), pad_width, constant_values=value)
@@ -190,7 +315,8 @@ def _pad(array, pad_width, mode="constant", **kwargs):
 def _gathering(numpy_function):
     """A function of a list of arrays that only moves numbers."""
 
-    def gather(arrays, *args, **kwargs):
+    def gather(arrays, *args, dtype=None, casting="same_kind", **kwargs):
+        _refuse_out(numpy_function, (arrays, *args), kwargs)
         leaves = []
 
         def places(part):
@@ -201,8 +327,10 @@ def _gathering(numpy_function):
             leaves.append(part)
             return start + np.arange(np.size(part), dtype=np.int64).reshape(np.shape(part))
 
-        moved = numpy_function(places(list(arrays)), *args, **kwargs)
-        mpc, dtype = _common(leaves)
+        nested = arrays if numpy_function is np.block else list(arrays)
+        moved = numpy_function(places(nested), *args, **kwargs)
+        mpc, common = _common(leaves)
+        dtype = _cast(common, dtype, casting)
         return _moved(_joined([_secret(mpc, a, dtype) for a in leaves]), moved)
 
     return gather
@@ -212,17 +340,29 @@ for _function in (np.stack, np.vstack, np.hstack, np.dstack, np.column_stack, np
     _FUNCTIONS[_function] = _gathering(_function)
 
 
+def _cast(common, dtype, casting):
+    """The dtype that joined arrays get."""
+    if dtype is None:
+        return common
+    if not np.can_cast(common, dtype, casting):
+        raise TypeError(f"arrays of {common} do not become {np.dtype(dtype)} by the rule {casting!r}")
+    return _widest(np.dtype(dtype))
+
+
 @_implements(np.concatenate)
-def _concatenate(arrays, axis=0):
+def _concatenate(arrays, axis=0, *, dtype=None, casting="same_kind"):
     arrays = list(arrays)
     shapes = [np.shape(a) for a in arrays]
     # NumPy checks the shapes.
     shape = np.concatenate([np.broadcast_to(np.empty((), bool), s) for s in shapes], axis).shape
-    mpc, dtype = _common(arrays)
+    mpc, common = _common(arrays)
+    dtype = _cast(common, dtype, casting)
     arrays = [_secret(mpc, a, dtype) for a in arrays]
+    if 0 in shape:
+        return _secret(mpc, np.zeros(shape, dtype))
     if axis is None:
         return _joined(arrays)
-    arrays = [a for a in arrays if a.size] or arrays[:1]
+    arrays = [a for a in arrays if a.size]
     axis = _axis(axis, len(shape))
     return arrays[0]._make("concat", {"axis": axis}, dtype, [a._handle for a in arrays])
 
@@ -321,6 +461,11 @@ def _iscomplexobj(x):
     return False
 
 
+@_implements(np.nonzero, np.flatnonzero, np.argwhere)
+def _nonzero(a):
+    raise RevealError("the places of numbers that are not 0 would be seen: np.where(condition, x, y) takes secret conditions")
+
+
 @_implements(np.array_repr, np.array_str)
 def _array_repr(a, *_, **__):
     return repr(a)
@@ -367,10 +512,11 @@ def _where(condition, *choices):
 def _maximum(x, y, sign=1):
     if not isinstance(x, Secret):
         x, y = y, x
+    other = x._other(y)
+    if x.dtype == other.dtype == _BOOL:
+        return x | other if sign > 0 else x & other
     # max(x, y) = y + relu(x - y), min(x, y) = y - relu(y - x).
-    dtype = x._dtype_with(y, x._other(y))
-    if x.dtype == _BOOL and dtype == _INT and np.asarray(getattr(y, "dtype", y)).dtype == bool:
-        dtype = _BOOL
+    dtype = x._dtype_with(y, other)
     difference = (x - y) if sign > 0 else (y - x)
     kept = difference._make("relu")
     chosen = kept + y if sign > 0 else y - kept
@@ -382,21 +528,23 @@ def _minimum(x, y):
 
 
 @_implements(np.clip)
-def _clip(a, a_min=None, a_max=None, *, min=None, max=None):
-    low, high = (a_min if min is None else min), (a_max if max is None else max)
+def _clip(a, a_min=np._NoValue, a_max=np._NoValue, *, min=np._NoValue, max=np._NoValue):
+    given = [limit is not np._NoValue for limit in (a_min, a_max, min, max)]
+    if given[0] != given[1]:
+        raise TypeError("np.clip takes both limits, or `min` and `max` by name")
+    if given[0] and (given[2] or given[3]):
+        raise ValueError("np.clip takes `a_min` and `a_max`, or `min` and `max`, not both")
+    low, high = (a_min, a_max) if given[0] else (None if x is np._NoValue else x for x in (min, max))
     x = a
     numbers = (bool, int, float, np.integer, np.floating)
     if isinstance(x, Secret) and isinstance(low, numbers) and isinstance(high, numbers):
-        dtype = x._dtype_with(float(low) if isinstance(low, (float, np.floating)) else 0, _plain(low))
-        dtype = _promoted(dtype, np.float32 if isinstance(high, (float, np.floating)) else dtype)
-        dtype = np.dtype(np.float64) if dtype.kind == "f" and x.dtype.kind != "f" else dtype
-        dtype = x.dtype if x.dtype.kind == "f" else dtype
+        dtype = _promoted(*(x._dtype_with(limit, _plain(limit)) for limit in (low, high)))
         if low > high:
             low = high
         return x._like(dtype)._make("clamp", {"low": float(low), "high": float(high)}, dtype)
     if low is not None:
-        x = _maximum(x, low)
-    return x if high is None else _minimum(x, high)
+        x = np.maximum(x, low)
+    return x if high is None else np.minimum(x, high)
 
 
 @_implements(np.count_nonzero)
@@ -467,13 +615,15 @@ def _cumsum(a, axis=None):
     x, axis = (x.ravel(), 0) if axis is None else (x, _axis(axis, x.ndim))
     n = x.shape[axis]
     last = np.moveaxis(x, axis, -1) if axis != x.ndim - 1 else x
-    sums = matmul(last.reshape(-1, n), np.triu(np.ones((n, n), np.int64)))
+    sums = matmul(last.reshape(-1, n), np.triu(np.ones((n, n), np.int64)))._like(x.dtype)
     sums = sums.reshape(last.shape)
     return np.moveaxis(sums, -1, axis) if axis != x.ndim - 1 else sums
 
 
 @_implements(np.diff)
 def _diff(a, n=1, axis=-1):
+    if n < 0:
+        raise ValueError(f"np.diff: the order {n} is below 0")
     axis = _axis(axis, a.ndim)
     lower, upper = [slice(None)] * a.ndim, [slice(None)] * a.ndim
     lower[axis], upper[axis] = slice(None, -1), slice(1, None)
@@ -490,13 +640,21 @@ def _average(a, axis=None, weights=None, *, keepdims=False):
         if weights.shape != np.shape(a):
             raise InputError("secret weights have the array's shape")
         return np.sum(a * weights, axis, keepdims=keepdims) / np.sum(weights, axis, keepdims=keepdims)
-    weights = np.asarray(weights, np.float64)
+    weights = _plain(weights)
+    dtype = _widest(np.result_type(a.dtype, weights.dtype, *([] if a.dtype.kind == "f" else [np.float64])))
+    weights = weights.astype(np.float64)
     if weights.shape != a.shape:
-        places = _axis(axis, a.ndim)
+        if axis is None:
+            raise TypeError(f"np.average: weights of shape {weights.shape} for an array of shape {a.shape} need an axis")
+        places = _axis(operator.index(axis), a.ndim)
+        if weights.shape != (a.shape[places],):
+            raise InputError(f"np.average: weights of shape {weights.shape} for an axis of {a.shape[places]} numbers")
         weights = weights.reshape([-1 if i == places else 1 for i in range(a.ndim)])
         weights = np.broadcast_to(weights, a.shape)
     total = weights.sum(axis, keepdims=True)
-    return np.sum(a * (weights / total), axis, keepdims=keepdims)
+    if not total.all():
+        raise ZeroDivisionError("np.average: the weights add up to 0")
+    return np.sum(a * (weights / total), axis, keepdims=keepdims)._like(dtype)
 
 
 @_implements(np.trace)
@@ -504,27 +662,73 @@ def _trace(a, offset=0, axis1=0, axis2=1):
     return np.diagonal(a, offset, axis1, axis2).sum(-1)
 
 
+def powers(x, power):
+    """``x ** power`` for an array of public exponents: elements with the same whole exponent are raised together, and
+    the others of any real one by their logarithms.
+    """
+    shape = np.broadcast_shapes(x.shape, power.shape)
+    dtype = _promoted(x.dtype, power.dtype)
+    base = np.broadcast_to(x, shape).reshape(-1)
+    power = np.broadcast_to(power, shape).reshape(-1)
+    whole = np.mod(power, 1) == 0
+    groups = [(np.flatnonzero(power == p), p.item()) for p in np.unique(power[whole])]
+    if not whole.all():
+        groups.append((np.flatnonzero(~whole), power[~whole]))
+    if not groups:
+        return _secret(x._mpc, np.zeros(shape, dtype))
+    parts = []
+    for places, p in groups:
+        own = _moved(base, places)
+        own = np.exp(np.log(own) * p) if np.ndim(p) else own ** p
+        parts.append(own._like(dtype))
+    order = np.argsort(np.concatenate([places for places, _ in groups]))
+    return _moved(_concatenate(parts), order).reshape(shape)
+
+
 @_implements(np.linalg.norm)
 def _norm(x, ord=None, axis=None, keepdims=False):
-    matrix = axis is None and x.ndim == 2 or isinstance(axis, tuple) and len(axis) == 2
-    if ord not in (None, 2, 1, np.inf, "fro") or matrix and ord not in (None, "fro"):
-        raise InputError(f"norm of order {ord!r}: Euclidean, 1 and infinity are offered, Frobenius of matrices")
+    axes = _axes(axis, x.ndim)
+    if ord is None and (axis is None or len(axes) <= 2) or ord == "fro" and len(axes) == 2:
+        return x._real()._reduce("norm", axis, keepdims)
+    if len(axes) == 2:
+        raise InputError(f"norm of order {ord!r} of a matrix: Frobenius is offered, and of vectors any order above 0")
+    if len(axes) != 1 or not isinstance(ord, (int, float, np.integer, np.floating)):
+        raise ValueError(f"np.linalg.norm: there is none of order {ord!r} over {len(axes)} axes")
+    if ord == 2:
+        return x._real()._reduce("norm", axis, keepdims)
+    size = abs(x)._real()
+    if math.isinf(ord):
+        return size.max(axis, keepdims) if ord > 0 else size.min(axis, keepdims)
+    if ord == 0:
+        return (x != 0).sum(axis, keepdims)._like(size.dtype)
+    if ord < 0:
+        raise InputError(f"np.linalg.norm of order {ord}: orders above 0 are offered")
     if ord == 1:
-        return np.sum(abs(x), axis, keepdims=keepdims)
-    if ord == np.inf:
-        return np.max(abs(x), axis, keepdims=keepdims)
-    return x._real()._reduce("norm", axis, keepdims)
+        return size.sum(axis, keepdims)
+    return _positive_power(_positive_power(size, ord).sum(axis, keepdims), 1.0 / ord)
+
+
+def _positive_power(x, p):
+    """``x ** p`` of numbers from 0 on, for a power above 0. That of 0 is 0, of which there is no logarithm."""
+    if float(p).is_integer():
+        return x ** int(p)
+    zero = x == 0
+    return (x + zero) ** p * ~zero
 
 
 @_implements(np.cov)
 def _cov(m, y=None, rowvar=True, bias=False, ddof=None):
     if y is not None:
         raise InputError("np.cov of two arrays: join them with np.vstack")
-    x = m if rowvar else m.T
+    if m.ndim > 2:
+        raise InputError(f"np.cov takes up to two dimensions, not {m.ndim}")
+    x = m.T if not rowvar and m.ndim == 2 else m.reshape(-1, m.shape[-1] if m.ndim else 1)
     n = x.shape[1]
     divisor = n - ((0 if bias else 1) if ddof is None else ddof)
+    if divisor <= 0:
+        raise InputError(f"np.cov of {n} observations leaves {divisor} degrees of freedom")
     centred = x - np.mean(x, 1, keepdims=True)
-    return matmul(centred, centred.T) / float(divisor)
+    return np.squeeze(matmul(centred, centred.T) / float(divisor))
 
 
 # -- products --------------------------------------------------------------------------------------
@@ -563,7 +767,8 @@ def matmul(x, y):
         else:
             operands.append(mpc._public(np.ascontiguousarray(a), mpc._frac(a.dtype)))
     one = left if isinstance(left, Secret) else right
-    return one._make("matmul", None, dtype, operands).reshape(shape)
+    product = one._make("matmul", None, dtype, operands).reshape(shape)
+    return product != 0 if x.dtype == y.dtype == _BOOL else product
 
 
 def _stretched(a, batch):
@@ -631,14 +836,26 @@ def _einsum(subscripts, *operands, optimize=False):
         output = "".join(c for c in letters if inputs.count(c) == 1)
     if len(terms) != len(operands):
         raise InputError(f"np.einsum: {len(terms)} terms for {len(operands)} operands")
-    operands = [_as_operand(x) for x in operands]
+    operands = [x if isinstance(x, Secret) else _plain(x) for x in operands]
+    # NumPy checks the sizes, and the order that is asked for.
+    np.einsum_path(subscripts, *(np.broadcast_to(np.empty(()), x.shape) for x in operands), optimize=optimize)
+    sizes = {}
+    for term, x in zip(terms, operands):
+        if len(set(zip(term, x.shape))) > len(set(term)):
+            raise InputError(f"np.einsum: a letter of {term} is there twice, for axes of two lengths of {x.shape}")
+        sizes.update({c: n for c, n in zip(term, x.shape) if n != 1 or c not in sizes})
+    for i, (term, x) in enumerate(zip(terms, operands)):
+        # An axis of length 1 serves all places of a longer one of its letter.
+        kept = [axis for axis, c in enumerate(term) if x.shape[axis] == sizes[c]]
+        terms[i] = "".join(term[axis] for axis in kept)
+        operands[i] = x if len(kept) == x.ndim else x.reshape([x.shape[axis] for axis in kept])
     term, x = _einsum_one(terms[0], operands[0])
     for i in range(1, len(terms)):
         later = set("".join(terms[i + 1 :])) | set(output)
         other, y = _einsum_one(terms[i], operands[i])
         term, x = _einsum_two(term, x, other, y, later)
     for axis in reversed([i for i, c in enumerate(term) if c not in output]):
-        x, term = x.sum(axis), term[:axis] + term[axis + 1 :]
+        x, term = x.any(axis) if x.dtype == _BOOL else x.sum(axis), term[:axis] + term[axis + 1 :]
     return x.transpose([term.index(c) for c in output]) if output else x
 
 
@@ -711,7 +928,7 @@ _UFUNCS.update({
     np.multiply: _reflected(Secret.__mul__, Secret.__rmul__),
     np.true_divide: _reflected(Secret.__truediv__, Secret.__rtruediv__),
     np.power: _reflected(Secret.__pow__, Secret.__rpow__),
-    np.float_power: _reflected(lambda x, y: x._real() ** y, Secret.__rpow__),
+    np.float_power: _reflected(lambda x, y: x._like(_DOUBLE) ** y, lambda x, y: x._like(_DOUBLE).__rpow__(y)),
     np.matmul: matmul,
     np.less: _reflected(Secret.__lt__, Secret.__gt__),
     np.less_equal: _reflected(Secret.__le__, Secret.__ge__),
@@ -768,16 +985,19 @@ _REDUCTIONS = {
 
 
 def ufunc(ufunc, method, inputs, kwargs):
+    axis = kwargs.pop("axis", 0) if method in ("reduce", "accumulate") else None
     kwargs = {key: value for key, value in kwargs.items() if value is not None}
     if method == "reduce" and ufunc in _REDUCTIONS:
-        axis, keepdims = kwargs.pop("axis", 0), kwargs.pop("keepdims", False)
-        axis = kwargs.pop("axis", axis)
+        keepdims = kwargs.pop("keepdims", False)
         _no_extras(f"{ufunc.__name__}.reduce", kwargs)
+        # A single number has an axis for NumPy's reductions.
+        axis = None if inputs[0].ndim == 0 and axis in (0, -1) else axis
         return _REDUCTIONS[ufunc](inputs[0], axis, keepdims)
     if method == "accumulate" and ufunc is np.add:
-        axis = kwargs.pop("axis", 0)
         _no_extras("add.accumulate", kwargs)
         return _cumsum(inputs[0], axis)
+    if method == "at" and ufunc is np.add:
+        return _add_at(*inputs)
     if method == "outer" and ufunc in _UFUNCS:
         _no_extras(f"{ufunc.__name__}.outer", kwargs)
         x, y = (_as_operand(a) for a in inputs)

@@ -1,4 +1,4 @@
-"""Writes ONNX models: just enough of the format for what this package imports itself."""
+"""Writes ONNX models: only the part of the format that this package itself imports."""
 
 import struct
 
@@ -69,8 +69,6 @@ class Writer:
         self._nodes, self._constants, self._inputs, self._outputs = [], [], [], []
         self._count = 0
         self._known = {}
-        #: Names of constants that were given none.
-        self.unnamed = []
 
     def input(self, name, shape, integer):
         """An input; a text in its shape is a dimension that is open."""
@@ -88,7 +86,6 @@ class Writer:
         if name is None:
             self._count += 1
             name = f"constant {self._count}"
-            self.unnamed.append(name)
         self._constants.append(_tensor(name, array))
         if key is not None:
             self._known[key] = name

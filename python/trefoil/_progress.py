@@ -27,7 +27,7 @@ class _Bar:
         self._bar.close()
 
     def step(self, seen):
-        """One more, with numbers beside the bar."""
+        """Advance by one, with numbers next to the bar."""
         self._bar.set_postfix(seen, refresh=False)
         self._bar.update()
 

@@ -12,7 +12,7 @@ from ._errors import InputError
 #: Composite operators that are translated as they are, rather than taken apart first.
 _WHOLE = (
     "linear", "scaled_dot_product_attention", "silu", "hardswish", "hardsigmoid", "mish", "softplus", "instance_norm",
-    "rms_norm",
+    "rms_norm", "logsumexp", "_prelu_kernel", "celu",
 )
 
 
@@ -32,7 +32,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Value:
-    """What is known of a value: its dimensions and whether it is ``f``loat, ``i``nteger or a truth value (``b``)."""
+    """The known properties of a value: dimensions and kind, ``f``loat, ``i``nteger or truth value (``b``)."""
 
     shape: tuple
     kind: str
@@ -51,16 +51,16 @@ class Call:
 
 @dataclass
 class Recorded:
-    """A network. ``batch`` says whether its first dimensions are open."""
+    """A network. ``batch`` is true if its first dimensions are open."""
 
     inputs: dict = field(default_factory=dict)
     constants: dict = field(default_factory=dict)
     calls: list = field(default_factory=list)
     outputs: dict = field(default_factory=dict)
     batch: bool = False
-    #: Constants that are parameters, which training may change.
+    #: Constants that training changes: parameters that require a gradient.
     parameters: tuple = ()
-    #: Layers that PyTorch trains otherwise than a plan would, each with what to do.
+    #: Layers that PyTorch trains differently than a plan would, each with a remedy.
     unlike: tuple = ()
 
     def dump(self, drop=()):
@@ -158,8 +158,12 @@ def _unlike(nn, module):
                 reason = "a batch norm without weight and bias would keep its running statistics; make it with affine=True"
             elif layer.momentum is None:
                 reason = "a batch norm that averages over all steps; give it a momentum"
+            elif layer.training and not (layer.weight.requires_grad or layer.bias.requires_grad):
+                reason = "a frozen batch norm keeps its running statistics; put it into evaluation mode by .eval()"
         elif isinstance(layer, nn.modules.dropout._DropoutNd) and type(layer) is not nn.Dropout and layer.p > 0:
             reason = f"{type(layer).__name__} drops more than single elements; use Dropout, or a probability of 0"
+        elif any(type(part).__name__.lstrip("_") == "SpectralNorm" for part in (layer, *layer._forward_pre_hooks.values())):
+            reason = "the power iteration of spectral_norm goes on in PyTorch's steps alone; use weight_norm, or remove_parametrizations"
         if reason:
             found.append(f"{name or type(layer).__name__}: {reason}")
     return tuple(found)
@@ -169,7 +173,7 @@ def _recorded(torch, module, example, outputs):
     args, kwargs = _arguments(example)
     one = _batch_of([*args, *kwargs.values()])
     if one is not None:
-        # Two sizes show what grows with the batch. A batch of one would do so too, but exporters treat it apart.
+        # Two sizes show the dimensions that grow with the batch. Exporters treat a batch of one separately.
         try:
             two, three = (_export(torch, module, *_resized(args, kwargs, n)) for n in (2, 3))
             return _kept(_folded(*_merged(two, three, 2, 3)), outputs)
@@ -291,7 +295,7 @@ class _Recorder:
             names[node] = Ref(spec.target)
             if not stored[spec.target].dtype.is_floating_point:
                 self._tensors[node] = stored[spec.target]
-            if spec.kind == kinds.PARAMETER:
+            if spec.kind == kinds.PARAMETER and stored[spec.target].requires_grad:
                 parameters.append(spec.target)
         results = self._graph(program.graph_module, names)
         results = [r for r in results if isinstance(r, Ref)] if isinstance(results, (list, tuple)) else [results]
@@ -321,7 +325,7 @@ class _Recorder:
             names[node] = source[index] if isinstance(source, (list, tuple)) else Ref(f"{source.name}:{index}")
             return
         if target.startswith(("wrap_with_set_grad", "wrap_with_autocast")):
-            # What follows the submodule are its operands.
+            # The arguments after the submodule are its operands.
             at = next(i for i, a in enumerate(node.args) if hasattr(names.get(a) if hasattr(a, "op") else None, "graph"))
             inner = names[node.args[at]]
             values = [self._argument(a, names) for a in node.args[at + 1 :]]
@@ -342,7 +346,7 @@ class _Recorder:
         self._know(node, name)
 
     def _know(self, node, name):
-        """Computes a call on what is known already: positions and masks, which exporters make in many steps."""
+        """Computes a call on known values: positions and masks, which exporters make in many steps."""
         torch, made = self._torch, node.meta.get("val")
         whole = isinstance(made, torch.Tensor) and not made.dtype.is_floating_point
         if whole and all(n in self._tensors for n in node.all_input_nodes):
@@ -435,13 +439,13 @@ def _merged(one, two, m, n):
     # Inputs begin with the batch.
     if any(v.shape[0] != Batch(1) or any(isinstance(d, Batch) for d in v.shape[1:]) for v in merged.inputs.values()):
         raise _Fixed
-    # What is the same for every row is known from one.
+    # An array that is the same for every row is known from one.
     rows = {name: _row(a, other[name], m, n) for name, a in known.items()}
     return merged, {name: a for name, a in rows.items() if a is not None}
 
 
 def _row(a, b, m, n):
-    """What two sizes of a known array have in common: all of it, or each of its rows."""
+    """The common part of two sizes of a known array: all of it, or each of its rows."""
     if a.shape == b.shape:
         return a if np.array_equal(a, b) else None
     rows = a.ndim == b.ndim and a.shape[0] == m and b.shape[0] == n and a.shape[1:] == b.shape[1:]
@@ -456,7 +460,7 @@ _BROADCAST = {
 
 
 def _folded(recorded, known):
-    """The record with constants for what is known."""
+    """The record with constants for known values."""
     calls, values = [], {call.name: call.values[0] for call in recorded.calls}
 
     def operand(a, whole):
@@ -487,7 +491,7 @@ def _folded(recorded, known):
 
 
 def _kept(recorded, outputs):
-    """The record without what the wanted results do not need."""
+    """The record without the calls that the wanted results do not need."""
     if outputs is not None:
         wanted = [outputs] if isinstance(outputs, str) else list(outputs)
         missing = [name for name in wanted if name not in recorded.outputs]

@@ -1,4 +1,4 @@
-"""Runs: trainings at the servers, as their owner follows them."""
+"""Runs: trainings at the servers, from their owner's side."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ._progress import bar
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: How often whoever follows a run looks for Ctrl-C, in seconds.
+#: The time between two checks for Ctrl-C while a program follows a run, in seconds.
 _TICK = 0.1
 
 
 @dataclass(frozen=True)
 class DataInfo:
-    """What is listed of a data set at the servers.
+    """A data set in the servers' list.
 
-    ``tensors`` are name, shape of a row, and fraction bits of what belongs to each row, the labels last; ``readers``
-    the clients that may name it in a run, as far as its owner is told and unless it is everyone; ``state`` is
-    ``"ready"``, or says why it cannot be used.
+    Its ``tensors`` are name, shape of a row, and fraction bits of each tensor of the rows, the labels last. Its
+    ``readers`` are the clients that may name it in a run: None for everyone, and if this client is not the owner. Its
+    ``state`` is ``"ready"``, or the reason why it cannot be used.
     """
 
     name: str
@@ -36,11 +36,11 @@ class DataInfo:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What is listed of a run at the servers.
+    """A run in the servers' list.
 
-    ``data`` are names and owners of its data sets, ``step`` how many steps the servers have kept, ``recipients`` the
-    clients that get the trained weights besides its owner, ``missing`` the owners of data who have not consented, and
-    ``fingerprint`` what :meth:`Cluster.approve` consents to.
+    Its ``data`` are names and owners of its data sets. Its ``step`` is the number of steps that the servers have kept.
+    Its ``recipients`` are the clients other than its owner that get the trained weights. The owners of data in
+    ``missing`` have not consented. The ``fingerprint`` identifies the run for :meth:`Cluster.approve`.
     """
 
     name: str
@@ -59,9 +59,9 @@ class RunInfo:
 class Progress:
     """A run after a slice of steps: ``step`` of ``steps`` are done.
 
-    ``loss`` and ``accuracy`` are means over the rows since they left last, of the network before each step; None where
-    they do not leave with this slice (``metrics_every`` says when they do), or the run's metrics do not ask for them. ``bytes`` and ``rounds`` are those
-    among the servers.
+    ``loss`` and ``accuracy`` are means over the rows since they left last, of the network before each step. They are
+    None if they do not leave with this slice (``metrics_every`` sets when they do), or if the run does not ask for
+    them. The numbers ``bytes`` and ``rounds`` are those among the servers.
     """
 
     step: int
@@ -77,8 +77,8 @@ class Progress:
 class Run(Future):
     """A training at the servers, driven from here. Made by :meth:`Cluster.train`.
 
-    Its result, as a :class:`concurrent.futures.Future`'s, is the list of all :class:`Progress`. When the program
-    ends it stands still; the same call of :meth:`Cluster.train` goes on from what the servers have kept.
+    Its result, as a :class:`concurrent.futures.Future`'s, is the list of all :class:`Progress`. It stops when the
+    program ends. The same call of :meth:`Cluster.train` then continues from the state that the servers have kept.
 
     Attributes
     ----------
@@ -106,16 +106,16 @@ class Run(Future):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Owners of data on whose consent the run waits."""
+        """Owners of data who have not consented yet; the run waits for them."""
         return self._missing
 
     @property
     def failure(self) -> str | None:
-        """Why the last slice failed, while the run tries to go on; None otherwise."""
+        """The reason why the last slice failed, while the run tries to continue; None otherwise."""
         return self._failure
 
     def follow(self) -> Iterator[Progress]:
-        """What every slice was like, from the first that this program has seen, as it comes; ends with the run.
+        """Yield the progress of every slice on arrival, from the first that this program has seen. Ends with the run.
 
         Yields
         ------
@@ -143,12 +143,12 @@ class Run(Future):
         self._stopping = True
 
     def cancel(self) -> bool:
-        """As :meth:`stop`; the result is that of the steps which were made. False if it has ended already."""
+        """As :meth:`stop`; the result covers the steps made so far. False if the run has ended already."""
         self.stop()
         return not self.done()
 
     def join(self) -> None:
-        """Wait until the run has ended, whatever comes of it."""
+        """Wait until the run has ended, with or without success."""
         self._thread.join()
 
     def _drive(self):
@@ -159,13 +159,13 @@ class Run(Future):
             self.set_result(list(self._seen))
         except _Over:
             self.set_exception(Error(f"the program ended before run {self.name!r}"))
-        except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+        except BaseException as error:  # noqa: BLE001 - the caller of result() gets it
             self.set_exception(error)
         with self._news:
             self._news.notify_all()
 
     def _told(self, slices, failure, missing):
-        """Takes what has happened. Returns whether to go on."""
+        """Takes the news of the run. Returns whether to continue."""
         if not threading.main_thread().is_alive():
             raise _Over
         with self._news:
@@ -183,4 +183,4 @@ class Run(Future):
 
 
 class _Over(Exception):
-    """The interpreter is on its way out: nobody waits for the run."""
+    """The interpreter is ending: no caller waits for the run."""

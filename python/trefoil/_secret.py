@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._errors import InputError, RevealError
+from ._autograd import Tape, no_grad
+from ._errors import InputError, RangeError, RevealError
 
 if TYPE_CHECKING:
     import os
@@ -37,12 +38,21 @@ def _plain(x):
     """Anything array-like as an array of a dtype that secret arrays have."""
     if isinstance(x, Secret):
         raise RevealError("a public array is needed here, and this one is secret; reveal() shows it")
-    array = np.asarray(x)
+    try:
+        array = np.asarray(x)
+    except (TypeError, RuntimeError, ValueError) as cause:
+        of_torch = "; give x.detach(), and bfloat16 as x.float()" if hasattr(x, "detach") else ""
+        raise InputError(f"this {type(x).__name__} does not become an array{of_torch}: {cause}") from None
     if array.dtype == object:
         raise InputError("the array holds objects: secret arrays hold truth values, integers and real numbers")
     if array.dtype.kind == "u" and array.size and int(array.max()) >= 1 << 62:
         raise InputError("an integer is 2^62 or more: it does not fit a secret word")
     return array.astype(_widest(array.dtype), copy=False)
+
+
+def _floats(x):
+    """A public array as real numbers."""
+    return np.ascontiguousarray(_plain(x), np.float64).reshape(np.shape(x))
 
 
 def _whole(name, array):
@@ -75,31 +85,46 @@ def _axes(axis, ndim):
     return sorted(axes)
 
 
+def _is_small(x):
+    """True for a number of Python's that a float holds exactly."""
+    return type(x) in (bool, float) or type(x) is int and abs(x) <= 1 << 53
+
+
+def _some_real(base, exponent):
+    """Refuses whole powers of whole numbers, which a logarithm would not give exactly."""
+    if base.dtype.kind != "f" and exponent.dtype.kind != "f":
+        raise InputError("a secret exponent is for real numbers; make one of the two real with astype(float)")
+
+
+class _Missing(InputError, AttributeError):
+    """An attribute of NumPy's arrays that secret ones do not have."""
+
+
 class Secret:
     """An array whose numbers no party knows.
 
     It has NumPy's names: operators, broadcasting, slices and index arrays (public ones), ``sum``, ``mean``,
-    ``max``, ``reshape`` and so on, and it goes into NumPy's functions: ``np.exp(x)``, ``np.where(c, x, y)``,
+    ``max``, ``reshape`` and so on. NumPy's functions take it: ``np.exp(x)``, ``np.where(c, x, y)``,
     ``np.concatenate([x, y])``. Operands may be secret, or public: numbers and arrays.
 
     Attributes
     ----------
     shape : tuple of int
     dtype : numpy.dtype
-        ``bool``, ``int64``, ``float32`` or ``float64``: what ``reveal()`` returns. Real numbers are
+        ``bool``, ``int64``, ``float32`` or ``float64``: the dtype of ``reveal()``. Real numbers are
         fixed-point words of the session's ``frac_bits`` whichever the dtype; integers and truth values
-        are exact. In arithmetic truth values count as 0 and 1.
+        are exact. With numbers truth values count as 0 and 1; of two, ``+`` is "or" and ``*`` is "and", as in NumPy.
     frac_bits : int
         Fraction bits of the words.
 
     Notes
     -----
     Operations return new arrays; a slice is a copy. Moving numbers, sums, and sums and products with public
-    integers cost no communication. Where a result leaves its format (``|x| < 2^(62 - frac_bits)``) it is
-    wrong, and nobody sees it: ``with mpc.check():`` finds where.
+    integers cost no communication. A result that leaves its format (``|x| < 2^(62 - frac_bits)``) is
+    wrong without an error: ``with mpc.check():`` finds the place.
     """
 
-    __slots__ = ("_mpc", "_handle", "_dtype", "__weakref__")
+    __slots__ = ("_mpc", "_handle", "_dtype", "_grad", "__weakref__")
     __array_priority__ = 1000
     # Above that of tables and columns of pandas: `column * x` is this class's.
     __pandas_priority__ = 5000
@@ -109,6 +134,7 @@ class Secret:
         self._mpc = mpc
         self._handle = handle
         self._dtype = dtype
+        self._grad = None
 
     # -- what is public ----------------------------------------------------------------------------
 
@@ -119,7 +145,7 @@ class Secret:
 
     @property
     def dtype(self) -> np.dtype:
-        """What :meth:`reveal` returns."""
+        """The dtype of the array that :meth:`reveal` returns."""
         return self._dtype
 
     @property
@@ -147,6 +173,11 @@ class Secret:
         """The axes in the opposite order, as by :meth:`transpose`."""
         return self.transpose()
 
+    def __getattr__(self, name):
+        if name.startswith("_") or not hasattr(np.ndarray, name):
+            raise AttributeError(f"a secret array has no attribute `{name}`")
+        raise _Missing(f"secret arrays have no `{name}`: trefoil.functions lists what there is")
+
     def __len__(self):
         if not self.ndim:
             raise TypeError("len() of an array without dimensions")
@@ -154,6 +185,70 @@ class Secret:
 
     def __repr__(self):
         return f"Secret(shape={self.shape}, dtype={self.dtype}, frac_bits={self.frac_bits})"
+
+    # -- gradients ---------------------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        """True if :meth:`backward` gives this array a gradient. It can be set, for real numbers."""
+        return isinstance(self._mpc._session, Tape) and self._mpc._session.follows(self._handle)
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        if wanted and self._dtype.kind != "f":
+            raise InputError(f"an array of {self._dtype} has no gradient; make it real with astype(float)")
+        if not isinstance(self._mpc._session, Tape):
+            if not wanted:
+                return
+            self._mpc._session = Tape(self._mpc._session)
+        if wanted and self.requires_grad:
+            return
+        self._mpc._session.require(self, wanted)
+
+    @property
+    def grad(self) -> Secret | None:
+        """The sum of the gradients of all calls of :meth:`backward`, secret itself. It can be set to None."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Secret | None) -> None:
+        self._grad = value
+
+    def backward(self, gradient: Secret | ArrayLike | None = None) -> None:
+        """Add gradients of this array to ``grad`` of all arrays that require one, as in PyTorch.
+
+        Parameters
+        ----------
+        gradient : array_like, optional
+            The factors of the elements' gradients; ones for a single number.
+
+        Raises
+        ------
+        InputError
+            If the array does not depend on one that requires a gradient, or naming a function without one.
+
+        Notes
+        -----
+        Nothing is revealed. It costs about twice as much as the expression. Maxima share their gradient among equals.
+        """
+        if not self.requires_grad:
+            raise InputError("the array does not depend on one with requires_grad=True")
+        if gradient is None:
+            if self.size != 1:
+                raise InputError(f"an array of shape {self.shape} needs a gradient of that shape; one number needs none")
+            gradient = np.ones(self.shape)
+        if not isinstance(gradient, Secret):
+            array = np.broadcast_to(np.asarray(gradient, np.float64), self.shape).copy()
+            (handle,) = self._mpc._session.call("constant", [self._mpc._public(array, self._mpc.frac_bits)], None)
+            gradient = Secret(self._mpc, handle, _DOUBLE)
+        if gradient.shape != self.shape:
+            raise InputError(f"the gradient has shape {gradient.shape}, the array {self.shape}")
+        self._mpc._session.backward(self, gradient)
+
+    def detach(self) -> Secret:
+        """The same numbers, without a gradient. Nothing is sent."""
+        with no_grad():
+            return self._make("add_scalar", {"c": 0})
 
     # -- numbers come out in one way alone ---------------------------------------------------------
 
@@ -179,12 +274,15 @@ class Secret:
     def _show(self, values):
         return values.astype(self.dtype, copy=False).reshape(self.shape)
 
-    def save(self, path: str | os.PathLike[str]) -> list[str]:
+    def save(self, path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None = None) -> list[str]:
         """Write the shares to files, ``path.party0`` to ``path.party2``, each party its own.
 
         Parameters
         ----------
         path : path
+        key : path, optional
+            A key file, which ``trefoil store key FILE`` makes: the shares are encrypted under it. Without one they lie
+            plain.
 
         Returns
         -------
@@ -197,7 +295,8 @@ class Secret:
         """
         import os
 
-        return self._mpc._session.save(self._handle, os.fspath(path), str(self.dtype))
+        key = None if key is None else os.fspath(key)
+        return self._mpc._session.save(self._handle, os.fspath(path), str(self.dtype), key)
 
     def _refuse(self, what):
         return RevealError(f"{what} needs the numbers of a secret array; reveal() shows them")
@@ -229,11 +328,11 @@ class Secret:
         return str(self)
 
     def item(self, *_):
-        """Raises :class:`RevealError`: numbers come out by :meth:`reveal` alone."""
+        """Raises :class:`RevealError`: only :meth:`reveal` returns the numbers."""
         raise self._refuse("item()")
 
     def tolist(self):
-        """Raises :class:`RevealError`: numbers come out by :meth:`reveal` alone."""
+        """Raises :class:`RevealError`: only :meth:`reveal` returns the numbers."""
         raise self._refuse("tolist()")
 
     def __contains__(self, _):
@@ -312,7 +411,7 @@ class Secret:
 
         Notes
         -----
-        Comparisons and what is made of them cost less. A wrong bound gives wrong results;
+        Comparisons and functions made of them cost less. A wrong bound gives wrong results;
         ``with mpc.check():`` finds it. Nothing is sent.
         """
         bound = float(bound)
@@ -352,7 +451,11 @@ class Secret:
     # -- arithmetic --------------------------------------------------------------------------------
 
     def _sum(self, other, sign):
-        if type(other) in (bool, int, float):
+        if self._dtype == _BOOL and (other if isinstance(other, Secret) else _plain(other)).dtype == _BOOL:
+            if sign < 0:
+                raise TypeError("`-` is not for truth values: `^` tells where they differ, and astype(int) makes them numbers")
+            return self | other
+        if _is_small(other):
             dtype = self._dtype_with(other, None)
             return self._like(dtype)._make("add_scalar", {"c": sign * other}, dtype)
         x, y, dtype = self._both(other)
@@ -367,13 +470,20 @@ class Secret:
         return self._sum(other, -1)
 
     def __rsub__(self, other):
+        if self._dtype == _BOOL:
+            return self._sum(other, -1) if _plain(other).dtype == _BOOL else (-self._like(_INT))._sum(other, 1)
         return (-self)._sum(other, 1)
 
+    def _number(self, sign):
+        if self._dtype == _BOOL:
+            raise TypeError(f"`{sign}` is not for truth values: `~` is their opposite, and astype(int) makes them numbers")
+        return self
+
     def __neg__(self):
-        return self._make("neg", None, _INT if self._dtype == _BOOL else self._dtype)
+        return self._number("-")._make("neg")
 
     def __pos__(self):
-        return self._like(_promoted(self._dtype))
+        return self._number("+").copy()
 
     def _product(self, other, function, swapped=False):
         """A product. One with integers has the other factor's format, and is exact."""
@@ -384,7 +494,9 @@ class Secret:
         return self._make(function, None, dtype, operands)
 
     def __mul__(self, other: Secret | ArrayLike) -> Secret:
-        if type(other) in (bool, int, float):
+        if self._dtype == _BOOL and (other if isinstance(other, Secret) else _plain(other)).dtype == _BOOL:
+            return self & other
+        if _is_small(other):
             dtype = self._dtype_with(other, None)
             if dtype.kind == "f" and self._dtype.kind != "f":
                 params = {"c": float(other), "frac": self._mpc.frac_bits}
@@ -416,7 +528,7 @@ class Secret:
         dtype = _widest(np.result_type(_promoted(self._dtype, divisor.dtype), _SINGLE))
         divisor = divisor.astype(np.float64)
         if not divisor.all():
-            raise ZeroDivisionError("a divisor is 0")
+            raise RangeError("a divisor is 0: its quotient is no number")
         if divisor.ndim == 0:
             return self._times_inverse(float(divisor))._like(dtype)
         inverse = 1.0 / divisor
@@ -433,7 +545,7 @@ class Secret:
 
     def _times_inverse(self, divisor):
         if divisor == 0.0:
-            raise ZeroDivisionError("the divisor is 0")
+            raise RangeError("the divisor is 0: the quotients are no numbers")
         dtype = self._dtype if self._dtype.kind == "f" else _DOUBLE
         params = {"c": 1.0 / divisor, "frac": self._mpc.frac_bits}
         return self._make("mul_scalar_to", params, dtype)
@@ -452,14 +564,19 @@ class Secret:
     def __pow__(self, exponent):
         if isinstance(exponent, Secret):
             # x^y = e^(y ln x)
+            _some_real(self, exponent)
             return np.exp(exponent * np.log(self))
         power = _plain(exponent)
         if power.ndim:
-            raise InputError("one exponent for the whole array is needed, a number")
+            from ._numpy import powers
+
+            return powers(self, power)
         if power.dtype.kind in "bi":
             n = int(power)
             if n < 0:
-                return self._real()._make("pow", {"n": n})
+                if self._dtype.kind != "f":
+                    raise InputError(f"integers have no power of {n}; make them real with astype(float)")
+                return self._make("pow", {"n": n})
             return self._like(_promoted(self._dtype))._make("pow", {"n": n})
         p, x = float(power), self._real()
         if p.is_integer() and abs(p) < 2**31:
@@ -471,6 +588,7 @@ class Secret:
         return x._make("powf", {"p": p})
 
     def __rpow__(self, base):
+        _some_real(self, _plain(base))
         base = float(_plain(base))
         if base <= 0.0:
             raise InputError(f"{base} to a secret power: the base must be above 0")
@@ -483,6 +601,8 @@ class Secret:
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __round__ = _no_remainder
 
     def __abs__(self):
+        if self._dtype == _BOOL:
+            return self.copy()
         return self._like(_promoted(self._dtype))._make("abs")
 
     # -- comparisons and truth values --------------------------------------------------------------
@@ -506,10 +626,20 @@ class Secret:
         return self._compare(other, "ge")
 
     def __eq__(self, other):
+        if other is None:
+            return self._filled(False)
         return self._compare(other, "eq")
 
     def __ne__(self, other):
+        if other is None:
+            return self._filled(True)
         return self._compare(other, "ne")
+
+    def _filled(self, truth):
+        """Truth values of this shape that are all the same."""
+        from ._numpy import _secret
+
+        return _secret(self._mpc, np.full(self.shape, truth))
 
     def _truth(self, other, op):
         other = self._other(other)
@@ -562,7 +692,7 @@ class Secret:
         Parameters
         ----------
         *shape : int or tuple of int
-            One of them may be -1, for what is left.
+            One of them may be -1: it follows from the others.
         order : {"C"}
 
         Returns
@@ -572,6 +702,8 @@ class Secret:
         if order != "C":
             raise InputError("secret arrays are in C order")
         shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)) else shape
+        if any(isinstance(n, (bool, np.bool_)) for n in shape):
+            raise TypeError("a length is an integer, not a truth value")
         shape = [operator.index(n) for n in shape]
         if shape.count(-1) == 1:
             known = -int(np.prod(shape, dtype=np.int64))
@@ -600,7 +732,7 @@ class Secret:
         Secret
         """
         if len(axes) == 1 and (axes[0] is None or not isinstance(axes[0], (int, np.integer))):
-            axes = axes[0] or ()
+            axes = () if axes[0] is None else axes[0]
         axes = [_axis(a, self.ndim) for a in axes] or list(range(self.ndim))[::-1]
         if sorted(axes) != list(range(self.ndim)):
             raise InputError(f"axes {tuple(axes)} are not those of shape {self.shape}")
@@ -695,7 +827,7 @@ class Secret:
         axis : int or tuple of int, optional
             All axes unless given.
         keepdims : bool
-            Whether the axes stay, with length 1.
+            Keep the axes, with length 1.
 
         Returns
         -------
@@ -715,7 +847,7 @@ class Secret:
         axis : int or tuple of int, optional
             All axes unless given.
         keepdims : bool
-            Whether the axes stay, with length 1.
+            Keep the axes, with length 1.
 
         Returns
         -------
@@ -737,9 +869,9 @@ class Secret:
         axis : int or tuple of int, optional
             All axes unless given.
         ddof : int
-            What is taken from the count, as in NumPy.
+            The number subtracted from the count, as in NumPy.
         keepdims : bool
-            Whether the axes stay, with length 1.
+            Keep the axes, with length 1.
 
         Returns
         -------
@@ -767,9 +899,9 @@ class Secret:
         axis : int or tuple of int, optional
             All axes unless given.
         ddof : int
-            What is taken from the count, as in NumPy.
+            The number subtracted from the count, as in NumPy.
         keepdims : bool
-            Whether the axes stay, with length 1.
+            Keep the axes, with length 1.
 
         Returns
         -------
@@ -809,7 +941,7 @@ class Secret:
         axis : int or tuple of int, optional
             All axes unless given.
         keepdims : bool
-            Whether the axes stay, with length 1.
+            Keep the axes, with length 1.
 
         Returns
         -------
@@ -829,7 +961,7 @@ class Secret:
         axis : int or tuple of int, optional
             All axes unless given.
         keepdims : bool
-            Whether the axes stay, with length 1.
+            Keep the axes, with length 1.
 
         Returns
         -------
@@ -849,7 +981,7 @@ class Secret:
         axis : int or tuple of int, optional
             All axes unless given.
         keepdims : bool
-            Whether the axes stay, with length 1.
+            Keep the axes, with length 1.
 
         Returns
         -------
@@ -869,7 +1001,7 @@ class Secret:
         axis : int or tuple of int, optional
             All axes unless given.
         keepdims : bool
-            Whether the axes stay, with length 1.
+            Keep the axes, with length 1.
 
         Returns
         -------
@@ -889,7 +1021,7 @@ class Secret:
         axis : int or tuple of int, optional
             All axes unless given.
         keepdims : bool
-            Whether the axes stay, with length 1.
+            Keep the axes, with length 1.
 
         Returns
         -------
@@ -920,14 +1052,14 @@ class Secret:
         return np.cumsum(self, axis)
 
     def all(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
-        """Whether all are true.
+        """True where all are true.
 
         Parameters
         ----------
         axis : int or tuple of int, optional
             All axes unless given.
         keepdims : bool
-            Whether the axes stay, with length 1.
+            Keep the axes, with length 1.
 
         Returns
         -------
@@ -936,14 +1068,14 @@ class Secret:
         return np.all(self, axis, keepdims=keepdims)
 
     def any(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
-        """Whether any is true.
+        """True where any is true.
 
         Parameters
         ----------
         axis : int or tuple of int, optional
             All axes unless given.
         keepdims : bool
-            Whether the axes stay, with length 1.
+            Keep the axes, with length 1.
 
         Returns
         -------

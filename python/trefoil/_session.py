@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from ._model import Model
 
-#: Fraction bits of real numbers unless told otherwise: a range of +-2^42 in steps of 2^-20.
+#: Fraction bits of real numbers unless given: a range of +-2^42 in steps of 2^-20.
 FRAC_BITS = 20
 
 
 @dataclass(frozen=True)
 class Step:
-    """What the calls of one name took.
+    """The cost of the calls of one name.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Step:
     seconds : float
         Seconds from call to answer.
     calls : int
-        How often.
+        The number of calls.
     """
 
     name: str
@@ -52,12 +52,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a session did since it was asked last.
+    """The cost of a session since the last :meth:`Mpc.cost`.
 
     ``bytes``, ``messages`` and ``rounds`` are those of the parties in this process: of all three in a local session,
-    of this party in a session of three machines. A party that was behind the others when the cost was asked, since
-    it had only to send, counts the rounds in which it catches up too; none is behind after a :meth:`Mpc.reveal` to
-    all. ``str()`` is a table.
+    of this party in a session of three machines. A party that only had to send may be behind the others when the
+    cost is read. It then also counts the rounds in which it catches up. No party is behind after a
+    :meth:`Mpc.reveal` to all. ``str()`` is a table.
     """
 
     bytes: int
@@ -164,7 +164,7 @@ class Mpc:
             dtype = _widest(dtype or np.float64)
             public, shape = None, tuple(operator.index(n) for n in shape)
         else:
-            array = _plain(x if dtype is None else np.asarray(x).astype(dtype))
+            array = _plain(x) if dtype is None else _plain(_plain(x).astype(dtype))
             dtype, shape = array.dtype, array.shape
             public = self._public(array, self._frac(dtype))
         frac = self._frac(dtype)
@@ -192,13 +192,15 @@ class Mpc:
             return None
         return [x._show(values) for x, values in zip(secrets, opened)]
 
-    def load(self, path: str | os.PathLike[str]) -> Secret:
+    def load(self, path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None = None) -> Secret:
         """Read a secret array that :meth:`Secret.save` wrote, each party its own file.
 
         Parameters
         ----------
         path : path
             As it was given to :meth:`Secret.save`.
+        key : path, optional
+            The key file that was given to :meth:`Secret.save`, if one was.
 
         Returns
         -------
@@ -206,9 +208,10 @@ class Mpc:
         Raises
         ------
         InputError
-            If a file is missing, damaged, another party's or of another array.
+            If a file is missing, damaged, another party's or of another array, or does not open with the key.
         """
-        handle, dtype = self._session.load(os.fspath(path))
+        key = None if key is None else os.fspath(key)
+        handle, dtype = self._session.load(os.fspath(path), key)
         return Secret(self, handle, np.dtype(dtype))
 
     def run(self, model: Model, *inputs: Secret | ArrayLike, owner: int = 0) -> Secret | tuple[Secret, ...]:
@@ -243,8 +246,8 @@ class Mpc:
     def check(self) -> Iterator[Mpc]:
         """Run the plaintext reference beside the parties, for ``with mpc.check(): ...``.
 
-        On shares nobody sees that a number has left the range of its format: the result is wrong.
-        Within this block every call is first made on the numbers themselves, and raises where a
+        On shares no party notices that a number has left the range of its format: the result is wrong.
+        Within this block every call is first made on the numbers themselves. It raises an error where a
         product, a sum or a promised bound does not hold.
 
         Raises
@@ -287,11 +290,11 @@ def local(
     frac_bits : int
         Fraction bits of real numbers, 8 to 26; the range is +-2^(62 - frac_bits).
     truncation : str
-        How products are rounded: ``"default"`` (the floor, or one unit above), ``"early"`` (below 1.5 units, mean
+        The rounding of products: ``"default"`` (the floor, or one unit above), ``"early"`` (below 1.5 units, mean
         0, fewer bytes), ``"exact"`` (the floor) or ``"dither"`` (a fair coin).
     profile : str
-        What is spared: ``"bytes"``, or for links with a long round trip ``"slow-links"``, which takes fewer rounds of
-        more bytes.
+        The cost to minimise: ``"bytes"``, or for links with a long round trip ``"slow-links"``. The latter takes fewer
+        rounds of more bytes.
     network : str, optional
         ``"lan"`` (1 Gbit/s, 1 ms round trip) or ``"wan"`` (100 Mbit/s, 40 ms): messages take as long as there.
     threads : int, optional
@@ -338,7 +341,7 @@ def party(
     ConfigError
         If the file is not usable.
     Unreachable
-        Naming the party that did not come.
+        Naming the party that did not connect.
     """
     _check_frac(frac_bits)
     config = config or os.environ.get("TREFOIL_PARTY")

@@ -1,8 +1,8 @@
-"""The functions of the library below, under its own names.
+"""The functions of the underlying Rust library, under its names.
 
-NumPy's names (``np.exp(x)``, ``x @ y``) do for most programs. Here is what NumPy does not have, and every
-function with its exact form: operands are secret arrays, and public ones where the library takes them, in
-the session's fraction bits. Reductions leave their axes with length 1.
+NumPy's names (``np.exp(x)``, ``x @ y``) suffice for most programs. This module adds functions that NumPy does not
+have, and every function in its exact form. Operands are secret arrays, and public ones where the library takes
+them, in the session's fraction bits. Reductions leave their axes with length 1.
 
 Domain, error and cost of each are those that its documentation states; bits are for each number, of all
 parties together, at the width of a product's result.
@@ -44,7 +44,7 @@ def _one(*args, **kwargs):
     return _call(*args, **kwargs)[0]
 
 
-#: What functions cost by their names, as the library states and tests it: its example, rounds, bits for each number.
+#: The costs of functions by name, as the library states and tests them: example, rounds, bits for each number.
 _COSTS = {name.split(" ")[0]: (name.partition(" ")[2], rounds, bits) for name, rounds, bits in _trefoil.COSTS}
 
 #: How the examples are put.
@@ -52,14 +52,14 @@ _EXAMPLES = {"": "", "3": " for ``n = 3``", "of degree 4": " at degree 4", "of 1
 
 
 def _cost(name):
-    """The sentence that says what a function costs."""
+    """The sentence that states the cost of a function."""
     example, rounds, bits = _COSTS[name]
     where = " for 16 classes" if name == "one_hot" else _EXAMPLES[example]
     return f"Cost: {rounds} round{'s' * (rounds > 1)}, {bits:.0f} bits{where}."
 
 
 def _priced(function):
-    """Adds what it costs to the docstring of a function, which ends with its notes."""
+    """Adds the cost to the docstring of a function, which ends with its notes."""
     function.__doc__ = f"{inspect.cleandoc(function.__doc__)} {_cost(function.__name__)}\n"
     return function
 
@@ -726,7 +726,7 @@ def windows(x, kernel, stride=1, padding=0, dilation=1):
 
     Notes
     -----
-    What lies under each position of a window.
+    The numbers under each position of a window.
     """
     return _one("windows", [x], _window(kernel, stride, padding, dilation), x.dtype)
 
@@ -756,7 +756,7 @@ def window_sum(x, kernel, stride=1, padding=0, dilation=1):
 
 
 def max_pool(x, kernel, stride=None, padding=0, dilation=1):
-    """The largest number under a window; a border never wins.
+    """The largest number under a window; the border is never the largest.
 
     Parameters
     ----------
@@ -886,7 +886,7 @@ def bilinear(op, x, y, **kwargs):
 
 
 def multiply(op, x, y, *, plus=None, relu=False, keep=None, **kwargs):
-    """:func:`bilinear` with a summand before the rounding, and a ReLU fused with it.
+    """:func:`bilinear` with an addend before the rounding, and a fused ReLU.
 
     Parameters
     ----------
@@ -935,8 +935,8 @@ def constant(mpc, x):
 def gaussian(mpc, shape, deviation=1.0):
     """Gaussian noise that no party knows.
 
-    Each of the three parties adds its own, drawn from its operating system's randomness: what the other two add has
-    the standard deviation ``deviation`` and hides what the noise is added to also from the third.
+    Each of the three parties adds its own noise, drawn from its operating system's randomness. The noise of any two
+    has the standard deviation ``deviation`` and hides the operand from the third party too.
 
     Parameters
     ----------

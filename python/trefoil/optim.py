@@ -1,4 +1,4 @@
-"""How a training goes: losses, optimisers and learning rates. All of it is public."""
+"""Losses, optimisers and learning rates of a training. All of them are public."""
 
 from __future__ import annotations
 
@@ -7,42 +7,109 @@ from dataclasses import dataclass
 from ._errors import ConfigError
 
 
+def _numbers(values):
+    """Numbers of a public weight: a list, an array or a tensor of PyTorch."""
+    if values is None:
+        return ()
+    values = values.tolist() if hasattr(values, "tolist") else values
+    return tuple(float(v) for v in (values if isinstance(values, (list, tuple)) else [values]))
+
+
 @dataclass(frozen=True)
 class CrossEntropy:
-    """Cross-entropy of the softmax of logits ``[batch, classes]`` and classes, as ``torch.nn.CrossEntropyLoss``.
+    """Cross-entropy of the softmax of logits ``[batch, classes, ...]`` and labels, as ``torch.nn.CrossEntropyLoss``.
 
     Attributes
     ----------
     label_smoothing : float
         The part of each label that all classes share.
+    weight : sequence of float, optional
+        The weight of each class; public. The mean is over the sum of a batch's weights.
+    ignore_index : int, optional
+        A label that is ignored: the mean is over the others. PyTorch's -100 is ignored only if it is given here.
+    soft : bool
+        True if labels are real numbers in the logits' shape: the classes' probabilities, or those times a row's weight
+        (``sample_weight[:, None] * one_hot``). The mean is over all rows.
+    axis : int
+        The axis of classes. It is 1 as in PyTorch, for rows and pictures ``[n, k, h, w]``, or -1 for sequences
+        ``[n, t, k]``.
 
     Notes
     -----
-    The loss that is shown is ``-ln(p + 2^-20)`` for the probability ``p`` of the right class, so that there is one for
-    ``p = 0`` too: it is below PyTorch's by about ``2^-20 / p``, and never above 13.87. Gradients are those of ``-ln p``.
-    It counts the classes as they are given, also where labels are smoothed.
+    Labels have the shape of the logits without the axis of classes. If they are plain classes, neither smoothed nor
+    soft, the loss that is shown is ``-ln(p + 2^-20)`` for the probability ``p`` of the right class. It is below
+    PyTorch's by about ``2^-20 / p``, and never above 13.87. Gradients are those of ``-ln p``. The options ``weight``
+    and ``ignore_index`` cost an inverse of one number and a product for each logit.
     """
 
     label_smoothing: float = 0.0
+    weight: tuple[float, ...] | None = None
+    ignore_index: int | None = None
+    soft: bool = False
+    axis: int = 1
 
-    def _named(self):
-        return "cross_entropy", {"smoothing": float(self.label_smoothing)}
+    _name = "cross_entropy"
+
+    def __post_init__(self):
+        object.__setattr__(self, "weight", _numbers(self.weight) or None)
+        if self.soft and self.ignore_index is not None:
+            raise ConfigError("soft labels are ignored where they are 0; leave `ignore_index` out")
+
+    def _named(self, rank=2):
+        if not -rank < self.axis < rank or self.axis == 0:
+            raise ConfigError(f"the network's result has {rank} axes; classes lie along one of 1 to {rank - 1}, not {self.axis}")
+        numbers = {"smoothing": float(self.label_smoothing), "weights": list(self.weight or ()), "soft": bool(self.soft),
+                   "ignore": self.ignore_index is not None, "axis": self.axis % rank}
+        return self._name, numbers
+
+
+@dataclass(frozen=True)
+class LogLikelihood(CrossEntropy):
+    """Minus the logarithm of the right class's probability, as ``torch.nn.NLLLoss``: the network gives logarithms."""
+
+    _name = "log_likelihood"
 
 
 @dataclass(frozen=True)
 class BinaryCrossEntropy:
-    """Cross-entropy of the sigmoid of each logit and a label from 0 to 1, as ``torch.nn.BCEWithLogitsLoss``."""
+    """Cross-entropy of the sigmoid of each logit and a label from 0 to 1, as ``torch.nn.BCEWithLogitsLoss``.
 
-    def _named(self):
-        return "binary_cross_entropy", {}
+    Attributes
+    ----------
+    pos_weight : float or sequence of float, optional
+        The weight of a label of 1, one number or one for each column; public.
+    probabilities : bool
+        True if the network itself ends in a sigmoid, as for ``torch.nn.BCELoss``.
+    """
+
+    pos_weight: float | tuple[float, ...] | None = None
+    probabilities: bool = False
+
+    def __post_init__(self):
+        object.__setattr__(self, "pos_weight", _numbers(self.pos_weight) or None)
+        if self.probabilities and self.pos_weight:
+            raise ConfigError("`pos_weight` is for logits; leave the network's sigmoid out")
+
+    def _named(self, rank=2):
+        if self.probabilities:
+            return "probability_cross_entropy", {}
+        return "binary_cross_entropy", {"positive": list(self.pos_weight or ())}
 
 
 @dataclass(frozen=True)
 class MeanSquare:
     """The mean square of the differences, as ``torch.nn.MSELoss``."""
 
-    def _named(self):
+    def _named(self, rank=2):
         return "mean_square", {}
+
+
+@dataclass(frozen=True)
+class Absolute:
+    """The mean magnitude of the differences, as ``torch.nn.L1Loss``."""
+
+    def _named(self, rank=2):
+        return "absolute", {}
 
 
 @dataclass(frozen=True)
@@ -51,30 +118,40 @@ class Huber:
 
     delta: float = 1.0
 
-    def _named(self):
+    def _named(self, rank=2):
         return "huber", {"delta": float(self.delta)}
 
 
 @dataclass(frozen=True)
+class SmoothAbsolute:
+    """Half the square of a difference over ``beta`` up to it, and its magnitude beyond, as ``torch.nn.SmoothL1Loss``."""
+
+    beta: float = 1.0
+
+    def _named(self, rank=2):
+        return "smooth_absolute", {"beta": float(self.beta)}
+
+
+@dataclass(frozen=True)
 class DP:
-    """Differential privacy: each example's gradient is clipped, and noise that nobody knows is added to their sum.
+    """Differential privacy: each example's gradient is clipped, and noise that no party knows is added to their sum.
 
     Attributes
     ----------
     clip : float
         The largest norm of an example's gradient, all trained weights together.
     noise : float
-        The noise multiplier: what any two of the three servers add has this standard deviation, times ``clip``.
+        The noise multiplier. The noise of any two of the three servers has this standard deviation, times ``clip``.
     delta : float
-        The delta at which epsilon is told.
+        The delta at which epsilon is stated.
     microbatch : int
-        Rows whose mean gradient is clipped together: 1 for each example. A row is protected as with half the noise where
-        there are more.
+        Rows whose mean gradient is clipped together: 1 for each example. With more, a row is protected as with half
+        the noise.
 
     Notes
     -----
-    Epsilon is for one who knows in which steps a row takes part: shuffling in public amplifies nothing. Metrics are exact
-    sums over training rows, so none are shown; evaluate on other rows.
+    Epsilon holds against an attacker who knows the steps in which a row takes part: public shuffling amplifies nothing.
+    Metrics are exact sums over training rows, so none are shown; evaluate on other rows.
     """
 
     clip: float
@@ -88,7 +165,7 @@ class DP:
 
 @dataclass(frozen=True)
 class Cosine:
-    """A learning rate that falls from ``lr`` to 0 in half a cosine wave of so many steps.
+    """A learning rate that falls from ``lr`` to 0 in half a cosine wave of ``steps`` steps.
 
     Attributes
     ----------
@@ -120,8 +197,37 @@ class StepLR:
         return "steps", numbers
 
 
+@dataclass(frozen=True)
+class Rates:
+    """A learning rate for each step, for any of PyTorch's schedules. For a :class:`Trainer` only.
+
+    Steps after the last rate take that rate.
+
+    Examples
+    --------
+    >>> trefoil.optim.Rates([0.1 * 0.95**step for step in range(100)])
+    """
+
+    rates: tuple[float, ...]
+
+    def __post_init__(self):
+        object.__setattr__(self, "rates", _numbers(self.rates))
+        if not self.rates:
+            raise ConfigError("give at least one rate")
+
+    @property
+    def lr(self) -> float:
+        """The largest."""
+        return max(self.rates)
+
+    def _at(self, step):
+        return self.rates[min(step, len(self.rates) - 1)]
+
+
 def _schedule(lr):
     """A learning rate by its name, with its numbers."""
+    if isinstance(lr, Rates):
+        return "constant", {"lr": lr.lr, "warm_up": 0}
     if isinstance(lr, (Cosine, StepLR)):
         return lr._named()
     if isinstance(lr, (int, float)):
@@ -135,7 +241,7 @@ class SGD:
 
     Attributes
     ----------
-    lr : float, Cosine or StepLR
+    lr : float, Cosine, StepLR or Rates
         The learning rate, for the mean of a batch's losses.
     momentum : float
     nesterov : bool
@@ -143,11 +249,11 @@ class SGD:
 
     Notes
     -----
-    The rate is a factor of what joins the momentum, not of the momentum itself: the same as PyTorch's while it
-    does not change.
+    The rate is a factor of each gradient that joins the momentum, not of the momentum itself. The two are the same, and
+    so are PyTorch's steps, while the rate does not change.
     """
 
-    lr: float | Cosine | StepLR = 0.1
+    lr: float | Cosine | StepLR | Rates = 0.1
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
@@ -163,32 +269,34 @@ class Adam:
 
     Attributes
     ----------
-    lr : float, Cosine or StepLR
+    lr : float, Cosine, StepLR or Rates
     betas : tuple of float
-        The parts of first and second moment that go on. The first is taken to the nearest 32nd.
+        The decay rates of the first and second moment. The first is rounded to the nearest 32nd.
     eps : float
-        Keeps small second moments from making large steps; its square is added below the root.
+        Prevents large steps from small second moments: added to their root, as in PyTorch.
     weight_decay : float
         Added to the gradient, times the weight.
     amsgrad : bool
-        Whether steps follow the largest second moment so far.
+        True if steps use the largest second moment so far.
     by_row : bool
-        Whether all weights of an output neuron or of a filter share a second moment: one inverse root for each
-        of them instead of one for each weight, by far the largest part of a step.
+        True if all weights of an output neuron or of a filter share a second moment. Each neuron or filter then needs
+        one inverse root instead of one for each weight. These roots are by far the largest part of a step.
     every : int
         Steps from one inverse root to the next; those between are as cheap as gradient descent.
 
     Notes
     -----
-    Second moments have 38 fraction bits. A smaller one is 0, and its weight stays where it is, while PyTorch moves it
-    by ``lr`` however small the gradient was: in the first step those of gradients below some ``2**-13`` of the batch's
-    mean loss, and below ``2**-17`` later. From ``eps=2**-12`` on both make the same steps.
+    Gradients of the batch's mean loss from ``1e-6`` to about 20 make PyTorch's steps. Smaller ones are mostly rounding:
+    their weights move by less than in PyTorch, and :meth:`trefoil.Trainer.check` warns of it; a weight on which the loss
+    does not depend, such as a bias before a norm, moves at random. An ``eps`` above ``1e-8`` costs a second inverse for each
+    second moment.
 
-    With ``every`` above 1 a weight whose gradient was 0 when the roots were taken, a pixel's that was dark until then,
-    makes its next steps by the root of 0, as long as ``lr / eps`` times the gradient: choose ``eps=2**-12`` or more.
+    With ``every`` above 1, choose ``eps=2**-12`` or more. A weight may have had the gradient 0 when the roots were
+    taken, such as that of a pixel that was dark until then. Its next steps use the root of 0: they are as long as
+    ``lr / eps`` times the gradient.
     """
 
-    lr: float | Cosine | StepLR = 1e-3
+    lr: float | Cosine | StepLR | Rates = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0

@@ -144,7 +144,7 @@ pub struct Addend<'a, T> {
     pub negate: bool,
 }
 
-/// Where an [`Addend`]'s words come from.
+/// The source of an [`Addend`]'s words.
 #[derive(Debug)]
 pub enum AddendSource<'a, T> {
     /// A tensor of the result's shape or one that broadcasts to it: a bias `[C, 1, 1]` of `[N, C, H, W]`.

@@ -3,8 +3,8 @@
 use crate::{EngineTensor, Error, Result, Shape};
 
 /// A tensor of small unsigned integers, stored plane by plane: plane `j` holds bit `j` of every
-/// element, 64 elements to a word. A plane has `ceil(n / 64)` words; what the lanes past the last
-/// element hold is unspecified.
+/// element, 64 elements to a word. A plane has `ceil(n / 64)` words; the lanes past the last
+/// element are unspecified.
 #[derive(Debug, Clone)]
 pub struct BitTensor<T> {
     shape: Shape,

@@ -1,10 +1,10 @@
-//! Which launches are right: every engine checks them here before it runs anything.
+//! Checks of launches: every engine makes them before it runs anything.
 
 use crate::{EngineTensor, Error, Launch, Result, Shape, Source, Target};
 
 impl<T: EngineTensor, const I: usize, const O: usize> Launch<'_, T, I, O> {
-    /// Checks that every source and target stays inside its tensor, that no two targets meet and that
-    /// the number of words fits.
+    /// Checks that every source and target stays inside its tensor, that targets do not overlap and
+    /// that the number of words fits.
     ///
     /// # Errors
     /// [`Error::Invalid`] that names the source or target.
@@ -12,8 +12,8 @@ impl<T: EngineTensor, const I: usize, const O: usize> Launch<'_, T, I, O> {
         check([self.rows, self.cols], &self.sources, self.outputs, &self.targets)
     }
 
-    /// Whether the targets of a checked launch write every word of an output. They never write one
-    /// twice, so it is enough to count.
+    /// True if the targets of a checked launch write every word of an output. They never write a
+    /// word twice, so counting is enough.
     pub fn covers(&self, output: usize) -> bool {
         covers([self.rows, self.cols], self.outputs, &self.targets, output)
     }
@@ -114,7 +114,7 @@ fn check_target(
     Ok(())
 }
 
-/// Whether two targets inside the bounds of their outputs write a common word.
+/// True if two targets inside the bounds of their outputs write a common word.
 fn meet(a: &Target, b: &Target, rows: usize, cols: usize) -> bool {
     if a.tensor != b.tensor || rows == 0 || cols == 0 {
         return false;
@@ -132,7 +132,7 @@ fn meet(a: &Target, b: &Target, rows: usize, cols: usize) -> bool {
         let (k, rest) = (apart / stride, apart % stride);
         return (k < rows && rest < cols) || (k + 1 < rows && stride - rest < cols);
     }
-    // Both lists of rows are sorted: walk along them together.
+    // Both lists of rows are sorted: scan them together.
     let (mut i, mut j) = (0, 0);
     while i < rows && j < rows {
         let (x, y) = (a.offset + i * a.row_stride, b.offset + j * b.row_stride);

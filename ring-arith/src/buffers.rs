@@ -13,7 +13,7 @@ use crate::{EngineTensor, Result, Shape, Tensor};
 
 /// A store of buffers of words. Clones share the store.
 ///
-/// Buffers come in size classes a quarter of a power of two apart, so at most a fifth of one is
+/// Buffers have size classes a quarter of a power of two apart, so at most a fifth of one is
 /// unused. Dropped buffers return to the store until it holds [`BufferPool::limit`] words; those
 /// beyond are freed.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ enum Memory {
         words: Vec<u64>,
         store: Option<Arc<Store>>,
     },
-    /// A part of a room, nobody else's.
+    /// A part of a room that only this buffer uses.
     Part(Room),
 }
 
@@ -87,12 +87,12 @@ impl BufferPool {
         self.0.limit
     }
 
-    /// Words that lie ready now.
+    /// Words in the store now.
     pub fn held(&self) -> usize {
         self.0.shelves().held
     }
 
-    /// Frees buffers, the largest first, until at most `words` words lie ready: for a process that goes on
+    /// Frees buffers, the largest first, until at most `words` words remain: for a process that continues
     /// after a large job.
     pub fn trim(&self, words: usize) {
         let mut freed = Vec::new();
@@ -105,11 +105,11 @@ impl BufferPool {
                 freed.push(buffer);
             }
         }
-        // Giving pages back takes long: nobody else waits meanwhile.
+        // Returning pages to the system takes long: other threads must not wait meanwhile.
         drop(shelves);
     }
 
-    /// A buffer of `len` words. What they hold is unspecified: words of earlier tensors, or 0.
+    /// A buffer of `len` words. Its contents are unspecified: words of earlier tensors, or 0.
     pub fn take(&self, len: usize) -> Buffer {
         if len < SMALLEST {
             return Buffer::plain(len);
@@ -166,7 +166,7 @@ impl Room {
         let mut at = 0;
         for part in parts {
             let (words, len) = (part.words(), part.len());
-            // A tensor's words are never written again: here no buffer is left.
+            // A tensor's words are never written again: buffers of them no longer exist.
             if len > 0 && words.as_ptr() != self.0.first.wrapping_add(at) {
                 self.part(at, len)?.copy_from_slice(words);
             }
@@ -182,8 +182,8 @@ struct Sealed(Room);
 impl AsRef<[u8]> for Sealed {
     fn as_ref(&self) -> &[u8] {
         let Whole { first, len, .. } = *self.0.0;
-        // SAFETY: the words are there, and nobody writes them: every part was seen as a tensor, or
-        // filled by a buffer that is gone.
+        // SAFETY: the words exist and are not written any more: every part was seen as a tensor, or
+        // filled by a buffer that is dropped.
         bytemuck::cast_slice(unsafe { std::slice::from_raw_parts(first, len) })
     }
 }

@@ -7,8 +7,8 @@ use crate::{Addend, Bilinear, Generator, Launch, Place, Result, Shape, Tensor, V
 /// A tensor of words that lives where its engine computes. Clones share their words.
 #[allow(clippy::len_without_is_empty)] // emptiness is no case of its own
 pub trait EngineTensor: Clone + fmt::Debug + Send + Sync + 'static {
-    /// Memory for a tensor whose parts are made one by one; see [`Engine::room`]. `Infallible` where
-    /// there is no such thing.
+    /// Memory for a tensor whose parts are made one by one; see [`Engine::room`]. `Infallible` for
+    /// an engine without rooms.
     type Room: Clone + fmt::Debug + Send + Sync + 'static;
 
     /// The shape.
@@ -20,16 +20,16 @@ pub trait EngineTensor: Clone + fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// Where tensors of words live and how local work on them is done.
+/// An engine: holds tensors of words and does local work on them.
 ///
-/// Every method checks its operands before it computes and never looks at a word's value to decide
-/// what to do. Results do not depend on the number of threads, the instruction set or the device.
-/// A device engine may return before the work is done; [`Engine::download`] waits for it.
+/// Every method checks its operands before it computes, and never branches on a word's value.
+/// Results do not depend on the number of threads, the instruction set or the device. A device
+/// engine may return before the work is done; [`Engine::download`] waits for it.
 pub trait Engine: Clone + fmt::Debug + Send + Sync + 'static {
     /// The engine's tensors.
     type Tensor: EngineTensor;
 
-    /// What this engine runs on, for reports: `cpu/avx512/2`, `cuda/H200`.
+    /// The engine's name for reports: `cpu/avx512/2`, `cuda/H200`.
     fn name(&self) -> String;
 
     /// The secure generators whose streams this engine makes quickly, best first. Parties on
@@ -39,7 +39,7 @@ pub trait Engine: Clone + fmt::Debug + Send + Sync + 'static {
     /// Brings a tensor from the host's memory. Free on the CPU.
     ///
     /// # Errors
-    /// [`crate::Error::Device`] if the device has no room.
+    /// [`crate::Error::Device`] if the device's memory is too small.
     fn upload(&self, tensor: Tensor) -> Result<Self::Tensor>;
 
     /// Brings a tensor to the host's memory. Free on the CPU.
@@ -93,15 +93,15 @@ pub trait Engine: Clone + fmt::Debug + Send + Sync + 'static {
         launch: &Launch<'_, Self::Tensor, I, O>,
     ) -> Result<Vec<Self::Tensor>>;
 
-    /// Room for a tensor of `len` words whose parts are made by [`Engine::launch_into`] and become one
-    /// tensor by [`Engine::seal`] without being copied. `None` from an engine that has no such thing.
+    /// Room for a tensor of `len` words. [`Engine::launch_into`] makes its parts, and [`Engine::seal`]
+    /// turns them into one tensor without a copy. `None` from an engine without rooms.
     fn room(&self, len: usize) -> Option<<Self::Tensor as EngineTensor>::Room> {
         let _ = len;
         None
     }
 
-    /// As [`Engine::launch`], with outputs made where they belong: output `i` at `places[i]`, if there
-    /// is one. Without room they are tensors of their own.
+    /// As [`Engine::launch`], with outputs made in place: output `i` at `places[i]`, if that is set.
+    /// Without room they are separate tensors.
     ///
     /// # Errors
     /// As [`Engine::launch`]; [`crate::Error::Invalid`] if a place leaves its room or was taken before.
@@ -116,7 +116,7 @@ pub trait Engine: Clone + fmt::Debug + Send + Sync + 'static {
     }
 
     /// A room's words under a shape, of which these are the parts, in order. Parts made elsewhere are
-    /// copied. `None` if they do not fill the room, or what fills it is still being made.
+    /// copied. `None` if they do not fill the room, or if a part is still being made.
     fn seal(
         &self,
         room: &<Self::Tensor as EngineTensor>::Room,

@@ -1,4 +1,4 @@
-//! What can go wrong in local ring arithmetic.
+//! The errors of local ring arithmetic.
 
 use crate::Shape;
 
@@ -24,10 +24,10 @@ pub enum Error {
     Invalid {
         /// The operation.
         op: &'static str,
-        /// What is wrong and what would be right.
+        /// The wrong value and the expected one.
         reason: String,
     },
-    /// A real number has no fixed-point encoding.
+    /// A real number that cannot be encoded in fixed point.
     #[error(
         "element {index} is {value}, outside the range [{low}, {high}] of {frac_bits} fraction bits"
     )]
@@ -43,12 +43,12 @@ pub enum Error {
         /// Fraction bits of the encoding.
         frac_bits: u32,
     },
-    /// The device failed; the text says which call and what to do.
+    /// The device failed; the text names the call and a remedy.
     #[error("{device}: {reason}")]
     Device {
         /// The device.
         device: String,
-        /// What failed.
+        /// The failed call.
         reason: String,
     },
 }

@@ -49,8 +49,8 @@ impl FixedPoint {
         self.encode_all(values)
     }
 
-    /// Decodes words. Exact for what [`FixedPoint::encode`] makes; words of more than 53 bits are
-    /// rounded to the nearest.
+    /// Decodes words. Exact for the words that [`FixedPoint::encode`] makes; words of more than 53
+    /// bits are rounded to the nearest.
     pub fn decode(self, words: &[u64]) -> Vec<f64> {
         let unit = 1.0 / (1u64 << self.0.bits()) as f64;
         words.iter().map(|&w| w as i64 as f64 * unit).collect()

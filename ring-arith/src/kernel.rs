@@ -9,7 +9,7 @@ use crate::{EngineTensor, Shape, Stream};
 
 /// A word, a vector of words or a recorded value, modulo 2^64.
 ///
-/// There is no comparison and no branch on a word: what a kernel does never depends on its data.
+/// Words cannot be compared or branched on: a kernel's steps never depend on its data.
 pub trait Word:
     Copy
     + Add<Output = Self>
@@ -57,18 +57,18 @@ pub struct Launch<'a, T, const I: usize, const O: usize> {
     pub rows: usize,
     /// Columns of the index space: consecutive words.
     pub cols: usize,
-    /// Where each input word comes from.
+    /// The source of each input word.
     pub sources: [Source<'a, T>; I],
     /// Scalars.
     pub params: &'a [u64],
     /// Shapes of the tensors that the launch makes.
     pub outputs: &'a [Shape],
-    /// Where each output word goes. Two targets never write the same word; words that no target
+    /// The target of each output word. Two targets never write the same word; words that no target
     /// writes are 0.
     pub targets: [Target; O],
 }
 
-/// Where an input of a kernel comes from.
+/// The source of a kernel's input.
 #[derive(Debug)]
 pub enum Source<'a, T> {
     /// Word `(r, c)` is `tensor[offset + r * row_stride + c]`.
@@ -99,13 +99,13 @@ pub enum Source<'a, T> {
 }
 
 impl<'a, T> Source<'a, T> {
-    /// A tensor read from its start, rows of `cols` words behind one another.
+    /// A tensor read from its start, rows of `cols` words one after the other.
     pub fn rows_of(tensor: &'a T, cols: usize) -> Self {
         Self::Tensor { tensor, offset: 0, row_stride: cols }
     }
 }
 
-/// Where an output of a kernel goes: word `(r, c)` to `outputs[tensor][offset + r * row_stride + c]`.
+/// The target of a kernel's output: word `(r, c)` to `outputs[tensor][offset + r * row_stride + c]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
     /// Index into [`Launch::outputs`].
@@ -116,7 +116,7 @@ pub struct Target {
     pub row_stride: usize,
 }
 
-/// Where a launch makes an output: the words of a room from `start` on.
+/// The place of a launch's output: the words of a room from `start` on.
 #[derive(Debug)]
 pub struct Place<'a, T: EngineTensor> {
     /// Room for a tensor that the output is a part of.

@@ -15,7 +15,6 @@ mod shapes;
 mod tensor;
 pub mod trace;
 mod view;
-pub mod wire;
 
 pub use bilinear::{Addend, AddendSource, Bilinear, ConvSpec};
 pub use bits::BitTensor;

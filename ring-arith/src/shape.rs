@@ -76,7 +76,7 @@ impl Shape {
         }
     }
 
-    /// The shape of tensors put behind one another along an axis.
+    /// The shape of tensors concatenated along an axis.
     ///
     /// # Errors
     /// [`Error::Shapes`] if another axis differs, [`Error::Invalid`] without shapes or without the axis.

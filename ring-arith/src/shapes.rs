@@ -9,9 +9,9 @@ use crate::{
 
 /// An engine whose tensors have a shape and no words.
 ///
-/// What a protocol sends depends on shapes alone, so a protocol over this engine sends as many messages of the
-/// same sizes in the same rounds as over any other, at nearly no cost: that is how costs are predicted.
-/// Operands are checked as far as their shapes go. [`Engine::download`] gives zeros.
+/// A protocol's messages depend only on shapes. So a protocol over this engine sends as many messages of the
+/// same sizes in the same rounds as over any other, almost for free. Predictions of costs use this. Operands
+/// are checked as far as their shapes go. [`Engine::download`] gives zeros.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ShapeEngine;
 

@@ -98,7 +98,7 @@ impl Tensor {
 
     /// The words in row-major order.
     pub fn words(&self) -> &[u64] {
-        // Where nothing lies need not be aligned.
+        // An empty slice need not be aligned.
         if self.data.is_empty() { &[] } else { bytemuck::cast_slice(&self.data) }
     }
 
@@ -113,7 +113,7 @@ impl Tensor {
         Self::from_bytes(shape, data)
     }
 
-    /// Moves words; see [`View`] for what there is.
+    /// Moves words; see [`View`] for the moves.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the view does not fit.
@@ -160,7 +160,7 @@ impl Tensor {
     /// A border of `value` of the given widths around the tensor.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless there is one width for every axis on either side.
+    /// [`Error::Invalid`] unless `before` and `after` have one width for every axis.
     pub fn pad(&self, before: &[usize], after: &[usize], value: u64) -> Result<Self> {
         self.view(&View::Pad { before: before.to_vec(), after: after.to_vec(), value })
     }

@@ -1,4 +1,4 @@
-//! Traces of word kernels: what a step does, as data.
+//! Traces of word kernels: the operations of a step, as data.
 //!
 //! A device engine records a kernel once by running its step on recording words, and makes device code
 //! from the trace. [`Trace::evaluate`] runs a trace on the host; [`check`] compares it with the CPU
@@ -175,8 +175,8 @@ pub fn check<K: WordKernel<I, O>, const I: usize, const O: usize>(
     Ok(())
 }
 
-/// [`check`] on words of its own choice: a thousand rows of edge values and pseudo-random words,
-/// with `params` scalars. Call it once for each kernel of a crate.
+/// [`check`] on chosen words: a thousand rows of edge values and pseudo-random words, with `params`
+/// scalars. Call it once for each kernel of a crate.
 ///
 /// # Errors
 /// Those of [`Engine::launch`].
@@ -200,7 +200,7 @@ pub fn check_edges<K: WordKernel<I, O>, const I: usize, const O: usize>(
     check(kernel, &rows, &params)
 }
 
-/// What has been recorded so far on this thread.
+/// The operations recorded so far on this thread.
 #[derive(Default)]
 struct Tape {
     nodes: Vec<Node>,

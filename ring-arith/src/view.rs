@@ -188,8 +188,8 @@ impl Window {
         Some([along(0)?, along(1)?])
     }
 
-    /// For the tap at distance `tap` along axis `axis` of length `size`: the index it reads at the
-    /// first position that does not read the border, and the range of such positions.
+    /// The positions at which a tap does not read the border: the index that it reads at the first
+    /// one, and their range. The tap is at distance `tap` along axis `axis` of length `size`.
     pub(crate) fn inside(
         &self,
         axis: usize,

@@ -1,8 +1,6 @@
 //! Word kernels against plain loops over `u64`.
 
-mod common;
-
-use common::{engines, mix, tensor, word};
+use crate::common::{self, engines, mix, tensor, word};
 use proptest::prelude::*;
 use ring_arith::{
     CpuEngine, Engine, EngineTensor, Error, Generator, Launch, Place, Shape, Source, Stream,

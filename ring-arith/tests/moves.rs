@@ -1,8 +1,6 @@
 //! Views and concatenation against the word at each index.
 
-mod common;
-
-use common::{at, check, dims, engines, tensor};
+use crate::common::{self, at, check, dims, engines, tensor};
 use proptest::prelude::*;
 use ring_arith::{Engine, EngineTensor, Error, Shape, Tensor, View, Window};
 

@@ -23,7 +23,7 @@ mod share;
 mod testing;
 
 pub use circuit::schedule::Tree;
-pub use dealer::{Dealer, Tape};
+pub use dealer::{Dealer, Tape, TapeKey};
 pub use io::clients::{Addends, Replicated};
 pub use party::{Options, Rss};
 pub use runtime::chunks::{DEALER, Partition};

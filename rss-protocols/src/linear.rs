@@ -1,12 +1,12 @@
 //! Linear operations; no communication.
 
-use mpc_core::{Error, Linear, Result, ShareTensor};
-use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source, Target, Tensor, View};
+use mpc_core::{Error, Linear, Result, ShareBits, ShareTensor};
+use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source, View};
 
 use crate::{
     BitShare, Rss, Share,
-    kernels::{Combine, Difference, Keep, Negate, Scale, Shift, Sum, Xor, XorWord},
-    runtime::launch::{array, invalid, made, map, planes, slice, to_plane, whole, words},
+    kernels::{Combine, Difference, Negate, Scale, Shift, Sum, Xor, XorWord},
+    runtime::launch::{array, invalid, made, map, slice, whole, words},
     share::reusable::ReusableBit,
 };
 
@@ -183,20 +183,6 @@ impl<E: Engine> Rss<E> {
         Ok(BitTensor::new(x.shape().clone(), flipped)?)
     }
 
-    pub(crate) fn masked(&self, x: &BitShare<E::Tensor>, mask: u64) -> Result<BitShare<E::Tensor>> {
-        let rows = (0..64).map(|j| if mask >> j & 1 == 1 { u64::MAX } else { 0 }).collect();
-        let rows = self.engine.upload(Tensor::new(Shape::new([64])?, rows)?)?;
-        let (width, cols) = (x.width(), x.mine().words());
-        Ok(x.each(x.shape(), |all| {
-            let rows = Source::PerRow { tensor: &rows, offset: 0 };
-            let sources = vec![Source::rows_of(all, cols), rows];
-            let targets = vec![to_plane(0, 0, 1, cols)];
-            let space = [width, cols];
-            let [made] = planes(&self.engine, &Keep, space, sources, &[], [width], targets)?;
-            Ok(made)
-        })?)
-    }
-
     pub(crate) fn picked(
         &self,
         x: &BitShare<E::Tensor>,
@@ -239,29 +225,6 @@ impl<E: Engine> Rss<E> {
             BitTensor::new(first.shape().clone(), self.engine.concat(&mine, 0)?)?,
             BitTensor::new(first.shape().clone(), self.engine.concat(&next, 0)?)?,
         )?)
-    }
-
-    pub(crate) fn folded(&self, x: &BitShare<E::Tensor>) -> Result<BitShare<E::Tensor>> {
-        let cols = x.mine().words();
-        Ok(x.each(x.shape(), |all| {
-            let mut all = all.clone();
-            let mut left = x.width();
-            while left > 1 {
-                // The upper half onto the lower; a plane in the middle stays.
-                let half = left / 2;
-                let rest = slice(&self.engine, &all, 0, half, left - half)?;
-                let low = slice(&self.engine, &all, 0, 0, half)?;
-                let high = slice(&self.engine, &all, 0, left - half, left)?;
-                let sources = vec![Source::rows_of(&low, cols), Source::rows_of(&high, cols)];
-                let targets: Vec<Target> = vec![to_plane(0, 0, 1, cols)];
-                let space = [half, cols];
-                let [sum] = planes(&self.engine, &Xor, space, sources, &[], [half], targets)?;
-                let odd = left % 2 == 1;
-                all = if odd { self.engine.concat(&[&sum, &rest], 0)? } else { sum };
-                left -= half;
-            }
-            Ok(all)
-        })?)
     }
 
     pub(crate) fn reshaped_bits(

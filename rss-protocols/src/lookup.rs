@@ -1,14 +1,14 @@
-//! Functions in pieces by looking them up, for few words.
+//! Piecewise functions by look-up, for few words.
 //!
 //! A word is `a + b`, `a` known to the dealer and `b` to both evaluators. The number of its segment is `a >> low` plus
-//! `b >> low` modulo `2^bits`, or one more, and polynomials reach as far as the segment after theirs, so nothing needs to
-//! carry. The dealer makes DPF keys ([`crate::runtime::fss`]) of the point function that is `1, a', a'^2` at `a >> low`,
-//! for the low bits `a'` of `a`. The evaluators evaluate them at all points, multiply by the pieces' coefficients, rotated
-//! by their part of the number, and by powers of their low bits: what is left are shares of the polynomial's value, which
-//! are truncated as those of a product. Meanwhile the word is compared with both ends of the segments, and what is to be
-//! outside of them is selected ([`crate::compare::select`]).
-//! Cost of 9 bits: keys of 22 words and 256 bits of selections to each evaluator, 256 exchanged, what truncation and
-//! comparisons take. Rounds: those of a selection by a comparison.
+//! `b >> low` modulo `2^bits`, or one more. Polynomials also cover the segment after theirs, so the carry is not
+//! needed. The dealer makes DPF keys ([`crate::runtime::fss`]) of the point function that is `1, a', a'^2` at
+//! `a >> low`, for the low bits `a'` of `a`. The evaluators evaluate them at all points, multiply by the pieces'
+//! coefficients, rotated by their part of the number, and by powers of their low bits. The sums are shares of the
+//! polynomial's value, which are truncated as those of a product. Meanwhile the word is compared with both ends of the
+//! segments, and the values outside of them are selected ([`crate::compare::select`]). Cost of 9 bits: keys of 22 words
+//! and 256 bits of selections to each evaluator, 256 exchanged, plus the truncation and the comparisons. Rounds: those
+//! of a selection by a comparison.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ use crate::{
 /// Words of a point function: powers of the dealer's low bits.
 const POWERS: usize = 3;
 
-/// The most words for which the evaluation of keys at all points is worth the rounds.
+/// The most words for which the saved rounds outweigh the evaluation of keys at all points.
 const MOST: usize = 1024;
 
 /// The most words that are one chunk.
@@ -96,7 +96,7 @@ struct Lookup {
 }
 
 impl Lookup {
-    /// The function's value. Truncation and both selections have streams of their own.
+    /// The function's value. Truncation and both selections have separate streams.
     async fn run<E: Engine>(
         self,
         mut p: Port<'_, E>,
@@ -168,7 +168,7 @@ impl Lookup {
         self.n * fss::point_words_of::<POWERS>(self.function.bits as usize)
     }
 
-    /// The dealer makes the keys: word `i` of all of them lies together.
+    /// The dealer makes the keys: the words `i` of all keys are contiguous.
     fn make_keys<E: Engine>(
         &self,
         p: &Port<'_, E>,
@@ -190,7 +190,7 @@ impl Lookup {
         Ok(p.engine.upload(Tensor::new(Shape::new([self.key_words()])?, all)?)?)
     }
 
-    /// This party's share of what the segments give, before bits are dropped.
+    /// This party's share of the segments' value, before bits are dropped.
     fn evaluate<E: Engine>(
         &self,
         p: &Port<'_, E>,
@@ -260,7 +260,7 @@ impl<'a, E: Engine> Outside<'a, E> {
         Self { p, side, n, u, selection }
     }
 
-    /// The value outside of the segments less what the segments give.
+    /// The value outside of the segments less that of the segments.
     fn selected(
         &self,
         function: &Piecewise,

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::HashMap, fmt, sync::Arc};
 
-use mpc_core::{Error, Profile, Result, TruncationMode};
+use mpc_core::{Error, Profile, Result, ServerProtocol, Settings, TruncationMode};
 use net::{Party, Session};
 use ring_arith::{Engine, Generator, Shape, Tensor};
 use zeroize::Zeroizing;
@@ -44,9 +44,9 @@ impl Options {
         }
     }
 
-    /// The generator of correlated randomness. Unless it is chosen here, it is the one that the session
-    /// agreed on, where each party names what is quick on its machine ([`Engine::generators`]), or
-    /// AES-128-CTR if none was named.
+    /// The generator of correlated randomness. The default is the one that the session agreed on, for
+    /// which each party names the fast ones on its machine ([`Engine::generators`]), or AES-128-CTR if
+    /// none was named.
     pub fn generator(self, generator: Generator) -> Self {
         Self { generator: Some(generator), ..self }
     }
@@ -77,17 +77,17 @@ impl Options {
 pub(crate) enum Setting {
     /// Three parties who talk to each other.
     Three,
-    /// Two, who take what the third deals from a tape: nothing is ever sent to [`DEALER`].
+    /// Two, which read the third one's messages from a tape: nothing is ever sent to [`DEALER`].
     Dealt,
 }
 
 /// One of three parties that compute on replicated shares over Z_2^64, or one of two with a dealer.
 ///
-/// Semi-honest security against one party. See the crate's front page for what that means.
+/// Semi-honest security against one party. See the crate's front page for the meaning.
 pub struct Rss<E: Engine> {
     pub(crate) engine: E,
     me: Party,
-    /// In a cell, as what follows, since all chunks of an operation send and receive.
+    /// In a cell, as the next fields, since all chunks of an operation send and receive.
     pub(crate) links: RefCell<Links>,
     pub(crate) keys: Keys,
     pub(crate) options: Options,
@@ -144,21 +144,6 @@ impl<E: Engine> Rss<E> {
         })
     }
 
-    /// Begins a job of a session that runs several, so that none can touch the next: all streams are
-    /// keyed by the session, the number of jobs begun in it and `digest`, operations are numbered from
-    /// the beginning, and dealers take rotation from the first one on. No two jobs of a session have a key
-    /// in common, whatever their digests.
-    ///
-    /// `digest` is a hash of all that is public and that the job's streams and messages depend on. All
-    /// three parties call this at the same place with the same digest, which the caller has compared
-    /// before; nothing is sent.
-    ///
-    /// # Errors
-    /// If the session is dead, or a peer sent more in the job before than was due.
-    pub fn begin_job(&mut self, digest: &[u8; 32]) -> Result<()> {
-        self.begin(|keys| keys.begin_job(digest))
-    }
-
     pub(crate) fn begin(&mut self, rekey: impl FnOnce(&mut Keys) -> Result<()>) -> Result<()> {
         self.talk(|mpc| {
             mpc.links.get_mut().check_empty()?;
@@ -166,11 +151,6 @@ impl<E: Engine> Rss<E> {
             mpc.rotation = RefCell::new(Rotation::new(mpc.options.partition));
             Ok(())
         })
-    }
-
-    /// Operations of the job so far, which must be the same number at all parties.
-    pub fn operations(&self) -> u64 {
-        self.keys.operations()
     }
 
     /// The options.
@@ -272,6 +252,34 @@ impl<E: Engine> Rss<E> {
     ) -> Result<Pair<E::Tensor>> {
         let mine = take(&self.engine, mine, chunk)?;
         Ok(chunk.roles(self.party()).pair(mine, take(&self.engine, next, chunk)?))
+    }
+}
+
+/// Three servers. Truncation and profile are those of the settings, all other options the default.
+impl<E: Engine> ServerProtocol for Rss<E> {
+    fn start(session: Session, engine: E, settings: Settings) -> Result<Self> {
+        Self::with_options(session, engine, settings.into())
+    }
+
+    /// All streams are keyed by the session, the number of jobs begun in it and `digest`; operations are numbered from
+    /// 0, and the dealers' rotation starts again. No two jobs of a session have a key in common, whatever their
+    /// digests.
+    fn begin_job(&mut self, digest: &[u8; 32]) -> Result<()> {
+        self.begin(|keys| keys.begin_job(digest))
+    }
+
+    fn operations(&self) -> u64 {
+        self.keys.operations()
+    }
+
+    fn described(&self) -> String {
+        format!("{:?} {:?}", self.options, self.generator())
+    }
+}
+
+impl From<Settings> for Options {
+    fn from(Settings { truncation, profile }: Settings) -> Self {
+        Self::default().truncation(truncation).profile(profile)
     }
 }
 

@@ -1,8 +1,8 @@
 //! [`Protocol`] for replicated sharing.
 
 use mpc_core::{
-    Chain, Compare, Compared, Found, Largest, Linear, Piecewise, Produced, Product, Profile,
-    Protocol, Result, ShareTensor, TruncationMode,
+    BitMap, Chain, Compare, Compared, Found, Info, Largest, Linear, Piecewise, Produced, Product,
+    Profile, Protocol, Recipients, Result, ShareTensor, TruncationMode,
     provided::{self, check_compare, tournament_lengths},
 };
 use net::Party;
@@ -21,10 +21,17 @@ impl<E: Engine> Protocol for Rss<E> {
     type Share = Share<E::Tensor>;
     type Bits = BitShare<E::Tensor>;
 
-    fn name(&self) -> &'static str {
-        match self.setting {
+    fn info(&self) -> Info {
+        let name = match self.setting {
             Setting::Three => "rss",
             Setting::Dealt => "rss-dealt",
+        };
+        let (truncation, profile) = (self.options.truncation, self.options.profile);
+        Info {
+            truncation,
+            modes: TruncationMode::ALL,
+            profile,
+            ..Info::new(name, self.party(), self.computing())
         }
     }
 
@@ -32,24 +39,8 @@ impl<E: Engine> Protocol for Rss<E> {
         &self.engine
     }
 
-    fn me(&self) -> Party {
-        self.party()
-    }
-
-    fn parties(&self) -> usize {
-        self.computing()
-    }
-
     fn step(&mut self, name: &str) {
         self.links.get_mut().step(name);
-    }
-
-    fn truncation(&self) -> TruncationMode {
-        self.options.truncation
-    }
-
-    fn profile(&self) -> Profile {
-        self.options.profile
     }
 
     fn set_profile(&mut self, profile: Profile) {
@@ -76,13 +67,18 @@ impl<E: Engine> Protocol for Rss<E> {
         self.public(value)
     }
 
-    fn open(&mut self, shares: &[&Self::Share]) -> Result<Vec<E::Tensor>> {
-        self.talk(|rss| rss.reveal(shares))
-    }
-
-    fn open_to(&mut self, to: Party, shares: &[&Self::Share]) -> Result<Option<Vec<E::Tensor>>> {
-        self.check_computes("open", to)?;
-        self.talk(|rss| rss.reveal_to(to, shares))
+    fn reveal(
+        &mut self,
+        to: Recipients,
+        shares: &[&Self::Share],
+    ) -> Result<Option<Vec<E::Tensor>>> {
+        match to {
+            Recipients::All => self.talk(|rss| rss.reveal_to_all(shares)).map(Some),
+            Recipients::One(party) => {
+                self.check_computes("open", party)?;
+                self.talk(|rss| rss.reveal_to(party, shares))
+            }
+        }
     }
 
     fn open_bits(&mut self, bits: &[&Self::Bits]) -> Result<Vec<BitTensor<E::Tensor>>> {
@@ -113,36 +109,14 @@ impl<E: Engine> Protocol for Rss<E> {
         self.public_bits(value)
     }
 
-    fn xor(&self, x: &Self::Bits, y: &Self::Bits) -> Result<Self::Bits> {
-        self.exclusive_or(x, y)
-    }
-
-    fn not(&self, x: &Self::Bits) -> Result<Self::Bits> {
-        self.complement(x)
-    }
-
-    fn and_public(&self, x: &Self::Bits, mask: u64) -> Result<Self::Bits> {
-        self.masked(x, mask)
-    }
-
-    fn pick_planes(&self, x: &Self::Bits, planes: &[Option<u32>]) -> Result<Self::Bits> {
-        self.picked(x, planes)
-    }
-
-    fn join_planes(&self, xs: &[&Self::Bits]) -> Result<Self::Bits> {
-        self.joined(xs)
-    }
-
-    fn parity(&self, x: &Self::Bits) -> Result<Self::Bits> {
-        self.folded(x)
-    }
-
-    fn reshape_bits(&self, x: &Self::Bits, shape: &Shape) -> Result<Self::Bits> {
-        self.reshaped_bits(x, shape)
-    }
-
-    fn bits_width(&self, x: &Self::Bits) -> u32 {
-        x.width() as u32
+    fn linear_bits(&self, map: &BitMap<'_, Self::Bits>) -> Result<Self::Bits> {
+        match *map {
+            BitMap::Xor(x, y) => self.exclusive_or(x, y),
+            BitMap::Not(x) => self.complement(x),
+            BitMap::Pick(x, planes) => self.picked(x, planes),
+            BitMap::Join(xs) => self.joined(xs),
+            BitMap::Reshape(x, shape) => self.reshaped_bits(x, shape),
+        }
     }
 
     fn products(

@@ -361,7 +361,8 @@ fn sums_of_products_cost_what_one_does() {
         costs("two products and a summand", bits, rounds, plain(), move |mpc, inputs| {
             let Inputs { x, y, small, .. } = inputs;
             let terms = [(x, y), (y, y)].map(|(lhs, rhs)| Term { op: Bilinear::Mul, lhs, rhs });
-            let job = Product { terms: terms.into(), summands: vec![(small, 20)], finish };
+            let job =
+                Product { terms: terms.into(), summands: vec![(small, 20)], finish, sums: None };
             mpc.product(job).map(drop)
         });
     }

@@ -94,7 +94,7 @@ fn both<R: Send>(
     run: impl Fn(Session, Tape) -> Result<R> + Sync,
 ) -> Vec<Result<R>> {
     run_all(sessions_from_seed(2, 3), |session| {
-        let tape = Tape::open(&paths[session.transport.me().0])?;
+        let tape = Tape::open(&paths[session.transport.me().0], None)?;
         run(session, tape)
     })
 }
@@ -119,7 +119,7 @@ fn two_parties_compute_from_tapes_that_were_made_before() {
         let outcomes = both(&paths, |session, tape| {
             let me = session.transport.me().0;
             let mut mpc = party(session, &tape)?;
-            assert_eq!((mpc.name(), mpc.parties(), mpc.me()), ("rss-dealt", 2, Party(me)));
+            assert_eq!((mpc.info().name, mpc.parties(), mpc.me()), ("rss-dealt", 2, Party(me)));
             tape.set_up(&mut mpc, &VERSION)?;
             let weights = weights(&mut mpc, N, Some(&w[me]))?;
             let mut opened = Vec::new();
@@ -190,8 +190,8 @@ fn what_is_wrong_with_a_tape_is_said() {
         }),
         "different versions",
     );
-    let open = Tape::open(&paths[0]).unwrap();
-    let again = Tape::open(&paths[0]).map(drop).unwrap_err().to_string();
+    let open = Tape::open(&paths[0], None).unwrap();
+    let again = Tape::open(&paths[0], None).map(drop).unwrap_err().to_string();
     assert!(again.contains("another process"), "{again}");
     drop(open);
     // More words than the tape has. Whoever notices first ends the session of both.
@@ -227,13 +227,68 @@ fn what_is_wrong_with_a_tape_is_said() {
     assert!(error.contains("is damaged"), "{error}");
     for (len, text) in [(last, "not complete"), (100, "not a tape")] {
         fs::write(&paths[0], &bytes[..len]).unwrap();
-        let error = Tape::open(&paths[0]).map(drop).unwrap_err().to_string();
+        let error = Tape::open(&paths[0], None).map(drop).unwrap_err().to_string();
         assert!(error.contains(text), "{error}");
     }
     bytes[40] ^= 1;
     fs::write(&paths[0], &bytes).unwrap();
-    let error = Tape::open(&paths[0]).map(drop).unwrap_err().to_string();
+    let error = Tape::open(&paths[0], None).map(drop).unwrap_err().to_string();
     assert!(error.contains("first bytes are damaged"), "{error}");
+}
+
+#[test]
+fn a_tape_without_its_key_is_worth_nothing_and_with_it_what_it_was() {
+    let folder = Folder::new("key");
+    let paths = make(&folder.0, 1, 1, 64);
+    let keys = paths.each_ref().map(|path| {
+        let tape = Tape::open(path, None).unwrap();
+        let key = tape.key();
+        let bytes = fs::read(path).unwrap();
+        assert!(bytes.windows(32).any(|it| it == key.bytes()), "the dealer put it there");
+        tape.without_key().unwrap();
+        let bytes = fs::read(path).unwrap();
+        assert!(!bytes.windows(32).any(|it| it == key.bytes()), "it is still there");
+        assert_eq!(format!("{key:?}"), "TapeKey");
+        key
+    });
+    let text = Tape::open(&paths[0], None).map(drop).unwrap_err().to_string();
+    assert!(text.contains("kept elsewhere"), "{text}");
+    let text = Tape::open(&paths[0], Some(&keys[1])).map(drop).unwrap_err().to_string();
+    assert!(text.contains("not this tape's"), "{text}");
+    let opened = run_all(sessions_from_seed(2, 3), |session| {
+        let me = session.transport.me().0;
+        let tape = Tape::open(&paths[me], Some(&keys[me]))?;
+        let mut mpc = party(session, &tape)?;
+        tape.set_up(&mut mpc, &VERSION)?;
+        let one = addends(|_| 1 << 20, 64)[me].clone();
+        let weights = weights(&mut mpc, 64, Some(&one))?;
+        tape.begin(&mut mpc)?;
+        program(&mut mpc, &weights, Some(&one))
+    });
+    for words in opened.into_iter().map(Result::unwrap) {
+        assert!(words.words().iter().all(|word| word.abs_diff(1 << 20) <= 2), "{words:?}");
+    }
+}
+
+/// A seed decides every mask of its place, and party 0 has no words whose checksum would notice.
+#[test]
+fn a_damaged_seed_is_found() {
+    let folder = Folder::new("seed");
+    let paths = make(&folder.0, 1, 1, 64);
+    let sound = fs::read(&paths[0]).unwrap();
+    // Behind the header, the binding and the key: the seed of all places, and that of the first.
+    for (at, what) in [(192 + 64, "set up"), (192 + 64 + 64, "begin")] {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1;
+        fs::write(&paths[0], &bytes).unwrap();
+        let outcomes = both(&paths, |session, tape| {
+            let mut mpc = party(session, &tape)?;
+            tape.set_up(&mut mpc, &VERSION)?;
+            tape.begin(&mut mpc)
+        });
+        let text = outcomes[0].as_ref().unwrap_err().to_string();
+        assert!(text.contains("a seed of the tape is damaged"), "{what}: {text}");
+    }
 }
 
 /// In the environment of a process that is about to be killed: the folder of its tapes.
@@ -271,7 +326,11 @@ fn no_place_is_used_twice_whenever_a_process_is_killed() {
     let mut spans = 0;
     for trial in 0..100 {
         let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "no_place_is_used_twice_whenever_a_process_is_killed", "--nocapture"])
+            .args([
+                "--exact",
+                "tape::no_place_is_used_twice_whenever_a_process_is_killed",
+                "--nocapture",
+            ])
             .env(VICTIM, &folder.0)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -296,7 +355,7 @@ fn no_place_is_used_twice_whenever_a_process_is_killed() {
         spans += u32::from(some);
     }
     assert!(spans >= 10, "only {spans} of 100 processes lived long enough to use a place");
-    let left = [zero, one].map(|path| Tape::open(&path).unwrap().left()[0]);
+    let left = [zero, one].map(|path| Tape::open(&path, None).unwrap().left()[0]);
     for (used, left) in used.iter().zip(left) {
         let last = *used.last().expect("places were used");
         assert!(left <= PLACES - 1 - last, "a used place is not spent");

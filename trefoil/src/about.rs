@@ -1,4 +1,4 @@
-//! What is public about a model.
+//! The public description of a model.
 
 use std::fmt;
 
@@ -7,28 +7,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// Most classes that may have a name.
+/// The most classes that may have a name.
 const LABELS: usize = 100_000;
 
-/// Most layers that a guard is over: as many as a plan may have.
+/// The most layers that a guard is over: as many as a plan may have.
 const LAYERS: usize = 100_000;
 
-/// Most bytes of a name, of a class or of anything else.
+/// The most bytes of a name, of a class or of anything else.
 pub(crate) const NAME: usize = 256;
 
-/// Most bytes of all classes' names together.
+/// The most bytes of all classes' names together.
 const LABEL_BYTES: usize = 1 << 20;
 
-/// Most inputs, and most outputs, that a model may have.
+/// The most inputs, and most outputs, that a model may have.
 const TENSORS: usize = 64;
 
-/// What is public about a model: servers and clients see it.
+/// The public description of a model: servers and clients see it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct About {
-    /// What the model is applied to, in its order.
+    /// The inputs of the model, in their order.
     pub inputs: Vec<Input>,
-    /// What the model returns, in its order.
+    /// The outputs of the model, in their order.
     pub outputs: Vec<OutputTensor>,
     /// The only batch size that the model takes, or none if it takes every one.
     pub batch: Option<usize>,
@@ -36,15 +36,15 @@ pub struct About {
     pub weights: u64,
     /// Fraction bits of inputs.
     pub fraction_bits: u32,
-    /// What a client does to an image before it shares it.
+    /// The preparation of an image by a client before it shares it.
     pub preprocess: Preprocess,
     /// Names of the classes, or none.
     pub labels: Vec<String>,
-    /// Whether the outputs are numbers, and not scores of classes, though they have the shape of such.
+    /// True if the outputs are numbers, and not scores of classes, though they have the shape of such.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub numbers: bool,
-    /// The layers over which an answer has a guard: a number for each, 0 unless its values have left their
-    /// range. None if the model has no guard.
+    /// The layers over which an answer has a guard: a number for each, 0 unless its values have left their range.
+    /// Empty if the model is without a guard.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guard: Vec<String>,
 }
@@ -57,7 +57,7 @@ pub struct Input {
     pub name: String,
     /// Its dimensions, without the batch.
     pub dims: Vec<usize>,
-    /// Whether it consists of integers, for instance positions in a table.
+    /// True if it consists of integers, for instance positions in a table.
     pub integer: bool,
 }
 
@@ -73,13 +73,13 @@ pub struct OutputTensor {
     pub fraction_bits: u32,
 }
 
-/// What a client does to an image file before it shares it.
+/// The ways in which a client prepares an image file before it shares it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", tag = "kind")]
 pub enum Preprocess {
     /// Resizes the image to the model's input and maps black to 0, white to `white`.
     Scale {
-        /// What a white pixel becomes.
+        /// The value of a white pixel.
         white: f64,
     },
     /// Resizes the shorter side to 256/224 of the model's, cuts the centre and normalises the channels by
@@ -100,7 +100,7 @@ impl Input {
         self.dims.iter().product()
     }
 
-    /// Whether an example has no numbers at all.
+    /// True if an example does not have any numbers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -142,7 +142,7 @@ impl About {
         serde_json::to_vec(self).map_err(|cause| Error::Internal(format!("description: {cause}")))
     }
 
-    /// Checks what a client said about its model.
+    /// Checks a client's description of its model.
     ///
     /// # Errors
     /// [`Error::Refused`] that names the field.
@@ -197,11 +197,11 @@ impl About {
         Ok(())
     }
 
-    /// The numbers of an answer to so many examples: for each output, those of each example.
+    /// The numbers of an answer to `examples` examples: for each output, those of each example.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the servers returned something of another shape, [`Error::OutOfRange`] if the
-    /// guard says that these numbers are wrong.
+    /// [`Error::Refused`] if the servers returned another shape, [`Error::OutOfRange`] if the guard reports that
+    /// these numbers are wrong.
     pub fn decode(&self, examples: usize, outputs: &[Tensor]) -> Result<Vec<Vec<Vec<f64>>>> {
         let refused = |reason: String| Error::refused("servers", reason);
         let outputs = self.checked_by_guard(outputs)?;

@@ -1,9 +1,9 @@
 //! The audit log: which client asked this server for what, when, how large it was and how it ended, one JSON
 //! object a line. It is apart from the log on standard error, which is for finding faults.
 //!
-//! Nothing that a client shared is in it, and nothing that was computed: names, sizes, times and reasons alone.
-//! A job's line is on the disk before its client hears how the job ended. While lines cannot be written they are kept,
-//! and no new jobs are taken. Lines are numbered, and each ends with a hash of itself and of the one before, so that
+//! Nothing that a client shared is in it, and nothing that was computed: names, sizes, times and reasons alone. A
+//! job's line is on the disk before its client gets the result. While lines cannot be written they are kept, and no
+//! new jobs are taken. Lines are numbered, and each ends with a hash of itself and of the one before, so that
 //! [`verify`] finds a line that was changed or taken out.
 
 use std::{
@@ -21,7 +21,7 @@ use crate::{Error, Id, Result, config::AuditLog, store::append_private};
 /// The audit log of a server, if its operator wants one.
 pub struct Audit(Option<Mutex<Log>>);
 
-/// What a line tells.
+/// The event that a line records.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub(crate) enum Event<'a> {
@@ -42,21 +42,21 @@ pub(crate) enum Event<'a> {
     Rebuilt { of: usize, name: &'a str },
 }
 
-/// What is told of an opening.
+/// The record of an opening.
 #[derive(Debug, Serialize)]
 pub(crate) struct Opening<'a> {
     pub what: &'static str,
-    /// To whom.
+    /// The client that gets it.
     pub client: &'a str,
     pub run: &'a str,
     pub fingerprint: &'a str,
-    /// After which step.
+    /// The step after which it leaves.
     pub step: u32,
-    /// How many numbers.
+    /// The number of numbers.
     pub numbers: u64,
 }
 
-/// What is told of a job.
+/// The record of a job.
 #[derive(Debug, Serialize)]
 pub(crate) struct JobLine<'a> {
     pub client: &'a str,
@@ -64,7 +64,7 @@ pub(crate) struct JobLine<'a> {
     pub kind: &'static str,
     /// The model, data set or run.
     pub name: &'a str,
-    /// What its client called it at all three servers.
+    /// The client's name for it at all three servers.
     pub job: Id,
     /// Examples of an inference.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,9 +95,9 @@ struct Line<'a> {
 struct Log {
     party: usize,
     path: PathBuf,
-    /// Most bytes of a file, unless one line has more.
+    /// The most bytes of a file, unless one line has more.
     most: u64,
-    /// Most older files.
+    /// The most older files.
     keep: u32,
     file: File,
     /// Bytes of whole lines in the file.
@@ -114,7 +114,7 @@ struct Log {
 struct Chain([u8; 32]);
 
 impl Chain {
-    /// That of a line after one with this hash. `line` is a JSON object without its last brace.
+    /// The hash of a line after one with this hash. `line` is a JSON object without its last brace.
     fn next(&self, line: &[u8]) -> Self {
         let mut hash = blake3::Hasher::new_derive_key("trefoil 2026 audit log");
         hash.update(&self.0).update(line);
@@ -138,7 +138,7 @@ impl Chain {
     }
 }
 
-/// What stands before the hash at the end of a line.
+/// The text before the hash at the end of a line.
 const MARK: &str = ",\"chain\":\"";
 
 /// A line without its hash, its number, and the hash.
@@ -149,20 +149,20 @@ fn parse(line: &str) -> Option<(&str, u64, Chain)> {
     Some((body, number, chain))
 }
 
-/// What was found in the files of an audit log.
+/// The result of checking the files of an audit log.
 #[derive(Debug, Serialize)]
 pub struct Verified {
     /// The numbers of the first line and of the last.
     pub first: u64,
     /// See above.
     pub last: u64,
-    /// The hash at the end of the last line: whoever notes it knows later that nothing before it was changed.
+    /// The hash at the end of the last line: if it is noted, any later change of the lines before it shows.
     pub head: String,
 }
 
-/// Checks that no line of an audit log was changed or taken out, and that none is missing between its files, which are
-/// given from the oldest to the newest. What is missing at the end no hash can tell: compare `head` with one noted
-/// elsewhere.
+/// Checks that no line of an audit log was changed or taken out, and that none is missing between its files, which
+/// are given from the oldest to the newest. A hash cannot show that lines are missing at the end: compare `head` with
+/// one noted elsewhere.
 ///
 /// # Errors
 /// [`Error::Input`] naming the file and the line.
@@ -199,13 +199,13 @@ pub fn verify(files: &[PathBuf]) -> Result<Verified> {
 }
 
 impl Audit {
-    /// None is kept.
+    /// A log that records nothing.
     #[must_use]
     pub fn off() -> Self {
         Self(None)
     }
 
-    /// Goes on with the log of a server where one is wanted.
+    /// Continues the log of a server that has one.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be written.
@@ -228,7 +228,7 @@ impl Audit {
     /// Checks that all lines have been written, or writes them now.
     ///
     /// # Errors
-    /// [`Error::Refused`] for clients, who are not told where the file is.
+    /// [`Error::Refused`] for clients, without the path of the file.
     pub(crate) fn check(&self, party: usize) -> Result<()> {
         let Some(mut log) = self.lock() else { return Ok(()) };
         log.write().map_err(|error| {
@@ -256,12 +256,12 @@ impl Log {
         Read::by_ref(&mut file).take(length).read_to_string(&mut text)?;
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         if (whole as u64) < length {
-            // The machine went down within a line, which nobody had been told of.
+            // The machine went down within a line, which was not reported to any client.
             file.set_len(whole as u64)?;
             length = whole as u64;
         }
         let last = text[..whole].lines().next_back().map(str::to_owned);
-        // A file that was begun anew goes on where the one before it ended.
+        // An empty file continues where the one before it ended.
         let last = match last {
             None => fs::read_to_string(numbered(path, 1))
                 .ok()
@@ -271,7 +271,7 @@ impl Log {
         let (next, chain) = match last.as_deref().map(parse) {
             Some(Some((_, number, chain))) => (number + 1, chain),
             Some(None) => {
-                let reason = "its last line is none of an audit log; move the file away";
+                let reason = "its last line is not a line of an audit log; move the file away";
                 return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
             }
             None => (0, Chain::default()),
@@ -307,7 +307,7 @@ impl Log {
         }
         let written = self.file.write_all(&self.pending).and_then(|()| self.file.sync_data());
         if written.is_err() {
-            // What a full disk took of a line would make the next one unreadable.
+            // The part of a line that a full disk took would make the next one unreadable.
             self.file.set_len(self.length)?;
         }
         written?;
@@ -435,7 +435,7 @@ mod tests {
             let text = verify(&files).unwrap_err().to_string();
             assert!(text.contains(line), "{line}: {text}");
         }
-        // What is cut off at the end only the head shows.
+        // Only the head shows that lines were cut off at the end.
         fs::write(&path, lines[..3].join("\n") + "\n").expect("a file");
         assert_ne!(verify(&files).expect("sound as far as it goes").head, head);
     }

@@ -1,5 +1,5 @@
-//! What a running server takes up anew when its files change: certificates, which are watched for their end too,
-//! and how much it logs.
+//! The files that a running server reads again when they change: certificates, whose end it also watches, and the
+//! level of its log.
 
 use std::{
     fs,
@@ -13,16 +13,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Result, cluster::identity, config::PartyConfig, log, server::Server};
 
-/// How often the files are looked at.
+/// The interval at which the files are checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How often the log warns of an end that is near.
+/// The interval at which the log warns of an end that is near.
 const REMIND: Duration = Duration::from_secs(24 * 3600);
 
 /// Seconds of a day.
 const DAY: u64 = 24 * 3600;
 
-/// So many days before the end of a certificate `status` and the log warn of it.
+/// The number of days before the end of a certificate from which `status` and the log warn of it.
 const NEAR: i64 = 30;
 
 /// The end of a certificate that a server uses.
@@ -35,7 +35,7 @@ pub struct CertificateEnd {
 }
 
 impl CertificateEnd {
-    /// Of the certificates that come with an identity: its own and the authority's.
+    /// The ends of the certificates that come with an identity: its own and the authority's.
     ///
     /// # Errors
     /// [`crate::Error::Net`] if they cannot be read.
@@ -53,7 +53,7 @@ impl CertificateEnd {
         (self.end as i64 - now as i64).div_euclid(DAY as i64)
     }
 
-    /// What to say about the end if it is near.
+    /// The warning about the end if it is near.
     #[must_use]
     pub fn warning(&self, now: u64) -> Option<String> {
         let Self { of, .. } = self;
@@ -75,8 +75,9 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
-/// Takes up certificate, key, authority and list of revoked certificates anew whenever their files
-/// change, and warns of ends that are near. Says what was left out of the log, too. Never returns.
+/// Reads certificate, key, authority and list of revoked certificates again whenever their files
+/// change, and warns of ends that are near. Also logs the number of lines that were left out. Never
+/// returns.
 pub(crate) fn watch(config: &PartyConfig, endpoint: &Arc<Endpoint>, server: &Server) -> ! {
     let mut seen = contents(config);
     let mut level = config.log.clone();

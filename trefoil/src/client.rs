@@ -37,9 +37,9 @@ const RESULT: u64 = 1 << 32;
 /// Longest description of a model that a client reads, in bytes.
 const PUBLIC: u64 = 8 << 20;
 
-/// What is told while a job is under way.
+/// News of a job under way.
 pub trait Watch: Sync {
-    /// So many bytes of the job have left, of so many in all.
+    /// Reports that `bytes` bytes of the job have left, out of `of`.
     fn sent(&self, bytes: u64, of: u64) {
         let _ = (bytes, of);
     }
@@ -49,7 +49,7 @@ pub trait Watch: Sync {
         let _ = text;
     }
 
-    /// Where the running job is.
+    /// The progress of the running job.
     fn works(&self, place: &Place) {
         let _ = place;
     }
@@ -62,17 +62,17 @@ impl Watch for () {}
 pub struct NewModel<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What is public about it.
+    /// The public description.
     pub about: &'a About,
     /// Its plan, written.
     pub plan: &'a [u8],
     /// Its weights, encoded. They stay on this machine; shares of them leave it.
     pub weights: &'a [Tensor],
-    /// Who may run it besides this client.
+    /// The clients that may run it, in addition to this one.
     pub readers: &'a Readers,
-    /// What is expected of each input, in their order; empty if nothing.
+    /// The range of each input, in their order; empty if none is stated.
     pub ranges: &'a [Option<Range>],
-    /// Whether it may take the place of a model of the same name.
+    /// True if it may take the place of a model of the same name.
     pub replace: bool,
 }
 
@@ -81,26 +81,26 @@ pub struct NewModel<'a> {
 pub struct Answer {
     /// The results, added up.
     pub outputs: Vec<Tensor>,
-    /// What it took at each server.
+    /// The cost at each server.
     pub costs: Vec<Cost>,
 }
 
-/// A client's connections to the servers. After an error they are of no more use.
+/// A client's connections to the servers. After an error they cannot be used.
 pub struct Client {
     channels: Vec<Box<dyn Channel>>,
     sharing: &'static dyn Sharing,
     silence: Duration,
 }
 
-/// What the conversations of one job have in common.
+/// The state that the conversations of one job share.
 struct Joint {
     over: AtomicBool,
     first: Mutex<Option<Error>>,
 }
 
 impl Client {
-    /// A client over a connection to each server, in their order, of a cluster of that sharing; a server is given
-    /// up once it has said nothing for `silence`.
+    /// A client over a connection to each server, in their order, of a cluster of that sharing; a server is given up
+    /// after a silence of `silence`.
     pub fn new(
         channels: Vec<Box<dyn Channel>>,
         sharing: &'static dyn Sharing,
@@ -162,15 +162,15 @@ impl Client {
         })
     }
 
-    /// What is public about a model, if all servers say the same of it.
+    /// The public description of a model, if all servers agree on it.
     ///
     /// # Errors
-    /// [`Error::Refused`] that says which server says what.
+    /// [`Error::Refused`] that names the servers that differ, and in what.
     pub fn model(&mut self, name: &str) -> Result<PublicModel> {
         agree_on(name, self.described(name)?)
     }
 
-    /// What each server says about a model, or why it does not.
+    /// Each server's description of a model, or its error.
     ///
     /// # Errors
     /// [`Error::Unreachable`] naming the server that does not answer.
@@ -224,7 +224,7 @@ impl Client {
     /// Shares a model among the servers. It is there once all have it.
     ///
     /// # Errors
-    /// [`Error::Refused`] with the servers' reason; the models in force are as before then.
+    /// [`Error::Refused`] with the servers' reason; the current version then stays as it was.
     pub fn put(&mut self, model: &NewModel<'_>, watch: &dyn Watch) -> Result<()> {
         let about = bytes::Bytes::from(model.about.to_bytes()?);
         let request = Request::Put {
@@ -263,7 +263,7 @@ impl Client {
         replies.into_iter().try_for_each(done)
     }
 
-    /// Lets others run a model of this client's: these, and nobody else.
+    /// Sets the clients that may run a model of this client's: these, and no others.
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason.
@@ -289,11 +289,11 @@ impl Client {
         replies.into_iter().try_for_each(done)
     }
 
-    /// What running a version of a model on inputs of these shapes would send, at each server and by step, as
-    /// all servers say. Nothing is run.
+    /// The predicted traffic of a version of a model on inputs of these shapes, at each server and by step, if all
+    /// servers agree. Nothing is run.
     ///
     /// # Errors
-    /// [`Error::Refused`] with the servers' reason, or if they say different things.
+    /// [`Error::Refused`] with the servers' reason, or if they differ.
     pub fn predict(
         &mut self,
         model: &str,
@@ -370,7 +370,7 @@ impl Client {
     }
 }
 
-/// What a server knows about itself.
+/// The state of a server.
 ///
 /// # Errors
 /// [`Error::Unreachable`] if it does not answer within `silence`.
@@ -382,13 +382,13 @@ pub fn status(channel: &mut dyn Channel, silence: Duration) -> Result<Status> {
 }
 
 impl Joint {
-    /// Keeps the first error and tells the other conversations to end.
+    /// Keeps the first error and makes the other conversations end.
     fn note<T>(&self, outcome: Result<T>) -> Option<T> {
         match outcome {
             Ok(value) => Some(value),
             Err(error) => {
                 let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-                // One that was told to end has nothing to add.
+                // A conversation that was made to end has nothing to add.
                 if !matches!(error, Error::Internal(_)) || first.is_none() {
                     first.get_or_insert(error);
                 }
@@ -427,7 +427,7 @@ fn ask(channel: &mut dyn Channel, request: &Request, silence: Duration) -> Resul
     }
 }
 
-/// A server that hangs up may have said why.
+/// The reason that a server may have sent before it closed the connection.
 fn last_word(channel: &mut dyn Channel, error: Error) -> Error {
     match hear(channel, Duration::from_secs(1)) {
         Ok(reply @ (Reply::Failed { .. } | Reply::Stopping { .. })) => unexpected(&reply),
@@ -508,7 +508,7 @@ pub(crate) fn reveal_all(
     (0..count).map(one).collect()
 }
 
-/// What all servers say, if they say the same.
+/// The answer of all servers, if they agree.
 fn agreed<T: PartialEq>(told: &[T]) -> Option<&T> {
     let (first, others) = told.split_first()?;
     others.iter().all(|other| other == first).then_some(first)

@@ -15,6 +15,7 @@ use gpu_kernels::EngineChoice;
 use mpc_core::Profile;
 use net::{Authority, Identity, Role};
 use serde::Serialize;
+use zeroize::Zeroizing;
 
 pub use renew::{Renewal, renew, revoke};
 use renew::{current_list, note_issued, write_lists};
@@ -22,18 +23,17 @@ pub use request::{Signed, request, sign};
 
 use crate::{
     Error, Result,
-    config::{
-        Access, ClientConfig, Limits, PartyConfig, ProtocolChoice, Truncation, check_address,
-    },
-    store::ClusterId,
+    config::{Access, ClientConfig, Limits, PartyConfig, StoreSettings, Truncation, check_address},
+    protocols::ProtocolChoice,
+    store::{ClusterId, Place, StoreKey, is_sealed, opened, rekeyed, write_synced},
 };
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How many years the authority's certificate is valid.
+/// The number of years for which the authority's certificate is valid.
 const YEARS: u32 = 10;
 
-/// How many years those of members are.
+/// The number of years for which those of members are valid.
 const MEMBER_YEARS: u32 = 2;
 
 /// The file of the revoked certificates in each member's folder.
@@ -42,22 +42,22 @@ const LIST: &str = "revoked.pem";
 /// The folder of the authority within a cluster's folder.
 const AUTHORITY: &str = "authority";
 
-/// What `cluster init` makes.
+/// The cluster that `cluster init` makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The folder.
     pub folder: PathBuf,
-    /// How the servers compute on shares.
+    /// The servers' protocol.
     pub protocol: ProtocolChoice,
     /// `host:port` of the servers.
     pub servers: Vec<String>,
     /// Names of the clients.
     pub clients: Vec<String>,
-    /// Whether members make their keys themselves ([`request`]), and get certificates later ([`sign`]).
+    /// True if members make their keys themselves ([`request`]), and get certificates later ([`sign`]).
     pub without_keys: bool,
 }
 
-/// The files by which a member proves who it is and knows others.
+/// The files by which a member proves its role and knows others.
 #[derive(Debug, Clone, Copy)]
 pub struct Files<'a> {
     /// The authority's certificate.
@@ -68,6 +68,8 @@ pub struct Files<'a> {
     pub key: &'a Path,
     /// The list of revoked certificates, if there is one.
     pub revoked: Option<&'a Path>,
+    /// The source of the key that may encrypt the private key.
+    pub store: Option<&'a StoreSettings>,
 }
 
 impl<'a> Files<'a> {
@@ -88,8 +90,8 @@ pub struct Member {
     pub config: PathBuf,
 }
 
-/// The servers' addresses from `--hosts`: as many hosts, with or without ports. Hosts without one get
-/// `port`; on one machine they get ports of their own, one after the other.
+/// The servers' addresses from `--hosts`: as many hosts, with or without ports. Hosts without one get `port`; on one
+/// machine they get separate ports, one after the other.
 ///
 /// # Errors
 /// [`Error::Input`] unless there are as many as the protocol has servers.
@@ -132,8 +134,8 @@ pub fn addresses(protocol: ProtocolChoice, hosts: &[String], port: u16) -> Resul
 /// Makes a cluster in a folder that does not hold one. Private keys are readable by their owner alone.
 ///
 /// # Errors
-/// [`Error::Config`] if the folder holds a cluster, [`Error::Input`] if a client's name is none,
-/// [`Error::File`] if files cannot be written. No file is ever overwritten.
+/// [`Error::Config`] if the folder holds a cluster, [`Error::Input`] if a client's name is not
+/// allowed, [`Error::File`] if files cannot be written. No file is ever overwritten.
 pub fn init(plan: &Plan) -> Result<Vec<Member>> {
     let clients = plan.clients.iter().map(|name| client_role(name)).collect::<Result<Vec<_>>>()?;
     if (1..clients.len()).any(|i| clients[..i].contains(&clients[i])) {
@@ -167,8 +169,8 @@ pub fn init(plan: &Plan) -> Result<Vec<Member>> {
 /// Adds a client to a cluster that [`init`] made here.
 ///
 /// # Errors
-/// [`Error::Config`] if the folder holds no cluster, [`Error::Input`] if the name is none or taken,
-/// [`Error::File`] if files cannot be written.
+/// [`Error::Config`] if the folder does not hold a cluster, [`Error::Input`] if the name is not
+/// allowed or taken, [`Error::File`] if files cannot be written.
 pub fn add_client(folder: &Path, name: &str) -> Result<Member> {
     let role = client_role(name)?;
     let authority = read_authority(folder)?;
@@ -189,7 +191,7 @@ fn read_authority(folder: &Path) -> Result<Authority> {
             Error::config(path.display(), reason)
         })
     };
-    let key = zeroize::Zeroizing::new(read("authority.key")?);
+    let key = Zeroizing::new(read("authority.key")?);
     Ok(Authority::from_pem(&read("authority.pem")?, &key)?)
 }
 
@@ -206,7 +208,7 @@ pub fn identity(role: &Role, files: &Files<'_>) -> Result<Identity> {
         fs::read_to_string(path).map_err(|cause| Error::config(path.display(), reason(cause)))
     };
     check_private(files.key)?;
-    let secret = zeroize::Zeroizing::new(read(files.key)?);
+    let secret = private_key(role, files)?;
     let certificate = read(files.certificate)?;
     let mut identity = Identity::from_pem(&read(files.authority)?, &certificate, &secret)?;
     let bad = |reason: String| Error::config(files.certificate.display(), reason);
@@ -219,6 +221,41 @@ pub fn identity(role: &Role, files: &Files<'_>) -> Result<Identity> {
         identity = identity.revoked(&read(list)?);
     }
     Ok(identity)
+}
+
+/// A member's private key, which may be encrypted under its store's key.
+fn private_key(role: &Role, files: &Files<'_>) -> Result<Zeroizing<String>> {
+    let bad = |reason: String| Error::config(files.key.display(), reason);
+    let mut bytes = fs::read(files.key).map_err(|cause| {
+        bad(format!("cannot be read ({cause}); copy the member's whole folder to its machine"))
+    })?;
+    if is_sealed(&bytes) {
+        let key = files.store.map(StoreKey::of).transpose()?;
+        bytes = opened(key.as_ref(), place_of(&role.to_string()), bytes).map_err(bad)?;
+    }
+    let text = String::from_utf8(bytes).map_err(|cause| {
+        drop(Zeroizing::new(cause.into_bytes()));
+        bad("is not a private key".to_owned())
+    })?;
+    Ok(Zeroizing::new(text))
+}
+
+/// Encrypts a member's private key again, as the rest of its store.
+///
+/// # Errors
+/// [`Error::Config`] if it cannot be read or does not open, [`Error::File`] if it cannot be written.
+pub(crate) fn rekey_private(role: &Role, files: &Files<'_>, from: Option<&StoreKey>) -> Result<()> {
+    check_private(files.key)?;
+    let bad = |reason: String| Error::config(files.key.display(), reason);
+    let bytes = fs::read(files.key).map_err(|cause| bad(format!("cannot be read: {cause}")))?;
+    let to = files.store.map(StoreKey::of).transpose()?;
+    let fresh = rekeyed(place_of(&role.to_string()), bytes, from, to.as_ref()).map_err(bad)?;
+    fresh.map_or(Ok(()), |bytes| write_synced(files.key, &Zeroizing::new(bytes)))
+}
+
+/// The place of a private key, which its encryption is bound to.
+fn place_of(role: &str) -> Place<'_> {
+    Place::unversioned(role, "identity")
 }
 
 /// Says what is wrong if a certificate is not valid now.
@@ -355,7 +392,7 @@ fn write_identity(
     write_new(&folder.join(format!("{stem}.key")), identity.key_pem(), true)
 }
 
-/// How a member's files are called.
+/// The name of a member's files, without the ending.
 fn stem(role: &Role) -> &'static str {
     if matches!(role, Role::Client(_)) { "client" } else { "party" }
 }

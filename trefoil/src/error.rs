@@ -1,4 +1,4 @@
-//! What can go wrong, sorted by who has to do something about it.
+//! Errors, sorted by who has to act on them.
 
 use std::{fmt::Display, io, path::Path, process::ExitCode};
 
@@ -14,7 +14,7 @@ pub enum Error {
     Input {
         /// The file or argument.
         what: String,
-        /// What is wrong with it and what would be right.
+        /// The fault and the right form.
         reason: String,
     },
     /// A configuration file, certificate or key is not usable. Exit code 4.
@@ -22,15 +22,15 @@ pub enum Error {
     Config {
         /// The file or setting.
         what: String,
-        /// What is wrong with it and what to do.
+        /// The fault and its remedy.
         reason: String,
     },
     /// A server does not answer. Exit code 5.
     #[error("{server}: {reason}")]
     Unreachable {
-        /// Which server, and where.
+        /// The server and its address.
         server: String,
-        /// What happened and what to do.
+        /// The event and its remedy.
         reason: String,
     },
     /// A server is being stopped and takes no new jobs. Nothing was done. Exit code 5.
@@ -38,7 +38,7 @@ pub enum Error {
         "party {party}: it is being stopped and takes no new jobs; it does again once its operator has started it"
     )]
     Stopping {
-        /// Which server.
+        /// The number of the server.
         party: usize,
     },
     /// The servers answered that they will not, or could not, do the job. Exit code 6.
@@ -49,7 +49,7 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
-    /// The guard of an answer says that its numbers are wrong. Exit code 6.
+    /// The guard of an answer shows that its numbers are wrong. Exit code 6.
     #[error(
         "values left the range of fixed-point numbers at layer `{layer}`{}, so the answer would be wrong; are \
          the inputs of the size that the model was made for? Its owner finds out with `trefoil model check`",
@@ -58,10 +58,10 @@ pub enum Error {
     OutOfRange {
         /// The first such layer.
         layer: String,
-        /// How many more there are.
+        /// The number of further layers.
         others: usize,
     },
-    /// The guard of a training says that its numbers are wrong. Exit code 6.
+    /// The guard of a training shows that its numbers are wrong. Exit code 6.
     #[error(
         "values left the range of fixed-point numbers at `{layer}`{} by step {step}: the training has diverged; \
          begin again with a smaller rate, or with weights and data of a usual size",
@@ -72,7 +72,7 @@ pub enum Error {
         step: u32,
         /// The first value outside.
         layer: String,
-        /// How many more there are.
+        /// The number of further values.
         others: usize,
     },
     /// This machine failed us: no room, no permission. Exit code 1.
@@ -80,7 +80,7 @@ pub enum Error {
     File {
         /// The file.
         what: String,
-        /// What the operating system said.
+        /// The error from the operating system.
         cause: io::Error,
     },
     /// A session between the servers failed. Exit code 1.
@@ -116,7 +116,7 @@ impl Error {
         Self::Refused { by: by.to_string(), reason: reason.to_string() }
     }
 
-    /// Of somebody else's parcel or release: an [`Error::Refused`] with the reason alone.
+    /// The error of another member's parcel or release: an [`Error::Refused`] with the reason alone.
     pub(crate) fn refused_parcel(by: impl Display, error: mpc_core::Error) -> Self {
         match error {
             mpc_core::Error::Invalid { reason, .. } => Self::refused(by, reason),

@@ -69,7 +69,7 @@ impl Digest {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// A hash of this one under a key: tells who does not know the key nothing.
+    /// A hash of this one under a key: without the key it shows nothing.
     #[must_use]
     pub fn under(&self, key: &[u8; 32], purpose: &[&[u8]]) -> Self {
         let mut hash = blake3::Hasher::new_derive_key("trefoil 2026 digest under a key");
@@ -105,7 +105,7 @@ impl From<[u8; 16]> for Id {
     }
 }
 
-/// The first bytes, which are enough to tell two apart.
+/// Shows the first bytes, which are enough to distinguish two.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0[..6].iter().try_for_each(|byte| write!(f, "{byte:02x}"))

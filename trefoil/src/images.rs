@@ -27,7 +27,7 @@ pub struct Image {
     pub source: String,
     /// The numbers, in the model's layout.
     pub values: Vec<f64>,
-    /// The true class, where the file tells.
+    /// The true class, if the file states it.
     pub label: Option<usize>,
 }
 
@@ -62,7 +62,7 @@ pub fn read(path: &Path, input: &Input, preprocess: &Preprocess, scale: f64) -> 
     Ok(images)
 }
 
-/// The classes of examples in a file of their own: one number for each, in their order.
+/// The classes of examples in a separate file: one number for each, in their order.
 ///
 /// # Errors
 /// [`Error::Input`] that names the file and what is wrong with it.
@@ -82,13 +82,13 @@ pub fn read_labels(path: &Path) -> Result<Vec<usize>> {
     found.floats().iter().enumerate().map(label).collect()
 }
 
-/// Whether a file's name, without `.gz`, is that of bytes in the form of MNIST.
+/// True if a file's name, without `.gz`, is that of bytes in the form of MNIST.
 fn is_idx(name: &str) -> bool {
     name.ends_with(".idx") || name.ends_with("-ubyte")
 }
 
-/// Reads a file of at most `most` bytes. The file's own word about its length is not believed, since
-/// devices and pipes have none and may go on for ever.
+/// Reads a file of at most `most` bytes. It does not rely on the length that the file states: devices and pipes have
+/// none and may never end.
 ///
 /// # Errors
 /// [`Error::Input`] if it cannot be read or is longer.
@@ -119,7 +119,7 @@ fn unpacked(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Refuses what has no encoding.
+/// Refuses values that cannot be encoded.
 fn check(image: &Image, input: &Input) -> Result<()> {
     // Integers of 53 bits are read without loss.
     let whole = |v: f64| v.fract() == 0.0 && v.abs() < (1u64 << 53) as f64;
@@ -165,10 +165,11 @@ fn picture(bytes: &[u8], input: &Input, preprocess: &Preprocess) -> Result<Vec<f
     }
 }
 
-/// How pictures become an input as ImageNet's do: the margin that is cut off is to the rest as with 256 and 224.
+/// The preparation of pictures for an input as for ImageNet: the margin that is cut off is to the rest as with 256
+/// and 224.
 ///
 /// # Errors
-/// Why the input takes no such pictures.
+/// Why the input does not take such pictures.
 pub fn as_imagenet(input: &Input) -> Result<Preprocessing, String> {
     let side = match (input.dims.as_slice(), input.integer) {
         (&[3, height, width], false) if height == width && height <= SIDE as usize => height as u32,

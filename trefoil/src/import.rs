@@ -13,9 +13,9 @@ use crate::{About, Error, Preprocess, Result, program::Program};
 
 /// A model ready to be shared.
 pub struct Imported {
-    /// The plan, which everybody may see.
+    /// The plan, which is public.
     pub program: Program,
-    /// What is public about it.
+    /// The public description.
     pub about: About,
     /// The weights, encoded. Secret.
     pub weights: Vec<Tensor>,
@@ -35,30 +35,21 @@ impl Imported {
     }
 }
 
-/// Reads an ONNX file, plans it and encodes its weights. `dims` gives dimensions that the file leaves
-/// open their size, by name.
+/// Reads an ONNX file. `dims` gives dimensions that the file leaves open their size, by name.
 ///
 /// # Errors
-/// [`Error::Input`] that names the file, and the node or weight that is not acceptable.
-pub fn import(
-    path: &Path,
-    dims: &[(String, usize)],
-    fraction_bits: u32,
-    preprocess: Preprocess,
-    labels: Vec<String>,
-) -> Result<Imported> {
-    let what = path.display().to_string();
+/// [`Error::Input`] that names the file, and the node that is not acceptable.
+pub fn graph(path: &Path, dims: &[(String, usize)]) -> Result<Graph> {
     let sized =
         |options: ImportOptions, (name, size): &(String, usize)| options.with_dim(name, *size);
     let options = dims.iter().fold(ImportOptions::default(), sized);
-    checked(&what, || onnx::import_file(path, &options))
-        .and_then(|graph| plan(&what, &graph, fraction_bits, preprocess, labels))
+    checked(&path.display().to_string(), || onnx::import_file(path, &options))
 }
 
-/// As [`import`], from memory. `what` names the model in errors.
+/// Reads an ONNX file in memory, plans it and encodes its weights. `what` names the model in errors.
 ///
 /// # Errors
-/// As [`import`].
+/// [`Error::Input`] that names the file, and the node or weight that is not acceptable.
 pub fn from_bytes(
     what: &str,
     bytes: &[u8],
@@ -66,11 +57,12 @@ pub fn from_bytes(
     preprocess: Preprocess,
     labels: Vec<String>,
 ) -> Result<Imported> {
+    let options = PlanOptions::default().with_frac(fraction_bits);
     checked(what, || onnx::import(bytes, &ImportOptions::default()))
-        .and_then(|graph| plan(what, &graph, fraction_bits, preprocess, labels))
+        .and_then(|graph| plan(what, &graph, &options, preprocess, labels))
 }
 
-/// Reads a graph; whatever goes wrong is the file's fault.
+/// Reads a graph; every failure is taken as the file's fault.
 pub(crate) fn checked(what: &str, read: impl FnOnce() -> models::Result<Graph>) -> Result<Graph> {
     let read = || {
         read().map_err(|cause| match cause {
@@ -78,7 +70,7 @@ pub(crate) fn checked(what: &str, read: impl FnOnce() -> models::Result<Graph>) 
             cause => Error::input(what, cause),
         })
     };
-    // A file can be wrong in more ways than anybody has thought of; none may look like our fault.
+    // A file can be wrong in unforeseen ways; none may look like our fault.
     panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
         Err(Error::input(what, "this ONNX model is damaged in a way that was not foreseen"))
     })
@@ -91,13 +83,12 @@ pub(crate) fn checked(what: &str, read: impl FnOnce() -> models::Result<Graph>) 
 pub fn plan(
     what: &str,
     graph: &Graph,
-    fraction_bits: u32,
+    options: &PlanOptions,
     preprocess: Preprocess,
     labels: Vec<String>,
 ) -> Result<Imported> {
     let bad = |cause: &dyn std::fmt::Display| Error::input(what, cause);
-    let options = PlanOptions::default().with_frac(fraction_bits);
-    let compiled = Compiled::new(graph, &options).map_err(|cause| bad(&cause))?;
+    let compiled = Compiled::new(graph, options).map_err(|cause| bad(&cause))?;
     let weights = compiled.plan.encode_weights(&compiled.weights).map_err(|cause| bad(&cause))?;
     let program = Program::new(compiled.plan.with_guard(true)).map_err(|cause| bad(&cause))?;
     let about = program.about(preprocess, labels).map_err(|cause| bad(&cause))?;

@@ -17,9 +17,11 @@ pub mod observe;
 pub mod output;
 pub mod profile;
 pub mod program;
+pub mod protocols;
 pub mod queue;
 pub mod range;
 pub mod rebuild;
+pub mod saved;
 pub mod server;
 pub mod store;
 pub mod tapes;
@@ -39,9 +41,9 @@ pub use about::{About, Input, OutputTensor, Preprocess};
 pub use error::{Error, Result};
 pub use id::{Digest, Id};
 
-/// This program: its version, and a hash of the sources that decide what servers compute and say to each other. Two
+/// This program: its version, and a hash of the sources that decide what servers compute and send each other. Two
 /// programs for which it differs do not compute together.
 pub const PROGRAM: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("TREFOIL_SOURCES"));
 
-/// What a server holds of several secret tensors.
+/// A server's part of several secret tensors.
 pub type Shares = Vec<mpc_core::Held>;

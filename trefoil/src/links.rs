@@ -26,9 +26,7 @@ use crate::{
     client::{Client, halt_at},
     cluster::{cluster_id, identity},
     config::{ClientConfig, PartyConfig},
-    log, memory, observe,
-    program::sharing,
-    rebuild,
+    log, memory, observe, rebuild,
     server::{Server, check_revocations},
     store::{Holder, Store},
     training::Halt,
@@ -38,10 +36,10 @@ use crate::{
 /// The first pause of a client before it tries to reach a server again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a server that ends lets clients read what they were sent.
+/// The time for which a server that ends lets clients read what they were sent.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// How long a server tries to find the others before it says that they are missing.
+/// The time for which a server tries to find the others before it reports that they are missing.
 const START: Duration = Duration::from_secs(15);
 
 /// A connection of the crate `net`.
@@ -72,8 +70,8 @@ impl Channel for Link {
     }
 }
 
-/// Runs the server of one party until it is asked to stop, by SIGTERM or an interrupt: then it takes no new
-/// jobs and ends those that it has, for at most [`crate::config::Limits::drain_seconds`]. A second signal ends it at once.
+/// Runs the server of one party until it is asked to stop, by SIGTERM or an interrupt. Then it takes no new jobs and
+/// ends those that it has, for at most [`crate::config::Limits::drain_seconds`]. A second signal ends it at once.
 ///
 /// # Errors
 /// [`Error::Config`] if files or addresses cannot be used, [`Error::File`] if the data folder cannot.
@@ -81,7 +79,7 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
     let me = config.party;
     config.log.as_deref().map_or(Ok(()), log::set)?;
     memory::keep_private()?;
-    // As the first process of a container it would otherwise not hear of them at all.
+    // As the first process of a container it would otherwise not get the signals at all.
     let signals = stop_signals()?;
     let (identity, store) = open_party(config)?;
     let endpoint =
@@ -132,7 +130,7 @@ fn open_party(config: &PartyConfig) -> Result<(Identity, Store)> {
     Ok((identity, store))
 }
 
-/// A server's end of its links: `start` is how long it looks for the others.
+/// The settings of a server's links: it looks for the others for `start`.
 fn settings(config: &PartyConfig, identity: &Identity, start: Duration) -> Result<Settings> {
     let limits = net::Limits {
         stall: config.limits.peer_limit(),
@@ -146,8 +144,8 @@ fn settings(config: &PartyConfig, identity: &Identity, start: Duration) -> Resul
     Ok(settings.peers(&config.servers).limits(limits))
 }
 
-/// Rebuilds what server `lost` has lost, or helps to: waits at most so long for the two others to do the same. Their
-/// operators consent to it by running it. `progress` hears how many of how many names are done.
+/// Rebuilds what server `lost` has lost, or helps to. It waits at most `wait` for the two others to do the same.
+/// Their operators consent to it by running it. `progress` gets the number of names that are done, and of all.
 ///
 /// # Errors
 /// As [`rebuild::rebuild`]; [`Error::Config`] if files or addresses cannot be used or this server runs.
@@ -157,7 +155,7 @@ pub fn rebuild(
     wait: Duration,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<rebuild::Report> {
-    let sharing = sharing(config.protocol);
+    let sharing = config.protocol.sharing();
     rebuild::check(sharing, lost)?;
     memory::keep_private()?;
     let (identity, store) = open_party(config)?;
@@ -177,7 +175,7 @@ pub fn rebuild(
     Ok(report)
 }
 
-/// Tells systemd that this server takes clients, or that it ends; nobody where systemd did not start it.
+/// Reports to systemd that this server takes clients, or that it ends; does nothing if systemd did not start it.
 fn tell_service_manager(serving: bool) {
     #[cfg(unix)]
     {
@@ -225,7 +223,7 @@ fn obey(mut signals: Signals, server: &Server) {
     }
 }
 
-/// Where a server tells operators how it is.
+/// The listener at which operators ask for a server's state.
 ///
 /// # Errors
 /// [`Error::Config`] if the address cannot be used.
@@ -235,7 +233,7 @@ fn listen_for_operators(address: &str) -> Result<TcpListener> {
         .map_err(|cause| Error::config(format_args!("observe `{address}`"), cause))
 }
 
-/// What a server computes on.
+/// The engine on which a server computes.
 ///
 /// # Errors
 /// [`Error::Config`] if it is a device that cannot be used.
@@ -275,7 +273,7 @@ pub fn open_store(config: &PartyConfig, identity: &Identity) -> Result<Store> {
 /// that cannot be reached.
 pub fn connect(config: &ClientConfig) -> Result<Client> {
     let channels = dial_all(config)?.into_iter().collect::<Result<_>>()?;
-    Ok(Client::new(channels, sharing(config.protocol), config.silence_limit()))
+    Ok(Client::new(channels, config.protocol.sharing(), config.silence_limit()))
 }
 
 /// A client's connections to the servers, in their order, each of which may fail on its own.
@@ -292,7 +290,7 @@ pub fn dial_all(config: &ClientConfig) -> Result<Vec<Result<Box<dyn Channel>>>> 
     }))
 }
 
-/// Halts a run at each server by itself, all at once: one that hears it is enough. Says of each whether it did.
+/// Halts a run at each server separately, all at once: one server that gets it is enough. Returns the result at each.
 ///
 /// # Errors
 /// [`Error::Config`] if files cannot be used.
@@ -311,7 +309,7 @@ pub fn halt(config: &ClientConfig, name: &str, halt: Halt) -> Result<Vec<Result<
     }))
 }
 
-/// What a client needs to connect to its servers.
+/// The settings with which a client connects to its servers.
 pub struct Dialler {
     endpoint: Endpoint,
     servers: Vec<String>,
@@ -320,7 +318,7 @@ pub struct Dialler {
 }
 
 impl Dialler {
-    /// From a client's configuration.
+    /// Reads a client's configuration.
     ///
     /// # Errors
     /// [`Error::Config`] if files cannot be used.
@@ -339,7 +337,7 @@ impl Dialler {
     /// and refuses.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] that says why, and what to do.
+    /// [`Error::Unreachable`] that states why, and what to do.
     pub fn dial(&self, party: usize) -> Result<Box<dyn Channel>> {
         let (began, mut pause, mut listened) = (Instant::now(), PAUSE, false);
         loop {
@@ -360,7 +358,7 @@ impl Dialler {
     /// Tries once.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] that says why, and what to do.
+    /// [`Error::Unreachable`] that states why, and what to do.
     pub fn dial_once(&self, party: usize) -> Result<Box<dyn Channel>> {
         self.attempt(party).map_err(|failed| failed.error)
     }
@@ -391,7 +389,7 @@ impl Dialler {
                 server: format!("party {party} at {address}"),
                 reason: format!("{error}; {advice}"),
             };
-            // Of several addresses the one where something listens says more.
+            // Of several addresses, the error of one that listens explains more.
             if listens || !failed.listens {
                 failed = Attempt { listens: listens || failed.listens, error };
             }
@@ -402,7 +400,7 @@ impl Dialler {
 
 /// An attempt to connect that failed.
 struct Attempt {
-    /// Whether something listens there all the same.
+    /// True if something listens there all the same.
     listens: bool,
     error: Error,
 }
@@ -490,7 +488,7 @@ mod tests {
         while TcpStream::connect_timeout(&first, PAUSE).is_ok() {
             thread::yield_now();
         }
-        // Where it was nobody listens; the name changes while the client still tries.
+        // The old address does not answer any more; the name changes while the client still tries.
         let (second, _running) = server();
         let moves = thread::spawn(move || {
             thread::sleep(3 * PAUSE);

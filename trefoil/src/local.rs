@@ -6,133 +6,178 @@ use std::{
 };
 
 use gpu_kernels::{AnyEngine, EngineChoice};
-use mpc_core::{Deal, Held, Released, Sharing};
+use mpc_core::{Deal, Held, Released, ServerProtocol, Settings, Sharing};
 use net::{Session, Transport, in_process::sessions_from_seed};
 use ring_arith::{Engine, EngineTensor, Shape, ShapeEngine, Tensor};
-use rss_protocols::{Options, Rss};
 
 use crate::{
     Error, Result, Shares,
     client::{Answer, reveal_all},
-    config::ProtocolChoice,
     id::fill_random,
-    program::{self, Mpc, Program, Share, shapes_of, sharing},
+    program::{self, Program, shapes_of},
+    protocols::{Computing, ProtocolChoice, start_with_tape, with_protocol},
     training::{Seen, Training},
     watch::Watched,
     wire::Cost,
 };
 
-/// Secret-shares weights and input among three threads, runs the plan, and adds up what they return:
-/// what clients and servers do, without the network between them. Each party has an engine of its own, and
-/// its part of the CPU's threads.
+/// Secret-shares weights and input among threads, one for each server, runs the plan, and adds up their results.
+/// Clients and servers do the same, with a network between them. Each party has a separate engine, and its part of the
+/// CPU's threads.
 ///
 /// # Errors
 /// The first party's failure.
 pub fn infer(
+    protocol: ProtocolChoice,
     program: &Program,
     weights: &[Tensor],
     input: &Tensor,
     engine: EngineChoice,
 ) -> Result<Answer> {
-    let sharing = sharing(ProtocolChoice::Rss);
+    let sharing = protocol.sharing();
     let weights = held(sharing, weights)?;
-    let input = held(sharing, std::slice::from_ref(input))?;
-    let outcomes = parties(sharing.servers(), |me, session, watched| {
+    let inputs = held(sharing, std::slice::from_ref(input))?;
+    let computing = Computing { protocol, settings: Settings::default() };
+    let shapes = vec![input.shape().clone()];
+    let run = Run { program, computing, weights, inputs, shapes };
+    let outcomes = run.by_all(&|| {
         let (engine, _) = engine.open(program::threads_each(sharing.servers()))?;
-        let mut mpc = start(session, engine, Options::default())?;
-        mpc.agree()?;
-        let held = (weights[me].clone(), input[me].clone());
-        party(program, &mut mpc, watched, held)
+        Ok(engine)
     })?;
     let (released, costs): (Vec<_>, _) = outcomes.into_iter().unzip();
     Ok(Answer { outputs: reveal_all(sharing, released)?, costs })
 }
 
-/// What a job of this batch size will send, at each server and by step, where servers have these options: counted in a run
-/// of the plan in which shapes are computed and no words. Exact; there are no seconds in it.
+/// The traffic of a job of this batch size, at each server and by step. It is counted in a run of the plan that
+/// computes shapes and no words. Exact; seconds are left out. Where servers play a dealer's tapes, `batch` is the
+/// number of examples of a place, and bytes from the tapes are counted too.
 ///
 /// # Errors
 /// [`Error::Nn`] if the plan cannot run on this batch.
-pub fn predict(program: &Program, batch: usize, options: Options) -> Result<Vec<Cost>> {
-    let sharing = sharing(ProtocolChoice::Rss);
-    let components = sharing.components();
-    let zeros = |shapes: Vec<Shape>| -> Shares {
-        let held = |shape| vec![Tensor::zeros(shape); components];
-        shapes.into_iter().map(held).collect()
+pub fn predict(program: &Program, batch: usize, computing: Computing) -> Result<Vec<Cost>> {
+    let sharing = computing.protocol.sharing();
+    let zeros = |shapes: &[Shape]| -> Vec<Shares> {
+        let held = |shape: &Shape| vec![Tensor::zeros(shape.clone()); sharing.components()];
+        vec![shapes.iter().map(held).collect(); sharing.servers()]
     };
-    let weights = zeros(program.weight_shapes());
-    let inputs = zeros(program.plan().input_shapes(batch)?);
-    parties(sharing.servers(), |_, session, watched| {
-        let mut mpc = start(session, AnyEngine::Shapes(ShapeEngine), options)?;
-        mpc.agree()?;
-        let (_, cost) = party(program, &mut mpc, watched, (weights.clone(), inputs.clone()))?;
-        Ok(cost.timeless())
-    })
+    let shapes = program.plan().input_shapes(batch)?;
+    let (weights, inputs) = (zeros(&program.weight_shapes()), zeros(&shapes));
+    let run = Run { program, computing, weights, inputs, shapes };
+    let outcomes = run.by_all(&|| Ok(AnyEngine::Shapes(ShapeEngine)))?;
+    Ok(outcomes.into_iter().map(|(_, cost)| cost.timeless()).collect())
 }
 
-/// [`predict`] where two servers play a dealer's tapes, of places for so many examples: what they send each other,
-/// and what they take from the tapes.
-///
-/// # Errors
-/// As [`predict`].
-pub fn predict_dealt(program: &Program, examples: usize, options: Options) -> Result<Vec<Cost>> {
-    let sharing = sharing(ProtocolChoice::RssDealt);
-    let weights = program.weight_shapes();
-    let inputs = program.plan().input_shapes(examples)?;
-    let zeros = |shapes: &[Shape]| -> Shares {
-        shapes.iter().map(|shape| vec![Tensor::zeros(shape.clone())]).collect()
-    };
-    let run = |me: usize, (session, transport): (Session, Box<dyn Transport>)| {
-        let watched = Watched::new(transport);
-        let session = Session { transport: Box::new(watched.hand()), ..session };
-        let mut mpc = Rss::dealt(session, AnyEngine::Shapes(ShapeEngine), options)?;
-        // The dealer has no part in secrets.
-        let held =
-            |shapes: &[Shape]| if me < sharing.servers() { zeros(shapes) } else { Vec::new() };
-        let shares = mpc.accept(&weights, held(&weights))?;
-        watched.begin();
-        program.run_on(&mut mpc, &shares, &inputs, held(&inputs), &mut watched.hand())?;
-        Ok::<_, Error>(watched.cost().timeless())
-    };
-    let transports = net::tape::in_memory(sharing.servers());
-    let mut all: Vec<_> =
-        sessions_from_seed(transports.len(), 0).into_iter().zip(transports).enumerate().collect();
-    // It runs before the others.
-    if let Some((dealer, session)) = all.pop() {
-        run(dealer, session)?;
+/// One run of a plan by all parties.
+struct Run<'a> {
+    program: &'a Program,
+    computing: Computing,
+    /// Each server's components of the weights.
+    weights: Vec<Shares>,
+    /// Each server's components of the inputs.
+    inputs: Vec<Shares>,
+    /// The inputs' shapes.
+    shapes: Vec<Shape>,
+}
+
+/// A server's part of the results, and its cost until then.
+type Outcome = (Vec<Released>, Cost);
+
+impl Run<'_> {
+    fn by_all(&self, engine: &(dyn Fn() -> Result<AnyEngine> + Sync)) -> Result<Vec<Outcome>> {
+        let Computing { protocol, settings } = self.computing;
+        if protocol.plays_tapes() {
+            return self.with_tapes(engine);
+        }
+        with_protocol!(protocol, P => parties(protocol.servers(), |me, session, watched| {
+            self.by_one(me, start::<P>(session, engine()?, settings)?, watched)
+        }))
     }
-    thread::scope(|scope| {
-        let run = &run;
-        let parties: Vec<_> =
-            all.into_iter().map(|(me, session)| scope.spawn(move || run(me, session))).collect();
-        let lost = |_| Err(Error::Internal("a party panicked".to_owned()));
-        parties.into_iter().map(|party| party.join().unwrap_or_else(lost)).collect()
-    })
+
+    /// The dealer runs first: its messages are the tapes of the others.
+    fn with_tapes(&self, engine: &(dyn Fn() -> Result<AnyEngine> + Sync)) -> Result<Vec<Outcome>> {
+        let Computing { protocol, settings } = self.computing;
+        let run = |me: usize, (session, transport): (Session, Box<dyn Transport>)| {
+            let watched = Watched::new(transport);
+            let session = Session { transport: Box::new(watched.hand()), ..session };
+            self.by_one(me, start_with_tape(session, engine()?, settings)?, &watched)
+        };
+        let transports = net::tape::in_memory(protocol.servers());
+        let sessions = sessions_from_seed(transports.len(), fresh_seed()?);
+        let mut all: Vec<_> = sessions.into_iter().zip(transports).enumerate().collect();
+        if let Some((dealer, session)) = all.pop() {
+            run(dealer, session)?;
+        }
+        thread::scope(|scope| {
+            let run = &run;
+            let spawn = |(me, session)| scope.spawn(move || run(me, session));
+            let parties: Vec<_> = all.into_iter().map(spawn).collect();
+            let lost = |_| Err(Error::Internal("a party panicked".to_owned()));
+            parties.into_iter().map(|party| party.join().unwrap_or_else(lost)).collect()
+        })
+    }
+
+    /// A dealer holds no components.
+    fn by_one<P: Deal>(&self, me: usize, mut mpc: P, watched: &Watched) -> Result<Outcome> {
+        let held = |all: &[Shares]| all.get(me).cloned().unwrap_or_default();
+        mpc.agree()?;
+        let weights = mpc.accept(&self.program.weight_shapes(), held(&self.weights))?;
+        watched.begin();
+        let (inputs, hand) = (held(&self.inputs), &mut watched.hand());
+        let outputs = self.program.run_on(&mut mpc, &weights, &self.shapes, inputs, hand)?;
+        let cost = watched.cost();
+        Ok((mpc.release(&outputs.iter().collect::<Vec<_>>())?, cost))
+    }
 }
 
-/// Secret-shares a training's start and data among three threads, which train epoch by epoch. `watch` hears of
-/// the metrics, each for a row, after every epoch; they and the last state are added up here, as the client that
+/// Secret-shares a training's start and data among threads, one for each server, which train epoch by epoch. `watch`
+/// gets the metrics, each for a row, after every epoch; they and the last state are added up here, as the client that
 /// may see them does. Returns that state.
 ///
 /// # Errors
 /// The first party's failure.
 pub fn train(
+    protocol: ProtocolChoice,
     training: &Training,
     state: &[Tensor],
     rows: &[Tensor],
     engine: EngineChoice,
     watch: &(dyn Fn(Epoch) + Sync),
 ) -> Result<Vec<Tensor>> {
-    let sharing = sharing(ProtocolChoice::Rss);
+    check_trains(protocol)?;
+    with_protocol!(protocol, P => {
+        train_by::<P>(protocol.sharing(), training, state, rows, engine, watch)
+    })
+}
+
+/// Checks that a protocol trains.
+///
+/// # Errors
+/// [`Error::Input`] if it plays tapes.
+pub fn check_trains(protocol: ProtocolChoice) -> Result<()> {
+    if !protocol.plays_tapes() {
+        return Ok(());
+    }
+    let reason = "servers with a dealer's tapes do not train; choose another protocol";
+    Err(Error::input("--protocol", reason))
+}
+
+fn train_by<P: ServerProtocol<Engine = AnyEngine>>(
+    sharing: &dyn Sharing,
+    training: &Training,
+    state: &[Tensor],
+    rows: &[Tensor],
+    engine: EngineChoice,
+    watch: &(dyn Fn(Epoch) + Sync),
+) -> Result<Vec<Tensor>> {
     let state = held(sharing, state)?;
     let rows = held(sharing, rows)?;
     let (told, heard) = mpsc::channel();
     let train = || {
-        // The sender goes with the threads, so that whoever listens hears of their end.
+        // The sender goes with the threads, so that the receiver learns of their end.
         let told = Mutex::new(told);
         parties(sharing.servers(), |me, session, watched| {
             let (engine, _) = engine.open(program::threads_each(sharing.servers()))?;
-            let mut mpc = start(session, engine, Options::default())?;
+            let mut mpc: P = start(session, engine, Settings::default())?;
             mpc.agree()?;
             let mut state = training.plan().secret_state(take(&mut mpc, state[me].clone())?)?;
             let rows = take(&mut mpc, rows[me].clone())?;
@@ -146,7 +191,7 @@ pub fn train(
                     training.run(&mut mpc, &mut state, &rows, steps, seed, hand)?;
                 let metrics = mpc.release(&sums.iter().chain(&left).collect::<Vec<_>>())?;
                 let told = told.lock().unwrap_or_else(PoisonError::into_inner);
-                // Who listens has gone only if another party failed.
+                // The receiver has gone only if another party failed.
                 let _ = told.send((me, epoch, metrics, watched.cost()));
             }
             Ok(mpc.release(&state.shares())?)
@@ -161,21 +206,21 @@ pub fn train(
     reveal_all(sharing, outcome)
 }
 
-/// What an epoch was like.
+/// The results of an epoch.
 #[derive(Debug, Clone)]
 pub struct Epoch {
     /// Counted from 0.
     pub number: u32,
     /// The options' metrics, each for a row.
     pub metrics: Vec<f64>,
-    /// What it took at each party.
+    /// The cost at each party.
     pub costs: Vec<Cost>,
 }
 
-/// What a party says after an epoch: which party, the epoch, what it releases of the metrics, its cost.
+/// A party's message after an epoch: its number, the epoch, its part of the metrics, its cost.
 type Said = (usize, u32, Vec<Released>, Cost);
 
-/// Adds up what the parties say of each epoch, until they have ended.
+/// Adds up what the parties report of each epoch, until they have ended.
 fn listen(
     training: &Training,
     sharing: &dyn Sharing,
@@ -208,9 +253,7 @@ fn parties<T: Send>(
     number: usize,
     task: impl Fn(usize, Session, &Watched) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
-    let mut seed = [0; 8];
-    fill_random(&mut seed)?;
-    let sessions = sessions_from_seed(number, u64::from_le_bytes(seed));
+    let sessions = sessions_from_seed(number, fresh_seed()?);
     let outcomes = net::launch::run_all(sessions, |session| {
         let watched = Watched::new(session.transport);
         let transport = Box::new(watched.hand());
@@ -219,32 +262,28 @@ fn parties<T: Send>(
     outcomes.into_iter().collect()
 }
 
+/// A seed from the operating system.
+fn fresh_seed() -> Result<u64> {
+    let mut seed = [0; 8];
+    fill_random(&mut seed)?;
+    Ok(u64::from_le_bytes(seed))
+}
+
 /// The protocol of one party, with the generator that is quick on its engine.
-fn start(session: Session, engine: AnyEngine, options: Options) -> Result<Mpc> {
+fn start<P: ServerProtocol<Engine = AnyEngine>>(
+    session: Session,
+    engine: AnyEngine,
+    settings: Settings,
+) -> Result<P> {
     let prg = engine.generators().first().map(|generator| generator.name().to_owned());
-    program::protocol(Session { prg, ..session }, engine, options)
+    Ok(P::start(Session { prg, ..session }, engine, settings)?)
 }
 
-/// One party of a run on what it holds of weights and inputs: what it releases of the results, and what it sent
-/// while it computed.
-fn party(
-    program: &Program,
-    mpc: &mut Mpc,
-    watched: &Watched,
-    (weights, inputs): (Shares, Shares),
-) -> Result<(Vec<Released>, Cost)> {
-    let weights = take(mpc, weights)?;
-    watched.begin();
-    let outputs = program.run(mpc, &weights, inputs, &mut watched.hand())?;
-    let cost = watched.cost();
-    Ok((mpc.release(&outputs.iter().collect::<Vec<_>>())?, cost))
-}
-
-fn take(mpc: &mut Mpc, held: Shares) -> Result<Vec<Share>> {
+fn take<P: Deal>(mpc: &mut P, held: Shares) -> Result<Vec<P::Share>> {
     Ok(mpc.accept(&shapes_of(&held)?, held)?)
 }
 
-/// What each party holds of secrets that are dealt here.
+/// Each party's part of secrets that are dealt here.
 fn held(sharing: &dyn Sharing, secrets: &[Tensor]) -> Result<Vec<Vec<Held>>> {
     let shapes: Vec<_> = secrets.iter().map(|secret| secret.shape().clone()).collect();
     let parcels = sharing.deal(secrets)?.into_iter().enumerate();
@@ -262,7 +301,7 @@ mod tests {
         import::{Imported, plan},
     };
 
-    /// What is counted in a run is what was predicted: bytes and messages of each server, rounds, each step.
+    /// The counts of a run equal the prediction: bytes and messages of each server, rounds, each step.
     #[test]
     fn predictions_are_exact() {
         for (network, pooling, batch) in [
@@ -276,19 +315,21 @@ mod tests {
             let program = Program::new(compiled.plan.with_guard(true)).unwrap();
             let shape = program.plan().input_shapes(batch).unwrap().remove(0);
             let input = Tensor::from_fn(shape, |at| (at as u64 * 7919) % (1 << 20));
-            let counted = infer(&program, &weights, &input, EngineChoice::Cpu).unwrap().costs;
-            let predicted = predict(&program, batch, Options::default()).unwrap();
+            let counted = infer(ProtocolChoice::Rss, &program, &weights, &input, EngineChoice::Cpu)
+                .unwrap()
+                .costs;
+            let predicted = predict(&program, batch, Computing::default()).unwrap();
             assert!(counted.iter().all(|cost| cost.bytes > 0 && !cost.steps.is_empty()));
             let counted: Vec<_> = counted.into_iter().map(Cost::timeless).collect();
             assert_eq!(counted, predicted, "{network}, batch {batch}");
         }
     }
 
-    /// What a network answers whose second layer's weights are larger by a factor, to an input of ones.
+    /// The answer to an input of ones, of a network whose second layer's weights are larger by a factor.
     fn answer(factor: f64, guard: bool) -> Result<Vec<Vec<Vec<f64>>>> {
         let graph = by_name("lenet", Pooling::Average, &mut RandomWeights::new(5)).unwrap();
         let Imported { program, about, values, .. } =
-            plan("lenet", &graph, 20, Preprocess::default(), vec![])?;
+            plan("lenet", &graph, &PlanOptions::default(), Preprocess::default(), vec![])?;
         let names = program.plan().weights();
         let louder = values.iter().zip(&names).map(|(value, spec)| {
             let second = spec.name.starts_with("conv2") && spec.name.ends_with("weight");
@@ -300,7 +341,10 @@ mod tests {
             if guard { imported } else { imported.without_guard()? };
         let shape = program.plan().input_shapes(1)?.remove(0);
         let input = Tensor::from_fn(shape, |_| 1 << 20);
-        about.decode(1, &infer(&program, &weights, &input, EngineChoice::Cpu)?.outputs)
+        about.decode(
+            1,
+            &infer(ProtocolChoice::Rss, &program, &weights, &input, EngineChoice::Cpu)?.outputs,
+        )
     }
 
     #[test]
@@ -310,7 +354,7 @@ mod tests {
         let Error::OutOfRange { layer, .. } = &error else { panic!("{error}") };
         assert_eq!(layer, "conv2", "{error}");
         assert_eq!((error.kind(), error.exit_code()), ("out-of-range", 6));
-        // Without the guard there is an answer, and nothing says that it is wrong.
+        // Without the guard the caller gets an answer, and does not learn that it is wrong.
         assert_eq!(answer(2f64.powi(30), false).unwrap()[0][0].len(), 10);
     }
 }

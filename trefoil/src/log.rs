@@ -1,4 +1,4 @@
-//! The log on standard error: what happens, for whoever looks for a fault.
+//! The log on standard error: events, for an operator who looks for a fault.
 
 use std::{env, io, sync::OnceLock};
 
@@ -8,7 +8,7 @@ use tracing_subscriber::{
 
 use crate::{Error, Result};
 
-/// Where the level of the process's log can be changed.
+/// The handle that changes the level of the process's log.
 static LEVEL: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 
 /// Starts the log of this process: as much as `TREFOIL_LOG` asks for, else `level`, as lines of text or as a JSON
@@ -41,7 +41,7 @@ pub fn set(level: &str) -> Result<()> {
 /// Checks a level.
 ///
 /// # Errors
-/// A sentence that says what a level looks like.
+/// A sentence that states what a level looks like.
 pub(crate) fn check(level: &str) -> Result<(), String> {
     level.parse::<Targets>().map(drop).map_err(|error| advice(&error))
 }

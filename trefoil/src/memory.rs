@@ -1,4 +1,4 @@
-//! Memory whose size somebody else decides: that the system does not give it is an error like others.
+//! Memory of a size that clients decide: if the system does not give it, that is an error like others.
 
 use std::{fs, hint::black_box};
 
@@ -8,7 +8,7 @@ use crate::{Error, Result};
 /// it: keys and shares are in it.
 ///
 /// # Errors
-/// [`Error::File`] with what the system says.
+/// [`Error::File`] with the system's error.
 pub(crate) fn keep_private() -> Result<()> {
     #[cfg(unix)]
     {
@@ -26,15 +26,15 @@ pub(crate) fn keep_private() -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that the system would give this process so many bytes now. What computes asks for its memory in
-/// many small steps, none of which can fail without ending the process.
+/// Makes sure that the system would give this process `bytes` bytes now. Computations ask for their memory in many
+/// small steps, none of which can fail without ending the process.
 ///
 /// # Errors
 /// [`Error::Refused`] if it would not.
 pub(crate) fn check_room(bytes: u64) -> Result<()> {
     let mut room: Vec<u8> = Vec::new();
     let there = usize::try_from(bytes).is_ok_and(|bytes| room.try_reserve_exact(bytes).is_ok());
-    // Nothing is written to it, and what nobody looks at need not be asked for.
+    // Nothing is written to it, and the compiler may omit what is never read.
     black_box(&mut room);
     if there {
         return Ok(());
@@ -47,17 +47,17 @@ pub(crate) fn check_room(bytes: u64) -> Result<()> {
     Err(Error::refused("model", reason))
 }
 
-/// Bytes of memory that this process holds, where the system says so.
+/// The bytes of memory that this process holds, if the system reports it.
 pub(crate) fn resident() -> Option<u64> {
     kib("/proc/self/status", "VmRSS:")
 }
 
-/// Bytes of memory that this machine has, where the system says so.
+/// The bytes of memory that this machine has, if the system reports it.
 pub(crate) fn of_machine() -> Option<u64> {
     kib("/proc/meminfo", "MemTotal:")
 }
 
-/// What a line of a file says in `kB`, in bytes.
+/// The number in `kB` on a line of a file, in bytes.
 fn kib(file: &str, name: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let said = text.lines().find_map(|line| line.strip_prefix(name))?;

@@ -1,4 +1,4 @@
-//! What the program prints: text for people, one JSON document for machines, bars for the patient.
+//! The output of the program: text for people, one JSON document for machines, bars for long work.
 
 use std::{
     io::{self, Write},
@@ -12,13 +12,13 @@ use serde::Serialize;
 
 use crate::{Error, Result, cli::Global, client::Watch, watch::Place};
 
-/// How long something must take before a bar is shown.
+/// The time after which a bar is shown.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a bar shows while the end is not known.
+/// The template of a bar while the end is unknown.
 const SPINNER: &str = "{spinner} {elapsed} {prefix}{msg}";
 
-/// How results are printed.
+/// The form in which results are printed.
 #[derive(Debug, Clone, Copy)]
 pub struct Output {
     json: bool,
@@ -26,7 +26,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// As the command line asks.
+    /// The form that the command line asks for.
     #[must_use]
     pub fn new(global: &Global) -> Self {
         Self { json: global.json, quiet: global.quiet }
@@ -35,12 +35,12 @@ impl Output {
     /// Prints a result: `text` for people, or the value as JSON.
     ///
     /// # Errors
-    /// [`Error::File`] if nobody reads the output.
+    /// [`Error::File`] if the output cannot be written.
     pub fn result(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
         let shown = if self.json {
             let text = serde_json::to_string_pretty(value)
                 .map_err(|cause| Error::Internal(format!("output: {cause}")))?;
-            // Where such a character can stand, in a string, JSON knows this form of it.
+            // Such characters stand in strings, where JSON has this form for them.
             escaped(
                 &text,
                 |c| c == '\n',
@@ -60,7 +60,7 @@ impl Output {
     /// Prints a remark for people, unless they want results alone.
     ///
     /// # Errors
-    /// [`Error::File`] if nobody reads the output.
+    /// [`Error::File`] if the output cannot be written.
     pub fn remark(&self, text: impl AsRef<str>) -> Result<()> {
         if self.json || self.quiet {
             return Ok(());
@@ -85,7 +85,7 @@ impl Output {
                 bar.enable_steady_tick(Duration::from_millis(100));
             }
         };
-        // Without a thread there is no bar, and nothing else is missing.
+        // Without a thread only the bar is missing.
         let thread = thread::Builder::new().name("progress".to_owned()).spawn(show).ok();
         progress.over = thread.map(|thread| (over, thread));
         progress
@@ -151,14 +151,14 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Some((over, thread)) = self.over.take() {
             drop(over);
-            // It has shown the bar or not; either way it is at its end.
+            // It has shown the bar or not; either way it has ended.
             let _ = thread.join();
         }
         self.bar.finish_and_clear();
     }
 }
 
-/// A table: a heading and rows of cells, columns as wide as need be; numbers stand right.
+/// A table: a heading and rows of cells, columns as wide as need be; numbers are aligned right.
 #[must_use]
 pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> =
@@ -194,8 +194,8 @@ pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Text from elsewhere on one line, without characters that command a terminal: names, labels and what
-/// servers say are shown as what they are.
+/// Text from elsewhere on one line, without characters that command a terminal: names, labels and servers' texts are
+/// shown literally.
 #[must_use]
 pub fn plain(text: &str) -> String {
     escaped(text, |_| false, |c| c.escape_default().to_string())
@@ -245,7 +245,7 @@ fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     let printed = writeln!(out, "{text}").and_then(|()| out.flush());
     match printed {
-        // Whoever reads us has seen enough.
+        // The reader of our output has seen enough.
         Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         printed => {
             printed.map_err(|cause| Error::File { what: "standard output".to_owned(), cause })

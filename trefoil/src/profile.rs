@@ -1,4 +1,4 @@
-//! What a job took, put together from the servers.
+//! The cost of a job, combined from the servers.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::{
     wire::Cost,
 };
 
-/// What a job took at all servers together.
+/// The cost of a job at all servers together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Total {
     /// Seconds at the slowest server.
@@ -19,12 +19,12 @@ pub struct Total {
     /// Bytes that the servers took from a dealer's tapes.
     #[serde(skip_serializing_if = "is_zero")]
     pub tape: u64,
-    /// By layer, in the order of execution; empty unless a profile was asked for.
+    /// The cost by layer, in the order of execution; empty unless a profile was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<Layer>,
 }
 
-/// What jobs will take at all servers together, before they run.
+/// The predicted cost of jobs at all servers together.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Predicted {
     /// Examples in all.
@@ -36,11 +36,11 @@ pub struct Predicted {
     /// Bytes that the servers take from a dealer's tapes.
     #[serde(skip_serializing_if = "is_zero")]
     pub tape: u64,
-    /// Of each layer, in the order of execution.
+    /// The cost of each layer, in the order of execution.
     pub layers: Vec<PredictedLayer>,
 }
 
-/// What a layer will take.
+/// The predicted cost of a layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PredictedLayer {
     /// Its name in the model.
@@ -51,7 +51,7 @@ pub struct PredictedLayer {
     pub rounds: u32,
 }
 
-/// What a layer took.
+/// The cost of a layer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Layer {
     /// Its name in the model.
@@ -65,7 +65,7 @@ pub struct Layer {
 }
 
 impl Predicted {
-    /// From what [`crate::local::predict`] counted.
+    /// The sum of the costs that [`crate::local::predict`] counted.
     #[must_use]
     pub fn of(costs: &[Cost], examples: usize) -> Self {
         let Total { bytes, rounds, tape, layers, .. } = Total::of(costs);
@@ -206,7 +206,7 @@ impl Total {
     }
 }
 
-/// What was taken from tapes, if something was.
+/// The bytes taken from tapes, if any.
 fn taken(tape: u64) -> String {
     if tape == 0 { String::new() } else { format!(", {} from tapes", bytes(tape)) }
 }

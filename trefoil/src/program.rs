@@ -1,49 +1,30 @@
-//! What runs on the servers: a plan over replicated sharing. The one place that names the protocols.
+//! The programs that run on the servers: plans over any protocol.
 
 use std::sync::OnceLock;
 
-use gpu_kernels::{AnyEngine, AnyTensor};
-use mpc_core::{Deal, Linear, Protocol, ShareTensor, Sharing};
-use net::Session;
+use mpc_core::{Deal, Linear, Protocol, ShareTensor};
 use nn_layers::{Observer, Plan};
-use ring_arith::{Engine, EngineTensor, Shape, Tensor, View};
-use rss_protocols::{Addends, Options, Replicated, Rss};
+use ring_arith::{EngineTensor, Shape, Tensor, View};
 
 use crate::{
-    About, Digest, Error, Input, OutputTensor, Preprocess, Result, Shares, about,
-    config::{Limits, ProtocolChoice},
-    memory,
+    About, Digest, Error, Input, OutputTensor, Preprocess, Result, Shares, about, config::Limits,
+    memory, store::Range,
 };
-
-/// The protocol that the servers run.
-pub type Mpc = Rss<AnyEngine>;
-
-/// A share of a tensor at one server, where its engine computes.
-pub type Share = rss_protocols::Share<AnyTensor>;
-
-/// How the secrets of clients are cut for a protocol, and results put together.
-#[must_use]
-pub fn sharing(protocol: ProtocolChoice) -> &'static dyn Sharing {
-    match protocol {
-        ProtocolChoice::Rss => &Replicated,
-        ProtocolChoice::RssDealt => &Addends,
-    }
-}
 
 /// A plan that has been checked, of a model whose inputs and outputs begin with the batch.
 #[derive(Debug, Clone)]
 pub struct Program {
     plan: Plan,
     digest: Digest,
-    /// Most examples that may run together, once that has been found out.
+    /// The most examples that may run together, once that has been found out.
     together: OnceLock<usize>,
 }
 
 impl Program {
-    /// Reads a plan that somebody sent.
+    /// Reads a plan that a client sent.
     ///
     /// # Errors
-    /// [`Error::Refused`] if it is none, or does not hold together.
+    /// [`Error::Refused`] if it is not a plan, or is not sound.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let plan = serde_json::from_slice(bytes)
             .map_err(|cause| refused(format_args!("its plan is not sound: {cause}")))?;
@@ -60,6 +41,21 @@ impl Program {
         program.inputs()?;
         program.outputs()?;
         Ok(program)
+    }
+
+    /// The ranges that an owner states, and of positions in tables those that are there: others would read zeros.
+    #[must_use]
+    pub fn within_tables(&self, mut ranges: Vec<Option<Range>>) -> Vec<Option<Range>> {
+        let inputs = self.plan.inputs();
+        for at in (0..inputs.len()).filter(|&at| inputs[at].integer) {
+            let Some(rows) = self.plan.table_rows(at) else { continue };
+            ranges.resize(inputs.len(), None);
+            let table = Range { low: 0.0, high: rows as f64 - 1.0 };
+            let stated = ranges[at].unwrap_or(table);
+            let both = Range { low: stated.low.max(table.low), high: stated.high.min(table.high) };
+            ranges[at] = Some(if both.low <= both.high { both } else { table });
+        }
+        ranges
     }
 
     /// The plan, written.
@@ -82,7 +78,7 @@ impl Program {
         &self.plan
     }
 
-    /// What is public about a model of this plan.
+    /// The public description of a model of this plan.
     ///
     /// # Errors
     /// [`Error::Refused`] if the plan serves no batch.
@@ -142,7 +138,7 @@ impl Program {
     /// Returns the number of examples.
     ///
     /// # Errors
-    /// [`Error::Refused`] that says what the model takes.
+    /// [`Error::Refused`] that states what the model takes.
     pub fn check_inputs(&self, inputs: &[Shape], limits: &Limits) -> Result<u64> {
         self.check_memory(self.batch(inputs)?, limits)?;
         let examples = inputs.first().and_then(|shape| shape.dims().first());
@@ -161,7 +157,7 @@ impl Program {
     /// The batch size of inputs of these shapes, as the plan counts it.
     ///
     /// # Errors
-    /// [`Error::Refused`] that says what the model takes.
+    /// [`Error::Refused`] that states what the model takes.
     pub fn batch(&self, inputs: &[Shape]) -> Result<usize> {
         let shapes: Vec<_> = inputs.iter().collect();
         self.plan.batch_of(&shapes).map_err(refused)
@@ -203,7 +199,7 @@ impl Program {
         Ok(())
     }
 
-    /// Most examples of several clients that a server with these limits can run as one batch: 1 if the
+    /// The most examples of several clients that a server with these limits can run as one batch: 1 if the
     /// plan does not keep them apart. The limits of a server stay as they are.
     pub fn most_together(&self, limits: &Limits) -> usize {
         *self.together.get_or_init(|| {
@@ -235,19 +231,19 @@ impl Program {
         Ok(self.plan.peak_words(batch).map_err(refused)?.saturating_mul(8))
     }
 
-    /// Runs the model at one party, of whose weights the engine holds the shares. Returns this party's share
-    /// of each result, and behind them of what the plan's guard says, if it has one. The guard's signs come
-    /// from a seed that the servers know, and no client before it has shared its inputs.
+    /// Runs the model at one party, of whose weights the engine holds the shares. Returns this party's share of each
+    /// result, followed by the share of the plan's guard, if it has one. The guard's signs come from a seed that the
+    /// servers know, and no client before it has shared its inputs.
     ///
     /// # Errors
     /// [`Error::Nn`] if a step or the network fails, [`Error::Ring`] if a device does.
-    pub fn run(
+    pub fn run<P: Deal>(
         &self,
-        mpc: &mut Mpc,
-        weights: &[Share],
+        mpc: &mut P,
+        weights: &[P::Share],
         inputs: Shares,
         observer: &mut dyn Observer,
-    ) -> Result<Vec<Share>> {
+    ) -> Result<Vec<P::Share>> {
         let shapes = shapes_of(&inputs)?;
         self.run_on(mpc, weights, &shapes, inputs, observer)
     }
@@ -256,14 +252,14 @@ impl Program {
     ///
     /// # Errors
     /// As [`Program::run`].
-    pub fn run_on(
+    pub fn run_on<P: Deal>(
         &self,
-        mpc: &mut Mpc,
-        weights: &[Share],
+        mpc: &mut P,
+        weights: &[P::Share],
         shapes: &[Shape],
         inputs: Shares,
         observer: &mut dyn Observer,
-    ) -> Result<Vec<Share>> {
+    ) -> Result<Vec<P::Share>> {
         let inputs = mpc.accept(shapes, inputs)?;
         let weights = self.plan.secret_weights(weights.to_vec());
         let inputs = self.plan.secret_inputs(inputs);
@@ -279,19 +275,19 @@ impl Program {
         Ok(outputs.iter().map(|output| output.share().clone()).collect())
     }
 
-    /// [`Program::run`] on inputs of at most so many examples, which are filled up with zeros; the results are of
+    /// [`Program::run`] on inputs of at most `examples` examples, which are filled up with zeros; the results are of
     /// those examples that were there.
     ///
     /// # Errors
     /// As [`Program::run`]; [`Error::Refused`] if there are more.
-    pub fn run_filled(
+    pub fn run_filled<P: Deal>(
         &self,
-        mpc: &mut Mpc,
-        weights: &[Share],
+        mpc: &mut P,
+        weights: &[P::Share],
         inputs: Shares,
         examples: usize,
         observer: &mut dyn Observer,
-    ) -> Result<Vec<Share>> {
+    ) -> Result<Vec<P::Share>> {
         let given = self.batch_of(&inputs)?;
         if given == examples {
             return self.run(mpc, weights, inputs, observer);
@@ -309,19 +305,19 @@ impl Program {
         Ok(outputs)
     }
 
-    /// [`Program::run`] for several callers at once, whose examples run as one batch: returns what each
-    /// would get alone. A guard tells each of its own examples.
+    /// [`Program::run`] for several callers at once, whose examples run as one batch: returns what each would get
+    /// alone. Each caller's guard is about its examples only.
     ///
     /// # Errors
     /// As [`Program::run`]; [`Error::Nn`] if the plan does not [keep examples
     /// apart](nn_layers::Plan::keeps_examples_apart).
-    pub fn run_joined(
+    pub fn run_joined<P: Deal>(
         &self,
-        mpc: &mut Mpc,
-        weights: &[Share],
+        mpc: &mut P,
+        weights: &[P::Share],
         callers: Vec<Shares>,
         observer: &mut dyn Observer,
-    ) -> Result<Vec<Vec<Share>>> {
+    ) -> Result<Vec<Vec<P::Share>>> {
         let examples = callers.iter().map(|inputs| self.batch_of(inputs));
         let examples = examples.collect::<Result<Vec<_>>>()?;
         let inputs = join(callers)?;
@@ -337,13 +333,13 @@ impl Program {
                 self.plan.run_joined(mpc, &weights, &inputs, callers, observer)?;
             (outputs, Some(left))
         };
-        let mut each: Vec<Vec<Share>> = examples.iter().map(|_| Vec::new()).collect();
+        let mut each: Vec<Vec<P::Share>> = examples.iter().map(|_| Vec::new()).collect();
         for output in &outputs {
             let parts = cut(mpc, output.share(), &examples)?;
             each.iter_mut().zip(parts).for_each(|(outputs, part)| outputs.push(part));
         }
         if let Some(left) = left {
-            // Value after value, what is said of each caller.
+            // The guard's words are ordered by value, then by caller.
             for (caller, outputs) in each.iter_mut().enumerate() {
                 let end = left.shape().len();
                 let view = View::Slice { axis: 0, start: caller, end, step: examples.len() };
@@ -357,7 +353,8 @@ impl Program {
         self.plan.input_shapes(self.plan.fixed_batch().unwrap_or(1)).map_err(refused)
     }
 
-    /// How many examples dimensions are shown for: what inputs and output begin with.
+    /// The number of examples that the shown dimensions are for, with which inputs and outputs
+    /// begin.
     fn examples(&self) -> Result<usize> {
         let shapes = self.input_shapes()?;
         let first = shapes.first().and_then(|shape| shape.dims().first());
@@ -408,7 +405,7 @@ fn shortened(name: &str) -> String {
     name.get(..most).unwrap_or(name).to_owned()
 }
 
-/// The inputs of several callers, one behind the other.
+/// The inputs of several callers, one after the other.
 fn join(callers: Vec<Shares>) -> Result<Shares> {
     let mut joined: Vec<Vec<(Vec<u64>, Vec<usize>)>> = Vec::new();
     for inputs in callers {
@@ -429,7 +426,7 @@ fn join(callers: Vec<Shares>) -> Result<Shares> {
     joined.into_iter().map(|held| held.into_iter().map(tensor).collect()).collect()
 }
 
-/// Inputs of `given` examples with zeros behind them, up to so many examples.
+/// Inputs of `given` examples, filled up with zeros to `examples` examples.
 fn fill(inputs: Shares, given: usize, examples: usize) -> Result<Shares> {
     let filled = |component: Tensor| {
         let mut dims = component.shape().dims().to_vec();
@@ -449,8 +446,8 @@ pub(crate) fn shapes_of(shares: &Shares) -> Result<Vec<Shape>> {
     shares.iter().map(|held| shape(held).ok_or_else(missing)).collect()
 }
 
-/// Cuts a result along its first axis into those of callers with so many examples.
-fn cut(mpc: &Mpc, all: &Share, examples: &[usize]) -> Result<Vec<Share>> {
+/// Cuts a result along its first axis into one part for each caller, by their numbers of examples.
+fn cut<P: Protocol>(mpc: &P, all: &P::Share, examples: &[usize]) -> Result<Vec<P::Share>> {
     let rows = all.shape().dims()[0] / examples.iter().sum::<usize>();
     let mut end = 0;
     let piece = |&examples: &usize| {
@@ -462,27 +459,7 @@ fn cut(mpc: &Mpc, all: &Share, examples: &[usize]) -> Result<Vec<Share>> {
     examples.iter().map(piece).collect()
 }
 
-/// Starts the protocol on a session.
-///
-/// # Errors
-/// [`Error::Mpc`] if the session has not three parties with a key for each pair.
-pub fn protocol(session: Session, engine: AnyEngine, options: Options) -> Result<Mpc> {
-    Ok(Rss::with_options(session, engine, options)?)
-}
-
-/// One of three servers' shares, brought to where its engine computes, without a session.
-///
-/// # Errors
-/// [`Error::Ring`] if shapes differ, or a device has no room.
-pub fn upload(engine: &AnyEngine, shares: Shares) -> Result<Vec<Share>> {
-    let upload = |held: mpc_core::Held| {
-        let [mine, next] = held.try_into().map_err(|_| mpc_core::deal::incomplete())?;
-        Ok(Share::new(engine.upload(mine)?, engine.upload(next)?)?)
-    };
-    shares.into_iter().map(upload).collect()
-}
-
-/// Threads that each of so many parties in one process gets.
+/// The number of threads that each of `parties` parties in one process gets.
 pub(crate) fn threads_each(parties: usize) -> usize {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
     all.div_ceil(parties)

@@ -1,14 +1,13 @@
-//! Which job is next: one order for all servers, decided by party 0.
+//! The queue of jobs: one order for all servers, decided by party 0.
 //!
-//! A client sends its parts of a job to the servers over a connection to each, so they arrive at
-//! different moments and some may never arrive. Party 0, the *leader*, keeps the order of arrival at
-//! itself. Each turn it tells the *followers* which jobs it holds and asks which of them they hold
-//! too. Of those that all hold, one of the client whose turn was longest ago runs, the first of its jobs:
-//! so nobody waits for all jobs of another one. Whatever does not get complete within a limit is given back to
-//! its client with the reason, and never holds up the jobs behind it; the limit does not run while a
-//! part is on its way.
+//! A client sends its parts of a job to the servers over a connection to each, so they arrive at different moments
+//! and some may never arrive. Party 0, the *leader*, keeps the order of arrival at itself. Each turn it sends the
+//! *followers* the jobs that it holds and asks which of them they hold too. Of those that all hold, one of the client
+//! whose turn was longest ago runs, the first of its jobs: so nobody waits for all jobs of another one. Whatever does
+//! not get complete within a limit is given back to its client with the reason, and never holds up the jobs behind
+//! it; the limit does not run while a part is on its way.
 //!
-//! Both halves are pure: time is passed in, nothing is sent. What is said between servers is data,
+//! Both halves are pure: time is passed in, nothing is sent. The messages between servers are data,
 //! [`Turn`] and [`Answer`].
 
 use std::{
@@ -20,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Digest, Id};
 
-/// What the leader says each turn.
+/// The leader's message of a turn.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Turn {
@@ -34,7 +33,7 @@ pub struct Turn {
     pub run: Vec<Id>,
 }
 
-/// What a follower answers to [`Turn::ask`], in its order.
+/// A follower's answers to [`Turn::ask`], in its order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Answer {
@@ -42,16 +41,16 @@ pub struct Answer {
     pub held: Vec<Held>,
 }
 
-/// Whether a follower holds its part of a job.
+/// True if a follower holds its part of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Held {
     /// Not yet.
     No,
-    /// A client is sending it.
+    /// It does not hold the job yet.
     Coming,
     /// It does, and will until it has run or is dropped.
     Yes,
-    /// It holds a job of that id that is not the same.
+    /// It holds another job of that id.
     Differs,
 }
 
@@ -78,7 +77,7 @@ pub struct Leader {
     dropped: Vec<(Id, String)>,
     /// Jobs that have run.
     ran: u64,
-    /// For each client, how many had run when its last one began.
+    /// For each client, the number of jobs that had run when its last one began.
     turns: HashMap<String, u64>,
     /// The last turn ran a job, and so asked for none.
     has_run: bool,
@@ -93,14 +92,14 @@ pub struct Follower {
     limit: Duration,
 }
 
-/// With which others a job may run.
+/// The jobs with which a job may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Joins {
     /// The same for jobs that may run together.
     pub like: Digest,
     /// Its examples.
     pub examples: usize,
-    /// Most examples of jobs that run together.
+    /// The most examples of jobs that run together.
     pub most: usize,
 }
 
@@ -112,24 +111,24 @@ struct Waiting {
     since: Instant,
     held: Vec<bool>,
     joins: Option<Joins>,
-    /// Why it can never run: a follower holds something else. It stays until all hold their parts, so that
-    /// whoever sent one hears the reason, and not that the others' are missing.
+    /// Why it can never run: a follower holds something else. It stays until all hold their parts, so that a client
+    /// that sent one gets this reason, not a missing part.
     differs: Option<String>,
 }
 
 #[derive(Debug)]
 struct Part {
     digest: Digest,
-    /// When the part came, or the leader last spoke of it.
+    /// The time when the part came, or the leader last named it.
     seen: Instant,
-    /// The leader has been told that it is here.
+    /// The leader knows that it is here.
     promised: bool,
     /// Its client has gone since.
     left: bool,
 }
 
 impl Leader {
-    /// An empty queue of so many servers, of at most `capacity` jobs that may wait `limit` for their parts.
+    /// An empty queue for `servers` servers, of at most `capacity` jobs that may wait `limit` for their parts.
     #[must_use]
     pub fn new(servers: usize, capacity: usize, limit: Duration) -> Self {
         Self {
@@ -150,10 +149,10 @@ impl Leader {
         announce(&mut self.coming, id, coming);
     }
 
-    /// Puts a client's job at the end. `joins` says with which others it may run, if with any.
+    /// Puts a client's job at the end. `joins` names the others with which it may run, if any.
     ///
     /// # Errors
-    /// [`Full`] if there is no room or the id is taken.
+    /// [`Full`] if the queue is full or the id is taken.
     pub fn submit(
         &mut self,
         id: Id,
@@ -181,25 +180,25 @@ impl Leader {
         self.jobs.len()
     }
 
-    /// Whether none waits.
+    /// True if no job waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// Whether the next turn will run a job.
+    /// True if the next turn will run a job.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         self.jobs.iter().any(Waiting::is_ready)
     }
 
-    /// How many jobs came before this one. Those of clients that have had their turn may run later.
+    /// The number of jobs before this one. Jobs of clients that have had their turn may run later.
     #[must_use]
     pub fn position(&self, id: Id) -> Option<usize> {
         self.jobs.iter().position(|job| job.id == id)
     }
 
-    /// What to say now. The jobs of [`Turn::run`] have left the queue.
+    /// The next message. The jobs of [`Turn::run`] have left the queue.
     pub fn turn(&mut self) -> Turn {
         let run = if self.asks_first() { Vec::new() } else { self.next() };
         self.has_run = !run.is_empty();
@@ -215,7 +214,7 @@ impl Leader {
         turn
     }
 
-    /// Whether a job that may be complete by now comes before all that are known to be. Between two runs
+    /// True if a job that may be complete by now comes before all that are known to be. Between two runs
     /// the followers are asked once, else a client with many complete jobs would have them all run.
     fn asks_first(&self) -> bool {
         let last_turn = |job: &Waiting| self.turns.get(&job.client).copied();
@@ -306,7 +305,7 @@ impl Leader {
         lost
     }
 
-    /// Takes a job out, of which the followers are told why. Says whether it still waited.
+    /// Takes a job out, for a reason that the followers get. Returns true if it still waited.
     pub fn cancel(&mut self, id: Id, reason: &str) -> bool {
         let waits = self.position(id).is_some();
         if waits {
@@ -315,7 +314,7 @@ impl Leader {
         waits
     }
 
-    /// The followers must be asked anew: a session has begun, and they may have restarted.
+    /// The followers must be asked again: a session has begun, and they may have restarted.
     pub fn new_session(&mut self, now: Instant) {
         for job in &mut self.jobs {
             job.held[1..].fill(false);
@@ -331,7 +330,7 @@ impl Leader {
 }
 
 impl Waiting {
-    /// Whether all servers hold the same.
+    /// True if all servers hold the same.
     fn is_ready(&self) -> bool {
         self.differs.is_none() && self.held.iter().all(|&held| held)
     }
@@ -352,7 +351,7 @@ impl Follower {
     /// Takes a part.
     ///
     /// # Errors
-    /// [`Full`] if there is no room or the id is taken.
+    /// [`Full`] if the queue is full or the id is taken.
     pub fn submit(&mut self, id: Id, digest: Digest, now: Instant) -> Result<(), Full> {
         if self.jobs.contains_key(&id) {
             return Err(Full::Id);
@@ -370,7 +369,7 @@ impl Follower {
         self.jobs.len()
     }
 
-    /// Whether none is held.
+    /// True if none is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.jobs.is_empty()
@@ -475,7 +474,7 @@ mod tests {
         leader: Leader,
         followers: [Follower; 2],
         now: Instant,
-        /// Of the jobs that are sent.
+        /// The joins of the jobs that are sent.
         joins: Option<Joins>,
     }
 

@@ -1,4 +1,4 @@
-//! What a model's owner expects of its inputs, so that a client refuses what the model was not made for.
+//! The ranges that a model's owner expects of its inputs, so that a client refuses other inputs.
 //!
 //! Numbers are fixed-point, and a model is only right as long as no value within it grows too large. Its
 //! owner knows for which inputs that holds: those it was trained and tried on.
@@ -7,14 +7,14 @@ use std::fmt;
 
 use crate::{About, Error, Result, store::Range};
 
-/// How much more than the span of the samples a measured range spans, at each end.
+/// The part of the samples' span by which a measured range is wider, at each end.
 const MARGIN: f64 = 0.25;
 
 impl Range {
     /// Reads `LOW,HIGH`.
     ///
     /// # Errors
-    /// A sentence that says what to write.
+    /// A sentence that states what to write.
     pub fn parse(text: &str) -> Result<Self, String> {
         let number = |text: &str| text.trim().parse::<f64>().ok();
         let ends = text.split_once(',').and_then(|(low, high)| Some((number(low)?, number(high)?)));
@@ -27,8 +27,8 @@ impl Range {
         }
     }
 
-    /// The range of samples. For real numbers it goes beyond them by a quarter of their span at each end,
-    /// since other inputs will not keep exactly between the least and the greatest of these.
+    /// The range of samples. For real numbers it goes beyond them by a quarter of their span at each end, since other
+    /// inputs will leave the samples' range.
     #[must_use]
     pub fn of_samples(values: impl Iterator<Item = f64>, integer: bool) -> Option<Self> {
         let around = |range: Option<Self>, value: f64| {
@@ -58,7 +58,7 @@ impl fmt::Display for Range {
     }
 }
 
-/// Checks ranges that somebody sent for a model's inputs.
+/// Checks ranges that a client sent for a model's inputs.
 ///
 /// # Errors
 /// [`Error::Refused`] if they are not as many, or one is not a range.

@@ -1,16 +1,17 @@
 //! Rebuilding what a server has lost from the two others, which hold every component of its shares between them.
 //!
-//! All three servers are stopped, and their operators run `trefoil store rebuild` at once: that each of them does is its
-//! consent. Over a session of their own
+//! All three servers are stopped, and their operators run `trefoil store rebuild` at once: that each of them does is
+//! its consent. Over a separate session
 //!
-//! 1. each says what it holds, and finishes or undoes what a crash interrupted ([`crate::store::repairs`]);
-//! 2. for each model, data set and run that both others hold whole and the lost server does not, both send what is public
-//!    about it, and each the component that it has in common with the lost server ([`Sharing::twins`]), after comparing its
-//!    own files with the hashes in its manifest;
+//! 1. each sends the list of what it holds, and finishes or undoes what a crash interrupted
+//!    ([`crate::store::repairs`]);
+//! 2. for each model, data set and run that both others hold whole and the lost server does not, both compare their
+//!    files with the hashes in the manifest. Then both send its public description, and each the component that it
+//!    has in common with the lost server ([`Sharing::twins`]);
 //! 3. both send what they have counted: openings, privacy spent, the list of revoked certificates.
 //!
-//! The lost server keeps what both say alike. Its shares are the same words as before: it learns nothing that it did not
-//! hold, and neither of the others sends a component that the lost server never had.
+//! The lost server keeps what both send alike. Its shares are the same words as before: it learns nothing that it did
+//! not hold, and neither of the others sends a component that the lost server never had.
 
 use std::collections::BTreeSet;
 
@@ -60,12 +61,12 @@ struct Rebuilding<'a> {
     lost: usize,
 }
 
-/// Runs one server's part in rebuilding the store of server `lost`, which may be this one. `progress` hears how many of
-/// how many names are done. The report is the same at all three.
+/// Runs one server's part in rebuilding the store of server `lost`, which may be this one. `progress` gets the number
+/// of names that are done, and of all. The report is the same at all three.
 ///
 /// # Errors
-/// [`Error::Refused`] if the protocol keeps nothing of a server at the others; [`Error::Net`] if another server has gone;
-/// [`Error::File`] if this store cannot be read or written. What was rebuilt before stays.
+/// [`Error::Refused`] if the protocol does not keep a server's shares at the others; [`Error::Net`] if another server
+/// has gone; [`Error::File`] if this store cannot be read or written. Names that were rebuilt before stay.
 pub fn rebuild(
     store: &Store,
     sharing: &'static dyn Sharing,
@@ -154,7 +155,7 @@ impl Rebuilding<'_> {
         Ok(names.into_iter().filter(|name| wanted(name)).cloned().collect())
     }
 
-    /// Rebuilds what has one name, or says why that is not possible. All servers return the same.
+    /// Rebuilds the item of one name, or returns why that is not possible. All servers return the same.
     fn item(&mut self, name: &str) -> Result<Result<(), String>> {
         self.control.step("rebuild");
         if self.is_lost() {
@@ -180,7 +181,7 @@ impl Rebuilding<'_> {
         listen(self.control, self.lost)
     }
 
-    /// What this server holds under a name, compared with its manifest.
+    /// This server's version under a name, compared with its manifest.
     fn own(&self, name: &str) -> Result<(Offer, Vec<u8>, Shares)> {
         let manifest = self.store.labelled(self.store.entry(name).usable(name)?)?;
         let plan = self.store.plan(name, &manifest)?;
@@ -191,7 +192,7 @@ impl Rebuilding<'_> {
         Ok((Offer { version, content, owner, readers, plan: described, shapes }, plan, shares))
     }
 
-    /// Sends the lost server the plan, if it hears that from this server, and the component that both hold.
+    /// Sends the lost server the plan, if it comes from this server, and the component that both hold.
     fn give(&mut self, plan: Vec<u8>, shares: &Shares) -> Result<()> {
         if self.me() == self.others()[0] {
             self.send(&plan.into())?;
@@ -207,7 +208,7 @@ impl Rebuilding<'_> {
         Ok(())
     }
 
-    /// Takes what the others offer under a name into the store, or says why not.
+    /// Takes the item that the others offer under a name into the store, or returns why not.
     fn take(&mut self, name: &str) -> Result<Result<(), String>> {
         let mut offers = Vec::new();
         for party in self.others() {
@@ -249,7 +250,7 @@ impl Rebuilding<'_> {
         Ok(Ok(()))
     }
 
-    /// What both offers say alike, and the shapes of the shares.
+    /// The public part that both offers have in common, and the shapes of the shares.
     fn agreed(&self, offers: Vec<Offer>) -> Result<(Offer, Vec<Shape>), String> {
         let [mut one, other] = <[Offer; 2]>::try_from(offers)
             .map_err(|offers| format!("{} servers offer it, not 2", offers.len()))?;
@@ -277,7 +278,7 @@ impl Rebuilding<'_> {
         Ok((one, shapes))
     }
 
-    /// The others tell the lost server what they have counted.
+    /// The others send the lost server their counts.
     fn counts(&mut self) -> Result<()> {
         self.control.step("counts");
         if !self.is_lost() {
@@ -424,7 +425,7 @@ mod tests {
             let piece = words(third).slice(..32);
             let within = |body: &Bytes| body.windows(32).any(|window| *window == piece);
             assert!(!all.into_iter().any(within));
-            // What is there is not sent again.
+            // Names that are there are not sent again.
             let (report, sent) = run(&stores, lost);
             assert_eq!(report, Report::default());
             assert!(sent.iter().flatten().all(|body| body.len() < 4096));
@@ -474,7 +475,7 @@ mod tests {
         for party in [0, 2] {
             put(&stores[party], party, "m", one, "alice");
         }
-        // Party 0 has brought the next version into force, party 2 has staged it: all had.
+        // The next version is current at party 0, and party 2 has staged it: all had.
         put(&stores[0], 0, "m", two, "alice");
         put(&stores[2], 2, "n", two, "alice");
         let (from, to) = (stores[2].folder("n"), stores[2].folder("m"));

@@ -9,26 +9,29 @@ use std::{
 };
 
 use gpu_kernels::AnyEngine;
-use mpc_core::Deal;
+use mpc_core::{Deal, Settings};
 use ring_arith::Generator;
-use rss_protocols::{Dealer, Options, Tape};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::{
     Digest, Error, Result,
     id::fill_random,
-    program::{Mpc, Program},
-    store::new_private,
+    program::Program,
+    protocols::{Dealer, Tape, TapeKey, TapePlayer},
+    store::{Place, StoreKey, new_private, opened, rekeyed, sync_folder, write_synced},
 };
 
 /// The folder of tapes among a server's data.
 const FOLDER: &str = "tapes";
 
-/// How the files of tapes end.
+/// The ending of tapes' files.
 const SUFFIX: &str = "tape";
 
-/// A tape that waits to be played, or is spent, as a server tells it.
+/// The ending of their keys' files, at a server whose store has a key.
+const KEY: &str = "key";
+
+/// A tape that waits to be played, or is spent, as a server reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapeState {
     /// The name that both tapes of a pair have.
@@ -43,33 +46,38 @@ pub struct TapeState {
     pub answers: u64,
 }
 
-/// A server's tapes. They are taken up when their files appear in the folder, and stay open.
+/// A server's tapes. The server opens them when their files appear in the folder, and keeps them open.
+///
+/// If the server's store has a key, the key of each tape is taken out of the tape's file and lies beside it,
+/// encrypted.
 #[derive(Debug)]
 pub struct Shelf {
     folder: PathBuf,
-    open: Mutex<BTreeMap<PathBuf, Result<Tape, String>>>,
+    key: Option<StoreKey>,
+    known: Mutex<BTreeMap<PathBuf, Result<Tape, String>>>,
 }
 
-/// What a dealer's run follows from, which the servers must have the same: the program and its options.
+/// The digest of all that a dealer's run depends on, which must be the same at the servers: the program and its
+/// settings.
 #[must_use]
-pub fn digest(program: &Program, options: &Options, examples: u64) -> Digest {
-    let options = format!("{options:?}");
+pub fn digest(program: &Program, settings: &Settings, examples: u64) -> Digest {
+    let settings = format!("{settings:?}");
     Digest::of(&[
         b"rss-dealt",
         crate::PROGRAM.as_bytes(),
         program.digest().as_bytes(),
-        options.as_bytes(),
+        settings.as_bytes(),
         &examples.to_le_bytes(),
     ])
 }
 
-/// What people see of a pair of tapes: a hash of its name, which is known to the servers alone.
+/// The name of a pair of tapes for people: a hash of its secret name, which only the servers know.
 #[must_use]
 pub fn shown_name(id: &[u8; 16]) -> String {
     Digest::of(&[b"tape", id]).to_string()
 }
 
-/// What tapes are made for.
+/// The computation that tapes are made for.
 #[derive(Debug)]
 pub struct Order<'a> {
     /// The program that the servers run.
@@ -78,17 +86,18 @@ pub struct Order<'a> {
     pub examples: usize,
     /// Number of answers.
     pub answers: u64,
-    /// As the servers have them.
-    pub options: Options,
-    /// What makes the streams that the servers have in common with the dealer.
+    /// The settings of the servers' protocol.
+    pub settings: Settings,
+    /// The generator of the streams that the servers have in common with the dealer.
     pub generator: Generator,
 }
 
 impl Order<'_> {
-    /// Makes the tapes of both servers in two new files. `made` hears how many answers are done.
+    /// Makes the tapes of both servers in two new files. `made` gets the number of answers that are
+    /// done.
     ///
     /// # Errors
-    /// [`Error::File`] if a file is there already or cannot be written, [`Error::Mpc`] if the plan cannot be run.
+    /// [`Error::File`] if a file exists already or cannot be written, [`Error::Mpc`] if the plan cannot be run.
     pub fn make(
         &self,
         engine: AnyEngine,
@@ -104,7 +113,7 @@ impl Order<'_> {
             synced.collect()
         });
         if done.is_err() {
-            // What is not finished is no tape, and only takes room.
+            // An unfinished file is not a tape, and only takes room.
             paths.iter().for_each(|path| drop(fs::remove_file(path)));
         }
         done
@@ -116,18 +125,18 @@ impl Order<'_> {
         files: [File; 2],
         made: &mut dyn FnMut(u64),
     ) -> Result<[File; 2]> {
-        let Self { program, examples, answers, options, generator } = *self;
+        let Self { program, examples, answers, settings, generator } = *self;
         let mut secret = Zeroizing::new([0; 32]);
         fill_random(&mut *secret)?;
-        let digest = *digest(program, &options, examples as u64).as_bytes();
+        let digest = *digest(program, &settings, examples as u64).as_bytes();
         let files = files.map(io::BufWriter::new);
-        let mut dealer = Dealer::new(engine, options, generator, &secret, digest, files)?
+        let mut dealer = Dealer::new(engine, settings.into(), generator, &secret, digest, files)?
             .examples(examples as u64);
         let weights =
             dealer.set_up(|mpc| Deal::accept(mpc, &program.weight_shapes(), Vec::new()))?;
         let shapes = program.plan().input_shapes(examples)?;
         for done in 0..answers {
-            dealer.deal(|mpc: &mut Mpc| {
+            dealer.deal(|mpc: &mut TapePlayer| {
                 let run = program.run_on(mpc, &weights, &shapes, Vec::new(), &mut ());
                 let outputs = run.map_err(|error| mpc_core::Error::Invalid {
                     op: "plan",
@@ -147,21 +156,21 @@ impl Order<'_> {
 }
 
 impl Shelf {
-    /// The tapes in a server's data folder.
+    /// The tapes in a server's data folder, under the key of its store.
     #[must_use]
-    pub fn new(data: &Path) -> Self {
-        Self { folder: data.join(FOLDER), open: Mutex::default() }
+    pub fn new(data: &Path, key: Option<StoreKey>) -> Self {
+        Self { folder: data.join(FOLDER), key, known: Mutex::default() }
     }
 
     /// Moves a tape's file to the folder of party `party`, where it is played from. The server may run. Returns
     /// where it is now.
     ///
     /// # Errors
-    /// [`Error::Input`] if it is not a whole tape of this party, or is there already; [`Error::File`] if it cannot be
+    /// [`Error::Input`] if it is not a whole tape of this party, or was added before; [`Error::File`] if it cannot be
     /// moved.
     pub fn add(&self, file: &Path, party: usize) -> Result<PathBuf> {
         let bad = |reason: String| Error::input(file.display(), reason);
-        let tape = Tape::open(file).map_err(|error| bad(reason_of(&error)))?;
+        let tape = Tape::open(file, None).map_err(|error| bad(reason_of(&error)))?;
         if tape.party().0 != party {
             let reason = format!("it is the tape of {}, not of party {party}", tape.party());
             return Err(bad(reason));
@@ -180,7 +189,75 @@ impl Shelf {
         moved
             .and_then(|()| File::open(&self.folder)?.sync_all())
             .map_err(|cause| Error::file(&place, cause))?;
+        // Takes the tape's key out of it, unless a server that runs has the tape already and does so.
+        drop(self.open(&place));
         Ok(place)
+    }
+
+    /// Encrypts the keys of all tapes again: those that are under `from`, or plain, under the store's key, or plain
+    /// if it has none. Returns the number of tapes.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if a tape cannot be opened, [`Error::File`] if the folder cannot be read or written.
+    pub fn rekey(&self, from: Option<&StoreKey>) -> Result<usize> {
+        let tapes = self.files()?;
+        for tape in &tapes {
+            let bad = |reason: String| Error::refused(format_args!("`{}`", tape.display()), reason);
+            let beside = tape.with_extension(KEY);
+            match fs::read(&beside) {
+                Ok(bytes) => {
+                    let name = name_of(tape);
+                    let fresh = rekeyed(place_of(&name), bytes, from, self.key.as_ref());
+                    if let Some(bytes) = fresh.map_err(bad)? {
+                        write_synced(&beside, &Zeroizing::new(bytes))?;
+                    }
+                }
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+                    self.open(tape).map(drop).map_err(bad)?;
+                }
+                Err(cause) => return Err(Error::file(&beside, cause)),
+            }
+        }
+        Ok(tapes.len())
+    }
+
+    /// Opens a tape with its key, which is from then on in its place.
+    fn open(&self, path: &Path) -> Result<Tape, String> {
+        let (beside, name) = (path.with_extension(KEY), name_of(path));
+        let place = place_of(&name);
+        let kept = match fs::read(&beside) {
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
+            Err(cause) => return Err(format!("its key cannot be read: {cause}")),
+            Ok(bytes) => {
+                let bytes = Zeroizing::new(opened(self.key.as_ref(), place, bytes)?);
+                let bytes = <&[u8; 32]>::try_from(&bytes[..]);
+                Some(TapeKey::new(bytes.map_err(|_| "its key is damaged".to_owned())?))
+            }
+        };
+        let tape = Tape::open(path, kept.as_ref()).map_err(|error| reason_of(&error))?;
+        if let Some(key) = &self.key {
+            let take_out = || {
+                if kept.is_none() {
+                    write_synced(&beside, &key.seal(place, tape.key().bytes())?)?;
+                    sync_folder(&self.folder)?;
+                }
+                Ok(tape.without_key()?)
+            };
+            take_out().map_err(|error: Error| error.to_string())?;
+        }
+        Ok(tape)
+    }
+
+    /// The files of tapes.
+    fn files(&self) -> Result<Vec<PathBuf>> {
+        match fs::read_dir(&self.folder) {
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(cause) => Err(Error::file(&self.folder, cause)),
+            Ok(entries) => {
+                let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+                Ok(paths.filter(|path| path.extension().is_some_and(|it| it == SUFFIX)).collect())
+            }
+        }
     }
 
     /// The tapes that are there, and why files in the folder cannot be used.
@@ -188,28 +265,30 @@ impl Shelf {
     /// # Errors
     /// [`Error::File`] if the folder cannot be read.
     pub fn tapes(&self) -> Result<(Vec<Tape>, Vec<String>)> {
-        let mut found = Vec::new();
-        match fs::read_dir(&self.folder) {
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
-            Err(cause) => return Err(Error::file(&self.folder, cause)),
-            Ok(entries) => {
-                let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-                found.extend(paths.filter(|path| path.extension().is_some_and(|it| it == SUFFIX)));
-            }
-        }
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|path, _| found.contains(path));
+        let found = self.files()?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|path, _| found.contains(path));
         for path in found {
-            // What could not be used may have been put right.
-            if !matches!(open.get(&path), Some(Ok(_))) {
-                let tape = Tape::open(&path).map_err(|error| reason_of(&error));
-                open.insert(path, tape);
+            // A file that could not be used may have been repaired.
+            if !matches!(known.get(&path), Some(Ok(_))) {
+                let tape = self.open(&path);
+                known.insert(path, tape);
             }
         }
-        let usable = open.values().filter_map(|tape| tape.as_ref().ok()).cloned().collect();
-        let reasons = open.values().filter_map(|tape| tape.as_ref().err()).cloned().collect();
+        let usable = known.values().filter_map(|tape| tape.as_ref().ok()).cloned().collect();
+        let reasons = known.values().filter_map(|tape| tape.as_ref().err()).cloned().collect();
         Ok((usable, reasons))
     }
+}
+
+/// The name of a tape, which its file bears.
+fn name_of(tape: &Path) -> String {
+    tape.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The place of a tape's key, which its encryption is bound to.
+fn place_of(tape: &str) -> Place<'_> {
+    Place::unversioned(tape, "tape")
 }
 
 /// Moves a file between file systems: it is there as a whole before the old one goes.
@@ -227,7 +306,7 @@ fn new_file(path: &Path) -> Result<File> {
     new_private(path).map_err(|cause| Error::file(path, cause))
 }
 
-/// What is wrong, without the name of the file.
+/// The fault, without the name of the file.
 fn reason_of(error: &mpc_core::Error) -> String {
     match error {
         mpc_core::Error::Net(net::Error::Config { reason, .. }) => reason.clone(),

@@ -1,4 +1,4 @@
-//! What the unit tests of this crate share.
+//! Helpers that the unit tests of this crate share.
 
 use std::{
     env, fs,
@@ -86,7 +86,7 @@ pub(crate) struct Hooked {
     hooks: Arc<dyn Hooks>,
 }
 
-/// A test's hand in messages; it leaves them as they are, if it does not say otherwise.
+/// A test's hand in messages; it leaves them as they are, unless it overrides this.
 pub(crate) trait Hooks: Send + Sync {
     fn sends(&self, _step: &str, _from: Party, _to: Party, message: Message) -> Message {
         message

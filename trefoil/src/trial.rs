@@ -1,9 +1,8 @@
-//! A run of a model in the clear before it is shared: a plan whose values leave their range whatever it is given is
-//! not one to put.
+//! A run of a model in the clear before it is shared: a plan whose values leave their range on all inputs is refused.
 
 use gpu_kernels::EngineChoice;
 use mpc_core::SplitMix64;
-use nn_layers::{HostTensor, Inspection, Plan};
+use nn_layers::{HostTensor, Inspected, Inspection, Plan, Refusal};
 
 use crate::{Error, Result, store::Range};
 
@@ -14,19 +13,20 @@ pub const QUICK: u64 = 1 << 31;
 const USUAL: [Range; TRIES] =
     [Range { low: -1.0, high: 1.0 }, Range { low: 0.0, high: 1.0 }, Range { low: 1.0, high: 1.0 }];
 
-/// How often a plan is run on other values until it runs to its end.
+/// The number of times that a plan is run on other values until it runs to its end.
 const TRIES: usize = 3;
 
 /// The part of a stated range, at its value of least magnitude, from which values are drawn at the second try.
 const SMALL: f64 = 1.0 / 1024.0;
 
-/// Runs a plan once in the clear, in fixed point with every check on: on a sample if there is one, else on values drawn
-/// from `ranges`, and where an input has none from -1 to 1, from 0 to 1 or ones. Values that leave their range for one of
-/// those may be right for other inputs; if they do for all, what is put could not be used. False if the plan takes
-/// more than [`QUICK`] products, and is not run.
+/// Runs a plan in the clear before it is put, in fixed point with every check on, and so finds what a guard would report.
+/// The input is a sample if there is one. If the ranges of all inputs are stated, the plan runs on values drawn from them,
+/// on the least and on the greatest, and must be right for each. Else an input without a range has values from -1 to 1,
+/// from 0 to 1, or ones. Values that leave their range for one of those may be right for other inputs; if they do for all,
+/// the model could not be used. False if the plan takes more than [`QUICK`] products, and is not run.
 ///
 /// # Errors
-/// [`Error::Input`] that says which layer's values leave their range. `what` names the model.
+/// [`Error::Input`] that states which layer's values leave their range. `what` names the model.
 pub fn run(
     what: &str,
     plan: &Plan,
@@ -38,24 +38,38 @@ pub fn run(
     if plan.multiplications(batch)? > QUICK {
         return Ok(false);
     }
+    let left = |inputs: &[HostTensor]| left(what, plan, weights, inputs);
     if let Some(sample) = sample {
-        let seen = inspected(what, plan, weights, sample)?;
-        return match seen.refusal {
+        return match left(sample)? {
             None => Ok(true),
             Some(refusal) => Err(Error::input(
                 what,
                 format_args!(
-                    "a sample's values leave the range of numbers at layer `{}`: {}; `trefoil model check \
-                     --inputs` finds the fraction bits that leave them room",
+                    "a sample's values leave the range of numbers at layer `{}`: {}",
                     refusal.name, refusal.reason
                 ),
             )),
         };
     }
+    let stated: Option<Vec<Range>> = ranges.iter().copied().collect();
+    if let Some(stated) = stated.filter(|stated| stated.len() == plan.inputs().len()) {
+        let ends = [|range: &Range| range.low, |range: &Range| range.high]
+            .map(|end| stated.iter().map(|range| Some(at(end(range)))).collect());
+        let [low, high]: [Vec<_>; 2] = ends;
+        for ranges in [ranges, &low, &high] {
+            if let Some(refusal) = left(&drawn(plan, ranges, batch, 0, USUAL[0])?)? {
+                let reason = format_args!(
+                    "for inputs of the stated range, values leave the range of numbers at layer `{}`: {}",
+                    refusal.name, refusal.reason
+                );
+                return Err(Error::input(what, reason));
+            }
+        }
+        return Ok(true);
+    }
     let mut refused = None;
     for (number, usual) in USUAL.iter().enumerate() {
-        let inputs = drawn(plan, ranges, batch, number, *usual)?;
-        match inspected(what, plan, weights, &inputs)?.refusal {
+        match left(&drawn(plan, ranges, batch, number, *usual)?)? {
             None => return Ok(true),
             Some(refusal) => refused = Some(refusal),
         }
@@ -63,13 +77,41 @@ pub fn run(
     let Some(refusal) = refused else { return Ok(true) };
     let reason = format_args!(
         "whatever was tried as input, values leave the range of numbers at layer `{}`: {}; --inputs FILE tries \
-         real ones, --fraction-bits leaves more room",
+         real ones",
         refusal.name, refusal.reason
     );
     Err(Error::input(what, reason))
 }
 
-/// [`Plan::inspect`] on the CPU; whatever goes wrong is the model's fault.
+/// One number.
+fn at(value: f64) -> Range {
+    Range { low: value, high: value }
+}
+
+/// The first value that leaves its range or its function's domain, if there is one; every other failure is taken as the
+/// model's fault.
+fn left(
+    what: &str,
+    plan: &Plan,
+    weights: &[HostTensor],
+    inputs: &[HostTensor],
+) -> Result<Option<Refusal>> {
+    let seen = inspected(what, plan, weights, inputs)?;
+    // A function of positive numbers takes one below for its least.
+    let outside =
+        |value: &&Inspected| value.room.is_some_and(|room| room < 0.0 && room.is_finite());
+    let outside = seen.values.iter().find(outside).map(|value| Refusal {
+        name: value.name.clone(),
+        reason: format!(
+            "an operand of {} is {:.3} times as large as it may be",
+            value.kind,
+            value.room.map_or(1.0, |room| (-room).exp2())
+        ),
+    });
+    Ok(outside.or(seen.refusal))
+}
+
+/// [`Plan::inspect`] on the CPU; every failure is taken as the model's fault.
 fn inspected(
     what: &str,
     plan: &Plan,
@@ -164,6 +206,22 @@ mod tests {
         let sample = [HostTensor::new([1, 4], vec![1e5; 4]).unwrap()];
         let error = run("m", &sound.plan, &sound.weights, &[], Some(&sample)).unwrap_err();
         assert!(error.to_string().contains("a sample's values"), "{error}");
+    }
+
+    #[test]
+    fn what_a_guard_would_call_for_a_stated_range_is_refused() {
+        let tried = |factor, f, high| {
+            let Compiled { plan, weights } = compiled(factor, Some(f));
+            run("m", &plan, &weights, &[Some(Range { low: 0.0, high })], None)
+        };
+        // The guard calls from 16 ln 2 on, which the sum of four numbers reaches only together.
+        assert!(tried(1.0, Unary::Exp, 2.7).unwrap());
+        let error = tried(1.0, Unary::Exp, 2.8).unwrap_err().to_string();
+        assert!(error.contains("an operand of exp is 1.0"), "{error}");
+        // A layer's sums at the end of the range.
+        assert!(tried(1e3, Unary::Relu, 1e3).unwrap());
+        let error = tried(1e3, Unary::Relu, 1.1e3).unwrap_err().to_string();
+        assert!(error.contains("for inputs of the stated range"), "{error}");
     }
 
     #[test]

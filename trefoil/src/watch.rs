@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::wire::{Cost, StepCost};
 
-/// Most steps of one job that are kept.
+/// The most steps of one job that are kept.
 const STEPS: usize = 1 << 16;
 
 /// One hand on a transport. Clones are further hands on the same one; since every party runs one
@@ -24,7 +24,7 @@ pub struct Watched {
     place: Arc<Mutex<Place>>,
 }
 
-/// Where a job is.
+/// The place of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
@@ -42,7 +42,7 @@ struct Inner {
     job: Job,
 }
 
-/// What happened since [`Watched::begin`].
+/// The traffic since [`Watched::begin`].
 struct Job {
     began: Instant,
     first_depth: u32,
@@ -71,7 +71,7 @@ impl Watched {
         Self { inner: self.inner.clone(), place: self.place.clone(), ..*self }
     }
 
-    /// Where the job is. Never waits for the network.
+    /// The place of the job. Never waits for the network.
     #[must_use]
     pub fn place(&self) -> Place {
         self.locked_place().clone()
@@ -81,14 +81,14 @@ impl Watched {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts counting anew.
+    /// Starts counting again.
     pub fn begin(&self) {
         let mut inner = self.lock();
         inner.job = Job::begin(inner.depth, self.parties);
         *self.locked_place() = Place::default();
     }
 
-    /// What happened since [`Watched::begin`].
+    /// The cost since [`Watched::begin`].
     #[must_use]
     pub fn cost(&self) -> Cost {
         let mut inner = self.lock();
@@ -105,7 +105,7 @@ impl Watched {
         }
     }
 
-    /// What was sent to each peer since [`Watched::begin`], and received from it.
+    /// The traffic sent to each peer since [`Watched::begin`], and received from it.
     #[must_use]
     pub fn traffic(&self) -> [Vec<Traffic>; 2] {
         let inner = self.lock();
@@ -113,7 +113,7 @@ impl Watched {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // After a panic in a send or receive the transport is dead and says so itself.
+        // After a panic in a send or receive the transport is dead and its calls return errors.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -178,7 +178,7 @@ impl Transport for Watched {
         if let Some(received) = inner.job.received.get_mut(from.0) {
             received.add(message.body.len() as u64);
         }
-        // What a peer says of its depth serves the profile alone, so it may be wrong, not harmful.
+        // A peer's depth serves only the profile, so a wrong one does no harm.
         inner.depth = inner.depth.max(message.depth.saturating_add(1));
         Ok(message)
     }

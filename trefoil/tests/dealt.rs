@@ -1,7 +1,5 @@
 //! Two servers, processes of the program, that answer from a dealer's tapes.
 
-mod common;
-
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -11,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use common::{Cluster, DIGITS, digits, trefoil};
+use crate::common::{self, Cluster, DIGITS, digits, trefoil};
 
 /// The shipped model's plan, as its owner gives it to the dealer.
 fn plan(cluster: &Cluster) -> String {
@@ -203,4 +201,70 @@ fn tapes_that_are_put_back_or_exchanged_give_no_answer() {
     assert_eq!(cluster.run("alice", &["status"]).code, 0, "the servers are linked");
     let states = cluster.json("alice", &["status"]);
     assert_eq!((&states[0]["failed"], &states[0]["done"]), (&1.into(), &0.into()));
+}
+
+/// Runs `trefoil store` for a server.
+fn store(cluster: &Cluster, party: usize, arguments: &[&str]) -> common::Run {
+    let config = cluster.folder.join(format!("party-{party}/party.toml"));
+    trefoil(&[&["--config", config.to_str().unwrap(), "store"], arguments].concat())
+}
+
+#[test]
+fn tapes_and_private_keys_lie_encrypted_where_the_store_has_a_key() {
+    let mut cluster = Cluster::make_dealt("dealt-sealed", "alice");
+    let plan = plan(&cluster);
+    start(&mut cluster);
+    cluster.json("alice", &["model", "put", "digits", DIGITS]);
+    let tapes = add_both(&cluster, &make(&cluster, &plan, "one", &["--answers", "3"]));
+    let one = images(&cluster, 1);
+    assert_eq!(infer(&cluster, &one, &[]).code, 0, "{}", cluster.logs());
+    (0..2).for_each(|party| cluster.kill(party));
+
+    let root = cluster.folder.clone();
+    let folder = |party: usize| root.join(format!("party-{party}"));
+    let has = |file: &Path, bytes: &[u8]| {
+        fs::read(file).unwrap().windows(bytes.len()).any(|found| found == bytes)
+    };
+    let key_of = |tape: &Path| fs::read(tape).unwrap()[224..256].to_vec();
+    let plain: Vec<_> = tapes.iter().map(|tape| key_of(tape)).collect();
+    let settings: Vec<_> =
+        (0..2).map(|party| fs::read_to_string(folder(party).join("party.toml")).unwrap()).collect();
+    for party in 0..2 {
+        assert!(has(&folder(party).join("party.key"), b"PRIVATE KEY"));
+        let key = folder(party).join("store.key");
+        assert_eq!(trefoil(&["store", "key", key.to_str().unwrap()]).code, 0);
+        let text = format!("{}\n[store]\nkey = \"store.key\"\n", settings[party]);
+        fs::write(folder(party).join("party.toml"), text).unwrap();
+        let done = store(&cluster, party, &["rekey"]);
+        assert!(done.out.contains("1 tapes and the private key lie under its key"), "{done:?}");
+        assert!(!has(&folder(party).join("party.key"), b"PRIVATE KEY"));
+        assert_eq!(key_of(&tapes[party]), [0; 32]);
+        let beside = tapes[party].with_extension("key");
+        assert!(!has(&beside, &plain[party]), "the tape's key lies in the clear");
+    }
+    start(&mut cluster);
+    assert_eq!(infer(&cluster, &one, &[]).code, 0, "{}", cluster.logs());
+    // One that comes while the servers run.
+    let fresh = add_both(&cluster, &make(&cluster, &plan, "two", &["--answers", "1"]));
+    for _ in 0..2 {
+        assert_eq!(infer(&cluster, &one, &[]).code, 0, "{}", cluster.logs());
+    }
+    assert!(fresh.iter().all(|tape| key_of(tape) == [0; 32]));
+    assert!(infer(&cluster, &one, &[]).err.contains("is spent"));
+    let more = add_both(&cluster, &make(&cluster, &plan, "three", &["--answers", "2"]));
+    (0..2).for_each(|party| cluster.kill(party));
+
+    // Without the key nothing starts, and says why; with it all comes back as it was.
+    for party in 0..2 {
+        fs::write(folder(party).join("party.toml"), &settings[party]).unwrap();
+        let refused = store(&cluster, party, &["rekey"]);
+        assert!(refused.err.contains("--from"), "{refused:?}");
+        let key = folder(party).join("store.key");
+        let done = store(&cluster, party, &["rekey", "--from", key.to_str().unwrap()]);
+        assert!(done.out.contains("3 tapes and the private key lie plain"), "{done:?}");
+        assert!(has(&folder(party).join("party.key"), b"PRIVATE KEY"));
+        assert_eq!(fs::read(more[party].with_extension("key")).unwrap().len(), 32);
+    }
+    start(&mut cluster);
+    assert_eq!(infer(&cluster, &one, &[]).code, 0, "{}", cluster.logs());
 }

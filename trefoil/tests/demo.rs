@@ -1,8 +1,6 @@
 //! The README's first command.
 
-mod common;
-
-use common::trefoil;
+use crate::common::trefoil;
 use serde_json::Value;
 
 #[test]

@@ -1,7 +1,5 @@
 //! Three servers under load: eight clients at once, and a server killed in the middle.
 
-mod common;
-
 use std::{
     sync::{
         Mutex,
@@ -11,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Cluster, DIGITS, digits, logits};
+use crate::common::{Cluster, DIGITS, digits, logits};
 use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
 use trefoil::{Error, client::Client, config::ClientConfig, links, wire::PublicModel};
 

@@ -1,7 +1,5 @@
 //! Training on three processes: the data of two owners, their consent, and a server that is killed.
 
-mod common;
-
 use std::{
     fs,
     path::Path,
@@ -10,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use common::{Cluster, DIGITS, all_digits, faults};
+use crate::common::{self, Cluster, DIGITS, all_digits, faults};
 use serde_json::Value;
 
 /// Every so many rows one is held out.

@@ -1,4 +1,4 @@
-//! What cargo builds, as it says itself.
+//! The files that cargo builds, as it reports them.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{Artifact, Message};
 
-/// What cargo with these arguments builds, or finds built.
+/// Builds with cargo and these arguments; returns the artifacts, fresh or existing.
 ///
 /// # Errors
 /// If it does not build.

@@ -1,5 +1,5 @@
-//! What `cargo xtask train` writes and `cargo xtask report` draws: a whole training on shares beside the same
-//! in 64-bit floats.
+//! Training curves: `cargo xtask train` writes and `cargo xtask report` draws them. A curve is a whole
+//! training on shares next to the same in 64-bit floats.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::report::chart::{Curves, Series};
 pub struct Curve {
     /// The images.
     pub name: String,
-    /// What was trained.
+    /// The trained network.
     pub network: String,
     /// Images of a step.
     pub batch: usize,
@@ -28,7 +28,7 @@ pub struct Curve {
     pub seconds_a_step: f64,
     /// Bytes that a party sent in a step, the largest of the parties.
     pub bytes_a_step: u64,
-    /// What the parties computed on.
+    /// The parties' engine.
     pub engine: String,
     /// Threads of each party.
     pub threads: usize,
@@ -42,7 +42,7 @@ pub struct Curve {
     pub epochs: Vec<Point>,
 }
 
-/// What was known after an epoch.
+/// The results after an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
@@ -50,14 +50,14 @@ pub struct Point {
     pub epoch: u32,
     /// Mean losses of its steps.
     pub loss: [f64; 2],
-    /// Parts of the held-out images that were read rightly.
+    /// Fractions of the held-out images that were classified correctly.
     pub accuracy: [f64; 2],
     /// Seconds of its steps.
     pub seconds: [f64; 2],
 }
 
 impl Curve {
-    /// Where, on what, and for how long.
+    /// The images, network, machine and time of the training, in words.
     pub fn about(&self) -> String {
         format!(
             "{}: {}, {} images, {} a step; on {}, {} thread(s) a party; a step takes {:.3} s, {:.2} MB a party",

@@ -46,12 +46,12 @@ impl Library {
     }
 }
 
-/// Installs the libraries, exports their models with random data or weights, and compares what the importer makes of
-/// each with what the library answers: fails if one is wrong, or more than one in twenty are refused. The libraries
-/// of networks take 6 GB on disk.
+/// Installs the libraries and exports their models with random data or weights. Compares each imported model's
+/// answers with the library's. Fails if one is wrong, or if more than one in twenty are refused. The libraries of
+/// networks take 6 GB on disk.
 ///
 /// # Errors
-/// If there is no Python, packages cannot be installed, or the tests fail.
+/// If Python is missing, packages cannot be installed, or the tests fail.
 pub fn run(library: Library) -> Result<()> {
     let root = check::root()?;
     let [script, wanted] = library.script();

@@ -14,8 +14,8 @@ use cargo_metadata::MetadataCommand;
 /// Largest size in bytes of a program that is carried elsewhere.
 const CARRIED: u64 = 60_000_000;
 
-/// Builds the program. With `build_only` prints its path, else runs it with `args`; its exit code is
-/// ours, since it has said itself what went wrong.
+/// Builds the program. With `build_only` prints its path, else runs it with `args`. Its exit code is
+/// ours, since it reports its own errors.
 ///
 /// # Errors
 /// If it cannot be built or started, or is too large to be carried.
@@ -37,7 +37,7 @@ fn build() -> Result<PathBuf> {
         .args(["--bin", "gpu"])
         // The flag is for this program alone, so that the crates under it are those of other releases.
         .args(["--", "-C", "strip=debuginfo"])
-        // Where the program is carried to there is no repository to ask.
+        // The machine that runs the program may not have the repository.
         .env("TREFOIL_COMMIT", commit())
         .status()
         .context("cannot start cargo")?;

@@ -1,10 +1,11 @@
-//! Maintainers' commands: `cargo xtask check` runs what CI runs, `cargo xtask bench` measures on the
-//! CPU, `cargo xtask gpu` checks and measures on a GPU, `cargo xtask train` trains on real images, `cargo xtask
-//! report` draws what was measured.
+//! Maintainers' commands: `cargo xtask check` runs what CI runs, `cargo xtask bench` measures on the CPU,
+//! `cargo xtask gpu` checks and measures on a GPU, `cargo xtask train` trains on real images,
+//! `cargo xtask report` draws the measurements.
 #![forbid(unsafe_code)]
 
 pub mod cargo;
 pub mod check;
+pub mod docs;
 pub mod exported;
 pub mod gpu;
 pub mod operators;

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use xtask::{check, exported, gpu, operators, ptx, wheel};
+use xtask::{check, docs, exported, gpu, operators, ptx, wheel};
 
 /// Maintainers' commands of Trefoil.
 #[derive(Parser)]
@@ -64,8 +64,10 @@ enum Task {
     Operators,
     /// Compare models that a library exports with the library's own answers; needs Python, and installs the library
     Exported { library: exported::Library },
-    /// Draw what the benchmarks measured: reads bench/results, writes bench/README.md, bench/charts
-    /// and the table of the root README
+    /// Build the handbook of docs/ as pages under target/book; needs mdbook
+    Docs,
+    /// Draw the benchmarks' results: reads bench/results, writes bench/README.md, bench/charts and
+    /// the table of docs/measured.md
     Report,
 }
 
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Task::Wheel { targets } => wheel::run(&targets).map(|()| ExitCode::SUCCESS),
         Task::Operators => operators::run().map(|()| ExitCode::SUCCESS),
         Task::Exported { library } => exported::run(library).map(|()| ExitCode::SUCCESS),
+        Task::Docs => docs::run().map(|()| ExitCode::SUCCESS),
         Task::Report => program("report", &[], &[]),
     };
     done.unwrap_or_else(|error| {
@@ -87,8 +90,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// Builds and runs a program of this package under the feature of its name, as a second process: what it
-/// links, this one is spared. Its exit code is ours: it has said itself what went wrong.
+/// Builds and runs a program of this package under the feature of its name, as a second process: this
+/// one need not link its dependencies. Its exit code is ours, since it reports its own errors.
 fn program(name: &str, profile: &[&str], args: &[String]) -> Result<ExitCode> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)

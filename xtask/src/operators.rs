@@ -7,12 +7,12 @@ use anyhow::{Context, Result, bail};
 use crate::python::{environment, interpreter};
 use crate::{cargo, check};
 
-/// Installs the package, writes its cases, and runs the importer on them: prints how many are right, and fails if
-/// one is wrong. A line for each case is left in `target/operators/report.txt`; the table in `models/OPERATORS.md` is
-/// written again.
+/// Installs the package, writes its cases, and runs the importer on them: prints the number that are right, and fails
+/// if one is wrong. Writes a line for each case to `target/operators/report.txt`, and the table in
+/// `models/OPERATORS.md` again.
 ///
 /// # Errors
-/// If there is no Python, the package cannot be installed, or the tests fail.
+/// If Python is missing, the package cannot be installed, or the tests fail.
 pub fn run() -> Result<()> {
     let root = check::root()?;
     let folder = root.join("target/operators");

@@ -1,6 +1,6 @@
 //! `cargo xtask ptx`: compiles the CUDA kernels to PTX, without a GPU and without an installed toolkit.
 //!
-//! The compiler comes as four Python wheels of one fixed version, whose output is the same on every
+//! The compiler is four Python wheels of one fixed version, whose output is the same on every
 //! machine; they are installed into a virtual environment under the target folder.
 
 use std::{
@@ -13,14 +13,14 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// CUDA 13.0: what driver 580 understands. Newer wheels write PTX that it does not.
+/// CUDA 13.0, which driver 580 supports. Newer wheels write PTX that it does not support.
 const WHEELS: [&str; 4] = [
     "nvidia-cuda-nvcc==13.0.88",
     "nvidia-nvvm==13.0.88",
     "nvidia-cuda-crt==13.0.88",
     "nvidia-cuda-runtime==13.0.96",
 ];
-/// What modules are compiled for, and the devices for which registers are counted.
+/// The architecture that modules are compiled for, and the devices for which registers are counted.
 struct Family {
     arch: &'static str,
     targets: &'static [&'static str],
@@ -33,11 +33,11 @@ const HOPPER: Family = Family { arch: "compute_90a", targets: &["sm_90a"] };
 const HOPPER_SOURCES: [&str; 1] = ["wgmma"];
 /// Columns of the list of registers.
 const TARGETS: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_90a"];
-/// The list of registers of each kernel on each target, beside the compiled kernels.
+/// The list of registers of each kernel on each target, in the compiled kernels' folder.
 const REGISTERS: &str = "registers.tsv";
 
-/// Compiles every `gpu-kernels/cuda/*.cu`. With `check`, compares with what is there instead of
-/// replacing it.
+/// Compiles every `gpu-kernels/cuda/*.cu`. With `check`, compares with the existing files instead
+/// of replacing them.
 ///
 /// # Errors
 /// If the compiler cannot be installed or fails, a kernel spills, or, with `check`, something differs.
@@ -166,7 +166,7 @@ impl Tools {
     }
 }
 
-/// Runs a command; what it printed, or an error with it.
+/// Runs a command; returns its output, or an error with it.
 fn execute(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let out = command.output().with_context(|| format!("cannot start {name}"))?;

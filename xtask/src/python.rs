@@ -73,8 +73,8 @@ pub fn stage(root: &Path, library: &Path, folder: &Path) -> Result<PathBuf> {
     Ok(package)
 }
 
-/// The Python of an environment with the packages of a list. It stays for as long as the list does. The inner
-/// error says why they cannot be installed.
+/// The Python of an environment with the packages of a list. It is kept until the list changes. The inner
+/// error states why they cannot be installed.
 ///
 /// # Errors
 /// If the list cannot be read.

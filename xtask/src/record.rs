@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The name of this project among the systems of the records.
 pub const OURS: &str = "trefoil";
 
-/// One line of JSON: what was run, how, where, and what came out. Absent values are `null`.
+/// One line of JSON: a case, its conditions and its results. Absent values are `null`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Record {
@@ -15,11 +15,11 @@ pub struct Record {
     pub case: String,
     /// Whose program: ours, or that of another system with its version.
     pub system: String,
-    /// Which protocol, such as `rss`.
+    /// The protocol, such as `rss`.
     pub protocol: Option<String>,
-    /// Which engine, such as `cpu/avx512`.
+    /// The engine, such as `cpu/avx512`.
     pub engine: Option<String>,
-    /// How the parties were joined.
+    /// The network between the parties.
     pub network: Option<String>,
     /// The size of the operation, such as `512x512x512`.
     pub size: Option<String>,

@@ -1,16 +1,19 @@
 //! Wheels of the Python package: for glibc from 2.28 on, and for musl.
 //!
-//! maturin builds them with zig as linker, which knows the symbols of every glibc, so that this machine's own does
-//! not matter. Both come from the Python registry into an environment under `target/python`. A wheel that this machine
-//! can run is installed into a fresh environment, where the README's example runs.
+//! maturin builds them with zig as linker, which knows the symbols of every glibc, so that this machine's own does not
+//! matter. Both are installed from the Python registry into an environment under `target/python`. A wheel that this
+//! machine can run is installed into a fresh environment, where the README's example runs.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
+use crate::cargo;
 use crate::check;
 use crate::python::{environment, interpreter};
 
@@ -34,8 +37,9 @@ const MOST: u64 = 6_000_000;
 /// standard library is missing does not keep the others from being built.
 ///
 /// # Errors
-/// If there is no Python, a tool cannot be installed, a wheel is too large, has another tag, needs more than NumPy or
-/// does not run the README's example, or a standard library of Rust is missing.
+/// If Python or a standard library of Rust is missing, or a tool cannot be installed. If a wheel is too large, has
+/// another tag, needs more than NumPy, holds a crate that its bill of materials does not name, or does not run the
+/// README's example.
 pub fn run(targets: &[String]) -> Result<()> {
     let root = check::root()?;
     let folder = root.join("target/python");
@@ -66,6 +70,12 @@ pub fn run(targets: &[String]) -> Result<()> {
         let metadata = metadata(&tools, &wheel)?;
         let needs = requirements(&metadata);
         ensure!(needs == ["numpy"], "the wheel needs {needs:?}, not NumPy alone");
+        let bill = bill_of_materials(&tools, &wheel)?;
+        let unnamed = unnamed(&linked(&root, target.name)?, &bill)?;
+        ensure!(unnamed.is_empty(), "the wheel's bill of materials lacks {}", unnamed.join(", "));
+        let beside = wheel.with_extension("cyclonedx.json");
+        fs::write(&beside, bill)?;
+        println!("{}", beside.display());
         if runs_here(target.name) {
             try_out(&root, &python, &wheel, &folder.join("wheel-trial"))?;
             println!("installed into a fresh environment, it runs the README's example");
@@ -93,13 +103,14 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Target>> {
     Ok(TARGETS.iter().filter(wanted).collect())
 }
 
-/// Whether a wheel for this target runs on this machine, as this program does.
+/// True if a wheel for this target runs on this machine, as this program does.
 fn runs_here(target: &str) -> bool {
     let libc = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
     cfg!(target_os = "linux") && target == format!("{}-unknown-linux-{libc}", env::consts::ARCH)
 }
 
-/// Sees to it that the compiler has a target's standard library. The inner error says why it has not.
+/// Installs a target's standard library if the compiler lacks it. The inner error states why that
+/// failed.
 fn standard_library(root: &Path, target: &str) -> Result<Result<(), String>> {
     // The wrapper that rustup puts in the place of cargo names the toolchain to all its children.
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
@@ -171,15 +182,59 @@ fn only_wheel(folder: &Path) -> Result<PathBuf> {
     wheels.pop().context("maturin made no wheel")
 }
 
-/// Prints a wheel's file `METADATA`.
-const METADATA: &str = "import sys, zipfile
+/// Prints the file of a wheel whose name has the given end.
+const PRINT: &str = "import sys, zipfile
 wheel = zipfile.ZipFile(sys.argv[1])
-print(wheel.read(next(n for n in wheel.namelist() if n.endswith('.dist-info/METADATA'))).decode())";
+names = [name for name in wheel.namelist() if name.endswith(sys.argv[2])]
+assert len(names) == 1, f'{len(names)} files end with {sys.argv[2]}'
+print(wheel.read(names[0]).decode())";
 
 fn metadata(python: &Path, wheel: &Path) -> Result<String> {
-    let read = Command::new(python).args(["-c", METADATA]).arg(wheel).output()?;
+    file_of(python, wheel, ".dist-info/METADATA")
+}
+
+/// The CycloneDX list of the crates in a wheel, which maturin adds (PEP 770).
+fn bill_of_materials(python: &Path, wheel: &Path) -> Result<String> {
+    file_of(python, wheel, ".cyclonedx.json")
+}
+
+fn file_of(python: &Path, wheel: &Path, ending: &str) -> Result<String> {
+    let read = Command::new(python).args(["-c", PRINT]).arg(wheel).arg(ending).output()?;
     ensure!(read.status.success(), "the wheel cannot be read: {}", last_line(&read));
     Ok(String::from_utf8_lossy(&read.stdout).into_owned())
+}
+
+/// Crates that are linked into the package for a target, as cargo resolves them: `NAME@VERSION`.
+fn linked(root: &Path, target: &str) -> Result<Vec<String>> {
+    let args = ["tree", "--package", "trefoil-python", "--edges", "normal", "--prefix", "none"];
+    let tree = Command::new(cargo::program())
+        .args(args)
+        .args(["--locked", "--format", "{p}", "--target", target])
+        .current_dir(root)
+        .output()
+        .context("cannot start cargo")?;
+    ensure!(tree.status.success(), "cargo tree fails: {}", last_line(&tree));
+    Ok(packages(&String::from_utf8_lossy(&tree.stdout)))
+}
+
+/// `NAME@VERSION` of each line `NAME vVERSION ...`, each once.
+fn packages(tree: &str) -> Vec<String> {
+    let packages = tree.lines().filter_map(|line| {
+        let (name, rest) = line.split_once(" v")?;
+        Some(format!("{name}@{}", rest.split_whitespace().next()?))
+    });
+    packages.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The packages that a bill of materials does not name.
+fn unnamed(packages: &[String], bill: &str) -> Result<Vec<String>> {
+    let bill: Value = serde_json::from_str(bill).context("the bill of materials is not JSON")?;
+    let listed = bill["components"].as_array().into_iter().flatten();
+    let named: BTreeSet<_> = listed
+        .chain([&bill["metadata"]["component"]])
+        .filter_map(|one| Some(format!("{}@{}", one["name"].as_str()?, one["version"].as_str()?)))
+        .collect();
+    Ok(packages.iter().filter(|package| !named.contains(*package)).cloned().collect())
 }
 
 /// Names of the packages that a wheel needs, by its metadata.
@@ -224,6 +279,19 @@ mod tests {
         let metadata = "Name: trefoil\nRequires-Dist: numpy>=1.25\nRequires-Dist: a.b-c ; extra == 'd'\n\n\
                         Requires-Dist: of the description";
         assert_eq!(requirements(metadata), ["numpy", "a.b-c"]);
+    }
+
+    #[test]
+    fn a_linked_crate_that_the_bill_of_materials_does_not_name_is_found() {
+        let tree = "trefoil-python v0.1.0 (/here)\nring v0.17.8\nsyn v2.0.1 (proc-macro)\nring v0.17.8 (*)\n";
+        let linked = packages(tree);
+        assert_eq!(linked, ["ring@0.17.8", "syn@2.0.1", "trefoil-python@0.1.0"]);
+        let bill = r#"{
+            "metadata": { "component": { "name": "trefoil-python", "version": "0.1.0" } },
+            "components": [{ "name": "ring", "version": "0.17.7" }, { "name": "syn", "version": "2.0.1" }]
+        }"#;
+        assert_eq!(unnamed(&linked, bill).unwrap(), ["ring@0.17.8"]);
+        unnamed(&linked, "no JSON").unwrap_err();
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One program for each target: its name says which.
+//! One program for each target: the program's name is the target's.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {

@@ -23,7 +23,7 @@ pub struct Check {
     run: fn(&Pair) -> Result<()>,
 }
 
-/// How large the operands are.
+/// The size of the operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// For the emulator and for `compute-sanitizer`: every path, few words.
@@ -32,7 +32,8 @@ pub enum Extent {
     Full,
 }
 
-/// All comparisons, those first on which others rest: matrix instructions, streams, moves, kernels.
+/// All comparisons, those first that others depend on: matrix instructions, streams, moves,
+/// kernels.
 pub const CHECKS: &[Check] = &[
     Check { name: "mma-limbs", run: |p| products::matrix_instruction(p, Method::Limbs8) },
     Check { name: "wgmma-limbs", run: products::wgmma },

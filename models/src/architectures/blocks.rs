@@ -1,4 +1,4 @@
-//! The parts that the networks are put together from.
+//! The building blocks of the networks.
 
 use nn_layers::layers::{
     AvgPool, BatchNorm, Conv2d, Flatten, GlobalAvgPool, Layer, Linear, MaxPool, Weight,
@@ -106,7 +106,7 @@ impl<'a> Builder<'a> {
         Ok(self.graph.add("add", Op::Binary(Binary::Add), &[x, y])?)
     }
 
-    /// Pools in the way of the network.
+    /// Adds a pool of the network's kind.
     pub fn pool(&mut self, x: ValueId, pooling: Pooling, pool: Pool) -> Result<ValueId> {
         match pooling {
             Pooling::Average => self.layer(x, "avg-pool", &AvgPool { pool, count_border: true }),

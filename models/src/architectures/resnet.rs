@@ -6,7 +6,7 @@ use super::blocks::{Builder, window};
 use super::{Images, Pooling, Weights};
 use crate::Result;
 
-/// How deep a ResNet is.
+/// The depth of a ResNet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Depth {
     /// ResNet-18.

@@ -6,9 +6,9 @@ use super::Weights;
 use super::blocks::{Builder, window};
 use crate::Result;
 
-/// A network for the 28 x 28 images of MNIST whose convolutions of 16 and 32 channels take every second position in the
-/// place of pools, with layers of 32 and 10: 34,602 weights. Noise of differential privacy grows with the number of weights,
-/// and its tutorials' networks for these images are as small.
+/// A network for the 28 x 28 images of MNIST: convolutions of 16 and 32 channels, then layers of 32 and 10. The
+/// convolutions have stride 2 instead of pools. It has 34,602 weights: the noise of differential privacy grows with
+/// the number of weights, and its tutorials' networks for these images are as small.
 ///
 /// # Errors
 /// Those of the weights.

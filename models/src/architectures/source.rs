@@ -1,4 +1,4 @@
-//! Where a network's weights come from.
+//! The sources of a network's weights.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use nn_layers::HostTensor;
 
 use crate::{Error, Result};
 
-/// What a tensor is for, which decides how it is drawn at random.
+/// The role of a tensor in its layer, which determines how it is drawn at random.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Role {
-    /// A kernel or matrix whose outputs are sums of so many products.
+    /// A kernel or matrix, with the number of products that are summed for each output.
     Kernel(usize),
     /// A bias, the shift of a normalisation or its mean.
     Shift,
@@ -24,7 +24,7 @@ pub trait Weights {
     /// The tensor of a name.
     ///
     /// # Errors
-    /// [`Error::Format`] if there is none, or it has another shape.
+    /// [`Error::Format`] if the tensor is missing or has another shape.
     fn tensor(&mut self, name: &str, dims: &[usize], role: Role) -> Result<HostTensor>;
 }
 

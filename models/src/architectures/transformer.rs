@@ -12,7 +12,7 @@ const HIDDEN: f64 = -1000.0;
 /// The sizes of a transformer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transformer {
-    /// Blocks one behind the other.
+    /// The number of blocks, applied one after the other.
     pub layers: usize,
     /// Numbers of a position between blocks.
     pub width: usize,
@@ -25,7 +25,7 @@ pub struct Transformer {
 }
 
 impl Transformer {
-    /// BERT-base (Devlin et al., NAACL 2019) and GPT-2's smallest (Radford et al., 2019), of so many positions.
+    /// BERT-base (Devlin et al., NAACL 2019) and GPT-2's smallest (Radford et al., 2019), with `time` positions.
     pub fn base(time: usize) -> Self {
         Self { layers: 12, width: 768, heads: 12, inner: 3072, time }
     }
@@ -57,7 +57,7 @@ pub fn bert(size: &Transformer, weights: &mut dyn Weights) -> Result<Graph> {
 }
 
 /// GPT-2, from the sums of a text's embeddings `[N, T, W]`, which its owner looks up, to the scores `[N, 1, tokens]` of
-/// what comes behind the last position. GELU is that of the error function.
+/// the token after the last position. GELU is that of the error function.
 ///
 /// # Errors
 /// Those of the weights.

@@ -16,7 +16,7 @@ pub(crate) fn read_unpacked(what: &'static str, path: &Path) -> Result<Vec<u8>> 
     unpack(what, read(path)?)
 }
 
-/// The bytes themselves, or what gzip made them of.
+/// The bytes themselves, or their decompressed content if they are gzip.
 pub(crate) fn unpack(what: &'static str, bytes: Vec<u8>) -> Result<Vec<u8>> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Ok(bytes);

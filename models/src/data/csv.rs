@@ -21,7 +21,7 @@ pub fn read_csv(path: &Path) -> Result<HostTensor> {
 /// as names of the columns.
 ///
 /// # Errors
-/// [`Error::Format`] naming row and column of what is no finite number, or a row of another length.
+/// [`Error::Format`] naming row and column of an entry that is not a finite number, or a row of another length.
 pub fn from_csv(bytes: &[u8]) -> Result<HostTensor> {
     let bytes = unpack(WHAT, bytes.to_vec())?;
     let mut reader = csv::ReaderBuilder::new()

@@ -8,7 +8,7 @@ use super::{Dataset, from_csv};
 use crate::error::read;
 use crate::{Error, Result};
 
-/// The last so many digits are the test images: the shipped network never saw them.
+/// The number of test images, the last of the digits: the shipped network was not trained on them.
 pub const TEST_DIGITS: usize = 360;
 
 /// Reads `digits.csv.gz`: images `[N, 1, 8, 8]` with pixels from 0 to 1.
@@ -22,7 +22,7 @@ pub fn digits(path: &Path) -> Result<Dataset> {
 /// Reads rows of 64 pixels, 0 to 16, and a label; plain or gzip.
 ///
 /// # Errors
-/// [`Error::Format`] if rows have another length or a label is no digit.
+/// [`Error::Format`] if rows have another length or a label is not a digit.
 pub fn digits_from_csv(bytes: &[u8]) -> Result<Dataset> {
     let table = from_csv(bytes)?;
     let wrong = |reason: String| Error::format("digits", reason);

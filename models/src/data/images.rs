@@ -45,7 +45,7 @@ impl Preprocessing {
 /// Reads a JPEG or PNG file as `[1, 3, crop, crop]`.
 ///
 /// # Errors
-/// [`Error::Io`] if it cannot be read, [`Error::Format`] if it is no image.
+/// [`Error::Io`] if it cannot be read, [`Error::Format`] if it is not an image.
 pub fn read_image(path: &Path, how: &Preprocessing) -> Result<HostTensor> {
     from_image(&read(path)?, how)
         .map_err(|e| Error::format(WHAT, format!("{}: {e}", path.display())))
@@ -54,7 +54,7 @@ pub fn read_image(path: &Path, how: &Preprocessing) -> Result<HostTensor> {
 /// Reads a JPEG or PNG image in memory as `[1, 3, crop, crop]`.
 ///
 /// # Errors
-/// [`Error::Format`] if it is no image, or a side has more than 20,000 pixels.
+/// [`Error::Format`] if it is not an image, or a side has more than 20,000 pixels.
 pub fn from_image(bytes: &[u8], how: &Preprocessing) -> Result<HostTensor> {
     let wrong = |reason: String| Error::format(WHAT, reason);
     let mut limits = Limits::default();
@@ -72,8 +72,8 @@ pub fn from_image(bytes: &[u8], how: &Preprocessing) -> Result<HostTensor> {
 /// their folders' names. Returns their names too.
 ///
 /// # Errors
-/// [`Error::Io`] if a file cannot be read, [`Error::Format`] naming the file that is no image, or if
-/// there are none.
+/// [`Error::Io`] if a file cannot be read, [`Error::Format`] naming the file that is not an image, or
+/// if the folder has none.
 pub fn read_folder(path: &Path, how: &Preprocessing) -> Result<(Dataset, Vec<String>)> {
     let (mut labels, mut pixels, mut names) = (vec![], vec![], vec![]);
     for class in sorted(path)?.into_iter().filter(|p| p.is_dir()) {

@@ -40,7 +40,7 @@ pub fn read_idx(path: &Path) -> Result<HostTensor> {
 /// Reads an IDX file of bytes in memory, plain or gzip.
 ///
 /// # Errors
-/// [`Error::Format`] if it is none, or its size is not what its head says.
+/// [`Error::Format`] if it is not an IDX file, or its size differs from the one in its header.
 pub fn from_idx(bytes: &[u8]) -> Result<HostTensor> {
     let bytes = unpack(WHAT, bytes.to_vec())?;
     let (&[zero, one, kind, rank], mut rest) =

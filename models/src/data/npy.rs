@@ -33,7 +33,7 @@ pub fn write_npy(path: &Path, tensor: &HostTensor) -> Result<()> {
 /// Reads a `.npy` file in memory: floats, integers and booleans, little-endian, in C order.
 ///
 /// # Errors
-/// [`Error::Format`] if it is none, has another format, or its size is not what its head says.
+/// [`Error::Format`] if it is not a `.npy` file, has another format, or its size differs from the one in its header.
 pub fn from_npy(bytes: &[u8]) -> Result<HostTensor> {
     let wrong = |reason: &str| Error::format(WHAT, reason);
     let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| wrong("it does not begin as one does"))?;
@@ -89,7 +89,7 @@ pub fn to_npy(tensor: &HostTensor) -> Vec<u8> {
     out
 }
 
-/// What follows a key of the head, a Python dictionary.
+/// The text after a key of the header, a Python dictionary.
 fn value<'a>(head: &'a str, key: &str) -> Option<&'a str> {
     let (_, rest) = head.split_once(&format!("'{key}'"))?;
     rest.split_once(':').map(|(_, v)| v.trim_start())

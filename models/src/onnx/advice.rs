@@ -1,6 +1,6 @@
-//! What to export instead of operators that cannot be run on shares.
+//! Advice on replacements for operators that cannot be run on shares.
 
-/// Operators, and what to do about each of them. A name that ends with a dot stands for a domain.
+/// Operators, and the advice for each of them. A name that ends with a dot stands for a domain.
 const ADVICE: &[(&[&str], &str)] = &[
     (
         &["NonMaxSuppression"],
@@ -66,10 +66,10 @@ const ADVICE: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// What to do where no operator of [`ADVICE`] is meant.
+/// The advice for operators that are not in [`ADVICE`].
 const OTHERWISE: &str = "models/OPERATORS.md lists the operators that are understood; export the layer written with those";
 
-/// What to export instead of an operator, which has its domain if that is not ONNX's own.
+/// The advice on a replacement for an operator. The operator's name includes its domain unless that is ONNX's own.
 pub(crate) fn instead_of(operator: &str) -> &'static str {
     let named =
         |known: &&str| operator == *known || known.ends_with('.') && operator.starts_with(known);

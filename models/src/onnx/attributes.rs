@@ -19,6 +19,19 @@ impl<'a> Attributes<'a> {
         Self { node, name }
     }
 
+    /// Refuses attributes that are not among these names: without them the node would mean something else.
+    pub fn check(&self, names: &[&str]) -> Result<()> {
+        let known = |attribute: &&AttributeProto| names.contains(&attribute.name.as_str());
+        match self.node.attribute.iter().find(|attribute| !known(attribute)) {
+            None => Ok(()),
+            Some(other) => Err(self.error(format!(
+                "`{}` is not an attribute of this operator: it has {}",
+                other.name,
+                if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+            ))),
+        }
+    }
+
     fn find(&self, name: &str) -> Option<&'a AttributeProto> {
         self.node.attribute.iter().find(|a| a.name == name)
     }
@@ -79,7 +92,7 @@ impl<'a> Attributes<'a> {
         self.find(name).and_then(|a| a.t.as_ref()).map(|t| t.data_type)
     }
 
-    /// Whether result number `i` has a name.
+    /// True if result number `i` has a name.
     pub fn is_named(&self, i: usize) -> bool {
         self.node.output.get(i).is_some_and(|name| !name.is_empty())
     }

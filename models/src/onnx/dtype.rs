@@ -1,4 +1,4 @@
-//! Element types of ONNX: their numbers, names, and what an element of each can be.
+//! Element types of ONNX: their numbers, names, and the possible elements of each.
 
 pub(crate) const FLOAT: i32 = 1;
 pub(crate) const UINT8: i32 = 2;
@@ -61,7 +61,7 @@ pub(crate) fn name(kind: i32) -> &'static str {
     usize::try_from(kind).ok().and_then(|i| NAMES.get(i)).copied().unwrap_or("unknown")
 }
 
-/// Whether elements are real numbers, or `None` for types that no tensor here has.
+/// True if elements are real numbers; `None` for types that no tensor here has.
 pub(crate) fn is_float(kind: i32) -> Option<bool> {
     match kind {
         FLOAT | FLOAT16 | DOUBLE | BFLOAT16 => Some(true),
@@ -114,7 +114,7 @@ struct Small {
     exponent: u32,
     mantissa: u32,
     bias: i32,
-    /// What is beyond the largest number.
+    /// The value that stands for numbers beyond the largest.
     beyond: f64,
     largest: f64,
 }
@@ -131,7 +131,7 @@ fn small(kind: i32) -> Option<Small> {
     Some(Small { exponent, mantissa, bias, beyond, largest })
 }
 
-/// The number behind the bits of a float of a byte or less.
+/// The number that the bits of a float of a byte or less encode.
 pub(crate) fn small_float(kind: i32, bits: u8) -> f64 {
     let Some(format) = small(kind) else {
         // FLOAT8E8M0 is an exponent alone.
@@ -162,8 +162,8 @@ pub(crate) fn small_float(kind: i32, bits: u8) -> f64 {
     }
 }
 
-/// A real number as the nearest that a type has, ties to even; what is too large becomes the largest where
-/// `saturate`.
+/// A real number rounded to the nearest of a type, ties to even. With `saturate`, numbers that are too large become
+/// the largest.
 pub(crate) fn rounded(kind: i32, value: f64, saturate: bool) -> f64 {
     match kind {
         FLOAT => f64::from(value as f32),

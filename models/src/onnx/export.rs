@@ -1,7 +1,7 @@
 //! Weights back into the model file that they came from.
 //!
-//! All else in the file stays byte for byte: fields are copied as they lie, known or not, and only tensors that are
-//! named are written anew.
+//! The rest of the file stays the same, byte for byte: all fields are copied, known or not, and only the named tensors
+//! are written again.
 
 use std::collections::BTreeMap;
 
@@ -19,15 +19,15 @@ const INITIALIZER: u64 = 5;
 const FLOAT: i32 = 1;
 const DOUBLE: i32 = 11;
 
-/// Where a tensor's numbers are, if not in the file.
+/// The location of a tensor's numbers in another file.
 const EXTERNAL: i32 = 1;
 
 /// A model file with other numbers for some of its weights, by the names of its initialisers. Shapes and element types
-/// stay those of the file; a weight may come under another shape with as many numbers.
+/// stay those of the file; a weight may have another shape with as many numbers.
 ///
 /// # Errors
-/// [`Error::Format`] if this is no ONNX model, or naming a weight that it does not have, that has another number of
-/// elements, that is neither of 32-bit nor of 64-bit floats, or whose numbers lie in another file.
+/// [`Error::Format`] if this is not an ONNX model, or naming a weight that cannot be replaced. Such a weight is missing
+/// in the file, has another number of elements or another type than 32-bit or 64-bit floats, or is in another file.
 pub fn with_weights(bytes: &[u8], weights: &BTreeMap<String, HostTensor>) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut missing: Vec<_> = weights.keys().map(String::as_str).collect();
@@ -50,7 +50,7 @@ fn wrong(reason: String) -> Error {
     Error::format("ONNX model", reason)
 }
 
-/// The graph with the weights in place of its own.
+/// The graph with these weights instead of the file's.
 fn rewritten(
     graph: &[u8],
     weights: &BTreeMap<String, HostTensor>,
@@ -99,7 +99,7 @@ fn filled(tensor: TensorProto, value: &HostTensor) -> Result<TensorProto> {
     Ok(TensorProto { dims, data_type, name, raw_data: raw.into(), ..TensorProto::default() })
 }
 
-/// A field of a message as it lies in the file.
+/// A field of a message with its bytes in the file.
 struct Field<'a> {
     number: u64,
     /// Key, length and content.

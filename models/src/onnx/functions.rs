@@ -102,7 +102,7 @@ fn with_names(
         if attribute.ref_attr_name.is_empty() {
             return true;
         }
-        // The call's own value, or what the function has instead; without either the attribute is not there.
+        // The call's own value, or the function's default. Without either the attribute is left out.
         let mut all = call.attribute.iter().chain(&function.attribute);
         let Some(given) = all.find(|a| a.name == attribute.ref_attr_name) else { return false };
         let name = std::mem::take(&mut attribute.name);

@@ -6,7 +6,7 @@ use super::attributes::Attributes;
 use super::ops::{self, Import};
 use super::proto::NodeProto;
 use super::value::{Typed, Value};
-use super::{Importer, dtype};
+use super::{Importer, Score, dtype, schema};
 use crate::{Error, Result};
 
 /// A node being imported.
@@ -14,9 +14,9 @@ pub(crate) struct Node<'a, 'b> {
     pub to: &'a mut Importer<'b>,
     pub attributes: Attributes<'a>,
     pub operator: &'a str,
-    /// Whether a softmax takes its result as scores, as it is or with more added to it: very negative numbers
-    /// then mask.
-    pub before_softmax: bool,
+    /// The way in which a softmax takes its result as scores, unchanged or with more added to it, if one does: very
+    /// negative numbers, or very large ones, then mask.
+    pub score: Option<Score>,
     inputs: Vec<Value>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn name(node: &NodeProto, index: usize) -> String {
     if node.name.is_empty() { format!("{}_{index}", node.op_type) } else { node.name.clone() }
 }
 
-/// Whether a domain is that of ONNX's own operators.
+/// True if a domain is that of ONNX's own operators.
 pub(crate) fn is_main(domain: &str) -> bool {
     domain.is_empty() || domain == "ai.onnx"
 }
@@ -39,7 +39,7 @@ pub(crate) fn operator(node: &NodeProto) -> String {
     }
 }
 
-/// Whether there is an import for the operator.
+/// True if the operator can be imported.
 pub(crate) fn is_supported(operator: &str) -> bool {
     ops::lookup(operator).is_some()
 }
@@ -55,9 +55,11 @@ pub(crate) fn import(to: &mut Importer<'_>, node: &NodeProto, index: usize) -> R
         }),
     });
     let inputs = inputs.collect::<Result<Vec<_>>>()?;
-    let import = ops::lookup(&operator(node)).ok_or_else(|| attributes.unsupported(""))?;
-    let before_softmax = node.output.iter().any(|output| to.is_score(output));
-    let mut this = Node { to, attributes, operator: &node.op_type, before_softmax, inputs };
+    let own = operator(node);
+    let import = ops::lookup(&own).ok_or_else(|| attributes.unsupported(""))?;
+    attributes.check(schema::attributes(&own))?;
+    let score = node.output.iter().find_map(|output| to.score(output));
+    let mut this = Node { to, attributes, operator: &node.op_type, score, inputs };
     let results = match import {
         Import::Values(import) => import(&mut this)?,
         Import::Tensors(import) => {
@@ -123,7 +125,7 @@ impl Node<'_, '_> {
         }
     }
 
-    /// Whether anybody reads result number `i`.
+    /// True if another node or the model uses result number `i`.
     pub fn reads(&self, i: usize) -> bool {
         self.attributes.is_named(i)
     }
@@ -158,16 +160,7 @@ impl Node<'_, '_> {
     pub fn add(&mut self, op: Op, inputs: &[ValueId]) -> Result<ValueId> {
         let keeps_kind = match &op {
             Op::Unary(Unary::Not | Unary::Sign | Unary::Floor) | Op::ArgMax { .. } => true,
-            Op::Binary(
-                Binary::Less
-                | Binary::LessEqual
-                | Binary::Greater
-                | Binary::GreaterEqual
-                | Binary::Equal
-                | Binary::And
-                | Binary::Or
-                | Binary::Xor,
-            ) => true,
+            Op::Binary(f) if f.gives_truth() => true,
             Op::Lookup => self.to.is_integer(inputs[0]),
             Op::OneHot(_) => true,
             Op::Unary(Unary::Relu | Unary::Neg | Unary::Abs | Unary::Clip(..)) => {
@@ -249,7 +242,7 @@ impl Node<'_, '_> {
     }
 }
 
-/// What a number means that counts from the end if negative.
+/// The index for a number that counts from the end if negative.
 fn from_end(i: i64, len: usize) -> Option<usize> {
     usize::try_from(if i < 0 { i.checked_add(len as i64)? } else { i }).ok()
 }

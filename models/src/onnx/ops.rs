@@ -264,7 +264,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     OPERATORS.iter().map(|(name, _)| *name)
 }
 
-/// Whether integers of few bits wrap around in the results of an operator.
+/// True if integers of few bits wrap around in the results of an operator.
 pub(crate) fn wraps(operator: &str) -> bool {
     matches!(operator, "Add" | "Sub" | "Mul" | "Neg" | "Sum" | "Pow" | "CumSum" | "BitShift")
         || operator.starts_with("Reduce")

@@ -1,4 +1,4 @@
-//! Which nodes of a graph are needed, and an order in which each comes after what it needs.
+//! The nodes of a graph that are needed, in an order in which each comes after those that it needs.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -7,11 +7,11 @@ use super::node;
 use super::proto::{GraphProto, NodeProto};
 use crate::{Error, Result};
 
-/// Leaves the nodes that the results need, sorted, in the graph and in all bodies within. Results that nobody
-/// reads lose their names, so that no operator is asked for them.
+/// Leaves the nodes that the results need, sorted, in the graph and in all bodies within. Unused results lose their
+/// names, so that no operator computes them.
 ///
 /// # Errors
-/// [`Error::Node`] naming a node that needs its own result, or one that computes what another has computed.
+/// [`Error::Node`] naming a node that needs its own result, or one that computes a value that another computes too.
 pub(crate) fn sort(graph: &mut GraphProto) -> Result<()> {
     for node in &mut graph.node {
         for body in node.attribute.iter_mut().filter_map(|a| a.g.as_deref_mut()) {
@@ -60,7 +60,7 @@ fn reads(node: &NodeProto) -> Vec<&str> {
     names
 }
 
-/// Whether a result needs each node.
+/// For each node, true if a result needs it.
 fn needed(graph: &GraphProto, makers: &HashMap<&str, usize>, needs: &[Vec<usize>]) -> Vec<bool> {
     let mut needed = vec![false; needs.len()];
     let results = graph.output.iter().filter_map(|output| makers.get(output.name.as_str()));
@@ -73,7 +73,7 @@ fn needed(graph: &GraphProto, makers: &HashMap<&str, usize>, needs: &[Vec<usize>
     needed
 }
 
-/// The needed nodes, each after what it needs, and otherwise as they stand in the file.
+/// The needed nodes, each after what it needs, and otherwise in the order of the file.
 fn ordered(nodes: &[NodeProto], needs: &[Vec<usize>], needed: &[bool]) -> Result<Vec<usize>> {
     let mut users = vec![vec![]; nodes.len()];
     let mut open = vec![0usize; nodes.len()];

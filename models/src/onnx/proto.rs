@@ -30,7 +30,7 @@ pub(crate) struct FunctionProto {
     pub opset_import: Vec<OperatorSetIdProto>,
     #[prost(string, tag = "10")]
     pub domain: String,
-    /// Attributes with the values that they have where a node does not give them.
+    /// Attributes with their default values.
     #[prost(message, repeated, tag = "11")]
     pub attribute: Vec<AttributeProto>,
 }
@@ -180,7 +180,7 @@ pub(crate) struct DimensionProto {
     pub value: Option<DimensionValue>,
 }
 
-/// What a dimension is given as.
+/// The size or the name of a dimension.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(crate) enum DimensionValue {
     #[prost(int64, tag = "1")]

@@ -10,7 +10,7 @@ use super::dtype;
 use super::proto::TensorProto;
 use crate::{Error, Result};
 
-/// Reads a tensor; numbers kept in a file beside the model are looked for in `folder`. Texts become their positions.
+/// Reads a tensor; numbers in a separate file are read from `folder`. Texts become their positions.
 pub(crate) fn decode(tensor: &TensorProto, folder: Option<&Path>) -> Result<HostTensor> {
     let fail =
         |reason: String| Error::format("ONNX model", format!("tensor `{}`: {reason}", tensor.name));
@@ -21,7 +21,7 @@ pub(crate) fn decode(tensor: &TensorProto, folder: Option<&Path>) -> Result<Host
     let len = len.ok_or_else(|| fail(format!("shape {dims:?} is too large")))?;
     let kind = tensor.data_type;
     if kind == dtype::STRING && tensor.string_data.len() == len {
-        // Labels: a text stands as its position in their list.
+        // Labels: a text is replaced by its position in their list.
         return Ok(HostTensor::integers(dims, (0..len as i64).collect())?);
     }
     let float = dtype::is_float(kind)
@@ -124,7 +124,7 @@ fn parts(raw: &[u8], bits: usize, len: usize) -> impl Iterator<Item = u8> {
     (0..len).map(move |i| raw[i / each] >> (i % each * bits) & mask)
 }
 
-/// The bytes of a tensor that the exporter put beside the model.
+/// The bytes of a tensor that the exporter put in a separate file.
 fn external_data(
     tensor: &TensorProto,
     folder: Option<&Path>,

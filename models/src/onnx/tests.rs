@@ -13,6 +13,7 @@ use super::{ImportOptions, import};
 use crate::Result;
 
 const FLOAT: i32 = 1;
+const INT32: i32 = 6;
 const INT64: i32 = 7;
 
 /// A model of one input `x` of this shape and of one output `y`.
@@ -130,6 +131,31 @@ fn a_root_of_zero_is_zero() {
 }
 
 #[test]
+fn the_largest_and_smallest_are_taken_out_of_rows_with_any_numbers() {
+    let top = |kind: i32, largest: i64, k: i64, output: [&str; 2], x: &[f64]| {
+        let mut model = model(&[1, x.len() as i64]).ints("k", &[k]);
+        model.kind = kind;
+        let mut model = model.node("TopK", &["x", "k"], output[0], &[("largest", largest)]);
+        model.nodes[0].output.push(output[1].to_owned());
+        model.run(x)
+    };
+    for kind in [FLOAT, INT64] {
+        for (largest, x, values, places) in [
+            (1, [3e7, 1.0, 2.0, 2.0], [3e7, 2.0, 2.0, 1.0], [0.0, 2.0, 3.0, 1.0]),
+            (0, [3e7, -3e7, 5.0, 5.0], [-3e7, 5.0, 5.0, 3e7], [1.0, 2.0, 3.0, 0.0]),
+            (1, [-7.0, -7.0, -7.0, -8.0], [-7.0, -7.0, -7.0, -8.0], [0.0, 1.0, 2.0, 3.0]),
+            (0, [4.0, 4.0, 4.0, 4.0], [4.0; 4], [0.0, 1.0, 2.0, 3.0]),
+        ] {
+            for k in 1..=4 {
+                let values = &values[..k];
+                near(&top(kind, largest, k as i64, ["y", "places"], &x), values);
+                near(&top(kind, largest, k as i64, ["values", "y"], &x), &places[..k]);
+            }
+        }
+    }
+}
+
+#[test]
 fn very_negative_numbers_mask_before_a_softmax_alone() {
     let hide = [0.0, -3.4e38, 0.0, f32::NEG_INFINITY];
     let masked = model(&[1, 4])
@@ -138,10 +164,69 @@ fn very_negative_numbers_mask_before_a_softmax_alone() {
         .node("Softmax", &["scores"], "y", &[])
         .run(&[1.0, 5.0, 1.0, 3.0]);
     near(&masked, &[0.5, 0.0, 0.5, 0.0]);
-    // Anywhere else they are numbers, and ones that have no encoding.
+    // Anywhere else they are numbers, and ones that have no encoding; for several users too.
+    let both = model(&[1, 4])
+        .floats("hide", &[4], &hide[..2].repeat(2))
+        .node("Add", &["x", "hide"], "scores", &[])
+        .node("Softmax", &["scores"], "weights", &[])
+        .node("ReduceMin", &["scores"], "least", &[])
+        .node("Add", &["weights", "least"], "y", &[]);
+    let refused = both.compile().unwrap_err().to_string();
+    assert!(refused.contains("hide"), "{refused}");
     let added = model(&[1, 4]).floats("hide", &[4], &[0.0, -3.4e38, 0.0, 0.0]);
     let refused = added.node("Add", &["x", "hide"], "y", &[]).compile().unwrap_err().to_string();
     assert!(refused.contains("hide"), "{refused}");
+}
+
+#[test]
+fn masked_places_take_no_part_whatever_their_scores() {
+    let y = model(&[1, 4])
+        .floats("hide", &[4], &[f32::MIN, 0.0, 0.0, f32::NEG_INFINITY])
+        .node("Add", &["x", "hide"], "scores", &[])
+        .node("Softmax", &["scores"], "y", &[])
+        .run(&[5_000.0, -1_000.0, -1_001.0, 400_000.0]);
+    near(&y, &[0.0, 0.731, 0.269, 0.0]);
+}
+
+#[test]
+fn what_is_taken_away_hides_where_it_is_large() {
+    // As XLNet masks: `scores - 1e30 * mask`.
+    let hiding = |operands: &[&str]| {
+        model(&[1, 4])
+            .floats("large", &[], &[1e30])
+            .floats("values", &[1, 4], &[0.5, 1.0, 2.0, 0.5])
+            .node("Mul", &["x", "large"], "hide", &[])
+            .node("Sub", operands, "scores", &[])
+            .node("Softmax", &["scores"], "y", &[])
+    };
+    let y = hiding(&["values", "hide"]).run(&[0.0, 1.0, 1.0, 0.0]);
+    near(&y, &[0.5, 0.0, 0.0, 0.5]);
+    // Added, it is a number that has no encoding.
+    assert!(hiding(&["hide", "values"]).compile().is_err());
+}
+
+#[test]
+fn a_mask_that_is_written_into_another_hides() {
+    // As Llama masks: hidden places of the input within those that are known.
+    let y = model(&[1, 4])
+        .floats("one", &[], &[1.0])
+        .floats("least", &[], &[f32::MIN])
+        .floats("values", &[1, 4], &[0.5, 1.0, 2.0, 0.5])
+        .floats("known", &[1, 4], &[0.0, 0.0, 0.0, f32::MIN])
+        .node("Sub", &["one", "x"], "hidden", &[])
+        .node("Mul", &["hidden", "least"], "hide", &[])
+        .ints("starts", &[0])
+        .ints("ends", &[3])
+        .ints("axes", &[1])
+        .node("Slice", &["hide", "starts", "ends", "axes"], "part", &[])
+        .ints("flat", &[0, 0, 0, 1, 0, 2])
+        .ints("shape", &[1, 3, 2])
+        .node("Reshape", &["flat", "shape"], "places", &[])
+        .node("ScatterND", &["known", "places", "part"], "mask", &[])
+        .node("Add", &["values", "mask"], "scores", &[])
+        .node("Softmax", &["scores"], "y", &[])
+        .run(&[1.0, 1.0, 0.0, 1.0]);
+    near(&y, &[0.3775, 0.6225, 0.0, 0.0]);
 }
 
 #[test]
@@ -382,4 +467,39 @@ fn all_operators_that_cannot_be_run_are_named_with_what_to_export_instead() {
         assert!(refused.contains(wanted), "{refused}");
     }
     assert_eq!(refused.matches("boxes and scores").count(), 1, "{refused}");
+}
+
+#[test]
+fn the_mean_of_integers_is_an_integer_towards_zero() {
+    let mean = |kind| {
+        Built { kind, ..model(&[2, 3]) }.ints("axes", &[1]).node(
+            "ReduceMean",
+            &["x", "axes"],
+            "y",
+            &[("keepdims", 0)],
+        )
+    };
+    let rows = [-1.0, -1.0, 0.0, 5.0, 7.0, 9.0];
+    assert_eq!(mean(INT64).run(&rows), [0.0, 7.0]);
+    assert_eq!(mean(INT32).run(&[-7.0, -1.0, 0.0, 1e6, 1e6, 1e6 - 1.0]), [-2.0, 999_999.0]);
+    near(&mean(FLOAT).run(&rows), &[-2.0 / 3.0, 7.0]);
+}
+
+#[test]
+fn products_of_integers_of_32_bits_wrap_around() {
+    let square = |kind| Built { kind, ..model(&[4]) }.node("Mul", &["x", "x"], "y", &[]);
+    let x = [70_000.0, -65_536.0, 46_340.0, -3.0];
+    let wrapped = [70_000i32, -65_536, 46_340, -3].map(|v| f64::from(v.wrapping_mul(v)));
+    assert_eq!(square(INT32).run(&x), wrapped);
+    assert_eq!(square(INT64).run(&x), x.map(|v| v * v));
+}
+
+#[test]
+fn attributes_that_an_operator_does_not_have_are_refused_by_name() {
+    let refused = |attribute: &str| {
+        model(&[2, 2]).node("Softmax", &["x"], "y", &[(attribute, 1)]).compile().map(|_| ())
+    };
+    refused("axis").unwrap();
+    let reason = refused("axes").unwrap_err().to_string();
+    assert!(reason.contains("`axes` is not an attribute") && reason.contains("axis"), "{reason}");
 }

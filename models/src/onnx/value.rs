@@ -1,4 +1,4 @@
-//! What a name in a model stands for while it is imported.
+//! The values behind the names of a model while it is imported.
 
 use nn_layers::ValueId;
 

@@ -8,7 +8,7 @@ use ring_arith::{FracBits, Shape};
 use super::{Make, agreed};
 use crate::{Profile, Protocol, Result, SecretTensor, TestWorld, functions as f, seed::SplitMix64};
 
-/// What a function states: its domain, and the error that it keeps there in a format.
+/// The stated accuracy of a function: its domain, and its error bound there in a format.
 #[derive(Debug)]
 pub struct Stated<P: Protocol> {
     /// The function.
@@ -23,7 +23,7 @@ pub struct Stated<P: Protocol> {
     error: fn(&At) -> f64,
 }
 
-/// Where an error is allowed.
+/// A point at which an error is allowed: argument, exact result and fraction bits.
 #[derive(Debug)]
 pub struct At {
     x: f64,
@@ -38,7 +38,7 @@ pub struct Measured {
     pub largest: f64,
     /// The largest part of the stated error that is used.
     pub of_bound: f64,
-    /// Where.
+    /// The argument with the largest part of the stated error.
     pub at: f64,
 }
 
@@ -55,7 +55,7 @@ impl At {
         exp2(-(self.frac as i32))
     }
 
-    /// What rounding from 20 fraction bits to fewer adds.
+    /// The error that rounding from 20 fraction bits to fewer adds.
     fn rounded(&self) -> f64 {
         if self.frac < 20 { self.unit() } else { 0.0 }
     }
@@ -70,7 +70,7 @@ fn exp2(n: i32) -> f64 {
     2f64.powi(n)
 }
 
-/// The largest number of a format, but for what functions pad.
+/// The largest number of a format, less the bits that functions pad.
 fn largest(frac: u32) -> f64 {
     exp2(41.min(61 - frac as i32))
 }
@@ -83,27 +83,10 @@ fn logistic(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// The error function by Kummer's series, of which all terms are positive.
-fn erf(x: f64) -> f64 {
-    let a = x.abs();
-    if a > 6.0 {
-        return x.signum();
-    }
-    let mut term = a;
-    let mut sum = a;
-    let mut n = 0.0;
-    while term > 1e-18 * sum && n < 500.0 {
-        n += 1.0;
-        term *= 2.0 * a * a / (2.0 * n + 1.0);
-        sum += term;
-    }
-    x.signum() * 2.0 / std::f64::consts::PI.sqrt() * (-a * a).exp() * sum
-}
-
 /// The functions of one tensor with a real result.
 pub fn functions<P: Protocol>() -> Vec<Stated<P>> {
     let everywhere = |frac| [-largest(frac), largest(frac)];
-    // As near to the end of what has an encoding as f64 can tell.
+    // As near to the largest encodable number as f64 can represent.
     let positive = |frac: u32| [unit(frac), exp2(62 - frac as i32) * (1.0 - exp2(-40))];
     vec![
         Stated {
@@ -211,7 +194,7 @@ pub fn functions<P: Protocol>() -> Vec<Stated<P>> {
             name: "gelu",
             bound: "2^-17",
             function: f::gelu,
-            exact: |x| x / 2.0 * (1.0 + erf(x / std::f64::consts::SQRT_2)),
+            exact: |x| x / 2.0 * (1.0 + libm::erf(x / std::f64::consts::SQRT_2)),
             domain: |frac| [-exp2(22), exp2(22)].map(|x| x.clamp(-largest(frac), largest(frac))),
             error: |at| exp2(-17) + at.rounded(),
         },
@@ -219,7 +202,7 @@ pub fn functions<P: Protocol>() -> Vec<Stated<P>> {
             name: "erf",
             bound: "2^-17",
             function: f::erf,
-            exact: erf,
+            exact: libm::erf,
             domain: everywhere,
             error: |at| exp2(-17) + at.rounded(),
         },
@@ -287,7 +270,7 @@ impl<P: Protocol> Stated<P> {
             let magnitude = real(unit.log2(), largest.log2()).exp2();
             values.extend([magnitude, -magnitude, real(-25.0, 25.0)]);
         }
-        // What is compared is the function of the number that is encoded.
+        // The result is compared with the function of the encoded number.
         let encoded = values.into_iter().map(|v| (v / unit).round_ties_even() * unit);
         encoded.filter(|v| (low..=high).contains(v)).collect()
     }
@@ -349,14 +332,15 @@ pub fn rows<P: Protocol>(world: &TestWorld, make: impl Make<P> + Clone) {
     }
 }
 
-/// What softmax and its logarithm state: error below `2^-17`, and a unit in the last place with fewer bits than 20.
+/// The stated error of softmax and its logarithm: below `2^-17`, plus a unit in the last place with fewer bits than
+/// 20.
 pub const EXPONENTIALS: &str = "2^-17";
 
 /// Lengths of rows that tests take.
 pub const COUNTS: [usize; 7] = [1, 2, 3, 16, 17, 300, 1500];
 
-/// The errors of softmax and of its logarithm, of rows of so many numbers that are alike, spread, with one peak and
-/// with a slope of small numbers, as parts of the stated error; the worst of each.
+/// The worst errors of softmax and of its logarithm, as fractions of the stated error. Rows have the given lengths;
+/// their numbers are equal, spread, with one peak, or a slope of small numbers.
 ///
 /// # Panics
 /// If a party fails or the parties' results differ.

@@ -42,8 +42,8 @@ fn exact(x: f64, y: f64) -> [f64; 5] {
     [many * y + cube, cube, many, x * y * x * y, cube]
 }
 
-/// Chains in both fast modes, small and large enough to be cut, and in a mode that goes step by step; what does not fit
-/// is refused.
+/// Chains in both fast modes, small and large enough to be cut, and in a mode that runs step by step. Invalid chains
+/// are refused.
 pub fn chains<P: Protocol>(world: &TestWorld, make: impl Make<P> + Clone) {
     let modes = [TruncationMode::Default, TruncationMode::Early, TruncationMode::Exact];
     let small = modes.into_iter().flat_map(|mode| [(mode, 1), (mode, 67)]);

@@ -1,4 +1,4 @@
-//! Comparison with zero, largest elements, and what must be refused.
+//! Comparison with zero, largest elements, and calls that must be refused.
 
 use ring_arith::Bilinear;
 
@@ -174,7 +174,7 @@ pub fn refusals<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
         for (what, refused) in refused {
             assert!(refused, "{what} must be refused");
         }
-        // What was refused has cost nothing: the session goes on.
+        // A refused call costs nothing: the session continues.
         open(mpc, &[x, y])
     });
     expect(world, "after refusals", &got, &want);

@@ -13,7 +13,7 @@ use crate::{
 
 const UNIT: f64 = 1.0 / (1 << 20) as f64;
 
-/// A function of one tensor, what it should be, and the error allowed at `(x, y)`.
+/// A function of one tensor, its exact value, and the error allowed at `(x, y)`.
 type Case<P> = (
     &'static str,
     fn(&mut P, &SecretTensor<P>) -> Result<SecretTensor<P>>,
@@ -56,7 +56,7 @@ fn run<P: Protocol>(world: &TestWorld, make: impl Make<P>, values: Vec<f64>, cas
     }
 }
 
-/// Comparisons, and what chooses by them: exact.
+/// Comparisons, and functions that choose by them: exact.
 pub fn choices<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     let first = [0.0, 1.0, -1.0, UNIT, -UNIT, 6.0, 1e12, -1e12, 2.5];
     let values = numbers(world, -10.0, 10.0, 200, &first);

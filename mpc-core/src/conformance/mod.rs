@@ -12,9 +12,9 @@
 //! # }
 //! ```
 //!
-//! Each check runs all parties in a [`TestWorld`], shares drawn and edge values, calls one method of
-//! [`Protocol`] over several shapes, widths and batches, and compares what is opened with plain
-//! arithmetic on words. All parties must open the same.
+//! Each check runs all parties in a [`TestWorld`] and shares random and edge values. It calls one
+//! method of [`Protocol`] over several shapes, widths and batches and compares the opened results
+//! with plain arithmetic on words. All parties must open the same.
 
 pub mod accuracy;
 mod bits;
@@ -37,7 +37,7 @@ pub use bits::{
 pub use chains::chains;
 pub use comparisons::{comparisons, maxima, refusals};
 pub use functions::{approximations, choices, extrema, layers, orderings, rows};
-pub use kept::{kept_signs, product_terms};
+pub use kept::{kept_signs, product_sums, product_terms};
 pub use linear::{inputs_and_openings, linear_maps, sums_and_concatenation};
 pub use products::{
     fused_relu, large_tensors, product_summands, raw_products, truncated_products, truncations,
@@ -59,7 +59,7 @@ macro_rules! conformance {
             use super::*;
             $crate::conformance_checks! { $parties, $make;
                 inputs_and_openings linear_maps sums_and_concatenation
-                raw_products product_summands product_terms truncated_products truncations
+                raw_products product_summands product_terms product_sums truncated_products truncations
                 fused_relu kept_signs large_tensors
                 local_bits gates prefixes bit_decomposition zero_tests selections bits_as_words
                 weighted_sums
@@ -90,11 +90,11 @@ pub fn constructor<P>(make: fn(Session) -> Result<P>) -> fn(Session) -> Result<P
     make
 }
 
-/// How a party's protocol is made from its session.
+/// Makes a party's protocol from its session.
 pub trait Make<P>: Fn(Session) -> Result<P> + Send + Sync + 'static {}
 impl<P, F: Fn(Session) -> Result<P> + Send + Sync + 'static> Make<P> for F {}
 
-/// Runs a program and returns what all parties agree on.
+/// Runs a program and returns the result that all parties agree on.
 ///
 /// # Panics
 /// If a party fails or the parties' results differ.

@@ -1,4 +1,4 @@
-//! The dullest possible arithmetic on words: what the suite compares a protocol with.
+//! Plain arithmetic on words, in the simplest form: the suite compares protocols with it.
 
 use ring_arith::{Bilinear, ConvSpec, Shape, View, Window};
 

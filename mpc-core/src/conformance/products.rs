@@ -121,7 +121,7 @@ pub fn product_summands<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     }
 }
 
-/// Whether `y` is `z / 2^bits` as the mode promises.
+/// Checks that `y` is `z / 2^bits` as the mode promises.
 #[track_caller]
 pub(super) fn near(
     world: &TestWorld,
@@ -148,7 +148,7 @@ pub(super) fn near(
     }
 }
 
-/// Whether `y` is `max(0, z / 2^bits)` within 1.5 units.
+/// Checks that `y` is `max(0, z / 2^bits)` within 1.5 units.
 #[track_caller]
 fn near_relu(world: &TestWorld, y: &Plain, z: &Plain, bits: u32) {
     assert!(y.words.iter().all(|&w| (w as i64) >= 0), "ReLU is negative; {}", world.replay());
@@ -158,6 +158,11 @@ fn near_relu(world: &TestWorld, y: &Plain, z: &Plain, bits: u32) {
 
 pub(super) const MODES: [TruncationMode; 4] =
     [TruncationMode::Default, TruncationMode::Early, TruncationMode::Exact, TruncationMode::Dither];
+
+/// The mode, or where the protocol has none such the exact one, whose results every mode allows.
+pub(super) fn offered<P: Protocol>(mpc: &P, mode: TruncationMode) -> TruncationMode {
+    if mpc.info().modes.contains(&mode) { mode } else { TruncationMode::Exact }
+}
 
 /// Products with truncation in every mode, several drops, small and near the limit.
 pub fn truncated_products<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
@@ -173,7 +178,7 @@ pub fn truncated_products<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     let got = agreed(world, make, move |mpc: &mut P| {
         let s = share(mpc, &[x.clone(), y.clone(), a.clone(), b.clone()])?;
         let mut results = Vec::new();
-        for mode in MODES {
+        for mode in MODES.map(|mode| offered(mpc, mode)) {
             for bits in drops {
                 let finish = Finish::Truncate { bits, mode };
                 let mul = Product { finish, ..raw(&Bilinear::Mul, &s[0], &s[1]) };
@@ -212,10 +217,11 @@ pub fn truncations<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
         let s = share(mpc, &inputs)?;
         let jobs: Vec<_> = s.iter().map(|x| (x, 20)).collect();
         let mut results = Vec::new();
-        for mode in MODES {
+        for mode in MODES.map(|mode| offered(mpc, mode)) {
             results.extend(mpc.truncate(&jobs, mode)?);
         }
-        results.extend(mpc.truncate(&[(&s[1], 20), (&s[0], 1)], TruncationMode::Aby3Local)?);
+        let local = offered(mpc, TruncationMode::Aby3Local);
+        results.extend(mpc.truncate(&[(&s[1], 20), (&s[0], 1)], local)?);
         open(mpc, &results.iter().collect::<Vec<_>>())
     });
     for (mode, got) in MODES.iter().zip(got.chunks(4)) {
@@ -234,8 +240,8 @@ pub fn truncations<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     near(world, "local truncation", aby3, &want[1], 20, TruncationMode::Aby3Local);
 }
 
-/// The plaintext reference may always round down, which is within its promise; what is random must
-/// not be biased upwards, nor downwards unless it is the floor throughout.
+/// The plaintext reference may always round down, which is within its promise. Random rounding must
+/// not be biased upwards, nor downwards unless it is always the floor.
 fn not_far_from_mean(world: &TestWorld, y: &Plain, mean: f64) {
     let first = y.words[0];
     if y.words.iter().all(|&w| w == first) {
@@ -280,7 +286,7 @@ fn relu<B>(bits: u32) -> Finish<'static, B> {
     Finish::TruncateRelu { bits, mode: TruncationMode::Early, keep: false }
 }
 
-/// Tensors large enough to be cut into parts, of a length that nothing divides.
+/// Tensors large enough to be cut into parts, of a prime length.
 pub fn large_tensors<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
     const N: usize = 100_003;
     let mut draw = data(world);

@@ -15,7 +15,7 @@ const COLUMNS: usize = 6;
 /// Fraction bits.
 const FRAC: u32 = 2;
 
-/// A function of rows of six, and what each row gives; `units` are allowed.
+/// A function of rows of six, and the exact value of each row; an error of `units` is allowed.
 struct Case<P: Protocol> {
     name: &'static str,
     function: Function<P>,
@@ -183,7 +183,7 @@ fn products<P: Protocol>() -> Vec<Case<P>> {
 
 /// Words at the ends of each width, in rows that are all of one sign, of both, and near 0.
 fn rows(width: u32) -> Vec<Vec<f64>> {
-    // What f64 can tell from a number that is too large.
+    // The largest number that f64 separates from one that is too large.
     let end = (1u64 << (width - 1)) - (1 << width.saturating_sub(53));
     let end = end as f64 / f64::from(1 << FRAC);
     let unit = 1.0 / f64::from(1 << FRAC);
@@ -195,8 +195,8 @@ fn rows(width: u32) -> Vec<Vec<f64>> {
     ]
 }
 
-/// Every function that makes a width of its operands', on words at the ends of theirs: results are right, lie within
-/// the width that they say, and a comparison at that width is right too.
+/// Every function that derives a width from its operands', on words at the ends of those widths. Results are right,
+/// lie within their stated width, and a comparison at that width is right too.
 pub fn tight_widths<P: Protocol>(world: &TestWorld, make: impl Make<P> + Clone) {
     for width in [2, 9, 20, 58] {
         run(world, make.clone(), width, linear());
@@ -208,8 +208,8 @@ pub fn tight_widths<P: Protocol>(world: &TestWorld, make: impl Make<P> + Clone) 
     bounds(world, make);
 }
 
-/// Functions that look for the highest bit of their operand, and those whose results have a width of their own, where
-/// they are largest: results are right and lie within the width that they say.
+/// Functions that search the highest bit of their operand, and those whose results have a fixed width, where they are
+/// largest. Results are right and lie within their stated width.
 pub fn widest_results<P: Protocol>(world: &TestWorld, make: impl Make<P> + Clone) {
     widest(world, make, Profile::Bytes);
 }
@@ -227,10 +227,10 @@ fn widest<P: Protocol>(world: &TestWorld, make: impl Make<P> + Clone, profile: P
 /// A function of a tensor.
 type Function<P> = fn(&mut P, &SecretTensor<P>) -> Result<SecretTensor<P>>;
 
-/// A function by name, and what it gives.
+/// A function by name, and its exact value.
 type Named<P> = (&'static str, Function<P>, fn(f64) -> f64);
 
-/// What looks for the highest bit of its operand, of the largest words of a width.
+/// The functions that search the highest bit of their operand, on the largest words of a width.
 fn normalised<P: Protocol>(world: &TestWorld, make: impl Make<P>, profile: Profile) {
     const WIDTHS: [u32; 3] = [12, 30, 41];
     fn signed<P: Protocol>() -> [Named<P>; 1] {
@@ -283,8 +283,8 @@ fn normalised<P: Protocol>(world: &TestWorld, make: impl Make<P>, profile: Profi
     }
 }
 
-/// The results of functions where they are largest: they lie within the width that they say, and a comparison at
-/// that width is right.
+/// The largest results of functions: they lie within their stated width, and a comparison at that width is
+/// right.
 fn results<P: Protocol>(world: &TestWorld, make: impl Make<P>, profile: Profile) {
     fn functions<P: Protocol>() -> Vec<(&'static str, Function<P>)> {
         vec![

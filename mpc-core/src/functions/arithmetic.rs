@@ -73,7 +73,7 @@ pub fn neg<P: Protocol>(mpc: &P, x: &SecretTensor<P>) -> Result<SecretTensor<P>>
 /// `x + c`. Nothing is sent.
 ///
 /// # Errors
-/// [`Error::Invalid`] if `c` has no encoding in the tensor's fraction bits.
+/// [`Error::Invalid`] if `c` cannot be encoded in the tensor's fraction bits.
 pub fn add_scalar<P: Protocol>(mpc: &P, x: &SecretTensor<P>, c: f64) -> Result<SecretTensor<P>> {
     let word = encode_scalar("add", c, x.frac())?;
     let share = mpc.linear(&Linear::Shift(word as u64), x.share())?;
@@ -129,7 +129,7 @@ pub fn mul_scalar_to<P: Protocol>(
     Ok(SecretTensor::new(share, frac, (largest.log2() as u32 + 2).min(64)))
 }
 
-/// How words are multiplied by a real number.
+/// The integer factors that multiply words by a real number.
 #[derive(Debug, PartialEq)]
 enum Factor {
     /// By an integer.
@@ -154,7 +154,7 @@ impl Factor {
         if factor.fract() == 0.0 || factor.abs() >= 2f64.powi(Self::MOST as i32) {
             return encode_scalar("mul", factor, 0).map(Self::Whole);
         }
-        // The fraction bits that give a word so many bits.
+        // The fraction bits that give a word this many bits.
         let bits = |digits: u32| digits as i32 - 1 - factor.abs().log2().floor() as i32;
         let room = 62 - size.min(62);
         let exact = (1..=MOST_DROPPED).find(|&b| (factor * 2f64.powi(b as i32)).fract() == 0.0);
@@ -205,8 +205,8 @@ pub(super) fn truncated<P: Protocol>(
     if shares.len() == jobs.len() { Ok(shares) } else { Err(no_answer("truncate")) }
 }
 
-/// `x / c` for a public `c`, with the error of [`mul_scalar`]; dividing by a power of two loses nothing
-/// but the bits it drops.
+/// `x / c` for a public `c`, with the error of [`mul_scalar`]; dividing by a power of two loses only
+/// the bits that it drops.
 ///
 /// # Cost
 /// As [`mul_scalar`].

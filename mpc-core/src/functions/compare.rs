@@ -1,4 +1,5 @@
-//! Comparisons, and what chooses by them. Outcomes are integers 0 or 1, without fraction bits.
+//! Comparisons, and functions that choose by them. Outcomes are integers 0 or 1, without fraction
+//! bits.
 
 use ring_arith::Bilinear;
 
@@ -123,7 +124,7 @@ pub fn ne<'a, P: Protocol>(
 /// `1 - x` of an outcome: its negation. Nothing is sent.
 ///
 /// # Errors
-/// [`Error::FracBits`] if `x` is no integer.
+/// [`Error::FracBits`] if `x` is not an integer.
 pub fn not<P: Protocol>(mpc: &P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     integer("not", x)?;
     Ok(SecretTensor::new(mpc.combine(&[(u64::MAX, x.share())], 1)?, 0, 2))
@@ -175,7 +176,7 @@ pub fn sign<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
 /// With replicated sharing at width 44: 1 round and 192 bits for each element in all.
 ///
 /// # Errors
-/// [`Error::FracBits`] if `condition` is no integer or `x` and `y` differ; as [`add`].
+/// [`Error::FracBits`] if `condition` is not an integer or `x` and `y` differ; as [`add`].
 pub fn select<'a, P: Protocol>(
     mpc: &mut P,
     condition: &SecretTensor<P>,
@@ -199,7 +200,7 @@ pub(super) struct Keep<'a, P: Protocol> {
     pub where_negative: bool,
 }
 
-/// Comparisons with what they select, all in the same rounds.
+/// Comparisons with the words that they select, all in the same rounds.
 pub(super) fn keep<P: Protocol>(mpc: &mut P, jobs: &[Keep<'_, P>]) -> Result<Vec<SecretTensor<P>>> {
     let lists: Vec<_> = jobs.iter().map(|job| [job.word.share()]).collect();
     let compares = jobs.iter().zip(&lists).map(|(job, list)| Compare {
@@ -277,7 +278,7 @@ pub fn relu_all<P: Protocol>(mpc: &mut P, xs: &[&SecretTensor<P>]) -> Result<Vec
 /// With replicated sharing at width 44: 8 rounds and 595 bits for each element in all.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the slope has no encoding.
+/// [`Error::Invalid`] if the slope cannot be encoded.
 pub fn leaky_relu<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
@@ -326,7 +327,7 @@ pub(super) fn clamp_words<P: Protocol>(
     Ok(clamp_parts(mpc, x, floor, ceiling)?.0)
 }
 
-/// `x` limited to words, and what it exceeds the upper limit by, or 0.
+/// `x` limited to a range of words, and the excess over the upper limit, or 0.
 pub(super) fn clamp_parts<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
@@ -380,7 +381,7 @@ pub fn relu6<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTens
 /// With replicated sharing for 16 classes and labels of width 6: 5 rounds and 3504 bits for each element in all.
 ///
 /// # Errors
-/// [`Error::FracBits`] if `x` is no integer, [`Error::Invalid`] for no classes.
+/// [`Error::FracBits`] if `x` is not an integer, [`Error::Invalid`] for 0 classes.
 pub fn one_hot<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,

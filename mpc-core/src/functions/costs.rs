@@ -1,4 +1,4 @@
-//! What the functions cost over replicated sharing, as tests of that protocol count it.
+//! The functions' costs over replicated sharing, as tests of that protocol count them.
 
 /// Rounds, and bits for each element in all (summed over the parties, without framing).
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -7,7 +7,8 @@ pub struct Cost {
     pub function: &'static str,
     /// Rounds.
     pub rounds: u32,
-    /// Bits for each element of the operand in all: a third of it is what a party sends.
+    /// Bits for each element of the operand and all parties together: each party sends a third of
+    /// them.
     pub bits: f64,
 }
 

@@ -17,7 +17,7 @@ const VANISHED: i64 = -20 << 20;
 /// Below `-25` it is less than one unit of 36 fraction bits.
 const VANISHED_OF_MANY: i64 = -25 << 20;
 
-/// `16 ln 2` at 20 fraction bits: what is above is taken for it.
+/// `16 ln 2` at 20 fraction bits: larger arguments are replaced by it.
 const HIGHEST: i64 = 11_629_080;
 
 /// `e^x`.
@@ -78,7 +78,7 @@ pub fn exp_nonpositive<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<
     exp_nonpositive_to(mpc, &x, frac, Tail::Cut)
 }
 
-/// What becomes of exponentials that are very small.
+/// The treatment of very small exponentials.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Tail {
     /// Those below `e^-20 = 2^-28.8` become that, and errors are up to `2^-29.3`.
@@ -117,7 +117,7 @@ pub(super) fn exp_nonpositive_to<P: Protocol>(
     Ok(SecretTensor::new(power, frac, frac + 2))
 }
 
-/// `e^(d - 20)` for `d` in `0..=20` with 20 fraction bits; the last product drops bits in a mode of its own.
+/// `e^(d - 20)` for `d` in `0..=20` with 20 fraction bits; the last product drops bits in its own mode.
 pub(super) fn exp_from_vanished<S: ShareTensor>(
     chain: &mut Chain<'_, S>,
     above: Value,

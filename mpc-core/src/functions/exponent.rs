@@ -14,13 +14,13 @@ const BASE: u32 = 8;
 /// A public table of words by a digit of the exponent.
 pub(super) type Table<'a> = &'a dyn Fn(u32) -> u64;
 
-/// What is wanted of the highest set bit of the magnitude of some words.
+/// The values to look up by the highest set bit of the magnitude of words.
 pub(super) struct Exponent<'a> {
     /// Magnitudes are below `2^planes`.
     pub planes: u32,
-    /// Whether other words may be among them, of which it does not matter what is looked up.
+    /// True if larger words may occur; the values looked up for those do not matter.
     pub wraps: bool,
-    /// Whether words may be negative; then high tables are negated for negative ones.
+    /// True if words may be negative; then high tables are negated for negative ones.
     pub signed: bool,
     /// Magnitudes of `2^top` and more count as 0.
     pub top: u32,
@@ -87,11 +87,11 @@ pub(super) fn look_up<P: Protocol>(
     sums(mpc, wanted, &lows, &digits, &highs)
 }
 
-/// Which powers of two the magnitudes of words reach.
+/// The powers of two that the magnitudes of words reach.
 struct Reached<B> {
-    /// Plane `j`: whether the magnitude is `2^j` or more.
+    /// Plane `j` is 1 if the magnitude is `2^j` or more.
     prefix: B,
-    /// Whether the word is negative, if it may be.
+    /// 1 if the word is negative; `None` if words cannot be negative.
     sign: Option<B>,
 }
 
@@ -125,9 +125,9 @@ fn reached_at_once<P: Protocol>(
     wanted: &Exponent<'_>,
 ) -> Result<Reached<P::Bits>> {
     let n = wanted.planes;
-    // What is at the top and above counts as 0, whatever it is.
+    // Powers from the top on count as 0, whatever their exponent is.
     let places = n.min(wanted.top + 1);
-    // x - 2^j, where words may be negative x + 2^j besides, and x.
+    // x - 2^j; if words may be negative also x + 2^j and x.
     let mut distances = Vec::new();
     for j in 0..places {
         distances.push(mpc.combine(&[(1, x)], (1u64 << j).wrapping_neg())?);
@@ -186,15 +186,15 @@ fn sums<P: Protocol>(
     let low = answers.next().unwrap_or_default();
     let mut high = answers.next().unwrap_or_default();
     let sizes = high.split_off(wanted.high.len().min(high.len()));
-    // The entry of digit 0 needs no plane of its own.
+    // The entry of digit 0 does not need a plane.
     let entry =
         |(share, table): (P::Share, &Table<'_>)| mpc.linear(&Linear::Shift(table(0)), &share);
     let low = low.into_iter().zip(wanted.low).map(entry).collect::<Result<_>>()?;
     Ok(Looked { low, high, sizes })
 }
 
-/// `v = 4 m - 3` with [`ARGUMENT`] fraction bits, for `m = x * scale / 2^bits` in `[1/2, 1)`; bits are dropped in a mode
-/// of its own.
+/// `v = 4 m - 3` with [`ARGUMENT`] fraction bits, for `m = x * scale / 2^bits` in `[1/2, 1)`; bits are dropped in its
+/// own mode.
 pub(super) fn argument<S: ShareTensor>(
     chain: &mut Chain<'_, S>,
     x: impl Into<Sum>,

@@ -123,7 +123,7 @@ fn tournament<P: Protocol>(
 ///
 /// # Errors
 /// [`ring_arith::Error::Invalid`] if the window does not fit; [`Error::Invalid`] if some position of
-/// the window covers nothing but border.
+/// the window covers only border.
 pub fn max_pool<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,

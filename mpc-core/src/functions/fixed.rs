@@ -5,8 +5,8 @@ use ring_arith::Bilinear;
 use super::arithmetic::no_answer;
 use crate::{Chain, Error, Finish, Product, Protocol, Result, SecretTensor, TruncationMode, Value};
 
-/// How intermediate results with many fraction bits are truncated. Their last bits do not matter, so
-/// the cheaper mode does unless the user asked for another than the default.
+/// The truncation mode for intermediate results with many fraction bits. Their last bits do not
+/// matter, so it is the cheaper mode unless the user chose another than the default.
 pub(super) fn working_mode<P: Protocol>(mpc: &P) -> TruncationMode {
     match mpc.truncation() {
         TruncationMode::Default => TruncationMode::Early,
@@ -49,8 +49,8 @@ pub(super) fn product<P: Protocol>(
 /// Fewest fraction bits that functions compute with.
 pub(super) const LEAST: u32 = 8;
 
-/// The operand in a format that a function can work with: fewer than 8 fraction bits are padded for
-/// nothing, more than `most` are refused.
+/// The operand in a format that a function can work with: fewer than 8 fraction bits are padded
+/// without cost, more than `most` are refused.
 pub(super) fn working<P: Protocol>(
     mpc: &mut P,
     op: &'static str,

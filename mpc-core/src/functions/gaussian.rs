@@ -18,17 +18,17 @@ fn part(parties: usize) -> f64 {
 /// Secret tensors of independent Gaussian noise with `frac` fraction bits.
 ///
 /// Each of `n` parties inputs noise of variance `deviation^2 / (n - 1)` from its own generator
-/// ([`Protocol::private_stream`]), and the result is the sum. A party knows its own part and no other, so that what
-/// the other `n - 1` add hides what the noise is added to with at least `deviation`, also from a party that works
-/// together with whoever sees the sum. All in all the variance is `deviation^2 n / (n - 1)`
-/// ([`gaussian_variance`]): 1.5 times as much among three parties. A party that adds no noise, or other noise, loses
-/// nobody's protection but that from itself and from whoever it works with.
+/// ([`Protocol::private_stream`]), and the result is the sum. A party knows only its own part. The parts of the
+/// other `n - 1` hide the noised value with at least `deviation`, also from a party that colludes with the receiver
+/// of the sum. All in all the variance is `deviation^2 n / (n - 1)` ([`gaussian_variance`]): 1.5 times as much among
+/// three parties. A party that omits its noise, or adds other noise, removes only the protection against itself and
+/// the parties that it colludes with.
 ///
 /// # Distribution
-/// Each part is a normal deviate rounded to the unit `2^-frac` ([`Normal`], within `2^-118` of it). Added to words of the
-/// same unit, one rounded part is the rounding of a sum with a normal deviate, and tells no more than that. A sum of
-/// two rounded parts is that of a deviate of both variances moved by at most half a unit: for `d` numbers this is
-/// within `sqrt(d) 2^-(frac + 1) / deviation` of it in total variation.
+/// Each part is a normal deviate rounded to the unit `2^-frac` ([`Normal`], within `2^-118` of it). Added to words of
+/// the same unit, one rounded part gives the rounding of a sum with a normal deviate, and reveals no more than that
+/// sum. A sum of two rounded parts is a rounded deviate of both variances, moved by at most half a unit. For `d`
+/// numbers it is within `sqrt(d) 2^-(frac + 1) / deviation` of that deviate in total variation.
 ///
 /// # Cost
 /// One input by each party: with replicated sharing among three parties 3 rounds and 192 bits for each element in all.
@@ -44,7 +44,7 @@ pub fn gaussian<P: Protocol>(
     let own = deviation * part(mpc.parties()).sqrt() * f64::from(frac).exp2();
     let mut normal = Normal::new(&mpc.private_stream()?, own)?;
     let mut mine = vec![];
-    // All draws come before the first message: how long they take shows in no other way.
+    // All draws come before the first message, so that their time does not show between messages.
     for shape in shapes {
         let words = Zeroizing::new((0..shape.len()).map(|_| normal.draw()).collect::<Vec<_>>());
         mine.push(mpc.engine().upload(Tensor::new(shape.clone(), words.to_vec())?)?);

@@ -5,13 +5,14 @@
 //! Widths (the bound on a tensor's words) are tracked through every step and make comparisons
 //! cheaper.
 //!
-//! Errors of approximations are stated for a protocol that truncates to the floor or the unit above it.
-//! They hold in every format of 8 to 26 fraction bits; a unit is that of the operand's last place. A function
-//! that says it uses 20 fraction bits takes numbers below 2^42 in magnitude if the format has fewer, and
-//! the rounding of its result to such a format adds a unit. Formats outside of 8 to 26 either keep the same
+//! Errors of approximations are stated for a protocol that truncates to the floor or the unit above it. They
+//! hold in every format of 8 to 26 fraction bits; a unit is that of the operand's last place. Some functions
+//! state that they use 20 fraction bits. In a format with fewer bits these take numbers below 2^42 in
+//! magnitude, and the rounding of the result adds a unit. Formats outside of 8 to 26 either keep the same
 //! bounds or are refused.
 //!
-//! What leaves a domain gives a wrong number on shares and an error from the plaintext reference.
+//! A number outside of a domain gives a wrong result on shares and an error from the plaintext
+//! reference.
 
 mod arithmetic;
 mod compare;
@@ -50,7 +51,7 @@ pub(crate) use multiply::terms;
 pub use multiply::{Multiply, bilinear, conv2d, matmul, mul, multiply, square};
 pub use power::{polynomial, pow, powf};
 pub use roots::{div, inv_sqrt, inv_sqrt_to, reciprocal, reciprocal_positive, sqrt};
-pub use rows::{normalize, sum_squares};
+pub use rows::{Normalized, leaves_rows_faint, normalize, normalize_watched, sum_squares};
 pub use shape::{
     broadcast, concat, gather, mean, pad, permute, reshape, slice, sum, transpose, window_sum,
     windows,

@@ -31,8 +31,8 @@ impl<'a, P: Protocol> Multiply<'a, P> {
         Self { op, lhs, rhs, summand: None, relu: false, keep: None }
     }
 
-    /// Adds a bias or a residual, of the product's shape or broadcast to it and with the result's
-    /// fraction bits, before truncation: at no cost and without a rounding of its own.
+    /// Adds a bias or a residual before truncation, without cost and without a separate rounding.
+    /// It has the product's shape or is broadcast to it, and has the result's fraction bits.
     #[must_use]
     pub fn plus(self, summand: impl Into<Arg<'a, P>>) -> Self {
         Self { summand: Some(summand.into()), ..self }
@@ -65,8 +65,8 @@ impl<'a, P: Protocol> Multiply<'a, P> {
         }
     }
 
-    /// Width of the result: from the operands' where they are known, and in any case from what fits
-    /// before truncation.
+    /// Width of the result: at most the width that fits before truncation, and less if the
+    /// operands' widths are known.
     fn width(&self, drop: u32) -> u32 {
         let terms = terms(&self.op, self.lhs.shape(), self.rhs.shape());
         mutant!("products: as wide as one term", terms = 1);
@@ -85,13 +85,13 @@ impl<'a, P: Protocol> Multiply<'a, P> {
 /// operand has none.
 ///
 /// A product must stay below 2^62 as a word before truncation, `|x * y| < 2^22` at 20 fraction bits,
-/// summand included. Widths cannot rule out that it does not, so this is the caller's duty: what does
-/// not fit gives a wrong number (and an error from the plaintext reference).
+/// addend included. Widths cannot guarantee this, so it is the caller's duty: a larger product gives
+/// a wrong number (and an error from the plaintext reference).
 ///
 /// # Cost
-/// With replicated sharing, for each element of the result in all: 252 bits in two rounds with
-/// truncation (at 20 bits), 192 bits in one without, 648 bits in six with ReLU; with a public operand
-/// nothing but the truncation of `3t` bits, and 552 bits for a ReLU.
+/// With replicated sharing, for each element of the result and all parties: 252 bits in two rounds
+/// with truncation (at 20 bits), 192 bits in one without, 648 bits in six with ReLU. With a public
+/// operand only the truncation of `3t` bits, and 552 bits for a ReLU.
 ///
 /// # Errors
 /// As [`super::add`].
@@ -145,7 +145,7 @@ pub(crate) fn terms(op: &Bilinear, lhs: &Shape, rhs: &Shape) -> usize {
     }
 }
 
-/// How one member of [`multiply`] is done.
+/// The steps of one member of [`multiply`].
 struct Plan<P: Protocol> {
     op: Bilinear,
     frac: u32,
@@ -242,7 +242,7 @@ fn with_summand<P: Protocol>(
     mpc.combine(&[(1, &product), (1 << drop, wide.share())], 0)
 }
 
-/// Truncates what was multiplied locally, all members in the same rounds.
+/// Truncates local products, all members in the same rounds.
 fn truncate_local<P: Protocol>(mpc: &mut P, plans: &[Plan<P>]) -> Result<Vec<P::Share>> {
     let local = plans.iter().filter_map(|plan| match &plan.work {
         Work::Local(product) => Some((product, plan.drop)),

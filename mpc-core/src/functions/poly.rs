@@ -88,7 +88,7 @@ impl Octic {
 }
 
 impl OddSeptic {
-    /// Four products in three levels; the last drops bits in a mode of its own.
+    /// Four products in three levels; the last drops bits in its own mode.
     pub fn eval<S: ShareTensor>(
         &self,
         chain: &mut Chain<'_, S>,

@@ -61,7 +61,7 @@ pub fn pow<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, n: i32) -> Result<Secr
 /// With replicated sharing at width 44: 36 rounds and 5729 bits for each element in all.
 ///
 /// # Errors
-/// [`Error::Invalid`] if `p` has no encoding.
+/// [`Error::Invalid`] if `p` cannot be encoded.
 pub fn powf<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, p: f64) -> Result<SecretTensor<P>> {
     // An error of the logarithm is a relative one of the result: it needs 20 fraction bits.
     let fine = rescale(mpc, x, x.frac().max(20))?;
@@ -83,7 +83,7 @@ pub fn powf<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, p: f64) -> Result<Sec
 /// With replicated sharing at degree 4 at width 44: 6 rounds and 880 bits for each element in all.
 ///
 /// # Errors
-/// [`Error::Invalid`] without coefficients, or if one has no encoding.
+/// [`Error::Invalid`] without coefficients, or if one cannot be encoded.
 pub fn polynomial<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,

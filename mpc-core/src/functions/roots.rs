@@ -13,18 +13,17 @@ use crate::{Arg, Error, Protocol, Result, SecretTensor};
 ///
 /// # Domain and error
 /// All `x` but 0 and minus one unit in the last place, for which the result is 0. Relative error below
-/// `2^-19.5`, and two units in the last place; at `f` fraction bits, what is `2^f` and above gives 0.
+/// `2^-19.5`, and two units in the last place; at `f` fraction bits, numbers from `2^f` on give 0.
 ///
 /// # Method
 /// Normalisation by the highest set bit, a polynomial of degree 8 on `[1/2, 1]`, and the same power of
 /// two again.
 ///
 /// # Cost
-/// With replicated sharing see [`super::costs`]; numbers known to be small
-/// ([`SecretTensor::with_bound`]) cost less, and those known to be positive too: see
-/// [`reciprocal_positive`].
-/// With replicated sharing at width 44: 24 rounds and 3897 bits for each element in all. One round more for
-/// more than 20 fraction bits, whose results do not fit beside a power of two.
+/// With replicated sharing see [`super::costs`]; numbers known to be small ([`SecretTensor::with_bound`])
+/// cost less, and those known to be positive too: see [`reciprocal_positive`]. With replicated sharing at
+/// width 44: 24 rounds and 3897 bits for each element in all. One round more for more than 20 fraction
+/// bits, whose results and a power of two do not fit one word.
 ///
 /// # Errors
 /// [`crate::Error::Invalid`] for more than 30 fraction bits; [`crate::Error::Net`] if a peer failed.
@@ -93,7 +92,8 @@ struct Scale<P: Protocol> {
     split: Option<[P::Share; 2]>,
 }
 
-/// What normalises words of `2^(2f)` at most; for 0 and above, powers of two are 0.
+/// The powers of two that normalise words of `2^(2f)` at most; for 0 and for larger words they are
+/// 0.
 fn scale_of<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
@@ -295,7 +295,7 @@ const INVERSE_BITS: u32 = 26;
 /// Fraction bits of the table of roots of small powers of two.
 const TABLE: u32 = 26;
 
-/// How a power of two with half the exponent is put together.
+/// The parts of a power of two with half the exponent.
 ///
 /// With `m = x 2^e / 2^n` in `[1/2, 1)` and `x = word / 2^f`, the root's word is
 /// `sqrt(m) 2^((n - f - e) / 2 + f)` and the inverse root's `1 / sqrt(m) 2^((f - n + e) / 2 + f)`;

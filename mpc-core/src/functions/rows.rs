@@ -81,13 +81,29 @@ const LARGE: u32 = 5;
 /// Fraction bits of the inverse root's polynomial and of its table.
 const ROOT: u32 = 26;
 
+/// Epsilons below this, in squared units of the last place, leave rows of small distances to the rounding of their
+/// numbers.
+const FAINT_EPSILON: f64 = 4096.0;
+
+/// The least epsilon that [`normalize`] takes as it is, in squared units of the last place.
+fn least_epsilon(frac: u32) -> f64 {
+    (f64::from(frac) - 5.0).min(8.0).exp2()
+}
+
+/// The mean of a row's squared distances and epsilon, in squared units of the last place, from which on rounding and
+/// [`least_epsilon`] change the row by at most a fiftieth.
+fn clear(least: f64) -> f64 {
+    25.0 * least + 1024.0
+}
+
 /// `(x - mean) / sqrt(variance + epsilon)`, mean and variance taken over the axes from `axis` on.
 ///
 /// # Domain and error
 /// `f` fraction bits, `n` numbers in a row: `|x| < 2^(50 - f)`, and the root of the sum of the squared distances
 /// from the mean `d < 2^(50 - f)`. Error below `(2^-18 + 2^(f - 58) d) |y|` and three units in the last place,
-/// and the mean's: 2^-20 of it over the deviation. An epsilon below `2^-(f + 5)` is taken for that, the noise
-/// of a constant row.
+/// the mean's: 2^-20 of it over the deviation, and that of the operand's rounding: a unit over the root of variance
+/// and epsilon. An epsilon below `2^(8 - 2f)`, or `2^(-f - 5)` if that is less, counts as that; then rows of
+/// deviations below `2^(6.4 - f)` come out too small: see [`normalize_watched`].
 ///
 /// # Method
 /// The sum of squares, of up to 100 bits, as three inner products of limbs; of its exact low bits and of its
@@ -106,6 +122,38 @@ pub fn normalize<P: Protocol>(
     axis: usize,
     epsilon: f64,
 ) -> Result<SecretTensor<P>> {
+    Ok(normalize_watched(mpc, x, axis, epsilon)?.rows)
+}
+
+/// Normalised rows, and words by which those of too small numbers can be told.
+#[derive(Debug)]
+pub struct Normalized<P: Protocol> {
+    /// The rows.
+    pub rows: SecretTensor<P>,
+    /// For each row a word of each, `[rows, 1]`. The first alone is negative if the row's distances from its mean are
+    /// not 0 and so small that rounding changes the result by more than a fiftieth. `None` where epsilon is so large
+    /// that this cannot be.
+    pub faint: Option<[SecretTensor<P>; 2]>,
+}
+
+/// True if rows of small numbers can be too small for [`normalize`] with this epsilon, at `frac` fraction bits.
+pub fn leaves_rows_faint(epsilon: f64, frac: u32) -> bool {
+    epsilon * f64::from(2 * frac).exp2() < FAINT_EPSILON
+}
+
+/// [`normalize`], with words that tell rows of too small numbers.
+///
+/// # Cost
+/// As [`normalize`].
+///
+/// # Errors
+/// As [`normalize`].
+pub fn normalize_watched<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    axis: usize,
+    epsilon: f64,
+) -> Result<Normalized<P>> {
     let dims = x.shape().dims();
     if axis >= dims.len() {
         let reason = format!("shape {:?} has no axis {axis}", x.shape());
@@ -121,12 +169,26 @@ pub fn normalize<P: Protocol>(
     // sqrt(n) = ratio 2^half.
     let half = count.next_power_of_two().ilog2().div_ceil(2);
     let ratio = (count as f64).sqrt() / f64::from(half).exp2();
-    let epsilon = epsilon.max((-f64::from(x.frac() + 5)).exp2()) * gain * gain;
-    let sums = Sums::new(mpc, &limbs, epsilon, count, x.frac())?;
+    let square = f64::from(2 * x.frac()).exp2();
+    let least = (epsilon * square).max(least_epsilon(x.frac()));
+    let sums = Sums::new(mpc, &limbs, least / square * gain * gain, count, x.frac())?;
     let factor = factor(mpc, &sums, ratio)?;
+    let faint = if leaves_rows_faint(epsilon, x.frac()) {
+        // Rows whose mean of squares is 1/64 are rows of zeros.
+        let ends = [least + 1.0 / 64.0, clear(least)];
+        let beyond = |mean: f64| -> Result<SecretTensor<P>> {
+            let end = ratio * f64::from(61).exp2() / (mean * count as f64).sqrt() / gain;
+            let word = mpc.linear(&Linear::Shift((end as u64).wrapping_neg()), &factor)?;
+            Ok(SecretTensor::new(word, 0, 63))
+        };
+        Some([beyond(ends[0])?, beyond(ends[1])?])
+    } else {
+        None
+    };
     let wide = broadcast(mpc, &SecretTensor::new(factor, 0, 62), rows.shape())?;
     let share = product(mpc, distance.share(), wide.share(), 61 - half - x.frac())?;
-    reshape(mpc, &SecretTensor::new(share, x.frac(), x.frac() + half + 3), x.shape())
+    let rows = SecretTensor::new(share, x.frac(), x.frac() + half + 3);
+    Ok(Normalized { rows: reshape(mpc, &rows, x.shape())?, faint })
 }
 
 /// Distances from each row's mean.
@@ -138,7 +200,7 @@ struct Centred<P: Protocol> {
     gain: f64,
 }
 
-/// Whether rows are centred without a mean: for slow links, if nothing leaves its range.
+/// True if rows are centred without a mean: for slow links, if no value leaves its range.
 fn at_once<P: Protocol>(mpc: &P, rows: &SecretTensor<P>, count: usize) -> bool {
     let log = count.next_power_of_two().ilog2();
     // n times a word and less a sum of n; the root of the sum of the squares of distances times at most 2.
@@ -171,7 +233,7 @@ fn centred_at_once<P: Protocol>(
     Ok(Centred { distance, limbs, gain })
 }
 
-/// Distances from each row's mean, as it is rounded.
+/// Distances from each row's rounded mean.
 fn centred<P: Protocol>(mpc: &mut P, rows: &SecretTensor<P>, count: usize) -> Result<Centred<P>> {
     let Limbs { high, low } = Limbs::of(mpc, rows.share(), CUT)?;
     let log = count.next_power_of_two().ilog2();
@@ -223,7 +285,7 @@ impl<P: Protocol> Sums<P> {
         let fine = mpc.combine(&terms, constant.round() as u64)?;
         let terms = [(1, &h), (1, &coarse_m), (1, &coarse_l)];
         let constant = constant / f64::from(2 * CUT).exp2();
-        // Two of the terms may be rounded down: what is negative would count as large.
+        // Two of the terms may be rounded down: a negative sum would count as large.
         let coarse = mpc.combine(&terms, constant.round() as u64 + 3)?;
         let [fine, coarse] = [fine, coarse].map(|share| SecretTensor::new(share, 0, 63));
         Ok(Self { fine, coarse })
@@ -253,7 +315,7 @@ fn factor<P: Protocol>(mpc: &mut P, sums: &Sums<P>, ratio: f64) -> Result<P::Sha
         Ok(slice(mpc, &x, 0, start, start + groups, 1)?.share().clone())
     };
     let large = part(mpc, large, groups)?;
-    // Where the sum is large, what belongs to its high bits.
+    // If the sum is large, the values for its high bits.
     let mut fine = Vec::with_capacity(5);
     let mut gains = Vec::with_capacity(5);
     for x in [both.share(), s0, s1, r0, r1] {

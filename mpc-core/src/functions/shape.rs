@@ -20,8 +20,8 @@ fn view<P: Protocol>(mpc: &P, x: &SecretTensor<P>, view: &View) -> Result<Secret
 /// None: nothing is sent.
 ///
 /// # Errors
-/// [`ring_arith::Error`] if the lengths differ. The functions below likewise fail only if what is
-/// asked for does not fit the shape.
+/// [`ring_arith::Error`] if the lengths differ. The functions below also fail only if their
+/// arguments do not fit the shape.
 pub fn reshape<P: Protocol>(
     mpc: &P,
     x: &SecretTensor<P>,
@@ -132,7 +132,7 @@ pub fn broadcast<P: Protocol>(
     }
 }
 
-/// `[.., H, W]` to `[.., kh * kw, OH, OW]`: what lies under each position of a window.
+/// `[.., H, W]` to `[.., kh * kw, OH, OW]`: the elements under each position of a window.
 ///
 /// # Cost
 /// None: nothing is sent.
@@ -226,7 +226,7 @@ pub fn mean<P: Protocol>(
     Ok(mean.with_width(width))
 }
 
-/// Bits that a sum of so many terms needs beyond one term's.
+/// Bits that a sum of `terms` terms needs beyond one term's.
 pub(super) fn doublings(terms: usize) -> u32 {
     let bits = terms.max(1).next_power_of_two().trailing_zeros();
     mutant!("sums: a bit too narrow", bits = bits.saturating_sub(1));

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Chain, Compare, Compared, Piecewise, Profile, Protocol, Result, SecretTensor, Sum, Then,
-    TruncationMode, Value, piecewise,
+    TruncationMode, Value,
 };
 
 const ONE: u64 = 1 << 20;
@@ -33,7 +33,7 @@ fn in_pieces<P: Protocol>(
 }
 
 fn logistic(x: f64) -> f64 {
-    1.0 / (1.0 + piecewise::exp(-x))
+    1.0 / (1.0 + libm::exp(-x))
 }
 
 fn sigmoid_in_pieces() -> Piecewise {
@@ -53,7 +53,7 @@ fn silu_in_pieces() -> Piecewise {
 }
 
 fn gelu_in_pieces() -> Piecewise {
-    let gelu = |x: f64| x / 2.0 * (1.0 + piecewise::erf(x * std::f64::consts::FRAC_1_SQRT_2));
+    let gelu = |x: f64| x / 2.0 * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2));
     let ends = [-7 << 20, 7 << 20];
     Piecewise::interpolated(gelu, [15, 9], 38, ends, [[0, 0], [0, 1]])
 }
@@ -161,20 +161,20 @@ pub fn silu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
 
 const MINUS_TWO: u64 = 2u64.wrapping_neg();
 
-/// A number cut into what the functions of this file need.
+/// The parts of a number that the functions of this file need.
 struct Magnitude<P: Protocol> {
-    /// Whether it is negative, as a word.
+    /// 1 if it is negative, else 0, as a word.
     negative: P::Share,
     /// `20 - gain |x|`, at least 0.
     from_far: P::Share,
-    /// The number within `-20..=20`, less where there is a gain.
+    /// The number clamped to `-20..=20`, or to a smaller range with a gain.
     near: P::Share,
-    /// What it exceeds that by, or 0.
+    /// The excess beyond `near`'s range, or 0.
     over: P::Share,
 }
 
-/// Three comparisons in the same rounds. `gain` is a power of two: it is applied to what is left of the number,
-/// since all of it would not fit.
+/// Three comparisons in the same rounds. `gain` is a power of two: it multiplies the number after clamping,
+/// since the whole product would not fit.
 fn magnitude<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, gain: u64) -> Result<Magnitude<P>> {
     let far = FAR / gain as i64;
     mutant!("tanh: clamped as if not doubled", far = FAR);
@@ -270,8 +270,8 @@ pub fn erf<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
 /// `|x| < 2^22`; error below `2^-17`. 20 fraction bits are used.
 ///
 /// # Method
-/// Clamp to `-4.95..=4.95`; `x / 2` plus `x^2` times a polynomial of degree 11 in `x^2`; what was cut off
-/// above is added again.
+/// Clamp to `-4.95..=4.95`; `x / 2` plus `x^2` times a polynomial of degree 11 in `x^2`; the excess over
+/// the upper limit is added again.
 ///
 /// # Cost
 /// Two comparisons with a selection that share 6 rounds, a chain of eight products in eight more.

@@ -1,8 +1,8 @@
-//! What the functions cost over replicated sharing in the profile for slow links, as tests of that protocol count it.
+//! The functions' costs over replicated sharing in the profile for slow links, as tests of that protocol count them.
 
 use super::Cost;
 
-/// The same in the profile for slow links, for 960 elements: most of what it saves in rounds is for few.
+/// The same in the profile for slow links, for 960 elements: it saves rounds mostly for few elements.
 pub fn costs_for_slow_links() -> &'static [Cost] {
     FOR_SLOW_LINKS
 }

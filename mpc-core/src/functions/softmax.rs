@@ -26,7 +26,7 @@ const INVERSE: u32 = 28;
 /// Rows of more terms than this need better exponentials: errors of small ones add up.
 const FEW: usize = 1024;
 
-/// How the exponentials of a row are computed.
+/// The method for the exponentials of a row.
 struct Terms {
     /// Their fraction bits.
     frac: u32,
@@ -53,9 +53,8 @@ impl Terms {
 /// `|x| < 2^41`, rows of up to 200,000; error below `2^-17`. 20 fraction bits are used.
 ///
 /// # Method
-/// Subtract the maximum; [`super::exp_nonpositive`] at 28 fraction bits; one reciprocal for each row, of a sum that
-/// is known to lie between 1 and the row's length `n`, so that comparisons with the powers of two below
-/// `n` normalise it.
+/// Subtract the maximum; [`super::exp_nonpositive`] at 28 fraction bits; one reciprocal for each row. The sum lies
+/// between 1 and the row's length `n`, so comparisons with the powers of two below `n` normalise it.
 ///
 /// # Cost
 /// [`max`], [`super::exp_nonpositive`], `ceil(log2 n) - 1` comparisons that share 6 rounds and six products for each
@@ -128,15 +127,15 @@ pub fn log_softmax<P: Protocol>(
     rescale(mpc, &share, frac)
 }
 
-/// What both functions need of each row.
+/// The values of each row that both functions need.
 struct Row<P: Protocol> {
     /// `x - max(x)`, 20 fraction bits.
     distance: SecretTensor<P>,
     /// `e^(x - max(x))`, with the fraction bits of its [`Terms`].
     exponentials: SecretTensor<P>,
-    /// How many powers of two from 2 on are below `n`.
+    /// The number of powers of two from 2 on that are below `n`.
     powers: u32,
-    /// Which of `2, 4, .., 2^powers` the sum does not reach.
+    /// For each of `2, 4, .., 2^powers`: 1 if the sum does not reach it.
     missed: Vec<P::Share>,
     /// `2^powers` over the largest power of two that the sum reaches.
     scale: P::Share,
@@ -152,7 +151,7 @@ impl<P: Protocol> Row<P> {
         let Terms { frac, tail, .. } = Terms::of(count);
         let exponentials = exp_nonpositive_to(mpc, &distance, frac, tail)?;
         let total = sum(mpc, &exponentials, &[axis])?;
-        // The sum may be the next power of two itself, and what is normalised is at most 1, both included.
+        // The sum may equal the next power of two, and normalised words may equal 1.
         let powers = doublings(count).saturating_sub(1);
         mutant!("softmax: a power of two missed", powers = powers.saturating_sub(1));
         let (scale, missed) = scale_of(mpc, &total, powers)?;
@@ -198,8 +197,8 @@ fn largest<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, axis: usize) -> Result
     permute(mpc, &reshape(mpc, &largest, &Shape::new(back)?)?, &order)
 }
 
-/// `[k, n]` to `[1, n]`: the largest of each column. The first of the largest is the only one that is beaten by
-/// none before it and beats or equals all behind it.
+/// `[k, n]` to `[1, n]`: the largest of each column. Only the first of the largest is greater than all before
+/// it, and greater than or equal to all after it.
 fn pair_by_pair<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let (terms, columns) = (x.shape().dims()[0], x.shape().dims()[1]);
     let pairs: Vec<_> = (0..terms).flat_map(|j| (0..j).map(move |i| (i, j))).collect();

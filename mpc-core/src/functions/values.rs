@@ -5,7 +5,7 @@ use ring_arith::{Engine, EngineTensor, FixedPoint, FracBits, Shape, Tensor};
 
 use crate::{Arg, Error, Protocol, PublicTensor, Result, SecretTensor, Words};
 
-/// What the encoding guarantees: `|word| < 2^62`.
+/// The width that the encoding guarantees: `|word| < 2^62`.
 const ENCODED_WIDTH: u32 = 63;
 
 /// Encodes real numbers as a public tensor.
@@ -15,7 +15,8 @@ const ENCODED_WIDTH: u32 = 63;
 ///
 /// # Errors
 /// [`ring_arith::Error::OutOfRange`], naming the index, for NaN, infinities and numbers that do not
-/// fit; [`ring_arith::Error::Invalid`] if there are not as many numbers as the shape has places.
+/// fit; [`ring_arith::Error::Invalid`] if the number of values differs from the shape's number of
+/// elements.
 pub fn encode<P: Protocol>(
     mpc: &P,
     shape: &Shape,
@@ -140,7 +141,7 @@ pub fn constant<P: Protocol>(mpc: &P, x: &PublicTensor<P>) -> Result<SecretTenso
     Ok(SecretTensor::new(mpc.constant(x.words())?, x.frac(), x.width()))
 }
 
-/// A secret operand as it is, a public one as a constant.
+/// A secret operand unchanged, a public one as a constant.
 pub(super) fn secret<P: Protocol>(mpc: &P, x: Arg<'_, P>) -> Result<SecretTensor<P>> {
     match x {
         Arg::Secret(x) => Ok(x.clone()),

@@ -7,7 +7,7 @@ use crate::{Error, Result, functions::terms};
 /// Bits of a limb: products of two, summed over 2^19 terms, fit a signed word.
 const LIMB: u32 = 22;
 
-/// What is beyond this overflows for certain; what is not has no more than 128 bits.
+/// A magnitude beyond this overflows for certain; others fit 128 bits.
 const FAR: f64 = (1u128 << 100) as f64;
 
 /// A bilinear map of signed words.

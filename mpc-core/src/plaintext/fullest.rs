@@ -1,4 +1,4 @@
-//! How close the reference has come to its limits.
+//! The reference's distance to its limits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

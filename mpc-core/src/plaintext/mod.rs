@@ -16,8 +16,9 @@ use ring_arith::{
 pub use rounding::Rounding;
 
 use crate::{
-    Compare, Compared, Error, Linear, MOST_DROPPED, Produced, Product, Profile, Protocol, Result,
-    ShareTensor, TruncationMode, provided::check_compare,
+    BitMap, Compare, Compared, Error, Info, Linear, MOST_DROPPED, Produced, Product, Profile,
+    Protocol, Recipients, Result, ShareBits, ShareTensor, TruncationMode,
+    provided::{self, check_compare, check_dropped},
 };
 use fullest::Fullest;
 use rounding::Coins;
@@ -25,10 +26,10 @@ use rounding::Coins;
 /// Computes on words in the open, as the only party. The oracle of every test, and a way to run a
 /// model in fixed point without any protocol.
 ///
-/// It also checks what callers promise about magnitudes (`width` of a comparison, `|x| < 2^62` before
-/// a truncation) and answers a broken promise with [`Error::Invalid`]. A protocol on shares cannot. Sums and
-/// products are taken over the integers, and what does not fit a signed word is an error too, except in
-/// [`Protocol::combine`] and of bits, which are modulo 2^64 on purpose.
+/// It also checks the callers' promises about magnitudes (`width` of a comparison, `|x| < 2^62` before a
+/// truncation) and answers a broken promise with [`Error::Invalid`]. A protocol on shares cannot. Sums and
+/// products are taken over the integers: one that does not fit a signed word is an error too.
+/// [`Protocol::combine`] and sums of bits are modulo 2^64 on purpose.
 #[derive(Debug)]
 pub struct Plaintext<E: Engine> {
     engine: E,
@@ -64,14 +65,14 @@ impl<E: Engine> Plaintext<E> {
         Self { engine, coins, modular: false, profile, fullest, streams: 0 }
     }
 
-    /// How full the fullest sum or product since the last call was: its magnitude as a part of what it may
-    /// be, `2^62` before a truncation and `2^63` elsewhere. 0 if there was none.
+    /// The largest magnitude of a sum or product since the last call, as a fraction of its limit: `2^62`
+    /// before a truncation and `2^63` elsewhere. 0 without sums and products.
     pub fn take_fullest(&mut self) -> f64 {
         self.fullest.take()
     }
 
     /// The same, with all sums and products modulo 2^64, as they are on shares: for programs on words
-    /// that are no numbers.
+    /// that are not numbers.
     #[must_use]
     pub fn modular(self) -> Self {
         Self { modular: true, ..self }
@@ -125,10 +126,7 @@ impl<E: Engine> Plaintext<E> {
         bits: u32,
         mode: TruncationMode,
     ) -> Result<PlainShare<E>> {
-        if !(1..=MOST_DROPPED).contains(&bits) {
-            let reason = format!("cannot drop {bits} bits; 1 to {MOST_DROPPED} can be dropped");
-            return Err(Error::Invalid { op, reason });
-        }
+        check_dropped(op, bits)?;
         exact::check(op, values, 62, true)?;
         self.fullest.note(values, 62);
         if mode == TruncationMode::Early && bits < MOST_DROPPED {
@@ -196,6 +194,12 @@ impl ShareTensor for PlainBits {
     }
 }
 
+impl ShareBits for PlainBits {
+    fn width(&self) -> usize {
+        self.width as usize
+    }
+}
+
 impl<E: Engine> fmt::Debug for PlainShare<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PlainShare({:?})", self.shape())
@@ -213,27 +217,16 @@ impl<E: Engine> Protocol for Plaintext<E> {
     type Share = PlainShare<E>;
     type Bits = PlainBits;
 
-    fn name(&self) -> &'static str {
-        "plaintext"
+    fn info(&self) -> Info {
+        let (modes, profile) = (TruncationMode::ALL, self.profile);
+        Info { modes, profile, ..Info::new("plaintext", Party(0), 1) }
     }
 
     fn engine(&self) -> &E {
         &self.engine
     }
 
-    fn me(&self) -> Party {
-        Party(0)
-    }
-
-    fn parties(&self) -> usize {
-        1
-    }
-
     fn step(&mut self, _name: &str) {}
-
-    fn profile(&self) -> Profile {
-        self.profile
-    }
 
     fn set_profile(&mut self, profile: Profile) {
         self.profile = profile;
@@ -258,7 +251,7 @@ impl<E: Engine> Protocol for Plaintext<E> {
         shapes.iter().zip(values).map(one).collect()
     }
 
-    /// From a key that everybody knows: the reference hides nothing, and repeats itself.
+    /// From a public key: the reference hides nothing, and its runs are equal.
     fn private_stream(&mut self) -> Result<Stream> {
         self.streams += 1;
         Ok(StreamKey::new(Generator::ChaCha12, &[0; 32]).stream(self.streams))
@@ -268,13 +261,15 @@ impl<E: Engine> Protocol for Plaintext<E> {
         Ok(PlainShare(value.clone()))
     }
 
-    fn open(&mut self, shares: &[&PlainShare<E>]) -> Result<Vec<E::Tensor>> {
-        Ok(shares.iter().map(|s| s.0.clone()).collect())
-    }
-
-    fn open_to(&mut self, to: Party, shares: &[&PlainShare<E>]) -> Result<Option<Vec<E::Tensor>>> {
-        self.alone(to)?;
-        self.open(shares).map(Some)
+    fn reveal(
+        &mut self,
+        to: Recipients,
+        shares: &[&PlainShare<E>],
+    ) -> Result<Option<Vec<E::Tensor>>> {
+        if let Recipients::One(party) = to {
+            self.alone(party)?;
+        }
+        Ok(Some(shares.iter().map(|s| s.0.clone()).collect()))
     }
 
     fn open_bits(&mut self, bits: &[&PlainBits]) -> Result<Vec<BitTensor<E::Tensor>>> {
@@ -347,36 +342,14 @@ impl<E: Engine> Protocol for Plaintext<E> {
         PlainBits::from_planes(&self.engine, value)
     }
 
-    fn xor(&self, x: &PlainBits, y: &PlainBits) -> Result<PlainBits> {
-        x.zip("xor", y, |a, b| a ^ b)
-    }
-
-    fn not(&self, x: &PlainBits) -> Result<PlainBits> {
-        x.map(x.width, |w| !w)
-    }
-
-    fn and_public(&self, x: &PlainBits, mask: u64) -> Result<PlainBits> {
-        x.map(x.width, |w| w & mask)
-    }
-
-    fn pick_planes(&self, x: &PlainBits, planes: &[Option<u32>]) -> Result<PlainBits> {
-        x.pick(planes)
-    }
-
-    fn join_planes(&self, xs: &[&PlainBits]) -> Result<PlainBits> {
-        PlainBits::join(xs)
-    }
-
-    fn parity(&self, x: &PlainBits) -> Result<PlainBits> {
-        x.map(1, |w| u64::from(w.count_ones() % 2))
-    }
-
-    fn reshape_bits(&self, x: &PlainBits, shape: &Shape) -> Result<PlainBits> {
-        x.reshape(shape)
-    }
-
-    fn bits_width(&self, x: &PlainBits) -> u32 {
-        x.width
+    fn linear_bits(&self, map: &BitMap<'_, PlainBits>) -> Result<PlainBits> {
+        match *map {
+            BitMap::Xor(x, y) => x.zip("xor", y, |a, b| a ^ b),
+            BitMap::Not(x) => x.map(x.width, |w| !w),
+            BitMap::Pick(x, planes) => x.pick(planes),
+            BitMap::Join(xs) => PlainBits::join(xs),
+            BitMap::Reshape(x, shape) => x.reshape(shape),
+        }
     }
 
     fn products(
@@ -390,7 +363,9 @@ impl<E: Engine> Protocol for Plaintext<E> {
                 None => self.exactly("product", &shape, sum)?,
                 Some((bits, mode)) => self.truncated("product", &shape, &sum, bits, mode)?,
             };
-            results.push(self.finished(share, job.finish)?);
+            let sums = job.sums.map(|wanted| provided::sums(self, &share, wanted)).transpose()?;
+            let (share, kept) = self.finished(share, job.finish)?;
+            results.push(Produced { share, sums, kept });
         }
         Ok(results)
     }

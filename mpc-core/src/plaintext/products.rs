@@ -1,9 +1,9 @@
-//! Sums of products in the open, and what follows them.
+//! Sums of products on plain words, and their final steps.
 
 use ring_arith::{Engine, Shape, View};
 
 use super::{PlainBits, PlainShare, Plaintext, exact};
-use crate::{Error, Finish, Produced, Product, Result, ShareTensor};
+use crate::{Error, Finish, Product, Result, ShareTensor};
 
 impl<E: Engine> Plaintext<E> {
     /// The terms and summands of a product, over the integers or modulo 2^64.
@@ -37,12 +37,12 @@ impl<E: Engine> Plaintext<E> {
         Ok((shape, sum))
     }
 
-    /// What follows the truncation of a product.
+    /// The final step after the truncation of a product, and the bits that are kept.
     pub(super) fn finished(
         &self,
         share: PlainShare<E>,
         finish: Finish<'_, PlainBits>,
-    ) -> Result<Produced<PlainShare<E>, PlainBits>> {
+    ) -> Result<(PlainShare<E>, Option<PlainBits>)> {
         let share = match finish {
             Finish::Raw | Finish::Truncate { .. } => share,
             Finish::TruncateRelu { .. } => self.map(&share, |w| (w as i64).max(0) as u64)?,
@@ -56,6 +56,6 @@ impl<E: Engine> Plaintext<E> {
             }
             _ => None,
         };
-        Ok(Produced { share, kept })
+        Ok((share, kept))
     }
 }

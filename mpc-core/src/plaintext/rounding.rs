@@ -1,8 +1,8 @@
-//! How truncation rounds in the reference: deterministic, or drawn as protocols on shares draw it.
+//! Rounding of truncations in the reference: deterministic, or random as on shares.
 
 use crate::{TruncationMode, seed::SplitMix64};
 
-/// How [`super::Plaintext`] rounds.
+/// The rounding of [`super::Plaintext`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rounding {
     /// Every mode is the floor; the fused ReLU's rounding is to nearest.

@@ -1,14 +1,15 @@
-//! The event loop of an endpoint: one thread of its own, helped by threads that wait.
+//! The event loop of an endpoint: one dedicated thread, helped by threads that wait.
 //!
-//! A thread that sends writes to the socket itself, as much as that takes at once. One that receives
-//! reads the socket itself, and no further than the message it wants, so that a message goes from the
-//! socket to its receiver without a change of threads and while the memory it came through is still in
-//! the cache. If nothing is there, the receiver gives way to other threads a few times (`patience`),
-//! and then leads: whoever holds the poll's lock waits for the sockets and serves those that are
-//! ready. Where many threads wait, each for a client of its own, they do not lead but sleep, each in a
-//! [`Parker`] of its own, and what comes over a link wakes the thread that uses that link and no other.
-//! The endpoint's own thread does what the others leave undone while they compute: it looks once a
-//! millisecond whether they still lead, and sleeps while one of them waits for the sockets for long.
+//! A thread that sends writes to the socket itself, as much as the socket takes at once. A thread
+//! that receives reads the socket itself, and no further than the message it wants. So a message
+//! needs no change of threads between the socket and its receiver, and the memory it came through
+//! is still in the cache. If nothing is there, the receiver gives way to other threads a few times
+//! (`patience`), and then leads. It takes the poll's lock, waits for the sockets and serves those
+//! that are ready. If many threads wait, each for one client, they do not lead but sleep, each in a
+//! separate [`Parker`]. A message on a link wakes only the thread that uses that link. The
+//! endpoint's thread does what the others leave undone while they compute. It looks once a
+//! millisecond whether they still lead, and sleeps while one of them waits for the sockets for
+//! long.
 
 use std::{
     io,
@@ -28,18 +29,19 @@ use crate::{
     parker::{Change, Parker},
 };
 
-/// How long the endpoint's thread leaves the lead to threads that waited a moment ago.
+/// The time for which the endpoint's thread leaves the lead to threads that waited a moment ago.
 const LEAVE: Duration = Duration::from_millis(1);
 
 /// Longest sleep of a thread that may lead before it looks again whether it has been cancelled.
 const NAP: Duration = Duration::from_millis(100);
 
-/// So many times the endpoint's thread finds the same leader waiting before it sleeps for longer.
+/// The number of times that the endpoint's thread finds the same leader waiting before it sleeps
+/// for longer.
 const LOOKS: u32 = 16;
 
 impl Hub {
-    /// Waits until `ready` has an answer, or until the given time. `ready` is asked again after each
-    /// change of the given kind on a link, or in a lobby, that knows the parker.
+    /// Waits until `ready` returns an answer, or until the given time. The thread asks `ready`
+    /// again after each change of the given kind on a link or in a lobby that has the parker.
     pub(crate) fn wait<T>(
         &self,
         parker: &Arc<Parker>,
@@ -131,7 +133,8 @@ impl Hub {
             self.wake(&next, Change::ANY);
         }
         self.hand_over();
-        // Whoever rests has said so before it found this thread leading, or finds that it does not.
+        // A resting thread has set `resting` before it found this thread leading, or it finds that
+        // no thread leads.
         fence(Ordering::SeqCst);
         if self.resting.load(Ordering::Relaxed)
             && let Some(thread) = self.thread.get()
@@ -156,7 +159,7 @@ impl Hub {
         came
     }
 
-    /// Serves what is ready now, if nobody leads.
+    /// Serves what is ready now, if no thread leads.
     pub(crate) fn glance(&self) {
         if let Some(mut poller) = self.try_lead() {
             self.take_turn(&mut poller, Duration::ZERO);
@@ -174,7 +177,7 @@ impl Hub {
         }
     }
 
-    /// Makes somebody look at the links that are ready.
+    /// Wakes a thread to look at the links that are ready.
     pub(super) fn kick(&self) {
         if self.polling.load(Ordering::SeqCst) {
             // A failure leaves the next tick, a tenth of a second later.
@@ -184,7 +187,7 @@ impl Hub {
         }
     }
 
-    /// Has a link served soon by whoever leads.
+    /// Has a link served soon by the thread that leads.
     pub(crate) fn schedule(&self, link: &Link) {
         lock(&self.ready).push(link.token);
         self.kick();
@@ -270,7 +273,7 @@ impl Hub {
             self.watching.store(true, Ordering::SeqCst);
             drop(poller);
             if self.woken_leaders.load(Ordering::Relaxed) != woken && lock(&self.ready).is_empty() {
-                // Whoever waited leads its next wait itself, which is faster.
+                // The thread that waited leads its next wait itself, which is faster.
                 thread::park_timeout(LEAVE);
             }
         }

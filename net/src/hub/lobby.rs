@@ -1,4 +1,4 @@
-//! Peers that have introduced themselves and wait for somebody to take them.
+//! Peers that have introduced themselves and wait to be taken.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,7 @@ use crate::{
     parker::Parker,
 };
 
-/// Arrivals that nobody has taken; further ones are refused.
+/// The most arrivals that wait to be accepted; further ones are refused.
 const LONGEST: usize = 64;
 
 /// A peer that has introduced itself.
@@ -17,14 +17,14 @@ pub(crate) struct Arrival {
     pub(crate) hello: Hello,
 }
 
-/// Arrivals of one kind, and who waits for them.
+/// Arrivals of one kind, and the threads that wait for them.
 #[derive(Default)]
 pub(crate) struct Lobby {
     arrivals: Mutex<Vec<Arrival>>,
     takers: Mutex<Vec<Arc<Parker>>>,
 }
 
-/// Somebody's place among those that hear of arrivals, until it is dropped.
+/// A thread's registration for news of arrivals, until it is dropped.
 pub(crate) struct Taker<'a> {
     lobby: &'a Lobby,
     parker: Arc<Parker>,
@@ -35,7 +35,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Lobby {
-    /// Lets a peer wait. Whoever takes arrivals is to be woken: [`Self::takers`].
+    /// Adds a peer that waits. The caller then wakes the threads that take arrivals:
+    /// [`Self::takers`].
     ///
     /// # Errors
     /// [`End::Violation`] if too many wait.
@@ -49,12 +50,12 @@ impl Lobby {
         Ok(())
     }
 
-    /// The parkers of those who wait for arrivals.
+    /// The parkers of the threads that wait for arrivals.
     pub(super) fn takers(&self) -> Vec<Arc<Parker>> {
         lock(&self.takers).clone()
     }
 
-    /// Hears of arrivals from now on.
+    /// Registers a thread, which is woken at each arrival from now on.
     pub(crate) fn attend(&self, parker: &Arc<Parker>) -> Taker<'_> {
         lock(&self.takers).push(parker.clone());
         Taker { lobby: self, parker: parker.clone() }
@@ -68,7 +69,7 @@ impl Lobby {
         Some(arrivals.remove(found))
     }
 
-    /// What the first arrival of which `look` says something says.
+    /// The first answer of `look` that is not `None`, over the arrivals in their order.
     pub(crate) fn find<T>(&self, look: impl Fn(&Arrival) -> Option<T>) -> Option<T> {
         lock(&self.arrivals).iter().find_map(look)
     }

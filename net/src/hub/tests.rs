@@ -1,4 +1,4 @@
-//! Tests of whom an endpoint wakes, and of what it holds for a client.
+//! Tests of the threads that an endpoint wakes, and of the bytes that it holds for a client.
 
 use std::thread::Scope;
 

@@ -15,10 +15,10 @@ use crate::{
 
 pub use processes::{Processes, Running, joined};
 
-/// How long certificates made on the fly are valid.
+/// The time for which certificates made on the fly are valid.
 const LIFETIME: Duration = Duration::from_secs(7 * 86_400);
 
-/// What carries the messages of parties on one machine.
+/// The network that carries the messages of parties on one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Network {
@@ -103,7 +103,7 @@ fn plain(party: usize) -> Security {
     Security::InsecurePlainTcp { role: Role::party(party), beyond_loopback: false }
 }
 
-/// Certificates of all parties under an authority of their own, which is forgotten at once.
+/// Certificates of all parties under a separate authority, which is forgotten at once.
 fn identities(parties: usize) -> Result<Vec<Identity>> {
     let authority = Authority::generate(LIFETIME)?;
     (0..parties).map(|party| authority.issue(&Role::party(party), LIFETIME)).collect()
@@ -123,7 +123,7 @@ fn local_address(listener: &TcpListener) -> Result<SocketAddr> {
     })
 }
 
-/// Runs `program` on each session, each in a thread of its own, and returns what they returned.
+/// Runs `program` on each session, each in a separate thread, and returns their results.
 ///
 /// # Panics
 /// If a party panics, once all have ended.

@@ -52,7 +52,7 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Processes of so many parties, which are given no arguments.
+    /// A launch of `parties` processes, without arguments.
     #[must_use]
     pub fn new(parties: usize, network: Network) -> Self {
         let (limits, program, args) = (Limits::default(), None, Vec::new());
@@ -87,7 +87,7 @@ impl Processes {
         self
     }
 
-    /// Starts one party so much later than the others.
+    /// Starts one party later than the others, by this time.
     #[must_use]
     pub fn late(mut self, party: usize, by: Duration) -> Self {
         self.late.push((party, by));
@@ -304,7 +304,7 @@ impl Drop for Running {
         for process in &mut self.processes {
             process.hold = None;
             if let Ok(child) = process.child() {
-                // An error says that it has ended already.
+                // An error means that it has ended already.
                 let _ = child.kill();
                 let _ = child.wait();
             }
@@ -331,7 +331,7 @@ pub fn joined() -> Result<Option<Endpoint>> {
     Endpoint::open(settings).map(Some)
 }
 
-/// What a party's process must know.
+/// The settings that a party's process needs.
 struct Brief<'a> {
     party: usize,
     peers: &'a [SocketAddr],

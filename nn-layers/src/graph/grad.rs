@@ -1,6 +1,6 @@
 //! Gradients as further operations of the same graph: reverse mode.
 //!
-//! What is added runs like everything else: the planner fuses it, any protocol computes it, and
+//! The added operations run like all others: the planner fuses them, any protocol computes them, and
 //! [`Graph::evaluate`] gives the same numbers in the clear.
 
 pub(crate) mod each;
@@ -21,15 +21,16 @@ use super::{Format, Graph, Node, ValueId};
 use crate::{Error, Result};
 
 impl Graph {
-    /// Adds the gradients of `sum(seed * of)` by each of `by`; `seed` has the shape of `of`. Only what lies
-    /// between `by` and `of` is followed.
+    /// Adds the gradients of `sum(seed * of)` by each of `by`; `seed` has the shape of `of`. Only operations
+    /// between `by` and `of` are followed.
     ///
-    /// Where functions have a corner the gradient is that of PyTorch, but for the larger and the smaller of
-    /// two: among equals the second has it all.
+    /// At a corner of a function the gradient is that of PyTorch. The larger and the smaller of two are an
+    /// exception: among equals the second gets the whole gradient. Comparisons, signs, whole parts and
+    /// positions pass none to their operands.
     ///
     /// # Errors
-    /// [`Error::Node`] naming an operation on the way that has no gradient, [`Error::Invalid`] if `of` does
-    /// not depend on one of `by` or `seed` has another shape; before anything is added.
+    /// [`Error::Node`] naming an operation on the way without a gradient, [`Error::Invalid`] if `of` does not
+    /// depend on one of `by` or `seed` has another shape; before anything is added.
     pub fn gradients(
         &mut self,
         of: ValueId,
@@ -73,14 +74,18 @@ impl Graph {
         let mut needed = vec![false; of.0 + 1];
         needed[of.0] = true;
         for i in (0..=of.0).rev().filter(|i| !by.contains(&ValueId(*i))) {
+            let Node { op, inputs, .. } = &self.nodes[i];
+            let sloped = inputs.iter().enumerate().filter(|(operand, _)| !is_flat(op, *operand));
             if needed[i] {
-                self.nodes[i].inputs.iter().for_each(|x| needed[x.0] = true);
+                sloped.for_each(|(_, x)| needed[x.0] = true);
             }
         }
         let mut wanted = vec![false; of.0 + 1];
         for i in 0..=of.0 {
-            let depends =
-                by.contains(&ValueId(i)) || self.nodes[i].inputs.iter().any(|x| wanted[x.0]);
+            let Node { op, inputs, .. } = &self.nodes[i];
+            let mut operands = inputs.iter().enumerate();
+            let depends = by.contains(&ValueId(i))
+                || operands.any(|(operand, x)| wanted[x.0] && !is_flat(op, operand));
             wanted[i] = needed[i] && depends;
         }
         wanted
@@ -105,7 +110,7 @@ impl Graph {
         for i in (0..=of.0).filter(|&i| wanted[i] && !by.contains(&ValueId(i))) {
             let node = &self.nodes[i];
             for (operand, _) in node.inputs.iter().enumerate().filter(|(_, x)| wanted[x.0]) {
-                if !is_differentiable(&node.op, operand) {
+                if !is_differentiable(&node.op) && !is_flat(&node.op, operand) {
                     let reason = format!("{} has no gradient by operand {operand}", node.op.name());
                     return Err(Error::Node { node: node.name.clone(), reason });
                 }
@@ -115,41 +120,36 @@ impl Graph {
     }
 }
 
-/// Whether [`Backward::by_operand`] knows the gradient.
-fn is_differentiable(op: &Op, operand: usize) -> bool {
+/// True if an operation's results are the same for other numbers nearby.
+fn is_flat(op: &Op, operand: usize) -> bool {
     match op {
-        Op::Unary(f) => !matches!(f, Unary::Sign | Unary::Not | Unary::Floor),
-        Op::Binary(f) => matches!(
-            f,
-            Binary::Add
-                | Binary::Sub
-                | Binary::Mul
-                | Binary::Div
-                | Binary::Max
-                | Binary::Min
-                | Binary::PRelu
-        ),
-        Op::Where => operand > 0,
-        Op::Mask => operand == 0,
-        Op::Reduce { kind, .. } => !matches!(kind, Reduce::Max | Reduce::Min),
-        Op::Input(_)
-        | Op::Constant(_)
-        | Op::Parameter(_)
-        | Op::Linear(_)
-        | Op::ConvWeightGrad(_)
-        | Op::MaxPoolGrad(_)
-        | Op::Lrn { .. }
-        | Op::BatchNorm(_)
-        | Op::ArgMax { .. }
-        | Op::OneHot(_)
-        | Op::Confine(_)
-        | Op::ClipFactor { .. } => false,
-        Op::Lookup => operand == 0,
-        _ => true,
+        Op::Unary(f) => matches!(f, Unary::Sign | Unary::Not | Unary::Floor),
+        Op::Binary(f) => f.gives_truth(),
+        Op::Where => operand == 0,
+        Op::Mask | Op::Lookup => operand == 1,
+        Op::ArgMax { .. } | Op::OneHot(_) => true,
+        _ => false,
     }
 }
 
-/// One operation on the way back.
+/// True if [`Backward::by_operand`] knows the gradient.
+fn is_differentiable(op: &Op) -> bool {
+    !matches!(
+        op,
+        Op::Input(_)
+            | Op::Constant(_)
+            | Op::Parameter(_)
+            | Op::Linear(_)
+            | Op::ConvWeightGrad(_)
+            | Op::MaxPoolGrad(_)
+            | Op::Lrn { .. }
+            | Op::BatchNorm(_)
+            | Op::Confine(_)
+            | Op::ClipFactor { .. }
+    )
+}
+
+/// One operation in the backward pass.
 struct Backward<'a> {
     graph: &'a mut Graph,
     node: &'a Node,
@@ -160,7 +160,7 @@ struct Backward<'a> {
 }
 
 impl Backward<'_> {
-    /// What the operation adds to the gradients of those values that are wanted.
+    /// The terms that the operation adds to the gradients of the values whose gradients are needed.
     fn parts(
         &mut self,
         norm: Option<&BatchNormParts>,
@@ -173,7 +173,7 @@ impl Backward<'_> {
         }
         let mut parts = vec![];
         for (operand, &x) in self.node.inputs.iter().enumerate() {
-            if wanted[x.0] {
+            if wanted[x.0] && !is_flat(&self.node.op, operand) {
                 parts.push((x, self.by_operand(operand)?));
             }
         }
@@ -235,7 +235,7 @@ impl Backward<'_> {
         self.graph.add_as(Format::Gradient, &name, op, inputs)
     }
 
-    /// Adds a node in a format of its own.
+    /// Adds a node in a given format.
     fn add_in(&mut self, format: Format, op: Op, inputs: &[ValueId]) -> Result<ValueId> {
         let name = format!("{}.grad", self.node.name);
         self.graph.add_as(format, &name, op, inputs)
@@ -278,7 +278,7 @@ impl Backward<'_> {
         self.add(Op::Reshape(fixed(to.dims())), &[x])
     }
 
-    /// Sums what a broadcast from `to` has repeated.
+    /// Sums the elements that a broadcast from `to` has repeated.
     fn sum_to(&mut self, x: ValueId, to: &Shape) -> Result<ValueId> {
         let from = self.graph.shape(x).clone();
         let new = from.rank() - to.rank();

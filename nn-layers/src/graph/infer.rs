@@ -9,7 +9,7 @@ use crate::{Error, Result};
 /// The shape of `op`'s result, which checks the operands and every attribute.
 ///
 /// # Errors
-/// [`Error::Invalid`] or [`Error::Ring`] saying what does not fit.
+/// [`Error::Invalid`] or [`Error::Ring`] with the mismatch.
 pub(crate) fn output_shape(op: &Op, xs: &[&Shape], batch: usize) -> Result<Shape> {
     let name = op.name();
     arity(op, xs.len())?;
@@ -155,7 +155,7 @@ fn clip_factor(xs: &[&Shape], pairs: usize) -> Result<Shape> {
     Err(Error::invalid("clip-factor", reason))
 }
 
-/// The number behind a dimension, if it is not [`Dim::Rest`].
+/// The number of a dimension, if it is not [`Dim::Rest`].
 pub(crate) fn resolve(dim: Dim, batch: usize) -> Option<usize> {
     match dim {
         Dim::Fixed(n) => Some(n),
@@ -330,7 +330,7 @@ fn concat(op: &'static str, xs: &[&Shape], axis: usize) -> Result<Shape> {
         if !fits {
             return Err(Error::invalid(
                 op,
-                format!("{:?} and {x:?} differ besides axis {axis}", xs[0]),
+                format!("{:?} and {x:?} differ outside axis {axis}", xs[0]),
             ));
         }
         dims[axis] = sum(op, &[dims[axis], x.dims()[axis]])?;

@@ -1,4 +1,4 @@
-//! What is done otherwise in training: batch normalisation by the batch's statistics, and dropout.
+//! Layers that differ in training: batch normalisation by the batch's statistics, and dropout.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,8 +13,8 @@ const VARIANCE: u32 = 30;
 /// The most bits by which the point of a mean moves instead of a division.
 const MOST_MOVED: u32 = 24;
 
-/// The values that a batch normalisation by the batch's statistics is made of. All but the centred value have one
-/// number for each channel, in as many axes as the value.
+/// The parts of a batch normalisation by the batch's statistics. All but the centred value have one number for
+/// each channel, in as many axes as the value.
 #[derive(Debug, Clone)]
 pub(crate) struct BatchNormParts {
     pub x: ValueId,
@@ -32,7 +32,8 @@ pub(crate) struct BatchNormParts {
     pub count: Count,
 }
 
-/// A batch normalisation that follows batches: its running statistics, and what they follow.
+/// A batch normalisation that follows batches: its running statistics, and the batch statistics that they
+/// follow.
 #[derive(Debug, Clone)]
 pub(crate) struct Running {
     pub name: String,
@@ -45,13 +46,13 @@ pub(crate) struct Running {
     pub count: usize,
 }
 
-/// A number of elements as a power of two and what is left.
+/// A number of elements as a power of two and a remaining factor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Count {
     pub elements: usize,
-    /// The point moves by so many bits.
+    /// The number of bits by which the point moves.
     pub bits: u32,
-    /// What `1 / elements` is beside `2^-bits`: 1 for powers of two.
+    /// The factor of `1 / elements` that remains after `2^-bits`: 1 for powers of two.
     pub rest: f64,
 }
 
@@ -104,7 +105,7 @@ impl Graph {
         norms.filter(|node| which(node)).flat_map(|node| node.inputs[3..].to_vec()).collect()
     }
 
-    /// Whether a batch normalisation takes the statistics of the batch in training.
+    /// True if a batch normalisation takes the statistics of the batch in training.
     pub(crate) fn follows_batches(&self, node: &Node) -> bool {
         matches!(node.op, Op::BatchNorm(_))
             && node.inputs[1..3].iter().any(|&id| self.is_trained(id))
@@ -147,7 +148,7 @@ impl Graph {
 /// A graph being copied.
 struct Expander {
     graph: Graph,
-    /// Where each node of the old graph is.
+    /// The new place of each node of the old graph.
     places: Vec<ValueId>,
 }
 

@@ -18,9 +18,9 @@ pub enum Op {
     Parameter(usize),
     /// Input `[N, C, H, W]` and weight `[O, C / groups, kh, kw]` to `[N, O, OH, OW]`.
     Conv(Kernel),
-    /// Transposed convolution: `[N, O, OH, OW]` and weight `[O, C / groups, kh, kw]` to
-    /// `[N, C, H, W]`, where a convolution with this kernel takes `[N, C, H, W]` to the input's
-    /// shape. `extra` rows and columns are added to the smallest such height and width.
+    /// Transposed convolution: `[N, O, OH, OW]` and weight `[O, C / groups, kh, kw]` to `[N, C, H, W]`. A
+    /// convolution with this kernel takes `[N, C, H, W]` to the input's shape. `extra` rows and columns are
+    /// added to the smallest such height and width.
     ConvTranspose {
         /// The convolution whose transpose this is.
         kernel: Kernel,
@@ -46,7 +46,8 @@ pub enum Op {
     Binary(Binary),
     /// The first operand where the second, of the same shape, is positive; 0 elsewhere.
     Mask,
-    /// Where the first operand (0 or 1) is 1 the second, else the third; broadcast to each other.
+    /// Selection by the first operand (0 or 1): the second operand for 1, the third for 0. All are broadcast to
+    /// each other.
     Where,
     /// `exp(x) / sum(exp(x))` along an axis, or its logarithm.
     Softmax {
@@ -90,18 +91,18 @@ pub enum Op {
     AvgPool {
         /// The window.
         pool: Pool,
-        /// Whether the zeros of the border count.
+        /// True if the zeros of the border count.
         count_border: bool,
     },
     /// The sum under each position of a window of `[.., H, W]`.
     SumPool(Pool),
     /// Sums, means and extremes over axes.
     Reduce {
-        /// What is made of each group.
+        /// The result for each group.
         kind: Reduce,
         /// The axes, ascending.
         axes: Vec<usize>,
-        /// Whether the axes stay with length 1.
+        /// True if the axes stay with length 1.
         keep: bool,
     },
     /// Inner products of two values of one shape over axes, which stay with length 1.
@@ -110,7 +111,7 @@ pub enum Op {
     ArgMax {
         /// The axis.
         axis: usize,
-        /// Whether the axis stays with length 1.
+        /// True if the axis stays with length 1.
         keep: bool,
         /// The smallest instead.
         min: bool,
@@ -162,19 +163,20 @@ pub enum Op {
     /// The same numbers with the fraction bits that the node asks for: more are free, fewer cost a
     /// truncation.
     Cast,
-    /// The same numbers with the fraction bits that the node asks for, in words of at most this many bits whatever the
-    /// operand's words are: those of `2^(bits - 2)` and more come out as others. What a sensitivity is computed of.
+    /// The same numbers with the fraction bits of the node's format, in words of at most this many bits,
+    /// whatever the operand's words are. Words of `2^(bits - 2)` and more come out as others. Sensitivities are
+    /// computed from the result.
     Confine(u32),
-    /// `1 / max(1, norm)` for each unit, where the square of the norm is a sum over the operands: of `|x|^2 |d|^2` for the
-    /// first `pairs` pairs of them, `x` of `[units, k]` and `d` of `[units, n]`, and of `|g|^2` for each that follows,
-    /// `[units, len]`. All are confined. On shares the factor is 0 for norms of 4096 and more.
+    /// `1 / max(1, norm)` for each unit. The square of the norm is a sum over the operands. The first `pairs`
+    /// pairs add `|x|^2 |d|^2`, with `x` of `[units, k]` and `d` of `[units, n]`. Each operand after them,
+    /// `[units, len]`, adds `|g|^2`. All are confined. On shares the factor is 0 for norms of 4096 and more.
     ClipFactor {
-        /// How many pairs come first.
+        /// The number of pairs, which come first.
         pairs: usize,
     },
 }
 
-/// How right the result of an operation on shares is, for the operands that are there.
+/// The exactness of an operation's result on shares, for the operands that are there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Exactness {
     /// Nothing is rounded.
@@ -237,13 +239,13 @@ pub struct Kernel {
 pub struct BatchNorm {
     /// Added to the variance.
     pub epsilon: f64,
-    /// The part of a batch's mean and variance in the new running ones: 0.1 in PyTorch unless told otherwise.
+    /// The part of a batch's mean and variance in the new running ones: 0.1 by default in PyTorch.
     pub momentum: f64,
 }
 
-/// A linear map of a value by a weight, with what is fused to it. Operands: the value, the weight,
-/// then the bias and the residual if there are any, then a value and a weight for each further map, and
-/// for [`LinearFinish::Mask`] what masks the result.
+/// A linear map of a value by a weight, with the operations fused to it. Operands: the value, the weight, and
+/// the bias and the residual if there are any. A value and a weight for each further map follow, and for
+/// [`LinearFinish::Mask`] the mask of the result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Linear {
@@ -253,11 +255,11 @@ pub struct Linear {
     pub bias: bool,
     /// There is a residual operand of the result's shape, added before truncation.
     pub residual: bool,
-    /// Further maps with results of the same shape, each of a value and a weight of its own, added before
+    /// Further maps with results of the same shape, each of a separate value and weight, added before
     /// truncation: for instance a residual block's shortcut.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub more: Vec<LinearMap>,
-    /// What becomes of the sum.
+    /// The operation that ends the map, applied to the sum.
     pub finish: LinearFinish,
 }
 
@@ -273,7 +275,7 @@ impl Linear {
         self.pairs_from() + 2 * self.more.len() + usize::from(self.finish == LinearFinish::Mask)
     }
 
-    /// The place of what masks the result, if something does.
+    /// The place of the operand that masks the result, if any.
     pub fn mask_at(&self) -> Option<usize> {
         (self.finish == LinearFinish::Mask).then(|| self.operands() - 1)
     }
@@ -301,7 +303,7 @@ impl Linear {
     }
 }
 
-/// What becomes of a linear map's sum.
+/// The operation that ends a linear map, applied to its sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinearFinish {
@@ -310,7 +312,7 @@ pub enum LinearFinish {
     /// It is truncated and negative elements become 0.
     Relu,
     /// It is truncated and becomes 0 where the last operand, of the result's shape, is not positive: the
-    /// gradient that meets a ReLU.
+    /// gradient of a ReLU.
     Mask,
 }
 
@@ -420,15 +422,15 @@ pub enum Binary {
     Max,
     /// The smaller.
     Min,
-    /// Whether `x < y`, as 0 or 1.
+    /// The comparison `x < y`, as 0 or 1.
     Less,
-    /// Whether `x <= y`.
+    /// The comparison `x <= y`, as 0 or 1.
     LessEqual,
-    /// Whether `x > y`.
+    /// The comparison `x > y`, as 0 or 1.
     Greater,
-    /// Whether `x >= y`.
+    /// The comparison `x >= y`, as 0 or 1.
     GreaterEqual,
-    /// Whether `x == y`.
+    /// The comparison `x == y`, as 0 or 1.
     Equal,
     /// Both truth values.
     And,
@@ -440,7 +442,7 @@ pub enum Binary {
     PRelu,
 }
 
-/// What is made of a group of elements.
+/// The result of a reduction for a group of elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reduce {
@@ -554,7 +556,7 @@ impl Op {
         }
     }
 
-    /// How right its result is.
+    /// The exactness of the operation's result.
     pub(crate) fn exactness(&self) -> Exactness {
         use Exactness::{Approximated, Exact, Rounded};
         match self {
@@ -601,12 +603,12 @@ impl Op {
         }
     }
 
-    /// Whether the value is there before anything runs.
+    /// True if the value is there before anything runs.
     pub(crate) fn is_given(&self) -> bool {
         matches!(self, Self::Input(_) | Self::Constant(_) | Self::Parameter(_))
     }
 
-    /// Whether the result consists of elements of the operands, and of public ones around them.
+    /// True if the result consists of elements of the operands, and of public ones around them.
     pub(crate) fn moves_elements(&self) -> bool {
         matches!(
             self,
@@ -622,6 +624,21 @@ impl Op {
 }
 
 impl Unary {
+    /// True if the operand is taken in its own format, whatever the result's is.
+    pub(crate) fn keeps_format(self) -> bool {
+        matches!(
+            self,
+            Self::Relu
+                | Self::Clip(..)
+                | Self::Neg
+                | Self::Abs
+                | Self::Not
+                | Self::Sign
+                | Self::Floor
+                | Self::InvSqrt
+        )
+    }
+
     /// A name for errors and profiles.
     pub fn name(self) -> &'static str {
         match self {
@@ -658,6 +675,21 @@ impl Unary {
 }
 
 impl Binary {
+    /// True if results are truth values, 0 or 1, whatever the operands.
+    pub fn gives_truth(self) -> bool {
+        matches!(
+            self,
+            Self::Less
+                | Self::LessEqual
+                | Self::Greater
+                | Self::GreaterEqual
+                | Self::Equal
+                | Self::And
+                | Self::Or
+                | Self::Xor
+        )
+    }
+
     /// A name for errors and profiles.
     pub fn name(self) -> &'static str {
         match self {

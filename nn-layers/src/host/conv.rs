@@ -92,8 +92,8 @@ pub(crate) fn conv_transpose(
     HostTensor::new(shape.dims(), out)
 }
 
-/// Adds what belongs to each position of a window to the elements under it; what lies outside goes. The way back
-/// of [`unfold`].
+/// Adds the values of each position of a window to the elements under it; values outside the image are dropped.
+/// The reverse of [`unfold`].
 fn fold(cols: &[f64], win: &Window, [oh, ow]: [usize; 2], image: &mut [f64], [h, w]: [usize; 2]) {
     for (tap, values) in cols.chunks_exact((oh * ow).max(1)).enumerate() {
         let kx = tap % win.kernel[1];
@@ -169,7 +169,7 @@ pub(crate) fn max_pool_grad(x: &HostTensor, grad: &HostTensor, win: &Window) -> 
     HostTensor::new(x.dims(), out)
 }
 
-/// What a pooling window makes of the elements inside the input under it.
+/// The result of a pooling window for the elements under it that are inside the input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pool {
     Max,

@@ -33,8 +33,8 @@ pub(crate) fn unary_f64(f: Unary, x: f64) -> f64 {
         }
         Unary::Sigmoid => sigmoid(x),
         Unary::Tanh => x.tanh(),
-        Unary::Erf => erf(x),
-        Unary::Gelu => 0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2)),
+        Unary::Erf => libm::erf(x),
+        Unary::Gelu => 0.5 * x * (1.0 + libm::erf(x / std::f64::consts::SQRT_2)),
         Unary::GeluTanh => {
             let curve = std::f64::consts::FRAC_2_PI.sqrt() * (x + 0.044715 * x * x * x);
             0.5 * x * (1.0 + curve.tanh())
@@ -103,7 +103,7 @@ pub(crate) fn mask(x: &HostTensor, y: &HostTensor) -> HostTensor {
     HostTensor::from_parts(x.shape().clone(), data)
 }
 
-/// Where `c` is not 0 the first, else the second.
+/// The elements of `x` where `c` is not 0, and those of `y` elsewhere.
 pub(crate) fn select(c: &HostTensor, x: &HostTensor, y: &HostTensor) -> Result<HostTensor> {
     let shape = c.shape().broadcast(x.shape(), "where")?.broadcast(y.shape(), "where")?;
     let spread = |t: &HostTensor, s: &Shape| views::broadcast(t, s);
@@ -114,7 +114,7 @@ pub(crate) fn select(c: &HostTensor, x: &HostTensor, y: &HostTensor) -> Result<H
     Ok(if x.is_int() && y.is_int() { to_int(&out) } else { out })
 }
 
-/// Whether the outcome is 0 or 1.
+/// True if the outcome is 0 or 1.
 pub(crate) fn is_truth(f: Binary) -> bool {
     !matches!(
         f,
@@ -187,25 +187,4 @@ fn binary_int(f: Binary, a: i64, b: i64) -> i64 {
 
 fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
-}
-
-/// The error function: its series near 0, a continued fraction of its complement beyond
-/// (Abramowitz and Stegun, 7.1.6 and 7.1.14). Relative error below 1e-14.
-pub(crate) fn erf(x: f64) -> f64 {
-    let a = x.abs();
-    let value = if a < 2.5 {
-        let (mut term, mut sum, mut n) = (a, a, 0.0);
-        while term > sum * 1e-17 {
-            n += 1.0;
-            term *= 2.0 * a * a / (2.0 * n + 1.0);
-            sum += term;
-        }
-        std::f64::consts::FRAC_2_SQRT_PI * (-a * a).exp() * sum
-    } else if a < 6.0 {
-        let fraction = (1..60).rev().fold(a, |f, n| a + f64::from(n) / 2.0 / f);
-        1.0 - (-a * a).exp() / fraction / std::f64::consts::PI.sqrt()
-    } else {
-        1.0
-    };
-    value.copysign(x)
 }

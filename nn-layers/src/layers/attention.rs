@@ -6,13 +6,13 @@ use crate::{Binary, Dim, Error, Graph, HostTensor, Op, Result, ValueId};
 /// Self-attention of several heads over `[N, T, W]` (Vaswani et al., NeurIPS 2017, section 3.2).
 #[derive(Debug, Clone, PartialEq)]
 pub struct MultiHeadAttention {
-    /// `W` to `W`: what each position looks for.
+    /// `W` to `W`: the query of each position.
     pub query: Linear,
-    /// `W` to `W`: what it is found by.
+    /// `W` to `W`: the key of each position.
     pub key: Linear,
-    /// `W` to `W`: what it has to say.
+    /// `W` to `W`: the value of each position.
     pub value: Linear,
-    /// `W` to `W`: applied to what the heads have gathered.
+    /// `W` to `W`: applied to the results of all heads.
     pub output: Linear,
     /// Number of heads, a divisor of `W`.
     pub heads: usize,

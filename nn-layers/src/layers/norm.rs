@@ -4,7 +4,7 @@ use super::{Layer, Weight};
 use crate::{Binary, Error, Graph, Op, Result, ValueId};
 
 /// Batch normalisation of `[N, C, ..]`, four tensors of shape `[C]`:
-/// `(x - mean) / sqrt(variance + epsilon) * scale + shift`. Behind a linear layer it costs nothing. A training
+/// `(x - mean) / sqrt(variance + epsilon) * scale + shift`. After a linear layer it costs nothing. A training
 /// that changes its scale or shift takes mean and variance of the batch, and these here follow them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchNorm {

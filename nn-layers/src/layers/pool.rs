@@ -8,7 +8,7 @@ use crate::{Error, Graph, HostTensor, Op, Pool, Reduce, Result, ValueId};
 pub struct AvgPool {
     /// The window.
     pub pool: Pool,
-    /// Whether the zeros of the border count.
+    /// True if the zeros of the border count.
     pub count_border: bool,
 }
 
@@ -24,7 +24,7 @@ pub struct GlobalAvgPool;
 /// from `floor(i * size / n)` to `ceil((i + 1) * size / n)`, as in PyTorch.
 ///
 /// # Cost
-/// Where the size is a multiple, that of [`AvgPool`]; else two products with public matrices.
+/// That of [`AvgPool`] if the size is a multiple; else two products with public matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdaptiveAvgPool(pub [usize; 2]);
 

@@ -1,4 +1,4 @@
-//! Layers without weights of their own, and layers made of layers.
+//! Layers without weights, and layers made of layers.
 
 use super::Layer;
 use crate::{Binary, Dim, Graph, Op, Result, ValueId};
@@ -20,9 +20,9 @@ pub struct Dropout;
 
 /// `body(x) + shortcut(x)`; the shortcut is `x` itself if there is none.
 pub struct Residual {
-    /// What changes the input.
+    /// The layer that changes the input.
     pub body: Box<dyn Layer>,
-    /// What brings the input to the shape of the body's result.
+    /// The layer that brings the input to the shape of the body's result.
     pub shortcut: Option<Box<dyn Layer>>,
 }
 

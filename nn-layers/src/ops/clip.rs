@@ -1,9 +1,10 @@
 //! Factors that limit the norms of gradients, whatever words these have.
 //!
-//! A sensitivity must hold for every input, also for one that was made to break it: a crafted network may take the
-//! values of a row out of the range in which arithmetic is right. So nothing here relies on ranges. Operands are
-//! *confined* first: any word, moved up and down again by a truncation, comes out below a bound. The same words give
-//! the norm and the sum, and squares of so many words below the bound add up to less than `2^62`.
+//! A sensitivity must hold for every input, also for one that was made to break it. A crafted network may take
+//! the values of a row out of the range in which arithmetic is right. So nothing here relies on ranges.
+//! Operands are *confined* first: any word, moved up and down again by a truncation, comes out below a bound.
+//! The same words give the norm and the sum, and the squares of all words below the bound add up to less than
+//! `2^62`.
 
 use mpc_core::{
     Finish, Linear, Product, Protocol, SecretTensor, ShareTensor, TruncationMode, functions,
@@ -23,7 +24,7 @@ const LARGEST_NORM: f64 = 4096.0;
 const NORM: u32 = 12;
 const SQUARE: u32 = 32;
 
-/// Fraction bits under which the root of a sum of squares is taken; that of the word has half as many.
+/// Fraction bits under which the root of a sum of squares is taken; the root of the word has half as many.
 const ROOTED: u32 = 8;
 
 /// Added to the root of a word: it is off by less than two units and `2^-19` of itself.
@@ -43,7 +44,7 @@ pub(crate) fn confine<P: Protocol>(
 ) -> Result<Vec<SecretTensor<P>>> {
     let mut raised = vec![];
     for &(x, bits, frac) in jobs {
-        // Below 2^(64 - drop) is what a truncation leaves of any word.
+        // A truncation leaves less than 2^(64 - drop) of any word.
         let drop = 64 - bits;
         let up = (drop + frac).checked_sub(x.frac()).filter(|&up| up < 64).ok_or_else(|| {
             Error::invalid("confine", format!("{} fraction bits to {frac}", x.frac()))
@@ -66,8 +67,8 @@ pub(crate) fn confine<P: Protocol>(
 /// of themselves and `2^-9` in all.
 ///
 /// # Cost
-/// An inner product for each operand, a root for each operand of a pair, an inverse root and two comparisons, for each
-/// unit: 62 rounds, and 17.3 kbit a unit with one pair and one other operand.
+/// For each unit: an inner product for each operand, a root for each operand of a pair, an inverse root and two
+/// comparisons. In all 62 rounds, and 17.3 kbit a unit with one pair and one other operand.
 pub(crate) fn factors<P: Protocol>(
     mpc: &mut P,
     operands: &[SecretTensor<P>],
@@ -83,7 +84,7 @@ pub(crate) fn factors<P: Protocol>(
     }
     let whole_parts =
         if whole.is_empty() { vec![] } else { mpc.truncate(&whole, TruncationMode::Default)? };
-    // Where this is small no norm is large: all are at least 0.
+    // If this is small, every norm is small: all are at least 0.
     let mut sizes: Vec<_> = norms.iter().map(|norm| (1, norm)).collect();
     sizes.extend(whole_parts.iter().map(|part| (1, part)));
     let limit = (LARGEST_NORM * f64::from(NORM).exp2()) as u64;
@@ -106,8 +107,8 @@ pub(crate) fn factors<P: Protocol>(
     Ok(SecretTensor::new(share, FACTOR, FACTOR + 2))
 }
 
-/// The bits to which words are confined of which `len` are squared and added up: with all of them at the largest
-/// that a truncation leaves, `0.75 * 2^bits`, the sum is below `2^62`.
+/// The bits to which words are confined if `len` of them are squared and added up. With all of them at the
+/// largest that a truncation leaves, `0.75 * 2^bits`, the sum is below `2^62`.
 pub(crate) fn bits_for(len: usize) -> u32 {
     (62 - len.max(1).next_power_of_two().ilog2()) / 2
 }
@@ -142,7 +143,8 @@ fn inner<P: Protocol>(mpc: &mut P, jobs: &[(&P::Share, &P::Share)]) -> Result<Ve
     made.into_iter().zip(&rows).map(flat).collect()
 }
 
-/// At least the norm of each pair's outer product, `[units, 1]` with [`NORM`] fraction bits; below `2^44` for any words.
+/// An upper bound of the norm of each pair's outer product, `[units, 1]` with [`NORM`] fraction bits; below
+/// `2^44` for any words.
 fn norms_of_pairs<P: Protocol>(
     mpc: &mut P,
     squares: &[P::Share],
@@ -235,7 +237,7 @@ mod tests {
             let delta = Operand::Secret(confined[1].clone());
             let map = Map { map: &LinearMap::Mul, x: &delta, weight: &weight };
             let job = LinearJob::new(vec![map], SUM - FRACS[0]);
-            let scaled = linear::run(mpc, &[job]).unwrap().remove(0).0;
+            let scaled = linear::run(mpc, &[job]).unwrap().remove(0).value;
             let shares = [&confined[0], &scaled, &confined[2], &factors].map(SecretTensor::share);
             mpc.open(&shares)
         };

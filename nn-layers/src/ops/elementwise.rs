@@ -23,7 +23,7 @@ pub(crate) fn relu_keeping<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
 ) -> Result<(SecretTensor<P>, P::Bits)> {
-    // Positive is what is not negative when one unit is taken away.
+    // A number is positive if it is not negative less one unit.
     let less = mpc.linear(&Linear::Shift(1u64.wrapping_neg()), x.share())?;
     let words = [x.share()];
     let then = Then { bit: true, ..Then::not_negative(&words) };
@@ -98,20 +98,14 @@ pub(crate) fn clip<P: Protocol>(
     let over = low.map(|l| shift(mpc, x, -l)).transpose()?;
     let past = high.map(|h| shift(mpc, x, -h)).transpose()?;
     let parts: Vec<_> = over.iter().chain(&past).collect();
-    let words: Vec<_> = parts.iter().map(|p| [p.share()]).collect();
-    let jobs: Vec<_> = parts
-        .iter()
-        .zip(&words)
-        .map(|(p, w)| Compare { value: p.share(), width: p.width(), then: Then::not_negative(w) })
-        .collect();
-    let mut answers = mpc.compare(&jobs)?.into_iter().map(Compared::into_word);
+    let mut answers = positive_parts(mpc, &parts)?.into_iter();
     // low + relu(x - low) - relu(x - high)
     let base = match low {
-        Some(_) => answers.next().ok_or_else(unanswered)??,
+        Some(_) => answers.next().ok_or_else(unanswered)?,
         None => x.share().clone(),
     };
     let share = match high {
-        Some(_) => mpc.sub(&base, &answers.next().ok_or_else(unanswered)??)?,
+        Some(_) => mpc.sub(&base, &answers.next().ok_or_else(unanswered)?)?,
         None => base,
     };
     let y = SecretTensor::new(share, x.frac(), x.width());
@@ -124,7 +118,34 @@ pub(crate) fn clip<P: Protocol>(
     }
 }
 
-/// Whether `x < 0`, as 0 or 1.
+/// `max(x, 0)` of several numbers, whose comparisons share their rounds.
+fn positive_parts<P: Protocol>(mpc: &mut P, parts: &[&SecretTensor<P>]) -> Result<Vec<P::Share>> {
+    let words: Vec<_> = parts.iter().map(|p| [p.share()]).collect();
+    let jobs: Vec<_> = parts
+        .iter()
+        .zip(&words)
+        .map(|(p, w)| Compare { value: p.share(), width: p.width(), then: Then::not_negative(w) })
+        .collect();
+    Ok(mpc.compare(&jobs)?.into_iter().map(Compared::into_word).collect::<Result<_, _>>()?)
+}
+
+/// `min(max(x, -end), end)`, and `max(x - end, 0)`: both comparisons share their rounds.
+pub(crate) fn clamp<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    end: f64,
+) -> Result<(SecretTensor<P>, SecretTensor<P>)> {
+    let parts = [shift(mpc, x, end)?, shift(mpc, x, -end)?];
+    let mut answers = positive_parts(mpc, &parts.each_ref())?.into_iter();
+    let above = answers.next().ok_or_else(unanswered)?;
+    let over = answers.next().ok_or_else(unanswered)?;
+    let near = SecretTensor::new(mpc.sub(&above, &over)?, x.frac(), x.width());
+    let near = shift(mpc, &near, -end)?;
+    let near = SecretTensor::new(near.share().clone(), x.frac(), x.width());
+    Ok((near, SecretTensor::new(over, x.frac(), x.width())))
+}
+
+/// The comparison `x < 0`, as 0 or 1.
 pub(crate) fn is_negative<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
@@ -140,6 +161,20 @@ pub(crate) fn abs<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Secre
     let twice = mpc.linear(&Linear::Scale(2), negative.share())?;
     let share = mpc.sub(x.share(), &twice)?;
     Ok(SecretTensor::new(share, x.frac(), x.width()))
+}
+
+/// `|x|`, and the bits where `x` is negative.
+pub(crate) fn abs_keeping<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+) -> Result<(SecretTensor<P>, P::Bits)> {
+    let words = [x.share()];
+    let then = Then { bit: true, ..Then::negative(&words) };
+    let mut answer = mpc.compare_one(Compare { value: x.share(), width: x.width(), then })?;
+    let bit = answer.bit.take().ok_or_else(unanswered)?;
+    let twice = mpc.linear(&Linear::Scale(2), &answer.into_word()?)?;
+    let share = mpc.sub(x.share(), &twice)?;
+    Ok((SecretTensor::new(share, x.frac(), x.width()), bit))
 }
 
 /// -1, 0 or 1.
@@ -278,22 +313,6 @@ pub(crate) fn extreme<P: Protocol>(
     let gain = relu(mpc, &d)?;
     let z = if min { add(mpc, x, &gain, true)? } else { add(mpc, y, &gain, false)? };
     Ok(SecretTensor::new(z.share().clone(), z.frac(), width.min(z.width())))
-}
-
-/// `x`, or `slope * x` where negative, with secret slopes.
-pub(crate) fn prelu<P: Protocol>(
-    mpc: &mut P,
-    x: &SecretTensor<P>,
-    slope: &Operand<P>,
-    frac: u32,
-) -> Result<SecretTensor<P>> {
-    // x + (slope - 1) * min(x, 0)
-    let slope = secret(mpc, slope)?;
-    let less = shift(mpc, &slope, -1.0)?;
-    let negative = negative_part(mpc, x)?;
-    let extra = mul(mpc, &Operand::Secret(negative), &Operand::Secret(less), frac)?;
-    let y = add(mpc, x, &extra, false)?;
-    align(mpc, &y, x.frac())
 }
 
 /// `y + c * (x - y)` for truth values `c`.

@@ -57,22 +57,14 @@ pub(crate) fn unary<P: Protocol>(
         Unary::Cos => functions::cos(mpc, x)?,
         Unary::Pow(n) => power(mpc, x, n)?,
         Unary::Softplus => softplus(mpc, x)?,
-        Unary::Softsign => {
-            let magnitude = elementwise::abs(mpc, x)?;
-            let below = shift(mpc, &magnitude, 1.0)?;
-            let inverse = functions::reciprocal_positive(mpc, &below)?;
-            times(mpc, x, &inverse, frac)?
-        }
+        Unary::Softsign => softsign(mpc, x)?,
         Unary::Elu(alpha) => exponential_unit(mpc, x, alpha)?,
         Unary::Selu(alpha, gamma) => {
             let y = exponential_unit(mpc, x, alpha)?;
             scale(mpc, &y, gamma, frac)?
         }
         Unary::HardSigmoid(a, b) => hard_sigmoid(mpc, x, a, b)?,
-        Unary::HardSwish => {
-            let gate = hard_sigmoid(mpc, x, 1.0 / 6.0, 0.5)?;
-            times(mpc, x, &gate, frac)?
-        }
+        Unary::HardSwish => hard_swish(mpc, x)?,
         _ => return Err(Error::invalid(f.name(), "is not computed here")),
     };
     align(mpc, &y, frac)
@@ -87,14 +79,13 @@ fn times<P: Protocol>(
     elementwise::mul(mpc, &Operand::Secret(x.clone()), &Operand::Secret(y.clone()), frac)
 }
 
-/// Beyond this the hyperbolic tangent in [`gelu_tanh`] is 1 in every format.
+/// Beyond this the hyperbolic tangent in [`gelu_tanh`] is 1 or -1 in every format.
 const GELU_END: f64 = 8.0;
 
-/// `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2`; the cube is one of clipped values, so that it keeps
-/// its range whatever the value is.
+/// `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2`, of clipped values: beyond them it is `max(x, 0)`.
 fn gelu_tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let frac = x.frac();
-    let near = elementwise::clip(mpc, x, Some(-GELU_END), Some(GELU_END))?;
+    let (near, over) = elementwise::clamp(mpc, x, GELU_END)?;
     let near = SecretTensor::new(near.share().clone(), frac, frac + 5);
     let square = times(mpc, &near, &near, frac)?;
     let slope = scale(mpc, &square, 0.044715, frac)?;
@@ -104,7 +95,23 @@ fn gelu_tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTens
     let gate = functions::tanh(mpc, &curve)?;
     let gate = shift(mpc, &gate, 1.0)?;
     let half = scale(mpc, &gate, 0.5, frac)?;
-    times(mpc, x, &half, frac)
+    let bent = times(mpc, &near, &half, frac)?;
+    add(mpc, &bent, &over, false)
+}
+
+/// Beyond this a hard swish is `max(x, 0)`.
+const HARD_SWISH_END: f64 = 3.0;
+
+/// `x * clip(x / 6 + 1/2, 0, 1)`: `x (x + 3) / 6` of clipped values, plus the part above the limit.
+fn hard_swish<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    let frac = x.frac();
+    let (near, over) = elementwise::clamp(mpc, x, HARD_SWISH_END)?;
+    let near = SecretTensor::new(near.share().clone(), frac, frac + 3);
+    let above = shift(mpc, &near, HARD_SWISH_END)?;
+    let sixfold = times(mpc, &near, &above, frac)?;
+    let sixfold = SecretTensor::new(sixfold.share().clone(), frac, frac + 6);
+    let bent = scale(mpc, &sixfold, 1.0 / 6.0, frac)?;
+    add(mpc, &bent, &over, false)
 }
 
 /// `clip(a * x + b, 0, 1)`.
@@ -117,6 +124,20 @@ fn hard_sigmoid<P: Protocol>(
     let y = scale(mpc, x, a, x.frac())?;
     let y = shift(mpc, &y, b)?;
     let y = elementwise::clip(mpc, &y, Some(0.0), Some(1.0))?;
+    Ok(SecretTensor::new(y.share().clone(), y.frac(), y.frac() + 2))
+}
+
+/// `1 - 1 / (1 + |x|)` with the sign of `x`: a product of a large number and its inverse would have few digits.
+fn softsign<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    let (magnitude, negative) = elementwise::abs_keeping(mpc, x)?;
+    let below = shift(mpc, &magnitude, 1.0)?;
+    let inverse = functions::reciprocal_positive(mpc, &below)?;
+    let minus = scale(mpc, &inverse, -1.0, inverse.frac())?;
+    let rest = shift(mpc, &minus, 1.0)?;
+    let rest = SecretTensor::new(rest.share().clone(), rest.frac(), rest.frac() + 2);
+    let turned = elementwise::where_kept(mpc, &rest, &negative)?;
+    let twice = add(mpc, &turned, &turned, false)?;
+    let y = add(mpc, &rest, &twice, true)?;
     Ok(SecretTensor::new(y.share().clone(), y.frac(), y.frac() + 2))
 }
 
@@ -155,7 +176,7 @@ fn power<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, n: f64) -> Result<Secret
     let (whole, rest) = (n.abs().floor(), n.abs().fract());
     if rest == 0.0 {
         if whole > 64.0 {
-            return Err(Error::invalid("pow", format!("{n} is no exponent up to 64")));
+            return Err(Error::invalid("pow", format!("{n} is not an exponent up to 64")));
         }
         return Ok(functions::pow(mpc, x, n as i32)?);
     }
@@ -233,7 +254,7 @@ pub(crate) fn lookup<P: Protocol>(
         x: &Operand::Secret(code),
         weight: &Operand::Secret(table),
     };
-    let (picked, _) = only(run(mpc, &[LinearJob::new(vec![map], frac)])?)?;
+    let picked = only(run(mpc, &[LinearJob::new(vec![map], frac)])?)?.value;
     let picked = view(mpc, &picked, &View::Reshape(shape.clone()))?;
     Ok(picked)
 }

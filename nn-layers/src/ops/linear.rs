@@ -2,7 +2,7 @@
 
 use mpc_core::{
     Finish, Linear, Operand, ProducedBy, Product, ProductOf, Protocol, SecretTensor, ShareTensor,
-    Term, TruncationMode,
+    Sums, Term, TruncationMode, provided,
 };
 use ring_arith::{Bilinear, Shape, View};
 
@@ -25,17 +25,19 @@ pub(crate) struct LinearJob<'a, P: Protocol> {
     pub bias: Option<&'a Operand<P>>,
     pub residual: Option<&'a SecretTensor<P>>,
     pub finish: LinearFinish,
-    /// What masks the result, if that is its finish.
+    /// The mask of the result, if that is its finish.
     pub mask: Option<Masked<P>>,
-    /// Whether the bits where a ReLU's result is positive are kept.
+    /// True to keep the bits where a ReLU's result is positive.
     pub keep: bool,
     /// Fraction bits of the result.
     pub frac: u32,
-    /// How it is truncated, unless the protocol was told how.
+    /// The truncation mode, unless the protocol has a setting.
     pub mode: TruncationMode,
+    /// Sums of the result before its ReLU or mask.
+    pub sums: Option<Sums<'a>>,
 }
 
-/// What masks a result: bits of its shape that were kept, or a value whose sign is to be found.
+/// The mask of a result: bits of its shape that were kept, or a value whose sign is to be found.
 pub(crate) enum Masked<P: Protocol> {
     Kept(P::Bits),
     Positive(SecretTensor<P>),
@@ -45,12 +47,38 @@ impl<'a, P: Protocol> LinearJob<'a, P> {
     /// Maps alone, truncated.
     pub fn new(maps: Vec<Map<'a, P>>, frac: u32) -> Self {
         let (finish, mode) = (LinearFinish::Truncate, TruncationMode::Default);
-        Self { maps, bias: None, residual: None, finish, mask: None, keep: false, frac, mode }
+        Self {
+            maps,
+            bias: None,
+            residual: None,
+            finish,
+            mask: None,
+            keep: false,
+            frac,
+            mode,
+            sums: None,
+        }
     }
 }
 
-/// A layer's result, and the bits where it is positive if they were to be kept.
-pub(crate) type Made<P> = (SecretTensor<P>, Option<<P as Protocol>::Bits>);
+impl<P: Protocol> LinearJob<'_, P> {
+    /// The width of a result of which bits are dropped. One that is watched may be right up to twice its range, and a
+    /// comparison must not take it for another then.
+    fn width(&self, drop: u32, mode: TruncationMode) -> u32 {
+        let fast = matches!(mode, TruncationMode::Default | TruncationMode::Early);
+        // There the sums also check that the sign that a ReLU takes is the value's.
+        let checked = self.finish == LinearFinish::Relu && fast;
+        (64 - drop + u32::from(self.sums.is_some() && !checked)).min(64)
+    }
+}
+
+/// A layer's result, with the bits and sums that were also requested.
+pub(crate) struct Made<P: Protocol> {
+    pub value: SecretTensor<P>,
+    /// The bits where it is positive.
+    pub positive: Option<P::Bits>,
+    pub sums: Option<P::Share>,
+}
 
 /// A layer whose operands have the form that the protocol takes.
 struct Prepared<P: Protocol> {
@@ -62,7 +90,7 @@ struct Prepared<P: Protocol> {
     /// Fraction bits of the sum, and how many of them are dropped.
     frac: u32,
     drop: u32,
-    /// How they are dropped.
+    /// The truncation mode that drops them.
     mode: TruncationMode,
 }
 
@@ -84,7 +112,7 @@ pub(crate) fn run<P: Protocol>(mpc: &mut P, jobs: &[LinearJob<'_, P>]) -> Result
         results.push(if p.terms.is_empty() {
             local(mpc, job, p)?
         } else {
-            settle(mpc, job, p.drop, shares.next().ok_or_else(missing)?)?
+            settle(mpc, job, (p.drop, p.mode), shares.next().ok_or_else(missing)?)?
         });
     }
     Ok(results)
@@ -129,7 +157,7 @@ fn prepare<P: Protocol>(mpc: &mut P, job: &LinearJob<'_, P>) -> Result<Prepared<
     Ok(prepared)
 }
 
-/// What the protocol is asked for.
+/// The request to the protocol.
 fn product<'a, P: Protocol>(
     prepared: &'a Prepared<P>,
     job: &'a LinearJob<'_, P>,
@@ -147,21 +175,24 @@ fn product<'a, P: Protocol>(
         terms: prepared.terms.iter().map(term).collect(),
         summands: prepared.summands.iter().map(|(s, shift)| (s, *shift)).collect(),
         finish,
+        sums: job.sums,
     }
 }
 
-/// Gives a result its format; what the protocol has not done follows here.
+/// Gives a result its format, and does the work that the protocol has left.
 fn settle<P: Protocol>(
     mpc: &mut P,
     job: &LinearJob<'_, P>,
-    drop: u32,
+    (drop, mode): (u32, TruncationMode),
     produced: ProducedBy<P>,
 ) -> Result<Made<P>> {
-    let y = SecretTensor::new(produced.share, job.frac, 64 - drop);
+    let value = SecretTensor::new(produced.share, job.frac, job.width(drop, mode));
+    let (positive, sums) = (produced.kept, produced.sums);
     match (job.finish, &job.mask) {
-        (LinearFinish::Mask, Some(Masked::Kept(_))) if drop > 0 => Ok((y, None)),
-        (LinearFinish::Relu, _) if drop > 0 => Ok((y, produced.kept)),
-        _ => finished(mpc, job, y),
+        (LinearFinish::Mask, Some(Masked::Kept(_))) | (LinearFinish::Relu, _) if drop > 0 => {
+            Ok(Made { value, positive, sums })
+        }
+        _ => finished(mpc, job, value, sums),
     }
 }
 
@@ -170,25 +201,27 @@ fn finished<P: Protocol>(
     mpc: &mut P,
     job: &LinearJob<'_, P>,
     y: SecretTensor<P>,
+    sums: Option<P::Share>,
 ) -> Result<Made<P>> {
-    match (job.finish, &job.mask) {
-        (LinearFinish::Truncate, _) => Ok((y, None)),
+    let mut positive = None;
+    let value = match (job.finish, &job.mask) {
+        (LinearFinish::Truncate, _) => y,
         (LinearFinish::Relu, _) if job.keep => {
-            let (y, positive) = elementwise::relu_keeping(mpc, &y)?;
-            Ok((y, Some(positive)))
+            let (y, bits) = elementwise::relu_keeping(mpc, &y)?;
+            positive = Some(bits);
+            y
         }
-        (LinearFinish::Relu, _) => Ok((elementwise::relu(mpc, &y)?, None)),
-        (LinearFinish::Mask, Some(Masked::Kept(bits))) => {
-            Ok((elementwise::where_kept(mpc, &y, bits)?, None))
+        (LinearFinish::Relu, _) => elementwise::relu(mpc, &y)?,
+        (LinearFinish::Mask, Some(Masked::Kept(bits))) => elementwise::where_kept(mpc, &y, bits)?,
+        (LinearFinish::Mask, Some(Masked::Positive(x))) => elementwise::where_positive(mpc, &y, x)?,
+        (LinearFinish::Mask, None) => {
+            return Err(Error::invalid("linear", "what masks it is missing"));
         }
-        (LinearFinish::Mask, Some(Masked::Positive(x))) => {
-            Ok((elementwise::where_positive(mpc, &y, x)?, None))
-        }
-        (LinearFinish::Mask, None) => Err(Error::invalid("linear", "what masks it is missing")),
-    }
+    };
+    Ok(Made { value, positive, sums })
 }
 
-/// A layer without a product of secrets: what was computed locally is added up and truncated.
+/// A layer without a product of secrets: adds up local results and truncates them.
 fn local<P: Protocol>(
     mpc: &mut P,
     job: &LinearJob<'_, P>,
@@ -207,7 +240,10 @@ fn local<P: Protocol>(
         0 => sum,
         bits => only(mpc.truncate(&[(&sum, bits)], prepared.mode)?)?,
     };
-    finished(mpc, job, SecretTensor::new(y, job.frac, 64 - prepared.drop))
+    let sums = job.sums.map(|sums| provided::sums(mpc, &y, sums)).transpose()?;
+    // A comparison that follows is separate, of the whole value.
+    let width = (64 - prepared.drop + u32::from(sums.is_some())).min(64);
+    finished(mpc, job, SecretTensor::new(y, job.frac, width), sums)
 }
 
 /// A product with a public operand; local.

@@ -24,7 +24,7 @@ pub(crate) fn sum<P: Protocol>(
 /// `a + b - 2` comparisons where windows do not overlap fully, instead of `a * b - 1`, in as many
 /// rounds.
 ///
-/// With `keep`, who won comes with it, for [`max_grad`].
+/// With `keep`, it also returns the positions of the maxima, for [`max_grad`].
 ///
 /// # Cost
 /// Two tournaments, [`Protocol::max_first`] of the window's width and then of its height.
@@ -41,7 +41,7 @@ pub(crate) fn max<P: Protocol>(
     Ok((x, Choices { wide, high }))
 }
 
-/// Who won under each position of a window: along rows, and then along columns.
+/// The position of the maximum under each position of a window: along rows, and then along columns.
 pub(crate) struct Choices<P: Protocol> {
     wide: Vec<P::Bits>,
     high: Vec<P::Bits>,
@@ -145,12 +145,12 @@ fn one_tap_each(window: &Window) -> Result<Tensor> {
     Ok(Tensor::new(Shape::new([taps, 1, high, wide])?, words)?)
 }
 
-/// Whether a window is a single element.
+/// True if a window is a single element.
 fn is_trivial(window: &Window) -> bool {
     window.kernel == [1; 2] && window.stride == [1; 2]
 }
 
-/// Whether a window goes along rows.
+/// True if a window goes along rows.
 fn is_wide(window: &Window) -> bool {
     window.kernel[0] == 1 && window.stride[0] == 1
 }

@@ -1,8 +1,6 @@
-//! Reductions over axes, and what is built of them.
+//! Reductions over axes, and functions built of them.
 
-use mpc_core::{
-    Finish, Largest, Linear, Product, Protocol, SecretTensor, ShareTensor, TruncationMode,
-};
+use mpc_core::{Finish, Largest, Linear, Product, Protocol, SecretTensor, ShareTensor};
 use ring_arith::{Bilinear, Shape, View};
 
 use super::{align, elementwise, reshape, scale, view};
@@ -96,7 +94,7 @@ fn squares<P: Protocol>(
     frac: u32,
 ) -> Result<SecretTensor<P>> {
     let squares = mpc_core::functions::sum_squares(mpc, x, axes)?;
-    // Those of integers are integers.
+    // Reductions of integers are integers.
     if x.frac() == 0 { Ok(squares) } else { align(mpc, &squares, frac) }
 }
 
@@ -105,8 +103,8 @@ const RUN: usize = 256;
 
 /// Inner products over axes, which stay with length 1, with `frac` fraction bits; of `x` with itself without `y`.
 ///
-/// Runs of 256 elements are summed before they are truncated, and then each other: a sum of squares of a whole
-/// batch would leave 62 bits, and truncating every product would cost as much as they do.
+/// Each run of 256 elements is summed and then truncated, and the runs' sums are added. A sum of squares of a
+/// whole batch would leave 62 bits, and truncating every product would cost as much as the products.
 ///
 /// # Cost
 /// [`Protocol::products`] of one truncated word for each 256 elements.
@@ -133,7 +131,7 @@ pub(crate) fn dot<P: Protocol>(
     })?;
     let finish = match bits {
         0 => Finish::Raw,
-        _ => Finish::Truncate { bits, mode: TruncationMode::Default },
+        _ => Finish::Truncate { bits, mode: mpc.truncation() },
     };
     let op = Bilinear::MatMul { transpose_lhs: false, transpose_rhs: true };
     let job = Product::new(op, &x_rows, y_rows.as_ref().unwrap_or(&x_rows), finish);
@@ -183,16 +181,4 @@ fn extreme<P: Protocol>(
     }
     let best = if min { negate(mpc, &found.largest)? } else { found.largest };
     Ok(SecretTensor::new(best, x.frac(), x.width()))
-}
-
-/// `(x - mean) / sqrt(variance + epsilon)` over the axes from `axis` on.
-pub(crate) fn normalize<P: Protocol>(
-    mpc: &mut P,
-    x: &SecretTensor<P>,
-    axis: usize,
-    epsilon: f64,
-    frac: u32,
-) -> Result<SecretTensor<P>> {
-    let x = align(mpc, x, frac)?;
-    Ok(mpc_core::functions::normalize(mpc, &x, axis, epsilon)?)
 }

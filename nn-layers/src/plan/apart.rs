@@ -1,28 +1,29 @@
-//! Whether the examples of a batch are computed apart from each other.
+//! Independence of the examples of a batch: each is computed apart from the others.
 
 use ring_arith::Shape;
 
 use super::{Plan, check};
 use crate::graph::{LinearMap, Op};
 
-/// How a value belongs to the examples of a batch.
+/// The relation of a value to the examples of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Of {
     /// It is the same for every batch.
     None,
-    /// Axis 0 is cut into as many pieces of one length as there are examples, each computed from its own.
+    /// Axis 0 is cut into as many pieces of one length as there are examples, each computed from its own
+    /// example.
     Each,
 }
 
 impl Plan {
-    /// Whether each example's results depend on its own inputs alone, and lie in axis 0 of each result where
-    /// the example lies in axis 0 of each input. Then the examples of several callers can be put one behind the
-    /// other and run as one batch, and each caller gets what it would have got alone, but for rounding.
+    /// True if each example's results depend on its own inputs alone, and lie in axis 0 of each result where
+    /// the example lies in axis 0 of each input. Then the examples of several callers can be run one after the
+    /// other in one batch. Each caller gets the same results as alone, but for rounding.
     ///
-    /// What this does not know to be so is not: a plan that normalises over its batch, for instance, or one
-    /// that serves a single batch size.
+    /// False in all other cases and where it is unknown: for instance for a plan that normalises over its
+    /// batch, or that serves a single batch size.
     pub fn keeps_examples_apart(&self) -> bool {
-        // Shapes at two batch sizes tell which axes grow with the batch.
+        // Shapes at two batch sizes show which axes grow with the batch.
         let (Ok(two), Ok(three)) = (check::shapes(self, 2), check::shapes(self, 3)) else {
             return false;
         };
@@ -30,7 +31,7 @@ impl Plan {
         for (i, node) in self.nodes.iter().enumerate() {
             let operands: Vec<_> = node.inputs.iter().map(|&x| (all[x], &two[x])).collect();
             let Some(of) = apart(&node.op, &operands, &two[i]) else { return false };
-            // A guard cuts what it watches into the examples' pieces.
+            // A guard cuts the values that it watches into the examples' pieces.
             if !fits(of, &two[i], &three[i]) || of == Of::None && self.dropped(i) > 0 {
                 return false;
             }
@@ -40,7 +41,7 @@ impl Plan {
     }
 }
 
-/// Whether a value's shapes at batch sizes 2 and 3 are those of such a value.
+/// True if a value's shapes at batch sizes 2 and 3 are those of such a value.
 fn fits(of: Of, two: &Shape, three: &Shape) -> bool {
     match (of, two.dims(), three.dims()) {
         (Of::None, two, three) => two == three,
@@ -51,7 +52,8 @@ fn fits(of: Of, two: &Shape, three: &Shape) -> bool {
     }
 }
 
-/// What the result of an operation is, for operands that are this; `None` where examples meet, or may.
+/// The relation of an operation's result, given those of its operands; `None` where examples are combined, or
+/// may be.
 pub(crate) fn apart(op: &Op, operands: &[(Of, &Shape)], result: &Shape) -> Option<Of> {
     let of = |i: usize| operands.get(i).map_or(Of::None, |&(of, _)| of);
     let kept = |apart: bool| apart.then_some(of(0));
@@ -117,8 +119,8 @@ pub(crate) fn apart(op: &Op, operands: &[(Of, &Shape)], result: &Shape) -> Optio
     }
 }
 
-/// Of operands that are broadcast to the result: those of examples have their axis 0 in its axis 0, and no other
-/// tells examples apart by its place there.
+/// The relation of a result to which operands are broadcast, if examples stay apart: operands of examples have
+/// their axis 0 in its axis 0, and other operands do not have elements that differ along it.
 fn aligned(operands: &[(Of, &Shape)], result: &Shape) -> Option<Of> {
     let fits = |&(of, shape): &(Of, &Shape)| match of {
         Of::Each => shape.rank() == result.rank(),

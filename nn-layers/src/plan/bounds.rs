@@ -1,4 +1,4 @@
-//! How large values can become: intervals through the plan, from the weights and the inputs' ranges.
+//! Bounds of values: intervals through the plan, from the weights and the inputs' ranges.
 
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ const LEAST: f64 = 1.0 / (1u64 << 28) as f64;
 /// Below the least result of GELU, SiLU and hard swish.
 const DIP: f64 = -0.38;
 
-/// A value that can leave the range in which arithmetic on shares is right, as far as its bounds tell.
+/// A value that can leave the range in which arithmetic on shares is right, as far as its bounds show.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Excess {
     /// The node's name in the model.
     pub name: String,
-    /// What it is: `conv+relu`.
+    /// The kind of operation, such as `conv+relu`.
     pub kind: &'static str,
     /// The bound of its magnitude, or of the operand that leaves a function's domain.
     pub largest: f64,
     /// Bits by which that is too large.
     pub bits: f64,
-    /// The most fraction bits at which it would not be, if that is all that is wrong.
+    /// The most fraction bits at which it would not be, if nothing else is wrong.
     pub fits_at: Option<u32>,
 }
 
@@ -38,7 +38,7 @@ struct Interval {
     high: HostTensor,
 }
 
-/// The same interval by its middle and what it reaches to either side.
+/// The same interval by its middle and its reach to either side.
 struct Around {
     middle: HostTensor,
     /// None where it is a point.
@@ -46,9 +46,10 @@ struct Around {
 }
 
 impl Plan {
-    /// The values that can leave the range in which arithmetic on shares is right, for one batch of inputs
-    /// each of which keeps its range, `(least, greatest)`. Bounds go from operation to operation, so that
-    /// those of deep networks are far larger than what is ever seen; but what they keep is kept.
+    /// The values that can leave the range in which arithmetic on shares is right, for one batch of inputs each
+    /// of which keeps its range, `(least, greatest)`. Bounds go from operation to operation, so that those of
+    /// deep networks are far larger than actual values. But values within their bounds are certain to keep
+    /// their range.
     ///
     /// # Cost
     /// Twice the network's products, in 64-bit floats, and two numbers for each number that lives.
@@ -91,7 +92,7 @@ impl Plan {
         Ok(found)
     }
 
-    /// What is too large at a node whose sum before truncation reaches `sum`.
+    /// The excess at a node whose sum before truncation reaches `sum`.
     fn excess(&self, at: usize, xs: &[&Interval], sum: f64) -> Option<Excess> {
         let node = &self.nodes[at];
         let make = |largest, bits, fits_at| Excess {
@@ -101,7 +102,7 @@ impl Plan {
             bits,
             fits_at,
         };
-        // Fraction bits of the sum; those of a product are twice the plan's where nothing was done about it.
+        // Fraction bits of the sum; those of a product are twice the plan's by default.
         let frac = self.fracs[at] + self.dropped(at);
         let bits = sum.log2() + f64::from(frac) - 62.0;
         if bits >= 0.0 {
@@ -110,7 +111,7 @@ impl Plan {
             return Some(make(sum, bits, (fits >= 8.0).then_some(fits as u32)));
         }
         let outside = |(i, x): (usize, &&Interval)| {
-            let domain = Domain::of(&node.op, i, self.target(at))?;
+            let domain = Domain::of(&node.op, i, self.target(at), self.fracs[node.inputs[i]])?;
             let room = domain.room(&x.low.floats()).min(domain.room(&x.high.floats()));
             (room < 0.0).then(|| (x.largest(), -room))
         };
@@ -145,7 +146,7 @@ impl Interval {
         Self { low: self.high.map(|v| -v), high: self.low.map(|v| -v) }
     }
 
-    /// What a function of two ends makes of every element.
+    /// The function of two ends, applied to every element.
     fn ends(&self, f: impl Fn(f64, f64) -> (f64, f64)) -> Self {
         let (low, high) = (self.low.floats(), self.high.floats());
         let pairs = low.iter().zip(high.iter()).map(|(&low, &high)| f(low, high));
@@ -231,7 +232,7 @@ fn bounded(op: &Op, xs: &[&Interval], shape: &Shape, batch: usize) -> Result<(In
         Op::MaxPoolGrad(_) | Op::Lrn { .. } => {
             return Err(Error::invalid(op.name(), "has no bounds"));
         }
-        // What is left grows with all of its operands, or moves them.
+        // The other operations grow with all of their operands, or move them.
         _ => {
             let low: Vec<_> = xs.iter().map(|x| &x.low).collect();
             let high: Vec<_> = xs.iter().map(|x| &x.high).collect();
@@ -245,7 +246,7 @@ fn bounded(op: &Op, xs: &[&Interval], shape: &Shape, batch: usize) -> Result<(In
     Ok((made, reach))
 }
 
-/// The sum of a layer's maps and of what is added to them.
+/// The sum of a layer's maps and of their addends.
 fn linear(l: &Linear, xs: &[&Interval], batch: usize) -> Result<Interval> {
     let mut sum: Option<Interval> = None;
     for (map, [x, weight]) in l.maps() {
@@ -262,7 +263,7 @@ fn linear(l: &Linear, xs: &[&Interval], batch: usize) -> Result<Interval> {
     Ok(sum)
 }
 
-/// A map as an operation of its own.
+/// A map as a separate operation.
 fn alone(map: &LinearMap) -> Op {
     match map {
         LinearMap::Conv(k) => Op::Conv(*k),

@@ -7,7 +7,7 @@ use mpc_core::Profile;
 use super::check::{self, MAX_PRODUCT_FRAC, ROOMY_PRODUCT_FRAC};
 use super::record::Parts;
 use super::{ConstantSpec, InputSpec, Plan, PlanNode, passes};
-use crate::graph::{Binary, Format, Graph, Node, Op};
+use crate::graph::{Binary, Format, Graph, LinearMap, Node, Op, ValueId};
 use crate::train::Formats;
 use crate::{Error, HostTensor, Result};
 
@@ -20,22 +20,31 @@ const SIGNIFICANT: u32 = 14;
 /// Those bits are fewer than the format's by as many, so that nothing changes for weights of usual size.
 const COARSER: u32 = 6;
 
-/// The fraction bits that a product may have with a bias of 1: what is added leaves it room.
-const ADDED: u32 = 58;
+/// Bits of the largest sum of products before they are dropped, with one to spare.
+const ROOM: f64 = 61.0;
+
+/// Steps from an input up to which its range is followed.
+const DEPTH: usize = 8;
+
+/// Bits of the largest value as a word: of one with the plan's fraction bits that a layer of usual weights has made.
+const WIDEST: i32 = 42;
 
 /// Choices in making a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PlanOptions {
     /// Fraction bits of inputs, activations and results; 20 as CryptGPU.
     pub frac: u32,
-    /// What is spared whenever the plan runs; what the protocol spares anyway, unless given.
+    /// The resource that is saved whenever the plan runs; the protocol's own choice, unless given.
     pub profile: Option<Profile>,
+    /// The least and the greatest value of each input, where they are known: the formats of small weights leave
+    /// their products room. Missing entries mean unknown ranges.
+    pub ranges: Vec<Option<(f64, f64)>>,
 }
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        Self { frac: 20, profile: None }
+        Self { frac: 20, profile: None, ranges: vec![] }
     }
 }
 
@@ -46,6 +55,12 @@ impl PlanOptions {
         Self { frac, ..self }
     }
 
+    /// The same for inputs that keep these ranges.
+    #[must_use]
+    pub fn with_ranges(self, ranges: Vec<Option<(f64, f64)>>) -> Self {
+        Self { ranges, ..self }
+    }
+
     /// The same for a plan that spares this, whatever the protocol that runs it does elsewhere.
     #[must_use]
     pub fn with_profile(self, profile: Profile) -> Self {
@@ -53,8 +68,7 @@ impl PlanOptions {
     }
 }
 
-/// A network ready to be shared: the plan, which everybody may see, and the weights, which only
-/// their owner may.
+/// A network ready to be shared: the plan, which is public, and the weights, which only their owner may see.
 #[derive(Debug, Clone)]
 pub struct Compiled {
     /// The public structure.
@@ -64,9 +78,9 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// Optimises a network: batch normalisation and constant factors join the weights, sums and
-    /// ReLUs their linear layers, max pooling goes before ReLU, and pooling of sums into
-    /// convolutions where that is less work.
+    /// Optimises a network. Batch normalisation and constant factors join the weights, and sums and ReLUs join
+    /// their linear layers. Max pooling moves before ReLU, and pooling of sums moves into convolutions where
+    /// that is less work.
     ///
     /// # Errors
     /// [`Error::Node`] if an operation cannot be run with these formats, [`Error::Argument`] if a
@@ -75,14 +89,15 @@ impl Compiled {
         let mut graph = graph.clone();
         graph.settle();
         passes::optimise_inference(&mut graph)?;
-        let mut compiled = Self::of_optimised(&graph, Formats::of_values(options.frac))?;
+        let formats = Formats::of_values(options.frac);
+        let mut compiled = Builder::new(&graph, formats, &options.ranges)?.finish()?;
         compiled.plan.profile = options.profile;
         Ok(compiled)
     }
 
     /// The plan of a graph that the passes are done with.
     pub(crate) fn of_optimised(graph: &Graph, formats: Formats) -> Result<Self> {
-        Builder::new(graph, formats)?.finish()
+        Builder::new(graph, formats, &[])?.finish()
     }
 }
 
@@ -90,6 +105,8 @@ impl Compiled {
 struct Builder<'a> {
     graph: &'a Graph,
     formats: Formats,
+    /// Of the inputs, where they are known.
+    ranges: &'a [Option<(f64, f64)>],
     constants: Vec<ConstantSpec>,
     values: Vec<HostTensor>,
     nodes: Vec<PlanNode>,
@@ -101,7 +118,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(graph: &'a Graph, formats: Formats) -> Result<Self> {
+    fn new(graph: &'a Graph, formats: Formats, ranges: &'a [Option<(f64, f64)>]) -> Result<Self> {
         let frac = formats.values;
         if !(4..=28).contains(&frac) {
             return Err(Error::plan(format!("{frac} fraction bits; 4 to 28 are possible")));
@@ -109,6 +126,7 @@ impl<'a> Builder<'a> {
         Ok(Self {
             graph,
             formats,
+            ranges,
             constants: vec![],
             values: vec![],
             nodes: vec![],
@@ -216,7 +234,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Fraction bits for a constant operand: of a weight what leaves the product room, and of a bias as
+    /// Fraction bits for a constant operand: for a weight as many as leave the product room, and for a bias as
     /// many as the product has.
     fn wanted_frac(&self, node: &Node, position: usize, before: &[usize]) -> u32 {
         let values = self.formats.values;
@@ -236,9 +254,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Fraction bits with which the largest element of a small weight has [`SIGNIFICANT`] bits. The words of such
-    /// a weight are still smaller than those of weights of usual size, and so are sums of products with
-    /// them; what is added to them must fit as well.
+    /// Fraction bits with which the largest element of a small weight has [`SIGNIFICANT`] bits. They are
+    /// limited by the room for sums of products with the largest possible values, and for their addends.
     fn small_frac(&self, node: &Node, position: usize, x: u32) -> Option<u32> {
         let Op::Linear(l) = &node.op else { return None };
         if node.format != Format::Value || l.residual || !l.more.is_empty() {
@@ -250,11 +267,66 @@ impl<'a> Builder<'a> {
         };
         let weight = largest(position).filter(|weight| *weight > 0.0)?;
         let bias = if l.bias { largest(2)? } else { 0.0 };
-        let room = ADDED.checked_sub(x + bias.max(1.0).log2().ceil() as u32)?;
+        let most = match self.largest(node.inputs[0], DEPTH) {
+            Some(known) => known,
+            // The words of values of any format, and so the numbers with the plan's.
+            None => f64::from(WIDEST - self.formats.values as i32).exp2(),
+        };
+        let sum = self.largest_row(&l.map, node.inputs[position])? * most + bias;
+        let room = ROOM - f64::from(x) - sum.log2().ceil();
+        let room = if room > 0.0 { room as u32 } else { return None };
         // Coarser formats are chosen for their range.
         let significant = SIGNIFICANT.min(self.formats.values.saturating_sub(COARSER));
         let wanted = f64::from(significant) - weight.log2().ceil();
         (wanted > 0.0).then(|| (wanted as u32).min(room))
+    }
+
+    /// The largest magnitude of a value that is made of inputs of known range by few simple steps.
+    fn largest(&self, id: ValueId, depth: usize) -> Option<f64> {
+        let depth = depth.checked_sub(1)?;
+        let node = &self.graph.nodes[id.0];
+        let operand = |at: usize| self.largest(node.inputs[at], depth);
+        match &node.op {
+            Op::Input(at) => {
+                let (low, high) = (*self.ranges.get(*at)?)?;
+                Some(low.abs().max(high.abs()))
+            }
+            Op::Constant(_) => {
+                let value = self.graph.constant_value(id)?;
+                Some(value.floats().iter().fold(0.0, |most: f64, v| v.abs().max(most)))
+            }
+            Op::Binary(Binary::Add | Binary::Sub) => Some(operand(0)? + operand(1)?),
+            Op::Binary(Binary::Mul) => Some(operand(0)? * operand(1)?),
+            Op::Scale(factor) => Some(factor.abs() * operand(0)?),
+            op if op.moves_elements() => operand(0),
+            _ => None,
+        }
+    }
+
+    /// The largest sum of the magnitudes that one result of a map has as its weights.
+    fn largest_row(&self, map: &LinearMap, weight: ValueId) -> Option<f64> {
+        let value = self.graph.constant_value(weight)?;
+        let dims = value.shape().dims();
+        let magnitudes = value.map(f64::abs);
+        let magnitudes = magnitudes.floats();
+        let largest = |sums: &[f64]| sums.iter().copied().fold(0.0, f64::max);
+        Some(match (map, dims) {
+            (LinearMap::Mul, _) => largest(&magnitudes),
+            (LinearMap::MatMul { transpose_rhs: false, .. }, &[_, columns]) => {
+                let mut sums = vec![0.0; columns];
+                for row in magnitudes.chunks(columns.max(1)) {
+                    sums.iter_mut().zip(row).for_each(|(sum, magnitude)| *sum += magnitude);
+                }
+                largest(&sums)
+            }
+            (LinearMap::MatMul { .. }, &[rows, _]) | (LinearMap::Conv(_), &[rows, ..]) => {
+                let row = (magnitudes.len() / rows.max(1)).max(1);
+                let sums = magnitudes.chunks(row).map(|row| row.iter().sum());
+                largest(&sums.collect::<Vec<f64>>())
+            }
+            // No result has more than all of them.
+            _ => magnitudes.iter().sum(),
+        })
     }
 
     /// The place of a constant in a format.

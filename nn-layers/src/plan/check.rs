@@ -1,4 +1,4 @@
-//! What must hold for a plan, and what follows from its nodes: shapes, formats, order.
+//! Checks of a plan, and the properties that follow from its nodes: shapes, formats, order.
 
 use std::collections::HashSet;
 
@@ -271,8 +271,9 @@ pub(crate) fn power_of_two(c: f64) -> Option<i32> {
     (c > 0.0 && k.abs() <= 60.0 && k.exp2() == c).then_some(k as i32)
 }
 
-/// How the linear layers truncate. Values that only a ReLU or a maximum sees, and gradients that meet one,
-/// are rounded early, which costs less and errs by half a unit more; what is added up or given out is not.
+/// The truncation modes of the linear layers. Values that only a ReLU or a maximum takes, and gradients that
+/// one masks, are rounded early, which costs less and errs by half a unit more. Values that are added up or
+/// returned are not.
 fn modes(plan: &Plan) -> Vec<TruncationMode> {
     let mut users: Vec<Vec<&Op>> = vec![vec![]; plan.nodes.len()];
     for node in &plan.nodes {
@@ -332,7 +333,7 @@ mod tests {
 
     use super::*;
 
-    /// A convolution, followed by what is asked; how it is truncated.
+    /// The truncation mode of a convolution, followed by the operations that `more` adds.
     fn mode_before(more: impl Fn(&mut Graph, crate::ValueId)) -> TruncationMode {
         let mut graph = Graph::new(1);
         let dims = [Dim::Batch(1), Dim::Fixed(1), Dim::Fixed(6), Dim::Fixed(6)];

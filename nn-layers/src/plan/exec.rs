@@ -1,6 +1,6 @@
 //! One step of a running plan.
 
-use mpc_core::{Operand, Protocol, SecretTensor};
+use mpc_core::{Operand, Protocol, SecretTensor, Sums, provided};
 use ring_arith::{Shape, View};
 
 use super::{Plan, PlanNode};
@@ -14,31 +14,43 @@ type Values<P> = [Option<Operand<P>>];
 /// The kept bits of all nodes that are still needed.
 type KeptValues<P> = [Option<Kept<P>>];
 
-/// What a comparison found, kept for a gradient.
+/// The outcome of a comparison, kept for a gradient.
 pub(crate) enum Kept<P: Protocol> {
-    /// Where a ReLU's result is positive.
+    /// The bits where a ReLU's result is positive.
     Positive(P::Bits),
-    /// Who won under each position of a window.
+    /// The position of the maximum under each position of a window.
     Choices(pool::Choices<P>),
 }
 
-/// A node's result, and what it keeps.
+/// A node's result, and the bits that it keeps.
 pub(crate) struct Made<P: Protocol> {
     pub value: SecretTensor<P>,
     pub kept: Option<Kept<P>>,
+    /// Sums of a linear layer's result before its ReLU or mask.
+    pub sums: Option<P::Share>,
+    /// Words that tell rows of too small numbers: see [`mpc_core::functions::Normalized`].
+    pub faint: Option<[SecretTensor<P>; 2]>,
+}
+
+impl<P: Protocol> Made<P> {
+    fn new(value: SecretTensor<P>, kept: Option<Kept<P>>, sums: Option<P::Share>) -> Self {
+        Self { value, kept, sums, faint: None }
+    }
 }
 
 /// Runs a step's nodes; several at once are linear layers or truncations.
-pub(crate) fn run<P: Protocol>(
+pub(crate) fn run<'a, P: Protocol>(
     plan: &Plan,
     mpc: &mut P,
     group: &[usize],
     (values, kept): (&Values<P>, &KeptValues<P>),
     shapes: &[Shape],
+    sums: &dyn Fn(usize) -> Option<Sums<'a>>,
 ) -> Result<Vec<Made<P>>> {
     let first = &plan.nodes[group[0]];
     if matches!(first.op, Op::Linear(_)) {
-        return linears(plan, mpc, group, (values, kept), shapes).map_err(|e| e.at(&first.name));
+        return linears(plan, mpc, group, (values, kept), shapes, sums)
+            .map_err(|e| e.at(&first.name));
     }
     if first.op == Op::Cast {
         let values = casts(plan, mpc, group, values).map_err(|e| e.at(&first.name))?;
@@ -53,6 +65,7 @@ pub(crate) fn run<P: Protocol>(
         values,
         kept: plan.kept.from[group[0]].and_then(|from| kept[from].as_ref()),
         keep: plan.kept.keeps[group[0]],
+        sums: sums(group[0]),
         shape: &shapes[group[0]],
         frac: plan.fracs[group[0]],
         target: plan.target(group[0]),
@@ -60,12 +73,13 @@ pub(crate) fn run<P: Protocol>(
     Ok(vec![node.run(mpc).map_err(|e| e.at(&first.name))?])
 }
 
-fn linears<P: Protocol>(
+fn linears<'a, P: Protocol>(
     plan: &Plan,
     mpc: &mut P,
     group: &[usize],
     (values, kept): (&Values<P>, &KeptValues<P>),
     shapes: &[Shape],
+    sums: &dyn Fn(usize) -> Option<Sums<'a>>,
 ) -> Result<Vec<Made<P>>> {
     // Residuals are secret tensors; they are kept here while the jobs borrow them.
     let mut residuals = vec![];
@@ -102,10 +116,12 @@ fn linears<P: Protocol>(
             keep: plan.kept.keeps[i],
             frac: plan.target(i),
             mode: plan.modes[i],
+            sums: sums(i),
         });
     }
     let made = linear::run(mpc, &jobs)?.into_iter();
-    Ok(made.map(|(value, bits)| Made { value, kept: bits.map(Kept::Positive) }).collect())
+    let kept = |positive: Option<P::Bits>| positive.map(Kept::Positive);
+    Ok(made.map(|m| Made::new(m.value, kept(m.positive), m.sums)).collect())
 }
 
 /// The bits where a ReLU's result was positive.
@@ -118,7 +134,7 @@ fn positive<P: Protocol>(kept: Option<&Kept<P>>) -> Result<P::Bits> {
 
 impl<P: Protocol> From<SecretTensor<P>> for Made<P> {
     fn from(value: SecretTensor<P>) -> Self {
-        Self { value, kept: None }
+        Self::new(value, None, None)
     }
 }
 
@@ -167,12 +183,14 @@ struct Step<'a, P: Protocol> {
     values: &'a Values<P>,
     /// Bits that were kept for it.
     kept: Option<&'a Kept<P>>,
-    /// Whether it keeps its own.
+    /// True if the node keeps its own bits.
     keep: bool,
+    /// Sums of a product.
+    sums: Option<Sums<'a>>,
     shape: &'a Shape,
     /// Fraction bits of the result.
     frac: u32,
-    /// Those to which the operation rounds, where it does.
+    /// The fraction bits to which the operation rounds, if it does.
     target: u32,
 }
 
@@ -190,26 +208,13 @@ impl<P: Protocol> Step<'_, P> {
             Op::Unary(Unary::Relu) if self.keep => {
                 let x = self.secret(mpc, 0)?;
                 let (value, positive) = elementwise::relu_keeping(mpc, &x)?;
-                Ok(Made { value, kept: Some(Kept::Positive(positive)) })
+                Ok(Made::new(value, Some(Kept::Positive(positive)), None))
             }
             Op::MaxPool(p) => {
                 let x = self.secret(mpc, 0)?;
                 let (value, choices) = pool::max(mpc, &x, p, self.keep)?;
-                Ok(Made { value, kept: self.keep.then_some(Kept::Choices(choices)) })
-            }
-            _ => Ok(self.value(mpc)?.into()),
-        }
-    }
-
-    /// The result of an operation that keeps nothing.
-    fn value(&self, mpc: &mut P) -> Result<SecretTensor<P>> {
-        match &self.node.op {
-            Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => {
-                Err(Error::plan("an input is no step"))
-            }
-            Op::Linear(_) | Op::Cast | Op::Confine(_) | Op::MaxPool(_) => Err(mixed()),
-            Op::BatchNorm(_) | Op::Dropout(_) => {
-                Err(Error::plan("batch norms are joined to what is around them"))
+                let kept = self.keep.then_some(Kept::Choices(choices));
+                Ok(Made::new(value, kept, None))
             }
             Op::ConvWeightGrad(k) => self.product(mpc, &LinearMap::ConvWeightGrad(*k)),
             Op::Conv(k) => self.product(mpc, &LinearMap::Conv(*k)),
@@ -218,6 +223,58 @@ impl<P: Protocol> Step<'_, P> {
             }
             &Op::MatMul { transpose_lhs, transpose_rhs } => {
                 self.product(mpc, &LinearMap::MatMul { transpose_lhs, transpose_rhs })
+            }
+            Op::Binary(Binary::Mul) => {
+                let (x, y) = (self.operand(0)?, self.operand(1)?);
+                let value = elementwise::mul(mpc, x, y, self.target)?;
+                self.summed(mpc, value)
+            }
+            Op::Dot(axes) => {
+                let x = self.secret(mpc, 0)?;
+                let value = if self.node.inputs[0] == self.node.inputs[1] {
+                    reduce::dot(mpc, &x, None, axes, self.frac)?
+                } else {
+                    let y = self.secret(mpc, 1)?;
+                    reduce::dot(mpc, &x, Some(&y), axes, self.frac)?
+                };
+                self.summed(mpc, value)
+            }
+            &Op::Normalize { axis, epsilon } => {
+                let x = self.in_format(mpc, 0)?;
+                let made = mpc_core::functions::normalize_watched(mpc, &x, axis, epsilon)?;
+                Ok(Made { faint: made.faint, ..made.rows.into() })
+            }
+            _ => Ok(self.value(mpc)?.into()),
+        }
+    }
+
+    /// A product with the sums that are wanted of it.
+    fn summed(&self, mpc: &P, value: SecretTensor<P>) -> Result<Made<P>> {
+        let Some(wanted) = self.sums else { return Ok(value.into()) };
+        let sums = Some(provided::sums(mpc, value.share(), wanted)?);
+        let width = (value.width() + 1).min(64);
+        let value = SecretTensor::new(value.share().clone(), value.frac(), width);
+        Ok(Made::new(value, None, sums))
+    }
+
+    /// The result of an operation that keeps nothing.
+    fn value(&self, mpc: &mut P) -> Result<SecretTensor<P>> {
+        match &self.node.op {
+            Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => {
+                Err(Error::plan("an input is not a step"))
+            }
+            Op::Linear(_)
+            | Op::Conv(_)
+            | Op::ConvTranspose { .. }
+            | Op::ConvWeightGrad(_)
+            | Op::MatMul { .. }
+            | Op::Cast
+            | Op::Confine(_)
+            | Op::Dot(_)
+            | Op::Normalize { .. }
+            | Op::MaxPool(_) => Err(mixed()),
+            Op::BatchNorm(_) | Op::Dropout(_) => {
+                Err(Error::plan("batch norms are joined to what is around them"))
             }
             Op::Unary(f) => self.unary(mpc, *f),
             Op::Binary(f) => self.binary(mpc, *f),
@@ -237,10 +294,6 @@ impl<P: Protocol> Step<'_, P> {
                 let x = self.in_format(mpc, 0)?;
                 functions::softmax(mpc, &x, axis, log)
             }
-            &Op::Normalize { axis, epsilon } => {
-                let x = self.secret(mpc, 0)?;
-                reduce::normalize(mpc, &x, axis, epsilon, self.target)
-            }
             &Op::Lrn { size, alpha, beta, bias } => {
                 let x = self.in_format(mpc, 0)?;
                 functions::lrn(mpc, &x, [alpha, beta, bias], size)
@@ -256,14 +309,6 @@ impl<P: Protocol> Step<'_, P> {
             Op::Reduce { kind, axes, .. } => {
                 let x = self.secret(mpc, 0)?;
                 reduce::reduce(mpc, &x, *kind, axes, self.shape, self.frac)
-            }
-            Op::Dot(axes) => {
-                let x = self.secret(mpc, 0)?;
-                if self.node.inputs[0] == self.node.inputs[1] {
-                    return reduce::dot(mpc, &x, None, axes, self.frac);
-                }
-                let y = self.secret(mpc, 1)?;
-                reduce::dot(mpc, &x, Some(&y), axes, self.frac)
             }
             Op::ArgMax { axis, min, .. } => {
                 let x = self.secret(mpc, 0)?;
@@ -294,11 +339,13 @@ impl<P: Protocol> Step<'_, P> {
     }
 
     /// A product of two values that are both computed.
-    fn product(&self, mpc: &mut P, map: &LinearMap) -> Result<SecretTensor<P>> {
+    fn product(&self, mpc: &mut P, map: &LinearMap) -> Result<Made<P>> {
         let (x, weight) = (self.operand(0)?, self.operand(1)?);
         let frac = elementwise::product_frac(ops::frac_of(x), ops::frac_of(weight), self.target);
         let maps = vec![linear::Map { map, x, weight }];
-        Ok(ops::only(linear::run(mpc, &[linear::LinearJob::new(maps, frac)])?)?.0)
+        let job = linear::LinearJob { sums: self.sums, ..linear::LinearJob::new(maps, frac) };
+        let made = ops::only(linear::run(mpc, &[job])?)?;
+        Ok(Made::new(made.value, None, made.sums))
     }
 
     fn unary(&self, mpc: &mut P, f: Unary) -> Result<SecretTensor<P>> {
@@ -328,12 +375,8 @@ impl<P: Protocol> Step<'_, P> {
 
     fn binary(&self, mpc: &mut P, f: Binary) -> Result<SecretTensor<P>> {
         match f {
-            Binary::Mul => {
-                return elementwise::mul(mpc, self.operand(0)?, self.operand(1)?, self.target);
-            }
             Binary::PRelu => {
-                let x = self.secret(mpc, 0)?;
-                return elementwise::prelu(mpc, &x, self.operand(1)?, self.target);
+                return Err(Error::plan("slopes are lowered to products before they run"));
             }
             Binary::Div => {
                 let (x, y) = (self.in_format(mpc, 0)?, self.in_format(mpc, 1)?);
@@ -371,7 +414,7 @@ impl<P: Protocol> Step<'_, P> {
             Op::Broadcast(_) => View::Broadcast(self.shape.clone()),
             Op::Permute(axes) => View::Permute(axes.clone()),
             &Op::Slice { axis, start, step, .. } => {
-                // The result's length says where the slice ends, whatever the batch size.
+                // The result's length determines the end of the slice, for any batch size.
                 let taken = self.shape.dims()[axis];
                 let end = if taken == 0 { start } else { start + (taken - 1) * step + 1 };
                 View::Slice { axis, start, end, step }

@@ -1,177 +1,656 @@
 //! The guard: notices on shares that values have left the range in which arithmetic is right.
 //!
-//! A product that leaves 62 bits before `t` of them are dropped comes out as about any word of
-//! `-2^(63 - t)..2^(63 - t)`, where an honest one is far smaller. Nobody sees the words. So each guarded
-//! tensor is cut into rows, each row is added up with public random signs, which is local, and the sums are
-//! compared with bounds, those of all tensors in one call.
+//! A product that leaves 62 bits before `t` of them are dropped comes out with a multiple of `2^(64 - t)` too
+//! much or too little. No party sees the words, and some of them look like any other. So each product is
+//! computed a second time, with fewer bits. Weighted sums of the results are compared with the same sums made
+//! of the operands ([`fold`]), from which `a` bits are dropped first. That leaves them `a` bits more room. So
+//! the two differ by a multiple of `2^(64 - a)` if the result has wrapped around, and else by a rounding error.
+//! Some functions are right only on a domain: their operands are compared with its ends, where nothing else
+//! keeps them in it. So are numerators with multiples of their denominators.
 
-use mpc_core::{Compare, Linear, Protocol, SecretTensor, SplitMix64, Then};
+mod factors;
+mod fold;
+
+use mpc_core::{
+    Compare, Finish, Linear, Operand, Product, Protocol, SecretTensor, ShareTensor, SplitMix64,
+    Sums, Term, Then, TruncationMode,
+};
 use ring_arith::{Bilinear, Engine, Shape, Tensor, View};
 
 use super::Plan;
-use crate::graph::{Binary, Op};
+use super::exec::Made;
+use super::magnitude::Danger;
+use super::run::Watch;
+use crate::graph::{Binary, LinearFinish, LinearMap, Op};
 use crate::ops;
 use crate::{Error, Result};
+use factors::{Factors, SUMS};
+use fold::{Fold, Right, fold, fold_addend, fold_dot};
 
-/// Rows of a tensor, while they have no more than [`LONGEST`] elements.
-const ROWS: usize = 16;
+/// Bits that are dropped from operands. A result that wrapped around `k` times goes unnoticed if `2^12` divides `k`.
+const COARSER: u32 = 12;
 
-/// Elements of a row. The signed sum of `n` honest values is about `sqrt(n)` times as large as they are: 64
-/// times here.
-const LONGEST: usize = 4096;
+/// Half of the least difference that shows a wrong result.
+const BOUND: u64 = 1 << (63 - COARSER);
 
-/// A sum may have so many bits fewer than a wild value: one wild value alone is missed once in 64 times.
-const SLACK: u32 = 6;
-
-/// Watches tensors, and says at the end which of them left their range.
+/// Watches products, and returns at the end which of them left their range.
 ///
-/// An element that is the result of dropping `t` bits of a product sets the guard if it leaves
-/// `2^(57 - t)` as a word, `2^17` as a number where formats and `t` are 20 bits; smaller ones do together,
-/// where a sum of up to 4096 of them with random signs leaves it. What has left the product's range altogether,
-/// `2^22`, is spread over 64 times as much. So one wild element is missed with probability 1/64, and ten
-/// that are apart with `2^-60`; one that a ReLU made 0 is not seen, those beside it are.
+/// A sum of products of at least `2^62` before truncation sets the guard, and one below does not. A value that
+/// a ReLU follows is watched before it. A single element that wrapped around is missed with probability about
+/// `2^-12`. Several cancel out with probability at most `(1/16 + 1/32)^3 < 2^-10`, where they wrapped around
+/// equally often.
+///
+/// The second computation has rounding errors too. They set the guard on right results only if the root of the
+/// sum of squares of a layer's weights exceeds about `2^27`. For the larger operand of an elementwise product
+/// the limit is `2^29`. So does a value of which fewer than [`COARSER`] bits are dropped and that a ReLU follows, where
+/// its weighted sums exceed `2^62`: without the ReLU its elements are made coarser before they are summed.
 #[derive(Debug)]
-pub struct Guard<P: Protocol> {
-    signs: SplitMix64,
-    sums: Vec<Sums<P>>,
+pub(super) struct Guard<'a, P: Protocol> {
+    plan: &'a Plan,
+    random: SplitMix64,
+    /// The number of examples of each caller, if there are several.
+    callers: &'a [usize],
+    /// The factors of the step that runs.
+    drawn: Vec<Drawn>,
+    /// The dangers at each node besides those of its product.
+    dangers: Vec<Danger>,
+    /// One for each guarded value and caller.
+    entries: Vec<Entry<P>>,
 }
 
-/// The signed sums of a tensor's rows, and the bound that they must keep.
+/// The checks of a value for one caller.
 #[derive(Debug)]
-struct Sums<P: Protocol> {
-    rows: SecretTensor<P>,
-    bound: u64,
+enum Entry<P: Protocol> {
+    /// A product.
+    Product(Recheck<P>),
+    /// Comparisons with the ends of a function's domain.
+    Operands(Vec<Ended<P>>),
 }
 
-impl<P: Protocol> Guard<P> {
-    /// A guard whose signs come from a seed that all parties know.
-    pub fn new(seed: u64) -> Self {
-        Self { signs: SplitMix64::new(seed), sums: vec![] }
+/// Words whose signs count, and their width. The sum of all counts of a value is 0 unless one is out of its domain.
+#[derive(Debug)]
+struct Ended<P: Protocol> {
+    words: P::Share,
+    width: u32,
+    count: Count,
+}
+
+/// The number that a negative word adds: 1 or a factor of its own, or its negative.
+#[derive(Debug, Default)]
+struct Count {
+    factors: Option<Vec<u64>>,
+    minus: bool,
+}
+
+/// The factors of a node's sums.
+#[derive(Debug)]
+struct Drawn {
+    node: usize,
+    factors: Factors,
+}
+
+/// The sums of one value of one caller, and those made of its operands.
+struct Recheck<P: Protocol> {
+    own: Coarse<P>,
+    terms: Vec<Coarse<P>>,
+}
+
+/// Two factors of sums: of the first some bits are dropped, or the product is raised by some.
+struct Coarse<P: Protocol> {
+    fold: Fold<P>,
+    drop: u32,
+    up: u32,
+}
+
+impl<P: Protocol> std::fmt::Debug for Recheck<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Recheck({} terms)", self.terms.len())
     }
+}
 
-    /// Takes a tensor into guard: products of which `dropped` bits were dropped. Local.
+impl<'a, P: Protocol> Guard<'a, P> {
+    /// A guard whose factors come from a seed that all parties know; it returns separate findings for each of
+    /// `callers`, or one for all if there are none.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if no bit was dropped, or more than a product has.
-    pub fn watch(&mut self, mpc: &mut P, x: &SecretTensor<P>, dropped: u32) -> Result<()> {
-        if !(1..56).contains(&dropped) {
-            let reason = format!("{dropped} bits were dropped; 1 to 55 leave room for a bound");
-            return Err(Error::invalid("guard", reason));
+    /// [`Error::Node`] if the plan's shapes do not fit.
+    pub fn new(plan: &'a Plan, seed: u64, callers: &'a [usize]) -> Result<Self> {
+        let random = SplitMix64::new(seed);
+        let dangers = plan.dangers()?;
+        Ok(Self { plan, random, callers, drawn: vec![], dangers, entries: vec![] })
+    }
+
+    /// The callers' examples.
+    fn examples(&self) -> Vec<Part> {
+        let of = self.parts();
+        if of == 1 {
+            return vec![Part { start: 0, end: 1, of }];
         }
-        let length = x.shape().len().div_ceil(ROWS).clamp(1, LONGEST);
-        let count = x.shape().len().div_ceil(length);
-        let rows = rows(mpc, x, [count, length])?;
-        let sums = match length {
-            1 => rows.share().clone(),
-            _ => {
-                let signs = mpc.engine().upload(self.signs(length)?)?;
-                mpc.linear(&Linear::TimesPublic(&Bilinear::MATMUL, &signs), rows.share())?
-            }
+        let mut start = 0;
+        let part = |&examples: &usize| {
+            let part = Part { start, end: start + examples, of };
+            start = part.end;
+            part
         };
-        // What left its range may also have left its width, by two bits; a bound may be wider than both.
-        let grown = length.next_power_of_two().trailing_zeros();
-        let width = (x.width() + grown + 2).max(64 - SLACK - dropped);
-        let rows = SecretTensor::new(sums, 0, width.min(64));
-        self.sums.push(Sums { rows, bound: 1 << (63 - SLACK - dropped) });
+        self.callers.iter().map(part).collect()
+    }
+
+    /// Takes the operands of a function into guard. Local.
+    fn watch_operands(
+        &mut self,
+        mpc: &P,
+        node: usize,
+        made: &Made<P>,
+        values: &[Option<Operand<P>>],
+    ) -> Result<()> {
+        let shape = made.value.shape();
+        for part in self.examples() {
+            let mut ended = vec![];
+            let danger = &self.dangers[node];
+            for &(at, domain) in &danger.operands {
+                let x = value(self.plan, node, at, mpc, values)?;
+                let op = &self.plan.nodes[node].op;
+                let alone = self.plan.nodes[node].inputs.len() == 1 || *op == Op::Lookup;
+                let cut = part.of > 1 && x.shape().dims().first().is_some_and(|n| n % part.of == 0);
+                // The results of reductions and tables have another rank.
+                let x = match alone && cut {
+                    true => part.slice(mpc, &x)?,
+                    false => part.aligned(mpc, x, shape)?,
+                };
+                let words = flat(mpc, x.share())?;
+                let own = f64::from(x.width() - 1).exp2();
+                let mut ends =
+                    vec![(domain.high, 1u64.wrapping_neg(), false), (-domain.low, 1, false)];
+                if domain.least > 0.0 {
+                    ends.extend([(-domain.least, 1, false), (domain.least, 1, true)]);
+                }
+                for (end, factor, minus) in ends {
+                    let end = end * f64::from(x.frac()).exp2();
+                    // Numbers beyond other ends cannot be encoded, or have fewer bits.
+                    if end < own && end.abs() < 62f64.exp2() && words.shape().len() > 0 {
+                        let width = (own.max(end.abs()).log2().ceil() as u32 + 2).min(64);
+                        let words = mpc.combine(&[(factor, &words)], end as i64 as u64)?;
+                        let count = Count { factors: None, minus };
+                        ended.push(Ended { words, width, count });
+                    }
+                }
+            }
+            if let Some(limit) = danger.quotient {
+                let [x, y] = [0, 1].map(|at| value(self.plan, node, at, mpc, values));
+                let [x, y] = [part.aligned(mpc, x?, shape)?, part.aligned(mpc, y?, shape)?];
+                ended.extend(within_multiple(mpc, &mut self.random, [x, y], limit)?);
+            }
+            if let Some(faint) = made.faint.as_ref().filter(|_| danger.faint) {
+                for (words, minus) in faint.iter().zip([false, true]) {
+                    let count = Count { factors: None, minus };
+                    let words = if part.of > 1 { part.slice(mpc, words)? } else { words.clone() };
+                    let width = words.width();
+                    ended.push(Ended { words: flat(mpc, words.share())?, width, count });
+                }
+            }
+            self.entries.push(Entry::Operands(ended));
+        }
         Ok(())
     }
 
-    /// A word for each tensor in the order in which they came: 0, or how many of its bounds were left.
+    /// Sums of one result's elements, for as many callers as there are.
+    fn parts(&self) -> usize {
+        if self.callers.len() < 2 { 1 } else { self.callers.iter().sum() }
+    }
+
+    /// Takes a product into guard, given the sums of its elements, `[parts, SUMS]`. Local.
+    fn watch(
+        &mut self,
+        mpc: &P,
+        node: usize,
+        factors: &Factors,
+        made: (&SecretTensor<P>, &P::Share),
+        values: &[Option<Operand<P>>],
+    ) -> Result<()> {
+        for part in self.examples() {
+            let recheck = self.recheck(mpc, node, factors, made, values, part)?;
+            self.entries.push(Entry::Product(recheck));
+        }
+        Ok(())
+    }
+
+    /// The operands of one caller's sums.
+    fn recheck(
+        &self,
+        mpc: &P,
+        node: usize,
+        factors: &Factors,
+        (made, sums): (&SecretTensor<P>, &P::Share),
+        values: &[Option<Operand<P>>],
+        part: Part,
+    ) -> Result<Recheck<P>> {
+        let shape = made.shape();
+        let dropped = self.plan.dropped(node);
+        let value = |at: usize| value(self.plan, node, at, mpc, values);
+        let frac = self.plan.fracs[node] + dropped;
+        let factors = &factors.part(part.start, part.end, part.of);
+        let mut dims = shape.dims().to_vec();
+        if part.of > 1 {
+            dims[0] = dims[0] / part.of * (part.end - part.start);
+        }
+        let coarse = |fold: Fold<P>, up: u32| Coarse {
+            fold,
+            drop: COARSER.saturating_sub(up),
+            up: up.saturating_sub(COARSER),
+        };
+        let own = if dropped < COARSER && self.plan.ends_as_product(node) {
+            // Each is made coarser before they are added up: their sum may leave the range of a truncation.
+            fold_addend(mpc, &part.aligned(mpc, made.clone(), shape)?, factors, &dims)?
+        } else {
+            let view = View::Slice { axis: 0, start: part.start, end: part.end, step: 1 };
+            let sums = mpc.linear(&Linear::View(&view), sums)?;
+            Fold { left: flat(mpc, &mpc.linear(&Linear::Sum(&[0]), &sums)?)?, right: Right::None }
+        };
+        let mut recheck = Recheck { own: coarse(own, dropped), terms: vec![] };
+        for (map, [x, weight]) in maps(&self.plan.nodes[node].op) {
+            let [x, weight] = [value(x)?, value(weight)?];
+            let up = frac - x.frac() - weight.frac();
+            let [x, weight] = part.operands(mpc, &map, [x, weight], shape)?;
+            let fold = fold(mpc, &map, [&x, &weight], factors, &dims)?;
+            recheck.terms.push(coarse(fold, up));
+        }
+        if let Op::Dot(_) = &self.plan.nodes[node].op {
+            let [x, y] = [value(0)?, value(1)?];
+            let up = frac - x.frac() - y.frac();
+            let [x, y] = [part.aligned(mpc, x, shape)?, part.aligned(mpc, y, shape)?];
+            let fold = fold_dot(mpc, [&x, &y], factors, &dims)?;
+            recheck.terms.push(coarse(fold, up));
+        }
+        if let Op::Linear(l) = &self.plan.nodes[node].op {
+            for at in l.addends() {
+                let addend = value(at)?;
+                let up = frac - addend.frac();
+                let addend = part.aligned(mpc, addend, shape)?;
+                recheck.terms.push(coarse(fold_addend(mpc, &addend, factors, &dims)?, up));
+            }
+        }
+        Ok(recheck)
+    }
+
+    /// A word for each guarded value, and within it for each caller: 0, or another if one of its checks failed.
     ///
     /// # Cost
-    /// Two comparisons for each row, those of all tensors in 6 rounds: a tensor has a row for each element up
-    /// to 16, then 16 up to 65,536 elements, then one for each 4096.
+    /// 9 rounds for all values together, of which two are the plan's last ones. For each value and caller
+    /// [`SUMS`] products of one word and two comparisons each. A truncation of as many words as one result is
+    /// made of products, for each sum, or once where the value has one row; and one of the result, where fewer bits
+    /// of it were dropped than of the operands.
     ///
     /// # Errors
     /// [`Error::Plan`] if nothing was watched; [`Error::Mpc`] if the protocol fails.
     pub fn finish(self, mpc: &mut P) -> Result<SecretTensor<P>> {
-        if self.sums.is_empty() {
+        if self.entries.is_empty() {
             return Err(Error::plan("there is nothing to guard"));
         }
         mpc.step("guard");
-        let mut width = 0;
+        let mut products = vec![];
+        let mut operands = vec![];
+        let mut order = vec![];
+        for entry in self.entries {
+            order.push(match entry {
+                Entry::Product(recheck) => {
+                    products.push(recheck);
+                    None
+                }
+                Entry::Operands(ended) => {
+                    operands.extend(ended);
+                    Some(operands.len())
+                }
+            });
+        }
+        let differences = differences(mpc, &products)?;
         let mut shifted = vec![];
-        for Sums { rows, bound } in &self.sums {
-            width = width.max(rows.width() + 1);
-            for by in [*bound, bound.wrapping_neg()] {
-                shifted.push(mpc.linear(&Linear::Shift(by), rows.share())?);
+        for difference in &differences {
+            for by in [BOUND, BOUND.wrapping_neg()] {
+                shifted.push(mpc.combine(&[(1, difference)], by)?);
             }
         }
         // One tensor of all of them: bits of comparisons are sent in words of 64.
-        let shifted = mpc.concat(&shifted.iter().collect::<Vec<_>>(), 0)?;
-        let job = Compare { value: &shifted, width: width.min(64), then: Then::word() };
-        let below = mpc.compare_one(job)?.into_word()?;
-        let mut left = vec![];
-        let mut start = 0;
-        for Sums { rows, .. } in &self.sums {
-            let count = rows.shape().dims()[0];
-            let mut next = || {
-                let view = View::Slice { axis: 0, start, end: start + count, step: 1 };
-                start += count;
-                mpc.linear(&Linear::View(&view), &below)
-            };
-            // Below minus the bound, or not below the bound.
-            let outside = mpc.sub(&next()?, &next()?)?;
-            let sum = mpc.linear(&Linear::Sum(&[0, 1]), &outside)?;
-            let sum = mpc.linear(&Linear::Shift(count as u64), &sum)?;
-            left.push(mpc.linear(&Linear::View(&View::Reshape(Shape::new([1])?)), &sum)?);
-        }
-        let left = mpc.concat(&left.iter().collect::<Vec<_>>(), 0)?;
-        Ok(SecretTensor::new(left, 0, 64))
-    }
-
-    /// A column of signs.
-    fn signs(&mut self, length: usize) -> Result<Tensor> {
-        let mut bits = 0;
-        let sign = |i: usize| {
-            if i.is_multiple_of(64) {
-                bits = self.signs.next_u64();
-            }
-            1u64.wrapping_sub((bits >> (i % 64) & 1) << 1)
+        let shifted = match &shifted[..] {
+            [] => None,
+            shifted => Some(mpc.concat(&shifted.iter().collect::<Vec<_>>(), 0)?),
         };
-        Ok(Tensor::new(Shape::new([length, 1])?, (0..length).map(sign).collect())?)
+        let of_products =
+            shifted.iter().map(|value| Compare { value, width: 64, then: Then::word() });
+        let of_operands = operands.iter().map(|Ended { words, width, .. }| Compare {
+            value: words,
+            width: *width,
+            then: Then::word(),
+        });
+        let mut below =
+            mpc.compare(&of_products.chain(of_operands).collect::<Vec<_>>())?.into_iter();
+        let unanswered = || Error::invalid("guard", "the protocol left a comparison unanswered");
+        let mut of_products = None;
+        if shifted.is_some() {
+            let below = below.next().ok_or_else(unanswered)?.into_word()?;
+            of_products = Some(failed(mpc, &below, differences.len())?);
+        }
+        let mut of_operands = vec![];
+        for (outside, Ended { count, .. }) in below.zip(&operands) {
+            of_operands.push(counted(mpc, outside.into_word()?, count)?);
+        }
+        let none = mpc.constant(&mpc.engine().upload(Tensor::zeros(Shape::new([1])?))?)?;
+        let mut words = vec![];
+        let mut next = 0;
+        let mut start = 0;
+        for end in order {
+            words.push(match (end, &of_products) {
+                (None, Some(all)) => {
+                    let view = View::Slice { axis: 0, start: next, end: next + 1, step: 1 };
+                    next += 1;
+                    mpc.linear(&Linear::View(&view), all)?
+                }
+                (None, None) => return Err(unanswered()),
+                (Some(end), _) => {
+                    let mut sum = none.clone();
+                    for outside in &of_operands[start..end] {
+                        sum = mpc.add(&sum, outside)?;
+                    }
+                    start = end;
+                    sum
+                }
+            });
+        }
+        let left = mpc.concat(&words.iter().collect::<Vec<_>>(), 0)?;
+        Ok(SecretTensor::new(left, 0, 64))
     }
 }
 
-/// The elements as rows, the last filled up with zeros.
-fn rows<P: Protocol>(mpc: &P, x: &SecretTensor<P>, dims: [usize; 2]) -> Result<SecretTensor<P>> {
-    let length = x.shape().len();
-    let flat = ops::reshape(mpc, x, &Shape::new([length])?)?;
-    let after = vec![dims[0] * dims[1] - length];
-    let full = match after[0] {
-        0 => flat,
-        _ => ops::view(mpc, &flat, &View::Pad { before: vec![0], after, value: 0 })?,
+/// The sum that a comparison's words, 1 where it is negative, add to a value's count.
+fn counted<P: Protocol>(mpc: &P, negative: P::Share, count: &Count) -> Result<P::Share> {
+    let weighed = match &count.factors {
+        None => negative,
+        Some(factors) => {
+            let shape = Shape::new([factors.len()])?;
+            let factors = mpc.engine().upload(Tensor::new(shape, factors.clone())?)?;
+            mpc.linear(&Linear::TimesPublic(&Bilinear::Mul, &factors), &negative)?
+        }
     };
-    ops::reshape(mpc, &full, &Shape::new(dims)?)
+    let sum = mpc.linear(&Linear::Sum(&[0]), &weighed)?;
+    Ok(if count.minus { mpc.linear(&Linear::Negate, &sum)? } else { sum })
+}
+
+/// Comparisons that count unless `|x| < limit |y|`: then `x - limit y` is negative where `x + limit y` is not.
+/// Counts of either sign have random factors, so that they do not cancel out.
+fn within_multiple<P: Protocol>(
+    mpc: &P,
+    random: &mut SplitMix64,
+    [x, y]: [SecretTensor<P>; 2],
+    limit: f64,
+) -> Result<[Ended<P>; 2]> {
+    let shape = x.shape().broadcast(y.shape(), "div")?;
+    let frac = x.frac().max(y.frac());
+    let [x, y] = [ops::broadcast(mpc, &x, &shape)?, ops::broadcast(mpc, &y, &shape)?];
+    let up = |operand: &SecretTensor<P>| 1u64 << (frac - operand.frac());
+    let [x_factor, y_factor] = [up(&x), up(&y).wrapping_mul(limit as u64)];
+    let minus = |factor: u64| factor.wrapping_neg();
+    let below = mpc.combine(&[(x_factor, x.share()), (minus(y_factor), y.share())], 0)?;
+    let above =
+        mpc.combine(&[(minus(x_factor), x.share()), (minus(y_factor), y.share())], minus(1))?;
+    // Sums of few bits, as the reference in the clear asks for.
+    let factors: Vec<_> = (0..shape.len()).map(|_| random.next_u64() >> 34 | 1).collect();
+    let ended = |words: &P::Share, minus| -> Result<Ended<P>> {
+        let count = Count { factors: Some(factors.clone()), minus };
+        Ok(Ended { words: flat(mpc, words)?, width: 64, count })
+    };
+    Ok([ended(&below, false)?, ended(&above, true)?])
+}
+
+/// The number of failed checks of each product, given the differences below minus the bound, and those below
+/// the bound.
+fn failed<P: Protocol>(mpc: &P, below: &P::Share, products: usize) -> Result<P::Share> {
+    let shape = Shape::new([products, 2, SUMS])?;
+    let below = mpc.linear(&Linear::View(&View::Reshape(shape)), below)?;
+    let all = mpc.linear(&Linear::Sum(&[2]), &below)?;
+    let all = mpc.linear(&Linear::View(&View::Reshape(Shape::new([products, 2])?)), &all)?;
+    let signs = Tensor::new(Shape::new([2, 1])?, vec![1, 1u64.wrapping_neg()])?;
+    let signs = mpc.engine().upload(signs)?;
+    let outside = mpc.linear(&Linear::TimesPublic(&Bilinear::MATMUL, &signs), &all)?;
+    let outside = mpc.linear(&Linear::Shift(SUMS as u64), &outside)?;
+    flat(mpc, &outside)
+}
+
+/// An operand of a node.
+fn value<P: Protocol>(
+    plan: &Plan,
+    node: usize,
+    at: usize,
+    mpc: &P,
+    values: &[Option<Operand<P>>],
+) -> Result<SecretTensor<P>> {
+    let value = values[plan.nodes[node].inputs[at]].as_ref();
+    ops::secret(mpc, value.ok_or_else(|| Error::plan("a value was dropped too early"))?)
+}
+
+/// The sums less their expected values, `[SUMS]` of each. Three rounds.
+fn differences<'a, P: Protocol>(mpc: &mut P, rechecks: &'a [Recheck<P>]) -> Result<Vec<P::Share>> {
+    let all = |recheck: &'a Recheck<P>| std::iter::once(&recheck.own).chain(&recheck.terms);
+    let dropped = rechecks.iter().flat_map(all).map(|sums| (&sums.fold.left, sums.drop));
+    let dropped: Vec<_> = dropped.filter(|(_, bits)| *bits > 0).collect();
+    let mut coarse = if dropped.is_empty() {
+        vec![].into_iter()
+    } else {
+        // The rounding here does not change any result.
+        mpc.truncate(&dropped, TruncationMode::Default)?.into_iter()
+    };
+    let unanswered = || Error::invalid("guard", "the protocol left a product unanswered");
+    let mut factors = vec![];
+    let mut differences = vec![];
+    for recheck in rechecks {
+        let mut secret = vec![];
+        let mut sum = None;
+        for sums in all(recheck) {
+            let left = match sums.drop {
+                0 => sums.fold.left.clone(),
+                _ => coarse.next().ok_or_else(unanswered)?,
+            };
+            let made = match &sums.fold.right {
+                Right::None => left,
+                Right::Secret(right) => {
+                    secret.push(operands(mpc, &left, right, sums.up)?);
+                    continue;
+                }
+                Right::Public(right) => {
+                    let times = Bilinear::MatMul { transpose_lhs: false, transpose_rhs: true };
+                    flat(mpc, &mpc.linear(&Linear::TimesPublic(&times, right), &left)?)?
+                }
+            };
+            // These words are meant to wrap around.
+            let factor = 1u64 << sums.up;
+            sum = Some(match sum {
+                None => mpc.combine(&[(factor, &made)], 0)?,
+                Some(sum) => mpc.combine(&[(1, &sum), (factor.wrapping_neg(), &made)], 0)?,
+            });
+        }
+        let sum = sum.ok_or_else(|| Error::plan("a guarded value has no sums"))?;
+        factors.push(secret);
+        differences.push(sum);
+    }
+    let jobs = factors.iter().filter(|terms| !terms.is_empty()).map(|terms| Product {
+        terms: terms.iter().map(|[lhs, rhs]| Term { op: Bilinear::MATMUL, lhs, rhs }).collect(),
+        summands: vec![],
+        finish: Finish::Raw,
+        sums: None,
+    });
+    let jobs: Vec<_> = jobs.collect();
+    let mut products = if jobs.is_empty() { vec![] } else { mpc.products(&jobs)? }.into_iter();
+    for (sum, terms) in differences.iter_mut().zip(&factors) {
+        if !terms.is_empty() {
+            let product = flat(mpc, &products.next().ok_or_else(unanswered)?.share)?;
+            *sum = mpc.combine(&[(1, sum), (1u64.wrapping_neg(), &product)], 0)?;
+        }
+    }
+    Ok(differences)
+}
+
+/// The factors of inner products for all sums, `[SUMS, 1, 1]` as a product of matrices.
+fn operands<P: Protocol>(
+    mpc: &P,
+    left: &P::Share,
+    right: &P::Share,
+    up: u32,
+) -> Result<[P::Share; 2]> {
+    let shaped = |x: &P::Share, last: bool| {
+        let &[rows, k] = x.shape().dims() else { return Err(Error::plan("sums have no rows")) };
+        let mut dims = if last { vec![k, 1] } else { vec![1, k] };
+        if rows > 1 {
+            dims.insert(0, rows);
+        }
+        Ok(mpc.linear(&Linear::View(&View::Reshape(Shape::new(dims)?)), x)?)
+    };
+    let right = mpc.combine(&[(1 << up, right)], 0)?;
+    Ok([shaped(left, false)?, shaped(&right, true)?])
+}
+
+/// A tensor of one axis.
+fn flat<P: Protocol>(mpc: &P, x: &P::Share) -> Result<P::Share> {
+    let shape = Shape::new([x.shape().len()])?;
+    Ok(mpc.linear(&Linear::View(&View::Reshape(shape)), x)?)
+}
+
+/// Consecutive examples of a batch.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    start: usize,
+    end: usize,
+    /// The number of all examples.
+    of: usize,
+}
+
+impl Part {
+    /// Its share of axis 0.
+    fn slice<P: Protocol>(&self, mpc: &P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+        let each = x.shape().dims()[0] / self.of;
+        let (start, end) = (self.start * each, self.end * each);
+        ops::view(mpc, x, &View::Slice { axis: 0, start, end, step: 1 })
+    }
+
+    /// Its share of an operand that is broadcast to a result of this shape, unless it serves all examples.
+    fn aligned<P: Protocol>(
+        &self,
+        mpc: &P,
+        x: SecretTensor<P>,
+        shape: &Shape,
+    ) -> Result<SecretTensor<P>> {
+        let own =
+            x.shape().rank() == shape.rank() && x.shape().dims().first() == shape.dims().first();
+        if self.of > 1 && own { self.slice(mpc, &x) } else { Ok(x) }
+    }
+
+    /// Its share of a map's operands, of each that does not serve all examples.
+    fn operands<P: Protocol>(
+        &self,
+        mpc: &P,
+        map: &LinearMap,
+        [x, weight]: [SecretTensor<P>; 2],
+        shape: &Shape,
+    ) -> Result<[SecretTensor<P>; 2]> {
+        let x = self.aligned(mpc, x, shape)?;
+        let weight = match map {
+            LinearMap::Mul => self.aligned(mpc, weight, shape)?,
+            LinearMap::MatMul { .. } if weight.shape().rank() > 2 => {
+                self.aligned(mpc, weight, shape)?
+            }
+            _ => weight,
+        };
+        Ok([x, weight])
+    }
+}
+
+/// The maps of an operation, with the places of their operands.
+fn maps(op: &Op) -> Vec<(LinearMap, [usize; 2])> {
+    let only = |map| vec![(map, [0, 1])];
+    match op {
+        Op::Linear(l) => l.maps().map(|(map, at)| (map.clone(), at)).collect(),
+        Op::Conv(k) => only(LinearMap::Conv(*k)),
+        Op::ConvWeightGrad(k) => only(LinearMap::ConvWeightGrad(*k)),
+        &Op::ConvTranspose { kernel, extra } => only(LinearMap::ConvTranspose { kernel, extra }),
+        &Op::MatMul { transpose_lhs, transpose_rhs } => {
+            only(LinearMap::MatMul { transpose_lhs, transpose_rhs })
+        }
+        Op::Binary(Binary::Mul) => only(LinearMap::Mul),
+        _ => vec![],
+    }
+}
+
+impl<P: Protocol> Watch<P> for Guard<'_, P> {
+    fn begins(&mut self, group: &[usize], shapes: &[Shape]) {
+        self.drawn.clear();
+        for &node in group {
+            if self.plan.dropped(node) > 0 && shapes[node].len() > 0 {
+                let op = &self.plan.nodes[node].op;
+                let factors = Factors::draw(&mut self.random, op, shapes[node].dims());
+                self.drawn.push(Drawn { node, factors });
+            }
+        }
+    }
+
+    fn sums(&self, node: usize) -> Option<Sums<'_>> {
+        let drawn = self.drawn.iter().find(|drawn| drawn.node == node)?;
+        Some(Sums { factors: &drawn.factors.lists, parts: self.parts() })
+    }
+
+    fn made(
+        &mut self,
+        mpc: &mut P,
+        node: usize,
+        made: &Made<P>,
+        values: &[Option<Operand<P>>],
+    ) -> Result<()> {
+        if self.plan.dropped(node) == 0 {
+            return match self.dangers[node].is_none() {
+                true => Ok(()),
+                false => self.watch_operands(mpc, node, made, values),
+            };
+        }
+        let Some(at) = self.drawn.iter().position(|drawn| drawn.node == node) else {
+            // Of no elements none has left its range.
+            let none = self.examples().into_iter().map(|_| Entry::Operands(vec![]));
+            self.entries.extend(none.collect::<Vec<_>>());
+            return Ok(());
+        };
+        let sums = made.sums.as_ref().ok_or_else(|| Error::plan("a guarded value has no sums"))?;
+        let drawn = self.drawn.swap_remove(at);
+        self.watch(mpc, node, &drawn.factors, (&made.value, sums), values)
+    }
 }
 
 impl Plan {
-    /// The same plan, which says of itself that it is to be run with a [`Guard`], or that it is not.
+    /// The same plan, marked to be run with a guard, or without.
     #[must_use]
     pub fn with_guard(mut self, guard: bool) -> Self {
         self.guard = guard;
         self
     }
 
-    /// The names of the values that a [`Guard`] watches, in its order: products of which bits are dropped.
-    /// None if the plan is not to be run with one, or has no such value.
+    /// The names of the operations that a guard watches, in its order: products of which bits are dropped, and
+    /// functions whose operands can leave their domain. Empty if the plan is not to be run with one, or does
+    /// not contain such an operation.
     pub fn guarded(&self) -> Vec<&str> {
-        let all = self.steps.iter().flatten().filter(|&&i| self.guard && self.dropped(i) > 0);
+        let dangers = self.dangers().unwrap_or_default();
+        let domains = |i: usize| dangers.get(i).is_some_and(|danger| !danger.is_none());
+        let watched = |i: usize| self.dropped(i) > 0 || domains(i);
+        let all = self.steps.iter().flatten().filter(|&&i| self.guard && watched(i));
         all.map(|&i| self.nodes[i].name.as_str()).collect()
     }
 
-    /// Bits that are dropped of a product at a node; 0 if it is none, or nothing is dropped.
+    /// True if the result of a node's product is that of the node: no ReLU or mask follows within it.
+    fn ends_as_product(&self, node: usize) -> bool {
+        !matches!(&self.nodes[node].op, Op::Linear(l) if l.finish != LinearFinish::Truncate)
+    }
+
+    /// Bits that are dropped of a product at a node; 0 if it is not a product, or nothing is dropped.
     pub(super) fn dropped(&self, node: usize) -> u32 {
         let inputs = &self.nodes[node].inputs;
-        let sum = |[x, y]: [usize; 2]| self.fracs[inputs[x]] + self.fracs[inputs[y]];
-        let product = match &self.nodes[node].op {
-            Op::Linear(l) => l.maps().map(|(_, pair)| sum(pair)).max().unwrap_or(0),
-            Op::Conv(_)
-            | Op::ConvTranspose { .. }
-            | Op::ConvWeightGrad(_)
-            | Op::MatMul { .. }
-            | Op::Binary(Binary::Mul) => sum([0, 1]),
-            _ => 0,
+        let sum =
+            |(_, [x, y]): &(LinearMap, [usize; 2])| self.fracs[inputs[*x]] + self.fracs[inputs[*y]];
+        let product = match self.nodes[node].op {
+            Op::Dot(_) => self.fracs[inputs[0]] + self.fracs[inputs[1]],
+            ref op => maps(op).iter().map(sum).max().unwrap_or(0),
         };
         product.saturating_sub(self.fracs[node])
     }

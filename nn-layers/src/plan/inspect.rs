@@ -1,25 +1,26 @@
-//! A plan run in the clear: in fixed point with every check on, beside 64-bit floats.
+//! A plan run in the clear: in fixed point with every check on, and in 64-bit floats.
 
 use mpc_core::{Operand, Plaintext, Protocol, Rounding, SecretTensor};
 use ring_arith::{Engine, EngineTensor};
 
 use super::domain::Domain;
+use super::exec::Made;
 use super::run::Watch;
 use super::{Observer, Plan, StepInfo, decode};
 use crate::graph::{Binary, Op, Reduce, eval};
 use crate::{Error, HostTensor, Result};
 
-/// The seed of the reference's rounding: any does.
+/// The seed of the reference's rounding; its value does not matter.
 const SEED: u64 = 1;
 
-/// What a run in the clear has shown.
+/// The findings of a run in the clear.
 #[derive(Debug, Clone)]
 pub struct Inspection {
     /// The values that were computed, in order.
     pub values: Vec<Inspected>,
-    /// The results in fixed point, if it went on to its end.
+    /// The results in fixed point, if the run reached its end.
     pub results: Vec<HostTensor>,
-    /// Why it went no further, if it did not.
+    /// The failure that ended the run early, if any.
     pub refusal: Option<Refusal>,
 }
 
@@ -28,34 +29,34 @@ pub struct Inspection {
 pub struct Inspected {
     /// The node's name in the model.
     pub name: String,
-    /// What it is: `conv+relu`.
+    /// The kind of operation, such as `conv+relu`.
     pub kind: &'static str,
     /// The largest magnitude.
     pub largest: f64,
     /// Bits by which the operation's fullest sum or product, or its operand, may still grow before it leaves
-    /// the range in which the operation is right; negative if it has. None where that range has no end.
+    /// the range in which the operation is right; negative if it has. `None` where that range is unbounded.
     /// Layers that run in one step have one number in common.
     pub room: Option<f64>,
     /// The largest difference from 64-bit floats.
     pub error: f64,
 }
 
-/// Where a run in the clear has ended, and why.
+/// The failure of a run in the clear: its place and reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The node's name in the model.
     pub name: String,
-    /// What left its range.
+    /// The value that left its range.
     pub reason: String,
 }
 
 impl Plan {
-    /// Runs the plan in the clear on an engine: in fixed point, where a value that leaves its range is
-    /// refused, and in 64-bit floats with the weights as they are. On shares such a value would be a wrong
-    /// number without an error.
+    /// Runs the plan in the clear on an engine, in fixed point and in 64-bit floats with the weights as they
+    /// are. A fixed-point value that leaves its range is refused: on shares it would be a wrong number without
+    /// an error.
     ///
     /// # Errors
-    /// [`Error::Argument`] if weights or inputs do not fit the plan or have no encoding.
+    /// [`Error::Argument`] if weights or inputs do not fit the plan or cannot be encoded.
     pub fn inspect<E: Engine>(
         &self,
         engine: E,
@@ -117,18 +118,18 @@ impl Observer for Place {
     }
 }
 
-/// The same plan in floats, a node behind the one in fixed point.
+/// The same plan in floats, one node after the run in fixed point.
 struct Beside<'a> {
     plan: &'a Plan,
     batch: usize,
     floats: Vec<Option<HostTensor>>,
-    /// How often each value is still needed.
+    /// The number of times that each value is still needed.
     uses: Vec<usize>,
     step: Step,
     values: Vec<Inspected>,
 }
 
-/// The step whose nodes are seen, and how full its sums and products were.
+/// The step whose nodes are watched, and the fullness of its sums and products.
 #[derive(Default)]
 struct Step {
     nodes: Vec<usize>,
@@ -171,7 +172,7 @@ impl<'a> Beside<'a> {
         Ok(value)
     }
 
-    /// A step's nodes have all run before the first of them is seen.
+    /// Notes a node's step. A step's nodes have all run before the first of them is watched.
     fn note_step<E: Engine>(&mut self, mpc: &mut Plaintext<E>, node: usize) {
         if !self.step.nodes.contains(&node) {
             let nodes = self.plan.steps.iter().find(|group| group.contains(&node));
@@ -185,7 +186,7 @@ impl<'a> Beside<'a> {
         let inputs = &self.plan.nodes[node].inputs;
         let op = &self.plan.nodes[node].op;
         let room = |(at, &x): (usize, &usize)| {
-            let domain = Domain::of(op, at, self.plan.target(node))?;
+            let domain = Domain::of(op, at, self.plan.target(node), self.plan.fracs[x])?;
             Some(domain.room(&self.floats[x].as_ref()?.floats()))
         };
         inputs.iter().enumerate().filter_map(room).reduce(f64::min)
@@ -197,11 +198,12 @@ impl<E: Engine> Watch<Plaintext<E>> for Beside<'_> {
         &mut self,
         mpc: &mut Plaintext<E>,
         node: usize,
-        value: &SecretTensor<Plaintext<E>>,
+        made: &Made<Plaintext<E>>,
+        _: &[Option<Operand<Plaintext<E>>>],
     ) -> Result<()> {
         let domain = self.domain_room(node);
         let floats = self.evaluate(node)?;
-        let fixed = opened(mpc, value)?;
+        let fixed = opened(mpc, &made.value)?;
         let (fixed, floats) = (fixed.floats(), floats.floats());
         let error = fixed.iter().zip(floats.iter()).map(|(a, b)| (a - b).abs());
         self.note_step(mpc, node);
@@ -219,8 +221,8 @@ impl<E: Engine> Watch<Plaintext<E>> for Beside<'_> {
     }
 }
 
-/// Whether an operation's sums and products grow with its operands. Others bring theirs into a range of
-/// their own first, which they fill.
+/// True if an operation's sums and products grow with its operands. Others bring theirs into a fixed range
+/// first, which they fill.
 fn fills_words(op: &Op) -> bool {
     match op {
         Op::Linear(_)

@@ -1,5 +1,5 @@
-//! Comparisons whose outcome is needed again: a gradient that meets a ReLU or a maximum uses the bits that
-//! the way forward has opened.
+//! Comparisons whose outcome is needed again: the gradient of a ReLU or a maximum uses the bits that the
+//! forward pass has opened.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use super::PlanNode;
 use crate::graph::{LinearFinish, Op, Unary};
 use crate::{Error, Result};
 
-/// Which nodes keep bits, and who uses them.
+/// The nodes that keep bits, and the nodes that use them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct KeptBits {
     /// For each node that uses kept bits, the node that keeps them.
@@ -65,7 +65,7 @@ impl KeptBits {
         inputs.iter().enumerate().filter(move |(at, _)| Some(*at) != spared).map(|(_, &x)| x)
     }
 
-    /// Says after which steps bits are no longer needed.
+    /// Sets the steps after which bits are not needed any more.
     pub fn set_drops(&mut self, steps: &[Vec<usize>]) {
         let mut last = vec![None; self.from.len()];
         for (step, group) in steps.iter().enumerate() {

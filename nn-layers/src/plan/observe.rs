@@ -13,15 +13,15 @@ pub struct StepInfo<'a> {
     pub name: &'a str,
     /// The kind of operation: `conv+relu`, `max-pool`.
     pub kind: &'static str,
-    /// How many operations run together.
+    /// The number of operations that run together.
     pub together: usize,
 }
 
-/// Told when a step begins and ends. Bytes and rounds are counted by the transport, under the
-/// step's name.
+/// Receives the begin and the end of each step. Bytes and rounds are counted by the transport, under the step's
+/// name.
 pub trait Observer {
-    /// Why the plan is to be given up, if it is: asked before each step. A step that sends nothing notices by
-    /// itself neither that the session has been cancelled nor that a peer has gone.
+    /// The reason to stop the plan, if there is one; called before each step. A step that sends nothing does
+    /// not notice that the session has been cancelled or that a peer has gone.
     fn stops(&mut self) -> Option<String> {
         None
     }

@@ -1,5 +1,5 @@
-//! Rewriting a graph before it is shared. What is computed here is computed on numbers in the clear; a
-//! weight that is trained is a value like others.
+//! Rewriting a graph before it is shared. The passes compute on numbers in the clear; a weight that is trained
+//! is a value like others.
 
 mod absorb;
 mod convs;
@@ -44,14 +44,14 @@ pub(crate) fn optimise(graph: &mut Graph) -> Result<()> {
 /// Finds functions again that were written out, and applies all passes: for a graph that is not trained.
 pub(crate) fn optimise_inference(graph: &mut Graph) -> Result<()> {
     recognise::recognise(graph)?;
-    // What was added stands behind what uses it.
+    // Added nodes come after their users.
     sweep(graph);
     optimise(graph)
 }
 
 /// The nodes that use each node, one entry for each operand.
 pub(crate) struct Users {
-    /// Where the users of each node begin in `all`; one entry more at the end.
+    /// The index in `all` at which the users of each node begin; one entry more at the end.
     starts: Vec<usize>,
     all: Vec<usize>,
 }
@@ -64,8 +64,8 @@ impl Index<usize> for Users {
     }
 }
 
-/// The nodes that use each node; results of the graph count as users of index `usize::MAX`. Passes
-/// ask anew after each change, so this is two lists, not one for each node.
+/// The nodes that use each node; results of the graph count as users of index `usize::MAX`. Passes ask again
+/// after each change, so this is two lists, not one for each node.
 pub(crate) fn users(graph: &Graph) -> Users {
     let uses = || {
         let nodes = graph.nodes.iter().enumerate();
@@ -86,7 +86,7 @@ pub(crate) fn users(graph: &Graph) -> Users {
     Users { starts, all }
 }
 
-/// Makes everybody who used `old` use `new`.
+/// Makes all users of `old` use `new`.
 pub(crate) fn replace(graph: &mut Graph, old: ValueId, new: ValueId) {
     let swap = |x: &mut ValueId| {
         if *x == old {
@@ -97,8 +97,7 @@ pub(crate) fn replace(graph: &mut Graph, old: ValueId, new: ValueId) {
     graph.outputs.iter_mut().map(|o| &mut o.1).for_each(swap);
 }
 
-/// Drops what no result needs and puts the rest in an order that can be run: inputs and constants
-/// first.
+/// Drops nodes that no result needs and puts the rest in an order that can be run: inputs and constants first.
 pub(crate) fn sweep(graph: &mut Graph) {
     let order = order(graph);
     let mut place = vec![usize::MAX; graph.nodes.len()];
@@ -138,7 +137,7 @@ fn order(graph: &Graph) -> Vec<usize> {
         }
     }
     let inputs = (0..graph.nodes.len()).filter(|i| is(i, |op| matches!(op, Op::Input(_))));
-    // What was computed of weights comes after them, since training computes it again.
+    // Values computed from weights come after them, since training computes them again.
     let first = |i: &usize| graph.nodes[*i].folded.is_none();
     let constant = |op: &Op| matches!(op, Op::Constant(_) | Op::Parameter(_));
     let constants = order.iter().copied().filter(|i| is(i, constant) && first(i));
@@ -147,8 +146,8 @@ fn order(graph: &Graph) -> Vec<usize> {
     inputs.chain(constants).chain(rest).collect()
 }
 
-/// The linear layer at a node, if its result is used once and can still be changed: it is neither
-/// not rectified, and nothing has been added to it.
+/// The linear layer at a node, if its result is used once and can still be changed: it only truncates, without
+/// a residual or further maps.
 pub(crate) fn open_linear<'a>(
     graph: &'a Graph,
     users: &Users,

@@ -18,7 +18,7 @@ const MAX_NODES: usize = 100_000;
 /// The longest name that a plan from outside may have.
 const MAX_NAME: usize = 1000;
 
-/// A plan without what follows from the rest.
+/// A plan without the properties that follow from the rest.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
@@ -131,7 +131,7 @@ impl TryFrom<Record> for Plan {
     }
 }
 
-/// What a plan is made of, before the rest is derived from it.
+/// The parts of a plan, before the rest is derived from them.
 pub(crate) struct Parts {
     pub frac: u32,
     pub batch: Option<usize>,

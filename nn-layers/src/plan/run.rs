@@ -2,21 +2,46 @@
 
 use std::time::Instant;
 
-use mpc_core::{Operand, Protocol, SecretTensor};
-use ring_arith::{Shape, View};
+use mpc_core::{Operand, Protocol, SecretTensor, Sums};
+use ring_arith::Shape;
 
-use super::{Guard, Observer, Plan, StepInfo, check, exec};
+use super::guard::Guard;
+use super::{Observer, Plan, StepInfo, check, exec};
 use crate::graph::Op;
 use crate::ops;
 use crate::{Error, Result};
 
 /// Sees each value of a running plan as soon as it is computed.
 pub(super) trait Watch<P: Protocol> {
-    fn made(&mut self, mpc: &mut P, node: usize, value: &SecretTensor<P>) -> Result<()>;
+    /// A step begins; `shapes` are those of all nodes.
+    fn begins(&mut self, group: &[usize], shapes: &[Shape]) {
+        let _ = (group, shapes);
+    }
+
+    /// Sums of a node of this step that are needed as well as its value.
+    fn sums(&self, node: usize) -> Option<Sums<'_>> {
+        let _ = node;
+        None
+    }
+
+    /// A node has been computed from its operands among `values`.
+    fn made(
+        &mut self,
+        mpc: &mut P,
+        node: usize,
+        made: &exec::Made<P>,
+        values: &[Option<Operand<P>>],
+    ) -> Result<()>;
 }
 
 impl<P: Protocol> Watch<P> for () {
-    fn made(&mut self, _: &mut P, _: usize, _: &SecretTensor<P>) -> Result<()> {
+    fn made(
+        &mut self,
+        _: &mut P,
+        _: usize,
+        _: &exec::Made<P>,
+        _: &[Option<Operand<P>>],
+    ) -> Result<()> {
         Ok(())
     }
 }
@@ -39,14 +64,17 @@ impl Plan {
         self.run_watched(mpc, weights, inputs, observer, &mut ())
     }
 
-    /// [`Plan::run`] with a [`Guard`] over the values of [`Plan::guarded`]: besides the results, for each of
-    /// them a word that is 0 unless its values have left their range.
+    /// [`Plan::run`] with a guard over the values of [`Plan::guarded`]. It also returns a word for each of
+    /// them, which is 0 unless its values have left their range.
     ///
-    /// `seed` is known to all parties, and should not be to whoever chooses weights or inputs before they
-    /// are shared. It need not be secret.
+    /// All parties know `seed`. Those who choose weights or inputs should not know it before these are shared.
+    /// Afterwards it need not be secret.
     ///
     /// # Cost
-    /// That of [`Plan::run`] and of [`Guard::finish`].
+    /// That of [`Plan::run`] and 7 rounds. For each guarded value 3 products of one word and 6 comparisons;
+    /// also a truncation of 3 words for each term of one of its sums (of one where it has one row). Two
+    /// comparisons of each operand that can leave a function's domain, one for each end; two for each quotient that can
+    /// be too large, and for each row that can be too small to be normalised.
     ///
     /// # Errors
     /// As [`Plan::run`]; [`Error::Plan`] if nothing is guarded.
@@ -61,8 +89,8 @@ impl Plan {
         self.run_guarding(mpc, weights, inputs, (&[], seed), observer)
     }
 
-    /// [`Plan::run_guarded`] for several callers at once, whose examples lie one behind the other: `callers`
-    /// says how many each has. The guard says of each value what it says of each caller, in their order.
+    /// [`Plan::run_guarded`] for several callers at once, whose examples lie one after the other: `callers` has
+    /// the number of each. The guard returns a word of each value for each caller, in their order.
     ///
     /// # Cost
     /// As if there were as many guarded values as there are pairs of one and a caller.
@@ -86,7 +114,7 @@ impl Plan {
         self.run_guarding(mpc, weights, inputs, (callers, seed), observer)
     }
 
-    /// Runs the plan with a guard of its own for each of `callers`, with one for all if there are none.
+    /// Runs the plan with a separate guard for each of `callers`, or with one for all if there are none.
     fn run_guarding<P: Protocol>(
         &self,
         mpc: &mut P,
@@ -95,9 +123,9 @@ impl Plan {
         (callers, seed): (&[usize], u64),
         observer: &mut dyn Observer,
     ) -> Result<(Vec<SecretTensor<P>>, SecretTensor<P>)> {
-        let mut watch = Guarding { plan: self, guard: Guard::new(seed), callers };
-        let results = self.run_watched(mpc, weights, inputs, observer, &mut watch)?;
-        let left = self.in_profile(mpc, |mpc| watch.guard.finish(mpc))?;
+        let mut guard = Guard::new(self, seed, callers)?;
+        let results = self.run_watched(mpc, weights, inputs, observer, &mut guard)?;
+        let left = self.in_profile(mpc, |mpc| guard.finish(mpc))?;
         Ok((results, left))
     }
 
@@ -147,10 +175,12 @@ impl Plan {
             observer.started(&step);
             mpc.step(&node.name);
             let begun = Instant::now();
-            let results = exec::run(self, mpc, group, (&values, &kept), &shapes)?;
+            watch.begins(group, &shapes);
+            let sums = |node: usize| watch.sums(node);
+            let results = exec::run(self, mpc, group, (&values, &kept), &shapes, &sums)?;
             for (&i, made) in group.iter().zip(results) {
                 self.check_result(i, &made.value, &shapes[i])?;
-                watch.made(mpc, i, &made.value)?;
+                watch.made(mpc, i, &made, &values)?;
                 values[i] = Some(Operand::Secret(made.value));
                 kept[i] = made.kept;
             }
@@ -165,7 +195,7 @@ impl Plan {
         self.outputs.iter().map(result).collect()
     }
 
-    /// Checks what the caller passed; returns the shapes of all values.
+    /// Checks the caller's arguments; returns the shapes of all values.
     fn check_operands<P: Protocol>(
         &self,
         weights: &[Operand<P>],
@@ -230,36 +260,6 @@ impl Plan {
         let reason =
             format!("came as {y:?}, planned were {shape:?} and {} fraction bits", self.fracs[i]);
         Err(Error::Node { node: node.name.clone(), reason })
-    }
-}
-
-/// Guards the values of a plan that are to be guarded.
-struct Guarding<'a, P: Protocol> {
-    plan: &'a Plan,
-    guard: Guard<P>,
-    /// How many examples each caller has, if there are several.
-    callers: &'a [usize],
-}
-
-impl<P: Protocol> Watch<P> for Guarding<'_, P> {
-    fn made(&mut self, mpc: &mut P, node: usize, value: &SecretTensor<P>) -> Result<()> {
-        let bits = self.plan.dropped(node);
-        if bits == 0 {
-            return Ok(());
-        }
-        let all: usize = self.callers.iter().sum();
-        if self.callers.len() < 2 {
-            return self.guard.watch(mpc, value, bits);
-        }
-        let rows = value.shape().dims().first().map_or(0, |rows| rows / all);
-        let mut start = 0;
-        for examples in self.callers {
-            let end = start + examples * rows;
-            let of_caller = ops::view(mpc, value, &View::Slice { axis: 0, start, end, step: 1 })?;
-            self.guard.watch(mpc, &of_caller, bits)?;
-            start = end;
-        }
-        Ok(())
     }
 }
 

@@ -24,9 +24,9 @@ enum Class {
 
 const CLASSES: usize = 4;
 
-/// Groups of nodes that run together. Each node that needs rounds takes along all of its kind whose
-/// operands are there or can be made without communication: a weight's gradient shares the rounds of the
-/// next layer's.
+/// Groups of nodes that run together. Each node that needs rounds runs with all of its kind whose operands are
+/// there or can be made without communication. For instance a weight's gradient shares the rounds of the next
+/// layer's.
 pub(crate) fn schedule(plan: &Plan) -> Vec<Vec<usize>> {
     let mut schedule = Schedule::new(plan);
     for node in 0..plan.nodes.len() {
@@ -37,11 +37,11 @@ pub(crate) fn schedule(plan: &Plan) -> Vec<Vec<usize>> {
 
 struct Schedule<'a> {
     plan: &'a Plan,
-    /// For each node what it needs, its kept bits included.
+    /// For each node the nodes that it needs, its kept bits included.
     operands: Vec<Vec<usize>>,
     users: Vec<Vec<usize>>,
     local: Vec<bool>,
-    /// How many operands are not there yet, nor can be made without communication.
+    /// The number of operands that are not there yet and cannot be made without communication.
     missing: Vec<usize>,
     done: Vec<bool>,
     ready: [BTreeSet<usize>; CLASSES],
@@ -116,7 +116,7 @@ impl<'a> Schedule<'a> {
         self.step(group);
     }
 
-    /// Runs what a node needs and what can be made without communication.
+    /// Runs the nodes that a node needs and that can be made without communication.
     fn make_operands(&mut self, node: usize) {
         let mut stack: Vec<_> = self.operands[node].iter().map(|&x| (x, false)).collect();
         while let Some((node, made)) = stack.pop() {
@@ -135,7 +135,7 @@ impl<'a> Schedule<'a> {
     fn step(&mut self, group: Vec<usize>) {
         for &node in &group {
             self.done[node] = true;
-            // What needs no communication has been available since its operands were.
+            // A node without communication has been available since its operands were.
             if !self.local[node] {
                 self.available(node);
             }
@@ -154,7 +154,7 @@ impl<'a> Schedule<'a> {
     }
 }
 
-/// Whether a node is computed without communication.
+/// True if a node is computed without communication.
 fn is_local(plan: &Plan, node: usize) -> bool {
     let operand = |i: usize| plan.nodes[node].inputs[i];
     let frac = |i: usize| plan.fracs[operand(i)];

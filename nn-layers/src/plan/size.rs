@@ -1,4 +1,4 @@
-//! How much a plan asks for, before it is run.
+//! The resources that a plan needs, known before it is run.
 
 use ring_arith::Shape;
 
@@ -10,11 +10,11 @@ use crate::graph::{Binary, Exactness, LinearMap, Op, Pool, Reduce, Unary};
 /// Words that a party keeps of a secret word: two components, and for operands of products their sum.
 const SHARE: u64 = 3;
 
-/// Words that a party keeps of a comparison's outcome for each element or tap: what it holds of the bit as
-/// a word, and its planes.
+/// Words that a party keeps of a comparison's outcome for each element or tap: its share of the bit as a word,
+/// and its planes.
 const KEPT: u64 = 2;
 
-/// Words beside operands and result, for each element: of steps that only move words.
+/// Words in addition to operands and result, for each element: of steps that only move words.
 const MOVED: u64 = 4;
 
 /// Of products, with their truncation and comparison.
@@ -36,21 +36,27 @@ pub struct Operation<'a> {
     pub step: usize,
     /// Its node's name in the model.
     pub name: &'a str,
-    /// What it is: `conv+relu`.
+    /// The kind of operation, such as `conv+relu`.
     pub kind: &'static str,
-    /// How right its result is.
+    /// The exactness of its result.
     pub exactness: Exactness,
-    /// The intervals in which its operands must lie, in their order; infinite where any number that has an encoding
-    /// will do.
+    /// The fraction bits of its result.
+    pub frac: u32,
+    /// The limit below which the magnitude of its sums of products must stay, if it rounds such sums.
+    pub limit: Option<f64>,
+    /// The intervals in which its operands must lie, in their order; infinite where any number that has an
+    /// encoding is allowed.
     pub domains: Vec<[f64; 2]>,
+    /// The magnitudes that its operands must have at least, in their order; 0 where any will do.
+    pub least: Vec<f64>,
 }
 
-/// An operation of a plan with its sizes, as somebody sees it who is asked to let it run.
+/// An operation of a plan with its sizes, as shown to those who decide if it may run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerInfo<'a> {
     /// Its node's name in the model.
     pub name: &'a str,
-    /// What it is: `conv+relu`.
+    /// The kind of operation, such as `conv+relu`.
     pub kind: &'static str,
     /// The shape of its result.
     pub shape: Shape,
@@ -83,8 +89,8 @@ impl Plan {
         Ok(self.steps.iter().flatten().map(layer).collect())
     }
 
-    /// Words of the largest value for a batch size, without running anything: what a server that
-    /// takes plans from others compares with what it can give.
+    /// Words of the largest value for a batch size, without running anything. A server that takes plans from
+    /// others compares it with its resources.
     ///
     /// # Errors
     /// [`crate::Error::Plan`] if the plan does not serve the batch size, [`crate::Error::Node`] if a
@@ -94,8 +100,8 @@ impl Plan {
         Ok(shapes.iter().map(Shape::len).max().unwrap_or(0))
     }
 
-    /// Products of two numbers that the plan's linear layers take for a batch size: what it costs to
-    /// evaluate it in the clear.
+    /// Products of two numbers that the plan's linear layers take for a batch size: the cost of an evaluation
+    /// in the clear.
     ///
     /// # Errors
     /// As [`Plan::largest_value`].
@@ -127,7 +133,7 @@ impl Plan {
         Ok(self.nodes.iter().enumerate().map(of_node).sum::<usize>() as u64)
     }
 
-    /// The operations in the order in which they run, those of one step behind each other.
+    /// The operations in the order in which they run, those of one step one after the other.
     pub fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
         self.steps.iter().enumerate().flat_map(move |(step, group)| {
             group.iter().map(move |&i| {
@@ -137,18 +143,30 @@ impl Plan {
                     name: &node.name,
                     kind: node.op.name(),
                     exactness: node.op.exactness(),
-                    domains: self.domains(i),
+                    frac: self.fracs[i],
+                    limit: self.limit(i),
+                    domains: self
+                        .domains(i)
+                        .iter()
+                        .map(|domain| [domain.low, domain.high])
+                        .collect(),
+                    least: self.domains(i).iter().map(|domain| domain.least).collect(),
                 }
             })
         })
     }
 
-    fn domains(&self, node: usize) -> Vec<[f64; 2]> {
+    fn limit(&self, node: usize) -> Option<f64> {
+        let dropped = self.dropped(node);
+        let product = f64::from(self.fracs[node] + dropped);
+        (dropped > 0).then(|| (62.0 - product).exp2())
+    }
+
+    fn domains(&self, node: usize) -> Vec<Domain> {
         let frac = self.target(node);
-        let of = |at: usize| Domain::of(&self.nodes[node].op, at, frac);
-        let everything = [f64::NEG_INFINITY, f64::INFINITY];
-        let ends = |at| of(at).map_or(everything, |domain| [domain.low, domain.high]);
-        (0..self.nodes[node].inputs.len()).map(ends).collect()
+        let own = |at: usize| self.fracs[self.nodes[node].inputs[at]];
+        let of = |at: usize| Domain::of(&self.nodes[node].op, at, frac, own(at));
+        (0..self.nodes[node].inputs.len()).map(|at| of(at).unwrap_or(Domain::ALL)).collect()
     }
 
     /// The rows of the smallest table in which an input of integers is looked up as it is or moved: from 0 to
@@ -156,18 +174,8 @@ impl Plan {
     pub fn table_rows(&self, input: usize) -> Option<usize> {
         let shapes = check::shapes(self, self.batch.unwrap_or(1)).ok()?;
         let looked_up = |at: usize| {
-            let mut from = self.nodes[at].inputs[1];
-            loop {
-                match &self.nodes[from].op {
-                    Op::Input(i) => return (*i == input).then(|| self.nodes[at].inputs[0]),
-                    Op::Reshape(_)
-                    | Op::Permute(_)
-                    | Op::Slice { .. }
-                    | Op::Gather { .. }
-                    | Op::Broadcast(_) => from = self.nodes[from].inputs[0],
-                    _ => return None,
-                }
-            }
+            let [table, positions] = [0, 1].map(|i| self.nodes[at].inputs[i]);
+            (self.moved_input(positions) == Some(input)).then_some(table)
         };
         let lookups = (0..self.nodes.len()).filter(|&at| self.nodes[at].op == Op::Lookup);
         lookups
@@ -176,9 +184,25 @@ impl Plan {
             .min()
     }
 
-    /// Words of memory that a party may need at once to run the plan for a batch size, weights and
-    /// inputs included: the values that live at each step, and what the step's protocol takes beside
-    /// them. A bound for replicated sharing among three parties, not an exact number; nothing is run.
+    /// The input whose numbers a value consists of, only moved.
+    pub(super) fn moved_input(&self, node: usize) -> Option<usize> {
+        let mut from = node;
+        loop {
+            match &self.nodes[from].op {
+                Op::Input(i) => return Some(*i),
+                Op::Reshape(_)
+                | Op::Permute(_)
+                | Op::Slice { .. }
+                | Op::Gather { .. }
+                | Op::Broadcast(_) => from = self.nodes[from].inputs[0],
+                _ => return None,
+            }
+        }
+    }
+
+    /// Words of memory that a party may need at once to run the plan for a batch size, weights and inputs
+    /// included. They hold the values that live at each step, and the working memory of the step's protocol. A
+    /// bound for replicated sharing among three parties, not an exact number; nothing is run.
     ///
     /// # Errors
     /// As [`Plan::largest_value`].
@@ -211,7 +235,7 @@ impl Plan {
         Ok(peak)
     }
 
-    /// Words that the protocol of one node takes beside its operands and its result.
+    /// Words that the protocol of one node takes in addition to its operands and its result.
     fn scratch(&self, node: usize, shapes: &[Shape], words: &[u64]) -> u64 {
         let operands = &self.nodes[node].inputs;
         let taken = operands.iter().map(|&i| words[i]).fold(0, u64::saturating_add);
@@ -233,7 +257,7 @@ impl Plan {
                 (COMPARED, made)
             }
             Op::SumPool(p) | Op::AvgPool { pool: p, .. } => (MOVED, area(p, made)),
-            // A few numbers for each unit are small beside what they are made of.
+            // A few numbers for each unit are small compared with their operands.
             Op::Dot(_) | Op::ClipFactor { .. } => (MOVED, taken),
             Op::OneHot(_) => (COMPARED, made),
             Op::MaxPool(p) => (MAX, taps(p, taken, made)),
@@ -244,7 +268,7 @@ impl Plan {
             Op::Reduce { kind: Reduce::Max | Reduce::Min, .. } | Op::ArgMax { .. } => {
                 (COMPARED, taken)
             }
-            // A word for each position and row of the table says whether it is that row.
+            // A word for each position and row of the table is 1 where the position selects that row.
             Op::Lookup => {
                 let rows = operands.first().and_then(|&i| shapes[i].dims().first());
                 let places = operands.get(1).map_or(0, |&i| words[i]);

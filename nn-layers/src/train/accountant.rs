@@ -1,25 +1,25 @@
-//! How much trainings with [`super::Privacy`] tell of a row: epsilon at a stated delta.
+//! The privacy loss of a row in trainings with [`super::Privacy`]: epsilon at a stated delta.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// Adds up what steps tell of one row, over all runs.
+/// Adds up the privacy loss of one row, over the steps of all runs.
 ///
-/// Neighbours are two data sets of which one has nothing in the place of a row: it takes part in the same batches with a
-/// gradient of zero. (Of two data sets with *different* rows in that place the norms are twice as large: such pairs have the
-/// epsilon of four times as many uses.)
+/// Two data sets are neighbours if one of them has nothing in the place of a row: the gap takes part in the
+/// same batches with a gradient of zero. (Of two data sets with *different* rows in that place the norms are
+/// twice as large: such pairs have the epsilon of four times as many uses.)
 ///
 /// # Which batches
-/// What is known of the batches decides which analysis holds.
-/// - [`Accountant::add_known`]: everybody may know in which steps a row takes part, as in a training that goes through an
-///   order which a public seed shuffles. Nothing is gained from shuffling. Each use of the row is one Gaussian mechanism, and
-///   `k` of them with multiplier `s` are exactly one with multiplier `s / sqrt(k)`, whatever steps depend on ([DRS22]).
-///   Its epsilon is exact ([BW18]).
-/// - [`Accountant::add_sampled`]: every row is drawn for every step by a coin of its own, which nobody sees who sees the
-///   weights. Only then is the privacy that of Poisson sampling, by Rényi divergences ([MTZ19]). Batches of a fixed
-///   size, or an order that is shuffled in secret, are *not* such samples: their epsilon can be several times as large
-///   ([CGK+24]).
+/// The analysis depends on the public knowledge about the batches.
+/// - [`Accountant::add_known`]: everybody may know in which steps a row takes part, as in a training that goes
+///   through an order which a public seed shuffles. Shuffling does not gain anything. Each use of the row is
+///   one Gaussian mechanism, and `k` of them with multiplier `s` are exactly one with multiplier `s / sqrt(k)`,
+///   whatever steps depend on ([DRS22]). Its epsilon is exact ([BW18]).
+/// - [`Accountant::add_sampled`]: every row is drawn for every step by a separate coin, which no observer of
+///   the weights sees. Only then is the privacy that of Poisson sampling, by Rényi divergences ([MTZ19]).
+///   Batches of a fixed size, or an order that is shuffled in secret, are *not* such samples: their epsilon can
+///   be several times as large ([CGK+24]).
 ///
 /// [DRS22]: https://arxiv.org/abs/1905.02383
 /// [BW18]: https://arxiv.org/abs/1805.06530
@@ -50,7 +50,7 @@ impl Accountant {
         Ok(())
     }
 
-    /// Adds steps for each of which a row is drawn with probability `rate`, in secret and by a coin of its own.
+    /// Adds steps for each of which a row is drawn with probability `rate`, in secret and by a separate coin.
     ///
     /// # Errors
     /// [`Error::Invalid`] unless the multiplier is positive and the rate from 0 to 1.
@@ -92,7 +92,7 @@ impl Accountant {
     }
 }
 
-/// The least multiplier with which so many known uses of a row have at most this epsilon.
+/// The least multiplier with which `uses` known uses of a row have at most this epsilon.
 ///
 /// # Errors
 /// [`Error::Invalid`] unless epsilon is a positive number and delta between 0 and 1.
@@ -114,7 +114,7 @@ pub fn multiplier_for(epsilon: f64, delta: f64, uses: u32) -> Result<f64> {
 /// Halvings of an interval: more than a float has bits.
 const BISECTIONS: usize = 200;
 
-/// Nobody is protected beyond this.
+/// The largest epsilon: a larger one does not protect rows.
 const MOST_EPSILON: f64 = 1e6;
 
 fn check_multiplier(multiplier: f64) -> Result<()> {
@@ -154,7 +154,8 @@ fn gaussian_delta(distance: f64, epsilon: f64) -> f64 {
     near.exp() * -(far - near).min(0.0).exp_m1()
 }
 
-/// The Rényi divergence of a step, of one order: by the integral that is its definition, over steps of a 32nd deviation.
+/// The Rényi divergence of a step, of one order, by the integral of its definition, over steps of a 32nd
+/// deviation.
 fn sampled_divergence(multiplier: f64, rate: f64, order: f64) -> f64 {
     if rate == 0.0 {
         return 0.0;

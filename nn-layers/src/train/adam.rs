@@ -2,15 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::TrainOptions;
+use super::{StateSpec, TrainOptions};
 use crate::graph::norm::Count;
 use crate::graph::{Binary, Dim, Format, Graph, Op, Unary, ValueId};
 use crate::{Error, HostTensor, Result};
 
-/// Adam as PyTorch has it, but for three things: the first of `betas` is taken to the nearest 32nd, which lets the
-/// gradient be found in the new first moment without another truncation; `epsilon` is added below the root, as
-/// its square; and a second moment below `2^-38` is 0 in fixed point, where with an `epsilon` as small the weight stays
-/// instead of moving by the learning rate. From an `epsilon` of `2^-12` on it moves as it does in floats.
+/// Adam as in PyTorch, with two differences. The first of `betas` is rounded to the nearest 32nd, so that the
+/// gradient can be found in the new first moment without another truncation. Gradients below about `2^-21` are
+/// mostly rounding, so that their weights move by less than in floats. [`super::TrainPlan::inspect`] shows by
+/// how much.
+///
+/// Gradients of the batch's mean loss above 20 in magnitude leave the range of their squares, which a guard notices.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Adam {
@@ -20,23 +22,24 @@ pub struct Adam {
     pub epsilon: f64,
     /// Times the weight: added to the gradient, or taken from the weight if `decoupled`.
     pub decay: f64,
-    /// Whether the decay leaves the moments alone, as in AdamW.
+    /// True if the decay leaves the moments alone, as in AdamW.
     pub decoupled: bool,
-    /// Which gradients share a second moment.
+    /// The gradients that share a second moment.
     pub second: Second,
     /// Steps from one inverse root of the second moments to the next; in the first 16, steps 1, 2, 4 and 8 have
     /// one as well. A gradient whose second moment was 0 at the last root is divided by `epsilon` alone, which
     /// should not be small then.
     pub every: u32,
-    /// Whether steps follow the largest second moment so far, as in AMSGrad.
+    /// True if steps follow the largest second moment so far, as in AMSGrad.
     pub amsgrad: bool,
 }
 
-/// Which gradients share a second moment.
+/// The gradients that share a second moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Second {
-    /// Each has its own, as published. An inverse root for each weight is by far the largest part of a step.
+    /// Each weight has a separate one, as published. An inverse root for each weight is by far the largest part
+    /// of a step.
     Weight,
     /// All weights of an output neuron or of a filter; vectors, such as biases, element by element.
     Row,
@@ -57,21 +60,35 @@ impl Default for Adam {
     }
 }
 
-/// Fraction bits of first moments, and of their part that goes on: their difference is the gradient.
-const FIRST: u32 = 22;
-const KEPT: u32 = FIRST + BETA_BITS;
+/// Fraction bits by which the part of a first moment that continues exceeds it: their difference is the
+/// gradient.
 const BETA_BITS: u32 = 5;
 
 /// Fraction bits of second moments, the most that an inverse root takes.
 const SECOND: u32 = 38;
 
-/// Fraction bits of inverse roots, and of their product with the learning rate.
-const ROOT: u32 = 20;
-const STEP: u32 = 32;
+/// The largest product of root and epsilon for which [`Updater::damped`] needs no reciprocal.
+const SMALL: f64 = 1.05;
 
-/// A gradient of the batch's mean loss as it joins the first moment, beside `1 - beta`: its square is summed over 256
-/// weights and stays below 1 on the mean up to gradients of 2.6.
+/// A second moment is raised to this part of the smallest epsilon, which keeps its root in range.
+const LEAST_PART: f64 = 1.0 / 64.0;
+
+/// Fraction bits of inverse roots.
+const ROOT: u32 = 16;
+
+/// The most fraction bits of a root's product with the learning rate.
+const MOST_STEP: u32 = 37;
+
+/// The factor of a gradient of the batch's mean loss in the first moment, in addition to `1 - beta`. Its square
+/// is summed over 256 weights, and the mean stays below 1 up to gradients of 2.6.
 const UNIT: f64 = 4.0;
+
+/// Fraction bits of the factor by which gradients are scaled down, and of its product with a public value.
+pub(super) const FACTOR: u32 = 20;
+const UNIT_STEP: u32 = 32;
+
+/// The name in a state of an earlier step's inverse roots.
+const ROOTS: &str = "inverse roots";
 
 /// Added to the square of a norm.
 const LEAST_NORM: f64 = 1.0 / 137_438_953_472.0;
@@ -82,7 +99,40 @@ impl Adam {
         (self.betas[0] * 32.0).round() / 32.0
     }
 
-    /// What gradients of the batch's mean loss are multiplied by.
+    /// Fraction bits of first moments. A row's sum of squares needs room.
+    fn first_frac(&self) -> u32 {
+        match self.second {
+            Second::Weight => 23,
+            Second::Row => 22,
+        }
+    }
+
+    /// Fraction bits of the part of a first moment that continues.
+    pub(super) fn kept_frac(&self) -> u32 {
+        self.first_frac() + BETA_BITS
+    }
+
+    /// Second moments are taken of gradients times a power of two with this exponent, so that small ones have
+    /// more bits: all that the square of a gradient has.
+    fn lift(&self) -> u32 {
+        self.kept_frac() - SECOND / 2
+    }
+
+    /// The numbers added to the roots of second moments, in the end and in the first step: PyTorch adds
+    /// `epsilon` once the root is corrected for its start at 0.
+    fn epsilons(&self) -> [f64; 2] {
+        let last = self.epsilon * self.unit() * f64::from(self.lift()).exp2();
+        [last, last * (1.0 - self.betas[1]).sqrt()]
+    }
+
+    /// The least second moment that a root is taken of. It is the larger of one unit, because rounding may
+    /// leave a moment of 0 one unit below 0, and a number that is negligible compared with epsilon.
+    fn least(&self) -> f64 {
+        let part = self.epsilons()[1] * LEAST_PART;
+        (part * part).max((-f64::from(SECOND)).exp2())
+    }
+
+    /// The factor of gradients of the batch's mean loss.
     pub(super) fn unit(&self) -> f64 {
         (1.0 - self.first()) * UNIT
     }
@@ -107,13 +157,20 @@ impl Adam {
         Ok(())
     }
 
-    /// Fraction bits of the learning rate: with the largest root, of the smallest moment, it must fit.
-    pub(super) fn rate_frac(options: &TrainOptions) -> u32 {
+    /// Fraction bits of the factors of first moments. Moves of the learning rate, thousands of which a guard
+    /// adds up, stay far below `2^57` as products.
+    fn step_frac(options: &TrainOptions) -> u32 {
         let room = (-options.largest_rate.log2()).floor() as i32;
-        (22 + room).clamp(16, 36) as u32
+        (24 + room).clamp(ROOT as i32 + 1, MOST_STEP as i32) as u32
     }
 
-    /// Whether the inverse roots are made in a step.
+    /// Fraction bits of the learning rate: its product with a root need not be rounded, but for the smallest rates.
+    pub(super) fn rate_frac(options: &TrainOptions) -> u32 {
+        let least = if Self::step_frac(options) == MOST_STEP { 3 } else { 0 };
+        Self::step_frac(options) - ROOT + least
+    }
+
+    /// True if a step computes new inverse roots.
     pub(super) fn refreshes(&self, number: u32) -> bool {
         self.last_refresh(number) == number
     }
@@ -126,20 +183,87 @@ impl Adam {
         regular.max(early) - 1
     }
 
-    /// The numbers that everybody knows in a step: the learning rate with the moments' corrections for their
-    /// start at 0, and what the weights lose.
+    /// The public numbers of a step: the learning rate and epsilon with the moments' corrections for their
+    /// start at 0, and the decay of the weights.
     pub(super) fn public(&self, number: u32, rate: f64) -> Vec<f64> {
         let beta = self.first();
         let power =
             |beta: f64, number: u32| 1.0 - beta.powi(i32::try_from(number + 1).unwrap_or(i32::MAX));
         let first = power(beta, number);
         let second = power(self.betas[1], self.last_refresh(number));
-        let scaled = rate * second.sqrt() / first * (1.0 - beta);
+        let scaled = rate * second.sqrt() / first * (1.0 - beta) * f64::from(self.lift()).exp2();
+        let epsilon = self.epsilons()[0] * second.sqrt();
         let decay = self.decay_input().then_some(-rate * self.decay);
-        [scaled].into_iter().chain(decay).collect()
+        [scaled, epsilon].into_iter().chain(decay).collect()
     }
 
-    /// Whether the decay is a public input of a step.
+    /// Moves the weights of a state in 64-bit floats, given the state before the step and one after it whose
+    /// moments are right. It follows the published formula, without the floor that keeps the roots of fixed
+    /// point in range. `updated` are the places that a step changes, in the order of [`update`].
+    pub(super) fn move_in_floats(
+        &self,
+        specs: &[StateSpec],
+        updated: impl Iterator<Item = usize>,
+        before: &[HostTensor],
+        after: &mut [HostTensor],
+        (number, rate): (u32, f64),
+    ) -> Result<()> {
+        let place = |name: &str| specs.iter().position(|spec| spec.name == name);
+        let found = |name: &str| place(name).ok_or_else(|| Error::plan(format!("no `{name}`")));
+        let numbers = self.public(number, rate);
+        let decay = numbers.get(2).copied().unwrap_or(0.0);
+        let roots = if self.refreshes(number) {
+            let kept = if self.amsgrad { "largest moments" } else { "second moments" };
+            after[found(kept)?].map(|moment| 1.0 / (moment.sqrt() + numbers[1]))
+        } else {
+            after[found(ROOTS)?].clone()
+        };
+        let all = roots.floats();
+        let mut start = 0;
+        for at in updated {
+            let spec = &specs[at];
+            let Some(weight) = spec.name.strip_suffix(".momentum").and_then(place) else {
+                continue;
+            };
+            let rows = match self.second {
+                Second::Row if spec.shape.rank() > 1 => spec.shape.dims()[0],
+                _ => spec.shape.len(),
+            };
+            let own = all.get(start..start + rows);
+            let own = own.ok_or_else(|| Error::plan("a moment has no root"))?;
+            start += rows;
+            let each = (spec.shape.len() / rows.max(1)).max(1);
+            let firsts = after[at].floats().into_owned();
+            let old = before[weight].floats();
+            let moved = firsts.iter().zip(old.iter()).enumerate().map(|(i, (first, weight))| {
+                weight * (1.0 + decay) - numbers[0] * own[i / each] * first
+            });
+            after[weight] = HostTensor::new(spec.shape.dims(), moved.collect())?;
+        }
+        if self.every > 1 {
+            after[found(ROOTS)?] = roots;
+        }
+        Ok(())
+    }
+
+    /// The largest product of root and epsilon.
+    fn largest_part(&self) -> f64 {
+        self.epsilons()[0] / self.least().sqrt()
+    }
+
+    /// Fraction bits of epsilon: its product with the largest root stays below `2^48`.
+    fn epsilon_frac(&self) -> u32 {
+        let largest = self.largest_part().log2().ceil() as i32;
+        (48 - ROOT as i32 - largest).clamp(1, 40) as u32
+    }
+
+    /// Fraction bits of the factors of roots: a product stays below `2^48`.
+    fn factor_frac(&self) -> u32 {
+        let largest = (-self.least().log2() / 2.0).ceil() as i32;
+        (48 - ROOT as i32 - largest).clamp(8, 20) as u32
+    }
+
+    /// True if the decay is a public input of a step.
     pub(super) fn decay_input(&self) -> bool {
         self.decoupled && self.decay > 0.0
     }
@@ -151,7 +275,7 @@ struct Moved {
     weight: ValueId,
     /// Its new first moment.
     first: ValueId,
-    /// Where its second moments lie among those of all, and their shape.
+    /// The start, number and shape of its second moments among those of all.
     start: usize,
     len: usize,
     wide: Vec<usize>,
@@ -167,13 +291,13 @@ pub(super) fn update(
     parameters: &[(ValueId, ValueId)],
     refresh: bool,
 ) -> Result<Vec<(String, ValueId)>> {
-    let mut to = Updater { adam, graph };
+    let step = Format::Fixed(Adam::step_frac(options));
+    let mut to = Updater { adam, graph, step };
+    let one = [Dim::Fixed(1)];
+    let epsilon = to.graph.input_with_frac("epsilon", &one, adam.epsilon_frac())?;
     let decay = if adam.decay_input() {
-        Some(to.graph.input_with_frac(
-            "decay",
-            &[Dim::Fixed(1)],
-            FIRST + STEP - options.formats.weights,
-        )?)
+        let frac = adam.first_frac() + Adam::step_frac(options) - options.formats.weights;
+        Some(to.graph.input_with_frac("decay", &one, frac)?)
     } else {
         None
     };
@@ -191,7 +315,7 @@ pub(super) fn update(
         moved.push(one);
     }
     let squares = to.add(Format::Fixed(SECOND), Op::Concat(0), &squares)?;
-    let steps = to.steps(squares, total, rate, refresh, &mut updates)?;
+    let steps = to.steps(squares, total, [rate, epsilon], refresh, &mut updates)?;
     for one in &moved {
         updates.push((one.name.clone(), to.moved(one, steps, decay)?));
     }
@@ -201,6 +325,8 @@ pub(super) fn update(
 struct Updater<'a> {
     adam: &'a Adam,
     graph: &'a mut Graph,
+    /// The format of the factors of first moments.
+    step: Format,
 }
 
 impl Updater<'_> {
@@ -220,7 +346,7 @@ impl Updater<'_> {
         Ok(id)
     }
 
-    /// The new first moment of a parameter, and what joins its second moments, as a vector.
+    /// The new first moment of a parameter, and the square that joins its second moments, as a vector.
     fn moments(
         &mut self,
         options: &TrainOptions,
@@ -231,13 +357,15 @@ impl Updater<'_> {
         let name = name.ok_or_else(|| Error::plan("not a parameter"))?;
         let dims = self.graph.shape(weight).dims().to_vec();
         let grad = self.decayed(options, weight, grad)?;
-        let last = self.state(&format!("{name}.momentum"), &dims, FIRST)?;
-        let kept = self.add(Format::Fixed(KEPT), Op::Scale(self.adam.first()), &[last])?;
+        let frac = self.adam.first_frac();
+        let last = self.state(&format!("{name}.momentum"), &dims, frac)?;
+        let finer = Format::Fixed(self.adam.kept_frac());
+        let kept = self.add(finer, Op::Scale(self.adam.first()), &[last])?;
         let sum = self.binary(Format::Gradient, Binary::Add, grad, kept)?;
-        let first = self.add(Format::Fixed(FIRST), Op::Cast, &[sum])?;
-        // What has joined: the gradient, rounded once.
-        let joined = self.binary(Format::Fixed(KEPT), Binary::Sub, first, kept)?;
-        let fine = Format::Fixed(SECOND);
+        let first = self.add(Format::Fixed(frac), Op::Cast, &[sum])?;
+        // The part that has joined: the gradient, rounded once.
+        let joined = self.binary(finer, Binary::Sub, first, kept)?;
+        let fine = Format::Fixed(2 * self.adam.kept_frac());
         let by_row = self.adam.second == Second::Row && dims.len() > 1;
         let (square, wide) = if by_row {
             let mut wide = vec![1; dims.len()];
@@ -248,6 +376,9 @@ impl Updater<'_> {
         };
         let len = self.graph.shape(square).len();
         let square = self.add(fine, Op::Reshape(vec![Dim::Fixed(len)]), &[square])?;
+        // The same words, read as numbers larger by a power of two.
+        let lifted = Op::Scale(f64::from(2 * self.adam.lift()).exp2());
+        let square = self.add(Format::Fixed(SECOND), lifted, &[square])?;
         Ok((Moved { name, weight, first, start: 0, len, wide }, square))
     }
 
@@ -271,20 +402,21 @@ impl Updater<'_> {
     /// The mean of the squares of each row.
     fn mean_square(&mut self, x: ValueId, dims: &[usize]) -> Result<ValueId> {
         let count = Count::new(dims[1..].iter().product());
-        let axes = (1..dims.len()).collect();
-        let coarse = Format::Fixed(SECOND - count.bits);
-        let fine = Format::Fixed(SECOND);
-        let sum = self.add(coarse, Op::Dot(axes), &[x, x])?;
+        let square = SECOND + 2 * self.adam.lift();
+        let coarse = Format::Fixed(square - count.bits);
+        let fine = Format::Fixed(square);
+        let sum = norm_squared(self.graph, coarse, "adam", x, dims[0])?;
         let mean = self.add(fine, Op::Scale((-f64::from(count.bits)).exp2()), &[sum])?;
         if count.rest == 1.0 { Ok(mean) } else { self.add(fine, Op::Scale(count.rest), &[mean]) }
     }
 
-    /// What each first moment is multiplied by and added to the weight, for all second moments.
+    /// The factors of the first moments, whose products are added to the weights, for all second moments. The
+    /// public numbers are rate and epsilon.
     fn steps(
         &mut self,
         squares: ValueId,
         total: usize,
-        rate: ValueId,
+        [rate, epsilon]: [ValueId; 2],
         refresh: bool,
         updates: &mut Vec<(String, ValueId)>,
     ) -> Result<ValueId> {
@@ -299,9 +431,9 @@ impl Updater<'_> {
             moments = self.binary(fine, Binary::Max, largest, moments)?;
             updates.push(("largest moments".to_owned(), moments));
         }
-        let root = self.root(moments, total, refresh, updates)?;
-        let steps = self.binary(Format::Fixed(STEP), Binary::Mul, root, rate)?;
-        self.add(Format::Fixed(STEP), Op::Scale(-1.0), &[steps])
+        let root = self.root(moments, total, epsilon, refresh, updates)?;
+        let steps = self.binary(self.step, Binary::Mul, root, rate)?;
+        self.add(self.step, Op::Scale(-1.0), &[steps])
     }
 
     /// The inverse roots: new ones, or those of an earlier step.
@@ -309,33 +441,55 @@ impl Updater<'_> {
         &mut self,
         moments: ValueId,
         total: usize,
+        epsilon: ValueId,
         refresh: bool,
         updates: &mut Vec<(String, ValueId)>,
     ) -> Result<ValueId> {
-        let name = "inverse roots";
         let stored = match self.adam.every {
             1 => None,
-            _ => Some(self.state(name, &[total], ROOT)?),
+            _ => Some(self.state(ROOTS, &[total], ROOT)?),
         };
         match stored {
             Some(old) if !refresh => return Ok(old),
             _ => {}
         }
-        let epsilon = self.adam.epsilon * self.adam.unit();
-        let epsilon = self.graph.public("adam.epsilon", HostTensor::scalar(epsilon * epsilon));
-        let noisy = self.binary(Format::Fixed(SECOND), Binary::Add, moments, epsilon)?;
-        let root = self.add(Format::Fixed(ROOT), Op::Unary(Unary::InvSqrt), &[noisy])?;
+        let least = self.graph.public("adam.least", HostTensor::scalar(self.adam.least()));
+        let moments = self.binary(Format::Fixed(SECOND), Binary::Add, moments, least)?;
+        let root = self.add(Format::Fixed(ROOT), Op::Unary(Unary::InvSqrt), &[moments])?;
+        let root = self.damped(root, epsilon)?;
         let Some(old) = stored else { return Ok(root) };
         // The old ones are weights of this plan too, so that both plans have the same state.
         let nothing = self.add(Format::Fixed(ROOT), Op::Scale(0.0), &[old])?;
         let root = self.binary(Format::Fixed(ROOT), Binary::Add, root, nothing)?;
-        updates.push((name.to_owned(), root));
+        updates.push((ROOTS.to_owned(), root));
         Ok(root)
+    }
+
+    /// `1 / (1 / root + epsilon)`, as `root / (1 + root * epsilon)`.
+    fn damped(&mut self, root: ValueId, epsilon: ValueId) -> Result<ValueId> {
+        let format = Format::Fixed(self.adam.factor_frac());
+        let part = self.binary(format, Binary::Mul, root, epsilon)?;
+        let factor = if self.adam.largest_part() <= SMALL {
+            // 1 / (1 + p) = 1 - p / (1 + p), the last by the nearest line: with an error below p / 22.
+            let (a, b) = line(SMALL);
+            let slope = self.add(format, Op::Scale(b), &[part])?;
+            let a = self.graph.public("adam.line", HostTensor::scalar(a));
+            let inverse = self.binary(format, Binary::Sub, a, slope)?;
+            let product = self.binary(format, Binary::Mul, part, inverse)?;
+            let one = self.graph.public("adam.one", HostTensor::scalar(1.0));
+            self.binary(format, Binary::Sub, one, product)?
+        } else {
+            let one = self.graph.public("adam.one", HostTensor::scalar(1.0));
+            let sum = self.binary(format, Binary::Add, part, one)?;
+            let inverse = self.add(Format::Fixed(20), Op::Unary(Unary::Reciprocal), &[sum])?;
+            self.add(format, Op::Cast, &[inverse])?
+        };
+        self.binary(Format::Fixed(ROOT), Binary::Mul, root, factor)
     }
 
     /// The new value of a parameter.
     fn moved(&mut self, one: &Moved, steps: ValueId, decay: Option<ValueId>) -> Result<ValueId> {
-        let format = Format::Fixed(STEP);
+        let format = self.step;
         let end = Dim::Fixed(one.start + one.len);
         let own = Op::Slice { axis: 0, start: one.start, end, step: 1 };
         let own = self.add(format, own, &[steps])?;
@@ -351,6 +505,30 @@ impl Updater<'_> {
     }
 }
 
+/// The sum of the squares of each row, as products of matrices, which a guard watches.
+fn norm_squared(
+    graph: &mut Graph,
+    format: Format,
+    name: &str,
+    x: ValueId,
+    rows: usize,
+) -> Result<ValueId> {
+    let each = graph.shape(x).len() / rows.max(1);
+    let dims = [rows, 1, each].map(Dim::Fixed).to_vec();
+    let x = graph.add_as(Format::Gradient, name, Op::Reshape(dims), &[x])?;
+    let product = Op::MatMul { transpose_lhs: false, transpose_rhs: true };
+    let norms = graph.add_as(format, name, product, &[x, x])?;
+    graph.add_as(format, name, Op::Reshape(vec![Dim::Fixed(rows)]), &[norms])
+}
+
+/// `a - b p` with the smallest error of `1 / (1 + p)` for `p` up to a bound.
+fn line(bound: f64) -> (f64, f64) {
+    let slope = 1.0 / (1.0 + bound);
+    let root = slope.sqrt();
+    // The inverse touches its tangent of that slope at 1 / root; between it and the chord lies the line.
+    ((1.0 + 2.0 * root - slope) / 2.0, slope)
+}
+
 /// The factor by which gradients are multiplied so that the norm of all of them is at most `limit`; the gradients are
 /// those of the batch's mean loss times `unit`, a number, or times a public value.
 pub(super) fn clip_factor(
@@ -361,14 +539,7 @@ pub(super) fn clip_factor(
 ) -> Result<ValueId> {
     let mut total: Option<ValueId> = None;
     for &grad in grads {
-        let axes = (0..graph.shape(grad).rank()).collect::<Vec<_>>();
-        let norm = graph.add_as(Format::Fixed(SECOND), "clip", Op::Dot(axes), &[grad, grad])?;
-        let norm = graph.add_as(
-            Format::Fixed(SECOND),
-            "clip",
-            Op::Reshape(vec![Dim::Fixed(1)]),
-            &[norm],
-        )?;
+        let norm = norm_squared(graph, Format::Fixed(SECOND), "clip", grad, 1)?;
         total = Some(match total {
             Some(sum) => graph.add_as(
                 Format::Fixed(SECOND),
@@ -384,13 +555,17 @@ pub(super) fn clip_factor(
     let least = graph.public("clip.least", HostTensor::scalar(LEAST_NORM));
     let total =
         graph.add_as(Format::Fixed(SECOND), "clip", Op::Binary(Binary::Add), &[total, least])?;
-    let inverse = graph.add_as(Format::Fixed(ROOT), "clip", Op::Unary(Unary::InvSqrt), &[total])?;
+    let inverse =
+        graph.add_as(Format::Fixed(FACTOR), "clip", Op::Unary(Unary::InvSqrt), &[total])?;
     let inverse = match unit {
-        Some(unit) => {
-            graph.add_as(Format::Fixed(STEP), "clip", Op::Binary(Binary::Mul), &[inverse, unit])?
-        }
+        Some(unit) => graph.add_as(
+            Format::Fixed(UNIT_STEP),
+            "clip",
+            Op::Binary(Binary::Mul),
+            &[inverse, unit],
+        )?,
         None => inverse,
     };
-    let factor = graph.add_as(Format::Fixed(ROOT), "clip", Op::Scale(limit), &[inverse])?;
-    graph.add_as(Format::Fixed(ROOT), "clip", Op::Unary(Unary::Clip(None, Some(1.0))), &[factor])
+    let factor = graph.add_as(Format::Fixed(FACTOR), "clip", Op::Scale(limit), &[inverse])?;
+    graph.add_as(Format::Fixed(FACTOR), "clip", Op::Unary(Unary::Clip(None, Some(1.0))), &[factor])
 }

@@ -64,7 +64,7 @@ impl TrainPlan {
         wanted.iter().map(find).collect()
     }
 
-    /// The weights for inference: what was made, and for the rest the state's tensors.
+    /// The weights for inference: the tensors in `made`, and for the rest the state's tensors.
     pub(super) fn assembled<T: Clone>(&self, state: &[T], made: Vec<T>) -> Result<Vec<T>> {
         let names: Vec<_> = self.finish.iter().flat_map(Plan::outputs).collect();
         let made: HashMap<_, _> = names.into_iter().zip(made).collect();
@@ -105,7 +105,7 @@ pub(super) fn plans(forward: &Graph, formats: Formats) -> Result<(Option<Plan>, 
     Ok((Some(Compiled::of_optimised(&graph, formats)?.plan), inference))
 }
 
-/// A network for inference, and what makes its weights.
+/// A network for inference, and the graph that makes its weights.
 struct Finish {
     inference: Graph,
     graph: Graph,

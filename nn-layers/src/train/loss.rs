@@ -1,58 +1,143 @@
-//! Losses: what the network's result is compared with, and the slope with which the way back begins.
+//! Losses compare the network's result with labels, and give the slope with which the backward pass begins.
 
 use serde::{Deserialize, Serialize};
 
-use crate::graph::{Binary, Dim, Graph, Op, Reduce, Unary, ValueId};
+use crate::graph::{Binary, Dim, Format, Graph, Op, Reduce, Unary, ValueId};
 use crate::{Error, HostTensor, Result};
 
-/// What is made small: a mean over the rows of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// The loss that training minimises: a mean over the rows of a batch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Loss {
-    /// Cross-entropy of the softmax of logits `[batch, classes]` and labels, which are one-hot integers of
-    /// that shape. `smoothing` is the part of each label that all classes share.
-    CrossEntropy {
-        /// Below 1.
-        smoothing: f64,
-    },
+    /// Cross-entropy of the softmax of logits.
+    CrossEntropy(Classes),
+    /// Minus the logarithm of the right class's probability, where the network's results are logarithms.
+    LogLikelihood(Classes),
     /// Cross-entropy of the sigmoid of each logit and a label from 0 to 1; the mean over a row.
-    BinaryCrossEntropy,
+    BinaryCrossEntropy {
+        /// The weight of the term of a label of 1, for each element of a row's last axes; 1 if empty.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        positive: Vec<f64>,
+    },
+    /// The same of probabilities, which a sigmoid must have made: the slope is taken before it.
+    ProbabilityCrossEntropy,
     /// The mean square of the differences of a row.
     MeanSquare,
+    /// The mean magnitude of the differences of a row; the slope at a difference of 0 is 0.
+    Absolute,
     /// Half the square of a difference up to this size, and linear beyond; the mean over a row.
     Huber(f64),
+    /// The same over that size, so that the slope ends at 1.
+    SmoothAbsolute(f64),
+}
+
+/// Options for comparing classes with logits, or with their logarithms. Labels have the shape of the logits:
+/// one-hot integers, or parts of classes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Classes {
+    /// The part of each label that all classes share; below 1.
+    pub smoothing: f64,
+    /// The weight of each class; 1 if empty. The mean is over the weights of the batch's labels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub weights: Vec<f64>,
+    /// Labels without a 1 count for nothing, and the mean is over the others. Costs the inverse of one number.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ignore: bool,
+    /// Labels are real numbers, at least 0: probabilities, or those times the weight of their row. The mean is
+    /// over all rows.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub soft: bool,
+    /// The axis of classes, from 1.
+    pub axis: usize,
+}
+
+impl Default for Classes {
+    fn default() -> Self {
+        Self { smoothing: 0.0, weights: vec![], ignore: false, soft: false, axis: 1 }
+    }
 }
 
 impl Default for Loss {
     fn default() -> Self {
-        Self::CrossEntropy { smoothing: 0.0 }
+        Self::CrossEntropy(Classes::default())
     }
 }
 
-/// What a loss computes on the way to its slope.
+/// Values that a loss computes on the way to its slope.
 pub(super) struct Parts {
     /// The gradient of the sum of the losses by the network's result.
     pub slope: ValueId,
-    /// Probabilities, or differences: what the value of the loss is made of.
+    /// Probabilities, or differences, from which the value of the loss is made.
     inner: ValueId,
+    /// Of labels that are classes.
+    target: Option<Target>,
+}
+
+/// Labels that are classes, as they are compared.
+struct Target {
+    /// The weight of each class at each place, smoothed.
+    parts: ValueId,
+    /// The sum of these, if it is not 1 at each place.
+    mass: Option<ValueId>,
+    /// The number of all places over the sum of their weights, if that differs from 1.
+    mean: Option<ValueId>,
 }
 
 impl Loss {
-    pub(super) fn check(self) -> Result<()> {
-        let (number, range) = match self {
-            Self::CrossEntropy { smoothing } => (smoothing, 0.0..1.0),
-            Self::Huber(delta) => (delta, f64::MIN_POSITIVE..1024.0),
-            _ => return Ok(()),
+    pub(super) fn check(&self) -> Result<()> {
+        let within = |number: f64, range: std::ops::Range<f64>| {
+            if range.contains(&number) {
+                return Ok(());
+            }
+            Err(Error::invalid("loss", format!("{number} is not within {range:?}")))
         };
-        if range.contains(&number) {
-            return Ok(());
+        match self {
+            Self::CrossEntropy(classes) | Self::LogLikelihood(classes) => {
+                within(classes.smoothing, 0.0..1.0)?;
+                if matches!(self, Self::LogLikelihood(_)) && classes.smoothing > 0.0 {
+                    return Err(Error::invalid("loss", "logarithms are not smoothed"));
+                }
+                if classes.soft && classes.ignore {
+                    let reason = "rows of zeros are ignored as they are where labels are parts";
+                    return Err(Error::invalid("loss", reason));
+                }
+                classes.weights.iter().try_for_each(|&weight| within(weight, 0.0..1024.0))
+            }
+            Self::BinaryCrossEntropy { positive } => {
+                positive.iter().try_for_each(|&weight| within(weight, 0.0..1024.0))
+            }
+            Self::Huber(delta) | Self::SmoothAbsolute(delta) => {
+                within(*delta, f64::MIN_POSITIVE..1024.0)
+            }
+            _ => Ok(()),
         }
-        Err(Error::invalid("loss", format!("{number} is not within {range:?}")))
+    }
+
+    /// True if the loss of a row depends on other rows of its batch.
+    pub(super) fn mixes_rows(&self) -> bool {
+        match self {
+            Self::CrossEntropy(classes) | Self::LogLikelihood(classes) => classes.counts(),
+            _ => false,
+        }
+    }
+
+    /// The value that labels are compared with: the network's result, or the operand of its sigmoid.
+    pub(super) fn compared(&self, graph: &Graph, output: ValueId) -> Result<ValueId> {
+        let node = &graph.nodes[output.0];
+        match (self, &node.op) {
+            (Self::ProbabilityCrossEntropy, Op::Unary(Unary::Sigmoid)) => Ok(node.inputs[0]),
+            (Self::ProbabilityCrossEntropy, _) => {
+                let reason = "the network does not end in a sigmoid: let it give logits";
+                Err(Error::invalid("cross-entropy of probabilities", reason))
+            }
+            _ => Ok(output),
+        }
     }
 
     /// Adds the labels as an input.
-    pub(super) fn labels(self, graph: &mut Graph, output: ValueId) -> Result<ValueId> {
+    pub(super) fn labels(&self, graph: &mut Graph, output: ValueId) -> Result<ValueId> {
         let shape = graph.shape(output);
         if shape.dims().first() != Some(&graph.batch()) || shape.len() == 0 {
             let reason =
@@ -61,10 +146,36 @@ impl Loss {
         }
         let dims: Vec<_> = shape.dims().iter().map(|&d| Dim::Fixed(d)).collect();
         match self {
-            Self::CrossEntropy { .. } if dims.len() == 2 => graph.integer_input("labels", &dims),
-            Self::CrossEntropy { .. } => {
-                let reason = format!("logits have shape [batch, classes], not {shape:?}");
-                Err(Error::invalid("cross-entropy", reason))
+            Self::CrossEntropy(classes) | Self::LogLikelihood(classes) => {
+                let found = shape.dims().get(classes.axis).filter(|_| classes.axis > 0);
+                let Some(&count) = found else {
+                    let axis = classes.axis;
+                    let reason = format!(
+                        "logits have shape [batch, classes] or more axes, not {shape:?} with classes along axis {axis}"
+                    );
+                    return Err(Error::invalid("cross-entropy", reason));
+                };
+                let weights = classes.weights.len();
+                if weights > 0 && weights != count {
+                    let reason = format!("{weights} weights for {count} classes");
+                    return Err(Error::invalid("cross-entropy", reason));
+                }
+                if classes.soft {
+                    graph.input("labels", &dims)
+                } else {
+                    graph.integer_input("labels", &dims)
+                }
+            }
+            Self::BinaryCrossEntropy { positive } => {
+                let last = shape.dims()[1..].iter().product::<usize>();
+                let fits = positive.len() < 2
+                    || shape.dims().last() == Some(&positive.len())
+                    || last == positive.len();
+                if !fits {
+                    let reason = format!("{} weights for {shape:?}", positive.len());
+                    return Err(Error::invalid("binary cross-entropy", reason));
+                }
+                graph.input("labels", &dims)
             }
             _ => graph.input("labels", &dims),
         }
@@ -72,44 +183,67 @@ impl Loss {
 
     /// Adds the slope.
     pub(super) fn parts(
-        self,
+        &self,
         graph: &mut Graph,
         output: ValueId,
         labels: ValueId,
     ) -> Result<Parts> {
         let mean = 1.0 / row_len(graph, output);
+        let difference =
+            |graph: &mut Graph| graph.add("loss", Op::Binary(Binary::Sub), &[output, labels]);
+        let clipped = |graph: &mut Graph, x: ValueId, delta: f64| {
+            graph.add("loss", Op::Unary(Unary::Clip(Some(-delta), Some(delta))), &[x])
+        };
         match self {
-            Self::CrossEntropy { smoothing } => {
-                let softmax = Op::Softmax { axis: 1, log: false };
-                let inner = graph.add("loss", softmax, &[output])?;
-                let target = smoothed(graph, labels, smoothing, mean)?;
-                let slope = graph.add("loss", Op::Binary(Binary::Sub), &[inner, target])?;
-                Ok(Parts { slope, inner })
+            Self::CrossEntropy(classes) => classes.cross_entropy(graph, output, labels),
+            Self::LogLikelihood(classes) => {
+                let target = classes.target(graph, output, labels)?;
+                let slope = graph.add("loss", Op::Scale(-1.0), &[target.parts])?;
+                let slope = classes.mean_of(graph, output, &target, slope)?;
+                Ok(Parts { slope, inner: output, target: Some(target) })
             }
-            Self::BinaryCrossEntropy => {
+            Self::BinaryCrossEntropy { positive } => {
+                let inner = graph.add("loss", Op::Unary(Unary::Sigmoid), &[output])?;
+                let (weighed, hot) = weighed(graph, positive, labels, inner)?;
+                let slope = graph.add("loss", Op::Binary(Binary::Sub), &[weighed, hot])?;
+                let slope = graph.add("loss", Op::Scale(mean), &[slope])?;
+                Ok(Parts { slope, inner, target: None })
+            }
+            Self::ProbabilityCrossEntropy => {
                 let inner = graph.add("loss", Op::Unary(Unary::Sigmoid), &[output])?;
                 let slope = graph.add("loss", Op::Binary(Binary::Sub), &[inner, labels])?;
                 let slope = graph.add("loss", Op::Scale(mean), &[slope])?;
-                Ok(Parts { slope, inner })
+                Ok(Parts { slope, inner, target: None })
             }
             Self::MeanSquare => {
-                let inner = graph.add("loss", Op::Binary(Binary::Sub), &[output, labels])?;
+                let inner = difference(graph)?;
                 let slope = graph.add("loss", Op::Scale(2.0 * mean), &[inner])?;
-                Ok(Parts { slope, inner })
+                Ok(Parts { slope, inner, target: None })
+            }
+            Self::Absolute => {
+                let inner = difference(graph)?;
+                let sign = graph.add("loss", Op::Unary(Unary::Sign), &[inner])?;
+                let slope = graph.add("loss", Op::Scale(mean), &[sign])?;
+                Ok(Parts { slope, inner, target: None })
             }
             Self::Huber(delta) => {
-                let inner = graph.add("loss", Op::Binary(Binary::Sub), &[output, labels])?;
-                let clip = Op::Unary(Unary::Clip(Some(-delta), Some(delta)));
-                let slope = graph.add("loss", clip, &[inner])?;
+                let inner = difference(graph)?;
+                let slope = clipped(graph, inner, *delta)?;
                 let slope = graph.add("loss", Op::Scale(mean), &[slope])?;
-                Ok(Parts { slope, inner })
+                Ok(Parts { slope, inner, target: None })
+            }
+            Self::SmoothAbsolute(delta) => {
+                let inner = difference(graph)?;
+                let slope = clipped(graph, inner, *delta)?;
+                let slope = graph.add("loss", Op::Scale(mean / delta), &[slope])?;
+                Ok(Parts { slope, inner, target: None })
             }
         }
     }
 
-    /// Adds the sum of the batch's losses. That of cross-entropy is by the labels as they are given.
+    /// Adds the sum of the batch's losses.
     pub(super) fn value(
-        self,
+        &self,
         graph: &mut Graph,
         output: ValueId,
         labels: ValueId,
@@ -117,15 +251,21 @@ impl Loss {
     ) -> Result<ValueId> {
         let mean = 1.0 / row_len(graph, output);
         let (elements, factor) = match self {
-            Self::CrossEntropy { .. } => {
-                // The probability of the right class alone, and one logarithm for a row.
-                let right = graph.add("loss", Op::Binary(Binary::Mul), &[parts.inner, labels])?;
-                let sum = Op::Reduce { kind: Reduce::Sum, axes: vec![1], keep: false };
-                let right = graph.add("loss", sum, &[right])?;
-                let right = shifted(graph, right, LEAST_PROBABILITY)?;
-                (graph.add("loss", Op::Unary(Unary::Log), &[right])?, -1.0)
+            Self::CrossEntropy(classes) | Self::LogLikelihood(classes) => {
+                let logarithms = matches!(self, Self::LogLikelihood(_));
+                return classes.value(graph, output, labels, parts, logarithms);
             }
-            Self::BinaryCrossEntropy => {
+            Self::BinaryCrossEntropy { positive } if !positive.is_empty() => {
+                // (1 - y) z + q softplus(-z), where q = 1 + (w - 1) y
+                let minus = graph.add("loss", Op::Scale(-1.0), &[output])?;
+                let soft = graph.add("loss", Op::Unary(Unary::Softplus), &[minus])?;
+                let one = shifted(graph, soft, 0.0)?;
+                let (weighed, _) = weighed(graph, positive, labels, one)?;
+                let part = graph.add("loss", Op::Binary(Binary::Mul), &[output, labels])?;
+                let rest = graph.add("loss", Op::Binary(Binary::Sub), &[output, part])?;
+                (graph.add("loss", Op::Binary(Binary::Add), &[weighed, rest])?, mean)
+            }
+            Self::BinaryCrossEntropy { .. } | Self::ProbabilityCrossEntropy => {
                 // log(1 + exp(z)) - z y
                 let whole = graph.add("loss", Op::Unary(Unary::Softplus), &[output])?;
                 let part = graph.add("loss", Op::Binary(Binary::Mul), &[output, labels])?;
@@ -135,21 +275,224 @@ impl Loss {
                 let square = Op::Binary(Binary::Mul);
                 (graph.add("loss", square, &[parts.inner, parts.inner])?, mean)
             }
-            Self::Huber(delta) => {
+            Self::Absolute => (graph.add("loss", Op::Unary(Unary::Abs), &[parts.inner])?, mean),
+            Self::Huber(delta) | Self::SmoothAbsolute(delta) => {
                 // With c the clipped difference d: c d - c^2 / 2
-                let clip = Op::Unary(Unary::Clip(Some(-delta), Some(delta)));
+                let clip = Op::Unary(Unary::Clip(Some(-delta), Some(*delta)));
                 let clipped = graph.add("loss", clip, &[parts.inner])?;
                 let half = graph.add("loss", Op::Scale(0.5), &[clipped])?;
                 let rest = graph.add("loss", Op::Binary(Binary::Sub), &[parts.inner, half])?;
-                (graph.add("loss", Op::Binary(Binary::Mul), &[clipped, rest])?, mean)
+                let over = if matches!(self, Self::Huber(_)) { 1.0 } else { *delta };
+                (graph.add("loss", Op::Binary(Binary::Mul), &[clipped, rest])?, mean / over)
             }
         };
-        let axes = (0..graph.shape(elements).rank()).collect();
-        let sum = Op::Reduce { kind: Reduce::Sum, axes, keep: false };
-        let sum = graph.add("loss", sum, &[elements])?;
+        let sum = sum_of_all(graph, elements)?;
         graph.add("loss", Op::Scale(factor), &[sum])
     }
 }
+
+impl Classes {
+    /// True if the sum of the weights of a batch's labels depends on the labels.
+    fn counts(&self) -> bool {
+        !self.soft && (self.ignore || !self.weights.is_empty())
+    }
+
+    /// Labels as they are compared with logits.
+    fn target(&self, graph: &mut Graph, output: ValueId, labels: ValueId) -> Result<Target> {
+        let dims = graph.shape(output).dims().to_vec();
+        let classes = dims[self.axis];
+        let weights = (!self.weights.is_empty()).then(|| {
+            let mut own = vec![classes];
+            own.resize(dims.len() - self.axis, 1);
+            HostTensor::new(own, self.weights.clone())
+        });
+        let weights = weights.transpose()?;
+        let times = |graph: &mut Graph, x: ValueId, by: &Option<HostTensor>| match by {
+            Some(by) => {
+                let by = graph.public("loss.weights", by.clone());
+                graph.add("loss", Op::Binary(Binary::Mul), &[x, by])
+            }
+            None => Ok(x),
+        };
+        // The places that count at all.
+        let present = if self.ignore { Some(self.sum(graph, labels)?) } else { None };
+        let counted = times(graph, labels, &weights)?;
+        let mut parts = counted;
+        if self.smoothing > 0.0 {
+            let less = graph.add("loss", Op::Scale(1.0 - self.smoothing), &[labels])?;
+            let share = self.smoothing / classes as f64;
+            let smoothed = match present {
+                Some(present) => {
+                    let share = graph.add("loss", Op::Scale(share), &[present])?;
+                    graph.add("loss", Op::Binary(Binary::Add), &[less, share])?
+                }
+                None => shifted(graph, less, share)?,
+            };
+            parts = times(graph, smoothed, &weights)?;
+        }
+        let mass = match present {
+            _ if self.soft || weights.is_some() => Some(self.sum(graph, parts)?),
+            present => present,
+        };
+        let mean = if self.counts() {
+            let places = (graph.shape(output).len() / classes.max(1)).max(1) as f64;
+            let total = sum_of_all(graph, counted)?;
+            let mean = graph.add("loss", Op::Scale(1.0 / places), &[total])?;
+            Some(graph.add("loss", Op::Unary(Unary::Reciprocal), &[mean])?)
+        } else {
+            None
+        };
+        Ok(Target { parts, mass, mean })
+    }
+
+    fn cross_entropy(&self, graph: &mut Graph, output: ValueId, labels: ValueId) -> Result<Parts> {
+        let softmax = Op::Softmax { axis: self.axis, log: false };
+        let inner = graph.add("loss", softmax, &[output])?;
+        let target = self.target(graph, output, labels)?;
+        let part = match target.mass {
+            Some(mass) => graph.add("loss", Op::Binary(Binary::Mul), &[inner, mass])?,
+            None => inner,
+        };
+        let slope = graph.add("loss", Op::Binary(Binary::Sub), &[part, target.parts])?;
+        let slope = self.mean_of(graph, output, &target, slope)?;
+        Ok(Parts { slope, inner, target: Some(target) })
+    }
+
+    /// Sums over places as those of their mean.
+    fn mean_of(
+        &self,
+        graph: &mut Graph,
+        output: ValueId,
+        target: &Target,
+        x: ValueId,
+    ) -> Result<ValueId> {
+        let each = 1.0 / self.places(graph, output);
+        let x = match target.mean {
+            Some(mean) => graph.add("loss", Op::Binary(Binary::Mul), &[x, mean])?,
+            None => x,
+        };
+        if each == 1.0 {
+            return Ok(x);
+        }
+        graph.add_as(Format::Fixed(SLOPE), "loss", Op::Scale(each), &[x])
+    }
+
+    /// Places of a row.
+    fn places(&self, graph: &Graph, output: ValueId) -> f64 {
+        row_len(graph, output) / graph.shape(output).dims()[self.axis].max(1) as f64
+    }
+
+    /// The sum over the classes of each place.
+    fn sum(&self, graph: &mut Graph, x: ValueId) -> Result<ValueId> {
+        let sum = Op::Reduce { kind: Reduce::Sum, axes: vec![self.axis], keep: true };
+        graph.add("loss", sum, &[x])
+    }
+
+    fn value(
+        &self,
+        graph: &mut Graph,
+        output: ValueId,
+        labels: ValueId,
+        parts: &Parts,
+        logarithms: bool,
+    ) -> Result<ValueId> {
+        let target = parts.target.as_ref().ok_or_else(|| Error::plan("labels are missing"))?;
+        let product = Op::Binary(Binary::Mul);
+        let elements = if logarithms {
+            graph.add("loss", product, &[target.parts, output])?
+        } else if self.soft || self.smoothing > 0.0 {
+            let log = Op::Softmax { axis: self.axis, log: true };
+            let log = graph.add("loss", log, &[output])?;
+            graph.add("loss", product, &[target.parts, log])?
+        } else {
+            // The probability of the right class alone, and one logarithm for a place.
+            let right = graph.add("loss", product.clone(), &[parts.inner, labels])?;
+            let right = self.sum(graph, right)?;
+            let right = shifted(graph, right, LEAST_PROBABILITY)?;
+            let log = graph.add("loss", Op::Unary(Unary::Log), &[right])?;
+            match target.mass {
+                Some(mass) => graph.add("loss", product, &[log, mass])?,
+                None => log,
+            }
+        };
+        let sum = sum_of_all(graph, elements)?;
+        let sum = match target.mean {
+            Some(mean) => graph.add("loss", Op::Binary(Binary::Mul), &[sum, mean])?,
+            None => sum,
+        };
+        let each = 1.0 / self.places(graph, output);
+        graph.add("loss", Op::Scale(-each), &[sum])
+    }
+
+    /// The number of places whose largest logit is at the label, over the places of a row. If some are ignored,
+    /// a mean over the others, times the rows.
+    pub(super) fn right(
+        &self,
+        graph: &mut Graph,
+        output: ValueId,
+        labels: ValueId,
+    ) -> Result<ValueId> {
+        if self.soft {
+            let reason = "right answers are counted where labels are classes, not parts of them";
+            return Err(Error::invalid("metric", reason));
+        }
+        let places = self.places(graph, output);
+        let dims = graph.shape(output).dims().to_vec();
+        let largest = Op::ArgMax { axis: self.axis, keep: true, min: false };
+        let guessed = graph.add("right", largest, &[output])?;
+        let mut own = vec![dims[self.axis]];
+        own.resize(dims.len() - self.axis, 1);
+        let positions = HostTensor::integers(own, (0..dims[self.axis] as i64).collect())?;
+        let positions = graph.public("right.positions", positions);
+        let label = graph.add("right", Op::Binary(Binary::Mul), &[labels, positions])?;
+        let label = self.sum(graph, label)?;
+        let equal = graph.add("right", Op::Binary(Binary::Equal), &[guessed, label])?;
+        if !self.ignore {
+            let sum = sum_of_all(graph, equal)?;
+            return if places == 1.0 {
+                Ok(sum)
+            } else {
+                graph.add("right", Op::Scale(1.0 / places), &[sum])
+            };
+        }
+        let present = self.sum(graph, labels)?;
+        let equal = graph.add("right", Op::Binary(Binary::And), &[equal, present])?;
+        let (sum, count) = (sum_of_all(graph, equal)?, sum_of_all(graph, present)?);
+        let rows = 1.0 / dims[0].max(1) as f64;
+        let [sum, count] = [sum, count].map(|x| graph.add("right", Op::Scale(rows), &[x]));
+        let quotient = graph.add("right", Op::Binary(Binary::Div), &[sum?, count?])?;
+        graph.add("right", Op::Scale(1.0 / rows), &[quotient])
+    }
+}
+
+/// `(1 + (w - 1) y) x` and `w y`, of a label `y` and the weight `w` of a label of 1.
+fn weighed(
+    graph: &mut Graph,
+    positive: &[f64],
+    labels: ValueId,
+    x: ValueId,
+) -> Result<(ValueId, ValueId)> {
+    if positive.is_empty() {
+        return Ok((x, labels));
+    }
+    let dims = graph.shape(labels).dims().to_vec();
+    let whole = dims[1..].iter().product::<usize>() == positive.len();
+    let own = if whole { dims[1..].to_vec() } else { vec![positive.len()] };
+    let weights = graph.public("loss.weights", HostTensor::new(own, positive.to_vec())?);
+    let hot = graph.add("loss", Op::Binary(Binary::Mul), &[labels, weights])?;
+    let more = graph.add("loss", Op::Binary(Binary::Sub), &[hot, labels])?;
+    let factor = shifted(graph, more, 1.0)?;
+    Ok((graph.add("loss", Op::Binary(Binary::Mul), &[factor, x])?, hot))
+}
+
+/// The sum of all elements, `[1]` or with more axes of length 1.
+fn sum_of_all(graph: &mut Graph, x: ValueId) -> Result<ValueId> {
+    let axes = (0..graph.shape(x).rank()).collect();
+    graph.add("loss", Op::Reduce { kind: Reduce::Sum, axes, keep: false }, &[x])
+}
+
+/// Fraction bits of slopes that are means over the places of a row.
+const SLOPE: u32 = 28;
 
 /// Added to a probability before its logarithm is taken.
 const LEAST_PROBABILITY: f64 = 1.0 / 1_048_576.0;
@@ -158,15 +501,6 @@ const LEAST_PROBABILITY: f64 = 1.0 / 1_048_576.0;
 fn row_len(graph: &Graph, x: ValueId) -> f64 {
     let shape = graph.shape(x);
     (shape.len() / shape.dims()[0].max(1)).max(1) as f64
-}
-
-/// `(1 - smoothing) * labels + smoothing / classes`.
-fn smoothed(graph: &mut Graph, labels: ValueId, smoothing: f64, part: f64) -> Result<ValueId> {
-    if smoothing == 0.0 {
-        return Ok(labels);
-    }
-    let less = graph.add("loss", Op::Scale(1.0 - smoothing), &[labels])?;
-    shifted(graph, less, smoothing * part)
 }
 
 fn shifted(graph: &mut Graph, x: ValueId, c: f64) -> Result<ValueId> {

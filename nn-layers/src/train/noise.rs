@@ -8,18 +8,19 @@ use crate::plan::Observer;
 use crate::{Error, Result};
 
 impl TrainPlan {
-    /// The noise of one step of a training with [`super::Privacy`], as shares of tensors that no party knows; nothing without.
+    /// The noise of one step of a training with [`super::Privacy`], as shares of tensors that no party knows.
+    /// Empty for other trainings.
     ///
     /// # Cost
     /// That of [`mpc_core::functions::gaussian`], for each trained number.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the protocol truncates with large errors, by which a row would be seen;
-    /// [`Error::Mpc`] if a peer failed.
+    /// [`Error::Invalid`] if the protocol truncates with large errors, which would reveal a row; [`Error::Mpc`]
+    /// if a peer failed.
     pub fn noise<P: Protocol>(&self, mpc: &mut P) -> Result<Vec<Operand<P>>> {
         let Some(privacy) = &self.options.privacy else { return Ok(vec![]) };
         if mpc.truncation() == TruncationMode::Aby3Local {
-            let reason = "truncation as ABY3 does it fails at random, and a failure tells of a row: take another";
+            let reason = "truncation as ABY3 does it fails at random, and a failure reveals a row: take another";
             return Err(Error::invalid("privacy", reason));
         }
         mpc.step("noise");

@@ -1,4 +1,4 @@
-//! How weights follow their gradients.
+//! Optimisers: the rules by which weights follow their gradients.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::graph::{Binary, Dim, Format, Graph, Op, ValueId};
 use crate::plan::passes::products::rounding_layer;
 use crate::{Error, HostTensor, Result};
 
-/// How weights follow their gradients.
+/// Optimisers: the rules by which weights follow their gradients.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -17,7 +17,7 @@ pub enum Optimiser {
     /// the momentum, not of the momentum itself: the same while the rate does not change. Rounds once a
     /// weight, in the product that is its gradient; a Nesterov step once more.
     Sgd {
-        /// The part of the last step that goes on; 0 keeps no momentum.
+        /// The part of the last step that continues; 0 keeps no momentum.
         momentum: f64,
         /// Look ahead by the momentum.
         nesterov: bool,
@@ -50,8 +50,8 @@ impl Optimiser {
         Self::Adam(Adam { second: Second::Row, ..Adam::default() })
     }
 
-    /// The numbers that everybody knows in a step: the learning rate as the plan takes it, and what belongs to the
-    /// weights' decay.
+    /// The public numbers of a step: the learning rate as the plan takes it, and the factors of decay and
+    /// momentum.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the step's number is needed and missing.
@@ -73,16 +73,17 @@ impl Optimiser {
         })
     }
 
-    /// How many such numbers there are.
+    /// The number of such numbers.
     pub(super) fn public_inputs(&self) -> usize {
         let decays = match self {
             Self::Sgd { decay, .. } => *decay > 0.0,
-            Self::Adam(adam) => adam.decay_input(),
+            // And epsilon.
+            Self::Adam(adam) => return 2 + usize::from(adam.decay_input()),
         };
         1 + usize::from(decays)
     }
 
-    /// What gradients of the batch's mean loss are multiplied by, at most.
+    /// The largest factor of gradients of the batch's mean loss.
     pub(super) fn unit(&self, largest_rate: f64) -> f64 {
         match self {
             Self::Sgd { .. } => largest_rate,
@@ -90,12 +91,20 @@ impl Optimiser {
         }
     }
 
-    /// Whether some steps leave out what others do.
+    /// The fewest fraction bits of gradients that can join the optimiser's tensors.
+    pub(super) fn least_gradients(&self) -> u32 {
+        match self {
+            Self::Sgd { .. } => 0,
+            Self::Adam(adam) => adam.kept_frac(),
+        }
+    }
+
+    /// True if some steps leave out a part that others compute.
     pub(super) fn varies(&self) -> bool {
         matches!(self, Self::Adam(adam) if adam.every > 1)
     }
 
-    /// Whether a step does all that there is to do.
+    /// True if a step leaves out nothing.
     pub(super) fn is_full(&self, step: Step) -> bool {
         match (self, step.number) {
             (Self::Adam(adam), Some(number)) => adam.refreshes(number),
@@ -119,8 +128,8 @@ impl Optimiser {
         Ok(())
     }
 
-    /// Adds the new values of the parameters and of what belongs to them, by name: those of a step that does all
-    /// there is to do, or of one in between.
+    /// Adds the new values of the parameters and of their optimiser state, by name. `full` selects a step that
+    /// leaves out nothing, or one in between.
     pub(super) fn update(
         &self,
         graph: &mut Graph,
@@ -150,7 +159,7 @@ fn clipped(
     let Some(limit) = options.clip else { return Ok(parameters.to_vec()) };
     let mut grads = vec![];
     for &(_, grad) in parameters {
-        // Rounded here: its square and its product with the factor need a format of their own.
+        // Rounded here: its square and its product with the factor need a separate format.
         grads.push(graph.add_as(Format::Fixed(CLIPPED), "clip", Op::Cast, &[grad])?);
     }
     let batch = graph.batch() as f64;
@@ -196,7 +205,7 @@ impl Sgd {
             let constant = graph.start_of(weight).ok_or_else(|| Error::plan("not a parameter"))?;
             let name = constant.name.clone();
             let mut update = Update { graph, name, weight };
-            // A bias's gradient is a sum of what has been rounded before.
+            // A bias's gradient is a sum of values that have been rounded before.
             let rounded = rounding_layer(update.graph, None, grad).is_none();
             if rounded && update.is_bias() && plain {
                 updates.push(update.exactly(grad)?);
@@ -209,10 +218,14 @@ impl Sgd {
     }
 }
 
-/// Fraction bits of the decay's factor: as many as a product of value and gradient has beyond a weight.
+/// Fraction bits of the decay's factor: as many as the product that it joins has beyond a weight.
 fn decay_frac(options: &TrainOptions, batch: usize) -> u32 {
     let formats = options.plan_formats(batch);
-    (formats.values + formats.gradients).saturating_sub(formats.weights).clamp(1, 30)
+    let product = match options.clip {
+        Some(_) => CLIPPED + adam::FACTOR,
+        None => formats.values + formats.gradients,
+    };
+    product.saturating_sub(formats.weights).clamp(1, 30)
 }
 
 /// One parameter's update.
@@ -235,7 +248,8 @@ impl Update<'_> {
     /// The gradient with the weight's decay.
     fn decayed(&mut self, grad: ValueId, decay: Option<ValueId>) -> Result<ValueId> {
         let Some(decay) = decay else { return Ok(grad) };
-        let part = self.add(Format::Exact, Op::Binary(Binary::Mul), &[self.weight, decay])?;
+        let format = self.joining(grad);
+        let part = self.add(format, Op::Binary(Binary::Mul), &[self.weight, decay])?;
         self.sum(grad, part)
     }
 
@@ -250,14 +264,29 @@ impl Update<'_> {
         let shape = self.graph.shape(self.weight);
         let zeros = HostTensor::new(shape.dims(), vec![0.0; shape.len()])?;
         let last = self.graph.parameter(&name, zeros);
-        let kept = self.add(Format::Exact, Op::Scale(momentum), &[last])?;
+        let kept = self.add(self.joining(grad), Op::Scale(momentum), &[last])?;
         let sum = self.sum(grad, kept)?;
         let next = self.add(Format::Weight, Op::Cast, &[sum])?;
         let step = if nesterov { self.ahead(next, kept, momentum)? } else { next };
         Ok(vec![(self.name.clone(), self.moved(step)?), (name, next)])
     }
 
-    /// Whether the parameter is only ever added.
+    /// The format of a value that is added to a gradient. The sum of a product has all its bits, and is rounded
+    /// once. Sums of rows of a table are products with zeros and ones: they have only the bits of gradients.
+    fn joining(&self, grad: ValueId) -> Format {
+        let layer = rounding_layer(self.graph, None, grad);
+        let counted = |mut at: ValueId| {
+            while let Op::Reshape(_) | Op::Permute(_) = self.graph.nodes[at.0].op {
+                at = self.graph.nodes[at.0].inputs[0];
+            }
+            matches!(self.graph.nodes[at.0].op, Op::OneHot(_))
+        };
+        let counts = layer
+            .is_some_and(|(layer, _)| self.graph.nodes[layer.0].inputs.iter().any(|&x| counted(x)));
+        if counts { Format::Gradient } else { Format::Exact }
+    }
+
+    /// True if the parameter is only ever added.
     fn is_bias(&self) -> bool {
         let uses = self.graph.nodes.iter().filter(|node| node.inputs.contains(&self.weight));
         uses.into_iter().all(|node| matches!(node.op, Op::Binary(Binary::Add | Binary::Sub)))
@@ -271,7 +300,7 @@ impl Update<'_> {
         Ok((self.name.clone(), moved))
     }
 
-    /// The gradient and the part of the new momentum that goes on: `(v' - m v) + m v'`.
+    /// The gradient and the part of the new momentum that continues: `(v' - m v) + m v'`.
     fn ahead(&mut self, next: ValueId, kept: ValueId, momentum: f64) -> Result<ValueId> {
         let grad = self.add(Format::Gradient, Op::Binary(Binary::Sub), &[next, kept])?;
         let part = self.add(Format::Exact, Op::Scale(momentum), &[next])?;

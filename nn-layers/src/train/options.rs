@@ -1,18 +1,18 @@
-//! How a network is trained. All of it is public.
+//! Training options. All of them are public.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Loss, Metric, Optimiser, Privacy};
 use crate::{Error, Result};
 
-/// How a network is trained.
+/// The options of a training.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct TrainOptions {
-    /// What is made small.
+    /// The loss that training minimises.
     pub loss: Loss,
-    /// How weights follow their gradients.
+    /// The rule by which weights follow their gradients.
     pub optimiser: Optimiser,
     /// The largest learning rate of any step, for the mean of the batch's losses: gradients get their
     /// fraction bits by it.
@@ -23,11 +23,11 @@ pub struct TrainOptions {
     /// Differential privacy of the rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub privacy: Option<Privacy>,
-    /// What dropouts draw their coins from, with a step's number; public.
+    /// The public seed of the dropouts' coins, combined with a step's number.
     pub seed: u64,
     /// Fraction bits.
     pub formats: Formats,
-    /// What is seen of each step, beside the state.
+    /// The metrics of each step, computed as well as the state.
     pub metrics: Vec<Metric>,
 }
 
@@ -35,12 +35,12 @@ pub struct TrainOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Formats {
-    /// Of inputs and activations.
+    /// Fraction bits of inputs and activations.
     pub values: u32,
-    /// Of weights and momenta.
+    /// Fraction bits of weights and momenta.
     pub weights: u32,
-    /// Of gradients of the sum of the batch's losses. The plan's gradients are these times the learning
-    /// rate and have more, by as much as the rate makes them smaller.
+    /// Fraction bits of gradients of the sum of the batch's losses. The plan's gradients are these times the
+    /// learning rate and have more, by as much as the rate makes them smaller.
     pub gradients: u32,
 }
 
@@ -58,7 +58,7 @@ impl Default for Formats {
 }
 
 impl Formats {
-    /// The same for all, as inference has it.
+    /// The same fraction bits for all, as in inference.
     pub(crate) fn of_values(frac: u32) -> Self {
         Self { values: frac, weights: frac, gradients: frac }
     }
@@ -129,7 +129,7 @@ impl TrainOptions {
         Self { metrics: metrics.into(), ..self }
     }
 
-    /// Refuses numbers that no plan can be made with.
+    /// Refuses numbers from which a plan cannot be made.
     pub(super) fn check(&self, batch: usize) -> Result<()> {
         let invalid = |reason: String| Err(Error::invalid("training options", reason));
         let Formats { values, weights, gradients } = self.formats;
@@ -168,6 +168,11 @@ impl TrainOptions {
                 "metrics are exact sums over training rows, which no noise protects: train without metrics, and                  evaluate on other rows",
             );
         }
+        if self.loss.mixes_rows() {
+            return invalid(
+                "a mean over what a batch's labels count for mixes its examples, so that none can be clipped",
+            );
+        }
         privacy.check(batch, self.largest_rate)
     }
 
@@ -183,6 +188,7 @@ impl TrainOptions {
             };
         }
         let shift = (-rate.log2()).floor().clamp(0.0, MAX_RATE_SHIFT) as u32;
-        Formats { gradients: self.formats.gradients + shift, ..self.formats }
+        let gradients = (self.formats.gradients + shift).max(self.optimiser.least_gradients());
+        Formats { gradients, ..self.formats }
     }
 }

@@ -8,18 +8,18 @@ use crate::graph::{Binary, Dim, Format, Graph, Linear, LinearFinish, LinearMap, 
 use crate::ops::clip;
 use crate::{Error, Result};
 
-/// DP-SGD ([ACG+16]): the gradient of each example, all trained tensors together, is scaled down to a norm of at most
-/// `clip`, and Gaussian noise is added to the sum of a step.
+/// DP-SGD ([ACG+16]). The gradient of each example, over all trained tensors together, is scaled down to a norm
+/// of at most `clip`. Gaussian noise is added to the sum of a step.
 ///
-/// No server and no client knows the noise: every server draws a part of it ([`mpc_core::functions::gaussian`]). What any
-/// two of three servers add has a standard deviation of `noise * clip`; what is added in all has
-/// `sqrt(3/2)` times as much.
+/// No server and no client knows the noise: every server draws a part of it
+/// ([`mpc_core::functions::gaussian`]). The noise of any two of three servers has a standard deviation of
+/// `noise * clip`; the noise of all has `sqrt(3/2)` times as much.
 ///
 /// # Sensitivity
-/// What a unit adds to the words of the sum has a norm of at most `clip`, whatever its gradient is, and whatever
-/// became of it where values left their range: roundings are accounted for by clipping at `127/128` of
-/// `clip`. A unit whose gradient is more than 4096 times as long adds nothing. The noise is added to the exact words of the
-/// sum, before anything is rounded.
+/// A unit adds words with a norm of at most `clip` to the sum. This holds for any gradient, also one whose
+/// values left their range. Clipping at `127/128` of `clip` accounts for roundings. A unit whose gradient is
+/// more than 4096 times as long as `clip` adds nothing. The noise is added to the exact words of the sum,
+/// before anything is rounded.
 ///
 /// [ACG+16]: https://arxiv.org/abs/1607.00133
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -30,12 +30,12 @@ pub struct Privacy {
     pub clip: f64,
     /// The noise multiplier: the standard deviation of the noise over `clip`.
     pub noise: f64,
-    /// Rows of a unit, one behind the other in a batch, whose mean gradient is clipped: 1 for each example. Larger units
-    /// cost less where weights are many, but one row can turn its unit's whole gradient around: it is
-    /// protected as with half the noise.
+    /// Rows of a unit, one after the other in a batch, whose mean gradient is clipped: 1 for each example.
+    /// Larger units cost less where weights are many, but one row can turn its unit's whole gradient around: it
+    /// is protected as with half the noise.
     #[serde(default = "one")]
     pub rows: usize,
-    /// The delta at which epsilon is told.
+    /// The delta at which epsilon is stated.
     #[serde(default = "delta")]
     pub delta: f64,
 }
@@ -48,8 +48,8 @@ fn delta() -> f64 {
     1e-5
 }
 
-/// A unit is clipped at this part of the limit; with all roundings it stays below the limit: `1 + 2^-17 + 2^-10` for the
-/// factor (`ops/clip.rs`) and `2^-8` for the rounding of what it is multiplied by are below `128 / 127`.
+/// A unit is clipped at this part of the limit; with all roundings it stays below the limit: `1 + 2^-17 + 2^-10`
+/// for the factor (`ops/clip.rs`) and `2^-8` for the rounding of its operand are below `128 / 127`.
 const ROUNDED: f64 = 127.0 / 128.0;
 
 /// Fraction bits of a sum of clipped gradients, and of the noise that is added to it.
@@ -61,7 +61,7 @@ const NOISY: u32 = 26;
 /// Fraction bits of gradients as the optimiser takes them.
 const UPDATE: u32 = 28;
 
-/// The most fraction bits of what is confined, and the range that is left to it in any case, in bits.
+/// The most fraction bits of confined values, and the range that is left to them in any case, in bits.
 const VALUE: u32 = 14;
 const GRADIENT: u32 = 16;
 const RANGE: u32 = 9;
@@ -78,22 +78,23 @@ const NOISE: std::ops::RangeInclusive<f64> = 0.01..=1000.0;
 /// The limits of the clip norm.
 const CLIP: std::ops::RangeInclusive<f64> = 1e-4..=1024.0;
 
-/// What a step may move a weight by, with ten deviations of noise.
+/// The most that a step may move a weight, with ten deviations of noise.
 const LARGEST_STEP: f64 = 32.0;
 
 impl Privacy {
-    /// Each example's gradient clipped to a norm, and this noise multiplier; epsilon is told at a delta of `1e-5`.
+    /// Each example's gradient clipped to a norm, and this noise multiplier; epsilon is stated at a delta of
+    /// `1e-5`.
     pub fn new(clip: f64, noise: f64) -> Self {
         Self { clip, noise, rows: one(), delta: delta() }
     }
 
-    /// The same with epsilon told at another delta.
+    /// The same with epsilon stated at another delta.
     #[must_use]
     pub fn with_delta(self, delta: f64) -> Self {
         Self { delta, ..self }
     }
 
-    /// What a training tells of a row that takes part in so many steps, at most once in each; everybody may know in
+    /// The privacy loss of a row that takes part in `uses` steps, at most once in each; everybody may know in
     /// which.
     ///
     /// # Errors
@@ -112,14 +113,14 @@ impl Privacy {
         self.accountant(uses)?.epsilon(self.delta)
     }
 
-    /// The same for the mean gradients of several rows one behind the other.
+    /// The same for the mean gradients of several rows one after the other.
     #[must_use]
     pub fn with_rows(self, rows: usize) -> Self {
         Self { rows, ..self }
     }
 
-    /// The noise multiplier that a row is protected by: that of the sum over the norm by which one row can change it. A row
-    /// of a larger unit leaves the rest of it behind, which may point anywhere.
+    /// The noise multiplier that protects a row: the noise of the sum over the norm by which one row can change
+    /// the sum. Without a row, the rest of a larger unit remains, and its gradient may point anywhere.
     pub fn multiplier(&self) -> f64 {
         if self.rows == 1 { self.noise } else { self.noise / 2.0 }
     }
@@ -171,7 +172,7 @@ impl Privacy {
     }
 }
 
-/// What [`noisy_gradients`] adds.
+/// The nodes that [`noisy_gradients`] adds.
 pub(super) struct Noisy {
     /// Each trained tensor with its gradient.
     pub gradients: Vec<(ValueId, ValueId)>,
@@ -274,7 +275,8 @@ fn noise(graph: &mut Graph, weight: ValueId, dims: &[usize]) -> Result<ValueId> 
     graph.input_with_frac(&name, &dims, SUM)
 }
 
-/// A product with the noise added before it is rounded: what a unit adds to its words is as exact as the clipped gradient.
+/// A product with the noise added before it is rounded: a unit's addend in its words is as exact as the clipped
+/// gradient.
 fn noisy_product(
     graph: &mut Graph,
     [transpose_lhs, transpose_rhs]: [bool; 2],

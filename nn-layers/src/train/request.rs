@@ -29,8 +29,8 @@ const MAX_NAME: usize = 1000;
 const MAX_PUBLIC: usize = 1 << 22;
 const MAX_FOLDED: usize = 1 << 26;
 
-/// What to train: a network and how. [`TrainRequest::derive`] makes the plan of a step of it, the same at everybody
-/// who reads it.
+/// A request for training: a network and the options. [`TrainRequest::derive`] makes the plan of a step from
+/// it, the same for every reader.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Record", into = "Record")]
 pub struct TrainRequest(Record);
@@ -46,7 +46,7 @@ struct Record {
     inputs: Vec<InputSpec>,
     tensors: Vec<TensorRecord>,
     nodes: Vec<NodeRecord>,
-    /// What the loss compares with the labels.
+    /// The node that the loss compares with the labels.
     output: usize,
 }
 
@@ -59,7 +59,7 @@ struct TensorRecord {
     numbers: Numbers,
 }
 
-/// What everybody knows of a tensor's numbers.
+/// The public knowledge about a tensor's numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Numbers {
@@ -83,11 +83,11 @@ struct NodeRecord {
 }
 
 impl TrainRequest {
-    /// The request for training `graph`, with the batch size it has, and the numbers of its tensors by name, which
-    /// stay with their owner. `output` is what the loss compares with the labels.
+    /// The request for training `graph` with its batch size, and the numbers of its tensors by name, which stay
+    /// with their owner. The loss compares `output` with the labels.
     ///
-    /// What is frozen is simplified first as far as its numbers allow: a batch normalisation joins the layer before
-    /// it. The plan itself depends on no secret number.
+    /// Frozen parts are simplified first as far as their numbers allow: a batch normalisation joins the layer
+    /// before it. The plan itself depends on no secret number.
     ///
     /// # Errors
     /// [`Error::Invalid`] if nothing is trained or the options are out of their range; [`Error::Node`] naming an
@@ -120,14 +120,14 @@ impl TrainRequest {
         self.0.batch
     }
 
-    /// How many secret numbers the network has.
+    /// The number of secret numbers in the network.
     pub fn numbers(&self) -> u64 {
         let secret = self.0.tensors.iter().filter(|t| !matches!(t.numbers, Numbers::Public(_)));
         let len = |t: &TensorRecord| t.dims.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64));
         secret.map(len).fold(0, u64::saturating_add)
     }
 
-    /// How the network is trained.
+    /// The training options.
     pub fn options(&self) -> &TrainOptions {
         &self.0.options
     }
@@ -214,7 +214,7 @@ impl Record {
         })
     }
 
-    /// Checks what somebody sent.
+    /// Checks a request that was received.
     fn check(&self) -> Result<()> {
         if self.version != VERSION {
             let reason = format!(
@@ -254,7 +254,7 @@ impl Record {
         Ok(())
     }
 
-    /// Names have no line breaks and stand for one tensor each.
+    /// Checks that names are short, without control characters, and that no two weights share one.
     fn check_names(&self) -> Result<()> {
         let inputs = self.inputs.iter().map(|input| &input.name);
         let tensors = self.tensors.iter().map(|tensor| &tensor.name);
@@ -274,7 +274,7 @@ impl Record {
         }
     }
 
-    /// Every operation comes after what it needs, and is one that networks consist of.
+    /// Checks that every operation comes after its operands, and is one that networks consist of.
     fn check_references(&self) -> Result<()> {
         let mut inputs = HashSet::new();
         for (at, node) in self.nodes.iter().enumerate() {
@@ -300,7 +300,7 @@ impl Record {
         if inputs.len() != self.inputs.len() || self.output >= self.nodes.len() {
             return Err(Error::plan("inputs or result are not among the operations"));
         }
-        // What an input declares is the network's; formats are the planner's.
+        // An input declares the network's properties; formats are the planner's.
         match self.inputs.iter().find(|input| input.frac.is_some()) {
             Some(input) => {
                 Err(Error::plan(format!("input {:?} has a format of its own", input.name)))
@@ -352,10 +352,10 @@ impl TensorRecord {
     }
 }
 
-/// Gives every parameter a name of its own.
+/// Gives every parameter a distinct name.
 fn name_parameters(graph: &mut Graph) -> Result<()> {
     if graph.parameters().is_empty() {
-        return Err(Error::invalid("train", "no weight is trained; Graph::train says which are"));
+        return Err(Error::invalid("train", "no weight is trained; Graph::train selects them"));
     }
     let mut names = HashSet::new();
     for constant in graph.constants.iter_mut().filter(|constant| constant.secret) {

@@ -12,7 +12,7 @@ pub(super) fn follow(graph: &mut Graph, norm: &Running) -> Result<Vec<(String, V
     let mut updates = vec![];
     for ((running, batch), factor) in norm.running.into_iter().zip(norm.batch).zip(factors) {
         let name = graph.start_of(running).map(|constant| constant.name.clone());
-        let name = name.ok_or_else(|| Error::plan("a running statistic is no parameter"))?;
+        let name = name.ok_or_else(|| Error::plan("a running statistic is not a parameter"))?;
         let dims = graph.shape(running).dims().iter().map(|&d| Dim::Fixed(d)).collect();
         let mut add = |format, op, inputs: &[ValueId]| {
             graph.add_as(format, &format!("{}.follow", norm.name), op, inputs)

@@ -2,19 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The learning rate of every step: public, and no part of the plan.
+/// The learning rate of every step: public, and not part of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
     /// The largest rate.
     pub rate: f64,
-    /// How it falls.
+    /// The rule by which the rate falls.
     pub decay: Decay,
     /// Steps in which it rises to the largest in equal parts.
     pub warm_up: u32,
 }
 
-/// One step of a training: how far it goes, and its number, which Adam needs.
+/// One step of a training: its learning rate, and its number, which Adam needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
     pub(super) number: Option<u32>,
@@ -35,20 +35,20 @@ impl From<f64> for Step {
     }
 }
 
-/// How a learning rate falls.
+/// The rule by which a learning rate falls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Decay {
     /// Not at all.
     None,
-    /// Half a cosine wave, to 0 behind so many steps.
+    /// Half a cosine wave, to 0 after this number of steps.
     Cosine(u32),
-    /// By a factor after every so many steps.
+    /// By a factor, each time after a number of steps.
     Steps {
         /// Steps between two changes.
         every: u32,
-        /// What the rate is multiplied by.
+        /// The factor of the rate.
         factor: f64,
     },
 }

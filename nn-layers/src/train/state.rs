@@ -1,4 +1,4 @@
-//! What goes from step to step.
+//! The state that goes from step to step.
 
 use mpc_core::{Operand, Protocol, SecretTensor, ShareTensor};
 use ring_arith::{EngineTensor, Shape, Tensor};
@@ -15,18 +15,18 @@ pub struct StateSpec {
     pub shape: Shape,
     /// Its fraction bits.
     pub frac: u32,
-    /// What it is for.
+    /// The tensor's purpose.
     pub role: Role,
-    /// Whether a step changes it; weights that are not trained stay as they are.
+    /// True if a step changes it; weights that are not trained stay as they are.
     pub trained: bool,
 }
 
-/// What a tensor of a state is for.
+/// The purpose of a tensor of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// A weight of the network, or a running statistic.
     Network,
-    /// What the optimiser keeps: momenta, second moments, inverse roots. 0 at the start.
+    /// A tensor of the optimiser: momenta, second moments, inverse roots. 0 at the start.
     Optimiser,
 }
 
@@ -68,13 +68,13 @@ impl<P: Protocol> State<P> {
         shares
     }
 
-    /// A new value; nothing is known of its size, so that every step compares words of the same width.
+    /// Stores a new value. Its size counts as unknown, so that every step compares words of the same width.
     pub(super) fn replace(&mut self, place: usize, value: SecretTensor<P>) {
         self.0[place] = Operand::Secret(value.with_width(64));
     }
 }
 
-/// The numbers behind a state's words.
+/// The numbers that a state's words encode.
 pub(super) fn decode_all(specs: &[StateSpec], words: &[Tensor]) -> Result<Vec<HostTensor>> {
     if specs.len() != words.len() {
         let reason = format!("expected {} tensors of a state, got {}", specs.len(), words.len());

@@ -1,6 +1,8 @@
 //! Helpers of the tests: random weights, small networks.
 #![allow(dead_code)] // each test file uses its own part
 
+pub mod training;
+
 use nn_layers::train::{TrainOptions, TrainPlan};
 use nn_layers::{Dim, Graph, HostTensor, Kernel, Op, Pool, Unary, ValueId};
 
@@ -24,8 +26,8 @@ impl Random {
     }
 }
 
-/// Plans a training of all weights of what `build` makes of an input of shape `dims` besides the batch. Returns the
-/// state at its start and the result's shape as well.
+/// Plans a training of all weights of the network that `build` makes for an input of shape `dims`, without the
+/// batch. Returns the state at its start and the result's shape as well.
 pub fn planned(
     batch: usize,
     dims: &[usize],

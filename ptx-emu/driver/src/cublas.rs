@@ -11,7 +11,7 @@ pub unsafe extern "C" fn cublasCreate_v2(handle: *mut usize) -> c_int {
     unsafe { put(handle, 1) }
 }
 
-/// Nothing is left to do.
+/// Does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasDestroy_v2(_handle: usize) -> c_int {
     SUCCESS
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn cublasDgemmStridedBatched(
                         x * y
                     };
                     let sum: f64 = (0..k).map(term).sum();
-                    // What is there does not count, not even if it is no number, where beta is 0.
+                    // If beta is 0, the old value does not count, even if it is not a number.
                     let old = if beta == 0.0 { 0.0 } else { beta * z[j * ldc + i] };
                     z[j * ldc + i] = alpha * sum + old;
                 }

@@ -1,9 +1,9 @@
 //! The part of the CUDA driver's interface that the CUDA engine uses, over the emulator.
 //!
-//! Programs that load `libcuda.so` at run time run unmodified on it. Work is done when it is queued, but for
-//! copies from the host, which read its memory as late as the program allows. A kernel's fault is printed, and every later call fails, as on a device. `PTX_EMU_SEED` sets the order
-//! of threads and blocks, `PTX_EMU_MEMORY` the device's bytes, `PTX_EMU_CAPABILITY` its compute
-//! capability (`80` for 8.0).
+//! Programs that load `libcuda.so` at run time run unmodified on it. Work is done when it is queued, except copies from
+//! the host: those read its memory as late as the program allows. A kernel's fault is printed, and every later call
+//! fails, as on a device. Three variables set the emulator up. `PTX_EMU_SEED` sets the order of threads and blocks,
+//! `PTX_EMU_MEMORY` the device's bytes, `PTX_EMU_CAPABILITY` its compute capability (`80` for 8.0).
 #![allow(non_snake_case, clippy::missing_safety_doc)] // the names and contracts are the driver's
 
 mod cublas;
@@ -21,20 +21,20 @@ use std::{
 
 use ptx_emu::{Device, Kernel, Launch, Module};
 
-/// Makes this library the one that whoever asks for `libcuda.so` in this process gets. It carries that
-/// name, so it only has to be loaded once from where cargo put it, beside the executable. Does nothing
-/// where `TREFOIL_GPU` is set: then the real driver is used.
+/// Makes this library the `libcuda.so` of this process. It has that name, so it only has to be loaded
+/// once from cargo's folder, next to the executable. Does nothing if `TREFOIL_GPU` is set: then the
+/// real driver is used.
 ///
 /// # Panics
-/// If the library is not there or does not load: this is for tests.
+/// If the library is missing or does not load: this is for tests.
 pub fn stand_in() {
     if std::env::var_os("TREFOIL_GPU").is_none() {
         load();
     }
 }
 
-/// As [`stand_in`], for a device of the given compute capability (`90` for 9.0), whether there is a real
-/// one or not.
+/// As [`stand_in`], for a device of the given compute capability (`90` for 9.0), even if a real device
+/// exists.
 ///
 /// # Panics
 /// As [`stand_in`].
@@ -53,7 +53,7 @@ fn load() -> &'static libloading::Library {
     Box::leak(Box::new(library.expect("the stand-in driver loads")))
 }
 
-/// Where the library lies. It also has the part of cuBLAS that the engine uses.
+/// The library's path. The library also has the part of cuBLAS that the engine uses.
 ///
 /// # Panics
 /// As [`stand_in`].
@@ -61,7 +61,7 @@ pub fn library() -> PathBuf {
     let here = std::env::current_exe().expect("this process has an executable");
     let folder: PathBuf = here.parent().expect("it lies in a folder").into();
     let name = "libptx_emu_driver.so";
-    // Tests lie beside it, programs above it, examples beside its folder.
+    // Tests are in its folder, programs in the one above, examples in a sibling folder.
     let found = ["", "..", "deps", "../deps"].map(|below| folder.join(below).join(name));
     let path = found.iter().find(|p| p.exists());
     path.expect("the stand-in driver was built with this test").clone()
@@ -93,7 +93,7 @@ impl Driver {
     /// Does the copies that were queued.
     fn flush(&mut self) -> &mut Self {
         for (to, from, bytes) in std::mem::take(&mut self.copies) {
-            // SAFETY: whoever queued the copy keeps the memory until it has been waited for.
+            // SAFETY: the caller that queued the copy keeps the memory until a wait for it.
             let from = unsafe { std::slice::from_raw_parts(from as *const u8, bytes) };
             match self.device.bytes(to, bytes) {
                 Ok(memory) => memory.copy_from_slice(from),
@@ -158,10 +158,10 @@ unsafe fn put<T>(out: *mut T, value: T) -> c_int {
     SUCCESS
 }
 
-/// Functions that have nothing to do but what was queued before.
+/// Functions that only complete the queued work.
 macro_rules! nothing {
     ($($name:ident($($arg:ident: $ty:ty),*);)*) => {$(
-        /// Does what was queued.
+        /// Completes the queued work.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name($(_: $ty),*) -> c_int {
             with(|d| if d.flush().broken { LAUNCH_FAILED } else { SUCCESS })
@@ -197,7 +197,7 @@ known! {
     cuFuncSetAttribute(function: usize, attribute: c_int, value: c_int);
 }
 
-/// Whether everything queued is done.
+/// Returns success if all queued work is done.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuEventQuery(_event: usize) -> c_int {
     with(|d| if d.copies.is_empty() { SUCCESS } else { NOT_READY })
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn cuEventCreate(event: *mut usize, _flags: c_uint) -> c_i
     unsafe { put(event, 1) }
 }
 
-/// Time on an emulator says nothing: always one millisecond.
+/// Time on an emulator is meaningless: always one millisecond.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventElapsedTime_v2(ms: *mut f32, _start: usize, _end: usize) -> c_int {
     // SAFETY: an out parameter of the driver's interface.
@@ -420,7 +420,8 @@ pub unsafe extern "C" fn cuModuleLoadData(module: *mut usize, image: *const c_ch
     })
 }
 
-/// Whether the device knows the module's target: `sm_80` and anything newer, `sm_90a` alone.
+/// True if the device can run the module's target. A device can run older targets such as `sm_80`;
+/// `sm_90a` runs only on its own capability.
 fn runs_here(text: &str) -> bool {
     let target = text.lines().find_map(|line| line.trim().strip_prefix(".target sm_"));
     let target = target.map_or("", |t| t.split([',', ' ']).next().unwrap_or(t));

@@ -1,4 +1,4 @@
-//! Which instruction sets this CPU offers: detected once, proved by a token.
+//! The instruction sets of this CPU: detected once, proved by a token.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -7,8 +7,8 @@ use super::bilinear::tiles_pay;
 
 /// Proof that the running CPU, and its operating system, support a set of instructions.
 ///
-/// Values come only from [`Isa::detect`] and [`Isa::supported`], so holding one is what makes a call
-/// of the matching `#[target_feature]` code sound.
+/// Values come only from [`Isa::detect`] and [`Isa::supported`], so a value proves that a call of
+/// the matching `#[target_feature]` code is sound.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Isa(Kind);
 
@@ -52,7 +52,7 @@ impl Isa {
         all.into_iter().filter(|&kind| kind <= best).map(Self).collect()
     }
 
-    /// Which set this is.
+    /// The kind of this set.
     pub fn kind(self) -> Kind {
         self.0
     }
@@ -105,8 +105,8 @@ mod amx {
     const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
     const XFEATURE_XTILE_DATA: u64 = 18;
 
-    /// Whether tile instructions work in every thread of this process. Asks the kernel for the
-    /// permission, which holds for the process from then on.
+    /// True if tile instructions work in every thread of this process. Asks the operating system's
+    /// kernel for permission, which the process then keeps.
     pub(super) fn usable() -> bool {
         if __cpuid_count(7, 0).edx & TILE_AND_INT8 != TILE_AND_INT8 {
             return false;
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(all[0].kind(), Kind::Portable);
         assert_eq!(*all.last().unwrap(), Isa::detect());
         assert!(all.windows(2).all(|w| w[0].kind() < w[1].kind()));
-        // What is taken is one that can run, the same one each time, and no worse than vectors.
+        // The chosen set can run, is the same each time, and is at least as good as vectors.
         assert!(all.contains(&Isa::quickest()));
         assert_eq!(Isa::quickest(), Isa::quickest());
         assert!(Isa::quickest().kind() >= Isa::detect().kind().min(Kind::Avx512));

@@ -42,7 +42,7 @@ impl CpuEngine {
     }
 
     /// The same with buffers from the given pool, which may be shared with other engines and with
-    /// whoever receives messages.
+    /// the receivers of messages.
     pub fn with_buffers(threads: usize, buffers: BufferPool) -> Self {
         Self::build(Isa::quickest(), threads, buffers)
     }
@@ -68,7 +68,7 @@ impl CpuEngine {
         self.0.threads
     }
 
-    /// Where the memory of results comes from.
+    /// The pool that the memory of results comes from.
     pub fn buffers(&self) -> &BufferPool {
         &self.0.buffers
     }
@@ -78,7 +78,7 @@ impl CpuEngine {
         self.0.buffers.take(len)
     }
 
-    /// The threads, unless there is only the caller's.
+    /// The threads; `None` if the engine uses only the caller's.
     fn workers(&self) -> Option<&rayon::ThreadPool> {
         let start = || {
             let builder = rayon::ThreadPoolBuilder::new().num_threads(self.0.threads);
@@ -87,7 +87,7 @@ impl CpuEngine {
         if self.0.threads > 1 { self.0.workers.get_or_init(start).as_ref() } else { None }
     }
 
-    /// Calls `task` for `0..count`, on all threads if there are several.
+    /// Calls `task` for `0..count`, on all threads if `count` is more than 1.
     fn each(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
         match self.workers() {
             Some(workers) if count > 1 => {
@@ -124,8 +124,8 @@ impl CpuEngine {
         });
     }
 
-    /// Calls `task` with each piece of `size` words and the piece's number, on all threads if there
-    /// are several pieces.
+    /// Calls `task` with each piece of `size` words and the piece's number, on all threads if it is
+    /// more than one piece.
     fn each_chunk(
         &self,
         out: &mut [u64],

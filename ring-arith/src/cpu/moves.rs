@@ -2,8 +2,7 @@
 
 use crate::{CpuEngine, EngineTensor, Result, Shape, Tensor, View, Window};
 
-/// Applies a view. Where the words of the result lie behind one another in the tensor already, the
-/// result shares them.
+/// Applies a view. If the words of the result are contiguous in the tensor, the result shares them.
 pub(super) fn view(engine: &CpuEngine, tensor: &Tensor, view: &View) -> Result<Tensor> {
     let shape = view.output_shape(tensor.shape())?;
     let mut strides = tensor.shape().strides();
@@ -159,7 +158,7 @@ impl Strided {
         }
         let mut out = engine.buffer(shape.len());
         let words = tensor.words();
-        // The outermost axis is cut so that a piece is worth a task.
+        // The outermost axis is cut into pieces that are large enough for a task.
         let (outer, stride) = self.axes[0];
         let inner = shape.len() / outer;
         let rows = PIECE.div_ceil(inner).next_multiple_of(TILE);

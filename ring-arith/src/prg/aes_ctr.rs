@@ -29,8 +29,8 @@ impl Blocks for Aes128Ctr {
 }
 
 /// Writes counters and encrypts them in place. As a closure of the cipher it is compiled for the
-/// instruction set of the cipher's back end, so that the counters are written by vectors too:
-/// one by one in plain code they took a quarter of the time.
+/// instruction set of the cipher's back end, so that vectors write the counters too. Written one by
+/// one they took a quarter of the time.
 struct KeyStream<'a> {
     nonce: u64,
     first: u64,
@@ -38,7 +38,7 @@ struct KeyStream<'a> {
 }
 
 /// Blocks whose counters are written before they are encrypted: few enough for the first-level
-/// cache, so many that no load waits for a store of another width.
+/// cache, enough that loads never wait for stores of another width.
 const CHUNK: u64 = 256;
 
 impl BlockSizeUser for KeyStream<'_> {

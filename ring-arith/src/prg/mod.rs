@@ -44,8 +44,8 @@ impl Generator {
         Self::ALL.into_iter().find(|generator| generator.name() == name)
     }
 
-    /// What is quick on this CPU, best first. The other generator is named only where it is not much
-    /// slower than on other CPUs: one slow party makes all three wait.
+    /// The generators that are fast on this CPU, best first. The other one is named only if it is
+    /// not much slower than on other CPUs: one slow party makes all three wait.
     pub(crate) fn quick_on_this_cpu() -> Vec<Self> {
         #[cfg(target_arch = "x86_64")]
         if cfg!(chacha20_avx512)
@@ -69,10 +69,10 @@ pub struct StreamKey {
 /// One stream of a key: words at positions `0..2^63`, each computable without the others.
 ///
 /// A stream is the generator's key stream read as little-endian words. With AES the counter block
-/// is `nonce` in the upper half and the block's position in the lower, big-endian as in
-/// SP 800-38A, so word `i` is half of block `i / 2`. With ChaCha `nonce` is the 64-bit nonce and
-/// the position the 64-bit counter of the original cipher, eight words to a block. With Philox the
-/// position is the lower half of the counter and `nonce` the upper, two words to a block.
+/// is `nonce` in the upper half and the block's position in the lower, big-endian as in SP 800-38A.
+/// Word `i` is half of block `i / 2`. With ChaCha `nonce` is the 64-bit nonce, and the position is
+/// the 64-bit counter of the original cipher, eight words to a block. With Philox the position is
+/// the lower half of the counter and `nonce` the upper, two words to a block.
 #[derive(Clone, Debug)]
 pub struct Stream {
     key: StreamKey,
@@ -85,7 +85,7 @@ struct Inner {
     schedule: Schedule,
 }
 
-/// What a generator computes once for a key. Each variant wipes itself.
+/// The schedule that a generator computes once for a key. Each variant wipes itself.
 #[allow(clippy::large_enum_variant)] // it lies behind an `Arc` and is made once for a key
 enum Schedule {
     Aes(aes_ctr::Aes128Ctr),
@@ -154,7 +154,8 @@ impl StreamKey {
         Stream { key: self.clone(), nonce }
     }
 
-    /// The key itself, for engines that expand it on a device. Whoever sees it sees every stream.
+    /// The key itself, for engines that expand it on a device. Anyone with the key can compute
+    /// every stream.
     pub fn expose(&self) -> &[u8; 32] {
         &self.inner.bytes
     }

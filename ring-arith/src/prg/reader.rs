@@ -10,9 +10,9 @@ use super::{Generator, Stream, StreamKey};
 
 /// Words of a [`Stream`] one after the other, as a `rand_core` generator.
 ///
-/// A call for 32 bits takes the lower half of a word, and bytes take whole words, so the sequence
-/// does not depend on the sizes asked for as long as the calls are the same.
-/// The generator of [`SeedableRng`] is [`Generator::ChaCha12`].
+/// A call for 32 bits takes the lower half of a word, and bytes take whole words. So equal
+/// sequences of calls give equal results. The generator of [`SeedableRng`] is
+/// [`Generator::ChaCha12`].
 #[derive(Clone)]
 pub struct StreamReader {
     stream: Stream,
@@ -30,7 +30,7 @@ impl StreamReader {
         Self { stream, next: first, buffer: Zeroizing::new([0; BUFFER]), used: BUFFER }
     }
 
-    /// Position in the stream of the word that comes next.
+    /// Position of the next word in the stream.
     pub fn position(&self) -> u64 {
         self.next.wrapping_sub((BUFFER - self.used) as u64)
     }

@@ -1,7 +1,7 @@
 //! Conjunctions of shared bits.
 //!
-//! `z = x & y` with `x = x0 ^ x1 ^ x2`: party `i` computes `z_i = x_i y_i ^ x_i y_j ^ x_j y_i`, `j = i + 1`, and masks it
-//! for whoever receives it. See Araki et al., CCS 2016, here as one against two.
+//! `z = x & y` with `x = x0 ^ x1 ^ x2`: party `i` computes `z_i = x_i y_i ^ x_i y_j ^ x_j y_i`, `j = i + 1`, and masks
+//! it for its receiver. See Araki et al., CCS 2016, here as a protocol of a dealer and two evaluators.
 //!
 //! | round | dealer | left | right |
 //! |---|---|---|---|
@@ -9,7 +9,7 @@
 //!
 //! Cost: 3 bits, 1 round. Security: semi-honest; the dealer receives nothing.
 
-use mpc_core::{Result, ShareTensor};
+use mpc_core::{Result, ShareBits, ShareTensor};
 use ring_arith::{BitTensor, Engine, EngineTensor, Shape};
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use mpc_core::{Result, ShareTensor};
+use mpc_core::{Result, ShareBits, ShareTensor};
 use ring_arith::{BitTensor, Engine, EngineTensor, Shape};
 
 use crate::{
@@ -19,9 +19,9 @@ use crate::{
 };
 
 impl<E: Engine> Rss<E> {
-    /// The low bits of words: the bits of `a` are shared by the dealer, those of `b` are a component as they are; an
-    /// adder adds them. Cost at width `w`: `w` bits for the halves, 3 for each gate of the
-    /// adder; 1183 bits at width 64. Rounds: 2, and 1 for each doubling up to `w - 1`.
+    /// The low bits of words: the bits of `a` are shared by the dealer, those of `b` are already a component; an
+    /// adder adds them. Cost at width `w`: `w` bits for the halves, 3 for each gate of the adder; 1183 bits at
+    /// width 64. Rounds: 2, and 1 for each doubling up to `w - 1`.
     pub(crate) fn decompose(
         &mut self,
         jobs: &[(&Share<E::Tensor>, u32)],
@@ -31,7 +31,7 @@ impl<E: Engine> Rss<E> {
         for [x, y] in &halves {
             sums.push(self.exclusive_or(x, y)?);
         }
-        // The highest place hands nothing on.
+        // The carry of the highest place is not needed.
         let below = |rss: &Self, x: &BitShare<E::Tensor>| match x.width() {
             1 => Ok(None),
             width => rss.picked(x, &places(0..width - 1)).map(Some),
@@ -56,9 +56,10 @@ impl<E: Engine> Rss<E> {
         Ok(sums)
     }
 
-    /// Lets carries run through. Sklansky's network (IRE Trans. Electronic Computers, 1960): at each
-    /// level the upper half of a block of places takes in the whole lower half, through the span that
-    /// ends at its highest place. What no place below hands on is not computed.
+    /// Propagates carries by Sklansky's network (IRE Trans. Electronic Computers, 1960): at each
+    /// level the upper half of a block of places merges with the whole lower half, through the span
+    /// that ends at its highest place. Propagation is not computed for spans that reach the lowest
+    /// place.
     fn spread(&mut self, all: &mut [Spans<E::Tensor>]) -> Result<()> {
         let longest = all.iter().map(|spans| spans.generate.len()).max().unwrap_or(0);
         let mut half = 1;
@@ -67,7 +68,7 @@ impl<E: Engine> Rss<E> {
             let mut plans = Vec::new();
             for spans in all.iter_mut().filter(|spans| spans.generate.len() > half) {
                 let upper = (0..spans.generate.len()).filter(|j| j & half != 0).collect::<Vec<_>>();
-                // Spans that reach the lowest place have no use for what would run through them.
+                // Spans that reach the lowest place do not propagate a carry.
                 let open = upper.iter().position(|&j| j >= 2 * half).unwrap_or(upper.len());
                 mutant!("adder: a span too few stays open", open = (open + 1).min(upper.len()));
                 let first = operands.len();
@@ -140,7 +141,7 @@ impl<E: Engine> Rss<E> {
         Ok(results)
     }
 
-    /// Planes from those of the chunks, each of which begins with a word of its own.
+    /// Joins the planes of the chunks; each chunk begins at a new word.
     fn joined_columns(
         &self,
         chunks: &[Chunk],
@@ -190,11 +191,12 @@ async fn split_bits<E: Engine>(
     Ok((p.pair(share, zeros.clone()), p.pair(zeros, b)))
 }
 
-/// Carries made in the span of places that ends at each place, and carries handed on through it.
+/// Carries generated in the span of places that ends at each place, and carries propagated through
+/// it.
 struct Spans<T> {
-    /// It makes a carry of its own.
+    /// The span generates a carry.
     generate: Vec<BitShare<T>>,
-    /// It hands a carry from below on.
+    /// The span propagates a carry from below.
     propagate: Vec<BitShare<T>>,
 }
 

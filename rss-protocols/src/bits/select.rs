@@ -1,6 +1,6 @@
 //! Shared bits times words, and shared bits as words: see [`crate::compare::select`].
 
-use mpc_core::{Result, ShareTensor};
+use mpc_core::{Result, ShareBits, ShareTensor};
 use ring_arith::{BitTensor, Engine, EngineTensor};
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 /// A bit, and words that it is multiplied with.
 type BitAndWords<'a, T> = (&'a BitShare<T>, &'a [&'a Share<T>]);
 
-/// A plane of bits, and what is selected by it.
+/// A plane of bits, and the words that it selects.
 struct Job<'a, T> {
     bits: &'a BitShare<T>,
     plane: usize,

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use mpc_core::{Result, ShareTensor};
+use mpc_core::{Result, ShareBits, ShareTensor};
 use ring_arith::{BitTensor, Engine, EngineTensor, Source, Tensor};
 
 use crate::{

@@ -33,7 +33,7 @@ pub(crate) struct Evaluation {
     cols: usize,
     /// Left's shares of the encoded digits.
     digits: Sample,
-    /// Masks of what the evaluators open, by the one that adds them.
+    /// Masks of the bits that the evaluators open, by the evaluator that adds them.
     masks: [Sample; 2],
     /// Right's shares of the masks of merged nodes.
     shares: Sample,
@@ -43,7 +43,7 @@ pub(crate) struct Evaluation {
 
 /// The dealer's message to an evaluator.
 pub(crate) enum CircuitMessage<T> {
-    /// By batch of merges: shares of products of masks, and of the masks of what it opens.
+    /// By batch of merges: shares of products of masks, and of the masks of its opened bits.
     Left { products: Vec<T>, shares: Vec<T> },
     /// By size: shares of the encoded digits.
     Right { digits: Vec<T> },
@@ -130,8 +130,8 @@ impl Evaluation {
         Ok(masks)
     }
 
-    /// One batch of merges: left's shares of products, the masks of what is opened, left's shares of those, and the
-    /// dealer's part of what is kept.
+    /// Deals one batch of merges: left's shares of products, the masks of the opened bits, left's shares of those
+    /// masks, and the dealer's part of the kept bits.
     fn deal_batch<E: Engine>(
         &self,
         p: &Port<'_, E>,
@@ -247,7 +247,7 @@ impl Evaluation {
             state.own.push(opened);
             state.kept.push(kept);
         }
-        // Leaves alone need these: all chunks wait with what they still hold.
+        // Only leaves need these words: chunks that wait should not keep them.
         drop(b);
         if let CircuitMessage::Right { digits } = &mut message {
             digits.clear();
@@ -345,7 +345,7 @@ impl Evaluation {
             let first = child.row * k + slot;
             let rows = Planes { first, stride: child.stride * k, count: batch.rows };
             sources.push(match (child.batch.checked_sub(leaves), message) {
-                // What masked a leaf is this party's share of the leaf's mask.
+                // The mask of a leaf's bit is this party's share of the leaf's mask.
                 (None, _) => {
                     let rows = Planes { first: from.opened + first, ..rows };
                     p.streams.planes_again(p.own(self.masks), rows, cols)
@@ -435,7 +435,7 @@ impl Evaluation {
         })
     }
 
-    /// For each result of a node: its place among what is opened, or `None` if it is kept.
+    /// For each result of a node: its place among the opened bits, or `None` if it is kept.
     fn results(&self, batch: &Batch) -> Vec<Option<usize>> {
         let greater = batch.opens_g.then_some(0);
         let equal = batch.opens_e.then_some(usize::from(batch.opens_g));

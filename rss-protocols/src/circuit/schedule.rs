@@ -49,7 +49,7 @@ pub(crate) struct Circuit {
     pub predicate: Predicate,
     /// Bits of `a` and `b` that it reads.
     pub bits: usize,
-    /// Digits by size: their encodings are what the dealer sends to the right evaluator.
+    /// Digits by size: the dealer sends their encodings to the right evaluator.
     pub digits: Vec<DigitGroup>,
     /// Leaves first, then level by level.
     pub batches: Vec<Batch>,
@@ -319,7 +319,7 @@ impl Circuit {
     }
 }
 
-/// Full digits, and what is left over.
+/// Full digits, and a shorter one for the remaining bits.
 fn digit_groups(digit: usize, bits: usize) -> Vec<DigitGroup> {
     let (full, rest) = (bits / digit, bits % digit);
     let planes = full * ((1 << digit) - 1);

@@ -128,7 +128,7 @@ impl<E: Engine> Rss<E> {
     }
 }
 
-/// An answer's words by what asked for them.
+/// An answer's words, sorted by the fields of the request.
 fn sorted<S, B>((bit, words): (Option<B>, Vec<S>), then: &Then<'_, S>) -> Compared<S, B> {
     let mut words = words.into_iter();
     let word = if then.word { words.next() } else { None };

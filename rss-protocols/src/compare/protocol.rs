@@ -1,4 +1,4 @@
-//! One comparison of one chunk, and what is selected by it.
+//! One comparison of one chunk, and the words that it selects.
 //!
 //! `a + b` with `a = x0 + x1` known to the dealer and `b = x2` to both evaluators: the top bit of the low `w` bits is
 //! `a_msb ^ b_msb ^ carry` of the bits below. [`crate::circuit`] computes the carry. The outcome is opened to the
@@ -184,7 +184,7 @@ pub(crate) async fn compare<E: Engine>(
     samples.evaluate(&p, dealt, b, &selected).await
 }
 
-/// The samples of a comparison and of what follows it.
+/// The samples of a comparison and of the uses of its outcome.
 pub(crate) struct CompareSamples<T> {
     n: usize,
     sign: MaskedBit,

@@ -68,7 +68,7 @@ pub(crate) struct Selection {
     samples: Vec<[Sample; 3]>,
 }
 
-/// Words among what is selected: what left gets a share of.
+/// The number of selected words, of which left gets a share.
 pub(crate) fn words<T: EngineTensor>(selected: &[Selected<T>]) -> usize {
     selected.iter().filter(|item| matches!(item.factor, Factor::Word(_))).count()
 }

@@ -1,26 +1,32 @@
-//! Tapes: what a dealer made for one of two parties, in places of which each is used once.
+//! Tapes: a dealer's correlated randomness for one of two parties, in places that are each used
+//! once.
 //!
-//! A tape is a file. Behind a header lie a seed for what all places have in common, then as many places as the
-//! dealer was asked for. A place is a seed of its own and words: from the seed follow all streams that its party has
-//! in common with the dealer, and the words are what the dealer sent. Without its seed a place is worth nothing, and
-//! a party that takes a place destroys the seed on disk before it uses it: no crash, at whatever moment, leads to a
-//! place being used twice. A copy of a tape does, so tapes are moved, and never restored from a backup.
+//! A tape is a file. After a header come a seed for the data that all places share, then the places. A place is a
+//! seed and words: the seed gives all streams that its party shares with the dealer, and the words are the dealer's
+//! messages. A place without its seed is useless. A party that takes a place destroys the seed on disk before it
+//! uses it, so a crash never leads to a second use. A copy of a tape does, so tapes are moved, and never restored
+//! from a backup.
+//!
+//! All seeds of a tape are encrypted under its key. The dealer writes the key into the file. [`Tape::without_key`]
+//! removes it, for a party that keeps it elsewhere: without the key the file is useless.
 
 mod record;
 mod replay;
+mod seeds;
 
 use mpc_core::{Error, Result};
 use ring_arith::Generator;
 
 pub use record::Dealer;
 pub use replay::Tape;
+pub use seeds::TapeKey;
 
 /// The first bytes of every tape; the last of them is the format's version.
-const MAGIC: [u8; 16] = *b"trefoil tape  1\n";
+const MAGIC: [u8; 16] = *b"trefoil tape  3\n";
 
-/// Bytes of the header; behind it lie the version to which the first use bound the tape, the common seed and
-/// the places.
-const HEADER: usize = 160;
+/// Bytes of the header. After it come the version to which the first use bound the tape, the tape's key, the common
+/// seed and the places.
+const HEADER: usize = 192;
 
 /// Of the header, those that its hash is of.
 const HASHED: usize = HEADER - HASH;
@@ -32,11 +38,17 @@ const SEED: usize = 32;
 /// The offset of the version to which the first use binds a tape.
 const BOUND: u64 = HEADER as u64;
 
+/// The offset of the tape's key, which is 0 where the party keeps it elsewhere.
+const KEY: u64 = BOUND + HASH as u64;
+
 /// The offset of the common seed.
-const COMMON: u64 = BOUND + HASH as u64;
+const COMMON: u64 = KEY + SEED as u64;
 
 /// The offset of the first place.
-const PLACES: u64 = COMMON + SEED as u64;
+const PLACES: u64 = COMMON + SEALED as u64;
+
+/// Bytes of a seed on a tape: encrypted, and then a hash of it.
+const SEALED: usize = SEED + HASH;
 
 /// Bytes of words that are checked together. Each such chunk has a checksum before it.
 const CHUNK: usize = 1 << 22;
@@ -54,8 +66,10 @@ struct Header {
     places: u64,
     /// Bytes of words of each place.
     words: u64,
-    /// Examples that a place is for, as its maker says; 0 if nothing was said.
+    /// Examples that a place is for, by its maker's statement; 0 if unknown.
     examples: u64,
+    /// A hash of the tape's key.
+    key: [u8; 32],
 }
 
 impl Header {
@@ -70,6 +84,7 @@ impl Header {
         bytes[104..112].copy_from_slice(&self.places.to_le_bytes());
         bytes[112..120].copy_from_slice(&self.words.to_le_bytes());
         bytes[120..128].copy_from_slice(&self.examples.to_le_bytes());
+        bytes[128..160].copy_from_slice(&self.key);
         let hash = blake3::hash(&bytes[..HASHED]);
         bytes[HASHED..].copy_from_slice(hash.as_bytes());
         bytes
@@ -98,15 +113,16 @@ impl Header {
             places: number(104),
             words: number(112),
             examples: number(120),
+            key: array(part(128, 160)),
         })
     }
 
     /// Bytes of a place: its seed, and chunks with their checksums.
     ///
-    /// `None` if no file can have so many.
+    /// `None` if the number does not fit a file's size.
     fn stride(&self) -> Option<u64> {
         let sums = self.words.div_ceil(CHUNK as u64).checked_mul(HASH as u64)?;
-        self.words.checked_add(sums)?.checked_add(SEED as u64)
+        self.words.checked_add(sums)?.checked_add(SEALED as u64)
     }
 
     /// The offset of a place, counted from 0; the end of the file for one past the last.
@@ -115,31 +131,12 @@ impl Header {
     }
 }
 
-/// A checksum that a chunk of a place has before it: begun with the place's seed, so that a chunk that lies elsewhere,
-/// or one whose seed is spent, does not pass. It is against damage alone, and quicker than a hash. Each step maps
-/// a lane one to one, so damage to a single word of a lane is always noticed.
+/// The checksum before each chunk of a place. It begins with the place's seed, so it fails for a chunk of another
+/// place, and for one whose seed has been destroyed.
 fn chunk_sum(seed: &[u8; SEED], place: u64, chunk: u64, words: &[u8]) -> [u8; HASH] {
     let mut hash = blake3::Hasher::new_derive_key("trefoil rss-protocols 2026 chunk of a tape");
-    hash.update(seed).update(&place.to_le_bytes()).update(&chunk.to_le_bytes());
-    let start = *hash.finalize().as_bytes();
-    let lane = |at: usize| u64::from_le_bytes(array(&start[8 * at..]));
-    let mut lanes = [0, 1, 2, 3].map(lane);
-    let blocks = words.chunks_exact(HASH);
-    let rest = blocks.remainder();
-    let mut last = [0; HASH];
-    last[..rest.len()].copy_from_slice(rest);
-    for block in blocks.chain([&last[..]]) {
-        for (lane, word) in lanes.iter_mut().zip(block.chunks_exact(8)) {
-            // An odd factor, the golden ratio's: multiplying by it is one to one.
-            *lane = (*lane ^ u64::from_le_bytes(array(word))).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            *lane = lane.rotate_left(29);
-        }
-    }
-    let mut sum = [0; HASH];
-    sum.chunks_exact_mut(8)
-        .zip(lanes)
-        .for_each(|(sum, lane)| sum.copy_from_slice(&lane.to_le_bytes()));
-    sum
+    hash.update(seed).update(&place.to_le_bytes()).update(&chunk.to_le_bytes()).update(words);
+    *hash.finalize().as_bytes()
 }
 
 /// The first bytes of a slice that is known to be long enough.

@@ -1,4 +1,4 @@
-//! Making tapes.
+//! Makes tapes.
 
 use std::{
     io::{self, Seek, SeekFrom, Write},
@@ -12,12 +12,12 @@ use net::{PairKey, Party, Session, tape::Recorder};
 use ring_arith::{Engine, Generator};
 use zeroize::Zeroizing;
 
-use super::{CHUNK, HASH, HEADER, Header, SEED, chunk_sum, unusable};
+use super::{CHUNK, COMMON, HASH, HEADER, Header, SEED, TapeKey, chunk_sum, unusable};
 use crate::{DEALER, Options, Rss};
 
-/// Makes the tapes of both parties: runs their program once for each place and writes down what it sends.
+/// Makes the tapes of both parties: runs their program once for each place and records its messages.
 ///
-/// The files are readable, and worth anything, once [`Dealer::finish`] has written their headers.
+/// The files can be used once [`Dealer::finish`] has written their headers.
 pub struct Dealer<E: Engine, W> {
     mpc: Rss<E>,
     secret: Zeroizing<[u8; 32]>,
@@ -34,9 +34,9 @@ pub struct Dealer<E: Engine, W> {
 impl<E: Engine, W: Write + Seek> Dealer<E, W> {
     /// Begins two tapes, of parties 0 and 1, in files that are empty.
     ///
-    /// `secret` is fresh from the operating system, and all else follows from it; whoever knows it knows the tapes.
-    /// `digest` is a hash of all that is public and that the program's messages depend on, which the parties
-    /// compare with what they are about to run.
+    /// `secret` is fresh from the operating system. All tape contents follow from it, so it must stay secret.
+    /// `digest` is a hash of all public data that the program's messages depend on. The parties compare it with
+    /// that of the program they run.
     ///
     /// # Errors
     /// If a file cannot be written, or as [`Rss::dealt`].
@@ -71,20 +71,22 @@ impl<E: Engine, W: Write + Seek> Dealer<E, W> {
         for party in 0..2 {
             // The header comes last: until then a tape is not one.
             dealer.write(party, &[0; HEADER + HASH])?;
+            let key = key_of(&dealer.secret, party);
+            dealer.write(party, key.bytes())?;
             let seed = seed_of(&dealer.secret, party, 0);
-            dealer.write(party, &seed.0)?;
+            dealer.write(party, &key.seal(COMMON, &seed.0))?;
         }
         Ok(dealer)
     }
 
-    /// Says for how many examples each place is, for whoever looks at the tapes.
+    /// Sets the number of examples of each place, as information for readers of the tapes.
     #[must_use]
     pub fn examples(self, examples: u64) -> Self {
         Self { examples, ..self }
     }
 
-    /// Runs what both parties do before their first place, and once: sharing what all places have in common, for
-    /// instance a model's weights, by [`Rss::input_sums`].
+    /// Runs both parties' set-up, once and before their first place: it shares data for all places, for instance
+    /// a model's weights, by [`Rss::input_sums`].
     ///
     /// # Errors
     /// If the program fails or sends anything.
@@ -101,7 +103,7 @@ impl<E: Engine, W: Write + Seek> Dealer<E, W> {
     /// # Errors
     /// If the program fails, sends another number of words than at the places before, or a file cannot be written.
     pub fn deal<R>(&mut self, program: impl FnOnce(&mut Rss<E>) -> Result<R>) -> Result<R> {
-        // Place 0 of the streams is what places have in common.
+        // Place 0 of the streams is for data that all places share.
         let number = self.places + 1;
         let seeds = [0, 1].map(|party| seed_of(&self.secret, party, number));
         self.mpc.begin_place(number, &self.digest, seeds.clone())?;
@@ -113,7 +115,9 @@ impl<E: Engine, W: Write + Seek> Dealer<E, W> {
             return Err(unusable("tape", "the program's messages are not alike at all places"));
         }
         for (party, (bodies, seed)) in sent.into_iter().zip(&seeds).enumerate() {
-            self.write(party, &seed.0)?;
+            let header = self.header(party, words[party]);
+            let at = header.start(self.places).ok_or_else(|| unusable("tape", "it is too long"))?;
+            self.write(party, &key_of(&self.secret, party).seal(at, &seed.0))?;
             self.write_words(party, &seed.0, &bodies)?;
         }
         self.words = Some(words);
@@ -127,24 +131,16 @@ impl<E: Engine, W: Write + Seek> Dealer<E, W> {
         self.words
     }
 
-    /// Writes the headers and hands the files back, to be synced.
+    /// Writes the headers and returns the files, to be synced.
     ///
     /// # Errors
-    /// If there is no place, or a file cannot be written.
+    /// If the tape lacks places, or a file cannot be written.
     pub fn finish(mut self) -> Result<[W; 2]> {
         let Some(words) = self.words else {
             return Err(unusable("tape", "a tape has at least one place"));
         };
         for (party, words) in words.into_iter().enumerate() {
-            let header = Header {
-                id: self.id,
-                digest: self.digest,
-                party: party as u8,
-                generator: self.mpc.generator(),
-                places: self.places,
-                words,
-                examples: self.examples,
-            };
+            let header = self.header(party, words);
             let file = &mut self.files[party];
             file.flush().and_then(|()| file.seek(SeekFrom::Start(0))).map_err(unwritable)?;
             file.write_all(&header.to_bytes()).and_then(|()| file.flush()).map_err(unwritable)?;
@@ -152,7 +148,22 @@ impl<E: Engine, W: Write + Seek> Dealer<E, W> {
         Ok(self.files)
     }
 
-    /// Chunks, each behind its checksum.
+    /// The header of a party's tape in its present state, with `words` bytes of words in each
+    /// place.
+    fn header(&self, party: usize, words: u64) -> Header {
+        Header {
+            id: self.id,
+            digest: self.digest,
+            party: party as u8,
+            generator: self.mpc.generator(),
+            places: self.places,
+            words,
+            examples: self.examples,
+            key: key_of(&self.secret, party).hash(),
+        }
+    }
+
+    /// Writes chunks, each after its checksum.
     fn write_words(&mut self, party: usize, seed: &[u8; SEED], bodies: &[Bytes]) -> Result<()> {
         let (mut chunk, mut number) = (Vec::with_capacity(CHUNK), 0);
         for body in bodies {
@@ -194,15 +205,21 @@ fn id_of(secret: &[u8; 32]) -> [u8; 16] {
     super::array(&id)
 }
 
-/// The key that a party has in common with the dealer at a place; 0 is what all places have in common.
+/// The key that a party shares with the dealer at a place; 0 is for data that all places share.
 fn seed_of(secret: &[u8; 32], party: usize, place: u64) -> PairKey {
     let mut hash = blake3::Hasher::new_derive_key("trefoil rss-protocols 2026 seed of a place");
     hash.update(secret).update(&(party as u64).to_le_bytes()).update(&place.to_le_bytes());
     PairKey(*hash.finalize().as_bytes())
 }
 
+/// The key of a party's tape.
+fn key_of(secret: &[u8; 32], party: usize) -> TapeKey {
+    let mut hash = blake3::Hasher::new_derive_key("trefoil rss-protocols 2026 key of a tape");
+    TapeKey::new(hash.update(secret).update(&(party as u64).to_le_bytes()).finalize().as_bytes())
+}
+
 fn locked<T>(sent: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere leaves whole messages behind.
+    // After a panic elsewhere the log still has whole messages.
     sent.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

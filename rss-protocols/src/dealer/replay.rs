@@ -1,4 +1,4 @@
-//! Playing tapes.
+//! Plays tapes.
 
 use std::{
     fmt,
@@ -14,7 +14,10 @@ use net::{PairKey, Party, Session, tape::Player};
 use ring_arith::Engine;
 use zeroize::Zeroizing;
 
-use super::{BOUND, CHUNK, COMMON, HASH, HEADER, Header, SEED, array, chunk_sum, unusable};
+use super::{
+    BOUND, CHUNK, COMMON, HASH, HEADER, Header, KEY, SEALED, SEED, TapeKey, array, chunk_sum,
+    unusable,
+};
 use crate::{DEALER, Rss, party::Setting};
 
 /// A party's tape, open for one session after another. No other process may have it open meanwhile.
@@ -26,6 +29,7 @@ struct Reel {
     name: String,
     file: File,
     header: Header,
+    key: TapeKey,
     /// The first place that is not spent.
     next: u64,
     playing: Option<Playing>,
@@ -40,11 +44,13 @@ struct Playing {
 }
 
 impl Tape {
-    /// Opens a tape to be consumed, and finds the first place that is not spent.
+    /// Opens a tape to be consumed, and finds the first place that is not spent. `key` is the tape's, where its file
+    /// does not hold it.
     ///
     /// # Errors
-    /// [`net::Error::Config`] if the file is not a whole tape, cannot be written, or is open elsewhere.
-    pub fn open(path: &Path) -> Result<Self> {
+    /// [`net::Error::Config`] if the file is not a whole tape, cannot be written, or is open elsewhere, or if its key
+    /// is missing.
+    pub fn open(path: &Path, key: Option<&TapeKey>) -> Result<Self> {
         let name = path.display().to_string();
         let fail = |reason: String| unusable(&name, reason);
         let opened = File::options().read(true).write(true).open(path);
@@ -61,9 +67,37 @@ impl Tape {
             let reason = "the tape is not complete: copy it again, or have it made again";
             return Err(fail(reason.to_owned()));
         }
-        let mut reel = Reel { name, file, header, next: 0, playing: None };
+        let mut inside = Zeroizing::new([0; SEED]);
+        let read = file.seek(SeekFrom::Start(KEY)).and_then(|_| file.read_exact(&mut *inside));
+        read.map_err(unreadable)?;
+        let key = match (*inside != [0; SEED], key) {
+            (true, _) => TapeKey::new(&inside),
+            (false, Some(key)) => key.clone(),
+            (false, None) => return Err(fail("the tape's key is kept elsewhere".to_owned())),
+        };
+        if key.hash() != header.key {
+            return Err(fail("the key is not this tape's".to_owned()));
+        }
+        let mut reel = Reel { name, file, header, key, next: 0, playing: None };
         reel.next = reel.first_unspent()?;
         Ok(Self(Arc::new(Mutex::new(reel))))
+    }
+
+    /// The key of the tape's seeds.
+    #[must_use]
+    pub fn key(&self) -> TapeKey {
+        self.reel().key.clone()
+    }
+
+    /// Removes the key from the tape's file. From now on the tape opens only with [`Tape::key`]: store that
+    /// safely elsewhere first. A disk may keep copies of overwritten bytes; this call cannot erase those.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn without_key(&self) -> Result<()> {
+        let mut reel = self.reel();
+        reel.write_at(KEY, &[0; SEED])?;
+        reel.file.sync_data().map_err(|error| reel.failed(&error))
     }
 
     /// Whose tape it is.
@@ -72,7 +106,7 @@ impl Tape {
         Party(usize::from(self.reel().header.party))
     }
 
-    /// The digest of what the dealer ran.
+    /// The digest of the dealer's program.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         self.reel().header.digest
@@ -91,7 +125,7 @@ impl Tape {
         [reel.header.places - reel.next.min(reel.header.places), reel.header.places]
     }
 
-    /// Examples that each place is for, as the tape's maker says; 0 if nothing was said.
+    /// Examples that each place is for, by the tape's maker; 0 if unknown.
     #[must_use]
     pub fn examples(&self) -> u64 {
         self.reel().header.examples
@@ -146,8 +180,8 @@ impl Tape {
         })
     }
 
-    /// Begins what all places have in common, as the dealer's `set_up` did, for secrets of this version. The first
-    /// use binds the tape to the version for good: other secrets under the same masks would show what differs.
+    /// Begins the set-up for all places, as the dealer's `set_up` did, for secrets of this version. The first use
+    /// binds the tape to the version for good: other secrets under the same masks would reveal their differences.
     ///
     /// # Errors
     /// If the tape was bound to another version, or cannot be written.
@@ -194,10 +228,10 @@ impl Reel {
             return Err(self.unusable(reason));
         }
         let start = self.start(place)?;
-        let seed = self.read_seed(start)?;
-        if *seed == [0; SEED] {
+        if self.is_spent(start)? {
             return Err(self.unusable(format!("place {place} is spent")));
         }
+        let seed = self.read_seed(start)?;
         // Places that the other party spent and this one did not are left out, and spent too.
         for skipped in self.next..=place {
             let start = self.start(skipped)?;
@@ -228,7 +262,7 @@ impl Reel {
             return Err(self.unusable(reason));
         }
         let number = given / CHUNK as u64;
-        let before = SEED as u64 + number * (CHUNK + HASH) as u64;
+        let before = SEALED as u64 + number * (CHUNK + HASH) as u64;
         let start = self.start(place)? + before;
         let mut hash = [0; HASH];
         self.read_at(start, &mut hash)?;
@@ -254,7 +288,7 @@ impl Reel {
     fn fresh_from(&mut self, mut place: u64) -> Result<u64> {
         while place < self.header.places {
             let start = self.start(place)?;
-            if *self.read_seed(start)? != [0; SEED] {
+            if !self.is_spent(start)? {
                 break;
             }
             place += 1;
@@ -268,7 +302,7 @@ impl Reel {
         while spent < fresh {
             let middle = spent + (fresh - spent) / 2;
             let start = self.start(middle)?;
-            if *self.read_seed(start)? == [0; SEED] {
+            if self.is_spent(start)? {
                 spent = middle + 1;
             } else {
                 fresh = middle;
@@ -307,10 +341,18 @@ impl Reel {
         Ok(bound)
     }
 
+    /// True if the seed at an offset was destroyed.
+    fn is_spent(&mut self, at: u64) -> Result<bool> {
+        let mut under = [0; SEED];
+        self.read_at(at, &mut under)?;
+        Ok(under == [0; SEED])
+    }
+
     fn read_seed(&mut self, at: u64) -> Result<Zeroizing<[u8; SEED]>> {
-        let mut seed = Zeroizing::new([0; SEED]);
-        self.read_at(at, &mut *seed)?;
-        Ok(seed)
+        let mut sealed = [0; SEALED];
+        self.read_at(at, &mut sealed)?;
+        let seed = self.key.open(at, &sealed);
+        seed.ok_or_else(|| self.unusable("a seed of the tape is damaged: have it made again"))
     }
 
     fn start(&self, place: u64) -> Result<u64> {
@@ -337,7 +379,7 @@ impl Reel {
 }
 
 fn locked<T>(reel: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What a panic leaves behind is on disk: a place is spent before anything else happens.
+    // After a panic the state on disk is right: a place is spent before anything else happens.
     reel.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

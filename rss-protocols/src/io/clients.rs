@@ -1,18 +1,21 @@
 //! Sharing by clients that do not compute, and the release of results to them.
 //!
 //! With three servers a word `x = x0 + x1 + x2` modulo 2^64, and server `i` holds `(x_i, x_{i+1})`. Components 0 and 1
-//! of what a client deals are pseudo-random streams under two fresh keys, so that only their keys travel: server 0 gets
-//! two keys, servers 1 and 2 a key and component 2. In all 16 bytes travel for each word instead of 48. With two servers
+//! of a client's sharing are pseudo-random streams under two fresh keys, and only the keys are sent. Server 0 gets two
+//! keys, servers 1 and 2 a key and component 2. In all 16 bytes are sent for each word instead of 48. With two servers
 //! and a dealer `x = u + v`; server 0 gets the key of `u`, server 1 the words of `v`, and they share the addends by
 //! [`Rss::input_sums`] when they compute.
 //!
 //! Results are released under shares of zero, so that a client learns nothing of the components that servers computed
-//! with. Of three servers each sends a component and the hash of the next one's, which two know: no server alone can
-//! change what the client gets. Two servers have nothing in common that a client could compare.
+//! with. Of three servers each sends a component and the hash of the next one's, which two know: no single server can
+//! change the client's result unnoticed. Two servers do not hold common components that a client could compare.
 
 use mpc_core::{
-    Deal, Held, Parcel, ParcelKey, Result, ShareTensor, Sharing,
-    deal::{Component, Contents, Released, check_words, incomplete, suspects},
+    Deal, Held, Parcel, Result, ShareTensor, Sharing,
+    deal::{
+        Component, Contents, Released, add_up, check_words, expand, fill_random, fresh_key,
+        incomplete, remainders, suspects,
+    },
 };
 use net::Party;
 use ring_arith::{Engine, EngineTensor, Generator, Shape, StreamKey, Tensor};
@@ -30,7 +33,7 @@ use crate::{
 /// Words of what each server adds to the common key.
 const KEY: usize = 4;
 
-/// The generator of components that are streams.
+/// The generator of shares of zero.
 const GENERATOR: Generator = Generator::Aes128Ctr;
 
 /// Three servers, each with two of three components.
@@ -232,7 +235,7 @@ impl<E: Engine> Deal for Rss<E> {
         held.collect()
     }
 
-    /// Nothing is sent between servers. The dealer, who has no part in results, releases none.
+    /// Nothing is sent between servers. The dealer does not hold results and releases none.
     fn release(&mut self, shares: &[&Self::Share]) -> Result<Vec<Released>> {
         match self.setting {
             Setting::Three => self.release_components(shares),
@@ -277,7 +280,7 @@ impl<E: Engine> Rss<E> {
         Ok(common)
     }
 
-    /// Keys that the three servers know and nobody else, at each call others.
+    /// Keys that only the three servers know, new ones at each call.
     fn common_keys<const N: usize>(&mut self, context: &str) -> Result<[Zeroizing<[u8; 32]>; N]> {
         let common = self.common_key()?;
         let nonce = self.keys.operation();
@@ -330,7 +333,7 @@ impl<E: Engine> Rss<E> {
         Ok(released)
     }
 
-    /// Of `x = x0 + (x1 + x2)` what one of two servers knows.
+    /// The addend of `x = x0 + (x1 + x2)` that one of two servers knows.
     fn addend(&self, share: &Share<E::Tensor>) -> Result<E::Tensor> {
         let [mine, next] = [share.mine(), share.next()];
         if self.party() == Party(0) {
@@ -363,59 +366,6 @@ fn refreshed(
     Ok(Tensor::new(words.shape().clone(), fresh)?)
 }
 
-/// The rest of each secret where one component for each key is a stream.
-fn remainders(secrets: &[Tensor], keys: &[ParcelKey]) -> Result<Vec<Tensor>> {
-    let mut remainders = Vec::with_capacity(secrets.len());
-    for (index, secret) in secrets.iter().enumerate() {
-        let mut stream = Zeroizing::new(zeros(secret.len())?);
-        let mut rest = secret.words().to_vec();
-        for key in keys {
-            stream_key(key).stream(index as u64).fill(0, &mut stream);
-            rest.iter_mut().zip(stream.iter()).for_each(|(x, r)| *x = x.wrapping_sub(*r));
-        }
-        remainders.push(Tensor::new(secret.shape().clone(), rest)?);
-    }
-    Ok(remainders)
-}
-
-/// The component of each tensor that is a stream under a key.
-fn expand(key: &ParcelKey, shapes: &[Shape]) -> Result<Vec<Tensor>> {
-    let key = stream_key(key);
-    let mut components = Vec::with_capacity(shapes.len());
-    for (index, shape) in shapes.iter().enumerate() {
-        let mut words = zeros(shape.len())?;
-        key.stream(index as u64).fill(0, &mut words);
-        components.push(Tensor::new(shape.clone(), words)?);
-    }
-    Ok(components)
-}
-
-/// So many words, of which somebody else may have said how many they are.
-fn zeros(len: usize) -> Result<Vec<u64>> {
-    let mut words = Vec::new();
-    words.try_reserve_exact(len).map_err(|_| {
-        let reason = format!("this machine has no memory for {len} words; try again later");
-        invalid("parcel", reason)
-    })?;
-    words.resize(len, 0);
-    Ok(words)
-}
-
-fn stream_key(key: &ParcelKey) -> StreamKey {
-    StreamKey::new(GENERATOR, &key.0)
-}
-
-fn fresh_key() -> Result<ParcelKey> {
-    let mut key = ParcelKey([0; 32]);
-    fill_random(&mut key.0)?;
-    Ok(key)
-}
-
-fn fill_random(key: &mut [u8; 32]) -> Result<()> {
-    getrandom::fill(key)
-        .map_err(|cause| invalid("parcel", format!("the system gives no randomness: {cause}")))
-}
-
 /// The hash of a component that is released, with its shape.
 fn hash(component: &Tensor) -> [u8; 32] {
     let mut hash = blake3::Hasher::new_derive_key("trefoil rss-protocols 2026 released component");
@@ -426,18 +376,4 @@ fn hash(component: &Tensor) -> [u8; 32] {
     }
     hash.update(&component.to_bytes());
     *hash.finalize().as_bytes()
-}
-
-/// The sum of what servers released.
-fn add_up(released: &[Released]) -> Result<Tensor> {
-    let [first, others @ ..] = released else { return Err(incomplete()) };
-    let mut words = first.words.words().to_vec();
-    for other in others {
-        if other.words.shape() != first.words.shape() {
-            return Err(invalid("reveal", "the servers returned results of different shapes"));
-        }
-        let other = other.words.words();
-        words.iter_mut().zip(other).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
-    }
-    Ok(Tensor::new(first.words.shape().clone(), words)?)
 }

@@ -1,4 +1,4 @@
-//! Into and out of the protocol: inputs, openings, and what clients share and receive.
+//! Into and out of the protocol: inputs, openings, and the clients' secrets and results.
 
 pub(crate) mod clients;
 pub(crate) mod open;

@@ -20,9 +20,9 @@ use crate::{
 const HASH: usize = 4;
 
 impl<E: Engine> Rss<E> {
-    /// Shares what `owner` holds: a component is a stream that it has in common with the party before
-    /// it, one is public coins, the rest goes to the party after it. Where one deals, who shares the stream
-    /// is the dealer.
+    /// Shares the tensors that `owner` holds: one component is a stream shared with the party before it,
+    /// one is public coins, and the rest goes to the party after it. With a pinned dealer, the owner shares
+    /// the stream with the dealer.
     ///
     /// Cost: 64 bits, 1 round.
     pub(crate) fn share_inputs(
@@ -45,7 +45,7 @@ impl<E: Engine> Rss<E> {
             let mut streams = self.keys.streams(&roles, nonce);
             let mask = streams.sample(Key::Right, shape.len());
             let mask = || streams.words(mask);
-            // x_owner is a stream, x_(owner + 1) what is sent, x_(owner + 2) the coins; swapped, the first
+            // x_owner is a stream, x_(owner + 1) is sent, x_(owner + 2) is the coins; swapped, the first
             // two change places. A rounding that follows sees a random component 2; it hides nothing.
             let pair = if me == owner {
                 let value = &values.unwrap_or_default()[i];
@@ -71,7 +71,7 @@ impl<E: Engine> Rss<E> {
     ///
     /// Cost: 192 bits, 1 round, and a hash a party, 96 bytes in all. With a dealer 128 bits and no hash; to
     /// the dealer everything is 0.
-    pub(crate) fn reveal(&mut self, shares: &[&Share<E::Tensor>]) -> Result<Vec<E::Tensor>> {
+    pub(crate) fn reveal_to_all(&mut self, shares: &[&Share<E::Tensor>]) -> Result<Vec<E::Tensor>> {
         if self.deals() {
             return shares.iter().map(|share| self.zero_like(share.shape())).collect();
         }

@@ -1,4 +1,4 @@
-//! Two parties and a dealer whose messages were made before.
+//! Two parties and a dealer whose messages were made in advance.
 //!
 //! In every protocol of this crate but input and opening the dealer receives nothing. With the dealer pinned to
 //! party 2, that party's whole run depends on its streams alone and can be over before any input exists. Of
@@ -24,25 +24,25 @@ impl<E: Engine> Rss<E> {
     /// Party 0 or 1 of two that compute, or the dealer who makes their tapes, which is [`DEALER`]. Nothing is
     /// sent.
     ///
-    /// The session is one of three with a key for each pair, where the transport of the two plays what the
-    /// dealer sent ([`net::tape::Player`]) and the dealer's keeps it ([`net::tape::Recorder`]). The dealer
-    /// makes the same calls as the others. It owns no input; what it opens is 0, so a program must not depend
-    /// on opened values if a dealer is to follow it. A [`crate::Tape`] makes such sessions of a file, and
-    /// a [`crate::Dealer`] such files.
+    /// The session is one of three parties with a key for each pair. The transport of the two plays the
+    /// dealer's messages ([`net::tape::Player`]), and the dealer's transport records them
+    /// ([`net::tape::Recorder`]). The dealer makes the same calls as the others. It does not own inputs, and
+    /// the values that it opens are 0, so a program that a dealer runs must not depend on opened values. A
+    /// [`crate::Tape`] makes such sessions from a file, and a [`crate::Dealer`] makes such files.
     ///
     /// # Errors
     /// As [`Rss::with_options`], and if the options name other parts than [`Partition::Pinned`] or the default.
     pub fn dealt(session: Session, engine: E, options: Options) -> Result<Self> {
         if options.partition == Partition::Six {
-            let reason = "with a dealer there is one part, since its dealer is the dealer";
+            let reason = "with a dealer the partition must be `Pinned`, not `Six`";
             return Err(invalid("options", reason));
         }
         Self::in_setting(session, engine, options.partition(Partition::Pinned), Setting::Dealt)
     }
 
-    /// Begins a place of a tape, as [`Rss::begin_job`] begins a job: streams are keyed by the tape, the place and
-    /// `digest`, and those in common with the dealer by the place's seeds too, of which a party passes its own.
-    /// Places are taken in ascending order, and none twice.
+    /// Begins a place of a tape, as [`mpc_core::ServerProtocol::begin_job`] begins a job. Streams are keyed by the tape, the place and
+    /// `digest`; those shared with the dealer also by the place's seeds, of which a party passes its own. Places
+    /// are taken in ascending order, each at most once.
     ///
     /// # Errors
     /// If this place or a later one was begun before, which kills the session.
@@ -67,8 +67,8 @@ impl<E: Engine> Rss<E> {
         })
     }
 
-    /// Shares sums of what the two parties hold, each an addend of every tensor: what a client gives them whose
-    /// secret it split in two. The dealer passes nothing.
+    /// Shares sums of tensors of which the two parties hold one addend each, such as secrets that a client
+    /// split in two. The dealer passes nothing.
     ///
     /// Each sends its addend masked by a stream that it has in common with the dealer. Cost: 128 bits, 1 round.
     ///
@@ -172,7 +172,7 @@ impl<E: Engine> Rss<E> {
         Ok(None)
     }
 
-    /// Component 0 at party 0, component 2 at party 1: what it has in common with the dealer.
+    /// Component 0 at party 0, component 2 at party 1: the one that it shares with the dealer.
     fn lacked_by_the_other<'a>(&self, mine: &'a E::Tensor, next: &'a E::Tensor) -> &'a E::Tensor {
         if self.party() == Party(0) { mine } else { next }
     }

@@ -1,4 +1,4 @@
-//! Steps of a chain of products, whose truncations' carries are settled at its end.
+//! Steps of a chain of products; the carries of its truncations are added last.
 
 use ring_arith::{Word, WordKernel};
 
@@ -15,7 +15,7 @@ fields! {
 }
 
 kernel! {
-    /// A product as it is at the dealer: `a`, and left's share of it.
+    /// An exact product at the dealer: `a`, and left's share of it.
     ChainRawDealer("chain-raw-dealer") [ax, ay, ap, w_left, w_right, y0; 6] _ => [2] {
         let a = ax * ay + ap - w_left - w_right;
         [a, a - y0]
@@ -32,7 +32,8 @@ fields! {
 
 kernel! {
     /// An evaluator's part of a product without carries, masked. Inputs: `B` and the share of `A` of both
-    /// factors, `B` of the addend, a mask. What both know left adds, where the parameter is all ones.
+    /// factors, `B` of the addend, a mask. Left, where the parameter is all ones, adds the terms that
+    /// both know.
     ChainHalf("chain-half") [bx, sx, by, sy, bp, m; 6] params => [1] [
         bx * sy + sx * by + ((bx * by + bp) & params[0]) + m
     ]
@@ -66,8 +67,8 @@ fields! {
 }
 
 fields! {
-    /// The carry of a result at an evaluator: component 2 as far as it is known here, the masked field, and
-    /// the component shared with the dealer.
+    /// The carry of a result at an evaluator: the part of component 2 that is known here, the masked field,
+    /// and the component shared with the dealer.
     ChainSettle("chain-settle") [b, n, share, m; 4] _ => [3] |t| {
         let top = 64 - t;
         let field = (n + m.shr(top)) & W::constant((1 << t) - 1);

@@ -1,8 +1,8 @@
 //! Digits of the two halves of a shared word, compared.
 //!
-//! The dealer shares the one-hot code of each digit of `a`. Sums of code bits chosen by `b`, which
-//! both evaluators know, are then local: the bit at the digit of `~b` says that the digits are equal, the
-//! bits above it that `a`'s is greater.
+//! The dealer shares the one-hot code of each digit of `a`. Both evaluators know `b`, so sums of code
+//! bits that `b` selects are local. The bit at the digit of `~b` marks equal digits, the bits above it a
+//! greater digit of `a`.
 
 use ring_arith::{Word, WordKernel};
 

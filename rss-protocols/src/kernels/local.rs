@@ -55,10 +55,6 @@ kernel! {
     XorWord("xor-word") [x; 1] params => [1] [x ^ params[0]]
 }
 kernel! {
-    /// `x & c`, a mask for each row.
-    Keep("keep") [x, c; 2] _ => [1] [x & c]
-}
-kernel! {
     /// One party's addend of `x & y` of replicated bits, masked: `x_i y_i ^ x_i y_j ^ x_j y_i ^ m ^ n`.
     AndAddend("and-addend") [x, x1, y, y1, m, n; 6] _ => [1] [(x & (y ^ y1)) ^ (x1 & y) ^ m ^ n]
 }

@@ -1,6 +1,6 @@
 //! The largest of three or four: products of two or three bits `u ^ v` with the difference of two words.
 //!
-//! Subsets of the bits are numbered: bit `k` of the number says whether the subset has bit `k`.
+//! Subsets of the bits are numbered: bit `k` of the number is 1 if the subset has bit `k`.
 
 use ring_arith::{Word, WordKernel};
 
@@ -79,12 +79,11 @@ impl WordKernel<14, 7> for GainDealer<3> {
     }
 }
 
-/// What an evaluator has of `x - y` where all of two or three bits `u ^ v` are 1, and a total that it is
-/// added to.
+/// An evaluator's share of `x - y` where all of two or three bits `u ^ v` are 1, added to a total.
 ///
-/// Inputs are the total, the bits of `v`, the shares of the products of `u` by subset and of those times the dealer's
-/// part, the evaluators' component of `x` and `y`, and the one shared with the dealer. The first parameter is all
-/// ones at left, the others flip the bits of `v`.
+/// Inputs are the total, the bits of `v`, the shares of the products of `u` by subset, and those of the products
+/// times the dealer's part. Two more are for `x` and `y` each: the evaluators' component and the one shared with the
+/// dealer. The first parameter is all ones at left, the others flip the bits of `v`.
 #[derive(Debug)]
 pub(crate) struct GainEvaluator<const BITS: usize>;
 

@@ -62,10 +62,10 @@ fields! {
 }
 
 fields! {
-    /// The step of the evaluators, which know `b`. Inputs: both halves of `b` (the offset
-    /// not yet added), this party's share of `na`, the mask of its field, and its component shared
-    /// with the dealer. Outputs: component 2 as far as it is known here, the masked field
-    /// `e nb` for the peer, and the finished component.
+    /// The step of the evaluators, which know `b`. Inputs: both halves of `b` (the offset not yet
+    /// added), this party's share of `na`, the mask of its field, and its component shared with the
+    /// dealer. Outputs: the part of component 2 that is known here, the masked field `e nb` for the
+    /// peer, and the finished component.
     RoundEvaluator("round-evaluator") [own, other, e, m, y; 5] _ => [3] |t| {
         let b = own + other + W::constant(offset());
         carry_terms(round_up(b, t), not_top(b), [e, m, y], t)
@@ -140,11 +140,43 @@ fields! {
 
 fields! {
     /// For the fused ReLU: adds the carry `nb e` to a share of `a >> t` and `nb f` to one of
-    /// `u (a >> t)`, where `hi` is the rounded `b` less the offset and one unit.
+    /// `u (a >> t)`, for `hi`, the rounded `b` less the offset and one unit.
     CarryShares("carry-shares") [hi, e, f, alpha, d; 5] _ => [2] |t| {
         let top = 64 - t;
         let nb = not_top((hi + W::constant((offset() >> t) + 1)).shl(t));
         [alpha + (e & -nb).shl(top), d + (f & -nb).shl(top)]
+    }
+}
+
+/// The factor in a [`SummedValue`] that separates the sign's value from the selected one: few
+/// values wrap around so often.
+const SIGNED: u64 = 100;
+
+fields! {
+    /// For sums of a value before its ReLU: an evaluator's addend of `y + 100 (y' - y)`, for the truncated value
+    /// `y` that the ReLU selects and the value `y'` whose sign it takes. They are equal in range.
+    ///
+    /// Without its carry `y'` is `a' + b' + 1` for `a' = a >> t` and the planes `b'` that were compared with it.
+    /// Inputs: `b'`, shares of `a'`, `na` and `u na`, the sign `u ^ v` as `v` and a share of `u`. Parameters: all ones
+    /// at left, and the word that flips `v`.
+    SummedValue("summed-value") [hi, half, e, f, v, u; 6] params => [1] |t| {
+        let top = 64 - t;
+        let left = params[0];
+        let one = W::constant(1) & left;
+        let v = v ^ params[1];
+        let yes = -v;
+        let sign = ((u ^ yes) + v) + (v & left);
+        let a = one - e;
+        let a_sign = (((u - f) ^ yes) + v) + (yes & a);
+        // The carry of a' + b' and the sign bit, for either top bit of b'.
+        let without = a + sign - a_sign;
+        let carry = without + (-hi.shl(t).shr(63) & (one + a_sign - without));
+        let low = (hi & W::constant(u64::MAX >> t)) + W::constant(1);
+        let signed = half + (low & left) - carry.shl(top);
+        let nb = not_top((hi + W::constant((offset() >> t) + 1)).shl(t));
+        let known = (hi + W::constant(1u64.wrapping_sub(1 << top))) & left;
+        let value = half + (e & -nb).shl(top) + known;
+        [value + (signed - value) * W::constant(SIGNED)]
     }
 }
 
@@ -174,7 +206,7 @@ fields! {
 }
 
 fields! {
-    /// The local truncation of ABY3: each side shifts what it knows with its sign.
+    /// The local truncation of ABY3: each side shifts its own part with its sign.
     AbyDealer("aby-dealer") [a, y0; 2] _ => [2] |t| [y0, a.sar(t) - y0]
 }
 

@@ -128,8 +128,8 @@ fn quad_masks<W: Word>([x, y, z, w]: [W; 4]) -> ([W; 10], W) {
     ([xy, xz, xw, yz, yw, zw, xy & z, xy & w, xz & w, yz & w], xy & zw)
 }
 
-/// The dealer's side of opening a new bit: its mask, and the share of it that left gets.
-/// `masks`: what the evaluators add, and right's share of the result.
+/// The dealer's side of opening a new bit: its mask, and the share of it that left gets. `masks`
+/// are the evaluators' masks, and right's share of the result.
 #[inline(always)]
 fn open<W: Word>(part: W, masks: &[W]) -> (W, W) {
     let u = part ^ masks[0] ^ masks[1];
@@ -139,8 +139,8 @@ fn open<W: Word>(part: W, masks: &[W]) -> (W, W) {
 macro_rules! deal {
     ($name:ident $title:literal $factors:literal $dealt:literal $inputs:literal $outputs:literal
         |$u:ident, $rest:ident, $out:ident| $body:expr) => {
-        /// A merge at the dealer. Inputs: masks of the factors, streams for what is dealt, the dealer's
-        /// part of the top's `greater` where there is one, and three masks for each result. Outputs: the
+        /// A merge at the dealer. Inputs: masks of the factors, streams for dealt words, the dealer's
+        /// part of the top's `greater` if it has one, and three masks for each result. Outputs: the
         /// dealt shares, then for each result its mask and the share of that for left.
         #[derive(Debug)]
         pub(crate) struct $name;
@@ -216,7 +216,7 @@ deal! { DealAll4 "deal-all-4" 4 10 17 12 |u, rest, out| {
 }}
 
 kernel! {
-    /// The dealer's mask of a leaf: what the evaluators add.
+    /// The dealer's mask of a leaf: the sum of the evaluators' masks.
     LeafMask("leaf-mask") [m, n; 2] _ => [1] [m ^ n]
 }
 kernel! {

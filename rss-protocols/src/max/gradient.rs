@@ -1,9 +1,9 @@
-//! The gradient of a maximum: words go back to the elements that won, the dealer running ahead.
+//! The gradient of a maximum: words return to the elements that won, the dealer running ahead.
 //!
 //! From the last level of the tournament down, each word is selected by the level's choice, which can be used again
-//! since it was opened. What the dealer knows of a selection's result are streams, so it walks all levels before anybody
-//! else has begun; the evaluators need one exchange a level.
-//! Cost: 192 bits for each comparison of the tournament; `1 + ceil(log2 k)` rounds.
+//! since it was opened. The dealer's components of a selection's result are streams, so it computes all levels before
+//! the evaluators begin; they need one exchange a level. Cost: 192 bits for each comparison of the tournament;
+//! `1 + ceil(log2 k)` rounds.
 
 use mpc_core::{Result, ShareTensor};
 use ring_arith::{Engine, Shape, Source, Target};
@@ -77,7 +77,7 @@ impl<E: Engine> Rss<E> {
     }
 }
 
-/// The gradient of one chunk with so many results, from the last level down to the first.
+/// The gradient of one chunk with `results` results, from the last level down to the first.
 async fn scatter<E: Engine>(
     levels: Vec<Level<'_, E>>,
     mut nodes: Pair<E::Tensor>,
@@ -142,7 +142,7 @@ impl<'a, E: Engine> Level<'a, E> {
         Ok(vec![Selected { factor, opposite: self.opposite, slot: Slot::anywhere() }])
     }
 
-    /// The words of all elements of the level, given what the later ones get.
+    /// The words of all elements of the level, given those of the later ones.
     fn spread(
         &self,
         nodes: &Pair<E::Tensor>,
@@ -163,7 +163,7 @@ impl<'a, E: Engine> Level<'a, E> {
         if self.len.is_multiple_of(2) {
             return Ok(both);
         }
-        // The element without a pair came through as it is.
+        // The element without a pair moved up unchanged.
         let odd = slice(engine, nodes, 0, pairs * cols, (pairs + 1) * cols)?;
         Ok(engine.concat(&[&both, &odd], 0)?)
     }

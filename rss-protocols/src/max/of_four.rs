@@ -29,11 +29,11 @@ use crate::{
 /// The role's two components of each member of the groups.
 pub(crate) type Members<T> = Vec<Pair<T>>;
 
-/// The samples of comparisons of all pairs of three or four members, and of what the largest has more than the last.
+/// The samples of comparisons of all pairs of three or four members, and of the largest less the last.
 pub(crate) struct OfFour {
     /// Groups.
     n: usize,
-    /// Members but the last: those with bits of their own.
+    /// Members but the last: those with their own bits.
     bits: usize,
     /// Pairs of members, the earlier one first.
     pairs: Vec<[usize; 2]>,
@@ -84,7 +84,7 @@ impl OfFour {
         Self { n, bits, pairs, signs, u, products, parts, results }
     }
 
-    /// For each bit of a member: its pair, and whether the bit is the outcome's opposite. An outcome says that the
+    /// For each bit of a member: its pair, and true if the bit is the outcome's opposite. An outcome is 1 if the
     /// earlier of a pair is less.
     fn bits_of(&self, member: usize) -> Vec<(usize, bool)> {
         let mut bits = Vec::with_capacity(self.bits);
@@ -122,7 +122,7 @@ impl OfFour {
 
     // -- the dealer ------------------------------------------------------------------------------
 
-    /// The dealer's work: for each tensor its two components of what the largest has more than the last.
+    /// The dealer's work: for each tensor its two components of the largest less the last.
     pub fn deal<E: Engine>(
         &self,
         p: &Port<'_, E>,
@@ -203,7 +203,7 @@ impl OfFour {
         Ok(GroupMessage { circuit, shares })
     }
 
-    /// For each tensor an evaluator's two components of what the largest has more than the last.
+    /// For each tensor an evaluator's two components of the largest less the last.
     pub async fn evaluate<E: Engine>(
         &self,
         p: &Port<'_, E>,

@@ -1,9 +1,8 @@
 //! Largest elements by tournament, the dealer running ahead.
 //!
-//! The components that the dealer knows of a comparison's result are streams, so it plays all levels before anybody else
-//! has begun; the evaluators need five rounds a level (by threes).
-//! Cost at width 44: 456 bits for each comparison, 648 with the position, 1 more where choices are kept;
-//! `1 + 5 ceil(log2 k)` rounds.
+//! The dealer's components of a comparison's result are streams, so it computes all levels before the evaluators begin;
+//! the evaluators need five rounds a level (by threes). Cost at width 44: 456 bits for each comparison, 648 with the
+//! position, 1 more where choices are kept; `1 + 5 ceil(log2 k)` rounds.
 //!
 //! For slow links four elements are compared at once where they are not too many ([`super::of_four`]):
 //! `1 + 4 ceil(log4 k)` rounds.
@@ -34,10 +33,11 @@ use crate::{
     },
 };
 
-/// The most elements at a level at which four are compared: the bytes of more are worth the rounds.
+/// The most elements at a level at which four are compared: for more, the extra bytes take longer
+/// than the saved rounds.
 const FEW: usize = 1 << 17;
 
-/// The largest elements, and what else was wanted.
+/// The largest elements, and the further results that were asked for.
 type Answer<T> = Found<Share<T>, BitShare<T>>;
 
 /// The largest of one chunk, and the choices of each level, if they are kept.
@@ -47,7 +47,7 @@ struct Winner<T> {
 }
 
 impl<E: Engine> Rss<E> {
-    /// The largest along the first axis, and what else is wanted.
+    /// The largest along the first axis, and the further results that are asked for.
     pub(crate) fn largest(
         &mut self,
         x: &Share<E::Tensor>,
@@ -196,7 +196,7 @@ struct Nodes<T> {
 struct Sizes {
     /// Elements for each result.
     len: usize,
-    /// Elements that are compared at once. Those left over go on as they are.
+    /// Elements that are compared at once. Remaining ones move up unchanged.
     arity: usize,
     results: usize,
     tensors: usize,
@@ -250,7 +250,7 @@ impl<'a, E: Engine> Level<'a, E> {
         Self { p, sizes, comparisons }
     }
 
-    /// The dealer's work: of each tensor its components of what the winners have more than the base.
+    /// The dealer's work: of each tensor its components of the winners less the base.
     fn deal(&self, nodes: &Nodes<E::Tensor>) -> Result<Outcome<E::Tensor>> {
         match &self.comparisons {
             Comparisons::Pairs(samples) => {
@@ -274,7 +274,7 @@ impl<'a, E: Engine> Level<'a, E> {
         })
     }
 
-    /// An evaluator's work: of each tensor its components of what the winners have more than the base.
+    /// An evaluator's work: of each tensor its components of the winners less the base.
     async fn evaluate(
         &self,
         dealt: LevelMessage<E::Tensor>,
@@ -296,7 +296,7 @@ impl<'a, E: Engine> Level<'a, E> {
         }
     }
 
-    /// By tensor, what the second of each pair has more than the first: selected where the first is less.
+    /// By tensor, the second of each pair less the first: selected where the first is less.
     fn gains(&self, nodes: &Nodes<E::Tensor>) -> Result<Vec<Selected<E::Tensor>>> {
         let mut gains = Vec::with_capacity(nodes.tensors.len());
         for tensor in &nodes.tensors {
@@ -306,8 +306,8 @@ impl<'a, E: Engine> Level<'a, E> {
         Ok(gains)
     }
 
-    /// The difference of two places in all groups. Where that of the first and the second is negative, the second is
-    /// larger, so that equals keep the first.
+    /// The difference of two places in all groups. If the first less the second is negative, the second is larger,
+    /// so that equals keep the first.
     fn difference(
         &self,
         nodes: &Nodes<E::Tensor>,
@@ -359,7 +359,7 @@ impl<'a, E: Engine> Level<'a, E> {
         Ok(launch::rows_into(self.p.engine, kernel, space, sources, shape, targets, place)?)
     }
 
-    /// The winners of a level, given what they have more than the base: the first of a pair, the last of a group.
+    /// The winners of a level, given the winners less the base: the first of a pair, the last of a group.
     fn winners(
         &self,
         nodes: &Nodes<E::Tensor>,
@@ -384,7 +384,7 @@ impl<'a, E: Engine> Level<'a, E> {
         let rest = self.sizes.rest();
         let shape = Shape::new([self.sizes.left() * results])?;
         let base = if arity == 2 { 0 } else { arity - 1 };
-        // Nodes without a group go on as they are.
+        // Nodes without a group move up unchanged.
         let buffer = if rest == 0 { None } else { engine.room(shape.len()) };
         let place = buffer.as_ref().map(|room| Place { room, start: 0 });
         let sources = [self.member(nodes, x, base), Source::rows_of(gain, results)];

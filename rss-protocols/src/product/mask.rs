@@ -9,32 +9,35 @@ use mpc_core::Result;
 use ring_arith::Engine;
 
 use super::{
-    gated::{Drop, Gated},
+    gated::{Drop, Gate, Gated},
     split::{Split, Value},
+    sums::{ChunkSums, SampledSums},
 };
 use crate::{
     compare::select::MaskWords,
-    runtime::{roles::Pair, rounds::Port},
+    runtime::rounds::Port,
     share::{output::Slot, reusable::Bit},
 };
 
-/// A value of `n` words, truncated, where a bit is 1.
+/// A value of `n` words, truncated, where a bit is 1; and sums of it everywhere.
 pub(crate) async fn mask<E: Engine>(
     mut p: Port<'_, E>,
     value: Value<E::Tensor>,
     drop: Drop,
     Bit { known, opposite, share }: Bit<E::Tensor>,
+    sums: Option<ChunkSums<E::Tensor>>,
     n: usize,
     slot: Slot<E::Tensor>,
-) -> Result<Pair<E::Tensor>> {
+) -> Result<Gate<E::Tensor>> {
     let split = Split::sample(&mut p, value, n, drop.early());
     let u = MaskWords::sample_or_reuse(&mut p, share, n);
     let gated = Gated::sample(&mut p, n, drop.bits);
+    let sums = sums.map(|sums| SampledSums::sample(&mut p, sums, false));
     if p.deals() {
         let a = split.dealer(&p)?;
         let words = p.bits_as_words(&known, n)?;
         u.deal(&p, &words)?;
-        return gated.deal(&p, [&a, &words], &slot);
+        return gated.deal(&p, [&a, &words], sums.as_ref(), &slot);
     }
     let half = split.send(&p)?;
     let dealt = p.dealt().await;
@@ -44,5 +47,5 @@ pub(crate) async fn mask<E: Engine>(
     let shares = gated.shares(&p, dealt, b)?;
     let v = p.bits_as_words(&known, n)?;
     mutant!("masked product: by the bit's opposite", opposite = !opposite);
-    gated.select(&p, &u, shares, (v, opposite), &slot).await
+    gated.select(&p, &u, shares, (v, opposite), sums.as_ref(), &slot).await
 }

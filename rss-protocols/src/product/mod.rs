@@ -1,4 +1,5 @@
-//! Bilinear maps and truncations: what this party computes alone, and what follows in chunks.
+//! Bilinear maps and truncations: this party's local products, and the protocols that follow in
+//! chunks.
 
 mod chain;
 mod gated;
@@ -7,12 +8,13 @@ mod operands;
 mod relu;
 mod relu_fss;
 pub(crate) mod split;
+mod sums;
 pub(crate) mod truncate;
 mod truncate_exact;
 
 use mpc_core::{
-    Error, Finish, Linear, MOST_DROPPED, Produced, Product, Profile, Result, ShareTensor,
-    TruncationMode,
+    Error, Finish, Linear, Produced, Product, Profile, Result, ShareBits, ShareTensor,
+    TruncationMode, provided,
 };
 use ring_arith::{Addend, AddendSource, Bilinear, Engine, EngineTensor, Shape, View};
 
@@ -32,11 +34,12 @@ use crate::{
         reusable::{self, Bit, OpenedBit},
     },
 };
-use gated::Drop;
+use gated::{Drop, Gate};
 use mask::mask;
 use relu::relu;
 use relu_fss::relu_fss;
 use split::{LocalProduct, Value};
+use sums::ChunkSums;
 use truncate::{Rounding, round};
 use truncate_exact::{truncate_dithered, truncate_exact};
 
@@ -44,8 +47,8 @@ use truncate_exact::{truncate_dithered, truncate_exact};
 pub(crate) type Job<'a, T> = Product<'a, Share<T>, BitShare<T>>;
 type Answer<T> = Produced<Share<T>, BitShare<T>>;
 
-/// A chunk of a result, and where it is *not* positive, if the sign of a ReLU is kept.
-type Made<T> = (Pair<T>, Option<OpenedBit<T>>);
+/// A chunk of a result with its sums, and where it is *not* positive, if the sign of a ReLU is kept.
+type Made<T> = (Gate<T>, Option<OpenedBit<T>>);
 
 /// The steps after a value, for products and truncations alike.
 enum Ending<'a, T> {
@@ -72,6 +75,11 @@ impl<'a, T> Ending<'a, T> {
         })
     }
 
+    /// True if a bit decides which elements of the truncated value are kept.
+    fn selects(&self) -> bool {
+        matches!(self, Self::Relu { .. } | Self::ReluFss(_) | Self::Mask { .. })
+    }
+
     fn truncation(bits: u32, mode: TruncationMode) -> Result<Self> {
         let bits = check_bits(bits)?;
         Ok(match mode {
@@ -84,7 +92,7 @@ impl<'a, T> Ending<'a, T> {
     }
 }
 
-/// True if a ReLU or a mask follows a truncation that it has no common protocol with.
+/// True if a ReLU or a mask follows a truncation in a separate protocol.
 pub(crate) fn in_steps<T>(finish: &Finish<'_, BitShare<T>>) -> bool {
     match *finish {
         Finish::Raw | Finish::Truncate { .. } => false,
@@ -95,11 +103,7 @@ pub(crate) fn in_steps<T>(finish: &Finish<'_, BitShare<T>>) -> bool {
 }
 
 fn check_bits(bits: u32) -> Result<u32> {
-    if (1..=MOST_DROPPED).contains(&bits) {
-        return Ok(bits);
-    }
-    let reason = format!("cannot drop {bits} bits; 1 to {MOST_DROPPED} can be dropped");
-    Err(invalid("truncate", reason))
+    provided::check_dropped("truncate", bits).map(|()| bits)
 }
 
 /// The shape of a sum of products.
@@ -114,7 +118,7 @@ fn output_shape<T: EngineTensor>(job: &Job<'_, T>) -> Result<Shape> {
 }
 
 impl<E: Engine> Rss<E> {
-    /// Refuses what does not fit, before anything is sent.
+    /// Refuses invalid jobs, before anything is sent.
     pub(crate) fn check_products(&self, jobs: &[Job<'_, E::Tensor>]) -> Result<()> {
         for job in jobs {
             let shape = output_shape(job)?;
@@ -122,6 +126,9 @@ impl<E: Engine> Rss<E> {
             if let Finish::TruncateMask { mask, .. } = job.finish {
                 check_one_bit("mask", mask)?;
                 same_shape("mask", &shape, mask.shape())?;
+            }
+            if let Some(sums) = job.sums {
+                sums.lists(shape.len())?;
             }
             for &(addend, shift) in &job.summands {
                 if addend.shape().broadcast(&shape, "summand")? != shape {
@@ -144,7 +151,7 @@ impl<E: Engine> Rss<E> {
         jobs.iter().try_for_each(|&(_, bits)| Ending::<E::Tensor>::truncation(bits, mode).map(drop))
     }
 
-    /// Products with what follows them in one protocol.
+    /// Products with their final steps in one protocol.
     pub(crate) fn multiply(
         &mut self,
         jobs: &[Job<'_, E::Tensor>],
@@ -166,14 +173,37 @@ impl<E: Engine> Rss<E> {
                 }
                 _ => self.map(job, &shape)?,
             };
+            let len = shape.len();
             let output = self.outputs(chunks, shape, 1);
             for (i, chunk) in output.chunks.iter().enumerate() {
                 let value = Value::Added(product.chunk(&self.engine, chunk)?);
-                self.add_chunk(&mut rounds, &output, (i, chunk), value, &ending)?;
+                // Values without a selection exist as shares, which are summed up instead.
+                let sums = job.sums.filter(|_| ending.selects());
+                let sums = sums.map(|sums| ChunkSums::new(&self.engine, sums, len, chunk));
+                self.add_chunk(
+                    &mut rounds,
+                    &output,
+                    (i, chunk),
+                    value,
+                    &ending,
+                    sums.transpose()?,
+                )?;
             }
             outputs.push(output);
         }
-        self.run_products(rounds, outputs)
+        let mut answers = self.run_products(rounds, outputs)?;
+        for (job, answer) in jobs.iter().zip(&mut answers) {
+            answer.sums = match (job.sums, answer.sums.take()) {
+                (Some(sums), None) => Some(provided::sums(self, &answer.share, sums)?),
+                (Some(sums), Some(made)) => {
+                    let lists = sums.lists(answer.share.shape().len())?;
+                    let shape = Shape::new([sums.parts, lists])?;
+                    Some(self.linear_map(&Linear::View(&View::Reshape(shape)), &made)?)
+                }
+                (None, _) => None,
+            };
+        }
+        Ok(answers)
     }
 
     pub(crate) fn divide(
@@ -190,7 +220,7 @@ impl<E: Engine> Rss<E> {
             let x = self.flat_pair(x)?;
             for (i, chunk) in output.chunks.iter().enumerate() {
                 let value = Value::Shared(self.chunk_of(&x, chunk)?);
-                self.add_chunk(&mut rounds, &output, (i, chunk), value, &ending)?;
+                self.add_chunk(&mut rounds, &output, (i, chunk), value, &ending, None)?;
             }
             outputs.push(output);
         }
@@ -198,7 +228,7 @@ impl<E: Engine> Rss<E> {
         Ok(answers.into_iter().map(|answer| answer.share).collect())
     }
 
-    /// True if the rounds saved are worth a key for each element.
+    /// True if the saved rounds outweigh a key for each element.
     fn is_worth_keys(&self, elements: usize) -> bool {
         self.options.profile == Profile::SlowLinks && elements <= relu_fss::MOST
     }
@@ -249,8 +279,8 @@ impl<E: Engine> Rss<E> {
     }
 
     /// This party's addend of other maps, each added to those before it. Of a job's addends each party adds its own
-    /// component: what is repeated to the result's shape with the first map, the first of the result's size with the
-    /// masks, where it costs no pass of its own.
+    /// component. It adds broadcast ones with the first map, and the first one of the result's size with the masks,
+    /// without a separate pass.
     fn map(&self, job: &Job<'_, E::Tensor>, shape: &Shape) -> Result<LocalProduct<E::Tensor>> {
         let engine = &self.engine;
         let mut plus = None;
@@ -288,6 +318,7 @@ impl<E: Engine> Rss<E> {
         (i, chunk): (usize, &Chunk),
         value: Value<E::Tensor>,
         ending: &Ending<'_, E::Tensor>,
+        sums: Option<ChunkSums<E::Tensor>>,
     ) -> Result<()> {
         let p = self.port(chunk);
         let roles = p.roles;
@@ -296,32 +327,34 @@ impl<E: Engine> Rss<E> {
         let slot = output.slot(chunk);
         match *ending {
             Ending::Rounded(rounding) => {
-                rounds.add(role, without_bit(round(p, value, rounding, n, slot)));
+                rounds.add(role, alone(round(p, value, rounding, n, slot)));
             }
             Ending::Exact(t) => {
                 let circuit = self.circuit(Predicate::Carry, t as usize);
-                rounds.add(role, without_bit(truncate_exact(p, value, t, circuit, n, slot)));
+                rounds.add(role, alone(truncate_exact(p, value, t, circuit, n, slot)));
             }
             Ending::Dithered(t) => {
                 let circuit = self.circuit(Predicate::Carry, t as usize);
-                rounds.add(role, without_bit(truncate_dithered(p, value, t, circuit, n, slot)));
+                rounds.add(role, alone(truncate_dithered(p, value, t, circuit, n, slot)));
             }
             Ending::Relu { drop, keep } => {
                 let circuit = self.circuit(Predicate::Carry, 63 - drop.bits as usize);
-                rounds.add(role, relu(p, value, (drop, keep), circuit, n, slot));
+                rounds.add(role, relu(p, value, (drop, keep), circuit, sums, n, slot));
             }
             Ending::ReluFss(drop) => {
-                rounds.add(role, without_bit(relu_fss(p, value, drop, n, slot)));
+                let relu = relu_fss(p, value, drop, sums, n, slot);
+                rounds.add(role, async { Ok((relu.await?, None)) });
             }
             Ending::Mask { drop, mask: bits } => {
                 let bit = self.chunk_of_mask(bits, (i, chunk), &roles)?;
-                rounds.add(role, without_bit(mask(p, value, drop, bit, n, slot)));
+                let masked = mask(p, value, drop, bit, sums, n, slot);
+                rounds.add(role, async { Ok((masked.await?, None)) });
             }
         }
         Ok(())
     }
 
-    /// The bit of a mask for a job's chunk, and what can be used of it again.
+    /// The bit of a mask for a job's chunk, and the part of it that can be used again.
     fn chunk_of_mask(
         &self,
         mask: &BitShare<E::Tensor>,
@@ -346,29 +379,41 @@ impl<E: Engine> Rss<E> {
         let mut answers = Vec::with_capacity(outputs.len());
         for output in outputs {
             let made = made.by_ref().take(output.chunks.len());
-            let (results, bits): (Vec<_>, Vec<_>) = made.unzip();
+            let (gates, bits): (Vec<_>, Vec<_>) = made.unzip();
             let bits: Vec<_> = bits.into_iter().flatten().collect();
-            // The sign that was opened says where the result is not positive.
+            let mut sums = None;
+            let mut results = Vec::with_capacity(gates.len());
+            for (chunk, Gate { result, sums: of_chunk }) in output.chunks.iter().zip(gates) {
+                results.push(result);
+                let Some(of_chunk) = of_chunk else { continue };
+                let [mine, next] = output.roles(chunk).mine_and_next(of_chunk);
+                let of_chunk = Share::new(mine, next)?;
+                sums = Some(match sums {
+                    None => of_chunk,
+                    Some(sums) => self.sum_or_difference(&sums, &of_chunk, false)?,
+                });
+            }
+            // The opened sign marks results that are not positive.
             let kept = if bits.is_empty() {
                 None
             } else {
                 Some(self.complement(&output.bits(&self.engine, bits)?)?)
             };
-            answers.push(Produced { share: output.share(&self.engine, results)?, kept });
+            answers.push(Produced { share: output.share(&self.engine, results)?, sums, kept });
         }
         Ok(answers)
     }
 }
 
-/// The result of a protocol that keeps no bit.
-async fn without_bit<T>(result: impl Future<Output = Result<Pair<T>>>) -> Result<Made<T>> {
-    Ok((result.await?, None))
+/// The result of a protocol that makes only the result.
+async fn alone<T>(result: impl Future<Output = Result<Pair<T>>>) -> Result<Made<T>> {
+    Ok((Gate { result: result.await?, sums: None }, None))
 }
 
 /// Refuses bits of another width than 1.
 pub(crate) fn check_one_bit<T: EngineTensor>(op: &'static str, bits: &BitShare<T>) -> Result<()> {
     match bits.width() {
         1 => Ok(()),
-        width => Err(invalid(op, format!("{width} bits choose; one is due"))),
+        width => Err(invalid(op, format!("the selecting bits have width {width}, not 1"))),
     }
 }

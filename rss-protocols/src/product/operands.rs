@@ -1,18 +1,18 @@
 //! Operands of bilinear maps, combined so that each party's part of the result takes one product.
 //!
-//! Of the nine products of components, party `i` can compute those of components `i` and `i + 1`:
-//! both mixed ones, which no other party can, and of both squares a part each. A sum of products is a
-//! *single* product `(x_i a + x_j)(y_i + b y_j)`, `j = i + 1`, if `a b = 1`; the squares then come out as
-//! `x_i a y_i` here and `x_i b y_i` at the party before, right if `a + b = 1`. No two words do that: both
-//! would be odd, their sum even. Two matrices do, acting on pairs of indices that the map sums over,
+//! Of the nine products of components, party `i` can compute those of components `i` and `i + 1`: both
+//! mixed ones, which no other party can, and a part of both squares. These are a *single* product
+//! `(x_i a + x_j)(y_i + b y_j)`, `j = i + 1`, if `a b = 1`. The squares then become `x_i a y_i` here and
+//! `x_i b y_i` at the party before, which is right if `a + b = 1`. Words cannot satisfy both: they would
+//! be odd and their sum even. Two matrices do, acting on pairs of indices that the map sums over,
 //!
 //! ```text
 //! A = [ 0 -1 ]    B = A^-1 = I - A = [  1  1 ]
 //!     [ 1  1 ]                       [ -1  0 ]
 //! ```
 //!
-//! so three products compute what takes nine, or six if sums of components are multiplied. Operands keep
-//! their shapes. What is masked and sent is as it was: a sum of three words, one at each party.
+//! so three products replace nine, or six if sums of components are multiplied. Operands keep their
+//! shapes. The masked and sent result is unchanged: a sum of three words, one at each party.
 //!
 //! Inner indices are paired by halves, `k` with `k + len / 2`; an odd number is made even by a zero. A
 //! map that sums over one index takes two products, `x_i (y_i + y_j) + x_j y_i`.

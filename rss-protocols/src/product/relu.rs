@@ -1,8 +1,8 @@
 //! A linear layer, its truncation and its ReLU in one.
 //!
 //! The sign is taken on the truncation's halves while the dealer's words are still on their way, and the selection
-//! takes the halves as they are ([`super::gated`]). The sign is that of the result less one unit, so that the bit says
-//! where the result is positive; at 0 the selection does not matter.
+//! takes the halves directly ([`super::gated`]). The sign is that of the result less one unit, so that the bit marks
+//! positive results; at 0 the selection does not matter.
 //!
 //! | round | dealer | left | right |
 //! |---|---|---|---|
@@ -19,45 +19,46 @@ use mpc_core::Result;
 use ring_arith::Engine;
 
 use super::{
-    gated::{Drop, Gated},
+    gated::{Drop, Gate, Gated},
     split::{Split, Value},
+    sums::{ChunkSums, SampledSums},
 };
 use crate::{
     circuit::schedule::Circuit,
     compare::{Comparison, MaskedBit, SharedMask, select::MaskWords},
-    runtime::{
-        roles::Pair,
-        rounds::{Port, both},
-    },
+    runtime::rounds::{Port, both},
     share::{
         output::Slot,
         reusable::{OpenedBit, WordShare},
     },
 };
 
-/// The ReLU of a value of `n` words; where it is *not* positive, as a bit, if the sign is kept.
+/// The ReLU of a value of `n` words, with sums of the value itself; where it is *not* positive, as a bit, if the sign is
+/// kept.
 pub(crate) async fn relu<E: Engine>(
     mut p: Port<'_, E>,
     value: Value<E::Tensor>,
     (drop, keep): (Drop, bool),
     circuit: Arc<Circuit>,
+    sums: Option<ChunkSums<E::Tensor>>,
     n: usize,
     slot: Slot<E::Tensor>,
-) -> Result<(Pair<E::Tensor>, Option<OpenedBit<E::Tensor>>)> {
+) -> Result<(Gate<E::Tensor>, Option<OpenedBit<E::Tensor>>)> {
     let split = Split::sample(&mut p, value, n, drop.early());
     let sign = MaskedBit::sample(&mut p, Comparison { circuit, top: true, low: drop.bits }, n);
     let bit = keep.then(|| SharedMask::sample(&mut p, n));
     let u = MaskWords::sample(&mut p, n);
     let gated = Gated::sample(&mut p, n, drop.bits);
+    let sums = sums.map(|sums| SampledSums::sample(&mut p, sums, true));
 
     if p.deals() {
         let a = split.dealer(&p)?;
         let known = sign.deal(&p, &a)?;
         let components = bit.map(|bit| bit.deal(&p, &known)).transpose()?;
-        // What is selected by the sign's opposite has the sign's u.
+        // Words that the sign's opposite selects have the sign's u.
         let words = p.bits_as_words(&known, n)?;
         u.deal(&p, &words)?;
-        let result = gated.deal(&p, [&a, &words], &slot)?;
+        let result = gated.deal(&p, [&a, &words], sums.as_ref(), &slot)?;
         let share = Some(WordShare::Dealer);
         let opened = components.map(|components| OpenedBit { components, known, share });
         return Ok((result, opened));
@@ -77,7 +78,7 @@ pub(crate) async fn relu<E: Engine>(
     let (known, shares) = both(sign.open(&p, circuit, compared), shares).await?;
 
     let v = p.bits_as_words(&known, n)?;
-    let result = gated.select(&p, &u, shares, (v, true), &slot).await?;
+    let result = gated.select(&p, &u, shares, (v, true), sums.as_ref(), &slot).await?;
     let Some(shared) = bit else { return Ok((result, None)) };
     let components = p.pair(shared, known.clone());
     Ok((result, Some(OpenedBit { components, known, share: Some(u.for_reuse(&p)?) })))

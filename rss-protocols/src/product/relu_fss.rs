@@ -1,9 +1,9 @@
 //! A linear layer, its truncation and its ReLU in two rounds, for few elements.
 //!
-//! As in [`mod@super::relu`] the sign is taken on the truncation's halves `A = a >> t` and `B`. The result is positive where
-//! `s ^ v` is 1, for the top bit `v` of `B` and a bit `s` that is a step function of the rest of `B`: its threshold and
-//! its direction follow from `A`. The dealer makes DCF keys ([`crate::runtime::fss`]) of `s`, `sA` and `s na` as that
-//! function of `B`, so that the evaluators have shares of all three as soon as they know `B`.
+//! As in [`mod@super::relu`] the sign is taken on the truncation's halves `A = a >> t` and `B`. The result is positive
+//! where `s ^ v` is 1, for the top bit `v` of `B` and a bit `s`. This bit is a step function of the rest of `B`: its
+//! threshold and its direction follow from `A`. The dealer makes DCF keys ([`crate::runtime::fss`]) of `s`, `sA` and
+//! `s na` as functions of `B`. The evaluators have shares of all three as soon as they know `B`.
 //!
 //! | round | dealer | left | right |
 //! |---|---|---|---|
@@ -16,11 +16,12 @@ use mpc_core::Result;
 use ring_arith::{Engine, Shape, Tensor};
 
 use super::{
-    gated::Drop,
+    gated::{Drop, Gate, finish},
     split::{Split, Value},
+    sums::{ChunkSums, SampledSums},
 };
 use crate::{
-    kernels::{CarryShares, EarlySum, SelectEvaluator, WholeSum},
+    kernels::{CarryShares, EarlySum, SelectEvaluator, SummedValue, WholeSum},
     runtime::{
         fss::{self, SEED, StepFunction},
         launch::whole,
@@ -34,7 +35,7 @@ use crate::{
 /// Values of the keys' function: `s`, `s A` and `s na`.
 const VALUES: usize = 3;
 
-/// The most elements for which three rounds are worth the keys.
+/// The most elements for which the saved rounds outweigh the keys.
 pub(crate) const MOST: usize = 1600;
 
 /// The most elements that are one chunk.
@@ -48,14 +49,15 @@ struct Keys {
     seeds: [Sample; 2],
 }
 
-/// The ReLU of a value of `n` words.
+/// The ReLU of a value of `n` words, with sums of the value itself.
 pub(crate) async fn relu_fss<E: Engine>(
     mut p: Port<'_, E>,
     value: Value<E::Tensor>,
     drop: Drop,
+    sums: Option<ChunkSums<E::Tensor>>,
     n: usize,
     slot: Slot<E::Tensor>,
-) -> Result<Pair<E::Tensor>> {
+) -> Result<Gate<E::Tensor>> {
     let engine = p.engine;
     let t = drop.bits;
     let split = Split::sample(&mut p, value, n, drop.early());
@@ -65,6 +67,7 @@ pub(crate) async fn relu_fss<E: Engine>(
     let na = p.sample(Key::Left, n);
     let y0 = p.sample(Key::Right, n);
     let y1 = p.sample(Key::Left, n);
+    let sums = sums.map(|sums| SampledSums::sample(&mut p, sums, true));
 
     if p.deals() {
         let a = engine.download(&split.dealer(&p)?)?;
@@ -75,7 +78,8 @@ pub(crate) async fn relu_fss<E: Engine>(
         p.bits_to_right(&right, t)?;
         p.to_left(&key)?;
         p.to_right(&key)?;
-        return Ok(Pair(p.tensor_into(y0, slot.first())?, p.tensor_into(y1, slot.second())?));
+        let result = Pair(p.tensor_into(y0, slot.first())?, p.tensor_into(y1, slot.second())?);
+        return Ok(Gate { result, sums: sums.map(|sums| sums.deal(&p)).transpose()? });
     }
 
     let own = split.send(&p)?;
@@ -95,14 +99,24 @@ pub(crate) async fn relu_fss<E: Engine>(
     };
     let [s, product, s_na] = keys.evaluate(&p, &key, engine.download(&compared)?.words())?;
     let sources = [&compared, &na, &s_na, &half, &product].map(whole);
-    let [half, product] = p.words(&CarryShares { t }, n, sources, &[])?;
+    let [carried, product] = p.words(&CarryShares { t }, n, sources, &[])?;
     let v = p.bits_as_words(&engine.to_planes(&compared, keys.bits() as u32, 1)?, n)?;
     let y = p.words_of(p.own([y1, y0]));
-    let sources = [whole(&v), whole(&s), whole(&product), whole(&base), whole(&half), y];
+    let sources = [whole(&v), whole(&s), whole(&product), whole(&base), whole(&carried), y];
     let places = [None, slot.shared(p.role())];
     let params = [p.if_left(), 0];
     let addend = p.words_into(&SelectEvaluator, n, sources, &params, places)?;
-    slot.exchange(&p, addend).await
+    let sums = match sums {
+        None => None,
+        Some(sums) => {
+            let sources = [&compared, &half, &na, &s_na, &v, &s].map(whole);
+            // The result is positive where s ^ v is 1.
+            let params = [p.if_left(), 1];
+            let [value] = p.words(&SummedValue { t }, n, sources, &params)?;
+            Some(sums.addend(&p, &value)?)
+        }
+    };
+    finish(&p, addend, sums, &slot).await
 }
 
 impl Keys {
@@ -116,7 +130,7 @@ impl Keys {
         self.n * fss::words_of::<VALUES>(self.bits())
     }
 
-    /// An evaluator's share of what the dealer computes of each word, less a mask.
+    /// An evaluator's share of the dealer's value of each word, less a mask.
     fn share<E: Engine>(
         &self,
         p: &Port<'_, E>,
@@ -130,7 +144,7 @@ impl Keys {
         Ok(p.engine.upload(Tensor::new(Shape::new([self.n])?, words)?)?)
     }
 
-    /// The dealer makes the keys: word `i` of all of them lies together.
+    /// The dealer makes the keys: the words `i` of all keys are contiguous.
     fn make<E: Engine>(&self, p: &Port<'_, E>, a: &[u64]) -> Result<E::Tensor> {
         let Self { n, t, .. } = *self;
         let bits = self.bits();

@@ -1,10 +1,10 @@
 //! A value as the sum of the dealer's part and the evaluators' part.
 //!
-//! Of a product `z = z0 + z1 + z2` each party computes one addend. The dealer takes off masks that it has in common
-//! with each evaluator, `a = z0 - w_left - w_right`; the evaluators exchange `z1 + w_left` and `z2 + w_right`, whose
-//! sum `b` is uniform to them. A party's addend does not depend on its role: of maps that sum it is one product, see
-//! [`super::operands`], of single words `x_i (y_i + y_j) + x_j y_i`, `j = i + 1`.
-//! A value that is shared already is such a sum as it stands: `a = x0 + x1`, `b = x2`.
+//! Of a product `z = z0 + z1 + z2` each party computes one addend. The dealer subtracts masks that it shares with
+//! each evaluator, `a = z0 - w_left - w_right`; the evaluators exchange `z1 + w_left` and `z2 + w_right`, whose sum
+//! `b` is uniform to them. A party's addend does not depend on its role: of maps that sum it is one product, see
+//! [`super::operands`], of single words `x_i (y_i + y_j) + x_j y_i`, `j = i + 1`. An existing sharing is already
+//! such a sum: `a = x0 + x1`, `b = x2`.
 
 use mpc_core::Result;
 use ring_arith::{Engine, EngineTensor, Place, Source};
@@ -28,7 +28,7 @@ pub(crate) enum Value<T> {
     Added(LocalProduct<T>),
 }
 
-/// This party's addend of a product, as tensors of one axis, and what is added to it.
+/// This party's addend of a product, as tensors of one axis, and the job's addends.
 pub(crate) enum LocalProduct<T> {
     /// Computed before. A tensor is added with a factor.
     Made { part: T, plus: Option<(T, u64)> },
@@ -213,7 +213,7 @@ impl<T: EngineTensor> Halves<T> {
     }
 }
 
-/// The addend of a product and its factor; zeros if there is none.
+/// The addend of a product and its factor; zeros without one.
 fn scaled<'x, E: Engine>(
     p: &'x Port<'_, E>,
     plus: Option<&'x (E::Tensor, u64)>,

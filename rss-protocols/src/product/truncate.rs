@@ -1,16 +1,16 @@
-//! Products as they are, and their division by a power of two in two rounds.
+//! Exact products, and their division by a power of two in two rounds.
 //!
 //! `z = a + b` as in [`super::split`]. With the offset `2^62`, `a + b` carries exactly unless both top bits are 0:
 //! `carry = 1 - not_a_msb not_b_msb`. The result is `floor(z / 2^t)`, or one more with probability exactly the
-//! fraction: there is no large-error event, unlike in the local truncation of ABY3 and CryptGPU.
+//! fraction. Large errors cannot occur, unlike in the local truncation of ABY3 and CryptGPU.
 //!
 //! | round | dealer | left | right |
 //! |---|---|---|---|
 //! | 1 | `(a >> t) - y0` to left; `not_a_msb - e` modulo `2^t` to right | its half of `b` to right | its half of `b` to left |
 //! | 2 | | its share of `not_a_msb not_b_msb` modulo `2^t`, masked, to right | the same, to left |
 //!
-//! Component 2 is `ceil(b / 2^t) - 2^(64 - t) carry - 2^(62 - t)`. Dealt and probabilistic: see "Security" in the
-//! crate's front page for what the rounding depends on.
+//! Component 2 is `ceil(b / 2^t) - 2^(64 - t) carry - 2^(62 - t)`. Dealt and probabilistic: "Security" in the
+//! crate's front page states what the rounding depends on.
 
 use mpc_core::Result;
 use ring_arith::Engine;
@@ -30,7 +30,7 @@ use crate::{
 /// The rounding of a value that is split in two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rounding {
-    /// It is shared as it is. 192 bits.
+    /// It is shared unchanged. 192 bits.
     Raw,
     /// Floor or floor + 1. 192 + 3t bits.
     Default(u32),
@@ -56,7 +56,8 @@ pub(crate) async fn round<E: Engine>(
     }
 }
 
-/// Shares a product as it is: the dealer sends left `a - y0`, the evaluators exchange their halves of `b`.
+/// Shares a product unchanged: the dealer sends left `a - y0`, the evaluators exchange their halves of
+/// `b`.
 async fn reshare<E: Engine>(
     mut p: Port<'_, E>,
     value: Value<E::Tensor>,
@@ -79,7 +80,7 @@ async fn reshare<E: Engine>(
     Ok(p.pair(shared, joint))
 }
 
-/// An evaluator's component in common with the dealer: left's was sent, right's is a sample.
+/// The component that an evaluator shares with the dealer: left's was sent, right's is a sample.
 fn component<E: Engine>(
     p: &Port<'_, E>,
     dealt: &Incoming<'_, '_, E>,
@@ -173,8 +174,8 @@ impl Truncation {
         Ok(Pair(c0, c1))
     }
 
-    /// An evaluator reads the dealer's message: at left its component in common with the dealer, at right its share of
-    /// `not_a_msb`.
+    /// An evaluator reads the dealer's message: at left the component that it shares with the dealer, at right its
+    /// share of `not_a_msb`.
     pub fn read<E: Engine>(
         &self,
         p: &Port<'_, E>,
@@ -194,7 +195,7 @@ impl Truncation {
         let Self { n, t, .. } = *self;
         let b = half.exchange(p).await?;
         let [partial, field, shared] = self.fields(p, &b, &dealt, slot)?;
-        // Of all chunks: what is not needed any more would fill the caches.
+        // Otherwise all chunks' unneeded words would fill the caches.
         drop((b, dealt));
         p.bits_to_peer(&field, t)?;
         drop(field);
@@ -203,8 +204,8 @@ impl Truncation {
         Ok(p.pair(shared, joint))
     }
 
-    /// Component 2 as far as it is known here, the masked field for the peer, and the component in common with the
-    /// dealer.
+    /// The part of component 2 that is known here, the masked field for the peer, and the component shared with
+    /// the dealer.
     fn fields<E: Engine>(
         &self,
         p: &Port<'_, E>,

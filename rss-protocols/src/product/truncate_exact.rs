@@ -1,10 +1,9 @@
-//! Exact division by a power of two, and with a coin that no party's view determines.
+//! Division by a power of two: exact, or rounded with a coin that no party's view determines.
 //!
-//! `z = a + b` as in [`super::truncate`]; the carry of the low `t` bits into the rest comes from a comparison circuit,
-//! is opened under a mask of the dealer, and is added as an arithmetic bit in the message that carries the rest.
-//! Realises the floor itself: 489 bits and 5 rounds at `t = 20`.
-//! With a coin `r = r_dealer + r_peers mod 2^t`, the first known to the dealer and the second to both evaluators, it is
-//! stochastic rounding with a coin independent of every view: 638 bits.
+//! `z = a + b` as in [`super::truncate`]; a comparison circuit gives the carry of the low `t` bits into the rest. It is
+//! opened under a mask of the dealer and added as an arithmetic bit in the message with the rest. The result is exactly
+//! the floor: 489 bits and 5 rounds at `t = 20`. With a coin `r = r_dealer + r_peers mod 2^t`, the first known to the
+//! dealer and the second to both evaluators, it is stochastic rounding, independent of every view: 638 bits.
 
 use std::sync::Arc;
 
@@ -100,7 +99,7 @@ pub(crate) async fn truncate_exact<E: Engine>(
     slot.exchange(&p, [addend, shared]).await
 }
 
-/// `floor((z + r) / 2^t)`, for a uniform `r < 2^t` that nobody knows.
+/// `floor((z + r) / 2^t)`, for a uniform `r < 2^t` that no party knows.
 pub(crate) async fn truncate_dithered<E: Engine>(
     mut p: Port<'_, E>,
     value: Value<E::Tensor>,
@@ -145,7 +144,7 @@ pub(crate) async fn truncate_dithered<E: Engine>(
     slot.exchange(&p, [addend, shared]).await
 }
 
-/// The samples of what follows the carries.
+/// The samples of the steps after the carries.
 struct End {
     n: usize,
     t: u32,
@@ -186,12 +185,12 @@ impl End {
         Ok(Pair(c0, c1))
     }
 
-    /// At left its component in common with the dealer, at right its share of `not_a_msb`.
+    /// At left the component that it shares with the dealer, at right its share of `not_a_msb`.
     fn read<E: Engine>(&self, p: &Port<'_, E>, dealt: &Incoming<'_, '_, E>) -> Result<E::Tensor> {
         if p.is_left() { dealt.words(self.n) } else { dealt.bits(self.n, self.t, 0) }
     }
 
-    /// An evaluator's addend of component 2, and its component in common with the dealer.
+    /// An evaluator's addend of component 2, and the component that it shares with the dealer.
     fn addend<E: Engine>(
         &self,
         p: &Port<'_, E>,

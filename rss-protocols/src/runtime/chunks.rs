@@ -14,12 +14,12 @@ use super::{
 /// Below this many elements an operation is one chunk: three would only send more messages.
 pub(crate) const SMALL: usize = 4096;
 
-/// Elements of a chunk: what a step reads and writes then stays in a core's cache, and the next chunk is computed
-/// while this one travels.
+/// Elements of a chunk: the words that a step reads and writes then stay in a core's cache. The next chunk is
+/// computed while this one is sent.
 const CHUNK: usize = 1 << 16;
 
-/// After how many elements of small operations the dealer changes. Until then it runs ahead, since it receives
-/// nothing, and only the evaluators wait for each other.
+/// The number of elements of small operations after which the dealer changes. Until then it runs ahead, since
+/// it receives nothing, and only the evaluators wait for each other.
 const TURN: usize = 1 << 16;
 
 /// The partition of large operations among the parties.
@@ -30,8 +30,8 @@ pub enum Partition {
     Three,
     /// Six parts, three of them with left and right exchanged, so that every direction of every link carries the same.
     Six,
-    /// One part, whose dealer is always [`DEALER`]. A dealer receives nothing but inputs and openings, so that
-    /// party can be done before the others begin: see [`crate::Rss::dealt`].
+    /// One part, whose dealer is always [`DEALER`]. A dealer receives only inputs and openings, so that party
+    /// can finish before the others begin: see [`crate::Rss::dealt`].
     Pinned,
 }
 

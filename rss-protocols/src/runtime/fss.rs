@@ -1,17 +1,17 @@
 //! Function secret sharing: distributed comparison and point functions (DCF, DPF).
 //!
-//! Two evaluators with one key each evaluate a function that neither knows, at a point that both know, and get shares of
-//! its value. The functions are steps, a value of a few words below and at a threshold and another one above it, and
-//! points: a value at one place, 0 elsewhere. A key is a binary tree of pseudo-random seeds (Boyle, Gilboa and Ishai, CCS 2016), with values at its nodes as in Boyle et al.,
-//! EUROCRYPT 2021. At the node of each prefix of the threshold the evaluators' seeds are independent; at a node beside them
-//! they are equal, so that what lies below adds nothing. A correction for each level, the same in both keys, makes
-//! it so, and makes the values at the nodes where a point leaves the threshold sum up to the function's.
+//! Two evaluators with one key each evaluate a function that neither knows, at a point that both know, and get shares
+//! of its value. A step function has one value of a few words below and at a threshold and another one above it. A
+//! point function has a value at one place and 0 elsewhere. A key is a binary tree of pseudo-random seeds (Boyle,
+//! Gilboa and Ishai, CCS 2016), with values at its nodes as in Boyle et al., EUROCRYPT 2021. At the node of each prefix
+//! of the threshold the evaluators' seeds are independent; at a node beside them they are equal, so that the subtree
+//! below adds nothing. A correction for each level, the same in both keys, ensures this. It also makes the values at
+//! the nodes where a point leaves the threshold sum up to the function's.
 //!
-//! Seeds are expanded by BLAKE3, keyed with the seed. Everything here is straight-line: nothing branches on a
-//! threshold or a point, or uses one as an address.
-//! Cost: `bits (2 + K) + K` words a key of a step besides its seed, `2 (bits - 1) + 2 K` of a point, for values of `K`
-//! words. Security: that of BLAKE3 as a
-//! pseudo-random function with keys of 126 bits.
+//! Seeds are expanded by BLAKE3, keyed with the seed. All code here is straight-line: it does not branch on a
+//! threshold or a point, or use one as an address. Cost: `bits (2 + K) + K` words for a step's key without its seed,
+//! `2 (bits - 1) + 2 K` for a point's, for values of `K` words. Security: that of BLAKE3 as a pseudo-random function
+//! with keys of 126 bits.
 
 use ring_arith::Tensor;
 
@@ -39,7 +39,7 @@ pub(crate) struct StepFunction<const K: usize> {
     pub step: [u64; K],
 }
 
-/// Words of a key besides its seed.
+/// Words of a key without its seed.
 pub(crate) const fn words_of<const K: usize>(bits: usize) -> usize {
     bits * (SEED + K) + K
 }
@@ -97,8 +97,8 @@ pub(crate) fn expand<const K: usize>(seed: [u64; SEED]) -> Children<K> {
     Children { nodes, values }
 }
 
-/// Makes the corrections of a step function on `bits` bits, given both evaluators' seeds; `put` takes their words in order.
-/// `expand` is [`expand`], told the evaluator and the level.
+/// Makes the corrections of a step function on `bits` bits, given both evaluators' seeds; `put` takes their words in
+/// order. `expand` is [`expand`] with the evaluator and the level.
 pub(crate) fn make<const K: usize>(
     function: &StepFunction<K>,
     bits: usize,
@@ -107,7 +107,7 @@ pub(crate) fn make<const K: usize>(
     mut put: impl FnMut(u64),
 ) {
     let mut nodes = [0, 1].map(|evaluator| Node::root(seeds[evaluator], evaluator));
-    // What both evaluators' values along the threshold sum up to.
+    // The sum of both evaluators' values along the threshold.
     let mut sum = [0; K];
     for level in 0..bits {
         let keep = function.threshold >> (bits - 1 - level) & 1;
@@ -158,7 +158,8 @@ fn correct_level(
     (next, [seed[0] | bits[0] | bits[1] << 1, seed[1]])
 }
 
-/// The words of the keys of `n` elements: word `i` of all of them lies together. `make` puts those of one element.
+/// The words of the keys of `n` elements: the words `i` of all keys are contiguous. `make` puts those of one
+/// element.
 pub(crate) fn interleaved(
     n: usize,
     words: usize,
@@ -227,7 +228,7 @@ pub(crate) fn evaluate<const K: usize>(
     combine([(sign(evaluator as u64), &sum), (sign(evaluator as u64), &last)])
 }
 
-/// Words of a key of a point function besides its seed.
+/// Words of a point function's key without its seed.
 pub(crate) const fn point_words_of<const K: usize>(bits: usize) -> usize {
     (bits - 1) * SEED + 2 * K
 }
@@ -374,12 +375,12 @@ pub(crate) mod tests {
         }
     }
 
-    /// The corrections of a point function change in half of their bits with the other evaluator's seed, whoever that is.
-    /// An evaluator gets the corrections besides its seed. Take the other evaluator's expansions along the
-    /// threshold for words that it cannot know, as those of a pseudo-random function of fresh seeds are. Then every bit
-    /// of the corrections has a bit of these of its own: flipping that one flips it always, no bit of a level before,
-    /// and of its own level only what is accounted for after it. In that order the corrections are a bijection of
-    /// these bits, whatever threshold and values are.
+    /// The corrections of a point function change in half of their bits with the other evaluator's seed, for both
+    /// evaluators. An evaluator gets its seed and the corrections. Assume that it cannot know the other evaluator's
+    /// expansions along the threshold, which come from a pseudo-random function of fresh seeds. Then every bit of the
+    /// corrections has a separate mask bit in these expansions. Flipping the mask bit always flips the correction bit.
+    /// It flips no bit of an earlier level, and of its own level only bits that are accounted for later. In that order
+    /// the corrections are a bijection of these bits, for any threshold and values.
     pub(crate) fn corrections_of_steps_are_masked() {
         const BITS: usize = 3;
         let mut draw = SplitMix64::new(5);
@@ -436,8 +437,8 @@ pub(crate) mod tests {
     /// A change of an expansion, given its evaluator and level.
     type Change<'a> = &'a dyn Fn(usize, usize, Children<K>) -> Children<K>;
 
-    /// Certifies the corrections of a level, the words from `first` on: of a seed, masked by that of the child that is
-    /// lost, if there is one, and of values, masked by those of some children.
+    /// Certifies the corrections of a level, the words from `first` on. The correction of a seed, if the level has
+    /// one, is masked by the seed of the lost child; those of values are masked by the values of some children.
     fn certify(
         make: &dyn Fn(Change<'_>) -> Vec<u64>,
         [other, level]: [usize; 2],
@@ -458,7 +459,7 @@ pub(crate) mod tests {
             for at in 0..own {
                 let changed = before[first + at] ^ after[first + at];
                 let wanted = if at == word { 1 << bit } else { 0 };
-                // Of sums, the bits above may change besides.
+                // In sums, the bits above may change too.
                 let is_sum = at == word && at >= lost.len() * SEED;
                 let free = if is_sum { u64::MAX << bit } else { wanted };
                 let place = format!("bit {bit} of word {word} at level {level}");

@@ -20,7 +20,7 @@ pub(crate) fn map<E: Engine, K: WordKernel<I, 1>, const I: usize>(
     Ok(out)
 }
 
-/// Runs a kernel over the words of `shape`, each output a tensor of its own.
+/// Runs a kernel over the words of `shape`; each output is a separate tensor.
 pub(crate) fn words<E: Engine, K: WordKernel<I, O>, const I: usize, const O: usize>(
     engine: &E,
     kernel: &K,

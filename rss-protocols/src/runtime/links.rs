@@ -14,7 +14,7 @@ pub(crate) struct Links {
     outgoing: [Outgoing; 3],
     /// Received and not yet read, by sender.
     incoming: [Bytes; 3],
-    /// To whom tensors went, and of how many words.
+    /// The receivers and numbers of words of sent tensors.
     #[cfg(test)]
     pub puts: Vec<(Party, usize)>,
 }
@@ -44,7 +44,7 @@ impl Links {
         self.transport.step(name);
     }
 
-    /// Ends the session because of what a peer sent.
+    /// Ends the session because of a peer's message.
     pub fn accuse(&mut self, peer: Party, reason: &str) -> Error {
         self.transport.accuse(peer, reason).into()
     }
@@ -71,7 +71,7 @@ impl Links {
         Ok(())
     }
 
-    /// Sends what waits for company. Every receive does so first.
+    /// Sends all waiting fields. Every receive does this first.
     pub fn flush_all(&mut self) -> Result<()> {
         let me = self.me().0;
         (0..3).filter(|&to| to != me).try_for_each(|to| self.flush(Party(to)))

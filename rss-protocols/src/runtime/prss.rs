@@ -15,14 +15,14 @@ use crate::{
 /// The context of a pair's keys.
 const PAIR: &str = "trefoil rss-protocols 2026 correlated randomness of a pair";
 
-/// The streams of a session. A position is (session, job, operation, word): jobs have keys of their
-/// own, no two operations of a job share a nonce, and within one every sample takes the words after the
-/// one before.
+/// The streams of a session. A position is (session, job, operation, word). Every job has its own keys,
+/// and every operation of a job its own nonce. Within an operation every sample takes the words after
+/// those of the sample before.
 pub(crate) struct Keys {
     master: Master,
     /// Jobs begun; 0 until the first.
     job: u64,
-    /// With each party; at this party's own place a key that nobody else knows.
+    /// The keys shared with each party; at this party's own place a key that only it knows.
     pairs: [StreamKey; 3],
     /// Known to all. For rounding that should look random, never for a mask.
     common: StreamKey,
@@ -125,8 +125,8 @@ impl Keys {
         self.begin_at(self.job, digest)
     }
 
-    /// As [`Keys::begin_job`], for a place of a tape, which has keys of its own between the dealer and each of
-    /// the evaluators.
+    /// As [`Keys::begin_job`], for a place of a tape, which has its own keys between the dealer and each
+    /// evaluator.
     ///
     /// # Errors
     /// If this place or a later one was begun before.
@@ -218,8 +218,8 @@ impl Keys {
 }
 
 impl Master {
-    /// The keys of a job with each party, at the own place one that nobody else knows; and one that all
-    /// know.
+    /// The keys of a job with each party, at the own place one that only this party knows; and one that
+    /// all know.
     fn of_job(&self, job: u64, digest: &[u8; 32]) -> ([StreamKey; 3], StreamKey) {
         let derive = |context: &str, secrets: &[&PairKey]| {
             mutant!("stream keys without the pairs' secrets", secrets = &secrets[..0]);
@@ -232,7 +232,7 @@ impl Master {
             StreamKey::new(self.generator, &key)
         };
         let [next, previous] = &self.peers;
-        // Each peer lacks one of the two keys, so neither can derive what is this party's own.
+        // Each peer lacks one of the two keys, so neither can derive this party's own key.
         let both = &[next, previous][..];
         mutant!("a party's own stream from one pair's key", both = &both[..1]);
         let pairs = [0, 1, 2].map(|party| match (party + 3 - self.me.0) % 3 {
@@ -277,7 +277,7 @@ impl Streams {
         self.planes_again(sample, planes, cols)
     }
 
-    /// Planes that were used before, where they serve again as what they are.
+    /// Planes that were used before and are used again with the same meaning.
     ///
     /// # Panics
     /// In debug builds, if a plane lies outside the sample.
@@ -453,7 +453,7 @@ pub(crate) mod tests {
         };
         let mut keys = keys();
         let mut seen = std::collections::HashSet::from(first(&keys));
-        // Also where a digest comes twice.
+        // Also if a digest is used twice.
         for digest in [[1; 32], [2; 32], [1; 32], [0; 32]] {
             keys.begin_job(&digest).unwrap();
             assert_eq!(keys.operations(), 0);

@@ -8,7 +8,7 @@ use net::Party;
 /// With `x = x0 + x1 + x2`, the dealer holds `(x0, x1)`, the left evaluator `(x1, x2)`, the right evaluator `(x2, x0)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Alone knows `a = x0 + x1`. Sends in round 1 only and receives nothing.
+    /// Only this role knows `a = x0 + x1`. It sends only in round 1 and receives nothing.
     Dealer,
     /// Knows `b = x2`, and `x1` with the dealer.
     Left,

@@ -77,7 +77,7 @@ impl<'a, R> Rounds<'a, R> {
     }
 }
 
-/// Lets all other chunks come as far as this one.
+/// Waits until all other chunks have come to the same round.
 async fn round() {
     let mut waited = false;
     poll_fn(|_| if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending })
@@ -129,7 +129,7 @@ impl<'a, E: Engine> Port<'a, E> {
         self.role() == Role::Left
     }
 
-    /// All ones at the left evaluator: of what both evaluators know, it alone adds it.
+    /// All ones at the left evaluator, which alone adds the terms that both evaluators know.
     pub fn if_left(&self) -> u64 {
         if self.is_left() { u64::MAX } else { 0 }
     }
@@ -141,7 +141,7 @@ impl<'a, E: Engine> Port<'a, E> {
         self.streams.sample(key, words)
     }
 
-    /// Samples of the dealer with the left and with the right evaluator: masks of what those two send each other.
+    /// Samples of the dealer with the left and with the right evaluator: masks of the messages between those two.
     pub fn sample_both(&mut self, words: usize) -> [Sample; 2] {
         [Key::Left, Key::Right].map(|key| self.sample(key, words))
     }
@@ -226,12 +226,12 @@ impl<'a, E: Engine> Port<'a, E> {
         if self.is_left() { &x.1 } else { &x.0 }
     }
 
-    /// An evaluator's component in common with the dealer: its share of `a = x0 + x1`.
+    /// The component that an evaluator shares with the dealer: its share of `a = x0 + x1`.
     pub fn shared<'x, T>(&self, x: &'x Pair<T>) -> &'x T {
         if self.is_left() { &x.0 } else { &x.1 }
     }
 
-    /// An evaluator's two components from the one in common with the dealer and the one in common with its peer.
+    /// An evaluator's two components, from the one shared with the dealer and the one shared with its peer.
     pub fn pair<T>(&self, shared: T, joint: T) -> Pair<T> {
         if self.is_left() { Pair(shared, joint) } else { Pair(joint, shared) }
     }
@@ -241,7 +241,7 @@ impl<'a, E: Engine> Port<'a, E> {
         Ok(launch::add(self.engine, first, second)?)
     }
 
-    /// The sum of an evaluator's addend and its peer's: the component that they have in common.
+    /// The sum of an evaluator's addend and its peer's: the component that both hold.
     pub fn sum_into(
         &self,
         own: &E::Tensor,
@@ -278,14 +278,14 @@ impl<'a, E: Engine> Port<'a, E> {
         self.to_peer(&self.engine.to_planes(words, 0, bits)?)
     }
 
-    /// Waits for the dealer's message. The chunk reads all of it before it waits again: on the same link follows what
-    /// the dealer sends as an evaluator of other chunks.
+    /// Waits for the dealer's message. The chunk reads all of it before it waits again: its messages as an evaluator
+    /// of other chunks follow on the same link.
     pub async fn dealt<'p>(&'p self) -> Incoming<'p, 'a, E> {
         round().await;
         Incoming { port: self, from: self.roles.dealer() }
     }
 
-    /// Waits for what the other evaluator sends in this round.
+    /// Waits for the other evaluator's message of this round.
     pub async fn received<'p>(&'p self) -> Incoming<'p, 'a, E> {
         round().await;
         Incoming { port: self, from: self.roles.peer() }
@@ -307,7 +307,7 @@ impl<E: Engine> Incoming<'_, '_, E> {
         self.tensor(Shape::new([planes, cols])?)
     }
 
-    /// The next `len` words of which `bits` bits were sent; they lie from bit `low` on.
+    /// The next `len` words of which `bits` bits were sent; these are the bits from `low` on.
     pub fn bits(&self, len: usize, bits: u32, low: u32) -> Result<E::Tensor> {
         let planes = self.planes(bits as usize, len.div_ceil(64))?;
         Ok(self.port.engine.from_planes(&planes, low, &Shape::new([len])?)?)

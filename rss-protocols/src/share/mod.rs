@@ -9,17 +9,18 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use mpc_core::ShareTensor;
+use mpc_core::{ShareBits, ShareTensor};
 use ring_arith::{BitTensor, EngineTensor, Error, Result, Shape};
 
 use combined::{Inner, Side};
 use reusable::ReusableBit;
 
 /// One party's two of the three components of a shared tensor of words: party `i` holds components
-/// `i` (`mine`) and `i + 1` (`next`), and the secret is the sum of all three modulo 2^64 (Araki et
-/// al., CCS 2016).
+/// `i` (`mine`) and `i + 1` (`next`). The secret is the sum of all three modulo 2^64 (Araki et al.,
+/// CCS 2016).
 ///
-/// Clones share their words and what products made of both components, kept once it was needed.
+/// Clones share their words. They also share the combinations of both components that products have
+/// made.
 #[derive(Clone)]
 #[must_use]
 pub struct Share<T> {
@@ -68,12 +69,13 @@ impl<T: EngineTensor> Share<T> {
         Self::new(step(&self.mine, &other.mine)?, step(&self.next, &other.next)?)
     }
 
-    /// This party's own component. Alone it says nothing about the secret.
+    /// This party's own component. Alone it reveals nothing about the secret.
     pub fn mine(&self) -> &T {
         &self.mine
     }
 
-    /// The component of the party after this one. With [`Share::mine`] it still says nothing.
+    /// The component of the party after this one. Together with [`Share::mine`] it still reveals
+    /// nothing.
     pub fn next(&self) -> &T {
         &self.next
     }
@@ -91,7 +93,7 @@ impl<T: EngineTensor> Share<T> {
             return Ok(known.words.clone());
         }
         let words = make()?;
-        // Where another came first, this one serves this product alone.
+        // If another one was stored first, only this product uses this one.
         let _ = slot.set(Combined { inner, words: words.clone() });
         Ok(words)
     }
@@ -139,11 +141,6 @@ impl<T: EngineTensor> BitShare<T> {
     pub fn next(&self) -> &BitTensor<T> {
         &self.next
     }
-
-    /// Bits per element.
-    pub fn width(&self) -> usize {
-        self.mine.width()
-    }
 }
 
 impl<T: EngineTensor> ShareTensor for Share<T> {
@@ -155,6 +152,12 @@ impl<T: EngineTensor> ShareTensor for Share<T> {
 impl<T: EngineTensor> ShareTensor for BitShare<T> {
     fn shape(&self) -> &Shape {
         self.mine.shape()
+    }
+}
+
+impl<T: EngineTensor> ShareBits for BitShare<T> {
+    fn width(&self) -> usize {
+        self.mine.width()
     }
 }
 

@@ -15,7 +15,8 @@ use crate::runtime::{
     rounds::Port,
 };
 
-/// The results of one operation: how its chunks lie, and buffers in which these make their words.
+/// The results of one operation: the layout of its chunks, and buffers in which these make their
+/// words.
 ///
 /// Without buffers a product of 10^6 words took 40 % longer, a ReLU 15 %, since every result was copied once more.
 pub(crate) struct Outputs<T: EngineTensor> {
@@ -27,8 +28,8 @@ pub(crate) struct Outputs<T: EngineTensor> {
     buffers: Vec<Buffers<T>>,
 }
 
-/// Buffers for both components of a result. There are none where there is one chunk, where chunks are not contiguous, or
-/// where the engine has none.
+/// Buffers for both components of a result. `None` for a single chunk, for chunks that are not contiguous, or for an
+/// engine without rooms.
 struct Buffers<T: EngineTensor>(Option<[T::Room; 2]>);
 
 /// The place of a chunk's two components in a result's buffers.
@@ -56,7 +57,7 @@ impl<T: EngineTensor> Outputs<T> {
         outputs
     }
 
-    /// As [`Outputs::new`], of chunks that lie as the layout says. They are copied once more.
+    /// As [`Outputs::new`], for chunks in the given layout. They are copied once more.
     pub fn scattered(
         me: Party,
         chunks: Vec<Chunk>,
@@ -171,7 +172,7 @@ impl<T: EngineTensor> Outputs<T> {
         planes: Vec<(&Chunk, T)>,
     ) -> Result<BitTensor<T>> {
         let shape = &self.shape;
-        // Planes are contiguous if each chunk begins with a word of its own.
+        // Planes are contiguous if each chunk begins at a new word.
         let aligned = self.layout == Layout::FLAT
             && planes.iter().all(|(chunk, _)| chunk.range.start.is_multiple_of(64));
         mutant!("kept: pieces joined as if aligned", aligned = true);
@@ -192,7 +193,7 @@ impl<T: EngineTensor> Outputs<T> {
 }
 
 impl<T: EngineTensor> Slot<T> {
-    /// A tensor of its own.
+    /// A slot for a separate tensor.
     pub fn anywhere() -> Self {
         Self { buffers: None, start: 0 }
     }
@@ -207,19 +208,19 @@ impl<T: EngineTensor> Slot<T> {
         self.buffers.as_ref().map(|Pair(_, room)| Place { room, start: self.start })
     }
 
-    /// At an evaluator, that of the component in common with the dealer.
+    /// At an evaluator, the slot of the component shared with the dealer.
     pub fn shared(&self, role: Role) -> Option<Place<'_, T>> {
         if role == Role::Left { self.first() } else { self.second() }
     }
 
-    /// At an evaluator, that of the component in common with its peer.
+    /// At an evaluator, the slot of the component shared with its peer.
     pub fn joint(&self, role: Role) -> Option<Place<'_, T>> {
         if role == Role::Left { self.second() } else { self.first() }
     }
 }
 
-/// The evaluators exchange their addends of component 2 of each result: their two components, of which the one in
-/// common with the dealer is known.
+/// The evaluators exchange their addends of component 2 of each result. This gives their two components; the one
+/// shared with the dealer is known.
 pub(crate) async fn exchange<'s, E: Engine>(
     p: &Port<'_, E>,
     addends: Vec<[E::Tensor; 2]>,

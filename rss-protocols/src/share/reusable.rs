@@ -1,9 +1,9 @@
-//! Bits that selections can use again: what a comparison leaves besides its bit.
+//! Bits that selections can use again: data that a comparison leaves in addition to its bit.
 //!
-//! A comparison's outcome is `u ^ v`, `u` known to the dealer and `v` to both evaluators. Where words are selected by
-//! it, the dealer shares `u` as a word between the evaluators; that share is two thirds of what is sent for a
-//! selection's bit. It is good for any number of selections: each masks its results with streams of its own, and
-//! shares that are used twice tell no more than once.
+//! A comparison's outcome is `u ^ v`, `u` known to the dealer and `v` to both evaluators. If words are selected by
+//! it, the dealer shares `u` as a word between the evaluators; that share is two thirds of the bits sent for a
+//! selection's bit. It serves any number of selections: each masks its results with fresh streams, and a second use
+//! of the shares reveals nothing new.
 
 use std::sync::Arc;
 

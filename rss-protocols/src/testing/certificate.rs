@@ -1,13 +1,13 @@
-//! A certificate that what a party receives is jointly uniform.
+//! A certificate that a party's received messages are jointly uniform.
 //!
-//! With its shares and its own streams fixed, whatever a party receives is a function of the streams that it cannot
-//! expand. Every received bit must have a bit of such a foreign stream of its own: flipping that bit flips the received
-//! bit, always, and nothing among the received bits that are not accounted for yet. Taken in that order the received
-//! bits are a bijection of those foreign bits, whatever the secrets: uniform, and independent of all else. Unlike
-//! distributions this notices masks that are used twice in different combinations.
+//! With its shares and its own streams fixed, a party's received messages are a function of the streams that it cannot
+//! expand. Every received bit must have a separate mask bit in such a foreign stream. Flipping the mask bit always
+//! flips the received bit, and none of the received bits that are not yet accounted for. In that order the received
+//! bits are a bijection of those foreign bits, for any secrets: uniform, and independent of all else. Unlike tests of
+//! distributions this detects masks that are used twice in different combinations.
 //!
-//! Keys of functions are left out here: `keys.rs` shows of each bit of one that it has a mask of its own, given that
-//! seeds are expanded to independent bits.
+//! Keys of functions are not covered here: `keys.rs` shows that each bit of a key has a separate mask, if seeds are
+//! expanded to independent bits.
 //!
 //! "Always" is seen on 64 elements with drawn secrets, of two seeds. Elements do not meet, so a run flips another bit
 //! in each 64 of them.
@@ -50,7 +50,8 @@ impl Case {
         Self { dealt: true, ..Self::of(DEALER.0) }
     }
 
-    /// Two, one of whom owns what is shared: it is the dealer of sharing, the dealer the third.
+    /// Two parties, one of which owns the shared tensors. It is the dealer of the sharing, and the
+    /// dealer is the third.
     fn owned(owner: usize) -> Self {
         Self { dealt: true, swapped: owner == 1, ..Self::of(owner) }
     }
@@ -91,7 +92,7 @@ enum Effect {
 /// The received bits that a flip did something to.
 type Touched = Vec<(usize, Effect)>;
 
-/// Tensors are planes or words, told apart by their lengths: planes come in fewer than 64. Words for 64 elements of a
+/// Tensors are planes or words, distinguished by their lengths: planes have fewer than 64. Words for 64 elements of a
 /// row.
 fn step(words: usize, groups: usize) -> usize {
     if words.is_multiple_of(64 * groups) { 64 } else { 1 }
@@ -142,7 +143,7 @@ impl Operation {
         all
     }
 
-    /// Flips, each in 64 elements of its own.
+    /// Flips, each in 64 separate elements.
     fn flips(&self, candidates: &[Candidate]) -> Arc<Vec<Flip>> {
         let flip = |(group, candidate): (usize, &Candidate)| {
             let &Candidate { place, row, step, bits } = candidate;
@@ -184,7 +185,7 @@ impl Operation {
         (names, effects)
     }
 
-    /// Shows that every bit that a role receives has a mask of its own; how many bits there are.
+    /// Shows that every bit that a role receives has a separate mask; returns the number of bits.
     fn certify(&self, case: Case, role: Role) -> Result<usize> {
         let Case { tree, dealer, dealt, .. } = case;
         let (receiver, pair) = case.receiver(role);
@@ -345,7 +346,7 @@ fn every_method_that_talks_has_an_operation() {
     for method in methods {
         // Openings are not masked: see `openings`. The other three send nothing.
         let silent = ["step", "set_profile", "private_stream"].contains(&&method[..]);
-        let elsewhere = silent || ["open", "open_to", "open_bits"].contains(&&method[..]);
+        let elsewhere = silent || ["reveal", "open", "open_to", "open_bits"].contains(&&method[..]);
         let here = OPERATIONS.iter().any(|operation| operation.method == method);
         assert!(here != elsewhere, "`{method}` has no operation among those that are certified");
     }

@@ -1,4 +1,4 @@
-//! Tests that what a party receives tells it nothing, over one list of operations.
+//! Tests that a party's received messages reveal nothing, over one list of operations.
 //!
 //! [`certificate`] shows, flip by flip, that the received bits' masks are independent; [`statistics`] looks at
 //! distributions. Both record what each party receives in sessions whose keys and shares are chosen.
@@ -56,9 +56,9 @@ pub(crate) struct Operation {
     method: &'static str,
     /// Elements of its results.
     results: usize,
-    /// Words of tensors that hold keys, whose masks are those of `keys.rs`; 0 if there are none.
+    /// Words of tensors that hold keys, whose masks are those of `keys.rs`; 0 without keys.
     keys: usize,
-    /// Dealers that it is certified for, from party 0 on: one, where there is much to certify.
+    /// Number of dealers that it is certified for, from party 0 on: one for large operations.
     dealers: usize,
     run: Run,
 }
@@ -205,7 +205,7 @@ const SUMS: Operation = op("input_sums", "sums of inputs", |mpc, _| {
     mpc.input_sums(&[shape], Some(&mine)).map(drop)
 });
 
-/// ... and what one of the two owns, by owner.
+/// ... and tensors that one of the two owns, by owner.
 const OWNED: [Operation; 2] = [
     op("input", "input of party 0, dealt", |mpc, _| input_of(mpc, Party(0))),
     op("input", "input of party 1, dealt", |mpc, _| input_of(mpc, Party(1))),
@@ -268,7 +268,7 @@ fn shared(mpc: &mut Mpc, inputs: &Inputs, mode: TruncationMode) -> Result<()> {
     mpc.truncate(&[(&inputs.x, 20)], mode).map(drop)
 }
 
-/// The bit that says where a ReLU of a product is positive.
+/// The bit that marks the positive results of a product's ReLU.
 fn kept_sign(mpc: &mut Mpc, inputs: &Inputs, mode: TruncationMode) -> Result<BitShare<Tensor>> {
     let Inputs { x, y, .. } = inputs;
     let done = mpc.product(Product::new(Bilinear::Mul, x, y, relu(mode, true)))?;
@@ -287,7 +287,8 @@ fn sums(mpc: &mut Mpc, inputs: &Inputs) -> Result<()> {
     let Inputs { x, y, .. } = inputs;
     let terms = [(x, y), (y, y)].map(|(lhs, rhs)| Term { op: Bilinear::Mul, lhs, rhs });
     let finish = Finish::Truncate { bits: 20, mode: DEFAULT };
-    mpc.product(Product { terms: terms.into(), summands: vec![(x, 20)], finish }).map(drop)
+    mpc.product(Product { terms: terms.into(), summands: vec![(x, 20)], finish, sums: None })
+        .map(drop)
 }
 
 /// A product with as many words as the others.
@@ -330,7 +331,7 @@ struct World {
 struct Seen {
     /// By receiver and sender.
     received: [[Vec<u8>; 3]; 3],
-    /// By sender: to whom tensors went, and of how many words.
+    /// By sender: the receivers and numbers of words of tensors.
     puts: [Vec<(Party, usize)>; 3],
     draws: Vec<(Place, usize)>,
 }

@@ -22,7 +22,7 @@ use crate::{
     runtime::{fss, prss},
 };
 
-/// A mutant of the code, which a line `mutant!` makes where it says so.
+/// A mutant of the code: the `mutant!` line with its name makes it.
 const fn code(name: &'static str, check: &'static str) -> Mutant {
     Mutant { name, check }
 }

@@ -1,4 +1,4 @@
-//! Tests of what is not masked: openings, and coins.
+//! Tests of unmasked messages: openings, and coins.
 
 use mpc_core::{Finish, Product, Protocol, Result, TruncationMode};
 use net::Party;
@@ -65,7 +65,8 @@ fn an_opening_sends_what_its_result_and_the_receivers_shares_imply() {
     }
 }
 
-/// The hash is that of three parties; two with a dealer have one component each of which there is no second holder.
+/// Three parties send the hash. Two with a dealer do not: only one of them holds the component that the other
+/// lacks.
 #[test]
 fn with_a_dealer_an_opening_sends_the_lacked_components_alone_and_nothing_to_the_dealer() {
     for (run, receivers) in [

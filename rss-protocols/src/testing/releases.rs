@@ -33,7 +33,7 @@ fn released(sharing: &'static dyn Sharing) -> (Vec<Vec<Held>>, [Vec<Vec<Released
         let parts = parts.get(mpc.me().0).cloned().unwrap_or_default();
         let shares = mpc.accept(&shapes, parts)?;
         let shares: Vec<_> = shares.iter().collect();
-        assert_eq!(mpc.sharing().name(), mpc.name());
+        assert_eq!(mpc.sharing().name(), mpc.info().name);
         Ok((mpc.hold(&shares)?, [mpc.release(&shares)?, mpc.release(&shares)?]))
     };
     let outcomes = if sharing.servers() == 3 {
@@ -93,7 +93,7 @@ fn a_changed_component_is_an_error_that_names_its_holders() {
         let error = Replicated.reveal(&parts).unwrap_err().to_string();
         let before = (server + 2) % 3;
         assert!(error.contains(&format!("party {before} or party {server}:")), "{error}");
-        // Whoever changes both of what it sends is alone in it.
+        // A server that changes both its words and its hash is the only suspect.
         parts[server].vouched = Some([0; 32]);
         let error = Replicated.reveal(&parts).unwrap_err().to_string();
         assert!(error.contains(&format!("changed by party {server}:")), "{error}");

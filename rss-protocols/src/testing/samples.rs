@@ -62,7 +62,7 @@ const SUMS: &str = "masks of: sums of bits";
 const N: usize = 2048;
 const COLS: usize = N / 64;
 
-/// Mutants of samples, by what they are samples of.
+/// Mutants of samples, by the use of the samples.
 pub(super) const SAMPLES: &[SampleMutant] = &[
     sample("input: not masked", "masks of: input", (Right, 0), Blank),
     sample("input sums: left's addend not masked", "masks of: sums of inputs", (Left, 0), Blank),
@@ -151,7 +151,7 @@ fn twin(word: usize) -> usize {
 pub(super) fn change(operation: u64, key: Key, number: usize) -> Option<Change> {
     let of = |mutant: &&SampleMutant| is_active(mutant.name);
     let mutant = SAMPLES.iter().find(of)?;
-    // A release comes after inputs, and alone has one sample of both evaluators.
+    // A release comes after inputs; only it has one sample of both evaluators.
     let first = operation == 1 || key == Peers;
     (first && key == mutant.key && number == mutant.number).then_some(mutant.change)
 }

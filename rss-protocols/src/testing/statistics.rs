@@ -1,15 +1,16 @@
 //! Three checks on everything that each party receives, for every operation and every dealer:
 //!
-//! 1. *Uniform*: over many seeds, bytes and differences of bytes between seeds at one place are uniform
-//!    (chi-square with 255 degrees of freedom, below 400: by chance about one in 10^8), and two chosen
-//!    secrets give the same distribution (two-sample chi-square, same threshold).
-//! 2. *Masked by a key that the receiver lacks*: with all inputs and all other randomness fixed, a
-//!    change of the key that the receiver does not hold changes half of the bits of every piece of
-//!    every message. Without its mask a message would stay as it is.
-//! 3. *No mask twice*: two pieces of what a party receives differ in half of their bits.
+//! 1. *Uniform*: over many seeds, bytes and differences of bytes between seeds at one place are
+//!    uniform. The statistic is chi-square with 255 degrees of freedom, below 400: by chance about one
+//!    in 10^8 exceeds that. Two chosen secrets give the same distribution (two-sample chi-square, same
+//!    threshold).
+//! 2. *Masked by a key that the receiver lacks*: with fixed inputs and fixed other randomness, a
+//!    change of the key that the receiver lacks changes half of the bits of every piece of every
+//!    message. Without its mask a message would not change.
+//! 3. *No mask twice*: two pieces of a party's received messages differ in half of their bits.
 //!
-//! They see distributions with everything redrawn: a mask used twice in different combinations passes. What is masked
-//! by what is the certificate's business.
+//! They test distributions with everything redrawn: a mask used twice in different combinations passes. The
+//! certificate matches each received bit with its mask.
 
 use super::{N, OPERATIONS, Run, World, observe};
 
@@ -21,7 +22,7 @@ fn foreign(party: usize) -> usize {
     2 - party
 }
 
-/// Pieces of what `receiver` got that a change of the foreign key leaves too much alike.
+/// Pieces of `receiver`'s messages that a change of the foreign key leaves too similar.
 fn unmasked_pieces(world: World, run: Run, receiver: usize) -> usize {
     let mut other = world.clone();
     other.keys[foreign(receiver)] ^= 0xabcdef;

@@ -1,19 +1,21 @@
 //! The command line: what can be asked for, and the words that explain it.
 
+mod models;
 mod operators;
 mod training;
 
 use std::{fmt::Display, path::PathBuf, str::FromStr};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use gpu_kernels::EngineChoice;
 use mpc_core::Profile;
 
+pub use models::{Check, Job, MakeTape, Model, Prepare, Put, Reading, Share, Tape, TapePlan};
 pub use operators::{Audit, Cluster, Party, Store};
 pub use training::{Data, Half, PutData, Run, Train};
 
-use crate::config::Truncation;
+use crate::protocols::ProtocolChoice;
 
 const ABOUT: &str = "Private machine-learning inference by three servers";
 
@@ -57,7 +59,7 @@ pub struct Cli {
     /// Flags that every command takes.
     #[command(flatten)]
     pub global: Global,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -77,7 +79,7 @@ pub struct Global {
     pub quiet: bool,
 }
 
-/// What to do.
+/// The command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Recognise handwritten digits privately, in this process, without any set-up
@@ -89,7 +91,7 @@ clients; the answers are compared with those of the same model in the clear.")]
     Demo(Demo),
     /// Make the certificates and configuration files of a cluster
     Cluster {
-        /// What to do.
+        /// The command.
         #[command(subcommand)]
         command: Cluster,
     },
@@ -103,7 +105,7 @@ line `log = \"debug\"` of its configuration. With --json its log is a JSON objec
     Party(Party),
     /// Give the servers a model, list models, share one, remove one
     Model {
-        /// What to do.
+        /// The command.
         #[command(subcommand)]
         command: Model,
     },
@@ -119,7 +121,7 @@ gets each from a file of its own:
     Infer(Infer),
     /// Give the servers rows to train on, list data sets, share one, remove one
     Data {
-        /// What to do.
+        /// The command.
         #[command(subcommand)]
         command: Data,
     },
@@ -160,7 +162,7 @@ servers' disks every so often, and a run that was interrupted, here or there, go
         override_usage = "trefoil run [OPTIONS] <COMMAND>\n       trefoil run <SCRIPT> [ARGUMENTS]..."
     )]
     Run {
-        /// What to do.
+        /// The command.
         #[command(subcommand)]
         command: Run,
     },
@@ -178,25 +180,25 @@ that nobody talks to since. The dealer needs a model's plan, which is public, an
 Each place of a tape gives one answer. Whoever has both tapes, or one and the messages between the servers, learns
 everything: the dealer must not be a server, nor tell one anything.")]
     Tape {
-        /// What to do.
+        /// The command.
         #[command(subcommand)]
         command: Tape,
     },
     /// List your jobs, cancel one
     Job {
-        /// What to do.
+        /// The command.
         #[command(subcommand)]
         command: Job,
     },
     /// Encrypt what a server keeps on its disk
     Store {
-        /// What to do.
+        /// The command.
         #[command(subcommand)]
         command: Store,
     },
     /// Check a server's audit log
     Audit {
-        /// What to do.
+        /// The command.
         #[command(subcommand)]
         command: Audit,
     },
@@ -230,247 +232,28 @@ Print a completion script for a shell, for instance:
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
 pub struct Demo {
-    /// How many images to print
+    /// The number of images to print
     #[arg(long, default_value_t = 6, value_name = "N")]
     pub show: usize,
-    /// How many test images to run [default: all]
+    /// The number of test images to run [default: all]
     #[arg(long, value_name = "N")]
     pub images: Option<usize>,
     /// Train a network on the images instead, beside the same training in the clear
     #[arg(long, conflicts_with_all = ["show", "images"])]
     pub train: bool,
-    /// How often each image is trained on
+    /// The number of times that each image is trained on
     #[arg(long, requires = "train", default_value_t = 20, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub epochs: u32,
-    /// What the parties compute on: auto, cpu, or cuda:0 for the first CUDA device
+    /// The protocol on shares: rss, rss-dealt or additive, as `trefoil cluster init` has them
+    #[arg(long, value_enum, default_value_t, value_name = "NAME", hide_possible_values = true)]
+    pub protocol: ProtocolChoice,
+    /// The engine that the parties compute on: auto, cpu, or cuda:0 for the first CUDA device
     #[arg(long, default_value_t, value_name = "ENGINE")]
     pub engine: EngineChoice,
     /// Print seconds, bytes and rounds by layer and party
     #[arg(long)]
     pub profile: bool,
-}
-
-/// What to do with models.
-#[derive(Debug, Subcommand)]
-pub enum Model {
-    /// Secret-share an ONNX model among the servers
-    #[command(long_about = "\
-Secret-share an ONNX model among the servers.
-
-The weights are cut into shares on this machine; each server gets its part over its own connection. The
-model's structure, the sizes of its layers and its labels are public. The model is there once all three
-servers have their part on disk; if one fails, nothing changes.
-
-The model is yours: only you can replace, share and remove it, and only you can run it, unless you name
-others with --readers, or later with `trefoil model share`. Each server checks that for itself.
-
-Numbers are fixed-point, so a model is right only for inputs like those it was made for. Say with --inputs
-or --range which those are, and clients refuse others:
-
-  trefoil model put digits digits.onnx --inputs samples.csv --scale 0.0625
-  trefoil model put encoder encoder.onnx --range ids=0,30521 --range mask=0,1")]
-    Put(Put),
-    /// Try a model on this machine: what it costs, how exact it is, whether its numbers keep their range
-    #[command(long_about = "\
-Try a model on this machine: what it costs, how exact it is, whether its numbers keep their range.
-
-No server is asked. Each operation is listed with the bytes and rounds that it takes and with how exact its
-result is. Samples are run in the clear, in the same fixed-point numbers as on the servers and with every
-check on, beside 64-bit floats: how large values become, how many bits they may still grow, how far they are
-off. From that follow the fraction bits to put the model with.
-
-  trefoil model check digits.onnx --inputs samples.csv --scale 0.0625")]
-    Check(Check),
-    /// List the models that you may run
-    List,
-    /// Let others run a model of yours, or no longer
-    #[command(long_about = "\
-Let others run a model of yours, or no longer.
-
-  trefoil model share digits --with alice,bob
-  trefoil model share digits --not-with bob
-  trefoil model share digits --with-everyone
-
-Everyone is every client with a certificate that the servers' operators admit.")]
-    Share(Share),
-    /// Remove a model of yours from all servers
-    Remove {
-        /// The model's name
-        name: String,
-    },
-}
-
-/// Arguments of `model share`.
-#[derive(Debug, Args)]
-pub struct Share {
-    /// The model's name
-    pub name: String,
-    /// Clients that may run it from now on
-    #[arg(long, value_delimiter = ',', value_name = "CLIENTS",
-          required_unless_present_any = ["everyone", "without"])]
-    pub with: Vec<String>,
-    /// Every client may run it from now on
-    #[arg(long = "with-everyone", conflicts_with_all = ["with", "without"])]
-    pub everyone: bool,
-    /// Clients that may no longer run it; of a model that everyone may run, pass --with and who may
-    #[arg(long = "not-with", value_delimiter = ',', value_name = "CLIENTS")]
-    pub without: Vec<String>,
-}
-
-/// What to do with jobs.
-#[derive(Debug, Subcommand)]
-pub enum Job {
-    /// List your jobs that wait or run
-    List,
-    /// Cancel a job of yours, whether it waits or runs
-    #[command(long_about = "\
-Cancel a job of yours, whether it waits or runs.
-
-A job that runs is ended at all servers, which begin a new session with each other after that: other
-clients' jobs wait for a moment, and none is lost.")]
-    Cancel {
-        /// The job, as `trefoil job list` shows it
-        id: crate::Id,
-    },
-}
-
-/// Arguments of `model put`.
-#[derive(Debug, Args)]
-pub struct Put {
-    /// The name under which clients will ask for it
-    pub name: String,
-    /// The ONNX file
-    pub file: PathBuf,
-    /// How it is read, and for which inputs it was made.
-    #[command(flatten)]
-    pub model: Reading,
-    /// Names of the classes, one on a line
-    #[arg(long, value_name = "FILE")]
-    pub labels: Option<PathBuf>,
-    /// Take the place of a model of yours of the same name
-    #[arg(long)]
-    pub replace: bool,
-    /// The outputs are numbers, for instance of a regression, and not scores of classes
-    #[arg(long, conflicts_with = "labels")]
-    pub numbers: bool,
-    /// Leave out the guard, by which a client learns that an answer is wrong because values left their range;
-    /// it costs 6 rounds
-    #[arg(long)]
-    pub no_guard: bool,
-    /// Clients that may run it besides you, or `everyone` [default: those of the model it replaces, else
-    /// nobody]
-    #[arg(long, value_delimiter = ',', value_name = "CLIENTS")]
-    pub readers: Vec<String>,
-}
-
-/// Arguments of `model check`.
-#[derive(Debug, Args)]
-pub struct Check {
-    /// The ONNX file
-    pub file: PathBuf,
-    /// How it is read, and for which inputs it was made.
-    #[command(flatten)]
-    pub model: Reading,
-    /// How many samples to run
-    #[arg(long, default_value_t = 32, value_name = "N")]
-    pub examples: usize,
-}
-
-/// How a model is read, and for which inputs it was made.
-#[derive(Debug, Args)]
-pub struct Reading {
-    /// The size of a dimension that the file leaves open, other than the batch; may be repeated
-    #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = named::<usize>)]
-    pub dims: Vec<(String, usize)>,
-    /// How clients prepare images
-    #[arg(long, value_enum, default_value_t = Prepare::Scale)]
-    pub preprocess: Prepare,
-    /// What a white pixel becomes with `--preprocess scale`; black becomes 0
-    #[arg(long, default_value_t = 1.0)]
-    pub white: f64,
-    /// Fraction bits of the fixed-point numbers, 8 to 24: with 20 no sum in a layer may leave 2^22, with fewer
-    /// 2^(42 - BITS)
-    #[arg(long, default_value_t = 20, value_name = "BITS",
-          value_parser = clap::value_parser!(u32).range(8..=24))]
-    pub fraction_bits: u32,
-    /// Samples of an input, in a file as `trefoil infer` takes it: clients refuse inputs that go beyond
-    /// them by more than a quarter of their span; NAME= may be left out for a model of one input
-    #[arg(long = "inputs", value_name = "[NAME=]FILE")]
-    pub inputs: Vec<String>,
-    /// The values that an input may have, instead of samples
-    #[arg(long = "range", value_name = "[NAME=]LOW,HIGH", allow_hyphen_values = true)]
-    pub ranges: Vec<String>,
-    /// Numbers in .npy and .csv files of samples are multiplied by this
-    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
-    pub scale: f64,
-}
-
-/// How clients prepare images.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Prepare {
-    /// Resize to the model's input; black is 0, white is --white
-    Scale,
-    /// Resize by 256/224 more than the model takes, cut the centre, normalise by ImageNet's means and deviations
-    Imagenet,
-}
-
-/// What to do with tapes.
-#[derive(Debug, Subcommand)]
-pub enum Tape {
-    /// Write the plan of a model, without its weights: what a dealer makes tapes of
-    Plan(TapePlan),
-    /// Make the tapes of both servers, as a dealer
-    Make(MakeTape),
-    /// Move a tape to the folder from which a server plays it; the server may run
-    Add {
-        /// The tape of this server
-        file: PathBuf,
-    },
-}
-
-/// Arguments of `tape plan`. As with `model put`, whose plan it must be.
-#[derive(Debug, Args)]
-pub struct TapePlan {
-    /// The ONNX file
-    pub file: PathBuf,
-    /// Where the plan is written
-    #[arg(long, short, value_name = "FILE")]
-    pub output: PathBuf,
-    /// The model is put with --no-guard
-    #[arg(long)]
-    pub no_guard: bool,
-    /// How the model is read.
-    #[command(flatten)]
-    pub reading: Reading,
-}
-
-/// Arguments of `tape make`.
-#[derive(Debug, Args)]
-pub struct MakeTape {
-    /// The plan, from `trefoil tape plan`
-    pub plan: PathBuf,
-    /// The folder to make party-0.tape and party-1.tape in
-    pub output: PathBuf,
-    /// How many answers the tapes are good for
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
-    pub answers: u64,
-    /// Examples of each answer, at most; fewer are filled up with zeros
-    #[arg(long, default_value_t = 1, value_name = "N",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65_536))]
-    pub batch: usize,
-    /// How results are rounded, as in the servers' party.toml
-    #[arg(long, value_enum, default_value_t, value_name = "MODE")]
-    pub truncation: Truncation,
-    /// What is spared, as in the servers' party.toml: bytes or slow-links
-    #[arg(long, default_value = "bytes", value_parser = profile, value_name = "PROFILE")]
-    pub profile: Profile,
-    /// What makes the streams that the servers expand: aes-128-ctr, or chacha12 where one computes on a device
-    #[arg(long, default_value = "aes-128-ctr", value_name = "NAME")]
-    pub generator: String,
-    /// What to compute on: auto, cpu, or cuda:0 for the first CUDA device
-    #[arg(long, default_value_t, value_name = "ENGINE")]
-    pub engine: EngineChoice,
 }
 
 /// Arguments of `infer`.
@@ -479,7 +262,7 @@ pub struct Infer {
     /// The model's name
     #[arg(long, short)]
     pub model: String,
-    /// How many classes to print for each image
+    /// The number of classes to print for each image
     #[arg(long, default_value_t = 1, value_name = "K")]
     pub top: usize,
     /// Print seconds, bytes and rounds by layer and party, and what was predicted of them
@@ -488,7 +271,7 @@ pub struct Infer {
     /// Say what the servers would send to each other, and run nothing; no input leaves this machine
     #[arg(long = "dry-run")]
     pub dry_run: bool,
-    /// Most examples of each job, where the model takes any number [default: 64]
+    /// The most examples of each job, where the model takes any number [default: 64]
     #[arg(long, value_name = "N",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     pub batch: Option<usize>,
@@ -510,7 +293,7 @@ pub struct Infer {
 /// Arguments of `ping`.
 #[derive(Debug, Args)]
 pub struct Ping {
-    /// How many round trips to measure
+    /// The number of round trips to measure
     #[arg(long, default_value_t = 10, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub count: u32,
@@ -522,11 +305,11 @@ pub struct Load {
     /// The model to ask
     #[arg(value_name = "MODEL")]
     pub model: String,
-    /// How many ask at once
+    /// The number of clients that ask at once
     #[arg(long, default_value_t = 8, value_name = "N",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1000))]
     pub clients: usize,
-    /// For how many seconds
+    /// The number of seconds to ask for
     #[arg(long, default_value_t = 10, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,

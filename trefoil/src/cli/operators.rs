@@ -1,12 +1,12 @@
-//! What operators type: clusters, servers, their stores and audit logs.
+//! Commands of operators: clusters, servers, their stores and audit logs.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::config::ProtocolChoice;
+use crate::protocols::ProtocolChoice;
 
-/// What to do with a cluster.
+/// Commands for a cluster.
 #[derive(Debug, Subcommand)]
 pub enum Cluster {
     /// Make a cluster's authority, certificates and configuration files
@@ -19,10 +19,11 @@ can enter the cluster in any role.")]
     Init {
         /// The folder to make
         dir: PathBuf,
-        /// How the servers compute on shares: rss is three servers, rss-dealt two with tapes that a dealer made
+        /// The protocol on shares: rss is three servers, rss-dealt two with tapes that a dealer made, additive two and
+        /// their dealer as a third server
         #[arg(long, value_enum, default_value_t, value_name = "NAME", hide_possible_values = true)]
         protocol: ProtocolChoice,
-        /// Where the servers run: as many of HOST or HOST:PORT [default: ports of this machine]
+        /// The servers' machines: as many of HOST or HOST:PORT [default: ports of this machine]
         #[arg(long, value_delimiter = ',', value_name = "A,B,C")]
         hosts: Vec<String>,
         /// The port of hosts without one; on the same host the next ones follow
@@ -107,13 +108,13 @@ member in again.")]
 #[derive(Debug, Args)]
 #[command(override_usage = "trefoil party --config <FILE> [--check]")]
 pub struct Party {
-    /// Read the configuration, the certificate and every file of every model, say what is damaged, and
-    /// end; for a server that is stopped
+    /// Read the configuration, the certificate and every file of every model, report damage, and end; for a server
+    /// that is stopped
     #[arg(long)]
     pub check: bool,
 }
 
-/// What to do with a server's store.
+/// Commands for a server's store.
 #[derive(Debug, Subcommand)]
 pub enum Store {
     /// Make a key for a server's store
@@ -162,7 +163,7 @@ party-1`, then `trefoil cluster renew --new-key`, or `request` and `sign`.
     },
 }
 
-/// What to do with audit logs.
+/// Commands for audit logs.
 #[derive(Debug, Subcommand)]
 pub enum Audit {
     /// Check that no line of an audit log was changed or taken out

@@ -1,4 +1,4 @@
-//! What owners of data and of runs type.
+//! Commands of owners of data and of runs.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::Share;
 
-/// What to do with data sets.
+/// Commands for data sets.
 #[derive(Debug, Subcommand)]
 pub enum Data {
     /// Secret-share rows among the servers
@@ -22,7 +22,7 @@ Whoever may use the data set can name it in a run; no run begins before you cons
     Put(PutData),
     /// List the data sets that you may use
     List,
-    /// Let others name a data set of yours in their runs, or no longer
+    /// Change the clients that may name a data set of yours in their runs
     Share(Share),
     /// Remove a data set of yours from all servers
     Remove {
@@ -31,12 +31,12 @@ Whoever may use the data set can name it in a run; no run begins before you cons
     },
 }
 
-/// What a data set holds of each row.
+/// The part of each row that a data set holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Half {
-    /// What networks take
+    /// The inputs of networks
     Values,
-    /// What they should answer
+    /// The answers that they should give
     Labels,
 }
 
@@ -50,7 +50,7 @@ pub struct PutData {
     /// Dimensions of a row, as the network takes it, such as 1,8,8 or 30
     #[arg(long, value_delimiter = ',', required_unless_present = "only", value_name = "D,D,..")]
     pub dims: Vec<usize>,
-    /// Of rows whose other half somebody else owns: FILE holds their values, or it holds their labels. A run puts
+    /// For rows whose other half another client owns: FILE holds their values, or it holds their labels. A run puts
     /// such data sets side by side, row by row
     #[arg(long, value_name = "HALF", conflicts_with_all = ["labels", "targets"])]
     pub only: Option<Half>,
@@ -58,16 +58,16 @@ pub struct PutData {
     #[arg(long, value_name = "N", conflicts_with = "targets",
           value_parser = clap::value_parser!(u32).range(2..=100_000))]
     pub classes: Option<u32>,
-    /// The classes in a file of their own, one number for each row: .npy, .csv, .idx
+    /// The classes in a separate file, one number for each row: .npy, .csv, .idx
     #[arg(long, value_name = "FILE", requires = "classes")]
     pub labels: Option<PathBuf>,
-    /// The labels, in a .npy or .csv file of their own: N numbers for each row, for regression
+    /// The labels, in a separate .npy or .csv file: N numbers for each row, for regression
     #[arg(long, value_name = "FILE", required_unless_present_any = ["classes", "only"])]
     pub targets: Option<PathBuf>,
     /// Numbers of a row are multiplied by this
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub scale: f64,
-    /// Clients that may name it in their runs besides you, or `everyone`
+    /// Clients that may name it in their runs in addition to you, or `everyone`
     #[arg(long, value_delimiter = ',', value_name = "CLIENTS")]
     pub readers: Vec<String>,
     /// Refuse runs whose batches have fewer rows than this; 1 is always refused
@@ -79,7 +79,8 @@ pub struct PutData {
     /// Refuse runs of which more numbers than this may leave in all, weights and metrics together
     #[arg(long, value_name = "N")]
     pub most_numbers_out: Option<u64>,
-    /// Refuse runs after which all runs on it would tell more of a row than this epsilon; runs without noise are refused
+    /// Refuse runs after which the epsilon of all runs on it for a row would exceed this; runs without noise are
+    /// refused
     #[arg(long, value_name = "EPSILON")]
     pub privacy_budget: Option<f64>,
     /// The delta at which that epsilon holds
@@ -94,17 +95,17 @@ pub struct PutData {
 #[derive(Debug, Args)]
 #[command(override_usage = "trefoil train [OPTIONS] <FILE>")]
 pub struct Train {
-    /// What to train, in TOML
+    /// The run to train, in TOML
     pub file: PathBuf,
-    /// Take the place of a run and a model of yours of the same names, instead of going on with them
+    /// Take the place of a run and a model of yours of the same names, instead of continuing them
     #[arg(long)]
     pub replace: bool,
-    /// Make the run and wait for no consent; `trefoil train` goes on with it later
+    /// Make the run and wait for no consent; `trefoil train` continues it later
     #[arg(long)]
     pub prepare: bool,
 }
 
-/// What to do with runs.
+/// Commands for runs.
 #[derive(Debug, Subcommand)]
 pub enum Run {
     /// Any other word is a Python script, which is run as three parties on this machine, over TLS between three
@@ -114,7 +115,7 @@ pub enum Run {
     Script(Vec<OsString>),
     /// List your runs, and those that use your data
     List,
-    /// Say all about a run: what it does with whose data, who gets what, how far it is
+    /// Print all about a run: the data it uses, the clients that get its results, and its progress
     Show {
         /// The run's name
         name: String,
@@ -136,7 +137,7 @@ pub enum Run {
         /// The run's name
         name: String,
     },
-    /// Let a run of yours that was stopped go on
+    /// Let a run of yours that was stopped continue
     Resume {
         /// The run's name
         name: String,

@@ -1,18 +1,18 @@
-//! What servers say of one model, compared: whoever believed one of them alone could be shown wrong
-//! labels, or be made to prepare its inputs wrongly.
+//! Compares the servers' descriptions of one model: a client that believed one server alone could
+//! be shown wrong labels, or be made to prepare its inputs wrongly.
 
 use crate::{
     Error, Result,
     wire::{ModelState, PublicModel},
 };
 
-/// What a server says about a model, or why it does not.
+/// A server's description of a model, or the reason for giving none.
 pub type Told = Result<PublicModel, String>;
 
-/// What may be done where servers do not have the same.
+/// The remedy if servers do not have the same.
 const ADVICE: &str = "its owner can put it again with --replace";
 
-/// What must be the same at all servers.
+/// The fields that must be the same at all servers.
 const COMPARED: [(&str, Same<PublicModel>); 7] = [
     ("version", |a, b| a.version == b.version),
     ("owner", |a, b| a.owner == b.owner),
@@ -23,7 +23,7 @@ const COMPARED: [(&str, Same<PublicModel>); 7] = [
     ("structure", |a, b| a.about == b.about),
 ];
 
-/// What must be the same in the servers' lists.
+/// The fields that must be the same in the servers' lists.
 const LISTED: [(&str, Same<ModelState>); 4] = [
     ("version", |a, b| a.version == b.version),
     ("owner", |a, b| a.owner == b.owner),
@@ -33,7 +33,7 @@ const LISTED: [(&str, Same<ModelState>); 4] = [
 
 type Same<T> = fn(&T, &T) -> bool;
 
-/// What is public about a model, if all servers say the same.
+/// The public description of a model, if all servers give the same.
 ///
 /// # Errors
 /// [`Error::Refused`] that names the server that differs, and in what.
@@ -52,13 +52,13 @@ pub fn agree_on(name: &str, told: Vec<Told>) -> Result<PublicModel> {
     Ok(models.swap_remove(0))
 }
 
-/// Why no server says anything, if all give the same reason.
+/// The reason for which all servers refuse, if all give the same.
 pub(crate) fn refused_by_all(told: &[Told]) -> Option<&str> {
     let [Err(reason), others @ ..] = told else { return None };
     others.iter().all(|other| other.as_ref().err() == Some(reason)).then_some(reason)
 }
 
-/// A model's line in the lists of the servers, if all have it and say the same.
+/// A model's line in the lists of the servers, if all have it and agree.
 ///
 /// # Errors
 /// [`Error::Refused`] that names the server that differs, and in what.
@@ -86,7 +86,7 @@ fn compare<T>(name: &str, said: &[&T], what: &[(&str, Same<T>)]) -> Result<()> {
     for (what, same) in what {
         let like = |party: usize| said.iter().filter(|other| same(said[party], other)).count();
         let like: Vec<_> = (0..said.len()).map(like).collect();
-        // One against others who agree is named.
+        // One server against others that agree is named.
         let odd =
             like.iter().position(|&like| like == 1).filter(|_| like.contains(&(said.len() - 1)));
         match odd {

@@ -1,8 +1,8 @@
 //! Going through a run from its owner's side: slice by slice, also when servers are gone for a while.
 //!
-//! A slice is a job like any other, of about a second, so that inferences wait no longer than that. This side
-//! says how many steps the next one has; the state stays on the servers, in memory, and now and then on disk. If
-//! a server or a link fails, the run goes on from the state on disk.
+//! A slice is a job like any other, of about a second, so that inferences wait no longer than that. The client sets
+//! the number of steps of each slice; the state stays on the servers, in memory, and now and then on disk. If a
+//! server or a link fails, the run continues from the state on disk.
 
 use std::{
     thread,
@@ -17,68 +17,68 @@ use crate::{
     wire::{DataState, RunState},
 };
 
-/// How long a slice should take, in seconds.
+/// The time that a slice should take, in seconds.
 const SLICE: f64 = 1.0;
 
 /// The most steps of a slice.
 const MOST: u32 = 10_000;
 
-/// How long to wait between questions whether all have consented, and before servers are tried again.
+/// The pause between checks for the consent of all owners, and before servers are tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long a run may stand still because servers cannot be reached or fail, before that is an error.
+/// The longest time that a run may stand still because servers cannot be reached or fail, before that is an error.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How often linked servers refuse in the same words before that is taken for their last word.
+/// The number of refusals in the same words after which linked servers are taken at their word.
 const REFUSALS: u32 = 3;
 
 /// A run that its owner goes through.
 pub struct Driven {
     /// Its name.
     pub name: String,
-    /// What its data's owners have consented to.
+    /// The fingerprint that the owners of the data have consented to.
     pub fingerprint: Digest,
     /// Its steps.
     pub training: Training,
-    /// How often its state is written to the servers' disks.
+    /// The time between two states on the servers' disks.
     pub keep: Duration,
 }
 
-/// What is told of a run under way.
+/// News of a run under way.
 pub enum Event<'a> {
     /// A slice is done.
     Slice(&'a Slice),
-    /// A slice has failed; the run goes on from what the servers have kept.
+    /// A slice has failed; the run continues from what the servers have kept.
     Failed(&'a Error),
 }
 
-/// What a slice was like.
+/// The results of a slice.
 #[derive(Debug, Clone)]
 pub struct Slice {
-    /// How many steps are done after it, and how many it had.
+    /// The number of steps that are done after it.
     pub step: u32,
-    /// How many it had.
+    /// The number of its steps.
     pub steps: u32,
     /// The metrics as means over the rows of the window that ends with it, if one does and its metrics have not left
     /// before.
     pub metrics: Option<Vec<f64>>,
-    /// What it took.
+    /// The cost.
     pub total: Total,
     /// The epoch that it belongs to, from 1.
     pub epoch: u32,
-    /// Whether the epoch ends with it.
+    /// True if the epoch ends with it.
     pub ends_epoch: bool,
-    /// What is known of the epoch so far.
+    /// The sums over the epoch so far.
     pub so_far: Epoch,
 }
 
-/// What is known of an epoch under way.
+/// The sums over an epoch under way.
 #[derive(Debug, Clone, Default)]
 pub struct Epoch {
     /// Steps that were done.
     pub steps: u32,
-    /// Steps whose metrics are known: fewer than are done if the run went on with one that was begun before, or the
-    /// metrics of a window were lost with a link.
+    /// Steps whose metrics are known. There are fewer than were done if the run continued an epoch that was begun
+    /// before, or the metrics of a window were lost with a link.
     pub seen: u32,
     /// The metrics as means over the rows of the steps that were seen.
     pub metrics: Vec<f64>,
@@ -87,7 +87,8 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// Notes a slice, and the metrics of so many steps if they came with it.
+    /// Adds a slice of `steps` steps, and its metrics with the number of their steps if they came
+    /// with it.
     fn add(&mut self, steps: u32, metrics: Option<(u32, &[f64])>, seconds: f64) {
         self.steps += steps;
         self.seconds += seconds;
@@ -102,14 +103,14 @@ impl Epoch {
 }
 
 impl Driven {
-    /// Goes through all steps after step `from`. `connect` makes a client again after a failure; `told` hears what
-    /// happens and says whether to go on. If not, one more step is made, after which the state is kept. Returns
-    /// the step after which the run stands.
+    /// Goes through all steps after step `from`. `connect` makes a client again after a failure; `told` gets the
+    /// events and returns false to stop. After that, one more step is made and the state is kept. Returns the step
+    /// after which the run stands.
     ///
     /// # Errors
-    /// That of the last slice if it does not pass: none has succeeded for two minutes, linked servers have refused
-    /// three times in the same words, or it comes of this machine. [`Error::Refused`] if the run cannot go on: it
-    /// was removed, replaced or stopped, or lacks consent.
+    /// The error of the last slice if it does not pass: none has succeeded for two minutes, linked servers have
+    /// refused three times in the same words, or it comes from this machine. Also [`Error::Refused`] if the run
+    /// cannot continue: it was removed, replaced or stopped, or lacks consent.
     pub fn run(
         &self,
         client: Client,
@@ -123,7 +124,7 @@ impl Driven {
         let mut step = from;
         let mut size = 1;
         let mut epoch = Epoch::default();
-        // What was known of the epoch after the last slice that the servers keep.
+        // The state of the epoch after the last slice that the servers keep.
         let mut known = (from, Epoch::default());
         let mut kept = Instant::now();
         let mut trouble = Trouble::default();
@@ -139,7 +140,7 @@ impl Driven {
                     Ok(done) => done,
                     Err(error) if going => {
                         client = None;
-                        // A server that has begun anew does not know how long a step takes.
+                        // A server that has restarted does not know how long a step takes.
                         size = 1;
                         going = told(Event::Failed(&error));
                         thread::sleep(PAUSE);
@@ -196,7 +197,7 @@ impl Driven {
         Ok((metrics, Total::of(&answer.costs)))
     }
 
-    /// What the servers say of the run, if all can be asked and say the same.
+    /// The run's state at the servers, if all can be asked and have the same.
     ///
     /// # Errors
     /// [`Error::Refused`] if the run cannot go on: it is not there any more, or another one, lacks consent, or was
@@ -219,7 +220,7 @@ impl Driven {
             return gone(&format!("lacks the consent of {}", missing.join(", ")));
         }
         if state.run.stopped {
-            return gone(&format!("was stopped; `trefoil run resume {name}` lets it go on"));
+            return gone(&format!("was stopped; `trefoil run resume {name}` resumes it"));
         }
         Ok(Some(Standing { step: state.run.step, linked }))
     }
@@ -230,7 +231,7 @@ impl Client {
     /// group hold columns of the same rows.
     ///
     /// # Errors
-    /// [`Error::Refused`] naming the one that is not there, or of which the servers do not say the same.
+    /// [`Error::Refused`] naming the one that is missing, or about which the servers differ.
     pub fn used(&mut self, groups: &[Vec<String>]) -> Result<(Vec<Used>, usize)> {
         let sets = self.data_sets()?;
         let mut data = Vec::new();
@@ -248,7 +249,7 @@ impl Client {
         Ok((data, rows))
     }
 
-    /// Shares the start of a run among the servers, unless they have this very run already: it goes on then.
+    /// Shares the start of a run among the servers, unless they have this very run already: then it continues.
     ///
     /// # Errors
     /// [`Error::Refused`] if another run has its name and must not be replaced.
@@ -259,16 +260,16 @@ impl Client {
             if known.run.spec == *run.spec && known.run.request == Digest::of(&[run.request]) {
                 return Ok(known);
             }
-            let reason =
-                "the servers have another run of that name; replace it, or use another name";
+            let reason = "the servers have another run of that name; replace it (--replace, in Python \
+                          replace=True), or use another name";
             return Err(Error::refused(format_args!("run `{}`", run.name), reason));
         }
         self.put_run(run, watch)?;
         self.run(run.name)
     }
 
-    /// Waits until the owners of all data have consented. `waits` is told of a run that they have not, and says
-    /// whether to go on waiting. Returns the run as it is then.
+    /// Waits until the owners of all data have consented. `waits` gets a run that lacks consent, and returns false to
+    /// stop waiting. Returns the run as it is then.
     ///
     /// # Errors
     /// As [`Client::run`].
@@ -287,16 +288,16 @@ impl Client {
 
 /// A run as the servers have it.
 struct Standing {
-    /// After which step they have kept the state.
+    /// The step after which they have kept the state.
     step: u32,
-    /// Whether each has a session with the others.
+    /// True if each has a session with the others.
     linked: bool,
 }
 
-/// What has gone wrong since the last slice that was done.
+/// The failures since the last slice that was done.
 struct Trouble {
     since: Instant,
-    /// What linked servers said last, and how often in a row.
+    /// The last error of linked servers, and how often it came in a row.
     said: String,
     times: u32,
 }
@@ -308,10 +309,10 @@ impl Default for Trouble {
 }
 
 impl Trouble {
-    /// Returns the error if it does not pass: it comes of this machine, or linked servers have said the same
-    /// several times, or it has lasted too long.
+    /// Returns the error if it does not pass: it comes from this machine, or linked servers have given the same
+    /// reason several times, or it has lasted too long.
     fn check(&mut self, error: Error, standing: Option<&Standing>) -> Result<()> {
-        // Whichever server answers first is heard: its name does not matter.
+        // The first server that answers counts: its name does not matter.
         let (said, refused) = match &error {
             Error::Unreachable { .. } | Error::Stopping { .. } => ("", false),
             Error::Refused { reason, .. } => {

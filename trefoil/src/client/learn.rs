@@ -1,4 +1,4 @@
-//! What a client does to have something trained.
+//! The requests of a client that trains.
 
 use std::{thread, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     wire::{Channel, DataState, Link, Pace, Reply, Request, RunState, receive_bytes, say},
 };
 
-/// How often servers that do not say the same of a run are asked again, and how long after.
+/// The number of times that servers that differ about a run are asked again, and the pause between.
 const LOOKS: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -24,19 +24,19 @@ const REQUEST: u64 = 64 << 20;
 pub struct NewRun<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What is to be trained on what.
+    /// The data, the course and the openings.
     pub spec: &'a RunSpec,
     /// The training request, written.
     pub request: &'a [u8],
     /// The state at the start, encoded. It stays on this machine; shares of it leave it.
     pub state: &'a [Tensor],
-    /// Whether it may take the place of a run of the same name.
+    /// True if it may take the place of a run of the same name.
     pub replace: bool,
 }
 
 /// An item of the servers' lists.
 pub trait Listed: PartialEq + Clone {
-    /// What kind of thing it is.
+    /// The kind of the content.
     const KIND: &'static str;
 
     /// Its name.
@@ -45,7 +45,7 @@ pub trait Listed: PartialEq + Clone {
     /// Why it cannot be used, if it cannot.
     fn damage(&self) -> Option<&str>;
 
-    /// Takes over what another server says of it, as far as servers may differ. Whether they say the same of the rest.
+    /// Takes over the fields in which servers may differ. Returns true if the rest is the same.
     fn merge(&mut self, other: &Self) -> bool;
 }
 
@@ -78,7 +78,7 @@ impl Listed for RunState {
         self.damage.as_deref()
     }
 
-    /// A run goes on only with the consent that all servers know of, and if none of them was told to stop it.
+    /// A run continues only with the consent that all servers have, and if it is not stopped at any of them.
     fn merge(&mut self, other: &Self) -> bool {
         self.run.approved.retain(|name| other.run.approved.contains(name));
         self.run.stopped |= other.run.stopped;
@@ -100,10 +100,10 @@ pub fn halt_at(channel: &mut dyn Channel, name: &str, halt: Halt, silence: Durat
     }
 }
 
-/// What the lists of the servers say of one name, if all have it and say the same.
+/// The item of this name in the lists of the servers, if all have it and agree on it.
 ///
 /// # Errors
-/// [`Error::Refused`] that names the server that lacks it or says something else.
+/// [`Error::Refused`] that names the server that lacks it or differs.
 pub fn agree_on_item<T: Listed>(name: &str, lists: &[Vec<T>]) -> Result<T> {
     let what = format!("{} `{name}`", T::KIND);
     let found = lists.iter().map(|list| list.iter().find(|item| item.name() == name));
@@ -162,11 +162,11 @@ impl Client {
         })
     }
 
-    /// A run of that name, as all servers know it. What somebody else changes is known to one before another: that is
-    /// waited for, a second at most.
+    /// A run of that name, as all servers know it. A change by another client reaches one server before another: this
+    /// waits for it, a second at most.
     ///
     /// # Errors
-    /// [`Error::Refused`] if there is none, or they do not say the same.
+    /// [`Error::Refused`] if it does not exist, or the servers differ.
     pub fn run(&mut self, name: &str) -> Result<RunState> {
         let mut looks = LOOKS;
         loop {
@@ -180,7 +180,7 @@ impl Client {
         }
     }
 
-    /// Whether each server has a session with the others.
+    /// True if each server has a session with the others.
     ///
     /// # Errors
     /// [`Error::Unreachable`] naming the server that does not answer.
@@ -194,7 +194,7 @@ impl Client {
     /// Shares the rows of a data set among the servers. `rows` are the words of each of its tensors.
     ///
     /// # Errors
-    /// [`Error::Refused`] with the servers' reason; what is in force is as before then.
+    /// [`Error::Refused`] with the servers' reason; the current version then stays as it was.
     pub fn put_data(
         &mut self,
         name: &str,
@@ -218,7 +218,7 @@ impl Client {
     /// data consent.
     ///
     /// # Errors
-    /// [`Error::Refused`] with the servers' reason; what is in force is as before then.
+    /// [`Error::Refused`] with the servers' reason; the current version then stays as it was.
     pub fn put_run(&mut self, run: &NewRun<'_>, watch: &dyn Watch) -> Result<()> {
         let request = Request::PutRun {
             job: Id::random()?,
@@ -231,7 +231,7 @@ impl Client {
         self.upload(&request, &[written], run.state, watch)
     }
 
-    /// Consents to a run on this client's data, as its fingerprint says it is.
+    /// Consents to a run on this client's data, with this fingerprint.
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason.
@@ -239,7 +239,7 @@ impl Client {
         self.decide(name, fingerprint, Decision::Approve, watch)
     }
 
-    /// Allows something of a run of this client's, or one that uses its data, at all servers.
+    /// Decides about this client's run, or one that uses its data, at all servers.
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason.
@@ -254,8 +254,8 @@ impl Client {
         self.change(&Request::Decide { job, name, fingerprint, decision }, watch)
     }
 
-    /// Halts a run at each server by itself: one that hears it is enough, since a run needs all of them. Says of each
-    /// whether it did.
+    /// Halts a run at each server separately: one server that gets it is enough, since a run needs all of them.
+    /// Returns the result at each.
     pub fn halt(&mut self, name: &str, halt: Halt) -> Vec<Result<()>> {
         let silence = self.silence;
         self.channels
@@ -264,9 +264,9 @@ impl Client {
             .collect()
     }
 
-    /// Has the servers do some steps of a run of this client's, from step `from` on, and write the state after
-    /// them to their disks if `keep`. Returns the words of the metrics, if they leave after these steps, and of what
-    /// the guard found.
+    /// Has the servers do some steps of this client's run, from step `from` on, and write the state after them to
+    /// their disks if `keep`. Returns the words of the metrics, if they leave after these steps, and of what the
+    /// guard found.
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason.
@@ -287,8 +287,8 @@ impl Client {
     /// both.
     ///
     /// # Errors
-    /// [`Error::Refused`] with a server's reason, or if they have different requests, another than the run's, one
-    /// that is not sound, or one from which this program derives another plan than the servers did.
+    /// [`Error::Refused`] with a server's reason. Also if the servers have different requests, a request other than
+    /// the run's, one that is not sound, or one from which this program derives another plan than they did.
     pub fn run_plan(&mut self, state: &RunState) -> Result<TrainPlan> {
         let name = &state.name;
         let request = Request::RunRequest { name: name.clone() };
@@ -316,7 +316,7 @@ impl Client {
         Ok(plan)
     }
 
-    /// The words of the network of a run of this client's after so many steps, added up here.
+    /// The words of the network of this client's run after `step` steps, added up here.
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason.
@@ -332,7 +332,7 @@ impl Client {
         Ok(self.asked(&request, watch)?.outputs)
     }
 
-    /// Makes a model of the state of a run of this client's after so many steps. No weight leaves the servers.
+    /// Makes a model of the state of this client's run after `step` steps. No weight leaves the servers.
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason.
@@ -356,7 +356,7 @@ impl Client {
         self.change(&request, watch)
     }
 
-    /// The answer to a request that sends nothing besides, added up here.
+    /// The answer to a request without data, added up here.
     fn asked(&mut self, request: &Request, watch: &dyn Watch) -> Result<Answer> {
         let replies = self.all(|party, channel, silence, joint| {
             say(channel, request)?;

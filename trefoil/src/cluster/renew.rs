@@ -20,7 +20,7 @@ const ISSUED: &str = "issued";
 /// The file of the serial numbers that are revoked, one a line.
 const REVOKED: &str = "revoked";
 
-/// Which certificates to renew.
+/// The certificates to renew.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Renewal {
     /// Those of these members: `party-N`, a client's name, or `authority`.
@@ -56,8 +56,8 @@ pub fn renew(folder: &Path, which: &Renewal, new_key: bool) -> Result<Vec<Member
 /// lists' files, which are to be copied to the members' machines, servers first.
 ///
 /// # Errors
-/// [`Error::Config`] if the folder holds no cluster, [`Error::Input`] if the member has no certificate
-/// that is not revoked, [`Error::File`] if files cannot be written.
+/// [`Error::Config`] if the folder does not hold a cluster, [`Error::Input`] if the member lacks a certificate that
+/// can be revoked, [`Error::File`] if files cannot be written.
 pub fn revoke(folder: &Path, name: &str) -> Result<Vec<PathBuf>> {
     let authority = read_authority(folder)?;
     let role = member_role(name)?;

@@ -20,29 +20,29 @@ const REQUEST: &str = "request.pem";
 /// A key that waits for its certificate.
 #[derive(Debug, Serialize)]
 pub struct Requested {
-    /// What goes to the authority. Public.
+    /// The request, which goes to the authority. Public.
     pub request: PathBuf,
     /// The private key, which stays.
     pub key: PathBuf,
-    /// What the authority's operator should hear over another way.
+    /// The fingerprint that the authority's operator should get over another way.
     pub fingerprint: String,
 }
 
 /// A certificate that the authority has made.
 #[derive(Debug, Serialize)]
 pub struct Signed {
-    /// Whose it is.
+    /// The party.
     pub role: String,
     /// The folder whose files go to the member. None of them is secret.
     pub folder: PathBuf,
-    /// Of the member's key.
+    /// The fingerprint of the member's key.
     pub fingerprint: String,
 }
 
-/// Makes the key of a member on its own machine, in a folder of its own, and the request for the authority.
+/// Makes the key of a member on its own machine, in a separate folder, and the request for the authority.
 ///
 /// # Errors
-/// [`Error::Input`] if the name is none; [`Error::File`] if files are there already or cannot be written.
+/// [`Error::Input`] if the name is not a member's; [`Error::File`] if files are there already or cannot be written.
 pub fn request(folder: &Path, name: &str) -> Result<Requested> {
     let role = renew::member_role(name)?;
     make_folder(folder)?;
@@ -57,8 +57,8 @@ pub fn request(folder: &Path, name: &str) -> Result<Requested> {
 /// Makes a certificate for a member's key, where the authority is. A client that is not known yet gets its folder.
 ///
 /// # Errors
-/// [`Error::Config`] if the folder holds no cluster, or the file is no request; [`Error::Input`] if the name is none;
-/// [`Error::File`] if files cannot be written.
+/// [`Error::Config`] if the folder does not hold a cluster, or the file is not a request; [`Error::Input`] if the
+/// name is not a member's; [`Error::File`] if files cannot be written.
 pub fn sign(cluster: &Path, name: &str, request: &Path) -> Result<Signed> {
     let role = renew::member_role(name)?;
     let authority = read_authority(cluster)?;
@@ -96,7 +96,8 @@ mod tests {
     use super::*;
     use crate::{
         cluster::{Files, Plan, addresses, identity, init},
-        config::{PORT, ProtocolChoice},
+        config::PORT,
+        protocols::ProtocolChoice,
         testing::folder,
     };
 
@@ -137,9 +138,10 @@ mod tests {
                 certificate: &certificate,
                 key: &asked.key,
                 revoked: Some(&list),
+                store: None,
             };
             identity(&role, &files).unwrap();
-            // What the request says of itself counts for nothing: the authority names the role.
+            // The request's own claims are ignored: the authority names the role.
             let other = Role::client("mallory").unwrap();
             assert!(identity(&other, &files).unwrap_err().to_string().contains("certificate of"));
         }

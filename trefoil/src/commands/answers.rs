@@ -18,7 +18,7 @@ pub(super) struct Answer {
     /// The classes with the largest scores, best first, if the model is a classifier.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub top: Vec<Class>,
-    /// The true class, where the file told.
+    /// The true class, if the file states it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truth: Option<usize>,
     /// All that the model returned.
@@ -37,25 +37,26 @@ pub(super) struct Class {
     pub class: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// None where the model returns the class itself.
+    /// `None` if the model returns the class itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
 }
 
-/// What an output's numbers are.
+/// The meaning of an output's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A score for each of so many classes.
+    /// A score for each of this many classes.
     Scores(usize),
     /// The class itself.
     Label,
-    /// Numbers that are no classes.
+    /// Numbers that are not classes.
     Numbers,
 }
 
 impl Kind {
-    /// Of a model's first output. Scores are real numbers along one axis; what has several positions, or one
-    /// number alone, is not a classifier's answer. Labels say of how many classes there are scores.
+    /// The meaning of a model's first output. Scores are real numbers along one axis; an output with several
+    /// positions, or with one number alone, is not a classifier's answer. The labels set the number of classes with
+    /// scores.
     pub fn of(about: &About) -> Self {
         let Some(OutputTensor { dims, fraction_bits, .. }) = about.outputs.first() else {
             return Self::Numbers;
@@ -69,7 +70,7 @@ impl Kind {
         }
     }
 
-    /// How many classes there are, if that is known.
+    /// The number of classes, if that is known.
     pub fn classes(self, about: &About) -> Option<usize> {
         match self {
             Self::Scores(classes) => Some(classes),
@@ -244,7 +245,7 @@ mod tests {
             label,
             "image  class  truth\nx      dog        0\n0.0 % of the classes are the true ones"
         );
-        // A regression, and one whose owner says that its outputs are no scores.
+        // A regression, and one whose owner states that its outputs are not scores.
         let one = shown(&about(&[1], 20, &[]), &[2.5], Some(1));
         assert!(one.contains("y [1]") && one.ends_with("2.5000"), "{one}");
         let several =

@@ -1,4 +1,4 @@
-//! `trefoil audit`: what a server wrote down of who asked for what.
+//! `trefoil audit`: checks a server's record of requests.
 
 use crate::{Result, audit, cli::Audit, output::Output};
 

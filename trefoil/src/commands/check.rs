@@ -8,30 +8,32 @@ use std::{
 use gpu_kernels::EngineChoice;
 use models::onnx::{self, ImportOptions};
 use nn_layers::{Excess, HostTensor, Inspected, Plan};
-use rss_protocols::Options;
 use serde::Serialize;
 
-use super::model::{preprocess, ranges_of, rounded, rounding, samples_of, within_tables};
+use super::{
+    model::{rounded, rounding},
+    reading::{self, Read},
+};
 use crate::{
     About, Error, Result,
     cli::Check,
     images::Image,
-    import::{Imported, import},
+    import::Imported,
     local,
     output::{Output, table},
     profile::{Predicted, Total},
+    protocols::Computing,
     store::Range,
 };
 
 /// Examples that are run at once where a model takes any number.
 const BATCH: usize = 8;
 
-/// Bits by which the fullest value should still be able to grow: other inputs are not quite those that were
-/// tried, and the guard of an answer calls at 5.
-const MARGIN: f64 = 6.0;
+/// Bits by which the fullest value should still be able to grow: other inputs are not quite those that were tried.
+const MARGIN: f64 = 2.0;
 
 /// The formats that are tried for a recommendation.
-const FORMATS: std::ops::RangeInclusive<u32> = 8..=24;
+pub(super) const FORMATS: std::ops::RangeInclusive<u32> = 8..=24;
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -43,10 +45,10 @@ struct Report {
     predicted: Predicted,
     /// Examples that were run in the clear.
     examples: usize,
-    /// Where they left the range of numbers.
+    /// The layer at which they left the range of numbers, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<Refused>,
-    /// What could leave it for some input of the stated range, by bounds.
+    /// Values that could leave it for some input of the stated range, by bounds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     could_leave: Vec<CouldLeave>,
     /// Weights that rounding changes by more than a thousandth, and by how much.
@@ -71,7 +73,7 @@ struct Layer {
     seen: Option<Seen>,
 }
 
-/// What samples have shown of an operation.
+/// The values of an operation over the samples.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Seen {
     largest: f64,
@@ -94,7 +96,7 @@ pub(super) struct CouldLeave {
     pub fits_at: Option<u32>,
 }
 
-/// What running samples has shown.
+/// The result of running samples.
 #[derive(Default)]
 struct Tried {
     examples: usize,
@@ -121,22 +123,21 @@ impl Tried {
 
 pub(super) fn run(arguments: &Check, output: Output) -> Result<()> {
     let progress = output.progress("reading the model");
-    let imported = imported(arguments, arguments.model.fraction_bits)?;
+    let asked = arguments.model.fraction_bits.unwrap_or(reading::USUAL);
+    let file = reading::File::open(&arguments.file, &arguments.model, Vec::new())?;
+    let Read { imported, samples, ranges, .. } = file.planned(asked)?;
     let about = &imported.about;
-    let samples = samples_of(&arguments.model, about)?;
-    let ranges = ranges_of(&arguments.model, about, &samples)?;
-    let ranges = within_tables(ranges, imported.program.plan(), about);
     drop(progress);
     let progress = output.progress("running it in the clear");
     let samples = whole(&samples, about, arguments.examples)?;
     let tried = tried(&imported, &samples)?;
     let plan = imported.program.plan();
     let could_leave = could_leave(plan, &imported.values, &ranges, u64::MAX)?.unwrap_or_default();
-    let recommended = recommended(arguments, &tried, &samples)?;
+    let recommended = recommended(&file, asked, &tried, &samples)?;
     drop(progress);
     let examples = plan.fixed_batch().unwrap_or(1);
     let costs =
-        local::predict(&imported.program, examples, Options::default()).map_err(|cause| {
+        local::predict(&imported.program, examples, Computing::default()).map_err(|cause| {
             let reason = format_args!("the servers could not run it: {cause}");
             Error::input(arguments.file.display(), reason)
         })?;
@@ -153,11 +154,6 @@ pub(super) fn run(arguments: &Check, output: Output) -> Result<()> {
         recommended,
     };
     output.result(&report, || text(&report))
-}
-
-fn imported(arguments: &Check, fraction_bits: u32) -> Result<Imported> {
-    let preprocess = preprocess(&arguments.model);
-    import(&arguments.file, &arguments.model.dims, fraction_bits, preprocess, Vec::new())
 }
 
 /// As many examples of each input, in the batches that the model takes; incomplete ones are left out.
@@ -215,11 +211,11 @@ fn tried(imported: &Imported, batches: &[Vec<HostTensor>]) -> Result<Tried> {
 
 /// The format asked for if its values have room, else the finest in which they have.
 fn recommended(
-    arguments: &Check,
+    file: &reading::File<'_>,
+    asked: u32,
     first: &Tried,
     batches: &[Vec<HostTensor>],
 ) -> Result<Option<u32>> {
-    let asked = arguments.model.fraction_bits;
     if batches.is_empty() {
         return Ok(None);
     }
@@ -227,17 +223,17 @@ fn recommended(
         return Ok(Some(asked));
     }
     for bits in FORMATS.rev().filter(|bits| *bits < asked) {
-        // A format in which weights have no encoding is not one to recommend.
-        let Ok(coarser) = imported(arguments, bits) else { continue };
-        if tried(&coarser, batches)?.room() >= MARGIN {
+        // Skips a format in which weights cannot be encoded.
+        let Ok(coarser) = file.planned(bits) else { continue };
+        if tried(&coarser.imported, batches)?.room() >= MARGIN {
             return Ok(Some(bits));
         }
     }
     Ok(None)
 }
 
-/// What could leave its range for some input of the stated ranges; None if they are not all stated, or to
-/// find out takes more than `most` products.
+/// The values that could leave their range for some input of the stated ranges; `None` if they are not all stated, or
+/// to find out takes more than `most` products.
 pub(super) fn could_leave(
     plan: &Plan,
     weights: &[HostTensor],
@@ -289,7 +285,7 @@ fn layers(plan: &Plan, total: &Total, tried: &Tried) -> Vec<Layer> {
     layers
 }
 
-/// Operations of the file that the plan has under no name of their own.
+/// Operations of the file without a separate name in the plan.
 fn folded(arguments: &Check, plan: &Plan) -> Result<Vec<String>> {
     let sized =
         |options: ImportOptions, (name, size): &(String, usize)| options.with_dim(name, *size);
@@ -354,7 +350,7 @@ fn text(report: &Report) -> String {
     lines.join("\n")
 }
 
-/// What bounds say of layers, in a sentence.
+/// The result of the bounds for layers, in a sentence.
 pub(super) fn leaving(could_leave: &[CouldLeave]) -> Option<String> {
     let first = could_leave.first()?;
     let names: Vec<_> = could_leave.iter().take(3).map(|one| format!("`{}`", one.layer)).collect();

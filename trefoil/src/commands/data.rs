@@ -17,7 +17,7 @@ use crate::{
 
 use super::model::{named, remove_named, share_with, shown};
 
-/// Fraction bits of rows, those of a training's values unless it says otherwise.
+/// The default of the rows' fraction bits, which is that of a training's values.
 const FRACTION: u32 = 20;
 
 pub(super) fn run(command: Data, global: &Global, output: Output) -> Result<()> {
@@ -100,7 +100,8 @@ fn values(arguments: &PutData) -> Result<(RowTensor, Tensor)> {
     real("values", &arguments.dims, &rows)
 }
 
-/// The labels of rows whose values are in another data set: classes, or so many numbers for each.
+/// The labels of rows whose values are in another data set: classes, or the given number of numbers
+/// for each.
 fn labels(arguments: &PutData) -> Result<(RowTensor, Tensor)> {
     let PutData { file, dims, scale, .. } = arguments;
     match (arguments.classes, dims.as_slice()) {
@@ -245,7 +246,7 @@ fn list(global: &Global, output: Output) -> Result<()> {
     })
 }
 
-/// What runs have told of a row, and what they may.
+/// The epsilon that runs have used for a row, and the budget.
 fn spent(set: &DataState) -> String {
     let delta = set.set.conditions.privacy.map_or(DELTA, |budget| budget.delta);
     let told = set.spent.told(delta).unwrap_or_else(|error| error.to_string());

@@ -17,7 +17,7 @@ use crate::{
     wire::PublicModel,
 };
 
-/// Most images in one job unless told otherwise.
+/// The default for the most images in one job.
 const BATCH: usize = 64;
 
 #[derive(Debug, Serialize)]
@@ -27,12 +27,12 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     accuracy: Option<f64>,
     cost: Total,
-    /// What the servers said before that it would take, where a profile was asked for.
+    /// The servers' prediction, if a profile was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted: Option<Predicted>,
 }
 
-/// What `--dry-run` tells.
+/// The output of `--dry-run`.
 #[derive(Debug, Serialize)]
 struct DryRun {
     model: String,
@@ -158,7 +158,7 @@ fn check_classes(about: &About, images: &[Image]) -> Result<()> {
     Err(Error::input(&image.source, reason))
 }
 
-/// Most examples of a job.
+/// The most examples of a job.
 fn batch(arguments: &Infer, about: &About) -> usize {
     about.batch.or(arguments.batch).unwrap_or(BATCH).max(1)
 }
@@ -226,7 +226,7 @@ fn encode(about: &About, size: usize, inputs: &[Vec<Image>]) -> Result<Vec<Vec<T
     starts.map(whole).collect()
 }
 
-/// What the servers say that these jobs will send; jobs of the same shapes send the same.
+/// The servers' prediction for these jobs; jobs of the same shapes send the same.
 fn predict(
     client: &mut Client,
     model: &str,

@@ -25,12 +25,12 @@ use crate::{
 const BARS: usize = 12;
 const WIDTH: usize = 40;
 
-/// What was measured.
+/// The results of the measurement.
 #[derive(Debug, Serialize)]
 struct Report {
     model: String,
     clients: usize,
-    /// Of each job.
+    /// The number of examples of each job.
     examples: usize,
     /// Jobs asked for a second; as many as are answered, unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,7 +40,7 @@ struct Report {
     answers_per_second: f64,
     latency: Latency,
     curve: Vec<Bar>,
-    /// How often what was said instead of an answer.
+    /// The number of failures, by their reason.
     failures: BTreeMap<String, usize>,
 }
 
@@ -54,14 +54,14 @@ struct Latency {
     most: f64,
 }
 
-/// Answers that took longer than those of the bar before and at most so many seconds.
+/// Answers that took longer than those of the bar before and at most `seconds` seconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Bar {
     seconds: f64,
     answers: usize,
 }
 
-/// What the clients have in common.
+/// The state that the clients share.
 struct Course {
     began: Instant,
     lasts: Duration,
@@ -76,7 +76,7 @@ pub(super) fn run(arguments: &Load, global: &Global, output: Output) -> Result<(
     let mut clients = vec![super::connect(global)?];
     let PublicModel { version, about, .. } = clients[0].model(&arguments.model)?;
     let examples = about.batch.unwrap_or(arguments.examples);
-    // How long it takes does not depend on the numbers.
+    // The time does not depend on the numbers.
     let input = |dims: &[usize]| Ok(Tensor::zeros(Shape::new([&[examples], dims].concat())?));
     let inputs = about.inputs.iter().map(|input_of| input(&input_of.dims));
     let inputs = inputs.collect::<Result<Vec<_>>>()?;
@@ -149,7 +149,7 @@ impl Course {
             match ended {
                 Ok(()) => lock(&self.took).push(due.elapsed().as_secs_f64()),
                 Err(error) => {
-                    // A client is of no more use after an error.
+                    // A client cannot be used after an error.
                     client = None;
                     *lock(&self.failures).entry(error.to_string()).or_default() += 1;
                 }
@@ -163,7 +163,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Latency {
-    /// Of times in ascending order.
+    /// The latency figures of times in ascending order.
     fn of(took: &[f64]) -> Self {
         let at = |part: f64| {
             let rank = (part * took.len() as f64).ceil() as usize;
@@ -173,7 +173,7 @@ impl Latency {
     }
 }
 
-/// How many answers took how long, from the shortest to the longest in steps of equal ratio.
+/// The number of answers took how long, from the shortest to the longest in steps of equal ratio.
 fn curve(took: &[f64]) -> Vec<Bar> {
     let (Some(&least), Some(&most)) = (took.first(), took.last()) else { return Vec::new() };
     let ratio = (most / least).powf(1.0 / BARS as f64);

@@ -10,6 +10,7 @@ mod infer;
 mod job;
 mod load;
 mod model;
+mod reading;
 mod runs;
 mod script;
 mod servers;

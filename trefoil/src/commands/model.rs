@@ -2,22 +2,23 @@
 
 use std::{fmt::Display, path::Path};
 
-use nn_layers::{HostTensor, Plan};
-use rss_protocols::Options;
+use nn_layers::{HostTensor, Operation, Plan};
+use serde::Serialize;
 use serde_json::json;
 
-use super::check;
+use super::{check, reading};
 use crate::{
-    About, Error, Input, Preprocess, Result,
-    cli::{Global, Model, Prepare, Put, Reading, Share},
+    About, Error, Result,
+    cli::{Global, Model, Put, Share},
     client::{Client, NewModel, agree_on_line, refused_by_all},
     config::check_name,
-    images::{self, Image, read_file},
-    import::{Imported, import},
+    images::read_file,
+    import::Imported,
     local,
     output::{Output, bytes, table},
     profile::Predicted,
-    store::{Range, Readers},
+    protocols::Computing,
+    store::Readers,
     trial,
     wire::ModelState,
 };
@@ -25,7 +26,7 @@ use crate::{
 /// The largest file of labels, in bytes.
 const LABELS: u64 = 16 << 20;
 
-/// How much of itself a weight may change by rounding without a word.
+/// The part of itself by which a weight may change by rounding without a warning.
 const ROUNDED: f64 = 1e-3;
 
 /// The word for every client.
@@ -45,30 +46,22 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let name = &arguments.name;
     check_name("model", name).map_err(|reason| Error::input("NAME", reason))?;
     let labels = arguments.labels.as_deref().map(labels).transpose()?.unwrap_or_default();
-    let preprocess = preprocess(&arguments.model);
     let progress = output.progress("reading the model");
-    // The model is looked at in full before anything is said to the servers.
-    let (file, reading) = (&arguments.file, &arguments.model);
-    let imported = import(file, &reading.dims, reading.fraction_bits, preprocess, labels)?;
+    // The model is checked in full before the servers are asked.
+    let file = &arguments.file;
+    let read = reading::File::open(file, &arguments.model, labels)?.read()?;
+    let imported = read.imported;
     let imported = if arguments.no_guard { imported.without_guard()? } else { imported };
     let Imported { program, about, weights, values } = imported;
     let about = About { numbers: arguments.numbers, ..about };
-    if about.preprocess == Preprocess::Imagenet && about.inputs.len() == 1 {
-        images::as_imagenet(&about.inputs[0])
-            .map_err(|reason| Error::input("--preprocess", reason))?;
-    }
+    let (ranges, tried) = (read.ranges, read.tried);
     let rounded = rounded(program.plan(), &values)?;
-    let samples = samples_of(reading, &about)?;
-    let ranges = within_tables(ranges_of(reading, &about, &samples)?, program.plan(), &about);
     let could_leave = check::could_leave(program.plan(), &values, &ranges, trial::QUICK)?;
-    // What cannot run is found now, not by everybody who uses the model.
+    // A model that cannot run is refused now, and not at each client that uses it.
     let examples = program.plan().fixed_batch().unwrap_or(1);
-    local::predict(&program, examples, Options::default()).map_err(|cause| {
+    local::predict(&program, examples, Computing::default()).map_err(|cause| {
         Error::input(file.display(), format_args!("the servers could not run it: {cause}"))
     })?;
-    let sample = sample(&samples, &about)?;
-    let what = file.display().to_string();
-    let tried = trial::run(&what, program.plan(), &values, &ranges, sample.as_deref())?;
     drop(progress);
     let mut client = super::connect(global)?;
     let readers = readers(arguments, &mut client)?;
@@ -83,6 +76,7 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let value = json!({
         "put": name, "about": about, "readers": readers, "ranges": ranges, "predicted": predicted,
         "could_leave": could_leave, "rounded": rounded, "tried": tried,
+        "layers": limits(program.plan()), "fraction_bits": program.plan().frac(),
     });
     output.result(&value, || {
         format!(
@@ -103,7 +97,13 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     if let Some(predicted) = predicted {
         output.remark(predicted.line())?;
     }
-    output.remark(range(program.plan()))?;
+    if !limits(program.plan()).is_empty() {
+        output.remark(range(program.plan()))?;
+    }
+    if let Some(reason) = &read.coarser {
+        let bits = program.plan().frac();
+        output.remark(format!("numbers have {bits} fraction bits, since with more {reason}"))?;
+    }
     if let Some(warning) = rounding(&rounded) {
         output.remark(warning)?;
     }
@@ -123,28 +123,50 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     Ok(())
 }
 
-/// The first samples that fill a batch, if there are some of every input.
-fn sample(samples: &[Option<Vec<Image>>], about: &About) -> Result<Option<Vec<HostTensor>>> {
-    let batch = about.batch.unwrap_or(1);
-    let enough = |of: &Option<Vec<Image>>| of.as_ref().is_some_and(|of| of.len() >= batch);
-    if !samples.iter().all(enough) {
-        return Ok(None);
-    }
-    Ok(check::whole(samples, about, batch)?.into_iter().next())
+/// A layer that adds up products, and what its sums must stay below.
+#[derive(Debug, PartialEq, Serialize)]
+struct Limit {
+    name: String,
+    kind: &'static str,
+    fraction_bits: u32,
+    limit: f64,
 }
 
-/// What sums there may be, and what comes of larger ones.
+fn limits(plan: &Plan) -> Vec<Limit> {
+    let limit = |layer: Operation<'_>| {
+        Some(Limit {
+            name: layer.name.to_owned(),
+            kind: layer.kind,
+            fraction_bits: layer.frac,
+            limit: layer.limit?,
+        })
+    };
+    plan.operations().filter_map(limit).collect()
+}
+
+/// The largest sums of the layers, and the effect of larger ones.
 fn range(plan: &Plan) -> String {
-    let largest = (42.0 - f64::from(plan.frac())).exp2();
+    let limits = limits(plan);
+    let most = limits.iter().map(|layer| layer.limit).fold(0.0, f64::max);
+    let least = limits.iter().map(|layer| layer.limit).fold(f64::INFINITY, f64::min);
     let beyond = if plan.guarded().is_empty() {
         "where one goes beyond, nothing tells a wrong answer from a right one"
     } else {
         "an error comes where one goes beyond, and no answer"
     };
-    format!("sums in its layers may reach {largest:.0}: {beyond}")
+    if most == least {
+        return format!("sums in its layers may reach {most:.0}: {beyond}");
+    }
+    let row = |layer: &Limit| {
+        let limit = format!("{}", layer.limit);
+        vec![layer.name.clone(), layer.kind.to_owned(), layer.fraction_bits.to_string(), limit]
+    };
+    let rows: Vec<_> = limits.iter().map(row).collect();
+    let table = table(&["layer", "operation", "fraction bits", "sums up to"], &rows);
+    format!("sums in its layers may reach what this table says: {beyond}\n{table}")
 }
 
-/// What the servers say that a job will take. Whoever may not run models here is not told.
+/// The servers' prediction for a job. A client that may not run models here gets an error.
 fn predict(client: &mut Client, name: &str, plan: &Plan, examples: usize) -> Result<Predicted> {
     let shapes = plan.input_shapes(examples)?;
     let shapes: Vec<_> = shapes.iter().map(|shape| shape.dims().to_vec()).collect();
@@ -152,7 +174,8 @@ fn predict(client: &mut Client, name: &str, plan: &Plan, examples: usize) -> Res
     Ok(Predicted::of(&client.predict(name, version, &shapes)?, examples))
 }
 
-/// Who may run the new model: as the command line says, else as it is with the model it replaces.
+/// The clients that may run the new model: those of the command line, else those of the model it
+/// replaces.
 fn readers(arguments: &Put, client: &mut Client) -> Result<Readers> {
     if !arguments.readers.is_empty() {
         return named(&arguments.readers);
@@ -182,7 +205,7 @@ pub(super) fn rounded(plan: &Plan, values: &[HostTensor]) -> Result<Vec<(String,
     Ok(named.filter(|(_, change)| *change > ROUNDED).collect())
 }
 
-/// What rounding does to weights, in a sentence.
+/// The change of weights by rounding, in a sentence.
 pub(super) fn rounding(rounded: &[(String, f64)]) -> Option<String> {
     let (name, change) = rounded.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let others = match rounded.len() - 1 {
@@ -196,83 +219,6 @@ pub(super) fn rounding(rounded: &[(String, f64)]) -> Option<String> {
     ))
 }
 
-/// How clients prepare images for the model.
-pub(super) fn preprocess(arguments: &Reading) -> Preprocess {
-    match arguments.preprocess {
-        Prepare::Scale => Preprocess::Scale { white: arguments.white },
-        Prepare::Imagenet => Preprocess::Imagenet,
-    }
-}
-
-/// The samples of each input for which there are some.
-pub(super) fn samples_of(arguments: &Reading, about: &About) -> Result<Vec<Option<Vec<Image>>>> {
-    let mut samples: Vec<Option<Vec<Image>>> = vec![None; about.inputs.len()];
-    for text in &arguments.inputs {
-        let (at, path) = input_of("--inputs", text, about)?;
-        let input = &about.inputs[at];
-        let read = images::read(Path::new(path), input, &about.preprocess, arguments.scale)?;
-        samples[at].get_or_insert_default().extend(read);
-    }
-    Ok(samples)
-}
-
-/// What the command line says of each input's values; nothing at all if it says nothing.
-pub(super) fn ranges_of(
-    arguments: &Reading,
-    about: &About,
-    samples: &[Option<Vec<Image>>],
-) -> Result<Vec<Option<Range>>> {
-    let mut ranges = vec![None; about.inputs.len()];
-    for text in &arguments.ranges {
-        let (at, text) = input_of("--range", text, about)?;
-        let range = Range::parse(text).map_err(|reason| Error::input("--range", reason))?;
-        ranges[at] = Some(range);
-    }
-    for ((range, samples), input) in ranges.iter_mut().zip(samples).zip(&about.inputs) {
-        if let Some(samples) = samples {
-            let values = samples.iter().flat_map(|sample| sample.values.iter().copied());
-            *range = Range::of_samples(values, input.integer);
-        }
-    }
-    if ranges.iter().all(Option::is_none) {
-        ranges.clear();
-    }
-    Ok(ranges)
-}
-
-/// The same ranges, and of positions in tables those that are there: others would read zeros.
-pub(super) fn within_tables(
-    mut ranges: Vec<Option<Range>>,
-    plan: &Plan,
-    about: &About,
-) -> Vec<Option<Range>> {
-    for at in (0..about.inputs.len()).filter(|&at| about.inputs[at].integer) {
-        let Some(rows) = plan.table_rows(at) else { continue };
-        ranges.resize(about.inputs.len(), None);
-        let table = Range { low: 0.0, high: rows as f64 - 1.0 };
-        let stated = ranges[at].unwrap_or(table);
-        let both = Range { low: stated.low.max(table.low), high: stated.high.min(table.high) };
-        ranges[at] = Some(if both.low <= both.high { both } else { table });
-    }
-    ranges
-}
-
-/// The input that `NAME=VALUE` names, and the value; the name may be left out if there is one input.
-fn input_of<'a>(flag: &str, text: &'a str, about: &About) -> Result<(usize, &'a str)> {
-    let position = |name: &str| about.inputs.iter().position(|input| input.name == name);
-    if let Some((name, value)) = text.split_once('=')
-        && let Some(at) = position(name)
-    {
-        return Ok((at, value));
-    }
-    if about.inputs.len() == 1 {
-        return Ok((0, text));
-    }
-    let each: Vec<_> = about.inputs.iter().map(Input::to_string).collect();
-    let reason = format!("write NAME=VALUE; the model takes {}", each.join(", "));
-    Err(Error::input(flag, reason))
-}
-
 fn share(arguments: &Share, global: &Global, output: Output) -> Result<()> {
     let name = &arguments.name;
     let mut client = super::connect(global)?;
@@ -281,7 +227,8 @@ fn share(arguments: &Share, global: &Global, output: Output) -> Result<()> {
     share_with(&mut client, before, arguments, output)
 }
 
-/// Lets others use what has a name, or no longer. `before` may use it until now, where this client is told.
+/// Changes the clients that may use the model or data set of a name. `before` may use it until now, if this client
+/// knows.
 pub(super) fn share_with(
     client: &mut Client,
     before: Option<Readers>,
@@ -308,7 +255,7 @@ pub(super) fn share_with(
     })
 }
 
-/// Who may run a model after a change of the list.
+/// The clients that may run a model after a change of the list.
 fn changed(mut names: Vec<String>, arguments: &Share) -> Readers {
     names.extend(arguments.with.iter().cloned());
     names.retain(|name| !arguments.without.contains(name));
@@ -327,7 +274,7 @@ pub(super) fn shown(readers: &Readers) -> String {
 
 fn remove(name: &str, global: &Global, output: Output) -> Result<()> {
     let mut client = super::connect(global)?;
-    // What one server alone holds can be removed too, so that remains do not stay for ever.
+    // A model that only one server holds can be removed too, so that leftovers do not stay.
     let told = client.described(name)?;
     if let Some(reason) = refused_by_all(&told) {
         return Err(Error::refused("servers", reason));

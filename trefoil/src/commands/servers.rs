@@ -95,7 +95,7 @@ pub(super) fn status(global: &Global, output: Output) -> Result<()> {
     Ok(())
 }
 
-/// Asks all servers at once. Who has not answered soon after the first has is not waited for.
+/// Asks all servers at once. It waits only a short time for the others after the first answer.
 fn ask_all(config: &ClientConfig) -> Result<Vec<Result<Status>>> {
     let dialler = Arc::new(links::Dialler::new(config)?);
     let (answers, incoming) = mpsc::channel();
@@ -106,7 +106,7 @@ fn ask_all(config: &ClientConfig) -> Result<Vec<Result<Status>>> {
         thread::spawn(move || {
             let channel = dialler.dial_once(party);
             let status = channel.and_then(|mut channel| client::status(&mut *channel, silence));
-            // The one who asked may have left.
+            // The caller may have left.
             let _ = answers.send((party, status));
         });
     }
@@ -119,7 +119,7 @@ fn ask_all(config: &ClientConfig) -> Result<Vec<Result<Status>>> {
             break;
         };
         if state.is_ok() {
-            // Where the first takes long, the others may.
+            // If the first answer takes long, the others may too.
             limit = limit.min(PROMPT.max(3 * began.elapsed()));
         }
         states[party] = Some(state);
@@ -136,7 +136,7 @@ fn ask_all(config: &ClientConfig) -> Result<Vec<Result<Status>>> {
     Ok(states.into_iter().enumerate().map(silent).collect())
 }
 
-/// How many answers a tape still gives.
+/// The number of answers a tape still gives.
 fn tape_line(party: usize, tape: &TapeState) -> String {
     let TapeState { tape: name, model, examples, left, answers } = tape;
     let model = model.as_ref().map_or("no model of yours".to_owned(), |model| format!("`{model}`"));
@@ -145,7 +145,7 @@ fn tape_line(party: usize, tape: &TapeState) -> String {
     )
 }
 
-/// What is not wrong yet.
+/// Faults that are near but have not happened yet.
 fn warnings(state: &Status) -> Vec<String> {
     let party = state.party;
     let now = certificates::now();
@@ -274,7 +274,7 @@ mod tests {
             assert!(told.contains("party 1: its clock is 3") && told.contains(said), "{told}");
             assert!(told.contains("time server"), "{told}");
         }
-        // A second's delay on the way is none.
+        // A second's delay on the way does not count.
         assert_eq!(warnings(&Status { clock: now - SKEW / 2, ..state() }), [""; 0]);
     }
 

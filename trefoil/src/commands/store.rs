@@ -8,10 +8,12 @@ use serde_json::json;
 use crate::{
     Error, Result,
     cli::{Global, Store},
+    cluster::rekey_private,
     config::PartyConfig,
     links,
     output::Output,
     store::{StoreKey, new_private},
+    tapes::Shelf,
 };
 
 pub(super) fn run(command: &Store, global: &Global, output: Output) -> Result<()> {
@@ -27,20 +29,28 @@ pub(super) fn run(command: &Store, global: &Global, output: Output) -> Result<()
         Store::Rekey { from } => {
             let config = party_config(global, "rekey")?;
             let from = from.as_deref().map(StoreKey::read).transpose()?;
+            // First: it is needed to know whose store it is.
+            rekey_private(&Role::party(config.party), &config.files(), from.as_ref())?;
             let store = links::open_store(&config, &links::party_identity(&config)?)?;
             let progress = output.progress("encrypting");
             let versions = store.rekey(from.as_ref())?;
+            let tapes = Shelf::new(store.root(), store.key().cloned()).rekey(from.as_ref())?;
             drop(progress);
-            let how = if config.store.is_some() { "under its key" } else { "plain" };
+            let encrypted = config.store.is_some();
+            let how = if encrypted { "under its key" } else { "plain" };
             output.result(
-                &json!({ "versions": versions, "encrypted": config.store.is_some() }),
-                || format!("{versions} models, data sets and runs lie {how}"),
+                &json!({ "versions": versions, "tapes": tapes, "encrypted": encrypted }),
+                || {
+                    format!(
+                        "{versions} models, data sets and runs, {tapes} tapes and the private key lie {how}"
+                    )
+                },
             )
         }
         Store::Rebuild { party, wait } => {
             let config = party_config(global, "rebuild")?;
             let Ok(Role::Party(lost)) = party.parse() else {
-                let reason = "is no server; write party-0, party-1 or party-2";
+                let reason = "is not a server; write party-0, party-1 or party-2";
                 return Err(Error::input(format_args!("`{}`", party.escape_default()), reason));
             };
             let progress = output.progress("rebuilding");

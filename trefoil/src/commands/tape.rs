@@ -2,15 +2,16 @@
 
 use std::{fs, path::Path};
 
+use mpc_core::Settings;
 use ring_arith::Generator;
 use serde_json::json;
 
-use super::model::preprocess;
+use super::reading;
 use crate::{
     Error, Result,
     cli::{Global, MakeTape, Tape, TapePlan},
-    config::{PartyConfig, ProtocolChoice},
-    import::{Imported, import},
+    config::PartyConfig,
+    import::Imported,
     output::{Output, bytes},
     program::Program,
     tapes::{self, Shelf},
@@ -29,9 +30,8 @@ pub(super) fn run(command: Tape, global: &Global, output: Output) -> Result<()> 
 
 /// Writes a model's plan, which is public, without its weights.
 fn plan(arguments: &TapePlan, output: Output) -> Result<()> {
-    let reading = &arguments.reading;
-    let (dims, bits) = (&reading.dims, reading.fraction_bits);
-    let imported = import(&arguments.file, dims, bits, preprocess(reading), Vec::new())?;
+    let file = reading::File::open(&arguments.file, &arguments.reading, Vec::new())?;
+    let imported = file.read()?.imported;
     let imported = if arguments.no_guard { imported.without_guard()? } else { imported };
     let Imported { program, .. } = imported;
     let path = &arguments.output;
@@ -63,7 +63,7 @@ fn make(arguments: &MakeTape, output: Output) -> Result<()> {
         program: &program,
         examples: arguments.batch,
         answers: arguments.answers,
-        options: arguments.options(),
+        settings: arguments.settings(),
         generator,
     };
     let progress = output.progress("making tapes");
@@ -103,19 +103,19 @@ fn add(file: &Path, global: &Global, output: Output) -> Result<()> {
         return Err(Error::config("--config", reason));
     };
     let config = PartyConfig::read(path)?;
-    if config.protocol != ProtocolChoice::RssDealt {
+    if !config.protocol.plays_tapes() {
         let reason =
             "this server computes with others and without tapes: `protocol` is not \"rss-dealt\"";
         return Err(Error::config(path.display(), reason));
     }
-    let place = Shelf::new(&config.data).add(file, config.party)?;
+    let place = Shelf::new(&config.data, config.store_key()?).add(file, config.party)?;
     let shown = place.display().to_string();
     output.result(&json!({ "added": shown }), || shown.clone())
 }
 
 impl MakeTape {
-    /// What the dealer's protocol is told, as the servers' is.
-    fn options(&self) -> rss_protocols::Options {
-        rss_protocols::Options::default().truncation(self.truncation.into()).profile(self.profile)
+    /// The settings of the dealer's protocol, the same as the servers'.
+    fn settings(&self) -> Settings {
+        Settings { truncation: self.truncation.into(), profile: self.profile }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::wire::{Cost, Link, Status};
 
-/// Most lines of one counter: names beyond are counted as `other`.
+/// The most lines of one counter: names beyond are counted as `other`.
 const MOST: usize = 1000;
 
 /// The upper ends of a histogram's ranges: seconds, bytes, rounds.
@@ -17,7 +17,7 @@ const SECONDS: &[f64] =
 const BYTES: &[f64] = &[1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11];
 const ROUNDS: &[f64] = &[10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, 30_000.0];
 
-/// How a job ended.
+/// The ways in which a job ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// Its client was answered.
@@ -27,7 +27,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// As operators read it.
+    /// The name in the metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -37,15 +37,15 @@ impl Outcome {
     }
 }
 
-/// What a server has counted since its start.
+/// The counts of a server since its start.
 #[derive(Debug, Default)]
 pub struct Metrics(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By kind, model, client and outcome.
+    /// The number of jobs by kind, model, client and outcome.
     jobs: BTreeMap<(&'static str, String, String, Outcome), u64>,
-    /// By kind and model, of jobs that are done.
+    /// The costs of jobs that are done, by kind and model.
     took: BTreeMap<(&'static str, String), [Histogram; 3]>,
 }
 
@@ -102,7 +102,7 @@ impl Metrics {
         }
     }
 
-    /// All that is counted, and what a server says of itself.
+    /// All counts, and a server's state.
     pub(super) fn page(&self, state: &Status) -> String {
         let mut page = String::new();
         let inner = self.lock();
@@ -170,8 +170,7 @@ fn head(page: &mut String, name: &str, help: &str, kind: &str) {
     let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
-/// Names of models and clients have no character that would have to be escaped; those of certificates' holders are
-/// such names behind a word.
+/// Names of models and clients never need escaping; those of certificates' holders are such names behind a word.
 fn line(page: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
     let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
     let labels =

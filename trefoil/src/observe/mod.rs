@@ -1,8 +1,8 @@
-//! What an operator's tools ask a server for: whether it lives, whether it can work, and its counters, over
-//! HTTP/1.1 on an address of their own.
+//! The pages that an operator's tools read over HTTP/1.1 on a separate address: whether the server lives, whether it
+//! can work, and its counters.
 //!
-//! Nothing is answered but `GET` of four paths, each within a second. Model and
-//! client names are among what is told, numbers of models and clients never: bind it where operators alone come.
+//! Nothing is answered but `GET` of four paths, each within a second. The pages show model and client names, but
+//! never their data: bind them to an address that only operators reach.
 
 mod metrics;
 
@@ -19,22 +19,22 @@ pub use metrics::{Metrics, Outcome};
 
 use crate::server::Server;
 
-/// How long a connection may take.
+/// The longest time of a connection.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// How long to wait before another connection is taken after one could not be.
+/// The pause after a connection could not be taken.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Longest request.
 const REQUEST: usize = 8192;
 
-/// Most connections that are answered at once, and most of one address. Whoever opens more is hung up on, so that silent
-/// connections keep nobody else from an answer.
+/// The most connections that are answered at once, and most of one address. Further connections are closed, so that
+/// silent ones do not block the answers to others.
 const CONNECTIONS: usize = 64;
 const OF_ONE: usize = 16;
 
-/// Answers requests for ever, those whose `Host` is an address, `localhost` or one of `hosts`: a page of somebody else's
-/// whose name was made to lead here must not read what is told.
+/// Answers requests forever, if their `Host` is an address, `localhost` or one of `hosts`. A page of another site
+/// whose name was made to lead here must not read the answers.
 pub fn serve(listener: &TcpListener, server: &Server, hosts: &[String]) {
     let open = Mutex::new(HashMap::<IpAddr, usize>::new());
     thread::scope(|scope| {
@@ -117,7 +117,7 @@ fn answer(mut stream: TcpStream, server: &Server, hosts: &[String]) -> io::Resul
     stream.write_all(body.as_bytes())
 }
 
-/// Whether a request's `Host` leads here for sure: an address, this machine, or a name of the operator's.
+/// True if a request's `Host` leads here for sure: an address, this machine, or a name of the operator's.
 fn is_known(host: &str, hosts: &[String]) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -129,7 +129,7 @@ fn is_known(host: &str, hosts: &[String]) -> bool {
         || hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// The page asks its own server and nobody else, and runs what is in it alone.
+/// The page asks only its server, and runs only the scripts in it.
 const HTML: &str = "text/html; charset=utf-8\r\ncontent-security-policy: default-src 'none'; connect-src 'self'; \
                     script-src 'unsafe-inline'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
@@ -155,28 +155,39 @@ fn page(path: &str, server: &Server) -> (u16, &'static str, String) {
     }
 }
 
-/// What is asked for.
-#[derive(Debug, PartialEq)]
-struct Asked {
-    host: String,
-    /// Of a `GET`.
-    path: Option<String>,
+/// A request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The host name that it asks.
+    pub host: String,
+    /// The path of a `GET`.
+    pub path: Option<String>,
 }
 
-/// What a request asks for; `None` if it does not say of whom.
+/// The request in these bytes; `None` as long as it does not end, and `Some(None)` if it does not name a host.
+///
+/// # Errors
+/// If it is not a request of HTTP/1.1.
+pub fn parse(bytes: &[u8]) -> io::Result<Option<Option<Asked>>> {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut request = httparse::Request::new(&mut headers);
+    if !request.parse(bytes).map_err(|error| bad(error.to_string()))?.is_complete() {
+        return Ok(None);
+    }
+    let path = request.path.unwrap_or_default().split('?').next().unwrap_or_default();
+    let path = (request.method == Some("GET")).then(|| path.to_owned());
+    let host = request.headers.iter().find(|it| it.name.eq_ignore_ascii_case("host"));
+    let host = host.map(|header| String::from_utf8_lossy(header.value).trim().to_owned());
+    Ok(Some(host.map(|host| Asked { host, path })))
+}
+
+/// Reads a request; `None` if it names no host.
 fn request(stream: &mut TcpStream) -> io::Result<Option<Asked>> {
     let began = Instant::now();
     let mut bytes = Vec::new();
     loop {
-        let mut headers = [httparse::EMPTY_HEADER; 64];
-        let mut request = httparse::Request::new(&mut headers);
-        let parsed = request.parse(&bytes).map_err(|error| bad(error.to_string()))?;
-        if parsed.is_complete() {
-            let path = request.path.unwrap_or_default().split('?').next().unwrap_or_default();
-            let path = (request.method == Some("GET")).then(|| path.to_owned());
-            let host = request.headers.iter().find(|it| it.name.eq_ignore_ascii_case("host"));
-            let host = host.map(|header| String::from_utf8_lossy(header.value).trim().to_owned());
-            return Ok(host.map(|host| Asked { host, path }));
+        if let Some(asked) = parse(&bytes)? {
+            return Ok(asked);
         }
         let left = LIMIT.saturating_sub(began.elapsed());
         if left.is_zero() || bytes.len() >= REQUEST {

@@ -1,11 +1,11 @@
-//! Who may do what: checked by each server for itself, when a client asks and again when the job runs.
+//! The rights of clients: each server checks them for itself, when a client asks and again when the job runs.
 //!
-//! What all clients may do stands in `party.toml`. A model belongs to the client that put it, which
-//! alone may replace, share and remove it, and names who may run it besides.
+//! `party.toml` states what all clients may do. A model belongs to the client that put it: this
+//! owner alone may replace, share and remove it, and names the other clients that may run it.
 
 use ring_arith::EngineTensor;
 
-use super::{Core, Job, Work};
+use super::Core;
 use crate::{
     Digest, Error, Id, Result, Shares,
     audit::Event,
@@ -14,11 +14,11 @@ use crate::{
     training::{Decision, Halt, Used},
 };
 
-/// Most clients that a model is shared with by name.
+/// The most clients that a model is shared with by name.
 pub(super) const READERS: usize = 256;
 
 impl Readers {
-    /// Whether a client that is not the model's owner may run it.
+    /// True if a client that is not the model's owner may run it.
     #[must_use]
     pub fn include(&self, client: &str) -> bool {
         match self {
@@ -27,7 +27,7 @@ impl Readers {
         }
     }
 
-    /// Checks names that somebody sent.
+    /// Checks names that a client sent.
     ///
     /// # Errors
     /// [`Error::Refused`] if they are too many, or one is not a name.
@@ -62,7 +62,8 @@ impl Core {
         entry.usable(name)
     }
 
-    /// Checks that a client may run a version of a model on so many examples. Returns its manifest.
+    /// Checks that a client may run a version of a model on this many examples. Returns its
+    /// manifest.
     pub(super) fn may_infer(&self, client: &str, name: &str, version: Id) -> Result<Manifest> {
         self.by_operator(self.access.may_infer(client), client, "run models")?;
         let manifest = self.readable(client, name)?;
@@ -95,8 +96,8 @@ impl Core {
         Ok(())
     }
 
-    /// Checks that a client may replace, share or remove what has this name, and returns that. Where
-    /// this server cannot read whose it is, the two others decide.
+    /// Checks that a client may replace, share or remove what has this name, and returns that. If this server cannot
+    /// read the owner, the two others decide.
     pub(super) fn may_change(&self, client: &str, name: &str) -> Result<Entry> {
         check_name("model", name).map_err(|reason| Error::refused("request", reason))?;
         self.by_operator(self.access.may_put(client), client, "put models")?;
@@ -119,42 +120,6 @@ impl Core {
         }
         let reason = "these servers answer from tapes and train nothing; three servers with `protocol = \"rss\"` do";
         Err(Error::refused("servers", reason))
-    }
-
-    /// Checks a job once more when its turn has come: meanwhile the model may have been replaced,
-    /// removed or shared with others. Returns the model that it runs.
-    pub(super) fn check_job(&self, job: &Job) -> Result<Option<Manifest>> {
-        let client = &job.client;
-        match &job.work {
-            Work::Put { name, content, replace, plan, shares, .. } => {
-                self.may_put(client, name, content.kind(), *replace)?;
-                let words = words_held(shares);
-                self.quotas.check_keep(client, name, disk_bytes(words, plan.len() as u64))?;
-            }
-            Work::Share { name, .. } => drop(self.may_change(client, name)?.usable(name)?),
-            Work::Remove { name } => drop(self.may_change(client, name)?),
-            Work::Decide { name, fingerprint, decision } => {
-                self.may_decide(client, name, *fingerprint, *decision)?;
-            }
-            Work::Train { name, fingerprint, .. } => {
-                let manifest = self.may_train(client, name, *fingerprint)?;
-                self.quotas.check_run(client, name, 0)?;
-                return Ok(Some(manifest));
-            }
-            Work::Release { name, fingerprint, step } => {
-                return Ok(Some(self.may_release(client, name, *fingerprint, *step)?));
-            }
-            Work::Publish { run, fingerprint, step, name, replace, .. } => {
-                self.may_put(client, name, "model", *replace)?;
-                return Ok(Some(self.may_publish(client, run, *fingerprint, *step)?));
-            }
-            Work::Infer { model, version, examples, .. } => {
-                let manifest = self.may_infer(client, model, *version)?;
-                self.quotas.check_run(client, model, *examples)?;
-                return Ok(Some(manifest));
-            }
-        }
-        Ok(None)
     }
 
     /// The data set of that name and version, which a client may name in a run.
@@ -233,14 +198,14 @@ impl Core {
         let run = manifest.run()?;
         check_consent(&manifest)?;
         if run.stopped {
-            let reason = format!("it is stopped; `trefoil run resume {name}` lets it go on");
+            let reason = format!("it is stopped; `trefoil run resume {name}` resumes it");
             return Err(Error::refused(format_args!("run `{name}`"), reason));
         }
         run.spec.data.iter().try_for_each(|used| self.usable_data(client, used).map(drop))?;
         Ok(manifest)
     }
 
-    /// Checks that a client may decide this about a run: whose it is, or whose data it uses.
+    /// Checks that a client may decide this about a run: its owner, or an owner of its data.
     pub(super) fn may_decide(
         &self,
         client: &str,
@@ -254,7 +219,7 @@ impl Core {
         }
     }
 
-    /// Halts a run here for good or until it is approved or resumed, and ends the job that works on it.
+    /// Halts a run here, for good or until it is approved or resumed, and ends the job that works on it.
     pub(super) fn halt(&self, client: &str, name: &str, halt: Halt) -> Result<()> {
         let manifest = self.readable(client, name)?;
         let fingerprint = manifest.run()?.fingerprint;
@@ -352,8 +317,7 @@ pub(super) fn disk_bytes(words: u64, plan: u64) -> u64 {
     words.saturating_mul(16).saturating_add(plan)
 }
 
-/// Whether a client is not told of what has a name. Damage is told to all where nobody can read whose
-/// the model is.
+/// True if a name's entry is hidden from a client. Damage is shown to all if the owner cannot be read.
 pub(super) fn hides(client: &str, entry: &Entry) -> bool {
     match entry {
         Entry::Absent => true,
@@ -362,8 +326,8 @@ pub(super) fn hides(client: &str, entry: &Entry) -> bool {
     }
 }
 
-/// Whether a client is told of what a manifest describes: its owner, those who may use it, and of a run also
-/// those whose data it uses and those who get its weights.
+/// True if a client may see a manifest's contents: its owner and those who may use it. A run is also seen by the
+/// owners of its data and those who get its weights.
 pub(super) fn sees(client: &str, manifest: &Manifest) -> bool {
     let concerned = matches!(&manifest.content, Content::Run(run)
         if run.owners.iter().chain(&run.spec.recipients).any(|name| name == client));

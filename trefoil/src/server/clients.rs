@@ -1,4 +1,4 @@
-//! What a server does for one client.
+//! The server's side of a client's connection.
 
 use std::{
     sync::{
@@ -13,8 +13,10 @@ use mpc_core::Released;
 use ring_arith::{EngineTensor, Shape};
 
 use super::{
-    Coming, Core, Job, Outcome, Output, Queue, Reserved, Server, Work,
+    Coming, Core, Job, Outcome, Output, Queue, Server,
     access::{disk_bytes, hides},
+    jobs::{Infer, Put, Remove, Share, Work},
+    quota::Reserved,
     tapes::{Candidate, candidates},
 };
 use crate::{
@@ -31,13 +33,13 @@ use crate::{
     },
 };
 
-/// A connection on which nothing is asked for so long is closed.
+/// A connection without a request for this time is closed.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// A client that has begun to send goes on within this time.
+/// A client that has begun to send continues within this time.
 const UPLOAD: Duration = Duration::from_secs(30);
 
-/// How often a waiting client hears that it is not forgotten.
+/// The interval at which a waiting client gets a word.
 const WORD: Duration = Duration::from_secs(1);
 
 /// Longest plan in bytes.
@@ -63,11 +65,11 @@ pub(super) struct Visit<'a> {
 pub(super) struct Order<'a> {
     pub(super) id: Id,
     pub(super) request: &'a Request,
-    /// What followed the request in the clear.
+    /// The texts that followed the request in the clear.
     pub(super) clear: &'a [&'a [u8]],
     pub(super) reserved: Reserved,
     pub(super) coming: Option<Coming>,
-    /// With which others it may run.
+    /// The jobs with which it may run.
     pub(super) joins: Option<Joins>,
 }
 
@@ -105,7 +107,7 @@ impl Visit<'_> {
             self.core.record_refusal(self.client, kind, &error);
             say(self.channel, &refusal(&error))?;
             if self.busy {
-                // What the client still sends belongs to the refused request.
+                // Bytes that the client still sends belong to the refused request.
                 return Ok(());
             }
         }
@@ -133,11 +135,11 @@ impl Visit<'_> {
             Request::Put { .. } => self.put(request),
             Request::Share { job, name, readers } => {
                 readers.check()?;
-                let work = Work::Share { name: name.clone(), readers: readers.clone() };
+                let work = Work::Share(Share { name: name.clone(), readers: readers.clone() });
                 self.change(*job, name, request, work)
             }
             Request::Remove { job, name } => {
-                self.change(*job, name, request, Work::Remove { name: name.clone() })
+                self.change(*job, name, request, Work::Remove(Remove { name: name.clone() }))
             }
             Request::Infer { .. } => self.infer(request),
             Request::Predict { model, version, inputs } => self.predict(model, *version, inputs),
@@ -195,14 +197,14 @@ impl Visit<'_> {
         let shares = self.receive_shares(&shapes, &mut pace)?;
         self.busy = false;
         let content = Content::Model { about, ranges: ranges.clone() };
-        let work = Work::Put {
+        let work = Work::Put(Put {
             name: name.clone(),
             content: Box::new(content),
             readers: readers.clone(),
             plan: plan.clone(),
             shares,
             replace: *replace,
-        };
+        });
         let (id, clear) = (*job, &[&about_bytes[..], &plan[..]]);
         let coming = Some(coming);
         self.run(Order { id, request, clear, reserved, coming, joins: None }, work)
@@ -215,7 +217,7 @@ impl Visit<'_> {
         };
         let core = self.core;
         let manifest = core.may_infer(self.client, model, *version)?;
-        let program = core.cache.program(&core.store, model, &manifest)?;
+        let program = core.programs.get(&core.store, model, &manifest)?;
         let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
         let examples = program.check_inputs(&shapes, &core.limits)?;
         core.quotas.check_run(self.client, model, examples)?;
@@ -236,7 +238,7 @@ impl Visit<'_> {
             examples: batch,
             most,
         });
-        let work = Work::Infer { model, version, inputs, examples, profile };
+        let work = Work::Infer(Infer { model, version, inputs, examples, profile });
         let coming = Some(coming);
         let order = Order { id: *job, request, clear: &[], reserved, coming, joins };
         self.run(order, work)
@@ -247,7 +249,7 @@ impl Visit<'_> {
     fn predict(&mut self, model: &str, version: Id, inputs: &[Vec<usize>]) -> Result<()> {
         let core = self.core;
         let manifest = core.may_infer(self.client, model, version)?;
-        let program = core.cache.program(&core.store, model, &manifest)?;
+        let program = core.programs.get(&core.store, model, &manifest)?;
         let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
         program.check_inputs(&shapes, &core.limits)?;
         let one_at_a_time = core.predicting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -286,7 +288,7 @@ impl Visit<'_> {
     }
 
     pub(super) fn receive_shares(&mut self, shapes: &[Shape], pace: &mut Pace) -> Result<Shares> {
-        let Core { sharing, me, .. } = **self.core;
+        let (sharing, me) = (self.core.sharing(), self.core.me);
         let parcel = receive_parcel(self.channel, sharing.contents(me), shapes, pace)?;
         sharing.accept(me, parcel, shapes).map_err(|error| Error::refused_parcel("request", error))
     }
@@ -339,7 +341,7 @@ impl Visit<'_> {
     }
 }
 
-/// What a client is told instead of an answer.
+/// The reply to a client in place of an answer.
 fn refusal(error: &Error) -> Reply {
     match error {
         Error::Stopping { party } => Reply::Stopping { party: *party },
@@ -384,17 +386,18 @@ impl Core {
         self.audit.record(&Event::Refused { client, request, reason: &reason });
     }
 
-    /// What a job of so many examples would send. From tapes it is what the tape's batch sends.
+    /// The traffic of a job on this many examples. With tapes it is the traffic of the tape's
+    /// batch.
     fn predict(&self, program: &Program, version: Id, examples: usize) -> Result<Vec<Cost>> {
-        let Some(shelf) = &self.shelf else {
-            return local::predict(program, examples, self.options);
-        };
-        let tapes = candidates(self, shelf, (program, version), examples)?;
-        let examples = tapes.first().map_or(examples, Candidate::examples);
-        local::predict_dealt(program, examples, self.options)
+        let mut batch = examples;
+        if let Some(shelf) = &self.shelf {
+            let tapes = candidates(self, shelf, (program, version), examples)?;
+            batch = tapes.first().map_or(examples, Candidate::examples);
+        }
+        local::predict(program, batch, self.computing)
     }
 
-    /// What a waiting client is told.
+    /// The reply to a waiting client.
     fn word(&self, id: Id) -> Reply {
         let state = self.state();
         match (&state.running, &state.queue) {

@@ -1,4 +1,4 @@
-//! What servers tell each other beside the shares of a job: one JSON text a message.
+//! The messages between servers beside the shares of a job: one JSON text a message.
 
 use net::{Party, Transport};
 use serde::{Serialize, de::DeserializeOwned};
@@ -8,7 +8,7 @@ use crate::{
     store::{Holding, Repair, Store, repairs},
 };
 
-/// The servers tell each other what they hold, and finish or undo what a crash interrupted.
+/// Exchanges the servers' lists of what they hold, and finishes or undoes what a crash interrupted.
 pub(crate) fn reconcile(store: &Store, control: &mut dyn Transport) -> Result<()> {
     let holdings = holdings(store, control, "compare models")?;
     for repair in repairs(control.me().0, &holdings) {
@@ -37,7 +37,7 @@ pub(crate) fn holdings(
     Ok(holdings)
 }
 
-/// Says the same to all others and hears all, as the named step. The own place is left empty.
+/// Sends the same to all others and receives from all, as the named step. The own place is left empty.
 pub(crate) fn exchange<T: Default + DeserializeOwned>(
     control: &mut dyn Transport,
     step: &str,
@@ -64,13 +64,13 @@ pub(crate) fn tell(control: &mut dyn Transport, party: usize, body: &impl Serial
     Ok(control.send(Party(party), bytes::Bytes::from(frame).into())?)
 }
 
-/// Hears what another server says.
+/// Receives another server's message.
 pub(crate) fn listen<T: DeserializeOwned>(control: &mut dyn Transport, party: usize) -> Result<T> {
     let message = control.receive(Party(party))?;
     serde_json::from_slice(&message.body).map_err(|cause| strange(control, party, cause))
 }
 
-/// Ends the session since a server said what no correct one says, and tells the others who and why.
+/// Ends the session since a server sent what no correct one sends, and names it and the reason to the others.
 pub(crate) fn strange(
     control: &mut dyn Transport,
     party: usize,

@@ -1,10 +1,10 @@
-//! What a server does for clients that train: their data sets, their runs, and their consent.
+//! The server's side for clients that train: their data sets, their runs, and their consent.
 
 use super::{
-    Work,
     access::disk_bytes,
     clients::{Order, PARSED, PLAN, Visit, words_of},
-    train::Derived,
+    jobs::{Decide, Publish, Put, Release, Train, Work},
+    trainings::Derived,
 };
 use crate::{
     Digest, Error, Id, Result,
@@ -34,14 +34,14 @@ impl Visit<'_> {
         let mut pace = self.pace();
         let shares = self.receive_shares(&set.shapes()?, &mut pace)?;
         self.busy = false;
-        let work = Work::Put {
+        let work = Work::Put(Put {
             name: name.clone(),
             content: Box::new(Content::Data(set.clone())),
             readers: readers.clone(),
             plan: bytes::Bytes::new(),
             shares,
             replace: *replace,
-        };
+        });
         let (id, coming) = (*job, Some(coming));
         self.run(Order { id, request, clear: &[], reserved, coming, joins: None }, work)
     }
@@ -72,21 +72,21 @@ impl Visit<'_> {
         let room = core.quotas.reserve(self.client, disk_bytes(words, 0))?;
         let shares = self.receive_shares(&shapes, &mut pace)?;
         self.busy = false;
-        let work = Work::Put {
+        let work = Work::Put(Put {
             name: name.clone(),
             content: Box::new(Content::Run(Box::new(run))),
             readers: Readers::Named(Vec::new()),
             plan: bytes.clone(),
             shares,
             replace: *replace,
-        };
+        });
         drop(reserved);
         let (id, clear, reserved) = (*job, &[&bytes[..]], room);
         let coming = Some(coming);
         self.run(Order { id, request, clear, reserved, coming, joins: None }, work)
     }
 
-    /// What a run is, if this server can keep it and its data sets are there.
+    /// The run to keep, if this server can keep it and its data sets are there.
     fn check_run(&self, job: Id, name: &str, spec: &RunSpec, derived: &Derived) -> Result<Run> {
         let core = self.core;
         let plan = &derived.plan;
@@ -119,16 +119,16 @@ impl Visit<'_> {
         };
         self.core.may_decide(self.client, name, *fingerprint, *decision)?;
         let (name, fingerprint, decision) = (name.clone(), *fingerprint, *decision);
-        self.order(*job, request, Work::Decide { name, fingerprint, decision })
+        self.order(*job, request, Work::Decide(Decide { name, fingerprint, decision }))
     }
 
-    /// Halts a run here, whatever the other servers do.
+    /// Halts a run here, independent of the other servers.
     pub(super) fn halt(&mut self, name: &str, halt: Halt) -> Result<()> {
         self.core.halt(self.client, name, halt)?;
         say(self.channel, &Reply::Done)
     }
 
-    /// Goes on with a run.
+    /// Continues a run.
     pub(super) fn train(&mut self, request: &Request) -> Result<()> {
         let Request::Train { job, name, fingerprint, from, steps, keep } = request else {
             return Err(Error::Internal("not a training".to_owned()));
@@ -136,7 +136,7 @@ impl Visit<'_> {
         self.core.may_train(self.client, name, *fingerprint)?;
         self.core.quotas.check_run(self.client, name, 0)?;
         let (fingerprint, from, steps, keep) = (*fingerprint, *from, *steps, *keep);
-        let work = Work::Train { name: name.clone(), fingerprint, from, steps, keep };
+        let work = Work::Train(Train { name: name.clone(), fingerprint, from, steps, keep });
         self.order(*job, request, work)
     }
 
@@ -160,7 +160,7 @@ impl Visit<'_> {
         self.core.may_release(self.client, name, fingerprint, step)?;
         let name = name.to_owned();
         let request = Request::Release { job, name: name.clone(), fingerprint, step };
-        self.order(job, &request, Work::Release { name, fingerprint, step })
+        self.order(job, &request, Work::Release(Release { name, fingerprint, step }))
     }
 
     /// Makes a model of a run.
@@ -172,14 +172,14 @@ impl Visit<'_> {
         readers.check()?;
         self.core.may_publish(self.client, run, *fingerprint, *step)?;
         self.core.may_put(self.client, name, "model", *replace)?;
-        let work = Work::Publish {
+        let work = Work::Publish(Publish {
             run: run.clone(),
             fingerprint: *fingerprint,
             step: *step,
             name: name.clone(),
             readers: readers.clone(),
             replace: *replace,
-        };
+        });
         self.order(*job, request, work)
     }
 }

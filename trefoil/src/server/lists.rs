@@ -1,4 +1,4 @@
-//! What a server tells a client about models and jobs.
+//! The lists of models and jobs that a server gives to a client.
 
 use super::{Core, Job, Phase, Queue, Running, access::sees, clients::Visit};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     wire::{DataState, JobState, ModelState, PublicModel, Reply, RunState, Stage, Status, say},
 };
 
-/// Most models on a page.
+/// The most models on a page.
 const PAGE: usize = 64;
 
 impl Visit<'_> {
@@ -46,7 +46,8 @@ impl Visit<'_> {
         say(self.channel, &Reply::Runs { runs, more })
     }
 
-    /// A page of what `describe` makes of what the client is told of, and whether there is more.
+    /// A page of the items that `describe` makes of the entries that the client may see, and true
+    /// if there are more.
     fn page<T>(
         &self,
         after: Option<&str>,
@@ -152,8 +153,8 @@ impl Core {
         jobs
     }
 
-    /// Ends a client's job: one that waits is dropped, one that is being prepared is refused, and the
-    /// session is ended that computes one, so that all servers are free for the next within moments.
+    /// Ends a client's job. A waiting job is dropped, a job that is being prepared is refused, and a job that runs
+    /// ends with its session. So all servers are free for the next job within moments.
     fn cancel_of(&self, client: &str, id: Id) -> Result<()> {
         let reason = format!("client {client} has cancelled it");
         let mut state = self.state();
@@ -188,18 +189,17 @@ impl Job {
 }
 
 impl Running {
-    /// Whether this job is among those that run.
+    /// True if this job is among those that run.
     pub(super) fn has(&self, id: Id) -> bool {
         self.jobs.iter().any(|(job, _)| job.job == id)
     }
 
-    /// Whether the job trains or opens this run.
+    /// True if the job trains or opens this run.
     pub(super) fn is_of_run(&self, name: &str) -> bool {
         self.run.as_deref() == Some(name)
     }
 
-    /// Ends one job, or keeps its answer back where others run with it. False if it is about to end by
-    /// itself.
+    /// Ends one job, or keeps its answer back where others run with it. False if the end is near anyway.
     fn cancel(&mut self, id: Id, reason: &str) -> bool {
         if self.jobs.len() == 1 {
             return self.end(reason);
@@ -211,8 +211,7 @@ impl Running {
         !ends
     }
 
-    /// Ends all that runs, now or as soon as that touches no other job. False if it is about to end by
-    /// itself.
+    /// Ends all that runs, now or as soon as that touches no other job. False if the end is near anyway.
     pub(super) fn end(&mut self, reason: &str) -> bool {
         match &mut self.phase {
             Phase::Preparing(cancel) | Phase::Voting(cancel) => {

@@ -1,8 +1,8 @@
 //! One of the servers: clients on one side, the other servers on the other.
 //!
-//! A thread per client takes requests and parts and puts jobs into the queue; one thread runs the
-//! session with the other servers, in which jobs run one after the other. After a failure the session
-//! is dropped and begun anew; queue and models outlive it.
+//! A thread per client takes requests and parts and puts jobs into the queue; one thread runs the session with the
+//! other servers, in which jobs run one after the other. After a failure the server drops the session and begins
+//! another; queue and store outlive it.
 
 mod access;
 mod cache;
@@ -13,49 +13,47 @@ mod learners;
 mod lists;
 mod quota;
 mod session;
+mod state;
 mod tapes;
 mod terms;
-mod train;
+mod trainings;
+mod worker;
 
 use std::{
     collections::HashMap,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
-        mpsc,
     },
     thread,
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use gpu_kernels::AnyEngine;
-use mpc_core::{Held, Released, Sharing};
-use net::{Canceller, Identity, LeftOut, LogLimit};
+use mpc_core::Sharing;
+use net::{Identity, LeftOut, LogLimit};
 use ring_arith::Engine;
-use rss_protocols::Options;
 
 use crate::{
-    Digest, Error, Id, Result, Shares,
+    Error, Id, Result,
     audit::{Audit, Event, JobLine},
     certificates::{self, CertificateEnd},
-    config::{Access, Computing, Limits, ProtocolChoice},
+    config::{Access, Limits},
     observe::{Metrics, Outcome as Ended},
-    program::sharing,
-    queue::{Follower, Full, Joins, Leader},
-    store::{Content, Readers, Store},
+    protocols::Computing,
+    queue::{Follower, Full, Leader},
+    store::Store,
     tapes::Shelf,
-    training::Decision,
-    watch::Watched,
-    wire::{Cost, JobState, Link, Status},
+    wire::{Link, Status},
 };
-use cache::Cache;
-use quota::{Quotas, Reserved};
+use cache::Programs;
+use quota::Quotas;
+use state::{Ending, Job, Outcome, Output, Phase, Queue, Running, State};
 
-/// Like lines of the log are written once in so long, and counted.
+/// The time in which like lines of the log are written once, and otherwise counted.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
 
-/// How often a server that is being stopped looks whether its jobs have ended.
+/// The interval at which a server that is being stopped checks if its jobs have ended.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// One server. Clones are the same server.
@@ -67,177 +65,40 @@ struct Core {
     limits: Limits,
     access: Access,
     engine: AnyEngine,
-    sharing: &'static dyn Sharing,
-    options: Options,
+    computing: Computing,
     store: Store,
     /// A dealer's tapes, where answers come from them.
     shelf: Option<Shelf>,
-    cache: Cache,
+    /// The plans of the models.
+    programs: Programs,
     state: Mutex<State>,
     /// Signalled when a job comes.
     wake: Condvar,
-    /// Whether the thread that keeps the session with the others lives.
+    /// True if the thread that keeps the session with the others lives.
     alive: AtomicBool,
     started: Instant,
-    /// What each client uses.
+    /// The use of this server by each client.
     quotas: Arc<Quotas>,
-    /// When the certificates in use end.
+    /// The ends of the certificates in use.
     certificates: Mutex<Vec<CertificateEnd>>,
-    /// Held by whoever predicts what a job would send.
+    /// Held by the thread that predicts what a job would send.
     predicting: Mutex<()>,
     /// Refusals that clients cause, by client and by what was asked for.
     refusals: LogLimit<String, &'static str>,
     /// Sessions that could not be begun, by reason.
     sessions: LogLimit<(), String>,
-    /// What has ended, for operators.
+    /// The counts of ended jobs, for operators.
     metrics: Metrics,
-    /// Who asked for what.
+    /// The record of requests and their clients.
     audit: Audit,
-}
-
-struct State {
-    queue: Queue,
-    jobs: HashMap<Id, Job>,
-    link: Link,
-    /// Since when `link` is what it is.
-    since: Instant,
-    running: Option<Running>,
-    done: u64,
-    failed: u64,
-    /// Of each client, how many jobs are done and how many have failed.
-    ended: HashMap<String, (u64, u64)>,
-    /// Whether this server is being stopped.
-    ending: Ending,
-    /// Ends the session that there is, or that is being begun.
-    session: Option<Canceller>,
-}
-
-/// How far a server is with being stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    No,
-    /// It takes no new jobs.
-    Draining,
-    /// It begins no new session.
-    Now,
-}
-
-enum Queue {
-    Leader(Leader),
-    Follower(Follower),
-}
-
-/// This server's part of a job.
-struct Job {
-    client: String,
-    work: Work,
-    outcome: mpsc::Sender<Outcome>,
-    /// Of all that is public about its request.
-    digest: Digest,
-    /// With which others it may run.
-    joins: Option<Joins>,
-    /// When it was complete here.
-    since: Instant,
-    /// Bytes of shares that came with it.
-    received: u64,
-    _reserved: Arc<Reserved>,
-}
-
-enum Work {
-    Put {
-        name: String,
-        content: Box<Content>,
-        readers: Readers,
-        plan: Bytes,
-        shares: Shares,
-        replace: bool,
-    },
-    Share {
-        name: String,
-        readers: Readers,
-    },
-    Remove {
-        name: String,
-    },
-    Infer {
-        model: String,
-        version: Id,
-        inputs: Shares,
-        examples: u64,
-        profile: bool,
-    },
-    Decide {
-        name: String,
-        fingerprint: Digest,
-        decision: Decision,
-    },
-    Train {
-        name: String,
-        fingerprint: Digest,
-        from: u32,
-        steps: u32,
-        keep: bool,
-    },
-    Release {
-        name: String,
-        fingerprint: Digest,
-        step: u32,
-    },
-    Publish {
-        run: String,
-        fingerprint: Digest,
-        step: u32,
-        name: String,
-        readers: Readers,
-        replace: bool,
-    },
-}
-
-/// The job that runs, or several that run as one.
-struct Running {
-    /// Each with its client.
-    jobs: Vec<(JobState, String)>,
-    /// The run that it trains or opens, if it does.
-    run: Option<String>,
-    /// Of several, those that were cancelled, and why: they run to their end with the others, and nobody gets
-    /// their answers.
-    cancelled: HashMap<Id, String>,
-    /// A hand on the session's transport.
-    watched: Watched,
-    /// Ends the session, and the job with it.
-    canceller: Canceller,
-    phase: Phase,
-}
-
-/// How far the running job is, as far as that matters to whoever wants to end it. To end the session ends
-/// the job that any of the servers has begun since, so it may be done only while none can have.
-#[derive(Debug)]
-enum Phase {
-    /// The others wait for this server's word on the job. A reason to end it becomes its word against it.
-    Preparing(Option<String>),
-    /// This server has given its word, and the others may have refused the job and gone on by now. A
-    /// reason to end it waits until it is known that the job runs.
-    Voting(Option<String>),
-    /// The others cannot end the job without what this server has yet to send.
-    Computing,
-    /// This server has sent its last word on the job, and the others may have gone on.
-    Ending,
-}
-
-/// How a job ended, for the client.
-type Outcome = Result<Output, String>;
-
-enum Output {
-    Nothing,
-    Answer(Vec<Released>, Box<Cost>),
 }
 
 /// A part of a job that is being sent.
 struct Coming(Arc<Core>, Id);
 
 impl Server {
-    /// A server that keeps its shares in `store`, computes on `engine` as `computing` says and writes to `audit` what it
-    /// is asked for.
+    /// A server that keeps its shares in `store`, computes on `engine` by the protocol `computing` and records
+    /// requests in `audit`.
     #[must_use]
     pub fn new(
         me: usize,
@@ -248,8 +109,7 @@ impl Server {
         computing: Computing,
         audit: Audit,
     ) -> Self {
-        let Computing { protocol, options } = computing;
-        let sharing = sharing(protocol);
+        let sharing = computing.protocol.sharing();
         let (capacity, limit) = (limits.queue, limits.parts_limit());
         let queue = match me {
             0 => Queue::Leader(Leader::new(sharing.servers(), capacity, limit)),
@@ -268,19 +128,18 @@ impl Server {
             ending: Ending::No,
             session: None,
         };
-        let shelf = (protocol == ProtocolChoice::RssDealt).then(|| Shelf::new(store.root()));
-        let cache = Cache::new(limits.cache_mib << 20, shelf.is_some());
+        let shelf = computing.protocol.plays_tapes();
+        let shelf = shelf.then(|| Shelf::new(store.root(), store.key().cloned()));
         let quotas = Arc::new(Quotas::new(me, limits.clone()));
         Self(Arc::new(Core {
             me,
             limits,
             access,
             engine,
-            sharing,
-            options,
+            computing,
             store,
             shelf,
-            cache,
+            programs: Programs::default(),
             state: Mutex::new(state),
             wake: Condvar::new(),
             alive: AtomicBool::new(true),
@@ -295,7 +154,7 @@ impl Server {
         }))
     }
 
-    /// What this server has counted.
+    /// The counts of this server.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
@@ -316,12 +175,12 @@ impl Server {
         check_revocations(&self.0.store, identity)
     }
 
-    /// Whether the thread lives that runs jobs with the other servers.
+    /// True if the thread lives that runs jobs with the other servers.
     pub(crate) fn is_alive(&self) -> bool {
         self.0.alive.load(Ordering::Relaxed)
     }
 
-    /// Whether new jobs can run here.
+    /// True if new jobs can run here.
     ///
     /// # Errors
     /// Why they cannot, for operators.
@@ -337,13 +196,13 @@ impl Server {
         }
     }
 
-    /// What this server computes on.
+    /// The name of the engine on which this server computes.
     #[must_use]
     pub fn engine(&self) -> String {
         self.0.engine.name()
     }
 
-    /// What this server knows about itself, for its operator.
+    /// The state of this server, for its operator.
     ///
     /// # Errors
     /// [`Error::File`] if the store cannot be read.
@@ -377,8 +236,8 @@ impl Server {
         })
     }
 
-    /// Takes no new jobs, ends those that it has taken, then its session: [`Server::keep_session`] returns.
-    /// What is not done after [`Limits::drain_seconds`] fails. Returns how many jobs that are.
+    /// Takes no new jobs, ends those that it has taken, then its session: [`Server::keep_session`] returns. A job
+    /// that is not done after [`Limits::drain_seconds`] fails. Returns the number of these jobs.
     pub fn stop(&self) -> usize {
         let core = &self.0;
         core.state().ending = Ending::Draining;
@@ -409,7 +268,7 @@ impl Server {
         }
     }
 
-    /// When the certificates in use end.
+    /// The ends of the certificates in use.
     #[must_use]
     pub fn certificates(&self) -> Vec<CertificateEnd> {
         self.0.certificates.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -420,8 +279,8 @@ impl Server {
         *self.0.certificates.lock().unwrap_or_else(PoisonError::into_inner) = ends;
     }
 
-    /// Reads every file of every model, so that damage is known before somebody asks for the model. Jobs
-    /// go on meanwhile.
+    /// Reads every file of every model, so that damage is known before a client asks for the model. Jobs go on
+    /// meanwhile.
     ///
     /// # Errors
     /// [`Error::File`] if the store cannot be read.
@@ -464,8 +323,13 @@ pub(crate) fn check_revocations(store: &Store, identity: &Identity) -> Result<()
 }
 
 impl Core {
+    /// The clients' side of the protocol.
+    fn sharing(&self) -> &'static dyn Sharing {
+        self.computing.protocol.sharing()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        // What a panic may leave behind is a job that nobody runs, which expires.
+        // A panic may leave a job that no thread runs, which expires.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -485,7 +349,7 @@ impl Core {
         Ok(Coming(self.clone(), id))
     }
 
-    /// Checks that new jobs are taken. Whoever has reserved room for one before may rely on the answer.
+    /// Checks that new jobs are taken. The answer stays valid for a caller that has reserved room for a job before.
     fn takes_jobs(&self) -> Result<()> {
         self.audit.check(self.me)?;
         if self.state().ending == Ending::No {
@@ -508,7 +372,7 @@ impl Core {
         Ok(())
     }
 
-    /// Ends jobs that will not run. Their clients are told why, if they still listen.
+    /// Ends jobs that will not run. Their clients get the reason, if they are still connected.
     fn give_up(&self, lost: Vec<(Id, String)>) {
         for (id, reason) in lost {
             let job = self.state().jobs.remove(&id);
@@ -544,73 +408,8 @@ impl Core {
         let (done, failed) = state.ended.entry(job.client.clone()).or_default();
         *(if outcome.is_ok() { done } else { failed }) += 1;
         drop(state);
-        // The client may have left; then nobody wants to know.
+        // The client may have left; then the outcome is dropped.
         let _ = job.outcome.send(outcome);
-    }
-}
-
-impl Work {
-    /// What its client shared.
-    fn parts(&self) -> &[Held] {
-        match self {
-            Self::Put { shares, .. } | Self::Infer { inputs: shares, .. } => shares,
-            _ => &[],
-        }
-    }
-
-    /// How many examples it answers, if it is an inference.
-    fn examples(&self) -> Option<u64> {
-        match self {
-            Self::Infer { examples, .. } => Some(*examples),
-            _ => None,
-        }
-    }
-
-    /// The run that it trains or opens, if it does.
-    fn run(&self) -> Option<&str> {
-        match self {
-            Self::Train { name, .. } | Self::Release { name, .. } => Some(name),
-            Self::Publish { run, .. } => Some(run),
-            _ => None,
-        }
-    }
-
-    /// What it is, and the name of what it makes, changes or runs.
-    fn name(&self) -> (&'static str, &str) {
-        match self {
-            Self::Put { name, .. } => ("put", name),
-            Self::Share { name, .. } => ("share", name),
-            Self::Remove { name } => ("remove", name),
-            Self::Infer { model, .. } => ("infer", model),
-            Self::Decide { name, decision, .. } => (decision.name(), name),
-            Self::Train { name, .. } => ("train", name),
-            Self::Release { name, .. } => ("release", name),
-            Self::Publish { name, .. } => ("publish", name),
-        }
-    }
-}
-
-impl Queue {
-    fn cancel(&mut self, id: Id, reason: &str) -> bool {
-        match self {
-            Self::Leader(leader) => leader.cancel(id, reason),
-            // The leader may count on it; then it stays until it runs or is dropped.
-            Self::Follower(follower) => follower.cancel(id),
-        }
-    }
-
-    fn announce(&mut self, id: Id, coming: bool) {
-        match self {
-            Self::Leader(leader) => leader.announce(id, coming),
-            Self::Follower(follower) => follower.announce(id, coming),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Leader(leader) => leader.len(),
-            Self::Follower(follower) => follower.len(),
-        }
     }
 }
 

@@ -1,9 +1,9 @@
-//! What each client uses of a server, and what it may use.
+//! The use of a server by each client, and its limits.
 //!
-//! Memory, connections and places in the queue are counted while they are held, by values that give
-//! them back when they are dropped. Seconds and answers are counted by the day (UTC), in memory: each of
-//! the three servers counts for itself and a job needs all three, so that the restart of one or two
-//! gives nobody more than its share.
+//! Memory, connections and places in the queue are counted while they are held, by values that give them back when
+//! they are dropped. Seconds and answers are counted by the day (UTC), in memory. Each of the three servers counts
+//! for itself and a job needs all three. So the restart of one or two servers does not give any client more than its
+//! share.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,7 @@ use crate::{Error, Result, config::Limits};
 /// Seconds of a day.
 const DAY: u64 = 86_400;
 
-/// What clients use of one server.
+/// The use of one server by its clients.
 #[derive(Debug)]
 pub(super) struct Quotas {
     me: usize,
@@ -26,15 +26,15 @@ pub(super) struct Quotas {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// What is held now, by client. Who holds nothing has no entry.
+    /// The amounts that are held now, by client. Clients that hold nothing are left out.
     held: HashMap<String, Held>,
-    /// What was used on `day`, by client.
+    /// The amounts that were used on `day`, by client.
     used: HashMap<String, Used>,
     /// Days since 1970.
     day: u64,
     connections: usize,
     bytes: u64,
-    /// What the models in force take, by name.
+    /// The sizes of the current models, by name.
     models: HashMap<String, Kept>,
 }
 
@@ -48,7 +48,7 @@ struct Held {
 #[derive(Debug, Default)]
 struct Used {
     time: Duration,
-    /// By model.
+    /// Answers by model.
     answers: HashMap<String, u64>,
 }
 
@@ -136,7 +136,7 @@ impl Quotas {
         Ok(Reserved { quotas: self.clone(), client: client.to_owned(), bytes })
     }
 
-    /// Checks that a client may run a model on so many more examples today.
+    /// Checks that a client may run a model on this many more examples today.
     pub(super) fn check_run(&self, client: &str, model: &str, examples: u64) -> Result<()> {
         let limits = &self.limits;
         let mut inner = self.lock();
@@ -169,7 +169,8 @@ impl Quotas {
         *used.answers.entry(model.to_owned()).or_default() += examples;
     }
 
-    /// Checks that a client may keep a model of so many bytes, which takes the place of that name.
+    /// Checks that a client may keep a model of this many bytes, which replaces the model of that
+    /// name.
     pub(super) fn check_keep(&self, client: &str, name: &str, bytes: u64) -> Result<()> {
         let limits = &self.limits;
         let inner = self.lock();
@@ -198,7 +199,7 @@ impl Quotas {
         Ok(())
     }
 
-    /// Notes a model that has come into force.
+    /// Notes a model that has become current.
     pub(super) fn keep(&self, name: &str, owner: &str, bytes: u64) {
         let kept = Kept { owner: owner.to_owned(), bytes };
         self.lock().models.insert(name.to_owned(), kept);
@@ -237,7 +238,7 @@ impl Quotas {
 }
 
 impl Inner {
-    /// What was used today.
+    /// The amounts that were used today.
     fn today(&mut self) -> &mut HashMap<String, Used> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let day = now.as_secs() / DAY;

@@ -14,14 +14,19 @@ use std::{
 use super::{
     Core, Ending, Job, Phase, Queue, Running, Server,
     control::{listen, reconcile, strange, tell},
-    jobs::Worker,
+    jobs::{Train, Work},
+    worker::Worker,
 };
 use crate::{
     Error, Id, Result,
+    config::Limits,
+    protocols::with_protocol,
     queue::{Answer, Turn},
     watch::{Place, Watched},
     wire::{Link, Stage, VERSION},
 };
+use gpu_kernels::AnyEngine;
+use mpc_core::ServerProtocol;
 use net::{Canceller, Session, Transport};
 use ring_arith::{Engine, Generator};
 
@@ -32,7 +37,7 @@ const SESSION: &str = "trefoil servers";
 const AGAIN: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(2);
 
-/// How long the leader lets the followers wait for its word when nothing happens.
+/// The longest time for which the leader lets the followers wait for its word when nothing happens.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Words of buffers that stay with the engine from one job to the next: enough for a ResNet-50.
@@ -43,15 +48,15 @@ const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(64);
 
 impl Server {
-    /// Keeps a session with the other servers, which `begin` starts anew whenever it has died, until
-    /// the server is stopped.
+    /// Keeps a session with the other servers until the server is stopped. `begin` starts it again whenever it has
+    /// died.
     pub fn keep_session(&self, begin: impl Fn(&net::Job) -> net::Result<Session>) {
         // Also if it ends by a panic.
         let _ended = Ended(&self.0.alive);
         let mut pause = *AGAIN.start();
         while let Some(canceller) = self.0.next_session() {
             let prgs = self.0.engine.generators().into_iter().map(Generator::name);
-            let servers = self.0.sharing.servers() as u16;
+            let servers = self.0.sharing().servers() as u16;
             let job = net::Job::new(SESSION).parties(servers);
             let job = job.prgs(prgs).config(&VERSION.to_le_bytes());
             let session = begin(&job.canceller(&canceller)).map_err(Error::from);
@@ -83,7 +88,7 @@ impl Drop for Ended<'_> {
 }
 
 impl Core {
-    /// What ends the next session, unless there is to be none.
+    /// The canceller that ends the next session, unless there is to be none.
     fn next_session(&self) -> Option<Canceller> {
         let mut state = self.state();
         let canceller = Canceller::default();
@@ -91,18 +96,26 @@ impl Core {
         state.session.is_some().then_some(canceller)
     }
 
-    /// Runs jobs within a session until it dies. The others are told of what, if it died here.
+    /// Runs jobs within a session until it dies. If it died here, the others get the reason.
     fn run_session(&self, session: Session, canceller: &Canceller) -> Result<()> {
         let watched = Watched::new(session.transport);
         let transport = Box::new(watched.hand());
-        let ended = self.run_jobs(Session { transport, ..session }, &watched, canceller);
+        let session = Session { transport, ..session };
+        let ended = with_protocol!(self.computing.protocol, P => {
+            self.run_jobs::<P>(session, &watched, canceller)
+        });
         ended.inspect_err(|error| watched.hand().fail(&error.to_string()))
     }
 
-    fn run_jobs(&self, session: Session, watched: &Watched, canceller: &Canceller) -> Result<()> {
+    fn run_jobs<P: ServerProtocol<Engine = AnyEngine>>(
+        &self,
+        session: Session,
+        watched: &Watched,
+        canceller: &Canceller,
+    ) -> Result<()> {
         let mut control = watched.hand();
         reconcile(&self.store, &mut control)?;
-        let mut worker = Worker::start(self, session, watched.hand(), canceller.clone())?;
+        let mut worker = Worker::<P>::start(self, session, watched.hand(), canceller.clone())?;
         let lost = {
             let (mut state, now) = (self.state(), Instant::now());
             match &mut state.queue {
@@ -135,16 +148,15 @@ impl Core {
         })
     }
 
-    /// Ends a job that runs for too long; the session too, if that does not end the job, for instance
-    /// because a peer is stuck. Hears of the beginning and of the end of each job.
-    fn limit_jobs(&self, strokes: Receiver<Id>, canceller: &Canceller) {
-        let (limit, seconds, me) = (self.limits.job_limit(), self.limits.job_seconds, self.me);
-        let reason =
-            format!("the job ran longer than {seconds} s (limits.job_seconds of party {me})");
-        while let Ok(id) = strokes.recv() {
+    /// Ends a job that runs for too long; the session too, if that does not end the job, for instance because a peer
+    /// is stuck. Receives the beginning of each job, with its time limit, and its end.
+    fn limit_jobs(&self, strokes: Receiver<Stroke>, canceller: &Canceller) {
+        while let Ok((id, limit, name)) = strokes.recv() {
             if strokes.recv_timeout(limit) != Err(RecvTimeoutError::Timeout) {
                 continue;
             }
+            let (seconds, me) = (limit.as_secs(), self.me);
+            let reason = format!("the job ran longer than {seconds} s ({name} of party {me})");
             if let Some(running) = self.state().running.as_mut().filter(|it| it.has(id)) {
                 running.end(&reason);
             }
@@ -154,7 +166,7 @@ impl Core {
         }
     }
 
-    /// Counts for each client what the models in force take.
+    /// Counts for each client the sizes of its current models.
     fn count_models(&self) -> Result<()> {
         for name in self.store.names()? {
             if let Some(manifest) = self.store.entry(&name).manifest() {
@@ -168,14 +180,14 @@ impl Core {
     fn lead(&self, control: &mut Watched, pause: &mut Duration) -> Result<Vec<Id>> {
         let turn = self.with_leader(|leader| leader.turn());
         control.step("next job");
-        for party in 1..self.sharing.servers() {
+        for party in 1..self.sharing().servers() {
             tell(control, party, &turn)?;
         }
         if !turn.run.is_empty() {
             *pause = *PAUSES.start();
             return Ok(turn.run);
         }
-        for party in 1..self.sharing.servers() {
+        for party in 1..self.sharing().servers() {
             let answer: Answer = listen(control, party)?;
             let now = Instant::now();
             let lost = self.with_leader(|leader| leader.answered(party, &turn, &answer, now));
@@ -228,9 +240,13 @@ impl Core {
         }
     }
 
-    /// Runs the jobs of a turn, as one if there are several and all servers agree to, else one after
-    /// the other. Their clients hear of their ends, whatever they are. An error is the end of the session.
-    fn run_turn(&self, mut run: Run<'_, '_>, ids: &[Id]) -> Result<()> {
+    /// Runs the jobs of a turn, as one if there are several and all servers agree to, else one after the other. Their
+    /// clients get the results, whatever they are. An error is the end of the session.
+    fn run_turn<P: ServerProtocol<Engine = AnyEngine>>(
+        &self,
+        mut run: Run<'_, '_, P>,
+        ids: &[Id],
+    ) -> Result<()> {
         let mut jobs = Vec::new();
         let mut lost = None;
         {
@@ -243,7 +259,7 @@ impl Core {
             }
         }
         if let Some(id) = lost {
-            // A follower that lost its part would break its word; the session ends and is begun anew.
+            // A follower that lost its part would break its word; the session ends and another one begins.
             return self
                 .end_all(jobs, Error::Internal(format!("this server has no part of job {id}")));
         }
@@ -291,12 +307,12 @@ impl Core {
 
     /// Does work on jobs, while which others see that they run. Returns its result, and which of the jobs were
     /// cancelled meanwhile though they could not be ended.
-    fn run_group<T>(
+    fn run_group<P: ServerProtocol, T>(
         &self,
-        run: &mut Run<'_, '_>,
+        run: &mut Run<'_, '_, P>,
         jobs: &mut [(Id, Job)],
         phase: Phase,
-        work: impl FnOnce(&mut Worker<'_>, &mut [(Id, Job)]) -> Result<T>,
+        work: impl FnOnce(&mut Worker<'_, P>, &mut [(Id, Job)]) -> Result<T>,
     ) -> (Result<T>, HashMap<Id, String>) {
         let describe = |(id, job): &(Id, Job)| {
             (job.describe(*id, Stage::Working(Place::default())), job.client.clone())
@@ -309,15 +325,18 @@ impl Core {
             canceller: run.canceller.clone(),
             phase,
         });
-        let first = jobs.first().map(|(id, _)| *id);
-        // Who listens has gone only if the last job took too long, and this one will then fail.
-        let _ = first.map(|id| run.clock.send(id));
+        let first = jobs.first().map(|(id, job)| {
+            let (limit, name) = limit_of(&job.work, &self.limits);
+            (*id, limit, name)
+        });
+        // The receiver has gone only if the last job took too long, and this one will then fail.
+        let _ = first.map(|stroke| run.clock.send(stroke));
         let worker = &mut *run.worker;
         let ended = panic::catch_unwind(AssertUnwindSafe(|| work(worker, jobs)));
         let ended = ended.unwrap_or_else(|_| {
             Err(Error::Internal("the program failed an assertion; its log says where".to_owned()))
         });
-        let _ = first.map(|id| run.clock.send(id));
+        let _ = first.map(|stroke| run.clock.send(stroke));
         // A device that cannot even do this fails the next job, with a reason.
         let _ = self.engine.trim(KEPT);
         let running = self.state().running.take();
@@ -357,8 +376,8 @@ impl Core {
     }
 }
 
-/// What a client can do about a job that failed. What a link or a server did passes; what an operation of the
-/// plan has against its operands does not.
+/// The advice to a client whose job failed. A fault of a link or a server passes; an operation of the plan that does
+/// not fit its operands fails again.
 fn advice(error: &Error) -> &'static str {
     use mpc_core::Error as Mpc;
     use nn_layers::Error as Nn;
@@ -371,22 +390,51 @@ fn advice(error: &Error) -> &'static str {
     }
 }
 
-/// What to do about a failure that passes.
+/// The advice after a failure that passes.
 const SEND_AGAIN: &str =
     "the servers find each other again by themselves, after which it can be sent again";
 
-/// What jobs are run with.
-struct Run<'a, 'b> {
-    worker: &'a mut Worker<'b>,
+/// The beginning or the end of a job: how long it may run, and the name of that limit.
+type Stroke = (Id, Duration, &'static str);
+
+/// The longest time for a job, and the name of that limit. A slice of a training has one step, or as many as should
+/// fit into twice its limit. If the time of a step was unknown, they may not fit.
+fn limit_of(work: &Work, limits: &Limits) -> (Duration, &'static str) {
+    match work {
+        Work::Train(Train { steps, .. }) if *steps > 1 => {
+            let limit = (3 * limits.train_limit()).min(limits.job_limit());
+            (limit, "3 x limits.train_seconds; ask for fewer steps at once")
+        }
+        _ => (limits.job_limit(), "limits.job_seconds"),
+    }
+}
+
+/// The parts that run a job.
+struct Run<'a, 'b, P: ServerProtocol> {
+    worker: &'a mut Worker<'b, P>,
     watched: &'a Watched,
     canceller: &'a Canceller,
-    /// Hears of the beginning and of the end of each job.
-    clock: &'a Sender<Id>,
+    /// Receives the beginning and the end of each job.
+    clock: &'a Sender<Stroke>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Digest;
+
+    #[test]
+    fn several_steps_of_a_training_may_run_for_three_times_its_limit_and_one_as_long_as_any_job() {
+        let limits = Limits { train_seconds: 5, job_seconds: 3600, ..Limits::default() };
+        let train = |steps| {
+            let (name, fingerprint) = ("r".to_owned(), Digest::of(&[b"r"]));
+            Work::Train(Train { name, fingerprint, from: 0, steps, keep: false })
+        };
+        assert_eq!(limit_of(&train(2), &limits).0, Duration::from_secs(15));
+        assert_eq!(limit_of(&train(1), &limits).0, Duration::from_secs(3600));
+        let short = Limits { job_seconds: 7, ..limits };
+        assert_eq!(limit_of(&train(2), &short).0, Duration::from_secs(7));
+    }
 
     #[test]
     fn only_what_can_pass_is_to_be_sent_again() {

@@ -1,27 +1,27 @@
 //! Answers from a dealer's tapes, at one of two servers.
 
-use mpc_core::{Deal, Protocol};
+use mpc_core::{Deal, Protocol, Released, ServerProtocol};
 use net::Session;
 use nn_layers::Observer;
-use rss_protocols::{Rss, Tape};
 use serde::{Deserialize, Serialize};
 
 use super::{Core, cache::Loaded};
 use crate::{
     Digest, Error, Id, Result, Shares,
-    program::{Mpc, Program, Share},
+    program::Program,
+    protocols::{Tape, TapePlayer, start_with_tape},
     tapes::{Shelf, TapeState, digest, shown_name},
     watch::Watched,
 };
 
-/// Most tapes whose model stays shared under their masks between jobs.
+/// The most tapes whose model stays shared under their masks between jobs.
 const KEPT: usize = 4;
 
-/// A tape that a server could play for a job, as it tells the other.
+/// A tape that a server could play for a job, as it offers it to the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Candidate {
-    /// What both tapes of a pair are called.
+    /// The name of both tapes of a pair.
     id: Id,
     /// The first answer that this server has not used.
     next: u64,
@@ -39,12 +39,15 @@ pub(super) struct Players {
     open: Vec<Player>,
 }
 
+/// A share at one of two servers that play tapes.
+type TapeShare = <TapePlayer as Protocol>::Share;
+
 /// A tape, and the protocol that plays it.
 pub(super) struct Player {
     tape: Tape,
     version: Id,
-    pub(super) mpc: Mpc,
-    weights: Vec<Share>,
+    mpc: TapePlayer,
+    weights: Vec<TapeShare>,
 }
 
 impl Candidate {
@@ -53,7 +56,7 @@ impl Candidate {
         self.examples as usize
     }
 
-    /// The tape that all servers can play, if they say the same of it; why there is none otherwise.
+    /// The tape that all servers can play, if they agree on it; else the reason.
     pub(super) fn choose(all: &[&[Self]]) -> Result<Id, String> {
         let [first, others @ ..] = all else { return Err("there is no server".to_owned()) };
         let mut common = false;
@@ -86,11 +89,11 @@ impl Candidate {
     }
 }
 
-/// Why a tape gives no answer any more.
+/// The reason why a tape gives no more answers.
 const SPENT: &str = "the tape for this model is spent: have another one made (`trefoil tape make`) and give each \
                      server its part (`trefoil tape add`)";
 
-/// The tapes that this server could play for a job of so many examples, of which there is at least one.
+/// The tapes, at least one, that this server could play for a job on this many examples.
 pub(super) fn candidates(
     core: &Core,
     shelf: &Shelf,
@@ -99,11 +102,11 @@ pub(super) fn candidates(
 ) -> Result<Vec<Candidate>> {
     let refused = |reason: String| Err(Error::refused("tapes", reason));
     let (tapes, mut damaged) = shelf.tapes()?;
-    let Core { options, me, .. } = core;
+    let Core { computing, me, .. } = core;
     let (mut spent, mut sizes, mut bound) = (false, Vec::new(), false);
     let mut found = Vec::new();
     for tape in tapes {
-        if tape.digest() != *digest(program, options, tape.examples()).as_bytes() {
+        if tape.digest() != *digest(program, &computing.settings, tape.examples()).as_bytes() {
             continue;
         }
         if tape.party().0 != *me {
@@ -166,7 +169,7 @@ pub(super) fn candidates(
     ))
 }
 
-/// How many places of a tape were used here, as is written down apart from it.
+/// The number of places of a tape that were used here, as is written down apart from it.
 fn used_places(core: &Core, tape: &Tape) -> Result<u64> {
     core.store.ledger().read(USED, &shown_name(&tape.id()))
 }
@@ -174,12 +177,12 @@ fn used_places(core: &Core, tape: &Tape) -> Result<u64> {
 /// The count of the ledger.
 const USED: &str = "tapes";
 
-/// Whether a job of so many examples can be run on a tape for others.
+/// True if a job on `examples` examples can be run on a tape for `tape` examples.
 fn fits(program: &Program, examples: usize, tape: u64) -> bool {
     examples as u64 == tape || (examples as u64) < tape && program.plan().keeps_examples_apart()
 }
 
-/// What a tape is bound to.
+/// The hash of the version that a tape is bound to.
 fn version_hash(version: Id) -> [u8; 32] {
     *Digest::of(&[b"version", &version.bytes()]).as_bytes()
 }
@@ -189,14 +192,14 @@ impl Players {
         Self { keys: session.pair_keys.clone(), id: session.id, open: Vec::new() }
     }
 
-    /// What plays a tape for a model, whose weights are shared under the tape's masks first if that has not been
-    /// done in this session: one round, 8 bytes a weight to the other server.
-    pub(super) fn player(
+    /// The player of a tape for a model. If that has not been done in this session, it first shares the weights under
+    /// the tape's masks: one round, 8 bytes a weight to the other server.
+    pub(super) fn player<S>(
         &mut self,
         core: &Core,
         control: &Watched,
         tape: Id,
-        model: &Loaded,
+        model: &Loaded<S>,
     ) -> Result<&mut Player> {
         let known = |player: &Player| player.tape.id() == tape.bytes();
         let player = match self.open.iter().position(known) {
@@ -213,7 +216,13 @@ impl Players {
         self.open.last_mut().ok_or_else(|| Error::Internal("no tape is played".to_owned()))
     }
 
-    fn start(&self, core: &Core, control: &Watched, tape: Id, model: &Loaded) -> Result<Player> {
+    fn start<S>(
+        &self,
+        core: &Core,
+        control: &Watched,
+        tape: Id,
+        model: &Loaded<S>,
+    ) -> Result<Player> {
         let shelf = core.shelf.as_ref().ok_or_else(|| Error::Internal("no tapes".to_owned()))?;
         let (tapes, _) = shelf.tapes()?;
         let tape = tapes.into_iter().find(|it| it.id() == tape.bytes());
@@ -224,9 +233,10 @@ impl Players {
             id: self.id,
             prg: None,
         };
-        let mut mpc = Rss::dealt(tape.session(session)?, core.engine.clone(), core.options)?;
+        let settings = core.computing.settings;
+        let mut mpc = start_with_tape(tape.session(session)?, core.engine.clone(), settings)?;
         tape.set_up(&mut mpc, &version_hash(model.version))?;
-        let weights = mpc.accept(&model.program.weight_shapes(), model.addends()?.clone())?;
+        let weights = mpc.accept(&model.program.weight_shapes(), model.held()?.clone())?;
         Ok(Player { tape, version: model.version, mpc, weights })
     }
 }
@@ -243,14 +253,24 @@ impl Player {
 
     /// Runs the model, at the place that was taken, on inputs, which are filled up with zeros to the tape's examples.
     /// Returns this server's shares of the results.
-    pub(super) fn run(
+    pub(super) fn run<S>(
         &mut self,
-        model: &Loaded,
+        model: &Loaded<S>,
         inputs: Shares,
         observer: &mut dyn Observer,
-    ) -> Result<Vec<Share>> {
+    ) -> Result<Vec<TapeShare>> {
         let examples = self.tape.examples() as usize;
         model.program.run_filled(&mut self.mpc, &self.weights, inputs, examples, observer)
+    }
+
+    /// Operations of the last run.
+    pub(super) fn operations(&self) -> u64 {
+        self.mpc.operations()
+    }
+
+    /// This server's part of results for a client.
+    pub(super) fn release(&mut self, results: &[TapeShare]) -> Result<Vec<Released>> {
+        Ok(self.mpc.release(&results.iter().collect::<Vec<_>>())?)
     }
 
     /// Bytes of the tape that the last run took.
@@ -260,7 +280,7 @@ impl Player {
 }
 
 impl Core {
-    /// The tapes that are here, as far as they are for models that a client is told of.
+    /// The tapes that are here, as far as they are for models that a client may see.
     pub(super) fn tape_states(&self, told: impl Fn(&str) -> bool) -> Result<Vec<TapeState>> {
         let Some(shelf) = &self.shelf else { return Ok(Vec::new()) };
         let (tapes, _) = shelf.tapes()?;
@@ -271,13 +291,14 @@ impl Core {
         for name in self.store.names()?.into_iter().filter(|name| told(name)) {
             let Ok(manifest) = self.store.entry(&name).usable(&name) else { continue };
             if manifest.model().is_ok() {
-                let program = self.cache.program(&self.store, &name, &manifest)?;
+                let program = self.programs.get(&self.store, &name, &manifest)?;
                 programs.push((name, program));
             }
         }
         let state = |tape: &Tape| {
             let is_for = |program: &Program| {
-                tape.digest() == *digest(program, &self.options, tape.examples()).as_bytes()
+                tape.digest()
+                    == *digest(program, &self.computing.settings, tape.examples()).as_bytes()
             };
             let model = programs.iter().find(|(_, program)| is_for(program));
             let [left, answers] = tape.left();

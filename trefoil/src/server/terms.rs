@@ -1,4 +1,4 @@
-//! What the servers compare before a job, and after it.
+//! The values that the servers compare before a job, and after it.
 
 use mpc_core::{
     Sharing,
@@ -16,9 +16,9 @@ use crate::{Digest, Id, wire::VERSION};
 pub(super) struct Terms {
     wire: u32,
     program: String,
-    /// Of the protocol on shares.
+    /// The options of the protocol on shares.
     options: String,
-    /// Which job of the session this is.
+    /// The number of the job in this session.
     number: u64,
     /// The request with its shapes, the client, and what followed in the clear: a new model's plan.
     request: Digest,
@@ -26,32 +26,32 @@ pub(super) struct Terms {
     model: Option<(Id, Digest)>,
 }
 
-/// What a server says before a job.
+/// The message of a server before a job.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Proposal {
     pub(super) terms: Terms,
     /// Why this server cannot run the job.
     pub(super) against: Option<String>,
-    /// What the client shared.
+    /// Marks of the client's shares.
     pub(super) parts: Marks,
-    /// What the store holds of the model to run.
+    /// Marks of the stored shares of the model to run.
     pub(super) stored: Marks,
     /// Tapes that the answer could come from, where answers do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) tapes: Option<Vec<Candidate>>,
-    /// Of a run, the step before which metrics have left this server.
+    /// For a run, the step before which metrics have left this server.
     #[serde(default)]
     pub(super) opened: u32,
 }
 
-/// Hashes of a server's components that another server holds too, each under the key that the two have in common:
-/// equal if they hold the same words, and random to others.
+/// Hashes of a server's components that another server holds too, each under the key that the two have in common.
+/// They are equal if both hold the same words, and random to others.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Marks(Vec<Digest>);
 
-/// What a server counted during a job.
+/// The counts of a server during a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tally {
@@ -76,7 +76,7 @@ impl Terms {
         Digest::of(&[&serde_json::to_vec(self).unwrap_or_default()])
     }
 
-    /// What each party says of each field.
+    /// The names of the fields and this party's values.
     fn fields(&self) -> [(&'static str, String); 6] {
         let model = self.model.map(|(version, plan)| format!("version {version}, plan {plan}"));
         [
@@ -109,7 +109,7 @@ impl Marks {
         Self(hashes.iter().enumerate().map(mark).collect())
     }
 
-    /// Of which of a sharing's twins the two holders do not agree.
+    /// For each pair of a sharing's twins, true if the two holders differ.
     fn differ<'a>(sharing: &dyn Sharing, all: impl Fn(usize) -> &'a Self) -> Vec<bool> {
         let of = |(party, at): Component| all(party).0.get(at);
         sharing.twins().iter().map(|&[one, other]| of(one) != of(other)).collect()
@@ -145,7 +145,7 @@ impl Proposal {
             .or_else(|| Self::tape(all)?.err())
     }
 
-    /// The tape from which the answer comes, if answers do; why there is none that all can play.
+    /// The tape from which the answer comes, if answers do; the reason if no tape fits all.
     pub(super) fn tape(all: &[Self]) -> Option<Result<Id, String>> {
         let tapes: Option<Vec<_>> = all.iter().map(|one| one.tapes.as_deref()).collect();
         Some(Candidate::choose(&tapes?))
@@ -171,7 +171,7 @@ impl Tally {
         Self { operations, sent: counts(sent), received: counts(received) }
     }
 
-    /// Which counters of the servers do not fit together.
+    /// The first counters of the servers that do not fit together.
     pub(super) fn difference(all: &[Self]) -> Option<String> {
         let servers = all.len();
         if all.iter().any(|other| other.operations != all[0].operations) {
@@ -198,7 +198,7 @@ impl Tally {
     }
 }
 
-/// Where the same words are that a server holds as one of its components.
+/// The other server's component with the same words as this component.
 fn twin_of(sharing: &dyn Sharing, component: Component) -> Option<Component> {
     let pair = sharing.twins().iter().find(|pair| pair.contains(&component))?;
     pair.iter().copied().find(|other| *other != component)

@@ -17,19 +17,20 @@ use net::{
     Transport,
     launch::{Network, endpoints},
 };
-use nn_layers::{Binary, Dim, Graph, HostTensor, Op, Unary};
+use nn_layers::{Binary, Dim, Graph, HostTensor, Op, PlanOptions, Unary};
 use ring_arith::{CpuEngine, EngineTensor, FixedPoint, FracBits, Shape, Tensor};
 use rss_protocols::Replicated;
 
 use super::*;
 use crate::{
-    About,
+    About, Digest, Shares,
     client::{Client, NewModel, Watch},
-    config::{AuditLog, Computing},
+    config::AuditLog,
     import::{Imported, plan},
+    store::{Content, Readers},
     testing::{connection, folder, holder},
     watch::Place,
-    wire::{Channel, Reply, Request, Stage, hear, say, send_bytes, send_parcel},
+    wire::{Channel, JobState, Reply, Request, Stage, hear, say, send_bytes, send_parcel},
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -37,11 +38,11 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Three servers. When a session dies, all get a new one.
 struct World {
     servers: [Server; 3],
-    /// Where each keeps its audit log.
+    /// The file of each server's audit log.
     audits: [PathBuf; 3],
 }
 
-/// What lies between a server and its links: its party and a new session's transport become another.
+/// A hook between a server and its links: its party and a new session's transport become another transport.
 type Between = dyn Fn(usize, Box<dyn Transport>) -> Box<dyn Transport> + Send + Sync;
 
 impl World {
@@ -118,7 +119,7 @@ impl World {
     }
 }
 
-/// What each server holds of secrets.
+/// Each server's shares of secrets.
 fn held(secrets: &[Tensor]) -> Vec<Shares> {
     let shapes: Vec<_> = secrets.iter().map(|secret| secret.shape().clone()).collect();
     let parcels = Replicated.deal(secrets).unwrap().into_iter().enumerate();
@@ -132,7 +133,7 @@ fn model(weights: [f64; 6]) -> Imported {
     let w = graph.weight("w", HostTensor::new([3, 2], weights.to_vec()).unwrap());
     let y = graph.add("y", matmul(), &[x, w]).unwrap();
     graph.output("y", y);
-    plan("test", &graph, 20, crate::Preprocess::default(), Vec::new()).unwrap()
+    plan("test", &graph, &PlanOptions::default(), crate::Preprocess::default(), Vec::new()).unwrap()
 }
 
 /// A model that takes far longer than a test.
@@ -143,7 +144,7 @@ fn endless() -> Imported {
         x = graph.add(&format!("layer{layer}"), Op::Unary(Unary::Sigmoid), &[x]).unwrap();
     }
     graph.output("y", x);
-    plan("test", &graph, 20, crate::Preprocess::default(), Vec::new()).unwrap()
+    plan("test", &graph, &PlanOptions::default(), crate::Preprocess::default(), Vec::new()).unwrap()
 }
 
 /// A model that takes far longer than a test, and in which nothing is sent: sums alone.
@@ -161,7 +162,7 @@ fn silent() -> Imported {
     let few = Op::Slice { axis: 1, start: 0, end: Dim::Fixed(2), step: 1 };
     let y = graph.add("few", few, &[y]).unwrap();
     graph.output("y", y);
-    plan("test", &graph, 20, crate::Preprocess::default(), Vec::new()).unwrap()
+    plan("test", &graph, &PlanOptions::default(), crate::Preprocess::default(), Vec::new()).unwrap()
 }
 
 /// A model that makes much of little: one word for each example, widened to 2^26.
@@ -175,7 +176,7 @@ fn wide() -> Imported {
     let sum = Op::Reduce { kind: nn_layers::Reduce::Sum, axes, keep: true };
     let y = graph.add("sum", sum, &[y]).unwrap();
     graph.output("y", y);
-    plan("test", &graph, 20, crate::Preprocess::default(), Vec::new()).unwrap()
+    plan("test", &graph, &PlanOptions::default(), crate::Preprocess::default(), Vec::new()).unwrap()
 }
 
 fn matmul() -> Op {
@@ -300,7 +301,7 @@ fn what_was_allowed_when_it_was_asked_for_is_checked_again_when_it_runs() {
         say(&mut **channel, &stale).unwrap();
         assert_eq!(hear::<Reply>(&mut **channel, LIMIT).unwrap(), Reply::Send);
     }
-    // Before the parts have come the model is shared with nobody any more.
+    // Before the parts have come the model is shared with no client any more.
     alice.share("check", &Readers::Named(Vec::new()), &()).unwrap();
     let dealt = Replicated.deal(&[input([1.0; 3])]).unwrap();
     for (party, channel) in channels.iter_mut().enumerate() {
@@ -705,7 +706,7 @@ fn a_put_that_a_crash_interrupted_is_finished_or_undone_on_all_servers() {
         store.stage(&new).unwrap();
     };
     let world = World::with_stores(&Limits::default(), |party, store| {
-        // All had staged `whole`, one had brought it into force when the power failed.
+        // All had staged `whole`, and it was current at one when the power failed.
         stage(party, store, "whole", whole);
         if party == 1 {
             store.commit("whole", whole).unwrap();

@@ -62,7 +62,8 @@ pub(super) fn sum_of(path: &Path) -> Result<FileSum> {
     Ok(FileSum { bytes, blake3: hash.finalize().to_hex().to_string() })
 }
 
-pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
+/// Writes a file as a whole, or leaves what was there.
+pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
     let temporary = path.with_added_extension("tmp");
     let write = || {
         let mut file = create_private(&temporary)?;
@@ -76,7 +77,7 @@ pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
 /// The key by which a file is sealed, and what it is.
 pub(super) type Sealing<'a> = (&'a StoreKey, Place<'a>);
 
-/// What the components of a tensor are called that a server holds.
+/// The names of the components of a tensor that a server holds.
 const COMPONENTS: [&str; 2] = ["mine", "next"];
 
 /// The bytes of a file of shares, which are written to `path` at once unless they are to be sealed first.
@@ -106,7 +107,11 @@ pub(super) fn write_shares(path: &Path, shares: &Shares, seal: Option<&Sealing<'
     write().map_err(|cause| Error::file(path, cause))
 }
 
-pub(super) fn parse_shares(bytes: Bytes) -> Result<Shares, String> {
+/// The shares in the bytes of a server's file (safetensors of 64-bit words).
+///
+/// # Errors
+/// A sentence that states what is wrong with it.
+pub fn parse_shares(bytes: Bytes) -> Result<Shares, String> {
     let file = SafeTensors::deserialize(&bytes).map_err(|cause| cause.to_string())?;
     let tensor = |name: &str| -> Result<Tensor, String> {
         let view = file.tensor(name).map_err(|cause| cause.to_string())?;
@@ -125,7 +130,7 @@ pub(super) fn parse_shares(bytes: Bytes) -> Result<Shares, String> {
     (0..file.len() / components).map(held).collect()
 }
 
-pub(super) fn sync_folder(folder: &Path) -> Result<()> {
+pub(crate) fn sync_folder(folder: &Path) -> Result<()> {
     // Not every system can open a folder; where it cannot, the rename itself has to do.
     match File::open(folder) {
         Ok(file) => file.sync_all().map_err(|cause| Error::file(folder, cause)),

@@ -1,4 +1,5 @@
-//! What a server counts for good: small files apart from what clients put, replace and remove.
+//! The counts that a server keeps for good, in small files apart from what clients put, replace and
+//! remove.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +24,7 @@ use crate::{
 /// The folder of all counts.
 const FOLDER: &str = "counts";
 
-/// What has left this server of a run.
+/// The parts of a run that have left this server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Opened {
@@ -41,7 +42,7 @@ impl Opened {
     }
 }
 
-/// What a data set has spent, and by which runs.
+/// The privacy that a data set has spent, and the runs that spent it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Privacy {
@@ -50,18 +51,18 @@ struct Privacy {
     runs: BTreeSet<String>,
 }
 
-/// What a run takes of a data set.
+/// The cost of a run for a data set.
 #[derive(Debug, Clone, Copy)]
 pub struct Charge<'a> {
-    /// Who owns the data set.
+    /// The client that owns the data set.
     pub owner: &'a str,
-    /// Its name. A set that is put again goes on with the count of its name.
+    /// Its name. A set that is put again continues the count of its name.
     pub set: &'a str,
-    /// What its owner allows.
+    /// The budget that its owner allows.
     pub budget: Option<&'a Budget>,
     /// The run's fingerprint.
     pub run: Digest,
-    /// What it tells of a row; none of a run without privacy.
+    /// The privacy cost for a row; none of a run without privacy.
     pub cost: Option<&'a Accountant>,
 }
 
@@ -103,7 +104,7 @@ impl Ledger {
         Self { root: root.join(FOLDER), change: Mutex::default() }
     }
 
-    /// What has left of the run with this fingerprint.
+    /// The parts that have left of the run with this fingerprint.
     ///
     /// # Errors
     /// [`Error::Refused`] if the file is damaged: how much has left is not known then.
@@ -125,7 +126,7 @@ impl Ledger {
         Ok(before)
     }
 
-    /// What runs have told of a row of a data set.
+    /// The privacy of a row of a data set that runs have spent.
     ///
     /// # Errors
     /// As [`Ledger::opened`].
@@ -136,7 +137,7 @@ impl Ledger {
     /// Checks that a run keeps within the budget of a data set; one that is counted already does.
     ///
     /// # Errors
-    /// [`Error::Refused`] that says by how much it does not; as [`Ledger::opened`].
+    /// [`Error::Refused`] that states by how much it does not; as [`Ledger::opened`].
     pub fn affords(&self, charge: &Charge<'_>) -> Result<()> {
         let counted: Privacy = self.read("privacy", &key(charge.owner, charge.set))?;
         match charge.budget {
@@ -147,7 +148,8 @@ impl Ledger {
         }
     }
 
-    /// Counts all that a run tells of a data set, before its first step and once: a count is never too low.
+    /// Counts the whole privacy cost of a run for a data set, before its first step and once: a count is never too
+    /// low.
     ///
     /// # Errors
     /// As [`Ledger::affords`]; [`Error::File`] if it cannot be written, and no step may be done then.

@@ -1,4 +1,4 @@
-//! What a server knows of a version of a model, and to whom the files belong.
+//! Manifests: a server's knowledge of a version of a model, and the owner of its files.
 
 use std::{fmt, fs, io, path::Path, time::SystemTime};
 
@@ -13,16 +13,17 @@ use crate::{
 /// The layout that this program writes and reads.
 const FORMAT: u32 = 3;
 
-/// What every manifest begins with; the layout's number and the hash of what follows come after it.
+/// The first bytes of every manifest; the layout's number and the hash of what follows come after
+/// it.
 const MAGIC: &str = "trefoil-manifest";
 
-/// The cluster that a store belongs to: a hash of its authority's public key. So members that are
-/// issued by the same authority have the same, also after certificates were renewed, and nobody types it.
+/// The cluster that a store belongs to: a hash of its authority's public key. So members that are issued by the same
+/// authority have the same, also after certificates were renewed, and operators need not type it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClusterId(Id);
 
-/// Whose store this is. Kept beside the models and in each manifest.
+/// The owner of a store. Kept beside the models and in each manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Holder {
@@ -32,7 +33,7 @@ pub struct Holder {
     pub party: usize,
 }
 
-/// Who may use a model besides its owner.
+/// The clients that may use a model, in addition to its owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Readers {
@@ -52,15 +53,15 @@ pub struct Range {
     pub high: f64,
 }
 
-/// What is kept under a name, as far as that is public.
+/// The public part of an entry of the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Content {
     /// A model that can be run.
     Model {
-        /// What is public about it.
+        /// The public description.
         about: About,
-        /// What its owner expects of each input, in their order; empty if it did not say.
+        /// The range that the owner states for each input, in their order; empty if none.
         ranges: Vec<Option<Range>>,
     },
     /// Rows for trainings.
@@ -69,23 +70,23 @@ pub enum Content {
     Run(Box<Run>),
 }
 
-/// What a server knows of one version of what it keeps, without the shares.
+/// The public description of one version in a server's store, without the shares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Whose shares these are.
+    /// The owner of the store.
     pub holder: Holder,
     /// Its name.
     pub name: String,
     /// The version: the job that made it.
     pub version: Id,
-    /// What it is.
+    /// The content.
     pub content: Content,
     /// The client that put it.
     pub owner: String,
-    /// Who else may use it.
+    /// The clients that may use it, in addition to its owner.
     pub readers: Readers,
-    /// When, in seconds since 1970.
+    /// The time when it was put, in seconds since 1970.
     pub put_at: u64,
     /// The plan's file.
     pub plan: FileSum,
@@ -93,7 +94,7 @@ pub struct Manifest {
     pub shares: FileSum,
 }
 
-/// What a file must be.
+/// The length and hash of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSum {
@@ -104,7 +105,7 @@ pub struct FileSum {
 }
 
 impl Content {
-    /// What kind of thing it is.
+    /// The kind of the content.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -122,7 +123,7 @@ impl Manifest {
         self.plan.bytes + self.shares.bytes
     }
 
-    /// What is public about a model, and its ranges.
+    /// The public description of a model, and its ranges.
     ///
     /// # Errors
     /// [`Error::Refused`] if it is something else.
@@ -133,7 +134,7 @@ impl Manifest {
         }
     }
 
-    /// What is public about a data set.
+    /// The public description of a data set.
     ///
     /// # Errors
     /// [`Error::Refused`] if it is something else.
@@ -144,7 +145,7 @@ impl Manifest {
         }
     }
 
-    /// What is public about a run.
+    /// The public description of a run.
     ///
     /// # Errors
     /// [`Error::Refused`] if it is something else.
@@ -185,7 +186,7 @@ impl fmt::Display for Holder {
 }
 
 impl Holder {
-    /// Claims a folder: writes to whom it belongs, or compares what is written there.
+    /// Claims a folder: writes this owner to it, or compares the one that is written there.
     ///
     /// # Errors
     /// [`Error::Config`] if it belongs to another party or cluster, [`Error::File`] if it cannot be
@@ -264,7 +265,7 @@ pub(super) fn read_sealed<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
 /// Reads the bytes of a manifest.
 ///
 /// # Errors
-/// A sentence that says what is wrong with them.
+/// A sentence that states what is wrong with them.
 pub fn parse_manifest(bytes: &[u8]) -> Result<Manifest, String> {
     parse_sealed(bytes)
 }

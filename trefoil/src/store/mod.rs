@@ -1,14 +1,14 @@
 //! A server's shares on disk: models, data sets and runs.
 //!
-//! `models/NAME/` holds, for each version of what has that name, a plan, the shares as safetensors and a
-//! manifest, which says what it is. A version is *staged* under `VERSION.staged`, and *visible* once that file has been
-//! renamed to `manifest`. Every file is written under a temporary name, synced and renamed, and the
-//! manifest says how long the other two are and what they hash to; so a crash at any moment leaves
-//! the old version, the new one, or leftovers that the next start removes.
+//! `models/NAME/` holds, for each version of that name, a plan, the shares as safetensors and a manifest, which
+//! describes it. A version is *staged* under `VERSION.staged`, and *visible* once that file has been renamed to
+//! `manifest`. Every file is written under a temporary name, synced and renamed, and the manifest states the lengths
+//! and hashes of the other two; so a crash at any moment leaves the old version, the new one, or leftovers that the
+//! next start removes.
 //!
-//! The folder as a whole (`holder`) and each manifest say to which party of which cluster they belong,
-//! a manifest also of which model, and both carry a hash of themselves: files that were damaged or that
-//! a restore put into the wrong place are found out when they are read, and never used.
+//! The folder as a whole (`holder`) and each manifest name the party and the cluster to which they belong. A manifest
+//! also names its model, and both carry a hash of themselves. So files that were damaged, or that a restore put into
+//! the wrong place, are found when they are read, and never used.
 
 mod files;
 mod ledger;
@@ -28,18 +28,16 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use files::{append_private, new_private};
-use files::{
-    files_in, make_private, parse_shares, read_checked, remove_if_there, sum_of, sync_folder,
-    write_shares, write_synced,
-};
+pub use files::parse_shares;
+pub(crate) use files::{append_private, new_private, sync_folder, write_synced};
+use files::{files_in, make_private, read_checked, remove_if_there, sum_of, write_shares};
 pub use ledger::{Charge, Counts, Ledger, Opened};
 pub use manifest::{
     ClusterId, Content, FileSum, Holder, Manifest, Range, Readers, parse_manifest, seal,
 };
 use manifest::{now, read_sealed, write_sealed};
 pub use seal::StoreKey;
-use seal::{Place, is_sealed};
+pub(crate) use seal::{Place, is_sealed, opened, rekeyed};
 
 use crate::{
     Error, Id, Result, Shares,
@@ -47,13 +45,13 @@ use crate::{
     training::{Decision, Halt, Run},
 };
 
-/// The suffix of a manifest that is not yet in force.
+/// The suffix of a manifest that is not yet current.
 const STAGED: &str = "staged";
 
-/// The suffix of what a rekeying has written.
+/// The suffix of files that a rekeying has written.
 const REKEYED: &str = "rekeyed";
 
-/// The name of the manifest in force.
+/// The name of the current manifest.
 const MANIFEST: &str = "manifest";
 
 /// Shares in one folder, which one server has to itself.
@@ -62,14 +60,14 @@ pub struct Store {
     root: PathBuf,
     models: PathBuf,
     holder: Holder,
-    /// Under which plans and shares are encrypted, if they are.
+    /// The key under which plans and shares are encrypted, if they are.
     key: Option<StoreKey>,
     ledger: Ledger,
     /// Versions whose files were found damaged when they were read as a whole.
     damage: Mutex<HashMap<(String, Id), String>>,
-    /// Held while a version comes into force or goes, and while a manifest is compared with its files. Keeps
-    /// the manifests in force that were read, by name: whoever asks for a list must not make this server read
-    /// all of them again.
+    /// Held while a version becomes current or goes, and while a manifest is compared with its files. Keeps the
+    /// current manifests that were read, by name: a client that asks for a list must not make this server read all of
+    /// them again.
     known: Mutex<HashMap<String, Known>>,
     /// Held while the server runs, so that no second server uses the folder.
     _lock: File,
@@ -82,36 +80,37 @@ struct Known {
     manifest: Manifest,
 }
 
-/// What tells a file from another one in its place, or from what it was before.
+/// The length and time that tell a file from another one in its place, or from its earlier
+/// contents.
 #[derive(Debug, PartialEq)]
 struct Stamp {
     bytes: u64,
     changed: SystemTime,
 }
 
-/// What one server has of one name.
+/// The versions that one server has under one name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Holding {
     /// The name.
     pub name: String,
-    /// The version in force.
+    /// The current version.
     pub visible: Option<Id>,
-    /// Versions that wait to come into force.
+    /// Versions that wait to become current.
     pub staged: Vec<Id>,
-    /// Why the version in force cannot be used, if it cannot.
+    /// Why the current version cannot be used, if it cannot.
     pub damage: Option<String>,
 }
 
-/// What is in force under a name.
+/// The current version under a name.
 #[derive(Debug)]
 pub enum Entry {
-    /// Nothing.
+    /// The name is free.
     Absent,
-    /// A manifest that cannot be read, or that belongs elsewhere: nobody knows what it is, and whose.
+    /// A manifest that cannot be read, or that belongs elsewhere: its content and owner are unknown.
     Unreadable(Error),
     /// A model, a data set or a run.
     Kept {
-        /// What is known of it; of a model without its labels, which [`Store::labelled`] has.
+        /// Its manifest; that of a model lacks the labels, which [`Store::labelled`] has.
         manifest: Box<Manifest>,
         /// Why it cannot be used, if it cannot.
         damage: Option<Error>,
@@ -125,11 +124,11 @@ pub struct NewItem<'a> {
     pub name: &'a str,
     /// The job that makes it.
     pub version: Id,
-    /// What it is.
+    /// The content.
     pub content: &'a Content,
-    /// The client whose it is.
+    /// The client that owns it.
     pub owner: &'a str,
-    /// Who else may use it.
+    /// The clients that may use it, in addition to its owner.
     pub readers: &'a Readers,
     /// The plan; empty for what has none.
     pub plan: &'a [u8],
@@ -137,17 +136,17 @@ pub struct NewItem<'a> {
     pub shares: &'a Shares,
 }
 
-/// What a server does to a version after the servers have told each other what they hold.
+/// The repair of a version after the servers have compared what they hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repair {
-    /// Another server has this version in force, which it has only because all had staged it.
+    /// This version is current at another server, which can be so only because all had staged it.
     Commit(String, Id),
-    /// No server has it in force: the put that made it has failed.
+    /// The version is not current at any server: the put that made it has failed.
     Discard(String, Id),
 }
 
 impl Entry {
-    /// The manifest, where it can be read. Whether what it describes can be used, [`Entry::usable`] says.
+    /// The manifest, where it can be read. [`Entry::usable`] checks that what it describes can be used.
     #[must_use]
     pub fn manifest(&self) -> Option<&Manifest> {
         match self {
@@ -156,7 +155,7 @@ impl Entry {
         }
     }
 
-    /// Why what is there cannot be used, if it cannot.
+    /// The damage by which the entry cannot be used, if any.
     #[must_use]
     pub fn damage(&self) -> Option<&Error> {
         match self {
@@ -217,13 +216,13 @@ impl Store {
         &self.root
     }
 
-    /// What is counted for good.
+    /// The counts of openings and of privacy.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// Writes a new version beside the one in force.
+    /// Writes a new version beside the current one.
     ///
     /// # Errors
     /// [`Error::File`] if the disk is full or not writable; nothing is staged then.
@@ -237,7 +236,7 @@ impl Store {
         staged
     }
 
-    /// Brings a staged version into force and removes all others. Returns its manifest.
+    /// Makes a staged version current and removes all others. Returns its manifest.
     ///
     /// # Errors
     /// [`Error::File`] if it is not staged, [`Error::Refused`] if its manifest is damaged.
@@ -265,7 +264,7 @@ impl Store {
         Ok(manifest)
     }
 
-    /// Lets others than before use the version in force.
+    /// Changes the clients that may use the current version.
     ///
     /// # Errors
     /// [`Error::Refused`] if there is none or it is damaged, [`Error::File`] if it cannot be written.
@@ -276,15 +275,15 @@ impl Store {
         })
     }
 
-    /// Notes what a client decides about the run in force.
+    /// Notes a client's decision about the current run.
     ///
     /// # Errors
-    /// As [`Store::share`]; [`Error::Refused`] if it is no run.
+    /// As [`Store::share`]; [`Error::Refused`] if it is not a run.
     pub fn decide(&self, name: &str, client: &str, decision: Decision) -> Result<()> {
         self.rewrite_run(name, |run| run.decide(client, decision))
     }
 
-    /// Notes that a client halts the run in force.
+    /// Notes that a client halts the current run.
     ///
     /// # Errors
     /// As [`Store::decide`].
@@ -301,7 +300,7 @@ impl Store {
         })
     }
 
-    /// Changes the manifest in force.
+    /// Changes the current manifest.
     fn rewrite(&self, name: &str, change: impl FnOnce(&mut Manifest) -> Result<()>) -> Result<()> {
         let mut known = self.known();
         let in_force = self.in_force(&mut known, name).usable(name)?;
@@ -340,14 +339,14 @@ impl Store {
         Ok(there)
     }
 
-    /// What is in force under a name. Files are compared by their lengths; what they hold is checked
-    /// when they are read.
+    /// The current version under a name. Files are compared by their lengths; their contents are checked when they
+    /// are read.
     #[must_use]
     pub fn entry(&self, name: &str) -> Entry {
         self.in_force(&mut self.known(), name)
     }
 
-    /// The manifest of a version with its labels, if that is still in force.
+    /// The manifest of a version with its labels, if that version is still current.
     ///
     /// # Errors
     /// [`Error::Refused`] if it is not, or its file is damaged.
@@ -356,7 +355,7 @@ impl Store {
         self.with_labels(manifest)
     }
 
-    /// [`Store::labelled`] for whoever holds `known`.
+    /// [`Store::labelled`] for a caller that holds `known`.
     fn with_labels(&self, manifest: Manifest) -> Result<Manifest> {
         let name = &manifest.name;
         let path = self.models.join(name).join(MANIFEST);
@@ -368,7 +367,7 @@ impl Store {
         }
     }
 
-    /// [`Store::entry`] for whoever holds `known`.
+    /// [`Store::entry`] for a caller that holds `known`.
     fn in_force(&self, known: &mut HashMap<String, Known>, name: &str) -> Entry {
         if check_name("model", name).is_err() {
             return Entry::Absent;
@@ -386,7 +385,7 @@ impl Store {
         Entry::Kept { manifest: Box::new(manifest), damage }
     }
 
-    /// Reads a manifest in force without its labels, unless that was done since its file has changed.
+    /// Reads a current manifest without its labels, unless that was done since its file has changed.
     fn read_known(
         &self,
         known: &mut HashMap<String, Known>,
@@ -406,7 +405,7 @@ impl Store {
         Ok(manifest)
     }
 
-    /// What is wrong with a version, as far as is known without reading its files.
+    /// The damage of a version, as far as it shows without reading its files.
     fn damage_of(&self, name: &str, manifest: &Manifest) -> Option<String> {
         if let Some(reason) = self.known_damage().get(&(name.to_owned(), manifest.version)) {
             return Some(reason.clone());
@@ -430,46 +429,40 @@ impl Store {
     /// Reads and checks the plan of a version.
     ///
     /// # Errors
-    /// [`Error::Refused`] if it is damaged, or another version has come into force.
+    /// [`Error::Refused`] if it is damaged, or another version has become current.
     pub fn plan(&self, name: &str, manifest: &Manifest) -> Result<Vec<u8>> {
         let [(path, sum), _] = self.files_of(name, manifest);
         read_checked(&path, sum)
-            .and_then(|bytes| self.opened(name, manifest.version, "plan", bytes))
+            .and_then(|bytes| {
+                let place = Place { name, version: manifest.version, kind: "plan" };
+                opened(self.key.as_ref(), place, bytes)
+            })
             .map_err(|reason| self.unusable(name, manifest.version, reason))
+    }
+
+    /// The key under which what lies here is encrypted.
+    #[must_use]
+    pub fn key(&self) -> Option<&StoreKey> {
+        self.key.as_ref()
     }
 
     /// Reads and checks this party's shares of a version's weights.
     ///
     /// # Errors
-    /// [`Error::Refused`] if they are damaged, or another version has come into force.
+    /// [`Error::Refused`] if they are damaged, or another version has become current.
     pub fn shares(&self, name: &str, manifest: &Manifest) -> Result<Shares> {
         let [_, (path, sum)] = self.files_of(name, manifest);
         read_checked(&path, sum)
-            .and_then(|bytes| self.opened(name, manifest.version, "shares", bytes))
+            .and_then(|bytes| {
+                let place = Place { name, version: manifest.version, kind: "shares" };
+                opened(self.key.as_ref(), place, bytes)
+            })
             .and_then(|bytes| parse_shares(bytes.into()))
             .map_err(|reason| self.unusable(name, manifest.version, reason))
     }
 
-    /// The bytes of a file as they were before they were sealed.
-    fn opened(
-        &self,
-        name: &str,
-        version: Id,
-        kind: &str,
-        bytes: Vec<u8>,
-    ) -> Result<Vec<u8>, String> {
-        match &self.key {
-            Some(key) => key.open(Place { name, version, kind }, bytes),
-            None if is_sealed(&bytes) => {
-                Err("it is encrypted, and this store has no key: set `[store] key` in party.toml"
-                    .to_owned())
-            }
-            None => Ok(bytes),
-        }
-    }
-
-    /// Encrypts all plans and shares anew: those that lie here under `from`, or plain, under the store's key, or plain
-    /// if it has none. A crash leaves each version under one of both. Returns how many versions there are.
+    /// Encrypts all plans and shares again: those that are here under `from`, or plain, under the store's key, or
+    /// plain if it has none. After a crash, each version is under one of both. Returns the number of versions.
     ///
     /// # Errors
     /// [`Error::Refused`] if a version is damaged or does not open; [`Error::File`] if files cannot be written.
@@ -492,39 +485,21 @@ impl Store {
         let mut sums = Vec::new();
         for ((path, sum), kind) in files.iter().zip(["plan", "shares"]) {
             let place = Place { name, version, kind };
-            let bytes = read_checked(path, sum).map_err(|reason| damaged(name, reason))?;
-            let plain = match from {
-                // One that a rekeying before this one had done already.
-                _ if self
-                    .key
-                    .as_ref()
-                    .is_some_and(|key| key.open(place, bytes.clone()).is_ok()) =>
-                {
-                    sums.push(sum.clone());
-                    continue;
-                }
-                Some(key) if is_sealed(&bytes) => {
-                    key.open(place, bytes).map_err(|reason| damaged(name, reason))?
-                }
-                None if is_sealed(&bytes) => {
-                    let reason = "it is encrypted under another key: name that with --from";
-                    return Err(damaged(name, reason));
-                }
-                _ => bytes,
+            let outcome = read_checked(path, sum)
+                .and_then(|bytes| rekeyed(place, bytes, from, self.key.as_ref()));
+            let Some(bytes) = outcome.map_err(|reason| damaged(name, reason))? else {
+                sums.push(sum.clone());
+                continue;
             };
-            let plain = zeroize::Zeroizing::new(plain);
             let fresh = path.with_added_extension(REKEYED);
-            match &self.key {
-                Some(key) => write_synced(&fresh, &key.seal(place, &plain)?)?,
-                None => write_synced(&fresh, &plain)?,
-            }
+            write_synced(&fresh, &zeroize::Zeroizing::new(bytes))?;
             sums.push(sum_of(&fresh)?);
         }
         if let [plan, shares] = sums.as_slice() {
             (manifest.plan, manifest.shares) = (plan.clone(), shares.clone());
         }
         sync_folder(&folder)?;
-        // From here on the new files are in force, whatever happens.
+        // From here on the new files are current, whatever happens.
         write_sealed(&folder.join(MANIFEST).with_added_extension(REKEYED), &manifest)?;
         sync_folder(&folder)?;
         known.remove(name);
@@ -532,7 +507,7 @@ impl Store {
         self.finish_rekey(name)
     }
 
-    /// Brings into force what a rekeying has written as a whole, and drops what it has not.
+    /// Makes a complete rekeying current, and drops one that is incomplete.
     fn finish_rekey(&self, name: &str) -> Result<()> {
         let folder = self.models.join(name);
         let fresh = folder.join(MANIFEST).with_added_extension(REKEYED);
@@ -565,8 +540,8 @@ impl Store {
         replaced(name)
     }
 
-    /// Reads and checks every file of the version in force, of which it notes the damage: the version
-    /// is refused from then on. Others can use the store meanwhile. Returns the bytes read.
+    /// Reads and checks every file of the current version, and notes its damage: the version is refused from then on.
+    /// Other threads can use the store meanwhile. Returns the bytes read.
     ///
     /// # Errors
     /// [`Error::Refused`] if there is none or it is damaged.
@@ -594,7 +569,7 @@ impl Store {
         Ok(bytes)
     }
 
-    /// What there is, by name.
+    /// All entries, by name.
     ///
     /// # Errors
     /// [`Error::File`] if the folder cannot be read.
@@ -613,7 +588,7 @@ impl Store {
         Ok(holdings)
     }
 
-    /// Where a model's files are.
+    /// The folder of a model's files.
     #[cfg(test)]
     pub(crate) fn folder(&self, name: &str) -> PathBuf {
         self.models.join(name)
@@ -674,8 +649,8 @@ impl Store {
         Ok(files_in(folder)?.into_iter().filter_map(version).collect())
     }
 
-    /// Removes the files of versions that are neither in force nor staged, and empty folders. If the
-    /// manifest is there but cannot be read, only temporary files go.
+    /// Removes the files of versions that are neither current nor staged, and empty folders. If the manifest is there
+    /// but cannot be read, only temporary files go.
     fn sweep(&self, name: &str) -> Result<()> {
         let folder = self.models.join(name);
         let mut kept = self.staged(&folder)?;
@@ -703,7 +678,7 @@ impl Store {
     }
 }
 
-/// What server `me` must do, given what every server holds, so that all have the same.
+/// The repairs that server `me` must do, given what every server holds, so that all have the same.
 #[must_use]
 pub fn repairs(me: usize, holdings: &[Vec<Holding>]) -> Vec<Repair> {
     let mut repairs = Vec::new();

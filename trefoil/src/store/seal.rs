@@ -1,17 +1,18 @@
 //! Encryption of what lies on the disk, under a key that its operator keeps elsewhere.
 //!
-//! Each file has a key of its own: BLAKE3 in its derivation mode, keyed with the store's key, of a fresh salt, the name and
-//! version of what the file belongs to, and which of its files it is. So a file in another place does not open. Its bytes are
-//! AES-256-GCM in chunks of 1 MiB, whose numbers are the nonces; the last chunk is marked, so that none can be cut off.
+//! Each file has a separate key: BLAKE3 in its derivation mode, keyed with the store's key. Its inputs are a fresh
+//! salt, the name and version of what the file belongs to, and which of its files it is. So a file in another place
+//! does not open. Its bytes are AES-256-GCM in chunks of 1 MiB, whose numbers are the nonces; the last chunk is
+//! marked, so that none can be cut off.
 
 use std::{fmt, fs, path::Path, process::Command};
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
-use crate::{Error, Id, Result, id::fill_random};
+use crate::{Error, Id, Result, config::StoreSettings, id::fill_random};
 
-/// What every sealed file begins with.
+/// The first bytes of every sealed file.
 const MAGIC: &[u8; 16] = b"trefoil-sealed 1";
 
 /// Bytes of a salt, of a chunk and of its tag.
@@ -23,13 +24,20 @@ const TAG: usize = 16;
 #[derive(Clone)]
 pub struct StoreKey(Zeroizing<[u8; 32]>);
 
-/// What a file is: whoever opens it must know.
+/// The place of a file, which its encryption is bound to.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(crate) struct Place<'a> {
     pub name: &'a str,
     pub version: Id,
-    /// `plan` or `shares`.
+    /// `plan`, `shares`, `tape`, `identity` or `saved`.
     pub kind: &'a str,
+}
+
+impl<'a> Place<'a> {
+    /// The place of a file that belongs to no version.
+    pub(crate) fn unversioned(name: &'a str, kind: &'a str) -> Self {
+        Self { name, version: Id::from([0; 16]), kind }
+    }
 }
 
 impl fmt::Debug for StoreKey {
@@ -42,7 +50,7 @@ impl StoreKey {
     /// A fresh key as it is written to a file: 64 hexadecimal letters and a line's end.
     ///
     /// # Errors
-    /// [`Error::Internal`] if the system has no randomness.
+    /// [`Error::Internal`] if the system's random generator fails.
     pub fn generate() -> Result<Zeroizing<String>> {
         let mut bytes = Zeroizing::new([0; 32]);
         fill_random(&mut *bytes)?;
@@ -54,17 +62,28 @@ impl StoreKey {
         Ok(text)
     }
 
+    /// The key that a server's settings name.
+    ///
+    /// # Errors
+    /// As [`StoreKey::read`] and [`StoreKey::of_command`].
+    pub fn of(settings: &StoreSettings) -> Result<Self> {
+        match settings {
+            StoreSettings::Key(file) => Self::read(file),
+            StoreSettings::Command(words) => Self::of_command(words),
+        }
+    }
+
     /// Reads a key file, which its owner alone may read.
     ///
     /// # Errors
-    /// [`Error::Config`] if it cannot be read, others may read it, or it is no key.
+    /// [`Error::Config`] if it cannot be read, others may read it, or it is not a key.
     pub fn read(path: &Path) -> Result<Self> {
         crate::cluster::check_private(path)?;
         let bad = |reason: String| Error::config(path.display(), reason);
         let text =
             fs::read_to_string(path).map_err(|cause| bad(format!("cannot be read: {cause}")))?;
         Self::parse(&Zeroizing::new(text))
-            .ok_or_else(|| bad("is no key; `trefoil store key FILE` makes one".to_owned()))
+            .ok_or_else(|| bad("is not a key; `trefoil store key FILE` makes one".to_owned()))
     }
 
     /// Asks a command for the key, so that something else keeps it.
@@ -113,8 +132,8 @@ impl StoreKey {
     /// The bytes of a file, sealed.
     ///
     /// # Errors
-    /// [`Error::Internal`] if the system has no randomness.
-    pub(super) fn seal(&self, place: Place<'_>, bytes: &[u8]) -> Result<Vec<u8>> {
+    /// [`Error::Internal`] if the system's random generator fails.
+    pub(crate) fn seal(&self, place: Place<'_>, bytes: &[u8]) -> Result<Vec<u8>> {
         let mut salt = [0; SALT];
         fill_random(&mut salt)?;
         let key = self.of_file(&salt, place);
@@ -137,8 +156,8 @@ impl StoreKey {
     /// The bytes of a sealed file.
     ///
     /// # Errors
-    /// A sentence that says why they do not open.
-    pub(super) fn open(&self, place: Place<'_>, mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
+    /// A sentence that states why they do not open.
+    pub(crate) fn open(&self, place: Place<'_>, mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
         let head = MAGIC.len() + SALT;
         if !is_sealed(&bytes) || bytes.len() < head + TAG {
             return Err("it is not encrypted, and this store has a key: run `trefoil store rekey`"
@@ -165,8 +184,53 @@ impl StoreKey {
     }
 }
 
-/// Whether bytes are those of a sealed file.
-pub(super) fn is_sealed(bytes: &[u8]) -> bool {
+/// The bytes of a file as they were before they were sealed, at a server that has this key, or none.
+///
+/// # Errors
+/// A sentence that states why they do not open.
+pub(crate) fn opened(
+    key: Option<&StoreKey>,
+    place: Place<'_>,
+    bytes: Vec<u8>,
+) -> Result<Vec<u8>, String> {
+    match key {
+        Some(key) => key.open(place, bytes),
+        None if is_sealed(&bytes) => {
+            Err("it is encrypted, and this server has no key: set `[store] key` in party.toml"
+                .to_owned())
+        }
+        None => Ok(bytes),
+    }
+}
+
+/// Bytes under the key `from`, or plain, encrypted under the key `to`, or plain without one. `None` if they are so
+/// already, as after a rekeying that was interrupted.
+///
+/// # Errors
+/// A sentence that states why it does not open.
+pub(crate) fn rekeyed(
+    place: Place<'_>,
+    bytes: Vec<u8>,
+    from: Option<&StoreKey>,
+    to: Option<&StoreKey>,
+) -> Result<Option<Vec<u8>>, String> {
+    if to.is_some_and(|key| key.open(place, bytes.clone()).is_ok()) {
+        return Ok(None);
+    }
+    let plain = match from {
+        Some(key) if is_sealed(&bytes) => key.open(place, bytes)?,
+        None if is_sealed(&bytes) => {
+            return Err("it is encrypted under another key: name that with --from".to_owned());
+        }
+        _ => bytes,
+    };
+    let Some(key) = to else { return Ok(Some(plain)) };
+    let plain = Zeroizing::new(plain);
+    key.seal(place, &plain).map(Some).map_err(|error| error.to_string())
+}
+
+/// True if bytes are those of a sealed file.
+pub(crate) fn is_sealed(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
 
@@ -218,6 +282,31 @@ mod tests {
             }
         }
         assert!(key(1).open(place(), b"plain".to_vec()).unwrap_err().contains("not encrypted"));
+    }
+
+    #[test]
+    fn what_lies_under_one_key_or_none_is_brought_under_another_or_none() {
+        let (one, two) = (key(1), key(2));
+        let keys = [None, Some(&one), Some(&two)];
+        for (from, to) in keys.iter().flat_map(|from| keys.map(|to| (*from, to))) {
+            let before = match from {
+                Some(key) => key.seal(place(), b"secret").unwrap(),
+                None => b"secret".to_vec(),
+            };
+            let after = rekeyed(place(), before.clone(), from, to).unwrap();
+            let after = after.unwrap_or_else(|| before.clone());
+            assert_eq!(opened(to, place(), after.clone()).unwrap(), b"secret");
+            assert_eq!(is_sealed(&after), to.is_some());
+            if to.is_some() {
+                assert_eq!(rekeyed(place(), after, from, to).unwrap(), None, "it is done");
+            }
+            if from.is_some() && from.map(|key| *key.0) != to.map(|key| *key.0) {
+                let text = rekeyed(place(), before, None, to).unwrap_err();
+                assert!(text.contains("--from"), "{text}");
+            }
+        }
+        let sealed = one.seal(place(), b"secret").unwrap();
+        assert!(opened(None, place(), sealed).unwrap_err().contains("has no key"));
     }
 
     #[test]

@@ -33,7 +33,7 @@ fn stage(store: &Store, name: &str, version: Id, value: u64) {
         .unwrap();
 }
 
-/// The version in force, as a server reads it.
+/// The current version, as a server reads it.
 fn load(store: &Store, name: &str) -> Result<(Manifest, Shares)> {
     let manifest = store.entry(name).usable(name)?;
     store.plan(name, &manifest)?;
@@ -56,7 +56,7 @@ fn a_version_is_visible_once_committed_and_survives_reopening() {
     assert_eq!((manifest.version, loaded), (one, shares(7)));
     store.commit("digits", two).unwrap();
     assert_eq!(load(&store, "digits").unwrap().1, shares(8));
-    // Whoever still has the manifest of the version before is not told of damage.
+    // A reader with the manifest of the version before gets no error about damage.
     let late = store.shares("digits", &manifest).unwrap_err().to_string();
     assert!(late.contains("replaced or removed meanwhile"), "{late}");
     assert_eq!(files_in(&root.join("models/digits")).unwrap().len(), 3);
@@ -156,7 +156,7 @@ fn folders_of_two_parties_exchanged_and_stores_of_another_cluster_are_refused() 
     let other = Holder { cluster: ClusterId::of_key(b"another key"), party: 0 };
     let text = Store::open(&roots[0], other, None).unwrap_err().to_string();
     assert!(text.contains(&other.cluster.to_string()) && text.contains("made anew"), "{text}");
-    // Only the models' folders exchanged: the manifest itself says whose it is.
+    // Only the models' folders exchanged: the manifest itself names its owner.
     let [mine, theirs] = roots.each_ref().map(|root| root.join("models/m"));
     fs::rename(&mine, roots[0].join("m")).unwrap();
     fs::rename(&theirs, &mine).unwrap();
@@ -197,7 +197,7 @@ fn a_version_that_was_found_damaged_is_refused_until_it_is_put_again() {
     let mut bytes = fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&path, &bytes).unwrap();
-    // The length is right, so nobody knows before the file is read as a whole.
+    // The length is right, so the damage shows only when the file is read as a whole.
     store.entry("m").usable("m").unwrap();
     assert!(store.verify("m").unwrap_err().to_string().contains("changed"));
     assert!(store.entry("m").usable("m").unwrap_err().to_string().contains("changed"));
@@ -315,7 +315,7 @@ fn a_store_with_a_key_shows_nothing_of_its_shares_on_the_disk() {
         assert!(!bytes.windows(8).any(|it| it == word), "a share lies in the clear");
     }
     for (key, reason) in
-        [(None, "this store has no key"), (Some(key_file("other").1), "does not open")]
+        [(None, "this server has no key"), (Some(key_file("other").1), "does not open")]
     {
         let store = Store::open(&root, holder(0), key).unwrap();
         let manifest = store.entry("m").usable("m").unwrap();
@@ -348,7 +348,7 @@ fn a_store_is_encrypted_anew_whatever_lay_there_and_whenever_it_is_interrupted()
         let manifest = store.entry("m").usable("m").unwrap();
         assert_eq!(store.shares("m", &manifest).unwrap(), shares(6));
     }
-    // What a crash left before the new manifest was there is dropped, and after it brought into force.
+    // Leftovers of a crash are dropped if the new manifest was not there yet, and else become current.
     let models = root.join("models/m");
     fs::write(models.join(format!("{version}.safetensors.rekeyed")), "half").unwrap();
     let store = Store::open(&root, holder(0), None).unwrap();

@@ -1,4 +1,4 @@
-//! Pictures that are changed a little each time that a step takes them, by coins that everybody knows.
+//! Pictures that are changed a little each time that a step takes them, by public coins.
 
 use std::sync::Arc;
 
@@ -7,27 +7,25 @@ use nn_layers::HostTensor;
 use ring_arith::{Shape, View};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    Error, Result,
-    program::{Mpc, Share},
-};
+use crate::{Error, Result};
 
 /// Sets the coins of a step apart from those of dropouts, whose places stay below it.
 const PLACE: u64 = 1 << 63;
 
-/// How the pictures of a batch are changed. Where their pixels come from is public, so that nothing is sent.
+/// The random changes of a batch's pictures. The places from which their pixels come are public, so that they cost no
+/// messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Augment {
-    /// Whether left and right of every other picture, on average, are exchanged.
+    /// True if left and right of every other picture, on average, are exchanged.
     pub flip: bool,
-    /// By how many pixels at most a picture is moved, upwards or downwards, and to the left or right: a crop of the
-    /// picture with a border of so many zeros.
+    /// The largest number of pixels by which a picture is moved, upwards or downwards, and to the left or right. This
+    /// is a crop of the picture with a border of `crop` zeros.
     pub crop: usize,
 }
 
 impl Augment {
-    /// Whether pictures stay as they are.
+    /// True if pictures stay as they are.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
@@ -36,7 +34,7 @@ impl Augment {
     /// Checks that all of a batch's tensors but the labels, which are last, are pictures that can be moved so far.
     ///
     /// # Errors
-    /// [`Error::Refused`] naming the shape of a row that is no such picture.
+    /// [`Error::Refused`] naming the shape of a row that is not such a picture.
     pub(super) fn check(&self, batch: &[Shape]) -> Result<()> {
         if self.is_none() {
             return Ok(());
@@ -66,8 +64,8 @@ impl Augment {
         Ok(())
     }
 
-    /// For each element of a batch `[N, C, H, W]` the place that it is taken from in a step; the place behind the last
-    /// one holds 0.
+    /// The place that each element of a batch `[N, C, H, W]` is taken from in a step; the place behind the last one
+    /// holds 0.
     fn places(&self, batch: &Shape, seed: u64, step: u32) -> Option<Vec<usize>> {
         let &[rows, channels, height, width] = batch.dims() else { return None };
         let place = PLACE | u64::from(step);
@@ -102,7 +100,13 @@ impl Augment {
     ///
     /// # Errors
     /// [`Error::Mpc`] if memory is short.
-    pub(super) fn apply(&self, mpc: &Mpc, batch: &mut [Share], seed: u64, step: u32) -> Result<()> {
+    pub(super) fn apply<P: Protocol>(
+        &self,
+        mpc: &P,
+        batch: &mut [P::Share],
+        seed: u64,
+        step: u32,
+    ) -> Result<()> {
         for share in self.inputs(batch) {
             let shape = share.shape().clone();
             let Some(places) = self.places(&shape, seed, step) else { continue };
@@ -119,7 +123,7 @@ impl Augment {
     /// [`Augment::apply`] to numbers.
     ///
     /// # Errors
-    /// [`Error::Nn`] if the pictures have no shape, which does not happen.
+    /// [`Error::Nn`] if the pictures lack a shape, which does not happen.
     pub(super) fn apply_in_the_clear(
         &self,
         batch: &mut [HostTensor],
@@ -141,7 +145,7 @@ impl Augment {
         Ok(())
     }
 
-    /// What is changed of a batch.
+    /// The changes to a batch.
     fn inputs<'a, T>(&self, batch: &'a mut [T]) -> &'a mut [T] {
         match batch.split_last_mut() {
             Some((_, inputs)) if !self.is_none() => inputs,

@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 use super::{openings::Conditions, privacy::Budget};
 use crate::{Error, Result, Shares};
 
-/// Most tensors of a data set.
+/// The most tensors of a data set.
 const TENSORS: usize = 64;
 
-/// Most bytes of a tensor's name.
+/// The most bytes of a tensor's name.
 const NAME: usize = 256;
 
-/// Most dimensions of a row.
+/// The most dimensions of a row.
 const RANK: usize = 8;
 
-/// What is public about a data set: how many rows it has, and what a row is.
+/// The public description of a data set: the number of its rows, and the tensors of a row.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSet {
-    /// How many rows.
+    /// The number of rows.
     pub rows: usize,
-    /// What belongs to a row, the labels last.
+    /// The tensors of a row, the labels last.
     pub tensors: Vec<RowTensor>,
-    /// What its owner asks of every run on it.
+    /// The owner's conditions for runs.
     #[serde(default)]
     pub conditions: Conditions,
 }
@@ -34,7 +34,7 @@ pub struct DataSet {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowTensor {
-    /// What it is called.
+    /// The name.
     pub name: String,
     /// Its dimensions in one row.
     pub dims: Vec<usize>,
@@ -51,10 +51,10 @@ impl fmt::Display for RowTensor {
 }
 
 impl DataSet {
-    /// Checks what a client said about its data set.
+    /// Checks a client's description of its data set.
     ///
     /// # Errors
-    /// [`Error::Refused`] that says what is not sound.
+    /// [`Error::Refused`] that states what is not sound.
     pub fn check(&self) -> Result<()> {
         let bad = |reason: &str| Err(Error::refused("data set", reason));
         if self.rows == 0 {
@@ -100,11 +100,11 @@ impl DataSet {
         Ok(self.shapes()?.iter().map(|shape| shape.len() as u64).sum())
     }
 
-    /// Puts further columns of the same rows beside these, which another client may own: a tensor of a name that is
-    /// there already is appended to it along the first dimension of a row, any other one follows the last.
+    /// Puts further columns of the same rows beside these, which another client may own. A tensor with a known name
+    /// is appended to it along the first dimension of a row, any other one follows the last.
     ///
     /// # Errors
-    /// [`Error::Refused`] that says why they do not go together.
+    /// [`Error::Refused`] that states why they do not go together.
     pub fn beside(&mut self, other: &Self) -> Result<()> {
         let bad = |reason: String| Err(Error::refused("data sets side by side", reason));
         if self.rows != other.rows {
@@ -130,10 +130,10 @@ impl DataSet {
         self.check()
     }
 
-    /// Whether the rows of both are alike, so that one training can use them together.
+    /// True if the rows of both are alike, so that one training can use them together.
     ///
     /// # Errors
-    /// [`Error::Refused`] that says in what they differ.
+    /// [`Error::Refused`] that names the difference.
     pub fn check_like(&self, name: &str, tensors: &[RowTensor]) -> Result<()> {
         let like = |(mine, other): (&RowTensor, &RowTensor)| {
             (&mine.dims, mine.fraction_bits) == (&other.dims, other.fraction_bits)
@@ -170,7 +170,7 @@ pub(crate) fn beside(
     Ok(())
 }
 
-/// Rows of several tensors, one set behind the other.
+/// Rows of several tensors, one set after the other.
 ///
 /// # Errors
 /// [`Error::Ring`] if they are not alike.

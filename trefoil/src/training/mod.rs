@@ -1,7 +1,8 @@
-//! What a training does, step by step: public, and the same at every party.
+//! Trainings, step by step: public, and the same at every party.
 
 mod augment;
 mod data;
+mod file;
 mod openings;
 mod privacy;
 mod run;
@@ -18,29 +19,27 @@ use serde::{Deserialize, Serialize};
 pub use augment::Augment;
 pub use data::{DataSet, RowTensor};
 pub(crate) use data::{beside, concat};
+pub use file::RunFile;
 pub use openings::{Conditions, Flow, Openings};
 pub use privacy::{Budget, DELTA, Spent};
 pub use run::{Decision, Halt, Run, RunSpec, Used, plan_digest, tensors};
 
-use crate::{
-    Error, Result,
-    program::{Mpc, Share},
-};
+use crate::{Error, Result};
 
 /// The most steps of a training.
 const MAX_STEPS: u64 = 1 << 31;
 
-/// How long a training goes on, and in which order and how it takes the rows.
+/// The length of a training, and the order and way in which it takes the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Course {
-    /// How often each row is seen.
+    /// The number of times that each row is used.
     pub epochs: u32,
-    /// Of the rows' order and of how pictures are changed, which everybody knows.
+    /// The seed of the rows' order and of the changes of pictures, which is public.
     pub seed: u64,
     /// The learning rate of each step.
     pub schedule: Schedule,
-    /// How pictures are changed whenever a step takes them.
+    /// The changes of pictures whenever a step takes them.
     #[serde(default, skip_serializing_if = "Augment::is_none")]
     pub augment: Augment,
 }
@@ -55,16 +54,16 @@ pub struct Training {
     rows: usize,
 }
 
-/// What some steps of a training leave at one party beside the state.
-pub struct Seen {
+/// The results of some steps of a training at one party, beside the state.
+pub struct Seen<S> {
     /// Shares of the metrics, summed over the steps.
-    pub sums: Vec<Share>,
+    pub sums: Vec<S>,
     /// The share of what the guard over the last step found, where something is guarded.
-    pub left: Option<Share>,
+    pub left: Option<S>,
 }
 
 impl Training {
-    /// A training on so many rows, as a run asks for it.
+    /// A training on `rows` rows, as a run asks for it.
     ///
     /// # Errors
     /// [`Error::Refused`] if the rows do not fill a batch, there are too many steps, what is to be changed as
@@ -103,13 +102,13 @@ impl Training {
         Ok(Self { plan, course, openings, order, rows })
     }
 
-    /// When weights and metrics leave.
+    /// The steps after which weights and metrics leave.
     #[must_use]
     pub fn openings(&self) -> &Openings {
         &self.openings
     }
 
-    /// How many numbers go in, and how many may leave.
+    /// The numbers that go in, and those that may leave.
     ///
     /// # Errors
     /// As [`Training::row_shapes`].
@@ -126,8 +125,8 @@ impl Training {
         })
     }
 
-    /// What it tells of a row, which takes part once in an epoch and in no step twice; none without privacy. Steps that are
-    /// done again after a failure tell nothing more: what they led to the first time has not left.
+    /// The privacy cost for a row, which takes part once in an epoch and in no step twice; none without privacy.
+    /// Steps that are done again after a failure cost nothing more: the results of the first time have not left.
     ///
     /// # Errors
     /// [`Error::Nn`] if the noise is none, which the plan does not allow.
@@ -149,7 +148,7 @@ impl Training {
         &self.plan
     }
 
-    /// How long it goes on.
+    /// The course.
     #[must_use]
     pub fn course(&self) -> &Course {
         &self.course
@@ -167,7 +166,7 @@ impl Training {
         self.epoch_steps() * self.course.epochs
     }
 
-    /// Rows that so many steps see.
+    /// The number of rows that this many steps see.
     #[must_use]
     pub fn rows_of(&self, steps: u32) -> u64 {
         u64::from(steps) * self.plan.batch() as u64
@@ -189,16 +188,16 @@ impl Training {
     ///
     /// # Errors
     /// [`Error::Nn`] if a step or the network fails.
-    pub fn run(
+    pub fn run<P: Protocol>(
         &self,
-        mpc: &mut Mpc,
-        state: &mut State<Mpc>,
-        rows: &[Share],
+        mpc: &mut P,
+        state: &mut State<P>,
+        rows: &[P::Share],
         steps: Range<u32>,
         seed: u64,
         observer: &mut dyn Observer,
-    ) -> Result<Seen> {
-        let mut sums: Vec<Share> = Vec::new();
+    ) -> Result<Seen<P::Share>> {
+        let mut sums: Vec<P::Share> = Vec::new();
         let mut left = None;
         let last = self.step(steps.end.saturating_sub(1));
         let guarded = !self.plan.guarded(last).is_empty();
@@ -258,8 +257,8 @@ impl Training {
         Ok(sums)
     }
 
-    /// The metrics as numbers for a row, from the words of what [`Training::run`] returned for steps before `end`,
-    /// where it returned them: they are sums over the window that ends there.
+    /// The metrics as numbers for a row, if [`Training::run`] returned them for steps before `end`. `seen` are the
+    /// words that it returned: sums over the window that ends there.
     ///
     /// # Errors
     /// [`Error::Diverged`] if values have left the range in which arithmetic is right; [`Error::Nn`] if there are

@@ -1,35 +1,35 @@
-//! What leaves the servers of a run, and what owners of data allow to leave.
+//! Openings of a run, and the conditions of the owners of data.
 
 use serde::{Deserialize, Serialize};
 
 use super::privacy::Budget;
 use crate::{Error, Result};
 
-/// Most steps after which weights are opened.
+/// The most steps after which weights are opened.
 const MOST: usize = 1000;
 
-/// Rows that a batch has at least, unless the owner of the data says otherwise.
+/// The least number of rows of a batch, unless the owner of the data sets another.
 const LEAST_BATCH: usize = 2;
 
-/// Rows that metrics are summed over at least, unless the owner of the data says otherwise.
+/// The least number of rows that metrics are summed over, unless the owner of the data sets another.
 const METRIC_ROWS: u64 = 100;
 
 /// The part of the numbers that went in, of which more going out is worth a warning: a tenth.
 const SHARE: u64 = 10;
 
-/// When weights and metrics leave the servers. The fingerprint of a run covers it, and each server counts what has
-/// left.
+/// The steps after which weights and metrics leave the servers. The fingerprint of a run covers it, and each server
+/// counts what has left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Openings {
     /// The steps after which the weights and running statistics leave for the run's owner and its recipients, or a
     /// model is made of them; ascending.
     pub weights: Vec<u32>,
-    /// Metrics leave as sums over so many steps each.
+    /// Metrics leave as sums over this many steps each.
     pub metrics: u32,
 }
 
-/// What the owner of a data set asks of every run on it.
+/// The conditions of a data set's owner for every run on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Conditions {
@@ -37,15 +37,15 @@ pub struct Conditions {
     pub least_batch: usize,
     /// Rows that metrics are summed over at least; all of them where there are fewer.
     pub metric_rows: u64,
-    /// Most numbers that may leave in all, weights and metrics together.
+    /// The most numbers that may leave in all, weights and metrics together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub most_numbers_out: Option<u64>,
-    /// How much all runs may tell of a row together.
+    /// The privacy budget of all runs together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub privacy: Option<Budget>,
 }
 
-/// How many numbers go into a run, and how many may leave.
+/// The numbers that go into a run, and those that may leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Flow {
     /// Rows of the data.
@@ -54,7 +54,7 @@ pub struct Flow {
     pub numbers_in: u64,
     /// Numbers of the weights and running statistics, each time they leave.
     pub weights: u64,
-    /// How often they leave.
+    /// The number of openings.
     pub times: u64,
     /// Numbers of all metrics that leave.
     pub metrics: u64,
@@ -67,8 +67,8 @@ impl Openings {
         Self { weights: vec![steps], metrics }
     }
 
-    /// What a run's owner asks for: metrics once in `every` steps, or after each epoch of so many steps; weights after the
-    /// steps `after`, and after the last. What does not fit the servers refuse.
+    /// The openings that a run's owner asks for: metrics once in `every` steps, or after each epoch of `epoch` steps;
+    /// weights after the steps `after`, and after the last. The servers refuse openings that do not fit.
     #[must_use]
     pub fn asked(epoch: usize, epochs: u32, every: Option<u32>, after: &[u32]) -> Self {
         let number = |steps: usize| u32::try_from(steps).unwrap_or(u32::MAX);
@@ -80,10 +80,10 @@ impl Openings {
         openings
     }
 
-    /// Checks them for a run of so many steps.
+    /// Checks them for a run of this many steps.
     ///
     /// # Errors
-    /// [`Error::Refused`] that says what is not sound.
+    /// [`Error::Refused`] that states what is not sound.
     pub(super) fn check(&self, steps: u32) -> Result<()> {
         let bad = |reason: String| Err(Error::refused("openings", reason));
         if !(1..=MOST).contains(&self.weights.len()) {
@@ -105,13 +105,13 @@ impl Openings {
         Ok(())
     }
 
-    /// How often metrics leave in a run of so many steps.
+    /// The number of times that metrics leave in a run of this many steps.
     pub(super) fn windows(&self, steps: u32) -> u32 {
         (steps / self.metrics.max(1)).max(1)
     }
 
-    /// The steps whose metrics leave together, as one sum, that `step` is among. What does not fill a window at the
-    /// end belongs to the last one.
+    /// The steps whose metrics leave together, as one sum, that `step` is among. Steps that do not fill a window at
+    /// the end belong to the last one.
     #[must_use]
     pub fn window(&self, step: u32, steps: u32) -> std::ops::Range<u32> {
         let every = self.metrics.max(1);
@@ -121,7 +121,7 @@ impl Openings {
         at * every..end
     }
 
-    /// Whether weights leave after this step.
+    /// True if weights leave after this step.
     #[must_use]
     pub fn opens_weights(&self, step: u32) -> bool {
         self.weights.contains(&step)
@@ -147,7 +147,7 @@ impl Default for Conditions {
 }
 
 impl Conditions {
-    /// Those of both.
+    /// The conditions of both.
     #[must_use]
     pub(super) fn and(&self, other: &Self) -> Self {
         let limits = [self.most_numbers_out, other.most_numbers_out];
@@ -170,7 +170,7 @@ impl Conditions {
         let least = self.least_batch.max(LEAST_BATCH);
         if batch < least {
             return refused(format!(
-                "a batch of {batch} rows shows single rows to whoever sees weights or metrics; use at least {least}"
+                "a batch of {batch} rows shows single rows to anyone who sees weights or metrics; use at least {least}"
             ));
         }
         let rows = u64::from(window) * batch as u64;
@@ -199,7 +199,7 @@ impl Flow {
         self.weights.saturating_mul(self.times).saturating_add(self.metrics)
     }
 
-    /// Whether more may leave than a tenth of what went in.
+    /// True if more may leave than a tenth of what went in.
     #[must_use]
     pub fn leaves_much(&self) -> bool {
         self.numbers_out().saturating_mul(SHARE) > self.numbers_in

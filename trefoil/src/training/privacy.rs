@@ -1,11 +1,11 @@
-//! What runs tell of a row: their cost, and what the owner of a data set allows.
+//! Privacy: the cost of runs, and the budget of a data set.
 
 use nn_layers::train::Accountant;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// How much all runs on a data set may tell of a row together.
+/// The privacy budget of all runs on a data set together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
@@ -15,13 +15,13 @@ pub struct Budget {
     pub delta: f64,
 }
 
-/// What runs have told of a row of a data set, as a server has counted.
+/// The privacy that runs on a data set have spent, as a server has counted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spent {
-    /// Of all runs with privacy.
+    /// The cost of all runs with privacy.
     pub accountant: Accountant,
-    /// Whether there were runs without: no epsilon holds for those.
+    /// True if there were runs without: no epsilon holds for those.
     pub unprotected: bool,
 }
 
@@ -29,7 +29,7 @@ impl Budget {
     /// Checks what a client asks for.
     ///
     /// # Errors
-    /// [`Error::Refused`] that says what is possible.
+    /// [`Error::Refused`] that states what is possible.
     pub(super) fn check(&self) -> Result<()> {
         let Self { epsilon, delta } = *self;
         if epsilon > 0.0 && epsilon <= 1000.0 && delta > 0.0 && delta < 1.0 {
@@ -41,7 +41,7 @@ impl Budget {
         Err(Error::refused("privacy budget", reason))
     }
 
-    /// Whether a run keeps within the budget after what was spent; `cost` is none of a run without privacy.
+    /// True if a run keeps within the budget after what was spent; `cost` is `None` for a run without privacy.
     ///
     /// # Errors
     /// [`Error::Refused`] with both numbers, and what would be allowed.
@@ -107,7 +107,7 @@ impl Spent {
     }
 }
 
-/// The delta at which counts are told and compared where nobody names another.
+/// The delta at which counts are stated and compared unless another one is named.
 pub const DELTA: f64 = 1e-5;
 
 #[cfg(test)]

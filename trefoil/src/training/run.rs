@@ -6,20 +6,20 @@ use super::{Course, DataSet, Openings, RowTensor, Spent, Training};
 use crate::{Digest, Error, Id, Preprocess, Result, config::check_name};
 use nn_layers::train::TrainPlan;
 
-/// Most data sets of a run, and most recipients.
+/// The most data sets of a run, and most recipients.
 const SETS: usize = 256;
 
-/// What a client wants to have trained. All of it is public.
+/// A client's order of a training. All of it is public.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
-    /// The data sets. The rows of one stand behind those of the sets before it, or its columns beside them.
+    /// The data sets. The rows of one follow those of the sets before it, or its columns stand beside them.
     pub data: Vec<Used>,
-    /// How long it goes on.
+    /// The course.
     pub course: Course,
-    /// When weights and metrics leave the servers.
+    /// The steps after which weights and metrics leave the servers.
     pub openings: Openings,
-    /// How clients of the trained model prepare images.
+    /// The preparation of images for the trained model.
     pub preprocess: Preprocess,
     /// Names of the classes, or none.
     pub labels: Vec<String>,
@@ -36,30 +36,31 @@ pub struct Used {
     pub name: String,
     /// Its version: another one is other data.
     pub version: Id,
-    /// Whether it holds further columns of the same rows as the set before it.
+    /// True if it holds further columns of the same rows as the set before it.
     #[serde(default)]
     pub beside: bool,
 }
 
-/// What is public about a run, beside its plan.
+/// The public description of a run, beside its plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// What is trained on what, and how long.
+    /// The order.
     pub spec: RunSpec,
     /// Rows of all data sets together.
     pub rows: usize,
-    /// Who owns each data set.
+    /// The owner of each data set.
     pub owners: Vec<String>,
-    /// Of the training request: the network and how it is trained.
+    /// The digest of the training request: the network and how it is trained.
     pub request: Digest,
-    /// Of the plans that are derived from the request.
+    /// The digest of the plans that are derived from the request.
     pub plan: Digest,
-    /// Of all that the owners of data consent to. Any change gives another fingerprint and needs new consent.
+    /// The digest of all that the owners of data consent to. Any change gives another fingerprint and needs new
+    /// consent.
     pub fingerprint: Digest,
     /// Clients that have consented.
     pub approved: Vec<String>,
-    /// Whether its owner has stopped it.
+    /// True if its owner has stopped it.
     #[serde(default)]
     pub stopped: bool,
     /// Steps that are done.
@@ -69,18 +70,18 @@ pub struct Run {
     pub sums_from: Option<u32>,
 }
 
-/// What a client allows of a run, once all servers agree on it.
+/// A client's decision about a run, which holds once all servers agree on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decision {
     /// An owner of data: it may be used for this run, with everything that its fingerprint covers.
     Approve,
-    /// The run's owner: it goes on.
+    /// The run's owner: the run continues.
     Resume,
 }
 
 impl Decision {
-    /// As logs name it.
+    /// The name in logs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -90,7 +91,7 @@ impl Decision {
     }
 }
 
-/// What ends a run at each server that hears it, at once and whatever the others say.
+/// A decision that ends a run at each server that gets it, at once and without the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Halt {
@@ -101,7 +102,7 @@ pub enum Halt {
 }
 
 impl Halt {
-    /// As logs name it.
+    /// The name in logs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -112,10 +113,10 @@ impl Halt {
 }
 
 impl RunSpec {
-    /// Checks what somebody sent.
+    /// Checks a spec that a client sent.
     ///
     /// # Errors
-    /// [`Error::Refused`] that says what is not sound.
+    /// [`Error::Refused`] that states what is not sound.
     pub fn check(&self) -> Result<()> {
         let bad = |reason: String| Err(Error::refused("run", reason));
         if !(1..=SETS).contains(&self.data.len()) {
@@ -141,8 +142,9 @@ impl RunSpec {
 }
 
 impl Run {
-    /// A run that has not begun. `start` is the job that brings its weights, `owner` the client that gets what
-    /// comes of it, `sets` are the data sets with their owners. `plan` was derived from the request of that digest.
+    /// A run that has not begun. `start` is the job that brings its weights, `owner` the client that gets the
+    /// results, `sets` are the data sets with their owners. The plan `plan` was derived from the request of that
+    /// digest.
     ///
     /// # Errors
     /// [`Error::Refused`] if a data set does not fit the plan, there are too few rows, or the run does what the owner
@@ -218,7 +220,7 @@ impl Run {
         }
     }
 
-    /// Takes over what was decided about another version of the same run. Whether that changes anything.
+    /// Takes over what was decided about another version of the same run. Returns true if that changes anything.
     pub fn take_decisions(&mut self, from: &Self) -> bool {
         let same = (&self.approved, self.stopped) == (&from.approved, from.stopped);
         if same || self.fingerprint != from.fingerprint {
@@ -229,8 +231,8 @@ impl Run {
         true
     }
 
-    /// Keeps of the decisions those that another server has heard as well: who has consented at both, and that the run is
-    /// stopped if it is at either. Whether both are the same apart from that.
+    /// Keeps only the decisions that another server has as well: clients that have consented at both, and that the
+    /// run is stopped if it is at either. Returns true if both are otherwise the same.
     pub fn agree(&mut self, other: &Self) -> bool {
         self.approved.retain(|client| other.approved.contains(client));
         self.stopped |= other.stopped;
@@ -238,7 +240,7 @@ impl Run {
         *self == Self { approved, stopped, ..other.clone() }
     }
 
-    /// Owners of data who have not consented. The run's owner has, by making it.
+    /// Owners of data that have not consented. The run's owner has, by making it.
     #[must_use]
     pub fn missing(&self, owner: &str) -> Vec<&str> {
         let mut missing: Vec<&str> = self.owners.iter().map(String::as_str).collect();
@@ -249,7 +251,7 @@ impl Run {
     }
 }
 
-/// The digest of the plans of a training, which whoever derives them compares.
+/// The digest of the plans of a training, which servers and clients compare after deriving them.
 ///
 /// # Errors
 /// [`Error::Internal`] if they cannot be written, which does not happen.
@@ -259,7 +261,7 @@ pub fn plan_digest(plan: &TrainPlan) -> Result<Digest> {
     Ok(Digest::of(&[b"training plan", &written]))
 }
 
-/// What a plan takes of each row, the labels last.
+/// The tensors that a plan takes of each row, the labels last.
 ///
 /// # Errors
 /// [`Error::Nn`] if it takes no batch, which does not happen.

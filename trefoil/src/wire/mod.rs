@@ -1,12 +1,13 @@
-//! What clients and servers say to each other.
+//! The messages between clients and servers.
 //!
-//! A message is a small JSON header in one frame, followed by the bytes it announces in frames of at
-//! most [`CHUNK`] bytes. A server knows from the header how many bytes will come and refuses what is too
-//! much before it reads any of it. What may be long, labels and plans for instance, is never part of a
-//! request's header; keys and words never stand in a header at all.
+//! A message is a small JSON header in one frame, followed by the bytes it announces in frames of at most [`CHUNK`]
+//! bytes. A server knows from the header how many bytes will come and refuses what is too much before it reads any of
+//! it. Data that may be long, labels and plans for instance, are never part of a request's header; keys and words are
+//! never in a header at all.
 
 mod messages;
 mod pace;
+mod states;
 #[cfg(test)]
 mod tests;
 
@@ -16,11 +17,11 @@ use bytes::{Bytes, BytesMut};
 use ring_arith::{Shape, Tensor};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-pub use messages::{
-    Cost, DataState, JobState, Link, ModelState, PublicModel, Reply, Request, RunState, Stage,
-    Status, StepCost,
-};
+pub use messages::{Reply, Request};
 pub use pace::Pace;
+pub use states::{
+    Cost, DataState, JobState, Link, ModelState, PublicModel, RunState, Stage, Status, StepCost,
+};
 
 use mpc_core::{Parcel, ParcelKey, deal::Contents};
 
@@ -42,7 +43,7 @@ pub const REQUEST: usize = 64 << 10;
 /// Largest header of a reply: the profile of a job makes it long.
 const REPLY: usize = 16 << 20;
 
-/// Most inputs or outputs in one message.
+/// The most inputs or outputs in one message.
 const TENSORS: usize = 64;
 
 /// A connection between a client and a server: whole frames in order.
@@ -53,7 +54,7 @@ pub trait Channel: Send {
     /// [`Error::Unreachable`] if the other side has gone.
     fn send(&mut self, frame: Bytes) -> Result<()>;
 
-    /// Sends a frame to somebody who may never read it: waits for room at most so long.
+    /// Sends a frame to a receiver that may never read it: waits for room at most `limit`.
     ///
     /// # Errors
     /// [`Error::Unreachable`] if the other side has gone, or reads too little.
@@ -65,11 +66,11 @@ pub trait Channel: Send {
     /// [`Error::Unreachable`] if the other side has gone or nothing came within the limit.
     fn receive(&mut self, limit: Duration) -> Result<Bytes>;
 
-    /// Whether the other side has gone.
+    /// True if the other side has gone.
     fn is_over(&self) -> bool;
 }
 
-/// What is said, with the version of this protocol.
+/// A message, with the version of this protocol.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Versioned<T> {
@@ -77,7 +78,7 @@ struct Versioned<T> {
     say: T,
 }
 
-/// A header: what may be said in one direction.
+/// A header: the messages of one direction.
 pub trait Header: Serialize + DeserializeOwned {
     /// Its largest length in bytes.
     const LONGEST: usize;
@@ -169,7 +170,7 @@ pub fn send_parcel(
     parcel.words.iter().try_for_each(|words| send_bytes(channel, words.to_bytes(), sent))
 }
 
-/// Receives a server's parcel of a secret, which consists of what is said.
+/// Receives a server's parcel of a secret, with the announced contents.
 ///
 /// # Errors
 /// [`Error::Unreachable`] as the channel, [`Error::Refused`] if it is not as announced.
@@ -209,8 +210,8 @@ pub fn send_bytes(
     Ok(())
 }
 
-/// Sends bytes in frames of at most [`CHUNK`] to somebody who may read slowly or not at all. What waits to be
-/// read are copies of the frames, so that they do not hold all bytes in memory.
+/// Sends bytes in frames of at most [`CHUNK`] to a receiver that may read slowly or not at all. The queue holds
+/// copies of the frames, so that waiting frames do not keep all bytes in memory.
 ///
 /// # Errors
 /// [`Error::Unreachable`] if the other side has gone, or reads too slowly.
@@ -222,8 +223,8 @@ pub fn send_bytes_at(channel: &mut dyn Channel, bytes: &[u8], pace: &mut Pace) -
 /// announced.
 ///
 /// # Errors
-/// [`Error::Unreachable`] as the channel, [`Error::Refused`] if more come, if they come in crumbs or too
-/// slowly, or if there is no memory for them.
+/// [`Error::Unreachable`] as the channel. [`Error::Refused`] if more bytes come, if they come in crumbs or too
+/// slowly, or if the memory for them is lacking.
 pub fn receive_bytes(channel: &mut dyn Channel, count: usize, pace: &mut Pace) -> Result<Bytes> {
     let mut all: Vec<u8> = Vec::new();
     while all.len() < count {

@@ -1,4 +1,4 @@
-//! How long one side waits for the other's data, or for the other to read.
+//! The time that one side waits for the other's data, or for the other to read.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use bytes::Bytes;
 use super::Channel;
 use crate::{Error, Result};
 
-/// How long one side waits: for each frame, and for the whole of what was announced.
+/// The time that one side waits: for each frame, and for the whole of what was announced.
 #[derive(Debug)]
 pub struct Pace {
-    /// For one frame.
+    /// The time for one frame.
     silence: Duration,
     /// Bytes a second that must come, once `silence` has passed.
     least: Option<u64>,
@@ -20,14 +20,14 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Waits so long for each frame, and as long as need be in all.
+    /// Waits `silence` for each frame, and as long as need be in all.
     #[must_use]
     pub fn frames(silence: Duration) -> Self {
         Self { silence, least: None, began: Instant::now(), moved: 0 }
     }
 
-    /// Waits so long for each frame, and no longer than what passes at `least` bytes a second may take:
-    /// whoever sends or reads a byte now and then would else keep what was reserved for him for ever.
+    /// Waits `silence` for each frame, and no longer than the transfer may take at `least` bytes a second. Otherwise
+    /// a client that sends or reads a byte now and then would keep its reserved memory forever.
     #[must_use]
     pub fn at_least(silence: Duration, least: u64) -> Self {
         Self { least: Some(least), ..Self::frames(silence) }

@@ -117,7 +117,7 @@ fn who_sends_slower_than_the_least_rate_is_refused_however_regularly_he_does() {
     sender.join().unwrap();
 }
 
-/// Keeps how long it was allowed to wait for room; its reader takes one frame, and then no more.
+/// Keeps how long it was allowed to wait for room; its reader takes one frame, and then stops.
 #[derive(Default)]
 struct Slow(Vec<Duration>);
 

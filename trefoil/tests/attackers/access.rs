@@ -10,10 +10,8 @@ use trefoil::{
     wire::{Channel, Reply, Request, hear, say},
 };
 
-use crate::{
-    common::{Cluster, DIGITS},
-    honest::{beside, cluster, connect},
-};
+use super::honest::{beside, cluster, connect};
+use crate::common::{Cluster, DIGITS};
 
 const LIMIT: Duration = Duration::from_secs(30);
 

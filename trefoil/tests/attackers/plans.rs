@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mpc_core::Sharing;
-use nn_layers::{Dim, Graph, Op, Unary};
+use nn_layers::{Dim, Graph, Op, PlanOptions, Unary};
 use rss_protocols::Replicated;
 use trefoil::{
     Id, Preprocess,
@@ -12,7 +12,7 @@ use trefoil::{
     wire::{Reply, Request, hear, say, send_bytes, send_parcel},
 };
 
-use crate::honest::{beside, cluster, connect};
+use super::honest::{beside, cluster, connect};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -83,5 +83,5 @@ fn relu(steps: usize) -> Imported {
     }
     let y = graph.add("y", Op::Concat(1), &parts).unwrap();
     graph.output("y", y);
-    plan("relu", &graph, 20, Preprocess::default(), Vec::new()).unwrap()
+    plan("relu", &graph, &PlanOptions::default(), Preprocess::default(), Vec::new()).unwrap()
 }

@@ -3,7 +3,7 @@
 use std::{fs, thread, time::Duration};
 
 use bytes::Bytes;
-use nn_layers::{Dim, Graph, Op, Unary};
+use nn_layers::{Dim, Graph, Op, PlanOptions, Unary};
 use ring_arith::{Shape, Tensor};
 use trefoil::{
     Id, Preprocess,
@@ -14,10 +14,8 @@ use trefoil::{
     wire::{Channel, Reply, Request, hear, say},
 };
 
-use crate::{
-    common::{Cluster, DIGITS},
-    honest::{beside, cluster, connect},
-};
+use super::honest::{beside, cluster, connect};
+use crate::common::{Cluster, DIGITS};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -340,7 +338,8 @@ pub fn put(cluster: &Cluster, name: &str, graph: &Graph) {
 }
 
 fn try_put(cluster: &Cluster, name: &str, graph: &Graph) -> trefoil::Result<()> {
-    let model = import::plan(name, graph, 20, Preprocess::default(), Vec::new())?;
+    let model =
+        import::plan(name, graph, &PlanOptions::default(), Preprocess::default(), Vec::new())?;
     let plan = model.program.to_bytes()?;
     let (about, weights) = (&model.about, model.weights.as_slice());
     let readers = &Readers::Everyone;

@@ -2,7 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    fs, thread,
+    fs,
+    path::Path,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -23,10 +25,8 @@ use trefoil::{
     wire::{Reply, Request, hear, say, send_bytes},
 };
 
-use crate::{
-    common::{Cluster, all_digits, faults},
-    honest::{cluster, connect},
-};
+use super::honest::{cluster, connect};
+use crate::common::{Cluster, all_digits, faults};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -242,6 +242,12 @@ fn forged_lines_are_refused() {
 fn a_withdrawal_during_a_long_job_ends_it() {
     let mut cluster = cluster("withdraw", &[]);
     put_data(&cluster, "rows", &[]);
+    let data = cluster.folder.join("party-1/data");
+    let backup = cluster.folder.join("backup");
+    cluster.kill(1);
+    copy(&data, &backup);
+    cluster.start_party(1);
+    cluster.wait_until_up("alice");
     let mut mallory = client(&cluster, "mallory");
     let steps = 1_000_000;
     let openings = Openings { weights: vec![1, steps], metrics: steps };
@@ -293,6 +299,32 @@ fn a_withdrawal_during_a_long_job_ends_it() {
     // The server that did not hear it agrees again once the owner of the data says so to all.
     approve(&cluster, "long");
     client(&cluster, "mallory").train("long", mark, 1, 1, false, &()).unwrap();
+
+    // So do they if one comes back from a backup that knows nothing of the run.
+    cluster.kill(1);
+    fs::remove_dir_all(&data).unwrap();
+    fs::rename(&backup, &data).unwrap();
+    cluster.start_party(1);
+    cluster.wait_until_up("alice");
+    let told = cluster.run("alice", &["--json", "run", "withdraw", "long"]);
+    assert_eq!(told.code, 0, "{}", told.err);
+    let told: Value = serde_json::from_str(&told.out).unwrap();
+    assert_eq!(told["heard"], json!([0, 2]));
+    said(client(&cluster, "mallory").train("long", mark, 1, 1, false, &()));
+    said(client(&cluster, "mallory").release("long", mark, 1, &()));
+}
+
+/// Copies a folder with all that is in it.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
 }
 
 /// The network itself may copy. Its owner is shown how many numbers leave beside those that went in, and a limit

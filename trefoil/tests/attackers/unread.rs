@@ -18,11 +18,9 @@ use trefoil::{
     wire::{Channel, Reply, Request, hear, say, send_parcel},
 };
 
-use crate::{
-    common::Cluster,
-    honest::{beside, cluster},
-    quotas::{mallory, put},
-};
+use super::honest::{beside, cluster};
+use super::quotas::{mallory, put};
+use crate::common::Cluster;
 
 const LIMIT: Duration = Duration::from_secs(30);
 

@@ -31,6 +31,7 @@ pub struct Cluster {
 }
 
 /// A finished run of the program.
+#[derive(Debug)]
 pub struct Run {
     pub code: i32,
     pub out: String,
@@ -50,6 +51,15 @@ impl Cluster {
     pub fn make_dealt(name: &str, clients: &str) -> Self {
         let [zero, one, _] = own_addresses();
         Self::make_with(name, clients, &["--protocol", "rss-dealt"], &[zero, one])
+    }
+
+    /// Makes a cluster of three servers with this protocol, and starts them.
+    pub fn start_with_protocol(name: &str, clients: &str, protocol: &str) -> Self {
+        let options = ["--protocol", protocol];
+        let mut cluster = Self::make_with(name, clients, &options, &own_addresses());
+        (0..3).for_each(|party| cluster.start_party(party));
+        cluster.wait_until_up(clients.split(',').next().unwrap());
+        cluster
     }
 
     /// Makes a cluster's files on free ports.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Bench, SUITES, launch, peers::Peers};
 
-/// How the parties of a benchmark are joined.
+/// The network between the parties of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Network {
     /// Channels in one process
@@ -46,13 +46,13 @@ impl fmt::Display for Network {
     }
 }
 
-/// Which protocol the parties of a benchmark run.
+/// The protocol that the parties of a benchmark run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
 pub enum Protocol {
     /// Three parties with replicated shares
     #[default]
     Rss,
-    /// Two parties, who play what a dealer made before; what is measured is the two
+    /// Two parties that play tapes of a dealer; only the two are measured
     RssDealt,
 }
 
@@ -72,7 +72,7 @@ const DEALT: &[&str] = &["protocols", "models"];
 pub struct Options {
     /// The suite to run; all of them without a name
     pub suite: Option<String>,
-    /// Only this case, or the cases below it: `gemm` takes in `gemm/512`
+    /// Only this case, or the cases below it: `gemm` includes `gemm/512`
     #[arg(long, value_name = "NAME")]
     pub only: Option<String>,
     /// Print the names of the cases instead of measuring them
@@ -84,16 +84,16 @@ pub struct Options {
     /// Append one JSON object per case to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// How the parties are joined, where a suite has parties; each suite has its default
+    /// Network between the parties, in suites with parties; each suite has its default
     #[arg(long)]
     pub network: Option<Network>,
     /// Threads per party, where a case leaves it open
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// What the parties compute on, where a suite has parties: cpu unless told otherwise, cuda:0, auto
+    /// Engine of the parties, in suites with parties: cpu (the default), cuda:0 or auto
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<EngineChoice>,
-    /// Which protocol the suites `protocols` and `models` run
+    /// Protocol for the suites `protocols` and `models`
     #[arg(long, value_enum, default_value_t)]
     pub protocol: Protocol,
     /// Time SPU and CrypTen too, in turn with ours, in the cases that they know; installs them first

@@ -1,4 +1,4 @@
-//! Benchmarks of limb products: what exactness by limbs costs on a CPU.
+//! Benchmarks of limb products: the cost of exactness by limbs on a CPU.
 
 use anyhow::{Result, ensure};
 use float_embed::LimbPlan;

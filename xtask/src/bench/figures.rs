@@ -1,4 +1,4 @@
-//! What the report draws beside the other suites: cost over size, by layer and by network.
+//! Further figures for the report: cost over size, by layer and by network.
 //!
 //! Sizes are those of figures 1 and 2 of CryptGPU (Tan et al., IEEE S&P 2021).
 
@@ -40,7 +40,7 @@ const WIDE: &[usize] = &[64, 3, 11, 11];
 /// Its small filters with many channels, as in later layers: stride 1, border 1.
 const DEEP: &[usize] = &[512, 512, 3, 3];
 
-/// What is run over every network.
+/// The operations that run over every network.
 const OVER_NETWORKS: &[&str] = &["relu/10000", "relu/1000000"];
 
 /// Models that are run over every network.

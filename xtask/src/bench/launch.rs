@@ -4,11 +4,11 @@ use anyhow::{Result, bail};
 
 use super::{models, protocols, service, training};
 
-/// First argument of a process that plays one party. What follows is between [`entry`] and
-/// whoever started the process.
+/// First argument of a process that runs one party. Only [`entry`] and the code that started the
+/// process read the next ones.
 pub const PARTY: &str = "__party";
 
-/// Runs this process as one party, with the arguments behind [`PARTY`].
+/// Runs this process as one party, with the arguments after [`PARTY`].
 ///
 /// # Errors
 /// If the arguments name no known job, or the job fails.

@@ -1,4 +1,4 @@
-//! What a result was measured on: CPU, cores, commit; and the process's own counters.
+//! The conditions of a measurement: CPU, cores, commit; and the process's own counters.
 
 use std::fs;
 use std::thread;
@@ -13,8 +13,8 @@ pub fn describe() -> String {
     format!("{model}, {cores} cores")
 }
 
-/// User and system time that this process has used so far, in seconds, in steps of 10 ms.
-/// `None` where the system does not tell.
+/// User and system time that this process has used so far, in seconds, in steps of 10 ms. `None` if
+/// the system does not report it.
 pub fn cpu_seconds() -> Option<f64> {
     cpu_seconds_of(std::process::id())
 }
@@ -31,8 +31,8 @@ pub(super) fn cpu_seconds_of(process: u32) -> Option<f64> {
     Some((user + system) / 100.0)
 }
 
-/// The largest resident size this process has reached, in bytes.
-/// `None` where the system does not tell.
+/// The largest resident size this process has reached, in bytes. `None` if the system does not
+/// report it.
 pub fn peak_memory_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/status").ok()?;
     let kibibytes: u64 = field(&text, "VmHWM", ':')?.strip_suffix("kB")?.trim().parse().ok()?;

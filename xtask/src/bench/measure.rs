@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cpu_seconds;
 
-/// How much time a measurement may take.
+/// The time that a measurement may take.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Effort {
     /// Runs before the clock counts: at least one, and until this has passed.
@@ -21,7 +21,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// The effort of a result worth quoting: about a second.
+    /// The effort of a published result: about a second.
     pub const FULL: Effort = Effort {
         warm_up: Duration::from_millis(100),
         total: Duration::from_millis(1000),
@@ -44,7 +44,7 @@ pub struct Timing {
     pub median: f64,
     /// Minimum, in seconds.
     pub min: f64,
-    /// How many runs these are taken over.
+    /// Number of runs.
     pub runs: usize,
     /// CPU time of one run, averaged, in seconds; all threads of the process together.
     pub cpu: Option<f64>,
@@ -70,8 +70,8 @@ pub(super) fn measure<R>(effort: Effort, mut work: impl FnMut() -> R) -> Timing 
     measure_all(effort, &mut [&mut work]).remove(0)
 }
 
-/// Times several pieces of work in turn, run by run, so that a clock that changes its speed
-/// treats them alike. The CPU time is not told apart, hence only given for a single piece.
+/// Times several pieces of work in turn, run by run, so that a changing clock speed affects all
+/// alike. The CPU time cannot be separated, so it is given only for a single piece.
 pub(super) fn measure_all(effort: Effort, work: &mut [&mut dyn FnMut()]) -> Vec<Timing> {
     let start = Instant::now();
     loop {

@@ -30,6 +30,7 @@ mod measure;
 mod record;
 mod report;
 
+mod additive;
 mod embed;
 mod figures;
 mod models;
@@ -57,7 +58,7 @@ use anyhow::Result;
 
 /// A named group of cases.
 pub struct Suite {
-    /// What the user types.
+    /// The name on the command line.
     pub name: &'static str,
     /// One line for `--help`.
     pub about: &'static str,
@@ -81,7 +82,7 @@ pub const SUITES: &[Suite] = &[
     Suite {
         name: "protocols",
         about: "operations on shares: seconds, bytes, rounds",
-        cases: &[protocols::cases],
+        cases: &[protocols::cases, additive::cases],
     },
     Suite {
         name: "timing",

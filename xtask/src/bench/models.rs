@@ -11,9 +11,8 @@ use models::architectures::{
 use mpc_core::{Operand, Profile as Spares, Protocol, SecretTensor};
 use net::{Party, Session, Stats, launch as parties};
 use nn_layers::{Compiled, HostTensor, Plan, PlanOptions};
-use rss_protocols::Options;
 use serde::{Deserialize, Serialize};
-use trefoil::{local::predict, profile::Predicted, program::Program};
+use trefoil::{local::predict, profile::Predicted, program::Program, protocols::Computing};
 
 use super::party::{self, Mpc, Setup, agree_on_runs, barrier, next_place, places_left};
 use super::{Bench, Effort, Network, Timing, cpu_seconds, peak_memory_bytes};
@@ -33,7 +32,7 @@ enum Architecture {
     Images(&'static str, Pooling),
     /// Of 128 positions, whose embeddings the text's owner looks up.
     Bert,
-    /// Of 32 positions, likewise; the scores of the token behind them.
+    /// Of 32 positions, likewise; the scores of the token after them.
     Gpt2,
 }
 
@@ -115,12 +114,12 @@ pub(super) fn run(bench: &mut Bench, name: &str, model: &Model, setup: Setup) ->
     })
 }
 
-/// What a dry run says must be what was counted.
+/// Checks that a dry run predicts the counted bytes and rounds.
 fn check_prediction(model: &Model, outcome: &Outcome) -> Result<()> {
     let program = Program::new(model.compile()?.plan)?;
     let clock = Instant::now();
     let predicted =
-        Predicted::of(&predict(&program, model.batch, Options::default())?, model.batch);
+        Predicted::of(&predict(&program, model.batch, Computing::default())?, model.batch);
     let seconds = clock.elapsed().as_secs_f64();
     let (bytes, rounds) = (predicted.bytes, u64::from(predicted.rounds));
     let (sent, took) = (outcome.sent, outcome.rounds);
@@ -147,7 +146,7 @@ impl Model {
     }
 }
 
-/// What the parties measured together.
+/// The measurements of all parties together.
 pub(super) struct Outcome {
     pub(super) timing: Timing,
     /// Of protocol and engine.
@@ -167,13 +166,13 @@ pub(super) struct Outcome {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Step {
     pub(super) name: String,
-    /// What kind of operation it is, such as `conv+relu`.
+    /// The kind of operation, such as `conv+relu`.
     pub(super) kind: String,
     pub(super) seconds: f64,
     pub(super) bytes: u64,
 }
 
-/// What one party measured.
+/// The measurements of one party.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Measured {
     seconds: Vec<f64>,
@@ -189,14 +188,14 @@ struct Measured {
     steps: Vec<Step>,
 }
 
-/// What every party must know of a measurement.
+/// The description of a measurement for every party.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Task {
     case: String,
     setup: Setup,
     effort: Effort,
     plan: PathBuf,
-    /// Where the parties' tapes are, if a dealer made some.
+    /// The folder of the parties' tapes, if a dealer made some.
     tapes: Option<PathBuf>,
 }
 
@@ -231,7 +230,7 @@ pub(super) fn measure(model: &Model, setup: Setup, effort: Effort) -> Result<Out
     combine(&measured?)
 }
 
-/// Makes the tapes of a measurement, in a folder of their own.
+/// Makes the tapes of a measurement, in a separate folder.
 fn deal(model: &Model, plan: &Plan, setup: Setup, effort: Effort) -> Result<PathBuf> {
     let folder = std::env::temp_dir().join(format!("trefoil-bench-tapes-{}", std::process::id()));
     let set_up = |mpc: &mut Mpc| {
@@ -294,7 +293,8 @@ impl Task {
             profile.0.clear();
             plan.run(mpc, &weights, &x, profile)
         };
-        // The second run says how many there are to be. Over slow links the first one is enough to see that one is.
+        // The second run decides the number of runs. Over slow links the first one is enough to see that one run
+        // suffices.
         let mut one = 0.0;
         for _ in 0..2 {
             next_place(&mut mpc, tape)?;
@@ -334,7 +334,7 @@ impl Task {
     }
 }
 
-/// What a run takes, and what it should give.
+/// The inputs of a run and its expected result.
 struct Inputs {
     weights: Vec<Operand<Mpc>>,
     x: Vec<Operand<Mpc>>,

@@ -13,8 +13,8 @@ use super::{Bench, Case, Effort, Network};
 /// Sizes of the messages of an exchange, each for a third of the bytes.
 const SIZES: [usize; 3] = [16 << 10, 256 << 10, 4 << 20];
 
-/// Bytes that a party sends ahead of what it has received, a quarter of what may wait in a link.
-/// Bare sockets know no such window: their threads write and read each on their own.
+/// Bytes that a party sends beyond those that it has received: a quarter of a link's capacity. Bare
+/// sockets do not have such a window: their threads write and read independently.
 const AHEAD: isize = 16 << 20;
 
 /// Round trips of one run.
@@ -196,8 +196,8 @@ fn small_messages(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// Each of three parties hands `bytes` to its neighbour in messages of 4 MiB, and looks whether they
-/// are the very bytes that were sent.
+/// Each of three parties sends `bytes` to its neighbour in messages of 4 MiB; the receiver checks
+/// that the bytes are equal.
 fn large_messages(case: &mut Case, bytes: usize) -> Result<()> {
     let mut links = sessions(Network::InProcess, 3)?;
     let body = Bytes::from(vec![7; 4 << 20]);

@@ -1,4 +1,4 @@
-//! What the transports are measured against: bare sockets, bare rustls, bare channels.
+//! Baselines for the transports: bare sockets, bare rustls, bare channels.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
 };
 
-/// One direction of a connection: bytes written to the first end come out of the second.
+/// One direction of a connection: bytes written to the first end are read from the second.
 pub(super) struct Pipe {
     pub(super) source: Box<dyn Write + Send>,
     pub(super) sink: Box<dyn Read + Send>,

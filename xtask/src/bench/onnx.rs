@@ -1,7 +1,7 @@
-//! Private inference of exported networks, compared with what onnxruntime computed.
+//! Private inference of exported networks, compared with onnxruntime's results.
 //!
-//! `models/scripts/export_torchvision.py` makes the files; a case whose file is not there is left
-//! out with a note. Three parties as threads of this process, model and input secret.
+//! `models/scripts/export_torchvision.py` makes the files; a case whose file is missing is skipped
+//! with a note. Three parties as threads of this process, model and input secret.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -28,7 +28,7 @@ const NAMES: &[&str] = &[
     "densenet121",
 ];
 
-/// Where the script writes to.
+/// The folder that the script writes to.
 const FOLDER: &str = "target/torchvision";
 
 /// Largest difference from onnxruntime's logits, relative to the largest of them.
@@ -70,7 +70,7 @@ struct Exported {
     logits: HostTensor,
 }
 
-/// What came of running it.
+/// The measurements of all parties together.
 struct Run {
     timing: Timing,
     error: f64,
@@ -79,7 +79,7 @@ struct Run {
     names: [String; 2],
 }
 
-/// What one party saw.
+/// The measurements of one party.
 struct Seen {
     seconds: Vec<f64>,
     bytes: u64,

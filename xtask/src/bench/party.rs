@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 use super::launch::PARTY;
 use super::{Effort, Network, Protocol};
 
-/// A party as it is measured.
+/// The type of a measured party.
 pub(crate) type Mpc = Rss<AnyEngine>;
 
-/// How parties are joined and what they compute on.
+/// The network, threads, engine and protocol of the parties.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) network: Network,
@@ -29,20 +29,20 @@ pub(crate) struct Setup {
     pub(crate) protocol: Protocol,
 }
 
-/// What takes longer than this many seconds, ours or a rival's, is run twice only.
+/// A case that takes longer than this many seconds, in our system or another one, runs only twice.
 pub(super) const LONG: f64 = 2.0;
 
-/// What takes longer than this many seconds is run once besides the run that says so.
+/// A case that takes longer than this many seconds runs only once after the run that shows it.
 const VERY_LONG: f64 = 20.0;
 
-/// What the parties start for, with the generators that are quick on their engine.
+/// The session's job, with the generators that are fast on the parties' engine.
 pub(super) fn job(name: &str, setup: &Setup) -> Result<Job> {
     let (engine, _) = setup.engine.open(1)?;
     let job = Job::new(name).parties(setup.protocol.parties() as u16);
     Ok(job.prgs(engine.generators().into_iter().map(Generator::name)))
 }
 
-/// What carries the parties' messages; delay and bandwidth come with [`join`].
+/// The transport of the parties' messages; [`join`] adds delay and bandwidth.
 pub(super) fn link(network: Network) -> launch::Network {
     match network {
         Network::InProcess => launch::Network::InProcess(1),
@@ -51,7 +51,7 @@ pub(super) fn link(network: Network) -> launch::Network {
     }
 }
 
-/// A party of a session, slowed down as the network asks for, and what counts its messages.
+/// A party of a session, slowed down as the network asks for, and the meter of its messages.
 pub(crate) fn join(session: Session, setup: &Setup) -> Result<(Mpc, Meter)> {
     let (session, meter) = watched(session, setup, None)?;
     let (engine, _) = setup.engine.open(setup.threads)?;
@@ -68,7 +68,7 @@ pub(super) fn join_with(
         let (mpc, meter) = join(session, setup)?;
         return Ok((mpc, meter, None));
     };
-    let tape = Tape::open(&tape_path(tapes, session.transport.me().0))?;
+    let tape = Tape::open(&tape_path(tapes, session.transport.me().0), None)?;
     let (session, meter) = watched(session, setup, Some(&tape))?;
     let (engine, _) = setup.engine.open(setup.threads)?;
     let mut mpc = Rss::dealt(session, engine, Options::default())?;
@@ -76,7 +76,7 @@ pub(super) fn join_with(
     Ok((mpc, meter, Some(tape)))
 }
 
-/// Spends the next place of a tape, if there is one.
+/// Spends the next place of a tape, if the session has one.
 pub(super) fn next_place(mpc: &mut Mpc, tape: Option<&Tape>) -> Result<()> {
     if let Some(tape) = tape {
         tape.begin(mpc)?;
@@ -84,20 +84,20 @@ pub(super) fn next_place(mpc: &mut Mpc, tape: Option<&Tape>) -> Result<()> {
     Ok(())
 }
 
-/// Places that are left, if there is a tape.
+/// Remaining places of the tape, if the session has one.
 pub(super) fn places_left(tape: Option<&Tape>) -> usize {
     tape.map_or(usize::MAX, |tape| tape.left()[0] as usize)
 }
 
-/// What the tapes of a measurement are of.
+/// The version in the tapes of a measurement.
 const VERSION: [u8; 32] = [1; 32];
 
 fn tape_path(folder: &Path, party: usize) -> PathBuf {
     folder.join(format!("{party}.tape"))
 }
 
-/// Makes the tapes of both parties, with as many places as a measurement of this effort needs beside those for
-/// warming up; says what that took.
+/// Makes the tapes of both parties, with as many places as a measurement of this effort needs in addition to
+/// those for warming up; prints the time.
 pub(super) fn deal<S>(
     setup: &Setup,
     effort: &Effort,
@@ -110,7 +110,7 @@ pub(super) fn deal<S>(
     let create = |party| File::create(tape_path(folder, party)).map(BufWriter::new);
     let (engine, _) = setup.engine.open(setup.threads)?;
     let generator = *engine.generators().first().context("an engine has a generator")?;
-    // What protects nobody's secrets may be known.
+    // These values do not protect real secrets, so they may be known.
     let (secret, digest, options) = ([7; 32], [0; 32], Options::default());
     let files = [create(0)?, create(1)?];
     let mut dealer = Dealer::new(engine, options, generator, &secret, digest, files)?;
@@ -129,7 +129,7 @@ pub(super) fn deal<S>(
     Ok(())
 }
 
-/// A session that is slowed down, plays a tape if there is one, and is counted.
+/// A session that is slowed down, plays a tape if it has one, and is metered.
 fn watched(mut session: Session, setup: &Setup, tape: Option<&Tape>) -> Result<(Session, Meter)> {
     let shape = match setup.network {
         Network::Lan => Some(net::Shape::LAN_1G),
@@ -150,7 +150,7 @@ fn watched(mut session: Session, setup: &Setup, tape: Option<&Tape>) -> Result<(
 
 /// Protocol with its generator, and engine, as the results name them.
 pub(crate) fn names(mpc: &Mpc) -> [String; 2] {
-    [format!("{}/{}", mpc.name(), mpc.generator().name()), mpc.engine().name()]
+    [format!("{}/{}", mpc.info().name, mpc.generator().name()), mpc.engine().name()]
 }
 
 /// Runs `program` as the threads of this process, one for each party.
@@ -163,7 +163,7 @@ pub(crate) fn threads<R: Send>(
     launch::threads_over(link(Network::InProcess), parties, &job, program)?.into_iter().collect()
 }
 
-/// Runs this program as a process for each party and reads what each prints.
+/// Runs this program as a process for each party and reads their output.
 pub(super) fn processes<R>(
     setup: &Setup,
     args: &[String],
@@ -207,7 +207,7 @@ pub(crate) fn barrier(mpc: &mut Mpc) -> mpc_core::Result<()> {
     mpc.open(&[&zero]).map(drop)
 }
 
-/// How many runs all parties take: party 0 decides from the seconds of one.
+/// The number of runs of all parties: party 0 decides from the seconds of one run.
 pub(super) fn agree_on_runs(mpc: &mut Mpc, effort: &Effort, one: f64) -> Result<usize> {
     let one = one.max(1e-6);
     let least = match one {

@@ -21,7 +21,7 @@ use crate::record::Record;
 struct System {
     /// Its driver is `<name>_driver.py`, its packages are in `requirements-<name>.txt`.
     name: &'static str,
-    /// A package that is installed afterwards, without what it asks for.
+    /// A package that is installed afterwards, without its dependencies.
     alone: Option<&'static str>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Peer {
     introduction: Introduction,
 }
 
-/// What a driver says first.
+/// A driver's first message.
 #[derive(Deserialize)]
 struct Introduction {
     system: String,
@@ -72,7 +72,7 @@ struct Request<'a> {
     long_seconds: f64,
 }
 
-/// What a driver measured, or why it could not.
+/// A driver's measurements, or its error.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Answer {
@@ -88,16 +88,17 @@ impl Peers {
     /// Installs what is missing and starts the drivers.
     ///
     /// # Errors
-    /// If there is no fit Python, the packages cannot be installed, or a driver does not start.
+    /// If a suitable Python is missing, the packages cannot be installed, or a driver does not
+    /// start.
     pub(super) fn start() -> Result<Peers> {
         SYSTEMS.iter().map(Peer::start).collect::<Result<_>>().map(Peers)
     }
 
     /// Times a case in every system that knows it. Each answer is a record like ours, with the same
-    /// suite and case. What a system cannot run is said and left out.
+    /// suite and case. Cases that a system cannot run are reported and skipped.
     ///
     /// # Errors
-    /// If a driver ends or says something strange.
+    /// If a driver ends or sends an invalid answer.
     pub(super) fn measure(&mut self, ours: &Record, effort: Effort) -> Result<Vec<Record>> {
         let case = format!("{}/{}", ours.suite, ours.case);
         let mut records = Vec::new();
@@ -222,7 +223,7 @@ fn environment(system: &System) -> Result<PathBuf> {
     Ok(python)
 }
 
-/// Whether a Python is there and of a version that all packages know.
+/// True if this Python exists and all packages support its version.
 fn fits(python: &str) -> bool {
     let check = "import sys; sys.exit(sys.version_info[:2] not in ((3, 10), (3, 11)))";
     let status = Command::new(python).args(["-c", check]).stderr(Stdio::null()).status();

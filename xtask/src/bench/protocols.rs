@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::party::{self, Mpc, Setup, agree_on_runs, barrier, next_place, places_left};
 use super::{Bench, Effort, Network, Timing, cpu_seconds, figures};
 
-/// What a case runs again and again, once its inputs are shared.
+/// The work that a case repeats, once its inputs are shared.
 pub(super) type Run = Box<dyn FnMut(&mut Mpc) -> mpc_core::Result<()>>;
 
 /// Shares an operation's inputs.
@@ -110,13 +110,13 @@ pub(super) fn run(
 /// The seconds of runs of the operation of this name.
 ///
 /// # Errors
-/// If there is no such operation, or the parties fail.
+/// If no operation has this name, or the parties fail.
 pub(super) fn seconds_of(name: &str, setup: Setup, effort: Effort) -> Result<Vec<f64>> {
     let operation = OPERATIONS.iter().find(|operation| operation.name == name);
     Ok(measure(operation.with_context(|| format!("no case {name}"))?, setup, effort)?.seconds)
 }
 
-/// What the parties measured together.
+/// The measurements of all parties together.
 struct Outcome {
     timing: Timing,
     seconds: Vec<f64>,
@@ -126,7 +126,7 @@ struct Outcome {
     rounds: u64,
 }
 
-/// What one party measured.
+/// The measurements of one party.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Measured {
     seconds: Vec<f64>,
@@ -163,7 +163,7 @@ fn measure(operation: &Operation, setup: Setup, effort: Effort) -> Result<Outcom
     combine(&measured?)
 }
 
-/// Makes the tapes of a measurement, in a folder of their own.
+/// Makes the tapes of a measurement, in a separate folder.
 fn deal(operation: &Operation, setup: Setup, effort: Effort) -> Result<PathBuf> {
     let folder = env::temp_dir().join(format!("trefoil-bench-tapes-{}", process::id()));
     let run = |mpc: &mut Mpc, run: &mut Run| run(mpc);
@@ -188,13 +188,13 @@ fn combine(parties: &[Measured]) -> Result<Outcome> {
     })
 }
 
-/// What every party must know of a measurement.
+/// The description of a measurement for every party.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Plan {
     case: String,
     setup: Setup,
     effort: Effort,
-    /// Where the parties' tapes are, if a dealer made some.
+    /// The folder of the parties' tapes, if a dealer made some.
     tapes: Option<PathBuf>,
 }
 
@@ -286,7 +286,7 @@ fn product(
     mpc.product(Product::new(op.clone(), x, y, finish)).map(drop)
 }
 
-/// What follows a product here: nothing that needs bits.
+/// The final step of a product here; it does not need bits.
 type Ending = Finish<'static, BitShare<AnyTensor>>;
 
 const TRUNCATE: Ending = Finish::Truncate { bits: FRAC, mode: TruncationMode::Default };

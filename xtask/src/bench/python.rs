@@ -1,4 +1,4 @@
-//! Calls of the Python package: what the way through Python adds to the same work in Rust.
+//! Calls of the Python package: the time that Python adds to the same work in Rust.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,14 +11,14 @@ use super::peers::Peer;
 use super::{Bench, Effort, Network, Protocol, Timing, protocols};
 use crate::python::{MODULE, environment, interpreter, libraries, stage};
 
-/// A case, its size, and what it is compared with.
+/// A case, its size, and its comparison.
 struct Call {
     name: &'static str,
     size: &'static str,
     beside: Beside,
 }
 
-/// What a call is compared with.
+/// The comparison for a call.
 enum Beside {
     /// The case of the suite `protocols`, in one process with as many threads.
     Rust(&'static str),
@@ -37,13 +37,13 @@ const CALLS: &[Call] = &[
     Call { name: "reveal/1e6", size: "10^6", beside: Beside::Nothing },
 ];
 
-/// How often Python and Rust take turns.
+/// The number of turns of Python and Rust.
 const TURNS: usize = 4;
 
 /// The cases of this module. Parties are threads of Python's process, on the CPU.
 ///
 /// # Errors
-/// If the package cannot be built, there is no Python or NumPy, or a call fails.
+/// If the package cannot be built, Python or NumPy is missing, or a call fails.
 pub fn cases(bench: &mut Bench) -> Result<()> {
     let threads = bench.threads_or(1);
     let mut driver = None;
@@ -73,7 +73,7 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Runs of the call, and of the same in Rust where there is such a case, in turn.
+/// Runs of the call, and of the same case in Rust if one exists, in turn.
 fn in_turn(
     call: &Call,
     driver: &mut Peer,

@@ -41,17 +41,17 @@ impl Bench {
         Bench { peers: Some(peers), ..self }
     }
 
-    /// What the user asked for.
+    /// The user's options.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Whether the user wants quick runs.
+    /// True if the user wants quick runs.
     pub fn quick(&self) -> bool {
         self.options.quick
     }
 
-    /// How much measuring the user wants.
+    /// The time for each measurement, by the user's options.
     pub fn effort(&self) -> Effort {
         if self.quick() { Effort::QUICK } else { Effort::FULL }
     }
@@ -66,7 +66,7 @@ impl Bench {
         self.options.threads.unwrap_or(default)
     }
 
-    /// How the user wants parties to run, with `network` and one thread unless told otherwise.
+    /// The set-up of the parties by the user's options; the defaults are `network` and one thread.
     pub(super) fn setup(&self, network: Network) -> Setup {
         Setup {
             network: self.network_or(network),
@@ -76,7 +76,7 @@ impl Bench {
         }
     }
 
-    /// Whether `name` is among the cases to be measured; for set-up shared by several cases.
+    /// True if `name` is among the cases to be measured; for set-up shared by several cases.
     pub fn wants(&self, name: &str) -> bool {
         !self.options.list && self.selects(name)
     }
@@ -130,7 +130,7 @@ impl Bench {
     /// Ends the run.
     ///
     /// # Errors
-    /// If the user asked for a case that there is not.
+    /// If the user asked for a case that does not exist.
     pub fn finish(self) -> Result<()> {
         match &self.options.only {
             Some(only) if self.records == 0 && self.listed.is_empty() => {
@@ -155,7 +155,7 @@ impl Bench {
     }
 }
 
-/// Whether `--only only` takes in the case `name`: itself, or a parent of it in the path.
+/// True if `--only only` selects the case `name`: `only` is the case or a parent of it in the path.
 fn selects(only: &str, name: &str) -> bool {
     name.strip_prefix(only).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -169,7 +169,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// How much measuring the user wants; change it for long runs with [`Case::set_effort`].
+    /// The time for this measurement, by the user's options; change it for long runs with
+    /// [`Case::set_effort`].
     pub fn effort(&self) -> Effort {
         self.effort
     }
@@ -317,7 +318,7 @@ impl Case {
         self
     }
 
-    /// Sets what one party sends in one run, the largest of the parties.
+    /// Sets the bytes that one party sends in one run, the largest of the parties.
     pub fn bytes_per_party(&mut self, bytes: u64) -> &mut Case {
         self.record.bytes_per_party = Some(bytes);
         self

@@ -60,7 +60,7 @@ fn trained_layers() -> [(&'static str, usize, Layer); 7] {
     ]
 }
 
-/// What a gradient is taken by.
+/// The operand of a gradient.
 #[derive(Clone, Copy)]
 enum Gradient {
     Input,

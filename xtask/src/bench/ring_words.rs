@@ -51,8 +51,9 @@ impl WordKernel<2, 1> for ZeroShare {
     }
 }
 
-/// Once with a result that stays in the second-level cache, beside the generator in the first; once
-/// with one that goes to memory, beside the generator writing all its words there.
+/// Once with a result that stays in the second-level cache, compared with the generator in the
+/// first-level cache. Once with a result in memory, compared with the generator writing all its
+/// words there.
 fn zero_share(bench: &mut Bench) -> Result<()> {
     let streams = [1, 2].map(|nonce| stream(Generator::Aes128Ctr, nonce));
     let engine = CpuEngine::new(1);
@@ -135,7 +136,7 @@ fn pair_product(bench: &mut Bench) -> Result<()> {
     })
 }
 
-/// Reads and writes what the product does and computes next to nothing.
+/// Reads and writes the same words as the product and computes almost nothing.
 fn add_four(sum: &mut [u64], [a, b, c, d]: [&[u64]; 4]) {
     let inputs = a.iter().zip(b).zip(c).zip(d);
     for (sum, (((a, b), c), d)) in sum.iter_mut().zip(inputs) {

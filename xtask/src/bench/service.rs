@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use models::architectures::{Pooling, RandomWeights, by_name};
+use nn_layers::PlanOptions;
 use ring_arith::{Shape, Tensor};
 use trefoil::client::{Client, NewModel};
 use trefoil::cluster::{Plan, init};
-use trefoil::config::{ClientConfig, Limits, PartyConfig, ProtocolChoice};
+use trefoil::config::{ClientConfig, Limits, PartyConfig};
+use trefoil::protocols::ProtocolChoice;
 use trefoil::store::Readers;
 use trefoil::wire::{Channel, Link};
 use trefoil::{Preprocess, client, import, links};
@@ -22,7 +24,7 @@ use trefoil::{Preprocess, client, import, links};
 use super::launch::PARTY;
 use super::{Bench, Case, Network, Timing};
 
-/// What a server's process is started for.
+/// The job name of a server's process.
 pub(super) const JOB: &str = "service";
 
 /// The model that clients ask for.
@@ -37,10 +39,10 @@ const BUSY: usize = 200;
 /// Clients whose jobs run together.
 const JOINED: usize = 32;
 
-/// How long a byte takes from one server to another on a slow link: half of its round trip.
+/// The time of a byte from one server to another on a slow link: half of its round trip.
 const ONE_WAY: Duration = Duration::from_millis(20);
 
-/// How long servers may take to find each other, and a client to hear from one.
+/// The time limit for servers to connect, and for a client to get an answer from one.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The cases of this module.
@@ -64,7 +66,7 @@ pub(super) fn party(args: &[String]) -> Result<()> {
     Ok(links::serve(&PartyConfig::read(Path::new(config))?)?)
 }
 
-/// A server's CPU time for one job beside 250 connections that ask for nothing, against that without.
+/// A server's CPU time for one job with 250 idle connections, compared with that without.
 fn idle(case: &mut Case, jobs: usize) -> Result<()> {
     let cluster = Cluster::start()?;
     let mut asker = cluster.client("asker")?;
@@ -163,7 +165,8 @@ impl Cluster {
         Self::start_with(Limits::default().joined_examples, Duration::ZERO)
     }
 
-    /// Servers that run jobs of so many examples together at most, with a delay between them.
+    /// Starts servers that run jobs of at most `joined_examples` examples together, with a delay
+    /// between servers.
     fn start_with(joined_examples: usize, delay: Duration) -> Result<Self> {
         let process = std::process::id();
         let millis = delay.as_millis();
@@ -236,7 +239,13 @@ impl Cluster {
 
     fn put_model(&self) -> Result<()> {
         let graph = by_name("lenet", Pooling::Average, &mut RandomWeights::new(2021))?;
-        let model = import::plan(MODEL, &graph, 20, Preprocess::default(), Vec::new())?;
+        let model = import::plan(
+            MODEL,
+            &graph,
+            &PlanOptions::default(),
+            Preprocess::default(),
+            Vec::new(),
+        )?;
         let plan = model.program.to_bytes()?;
         let model = NewModel {
             name: MODEL,
@@ -299,7 +308,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Changes a server's file so that it finds the others behind relays that take their time.
+/// Changes a server's file so that it reaches the others through relays with a delay.
 fn lead_peers_through_relays(file: &Path, delay: Duration) -> Result<()> {
     let config = PartyConfig::read(file)?;
     let mut text = fs::read_to_string(file)?;
@@ -312,14 +321,14 @@ fn lead_peers_through_relays(file: &Path, delay: Duration) -> Result<()> {
     Ok(fs::write(file, text)?)
 }
 
-/// An address whose connections lead to another one, where each byte comes later. It lasts as long as this
+/// An address that forwards connections to another one, each byte with a delay. It lasts as long as this
 /// process.
 fn relay(to: String, delay: Duration) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     thread::spawn(move || {
         for near in listener.incoming().flatten() {
-            // Whoever connects before the server listens is hung up on, and tries again.
+            // A client that connects before the server listens is disconnected, and tries again.
             let Ok(far) = TcpStream::connect(&to) else { continue };
             let Ok(ends) = near.try_clone().and_then(|near| Ok((near, far.try_clone()?))) else {
                 continue;
@@ -331,7 +340,7 @@ fn relay(to: String, delay: Duration) -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// Passes on what comes from one connection to another, each byte so much later, until either ends.
+/// Forwards bytes from one connection to another, each after `delay`, until either ends.
 fn delayed(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
     let (sender, pieces) = mpsc::channel::<(Instant, Vec<u8>)>();
     thread::spawn(move || {
@@ -356,7 +365,7 @@ fn delayed(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
     });
 }
 
-/// Three addresses on which nobody listens now.
+/// Three free addresses.
 fn free_addresses() -> Result<[String; 3]> {
     let listeners = [0, 1, 2].map(|_| TcpListener::bind("127.0.0.1:0"));
     let mut addresses = [const { String::new() }; 3];

@@ -1,10 +1,9 @@
-//! Whether the time of a party's local work depends on the words that it works on, as dudect tells (Reparaz, Balasch,
-//! Verbauwhede, DATE 2017).
+//! Tests for secret-dependent time: does the time of a party's local work depend on its words? The method is dudect
+//! (Reparaz, Balasch, Verbauwhede, DATE 2017).
 //!
-//! A party runs alone: what its peers would send is there before. Either its shares and all that it receives are the same
-//! words every time, or they are drawn anew; which of both is drawn for each run. Welch's t-test compares the times of
-//! both, of all runs and of those below a percentile, since what disturbs a run only makes it longer. Meant for a
-//! machine on which nothing else runs.
+//! A party runs alone; its peers' messages exist in advance. Its shares and received messages are either fixed words or
+//! fresh random words; a coin chooses for each run. Welch's t-test compares the times of both kinds, over all runs and
+//! over those below a percentile, since disturbances only make a run longer. Use a machine on which nothing else runs.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +12,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use mpc_core::privacy::{Recorder, View};
-use mpc_core::{Compare, Finish, Product, Profile, Protocol, SecretTensor, SplitMix64, Then};
+use mpc_core::{
+    Compare, Finish, Product, Profile, Protocol, SecretTensor, ServerProtocol, SplitMix64, Then,
+};
 use mpc_core::{TruncationMode, functions};
 use net::{Message, PairKey, Party, Session, Transport};
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor};
@@ -27,10 +28,10 @@ const SUSPICIOUS: f64 = 4.5;
 /// A difference that no noise explains.
 const CERTAIN: f64 = 10.0;
 
-/// Elements of an operation: few, so that a run takes little and there are many.
+/// Elements of an operation: few, so that a run is short and many runs are possible.
 const ELEMENTS: usize = 256;
 
-/// Shares of runs, the shortest ones, that are compared besides all.
+/// Fractions of runs, the shortest ones, that are compared in addition to all runs.
 const SHORTEST: [f64; 5] = [0.5, 0.7, 0.8, 0.9, 0.95];
 
 /// Runs of an operation by each party.
@@ -53,7 +54,8 @@ const fn slow(name: &'static str, run: Run) -> Operation {
     Operation { name, profile: Profile::SlowLinks, run }
 }
 
-/// Every kernel that works on secrets is in one of these. What is opened is no secret, and compared with a hash.
+/// Every kernel that works on secrets is in one of these. Opened values are not secret, and are compared with a
+/// hash.
 const OPERATIONS: &[Operation] = &[
     op("matrix-product", |mpc, x| product(mpc, x, Bilinear::MATMUL, Finish::Raw)),
     op("product-truncated", |mpc, x| {
@@ -163,7 +165,7 @@ fn welch(samples: &[Vec<f64>; 2]) -> f64 {
     (one.0 - other.0) / (one.1 + other.1).sqrt()
 }
 
-/// What the statistic says of a comparison that ends at the first difference.
+/// The statistic of a comparison that ends at the first difference.
 fn control(runs: usize) -> f64 {
     let (mut draw, mut times) = (SplitMix64::new(5), Times::default());
     let secret = [0u64; 4096];

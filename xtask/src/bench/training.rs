@@ -1,5 +1,5 @@
 //! Benchmarks of training steps: three parties, network, images and labels secret, random weights. Each step is
-//! timed in turn with what it is compared with, so that a drifting clock does not touch the ratio.
+//! timed in turn with its comparison, so that a drifting clock does not affect the ratio.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use super::models::Profile;
 use super::party::{self, Mpc, Setup, agree_on_runs, barrier};
 use super::{Bench, Effort, Network, Timing};
 
-/// A network whose training step is measured, and what with.
+/// A network whose training step is measured, and its comparison.
 struct Training {
     case: &'static str,
     network: &'static str,
@@ -29,7 +29,7 @@ struct Training {
     against: Against,
 }
 
-/// How weights follow their gradients.
+/// The optimiser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
     /// Gradient descent.
@@ -40,7 +40,7 @@ enum How {
     Private,
 }
 
-/// What a step is timed in turn with, on the same batch.
+/// The comparison that is timed in turn with a step, on the same batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Against {
     /// The network's plan for inference.
@@ -151,7 +151,7 @@ impl Against {
     }
 }
 
-/// What is run in turn, with the numbers that party 0 alone needs.
+/// The step and its comparison, with the numbers that only party 0 needs.
 struct Pair {
     request: TrainRequest,
     step: TrainPlan,
@@ -160,7 +160,7 @@ struct Pair {
     other_start: Vec<HostTensor>,
 }
 
-/// The public part of what a step is compared with.
+/// The public part of a step's comparison.
 #[derive(Clone, Serialize, Deserialize)]
 enum Other {
     Plan(Box<Plan>),
@@ -220,7 +220,7 @@ impl Training {
     }
 }
 
-/// What every party must know of a measurement.
+/// The description of a measurement for every party.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Task {
     case: String,
@@ -229,7 +229,7 @@ struct Task {
     plans: PathBuf,
 }
 
-/// What one party measured of a step or of its comparison.
+/// One party's measurements of a step or of its comparison.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Measured {
     seconds: Vec<f64>,
@@ -241,7 +241,7 @@ struct Measured {
     slowest: Vec<(String, String, f64)>,
 }
 
-/// What the parties measured together.
+/// The measurements of all parties together.
 struct Outcome {
     timing: Timing,
     names: [String; 2],
@@ -285,7 +285,7 @@ fn combine(parties: &[[Measured; 2]], which: usize) -> Result<Outcome> {
     })
 }
 
-/// What a party runs in turn.
+/// A program that a party runs in turn.
 enum Running {
     Plan { plan: Box<Plan>, weights: Vec<Operand<Mpc>>, x: Vec<Operand<Mpc>> },
     Step { plan: Box<TrainPlan>, state: State<Mpc>, batch: Vec<Operand<Mpc>>, number: u32 },

@@ -1,4 +1,4 @@
-//! Benchmarks of the forms of truncation: what they cost, and how far they are off.
+//! Benchmarks of the forms of truncation: their costs and errors.
 
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ struct Errors {
     largest: f64,
     /// Results that are off by more than two units.
     failures: usize,
-    /// Multiples of `2^20` that did not come out exactly.
+    /// Multiples of `2^20` whose results were not exact.
     inexact: usize,
     /// Results that are not the floor.
     above: usize,
@@ -61,7 +61,7 @@ impl Errors {
         self.sum / self.count
     }
 
-    /// How many standard errors the mean is away from zero.
+    /// The mean's distance from zero in standard errors.
     fn bias(&self) -> f64 {
         let variance = (self.squares / self.count - self.mean().powi(2)).max(0.0);
         self.mean() / (variance / self.count).sqrt().max(f64::MIN_POSITIVE)
@@ -71,7 +71,7 @@ impl Errors {
 /// The cases of this module.
 ///
 /// # Errors
-/// If a form does not keep what it promises.
+/// If a form does not keep its error bound.
 pub fn cases(bench: &mut Bench) -> Result<()> {
     let batches = if bench.quick() { 2 } else { 96 };
     let setup = Setup { network: Network::InProcess, ..bench.setup(Network::InProcess) };

@@ -1,5 +1,5 @@
-//! Functions of secrets state what they cost, in the words of the table that tests compare with counted
-//! bytes and rounds.
+//! Checks that functions of secrets state their costs, in the words of the table that tests compare
+//! with counted bytes and rounds.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 /// The functions over any protocol.
 const FUNCTIONS: &str = "mpc-core/src/functions";
 
-/// Their table: `rss-protocols/tests/function_costs.rs` holds it to what the transport counts.
+/// Their table: `rss-protocols/tests/function_costs.rs` compares it with the transport's counts.
 const TABLE: &str = "mpc-core/src/functions/costs.rs";
 
 /// Functions that talk and do not state rounds and bits, or others than the table, with their files.
@@ -95,7 +95,7 @@ fn cost(docs: &[&str]) -> Option<String> {
     Some(section.copied().collect::<Vec<_>>().join(" "))
 }
 
-/// What is wrong with the stated cost of a function.
+/// The fault in the stated cost of a function, if any.
 fn fault(
     function: &str,
     sections: &HashMap<String, Option<String>>,

@@ -1,4 +1,5 @@
-//! What operators install: the systemd unit, the manifests and the dashboard, each held to what would read it.
+//! The files that operators install: the systemd unit, the manifests and the dashboard, each checked with the
+//! tool that reads it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,16 +11,16 @@ use anyhow::{Context, Result, bail, ensure};
 use super::built;
 use crate::python::{environment, interpreter};
 
-/// Where the unit starts the program.
+/// The program's path in the unit.
 const INSTALLED: &str = "/usr/local/bin/trefoil";
 
 /// The most that `systemd-analyze security` may find, in tenths: 10 is for a service without any protection.
 const EXPOSURE: &str = "20";
 
-/// The files of a party that an operator's overlay takes in.
+/// The files of a party that an operator's overlay includes.
 const FILES: [&str; 5] = ["party.toml", "authority.pem", "party.pem", "party.key", "revoked.pem"];
 
-/// Checks all that there are tools for, and says for what there are none.
+/// Checks all files for which a tool is installed, and names those without one.
 pub(super) fn check(root: &Path) -> Result<Vec<String>> {
     let programs = built::executables(root)?.into_iter();
     let program = programs.filter(|p| !p.is_example).find(|p| p.name == "trefoil");
@@ -32,7 +33,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<String>> {
     Ok(vec![dashboard(root)?, unit(root, &program, &folder)?, manifests(root, &program, &folder)?])
 }
 
-/// The dashboard asks for metrics that there are.
+/// Checks that the dashboard's metrics exist.
 fn dashboard(root: &Path) -> Result<String> {
     let text = fs::read_to_string(root.join("deploy/grafana/trefoil.json"))?;
     let board: serde_json::Value = serde_json::from_str(&text).context("the dashboard")?;
@@ -44,7 +45,7 @@ fn dashboard(root: &Path) -> Result<String> {
         asked.extend(metrics(expression));
     }
     for name in &asked {
-        ensure!(told.contains(&format!("\"{name}\"")), "no server tells of `{name}`");
+        ensure!(told.contains(&format!("\"{name}\"")), "no server exports the metric `{name}`");
     }
     Ok(format!("dashboard: {} panels over {} metrics", panels.len(), asked.len()))
 }
@@ -119,7 +120,7 @@ fn manifests(root: &Path, program: &Path, folder: &Path) -> Result<String> {
     };
     let sound = validate(&python, &folder.join("manifests.yaml"), &manifests)?;
     ensure!(sound.is_empty(), "Kubernetes refuses the manifests:\n{sound}");
-    // What accepts everything says nothing.
+    // A tool that accepts everything proves nothing.
     let broken = manifests.replace("replicas: 1", "replicaz: 1");
     let refused = validate(&python, &folder.join("broken.yaml"), &broken)?;
     ensure!(refused.contains("replicaz"), "a broken manifest is accepted");
@@ -127,7 +128,7 @@ fn manifests(root: &Path, program: &Path, folder: &Path) -> Result<String> {
     Ok(format!("Kubernetes: {kinds} manifests"))
 }
 
-/// What is wrong with manifests, or nothing.
+/// The faults in manifests; empty if they are valid.
 fn validate(python: &Path, file: &Path, manifests: &str) -> Result<String> {
     fs::write(file, manifests)?;
     let output = Command::new(python.with_file_name("kubernetes-validate"))

@@ -12,7 +12,8 @@ mod runner;
 mod tidy;
 mod words;
 
-use std::path::Path;
+use std::env;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
@@ -22,10 +23,10 @@ use anyhow::{Context, Result, bail};
 
 use runner::Cargo;
 
-/// One step: its name, what it does when it fails, and the work.
+/// One step: its name, the remedy for a failure, and the work.
 struct Step {
     name: &'static str,
-    /// What to do about a failure.
+    /// The remedy for a failure.
     remedy: &'static str,
     run: fn(&Path) -> Result<Vec<String>>,
 }
@@ -71,6 +72,11 @@ const STEPS: &[Step] = &[
                 .quiet()
         },
     },
+    Step {
+        name: "advisories",
+        remedy: "update the crate that is named, or say in deny.toml why its flaw is none here",
+        run: advisories,
+    },
     Step { name: "tests", remedy: "rerun one test with `cargo test -p CRATE NAME`", run: tests },
     Step {
         name: "doc tests",
@@ -102,6 +108,18 @@ const STEPS: &[Step] = &[
     },
 ];
 
+/// Looks for published flaws of the crates we use, where cargo-deny has fetched the database of them: a check must not
+/// depend on a service. The workflow `advisories` fetches it each day.
+fn advisories(root: &Path) -> Result<Vec<String>> {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
+    if !home.is_some_and(|home| home.join("advisory-dbs").is_dir()) {
+        return Ok(one("no database here: `cargo deny fetch db` gets it".to_owned()));
+    }
+    let args = ["deny", "--offline", "--all-features", "check", "advisories"];
+    Cargo::new(root, &args).quiet()
+}
+
 /// The longest that a step may take; `tests` takes 25 minutes on a fresh machine of two cores.
 const LIMIT: Duration = Duration::from_mins(45);
 
@@ -127,7 +145,7 @@ impl Watchdog {
 /// Runs every step, or the one called `only`.
 ///
 /// # Errors
-/// If a step fails: says which, and what to do about it.
+/// If a step fails: the error names the step and its remedy.
 pub fn run(only: Option<&str>) -> Result<()> {
     let root = root()?;
     let start = Instant::now();
@@ -182,7 +200,7 @@ fn closing_line_of_nextest(line: &str) -> bool {
     line.trim_start().starts_with("Summary [")
 }
 
-/// Summaries of libtest, without those of the crates that have no test.
+/// Summaries of libtest, except those of crates without tests.
 fn closing_line_of_libtest(line: &str) -> bool {
     line.starts_with("test result:") && !line.starts_with("test result: ok. 0 passed; 0 failed")
 }
@@ -191,8 +209,8 @@ fn one(line: String) -> Vec<String> {
     vec![line]
 }
 
-/// The workspace's root, two levels over this package's manifest or wherever cargo says.
-pub(crate) fn root() -> Result<std::path::PathBuf> {
+/// The workspace's root, as cargo reports it.
+pub(crate) fn root() -> Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new()
         .no_deps()
         .exec()

@@ -1,4 +1,4 @@
-//! What documentation names exists: links, and sources and tests in backquotes.
+//! Checks that the names in documentation exist: links, and sources and tests in backquotes.
 
 use std::collections::HashSet;
 use std::fs;
@@ -9,10 +9,10 @@ use anyhow::Result;
 /// Endings by which a word in backquotes is taken for a file of this repository.
 const ENDINGS: &[&str] = &[".rs", ".md", ".cu", ".cuh", ".ptx", ".py", "deny.toml", "Cargo.toml"];
 
-/// A word in backquotes with so many underscores is taken for the name of a test.
+/// A word in backquotes with at least this many underscores is taken for the name of a test.
 const UNDERSCORES: usize = 4;
 
-/// What Markdown files name and is not there, with file and line.
+/// The names in Markdown files that do not exist, with file and line.
 pub(super) fn missing(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let tests = tests(root, files)?;
     let mut faults = Vec::new();
@@ -41,12 +41,12 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What stands in backquotes.
+/// The text between backquotes.
 fn code_spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// The targets of links, without what follows `#`.
+/// The targets of links, without the part from `#` on.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     targets.map(|target| target.split('#').next().unwrap_or(target))
@@ -84,12 +84,12 @@ fn is_source(name: &str) -> bool {
         && name.chars().all(|c| c.is_alphanumeric() || "._-/".contains(c))
 }
 
-/// Whether some file has this name, which may leave out folders at its start.
+/// True if some file has this name, which may omit folders at its start.
 fn is_file(files: &[PathBuf], name: &str) -> bool {
     files.iter().any(|file| file.ends_with(name))
 }
 
-/// Whether a link's target is elsewhere, or a path that exists. Paths are relative to the file.
+/// True if a link's target is external, or a path that exists. Paths are relative to the file.
 fn leads_somewhere(root: &Path, file: &Path, link: &str) -> bool {
     // Links without a path are references to items, which rustdoc checks.
     if link.is_empty() || link.contains("://") || link.contains("::") {

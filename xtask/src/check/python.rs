@@ -1,4 +1,4 @@
-//! The Python package: built with the tests' profile, and tested by pytest in an environment of its own.
+//! The Python package: built with the tests' profile, and tested by pytest in a separate environment.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 use super::built;
 use crate::python::{MODULE, OLDEST, environment, interpreter, libraries, stage};
 
-/// Builds the package and runs its tests and notebooks. What this machine lacks is said, not failed for.
+/// Builds the package and runs its tests and notebooks. Programs that this machine lacks are reported;
+/// the check does not fail for them.
 pub(super) fn check(root: &Path) -> Result<Vec<String>> {
     // With the features of the tests, so that little is compiled.
     let args = ["--workspace", "--examples", "--all-features"];

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{costs, names, words};
+use super::{costs, names, readme, words};
 
 /// Longest source file. The middle one should have a third of this.
 const MAX_LINES: usize = 800;
@@ -16,10 +16,10 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Crates whose SIMD files hold `unsafe` code.
 const UNSAFE_CRATES: &[&str] = &["ring-arith", "gpu-kernels"];
 
-/// Crates without `unsafe` code of their own whose macros expand to some, which cannot be forbidden.
+/// Crates whose only `unsafe` code is that of macros, so that it cannot be forbidden.
 const MACRO_CRATES: &[&str] = &["python"];
 
-/// Checks every file under version control, and says how many there are.
+/// Checks every file under version control, and states their number.
 pub(super) fn check(root: &Path) -> Result<String> {
     let files = files(root)?;
     let mut faults = Vec::new();
@@ -38,12 +38,30 @@ pub(super) fn check(root: &Path) -> Result<String> {
         faults.extend(found.iter().map(|fault| format!("{}{fault}", file.display())));
     }
     faults.extend(missing_files(&files));
+    faults.extend(tests_left_out(root, &files)?);
     faults.extend(names::missing(root, &files)?);
     faults.extend(costs::unstated(root)?);
+    faults.extend(readme::untested(root, &files)?);
     if !faults.is_empty() {
         bail!("{}", faults.join("\n"));
     }
     Ok(format!("{} files", files.len()))
+}
+
+/// Files of integration tests that their crate's `tests/main.rs` does not name: they would not run.
+fn tests_left_out(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
+    let mut faults = Vec::new();
+    for main in files.iter().filter(|file| file.ends_with("tests/main.rs")) {
+        let text = fs::read_to_string(root.join(main))?;
+        let beside = files.iter().filter(|file| file.parent() == main.parent() && *file != main);
+        for file in beside.filter(|file| file.extension().is_some_and(|end| end == "rs")) {
+            let name = file.file_stem().unwrap_or_default().to_string_lossy();
+            if !text.contains(&format!("mod {name};")) {
+                faults.push(format!("{}: add `mod {name};` to {}", file.display(), main.display()));
+            }
+        }
+    }
+    Ok(faults)
 }
 
 /// The files of the repository, relative to its root; without git all but build output.
@@ -142,7 +160,7 @@ fn machine_paths() -> Vec<String> {
     paths.iter().map(|(start, end)| format!("{start}{end}")).collect()
 }
 
-/// What each crate must have beside its code.
+/// The files that a crate must have as well as its code, and lacks.
 fn missing_files(files: &[PathBuf]) -> Vec<String> {
     let has = |path: &Path| files.iter().any(|file| file == path);
     let mut missing = Vec::new();

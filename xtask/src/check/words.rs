@@ -1,4 +1,4 @@
-//! Words of our own that the field has a word for: they do not come back.
+//! Checks that replaced words, for which the field has others, do not return.
 
 use std::path::Path;
 

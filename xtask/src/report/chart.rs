@@ -20,7 +20,7 @@ const TEXT: RGBColor = RGBColor(0x1f, 0x23, 0x28);
 const LINE: RGBColor = RGBColor(0x57, 0x60, 0x6a);
 const GRID: RGBColor = RGBColor(0xd8, 0xde, 0xe4);
 
-/// Colours of series, told apart on white and on black.
+/// Colours of series, distinct on white and on black.
 const SERIES: [RGBColor; 7] = [
     RGBColor(0x2f, 0x81, 0xf7),
     RGBColor(0xd2, 0x6a, 0x1e),
@@ -37,7 +37,7 @@ const WIDTH: u32 = 880;
 pub(crate) struct Series {
     pub name: String,
     pub points: Vec<(f64, f64)>,
-    /// Whether the points are joined; those of others' publications stand alone, as crosses.
+    /// True if the points are joined; those of others' publications are separate crosses.
     pub joined: bool,
 }
 
@@ -125,7 +125,7 @@ fn colour(series: usize) -> RGBColor {
     SERIES[series % SERIES.len()]
 }
 
-/// Draws the title and the legend, a line for each series, and returns what is left below them.
+/// Draws the title and the legend, a line for each series, and returns the area below them.
 fn head<'a>(area: &Area<'a>, title: &str, series: &[Series]) -> Result<Area<'a>> {
     area.draw(&Text::new(title.to_owned(), (16, 12), text(20))).map_err(failed)?;
     let mut at = 44;
@@ -137,7 +137,7 @@ fn head<'a>(area: &Area<'a>, title: &str, series: &[Series]) -> Result<Area<'a>>
     Ok(area.clone().margin(at + 4, 8, 8, 24))
 }
 
-/// A filled dot for what we measured, a cross for what others published.
+/// A filled dot for our measurements, a cross for others' publications.
 fn mark(area: &Area<'_>, at: (i32, i32), series: usize, joined: bool) -> Result<()> {
     let style = colour(series);
     if joined {

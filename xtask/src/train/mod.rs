@@ -1,7 +1,7 @@
 //! `cargo xtask train`: whole trainings on shares and in 64-bit floats, of the same plan on real images.
 //!
 //! Three threads of this process are the parties. Party 0 secret-shares every batch, as an owner of data would,
-//! and hears of each step's loss; weights stay shared until the end. The parties read the held-out images
+//! and receives each step's loss. Weights stay shared until the end. The parties read the held-out images
 //! privately after each epoch, and only the answers are opened.
 
 mod clear;
@@ -23,10 +23,10 @@ use crate::gpu::commit;
 use crate::report::CURVES;
 use task::Task;
 
-/// Where packages and data go.
+/// The folder for packages and data.
 const DATA: &str = "target/data";
 
-/// The data sets that there are.
+/// The data sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// Digits: LeNet
@@ -44,13 +44,13 @@ pub struct Options {
     /// The images
     #[arg(value_enum)]
     pub name: Name,
-    /// How often each image is seen: 3, for CIFAR-10 5
+    /// Epochs, each of which uses every image once: 3, for CIFAR-10 5
     #[arg(long)]
     pub epochs: Option<u32>,
-    /// Learn from the first so many images alone, for want of hours
+    /// Train on only this many images, the first ones, to save time
     #[arg(long)]
     pub images: Option<usize>,
-    /// Stop after so many steps: to see what a step takes. Nothing is written then
+    /// Stop after this many steps, to measure the time of a step; writes nothing
     #[arg(long)]
     pub steps: Option<u32>,
     /// Images of a step
@@ -66,7 +66,7 @@ pub struct Options {
     /// The largest norm of an image's gradient, with --epsilon
     #[arg(long, default_value_t = 1.0)]
     pub clip: f64,
-    /// How LeNet pools
+    /// Pooling of LeNet
     #[arg(long, value_enum, default_value = "max")]
     pub pooling: Pools,
     /// Threads of each party
@@ -80,7 +80,7 @@ pub struct Options {
     pub only_data: bool,
 }
 
-/// How a network pools.
+/// The pooling of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Pools {
     /// By maxima
@@ -98,12 +98,12 @@ impl From<Pools> for Pooling {
     }
 }
 
-/// What is known after an epoch, on shares or in floats.
+/// The results after an epoch, on shares or in floats.
 pub(crate) struct Epoch {
     pub(crate) number: u32,
     /// Mean of the steps' losses.
     pub(crate) loss: f64,
-    /// The part of the held-out images that are read rightly.
+    /// The fraction of the held-out images that are classified correctly.
     pub(crate) accuracy: f64,
     /// Seconds of its steps.
     pub(crate) seconds: f64,
@@ -181,7 +181,7 @@ pub fn main() -> Result<()> {
     Ok(())
 }
 
-/// Losses of private steps beside those in floats: means over equal parts of the training, at most 100.
+/// Losses of private steps and those in floats: means over equal parts of the training, at most 100.
 fn losses(private: &[f64], clear: &[f64]) -> Vec<[f64; 3]> {
     let each = private.len().div_ceil(100).max(1);
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;

@@ -14,7 +14,7 @@ use super::task::Task;
 use crate::bench::party::{self, Mpc, Setup, input, open};
 use crate::bench::{Network, Protocol};
 
-/// What the parties say of a training.
+/// The parties' measurements of a training.
 pub(super) struct Cost {
     /// The loss of each step.
     pub(super) losses: Vec<f64>,

@@ -1,4 +1,4 @@
-//! A training with differential privacy on shares, beside the same in 64-bit floats with the same noise.
+//! A training with differential privacy on shares, and the same in 64-bit floats with the same noise.
 //!
 //! That party 0 may do the same in floats, the parties open their noise to it: a real training never does.
 
@@ -17,7 +17,7 @@ use super::{clear, parties};
 use crate::bench::party::{self, Mpc, Setup, input, open};
 use crate::bench::{Network, Protocol};
 
-/// Trains, and prints after each epoch what both have learnt and what they tell of an image.
+/// Trains, and prints after each epoch the accuracy of both trainings and the privacy of an image.
 pub(super) fn train(task: &Task, threads: usize) -> Result<()> {
     let engine = EngineChoice::Cpu;
     let (network, protocol) = (Network::InProcess, Protocol::Rss);

@@ -1,4 +1,4 @@
-//! What is trained on which images, and in which order.
+//! A training: the network, its images and their order.
 
 use anyhow::{Result, bail, ensure};
 use models::architectures::{Pooling, RandomWeights, by_name};
@@ -105,7 +105,7 @@ impl Task {
         )
     }
 
-    /// The privacy of an image that so many epochs have seen, in words.
+    /// The privacy of an image after `epochs` epochs, in words.
     pub(super) fn told(&self, epochs: u32) -> Result<String> {
         let Some(privacy) = &self.plan.options().privacy else { return Ok(String::new()) };
         let epsilon = privacy.epsilon(epochs)?;
@@ -122,7 +122,7 @@ impl Task {
         self.last
     }
 
-    /// Whether it ends before its time, so that nobody asks how well it has learnt.
+    /// True if the training stops early, so that its accuracy is not measured.
     pub(super) fn is_cut(&self) -> bool {
         self.last < self.steps()
     }
@@ -158,7 +158,7 @@ impl Task {
         self.normalised(&self.test.images.rows(rows)?)
     }
 
-    /// How many rows of logits have their largest at the image's class.
+    /// The number of rows of logits whose largest is at the image's class.
     pub(super) fn right(&self, rows: &[usize], logits: &HostTensor) -> usize {
         let best = |row: &[f64]| (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b]));
         let logits = logits.floats();

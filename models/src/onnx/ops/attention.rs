@@ -1,4 +1,4 @@
-//! Attention, and what language models do around it.
+//! Attention, and related operators of language models.
 
 use nn_layers::{Binary, Dim, HostTensor, Op, Reduce, Unary, ValueId};
 
@@ -13,7 +13,7 @@ struct Heads {
     q: ValueId,
     k: ValueId,
     v: ValueId,
-    /// Whether they came, and the result goes, as `[batch, length, heads * size]`.
+    /// True if the node's operands and its result have the shape `[batch, length, heads * size]`.
     flat: bool,
 }
 
@@ -112,7 +112,7 @@ fn repeat_heads(n: &mut Node<'_, '_>, heads: &mut Heads) -> Result<()> {
     Ok(())
 }
 
-/// What is added to scores, and which of them count.
+/// The numbers that are added to scores, and the selection of scores that count.
 struct Mask {
     /// Added before the softmax.
     more: Option<ValueId>,
@@ -205,7 +205,7 @@ impl Mask {
     }
 }
 
-/// A mask as long as the keys: what it does not name is hidden.
+/// A mask as long as the keys: keys beyond the given mask are hidden.
 fn padded(n: &mut Node<'_, '_>, mask: ValueId, keys: usize) -> Result<ValueId> {
     let dims = n.dims(mask);
     let missing = keys.saturating_sub(dims.last().copied().unwrap_or(keys));
@@ -220,7 +220,7 @@ fn padded(n: &mut Node<'_, '_>, mask: ValueId, keys: usize) -> Result<ValueId> {
     n.add(Op::Pad { before, after, value: MASKED }, &[mask])
 }
 
-/// Which keys each query sees by its position, `[queries, keys]` or with a batch before; None if all.
+/// The keys that each query sees by its position: `[queries, keys]`, or with a batch before. None if it sees all keys.
 fn positions(
     n: &Node<'_, '_>,
     [queries, keys]: [usize; 2],
@@ -233,7 +233,7 @@ fn positions(
     if !causal && left < 0 && right < 0 && lengths.is_none() {
         return Ok(None);
     }
-    // Queries stand at the end of what there is.
+    // The queries are the last positions of the keys.
     let ends: Vec<(i64, i64)> = match (lengths, past) {
         (Some(lengths), None) => lengths.iter().map(|&l| (l - queries as i64, l)).collect(),
         (Some(lengths), Some(past)) => lengths.iter().map(|&l| (past as i64, l)).collect(),
@@ -345,7 +345,7 @@ pub(crate) fn swish(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     }
 }
 
-/// A convolution of each channel that sees what came before, and the end of what it has seen.
+/// A convolution of each channel over current and earlier positions, and the last positions for the next call.
 pub(crate) fn causal_conv(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     use nn_layers::{Kernel, Pool};
     let (x, w) = (n.input(0)?, n.input(1)?);

@@ -9,10 +9,8 @@ use crate::onnx::node::Node;
 /// The most elements that are taken one after the other.
 const MAX_TAKEN: i64 = 256;
 
-/// More than any two numbers on shares are apart.
-const OUT: f64 = (1u64 << 24) as f64;
-
-/// The `k` largest or smallest along an axis and their positions: one comparison of all for each.
+/// The `k` largest or smallest along an axis and their positions: one comparison of all for each. The element taken is
+/// then replaced by a number beyond the other end of its row, whatever numbers the row holds.
 pub(crate) fn top(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
     let dims = n.dims(x);
@@ -34,18 +32,16 @@ pub(crate) fn top(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let mut order: Vec<_> = (0..=last).collect();
     order.swap(axis, last);
     let mut left = n.add(Op::Permute(order.clone()), &[x])?;
+    let out = if k > 1 { Some(beyond(n, left, min)?) } else { None };
     let (mut values, mut places) = (vec![], vec![]);
     for i in 0..k {
         values.push(n.add(Op::Reduce { kind, axes: vec![last], keep: true }, &[left])?);
         let place = n.add(Op::ArgMax { axis: last, keep: false, min }, &[left])?;
         places.push(n.add(Op::ArgMax { axis: last, keep: true, min }, &[left])?);
-        if i + 1 == k {
-            break;
+        if let Some(out) = out.filter(|_| i + 1 < k) {
+            let taken = n.add(Op::OneHot(dims[axis]), &[place])?;
+            left = n.add(Op::Where, &[taken, out, left])?;
         }
-        let hot = n.add(Op::OneHot(dims[axis]), &[place])?;
-        let far = n.whole(if min { OUT as i64 } else { -OUT as i64 })?;
-        let away = n.binary_op(Binary::Mul, hot, far)?;
-        left = n.binary_op(Binary::Add, left, away)?;
     }
     let mut joined = vec![];
     for parts in [values, places] {
@@ -54,6 +50,15 @@ pub(crate) fn top(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     }
     n.to.mark_integer(joined[1]);
     Ok(joined)
+}
+
+/// For each row along the last axis a number that its least element exceeds; with `min` one that exceeds its largest.
+fn beyond(n: &mut Node<'_, '_>, x: ValueId, min: bool) -> Result<ValueId> {
+    let axes = vec![n.dims(x).len() - 1];
+    let kind = if min { Reduce::Max } else { Reduce::Min };
+    let end = n.add(Op::Reduce { kind, axes, keep: true }, &[x])?;
+    let one = if n.to.is_integer(x) { n.whole(1)? } else { n.number(1.0) };
+    n.binary_op(if min { Binary::Add } else { Binary::Sub }, end, one)
 }
 
 /// One number at the positions that the operand names along a new axis, another elsewhere.

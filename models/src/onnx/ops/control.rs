@@ -1,4 +1,4 @@
-//! Branches and loops: what decides them is known when the model is imported, or both branches are taken.
+//! Branches and loops: their conditions are known when the model is imported, or both branches are computed.
 
 use nn_layers::{HostTensor, Op};
 
@@ -90,7 +90,7 @@ fn condition(n: &Node<'_, '_>, id: nn_layers::ValueId) -> Result<bool> {
     value.map(|v| v != 0.0).ok_or_else(|| n.attributes.error("its condition is a list"))
 }
 
-/// Adds what a round gives to what it is collected in.
+/// Adds the values of a round to the lists that collect them.
 fn collect(n: &Node<'_, '_>, rows: &mut [Vec<Typed>], made: Vec<Value>) -> Result<()> {
     for (rows, value) in rows.iter_mut().zip(made) {
         match value {

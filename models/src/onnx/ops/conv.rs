@@ -6,7 +6,7 @@ use super::deep;
 use crate::Result;
 use crate::onnx::node::Node;
 
-/// What convolutions and pools have in common: the window, in one or two dimensions.
+/// The window of a convolution or pool, in one or two dimensions.
 struct Window {
     pool: Pool,
     /// Rows and columns past the padding that `ceil_mode` adds at the end.
@@ -52,7 +52,7 @@ pub(crate) fn conv_transpose(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
                 extra[i] += wanted[i] - full;
                 continue;
             }
-            // What one half more belongs to differs from other windows.
+            // With SAME_UPPER the larger half is cut off at the end, otherwise at the beginning.
             let upper = auto_pad(n) == "SAME_UPPER";
             let (before, after) = if upper { (less, more) } else { (more, less) };
             window.padding[i] = before;
@@ -97,7 +97,7 @@ pub(crate) fn max_pool(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![lowered(n, y, flat)?])
 }
 
-/// The operand in two dimensions, its windows, of which partial ones at the end lie on the border, and whether it
+/// The operand in two dimensions, its windows, whose partial ones at the end lie on the border, and whether it
 /// had one dimension less.
 fn padded(n: &mut Node<'_, '_>) -> Result<(ValueId, Pool, bool)> {
     let (x, flat) = raised(n, 0)?;
@@ -116,7 +116,7 @@ pub(crate) fn average_pool(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let mut count_border = n.attributes.int("count_include_pad", 0) != 0;
     if extra != [0; 2] {
         if count_border {
-            // The border counts, what lies past it does not.
+            // The border counts, positions beyond it do not.
             let [top, left, bottom, right] = std::mem::take(&mut pool.padding);
             let (before, after) = (vec![0, 0, top, left], vec![0, 0, bottom, right]);
             x = n.add(Op::Pad { before, after, value: 0.0 }, &[x])?;
@@ -230,8 +230,8 @@ fn pool_window(n: &Node<'_, '_>, x: ValueId, flat: bool) -> Result<Window> {
     Ok(Window { pool, extra })
 }
 
-/// What must be added at the end for a last, partial window, if that begins inside the image or
-/// the border before it.
+/// The padding that must be added at the end for a last, partial window, if that begins inside the
+/// image or the border before it.
 fn ceil_extra(pool: &Pool, image: [usize; 2], axis: usize) -> usize {
     let (k, s) = ((pool.size[axis].max(1) - 1) * pool.dilation[axis] + 1, pool.stride[axis].max(1));
     let before = pool.padding[axis];

@@ -14,7 +14,7 @@ struct Along {
     dilation: usize,
     before: usize,
     after: usize,
-    /// Added behind the border for a last, partial window.
+    /// Padding after the border for a last, partial window.
     extra: usize,
 }
 
@@ -83,7 +83,7 @@ fn windows(n: &Node<'_, '_>, image: [usize; 3], size: [usize; 3]) -> Result<[Alo
             let length = image[i] + along.before + along.after;
             if let Some(room) = length.checked_sub(along.reach()) {
                 let last = room.div_ceil(stride) * stride;
-                // A window that begins in what is added is none.
+                // A window that begins in the added padding does not count.
                 if last < image[i] + along.before {
                     along.extra = (last + along.reach()).saturating_sub(length);
                 }

@@ -1,4 +1,4 @@
-//! Operators that are computed when the model is imported, on what does not depend on the input.
+//! Operators that are computed when the model is imported, on values that do not depend on the input.
 
 use std::f64::consts::PI;
 
@@ -12,7 +12,7 @@ use crate::onnx::node::Node;
 /// The most elements of a list made of its length.
 const MAX_MADE: f64 = (1u64 << 20) as f64;
 
-/// The place in a tensor of these dimensions of what is at a place of the shape that it is broadcast to.
+/// The place in a tensor of these dimensions for a place `at` of the shape `to` to which it is broadcast.
 fn place(dims: &[usize], to: &[usize], mut at: usize) -> usize {
     let (mut place, mut stride) = (0, 1);
     let lead = to.len() - dims.len();
@@ -93,7 +93,7 @@ pub(crate) fn bits(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![made(n, value)])
 }
 
-/// What is left by division, with the sign of the divisor or, with `fmod`, of the dividend.
+/// The remainder of a division, with the sign of the divisor or, with `fmod`, of the dividend.
 pub(crate) fn modulo(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, y) = (n.constant(n.input(0)?, "operands")?, n.constant(n.input(1)?, "divisors")?);
     let fmod = n.attributes.int("fmod", 0) != 0;
@@ -120,7 +120,7 @@ pub(crate) fn modulo(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![made(n, value)])
 }
 
-/// Powers of what is known by what is known.
+/// Powers of known bases with known exponents.
 pub(crate) fn powers(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, y) = (n.constant(n.input(0)?, "bases")?, n.constant(n.input(1)?, "exponents")?);
     let (to, values) = pairs(n, (&x, &x.floats()), (&y, &y.floats()), f64::powf)?;
@@ -132,7 +132,7 @@ pub(crate) fn powers(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![made(n, value)])
 }
 
-/// The positions of what is not 0, `[rank, count]`.
+/// The positions of elements other than 0, `[rank, count]`.
 pub(crate) fn non_zero(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.constant(n.input(0)?, "operands")?;
     let values = x.floats();

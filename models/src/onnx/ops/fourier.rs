@@ -12,21 +12,21 @@ use crate::onnx::node::Node;
 /// The most numbers of a transform's matrix.
 const MAX_MATRIX: usize = 1 << 24;
 
-/// Which transform of rows of numbers, or of pairs of a real and an imaginary part.
+/// A transform of rows of numbers, or of pairs of a real and an imaginary part.
 struct Transform {
     /// Points of a row.
     given: usize,
-    /// Whether points are pairs.
+    /// True if points are pairs.
     complex: bool,
     /// Points that are transformed: more are zeros, and fewer the first ones.
     len: usize,
     inverse: bool,
-    /// Whether only the first half of the frequencies comes out.
+    /// True if only the first half of the frequencies is returned.
     onesided: bool,
 }
 
 impl Transform {
-    /// Frequencies that come out.
+    /// The number of frequencies that are returned.
     fn frequencies(&self) -> usize {
         if self.onesided { self.len / 2 + 1 } else { self.len }
     }

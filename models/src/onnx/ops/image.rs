@@ -6,7 +6,7 @@ use super::shape::fixed;
 use crate::Result;
 use crate::onnx::node::Node;
 
-/// Blocks of an image's channels as its neighbouring pixels, or the other way round.
+/// Moves blocks of an image's channels to its neighbouring pixels, or the reverse.
 pub(crate) fn blocks(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
     let &[batch, c, h, w] = n.dims(x).as_slice() else {
@@ -77,7 +77,7 @@ pub(crate) fn center_crop_pad(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![x])
 }
 
-/// Each row's first elements backwards, as many as a public list says.
+/// Reverses the first elements of each row, as many as a public list states.
 pub(crate) fn reverse_sequence(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
     let dims = n.dims(x);

@@ -24,7 +24,7 @@ fn position(n: &Node<'_, '_>, i: usize, len: usize, default: i64, end: bool) -> 
         None => Some(default as f64),
     };
     let at = at.ok_or_else(|| n.attributes.error("its position is not one number"))? as i64;
-    // Counted from the end, the last position is the last member; a new one may also come behind it.
+    // Counted from the end, the last position is the last member; a new one may also be inserted after it.
     let from_end = if at < 0 { at + len as i64 } else { at };
     let most = len + usize::from(end);
     usize::try_from(from_end)
@@ -91,7 +91,7 @@ pub(crate) fn map(n: &mut Node<'_, '_>) -> Result<Vec<Value>> {
     Ok(results.into_iter().map(Value::Sequence).collect())
 }
 
-/// The parts of a tensor along an axis: one for each position, of a length, or of lengths of their own.
+/// The parts of a tensor along an axis: one for each position, of one length, or of separate lengths.
 pub(crate) fn split(n: &mut Node<'_, '_>) -> Result<Vec<Value>> {
     let x = n.tensor(0)?;
     let dims = n.dims(x.id);

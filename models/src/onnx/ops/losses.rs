@@ -22,7 +22,7 @@ pub(crate) fn negative_log_likelihood(n: &mut Node<'_, '_>) -> Result<Vec<ValueI
     Ok(vec![at_labels(n, x)?])
 }
 
-/// `-x` at the labels along axis 1, weighted, and summed up as an attribute says.
+/// `-x` at the labels along axis 1, weighted, and summed as an attribute specifies.
 fn at_labels(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
     let labels = n.input(1)?;
     let (dims, own) = (n.dims(x), n.dims(labels));

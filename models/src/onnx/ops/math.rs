@@ -5,12 +5,16 @@ use nn_layers::{Binary, Dim, HostTensor, Op, Unary, ValueId};
 use super::folded;
 use super::shape::{common, fixed, spread};
 use crate::Result;
+use crate::onnx::Score;
 use crate::onnx::dtype;
 use crate::onnx::node::Node;
 
-/// Exporters mask with numbers that no fixed-point format holds; this one has the same effect in
-/// a softmax.
-pub(crate) const MASKED: f64 = -4096.0;
+/// Exporters mask with numbers that no fixed-point format holds. This one has the same effect in a softmax of scores
+/// up to half of it, and several of them added up still have room.
+pub(crate) const MASKED: f64 = -1_048_576.0;
+
+/// Numbers beyond this hide, where only a softmax sees them.
+const HIDES: f64 = 1e9;
 
 pub(crate) fn gemm(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (a, b) = (n.input(0)?, n.input(1)?);
@@ -98,7 +102,7 @@ pub(crate) fn ceil(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![n.unary(Unary::Neg, y)?])
 }
 
-/// False for what is computed on shares, where every word is a number. PyTorch asks this after a
+/// False for values that are computed on shares, where every word is a number. PyTorch tests this after a
 /// softmax, whose rows are not numbers where all of a row is masked; here such a row is uniform.
 pub(crate) fn is_nan(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
@@ -163,8 +167,8 @@ pub(crate) fn clip(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![n.unary(f, x)?])
 }
 
-/// Integers modulo the size of their type, where that has 16 bits or fewer; those of wider types do not come to
-/// its ends.
+/// Integers modulo the size of their type: where that has 16 bits or fewer, and products where it has 32. Others do
+/// not reach the ends of wider types.
 pub(crate) fn wrapped(n: &mut Node<'_, '_>, x: ValueId, kind: i32) -> Result<ValueId> {
     if !n.to.is_integer(x) || kind == dtype::BOOL {
         return Ok(x);
@@ -179,7 +183,8 @@ pub(crate) fn wrapped(n: &mut Node<'_, '_>, x: ValueId, kind: i32) -> Result<Val
         return Ok(n.to.graph.public(n.attributes.name, value));
     }
     let bits = dtype::bits(kind);
-    if bits > 16 {
+    let multiplied = matches!(n.operator, "Mul" | "Pow" | "ReduceProd");
+    if bits > 32 || bits > 16 && !multiplied {
         return Ok(x);
     }
     // x - size * floor((x - least) / size)
@@ -187,7 +192,11 @@ pub(crate) fn wrapped(n: &mut Node<'_, '_>, x: ValueId, kind: i32) -> Result<Val
     let size = 1i64 << bits;
     let from = n.whole(least)?;
     let above = n.binary_op(Binary::Sub, x, from)?;
-    let times = floored_by(n, above, size)?;
+    // No more than 16 bits are dropped at a time: a factor has 20 behind the point.
+    let mut times = floored_by(n, above, size.min(1 << 16))?;
+    if bits > 16 {
+        times = floored_by(n, times, size >> 16)?;
+    }
     let size = n.whole(size)?;
     let turns = n.binary_op(Binary::Mul, times, size)?;
     n.binary_op(Binary::Sub, x, turns)
@@ -198,6 +207,24 @@ pub(crate) fn floored_by(n: &mut Node<'_, '_>, x: ValueId, size: i64) -> Result<
     let part = n.number(1.0 / size as f64);
     let parts = n.binary_op(Binary::Mul, x, part)?;
     n.unary(Unary::Floor, parts)
+}
+
+/// Integers divided by a number of them, rounded towards zero.
+pub(crate) fn divided_by(n: &mut Node<'_, '_>, x: ValueId, count: usize) -> Result<ValueId> {
+    let part = 1.0 / count as f64;
+    let minus = n.unary(Unary::Neg, x)?;
+    let mut parts = [x, minus];
+    for side in &mut parts {
+        let above = n.unary(Unary::Relu, *side)?;
+        // As a real number first, of which a factor has all digits.
+        let above = n.add(Op::Scale(1.0), &[above])?;
+        let quotient = n.add(Op::Scale(part), &[above])?;
+        // Half a part more: rounding does not take a whole number below itself.
+        let half = n.number(part / 2.0);
+        let quotient = n.binary_op(Binary::Add, quotient, half)?;
+        *side = n.unary(Unary::Floor, quotient)?;
+    }
+    n.binary_op(Binary::Sub, parts[0], parts[1])
 }
 
 /// The whole part of a real number, rounded towards zero, as an integer.
@@ -232,14 +259,20 @@ pub(crate) fn softmax(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (mut x, mut y) = (n.input(0)?, n.input(1)?);
     let f = match n.operator {
-        // `(1 - mask) * -3.4e38` is what to add to scores.
+        // `(1 - mask) * -3.4e38` is added to scores.
         "Add" | "Mul" => {
             if !all_known(n, &[x, y])? {
                 (x, y) = (unmasked(n, x)?, unmasked(n, y)?);
             }
             if n.operator == "Add" { Binary::Add } else { Binary::Mul }
         }
-        "Sub" => Binary::Sub,
+        "Sub" => {
+            if !all_known(n, &[x, y])? {
+                let taken = n.score.map(Score::turned);
+                (x, y) = (unmasked(n, x)?, unmasked_as(n, y, taken)?);
+            }
+            Binary::Sub
+        }
         "Div" => {
             let whole = n.to.is_integer(x) && n.to.is_integer(y);
             let real = dtype::is_float(n.kind(0)).unwrap_or(true);
@@ -265,7 +298,7 @@ pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![n.binary_op(f, x, y)?])
 }
 
-/// Whether all of these are known when the model is imported.
+/// True if all of these are known when the model is imported.
 pub(crate) fn all_known(n: &Node<'_, '_>, values: &[ValueId]) -> Result<bool> {
     for &value in values {
         if n.to.graph.known(value)?.is_none() {
@@ -275,18 +308,32 @@ pub(crate) fn all_known(n: &Node<'_, '_>, values: &[ValueId]) -> Result<bool> {
     Ok(true)
 }
 
-/// A constant whose hugely negative or infinite elements became [`MASKED`], if a softmax comes to see them.
-fn unmasked(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
-    if !n.before_softmax {
+/// A constant whose numbers that hide, by their size alone, became [`MASKED`], if they reach a softmax.
+pub(crate) fn unmasked(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
+    unmasked_as(n, x, n.score)
+}
+
+fn unmasked_as(n: &mut Node<'_, '_>, x: ValueId, score: Option<Score>) -> Result<ValueId> {
+    if score.is_none() {
         return Ok(x);
     }
     let Some(value) = n.to.graph.known(x)? else { return Ok(x) };
-    if value.is_int() || value.floats().iter().all(|v| *v > -1e9) {
+    let same = |v: &f64| unmasked_number(score, *v) == *v;
+    if value.is_int() || value.floats().iter().all(same) {
         return Ok(x);
     }
-    let tame = value.map(|v| if v > -1e9 { v } else { MASKED });
+    let tame = value.map(|v| unmasked_number(score, v));
     let (name, secret) = (n.attributes.name, n.to.graph.is_secret(x));
     Ok(if secret { n.to.graph.weight(name, tame) } else { n.to.graph.public(name, tame) })
+}
+
+/// [`MASKED`], or its opposite, for a number that hides.
+pub(crate) fn unmasked_number(score: Option<Score>, value: f64) -> f64 {
+    match score {
+        Some(Score::Added) if value <= -HIDES => MASKED,
+        Some(Score::TakenAway) if value >= HIDES => -MASKED,
+        _ => value,
+    }
 }
 
 pub(crate) fn variadic(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
@@ -311,11 +358,12 @@ pub(crate) fn variadic(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 
 pub(crate) fn pow(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (mut x, y) = (n.input(0)?, n.input(1)?);
-    let base = n.to.graph.known(x)?;
     let Some(exponent) = n.to.graph.known(y)? else {
-        return Ok(vec![power_of(n, base, y)?]);
+        return Ok(vec![power_of(n, x, y)?]);
     };
-    if base.is_some() {
+    // A power of weights is an operation of the graph, which keeps its operands.
+    let public = n.to.graph.public_behind(x).is_some() || n.to.is_integer(x);
+    if n.to.graph.known(x)?.is_some() && (public || exponent.uniform().is_none()) {
         return folded::powers(n);
     }
     let dims = common(&n.dims(x), &n.dims(y));
@@ -337,20 +385,21 @@ pub(crate) fn pow(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![y])
 }
 
-/// A known positive base to the power of what is computed: `exp(y * log(base))`.
-fn power_of(n: &mut Node<'_, '_>, base: Option<HostTensor>, y: ValueId) -> Result<ValueId> {
+/// A known positive base to the power of a computed value: `exp(y * log(base))`.
+fn power_of(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<ValueId> {
+    let base = n.to.graph.known(x)?;
     let base = base.ok_or_else(|| n.unsupported("with exponents that depend on the input"))?;
     if base.is_int() || base.floats().iter().any(|v| *v <= 0.0) {
         return Err(
             n.unsupported("of integers or bases that are not positive, with computed exponents")
         );
     }
-    let log = n.to.graph.weight(n.attributes.name, base.map(f64::ln));
+    let log = n.unary(Unary::Log, x)?;
     let product = n.binary_op(Binary::Mul, y, log)?;
     n.unary(Unary::Exp, product)
 }
 
-/// What is left by division: computed when the model is imported, or for integers by a power of two.
+/// The remainder of a division: computed when the model is imported, or for integers by a power of two.
 pub(crate) fn modulo(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, y) = (n.input(0)?, n.input(1)?);
     if n.to.graph.known(x)?.is_some() {
@@ -404,7 +453,7 @@ pub(crate) fn rounded(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
     let half = n.number(0.5);
     let above = n.binary_op(Binary::Add, x, half)?;
     let up = n.unary(Unary::Floor, above)?;
-    // Half way between two the odd one goes down.
+    // Halfway between two integers, an odd result is decremented.
     let tie = n.binary_op(Binary::Equal, above, up)?;
     let pairs = floored_by(n, up, 2)?;
     let two = n.whole(2)?;
@@ -440,7 +489,7 @@ pub(crate) fn shrink(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![n.binary_op(Binary::Add, down, up)?])
 }
 
-/// Whether elements are infinite: none is that is computed on shares.
+/// 1 where an element is infinite. Elements that are computed on shares never are.
 pub(crate) fn is_inf(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
     let [positive, negative] =
@@ -456,7 +505,7 @@ pub(crate) fn is_inf(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![n.to.graph.public(n.attributes.name, value)])
 }
 
-/// Functions of angles and hyperbolas, by those that there are.
+/// Trigonometric and hyperbolic functions, by means of available ones.
 pub(crate) fn trigonometry(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
     let one = n.number(1.0);

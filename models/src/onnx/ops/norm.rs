@@ -23,7 +23,7 @@ pub(crate) fn batch(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let norm = BatchNorm {
         epsilon: n.attributes.float("epsilon", 1e-5),
-        // ONNX counts the part that stays.
+        // ONNX states the part that stays.
         momentum: 1.0 - n.attributes.float("momentum", 0.9),
     };
     let y = n.add(Op::BatchNorm(norm), &inputs)?;
@@ -87,7 +87,7 @@ pub(crate) fn root_mean_square(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![n.binary_op(Binary::Mul, y, scale)?])
 }
 
-/// Rows behind their negatives have mean 0: so normalised they keep the range that normalisation has.
+/// Rows followed by their negatives have mean 0, so their normalisation keeps the range of layer normalisation.
 fn by_root_mean_square(
     n: &mut Node<'_, '_>,
     x: ValueId,
@@ -113,7 +113,8 @@ pub(crate) fn by_length(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![over_length(n, x, axis, kind)?])
 }
 
-/// What lengths count as at least: below the unit of fixed point, so that what is 0 stays so and nothing else changes.
+/// The least length that is divided by. It is below the unit of fixed point: rows of zeros stay 0, and nothing else
+/// changes.
 const LEAST: f64 = 1e-12;
 
 /// A value divided by lengths along an axis; 0 where a length is 0.

@@ -3,11 +3,12 @@
 use nn_layers::{Binary, Dim, HostTensor, MAX_ELEMENTS, Op, Reduce, ValueId};
 
 use super::choose::positions;
+use super::math;
 use super::shape::{fixed, spread};
 use crate::Result;
 use crate::onnx::node::Node;
 
-/// The most elements that come to one place.
+/// The most elements that are combined in one place.
 const MAX_PASSES: usize = 64;
 
 pub(crate) fn gather(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
@@ -186,11 +187,14 @@ fn parts_at(
 /// `x` with the third operand's elements, of shape `dims`, at these places.
 fn replace(
     n: &mut Node<'_, '_>,
-    x: ValueId,
+    mut x: ValueId,
     places: &[usize],
     dims: &[usize],
 ) -> Result<Vec<ValueId>> {
-    let new = n.input(2)?;
+    let mut new = n.input(2)?;
+    if !math::all_known(n, &[x, new])? {
+        (x, new) = (math::unmasked(n, x)?, math::unmasked(n, new)?);
+    }
     let f = match n.attributes.text("reduction").unwrap_or("none") {
         "none" | "" => None,
         "add" => Some(Binary::Add),
@@ -221,8 +225,8 @@ fn replace(
     Ok(vec![pick(n, both, &from, &to)?])
 }
 
-/// `x` with other elements added at places, or multiplied, or the larger or smaller of both. What comes to a place
-/// again comes in a further pass.
+/// `x` with other elements added at places, or multiplied, or the larger or smaller of both. Several elements for the
+/// same place need one pass each.
 fn combined(
     n: &mut Node<'_, '_>,
     x: ValueId,

@@ -8,7 +8,8 @@ use crate::Result;
 use crate::onnx::dtype;
 use crate::onnx::node::Node;
 
-/// Integers as the real numbers that they stand for. A model's own become weights: they are as secret as others.
+/// Integers as the real numbers that they stand for. Integers of the model become weights: they are as secret as
+/// others.
 pub(crate) fn dequantize(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
     let dims = n.dims(x);
@@ -48,8 +49,8 @@ fn secret(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
     }
 }
 
-/// A scale or a zero as long as what it belongs to, or broadcast to that: one for all, for each place along an axis,
-/// or for each block of them.
+/// A scale or a zero point in a shape that broadcasts to its operand's. The file has one for all elements, for each
+/// place along an axis, or for each block of places.
 fn along(n: &mut Node<'_, '_>, i: usize, dims: &[usize]) -> Result<ValueId> {
     let value = n.input(i)?;
     let own = n.dims(value);

@@ -10,7 +10,7 @@ use crate::onnx::node::Node;
 struct Pass {
     /// `[gates * hidden, hidden]`.
     recurrence: ValueId,
-    /// What the inputs give to each gate, `[steps, batch, gates * hidden]`.
+    /// The inputs' contribution to each gate, `[steps, batch, gates * hidden]`.
     driven: ValueId,
     /// The part of the bias that belongs to the recurrence, `[gates * hidden]`.
     bias: Option<ValueId>,
@@ -126,7 +126,7 @@ fn functions(n: &Node<'_, '_>, passes: usize) -> Result<Vec<Vec<Function>>> {
     Ok(all.chunks(usual.len()).map(<[Function]>::to_vec).collect())
 }
 
-/// Where each row is not yet over at each step, and where it is.
+/// Two masks for each step: 1 for rows that have not ended, and 1 for rows that have. None if all rows are full.
 fn masks(n: &mut Node<'_, '_>, steps: usize, batch: usize) -> Result<Option<Vec<[ValueId; 2]>>> {
     let Some(id) = n.optional(4) else { return Ok(None) };
     let lengths = n.ints(id, "lengths")?;

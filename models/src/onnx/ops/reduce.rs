@@ -5,6 +5,7 @@ use nn_layers::{Binary, Dim, HostTensor, Op, Reduce, Unary, ValueId};
 use super::math;
 use super::shape::{fixed, spread};
 use crate::Result;
+use crate::onnx::dtype;
 use crate::onnx::node::Node;
 
 /// The most elements along an axis that are summed up one by one.
@@ -40,6 +41,12 @@ pub(crate) fn reduce(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         "ReduceProd" => return Ok(vec![product(n, x, axes, keep)?]),
         other => return Err(n.unsupported(format!("as {other}"))),
     };
+    if kind == Reduce::Mean && dtype::is_float(n.kind(0)) == Some(false) && n.to.is_integer(x) {
+        // As integers are divided.
+        let count = axes.iter().map(|&axis| n.dims(x)[axis]).product::<usize>().max(1);
+        let sum = n.add(Op::Reduce { kind: Reduce::Sum, axes, keep }, &[x])?;
+        return Ok(vec![math::divided_by(n, sum, count)?]);
+    }
     Ok(vec![n.add(Op::Reduce { kind, axes, keep }, &[x])?])
 }
 

@@ -10,7 +10,7 @@ use crate::onnx::node::Node;
 /// The most elements of an axis's matrix.
 const MAX_MATRIX: usize = 1 << 24;
 
-/// How one axis is resampled.
+/// The resampling of one axis.
 struct Axis {
     axis: usize,
     from: usize,
@@ -20,7 +20,7 @@ struct Axis {
     part: (f64, f64),
 }
 
-/// What all axes have in common.
+/// The settings that all axes share.
 struct Kind {
     mode: Mode,
     coordinates: String,
@@ -192,7 +192,7 @@ fn place(kind: &Kind, axis: &Axis, i: usize) -> Option<f64> {
 fn row(kind: &Kind, axis: &Axis, i: usize) -> Option<Vec<(usize, f64)>> {
     let at = place(kind, axis, i)?;
     let floor = at.floor();
-    // What lies on an element is counted as on the right of the one before.
+    // A position on an element counts as on the right of the element before.
     let ratio = if at == floor { 1.0 } else { at - floor };
     let factors = factors(kind, ratio, axis.scale);
     let n = factors.len() as i64;
@@ -217,7 +217,7 @@ fn row(kind: &Kind, axis: &Axis, i: usize) -> Option<Vec<(usize, f64)>> {
     Some(taps)
 }
 
-/// The factors of the elements around a place, `ratio` behind the one before it.
+/// The factors of the elements around a place, which is `ratio` after the element before it.
 fn factors(kind: &Kind, ratio: f64, scale: f64) -> Vec<f64> {
     let a = kind.cubic;
     let cubic = |x: f64| {

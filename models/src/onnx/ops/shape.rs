@@ -7,7 +7,7 @@ use crate::Result;
 use crate::onnx::dtype;
 use crate::onnx::node::Node;
 
-/// The most elements that a list made of nothing but its length may have.
+/// The most elements of a list that is made from its length alone.
 const MAX_MADE: usize = 1 << 20;
 
 pub(crate) fn reshape(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
@@ -179,7 +179,7 @@ pub(crate) fn slice(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
             }
             step => {
                 let end = if ends[i] < -len { -1 } else { end.clamp(-1, len - 1) };
-                // As onnxruntime: what lies before the first element begins there.
+                // As onnxruntime: a start before the first element becomes the first.
                 let mut at = if len == 0 { -1 } else { start.clamp(0, len - 1) };
                 let mut indices = vec![];
                 while at > end {
@@ -210,7 +210,7 @@ pub(crate) fn pad(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     if pads.len() != 2 * axes.len() || pads.iter().any(|&p| !(-most..=most).contains(&p)) {
         return Err(n.attributes.error(format!("borders {pads:?} for {} axes", axes.len())));
     }
-    // What is taken away goes first.
+    // Negative borders are removed first.
     for (i, &axis) in axes.iter().enumerate() {
         let [before, after] = [i, i + axes.len()].map(|k| pads[k].min(0).unsigned_abs() as usize);
         if before + after == 0 {
@@ -234,9 +234,9 @@ pub(crate) fn pad(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
                 Some(id) => n.constant(id, "values")?.single().unwrap_or(0.0),
                 None => n.attributes.float("value", 0.0),
             };
-            // What a softmax comes to see is hidden by a number that has an encoding.
-            let masks = n.before_softmax && value < -1e9 && n.to.graph.known(x)?.is_none();
-            let value = if masks { math::MASKED } else { value };
+            // Values that reach a softmax are hidden by a number that has an encoding.
+            let known = n.to.graph.known(x)?.is_some();
+            let value = if known { value } else { math::unmasked_number(n.score, value) };
             Ok(vec![bordered(n, x, before, after, value)?])
         }
         mode @ ("edge" | "reflect" | "wrap") => {
@@ -270,7 +270,7 @@ fn bordered(
     n.add(Op::Where, &[outside, far, shown])
 }
 
-/// A border of copies of what is inside.
+/// A border of copies of the inner elements.
 fn mirrored(
     n: &mut Node<'_, '_>,
     x: ValueId,
@@ -343,7 +343,7 @@ pub(crate) fn trilu(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         let mask = n.to.graph.public(name, HostTensor::integers([rows, columns], mask)?);
         return Ok(vec![n.binary_op(Binary::Mul, x, mask)?]);
     };
-    // Not by a product: what goes may be infinite.
+    // Not by a product: the removed elements may be infinite.
     let dims = value.dims();
     let part = match value.as_ints() {
         Ok(ints) => {

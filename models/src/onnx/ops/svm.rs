@@ -18,11 +18,11 @@ struct Machine {
     offset: f64,
     degree: f64,
     features: usize,
-    /// `[vectors, features]`; where there are none, weights are of the features themselves.
+    /// `[vectors, features]`. If empty, weights belong to the features themselves.
     vectors: Vec<f64>,
     /// `[numbers, vectors]`.
     weights: Vec<f64>,
-    /// What is added to each number.
+    /// The constant that is added to each number.
     rho: Vec<f64>,
 }
 
@@ -31,7 +31,7 @@ fn floats(n: &Node<'_, '_>, name: &str) -> Vec<f64> {
 }
 
 impl Machine {
-    /// What regressors and classifiers have in common; weights are for the caller to set.
+    /// The part that regressors and classifiers share. The caller sets the weights.
     fn of(n: &mut Node<'_, '_>) -> Result<Self> {
         let (_, [_, features]) = rows(n)?;
         let kernel = n.attributes.text("kernel_type").unwrap_or("LINEAR").to_owned();
@@ -164,7 +164,7 @@ pub(crate) fn regressor(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![n.binary_op(Binary::Sub, twice, one)?])
 }
 
-/// Label and scores: of each pair of classes, or of each class where there are no support vectors.
+/// Label and scores: of each pair of classes, or of each class if the file lacks support vectors.
 pub(crate) fn classifier(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let labels = labels(n);
     let classes = labels.len();
@@ -236,7 +236,7 @@ fn elected(
         let second = n.binary_op(Binary::Sub, one, wins)?;
         return fixed(n, second, &[rows]);
     }
-    // Who loses to an earlier class has that vote taken from a full number.
+    // A class that loses to an earlier one has that vote subtracted from its full count.
     let mut votes = vec![0i64; pairs.len() * classes];
     let mut full = vec![0i64; classes];
     for (row, &(i, j)) in votes.chunks_mut(classes).zip(pairs) {
@@ -286,13 +286,13 @@ fn probabilities(
 /// The most classes whose probabilities are coupled: their equations are solved one unknown after the other.
 const MAX_COUPLED: usize = 16;
 
-/// Probabilities `p` of all classes from those of pairs, `r[i, j]` that of `i` against `j`: those for which the sum of
-/// `(r[j, i] p[i] - r[i, j] p[j])^2` over all pairs is least, the second method of [WLW04]. So `Q p` is the same
+/// Probabilities `p` of all classes from those of pairs, `r[i, j]` that of `i` against `j`. They minimise the sum of
+/// `(r[j, i] p[i] - r[i, j] p[j])^2` over all pairs: the second method of [WLW04]. So `Q p` is the same
 /// number in every place, with `Q[i, i]` the sum of `r[j, i]^2` and `Q[i, j] = -r[j, i] r[i, j]`.
 ///
-/// Where a class is almost sure its own equation is almost empty, so it comes last, by its votes. `p` is 1 there until
-/// the end, and the others follow from their equations, whose pivots are not small: a class that lost to the last
-/// one has its `r` of at least a half among its squares.
+/// The equation of a class that is almost certain has almost no coefficients, so the class with the most votes comes
+/// last. Its `p` is 1 until the end, and the others follow from their equations. Their pivots are not small: for a
+/// class that lost to the last one, the squares include an `r` of at least a half.
 ///
 /// `pairs` holds `r[i, j]` of all `i < j`, then `r[j, i]`.
 ///
@@ -330,7 +330,7 @@ fn differences(n: &mut Node<'_, '_>, r: ValueId, classes: usize) -> Result<Value
 }
 
 /// `p` with `Q p` the same number `l` in every place and 1 as its last element, as a column. The others are
-/// `a + l c`, where `a` answers what the last one adds to each equation and `c` a 1 in each.
+/// `a + l c`, where `a` solves the equations for the last one's coefficients and `c` for a 1 in each.
 fn least(n: &mut Node<'_, '_>, q: ValueId, rows: usize, classes: usize) -> Result<ValueId> {
     let last = classes - 1;
     let one = n.number(1.0);
@@ -345,7 +345,7 @@ fn least(n: &mut Node<'_, '_>, q: ValueId, rows: usize, classes: usize) -> Resul
     }
     let a = n.part(system, 2, last, last + 1)?;
     let c = n.part(system, 2, last + 1, last + 2)?;
-    // The last equation says which l.
+    // The last equation determines l.
     let bottom = n.part(q, 1, last, classes)?;
     let weights = n.part(bottom, 2, 0, last)?;
     let own = n.part(bottom, 2, last, classes)?;
@@ -398,8 +398,8 @@ fn square(n: &mut Node<'_, '_>, pairs: ValueId, classes: usize) -> Result<ValueI
     fixed(n, y, &[rows, classes, classes])
 }
 
-/// The matrix for each row that swaps a class, given as zeros and a 1, with the last one: the unit matrix less
-/// the square of their difference, where they differ.
+/// The matrix for each row that swaps a class, given as zeros and a 1, with the last one. It is the unit matrix minus
+/// the outer square of their difference.
 fn swapping(
     n: &mut Node<'_, '_>,
     one_hot: ValueId,

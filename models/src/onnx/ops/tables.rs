@@ -101,12 +101,12 @@ fn looked_up(n: &mut Node<'_, '_>, x: ValueId, at: ValueId) -> Result<ValueId> {
     fixed(n, found, &[rows, count])
 }
 
-/// One number in the place of another.
+/// Replaces one number by another.
 pub(crate) fn imputer(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, _) = rows(n)?;
     let replaced = n.attributes.float("replaced_value_float", 0.0);
     if !replaced.is_finite() {
-        // What is missing has no encoding, so that nothing of it comes.
+        // Missing values have no encoding, so the operand has none.
         return Ok(vec![x]);
     }
     let count = n.attributes.floats("imputed_value_floats").map_or(0, <[f32]>::len);
@@ -127,7 +127,7 @@ pub(crate) fn zip_map(n: &mut Node<'_, '_>) -> Result<Vec<Value>> {
     Ok(vec![n.value(0)])
 }
 
-/// What becomes of scores at the end.
+/// The scores after the transformation that the file asks for.
 pub(crate) fn transformed(n: &mut Node<'_, '_>, y: ValueId) -> Result<ValueId> {
     match n.attributes.text("post_transform").unwrap_or("NONE") {
         "NONE" | "" => Ok(y),
@@ -158,7 +158,7 @@ pub(crate) fn linear_regressor(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![transformed(n, y)?])
 }
 
-/// Label and scores. A label that is a text comes as its position among the labels.
+/// Label and scores. A label that is a text is returned as its position among the labels.
 pub(crate) fn linear_classifier(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (_, [_, features]) = rows(n)?;
     let given = n.attributes.floats("coefficients").map_or(0, <[f32]>::len);
@@ -175,7 +175,7 @@ pub(crate) fn labels(n: &Node<'_, '_>) -> Vec<i64> {
     ints.map_or_else(|| (0..texts as i64).collect(), <[i64]>::to_vec)
 }
 
-/// Label and scores by scores; one score alone says for which of two classes.
+/// Label and scores, from scores. A single score decides between two classes.
 pub(crate) fn labelled(n: &mut Node<'_, '_>, y: ValueId) -> Result<Vec<ValueId>> {
     let labels = labels(n);
     let columns = n.dims(y)[1];
@@ -228,7 +228,7 @@ pub(crate) fn one_hot_encoder(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![n.add(Op::Scale(1.0), &[y])?])
 }
 
-/// Numbers, or positions of texts, in the place of known numbers.
+/// Replaces known numbers by numbers, or by positions of texts.
 pub(crate) fn label_encoder(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
     let keys = listed(n, "keys")?;

@@ -1,4 +1,4 @@
-//! Ensembles of decision trees of the domain `ai.onnx.ml`, in both forms that its versions give them.
+//! Ensembles of decision trees of the domain `ai.onnx.ml`, in both forms of its versions.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,13 @@ use crate::onnx::node::Node;
 /// The most nodes of all trees.
 const MAX_NODES: usize = 1 << 18;
 
-/// The most questions on the way to a leaf.
+/// The most questions on the path to a leaf.
 const MAX_DEPTH: usize = 64;
 
 /// The most pairs of a question and a leaf of one tree, trees filled up to the largest.
 const MAX_PAIRS: usize = 1 << 26;
 
-/// How a feature is compared with a threshold; what else nodes ask is one of these with its answers swapped.
+/// A comparison of a feature with a threshold. The other comparisons of nodes are these with swapped answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Relation {
     AtMost,
@@ -53,22 +53,22 @@ struct Answer {
     yes: bool,
 }
 
-/// Which target, and what is added to it.
+/// A target, and the number that is added to it.
 type Addend = (usize, f64);
 
-/// One tree: what it compares, and its leaves with the way to each.
+/// One tree: its comparisons, and its leaves with the path to each.
 #[derive(Default)]
 struct Tree {
     comparisons: Vec<Comparison>,
     leaves: Vec<(Vec<Answer>, Vec<Addend>)>,
 }
 
-/// What a node of a file asks: whether a feature stands in a relation to one of these thresholds.
+/// The question of a node of a file: is the feature in this relation to one of these thresholds?
 struct Question {
     feature: usize,
     relation: Relation,
     thresholds: Vec<f64>,
-    /// Where yes and no lead.
+    /// The next places after yes and after no.
     next: [Place; 2],
 }
 
@@ -80,7 +80,7 @@ enum Place {
 }
 
 impl Tree {
-    /// Follows all ways from a root. `question` and `addends` say what is at a place.
+    /// Follows all paths from a root. `question` and `addends` return the content of a node and of a leaf.
     fn grown(
         root: Place,
         most: usize,
@@ -117,7 +117,7 @@ impl Tree {
     }
 }
 
-/// The trees of an ensemble as lists of attributes, the nodes of each with numbers of their own.
+/// The trees of an ensemble as lists of attributes, the nodes of each with separate numbers.
 fn numbered_trees(n: &Node<'_, '_>, target: &str) -> Result<Vec<Tree>> {
     let wrong = |what: &str| n.attributes.error(format!("its trees do not hold together: {what}"));
     let ints = |name: &str| n.attributes.ints(name).unwrap_or_default();
@@ -169,7 +169,7 @@ fn numbered_trees(n: &Node<'_, '_>, target: &str) -> Result<Vec<Tree>> {
     roots.map(|root| Tree::grown(place(root), count, question, addends, endless)).collect()
 }
 
-/// The trees of an ensemble whose leaves have lists of their own, as version 5 of the domain writes them.
+/// The trees of an ensemble with separate lists of leaves, as version 5 of the domain writes them.
 fn rooted_trees(n: &Node<'_, '_>) -> Result<Vec<Tree>> {
     let wrong = |what: &str| n.attributes.error(format!("its trees do not hold together: {what}"));
     let ints = |name: &str| n.attributes.ints(name).unwrap_or_default();
@@ -193,7 +193,7 @@ fn rooted_trees(n: &Node<'_, '_>) -> Result<Vec<Tree>> {
     if of_target.len() != weights.len() {
         return Err(wrong("its leaves' lists differ in length"));
     }
-    // The members of one node's set after the other's, each set ended by what is not a number.
+    // The members of one node's set after the other's, each set ended by NaN.
     let members = floats("membership_values")?;
     let mut sets = members.split(|member| member.is_nan());
     let asks_members = modes.iter().map(|&mode| (mode == 6.0).then(|| sets.next()).flatten());
@@ -240,8 +240,8 @@ fn numbers(n: &Node<'_, '_>, name: &str) -> Result<Vec<f64>> {
     Ok(values.iter().map(|&value| value.into()).collect())
 }
 
-/// The sums of what trees add to each target: all comparisons at once, then all leaves, then one product. Which
-/// features are asked where is public; thresholds and what leaves add are secret.
+/// The sums that the trees add to each target: all comparisons at once, then all leaves, then one product. The
+/// feature that each node compares is public; thresholds and the leaves' numbers are secret.
 fn sums(n: &mut Node<'_, '_>, trees: &[Tree], targets: usize) -> Result<ValueId> {
     let (x, [count, features]) = rows(n)?;
     let asks = trees.iter().map(|tree| tree.comparisons.len()).max().unwrap_or(0).max(1);
@@ -305,7 +305,7 @@ fn compared(
     let mut made = 0;
     let common = trees.iter().flat_map(|tree| &tree.comparisons).map(|c| c.relation).next();
     for relation in RELATIONS {
-        // What fills up is compared with the others, and used nowhere.
+        // Padding is compared with the others, and its result is unused.
         let of_this = |at: &usize| match comparison(*at) {
             Some(comparison) => comparison.relation == relation,
             None => common.unwrap_or(RELATIONS[0]) == relation,
@@ -335,7 +335,7 @@ fn compared(
     n.add(Op::Gather { axis: 1, indices: places, squeeze: false }, &[bits])
 }
 
-/// What is added to the sums of all trees, and what becomes of them.
+/// The sums of all trees with the base values added.
 fn based(n: &mut Node<'_, '_>, y: ValueId) -> Result<ValueId> {
     match n.attributes.floats("base_values").map(<[f32]>::len) {
         Some(values) if values > 0 => {
@@ -346,7 +346,7 @@ fn based(n: &mut Node<'_, '_>, y: ValueId) -> Result<ValueId> {
     }
 }
 
-/// Number of targets that an ensemble says it has.
+/// The number of targets that an ensemble states.
 fn targets(n: &Node<'_, '_>) -> usize {
     usize::try_from(n.attributes.int("n_targets", 1)).unwrap_or(1).clamp(1, 1 << 16)
 }
@@ -402,7 +402,7 @@ pub(crate) fn classifier(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     if n.attributes.text("post_transform") == Some("LOGISTIC") || !positive {
         return labelled(n, y);
     }
-    // What nothing is taken from is a probability.
+    // If no leaf subtracts, the score is a probability.
     let one = n.number(1.0);
     let other = n.binary_op(Binary::Sub, one, y)?;
     let half = n.number(0.5);

@@ -1,4 +1,4 @@
-//! ONNX's own operator tests: what is not refused is right.
+//! ONNX's own operator tests: every case is refused or right.
 //!
 //! The few that ship with the crate run always. All of them run where the environment names the file that
 //! `models/scripts/operator_cases.py` has made of the package `onnx`; `cargo xtask operators` does both.
@@ -30,7 +30,7 @@ const LEAST_OF_ALL: usize = 1_620;
 /// The least of those that ship.
 const LEAST_SHIPPED: usize = 310;
 
-/// Cases that are refused for what they are, not for their operator, and need no node's name.
+/// Texts of errors that refuse a case as a whole, not for its operator, and that need not name a node.
 const NO_NODE: [&str; 6] = ["opset", "input `", "output `", "tensor", "weight `", "plan"];
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -62,7 +62,7 @@ struct ValueProto {
     sort: i32,
 }
 
-/// Which inputs are computed on; the others are the model's numbers.
+/// The inputs that are computed on; the others are the model's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Form {
     /// All.
@@ -77,7 +77,7 @@ enum Form {
 
 const FORMS: [Form; 4] = [Form::Everything, Form::Reals, Form::First, Form::Nothing];
 
-/// What became of a case in one form.
+/// The outcome of a case in one form.
 #[derive(Debug, Clone, PartialEq)]
 enum Outcome {
     /// Right in floats, and in fixed point or refused there with this reason.
@@ -133,7 +133,7 @@ fn read(file: &Path) -> Vec<CaseProto> {
     CasesProto::decode(&*bytes).unwrap().case
 }
 
-/// What becomes of a case in a form.
+/// Runs a case in a form and returns the outcome.
 fn of(case: &CaseProto, form: Form) -> Outcome {
     let Some((model, inputs)) = in_form(case, form) else {
         return Outcome::Refused("the model takes what no tensor here is".to_owned());
@@ -231,7 +231,8 @@ fn decoded(value: &ValueProto) -> Option<Vec<(i32, HostTensor)>> {
     value.tensors.iter().map(read).collect()
 }
 
-/// Where results differ by more than a part of themselves and a number, or integers by more than `unit`.
+/// The first place where results differ by more than `more` plus a part of the wanted number, or integers by more than
+/// `unit`.
 fn differ(
     got: &[HostTensor],
     wanted: &[(i32, HostTensor)],

@@ -2,27 +2,29 @@
 
 use ring_arith::Shape;
 
-use super::{Backward, fixed};
+use super::{Backward, fixed, is_flat};
 use crate::graph::{Binary, Graph, Kernel, Op, Reduce, ValueId};
 use crate::plan::apart::{Of, apart};
 use crate::{Error, Result};
 
-/// The gradients by one trained tensor, one for each unit of a batch: an example, or several one behind the other.
+/// The gradients by one trained tensor, one for each unit of a batch: an example, or several one after the
+/// other.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum OfEach {
-    /// That of a unit is the outer product of its row of `x`, `[units, k]`, and its row of `delta`, `[units, n]`: `[k, n]`,
-    /// or `[n, k]` if `transposed`.
+    /// The gradient of a unit is the outer product of its row of `x`, `[units, k]`, and its row of `delta`,
+    /// `[units, n]`: `[k, n]`, or `[n, k]` if `transposed`.
     Outer { x: ValueId, delta: ValueId, transposed: bool },
     /// All of them, `[units, len]`.
     Whole(ValueId),
 }
 
 impl Graph {
-    /// Adds the gradients of `sum(seed * of)` by each of the trained tensors `by`, for each of `units` parts of the batch.
+    /// Adds the gradients of `sum(seed * of)` by each of the trained tensors `by`, for each of `units` parts
+    /// of the batch.
     ///
     /// # Errors
-    /// As [`Graph::gradients`]; [`Error::Node`] naming an operation that mixes examples, or that takes a trained tensor
-    /// and has no such gradient; [`Error::Invalid`] for a tensor that is used more than once.
+    /// As [`Graph::gradients`]; [`Error::Node`] naming an operation that mixes examples, or that takes a
+    /// trained tensor without such a gradient; [`Error::Invalid`] for a tensor that is used more than once.
     pub(crate) fn gradients_of_each(
         &mut self,
         of: ValueId,
@@ -40,7 +42,9 @@ impl Graph {
             let Some(grad) = grads[i] else { continue };
             let node = self.nodes[i].clone();
             let mut step = Backward { graph: self, node: &node, at: ValueId(i), grad };
-            for (operand, &x) in node.inputs.iter().enumerate().filter(|(_, x)| wanted[x.0]) {
+            let sloped =
+                |&(operand, x): &(usize, &ValueId)| wanted[x.0] && !is_flat(&node.op, operand);
+            for (operand, &x) in node.inputs.iter().enumerate().filter(sloped) {
                 let Some(place) = by.iter().position(|by| *by == x) else {
                     let part = step.by_operand(operand).map_err(|e| e.at(&node.name))?;
                     grads[x.0] = Some(match grads[x.0] {
@@ -62,7 +66,7 @@ impl Graph {
         found.into_iter().map(|each| each.ok_or_else(missing)).collect()
     }
 
-    /// Checks that what belongs to an example in these values depends on that example alone.
+    /// Checks that the part of an example in these values depends on that example alone.
     fn check_apart(&self, values: &[ValueId]) -> Result<()> {
         let mut all: Vec<Option<Of>> = vec![];
         for node in &self.nodes {
@@ -85,7 +89,7 @@ impl Graph {
         Ok(())
     }
 
-    /// The first operation behind a value that mixes examples.
+    /// The first operation after a value that mixes examples.
     fn mixes(&self, value: ValueId, all: &[Option<Of>]) -> Option<ValueId> {
         let mut at = value;
         all[at.0].is_none().then_some(())?;
@@ -198,7 +202,8 @@ impl Backward<'_> {
         self.reshape(x, &Shape::new([rows, units * c, h, w])?)
     }
 
-    /// Of a tensor that is broadcast to the shape of `grad`: sums over what is repeated within a unit.
+    /// Of a tensor that is broadcast to the shape of `grad`: sums over the elements that are repeated within a
+    /// unit.
     fn broadcast_of_each(&mut self, grad: ValueId, operand: usize, units: usize) -> Result<OfEach> {
         let [to, from] = [self.shape(operand), self.graph.shape(grad).clone()];
         let Some((&all, own)) = from.dims().split_first() else {

@@ -149,9 +149,21 @@ impl Backward<'_> {
 
     /// The gradient of [`Op::Where`] by the second or third operand.
     pub(super) fn chosen(&mut self, operand: usize) -> Result<ValueId> {
-        let first = self.mul(self.grad, self.x(0))?;
-        let grad = if operand == 1 { first } else { self.sub(self.grad, first)? };
+        let grad = self.where_true(self.x(0), self.grad, operand == 1)?;
         self.sum_to(grad, &self.shape(operand))
+    }
+
+    /// A gradient where a condition holds, or where it does not, else 0. Not a product: addends of one may have
+    /// more fraction bits than a truth value's.
+    pub(super) fn where_true(
+        &mut self,
+        condition: ValueId,
+        grad: ValueId,
+        holds: bool,
+    ) -> Result<ValueId> {
+        let zero = self.number(0.0);
+        let [a, b] = if holds { [grad, zero] } else { [zero, grad] };
+        self.add(Op::Where, &[condition, a, b])
     }
 
     /// The gradient where `x` is larger than `y`, or where it is not.

@@ -17,7 +17,7 @@ impl Backward<'_> {
         let &[_, _, oh, ow] = self.graph.shape(self.grad).dims() else {
             return Err(Error::invalid("conv", "four axes are needed"));
         };
-        // What a step leaves over at the lower and right border.
+        // The rows and columns that a stride leaves over at the lower and right border.
         let [lh, lw] = transposed_size(kernel, [0; 2], [oh, ow])?;
         let extra = [h - lh, w - lw];
         let operands = [self.grad, self.x(1)];

@@ -1,4 +1,4 @@
-//! The gradient of a batch normalisation by the batch's statistics, by its own formula.
+//! The gradient of a batch normalisation by the batch's statistics, by a separate formula.
 
 use super::Backward;
 use crate::Result;
@@ -61,7 +61,7 @@ impl Backward<'_> {
         self.add(Op::Binary(Binary::Add), &[centred, along])
     }
 
-    /// What is left of a division by the number of elements when the point has moved.
+    /// The rest of a division by the number of elements, once the point has moved.
     fn divided(&mut self, format: Format, x: ValueId, parts: &BatchNormParts) -> Result<ValueId> {
         match parts.count.rest {
             1.0 => Ok(x),

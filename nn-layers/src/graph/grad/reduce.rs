@@ -1,8 +1,8 @@
-//! Gradients of reductions and of what is built of them.
+//! Gradients of reductions and of functions built of them.
 
 use super::{Backward, fixed};
+use crate::Result;
 use crate::graph::{Binary, Op, Reduce, Unary, ValueId};
-use crate::{Error, Result};
 
 impl Backward<'_> {
     pub(super) fn reduce(&mut self, kind: Reduce, axes: &[usize]) -> Result<ValueId> {
@@ -32,8 +32,32 @@ impl Backward<'_> {
                 let (above, below) = (self.mask(g, x)?, self.mask(g, minus)?);
                 self.sub(above, below)
             }
-            Reduce::Max | Reduce::Min => Err(Error::invalid("reduce", "extremes have no gradient")),
+            Reduce::Max => self.extreme(g, axes, Binary::GreaterEqual),
+            Reduce::Min => self.extreme(g, axes, Binary::LessEqual),
         }
+    }
+
+    /// Of an extreme's gradient each of the equals that are it has the same part, as of PyTorch's `amax`.
+    fn extreme(&mut self, g: ValueId, axes: &[usize], is_extreme: Binary) -> Result<ValueId> {
+        let extreme = self.over_as_factor(axes)?;
+        let there = self.factor(Op::Binary(is_extreme), &[self.x(0), extreme])?;
+        let sum = Op::Reduce { kind: Reduce::Sum, axes: axes.to_vec(), keep: true };
+        let count = self.factor(sum, &[there])?;
+        let one = self.number(1.0);
+        let part = self.factor(Op::Binary(Binary::Div), &[one, count])?;
+        let g = self.mul(g, part)?;
+        self.where_true(there, g, true)
+    }
+
+    /// The result with its axes back, of length 1.
+    fn over_as_factor(&mut self, axes: &[usize]) -> Result<ValueId> {
+        let shape = self.shape(0);
+        let kept = shape.dims().iter().enumerate();
+        let dims: Vec<_> = kept.map(|(i, &d)| if axes.contains(&i) { 1 } else { d }).collect();
+        if self.graph.shape(self.at).dims() == dims {
+            return Ok(self.at);
+        }
+        self.factor(Op::Reshape(fixed(&dims)), &[self.at])
     }
 
     /// `y (g - sum(g y))`, or `g - exp(y) sum(g)` for the logarithm.

@@ -121,7 +121,8 @@ pub(crate) fn scale_linear(graph: &mut Graph, at: ValueId, c: f64) {
     }
 }
 
-/// `linear(x * c + b)`, for every user of `x * c + b` that is such a layer. What else uses it shares its rounds with them.
+/// `linear(x * c + b)`, for every user of `x * c + b` that is such a layer. Other users of it share its rounds
+/// with them.
 fn scale_into_next(graph: &mut Graph, at: ValueId) -> Result<bool> {
     let node = &graph.nodes[at.0];
     let Op::Linear(Linear { map: LinearMap::Mul, residual: false, bias, more, finish }) =
@@ -169,7 +170,7 @@ fn scale_into_next(graph: &mut Graph, at: ValueId) -> Result<bool> {
     Ok(changed)
 }
 
-/// The weight that takes `x` where the old one took `x * c + b`, and what is added to the bias.
+/// The weight that takes `x` where the old one took `x * c + b`, and the addend of the bias.
 fn fold_input(
     graph: &Graph,
     user: usize,

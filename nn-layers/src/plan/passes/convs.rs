@@ -1,11 +1,11 @@
-//! Convolutions on small images: no work on borders, and none on windows where a product will do.
+//! Convolutions on small images: avoids work on borders, and on windows where a product is enough.
 
 use super::{replace, rewrite, sweep, value};
 use crate::Result;
 use crate::graph::{Dim, Graph, Kernel, Linear, LinearMap, Op, Pool, ValueId};
 use crate::host::views;
 
-/// Drops the kernel's rows and columns that only ever meet the border.
+/// Drops the kernel's rows and columns that only ever cover the border.
 pub(crate) fn crop_kernels(graph: &mut Graph) -> Result<()> {
     for i in 0..graph.nodes.len() {
         let node = graph.nodes[i].clone();
@@ -40,7 +40,7 @@ pub(crate) fn crop_kernels(graph: &mut Graph) -> Result<()> {
     Ok(())
 }
 
-/// The part of a kernel along one axis that meets the image, and the border it then needs.
+/// The part of a kernel along one axis that covers the image, and the border it then needs.
 struct Live {
     first: usize,
     len: usize,

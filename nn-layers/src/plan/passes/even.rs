@@ -1,5 +1,5 @@
-//! Columns of raw inputs whose weights are far smaller than others', as those of an income beside those of an age: the
-//! columns are divided by powers of two first, so that one format is fine enough for all weights.
+//! Divides columns of raw inputs by powers of two, so that one format is fine enough for all weights. It helps
+//! columns whose weights are far smaller than others', as those of an income beside those of an age.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use crate::graph::{Binary, Graph, LinearMap, Op, Unary, ValueId};
 use crate::host::elementwise;
 use crate::{HostTensor, Result};
 
-/// The largest of a product's weights counts as no larger than this: it has 14 bits at the usual 20 fraction bits, and
-/// what is smaller has more fraction bits (`plan/build.rs`).
+/// The limit of the magnitude that a product's largest weight counts as. It has 14 bits at the usual 20
+/// fraction bits, and smaller weights have more fraction bits (`plan/build.rs`).
 const PRODUCT: f64 = 0.015_625;
 
 /// The same for a factor of each column. It may join the weights of the next layer, which are uneven themselves.
@@ -25,12 +25,12 @@ const NOTHING: f64 = 1e-9;
 /// The least power of two by which columns are divided; a smaller one would only move the point, for all columns alike.
 const LEAST: u32 = 9;
 
-/// The distance between two of those powers. Which of them a column has is public.
+/// The distance between two of those powers. The power of each column is public.
 const STEP: u32 = 2;
 
 /// Divides such columns, and multiplies their weights by as much.
 pub(crate) fn even_out(graph: &mut Graph) -> Result<()> {
-    // What is trained has formats of its own.
+    // Trained weights have separate formats.
     if !graph.parameters().is_empty() {
         return Ok(());
     }
@@ -58,7 +58,7 @@ pub(crate) fn even_out(graph: &mut Graph) -> Result<()> {
         rewrite(graph, ValueId(i), node.op, inputs);
         changed = true;
     }
-    // What was added stands behind what uses it.
+    // Added nodes come after their users.
     if changed {
         sweep(graph);
     }
@@ -69,7 +69,7 @@ pub(crate) fn even_out(graph: &mut Graph) -> Result<()> {
 fn raw(graph: &Graph) -> Vec<bool> {
     let mut raw: Vec<bool> = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
-        // What stands behind its user is not an input's.
+        // An operand that comes after its user is not an input's.
         let of = |x: &ValueId| raw.get(x.0).copied().unwrap_or(false);
         raw.push(match &node.op {
             Op::Input(_) => true,
@@ -86,8 +86,8 @@ fn raw(graph: &Graph) -> Vec<bool> {
     raw
 }
 
-/// The operand of a linear layer whose columns each have weights of their own, their axis, and the weight's axis
-/// that goes along with it.
+/// The operand of a linear layer whose columns each have separate weights, their axis, and the weight's axis
+/// that belongs to it.
 fn columns(graph: &Graph, at: ValueId) -> Option<(ValueId, usize, usize)> {
     let node = &graph.nodes[at.0];
     let Op::Linear(linear) = &node.op else { return None };

@@ -1,13 +1,13 @@
-//! Rows that are divided by their length, written out as several operations: as normalisations they keep to their
-//! range where squares do not, and cost less than a root and a quotient.
+//! Recognises rows that are divided by their length, written out as several operations. As normalisations they
+//! keep to their range where squares do not, and cost less than a root and a quotient.
 
 use super::recognise::squared;
 use super::replace;
 use crate::Result;
 use crate::graph::{Binary, Dim, Graph, Op, Reduce, Unary, ValueId};
 
-/// A number added to a length, or the least that a length counts as, which is below the unit of fixed point: what
-/// exporters write against division by zero.
+/// A number added to a length, or the least that a length counts as, which is below the unit of fixed point.
+/// Exporters write it against division by zero.
 const GUARD: f64 = 1e-6;
 
 /// The root of rows' sums or means of squares.
@@ -22,8 +22,9 @@ struct Length {
     epsilon: f64,
 }
 
-/// `x / sqrt(sum(x^2) + epsilon)`, with a mean for the sum, or `x / max(|x|, epsilon)` of a small epsilon. Rows behind
-/// their negatives have mean 0, so that normalisation divides them by the root of their mean of squares.
+/// `x / sqrt(sum(x^2) + epsilon)`, with a mean for the sum, or `x / max(|x|, epsilon)` of a small epsilon. Rows
+/// followed by their negatives have mean 0, so that normalisation divides them by the root of their mean of
+/// squares.
 pub(super) fn by_length(graph: &mut Graph, at: ValueId) -> Result<()> {
     let Some(Length { x, axes, mean, epsilon }) = divided(graph, at) else { return Ok(()) };
     let node = graph.nodes[at.0].clone();
@@ -56,7 +57,7 @@ pub(super) fn by_length(graph: &mut Graph, at: ValueId) -> Result<()> {
     Ok(())
 }
 
-/// What a node divides by its own length, if it does.
+/// The length by which a node divides, if it divides a value by the value's own length.
 fn divided(graph: &Graph, at: ValueId) -> Option<Length> {
     let node = &graph.nodes[at.0];
     let &[x, y] = node.inputs.as_slice() else { return None };
@@ -75,7 +76,7 @@ fn length(graph: &Graph, id: ValueId) -> Option<Length> {
     guarded(graph, kept).filter(|found| keeps_axes(graph, kept, found))
 }
 
-/// Whether a value has a number for each row, in the place of the row.
+/// True if a value has a number for each row, in the place of the row.
 fn keeps_axes(graph: &Graph, id: ValueId, of: &Length) -> bool {
     let mut dims = graph.shape(of.x).dims().to_vec();
     of.axes.iter().for_each(|&axis| dims[axis] = 1);
@@ -116,7 +117,7 @@ fn guarded(graph: &Graph, id: ValueId) -> Option<Length> {
     }
 }
 
-/// Sums or means of squares, with what is added to them.
+/// Sums or means of squares, with their addend.
 fn mean_square(graph: &Graph, id: ValueId) -> Option<Length> {
     let id = unshaped(graph, id);
     if let Some((inner, epsilon)) = moved(graph, id) {
@@ -137,7 +138,7 @@ fn mean_square(graph: &Graph, id: ValueId) -> Option<Length> {
     Some(Length { x, axes: axes.clone(), mean: *kind == Reduce::Mean, epsilon: 0.0 })
 }
 
-/// What is repeated here.
+/// The value that is repeated here.
 fn unspread(graph: &Graph, mut id: ValueId) -> ValueId {
     while matches!(graph.nodes[id.0].op, Op::Broadcast(_)) {
         id = graph.nodes[id.0].inputs[0];
@@ -145,7 +146,7 @@ fn unspread(graph: &Graph, mut id: ValueId) -> ValueId {
     id
 }
 
-/// What has another shape here.
+/// The value that has another shape here.
 fn unshaped(graph: &Graph, mut id: ValueId) -> ValueId {
     while matches!(graph.nodes[id.0].op, Op::Reshape(_)) {
         id = graph.nodes[id.0].inputs[0];
@@ -158,7 +159,7 @@ fn moved(graph: &Graph, id: ValueId) -> Option<(ValueId, f64)> {
     with_number(graph, id, Binary::Add)
 }
 
-/// What counts as this number where it is below it.
+/// A value with a lower limit, and the limit: values below count as this number.
 fn at_least(graph: &Graph, id: ValueId) -> Option<(ValueId, f64)> {
     let node = &graph.nodes[id.0];
     match node.op {

@@ -1,7 +1,9 @@
 //! Brings operations into the few forms that the other passes know.
 
 use super::{replace, rewrite, value};
-use crate::graph::{Binary, Constant, Graph, Linear, LinearMap, Op, Reduce, Unary, ValueId, eval};
+use crate::graph::{
+    Binary, Constant, Graph, Linear, LinearMap, Node, Op, Reduce, Unary, ValueId, eval,
+};
 use crate::plan::check;
 use crate::{HostTensor, Result};
 
@@ -45,6 +47,10 @@ pub(crate) fn lower(graph: &mut Graph) -> Result<()> {
                 )?;
                 replace(graph, id, mean);
             }
+            Op::Binary(Binary::PRelu) => {
+                let sum = slopes(graph, &node)?;
+                replace(graph, id, sum);
+            }
             Op::Unary(Unary::Neg) => rewrite(graph, id, Op::Scale(-1.0), node.inputs.clone()),
             Op::Conv(kernel) => linear(graph, id, LinearMap::Conv(*kernel)),
             Op::ConvTranspose { kernel, extra } => {
@@ -62,17 +68,31 @@ pub(crate) fn lower(graph: &mut Graph) -> Result<()> {
     Ok(())
 }
 
-/// Which values are integers: they have no fraction bits.
+/// `x + (1 - slope) max(-x, 0)`.
+fn slopes(graph: &mut Graph, node: &Node) -> Result<ValueId> {
+    let [x, slope] = [node.inputs[0], node.inputs[1]];
+    let mut add = |op, inputs: &[ValueId]| graph.add_as(node.format, &node.name, op, inputs);
+    let minus = add(Op::Scale(-1.0), &[x])?;
+    let below = add(Op::Unary(Unary::Relu), &[minus])?;
+    let minus = add(Op::Scale(-1.0), &[slope])?;
+    let one = graph.public(&format!("{}.one", node.name), HostTensor::new([1], vec![1.0])?);
+    let mut add = |op, inputs: &[ValueId]| graph.add_as(node.format, &node.name, op, inputs);
+    let less = add(Op::Binary(Binary::Add), &[minus, one])?;
+    let more = add(Op::Binary(Binary::Mul), &[below, less])?;
+    add(Op::Binary(Binary::Add), &[x, more])
+}
+
+/// For each value, true if it is an integer, without fraction bits.
 pub(super) fn whole(graph: &Graph) -> Vec<bool> {
     let mut bits: Vec<u32> = vec![];
     for node in &graph.nodes {
-        // What stands behind its user is of no known format.
+        // An operand that comes after its user has an unknown format.
         let of: Vec<u32> =
             node.inputs.iter().map(|x| bits.get(x.0).copied().unwrap_or(1)).collect();
         bits.push(match node.op {
             Op::Input(k) => u32::from(!graph.inputs[k].integer),
             Op::Constant(k) | Op::Parameter(k) => u32::from(!graph.constants[k].value.is_int()),
-            // Any format will do: integers have none of it.
+            // Any format is enough: integers do not have one.
             ref op => check::result_frac(op, &of, 1).unwrap_or(1),
         });
     }

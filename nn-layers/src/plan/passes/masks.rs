@@ -1,4 +1,4 @@
-//! Masks join the linear layer before them: the gradient that meets a ReLU is truncated and masked in one.
+//! Masks join the linear layer before them: the gradient of a ReLU is truncated and masked in one step.
 
 use super::{replace, sweep, users};
 use crate::Result;
@@ -12,7 +12,7 @@ pub(crate) fn fuse_masks(graph: &mut Graph) -> Result<()> {
         }
         let [value, mask] = [graph.nodes[i].inputs[0], graph.nodes[i].inputs[1]];
         let Some(layer) = layer_behind(graph, value) else { continue };
-        // A constant has no sign to be found, only one to be compared with.
+        // A constant as a mask stays a separate operation.
         if graph.constant_of(mask).is_some() {
             continue;
         }
@@ -49,7 +49,7 @@ fn with_shape_of(graph: &mut Graph, x: ValueId, layer: ValueId) -> Result<ValueI
     if graph.shape(x) == &shape {
         return Ok(x);
     }
-    // What a change of shape was made from may have the layer's shape already.
+    // The operand of a change of shape may have the layer's shape already.
     let node = &graph.nodes[x.0];
     if matches!(node.op, Op::Reshape(_)) && graph.shape(node.inputs[0]) == &shape {
         return Ok(node.inputs[0]);

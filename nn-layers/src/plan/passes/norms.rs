@@ -11,7 +11,7 @@ use crate::{HostTensor, Result};
 /// Fraction bits of variances and epsilon.
 const VARIANCE: u32 = 30;
 
-/// Writes out every batch normalisation, and drops what training alone does.
+/// Writes out every batch normalisation, and drops operations that only training has.
 pub(crate) fn lower(graph: &mut Graph) -> Result<()> {
     for i in 0..graph.nodes.len() {
         if matches!(graph.nodes[i].op, Op::Dropout(_)) {
@@ -22,8 +22,8 @@ pub(crate) fn lower(graph: &mut Graph) -> Result<()> {
     rewrite(graph, |_, _| true)
 }
 
-/// Folds what follows a frozen layer into its numbers, while they are known: factors and shifts of its channels, and
-/// batch normalisations none of whose numbers is trained.
+/// Folds the operations after a frozen layer into its numbers, while they are known: factors and shifts of its
+/// channels, and batch normalisations none of whose numbers is trained.
 pub(crate) fn fold_frozen(graph: &mut Graph) -> Result<()> {
     rewrite(graph, |graph, node| numbers(graph, node).is_some())?;
     let mut changed = true;
@@ -100,7 +100,7 @@ fn fold_shift(graph: &mut Graph, node: &Node) -> Result<Option<ValueId>> {
     graph.add(&node.name, Op::Binary(Binary::Add), &[sum.inputs[0], both]).map(Some)
 }
 
-/// A product with a weight, whose outputs are channels, and what is added to each.
+/// A product with a weight, whose outputs are channels, and the addend of each.
 pub(crate) struct LayerBefore {
     pub product: ValueId,
     pub weight: ValueId,

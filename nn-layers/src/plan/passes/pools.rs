@@ -6,7 +6,7 @@ use crate::graph::{
 };
 use crate::{HostTensor, Result};
 
-/// How much more local work a merged convolution may be, for the outputs it saves.
+/// The most local work of a merged convolution, relative to that before, for the outputs it saves.
 const WORK_LIMIT: f64 = 1.5;
 
 /// A sum of neighbours of a convolution is a convolution with a larger kernel and step: fewer
@@ -51,9 +51,9 @@ pub(crate) fn merge_into_convolutions(graph: &mut Graph) -> Result<()> {
     Ok(())
 }
 
-/// The mean of neighbours of a convolution by a weight that is trained is a convolution with a larger kernel and
-/// step as well, whose weight is made of the trained one at each step: all of it linear and without
-/// communication, where the number of neighbours is a power of two.
+/// Merges means of neighbours into the convolution before them if its weight is trained. The result is a
+/// convolution with a larger kernel and step, whose weight is made of the trained one at each step. All of this
+/// is linear, and needs no communication where the number of neighbours is a power of two.
 pub(crate) fn merge_averages(graph: &mut Graph) -> Result<()> {
     for i in 0..graph.nodes.len() {
         let node = graph.nodes[i].clone();
@@ -78,7 +78,7 @@ pub(crate) fn merge_averages(graph: &mut Graph) -> Result<()> {
     Ok(())
 }
 
-/// A convolution by a parameter, and what is added to each of its channels.
+/// A convolution by a parameter, and the addend of each of its channels.
 struct Trained {
     name: String,
     kernel: Kernel,

@@ -8,7 +8,7 @@ use crate::graph::{
 };
 use crate::plan::check::power_of_two;
 
-/// Products with a weight that is trained, and products on the way back.
+/// Products with a weight that is trained, and products in the backward pass.
 pub(crate) fn to_linear(graph: &mut Graph) {
     if graph.parameters().is_empty() {
         return;
@@ -46,8 +46,8 @@ fn map_of(graph: &Graph, node: &Node) -> Option<(LinearMap, bool)> {
     Some((map, false))
 }
 
-/// `cast(linear(x))`: the layer rounds to that format at once, also where linear maps without communication
-/// lie between the two. What else is added behind such maps is rounded by itself.
+/// `cast(linear(x))`: the layer rounds to that format at once, also where linear maps without communication lie
+/// between the two. Other addends after such maps are rounded by themselves.
 pub(crate) fn fuse_casts(graph: &mut Graph) -> Result<()> {
     for i in 0..graph.nodes.len() {
         if graph.nodes[i].op != Op::Cast {
@@ -86,8 +86,8 @@ pub(crate) fn fuse_casts(graph: &mut Graph) -> Result<()> {
     Ok(())
 }
 
-/// The product whose rounding may be that of a value: nothing but linear maps that need no communication, and
-/// have no other users, lies between the two. Also by how many bits these move the point.
+/// The product whose rounding may be that of a value. Only linear maps that need no communication, and have no
+/// other users, lie between the two. Also by how many bits these move the point.
 pub(crate) fn rounding_layer(
     graph: &Graph,
     users: Option<&Users>,

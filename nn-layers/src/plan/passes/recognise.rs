@@ -9,11 +9,11 @@ use crate::{HostTensor, Result};
 /// The most operations that a function is written out as.
 const MOST: usize = 12;
 
-/// How far two functions may differ and be the same: constants are written with seven digits.
+/// The most by which two functions that count as the same may differ: constants are written with seven digits.
 const SAME: f64 = 1e-5;
 
-/// Where functions are compared. GELU by a hyperbolic tangent differs from that by the error function by up to
-/// 5e-4: it is another function.
+/// The points at which functions are compared. GELU by a hyperbolic tangent differs from that by the error
+/// function by up to 5e-4: it is another function.
 const POINTS: [f64; 13] = [-9.0, -4.1, -2.7, -1.9, -1.1, -0.6, -0.2, 0.0, 0.3, 0.8, 1.4, 2.9, 6.5];
 
 /// Finds written-out functions.
@@ -23,22 +23,34 @@ pub(crate) fn recognise(graph: &mut Graph) -> Result<()> {
     }
     for at in (0..graph.nodes.len()).map(ValueId) {
         activation(graph, at);
+        mish(graph, at)?;
+        softmax(graph, at);
         sum_of_squares(graph, at)?;
         log_of_sum(graph, at)?;
     }
     Ok(())
 }
 
-/// GELU in both forms, and SiLU: products at whose beginning is one value alone.
+/// GELU in both forms and SiLU, sigmoid, hyperbolic tangent and softplus of exponentials: products, quotients and
+/// logarithms at whose beginning is one value alone.
 fn activation(graph: &mut Graph, at: ValueId) {
-    if !matches!(graph.nodes[at.0].op, Op::Binary(Binary::Mul | Binary::Div) | Op::Scale(_)) {
+    let ends = matches!(
+        graph.nodes[at.0].op,
+        Op::Binary(Binary::Mul | Binary::Div)
+            | Op::Scale(_)
+            | Op::Unary(Unary::Log | Unary::Reciprocal)
+    );
+    if !ends {
         return;
     }
     let cone = cone(graph, at);
     let curve = |id: &ValueId| {
         matches!(graph.nodes[id.0].op, Op::Unary(Unary::Erf | Unary::Tanh | Unary::Sigmoid))
     };
-    if cone.iter().filter(|id| curve(id)).count() != 1 {
+    let exponential = |id: &ValueId| graph.nodes[id.0].op == Op::Unary(Unary::Exp);
+    let curves = cone.iter().filter(|id| curve(id)).count();
+    let exponentials = cone.iter().filter(|id| exponential(id)).count();
+    if !matches!((curves, exponentials), (1, 0) | (0, 1..)) {
         return;
     }
     let mut sources: Vec<_> = cone
@@ -71,7 +83,15 @@ fn cone(graph: &Graph, at: ValueId) -> Vec<ValueId> {
                 Op::Binary(Binary::Add | Binary::Sub | Binary::Mul | Binary::Div) | Op::Scale(_)
             ) || matches!(
                 op,
-                Op::Unary(Unary::Erf | Unary::Tanh | Unary::Sigmoid | Unary::Pow(_) | Unary::Neg)
+                Op::Unary(
+                    Unary::Erf
+                        | Unary::Tanh
+                        | Unary::Sigmoid
+                        | Unary::Exp
+                        | Unary::Reciprocal
+                        | Unary::Pow(_)
+                        | Unary::Neg
+                )
             )
         };
         for id in inputs.into_iter().filter(element) {
@@ -85,7 +105,7 @@ fn cone(graph: &Graph, at: ValueId) -> Vec<ValueId> {
     found
 }
 
-/// What the operations make of [`POINTS`] in the place of `source`; None if they need something else too.
+/// The results of the operations for [`POINTS`] in the place of `source`; None if they need other values too.
 fn applied(graph: &Graph, cone: &[ValueId], source: ValueId, at: ValueId) -> Option<Vec<f64>> {
     let points = HostTensor::new([POINTS.len()], POINTS.to_vec()).ok()?;
     let mut known = vec![(source, points)];
@@ -95,7 +115,7 @@ fn applied(graph: &Graph, cone: &[ValueId], source: ValueId, at: ValueId) -> Opt
             let found = known.iter().find(|(id, _)| id == x).map(|(_, value)| value.clone());
             found.or_else(|| graph.constant_value(*x)?.uniform().map(HostTensor::scalar))
         };
-        // What does not follow from the source is another branch.
+        // A node that does not follow from the source is another branch.
         let Some(xs) = node.inputs.iter().map(operand).collect::<Option<Vec<_>>>() else {
             continue;
         };
@@ -111,7 +131,54 @@ fn which(values: &[f64]) -> Option<Unary> {
     let of = |f: Unary| move |x: f64| crate::host::elementwise::unary_f64(f, x);
     let same =
         |f: &dyn Fn(f64) -> f64| POINTS.iter().zip(values).all(|(&x, &y)| (f(x) - y).abs() < SAME);
-    [Unary::Gelu, Unary::GeluTanh, Unary::Silu].into_iter().find(|&f| same(&of(f)))
+    let known =
+        [Unary::Gelu, Unary::GeluTanh, Unary::Silu, Unary::Sigmoid, Unary::Tanh, Unary::Softplus];
+    known.into_iter().find(|&f| same(&of(f)))
+}
+
+/// Below this `x tanh(softplus(x))` is 0 in every format.
+const MISH_END: f64 = -16.0;
+
+/// `x tanh(softplus(x))`, with the numbers below its end taken for that: a large one would multiply the error of a
+/// small factor.
+fn mish(graph: &mut Graph, at: ValueId) -> Result<()> {
+    let node = graph.nodes[at.0].clone();
+    let &[a, b] = node.inputs.as_slice() else { return Ok(()) };
+    let gated = |gate: ValueId| {
+        let behind = |id: ValueId, f: Unary| {
+            let node = &graph.nodes[id.0];
+            (node.op == Op::Unary(f)).then(|| node.inputs[0])
+        };
+        behind(behind(gate, Unary::Tanh)?, Unary::Softplus)
+    };
+    let place = match (gated(b) == Some(a), gated(a) == Some(b)) {
+        (true, _) => 0,
+        (_, true) => 1,
+        _ => return Ok(()),
+    };
+    if node.op == Op::Binary(Binary::Mul) {
+        let clip = Op::Unary(Unary::Clip(Some(MISH_END), None));
+        let clipped = graph.add_as(node.format, &node.name, clip, &[node.inputs[place]])?;
+        graph.nodes[at.0].inputs[place] = clipped;
+    }
+    Ok(())
+}
+
+/// `exp(x) / sum(exp(x))`, which is the softmax of any `x`: `exp` alone ends at 11.
+fn softmax(graph: &mut Graph, at: ValueId) {
+    let node = &graph.nodes[at.0];
+    if node.op != Op::Binary(Binary::Div) {
+        return;
+    }
+    let [powers, sum] = [0, 1].map(|i| &graph.nodes[node.inputs[i].0]);
+    let Op::Reduce { kind: Reduce::Sum, axes, keep: true } = &sum.op else { return };
+    if powers.op != Op::Unary(Unary::Exp) || sum.inputs[0] != node.inputs[0] {
+        return;
+    }
+    let &[axis] = &axes[..] else { return };
+    let x = powers.inputs[0];
+    graph.nodes[at.0].op = Op::Softmax { axis, log: false };
+    graph.nodes[at.0].inputs = vec![x];
 }
 
 /// The value of which this is the square, written as a product, a power or a function.

@@ -49,7 +49,7 @@ pub(crate) fn fuse_sums(graph: &mut Graph) -> Result<()> {
     Ok(())
 }
 
-/// Whether a sum rounds as its two terms do.
+/// True if a sum rounds as its two terms do.
 fn alike([sum, x, y]: [&Node; 3]) -> bool {
     sum.format == x.format && x.format == y.format && sum.format != Format::Exact
 }
@@ -73,7 +73,7 @@ pub(crate) fn fuse_relu(graph: &mut Graph) {
     sweep(graph);
 }
 
-/// Whether a value that is not a constant can be added to a linear layer as its bias: it is a parameter, or
+/// True if a value that is not a constant can be added to a linear layer as its bias: it is a parameter, or
 /// broadcast to the result.
 fn takes_bias(graph: &Graph, at: ValueId, bias: ValueId) -> bool {
     let node = &graph.nodes[at.0];

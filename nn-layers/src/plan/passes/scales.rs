@@ -1,6 +1,6 @@
-//! Constant factors, such as average pooling's, join the weights of a layer before or behind them.
-//! What is left is a power of two, which only moves the point. Where what takes it would round the bits that it adds, a
-//! product before it rounds to as many fewer.
+//! Constant factors, such as average pooling's, join the weights of a layer before or after them. The remaining
+//! factor is a power of two, which only moves the point. If its user would round the added bits, a product
+//! before it rounds to as many fewer.
 
 use std::collections::HashSet;
 
@@ -39,8 +39,8 @@ pub(crate) fn propagate(graph: &mut Graph) -> Result<()> {
     Ok(())
 }
 
-/// A product of computed values whose result is multiplied by a power of two below 1, for functions that round what they
-/// take, drops those bits with its own: attention's scores.
+/// Lets a product of computed values drop the bits of a power of two below 1 together with its own. The pass
+/// applies if the multiplied result goes to functions that round their operands, as attention's scores do.
 fn round_once(graph: &mut Graph) {
     for i in 0..graph.nodes.len() {
         let Op::Scale(c) = graph.nodes[i].op else { continue };
@@ -66,7 +66,7 @@ fn round_once(graph: &mut Graph) {
 /// The most bits that a product may round to fewer: small values keep some.
 const MOST_COARSER: u32 = 8;
 
-/// Whether all that a value becomes is taken by functions that round it to the format of values first.
+/// True if a value and its sums and copies go only to functions that round them to the format of values first.
 fn is_rounded(graph: &Graph, users: &Users, from: usize) -> bool {
     let mut seen = HashSet::from([from]);
     let mut stack = vec![from];
@@ -95,28 +95,19 @@ fn is_rounded(graph: &Graph, users: &Users, from: usize) -> bool {
     true
 }
 
-/// Whether an operation brings its operands to its own format before anything else.
+/// True if an operation brings its operands to its own format before anything else.
 fn rounds_operands(op: &Op) -> bool {
     match op {
         Op::Softmax { .. } | Op::Lrn { .. } | Op::Normalize { .. } | Op::Binary(Binary::Div) => {
             true
         }
-        Op::Unary(f) => !matches!(
-            f,
-            Unary::Relu
-                | Unary::Clip(..)
-                | Unary::Neg
-                | Unary::Abs
-                | Unary::Not
-                | Unary::Sign
-                | Unary::Floor
-                | Unary::InvSqrt
-        ),
+        Op::Unary(f) => !f.keeps_format(),
         _ => false,
     }
 }
 
-/// Takes out factors of 1, but of integers, which they make real numbers: those divide otherwise.
+/// Removes factors of 1, except those of integers: they make the integers real numbers, which divide
+/// differently.
 fn drop_ones(graph: &mut Graph) {
     let whole = whole(graph);
     for i in 0..graph.nodes.len() {
@@ -138,7 +129,7 @@ fn scale_weight(graph: &mut Graph, at: ValueId, c: f64) {
     }
 }
 
-/// Whether `f(c * x) = c * f(x)` in the first operand.
+/// True if `f(c * x) = c * f(x)` in the first operand.
 fn commutes(op: &Op, c: f64) -> bool {
     match op {
         Op::Reshape(_)
@@ -155,7 +146,7 @@ fn commutes(op: &Op, c: f64) -> bool {
     }
 }
 
-/// The linear layer that alone takes what this value becomes.
+/// The linear layer that is the only user of this value, also through operations that commute with the factor.
 fn linear_ahead(graph: &Graph, from: ValueId, c: f64) -> Option<ValueId> {
     let users = users(graph);
     let mut at = from;

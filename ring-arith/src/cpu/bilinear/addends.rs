@@ -1,4 +1,4 @@
-//! What is added to a product in the same pass: biases and masks.
+//! Addends of a product in the same pass: biases and masks.
 
 use std::borrow::Cow;
 
@@ -41,7 +41,7 @@ impl<'a> Addends<'a> {
         addends.iter().map(words).collect::<Result<_>>().map(Self)
     }
 
-    /// Whether there are none.
+    /// True without addends.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -92,7 +92,7 @@ impl<'a> Words<'a> {
         Ok(Self::Tensor { tensor, each: if plain { each } else { 1 } })
     }
 
-    /// Calls `put` with the result's words from `first` on, and what they meet.
+    /// Calls `put` with the result's words from `first` on, and the addends' words for them.
     fn each(&self, first: usize, mut out: &mut [u64], put: impl Fn(&mut u64, u64)) {
         let zip = |out: &mut [u64], words: &[u64]| {
             out.iter_mut().zip(words).for_each(|(o, w)| put(o, *w));

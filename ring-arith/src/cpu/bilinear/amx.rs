@@ -6,10 +6,11 @@
 //! is the largest: four products per inner index, at most `4 * 255^2`, so up to 16512 inner indices
 //! are exact.
 //!
-//! A packed panel holds, for every 64 inner indices, a tile of 1024 bytes per byte position: of the
-//! first operand rows of 64 bytes, of the second rows of four inner indices by 16 columns.
+//! A packed panel holds, for every 64 inner indices, a tile of 1024 bytes per byte position. A tile
+//! of the first operand has rows of 64 bytes, one of the second rows of four inner indices by 16
+//! columns.
 //!
-//! Rust has no stable intrinsics for tiles, hence the assembly.
+//! Rust's intrinsics for tiles are not stable, hence the assembly.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -34,8 +35,8 @@ type Sums = [[[u32; SIDE]; SIDE]; 4];
 
 /// A product on its way from tiles to words.
 ///
-/// Tiles work beside the vector units if the instruction stream offers both. So the sums of one
-/// product are put together while those of the next are computed, a half at a time.
+/// Tiles work in parallel with the vector units if the instruction stream offers both. So the sums
+/// of one product are combined while those of the next are computed, a half at a time.
 #[repr(C, align(64))]
 pub(super) struct Pipeline {
     /// Sums 0 to 3 of the product under way.
@@ -46,7 +47,7 @@ pub(super) struct Pipeline {
     upper: [[u32; SIDE]; SIDE],
 }
 
-/// Where the words of a finished product go: `rows` rows of `columns <= 16` words.
+/// The destination of a finished product: `rows` rows of `columns <= 16` words.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Destination {
     pub words: *mut u64,
@@ -74,7 +75,7 @@ impl Tiles {
     /// Sums and tiles of the first operand get `rows` rows.
     ///
     /// # Safety
-    /// The CPU has AMX, the process may use it, and this thread has no other `Tiles`.
+    /// The CPU has AMX, the process may use it, and these are the only `Tiles` of this thread.
     pub(super) unsafe fn configure(rows: usize) -> Self {
         let mut configuration = Configuration {
             palette: 1,
@@ -95,7 +96,7 @@ impl Tiles {
 
 impl Drop for Tiles {
     fn drop(&mut self) {
-        // SAFETY: `configure` ran on this thread, so there is AMX.
+        // SAFETY: `configure` ran on this thread, so the CPU has AMX.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
     }
 }
@@ -216,7 +217,7 @@ macro_rules! dot {
 /// the next, that window of `b` moves down by one byte, so a single new tile is loaded.
 #[rustfmt::skip]
 unsafe fn high_half(steps: usize, a: *const u8, b: *const u8, sums: *mut u8) {
-    // SAFETY: panels hold `steps` times 8 tiles and `sums` has room for 4, says the caller.
+    // SAFETY: panels hold `steps` times 8 tiles and `sums` has room for 4, by the caller's promise.
     unsafe {
         asm!(
             "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
@@ -247,7 +248,7 @@ unsafe fn high_half(steps: usize, a: *const u8, b: *const u8, sums: *mut u8) {
 /// Sums 0 to 3, likewise.
 #[rustfmt::skip]
 unsafe fn low_half(steps: usize, a: *const u8, b: *const u8, sums: *mut u8) {
-    // SAFETY: panels hold `steps` times 8 tiles and `sums` has room for 4, says the caller.
+    // SAFETY: panels hold `steps` times 8 tiles and `sums` has room for 4, by the caller's promise.
     unsafe {
         asm!(
             "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",

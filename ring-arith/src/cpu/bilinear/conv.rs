@@ -293,7 +293,7 @@ impl Phase {
 }
 
 impl Job<'_> {
-    /// How to compute a convolution by tiles, if at all.
+    /// The plan of a convolution by tiles; `None` if another way is faster.
     fn plan(self, c: &Correlation) -> Option<toeplitz::Plan> {
         match self.form {
             Form::Best => toeplitz::Plan::choose(self.isa, c, self.terms.len()),

@@ -9,7 +9,7 @@ use super::conv::Sizes;
 use super::{Job, loops};
 use crate::ConvSpec;
 
-/// Whether groups are small enough.
+/// True if groups are small enough.
 pub(super) fn suits(s: &Sizes) -> bool {
     s.groups > 1 && s.og.min(s.cg) < 4
 }
@@ -95,7 +95,7 @@ fn each_plane(
     }
 }
 
-/// A row of an output channel and what one tap reaches from it.
+/// A row of an output channel and the input row that one tap reaches from it.
 pub(super) struct Line {
     pub tap: usize,
     pub y_out: usize,

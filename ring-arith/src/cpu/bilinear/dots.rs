@@ -1,8 +1,8 @@
-//! Weight gradients of a few output channels on large images, as dot products: packed, each word under a window would
-//! be read once for a few rows, and copied once for each tap before.
+//! Weight gradients of a few output channels on large images, as dot products. With packing, each word under a window
+//! would be copied once for each tap and then read once for a few rows.
 //!
-//! Where the borders are laid around the images, the words that a tap meets lie in one row for each input channel, with
-//! gaps between lines. So do the outputs' gradients, once zeros fill their gaps.
+//! With the borders stored around the images, the words under a tap form one row for each input channel, with gaps
+//! between lines. So do the outputs' gradients, once zeros fill their gaps.
 
 use rayon::prelude::*;
 
@@ -14,13 +14,13 @@ use crate::{ConvSpec, Kind, Tensor};
 /// Most output channels; beyond, packing pays. The first number is for AVX-512.
 const MOST: [usize; 2] = [24, 16];
 
-/// Fewest words of a row: sums of lanes come on top, for each.
+/// Fewest words of a row: each row also needs a sum of lanes.
 const LONG: usize = 128;
 
 /// Words of rows at a time, so that some stay in the first-level cache.
 const DEPTH: usize = 512;
 
-/// Whether a gradient is best computed so.
+/// True if this is the fastest way to compute a gradient.
 pub(super) fn suits(job: Job<'_>, s: &Sizes) -> bool {
     match job.form {
         Form::Best => {}
@@ -54,7 +54,7 @@ pub(super) fn weight_grad(job: Job<'_>, spec: &ConvSpec, s: &Sizes, out: &mut [u
     }
 }
 
-/// Words from the first position of an image to behind the last, gaps included.
+/// Words from the first position of an image to the end of the last, gaps included.
 fn length(columns: &Columns<'_>) -> usize {
     let [rows, width] = columns.positions;
     (rows - 1) * columns.row + width

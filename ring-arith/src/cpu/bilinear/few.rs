@@ -1,5 +1,6 @@
-//! Convolutions with a few positions, as the last layers of networks for small images are: the windows
-//! are written out, and the weights are read once, at the speed of memory, instead of being packed.
+//! Convolutions with a few positions, such as the last layers of networks for small images. The
+//! windows are written out, and the weights are read once, at the speed of memory, instead of being
+//! packed.
 
 use super::conv::{Sizes, input_windows, part};
 use super::gemm::{Product, Start, Term};
@@ -9,12 +10,12 @@ use super::windows::Columns;
 use super::{Job, thin};
 use crate::{ConvSpec, Isa, Kind};
 
-/// Most positions, and how many output channels there are at least for each: with fewer, weights are no
-/// more than what is computed with them.
+/// Most positions, and fewest output channels for each position: with fewer channels, reading the
+/// weights is not the larger part of the work.
 const MOST: usize = 12;
 const CHANNELS: usize = 4;
 
-/// Whether a convolution is of this kind.
+/// True if a convolution is of this kind.
 pub(super) fn suits(isa: Isa, s: &Sizes) -> bool {
     let positions = s.n * s.plane_out();
     // Rows of the result, which are positions, lie evenly: one image, or one position of each.
@@ -46,7 +47,7 @@ pub(super) fn forward(job: Job<'_>, spec: &ConvSpec, s: &Sizes, out: &mut [u64])
     thin::run(job, &[product], start, Sink::new(out));
 }
 
-/// What every position meets, row by row.
+/// The words under every position's window, row by row.
 fn written_out(columns: &Columns<'_>, [rows, depth]: [usize; 2]) -> Vec<u64> {
     let mut words = vec![0; rows * depth];
     let offsets: Vec<_> = columns.offsets(0).take(depth).collect();

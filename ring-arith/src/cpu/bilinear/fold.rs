@@ -1,9 +1,9 @@
-//! Input gradients as one product with all taps at once, whose results are added up where they belong.
+//! Input gradients as one product with all taps at once, whose results are added to their inputs.
 //!
-//! The other ways sum over all outputs that a tap might take an input to, also those beyond the border, of which an
-//! unpadded kernel that is large beside its image has more than others: 5 x 5 taps from 12 x 12 inputs to 8 x 8
-//! outputs meet 3,600 places of which 1,600 are inside. Here each product is of use, weights are read as they lie,
-//! and what is paid is one addition for each tap, input channel and output.
+//! The other ways sum over all outputs that a tap might take an input to, also those beyond the border. An unpadded
+//! kernel that is large compared with its image has many of these. For instance 5 x 5 taps from 12 x 12 inputs to 8
+//! x 8 outputs cover 3,600 places, of which 1,600 are inside. Here each product is useful and weights are read
+//! without packing. The cost is one addition for each tap, input channel and output.
 
 use rayon::prelude::*;
 
@@ -20,8 +20,8 @@ use crate::ConvSpec;
 /// Words of products that are kept until they are added up: 8 MiB.
 const BUDGET: usize = 1 << 20;
 
-/// The time to add a word of products where it belongs, and to pack a word as it lies, or a kernel's few words in
-/// a place of its own each, in products of words.
+/// Times in products of words: to add a word of products to its input; to pack a word in memory order; to
+/// pack a word from one of many separate places.
 const ADD: f64 = 14.0;
 const PACK: f64 = 6.0;
 const GATHER: f64 = 24.0;
@@ -45,11 +45,11 @@ pub(super) fn windows_cost(kernel: &Kernel, s: &Sizes, stride: [usize; 2], terms
 
 /// Words of a result that is padded to whole panels.
 fn padded(kernel: &Kernel, [m, n]: [usize; 2]) -> f64 {
-    // Rows are cut evenly, so that panels of them are nearly full; those of columns are as they are.
+    // Rows are cut evenly, so that panels of them are nearly full; those of columns may not be.
     (m * n.next_multiple_of(kernel.nr)) as f64
 }
 
-/// Whether this is the quickest way: quicker than windows, and than tiles if there is a plan with that cost.
+/// True if this way is faster than windows, and than tiles if a plan with that cost exists.
 pub(super) fn suits(job: Job<'_>, spec: &ConvSpec, s: &Sizes, tiles: Option<f64>) -> bool {
     match job.form {
         Form::Best => {}
@@ -98,8 +98,8 @@ pub(super) fn input_grad(job: Job<'_>, spec: &ConvSpec, s: &Sizes, out: &mut [u6
     }
 }
 
-/// What each tap of each input channel of a group takes each output of some images to: a row for each channel and
-/// tap.
+/// The products of each tap of each input channel of a group with each output of some images: a row for each
+/// channel and tap.
 fn multiply(job: Job<'_>, s: &Sizes, [group, first, count]: [usize; 3], out: &mut [u64]) {
     let (rows, plane) = (s.weights(), s.plane_out());
     let image = s.groups * s.og * plane;

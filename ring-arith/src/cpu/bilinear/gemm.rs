@@ -1,9 +1,9 @@
 //! The blocked matrix product: operands are packed into panels, tiles of the result are summed in
 //! registers.
 //!
-//! The loops are those of Goto and van de Geijn (ACM TOMS 34(3), 2008): a block of packed panels of
-//! the second operand, and a few panels of the first, lie in the second-level cache; one panel stays
-//! in the first while those of the other operand stream past.
+//! The loops are those of Goto and van de Geijn (ACM TOMS 34(3), 2008). A block of packed panels of
+//! the second operand and a few panels of the first stay in the second-level cache. One panel stays
+//! in the first-level cache while those of the other operand stream past.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -21,9 +21,9 @@ pub(super) struct Product<'a> {
     pub m: usize,
     /// Columns of the result.
     pub n: usize,
-    /// What is summed.
+    /// The terms of the sum.
     pub terms: Vec<Term<'a>>,
-    /// Where the result goes.
+    /// The place of the result.
     pub output: Output,
 }
 
@@ -42,28 +42,28 @@ pub(super) struct Term<'a> {
     pub k: usize,
 }
 
-/// Writes what is added to the result: `init(first, words)` for the words from `first` on.
+/// Writes the start values of the result: `init(first, words)` for the words from `first` on.
 pub(super) type Init<'a> = &'a (dyn Fn(usize, &mut [u64]) + Sync);
 
-/// What a result is before its products are added.
+/// The value of a result before its products are added.
 #[derive(Clone, Copy)]
 pub(super) enum Start<'a> {
     /// Nothing: the first product overwrites the words.
     Zero,
     /// The words already there.
     Words,
-    /// What this writes, called for each part just before its first product.
+    /// The words that this function writes, called for each part just before its first product.
     Init(Init<'a>),
 }
 
-/// How to compute.
+/// The kernel, threads and start of a product.
 #[derive(Clone, Copy)]
 pub(super) struct Plan<'a> {
     /// The micro-kernel.
     pub kernel: Kernel,
     /// Threads of the current rayon pool to use.
     pub threads: usize,
-    /// What products are added to.
+    /// The value that products are added to.
     pub start: Start<'a>,
 }
 
@@ -74,7 +74,7 @@ struct Region {
     columns: Range<usize>,
 }
 
-/// Products smaller than this are not worth another thread's wake-up.
+/// For products smaller than this, waking another thread takes longer than it saves.
 const WORK_PER_TASK: usize = 1 << 18;
 
 /// Computes all products.
@@ -83,7 +83,7 @@ pub(super) fn run(products: &[Product<'_>], plan: Plan<'_>, out: Sink<'_>) {
     if plan.threads <= 1 || regions.len() == 1 {
         regions.iter().for_each(|r| run_region(&products[r.product], r, plan, out));
     } else {
-        // Each region is big enough to be a task of its own.
+        // Each region is big enough for a separate task.
         let tasks = regions.par_iter().with_max_len(1);
         tasks.for_each(|r| run_region(&products[r.product], r, plan, out));
     }
@@ -151,7 +151,8 @@ thread_local! {
 }
 
 fn run_region(product: &Product<'_>, region: &Region, plan: Plan<'_>, out: Sink<'_>) {
-    // Taken out rather than borrowed: what `init` calls may come back here on this thread.
+    // Taken out rather than borrowed: functions that `init` calls may enter this function again on
+    // this thread.
     let mut scratch = SCRATCH.take();
     let kernel = plan.kernel;
     let mr = even(region.rows.len(), kernel.mr, 1);
@@ -273,7 +274,7 @@ struct Pass<'a> {
     strip: &'a Strip<'a>,
     term: &'a Term<'a>,
     k: Range<usize>,
-    /// The strip has no words yet.
+    /// The strip's words are not written yet.
     fresh: bool,
 }
 
@@ -341,7 +342,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Multiplies one pair of panels and settles what is ready; returns the part that is not.
+    /// Multiplies one pair of panels and writes the part that is ready; returns the part that is
+    /// not.
     fn multiply(
         &self,
         panels: Panels<'_>,
@@ -380,7 +382,8 @@ impl Pass<'_> {
         self.fresh && matches!(self.strip.plan.start, Start::Zero)
     }
 
-    /// Where a part's words go at once, if they lie as a tile's do.
+    /// The place of a part's words in the result, if their layout is that of a tile; the tile
+    /// itself if not.
     fn spot(&self, part: &Part) -> Spot<'_> {
         let Some(first) = part.across.first else {
             return Spot::Tile;
@@ -400,9 +403,9 @@ impl Pass<'_> {
     }
 }
 
-/// The rows that the tile of panel `j` brings closer while it is computed, counted from its own, and how
-/// many: each tile some of the next panel's, all tiles all of them. Of a group of panels each has the
-/// same one of the next group, which its first tile brings.
+/// The first row, counted from its own, that the tile of panel `j` prefetches while it is computed, and
+/// their number. Each tile prefetches some rows of the next panel, all tiles together all of them. All
+/// panels of a group share the next group's panel, which the first tile prefetches.
 fn ahead([mr, group, across]: [usize; 3], j: usize) -> Option<(usize, usize)> {
     if group > 1 {
         return (j == 0).then_some((group * mr, 2));

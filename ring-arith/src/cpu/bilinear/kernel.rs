@@ -17,8 +17,8 @@ pub(super) const LINE: usize = 8;
 /// Most inner indices of a panel by rows.
 const MOST_DEPTH: usize = 512;
 
-/// Words from one row to the next of a panel by rows: known to the compiler, and a line more than there
-/// are, so that rows do not compete for the same places of a cache.
+/// Words from one row to the next of a panel by rows. It is a constant for the compiler. It exceeds the
+/// row's length by a line, so that rows do not compete for the same places of a cache.
 pub(super) const ROW: usize = MOST_DEPTH + LINE;
 
 /// One cache line of a packed panel; panels are aligned to it.
@@ -31,7 +31,7 @@ unsafe impl bytemuck::Zeroable for Line {}
 // SAFETY: 64 bytes of words, aligned to 64: no padding, and every pattern of bits is valid.
 unsafe impl bytemuck::Pod for Line {}
 
-/// What a micro-kernel computes: `nr` words a row.
+/// The result of a micro-kernel: `nr` words a row.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Tile(pub [u64; 256]);
@@ -45,7 +45,7 @@ impl Default for Tile {
 /// A packed panel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Panel {
-    /// Which operand's.
+    /// The operand.
     pub side: Side,
     /// Outer indices.
     pub width: usize,
@@ -93,7 +93,7 @@ pub(super) struct Kernel {
     pub nc: usize,
 }
 
-/// Which code runs. Values are made from an [`Isa`] that allows them.
+/// The code that runs. Values are made from an [`Isa`] that allows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Code {
     Portable,
@@ -105,7 +105,7 @@ enum Code {
     Amx,
 }
 
-/// Which operand is packed.
+/// The operand that is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     /// The first, by rows.
@@ -114,7 +114,7 @@ pub(super) enum Side {
     B,
 }
 
-/// What a kernel needs in its thread until this is dropped.
+/// A kernel's state in its thread, until it is dropped.
 pub(super) struct Entered {
     /// The latest result.
     pub tile: Tile,
@@ -138,7 +138,7 @@ pub(super) struct Panels<'a> {
 /// Rows to be fetched: `2 * (pairs + 1)` of them.
 #[derive(Clone, Copy)]
 pub(super) struct Next<'a> {
-    /// The first, and what follows it.
+    /// The first one, and all words after it.
     pub words: &'a [u64],
     /// Words from one to the next.
     pub stride: usize,
@@ -154,7 +154,7 @@ impl<'a> Panels<'a> {
 }
 
 impl Kernel {
-    /// The fastest kernel of an instruction set for big products whose terms have so many products a word at most.
+    /// The fastest kernel of an instruction set for big products whose terms have at most `depth` products a word.
     pub(super) fn best(isa: Isa, depth: usize) -> Self {
         // A result of tiles takes the same time to put together however few products went into it: at a
         // depth of 50 vectors were measured to be twice as quick, at 16 five times.
@@ -202,8 +202,8 @@ impl Kernel {
         Panel { side, width, depth, stride: width, pairs, by_rows: false }
     }
 
-    /// The shape of panels of the first operand whose rows are copied as they lie, if this kernel takes
-    /// them so.
+    /// The shape of panels of the first operand whose rows are copied unchanged, if this kernel
+    /// supports them.
     pub(super) fn row_panel(&self, mr: usize, depth: usize) -> Option<Panel> {
         #[cfg(target_arch = "x86_64")]
         if matches!(self.code, Code::Avx2 | Code::Avx512) {
@@ -227,7 +227,8 @@ impl Kernel {
                         let next = from.as_ptr().wrapping_add(stride);
                         avx2::copy_row(from, next, to);
                     }
-                    _ => avx512::copy_row(from, to),
+                    Code::Avx512 => avx512::copy_row(from, to),
+                    Code::Amx | Code::Portable => unreachable!("has no panels by rows"),
                 }
             }
             #[cfg(not(target_arch = "x86_64"))]
@@ -235,8 +236,8 @@ impl Kernel {
         }
     }
 
-    /// Packs some inner indices of some columns, if this kernel takes them at once: then they are
-    /// neither read into a block first nor gone through again for their sums of pairs.
+    /// Packs some inner indices of some columns, if this kernel can pack them directly. Then they
+    /// are not copied into a block first, and not read again for their sums of pairs.
     pub(super) fn pack_columns(
         &self,
         panel: Panel,
@@ -252,7 +253,10 @@ impl Kernel {
             unsafe {
                 match self.code {
                     Code::Avx2 => avx2::pack_columns(columns, k, some, packed, panel.words()),
-                    _ => avx512::pack_columns(columns, k, some, packed, panel.words()),
+                    Code::Avx512 => {
+                        avx512::pack_columns(columns, k, some, packed, panel.words());
+                    }
+                    Code::Amx | Code::Portable => unreachable!("packs no columns"),
                 }
             }
             return true;
@@ -319,8 +323,8 @@ impl Kernel {
         }
     }
 
-    /// Multiplies panels: at least as many rows as the first one is wide, and the columns that are
-    /// wanted. Returns whether the result is in `entered.tile`; else it comes from the next call's
+    /// Multiplies panels: at least as many rows as the first one is wide, and the requested
+    /// columns. Returns true if the result is in `entered.tile`; else it comes from the next call's
     /// `previous` or from [`Kernel::finish`].
     pub(super) fn multiply(
         &self,
@@ -336,7 +340,7 @@ impl Kernel {
         #[cfg(target_arch = "x86_64")]
         if let Some((_, pipeline)) = &mut entered.tiles {
             let to = previous.map(|spot| spot.destination(&mut entered.tile));
-            // SAFETY: there are tiles; sizes were just checked; spots may be written.
+            // SAFETY: the tiles are configured; sizes were just checked; spots may be written.
             unsafe { pipeline.push(depth, [a, b], to) };
             return false;
         }
@@ -396,7 +400,7 @@ impl Kernel {
     }
 }
 
-/// Where a result goes.
+/// The place of a result.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Spot<'a> {
     /// To `entered.tile`, all of it.

@@ -45,7 +45,7 @@ per_isa! {
     pair_products = pair_products_body(sums: &mut [u64], x: &[u64]);
     /// `out[i] += factor * x[i * step]`.
     add_scaled = add_scaled_body(out: &mut [u64], factor: u64, x: &[u64], step: usize);
-    /// `rows[r][i] = words[r * stride + i]`, or added to what is there.
+    /// `rows[r][i] = words[r * stride + i]`, or `+=`.
     put_rows = put_rows_body(rows: Rows<'_>, words: &[u64], stride: usize);
     /// `out[i * step] += factor * x[i]`.
     scatter_scaled = scatter_scaled_body(out: &mut [u64], factor: u64, x: &[u64], step: usize);
@@ -213,7 +213,7 @@ fn combine_rows<const N: usize>(out: &mut [u64], factors: &[u64], rows: &[u64], 
     }
 }
 
-/// `sums[v][i] += small[v] . rows[i]`, with kernels of their own for vectors.
+/// `sums[v][i] += small[v] . rows[i]`, with special kernels for vectors.
 pub(super) fn dots(isa: Isa, sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize) {
     match isa.kind() {
         #[cfg(target_arch = "x86_64")]
@@ -226,7 +226,7 @@ pub(super) fn dots(isa: Isa, sums: &mut [u64], small: &[&[u64]], rows: &[u64], s
     }
 }
 
-/// `sums[v] += small[v][k] * rows[k]`, with a kernel of its own where there is AVX-512.
+/// `sums[v] += small[v][k] * rows[k]`, with a special kernel for AVX-512.
 pub(super) fn combine(isa: Isa, sums: &mut [u64], small: &[&[u64]], rows: &[u64], stride: usize) {
     match isa.kind() {
         #[cfg(target_arch = "x86_64")]

@@ -1,11 +1,11 @@
 //! Bilinear maps on the CPU.
 //!
-//! Maps become matrix products over [`source::Source`]s, which the blocked product of [`gemm`] packs
-//! and multiplies with the micro-kernel of the instruction set. Convolutions with many tiles save
-//! products: [`toeplitz`]. Thin products, convolutions with few positions, depthwise ones and
-//! elementwise products have loops of their own: [`thin`], [`few`], [`direct`], [`mul`]. Input gradients that
-//! would mostly multiply borders are products that are added up afterwards: [`fold`]. Weight gradients of
-//! a few channels are dot products: [`dots`].
+//! Maps become matrix products over [`source::Source`]s, which the blocked product of [`gemm`] packs and
+//! multiplies with the micro-kernel of the instruction set. Convolutions with many tiles save products:
+//! [`toeplitz`]. Thin products, convolutions with few positions, depthwise ones and elementwise products have
+//! special loops: [`thin`], [`few`], [`direct`], [`mul`]. Input gradients that would mostly multiply borders
+//! are products that are added up afterwards: [`fold`]. Weight gradients of a few channels are dot products:
+//! [`dots`].
 
 mod addends;
 #[cfg(target_arch = "x86_64")]
@@ -42,20 +42,20 @@ use kernel::Kernel;
 
 use crate::{Addend, Bilinear, BufferPool, CpuEngine, EngineTensor, Error, Isa, Result, Tensor};
 
-/// One call: what to multiply, and with what.
+/// One call: the operands, the addends and the settings.
 #[derive(Clone, Copy)]
 struct Job<'a> {
     terms: &'a [(&'a Tensor, &'a Tensor)],
     addends: &'a Addends<'a>,
     isa: Isa,
-    /// Where memory for intermediate results comes from.
+    /// The memory for intermediate results.
     buffers: &'a BufferPool,
     form: Form,
     /// Threads of the current rayon pool to use.
     threads: usize,
 }
 
-/// How convolutions are computed.
+/// The ways to compute convolutions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// As the counted work suggests.
@@ -63,14 +63,14 @@ enum Form {
     /// As one product with the windows of the images.
     #[cfg(test)]
     Direct,
-    /// An input gradient whose products, at most so many words at a time, are added up where they belong.
+    /// An input gradient whose products are added to their inputs, at most this many words at a time.
     #[cfg(test)]
     Fold(usize),
     /// A weight gradient as dot products.
     #[cfg(test)]
     Dots,
-    /// By tiles, with algorithms for so many taps along height and width, and so many words in a
-    /// block.
+    /// By tiles, with algorithms for these numbers of taps along height and width, and this many
+    /// words in a block.
     #[cfg(test)]
     Tiles([usize; 2], usize),
 }

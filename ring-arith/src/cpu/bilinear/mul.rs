@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::{Job, loops};
 
-/// Words per task; what a task writes stays in the second-level cache between its terms.
+/// Words per task; a task's results stay in the second-level cache between its terms.
 const TASK: usize = 1 << 14;
 
 /// `out = sum of lhs * rhs + addends`.

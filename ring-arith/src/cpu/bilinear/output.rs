@@ -1,4 +1,4 @@
-//! Where the results of a matrix product go.
+//! The places of the results of a matrix product.
 
 use std::marker::PhantomData;
 
@@ -81,7 +81,7 @@ impl Rows<'_> {
     /// One of the rows.
     pub(super) fn row(&mut self, index: usize) -> &mut [u64] {
         assert!(index < self.rows);
-        // SAFETY: in bounds as `Sink::rows` checked, and nobody else's by its caller's promise.
+        // SAFETY: in bounds as `Sink::rows` checked, and not shared by its caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.words.add(index * self.stride), self.columns) }
     }
 
@@ -124,7 +124,7 @@ impl<'a> Sink<'a> {
     /// `count` rows of `columns` words, the first at `start`.
     ///
     /// # Safety
-    /// While the rows are in use, nobody else uses their words.
+    /// While the rows are in use, no other code uses their words.
     pub(super) unsafe fn rows(
         &self,
         start: usize,

@@ -1,4 +1,4 @@
-//! Kernels in plain Rust, for every target; the compiler vectorises what it can.
+//! Kernels in plain Rust, for every target; the compiler vectorises their loops.
 
 use super::kernel::Tile;
 

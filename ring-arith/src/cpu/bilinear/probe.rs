@@ -48,7 +48,7 @@ impl Microkernel {
     }
 }
 
-/// Whether the innermost loop of one instruction set is quicker than that of another on this CPU, in the best of a
+/// True if the innermost loop of one instruction set is faster than that of another on this CPU, in the best of a
 /// few short runs of each in turn. It takes about a millisecond.
 pub(crate) fn tiles_pay(tiles: Isa, vectors: Isa) -> bool {
     let loops = [Microkernel::new(tiles), Microkernel::new(vectors)];

@@ -1,5 +1,5 @@
-//! Where the words of a matrix operand lie: plain matrices, transposed or not, and the windows of
-//! images that a convolution multiplies. Packing reads through this, so nothing is copied before.
+//! Sources of a matrix operand's words: plain matrices, transposed or not, and the windows of
+//! images that a convolution multiplies. Packing reads through this, without an earlier copy.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) enum Source<'a> {
     Taps(Windows<'a>),
 }
 
-/// Which index moves to the neighbouring word of a block.
+/// The index that moves to the neighbouring word of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Along {
     /// Word `(i, k)` of a block is at `i * BLOCK + k`.
@@ -32,8 +32,8 @@ pub(super) enum Along {
 }
 
 /// Word `(i, k)` at `i * stride_outer + (k / len) * stride_far + place(k % len)`. The place is a
-/// multiple of `stride_inner`, or looked up in `places` if there are any. One of `stride_outer` and
-/// `stride_inner` is 1.
+/// multiple of `stride_inner`, or is looked up in `places` if that is not empty. One of
+/// `stride_outer` and `stride_inner` is 1.
 #[derive(Clone)]
 pub(super) struct Matrix<'a> {
     /// The words.
@@ -51,7 +51,7 @@ pub(super) struct Matrix<'a> {
 }
 
 impl Source<'_> {
-    /// Which index is contiguous in the blocks of this operand.
+    /// The index that is contiguous in the blocks of this operand.
     pub(super) fn along(&self) -> Along {
         match self {
             Self::Matrix(m) if m.stride_inner == 1 => Along::Inner,
@@ -60,7 +60,7 @@ impl Source<'_> {
         }
     }
 
-    /// Where the words of columns lie, if those of neighbours are neighbours.
+    /// The places of the words of columns, if those of neighbouring columns are neighbours.
     pub(super) fn columns(&self) -> Option<Columns<'_>> {
         match self {
             Self::Matrix(m) if m.stride_outer == 1 && m.len == usize::MAX => Some(Columns {
@@ -87,8 +87,8 @@ impl Source<'_> {
     }
 
     /// Reads `count[0]` outer times `count[1]` inner words from `first`, at most [`BLOCK`] each.
-    /// Words of the block beyond that are left as they are. The block at `next` is fetched into the
-    /// cache meanwhile where that helps.
+    /// Words of the block beyond that are not changed. The block at `next` is fetched into the
+    /// cache meanwhile if that helps.
     pub(super) fn read(
         &self,
         first: [usize; 2],
@@ -112,8 +112,8 @@ impl<'a> Matrix<'a> {
         Self { words, stride_outer, stride_inner, len: usize::MAX, stride_far: 0, places }
     }
 
-    /// Rows of matrices lie far apart, each in a page of its own, where the hardware does not guess
-    /// what comes next: hence the prefetch.
+    /// Rows of matrices lie far apart, each in a separate page, and the hardware does not prefetch
+    /// across pages: hence the prefetch here.
     fn read(
         &self,
         [i0, k0]: [usize; 2],

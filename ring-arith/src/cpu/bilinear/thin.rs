@@ -28,7 +28,7 @@ const FEW: usize = 8;
 /// first-level cache.
 const COLUMNS: usize = 2048;
 
-/// Some rows of the big operand, as the loops for an instruction set walk them.
+/// Some rows of the big operand, in the order of an instruction set's loops.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
     /// Word 0 of the first.
@@ -46,7 +46,7 @@ impl Rows {
     }
 }
 
-/// Whether all products are thin.
+/// True if all products are thin.
 pub(super) fn suits(isa: Isa, products: &[Product<'_>]) -> bool {
     let most = MOST_ROWS[usize::from(isa.kind() < Kind::Avx512)];
     let plain = |s: &Source<'_>| matches!(s, Source::Matrix(_));

@@ -15,7 +15,7 @@ use crate::Buffer;
 pub(super) struct Images<'a> {
     /// The words, starting at the first channel of the first image.
     pub words: &'a [u64],
-    /// How many.
+    /// Number of images.
     pub images: usize,
     /// Channels of each.
     pub channels: usize,
@@ -48,8 +48,8 @@ enum Words<'a> {
     Copied(Buffer),
 }
 
-/// Where the words of columns lie: that of inner index `(channel, tap)` and column `(image, y, x)` at
-/// `channel * plane + taps[tap] + image * self.image + y * row + x`.
+/// The places of the words of columns: that of inner index `(channel, tap)` and column
+/// `(image, y, x)` is `channel * plane + taps[tap] + image * self.image + y * row + x`.
 #[derive(Clone, Copy)]
 pub(super) struct Columns<'a> {
     /// The words.
@@ -71,23 +71,23 @@ pub(super) struct Columns<'a> {
 pub(super) struct Run {
     /// The first, counted from the first that was asked for.
     pub at: usize,
-    /// How many.
+    /// Number of columns.
     pub len: usize,
-    /// Where the first word lies, before a tap's offset.
+    /// The first word's place, before a tap's offset.
     pub from: usize,
 }
 
-/// Some lanes of a vector of columns: the words of an inner index lie in a row, that of lane 0 at
-/// `from`, which may lie outside if the lane is none of these.
+/// Some lanes of a vector of columns: the words of an inner index are contiguous, that of lane 0 at
+/// `from`. This may lie outside if lane 0 is not among these.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lanes {
     /// A bit for each lane.
     pub mask: u8,
-    /// Where the word of lane 0 lies, before a tap's offset.
+    /// The place of lane 0's word, before a tap's offset.
     pub from: isize,
 }
 
-/// One axis of windows: inputs are told apart by their residue modulo the step.
+/// One axis of windows: inputs are grouped by their residue modulo the step.
 struct Axis {
     /// The first input that a window meets; negative in the border.
     low: isize,
@@ -103,7 +103,7 @@ struct Axis {
 impl Axis {
     fn new(images: &Images<'_>, axis: usize) -> Self {
         let (size, positions) = (images.size[axis] as isize, images.positions[axis]);
-        // From one position there is no step.
+        // One position does not need a step.
         let step = if positions > 1 { images.step[axis] } else { 1 };
         let low = images.taps[axis].iter().copied().min().unwrap_or(0);
         let beyond = |offset: &isize| (offset - low) as usize;
@@ -123,7 +123,7 @@ impl Axis {
         Self { low, step, residues: found.into_iter().map(inside).collect(), len, taps }
     }
 
-    /// Whether there is no border, and nothing between what positions meet.
+    /// True without a border, and without inputs between those that positions meet.
     fn is_plain(&self) -> bool {
         self.residues.iter().all(|(_, inside)| *inside == (0..self.len))
     }
@@ -133,7 +133,8 @@ impl Axis {
         (self.low + (residue + entry * self.step) as isize) as usize
     }
 
-    /// Copies what entries of all residues meet of a line, and leaves what lies outside.
+    /// Copies the inputs of a line that entries of all residues meet, and does not write entries
+    /// outside.
     fn read(&self, line: &[u64], out: &mut [u64]) {
         for ((residue, inside), out) in self.residues.iter().zip(out.chunks_exact_mut(self.len)) {
             if inside.is_empty() {
@@ -164,8 +165,8 @@ fn copy_spread<const STEP: usize>(to: &mut [u64], from: &[u64]) {
 }
 
 impl<'a> Windows<'a> {
-    /// Lays the windows out: where they have no border and neighbouring positions meet neighbouring
-    /// words, the images lie so already.
+    /// Lays the windows out. Windows without a border whose neighbouring positions meet
+    /// neighbouring words use the images directly.
     pub(super) fn new(job: Job<'_>, images: &Images<'a>) -> Self {
         let [y, x] = [0, 1].map(|axis| Axis::new(images, axis));
         let [height, width] = images.size;
@@ -223,7 +224,7 @@ impl<'a> Windows<'a> {
         .joined()
     }
 
-    /// One long row where rows lie behind one another: it is quicker to walk.
+    /// One long row where rows are contiguous: loops over it are faster.
     fn joined(mut self) -> Self {
         let [rows, width] = self.positions;
         if self.row == width {
@@ -232,7 +233,7 @@ impl<'a> Windows<'a> {
         self
     }
 
-    /// Where the words lie.
+    /// The places of the words.
     pub(super) fn columns(&self) -> Columns<'_> {
         let words = match &self.words {
             Words::There(words) => words,
@@ -270,8 +271,8 @@ impl Columns<'_> {
         })
     }
 
-    /// Offsets of some inner indices and of `more` behind them. The words that the first ones meet in
-    /// some columns are there: else this panics.
+    /// Offsets of some inner indices and of `more` after them. Panics unless the words that the first
+    /// ones meet in some columns exist.
     pub(super) fn offsets_within(
         &self,
         k: &Range<usize>,

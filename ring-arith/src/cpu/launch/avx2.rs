@@ -87,8 +87,8 @@ impl Word for Vector {
         // SAFETY: see `Vector`.
         Self(unsafe { _mm256_srl_epi64(self.0, _mm_cvtsi32_si128(count as i32)) })
     }
-    /// AVX2 has no such shift of 64-bit lanes: the shifted sign bit is flipped and taken off, which
-    /// borrows from all bits above it where it was set.
+    /// AVX2 lacks this shift of 64-bit lanes. The shifted sign bit is flipped and subtracted: if it
+    /// was set, this borrows from all bits above it.
     #[inline(always)]
     fn sar(self, count: u32) -> Self {
         let sign = Self::constant(1 << 63).shr(count);

@@ -3,7 +3,7 @@
 use super::lanes::{Lanes, MOST};
 use crate::{Isa, Kind, WordKernel};
 
-/// A piece of a launch's index space and where its words lie.
+/// A piece of a launch's index space and the places of its words.
 ///
 /// Word `(r, c)` of an input is at `start + r * pitch + c * step`, of an output at
 /// `start + r * pitch + c`.
@@ -12,7 +12,7 @@ pub(super) struct Block<'a> {
     pub(super) cols: usize,
     pub(super) inputs: &'a [Input],
     pub(super) outputs: &'a [Output],
-    /// Whether results are stored past the cache; [`finish`] has to be called afterwards.
+    /// True if results are stored past the cache; then [`finish`] must be called afterwards.
     pub(super) past_cache: bool,
 }
 

@@ -1,13 +1,13 @@
-//! What must hold of a launch before it runs.
+//! The conditions on a launch before it runs.
 
 use crate::bounds::covers;
 use crate::{Launch, Result, Shape, Source, Target, Tensor};
 
-/// A launch of which is known that every source and target stays inside its tensor, that no two
-/// targets meet and that the number of words fits. Unsafe code relies on this.
+/// A checked launch: every source and target stays inside its tensor, targets do not overlap and
+/// the number of words fits. Unsafe code relies on this.
 ///
-/// The numbers of sources and targets are forgotten here, so that what follows is compiled once and
-/// not for each kernel.
+/// The type does not carry the numbers of sources and targets, so that the code after it is
+/// compiled once and not for each kernel.
 #[derive(Clone, Copy)]
 pub(super) struct Checked<'a> {
     rows: usize,
@@ -35,7 +35,7 @@ impl<'a> Checked<'a> {
         [self.rows, self.cols]
     }
 
-    /// Where each input word comes from.
+    /// The source of each input word.
     pub(super) fn sources(&self) -> &'a [Source<'a, Tensor>] {
         self.sources
     }
@@ -45,12 +45,12 @@ impl<'a> Checked<'a> {
         self.outputs
     }
 
-    /// Where each output word goes.
+    /// The target of each output word.
     pub(super) fn targets(&self) -> &'a [Target] {
         self.targets
     }
 
-    /// Whether the targets write every word of an output.
+    /// True if the targets write every word of an output.
     pub(super) fn covers(&self, output: usize) -> bool {
         covers(self.space(), self.outputs, self.targets, output)
     }

@@ -1,4 +1,4 @@
-//! What the vectors of every instruction set have in common.
+//! The common interface of the vectors of every instruction set.
 
 use crate::Word;
 

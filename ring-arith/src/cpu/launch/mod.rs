@@ -14,8 +14,9 @@ use crate::{CpuEngine, Launch, Place, Result, Tensor, WordKernel};
 
 /// Runs a kernel over its index space, its outputs in their places, if they have any.
 ///
-/// Only what touches words is generic, in the kernel and the vector: there are many kernels, and
-/// what cuts a launch into blocks and spreads them over threads is the same for all.
+/// Only code that touches words is generic, in the kernel and the vector. There are many kernels;
+/// the code that divides a launch into blocks and distributes them over threads is the same for
+/// all.
 pub(super) fn run<K: WordKernel<I, O>, const I: usize, const O: usize>(
     engine: &CpuEngine,
     kernel: &K,

@@ -1,4 +1,4 @@
-//! How a launch is cut into blocks and tasks.
+//! The partition of a launch into blocks and tasks.
 
 use std::cell::Cell;
 
@@ -14,11 +14,11 @@ struct Plan<'a> {
     targets: Vec<Output>,
     /// Rows and columns of a block; more than one row only where a block spans all columns.
     tile: [usize; 2],
-    /// Whether operands and results are too large to stay in the cache.
+    /// True if operands and results are too large to stay in the cache.
     large: bool,
 }
 
-/// What runs a kernel over one block.
+/// The function that runs a kernel over one block.
 type Step<'a> = &'a (dyn Fn(&Block<'_>) + Sync);
 
 /// Calls `step` for all blocks of a launch and returns its outputs, made in their places.
@@ -48,7 +48,7 @@ pub(super) fn run(
     buffers.into_iter().zip(outputs).map(|(b, s)| b.into_tensor(s.clone())).collect()
 }
 
-/// Where the words of a source come from.
+/// The origin of a source's words.
 #[derive(Clone, Copy)]
 enum Origin<'a> {
     Memory(Input),
@@ -71,10 +71,10 @@ const BLOCK: usize = 1 << 12;
 /// Words that all streams of a block together generate: half of a small first-level cache.
 const GENERATED: usize = 1 << 11;
 
-/// Words of a launch from which on results are stored past the cache, to which they would first be
-/// read, and the first lines of operands are fetched while streams are generated. Measured on
-/// Sapphire Rapids with operands of 2^21 words: a fifth less time for a share of zero, a tenth for
-/// a masked product.
+/// The size of a launch, in words, from which on results are stored past the cache, which would
+/// first read their lines. From this size on the first lines of operands are also fetched while
+/// streams are generated. Measured on Sapphire Rapids with operands of 2^21 words: a fifth less
+/// time for a share of zero, a tenth for a masked product.
 const LARGE: usize = 1 << 19;
 
 /// Words of a launch below which it runs on the calling thread: waking others takes about as long.
@@ -96,7 +96,7 @@ impl<'a> Plan<'a> {
                 sources[i] = Origin::Same(same);
             }
         }
-        // Rows that lie behind one another everywhere are one long row.
+        // Rows that are contiguous everywhere are one long row.
         let joined = sources.iter().all(|s| s.is_joined(cols));
         if joined && targets.iter().all(|t| t.pitch == cols) {
             (rows, cols) = (rows.min(1), rows * cols);
@@ -165,8 +165,8 @@ impl<'a> Plan<'a> {
 /// Words of a block at least, whatever the number of streams.
 const MIN_BLOCK: usize = 256;
 
-/// Words that generators make at their full width. Blocks are cut there: what is left of a key
-/// stream's block at either end of a piece costs as much as many whole ones.
+/// Words that generators make at their full width. Blocks are cut there: a part of a key stream's
+/// block at either end of a piece costs as much as many whole ones.
 const WHOLE: usize = 128;
 
 /// Words of a page of memory.
@@ -209,7 +209,7 @@ impl<'a> Origin<'a> {
         }
     }
 
-    /// Whether the same words of one stream are generated for both.
+    /// True if the same words of one stream are generated for both.
     fn generates_as(&self, other: &Self) -> bool {
         match (self, other) {
             (
@@ -220,7 +220,7 @@ impl<'a> Origin<'a> {
         }
     }
 
-    /// Whether rows of `cols` words lie behind one another.
+    /// True if rows of `cols` words are contiguous.
     fn is_joined(&self, cols: usize) -> bool {
         match *self {
             Self::Same(_) => true,
@@ -237,7 +237,7 @@ impl<'a> Origin<'a> {
         }
     }
 
-    /// Fetches the first lines of each page of a row, from where the CPU's own prefetching goes on.
+    /// Fetches the first lines of each page of a row; the CPU's own prefetching fetches the rest.
     fn announce(&self, [top, left]: [usize; 2], cols: usize) {
         #[cfg(target_arch = "x86_64")]
         if let Self::Memory(Input { start, pitch, step: 1 }) = *self {

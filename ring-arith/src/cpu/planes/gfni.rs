@@ -1,8 +1,8 @@
 //! Transposes with GFNI, which transposes 8x8 bits in every 64-bit lane, and byte permutations.
 //!
-//! A square of 64 rows is eight vectors of eight rows. It is transposed as 8x8 squares of 8x8 bits:
-//! a byte permutation brings the eight bytes of each small square together, GFNI transposes them,
-//! and exchanges between and within vectors put the small squares in their places.
+//! A square of 64 rows is eight vectors of eight rows. It is transposed as 8x8 squares of 8x8 bits.
+//! A byte permutation gathers the eight bytes of each small square, GFNI transposes them, and
+//! exchanges between and within vectors move the small squares to their places.
 
 use std::arch::x86_64::*;
 
@@ -99,7 +99,7 @@ fn permute(order: &[u8; 64], lanes: __m512i) -> __m512i {
     _mm512_permutexvar_epi8(order, lanes)
 }
 
-/// For each byte of the result the byte of the argument that goes there.
+/// For each byte of the result the index of the argument's byte.
 const fn bytes(reversed: bool) -> [u8; 64] {
     let mut order = [0; 64];
     let mut i = 0;

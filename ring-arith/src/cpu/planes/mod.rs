@@ -132,8 +132,8 @@ impl Columns {
     }
 }
 
-/// The transposes of an instruction set. A value other than `Portable` is made only on a CPU that
-/// has what its code needs.
+/// The transposes of an instruction set. A value other than `Portable` is made only on a CPU with
+/// the instructions that its code needs.
 #[derive(Clone, Copy)]
 enum Squares {
     Portable,

@@ -1,12 +1,12 @@
-//! Chains of element-wise products whose truncations are settled at the end.
+//! Chains of element-wise products whose truncations are completed at the end.
 //!
 //! After its first exchange a truncated product is `A + B + nb N`, `N = na 2^(64 - t)`: `A` and `na = not_a_msb` are
-//! known to the dealer, `B` and `nb = not_b_msb` to both evaluators, and the dealer has shared `A` and, modulo `2^t`,
-//! `na` between them. That is enough to multiply it: of `(A + B + nb N)(A' + B' + nb' N')` the dealer knows `A A'`;
-//! `A B'` and `B A'` follow from the shares of `A` and `A'`; `N N'` vanishes if `t + t' <= 64`, and is
-//! `na 2^(128 - 2t)` if it is one carry; and `nb N (A' + B')` from shares of `na` and of `na A'` modulo `2^t`, which the
-//! dealer deals too. So each level is one exchange, of halves as of any product. The carry is settled as of any
-//! truncation, once, in what leaves the chain. A shared value is such a sum without a carry.
+//! known to the dealer, `B` and `nb = not_b_msb` to both evaluators. The dealer has shared `A` and, modulo `2^t`, `na`
+//! between them. That is enough to multiply it: of `(A + B + nb N)(A' + B' + nb' N')` the dealer knows `A A'`; `A B'`
+//! and `B A'` follow from the shares of `A` and `A'`; `N N'` vanishes if `t + t' <= 64`, and is `na 2^(128 - 2t)` if it
+//! is one carry; `nb N (A' + B')` follows from shares of `na` and of `na A'` modulo `2^t`, which the dealer also deals.
+//! So each level is one exchange, of halves as for any product. The carry is added as for any truncation, once, in the
+//! results of the chain. A shared value is such a sum without a carry.
 //!
 //! | round | dealer | left | right |
 //! |---|---|---|---|
@@ -49,7 +49,7 @@ struct StepSamples {
     halves: [Sample; 2],
     /// Right's share of `A`.
     share: Sample,
-    /// Left's share of `na`, and of `na` times what each carry is multiplied with.
+    /// Left's share of `na`, and of `na` times the factor of each carry.
     na: Sample,
     carries: Vec<Sample>,
     /// Masks of a result's fields.
@@ -60,7 +60,7 @@ struct StepSamples {
 enum StepMessage<T> {
     /// A share of `A`.
     Left(T),
-    /// Shares of `na`, and of `na` times what each carry is multiplied with, as planes.
+    /// Shares of `na`, and of `na` times the factor of each carry, as planes.
     Right { na: T, carries: Vec<T> },
 }
 
@@ -156,7 +156,7 @@ async fn run<E: Engine>(
 }
 
 impl<E: Engine> Run<'_, E> {
-    /// A weighted sum of what this party knows of values, one of which it needs not compute.
+    /// A weighted sum of this party's parts of values. One value alone is not computed.
     fn sum(&self, terms: &[(u64, &E::Tensor)], constant: u64) -> Result<E::Tensor> {
         if let ([(1, x)], 0) = (terms, constant) {
             return Ok((*x).clone());
@@ -263,7 +263,7 @@ impl<E: Engine> Run<'_, E> {
             Values { inputs: inputs.iter().map(known).collect(), steps: HashMap::new() };
         // By truncated step: nb, and nb times the share of na.
         let mut carries: HashMap<usize, [E::Tensor; 2]> = HashMap::new();
-        // Inputs have no carries, so the first level needs nothing of the dealer.
+        // Inputs do not have carries, so the first level needs nothing from the dealer.
         let mut halves = self.send_level(1, &values, &carries, &mut [])?;
         let mut dealt = self.read(&p.dealt().await)?;
         for level in 1..=schedule.levels {
@@ -316,7 +316,7 @@ impl<E: Engine> Run<'_, E> {
         self.sum(&known.collect::<Vec<_>>(), sum.constant)
     }
 
-    /// This party's half of each step of a level, sent as it is or rounded.
+    /// This party's half of each step of a level, sent unchanged or rounded.
     fn send_level(
         &self,
         level: usize,
@@ -382,7 +382,8 @@ impl<E: Engine> Run<'_, E> {
         Ok(half)
     }
 
-    /// The peer's half of a step is due: what is known of it; its carry, if it is truncated, joins the others.
+    /// Receives the peer's half of a step and returns the step's known part; the carry of a truncation joins
+    /// the others.
     fn receive(
         &self,
         at: usize,

@@ -55,13 +55,16 @@ pub(super) fn run(arguments: &Demo, output: Output) -> Result<()> {
     let preprocess = Preprocess::Scale { white: 1.0 };
     let model = import::from_bytes("the shipped model", MODEL, FRACTION, preprocess, Vec::new())?;
     output.remark(format!(
-        "Three parties in this process share a model of {} weights and {} images of handwritten\n\
+        "{} parties in this process share a model of {} weights and {} images of handwritten\n\
          digits. Each party sees random words only; the answers are added up at the end.\n",
+        number(arguments.protocol.servers()),
         model.about.weights,
         digits.len()
     ))?;
     let progress = output.progress("computing on shares");
-    let answer = local::infer(&model.program, &model.weights, &input(&digits)?, arguments.engine)?;
+    let Demo { protocol, engine, .. } = *arguments;
+    let Imported { program, weights, .. } = &model;
+    let answer = local::infer(protocol, program, weights, &input(&digits)?, engine)?;
     drop(progress);
     let logits = model.about.decode(digits.len(), &answer.outputs)?.swap_remove(0);
     let private = logits.concat();
@@ -76,6 +79,15 @@ pub(super) fn run(arguments: &Demo, output: Output) -> Result<()> {
         output.remark(format!("\n{}", report.cost.layer_table(None)))?;
     }
     Ok(())
+}
+
+/// A number at the beginning of a sentence.
+fn number(parties: usize) -> String {
+    match parties {
+        2 => "Two".to_owned(),
+        3 => "Three".to_owned(),
+        more => more.to_string(),
+    }
 }
 
 /// The first of the test images, which end the shipped file.
@@ -169,7 +181,7 @@ fn text(report: &Report) -> String {
          agreement          {:.2} % of the answers are the same\n\
          error of a logit   at most {:.1e} (2^{bits:.1})\n\
          time               {} for all, {} per image\n\
-         traffic            {} per image, three parties together\n\
+         traffic            {} per image, all parties together\n\
          rounds             {} for all",
         report.images,
         100.0 * report.accuracy_private,

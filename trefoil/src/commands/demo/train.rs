@@ -13,7 +13,7 @@ use nn_layers::{
 };
 use serde::Serialize;
 
-use super::{IMAGES, SIDE, best};
+use super::{IMAGES, SIDE, best, number};
 use crate::{
     Error, Result,
     cli::Demo,
@@ -33,10 +33,10 @@ const HIDDEN: usize = 128;
 /// The largest learning rate, to which it rises, and from which it falls to 0.
 const RATE: f64 = 0.5;
 
-/// Every so many images one is held out: writers come one after the other, and each is seen.
+/// One of every `HELD_OUT` images is held out: writers come one after the other, and each is seen.
 const HELD_OUT: usize = 5;
 
-/// Of the network's start and of the rows' order.
+/// The seed of the network's start and of the rows' order.
 const SEED: u64 = 7;
 
 /// The digits.
@@ -77,13 +77,15 @@ struct Report {
 }
 
 pub(super) fn run(arguments: &Demo, output: Output) -> Result<()> {
+    local::check_trains(arguments.protocol)?;
     let began = Instant::now();
     let task = Task::new(arguments.epochs)?;
     let (training, plan) = (&task.training, task.training.plan());
     output.remark(format!(
-        "Three parties in this process train a network of {} weights on {} images of handwritten digits,\n\
+        "{} parties in this process train a network of {} weights on {} images of handwritten digits,\n\
          {} at a time. Each party sees random words only: of the images, of their labels, of the weights, and of\n\
          how well it goes. Beside it, the same training in the clear, in 64-bit floats.\n",
+        number(arguments.protocol.servers()),
         task.start.iter().map(HostTensor::len).sum::<usize>() / 2,
         task.rows[0].dims()[0],
         plan.batch(),
@@ -98,7 +100,8 @@ pub(super) fn run(arguments: &Demo, output: Output) -> Result<()> {
     let watch = |epoch: Epoch| {
         let cost = Total::of(&epoch.costs);
         let point = point(&epoch, &clear[epoch.number as usize], cost.seconds);
-        // A line that nobody reads is no reason to stop; the report at the end says it again.
+        // A line that cannot be printed does not stop the training; the report at the end repeats
+        // it.
         let _ = output.remark(point.line());
         if let (Ok(mut curve), Ok(mut total)) = (curve.lock(), total.lock()) {
             curve.push(point);
@@ -108,7 +111,8 @@ pub(super) fn run(arguments: &Demo, output: Output) -> Result<()> {
             }
         }
     };
-    let state = local::train(training, &start, &rows, arguments.engine, &watch)?;
+    let state =
+        local::train(arguments.protocol, training, &start, &rows, arguments.engine, &watch)?;
     let none = || Error::Internal("a training without epochs".to_owned());
     let cost = total.get_mut().ok().and_then(Option::take).ok_or_else(none)?;
     let accuracy_private = task.on_shares(&state, arguments)?;
@@ -176,7 +180,8 @@ impl Task {
         let program = Program::new(plan.inference().clone())?;
         let weights = plan.inference_weights(state)?;
         let input = program.plan().encode_input(0, self.test.len(), &self.test.images)?;
-        let answer = local::infer(&program, &weights, &input, arguments.engine)?;
+        let answer =
+            local::infer(arguments.protocol, &program, &weights, &input, arguments.engine)?;
         let logits = program.plan().decode_output(0, &answer.outputs[0])?;
         Ok(self.right(&logits.floats()))
     }
@@ -196,8 +201,8 @@ impl Task {
     }
 }
 
-/// A small network for images of digits, its start within the bounds of PyTorch's linear layers, from a seed
-/// that everybody knows, and how it is trained.
+/// A small network for images of digits, and how it is trained. Its start is within the bounds of PyTorch's linear
+/// layers, from a public seed.
 fn network() -> Result<(TrainPlan, Vec<HostTensor>)> {
     let mut source = RandomWeights::new(SEED);
     let mut layer = |outputs: usize, inputs: usize| -> Result<Linear> {
@@ -256,7 +261,7 @@ fn text(report: &Report) -> String {
     format!(
         "held out   {} images: {:.2} % read rightly by the network trained on shares, {:.2} % by that in the clear\n\
          training   {} for {} steps\n\
-         a step     {}, {} between the three parties, {} rounds",
+         a step     {}, {} between all parties, {} rounds",
         report.held_out,
         100.0 * report.accuracy_private,
         100.0 * report.accuracy_plaintext,

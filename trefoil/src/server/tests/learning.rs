@@ -37,7 +37,8 @@ pub(super) fn rows(count: usize, salt: u64) -> Rows {
     }
 }
 
-/// What is trained: the request, the plan that is derived from it, and the state at the start.
+/// The parts of a training: the request, the plan that is derived from it, and the state at the
+/// start.
 pub(super) struct Learner {
     pub(super) request: TrainRequest,
     pub(super) plan: TrainPlan,
@@ -342,8 +343,8 @@ fn pictures_that_are_mirrored_and_moved_teach_on_servers_what_they_teach_in_the_
     assert!(text.contains("leaves nothing of a picture [1, 2, 3]"), "{text}");
 }
 
-/// Second moments, roots that are taken again, and running statistics outlive slices and what is kept on disk; a
-/// model of them is what the same in the clear is.
+/// Second moments, roots that are taken again, and running statistics survive slices and storage on disk; a model of
+/// them equals the one in the clear.
 #[test]
 fn adam_and_batch_normalisations_learn_on_servers_what_they_learn_in_the_clear() {
     let world = World::new(&Limits::default());
@@ -415,7 +416,7 @@ fn consent_covers_all_of_a_run_and_nobody_else_can_give_or_use_it() {
     alice.approve("run", mark, &()).unwrap();
     world.client("bob").approve("run", mark, &()).unwrap();
 
-    // The same under another course is another run, for which nobody has consented.
+    // The same under another course is another run, which needs new consent.
     let mut longer = spec(&mut carol, &["a", "b"]);
     longer.course.epochs = 4;
     put_run(&mut carol, "run", &longer, true).unwrap();
@@ -504,13 +505,13 @@ fn an_owner_of_data_takes_consent_back_and_the_owner_of_a_run_stops_it() {
     let text = said(world.client("alice").decide("run", mark, Decision::Resume, &()));
     assert!(text.contains("belongs to client carol"), "{text}");
     carol.decide("run", mark, Decision::Resume, &()).unwrap();
-    // What is decided outlives the states that are kept after it.
+    // Decisions survive the states that are kept after them.
     carol.train("run", mark, 3, 1, true, &()).unwrap();
     let run = carol.run("run").unwrap().run;
     assert_eq!((run.step, run.stopped, run.missing("carol").len()), (4, false, 0));
 }
 
-/// One server that hears it is enough, whatever the others have noted.
+/// One server that gets it is enough, even if the others have noted something else.
 #[test]
 fn consent_that_one_server_knows_to_be_withdrawn_is_withdrawn() {
     let world = World::new(&Limits::default());
@@ -664,7 +665,7 @@ fn counts_of_what_has_left_are_kept_apart_from_the_run() {
     assert!(text.contains("weights after step 4 have left"), "{text}");
 }
 
-/// What the owner of a data set does not allow is refused before anybody is asked.
+/// A run that the owner of a data set does not allow is refused before any client is asked.
 #[test]
 fn a_run_that_breaks_an_owners_conditions_is_not_kept() {
     let world = World::new(&Limits::default());
@@ -715,7 +716,8 @@ fn a_run_goes_on_from_the_state_that_is_kept() {
     bob.approve("run", mark, &()).unwrap();
     carol.train("run", mark, 0, 3, true, &()).unwrap();
     carol.train("run", mark, 3, 2, false, &()).unwrap();
-    // Whoever asks for another step hears of the one that is kept, and goes on there.
+    // A client that asks for another step gets the number of the kept one, and continues from
+    // there.
     let text = said(world.client("carol").train("run", mark, 4, 1, false, &()));
     assert!(text.contains("kept its state after step 3"), "{text}");
     let mut carol = world.client("carol");

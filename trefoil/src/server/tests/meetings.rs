@@ -1,4 +1,4 @@
-//! Jobs about one model that wait at the same time. What was allowed when it was asked for is decided again in
+//! Jobs about one model that wait at the same time. A job that was allowed when it was asked for is checked again in
 //! the order in which they run.
 
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use super::{
     *,
 };
 
-/// What a client asks for. An answer is nothing if it asks for none.
+/// The request of a client. A request without an answer returns nothing.
 pub(super) type Ask<'a, T = Result<Vec<f64>>> = &'a (dyn Fn(&World) -> T + Sync);
 
 /// Hands in jobs one after the other, before the first of them can run. Returns how each ended.
@@ -43,7 +43,7 @@ fn puts(client: &str, weights: [f64; 6], replace: bool) -> impl Fn(&World) -> Re
     move |world| put(&mut world.client(client), "m", &model(weights), replace).map(|()| Vec::new())
 }
 
-/// Runs the version of `m` that is in force when it asks.
+/// Runs the version of `m` that is current when it asks.
 fn asks(world: &World) -> Result<Vec<f64>> {
     infer(&mut world.client("alice"), "m", [1.0, 2.0, 4.0])
 }
@@ -82,7 +82,7 @@ fn of_two_puts_of_one_name_at_once_the_first_alone_succeeds() {
 #[test]
 fn of_two_clients_that_put_one_name_at_once_the_first_owns_it() {
     let (world, gates) = world();
-    // To replace what another has put meanwhile is no better.
+    // Replacing a model that another client has put meanwhile fails too.
     let ended = meet(&world, &gates, [&puts("carol", TWO, false), &puts("dave", ONE, true)]);
     assert!(ended[0].is_ok(), "{ended:?}");
     assert!(said(&ended[1]).contains("belongs to client carol"), "{ended:?}");
@@ -110,7 +110,7 @@ fn an_answer_is_never_of_another_version_than_the_one_that_was_asked_for() {
     assert!(ended[0].is_ok(), "{ended:?}");
     assert!(said(&ended[1]).contains("replaced by another version meanwhile"), "{ended:?}");
     close(&asks(&world).unwrap(), [6.0, 0.0]);
-    // Whoever came first still gets the old one's.
+    // The first client still gets the old one's answer.
     let ended = meet(&world, &gates, [&asks, &puts("alice", ONE, true), &asks]);
     close(ended[0].as_ref().unwrap(), [6.0, 0.0]);
     assert!(ended[1].is_ok() && said(&ended[2]).contains("replaced by another"), "{ended:?}");

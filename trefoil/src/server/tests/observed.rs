@@ -1,4 +1,4 @@
-//! What operators' tools are told.
+//! Tests of the reports to operators' tools.
 
 use std::{
     fs,
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::*;
 use crate::observe;
 
-/// What is answered to these bytes.
+/// The answer to these bytes.
 fn told(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let mut text = String::new();
-    // Whoever is hung up on gets an error, and keeps what came before.
+    // A client that is cut off gets an error, and keeps what came before.
     let _ = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut text));
     text
 }
@@ -28,7 +28,7 @@ fn get(address: SocketAddr, path: &str) -> (String, String) {
     (head.lines().next().unwrap().to_owned(), body.to_owned())
 }
 
-/// What a server wrote of an event, without when.
+/// A server's records of an event, without the time.
 fn audited(world: &World, party: usize, event: &str) -> Vec<Value> {
     let text = fs::read_to_string(&world.audits[party]).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -62,7 +62,7 @@ fn the_audit_log_says_who_did_what_and_no_number_of_theirs() {
     assert_eq!(audited(&world, 1, "stopping").len(), 1);
 }
 
-/// Whoever has many names refused uses up no line but its own.
+/// A client with many refused names uses up only its own line.
 #[test]
 fn a_flood_of_refusals_hides_nobody_elses() {
     let world = World::new(&Limits::default());
@@ -100,7 +100,8 @@ fn operators_are_told_how_a_server_is_and_what_it_has_done() {
     let world = World::new(&Limits::default());
     works(&world);
     let _ = infer(&mut world.client("mallory"), "nothing", [1.0; 3]).unwrap_err();
-    // What nobody has called so is refused before it is a job, and what is put twice as one.
+    // A request for an unknown model is refused before there is a job; a second put of a name is
+    // refused too.
     let gone = put(&mut world.client("bob"), "check", &model(ONE), true);
     assert!(gone.is_err());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -131,7 +132,7 @@ fn operators_are_told_how_a_server_is_and_what_it_has_done() {
     assert!(page.lines().all(|line| line.starts_with('#')
         || line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<f64>().is_ok())));
 
-    // The page reads what is told, by the names that are told.
+    // The page reads the reported values by their reported names.
     let (_, html) = get(address, "/");
     for name in html.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
         let stem = name.strip_suffix("_count").unwrap_or(name);
@@ -142,7 +143,7 @@ fn operators_are_told_how_a_server_is_and_what_it_has_done() {
 
     assert!(get(address, "/nothing").0.contains("404"));
     assert!(told(address, "POST /metrics HTTP/1.1\r\nhost: [::1]:9100\r\n\r\n").contains("405"));
-    // A name that somebody made to lead here is answered nothing, those of the operator are.
+    // A host name of another site gets no answer, those of the operator do.
     let asked =
         |host: &str| told(address, &format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\n\r\n"));
     for host in ["evil.example", "evil.example:9100", "127.0.0.1.evil.example", ""] {
@@ -152,10 +153,10 @@ fn operators_are_told_how_a_server_is_and_what_it_has_done() {
     for host in ["127.0.0.1:9100", "Watch.example", "watch.example:80", "LOCALHOST", "[::1]:9100"] {
         assert!(asked(host).contains("trefoil_link_up 1"), "{host}");
     }
-    // Whoever sends nonsense, nothing or without end holds nobody up for long.
+    // Clients that send nonsense, nothing or without end do not delay others for long.
     assert_eq!(told(address, "nonsense\r\n\r\n"), "");
     assert_eq!(told(address, &format!("GET /metrics HTTP/1.1\r\na: {}", "x".repeat(20_000))), "");
-    // Nor do many that say nothing, which come from elsewhere.
+    // Nor do many silent connections, which come from elsewhere.
     let silent: Vec<_> = (0..15).map(|_| TcpStream::connect(address).unwrap()).collect();
     let began = Instant::now();
     assert_eq!(get(address, "/healthz").1, "ok\n");
@@ -173,7 +174,7 @@ fn operators_are_told_how_a_server_is_and_what_it_has_done() {
     assert!(ended, "a server without the thread that computes is not alive");
 }
 
-/// Which layer of whose model runs, and how much others do, is for operators.
+/// Only operators see which layer of which model runs, and how much other clients do.
 #[test]
 fn a_client_is_told_of_its_own_jobs_alone() {
     let world = World::new(&Limits::default());

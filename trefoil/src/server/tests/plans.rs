@@ -15,10 +15,10 @@ const CLIENTS: u64 = 8;
 const AROUND: [&str; 6] =
     ["start", "compare models", "agree on a key", "next job", "prepare job", "finish job"];
 
-/// What one client sends to the three servers.
+/// The messages of one client to the three servers.
 pub(super) struct Sent {
     requests: [Request; 3],
-    /// What follows a request in the clear, for a model.
+    /// The texts that follow a request in the clear, for a model.
     clear: [Vec<Vec<u8>>; 3],
     pub(super) parts: Vec<Parcel>,
 }
@@ -95,10 +95,17 @@ fn relu(steps: usize, bits: u32) -> Imported {
     let parts: Vec<_> = (0..steps).map(|at| part(&mut graph, at)).collect();
     let y = graph.add("y", Op::Concat(1), &parts).unwrap();
     graph.output("y", y);
-    plan("test", &graph, bits, crate::Preprocess::default(), Vec::new()).unwrap()
+    plan(
+        "test",
+        &graph,
+        &PlanOptions::default().with_frac(bits),
+        crate::Preprocess::default(),
+        Vec::new(),
+    )
+    .unwrap()
 }
 
-/// The words of a part's component 2 with one bit changed; or its first key, where it has no words.
+/// The words of a part's component 2 with one bit changed; or its first key, if it lacks words.
 pub(super) fn spoil(part: &mut Parcel, at: usize) {
     let Some(words) = part.words.first_mut() else {
         // Of a key AES-128 takes the first half.
@@ -132,7 +139,7 @@ fn a_model_whose_plan_differs_between_servers_is_refused() {
         works(&world);
     }
     assert!(world.client("mallory").model("m").is_err());
-    // Where nothing differs such a plan is as good as another.
+    // If nothing differs, such a plan is as good as another.
     let replies = Sent::put("m", [&one; 3]).send(&world, "mallory");
     assert!(replies.iter().all(|reply| *reply == Reply::Done), "{replies:?}");
 }
@@ -295,7 +302,7 @@ fn random_pairs_of_plans_headers_and_parts_that_differ_are_all_refused() {
     assert_eq!(counts().in_all(), (2 * sent, 2 * received));
 }
 
-/// What three servers have sent and received.
+/// The numbers of messages that three servers have sent and received.
 struct Counts {
     sessions: [usize; 3],
     /// Messages of the protocol sent and received, by party.

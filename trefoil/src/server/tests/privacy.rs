@@ -90,13 +90,13 @@ fn runs_beyond_the_budget_are_refused_at_every_server_also_after_they_were_put()
     carol.train("first", first, 0, 3, true, &()).unwrap();
     let text = said(carol.train("second", second, 0, 1, true, &()));
     assert!(text.contains("privacy of data set `a`") && text.contains("allows 3"), "{text}");
-    // The first one goes on, also if it is done again from a state that was kept.
+    // The first one continues, also if it is done again from a state that was kept.
     let mut carol = world.client("carol");
     carol.train("first", first, 3, 2, false, &()).unwrap();
     let counts = spent(&mut carol);
     carol.train("first", first, 3, 3, true, &()).unwrap();
     assert_eq!(spent(&mut carol), counts);
-    // Data put again under its name goes on with its count.
+    // Data put again under its name continues its count.
     let conditions =
         Conditions { privacy: Some(Budget { epsilon: 4.0, delta: 1e-5 }), ..Conditions::default() };
     put_data_under(&mut alice, "a", &rows(12, 1), conditions, true).unwrap();

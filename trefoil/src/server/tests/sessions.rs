@@ -30,8 +30,8 @@ pub(super) fn wait_until(holds: impl Fn() -> bool) {
     }
 }
 
-/// A server that counted one more than it should have, as far as anybody can see: what it says is changed
-/// so, and what it hears of the other end is changed the other way.
+/// A server that seems to have counted one more than it should have. The count that it sends is changed so, and the
+/// count that it receives of the other end is changed the other way.
 struct Miscount {
     armed: AtomicBool,
     party: usize,
@@ -165,7 +165,7 @@ fn a_cancellation_never_ends_the_job_of_another_client() {
     for (step, spoilt) in [("finish job", false), ("prepare job", true)] {
         let gates = Arc::new(Gates::default());
         let world = hooked(&gates);
-        // The leader hears of two jobs at once, so that it can run one after the other.
+        // The leader learns of two jobs at once, so that it can run one after the other.
         gates.shut("next job", 1, 0);
         wait_until(|| gates.waiting.load(Ordering::SeqCst) > 0);
         let request = request(&world, false);
@@ -186,7 +186,8 @@ fn a_cancellation_never_ends_the_job_of_another_client() {
             waiting(1);
             let other = scope.spawn(|| ask_as_bob(world));
             waiting(2);
-            // Party 1 learns late that the first job is over, and party 0 goes on to the second.
+            // Party 1 learns late that the first job is over, and party 0 continues with the
+            // second.
             gates.shut(step, 2, 1);
             gates.open("next job");
             wait_until(|| runs(0, "bob") && runs(1, "half"));
@@ -194,7 +195,7 @@ fn a_cancellation_never_ends_the_job_of_another_client() {
             assert!(at(&mut *server, job, step));
             say(&mut *server, &Request::Cancel { job }).unwrap();
             let told = hear::<Reply>(&mut *server, LIMIT).unwrap();
-            // Whether it can still be cancelled is known later, where it has not begun.
+            // It is known only later if a job that has not begun can still be cancelled.
             assert_eq!(matches!(told, Reply::Done), spoilt, "{told:?}");
             gates.open(step);
             other.join().unwrap();
@@ -204,7 +205,7 @@ fn a_cancellation_never_ends_the_job_of_another_client() {
     }
 }
 
-/// Whether a job is in a step at a server.
+/// True if a job is in a step at a server.
 fn at(server: &mut dyn Channel, job: Id, step: &str) -> bool {
     say(server, &Request::Jobs).unwrap();
     let Reply::Jobs(jobs) = hear::<Reply>(server, LIMIT).unwrap() else { panic!("no jobs") };

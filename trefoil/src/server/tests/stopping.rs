@@ -40,7 +40,7 @@ fn a_server_that_is_stopped_ends_the_jobs_it_has_taken_and_takes_no_others() {
             assert!(matches!(error, Error::Stopping { .. }), "{error}");
             let error = world.client("alice").remove("check", &()).unwrap_err();
             assert!(matches!(error, Error::Stopping { .. }), "{error}");
-            // What does not make work is answered.
+            // Requests that do not make work are answered.
             assert_eq!(world.client("alice").model("check").unwrap().version, version);
             assert!(!stopped.is_finished(), "a job that was taken is not done");
             let dealt = Replicated.deal(&[input([1.0; 3])]).unwrap();

@@ -108,7 +108,7 @@ fn a_value_out_of_range_is_told_to_its_own_client_alone() {
         &gates,
         [
             &|world| ask(world, "a", &[1.0, 2.0, 4.0]).unwrap(),
-            &|world| ask(world, "b", &[300_000.0, 6.0, 2.0]).unwrap(),
+            &|world| ask(world, "b", &[3e8, 6.0, 2.0]).unwrap(),
             &|world| ask(world, "c", &[0.0, 0.0, 2.0]).unwrap(),
         ],
     );

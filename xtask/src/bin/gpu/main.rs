@@ -1,8 +1,9 @@
-//! The program behind `cargo xtask gpu`, one file that can be carried to a machine with a GPU: every kernel
-//! of the CUDA engine against the CPU engine, then what it is worth.
+//! The program behind `cargo xtask gpu`, one file that can be copied to a machine with a GPU. It compares
+//! every kernel of the CUDA engine with the CPU engine, then measures it.
 //!
 //! Parts run one after the other; one that fails is named, and the rest still run. A watchdog ends the
-//! program when its time is over and says which part was running, so that a kernel that hangs does not.
+//! program when its time is over and names the running part, so that a kernel that hangs cannot block
+//! it.
 #![forbid(unsafe_code)]
 
 mod measure;
@@ -38,7 +39,7 @@ struct Arguments {
     /// Append one JSON object per part to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Only this part, or the parts below it: `check` takes in `check/streams`
+    /// Only this part, or the parts below it: `check` includes `check/streams`
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// Fewer and shorter runs: to see that it works, not to quote
@@ -68,7 +69,7 @@ fn main() -> process::ExitCode {
     }
 }
 
-/// Checks and measures. An error if there is no device, or a part failed: names the parts.
+/// Checks and measures. It fails without a device, or if parts fail: the error names them.
 fn run() -> Result<()> {
     let arguments = Arguments::parse();
     if arguments.emulated {
@@ -108,7 +109,7 @@ fn run() -> Result<()> {
     run.finish()
 }
 
-/// The engine with cuBLAS where there is one; it must be there where its path was given.
+/// The engine with cuBLAS if it is installed; an error if a given path does not have it.
 fn with_cublas(engine: CudaEngine, arguments: &Arguments) -> Result<CudaEngine> {
     let library = match &arguments.cublas {
         None if arguments.emulated => Some(ptx_emu_driver::library()),
@@ -148,7 +149,7 @@ impl Run {
         });
     }
 
-    /// How often an operation is queued before it is waited for: once on the emulator.
+    /// The number of times that an operation is queued before a wait: one on the emulator.
     fn times(&self, times: usize) -> usize {
         if self.small { 1 } else { times }
     }

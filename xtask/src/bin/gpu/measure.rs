@@ -13,7 +13,7 @@ use xtask::bench::Effort;
 
 use super::{Case, Run, Timing};
 
-/// What the device can do at most.
+/// The device's peak rates.
 #[derive(Default)]
 struct Limits {
     /// Bytes read and written per second by the driver's own copy.
@@ -100,7 +100,7 @@ impl WordKernel<2, 2> for Carry {
     }
 }
 
-/// What a party computes for a product on shares, with both masks.
+/// A party's local part of a product on shares, with both masks.
 struct MaskedProduct;
 
 impl WordKernel<6, 1> for MaskedProduct {
@@ -246,7 +246,7 @@ fn bar(method: Method) -> Option<(&'static str, f64)> {
     }
 }
 
-/// How often a product is queued, so that a measurement lasts long enough.
+/// The number of times that a product is queued, so that a measurement lasts long enough.
 fn repeats(run: &Run, products: f64) -> usize {
     run.times((1e11 / products).clamp(1.0, 200.0) as usize)
 }
@@ -348,7 +348,7 @@ fn convolutions(run: &mut Run) {
 
 // -- the chooser -----------------------------------------------------------------------------------------
 
-/// Where each method wins: squares by size, and thin products by their short side.
+/// The ranges in which each method wins: squares by size, and thin products by their short side.
 fn chooser(run: &mut Run) {
     let squares: &[usize] =
         if run.small { &[16, 32] } else { &[32, 48, 64, 96, 128, 192, 256, 384, 512, 1024] };

@@ -10,7 +10,7 @@ use ring_arith::Engine;
 
 use super::{OUT_OF_TIME, Run, Timing};
 
-/// What it looks for, and the exit code by which it tells.
+/// The tools, and the exit code that reports a finding.
 const TOOLS: [&str; 2] = ["memcheck", "racecheck"];
 const FOUND: &str = "9";
 /// Seconds for each tool at most: it slows kernels down by orders of magnitude.

@@ -1,4 +1,4 @@
-//! The code blocks of a Markdown file, and what each asks of the check.
+//! The code blocks of a Markdown file, and the check that each needs.
 
 use anyhow::{Result, bail};
 
@@ -8,17 +8,17 @@ pub(super) struct Block<'a> {
     pub(super) line: usize,
     pub(super) kind: Kind,
     pub(super) lines: Vec<&'a str>,
-    /// The command of a comment `<!-- without torch: ... -->` above a Python block: it makes what the
-    /// block would have left.
+    /// The command of a comment `<!-- without torch: ... -->` above a Python block: it makes the
+    /// files that the block would have left.
     pub(super) instead: Option<&'a str>,
 }
 
-/// What a block is, by the word behind its fence.
+/// The kind of a block, by the word after its fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Compiled, and mostly run, as a documentation test of its crate.
     Rust,
-    /// Commands behind `$ `, each followed by what it prints.
+    /// Commands after `$ `, each followed by its output.
     Console,
     /// A script, run where PyTorch is installed.
     Python,
@@ -29,7 +29,7 @@ pub(super) enum Kind {
 /// The fenced blocks of `text`.
 ///
 /// # Errors
-/// If a block is of a kind that no test looks at, or a command stands where it is not run.
+/// If no test covers a block's kind, or a command is where it is not run.
 pub(super) fn blocks(text: &str) -> Result<Vec<Block<'_>>> {
     let mut blocks = Vec::new();
     let mut lines = text.lines().enumerate();
@@ -72,13 +72,13 @@ fn is_command(line: &str) -> bool {
     ["$ ", "cargo ", "trefoil ", "python"].iter().any(|start| line.starts_with(start))
 }
 
-/// A command of a `console` block and what the block says it prints.
+/// A command of a `console` block and its expected output.
 pub(super) struct Command<'a> {
     pub(super) text: String,
     pub(super) prints: Vec<&'a str>,
 }
 
-/// The commands of a `console` block. A command whose line ends in `\` goes on in the next.
+/// The commands of a `console` block. A command whose line ends in `\` continues in the next.
 ///
 /// # Errors
 /// If the block opens with something else than a command.

@@ -1,4 +1,5 @@
-//! Whether a command prints what the README says, where that may differ from run to run.
+//! Compares a command's output with the README, with tolerance for values that differ from run to
+//! run.
 
 /// Units of time: the number before one of these is not compared, nor is the unit.
 const TIMES: &[&str] = &["ns", "us", "ms", "s"];
@@ -9,8 +10,9 @@ const TOLERANCE: f64 = 0.05;
 /// Factor between numbers with an exponent, which are errors, that still counts as the same.
 const FACTOR: f64 = 4.0;
 
-/// Compares line by line, and says what differs. Spaces count as one; a line `...` stands for any
-/// lines; times are free, other decimals and rounds may differ by a twentieth, the rest not.
+/// Compares line by line, and returns the first difference. Spaces count as one; a line `...`
+/// stands for any lines; times are free, other decimals and rounds may differ by a twentieth, the
+/// rest not.
 pub(super) fn differ(expected: &[&str], printed: &str) -> Option<String> {
     let expected: Vec<&str> = trimmed(expected.iter().copied());
     let printed: Vec<&str> = trimmed(printed.lines());
@@ -45,7 +47,7 @@ fn trimmed<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     lines
 }
 
-/// Whether two lines say the same.
+/// True if two lines agree.
 fn same(expected: &str, printed: &str) -> bool {
     let (a, b): (Vec<_>, Vec<_>) =
         (expected.split_whitespace().collect(), printed.split_whitespace().collect());
@@ -65,14 +67,14 @@ fn same(expected: &str, printed: &str) -> bool {
         })
 }
 
-/// How closely numbers are compared, by the word behind them.
+/// The precision at which numbers are compared, by the word after them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Integers to the last digit, others roughly.
     Plain,
     /// All to the last digit.
     Percentage,
-    /// All roughly: some rounds of a job overlap with what came before.
+    /// All roughly: some rounds of a job overlap with earlier ones.
     Rounds,
 }
 
@@ -90,7 +92,7 @@ fn is_number(word: &str) -> bool {
     word.parse::<f64>().is_ok()
 }
 
-/// Whether two words agree piece by piece, numbers by value.
+/// True if two words agree piece by piece, numbers by value.
 fn same_word(a: &str, b: &str, kind: Kind) -> bool {
     let (a, b) = (pieces(a), pieces(b));
     a.len() == b.len()
@@ -106,7 +108,7 @@ fn same_word(a: &str, b: &str, kind: Kind) -> bool {
         })
 }
 
-/// Cuts a word into numbers, such as `12`, `1.5` or `1e-5`, and what is between them.
+/// Cuts a word into numbers, such as `12`, `1.5` or `1e-5`, and the text between them.
 fn pieces(word: &str) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut rest = word;

@@ -1,8 +1,8 @@
 //! Runs the commands of one Markdown file in one shell, as a reader would type them.
 //!
-//! They run as they are written, but for three things. `cargo run` and `cargo build` give way to the
-//! programs that the tests have built, since a release build takes minutes. `cargo xtask` is only
-//! asked for its help, since it would run this check again. A new cluster listens on free ports.
+//! They run as they are written, with three changes. The programs that the tests have built replace
+//! `cargo run` and `cargo build`, since a release build takes minutes. `cargo xtask` only prints its
+//! help, since it would run this check again. A new cluster listens on free ports.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ use super::super::built::Executable;
 use super::blocks::{self, Block};
 use super::compare;
 
-/// How long the commands of one file may take together.
+/// The time limit for all commands of one file together.
 const LIMIT: Duration = Duration::from_secs(240);
 
 /// The ports of a new cluster, as a README shows them.
@@ -33,7 +33,7 @@ pub(super) enum Step<'a> {
     Python(&'a Block<'a>),
 }
 
-/// A folder that looks like the workspace, and the programs in it.
+/// A folder with the workspace's layout, and the programs in it.
 pub(super) struct Session<'a> {
     folder: PathBuf,
     programs: &'a [Executable],
@@ -61,10 +61,10 @@ impl<'a> Session<'a> {
         Ok(Self { folder, programs, ports: free_ports()? })
     }
 
-    /// Runs the steps one after the other and says what ran.
+    /// Runs the steps one after the other and names them.
     ///
     /// # Errors
-    /// The first step that fails or prints something else than the file says.
+    /// The first step that fails or whose output differs from the file's.
     pub(super) fn run(&self, steps: &[Step<'_>]) -> Result<Vec<String>> {
         let has_torch = python(&self.folder, &["-c", "import torch, onnx"]);
         let mut script = String::from(PRELUDE);
@@ -107,7 +107,7 @@ impl<'a> Session<'a> {
             .process_group(0)
             .spawn()
             .context("cannot start bash")?;
-        // The script's watchdog ends the whole group as soon as nobody holds this.
+        // The script's watchdog ends the whole group as soon as this is closed.
         let alive = shell.stdin.take();
         let began = Instant::now();
         while shell.try_wait()?.is_none() && began.elapsed() < LIMIT {
@@ -119,7 +119,7 @@ impl<'a> Session<'a> {
         Ok(status)
     }
 
-    /// Whether a step ended well and printed what it should.
+    /// Checks that a step succeeded and printed the expected lines.
     fn judge(&self, number: usize, step: &Step<'_>) -> Result<()> {
         let (name, prints) = match step {
             Step::Command(command) => (command.text.clone(), &command.prints[..]),
@@ -146,7 +146,7 @@ impl<'a> Session<'a> {
         text
     }
 
-    /// A command as it is run here.
+    /// The form in which a command runs here.
     fn runnable(&self, command: &str) -> Result<String> {
         if let Some(arguments) = command.strip_prefix("cargo ") {
             return self.without_cargo(arguments);
@@ -158,9 +158,9 @@ impl<'a> Session<'a> {
         Ok(command.to_owned())
     }
 
-    /// What stands for a cargo command.
+    /// The replacement for a cargo command.
     fn without_cargo(&self, arguments: &str) -> Result<String> {
-        // What is added here must not become part of a comment.
+        // Arguments added here must not become part of a comment.
         let arguments = arguments.split(" #").next().unwrap_or(arguments).trim_end();
         let (own, passed_on) = match arguments.split_once(" -- ") {
             Some((own, passed_on)) => (own, passed_on),
@@ -191,20 +191,21 @@ impl<'a> Session<'a> {
                 ensure!(root.join(name).join("Cargo.toml").is_file(), "there is no crate `{name}`");
                 Ok("true".to_owned())
             }
-            // What the benchmarks take is tested beside them: they are not built here.
+            // Tests of the benchmarks cover their arguments: they are not built here.
             Some("xtask") if words.get(1) == Some(&"bench") => Ok("true".to_owned()),
             Some("xtask") => Ok(format!("target/release/xtask {} --help", words[1..].join(" "))),
             _ => bail!("it is not known how to try `cargo {arguments}`"),
         }
     }
 
-    /// Runs a script where its packages are installed; else only reads it, and does what its comment says.
+    /// Runs a script where its packages are installed; else only parses it, and runs its comment's
+    /// command.
     fn python_command(&self, number: usize, block: &Block<'_>, run: bool) -> Result<String> {
         let file = format!("{LOGS}/{number}.py");
         fs::write(self.folder.join(&file), block.lines.join("\n"))?;
         let read = format!("import ast; ast.parse(open('{file}').read())");
         let instead = block.instead.unwrap_or("true");
-        // What needs the package is run by its own tests, where it is built.
+        // Scripts that need the package run in its own tests, which build it.
         let run = run && !block.lines.iter().any(|line| line.starts_with("import trefoil"));
         Ok(match (run, python(&self.folder, &["--version"])) {
             (true, _) => format!("python3 {file}"),
@@ -214,7 +215,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Where a session keeps what its steps print.
+/// The folder in which a session keeps its steps' output.
 const LOGS: &str = "logs";
 
 /// Ends the shell's process group, servers in the background included, when standard input does: after
@@ -227,7 +228,7 @@ fn python(folder: &Path, arguments: &[&str]) -> bool {
     python.output().is_ok_and(|output| output.status.success())
 }
 
-/// Three ports that nobody listens on.
+/// Three free ports.
 fn free_ports() -> Result<[u16; 3]> {
     let mut listeners = Vec::with_capacity(3);
     for _ in 0..3 {

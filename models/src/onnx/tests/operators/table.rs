@@ -1,4 +1,4 @@
-//! The table of operators in `models/OPERATORS.md`: what each takes, how right it is and what it costs, found by
+//! The table of operators in `models/OPERATORS.md`: the domain, accuracy and cost of each operator, measured by
 //! running ONNX's own small test of it on shares.
 
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use super::{CaseProto, FORMS, Form, Outcome, decoded, differ, in_form, of, shipp
 /// Names the file into which the table is to be written.
 const VARIABLE: &str = "TREFOIL_ONNX_TABLE";
 
-/// How the page begins.
+/// The beginning of the page.
 const HEAD: &str = "\
 # Operators of ONNX
 
@@ -25,8 +25,9 @@ Every operator that the importer understands. `cargo xtask operators` writes thi
 importer does. Each line is one small test of ONNX's own, run among three servers: how right its result is (`rounded`:
 to the last of 20 bits behind the point, sums to a few of them; `to 2^-17`: so much beside the function, relative to
 the larger of 1 and the result), in which interval its operands must lie where that is not all that has an encoding
-(20 bits behind the point: up to 2^42 in magnitude, and products up to 2^22), and what all servers send for so many
-numbers of the result. `constants`: computed when the model is imported, at no cost. A line without figures has no
+(20 bits behind the point: up to 2^42 in magnitude, integers up to 2^40, and products up to 2^22; an input below 2^-21
+is 0, and a product errs by the rounding of each factor, up to 2^-21, times the other), and what all servers send for so
+many numbers of the result. `constants`: computed when the model is imported, at no cost. A line without figures has no
 small test among ONNX's that can be run on shares.
 
 | operator | result | domain | numbers | bytes | rounds |
@@ -65,10 +66,10 @@ fn operator(case: &CaseProto) -> Option<String> {
     case.model.as_ref()?.graph.as_ref()?.node.first().map(node::operator)
 }
 
-/// What the table says of an operator: of the first of its cases in the form in which most is computed.
+/// The table's line for an operator, from the first of its cases in the form in which most is computed.
 ///
 /// # Errors
-/// Where the result on shares differs.
+/// The difference, if the result on shares differs.
 fn line(cases: &[&CaseProto]) -> Result<String, String> {
     for form in FORMS {
         let Some(case) = cases.iter().find(|case| of(case, form) == Outcome::Right(None)) else {
@@ -84,7 +85,7 @@ fn line(cases: &[&CaseProto]) -> Result<String, String> {
     Ok(" | | | |".to_owned())
 }
 
-/// Runs a case on shares, which must give what it says; None if nothing is left to compute.
+/// Runs a case on shares and compares the results with those of the case. None if nothing is left to compute.
 fn on_shares(case: &CaseProto, form: Form) -> Option<Result<String, String>> {
     let (model, inputs) = in_form(case, form)?;
     let graph = import(&model.encode_to_vec(), &ImportOptions::default()).unwrap();
@@ -100,7 +101,8 @@ fn on_shares(case: &CaseProto, form: Form) -> Option<Result<String, String>> {
     let operations = || compiled.plan.operations();
     let exactness = operations().map(|operation| operation.exactness).reduce(worse)?;
     let mut domains: Vec<String> = vec![];
-    for domain in operations().flat_map(|operation| operation.domains).filter_map(interval) {
+    let all = operations().flat_map(|operation| operation.domains.into_iter().zip(operation.least));
+    for domain in all.filter_map(|(ends, least)| interval(ends, least)) {
         if !domains.contains(&domain) {
             domains.push(domain);
         }
@@ -120,23 +122,28 @@ fn worse(a: Exactness, b: Exactness) -> Exactness {
     if bits(b) < bits(a) { b } else { a }
 }
 
-/// An interval in words; None if it has no end.
-fn interval([low, high]: [f64; 2]) -> Option<String> {
+/// An interval in words, with the least magnitude in it; None if every number is allowed.
+fn interval([low, high]: [f64; 2], least: f64) -> Option<String> {
     let end = |v: f64| match v.abs().log2() {
         power if v != 0.0 && power.fract() == 0.0 => {
             format!("{}2^{power}", if v < 0.0 { "-" } else { "" })
         }
         _ => format!("{}", (v * 1e3).round() / 1e3),
     };
-    match (low.is_finite(), high.is_finite()) {
+    let ends = match (low.is_finite(), high.is_finite()) {
         (true, true) => Some(format!("{} to {}", end(low), end(high))),
         (true, false) => Some(format!("from {}", end(low))),
         (false, true) => Some(format!("up to {}", end(high))),
         (false, false) => None,
+    };
+    let inner = (least > 0.0).then(|| format!("at least {} in magnitude", end(least)));
+    match (ends, inner) {
+        (Some(ends), Some(inner)) => Some(format!("{ends}, {inner}")),
+        (ends, inner) => ends.or(inner),
     }
 }
 
-/// The results of three parties, and what they sent once weights and inputs were shared.
+/// The results of three parties, and their traffic after weights and inputs were shared.
 fn shared(compiled: &Compiled, inputs: &[HostTensor]) -> (Vec<HostTensor>, Report) {
     let plan = compiled.plan.clone();
     let shapes: Vec<_> = inputs.iter().map(HostTensor::shape).collect();

@@ -1,4 +1,4 @@
-//! Kernels for AVX2, which has no product of 64-bit lanes: it is put together from 32-bit ones.
+//! Kernels for AVX2, which lacks products of 64-bit lanes: they combine 32-bit products.
 
 mod pack;
 mod thin;

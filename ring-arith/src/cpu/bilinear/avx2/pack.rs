@@ -6,8 +6,8 @@ use std::ops::Range;
 use super::super::windows::{Columns, Lanes};
 use super::{COLUMNS, LANES, Sum, WIDTH, mask};
 
-/// Copies a row and puts the sum of products of its pairs of words behind; as many words from `next` on
-/// are fetched meanwhile.
+/// Copies a row and writes the sum of products of its pairs of words after it. As many words from
+/// `next` on are prefetched meanwhile.
 ///
 /// # Safety
 /// The CPU has AVX2.
@@ -34,8 +34,8 @@ pub(in super::super) unsafe fn copy_row(from: &[u64], next: *const u64, to: &mut
     behind[0] = rest.fold(sum.total(), u64::wrapping_add);
 }
 
-/// Packs some inner indices of some columns into panels of 8 columns with `panel` words each: behind
-/// the rows, up to an even number, lie the sums of products of their pairs.
+/// Packs some inner indices of some columns into panels of 8 columns with `panel` words each. The
+/// rows, padded to an even number, come first, then the sums of products of their pairs.
 ///
 /// # Safety
 /// The CPU has AVX2.
@@ -57,7 +57,7 @@ pub(in super::super) unsafe fn pack_columns(
         let parts = [&list[begin..ends[0]], &list[ends[0]..ends[1]]];
         begin = ends[1];
         let words = columns.words.as_ptr();
-        // What comes next is fetched: the same rows of the next panel.
+        // The next rows are prefetched: the same ones of the next panel.
         let next = list.get(begin).or(parts[0].first()).map_or(0, |lanes| lanes.from);
         let next = words.wrapping_offset(next);
         // SAFETY: the words of these lanes are there, and the panel has room for the rows and a line of sums.

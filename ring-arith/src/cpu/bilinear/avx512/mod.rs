@@ -113,7 +113,7 @@ unsafe fn rows<const MR: usize, const ACROSS: usize, const BY_ROWS: bool>(
     }
 }
 
-/// Copies a row and puts the sum of products of its pairs of words behind.
+/// Copies a row and writes the sum of products of its pairs of words after it.
 ///
 /// # Safety
 /// The CPU has AVX-512 F and DQ.
@@ -136,8 +136,8 @@ pub(super) unsafe fn copy_row(from: &[u64], to: &mut [u64]) {
     to[depth] = _mm512_reduce_add_epi64(sum) as u64;
 }
 
-/// Packs some inner indices of some columns into panels of 16 columns with `panel` words each: behind
-/// the rows, up to an even number, lie the sums of products of their pairs.
+/// Packs some inner indices of some columns into panels of 16 columns with `panel` words each. The
+/// rows, padded to an even number, come first, then the sums of products of their pairs.
 ///
 /// # Safety
 /// The CPU has AVX-512 F and DQ.
@@ -153,7 +153,7 @@ pub(super) unsafe fn pack_columns(
     let sums = COLUMNS * depth.next_multiple_of(2);
     assert!(panel >= sums + COLUMNS && packed.len() >= some.len().div_ceil(COLUMNS) * panel);
     let (list, ends) = columns.vectors::<8>(some, some.len().div_ceil(COLUMNS) * WIDTH);
-    // What comes next is fetched: the same taps of the next channel, or the next two rows.
+    // The next rows are prefetched: the same taps of the next channel, or the next two rows.
     let ahead = columns.taps.len().max(2);
     let offsets = columns.offsets_within(k, some, ahead + 1);
     let zero = _mm512_setzero_si512();
@@ -189,7 +189,7 @@ pub(super) unsafe fn pack_columns(
     }
 }
 
-/// A mask of the first `count` lanes; all if there are more.
+/// A mask of the first `count` lanes; all for a larger `count`.
 #[inline]
 fn first_lanes(count: usize) -> u8 {
     if count >= 8 { u8::MAX } else { (1 << count) - 1 }

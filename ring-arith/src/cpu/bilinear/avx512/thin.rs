@@ -8,8 +8,8 @@ use super::first_lanes;
 /// Rows of the big operand of a thin product that are read side by side.
 const SIDE_BY_SIDE: usize = 4;
 
-/// Fewest vectors for which two inner indices take one product: what that costs each row, the sum of
-/// products of its pairs, must be shared.
+/// Fewest vectors for which two inner indices take one product. This needs the sum of products of
+/// pairs for each row, a cost that several vectors must share.
 const PAIRED: usize = 3;
 
 /// Vectors that meet the same rows in registers.

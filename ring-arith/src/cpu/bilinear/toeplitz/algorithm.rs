@@ -5,7 +5,7 @@
 //! `m < r^2` sums each, which are multiplied pair by pair, and gets the outputs as sums of the
 //! products. It is the transpose of a multiplication of polynomials of `r` terms.
 
-/// An algorithm for filters of so many taps, up to 5; one for 1 tap does nothing.
+/// An algorithm for filters of a number of taps, up to 5; the one for 1 tap does nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Algorithm(usize);
 

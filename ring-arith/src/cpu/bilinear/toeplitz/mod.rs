@@ -2,11 +2,11 @@
 //! along height and width.
 //!
 //! As in Winograd's minimal filtering (S. Winograd, Arithmetic Complexity of Computations, SIAM 1980),
-//! weights and tiles of inputs are transformed into `m` sums per channel, `m` matrix products add up
-//! the channels, and a third transform makes tiles of outputs. Winograd's transforms divide by 2, which
-//! has no inverse modulo 2^64. Toeplitz matrix-vector products (H. Fan and M. A. Hasan, IEEE Trans.
-//! Computers 56(2), 2007) need additions alone and are exact in any ring; 3 x 3 taps take 36 products
-//! for 9 outputs, not 81.
+//! weights and tiles of inputs are transformed into `m` sums per channel. Then `m` matrix products add
+//! up the channels, and a third transform makes tiles of outputs. Winograd's transforms divide by 2,
+//! which is not invertible modulo 2^64. Toeplitz matrix-vector products (H. Fan and M. A. Hasan, IEEE
+//! Trans. Computers 56(2), 2007) need only additions and are exact in any ring; 3 x 3 taps take 36
+//! products for 9 outputs, not 81.
 //!
 //! A stride becomes more channels: input rows of one residue modulo the stride meet taps of one
 //! residue. So do more taps than an algorithm has: each run of `r` taps sees the image shifted.

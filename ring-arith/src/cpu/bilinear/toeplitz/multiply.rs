@@ -8,7 +8,7 @@ use super::super::gemm::pairs;
 use super::super::kernel::{Kernel, LINE, Line, Panel, Panels, Side};
 use super::plan::Plan;
 
-/// Some output channels, tiles, and input channels, and where their transformed words lie.
+/// Some output channels, tiles, and input channels, and the places of their transformed words.
 ///
 /// Words are in panels of the micro-kernel: for each panel of output channels, or of tiles, one per
 /// product. Results are in its tiles: for each product, all tiles of a panel of output channels.

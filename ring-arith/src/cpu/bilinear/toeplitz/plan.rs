@@ -1,4 +1,5 @@
-//! Which algorithms to use, on blocks of which size, or none: counted work decides.
+//! The choice of algorithms and block sizes for a convolution, or of another way: counted work
+//! decides.
 
 use std::ops::Range;
 
@@ -8,7 +9,7 @@ use super::multiply::Block;
 use super::tiles::{Axis, Correlation};
 use crate::{Isa, Kind};
 
-/// How to compute a convolution by tiles.
+/// The plan of a convolution by tiles.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Plan {
     /// Height and width.
@@ -38,14 +39,14 @@ const NEAR: usize = 5 << 15;
 
 /// The time to transform a word of weights, of inputs and of results, in products of words. All times
 /// are rough ones for AVX-512, measured on one core of a Cascade Lake server. AVX2 and plain Rust take
-/// longer for products but not for sums: what pays with AVX-512 paid there too.
+/// longer for products but not for sums: a plan that is faster with AVX-512 was faster there too.
 const TRANSFORM: [f64; 3] = [20.0, 28.0, 16.0];
 
 /// The time to add a word of results to that of the channels before, or to read one of inputs for
 /// another block of outputs.
 const AGAIN: f64 = 4.0;
 
-/// The time to pack a word of weights or images as they are.
+/// The time to pack a word of weights or images without a transform.
 const PACK: f64 = 6.0;
 
 /// A plan is taken if it saves this part of the time: the counts are rough.
@@ -102,7 +103,7 @@ impl Plan {
         best.map(|(cost, plan)| (plan, cost)).expect("there are four")
     }
 
-    /// With blocks of so many input channels.
+    /// The plan with blocks of `depth` input channels.
     fn with_depth(&self, c: &Correlation, channels: usize, depth: usize, budget: usize) -> Self {
         let Kernel { mr, nr, .. } = self.kernel;
         let far = budget / self.products();
@@ -176,7 +177,7 @@ impl Plan {
         let [output_blocks, tile_blocks, channel_blocks] =
             [0, 1, 2].map(|i| all[i].div_ceil(self.block[i]));
         let depth = all[2] * self.parts();
-        // Inputs are kept for all outputs of a tile, weights only if there is one block of them.
+        // Inputs are kept for all outputs of a tile, weights only if they are one block.
         let u_times = if output_blocks * channel_blocks == 1 { 1 } else { tile_blocks };
         let words = [u_times * all[0] * depth, all[1] * depth, all[0] * all[1]];
         let transformed: f64 = words.iter().zip(TRANSFORM).map(|(n, time)| *n as f64 * time).sum();
@@ -198,7 +199,7 @@ fn padded(kernel: &Kernel, [m, n]: [usize; 2]) -> f64 {
     (m.next_multiple_of(kernel.mr) * n.next_multiple_of(kernel.nr)) as f64
 }
 
-/// Algorithms for both axes that do not have more taps than there are.
+/// Algorithms for both axes that do not have more taps than the convolution.
 fn candidates(c: &Correlation) -> impl Iterator<Item = [Algorithm; 2]> {
     let most = [0, 1].map(|axis| c.sizes.kernel[axis].div_ceil(c.stride[axis]));
     let fits =

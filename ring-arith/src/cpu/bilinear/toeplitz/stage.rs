@@ -21,8 +21,8 @@ pub(super) enum Step {
     Outputs,
 }
 
-/// Where the rows of a transform lie: row `i` of group `g` starts at word `g * group + i * row`. Every
-/// `width` words, a power of two, a row goes on `panel` words later.
+/// The places of a transform's rows: row `i` of group `g` starts at word `g * group + i * row`. After
+/// every `width` words, a power of two, a row continues `panel` words after the start of those.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rows {
     /// Words from one group to the next.
@@ -52,14 +52,14 @@ impl Rows {
     }
 }
 
-/// What to transform: `groups` times as many rows as the algorithm takes, of `len` words.
+/// The extent of a transform: `groups` times as many rows as the algorithm takes, of `len` words.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
     /// The algorithm.
     pub algorithm: Algorithm,
     /// Number of groups.
     pub groups: usize,
-    /// Words of each row; where a vector of words lies together, all of the last one are touched.
+    /// Words of each row; if vectors of words are contiguous, the whole last vector is accessed.
     pub len: usize,
 }
 
@@ -181,7 +181,7 @@ impl Walk {
         }
     }
 
-    /// Stores words that lie together; those of narrower panels as far as there are any.
+    /// Stores contiguous words; in narrower panels only the words that exist.
     ///
     /// # Safety
     /// As for [`Walk::run`].

@@ -1,4 +1,4 @@
-//! How a convolution is cut into tiles, and its channels into parts that the algorithms fit.
+//! Partitions of a convolution: tiles, and parts of its taps that the algorithms fit.
 
 use super::super::conv::Sizes;
 use super::algorithm::Algorithm;
@@ -32,8 +32,8 @@ impl Correlation {
         })
     }
 
-    /// The gradient by the input, unless there is a stride: kernels are turned around, and input and
-    /// output channels change places.
+    /// The gradient by the input, for stride 1: kernels are reversed, and input and output channels
+    /// change places.
     pub(in super::super) fn input_grad(spec: &ConvSpec, s: &Sizes) -> Option<Self> {
         let w = &spec.window;
         (plain(spec) && w.stride == [1, 1]).then(|| Self {
@@ -46,7 +46,7 @@ impl Correlation {
     }
 }
 
-/// Whether neighbouring taps meet neighbouring inputs.
+/// True if neighbouring taps meet neighbouring inputs.
 fn plain(spec: &ConvSpec) -> bool {
     let w = &spec.window;
     (0..2).all(|axis| w.kernel[axis] == 1 || w.dilation[axis] == 1)
@@ -55,7 +55,7 @@ fn plain(spec: &ConvSpec) -> bool {
 /// One axis of a convolution, cut for an algorithm.
 #[derive(Debug, Clone)]
 pub(super) struct Axis {
-    /// Makes so many outputs of a tile from so many taps of a part.
+    /// Makes the outputs of a tile from the taps of a part.
     pub algorithm: Algorithm,
     /// Tiles per image.
     pub tiles: usize,
@@ -71,7 +71,7 @@ impl Axis {
     /// Cuts one axis.
     pub(super) fn new(c: &Correlation, axis: usize, algorithm: Algorithm) -> Self {
         let (taps, stride) = (c.sizes.kernel[axis], c.stride[axis]);
-        // Taps of one residue modulo the stride, so many at a time.
+        // Taps of one residue modulo the stride, as many at a time as the algorithm takes.
         let span = stride * algorithm.taps();
         let runs = (0..taps).step_by(span);
         let parts = runs.flat_map(|run| (run..run + stride).take_while(|t| *t < taps)).collect();
@@ -97,7 +97,7 @@ impl Axis {
         (0..self.algorithm.inputs()).map(move |e| first + (e * self.stride) as isize)
     }
 
-    /// Where the taps of a part are stored; `None` beyond the last.
+    /// The stored places of a part's taps; `None` beyond the last.
     pub(super) fn taps(&self, part: usize) -> impl Iterator<Item = Option<usize>> {
         let stored = |t: usize| if self.flipped { self.taps - 1 - t } else { t };
         let taps = (0..self.algorithm.taps()).map(move |j| part + j * self.stride);

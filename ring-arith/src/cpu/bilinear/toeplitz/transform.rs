@@ -167,8 +167,8 @@ impl<'a> Transforms<'a> {
         let block = scratch.block();
         for (o, output) in outputs.clone().enumerate() {
             let first = output * per_output + channels.start % c.sizes.cg * per_input;
-            // Kernels to an output lie far from those to the next, where the hardware does not guess
-            // what follows.
+            // Kernels to an output lie far from those to the next, so the hardware does not prefetch
+            // them.
             let ahead = channels.len() * per_input;
             source::prefetch(
                 weights,

@@ -1,0 +1,16 @@
+//! The integration tests of graphs, plans, layers and trainings. They are one program, so that shared code is
+//! compiled once.
+
+mod common;
+mod domains;
+mod gradients;
+mod guard;
+mod layers;
+mod losses;
+mod planner;
+mod privacy;
+mod pytorch;
+mod ranges;
+mod train_request;
+mod training;
+mod weights;

@@ -1,0 +1,243 @@
+//! A model file, read for the inputs that it is made for: their ranges, and the fraction bits with which they keep the
+//! range of numbers.
+
+use std::{cell::OnceCell, path::Path};
+
+use nn_layers::{Graph, HostTensor, PlanOptions};
+
+use super::check;
+use crate::{
+    About, Error, Input, Preprocess, Result,
+    cli::{Prepare, Reading},
+    images::{self, Image},
+    import::{self, Imported},
+    store::Range,
+    trial,
+};
+
+/// The fraction bits that a model has unless it needs fewer, or its owner asks for others.
+pub(super) const USUAL: u32 = 20;
+
+/// A model file, with what its owner states of it.
+pub(super) struct File<'a> {
+    name: String,
+    graph: Graph,
+    reading: &'a Reading,
+    labels: Vec<String>,
+    /// Samples and ranges, once a plan has named the inputs. They are the same for all fraction bits.
+    given: OnceCell<Given>,
+}
+
+/// The samples of each input for which there are some.
+type Samples = Vec<Option<Vec<Image>>>;
+
+/// Samples and stated ranges.
+type Given = (Samples, Vec<Option<Range>>);
+
+/// A model with its samples and ranges.
+pub(super) struct Read {
+    pub imported: Imported,
+    pub samples: Samples,
+    /// The range of each input; nothing at all if none is known.
+    pub ranges: Vec<Option<Range>>,
+    /// True if it was run in the clear.
+    pub tried: bool,
+    /// Why it has fewer fraction bits than usual, if it has.
+    pub coarser: Option<String>,
+}
+
+impl<'a> File<'a> {
+    /// Reads the file. Its answers are called by `labels`.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if it is not acceptable.
+    pub(super) fn open(file: &Path, reading: &'a Reading, labels: Vec<String>) -> Result<Self> {
+        let (name, graph) = (file.display().to_string(), import::graph(file, &reading.dims)?);
+        Ok(Self { name, graph, reading, labels, given: OnceCell::new() })
+    }
+
+    /// The model with the fraction bits that its owner asks for, else with the most, up to 20, with which it keeps the
+    /// range of numbers for its samples or stated ranges.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if it cannot be run; it names the fraction bits with which it could, if there are some.
+    pub(super) fn read(&self) -> Result<Read> {
+        let asked = self.reading.fraction_bits.unwrap_or(USUAL);
+        let (what, reason) = match self.tried(asked) {
+            Ok(read) => return Ok(read),
+            Err(Error::Input { what, reason }) if is_of_formats(&reason) => (what, reason),
+            Err(error) => return Err(error),
+        };
+        let mut fewer = (*check::FORMATS.start()..asked).rev();
+        match (fewer.find_map(|bits| self.tried(bits).ok()), self.reading.fraction_bits) {
+            (Some(read), None) => Ok(Read { coarser: Some(reason), ..read }),
+            (Some(read), Some(_)) => {
+                let bits = read.imported.program.plan().frac();
+                Err(Error::Input {
+                    what,
+                    reason: format!("{reason}; it runs with --fraction-bits {bits}"),
+                })
+            }
+            (None, _) => Err(Error::Input { what, reason }),
+        }
+    }
+
+    /// The model with the given fraction bits, if it runs with them.
+    fn tried(&self, bits: u32) -> Result<Read> {
+        let read = self.planned(bits)?;
+        let Read { imported, samples, ranges, .. } = &read;
+        let sample = sample(samples, &imported.about)?;
+        let plan = imported.program.plan();
+        let tried = trial::run(&self.name, plan, &imported.values, ranges, sample.as_deref())?;
+        Ok(Read { tried, ..read })
+    }
+
+    /// The model with the given fraction bits, which is not run.
+    pub(super) fn planned(&self, bits: u32) -> Result<Read> {
+        let options = PlanOptions::default().with_frac(bits);
+        let plan = |options: &PlanOptions| {
+            let preprocess = preprocess(self.reading);
+            import::plan(&self.name, &self.graph, options, preprocess, self.labels.clone())
+        };
+        let imported = plan(&options)?;
+        let (samples, ranges) = self.given(&imported.about)?.clone();
+        let ends = |range: &Option<Range>| range.map(|range| (range.low, range.high));
+        let imported = if ranges.is_empty() {
+            imported
+        } else {
+            plan(&options.with_ranges(ranges.iter().map(ends).collect()))?
+        };
+        let ranges = imported.program.within_tables(ranges);
+        Ok(Read { imported, samples, ranges, tried: false, coarser: None })
+    }
+
+    /// Reads samples and ranges at the first call.
+    fn given(&self, about: &About) -> Result<&Given> {
+        if let Some(given) = self.given.get() {
+            return Ok(given);
+        }
+        if about.preprocess == Preprocess::Imagenet && about.inputs.len() == 1 {
+            images::as_imagenet(&about.inputs[0])
+                .map_err(|reason| Error::input("--preprocess", reason))?;
+        }
+        let samples = samples_of(self.reading, about)?;
+        let ranges = ranges_of(self.reading, about, &samples)?;
+        Ok(self.given.get_or_init(|| (samples, ranges)))
+    }
+}
+
+/// True if fewer fraction bits may help.
+fn is_of_formats(reason: &str) -> bool {
+    ["fraction bits", "range of numbers"].iter().any(|said| reason.contains(said))
+}
+
+/// The first samples that fill a batch, if there are some of every input.
+fn sample(samples: &[Option<Vec<Image>>], about: &About) -> Result<Option<Vec<HostTensor>>> {
+    let batch = about.batch.unwrap_or(1);
+    let enough = |of: &Option<Vec<Image>>| of.as_ref().is_some_and(|of| of.len() >= batch);
+    if !samples.iter().all(enough) {
+        return Ok(None);
+    }
+    Ok(check::whole(samples, about, batch)?.into_iter().next())
+}
+
+/// The way in which clients prepare images for the model.
+fn preprocess(arguments: &Reading) -> Preprocess {
+    match arguments.preprocess {
+        Prepare::Scale => Preprocess::Scale { white: arguments.white },
+        Prepare::Imagenet => Preprocess::Imagenet,
+    }
+}
+
+/// The samples of each input for which there are some.
+fn samples_of(arguments: &Reading, about: &About) -> Result<Samples> {
+    let mut samples: Samples = vec![None; about.inputs.len()];
+    for text in &arguments.inputs {
+        let (at, path) = input_of("--inputs", text, about)?;
+        let input = &about.inputs[at];
+        let read = images::read(Path::new(path), input, &about.preprocess, arguments.scale)?;
+        samples[at].get_or_insert_default().extend(read);
+    }
+    Ok(samples)
+}
+
+/// The range of each input's values by the command line; empty if it states none.
+fn ranges_of(
+    arguments: &Reading,
+    about: &About,
+    samples: &[Option<Vec<Image>>],
+) -> Result<Vec<Option<Range>>> {
+    let mut ranges = vec![None; about.inputs.len()];
+    for text in &arguments.ranges {
+        let (at, text) = input_of("--range", text, about)?;
+        let range = Range::parse(text).map_err(|reason| Error::input("--range", reason))?;
+        ranges[at] = Some(range);
+    }
+    for ((range, samples), input) in ranges.iter_mut().zip(samples).zip(&about.inputs) {
+        if let Some(samples) = samples {
+            let values = samples.iter().flat_map(|sample| sample.values.iter().copied());
+            *range = Range::of_samples(values, input.integer);
+        }
+    }
+    if ranges.iter().all(Option::is_none) {
+        ranges.clear();
+    }
+    Ok(ranges)
+}
+
+/// The input that `NAME=VALUE` names, and the value; the name may be left out if there is one input.
+fn input_of<'a>(flag: &str, text: &'a str, about: &About) -> Result<(usize, &'a str)> {
+    let position = |name: &str| about.inputs.iter().position(|input| input.name == name);
+    if let Some((name, value)) = text.split_once('=')
+        && let Some(at) = position(name)
+    {
+        return Ok((at, value));
+    }
+    if about.inputs.len() == 1 {
+        return Ok((0, text));
+    }
+    let each: Vec<_> = about.inputs.iter().map(Input::to_string).collect();
+    let reason = format!("write NAME=VALUE; the model takes {}", each.join(", "));
+    Err(Error::input(flag, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(range: &str, fraction_bits: Option<u32>) -> Reading {
+        Reading {
+            dims: Vec::new(),
+            preprocess: Prepare::Scale,
+            white: 1.0,
+            fraction_bits,
+            inputs: Vec::new(),
+            ranges: vec![range.to_owned()],
+            scale: 1.0,
+        }
+    }
+
+    #[test]
+    fn fraction_bits_are_as_many_as_the_stated_range_leaves_room_for() {
+        let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/data/digits.onnx");
+        let read = |range, bits| {
+            let reading = reading(range, bits);
+            File::open(&digits, &reading, Vec::new()).unwrap().read()
+        };
+        let usual = read("0,1", None).unwrap();
+        assert_eq!((usual.imported.program.plan().frac(), usual.coarser), (USUAL, None));
+        assert!(usual.tried);
+        let wide = read("0,1e7", None).unwrap();
+        let bits = wide.imported.program.plan().frac();
+        assert!((8..USUAL).contains(&bits), "{bits}");
+        assert!(wide.coarser.unwrap().contains("range of numbers at layer `"));
+        // With one more, or with those asked for, the error says how many would do.
+        for asked in [bits + 1, USUAL] {
+            let error = read("0,1e7", Some(asked)).err().unwrap().to_string();
+            assert!(error.contains(&format!("it runs with --fraction-bits {bits}")), "{error}");
+        }
+        assert_eq!(read("0,1e7", Some(bits)).unwrap().coarser, None);
+        let error = read("0,1e30", None).err().unwrap().to_string();
+        assert!(!error.contains("it runs with"), "{error}");
+    }
+}

@@ -1,0 +1,301 @@
+//! `trefoil run show`: what an owner of data should know of a training before consenting to it.
+
+use nn_layers::{LayerInfo, Plan, train::TrainPlan};
+use serde_json::{Value, json};
+
+use super::{progress, shown};
+use crate::{
+    Result,
+    client::agree_on_item,
+    output::{Output, table},
+    training::{Augment, Budget, DELTA, Flow, Training, tensors},
+    wire::{DataState, RunState},
+};
+
+/// Prints all that an owner of data should know before consenting to a run.
+pub(in crate::commands) fn show(
+    state: &RunState,
+    plan: &TrainPlan,
+    sets: &[Vec<DataState>],
+    output: Output,
+) -> Result<()> {
+    let run = &state.run;
+    let training = Training::new(plan.clone(), &run.spec, run.rows)?;
+    let network = layers(plan.inference(), plan.inference().fixed_batch().unwrap_or(1))?;
+    let step = layers(plan.step_plan(), plan.batch())?;
+    let flow = training.flow()?;
+    let warnings = warnings(&training, &flow);
+    let told = told(&training, run, sets)?;
+    let value = json!({
+        "name": state.name, "owner": state.owner, "run": run, "options": plan.options(),
+        "batch": plan.batch(), "steps": training.steps(), "weights": flow.weights,
+        "leaves": { "flow": flow, "to": getting(state), "numbers_out": flow.numbers_out() },
+        "warnings": warnings, "privacy": told.iter().map(Told::json).collect::<Vec<_>>(),
+        "network": network.iter().map(Shown::json).collect::<Vec<_>>(),
+        "step": step.iter().map(Shown::json).collect::<Vec<_>>(),
+    });
+    output.result(&value, || {
+        let heading = ["layer", "what", "result", "weights"];
+        let rows: Vec<_> = network.iter().map(Shown::row).collect();
+        let mut text = described(state, &training, step.len());
+        text += &leaving(state, &training, &flow);
+        text += &protection(&training);
+        for told in &told {
+            text += &told.line();
+        }
+        for warning in &warnings {
+            text += &format!("WARNING      {warning}\n");
+        }
+        let table = table(&heading, &rows);
+        format!(
+            "{text}state        {}\n\nThe network, applied to one row:\n{table}",
+            progress(state)
+        )
+    })?;
+    if run.missing(&state.owner).is_empty() {
+        return Ok(());
+    }
+    output.remark(format!(
+        "owners of its data consent with `trefoil run approve {} {}`",
+        state.name,
+        shown(run.fingerprint)
+    ))
+}
+
+/// The network, the data and the course of a run.
+fn described(state: &RunState, training: &Training, operations: usize) -> String {
+    let (run, spec) = (&state.run, &state.run.spec);
+    let plan = training.plan();
+    let sets = spec.data.iter().zip(&run.owners).enumerate();
+    let sets = sets.map(|(at, (used, owner))| {
+        let between = match (at, used.beside) {
+            (0, _) => "",
+            (_, true) => " beside ",
+            (_, false) => ", ",
+        };
+        format!("{between}{} of {owner}", used.name)
+    });
+    let sets: String = sets.collect();
+    let row: Vec<_> = tensors(plan).iter().flatten().map(ToString::to_string).collect();
+    let pictures = pictures(spec.course.augment);
+    let options = plan.options();
+    format!(
+        "run          {}\n\
+         fingerprint  {}\n\
+         data         {sets}: {} rows in all, each seen {} times\n\
+         a row        {}\n\
+         training     {} steps of {} rows, rate up to {}, seed {}\n\
+         {pictures}{:13}{:?}, {:?}\n\
+         a step       {operations} operations on shares, derived on this machine: `--json` lists them all\n",
+        state.name,
+        shown(run.fingerprint),
+        run.rows,
+        spec.course.epochs,
+        row.join(", "),
+        training.steps(),
+        plan.batch(),
+        spec.course.schedule.rate,
+        spec.course.seed,
+        "",
+        options.loss,
+        options.optimiser,
+    )
+}
+
+/// The numbers that leave the servers, how often and to whom, and the numbers that went in.
+fn leaving(state: &RunState, training: &Training, flow: &Flow) -> String {
+    let openings = training.openings();
+    let (steps, all) = (&openings.weights, training.steps());
+    let times = match steps.as_slice() {
+        [one] => format!("once, after step {one} of {all}"),
+        many => format!("{} times, after steps {many:?} of {all}", many.len()),
+    };
+    let metrics = &training.plan().options().metrics;
+    let names: Vec<_> = metrics.iter().map(|metric| metric.name()).collect();
+    let window = openings.window(0, all).len() as u32;
+    format!(
+        "leaves       {} numbers of the trained network, {times}, to {}\n\
+         {:13}{}: {} numbers in all, each summed over {} rows or more, to {}\n\
+         went in      {} numbers of {} rows\n",
+        flow.weights,
+        getting(state).join(", "),
+        "",
+        if names.is_empty() { "no metrics".to_owned() } else { names.join(" and ") },
+        flow.metrics,
+        training.rows_of(window),
+        state.owner,
+        flow.numbers_in,
+        flow.rows,
+    )
+}
+
+/// The protection of a row by noise.
+fn protection(training: &Training) -> String {
+    let Some(privacy) = &training.plan().options().privacy else {
+        return "privacy      no noise: the weights may tell of single rows, and no epsilon holds\n".to_owned();
+    };
+    let unit = match privacy.rows {
+        1 => "each row".to_owned(),
+        rows => format!("each {rows} rows"),
+    };
+    format!(
+        "privacy      the gradient of {unit} clipped to {}, noise {} times as much: epsilon {} at delta {} for a row, \
+         which {} steps use. Everybody may know in which\n",
+        privacy.clip,
+        privacy.noise,
+        epsilon(training, privacy.delta),
+        privacy.delta,
+        training.course().epochs,
+    )
+}
+
+/// Epsilon of a run, in words.
+pub(super) fn epsilon(training: &Training, delta: f64) -> String {
+    let epsilon = training.privacy().and_then(|cost| match cost {
+        Some(cost) => Ok(format!("{:.3}", cost.epsilon(delta)?)),
+        None => Ok("unlimited".to_owned()),
+    });
+    epsilon.unwrap_or_else(|error| error.to_string())
+}
+
+/// The epsilon of all runs on a data set for a row, before this run and after it.
+struct Told {
+    set: String,
+    budget: Option<Budget>,
+    delta: f64,
+    before: String,
+    after: String,
+}
+
+impl Told {
+    fn json(&self) -> Value {
+        let Self { set, budget, delta, before, after } = self;
+        json!({ "set": set, "budget": budget, "delta": delta, "before": before, "after": after })
+    }
+
+    fn line(&self) -> String {
+        let budget = self.budget.map_or(String::new(), |budget| format!(", of {}", budget.epsilon));
+        let Self { set, before, after, .. } = self;
+        format!("{:13}of {set} epsilon is {before} so far, and {after} with this run{budget}\n", "")
+    }
+}
+
+/// The epsilons of each data set that this client may see.
+fn told(
+    training: &Training,
+    run: &crate::training::Run,
+    sets: &[Vec<DataState>],
+) -> Result<Vec<Told>> {
+    let cost = training.privacy()?;
+    let mut all = Vec::new();
+    for used in &run.spec.data {
+        let Ok(state) = agree_on_item::<DataState>(&used.name, sets) else { continue };
+        let budget = state.set.conditions.privacy;
+        let privacy = training.plan().options().privacy;
+        let delta = budget.map(|budget| budget.delta).or(privacy.map(|privacy| privacy.delta));
+        let delta = delta.unwrap_or(DELTA);
+        let mut after = state.spent.clone();
+        after.add(cost.as_ref());
+        all.push(Told {
+            set: used.name.clone(),
+            budget,
+            delta,
+            before: state.spent.told(delta)?,
+            after: after.told(delta)?,
+        });
+    }
+    Ok(all)
+}
+
+/// The points that an owner of data should think about before consenting.
+fn warnings(training: &Training, flow: &Flow) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if flow.leaves_much() {
+        warnings.push(format!(
+            "{} numbers may leave and {} went in: a network can be made whose weights are rows of the data. Consent \
+             only if you trust the run's owner with them, or ask for a smaller network or fewer openings",
+            flow.numbers_out(),
+            flow.numbers_in
+        ));
+    }
+    let row = flow.numbers_in / flow.rows.max(1);
+    let batch = training.plan().batch() as u64 * row;
+    let wide: Vec<_> = training.learnt().filter(|spec| spec.shape.len() as u64 >= batch).collect();
+    if !wide.is_empty() && flow.leaves_much() {
+        let names: Vec<_> = wide.iter().map(|spec| format!("`{}`", spec.name)).collect();
+        warnings.push(format!(
+            "weights {} have as many numbers as a batch ({batch}) or more: each row can have weights of its own",
+            names.join(", ")
+        ));
+    }
+    let inference = training.plan().inference();
+    if inference.fixed_batch().is_some() || !inference.keeps_examples_apart() {
+        warnings.push(
+            "the network treats the rows of a batch differently by their place: a weight can see a row alone"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
+/// The changes of pictures, if any.
+fn pictures(augment: Augment) -> String {
+    let mut changes = Vec::new();
+    if augment.flip {
+        changes.push("half of them mirrored".to_owned());
+    }
+    if augment.crop > 0 {
+        changes.push(format!("moved by up to {} pixels", augment.crop));
+    }
+    if changes.is_empty() {
+        return String::new();
+    }
+    format!("{:13}pictures {} in each step, by coins of the seed\n", "", changes.join(" and "))
+}
+
+/// The clients that get the trained weights.
+fn getting(state: &RunState) -> Vec<&str> {
+    let recipients = state.run.spec.recipients.iter().map(String::as_str);
+    std::iter::once(state.owner.as_str()).chain(recipients).collect()
+}
+
+/// A layer as it is shown.
+struct Shown {
+    name: String,
+    kind: &'static str,
+    shape: Vec<usize>,
+    /// Names and shapes.
+    weights: Vec<(String, Vec<usize>)>,
+}
+
+/// The layers of a plan.
+fn layers(plan: &Plan, batch: usize) -> Result<Vec<Shown>> {
+    let weights = plan.weights();
+    let shown = |layer: LayerInfo<'_>| {
+        let of = |name: &&str| {
+            let spec = weights.iter().find(|spec| spec.name == **name);
+            ((*name).to_owned(), spec.map(|spec| spec.shape.dims().to_vec()).unwrap_or_default())
+        };
+        Shown {
+            name: layer.name.to_owned(),
+            kind: layer.kind,
+            shape: layer.shape.dims().to_vec(),
+            weights: layer.weights.iter().map(of).collect(),
+        }
+    };
+    Ok(plan.layers(batch)?.into_iter().map(shown).collect())
+}
+
+impl Shown {
+    fn row(&self) -> Vec<String> {
+        let weights: Vec<_> =
+            self.weights.iter().map(|(name, dims)| format!("{name} {dims:?}")).collect();
+        let kind = self.kind.to_owned();
+        vec![self.name.clone(), kind, format!("{:?}", self.shape), weights.join(", ")]
+    }
+
+    fn json(&self) -> Value {
+        let weights: Vec<_> = self.weights.iter().map(|(name, _)| name).collect();
+        json!({ "name": self.name, "kind": self.kind, "shape": self.shape, "weights": weights })
+    }
+}

@@ -1,0 +1,235 @@
+//! A model that runs on a client's inputs, alone or with those of other clients.
+
+use std::{sync::Arc, time::Instant};
+
+use gpu_kernels::AnyEngine;
+use mpc_core::ServerProtocol;
+
+use super::{Agreed, JobInfo, Kind, Offer, Ready, Work};
+use crate::{
+    Digest, Error, Id, Result, Shares,
+    server::{
+        Core, Job, Outcome, Output,
+        cache::{Loaded, hashes},
+        tapes::{Candidate, candidates},
+        terms::Proposal,
+        worker::{Computing, Observing, Worker, compare_counters},
+    },
+    store::Manifest,
+};
+
+pub(in crate::server) struct Infer {
+    pub(in crate::server) model: String,
+    pub(in crate::server) version: Id,
+    pub(in crate::server) inputs: Shares,
+    pub(in crate::server) examples: u64,
+    /// True if the client gets the cost of each step.
+    pub(in crate::server) profile: bool,
+}
+
+/// A model, and the tapes from which an answer could come, where answers do.
+pub(in crate::server) struct ReadyModel<S> {
+    loaded: Arc<Loaded<S>>,
+    tapes: Option<Vec<Candidate>>,
+}
+
+impl Infer {
+    fn check(&self, core: &Core, client: &str) -> Result<Manifest> {
+        let manifest = core.may_infer(client, &self.model, self.version)?;
+        core.quotas.check_run(client, &self.model, self.examples)?;
+        Ok(manifest)
+    }
+}
+
+impl<P: ServerProtocol<Engine = AnyEngine>> Ready<P> for ReadyModel<P::Share> {
+    fn offer(&self, _: &mut Worker<'_, P>) -> Result<Offer> {
+        let Self { loaded, tapes } = self;
+        let model = Some((loaded.version, loaded.program.digest()));
+        let (stored, tapes) = (loaded.hashes.clone(), tapes.clone());
+        Ok(Offer { model, stored, tapes, ..Offer::default() })
+    }
+
+    fn give_up(self, _: &mut Worker<'_, P>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Infer {
+    type Ready = ReadyModel<P::Share>;
+
+    const COMPUTES: bool = true;
+
+    fn prepare(&self, worker: &mut Worker<'_, P>, job: JobInfo<'_>) -> Result<Self::Ready> {
+        let manifest = self.check(worker.core, job.client)?;
+        let loaded = worker.load(&self.model, &manifest)?;
+        let core = worker.core;
+        let mut batch = loaded.program.batch_of(&self.inputs)?;
+        let found = core
+            .shelf
+            .as_ref()
+            .map(|shelf| candidates(core, shelf, (&loaded.program, loaded.version), batch));
+        let tapes = found.transpose()?;
+        let sizes = tapes.iter().flatten().map(Candidate::examples);
+        batch = sizes.max().unwrap_or(batch);
+        core.check_room(&loaded, batch)?;
+        Ok(ReadyModel { loaded, tapes })
+    }
+
+    fn run(
+        &mut self,
+        ReadyModel { loaded, .. }: Self::Ready,
+        worker: &mut Worker<'_, P>,
+        job: JobInfo<'_>,
+        agreed: &Agreed,
+    ) -> Result<Outcome> {
+        let began = Instant::now();
+        let inputs = std::mem::take(&mut self.inputs);
+        let ended = match Proposal::tape(&agreed.proposals).transpose() {
+            Ok(None) => worker.infer(&agreed.terms, &loaded, vec![inputs], self.profile),
+            Ok(Some(tape)) => worker.play(tape, &loaded, inputs, self.profile),
+            Err(reason) => Err(Error::refused("servers", reason)),
+        };
+        worker.core.quotas.ran(job.client, &self.model, self.examples, began.elapsed());
+        ended.map(|outputs| outputs.into_iter().next().ok_or_else(String::new))
+    }
+}
+
+impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
+    /// Runs jobs that wait for the same model as one. `None` if a server has something against it: then each
+    /// is run alone, and only those fail that have to.
+    pub(in crate::server) fn run_joined(
+        &mut self,
+        jobs: &mut [(Id, Job)],
+    ) -> Result<Option<Vec<Outcome>>> {
+        self.jobs += 1;
+        let prepared = self.prepare_joined(jobs);
+        let digests: Vec<&[u8]> =
+            jobs.iter().map(|(_, job)| job.digest.as_bytes().as_slice()).collect();
+        let parts = hashes(jobs.iter().flat_map(|(_, job)| job.work.parts()));
+        let offer = match &prepared {
+            Ok(ready) => Ok(ready.offer(self)?),
+            Err(error) => Err(error.to_string()),
+        };
+        let agreed = self.vote(Digest::of(&digests), parts, offer)?;
+        if Proposal::verdict(self.core.sharing(), &agreed.proposals).is_some() {
+            return Ok(None);
+        }
+        self.core.compute();
+        let ReadyModel { loaded, .. } = prepared?;
+        let (mut callers, mut counts) = (Vec::new(), Vec::new());
+        for (_, job) in jobs.iter_mut() {
+            let infer = inference(&mut job.work)?;
+            callers.push(std::mem::take(&mut infer.inputs));
+            counts.push(infer.examples);
+        }
+        let began = Instant::now();
+        let ended = self.infer(&agreed.terms, &loaded, callers, false);
+        let (time, all) = (began.elapsed(), counts.iter().sum::<u64>().max(1));
+        for ((_, job), examples) in jobs.iter().zip(counts) {
+            let share = time.mul_f64(examples as f64 / all as f64);
+            self.core.quotas.ran(&job.client, job.work.name().1, examples, share);
+        }
+        Ok(Some(ended?.into_iter().map(Ok).collect()))
+    }
+
+    /// Checks each of the jobs, and that there is room for all at once.
+    fn prepare_joined(&mut self, jobs: &mut [(Id, Job)]) -> Result<ReadyModel<P::Share>> {
+        let core = self.core;
+        let mut found: Option<(String, Arc<Loaded<P::Share>>)> = None;
+        let mut batch = 0;
+        for (_, job) in jobs {
+            let infer = inference(&mut job.work)?;
+            let manifest = infer.check(core, &job.client)?;
+            let loaded = match &found {
+                Some((known, loaded))
+                    if *known == infer.model && loaded.version == manifest.version =>
+                {
+                    loaded
+                }
+                Some(_) => return Err(Error::refused("jobs", "they are not for the same model")),
+                None => {
+                    let loaded = self.load(&infer.model, &manifest)?;
+                    &found.insert((infer.model.clone(), loaded)).1
+                }
+            };
+            batch += loaded.program.batch_of(&infer.inputs)?;
+        }
+        let none = || Error::Internal("no jobs to join".to_owned());
+        let (_, loaded) = found.ok_or_else(none)?;
+        loaded.program.check_memory(batch, &core.limits)?;
+        core.check_room(&loaded, batch)?;
+        Ok(ReadyModel { loaded, tapes: None })
+    }
+
+    /// Runs a model on the inputs of each caller. Returns what each gets; the cost is that of the whole.
+    fn infer(
+        &mut self,
+        terms: &Digest,
+        model: &Loaded<P::Share>,
+        callers: Vec<Shares>,
+        profile: bool,
+    ) -> Result<Vec<Output>> {
+        self.computing.mpc()?.begin_job(terms.as_bytes())?;
+        let program = &model.program;
+        let weights = model.weights()?;
+        let each = self.observed(|mpc, observer| match <[Shares; 1]>::try_from(callers) {
+            Ok([inputs]) => Ok(vec![program.run(mpc, weights, inputs, observer)?]),
+            Err(callers) => program.run_joined(mpc, weights, callers, observer),
+        })?;
+        let mut cost = self.control.cost();
+        if !profile {
+            cost.steps.clear();
+        }
+        let mpc = self.computing.mpc()?;
+        compare_counters(self.core, &mut self.control, mpc.operations())?;
+        let answer = |outputs: &Vec<P::Share>| {
+            let released = mpc.release(&outputs.iter().collect::<Vec<_>>())?;
+            Ok(Output::Answer(released, Box::new(cost.clone())))
+        };
+        each.iter().map(answer).collect()
+    }
+
+    /// Runs a model on a client's inputs with what the next place of a tape has. The place is spent before that.
+    fn play(
+        &mut self,
+        tape: Id,
+        model: &Loaded<P::Share>,
+        inputs: Shares,
+        profile: bool,
+    ) -> Result<Vec<Output>> {
+        let Computing::Tapes(players) = &mut self.computing else {
+            return Err(Error::Internal("these servers have no tapes".to_owned()));
+        };
+        let player = players.player(self.core, &self.control, tape, model)?;
+        player.take_place(self.core)?;
+        let mut observer = Observing::begin(&self.control, &self.canceller);
+        let outputs = player.run(model, inputs, &mut observer);
+        let outputs = observer.end(self.core.me, outputs)?;
+        let mut cost = self.control.cost();
+        cost.tape = player.played();
+        if !profile {
+            cost.steps.clear();
+        }
+        compare_counters(self.core, &mut self.control, player.operations())?;
+        let released = player.release(&outputs)?;
+        Ok(vec![Output::Answer(released, Box::new(cost))])
+    }
+}
+
+/// The inference of a job that is joined with others.
+fn inference(work: &mut Work) -> Result<&mut Infer> {
+    match work {
+        Work::Infer(infer) => Ok(infer),
+        _ => Err(Error::Internal("a job that is not an inference was joined".to_owned())),
+    }
+}
+
+impl Core {
+    /// Makes sure that there is memory for a batch. A device itself reports that it lacks room.
+    fn check_room<S>(&self, model: &Loaded<S>, batch: usize) -> Result<()> {
+        if matches!(self.engine, AnyEngine::Cpu(_)) {
+            model.program.check_room(batch)?;
+        }
+        Ok(())
+    }
+}

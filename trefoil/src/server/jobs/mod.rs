@@ -1,0 +1,145 @@
+//! The kinds of jobs: the client's part of each, what a server prepares for it, and what all do together.
+
+mod access;
+mod infer;
+mod publish;
+mod put;
+mod train;
+
+use gpu_kernels::AnyEngine;
+use mpc_core::{Held, ServerProtocol};
+
+use super::{Outcome, tapes::Candidate, terms::Proposal, worker::Worker};
+use crate::{Digest, Id, Result};
+
+pub(super) use access::{Decide, Remove, Share};
+pub(super) use infer::Infer;
+pub(super) use publish::{Publish, Release};
+pub(super) use put::Put;
+pub(super) use train::Train;
+
+/// A job, by its kind.
+pub(super) enum Work {
+    Put(Put),
+    Share(Share),
+    Remove(Remove),
+    Infer(Infer),
+    Decide(Decide),
+    Train(Train),
+    Release(Release),
+    Publish(Publish),
+}
+
+/// The job that a server works on.
+#[derive(Clone, Copy)]
+pub(super) struct JobInfo<'a> {
+    pub(super) id: Id,
+    pub(super) client: &'a str,
+    /// The digest of the public part of its request.
+    pub(super) digest: Digest,
+}
+
+/// The message of a server that is ready to the others, beside the job's terms.
+#[derive(Default)]
+pub(super) struct Offer {
+    /// The version and the digest of what runs.
+    pub(super) model: Option<(Id, Digest)>,
+    /// Hashes of the components that this server holds of it.
+    pub(super) stored: Vec<Digest>,
+    /// The tapes from which an answer could come.
+    pub(super) tapes: Option<Vec<Candidate>>,
+    /// The number of a training's steps whose metrics have left this server.
+    pub(super) opened: u32,
+}
+
+/// The agreement of all servers.
+pub(super) struct Agreed {
+    /// The digest of the job's terms.
+    pub(super) terms: Digest,
+    pub(super) proposals: Vec<Proposal>,
+}
+
+/// The state that a server has ready for a job, under the protocol `P`.
+pub(super) trait Ready<P: ServerProtocol<Engine = AnyEngine>> {
+    /// The server's message to the others.
+    fn offer(&self, worker: &mut Worker<'_, P>) -> Result<Offer>;
+
+    /// Undoes what was prepared: some server is against the job.
+    fn give_up(self, worker: &mut Worker<'_, P>) -> Result<()>;
+}
+
+/// Nothing is prepared.
+impl<P: ServerProtocol<Engine = AnyEngine>> Ready<P> for () {
+    fn offer(&self, _: &mut Worker<'_, P>) -> Result<Offer> {
+        Ok(Offer::default())
+    }
+
+    fn give_up(self, _: &mut Worker<'_, P>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A kind of job at one server, under the protocol `P`.
+pub(super) trait Kind<P: ServerProtocol<Engine = AnyEngine>> {
+    /// The state that a server has ready before all of them start together.
+    type Ready: Ready<P>;
+
+    /// True if the servers compute together, so that none can end the job alone.
+    const COMPUTES: bool;
+
+    /// Checks the job once more, since the model may have been replaced, removed or shared with others since it came.
+    /// Then does all that can fail at one server alone.
+    fn prepare(&self, worker: &mut Worker<'_, P>, job: JobInfo<'_>) -> Result<Self::Ready>;
+
+    /// Does the job. The inner result is for the client; an outer error is the end of the session.
+    fn run(
+        &mut self,
+        ready: Self::Ready,
+        worker: &mut Worker<'_, P>,
+        job: JobInfo<'_>,
+        agreed: &Agreed,
+    ) -> Result<Outcome>;
+}
+
+impl Work {
+    /// The shares from its client.
+    pub(super) fn parts(&self) -> &[Held] {
+        match self {
+            Self::Put(put) => &put.shares,
+            Self::Infer(infer) => &infer.inputs,
+            _ => &[],
+        }
+    }
+
+    /// The number of examples that it answers, if it is an inference.
+    pub(super) fn examples(&self) -> Option<u64> {
+        match self {
+            Self::Infer(infer) => Some(infer.examples),
+            _ => None,
+        }
+    }
+
+    /// The run that it trains or opens, if it does.
+    pub(super) fn run(&self) -> Option<&str> {
+        match self {
+            Self::Train(train) => Some(&train.name),
+            Self::Release(release) => Some(&release.name),
+            Self::Publish(publish) => Some(&publish.run),
+            _ => None,
+        }
+    }
+
+    /// Its kind, and the name of the item that it makes, changes or runs.
+    pub(super) fn name(&self) -> (&'static str, &str) {
+        match self {
+            Self::Put(put) => ("put", &put.name),
+            Self::Share(share) => ("share", &share.name),
+            Self::Remove(remove) => ("remove", &remove.name),
+            Self::Infer(infer) => ("infer", &infer.model),
+            Self::Decide(decide) => (decide.decision.name(), &decide.name),
+            Self::Train(train) => ("train", &train.name),
+            Self::Release(release) => ("release", &release.name),
+            Self::Publish(publish) => ("publish", &publish.name),
+        }
+    }
+}

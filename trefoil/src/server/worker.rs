@@ -1,0 +1,292 @@
+//! The work of jobs at one server, in one session.
+
+use std::sync::Arc;
+
+use gpu_kernels::AnyEngine;
+use mpc_core::ServerProtocol;
+use net::{Canceller, PairKey, Party, Session};
+use nn_layers::{Observer, StepInfo};
+
+use super::{
+    Core, Job, Outcome, Phase,
+    cache::{Loaded, Models, hashes},
+    control::exchange,
+    jobs::{Agreed, JobInfo, Kind, Offer, Ready, Work},
+    tapes::Players,
+    terms::{Marks, Proposal, Tally, Terms},
+    trainings::{Progress, Trainings},
+};
+use crate::{Digest, Error, Id, Result, store::Manifest, watch::Watched};
+
+/// Runs jobs within one session, by the protocol `P`.
+pub(super) struct Worker<'a, P: ServerProtocol> {
+    pub(super) core: &'a Core,
+    pub(super) computing: Computing<P>,
+    pub(super) control: Watched,
+    /// The keys shared with each other server.
+    keys: Vec<Option<PairKey>>,
+    /// Ends the session, and the job that runs with it.
+    pub(super) canceller: Canceller,
+    /// Jobs begun in this session, the same number at all servers.
+    pub(super) jobs: u64,
+    /// Models in memory.
+    models: Models<P::Share>,
+    /// Trainings under way.
+    pub(super) trainings: Trainings<P>,
+}
+
+/// The protocol that computes in a session.
+pub(super) enum Computing<P> {
+    /// Its protocol.
+    Session(Box<P>),
+    /// The protocols of the tapes that are played in it.
+    Tapes(Players),
+}
+
+impl<P> Computing<P> {
+    fn session(&mut self) -> Option<&mut P> {
+        match self {
+            Self::Session(mpc) => Some(mpc),
+            Self::Tapes(_) => None,
+        }
+    }
+
+    pub(super) fn mpc(&mut self) -> Result<&mut P> {
+        let none = || Error::Internal("no tape was chosen for this job".to_owned());
+        self.session().ok_or_else(none)
+    }
+}
+
+/// Notes where a job is, and ends it if the session has been, also where it computes without a message.
+pub(super) struct Observing {
+    place: Watched,
+    canceller: Canceller,
+}
+
+impl Observing {
+    /// Starts counting again.
+    pub(super) fn begin(control: &Watched, canceller: &Canceller) -> Self {
+        control.begin();
+        Self { place: control.hand(), canceller: canceller.clone() }
+    }
+
+    /// The result of the work; if the session was ended, the reason for that, in the same words at every place that
+    /// notices it.
+    pub(super) fn end<T>(mut self, me: usize, done: Result<T>) -> Result<T> {
+        match self.stops() {
+            Some(reason) => Err(Error::Net(net::Error::Cancelled { by: Party(me), reason })),
+            None => done,
+        }
+    }
+}
+
+impl Observer for Observing {
+    fn stops(&mut self) -> Option<String> {
+        self.canceller.reason()
+    }
+
+    fn started(&mut self, step: &StepInfo<'_>) {
+        self.place.started(step);
+    }
+}
+
+impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
+    pub(super) fn start(
+        core: &'a Core,
+        session: Session,
+        control: Watched,
+        canceller: Canceller,
+    ) -> Result<Self> {
+        let keys = session.pair_keys.clone();
+        let computing = if core.shelf.is_some() {
+            Computing::Tapes(Players::new(&session))
+        } else {
+            let mut mpc = P::start(session, core.engine.clone(), core.computing.settings)?;
+            mpc.agree()?;
+            Computing::Session(Box::new(mpc))
+        };
+        let most = core.limits.cache_mib << 20;
+        let (models, trainings) = (Models::new(most), Trainings::new(most));
+        Ok(Self { core, computing, control, keys, canceller, jobs: 0, models, trainings })
+    }
+
+    /// Runs a job. The inner result is for the client; the outer one is the session's.
+    pub(super) fn run(&mut self, id: Id, job: &mut Job) -> Result<Outcome> {
+        let Job { client, digest, work, .. } = job;
+        let info = JobInfo { id, client, digest: *digest };
+        let parts = hashes(work.parts());
+        match work {
+            Work::Put(put) => self.run_kind(info, parts, put),
+            Work::Share(share) => self.run_kind(info, parts, share),
+            Work::Remove(remove) => self.run_kind(info, parts, remove),
+            Work::Infer(infer) => self.run_kind(info, parts, infer),
+            Work::Decide(decide) => self.run_kind(info, parts, decide),
+            Work::Train(train) => self.run_kind(info, parts, train),
+            Work::Release(release) => self.run_kind(info, parts, release),
+            Work::Publish(publish) => self.run_kind(info, parts, publish),
+        }
+    }
+
+    fn run_kind<K: Kind<P>>(
+        &mut self,
+        job: JobInfo<'_>,
+        parts: Vec<Digest>,
+        kind: &mut K,
+    ) -> Result<Outcome> {
+        self.jobs += 1;
+        let prepared = kind.prepare(self, job);
+        let offer = match &prepared {
+            Ok(ready) => Ok(ready.offer(self)?),
+            Err(error) => Err(error.to_string()),
+        };
+        let agreed = self.vote(job.digest, parts, offer)?;
+        if let Some(reason) = Proposal::verdict(self.core.sharing(), &agreed.proposals) {
+            if let Ok(ready) = prepared {
+                ready.give_up(self)?;
+            }
+            return Ok(Err(reason));
+        }
+        if K::COMPUTES {
+            self.core.compute();
+        } else {
+            self.core.end();
+        }
+        kind.run(prepared?, self, job, &agreed)
+    }
+
+    /// Sends the others this server's terms with its offer, or its reason against the job, and receives the same from
+    /// them. All servers decide the same from the proposals.
+    pub(super) fn vote(
+        &mut self,
+        request: Digest,
+        parts: Vec<Digest>,
+        offer: Result<Offer, String>,
+    ) -> Result<Agreed> {
+        let (sharing, me) = (self.core.sharing(), self.core.me);
+        let (Offer { model, stored, tapes, opened }, against) = match offer {
+            Ok(offer) => (offer, None),
+            Err(reason) => (Offer::default(), Some(reason)),
+        };
+        let described = match &self.computing {
+            Computing::Session(mpc) => mpc.described(),
+            Computing::Tapes(_) => format!("{:?} from tapes", self.core.computing.settings),
+        };
+        let terms = Terms::new(described, self.jobs, request, model);
+        let digest = terms.digest();
+        let mark = |what: &str, hashes: &[Digest]| {
+            Marks::new(sharing, me, &self.keys, &digest, what, hashes)
+        };
+        let (parts, stored) = (mark("parts", &parts), mark("stored", &stored));
+        let against = against.or(self.core.vote());
+        let mine = Proposal { terms, against, parts, stored, tapes, opened };
+        let mut proposals = exchange::<Proposal>(&mut self.control, "prepare job", &mine)?;
+        proposals[me] = mine;
+        Ok(Agreed { terms: digest, proposals })
+    }
+
+    /// A version of a model, with its shares.
+    pub(super) fn load(
+        &mut self,
+        name: &str,
+        manifest: &Manifest,
+    ) -> Result<Arc<Loaded<P::Share>>> {
+        self.models.load(self.core, self.computing.session(), name, manifest)
+    }
+
+    /// A training after this many steps.
+    pub(super) fn progress(&mut self, manifest: &Manifest, step: u32) -> Result<Box<Progress<P>>> {
+        let mpc = self.computing.mpc()?;
+        self.trainings.take(self.core, mpc, manifest, step).map(Box::new)
+    }
+
+    /// Drops what is in memory of an item that was removed.
+    pub(super) fn forget(&mut self, name: &str) {
+        self.core.programs.forget(name);
+        self.models.forget(name);
+        self.trainings.forget(name);
+        self.core.quotas.forget(name);
+    }
+
+    /// Counts and watches what the protocol does, and ends it if the session has been ended.
+    pub(super) fn observed<T>(
+        &mut self,
+        work: impl FnOnce(&mut P, &mut dyn Observer) -> Result<T>,
+    ) -> Result<T> {
+        let mut observer = Observing::begin(&self.control, &self.canceller);
+        let done = work(self.computing.mpc()?, &mut observer);
+        observer.end(self.core.me, done)
+    }
+
+    /// Makes each server's staged version current, if all have one. Returns why not, if one has not.
+    pub(super) fn bring_into_force(
+        &mut self,
+        name: &str,
+        version: Id,
+        staged: Result<()>,
+    ) -> Result<Option<String>> {
+        let mine = staged.as_ref().err().map(ToString::to_string);
+        let mut all = exchange::<Option<String>>(&mut self.control, "keep the result", &mine)?;
+        all[self.core.me] = mine;
+        let failed = all.iter().enumerate().find_map(|(party, reason)| {
+            reason
+                .as_ref()
+                .map(|reason| format!("party {party} could not keep the result: {reason}"))
+        });
+        if failed.is_some() {
+            if staged.is_ok() {
+                self.core.store.discard(name, version)?;
+            }
+            return Ok(failed);
+        }
+        let manifest = self.core.store.commit(name, version)?;
+        self.core.quotas.keep(name, &manifest.owner, manifest.bytes());
+        Ok(None)
+    }
+}
+
+/// Makes sure that all servers did the same work. A server that did not must not answer: its results, or the others',
+/// belong to another job.
+pub(super) fn compare_counters(core: &Core, control: &mut Watched, operations: u64) -> Result<()> {
+    core.end();
+    let [sent, received] = control.traffic();
+    let mine = Tally::new(operations, &sent, &received);
+    let mut all = exchange::<Tally>(control, "finish job", &mine)?;
+    all[core.me] = mine;
+    match Tally::difference(&all) {
+        None => Ok(()),
+        Some(reason) => {
+            let text = format!("{reason}; nothing was answered");
+            Err(Error::refused("servers", text))
+        }
+    }
+}
+
+impl Core {
+    /// This server is about to give its word on the running job. Returns why its client, or its time, is
+    /// against it.
+    fn vote(&self) -> Option<String> {
+        match self.enter(Phase::Voting(None)) {
+            Some(Phase::Preparing(cancel)) => cancel,
+            _ => None,
+        }
+    }
+
+    /// All servers run the job.
+    pub(super) fn compute(&self) {
+        if let Some(Phase::Voting(Some(reason))) = self.enter(Phase::Computing)
+            && let Some(running) = &mut self.state().running
+        {
+            running.end(&reason);
+        }
+    }
+
+    /// This server has done its part in how the job ends.
+    fn end(&self) {
+        self.enter(Phase::Ending);
+    }
+
+    fn enter(&self, phase: Phase) -> Option<Phase> {
+        let mut state = self.state();
+        state.running.as_mut().map(|running| std::mem::replace(&mut running.phase, phase))
+    }
+}

@@ -1,0 +1,10 @@
+//! The integration tests of the program: clusters of processes, clients, attackers. One program: code that they have in common is compiled once.
+
+mod attackers;
+mod cluster;
+mod common;
+mod dealt;
+mod demo;
+mod load;
+mod protocols;
+mod training;

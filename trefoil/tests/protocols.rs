@@ -1,0 +1,49 @@
+//! Every protocol that the program names runs its models.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::common::{Cluster, DIGITS, digits, trefoil};
+
+#[test]
+fn the_demo_recognises_digits_by_each_protocol() {
+    for protocol in ["rss", "rss-dealt", "additive"] {
+        let run = trefoil(&["demo", "--images", "20", "--json", "--protocol", protocol]);
+        assert_eq!(run.code, 0, "{protocol}: {}", run.err);
+        let report: Value = serde_json::from_str(&run.out).unwrap();
+        let number = |key: &str| report[key].as_f64().unwrap();
+        assert_eq!((number("images"), number("agreement")), (20.0, 1.0), "{protocol}");
+        assert!(number("largest_error_of_a_logit") < 1.0 / 512.0, "{protocol}: {report}");
+    }
+}
+
+#[test]
+fn servers_with_tapes_train_nothing_and_the_demo_says_so() {
+    let run = trefoil(&["demo", "--train", "--epochs", "1", "--protocol", "rss-dealt"]);
+    assert_eq!(run.code, 3, "{}", run.err);
+    assert!(run.err.contains("servers with a dealer's tapes do not train"), "{}", run.err);
+}
+
+#[test]
+fn two_servers_and_their_dealer_answer_a_client_at_the_predicted_cost() {
+    let cluster = Cluster::start_with_protocol("additive", "alice", "additive");
+    let put = ["model", "put", "digits", DIGITS, "--range", "0,1"];
+    let predicted = cluster.json("alice", &put)["predicted"].clone();
+    let path = cluster.folder.join("images.csv");
+    let infer = |count: usize| {
+        fs::write(&path, digits()[..count].join("\n")).unwrap();
+        let path = path.to_str().unwrap();
+        cluster.json("alice", &["infer", "--model", "digits", "--scale", "0.0625", path])
+    };
+    let demo = trefoil(&["demo", "--images", "5", "--json"]);
+    let demo: Value = serde_json::from_str(&demo.out).unwrap();
+    let answers = infer(5)["answers"].clone();
+    let classes =
+        answers.as_array().unwrap().iter().map(|answer| answer["top"][0]["class"].clone());
+    assert_eq!(Value::from_iter(classes), demo["predictions"]);
+    let cost = infer(1)["cost"].clone();
+    for what in ["bytes", "rounds"] {
+        assert_eq!(cost[what], predicted[what], "{what}");
+    }
+}
