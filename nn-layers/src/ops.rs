@@ -1,27 +1,14 @@
-//! Operations on secret tensors that layers and plans share.
+//! What plans do to secret tensors beyond the functions of [`mpc_core::functions`]: formats that differ, and layers.
 
 pub(crate) mod clip;
-pub(crate) mod elementwise;
 pub(crate) mod functions;
 pub(crate) mod linear;
-pub(crate) mod pool;
-pub(crate) mod reduce;
 
-use mpc_core::{Linear, Operand, Protocol, PublicTensor, SecretTensor, TruncationMode};
-use ring_arith::{Engine, EngineTensor, Shape, View};
+use mpc_core::{Operand, Protocol, PublicTensor, SecretTensor, TruncationMode, functions as f};
+use ring_arith::{Engine, EngineTensor, Shape};
 
 use crate::plan::encode;
 use crate::{Error, HostTensor, Result};
-
-/// Moves words; the format stays.
-pub(crate) fn view<P: Protocol>(
-    mpc: &P,
-    x: &SecretTensor<P>,
-    view: &View,
-) -> Result<SecretTensor<P>> {
-    let share = mpc.linear(&Linear::View(view), x.share())?;
-    Ok(SecretTensor::new(share, x.frac(), x.width()))
-}
 
 /// The same elements under another shape.
 pub(crate) fn reshape<P: Protocol>(
@@ -29,16 +16,7 @@ pub(crate) fn reshape<P: Protocol>(
     x: &SecretTensor<P>,
     to: &Shape,
 ) -> Result<SecretTensor<P>> {
-    if x.shape() == to { Ok(x.clone()) } else { view(mpc, x, &View::Reshape(to.clone())) }
-}
-
-/// Repeats axes of length 1, and new leading axes.
-pub(crate) fn broadcast<P: Protocol>(
-    mpc: &P,
-    x: &SecretTensor<P>,
-    to: &Shape,
-) -> Result<SecretTensor<P>> {
-    if x.shape() == to { Ok(x.clone()) } else { view(mpc, x, &View::Broadcast(to.clone())) }
+    if x.shape() == to { Ok(x.clone()) } else { Ok(f::reshape(mpc, x, to)?) }
 }
 
 /// A secret tensor of a public value, or the secret one.
@@ -71,28 +49,6 @@ pub(crate) fn frac_of<P: Protocol>(x: &Operand<P>) -> u32 {
     }
 }
 
-/// The same numbers with other fraction bits. More are a local factor; fewer cost a truncation.
-pub(crate) fn align<P: Protocol>(
-    mpc: &mut P,
-    x: &SecretTensor<P>,
-    frac: u32,
-) -> Result<SecretTensor<P>> {
-    if frac == x.frac() {
-        return Ok(x.clone());
-    }
-    if frac > x.frac() {
-        let up = frac - x.frac();
-        if up >= 63 {
-            return Err(Error::invalid("align", format!("{up} more fraction bits do not fit")));
-        }
-        let share = mpc.linear(&Linear::Scale(1 << up), x.share())?;
-        return Ok(SecretTensor::new(share, frac, (x.width() + up).min(64)));
-    }
-    let bits = x.frac() - frac;
-    let share = only(mpc.truncate(&[(x.share(), bits)], mpc.truncation())?)?;
-    Ok(SecretTensor::new(share, frac, truncated_width(x.width(), bits)))
-}
-
 /// The truncation of a result: the protocol's setting if it has one, else the mode that is best here.
 pub(crate) fn truncation<P: Protocol>(mpc: &P, best: TruncationMode) -> TruncationMode {
     match mpc.truncation() {
@@ -101,8 +57,8 @@ pub(crate) fn truncation<P: Protocol>(mpc: &P, best: TruncationMode) -> Truncati
     }
 }
 
-/// [`align`] of several tensors; those that lose bits share their rounds.
-pub(crate) fn align_all<P: Protocol>(
+/// Tensors with other fraction bits; those that lose bits share their rounds.
+pub(crate) fn rescale_all<P: Protocol>(
     mpc: &mut P,
     jobs: &[(SecretTensor<P>, u32)],
 ) -> Result<Vec<SecretTensor<P>>> {
@@ -117,7 +73,7 @@ pub(crate) fn align_all<P: Protocol>(
     let mut results = vec![];
     for (x, frac) in jobs {
         results.push(match x.frac().checked_sub(*frac).filter(|bits| *bits > 0) {
-            None => align(mpc, x, *frac)?,
+            None => f::rescale(mpc, x, *frac)?,
             Some(bits) => {
                 let share = shares.next().ok_or_else(|| Error::invalid("cast", "unanswered"))?;
                 SecretTensor::new(share, *frac, truncated_width(x.width(), bits))
@@ -128,24 +84,38 @@ pub(crate) fn align_all<P: Protocol>(
 }
 
 /// The width after bits are dropped: the value was below `2^62`, and rounding may add one.
-pub(crate) fn truncated_width(width: u32, bits: u32) -> u32 {
+fn truncated_width(width: u32, bits: u32) -> u32 {
     (width.saturating_sub(bits) + 1).min(64 - bits).max(2)
 }
 
-/// `x + y` after broadcasting, with the fraction bits of the finer one.
-pub(crate) fn add<P: Protocol>(
+/// Two tensors with the fraction bits of the finer one.
+pub(crate) fn alike<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
     y: &SecretTensor<P>,
-    minus: bool,
-) -> Result<SecretTensor<P>> {
-    let shape = x.shape().broadcast(y.shape(), if minus { "sub" } else { "add" })?;
+) -> Result<[SecretTensor<P>; 2]> {
     let frac = x.frac().max(y.frac());
-    let (x, y) = (align(mpc, x, frac)?, align(mpc, y, frac)?);
-    let width = (x.width().max(y.width()) + 1).min(64);
-    let (x, y) = (broadcast(mpc, &x, &shape)?, broadcast(mpc, &y, &shape)?);
-    let share = if minus { mpc.sub(x.share(), y.share())? } else { mpc.add(x.share(), y.share())? };
-    Ok(SecretTensor::new(share, frac, width))
+    Ok([f::rescale(mpc, x, frac)?, f::rescale(mpc, y, frac)?])
+}
+
+/// `x * y` after broadcasting, with `frac` fraction bits unless one operand is an integer.
+pub(crate) fn mul<P: Protocol>(
+    mpc: &mut P,
+    x: &Operand<P>,
+    y: &Operand<P>,
+    frac: u32,
+) -> Result<SecretTensor<P>> {
+    let frac = product_frac(frac_of(x), frac_of(y), frac).min(frac_of(x) + frac_of(y));
+    let job = f::Multiply::new(ring_arith::Bilinear::Mul, x, y).keep(frac);
+    only(f::multiply(mpc, &[job])?)
+}
+
+/// The format of a product: an integer leaves the other operand's.
+pub(crate) fn product_frac(x: u32, y: u32, frac: u32) -> u32 {
+    match (x, y) {
+        (0, other) | (other, 0) => other,
+        _ => frac,
+    }
 }
 
 /// Multiplies by a public number; the result has `frac` fraction bits.
@@ -155,33 +125,14 @@ pub(crate) fn scale<P: Protocol>(
     c: f64,
     frac: u32,
 ) -> Result<SecretTensor<P>> {
-    use crate::plan::check::power_of_two;
-    if c == -1.0 {
-        let share = mpc.linear(&Linear::Negate, x.share())?;
-        return align(mpc, &SecretTensor::new(share, x.frac(), x.width()), frac);
-    }
-    if let Some(k) = power_of_two(c)
-        && k <= 0
-        && x.frac() > 0
-    {
-        // The same words, read with the point elsewhere.
-        let moved = SecretTensor::new(x.share().clone(), x.frac() + k.unsigned_abs(), x.width());
-        return align(mpc, &moved, frac);
-    }
     // A factor with just the bits that are wanted leaves nothing to drop.
     let c = match frac.checked_sub(x.frac()) {
-        Some(more @ 12..) => (c * f64::from(more).exp2()).round() / f64::from(more).exp2(),
+        Some(more @ 12..) if c != -1.0 => {
+            (c * f64::from(more).exp2()).round() / f64::from(more).exp2()
+        }
         _ => c,
     };
-    Ok(mpc_core::functions::mul_scalar_to(mpc, x, c, frac)?)
-}
-
-/// Adds a public number.
-pub(crate) fn shift<P: Protocol>(mpc: &P, x: &SecretTensor<P>, c: f64) -> Result<SecretTensor<P>> {
-    let word = word_of(c, x.frac())?;
-    let share = mpc.linear(&Linear::Shift(word), x.share())?;
-    let width = x.width().max(65 - (word as i64).unsigned_abs().leading_zeros() + 1);
-    Ok(SecretTensor::new(share, x.frac(), (width + 1).min(64)))
+    Ok(f::mul_scalar_to(mpc, x, c, frac)?)
 }
 
 /// A number as a word.

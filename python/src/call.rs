@@ -173,7 +173,7 @@ impl Call {
             "relu" => f::relu(mpc, x(0)?),
             "relu6" => f::relu6(mpc, x(0)?),
             "leaky_relu" => f::leaky_relu(mpc, x(0)?, self.float("slope")?),
-            "clamp" => f::clamp(mpc, x(0)?, self.float("low")?, self.float("high")?),
+            "clamp" => f::clamp(mpc, x(0)?, Some(self.float("low")?), Some(self.float("high")?)),
             "one_hot" => f::one_hot(mpc, x(0)?, self.size("classes")?),
             "add_scalar" => f::add_scalar(mpc, x(0)?, self.float("c")?),
             "mul_scalar" => f::mul_scalar(mpc, x(0)?, self.float("c")?),

@@ -15,6 +15,7 @@ type Inside = Box<dyn Fn(f64, u32) -> bool>;
 fn domain(call: &Call) -> Option<(usize, Inside, &'static str)> {
     let test = |inside: fn(f64, u32) -> bool| -> Inside { Box::new(inside) };
     Some(match call.function.as_str() {
+        "powf" if call.float("p").is_ok_and(|p| p > 0.0) => (0, test(|x, _| x >= 0.0), "x >= 0"),
         "log" | "powf" | "inv_sqrt" | "inv_sqrt_to" | "reciprocal_positive" => {
             (0, test(|x, _| x > 0.0), "x > 0")
         }

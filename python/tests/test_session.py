@@ -38,7 +38,7 @@ def test_check_knows_the_domains_of_functions():
         "log: element 1 is 0": np.log, "log: element 2 is -1.5": lambda x: np.log10(x[[0, 0, 2]]), "log: element 2 is -0.5": np.log1p,
         "sqrt: element 2 is -1.5": np.sqrt, "inv_sqrt: element 1": lambda x: x**-0.5, "reciprocal: element 1 is 0": lambda x: 1 / x,
         "div: element 1 is 0": lambda x: np.array([1.0, 2.0, 3.0]) / x, "pow: element 1 is 0": lambda x: x**-3,
-        "powf: element 1 is 0": lambda x: x**0.3, "exp: element 0 is 16": lambda x: np.exp(x * 8),
+        "powf: element 1 is 0": lambda x: x**-0.3, "exp: element 0 is 16": lambda x: np.exp(x * 8),
         "log: element 1 is 0; its domain is x > 0": lambda x: x ** (x * 0 + 2),
     }
     with trefoil.local() as mpc:

@@ -430,12 +430,12 @@ def pow(x, n):
 
 @_priced
 def powf(x, p):
-    """``x^p`` for positive ``x``, as ``e^(p ln x)``.
+    """``x^p``: halves and quarters by roots, other exponents as ``e^(p ln x)``.
 
     Parameters
     ----------
     x : Secret
-        ``x > 0``.
+        ``x >= 0``, and above 0 for a negative exponent.
     p : float
         Public.
 
@@ -774,7 +774,7 @@ def max_pool(x, kernel, stride=None, padding=0, dilation=1):
 
     Notes
     -----
-    A tournament of the window's numbers.
+    Two tournaments: of the window's rows, and of their largest numbers.
     """
     return _one("max_pool", [x], _window(kernel, kernel if stride is None else stride, padding, dilation))
 

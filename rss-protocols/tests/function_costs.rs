@@ -5,7 +5,7 @@ use mpc_core::{
     functions::{self as f, Cost},
 };
 use net::Party;
-use ring_arith::{CpuEngine, FracBits, Shape};
+use ring_arith::{CpuEngine, FracBits, Shape, Window};
 use rss_protocols::{Options, Rss};
 
 type Mpc = Rss<CpuEngine>;
@@ -23,7 +23,7 @@ fn function(name: &str) -> Option<Function> {
         "relu" => f::relu,
         "relu6" => f::relu6,
         "leaky_relu" => |mpc, x| f::leaky_relu(mpc, x, 0.01),
-        "clamp" => |mpc, x| f::clamp(mpc, x, -1.0, 1.0),
+        "clamp" => |mpc, x| f::clamp(mpc, x, Some(-1.0), Some(1.0)),
         "select" => |mpc, x| {
             let bit = SecretTensor::new(x.share().clone(), 0, 2);
             f::select(mpc, &bit, x, x)
@@ -41,10 +41,31 @@ fn function(name: &str) -> Option<Function> {
         "silu" => f::silu,
         "erf" => f::erf,
         "gelu" => f::gelu,
+        "gelu_tanh" => f::gelu_tanh,
+        "softplus" => f::softplus,
+        "softsign" => f::softsign,
+        "elu" => |mpc, x| f::elu(mpc, x, 0.7),
+        "hard_sigmoid" => |mpc, x| f::hard_sigmoid(mpc, x, 0.2, 0.5),
+        "hard_swish" => f::hard_swish,
+        "maximum" => |mpc, x| f::maximum(mpc, x, x),
+        "floor" => f::floor,
+        "logical" => |mpc, x| {
+            let bit = SecretTensor::new(x.share().clone(), 0, 2);
+            f::logical(mpc, f::Logic::Or, &bit, &bit)
+        },
+        "where_positive" => |mpc, x| f::where_positive(mpc, x, x),
+        "dot of 256" => |mpc, x| {
+            let rows = f::reshape(mpc, x, &Shape::new([x.shape().len() / 256, 256])?)?;
+            f::dot(mpc, &rows, None, &[1], 20)
+        },
+        "max_pool of 3x3 by 2" => |mpc, x| {
+            let images = f::reshape(mpc, x, &Shape::new([x.shape().len() / 1024, 32, 32])?)?;
+            f::max_pool(mpc, &images, Window::new([3, 3], [2, 2]).padded([1; 4]))
+        },
         "sin" => f::sin,
         "cos" => f::cos,
         "pow 3" => |mpc, x| f::pow(mpc, x, 3),
-        "powf" => |mpc, x| f::powf(mpc, x, 0.5),
+        "powf" => |mpc, x| f::powf(mpc, x, 0.3),
         "polynomial of degree 4" => |mpc, x| f::polynomial(mpc, x, &[1.0, 0.5, 0.25, 0.125, 0.5]),
         "one_hot of 16" => |mpc, x| {
             let labels = SecretTensor::new(x.share().clone(), 0, 6);

@@ -223,12 +223,12 @@ pub fn functions<P: Protocol>() -> Vec<Stated<P>> {
             error: |at| exp2(-18) + exp2(at.frac as i32 - 61) * at.x.abs() + at.rounded(),
         },
         Stated {
-            name: "powf 0.75",
-            bound: "(2^-15.5 + 0.75 * 2^-17) max(1, x^p)",
-            function: |mpc, x| f::powf(mpc, x, 0.75),
-            exact: |x| x.powf(0.75),
+            name: "powf 0.7",
+            bound: "(2^-15.5 + 0.7 * 2^-17) max(1, x^p)",
+            function: |mpc, x| f::powf(mpc, x, 0.7),
+            exact: |x| x.powf(0.7),
             domain: |frac| [unit(frac), exp2(21)],
-            error: |at| (2f64.powf(-15.5) + 0.75 * exp2(-17)) * at.y.max(1.0) + at.rounded(),
+            error: |at| (2f64.powf(-15.5) + 0.7 * exp2(-17)) * at.y.max(1.0) + at.rounded(),
         },
         Stated {
             name: "pow 3",
@@ -253,6 +253,57 @@ pub fn functions<P: Protocol>() -> Vec<Stated<P>> {
             exact: |x| if x < 0.0 { 0.01 * x } else { x },
             domain: |frac| [-exp2(61 - frac as i32), exp2(61 - frac as i32)],
             error: |at| at.within(2.0, exp2(-19)),
+        },
+        Stated {
+            name: "softplus",
+            bound: "2^-18 + 4 u",
+            function: f::softplus,
+            exact: |x| x.max(0.0) + (-x.abs()).exp().ln_1p(),
+            domain: everywhere,
+            error: |at| exp2(-18) + 4.0 * at.unit(),
+        },
+        Stated {
+            name: "softsign",
+            bound: "2^-19.5 + 2 u",
+            function: f::softsign,
+            exact: |x| x / (1.0 + x.abs()),
+            domain: |frac| [-exp2(61 - frac as i32), exp2(61 - frac as i32)],
+            error: |at| 2f64.powf(-19.5) + 2.0 * at.unit(),
+        },
+        Stated {
+            name: "elu 0.7",
+            bound: "0.7 * 2^-18 + 3 u",
+            function: |mpc, x| f::elu(mpc, x, 0.7),
+            exact: |x| if x < 0.0 { 0.7 * x.exp_m1() } else { x },
+            domain: everywhere,
+            error: |at| 0.7 * exp2(-18) + 3.0 * at.unit(),
+        },
+        Stated {
+            name: "hard_sigmoid",
+            bound: "2^-19 + 2 u",
+            function: |mpc, x| f::hard_sigmoid(mpc, x, 0.2, 0.5),
+            exact: |x| (0.2 * x + 0.5).clamp(0.0, 1.0),
+            domain: everywhere,
+            error: |at| exp2(-19) + 2.0 * at.unit(),
+        },
+        Stated {
+            name: "hard_swish",
+            bound: "2^-18 + 2 u",
+            function: f::hard_swish,
+            exact: |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0),
+            domain: everywhere,
+            error: |at| exp2(-18) + 2.0 * at.unit(),
+        },
+        Stated {
+            name: "gelu_tanh",
+            bound: "2^-13 + 8 u",
+            function: f::gelu_tanh,
+            exact: |x| {
+                let curve = x * (1.0 + 0.044715 * x * x) * std::f64::consts::FRAC_2_PI.sqrt();
+                x / 2.0 * (1.0 + curve.tanh())
+            },
+            domain: everywhere,
+            error: |at| exp2(-13) + 8.0 * at.unit(),
         },
     ]
 }

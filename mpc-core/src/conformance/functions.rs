@@ -66,13 +66,56 @@ pub fn choices<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
         ("sign", f::sign, |x| if x == 0.0 { 0.0 } else { x.signum() }, exact),
         ("relu", f::relu, |x| x.max(0.0), exact),
         ("relu6", f::relu6, |x| x.clamp(0.0, 6.0), exact),
-        ("clamp", |mpc, x| f::clamp(mpc, x, -2.5, 3.0), |x| x.clamp(-2.5, 3.0), exact),
+        ("clamp", |mpc, x| f::clamp(mpc, x, Some(-2.5), Some(3.0)), |x| x.clamp(-2.5, 3.0), exact),
         ("negative", f::is_negative, |x| f64::from(u8::from(x < 0.0)), exact),
         (
             "leaky relu",
             |mpc, x| f::leaky_relu(mpc, x, 0.125),
             |x| if x < 0.0 { x / 8.0 } else { x },
             |_, _| UNIT,
+        ),
+        ("floor", f::floor, f64::floor, exact),
+        ("negative part", f::negative_part, |x| x.min(0.0), exact),
+        ("at most", |mpc, x| f::clamp(mpc, x, None, Some(1.5)), |x| x.min(1.5), exact),
+        ("at least", |mpc, x| f::clamp(mpc, x, Some(-1.5), None), |x| x.max(-1.5), exact),
+        (
+            "maximum",
+            |mpc, x| {
+                let minus = f::neg(mpc, x)?;
+                f::maximum(mpc, x, &minus)
+            },
+            f64::abs,
+            exact,
+        ),
+        (
+            "minimum",
+            |mpc, x| {
+                let minus = f::neg(mpc, x)?;
+                f::minimum(mpc, x, &minus)
+            },
+            |x| -x.abs(),
+            exact,
+        ),
+        (
+            "kept where positive",
+            |mpc, x| {
+                let (_, positive) = f::relu_keeping(mpc, x)?;
+                f::where_bits(mpc, x, &positive)
+            },
+            |x| x.max(0.0),
+            exact,
+        ),
+        ("where positive", |mpc, x| f::where_positive(mpc, x, x), |x| x.max(0.0), exact),
+        (
+            "beyond two",
+            |mpc, x| {
+                let minus = f::neg(mpc, x)?;
+                let two = f::add_scalar(mpc, &f::sub(mpc, x, x)?, 2.0)?;
+                let (above, below) = (f::gt(mpc, x, &two)?, f::gt(mpc, &minus, &two)?);
+                f::logical(mpc, f::Logic::Or, &above, &below)
+            },
+            |x| f64::from(u8::from(x.abs() > 2.0)),
+            exact,
         ),
         (
             "ne zero",
@@ -207,10 +250,16 @@ pub fn approximations<P: Protocol>(world: &TestWorld, make: impl Make<P> + Clone
             |_, y| 2.0 * UNIT + 2f64.powf(-19.5) * y,
         ),
         (
-            "power 0.5",
-            |mpc, x| f::powf(mpc, x, 0.5),
-            f64::sqrt,
-            |_, y| (2f64.powf(-15.5) + 0.5 * 2f64.powi(-17)) * y.max(1.0),
+            "power 0.3",
+            |mpc, x| f::powf(mpc, x, 0.3),
+            |x| x.powf(0.3),
+            |_, y| (2f64.powf(-15.5) + 0.3 * 2f64.powi(-17)) * y.max(1.0),
+        ),
+        (
+            "power 0.75",
+            |mpc, x| f::powf(mpc, x, 0.75),
+            |x| x.powf(0.75),
+            |_, y| (UNIT + 2f64.powi(-18)) * 4.0 * y.max(1.0),
         ),
         (
             "quotient",

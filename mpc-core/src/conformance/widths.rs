@@ -89,7 +89,7 @@ fn linear<P: Protocol>() -> Vec<Case<P>> {
         each("positive part", f::relu, |r| map(r, |x| x.max(0.0)), 0.0),
         each(
             "clamped",
-            |mpc, x| f::clamp(mpc, x, -1.25, 1.5),
+            |mpc, x| f::clamp(mpc, x, Some(-1.25), Some(1.5)),
             |r| map(r, |x| x.clamp(-1.25, 1.5)),
             0.0,
         ),

@@ -6,7 +6,7 @@ use ring_arith::Bilinear;
 use super::{
     Multiply, add,
     arithmetic::{encode_scalar, no_answer, signed_width},
-    mul_scalar,
+    mul, mul_scalar,
     multiply::multiply,
     neg, sub,
 };
@@ -239,6 +239,19 @@ pub fn abs<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
     Ok(SecretTensor::new(share, x.frac(), x.width()))
 }
 
+/// [`abs`], and the bits where `x` is negative.
+pub(super) fn magnitude_keeping<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+) -> Result<(SecretTensor<P>, P::Bits)> {
+    let words = [x.share()];
+    let then = Then { bit: true, ..Then::negative(&words) };
+    let mut answer = mpc.compare_one(Compare { value: x.share(), width: x.width(), then })?;
+    let bit = answer.bit.take().ok_or_else(|| no_answer("compare"))?;
+    let share = mpc.combine(&[(1, x.share()), (MINUS_TWO, &answer.into_word()?)], 0)?;
+    Ok((SecretTensor::new(share, x.frac(), x.width()), bit))
+}
+
 const MINUS_TWO: u64 = 2u64.wrapping_neg();
 
 /// `max(0, x)`. Cost of [`abs`]; after a product take [`Multiply::relu`] instead.
@@ -268,6 +281,88 @@ pub fn relu_all<P: Protocol>(mpc: &mut P, xs: &[&SecretTensor<P>]) -> Result<Vec
     keep(mpc, &jobs)
 }
 
+/// [`relu`], and the bits where `x` is positive, which a gradient takes.
+///
+/// # Domain and error
+/// Exact.
+///
+/// # Cost
+/// As [`relu`], and a bit more for each element.
+///
+/// # Errors
+/// [`Error::Net`] if a peer failed.
+pub fn relu_keeping<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+) -> Result<(SecretTensor<P>, P::Bits)> {
+    // A number is positive if it is not negative less one unit.
+    let less = mpc.linear(&Linear::Shift(1u64.wrapping_neg()), x.share())?;
+    let words = [x.share()];
+    let then = Then { bit: true, ..Then::not_negative(&words) };
+    let mut answer =
+        mpc.compare_one(Compare { value: &less, width: (x.width() + 1).min(64), then })?;
+    let bit = answer.bit.take().ok_or_else(|| no_answer("compare"))?;
+    let share = answer.into_word()?;
+    Ok((SecretTensor::new(share, x.frac(), x.width()), mpc.not(&bit)?))
+}
+
+/// `x` where a bit is 1, else 0. The bits may have another shape of the same length.
+///
+/// # Domain and error
+/// Exact.
+///
+/// # Cost
+/// [`Protocol::select`] of one word by each bit: 1 round and 192 bits for each element in all with replicated
+/// sharing by bits that a comparison kept.
+///
+/// # Errors
+/// [`ring_arith::Error`] if the lengths differ.
+pub fn where_bits<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    bits: &P::Bits,
+) -> Result<SecretTensor<P>> {
+    let bits = mpc.reshape_bits(bits, x.shape())?;
+    let share = mpc.select(&[(&bits, &[x.share()])])?.into_iter().flatten().next();
+    let share = share.ok_or_else(|| no_answer("select"))?;
+    Ok(SecretTensor::new(share, x.frac(), x.width()))
+}
+
+/// `x` where `y` is positive, else 0; shapes equal.
+///
+/// # Domain and error
+/// Exact.
+///
+/// # Cost
+/// As [`abs`].
+///
+/// # Errors
+/// [`Error::Net`] if a peer failed.
+pub fn where_positive<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    y: &SecretTensor<P>,
+) -> Result<SecretTensor<P>> {
+    let minus = neg(mpc, y)?;
+    let job = Keep { value: &minus, word: x, where_negative: true };
+    keep(mpc, &[job])?.pop().ok_or_else(|| no_answer("where positive"))
+}
+
+/// `min(0, x)`.
+///
+/// # Domain and error
+/// Exact.
+///
+/// # Cost
+/// As [`relu`].
+///
+/// # Errors
+/// [`Error::Net`] if a peer failed.
+pub fn negative_part<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
+    let job = Keep { value: x, word: x, where_negative: true };
+    keep(mpc, &[job])?.pop().ok_or_else(|| no_answer("negative part"))
+}
+
 /// `x` where it is at least 0, `slope * x` where it is negative.
 ///
 /// # Domain and error
@@ -287,17 +382,100 @@ pub fn leaky_relu<P: Protocol>(
     let positive = relu(mpc, x)?;
     let negative = sub(mpc, x, &positive)?.with_width(x.width());
     let scaled = mul_scalar(mpc, &negative, slope)?;
-    add(mpc, &positive, &scaled)
+    let y = add(mpc, &positive, &scaled)?;
+    // For slopes within [-1, 1] the result is no larger than the operand.
+    let width = if slope.abs() <= 1.0 { x.width() } else { y.width() };
+    Ok(y.with_width(width))
 }
 
-/// `x` limited to `low..=high`.
+/// The larger of two numbers, broadcast: `y + max(0, x - y)`.
+///
+/// # Domain and error
+/// Exact, for differences with an encoding.
+///
+/// # Cost
+/// One [`relu`], of a bit more [width](SecretTensor::width).
+///
+/// # Errors
+/// As [`add`].
+pub fn maximum<'a, P: Protocol>(
+    mpc: &mut P,
+    x: impl Into<Arg<'a, P>>,
+    y: impl Into<Arg<'a, P>>,
+) -> Result<SecretTensor<P>> {
+    let (x, y) = (x.into(), y.into());
+    let gain = sub(mpc, x, y)?;
+    let gain = relu(mpc, &gain)?;
+    Ok(add(mpc, y, &gain)?.with_width(x.width().max(y.width())))
+}
+
+/// The smaller of two numbers, broadcast. As [`maximum`].
+///
+/// # Cost
+/// As [`maximum`].
+///
+/// # Errors
+/// As [`add`].
+pub fn minimum<'a, P: Protocol>(
+    mpc: &mut P,
+    x: impl Into<Arg<'a, P>>,
+    y: impl Into<Arg<'a, P>>,
+) -> Result<SecretTensor<P>> {
+    let (x, y) = (x.into(), y.into());
+    let gain = sub(mpc, x, y)?;
+    let gain = relu(mpc, &gain)?;
+    Ok(sub(mpc, x, &gain)?.with_width(x.width().max(y.width())))
+}
+
+/// `x and y`, `x or y`, `x xor y` of outcomes.
+///
+/// # Domain and error
+/// Exact, for integers 0 and 1.
+///
+/// # Cost
+/// One product without truncation: 1 round and 192 bits for each element in all with replicated sharing.
+///
+/// # Errors
+/// [`Error::FracBits`] if an operand is not an integer; as [`add`].
+pub fn logical<P: Protocol>(
+    mpc: &mut P,
+    logic: Logic,
+    x: &SecretTensor<P>,
+    y: &SecretTensor<P>,
+) -> Result<SecretTensor<P>> {
+    integer("logic", x)?;
+    integer("logic", y)?;
+    let both = mul(mpc, x, y)?;
+    let y = match logic {
+        Logic::And => both,
+        Logic::Or => sub(mpc, &add(mpc, x, y)?, &both)?,
+        Logic::Xor => {
+            let twice = add(mpc, &both, &both)?;
+            sub(mpc, &add(mpc, x, y)?, &twice)?
+        }
+    };
+    Ok(y.with_width(2))
+}
+
+/// A function of two outcomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Logic {
+    /// Both are 1.
+    And,
+    /// At least one is 1.
+    Or,
+    /// One of them is 1.
+    Xor,
+}
+
+/// `x` limited to `low..=high`; a limit that is not given is none.
 ///
 /// # Domain and error
 /// Exact, for bounds rounded to the tensor's fraction bits.
 ///
 /// # Cost
-/// Two comparisons with a selection that share their 6 rounds: 1104 bits for each element in all with
-/// replicated sharing at full width.
+/// A comparison with a selection for each limit; two share their 6 rounds: 1104 bits for each element in all
+/// with replicated sharing at full width.
 /// With replicated sharing at width 44: 6 rounds and 916 bits for each element in all.
 ///
 /// # Errors
@@ -305,16 +483,36 @@ pub fn leaky_relu<P: Protocol>(
 pub fn clamp<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
-    low: f64,
-    high: f64,
+    low: Option<f64>,
+    high: Option<f64>,
 ) -> Result<SecretTensor<P>> {
-    let (floor, ceiling) =
-        (encode_scalar("clamp", low, x.frac())?, encode_scalar("clamp", high, x.frac())?);
-    if floor > ceiling {
-        let reason = format!("the lower bound {low} is above the upper bound {high}");
-        return Err(Error::Invalid { op: "clamp", reason });
+    let word = |limit: f64| encode_scalar("clamp", limit, x.frac());
+    match (low.map(word).transpose()?, high.map(word).transpose()?) {
+        (Some(floor), Some(ceiling)) => {
+            if floor > ceiling {
+                let reason = format!("the lower bound {low:?} is above the upper bound {high:?}");
+                return Err(Error::Invalid { op: "clamp", reason });
+            }
+            clamp_words(mpc, x, floor, ceiling)
+        }
+        (Some(floor), None) => limit(mpc, x, floor, true),
+        (None, Some(ceiling)) => limit(mpc, x, ceiling, false),
+        (None, None) => Ok(x.clone()),
     }
-    clamp_words(mpc, x, floor, ceiling)
+}
+
+/// The larger of a number and a public word, or the smaller.
+fn limit<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    word: i64,
+    below: bool,
+) -> Result<SecretTensor<P>> {
+    let difference = shifted(mpc, x, word)?;
+    let job = Keep { value: &difference, word: &difference, where_negative: below };
+    let excess = keep(mpc, &[job])?.pop().ok_or_else(|| no_answer("clamp"))?;
+    let share = mpc.sub(x.share(), excess.share())?;
+    Ok(SecretTensor::new(share, x.frac(), x.width().max(signed_width(word))))
 }
 
 /// [`clamp`] to words.
@@ -366,7 +564,7 @@ pub(super) fn shifted<P: Protocol>(
 /// # Errors
 /// [`Error::Net`] if a peer failed.
 pub fn relu6<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    clamp(mpc, x, 0.0, 6.0)
+    clamp(mpc, x, Some(0.0), Some(6.0))
 }
 
 /// For secret integers, a new last axis of `classes` places with 1 at the integer and 0 elsewhere;

@@ -1,9 +1,7 @@
-//! Largest and smallest elements, their places, and max pooling.
-
-use ring_arith::{View, Window};
+//! Largest and smallest elements, and their places.
 
 use super::{neg, permute};
-use crate::{Error, Largest, Linear, Protocol, Result, SecretTensor};
+use crate::{Error, Largest, Protocol, Result, SecretTensor};
 
 /// The largest elements along an axis, which stays with length 1.
 ///
@@ -110,54 +108,4 @@ fn tournament<P: Protocol>(
     let place_width = usize::BITS - k.leading_zeros() + 1;
     let place = found.position.map(|place| back(place, 0, place_width)).transpose()?;
     Ok((back(found.largest, x.frac(), x.width())?, place))
-}
-
-/// The largest element under each position of a window: `[.., H, W]` to `[.., OH, OW]`. A border
-/// never wins.
-///
-/// # Domain and error
-/// As [`max`].
-///
-/// # Cost
-/// As [`max`] for each result, `k` being the window's number of elements.
-///
-/// # Errors
-/// [`ring_arith::Error::Invalid`] if the window does not fit; [`Error::Invalid`] if some position of
-/// the window covers only border.
-pub fn max_pool<P: Protocol>(
-    mpc: &mut P,
-    x: &SecretTensor<P>,
-    window: Window,
-) -> Result<SecretTensor<P>> {
-    let rank = x.shape().rank();
-    if rank < 2 {
-        let reason = format!("shape {:?} has no height and width", x.shape());
-        return Err(Error::Invalid { op: "max pool", reason });
-    }
-    let [top, left, bottom, right] = window.padding;
-    let reach = |i: usize| window.kernel[i].saturating_sub(1) * window.dilation[i] + 1;
-    if top.max(bottom) >= reach(0) || left.max(right) >= reach(1) {
-        let reason =
-            format!("a border of {:?} hides the window {:?}", window.padding, window.kernel);
-        return Err(Error::Invalid { op: "max pool", reason });
-    }
-    let bordered = if window.padding == [0; 4] {
-        x.clone()
-    } else {
-        let (mut before, mut after) = (vec![0; rank], vec![0; rank]);
-        (before[rank - 2], before[rank - 1]) = (top, left);
-        (after[rank - 2], after[rank - 1]) = (bottom, right);
-        // No word of the tensor is below it, and differences to it still fit.
-        let value = (1u64 << (x.width().min(63) - 1)).wrapping_neg();
-        mutant!("max pool: a border of zeros", value = 0);
-        let share = mpc.linear(&Linear::View(&View::Pad { before, after, value }), x.share())?;
-        SecretTensor::new(share, x.frac(), x.width())
-    };
-    let taps = super::windows(mpc, &bordered, Window { padding: [0; 4], ..window })?;
-    // [.., taps, OH, OW]
-    let axis = taps.shape().rank() - 3;
-    let largest = max(mpc, &taps, axis)?;
-    let mut dims = largest.shape().dims().to_vec();
-    dims.remove(axis);
-    super::reshape(mpc, &largest, &dims.as_slice().try_into()?)
 }

@@ -14,9 +14,11 @@
 //! A number outside of a domain gives a wrong result on shares and an error from the plaintext
 //! reference.
 
+mod activations;
 mod arithmetic;
 mod compare;
 mod costs;
+mod dot;
 mod exp;
 mod exponent;
 mod extrema;
@@ -25,6 +27,7 @@ mod gaussian;
 mod log;
 mod multiply;
 mod poly;
+mod pool;
 mod power;
 mod roots;
 mod rows;
@@ -37,24 +40,30 @@ mod tables;
 mod trig;
 mod values;
 
-pub use arithmetic::{add, add_scalar, div_scalar, mul_scalar, mul_scalar_to, neg, rescale, sub};
+pub use activations::{elu, gelu_tanh, hard_sigmoid, hard_swish, softplus, softsign};
+pub use arithmetic::{
+    add, add_scalar, div_scalar, floor, mul_scalar, mul_scalar_to, neg, rescale, sub,
+};
 pub use compare::{
-    abs, clamp, eq, ge, gt, is_negative, le, leaky_relu, lt, ne, not, one_hot, relu, relu_all,
-    relu6, select, sign,
+    Logic, abs, clamp, eq, ge, gt, is_negative, le, leaky_relu, logical, lt, maximum, minimum, ne,
+    negative_part, not, one_hot, relu, relu_all, relu_keeping, relu6, select, sign, where_bits,
+    where_positive,
 };
 pub use costs::{Cost, costs};
+pub use dot::dot;
 pub use exp::{exp, exp_nonpositive};
-pub use extrema::{argmax, argmin, max, max_pool, min, top1};
+pub use extrema::{argmax, argmin, max, min, top1};
 pub use gaussian::{gaussian, gaussian_variance};
 pub use log::log;
 pub(crate) use multiply::terms;
 pub use multiply::{Multiply, bilinear, conv2d, matmul, mul, multiply, square};
+pub use pool::{Winners, max_pool, max_pool_gradient, max_pool_keeping};
 pub use power::{polynomial, pow, powf};
 pub use roots::{div, inv_sqrt, inv_sqrt_to, reciprocal, reciprocal_positive, sqrt};
 pub use rows::{Normalized, leaves_rows_faint, normalize, normalize_watched, sum_squares};
 pub use shape::{
-    broadcast, concat, gather, mean, pad, permute, reshape, slice, sum, transpose, window_sum,
-    windows,
+    broadcast, concat, gather, mean, pad, permute, reshape, slice, sum, transpose, view,
+    window_sum, windows,
 };
 pub use sigmoid::{erf, gelu, sigmoid, silu, tanh};
 pub use slow_links::costs_for_slow_links;

@@ -9,7 +9,13 @@ use crate::{Error, Linear, Protocol, Result, SecretTensor};
 
 /// Any [`View`] of a secret tensor. The border of [`View::Pad`] is a public word of the tensor's
 /// fraction bits.
-fn view<P: Protocol>(mpc: &P, x: &SecretTensor<P>, view: &View) -> Result<SecretTensor<P>> {
+///
+/// # Cost
+/// None: nothing is sent.
+///
+/// # Errors
+/// As [`reshape`].
+pub fn view<P: Protocol>(mpc: &P, x: &SecretTensor<P>, view: &View) -> Result<SecretTensor<P>> {
     let share = mpc.linear(&Linear::View(view), x.share())?;
     Ok(SecretTensor::new(share, x.frac(), x.width()))
 }

@@ -31,7 +31,7 @@ const FOR_SLOW_LINKS: &[Cost] = &[
     Cost { function: "gelu", rounds: 5, bits: 4122.0 },
     Cost { function: "sin", rounds: 9, bits: 1758.0 },
     Cost { function: "cos", rounds: 9, bits: 1758.0 },
-    Cost { function: "powf", rounds: 22, bits: 14966.0 },
+    Cost { function: "powf", rounds: 26, bits: 15522.0 },
     Cost { function: "max of 16", rounds: 8, bits: 1292.0 },
     Cost { function: "argmax of 16", rounds: 8, bits: 1752.0 },
     Cost { function: "softmax of 16", rounds: 31, bits: 3527.0 },

@@ -11,7 +11,7 @@ use mpc_core::{
 };
 use ring_arith::{Bilinear, Shape, View};
 
-use super::{broadcast, elementwise, only};
+use super::only;
 use crate::{Error, Result};
 
 /// Fraction bits of a factor.
@@ -89,7 +89,7 @@ pub(crate) fn factors<P: Protocol>(
     sizes.extend(whole_parts.iter().map(|part| (1, part)));
     let limit = (LARGEST_NORM * f64::from(NORM).exp2()) as u64;
     let beyond = mpc.combine(&sizes, limit.wrapping_neg())?;
-    let fits = elementwise::is_negative(mpc, &SecretTensor::new(beyond, 0, 56))?;
+    let fits = functions::is_negative(mpc, &SecretTensor::new(beyond, 0, 56))?;
     let mut terms = vec![];
     let norm_squares = inner(mpc, &norms.iter().map(|norm| (norm, norm)).collect::<Vec<_>>())?;
     terms.extend(norm_squares.iter().map(|square| (1u64 << (SQUARE - 2 * NORM), square)));
@@ -100,7 +100,7 @@ pub(crate) fn factors<P: Protocol>(
     let square = times(mpc, &square, fits.share())?;
     let square = SecretTensor::new(square, SQUARE, SQUARE + 2 * NORM + 4);
     let factor = functions::inv_sqrt_to(mpc, &square, FACTOR)?;
-    let factor = elementwise::clip(mpc, &factor, None, Some(1.0))?;
+    let factor = functions::clamp(mpc, &factor, None, Some(1.0))?;
     let share = times(mpc, factor.share(), fits.share())?;
     let units = Shape::new([share.shape().len()])?;
     let share = mpc.linear(&Linear::View(&View::Reshape(units)), &share)?;
@@ -181,7 +181,7 @@ fn norms_of_pairs<P: Protocol>(
 /// The product of words modulo `2^64`; one round.
 fn times<P: Protocol>(mpc: &mut P, x: &P::Share, y: &P::Share) -> Result<P::Share> {
     let shape = x.shape().clone();
-    let y = broadcast(mpc, &SecretTensor::new(y.clone(), 0, 64), &shape)?;
+    let y = functions::broadcast(mpc, &SecretTensor::new(y.clone(), 0, 64), &shape)?;
     let job = Product::new(Bilinear::Mul, x, y.share(), Finish::Raw);
     Ok(only(mpc.products(&[job])?)?.share)
 }

@@ -1,200 +1,167 @@
-//! Functions that the protocol crate computes, in the forms that networks ask for.
+//! Operations of networks as functions of secret tensors.
 
-use mpc_core::{Operand, Protocol, SecretTensor, functions};
-use ring_arith::{Shape, View};
+use mpc_core::{Protocol, SecretTensor, functions as f};
+use ring_arith::{Shape, Window};
 
-use super::{add, align, elementwise, pool, reshape, scale, shift, view};
-use crate::graph::{LinearMap, Pool, Unary};
-use crate::ops::linear::{LinearJob, Map, run};
-use crate::ops::only;
+use super::{alike, reshape, scale};
+use crate::graph::{Binary, Reduce, Unary};
 use crate::{Error, Result};
 
 /// Bits of a position in a table: positions are taken modulo 2^32.
 const POSITION_BITS: u32 = 33;
 
-pub(crate) fn sqrt<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    Ok(functions::sqrt(mpc, x)?)
+/// A function of every element, for an operand in the result's format.
+pub(crate) fn unary<P: Protocol>(
+    mpc: &mut P,
+    function: Unary,
+    x: &SecretTensor<P>,
+) -> Result<SecretTensor<P>> {
+    let frac = x.frac();
+    let y = match function {
+        Unary::Relu => f::relu(mpc, x)?,
+        Unary::LeakyRelu(slope) => f::leaky_relu(mpc, x, slope)?,
+        Unary::Clip(low, high) => f::clamp(mpc, x, low, high)?,
+        Unary::Neg => f::neg(mpc, x)?,
+        Unary::Abs => f::abs(mpc, x)?,
+        Unary::Sign => return Ok(f::sign(mpc, x)?),
+        Unary::Not => return Ok(f::not(mpc, x)?),
+        Unary::Floor => return Ok(f::floor(mpc, x)?),
+        Unary::Sigmoid => f::sigmoid(mpc, x)?,
+        Unary::Tanh => f::tanh(mpc, x)?,
+        Unary::Erf => f::erf(mpc, x)?,
+        Unary::Gelu => f::gelu(mpc, x)?,
+        Unary::GeluTanh => f::gelu_tanh(mpc, x)?,
+        Unary::Silu => f::silu(mpc, x)?,
+        Unary::Exp => f::exp(mpc, x)?,
+        Unary::Log => f::log(mpc, x)?,
+        Unary::Sqrt => f::sqrt(mpc, x)?,
+        Unary::InvSqrt => f::inv_sqrt(mpc, x)?,
+        Unary::Reciprocal => f::reciprocal(mpc, x)?,
+        Unary::Sin => f::sin(mpc, x)?,
+        Unary::Cos => f::cos(mpc, x)?,
+        Unary::Pow(n) => f::powf(mpc, x, n)?,
+        Unary::Softplus => f::softplus(mpc, x)?,
+        Unary::Softsign => f::softsign(mpc, x)?,
+        Unary::Elu(alpha) => f::elu(mpc, x, alpha)?,
+        Unary::Selu(alpha, gamma) => {
+            let y = f::elu(mpc, x, alpha)?;
+            scale(mpc, &y, gamma, frac)?
+        }
+        Unary::HardSigmoid(a, b) => f::hard_sigmoid(mpc, x, a, b)?,
+        Unary::HardSwish => f::hard_swish(mpc, x)?,
+    };
+    Ok(f::rescale(mpc, &y, frac)?)
 }
 
-pub(crate) fn divide<P: Protocol>(
+/// A function of two numbers that both have the format of the finer one, or of two truth values.
+pub(crate) fn binary<P: Protocol>(
     mpc: &mut P,
+    function: Binary,
     x: &SecretTensor<P>,
     y: &SecretTensor<P>,
 ) -> Result<SecretTensor<P>> {
-    Ok(functions::div(mpc, x, y)?)
+    let [x, y] = alike(mpc, x, y)?;
+    let (x, y) = (&x, &y);
+    Ok(match function {
+        Binary::Add => f::add(mpc, x, y),
+        Binary::Sub => f::sub(mpc, x, y),
+        Binary::Max => f::maximum(mpc, x, y),
+        Binary::Min => f::minimum(mpc, x, y),
+        Binary::Less => f::lt(mpc, x, y),
+        Binary::Greater => f::gt(mpc, x, y),
+        Binary::LessEqual => f::le(mpc, x, y),
+        Binary::GreaterEqual => f::ge(mpc, x, y),
+        Binary::Equal => f::eq(mpc, x, y),
+        Binary::And => f::logical(mpc, f::Logic::And, x, y),
+        Binary::Or => f::logical(mpc, f::Logic::Or, x, y),
+        Binary::Xor => f::logical(mpc, f::Logic::Xor, x, y),
+        Binary::Mul | Binary::Div | Binary::PRelu => {
+            return Err(Error::invalid(function.name(), "is not computed here"));
+        }
+    }?)
 }
 
-/// `exp(x) / sum(exp(x))` along an axis, or its logarithm.
-pub(crate) fn softmax<P: Protocol>(
+/// Sums, means and extremes over axes; `shape` is the result's.
+pub(crate) fn reduce<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    kind: Reduce,
+    axes: &[usize],
+    shape: &Shape,
+    frac: u32,
+) -> Result<SecretTensor<P>> {
+    let y = match kind {
+        Reduce::Sum => f::sum(mpc, x, axes)?,
+        Reduce::Mean => {
+            let count: usize = axes.iter().map(|&a| x.shape().dims()[a]).product();
+            let sum = f::sum(mpc, x, axes)?;
+            scale(mpc, &sum, 1.0 / count.max(1) as f64, frac)?
+        }
+        Reduce::L1 => {
+            let magnitude = f::abs(mpc, x)?;
+            f::sum(mpc, &magnitude, axes)?
+        }
+        Reduce::SumSquare => squares(mpc, x, axes, frac)?,
+        Reduce::L2 => {
+            let squares = squares(mpc, x, axes, frac)?;
+            f::sqrt(mpc, &squares)?
+        }
+        Reduce::Max => {
+            let columns = columns(mpc, x, axes)?;
+            f::max(mpc, &columns, 0)?
+        }
+        Reduce::Min => {
+            let columns = columns(mpc, x, axes)?;
+            f::min(mpc, &columns, 0)?
+        }
+    };
+    reshape(mpc, &y, shape)
+}
+
+/// The position of the largest or smallest element along an axis, as an integer.
+pub(crate) fn position<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
     axis: usize,
-    log: bool,
+    min: bool,
+    shape: &Shape,
 ) -> Result<SecretTensor<P>> {
-    Ok(if log { functions::log_softmax(mpc, x, axis)? } else { functions::softmax(mpc, x, axis)? })
+    let columns = columns(mpc, x, &[axis])?;
+    let at = if min { f::argmin(mpc, &columns, 0)? } else { f::argmax(mpc, &columns, 0)? };
+    reshape(mpc, &at, shape)
 }
 
-/// A function of every element that is not only a comparison.
-pub(crate) fn unary<P: Protocol>(
-    mpc: &mut P,
-    f: Unary,
-    x: &SecretTensor<P>,
-) -> Result<SecretTensor<P>> {
-    let frac = x.frac();
-    let y = match f {
-        Unary::Sigmoid => functions::sigmoid(mpc, x)?,
-        Unary::Tanh => functions::tanh(mpc, x)?,
-        Unary::Erf => functions::erf(mpc, x)?,
-        Unary::Gelu => functions::gelu(mpc, x)?,
-        Unary::GeluTanh => gelu_tanh(mpc, x)?,
-        Unary::Silu => functions::silu(mpc, x)?,
-        Unary::Exp => functions::exp(mpc, x)?,
-        Unary::Log => functions::log(mpc, x)?,
-        Unary::Sqrt => functions::sqrt(mpc, x)?,
-        Unary::InvSqrt => functions::inv_sqrt(mpc, x)?,
-        Unary::Reciprocal => functions::reciprocal(mpc, x)?,
-        Unary::Sin => functions::sin(mpc, x)?,
-        Unary::Cos => functions::cos(mpc, x)?,
-        Unary::Pow(n) => power(mpc, x, n)?,
-        Unary::Softplus => softplus(mpc, x)?,
-        Unary::Softsign => softsign(mpc, x)?,
-        Unary::Elu(alpha) => exponential_unit(mpc, x, alpha)?,
-        Unary::Selu(alpha, gamma) => {
-            let y = exponential_unit(mpc, x, alpha)?;
-            scale(mpc, &y, gamma, frac)?
-        }
-        Unary::HardSigmoid(a, b) => hard_sigmoid(mpc, x, a, b)?,
-        Unary::HardSwish => hard_swish(mpc, x)?,
-        _ => return Err(Error::invalid(f.name(), "is not computed here")),
-    };
-    align(mpc, &y, frac)
-}
-
-fn times<P: Protocol>(
+/// The sum of the squares of each group.
+fn squares<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
-    y: &SecretTensor<P>,
+    axes: &[usize],
     frac: u32,
 ) -> Result<SecretTensor<P>> {
-    elementwise::mul(mpc, &Operand::Secret(x.clone()), &Operand::Secret(y.clone()), frac)
+    let squares = f::sum_squares(mpc, x, axes)?;
+    // Reductions of integers are integers.
+    if x.frac() == 0 { Ok(squares) } else { Ok(f::rescale(mpc, &squares, frac)?) }
 }
 
-/// Beyond this the hyperbolic tangent in [`gelu_tanh`] is 1 or -1 in every format.
-const GELU_END: f64 = 8.0;
-
-/// `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2`, of clipped values: beyond them it is `max(x, 0)`.
-fn gelu_tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    let frac = x.frac();
-    let (near, over) = elementwise::clamp(mpc, x, GELU_END)?;
-    let near = SecretTensor::new(near.share().clone(), frac, frac + 5);
-    let square = times(mpc, &near, &near, frac)?;
-    let slope = scale(mpc, &square, 0.044715, frac)?;
-    let slope = shift(mpc, &slope, 1.0)?;
-    let curve = times(mpc, &near, &slope, frac)?;
-    let curve = scale(mpc, &curve, std::f64::consts::FRAC_2_PI.sqrt(), frac)?;
-    let gate = functions::tanh(mpc, &curve)?;
-    let gate = shift(mpc, &gate, 1.0)?;
-    let half = scale(mpc, &gate, 0.5, frac)?;
-    let bent = times(mpc, &near, &half, frac)?;
-    add(mpc, &bent, &over, false)
+/// Groups as columns: the reduced axes first, flattened to one.
+fn columns<P: Protocol>(mpc: &P, x: &SecretTensor<P>, axes: &[usize]) -> Result<SecretTensor<P>> {
+    let others = (0..x.shape().rank()).filter(|axis| !axes.contains(axis));
+    let order: Vec<_> = axes.iter().copied().chain(others).collect();
+    let group: usize = axes.iter().map(|&a| x.shape().dims()[a]).product();
+    let groups = x.shape().len() / group.max(1);
+    let x = if order.is_sorted() { x.clone() } else { f::permute(mpc, x, &order)? };
+    reshape(mpc, &x, &Shape::new([group, groups])?)
 }
 
-/// Beyond this a hard swish is `max(x, 0)`.
-const HARD_SWISH_END: f64 = 3.0;
-
-/// `x * clip(x / 6 + 1/2, 0, 1)`: `x (x + 3) / 6` of clipped values, plus the part above the limit.
-fn hard_swish<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    let frac = x.frac();
-    let (near, over) = elementwise::clamp(mpc, x, HARD_SWISH_END)?;
-    let near = SecretTensor::new(near.share().clone(), frac, frac + 3);
-    let above = shift(mpc, &near, HARD_SWISH_END)?;
-    let sixfold = times(mpc, &near, &above, frac)?;
-    let sixfold = SecretTensor::new(sixfold.share().clone(), frac, frac + 6);
-    let bent = scale(mpc, &sixfold, 1.0 / 6.0, frac)?;
-    add(mpc, &bent, &over, false)
-}
-
-/// `clip(a * x + b, 0, 1)`.
-fn hard_sigmoid<P: Protocol>(
+/// `x` where a condition is true, else `y`, with the fraction bits of the finer one.
+pub(crate) fn choose<P: Protocol>(
     mpc: &mut P,
+    condition: &SecretTensor<P>,
     x: &SecretTensor<P>,
-    a: f64,
-    b: f64,
+    y: &SecretTensor<P>,
 ) -> Result<SecretTensor<P>> {
-    let y = scale(mpc, x, a, x.frac())?;
-    let y = shift(mpc, &y, b)?;
-    let y = elementwise::clip(mpc, &y, Some(0.0), Some(1.0))?;
-    Ok(SecretTensor::new(y.share().clone(), y.frac(), y.frac() + 2))
-}
-
-/// `1 - 1 / (1 + |x|)` with the sign of `x`: a product of a large number and its inverse would have few digits.
-fn softsign<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    let (magnitude, negative) = elementwise::abs_keeping(mpc, x)?;
-    let below = shift(mpc, &magnitude, 1.0)?;
-    let inverse = functions::reciprocal_positive(mpc, &below)?;
-    let minus = scale(mpc, &inverse, -1.0, inverse.frac())?;
-    let rest = shift(mpc, &minus, 1.0)?;
-    let rest = SecretTensor::new(rest.share().clone(), rest.frac(), rest.frac() + 2);
-    let turned = elementwise::where_kept(mpc, &rest, &negative)?;
-    let twice = add(mpc, &turned, &turned, false)?;
-    let y = add(mpc, &rest, &twice, true)?;
-    Ok(SecretTensor::new(y.share().clone(), y.frac(), y.frac() + 2))
-}
-
-/// `max(x, 0) + log(1 + exp(-|x|))`.
-fn softplus<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    let negative = elementwise::negative_part(mpc, x)?;
-    let positive = add(mpc, x, &negative, true)?;
-    let minus_magnitude = add(mpc, &negative, &positive, true)?;
-    let power = functions::exp_nonpositive(mpc, &minus_magnitude)?;
-    let power = align(mpc, &power, x.frac())?;
-    let above_one = shift(mpc, &power, 1.0)?;
-    let rest = functions::log(mpc, &above_one)?;
-    let y = add(mpc, &positive, &rest, false)?;
-    Ok(SecretTensor::new(y.share().clone(), y.frac(), y.width().min(x.width() + 1)))
-}
-
-/// `x`, or `alpha * (exp(x) - 1)` where negative.
-fn exponential_unit<P: Protocol>(
-    mpc: &mut P,
-    x: &SecretTensor<P>,
-    alpha: f64,
-) -> Result<SecretTensor<P>> {
-    let negative = elementwise::negative_part(mpc, x)?;
-    let positive = add(mpc, x, &negative, true)?;
-    // exp(0) - 1 = 0 where the value is positive.
-    let power = functions::exp_nonpositive(mpc, &negative)?;
-    let power = align(mpc, &power, x.frac())?;
-    let power = shift(mpc, &power, -1.0)?;
-    let power = scale(mpc, &power, alpha, x.frac())?;
-    let y = add(mpc, &positive, &power, false)?;
-    Ok(SecretTensor::new(y.share().clone(), y.frac(), y.width().min(x.width() + 1)))
-}
-
-/// `x^n`: products for a whole exponent, roots for quarters below one, and halves; else a logarithm, and 0 for 0.
-fn power<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, n: f64) -> Result<SecretTensor<P>> {
-    let (whole, rest) = (n.abs().floor(), n.abs().fract());
-    if rest == 0.0 {
-        if whole > 64.0 {
-            return Err(Error::invalid("pow", format!("{n} is not an exponent up to 64")));
-        }
-        return Ok(functions::pow(mpc, x, n as i32)?);
-    }
-    let roots = [0.25, 0.5, 0.75].contains(&rest) && whole == 0.0;
-    if !roots && (rest != 0.5 || whole > 64.0) {
-        let y = functions::powf(mpc, x, n)?;
-        // The logarithm of 0 is some number, and its power not 0.
-        return if n > 0.0 { elementwise::where_positive(mpc, &y, x) } else { Ok(y) };
-    }
-    let negative = roots && n < 0.0;
-    let root = if negative { functions::inv_sqrt(mpc, x)? } else { functions::sqrt(mpc, x)? };
-    let factor = match rest {
-        _ if !roots => functions::pow(mpc, x, n.floor() as i32)?,
-        0.25 => return Ok(functions::sqrt(mpc, &root)?),
-        0.75 => functions::sqrt(mpc, &root)?,
-        _ => return Ok(root),
-    };
-    times(mpc, &factor, &root, x.frac())
+    let [x, y] = alike(mpc, x, y)?;
+    Ok(f::select(mpc, condition, &x, &y)?)
 }
 
 /// Local response normalisation over the channels of `[N, C, ..]`, with `[alpha, beta, bias]`.
@@ -205,19 +172,19 @@ pub(crate) fn lrn<P: Protocol>(
     size: usize,
 ) -> Result<SecretTensor<P>> {
     let frac = x.frac();
-    let squares = times(mpc, x, x, frac)?;
+    let squares = f::square(mpc, x)?;
     // Channels as rows, so that a window moves over them.
     let dims = x.shape().dims();
     let inner = dims[2..].iter().product::<usize>();
     let rows = reshape(mpc, &squares, &Shape::new([dims[0], dims[1], inner])?)?;
     let before = (size - 1) / 2;
-    let window = Pool::new([size, 1], [1; 2]).padded([before, 0, size - 1 - before, 0]);
-    let sums = pool::sum(mpc, &rows, &window)?;
+    let window = Window::new([size, 1], [1; 2]).padded([before, 0, size - 1 - before, 0]);
+    let sums = f::window_sum(mpc, &rows, window)?;
     let scaled = scale(mpc, &sums, alpha / size as f64, frac)?;
-    let base = shift(mpc, &scaled, bias)?;
-    let factor = power(mpc, &base, -beta)?;
+    let base = f::add_scalar(mpc, &scaled, bias)?;
+    let factor = f::powf(mpc, &base, -beta)?;
     let factor = reshape(mpc, &factor, x.shape())?;
-    times(mpc, x, &factor, frac)
+    Ok(f::mul(mpc, x, &factor)?)
 }
 
 /// 1 at each position among `count`, 0 elsewhere.
@@ -227,12 +194,9 @@ pub(crate) fn one_hot<P: Protocol>(
     count: usize,
     shape: &Shape,
 ) -> Result<SecretTensor<P>> {
-    if at.frac() != 0 {
-        return Err(Error::invalid("one-hot", "the positions are no integers"));
-    }
     let flat = reshape(mpc, at, &Shape::new([at.shape().len()])?)?;
-    let flat = SecretTensor::new(flat.share().clone(), 0, at.width().min(POSITION_BITS));
-    let code = functions::one_hot(mpc, &flat, count)?;
+    let flat = SecretTensor::new(flat.share().clone(), at.frac(), at.width().min(POSITION_BITS));
+    let code = f::one_hot(mpc, &flat, count)?;
     reshape(mpc, &code, shape)
 }
 
@@ -248,13 +212,7 @@ pub(crate) fn lookup<P: Protocol>(
     let row: usize = table.shape().dims()[1..].iter().product();
     let code = one_hot(mpc, at, rows, &Shape::new([at.shape().len(), rows])?)?;
     let table = reshape(mpc, table, &Shape::new([rows, row])?)?;
-    let frac = table.frac();
-    let map = Map {
-        map: &LinearMap::MatMul { transpose_lhs: false, transpose_rhs: false },
-        x: &Operand::Secret(code),
-        weight: &Operand::Secret(table),
-    };
-    let picked = only(run(mpc, &[LinearJob::new(vec![map], frac)])?)?.value;
-    let picked = view(mpc, &picked, &View::Reshape(shape.clone()))?;
-    Ok(picked)
+    // At most one row is picked, so that the sum is no wider than a row.
+    let picked = f::matmul(mpc, &code, &table)?.with_width(table.width());
+    reshape(mpc, &picked, shape)
 }

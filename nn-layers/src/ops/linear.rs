@@ -2,11 +2,11 @@
 
 use mpc_core::{
     Finish, Linear, Operand, ProducedBy, Product, ProductOf, Protocol, SecretTensor, ShareTensor,
-    Sums, Term, TruncationMode, provided,
+    Sums, Term, TruncationMode, functions as f, provided,
 };
 use ring_arith::{Bilinear, Shape, View};
 
-use super::{broadcast, elementwise, frac_of, only, secret, shape_of};
+use super::{frac_of, only, secret, shape_of};
 use crate::graph::infer::transposed_size;
 use crate::graph::{LinearFinish, LinearMap};
 use crate::{Error, Result};
@@ -207,13 +207,13 @@ fn finished<P: Protocol>(
     let value = match (job.finish, &job.mask) {
         (LinearFinish::Truncate, _) => y,
         (LinearFinish::Relu, _) if job.keep => {
-            let (y, bits) = elementwise::relu_keeping(mpc, &y)?;
+            let (y, bits) = f::relu_keeping(mpc, &y)?;
             positive = Some(bits);
             y
         }
-        (LinearFinish::Relu, _) => elementwise::relu(mpc, &y)?,
-        (LinearFinish::Mask, Some(Masked::Kept(bits))) => elementwise::where_kept(mpc, &y, bits)?,
-        (LinearFinish::Mask, Some(Masked::Positive(x))) => elementwise::where_positive(mpc, &y, x)?,
+        (LinearFinish::Relu, _) => f::relu(mpc, &y)?,
+        (LinearFinish::Mask, Some(Masked::Kept(bits))) => f::where_bits(mpc, &y, bits)?,
+        (LinearFinish::Mask, Some(Masked::Positive(x))) => f::where_positive(mpc, &y, x)?,
         (LinearFinish::Mask, None) => {
             return Err(Error::invalid("linear", "what masks it is missing"));
         }
@@ -233,7 +233,7 @@ fn local<P: Protocol>(
     let shape = first.shape().clone();
     let mut sum = mpc.combine(&[(1 << shift, &first)], 0)?;
     for (summand, shift) in summands {
-        let summand = broadcast(mpc, &SecretTensor::<P>::new(summand, 0, 64), &shape)?;
+        let summand = f::broadcast(mpc, &SecretTensor::<P>::new(summand, 0, 64), &shape)?;
         sum = mpc.combine(&[(1, &sum), (1 << shift, summand.share())], 0)?;
     }
     let y = match prepared.drop {
@@ -275,7 +275,7 @@ fn spread_secret<P: Protocol>(
     weight: &SecretTensor<P>,
     shape: &Shape,
 ) -> Result<SecretTensor<P>> {
-    if *map == LinearMap::Mul { broadcast(mpc, weight, shape) } else { Ok(weight.clone()) }
+    if *map == LinearMap::Mul { Ok(f::broadcast(mpc, weight, shape)?) } else { Ok(weight.clone()) }
 }
 
 fn spread<P: Protocol>(

@@ -1,11 +1,11 @@
 //! One step of a running plan.
 
-use mpc_core::{Operand, Protocol, SecretTensor, Sums, provided};
+use mpc_core::{Operand, Protocol, SecretTensor, Sums, functions as f, provided};
 use ring_arith::{Shape, View};
 
 use super::{Plan, PlanNode};
 use crate::graph::{Binary, LinearMap, Op, Unary};
-use crate::ops::{self, clip, elementwise, functions, linear, pool, reduce};
+use crate::ops::{self, clip, functions, linear};
 use crate::{Error, Result};
 
 /// The values of all nodes that have been computed and are still needed.
@@ -19,7 +19,7 @@ pub(crate) enum Kept<P: Protocol> {
     /// The bits where a ReLU's result is positive.
     Positive(P::Bits),
     /// The position of the maximum under each position of a window.
-    Choices(pool::Choices<P>),
+    Winners(f::Winners<P>),
 }
 
 /// A node's result, and the bits that it keeps.
@@ -149,7 +149,7 @@ fn casts<P: Protocol>(
     for &i in group {
         jobs.push((ops::secret(mpc, value(values, plan.nodes[i].inputs[0])?)?, plan.target(i)));
     }
-    ops::align_all(mpc, &jobs)
+    ops::rescale_all(mpc, &jobs)
 }
 
 /// Words that are confined: all share their rounds.
@@ -207,14 +207,13 @@ impl<P: Protocol> Step<'_, P> {
         match &self.node.op {
             Op::Unary(Unary::Relu) if self.keep => {
                 let x = self.secret(mpc, 0)?;
-                let (value, positive) = elementwise::relu_keeping(mpc, &x)?;
+                let (value, positive) = f::relu_keeping(mpc, &x)?;
                 Ok(Made::new(value, Some(Kept::Positive(positive)), None))
             }
-            Op::MaxPool(p) => {
+            Op::MaxPool(p) if self.keep => {
                 let x = self.secret(mpc, 0)?;
-                let (value, choices) = pool::max(mpc, &x, p, self.keep)?;
-                let kept = self.keep.then_some(Kept::Choices(choices));
-                Ok(Made::new(value, kept, None))
+                let (value, winners) = f::max_pool_keeping(mpc, &x, p.window())?;
+                Ok(Made::new(value, Some(Kept::Winners(winners)), None))
             }
             Op::ConvWeightGrad(k) => self.product(mpc, &LinearMap::ConvWeightGrad(*k)),
             Op::Conv(k) => self.product(mpc, &LinearMap::Conv(*k)),
@@ -226,22 +225,22 @@ impl<P: Protocol> Step<'_, P> {
             }
             Op::Binary(Binary::Mul) => {
                 let (x, y) = (self.operand(0)?, self.operand(1)?);
-                let value = elementwise::mul(mpc, x, y, self.target)?;
+                let value = ops::mul(mpc, x, y, self.target)?;
                 self.summed(mpc, value)
             }
             Op::Dot(axes) => {
                 let x = self.secret(mpc, 0)?;
                 let value = if self.node.inputs[0] == self.node.inputs[1] {
-                    reduce::dot(mpc, &x, None, axes, self.frac)?
+                    f::dot(mpc, &x, None, axes, self.frac)?
                 } else {
                     let y = self.secret(mpc, 1)?;
-                    reduce::dot(mpc, &x, Some(&y), axes, self.frac)?
+                    f::dot(mpc, &x, Some(&y), axes, self.frac)?
                 };
                 self.summed(mpc, value)
             }
             &Op::Normalize { axis, epsilon } => {
                 let x = self.in_format(mpc, 0)?;
-                let made = mpc_core::functions::normalize_watched(mpc, &x, axis, epsilon)?;
+                let made = f::normalize_watched(mpc, &x, axis, epsilon)?;
                 Ok(Made { faint: made.faint, ..made.rows.into() })
             }
             _ => Ok(self.value(mpc)?.into()),
@@ -271,48 +270,49 @@ impl<P: Protocol> Step<'_, P> {
             | Op::Cast
             | Op::Confine(_)
             | Op::Dot(_)
-            | Op::Normalize { .. }
-            | Op::MaxPool(_) => Err(mixed()),
+            | Op::Normalize { .. } => Err(mixed()),
             Op::BatchNorm(_) | Op::Dropout(_) => {
                 Err(Error::plan("batch norms are joined to what is around them"))
             }
-            Op::Unary(f) => self.unary(mpc, *f),
-            Op::Binary(f) => self.binary(mpc, *f),
+            Op::Unary(function) => self.unary(mpc, *function),
+            Op::Binary(function) => self.binary(mpc, *function),
             Op::Mask => {
                 let x = self.secret(mpc, 0)?;
-                match self.kept {
-                    Some(_) => elementwise::where_kept(mpc, &x, &positive(self.kept)?),
-                    None => elementwise::where_positive(mpc, &x, &self.secret(mpc, 1)?),
-                }
+                Ok(match self.kept {
+                    Some(_) => f::where_bits(mpc, &x, &positive(self.kept)?)?,
+                    None => f::where_positive(mpc, &x, &self.secret(mpc, 1)?)?,
+                })
             }
             Op::Where => {
                 let c = self.secret(mpc, 0)?;
                 let (x, y) = (self.secret(mpc, 1)?, self.secret(mpc, 2)?);
-                elementwise::choose(mpc, &c, &x, &y)
+                functions::choose(mpc, &c, &x, &y)
             }
             &Op::Softmax { axis, log } => {
                 let x = self.in_format(mpc, 0)?;
-                functions::softmax(mpc, &x, axis, log)
+                Ok(if log { f::log_softmax(mpc, &x, axis)? } else { f::softmax(mpc, &x, axis)? })
             }
             &Op::Lrn { size, alpha, beta, bias } => {
                 let x = self.in_format(mpc, 0)?;
                 functions::lrn(mpc, &x, [alpha, beta, bias], size)
             }
             Op::MaxPoolGrad(p) => {
-                let Some(Kept::Choices(choices)) = self.kept else {
-                    return Err(Error::plan("a maximum's choices were dropped too early"));
+                let Some(Kept::Winners(winners)) = self.kept else {
+                    return Err(Error::plan("a maximum's winners were dropped too early"));
                 };
-                pool::max_grad(mpc, choices, self.shape, &self.secret(mpc, 1)?, p)
+                let gradient = self.secret(mpc, 1)?;
+                Ok(f::max_pool_gradient(mpc, winners, self.shape, &gradient, p.window())?)
             }
-            Op::SumPool(p) => pool::sum(mpc, &self.secret(mpc, 0)?, p),
+            Op::MaxPool(p) => Ok(f::max_pool(mpc, &self.secret(mpc, 0)?, p.window())?),
+            Op::SumPool(p) => Ok(f::window_sum(mpc, &self.secret(mpc, 0)?, p.window())?),
             Op::AvgPool { .. } => Err(Error::plan("averages are lowered to sums before they run")),
             Op::Reduce { kind, axes, .. } => {
                 let x = self.secret(mpc, 0)?;
-                reduce::reduce(mpc, &x, *kind, axes, self.shape, self.frac)
+                functions::reduce(mpc, &x, *kind, axes, self.shape, self.frac)
             }
             Op::ArgMax { axis, min, .. } => {
                 let x = self.secret(mpc, 0)?;
-                reduce::position(mpc, &x, *axis, *min, self.shape)
+                functions::position(mpc, &x, *axis, *min, self.shape)
             }
             Op::Lookup => {
                 let (table, at) = (self.secret(mpc, 0)?, self.secret(mpc, 1)?);
@@ -335,70 +335,53 @@ impl<P: Protocol> Step<'_, P> {
     /// An operand with the fraction bits to which the operation rounds.
     fn in_format(&self, mpc: &mut P, i: usize) -> Result<SecretTensor<P>> {
         let x = self.secret(mpc, i)?;
-        ops::align(mpc, &x, self.target)
+        Ok(f::rescale(mpc, &x, self.target)?)
     }
 
     /// A product of two values that are both computed.
     fn product(&self, mpc: &mut P, map: &LinearMap) -> Result<Made<P>> {
         let (x, weight) = (self.operand(0)?, self.operand(1)?);
-        let frac = elementwise::product_frac(ops::frac_of(x), ops::frac_of(weight), self.target);
+        let frac = ops::product_frac(ops::frac_of(x), ops::frac_of(weight), self.target);
         let maps = vec![linear::Map { map, x, weight }];
         let job = linear::LinearJob { sums: self.sums, ..linear::LinearJob::new(maps, frac) };
         let made = ops::only(linear::run(mpc, &[job])?)?;
         Ok(Made::new(made.value, None, made.sums))
     }
 
-    fn unary(&self, mpc: &mut P, f: Unary) -> Result<SecretTensor<P>> {
+    fn unary(&self, mpc: &mut P, function: Unary) -> Result<SecretTensor<P>> {
         let x = self.secret(mpc, 0)?;
-        match f {
-            Unary::Relu => elementwise::relu(mpc, &x),
-            Unary::LeakyRelu(slope) => {
-                let x = ops::align(mpc, &x, self.target)?;
-                elementwise::leaky_relu(mpc, &x, slope)
-            }
-            Unary::Clip(low, high) => elementwise::clip(mpc, &x, low, high),
-            Unary::Neg => ops::scale(mpc, &x, -1.0, x.frac()),
-            Unary::Abs => elementwise::abs(mpc, &x),
-            Unary::Sign => elementwise::sign(mpc, &x),
-            Unary::Not => elementwise::not(mpc, &x),
-            Unary::Floor => elementwise::floor(mpc, &x),
+        match function {
+            // Exact in any format.
+            Unary::Relu
+            | Unary::Clip(..)
+            | Unary::Neg
+            | Unary::Abs
+            | Unary::Sign
+            | Unary::Not
+            | Unary::Floor => functions::unary(mpc, function, &x),
             // Not rounded before: a variance has more bits than its root.
-            Unary::InvSqrt if x.frac() > self.target => {
-                Ok(mpc_core::functions::inv_sqrt_to(mpc, &x, self.target)?)
-            }
+            Unary::InvSqrt if x.frac() > self.target => Ok(f::inv_sqrt_to(mpc, &x, self.target)?),
             _ => {
-                let x = ops::align(mpc, &x, self.target)?;
-                functions::unary(mpc, f, &x)
+                let x = f::rescale(mpc, &x, self.target)?;
+                functions::unary(mpc, function, &x)
             }
         }
     }
 
-    fn binary(&self, mpc: &mut P, f: Binary) -> Result<SecretTensor<P>> {
-        match f {
-            Binary::PRelu => {
-                return Err(Error::plan("slopes are lowered to products before they run"));
-            }
-            Binary::Div => {
-                let (x, y) = (self.in_format(mpc, 0)?, self.in_format(mpc, 1)?);
-                return functions::divide(mpc, &x, &y);
-            }
-            _ => {}
+    fn binary(&self, mpc: &mut P, function: Binary) -> Result<SecretTensor<P>> {
+        if function == Binary::Div {
+            let (x, y) = (self.in_format(mpc, 0)?, self.in_format(mpc, 1)?);
+            return Ok(f::div(mpc, &x, &y)?);
         }
         let (x, y) = (self.secret(mpc, 0)?, self.secret(mpc, 1)?);
-        match f {
-            Binary::Add => ops::add(mpc, &x, &y, false),
-            Binary::Sub => ops::add(mpc, &x, &y, true),
-            Binary::Max => elementwise::extreme(mpc, &x, &y, false),
-            Binary::Min => elementwise::extreme(mpc, &x, &y, true),
-            _ => elementwise::truth(mpc, f, &x, &y),
-        }
+        functions::binary(mpc, function, &x, &y)
     }
 
     fn concat(&self, mpc: &mut P, axis: usize) -> Result<SecretTensor<P>> {
         let (mut parts, mut width) = (vec![], 0);
         for i in 0..self.node.inputs.len() {
             let x = self.secret(mpc, i)?;
-            let x = ops::align(mpc, &x, self.frac)?;
+            let x = f::rescale(mpc, &x, self.frac)?;
             width = width.max(x.width());
             parts.push(x);
         }
@@ -421,7 +404,7 @@ impl<P: Protocol> Step<'_, P> {
             }
             Op::Gather { axis, indices, squeeze } => {
                 let picked = View::Gather { axis: *axis, indices: indices.clone().into() };
-                let picked = ops::view(mpc, &x, &picked)?;
+                let picked = f::view(mpc, &x, &picked)?;
                 return if *squeeze { ops::reshape(mpc, &picked, self.shape) } else { Ok(picked) };
             }
             Op::Pad { before, after, value } => {
@@ -429,11 +412,11 @@ impl<P: Protocol> Step<'_, P> {
                 let (before, after) = (before.clone(), after.clone());
                 let width =
                     x.width().max(66 - (word as i64).unsigned_abs().leading_zeros()).min(64);
-                let y = ops::view(mpc, &x, &View::Pad { before, after, value: word })?;
+                let y = f::view(mpc, &x, &View::Pad { before, after, value: word })?;
                 return Ok(SecretTensor::new(y.share().clone(), y.frac(), width));
             }
             op => return Err(Error::invalid(op.name(), "cannot be run")),
         };
-        ops::view(mpc, &x, &view)
+        Ok(f::view(mpc, &x, &view)?)
     }
 }

@@ -13,7 +13,7 @@ mod fold;
 
 use mpc_core::{
     Compare, Finish, Linear, Operand, Product, Protocol, SecretTensor, ShareTensor, SplitMix64,
-    Sums, Term, Then, TruncationMode,
+    Sums, Term, Then, TruncationMode, functions as f,
 };
 use ring_arith::{Bilinear, Engine, Shape, Tensor, View};
 
@@ -384,7 +384,7 @@ fn within_multiple<P: Protocol>(
 ) -> Result<[Ended<P>; 2]> {
     let shape = x.shape().broadcast(y.shape(), "div")?;
     let frac = x.frac().max(y.frac());
-    let [x, y] = [ops::broadcast(mpc, &x, &shape)?, ops::broadcast(mpc, &y, &shape)?];
+    let [x, y] = [f::broadcast(mpc, &x, &shape)?, f::broadcast(mpc, &y, &shape)?];
     let up = |operand: &SecretTensor<P>| 1u64 << (frac - operand.frac());
     let [x_factor, y_factor] = [up(&x), up(&y).wrapping_mul(limit as u64)];
     let minus = |factor: u64| factor.wrapping_neg();
@@ -526,7 +526,7 @@ impl Part {
     fn slice<P: Protocol>(&self, mpc: &P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
         let each = x.shape().dims()[0] / self.of;
         let (start, end) = (self.start * each, self.end * each);
-        ops::view(mpc, x, &View::Slice { axis: 0, start, end, step: 1 })
+        Ok(f::slice(mpc, x, 0, start, end, 1)?)
     }
 
     /// Its share of an operand that is broadcast to a result of this shape, unless it serves all examples.

@@ -4,12 +4,13 @@
 //! the inner product of `s x` and `w r` (Freivalds, IFIP 1977). It costs two products with public operands,
 //! which are local, and one of two short vectors of secrets.
 
-use mpc_core::{Linear, Protocol, SecretTensor, ShareTensor, SumFactors, Sums, Words};
+use mpc_core::{
+    Linear, Protocol, SecretTensor, ShareTensor, SumFactors, Sums, Words, functions as f,
+};
 use ring_arith::{Bilinear, ConvSpec, Engine, Shape, Tensor, View};
 
 use super::factors::{Factors, SUMS};
 use crate::graph::{Kernel, LinearMap};
-use crate::ops;
 use crate::{Error, Result};
 
 /// Two factors whose inner product is a weighted sum of results: `[1, k]` if they are the same for all sums, else
@@ -338,12 +339,12 @@ impl<P: Protocol> Folder<'_, P> {
         let shape = Shape::new(self.dims)?;
         let len = shape.len();
         let (large, small) = if x.shape().len() < y.shape().len() { (y, x) } else { (x, y) };
-        let large = ops::broadcast(self.mpc, large, &shape)?;
+        let large = f::broadcast(self.mpc, large, &shape)?;
         let all = Sums { factors: &self.factors.lists, parts: 1 }.of(0..len);
         let k = small.shape().len();
         if k * SUMS >= len {
             // The value itself serves all sums.
-            let small = ops::broadcast(self.mpc, small, &shape)?;
+            let small = f::broadcast(self.mpc, small, &shape)?;
             let small = self.shaped(small.share(), [1, len])?;
             let small = self.view(&small, &View::Broadcast(Shape::new([SUMS, len])?))?;
             let all = self.public([SUMS, len], all)?;
