@@ -385,6 +385,9 @@ pub enum Unary {
     Sqrt,
     /// `1 / sqrt(x)`.
     InvSqrt,
+    /// `1 / sqrt(x)` of a moment or a norm by which an optimiser divides: of a few units, which are mostly rounding,
+    /// it has the right order of magnitude alone.
+    Damping,
     /// `1 / x`.
     Reciprocal,
     /// `-x`.
@@ -573,7 +576,7 @@ impl Op {
                 Unary::Sigmoid | Unary::Erf | Unary::Gelu | Unary::Sin | Unary::Cos => {
                     Approximated(17.0)
                 }
-                Unary::Sqrt | Unary::InvSqrt | Unary::Log => Approximated(18.0),
+                Unary::Sqrt | Unary::InvSqrt | Unary::Damping | Unary::Log => Approximated(18.0),
                 Unary::Silu | Unary::Pow(_) => Approximated(15.0),
                 _ => Approximated(16.0),
             },
@@ -636,6 +639,7 @@ impl Unary {
                 | Self::Sign
                 | Self::Floor
                 | Self::InvSqrt
+                | Self::Damping
         )
     }
 
@@ -661,6 +665,7 @@ impl Unary {
             Self::Log => "log",
             Self::Sqrt => "sqrt",
             Self::InvSqrt => "inverse-sqrt",
+            Self::Damping => "damping",
             Self::Reciprocal => "reciprocal",
             Self::Neg => "negate",
             Self::Abs => "abs",

@@ -55,7 +55,7 @@ pub(crate) fn unary_f64(f: Unary, x: f64) -> f64 {
         Unary::Exp => x.exp(),
         Unary::Log => x.ln(),
         Unary::Sqrt => x.sqrt(),
-        Unary::InvSqrt => 1.0 / x.sqrt(),
+        Unary::InvSqrt | Unary::Damping => 1.0 / x.sqrt(),
         Unary::Reciprocal => 1.0 / x,
         Unary::Neg => -x,
         Unary::Abs => x.abs(),

@@ -35,7 +35,7 @@ pub(crate) fn unary<P: Protocol>(
         Unary::Exp => f::exp(mpc, x)?,
         Unary::Log => f::log(mpc, x)?,
         Unary::Sqrt => f::sqrt(mpc, x)?,
-        Unary::InvSqrt => f::inv_sqrt(mpc, x)?,
+        Unary::InvSqrt | Unary::Damping => f::inv_sqrt(mpc, x)?,
         Unary::Reciprocal => f::reciprocal(mpc, x)?,
         Unary::Sin => f::sin(mpc, x)?,
         Unary::Cos => f::cos(mpc, x)?,

@@ -313,7 +313,7 @@ fn product(op: &Op, x: &Interval, y: &Interval, batch: usize) -> Result<Interval
 
 /// The least and the greatest that a function makes of the numbers between two.
 fn reached(f: Unary, low: f64, high: f64) -> (f64, f64) {
-    let positive = matches!(f, Unary::Log | Unary::Sqrt | Unary::InvSqrt)
+    let positive = matches!(f, Unary::Log | Unary::Sqrt | Unary::InvSqrt | Unary::Damping)
         || matches!(f, Unary::Pow(n) if n.fract() != 0.0);
     let pole = matches!(f, Unary::Reciprocal) || matches!(f, Unary::Pow(n) if n < 0.0);
     let crosses = low <= 0.0 && high >= 0.0;

@@ -39,6 +39,7 @@ impl Domain {
                     let unit = power(-frac.max(own));
                     Some(Self::between(unit * power(INVERTED - 1), f64::INFINITY))
                 }
+                Unary::Damping => Some(Self::between(power(-frac.max(own)), f64::INFINITY)),
                 Unary::Sqrt => Some(Self::between(0.0, f64::INFINITY)),
                 Unary::Gelu | Unary::Silu => Some(Self::around(power(22).min(fine))),
                 Unary::Sigmoid

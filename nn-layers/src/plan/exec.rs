@@ -360,7 +360,9 @@ impl<P: Protocol> Step<'_, P> {
             | Unary::Not
             | Unary::Floor => functions::unary(mpc, function, &x),
             // Not rounded before: a variance has more bits than its root.
-            Unary::InvSqrt if x.frac() > self.target => Ok(f::inv_sqrt_to(mpc, &x, self.target)?),
+            Unary::InvSqrt | Unary::Damping if x.frac() > self.target => {
+                Ok(f::inv_sqrt_to(mpc, &x, self.target)?)
+            }
             _ => {
                 let x = f::rescale(mpc, &x, self.target)?;
                 functions::unary(mpc, function, &x)

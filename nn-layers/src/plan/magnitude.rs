@@ -246,6 +246,7 @@ impl Plan {
                 | Unary::Exp
                 | Unary::Sqrt
                 | Unary::InvSqrt
+                | Unary::Damping
                 | Unary::Softplus
                 | Unary::HardSigmoid(..)
                 | Unary::Not => 0.0,
@@ -389,6 +390,8 @@ fn unary(f: Unary, x: f64) -> f64 {
         // Of the least number that there is, the unit of the finest format.
         Unary::Log => 20.0,
         Unary::InvSqrt => 14f64.exp2(),
+        // Of the least moment that there is.
+        Unary::Damping => 19f64.exp2(),
         Unary::Softplus | Unary::Floor => x + 1.0,
         Unary::Sqrt => x.sqrt(),
         _ => f64::INFINITY,

@@ -455,7 +455,7 @@ impl Updater<'_> {
         }
         let least = self.graph.public("adam.least", HostTensor::scalar(self.adam.least()));
         let moments = self.binary(Format::Fixed(SECOND), Binary::Add, moments, least)?;
-        let root = self.add(Format::Fixed(ROOT), Op::Unary(Unary::InvSqrt), &[moments])?;
+        let root = self.add(Format::Fixed(ROOT), Op::Unary(Unary::Damping), &[moments])?;
         let root = self.damped(root, epsilon)?;
         let Some(old) = stored else { return Ok(root) };
         // The old ones are weights of this plan too, so that both plans have the same state.
@@ -556,7 +556,7 @@ pub(super) fn clip_factor(
     let total =
         graph.add_as(Format::Fixed(SECOND), "clip", Op::Binary(Binary::Add), &[total, least])?;
     let inverse =
-        graph.add_as(Format::Fixed(FACTOR), "clip", Op::Unary(Unary::InvSqrt), &[total])?;
+        graph.add_as(Format::Fixed(FACTOR), "clip", Op::Unary(Unary::Damping), &[total])?;
     let inverse = match unit {
         Some(unit) => graph.add_as(
             Format::Fixed(UNIT_STEP),

@@ -91,7 +91,7 @@ impl Backward<'_> {
                 let inverse = self.apply(Unary::InvSqrt, x)?;
                 self.affine(inverse, 0.5, 0.0)
             }
-            Unary::InvSqrt => {
+            Unary::InvSqrt | Unary::Damping => {
                 let square = self.times(y, y)?;
                 let cube = self.times(square, y)?;
                 self.affine(cube, -0.5, 0.0)
