@@ -1,13 +1,17 @@
 //! Networks as graphs: operations over inputs and constants, before planning.
 
+mod batch;
+mod edit;
 pub(crate) mod eval;
 pub(crate) mod grad;
 pub(crate) mod infer;
 pub(crate) mod norm;
 pub(crate) mod op;
+mod parameters;
 
 use ring_arith::Shape;
 
+pub(crate) use edit::Users;
 pub use op::{
     BatchNorm, Binary, Dim, Exactness, Kernel, Linear, LinearFinish, LinearMap, Op, Pool, Reduce,
     Unary,
@@ -188,143 +192,6 @@ impl Graph {
         self.push(name, Op::Constant(index), vec![], shape)
     }
 
-    /// A weight that training changes, with its value at the start.
-    pub(crate) fn parameter(&mut self, name: &str, value: HostTensor) -> ValueId {
-        let id = self.constant(name, value, true);
-        self.make_parameter(id);
-        id
-    }
-
-    /// Makes weights parameters: secret real numbers whose name `which` accepts. Values computed from them
-    /// alone are operations again, so that gradients reach the weights. The others stay as they are, and are
-    /// folded as for inference, also those that were parameters before. Running means and variances are not
-    /// parameters: they follow the batches if the scale or shift of their batch normalisation is one.
-    pub fn train(&mut self, which: impl Fn(&str) -> bool) -> Vec<ValueId> {
-        for node in &mut self.nodes {
-            if let Op::Parameter(i) = node.op {
-                node.op = Op::Constant(i);
-            }
-        }
-        let running = self.running_statistics(|_| true);
-        let mut uses = vec![0; self.nodes.len()];
-        for node in &self.nodes {
-            let folded = node.folded.iter().flat_map(|folded| &folded.inputs);
-            node.inputs.iter().chain(folded).for_each(|x| uses[x.0] += 1);
-        }
-        let mut trained = vec![];
-        for id in (0..self.nodes.len()).map(ValueId).filter(|id| !running.contains(id)) {
-            let accepts = |c: &Constant| c.secret && !c.value.is_int() && which(&c.name);
-            match self.nodes[id.0].folded.take() {
-                Some(folded) => self.unfold(id, folded, &uses, &mut trained),
-                None if self.constant_of(id).is_some_and(accepts) => {
-                    self.make_parameter(id);
-                    trained.push(id);
-                }
-                None => {}
-            }
-        }
-        trained
-    }
-
-    /// Makes the result of an operation on weights that operation again, if an operand is trained.
-    fn unfold(&mut self, id: ValueId, folded: Folded, uses: &[usize], trained: &mut [ValueId]) {
-        let Folded { op, inputs } = folded;
-        if inputs.iter().all(|x| self.constant_of(*x).or(self.broadcast_of(*x)).is_some()) {
-            return;
-        }
-        let only = inputs[0];
-        let reshaped = matches!(op, Op::Reshape(_)) && uses[only.0] == 1;
-        if let Some(place) = trained.iter().position(|&x| reshaped && x == only) {
-            // No other node knows the shape that it had before.
-            self.make_parameter(id);
-            trained[place] = id;
-        } else {
-            let node = &mut self.nodes[id.0];
-            node.op = op;
-            node.inputs = inputs;
-        }
-    }
-
-    /// Forgets the operations that computed weights.
-    pub(crate) fn settle(&mut self) {
-        self.nodes.iter_mut().for_each(|node| node.folded = None);
-    }
-
-    pub(crate) fn make_parameter(&mut self, id: ValueId) {
-        let node = &mut self.nodes[id.0];
-        if let Op::Constant(index) = node.op {
-            node.op = Op::Parameter(index);
-        }
-    }
-
-    /// A weight that a training leaves as it is, with its value: no pass computes with it.
-    pub(crate) fn frozen(&mut self, name: &str, value: HostTensor) -> ValueId {
-        let id = self.parameter(name, value);
-        self.freeze(id);
-        id
-    }
-
-    fn freeze(&mut self, id: ValueId) {
-        if let Op::Parameter(index) = self.nodes[id.0].op {
-            self.constants[index].frozen = true;
-        }
-    }
-
-    /// Makes every secret constant a frozen parameter, so that later results do not depend on a secret number.
-    pub(crate) fn hide_secrets(&mut self) {
-        for id in (0..self.nodes.len()).map(ValueId) {
-            if self.is_secret(id) {
-                self.make_parameter(id);
-                self.freeze(id);
-            }
-        }
-    }
-
-    /// The parameters that training changes, in the order of their nodes.
-    pub(crate) fn parameters(&self) -> Vec<ValueId> {
-        (0..self.nodes.len()).map(ValueId).filter(|&id| self.is_trained(id)).collect()
-    }
-
-    /// True if a value is a parameter that training changes.
-    pub(crate) fn is_trained(&self, id: ValueId) -> bool {
-        matches!(self.nodes[id.0].op, Op::Parameter(index) if !self.constants[index].frozen)
-    }
-
-    /// The name of a constant or of a weight that is trained.
-    pub fn name_of(&self, value: ValueId) -> Option<&str> {
-        self.start_of(value).map(|constant| constant.name.as_str())
-    }
-
-    /// Puts other numbers in the place of a parameter's start, or of a running statistic's.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if no parameter has the name, or it has another shape.
-    pub fn set_start(&mut self, name: &str, value: HostTensor) -> Result<()> {
-        let (mut found, len) = (false, value.shape().len());
-        for constant in &mut self.constants {
-            // A weight under another shape is a constant of the same name.
-            if constant.secret && constant.name == name && constant.value.shape().len() == len {
-                found |= constant.value.dims() == value.dims();
-                let numbers = value.floats().into_owned();
-                constant.value = HostTensor::new(constant.value.dims(), numbers)?;
-            }
-        }
-        match found {
-            true => Ok(()),
-            false => {
-                Err(Error::invalid("graph", format!("`{name}` is not a parameter of this shape")))
-            }
-        }
-    }
-
-    /// The tensor of a constant or of a parameter's start.
-    pub(crate) fn start_of(&self, value: ValueId) -> Option<&Constant> {
-        match self.nodes[value.0].op {
-            Op::Constant(i) | Op::Parameter(i) => Some(&self.constants[i]),
-            _ => None,
-        }
-    }
-
     /// Adds an operation; one on constants alone is computed now.
     ///
     /// # Errors
@@ -476,38 +343,6 @@ impl Graph {
         }
     }
 
-    /// The same network with shapes for another batch size.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if the network serves its batch size alone, [`Error::Node`] where the other one does
-    /// not fit.
-    pub fn for_batch(mut self, batch: usize) -> Result<Self> {
-        if batch == self.batch {
-            return Ok(self);
-        }
-        if batch == 0 || !self.any_batch {
-            let reason = format!("the network serves batch size {} alone, not {batch}", self.batch);
-            return Err(Error::invalid("batch", reason));
-        }
-        self.batch = batch;
-        for i in 0..self.nodes.len() {
-            let node = &self.nodes[i];
-            let shape = match node.op {
-                Op::Input(k) => {
-                    let dims = self.inputs[k].dims.iter().map(|&d| infer::resolve(d, batch));
-                    checked_shape("input", dims.collect::<Option<Vec<_>>>().unwrap_or_default())?
-                }
-                Op::Constant(_) | Op::Parameter(_) => continue,
-                ref op => {
-                    let shapes: Vec<_> = node.inputs.iter().map(|&id| self.shape(id)).collect();
-                    infer::output_shape(op, &shapes, batch).map_err(|e| e.at(&node.name))?
-                }
-            };
-            self.nodes[i].shape = shape;
-        }
-        Ok(self)
-    }
-
     /// The shape of a value for this graph's batch size.
     pub fn shape(&self, value: ValueId) -> &Shape {
         &self.nodes[value.0].shape
@@ -571,48 +406,6 @@ impl Graph {
         eval::run(&nodes, &constants, inputs, &outputs, self.batch)
     }
 
-    /// Joins two graphs of the same network, built for different batch sizes, into one whose plan serves every
-    /// batch size. If they differ in more than multiples of the batch, the result is the first graph, which
-    /// serves its batch size alone.
-    #[must_use]
-    pub fn unify(mut self, other: &Self) -> Self {
-        let (b, c) = (self.batch, other.batch);
-        let same = self.nodes.len() == other.nodes.len()
-            && self.constants.len() == other.constants.len()
-            && self.outputs == other.outputs
-            && self.constants.iter().zip(&other.constants).all(|(x, y)| x.value == y.value);
-        let merged = if same {
-            let pairs = self.nodes.iter().zip(&other.nodes);
-            pairs
-                .map(|(x, y)| {
-                    (x.inputs == y.inputs).then(|| unify_op(&x.op, &y.op, b, c)).flatten()
-                })
-                .collect::<Option<Vec<_>>>()
-        } else {
-            None
-        };
-        match merged.filter(|_| self.inputs == other.inputs) {
-            Some(ops) => self.nodes.iter_mut().zip(ops).for_each(|(node, op)| node.op = op),
-            None => self.any_batch = false,
-        }
-        self
-    }
-
-    /// True if the plan will serve every batch size.
-    pub fn serves_any_batch(&self) -> bool {
-        self.any_batch
-    }
-
-    /// Drops nodes that no output needs.
-    pub fn sweep(&mut self) {
-        crate::plan::passes::sweep(self);
-    }
-
-    /// Limits the plan to this graph's batch size.
-    pub fn fix_batch(&mut self) {
-        self.any_batch = false;
-    }
-
     pub(crate) fn constant_of(&self, value: ValueId) -> Option<&Constant> {
         match self.nodes[value.0].op {
             Op::Constant(i) => Some(&self.constants[i]),
@@ -638,32 +431,5 @@ impl Node {
     pub(crate) fn view(&self) -> eval::NodeView<'_> {
         let inputs = self.inputs.iter().map(|id| id.0).collect();
         eval::NodeView { name: &self.name, op: &self.op, inputs }
-    }
-}
-
-/// The operation that serves both batch sizes.
-fn unify_op(x: &Op, y: &Op, b: usize, c: usize) -> Option<Op> {
-    let dim = |p: Dim, q: Dim| match (p, q) {
-        _ if p == q => Some(p),
-        (Dim::Fixed(m), Dim::Fixed(n)) if m % b == 0 && n % c == 0 && m / b == n / c => {
-            Some(Dim::Batch(m / b))
-        }
-        _ => None,
-    };
-    let dims = |p: &[Dim], q: &[Dim]| {
-        let pairs = p.iter().zip(q).map(|(&p, &q)| dim(p, q));
-        if p.len() == q.len() { pairs.collect::<Option<Vec<_>>>() } else { None }
-    };
-    match (x, y) {
-        _ if x == y => Some(x.clone()),
-        (Op::Reshape(p), Op::Reshape(q)) => dims(p, q).map(Op::Reshape),
-        (Op::Broadcast(p), Op::Broadcast(q)) => dims(p, q).map(Op::Broadcast),
-        (
-            &Op::Slice { axis, start, end, step },
-            &Op::Slice { axis: a2, start: s2, end: e2, step: t2 },
-        ) if (axis, start, step) == (a2, s2, t2) => {
-            Some(Op::Slice { axis, start, end: dim(end, e2)?, step })
-        }
-        _ => None,
     }
 }

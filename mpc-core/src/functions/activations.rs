@@ -1,9 +1,10 @@
 //! Activations of networks that other functions are put together to.
 
 use super::{
-    add, add_scalar, clamp,
-    compare::{clamp_parts, magnitude_keeping, negative_part, where_bits},
-    exp_nonpositive, log, mul, mul_scalar, neg, reciprocal_positive, rescale, sub, tanh,
+    add, add_scalar,
+    choose::{clamp_parts, magnitude_keeping},
+    clamp, exp_nonpositive, log, mul, mul_scalar, neg, negative_part, reciprocal_positive, rescale,
+    sub, tanh, where_bits,
 };
 use crate::{Protocol, Result, SecretTensor};
 

@@ -1,7 +1,7 @@
 //! The exponential function.
 
 use super::{
-    compare::{Keep, keep, shifted},
+    choose::{Keep, keep, shifted},
     fixed::{at_20, run, working_chain},
     tables::{EXP, EXP_NONPOSITIVE, EXP_OF_MANY},
 };
@@ -43,8 +43,7 @@ pub fn exp<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
     mutant!("exp: clamped at -10", lowest = -10 << 20);
     mutant!("exp: one e beyond its ceiling", highest = highest + (1 << 20));
     // |x| < 8 needs no clamp.
-    let x =
-        if x.width() <= 24 { x } else { super::compare::clamp_words(mpc, &x, lowest, highest)? };
+    let x = if x.width() <= 24 { x } else { super::choose::clamp_words(mpc, &x, lowest, highest)? };
     // The same words are x / 16 with 24 fraction bits.
     let mut chain = working_chain::<P>(mpc);
     let x = chain.input(x.share());

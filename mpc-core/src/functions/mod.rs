@@ -16,6 +16,7 @@
 
 mod activations;
 mod arithmetic;
+mod choose;
 mod compare;
 mod costs;
 mod dot;
@@ -44,10 +45,12 @@ pub use activations::{elu, gelu_tanh, hard_sigmoid, hard_swish, softplus, softsi
 pub use arithmetic::{
     add, add_scalar, div_scalar, floor, mul_scalar, mul_scalar_to, neg, rescale, sub,
 };
+pub use choose::{
+    abs, clamp, leaky_relu, maximum, minimum, negative_part, relu, relu_all, relu_keeping, relu6,
+    where_bits, where_positive,
+};
 pub use compare::{
-    Logic, abs, clamp, eq, ge, gt, is_negative, le, leaky_relu, logical, lt, maximum, minimum, ne,
-    negative_part, not, one_hot, relu, relu_all, relu_keeping, relu6, select, sign, where_bits,
-    where_positive,
+    Logic, eq, ge, gt, is_negative, le, logical, lt, ne, not, one_hot, select, sign,
 };
 pub use costs::{Cost, costs};
 pub use dot::dot;

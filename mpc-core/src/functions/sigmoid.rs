@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use super::{
-    compare::{clamp_parts, shifted},
+    choose::{clamp_parts, shifted},
     exp::exp_from_vanished,
     fixed::{at_20, run, working_chain},
     rescale,
@@ -251,7 +251,7 @@ pub fn erf<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
     let x = at_20(mpc, x)?;
     let limit = LIMIT;
     mutant!("erf: clamped at 2.5", limit = 5 << 19);
-    let near = super::compare::clamp_words(mpc, &x, -limit, limit)?;
+    let near = super::choose::clamp_words(mpc, &x, -limit, limit)?;
     let mut chain = working_chain::<P>(mpc);
     let near = chain.input(near.share());
     // x^2 / 8 - 1 with 20 fraction bits.

@@ -6,7 +6,7 @@ use ring_arith::{Bilinear, Engine, Shape, Tensor};
 
 use super::{
     broadcast,
-    compare::shifted,
+    choose::shifted,
     exp::{Tail, exp_nonpositive_to},
     exponent::argument,
     fixed::{at_20, product, run, working_chain},

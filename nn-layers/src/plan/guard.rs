@@ -10,10 +10,12 @@
 
 mod factors;
 mod fold;
+mod part;
+mod recheck;
 
 use mpc_core::{
-    Compare, Finish, Linear, Operand, Product, Protocol, SecretTensor, ShareTensor, SplitMix64,
-    Sums, Term, Then, TruncationMode, functions as f,
+    Compare, Linear, Operand, Protocol, SecretTensor, ShareTensor, SplitMix64, Sums, Then,
+    functions as f,
 };
 use ring_arith::{Bilinear, Engine, Shape, Tensor, View};
 
@@ -24,14 +26,10 @@ use super::run::Watch;
 use crate::graph::{Binary, LinearFinish, LinearMap, Op};
 use crate::ops;
 use crate::{Error, Result};
-use factors::{Factors, SUMS};
+use factors::Factors;
 use fold::{Fold, Right, fold, fold_addend, fold_dot};
-
-/// Bits that are dropped from operands. A result that wrapped around `k` times goes unnoticed if `2^12` divides `k`.
-const COARSER: u32 = 12;
-
-/// Half of the least difference that shows a wrong result.
-const BOUND: u64 = 1 << (63 - COARSER);
+use part::Part;
+use recheck::{BOUND, COARSER, Coarse, Recheck, differences, failed, flat};
 
 /// Watches products, and returns at the end which of them left their range.
 ///
@@ -87,25 +85,6 @@ struct Count {
 struct Drawn {
     node: usize,
     factors: Factors,
-}
-
-/// The sums of one value of one caller, and those made of its operands.
-struct Recheck<P: Protocol> {
-    own: Coarse<P>,
-    terms: Vec<Coarse<P>>,
-}
-
-/// Two factors of sums: of the first some bits are dropped, or the product is raised by some.
-struct Coarse<P: Protocol> {
-    fold: Fold<P>,
-    drop: u32,
-    up: u32,
-}
-
-impl<P: Protocol> std::fmt::Debug for Recheck<P> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Recheck({} terms)", self.terms.len())
-    }
 }
 
 impl<'a, P: Protocol> Guard<'a, P> {
@@ -276,7 +255,7 @@ impl<'a, P: Protocol> Guard<'a, P> {
     ///
     /// # Cost
     /// 9 rounds for all values together, of which two are the plan's last ones. For each value and caller
-    /// [`SUMS`] products of one word and two comparisons each. A truncation of as many words as one result is
+    /// [`factors::SUMS`] products of one word and two comparisons each. A truncation of as many words as one result is
     /// made of products, for each sum, or once where the value has one row; and one of the result, where fewer bits
     /// of it were dropped than of the operands.
     ///
@@ -400,20 +379,6 @@ fn within_multiple<P: Protocol>(
     Ok([ended(&below, false)?, ended(&above, true)?])
 }
 
-/// The number of failed checks of each product, given the differences below minus the bound, and those below
-/// the bound.
-fn failed<P: Protocol>(mpc: &P, below: &P::Share, products: usize) -> Result<P::Share> {
-    let shape = Shape::new([products, 2, SUMS])?;
-    let below = mpc.linear(&Linear::View(&View::Reshape(shape)), below)?;
-    let all = mpc.linear(&Linear::Sum(&[2]), &below)?;
-    let all = mpc.linear(&Linear::View(&View::Reshape(Shape::new([products, 2])?)), &all)?;
-    let signs = Tensor::new(Shape::new([2, 1])?, vec![1, 1u64.wrapping_neg()])?;
-    let signs = mpc.engine().upload(signs)?;
-    let outside = mpc.linear(&Linear::TimesPublic(&Bilinear::MATMUL, &signs), &all)?;
-    let outside = mpc.linear(&Linear::Shift(SUMS as u64), &outside)?;
-    flat(mpc, &outside)
-}
-
 /// An operand of a node.
 fn value<P: Protocol>(
     plan: &Plan,
@@ -424,141 +389,6 @@ fn value<P: Protocol>(
 ) -> Result<SecretTensor<P>> {
     let value = values[plan.nodes[node].inputs[at]].as_ref();
     ops::secret(mpc, value.ok_or_else(|| Error::plan("a value was dropped too early"))?)
-}
-
-/// The sums less their expected values, `[SUMS]` of each. Three rounds.
-fn differences<'a, P: Protocol>(mpc: &mut P, rechecks: &'a [Recheck<P>]) -> Result<Vec<P::Share>> {
-    let all = |recheck: &'a Recheck<P>| std::iter::once(&recheck.own).chain(&recheck.terms);
-    let dropped = rechecks.iter().flat_map(all).map(|sums| (&sums.fold.left, sums.drop));
-    let dropped: Vec<_> = dropped.filter(|(_, bits)| *bits > 0).collect();
-    let mut coarse = if dropped.is_empty() {
-        vec![].into_iter()
-    } else {
-        // The rounding here does not change any result.
-        mpc.truncate(&dropped, TruncationMode::Default)?.into_iter()
-    };
-    let unanswered = || Error::invalid("guard", "the protocol left a product unanswered");
-    let mut factors = vec![];
-    let mut differences = vec![];
-    for recheck in rechecks {
-        let mut secret = vec![];
-        let mut sum = None;
-        for sums in all(recheck) {
-            let left = match sums.drop {
-                0 => sums.fold.left.clone(),
-                _ => coarse.next().ok_or_else(unanswered)?,
-            };
-            let made = match &sums.fold.right {
-                Right::None => left,
-                Right::Secret(right) => {
-                    secret.push(operands(mpc, &left, right, sums.up)?);
-                    continue;
-                }
-                Right::Public(right) => {
-                    let times = Bilinear::MatMul { transpose_lhs: false, transpose_rhs: true };
-                    flat(mpc, &mpc.linear(&Linear::TimesPublic(&times, right), &left)?)?
-                }
-            };
-            // These words are meant to wrap around.
-            let factor = 1u64 << sums.up;
-            sum = Some(match sum {
-                None => mpc.combine(&[(factor, &made)], 0)?,
-                Some(sum) => mpc.combine(&[(1, &sum), (factor.wrapping_neg(), &made)], 0)?,
-            });
-        }
-        let sum = sum.ok_or_else(|| Error::plan("a guarded value has no sums"))?;
-        factors.push(secret);
-        differences.push(sum);
-    }
-    let jobs = factors.iter().filter(|terms| !terms.is_empty()).map(|terms| Product {
-        terms: terms.iter().map(|[lhs, rhs]| Term { op: Bilinear::MATMUL, lhs, rhs }).collect(),
-        summands: vec![],
-        finish: Finish::Raw,
-        sums: None,
-    });
-    let jobs: Vec<_> = jobs.collect();
-    let mut products = if jobs.is_empty() { vec![] } else { mpc.products(&jobs)? }.into_iter();
-    for (sum, terms) in differences.iter_mut().zip(&factors) {
-        if !terms.is_empty() {
-            let product = flat(mpc, &products.next().ok_or_else(unanswered)?.share)?;
-            *sum = mpc.combine(&[(1, sum), (1u64.wrapping_neg(), &product)], 0)?;
-        }
-    }
-    Ok(differences)
-}
-
-/// The factors of inner products for all sums, `[SUMS, 1, 1]` as a product of matrices.
-fn operands<P: Protocol>(
-    mpc: &P,
-    left: &P::Share,
-    right: &P::Share,
-    up: u32,
-) -> Result<[P::Share; 2]> {
-    let shaped = |x: &P::Share, last: bool| {
-        let &[rows, k] = x.shape().dims() else { return Err(Error::plan("sums have no rows")) };
-        let mut dims = if last { vec![k, 1] } else { vec![1, k] };
-        if rows > 1 {
-            dims.insert(0, rows);
-        }
-        Ok(mpc.linear(&Linear::View(&View::Reshape(Shape::new(dims)?)), x)?)
-    };
-    let right = mpc.combine(&[(1 << up, right)], 0)?;
-    Ok([shaped(left, false)?, shaped(&right, true)?])
-}
-
-/// A tensor of one axis.
-fn flat<P: Protocol>(mpc: &P, x: &P::Share) -> Result<P::Share> {
-    let shape = Shape::new([x.shape().len()])?;
-    Ok(mpc.linear(&Linear::View(&View::Reshape(shape)), x)?)
-}
-
-/// Consecutive examples of a batch.
-#[derive(Debug, Clone, Copy)]
-struct Part {
-    start: usize,
-    end: usize,
-    /// The number of all examples.
-    of: usize,
-}
-
-impl Part {
-    /// Its share of axis 0.
-    fn slice<P: Protocol>(&self, mpc: &P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-        let each = x.shape().dims()[0] / self.of;
-        let (start, end) = (self.start * each, self.end * each);
-        Ok(f::slice(mpc, x, 0, start, end, 1)?)
-    }
-
-    /// Its share of an operand that is broadcast to a result of this shape, unless it serves all examples.
-    fn aligned<P: Protocol>(
-        &self,
-        mpc: &P,
-        x: SecretTensor<P>,
-        shape: &Shape,
-    ) -> Result<SecretTensor<P>> {
-        let own =
-            x.shape().rank() == shape.rank() && x.shape().dims().first() == shape.dims().first();
-        if self.of > 1 && own { self.slice(mpc, &x) } else { Ok(x) }
-    }
-
-    /// Its share of a map's operands, of each that does not serve all examples.
-    fn operands<P: Protocol>(
-        &self,
-        mpc: &P,
-        map: &LinearMap,
-        [x, weight]: [SecretTensor<P>; 2],
-        shape: &Shape,
-    ) -> Result<[SecretTensor<P>; 2]> {
-        let x = self.aligned(mpc, x, shape)?;
-        let weight = match map {
-            LinearMap::Mul => self.aligned(mpc, weight, shape)?,
-            LinearMap::MatMul { .. } if weight.shape().rank() > 2 => {
-                self.aligned(mpc, weight, shape)?
-            }
-            _ => weight,
-        };
-        Ok([x, weight])
-    }
 }
 
 /// The maps of an operation, with the places of their operands.

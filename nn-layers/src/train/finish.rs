@@ -163,7 +163,7 @@ impl Finish {
         let offset = self.shaped(&node, offset, &dims)?;
         let offset = self.made(&format!("{}.offset", node.name), offset, &dims)?;
         let y = self.inference.add(&node.name, Op::Binary(Binary::Add), &[x, offset])?;
-        passes::replace(&mut self.inference, at, y);
+        self.inference.replace(at, y);
         Ok(())
     }
 

@@ -105,7 +105,7 @@ impl TrainRequest {
         followed.into_iter().for_each(|id| network.make_parameter(id));
         passes::lower::invert_frozen_divisors(&mut network)?;
         passes::norms::fold_frozen(&mut network)?;
-        passes::sweep(&mut network);
+        network.sweep();
         network.hide_secrets();
         name_parameters(&mut network)?;
         let secrets = network.constants.iter().filter(|constant| constant.secret);

@@ -1,7 +1,7 @@
 //! Joins scales and shifts by constants to the linear layers around them: batch normalisation
 //! disappears here.
 
-use super::{open_linear, replace, rewrite, sweep, users, value};
+use super::open_linear;
 use crate::graph::{Binary, Graph, Linear, LinearFinish, LinearMap, Node, Op, ValueId};
 use crate::host::{elementwise, matmul, views};
 use crate::{HostTensor, Result};
@@ -19,7 +19,7 @@ pub(crate) fn absorb(graph: &mut Graph) -> Result<()> {
                 || scale_into_next(graph, at)?;
             i += 1;
         }
-        sweep(graph);
+        graph.sweep();
         if !changed {
             return Ok(());
         }
@@ -32,22 +32,22 @@ fn shift_into_bias(graph: &mut Graph, at: ValueId) -> Result<bool> {
     let (Op::Binary(Binary::Add), &[x, c]) = (&node.op, node.inputs.as_slice()) else {
         return Ok(false);
     };
-    let Some(shift) = value(graph, c).map(HostTensor::to_float) else { return Ok(false) };
-    let users = users(graph);
+    let Some(shift) = graph.constant_value(c).map(HostTensor::to_float) else { return Ok(false) };
+    let users = graph.users();
     let Some((linear, source)) = open_linear(graph, &users, x) else { return Ok(false) };
     if !spares_batch(shift.dims(), source) {
         return Ok(false);
     }
     let (linear, source) = (linear.clone(), source.clone());
-    let bias = match source.inputs.get(2).and_then(|&b| value(graph, b)) {
+    let bias = match source.inputs.get(2).and_then(|&b| graph.constant_value(b)) {
         Some(old) => elementwise::binary(Binary::Add, old, &shift)?,
         None => shift,
     };
     let name = format!("{}.bias", source.name);
     let bias = graph.weight(&name, bias);
     let inputs = vec![source.inputs[0], source.inputs[1], bias];
-    rewrite(graph, x, Op::Linear(Linear { bias: true, ..linear }), inputs);
-    replace(graph, at, x);
+    graph.rewrite(x, Op::Linear(Linear { bias: true, ..linear }), inputs);
+    graph.replace(at, x);
     Ok(true)
 }
 
@@ -66,16 +66,17 @@ fn scale_into_previous(graph: &mut Graph, at: ValueId) -> Result<bool> {
     let Op::Linear(outer @ Linear { map: LinearMap::Mul, .. }) = &node.op else {
         return Ok(false);
     };
-    let users = users(graph);
+    let users = graph.users();
     let x = node.inputs[0];
     let Some((inner, source)) = open_linear(graph, &users, x) else { return Ok(false) };
-    let Some(factor) = value(graph, node.inputs[1]) else { return Ok(false) };
-    let weight = value(graph, source.inputs[1]).expect("a linear layer's weight is constant");
+    let Some(factor) = graph.constant_value(node.inputs[1]) else { return Ok(false) };
+    let weight =
+        graph.constant_value(source.inputs[1]).expect("a linear layer's weight is constant");
     let Some(weight) = scale_outputs(inner, weight, factor, &source.shape)? else {
         return Ok(false);
     };
-    let old = source.inputs.get(2).and_then(|&b| value(graph, b));
-    let own = if outer.bias { value(graph, node.inputs[2]) } else { None };
+    let old = source.inputs.get(2).and_then(|&b| graph.constant_value(b));
+    let own = if outer.bias { graph.constant_value(node.inputs[2]) } else { None };
     let old = old.map(|b| elementwise::binary(Binary::Mul, b, factor)).transpose()?;
     let bias = match (old, own) {
         (Some(a), Some(b)) => Some(elementwise::binary(Binary::Add, &a, b)?),
@@ -91,7 +92,7 @@ fn scale_into_previous(graph: &mut Graph, at: ValueId) -> Result<bool> {
         inputs.push(*node.inputs.last().expect("a residual is an operand"));
     }
     let op = Linear { map: inner.map, bias: has_bias, ..outer };
-    rewrite(graph, at, Op::Linear(op), inputs);
+    graph.rewrite(at, Op::Linear(op), inputs);
     graph.nodes[at.0].name = source.name;
     Ok(true)
 }
@@ -100,13 +101,13 @@ fn scale_into_previous(graph: &mut Graph, at: ValueId) -> Result<bool> {
 fn number_into_previous(graph: &mut Graph, at: ValueId) -> Result<bool> {
     let node = &graph.nodes[at.0];
     let Op::Scale(c) = node.op else { return Ok(false) };
-    let users = users(graph);
+    let users = graph.users();
     let x = node.inputs[0];
     if open_linear(graph, &users, x).is_none() {
         return Ok(false);
     }
     scale_linear(graph, x, c);
-    replace(graph, at, x);
+    graph.replace(at, x);
     Ok(true)
 }
 
@@ -130,14 +131,14 @@ fn scale_into_next(graph: &mut Graph, at: ValueId) -> Result<bool> {
     else {
         return Ok(false);
     };
-    let users = users(graph);
+    let users = graph.users();
     if finish != LinearFinish::Truncate || !more.is_empty() || users[at.0].is_empty() {
         return Ok(false);
     }
     let node = node.clone();
     let (Some(c), b) = (
-        value(graph, node.inputs[1]).cloned(),
-        node.inputs.get(2).filter(|_| bias).and_then(|&b| value(graph, b).cloned()),
+        graph.constant_value(node.inputs[1]).cloned(),
+        node.inputs.get(2).filter(|_| bias).and_then(|&b| graph.constant_value(b).cloned()),
     ) else {
         return Ok(false);
     };
@@ -153,7 +154,7 @@ fn scale_into_next(graph: &mut Graph, at: ValueId) -> Result<bool> {
         let Op::Linear(mut linear) = target.op.clone() else { unreachable!("only these fold") };
         let weight = graph.weight(&weight_name(graph, &target), weight);
         let mut inputs = vec![node.inputs[0], weight];
-        let old = linear.bias.then(|| value(graph, target.inputs[2]).cloned()).flatten();
+        let old = linear.bias.then(|| graph.constant_value(target.inputs[2]).cloned()).flatten();
         let bias = match (old, shift) {
             (Some(a), Some(b)) => Some(elementwise::binary(Binary::Add, &a, &b)?),
             (a, b) => a.or(b),
@@ -165,7 +166,7 @@ fn scale_into_next(graph: &mut Graph, at: ValueId) -> Result<bool> {
         if linear.residual {
             inputs.push(*target.inputs.last().expect("a residual is an operand"));
         }
-        rewrite(graph, ValueId(user), Op::Linear(linear), inputs);
+        graph.rewrite(ValueId(user), Op::Linear(linear), inputs);
     }
     Ok(changed)
 }
@@ -183,7 +184,7 @@ fn fold_input(
     if node.inputs.iter().filter(|&&x| x == from).count() != 1 || node.inputs[0] != from {
         return Ok(None);
     }
-    let Some(w) = value(graph, node.inputs[1]) else { return Ok(None) };
+    let Some(w) = graph.constant_value(node.inputs[1]) else { return Ok(None) };
     match linear.map {
         LinearMap::MatMul { transpose_lhs: false, transpose_rhs } if w.shape().rank() == 2 => {
             let k = w.dims()[usize::from(transpose_rhs)];

@@ -1,6 +1,5 @@
 //! Convolutions on small images: avoids work on borders, and on windows where a product is enough.
 
-use super::{replace, rewrite, sweep, value};
 use crate::Result;
 use crate::graph::{Dim, Graph, Kernel, Linear, LinearMap, Op, Pool, ValueId};
 use crate::host::views;
@@ -11,7 +10,7 @@ pub(crate) fn crop_kernels(graph: &mut Graph) -> Result<()> {
         let node = graph.nodes[i].clone();
         let Op::Linear(Linear { map: LinearMap::Conv(kernel), .. }) = &node.op else { continue };
         let kernel = *kernel;
-        let Some(weight) = value(graph, node.inputs[1]) else { continue };
+        let Some(weight) = graph.constant_value(node.inputs[1]) else { continue };
         let &[_, _, h, w] = graph.shape(node.inputs[0]).dims() else { continue };
         let &[_, _, oh, ow] = node.shape.dims() else { continue };
         let (rows, cols) = (live(&kernel, 0, h, oh), live(&kernel, 1, w, ow));
@@ -35,7 +34,7 @@ pub(crate) fn crop_kernels(graph: &mut Graph) -> Result<()> {
         let map = LinearMap::Conv(Kernel { window, ..kernel });
         let mut inputs = node.inputs;
         inputs[1] = weight;
-        rewrite(graph, ValueId(i), Op::Linear(Linear { map, ..linear }), inputs);
+        graph.rewrite(ValueId(i), Op::Linear(Linear { map, ..linear }), inputs);
     }
     Ok(())
 }
@@ -75,16 +74,16 @@ pub(crate) fn full_kernels_to_products(graph: &mut Graph) -> Result<()> {
         let full = window.size == [h, w] && window.padding == [0; 4] && kernel.groups == 1;
         let bias = node.inputs.get(2).filter(|_| linear.bias);
         let added = linear.residual || !linear.more.is_empty();
-        if !full || added || bias.is_some_and(|&b| value(graph, b).is_none()) {
+        if !full || added || bias.is_some_and(|&b| graph.constant_value(b).is_none()) {
             continue;
         }
-        let Some(weight) = value(graph, node.inputs[1]) else { continue };
+        let Some(weight) = graph.constant_value(node.inputs[1]) else { continue };
         let outputs = weight.dims()[0];
         let weight = weight.reshape([outputs, c * h * w])?;
         let name = graph.constant_of(node.inputs[1]).map_or(String::new(), |k| k.name.clone());
         let mut inputs = vec![flatten(graph, x, c * h * w)?, graph.weight(&name, weight)];
         if linear.bias {
-            let bias = value(graph, node.inputs[2]).expect("a bias is constant").clone();
+            let bias = graph.constant_value(node.inputs[2]).expect("a bias is constant").clone();
             let bias = if bias.len() == 1 { bias.reshape([1])? } else { bias.reshape([outputs])? };
             inputs.push(graph.weight(&format!("{}.bias", node.name), bias));
         }
@@ -92,9 +91,9 @@ pub(crate) fn full_kernels_to_products(graph: &mut Graph) -> Result<()> {
         let flat = graph.add(&node.name, Op::Linear(Linear { map, ..linear }), &inputs)?;
         let dims = vec![Dim::Rest, Dim::Fixed(outputs), Dim::Fixed(1), Dim::Fixed(1)];
         let back = graph.add(&node.name, Op::Reshape(dims), &[flat])?;
-        replace(graph, ValueId(i), back);
+        graph.replace(ValueId(i), back);
     }
-    sweep(graph);
+    graph.sweep();
     Ok(())
 }
 

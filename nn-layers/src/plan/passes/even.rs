@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use super::{rewrite, sweep, value};
 use crate::graph::{Binary, Graph, LinearMap, Op, Unary, ValueId};
 use crate::host::elementwise;
 use crate::{HostTensor, Result};
@@ -55,12 +54,12 @@ pub(crate) fn even_out(graph: &mut Graph) -> Result<()> {
         let mut inputs = node.inputs.clone();
         inputs[0] = divided;
         inputs[1] = weight;
-        rewrite(graph, ValueId(i), node.op, inputs);
+        graph.rewrite(ValueId(i), node.op, inputs);
         changed = true;
     }
     // Added nodes come after their users.
     if changed {
-        sweep(graph);
+        graph.sweep();
     }
     Ok(())
 }
@@ -92,7 +91,7 @@ fn columns(graph: &Graph, at: ValueId) -> Option<(ValueId, usize, usize)> {
     let node = &graph.nodes[at.0];
     let Op::Linear(linear) = &node.op else { return None };
     let x = node.inputs[0];
-    let weight = value(graph, node.inputs[1])?;
+    let weight = graph.constant_value(node.inputs[1])?;
     let rank = graph.shape(x).rank();
     match linear.map {
         LinearMap::MatMul { transpose_lhs: false, transpose_rhs } if weight.dims().len() == 2 => {

@@ -1,7 +1,6 @@
 //! Weights that are trained have more fraction bits than values: where one is added to a value or becomes one, it is
 //! rounded.
 
-use super::{sweep, users};
 use crate::Result;
 use crate::graph::{Binary, Format, Graph, Op, ValueId};
 
@@ -30,7 +29,7 @@ pub(crate) fn round_weights(graph: &mut Graph) -> Result<()> {
             }
         }
     }
-    sweep(graph);
+    graph.sweep();
     Ok(())
 }
 
@@ -65,7 +64,7 @@ fn hands_on_formats(op: &Op) -> bool {
 /// A weight in the format of values, rounded before it is broadcast.
 fn rounded(graph: &mut Graph, x: ValueId) -> Result<ValueId> {
     let node = graph.nodes[x.0].clone();
-    if matches!(node.op, Op::Broadcast(_)) && users(graph)[x.0].len() == 1 {
+    if matches!(node.op, Op::Broadcast(_)) && graph.users()[x.0].len() == 1 {
         graph.nodes[x.0].inputs[0] = rounded(graph, node.inputs[0])?;
         return Ok(x);
     }

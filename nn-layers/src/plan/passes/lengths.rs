@@ -2,7 +2,6 @@
 //! keep to their range where squares do not, and cost less than a root and a quotient.
 
 use super::recognise::squared;
-use super::replace;
 use crate::Result;
 use crate::graph::{Binary, Dim, Graph, Op, Reduce, Unary, ValueId};
 
@@ -53,7 +52,7 @@ pub(super) fn by_length(graph: &mut Graph, at: ValueId) -> Result<()> {
         order.iter().enumerate().for_each(|(i, &axis)| back[axis] = i);
         y = add(Op::Permute(back), &[y])?;
     }
-    replace(graph, at, y);
+    graph.replace(at, y);
     Ok(())
 }
 

@@ -1,6 +1,5 @@
 //! Brings operations into the few forms that the other passes know.
 
-use super::{replace, rewrite, value};
 use crate::graph::{
     Binary, Constant, Graph, Linear, LinearMap, Node, Op, Reduce, Unary, ValueId, eval,
 };
@@ -31,7 +30,7 @@ pub(crate) fn lower(graph: &mut Graph) -> Result<()> {
                         &[sum, factors],
                     )?
                 };
-                replace(graph, id, mean);
+                graph.replace(id, mean);
             }
             // A mean over the batch depends on its size; it stays as it is.
             Op::Reduce { kind: Reduce::Mean, axes, keep } if !axes.contains(&0) => {
@@ -45,13 +44,13 @@ pub(crate) fn lower(graph: &mut Graph) -> Result<()> {
                     Op::Scale(1.0 / count.max(1) as f64),
                     &[sum],
                 )?;
-                replace(graph, id, mean);
+                graph.replace(id, mean);
             }
             Op::Binary(Binary::PRelu) => {
                 let sum = slopes(graph, &node)?;
-                replace(graph, id, sum);
+                graph.replace(id, sum);
             }
-            Op::Unary(Unary::Neg) => rewrite(graph, id, Op::Scale(-1.0), node.inputs.clone()),
+            Op::Unary(Unary::Neg) => graph.rewrite(id, Op::Scale(-1.0), node.inputs.clone()),
             Op::Conv(kernel) => linear(graph, id, LinearMap::Conv(*kernel)),
             Op::ConvTranspose { kernel, extra } => {
                 linear(graph, id, LinearMap::ConvTranspose { kernel: *kernel, extra: *extra });
@@ -115,7 +114,7 @@ fn linear(graph: &mut Graph, at: ValueId, map: LinearMap) {
     let dynamic = graph.constant_of(inputs[0]).is_none();
     let real = |c: &Constant| !c.value.is_int();
     if dynamic && graph.constant_of(inputs[1]).is_some_and(real) {
-        rewrite(graph, at, Op::Linear(Linear::new(map)), inputs);
+        graph.rewrite(at, Op::Linear(Linear::new(map)), inputs);
     }
 }
 
@@ -135,13 +134,13 @@ fn binary(graph: &mut Graph, at: ValueId, f: Binary) -> Result<()> {
     match f {
         Binary::Sub if !constant_first => {
             let negative = derived(graph, constant.value.to_float().map(|v| -v));
-            rewrite(graph, at, Op::Binary(Binary::Add), vec![x, negative]);
+            graph.rewrite(at, Op::Binary(Binary::Add), vec![x, negative]);
         }
         Binary::Sub => {
             let minus = graph.add_as(node.format, &node.name, Op::Scale(-1.0), &[x])?;
-            rewrite(graph, at, Op::Binary(Binary::Add), vec![minus, y]);
+            graph.rewrite(at, Op::Binary(Binary::Add), vec![minus, y]);
         }
-        Binary::Add => rewrite(graph, at, Op::Binary(f), vec![x, y]),
+        Binary::Add => graph.rewrite(at, Op::Binary(f), vec![x, y]),
         Binary::Div if !constant_first => {
             let inverse = inverse(&constant.value).map_err(|e| e.at(&node.name))?;
             let inverse = derived(graph, inverse);
@@ -172,7 +171,7 @@ pub(crate) fn invert_frozen_divisors(graph: &mut Graph) -> Result<()> {
         if node.op == Op::Binary(Binary::Div) {
             let inverse = inverse(&divisor.value).map_err(|e| e.at(&node.name))?;
             let inverse = graph.weight(&divisor.name, inverse);
-            rewrite(graph, ValueId(i), Op::Binary(Binary::Mul), vec![x, inverse]);
+            graph.rewrite(ValueId(i), Op::Binary(Binary::Mul), vec![x, inverse]);
         }
     }
     Ok(())
@@ -184,16 +183,16 @@ fn times(graph: &mut Graph, at: ValueId, x: ValueId, y: ValueId) {
     let fits = graph.shape(at) == graph.shape(x);
     let public = if constant.secret { None } else { constant.value.single() };
     let op = match public {
-        Some(c) if fits => return rewrite(graph, at, Op::Scale(c), vec![x]),
+        Some(c) if fits => return graph.rewrite(at, Op::Scale(c), vec![x]),
         None if fits && constant.secret => {
             // Integers would be scaled as weights are; as real numbers they mean the same.
             Op::Linear(Linear::new(LinearMap::Mul))
         }
         _ => Op::Binary(Binary::Mul),
     };
-    let float = value(graph, y).is_some_and(HostTensor::is_int).then(|| {
+    let float = graph.constant_value(y).is_some_and(HostTensor::is_int).then(|| {
         let c = graph.constant_of(y).cloned().expect("the caller found a constant");
         graph.constant(&c.name, c.value.to_float(), c.secret)
     });
-    rewrite(graph, at, op, vec![x, float.unwrap_or(y)]);
+    graph.rewrite(at, op, vec![x, float.unwrap_or(y)]);
 }

@@ -1,6 +1,5 @@
 //! Masks join the linear layer before them: the gradient of a ReLU is truncated and masked in one step.
 
-use super::{replace, sweep, users};
 use crate::Result;
 use crate::graph::{Dim, Format, Graph, LinearFinish, Op, ValueId};
 
@@ -22,15 +21,15 @@ pub(crate) fn fuse_masks(graph: &mut Graph) -> Result<()> {
             l.finish = LinearFinish::Mask;
         }
         node.inputs.push(mask);
-        replace(graph, ValueId(i), value);
+        graph.replace(ValueId(i), value);
     }
-    sweep(graph);
+    graph.sweep();
     Ok(())
 }
 
 /// The linear layer that this value alone shows, under whatever shape.
 fn layer_behind(graph: &Graph, from: ValueId) -> Option<ValueId> {
-    let users = users(graph);
+    let users = graph.users();
     let mut at = from;
     while users[at.0].len() == 1 {
         let node = &graph.nodes[at.0];

@@ -2,7 +2,6 @@
 //! the layers around them.
 
 use super::absorb::vector;
-use super::{replace, sweep, users, value};
 use crate::graph::norm::affine;
 use crate::graph::{BatchNorm, Binary, Dim, Format, Graph, Node, Op, Unary, ValueId};
 use crate::host::elementwise;
@@ -16,7 +15,7 @@ pub(crate) fn lower(graph: &mut Graph) -> Result<()> {
     for i in 0..graph.nodes.len() {
         if matches!(graph.nodes[i].op, Op::Dropout(_)) {
             let x = graph.nodes[i].inputs[0];
-            replace(graph, ValueId(i), x);
+            graph.replace(ValueId(i), x);
         }
     }
     rewrite(graph, |_, _| true)
@@ -37,11 +36,11 @@ pub(crate) fn fold_frozen(graph: &mut Graph) -> Result<()> {
                 _ => Ok(None),
             };
             if let Some(y) = folded.map_err(|e| e.at(&node.name))? {
-                replace(graph, ValueId(i), y);
+                graph.replace(ValueId(i), y);
                 changed = true;
             }
         }
-        sweep(graph);
+        graph.sweep();
     }
     Ok(())
 }
@@ -50,8 +49,10 @@ pub(crate) fn fold_frozen(graph: &mut Graph) -> Result<()> {
 fn fold_factor(graph: &mut Graph, node: &Node) -> Result<Option<ValueId>> {
     let [x, factor] = [node.inputs[0], node.inputs[1]];
     let Some(before) = LayerBefore::find(graph, x) else { return Ok(None) };
-    let bias = before.bias.map(|bias| value(graph, bias).cloned());
-    let (Some(weight), Some(factor)) = (value(graph, before.weight), value(graph, factor)) else {
+    let bias = before.bias.map(|bias| graph.constant_value(bias).cloned());
+    let (Some(weight), Some(factor)) =
+        (graph.constant_value(before.weight), graph.constant_value(factor))
+    else {
         return Ok(None);
     };
     let channels = weight.dims()[before.axis];
@@ -83,7 +84,7 @@ fn fold_factor(graph: &mut Graph, node: &Node) -> Result<Option<ValueId>> {
 fn fold_shift(graph: &mut Graph, node: &Node) -> Result<Option<ValueId>> {
     let sum = graph.nodes[node.inputs[0].0].clone();
     let inner = matches!(sum.op, Op::Binary(Binary::Add)) && sum.shape == node.shape;
-    if !inner || users(graph)[node.inputs[0].0].len() != 1 {
+    if !inner || graph.users()[node.inputs[0].0].len() != 1 {
         return Ok(None);
     }
     let (Some(one), Some(other)) =
@@ -112,7 +113,7 @@ pub(crate) struct LayerBefore {
 impl LayerBefore {
     /// The product whose result, with its bias, is this value and nothing else.
     pub(crate) fn find(graph: &Graph, from: ValueId) -> Option<Self> {
-        let users = users(graph);
+        let users = graph.users();
         let weight = |id: ValueId| graph.start_of(id).is_some();
         let product = |at: ValueId| {
             let node = &graph.nodes[at.0];
@@ -162,15 +163,16 @@ fn rewrite(graph: &mut Graph, which: impl Fn(&Graph, &Node) -> bool) -> Result<(
             None => by_values(graph, &node, norm),
         };
         let y = y.map_err(|e| e.at(&node.name))?;
-        replace(graph, ValueId(i), y);
+        graph.replace(ValueId(i), y);
     }
-    sweep(graph);
+    graph.sweep();
     Ok(())
 }
 
 /// Scale, shift, mean and variance, if all are constants.
 fn numbers(graph: &Graph, node: &Node) -> Option<[HostTensor; 4]> {
-    let all: Option<Vec<_>> = node.inputs[1..].iter().map(|&x| value(graph, x).cloned()).collect();
+    let all: Option<Vec<_>> =
+        node.inputs[1..].iter().map(|&x| graph.constant_value(x).cloned()).collect();
     all?.try_into().ok()
 }
 

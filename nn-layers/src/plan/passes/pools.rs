@@ -1,6 +1,6 @@
 //! Pooling where it costs least: inside the convolution before it, or before the ReLU.
 
-use super::{open_linear, replace, rewrite, sweep, users, value};
+use super::open_linear;
 use crate::graph::{
     Binary, Dim, Format, Graph, Kernel, Linear, LinearMap, Op, Pool, Unary, ValueId,
 };
@@ -15,7 +15,7 @@ pub(crate) fn merge_into_convolutions(graph: &mut Graph) -> Result<()> {
     for i in 0..graph.nodes.len() {
         let node = graph.nodes[i].clone();
         let Op::SumPool(pool) = node.op else { continue };
-        let users = users(graph);
+        let users = graph.users();
         let Some((linear, source)) = open_linear(graph, &users, node.inputs[0]) else { continue };
         let LinearMap::Conv(kernel) = linear.map else { continue };
         let Some(merged) = merged_kernel(&kernel, &pool) else { continue };
@@ -33,21 +33,21 @@ pub(crate) fn merge_into_convolutions(graph: &mut Graph) -> Result<()> {
             continue;
         }
         let (linear, source) = (linear.clone(), source.clone());
-        let Some(weight) = value(graph, source.inputs[1]) else { continue };
+        let Some(weight) = graph.constant_value(source.inputs[1]) else { continue };
         let weight = spread_taps(weight, &kernel, &pool, &merged)?;
         let name = graph.constant_of(source.inputs[1]).map_or(String::new(), |c| c.name.clone());
         let mut inputs = vec![source.inputs[0], graph.weight(&name, weight)];
         if linear.bias {
-            let bias = value(graph, source.inputs[2]).expect("a bias is constant");
+            let bias = graph.constant_value(source.inputs[2]).expect("a bias is constant");
             let bias = bias.map(|b| b * pool.taps() as f64);
             inputs.push(graph.weight(&format!("{}.bias", source.name), bias));
         }
         let op = Op::Linear(Linear { map: LinearMap::Conv(merged), ..linear });
         let id = graph.add(&source.name, op, &inputs)?;
         debug_assert_eq!(graph.shape(id), &node.shape);
-        replace(graph, ValueId(i), id);
+        graph.replace(ValueId(i), id);
     }
-    sweep(graph);
+    graph.sweep();
     Ok(())
 }
 
@@ -72,9 +72,9 @@ pub(crate) fn merge_averages(graph: &mut Graph) -> Result<()> {
             Some(bias) => graph.add(&source.name, Op::Binary(Binary::Add), &[conv, bias])?,
             None => conv,
         };
-        replace(graph, ValueId(i), y);
+        graph.replace(ValueId(i), y);
     }
-    sweep(graph);
+    graph.sweep();
     Ok(())
 }
 
@@ -89,7 +89,7 @@ struct Trained {
 
 /// The convolution by a parameter that a value alone shows.
 fn trained_convolution(graph: &Graph, from: ValueId) -> Option<Trained> {
-    let users = users(graph);
+    let users = graph.users();
     let convolution = |at: ValueId| {
         let node = &graph.nodes[at.0];
         let Op::Conv(kernel) = node.op else { return None };
@@ -192,7 +192,7 @@ pub(crate) fn pool_before_relu(graph: &mut Graph) -> Result<()> {
             continue;
         }
         let x = node.inputs[0];
-        let users = users(graph);
+        let users = graph.users();
         let smaller = 2 * node.shape.len() <= graph.shape(x).len();
         if !smaller || users[x.0].len() != 1 {
             continue;
@@ -216,9 +216,9 @@ pub(crate) fn pool_before_relu(graph: &mut Graph) -> Result<()> {
         };
         let relu_name = graph.nodes[x.0].name.clone();
         let pooled = graph.add(&node.name, node.op.clone(), &[source])?;
-        rewrite(graph, ValueId(i), Op::Unary(Unary::Relu), vec![pooled]);
+        graph.rewrite(ValueId(i), Op::Unary(Unary::Relu), vec![pooled]);
         graph.nodes[i].name = relu_name;
     }
-    sweep(graph);
+    graph.sweep();
     Ok(())
 }

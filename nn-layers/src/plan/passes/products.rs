@@ -1,10 +1,9 @@
 //! Products of two values that are both computed, as linear layers: they then take a bias, a residual and a
 //! format, and share rounds.
 
-use super::{Users, replace, sweep, users};
 use crate::Result;
 use crate::graph::{
-    Binary, Format, Graph, Linear, LinearFinish, LinearMap, Node, Op, Reduce, ValueId,
+    Binary, Format, Graph, Linear, LinearFinish, LinearMap, Node, Op, Reduce, Users, ValueId,
 };
 use crate::plan::check::power_of_two;
 
@@ -54,11 +53,11 @@ pub(crate) fn fuse_casts(graph: &mut Graph) -> Result<()> {
             continue;
         }
         let (format, x) = (graph.nodes[i].format, graph.nodes[i].inputs[0]);
-        let users = users(graph);
+        let users = graph.users();
         if let Some((layer, moved)) = rounding_layer(graph, Some(&users), x) {
             if let Some(format) = format.coarser(moved) {
                 graph.nodes[layer.0].format = format;
-                replace(graph, ValueId(i), x);
+                graph.replace(ValueId(i), x);
             }
             continue;
         }
@@ -79,10 +78,10 @@ pub(crate) fn fuse_casts(graph: &mut Graph) -> Result<()> {
             let rest_cast = graph.add_as(format, &name, Op::Cast, &[rest])?;
             let inputs = if rest == b { vec![a, rest_cast] } else { vec![rest_cast, b] };
             graph.nodes[x.0].inputs = inputs;
-            replace(graph, ValueId(i), x);
+            graph.replace(ValueId(i), x);
         }
     }
-    sweep(graph);
+    graph.sweep();
     Ok(())
 }
 

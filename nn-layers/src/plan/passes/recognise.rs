@@ -2,7 +2,6 @@
 //! their parts do not, and cost less.
 
 use super::lengths::by_length;
-use super::{replace, users};
 use crate::graph::{Binary, Graph, Op, Reduce, Unary, ValueId, eval};
 use crate::{HostTensor, Result};
 
@@ -198,7 +197,7 @@ fn sum_of_squares(graph: &mut Graph, at: ValueId) -> Result<()> {
         return Ok(());
     };
     let Some(x) = squared(graph, node.inputs[0]) else { return Ok(()) };
-    if axes.contains(&0) || users(graph)[node.inputs[0].0].len() != 1 {
+    if axes.contains(&0) || graph.users()[node.inputs[0].0].len() != 1 {
         return Ok(());
     }
     let count: usize = axes.iter().map(|&a| graph.shape(x).dims()[a]).product();
@@ -211,7 +210,7 @@ fn sum_of_squares(graph: &mut Graph, at: ValueId) -> Result<()> {
     let sum = graph.add_as(node.format, &node.name, squares, &[x])?;
     let mean = Op::Scale(1.0 / count.max(1) as f64);
     let mean = graph.add_as(node.format, &node.name, mean, &[sum])?;
-    replace(graph, at, mean);
+    graph.replace(at, mean);
     Ok(())
 }
 
@@ -237,6 +236,6 @@ fn log_of_sum(graph: &mut Graph, at: ValueId) -> Result<()> {
     let log = add(Op::Unary(Unary::Log), &[sum])?;
     let largest = if keep { largest } else { add(over(Reduce::Max, false), &[x])? };
     let whole = add(Op::Binary(Binary::Add), &[log, largest])?;
-    replace(graph, at, whole);
+    graph.replace(at, whole);
     Ok(())
 }

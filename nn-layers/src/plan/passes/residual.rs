@@ -1,6 +1,6 @@
 //! Sums and ReLUs join the linear layer before them.
 
-use super::{open_linear, replace, rewrite, sweep, users, value};
+use super::open_linear;
 use crate::Result;
 use crate::graph::{Binary, Format, Graph, Linear, LinearFinish, Node, Op, Unary, ValueId};
 use crate::host::elementwise;
@@ -16,13 +16,13 @@ pub(crate) fn fuse_sums(graph: &mut Graph) -> Result<()> {
         if x == y {
             continue;
         }
-        let users = users(graph);
+        let users = graph.users();
         let open = |v| open_linear(graph, &users, v).map(|(l, node)| (l.clone(), node.clone()));
         if graph.shape(x) != graph.shape(y) {
             let bias = [(x, y), (y, x)].into_iter().find(|&(at, _)| open(at).is_some());
             if let Some((at, bias)) = bias.filter(|&(at, bias)| takes_bias(graph, at, bias)) {
                 add_bias(graph, at, bias);
-                replace(graph, ValueId(i), at);
+                graph.replace(ValueId(i), at);
             }
             continue;
         }
@@ -42,10 +42,10 @@ pub(crate) fn fuse_sums(graph: &mut Graph) -> Result<()> {
             (None, None) => None,
         };
         if let Some(sum) = sum {
-            replace(graph, ValueId(i), sum);
+            graph.replace(ValueId(i), sum);
         }
     }
-    sweep(graph);
+    graph.sweep();
     Ok(())
 }
 
@@ -61,16 +61,16 @@ pub(crate) fn fuse_relu(graph: &mut Graph) {
             continue;
         }
         let x = graph.nodes[i].inputs[0];
-        let single = users(graph)[x.0].len() == 1;
+        let single = graph.users()[x.0].len() == 1;
         if let Op::Linear(l) = &mut graph.nodes[x.0].op
             && l.finish == LinearFinish::Truncate
             && single
         {
             l.finish = LinearFinish::Relu;
-            replace(graph, ValueId(i), x);
+            graph.replace(ValueId(i), x);
         }
     }
-    sweep(graph);
+    graph.sweep();
 }
 
 /// True if a value that is not a constant can be added to a linear layer as its bias: it is a parameter, or
@@ -113,13 +113,13 @@ fn add_map(graph: &mut Graph, at: ValueId, layers: [(Linear, Node); 2]) -> Resul
     linear.bias = inputs.len() == 3;
     inputs.extend(&other.inputs[..2]);
     linear.more.push(more.map);
-    rewrite(graph, at, Op::Linear(linear), inputs);
+    graph.rewrite(at, Op::Linear(linear), inputs);
     Ok(at)
 }
 
 /// One bias for two.
 fn sum_of_biases(graph: &mut Graph, name: &str, [a, b]: [ValueId; 2]) -> Result<ValueId> {
-    if let (Some(a), Some(b)) = (value(graph, a), value(graph, b)) {
+    if let (Some(a), Some(b)) = (graph.constant_value(a), graph.constant_value(b)) {
         let sum = elementwise::binary(Binary::Add, a, b)?;
         return Ok(graph.weight(&format!("{name}.bias"), sum));
     }

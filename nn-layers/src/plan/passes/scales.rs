@@ -6,11 +6,11 @@ use std::collections::HashSet;
 
 use super::absorb::scale_linear;
 use super::lower::whole;
+use super::open_linear;
 use super::products::rounding_layer;
-use super::{Users, open_linear, replace, rewrite, sweep, users};
 use crate::Result;
 use crate::graph::{
-    Binary, Format, Graph, Linear, LinearFinish, LinearMap, Op, Reduce, Unary, ValueId,
+    Binary, Format, Graph, Linear, LinearFinish, LinearMap, Op, Reduce, Unary, Users, ValueId,
 };
 use crate::plan::check::power_of_two;
 
@@ -30,12 +30,12 @@ pub(crate) fn propagate(graph: &mut Graph) -> Result<()> {
         } else if let Some(target) = linear_behind(graph, graph.nodes[i].inputs[0], c) {
             scale_linear(graph, target, c);
             let x = graph.nodes[i].inputs[0];
-            replace(graph, at, x);
+            graph.replace(at, x);
         }
     }
     drop_ones(graph);
     round_once(graph);
-    sweep(graph);
+    graph.sweep();
     Ok(())
 }
 
@@ -47,7 +47,7 @@ fn round_once(graph: &mut Graph) {
         let Some(bits) = power_of_two(c).filter(|k| *k < 0).map(i32::unsigned_abs) else {
             continue;
         };
-        let users = users(graph);
+        let users = graph.users();
         if !is_rounded(graph, &users, i) {
             continue;
         }
@@ -113,7 +113,7 @@ fn drop_ones(graph: &mut Graph) {
     for i in 0..graph.nodes.len() {
         let x = graph.nodes[i].inputs.first().copied();
         if let Some(x) = x.filter(|x| graph.nodes[i].op == Op::Scale(1.0) && !whole[x.0]) {
-            replace(graph, ValueId(i), x);
+            graph.replace(ValueId(i), x);
         }
     }
 }
@@ -124,7 +124,7 @@ fn scale_weight(graph: &mut Graph, at: ValueId, c: f64) {
         let node = graph.nodes[at.0].clone();
         let constant = graph.constant_of(node.inputs[1]).cloned().expect("weights are constant");
         let scaled = graph.constant(&constant.name, constant.value.map(|v| v * c), constant.secret);
-        rewrite(graph, at, node.op, vec![node.inputs[0], scaled]);
+        graph.rewrite(at, node.op, vec![node.inputs[0], scaled]);
         graph.nodes[at.0].inputs.extend(&node.inputs[2..]);
     }
 }
@@ -148,7 +148,7 @@ fn commutes(op: &Op, c: f64) -> bool {
 
 /// The linear layer that is the only user of this value, also through operations that commute with the factor.
 fn linear_ahead(graph: &Graph, from: ValueId, c: f64) -> Option<ValueId> {
-    let users = users(graph);
+    let users = graph.users();
     let mut at = from;
     loop {
         let &[next] = &users[at.0] else { return None };
@@ -166,7 +166,7 @@ fn linear_ahead(graph: &Graph, from: ValueId, c: f64) -> Option<ValueId> {
 
 /// The linear layer whose result alone becomes this value.
 fn linear_behind(graph: &Graph, from: ValueId, c: f64) -> Option<ValueId> {
-    let users = users(graph);
+    let users = graph.users();
     let mut at = from;
     loop {
         if users[at.0].len() != 1 {
