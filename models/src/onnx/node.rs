@@ -143,7 +143,7 @@ impl Node<'_, '_> {
     /// Result number `i` with its element type, in which integers of 16 bits and fewer wrap around.
     fn typed(&mut self, i: usize, id: ValueId) -> Result<Value> {
         let kind = ops::result_kind(self, i, id);
-        let id = if ops::wraps(self.operator) { ops::math::wrapped(self, id, kind)? } else { id };
+        let id = if ops::wraps(self.operator) { ops::whole::wrapped(self, id, kind)? } else { id };
         Ok(Value::Tensor(Typed { id, kind }))
     }
 

@@ -22,6 +22,8 @@ pub(crate) mod shape;
 pub(crate) mod svm;
 pub(crate) mod tables;
 pub(crate) mod trees;
+pub(crate) mod trigonometry;
+pub(crate) mod whole;
 
 use nn_layers::ValueId;
 
@@ -90,21 +92,21 @@ const OPERATORS: &[(&str, Import)] = &[
     ("Selu", Tensors(math::unary)),
     ("Gelu", Tensors(math::unary)),
     ("Celu", Tensors(math::celu)),
-    ("Ceil", Tensors(math::ceil)),
+    ("Ceil", Tensors(whole::ceil)),
     ("IsNaN", Tensors(math::is_nan)),
     ("IsInf", Tensors(math::is_inf)),
-    ("Round", Tensors(math::round)),
+    ("Round", Tensors(whole::round)),
     ("ThresholdedRelu", Tensors(math::thresholded)),
     ("Shrink", Tensors(math::shrink)),
-    ("Tan", Tensors(math::trigonometry)),
-    ("Asin", Tensors(math::trigonometry)),
-    ("Acos", Tensors(math::trigonometry)),
-    ("Atan", Tensors(math::trigonometry)),
-    ("Sinh", Tensors(math::trigonometry)),
-    ("Cosh", Tensors(math::trigonometry)),
-    ("Asinh", Tensors(math::trigonometry)),
-    ("Acosh", Tensors(math::trigonometry)),
-    ("Atanh", Tensors(math::trigonometry)),
+    ("Tan", Tensors(trigonometry::trigonometry)),
+    ("Asin", Tensors(trigonometry::trigonometry)),
+    ("Acos", Tensors(trigonometry::trigonometry)),
+    ("Atan", Tensors(trigonometry::trigonometry)),
+    ("Sinh", Tensors(trigonometry::trigonometry)),
+    ("Cosh", Tensors(trigonometry::trigonometry)),
+    ("Asinh", Tensors(trigonometry::trigonometry)),
+    ("Acosh", Tensors(trigonometry::trigonometry)),
+    ("Atanh", Tensors(trigonometry::trigonometry)),
     ("Mish", Tensors(math::mish)),
     ("Clip", Tensors(math::clip)),
     ("PRelu", Tensors(math::prelu)),
@@ -128,7 +130,7 @@ const OPERATORS: &[(&str, Import)] = &[
     ("Min", Tensors(math::variadic)),
     ("Sum", Tensors(math::variadic)),
     ("Mean", Tensors(math::variadic)),
-    ("Mod", Tensors(math::modulo)),
+    ("Mod", Tensors(whole::modulo)),
     ("Where", Tensors(math::select)),
     ("BitShift", Tensors(folded::bits)),
     ("BitwiseAnd", Tensors(folded::bits)),

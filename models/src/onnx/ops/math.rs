@@ -94,14 +94,6 @@ pub(crate) fn unary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![n.unary(f, x)?])
 }
 
-/// The smallest whole number that is not below.
-pub(crate) fn ceil(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = n.input(0)?;
-    let y = n.unary(Unary::Neg, x)?;
-    let y = n.unary(Unary::Floor, y)?;
-    Ok(vec![n.unary(Unary::Neg, y)?])
-}
-
 /// False for values that are computed on shares, where every word is a number. PyTorch tests this after a
 /// softmax, whose rows are not numbers where all of a row is masked; here such a row is uniform.
 pub(crate) fn is_nan(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
@@ -165,74 +157,6 @@ pub(crate) fn clip(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         _ => Unary::Clip(low, high),
     };
     Ok(vec![n.unary(f, x)?])
-}
-
-/// Integers modulo the size of their type: where that has 16 bits or fewer, and products where it has 32. Others do
-/// not reach the ends of wider types.
-pub(crate) fn wrapped(n: &mut Node<'_, '_>, x: ValueId, kind: i32) -> Result<ValueId> {
-    if !n.to.is_integer(x) || kind == dtype::BOOL {
-        return Ok(x);
-    }
-    if let Some(value) = n.to.graph.constant_value(x) {
-        let ints = value.as_ints()?;
-        if ints.iter().all(|&v| dtype::wrapped(kind, v) == v) {
-            return Ok(x);
-        }
-        let ints = ints.iter().map(|&v| dtype::wrapped(kind, v)).collect();
-        let value = HostTensor::integers(value.dims(), ints)?;
-        return Ok(n.to.graph.public(n.attributes.name, value));
-    }
-    let bits = dtype::bits(kind);
-    let multiplied = matches!(n.operator, "Mul" | "Pow" | "ReduceProd");
-    if bits > 32 || bits > 16 && !multiplied {
-        return Ok(x);
-    }
-    // x - size * floor((x - least) / size)
-    let (least, _) = dtype::limits(kind);
-    let size = 1i64 << bits;
-    let from = n.whole(least)?;
-    let above = n.binary_op(Binary::Sub, x, from)?;
-    // No more than 16 bits are dropped at a time: a factor has 20 behind the point.
-    let mut times = floored_by(n, above, size.min(1 << 16))?;
-    if bits > 16 {
-        times = floored_by(n, times, size >> 16)?;
-    }
-    let size = n.whole(size)?;
-    let turns = n.binary_op(Binary::Mul, times, size)?;
-    n.binary_op(Binary::Sub, x, turns)
-}
-
-/// Integers divided by a power of two up to 2^16, rounded down.
-pub(crate) fn floored_by(n: &mut Node<'_, '_>, x: ValueId, size: i64) -> Result<ValueId> {
-    let part = n.number(1.0 / size as f64);
-    let parts = n.binary_op(Binary::Mul, x, part)?;
-    n.unary(Unary::Floor, parts)
-}
-
-/// Integers divided by a number of them, rounded towards zero.
-pub(crate) fn divided_by(n: &mut Node<'_, '_>, x: ValueId, count: usize) -> Result<ValueId> {
-    let part = 1.0 / count as f64;
-    let minus = n.unary(Unary::Neg, x)?;
-    let mut parts = [x, minus];
-    for side in &mut parts {
-        let above = n.unary(Unary::Relu, *side)?;
-        // As a real number first, of which a factor has all digits.
-        let above = n.add(Op::Scale(1.0), &[above])?;
-        let quotient = n.add(Op::Scale(part), &[above])?;
-        // Half a part more: rounding does not take a whole number below itself.
-        let half = n.number(part / 2.0);
-        let quotient = n.binary_op(Binary::Add, quotient, half)?;
-        *side = n.unary(Unary::Floor, quotient)?;
-    }
-    n.binary_op(Binary::Sub, parts[0], parts[1])
-}
-
-/// The whole part of a real number, rounded towards zero, as an integer.
-pub(crate) fn truncated(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
-    let above = n.unary(Unary::Relu, x)?;
-    let below = n.binary_op(Binary::Sub, above, x)?;
-    let (above, below) = (n.unary(Unary::Floor, above)?, n.unary(Unary::Floor, below)?);
-    n.binary_op(Binary::Sub, above, below)
 }
 
 pub(crate) fn prelu(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
@@ -399,26 +323,6 @@ fn power_of(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<ValueId> {
     n.unary(Unary::Exp, product)
 }
 
-/// The remainder of a division: computed when the model is imported, or for integers by a power of two.
-pub(crate) fn modulo(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, y) = (n.input(0)?, n.input(1)?);
-    if n.to.graph.known(x)?.is_some() {
-        return folded::modulo(n);
-    }
-    let divisor = n.constant(y, "divisors")?.uniform().map(|d| d as i64);
-    let power = divisor.filter(|d| *d > 0 && d.count_ones() == 1 && *d <= 1 << 16);
-    let fmod = n.attributes.int("fmod", 0) != 0;
-    let Some(size) = power.filter(|_| n.to.is_integer(x) && !fmod) else {
-        return Err(n.unsupported("of computed values, but of integers by a power of two"));
-    };
-    let turns = floored_by(n, x, size)?;
-    let size = n.whole(size)?;
-    let turns = n.binary_op(Binary::Mul, turns, size)?;
-    let rest = n.binary_op(Binary::Sub, x, turns)?;
-    let dims = common(&n.dims(x), &n.dims(y));
-    Ok(vec![spread(n, rest, dims)?])
-}
-
 pub(crate) fn select(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let c = n.input(0)?;
     let (x, y) = (n.input(1)?, n.input(2)?);
@@ -443,29 +347,6 @@ pub(crate) fn select(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (yes, no) = (n.to.graph.public(name, yes), n.to.graph.public(name, no));
     let (x, y) = (n.binary_op(Binary::Mul, x, yes)?, n.binary_op(Binary::Mul, y, no)?);
     Ok(vec![n.binary_op(Binary::Add, x, y)?])
-}
-
-/// The nearest whole number, ties to even, as an integer.
-pub(crate) fn rounded(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
-    if n.to.is_integer(x) {
-        return Ok(x);
-    }
-    let half = n.number(0.5);
-    let above = n.binary_op(Binary::Add, x, half)?;
-    let up = n.unary(Unary::Floor, above)?;
-    // Halfway between two integers, an odd result is decremented.
-    let tie = n.binary_op(Binary::Equal, above, up)?;
-    let pairs = floored_by(n, up, 2)?;
-    let two = n.whole(2)?;
-    let even = n.binary_op(Binary::Mul, pairs, two)?;
-    let odd = n.binary_op(Binary::Sub, up, even)?;
-    let down = n.binary_op(Binary::Mul, tie, odd)?;
-    n.binary_op(Binary::Sub, up, down)
-}
-
-pub(crate) fn round(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = n.input(0)?;
-    Ok(vec![rounded(n, x)?])
 }
 
 /// `x` above a threshold, 0 elsewhere.
@@ -503,94 +384,6 @@ pub(crate) fn is_inf(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let values = value.floats().iter().map(|v| i64::from(is(v))).collect();
     let value = HostTensor::integers(value.dims(), values)?;
     Ok(vec![n.to.graph.public(n.attributes.name, value)])
-}
-
-/// Trigonometric and hyperbolic functions, by means of available ones.
-pub(crate) fn trigonometry(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = n.input(0)?;
-    let one = n.number(1.0);
-    let y = match n.operator {
-        "Tan" => {
-            let (sine, cosine) = (n.unary(Unary::Sin, x)?, n.unary(Unary::Cos, x)?);
-            n.binary_op(Binary::Div, sine, cosine)?
-        }
-        "Sinh" | "Cosh" => {
-            let minus = n.unary(Unary::Neg, x)?;
-            let (up, down) = (n.unary(Unary::Exp, x)?, n.unary(Unary::Exp, minus)?);
-            let f = if n.operator == "Sinh" { Binary::Sub } else { Binary::Add };
-            let both = n.binary_op(f, up, down)?;
-            times(n, both, 0.5)?
-        }
-        "Asinh" => {
-            // Odd; of magnitudes, nothing cancels in the sum.
-            let (sign, size) = (n.unary(Unary::Sign, x)?, n.unary(Unary::Abs, x)?);
-            let root = root_of_square(n, size, 1.0)?;
-            let sum = n.binary_op(Binary::Add, size, root)?;
-            let log = n.unary(Unary::Log, sum)?;
-            n.binary_op(Binary::Mul, log, sign)?
-        }
-        "Acosh" => {
-            let root = root_of_square(n, x, -1.0)?;
-            let sum = n.binary_op(Binary::Add, x, root)?;
-            n.unary(Unary::Log, sum)?
-        }
-        "Atanh" => {
-            let (up, down) = (n.binary_op(Binary::Add, one, x)?, n.binary_op(Binary::Sub, one, x)?);
-            let part = n.binary_op(Binary::Div, up, down)?;
-            let log = n.unary(Unary::Log, part)?;
-            times(n, log, 0.5)?
-        }
-        "Atan" => arc_tangent(n, x)?,
-        // The angle is twice that of x / (1 + sqrt(1 - x^2)).
-        "Asin" | "Acos" => {
-            let square = n.binary_op(Binary::Mul, x, x)?;
-            let rest = n.binary_op(Binary::Sub, one, square)?;
-            let rest = n.unary(Unary::Relu, rest)?;
-            let root = n.unary(Unary::Sqrt, rest)?;
-            let below = n.binary_op(Binary::Add, one, root)?;
-            let half = n.binary_op(Binary::Div, x, below)?;
-            let angle = arc_tangent(n, half)?;
-            let angle = times(n, angle, 2.0)?;
-            if n.operator == "Asin" {
-                angle
-            } else {
-                let right = n.number(std::f64::consts::FRAC_PI_2);
-                n.binary_op(Binary::Sub, right, angle)?
-            }
-        }
-        other => return Err(n.unsupported(format!("as {other}"))),
-    };
-    Ok(vec![y])
-}
-
-/// `sqrt(x^2 + more)`.
-fn root_of_square(n: &mut Node<'_, '_>, x: ValueId, more: f64) -> Result<ValueId> {
-    let square = n.binary_op(Binary::Mul, x, x)?;
-    let more = n.number(more);
-    let sum = n.binary_op(Binary::Add, square, more)?;
-    n.unary(Unary::Sqrt, sum)
-}
-
-/// The angle is four times that of a tangent below 0.42, for which seven terms of its series leave 2^-20.
-fn arc_tangent(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
-    let one = n.number(1.0);
-    let mut t = x;
-    for _ in 0..2 {
-        let root = root_of_square(n, t, 1.0)?;
-        let below = n.binary_op(Binary::Add, one, root)?;
-        t = n.binary_op(Binary::Div, t, below)?;
-    }
-    let square = n.binary_op(Binary::Mul, t, t)?;
-    let mut sum = n.number(1.0 / 13.0);
-    for k in (0..6).rev() {
-        let sign = if k % 2 == 0 { 1.0 } else { -1.0 };
-        let factor = sign / f64::from(2 * k + 1);
-        let next = n.binary_op(Binary::Mul, sum, square)?;
-        let factor = n.number(factor);
-        sum = n.binary_op(Binary::Add, next, factor)?;
-    }
-    let angle = n.binary_op(Binary::Mul, sum, t)?;
-    times(n, angle, 4.0)
 }
 
 /// A matrix product as [`matmul`] takes it.

@@ -3,7 +3,7 @@
 use nn_layers::{Binary, HostTensor, Op, Unary, ValueId};
 
 use super::shape::fixed;
-use super::{conv, math};
+use super::{conv, math, whole};
 use crate::Result;
 use crate::onnx::dtype;
 use crate::onnx::node::Node;
@@ -95,7 +95,7 @@ pub(crate) fn quantize(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// Rounded to integers, moved by the zero, and kept within the type.
 fn rounded(n: &mut Node<'_, '_>, x: ValueId, zero: Option<ValueId>, kind: i32) -> Result<ValueId> {
-    let mut y = math::rounded(n, x)?;
+    let mut y = whole::rounded(n, x)?;
     if let Some(zero) = zero {
         y = n.binary_op(Binary::Add, y, zero)?;
     }

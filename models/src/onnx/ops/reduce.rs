@@ -2,8 +2,8 @@
 
 use nn_layers::{Binary, Dim, HostTensor, Op, Reduce, Unary, ValueId};
 
-use super::math;
 use super::shape::{fixed, spread};
+use super::{math, whole};
 use crate::Result;
 use crate::onnx::dtype;
 use crate::onnx::node::Node;
@@ -45,7 +45,7 @@ pub(crate) fn reduce(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         // As integers are divided.
         let count = axes.iter().map(|&axis| n.dims(x)[axis]).product::<usize>().max(1);
         let sum = n.add(Op::Reduce { kind: Reduce::Sum, axes, keep }, &[x])?;
-        return Ok(vec![math::divided_by(n, sum, count)?]);
+        return Ok(vec![whole::divided_by(n, sum, count)?]);
     }
     Ok(vec![n.add(Op::Reduce { kind, axes, keep }, &[x])?])
 }

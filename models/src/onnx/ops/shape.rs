@@ -2,7 +2,7 @@
 
 use nn_layers::{Binary, Dim, HostTensor, MAX_ELEMENTS, Op, Unary, ValueId};
 
-use super::math;
+use super::{math, whole};
 use crate::Result;
 use crate::onnx::dtype;
 use crate::onnx::node::Node;
@@ -483,12 +483,12 @@ fn computed_cast(n: &mut Node<'_, '_>, x: ValueId, to: i32, float: bool) -> Resu
         return Ok(x);
     }
     if !n.to.is_integer(x) {
-        let whole = math::truncated(n, x)?;
-        return math::wrapped(n, whole, to);
+        let truncated = whole::truncated(n, x)?;
+        return whole::wrapped(n, truncated, to);
     }
     let (least, most) = dtype::limits(kind);
     let (from, until) = dtype::limits(to);
-    if from <= least && most <= until { Ok(x) } else { math::wrapped(n, x, to) }
+    if from <= least && most <= until { Ok(x) } else { whole::wrapped(n, x, to) }
 }
 
 /// Sizes that are not negative.
