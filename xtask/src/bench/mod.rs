@@ -44,6 +44,7 @@ mod python;
 mod ring;
 mod ring_words;
 mod service;
+mod store;
 mod timing;
 mod training;
 mod truncation;
@@ -115,5 +116,10 @@ pub const SUITES: &[Suite] = &[
         name: "service",
         about: "three servers and many clients: CPU beside idle ones, answers a second",
         cases: &[service::cases],
+    },
+    Suite {
+        name: "store",
+        about: "reading a model from a server's disk, encrypted and plain",
+        cases: &[store::cases],
     },
 ];
