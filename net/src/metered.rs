@@ -146,6 +146,18 @@ impl Meter {
         }
     }
 
+    /// Bytes sent to all peers so far.
+    #[must_use]
+    pub fn bytes_sent(&self) -> u64 {
+        self.lock().sent.iter().map(|traffic| traffic.bytes).sum()
+    }
+
+    /// The causal depth: rounds since the session began, as far as this party knows.
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        self.lock().depth
+    }
+
     /// Forgets all counts but the causal depth, and keeps the current step. For [`Report::of`] to be
     /// right, every party must do so at the same place of its program.
     pub fn reset(&self) {

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use net::{Message, Party, Result, Traffic, Transport};
+use net::{Message, Metered, Party, Result, Traffic, Transport};
 use nn_layers::{Observer, StepInfo};
 use serde::{Deserialize, Serialize};
 
@@ -37,23 +37,20 @@ pub struct Place {
 }
 
 struct Inner {
-    transport: Box<dyn Transport>,
-    depth: u32,
+    transport: Metered<Box<dyn Transport>>,
     job: Job,
 }
 
-/// The traffic since [`Watched::begin`].
+/// A job's beginning and its steps so far.
 struct Job {
     began: Instant,
     first_depth: u32,
-    sent: Vec<Traffic>,
-    received: Vec<Traffic>,
-    /// Bytes that came from a tape.
-    played: u64,
     steps: Vec<StepCost>,
-    entered: Instant,
-    step_bytes: u64,
+    /// The step that runs.
     name: String,
+    entered: Instant,
+    /// Bytes that the job had sent when it was entered.
+    before: u64,
 }
 
 impl Watched {
@@ -61,7 +58,7 @@ impl Watched {
     #[must_use]
     pub fn new(transport: Box<dyn Transport>) -> Self {
         let (me, parties) = (transport.me(), transport.parties());
-        let inner = Inner { transport, depth: 0, job: Job::begin(0, parties) };
+        let inner = Inner { transport: Metered::new(transport), job: Job::begin(0) };
         Self { me, parties, inner: Arc::new(Mutex::new(inner)), place: Arc::default() }
     }
 
@@ -84,7 +81,9 @@ impl Watched {
     /// Starts counting again.
     pub fn begin(&self) {
         let mut inner = self.lock();
-        inner.job = Job::begin(inner.depth, self.parties);
+        let meter = inner.transport.meter();
+        meter.reset();
+        inner.job = Job::begin(meter.depth());
         *self.locked_place() = Place::default();
     }
 
@@ -93,14 +92,15 @@ impl Watched {
     pub fn cost(&self) -> Cost {
         let mut inner = self.lock();
         inner.leave_step();
-        let (job, depth) = (&inner.job, inner.depth);
+        let stats = inner.transport.meter().stats();
+        let job = &inner.job;
         Cost {
             seconds: job.began.elapsed().as_secs_f64(),
-            bytes: job.sent.iter().map(|sent| sent.bytes).sum(),
-            messages: job.sent.iter().map(|sent| sent.messages).sum(),
-            rounds: depth - job.first_depth,
+            bytes: stats.bytes_sent(),
+            messages: stats.messages_sent(),
+            rounds: stats.depth - job.first_depth,
             first_depth: job.first_depth,
-            tape: job.played,
+            tape: stats.bytes_played(),
             steps: job.steps.clone(),
         }
     }
@@ -108,8 +108,8 @@ impl Watched {
     /// The traffic sent to each peer since [`Watched::begin`], and received from it.
     #[must_use]
     pub fn traffic(&self) -> [Vec<Traffic>; 2] {
-        let inner = self.lock();
-        [inner.job.sent.clone(), inner.job.received.clone()]
+        let stats = self.lock().transport.meter().stats();
+        [stats.sent, stats.received]
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -119,32 +119,23 @@ impl Watched {
 }
 
 impl Job {
-    fn begin(depth: u32, parties: usize) -> Self {
+    fn begin(depth: u32) -> Self {
         let now = Instant::now();
-        Self {
-            began: now,
-            first_depth: depth,
-            sent: vec![Traffic::default(); parties],
-            received: vec![Traffic::default(); parties],
-            played: 0,
-            steps: Vec::new(),
-            entered: now,
-            step_bytes: 0,
-            name: String::new(),
-        }
+        let (steps, name) = (Vec::new(), String::new());
+        Self { began: now, first_depth: depth, steps, name, entered: now, before: 0 }
     }
 }
 
 impl Inner {
     fn leave_step(&mut self) {
-        let (now, depth, job) = (Instant::now(), self.depth, &mut self.job);
-        let name = std::mem::take(&mut job.name);
-        if (!name.is_empty() || job.step_bytes > 0) && job.steps.len() < STEPS {
+        let meter = self.transport.meter();
+        let (now, sent, job) = (Instant::now(), meter.bytes_sent(), &mut self.job);
+        let (name, bytes) = (std::mem::take(&mut job.name), sent - job.before);
+        if (!name.is_empty() || bytes > 0) && job.steps.len() < STEPS {
             let seconds = now.duration_since(job.entered).as_secs_f64();
-            job.steps.push(StepCost { name, seconds, bytes: job.step_bytes, depth });
+            job.steps.push(StepCost { name, seconds, bytes, depth: meter.depth() });
         }
-        job.step_bytes = 0;
-        job.entered = now;
+        (job.before, job.entered) = (sent, now);
     }
 }
 
@@ -158,29 +149,12 @@ impl Transport for Watched {
     }
 
     fn send(&mut self, to: Party, message: Message) -> Result<()> {
-        let mut inner = self.lock();
-        let bytes = message.body.len() as u64;
-        if let Some(sent) = inner.job.sent.get_mut(to.0) {
-            sent.add(bytes);
-        }
-        inner.job.step_bytes += bytes;
-        let depth = inner.depth;
-        inner.transport.send(to, Message { depth, ..message })
+        self.lock().transport.send(to, message)
     }
 
     fn receive(&mut self, from: Party) -> Result<Message> {
-        let mut inner = self.lock();
-        let message = inner.transport.receive(from)?;
-        if inner.transport.on_tape(from) {
-            inner.job.played += message.body.len() as u64;
-            return Ok(message);
-        }
-        if let Some(received) = inner.job.received.get_mut(from.0) {
-            received.add(message.body.len() as u64);
-        }
         // A peer's depth serves only the profile, so a wrong one does no harm.
-        inner.depth = inner.depth.max(message.depth.saturating_add(1));
-        Ok(message)
+        self.lock().transport.receive(from)
     }
 
     fn on_tape(&self, peer: Party) -> bool {
@@ -208,7 +182,8 @@ impl Transport for Watched {
     fn close(self: Box<Self>) -> Result<()> {
         match Arc::try_unwrap(self.inner) {
             Ok(inner) => {
-                inner.into_inner().unwrap_or_else(PoisonError::into_inner).transport.close()
+                let inner = inner.into_inner().unwrap_or_else(PoisonError::into_inner);
+                Box::new(inner.transport).close()
             }
             Err(_) => Err(net::Error::Misuse("another hand holds this transport".to_owned())),
         }
