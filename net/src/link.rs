@@ -1,5 +1,7 @@
 //! One connection: what is to be sent, what has come, and how it ended.
 
+mod end;
+
 use std::{
     collections::VecDeque,
     io::{self, IoSlice},
@@ -8,7 +10,6 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use bytes::Bytes;
@@ -16,11 +17,10 @@ use rustls::pki_types::CertificateDer;
 use zeroize::Zeroizing;
 
 use crate::{
-    Error, Limits, Message, Party, Role,
+    Limits, Message, Role,
     buffer::Pool,
     frame::{HEAD, Head, Kind},
-    hello::{Difference, Hello},
-    life::{self, LastWords},
+    hello::Hello,
     limits::CHUNK,
     parker::{Change, Parker},
     parse::{Event, Fault, Parser},
@@ -28,6 +28,8 @@ use crate::{
     stream::Stream,
     tls,
 };
+
+pub(crate) use end::End;
 
 /// The weight of a message in a queue in addition to its body, so that empty messages count too.
 const PACKET: usize = 64;
@@ -39,83 +41,6 @@ const TURN: usize = 16 << 10;
 
 /// Pieces handed to the socket at once.
 const PIECES: usize = 64;
-
-/// The ways in which a link ends.
-#[derive(Debug, Clone)]
-pub(crate) enum End {
-    /// The peer closed in order.
-    Closed,
-    /// The peer left without a local error.
-    Left(String),
-    /// The peer ended the session.
-    Cancelled(String),
-    /// The peer ended the session since a party, named by number, broke the protocol.
-    Accused(Party, String),
-    /// The peer knows of two parties that were started for different jobs.
-    Mismatch(Difference),
-    /// The network failed.
-    Failed(io::ErrorKind, String),
-    /// Nothing came for this time.
-    Stalled(Duration),
-    /// The peer sent what no correct peer sends.
-    Violation(String),
-    /// This side ended it.
-    Dropped,
-}
-
-impl From<io::Error> for End {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                let what = "the peer's process ended or dropped the connection";
-                Self::Failed(io::ErrorKind::UnexpectedEof, what.to_owned())
-            }
-            kind => Self::Failed(kind, error.to_string()),
-        }
-    }
-}
-
-impl End {
-    /// True if the whole session is over, and not this link alone.
-    pub(crate) fn is_failure(&self) -> bool {
-        !matches!(self, Self::Closed | Self::Left(_))
-    }
-
-    /// The error for a party of a session.
-    pub(crate) fn error(self, peer: Party, step: &str) -> Error {
-        let step = step.to_owned();
-        match self {
-            Self::Closed => Error::Violation { peer, step, reason: life::CLOSED_EARLY.to_owned() },
-            Self::Left(reason) | Self::Cancelled(reason) => Error::Cancelled { by: peer, reason },
-            Self::Accused(accused, reason) => LastWords::Accused(accused, reason).error(peer),
-            Self::Mismatch(difference) => {
-                let reason = format!("{difference:?} after the start");
-                Error::Violation { peer, step, reason }
-            }
-            Self::Failed(kind, cause) => {
-                Error::Link { peer, step, cause: io::Error::new(kind, cause) }
-            }
-            Self::Stalled(waited) => Error::Stalled { peer, step, waited },
-            Self::Violation(reason) => Error::Violation { peer, step, reason },
-            Self::Dropped => Error::Dead("this party has dropped the link".to_owned()),
-        }
-    }
-
-    /// The reason alone, for logs and for channels.
-    pub(crate) fn reason(&self) -> String {
-        match self {
-            Self::Closed => "closed by the other side".to_owned(),
-            Self::Left(reason) | Self::Cancelled(reason) | Self::Accused(_, reason) => {
-                reason.clone()
-            }
-            Self::Mismatch(_) => "parties were started for different jobs".to_owned(),
-            Self::Failed(_, cause) => cause.clone(),
-            Self::Stalled(waited) => format!("nothing came for {waited:?}"),
-            Self::Violation(reason) => format!("sent {reason}"),
-            Self::Dropped => "dropped by this side".to_owned(),
-        }
-    }
-}
 
 /// The phases of a link, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
