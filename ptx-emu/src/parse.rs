@@ -1,5 +1,8 @@
 //! The text of a module: directives, declarations, labels, and instructions with their operands.
 
+mod module;
+mod tokens;
+
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
@@ -7,70 +10,12 @@ use crate::{
     instr::{Address, Instr, Op, Operand, Reg, Special, Ty},
 };
 
+pub use module::{Kernel, Module, Param};
+use tokens::{Token, tokens};
+
 /// Generic addresses of shared memory start here; those of constant memory at [`CONST_BASE`].
 pub(crate) const SHARED_BASE: u64 = 0x0100_0000_0000_0000;
 pub(crate) const CONST_BASE: u64 = 0x0200_0000_0000_0000;
-
-/// A loaded module: its kernels by name and the image of its constant memory.
-#[derive(Debug, Clone)]
-pub struct Module {
-    kernels: HashMap<String, Arc<Kernel>>,
-}
-
-/// One kernel, decoded.
-#[derive(Debug)]
-pub struct Kernel {
-    pub(crate) name: String,
-    pub(crate) params: Vec<Param>,
-    pub(crate) code: Vec<Instr>,
-    pub(crate) registers: usize,
-    pub(crate) static_shared: usize,
-    /// Largest number of threads of a block, if the module bounds it.
-    pub(crate) max_threads: Option<u32>,
-    pub(crate) constants: Arc<Vec<u8>>,
-}
-
-/// A kernel's parameter: its place in the parameter block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Param {
-    /// First byte.
-    pub offset: usize,
-    /// Number of bytes.
-    pub bytes: usize,
-}
-
-impl Module {
-    /// Reads a module. Every instruction is decoded here, so that an unknown one is reported before
-    /// anything runs.
-    ///
-    /// # Errors
-    /// [`Error::Parse`] with the line.
-    pub fn parse(text: &str) -> Result<Self> {
-        Parser::new(text)?.module()
-    }
-
-    /// A kernel by name.
-    pub fn kernel(&self, name: &str) -> Option<Arc<Kernel>> {
-        self.kernels.get(name).cloned()
-    }
-
-    /// The kernels' names, in no order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.kernels.keys().map(String::as_str)
-    }
-}
-
-impl Kernel {
-    /// The kernel's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The parameters, in order.
-    pub fn params(&self) -> &[Param] {
-        &self.params
-    }
-}
 
 /// An operand as written.
 #[derive(Debug, Clone)]
@@ -87,12 +32,6 @@ pub(crate) struct Statement<'a> {
     pub line: u32,
     pub opcode: Vec<&'a str>,
     pub operands: Vec<Raw>,
-}
-
-#[derive(Clone, Copy)]
-struct Token<'a> {
-    text: &'a str,
-    line: u32,
 }
 
 struct Parser<'a> {
@@ -538,60 +477,4 @@ fn immediate(word: &str) -> Option<u64> {
 fn bytes_per_value(tokens: &[Token<'_>]) -> Option<usize> {
     let types = tokens.iter().rev().take(12);
     types.filter_map(|t| Ty::parse(t.text.strip_prefix('.')?)).next().map(Ty::bytes)
-}
-
-/// Splits the text into words and punctuation, without comments.
-fn tokens(text: &str) -> Result<Vec<Token<'_>>> {
-    let mut out = Vec::new();
-    let mut in_comment = false;
-    for (number, full) in text.lines().enumerate() {
-        let line = number as u32 + 1;
-        let mut rest = full;
-        loop {
-            if in_comment {
-                let Some(end) = rest.find("*/") else { break };
-                rest = &rest[end + 2..];
-                in_comment = false;
-            }
-            rest = rest.trim_start();
-            let Some(first) = rest.chars().next() else { break };
-            if rest.starts_with("//") {
-                break;
-            }
-            if rest.starts_with("/*") {
-                in_comment = true;
-                continue;
-            }
-            let len = if first == '"' {
-                rest[1..].find('"').map(|end| end + 2)
-            } else if is_word(first) {
-                Some(word_len(rest))
-            } else {
-                Some(first.len_utf8())
-            };
-            let Some(len) = len else {
-                return Err(Error::Parse { line, reason: "a string does not end".into() });
-            };
-            // A name such as `%p1` directly before `|` and `%r` before `<` end there.
-            out.push(Token { text: &rest[..len], line });
-            rest = &rest[len..];
-        }
-    }
-    Ok(out)
-}
-
-/// The length of the word at the start; `::` joins parts of an opcode.
-fn word_len(text: &str) -> usize {
-    let mut len = 0;
-    loop {
-        len += text[len..].find(|c| !is_word(c)).unwrap_or(text.len() - len);
-        if !text[len..].starts_with("::") {
-            return len;
-        }
-        len += 2;
-    }
-}
-
-fn is_word(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%' | '.')
 }
