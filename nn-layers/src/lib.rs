@@ -16,6 +16,6 @@ pub use graph::{
 };
 pub use host::{HostData, HostTensor, MAX_ELEMENTS};
 pub use plan::{
-    Compiled, Excess, InputSpec, Inspected, Inspection, LayerInfo, Observer, Operation, Plan,
-    PlanOptions, Refusal, StepInfo, WeightSpec,
+    Compiled, Excess, InputSpec, Inspected, Inspection, LayerInfo, Observer, Operation, Outside,
+    Plan, PlanOptions, Refusal, StepInfo, WeightSpec,
 };

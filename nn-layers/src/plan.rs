@@ -22,7 +22,7 @@ use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
 
 pub use bounds::Excess;
 pub use build::{Compiled, PlanOptions};
-pub use inspect::{Inspected, Inspection, Refusal};
+pub use inspect::{Inspected, Inspection, Outside, Refusal};
 pub use observe::{Observer, StepInfo};
 pub(crate) use record::Values;
 pub use size::{LayerInfo, Operation};

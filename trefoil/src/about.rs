@@ -303,9 +303,9 @@ mod tests {
             |words: &[i64]| vec![scores.clone(), class.clone(), tensor(&[words.len()], words)];
         assert_eq!(guarded.decode(2, &with(&[0, 0])).unwrap(), found);
         let error = guarded.decode(2, &with(&[0, 3])).unwrap_err();
-        assert!(error.to_string().contains("at layer `b`,"), "{error}");
+        assert!(error.to_string().contains("at layer `b` left"), "{error}");
         let error = guarded.decode(2, &with(&[1, 3])).unwrap_err();
-        assert!(error.to_string().contains("at layer `a` and one more,"), "{error}");
+        assert!(error.to_string().contains("at layer `a` and one more left"), "{error}");
         assert!(guarded.decode(2, &with(&[0])).is_err());
         assert!(guarded.decode(2, &[scores.clone(), class.clone()]).is_err());
         for (examples, wrong) in [

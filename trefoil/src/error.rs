@@ -17,6 +17,14 @@ pub enum Error {
         /// The fault and the right form.
         reason: String,
     },
+    /// A model's numbers do not fit the fraction bits with which it was planned; others may do. Exit code 3.
+    #[error("{what}: {reason}")]
+    Format {
+        /// The model.
+        what: String,
+        /// The numbers that do not fit, and where.
+        reason: String,
+    },
     /// A configuration file, certificate or key is not usable. Exit code 4.
     #[error("{what}: {reason}")]
     Config {
@@ -51,8 +59,9 @@ pub enum Error {
     },
     /// The guard of an answer shows that its numbers are wrong. Exit code 6.
     #[error(
-        "values left the range of fixed-point numbers at layer `{layer}`{}, so the answer would be wrong; are \
-         the inputs of the size that the model was made for? Its owner finds out with `trefoil model check`",
+        "values at layer `{layer}`{} left the range in which it is right: they are too large for fixed-point numbers, or \
+         too small to be divided by. So the answer would be wrong; are the inputs such as the model was made for? Its \
+         owner finds out with `trefoil model check`",
         also(*others)
     )]
     OutOfRange {
@@ -101,6 +110,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// An [`Error::Format`].
+    pub fn format(what: impl Display, reason: impl Display) -> Self {
+        Self::Format { what: what.to_string(), reason: reason.to_string() }
+    }
+
     /// An [`Error::Input`].
     pub fn input(what: impl Display, reason: impl Display) -> Self {
         Self::Input { what: what.to_string(), reason: reason.to_string() }
@@ -132,7 +146,7 @@ impl Error {
     /// The word that `--json` shows for this kind of error.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Input { .. } => "input",
+            Self::Input { .. } | Self::Format { .. } => "input",
             Self::Config { .. } | Self::Net(net::Error::Config { .. }) => "config",
             Self::Unreachable { .. } | Self::Stopping { .. } => "unreachable",
             Self::Refused { .. } => "refused",
@@ -144,7 +158,7 @@ impl Error {
     /// The number that the process ends with.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Input { .. } => 3,
+            Self::Input { .. } | Self::Format { .. } => 3,
             Self::Config { .. } | Self::Net(net::Error::Config { .. }) => 4,
             Self::Unreachable { .. } | Self::Stopping { .. } => 5,
             Self::Refused { .. } | Self::OutOfRange { .. } | Self::Diverged { .. } => 6,

@@ -87,7 +87,7 @@ pub fn plan(
     preprocess: Preprocess,
     labels: Vec<String>,
 ) -> Result<Imported> {
-    let bad = |cause: &dyn std::fmt::Display| Error::input(what, cause);
+    let bad = |cause: &dyn std::fmt::Display| Error::format(what, cause);
     let compiled = Compiled::new(graph, options).map_err(|cause| bad(&cause))?;
     let weights = compiled.plan.encode_weights(&compiled.weights).map_err(|cause| bad(&cause))?;
     let program = Program::new(compiled.plan.with_guard(true)).map_err(|cause| bad(&cause))?;

@@ -26,7 +26,7 @@ const SMALL: f64 = 1.0 / 1024.0;
 /// the model could not be used. False if the plan takes more than [`QUICK`] products, and is not run.
 ///
 /// # Errors
-/// [`Error::Input`] that states which layer's values leave their range. `what` names the model.
+/// [`Error::Format`] that states which layer's values leave their range. `what` names the model.
 pub fn run(
     what: &str,
     plan: &Plan,
@@ -42,7 +42,7 @@ pub fn run(
     if let Some(sample) = sample {
         return match left(sample)? {
             None => Ok(true),
-            Some(refusal) => Err(Error::input(
+            Some(refusal) => Err(Error::format(
                 what,
                 format_args!(
                     "a sample's values leave the range of numbers at layer `{}`: {}",
@@ -62,7 +62,7 @@ pub fn run(
                     "for inputs of the stated range, values leave the range of numbers at layer `{}`: {}",
                     refusal.name, refusal.reason
                 );
-                return Err(Error::input(what, reason));
+                return Err(Error::format(what, reason));
             }
         }
         return Ok(true);
@@ -80,7 +80,7 @@ pub fn run(
          real ones",
         refusal.name, refusal.reason
     );
-    Err(Error::input(what, reason))
+    Err(Error::format(what, reason))
 }
 
 /// One number.
@@ -97,18 +97,22 @@ fn left(
     inputs: &[HostTensor],
 ) -> Result<Option<Refusal>> {
     let seen = inspected(what, plan, weights, inputs)?;
-    // A function of positive numbers takes one below for its least.
-    let outside =
-        |value: &&Inspected| value.room.is_some_and(|room| room < 0.0 && room.is_finite());
-    let outside = seen.values.iter().find(outside).map(|value| Refusal {
-        name: value.name.clone(),
-        reason: format!(
-            "an operand of {} is {:.3} times as large as it may be",
-            value.kind,
-            value.room.map_or(1.0, |room| (-room).exp2())
-        ),
+    let outside = seen.values.iter().find_map(|value| {
+        let reason = refused(value)?;
+        Some(Refusal { name: value.name.clone(), reason })
     });
     Ok(outside.or(seen.refusal))
+}
+
+/// Why a guard would refuse a value.
+fn refused(value: &Inspected) -> Option<String> {
+    let kind = value.kind;
+    if let Some(outside) = &value.outside {
+        return Some(format!("{kind}: {outside}"));
+    }
+    // A function of positive numbers takes one below for its least.
+    let beyond = value.room.filter(|room| *room < 0.0 && room.is_finite())?;
+    Some(format!("an operand of {kind} is {:.3} times as large as it may be", (-beyond).exp2()))
 }
 
 /// [`Plan::inspect`] on the CPU; every failure is taken as the model's fault.
@@ -121,7 +125,7 @@ fn inspected(
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (engine, _) = EngineChoice::Cpu.open(threads)?;
     plan.inspect(engine, weights, inputs)
-        .map_err(|cause| Error::input(what, format_args!("it cannot be run: {cause}")))
+        .map_err(|cause| Error::format(what, format_args!("it cannot be run: {cause}")))
 }
 
 /// Inputs for try `number`, always the same.
@@ -217,11 +221,30 @@ mod tests {
         // The guard calls from 16 ln 2 on, which the sum of four numbers reaches only together.
         assert!(tried(1.0, Unary::Exp, 2.7).unwrap());
         let error = tried(1.0, Unary::Exp, 2.8).unwrap_err().to_string();
-        assert!(error.contains("an operand of exp is 1.0"), "{error}");
+        assert!(error.contains("exp: its operand 1.120e1 is too large: up to 1.109e1"), "{error}");
         // A layer's sums at the end of the range.
         assert!(tried(1e3, Unary::Relu, 1e3).unwrap());
         let error = tried(1e3, Unary::Relu, 1.1e3).unwrap_err().to_string();
         assert!(error.contains("for inputs of the stated range"), "{error}");
+    }
+
+    #[test]
+    fn a_sample_that_a_guard_would_find_too_small_is_refused_and_a_root_of_zero_is_not() {
+        let tried = |f, number: f64| {
+            let Compiled { plan, weights } = compiled(1.0, Some(f));
+            let sample = [HostTensor::new([1, 4], vec![number; 4]).unwrap()];
+            run("m", &plan, &weights, &[], Some(&sample)).map_err(|error| error.to_string())
+        };
+        // Each operand is four times the number; 64 units are the least.
+        assert!(tried(Unary::Reciprocal, 2f64.powi(-16)).unwrap());
+        let error = tried(Unary::Reciprocal, 2f64.powi(-17)).unwrap_err();
+        assert!(
+            error.contains("reciprocal: its operand 3.052e-5 is too small: at least 6.104e-5"),
+            "{error}"
+        );
+        assert!(tried(Unary::Log, 0.0).unwrap_err().contains("too low"));
+        assert!(tried(Unary::Sqrt, -0.01).unwrap_err().contains("too low"));
+        assert!(tried(Unary::Sqrt, 0.0).unwrap());
     }
 
     #[test]

@@ -11,6 +11,26 @@ pub(crate) struct Domain {
     pub least: f64,
 }
 
+/// A comparison of a word with one end of a domain: of `factor * word + offset` with 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct End {
+    /// 1 or -1.
+    pub factor: i64,
+    pub offset: i64,
+    /// The width of the sum.
+    pub width: u32,
+    /// True if a negative sum is subtracted from the count. The count of a word is 0 within the domain.
+    pub minus: bool,
+}
+
+impl End {
+    /// The number that a word adds to its count.
+    pub fn count(&self, word: i64) -> i32 {
+        let negative = self.factor.wrapping_mul(word).wrapping_add(self.offset) < 0;
+        i32::from(negative) * if self.minus { -1 } else { 1 }
+    }
+}
+
 /// Bits that an operand of an inverse has at least: its rounding changes the result by less than a hundredth.
 const INVERTED: i64 = 6;
 
@@ -111,6 +131,25 @@ impl Domain {
     /// The same, less by a factor.
     pub fn over(self, factor: f64) -> Self {
         Self { low: self.low / factor, high: self.high / factor, ..self }
+    }
+
+    /// The comparisons that find words outside, of words with `frac` fraction bits and a width. Ends beyond what such
+    /// words can be are left out.
+    pub fn ends(&self, frac: u32, width: u32) -> Vec<End> {
+        let own = f64::from(width - 1).exp2();
+        let mut ends = vec![(self.high, -1, false), (-self.low, 1, false)];
+        if self.least > 0.0 {
+            ends.extend([(-self.least, 1, false), (self.least, 1, true)]);
+        }
+        let mut kept = vec![];
+        for (end, factor, minus) in ends {
+            let offset = end * f64::from(frac).exp2();
+            if offset < own && offset.abs() < 62f64.exp2() {
+                let width = (own.max(offset.abs()).log2().ceil() as u32 + 2).min(64);
+                kept.push(End { factor, offset: offset as i64, width, minus });
+            }
+        }
+        kept
     }
 
     /// Bits by which these values may grow and still lie within; negative if one does not.

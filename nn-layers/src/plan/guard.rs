@@ -137,21 +137,13 @@ impl<'a, P: Protocol> Guard<'a, P> {
                     false => part.aligned(mpc, x, shape)?,
                 };
                 let words = flat(mpc, x.share())?;
-                let own = f64::from(x.width() - 1).exp2();
-                let mut ends =
-                    vec![(domain.high, 1u64.wrapping_neg(), false), (-domain.low, 1, false)];
-                if domain.least > 0.0 {
-                    ends.extend([(-domain.least, 1, false), (domain.least, 1, true)]);
+                if words.shape().len() == 0 {
+                    continue;
                 }
-                for (end, factor, minus) in ends {
-                    let end = end * f64::from(x.frac()).exp2();
-                    // Numbers beyond other ends cannot be encoded, or have fewer bits.
-                    if end < own && end.abs() < 62f64.exp2() && words.shape().len() > 0 {
-                        let width = (own.max(end.abs()).log2().ceil() as u32 + 2).min(64);
-                        let words = mpc.combine(&[(factor, &words)], end as i64 as u64)?;
-                        let count = Count { factors: None, minus };
-                        ended.push(Ended { words, width, count });
-                    }
+                for end in domain.ends(x.frac(), x.width()) {
+                    let words = mpc.combine(&[(end.factor as u64, &words)], end.offset as u64)?;
+                    let count = Count { factors: None, minus: end.minus };
+                    ended.push(Ended { words, width: end.width, count });
                 }
             }
             if let Some(limit) = danger.quotient {

@@ -1,14 +1,17 @@
 //! A plan run in the clear: in fixed point with every check on, and in 64-bit floats.
 
+use std::fmt;
+
 use mpc_core::{Operand, Plaintext, Protocol, Rounding, SecretTensor};
 use ring_arith::{Engine, EngineTensor};
 
 use super::domain::Domain;
 use super::exec::Made;
+use super::magnitude::Danger;
 use super::run::Watch;
 use super::{Observer, Plan, StepInfo, decode};
 use crate::graph::{Binary, Op, Reduce, eval};
-use crate::{Error, HostTensor, Result};
+use crate::{Error, HostTensor, Result, ops};
 
 /// The seed of the reference's rounding; its value does not matter.
 const SEED: u64 = 1;
@@ -39,6 +42,44 @@ pub struct Inspected {
     pub room: Option<f64>,
     /// The largest difference from 64-bit floats.
     pub error: f64,
+    /// The number that a guard would refuse although every product is in range, if there is one.
+    pub outside: Option<Outside>,
+}
+
+/// A number for which an operation is not right.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outside {
+    /// An operand outside of the operation's domain.
+    Operand {
+        /// The number.
+        number: f64,
+        /// The interval in which it must lie.
+        within: [f64; 2],
+        /// The magnitude that it must have at least; 0 where any will do.
+        least: f64,
+    },
+    /// A quotient beyond this limit.
+    Quotient(f64),
+    /// A row whose numbers differ too little to be normalised.
+    Row,
+}
+
+impl fmt::Display for Outside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operand { number, least, .. } if number.abs() < *least => {
+                write!(f, "its operand {number:.3e} is too small: at least {least:.3e} is right")
+            }
+            Self::Operand { number, within: [low, _], .. } if number < low => {
+                write!(f, "its operand {number:.3e} is too low: from {low:.3e} on it is right")
+            }
+            Self::Operand { number, within: [_, high], .. } => {
+                write!(f, "its operand {number:.3e} is too large: up to {high:.3e} is right")
+            }
+            Self::Quotient(limit) => write!(f, "a quotient is beyond {limit:.3e}"),
+            Self::Row => f.write_str("the numbers of a row differ too little to be normalised"),
+        }
+    }
 }
 
 /// The failure of a run in the clear: its place and reason.
@@ -103,9 +144,17 @@ fn opened<E: Engine>(
     mpc: &mut Plaintext<E>,
     value: &SecretTensor<Plaintext<E>>,
 ) -> Result<HostTensor> {
-    let words = mpc.open(&[value.share()])?.remove(0);
-    let words = mpc.engine().download(&words)?;
+    let words = words(mpc, value)?;
     decode(words.words(), words.shape(), value.frac())
+}
+
+/// A value's words.
+fn words<E: Engine>(
+    mpc: &mut Plaintext<E>,
+    value: &SecretTensor<Plaintext<E>>,
+) -> Result<ring_arith::Tensor> {
+    let words = mpc.open(&[value.share()])?.remove(0);
+    Ok(mpc.engine().download(&words)?)
 }
 
 /// The step that runs.
@@ -126,6 +175,8 @@ struct Beside<'a> {
     /// The number of times that each value is still needed.
     uses: Vec<usize>,
     step: Step,
+    /// The dangers that a guard watches at each node.
+    dangers: Vec<Danger>,
     values: Vec<Inspected>,
 }
 
@@ -152,7 +203,8 @@ impl<'a> Beside<'a> {
         let mut uses = vec![0; plan.nodes.len()];
         plan.nodes.iter().flat_map(|node| &node.inputs).for_each(|&x| uses[x] += 1);
         let floats = plan.nodes.iter().map(|node| given(&node.op)).collect();
-        Ok(Self { plan, batch, floats, uses, step: Step::default(), values: vec![] })
+        let dangers = plan.dangers()?;
+        Ok(Self { plan, batch, floats, uses, step: Step::default(), dangers, values: vec![] })
     }
 
     fn evaluate(&mut self, node: usize) -> Result<HostTensor> {
@@ -181,6 +233,53 @@ impl<'a> Beside<'a> {
         }
     }
 
+    /// The number for which a guard would refuse a node's result although every product is in range.
+    fn outside<E: Engine>(
+        &self,
+        mpc: &mut Plaintext<E>,
+        node: usize,
+        made: &Made<Plaintext<E>>,
+        values: &[Option<Operand<Plaintext<E>>>],
+    ) -> Result<Option<Outside>> {
+        if self.plan.dropped(node) > 0 {
+            // A guard computes such a result again.
+            return Ok(None);
+        }
+        let danger = &self.dangers[node];
+        let inputs = &self.plan.nodes[node].inputs;
+        let operand = |mpc: &Plaintext<E>, at: usize| {
+            let value = values[inputs[at]].as_ref();
+            ops::secret(mpc, value.ok_or_else(|| Error::plan("a value was dropped too early"))?)
+        };
+        for &(at, domain) in &danger.operands {
+            let x = operand(mpc, at)?;
+            let ends = domain.ends(x.frac(), x.width());
+            let beyond =
+                |word: &&u64| ends.iter().map(|end| end.count(**word as i64)).sum::<i32>() != 0;
+            if let Some(&word) = words(mpc, &x)?.words().iter().find(beyond) {
+                let number = word as i64 as f64 * (-f64::from(x.frac())).exp2();
+                let within = [domain.low, domain.high];
+                return Ok(Some(Outside::Operand { number, within, least: domain.least }));
+            }
+        }
+        if let Some(limit) = danger.quotient {
+            let [x, y] = [operand(mpc, 0)?, operand(mpc, 1)?].map(|x| opened(mpc, &x));
+            let quotient = eval::evaluate(&Op::Binary(Binary::Div), &[&x?, &y?], self.batch)?;
+            if quotient.floats().iter().any(|quotient| quotient.abs() > limit) {
+                return Ok(Some(Outside::Quotient(limit)));
+            }
+        }
+        if let Some([few, none]) = made.faint.as_ref().filter(|_| danger.faint) {
+            let negative = |words: ring_arith::Tensor| -> usize {
+                words.words().iter().filter(|word| word.leading_ones() > 0).count()
+            };
+            if negative(words(mpc, few)?) != negative(words(mpc, none)?) {
+                return Ok(Some(Outside::Row));
+            }
+        }
+        Ok(None)
+    }
+
     /// Bits by which a function's operands may grow before they leave its domain.
     fn domain_room(&self, node: usize) -> Option<f64> {
         let inputs = &self.plan.nodes[node].inputs;
@@ -199,8 +298,9 @@ impl<E: Engine> Watch<Plaintext<E>> for Beside<'_> {
         mpc: &mut Plaintext<E>,
         node: usize,
         made: &Made<Plaintext<E>>,
-        _: &[Option<Operand<Plaintext<E>>>],
+        values: &[Option<Operand<Plaintext<E>>>],
     ) -> Result<()> {
+        let outside = self.outside(mpc, node, made, values)?;
         let domain = self.domain_room(node);
         let floats = self.evaluate(node)?;
         let fixed = opened(mpc, &made.value)?;
@@ -216,6 +316,7 @@ impl<E: Engine> Watch<Plaintext<E>> for Beside<'_> {
             largest: fixed.iter().fold(0.0, |largest, v| v.abs().max(largest)),
             room,
             error: error.fold(0.0, f64::max),
+            outside,
         });
         Ok(())
     }

@@ -148,7 +148,7 @@ pub struct Reading {
     #[arg(long, default_value_t = 1.0)]
     pub white: f64,
     /// Fraction bits of the fixed-point numbers, 8 to 24: with n of them no sum in a layer may leave 2^(62 - 2n). Unless
-    /// given, 20, or as many as the samples or the stated ranges leave room for
+    /// given, 20, or the nearest with which samples or stated ranges are right
     #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u32).range(8..=24))]
     pub fraction_bits: Option<u32>,
     /// Samples of an input, in a file as `trefoil infer` takes it: clients refuse inputs that go beyond

@@ -200,6 +200,14 @@ fn tried(imported: &Imported, batches: &[Vec<HostTensor>]) -> Result<Tried> {
         let (engine, _) = EngineChoice::Cpu.open(threads)?;
         let seen = imported.program.plan().inspect(engine, &imported.values, batch)?;
         seen.values.iter().for_each(|value| tried.add(value));
+        let outside = seen.values.iter().find_map(|value| {
+            let reason = format!("{}: {}", value.kind, value.outside.as_ref()?);
+            Some(Refused { layer: value.name.clone(), reason })
+        });
+        if outside.is_some() {
+            tried.refused = outside;
+            break;
+        }
         tried.examples += batch.first().map_or(0, |input| input.dims()[0]);
         if let Some(refusal) = seen.refusal {
             tried.refused = Some(Refused { layer: refusal.name, reason: refusal.reason });
@@ -209,7 +217,7 @@ fn tried(imported: &Imported, batches: &[Vec<HostTensor>]) -> Result<Tried> {
     Ok(tried)
 }
 
-/// The format asked for if its values have room, else the finest in which they have.
+/// The format asked for if its values have room, else the nearest below or above in which they have.
 fn recommended(
     file: &reading::File<'_>,
     asked: u32,
@@ -222,10 +230,11 @@ fn recommended(
     if first.room() >= MARGIN {
         return Ok(Some(asked));
     }
-    for bits in FORMATS.rev().filter(|bits| *bits < asked) {
+    let fewer = (*FORMATS.start()..asked).rev();
+    for bits in fewer.chain(asked + 1..=*FORMATS.end()) {
         // Skips a format in which weights cannot be encoded.
-        let Ok(coarser) = file.planned(bits) else { continue };
-        if tried(&coarser.imported, batches)?.room() >= MARGIN {
+        let Ok(other) = file.planned(bits) else { continue };
+        if tried(&other.imported, batches)?.room() >= MARGIN {
             return Ok(Some(bits));
         }
     }

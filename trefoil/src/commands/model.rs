@@ -100,9 +100,10 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     if !limits(program.plan()).is_empty() {
         output.remark(range(program.plan()))?;
     }
-    if let Some(reason) = &read.coarser {
+    if let Some(reason) = &read.unusual {
         let bits = program.plan().frac();
-        output.remark(format!("numbers have {bits} fraction bits, since with more {reason}"))?;
+        let usual = reading::USUAL;
+        output.remark(format!("numbers have {bits} fraction bits, since with {usual} {reason}"))?;
     }
     if let Some(warning) = rounding(&rounded) {
         output.remark(warning)?;

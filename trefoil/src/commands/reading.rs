@@ -42,8 +42,8 @@ pub(super) struct Read {
     pub ranges: Vec<Option<Range>>,
     /// True if it was run in the clear.
     pub tried: bool,
-    /// Why it has fewer fraction bits than usual, if it has.
-    pub coarser: Option<String>,
+    /// Why it has not the usual fraction bits, if it has others.
+    pub unusual: Option<String>,
 }
 
 impl<'a> File<'a> {
@@ -56,29 +56,28 @@ impl<'a> File<'a> {
         Ok(Self { name, graph, reading, labels, given: OnceCell::new() })
     }
 
-    /// The model with the fraction bits that its owner asks for, else with the most, up to 20, with which it keeps the
-    /// range of numbers for its samples or stated ranges.
+    /// The model with the fraction bits that its owner asks for. Else with 20, or the nearest below or above with which
+    /// its samples or stated ranges keep to the numbers for which each layer is right.
     ///
     /// # Errors
-    /// [`Error::Input`] if it cannot be run; it names the fraction bits with which it could, if there are some.
+    /// [`Error::Format`] if it cannot be run; it names the fraction bits with which it could, if there are some.
     pub(super) fn read(&self) -> Result<Read> {
         let asked = self.reading.fraction_bits.unwrap_or(USUAL);
         let (what, reason) = match self.tried(asked) {
             Ok(read) => return Ok(read),
-            Err(Error::Input { what, reason }) if is_of_formats(&reason) => (what, reason),
+            Err(Error::Format { what, reason }) => (what, reason),
             Err(error) => return Err(error),
         };
-        let mut fewer = (*check::FORMATS.start()..asked).rev();
-        match (fewer.find_map(|bits| self.tried(bits).ok()), self.reading.fraction_bits) {
-            (Some(read), None) => Ok(Read { coarser: Some(reason), ..read }),
+        let fewer = (*check::FORMATS.start()..asked).rev();
+        let mut others = fewer.chain(asked + 1..=*check::FORMATS.end());
+        match (others.find_map(|bits| self.tried(bits).ok()), self.reading.fraction_bits) {
+            (Some(read), None) => Ok(Read { unusual: Some(reason), ..read }),
             (Some(read), Some(_)) => {
                 let bits = read.imported.program.plan().frac();
-                Err(Error::Input {
-                    what,
-                    reason: format!("{reason}; it runs with --fraction-bits {bits}"),
-                })
+                let advice = format!("{reason}; it runs with --fraction-bits {bits}");
+                Err(Error::Format { what, reason: advice })
             }
-            (None, _) => Err(Error::Input { what, reason }),
+            (None, _) => Err(Error::Format { what, reason }),
         }
     }
 
@@ -108,7 +107,7 @@ impl<'a> File<'a> {
             plan(&options.with_ranges(ranges.iter().map(ends).collect()))?
         };
         let ranges = imported.program.within_tables(ranges);
-        Ok(Read { imported, samples, ranges, tried: false, coarser: None })
+        Ok(Read { imported, samples, ranges, tried: false, unusual: None })
     }
 
     /// Reads samples and ranges at the first call.
@@ -124,11 +123,6 @@ impl<'a> File<'a> {
         let ranges = ranges_of(self.reading, about, &samples)?;
         Ok(self.given.get_or_init(|| (samples, ranges)))
     }
-}
-
-/// True if fewer fraction bits may help.
-fn is_of_formats(reason: &str) -> bool {
-    ["fraction bits", "range of numbers"].iter().any(|said| reason.contains(said))
 }
 
 /// The first samples that fill a batch, if there are some of every input.
@@ -225,18 +219,18 @@ mod tests {
             File::open(&digits, &reading, Vec::new()).unwrap().read()
         };
         let usual = read("0,1", None).unwrap();
-        assert_eq!((usual.imported.program.plan().frac(), usual.coarser), (USUAL, None));
+        assert_eq!((usual.imported.program.plan().frac(), usual.unusual), (USUAL, None));
         assert!(usual.tried);
         let wide = read("0,1e7", None).unwrap();
         let bits = wide.imported.program.plan().frac();
         assert!((8..USUAL).contains(&bits), "{bits}");
-        assert!(wide.coarser.unwrap().contains("range of numbers at layer `"));
+        assert!(wide.unusual.unwrap().contains("range of numbers at layer `"));
         // With one more, or with those asked for, the error says how many would do.
         for asked in [bits + 1, USUAL] {
             let error = read("0,1e7", Some(asked)).err().unwrap().to_string();
             assert!(error.contains(&format!("it runs with --fraction-bits {bits}")), "{error}");
         }
-        assert_eq!(read("0,1e7", Some(bits)).unwrap().coarser, None);
+        assert_eq!(read("0,1e7", Some(bits)).unwrap().unusual, None);
         let error = read("0,1e30", None).err().unwrap().to_string();
         assert!(!error.contains("it runs with"), "{error}");
     }
