@@ -47,6 +47,9 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     let mut client = super::connect(global)?;
     let PublicModel { version, about, ranges, .. } =
         super::patiently(global, &mut client, |client| client.model(&arguments.model))?;
+    for text in &arguments.outputs {
+        written_output(text, &about)?;
+    }
     let inputs = read(arguments, &about)?;
     check_ranges(&about, &ranges, &inputs)?;
     check_classes(&about, &inputs[0])?;
@@ -123,11 +126,7 @@ fn check_ranges(about: &About, ranges: &[Option<Range>], inputs: &[Vec<Image>]) 
 /// Writes the outputs that are to be written.
 fn write(arguments: &Infer, answers: &[Answer], about: &About, output: Output) -> Result<()> {
     for text in &arguments.outputs {
-        let named = text.split_once('=').and_then(|(name, path)| {
-            let at = about.outputs.iter().position(|output| output.name == name)?;
-            Some((at, path))
-        });
-        let (at, path) = named.unwrap_or((0, text));
+        let (at, path) = written_output(text, about)?;
         answers::write(path.as_ref(), at, answers, about)?;
         output.remark(format!(
             "{path}: output {} of {} examples",
@@ -136,6 +135,25 @@ fn write(arguments: &Infer, answers: &[Answer], about: &About, output: Output) -
         ))?;
     }
     Ok(())
+}
+
+/// The place of the output that `[NAME=]FILE` means, and the file.
+fn written_output<'a>(text: &'a str, about: &About) -> Result<(usize, &'a str)> {
+    let Some((name, path)) = text.split_once('=').filter(|(name, _)| !name.contains(['/', '\\']))
+    else {
+        return Ok((0, text));
+    };
+    match about.outputs.iter().position(|output| output.name == name) {
+        Some(at) => Ok((at, path)),
+        None => {
+            let names: Vec<_> = about.outputs.iter().map(|output| output.name.as_str()).collect();
+            let reason = format!(
+                "the model has no output `{name}`, but {}; a file of that name is ./{text}",
+                names.join(", ")
+            );
+            Err(Error::input("--output", reason))
+        }
+    }
 }
 
 /// Refuses true classes that the model does not have: the column was not meant as that.
@@ -263,4 +281,25 @@ fn infer(
     let answer = client.infer(&arguments.model, version, inputs, arguments.profile, progress)?;
     let examples = inputs.first().map_or(0, |input| input.shape().dims()[0]);
     Ok((Total::of(&answer.costs), about.decode(examples, &answer.outputs)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::about::OutputTensor;
+
+    #[test]
+    fn an_output_that_the_model_does_not_have_is_refused_and_never_a_file_called_so() {
+        let output =
+            |name: &str| OutputTensor { name: name.to_owned(), dims: vec![2], fraction_bits: 20 };
+        let about = About { outputs: vec![output("a"), output("b")], ..About::default() };
+        assert_eq!(written_output("y.npy", &about).unwrap(), (0, "y.npy"));
+        assert_eq!(written_output("b=y.npy", &about).unwrap(), (1, "y.npy"));
+        assert_eq!(written_output("./c=y.npy", &about).unwrap(), (0, "./c=y.npy"));
+        let error = written_output("c=y.npy", &about).unwrap_err().to_string();
+        assert!(
+            error.contains("no output `c`, but a, b; a file of that name is ./c=y.npy"),
+            "{error}"
+        );
+    }
 }
