@@ -149,6 +149,7 @@ pub fn where_bits<P: Protocol>(
 ///
 /// # Cost
 /// As [`abs`].
+/// With replicated sharing at width 44: 6 rounds and 456 bits for each element in all.
 ///
 /// # Errors
 /// [`Error::Net`] if a peer failed.
@@ -209,6 +210,7 @@ pub fn leaky_relu<P: Protocol>(
 ///
 /// # Cost
 /// One [`relu`], of a bit more [width](SecretTensor::width).
+/// With replicated sharing at width 44: 6 rounds and 458 bits for each element in all.
 ///
 /// # Errors
 /// As [`add`].

@@ -17,7 +17,8 @@ const RUN: usize = 256;
 /// Sums of 256 products below `2^62` as words before truncation; one unit in the last place for each run.
 ///
 /// # Cost
-/// [`Protocol::products`] of one truncated word for each 256 elements: 2 rounds.
+/// [`Protocol::products`] of one truncated word for each 256 elements.
+/// With replicated sharing of 256 elements: 2 rounds and 1 bits for each element in all.
 ///
 /// # Errors
 /// [`Error::FracBits`] if products have fewer fraction bits than are wanted; [`ring_arith::Error`] if shapes

@@ -8,16 +8,16 @@ use crate::{Error, Largest, Linear, Protocol, Result, SecretTensor};
 /// The largest element under each position of a window: `[.., H, W]` to `[.., OH, OW]`. A border
 /// never wins.
 ///
-/// The maximum is taken along rows and then along columns: `kh + kw - 2` comparisons for each result where
-/// windows do not overlap, up to twice as many where they do, instead of `kh * kw - 1`.
+/// The maximum is taken along rows and then along columns: with steps of `s` rows, `s (kw - 1) + kh - 1`
+/// comparisons for each result instead of `kh kw - 1`.
 ///
 /// # Domain and error
 /// As [`super::max`].
 ///
 /// # Cost
 /// Two tournaments, [`super::max`] of the window's width for each row of the operand and of its height for
-/// each result: `2 + 5 (ceil(log2 kw) + ceil(log2 kh))` rounds with replicated sharing, 22 and 716 bits for each
-/// element in all for windows of 3x3 by steps of 2 at width 44.
+/// each result: `2 + 5 (ceil(log2 kw) + ceil(log2 kh))` rounds with replicated sharing.
+/// With replicated sharing of windows of 3x3 by steps of 2 at width 44: 22 rounds and 716 bits for each element in all.
 ///
 /// # Errors
 /// [`ring_arith::Error::Invalid`] if the window does not fit; [`Error::Invalid`] if some position of
@@ -56,7 +56,8 @@ pub struct Winners<P: Protocol> {
 /// largest under its window.
 ///
 /// # Cost
-/// [`Protocol::max_first_gradient`] of the window's height and then of its width.
+/// [`Protocol::max_first_gradient`] of the window's height and then of its width: with replicated sharing
+/// `2 + ceil(log2 kh) + ceil(log2 kw)` rounds and 192 bits for each tap but one of either.
 ///
 /// # Errors
 /// [`Error::Invalid`] if the shape has no height and width; as [`reshape`].
