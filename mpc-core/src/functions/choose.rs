@@ -68,7 +68,7 @@ pub(super) fn magnitude_keeping<P: Protocol>(
 
 const MINUS_TWO: u64 = 2u64.wrapping_neg();
 
-/// `max(0, x)`. Cost of [`abs`]; after a product take [`Multiply::relu`] instead.
+/// `max(0, x)`. Cost of [`abs`]; after a product take [`super::Multiply::relu`] instead.
 ///
 /// # Domain and error
 /// Exact.

@@ -36,7 +36,7 @@ impl Job {
 
     /// The generators that this party would draw common randomness from, best first: short names
     /// without spaces and commas. The session takes the first of party 0's that all others name too:
-    /// [`Session::prg`].
+    /// [`crate::Session::prg`].
     #[must_use]
     pub fn prgs<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
         self.public.prgs = names.into_iter().collect::<Vec<_>>().join(",");

@@ -114,23 +114,23 @@ pub enum LinearFinish {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinearMap {
-    /// See [`Op::Conv`].
+    /// See [`super::Op::Conv`].
     Conv(Kernel),
-    /// See [`Op::ConvTranspose`].
+    /// See [`super::Op::ConvTranspose`].
     ConvTranspose {
         /// The convolution whose transpose this is.
         kernel: Kernel,
         /// Added to the smallest height and width.
         extra: [usize; 2],
     },
-    /// See [`Op::MatMul`].
+    /// See [`super::Op::MatMul`].
     MatMul {
         /// The first operand is stored `[.., k, m]`.
         transpose_lhs: bool,
         /// The second operand is stored `[.., n, k]`.
         transpose_rhs: bool,
     },
-    /// See [`Op::ConvWeightGrad`].
+    /// See [`super::Op::ConvWeightGrad`].
     ConvWeightGrad(Kernel),
     /// Element by element, the weight broadcast to the value.
     Mul,
