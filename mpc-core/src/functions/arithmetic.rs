@@ -118,7 +118,12 @@ pub fn mul_scalar_to<P: Protocol>(
     let factor = c * 2f64.powi(frac as i32 - x.frac() as i32);
     let size = x.width().min(63) - 1;
     let share = match Factor::new(factor, size)? {
-        Factor::Whole(word) => mpc.linear(&Linear::Scale(word as u64), x.share())?,
+        Factor::Whole(word) => {
+            let share = mpc.linear(&Linear::Scale(word as u64), x.share())?;
+            // The bits of the least power of two that is no smaller.
+            let more = u64::BITS - (word.unsigned_abs().max(1) - 1).leading_zeros();
+            return Ok(SecretTensor::new(share, frac, (x.width() + more).min(64)));
+        }
         Factor::Narrow { word, drop } => {
             let raw = mpc.linear(&Linear::Scale(word as u64), x.share())?;
             truncated(mpc, &[(&raw, drop)])?.remove(0)
