@@ -3,6 +3,7 @@
 //! `cargo xtask report` draws the measurements.
 #![forbid(unsafe_code)]
 
+pub mod accuracy;
 pub mod cargo;
 pub mod check;
 pub mod docs;

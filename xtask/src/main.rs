@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use xtask::{check, docs, exported, gpu, operators, ptx, wheel};
+use xtask::{accuracy, check, docs, exported, gpu, operators, ptx, wheel};
 
 /// Maintainers' commands of Trefoil.
 #[derive(Parser)]
@@ -62,6 +62,8 @@ enum Task {
     /// Run all of ONNX's own operator tests, and write the table of operators; needs Python, and installs the package
     /// onnx
     Operators,
+    /// Measure the errors of all functions of secret numbers, and write docs/accuracy.md
+    Accuracy,
     /// Compare models that a library exports with the library's own answers; needs Python, and installs the library
     Exported { library: exported::Library },
     /// Build the handbook of docs/ as pages under target/book; needs mdbook
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Task::Train { args } => program("train", &["--release"], &args),
         Task::Wheel { targets } => wheel::run(&targets).map(|()| ExitCode::SUCCESS),
         Task::Operators => operators::run().map(|()| ExitCode::SUCCESS),
+        Task::Accuracy => accuracy::run().map(|()| ExitCode::SUCCESS),
         Task::Exported { library } => exported::run(library).map(|()| ExitCode::SUCCESS),
         Task::Docs => docs::run().map(|()| ExitCode::SUCCESS),
         Task::Report => program("report", &[], &[]),

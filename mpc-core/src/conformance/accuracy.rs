@@ -9,7 +9,9 @@ use ring_arith::{FracBits, Shape};
 
 use super::{Make, agreed};
 use crate::{Protocol, Result, SecretTensor, TestWorld, functions as f, seed::SplitMix64};
-pub use rows::{COUNTS, EXPONENTIALS, exponentials, exponentials_measured, rows};
+pub use rows::{
+    COUNTS, EXPONENTIALS, OF_ROWS, exponentials, exponentials_measured, rows, rows_measured,
+};
 
 /// The stated accuracy of a function: its domain, and its error bound there in a format.
 #[derive(Debug)]
@@ -43,6 +45,22 @@ pub struct Measured {
     pub of_bound: f64,
     /// The argument with the largest part of the stated error.
     pub at: f64,
+}
+
+impl Measured {
+    /// No error yet.
+    pub(super) const NONE: Self = Self { largest: 0.0, of_bound: 0.0, at: 0.0 };
+
+    /// Takes an error at `x` into account, beside the error that is allowed there.
+    pub(super) fn note(&mut self, x: f64, error: f64, bound: f64) {
+        self.largest = self.largest.max(error);
+        let of_bound = error / bound;
+        // Not a number counts as beyond any bound.
+        if of_bound.is_nan() || of_bound > self.of_bound {
+            (self.of_bound, self.at) =
+                (if of_bound.is_nan() { f64::INFINITY } else { of_bound }, x);
+        }
+    }
 }
 
 impl fmt::Display for Measured {
@@ -299,19 +317,25 @@ pub fn functions<P: Protocol>() -> Vec<Stated<P>> {
         },
         Stated {
             name: "gelu_tanh",
-            bound: "2^-13 + 8 u",
+            bound: "2^-16 + 12 u",
             function: f::gelu_tanh,
             exact: |x| {
                 let curve = x * (1.0 + 0.044715 * x * x) * std::f64::consts::FRAC_2_PI.sqrt();
                 x / 2.0 * (1.0 + curve.tanh())
             },
             domain: everywhere,
-            error: |at| exp2(-13) + 8.0 * at.unit(),
+            error: |at| exp2(-16) + 12.0 * at.unit(),
         },
     ]
 }
 
 impl<P: Protocol> Stated<P> {
+    /// The least and the largest argument in a format.
+    #[must_use]
+    pub fn domain(&self, frac: u32) -> [f64; 2] {
+        (self.domain)(frac)
+    }
+
     /// Arguments of a format: the ends, numbers near 0 and of all magnitudes.
     fn sample(&self, frac: u32, count: usize) -> Vec<f64> {
         let [low, high] = (self.domain)(frac);
@@ -350,15 +374,10 @@ impl<P: Protocol> Stated<P> {
             assert_eq!(y.frac(), frac);
             f::reveal(mpc, &y)
         });
-        let mut worst = Measured { largest: 0.0, of_bound: 0.0, at: 0.0 };
+        let mut worst = Measured::NONE;
         for (&x, got) in values.iter().zip(got) {
             let y = (self.exact)(x);
-            let error = (got - y).abs();
-            worst.largest = worst.largest.max(error);
-            let of_bound = error / (self.error)(&At { x, y, frac });
-            if of_bound > worst.of_bound {
-                (worst.of_bound, worst.at) = (of_bound, x);
-            }
+            worst.note(x, (got - y).abs(), (self.error)(&At { x, y, frac }));
         }
         worst
     }

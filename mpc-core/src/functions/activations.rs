@@ -127,7 +127,7 @@ const GELU_END: f64 = 8.0;
 /// trained with: of limited numbers, and the excess.
 ///
 /// # Domain and error
-/// All `x`; below `2^-13`, and eight units in the last place.
+/// All `x`; below `2^-16`, and twelve units in the last place.
 ///
 /// # Cost
 /// Two comparisons with a selection that share their rounds, three products, two [`mul_scalar`]s and a [`tanh`].
