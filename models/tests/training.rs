@@ -219,7 +219,7 @@ fn trained_weights_go_back_into_the_file_that_they_came_from() {
         .filter(|(spec, _)| spec.trained && spec.role == Role::Network)
         .map(|(spec, value)| (spec.name, value.clone()))
         .collect();
-    let written = onnx::with_weights(&file, &trained).unwrap();
+    let written = onnx::with_weights(&file, None, &trained).unwrap();
     // Shapes may be written in another form, some bytes a tensor; all else is as it was.
     assert!(written.len().abs_diff(file.len()) < 10 * trained.len(), "{}", written.len());
     assert_ne!(written, file);
@@ -233,12 +233,12 @@ fn trained_weights_go_back_into_the_file_that_they_came_from() {
     }
     let mut other = trained.clone();
     other.insert("no such weight".to_owned(), HostTensor::new([1], vec![0.0]).unwrap());
-    let error = onnx::with_weights(&file, &other).unwrap_err().to_string();
+    let error = onnx::with_weights(&file, None, &other).unwrap_err().to_string();
     assert!(error.contains("no such weight"), "{error}");
     let name = trained.keys().next().unwrap().clone();
     let shorter = [(name, HostTensor::new([1], vec![0.0]).unwrap())].into();
-    assert!(onnx::with_weights(&file, &shorter).is_err());
+    assert!(onnx::with_weights(&file, None, &shorter).is_err());
     for cut in (0..file.len() / 2).step_by(997) {
-        onnx::with_weights(&file[..cut], &trained).unwrap_err();
+        onnx::with_weights(&file[..cut], None, &trained).unwrap_err();
     }
 }

@@ -105,11 +105,13 @@ impl Model {
     }
 }
 
-/// An ONNX file with other numbers for some of its weights, by name.
+/// An ONNX file with other numbers for some of its weights, by name. Numbers in other files of `folder` become part of
+/// it.
 #[pyfunction]
 pub(crate) fn onnx_with_weights(
     py: Python<'_>,
     file: Vec<u8>,
+    folder: Option<std::path::PathBuf>,
     weights: Vec<(String, PyReadonlyArrayDyn<'_, f64>)>,
 ) -> PyResult<Py<PyBytes>> {
     let mut values = std::collections::BTreeMap::new();
@@ -118,7 +120,7 @@ pub(crate) fn onnx_with_weights(
         let value = HostTensor::new(array.shape().to_vec(), slice.to_vec());
         values.insert(name.clone(), value.map_err(Failure::from)?);
     }
-    let written = onnx::with_weights(&file, &values).map_err(Failure::from)?;
+    let written = onnx::with_weights(&file, folder.as_deref(), &values).map_err(Failure::from)?;
     Ok(PyBytes::new(py, &written).unbind())
 }
 

@@ -113,16 +113,21 @@ class Model:
         Raises
         ------
         InputError
-            For a model without a file: one that a cluster's run has made.
+            For a model without a file: one that a cluster's run has made. Also if the file would have 2 GiB or more.
+
+        Notes
+        -----
+        Weights that lie beside the imported file (``.onnx.data``) become part of what is returned.
         """
         if self._file is None:
             raise InputError("this model came without a file: write the weights of a run by `trefoil run get --into FILE`")
-        file = self._file
+        file, folder = self._file, None
         if not isinstance(file, bytes):
+            folder = os.path.dirname(os.fspath(file)) or "."
             with open(file, "rb") as opened:
                 file = opened.read()
         weights = [(name, np.ascontiguousarray(values, np.float64)) for name, values in self._weights.items()]
-        return _trefoil.onnx_with_weights(file, weights) if weights else file
+        return _trefoil.onnx_with_weights(file, folder, weights)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write :meth:`to_onnx` into a file, which :meth:`from_onnx` and other programs read.

@@ -1,14 +1,16 @@
 //! Weights back into the model file that they came from.
 //!
 //! The rest of the file stays the same, byte for byte: all fields are copied, known or not, and only the named tensors
-//! are written again.
+//! are written again, and those whose numbers lie in another file: what is written needs no other.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use nn_layers::HostTensor;
 use prost::Message;
 
 use super::proto::TensorProto;
+use super::tensor::{EXTERNAL, external_data};
 use crate::{Error, Result};
 
 /// Fields of `ModelProto` and `GraphProto`.
@@ -19,26 +21,36 @@ const INITIALIZER: u64 = 5;
 const FLOAT: i32 = 1;
 const DOUBLE: i32 = 11;
 
-/// The location of a tensor's numbers in another file.
-const EXTERNAL: i32 = 1;
+/// The most bytes of a file: a message of protocol buffers is shorter than 2 GiB.
+const MOST: usize = i32::MAX as usize;
 
 /// A model file with other numbers for some of its weights, by the names of its initialisers. Shapes and element types
-/// stay those of the file; a weight may have another shape with as many numbers.
+/// stay those of the file; a weight may have another shape with as many numbers. Numbers that lie in other files of
+/// `folder`, where the model file is, become part of the written one.
 ///
 /// # Errors
-/// [`Error::Format`] if this is not an ONNX model, or naming a weight that cannot be replaced. Such a weight is missing
-/// in the file, has another number of elements or another type than 32-bit or 64-bit floats, or is in another file.
-pub fn with_weights(bytes: &[u8], weights: &BTreeMap<String, HostTensor>) -> Result<Vec<u8>> {
+/// [`Error::Format`] if this is not an ONNX model, if it has 2 GiB or more in one file, or naming a weight that cannot
+/// be replaced. Such a weight is missing in the file, or has another number of elements or another type than 32-bit or
+/// 64-bit floats. Also if numbers in another file cannot be found, [`Error::Io`] if that file cannot be read.
+pub fn with_weights(
+    bytes: &[u8],
+    folder: Option<&Path>,
+    weights: &BTreeMap<String, HostTensor>,
+) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut missing: Vec<_> = weights.keys().map(String::as_str).collect();
     for field in fields(bytes)? {
         match field.message(GRAPH) {
             Some(graph) => {
-                let graph = rewritten(graph, weights, &mut missing)?;
+                let graph = rewritten(graph, folder, weights, &mut missing)?;
                 put(&mut out, GRAPH, &graph);
             }
             None => out.extend(field.bytes),
         }
+    }
+    if out.len() > MOST {
+        let reason = "it would have 2 GiB or more, which one ONNX file cannot hold; take the weights without it";
+        return Err(wrong(reason.to_owned()));
     }
     match missing.first() {
         Some(name) => Err(wrong(format!("it has no weight `{name}` of its own"))),
@@ -53,6 +65,7 @@ fn wrong(reason: String) -> Error {
 /// The graph with these weights instead of the file's.
 fn rewritten(
     graph: &[u8],
+    folder: Option<&Path>,
     weights: &BTreeMap<String, HostTensor>,
     missing: &mut Vec<&str>,
 ) -> Result<Vec<u8>> {
@@ -68,10 +81,20 @@ fn rewritten(
                 missing.retain(|name| *name != tensor.name);
                 put(&mut out, INITIALIZER, &filled(tensor, value)?.encode_to_vec());
             }
+            None if tensor.data_location == EXTERNAL => {
+                put(&mut out, INITIALIZER, &inlined(tensor, folder)?.encode_to_vec());
+            }
             None => out.extend(field.bytes),
         }
     }
     Ok(out)
+}
+
+/// A tensor with its numbers from another file.
+fn inlined(tensor: TensorProto, folder: Option<&Path>) -> Result<TensorProto> {
+    let raw = external_data(&tensor, folder)?;
+    let TensorProto { dims, data_type, name, .. } = tensor;
+    Ok(TensorProto { dims, data_type, name, raw_data: raw.into(), ..TensorProto::default() })
 }
 
 /// A tensor with other numbers.
@@ -81,10 +104,6 @@ fn filled(tensor: TensorProto, value: &HostTensor) -> Result<TensorProto> {
     if len != Some(value.len()) {
         let reason = format!("has {:?} elements, {} are to be written", tensor.dims, value.len());
         return Err(wrong(format!("weight `{name}` {reason}")));
-    }
-    if tensor.data_location == EXTERNAL || !tensor.external_data.is_empty() {
-        let hint = "export the model as one file";
-        return Err(wrong(format!("weight `{name}` lies in another file; {hint}")));
     }
     let values = value.floats();
     let raw: Vec<u8> = match tensor.data_type {

@@ -10,15 +10,13 @@ use super::dtype;
 use super::proto::TensorProto;
 use crate::{Error, Result};
 
+/// The location of a tensor's numbers in another file.
+pub(super) const EXTERNAL: i32 = 1;
+
 /// Reads a tensor; numbers in a separate file are read from `folder`. Texts become their positions.
 pub(crate) fn decode(tensor: &TensorProto, folder: Option<&Path>) -> Result<HostTensor> {
-    let fail =
-        |reason: String| Error::format("ONNX model", format!("tensor `{}`: {reason}", tensor.name));
-    let dims = tensor.dims.iter().map(|&d| usize::try_from(d)).collect::<Result<Vec<_>, _>>();
-    let dims = dims.map_err(|_| fail(format!("shape {:?} has a negative size", tensor.dims)))?;
-    let len = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-    let len = len.filter(|&n| n <= MAX_ELEMENTS);
-    let len = len.ok_or_else(|| fail(format!("shape {dims:?} is too large")))?;
+    let fail = |reason: String| wrong(tensor, reason);
+    let (dims, len) = size(tensor)?;
     let kind = tensor.data_type;
     if kind == dtype::STRING && tensor.string_data.len() == len {
         // Labels: a text is replaced by its position in their list.
@@ -29,8 +27,8 @@ pub(crate) fn decode(tensor: &TensorProto, folder: Option<&Path>) -> Result<Host
     let external;
     let bytes = (len * dtype::bits(kind)).div_ceil(8);
     let packed: Vec<u8>;
-    let raw: Option<&[u8]> = if tensor.data_location == 1 {
-        external = external_data(tensor, folder, bytes, &fail)?;
+    let raw: Option<&[u8]> = if tensor.data_location == EXTERNAL {
+        external = external_data(tensor, folder)?;
         Some(&external)
     } else if !tensor.raw_data.is_empty() {
         Some(&tensor.raw_data)
@@ -54,6 +52,21 @@ pub(crate) fn decode(tensor: &TensorProto, folder: Option<&Path>) -> Result<Host
     };
     let large = kind == dtype::UINT64 && value.as_ints()?.iter().any(|&v| v < 0);
     if large { Err(fail("it has integers from 2^63 on".to_owned())) } else { Ok(value) }
+}
+
+fn wrong(tensor: &TensorProto, reason: String) -> Error {
+    Error::format("ONNX model", format!("tensor `{}`: {reason}", tensor.name))
+}
+
+/// The dimensions, and the number of elements.
+fn size(tensor: &TensorProto) -> Result<(Vec<usize>, usize)> {
+    let dims = tensor.dims.iter().map(|&d| usize::try_from(d)).collect::<Result<Vec<_>, _>>();
+    let dims =
+        dims.map_err(|_| wrong(tensor, format!("shape {:?} has a negative size", tensor.dims)))?;
+    let len = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+    let len = len.filter(|&n| n <= MAX_ELEMENTS);
+    let len = len.ok_or_else(|| wrong(tensor, format!("shape {dims:?} is too large")))?;
+    Ok((dims, len))
 }
 
 fn typed_len(t: &TensorProto) -> usize {
@@ -125,12 +138,9 @@ fn parts(raw: &[u8], bits: usize, len: usize) -> impl Iterator<Item = u8> {
 }
 
 /// The bytes of a tensor that the exporter put in a separate file.
-fn external_data(
-    tensor: &TensorProto,
-    folder: Option<&Path>,
-    len: usize,
-    fail: &impl Fn(String) -> Error,
-) -> Result<Vec<u8>> {
+pub(super) fn external_data(tensor: &TensorProto, folder: Option<&Path>) -> Result<Vec<u8>> {
+    let fail = |reason: String| wrong(tensor, reason);
+    let len = (size(tensor)?.1 * dtype::bits(tensor.data_type)).div_ceil(8);
     let entry = |key: &str| tensor.external_data.iter().find(|e| e.key == key).map(|e| &e.value);
     let location = entry("location").ok_or_else(|| fail("its file is not named".to_owned()))?;
     let plain = Path::new(location).components().all(|c| matches!(c, Component::Normal(_)));

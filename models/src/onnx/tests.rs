@@ -7,9 +7,10 @@ use prost::Message;
 
 use super::proto::{
     AttributeProto, DimensionProto, DimensionValue, GraphProto, ModelProto, NodeProto,
-    OperatorSetIdProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+    OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto,
+    TypeProto, ValueInfoProto,
 };
-use super::{ImportOptions, import};
+use super::{ImportOptions, import, with_weights};
 use crate::Result;
 
 const FLOAT: i32 = 1;
@@ -78,6 +79,10 @@ impl Built {
     }
 
     fn encoded(self) -> Vec<u8> {
+        self.proto().encode_to_vec()
+    }
+
+    fn proto(self) -> ModelProto {
         let graph = GraphProto {
             node: self.nodes,
             initializer: self.tensors,
@@ -85,13 +90,12 @@ impl Built {
             output: vec![value("y", FLOAT, &[])],
         };
         let opset = OperatorSetIdProto { domain: String::new(), version: self.opset };
-        let model = ModelProto {
+        ModelProto {
             ir_version: 8,
             opset_import: vec![opset],
             graph: Some(graph),
             functions: vec![],
-        };
-        model.encode_to_vec()
+        }
     }
 
     fn compile(self) -> Result<Compiled> {
@@ -502,4 +506,39 @@ fn attributes_that_an_operator_does_not_have_are_refused_by_name() {
     refused("axis").unwrap();
     let reason = refused("axes").unwrap_err().to_string();
     assert!(reason.contains("`axes` is not an attribute") && reason.contains("axis"), "{reason}");
+}
+
+/// Numbers in a file beside the model become part of the written one, trained or not.
+#[test]
+fn weights_beside_the_file_are_written_into_it() {
+    let built = model(&[2])
+        .node("Mul", &["x", "scale"], "scaled", &[])
+        .node("Add", &["scaled", "shift"], "y", &[])
+        .floats("scale", &[2], &[2.0, 3.0])
+        .floats("shift", &[2], &[0.5, -0.5]);
+    let mut apart = built.proto();
+    let folder = std::env::temp_dir().join(format!("weights-beside-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut data = vec![];
+    for tensor in &mut apart.graph.as_mut().unwrap().initializer {
+        let numbers = std::mem::take(&mut tensor.float_data);
+        let entry =
+            |key: &str, value: String| StringStringEntryProto { key: key.to_owned(), value };
+        tensor.external_data = vec![
+            entry("location", "model.onnx.data".to_owned()),
+            entry("offset", data.len().to_string()),
+        ];
+        tensor.data_location = 1;
+        data.extend(numbers.iter().flat_map(|v| v.to_le_bytes()));
+    }
+    std::fs::write(folder.join("model.onnx.data"), data).unwrap();
+    let bytes = apart.encode_to_vec();
+    let trained = [("scale".to_owned(), HostTensor::new([2], vec![10.0, 20.0]).unwrap())].into();
+    let error = with_weights(&bytes, None, &trained).unwrap_err().to_string();
+    assert!(error.contains("`model.onnx.data`, which cannot be opened from here"), "{error}");
+    let written = with_weights(&bytes, Some(&folder), &trained).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let graph = import(&written, &ImportOptions::default()).unwrap();
+    let y = graph.evaluate(&[HostTensor::new([2], vec![1.0, 1.0]).unwrap()]).unwrap();
+    assert_eq!(*y[0].floats(), [10.5, 19.5]);
 }

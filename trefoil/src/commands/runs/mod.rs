@@ -215,7 +215,7 @@ fn get(
         Some((path, original)) => {
             let weights = tensors.filter(|(spec, _)| spec.trained);
             let weights = weights.map(|(spec, value)| (spec.name, value)).collect();
-            with_weights(&original, &weights)
+            with_weights(&original, path.parent(), &weights)
                 .map_err(|cause| Error::input(path.display(), cause))?
         }
         None => {
