@@ -9,10 +9,14 @@ use std::process;
 use models::data::{Preprocessing, cifar10, from_csv, from_idx, from_image, from_npy, to_npy};
 use models::onnx::ImportOptions;
 use models::weights::from_safetensors;
-use mpc_core::{Plaintext, Protocol};
-use nn_layers::{HostTensor, Plan, PlanOptions, train::TrainRequest};
-use ring_arith::{CpuEngine, EngineTensor, Shape};
-use rss_protocols::Tape;
+use mpc_core::{Plaintext, Protocol, TestWorld};
+use net::Party;
+use nn_layers::{
+    HostTensor, Plan, PlanOptions,
+    train::{TrainPlan, TrainRequest},
+};
+use ring_arith::{CpuEngine, EngineTensor, Shape, Tensor};
+use rss_protocols::{Rss, Tape};
 use serde::{Serialize, de::DeserializeOwned};
 use trefoil::config::{ClientConfig, PartyConfig};
 use trefoil::observe::parse as parse_http;
@@ -24,6 +28,9 @@ use trefoil::wire::{Reply, Request, parse};
 
 /// Numbers in all inputs and weights of a plan that is run.
 const RUN: usize = 1 << 14;
+
+/// The same where three parties run it on shares.
+const RUN_ON_SHARES: usize = 1 << 9;
 
 pub(crate) fn frames(input: &[u8]) -> bool {
     let outcome = [None, Some(1 << 16)].map(|longest| net::fuzzing::frames(input, longest));
@@ -97,14 +104,15 @@ fn filled(shape: &Shape, integer: bool) -> Option<HostTensor> {
 
 fn share<P: Protocol<Engine = CpuEngine>>(
     mpc: &mut P,
-    words: Vec<ring_arith::Tensor>,
+    words: Vec<Tensor>,
 ) -> Option<Vec<P::Share>> {
     let shapes: Vec<_> = words.iter().map(|words| words.shape().clone()).collect();
-    mpc.input(net::Party(0), &shapes, Some(&words)).ok()
+    let mine = mpc.me() == Party(0);
+    mpc.input(Party(0), &shapes, mine.then_some(&words)).ok()
 }
 
-/// A training request that is taken for sound gives a plan or an error, and the plan is run on shares where it is
-/// small.
+/// A training request that is taken for sound gives a plan or an error. The plan is run where it is small, and on shares
+/// where it is tiny.
 pub(crate) fn train_request(input: &[u8]) -> bool {
     let Ok(request) = serde_json::from_slice::<TrainRequest>(input) else { return false };
     if request.numbers() > RUN as u64 {
@@ -123,15 +131,30 @@ pub(crate) fn train_request(input: &[u8]) -> bool {
             let encoded = plan.encode_state(&values).expect("zeros can be encoded");
             let batch = plan.encode_batch(&rows).expect("zeros can be encoded");
             let _ = plan.step_in_the_clear(&mut values, &rows, 0.0);
-            let mut mpc = Plaintext::new(CpuEngine::new(1));
-            if let (Some(state), Some(batch)) = (share(&mut mpc, encoded), share(&mut mpc, batch)) {
-                let mut state = plan.secret_state(state).expect("shares of a state");
-                let batch = step.secret_inputs(batch);
-                let _ = plan.step(&mut mpc, &mut state, &batch, 0.0, &mut ());
+            let _ = train(&mut Plaintext::new(CpuEngine::new(1)), &plan, &encoded, &batch);
+            if words <= RUN_ON_SHARES {
+                // All parties do the same work, up to the same error.
+                let _ = TestWorld::new(3).try_sessions(move |session| {
+                    let mut mpc = Rss::new(session, CpuEngine::new(1))?;
+                    Ok(train(&mut mpc, &plan, &encoded, &batch))
+                });
             }
         }
     }
     is_stable(request)
+}
+
+/// Does one step of a training.
+fn train<P: Protocol<Engine = CpuEngine>>(
+    mpc: &mut P,
+    plan: &TrainPlan,
+    state: &[Tensor],
+    batch: &[Tensor],
+) -> Option<()> {
+    let (state, batch) = (share(mpc, state.to_vec())?, share(mpc, batch.to_vec())?);
+    let mut state = plan.secret_state(state).expect("shares of a state");
+    let batch = plan.step_plan().secret_inputs(batch);
+    plan.step(mpc, &mut state, &batch, 0.0, &mut ()).ok().map(|_| ())
 }
 
 /// Reads a manifest as it came, and one whose hash was made to fit.

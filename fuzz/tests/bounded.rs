@@ -69,6 +69,14 @@ macro_rules! targets {
             let all: Vec<_> = fuzz::TARGETS.iter().map(|target| target.name).collect();
             assert_eq!(fed[..], all[..]);
         }
+
+        #[test]
+        fn every_target_is_a_program_of_libfuzzer() {
+            let all: Vec<_> = fuzz::TARGETS.iter().map(|target| target.name).collect();
+            let programs = include_str!("../libfuzzer/Cargo.toml").split("[[bin]]").skip(1);
+            let names = programs.map(|program| program.split('"').nth(1).unwrap());
+            assert_eq!(names.collect::<Vec<_>>(), all);
+        }
     };
 }
 
