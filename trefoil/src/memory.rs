@@ -19,11 +19,18 @@ pub(crate) fn keep_private() -> Result<()> {
         let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
         rustix::process::setrlimit(rustix::process::Resource::Core, none).map_err(failed)?;
         // Tests look at what servers hold, by the files that this would close to them.
-        #[cfg(all(target_os = "linux", not(debug_assertions)))]
-        rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
-            .map_err(failed)?;
+        #[cfg(target_os = "linux")]
+        if cfg!(not(debug_assertions)) {
+            close_to_others().map_err(failed)?;
+        }
     }
     Ok(())
+}
+
+/// Lets no other process of the same user read this one's memory.
+#[cfg(target_os = "linux")]
+fn close_to_others() -> rustix::io::Result<()> {
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
 }
 
 /// Makes sure that the system would give this process `bytes` bytes now. Computations ask for their memory in many
@@ -76,6 +83,16 @@ mod tests {
         let line = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
         let sizes: Vec<_> = line["Max core file size".len()..].split_whitespace().collect();
         assert_eq!(sizes[..2], ["0", "0"], "{line}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn no_other_process_reads_this_ones_memory() {
+        use rustix::process::{DumpableBehavior, dumpable_behavior, set_dumpable_behavior};
+        close_to_others().unwrap();
+        let now = dumpable_behavior().unwrap();
+        set_dumpable_behavior(DumpableBehavior::Dumpable).unwrap();
+        assert_eq!(now, DumpableBehavior::NotDumpable);
     }
 
     #[test]
