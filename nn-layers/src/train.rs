@@ -380,6 +380,13 @@ impl TrainPlan {
         plan.guarded().into_iter().map(str::to_owned).collect()
     }
 
+    /// The most values that [`TrainPlan::guarded`] names for any step.
+    pub fn most_guarded(&self) -> usize {
+        let all = [Some(&self.full), self.light.as_ref()].into_iter().flatten();
+        let counts = all.map(|variant| variant.plan.clone().with_guard(true).guarded().len());
+        if self.options.privacy.is_some() { 0 } else { counts.max().unwrap_or(0) }
+    }
+
     /// A batch, the public numbers of a step and its noise.
     fn inputs<P: Protocol>(
         &self,

@@ -90,7 +90,7 @@ class Data:
         metric_rows : int
             Runs are refused if metrics leave as sums over fewer rows than this, or than all of them.
         most_numbers_out : int, optional
-            Runs are refused if more numbers may leave in all, weights and metrics together.
+            Runs are refused if more numbers may leave in all: weights, metrics, and what the guard found.
         privacy_budget : float, optional
             Runs are refused if all runs on this data together would exceed this epsilon for a row. Runs without noise
             are refused too.

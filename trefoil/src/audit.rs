@@ -34,7 +34,8 @@ pub(crate) enum Event<'a> {
     Refused { client: &'a str, request: &'static str, reason: &'a str },
     /// A client has approved, withdrawn from, stopped or resumed a run here.
     Decided { client: &'a str, decision: &'static str, run: &'a str, fingerprint: &'a str },
-    /// Something of a run leaves this server: `metrics`, `weights` or, as a model, `model`.
+    /// Something of a run leaves this server: `metrics` with what the guard found, that alone as `guard`, `weights` or,
+    /// as a model, `model`.
     Opened(Opening<'a>),
     /// A job has ended.
     Job(JobLine<'a>),

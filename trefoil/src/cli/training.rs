@@ -76,7 +76,7 @@ pub struct PutData {
     /// Refuse runs in which metrics leave as sums over fewer rows than this, or than all
     #[arg(long, value_name = "ROWS", default_value_t = 100)]
     pub metric_rows: u64,
-    /// Refuse runs of which more numbers than this may leave in all, weights and metrics together
+    /// Refuse runs of which more numbers than this may leave in all, weights, metrics and the guard together
     #[arg(long, value_name = "N")]
     pub most_numbers_out: Option<u64>,
     /// Refuse runs after which the epsilon of all runs on it for a row would exceed this; runs without noise are

@@ -101,10 +101,10 @@ impl Limits {
         self.job_memory_mib << 20
     }
 
-    /// The most memory that all clients together can make this server hold at once, in bytes: parts, models, and the
-    /// model that runs.
+    /// The most memory that all clients together can make this server hold at once, in bytes: parts, models, trainings
+    /// between their slices, and the model that runs.
     fn memory(&self) -> u64 {
-        (self.memory_mib + self.cache_mib + self.job_memory_mib) << 20
+        (self.memory_mib + 2 * self.cache_mib + self.job_memory_mib) << 20
     }
 
     /// The warning for a machine that has fewer bytes of memory than these limits promise.
@@ -112,8 +112,8 @@ impl Limits {
     pub fn oversized(&self, machine: u64) -> Option<String> {
         (self.memory() > machine).then(|| {
             format!(
-                "clients can make this server hold {} MiB (limits.memory_mib, cache_mib and \
-                 job_memory_mib together), and this machine has {} MiB of memory; set lower limits, or \
+                "clients can make this server hold {} MiB (limits.memory_mib, twice \
+                 cache_mib and job_memory_mib together), and this machine has {} MiB of memory; set lower limits, or \
                  the system may end the server under load",
                 self.memory() >> 20,
                 machine >> 20

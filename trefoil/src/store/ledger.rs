@@ -30,7 +30,7 @@ const FOLDER: &str = "counts";
 pub struct Opened {
     /// The last step after which weights have left or a model was made, if any has.
     pub weights: u32,
-    /// The steps before this one have left as metrics, or never will.
+    /// The metrics of steps before this one have left, and what the guard found there, or never will.
     pub metrics: u32,
 }
 

@@ -58,7 +58,8 @@ pub struct Training {
 pub struct Seen<S> {
     /// Shares of the metrics, summed over the steps.
     pub sums: Vec<S>,
-    /// The share of what the guard over the last step found, where something is guarded.
+    /// The share of what the guard over the last step found, if something leaves after that step and a layer is
+    /// guarded.
     pub left: Option<S>,
 }
 
@@ -116,12 +117,14 @@ impl Training {
         let rows = self.rows as u64;
         let shapes = self.row_shapes(self.rows)?;
         let metrics = self.plan.options().metrics.len() as u64;
+        let layers = self.plan.most_guarded() as u64;
         Ok(Flow {
             rows,
             numbers_in: shapes.iter().map(|shape| shape.len() as u64).sum(),
             weights: self.learnt().map(|spec| spec.shape.len() as u64).sum(),
             times: self.openings.weights.len() as u64,
             metrics: metrics * u64::from(self.openings.windows(self.steps())),
+            checks: layers * self.openings.times(self.steps()),
         })
     }
 
@@ -183,8 +186,8 @@ impl Training {
     }
 
     /// Runs some of the steps at one party: the state becomes that after them. `rows` are the shares of all
-    /// rows of each of a batch's tensors. The guard looks at the last
-    /// step, with signs from `seed`: weights that have left their range stay outside, so it need not look at each one.
+    /// rows of each of a batch's tensors. Where something leaves after the last step, the guard looks at that step, with
+    /// signs from `seed`: weights that have left their range stay outside, so it need not look at each one.
     ///
     /// # Errors
     /// [`Error::Nn`] if a step or the network fails.
@@ -200,7 +203,7 @@ impl Training {
         let mut sums: Vec<P::Share> = Vec::new();
         let mut left = None;
         let last = self.step(steps.end.saturating_sub(1));
-        let guarded = !self.plan.guarded(last).is_empty();
+        let guarded = !self.guarded(steps.end).is_empty();
         let Course { augment, seed: coins, .. } = self.course;
         self.each(steps, |number, picked| {
             let step = self.step(number);
@@ -265,7 +268,10 @@ impl Training {
     /// not as many words as there should be.
     pub fn decode_metrics(&self, seen: &[Tensor], end: u32) -> Result<Option<Vec<f64>>> {
         let last = end.saturating_sub(1);
-        let guarded = self.plan.guarded(self.step(last));
+        if seen.is_empty() {
+            return Ok(None);
+        }
+        let guarded = self.guarded(end);
         let (sums, left) = match seen.split_last() {
             Some((left, sums)) if !guarded.is_empty() => (sums, left.words()),
             _ => (seen, &[][..]),
@@ -288,6 +294,15 @@ impl Training {
         let rows = self.rows_of(window.len() as u32) as f64;
         let means = self.plan.decode_metrics(sums)?.into_iter().map(|sum| sum / rows);
         Ok(Some(means.collect()))
+    }
+
+    /// The names of the layers that the guard watches in the last of the steps before `end`: none if nothing leaves
+    /// then.
+    fn guarded(&self, end: u32) -> Vec<String> {
+        if !self.openings.opens(end, self.steps()) {
+            return Vec::new();
+        }
+        self.plan.guarded(self.step(end - 1))
     }
 
     /// A step with its learning rate.

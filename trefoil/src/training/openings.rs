@@ -25,7 +25,7 @@ pub struct Openings {
     /// The steps after which the weights and running statistics leave for the run's owner and its recipients, or a
     /// model is made of them; ascending.
     pub weights: Vec<u32>,
-    /// Metrics leave as sums over this many steps each.
+    /// Metrics leave as sums over this many steps each. What the guard found leaves with them, and with weights.
     pub metrics: u32,
 }
 
@@ -37,7 +37,7 @@ pub struct Conditions {
     pub least_batch: usize,
     /// Rows that metrics are summed over at least; all of them where there are fewer.
     pub metric_rows: u64,
-    /// The most numbers that may leave in all, weights and metrics together.
+    /// The most numbers that may leave in all: weights, metrics, and what the guard found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub most_numbers_out: Option<u64>,
     /// The privacy budget of all runs together.
@@ -58,6 +58,8 @@ pub struct Flow {
     pub times: u64,
     /// Numbers of all metrics that leave.
     pub metrics: u64,
+    /// Numbers of the guard that leave: one for each layer that it watches, 0 if the layer kept within its range.
+    pub checks: u64,
 }
 
 impl Openings {
@@ -125,6 +127,19 @@ impl Openings {
     #[must_use]
     pub fn opens_weights(&self, step: u32) -> bool {
         self.weights.contains(&step)
+    }
+
+    /// True if anything leaves after this step: weights, or metrics. Nothing of a slice that ends elsewhere leaves.
+    #[must_use]
+    pub fn opens(&self, step: u32, steps: u32) -> bool {
+        step > 0 && self.slice_end(step - 1, steps) == step
+    }
+
+    /// The number of steps after which anything leaves.
+    pub(super) fn times(&self, steps: u32) -> u64 {
+        let ends = |step: u32| self.window(step - 1, steps).end == step;
+        let apart = self.weights.iter().filter(|&&step| !ends(step)).count();
+        u64::from(self.windows(steps)) + apart as u64
     }
 
     /// The last step of a slice from `from` on: the end of a window, or a step after which weights leave.
@@ -196,7 +211,8 @@ impl Flow {
     /// Numbers that leave in all.
     #[must_use]
     pub fn numbers_out(&self) -> u64 {
-        self.weights.saturating_mul(self.times).saturating_add(self.metrics)
+        let weights = self.weights.saturating_mul(self.times);
+        weights.saturating_add(self.metrics).saturating_add(self.checks)
     }
 
     /// True if more may leave than a tenth of what went in.
@@ -210,7 +226,8 @@ impl Flow {
 mod tests {
     use super::*;
 
-    const FLOW: Flow = Flow { rows: 200, numbers_in: 20_000, weights: 650, times: 1, metrics: 20 };
+    const FLOW: Flow =
+        Flow { rows: 200, numbers_in: 20_000, weights: 650, times: 1, metrics: 20, checks: 10 };
 
     #[test]
     fn windows_cover_all_steps_and_none_is_shorter_than_agreed() {

@@ -110,7 +110,12 @@ fn ask(cluster: &Cluster, job: usize) -> Duration {
 
 /// Mallory's connections to the three servers.
 pub fn connect(cluster: &Cluster) -> Vec<Box<dyn Channel>> {
-    let config = ClientConfig::read(&cluster.client_config("mallory")).unwrap();
+    connect_as(cluster, "mallory")
+}
+
+/// A client's connection to each server.
+pub fn connect_as(cluster: &Cluster, name: &str) -> Vec<Box<dyn Channel>> {
+    let config = ClientConfig::read(&cluster.client_config(name)).unwrap();
     links::dial_all(&config).unwrap().into_iter().map(|channel| channel.unwrap()).collect()
 }
 

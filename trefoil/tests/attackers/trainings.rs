@@ -21,11 +21,11 @@ use trefoil::{
     config::ClientConfig,
     links,
     store::Readers,
-    training::{Augment, Conditions, Course, DataSet, Openings, RowTensor, RunSpec},
+    training::{Augment, Conditions, Course, DataSet, Halt, Openings, RowTensor, RunSpec},
     wire::{Reply, Request, hear, say, send_bytes},
 };
 
-use super::honest::{cluster, connect};
+use super::honest::{cluster, connect, connect_as};
 use crate::common::{Cluster, all_digits, faults};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -173,7 +173,8 @@ fn weights_after_each_step_are_refused() {
     let mark = put_run(&mut mallory, "run", &spec, &honest(10)).unwrap();
     approve(&cluster, "run");
     for step in 1..10 {
-        mallory.train("run", mark, step - 1, 1, true, &()).unwrap();
+        let answer = mallory.train("run", mark, step - 1, 1, true, &()).unwrap();
+        assert!(answer.outputs.is_empty(), "nothing leaves, nor what the guard found");
         let text = said(client(&cluster, "mallory").release("run", mark, step, &()));
         assert!(text.contains("its weights leave after steps [10]"), "{text}");
         let to = ("run", mark, step);
@@ -181,7 +182,8 @@ fn weights_after_each_step_are_refused() {
             said(client(&cluster, "mallory").publish(to, "m", &Readers::Everyone, false, &()));
         assert!(text.contains("its weights leave after steps [10]"), "{text}");
     }
-    mallory.train("run", mark, 9, 1, false, &()).unwrap();
+    let answer = mallory.train("run", mark, 9, 1, false, &()).unwrap();
+    assert!(!answer.outputs.is_empty());
     mallory.release("run", mark, 10, &()).unwrap();
 }
 
@@ -257,36 +259,46 @@ fn a_withdrawal_during_a_long_job_ends_it() {
     let began = Instant::now();
     mallory.train("long", mark, 0, 1, true, &()).unwrap();
     let step = began.elapsed();
-    let (ended, said_at) = thread::scope(|scope| {
-        let trains = scope.spawn(|| {
-            let mut mallory = client(&cluster, "mallory");
-            let (mut from, mut steps) = (1, 16);
-            loop {
-                match mallory.train("long", mark, from, steps, false, &()) {
-                    Ok(_) => from += steps,
-                    Err(error) => return (Instant::now(), error.to_string()),
+    // All servers hear it, or one alone.
+    for hearers in [&[0, 1, 2][..], &[1]] {
+        let (ended, said_at) = thread::scope(|scope| {
+            let trains = scope.spawn(|| {
+                let mut mallory = client(&cluster, "mallory");
+                let (mut from, mut steps) = (1, 16);
+                loop {
+                    match mallory.train("long", mark, from, steps, false, &()) {
+                        Ok(_) => from += steps,
+                        Err(error) => return (Instant::now(), error.to_string()),
+                    }
+                    steps = 200;
                 }
-                steps = 200;
+            });
+            thread::sleep(Duration::from_millis(700));
+            let mut alice = connect_as(&cluster, "alice");
+            let said_at = Instant::now();
+            let request = Request::Halt { name: "long".to_owned(), halt: Halt::Withdraw };
+            for &party in hearers {
+                say(&mut *alice[party], &request).unwrap();
             }
+            for &party in hearers {
+                assert_eq!(hear::<Reply>(&mut *alice[party], LIMIT).unwrap(), Reply::Done);
+            }
+            (trains.join().unwrap(), said_at)
         });
-        thread::sleep(Duration::from_millis(700));
-        let told = client(&cluster, "alice").halt("long", trefoil::training::Halt::Withdraw);
-        let said_at = Instant::now();
-        told.into_iter().for_each(|heard| heard.unwrap());
-        (trains.join().unwrap(), said_at)
-    });
-    let (at, text) = ended;
-    assert!(
-        text.contains("withdrawn its consent") || text.contains("the consent of alice"),
-        "{text}"
-    );
-    let late = at.saturating_duration_since(said_at);
-    println!("the last step ended {late:?} after the withdrawal; a step takes up to {step:?}");
-    let text = said(client(&cluster, "mallory").release("long", mark, 1, &()));
-    assert!(text.contains("waits for the consent of alice"), "{text}");
+        let (at, text) = ended;
+        assert!(
+            text.contains("withdrawn its consent") || text.contains("the consent of alice"),
+            "{text}"
+        );
+        let late = at.saturating_duration_since(said_at);
+        println!("{hearers:?}: the last step ended {late:?} after it; a step takes up to {step:?}");
+        let text = said(client(&cluster, "mallory").release("long", mark, 1, &()));
+        assert!(text.contains("waits for the consent of alice"), "{text}");
+        approve(&cluster, "long");
+        client(&cluster, "mallory").train("long", mark, 1, 1, false, &()).unwrap();
+    }
 
     // With one server gone the others hear it, and the run needs all three.
-    approve(&cluster, "long");
     cluster.kill(2);
     let told = cluster.run("alice", &["--json", "run", "withdraw", "long"]);
     assert_eq!(told.code, 0, "{}", told.err);

@@ -116,6 +116,7 @@ fn leaving(state: &RunState, training: &Training, flow: &Flow) -> String {
     format!(
         "leaves       {} numbers of the trained network, {times}, to {}\n\
          {:13}{}: {} numbers in all, each summed over {} rows or more, to {}\n\
+         {:13}{} numbers that say which layers kept within their range, to {}\n\
          went in      {} numbers of {} rows\n",
         flow.weights,
         getting(state).join(", "),
@@ -123,6 +124,9 @@ fn leaving(state: &RunState, training: &Training, flow: &Flow) -> String {
         if names.is_empty() { "no metrics".to_owned() } else { names.join(" and ") },
         flow.metrics,
         training.rows_of(window),
+        state.owner,
+        "",
+        flow.checks,
         state.owner,
         flow.numbers_in,
         flow.rows,

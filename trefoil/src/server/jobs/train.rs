@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use gpu_kernels::AnyEngine;
-use mpc_core::{ServerProtocol, TruncationMode};
+use mpc_core::{ServerProtocol, ShareTensor, TruncationMode};
 
 use super::{Agreed, JobInfo, Kind, Offer, Ready};
 use crate::{
@@ -78,8 +78,8 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Train {
 
 impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
     /// Does some steps of a training, and keeps the state after them as a version if one is given. Metrics of steps
-    /// before `opened` have left some server already. Returns the sums of the metrics, if they leave now, and what
-    /// the guard found.
+    /// before `opened`, and what the guard found there, have left some server already. Returns the sums of the metrics
+    /// and what the guard found, if they leave now.
     fn train(
         &mut self,
         terms: &Digest,
@@ -98,11 +98,16 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         cost.steps.clear();
         let mpc = self.computing.mpc()?;
         compare_counters(self.core, &mut self.control, mpc.operations())?;
-        let mut leaves = metrics.filter(|_| progress.run().step > opened).unwrap_or_default();
-        if !leaves.is_empty() {
-            self.core.opens("metrics", client, &progress, leaves.len() as u64)?;
+        let mut leaves = Vec::new();
+        if progress.run().step > opened {
+            let what = if metrics.is_some() { "metrics" } else { "guard" };
+            leaves.extend(metrics.into_iter().flatten());
+            leaves.extend(left);
+            let numbers = leaves.iter().map(|share| share.shape().len() as u64).sum();
+            if numbers > 0 {
+                self.core.opens(what, client, &progress, numbers)?;
+            }
         }
-        leaves.extend(left);
         let released = mpc.release(&leaves.iter().collect::<Vec<_>>())?;
         let kept = match version {
             Some(version) => self.keep_state(&progress, version)?,
@@ -133,7 +138,8 @@ impl Core {
         numbers: u64,
     ) -> Result<()> {
         let Run { fingerprint, step, .. } = *progress.run();
-        let (weights, metrics) = if what == "metrics" { (0, step) } else { (step, 0) };
+        let beside = matches!(what, "metrics" | "guard");
+        let (weights, metrics) = if beside { (0, step) } else { (step, 0) };
         self.store.ledger().open(fingerprint, weights, metrics)?;
         let (run, fingerprint) = (progress.name(), &fingerprint.letters());
         self.audit.record(&Event::Opened(Opening {

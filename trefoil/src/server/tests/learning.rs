@@ -625,11 +625,19 @@ fn nothing_leaves_a_run_that_its_owners_did_not_agree_to() {
         let what = line["decision"].as_str().or(line["what"].as_str());
         [line["client"].as_str(), what].map(|word| word.unwrap().to_owned())
     };
-    let wanted =
-        ["alice approve", "bob approve", "carol metrics", "carol weights", "carol weights"];
+    let wanted = [
+        "alice approve",
+        "bob approve",
+        "carol metrics",
+        "carol guard",
+        "carol weights",
+        "carol weights",
+    ];
     assert_eq!(told.iter().map(|line| kind(line).join(" ")).collect::<Vec<_>>(), wanted);
-    let numbers = [&told[2]["numbers"], &told[2]["step"], &told[3]["numbers"]];
-    assert_eq!(numbers.map(|number| number.as_u64().unwrap()), [2, 3, 6]);
+    let numbers = [2, 3, 4].map(|at| told[at]["numbers"].as_u64().unwrap());
+    let watched = training().plan().most_guarded() as u64;
+    assert_eq!(numbers, [2 + watched, watched, 6]);
+    assert_eq!(told[2]["step"].as_u64(), Some(3));
     refused(&|client| client.release("twice", mark, 9, &()).map(drop), "and not after step 9");
     train(4, 2)(&mut carol).unwrap();
     refused(
@@ -670,15 +678,18 @@ fn counts_of_what_has_left_are_kept_apart_from_the_run() {
 fn a_run_that_breaks_an_owners_conditions_is_not_kept() {
     let world = World::new(&Limits::default());
     let [mut alice, _, mut carol] = prepared(&world);
-    let strict = Conditions { most_numbers_out: Some(20), ..Conditions::default() };
+    // Six weights, and two metrics and the guard's numbers in each of three epochs.
+    let beside = 3 * (2 + training().plan().most_guarded() as u64);
+    let strict = Conditions { most_numbers_out: Some(6 + beside), ..Conditions::default() };
     put_data_under(&mut alice, "strict", &rows(12, 4), strict, false).unwrap();
     let spec = spec(&mut carol, &["strict"]);
-    // Six weights and two metrics in each of three epochs.
     put_run(&mut carol, "once", &spec, false).unwrap();
     let mut often = spec.clone();
     often.openings.weights = vec![3, 6, 9];
     let text = said(put_run(&mut world.client("carol"), "often", &often, false));
-    assert!(text.contains("24 numbers would leave, and its owner allows 20"), "{text}");
+    let reason =
+        format!("{} numbers would leave, and its owner allows {}", 18 + beside, 6 + beside);
+    assert!(text.contains(&reason), "{text}");
     let mut fine = spec.clone();
     fine.openings.metrics = 1;
     let text = said(put_run(&mut world.client("carol"), "fine", &fine, false));
@@ -699,9 +710,12 @@ fn a_run_whose_values_leave_their_range_says_where() {
         let mark = carol.run(name).unwrap().run.fingerprint;
         alice.approve(name, mark, &()).unwrap();
         bob.approve(name, mark, &()).unwrap();
+        // The guard tells at the end of an epoch, with the metrics.
         let answer = carol.train(name, mark, 0, 2, false, &()).unwrap();
-        match training().decode_metrics(&answer.outputs, 2) {
-            Err(Error::Diverged { step: 1, layer, .. }) if diverges => assert_eq!(layer, "y"),
+        assert!(answer.outputs.is_empty());
+        let answer = carol.train(name, mark, 2, 1, false, &()).unwrap();
+        match training().decode_metrics(&answer.outputs, 3) {
+            Err(Error::Diverged { step: 2, layer, .. }) if diverges => assert_eq!(layer, "y"),
             other => assert_eq!(other.is_ok(), !diverges, "{name}: {other:?}"),
         }
     }
