@@ -1,14 +1,16 @@
 //! The state of an endpoint: its links, and how each is driven.
 
+mod accept;
 mod lead;
 mod lobby;
+mod meet;
 #[cfg(test)]
 mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap},
     io,
-    net::{IpAddr, SocketAddr},
+    net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -19,17 +21,14 @@ use std::{
 
 use bytes::Bytes;
 use mio::{Events, Interest, Poll, Registry, Token, Waker, net::TcpListener};
-use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use crate::{
-    Error, LeftOut, Limits, LogLimit, Party, Result, Role,
+    Error, Limits, LogLimit, Party, Result,
     buffer::Pool,
     endpoint::Settings,
     frame::Kind,
-    hello::{Difference, Hello, Public, VERSION},
     link::{End, Link, Phase, Progress, Wire},
     parker::{Change, Parker},
-    stream::Stream,
     tls::Tls,
 };
 pub(crate) use lobby::{Arrival, Lobby};
@@ -43,10 +42,6 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// The time in which refused connections of one address and cause are logged once.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
-
-/// Size of the socket's own queue where both ends are on one machine. Nothing is under way there, so
-/// that a longer one only means that bytes have left the cache when they are read.
-const SAME_MACHINE: usize = 256 << 10;
 
 /// The shared state of an endpoint.
 pub(crate) struct Hub {
@@ -292,109 +287,6 @@ impl Hub {
         })
     }
 
-    fn secure(&self, link: &Arc<Link>, wire: &mut Wire) -> Result<bool, End> {
-        let Some(stream) = &mut wire.stream else { return Ok(false) };
-        if !stream.handshake()? {
-            return Ok(false);
-        }
-        link.identify(stream)?;
-        self.proved(link);
-        if let Some(Role::Client(name)) = link.peer.get()
-            && let Some(clients) = &self.clients
-            && !clients.contains(name)
-        {
-            return Err(End::Violation(format!("the certificate of unknown client {name}")));
-        }
-        link.heard.store(self.now(), Ordering::Relaxed);
-        wire.phase = Phase::Greeting;
-        Ok(true)
-    }
-
-    /// Takes up a frame that carries no part of a message.
-    fn judge(
-        &self,
-        link: &Arc<Link>,
-        phase: &mut Phase,
-        kind: Kind,
-        body: Bytes,
-    ) -> Result<(), End> {
-        let words =
-            |body: &[u8]| String::from_utf8_lossy(body).chars().take(1000).collect::<String>();
-        let text = || words(&body);
-        match (kind, *phase) {
-            (_, Phase::Draining) | (Kind::Ping, _) => Ok(()),
-            (Kind::Hello, Phase::Greeting) => {
-                let hello = Hello::decode(&body).map_err(End::Violation)?;
-                self.greet(link, hello)?;
-                *phase = Phase::Judging;
-                Ok(())
-            }
-            (Kind::Close, Phase::Open) => {
-                link.set_end(End::Closed);
-                Ok(())
-            }
-            (Kind::Leave, _) => Err(End::Left(text())),
-            (Kind::Cancel, _) => Err(End::Cancelled(text())),
-            (Kind::Accuse, _) => {
-                let missing = || End::Violation("an accusation of nobody".to_owned());
-                let (&peer, reason) = body.split_first().ok_or_else(missing)?;
-                Err(End::Accused(Party(usize::from(peer)), words(reason)))
-            }
-            (Kind::Mismatch, _) => {
-                Err(End::Mismatch(Difference::decode(&body).map_err(End::Violation)?))
-            }
-            (kind, _) => Err(End::Violation(format!("a {kind:?} frame out of turn"))),
-        }
-    }
-
-    fn greet(&self, link: &Arc<Link>, hello: Hello) -> Result<(), End> {
-        self.check_role(link, &hello)?;
-        if link.expected.is_some() {
-            link.deliver_hello(hello);
-            return Ok(());
-        }
-        self.proved(link);
-        let lobby = match link.peer.get() {
-            Some(Role::Party(_)) => &self.parties,
-            _ => &self.visitors,
-        };
-        lobby.add(Arrival { link: link.clone(), hello })?;
-        for taker in lobby.takers() {
-            self.wake(&taker, Change::ARRIVED);
-        }
-        Ok(())
-    }
-
-    /// The hello must come from the role that the certificate proves; without certificates it is
-    /// believed.
-    fn check_role(&self, link: &Link, hello: &Hello) -> Result<(), End> {
-        let said = match hello.party {
-            Some(party) => Role::party(usize::from(party)),
-            None => Role::Client("anonymous".to_owned()),
-        };
-        let secure = self.is_secure();
-        let proved = if secure { link.peer.get() } else { link.expected.as_ref() };
-        let fits = match (&said, proved) {
-            (Role::Client(_), Some(Role::Client(_))) => true,
-            (said, Some(proved)) => said == proved,
-            (_, None) => !secure,
-        };
-        if !fits {
-            let proved = proved.map(ToString::to_string).unwrap_or_default();
-            return Err(End::Violation(format!(
-                "the hello of {said} with a certificate of {proved}"
-            )));
-        }
-        let _ = link.peer.set(said);
-        Ok(())
-    }
-
-    /// The hello of a link that belongs to no session.
-    pub(crate) fn plain_hello(&self) -> Hello {
-        let party = self.me.map(|me| me.0 as u16);
-        Hello { version: VERSION, party, job: Public::default(), fresh: [0; 32] }
-    }
-
     /// Lets messages pass on a link whose peer has introduced itself.
     pub(crate) fn open(&self, link: &Arc<Link>, longest: u64) {
         let mut wire = link.wire();
@@ -446,117 +338,6 @@ impl Hub {
             links.unproved.remove(&link.token);
         }
         self.wake_user(link, Change::ANY);
-    }
-
-    /// A peer has proved its role, or claimed one where that is enough.
-    fn proved(&self, link: &Link) {
-        lock(&self.links).unproved.remove(&link.token);
-    }
-
-    /// Adds a connection to those that are served.
-    pub(crate) fn add(
-        &self,
-        stream: mio::net::TcpStream,
-        address: SocketAddr,
-        expected: Option<Role>,
-    ) -> Result<Arc<Link>> {
-        let tls = match (self.tls(), &expected) {
-            (Some(tls), Some(role)) => Some(tls.connect(role)?),
-            (Some(tls), None) => Some(tls.accept()?),
-            (None, _) => None,
-        };
-        let failed = |error: io::Error| cannot("opening a connection", &error);
-        stream.set_nodelay(true).map_err(failed)?;
-        if stream.local_addr().is_ok_and(|mine| mine.ip() == address.ip()) {
-            set_socket_send_buffer_size(&stream, SAME_MACHINE).map_err(|e| failed(e.into()))?;
-        }
-        let mut stream = Stream::new(stream, tls);
-        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
-        let both = Interest::READABLE | Interest::WRITABLE;
-        self.registry.register(stream.source(), Token(token), both).map_err(failed)?;
-        let pool = self.pool.clone();
-        let link = Link::new(token, address, stream, expected, pool, &self.limits, self.now());
-        let link = Arc::new(link);
-        {
-            let mut links = lock(&self.links);
-            links.all.insert(token, link.clone());
-            if link.expected.is_none() {
-                links.unproved.insert(token, link.clone());
-            }
-        }
-        // An event may have come before the link was known.
-        self.schedule(&link);
-        Ok(link)
-    }
-
-    fn accept(&self) {
-        let listener = lock(&self.listener);
-        let Some(listener) = &*listener else { return };
-        loop {
-            match listener.accept() {
-                Ok((stream, address)) => {
-                    if let Err(error) = self.add(stream, address, None) {
-                        self.note_refusal(address, error.to_string());
-                    }
-                    self.drop_oldest_unproved();
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    // Out of file handles, most likely: tried again at the next connection or tick.
-                    if self.refusals.admits(&IpAddr::from([0; 4]), &error.to_string()) {
-                        tracing::warn!(%error, "accepting a connection failed");
-                    }
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Stops accepting connections.
-    pub(crate) fn stop_listening(&self) {
-        *lock(&self.listener) = None;
-    }
-
-    fn note_refusal(&self, address: SocketAddr, cause: String) {
-        *lock(&self.refused) = Some((Instant::now(), format!("{}: {cause}", address.ip())));
-        if self.refusals.admits(&address.ip(), &cause) {
-            tracing::warn!(%address, cause, "connection refused");
-        }
-    }
-
-    /// Says how many like lines were left out of the log.
-    fn log_left_out(&self) {
-        for LeftOut { group, kind, lines } in self.refusals.left_out() {
-            match (group, kind) {
-                (Some(address), Some(cause)) => {
-                    tracing::warn!(%address, cause, lines, "connections refused like the one before");
-                }
-                (Some(address), None) => {
-                    tracing::warn!(%address, lines, "connections refused for other causes");
-                }
-                (None, _) => tracing::warn!(lines, "connections refused of other addresses"),
-            }
-        }
-    }
-
-    /// The connection refused last and why, if that was not longer ago than `period`.
-    pub(crate) fn refused_within(&self, period: Duration) -> Option<String> {
-        let refused = lock(&self.refused).clone();
-        refused.filter(|(when, _)| when.elapsed() <= period).map(|(_, cause)| cause)
-    }
-
-    fn drop_oldest_unproved(&self) {
-        let oldest: Vec<_> = {
-            let links = lock(&self.links);
-            let excess = links.unproved.len().saturating_sub(self.limits.pending);
-            links.unproved.values().take(excess).cloned().collect()
-        };
-        for link in oldest {
-            let reason = "too many connections have not proved who they are".to_owned();
-            self.finish(&link, &mut link.wire(), End::Violation(reason));
-        }
     }
 
     /// Looks after all links: heartbeats, silence, overdue handshakes. Does so once in a while only.

@@ -3,7 +3,7 @@
 use std::thread::Scope;
 
 use super::*;
-use crate::{Channel, Endpoint, Security};
+use crate::{Channel, Endpoint, Role, Security};
 
 const SOON: Duration = Duration::from_secs(60);
 

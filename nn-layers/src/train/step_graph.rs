@@ -1,0 +1,116 @@
+//! The graph of a step: forward pass, loss, gradients and update.
+
+use std::collections::HashSet;
+
+use super::{Adam, Optimiser, TrainOptions, TrainRequest, privacy, running};
+use crate::graph::norm::{Expanded, Running};
+use crate::graph::{Binary, Dim, Format, Graph, Op, ValueId};
+use crate::plan::passes;
+use crate::{Error, Result};
+
+/// Fraction bits of the learning rate for a single row.
+const RATE_FRAC: u32 = 30;
+
+/// The network as a step takes it, with pools where they cost least.
+pub(super) fn prepared(request: &TrainRequest) -> Result<Graph> {
+    let mut forward = request.network()?;
+    passes::pools::pool_before_relu(&mut forward)?;
+    // The gradients of each example are those of the trained tensors themselves.
+    if request.options().privacy.is_none() {
+        passes::pools::merge_averages(&mut forward)?;
+    }
+    Ok(forward)
+}
+
+/// The inputs of a step in addition to a batch and public numbers.
+pub(super) struct Added {
+    /// The parts that dropouts leave out.
+    pub(super) dropouts: Vec<f64>,
+    /// Tensors of noise.
+    pub(super) noises: usize,
+}
+
+/// The whole step as a graph, whose first results are the new values of the state's tensors, by name. The
+/// parameters of `forward` get the formats that they have in the step.
+pub(super) fn step_graph(
+    forward: &mut Graph,
+    options: &TrainOptions,
+    full: bool,
+) -> Result<(Graph, Added)> {
+    let Expanded { mut graph, norms, running, masks } = forward.with_batch_statistics()?;
+    graph.fix_batch();
+    let output = options.loss.compared(&graph, graph.outputs[0].1)?;
+    let followed: HashSet<_> = running.iter().flat_map(|r| r.running).collect();
+    let mut parameters = graph.parameters();
+    parameters.retain(|id| !followed.contains(id));
+    let labels = options.loss.labels(&mut graph, output)?;
+    let parts = options.loss.parts(&mut graph, output, labels)?;
+    let rate_frac = match options.optimiser {
+        Optimiser::Sgd { .. } => RATE_FRAC,
+        Optimiser::Adam(_) => Adam::rate_frac(options),
+    };
+    let rate = graph.input_with_frac("learning rate", &[Dim::Fixed(1)], rate_frac)?;
+    let seed = seed(&mut graph, options, parts.slope, rate)?;
+    let mut noise = vec![];
+    let pairs = if let Some(privacy) = &options.privacy {
+        refuse_batch_statistics(&running)?;
+        let units = privacy.units(graph.batch());
+        let each = graph.gradients_of_each(output, seed, &parameters, units)?;
+        let each: Vec<_> = parameters.iter().copied().zip(each).collect();
+        let noisy = privacy::noisy_gradients(&mut graph, privacy, &options.optimiser, rate, &each)?;
+        noise = noisy.inputs;
+        noisy.gradients
+    } else {
+        let grads = graph.gradients_with(&norms, output, seed, &parameters)?;
+        parameters.iter().copied().zip(grads).collect()
+    };
+    let mut updates = options.optimiser.update(&mut graph, options, rate, &pairs, full)?;
+    for norm in &running {
+        updates.extend(running::follow(&mut graph, norm)?);
+    }
+    let followed = forward.running_statistics(|_| true);
+    let own = forward.parameters().into_iter().filter(|id| !followed.contains(id));
+    for (id, of) in own.zip(parameters) {
+        forward.nodes[id.0].format = graph.nodes[of.0].format;
+    }
+    graph.outputs.clear();
+    for (name, value) in &updates {
+        graph.output(name, *value);
+    }
+    for metric in &options.metrics {
+        let value = metric.value(&mut graph, output, labels, &parts, &options.loss)?;
+        graph.output(metric.name(), value);
+    }
+    // A batch's tensors come first, then the inputs that a step adds to them.
+    let last: Vec<_> = masks.iter().map(|mask| mask.0).chain(noise.iter().copied()).collect();
+    graph.move_inputs_last(&last);
+    passes::optimise(&mut graph)?;
+    let dropouts = masks.into_iter().map(|mask| mask.1).collect();
+    Ok((graph, Added { dropouts, noises: noise.len() }))
+}
+
+/// The statistics of a batch mix its examples.
+fn refuse_batch_statistics(running: &[Running]) -> Result<()> {
+    let Some(norm) = running.first() else { return Ok(()) };
+    let reason = "a batch normalisation that is trained mixes the examples of a batch, so that none can be clipped: \
+                  leave its scale and shift out of what Graph::train trains, or put a layer normalisation in its \
+                  place";
+    Err(Error::Node { node: norm.name.clone(), reason: reason.to_owned() })
+}
+
+/// The slope with which the backward pass begins.
+fn seed(
+    graph: &mut Graph,
+    options: &TrainOptions,
+    slope: ValueId,
+    rate: ValueId,
+) -> Result<ValueId> {
+    let (op, operands) = match (&options.privacy, options.optimiser) {
+        (Some(privacy), _) => (Op::Scale(1.0 / privacy.unit()), vec![slope]),
+        (None, Optimiser::Sgd { .. }) => (Op::Binary(Binary::Mul), vec![slope, rate]),
+        (None, Optimiser::Adam(adam)) => {
+            (Op::Scale(adam.unit() / graph.batch() as f64), vec![slope])
+        }
+    };
+    graph.add_as(Format::Gradient, "loss.grad", op, &operands)
+}
