@@ -13,6 +13,8 @@
 mod files;
 mod ledger;
 mod manifest;
+mod rekey;
+mod repair;
 mod seal;
 #[cfg(test)]
 mod tests;
@@ -26,8 +28,6 @@ use std::{
     time::SystemTime,
 };
 
-use serde::{Deserialize, Serialize};
-
 pub use files::parse_shares;
 pub(crate) use files::{append_private, new_private, sync_folder, write_synced};
 use files::{files_in, make_private, read_checked, remove_if_there, sum_of, write_shares};
@@ -36,6 +36,7 @@ pub use manifest::{
     ClusterId, Content, FileSum, Holder, Manifest, Range, Readers, parse_manifest, seal,
 };
 use manifest::{now, read_sealed, write_sealed};
+pub use repair::{Holding, Repair, repairs};
 pub use seal::StoreKey;
 pub(crate) use seal::{Place, is_sealed, opened, rekeyed};
 
@@ -47,9 +48,6 @@ use crate::{
 
 /// The suffix of a manifest that is not yet current.
 const STAGED: &str = "staged";
-
-/// The suffix of files that a rekeying has written.
-const REKEYED: &str = "rekeyed";
 
 /// The name of the current manifest.
 const MANIFEST: &str = "manifest";
@@ -88,19 +86,6 @@ struct Stamp {
     changed: SystemTime,
 }
 
-/// The versions that one server has under one name.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Holding {
-    /// The name.
-    pub name: String,
-    /// The current version.
-    pub visible: Option<Id>,
-    /// Versions that wait to become current.
-    pub staged: Vec<Id>,
-    /// Why the current version cannot be used, if it cannot.
-    pub damage: Option<String>,
-}
-
 /// The current version under a name.
 #[derive(Debug)]
 pub enum Entry {
@@ -134,15 +119,6 @@ pub struct NewItem<'a> {
     pub plan: &'a [u8],
     /// This party's shares.
     pub shares: &'a Shares,
-}
-
-/// The repair of a version after the servers have compared what they hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Repair {
-    /// This version is current at another server, which can be so only because all had staged it.
-    Commit(String, Id),
-    /// The version is not current at any server: the put that made it has failed.
-    Discard(String, Id),
 }
 
 impl Entry {
@@ -461,77 +437,6 @@ impl Store {
             .map_err(|reason| self.unusable(name, manifest.version, reason))
     }
 
-    /// Encrypts all plans and shares again: those that are here under `from`, or plain, under the store's key, or
-    /// plain if it has none. After a crash, each version is under one of both. Returns the number of versions.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if a version is damaged or does not open; [`Error::File`] if files cannot be written.
-    pub fn rekey(&self, from: Option<&StoreKey>) -> Result<usize> {
-        let mut versions = 0;
-        for name in self.names()? {
-            let Some(manifest) = self.entry(&name).manifest().cloned() else { continue };
-            self.rekey_version(&name, manifest, from)?;
-            versions += 1;
-        }
-        Ok(versions)
-    }
-
-    fn rekey_version(&self, name: &str, manifest: Manifest, from: Option<&StoreKey>) -> Result<()> {
-        let mut known = self.known();
-        let mut manifest = self.with_labels(manifest)?;
-        let version = manifest.version;
-        let folder = self.models.join(name);
-        let files = self.files_of(name, &manifest).map(|(path, sum)| (path, sum.clone()));
-        let mut sums = Vec::new();
-        for ((path, sum), kind) in files.iter().zip(["plan", "shares"]) {
-            let place = Place { name, version, kind };
-            let outcome = read_checked(path, sum)
-                .and_then(|bytes| rekeyed(place, bytes, from, self.key.as_ref()));
-            let Some(bytes) = outcome.map_err(|reason| damaged(name, reason))? else {
-                sums.push(sum.clone());
-                continue;
-            };
-            let fresh = path.with_added_extension(REKEYED);
-            write_synced(&fresh, &zeroize::Zeroizing::new(bytes))?;
-            sums.push(sum_of(&fresh)?);
-        }
-        if let [plan, shares] = sums.as_slice() {
-            (manifest.plan, manifest.shares) = (plan.clone(), shares.clone());
-        }
-        sync_folder(&folder)?;
-        // From here on the new files are current, whatever happens.
-        write_sealed(&folder.join(MANIFEST).with_added_extension(REKEYED), &manifest)?;
-        sync_folder(&folder)?;
-        known.remove(name);
-        drop(known);
-        self.finish_rekey(name)
-    }
-
-    /// Makes a complete rekeying current, and drops one that is incomplete.
-    fn finish_rekey(&self, name: &str) -> Result<()> {
-        let folder = self.models.join(name);
-        let fresh = folder.join(MANIFEST).with_added_extension(REKEYED);
-        let whole = fresh.exists();
-        let suffix = format!(".{REKEYED}");
-        for file in files_in(&folder)? {
-            let Some(name) = file.strip_suffix(&suffix).filter(|name| *name != MANIFEST) else {
-                continue;
-            };
-            let path = folder.join(&file);
-            if whole {
-                fs::rename(&path, folder.join(name)).map_err(|cause| Error::file(&path, cause))?;
-            } else {
-                remove_if_there(&path)?;
-            }
-        }
-        if whole {
-            fs::rename(&fresh, folder.join(MANIFEST))
-                .map_err(|cause| Error::file(&fresh, cause))?;
-            sync_folder(&folder)?;
-        }
-        Ok(())
-    }
-
     /// Why a version's file could not be read.
     fn unusable(&self, name: &str, version: Id, reason: String) -> Error {
         if self.entry(name).manifest().is_some_and(|manifest| manifest.version == version) {
@@ -567,25 +472,6 @@ impl Store {
             return Err(error);
         }
         Ok(bytes)
-    }
-
-    /// All entries, by name.
-    ///
-    /// # Errors
-    /// [`Error::File`] if the folder cannot be read.
-    pub fn inventory(&self) -> Result<Vec<Holding>> {
-        let mut holdings = Vec::new();
-        for name in self.names()? {
-            let folder = self.models.join(&name);
-            let staged = self.staged(&folder)?;
-            let entry = self.entry(&name);
-            let visible = entry.manifest().map(|manifest| manifest.version);
-            let damage = entry.damage().map(ToString::to_string);
-            if visible.is_some() || damage.is_some() || !staged.is_empty() {
-                holdings.push(Holding { name, visible, staged, damage });
-            }
-        }
-        Ok(holdings)
     }
 
     /// The folder of a model's files.
@@ -643,60 +529,6 @@ impl Store {
         names.sort();
         Ok(names)
     }
-
-    fn staged(&self, folder: &Path) -> Result<Vec<Id>> {
-        let version = |name: String| name.strip_suffix(&format!(".{STAGED}"))?.parse().ok();
-        Ok(files_in(folder)?.into_iter().filter_map(version).collect())
-    }
-
-    /// Removes the files of versions that are neither current nor staged, and empty folders. If the manifest is there
-    /// but cannot be read, only temporary files go.
-    fn sweep(&self, name: &str) -> Result<()> {
-        let folder = self.models.join(name);
-        let mut kept = self.staged(&folder)?;
-        let manifest = folder.join(MANIFEST);
-        let known = match self.read_manifest(&manifest, name) {
-            Ok(found) => {
-                kept.push(found.version);
-                true
-            }
-            Err(cause) => cause.kind() == io::ErrorKind::NotFound,
-        };
-        for file in files_in(&folder)? {
-            let version = file.split('.').next().and_then(|stem| stem.parse::<Id>().ok());
-            let stale = file.starts_with('.') || file.ends_with(".tmp");
-            let old = known && version.is_some_and(|version| !kept.contains(&version));
-            if stale || old {
-                remove_if_there(&folder.join(file))?;
-            }
-        }
-        if known && kept.is_empty() {
-            // Fails if something unknown is in it, which then stays.
-            let _ = fs::remove_dir(&folder);
-        }
-        Ok(())
-    }
-}
-
-/// The repairs that server `me` must do, given what every server holds, so that all have the same.
-#[must_use]
-pub fn repairs(me: usize, holdings: &[Vec<Holding>]) -> Vec<Repair> {
-    let mut repairs = Vec::new();
-    for mine in &holdings[me] {
-        for &version in &mine.staged {
-            let in_force = holdings
-                .iter()
-                .flatten()
-                .any(|other| other.name == mine.name && other.visible == Some(version));
-            let name = mine.name.clone();
-            repairs.push(if in_force {
-                Repair::Commit(name, version)
-            } else {
-                Repair::Discard(name, version)
-            });
-        }
-    }
-    repairs
 }
 
 fn damaged(name: &str, reason: impl std::fmt::Display) -> Error {
