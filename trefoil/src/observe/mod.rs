@@ -7,10 +7,9 @@
 mod metrics;
 
 use std::{
-    collections::HashMap,
     io::{self, Read, Write},
-    net::{IpAddr, TcpListener, TcpStream},
-    sync::{Mutex, PoisonError},
+    net::{IpAddr, Shutdown, TcpListener, TcpStream},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -28,15 +27,15 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Longest request.
 const REQUEST: usize = 8192;
 
-/// The most connections that are answered at once, and most of one address. Further connections are closed, so that
-/// silent ones do not block the answers to others.
+/// The most connections at once, and most of one address. For a further one the oldest is closed, so that silent ones
+/// do not block the answers to others: whoever asks at once gets an answer.
 const CONNECTIONS: usize = 64;
 const OF_ONE: usize = 16;
 
 /// Answers requests forever, if their `Host` is an address, `localhost` or one of `hosts`. A page of another site
 /// whose name was made to lead here must not read the answers.
 pub fn serve(listener: &TcpListener, server: &Server, hosts: &[String]) {
-    let open = Mutex::new(HashMap::<IpAddr, usize>::new());
+    let open = Connections::default();
     thread::scope(|scope| {
         for stream in listener.incoming() {
             let accepted = stream.and_then(|stream| Ok((stream.peer_addr()?.ip(), stream)));
@@ -45,13 +44,11 @@ pub fn serve(listener: &TcpListener, server: &Server, hosts: &[String]) {
                 thread::sleep(PAUSE);
                 continue;
             };
-            let Some(place) = Place::take(&open, address) else {
-                tracing::debug!(%address, "too many requests for metrics at once");
-                continue;
-            };
+            let stream = Arc::new(stream);
+            let place = open.add(address, stream.clone());
             let answer = move || {
                 let _place = place;
-                if let Err(error) = answer(stream, server, hosts) {
+                if let Err(error) = answer(&stream, server, hosts) {
                     tracing::debug!(%error, "a request for metrics");
                 }
             };
@@ -61,39 +58,48 @@ pub fn serve(listener: &TcpListener, server: &Server, hosts: &[String]) {
     });
 }
 
-/// A connection that is answered; its place is free again once it is dropped.
+/// The open connections, the oldest first.
+#[derive(Default)]
+struct Connections(Mutex<Vec<(IpAddr, Arc<TcpStream>)>>);
+
+/// An open connection. It is no longer one once this is dropped.
 struct Place<'a> {
-    open: &'a Mutex<HashMap<IpAddr, usize>>,
-    address: IpAddr,
+    open: &'a Connections,
+    stream: Arc<TcpStream>,
 }
 
-impl<'a> Place<'a> {
-    fn take(open: &'a Mutex<HashMap<IpAddr, usize>>, address: IpAddr) -> Option<Self> {
-        let mut places = open.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: usize = places.values().sum();
-        let own = places.get(&address).copied().unwrap_or(0);
-        if all >= CONNECTIONS || own >= OF_ONE {
-            return None;
+impl Connections {
+    fn lock(&self) -> MutexGuard<'_, Vec<(IpAddr, Arc<TcpStream>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a connection, and closes the oldest of its address, or of all, if there are too many.
+    fn add(&self, address: IpAddr, stream: Arc<TcpStream>) -> Place<'_> {
+        let mut open = self.lock();
+        let own = open.iter().filter(|(other, _)| *other == address).count();
+        let oldest = match own {
+            OF_ONE.. => open.iter().position(|(other, _)| *other == address),
+            _ => (open.len() >= CONNECTIONS).then_some(0),
+        };
+        if let Some(oldest) = oldest {
+            let (of, old) = open.remove(oldest);
+            tracing::debug!(address = %of, "too many requests for metrics at once");
+            // Its thread finds it closed.
+            let _ = old.shutdown(Shutdown::Both);
         }
-        places.insert(address, own + 1);
-        Some(Self { open, address })
+        open.push((address, stream.clone()));
+        Place { open: self, stream }
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut places = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = places.get_mut(&self.address) {
-            *own -= 1;
-            if *own == 0 {
-                places.remove(&self.address);
-            }
-        }
+        self.open.lock().retain(|(_, stream)| !Arc::ptr_eq(stream, &self.stream));
     }
 }
 
-fn answer(mut stream: TcpStream, server: &Server, hosts: &[String]) -> io::Result<()> {
-    let (status, kind, body) = match request(&mut stream)? {
+fn answer(mut stream: &TcpStream, server: &Server, hosts: &[String]) -> io::Result<()> {
+    let (status, kind, body) = match request(stream)? {
         Some(asked) if !is_known(&asked.host, hosts) => {
             let text = "this name is not one under which this server is watched (observe_hosts in party.toml)\n";
             (403, TEXT, text.to_owned())
@@ -182,7 +188,7 @@ pub fn parse(bytes: &[u8]) -> io::Result<Option<Option<Asked>>> {
 }
 
 /// Reads a request; `None` if it names no host.
-fn request(stream: &mut TcpStream) -> io::Result<Option<Asked>> {
+fn request(mut stream: &TcpStream) -> io::Result<Option<Asked>> {
     let began = Instant::now();
     let mut bytes = Vec::new();
     loop {
