@@ -40,17 +40,7 @@ impl Output {
         let shown = if self.json {
             let text = serde_json::to_string_pretty(value)
                 .map_err(|cause| Error::Internal(format!("output: {cause}")))?;
-            // Such characters stand in strings, where JSON has this form for them.
-            escaped(
-                &text,
-                |c| c == '\n',
-                |c| {
-                    c.encode_utf16(&mut [0; 2])
-                        .iter()
-                        .map(|unit| format!("\\u{unit:04x}"))
-                        .collect()
-                },
-            )
+            in_json(&text)
         } else {
             escaped(&text(), |c| c == '\n', |c| c.escape_default().to_string())
         };
@@ -98,7 +88,7 @@ impl Output {
             let body = serde_json::json!({
                 "error": { "kind": kind, "message": error.to_string(), "exit_code": code }
             });
-            eprintln!("{body}");
+            eprintln!("{}", in_json(&body.to_string()));
         } else {
             eprintln!("error: {}", plain(&error.to_string()));
         }
@@ -201,6 +191,15 @@ pub fn plain(text: &str) -> String {
     escaped(text, |_| false, |c| c.escape_default().to_string())
 }
 
+/// A text in JSON, without such characters: they stand in its strings, where JSON has a form of its own for them.
+fn in_json(text: &str) -> String {
+    let escape = |c: char| {
+        let mut units = [0; 2];
+        c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")).collect()
+    };
+    escaped(text, |c| c == '\n', escape)
+}
+
 /// Replaces control characters, and those that turn the direction of text, but for those that `stay`.
 fn escaped(text: &str, stay: impl Fn(char) -> bool, escape: impl Fn(char) -> String) -> String {
     let commands = |c: char| {
@@ -268,6 +267,11 @@ mod tests {
         let text = "a\u{1b}[31mb\u{9b}2J\u{202e}c\r\nd\u{7f}";
         assert_eq!(plain(text), r"a\u{1b}[31mb\u{9b}2J\u{202e}c\r\nd\u{7f}");
         assert_eq!(plain("Größe 大"), "Größe 大");
+        let json = serde_json::json!({ "message": text }).to_string();
+        let shown = in_json(&json);
+        assert_eq!(shown.chars().find(|c| c.is_control() || *c == '\u{202e}'), None, "{shown}");
+        let read: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(read["message"], text);
         let cell = vec![vec!["x\u{1b}[2J\ny".to_owned()]];
         assert_eq!(table(&["label"], &cell), "label\nx\\u{1b}[2J\\ny");
     }

@@ -376,9 +376,9 @@ fn wait(
 }
 
 impl Core {
-    /// Notes that a client was refused something, once a minute for each kind of request.
+    /// Notes that a client was refused something, once a minute for each kind of request and reason.
     fn record_refusal(&self, client: &str, request: &'static str, error: &Error) {
-        if !self.refusals.admits(&client.to_owned(), &request) {
+        if !self.refusals.admits(&client.to_owned(), &(request, error.kind())) {
             return;
         }
         let reason = error.to_string();

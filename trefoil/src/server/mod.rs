@@ -83,8 +83,8 @@ struct Core {
     certificates: Mutex<Vec<CertificateEnd>>,
     /// Held by the thread that predicts what a job would send.
     predicting: Mutex<()>,
-    /// Refusals that clients cause, by client and by what was asked for.
-    refusals: LogLimit<String, &'static str>,
+    /// Refusals that clients cause, by client, and by what was asked for with the kind of the reason.
+    refusals: LogLimit<String, (&'static str, &'static str)>,
     /// Sessions that could not be begun, by reason.
     sessions: LogLimit<(), String>,
     /// The counts of ended jobs, for operators.
@@ -259,8 +259,8 @@ impl Server {
     pub(crate) fn log_left_out(&self) {
         for LeftOut { group, kind, lines } in self.0.refusals.left_out() {
             let client = group.as_deref().unwrap_or("others");
-            let request = kind.unwrap_or("others");
-            tracing::info!(client, request, lines, "refusals left out of the log");
+            let (request, kind) = kind.unwrap_or(("others", "others"));
+            tracing::info!(client, request, kind, lines, "refusals left out of the log");
         }
         for LeftOut { kind, lines, .. } in self.0.sessions.left_out() {
             let reason = kind.as_deref().unwrap_or("others");
