@@ -352,13 +352,17 @@ fn a_network_that_copies_rows_is_shown_and_a_limit_refuses_it() {
     let run = spec(&mut mallory, "rows", 1, openings.clone());
     put_run(&mut mallory, "copy", &run, &graph).unwrap();
     let text = cluster.run("alice", &["run", "show", "copy"]).out;
+    let leaves = cluster.json("alice", &["run", "show", "copy"])["leaves"].clone();
     let numbers = 50 * PIXELS;
+    let checks = leaves["flow"]["checks"].as_u64().unwrap();
+    assert!(checks > 0, "what the guard finds leaves too");
     for line in [
         format!(
             "leaves       {numbers} numbers of the trained network, 2 times, after steps [1, 2] of 2, to mallory"
         ),
         format!("went in      {} numbers of {ROWS} rows", ROWS * (PIXELS + CLASSES)),
-        format!("WARNING      {} numbers may leave", 2 * numbers),
+        format!("{checks} numbers that say which layers kept within their range, to mallory"),
+        format!("WARNING      {} numbers may leave", 2 * numbers as u64 + checks),
         "WARNING      the network treats the rows of a batch differently by their place".to_owned(),
     ] {
         assert!(text.contains(&line), "{line}\n{text}");
