@@ -350,6 +350,28 @@ def test_a_run_that_was_stopped_goes_on_from_what_the_servers_kept(alice, digits
     alice.data.remove("mine")
 
 
+def test_runs_spend_the_privacy_budget_of_a_data_set(alice, carol, digits):
+    images, labels = digits
+    alice.data.put("dear", images, labels, classes=10, readers=["carol"], privacy_budget=2.0, delta=1e-5)
+    model, privacy = trefoil.Model.from_onnx(NETWORK), trefoil.DP(clip=1.0, noise=2.409)
+    train = lambda name, **how: carol.train(name, model, "dear", batch_size=64, optimiser=trefoil.optim.SGD(lr=0.2), **how)
+    with pytest.raises(Refused, match="this run has no noise"):
+        train("bare")
+    run = train("noisy", privacy=privacy)
+    alice.approve("noisy", run.fingerprint)
+    seen = run.result(60)
+    # Nothing but the weights leaves.
+    assert seen[-1].step == seen[-1].steps and all(p.loss is None and p.accuracy is None for p in seen)
+    assert np.isfinite(np.concatenate([w.ravel() for w in carol.get("noisy").values()])).all()
+    with pytest.raises(Refused, match=r"after this run epsilon would be 2\.\d+ at delta 0.00001; its owner allows 2"):
+        train("again", privacy=privacy)
+    assert [info.name for info in carol.runs()] == ["noisy"]
+    with pytest.raises(InputError, match="exact sums over training rows"):
+        train("shown", privacy=privacy, metrics=["loss"])
+    carol.remove("noisy")
+    alice.data.remove("dear")
+
+
 def test_consent_that_is_taken_back_ends_a_run(alice, carol, digits):
     images, labels = digits
     alice.data.put("lent", images, labels, classes=10, readers=["carol"])

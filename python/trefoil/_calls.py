@@ -29,6 +29,18 @@ def _view(t, x, *_):
     return t.like_result(x)
 
 
+@op("as_strided", "as_strided_copy")
+def _as_strided(t, x, size, stride, offset=None):
+    # PyTorch calls it where a tensor of single pixels gets another order in memory.
+    shape = t.shape(x)
+    wide = [(n, s) for n, s in zip(shape, stride) if n != 1]
+    lengths, steps = [n for n, _ in wide], [s for _, s in wide]
+    in_rows = len(wide) <= 2 and steps == [*lengths[1:], 1][: len(wide)]
+    if list(t.result.shape) != shape or offset or not in_rows:
+        raise InputError("it reads the memory of a tensor, of which secret arrays have none; take reshape, permute or slices")
+    return t.name(x)
+
+
 @op("_to_copy", "to", "type_as", "_to_dtype")
 def _cast(t, x, *_, **__):
     kind = t.result.kind
@@ -692,7 +704,14 @@ def _embedding(t, weight, places, *_):
 
 @op("gather")
 def _gather(t, x, axis, places, *_, **__):
-    return t.node("GatherElements", [x, places], axis=t.axis(x, axis))
+    table, axis = t.known(x), t.axis(x, axis)
+    # A list of integers that is repeated for each row, as BERT's kinds of tokens are.
+    if table is not None and table.dtype.kind in "iu" and table.size == table.shape[axis]:
+        first = int(table.flat[0])
+        if (table == first).all():
+            return t.node("Add", [t.node("Mul", [places, 0]), first])
+        return t.node("Gather", [t.ints(table.ravel().tolist()), places], axis=0)
+    return t.node("GatherElements", [x, places], axis=axis)
 
 
 def _flat(t, x, places):
