@@ -68,11 +68,11 @@ links. An argument outside of its domain is an error where the guard is on.
 
 /// Formats and samples of the page.
 const FRAC: u32 = 20;
-const SAMPLES: usize = 1500;
+const SAMPLES: usize = 3000;
 
 /// The largest change of a figure, which is a part of a bound, with which the page still holds: masks and dithers are
 /// drawn anew by every change of a protocol.
-const TOLERANCE: f64 = 0.25;
+const TOLERANCE: f64 = 0.5;
 
 #[test]
 fn the_page_of_accuracies_says_what_functions_do() {
