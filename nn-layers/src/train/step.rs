@@ -13,7 +13,7 @@ impl TrainPlan {
     /// descent.
     ///
     /// # Errors
-    /// As [`Plan::run`]; [`Error::Invalid`] if the rate is not in the options' range, or the optimiser needs the
+    /// As [`crate::Plan::run`]; [`Error::Invalid`] if the rate is not in the options' range, or the optimiser needs the
     /// step's number.
     pub fn step<P: Protocol>(
         &self,
@@ -32,7 +32,7 @@ impl TrainPlan {
     /// range in which arithmetic is right. All parties know the seed.
     ///
     /// # Cost
-    /// That of [`TrainPlan::step`] and of [`Plan::run_guarded`]'s guard.
+    /// That of [`TrainPlan::step`] and of [`crate::Plan::run_guarded`]'s guard.
     ///
     /// # Errors
     /// As [`TrainPlan::step`].
@@ -58,7 +58,7 @@ impl TrainPlan {
         Ok((variant.settle(state, results), left))
     }
 
-    /// The names of the values that the guard of a step watches, in its order; none of a training with [`Privacy`].
+    /// The names of the values that the guard of a step watches, in its order; none of a training with [`super::Privacy`].
     pub fn guarded(&self, step: Step) -> Vec<String> {
         if self.options.privacy.is_some() {
             return vec![];
@@ -123,12 +123,12 @@ impl TrainPlan {
         Ok(masks)
     }
 
-    /// [`TrainPlan::step`] in 64-bit floats; with [`Privacy`] gradients are clipped, without noise. Weights
+    /// [`TrainPlan::step`] in 64-bit floats; with [`super::Privacy`] gradients are clipped, without noise. Weights
     /// follow their gradients by PyTorch's formula, also where fixed point takes another for numbers that are
     /// too small for it.
     ///
     /// # Errors
-    /// As [`Plan::evaluate`]; [`Error::Invalid`] if the rate is not in the options' range.
+    /// As [`crate::Plan::evaluate`]; [`Error::Invalid`] if the rate is not in the options' range.
     pub fn step_in_the_clear(
         &self,
         state: &mut [HostTensor],
@@ -168,10 +168,10 @@ impl TrainPlan {
 
     /// Runs a step in the clear in fixed point with every check on, as well as in 64-bit floats. A value that
     /// leaves its range here would be a wrong number without an error on shares. If every value stays in its
-    /// range, the state becomes that after the step. With [`Privacy`] gradients get no noise.
+    /// range, the state becomes that after the step. With [`super::Privacy`] gradients get no noise.
     ///
     /// # Errors
-    /// As [`TrainPlan::step_in_the_clear`], and [`Plan::inspect`].
+    /// As [`TrainPlan::step_in_the_clear`], and [`crate::Plan::inspect`].
     pub fn inspect<E: Engine>(
         &self,
         engine: E,
