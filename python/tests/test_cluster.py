@@ -363,12 +363,18 @@ def test_runs_spend_the_privacy_budget_of_a_data_set(alice, carol, digits):
     # Nothing but the weights leaves.
     assert seen[-1].step == seen[-1].steps and all(p.loss is None and p.accuracy is None for p in seen)
     assert np.isfinite(np.concatenate([w.ravel() for w in carol.get("noisy").values()])).all()
-    with pytest.raises(Refused, match=r"after this run epsilon would be 2\.\d+ at delta 0.00001; its owner allows 2"):
-        train("again", privacy=privacy)
-    assert [info.name for info in carol.runs()] == ["noisy"]
+    # One pass is within the budget, two are beyond it; one with little noise is refused before anybody is asked.
+    again = train("again", privacy=privacy)
+    alice.approve("again", again.fingerprint)
+    beyond = r"after this run epsilon would be \d+\.\d+ at delta 0.00001; its owner allows 2"
+    with pytest.raises(Refused, match=beyond):
+        again.result(60)
+    with pytest.raises(Refused, match=beyond):
+        train("loud", privacy=trefoil.DP(clip=1.0, noise=0.5))
     with pytest.raises(InputError, match="exact sums over training rows"):
         train("shown", privacy=privacy, metrics=["loss"])
     carol.remove("noisy")
+    carol.remove("again")
     alice.data.remove("dear")
 
 
