@@ -28,6 +28,9 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
         let (plain, of_plain) = filled(&folder.join("plain"), None, &held)?;
         let key = folder.join("key");
         fs::write(&key, StoreKey::generate()?.as_bytes())?;
+        // A key that others may read is refused.
+        #[cfg(unix)]
+        fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
         let key = StoreKey::read(&key)?;
         let (encrypted, of_encrypted) = filled(&folder.join("encrypted"), Some(key), &held)?;
         let (mine, other) = case.measure_pair(
