@@ -70,8 +70,8 @@ links. An argument outside of its domain is an error where the guard is on.
 const FRAC: u32 = 20;
 const SAMPLES: usize = 3000;
 
-/// The largest change of a figure, which is a part of a bound, with which the page still holds: masks and dithers are
-/// drawn anew by every change of a protocol.
+/// The largest change of a figure, which is a part of a bound, with which the page still holds: every change of a
+/// protocol draws other masks and dithers.
 const TOLERANCE: f64 = 0.5;
 
 #[test]
@@ -97,7 +97,7 @@ fn the_page_of_accuracies_says_what_functions_do() {
         lines.push((name, domain, accuracy::EXPONENTIALS, measured));
     }
     page += "\n## Functions of rows\n\nFor a row of `n` numbers: `mean`, `total` (the sum of squares around it) and `d` \
-             (the root of the\nvariance with epsilon) are those of the row, `y` is a result.\n\n";
+             (the root of the\nvariance with epsilon) are those of the row, `y` is a result. The first four are measured in formats from 8 to 26\nbits.\n\n";
     page += &table("domain", &lines);
 
     if let Some(file) = std::env::var_os(VARIABLE) {

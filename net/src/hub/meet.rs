@@ -1,4 +1,4 @@
-//! How the peer of a link proves its role and introduces itself.
+//! The beginning of a link: its peer proves its role and introduces itself.
 
 use std::sync::{Arc, atomic::Ordering};
 

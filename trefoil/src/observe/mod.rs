@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const REQUEST: usize = 8192;
 
 /// The most connections at once, and most of one address. For a further one the oldest is closed, so that silent ones
-/// do not block the answers to others: whoever asks at once gets an answer.
+/// do not block the answers to others: a request that comes at once is answered.
 const CONNECTIONS: usize = 64;
 const OF_ONE: usize = 16;
 

@@ -1,4 +1,4 @@
-//! What a server holds of each name, and the repairs that make all servers hold the same after a crash.
+//! The versions that a server holds of each name, and the repairs that make all servers hold the same after a crash.
 
 use std::{fs, io, path::Path};
 
