@@ -194,22 +194,28 @@ fn losses_and_momenta_are_those_of_their_definitions() {
     let (plan, mut state) = TrainPlan::new(&graph, y, &options).unwrap();
     let column = |a: f64, b: f64| HostTensor::new([2, 1], vec![a, b]).unwrap();
     let batch = [column(1.0, 2.0), column(0.5, 1.0)];
-    let (mut weight, mut velocity) = (1.0, 0.0);
-    for (number, rate) in [0.25, 0.125].into_iter().enumerate() {
+    // The momentum is kept times the learning rate.
+    let (mut weight, mut velocity, mut last) = (1.0, 0.0, 0.25);
+    for (number, rate) in [0.25, 0.125, 0.25, 0.0].into_iter().enumerate() {
         let errors = [weight - 0.5, 2.0 * weight - 1.0];
         let gradient = (2.0 * errors[0] + 2.0 * errors[1] * 2.0) / 2.0 + 0.125 * weight;
         let loss = errors[0] * errors[0] + errors[1] * errors[1];
-        let step = Step::new(number as u32, rate);
+        let step = Step::new(number as u32, rate).after(last);
         let seen = plan.step_in_the_clear(&mut state, &batch, step).unwrap();
-        velocity = 0.5 * velocity + rate * gradient;
-        weight -= velocity;
+        velocity = 0.5 * velocity + gradient;
+        weight -= rate * velocity;
+        last = rate;
         assert!((seen[0].single().unwrap() - loss).abs() < 1e-12);
         assert!((state[0].floats()[0] - weight).abs() < 1e-12, "{:?}", state[0].floats());
-        assert!((state[1].floats()[0] - velocity).abs() < 1e-12);
+        assert!((state[1].floats()[0] - rate * velocity).abs() < 1e-12);
     }
-    let error =
-        plan.step_in_the_clear(&mut state, &batch, Step::new(2, 0.5)).unwrap_err().to_string();
-    assert!(error.contains("largest of the options"), "{error}");
+    let mut refused = |step: Step, why: &str| {
+        let error = plan.step_in_the_clear(&mut state, &batch, step).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    };
+    refused(Step::new(4, 0.5), "largest of the options");
+    refused(Step::new(4, 0.125).after(0.0), "rise over more steps");
+    refused(Step::new(4, 0.25).after(1e-4), "rise over more steps");
 }
 
 /// Adds a network to a graph.

@@ -339,8 +339,8 @@ impl Session {
     }
 
     /// A step of a training: the new state, then the step's metrics, and with `guard` the guard's findings. The
-    /// learning rate is the schedule's unless another is given.
-    #[pyo3(signature = (training, state, batch, number, rate=None, guard=false))]
+    /// learning rates, of the step and of the one before, are the schedule's unless others are given.
+    #[pyo3(signature = (training, state, batch, number, rates=None, guard=false))]
     // The keyword arguments of Python's call.
     #[allow(clippy::too_many_arguments)]
     fn train_step(
@@ -350,13 +350,13 @@ impl Session {
         state: Vec<PyRef<'_, Handle>>,
         batch: Vec<PyRef<'_, Handle>>,
         number: u32,
-        rate: Option<f64>,
+        rates: Option<(f64, f64)>,
         guard: bool,
     ) -> PyResult<Vec<Handle>> {
         let state = self.ids(&state)?;
         let batch = self.ids(&batch)?;
         let plan = training.plan();
-        let step: Step = training.step(number, rate);
+        let step: Step = training.step(number, rates);
         let ids = [&state[..], &batch].concat();
         // The signs are public, and others in every step.
         let guard = guard.then_some(number.into());

@@ -163,20 +163,20 @@ impl Training {
         arrays(py, &self.start)
     }
 
-    /// A step in 64-bit floats: the state after it, and what is seen of the step. The learning rate is the
-    /// schedule's unless another is given.
-    #[pyo3(signature = (state, batch, number, rate=None))]
+    /// A step in 64-bit floats: the state after it, and what is seen of the step. The learning rates, of the step and
+    /// of the one before, are the schedule's unless others are given.
+    #[pyo3(signature = (state, batch, number, rates=None))]
     fn step_in_the_clear<'py>(
         &self,
         py: Python<'py>,
         state: Vec<PyReadonlyArrayDyn<'py, f64>>,
         batch: Vec<PyReadonlyArrayDyn<'py, f64>>,
         number: u32,
-        rate: Option<f64>,
+        rates: Option<(f64, f64)>,
     ) -> PyResult<(Vec<Flat<'py>>, Vec<Flat<'py>>)> {
         let mut state = state.iter().map(tensor).collect::<Result<Vec<_>>>()?;
         let batch = host_tensors(&batch, self.plan.step_plan().inputs())?;
-        let step = self.step(number, rate);
+        let step = self.step(number, rates);
         let seen = py.detach(|| self.plan.step_in_the_clear(&mut state, &batch, step));
         let seen = seen.map_err(Failure::from)?;
         Ok((arrays(py, &state), arrays(py, &seen)))
@@ -184,27 +184,27 @@ impl Training {
 
     /// A step in the clear in fixed point, with every range checked: the state after it, unless a value left its
     /// range; then the layer's name and the value that left its range.
-    #[pyo3(signature = (state, batch, number, rate=None))]
+    #[pyo3(signature = (state, batch, number, rates=None))]
     fn inspect<'py>(
         &self,
         py: Python<'py>,
         state: Vec<PyReadonlyArrayDyn<'py, f64>>,
         batch: Vec<PyReadonlyArrayDyn<'py, f64>>,
         number: u32,
-        rate: Option<f64>,
+        rates: Option<(f64, f64)>,
     ) -> PyResult<(Vec<Flat<'py>>, Option<Refusal>)> {
         let mut state = state.iter().map(tensor).collect::<Result<Vec<_>>>()?;
         let batch = host_tensors(&batch, self.plan.step_plan().inputs())?;
-        let step = self.step(number, rate);
+        let step = self.step(number, rates);
         let seen = py.detach(|| self.plan.inspect(CpuEngine::new(0), &mut state, &batch, step));
         let refusal = seen.map_err(Failure::from)?.refusal;
         Ok((arrays(py, &state), refusal.map(|r| (r.name, r.reason))))
     }
 
     /// The names of the values that a guard over a step checks; empty without a guard.
-    #[pyo3(signature = (number, rate=None))]
-    fn guarded(&self, number: u32, rate: Option<f64>) -> Vec<String> {
-        self.plan.guarded(self.step(number, rate))
+    #[pyo3(signature = (number, rates=None))]
+    fn guarded(&self, number: u32, rates: Option<(f64, f64)>) -> Vec<String> {
+        self.plan.guarded(self.step(number, rates))
     }
 
     /// The model with the weights of a state in the clear.
@@ -240,9 +240,10 @@ impl Training {
         &self.start
     }
 
-    /// The step of a number, with the schedule's learning rate or another.
-    pub(crate) fn step(&self, number: u32, rate: Option<f64>) -> Step {
-        rate.map_or_else(|| self.schedule.step(number), |rate| Step::new(number, rate))
+    /// The step of a number, with a learning rate and that of the step before: the schedule's unless others are given.
+    pub(crate) fn step(&self, number: u32, rates: Option<(f64, f64)>) -> Step {
+        let given = |(rate, last)| Step::new(number, rate).after(last);
+        rates.map_or_else(|| self.schedule.step(number), given)
     }
 
     /// The number of the step's inputs that come with a batch; the others are public numbers that the plan makes.

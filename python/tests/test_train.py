@@ -476,8 +476,8 @@ def test_classes_are_weighted_ignored_or_parts_in_any_place(mpc, rng, loss, shap
     assert np.abs(trainer.state_dict()["fc.weight"] - dict(zip(names, state))["fc.weight"]).max() < 1e-4
 
 
-def test_rates_of_any_schedule_are_factors_of_what_joins_the_momentum(mpc, rng):
-    rates = [0.1, 0.02, 0.05]
+def test_a_momentum_takes_gradients_whatever_the_rates_before_as_in_pytorch(mpc, rng, tmp_path):
+    rates = [0.1, 0.02, 0.05, 0.0]
     trainer = trefoil.Trainer(places(1), "absolute", optim.SGD(lr=optim.Rates(rates), momentum=0.9), batch_size=8, mpc=mpc)
     start = trainer.state_dict()["fc.weight"]
     x = rng.uniform(-1, 1, (8, 5))
@@ -485,11 +485,16 @@ def test_rates_of_any_schedule_are_factors_of_what_joins_the_momentum(mpc, rng):
     kept = [0, 0]
     for step in range(4):
         sign = np.sign(x @ weight.T + bias - 9.0)
-        rate = rates[min(step, 2)]
-        kept = [0.9 * kept[0] + rate * (sign * x).mean(0), 0.9 * kept[1] + rate * sign.mean(0)]
-        weight, bias = (w - k for w, k in zip((weight, bias), kept))
+        kept = [0.9 * kept[0] + (sign * x).mean(0), 0.9 * kept[1] + sign.mean(0)]
+        weight, bias = (w - rates[step] * k for w, k in zip((weight, bias), kept))
         trainer.step(x, np.full(8, 9.0))
+        # A state that was loaded goes on with the last step's rate.
+        trainer.save(tmp_path)
+        trainer = trefoil.Trainer(places(1), "absolute", optim.SGD(lr=optim.Rates(rates), momentum=0.9), batch_size=8, mpc=mpc)
+        trainer.load(tmp_path)
     assert np.abs(trainer.state_dict()["fc.weight"] - weight).max() < 1e-4 < np.abs(weight - start).max()
+    with pytest.raises(InputError, match="rise over more steps"):
+        trainer.step(x, np.full(8, 9.0), lr=0.1)
     with pytest.raises(InputError, match="-100"):
         trefoil.Trainer(places(3), optim.CrossEntropy(ignore_index=-100), mpc=mpc, batch_size=8).step(x, np.full(8, 3))
     with pytest.raises(ConfigError, match="classes lie along one of 1 to 1"):

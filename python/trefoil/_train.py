@@ -228,14 +228,14 @@ def _shaped(flat):
 
 def checked(training, batch, rate):
     """:meth:`Trainer.check` of a training; also the state after the step in floats."""
-    start = _shaped(training.start())
-    fixed, left = training.inspect(start, batch, 0, rate)
+    start, rates = _shaped(training.start()), (rate, rate)
+    fixed, left = training.inspect(start, batch, 0, rates)
     if left is not None:
         raise RangeError(
             f"the first step would leave the range of fixed point at `{left[0]}`: {left[1]}; bring the inputs to about 1 in "
             f"size, or normalise what comes before"
         )
-    fixed, floats = _shaped(fixed), _shaped(training.step_in_the_clear(start, batch, 0, rate)[0])
+    fixed, floats = _shaped(fixed), _shaped(training.step_in_the_clear(start, batch, 0, rates)[0])
     slopes = {}
     kept = {name: values for (name, _, _), values in zip(training.state(), floats)}
     for (name, _, learnt), before, one, other in zip(training.state(), start, fixed, floats):
@@ -347,7 +347,7 @@ class Trainer:
         self.history: list[dict[str, float]] = []
         #: The weights as they are applied, and after which step.
         self._finished = None
-        self.steps = 0
+        self.steps, self._last_rate = 0, None
 
     def __repr__(self):
         return f"Trainer({self._model!r}, {self.loss!r}, {self.optimiser!r}, batch_size={self.batch_size}, steps={self.steps})"
@@ -450,7 +450,8 @@ class Trainer:
         *batch : Secret or array_like
             Data and labels of ``batch_size`` rows.
         lr : float, optional
-            A learning rate for this step, at most the optimiser's, which it replaces.
+            A learning rate for this step, at most the optimiser's, which it replaces. As in PyTorch, a momentum follows
+            from the gradients alone, whatever the rates of the steps before.
         owner : int
             The party that has these public arrays.
 
@@ -491,11 +492,12 @@ class Trainer:
             if x.shape != tuple(shape):
                 raise InputError(f"`{name}` has shape {x.shape}; a step takes {tuple(shape)}")
         rate = self._rate_of(self.steps) if rate is None else rate
+        rates = rate, rate if self._last_rate is None else self._last_rate
         due = self.guard_every and (last or self.steps % self.guard_every == 0)
-        guarded = training.guarded(self.steps, rate) if due else []
+        guarded = training.guarded(self.steps, rates) if due else []
         handles = [x._handle for x in batch]
         before = self._in_formats(self._state, training, self._training)
-        made = self.mpc._session.train_step(training, before, handles, self.steps, rate, bool(guarded))
+        made = self.mpc._session.train_step(training, before, handles, self.steps, rates, bool(guarded))
         state, seen = made[: len(before)], made[len(before) :]
         shown = self.mpc._session.reveal(seen, None) if seen else []
         outside = [name for name, word in zip(guarded, shown.pop()) if word] if guarded else []
@@ -506,7 +508,7 @@ class Trainer:
                 f"point, and the step is not taken; the training diverges: take a smaller learning rate, or clip_norm="
             )
         self._state = self._in_formats(state, self._training, training)
-        self.steps += 1
+        self.steps, self._last_rate = self.steps + 1, rate
         return {name: float(sums[0]) / rows for name, sums in zip(self.metrics, shown)}
 
     def _rate_of(self, step):
@@ -629,7 +631,7 @@ class Trainer:
         tensors = self._training.state()
         for i, (handle, (_, shape, _)) in enumerate(zip(self._state, tensors)):
             Secret(self.mpc, handle, np.dtype(np.float64)).save(folder / f"state-{i}", key=key)
-        public = {"steps": self.steps, "state": [[name, list(shape)] for name, shape, _ in tensors]}
+        public = {"steps": self.steps, "rate": self._last_rate, "state": [[name, list(shape)] for name, shape, _ in tensors]}
         (folder / "state.json").write_text(json.dumps(public))
 
     def load(self, folder: str | os.PathLike[str], *, key: str | os.PathLike[str] | None = None) -> None:
@@ -650,6 +652,7 @@ class Trainer:
         try:
             public = json.loads((folder / "state.json").read_text())
             steps, tensors = int(public["steps"]), [(name, tuple(shape)) for name, shape in public["state"]]
+            rate = None if public["rate"] is None else float(public["rate"])
         except (OSError, ValueError, KeyError, TypeError) as cause:
             raise InputError(f"{folder} has no state of a training: {cause}") from None
         if tensors != [(name, tuple(shape)) for name, shape, _ in self._training.state()]:
@@ -659,7 +662,7 @@ class Trainer:
             if x.shape != shape or x.frac_bits != frac:
                 raise InputError(f"`{name}` of {folder} has {x.frac_bits} fraction bits and shape {x.shape}, not {frac} and {shape}")
         self._state = [x._handle for x in state]
-        self.steps, self._finished = steps, None
+        self.steps, self._last_rate, self._finished = steps, rate, None
 
     # -- results -----------------------------------------------------------------------------------
 
@@ -723,6 +726,7 @@ class Trainer:
 
     def evaluate_step(
         self, state: list[np.ndarray] | None, *batch: ArrayLike, step: int = 0, lr: float | None = None,
+        last_lr: float | None = None,
     ) -> tuple[list[np.ndarray], dict[str, float]]:
         """A step in the clear, in 64-bit floats, which :meth:`step` approximates.
 
@@ -735,6 +739,8 @@ class Trainer:
             The number of steps made before.
         lr : float, optional
             A learning rate instead of the optimiser's.
+        last_lr : float, optional
+            The learning rate of the step before, if it was not the optimiser's: a momentum in ``state`` has it as a factor.
 
         Returns
         -------
@@ -743,7 +749,8 @@ class Trainer:
         """
         state = _shaped(self._training.start()) if state is None else state
         rate = self._rate_of(step) if lr is None else float(lr)
-        after, seen = self._training.step_in_the_clear(state, self._in_the_clear(batch), int(step), rate)
+        last = self._rate_of(max(step - 1, 0)) if last_lr is None else float(last_lr)
+        after, seen = self._training.step_in_the_clear(state, self._in_the_clear(batch), int(step), (rate, last))
         metrics = {name: float(sums[0]) / self.batch_size for name, (sums, _) in zip(self.metrics, seen)}
         return _shaped(after), metrics
 

@@ -249,8 +249,8 @@ class SGD:
 
     Notes
     -----
-    The rate is a factor of each gradient that joins the momentum, not of the momentum itself. The two are the same, and
-    so are PyTorch's steps, while the rate does not change.
+    The parties keep the momentum times the learning rate. A rate of 0 makes it 0, so no larger rate can follow, and from
+    one step to the next a rate grows at most 1024 times; both are errors.
     """
 
     lr: float | Cosine | StepLR | Rates = 0.1

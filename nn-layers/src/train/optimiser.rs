@@ -13,9 +13,8 @@ use crate::{Error, HostTensor, Result};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Optimiser {
-    /// Stochastic gradient descent as PyTorch has it, but that the learning rate is a factor of what joins
-    /// the momentum, not of the momentum itself: the same while the rate does not change. Rounds once a
-    /// weight, in the product that is its gradient; a Nesterov step once more.
+    /// Stochastic gradient descent as PyTorch has it. The momentum is kept times the learning rate, and grows and falls
+    /// with it. Rounds once a weight, in the product that is its gradient; a Nesterov step once more.
     Sgd {
         /// The part of the last step that continues; 0 keeps no momentum.
         momentum: f64,
@@ -54,12 +53,18 @@ impl Optimiser {
     /// momentum.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the step's number is needed and missing.
+    /// [`Error::Invalid`] if the step's number is needed and missing, or the rate grows too much for a momentum.
     pub(super) fn public(&self, step: Step, batch: usize) -> Result<Vec<f64>> {
         Ok(match *self {
-            Self::Sgd { decay, .. } => {
-                let decay = (decay > 0.0).then_some(step.rate * decay);
-                [step.rate / batch as f64].into_iter().chain(decay).collect()
+            Self::Sgd { momentum, decay, .. } => {
+                let mut numbers = vec![step.rate / batch as f64];
+                if decay > 0.0 {
+                    numbers.push(step.rate * decay);
+                }
+                if momentum > 0.0 {
+                    numbers.push(momentum * step.growth()?);
+                }
+                numbers
             }
             Self::Adam(adam) => {
                 let number = step.number.ok_or_else(|| {
@@ -75,12 +80,13 @@ impl Optimiser {
 
     /// The number of such numbers.
     pub(super) fn public_inputs(&self) -> usize {
-        let decays = match self {
-            Self::Sgd { decay, .. } => *decay > 0.0,
+        match self {
+            Self::Sgd { momentum, decay, .. } => {
+                1 + usize::from(*decay > 0.0) + usize::from(*momentum > 0.0)
+            }
             // And epsilon.
-            Self::Adam(adam) => return 2 + usize::from(adam.decay_input()),
-        };
-        1 + usize::from(decays)
+            Self::Adam(adam) => 2 + usize::from(adam.decay_input()),
+        }
     }
 
     /// The largest factor of gradients of the batch's mean loss.
@@ -193,13 +199,13 @@ impl Sgd {
         options: &TrainOptions,
         parameters: &[(ValueId, ValueId)],
     ) -> Result<Vec<(String, ValueId)>> {
-        let decay = if self.decay == 0.0 {
-            None
-        } else {
-            let frac = decay_frac(options, graph.batch());
-            Some(graph.input_with_frac("decay", &[Dim::Fixed(1)], frac)?)
+        let frac = factor_frac(options, graph.batch());
+        let mut factor = |name, used: bool| {
+            used.then(|| graph.input_with_frac(name, &[Dim::Fixed(1)], frac)).transpose()
         };
-        let plain = self.momentum == 0.0 && self.decay == 0.0;
+        let decay = factor("decay", self.decay > 0.0)?;
+        let momentum = factor("momentum", self.momentum > 0.0)?;
+        let plain = decay.is_none() && momentum.is_none();
         let mut updates = vec![];
         for &(weight, grad) in parameters {
             let constant = graph.start_of(weight).ok_or_else(|| Error::plan("not a parameter"))?;
@@ -212,14 +218,17 @@ impl Sgd {
                 continue;
             }
             let grad = update.decayed(grad, decay)?;
-            updates.extend(update.sgd(self, grad)?);
+            updates.extend(match momentum {
+                Some(factor) => update.with_momentum(self, grad, factor)?,
+                None => vec![update.descended(grad)?],
+            });
         }
         Ok(updates)
     }
 }
 
-/// Fraction bits of the decay's factor: as many as the product that it joins has beyond a weight.
-fn decay_frac(options: &TrainOptions, batch: usize) -> u32 {
+/// Fraction bits of the factors of weights and momenta: as many as the product that they join has beyond a weight.
+fn factor_frac(options: &TrainOptions, batch: usize) -> u32 {
     let formats = options.plan_formats(batch);
     let product = match options.clip {
         Some(_) => CLIPPED + adam::FACTOR,
@@ -253,18 +262,26 @@ impl Update<'_> {
         self.sum(grad, part)
     }
 
-    /// The new weight, and the new momentum if there is one.
-    fn sgd(&mut self, optimiser: Sgd, grad: ValueId) -> Result<Vec<(String, ValueId)>> {
+    /// The new weight of a step along the gradient.
+    fn descended(&mut self, grad: ValueId) -> Result<(String, ValueId)> {
+        let step = self.add(Format::Weight, Op::Cast, &[grad])?;
+        Ok((self.name.clone(), self.moved(step)?))
+    }
+
+    /// The new weight and the new momentum: both are times the step's learning rate, so `factor` is that of the momentum
+    /// times the rate's growth since the last step.
+    fn with_momentum(
+        &mut self,
+        optimiser: Sgd,
+        grad: ValueId,
+        factor: ValueId,
+    ) -> Result<Vec<(String, ValueId)>> {
         let Sgd { momentum, nesterov, .. } = optimiser;
-        if momentum == 0.0 {
-            let step = self.add(Format::Weight, Op::Cast, &[grad])?;
-            return Ok(vec![(self.name.clone(), self.moved(step)?)]);
-        }
         let name = format!("{}.momentum", self.name);
         let shape = self.graph.shape(self.weight);
         let zeros = HostTensor::new(shape.dims(), vec![0.0; shape.len()])?;
         let last = self.graph.parameter(&name, zeros);
-        let kept = self.add(self.joining(grad), Op::Scale(momentum), &[last])?;
+        let kept = self.add(self.joining(grad), Op::Binary(Binary::Mul), &[last, factor])?;
         let sum = self.sum(grad, kept)?;
         let next = self.add(Format::Weight, Op::Cast, &[sum])?;
         let step = if nesterov { self.ahead(next, kept, momentum)? } else { next };

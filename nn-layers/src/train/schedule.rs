@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::{Error, Result};
+
 /// The learning rate of every step: public, and not part of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -14,24 +16,58 @@ pub struct Schedule {
     pub warm_up: u32,
 }
 
-/// One step of a training: its learning rate, and its number, which Adam needs.
+/// One step of a training: its learning rate and that of the step before it, and its number, which Adam needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
     pub(super) number: Option<u32>,
     pub(super) rate: f64,
+    pub(super) last: f64,
 }
 
 impl Step {
-    /// The step of a number, from 0, with the learning rate for the mean of the batch's losses.
+    /// The step of a number, from 0, with the learning rate for the mean of the batch's losses. The step before it had
+    /// the same rate.
     pub fn new(number: u32, rate: f64) -> Self {
-        Self { number: Some(number), rate }
+        Self { number: Some(number), rate, last: rate }
+    }
+
+    /// The same after a step with another learning rate: a momentum holds gradients times that rate.
+    #[must_use]
+    pub fn after(self, last: f64) -> Self {
+        Self { last, ..self }
+    }
+
+    /// The learning rate as a part of that of the step before.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the rate grows so much that a momentum times the last rate has too few digits for it.
+    pub(super) fn growth(&self) -> Result<f64> {
+        let Self { rate, last, .. } = *self;
+        // At rates of 0 the weights stay as they are, and so does a momentum of zeros.
+        if rate == last || rate == 0.0 {
+            return Ok(if rate == last { 1.0 } else { 0.0 });
+        }
+        let growth = rate / last;
+        if !(0.0..=MOST_GROWTH).contains(&growth) {
+            return Err(Error::invalid(
+                "learning rate",
+                format!(
+                    "{rate} after {last}: with a momentum a rate grows at most {MOST_GROWTH} times in one step, since \
+                     the momentum is kept times the rate; let it rise over more steps, from above 0"
+                ),
+            ));
+        }
+        Ok(growth)
     }
 }
+
+/// The most that a learning rate grows from one step to the next beside a momentum.
+const MOST_GROWTH: f64 = 1024.0;
 
 /// A learning rate alone is a step of gradient descent, whatever its number.
 impl From<f64> for Step {
     fn from(rate: f64) -> Self {
-        Self { number: None, rate }
+        Self { number: None, rate, last: rate }
     }
 }
 
@@ -70,9 +106,9 @@ impl Schedule {
         Self { warm_up: steps, ..self }
     }
 
-    /// The step of a number, with its rate.
+    /// The step of a number, with its rate and that of the step before.
     pub fn step(&self, number: u32) -> Step {
-        Step::new(number, self.at(number))
+        Step::new(number, self.at(number)).after(self.at(number.saturating_sub(1)))
     }
 
     /// The rate of a step, counted from 0.

@@ -119,4 +119,6 @@ pub(crate) fn rounding_layer(
             _ => return map_of(graph, node).map(|_| (at, moved)),
         }
     }
+            // It rounds nothing.
+            _ if node.format == Format::Exact => return None,
 }
