@@ -1,6 +1,7 @@
 //! Products of two values that are both computed, as linear layers: they then take a bias, a residual and a
 //! format, and share rounds.
 
+use super::lower::whole;
 use crate::Result;
 use crate::graph::{
     Binary, Format, Graph, Linear, LinearFinish, LinearMap, Node, Op, Reduce, Users, ValueId,
@@ -12,10 +13,12 @@ pub(crate) fn to_linear(graph: &mut Graph) {
     if graph.parameters().is_empty() {
         return;
     }
+    // Products of integers have no bits to round.
+    let whole = whole(graph);
     for i in 0..graph.nodes.len() {
         let node = &graph.nodes[i];
         let computed = node.inputs.iter().all(|&x| graph.constant_of(x).is_none());
-        if !computed || node.format == Format::Exact {
+        if !computed || whole[i] || node.format == Format::Exact {
             continue;
         }
         let Some((map, swapped)) = map_of(graph, node) else { continue };
@@ -116,9 +119,9 @@ pub(crate) fn rounding_layer(
                 }
                 at = *other;
             }
+            // It rounds nothing.
+            _ if node.format == Format::Exact => return None,
             _ => return map_of(graph, node).map(|_| (at, moved)),
         }
     }
-            // It rounds nothing.
-            _ if node.format == Format::Exact => return None,
 }
