@@ -481,6 +481,7 @@ fn about() -> About {
             fraction_bits: 20,
         }],
         batch: None,
+        whole: false,
         weights: 650,
         fraction_bits: 20,
         guard: vec!["conv1".to_owned()],

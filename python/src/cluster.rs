@@ -162,10 +162,11 @@ impl Connection {
             let code = FixedPoint(FracBits::new(about.fraction_bits)?);
             let mut words = Vec::with_capacity(values.len());
             for (index, ((dims, values), input)) in values.iter().zip(&about.inputs).enumerate() {
-                if dims.get(1..) != Some(&input.dims[..]) {
-                    let text = format!("input `{}` has shape {dims:?}; model `{name}` takes [batch, {}]",
-                        input.name,
-                        input.dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+                if *dims != about.shape_of(about.examples(dims), &input.dims) {
+                    let batch = (!about.whole).then(|| "batch".to_owned());
+                    let sizes = batch.into_iter().chain(input.dims.iter().map(ToString::to_string));
+                    let sizes = sizes.collect::<Vec<_>>().join(", ");
+                    let text = format!("input `{}` has shape {dims:?}; model `{name}` takes [{sizes}]", input.name);
                     return Err(Failure::input(text));
                 }
                 if let Some(Some(range)) = public.ranges.get(index)
@@ -184,14 +185,14 @@ impl Connection {
                 };
                 words.push(Tensor::new(Shape::new(dims.clone())?, encoded)?);
             }
-            let examples = values.first().and_then(|(dims, _)| dims.first().copied()).unwrap_or(0);
+            let examples = values.first().map_or(0, |(dims, _)| about.examples(dims));
             let answer = client.infer(&name, public.version, &words, false, &*watched)?;
             Ok((about, answer, examples))
         })?;
         let decoded = about.decode(examples, &answer.outputs).map_err(Failure::from)?;
         let outputs = about.outputs.iter().zip(decoded).map(|(output, examples_of)| {
             let flat: Vec<f64> = examples_of.concat();
-            let dims = [&[examples], output.dims.as_slice()].concat();
+            let dims = about.shape_of(examples, &output.dims);
             (output.name.clone(), flat.into_pyarray(py), dims)
         });
         let costs = &answer.costs;

@@ -36,7 +36,7 @@ JOBS = 8
 class ModelInfo:
     """A model in the servers' list.
 
-    ``inputs`` and ``outputs`` are shapes without the batch; ``state`` is ``"ready"``, or states why the model
+    ``inputs`` and ``outputs`` are shapes of one example; ``state`` is ``"ready"``, or states why the model
     cannot be used.
     """
 
@@ -293,7 +293,8 @@ class Cluster:
         ----------
         name : str
         *inputs : array_like
-            One for each of the model's inputs, the batch first.
+            One for each of the model's inputs, the batch first; in their whole shapes for a model whose inputs and outputs do
+            not all begin with the batch.
         cost : bool
             Return the :class:`Cost` too.
         progress : bool
@@ -308,7 +309,7 @@ class Cluster:
         ------
         Unreachable, Refused, RangeError
         """
-        arrays = [np.atleast_1d(_floats(x)) for x in inputs]
+        arrays = [_floats(x) for x in inputs]
         with bar(None, "B", progress) as sent:
             outputs, (bytes_, rounds, seconds) = self._with(lambda c: c.infer(name, arrays, sent.at))
         shown = tuple(values.reshape(shape) for _, values, shape in outputs)

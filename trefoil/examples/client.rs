@@ -20,7 +20,7 @@ fn main() -> Result<()> {
     let examples = about.batch.unwrap_or(1);
     let mut inputs = Vec::new();
     for input in &about.inputs {
-        let shape = Shape::new([&[examples], input.dims.as_slice()].concat())?;
+        let shape = Shape::new(about.shape_of(examples, &input.dims))?;
         inputs.push(Tensor::new(shape.clone(), vec![0; shape.len()])?);
     }
     let answer = client.infer(model, public.version, &inputs, false, &())?;

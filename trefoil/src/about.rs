@@ -32,6 +32,10 @@ pub struct About {
     pub outputs: Vec<OutputTensor>,
     /// The only batch size that the model takes, or none if it takes every one.
     pub batch: Option<usize>,
+    /// True if inputs and outputs do not all begin with the batch, as where a recurrent network returns its last state:
+    /// then one example is all of them, and their dimensions are whole.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
     /// Number of secret weights.
     pub weights: u64,
     /// Fraction bits of inputs.
@@ -55,7 +59,7 @@ pub struct About {
 pub struct Input {
     /// Its name in the model.
     pub name: String,
-    /// Its dimensions, without the batch.
+    /// Its dimensions for one example.
     pub dims: Vec<usize>,
     /// True if it consists of integers, for instance positions in a table.
     pub integer: bool,
@@ -67,7 +71,7 @@ pub struct Input {
 pub struct OutputTensor {
     /// Its name in the model.
     pub name: String,
-    /// Its dimensions, without the batch.
+    /// Its dimensions for one example.
     pub dims: Vec<usize>,
     /// Its fraction bits: 0 if it consists of integers.
     pub fraction_bits: u32,
@@ -142,6 +146,26 @@ impl About {
         serde_json::to_vec(self).map_err(|cause| Error::Internal(format!("description: {cause}")))
     }
 
+    /// The word for one example: an image where the only input is one.
+    pub(crate) fn example(&self) -> &'static str {
+        match self.inputs.as_slice() {
+            [Input { dims, integer: false, .. }] if matches!(dims[..], [1 | 3, _, _]) => "image",
+            _ => "example",
+        }
+    }
+
+    /// The shape of a tensor of this many examples, each of which has these dimensions.
+    #[must_use]
+    pub fn shape_of(&self, examples: usize, dims: &[usize]) -> Vec<usize> {
+        if self.whole { dims.to_vec() } else { [&[examples], dims].concat() }
+    }
+
+    /// The number of examples in tensors of which the first has these dimensions.
+    #[must_use]
+    pub fn examples(&self, first: &[usize]) -> usize {
+        if self.whole { 1 } else { first.first().copied().unwrap_or(0) }
+    }
+
     /// Checks a client's description of its model.
     ///
     /// # Errors
@@ -169,7 +193,9 @@ impl About {
         {
             return bad("an input or output has no elements");
         }
-        let sound = |input: &Input| (1..=8).contains(&input.dims.len()) && input.name.len() <= NAME;
+        let least = usize::from(!self.whole);
+        let sound =
+            |input: &Input| (least..=8).contains(&input.dims.len()) && input.name.len() <= NAME;
         let returned = |output: &OutputTensor| output.dims.len() <= 8 && output.name.len() <= NAME;
         if !self.inputs.iter().all(sound) || !self.outputs.iter().all(returned) {
             return bad(
@@ -188,6 +214,9 @@ impl About {
             return bad(
                 "its numbers must have at most 40 fraction bits, and its batch be 1 or more",
             );
+        }
+        if self.whole && self.batch != Some(1) {
+            return bad("tensors that do not begin with the batch are those of 1 example");
         }
         if let Preprocess::Scale { white } = self.preprocess
             && !(white.is_finite() && white > 0.0 && white <= 65536.0)
@@ -211,7 +240,7 @@ impl About {
         }
         let decode = |(tensor, output): (&Tensor, &OutputTensor)| {
             let OutputTensor { name, dims, fraction_bits } = output;
-            let (found, wanted) = (tensor.shape(), [&[examples], dims.as_slice()].concat());
+            let (found, wanted) = (tensor.shape(), self.shape_of(examples, dims));
             if found.dims() != wanted {
                 return Err(refused(format!(
                     "they returned `{name}` as {found:?} and not {wanted:?}"

@@ -219,6 +219,10 @@ fn csv(bytes: &[u8], input: &Input) -> Result<Vec<Row>, String> {
     if rows == 0 {
         return Err("holds no rows of numbers".to_owned());
     }
+    // A table in the shape of the input is one example.
+    if rows > 1 && table.dims() == input.dims {
+        return Ok(vec![(table.floats().into_owned(), None)]);
+    }
     if wanted == 0 || !(wanted..=wanted + 1).contains(&columns) {
         return Err(format!(
             "has {columns} numbers in a row; the model takes {wanted}, and one more may be the class"
@@ -246,7 +250,7 @@ fn example(index: usize, row: &[f64], wanted: usize) -> Result<Row, String> {
 fn npy(bytes: &[u8], input: &Input) -> Result<Vec<Row>, String> {
     let tensor = from_npy(bytes).map_err(|cause| cause.to_string())?;
     let (dims, wanted) = (tensor.dims(), input.len());
-    let several = dims.len() > 1 && dims[1..] == input.dims[..];
+    let several = !dims.is_empty() && dims[1..] == input.dims[..];
     if !(dims == input.dims || several) || wanted == 0 || tensor.floats().is_empty() {
         return Err(format!(
             "has shape {dims:?}; the model takes {:?}, or that behind a number of examples",

@@ -11,11 +11,13 @@ use crate::{
     memory, store::Range,
 };
 
-/// A plan that has been checked, of a model whose inputs and outputs begin with the batch.
+/// A plan that has been checked.
 #[derive(Debug, Clone)]
 pub struct Program {
     plan: Plan,
     digest: Digest,
+    /// True if its inputs and outputs do not all begin with the batch: one example is all of them.
+    whole: bool,
     /// The most examples that may run together, once that has been found out.
     together: OnceLock<usize>,
 }
@@ -31,16 +33,32 @@ impl Program {
         Self::new(plan)
     }
 
-    /// Takes a plan of a model whose inputs and outputs begin with the batch.
+    /// Takes a plan.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the model is of another kind.
+    /// [`Error::Refused`] if the model returns nothing, or its shapes do not fit together.
     pub fn new(plan: Plan) -> Result<Self> {
-        let mut program = Self { plan, digest: Digest::default(), together: OnceLock::new() };
+        let mut program =
+            Self { plan, digest: Digest::default(), whole: false, together: OnceLock::new() };
         program.digest = Digest::of(&[&program.to_bytes()?]);
-        program.inputs()?;
-        program.outputs()?;
+        if program.plan.outputs().next().is_none() {
+            return Err(refused("it has no output"));
+        }
+        program.whole = !match program.plan.fixed_batch() {
+            Some(batch) => program.begins_with_batch(batch)?,
+            // A size that is fixed does not follow both.
+            None => program.begins_with_batch(1)? && program.begins_with_batch(2)?,
+        };
         Ok(program)
+    }
+
+    /// True if all inputs and outputs begin with the same number.
+    fn begins_with_batch(&self, batch: usize) -> Result<bool> {
+        let inputs = self.plan.input_shapes(batch).map_err(refused)?;
+        let outputs = self.plan.output_shapes(batch).map_err(refused)?;
+        let mut firsts = inputs.iter().chain(&outputs).map(|shape| shape.dims().first());
+        let batch = inputs.first().and_then(|shape| shape.dims().first());
+        Ok(batch.is_some() && firsts.all(|first| first == batch))
     }
 
     /// The ranges that an owner states, and of positions in tables those that are there: others would read zeros.
@@ -81,12 +99,13 @@ impl Program {
     /// The public description of a model of this plan.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the plan serves no batch.
+    /// [`Error::Refused`] if the plan's shapes do not fit together.
     pub fn about(&self, preprocess: Preprocess, labels: Vec<String>) -> Result<About> {
         Ok(About {
             inputs: self.inputs()?,
             outputs: self.outputs()?,
-            batch: self.plan.fixed_batch().map(|_| self.examples()).transpose()?,
+            batch: self.fixed_batch()?,
+            whole: self.whole,
             weights: self.plan.weights().iter().map(|weight| weight.shape.len() as u64).sum(),
             fraction_bits: self.plan.frac(),
             preprocess,
@@ -141,8 +160,8 @@ impl Program {
     /// [`Error::Refused`] that states what the model takes.
     pub fn check_inputs(&self, inputs: &[Shape], limits: &Limits) -> Result<u64> {
         self.check_memory(self.batch(inputs)?, limits)?;
-        let examples = inputs.first().and_then(|shape| shape.dims().first());
-        Ok(examples.map_or(0, |&examples| examples as u64))
+        let first = inputs.first().and_then(|shape| shape.dims().first());
+        Ok(if self.whole { 1 } else { first.map_or(0, |&examples| examples as u64) })
     }
 
     /// Words of all results for inputs of these shapes.
@@ -199,11 +218,16 @@ impl Program {
         Ok(())
     }
 
+    /// True if no example of a batch changes the result of another, so that a batch may have more examples.
+    pub fn keeps_examples_apart(&self) -> bool {
+        !self.whole && self.plan.keeps_examples_apart()
+    }
+
     /// The most examples of several clients that a server with these limits can run as one batch: 1 if the
     /// plan does not keep them apart. The limits of a server stay as they are.
     pub fn most_together(&self, limits: &Limits) -> usize {
         *self.together.get_or_init(|| {
-            if !self.plan.keeps_examples_apart() {
+            if !self.keeps_examples_apart() {
                 return 1;
             }
             // More examples take more memory.
@@ -353,49 +377,45 @@ impl Program {
         self.plan.input_shapes(self.plan.fixed_batch().unwrap_or(1)).map_err(refused)
     }
 
-    /// The number of examples that the shown dimensions are for, with which inputs and outputs
-    /// begin.
-    fn examples(&self) -> Result<usize> {
-        let shapes = self.input_shapes()?;
-        let first = shapes.first().and_then(|shape| shape.dims().first());
-        first.copied().ok_or_else(|| refused("its first input does not begin with the batch"))
+    fn output_shapes(&self) -> Result<Vec<Shape>> {
+        self.plan.output_shapes(self.plan.fixed_batch().unwrap_or(1)).map_err(refused)
+    }
+
+    /// The only number of examples that the plan takes, if there is one.
+    fn fixed_batch(&self) -> Result<Option<usize>> {
+        if self.whole {
+            return Ok(Some(1));
+        }
+        if self.plan.fixed_batch().is_none() {
+            return Ok(None);
+        }
+        Ok(self.input_shapes()?.first().map(|shape| shape.dims()[0]))
     }
 
     fn inputs(&self) -> Result<Vec<Input>> {
         let shapes = self.input_shapes()?;
-        let pairs = self.plan.inputs().iter().zip(&shapes);
-        pairs
-            .map(|(spec, shape)| {
-                let dims = self.behind_batch(&format!("input `{}`", spec.name), shape)?;
-                Ok(Input { name: spec.name.clone(), dims, integer: spec.integer })
-            })
-            .collect()
+        let named = self.plan.inputs().iter().zip(&shapes).map(|(spec, shape)| Input {
+            name: spec.name.clone(),
+            dims: self.of_an_example(shape),
+            integer: spec.integer,
+        });
+        Ok(named.collect())
     }
 
     fn outputs(&self) -> Result<Vec<OutputTensor>> {
-        let batch = self.plan.fixed_batch().unwrap_or(1);
-        let shapes = self.plan.output_shapes(batch).map_err(refused)?;
-        if shapes.is_empty() {
-            return Err(refused("it has no output"));
-        }
+        let shapes = self.output_shapes()?;
         let named = self.plan.outputs().zip(&shapes).enumerate();
-        named
-            .map(|(index, (name, shape))| {
-                let dims = self.behind_batch(&format!("output `{name}`"), shape)?;
-                let fraction_bits = self.plan.output_frac(index);
-                Ok(OutputTensor { name: name.to_owned(), dims, fraction_bits })
-            })
-            .collect()
+        let named = named.map(|(index, (name, shape))| OutputTensor {
+            name: name.to_owned(),
+            dims: self.of_an_example(shape),
+            fraction_bits: self.plan.output_frac(index),
+        });
+        Ok(named.collect())
     }
 
-    fn behind_batch(&self, what: &str, shape: &Shape) -> Result<Vec<usize>> {
-        let batch = self.examples()?;
-        match shape.dims() {
-            [first, rest @ ..] if *first == batch => Ok(rest.to_vec()),
-            dims => Err(refused(format_args!(
-                "its {what} has shape {dims:?}; all inputs and outputs must begin with the same batch, which is {batch} in the first input"
-            ))),
-        }
+    /// The dimensions of one example.
+    fn of_an_example(&self, shape: &Shape) -> Vec<usize> {
+        shape.dims()[usize::from(!self.whole)..].to_vec()
     }
 }
 

@@ -357,9 +357,8 @@ fn weight_bytes(model: &[u8]) -> usize {
     best.1
 }
 
-/// An ONNX file of `y = x W` for `x` of 64 numbers: `W` claims these dimensions, and has `count`
-/// numbers.
-fn matmul(dims: &[u64], count: usize) -> Vec<u8> {
+/// A field of a protocol buffer with a number.
+fn number(field: u64, value: u64) -> Vec<u8> {
     fn varint(mut value: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         while value >= 0x80 {
@@ -369,29 +368,56 @@ fn matmul(dims: &[u64], count: usize) -> Vec<u8> {
         bytes.push(value as u8);
         bytes
     }
-    fn number(field: u64, value: u64) -> Vec<u8> {
-        [varint(field << 3), varint(value)].concat()
-    }
-    fn bytes(field: u64, value: &[u8]) -> Vec<u8> {
-        [varint(field << 3 | 2), varint(value.len() as u64), value.to_vec()].concat()
-    }
-    let value = |name: &str, last: u64| {
-        let dims = [bytes(1, &number(1, 1)), bytes(1, &number(1, last))].concat();
+    [varint(field << 3), varint(value)].concat()
+}
+
+/// A field of a protocol buffer with bytes.
+fn bytes(field: u64, value: &[u8]) -> Vec<u8> {
+    let mut key = number(field, value.len() as u64);
+    key[0] |= 2;
+    [key, value.to_vec()].concat()
+}
+
+/// An ONNX file with these nodes and tensors; inputs and outputs have these dimensions.
+fn onnx(
+    nodes: &[Vec<u8>],
+    tensors: &[Vec<u8>],
+    [inputs, outputs]: [&[(&str, &[u64])]; 2],
+) -> Vec<u8> {
+    let value = |(name, dims): &(&str, &[u64])| {
+        let dims: Vec<u8> = dims.iter().flat_map(|&dim| bytes(1, &number(1, dim))).collect();
         let tensor = [number(1, 1), bytes(2, &dims)].concat();
         [bytes(1, name.as_bytes()), bytes(2, &bytes(1, &tensor))].concat()
     };
+    let all = |field: u64, parts: &[Vec<u8>]| -> Vec<u8> {
+        parts.iter().flat_map(|part| bytes(field, part)).collect()
+    };
+    let values = |values: &[_]| values.iter().map(value).collect::<Vec<_>>();
+    let graph = [
+        all(1, nodes),
+        bytes(2, b"graph"),
+        all(5, tensors),
+        all(11, &values(inputs)),
+        all(12, &values(outputs)),
+    ];
+    [number(1, 8), bytes(7, &graph.concat()), bytes(8, &number(2, 17))].concat()
+}
+
+/// A node with its inputs, its output and, as a protocol buffer, its attributes.
+fn node(kind: &str, inputs: &[&str], output: &str, attributes: &[u8]) -> Vec<u8> {
+    let inputs = inputs.iter().flat_map(|name| bytes(1, name.as_bytes())).collect();
+    let fields = [inputs, bytes(2, output.as_bytes()), bytes(4, kind.as_bytes())].concat();
+    [fields, attributes.to_vec()].concat()
+}
+
+/// An ONNX file of `y = x W` for `x` of 64 numbers: `W` claims these dimensions, and has `count`
+/// numbers.
+fn matmul(dims: &[u64], count: usize) -> Vec<u8> {
     let dims: Vec<u8> = dims.iter().flat_map(|&dim| number(1, dim)).collect();
     let numbers = vec![0; 4 * count];
     let weight = [dims, number(2, 1), bytes(8, b"w"), bytes(9, &numbers)].concat();
-    let node = [bytes(1, b"x"), bytes(1, b"w"), bytes(2, b"y"), bytes(4, b"MatMul")].concat();
-    let graph = [
-        bytes(1, &node),
-        bytes(2, b"graph"),
-        bytes(5, &weight),
-        bytes(11, &value("x", 64)),
-        bytes(12, &value("y", 1)),
-    ];
-    [number(1, 8), bytes(7, &graph.concat()), bytes(8, &number(2, 17))].concat()
+    let product = node("MatMul", &["x", "w"], "y", &[]);
+    onnx(&[product], &[weight], [&[("x", &[1, 64])], &[("y", &[1, 1])]])
 }
 
 #[test]
@@ -433,17 +459,84 @@ fn models_of_several_inputs_and_of_integers_are_served() {
     fs::write(&half, "1,2,3,4.5,6\n").unwrap();
     let outside = cluster.folder.join("outside.csv");
     fs::write(&outside, "1,2,3,-4,6\n").unwrap();
+    let other = cluster.folder.join("other.csv");
+    fs::write(&other, "1;2;3;4;6\n1;2;3;4;6\n").unwrap();
+    let few = cluster.folder.join("few.txt");
+    fs::write(&few, "zero\none\n").unwrap();
+    let run =
+        cluster.run("alice", &["model", "put", "few", DIGITS, "--labels", few.to_str().unwrap()]);
+    assert!(run.code == 3 && run.err.contains("2 names, and the model 10 classes"), "{}", run.err);
     let only = format!("x0={}", cluster.folder.join("bert-x0.csv").display());
     for (arguments, said) in [
         (&["--model", "bert", tokens][..], "x0 [6, 16], x1 [6]; pass each as --input"),
         (&["--model", "bert", "--input", &only], "--input x1: 0 examples"),
         (&["--model", "bert", "--input", "y=y.csv"], "--input y"),
         (&["--model", "rows", half.to_str().unwrap()], "takes an integer"),
+        (&["--model", "rows", other.to_str().unwrap()], "numbers, and this has a semicolon"),
         (&["--model", "rows", outside.to_str().unwrap()], "takes 0 to"),
     ] {
         let run = cluster.run("alice", &[&["infer"], arguments].concat());
         assert_eq!(run.code, 3, "{}", run.err);
         assert!(run.err.contains(said) && run.err.trim().lines().count() == 1, "{}", run.err);
+    }
+}
+
+#[test]
+fn inputs_and_outputs_of_any_shape_are_one_example() {
+    let cluster = Cluster::start("whole", "alice");
+    // z = c x y, and the sum of its numbers: neither begins as its factors do, and two are single numbers.
+    let keep = [bytes(1, b"keepdims"), number(3, 0), number(20, 2)].concat();
+    let nodes = [
+        node("MatMul", &["x", "y"], "p", &[]),
+        node("Mul", &["p", "c"], "z", &[]),
+        node("ReduceSum", &["z"], "s", &bytes(5, &keep)),
+    ];
+    let inputs: [(&str, &[u64]); 3] = [("x", &[3, 4]), ("y", &[4, 2]), ("c", &[])];
+    let file = onnx(&nodes, &[], [&inputs, &[("z", &[3, 2]), ("s", &[])]]);
+    let at = |name: &str| cluster.folder.join(name).to_str().unwrap().to_owned();
+    fs::write(at("whole.onnx"), file).unwrap();
+    cluster.json("alice", &["model", "put", "whole", &at("whole.onnx")]);
+    let saved = |name: &str, tensor: HostTensor| {
+        fs::write(at(name), models::data::to_npy(&tensor)).unwrap();
+        at(name)
+    };
+    let count = |dims: &[usize], from: f64| {
+        let values = (0..dims.iter().product::<usize>()).map(|i| from + i as f64);
+        HostTensor::new(dims, values.collect()).unwrap()
+    };
+    // A table in the shape of an input is one example.
+    fs::write(at("x.csv"), "0,1,2,3\n4,5,6,7\n8,9,10,11\n").unwrap();
+    let y = saved("y.npy", count(&[4, 2], -3.0));
+    let c = saved("c.npy", HostTensor::new([], vec![0.5]).unwrap());
+    let (z, s) = (at("z.npy"), at("s.npy"));
+    let written = [format!("--output={z}"), format!("--output=s={s}")];
+    let infer = ["infer", "--model", "whole", &written[0], &written[1]];
+    // In their order, and by name.
+    let named = [at("x.csv"), format!("y={y}"), format!("c={c}")];
+    for inputs in [[&at("x.csv"), &y, &c], [&named[1], &named[2], &named[0]]] {
+        let inputs: Vec<_> = inputs.iter().flat_map(|file| ["--input", file.as_str()]).collect();
+        let report = cluster.json("alice", &[&infer[..], &inputs].concat());
+        assert_eq!(report["answers"].as_array().unwrap().len(), 1);
+        let [z, s] = [&z, &s].map(|path| models::data::read_npy(Path::new(path)).unwrap());
+        assert_eq!((z.dims(), s.dims()), (&[3, 2][..], &[][..]));
+        let expected = [5.0, 8.0, 5.0, 16.0, 5.0, 24.0];
+        let near = |(a, b): (&f64, &f64)| (a - b).abs() < ERROR;
+        assert!(z.floats().iter().zip(&expected).all(near), "{:?}", z.floats());
+        assert!((s.floats()[0] - 63.0).abs() < ERROR, "{:?}", s.floats());
+    }
+    let files = [&at("x.csv"), &y, &c, &y];
+    let files: Vec<_> = files.iter().flat_map(|file| ["--input", file.as_str()]).collect();
+    for (inputs, said) in [
+        (
+            &["--input", &y, "--input", &y, "--input", &c][..],
+            "has shape [4, 2]; the model takes [3, 4]",
+        ),
+        (&files, "it is of no input: the model takes x [3, 4], y [4, 2], c []"),
+        (&["--input", &y], "--input x"),
+    ] {
+        let run = cluster.run("alice", &[&["infer", "--model", "whole"], inputs].concat());
+        assert_eq!(run.code, 3, "{}", run.err);
+        assert!(run.err.contains(said), "{}", run.err);
     }
 }
 

@@ -281,9 +281,9 @@ pub struct Infer {
     /// Write the numbers of an output to a .npy or .csv file; NAME= may be left out for the first
     #[arg(long = "output", value_name = "[NAME=]FILE")]
     pub outputs: Vec<String>,
-    /// The examples of one input, .npy or .csv; once for each input of the model
-    #[arg(long = "input", value_name = "NAME=FILE", value_parser = named::<PathBuf>)]
-    pub inputs: Vec<(String, PathBuf)>,
+    /// The examples of one input, .npy or .csv; once for each input of the model, in their order where NAME= is left out
+    #[arg(long = "input", value_name = "[NAME=]FILE")]
+    pub inputs: Vec<String>,
     /// Images: .png, .jpg, .npy (numbers in the model's input layout), or .csv (an image on a line; one more number is
     /// its true class)
     #[arg(required_unless_present = "inputs", conflicts_with = "inputs", value_name = "IMAGE")]

@@ -123,7 +123,7 @@ pub(super) fn accuracy(answers: &[Answer]) -> Option<f64> {
 pub(super) fn text(answers: &[Answer], accuracy: Option<f64>, about: &About) -> String {
     let mut text = match Kind::of(about) {
         Kind::Numbers => numbers(answers, about),
-        kind => classes(answers, kind, accuracy.is_some()),
+        kind => classes(answers, kind, about, accuracy.is_some()),
     };
     if let Some(accuracy) = accuracy {
         let _ = write!(text, "\n{:.1} % of the classes are the true ones", 100.0 * accuracy);
@@ -131,8 +131,8 @@ pub(super) fn text(answers: &[Answer], accuracy: Option<f64>, about: &About) -> 
     text
 }
 
-fn classes(answers: &[Answer], kind: Kind, judged: bool) -> String {
-    let mut heading = vec!["image", "class"];
+fn classes(answers: &[Answer], kind: Kind, about: &About, judged: bool) -> String {
+    let mut heading = vec![about.example(), "class"];
     heading.extend(matches!(kind, Kind::Scores(_)).then_some("score"));
     heading.extend(judged.then_some("truth"));
     let mut rows = Vec::new();
@@ -169,7 +169,7 @@ fn numbers(answers: &[Answer], about: &About) -> String {
         vec![answer.image.clone(), cell]
     };
     let rows: Vec<_> = answers.iter().map(row).collect();
-    let mut text = table(&["image", &shown], &rows);
+    let mut text = table(&[about.example(), &shown], &rows);
     if many {
         text += "\n--output FILE.npy writes all numbers, --json prints them";
     }
@@ -180,8 +180,8 @@ fn number(value: f64, output: &OutputTensor) -> String {
     if output.fraction_bits == 0 { format!("{value:.0}") } else { format!("{value:.4}") }
 }
 
-/// Writes the numbers of one output of all examples: `.npy` in its shape, `.csv` with a line for each
-/// example.
+/// Writes the numbers of one output of all examples: `.npy` in its shape, behind the number of examples unless the
+/// model's tensors are whole and there is one; `.csv` with a line for each example.
 ///
 /// # Errors
 /// [`Error::Input`] for another ending, [`Error::File`] if it cannot be written.
@@ -190,7 +190,10 @@ pub(super) fn write(path: &Path, at: usize, answers: &[Answer], about: &About) -
     let rows = || answers.iter().map(|answer| &answer.outputs[at].values);
     let bytes = match path.extension().and_then(|ending| ending.to_str()) {
         Some("npy") => {
-            let dims = [&[answers.len()], output.dims.as_slice()].concat();
+            let dims = match answers {
+                [_] if about.whole => output.dims.clone(),
+                _ => [&[answers.len()], output.dims.as_slice()].concat(),
+            };
             let values = rows().flatten().copied();
             let tensor = if output.fraction_bits == 0 {
                 HostTensor::integers(dims, values.map(|value| value as i64).collect())?
@@ -237,13 +240,13 @@ mod tests {
         let scores = shown(&about(&[3], 20, &[]), &[0.5, 2.0, 1.0], Some(1));
         assert_eq!(
             scores,
-            "image  class   score  truth\nx          1  2.0000      1\n100.0 % of the classes are the true ones"
+            "example  class   score  truth\nx            1  2.0000      1\n100.0 % of the classes are the true ones"
         );
         // A model that returns the class itself.
         let label = shown(&about(&[1], 0, &["cat", "dog"]), &[1.0], Some(0));
         assert_eq!(
             label,
-            "image  class  truth\nx      dog        0\n0.0 % of the classes are the true ones"
+            "example  class  truth\nx        dog        0\n0.0 % of the classes are the true ones"
         );
         // A regression, and one whose owner states that its outputs are not scores.
         let one = shown(&about(&[1], 20, &[]), &[2.5], Some(1));
@@ -253,7 +256,7 @@ mod tests {
         assert!(several.contains("y [2]") && several.ends_with("2.5000 -1.0000"), "{several}");
         // Scores at several positions are not one class.
         let positions = shown(&about(&[16, 500], 20, &[]), &vec![1.25; 8000], Some(3));
-        assert!(positions.starts_with("image"), "{positions}");
+        assert!(positions.starts_with("example"), "{positions}");
         assert!(
             positions.contains("1.2500 to 1.2500") && !positions.contains("class"),
             "{positions}"

@@ -176,7 +176,7 @@ pub(super) fn whole(
         pairs
             .map(|(images, input)| {
                 let values = images[start..start + batch].iter().flat_map(|image| &image.values);
-                let dims = [&[batch], input.dims.as_slice()].concat();
+                let dims = about.shape_of(batch, &input.dims);
                 Ok(if input.integer {
                     HostTensor::integers(dims, values.map(|&v| v as i64).collect())?
                 } else {
@@ -208,7 +208,7 @@ fn tried(imported: &Imported, batches: &[Vec<HostTensor>]) -> Result<Tried> {
             tried.refused = outside;
             break;
         }
-        tried.examples += batch.first().map_or(0, |input| input.dims()[0]);
+        tried.examples += batch.first().map_or(0, |input| imported.about.examples(input.dims()));
         if let Some(refusal) = seen.refusal {
             tried.refused = Some(Refused { layer: refusal.name, reason: refusal.reason });
             break;

@@ -1,6 +1,6 @@
 //! `trefoil infer`: running a model on images or other inputs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ring_arith::{EngineTensor, FixedPoint, FracBits, Shape, Tensor};
 use serde::Serialize;
@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     let size = batch(arguments, &about);
     let batches = encode(&about, size, &inputs)?;
     let predicted = (arguments.dry_run || arguments.profile)
-        .then(|| predict(&mut client, &arguments.model, version, &batches))
+        .then(|| predict(&mut client, (&arguments.model, version, &about), &batches))
         .transpose()?;
     if let (true, Some(predicted)) = (arguments.dry_run, &predicted) {
         let (model, jobs) = (arguments.model.clone(), batches.len());
@@ -84,7 +84,7 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
         }
     }
     drop(progress);
-    let cost = cost.ok_or_else(|| Error::input("IMAGE", "there is no image in these files"))?;
+    let cost = cost.ok_or_else(|| Error::input("IMAGE", "there is no example in these files"))?;
     let (model, accuracy) = (arguments.model.clone(), accuracy(&answers));
     let report = Report { model, accuracy, answers, cost, predicted };
     output.result(&report, || answers::text(&report.answers, report.accuracy, &about))?;
@@ -97,8 +97,9 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
         let (first, names) = (&first.name, names.join(", "));
         output.remark(format!("this is output {first}; --json prints {names} too"))?;
     }
-    let (images, jobs) = (count(report.answers.len(), "image"), count(batches.len(), "job"));
-    output.remark(format!("{images} in {jobs}: {}", report.cost.line()))?;
+    let (examples, jobs) =
+        (count(report.answers.len(), about.example()), count(batches.len(), "job"));
+    output.remark(format!("{examples} in {jobs}: {}", report.cost.line()))?;
     if arguments.profile {
         output.remark(format!("\n{}", report.cost.layer_table(report.predicted.as_ref())))?;
     }
@@ -139,10 +140,7 @@ fn write(arguments: &Infer, answers: &[Answer], about: &About, output: Output) -
 
 /// The place of the output that `[NAME=]FILE` means, and the file.
 fn written_output<'a>(text: &'a str, about: &About) -> Result<(usize, &'a str)> {
-    let Some((name, path)) = text.split_once('=').filter(|(name, _)| !name.contains(['/', '\\']))
-    else {
-        return Ok((0, text));
-    };
+    let Some((name, path)) = split_name(text) else { return Ok((0, text)) };
     match about.outputs.iter().position(|output| output.name == name) {
         Some(at) => Ok((at, path)),
         None => {
@@ -171,7 +169,8 @@ fn check_classes(about: &About, images: &[Image]) -> Result<()> {
         return Err(Error::input(&image.source, reason));
     }
     let reason = format!(
-        "the number behind the image, {class}, would be its true class, and the model has {classes}"
+        "the number behind the {}, {class}, would be its true class, and the model has {classes}",
+        about.example()
     );
     Err(Error::input(&image.source, reason))
 }
@@ -183,36 +182,65 @@ fn batch(arguments: &Infer, about: &About) -> usize {
 
 /// The examples of each input of the model, as many for each.
 fn read(arguments: &Infer, about: &About) -> Result<Vec<Vec<Image>>> {
-    let read = |paths: &[&PathBuf], input: &Input| {
-        let read = |path: &&PathBuf| images::read(path, input, &about.preprocess, arguments.scale);
-        let files = paths.iter().map(read).collect::<Result<Vec<_>>>()?;
-        Ok::<_, Error>(files.concat())
-    };
-    let each: Vec<_> = about.inputs.iter().map(ToString::to_string).collect();
-    let takes = format!("the model takes {}", each.join(", "));
-    if let ([input], true) = (about.inputs.as_slice(), arguments.inputs.is_empty()) {
-        return Ok(vec![read(&arguments.images.iter().collect::<Vec<_>>(), input)?]);
-    }
-    if arguments.inputs.is_empty() {
-        return Err(Error::input("IMAGE", format!("{takes}; pass each as --input NAME=FILE")));
-    }
-    let known = |name: &String| about.inputs.iter().any(|input| input.name == *name);
-    if let Some((name, _)) = arguments.inputs.iter().find(|(name, _)| !known(name)) {
-        return Err(Error::input(format_args!("--input {name}"), takes.as_str()));
-    }
     let mut inputs: Vec<Vec<Image>> = Vec::new();
-    for input in &about.inputs {
-        let files = arguments.inputs.iter().filter(|(name, _)| *name == input.name);
-        let files: Vec<_> = files.map(|(_, path)| path).collect();
-        let examples = read(&files, input)?;
+    for (input, files) in about.inputs.iter().zip(files(arguments, about)?) {
+        let read = |path: &&Path| images::read(path, input, &about.preprocess, arguments.scale);
+        let examples = files.iter().map(read).collect::<Result<Vec<_>>>()?.concat();
         let (found, wanted) = (examples.len(), inputs.first().map_or(examples.len(), Vec::len));
         if found != wanted || found == 0 {
-            let reason = format!("{found} examples; {takes}, as many examples of each");
+            let reason = format!("{found} examples; {}, as many examples of each", taken(about));
             return Err(Error::input(format_args!("--input {}", input.name), reason));
         }
         inputs.push(examples);
     }
     Ok(inputs)
+}
+
+/// The files with the examples of each input. Those that are given without a name are of the inputs that are not named, in
+/// their order.
+fn files<'a>(arguments: &'a Infer, about: &About) -> Result<Vec<Vec<&'a Path>>> {
+    let mut files = vec![Vec::new(); about.inputs.len()];
+    if arguments.inputs.is_empty() {
+        let [all] = files.as_mut_slice() else {
+            let reason = format!("{}; pass each as --input NAME=FILE", taken(about));
+            return Err(Error::input("IMAGE", reason));
+        };
+        all.extend(arguments.images.iter().map(PathBuf::as_path));
+        return Ok(files);
+    }
+    let mut unnamed = Vec::new();
+    for text in &arguments.inputs {
+        let Some((name, path)) = split_name(text) else {
+            unnamed.push(text);
+            continue;
+        };
+        let at = about.inputs.iter().position(|input| input.name == name);
+        let at = at.ok_or_else(|| {
+            let reason = format!("{}; a file of that name is ./{text}", taken(about));
+            Error::input(format_args!("--input {name}"), reason)
+        })?;
+        files[at].push(Path::new(path));
+    }
+    let mut free = files.iter_mut().filter(|files| files.is_empty());
+    for text in unnamed {
+        let place = free.next().ok_or_else(|| {
+            let reason = format!("it is of no input: {}, and each has a file", taken(about));
+            Error::input(format_args!("--input {text}"), reason)
+        })?;
+        place.push(Path::new(text));
+    }
+    Ok(files)
+}
+
+/// The name and the file of `NAME=FILE`.
+fn split_name(text: &str) -> Option<(&str, &str)> {
+    text.split_once('=').filter(|(name, _)| !name.contains(['/', '\\']))
+}
+
+/// The inputs that the model takes, in words.
+fn taken(about: &About) -> String {
+    let each: Vec<_> = about.inputs.iter().map(ToString::to_string).collect();
+    format!("the model takes {}", each.join(", "))
 }
 
 /// Encodes the examples as whole batches of this size, a tensor for each input; the last batch is filled up with
@@ -230,7 +258,7 @@ fn encode(about: &About, size: usize, inputs: &[Vec<Image>]) -> Result<Vec<Vec<T
                 words.extend(encoded.map_err(|cause| Error::input(&image.source, cause))?);
             }
         }
-        let shape = Shape::new([&[size], input.dims.as_slice()].concat())?;
+        let shape = Shape::new(about.shape_of(size, &input.dims))?;
         words.resize(shape.len(), 0);
         Ok(Tensor::new(shape, words)?)
     };
@@ -247,8 +275,7 @@ fn encode(about: &About, size: usize, inputs: &[Vec<Image>]) -> Result<Vec<Vec<T
 /// The servers' prediction for these jobs; jobs of the same shapes send the same.
 fn predict(
     client: &mut Client,
-    model: &str,
-    version: Id,
+    (model, version, about): (&str, Id, &About),
     batches: &[Vec<Tensor>],
 ) -> Result<Predicted> {
     let mut known: Vec<(Vec<Vec<usize>>, Predicted)> = Vec::new();
@@ -259,7 +286,7 @@ fn predict(
         let at = match found {
             Some(at) => at,
             None => {
-                let examples = shapes.first().map_or(0, |dims| dims[0]);
+                let examples = shapes.first().map_or(0, |dims| about.examples(dims));
                 let costs = client.predict(model, version, &shapes)?;
                 known.push((shapes, Predicted::of(&costs, examples)));
                 known.len() - 1
@@ -279,7 +306,7 @@ fn infer(
     progress: &crate::output::Progress,
 ) -> Result<(Total, Vec<Vec<Vec<f64>>>)> {
     let answer = client.infer(&arguments.model, version, inputs, arguments.profile, progress)?;
-    let examples = inputs.first().map_or(0, |input| input.shape().dims()[0]);
+    let examples = inputs.first().map_or(0, |input| about.examples(input.shape().dims()));
     Ok((Total::of(&answer.costs), about.decode(examples, &answer.outputs)?))
 }
 

@@ -77,7 +77,7 @@ pub(super) fn run(arguments: &Load, global: &Global, output: Output) -> Result<(
     let PublicModel { version, about, .. } = clients[0].model(&arguments.model)?;
     let examples = about.batch.unwrap_or(arguments.examples);
     // The time does not depend on the numbers.
-    let input = |dims: &[usize]| Ok(Tensor::zeros(Shape::new([&[examples], dims].concat())?));
+    let input = |dims: &[usize]| Ok(Tensor::zeros(Shape::new(about.shape_of(examples, dims))?));
     let inputs = about.inputs.iter().map(|input_of| input(&input_of.dims));
     let inputs = inputs.collect::<Result<Vec<_>>>()?;
     while clients.len() < arguments.clients {

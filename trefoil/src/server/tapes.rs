@@ -179,7 +179,7 @@ const USED: &str = "tapes";
 
 /// True if a job on `examples` examples can be run on a tape for `tape` examples.
 fn fits(program: &Program, examples: usize, tape: u64) -> bool {
-    examples as u64 == tape || (examples as u64) < tape && program.plan().keeps_examples_apart()
+    examples as u64 == tape || (examples as u64) < tape && program.keeps_examples_apart()
 }
 
 /// The hash of the version that a tape is bound to.
