@@ -31,15 +31,26 @@ pub fn from_csv(bytes: &[u8]) -> Result<HostTensor> {
     let (mut values, mut rows, mut columns) = (vec![], 0, None);
     for (i, record) in reader.records().enumerate() {
         let record = record.map_err(|e| Error::format(WHAT, e.to_string()))?;
-        let numbers: Vec<_> = record.iter().map(|field| field.parse::<f64>()).collect();
+        let numbers: Vec<_> =
+            record.iter().map(|field| field.parse::<f64>().map_err(|_| field)).collect();
         if i == 0 && numbers.iter().all(Result::is_err) {
             continue;
         }
         for (j, number) in numbers.into_iter().enumerate() {
             match number {
                 Ok(v) if v.is_finite() => values.push(v),
-                _ => {
-                    let reason = format!("row {}, column {}: no finite number", i + 1, j + 1);
+                other => {
+                    let text = other.err().unwrap_or_default();
+                    let found = [(';', "a semicolon"), ('\t', "a tab"), (' ', "a space")]
+                        .into_iter()
+                        .find_map(|(sign, name)| text.contains(sign).then_some(name));
+                    let found =
+                        found.map_or_else(String::new, |name| format!(", and this has {name}"));
+                    let reason = format!(
+                        "row {}, column {}: no finite number; a comma separates numbers{found}",
+                        i + 1,
+                        j + 1
+                    );
                     return Err(Error::format(WHAT, reason));
                 }
             }

@@ -6,7 +6,7 @@ use nn_layers::{HostTensor, Operation, Plan};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{check, reading};
+use super::{answers::Kind, check, reading};
 use crate::{
     About, Error, Result,
     cli::{Global, Model, Put, Share},
@@ -54,8 +54,7 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let imported = if arguments.no_guard { imported.without_guard()? } else { imported };
     let Imported { program, about, weights, values } = imported;
     let about = About { numbers: arguments.numbers, ..about };
-    let (ranges, tried) = (read.ranges, read.tried);
-    let rounded = rounded(program.plan(), &values)?;
+    check_labels(&about)?;
     let could_leave = check::could_leave(program.plan(), &values, &ranges, trial::QUICK)?;
     // A model that cannot run is refused now, and not at each client that uses it.
     let examples = program.plan().fixed_batch().unwrap_or(1);
@@ -125,6 +124,21 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
 }
 
 /// A layer that adds up products, and what its sums must stay below.
+/// Refuses names for another number of classes: answers would be called by wrong ones.
+fn check_labels(about: &About) -> Result<()> {
+    let names = about.labels.len();
+    match Kind::of(about) {
+        Kind::Scores(classes) if names != 0 && names != classes => {
+            let reason = format!(
+                "it has {names} names, and the model {classes} classes; give a line for each, or --numbers if its \
+                 outputs are no scores of classes"
+            );
+            Err(Error::input("--labels", reason))
+        }
+        _ => Ok(()),
+    }
+}
+
 #[derive(Debug, PartialEq, Serialize)]
 struct Limit {
     name: String,

@@ -278,7 +278,7 @@ fn long_labels_and_many_models_lock_nobody_out() {
     };
     beside(&cluster, || {
         for name in ["a", "b", "c"] {
-            let run = put(name, &["--labels", labels]);
+            let run = put(name, &["--numbers", "--labels", labels]);
             assert_eq!(run.code, 0, "{}", run.err);
         }
         let run = put("d", &[]);
@@ -297,7 +297,7 @@ fn lists_of_long_labels_asked_for_again_and_again_keep_nobody_waiting() {
     fs::write(&labels, vec!["x".repeat(250); 4000].join("\n")).unwrap();
     for model in 0..20 {
         let name = format!("m{model}");
-        let more = ["--labels", labels.to_str().unwrap()];
+        let more = ["--numbers", "--labels", labels.to_str().unwrap()];
         cluster.json("mallory", &[&["model", "put", &name, DIGITS], &more[..]].concat());
     }
     beside(&cluster, || {
