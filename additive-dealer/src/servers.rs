@@ -45,7 +45,7 @@ impl Sharing for TwoAndDealer {
         Contents { keys: usize::from(server == 0), words: server == 1 }
     }
 
-    fn deal(&self, secrets: &[Tensor]) -> Result<Vec<Parcel>> {
+    fn deal(&self, secrets: Vec<Tensor>) -> Result<Vec<Parcel>> {
         let keys = [fresh_key()?];
         let words = remainders(secrets, &keys)?;
         let nothing = Parcel { keys: Vec::new(), words: Vec::new() };

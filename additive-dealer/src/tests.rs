@@ -75,7 +75,7 @@ fn messages_tell_nothing() {
 fn clients_get_results_of_secrets_that_no_server_holds() {
     let secrets = [Tensor::vector(vec![3, 4]), Tensor::vector(vec![u64::MAX])];
     let shapes = secrets.clone().map(|secret| secret.shape().clone());
-    let parcels = TwoAndDealer.deal(&secrets).unwrap().into_iter().enumerate();
+    let parcels = TwoAndDealer.deal(secrets.to_vec()).unwrap().into_iter().enumerate();
     let held: Vec<_> =
         parcels.map(|(server, parcel)| TwoAndDealer.accept(server, parcel, &shapes)).collect();
     let start = |session| Additive::start(session, CpuEngine::new(1), Settings::default());
@@ -105,7 +105,7 @@ fn no_server_takes_the_parcel_of_another() {
     let secret = [Tensor::vector(vec![3, 4])];
     let shapes = [secret[0].shape().clone()];
     for (given, taken) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
-        let parcel = TwoAndDealer.deal(&secret).unwrap().swap_remove(given);
+        let parcel = TwoAndDealer.deal(secret.to_vec()).unwrap().swap_remove(given);
         let error = TwoAndDealer.accept(taken, parcel, &shapes).unwrap_err().to_string();
         assert!(error.contains("incomplete"), "{error}");
     }

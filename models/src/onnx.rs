@@ -17,6 +17,7 @@ mod value;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
+use std::mem;
 use std::path::Path;
 
 use nn_layers::{Dim, Graph, HostTensor, ValueId};
@@ -70,7 +71,8 @@ impl ImportOptions {
 /// # Errors
 /// [`Error::Io`] if a file cannot be read, and those of [`import`].
 pub fn import_file(path: &Path, options: &ImportOptions) -> Result<Graph> {
-    import_from(&read(path)?, path.parent(), options)
+    let model = decoded(&read(path)?)?;
+    import_from(model, path.parent(), options)
 }
 
 /// Imports a model from memory.
@@ -86,13 +88,18 @@ pub fn import_file(path: &Path, options: &ImportOptions) -> Result<Graph> {
 /// assert!(error.to_string().starts_with("ONNX model: "));
 /// ```
 pub fn import(bytes: &[u8], options: &ImportOptions) -> Result<Graph> {
-    import_from(bytes, None, options)
+    import_from(decoded(bytes)?, None, options)
 }
 
-fn import_from(bytes: &[u8], folder: Option<&Path>, options: &ImportOptions) -> Result<Graph> {
+fn decoded(bytes: &[u8]) -> Result<ModelProto> {
+    ModelProto::decode(bytes).map_err(|cause| {
+        let reason = format!("this is no ONNX file, or a damaged one ({cause})");
+        Error::format("ONNX model", reason)
+    })
+}
+
+fn import_from(model: ModelProto, folder: Option<&Path>, options: &ImportOptions) -> Result<Graph> {
     let wrong = |reason: String| Error::format("ONNX model", reason);
-    let model = ModelProto::decode(bytes)
-        .map_err(|e| wrong(format!("this is no ONNX file, or a damaged one ({e})")))?;
     let opset = opset(&model)?;
     let mut graph = model.graph.ok_or_else(|| wrong("it has no graph".to_owned()))?;
     if let Some(f) = model.functions.iter().find(|f| imported(&f.opset_import) != Some(opset)) {
@@ -103,18 +110,19 @@ fn import_from(bytes: &[u8], folder: Option<&Path>, options: &ImportOptions) -> 
     order::sort(&mut graph)?;
     check_supported(&graph.node, opset)?;
     check_texts(&graph)?;
-    let mut weights = HashMap::new();
-    for t in &graph.initializer {
-        let value = tensor::decode(t, folder)?;
+    let mut stored = Vec::with_capacity(graph.initializer.len());
+    // Large files: their numbers are not held twice.
+    for t in mem::take(&mut graph.initializer) {
+        let value = tensor::decode(&t, folder)?;
         // Minus infinity may be a mask's; where it is not, planning refuses it.
         let wild = |v: &f64| v.is_nan() || *v == f64::INFINITY;
         if !value.is_int() && value.floats().iter().any(wild) {
             value.check_finite().map_err(|e| wrong(format!("tensor `{}`: {e}", t.name)))?;
         }
-        weights.insert(t.name.as_str(), value);
+        stored.push(Stored { name: t.name, kind: t.data_type, value });
     }
     check_dims(&graph, options)?;
-    let build = |batch| Importer::build(&graph, &weights, opset, options, batch);
+    let build = |batch| Importer::build(&graph, &stored, opset, options, batch);
     // Comparing two sizes finds the dimensions that grow with the batch. A model that leaves the size open
     // but turns out to fit one only is built for size 1.
     let several = build(2).and_then(|(first, open)| match open {
@@ -278,6 +286,14 @@ fn list_nodes<'a>(
     }
 }
 
+/// A tensor of the file.
+struct Stored {
+    name: String,
+    /// The type of its elements.
+    kind: i32,
+    value: HostTensor,
+}
+
 /// The state of one import.
 pub(crate) struct Importer<'a> {
     pub graph: Graph,
@@ -298,7 +314,7 @@ impl<'a> Importer<'a> {
     /// Builds the graph for a batch size. Also returns true if the model leaves that size open.
     fn build(
         proto: &GraphProto,
-        weights: &HashMap<&str, HostTensor>,
+        stored: &[Stored],
         opset: i64,
         options: &'a ImportOptions,
         batch: usize,
@@ -313,15 +329,16 @@ impl<'a> Importer<'a> {
             open_batch: false,
             nodes: 0,
         };
-        for input in proto.input.iter().filter(|i| !weights.contains_key(i.name.as_str())) {
+        let known: HashSet<_> = stored.iter().map(|tensor| tensor.name.as_str()).collect();
+        for input in proto.input.iter().filter(|i| !known.contains(i.name.as_str())) {
             this.input(input)?;
         }
         if !this.open_batch || batch == 1 {
             this.graph.fix_batch();
         }
-        for t in &proto.initializer {
-            let id = this.weight(&t.name, weights[t.name.as_str()].clone());
-            this.define(&t.name, Typed { id, kind: t.data_type }.into());
+        for Stored { name, kind, value } in stored {
+            let id = this.weight(name, value.clone());
+            this.define(name, Typed { id, kind: *kind }.into());
         }
         this.nodes(&proto.node)?;
         for output in &proto.output {

@@ -77,12 +77,12 @@ pub trait Sharing: fmt::Debug + Send + Sync {
     fn contents(&self, server: usize) -> Contents;
 
     /// Secret-shares tensors under fresh keys from the operating system; returns one parcel for
-    /// each server.
+    /// each server. Each tensor is dropped once it is shared.
     ///
     /// # Errors
     /// If the operating system cannot give randomness, or if memory for a component cannot be
     /// allocated.
-    fn deal(&self, secrets: &[Tensor]) -> Result<Vec<Parcel>>;
+    fn deal(&self, secrets: Vec<Tensor>) -> Result<Vec<Parcel>>;
 
     /// A server's components of tensors of these shapes, from the parcel that it received.
     ///
@@ -172,8 +172,8 @@ impl Sharing for Clear {
         Contents { keys: 0, words: true }
     }
 
-    fn deal(&self, secrets: &[Tensor]) -> Result<Vec<Parcel>> {
-        Ok(vec![Parcel { keys: Vec::new(), words: secrets.to_vec() }])
+    fn deal(&self, secrets: Vec<Tensor>) -> Result<Vec<Parcel>> {
+        Ok(vec![Parcel { keys: Vec::new(), words: secrets }])
     }
 
     fn accept(&self, _: usize, parcel: Parcel, shapes: &[Shape]) -> Result<Vec<Held>> {
@@ -238,9 +238,9 @@ pub fn incomplete() -> Error {
 ///
 /// # Errors
 /// [`Error::Invalid`] if memory cannot be allocated.
-pub fn remainders(secrets: &[Tensor], keys: &[ParcelKey]) -> Result<Vec<Tensor>> {
+pub fn remainders(secrets: Vec<Tensor>, keys: &[ParcelKey]) -> Result<Vec<Tensor>> {
     let mut remainders = Vec::with_capacity(secrets.len());
-    for (index, secret) in secrets.iter().enumerate() {
+    for (index, secret) in secrets.into_iter().enumerate() {
         let mut stream = Zeroizing::new(zeros(secret.len())?);
         let mut rest = secret.words().to_vec();
         for key in keys {

@@ -17,6 +17,8 @@ mod run;
 mod schedule;
 mod size;
 
+use std::borrow::Borrow;
+
 use mpc_core::{Operand, Profile, Protocol, SecretTensor, TruncationMode};
 use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
 
@@ -170,21 +172,27 @@ impl Plan {
         check::batch_of(self, shapes)
     }
 
-    /// The words of the weights, ready to be secret-shared.
+    /// The words of the weights, ready to be secret-shared. Weights that are given away are dropped one by one.
     ///
     /// # Errors
     /// [`Error::Argument`] naming the weight that has another shape, or a value without an encoding.
-    pub fn encode_weights(&self, values: &[HostTensor]) -> Result<Vec<Tensor>> {
+    pub fn encode_weights<T: Borrow<HostTensor>>(
+        &self,
+        values: impl IntoIterator<Item = T>,
+    ) -> Result<Vec<Tensor>> {
         let specs = self.weights();
-        if specs.len() != values.len() {
-            let reason = format!("{} weights, the plan has {}", values.len(), specs.len());
-            return Err(Error::plan(reason));
+        let mut words = Vec::with_capacity(specs.len());
+        let mut given = 0;
+        for value in values {
+            if let Some(s) = specs.get(given) {
+                words.push(encode_as("weight", &s.name, &s.shape, s.frac, value.borrow())?);
+            }
+            given += 1;
         }
-        specs
-            .iter()
-            .zip(values)
-            .map(|(s, v)| encode_as("weight", &s.name, &s.shape, s.frac, v))
-            .collect()
+        if specs.len() != given {
+            return Err(Error::plan(format!("{given} weights, the plan has {}", specs.len())));
+        }
+        Ok(words)
     }
 
     /// The change of each weight by rounding to its fraction bits, relative to the weight. It is the largest
@@ -194,13 +202,17 @@ impl Plan {
     /// # Errors
     /// As [`Plan::encode_weights`].
     pub fn rounding(&self, values: &[HostTensor]) -> Result<Vec<f64>> {
-        let words = self.encode_weights(values)?;
-        let changes =
-            self.weights().into_iter().zip(values).zip(&words).map(|((spec, value), words)| {
-                use ring_arith::EngineTensor;
-                let rounded = decode(words.words(), words.shape(), spec.frac)?;
-                Ok(change(&value.floats(), &rounded.floats(), spec.shape.dims()))
-            });
+        let specs = self.weights();
+        if specs.len() != values.len() {
+            let reason = format!("{} weights, the plan has {}", values.len(), specs.len());
+            return Err(Error::plan(reason));
+        }
+        let changes = specs.into_iter().zip(values).map(|(spec, value)| {
+            use ring_arith::EngineTensor;
+            let words = encode_as("weight", &spec.name, &spec.shape, spec.frac, value)?;
+            let rounded = decode(words.words(), words.shape(), spec.frac)?;
+            Ok(change(&value.floats(), &rounded.floats(), spec.shape.dims()))
+        });
         changes.collect()
     }
 
@@ -357,10 +369,13 @@ fn change(values: &[f64], rounded: &[f64], dims: &[usize]) -> f64 {
     for &length in dims {
         inner /= length.max(1);
         let mut sums = vec![[0.0f64; 2]; length];
-        for (i, (value, rounded)) in values.iter().zip(rounded).enumerate() {
-            let [size, off] = &mut sums[i / inner.max(1) % length];
-            *size += value * value;
-            *off += (value - rounded) * (value - rounded);
+        let slices = values.chunks(inner.max(1)).zip(rounded.chunks(inner.max(1)));
+        for (at, (values, rounded)) in slices.enumerate() {
+            let [size, off] = &mut sums[at % length];
+            for (value, rounded) in values.iter().zip(rounded) {
+                *size += value * value;
+                *off += (value - rounded) * (value - rounded);
+            }
         }
         let changes =
             sums.iter().filter(|[size, _]| *size > 0.0).map(|[size, off]| (off / size).sqrt());

@@ -124,12 +124,12 @@ impl Connection {
                     name: &name,
                     about: &about,
                     plan: &plan,
-                    weights: &weights,
+                    weights,
                     readers: &readers,
                     ranges: &ranges,
                     replace,
                 };
-                Ok(client.put(&new, &*watched)?)
+                Ok(client.put(new, &*watched)?)
             },
         )
     }

@@ -71,7 +71,7 @@ impl FixedPoint {
         for (index, &value) in values.iter().enumerate() {
             let value = value.into();
             // Exact before it is rounded, since the scale is a power of two.
-            let scaled = (value * scale).round_ties_even();
+            let scaled = rounded(value * scale);
             // NaN is not below the limit.
             if scaled.abs() < limit {
                 words.push(scaled as i64 as u64);
@@ -82,4 +82,11 @@ impl FixedPoint {
         }
         Ok(words)
     }
+}
+/// [`f64::round_ties_even`], which calls a function where the processor may lack the instruction.
+fn rounded(value: f64) -> f64 {
+    // Neighbours of 1.5 * 2^52 are whole numbers, so the sum is rounded to one.
+    const WHOLE: f64 = 1.5 * (1u64 << 52) as f64;
+    const EXACT: f64 = (1u64 << 51) as f64;
+    if value.abs() <= EXACT { (value + WHOLE) - WHOLE } else { value.round_ties_even() }
 }

@@ -28,6 +28,21 @@ fn halves_go_to_the_even_neighbour() {
 }
 
 #[test]
+fn numbers_of_any_size_are_rounded_as_the_standard_library_rounds_them() {
+    let unit = 0.5f64;
+    // Where halves and quarters end, and beyond.
+    for power in 48..=60 {
+        let end = (1u64 << power) as f64;
+        for step in -8..=8 {
+            for value in [end + f64::from(step) * 0.25, -end + f64::from(step) * 0.25] {
+                let word = code(1).encode(&[value * unit]).unwrap()[0] as i64;
+                assert_eq!(word, value.round_ties_even() as i64, "{value}");
+            }
+        }
+    }
+}
+
+#[test]
 fn nan_infinities_and_values_out_of_range_are_named() {
     for bits in 1..=40 {
         let limit = f64::from(62 - bits).exp2();

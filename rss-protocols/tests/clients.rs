@@ -16,7 +16,7 @@ fn shape(dims: &[usize]) -> Shape {
 
 fn held(sharing: &dyn Sharing, secrets: &[Tensor]) -> Vec<Vec<Held>> {
     let shapes: Vec<_> = secrets.iter().map(|secret| secret.shape().clone()).collect();
-    let parcels = sharing.deal(secrets).unwrap().into_iter().enumerate();
+    let parcels = sharing.deal(secrets.to_vec()).unwrap().into_iter().enumerate();
     parcels.map(|(server, parcel)| sharing.accept(server, parcel, &shapes).unwrap()).collect()
 }
 
@@ -57,7 +57,7 @@ fn what_travels_is_two_words_for_three_servers_and_one_for_two() {
     for (sharing, keys, words) in
         [(&Replicated as &dyn Sharing, [2, 1, 1].as_slice(), 2), (&Addends, &[1, 0], 1)]
     {
-        let parcels = sharing.deal(&secrets).unwrap();
+        let parcels = sharing.deal(secrets.to_vec()).unwrap();
         let found: Vec<_> = parcels.iter().map(|parcel| parcel.keys.len()).collect();
         assert_eq!(found, keys);
         assert_eq!(parcels.iter().map(|parcel| parcel.words.len()).sum::<usize>(), words);
@@ -85,7 +85,8 @@ fn every_dealing_and_every_tensor_has_its_own_randomness() {
 fn a_parcel_that_does_not_fit_its_shapes_or_the_memory_is_refused() {
     let (four, five) = (shape(&[4]), shape(&[5]));
     for sharing in [&Replicated as &dyn Sharing, &Addends] {
-        let parcel = |server: usize| sharing.deal(&[secret(&four, 1)]).unwrap().swap_remove(server);
+        let parcel =
+            |server: usize| sharing.deal(vec![secret(&four, 1)]).unwrap().swap_remove(server);
         assert!(sharing.accept(1, parcel(1), std::slice::from_ref(&five)).is_err());
         assert!(sharing.accept(0, parcel(1), std::slice::from_ref(&four)).is_err());
         assert!(sharing.accept(1, parcel(1), &[four.clone(), four.clone()]).is_err());

@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut held: [Vec<_>; 3] = Default::default();
     for salary in SALARIES {
         let words = Tensor::new(shape.clone(), code.encode(&[salary])?)?;
-        for (server, parcel) in Replicated.deal(&[words])?.into_iter().enumerate() {
+        for (server, parcel) in Replicated.deal(vec![words])?.into_iter().enumerate() {
             held[server].extend(Replicated.accept(server, parcel, std::slice::from_ref(&shape))?);
         }
     }

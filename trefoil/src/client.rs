@@ -67,7 +67,7 @@ pub struct NewModel<'a> {
     /// Its plan, written.
     pub plan: &'a [u8],
     /// Its weights, encoded. They stay on this machine; shares of them leave it.
-    pub weights: &'a [Tensor],
+    pub weights: Vec<Tensor>,
     /// The clients that may run it, in addition to this one.
     pub readers: &'a Readers,
     /// The range of each input, in their order; empty if none is stated.
@@ -225,7 +225,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason; the current version then stays as it was.
-    pub fn put(&mut self, model: &NewModel<'_>, watch: &dyn Watch) -> Result<()> {
+    pub fn put(&mut self, model: NewModel<'_>, watch: &dyn Watch) -> Result<()> {
         let about = bytes::Bytes::from(model.about.to_bytes()?);
         let request = Request::Put {
             job: Id::random()?,
@@ -246,7 +246,7 @@ impl Client {
         &mut self,
         request: &Request,
         clear: &[bytes::Bytes],
-        secrets: &[Tensor],
+        secrets: Vec<Tensor>,
         watch: &dyn Watch,
     ) -> Result<()> {
         let parcels = self.sharing.deal(secrets)?;
@@ -327,7 +327,7 @@ impl Client {
         let shapes = inputs.iter().map(|tensor| tensor.shape().dims().to_vec()).collect();
         let (job, model) = (Id::random()?, model.to_owned());
         let request = Request::Infer { job, model, version, inputs: shapes, profile };
-        let parcels = self.sharing.deal(inputs)?;
+        let parcels = self.sharing.deal(inputs.to_vec())?;
         let sent = Sent::new(watch, &parcels);
         let replies = self.all(|party, channel, silence, joint| {
             start(channel, &request, silence)?;

@@ -17,13 +17,19 @@ pub struct Imported {
     pub program: Program,
     /// The public description.
     pub about: About,
-    /// The weights, encoded. Secret.
-    pub weights: Vec<Tensor>,
-    /// The weights as real numbers. Secret.
+    /// The weights. Secret.
     pub values: Vec<HostTensor>,
 }
 
 impl Imported {
+    /// The weights, encoded. Secret.
+    ///
+    /// # Errors
+    /// [`Error::Nn`] naming a weight that has no encoding.
+    pub fn weights(&self) -> Result<Vec<Tensor>> {
+        Ok(self.program.plan().encode_weights(&self.values)?)
+    }
+
     /// The same model, whose answers come without a guard.
     ///
     /// # Errors
@@ -46,7 +52,7 @@ pub fn graph(path: &Path, dims: &[(String, usize)]) -> Result<Graph> {
     checked(&path.display().to_string(), || onnx::import_file(path, &options))
 }
 
-/// Reads an ONNX file in memory, plans it and encodes its weights. `what` names the model in errors.
+/// Reads an ONNX file in memory and plans it. `what` names the model in errors.
 ///
 /// # Errors
 /// [`Error::Input`] that names the file, and the node or weight that is not acceptable.
@@ -76,7 +82,7 @@ pub(crate) fn checked(what: &str, read: impl FnOnce() -> models::Result<Graph>) 
     })
 }
 
-/// Plans a graph, with a guard over its answers, and encodes its weights. `what` names it in errors.
+/// Plans a graph, with a guard over its answers. `what` names it in errors.
 ///
 /// # Errors
 /// [`Error::Input`] that names the node or weight that is not acceptable.
@@ -89,9 +95,8 @@ pub fn plan(
 ) -> Result<Imported> {
     let bad = |cause: &dyn std::fmt::Display| Error::format(what, cause);
     let compiled = Compiled::new(graph, options).map_err(|cause| bad(&cause))?;
-    let weights = compiled.plan.encode_weights(&compiled.weights).map_err(|cause| bad(&cause))?;
     let program = Program::new(compiled.plan.with_guard(true)).map_err(|cause| bad(&cause))?;
     let about = program.about(preprocess, labels).map_err(|cause| bad(&cause))?;
     about.check().map_err(|cause| bad(&cause))?;
-    Ok(Imported { program, about, weights, values: compiled.weights })
+    Ok(Imported { program, about, values: compiled.weights })
 }

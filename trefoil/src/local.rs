@@ -286,7 +286,7 @@ fn take<P: Deal>(mpc: &mut P, held: Shares) -> Result<Vec<P::Share>> {
 /// Each party's part of secrets that are dealt here.
 fn held(sharing: &dyn Sharing, secrets: &[Tensor]) -> Result<Vec<Vec<Held>>> {
     let shapes: Vec<_> = secrets.iter().map(|secret| secret.shape().clone()).collect();
-    let parcels = sharing.deal(secrets)?.into_iter().enumerate();
+    let parcels = sharing.deal(secrets.to_vec())?.into_iter().enumerate();
     parcels.map(|(party, parcel)| Ok(sharing.accept(party, parcel, &shapes)?)).collect()
 }
 
@@ -328,17 +328,18 @@ mod tests {
     /// The answer to an input of ones, of a network whose second layer's weights are larger by a factor.
     fn answer(factor: f64, guard: bool) -> Result<Vec<Vec<Vec<f64>>>> {
         let graph = by_name("lenet", Pooling::Average, &mut RandomWeights::new(5)).unwrap();
-        let Imported { program, about, values, .. } =
+        let Imported { program, about, values } =
             plan("lenet", &graph, &PlanOptions::default(), Preprocess::default(), vec![])?;
-        let names = program.plan().weights();
-        let louder = values.iter().zip(&names).map(|(value, spec)| {
+        let specs = program.plan().weights();
+        let louder = values.iter().zip(&specs).map(|(value, spec)| {
             let second = spec.name.starts_with("conv2") && spec.name.ends_with("weight");
             if second { value.map(|v| v * factor) } else { value.clone() }
         });
-        let weights = program.plan().encode_weights(&louder.collect::<Vec<_>>())?;
-        let imported = Imported { program, about, weights, values };
-        let Imported { program, about, weights, .. } =
-            if guard { imported } else { imported.without_guard()? };
+        let values = louder.collect();
+        let imported = Imported { program, about, values };
+        let imported = if guard { imported } else { imported.without_guard()? };
+        let weights = imported.weights()?;
+        let Imported { program, about, .. } = imported;
         let shape = program.plan().input_shapes(1)?.remove(0);
         let input = Tensor::from_fn(shape, |_| 1 << 20);
         about.decode(

@@ -70,7 +70,7 @@ impl Sharing for Replicated {
         }
     }
 
-    fn deal(&self, secrets: &[Tensor]) -> Result<Vec<Parcel>> {
+    fn deal(&self, secrets: Vec<Tensor>) -> Result<Vec<Parcel>> {
         let keys = [fresh_key()?, fresh_key()?];
         let words = remainders(secrets, &keys)?;
         let [zero, one] = keys;
@@ -144,7 +144,7 @@ impl Sharing for Addends {
         Contents { keys: usize::from(server == 0), words: server != 0 }
     }
 
-    fn deal(&self, secrets: &[Tensor]) -> Result<Vec<Parcel>> {
+    fn deal(&self, secrets: Vec<Tensor>) -> Result<Vec<Parcel>> {
         let keys = [fresh_key()?];
         let words = remainders(secrets, &keys)?;
         let [key] = keys;

@@ -19,7 +19,7 @@ fn shape(dims: &[usize]) -> Shape {
 
 fn held(sharing: &dyn Sharing, secrets: &[Tensor]) -> Vec<Vec<Held>> {
     let shapes: Vec<_> = secrets.iter().map(|secret| secret.shape().clone()).collect();
-    let parcels = sharing.deal(secrets).unwrap().into_iter().enumerate();
+    let parcels = sharing.deal(secrets.to_vec()).unwrap().into_iter().enumerate();
     parcels.map(|(server, parcel)| sharing.accept(server, parcel, &shapes).unwrap()).collect()
 }
 

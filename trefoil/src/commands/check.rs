@@ -1,17 +1,13 @@
 //! `trefoil model check`: what a model will do on shares, tried out on its owner's machine.
 
-use std::{
-    collections::{HashMap, HashSet},
-    path::Path,
-};
+use std::collections::{HashMap, HashSet};
 
 use gpu_kernels::EngineChoice;
-use models::onnx::{self, ImportOptions};
-use nn_layers::{Excess, HostTensor, Inspected, Plan};
+use nn_layers::{Excess, Graph, HostTensor, Inspected, Plan};
 use serde::Serialize;
 
 use super::{
-    model::{rounded, rounding},
+    model::rounding,
     reading::{self, Read},
 };
 use crate::{
@@ -125,7 +121,7 @@ pub(super) fn run(arguments: &Check, output: Output) -> Result<()> {
     let progress = output.progress("reading the model");
     let asked = arguments.model.fraction_bits.unwrap_or(reading::USUAL);
     let file = reading::File::open(&arguments.file, &arguments.model, Vec::new())?;
-    let Read { imported, samples, ranges, .. } = file.planned(asked)?;
+    let Read { imported, samples, ranges, rounded, .. } = file.planned(asked)?;
     let about = &imported.about;
     drop(progress);
     let progress = output.progress("running it in the clear");
@@ -145,12 +141,12 @@ pub(super) fn run(arguments: &Check, output: Output) -> Result<()> {
         model: arguments.file.display().to_string(),
         fraction_bits: plan.frac(),
         layers: layers(plan, &Total::of(&costs), &tried),
-        folded: folded(arguments, plan)?,
+        folded: folded(file.graph(), plan),
         predicted: Predicted::of(&costs, examples),
         examples: tried.examples,
         refused: tried.refused,
         could_leave,
-        rounded: rounded(plan, &imported.values)?,
+        rounded,
         recommended,
     };
     output.result(&report, || text(&report))
@@ -295,15 +291,10 @@ fn layers(plan: &Plan, total: &Total, tried: &Tried) -> Vec<Layer> {
 }
 
 /// Operations of the file without a separate name in the plan.
-fn folded(arguments: &Check, plan: &Plan) -> Result<Vec<String>> {
-    let sized =
-        |options: ImportOptions, (name, size): &(String, usize)| options.with_dim(name, *size);
-    let options = arguments.model.dims.iter().fold(ImportOptions::default(), sized);
-    let graph = onnx::import_file(Path::new(&arguments.file), &options)
-        .map_err(|cause| Error::input(arguments.file.display(), cause))?;
-    let kept: Vec<_> = plan.operations().map(|operation| operation.name).collect();
+fn folded(graph: &Graph, plan: &Plan) -> Vec<String> {
+    let kept: HashSet<_> = plan.operations().map(|operation| operation.name).collect();
     let gone = graph.operations().filter(|(name, _)| !kept.contains(name));
-    Ok(gone.map(|(name, kind)| format!("{name} ({kind})")).collect())
+    gone.map(|(name, kind)| format!("{name} ({kind})")).collect()
 }
 
 fn text(report: &Report) -> String {

@@ -50,9 +50,9 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     // The model is checked in full before the servers are asked.
     let file = &arguments.file;
     let read = reading::File::open(file, &arguments.model, labels)?.read()?;
-    let imported = read.imported;
+    let reading::Read { imported, ranges, rounded, tried, unusual, .. } = read;
     let imported = if arguments.no_guard { imported.without_guard()? } else { imported };
-    let Imported { program, about, weights, values } = imported;
+    let Imported { program, about, values } = imported;
     let about = About { numbers: arguments.numbers, ..about };
     check_labels(&about)?;
     let could_leave = check::could_leave(program.plan(), &values, &ranges, trial::QUICK)?;
@@ -66,10 +66,11 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let readers = readers(arguments, &mut client)?;
     let progress = output.progress("sharing the model");
     let plan = program.to_bytes()?;
+    let weights = program.plan().encode_weights(values)?;
     let (about, replace) = (&about, arguments.replace);
     let (readers, ranges) = (&readers, ranges.as_slice());
-    let new = NewModel { name, about, plan: &plan, weights: &weights, readers, ranges, replace };
-    client.put(&new, &progress)?;
+    let new = NewModel { name, about, plan: &plan, weights, readers, ranges, replace };
+    client.put(new, &progress)?;
     drop(progress);
     let predicted = predict(&mut client, name, program.plan(), examples).ok();
     let value = json!({
@@ -99,7 +100,7 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     if !limits(program.plan()).is_empty() {
         output.remark(range(program.plan()))?;
     }
-    if let Some(reason) = &read.unusual {
+    if let Some(reason) = &unusual {
         let bits = program.plan().frac();
         let usual = reading::USUAL;
         output.remark(format!("numbers have {bits} fraction bits, since with {usual} {reason}"))?;
@@ -123,7 +124,6 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     Ok(())
 }
 
-/// A layer that adds up products, and what its sums must stay below.
 /// Refuses names for another number of classes: answers would be called by wrong ones.
 fn check_labels(about: &About) -> Result<()> {
     let names = about.labels.len();
@@ -139,6 +139,7 @@ fn check_labels(about: &About) -> Result<()> {
     }
 }
 
+/// A layer that adds up products, and what its sums must stay below.
 #[derive(Debug, PartialEq, Serialize)]
 struct Limit {
     name: String,

@@ -5,7 +5,7 @@ use std::{cell::OnceCell, path::Path};
 
 use nn_layers::{Graph, HostTensor, PlanOptions};
 
-use super::check;
+use super::{check, model};
 use crate::{
     About, Error, Input, Preprocess, Result,
     cli::{Prepare, Reading},
@@ -40,6 +40,8 @@ pub(super) struct Read {
     pub samples: Samples,
     /// The range of each input; nothing at all if none is known.
     pub ranges: Vec<Option<Range>>,
+    /// The weights that rounding changes by more than a little, and by what part of themselves.
+    pub rounded: Vec<(String, f64)>,
     /// True if it was run in the clear.
     pub tried: bool,
     /// Why it has not the usual fraction bits, if it has others.
@@ -91,6 +93,11 @@ impl<'a> File<'a> {
         Ok(Read { tried, ..read })
     }
 
+    /// The operations of the file.
+    pub(super) fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
     /// The model with the given fraction bits, which is not run.
     pub(super) fn planned(&self, bits: u32) -> Result<Read> {
         let options = PlanOptions::default().with_frac(bits);
@@ -98,16 +105,17 @@ impl<'a> File<'a> {
             let preprocess = preprocess(self.reading);
             import::plan(&self.name, &self.graph, options, preprocess, self.labels.clone())
         };
-        let imported = plan(&options)?;
+        let mut imported = plan(&options)?;
         let (samples, ranges) = self.given(&imported.about)?.clone();
         let ends = |range: &Option<Range>| range.map(|range| (range.low, range.high));
-        let imported = if ranges.is_empty() {
-            imported
-        } else {
-            plan(&options.with_ranges(ranges.iter().map(ends).collect()))?
-        };
+        if !ranges.is_empty() {
+            imported = plan(&options.with_ranges(ranges.iter().map(ends).collect()))?;
+        }
+        // Also refuses weights without an encoding.
+        let rounded = model::rounded(imported.program.plan(), &imported.values)
+            .map_err(|cause| Error::format(&self.name, cause))?;
         let ranges = imported.program.within_tables(ranges);
-        Ok(Read { imported, samples, ranges, tried: false, unusual: None })
+        Ok(Read { imported, samples, ranges, rounded, tried: false, unusual: None })
     }
 
     /// Reads samples and ranges at the first call.

@@ -122,7 +122,7 @@ impl World {
 /// Each server's shares of secrets.
 fn held(secrets: &[Tensor]) -> Vec<Shares> {
     let shapes: Vec<_> = secrets.iter().map(|secret| secret.shape().clone()).collect();
-    let parcels = Replicated.deal(secrets).unwrap().into_iter().enumerate();
+    let parcels = Replicated.deal(secrets.to_vec()).unwrap().into_iter().enumerate();
     parcels.map(|(party, parcel)| Replicated.accept(party, parcel, &shapes).unwrap()).collect()
 }
 
@@ -195,8 +195,8 @@ fn put_for(
     readers: &Readers,
 ) -> Result<()> {
     let plan = model.program.to_bytes()?;
-    let (about, weights) = (&model.about, model.weights.as_slice());
-    client.put(&NewModel { name, about, plan: &plan, weights, readers, ranges: &[], replace }, &())
+    let (about, weights) = (&model.about, model.weights()?);
+    client.put(NewModel { name, about, plan: &plan, weights, readers, ranges: &[], replace }, &())
 }
 
 fn input(values: [f64; 3]) -> Tensor {
@@ -303,7 +303,7 @@ fn what_was_allowed_when_it_was_asked_for_is_checked_again_when_it_runs() {
     }
     // Before the parts have come the model is shared with no client any more.
     alice.share("check", &Readers::Named(Vec::new()), &()).unwrap();
-    let dealt = Replicated.deal(&[input([1.0; 3])]).unwrap();
+    let dealt = Replicated.deal(vec![input([1.0; 3])]).unwrap();
     for (party, channel) in channels.iter_mut().enumerate() {
         send_parcel(&mut **channel, &dealt[party], &mut |_| {}).unwrap();
     }
@@ -422,7 +422,7 @@ fn jobs_of_many_clients_at_once_are_all_answered() {
 /// Sends a job's parts to some servers alone; returns what they answer.
 fn send_some(world: &World, parties: &[usize], requests: [Request; 3]) -> Vec<String> {
     let mut channels = world.connect("half");
-    let dealt = Replicated.deal(&[input([1.0; 3])]).unwrap();
+    let dealt = Replicated.deal(vec![input([1.0; 3])]).unwrap();
     for &party in parties {
         let channel = &mut *channels[party];
         say(channel, &requests[party]).unwrap();
@@ -559,7 +559,7 @@ fn unsound_plans_and_parts_are_refused_after_they_were_announced() {
     let about = sound.about.to_bytes().unwrap();
     let none = About { inputs: vec![], ..sound.about.clone() }.to_bytes().unwrap();
     let plan = sound.program.to_bytes().unwrap();
-    let dealt = Replicated.deal(&sound.weights).unwrap();
+    let dealt = Replicated.deal(sound.weights().unwrap()).unwrap();
     for (about, plan, words, cut, said) in [
         (&about, b"{}".to_vec(), 6, false, "not sound"),
         (&about, vec![b'['; 100_000], 6, false, "not sound"),
@@ -696,7 +696,7 @@ fn more_clients_than_the_limit_are_told_so() {
 fn a_put_that_a_crash_interrupted_is_finished_or_undone_on_all_servers() {
     let model = model(ONE);
     let plan = model.program.to_bytes().unwrap();
-    let held = held(&model.weights);
+    let held = held(&model.weights().unwrap());
     let [whole, half] = [Id::random().unwrap(), Id::random().unwrap()];
     let stage = |party: usize, store: &Store, name: &str, version: Id| {
         let content = &Content::Model { about: model.about.clone(), ranges: Vec::new() };

@@ -70,7 +70,7 @@ fn parts_larger_than_a_frame_arrive_whole() {
     let words: Vec<u64> = (0..1_200_000).collect();
     let shape = Shape::new([words.len()]).unwrap();
     let secret = [Tensor::new(shape.clone(), words).unwrap()];
-    for (party, part) in Replicated.deal(&secret).unwrap().iter().enumerate() {
+    for (party, part) in Replicated.deal(secret.to_vec()).unwrap().iter().enumerate() {
         let (mut client, mut server) = connection();
         let mut sent = 0;
         send_parcel(&mut client, part, &mut |bytes| sent += bytes).unwrap();

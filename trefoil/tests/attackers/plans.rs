@@ -50,7 +50,7 @@ fn a_plan_that_differs_between_servers_is_refused_and_touches_no_other_job() {
                 for bytes in [about, plan] {
                     send_bytes(channel, bytes.into(), &mut |_| {}).unwrap();
                 }
-                let part = &Replicated.deal(&[]).unwrap()[party];
+                let part = &Replicated.deal(vec![]).unwrap()[party];
                 send_parcel(channel, part, &mut |_| {}).unwrap();
             }
             for mut channel in channels {

@@ -341,10 +341,10 @@ fn try_put(cluster: &Cluster, name: &str, graph: &Graph) -> trefoil::Result<()> 
     let model =
         import::plan(name, graph, &PlanOptions::default(), Preprocess::default(), Vec::new())?;
     let plan = model.program.to_bytes()?;
-    let (about, weights) = (&model.about, model.weights.as_slice());
+    let (about, weights) = (&model.about, model.weights()?);
     let readers = &Readers::Everyone;
     let new = NewModel { name, about, plan: &plan, weights, readers, ranges: &[], replace: false };
-    mallory(cluster).put(&new, &())
+    mallory(cluster).put(new, &())
 }
 
 pub fn mallory(cluster: &Cluster) -> Client {

@@ -100,7 +100,7 @@ fn ask(cluster: &Cluster, version: Id) -> ([Deaf; 3], [Reply; 3]) {
     let inputs = vec![vec![1, 1]];
     let request = Request::Infer { job, model, version, inputs, profile: false };
     let input = Tensor::new(Shape::new([1, 1]).unwrap(), vec![1]).unwrap();
-    let dealt = Replicated.deal(&[input]).unwrap();
+    let dealt = Replicated.deal(vec![input]).unwrap();
     let mut channels = deaf(cluster);
     let replies = [0, 1, 2].map(|party| {
         let channel = &mut channels[party];

@@ -251,12 +251,12 @@ impl Cluster {
             name: MODEL,
             about: &model.about,
             plan: &plan,
-            weights: &model.weights,
+            weights: model.weights()?,
             readers: &Readers::Everyone,
             ranges: &[],
             replace: false,
         };
-        Ok(self.client("asker")?.put(&model, &())?)
+        Ok(self.client("asker")?.put(model, &())?)
     }
 
     fn config(&self, name: &str) -> Result<ClientConfig> {

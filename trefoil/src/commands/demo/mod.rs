@@ -63,8 +63,8 @@ pub(super) fn run(arguments: &Demo, output: Output) -> Result<()> {
     ))?;
     let progress = output.progress("computing on shares");
     let Demo { protocol, engine, .. } = *arguments;
-    let Imported { program, weights, .. } = &model;
-    let answer = local::infer(protocol, program, weights, &input(&digits)?, engine)?;
+    let answer =
+        local::infer(protocol, &model.program, &model.weights()?, &input(&digits)?, engine)?;
     drop(progress);
     let logits = model.about.decode(digits.len(), &answer.outputs)?.swap_remove(0);
     let private = logits.concat();

@@ -26,7 +26,7 @@ pub(super) struct Sent {
 impl Sent {
     /// An inference that is the same everywhere.
     pub(super) fn infer(request: Request) -> Self {
-        let parts = Replicated.deal(&[input([1.0, 2.0, 3.0])]).unwrap();
+        let parts = Replicated.deal(vec![input([1.0, 2.0, 3.0])]).unwrap();
         Self { requests: [(); 3].map(|()| request.clone()), clear: Default::default(), parts }
     }
 
@@ -40,7 +40,8 @@ impl Sent {
             plan.resize(longest, b' ');
             vec![models[party].about.to_bytes().unwrap(), plan]
         });
-        let words = models[0].weights.iter().map(|weight| weight.len() as u64).sum();
+        let weights = models[0].weights().unwrap();
+        let words = weights.iter().map(|weight| weight.len() as u64).sum();
         let job = Id::random().unwrap();
         let requests = [0, 1, 2].map(|party: usize| Request::Put {
             job,
@@ -52,7 +53,7 @@ impl Sent {
             ranges: Vec::new(),
             replace: true,
         });
-        let parts = Replicated.deal(&models[0].weights).unwrap();
+        let parts = Replicated.deal(weights).unwrap();
         Self { requests, clear, parts }
     }
 
@@ -166,7 +167,7 @@ fn parts_that_do_not_fit_together_are_refused_before_any_work() {
 fn a_store_that_was_changed_with_its_checksums_is_an_error_that_names_it() {
     let model = model(ONE);
     let plan = model.program.to_bytes().unwrap();
-    let held = held(&model.weights);
+    let held = held(&model.weights().unwrap());
     // Of `one` a single component differs at party 1, of `both` both.
     let versions = [("one", Id::random().unwrap()), ("both", Id::random().unwrap())];
     let world = World::with_stores(&Limits::default(), |party, store| {

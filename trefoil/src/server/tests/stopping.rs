@@ -43,7 +43,7 @@ fn a_server_that_is_stopped_ends_the_jobs_it_has_taken_and_takes_no_others() {
             // Requests that do not make work are answered.
             assert_eq!(world.client("alice").model("check").unwrap().version, version);
             assert!(!stopped.is_finished(), "a job that was taken is not done");
-            let dealt = Replicated.deal(&[input([1.0; 3])]).unwrap();
+            let dealt = Replicated.deal(vec![input([1.0; 3])]).unwrap();
             for (party, channel) in channels.iter_mut().enumerate() {
                 send_parcel(&mut **channel, &dealt[party], &mut |_| {}).unwrap();
             }
