@@ -351,3 +351,16 @@ fn what_does_not_fit_is_named() {
         assert!(error.contains("`layer`") && error.contains(said), "{error}");
     }
 }
+
+#[test]
+fn a_window_that_reaches_beyond_all_channels_takes_no_longer() {
+    // Adding up places that are not there would take hours.
+    for size in [1, 2, 5, 1 << 40] {
+        let mut graph = Graph::new(2);
+        let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(3), Dim::Fixed(2)]).unwrap();
+        let op = Op::Lrn { size, alpha: size as f64, beta: 0.75, bias: 1.0 };
+        let y = graph.add("y", op, &[x]).unwrap();
+        graph.output("y", y);
+        in_fixed_point(&graph, &tensor(&[2, 3, 2], |at| (at[0] + at[1]) as f64 / 4.0 - 0.5));
+    }
+}

@@ -177,8 +177,11 @@ pub(crate) fn lrn<P: Protocol>(
     let dims = x.shape().dims();
     let inner = dims[2..].iter().product::<usize>();
     let rows = reshape(mpc, &squares, &Shape::new([dims[0], dims[1], inner])?)?;
-    let before = (size - 1) / 2;
-    let window = Window::new([size, 1], [1; 2]).padded([before, 0, size - 1 - before, 0]);
+    // What reaches beyond all channels adds nothing, and would take time.
+    let most = dims[1].saturating_sub(1);
+    let before = ((size - 1) / 2).min(most);
+    let behind = (size / 2).min(most);
+    let window = Window::new([before + 1 + behind, 1], [1; 2]).padded([before, 0, behind, 0]);
     let sums = f::window_sum(mpc, &rows, window)?;
     let scaled = scale(mpc, &sums, alpha / size as f64, frac)?;
     let base = f::add_scalar(mpc, &scaled, bias)?;
