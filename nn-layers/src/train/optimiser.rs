@@ -199,12 +199,12 @@ impl Sgd {
         options: &TrainOptions,
         parameters: &[(ValueId, ValueId)],
     ) -> Result<Vec<(String, ValueId)>> {
-        let frac = factor_frac(options, graph.batch());
-        let mut factor = |name, used: bool| {
+        let decay_frac = decay_frac(options, graph.batch());
+        let mut factor = |name, used: bool, frac| {
             used.then(|| graph.input_with_frac(name, &[Dim::Fixed(1)], frac)).transpose()
         };
-        let decay = factor("decay", self.decay > 0.0)?;
-        let momentum = factor("momentum", self.momentum > 0.0)?;
+        let decay = factor("decay", self.decay > 0.0, decay_frac)?;
+        let momentum = factor("momentum", self.momentum > 0.0, MOMENTUM)?;
         let plain = decay.is_none() && momentum.is_none();
         let mut updates = vec![];
         for &(weight, grad) in parameters {
@@ -227,8 +227,12 @@ impl Sgd {
     }
 }
 
-/// Fraction bits of the factors of weights and momenta: as many as the product that they join has beyond a weight.
-fn factor_frac(options: &TrainOptions, batch: usize) -> u32 {
+/// Fraction bits of the factor of momenta. Its rounding changes a step by 2^-17 of the step before, and to round off so few
+/// bits of a bias takes less than for more.
+const MOMENTUM: u32 = 16;
+
+/// Fraction bits of the decay's factor: as many as the product that it joins has beyond a weight.
+fn decay_frac(options: &TrainOptions, batch: usize) -> u32 {
     let formats = options.plan_formats(batch);
     let product = match options.clip {
         Some(_) => CLIPPED + adam::FACTOR,
