@@ -532,7 +532,7 @@ fn inputs_and_outputs_of_any_shape_are_one_example() {
             "has shape [4, 2]; the model takes [3, 4]",
         ),
         (&files, "it is of no input: the model takes x [3, 4], y [4, 2], c []"),
-        (&["--input", &y], "--input x"),
+        (&["--input", &at("x.csv")], "--input y: 0 examples"),
     ] {
         let run = cluster.run("alice", &[&["infer", "--model", "whole"], inputs].concat());
         assert_eq!(run.code, 3, "{}", run.err);
