@@ -176,6 +176,14 @@ fn is_local(plan: &Plan, node: usize) -> bool {
             };
             frac(0) > 0 && plan.fracs[node] >= frac(0) + moved
         }
+        // The numbers of a training's step have formats of their own, and are public.
+        Op::Binary(Binary::Mul) => {
+            let number = |i: usize| match plan.nodes[operand(i)].op {
+                Op::Input(k) => plan.inputs[k].frac.is_some(),
+                _ => false,
+            };
+            (number(0) || number(1)) && plan.fracs[node] == frac(0) + frac(1)
+        }
         Op::Conv(_) | Op::ConvTranspose { .. } | Op::MatMul { .. } => {
             let public = |i: usize| match plan.nodes[operand(i)].op {
                 Op::Constant(k) => plan.constants[k].public.is_some(),
