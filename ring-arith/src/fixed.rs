@@ -83,6 +83,7 @@ impl FixedPoint {
         Ok(words)
     }
 }
+
 /// [`f64::round_ties_even`], which calls a function where the processor may lack the instruction.
 fn rounded(value: f64) -> f64 {
     // Neighbours of 1.5 * 2^52 are whole numbers, so the sum is rounded to one.
