@@ -1,7 +1,5 @@
 //! `cargo xtask accuracy`: the page of the functions' domains and errors.
 
-use std::process::Command;
-
 use anyhow::{Context, Result, bail};
 
 use crate::{cargo, check};
@@ -12,7 +10,7 @@ use crate::{cargo, check};
 /// If a function is less accurate than it states, or the tests cannot be run.
 pub fn run() -> Result<()> {
     let root = check::root()?;
-    let tested = Command::new(cargo::program())
+    let tested = cargo::command()
         .args([
             "test",
             "--quiet",

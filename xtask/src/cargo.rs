@@ -1,7 +1,6 @@
 //! The files that cargo builds, as it reports them.
 
 use std::env;
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -13,7 +12,7 @@ use cargo_metadata::{Artifact, Message};
 /// # Errors
 /// If it does not build.
 pub fn artifacts(root: &Path, args: &[&str]) -> Result<Vec<Artifact>> {
-    let output = Command::new(program())
+    let output = command()
         .args(args)
         .args(["--locked", "--message-format=json-render-diagnostics"])
         .current_dir(root)
@@ -33,7 +32,18 @@ pub fn artifacts(root: &Path, args: &[&str]) -> Result<Vec<Artifact>> {
     Ok(artifacts)
 }
 
-/// The cargo that runs us, else whichever is installed.
-pub fn program() -> OsString {
-    env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+/// A command of the cargo that runs us, else of whichever is installed.
+///
+/// It gets the environment that a shell would give it: cargo tells a program that it runs about the
+/// program's own package, and build scripts that read those variables would run again, and all that
+/// depends on them would be built again, each time the caller differs.
+pub fn command() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
 }

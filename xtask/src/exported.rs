@@ -73,7 +73,7 @@ pub fn run(library: Library) -> Result<()> {
     if !exported.success() {
         bail!("the models could not be exported: Python ended with {exported}");
     }
-    let tested = Command::new(cargo::program())
+    let tested = cargo::command()
         .args(["test", "--quiet", "--locked", "--package", "models", "--test", "exported"])
         .args(["what_libraries_export", "--", "--nocapture"])
         .current_dir(&root)

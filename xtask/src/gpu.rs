@@ -1,8 +1,6 @@
 //! `cargo xtask gpu`: builds the program that checks and measures the CUDA engine, and runs it here.
 
 use std::{
-    env,
-    ffi::OsString,
     fs,
     path::PathBuf,
     process::{Command, ExitCode},
@@ -10,6 +8,8 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::MetadataCommand;
+
+use crate::cargo;
 
 /// Largest size in bytes of a program that is carried elsewhere.
 const CARRIED: u64 = 60_000_000;
@@ -31,8 +31,7 @@ pub fn run(build_only: bool, args: &[String]) -> Result<ExitCode> {
 }
 
 fn build() -> Result<PathBuf> {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    let status = Command::new(cargo)
+    let status = cargo::command()
         .args(["rustc", "--quiet", "--release", "--package", "xtask", "--features", "gpu"])
         .args(["--bin", "gpu"])
         // The flag is for this program alone, so that the crates under it are those of other releases.

@@ -1,12 +1,11 @@
 //! The command line of `cargo xtask`.
 #![forbid(unsafe_code)]
 
-use std::env;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use xtask::{accuracy, check, docs, exported, gpu, operators, ptx, wheel};
+use xtask::{accuracy, cargo, check, docs, exported, gpu, operators, ptx, wheel};
 
 /// Maintainers' commands of Trefoil.
 #[derive(Parser)]
@@ -96,8 +95,7 @@ fn main() -> ExitCode {
 /// Builds and runs a program of this package under the feature of its name, as a second process: this
 /// one need not link its dependencies. Its exit code is ours, since it reports its own errors.
 fn program(name: &str, profile: &[&str], args: &[String]) -> Result<ExitCode> {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
+    let status = cargo::command()
         .args(["run", "--quiet", "--package", "xtask", "--features", name, "--bin", name])
         .args(profile)
         .arg("--")

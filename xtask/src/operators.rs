@@ -32,7 +32,7 @@ pub fn run() -> Result<()> {
     if !written.success() {
         bail!("the cases could not be written: Python ended with {written}");
     }
-    let tested = Command::new(cargo::program())
+    let tested = cargo::command()
         .args(["test", "--quiet", "--locked", "--package", "models", "--lib"])
         .args(["tests::operators", "--", "--nocapture"])
         .current_dir(&root)

@@ -207,7 +207,7 @@ fn file_of(python: &Path, wheel: &Path, ending: &str) -> Result<String> {
 /// Crates that are linked into the package for a target, as cargo resolves them: `NAME@VERSION`.
 fn linked(root: &Path, target: &str) -> Result<Vec<String>> {
     let args = ["tree", "--package", "trefoil-python", "--edges", "normal", "--prefix", "none"];
-    let tree = Command::new(cargo::program())
+    let tree = cargo::command()
         .args(args)
         .args(["--locked", "--format", "{p}", "--target", target])
         .current_dir(root)

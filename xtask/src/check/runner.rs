@@ -7,7 +7,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cargo::program;
+use crate::cargo;
 
 /// A cargo command in the workspace.
 pub(super) struct Cargo {
@@ -17,7 +17,7 @@ pub(super) struct Cargo {
 
 impl Cargo {
     pub(super) fn new(root: &Path, args: &[&str]) -> Cargo {
-        let mut command = Command::new(program());
+        let mut command = cargo::command();
         command.current_dir(root).stdin(Stdio::null());
         Cargo { command, text: "cargo".to_owned() }.args(args)
     }
