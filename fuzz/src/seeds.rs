@@ -302,6 +302,7 @@ fn run() -> Run {
         stopped: false,
         step: 22,
         sums_from: Some(20),
+        steps: 440,
     }
 }
 

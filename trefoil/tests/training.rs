@@ -144,6 +144,15 @@ fn a_network_learns_from_two_owners_who_consent_and_is_served_at_once() {
     assert!(last(&report)["right"].as_f64().unwrap() > 0.9, "{report}");
     assert!(accuracy(&cluster, "digits-learnt", &out) > 0.9);
     let file = cluster.folder.join("learnt.safetensors");
+    // Who asks for it again is told that it is done, and another run for that model does not begin.
+    let again = cluster.json("carol", &["train", &file]);
+    assert_eq!((&again["steps"], &again["model"]), (&88.into(), &"digits-learnt".into()));
+    let text = fs::read_to_string(&file).unwrap().replace("\"digits\"", "\"second\"");
+    let second = cluster.folder.join("second.toml");
+    fs::write(&second, text).unwrap();
+    let run = cluster.run("carol", &["train", second.to_str().unwrap()]);
+    assert!(run.code != 0 && run.err.contains("write another name into"), "{}", run.err);
+    assert_eq!(cluster.json("carol", &["run", "list"]).as_array().unwrap().len(), 1);
     let path = file.to_str().unwrap();
     let told = cluster.json("carol", &["run", "get", "digits", path]);
     assert_eq!(told["step"], 88);
@@ -190,7 +199,7 @@ fn a_network_learns_from_two_owners_who_consent_and_is_served_at_once() {
     cluster.json("carol", &["run", "remove", "late"]);
     // Whoever asks again is told that it is done, and nothing is trained twice.
     let runs = cluster.json("alice", &["run", "list"]);
-    assert_eq!(runs[0]["state"], "kept after step 88", "{runs}");
+    assert_eq!(runs[0]["state"], "finished after step 88", "{runs}");
     cluster.json("carol", &["run", "remove", "digits"]);
     cluster.json("alice", &["data", "remove", "a"]);
     assert_eq!(cluster.json("bob", &["run", "list"]).as_array().unwrap().len(), 0);

@@ -9,6 +9,7 @@ use std::{fs, time::Duration};
 use nn_layers::train::TrainRequest;
 use ring_arith::Tensor;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::{
     Error, Result,
@@ -64,7 +65,21 @@ pub(super) fn run(arguments: &Train, global: &Global, output: Output) -> Result<
     let (request, plan, state) = file.plan()?;
     drop(progress);
     let mut client = super::connect(global)?;
+    let taken = !arguments.replace && client.described(&file.model)?.iter().any(Result::is_ok);
+    if taken && !client.runs()?.iter().flatten().any(|run| run.name == file.name) {
+        return Err(model_taken(&file));
+    }
     let begun = begin(&mut client, &file, arguments.replace, &request, &state, output)?;
+    if taken && begun.run.step < begun.run.steps {
+        return Err(model_taken(&file));
+    }
+    if taken {
+        let done = json!({ "run": file.name, "model": file.model, "steps": begun.run.steps });
+        return output.result(&done, || {
+            let (run, model, steps) = (&file.name, &file.model, begun.run.steps);
+            format!("{run}: all {steps} steps are done, and there is a model {model}")
+        });
+    }
     let training = Training::new(plan, &begun.run.spec, begun.run.rows)?;
     if arguments.prepare {
         let sets = client.data_sets()?;
@@ -99,6 +114,13 @@ pub(super) fn run(arguments: &Train, global: &Global, output: Output) -> Result<
             report.model
         )
     })
+}
+
+/// The name of the trained model is that of another one, of which a training would end in vain.
+fn model_taken(file: &RunFile) -> Error {
+    let reason = "there is one of that name, and the training would make another: write another name into the run's \
+                  file, or remove that model";
+    Error::refused(format_args!("model `{}`", file.model), reason)
 }
 
 /// The run on the servers: the one that exists if it is this one, else a new one.

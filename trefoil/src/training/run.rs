@@ -53,6 +53,8 @@ pub struct Run {
     pub owners: Vec<String>,
     /// The digest of the training request: the network and how it is trained.
     pub request: Digest,
+    /// Steps in all.
+    pub steps: u32,
     /// The digest of the plans that are derived from the request.
     pub plan: Digest,
     /// The digest of all that the owners of data consent to. Any change gives another fingerprint and needs new
@@ -200,6 +202,7 @@ impl Run {
             sums_from: None,
         })
     }
+            steps: training.steps(),
 
     /// The same after a client's decision.
     pub fn decide(&mut self, client: &str, decision: Decision) {

@@ -16,7 +16,7 @@ use crate::{
     images::read_file,
     links,
     output::{Output, table},
-    training::{Decision, Halt, Training},
+    training::{Decision, Halt},
     wire::RunState,
 };
 
@@ -93,23 +93,22 @@ fn list(client: &mut Client, output: Output) -> Result<()> {
 /// The progress of a run.
 fn progress(state: &RunState) -> String {
     let missing = state.run.missing(&state.owner);
-    if state.run.stopped {
-        return format!("stopped after step {}", state.run.step);
+    let (step, all) = (state.run.step, state.run.steps);
+    match missing.is_empty() {
+        _ if step == all => format!("finished after step {all}"),
+        _ if state.run.stopped => format!("stopped after step {step} of {all}"),
+        true => format!("kept after step {step} of {all}"),
+        false => format!("waits for the consent of {}", missing.join(", ")),
     }
-    if missing.is_empty() {
-        return format!("kept after step {}", state.run.step);
-    }
-    format!("waits for the consent of {}", missing.join(", "))
 }
 
 /// Prints how far a run is whenever that changes, until it has done all its steps.
 fn follow(client: &mut Client, name: &str, output: Output) -> Result<()> {
     let mut state = client.run(name)?;
-    let plan = client.run_plan(&state)?;
-    let all = Training::new(plan, &state.run.spec, state.run.rows)?.steps();
+    let all = state.run.steps;
     let mut said = String::new();
     loop {
-        let line = format!("{}: {} of {all}", state.name, progress(&state));
+        let line = format!("{}: {}", state.name, progress(&state));
         if line != said {
             output.remark(&line)?;
             said = line;
