@@ -15,6 +15,7 @@ use trefoil::certificates::CertificateEnd;
 use trefoil::queue::{Answer, Held, Turn};
 use trefoil::saved::SavedShare;
 use trefoil::store::{ClusterId, Content, FileSum, Holder, Manifest, Range, Readers};
+use trefoil::tables::Column;
 use trefoil::tapes::TapeState;
 use trefoil::training::{
     Augment, Conditions, Course, DataSet, Decision, Halt, Openings, RowTensor, Run, RunSpec, Spent,
@@ -261,15 +262,22 @@ pub(crate) fn manifests() -> Vec<Vec<u8>> {
         .collect()
 }
 
+fn columns() -> [Column; 2] {
+    let age = Column { range: Some((0.0, 120.0)), missing: Some(40.0), ..Column::named("age") };
+    let city = vec!["Bern".to_owned(), "Basel".to_owned()];
+    [age, Column { categories: city, ..Column::named("city") }]
+}
+
 fn data_set() -> DataSet {
     let tensor = |name: &str, dims: &[usize], fraction_bits| RowTensor {
         name: name.to_owned(),
         dims: dims.to_vec(),
         fraction_bits,
+        columns: columns().to_vec(),
     };
     DataSet {
         rows: 1437,
-        tensors: vec![tensor("image", &[1, 8, 8], 20), tensor("labels", &[10], 0)],
+        tensors: vec![tensor("values", &[3], 20)],
         conditions: Conditions { most_numbers_out: Some(650), ..Conditions::default() },
     }
 }
@@ -294,7 +302,9 @@ fn run() -> Run {
     Run {
         spec: run_spec(),
         rows: 1437,
+        steps: 440,
         owners: vec!["alice".to_owned()],
+        columns: vec![columns().to_vec()],
         request: Digest::of(&[b"request"]),
         plan: Digest::of(&[b"plan"]),
         fingerprint: Digest::of(&[b"run"]),
@@ -302,7 +312,6 @@ fn run() -> Run {
         stopped: false,
         step: 22,
         sums_from: Some(20),
-        steps: 440,
     }
 }
 
@@ -475,7 +484,13 @@ fn shape(dims: &[usize]) -> Shape {
 
 fn about() -> About {
     About {
-        inputs: vec![Input { name: "image".to_owned(), dims: vec![1, 8, 8], integer: false }],
+        inputs: vec![Input {
+            name: "image".to_owned(),
+            dims: vec![3],
+            columns: columns().to_vec(),
+            ..Input::default()
+        }],
+        label: Some(Column::named("died")),
         outputs: vec![OutputTensor {
             name: "scores".to_owned(),
             dims: vec![10],

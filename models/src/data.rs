@@ -14,7 +14,7 @@ use std::path::Path;
 use nn_layers::HostTensor;
 
 pub use cifar::{cifar10, read_cifar10};
-pub use csv::{from_csv, read_csv};
+pub use csv::{Table, TableFormat, from_csv, read_csv};
 pub use digits::{TEST_DIGITS, digits, digits_from_csv};
 pub use images::{Preprocessing, from_image, read_folder, read_image};
 pub use mnist::{from_idx, mnist, read_idx};

@@ -11,17 +11,20 @@ use std::{
 };
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
+use models::data::{Table, TableFormat};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::prelude::*;
-use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
+use ring_arith::{EngineTensor, FixedPoint, FracBits, Shape, Tensor};
 use trefoil::{
-    Preprocess,
+    About, Preprocess,
     client::{Client, NewModel, Watch, agree_on_line},
     config::{ClientConfig, check_name},
+    images::{self, Reading},
     links,
     program::Program,
     store::{Range, Readers},
-    training::{Augment, Budget, Conditions, Course},
+    tables::{Column, Schema, TableOptions},
+    training::{Augment, Budget, Conditions, Course, DataSet, RowTensor, Rows},
 };
 
 use crate::{
@@ -62,8 +65,101 @@ impl Kept {
 /// A model in the servers' list: name, owner, weights, input and output dimensions, state.
 type Listed = (String, String, u64, Vec<Vec<usize>>, Vec<Vec<usize>>, String);
 
-/// The answer of an inference: for each output its name, numbers and dimensions; bytes, rounds, seconds.
-type Answered<'py> = (Vec<(String, Bound<'py, PyArray1<f64>>, Vec<usize>)>, (u64, u32, f64));
+/// The answer of an inference: for each output its name, numbers and dimensions; bytes, rounds, seconds; names of the
+/// classes.
+type Answered<'py> =
+    (Vec<(String, Bound<'py, PyArray1<f64>>, Vec<usize>)>, (u64, u32, f64), Vec<String>);
+
+/// The inputs of an inference.
+#[derive(FromPyObject)]
+enum Inputs<'py> {
+    /// The text of a table, and the columns that are left out.
+    #[pyo3(transparent)]
+    Table((Vec<u8>, Vec<String>)),
+    /// An array for each input.
+    #[pyo3(transparent)]
+    Arrays(Vec<PyReadonlyArrayDyn<'py, f64>>),
+}
+
+/// A table, or the dimensions and numbers of each input.
+enum Given {
+    Table(Table, TableOptions),
+    Arrays(Vec<(Vec<usize>, Vec<f64>)>),
+}
+
+/// The table of a frame: its text, the column with the label, those that are left out, the number of classes, the file
+/// of a schema, and whether labels alone or values alone are kept.
+type Frame = (Vec<u8>, Option<String>, Vec<String>, Option<u32>, Option<String>, Option<String>);
+
+/// The place that errors name where a table came from no file.
+const FRAME: &str = "table";
+
+/// The table in a text that names its columns.
+fn table(text: &[u8], label: Option<String>, drop: Vec<String>) -> Result<(Table, TableOptions)> {
+    let format = TableFormat { header: Some(true), ..TableFormat::default() };
+    let table = Table::parse(text, format).map_err(Failure::input)?;
+    Ok((table, TableOptions { label, drop, format }))
+}
+
+/// An owner's conditions: the least batch, the rows of metrics, the most numbers that leave, and epsilon and delta.
+type Terms = (usize, u64, Option<u64>, Option<(f64, f64)>);
+
+fn conditions_of((least_batch, metric_rows, most_numbers_out, budget): Terms) -> Conditions {
+    let privacy = budget.map(|(epsilon, delta)| Budget { epsilon, delta });
+    Conditions { least_batch, metric_rows, most_numbers_out, privacy }
+}
+
+/// The tensors of a table's rows.
+fn rows_of((text, label, drop, classes, schema, only): Frame) -> Result<Vec<(RowTensor, Tensor)>> {
+    let (table, options) = table(&text, label, drop)?;
+    let schema = schema.map(|path| Schema::read(Path::new(&path))).transpose()?.unwrap_or_default();
+    let place = Path::new(FRAME);
+    if only.as_deref() == Some("labels") {
+        let rows = Rows::truths_of_table(place, &table, schema.label.as_ref(), &options)?;
+        return Ok(vec![rows.labels(classes)?]);
+    }
+    let rows = Rows::of_table(place, &table, schema, &[], (&options, 1.0))?;
+    let labels = only.is_none().then(|| rows.labels(classes)).transpose()?;
+    Ok([rows.values()?].into_iter().chain(labels).collect())
+}
+
+/// The dimensions and numbers of each input in the rows of a table.
+fn of_table(
+    about: &About,
+    table: &Table,
+    options: &TableOptions,
+) -> Result<Vec<(Vec<usize>, Vec<f64>)>> {
+    let how = Reading {
+        preprocess: &about.preprocess,
+        scale: 1.0,
+        table: options,
+        label: about.label.as_ref(),
+    };
+    let inputs = images::of_all_inputs(Path::new(FRAME), table, about, &how)?;
+    let each = inputs.into_iter().zip(&about.inputs).map(|(rows, input)| {
+        let dims = about.shape_of(rows.len(), &input.dims);
+        (dims, rows.into_iter().flat_map(|row| row.values).collect())
+    });
+    Ok(each.collect())
+}
+
+/// Arrays whose numbers are those of columns, as the model takes them.
+fn by_columns(
+    about: &About,
+    mut arrays: Vec<(Vec<usize>, Vec<f64>)>,
+) -> Result<Vec<(Vec<usize>, Vec<f64>)>> {
+    for ((_, values), input) in arrays.iter_mut().zip(&about.inputs) {
+        if input.columns.is_empty() || !values.len().is_multiple_of(input.len()) {
+            continue;
+        }
+        let bad = |reason| Failure::input(format!("input `{}`: {reason}", input.name));
+        for row in values.chunks_mut(input.len()) {
+            let coded = images::by_columns(row, &input.columns).map_err(bad)?;
+            row.copy_from_slice(&coded);
+        }
+    }
+    Ok(arrays)
+}
 
 #[pymethods]
 impl Connection {
@@ -87,7 +183,7 @@ impl Connection {
     }
 
     /// Secret-shares a model among the servers.
-    #[pyo3(signature = (name, model, readers, ranges, labels, replace, progress=None))]
+    #[pyo3(signature = (name, model, readers, ranges, labels, schema, replace, progress=None))]
     // The keyword arguments of Python's call.
     #[allow(clippy::too_many_arguments)]
     fn put(
@@ -98,6 +194,7 @@ impl Connection {
         readers: Option<Vec<String>>,
         ranges: Vec<Option<(f64, f64)>>,
         labels: Vec<String>,
+        schema: Option<String>,
         replace: bool,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
@@ -111,13 +208,24 @@ impl Connection {
             || sent.tell(progress.as_ref()),
             move |client| {
                 let program = Program::new((*plan).clone())?;
-                let about = program.about(Preprocess::default(), labels)?;
-                about.check()?;
-                let weights = compiled.plan.encode_weights(&compiled.weights)?;
-                let ranges: Vec<_> = ranges
+                let mut about = program.about(Preprocess::default(), labels)?;
+                let mut ranges: Vec<_> = ranges
                     .into_iter()
                     .map(|range| range.map(|(low, high)| Range { low, high }))
                     .collect();
+                if let Some(path) = schema {
+                    let schema = Schema::read(Path::new(&path))?;
+                    let divided = schema.divided(&about);
+                    let (columns, label) =
+                        divided.map_err(|reason| Failure::input(format!("{path}: {reason}")))?;
+                    about.describe(columns, label);
+                    ranges.resize(about.inputs.len(), None);
+                    for (range, input) in ranges.iter_mut().zip(&about.inputs) {
+                        *range = range.or(Column::hull(&input.columns));
+                    }
+                }
+                about.check()?;
+                let weights = compiled.plan.encode_weights(&compiled.weights)?;
                 let ranges = program.within_tables(ranges);
                 let plan = program.to_bytes()?;
                 let new = NewModel {
@@ -134,25 +242,39 @@ impl Connection {
         )
     }
 
-    /// Runs a model on inputs, which are secret-shared here.
+    /// Runs a model on inputs, which are secret-shared here: arrays, or a table whose columns are matched by name.
     #[pyo3(signature = (name, inputs, progress=None))]
     fn infer<'py>(
         &self,
         py: Python<'py>,
         name: String,
-        inputs: Vec<PyReadonlyArrayDyn<'py, f64>>,
+        inputs: Inputs<'py>,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Answered<'py>> {
-        let mut values = Vec::with_capacity(inputs.len());
-        for array in &inputs {
-            let slice = array.as_slice().map_err(|_| Failure::input("the array has gaps"))?;
-            values.push((array.shape().to_vec(), slice.to_vec()));
-        }
+        let given = match inputs {
+            Inputs::Table((text, drop)) => {
+                let (table, options) = table(&text, None, drop)?;
+                Given::Table(table, options)
+            }
+            Inputs::Arrays(arrays) => {
+                let mut values = Vec::with_capacity(arrays.len());
+                for array in &arrays {
+                    let slice =
+                        array.as_slice().map_err(|_| Failure::input("the array has gaps"))?;
+                    values.push((array.shape().to_vec(), slice.to_vec()));
+                }
+                Given::Arrays(values)
+            }
+        };
         let sent = Arc::new(Sent::default());
         let watched = sent.clone();
         let (about, answer, examples) = self.watched(py, || sent.tell(progress.as_ref()), move |client| {
             let public = client.model(&name)?;
             let about = public.about;
+            let values = match given {
+                Given::Table(table, options) => of_table(&about, &table, &options)?,
+                Given::Arrays(values) => by_columns(&about, values)?,
+            };
             if values.len() != about.inputs.len() {
                 let takes: Vec<_> = about.inputs.iter().map(ToString::to_string).collect();
                 let (given, takes) = (values.len(), takes.join(", "));
@@ -199,7 +321,7 @@ impl Connection {
         let bytes = costs.iter().map(|cost| cost.bytes).sum();
         let rounds = costs.iter().map(|cost| cost.rounds).max().unwrap_or(0);
         let seconds = costs.iter().map(|cost| cost.seconds).fold(0.0, f64::max);
-        Ok((outputs.collect(), (bytes, rounds, seconds)))
+        Ok((outputs.collect(), (bytes, rounds, seconds), about.labels.clone()))
     }
 
     /// The models that this client may use.
@@ -239,16 +361,14 @@ impl Connection {
         py: Python<'_>,
         name: String,
         tensors: Vec<(String, PyRef<'_, Public>)>,
-        conditions: (usize, u64, Option<u64>, Option<(f64, f64)>),
+        conditions: Terms,
         readers: Option<Vec<String>>,
         replace: bool,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         check_name("data set", &name).map_err(Failure::input)?;
         let readers = named(readers)?;
-        let (least_batch, metric_rows, most_numbers_out, budget) = conditions;
-        let privacy = budget.map(|(epsilon, delta)| Budget { epsilon, delta });
-        let conditions = Conditions { least_batch, metric_rows, most_numbers_out, privacy };
+        let conditions = conditions_of(conditions);
         let rows = tensors.into_iter().map(|(name, array)| {
             let known = &array.known;
             (name, known.words.clone(), known.frac)
@@ -261,6 +381,39 @@ impl Connection {
             || sent.tell(progress.as_ref()),
             move |client| {
                 learn::put_data(client, &name, rows, conditions, &readers, replace, &*watched)
+            },
+        )
+    }
+
+    /// Secret-shares the rows of a table among the servers.
+    // The keyword arguments of Python's call.
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (name, frame, conditions, readers, replace, progress=None))]
+    fn put_table(
+        &self,
+        py: Python<'_>,
+        name: String,
+        frame: Frame,
+        conditions: Terms,
+        readers: Option<Vec<String>>,
+        replace: bool,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        check_name("data set", &name).map_err(Failure::input)?;
+        let readers = named(readers)?;
+        let conditions = conditions_of(conditions);
+        let tensors = py.detach(|| rows_of(frame))?;
+        let sent = Arc::new(Sent::default());
+        let watched = sent.clone();
+        self.watched(
+            py,
+            || sent.tell(progress.as_ref()),
+            move |client| {
+                let (tensors, words): (Vec<_>, Vec<_>) = tensors.into_iter().unzip();
+                let rows = words.first().map_or(0, |words| words.shape().dims()[0]);
+                let set = DataSet { rows, tensors, conditions };
+                set.check()?;
+                Ok(client.put_data(&name, &set, words, &readers, replace, &*watched)?)
             },
         )
     }

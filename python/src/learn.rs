@@ -143,7 +143,12 @@ pub(crate) fn put_data(
                 "`{name}` is one number, not a row for each example"
             )));
         };
-        tensors.push(RowTensor { name, dims: dims.to_vec(), fraction_bits });
+        tensors.push(RowTensor {
+            name,
+            dims: dims.to_vec(),
+            fraction_bits,
+            ..RowTensor::default()
+        });
         counts.push(count);
         words.push(tensor);
     }
@@ -153,7 +158,7 @@ pub(crate) fn put_data(
     }
     let set = DataSet { rows, tensors, conditions };
     set.check()?;
-    Ok(client.put_data(name, &set, &words, readers, replace, watch)?)
+    Ok(client.put_data(name, &set, words, readers, replace, watch)?)
 }
 
 /// A run that a client wants.

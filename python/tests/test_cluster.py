@@ -15,6 +15,7 @@ import pytest
 
 import trefoil
 from trefoil import ConfigError, InputError, RangeError, Refused, Unreachable
+from trefoil._onnx import Writer
 
 DATA = Path(__file__).parents[2] / "models/data"
 PROGRAM = os.environ.get("TREFOIL_PROGRAM") or shutil.which("trefoil")
@@ -456,3 +457,69 @@ def test_what_cannot_be_trained_on_is_said_before_anything_is_sent(alice, digits
         alice.get("r")
     alice.data.remove("other")
     assert alice.data.list() == [] and alice.runs() == []
+
+
+def linear(weights):
+    """The model of ``x @ weights``."""
+    writer = Writer()
+    writer.input("x", ["N", len(weights)], False)
+    writer.node("MatMul", ["x", writer.constant(weights, "weights")], "y")
+    writer.output("y")
+    return trefoil.Model.from_onnx(writer.finish())
+
+
+def test_tables_are_matched_by_the_names_of_their_columns(alice, tmp_path):
+    generator = np.random.default_rng(1)
+    values = generator.uniform([20, 0, 0.001], [80, 1, 0.009], [120, 3])
+    weights = np.array([[0.05], [2.0], [300.0]])
+    table = {name: values[:, at] for at, name in enumerate(["age", "smokes", "dose"])}
+    schema = tmp_path / "schema.toml"
+    columns = [("age", 50, 20), ("smokes", 0, 1), ("dose", 0, 0.01)]
+    text = "".join(
+        f'[[column]]\nname = "{name}"\nrange = [0, 120]\ncenter = {center}\nspread = {spread}\n'
+        for name, center, spread in columns
+    )
+    schema.write_text(text + '[label]\nname = "risk"\n')
+    scaled = np.stack([(table[name] - center) / spread for name, center, spread in columns], axis=1)
+    alice.put("risk", linear(weights), schema=schema)
+    expected = scaled @ weights
+    turned = {name: table[name] for name in ["dose", "age", "smokes"]}
+    # A table in any order, and an array in the owner's.
+    for given in (turned, values):
+        assert np.allclose(alice.infer("risk", given), expected, atol=1e-3)
+    more = dict(turned, id=np.arange(120))
+    assert np.allclose(alice.infer("risk", more, drop=["id"]), expected, atol=1e-3)
+    far = dict(turned, age=np.full(120, 121.0))
+    short = dict(turned, age=[1.0])
+    for given, said in [
+        (more, "column `id` is not among those that are wanted"),
+        ({"age": table["age"], "dose": table["dose"]}, "no column `smokes`"),
+        (far, "row 2, column `age`: 121 is outside of its range"),
+        (short, "as many rows"),
+        (values + 200, "column `age`"),
+    ]:
+        with pytest.raises(InputError, match=re.escape(said)):
+            alice.infer("risk", given)
+
+    risk = (expected[:, 0] > np.median(expected)).astype(int)
+    alice.data.put("patients", dict(turned, risk=risk), schema=schema, classes=2, metric_rows=1)
+    how = {"epochs": 30, "batch_size": 20, "optimiser": trefoil.optim.SGD(0.5)}
+    alice.train("risks", linear(np.zeros([3, 2])), "patients", **how).result(60)
+    alice.publish("risks", "learnt")
+    found = alice.infer("learnt", turned)
+    assert np.mean(np.argmax(found, axis=1) == risk) > 0.9
+    for arguments, said in [
+        (dict(label="risks", classes=2), "no column `risks`, but `risk`: did you mean that?"),
+        (dict(label="risk", classes=2, schema=schema, drop=["dose"]), "no column `dose`"),
+        (dict(classes=2), "nothing says what its label is"),
+    ]:
+        with pytest.raises(InputError, match=re.escape(said)):
+            alice.data.put("bad", dict(turned, risk=risk), **arguments)
+    with pytest.raises(InputError, match="one table"):
+        alice.data.put("bad", values, risk, label="risk", classes=2)
+
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(turned, index=[f"p{at}" for at in range(120)])
+    answered = alice.infer("learnt", frame)
+    assert list(answered.index) == list(frame.index)
+    assert np.allclose(answered.to_numpy(), found, atol=1e-3)

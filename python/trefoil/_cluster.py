@@ -17,6 +17,7 @@ from ._progress import bar
 from ._run import DataInfo, Run, RunInfo
 from ._secret import _floats, _plain
 from ._session import FRAC_BITS, Cost
+from ._tables import framed, table_of
 from ._train import METRICS, as_torch, loss_of, one_hot, planned
 
 if TYPE_CHECKING:
@@ -68,16 +69,18 @@ class Data:
         self, name: str, *arrays: ArrayLike, classes: int | None = None,
         only: Literal["values", "labels"] | None = None, readers: Sequence[str] | str = (), least_batch: int = 2,
         metric_rows: int = 100, most_numbers_out: int | None = None, privacy_budget: float | None = None,
-        delta: float = 1e-5, replace: bool = False, progress: bool = False,
+        delta: float = 1e-5, replace: bool = False, progress: bool = False, label: str | None = None,
+        drop: Sequence[str] = (), schema: str | os.PathLike[str] | None = None,
     ) -> None:
         """Secret-share rows of data and their labels among the servers, for trainings.
 
         Parameters
         ----------
         name : str
-        *arrays : array_like
+        *arrays : array_like, or one table
             One for each input of the networks that are to be trained, then the labels; a row for each example.
-            Integers stay integers, real numbers get 20 fraction bits.
+            Integers stay integers, real numbers get 20 fraction bits. A table holds both: a frame of pandas or polars,
+            or a mapping of names to columns. The names of its columns become public; its index stays here.
         classes : int, optional
             The number of classes. The labels are then integers from 0 on, as cross-entropy takes them.
         only : "values" or "labels", optional
@@ -100,11 +103,19 @@ class Data:
             Replace a data set of this client's of the same name. Runs that use the old one then end.
         progress : bool
             Show a bar while the shares are sent, if tqdm is installed.
+        label : str, optional
+            The column of a table with the labels, unless the schema names it. They are classes if there are ``classes``,
+            or if the schema gives them names; numbers else.
+        drop : sequence of str
+            Columns of a table to leave out.
+        schema : path, optional
+            A description of a table's columns, as ``trefoil data schema`` writes it: ranges, categories, scales and
+            missing values. Columns are matched to it by name.
 
         Raises
         ------
         InputError
-            If arrays and labels do not fit each other.
+            If arrays and labels do not fit each other, or naming the row and column that does not fit the schema.
         RangeError
             Naming a number that is too large.
         Refused
@@ -116,13 +127,23 @@ class Data:
             raise InputError('classes= are of labels, which only="values" leaves to another data set')
         if only == "labels" and len(arrays) != 1:
             raise InputError(f"{len(arrays)} arrays; labels are one")
-        if len(arrays) < (2 if only is None else 1):
+        table = table_of(arrays[0]) if len(arrays) == 1 else None
+        if table is None and (label is not None or drop or schema is not None):
+            raise InputError("label=, drop= and schema= are of one table with named columns")
+        if table is None and len(arrays) < (2 if only is None else 1):
             raise InputError("give an array for each input of the network, and the labels last")
         if min(int(least_batch), int(metric_rows)) < 1 or (most_numbers_out is not None and int(most_numbers_out) < 0):
             raise InputError("least_batch= and metric_rows= are 1 or more, most_numbers_out= is 0 or more")
         budget = None if privacy_budget is None else (float(privacy_budget), float(delta))
         most = None if most_numbers_out is None else int(most_numbers_out)
         conditions = (int(least_batch), int(metric_rows), most, budget)
+        if table is not None:
+            count = None if classes is None else int(classes)
+            described = None if schema is None else os.fspath(schema)
+            frame = (table, label, _named(drop), count, described, only)
+            with bar(None, "B", progress) as sent:
+                self._cluster._with(lambda c: c.put_table(name, frame, conditions, _who(readers), replace, sent.at))
+            return
         values = [_plain(x) for x in arrays]
         labels = [] if only == "values" else [_labels(values.pop(), classes)]
         names = ["values"] if len(values) == 1 else [f"values {i}" for i in range(len(values))]
@@ -251,7 +272,7 @@ class Cluster:
     def put(
         self, name: str, model: Model, *, readers: Sequence[str] | str = (),
         ranges: dict[str, tuple[float, float]] | None = None, labels: Sequence[str] = (), replace: bool = False,
-        progress: bool = False,
+        progress: bool = False, schema: str | os.PathLike[str] | None = None,
     ) -> None:
         """Secret-share a model among the servers.
 
@@ -270,6 +291,9 @@ class Cluster:
             Replace a model of this client's of the same name.
         progress : bool
             Show a bar while the shares are sent, if tqdm is installed.
+        schema : path, optional
+            A description of the columns of tables, as ``trefoil data schema`` writes it. Clients match the columns of
+            their tables to it by name, and prepare their numbers as it says.
 
         Raises
         ------
@@ -284,9 +308,13 @@ class Cluster:
         bounds = [ranges.get(n) for n in names] if ranges else []
         bounds = [None if b is None else (float(b[0]), float(b[1])) for b in bounds]
         with bar(None, "B", progress) as sent:
-            self._with(lambda c: c.put(name, model._model, _who(readers), bounds, list(labels), replace, sent.at))
+            described = None if schema is None else os.fspath(schema)
+            who, names = _who(readers), list(labels)
+            self._with(lambda c: c.put(name, model._model, who, bounds, names, described, replace, sent.at))
 
-    def infer(self, name: str, *inputs: ArrayLike, cost: bool = False, progress: bool = False) -> Any:
+    def infer(
+        self, name: str, *inputs: ArrayLike, cost: bool = False, progress: bool = False, drop: Sequence[str] = (),
+    ) -> Any:
         """Run a model on inputs, which are secret-shared on this machine.
 
         Parameters
@@ -294,25 +322,34 @@ class Cluster:
         name : str
         *inputs : array_like
             One for each of the model's inputs, the batch first; in their whole shapes for a model whose inputs and outputs do
-            not all begin with the batch.
+            not all begin with the batch. Or one table of all inputs: a frame of pandas or polars, or a mapping of names
+            to columns. Its columns are matched by name to those that the model's owner has named, and prepared as the
+            owner says; arrays hold the same numbers, in the columns' order.
         cost : bool
             Return the :class:`Cost` too.
         progress : bool
             Show a bar while the shares are sent, if tqdm is installed.
+        drop : sequence of str
+            Columns of a table to leave out.
 
         Returns
         -------
         numpy.ndarray, or a tuple of them if the model has several outputs; with ``cost`` a pair of that
-        and a Cost
+        and a Cost. Of a frame of pandas, a frame or series with its index.
 
         Raises
         ------
         Unreachable, Refused, RangeError
         """
-        arrays = [_floats(x) for x in inputs]
+        table = table_of(inputs[0]) if len(inputs) == 1 else None
+        if table is None and drop:
+            raise InputError("drop= names columns of a table")
+        given = [_floats(x) for x in inputs] if table is None else (table, _named(drop))
         with bar(None, "B", progress) as sent:
-            outputs, (bytes_, rounds, seconds) = self._with(lambda c: c.infer(name, arrays, sent.at))
+            outputs, (bytes_, rounds, seconds), labels = self._with(lambda c: c.infer(name, given, sent.at))
         shown = tuple(values.reshape(shape) for _, values, shape in outputs)
+        if table is not None:
+            shown = tuple(framed(values, inputs[0], labels) for values in shown)
         shown = shown[0] if len(shown) == 1 else shown
         return (shown, Cost(bytes_, 0, rounds, seconds, ())) if cost else shown
 

@@ -5,7 +5,10 @@ use std::fmt;
 use ring_arith::{EngineTensor, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    tables::{Column, check_columns, check_size},
+};
 
 /// The most classes that may have a name.
 const LABELS: usize = 100_000;
@@ -47,6 +50,9 @@ pub struct About {
     /// True if the outputs are numbers, and not scores of classes, though they have the shape of such.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub numbers: bool,
+    /// The column of tables that holds the truth, or none if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<Column>,
     /// The layers over which an answer has a guard: a number for each, 0 unless its values have left their range.
     /// Empty if the model is without a guard.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -54,7 +60,7 @@ pub struct About {
 }
 
 /// One input of a model.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
     /// Its name in the model.
@@ -63,6 +69,9 @@ pub struct Input {
     pub dims: Vec<usize>,
     /// True if it consists of integers, for instance positions in a table.
     pub integer: bool,
+    /// The columns of tables whose cells become its numbers, in their order; empty if they have no names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<Column>,
 }
 
 /// One output of a model.
@@ -146,6 +155,20 @@ impl About {
         serde_json::to_vec(self).map_err(|cause| Error::Internal(format!("description: {cause}")))
     }
 
+    /// Gives each input its columns, and the model that of the truth, whose categories name the classes unless they have
+    /// names.
+    pub fn describe(&mut self, columns: Vec<Vec<Column>>, label: Option<Column>) {
+        for (input, columns) in self.inputs.iter_mut().zip(columns) {
+            input.columns = columns;
+        }
+        if let Some(label) = &label
+            && self.labels.is_empty()
+        {
+            self.labels = label.class_names();
+        }
+        self.label = label;
+    }
+
     /// The word for one example: an image where the only input is one.
     pub(crate) fn example(&self) -> &'static str {
         match self.inputs.as_slice() {
@@ -218,6 +241,13 @@ impl About {
         if self.whole && self.batch != Some(1) {
             return bad("tensors that do not begin with the batch are those of 1 example");
         }
+        for input in &self.inputs {
+            check_columns(&format!("input `{}`", input.name), &input.columns, input.len())?;
+        }
+        check_size("model", self.inputs.iter().map(|input| input.columns.as_slice()))?;
+        if let Some(Err(reason)) = self.label.as_ref().map(Column::check) {
+            return bad(&reason);
+        }
         if let Preprocess::Scale { white } = self.preprocess
             && !(white.is_finite() && white > 0.0 && white <= 65536.0)
         {
@@ -226,7 +256,8 @@ impl About {
         Ok(())
     }
 
-    /// The numbers of an answer to `examples` examples: for each output, those of each example.
+    /// The numbers of an answer to `examples` examples: for each output, those of each example. Those of the first are
+    /// in the units of the column with the truth.
     ///
     /// # Errors
     /// [`Error::Refused`] if the servers returned another shape, [`Error::OutOfRange`] if the guard reports that
@@ -251,7 +282,12 @@ impl About {
             let each = tensor.words().chunks(dims.iter().product::<usize>().max(1));
             Ok(each.map(|words| words.iter().map(value).collect()).collect())
         };
-        outputs.iter().zip(&self.outputs).map(decode).collect()
+        let mut all: Vec<Vec<Vec<f64>>> =
+            outputs.iter().zip(&self.outputs).map(decode).collect::<Result<_>>()?;
+        if let (Some(label), Some(first)) = (&self.label, all.first_mut()) {
+            first.iter_mut().flatten().for_each(|value| *value = label.unscaled(*value));
+        }
+        Ok(all)
     }
 
     /// The outputs alone, if the guard behind them is quiet.
@@ -327,6 +363,11 @@ mod tests {
         let (scores, class) = (tensor(&[2, 2], &[1, -2, 3, 4]), tensor(&[2], &[7, -8]));
         let found = about.decode(2, &[scores.clone(), class.clone()]).unwrap();
         assert_eq!(found, [vec![vec![0.5, -1.0], vec![1.5, 2.0]], vec![vec![7.0], vec![-8.0]]]);
+        let label = Some(Column { center: 10.0, spread: 2.0, ..Column::named("price") });
+        let priced = About { label, ..about.clone() };
+        let found_prices = priced.decode(2, &[scores.clone(), class.clone()]).unwrap();
+        assert_eq!(found_prices[0], [vec![11.0, 8.0], vec![13.0, 14.0]]);
+        assert_eq!(found_prices[1], found[1]);
         let guarded = About { guard: vec!["a".to_owned(), "b".to_owned()], ..about.clone() };
         let with =
             |words: &[i64]| vec![scores.clone(), class.clone(), tensor(&[words.len()], words)];

@@ -7,9 +7,12 @@ use std::{
 };
 
 use image::{DynamicImage, ImageReader, Limits, imageops::FilterType};
-use models::data::{Preprocessing, from_csv, from_idx, from_image, from_npy, read_input};
+use models::data::{Preprocessing, Table, from_idx, from_image, from_npy, read_input};
 
-use crate::{Error, Input, Preprocess, Result};
+use crate::{
+    About, Error, Input, Preprocess, Result,
+    tables::{Column, Layout, TableOptions},
+};
 
 /// Longest side of an image file, in pixels.
 const SIDE: u32 = 16_384;
@@ -27,37 +30,95 @@ pub struct Image {
     pub source: String,
     /// The numbers, in the model's layout.
     pub values: Vec<f64>,
-    /// The true class, if the file states it.
-    pub label: Option<usize>,
+    /// The truth, if the file states it: a class, or the number to be predicted.
+    pub truth: Option<f64>,
+}
+
+/// The way in which files of examples are read.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading<'a> {
+    /// The preparation of pictures.
+    pub preprocess: &'a Preprocess,
+    /// The factor of real numbers in other files.
+    pub scale: f64,
+    /// The way in which tables are read.
+    pub table: &'a TableOptions,
+    /// The column that holds the truth where a table has it.
+    pub label: Option<&'a Column>,
 }
 
 /// Reads a file of examples for an input of a model.
 ///
-/// `.png` and `.jpg` are prepared as the model asks. `.npy`, `.csv` and `.csv.gz` hold numbers in the
-/// model's layout, one or several examples; a line of a `.csv` may end with the true class. Real
-/// numbers are multiplied by `scale`. `.idx` and `.idx.gz`, and what MNIST calls `..-ubyte`, hold bytes.
+/// `.png` and `.jpg` are prepared as the model asks. `.npy` holds numbers in the model's layout, one or several
+/// examples. `.csv` and `.csv.gz` hold an example in each row, whose columns are matched by name if the input's have
+/// names. Real numbers are multiplied by the factor, unless the input's columns say how they are scaled. `.idx` and
+/// `.idx.gz`, and what MNIST calls `..-ubyte`, hold bytes.
 ///
 /// # Errors
 /// [`Error::Input`] that names the file and what is wrong with it.
-pub fn read(path: &Path, input: &Input, preprocess: &Preprocess, scale: f64) -> Result<Vec<Image>> {
+pub fn read(path: &Path, input: &Input, how: &Reading<'_>) -> Result<Vec<Image>> {
     let bad = |reason: String| Error::input(path.display(), reason);
     let source = path.display().to_string();
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    let plain = name.strip_suffix(".gz").unwrap_or(&name);
-    let kind = plain.rsplit_once('.').map_or("", |(_, kind)| kind);
-    let images = match kind {
-        "png" | "jpg" | "jpeg" => picture(&read_file(path, PICTURE)?, input, preprocess)
-            .map(|values| vec![Image { source: source.clone(), values, label: None }]),
+    let (plain, kind) = kind(path);
+    let scale = how.scale;
+    if scale != 1.0 && !input.columns.is_empty() {
+        let reason = "the columns say how their numbers are scaled; leave it out";
+        return Err(Error::input("--scale", reason));
+    }
+    if kind == "csv" {
+        return from_table(path, &read_table(path, how.table)?, input, how);
+    }
+    let images = match kind.as_str() {
+        "png" | "jpg" | "jpeg" => picture(&read_file(path, PICTURE)?, input, how.preprocess)
+            .map(|values| vec![Image { source: source.clone(), values, truth: None }]),
         "npy" => npy(&read_file(path, TABLE)?, input).map(|rows| several(&source, rows, scale)),
-        "csv" => csv(&unpacked(path)?, input).map(|rows| several(&source, rows, scale)),
-        _ if is_idx(plain) => {
+        _ if is_idx(&plain) => {
             idx(&unpacked(path)?, input).map(|rows| several(&source, rows, scale))
         }
         _ => {
-            Err(format!("`{name}` has no ending that is read; use .png, .jpg, .npy, .csv or .idx"))
+            Err(format!("`{plain}` has no ending that is read; use .png, .jpg, .npy, .csv or .idx"))
         }
     };
     let images = images.map_err(bad)?;
+    images.iter().try_for_each(|image| check(image, input))?;
+    Ok(images)
+}
+
+/// The name of a file without `.gz`, and its ending, in small letters.
+fn kind(path: &Path) -> (String, String) {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let plain = name.strip_suffix(".gz").unwrap_or(&name).to_owned();
+    let kind = plain.rsplit_once('.').map_or("", |(_, kind)| kind).to_owned();
+    (plain, kind)
+}
+
+/// True if a file's name is that of a table.
+#[must_use]
+pub fn is_table(path: &Path) -> bool {
+    kind(path).1 == "csv"
+}
+
+/// Reads a table: `.csv` or `.csv.gz`.
+///
+/// # Errors
+/// [`Error::Input`] that names the file and what is wrong with it.
+pub fn read_table(path: &Path, options: &TableOptions) -> Result<Table> {
+    Table::parse(&unpacked(path)?, options.format).map_err(|e| Error::input(path.display(), e))
+}
+
+/// The examples in the rows of a table from a file.
+///
+/// # Errors
+/// [`Error::Input`] that names the file, and the row and column that is wrong.
+pub fn from_table(
+    path: &Path,
+    table: &Table,
+    input: &Input,
+    how: &Reading<'_>,
+) -> Result<Vec<Image>> {
+    let rows = table_rows(table, input, how);
+    let rows = rows.map_err(|reason| Error::input(path.display(), reason))?;
+    let images = several(&path.display().to_string(), rows, how.scale);
     images.iter().try_for_each(|image| check(image, input))?;
     Ok(images)
 }
@@ -76,10 +137,15 @@ pub fn read_labels(path: &Path) -> Result<Vec<usize>> {
     };
     let found = found.map_err(|cause| bad(cause.to_string()))?;
     let label = |(at, value): (usize, &f64)| {
-        let whole = value.fract() == 0.0 && (0.0..1e9).contains(value);
-        whole.then_some(*value as usize).ok_or_else(|| bad(format!("label {at} is {value}")))
+        class(*value).ok_or_else(|| bad(format!("label {} is {value}", at + 1)))
     };
     found.floats().iter().enumerate().map(label).collect()
+}
+
+/// The class that a number stands for, if it does.
+#[must_use]
+pub fn class(value: f64) -> Option<usize> {
+    (value.fract() == 0.0 && (0.0..1e9).contains(&value)).then_some(value as usize)
 }
 
 /// True if a file's name, without `.gz`, is that of bytes in the form of MNIST.
@@ -119,6 +185,41 @@ fn unpacked(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The examples of each input of a model in the rows of a table from a file, whose columns are those of all inputs.
+///
+/// # Errors
+/// [`Error::Input`] that names the file, and the row and column that is wrong.
+pub fn of_all_inputs(
+    path: &Path,
+    table: &Table,
+    about: &About,
+    how: &Reading<'_>,
+) -> Result<Vec<Vec<Image>>> {
+    if let [input] = about.inputs.as_slice() {
+        return Ok(vec![from_table(path, table, input, how)?]);
+    }
+    if about.inputs.iter().any(|input| input.columns.is_empty()) {
+        let reason = "the columns of the model's inputs have no names, so each input takes a file of its own";
+        return Err(Error::input(path.display(), reason));
+    }
+    let columns: Vec<_> = about.inputs.iter().flat_map(|input| input.columns.clone()).collect();
+    let dims = vec![about.inputs.iter().map(Input::len).sum()];
+    let whole = Input { dims, columns, ..Input::default() };
+    let mut rows = from_table(path, table, &whole, how)?;
+    let mut inputs = Vec::with_capacity(about.inputs.len());
+    for input in &about.inputs {
+        let part = |row: &mut Image| {
+            let rest = row.values.split_off(input.len());
+            let values = std::mem::replace(&mut row.values, rest);
+            Image { source: row.source.clone(), values, truth: row.truth }
+        };
+        let examples: Vec<_> = rows.iter_mut().map(part).collect();
+        examples.iter().try_for_each(|image| check(image, input))?;
+        inputs.push(examples);
+    }
+    Ok(inputs)
+}
+
 /// Refuses values that cannot be encoded.
 fn check(image: &Image, input: &Input) -> Result<()> {
     // Integers of 53 bits are read without loss.
@@ -127,18 +228,18 @@ fn check(image: &Image, input: &Input) -> Result<()> {
     let Some(at) = image.values.iter().position(|v| !good(v)) else { return Ok(()) };
     let wanted = if input.integer { "an integer" } else { "a number" };
     let (value, name) = (image.values[at], &input.name);
-    let reason = format!("number {at} is {value}; the model's input `{name}` takes {wanted}");
+    let reason = format!("number {} is {value}; the model's input `{name}` takes {wanted}", at + 1);
     Err(Error::input(&image.source, reason))
 }
 
-type Row = (Vec<f64>, Option<usize>);
+type Row = (Vec<f64>, Option<f64>);
 
 fn several(source: &str, rows: Vec<Row>, scale: f64) -> Vec<Image> {
     let count = rows.len();
-    let image = |(index, (values, label)): (usize, Row)| Image {
-        source: if count == 1 { source.to_owned() } else { format!("{source}#{index}") },
+    let image = |(index, (values, truth)): (usize, Row)| Image {
+        source: if count == 1 { source.to_owned() } else { format!("{source}#{}", index + 1) },
         values: values.into_iter().map(|value| value * scale).collect(),
-        label,
+        truth,
     };
     rows.into_iter().enumerate().map(image).collect()
 }
@@ -211,39 +312,28 @@ fn planes(picture: &DynamicImage, channels: usize, white: f64) -> Vec<f64> {
     (0..channels).flat_map(plane).map(value).collect()
 }
 
-/// Rows of numbers, each an image, perhaps with its class at the end.
-fn csv(bytes: &[u8], input: &Input) -> Result<Vec<Row>, String> {
-    let table = from_csv(bytes).map_err(|cause| cause.to_string())?;
-    let wanted = input.len();
-    let &[rows, columns] = table.dims() else { return Err("holds no table".to_owned()) };
-    if rows == 0 {
+/// Rows of a table, each an example, with the truth if the table states it.
+fn table_rows(table: &Table, input: &Input, how: &Reading<'_>) -> Result<Vec<Row>, String> {
+    if table.is_empty() {
         return Err("holds no rows of numbers".to_owned());
     }
+    let options = how.table;
+    let plain = input.columns.is_empty() && options.label.is_none() && options.drop.is_empty();
     // A table in the shape of the input is one example.
-    if rows > 1 && table.dims() == input.dims {
-        return Ok(vec![(table.floats().into_owned(), None)]);
+    if plain && table.len() > 1 && [table.len(), table.columns()] == input.dims[..] {
+        let values = table.numbers().map_err(|cause| cause.to_string())?;
+        return Ok(vec![(values.floats().into_owned(), None)]);
     }
-    if wanted == 0 || !(wanted..=wanted + 1).contains(&columns) {
+    let layout = Layout::of(table, &input.columns, how.label, options)?;
+    let (found, wanted) = (layout.width(), input.len());
+    if found != wanted || wanted == 0 {
         return Err(format!(
-            "has {columns} numbers in a row; the model takes {wanted}, and one more may be the class"
+            "has {found} columns of values, and the model takes {wanted} numbers; say which column holds the truth \
+             (label), and which are left out (drop)"
         ));
     }
-    let rows = table.floats();
-    rows.chunks_exact(columns).enumerate().map(|(index, row)| example(index, row, wanted)).collect()
-}
-
-/// A row's numbers, and the class behind them.
-fn example(index: usize, row: &[f64], wanted: usize) -> Result<Row, String> {
-    let Some(&class) = row.get(wanted) else { return Ok((row.to_vec(), None)) };
-    if class < 0.0 || class.fract() != 0.0 || class >= 1e9 {
-        return Err(format!(
-            "row {}: the last of {} numbers is {class}, and not a class (0, 1, 2, ..); the model takes \
-             {wanted} numbers",
-            index + 1,
-            row.len()
-        ));
-    }
-    Ok((row[..wanted].to_vec(), Some(class as usize)))
+    let row = |row| layout.row(table, row).map(|row| (row.values, row.truth));
+    (0..table.len()).map(row).collect()
 }
 
 /// One image, or several behind one another.
@@ -257,7 +347,29 @@ fn npy(bytes: &[u8], input: &Input) -> Result<Vec<Row>, String> {
             input.dims
         ));
     }
-    Ok(tensor.floats().chunks_exact(wanted).map(|row| (row.to_vec(), None)).collect())
+    let rows = tensor.floats();
+    rows.chunks_exact(wanted).map(|row| Ok((by_columns(row, &input.columns)?, None))).collect()
+}
+
+/// The numbers of an example that has one for each column, in their order.
+///
+/// # Errors
+/// A sentence that names the column that does not take its number.
+pub fn by_columns(row: &[f64], columns: &[Column]) -> Result<Vec<f64>, String> {
+    if columns.is_empty() {
+        return Ok(row.to_vec());
+    }
+    if let Some(column) = columns.iter().find(|column| !column.categories.is_empty()) {
+        let name = &column.name;
+        return Err(format!("holds numbers, and column `{name}` categories; give a .csv"));
+    }
+    let scaled = |(column, &value): (&Column, &f64)| {
+        column
+            .check_range(value)
+            .map_err(|reason| format!("column `{}`: {reason}", column.name))?;
+        Ok(column.scaled(value))
+    };
+    columns.iter().zip(row).map(scaled).collect()
 }
 
 /// Bytes, an example for each index of the first dimension.
@@ -279,17 +391,34 @@ mod tests {
     use super::*;
 
     fn input(dims: &[usize]) -> Input {
-        Input { name: "x".to_owned(), dims: dims.to_vec(), integer: false }
+        Input { name: "x".to_owned(), dims: dims.to_vec(), ..Input::default() }
     }
 
     fn read_bytes(name: &str, bytes: &[u8], input: &Input) -> Result<Vec<Image>> {
         read_picture(name, bytes, input, &Preprocess::default())
     }
 
+    fn read_labelled(
+        path: &Path,
+        to: &Input,
+        preprocess: &Preprocess,
+        label: Option<&str>,
+    ) -> Result<Vec<Image>> {
+        let label = label.map(str::to_owned);
+        let table = TableOptions { label, ..TableOptions::default() };
+        read(path, to, &Reading { preprocess, scale: 1.0, table: &table, label: None })
+    }
+
+    fn read_table_bytes(name: &str, bytes: &[u8], to: &Input, label: &str) -> Result<Vec<Image>> {
+        let path = crate::testing::folder("tables").join(name);
+        fs::write(&path, bytes).unwrap();
+        read_labelled(&path, to, &Preprocess::default(), Some(label))
+    }
+
     fn read_picture(name: &str, bytes: &[u8], to: &Input, how: &Preprocess) -> Result<Vec<Image>> {
         let path = crate::testing::folder("images").join(name);
         fs::write(&path, bytes).unwrap();
-        read(&path, to, how, 1.0)
+        read_labelled(&path, to, how, None)
     }
 
     fn png(width: u32, height: u32, pixel: [u8; 3]) -> Vec<u8> {
@@ -325,7 +454,7 @@ mod tests {
         assert_eq!(read_labels(&idx).unwrap(), [7, 9]);
         assert_eq!(read_labels(&csv).unwrap(), [7, 9]);
         fs::write(&csv, "7\n-1\n").unwrap();
-        assert!(read_labels(&csv).unwrap_err().to_string().contains("label 1 is -1"));
+        assert!(read_labels(&csv).unwrap_err().to_string().contains("label 2 is -1"));
     }
 
     #[test]
@@ -359,14 +488,61 @@ mod tests {
     }
 
     #[test]
-    fn csv_lines_are_images_with_or_without_their_class() {
+    fn lines_of_tables_are_examples_with_or_without_their_truth() {
         let packed = include_bytes!("../../models/data/digits.csv.gz");
-        let images = read_bytes("a.csv.gz", packed, &input(&[1, 8, 8])).unwrap();
-        assert_eq!((images.len(), images[0].label), (1797, Some(0)));
-        let images = read_bytes("a.csv", b"1,2,3,4,9\n5,6,7,8,3\n\n", &input(&[1, 2, 2])).unwrap();
+        let digits = input(&[1, 8, 8]);
+        let images = read_table_bytes("a.csv.gz", packed, &digits, "65").unwrap();
+        assert_eq!((images.len(), images[0].truth), (1797, Some(0.0)));
+        // Without a word about it, one column more is not the truth.
+        let text = read_bytes("a.csv.gz", packed, &digits).unwrap_err().to_string();
+        assert!(text.contains("65 columns of values, and the model takes 64"), "{text}");
+        let square = input(&[1, 2, 2]);
+        let images = read_table_bytes("a.csv", b"1,2,3,4,9\n5,6,7,8,3\n\n", &square, "5").unwrap();
         assert_eq!(images[0].values, [1.0, 2.0, 3.0, 4.0]);
-        assert_eq!((images[0].label, images[1].label), (Some(9), Some(3)));
-        assert!(images[1].source.ends_with("a.csv#1"));
+        assert_eq!((images[0].truth, images[1].truth), (Some(9.0), Some(3.0)));
+        assert!(images[1].source.ends_with("a.csv#2"));
+    }
+
+    #[test]
+    fn columns_with_names_are_matched_and_scaled_in_tables_and_arrays() {
+        let scaled = Column { center: 1.0, spread: 2.0, ..Column::named("b") };
+        let to = Input { columns: vec![Column::named("a"), scaled.clone()], ..input(&[2]) };
+        let images = read_bytes("a.csv", b"b,a\n5,7\n", &to).unwrap();
+        assert_eq!(images[0].values, [7.0, 2.0]);
+        let data: Vec<u8> = [7.0f64, 5.0].iter().flat_map(|v| v.to_le_bytes()).collect();
+        let npy = npy_file("<f8", "(1, 2)", &data);
+        assert_eq!(read_bytes("a.npy", &npy, &to).unwrap()[0].values, [7.0, 2.0]);
+        let ranged = Column { range: Some((0.0, 4.0)), ..scaled.clone() };
+        let ranged = Input { columns: vec![Column::named("a"), ranged], ..input(&[2]) };
+        for (name, bytes) in [("a.csv", &b"b,a\n5,7\n"[..]), ("a.npy", &npy[..])] {
+            let text = read_bytes(name, bytes, &ranged).unwrap_err().to_string();
+            assert!(text.contains("column `b`: 5 is outside of its range"), "{text}");
+        }
+        let city = Column { categories: vec!["Bern".to_owned()], ..Column::named("city") };
+        let city = Input { columns: vec![city, scaled], ..input(&[2]) };
+        let text = read_bytes("a.npy", &npy, &city).unwrap_err().to_string();
+        assert!(text.contains("column `city` categories; give a .csv"), "{text}");
+        // Inputs of their own have the columns of one table.
+        let single = |name: &str, integer| Input {
+            columns: vec![Column::named(name)],
+            integer,
+            ..input(&[1])
+        };
+        let about =
+            About { inputs: vec![single("a", true), single("b", false)], ..About::default() };
+        let (table, preprocess) = (TableOptions::default(), Preprocess::default());
+        let how = Reading { preprocess: &preprocess, scale: 1.0, table: &table, label: None };
+        let all = |bytes: &[u8]| {
+            let table = Table::parse(bytes, table.format).unwrap();
+            of_all_inputs(Path::new("t.csv"), &table, &about, &how)
+        };
+        let found = all(b"b,a\n0.5,7\n1.5,8\n").unwrap();
+        assert_eq!([&found[0][1].values, &found[1][1].values], [&[8.0], &[1.5]]);
+        assert!(all(b"b,a\n0.5,0.5\n").unwrap_err().to_string().contains("takes an integer"));
+        let (table, preprocess) = (TableOptions::default(), Preprocess::default());
+        let how = Reading { preprocess: &preprocess, scale: 2.0, table: &table, label: None };
+        let text = read(Path::new("a.npy"), &to, &how).unwrap_err().to_string();
+        assert!(text.contains("--scale"), "{text}");
     }
 
     #[test]
@@ -429,18 +605,18 @@ mod tests {
             ("a.gif", &b"GIF89a"[..], &pictures, "use .png"),
             ("a.png", &good[..], &input(&[7]), "not pictures"),
             ("a.csv", &b"1,2\n1,x\n"[..], &input(&[2]), "row 2, column 2"),
-            ("a.csv", &b"1,2,3,4\n"[..], &input(&[2]), "4 numbers in a row"),
-            ("a.csv", &b""[..], &input(&[2]), "no rows of numbers"),
             (
                 "a.csv",
-                &b"1,2,3\n1,2,0.5\n"[..],
+                &b"1,2,3,4\n"[..],
                 &input(&[2]),
-                "row 2: the last of 3 numbers is 0.5",
+                "4 columns of values, and the model takes 2",
             ),
-            ("a.csv", &b"1,2,-3\n"[..], &input(&[2]), "not a class"),
-            ("a.csv", &b"1,inf\n"[..], &input(&[2]), "row 1, column 2"),
+            ("a.csv", &b""[..], &input(&[2]), "no rows of numbers"),
+            ("a.csv", &b"1,2,-3\n"[..], &input(&[2]), "which column holds the truth"),
+            ("a.csv", &b"2,3\n1,inf\n"[..], &input(&[2]), "row 2, column 2"),
+            ("a.csv", &b"1,inf\n"[..], &input(&[2]), "row 1 holds numbers and other cells"),
             ("a.csv", &[0xff, 0xfe, b'\n'][..], &input(&[2]), "a.csv"),
-            ("a.npy", &npy_file("<f8", "(2,)", &nan)[..], &input(&[2]), "number 1 is NaN"),
+            ("a.npy", &npy_file("<f8", "(2,)", &nan)[..], &input(&[2]), "number 2 is NaN"),
             ("a.npy", &npy_file("<f8", "(3,)", &nan)[..], &input(&[2]), "do not fill shape"),
             ("a.npy", &npy_file("<f8", "(2,)", &nan[1..])[..], &input(&[2]), "do not fill shape"),
             ("a.npy", &npy_file("<c16", "(1,)", &nan)[..], &input(&[2]), "a.npy"),
@@ -452,7 +628,7 @@ mod tests {
                 "a.npy",
             ),
             ("a.npy", &npy_file("<f8", "(2,)", &nan)[..], &input(&[5]), "the model takes [5]"),
-            ("a.csv", &b"1,2.5\n"[..], &ids, "number 1 is 2.5; the model's input `x` takes an int"),
+            ("a.csv", &b"1,2.5\n"[..], &ids, "number 2 is 2.5; the model's input `x` takes an int"),
             ("a.png", &good[..], &ids, "not pictures"),
         ] {
             let error = read_bytes(name, bytes, to).unwrap_err();
@@ -461,7 +637,7 @@ mod tests {
             assert_eq!((error.exit_code(), text.lines().count()), (3, 1));
         }
         let missing = Path::new("nowhere.png");
-        let missing = read(missing, &pictures, &Preprocess::default(), 1.0);
+        let missing = read_labelled(missing, &pictures, &Preprocess::default(), None);
         let missing = missing.unwrap_err().to_string();
         assert!(missing.contains("nowhere.png: cannot be read"));
     }

@@ -24,6 +24,7 @@ pub mod rebuild;
 pub mod saved;
 pub mod server;
 pub mod store;
+pub mod tables;
 pub mod tapes;
 pub mod training;
 pub mod trial;

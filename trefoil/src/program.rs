@@ -111,6 +111,7 @@ impl Program {
             preprocess,
             labels,
             numbers: false,
+            label: None,
             guard: self.plan.guarded().into_iter().map(shortened).collect(),
         })
     }
@@ -146,8 +147,11 @@ impl Program {
     /// # Errors
     /// [`Error::Refused`] if it does not.
     pub fn check_about(&self, about: &About) -> Result<()> {
-        let own = self.about(about.preprocess.clone(), about.labels.clone())?;
-        if *about == (About { numbers: about.numbers, ..own }) {
+        let mut own = self.about(about.preprocess.clone(), about.labels.clone())?;
+        for (own, told) in own.inputs.iter_mut().zip(&about.inputs) {
+            own.columns.clone_from(&told.columns);
+        }
+        if *about == (About { numbers: about.numbers, label: about.label.clone(), ..own }) {
             return Ok(());
         }
         Err(refused("its description does not fit its plan; put it with the same program"))
@@ -398,6 +402,7 @@ impl Program {
             name: spec.name.clone(),
             dims: self.of_an_example(shape),
             integer: spec.integer,
+            columns: Vec::new(),
         });
         Ok(named.collect())
     }

@@ -62,7 +62,8 @@ fn a_model_is_put_run_listed_and_removed_and_survives_restarts() {
 
     cluster.json("alice", &["model", "remove", "digits"]);
     assert_eq!(cluster.json("bob", &["model", "list"]), Value::Array(vec![]));
-    let gone = cluster.run("bob", &["infer", "--model", "digits", &image(&cluster, 1)]);
+    let gone =
+        cluster.run("bob", &["infer", "--model", "digits", "--label", "65", &image(&cluster, 1)]);
     assert_eq!(gone.code, 6);
     assert!(gone.err.contains("no such model"), "{}", gone.err);
     for party in 0..3 {
@@ -111,9 +112,11 @@ fn servers_spare_rounds_where_all_three_operators_say_so() {
     cluster.wait_until_up("alice");
     let put = cluster.json("alice", &["model", "put", "digits", DIGITS]);
     let path = image(&cluster, 1);
-    let arguments = ["infer", "--model", "digits", "--profile", "--scale", "0.0625", &path];
+    let arguments =
+        ["infer", "--model", "digits", "--profile", "--scale", "0.0625", "--label", "65", &path];
     let report = cluster.json("alice", &arguments);
-    let dry = ["infer", "--model", "digits", "--dry-run", "--scale", "0.0625", &path];
+    let dry =
+        ["infer", "--model", "digits", "--dry-run", "--scale", "0.0625", "--label", "65", &path];
     let foretold = cluster.json("alice", &dry);
     for what in ["bytes", "rounds"] {
         assert_eq!(report["predicted"][what], report["cost"][what]);
@@ -130,7 +133,8 @@ fn servers_spare_rounds_where_all_three_operators_say_so() {
     cluster.set(1, "profile", "bytes");
     cluster.start_party(1);
     cluster.wait_until_up("alice");
-    let refused = cluster.run("alice", &["infer", "--model", "digits", "--scale", "0.0625", &path]);
+    let refused = cluster
+        .run("alice", &["infer", "--model", "digits", "--scale", "0.0625", "--label", "65", &path]);
     assert_eq!(refused.code, 6, "{}", refused.err);
     assert!(refused.err.contains("differ in the protocol's options"), "{}", refused.err);
     assert!(refused.err.contains("SlowLinks"), "{}", refused.err);
@@ -146,7 +150,8 @@ fn servers_round_as_their_operators_say_and_all_three_alike() {
     cluster.wait_until_up("alice");
     let put = cluster.json("alice", &["model", "put", "digits", DIGITS]);
     let path = image(&cluster, 1);
-    let arguments = ["infer", "--model", "digits", "--profile", "--scale", "0.0625", &path];
+    let arguments =
+        ["infer", "--model", "digits", "--profile", "--scale", "0.0625", "--label", "65", &path];
     let first = cluster.json("alice", &arguments);
     // Rounded down always, so that the same comes every time, for more rounds than else.
     assert_eq!(first["answers"], cluster.json("alice", &arguments)["answers"]);
@@ -163,7 +168,8 @@ fn servers_round_as_their_operators_say_and_all_three_alike() {
     let refused = cluster.run("alice", &arguments);
     assert_eq!(refused.code, 6, "{}", refused.err);
     assert!(refused.err.contains("they predict different costs"), "{}", refused.err);
-    let refused = cluster.run("alice", &["infer", "--model", "digits", "--scale", "0.0625", &path]);
+    let refused = cluster
+        .run("alice", &["infer", "--model", "digits", "--scale", "0.0625", "--label", "65", &path]);
     assert!(refused.err.contains("differ in the protocol's options"), "{}", refused.err);
 }
 
@@ -224,7 +230,8 @@ fn a_running_server_logs_as_much_as_its_file_says_now_and_for_machines_if_asked(
 fn infer(cluster: &Cluster, count: usize) {
     let path = image(cluster, count);
     let scale = (1.0f64 / 16.0).to_string();
-    let arguments = ["infer", "--model", "digits", "--profile", "--scale", &scale, &path];
+    let arguments =
+        ["infer", "--model", "digits", "--profile", "--scale", &scale, "--label", "65", &path];
     let report = cluster.json("bob", &arguments);
     let answers = report["answers"].as_array().unwrap();
     assert_eq!(answers.len(), count);
@@ -241,7 +248,8 @@ fn infer(cluster: &Cluster, count: usize) {
     let layers = report["cost"]["layers"].as_array().unwrap();
     let rounds: u64 = layers.iter().map(|layer| layer["rounds"].as_u64().unwrap()).sum();
     assert_eq!(rounds, report["cost"]["rounds"].as_u64().unwrap());
-    let arguments = ["infer", "--model", "digits", "--dry-run", "--scale", &scale, &path];
+    let arguments =
+        ["infer", "--model", "digits", "--dry-run", "--scale", &scale, "--label", "65", &path];
     let foretold = cluster.json("bob", &arguments);
     assert_eq!(foretold["predicted"], report["predicted"]);
     for what in ["bytes", "rounds"] {
@@ -301,7 +309,7 @@ fn unusable_files_get_one_clear_error_and_leave_the_servers_untouched() {
     for (what, path) in [
         ("wrong shape", short),
         ("NaN", write("nan.csv", picture.as_bytes())),
-        ("too large", write("large.csv", ["1e300"; 64].join(",").as_bytes())),
+        ("too large", write("large.csv", ["1e300"; 65].join(",").as_bytes())),
         ("no picture", write("text.png", b"hello")),
         ("unknown kind", write("image.bmp", b"BM")),
         (
@@ -312,7 +320,7 @@ fn unusable_files_get_one_clear_error_and_leave_the_servers_untouched() {
             ),
         ),
     ] {
-        let run = cluster.run("alice", &["infer", "--model", "digits", &path]);
+        let run = cluster.run("alice", &["infer", "--model", "digits", "--label", "65", &path]);
         assert_eq!(run.code, 3, "{what}: {}", run.err);
         assert_eq!(run.err.trim().lines().count(), 1, "{what}: {}", run.err);
     }
@@ -328,7 +336,8 @@ fn models(cluster: &Cluster) -> Value {
 
 fn infer_as(cluster: &Cluster, client: &str) {
     let path = image(cluster, 2);
-    let report = cluster.json(client, &["infer", "--model", "digits", "--scale", "0.0625", &path]);
+    let report = cluster
+        .json(client, &["infer", "--model", "digits", "--scale", "0.0625", "--label", "65", &path]);
     assert_eq!(report["answers"].as_array().unwrap().len(), 2);
 }
 
@@ -378,14 +387,18 @@ fn bytes(field: u64, value: &[u8]) -> Vec<u8> {
     [key, value.to_vec()].concat()
 }
 
-/// An ONNX file with these nodes and tensors; inputs and outputs have these dimensions.
+/// An ONNX file with these nodes and tensors; inputs and outputs have these dimensions, 0 for any number of examples.
 fn onnx(
     nodes: &[Vec<u8>],
     tensors: &[Vec<u8>],
     [inputs, outputs]: [&[(&str, &[u64])]; 2],
 ) -> Vec<u8> {
     let value = |(name, dims): &(&str, &[u64])| {
-        let dims: Vec<u8> = dims.iter().flat_map(|&dim| bytes(1, &number(1, dim))).collect();
+        let dim = |&dim: &u64| match dim {
+            0 => bytes(1, &bytes(2, b"N")),
+            dim => bytes(1, &number(1, dim)),
+        };
+        let dims: Vec<u8> = dims.iter().flat_map(dim).collect();
         let tensor = [number(1, 1), bytes(2, &dims)].concat();
         [bytes(1, name.as_bytes()), bytes(2, &bytes(1, &tensor))].concat()
     };
@@ -418,6 +431,15 @@ fn matmul(dims: &[u64], count: usize) -> Vec<u8> {
     let weight = [dims, number(2, 1), bytes(8, b"w"), bytes(9, &numbers)].concat();
     let product = node("MatMul", &["x", "w"], "y", &[]);
     onnx(&[product], &[weight], [&[("x", &[1, 64])], &[("y", &[1, 1])]])
+}
+
+/// An ONNX file of `y = x W`, with `inputs` numbers in and `outputs` out, all weights 0.
+pub fn linear(inputs: u64, outputs: u64) -> Vec<u8> {
+    let dims = [number(1, inputs), number(1, outputs)].concat();
+    let numbers = vec![0; 4 * (inputs * outputs) as usize];
+    let weight = [dims, number(2, 1), bytes(8, b"w"), bytes(9, &numbers)].concat();
+    let product = node("MatMul", &["x", "w"], "y", &[]);
+    onnx(&[product], &[weight], [&[("x", &[0, inputs])], &[("y", &[0, outputs])]])
 }
 
 #[test]
@@ -510,7 +532,8 @@ fn inputs_and_outputs_of_any_shape_are_one_example() {
     let c = saved("c.npy", HostTensor::new([], vec![0.5]).unwrap());
     let (z, s) = (at("z.npy"), at("s.npy"));
     let written = [format!("--output={z}"), format!("--output=s={s}")];
-    let infer = ["infer", "--model", "whole", &written[0], &written[1]];
+    // Its first row could be names.
+    let infer = ["infer", "--model", "whole", "--header", "no", &written[0], &written[1]];
     // In their order, and by name.
     let named = [at("x.csv"), format!("y={y}"), format!("c={c}")];
     for inputs in [[&at("x.csv"), &y, &c], [&named[1], &named[2], &named[0]]] {
@@ -531,8 +554,9 @@ fn inputs_and_outputs_of_any_shape_are_one_example() {
             &["--input", &y, "--input", &y, "--input", &c][..],
             "has shape [4, 2]; the model takes [3, 4]",
         ),
-        (&files, "it is of no input: the model takes x [3, 4], y [4, 2], c []"),
-        (&["--input", &at("x.csv")], "--input y: 0 examples"),
+        (&files[..], "it is of no input: the model takes x [3, 4], y [4, 2], c []"),
+        (&["--header", "no", "--input", &at("x.csv")], "--input y: 0 examples"),
+        (&["--input", &at("x.csv"), "--input", &y, "--input", &c], "counts 0, 1, 2 and so on"),
     ] {
         let run = cluster.run("alice", &[&["infer", "--model", "whole"], inputs].concat());
         assert_eq!(run.code, 3, "{}", run.err);
@@ -553,7 +577,10 @@ fn answers_whose_values_left_their_range_are_errors_and_others_are_written_as_nu
     let path = image(&cluster, 4);
     cluster.json("alice", &["model", "put", "digits", DIGITS]);
     let infer = |more: &[&str]| {
-        cluster.run("alice", &[&["infer", "--model", "digits", &path][..], more].concat())
+        cluster.run(
+            "alice",
+            &[&["infer", "--model", "digits", "--label", "65", &path][..], more].concat(),
+        )
     };
     let loud = infer(&["--scale", "3e7"]);
     assert_eq!(loud.code, 6, "{}", loud.err);
@@ -564,16 +591,21 @@ fn answers_whose_values_left_their_range_are_errors_and_others_are_written_as_nu
     assert_eq!(models::data::read_npy(&file).unwrap().dims(), [4, 10]);
     // Whoever wants no guard gets an answer that means nothing.
     cluster.json("alice", &["model", "put", "bare", DIGITS, "--no-guard"]);
-    let bare = cluster.run("alice", &["infer", "--model", "bare", "--scale", "3e7", &path]);
+    let bare = cluster
+        .run("alice", &["infer", "--model", "bare", "--scale", "3e7", "--label", "65", &path]);
     assert_eq!(bare.code, 0, "{}", bare.err);
-    // What is no classifier has no true classes, and prints numbers.
+    // One column too many is no truth unless that is said.
     cluster.json("alice", &["model", "put", "numbers", DIGITS, "--numbers"]);
     let run = |path: &str| {
         cluster.run("alice", &["infer", "--model", "numbers", "--scale", "0.0625", path])
     };
     let judged = run(&path);
     assert_eq!(judged.code, 3, "{}", judged.err);
-    assert!(judged.err.contains("leave that column out"), "{}", judged.err);
+    assert!(
+        judged.err.contains("has 65 columns of values, and the model takes 64"),
+        "{}",
+        judged.err
+    );
     let plain = cluster.folder.join("plain.csv");
     fs::write(&plain, vec!["8"; 64].join(",") + "\n").unwrap();
     let numbers = run(plain.to_str().unwrap());
@@ -613,17 +645,18 @@ fn inputs_outside_of_a_models_range_are_refused_with_their_place() {
     for (name, arguments) in [
         ("stated", &["--range", "0,1"][..]),
         ("named", &["--range", "image=-0.5,1"]),
-        ("measured", &["--inputs", &path, "--scale", "0.0625"]),
+        ("measured", &["--inputs", &path, "--label", "65", "--scale", "0.0625"]),
     ] {
         cluster.json("alice", &[&["model", "put", name, DIGITS], arguments].concat());
         let run = |scale: &str| {
-            cluster.run("alice", &["infer", "--model", name, "--scale", scale, &path])
+            cluster
+                .run("alice", &["infer", "--model", name, "--scale", scale, "--label", "65", &path])
         };
         let good = run("0.0625");
         assert_eq!(good.code, 0, "{name}: {}", good.err);
         let bad = run("62500");
         assert_eq!(bad.code, 3, "{name}: {}", bad.err);
-        assert!(bad.err.contains("images.csv#0: number "), "{}", bad.err);
+        assert!(bad.err.contains("images.csv#1: number "), "{}", bad.err);
         assert!(bad.err.contains("takes") && bad.err.trim().lines().count() == 1, "{}", bad.err);
     }
     for (arguments, said) in [

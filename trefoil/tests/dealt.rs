@@ -63,7 +63,7 @@ fn left(cluster: &Cluster) -> Vec<u64> {
 }
 
 fn infer(cluster: &Cluster, path: &str, more: &[&str]) -> common::Run {
-    let arguments = ["--json", "infer", "--model", "digits", "--scale", "0.0625", path];
+    let arguments = ["--json", "infer", "--model", "digits", "--scale=0.0625", "--label=65", path];
     cluster.run("alice", &[&arguments, more].concat())
 }
 
@@ -102,7 +102,7 @@ fn two_servers_answer_from_tapes_until_they_are_spent() {
         assert!(cost[what].as_u64().unwrap() > 0, "{what}");
     }
     assert_eq!(left(&cluster), [1, 1]);
-    let put = ["data", "put", "rows", &forty, "--dims", "1,8,8", "--classes", "10"];
+    let put = ["data", "put", "rows", &forty, "--label", "65", "--classes", "10"];
     let trains = cluster.run("alice", &put);
     assert!(trains.err.contains("train nothing"), "{}", trains.err);
 
@@ -137,7 +137,7 @@ fn no_answer_of_a_tape_is_given_twice_whenever_a_server_is_killed() {
     let one = images(&cluster, 1);
     let config = cluster.client_config("alice").to_str().unwrap().to_owned();
     let ask = || {
-        let infer = ["--json", "infer", "--model", "digits", "--scale", "0.0625", &one];
+        let infer = ["--json", "infer", "--model", "digits", "--scale=0.0625", "--label=65", &one];
         trefoil(&[&["--config", &config], &infer[..]].concat()).code
     };
     let mut answered = 0;

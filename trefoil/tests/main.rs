@@ -7,4 +7,5 @@ mod dealt;
 mod demo;
 mod load;
 mod protocols;
+mod tables;
 mod training;

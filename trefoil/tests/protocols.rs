@@ -34,7 +34,7 @@ fn two_servers_and_their_dealer_answer_a_client_at_the_predicted_cost() {
     let infer = |count: usize| {
         fs::write(&path, digits()[..count].join("\n")).unwrap();
         let path = path.to_str().unwrap();
-        cluster.json("alice", &["infer", "--model", "digits", "--scale", "0.0625", path])
+        cluster.json("alice", &["infer", "--model", "digits", "--scale=0.0625", "--label=65", path])
     };
     let demo = trefoil(&["demo", "--images", "5", "--json"]);
     let demo: Value = serde_json::from_str(&demo.out).unwrap();

@@ -62,7 +62,7 @@ fn run_file(folder: &Path, name: &str, epochs: u32, rate: f64) -> String {
 fn prepare(cluster: &Cluster) -> String {
     let [alice, bob, labels, out] = files(&cluster.folder);
     for (owner, name, file, how, dims) in [
-        ("alice", "a", alice, "--dims 1,8,8 --scale 0.0625 --classes 10", [8, 10]),
+        ("alice", "a", alice, "--dims 1,8,8 --scale 0.0625 --label 65 --classes 10", [8, 10]),
         ("bob", "b", bob, "--dims 1,8,8 --scale 0.0625 --only values", [8, 0]),
         ("bob", "l", labels, "--classes 10 --only labels", [0, 10]),
     ] {
@@ -95,7 +95,8 @@ fn consent(cluster: &Cluster, file: &str, name: &str) {
 
 /// How many of the held-out digits a model reads as they are called now.
 fn accuracy(cluster: &Cluster, model: &str, out: &str) -> f64 {
-    let report = cluster.json("carol", &["infer", "--model", model, "--scale", "0.0625", out]);
+    let report =
+        cluster.json("carol", &["infer", "--model", model, "--scale=0.0625", "--label=65", out]);
     report["accuracy"].as_f64().unwrap()
 }
 
@@ -143,7 +144,6 @@ fn a_network_learns_from_two_owners_who_consent_and_is_served_at_once() {
     assert!(last(&report)["loss"].as_f64().unwrap() < 0.3 * curve[0]["loss"].as_f64().unwrap());
     assert!(last(&report)["right"].as_f64().unwrap() > 0.9, "{report}");
     assert!(accuracy(&cluster, "digits-learnt", &out) > 0.9);
-    let file = cluster.folder.join("learnt.safetensors");
     // Who asks for it again is told that it is done, and another run for that model does not begin.
     let again = cluster.json("carol", &["train", &file]);
     assert_eq!((&again["steps"], &again["model"]), (&88.into(), &"digits-learnt".into()));
@@ -153,6 +153,7 @@ fn a_network_learns_from_two_owners_who_consent_and_is_served_at_once() {
     let run = cluster.run("carol", &["train", second.to_str().unwrap()]);
     assert!(run.code != 0 && run.err.contains("write another name into"), "{}", run.err);
     assert_eq!(cluster.json("carol", &["run", "list"]).as_array().unwrap().len(), 1);
+    let file = cluster.folder.join("learnt.safetensors");
     let path = file.to_str().unwrap();
     let told = cluster.json("carol", &["run", "get", "digits", path]);
     assert_eq!(told["step"], 88);
@@ -165,7 +166,8 @@ fn a_network_learns_from_two_owners_who_consent_and_is_served_at_once() {
     cluster.json("carol", &["run", "get", "digits", "--into", DIGITS, path]);
     cluster.json("carol", &["model", "put", "again", path]);
     let answers = |model: &str| {
-        let report = cluster.json("carol", &["infer", "--model", model, "--scale", "0.0625", &out]);
+        let report = cluster
+            .json("carol", &["infer", "--model", model, "--scale=0.0625", "--label=65", &out]);
         report["answers"]
             .as_array()
             .unwrap()
@@ -211,7 +213,9 @@ fn owners_see_what_noise_is_worth_and_their_budget_ends_runs() {
     let cluster = Cluster::start("private", "alice,carol");
     let [rows, ..] = files(&cluster.folder);
     let mut arguments = vec!["data", "put", "a", rows.as_str(), "--readers", "carol"];
-    arguments.extend("--dims 1,8,8 --scale 0.0625 --classes 10 --privacy-budget 3".split(' '));
+    arguments.extend(
+        "--dims 1,8,8 --scale 0.0625 --label 65 --classes 10 --privacy-budget 3".split(' '),
+    );
     cluster.json("alice", &arguments);
     let file = |name: &str, how: &str| {
         let text = format!(
@@ -363,7 +367,7 @@ fn a_lost_server_is_rebuilt_and_its_run_goes_on() {
     let report: Value = serde_json::from_str(&report.out).unwrap();
     assert_eq!(report["steps"].as_u64(), Some(132));
     assert!(accuracy(&cluster, "digits-learnt", &out) > 0.9);
-    cluster.json("carol", &["infer", "--model", "shipped", "--scale", "0.0625", &out]);
+    cluster.json("carol", &["infer", "--model", "shipped", "--scale=0.0625", "--label=65", &out]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod models;
 mod operators;
+mod tables;
 mod training;
 
 use std::{fmt::Display, path::PathBuf, str::FromStr};
@@ -13,7 +14,8 @@ use mpc_core::Profile;
 
 pub use models::{Check, Job, MakeTape, Model, Prepare, Put, Reading, Share, Tape, TapePlan};
 pub use operators::{Audit, Cluster, Party, Store};
-pub use training::{Data, Half, PutData, Run, Train};
+pub use tables::{Header, Tables};
+pub use training::{Data, DataSchema, Half, PutData, Run, Train};
 
 use crate::protocols::ProtocolChoice;
 
@@ -284,10 +286,12 @@ pub struct Infer {
     /// The examples of one input, .npy or .csv; once for each input of the model, in their order where NAME= is left out
     #[arg(long = "input", value_name = "[NAME=]FILE")]
     pub inputs: Vec<String>,
-    /// Images: .png, .jpg, .npy (numbers in the model's input layout), or .csv (an image on a line; one more number is
-    /// its true class)
+    /// Images: .png, .jpg, .npy (numbers in the model's input layout), or .csv (an example on a line)
     #[arg(required_unless_present = "inputs", conflicts_with = "inputs", value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
+    /// The options of reading tables.
+    #[command(flatten)]
+    pub tables: Tables,
 }
 
 /// Arguments of `ping`.

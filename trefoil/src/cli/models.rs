@@ -6,8 +6,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use gpu_kernels::EngineChoice;
 use mpc_core::Profile;
 
-use super::{named, profile};
-use crate::config::Truncation;
+use super::{Tables, named, profile};
+use crate::{config::Truncation, tables::Scaling};
 
 /// Commands for models.
 #[derive(Debug, Subcommand)]
@@ -27,7 +27,13 @@ Numbers are fixed-point, so a model is right only for inputs like those it was m
 or --range which those are, and clients refuse others:
 
   trefoil model put digits digits.onnx --inputs samples.csv --scale 0.0625
-  trefoil model put encoder encoder.onnx --range ids=0,30521 --range mask=0,1")]
+  trefoil model put encoder encoder.onnx --range ids=0,30521 --range mask=0,1
+
+If the samples are a .csv whose columns have names, or --schema describes columns, clients match the columns
+of their tables to the model's by name, and numbers and categories are checked column by column:
+
+  trefoil model put risk risk.onnx --inputs patients.csv --label died --scale standard
+  trefoil model put risk risk.onnx --schema patients.toml")]
     Put(Put),
     /// Try a model on this machine: what it costs, how exact it is, whether its numbers keep their range
     #[command(long_about = "\
@@ -42,6 +48,11 @@ off. From that follow the fraction bits to put the model with.
     Check(Check),
     /// List the models that you may run
     List,
+    /// Print what a model takes and returns, with the columns of its tables
+    Show {
+        /// The model's name
+        name: String,
+    },
     /// Let others run a model of yours, or no longer
     #[command(long_about = "\
 Let others run a model of yours, or no longer.
@@ -158,9 +169,16 @@ pub struct Reading {
     /// The values that an input may have, instead of samples
     #[arg(long = "range", value_name = "[NAME=]LOW,HIGH", allow_hyphen_values = true)]
     pub ranges: Vec<String>,
-    /// Numbers in .npy and .csv files of samples are multiplied by this
-    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
-    pub scale: f64,
+    /// A description of the columns of tables, as `trefoil data schema` writes it, instead of one from the samples
+    #[arg(long, value_name = "FILE")]
+    pub schema: Option<PathBuf>,
+    /// Numbers in .npy and .csv files of samples are multiplied by this. Of a .csv whose columns have names,
+    /// `standard` gives each column mean 0 and deviation 1, `minmax` the range 0 to 1; clients do the same
+    #[arg(long, default_value = "none", value_name = "FACTOR|standard|minmax|none")]
+    pub scale: Scaling,
+    /// The options of reading tables.
+    #[command(flatten)]
+    pub tables: Tables,
 }
 
 /// The preparation of images at clients.

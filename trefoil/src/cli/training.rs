@@ -4,7 +4,8 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::Share;
+use super::{Share, Tables};
+use crate::tables::Scaling;
 
 /// Commands for data sets.
 #[derive(Debug, Subcommand)]
@@ -13,15 +14,36 @@ pub enum Data {
     #[command(long_about = "\
 Secret-share rows among the servers.
 
-FILE is a .npy with the rows, or a .csv with a row on each line, whose last number is the label. The values are
-cut into shares on this machine. How many rows there are and what a row looks like is public.
+FILE is a .npy with the rows, or a .csv with a row on each line, one of whose columns may be the label. The values
+are cut into shares on this machine. How many rows there are, what a row looks like and the names of its columns are
+public.
 
 Whoever may use the data set can name it in a run; no run begins before you consent to that run.
 
-  trefoil data put digits digits.csv --dims 1,8,8 --classes 10 --scale 0.0625 --readers bob")]
+  trefoil data put patients patients.csv --label died --classes 2 --readers bob
+  trefoil data put patients patients.csv --schema patients.toml --readers bob
+  trefoil data put digits digits.csv --dims 1,8,8 --label 65 --classes 10 --scale 0.0625 --readers bob")]
     Put(PutData),
+    /// Describe the columns of a table in a file that others may use
+    #[command(long_about = "\
+Describe the columns of a table in a file that others may use.
+
+The file says of each column its name, its range or its categories, how numbers are scaled, and which number stands
+for a missing one. Owners of data and of models who use one file with --schema prepare their tables in the same way.
+No server is asked.
+
+Ranges, means and categories are those of the table's rows: read the file before you give it away, and change what
+tells too much.
+
+  trefoil data schema patients.csv --label died --scale standard --output patients.toml")]
+    Schema(DataSchema),
     /// List the data sets that you may use
     List,
+    /// Print what a data set holds, with the columns of its tables
+    Show {
+        /// The data set's name
+        name: String,
+    },
     /// Change the clients that may name a data set of yours in their runs
     Share(Share),
     /// Remove a data set of yours from all servers
@@ -40,6 +62,23 @@ pub enum Half {
     Labels,
 }
 
+/// Arguments of `data schema`.
+#[derive(Debug, Args)]
+pub struct DataSchema {
+    /// The tables: .csv, .csv.gz
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// The scaling of columns of numbers
+    #[arg(long, default_value = "none", value_name = "FACTOR|standard|minmax|none")]
+    pub scale: Scaling,
+    /// The file to write, instead of printing it
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// The options of reading tables.
+    #[command(flatten)]
+    pub tables: Tables,
+}
+
 /// Arguments of `data put`.
 #[derive(Debug, Args)]
 pub struct PutData {
@@ -47,8 +86,8 @@ pub struct PutData {
     pub name: String,
     /// The rows: .npy, .csv, .csv.gz, or bytes in the form of MNIST: .idx, .idx.gz
     pub file: PathBuf,
-    /// Dimensions of a row, as the network takes it, such as 1,8,8 or 30
-    #[arg(long, value_delimiter = ',', required_unless_present = "only", value_name = "D,D,..")]
+    /// Dimensions of a row, as the network takes it, such as 1,8,8 or 30 [default: the number of columns of a .csv]
+    #[arg(long, value_delimiter = ',', value_name = "D,D,..")]
     pub dims: Vec<usize>,
     /// For rows whose other half another client owns: FILE holds their values, or it holds their labels. A run puts
     /// such data sets side by side, row by row
@@ -62,8 +101,11 @@ pub struct PutData {
     #[arg(long, value_name = "FILE", requires = "classes")]
     pub labels: Option<PathBuf>,
     /// The labels, in a separate .npy or .csv file: N numbers for each row, for regression
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["classes", "only"])]
+    #[arg(long, value_name = "FILE")]
     pub targets: Option<PathBuf>,
+    /// A description of the table's columns, as `trefoil data schema` writes it
+    #[arg(long, value_name = "FILE", conflicts_with = "scale")]
+    pub schema: Option<PathBuf>,
     /// Numbers of a row are multiplied by this
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub scale: f64,
@@ -89,6 +131,9 @@ pub struct PutData {
     /// Take the place of a data set of yours of the same name
     #[arg(long)]
     pub replace: bool,
+    /// The options of reading tables.
+    #[command(flatten)]
+    pub tables: Tables,
 }
 
 /// Arguments of `train`.

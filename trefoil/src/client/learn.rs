@@ -199,7 +199,7 @@ impl Client {
         &mut self,
         name: &str,
         set: &DataSet,
-        rows: &[Tensor],
+        rows: Vec<Tensor>,
         readers: &Readers,
         replace: bool,
         watch: &dyn Watch,
@@ -211,7 +211,7 @@ impl Client {
             readers: readers.clone(),
             replace,
         };
-        self.upload(&request, &[], rows.to_vec(), watch)
+        self.upload(&request, &[], rows, watch)
     }
 
     /// Shares the start of a run among the servers. It begins with [`Client::train`], once the owners of its

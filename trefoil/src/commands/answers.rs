@@ -18,9 +18,9 @@ pub(super) struct Answer {
     /// The classes with the largest scores, best first, if the model is a classifier.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub top: Vec<Class>,
-    /// The true class, if the file states it.
+    /// The true class or number, if the file states it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub truth: Option<usize>,
+    pub truth: Option<f64>,
     /// All that the model returned.
     pub outputs: Vec<Values>,
 }
@@ -90,15 +90,14 @@ pub(super) fn answer(
 ) -> Answer {
     let named = |(spec, values): (&OutputTensor, _)| Values { name: spec.name.clone(), values };
     let outputs: Vec<_> = about.outputs.iter().zip(outputs).map(named).collect();
-    let first = outputs.first().map_or(&[][..], |first| &first.values);
     let kind = Kind::of(about);
+    let first = outputs.first().map_or(&[][..], |first| &first.values);
     let top = match (kind, first) {
         (Kind::Scores(_), scores) => best(scores, about, top.max(1)),
         (Kind::Label, [label]) if *label >= 0.0 => vec![class(*label as usize, None, about)],
         _ => Vec::new(),
     };
-    let truth = image.label.filter(|_| kind != Kind::Numbers);
-    Answer { image: image.source.clone(), top, truth, outputs }
+    Answer { image: image.source.clone(), top, truth: image.truth, outputs }
 }
 
 fn best(scores: &[f64], about: &About, top: usize) -> Vec<Class> {
@@ -113,37 +112,55 @@ fn class(class: usize, score: Option<f64>, about: &About) -> Class {
 
 /// The part of the examples with a true class whose class is that one.
 pub(super) fn accuracy(answers: &[Answer]) -> Option<f64> {
-    let right = |answer: &Answer| Some(answer.top.first()?.class == answer.truth?);
+    let right = |answer: &Answer| Some(answer.top.first()?.class as f64 == answer.truth?);
     let judged: Vec<bool> = answers.iter().filter_map(right).collect();
     let hits = judged.iter().filter(|&&hit| hit).count();
     (!judged.is_empty()).then(|| hits as f64 / judged.len() as f64)
 }
 
+/// The mean distance of answers of one number from the true ones, if some are known.
+pub(super) fn mean_error(answers: &[Answer]) -> Option<f64> {
+    let error = |answer: &Answer| match answer.outputs.first()?.values.as_slice() {
+        [value] if answer.top.is_empty() => Some((value - answer.truth?).abs()),
+        _ => None,
+    };
+    let errors: Vec<f64> = answers.iter().filter_map(error).collect();
+    (!errors.is_empty()).then(|| errors.iter().sum::<f64>() / errors.len() as f64)
+}
+
 /// The answers as a table.
-pub(super) fn text(answers: &[Answer], accuracy: Option<f64>, about: &About) -> String {
+pub(super) fn text(answers: &[Answer], about: &About) -> String {
     let mut text = match Kind::of(about) {
         Kind::Numbers => numbers(answers, about),
-        kind => classes(answers, kind, about, accuracy.is_some()),
+        kind => classes(answers, kind, about),
     };
-    if let Some(accuracy) = accuracy {
+    if let Some(accuracy) = accuracy(answers) {
         let _ = write!(text, "\n{:.1} % of the classes are the true ones", 100.0 * accuracy);
+    }
+    if let Some(error) = mean_error(answers) {
+        let _ = write!(text, "\nmean absolute error {error:.4}");
     }
     text
 }
 
-fn classes(answers: &[Answer], kind: Kind, about: &About, judged: bool) -> String {
+fn judged(answers: &[Answer]) -> bool {
+    answers.iter().any(|answer| answer.truth.is_some())
+}
+
+fn classes(answers: &[Answer], kind: Kind, about: &About) -> String {
+    let judged = judged(answers);
+    let name = |class: usize| about.labels.get(class).cloned().unwrap_or_else(|| class.to_string());
     let mut heading = vec![about.example(), "class"];
     heading.extend(matches!(kind, Kind::Scores(_)).then_some("score"));
     heading.extend(judged.then_some("truth"));
     let mut rows = Vec::new();
     for answer in answers {
         for (place, class) in answer.top.iter().enumerate() {
-            let name = class.label.clone().unwrap_or_else(|| class.class.to_string());
             let source = if place == 0 { answer.image.clone() } else { String::new() };
-            let mut row = vec![source, name];
+            let mut row = vec![source, name(class.class)];
             row.extend(class.score.map(|score| format!("{score:.4}")));
             if judged && place == 0 {
-                row.push(answer.truth.map_or_else(String::new, |truth| truth.to_string()));
+                row.push(answer.truth.map_or_else(String::new, |truth| name(truth as usize)));
             }
             rows.push(row);
         }
@@ -156,6 +173,7 @@ fn numbers(answers: &[Answer], about: &About) -> String {
     let Some(output) = about.outputs.first() else { return String::new() };
     let many = output.dims.iter().product::<usize>() > FEW;
     let shown = output.to_string();
+    let judged = judged(answers);
     let row = |answer: &Answer| {
         let values = answer.outputs.first().map_or(&[][..], |first| &first.values);
         let each = values.iter().map(|value| number(*value, output)).collect::<Vec<_>>();
@@ -166,10 +184,12 @@ fn numbers(answers: &[Answer], about: &About) -> String {
         } else {
             each.join(" ")
         };
-        vec![answer.image.clone(), cell]
+        let truth = answer.truth.map_or_else(String::new, |truth| number(truth, output));
+        [vec![answer.image.clone(), cell], if judged { vec![truth] } else { vec![] }].concat()
     };
     let rows: Vec<_> = answers.iter().map(row).collect();
-    let mut text = table(&[about.example(), &shown], &rows);
+    let heading = [about.example(), &shown, "truth"];
+    let mut text = table(&heading[..if judged { 3 } else { 2 }], &rows);
     if many {
         text += "\n--output FILE.npy writes all numbers, --json prints them";
     }
@@ -229,33 +249,33 @@ mod tests {
         About { outputs: vec![output], labels, ..About::default() }
     }
 
-    fn shown(about: &About, values: &[f64], truth: Option<usize>) -> String {
-        let image = Image { source: "x".to_owned(), values: vec![], label: truth };
+    fn shown(about: &About, values: &[f64], truth: Option<f64>) -> String {
+        let image = Image { source: "x".to_owned(), values: vec![], truth };
         let answers = [answer(&image, std::iter::once(values.to_vec()), about, 1)];
-        text(&answers, accuracy(&answers), about)
+        text(&answers, about)
     }
 
     #[test]
     fn only_scores_along_one_axis_and_labels_are_classes() {
-        let scores = shown(&about(&[3], 20, &[]), &[0.5, 2.0, 1.0], Some(1));
+        let scores = shown(&about(&[3], 20, &[]), &[0.5, 2.0, 1.0], Some(1.0));
         assert_eq!(
             scores,
             "example  class   score  truth\nx            1  2.0000      1\n100.0 % of the classes are the true ones"
         );
         // A model that returns the class itself.
-        let label = shown(&about(&[1], 0, &["cat", "dog"]), &[1.0], Some(0));
+        let label = shown(&about(&[1], 0, &["cat", "dog"]), &[1.0], Some(0.0));
         assert_eq!(
             label,
-            "example  class  truth\nx        dog        0\n0.0 % of the classes are the true ones"
+            "example  class  truth\nx        dog    cat\n0.0 % of the classes are the true ones"
         );
         // A regression, and one whose owner states that its outputs are not scores.
-        let one = shown(&about(&[1], 20, &[]), &[2.5], Some(1));
-        assert!(one.contains("y [1]") && one.ends_with("2.5000"), "{one}");
-        let several =
-            shown(&About { numbers: true, ..about(&[2], 20, &[]) }, &[2.5, -1.0], Some(1));
+        let one = shown(&about(&[1], 20, &[]), &[2.5], Some(3.0));
+        assert!(one.contains("y [1]") && one.contains("2.5000  3.0000"), "{one}");
+        assert!(one.ends_with("mean absolute error 0.5000"), "{one}");
+        let several = shown(&About { numbers: true, ..about(&[2], 20, &[]) }, &[2.5, -1.0], None);
         assert!(several.contains("y [2]") && several.ends_with("2.5000 -1.0000"), "{several}");
         // Scores at several positions are not one class.
-        let positions = shown(&about(&[16, 500], 20, &[]), &vec![1.25; 8000], Some(3));
+        let positions = shown(&about(&[16, 500], 20, &[]), &vec![1.25; 8000], None);
         assert!(positions.starts_with("example"), "{positions}");
         assert!(
             positions.contains("1.2500 to 1.2500") && !positions.contains("class"),
@@ -268,7 +288,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("trefoil-answers-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let about = about(&[2, 2], 20, &[]);
-        let image = Image { source: "x".to_owned(), values: vec![], label: None };
+        let image = Image { source: "x".to_owned(), values: vec![], truth: None };
         let one = |from: f64| {
             let values = vec![from, from + 0.5, -1.0, 0.0];
             answer(&image, std::iter::once(values), &about, 1)

@@ -1,29 +1,29 @@
 //! `trefoil data`: rows on which networks are trained.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
-use ring_arith::{EngineTensor, FixedPoint, FracBits, Shape, Tensor};
+use ring_arith::{EngineTensor, Tensor};
 use serde_json::json;
 
 use crate::{
     Error, Input, Preprocess, Result,
-    cli::{Data, Global, Half, PutData},
+    cli::{Data, DataSchema, Global, Half, PutData},
     config::check_name,
     images::{self, Image},
     output::{Output, bytes, table},
-    training::{Budget, Conditions, DELTA, DataSet, RowTensor},
+    tables::{Schema, columns_text},
+    training::{Budget, Conditions, DELTA, DataSet, RowTensor, Rows, classes_of, real},
     wire::DataState,
 };
 
 use super::model::{named, remove_named, share_with, shown};
 
-/// The default of the rows' fraction bits, which is that of a training's values.
-const FRACTION: u32 = 20;
-
 pub(super) fn run(command: Data, global: &Global, output: Output) -> Result<()> {
     match command {
         Data::Put(arguments) => put(&arguments, global, output),
+        Data::Schema(arguments) => describe(&arguments, output),
         Data::List => list(global, output),
+        Data::Show { name } => show(&name, global, output),
         Data::Share(arguments) => {
             let mut client = super::connect(global)?;
             let sets = client.data_sets()?;
@@ -59,7 +59,7 @@ fn put(arguments: &PutData, global: &Global, output: Output) -> Result<()> {
     let set = DataSet { rows: words[0].shape().dims()[0], tensors, conditions };
     let mut client = super::connect(global)?;
     let progress = output.progress("sharing the rows");
-    client.put_data(name, &set, &words, &readers, arguments.replace, &progress)?;
+    client.put_data(name, &set, words, &readers, arguments.replace, &progress)?;
     drop(progress);
     output.result(&json!({ "put": name, "set": set, "readers": readers }), || {
         format!("{name}: {} rows of {} shared among the servers", set.rows, row_text(&set))
@@ -76,15 +76,15 @@ fn put(arguments: &PutData, global: &Global, output: Output) -> Result<()> {
 
 /// Values and labels of all rows.
 fn whole(arguments: &PutData) -> Result<Vec<(RowTensor, Tensor)>> {
-    let mut rows = read(&arguments.file, &arguments.dims, arguments.scale)?;
+    let mut rows = read(arguments)?;
     if let Some(file) = &arguments.labels {
-        label(file, &mut rows)?;
+        label(file, &mut rows.rows)?;
     }
     let labels = match &arguments.targets {
-        Some(file) => targets(file, &rows)?,
-        None => classes(arguments.classes.unwrap_or(0) as usize, &rows)?,
+        Some(file) => targets(file, &rows.rows)?,
+        None => rows.labels(arguments.classes)?,
     };
-    Ok(vec![real("values", &arguments.dims, &rows)?, labels])
+    Ok(vec![rows.values()?, labels])
 }
 
 /// The values of rows whose labels are in another data set.
@@ -93,47 +93,84 @@ fn values(arguments: &PutData) -> Result<(RowTensor, Tensor)> {
         let reason = "classes are labels, which --only values leaves to another data set";
         return Err(Error::input("--classes", reason));
     }
-    if arguments.dims.is_empty() {
-        return Err(Error::input("--dims", "say the dimensions of a row's values, such as 1,8,8"));
-    }
-    let rows = read(&arguments.file, &arguments.dims, arguments.scale)?;
-    real("values", &arguments.dims, &rows)
+    read(arguments)?.values()
 }
 
 /// The labels of rows whose values are in another data set: classes, or the given number of numbers
 /// for each.
 fn labels(arguments: &PutData) -> Result<(RowTensor, Tensor)> {
-    let PutData { file, dims, scale, .. } = arguments;
+    let PutData { file, dims, .. } = arguments;
+    if arguments.tables.label.is_some() || arguments.schema.is_some() {
+        return truths(arguments)?.labels(arguments.classes);
+    }
     match (arguments.classes, dims.as_slice()) {
         (Some(count), []) => {
             let row = |(at, class)| Image {
-                source: format!("{}#{at}", file.display()),
+                source: format!("{}#{}", file.display(), at + 1),
                 values: Vec::new(),
-                label: Some(class),
+                truth: Some(class as f64),
             };
             let rows: Vec<_> =
                 images::read_labels(file)?.into_iter().enumerate().map(row).collect();
             if rows.is_empty() {
                 return Err(Error::input(file.display(), "holds no labels"));
             }
-            classes(count as usize, &rows)
+            classes_of(count as usize, &rows)
         }
-        (None, [_]) => real("labels", dims, &read(file, dims, *scale)?),
+        (None, [_]) => {
+            let rows = read(arguments)?;
+            real("labels", dims, &rows.rows)
+        }
         _ => {
-            let reason = "labels are classes, --classes N, or N numbers for each row, --dims N";
+            let reason = "labels are classes, --classes N, N numbers for each row, --dims N, or a column, --label";
             Err(Error::input("--only labels", reason))
         }
     }
 }
 
+/// The truth of the rows of a table, of which nothing else is wanted.
+fn truths(arguments: &PutData) -> Result<Rows> {
+    let path = &arguments.file;
+    if !images::is_table(path) {
+        return Err(Error::input(path.display(), "a column is one of a .csv"));
+    }
+    let options = arguments.tables.options();
+    let table = images::read_table(path, &options)?;
+    Rows::truths_of_table(path, &table, schema(arguments)?.label.as_ref(), &options)
+}
+
 /// The rows of a file.
-fn read(file: &Path, dims: &[usize], scale: f64) -> Result<Vec<Image>> {
-    let input = Input { name: "values".to_owned(), dims: dims.to_vec(), integer: false };
-    let rows = images::read(file, &input, &Preprocess::Scale { white: 1.0 }, scale)?;
+fn read(arguments: &PutData) -> Result<Rows> {
+    let PutData { file, dims, scale, .. } = arguments;
+    let options = arguments.tables.options();
+    let schema = schema(arguments)?;
+    if images::is_table(file) {
+        let table = images::read_table(file, &options)?;
+        return Rows::of_table(file, &table, schema, dims, (&options, *scale));
+    }
+    if dims.is_empty() {
+        let reason = "say the dimensions of a row's values, such as 1,8,8";
+        return Err(Error::input("--dims", reason));
+    }
+    let Schema { columns, label } = schema;
+    let how = images::Reading {
+        preprocess: &Preprocess::default(),
+        scale: *scale,
+        table: &options,
+        label: None,
+    };
+    let (name, dims) = ("values".to_owned(), dims.clone());
+    let input = Input { name, dims, columns, ..Input::default() };
+    let rows = images::read(file, &input, &how)?;
     if rows.is_empty() {
         return Err(Error::input(file.display(), "holds no rows"));
     }
-    Ok(rows)
+    Ok(Rows { rows, dims: input.dims, columns: input.columns, label })
+}
+
+/// The schema of the arguments, or one without columns.
+fn schema(arguments: &PutData) -> Result<Schema> {
+    Ok(arguments.schema.as_deref().map(Schema::read).transpose()?.unwrap_or_default())
 }
 
 /// Gives each row its class out of a file.
@@ -143,40 +180,8 @@ fn label(file: &Path, rows: &mut [Image]) -> Result<()> {
         let reason = format!("{} labels for {} rows", labels.len(), rows.len());
         return Err(Error::input(file.display(), reason));
     }
-    rows.iter_mut().zip(labels).for_each(|(row, label)| row.label = Some(label));
+    rows.iter_mut().zip(labels).for_each(|(row, label)| row.truth = Some(label as f64));
     Ok(())
-}
-
-/// A tensor of real numbers, with its words.
-fn real(name: &str, dims: &[usize], rows: &[Image]) -> Result<(RowTensor, Tensor)> {
-    let code = FixedPoint(FracBits::new(FRACTION)?);
-    let mut words = Vec::with_capacity(rows.len() * dims.iter().product::<usize>());
-    for row in rows {
-        let encoded = code.encode(&row.values);
-        words.extend(encoded.map_err(|cause| Error::input(&row.source, cause))?);
-    }
-    let shape = Shape::new([&[rows.len()], dims].concat())?;
-    let (name, dims) = (name.to_owned(), dims.to_vec());
-    Ok((RowTensor { name, dims, fraction_bits: FRACTION }, Tensor::new(shape, words)?))
-}
-
-/// The classes behind the rows, a one in the place of each.
-fn classes(classes: usize, rows: &[Image]) -> Result<(RowTensor, Tensor)> {
-    let mut words = vec![0; rows.len() * classes];
-    for (at, row) in rows.iter().enumerate() {
-        let class = row.label.ok_or_else(|| {
-            let reason = "no class stands behind the numbers of the row; with --labels FILE classes come from a file, with --targets FILE numbers";
-            Error::input(&row.source, reason)
-        })?;
-        if class >= classes {
-            let reason =
-                format!("its class is {class}; --classes {classes} allows 0 to {}", classes - 1);
-            return Err(Error::input(&row.source, reason));
-        }
-        words[at * classes + class] = 1;
-    }
-    let tensor = RowTensor { name: "labels".to_owned(), dims: vec![classes], fraction_bits: 0 };
-    Ok((tensor, Tensor::new(Shape::new([rows.len(), classes])?, words)?))
 }
 
 /// Numbers for each row out of a file.
@@ -190,9 +195,9 @@ fn targets(file: &Path, rows: &[Image]) -> Result<(RowTensor, Tensor)> {
     }
     let values = found.floats();
     let target = |(at, values): (usize, &[f64])| Image {
-        source: format!("{}#{at}", file.display()),
+        source: format!("{}#{}", file.display(), at + 1),
         values: values.to_vec(),
-        label: None,
+        truth: None,
     };
     let targets: Vec<Image> = values.chunks(each).enumerate().map(target).collect();
     real("labels", &[each], &targets)
@@ -254,6 +259,51 @@ fn spent(set: &DataState) -> String {
         Some(budget) => format!("epsilon {told}, of {}", budget.epsilon),
         None => format!("epsilon {told}"),
     }
+}
+
+/// Writes the schema of tables.
+fn describe(arguments: &DataSchema, output: Output) -> Result<()> {
+    let options = arguments.tables.options();
+    let read = |path| images::read_table(path, &options);
+    let tables: Vec<_> = arguments.files.iter().map(|path| read(path)).collect::<Result<_>>()?;
+    let first = arguments.files[0].display();
+    if tables[0].names().is_none() {
+        let reason = "its columns have no names; write them into a first row";
+        return Err(Error::input(first, reason));
+    }
+    let schema = Schema::of(&tables, &options, arguments.scale, false)
+        .map_err(|reason| Error::input(first, reason))?;
+    let text = schema.to_toml()?;
+    let Some(path) = &arguments.output else {
+        return output.result(&schema, || text.trim_end().to_owned());
+    };
+    if path.exists() {
+        return Err(Error::input(path.display(), "is there already; name a file that is not"));
+    }
+    fs::write(path, &text).map_err(|cause| Error::file(path, cause))?;
+    output.result(&schema, || format!("{}: {} columns", path.display(), schema.columns.len()))?;
+    output.remark(
+        "its ranges, means and categories are those of the rows: read it before you give it away",
+    )
+}
+
+/// Prints what a data set holds.
+fn show(name: &str, global: &Global, output: Output) -> Result<()> {
+    let sets = super::connect(global)?.data_sets()?;
+    let state = crate::client::agree_on_item(name, &sets)?;
+    let DataSet { rows, tensors, conditions } = &state.set;
+    let value = json!({
+        "name": name, "owner": state.owner, "version": state.version, "put_at": state.put_at,
+        "rows": rows, "tensors": tensors, "conditions": conditions,
+    });
+    output.result(&value, || {
+        let mut text =
+            format!("{name}: {rows} rows of {}, put by {}", row_text(&state.set), state.owner);
+        for tensor in tensors.iter().filter(|tensor| !tensor.columns.is_empty()) {
+            text += &format!("\n\n{}\n{}", tensor.name, columns_text(&tensor.columns));
+        }
+        text
+    })
 }
 
 fn remove(name: &str, global: &Global, output: Output) -> Result<()> {

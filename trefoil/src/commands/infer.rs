@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ring_arith::{EngineTensor, FixedPoint, FracBits, Shape, Tensor};
 use serde::Serialize;
 
-use super::answers::{self, Answer, Kind, accuracy, answer};
+use super::answers::{self, Answer, Kind, accuracy, answer, mean_error};
 use crate::{
     About, Error, Id, Input, Result,
     cli::{Global, Infer},
@@ -26,6 +26,9 @@ struct Report {
     answers: Vec<Answer>,
     #[serde(skip_serializing_if = "Option::is_none")]
     accuracy: Option<f64>,
+    /// The mean distance from the true numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mean_error: Option<f64>,
     cost: Total,
     /// The servers' prediction, if a profile was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,6 +54,7 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
         written_output(text, &about)?;
     }
     let inputs = read(arguments, &about)?;
+    let nameless = unmatched(arguments, &about)?;
     check_ranges(&about, &ranges, &inputs)?;
     check_classes(&about, &inputs[0])?;
     let size = batch(arguments, &about);
@@ -85,9 +89,16 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     }
     drop(progress);
     let cost = cost.ok_or_else(|| Error::input("IMAGE", "there is no example in these files"))?;
-    let (model, accuracy) = (arguments.model.clone(), accuracy(&answers));
-    let report = Report { model, accuracy, answers, cost, predicted };
-    output.result(&report, || answers::text(&report.answers, report.accuracy, &about))?;
+    let model = arguments.model.clone();
+    let (accuracy, mean_error) = (accuracy(&answers), mean_error(&answers));
+    let report = Report { model, accuracy, mean_error, answers, cost, predicted };
+    output.result(&report, || answers::text(&report.answers, &about))?;
+    if let Some(path) = nameless {
+        output.remark(format!(
+            "{}: the model's columns have no names, so those of the file were taken in its order",
+            path.display()
+        ))?;
+    }
     write(arguments, &report.answers, &about, output)?;
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     if let [first, others @ ..] = about.outputs.as_slice()
@@ -113,6 +124,7 @@ fn check_ranges(about: &About, ranges: &[Option<Range>], inputs: &[Vec<Image>]) 
         for image in images {
             if let Some(at) = range.outside(&image.values) {
                 let (value, name) = (image.values[at], &input.name);
+                let at = at + 1;
                 let reason = format!(
                     "number {at} is {value}; the model's input `{name}` takes {range}, as its owner \
                      says; --scale makes numbers of files smaller or larger"
@@ -157,22 +169,22 @@ fn written_output<'a>(text: &'a str, about: &About) -> Result<(usize, &'a str)> 
 /// Refuses true classes that the model does not have: the column was not meant as that.
 fn check_classes(about: &About, images: &[Image]) -> Result<()> {
     let kind = Kind::of(about);
-    let Some(classes) = kind.classes(about) else { return Ok(()) };
-    let known = |image: &&Image| image.label.is_some_and(|class| class >= classes);
-    let Some(image) = images.iter().find(known) else { return Ok(()) };
-    let class = image.label.unwrap_or_default();
     if kind == Kind::Numbers {
-        let reason = format!(
-            "the number behind the example, {class}, would be its true class, and the model's output is \
-             not one; leave that column out"
-        );
-        return Err(Error::input(&image.source, reason));
+        return Ok(());
     }
-    let reason = format!(
-        "the number behind the {}, {class}, would be its true class, and the model has {classes}",
-        about.example()
-    );
-    Err(Error::input(&image.source, reason))
+    for image in images {
+        let Some(truth) = image.truth else { continue };
+        let classes = kind.classes(about);
+        match images::class(truth) {
+            Some(class) if classes.is_none_or(|classes| class < classes) => {}
+            _ => {
+                let classes = classes.map_or_else(String::new, |all| format!(", of {all}"));
+                let reason = format!("{truth} would be its true class, and is none{classes}");
+                return Err(Error::input(&image.source, reason));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The most examples of a job.
@@ -182,9 +194,27 @@ fn batch(arguments: &Infer, about: &About) -> usize {
 
 /// The examples of each input of the model, as many for each.
 fn read(arguments: &Infer, about: &About) -> Result<Vec<Vec<Image>>> {
+    let options = arguments.tables.options();
+    let how = images::Reading {
+        preprocess: &about.preprocess,
+        scale: arguments.scale,
+        table: &options,
+        label: about.label.as_ref(),
+    };
+    let named = about.inputs.iter().all(|input| !input.columns.is_empty());
+    let alone = arguments.inputs.is_empty() && about.inputs.len() > 1;
+    if named && alone && arguments.images.iter().all(|path| images::is_table(path)) {
+        let mut inputs = vec![Vec::new(); about.inputs.len()];
+        for path in &arguments.images {
+            let table = images::read_table(path, &options)?;
+            let examples = images::of_all_inputs(path, &table, about, &how)?;
+            inputs.iter_mut().zip(examples).for_each(|(all, more)| all.extend(more));
+        }
+        return Ok(inputs);
+    }
     let mut inputs: Vec<Vec<Image>> = Vec::new();
     for (input, files) in about.inputs.iter().zip(files(arguments, about)?) {
-        let read = |path: &&Path| images::read(path, input, &about.preprocess, arguments.scale);
+        let read = |path: &&Path| images::read(path, input, &how);
         let examples = files.iter().map(read).collect::<Result<Vec<_>>>()?.concat();
         let (found, wanted) = (examples.len(), inputs.first().map_or(examples.len(), Vec::len));
         if found != wanted || found == 0 {
@@ -194,6 +224,22 @@ fn read(arguments: &Infer, about: &About) -> Result<Vec<Vec<Image>>> {
         inputs.push(examples);
     }
     Ok(inputs)
+}
+
+/// A file whose columns have names where the model's have none.
+fn unmatched<'a>(arguments: &'a Infer, about: &About) -> Result<Option<&'a Path>> {
+    let options = arguments.tables.options();
+    if about.inputs.iter().all(|input| !input.columns.is_empty()) {
+        return Ok(None);
+    }
+    let all = about.inputs.iter().zip(files(arguments, about)?);
+    let nameless = all.filter(|(input, _)| input.columns.is_empty());
+    for path in nameless.flat_map(|(_, files)| files).filter(|path| images::is_table(path)) {
+        if images::read_table(path, &options)?.names().is_some() {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
 }
 
 /// The files with the examples of each input. Those that are given without a name are of the inputs that are not named, in

@@ -19,6 +19,7 @@ use crate::{
     profile::Predicted,
     protocols::Computing,
     store::Readers,
+    tables::columns_text,
     trial,
     wire::ModelState,
 };
@@ -37,6 +38,7 @@ pub(super) fn run(command: Model, global: &Global, output: Output) -> Result<()>
         Model::Put(arguments) => put(&arguments, global, output),
         Model::Check(arguments) => check::run(&arguments, output),
         Model::List => list(global, output),
+        Model::Show { name } => show(&name, global, output),
         Model::Share(arguments) => share(&arguments, global, output),
         Model::Remove { name } => remove(&name, global, output),
     }
@@ -321,6 +323,37 @@ pub(super) fn labels(path: &Path) -> Result<Vec<String>> {
     let text = String::from_utf8(read_file(path, LABELS)?)
         .map_err(|_| Error::input(path.display(), "is not text in UTF-8"))?;
     Ok(text.lines().map(|line| line.trim().to_owned()).collect())
+}
+
+/// Prints what a model takes and returns.
+fn show(name: &str, global: &Global, output: Output) -> Result<()> {
+    let public = super::connect(global)?.model(name)?;
+    let about = &public.about;
+    let value = json!({
+        "name": name, "owner": public.owner, "version": public.version, "readers": public.readers,
+        "about": about, "ranges": public.ranges,
+    });
+    output.result(&value, || {
+        let mut text = format!(
+            "{name}: {} weights, put by {}; {}, {}",
+            about.weights,
+            public.owner,
+            tensors("input", &about.inputs, |input| &input.dims),
+            tensors("output", &about.outputs, |output| &output.dims)
+        );
+        for (input, range) in about.inputs.iter().zip(&public.ranges) {
+            if let Some(range) = range {
+                text += &format!("\ninput {} takes numbers from {range}", input.name);
+            }
+        }
+        for input in about.inputs.iter().filter(|input| !input.columns.is_empty()) {
+            text += &format!("\n\ninput {}\n{}", input.name, columns_text(&input.columns));
+        }
+        if let Some(label) = &about.label {
+            text += &format!("\n\ntruth\n{}", columns_text(std::slice::from_ref(label)));
+        }
+        text
+    })
 }
 
 fn list(global: &Global, output: Output) -> Result<()> {

@@ -12,6 +12,7 @@ use crate::{
     images::{self, Image},
     import::{self, Imported},
     store::Range,
+    tables::{Column, Layout, Scaling, Schema},
     trial,
 };
 
@@ -24,15 +25,24 @@ pub(super) struct File<'a> {
     graph: Graph,
     reading: &'a Reading,
     labels: Vec<String>,
-    /// Samples and ranges, once a plan has named the inputs. They are the same for all fraction bits.
+    /// What is stated of the inputs, once a plan has named them. It is the same for all fraction bits.
     given: OnceCell<Given>,
 }
 
 /// The samples of each input for which there are some.
 type Samples = Vec<Option<Vec<Image>>>;
 
-/// Samples and stated ranges.
-type Given = (Samples, Vec<Option<Range>>);
+/// What the owner states of the inputs, in their order.
+#[derive(Clone)]
+struct Given {
+    samples: Samples,
+    /// Nothing at all if no range is known.
+    ranges: Vec<Option<Range>>,
+    /// The columns of tables, none where they have no names.
+    columns: Vec<Vec<Column>>,
+    /// The column with the truth.
+    label: Option<Column>,
+}
 
 /// A model with its samples and ranges.
 pub(super) struct Read {
@@ -106,7 +116,7 @@ impl<'a> File<'a> {
             import::plan(&self.name, &self.graph, options, preprocess, self.labels.clone())
         };
         let mut imported = plan(&options)?;
-        let (samples, ranges) = self.given(&imported.about)?.clone();
+        let Given { samples, ranges, columns, label } = self.given(&imported.about)?.clone();
         let ends = |range: &Option<Range>| range.map(|range| (range.low, range.high));
         if !ranges.is_empty() {
             imported = plan(&options.with_ranges(ranges.iter().map(ends).collect()))?;
@@ -115,10 +125,12 @@ impl<'a> File<'a> {
         let rounded = model::rounded(imported.program.plan(), &imported.values)
             .map_err(|cause| Error::format(&self.name, cause))?;
         let ranges = imported.program.within_tables(ranges);
+        imported.about.describe(columns, label);
+        imported.about.check().map_err(|cause| Error::format(&self.name, cause))?;
         Ok(Read { imported, samples, ranges, rounded, tried: false, unusual: None })
     }
 
-    /// Reads samples and ranges at the first call.
+    /// Reads samples, ranges and columns at the first call.
     fn given(&self, about: &About) -> Result<&Given> {
         if let Some(given) = self.given.get() {
             return Ok(given);
@@ -127,10 +139,55 @@ impl<'a> File<'a> {
             images::as_imagenet(&about.inputs[0])
                 .map_err(|reason| Error::input("--preprocess", reason))?;
         }
-        let samples = samples_of(self.reading, about)?;
-        let ranges = ranges_of(self.reading, about, &samples)?;
-        Ok(self.given.get_or_init(|| (samples, ranges)))
+        let (columns, label) = columns_of(self.reading, about)?;
+        let mut described = about.clone();
+        described.describe(columns.clone(), label.clone());
+        let samples = samples_of(self.reading, &described)?;
+        let ranges = ranges_of(self.reading, &described, &samples)?;
+        Ok(self.given.get_or_init(|| Given { samples, ranges, columns, label }))
     }
+}
+
+/// The columns of each input, and that of the truth: those of the schema, else of samples whose columns have names.
+fn columns_of(reading: &Reading, about: &About) -> Result<(Vec<Vec<Column>>, Option<Column>)> {
+    let options = reading.tables.options();
+    if let Some(path) = &reading.schema {
+        if reading.scale != Scaling::default() {
+            let reason = "the schema says how numbers are scaled; leave it out";
+            return Err(Error::input("--scale", reason));
+        }
+        let schema = Schema::read(path)?;
+        return schema.divided(about).map_err(|reason| Error::input(path.display(), reason));
+    }
+    let mut all = vec![Vec::new(); about.inputs.len()];
+    let mut truth = None;
+    for (at, input) in about.inputs.iter().enumerate() {
+        let mut tables = Vec::new();
+        let mut first = None;
+        for text in &reading.inputs {
+            let (of, path) = input_of("--inputs", text, about)?;
+            let path = Path::new(path);
+            if of == at && images::is_table(path) {
+                tables.push(images::read_table(path, &options)?);
+                first.get_or_insert(path);
+            }
+        }
+        let (Some(path), Some(table)) = (first, tables.first()) else { continue };
+        let bad = |reason: String| Error::input(path.display(), reason);
+        let layout = Layout::of(table, &[], None, &options).map_err(bad)?;
+        if layout.columns().is_empty() {
+            continue;
+        }
+        let schema = Schema::of(&tables, &options, reading.scale, input.integer).map_err(bad)?;
+        all[at] = schema.columns;
+        truth = truth.or(schema.label);
+    }
+    if all.iter().all(Vec::is_empty) && !matches!(reading.scale, Scaling::Factor(_)) {
+        let reason = "columns are scaled one by one where samples are a .csv whose first row names them; give a \
+                      number here";
+        return Err(Error::input("--scale", reason));
+    }
+    Ok((all, truth))
 }
 
 /// The first samples that fill a batch, if there are some of every input.
@@ -153,11 +210,22 @@ fn preprocess(arguments: &Reading) -> Preprocess {
 
 /// The samples of each input for which there are some.
 fn samples_of(arguments: &Reading, about: &About) -> Result<Samples> {
+    let options = arguments.tables.options();
     let mut samples: Samples = vec![None; about.inputs.len()];
     for text in &arguments.inputs {
         let (at, path) = input_of("--inputs", text, about)?;
         let input = &about.inputs[at];
-        let read = images::read(Path::new(path), input, &about.preprocess, arguments.scale)?;
+        let scale = match arguments.scale {
+            Scaling::Factor(factor) if input.columns.is_empty() => factor,
+            _ => 1.0,
+        };
+        let how = images::Reading {
+            preprocess: &about.preprocess,
+            scale,
+            table: &options,
+            label: about.label.as_ref(),
+        };
+        let read = images::read(Path::new(path), input, &how)?;
         samples[at].get_or_insert_default().extend(read);
     }
     Ok(samples)
@@ -176,7 +244,11 @@ fn ranges_of(
         ranges[at] = Some(range);
     }
     for ((range, samples), input) in ranges.iter_mut().zip(samples).zip(&about.inputs) {
-        if let Some(samples) = samples {
+        if range.is_some() {
+            continue;
+        }
+        *range = Column::hull(&input.columns);
+        if let (None, Some(samples)) = (&range, samples) {
             let values = samples.iter().flat_map(|sample| sample.values.iter().copied());
             *range = Range::of_samples(values, input.integer);
         }
@@ -206,6 +278,7 @@ fn input_of<'a>(flag: &str, text: &'a str, about: &About) -> Result<(usize, &'a 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Tables;
 
     fn reading(range: &str, fraction_bits: Option<u32>) -> Reading {
         Reading {
@@ -215,7 +288,9 @@ mod tests {
             fraction_bits,
             inputs: Vec::new(),
             ranges: vec![range.to_owned()],
-            scale: 1.0,
+            schema: None,
+            scale: Scaling::default(),
+            tables: Tables::default(),
         }
     }
 

@@ -387,7 +387,8 @@ impl<P: ServerProtocol> Progress<P> {
         let program = Program::new(plan.inference().clone().with_guard(true))?;
         program.check_memory(program.plan().fixed_batch().unwrap_or(1), &core.limits)?;
         let spec = &self.run.spec;
-        let about = program.about(spec.preprocess.clone(), spec.labels.clone())?;
+        let mut about = program.about(spec.preprocess.clone(), spec.labels.clone())?;
+        self.run.describe(&mut about);
         about.check()?;
         let plan = program.to_bytes()?;
         let bytes = disk_bytes(words_held(shares), plan.len() as u64);

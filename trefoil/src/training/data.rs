@@ -6,7 +6,10 @@ use ring_arith::{EngineTensor, Shape, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::{openings::Conditions, privacy::Budget};
-use crate::{Error, Result, Shares};
+use crate::{
+    Error, Result, Shares,
+    tables::{Column, check_columns, check_size},
+};
 
 /// The most tensors of a data set.
 const TENSORS: usize = 64;
@@ -31,7 +34,7 @@ pub struct DataSet {
 }
 
 /// One tensor of a row.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowTensor {
     /// The name.
@@ -40,6 +43,9 @@ pub struct RowTensor {
     pub dims: Vec<usize>,
     /// Its fraction bits: 0 if it consists of integers.
     pub fraction_bits: u32,
+    /// The columns of tables whose cells are its numbers, in their order; empty if they have no names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<Column>,
 }
 
 /// `image [1, 8, 8]`, or `labels [10] of integers`.
@@ -64,7 +70,7 @@ impl DataSet {
             return bad("a row has 1 to 64 tensors");
         }
         let sound = |tensor: &RowTensor| {
-            let RowTensor { name, dims, fraction_bits } = tensor;
+            let RowTensor { name, dims, fraction_bits, .. } = tensor;
             let bounded = dims.len() <= RANK && name.len() <= NAME && *fraction_bits <= 40;
             bounded && !dims.contains(&0)
         };
@@ -78,6 +84,11 @@ impl DataSet {
                  most 40 fraction bits",
             );
         }
+        for tensor in &self.tensors {
+            let width = tensor.dims.iter().product();
+            check_columns(&format!("tensor `{}`", tensor.name), &tensor.columns, width)?;
+        }
+        check_size("data set", self.tensors.iter().map(|tensor| tensor.columns.as_slice()))?;
         self.conditions.privacy.iter().try_for_each(Budget::check)?;
         self.shapes().map(drop)
     }
@@ -125,6 +136,12 @@ impl DataSet {
                 ));
             }
             known.dims[0] += tensor.dims[0];
+            // Names of a part of the columns would be of no use: what comes from there has no place among them.
+            if known.columns.is_empty() || tensor.columns.is_empty() {
+                known.columns.clear();
+            } else {
+                known.columns.extend_from_slice(&tensor.columns);
+            }
         }
         self.conditions = self.conditions.and(&other.conditions);
         self.check()
@@ -212,7 +229,12 @@ mod tests {
     use super::*;
 
     fn set(rows: usize, dims: &[usize], fraction_bits: u32) -> DataSet {
-        let tensor = RowTensor { name: "x".to_owned(), dims: dims.to_vec(), fraction_bits };
+        let tensor = RowTensor {
+            name: "x".to_owned(),
+            dims: dims.to_vec(),
+            fraction_bits,
+            ..RowTensor::default()
+        };
         DataSet { rows, tensors: vec![tensor], conditions: Conditions::default() }
     }
 
@@ -252,7 +274,7 @@ mod tests {
         assert_eq!(both, set(2, &[3], 20));
         assert_eq!(shares, [[tensor(&[2, 3], &[1, 2, 5, 3, 4, 6])]]);
 
-        let labels = RowTensor { name: "labels".to_owned(), dims: vec![], fraction_bits: 0 };
+        let labels = RowTensor { name: "labels".to_owned(), ..RowTensor::default() };
         let labels = DataSet { rows: 2, tensors: vec![labels], ..DataSet::default() };
         beside((&mut both, &mut shares), (&labels, vec![vec![tensor(&[2], &[8, 9])]])).unwrap();
         assert_eq!(both.tensors.len(), 2);

@@ -5,6 +5,7 @@ mod data;
 mod file;
 mod openings;
 mod privacy;
+mod rows;
 mod run;
 
 use std::ops::Range;
@@ -22,6 +23,7 @@ pub(crate) use data::{beside, concat};
 pub use file::RunFile;
 pub use openings::{Conditions, Flow, Openings};
 pub use privacy::{Budget, DELTA, Spent};
+pub use rows::{Rows, classes_of, real};
 pub use run::{Decision, Halt, Run, RunSpec, Used, plan_digest, tensors};
 
 use crate::{Error, Result};

@@ -3,7 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Course, DataSet, Openings, RowTensor, Spent, Training};
-use crate::{Digest, Error, Id, Preprocess, Result, config::check_name};
+use crate::{
+    About, Digest, Error, Id, Preprocess, Result,
+    config::check_name,
+    tables::{Column, check_alike},
+};
 use nn_layers::train::TrainPlan;
 
 /// The most data sets of a run, and most recipients.
@@ -49,12 +53,15 @@ pub struct Run {
     pub spec: RunSpec,
     /// Rows of all data sets together.
     pub rows: usize,
-    /// The owner of each data set.
-    pub owners: Vec<String>,
-    /// The digest of the training request: the network and how it is trained.
-    pub request: Digest,
     /// Steps in all.
     pub steps: u32,
+    /// The owner of each data set.
+    pub owners: Vec<String>,
+    /// The columns of each tensor of a row, none where they have no names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<Vec<Column>>,
+    /// The digest of the training request: the network and how it is trained.
+    pub request: Digest,
     /// The digest of the plans that are derived from the request.
     pub plan: Digest,
     /// The digest of all that the owners of data consent to. Any change gives another fingerprint and needs new
@@ -174,6 +181,7 @@ impl Run {
         for (name, set) in &whole {
             set.check_like(name, &wanted)?;
         }
+        let columns = common_columns(&whole)?;
         let rows = whole.iter().map(|(_, set)| set.rows).sum();
         let training = Training::new(plan.clone(), &spec, rows)?;
         let flow = training.flow()?;
@@ -186,13 +194,17 @@ impl Run {
         }
         let plan = plan_digest(plan)?;
         let owners: Vec<String> = sets.iter().map(|(_, owner)| owner.clone()).collect();
-        let public = serde_json::to_vec(&(name, owner, start, &spec, rows, &owners, request, plan))
-            .map_err(|cause| Error::Internal(format!("run `{name}`: {cause}")))?;
+        let public = serde_json::to_vec(&(
+            name, owner, start, &spec, rows, &owners, &columns, request, plan,
+        ))
+        .map_err(|cause| Error::Internal(format!("run `{name}`: {cause}")))?;
         let fingerprint = Digest::of(&[b"run", &public]);
         Ok(Self {
             spec,
             rows,
+            steps: training.steps(),
             owners,
+            columns,
             request,
             plan,
             fingerprint,
@@ -202,7 +214,14 @@ impl Run {
             sums_from: None,
         })
     }
-            steps: training.steps(),
+
+    /// Gives the trained model the columns of the rows that it was trained on, and the names of their classes unless
+    /// the order has some.
+    pub fn describe(&self, about: &mut About) {
+        if let Some((labels, inputs)) = self.columns.split_last() {
+            about.describe(inputs.to_vec(), labels.first().cloned());
+        }
+    }
 
     /// The same after a client's decision.
     pub fn decide(&mut self, client: &str, decision: Decision) {
@@ -254,6 +273,30 @@ impl Run {
     }
 }
 
+/// The columns of the rows of data sets that follow each other, by tensor: they mean the same in all of them. A column
+/// has the range that holds its numbers in all sets, if each states one.
+///
+/// # Errors
+/// [`Error::Refused`] that names the sets that differ, and the column.
+fn common_columns(sets: &[(String, DataSet)]) -> Result<Vec<Vec<Column>>> {
+    let Some(((first, set), others)) = sets.split_first() else { return Ok(Vec::new()) };
+    let mut common: Vec<Vec<Column>> =
+        set.tensors.iter().map(|tensor| tensor.columns.clone()).collect();
+    for (name, set) in others {
+        for (mine, tensor) in common.iter_mut().zip(&set.tensors) {
+            check_alike(mine, &tensor.columns).map_err(|reason| {
+                let reason = format!("its rows are not those of data set `{first}`: {reason}");
+                Error::refused(format_args!("data set `{name}`"), reason)
+            })?;
+            for (mine, other) in mine.iter_mut().zip(&tensor.columns) {
+                let both = mine.range.zip(other.range);
+                mine.range = both.map(|(a, b)| (a.0.min(b.0), a.1.max(b.1)));
+            }
+        }
+    }
+    Ok(common)
+}
+
 /// The digest of the plans of a training, which servers and clients compare after deriving them.
 ///
 /// # Errors
@@ -277,6 +320,7 @@ pub fn tensors(plan: &TrainPlan) -> Result<Vec<RowTensor>> {
             name: input.name.clone(),
             dims: shape.dims()[1..].to_vec(),
             fraction_bits: step.input_frac(at),
+            columns: Vec::new(),
         };
     Ok(each.map(tensor).collect())
 }

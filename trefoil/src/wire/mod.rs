@@ -37,8 +37,8 @@ pub const CHUNK: usize = 4 << 20;
 /// they carry.
 const LEAST_CHUNK: usize = 1 << 10;
 
-/// Largest header of a request.
-pub const REQUEST: usize = 64 << 10;
+/// Largest header of a request: the columns of a data set make it long.
+pub const REQUEST: usize = 256 << 10;
 
 /// Largest header of a reply: the profile of a job makes it long.
 const REPLY: usize = 16 << 20;

@@ -59,10 +59,10 @@ fn headers_of_requests_are_small_on_both_sides() {
     let (mut client, mut server) = connection();
     let long = "x".repeat(REQUEST);
     let text = say(&mut client, &Request::Model { name: long.clone() }).unwrap_err().to_string();
-    assert!(text.contains("65536"), "{text}");
+    assert!(text.contains("262144"), "{text}");
     client.send(format!(r#"{{"trefoil":2,"say":"{long}"}}"#).into()).unwrap();
     let text = hear::<Request>(&mut server, LIMIT).unwrap_err().to_string();
-    assert!(text.contains("at most 65536 are read"), "{text}");
+    assert!(text.contains("at most 262144 are read"), "{text}");
 }
 
 #[test]

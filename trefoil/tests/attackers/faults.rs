@@ -39,8 +39,8 @@ fn infer(cluster: &Cluster, model: &str) -> Result<(), String> {
     let path = cluster.folder.join("two.csv");
     fs::write(&path, lines.join("\n")).unwrap();
     let path = path.to_str().unwrap();
-    let run =
-        cluster.run("alice", &["--json", "infer", "--model", model, "--scale", "0.0625", path]);
+    let run = cluster
+        .run("alice", &["--json", "infer", "--model", model, "--scale=0.0625", "--label=65", path]);
     if run.code != 0 {
         return Err(run.err);
     }
@@ -312,7 +312,15 @@ fn no_client_notices_that_servers_are_stopped_and_started_again() {
         let asks = || {
             let (config, image) = (config.to_str().unwrap(), image.to_str().unwrap());
             while !over.load(Ordering::Relaxed) {
-                let run = trefoil(&["--config", config, "infer", "--model", "digits", image]);
+                let run = trefoil(&[
+                    "--config",
+                    config,
+                    "infer",
+                    "--model",
+                    "digits",
+                    "--label=65",
+                    image,
+                ]);
                 assert_eq!(run.code, 0, "{}", run.err);
                 done.fetch_add(1, Ordering::Relaxed);
             }

@@ -48,7 +48,7 @@ fn put_data(cluster: &Cluster, name: &str, options: &[&str]) {
     let file = cluster.folder.join("rows.csv");
     fs::write(&file, all_digits()[..ROWS].join("\n")).unwrap();
     let file = file.to_str().unwrap();
-    let how = ["--dims", "64", "--classes", "10", "--scale", "0.0625", "--readers", "mallory"];
+    let how = ["--label", "65", "--classes", "10", "--scale", "0.0625", "--readers", "mallory"];
     cluster.json("alice", &[&["data", "put", name, file][..], &how, options].concat());
 }
 
@@ -207,7 +207,7 @@ fn forged_lines_are_refused() {
     spec.recipients = vec![forged.to_owned()];
     let text = said(put_run(&mut client(&cluster, "mallory"), "r", &spec, &graph));
     assert!(text.contains("is not a name"), "{text}");
-    let tensor = RowTensor { name: forged.to_owned(), dims: vec![1], fraction_bits: 0 };
+    let tensor = RowTensor { name: forged.to_owned(), dims: vec![1], ..RowTensor::default() };
     let set = DataSet { rows: 1, tensors: vec![tensor], conditions: Conditions::default() };
     let mut channels = connect(&cluster);
     let put = Request::PutData {

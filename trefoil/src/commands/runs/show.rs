@@ -1,6 +1,9 @@
 //! `trefoil run show`: what an owner of data should know of a training before consenting to it.
 
-use nn_layers::{LayerInfo, Plan, train::TrainPlan};
+use nn_layers::{
+    LayerInfo, Plan,
+    train::{Adam, Classes, Loss, Optimiser, Second, TrainPlan},
+};
 use serde_json::{Value, json};
 
 use super::{progress, shown};
@@ -8,7 +11,7 @@ use crate::{
     Result,
     client::agree_on_item,
     output::{Output, table},
-    training::{Augment, Budget, DELTA, Flow, Training, tensors},
+    training::{Augment, Budget, DELTA, Flow, Run, Training, tensors},
     wire::{DataState, RunState},
 };
 
@@ -84,22 +87,93 @@ fn described(state: &RunState, training: &Training, operations: usize) -> String
          fingerprint  {}\n\
          data         {sets}: {} rows in all, each seen {} times\n\
          a row        {}\n\
-         training     {} steps of {} rows, rate up to {}, seed {}\n\
-         {pictures}{:13}{:?}, {:?}\n\
+         {}training     {} steps of {} rows, rate up to {}, seed {}\n\
+         {pictures}{:13}{}, {}\n\
          a step       {operations} operations on shares, derived on this machine: `--json` lists them all\n",
         state.name,
         shown(run.fingerprint),
         run.rows,
         spec.course.epochs,
         row.join(", "),
+        columns(run),
         training.steps(),
         plan.batch(),
         spec.course.schedule.rate,
         spec.course.seed,
         "",
-        options.loss,
-        options.optimiser,
+        loss(&options.loss),
+        optimiser(options.optimiser),
     )
+}
+
+/// The loss, in words.
+fn loss(loss: &Loss) -> String {
+    let classes = |name: &str, classes: &Classes| {
+        let Classes { smoothing, weights, ignore, soft, .. } = classes;
+        let mut text = name.to_owned();
+        if *smoothing > 0.0 {
+            text += &format!(", {smoothing} of each label shared among all classes");
+        }
+        for (holds, what) in [
+            (!weights.is_empty(), ", classes weighted"),
+            (*ignore, ", rows without a class left out"),
+            (*soft, ", labels are probabilities"),
+        ] {
+            text += if holds { what } else { "" };
+        }
+        text
+    };
+    match loss {
+        Loss::CrossEntropy(of) => classes("cross-entropy", of),
+        Loss::LogLikelihood(of) => classes("negative log-likelihood", of),
+        Loss::BinaryCrossEntropy { .. } => "binary cross-entropy".to_owned(),
+        Loss::ProbabilityCrossEntropy => "binary cross-entropy of probabilities".to_owned(),
+        Loss::MeanSquare => "mean square error".to_owned(),
+        Loss::Absolute => "mean absolute error".to_owned(),
+        Loss::Huber(size) => format!("Huber loss, linear beyond {size}"),
+        Loss::SmoothAbsolute(size) => format!("smooth absolute error, linear beyond {size}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// The optimiser, in words.
+fn optimiser(optimiser: Optimiser) -> String {
+    match optimiser {
+        Optimiser::Sgd { momentum, nesterov, decay } => {
+            let mut text = "SGD".to_owned();
+            if momentum > 0.0 {
+                text += &format!(", momentum {momentum}");
+            }
+            if nesterov {
+                text += ", Nesterov";
+            }
+            if decay > 0.0 {
+                text += &format!(", weight decay {decay}");
+            }
+            text
+        }
+        Optimiser::Adam(Adam { betas, epsilon, decay, decoupled, amsgrad, second, .. }) => {
+            let name = match (amsgrad, decoupled) {
+                (true, _) => "AMSGrad",
+                (false, true) => "AdamW",
+                (false, false) => "Adam",
+            };
+            let rows = if second == Second::Row { ", one second moment for each row" } else { "" };
+            let [first, other] = betas;
+            let decay = if decay > 0.0 { format!(", weight decay {decay}") } else { String::new() };
+            format!("{name}, betas {first} and {other}, epsilon {epsilon}{decay}{rows}")
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+/// The names of the rows' columns, if they have some, the label last.
+fn columns(run: &Run) -> String {
+    let names: Vec<_> = run.columns.iter().flatten().map(|column| column.name.as_str()).collect();
+    match names.as_slice() {
+        [] => String::new(),
+        names => format!("columns      {}\n", names.join(", ")),
+    }
 }
 
 /// The numbers that leave the servers, how often and to whom, and the numbers that went in.
@@ -185,11 +259,7 @@ impl Told {
 }
 
 /// The epsilons of each data set that this client may see.
-fn told(
-    training: &Training,
-    run: &crate::training::Run,
-    sets: &[Vec<DataState>],
-) -> Result<Vec<Told>> {
+fn told(training: &Training, run: &Run, sets: &[Vec<DataState>]) -> Result<Vec<Told>> {
     let cost = training.privacy()?;
     let mut all = Vec::new();
     for used in &run.spec.data {

@@ -93,7 +93,7 @@ pub(super) fn put_data_under(
     let set = DataSet { rows: count, tensors: tensors(&plan).unwrap(), conditions };
     let words = [&rows.values, &rows.labels];
     let words = [0, 1].map(|at| plan.encode_rows(at, words[at]).unwrap());
-    client.put_data(name, &set, &words, &Readers::Everyone, replace, &())
+    client.put_data(name, &set, words.into(), &Readers::Everyone, replace, &())
 }
 
 fn course() -> Course {
@@ -235,12 +235,12 @@ fn columns(all: &HostTensor, from: usize, to: usize) -> HostTensor {
 
 fn put_part(client: &mut Client, name: &str, tensor: &str, part: &HostTensor, fraction_bits: u32) {
     let dims = part.dims()[1..].to_vec();
-    let row = RowTensor { name: tensor.to_owned(), dims, fraction_bits };
+    let row = RowTensor { name: tensor.to_owned(), dims, fraction_bits, ..RowTensor::default() };
     let set = DataSet { rows: part.dims()[0], tensors: vec![row], ..DataSet::default() };
     let unit = f64::from(fraction_bits).exp2();
     let words = part.floats().iter().map(|x| (x * unit).round() as i64 as u64).collect();
     let words = Tensor::new(Shape::new(part.dims()).unwrap(), words).unwrap();
-    client.put_data(name, &set, &[words], &Readers::Everyone, false, &()).unwrap();
+    client.put_data(name, &set, vec![words], &Readers::Everyone, false, &()).unwrap();
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn pictures_that_are_mirrored_and_moved_teach_on_servers_what_they_teach_in_the_
     let labels = rows(12, 2).labels;
     let set = DataSet { rows: 12, tensors: tensors(plan).unwrap(), ..DataSet::default() };
     let words = [plan.encode_rows(0, &values).unwrap(), plan.encode_rows(1, &labels).unwrap()];
-    carol.put_data("pictures", &set, &words, &Readers::Everyone, false, &()).unwrap();
+    carol.put_data("pictures", &set, words.into(), &Readers::Everyone, false, &()).unwrap();
 
     let mut marks = Vec::new();
     let mut bytes = Vec::new();
@@ -759,12 +759,17 @@ fn what_does_not_fit_is_refused_before_anything_is_kept() {
 
     let set = DataSet {
         rows: 2,
-        tensors: vec![RowTensor { name: "x".to_owned(), dims: vec![3], fraction_bits: 20 }],
+        tensors: vec![RowTensor {
+            name: "x".to_owned(),
+            dims: vec![3],
+            fraction_bits: 20,
+            ..RowTensor::default()
+        }],
         conditions: Conditions::default(),
     };
     let words = Tensor::new(Shape::new([2, 3]).unwrap(), vec![0; 6]).unwrap();
     alice = world.client("alice");
-    alice.put_data("unlabelled", &set, &[words], &Readers::Everyone, false, &()).unwrap();
+    alice.put_data("unlabelled", &set, vec![words], &Readers::Everyone, false, &()).unwrap();
     let unlabelled = spec(&mut carol, &["unlabelled"]);
     let text = said(put_run(&mut world.client("carol"), "other", &unlabelled, false));
     assert!(text.contains("a row of it has x [3] (20 bits)"), "{text}");
