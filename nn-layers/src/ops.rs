@@ -135,6 +135,14 @@ pub(crate) fn scale<P: Protocol>(
     Ok(f::mul_scalar_to(mpc, x, c, frac)?)
 }
 
+/// A public number of a step.
+pub(crate) fn number<P: Protocol>(mpc: &P, number: &PublicTensor<P>) -> Result<f64> {
+    match mpc.engine().download(number.words())?.words() {
+        &[word] => Ok(word as i64 as f64 / f64::from(number.frac()).exp2()),
+        words => Err(Error::plan(format!("{} numbers of a step in the place of one", words.len()))),
+    }
+}
+
 /// A number as a word.
 pub(crate) fn word_of(c: f64, frac: u32) -> Result<u64> {
     let word = (c * f64::from(frac).exp2()).round_ties_even();

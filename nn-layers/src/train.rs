@@ -10,6 +10,7 @@
 
 mod accountant;
 mod adam;
+mod course;
 mod finish;
 mod loss;
 mod metric;
@@ -323,7 +324,8 @@ impl TrainPlan {
 
     /// The number of tensors in a batch: the network's inputs and the labels.
     fn batch_tensors(&self) -> usize {
-        let public = self.options.optimiser.public_inputs() + self.dropouts.len() + self.noises;
+        let public =
+            self.options.optimiser.public_inputs(&self.options) + self.dropouts.len() + self.noises;
         self.full.plan.inputs().len().saturating_sub(public)
     }
 

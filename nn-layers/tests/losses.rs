@@ -277,12 +277,14 @@ fn the_guard_notices_gradients_whose_squares_leave_their_range() {
 
 #[test]
 fn adam_in_floats_moves_weights_by_the_published_formula_however_small_gradients_are() {
-    let adam = Adam { betas: [0.906_25, 0.999], ..Adam::default() };
+    let adam = Adam::default();
     for adam in [
         adam,
-        Adam { decoupled: true, decay: 0.01, ..adam },
-        Adam { amsgrad: true, decay: 0.01, ..adam },
-        Adam { every: 2, ..adam },
+        Adam { betas: [0.8, 0.99], decoupled: true, decay: 0.01, ..adam },
+        Adam { betas: [0.906_25, 0.999], amsgrad: true, decay: 0.01, ..adam },
+        Adam { betas: [0.95, 0.9], decay: 0.01, ..adam },
+        Adam { betas: [0.99, 0.999], every: 2, ..adam },
+        Adam { betas: [0.0, 0.999], ..adam },
     ] {
         let options = options().with_optimiser(Optimiser::Adam(adam)).with_loss(Loss::MeanSquare);
         let training = Training::new(&[5], &options, |g, r, x| dense(g, r, x, "fc", 3));
@@ -293,10 +295,10 @@ fn adam_in_floats_moves_weights_by_the_published_formula_however_small_gradients
         let (mut first, mut second, mut largest) = (vec![0.0; 15], vec![0.0; 15], vec![0.0; 15]);
         let mut roots = [0.0; 15];
         let mut want = state[weight].floats().into_owned();
-        for number in 0..4 {
+        for number in 0..12 {
             // Inputs of 1e-8 and less make gradients below the last digit of fixed point.
-            let x = training.batches[number as usize][0].map(|v| v * 1e-8);
-            let labels = &training.batches[number as usize][1];
+            let [x, labels] = &training.batches[number as usize % training.batches.len()];
+            let x = x.map(|v| v * 1e-8);
             let (w, b) = (want.clone(), state[1 - weight].floats().into_owned());
             let grad = |at: usize| {
                 let (o, k) = (at / 5, at % 5);

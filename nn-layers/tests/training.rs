@@ -6,6 +6,7 @@ use crate::common::training::{
 };
 use crate::common::{self, Random, conv, dense, distance, flatten, image, relu};
 use mpc_core::{Protocol, TestWorld};
+use net::{Metered, Report, Session, Stats};
 use nn_layers::layers::{BatchNorm, Layer, LayerNorm};
 use nn_layers::train::{Adam, Formats, Loss, Metric, Optimiser, Second, Step, TrainPlan};
 use nn_layers::{Binary, Compiled, Dim, Graph, HostTensor, Op, PlanOptions, Pool, Unary, ValueId};
@@ -30,15 +31,15 @@ fn every_optimiser_in_fixed_point_follows_the_same_plan_in_floats() {
     }
 }
 
-/// Adam in all its forms; the first decay is a multiple of 1/32, as it is computed.
+/// Adam in all its forms, with first decays that are no multiples of 1/32.
 fn adams() -> Vec<Adam> {
-    let adam = Adam { betas: [0.906_25, 0.99], epsilon: 1e-6, ..Adam::default() };
+    let adam = Adam { betas: [0.9, 0.99], epsilon: 1e-6, ..Adam::default() };
     let row = Adam { second: Second::Row, ..adam };
     vec![
         adam,
         row,
-        Adam { every: 3, ..row },
-        Adam { amsgrad: true, decay: 0.01, ..row },
+        Adam { every: 3, betas: [0.85, 0.99], ..row },
+        Adam { betas: [0.9, 0.999], amsgrad: true, decay: 0.01, ..row },
         Adam { decoupled: true, decay: 0.01, every: 2, ..adam },
     ]
 }
@@ -67,6 +68,67 @@ fn adam_by_row_on_shares_follows_the_same_plan_in_floats() {
     let training = Training::new(&[2, 6, 6], &options, networks()[0].2).at(RATE / 16.0);
     let (got, expected) = (training.on_shares(), training.in_the_clear());
     assert_weights_close("rows", &training, &got, &expected, RATE / 128.0);
+}
+
+/// Bytes of all servers and rounds of a step, without a guard and with one.
+fn cost(optimiser: Optimiser, build: Build) -> [(u64, u32); 2] {
+    [false, true].map(|guarded| {
+        let program = move |mut session: Session| {
+            let metered = Metered::new(session.transport);
+            let meter = metered.meter();
+            session.transport = Box::new(metered);
+            let mut mpc = Rss::new(session, CpuEngine::new(1))?;
+            let training = Training::new(&[2, 6, 6], &options().with_optimiser(optimiser), build);
+            let (plan, words) = (&training.plan, training.words());
+            let state = shared(&mut mpc, &words[0])?;
+            let mut state = plan.secret_state(state).unwrap();
+            let shares = shared(&mut mpc, &words[1])?;
+            let batch = plan.step_plan().secret_inputs(shares);
+            meter.reset();
+            let step = Step::new(0, RATE);
+            if guarded {
+                plan.step_guarded(&mut mpc, &mut state, &batch, step, 1, &mut ()).map(drop)
+            } else {
+                plan.step(&mut mpc, &mut state, &batch, step, &mut ()).map(drop)
+            }
+            .unwrap();
+            Ok(meter.stats())
+        };
+        let stats = TestWorld::new(3).try_sessions(program);
+        let stats: Vec<Stats> = stats.into_iter().map(|stats| stats.unwrap()).collect();
+        (stats.iter().map(Stats::bytes_sent).sum(), Report::of(&stats).rounds)
+    })
+}
+
+#[test]
+fn a_step_of_adam_sends_what_is_stated_for_decays_between_32nds_as_well() {
+    let build = networks()[0].2;
+    let adam = |first| Optimiser::Adam(Adam { betas: [first, 0.999], ..Adam::default() });
+    let wanted = [(203_672, 78), (311_328, 85)];
+    for first in [0.9, 0.906_25, 0.91] {
+        assert_eq!(cost(adam(first), build), wanted, "{first}");
+    }
+}
+
+#[test]
+fn decays_that_adam_cannot_follow_are_refused() {
+    for (adam, wanted) in [
+        (Adam { betas: [1.0, 0.999], ..Adam::default() }, "below 1"),
+        (Adam { betas: [0.9, 1.0], ..Adam::default() }, "below 1"),
+        (Adam { betas: [0.03, 0.999], ..Adam::default() }, "at least 1/32, not 0.03"),
+        (
+            Adam { betas: [0.9, 0.99], amsgrad: true, ..Adam::default() },
+            "of at least [0.75, 0.999]",
+        ),
+    ] {
+        let options = options().with_optimiser(Optimiser::Adam(adam));
+        let mut graph = Graph::new(BATCH);
+        let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(5)]).unwrap();
+        let output = perceptron(&mut graph, &mut Random(1), x);
+        graph.train(|_| true);
+        let error = TrainPlan::new(&graph, output, &options).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}");
+    }
 }
 
 #[test]

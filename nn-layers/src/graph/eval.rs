@@ -80,6 +80,7 @@ pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], batch: usize) -> Result<Host
         Op::Mask => Ok(elementwise::mask(x, xs[1])),
         Op::Where => elementwise::select(x, xs[1], xs[2]),
         Op::Scale(c) => Ok(x.map(|v| v * c)),
+        Op::ScaleBy(_) => elementwise::binary(Binary::Mul, x, xs[1]),
         Op::Cast | Op::Confine(_) | Op::Dropout(_) => Ok(x.clone()),
         Op::ClipFactor { pairs } => clip_factor(xs, *pairs),
         Op::Softmax { axis, log } => reduce::along(x, *axis, |l| reduce::softmax(l, *log)),

@@ -26,6 +26,10 @@ pub(crate) fn output_shape(op: &Op, xs: &[&Shape], batch: usize) -> Result<Shape
         }
         Op::Linear(l) => linear(l, xs)?,
         Op::Unary(_) | Op::Scale(_) | Op::Cast => xs[0].clone(),
+        Op::ScaleBy(_) if xs[1].len() == 1 => xs[0].clone(),
+        Op::ScaleBy(_) => {
+            return Err(Error::invalid(name, format!("{:?} is not a single number", xs[1])));
+        }
         Op::Confine(bits) if CONFINED.contains(bits) => xs[0].clone(),
         Op::Confine(bits) => {
             let reason = format!("to {bits} bits; {CONFINED:?} are possible");
@@ -203,7 +207,7 @@ fn arity(op: &Op, got: usize) -> Result<()> {
         Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => 0..=0,
         Op::Conv(_) | Op::ConvTranspose { .. } | Op::ConvWeightGrad(_) => 2..=2,
         Op::MatMul { .. } | Op::Binary(_) | Op::Lookup => 2..=2,
-        Op::Mask | Op::MaxPoolGrad(_) | Op::Dot(_) => 2..=2,
+        Op::Mask | Op::MaxPoolGrad(_) | Op::Dot(_) | Op::ScaleBy(_) => 2..=2,
         Op::BatchNorm(_) => 5..=5,
         Op::Where => 3..=3,
         Op::Linear(l) => {

@@ -165,6 +165,8 @@ pub enum Op {
     Concat(usize),
     /// Multiplies by a public number.
     Scale(f64),
+    /// Multiplication by the second operand, a public number that comes with a step: from 0 to this one.
+    ScaleBy(f64),
     /// The same numbers with the fraction bits that the node asks for: more are free, fewer cost a
     /// truncation.
     Cast,
@@ -261,7 +263,7 @@ impl Op {
             Self::Pad { .. } => "pad",
             Self::Broadcast(_) => "broadcast",
             Self::Concat(_) => "concat",
-            Self::Scale(_) => "times-public",
+            Self::Scale(_) | Self::ScaleBy(_) => "times-public",
             Self::Cast => "cast",
             Self::Confine(_) => "confine",
             Self::ClipFactor { .. } => "clip-factor",
@@ -309,6 +311,7 @@ impl Op {
             | Self::BatchNorm(_)
             | Self::Dot(_)
             | Self::Scale(_)
+            | Self::ScaleBy(_)
             | Self::Cast
             | Self::Confine(_) => Rounded,
             _ => Exact,

@@ -115,7 +115,11 @@ pub(crate) fn apart(op: &Op, operands: &[(Of, &Shape)], result: &Shape) -> Optio
         Op::MaxPoolGrad(_) => {
             (result.rank() > 2 && of(0) == Of::Each && of(1) == Of::Each).then_some(Of::Each)
         }
-        Op::ConvWeightGrad(_) | Op::BatchNorm(_) | Op::Dropout(_) | Op::ClipFactor { .. } => None,
+        Op::ConvWeightGrad(_)
+        | Op::BatchNorm(_)
+        | Op::Dropout(_)
+        | Op::ScaleBy(_)
+        | Op::ClipFactor { .. } => None,
     }
 }
 

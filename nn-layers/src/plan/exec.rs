@@ -323,6 +323,13 @@ impl<P: Protocol> Step<'_, P> {
                 let x = self.secret(mpc, 0)?;
                 ops::scale(mpc, &x, c, self.frac)
             }
+            Op::ScaleBy(_) => {
+                let Operand::Public(number) = self.operand(1)? else {
+                    return Err(Error::plan("a step's number is secret"));
+                };
+                let number = ops::number(mpc, number)?;
+                Ok(f::mul_scalar_to(mpc, &self.secret(mpc, 0)?, number, self.frac)?)
+            }
             Op::Concat(axis) => self.concat(mpc, *axis),
             &Op::ClipFactor { pairs } => {
                 let operands = (0..self.node.inputs.len()).map(|i| self.secret(mpc, i));

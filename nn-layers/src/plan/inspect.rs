@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mpc_core::{Operand, Plaintext, Protocol, Rounding, SecretTensor};
+use mpc_core::{Operand, Plaintext, Protocol, PublicTensor, Rounding, SecretTensor};
 use ring_arith::{Engine, EngineTensor};
 
 use super::domain::Domain;
@@ -111,12 +111,16 @@ impl Plan {
         let shares = words.into_iter().map(|w| share(&mpc, w)).collect::<Result<_>>()?;
         let secret_weights = self.secret_weights(shares);
         let words = inputs.iter().enumerate().map(|(i, x)| self.encode_input(i, batch, x));
-        let shares = words.map(|x| share(&mpc, x?)).collect::<Result<_>>()?;
-        let secret_inputs: Vec<Operand<Plaintext<E>>> = self.secret_inputs(shares);
+        let words = words.collect::<Result<Vec<_>>>()?;
+        let shares = words.iter().map(|x| share(&mpc, x.clone())).collect::<Result<_>>()?;
+        let mut operands: Vec<Operand<Plaintext<E>>> = self.secret_inputs(shares);
+        for (i, words) in words.into_iter().enumerate().filter(|(i, _)| self.is_number(*i)) {
+            let words = mpc.engine().upload(words)?;
+            operands[i] = Operand::Public(PublicTensor::new(words, self.input_frac(i)));
+        }
         let mut beside = Beside::new(self, weights, inputs, batch)?;
         let mut place = Place::default();
-        let ran =
-            self.run_watched(&mut mpc, &secret_weights, &secret_inputs, &mut place, &mut beside);
+        let ran = self.run_watched(&mut mpc, &secret_weights, &operands, &mut place, &mut beside);
         let values = beside.values;
         match ran {
             Ok(made) => {
@@ -333,6 +337,7 @@ fn fills_words(op: &Op) -> bool {
         | Op::MatMul { .. }
         | Op::SumPool(_)
         | Op::Scale(_)
+        | Op::ScaleBy(_)
         | Op::Cast => true,
         Op::Binary(f) => matches!(f, Binary::Add | Binary::Sub | Binary::Mul),
         Op::Reduce { kind, .. } => matches!(kind, Reduce::Sum | Reduce::Mean | Reduce::SumSquare),

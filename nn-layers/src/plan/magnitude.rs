@@ -60,6 +60,8 @@ impl Plan {
             let grows = match node.op {
                 Op::Input(_) => true,
                 ref op if op.is_given() || self.dropped(i) > 0 => false,
+                // The number is bounded.
+                Op::ScaleBy(_) => bounds[node.inputs[0]].grows,
                 _ => node.inputs.iter().any(|&x| bounds[x].grows),
             };
             let within = |at: usize| {
@@ -165,7 +167,10 @@ impl Plan {
                 let length = axes.iter().map(|&axis| xs[0].1.dims()[axis] as f64).product::<f64>();
                 (most * length > end).then_some(end / length.max(1.0))
             }
+            // A step's number.
+            Op::ScaleBy(_) if at == 1 => None,
             Op::Scale(_)
+            | Op::ScaleBy(_)
             | Op::SumPool(_)
             | Op::Reduce { kind: Reduce::Sum | Reduce::L1, .. }
             | Op::Unary(Unary::LeakyRelu(_) | Unary::Selu(..) | Unary::Elu(_))
@@ -269,7 +274,7 @@ impl Plan {
             Op::Dot(_) if inputs[0] == inputs[1] => 0.0,
             Op::Softmax { log: false, .. } | Op::OneHot(_) | Op::ArgMax { .. } => 0.0,
             Op::ClipFactor { .. } => 0.0,
-            Op::Scale(c) if *c > 0.0 && x >= 0.0 => 0.0,
+            Op::Scale(c) | Op::ScaleBy(c) if *c > 0.0 && x >= 0.0 => 0.0,
             Op::SumPool(_) if x >= 0.0 => 0.0,
             Op::Reduce { kind, axes, .. } => match kind {
                 Reduce::SumSquare | Reduce::L1 | Reduce::L2 => 0.0,
@@ -335,7 +340,7 @@ impl Plan {
             Op::Concat(_) => most(),
             Op::Where => xs[1..].iter().map(|x| x.0).fold(0.0, f64::max),
             Op::SumPool(p) => x * p.taps() as f64,
-            Op::Scale(c) => x * c.abs(),
+            Op::Scale(c) | Op::ScaleBy(c) => x * c.abs(),
             Op::Reduce { kind, axes, .. } => match kind {
                 Reduce::Sum | Reduce::L1 => x * length(axes),
                 Reduce::Mean | Reduce::Max | Reduce::Min => x,

@@ -176,6 +176,8 @@ fn is_local(plan: &Plan, node: usize) -> bool {
             };
             frac(0) > 0 && plan.fracs[node] >= frac(0) + moved
         }
+        // With so many bits more the number is an integer.
+        Op::ScaleBy(_) => plan.fracs[node] >= frac(0) + frac(1),
         // The numbers of a training's step have formats of their own, and are public.
         Op::Binary(Binary::Mul) => {
             let number = |i: usize| match plan.nodes[operand(i)].op {

@@ -3,7 +3,7 @@
 use ring_arith::Shape;
 
 use super::domain::Domain;
-use super::{Plan, check};
+use super::{Plan, PlanNode, check};
 use crate::Result;
 use crate::graph::{Binary, Exactness, LinearMap, Op, Pool, Reduce, Unary};
 
@@ -107,7 +107,7 @@ impl Plan {
     /// As [`Plan::largest_value`].
     pub fn multiplications(&self, batch: usize) -> Result<u64> {
         let shapes = check::shapes(self, batch)?;
-        let of_node = |(at, node): (usize, &super::PlanNode)| {
+        let of_node = |(at, node): (usize, &PlanNode)| {
             let of = |i: usize| &shapes[node.inputs[i]];
             let made = shapes[at].len();
             let terms = |x: usize, weight: usize, map: &LinearMap| match map {
@@ -184,6 +184,15 @@ impl Plan {
             .min()
     }
 
+    /// True if an input is a public number of a training's step: one that multiplies what others make.
+    pub(super) fn is_number(&self, input: usize) -> bool {
+        let scales = |node: &PlanNode| {
+            let number = |&at: &usize| self.nodes[at].op == Op::Input(input);
+            matches!(node.op, Op::ScaleBy(_)) && node.inputs.get(1).is_some_and(number)
+        };
+        self.nodes.iter().any(scales)
+    }
+
     /// The input whose numbers a value consists of, only moved.
     pub(super) fn moved_input(&self, node: usize) -> Option<usize> {
         let mut from = node;
@@ -253,9 +262,13 @@ impl Plan {
                 (COMPARED, made)
             }
             Op::Binary(Binary::Div) => (FUNCTION, made),
-            Op::Scale(_) | Op::Cast | Op::Confine(_) | Op::Binary(_) | Op::Where | Op::Mask => {
-                (COMPARED, made)
-            }
+            Op::Scale(_)
+            | Op::ScaleBy(_)
+            | Op::Cast
+            | Op::Confine(_)
+            | Op::Binary(_)
+            | Op::Where
+            | Op::Mask => (COMPARED, made),
             Op::SumPool(p) | Op::AvgPool { pool: p, .. } => (MOVED, area(p, made)),
             // A few numbers for each unit are small compared with their operands.
             Op::Dot(_) | Op::ClipFactor { .. } => (MOVED, taken),

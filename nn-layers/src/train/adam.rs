@@ -2,21 +2,25 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{StateSpec, TrainOptions};
+use super::course::{BETA_BITS, Course, PARTS};
+use super::{Privacy, StateSpec, TrainOptions};
 use crate::graph::norm::Count;
 use crate::graph::{Binary, Dim, Format, Graph, Op, Unary, ValueId};
 use crate::{Error, HostTensor, Result};
 
-/// Adam as in PyTorch, with two differences. The first of `betas` is rounded to the nearest 32nd, so that the
-/// gradient can be found in the new first moment without another truncation. Gradients below about `2^-21` are
-/// mostly rounding, so that their weights move by less than in floats. [`super::TrainPlan::inspect`] shows by
-/// how much.
+/// Adam as in PyTorch, with one difference. Gradients below about `2^-21` are mostly rounding, so that their weights
+/// move by less than in floats. [`super::TrainPlan::inspect`] shows by how much.
+///
+/// First moments are kept times a public factor near 1 that changes from step to step, so that the part that
+/// continues is always a multiple of 1/32. The gradient can then be found in the new first moment without another
+/// truncation, and any first decay costs the same: see [`Course`].
 ///
 /// Gradients of the batch's mean loss above 20 in magnitude leave the range of their squares, which a guard notices.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Adam {
-    /// The parts of first and second moment that go on.
+    /// The parts of first and second moment that go on. The first is 0 or from 1/32 to below 1. With `amsgrad` they
+    /// are at least 0.75 and 0.999, unless the first is a multiple of 1/32: moments of different steps are compared.
     pub betas: [f64; 2],
     /// Keeps the smallest second moments from making large steps.
     pub epsilon: f64,
@@ -60,9 +64,14 @@ impl Default for Adam {
     }
 }
 
-/// Fraction bits by which the part of a first moment that continues exceeds it: their difference is the
-/// gradient.
-const BETA_BITS: u32 = 5;
+/// Fraction bits of a step's factors of second moments, decays and limits.
+const NUMBER: u32 = 40;
+
+/// Fraction bits of the factor of a step's gradients.
+const GRADIENT_FACTOR: u32 = 30;
+
+/// The least decays of AMSGrad: it compares moments whose factors differ by less than 1 / 2000 then.
+const LEAST_DECAYS: [f64; 2] = [0.75, 0.999];
 
 /// Fraction bits of second moments, the most that an inverse root takes.
 const SECOND: u32 = 38;
@@ -94,11 +103,6 @@ const ROOTS: &str = "inverse roots";
 const LEAST_NORM: f64 = 1.0 / 137_438_953_472.0;
 
 impl Adam {
-    /// The same with the first decay as it is computed with.
-    fn first(&self) -> f64 {
-        (self.betas[0] * 32.0).round() / 32.0
-    }
-
     /// Fraction bits of first moments. A row's sum of squares needs room.
     fn first_frac(&self) -> u32 {
         match self.second {
@@ -132,16 +136,25 @@ impl Adam {
         (part * part).max((-f64::from(SECOND)).exp2())
     }
 
-    /// The factor of gradients of the batch's mean loss.
+    /// The factor of gradients of the batch's mean loss, which a step's [`Course::scale`] multiplies.
     pub(super) fn unit(&self) -> f64 {
-        (1.0 - self.first()) * UNIT
+        let nearest = (self.betas[0] * PARTS).round().min(PARTS - 1.0) / PARTS;
+        (1.0 - nearest) * UNIT
     }
 
     pub(super) fn check(&self) -> Result<()> {
         let invalid = |reason: String| Err(Error::invalid("optimiser", reason));
-        if !(0.0..1.0).contains(&self.first()) || !(0.0..1.0).contains(&self.betas[1]) {
+        let [first, second] = self.betas;
+        if !(0.0..1.0).contains(&first) || !(0.0..1.0).contains(&second) {
+            return invalid(format!("betas are from 0 to below 1, not {:?}", self.betas));
+        }
+        if first > 0.0 && first < 1.0 / PARTS {
+            return invalid(format!("the first beta is 0 or at least 1/32, not {first}"));
+        }
+        let small = first < LEAST_DECAYS[0] || second < LEAST_DECAYS[1];
+        if self.amsgrad && small && (first * PARTS).fract() != 0.0 {
             return invalid(format!(
-                "{:?} are not within 0 to 1; 1 is no 32nd below it",
+                "AMSGrad takes betas of at least {LEAST_DECAYS:?}, or a first that is a multiple of 1/32, not {:?}",
                 self.betas
             ));
         }
@@ -183,18 +196,51 @@ impl Adam {
         regular.max(early) - 1
     }
 
-    /// The public numbers of a step: the learning rate and epsilon with the moments' corrections for their
-    /// start at 0, and the decay of the weights.
-    pub(super) fn public(&self, number: u32, rate: f64) -> Vec<f64> {
-        let beta = self.first();
+    /// The public numbers of a step, in the order of [`Inputs`].
+    pub(super) fn public(
+        &self,
+        number: u32,
+        rate: f64,
+        batch: usize,
+        options: &TrainOptions,
+    ) -> Vec<f64> {
+        let Course { kept, scale, second, .. } = Course::at(self.betas, number);
+        let (rate, epsilon) = self.rate_and_epsilon(number, rate);
+        let gradient = scale * self.gradient_factor(batch, options);
+        let decay = (self.decay > 0.0).then(|| match self.decoupled {
+            true => -rate.plain * self.decay,
+            false => scale * self.unit() * self.decay,
+        });
+        let limit = options.clip.map(|limit| scale * self.unit() * limit);
+        let always = [rate.scaled, gradient, kept, second, epsilon];
+        always.into_iter().chain(decay).chain(limit).collect()
+    }
+
+    /// The number of a step's public numbers.
+    pub(super) fn public_inputs(&self, options: &TrainOptions) -> usize {
+        5 + usize::from(self.decay > 0.0) + usize::from(options.clip.is_some())
+    }
+
+    /// The factor that makes gradients of the sum of a batch's losses, or the sum of clipped ones, those of the mean
+    /// loss times [`Adam::unit`].
+    fn gradient_factor(&self, batch: usize, options: &TrainOptions) -> f64 {
+        let clipped = options.privacy.as_ref().map_or(1.0, Privacy::unit);
+        clipped * self.unit() / batch as f64
+    }
+
+    /// The learning rate and epsilon of a step with the moments' corrections for their start at 0 and for their
+    /// factors.
+    fn rate_and_epsilon(&self, number: u32, rate: f64) -> (Rate, f64) {
+        let refreshed = self.last_refresh(number);
         let power =
             |beta: f64, number: u32| 1.0 - beta.powi(i32::try_from(number + 1).unwrap_or(i32::MAX));
-        let first = power(beta, number);
-        let second = power(self.betas[1], self.last_refresh(number));
-        let scaled = rate * second.sqrt() / first * (1.0 - beta) * f64::from(self.lift()).exp2();
-        let epsilon = self.epsilons()[0] * second.sqrt();
-        let decay = self.decay_input().then_some(-rate * self.decay);
-        [scaled, epsilon].into_iter().chain(decay).collect()
+        let first = power(self.betas[0], number) * Course::at(self.betas, number).scale;
+        let second = power(self.betas[1], refreshed) * Course::at(self.betas, refreshed).spread;
+        let lift = f64::from(self.lift()).exp2();
+        // First moments are sums of gradients, not means.
+        let sum = 1.0 - self.betas[0];
+        let scaled = rate * second.sqrt() / first * sum * lift;
+        (Rate { plain: rate, scaled }, self.epsilons()[0] * second.sqrt())
     }
 
     /// Moves the weights of a state in 64-bit floats, given the state before the step and one after it whose
@@ -210,11 +256,11 @@ impl Adam {
     ) -> Result<()> {
         let place = |name: &str| specs.iter().position(|spec| spec.name == name);
         let found = |name: &str| place(name).ok_or_else(|| Error::plan(format!("no `{name}`")));
-        let numbers = self.public(number, rate);
-        let decay = numbers.get(2).copied().unwrap_or(0.0);
+        let (rate, epsilon) = self.rate_and_epsilon(number, rate);
+        let decay = if self.decoupled { -rate.plain * self.decay } else { 0.0 };
         let roots = if self.refreshes(number) {
             let kept = if self.amsgrad { "largest moments" } else { "second moments" };
-            after[found(kept)?].map(|moment| 1.0 / (moment.sqrt() + numbers[1]))
+            after[found(kept)?].map(|moment| 1.0 / (moment.sqrt() + epsilon))
         } else {
             after[found(ROOTS)?].clone()
         };
@@ -236,7 +282,7 @@ impl Adam {
             let firsts = after[at].floats().into_owned();
             let old = before[weight].floats();
             let moved = firsts.iter().zip(old.iter()).enumerate().map(|(i, (first, weight))| {
-                weight * (1.0 + decay) - numbers[0] * own[i / each] * first
+                weight * (1.0 + decay) - rate.scaled * own[i / each] * first
             });
             after[weight] = HostTensor::new(spec.shape.dims(), moved.collect())?;
         }
@@ -248,7 +294,7 @@ impl Adam {
 
     /// The largest product of root and epsilon.
     fn largest_part(&self) -> f64 {
-        self.epsilons()[0] / self.least().sqrt()
+        self.epsilons()[0] * Course::most(self.betas[0]) / self.least().sqrt()
     }
 
     /// Fraction bits of epsilon: its product with the largest root stays below `2^48`.
@@ -263,10 +309,52 @@ impl Adam {
         (48 - ROOT as i32 - largest).clamp(8, 20) as u32
     }
 
-    /// True if the decay is a public input of a step.
-    pub(super) fn decay_input(&self) -> bool {
-        self.decoupled && self.decay > 0.0
+    /// Adds a step's public numbers to its graph.
+    pub(super) fn inputs(&self, graph: &mut Graph, options: &TrainOptions) -> Result<Inputs> {
+        let mut input = |name, frac| graph.input_with_frac(name, &[Dim::Fixed(1)], frac);
+        let decay_frac = match self.decoupled {
+            true => self.first_frac() + Self::step_frac(options) - options.formats.weights,
+            false => NUMBER,
+        };
+        Ok(Inputs {
+            rate: input("learning rate", Self::rate_frac(options))?,
+            gradient: input("gradient factor", GRADIENT_FACTOR)?,
+            kept: input("first decay", BETA_BITS)?,
+            second: input("second decay", NUMBER)?,
+            epsilon: input("epsilon", self.epsilon_frac())?,
+            decay: (self.decay > 0.0).then(|| input("decay", decay_frac)).transpose()?,
+            limit: options.clip.map(|_| input("limit", NUMBER)).transpose()?,
+        })
     }
+
+    /// The limit of a step's gradients.
+    pub(super) fn limit(&self, inputs: &Inputs, limit: f64) -> Result<Limit> {
+        let most = limit * self.unit() * Course::most(self.betas[0]);
+        let number = inputs.limit.ok_or_else(|| Error::plan("a step without a limit"))?;
+        Ok(Limit::Number { most, number })
+    }
+}
+
+/// A learning rate, and its product with all that corrects the moments.
+struct Rate {
+    plain: f64,
+    scaled: f64,
+}
+
+/// A step's public numbers in its graph.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Inputs {
+    rate: ValueId,
+    /// The factor of gradients.
+    pub(super) gradient: ValueId,
+    /// The part of the first moments that continues.
+    kept: ValueId,
+    /// The part of the second moments that squares replace.
+    second: ValueId,
+    epsilon: ValueId,
+    decay: Option<ValueId>,
+    /// The norm to which gradients are clipped.
+    limit: Option<ValueId>,
 }
 
 /// One parameter on its way.
@@ -287,20 +375,12 @@ pub(super) fn update(
     adam: &Adam,
     graph: &mut Graph,
     options: &TrainOptions,
-    rate: ValueId,
+    inputs: Inputs,
     parameters: &[(ValueId, ValueId)],
     refresh: bool,
 ) -> Result<Vec<(String, ValueId)>> {
     let step = Format::Fixed(Adam::step_frac(options));
-    let mut to = Updater { adam, graph, step };
-    let one = [Dim::Fixed(1)];
-    let epsilon = to.graph.input_with_frac("epsilon", &one, adam.epsilon_frac())?;
-    let decay = if adam.decay_input() {
-        let frac = adam.first_frac() + Adam::step_frac(options) - options.formats.weights;
-        Some(to.graph.input_with_frac("decay", &one, frac)?)
-    } else {
-        None
-    };
+    let mut to = Updater { adam, graph, inputs, step };
     let mut updates = vec![];
     let mut moved = vec![];
     let mut squares = vec![];
@@ -315,9 +395,9 @@ pub(super) fn update(
         moved.push(one);
     }
     let squares = to.add(Format::Fixed(SECOND), Op::Concat(0), &squares)?;
-    let steps = to.steps(squares, total, [rate, epsilon], refresh, &mut updates)?;
+    let steps = to.steps(squares, total, refresh, &mut updates)?;
     for one in &moved {
-        updates.push((one.name.clone(), to.moved(one, steps, decay)?));
+        updates.push((one.name.clone(), to.moved(one, steps)?));
     }
     Ok(updates)
 }
@@ -325,6 +405,7 @@ pub(super) fn update(
 struct Updater<'a> {
     adam: &'a Adam,
     graph: &'a mut Graph,
+    inputs: Inputs,
     /// The format of the factors of first moments.
     step: Format,
 }
@@ -360,7 +441,7 @@ impl Updater<'_> {
         let frac = self.adam.first_frac();
         let last = self.state(&format!("{name}.momentum"), &dims, frac)?;
         let finer = Format::Fixed(self.adam.kept_frac());
-        let kept = self.add(finer, Op::Scale(self.adam.first()), &[last])?;
+        let kept = self.add(finer, Op::ScaleBy(1.0), &[last, self.inputs.kept])?;
         let sum = self.binary(Format::Gradient, Binary::Add, grad, kept)?;
         let first = self.add(Format::Fixed(frac), Op::Cast, &[sum])?;
         // The part that has joined: the gradient, rounded once.
@@ -389,13 +470,13 @@ impl Updater<'_> {
         weight: ValueId,
         grad: ValueId,
     ) -> Result<ValueId> {
-        let Adam { decay, decoupled, .. } = *self.adam;
-        if decay == 0.0 || decoupled {
+        let Some(decay) = self.inputs.decay.filter(|_| !self.adam.decoupled) else {
             return Ok(grad);
-        }
+        };
         let formats = options.plan_formats(self.graph.batch());
         let format = Format::Fixed(formats.values + formats.gradients);
-        let part = self.add(format, Op::Scale(decay * self.adam.unit()), &[weight])?;
+        let most = self.adam.decay * self.adam.unit() * Course::most(self.adam.betas[0]);
+        let part = self.add(format, Op::ScaleBy(most), &[weight, decay])?;
         self.binary(Format::Gradient, Binary::Add, grad, part)
     }
 
@@ -410,20 +491,19 @@ impl Updater<'_> {
         if count.rest == 1.0 { Ok(mean) } else { self.add(fine, Op::Scale(count.rest), &[mean]) }
     }
 
-    /// The factors of the first moments, whose products are added to the weights, for all second moments. The
-    /// public numbers are rate and epsilon.
+    /// The factors of the first moments, whose products are added to the weights, for all second moments.
     fn steps(
         &mut self,
         squares: ValueId,
         total: usize,
-        [rate, epsilon]: [ValueId; 2],
         refresh: bool,
         updates: &mut Vec<(String, ValueId)>,
     ) -> Result<ValueId> {
         let fine = Format::Fixed(SECOND);
         let last = self.state("second moments", &[total], SECOND)?;
         let change = self.binary(fine, Binary::Sub, squares, last)?;
-        let change = self.add(fine, Op::Scale(1.0 - self.adam.betas[1]), &[change])?;
+        let most = Course::most_second(self.adam.betas);
+        let change = self.add(fine, Op::ScaleBy(most), &[change, self.inputs.second])?;
         let mut moments = self.binary(fine, Binary::Add, last, change)?;
         updates.push(("second moments".to_owned(), moments));
         if self.adam.amsgrad {
@@ -431,8 +511,8 @@ impl Updater<'_> {
             moments = self.binary(fine, Binary::Max, largest, moments)?;
             updates.push(("largest moments".to_owned(), moments));
         }
-        let root = self.root(moments, total, epsilon, refresh, updates)?;
-        let steps = self.binary(self.step, Binary::Mul, root, rate)?;
+        let root = self.root(moments, total, refresh, updates)?;
+        let steps = self.binary(self.step, Binary::Mul, root, self.inputs.rate)?;
         self.add(self.step, Op::Scale(-1.0), &[steps])
     }
 
@@ -441,7 +521,6 @@ impl Updater<'_> {
         &mut self,
         moments: ValueId,
         total: usize,
-        epsilon: ValueId,
         refresh: bool,
         updates: &mut Vec<(String, ValueId)>,
     ) -> Result<ValueId> {
@@ -456,7 +535,7 @@ impl Updater<'_> {
         let least = self.graph.public("adam.least", HostTensor::scalar(self.adam.least()));
         let moments = self.binary(Format::Fixed(SECOND), Binary::Add, moments, least)?;
         let root = self.add(Format::Fixed(ROOT), Op::Unary(Unary::Damping), &[moments])?;
-        let root = self.damped(root, epsilon)?;
+        let root = self.damped(root)?;
         let Some(old) = stored else { return Ok(root) };
         // The old ones are weights of this plan too, so that both plans have the same state.
         let nothing = self.add(Format::Fixed(ROOT), Op::Scale(0.0), &[old])?;
@@ -466,15 +545,15 @@ impl Updater<'_> {
     }
 
     /// `1 / (1 / root + epsilon)`, as `root / (1 + root * epsilon)`.
-    fn damped(&mut self, root: ValueId, epsilon: ValueId) -> Result<ValueId> {
+    fn damped(&mut self, root: ValueId) -> Result<ValueId> {
         let format = Format::Fixed(self.adam.factor_frac());
-        let part = self.binary(format, Binary::Mul, root, epsilon)?;
+        let part = self.binary(format, Binary::Mul, root, self.inputs.epsilon)?;
         let factor = if self.adam.largest_part() <= SMALL {
-            // 1 / (1 + p) = 1 - p / (1 + p), the last by the nearest line: with an error below p / 22.
-            let (a, b) = line(SMALL);
-            let slope = self.add(format, Op::Scale(b), &[part])?;
-            let a = self.graph.public("adam.line", HostTensor::scalar(a));
-            let inverse = self.binary(format, Binary::Sub, a, slope)?;
+            // 1 / (1 + p) = 1 - p / (1 + p), the last by a line that falls by one half, which rounds nothing: with an
+            // error below p / 20.
+            let half = self.add(format, Op::Scale(0.5), &[part])?;
+            let start = self.graph.public("adam.line", HostTensor::scalar(line(SMALL)));
+            let inverse = self.binary(format, Binary::Sub, start, half)?;
             let product = self.binary(format, Binary::Mul, part, inverse)?;
             let one = self.graph.public("adam.one", HostTensor::scalar(1.0));
             self.binary(format, Binary::Sub, one, product)?
@@ -488,7 +567,7 @@ impl Updater<'_> {
     }
 
     /// The new value of a parameter.
-    fn moved(&mut self, one: &Moved, steps: ValueId, decay: Option<ValueId>) -> Result<ValueId> {
+    fn moved(&mut self, one: &Moved, steps: ValueId) -> Result<ValueId> {
         let format = self.step;
         let end = Dim::Fixed(one.start + one.len);
         let own = Op::Slice { axis: 0, start: one.start, end, step: 1 };
@@ -497,7 +576,7 @@ impl Updater<'_> {
         let own = self.add(format, Op::Reshape(wide), &[own])?;
         let step = self.binary(Format::Weight, Binary::Mul, one.first, own)?;
         let mut kept = one.weight;
-        if let Some(decay) = decay {
+        if let Some(decay) = self.inputs.decay.filter(|_| self.adam.decoupled) {
             let lost = self.binary(Format::Exact, Binary::Mul, one.weight, decay)?;
             kept = self.binary(Format::Weight, Binary::Add, one.weight, lost)?;
         }
@@ -521,22 +600,17 @@ fn norm_squared(
     graph.add_as(format, name, Op::Reshape(vec![Dim::Fixed(rows)]), &[norms])
 }
 
-/// `a - b p` with the smallest error of `1 / (1 + p)` for `p` up to a bound.
-fn line(bound: f64) -> (f64, f64) {
-    let slope = 1.0 / (1.0 + bound);
-    let root = slope.sqrt();
-    // The inverse touches its tangent of that slope at 1 / root; between it and the chord lies the line.
-    ((1.0 + 2.0 * root - slope) / 2.0, slope)
+/// The number `a` for which `a - p / 2` has the smallest error of `1 / (1 + p)` for `p` up to a bound of at least 1.
+fn line(bound: f64) -> f64 {
+    // The inverse is farthest above the line at the bound, and farthest below where it falls by one half.
+    let above = 1.0 / (1.0 + bound) + bound / 2.0;
+    let below = 2f64.sqrt() - 0.5;
+    (above + below) / 2.0
 }
 
 /// The factor by which gradients are multiplied so that the norm of all of them is at most `limit`; the gradients are
-/// those of the batch's mean loss times `unit`, a number, or times a public value.
-pub(super) fn clip_factor(
-    graph: &mut Graph,
-    grads: &[ValueId],
-    limit: f64,
-    unit: Option<ValueId>,
-) -> Result<ValueId> {
+/// those of the batch's mean loss times a factor of the limit.
+pub(super) fn clip_factor(graph: &mut Graph, grads: &[ValueId], limit: &Limit) -> Result<ValueId> {
     let mut total: Option<ValueId> = None;
     for &grad in grads {
         let norm = norm_squared(graph, Format::Fixed(SECOND), "clip", grad, 1)?;
@@ -557,15 +631,24 @@ pub(super) fn clip_factor(
         graph.add_as(Format::Fixed(SECOND), "clip", Op::Binary(Binary::Add), &[total, least])?;
     let inverse =
         graph.add_as(Format::Fixed(FACTOR), "clip", Op::Unary(Unary::Damping), &[total])?;
-    let inverse = match unit {
-        Some(unit) => graph.add_as(
-            Format::Fixed(UNIT_STEP),
-            "clip",
-            Op::Binary(Binary::Mul),
-            &[inverse, unit],
-        )?,
-        None => inverse,
+    let format = Format::Fixed(FACTOR);
+    let factor = match *limit {
+        Limit::Times { limit, unit } => {
+            let (finer, product) = (Format::Fixed(UNIT_STEP), Op::Binary(Binary::Mul));
+            let inverse = graph.add_as(finer, "clip", product, &[inverse, unit])?;
+            graph.add_as(format, "clip", Op::Scale(limit), &[inverse])?
+        }
+        Limit::Number { most, number } => {
+            graph.add_as(format, "clip", Op::ScaleBy(most), &[inverse, number])?
+        }
     };
-    let factor = graph.add_as(Format::Fixed(FACTOR), "clip", Op::Scale(limit), &[inverse])?;
-    graph.add_as(Format::Fixed(FACTOR), "clip", Op::Unary(Unary::Clip(None, Some(1.0))), &[factor])
+    graph.add_as(format, "clip", Op::Unary(Unary::Clip(None, Some(1.0))), &[factor])
+}
+
+/// The largest norm of gradients, times the factor that they have.
+pub(super) enum Limit {
+    /// A number, and a public value that it is multiplied by.
+    Times { limit: f64, unit: ValueId },
+    /// A public number of the step, and the most that it is.
+    Number { most: f64, number: ValueId },
 }

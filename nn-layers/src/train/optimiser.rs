@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::adam::{self, Adam, Second};
+use super::adam::{self, Adam, Limit, Second};
 use super::{Step, TrainOptions};
 use crate::graph::{Binary, Dim, Format, Graph, Op, ValueId};
 use crate::plan::passes::products::rounding_layer;
@@ -49,12 +49,16 @@ impl Optimiser {
         Self::Adam(Adam { second: Second::Row, ..Adam::default() })
     }
 
-    /// The public numbers of a step: the learning rate as the plan takes it, and the factors of decay and
-    /// momentum.
+    /// The public numbers of a step: the learning rate as the plan takes it, and the factors of the others.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the step's number is needed and missing, or the rate grows too much for a momentum.
-    pub(super) fn public(&self, step: Step, batch: usize) -> Result<Vec<f64>> {
+    pub(super) fn public(
+        &self,
+        step: Step,
+        batch: usize,
+        options: &TrainOptions,
+    ) -> Result<Vec<f64>> {
         Ok(match *self {
             Self::Sgd { momentum, decay, .. } => {
                 let mut numbers = vec![step.rate / batch as f64];
@@ -73,19 +77,18 @@ impl Optimiser {
                         "Adam needs the number of a step: Step::new(number, rate)",
                     )
                 })?;
-                adam.public(number, step.rate)
+                adam.public(number, step.rate, batch, options)
             }
         })
     }
 
     /// The number of such numbers.
-    pub(super) fn public_inputs(&self) -> usize {
+    pub(super) fn public_inputs(&self, options: &TrainOptions) -> usize {
         match self {
             Self::Sgd { momentum, decay, .. } => {
                 1 + usize::from(*decay > 0.0) + usize::from(*momentum > 0.0)
             }
-            // And epsilon.
-            Self::Adam(adam) => 2 + usize::from(adam.decay_input()),
+            Self::Adam(adam) => adam.public_inputs(options),
         }
     }
 
@@ -134,59 +137,93 @@ impl Optimiser {
         Ok(())
     }
 
+    /// Adds the public numbers with which a step begins to its graph.
+    pub(super) fn placed(&self, graph: &mut Graph, options: &TrainOptions) -> Result<Placed> {
+        Ok(match *self {
+            Self::Sgd { momentum, nesterov, decay } => Placed::Sgd {
+                sgd: Sgd { momentum, nesterov, decay },
+                rate: graph.input_with_frac("learning rate", &[Dim::Fixed(1)], RATE_FRAC)?,
+            },
+            Self::Adam(adam) => Placed::Adam { adam, inputs: adam.inputs(graph, options)? },
+        })
+    }
+}
+
+/// Fraction bits of the learning rate for a single row.
+const RATE_FRAC: u32 = 30;
+
+/// An optimiser with its public numbers in a step's graph.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Placed {
+    /// Gradient descent with the learning rate for a single row.
+    Sgd { sgd: Sgd, rate: ValueId },
+    /// Adam.
+    Adam { adam: Adam, inputs: adam::Inputs },
+}
+
+impl Placed {
+    /// The factor that makes gradients of the sum of a batch's losses those that the optimiser takes.
+    pub(super) fn factor(&self) -> ValueId {
+        match self {
+            Self::Sgd { rate, .. } => *rate,
+            Self::Adam { inputs, .. } => inputs.gradient,
+        }
+    }
+
     /// Adds the new values of the parameters and of their optimiser state, by name. `full` selects a step that
     /// leaves out nothing, or one in between.
     pub(super) fn update(
         &self,
         graph: &mut Graph,
         options: &TrainOptions,
-        rate: ValueId,
         parameters: &[(ValueId, ValueId)],
         full: bool,
     ) -> Result<Vec<(String, ValueId)>> {
-        let clipped = clipped(graph, options, rate, parameters)?;
+        let clipped = self.clipped(graph, options, parameters)?;
         match self {
-            Self::Adam(adam) => adam::update(adam, graph, options, rate, &clipped, full),
-            Self::Sgd { momentum, nesterov, decay } => {
-                let sgd = Sgd { momentum: *momentum, nesterov: *nesterov, decay: *decay };
-                sgd.update(graph, options, &clipped)
+            Self::Sgd { sgd, .. } => sgd.update(graph, options, &clipped),
+            Self::Adam { adam, inputs } => {
+                adam::update(adam, graph, options, *inputs, &clipped, full)
             }
         }
     }
-}
 
-/// The gradients, their common norm limited if it is to be.
-fn clipped(
-    graph: &mut Graph,
-    options: &TrainOptions,
-    rate: ValueId,
-    parameters: &[(ValueId, ValueId)],
-) -> Result<Vec<(ValueId, ValueId)>> {
-    let Some(limit) = options.clip else { return Ok(parameters.to_vec()) };
-    let mut grads = vec![];
-    for &(_, grad) in parameters {
-        // Rounded here: its square and its product with the factor need a separate format.
-        grads.push(graph.add_as(Format::Fixed(CLIPPED), "clip", Op::Cast, &[grad])?);
+    /// The gradients, their common norm limited if it is to be.
+    fn clipped(
+        &self,
+        graph: &mut Graph,
+        options: &TrainOptions,
+        parameters: &[(ValueId, ValueId)],
+    ) -> Result<Vec<(ValueId, ValueId)>> {
+        let Some(most) = options.clip else { return Ok(parameters.to_vec()) };
+        let mut grads = vec![];
+        for &(_, grad) in parameters {
+            // Rounded here: its square and its product with the factor need a separate format.
+            grads.push(graph.add_as(Format::Fixed(CLIPPED), "clip", Op::Cast, &[grad])?);
+        }
+        let limit = match self {
+            Self::Sgd { rate, .. } => {
+                Limit::Times { limit: most * graph.batch() as f64, unit: *rate }
+            }
+            Self::Adam { adam, inputs } => adam.limit(inputs, most)?,
+        };
+        let factor = adam::clip_factor(graph, &grads, &limit)?;
+        let mut clipped = vec![];
+        for (&(weight, _), grad) in parameters.iter().zip(grads) {
+            let product = Op::Binary(Binary::Mul);
+            let scaled = graph.add_as(Format::Gradient, "clip", product, &[grad, factor])?;
+            clipped.push((weight, scaled));
+        }
+        Ok(clipped)
     }
-    let batch = graph.batch() as f64;
-    let factor = match options.optimiser {
-        Optimiser::Sgd { .. } => adam::clip_factor(graph, &grads, limit * batch, Some(rate))?,
-        Optimiser::Adam(adam) => adam::clip_factor(graph, &grads, limit * adam.unit(), None)?,
-    };
-    let mut clipped = vec![];
-    for (&(weight, _), grad) in parameters.iter().zip(grads) {
-        let product = Op::Binary(Binary::Mul);
-        clipped.push((weight, graph.add_as(Format::Gradient, "clip", product, &[grad, factor])?));
-    }
-    Ok(clipped)
 }
 
 /// Fraction bits of gradients whose norm is limited.
 const CLIPPED: u32 = 28;
 
 /// Gradient descent.
-#[derive(Clone, Copy)]
-struct Sgd {
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sgd {
     momentum: f64,
     nesterov: bool,
     decay: f64,

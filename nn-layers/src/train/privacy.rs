@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Accountant, Optimiser};
+use super::Accountant;
+use super::optimiser::Placed;
 use crate::graph::grad::each::OfEach;
 use crate::graph::{Binary, Dim, Format, Graph, Linear, LinearFinish, LinearMap, Op, ValueId};
 use crate::ops::clip;
@@ -180,13 +181,11 @@ pub(super) struct Noisy {
     pub inputs: Vec<usize>,
 }
 
-/// Adds, for each trained tensor, the sum of the units' clipped gradients with noise, as the optimiser takes it: times
-/// `rate` for gradient descent.
+/// Adds, for each trained tensor, the sum of the units' clipped gradients with noise, as the optimiser takes it.
 pub(super) fn noisy_gradients(
     graph: &mut Graph,
     privacy: &Privacy,
-    optimiser: &Optimiser,
-    rate: ValueId,
+    optimiser: &Placed,
     each: &[(ValueId, OfEach)],
 ) -> Result<Noisy> {
     let units = privacy.units(graph.batch());
@@ -211,13 +210,8 @@ pub(super) fn noisy_gradients(
             }
             OfEach::Whole(whole) => whole_sum(graph, weight, [whole, factors], units)?,
         };
-        let gradient = match optimiser {
-            Optimiser::Sgd { .. } => add(graph, UPDATE, Op::Binary(Binary::Mul), &[sum, rate])?,
-            Optimiser::Adam(adam) => {
-                let unit = privacy.unit() * adam.unit() / graph.batch() as f64;
-                add(graph, UPDATE, Op::Scale(unit), &[sum])?
-            }
-        };
+        let factor = optimiser.factor();
+        let gradient = add(graph, UPDATE, Op::Binary(Binary::Mul), &[sum, factor])?;
         gradients.push((weight, gradient));
     }
     Ok(Noisy { gradients, inputs: noise })

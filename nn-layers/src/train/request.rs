@@ -14,7 +14,7 @@ use crate::plan::{InputSpec, Values, passes};
 use crate::{Error, HostTensor, Result};
 
 /// The version of the record, and of how a plan is derived from it.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// The most rows of a step.
 const MAX_BATCH: usize = 1 << 20;

@@ -230,7 +230,7 @@ impl TrainPlan {
                 format!("{} is not within 0 to {largest}, the largest of the options", step.rate);
             return Err(Error::invalid("learning rate", reason));
         }
-        let mut numbers = self.options.optimiser.public(step, self.batch)?;
+        let mut numbers = self.options.optimiser.public(step, self.batch, &self.options)?;
         if let (Some(privacy), Optimiser::Sgd { .. }) =
             (&self.options.privacy, self.options.optimiser)
         {

@@ -2,14 +2,12 @@
 
 use std::collections::HashSet;
 
-use super::{Adam, Optimiser, TrainOptions, TrainRequest, privacy, running};
+use super::optimiser::Placed;
+use super::{TrainOptions, TrainRequest, privacy, running};
 use crate::graph::norm::{Expanded, Running};
-use crate::graph::{Binary, Dim, Format, Graph, Op, ValueId};
+use crate::graph::{Binary, Format, Graph, Op, ValueId};
 use crate::plan::passes;
 use crate::{Error, Result};
-
-/// Fraction bits of the learning rate for a single row.
-const RATE_FRAC: u32 = 30;
 
 /// The network as a step takes it, with pools where they cost least.
 pub(super) fn prepared(request: &TrainRequest) -> Result<Graph> {
@@ -45,26 +43,22 @@ pub(super) fn step_graph(
     parameters.retain(|id| !followed.contains(id));
     let labels = options.loss.labels(&mut graph, output)?;
     let parts = options.loss.parts(&mut graph, output, labels)?;
-    let rate_frac = match options.optimiser {
-        Optimiser::Sgd { .. } => RATE_FRAC,
-        Optimiser::Adam(_) => Adam::rate_frac(options),
-    };
-    let rate = graph.input_with_frac("learning rate", &[Dim::Fixed(1)], rate_frac)?;
-    let seed = seed(&mut graph, options, parts.slope, rate)?;
+    let optimiser = options.optimiser.placed(&mut graph, options)?;
+    let seed = seed(&mut graph, options, parts.slope, &optimiser)?;
     let mut noise = vec![];
     let pairs = if let Some(privacy) = &options.privacy {
         refuse_batch_statistics(&running)?;
         let units = privacy.units(graph.batch());
         let each = graph.gradients_of_each(output, seed, &parameters, units)?;
         let each: Vec<_> = parameters.iter().copied().zip(each).collect();
-        let noisy = privacy::noisy_gradients(&mut graph, privacy, &options.optimiser, rate, &each)?;
+        let noisy = privacy::noisy_gradients(&mut graph, privacy, &optimiser, &each)?;
         noise = noisy.inputs;
         noisy.gradients
     } else {
         let grads = graph.gradients_with(&norms, output, seed, &parameters)?;
         parameters.iter().copied().zip(grads).collect()
     };
-    let mut updates = options.optimiser.update(&mut graph, options, rate, &pairs, full)?;
+    let mut updates = optimiser.update(&mut graph, options, &pairs, full)?;
     for norm in &running {
         updates.extend(running::follow(&mut graph, norm)?);
     }
@@ -103,14 +97,11 @@ fn seed(
     graph: &mut Graph,
     options: &TrainOptions,
     slope: ValueId,
-    rate: ValueId,
+    optimiser: &Placed,
 ) -> Result<ValueId> {
-    let (op, operands) = match (&options.privacy, options.optimiser) {
-        (Some(privacy), _) => (Op::Scale(1.0 / privacy.unit()), vec![slope]),
-        (None, Optimiser::Sgd { .. }) => (Op::Binary(Binary::Mul), vec![slope, rate]),
-        (None, Optimiser::Adam(adam)) => {
-            (Op::Scale(adam.unit() / graph.batch() as f64), vec![slope])
-        }
+    let (op, operands) = match &options.privacy {
+        Some(privacy) => (Op::Scale(1.0 / privacy.unit()), vec![slope]),
+        None => (Op::Binary(Binary::Mul), vec![slope, optimiser.factor()]),
     };
     graph.add_as(Format::Gradient, "loss.grad", op, &operands)
 }
