@@ -1,8 +1,12 @@
 //! Every operator at growing and shrinking magnitudes: its result is right, or the guard calls it out of range. Below
 //! the ends that are stated it is right and quiet.
 
+use crate::common::training::shared;
+use crate::common::{Random, dense, flatten};
 use crate::guard::joined;
-use mpc_core::TestWorld;
+use mpc_core::{Protocol, TestWorld};
+use nn_layers::layers::{Embedding, Layer};
+use nn_layers::train::{Loss, Step, TrainOptions, TrainPlan};
 use nn_layers::{
     Binary, Compiled, Dim, Graph, HostTensor, Kernel, Op, PlanOptions, Pool, Reduce, Unary, ValueId,
 };
@@ -499,6 +503,46 @@ fn positions_beyond_a_table_are_called_out_where_the_graph_computes_them() {
     let [_, left] =
         TestWorld::new(3).run(|session| Rss::new(session, CpuEngine::new(1)), run).remove(0);
     assert_eq!(left.iter().map(|&word| word != 0).collect::<Vec<_>>(), [false, true, false, true]);
+}
+
+#[test]
+fn positions_beyond_a_table_are_called_out_in_steps_of_a_training() {
+    let mut r = Random(3);
+    let mut g = Graph::new(2);
+    let at = g.integer_input("at", &[Dim::Batch(1), Dim::Fixed(2)]).unwrap();
+    let table = Embedding { table: r.tensor(&[5, 3], 1.0).into() };
+    let rows = table.forward(&mut g, "rows", at).unwrap();
+    let flat = flatten(&mut g, rows);
+    let output = dense(&mut g, &mut r, flat, "fc", 3);
+    for trained in ["rows.weight", "fc.weight"] {
+        let mut g = g.clone();
+        g.train(|name| name == trained);
+        let options = TrainOptions::default().with_loss(Loss::MeanSquare);
+        let (plan, start) = TrainPlan::new(&g, output, &options).unwrap();
+        let step = Step::new(0, 0.1);
+        let names = plan.guarded(step);
+        let run = move |mpc: &mut Rss<CpuEngine>| {
+            let mut found = vec![];
+            for positions in [[0, 4, 1, 3], [0, 5, 1, 3], [0, 4, -1, 3]] {
+                let at = HostTensor::integers([2, 2], positions.to_vec()).unwrap();
+                let labels = HostTensor::new([2, 3], vec![0.5; 6]).unwrap();
+                let state = shared(mpc, &plan.encode_state(&start).unwrap())?;
+                let mut state = plan.secret_state(state).unwrap();
+                let words = shared(mpc, &plan.encode_batch(&[at, labels]).unwrap())?;
+                let batch = plan.step_plan().secret_inputs(words);
+                let made = plan.step_guarded(mpc, &mut state, &batch, step, 1, &mut ());
+                found.push(mpc.open(&[made.unwrap().1.share()])?[0].words().to_vec());
+            }
+            Ok(found)
+        };
+        let found =
+            TestWorld::new(3).run(|session| Rss::new(session, CpuEngine::new(1)), run).remove(0);
+        let called = found.iter().map(|words| {
+            let outside = names.iter().zip(words).filter(|(_, word)| **word != 0);
+            outside.map(|(name, _)| name.as_str()).collect::<Vec<_>>()
+        });
+        assert_eq!(called.collect::<Vec<_>>(), [vec![], vec!["rows"], vec!["rows"]], "{trained}");
+    }
 }
 
 #[test]

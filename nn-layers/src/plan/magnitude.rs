@@ -98,9 +98,10 @@ impl Plan {
         let x = self.nodes[node].inputs[at];
         let op = &self.nodes[node].op;
         if *op == Op::Lookup && at == 1 {
-            // An owner of inputs compares their positions with the table.
+            // The owner of an inference's inputs compares their positions with the table. Rows of a training are shared
+            // before anyone knows which network takes them.
             let rows = shapes[self.nodes[node].inputs[0]].dims()[0];
-            let given = self.moved_input(x).is_some();
+            let given = self.moved_input(x).is_some() && !self.is_training_step();
             return (!given).then_some(Domain { low: 0.0, high: rows as f64 - 1.0, least: 0.0 });
         }
         let own = Domain::of(op, at, self.target(node), self.fracs[x]);

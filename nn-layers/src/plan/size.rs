@@ -184,6 +184,11 @@ impl Plan {
             .min()
     }
 
+    /// True if the plan is a training's step: its public numbers and noise alone have formats of their own.
+    pub(super) fn is_training_step(&self) -> bool {
+        self.inputs.iter().any(|input| input.frac.is_some())
+    }
+
     /// True if an input is a public number of a training's step: one that multiplies what others make.
     pub(super) fn is_number(&self, input: usize) -> bool {
         let scales = |node: &PlanNode| {
