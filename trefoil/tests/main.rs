@@ -6,6 +6,7 @@ mod common;
 mod dealt;
 mod demo;
 mod load;
+mod onnx;
 mod protocols;
 mod tables;
 mod training;

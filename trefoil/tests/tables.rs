@@ -7,8 +7,8 @@ use models::weights::read_safetensors;
 use serde_json::Value;
 
 use crate::{
-    cluster::linear,
     common::{Cluster, DIGITS},
+    onnx::linear,
 };
 
 /// The columns of the iris flowers.
