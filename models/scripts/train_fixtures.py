@@ -97,7 +97,7 @@ class Attention(nn.Module):
 
 NETWORKS = {"residual": Residual, "dense": Dense, "convolutions": Convolutions, "attention": Attention}
 
-# The first decay is a multiple of 1/32, which AMSGrad needs beside this second one.
+# Of Adam in all recordings.
 BETAS = (0.90625, 0.99)
 # Beside a root that is large: Trefoil adds its square below the root.
 EPSILON = 1e-13

@@ -281,7 +281,7 @@ fn adam_in_floats_moves_weights_by_the_published_formula_however_small_gradients
     for adam in [
         adam,
         Adam { betas: [0.8, 0.99], decoupled: true, decay: 0.01, ..adam },
-        Adam { betas: [0.906_25, 0.999], amsgrad: true, decay: 0.01, ..adam },
+        Adam { betas: [0.9, 0.9], amsgrad: true, decay: 0.01, ..adam },
         Adam { betas: [0.95, 0.9], decay: 0.01, ..adam },
         Adam { betas: [0.99, 0.999], every: 2, ..adam },
         Adam { betas: [0.0, 0.999], ..adam },

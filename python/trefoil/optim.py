@@ -271,8 +271,7 @@ class Adam:
     ----------
     lr : float, Cosine, StepLR or Rates
     betas : tuple of float
-        The decay rates of the first and second moment. The first is 0 or from 1/32 to below 1. With ``amsgrad`` they
-        are at least 0.75 and 0.999, unless the first is a multiple of 1/32.
+        The decay rates of the first and second moment. The first is 0 or from 1/32 to below 1.
     eps : float
         Prevents large steps from small second moments: added to their root, as in PyTorch.
     weight_decay : float

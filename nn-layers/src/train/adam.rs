@@ -19,8 +19,7 @@ use crate::{Error, HostTensor, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Adam {
-    /// The parts of first and second moment that go on. The first is 0 or from 1/32 to below 1. With `amsgrad` they
-    /// are at least 0.75 and 0.999, unless the first is a multiple of 1/32: moments of different steps are compared.
+    /// The parts of first and second moment that go on. The first is 0 or from 1/32 to below 1.
     pub betas: [f64; 2],
     /// Keeps the smallest second moments from making large steps.
     pub epsilon: f64,
@@ -69,9 +68,6 @@ const NUMBER: u32 = 40;
 
 /// Fraction bits of the factor of a step's gradients.
 const GRADIENT_FACTOR: u32 = 30;
-
-/// The least decays of AMSGrad: it compares moments whose factors differ by less than 1 / 2000 then.
-const LEAST_DECAYS: [f64; 2] = [0.75, 0.999];
 
 /// Fraction bits of second moments, the most that an inverse root takes.
 const SECOND: u32 = 38;
@@ -151,13 +147,6 @@ impl Adam {
         if first > 0.0 && first < 1.0 / PARTS {
             return invalid(format!("the first beta is 0 or at least 1/32, not {first}"));
         }
-        let small = first < LEAST_DECAYS[0] || second < LEAST_DECAYS[1];
-        if self.amsgrad && small && (first * PARTS).fract() != 0.0 {
-            return invalid(format!(
-                "AMSGrad takes betas of at least {LEAST_DECAYS:?}, or a first that is a multiple of 1/32, not {:?}",
-                self.betas
-            ));
-        }
         if !(self.epsilon > 0.0 && self.epsilon < 1.0 && (0.0..=1.0).contains(&self.decay)) {
             return invalid(format!(
                 "epsilon {} is not between 0 and 1, or decay {} not up to 1",
@@ -212,13 +201,15 @@ impl Adam {
             false => scale * self.unit() * self.decay,
         });
         let limit = options.clip.map(|limit| scale * self.unit() * limit);
+        let growth = self.amsgrad.then(|| Course::growth(self.betas, number));
         let always = [rate.scaled, gradient, kept, second, epsilon];
-        always.into_iter().chain(decay).chain(limit).collect()
+        always.into_iter().chain(decay).chain(limit).chain(growth).collect()
     }
 
     /// The number of a step's public numbers.
     pub(super) fn public_inputs(&self, options: &TrainOptions) -> usize {
-        5 + usize::from(self.decay > 0.0) + usize::from(options.clip.is_some())
+        let optional = [self.decay > 0.0, options.clip.is_some(), self.amsgrad];
+        5 + optional.into_iter().filter(|there| *there).count()
     }
 
     /// The factor that makes gradients of the sum of a batch's losses, or the sum of clipped ones, those of the mean
@@ -324,6 +315,7 @@ impl Adam {
             epsilon: input("epsilon", self.epsilon_frac())?,
             decay: (self.decay > 0.0).then(|| input("decay", decay_frac)).transpose()?,
             limit: options.clip.map(|_| input("limit", NUMBER)).transpose()?,
+            growth: self.amsgrad.then(|| input("growth", NUMBER)).transpose()?,
         })
     }
 
@@ -355,6 +347,8 @@ pub(super) struct Inputs {
     decay: Option<ValueId>,
     /// The norm to which gradients are clipped.
     limit: Option<ValueId>,
+    /// The growth of the factor of second moments since the last step.
+    growth: Option<ValueId>,
 }
 
 /// One parameter on its way.
@@ -506,8 +500,10 @@ impl Updater<'_> {
         let change = self.add(fine, Op::ScaleBy(most), &[change, self.inputs.second])?;
         let mut moments = self.binary(fine, Binary::Add, last, change)?;
         updates.push(("second moments".to_owned(), moments));
-        if self.adam.amsgrad {
+        if let Some(growth) = self.inputs.growth {
             let largest = self.state("largest moments", &[total], SECOND)?;
+            let most = Course::most_growth(self.adam.betas[0]);
+            let largest = self.add(fine, Op::ScaleBy(most), &[largest, growth])?;
             moments = self.binary(fine, Binary::Max, largest, moments)?;
             updates.push(("largest moments".to_owned(), moments));
         }
