@@ -283,6 +283,21 @@ def test_norms_of_groups_and_instances_learn_under_their_own_names(mpc, rng):
         assert np.abs(weights.reshape(shapes[name]) - start[name]).max() > 1e-3, name
 
 
+def test_secret_positions_outside_of_a_table_end_a_training(mpc):
+    start = {"table": fill("table", (20, 8)), "fc.weight": fill("fc.weight", (3, 8)), "fc.bias": fill("fc.bias", (3,))}
+    layers = Layers((4,), start)
+    layers.x = Value((Batch(1), 4), "i")
+    x = layers.add("mean.dim", layers.add("embedding.default", Ref("table"), Ref("x"), shape=(4, 8)), [1], shape=(8,))
+    model = layers.model(layers.linear("fc", x))
+    trainer = trefoil.Trainer(model, "cross_entropy", optim.SGD(lr=0.1), batch_size=2, mpc=mpc)
+    labels, x = np.array([0, 2]), np.array([[0, 19, 3, 4], [5, 6, 7, 8]])
+    trainer.step(mpc.secret(x), labels)
+    with pytest.raises(trefoil.RangeError, match="Gather.* or a secret position lies outside of its table"):
+        trainer.step(mpc.secret(x + 1), labels)
+    with pytest.raises(trefoil.RangeError, match="the table has rows 0 to 19"):
+        trainer.step(x + 1, labels)
+
+
 @pytest.mark.parametrize("numbers", [{"momentum": 0.9}, {"weight_decay": 0.01}, {"momentum": 0.5, "nesterov": True, "weight_decay": 0.01}], ids=str)
 def test_tables_of_rows_are_trained_with_momentum_and_decay(mpc, numbers):
     start = {"table": fill("table", (20, 8)), "fc.weight": fill("fc.weight", (3, 8)), "fc.bias": fill("fc.bias", (3,))}

@@ -505,7 +505,8 @@ class Trainer:
             others = f" and {len(outside) - 1} others" if outside[1:] else ""
             raise RangeError(
                 f"step {self.steps}: values of `{outside[0]}`{others}, or their gradients, have left the range of fixed "
-                f"point, and the step is not taken; the training diverges: take a smaller learning rate, or clip_norm="
+                f"point, and the step is not taken; the training diverges, which a smaller learning rate or clip_norm= prevents, or a "
+                f"secret position lies outside of its table"
             )
         self._state = self._in_formats(state, self._training, training)
         self.steps, self._last_rate = self.steps + 1, rate
@@ -787,6 +788,8 @@ class Trainer:
 
     def _in_the_clear(self, batch):
         self._count(batch)
+        for x, (name, _, _, _) in zip(batch, self._inputs):
+            within_table(name, x, self._tables.get(name))
         arrays = [self._labels(x, shape) if name == "labels" else _plain(x)
                   for x, (name, shape, _, _) in zip(batch, self._inputs)]
         return [_floats(x) for x in arrays]
