@@ -13,7 +13,7 @@ use crate::{Error, HostTensor, Result};
 ///
 /// First moments are kept times a public factor near 1 that changes from step to step, so that the part that
 /// continues is always a multiple of 1/32. The gradient can then be found in the new first moment without another
-/// truncation, and any first decay costs the same: see [`Course`].
+/// truncation, and any first decay costs the same (`course.rs`).
 ///
 /// Gradients of the batch's mean loss above 20 in magnitude leave the range of their squares, which a guard notices.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
