@@ -260,7 +260,8 @@ fn by_name(
     for column in wanted {
         let at = left.iter().copied().find(|&at| names[at] == column.name);
         let at = at.ok_or_else(|| {
-            let have: Vec<_> = left.iter().map(|&at| names[at].clone()).collect();
+            let free = |name: &&String| wanted.iter().all(|column| column.name != **name);
+            let have: Vec<_> = left.iter().map(|&at| &names[at]).filter(free).cloned().collect();
             format!(
                 "has no column `{}`{}; wanted are {}",
                 shown(&column.name),
