@@ -327,6 +327,12 @@ fn table_rows(table: &Table, input: &Input, how: &Reading<'_>) -> Result<Vec<Row
     let layout = Layout::of(table, &input.columns, how.label, options)?;
     let (found, wanted) = (layout.width(), input.len());
     if found != wanted || wanted == 0 {
+        let sign = [(';', "a semicolon"), ('\t', "a tab")];
+        let sign =
+            sign.iter().find(|(sign, _)| table.columns() == 1 && table.cell(0, 0).contains(*sign));
+        if let Some((_, name)) = sign {
+            return Err(format!("has one column; a comma separates numbers, and this has {name}"));
+        }
         return Err(format!(
             "has {found} columns of values, and the model takes {wanted} numbers; say which column holds the truth \
              (label), and which are left out (drop)"
