@@ -107,6 +107,21 @@ def test_positions_outside_of_a_table_are_refused_for_models_put_from_here(alice
     alice.remove("words")
 
 
+@pytest.mark.parametrize("name", ["linear-opset21", "reductions-opset18"])
+def test_tensors_that_do_not_begin_with_the_batch_keep_their_shapes(alice, rng, name):
+    model = trefoil.Model.from_onnx(DATA / f"onnx/{name}.onnx")
+    inputs = [rng.uniform(0.5, 1, shape) for shape in model.inputs.values()]
+    alice.put("whole", model)
+    answers = alice.infer("whole", *inputs)
+    assert [answer.shape for answer in answers] == list(model.outputs.values())
+    assert len({shape[:1] for shape in [*model.inputs.values(), *model.outputs.values()]}) > 1
+    for answer, want in zip(answers, model.evaluate(*inputs)):
+        assert np.abs(answer - want).max() < 1e-3
+    with pytest.raises(InputError):
+        alice.infer("whole", *(np.concatenate([x, x]) for x in inputs))
+    alice.remove("whole")
+
+
 def test_calls_after_a_restart_of_servers_find_them(tmp_path):
     folder = made(tmp_path / "files")
     servers = [served(folder, party) for party in range(3)]
