@@ -24,7 +24,7 @@ use trefoil::{
     program::Program,
     store::{Range, Readers},
     tables::{Column, Schema, TableOptions},
-    training::{Augment, Budget, Conditions, Course, DataSet, RowTensor, Rows},
+    training::{Augment, Budget, Conditions, Course, RowTensor, Rows},
 };
 
 use crate::{
@@ -90,6 +90,27 @@ enum Given {
 /// The table of a frame: its text, the column with the label, those that are left out, the number of classes, the file
 /// of a schema, and whether labels alone or values alone are kept.
 type Frame = (Vec<u8>, Option<String>, Vec<String>, Option<u32>, Option<String>, Option<String>);
+
+/// The rows of a data set.
+#[derive(FromPyObject)]
+enum DataRows<'py> {
+    /// Those of a table.
+    #[pyo3(transparent)]
+    Table(Frame),
+    /// The name and numbers of each tensor, the labels last.
+    #[pyo3(transparent)]
+    Tensors(Vec<(String, PyRef<'py, Public>)>),
+}
+
+/// A tensor of all rows, whose columns have no names.
+fn row_tensor(name: String, array: &Public) -> Result<(RowTensor, Tensor)> {
+    let words = array.known.words.clone();
+    let Some((_, dims)) = words.shape().dims().split_first() else {
+        return Err(Failure::input(format!("`{name}` is one number, not a row for each example")));
+    };
+    let (dims, fraction_bits) = (dims.to_vec(), array.known.frac);
+    Ok((RowTensor { name, dims, fraction_bits, ..RowTensor::default() }, words))
+}
 
 /// The place that errors name where a table came from no file.
 const FRAME: &str = "table";
@@ -352,15 +373,15 @@ impl Connection {
         self.with(py, move |client| Ok(client.share(&name, &readers, &())?))
     }
 
-    /// Secret-shares rows of data among the servers; of each tensor its name and numbers, the labels last.
+    /// Secret-shares rows of data among the servers: those of a table, or the tensors of all rows.
     // The keyword arguments of Python's call.
     #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (name, tensors, conditions, readers, replace, progress=None))]
+    #[pyo3(signature = (name, rows, conditions, readers, replace, progress=None))]
     fn put_data(
         &self,
         py: Python<'_>,
         name: String,
-        tensors: Vec<(String, PyRef<'_, Public>)>,
+        rows: DataRows<'_>,
         conditions: Terms,
         readers: Option<Vec<String>>,
         replace: bool,
@@ -369,51 +390,20 @@ impl Connection {
         check_name("data set", &name).map_err(Failure::input)?;
         let readers = named(readers)?;
         let conditions = conditions_of(conditions);
-        let rows = tensors.into_iter().map(|(name, array)| {
-            let known = &array.known;
-            (name, known.words.clone(), known.frac)
-        });
-        let rows = rows.collect();
+        let tensors = match rows {
+            DataRows::Table(frame) => py.detach(|| rows_of(frame))?,
+            DataRows::Tensors(arrays) => arrays
+                .into_iter()
+                .map(|(name, array)| row_tensor(name, &array))
+                .collect::<Result<_>>()?,
+        };
         let sent = Arc::new(Sent::default());
         let watched = sent.clone();
         self.watched(
             py,
             || sent.tell(progress.as_ref()),
             move |client| {
-                learn::put_data(client, &name, rows, conditions, &readers, replace, &*watched)
-            },
-        )
-    }
-
-    /// Secret-shares the rows of a table among the servers.
-    // The keyword arguments of Python's call.
-    #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (name, frame, conditions, readers, replace, progress=None))]
-    fn put_table(
-        &self,
-        py: Python<'_>,
-        name: String,
-        frame: Frame,
-        conditions: Terms,
-        readers: Option<Vec<String>>,
-        replace: bool,
-        progress: Option<Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
-        check_name("data set", &name).map_err(Failure::input)?;
-        let readers = named(readers)?;
-        let conditions = conditions_of(conditions);
-        let tensors = py.detach(|| rows_of(frame))?;
-        let sent = Arc::new(Sent::default());
-        let watched = sent.clone();
-        self.watched(
-            py,
-            || sent.tell(progress.as_ref()),
-            move |client| {
-                let (tensors, words): (Vec<_>, Vec<_>) = tensors.into_iter().unzip();
-                let rows = words.first().map_or(0, |words| words.shape().dims()[0]);
-                let set = DataSet { rows, tensors, conditions };
-                set.check()?;
-                Ok(client.put_data(&name, &set, words, &readers, replace, &*watched)?)
+                learn::put_data(client, &name, tensors, conditions, &readers, replace, &*watched)
             },
         )
     }

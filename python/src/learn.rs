@@ -121,37 +121,18 @@ fn listed<T: Listed, I>(lists: &[Vec<T>], info: fn(&T, String) -> I) -> Vec<I> {
     items.into_iter().map(|item| info(item, state(item))).collect()
 }
 
-/// A tensor of all rows of a data set: its name, words and fraction bits.
-pub(crate) type Rows = (String, Tensor, u32);
-
-/// Shares rows among the servers.
+/// Shares the tensors of all rows among the servers.
 pub(crate) fn put_data(
     client: &mut Client,
     name: &str,
-    rows: Vec<Rows>,
+    tensors: Vec<(RowTensor, Tensor)>,
     conditions: Conditions,
     readers: &Readers,
     replace: bool,
     watch: &dyn Watch,
 ) -> Result<()> {
-    let mut tensors = Vec::with_capacity(rows.len());
-    let mut words = Vec::with_capacity(rows.len());
-    let mut counts = Vec::with_capacity(rows.len());
-    for (name, tensor, fraction_bits) in rows {
-        let Some((&count, dims)) = tensor.shape().dims().split_first() else {
-            return Err(Failure::input(format!(
-                "`{name}` is one number, not a row for each example"
-            )));
-        };
-        tensors.push(RowTensor {
-            name,
-            dims: dims.to_vec(),
-            fraction_bits,
-            ..RowTensor::default()
-        });
-        counts.push(count);
-        words.push(tensor);
-    }
+    let (tensors, words): (Vec<_>, Vec<_>) = tensors.into_iter().unzip();
+    let counts: Vec<usize> = words.iter().map(|words| words.shape().dims()[0]).collect();
     let rows = counts.first().copied().unwrap_or(0);
     if counts.iter().any(|&count| count != rows) {
         return Err(Failure::input(format!("data and labels have {counts:?} rows, not the same")));

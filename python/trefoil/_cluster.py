@@ -137,19 +137,14 @@ class Data:
         budget = None if privacy_budget is None else (float(privacy_budget), float(delta))
         most = None if most_numbers_out is None else int(most_numbers_out)
         conditions = (int(least_batch), int(metric_rows), most, budget)
-        if table is not None:
+        if table is None:
+            rows = _tensors(arrays, classes, only)
+        else:
             count = None if classes is None else int(classes)
             described = None if schema is None else os.fspath(schema)
-            frame = (table, label, _named(drop), count, described, only)
-            with bar(None, "B", progress) as sent:
-                self._cluster._with(lambda c: c.put_table(name, frame, conditions, _who(readers), replace, sent.at))
-            return
-        values = [_plain(x) for x in arrays]
-        labels = [] if only == "values" else [_labels(values.pop(), classes)]
-        names = ["values"] if len(values) == 1 else [f"values {i}" for i in range(len(values))]
-        tensors = [(n, _encoded(n, x)) for n, x in zip([*names, "labels"], [*values, *labels])]
+            rows = (table, label, _named(drop), count, described, only)
         with bar(None, "B", progress) as sent:
-            self._cluster._with(lambda c: c.put_data(name, tensors, conditions, _who(readers), replace, sent.at))
+            self._cluster._with(lambda c: c.put_data(name, rows, conditions, _who(readers), replace, sent.at))
 
     def list(self) -> list[DataInfo]:
         """The data sets that this client may name in a run, as a list of :class:`DataInfo`."""
@@ -173,6 +168,14 @@ class Data:
         name : str
         """
         self._cluster.remove(name)
+
+
+def _tensors(arrays, classes, only):
+    """The name and numbers of each tensor of a data set, the labels last."""
+    values = [_plain(x) for x in arrays]
+    labels = [] if only == "values" else [_labels(values.pop(), classes)]
+    names = ["values"] if len(values) == 1 else [f"values {i}" for i in range(len(values))]
+    return [(n, _encoded(n, x)) for n, x in zip([*names, "labels"], [*values, *labels])]
 
 
 def _labels(labels, classes):

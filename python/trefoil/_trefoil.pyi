@@ -117,11 +117,8 @@ class Connection:
     def remove(self, name: str) -> None: ...
     def share(self, name: str, readers: list[str] | None) -> None: ...
     def put_data(
-        self, name: str, tensors: list[tuple[str, Public]], conditions: tuple[int, int, int | None, tuple[float, float] | None],
-        readers: list[str] | None, replace: bool, progress: _Bar | None = None,
-    ) -> None: ...
-    def put_table(
-        self, name: str, frame: tuple[bytes, str | None, list[str], int | None, str | None, str | None],
+        self, name: str,
+        rows: list[tuple[str, Public]] | tuple[bytes, str | None, list[str], int | None, str | None, str | None],
         conditions: tuple[int, int, int | None, tuple[float, float] | None], readers: list[str] | None, replace: bool,
         progress: _Bar | None = None,
     ) -> None: ...

@@ -60,14 +60,11 @@ pub fn read(path: &Path, input: &Input, how: &Reading<'_>) -> Result<Vec<Image>>
     let bad = |reason: String| Error::input(path.display(), reason);
     let source = path.display().to_string();
     let (plain, kind) = kind(path);
-    let scale = how.scale;
-    if scale != 1.0 && !input.columns.is_empty() {
-        let reason = "the columns say how their numbers are scaled; leave it out";
-        return Err(Error::input("--scale", reason));
-    }
     if kind == "csv" {
         return from_table(path, &read_table(path, how.table)?, input, how);
     }
+    check_scale(input, how)?;
+    let scale = how.scale;
     let images = match kind.as_str() {
         "png" | "jpg" | "jpeg" => picture(&read_file(path, PICTURE)?, input, how.preprocess)
             .map(|values| vec![Image { source: source.clone(), values, truth: None }]),
@@ -82,6 +79,14 @@ pub fn read(path: &Path, input: &Input, how: &Reading<'_>) -> Result<Vec<Image>>
     let images = images.map_err(bad)?;
     images.iter().try_for_each(|image| check(image, input))?;
     Ok(images)
+}
+
+/// Refuses a factor beside columns that are scaled one by one.
+fn check_scale(input: &Input, how: &Reading<'_>) -> Result<()> {
+    if how.scale == 1.0 || input.columns.is_empty() {
+        return Ok(());
+    }
+    Err(Error::input("--scale", "the columns say how their numbers are scaled; leave it out"))
 }
 
 /// The name of a file without `.gz`, and its ending, in small letters.
@@ -116,6 +121,7 @@ pub fn from_table(
     input: &Input,
     how: &Reading<'_>,
 ) -> Result<Vec<Image>> {
+    check_scale(input, how)?;
     let rows = table_rows(table, input, how);
     let rows = rows.map_err(|reason| Error::input(path.display(), reason))?;
     let images = several(&path.display().to_string(), rows, how.scale);
@@ -327,11 +333,9 @@ fn table_rows(table: &Table, input: &Input, how: &Reading<'_>) -> Result<Vec<Row
     let layout = Layout::of(table, &input.columns, how.label, options)?;
     let (found, wanted) = (layout.width(), input.len());
     if found != wanted || wanted == 0 {
-        let sign = [(';', "a semicolon"), ('\t', "a tab")];
-        let sign =
-            sign.iter().find(|(sign, _)| table.columns() == 1 && table.cell(0, 0).contains(*sign));
-        if let Some((_, name)) = sign {
-            return Err(format!("has one column; a comma separates numbers, and this has {name}"));
+        // One cell that is no number: another sign may separate the numbers of the row.
+        if table.columns() == 1 {
+            table.number(0, 0)?;
         }
         return Err(format!(
             "has {found} columns of values, and the model takes {wanted} numbers; say which column holds the truth \
@@ -545,8 +549,7 @@ mod tests {
         let found = all(b"b,a\n0.5,7\n1.5,8\n").unwrap();
         assert_eq!([&found[0][1].values, &found[1][1].values], [&[8.0], &[1.5]]);
         assert!(all(b"b,a\n0.5,0.5\n").unwrap_err().to_string().contains("takes an integer"));
-        let (table, preprocess) = (TableOptions::default(), Preprocess::default());
-        let how = Reading { preprocess: &preprocess, scale: 2.0, table: &table, label: None };
+        let how = Reading { scale: 2.0, ..how };
         let text = read(Path::new("a.npy"), &to, &how).unwrap_err().to_string();
         assert!(text.contains("--scale"), "{text}");
     }

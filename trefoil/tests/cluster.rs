@@ -521,7 +521,7 @@ fn answers_whose_values_left_their_range_are_errors_and_others_are_written_as_nu
     let bare = cluster
         .run("alice", &["infer", "--model", "bare", "--scale", "3e7", "--label", "65", &path]);
     assert_eq!(bare.code, 0, "{}", bare.err);
-    // One column too many is no truth unless that is said.
+    // One column too many is not taken for the truth unless --label names it.
     cluster.json("alice", &["model", "put", "numbers", DIGITS, "--numbers"]);
     let run = |path: &str| {
         cluster.run("alice", &["infer", "--model", "numbers", "--scale", "0.0625", path])

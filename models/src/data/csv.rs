@@ -167,7 +167,7 @@ impl Table {
     /// The number in a cell.
     ///
     /// # Errors
-    /// Where the cell is, and why it is none.
+    /// The row and column of the cell, and the reason.
     pub fn number(&self, row: usize, column: usize) -> std::result::Result<f64, String> {
         let cell = self.cell(row, column);
         self.format.number(cell).ok_or_else(|| {

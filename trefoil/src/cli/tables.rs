@@ -16,7 +16,7 @@ pub struct Tables {
     /// `Unnamed: 0`
     #[arg(long, value_name = "COLUMN")]
     pub drop: Vec<String>,
-    /// Whether the first row of a .csv names its columns [default: yes if it has no number]
+    /// The first row of a .csv names its columns, or does not [default: yes if it has no number]
     #[arg(long, value_enum, value_name = "yes|no", hide_possible_values = true)]
     pub header: Option<Header>,
     /// The sign between the cells of a .csv, or `tab`
@@ -27,7 +27,7 @@ pub struct Tables {
     pub decimal: char,
 }
 
-/// What is said of the first row.
+/// The content of the first row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Header {
     /// It names the columns.

@@ -53,8 +53,7 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     for text in &arguments.outputs {
         written_output(text, &about)?;
     }
-    let inputs = read(arguments, &about)?;
-    let nameless = unmatched(arguments, &about)?;
+    let (inputs, unmatched) = read(arguments, &about)?;
     check_ranges(&about, &ranges, &inputs)?;
     check_classes(&about, &inputs[0])?;
     let size = batch(arguments, &about);
@@ -93,7 +92,7 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     let (accuracy, mean_error) = (accuracy(&answers), mean_error(&answers));
     let report = Report { model, accuracy, mean_error, answers, cost, predicted };
     output.result(&report, || answers::text(&report.answers, &about))?;
-    if let Some(path) = nameless {
+    if let Some(path) = unmatched {
         output.remark(format!(
             "{}: the model's columns have no names, so those of the file were taken in its order",
             path.display()
@@ -192,8 +191,9 @@ fn batch(arguments: &Infer, about: &About) -> usize {
     about.batch.or(arguments.batch).unwrap_or(BATCH).max(1)
 }
 
-/// The examples of each input of the model, as many for each.
-fn read(arguments: &Infer, about: &About) -> Result<Vec<Vec<Image>>> {
+/// The examples of each input of the model, as many for each, and a file whose columns have names where the model's have
+/// none.
+fn read<'a>(arguments: &'a Infer, about: &About) -> Result<(Vec<Vec<Image>>, Option<&'a Path>)> {
     let options = arguments.tables.options();
     let how = images::Reading {
         preprocess: &about.preprocess,
@@ -210,12 +210,23 @@ fn read(arguments: &Infer, about: &About) -> Result<Vec<Vec<Image>>> {
             let examples = images::of_all_inputs(path, &table, about, &how)?;
             inputs.iter_mut().zip(examples).for_each(|(all, more)| all.extend(more));
         }
-        return Ok(inputs);
+        return Ok((inputs, None));
     }
     let mut inputs: Vec<Vec<Image>> = Vec::new();
+    let mut unmatched = None;
     for (input, files) in about.inputs.iter().zip(files(arguments, about)?) {
-        let read = |path: &&Path| images::read(path, input, &how);
-        let examples = files.iter().map(read).collect::<Result<Vec<_>>>()?.concat();
+        let mut examples = Vec::new();
+        for path in files {
+            if !images::is_table(path) {
+                examples.extend(images::read(path, input, &how)?);
+                continue;
+            }
+            let table = images::read_table(path, &options)?;
+            examples.extend(images::from_table(path, &table, input, &how)?);
+            if input.columns.is_empty() && table.names().is_some() {
+                unmatched.get_or_insert(path);
+            }
+        }
         let (found, wanted) = (examples.len(), inputs.first().map_or(examples.len(), Vec::len));
         if found != wanted || found == 0 {
             let reason = format!("{found} examples; {}, as many examples of each", taken(about));
@@ -223,23 +234,7 @@ fn read(arguments: &Infer, about: &About) -> Result<Vec<Vec<Image>>> {
         }
         inputs.push(examples);
     }
-    Ok(inputs)
-}
-
-/// A file whose columns have names where the model's have none.
-fn unmatched<'a>(arguments: &'a Infer, about: &About) -> Result<Option<&'a Path>> {
-    let options = arguments.tables.options();
-    if about.inputs.iter().all(|input| !input.columns.is_empty()) {
-        return Ok(None);
-    }
-    let all = about.inputs.iter().zip(files(arguments, about)?);
-    let nameless = all.filter(|(input, _)| input.columns.is_empty());
-    for path in nameless.flat_map(|(_, files)| files).filter(|path| images::is_table(path)) {
-        if images::read_table(path, &options)?.names().is_some() {
-            return Ok(Some(path));
-        }
-    }
-    Ok(None)
+    Ok((inputs, unmatched))
 }
 
 /// The files with the examples of each input. Those that are given without a name are of the inputs that are not named, in

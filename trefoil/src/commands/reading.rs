@@ -3,6 +3,7 @@
 
 use std::{cell::OnceCell, path::Path};
 
+use models::data::Table;
 use nn_layers::{Graph, HostTensor, PlanOptions};
 
 use super::{check, model};
@@ -12,7 +13,7 @@ use crate::{
     images::{self, Image},
     import::{self, Imported},
     store::Range,
-    tables::{Column, Layout, Scaling, Schema},
+    tables::{Column, Scaling, Schema},
     trial,
 };
 
@@ -25,14 +26,14 @@ pub(super) struct File<'a> {
     graph: Graph,
     reading: &'a Reading,
     labels: Vec<String>,
-    /// What is stated of the inputs, once a plan has named them. It is the same for all fraction bits.
+    /// The statements on the inputs, once a plan has named them. They are the same for all fraction bits.
     given: OnceCell<Given>,
 }
 
 /// The samples of each input for which there are some.
 type Samples = Vec<Option<Vec<Image>>>;
 
-/// What the owner states of the inputs, in their order.
+/// The owner's statements on the inputs, in their order.
 #[derive(Clone)]
 struct Given {
     samples: Samples,
@@ -139,17 +140,42 @@ impl<'a> File<'a> {
             images::as_imagenet(&about.inputs[0])
                 .map_err(|reason| Error::input("--preprocess", reason))?;
         }
-        let (columns, label) = columns_of(self.reading, about)?;
+        let files = sample_files(self.reading, about)?;
+        let (columns, label) = columns_of(self.reading, about, &files)?;
         let mut described = about.clone();
         described.describe(columns.clone(), label.clone());
-        let samples = samples_of(self.reading, &described)?;
+        let samples = samples_of(self.reading, &described, &files)?;
         let ranges = ranges_of(self.reading, &described, &samples)?;
         Ok(self.given.get_or_init(|| Given { samples, ranges, columns, label }))
     }
 }
 
+/// A file of samples of an input, which is read once if it is a table.
+struct SampleFile<'a> {
+    input: usize,
+    path: &'a Path,
+    table: Option<Table>,
+}
+
+/// The files of samples, in their order.
+fn sample_files<'a>(reading: &'a Reading, about: &About) -> Result<Vec<SampleFile<'a>>> {
+    let options = reading.tables.options();
+    let file = |text: &'a String| {
+        let (input, path) = input_of("--inputs", text, about)?;
+        let path = Path::new(path);
+        let table =
+            images::is_table(path).then(|| images::read_table(path, &options)).transpose()?;
+        Ok(SampleFile { input, path, table })
+    };
+    reading.inputs.iter().map(file).collect()
+}
+
 /// The columns of each input, and that of the truth: those of the schema, else of samples whose columns have names.
-fn columns_of(reading: &Reading, about: &About) -> Result<(Vec<Vec<Column>>, Option<Column>)> {
+fn columns_of(
+    reading: &Reading,
+    about: &About,
+    files: &[SampleFile<'_>],
+) -> Result<(Vec<Vec<Column>>, Option<Column>)> {
     let options = reading.tables.options();
     if let Some(path) = &reading.schema {
         if reading.scale != Scaling::default() {
@@ -162,23 +188,15 @@ fn columns_of(reading: &Reading, about: &About) -> Result<(Vec<Vec<Column>>, Opt
     let mut all = vec![Vec::new(); about.inputs.len()];
     let mut truth = None;
     for (at, input) in about.inputs.iter().enumerate() {
-        let mut tables = Vec::new();
-        let mut first = None;
-        for text in &reading.inputs {
-            let (of, path) = input_of("--inputs", text, about)?;
-            let path = Path::new(path);
-            if of == at && images::is_table(path) {
-                tables.push(images::read_table(path, &options)?);
-                first.get_or_insert(path);
-            }
-        }
-        let (Some(path), Some(table)) = (first, tables.first()) else { continue };
-        let bad = |reason: String| Error::input(path.display(), reason);
-        let layout = Layout::of(table, &[], None, &options).map_err(bad)?;
-        if layout.columns().is_empty() {
+        let own = files.iter().filter(|file| file.input == at);
+        let (paths, tables): (Vec<_>, Vec<_>) =
+            own.filter_map(|file| Some((file.path, file.table.as_ref()?))).unzip();
+        let (Some(path), Some(table)) = (paths.first(), tables.first()) else { continue };
+        if table.names().is_none() {
             continue;
         }
-        let schema = Schema::of(&tables, &options, reading.scale, input.integer).map_err(bad)?;
+        let schema = Schema::of(&tables, &options, reading.scale, input.integer)
+            .map_err(|reason| Error::input(path.display(), reason))?;
         all[at] = schema.columns;
         truth = truth.or(schema.label);
     }
@@ -209,12 +227,11 @@ fn preprocess(arguments: &Reading) -> Preprocess {
 }
 
 /// The samples of each input for which there are some.
-fn samples_of(arguments: &Reading, about: &About) -> Result<Samples> {
+fn samples_of(arguments: &Reading, about: &About, files: &[SampleFile<'_>]) -> Result<Samples> {
     let options = arguments.tables.options();
     let mut samples: Samples = vec![None; about.inputs.len()];
-    for text in &arguments.inputs {
-        let (at, path) = input_of("--inputs", text, about)?;
-        let input = &about.inputs[at];
+    for SampleFile { input: at, path, table } in files {
+        let input = &about.inputs[*at];
         let scale = match arguments.scale {
             Scaling::Factor(factor) if input.columns.is_empty() => factor,
             _ => 1.0,
@@ -225,8 +242,11 @@ fn samples_of(arguments: &Reading, about: &About) -> Result<Samples> {
             table: &options,
             label: about.label.as_ref(),
         };
-        let read = images::read(Path::new(path), input, &how)?;
-        samples[at].get_or_insert_default().extend(read);
+        let read = match table {
+            Some(table) => images::from_table(path, table, input, &how)?,
+            None => images::read(path, input, &how)?,
+        };
+        samples[*at].get_or_insert_default().extend(read);
     }
     Ok(samples)
 }

@@ -98,7 +98,7 @@ impl Layout {
     /// The column with the truth, if it has a name, and the truths of all rows. Other columns may hold anything.
     ///
     /// # Errors
-    /// A sentence that names the column that is missing, or the cell that is no truth.
+    /// A sentence that names the column that is missing, or the cell that does not hold one.
     pub fn truths(
         table: &Table,
         label: Option<&Column>,
@@ -169,7 +169,7 @@ impl Layout {
         told.map(Some).map_err(|reason| self.at(table, (row, *at), column, &reason))
     }
 
-    /// What is wrong with a cell, and where it is.
+    /// The place of a cell, and the fault in it.
     fn at(&self, table: &Table, (row, at): (usize, usize), column: &Column, why: &str) -> String {
         let place = table.place(row);
         if self.named {

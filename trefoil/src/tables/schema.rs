@@ -1,6 +1,6 @@
 //! Schemas: descriptions of a table's columns, in a file that people write and read, or from a table itself.
 
-use std::path::Path;
+use std::{borrow::Borrow, path::Path};
 
 use models::data::{Table, TableFormat};
 use serde::{Deserialize, Serialize};
@@ -126,12 +126,13 @@ impl Schema {
     ///
     /// # Errors
     /// A sentence that names the column that cannot be described.
-    pub fn of(
-        tables: &[Table],
+    pub fn of<T: Borrow<Table>>(
+        tables: &[T],
         options: &TableOptions,
         scaling: Scaling,
         integer: bool,
     ) -> Result<Self, String> {
+        let tables: Vec<&Table> = tables.iter().map(Borrow::borrow).collect();
         let Some(first) = tables.first() else { return Ok(Self::default()) };
         let layout = Layout::of(first, &[], None, options)?;
         let (columns, label) = (layout.columns(), layout.label().cloned());
