@@ -52,7 +52,7 @@ pub struct Reading<'a> {
 /// `.png` and `.jpg` are prepared as the model asks. `.npy` holds numbers in the model's layout, one or several
 /// examples. `.csv` and `.csv.gz` hold an example in each row, whose columns are matched by name if the input's have
 /// names. Real numbers are multiplied by the factor, unless the input's columns say how they are scaled. `.idx` and
-/// `.idx.gz`, and what MNIST calls `..-ubyte`, hold bytes.
+/// `.idx.gz`, and what MNIST calls `..-ubyte`, hold bytes, which are numbers as those of `.npy` are.
 ///
 /// # Errors
 /// [`Error::Input`] that names the file and what is wrong with it.
@@ -357,8 +357,13 @@ fn npy(bytes: &[u8], input: &Input) -> Result<Vec<Row>, String> {
             input.dims
         ));
     }
-    let rows = tensor.floats();
-    rows.chunks_exact(wanted).map(|row| Ok((by_columns(row, &input.columns)?, None))).collect()
+    array_rows(&tensor.floats(), input)
+}
+
+/// The examples in an array, as the columns of the input prepare them.
+fn array_rows(values: &[f64], input: &Input) -> Result<Vec<Row>, String> {
+    let rows = values.chunks_exact(input.len());
+    rows.map(|row| Ok((by_columns(row, &input.columns)?, None))).collect()
 }
 
 /// The numbers of an example that has one for each column, in their order.
@@ -391,7 +396,7 @@ fn idx(bytes: &[u8], input: &Input) -> Result<Vec<Row>, String> {
         let (dims, wanted) = (tensor.dims(), &input.dims);
         return Err(format!("has shape {dims:?}; the model takes {wanted:?} of each example"));
     }
-    Ok(tensor.floats().chunks_exact(wanted).map(|row| (row.to_vec(), None)).collect())
+    array_rows(&tensor.floats(), input)
 }
 
 #[cfg(test)]
@@ -522,6 +527,8 @@ mod tests {
         let data: Vec<u8> = [7.0f64, 5.0].iter().flat_map(|v| v.to_le_bytes()).collect();
         let npy = npy_file("<f8", "(1, 2)", &data);
         assert_eq!(read_bytes("a.npy", &npy, &to).unwrap()[0].values, [7.0, 2.0]);
+        let idx = [0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 2, 7, 5];
+        assert_eq!(read_bytes("a.idx", &idx, &to).unwrap()[0].values, [7.0, 2.0]);
         let ranged = Column { range: Some((0.0, 4.0)), ..scaled.clone() };
         let ranged = Input { columns: vec![Column::named("a"), ranged], ..input(&[2]) };
         for (name, bytes) in [("a.csv", &b"b,a\n5,7\n"[..]), ("a.npy", &npy[..])] {
