@@ -2,6 +2,7 @@
 
     python python/tests/parity.py record [NAME ...]     # needs torch, torchvision, timm and transformers
     python python/tests/parity.py [NAME ...]            # the table; needs nothing but what was recorded
+    python python/tests/parity.py page                  # all of it, as docs/parity.md
 
 A recorded network comes with the moves of PyTorch's first step in 64-bit floats, for a learning rate of 1: those of
 every optimiser are proportional to it. Of a tensor's moves up to ``SAMPLE`` are kept.
@@ -24,6 +25,7 @@ from trefoil._record import Recorded
 from trefoil._train import checked, loss_of, one_hot, planned
 
 FOLDER = Path(__file__).parent / "parity"
+PAGE = Path(__file__).parents[2] / "docs/parity.md"
 SAMPLE = 24
 BATCHES = (2, 8)
 CLASSES = 10
@@ -38,6 +40,26 @@ OPTIMISERS = {
 
 #: Those whose first steps differ.
 MOVES = ("SGD", "Adam", "AdamW")
+
+
+#: The beginning of the page.
+HEAD = """# First steps against PyTorch
+
+Each of {networks} small networks of torchvision, timm, transformers and PyTorch makes its first step in 24 settings: by SGD, SGD with a
+momentum of 0.9, Adam and AdamW, each at three learning rates, with batches of 2 and of 8 rows. The step in fixed point is
+compared with PyTorch's in 64-bit floats.
+
+- **Agree**: the moves of every tensor have a slope on PyTorch's within 2 % of 1, beyond the rounding of weights.
+- **Refused**: `Trainer.check` raises a `RangeError`, because a value would leave the range of fixed point.
+- **Warned**: `Trainer.check` gives a `PrecisionWarning`, because gradients of a tensor are too small for their format.
+- **Differ**: none of these. A step of this kind would be wrong without a word.
+
+`python python/tests/parity.py page` writes this page; `TREFOIL_PARITY=all` before the package's tests compares it with a new
+measurement. Without it they make one setting of each network.
+
+| network | agree | refused | warned | differ |
+|---|---:|---:|---:|---:|
+"""
 
 
 def optimiser(name, rate):
@@ -121,28 +143,49 @@ def settings():
     return [(which, rate, batch) for which, (rates, _) in OPTIMISERS.items() for rate in rates for batch in BATCHES]
 
 
+def counted(name):
+    """How many settings of a network agree, are refused, are warned of, and differ; and a note on each that does not agree."""
+    counts, notes, case = [0, 0, 0, 0], [], Case(name)
+    for setting in settings():
+        try:
+            tensor, slope, off = case.worst(*setting)
+            at = 0 if off <= 0.02 else 3
+            note = f"{setting}: {tensor} moves {slope:.3f} times"
+        except (trefoil.Error, trefoil.PrecisionWarning) as error:
+            at = 1 if isinstance(error, trefoil.Error) else 2
+            note = f"{setting}: {str(error)[:150]}"
+        counts[at] += 1
+        if at:
+            notes.append((at, note))
+    return counts, notes
+
+
 def table(wanted):
-    """Prints a line for each network: the settings that agree, those that are refused or warned of, and the worst."""
-    good = refused = warned = bad = 0
+    """Prints a line for each network, and the worst of what does not agree."""
+    total = np.zeros(4, int)
     for name in wanted:
-        counts, notes, case = [0, 0, 0, 0], [], None
-        for setting in settings():
-            try:
-                case = case or Case(name)
-                tensor, slope, off = case.worst(*setting)
-                at = 0 if off <= 0.02 else 3
-                note = f"{setting}: {tensor} moves {slope:.3f} times"
-            except (trefoil.Error, trefoil.PrecisionWarning) as error:
-                at = 1 if isinstance(error, trefoil.Error) else 2
-                note = f"{setting}: {str(error)[:150]}"
-            counts[at] += 1
-            if at:
-                notes.append((at, note))
-        good, refused, warned, bad = (a + b for a, b in zip((good, refused, warned, bad), counts))
+        counts, notes = counted(name)
+        total += counts
         print(f"{name:20} agree {counts[0]:3}  refused {counts[1]:3}  warned {counts[2]:3}  differ {counts[3]:3}", flush=True)
         for _, note in notes if "-v" in sys.argv else sorted(notes, key=lambda n: -n[0])[:1]:
             print(f"    {note}", flush=True)
-    print(f"{len(wanted)} networks: {good} settings agree to 2 %, {refused} are refused, {warned} warned of, {bad} differ")
+    print("{} networks: {} settings agree to 2 %, {} are refused, {} warned of, {} differ".format(len(wanted), *total))
+
+
+def row(name, counts):
+    """A network's line of the page."""
+    return f"| {name} | " + " | ".join(map(str, counts)) + " |"
+
+
+def page():
+    """Measures all networks, and writes the page."""
+    rows, total = [], np.zeros(4, int)
+    for name in names():
+        counts, _ = counted(name)
+        total += counts
+        rows.append(row(name, counts))
+        print(rows[-1], flush=True)
+    PAGE.write_text(HEAD.format(networks=len(rows)) + "\n".join([*rows, row("**all**", total), ""]))
 
 
 # -- PyTorch ---------------------------------------------------------------------------------------
@@ -295,6 +338,8 @@ def write(path, network, moves):
 
 def main():
     wanted = [a for a in sys.argv[1:] if a not in ("record", "-v")]
+    if wanted == ["page"]:
+        return page()
     if "record" not in sys.argv:
         return table(wanted or names())
     for name, make in architectures():
