@@ -176,7 +176,7 @@ impl Authority {
     ) -> Result<String> {
         let names = match role {
             Role::Party(_) => vec![role.to_string()],
-            Role::Client(_) => Vec::new(),
+            Role::Client(_) | Role::Dealer(_) => Vec::new(),
         };
         let mut params = CertificateParams::new(names).map_err(cannot_make)?;
         let uri = role.uri().try_into().map_err(cannot_make)?;
@@ -188,6 +188,8 @@ impl Authority {
                 vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth]
             }
             Role::Client(_) => vec![ExtendedKeyUsagePurpose::ClientAuth],
+            // It signs files; no connection accepts it.
+            Role::Dealer(_) => vec![ExtendedKeyUsagePurpose::CodeSigning],
         };
         set_validity(&mut params, begin, lifetime);
         params.serial_number = Some(fresh_serial()?);

@@ -22,6 +22,8 @@ pub enum Role {
     Party(Party),
     /// `client NAME`: owns a model or data and asks for results.
     Client(String),
+    /// `dealer NAME`: signs the correlated randomness that it has made, and opens no connection.
+    Dealer(String),
 }
 
 impl Role {
@@ -36,13 +38,26 @@ impl Role {
     /// # Errors
     /// [`Error::Config`] unless the name has 1 to 40 characters out of `a-z`, `0-9` and `-`.
     pub fn client(name: &str) -> Result<Self> {
-        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if (1..=40).contains(&name.len()) && name.chars().all(allowed) {
-            return Ok(Self::Client(name.to_owned()));
-        }
-        let reason = "use 1 to 40 characters out of a-z, 0-9 and -".to_owned();
-        Err(Error::Config { what: format!("client name {name:?}"), reason })
+        Ok(Self::Client(checked("client", name)?))
     }
+
+    /// The role of a dealer.
+    ///
+    /// # Errors
+    /// As [`Role::client`].
+    pub fn dealer(name: &str) -> Result<Self> {
+        Ok(Self::Dealer(checked("dealer", name)?))
+    }
+}
+
+/// A name that a role may have.
+fn checked(kind: &str, name: &str) -> Result<String> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if (1..=40).contains(&name.len()) && name.chars().all(allowed) {
+        return Ok(name.to_owned());
+    }
+    let reason = "use 1 to 40 characters out of a-z, 0-9 and -".to_owned();
+    Err(Error::Config { what: format!("{kind} name {name:?}"), reason })
 }
 
 impl fmt::Display for Role {
@@ -50,6 +65,7 @@ impl fmt::Display for Role {
         match self {
             Self::Party(party) => write!(f, "party-{}", party.0),
             Self::Client(name) => write!(f, "client {name}"),
+            Self::Dealer(name) => write!(f, "dealer {name}"),
         }
     }
 }
@@ -58,9 +74,10 @@ impl FromStr for Role {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        match text.strip_prefix("client ") {
-            Some(name) => Self::client(name),
-            None => Self::from_party(text),
+        match text.split_once(' ') {
+            Some(("client", name)) => Self::client(name),
+            Some(("dealer", name)) => Self::dealer(name),
+            _ => Self::from_party(text),
         }
     }
 }
@@ -71,6 +88,7 @@ impl Role {
         match self {
             Self::Party(_) => format!("{SCHEME}{self}"),
             Self::Client(name) => format!("{SCHEME}client/{name}"),
+            Self::Dealer(name) => format!("{SCHEME}dealer/{name}"),
         }
     }
 
@@ -80,7 +98,7 @@ impl Role {
         match number {
             Some(number) if Self::party(number).to_string() == text => Ok(Self::party(number)),
             _ => {
-                let reason = "a role is `party-N` or `client NAME`".to_owned();
+                let reason = "a role is `party-N`, `client NAME` or `dealer NAME`".to_owned();
                 Err(Error::Config { what: format!("role {text:?}"), reason })
             }
         }
@@ -89,9 +107,10 @@ impl Role {
     /// The role that a URI names; `None` for one of another kind.
     fn from_uri(uri: &str) -> Option<Result<Self>> {
         let name = uri.strip_prefix(SCHEME)?;
-        Some(match name.strip_prefix("client/") {
-            Some(client) => Self::client(client),
-            None => Self::from_party(name),
+        Some(match name.split_once('/') {
+            Some(("client", client)) => Self::client(client),
+            Some(("dealer", dealer)) => Self::dealer(dealer),
+            _ => Self::from_party(name),
         })
     }
 }
@@ -219,12 +238,7 @@ impl Identity {
     }
 
     pub(crate) fn revocations(&self) -> Result<Option<CertificateRevocationListDer<'static>>> {
-        let Some(list) = &self.revoked else { return Ok(None) };
-        let list = CertificateRevocationListDer::from_pem_slice(list.as_bytes());
-        list.map(Some).map_err(|error| Error::Config {
-            what: "list of revoked certificates".to_owned(),
-            reason: format!("{error}; give the PEM file made by the cluster's authority"),
-        })
+        self.revoked.as_deref().map(parse_list).transpose()
     }
 
     pub(crate) fn authority(&self) -> Result<CertificateDer<'static>> {
@@ -326,6 +340,14 @@ pub(crate) fn parse_certificate(what: &str, pem: &str) -> Result<CertificateDer<
     })
 }
 
+pub(crate) fn parse_list(pem: &str) -> Result<CertificateRevocationListDer<'static>> {
+    let list = CertificateRevocationListDer::from_pem_slice(pem.as_bytes());
+    list.map_err(|error| Error::Config {
+        what: "list of revoked certificates".to_owned(),
+        reason: format!("{error}; give the PEM file made by the cluster's authority"),
+    })
+}
+
 /// The role that a certificate names, as its one URI of that kind.
 ///
 /// # Errors
@@ -369,7 +391,8 @@ mod tests {
         let authority = Authority::generate(DAY).unwrap();
         let key = authority.key_pem();
         let authority = Authority::from_pem(authority.certificate_pem(), &key).unwrap();
-        for role in [Role::party(0), Role::party(2), Role::client("alice-2").unwrap()] {
+        let named = [Role::client("alice-2").unwrap(), Role::dealer("alice-2").unwrap()];
+        for role in [Role::party(0), Role::party(2)].into_iter().chain(named) {
             let issued = authority.issue(&role, DAY).unwrap();
             let read = Identity::from_pem(
                 issued.authority_pem(),
@@ -402,6 +425,8 @@ mod tests {
             &["trefoil:party-1", "trefoil:party-2"],
             &["trefoil:party-01"],
             &["trefoil:client/A"],
+            &["trefoil:dealer/"],
+            &["trefoil:owner/a"],
             &["trefoil:client bob"],
         ] {
             assert!(named(uris).is_err(), "{uris:?}");
@@ -414,6 +439,7 @@ mod tests {
             assert!(text.parse::<Role>().is_err(), "{text:?}");
         }
         assert_eq!("client bob".parse::<Role>().unwrap(), Role::client("bob").unwrap());
+        assert_eq!("dealer bob".parse::<Role>().unwrap(), Role::dealer("bob").unwrap());
     }
 
     #[test]

@@ -178,6 +178,10 @@ impl Endpoint {
         let me = match security.role() {
             Role::Party(me) => Some(*me),
             Role::Client(_) => None,
+            role @ Role::Dealer(_) => {
+                let reason = format!("{role} signs tapes; its certificate opens no connection");
+                return Err(Error::Misuse(reason));
+            }
         };
         let concurrent = settings.concurrent;
         let engine = Arc::new(Engine::start(settings, tls, me)?);

@@ -214,7 +214,7 @@ fn days(seconds: u64) -> String {
 }
 
 /// AES-128-GCM where the CPU has instructions for it, ChaCha20-Poly1305 first where it has none.
-fn provider() -> CryptoProvider {
+pub(crate) fn provider() -> CryptoProvider {
     let aes: SupportedCipherSuite = ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
     let chacha: SupportedCipherSuite = ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
     let suites = if has_aes() { vec![aes, chacha] } else { vec![chacha, aes] };
