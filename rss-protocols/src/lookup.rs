@@ -29,9 +29,9 @@ use crate::{
     },
     runtime::{
         chunks::Chunk,
-        fss::{self, SEED},
+        fss,
         launch::{add, whole},
-        prss::Sample,
+        prss::Seeds,
         roles::{Pair, Role},
         rounds::{Incoming, Port, Rounds, both},
     },
@@ -67,6 +67,7 @@ impl<E: Engine> Rss<E> {
         // Distances from the ends.
         let [from, to] = function.ends.map(|end| 65 - end.unsigned_abs().leading_zeros());
         let width = (width.max(from).max(to) + 1).min(64);
+        mutant!("looked up: distances a bit short", width = width - 1);
         let circuit = self.circuit(Predicate::Carry, width as usize - 1);
         let chunks = match len {
             len if len <= ALONE => vec![Chunk::whole(len, self.next_dealer(len))],
@@ -106,7 +107,7 @@ impl Lookup {
     ) -> Result<Pair<E::Tensor>> {
         let n = self.n;
         let t = self.function.drop;
-        let seeds = p.sample_both(SEED * n);
+        let seeds = p.seeds_of_both(n);
         let [is_below, is_above] = [(); 2].map(|()| {
             let comparison = Comparison { circuit: circuit.clone(), top: true, low: 0 };
             MaskedBit::sample(&mut p, comparison, n)
@@ -172,19 +173,20 @@ impl Lookup {
     fn make_keys<E: Engine>(
         &self,
         p: &Port<'_, E>,
-        seeds: [Sample; 2],
+        seeds: [Seeds; 2],
         a: &[u64],
     ) -> Result<E::Tensor> {
         let n = self.n;
         let Piecewise { low, bits, .. } = *self.function;
-        let seeds = [p.download_sample(seeds[0])?, p.download_sample(seeds[1])?];
+        let roots = [p.roots(seeds[0])?, p.roots(seeds[1])?];
         let all = fss::interleaved(n, fss::point_words_of::<POWERS>(bits as usize), |at, put| {
             let point = (a[at] >> low) & ((1 << bits) - 1);
             let rest = a[at] & ((1 << low) - 1);
             let value = [1, rest, rest.wrapping_mul(rest)];
             mutant!("looked up: the dealer's low bits squared once", value = [1, rest, rest]);
-            let seeds = seeds.each_ref().map(|seeds| fss::seed_of(seeds, n, at));
-            let expand = |_, _, seed| fss::expand(seed);
+            let [left, right] = roots.each_ref().map(|roots| roots[at]);
+            let expand = |_, level, seed| fss::expand(seed, left.place, level);
+            let seeds = [left.seed, right.seed];
             fss::make_point(point, &value, bits as usize, seeds, expand, put);
         });
         Ok(p.engine.upload(Tensor::new(Shape::new([self.key_words()])?, all)?)?)
@@ -194,19 +196,18 @@ impl Lookup {
     fn evaluate<E: Engine>(
         &self,
         p: &Port<'_, E>,
-        seeds: [Sample; 2],
+        seeds: [Seeds; 2],
         key: &E::Tensor,
         b: &[u64],
     ) -> Result<E::Tensor> {
         let Piecewise { low, bits, pieces, .. } = &*self.function;
         let n = self.n;
         let evaluator = usize::from(!p.is_left());
-        let seeds = p.download_sample(p.own(seeds))?;
+        let roots = p.roots(p.own(seeds))?;
         let key = p.engine.download(key)?;
         let mut shares = Vec::with_capacity(n);
-        for (at, &b) in b.iter().enumerate() {
-            let seed = fss::seed_of(&seeds, n, at);
-            let points = fss::evaluate_points::<POWERS>(evaluator, seed, *bits as usize, |i| {
+        for (at, (&b, root)) in b.iter().zip(roots).enumerate() {
+            let points = fss::evaluate_points::<POWERS>(evaluator, root, *bits as usize, |i| {
                 key.words()[i * n + at]
             });
             let pieces = rotated(pieces, b >> low, *bits);

@@ -74,6 +74,7 @@ pub fn chains<P: Protocol>(world: &TestWorld, make: impl Make<P> + Clone) {
         }
     }
     exact_steps(world, make.clone());
+    wide_drops(world, make.clone());
     refused(world, make);
 }
 
@@ -95,6 +96,44 @@ fn exact_steps<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
         ])
     });
     expect(world, "chain", &got[0], &got[1]);
+}
+
+/// Products of two truncated products whose drops meet beyond a word, and a step that a sum has twice.
+fn wide_drops<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
+    const BITS: u32 = 35;
+    const N: usize = 300;
+    let mut draw = data(world);
+    let inputs = [Plain::signed(&mut draw, &[N], 30), Plain::signed(&mut draw, &[N], 30)];
+    let values = inputs.clone();
+    let got = agreed(world, make, move |mpc: &mut P| {
+        let s = share(mpc, &inputs)?;
+        let mut results = Vec::new();
+        for meets in [true, false] {
+            let mut chain = Chain::new(TruncationMode::Default);
+            let [x, y] = [&s[0], &s[1]].map(|x| chain.input(x));
+            let mixed = chain.product(x, y, BITS);
+            let last = if meets {
+                let square = chain.product(x, x, BITS);
+                chain.product(square, mixed, 0)
+            } else {
+                chain.product(Sum::of([(3, mixed), (4, mixed)], 0), y, 0)
+            };
+            results.extend(mpc.chain(&chain.giving([last]))?);
+        }
+        open(mpc, &results.iter().collect::<Vec<_>>())
+    });
+    for at in 0..N {
+        let [x, y] = [0, 1].map(|i: usize| values[i].words[at] as i64 as f64);
+        let unit = f64::from(BITS).exp2();
+        let (square, mixed) = (x * x / unit, x * y / unit);
+        // Each truncated product is off by less than two units.
+        let bounds = [2.0 * (square.abs() + mixed.abs() + 2.0), 14.0 * (y.abs() + 1.0)];
+        for (i, want) in [square * mixed, 7.0 * mixed * y].into_iter().enumerate() {
+            let found = got[i].words[at] as i64 as f64;
+            let replay = world.replay();
+            assert!((found - want).abs() < bounds[i], "result {i}: {found}, not {want}; {replay}");
+        }
+    }
 }
 
 fn refused<P: Protocol>(world: &TestWorld, make: impl Make<P>) {

@@ -4,9 +4,9 @@
 use net::Party;
 use ring_arith::{FracBits, Shape, Window};
 
-use super::{Make, agreed};
+use super::{Make, agreed, model::Plain, open, share};
 use crate::{
-    Protocol, Result, SecretTensor, TestWorld,
+    Piecewise, Profile, Protocol, Result, SecretTensor, TestWorld,
     functions::{self as f, Multiply},
     seed::SplitMix64,
 };
@@ -354,6 +354,39 @@ pub fn layers<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
         for (got, want) in got.iter().zip(want) {
             let replay = world.replay();
             assert!((got[i] - want).abs() < 2.0 * UNIT, "layer: {}, not {want}; {replay}", got[i]);
+        }
+    }
+}
+
+/// A function in pieces of words up to the ends of their width, where the protocol has a form for it.
+pub fn pieces<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
+    const WIDTH: u32 = 20;
+    // Distances from the ends have a bit more than words.
+    let ends = [-7 << 16, 7 << 16];
+    let outside = [[3, 0], [5, 2]];
+    let function = Piecewise::interpolated(|x| x, [16, 4], 38, ends, outside);
+    let half = 1i64 << (WIDTH - 1);
+    let near = |word: i64| [word - 1, word, word + 1];
+    let words = [near(ends[0]), near(0), near(ends[1])].concat();
+    let words = [words, vec![-half, 1 - half, half - 2, half - 1]].concat();
+    let values = words.clone();
+    let opened = agreed(world, make, move |mpc: &mut P| {
+        mpc.set_profile(Profile::SlowLinks);
+        let words = Plain::from_fn(&[values.len()], |i| values[i] as u64);
+        let x = share(mpc, &[words])?.remove(0);
+        match mpc.piecewise(&x, WIDTH, &function)? {
+            Some(found) => open(mpc, &[&found]).map(Some),
+            None => Ok(None),
+        }
+    });
+    let Some(found) = opened else { return };
+    for (&word, &found) in words.iter().zip(&found[0].words) {
+        let found = found as i64;
+        let replay = world.replay();
+        match word {
+            below if below < ends[0] => assert_eq!(found, 3, "at {word}; {replay}"),
+            above if above >= ends[1] => assert_eq!(found, 5 + 2 * above, "at {word}; {replay}"),
+            _ => assert!(found.abs_diff(word) <= 2, "{found} at {word}; {replay}"),
         }
     }
 }

@@ -36,7 +36,7 @@ pub use bits::{
 };
 pub use chains::chains;
 pub use comparisons::{comparisons, maxima, refusals};
-pub use functions::{approximations, choices, extrema, layers, orderings, rows};
+pub use functions::{approximations, choices, extrema, layers, orderings, pieces, rows};
 pub use kept::{kept_signs, product_sums, product_terms};
 pub use linear::{inputs_and_openings, linear_maps, sums_and_concatenation};
 pub use products::{
@@ -65,7 +65,7 @@ macro_rules! conformance {
                 weighted_sums
                 comparisons maxima refusals
                 choices orderings extrema approximations rows layers tight_widths
-                widest_results widest_results_for_slow_links chains
+                widest_results widest_results_for_slow_links chains pieces
             }
         }
     )+};

@@ -11,7 +11,7 @@
 //! removes it, for a party that keeps it elsewhere: without the key the file is useless.
 
 mod record;
-mod replay;
+pub(crate) mod replay;
 mod seeds;
 
 use mpc_core::{Error, Result};

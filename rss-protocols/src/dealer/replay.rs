@@ -233,7 +233,9 @@ impl Reel {
         }
         let seed = self.read_seed(start)?;
         // Places that the other party spent and this one did not are left out, and spent too.
-        for skipped in self.next..=place {
+        let first = self.next;
+        mutant!("tape: skipped places keep their seeds", first = place);
+        for skipped in first..=place {
             let start = self.start(skipped)?;
             self.write_at(start, &[0; SEED])?;
         }
@@ -399,5 +401,51 @@ impl<E: Engine> Rss<E> {
             return Err(unusable("tape", reason));
         }
         Ok(mine[4].max(theirs[4]))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::{env, fs};
+
+    use mpc_core::{Finish, Product, Protocol};
+    use ring_arith::{Bilinear, CpuEngine, Generator, Shape};
+
+    use super::*;
+    use crate::{Dealer, Options};
+
+    const PLACES: u64 = 5;
+
+    /// Places that the other party used and this one did not are as useless as those that it used.
+    #[test]
+    pub(crate) fn places_that_are_skipped_lose_their_seeds() {
+        let folder = env::temp_dir().join(format!("trefoil-skipped-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let paths = [0, 1].map(|party| folder.join(format!("{party}.tape")));
+        let files = paths.each_ref().map(|path| File::create(path).unwrap());
+        let (engine, options) = (CpuEngine::new(1), Options::default());
+        let mut dealer =
+            Dealer::new(engine, options, Generator::Aes128Ctr, &[7; 32], [4; 32], files).unwrap();
+        for _ in 0..PLACES {
+            let square = |mpc: &mut Rss<CpuEngine>| {
+                let x = mpc.input_sums(&[Shape::new([8])?], None)?.remove(0);
+                mpc.product(Product::new(Bilinear::Mul, &x, &x, Finish::Raw)).map(drop)
+            };
+            dealer.deal(square).unwrap();
+        }
+        dealer.finish().unwrap();
+        let tape = Tape::open(&paths[0], None).unwrap();
+        let mut reel = tape.reel();
+        reel.take(0).unwrap();
+        reel.take(3).unwrap();
+        let spent = (0..PLACES).map(|place| {
+            let start = reel.start(place).unwrap();
+            reel.is_spent(start).unwrap()
+        });
+        assert_eq!(spent.collect::<Vec<_>>(), [true, true, true, true, false]);
+        assert!((0..4).all(|place| reel.take(place).is_err()));
+        drop(reel);
+        assert_eq!(tape.left(), [1, PLACES]);
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -285,6 +285,7 @@ impl<E: Engine> Rss<E> {
         let common = self.common_key()?;
         let nonce = self.keys.operation();
         let job = self.keys.job();
+        mutant!("release: the shares of zero of no job", job = 0);
         Ok(std::array::from_fn(|number| {
             let mut hash = blake3::Hasher::new_derive_key(context);
             hash.update(&*common).update(&job.to_le_bytes()).update(&nonce.to_le_bytes());
@@ -318,6 +319,9 @@ impl<E: Engine> Rss<E> {
         for share in shares {
             let shape = share.shape();
             let mask = streams.sample(Key::Peers, shape.len());
+            #[cfg(test)]
+            let first = crate::runtime::prss::Sample { first: 0, ..mask };
+            mutant!("release of addends: one mask for all tensors", mask = first);
             if self.deals() {
                 continue;
             }
@@ -350,6 +354,7 @@ fn refreshed(
     keys: &[StreamKey; 2],
     index: usize,
 ) -> Result<Tensor> {
+    mutant!("release: one share of zero for all tensors", index = 0);
     let mut fresh = words.words().to_vec();
     for (at, key) in keys.iter().enumerate() {
         if component != at && component != 2 {

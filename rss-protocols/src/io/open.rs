@@ -135,6 +135,7 @@ impl<E: Engine> Rss<E> {
     pub(crate) fn hash(&self, tensors: &[&E::Tensor]) -> Result<Tensor> {
         let mut hash =
             blake3::Hasher::new_derive_key("trefoil rss-protocols 2026 opened components");
+        mutant!("opening: the hash of the first tensor alone", tensors = &tensors[..1]);
         for tensor in tensors {
             hash.update(&self.engine.download(tensor)?.to_bytes());
         }

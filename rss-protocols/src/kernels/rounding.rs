@@ -228,14 +228,18 @@ fields! {
 fields! {
     /// `own + other + 2^62`, and a coin of `t` bits.
     WithCoin("with-coin") [own, other, coin; 3] _ => [1] |t| {
-        [own + other + W::constant(offset()) + (coin & W::constant((1 << t) - 1))]
+        let low = W::constant((1 << t) - 1);
+        mutant!("dither: the evaluators' coin a bit short", low = W::constant((1 << (t - 1)) - 1));
+        [own + other + W::constant(offset()) + (coin & low)]
     }
 }
 
 fields! {
     /// A word and a coin of `t` bits, and the coin.
     Coin("coin") [a, coin; 2] _ => [2] |t| {
-        let coin = coin & W::constant((1 << t) - 1);
+        let low = W::constant((1 << t) - 1);
+        mutant!("dither: the dealer's coin a bit short", low = W::constant((1 << (t - 1)) - 1));
+        let coin = coin & low;
         [a + coin, coin]
     }
 }

@@ -48,6 +48,7 @@ impl<E: Engine> Rss<E> {
             bit.layout.rows == choice.shape().dims()[0]
                 && chunks.eq(first.chunks.iter().map(|part| &part.chunk))
         });
+        mutant!("gradient: choices that were cut otherwise", alike = true);
         alike.then_some(bits)
     }
 
@@ -166,5 +167,46 @@ impl<'a, E: Engine> Level<'a, E> {
         // The element without a pair moved up unchanged.
         let odd = slice(engine, nodes, 0, pairs * cols, (pairs + 1) * cols)?;
         Ok(engine.concat(&[&both, &odd], 0)?)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use mpc_core::{Largest, Protocol, SplitMix64, TestWorld, provided};
+    use net::Party;
+    use ring_arith::{CpuEngine, Tensor};
+
+    use super::*;
+
+    const RESULTS: usize = 70;
+
+    /// Choices that two dealers made cannot be taken chunk by chunk: they give the gradient all the same.
+    #[test]
+    pub(crate) fn choices_that_were_cut_otherwise_give_the_same_gradient() {
+        let world = TestWorld::new(3).with_seed(17);
+        let make = |session| Rss::new(session, CpuEngine::new(1));
+        let opened = world.run(make, |mpc| {
+            let mut draw = SplitMix64::new(23);
+            let shapes = [vec![4, RESULTS], vec![1, RESULTS]];
+            let shapes = shapes.map(|dims| Shape::new(dims).unwrap());
+            let values = shapes.clone().map(|shape| Tensor::from_fn(shape, |_| draw.signed(20)));
+            let mine = (mpc.me() == Party(0)).then_some(&values[..]);
+            let shares = mpc.input(Party(0), &shapes, mine)?;
+            let want = Largest { choices: true, ..Largest::default() };
+            let mut choices = mpc.max_first(&shares[0], 22, want)?.choices;
+            // So many elements later another party deals.
+            mpc.next_dealer(1 << 20);
+            choices[1] = mpc.max_first(&shares[0], 22, want)?.choices.remove(1);
+            let bits: Vec<_> = choices.iter().map(|bits| bits.reusable().unwrap()).collect();
+            let chunks = |bit: &ReusableBit<Tensor>| -> Vec<Chunk> {
+                bit.chunks.iter().map(|part| part.chunk.clone()).collect()
+            };
+            assert_ne!(chunks(bits[0]), chunks(bits[1]));
+            let here = mpc.max_first_gradient(&shares[1], &choices)?;
+            let there = provided::max_first_gradient(mpc, &shares[1], &choices)?;
+            mpc.open(&[&here, &there])
+        });
+        assert_eq!(opened[0][0].words(), opened[0][1].words());
+        assert!(opened[0][0].words().iter().any(|word| *word != 0));
     }
 }

@@ -1,5 +1,5 @@
 //! Largest elements, and their gradients.
 
-mod gradient;
+pub(crate) mod gradient;
 mod of_four;
 mod tournament;

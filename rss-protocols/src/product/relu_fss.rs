@@ -23,9 +23,9 @@ use super::{
 use crate::{
     kernels::{CarryShares, EarlySum, SelectEvaluator, SummedValue, WholeSum},
     runtime::{
-        fss::{self, SEED, StepFunction},
+        fss::{self, StepFunction},
         launch::whole,
-        prss::{Key, Sample},
+        prss::{Key, Sample, Seeds},
         roles::Pair,
         rounds::Port,
     },
@@ -45,8 +45,8 @@ pub(crate) const ALONE: usize = 128;
 struct Keys {
     n: usize,
     t: u32,
-    /// Seeds of left's keys and of right's.
-    seeds: [Sample; 2],
+    /// Of left's keys and of right's.
+    seeds: [Seeds; 2],
 }
 
 /// The ReLU of a value of `n` words, with sums of the value itself.
@@ -61,7 +61,7 @@ pub(crate) async fn relu_fss<E: Engine>(
     let engine = p.engine;
     let t = drop.bits;
     let split = Split::sample(&mut p, value, n, drop.early());
-    let keys = Keys { n, t, seeds: p.sample_both(SEED * n) };
+    let keys = Keys { n, t, seeds: p.seeds_of_both(n) };
     // Right's share of A, left's of na, components 0 and 1.
     let half = p.sample(Key::Right, n);
     let na = p.sample(Key::Left, n);
@@ -149,7 +149,7 @@ impl Keys {
         let Self { n, t, .. } = *self;
         let bits = self.bits();
         let [left, right] = self.seeds;
-        let seeds = [p.download_sample(left)?, p.download_sample(right)?];
+        let roots = [p.roots(left)?, p.roots(right)?];
         let all = fss::interleaved(n, fss::words_of::<VALUES>(bits), |at, put| {
             let half = a[at] >> t;
             let top = a[at] >> 63;
@@ -161,8 +161,9 @@ impl Keys {
             let threshold = !half & ((1 << bits) - 1);
             mutant!("relu at once: a threshold's low bits off", threshold = threshold & !7);
             let function = StepFunction { threshold, low, step };
-            let seeds = seeds.each_ref().map(|seeds| fss::seed_of(seeds, n, at));
-            fss::make(&function, bits, seeds, |_, _, seed| fss::expand(seed), put);
+            let [left, right] = roots.each_ref().map(|roots| roots[at]);
+            let expand = |_, level, seed| fss::expand(seed, left.place, level);
+            fss::make(&function, bits, [left.seed, right.seed], expand, put);
         });
         Ok(p.engine.upload(Tensor::new(Shape::new([self.words()])?, all)?)?)
     }
@@ -177,14 +178,13 @@ impl Keys {
         let n = self.n;
         let bits = self.bits();
         let evaluator = usize::from(!p.is_left());
-        let seeds = p.download_sample(p.own(self.seeds))?;
+        let roots = p.roots(p.own(self.seeds))?;
         let key = p.engine.download(key)?;
         let mut shares = [(); VALUES].map(|()| Vec::with_capacity(n));
-        for (at, &compared) in compared.iter().enumerate() {
+        for (at, (&compared, root)) in compared.iter().zip(roots).enumerate() {
             let point = compared & ((1 << bits) - 1);
-            let seed = fss::seed_of(&seeds, n, at);
             let values =
-                fss::evaluate::<VALUES>(evaluator, seed, bits, point, |i| key.words()[i * n + at]);
+                fss::evaluate::<VALUES>(evaluator, root, bits, point, |i| key.words()[i * n + at]);
             shares.iter_mut().zip(values).for_each(|(share, value)| share.push(value));
         }
         let shape = Shape::new([n])?;

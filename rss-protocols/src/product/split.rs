@@ -148,7 +148,9 @@ impl<T: EngineTensor> Half<T> {
             p.to_peer(&half)?;
             return Ok(Self::Whole(half));
         };
-        let rounded = if p.is_left() {
+        let up = p.is_left();
+        mutant!("early: both halves rounded to nearest", up = false);
+        let rounded = if up {
             p.map(&EarlyRoundUp { t }, [&half], &[])?
         } else {
             p.map(&EarlyNearest { t }, [&half], &[])?

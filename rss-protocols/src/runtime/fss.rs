@@ -8,15 +8,30 @@
 //! below adds nothing. A correction for each level, the same in both keys, ensures this. It also makes the values at
 //! the nodes where a point leaves the threshold sum up to the function's.
 //!
-//! Seeds are expanded by BLAKE3, keyed with the seed. All code here is straight-line: it does not branch on a
-//! threshold or a point, or use one as an address. Cost: `bits (2 + K) + K` words for a step's key without its seed,
+//! Seeds are expanded by BLAKE3, keyed with the seed, the key's [`Place`] and the level, so that work spent on one key
+//! is of no use against another. All code here is straight-line: it does not branch on a threshold or a point, or use
+//! one as an address. Cost: `bits (2 + K) + K` words for a step's key without its seed,
 //! `2 (bits - 1) + 2 K` for a point's, for values of `K` words. Security: that of BLAKE3 as a pseudo-random function
 //! with keys of 126 bits.
 
-use ring_arith::Tensor;
-
 /// Words of a seed. The two lowest bits of the first are 0: a correction has its two bits there.
 pub(crate) const SEED: usize = 2;
+
+/// The place of a key: no two keys of a job have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The number of the operation that the key belongs to.
+    pub operation: u64,
+    /// The element's number in that operation's chunk.
+    pub element: u64,
+}
+
+/// The seed of an evaluator's key, and the key's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Root {
+    pub seed: [u64; SEED],
+    pub place: Place,
+}
 
 /// The seed of a node, and its evaluator's bit.
 #[derive(Clone, Copy)]
@@ -72,33 +87,51 @@ fn sign(bit: u64) -> u64 {
 
 const MINUS: u64 = u64::MAX;
 
-/// Expands a seed.
-pub(crate) fn expand<const K: usize>(seed: [u64; SEED]) -> Children<K> {
+/// The levels of a key and their ends are fewer.
+const LEVELS: u64 = 1 << 8;
+
+/// Expands a seed of one level of a key.
+pub(crate) fn expand<const K: usize>(seed: [u64; SEED], place: Place, level: usize) -> Children<K> {
+    let Place { operation, element } = place;
+    debug_assert!((level as u64) < LEVELS && element < u64::MAX / LEVELS);
+    let tweak = [operation, element * LEVELS + level as u64];
+    mutant!("keys: expanded alike at every element", tweak = [tweak[0], level as u64]);
+    mutant!("keys: expanded alike in every operation", tweak = [0, tweak[1]]);
+    mutant!("keys: expanded alike at every level", tweak = [tweak[0], element * LEVELS]);
     let mut key = [0; blake3::KEY_LEN];
-    for (bytes, word) in key.chunks_exact_mut(8).zip(seed) {
+    for (bytes, word) in key.chunks_exact_mut(8).zip([seed, tweak].as_flattened()) {
         bytes.copy_from_slice(&word.to_le_bytes());
     }
     let mut output = blake3::Hasher::new_keyed(&key).finalize_xof();
-    let mut words = |count: usize| {
+    divided(|words| {
         let mut bytes = [0; 64];
-        output.fill(&mut bytes[..count * 8]);
-        let (words, _) = bytes.as_chunks();
-        std::array::from_fn::<_, 8, _>(|i| u64::from_le_bytes(words[i]))
-    };
-    let seeds = words(2 * SEED);
-    let node =
-        |i: usize| Node { seed: [seeds[2 * i] & !3, seeds[2 * i + 1]], bit: seeds[2 * i] & 1 };
-    let nodes = [node(0), node(1)];
+        let bytes = &mut bytes[..words.len() * 8];
+        output.fill(bytes);
+        let (read, _) = bytes.as_chunks();
+        words.iter_mut().zip(read).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
+    })
+}
+
+/// An expansion, made of a string of which `fill` gives the next words. No bit of the string is used twice.
+fn divided<const K: usize>(mut fill: impl FnMut(&mut [u64])) -> Children<K> {
+    let nodes = [(); 2].map(|()| {
+        let mut seed = [0; SEED];
+        fill(&mut seed);
+        let bit = seed[0] & 1;
+        mutant!("keys: a node's bit is one of its seed's", bit = seed[1] & 1);
+        Node { seed: [seed[0] & !3, seed[1]], bit }
+    });
     let values = [(); 2].map(|()| {
-        let words = words(K);
-        mutant!("keys: values of nodes bare", words = [0; 8]);
-        std::array::from_fn(|i| words[i])
+        let mut words = [0; K];
+        fill(&mut words);
+        mutant!("keys: values of nodes bare", words = [0; K]);
+        words
     });
     Children { nodes, values }
 }
 
 /// Makes the corrections of a step function on `bits` bits, given both evaluators' seeds; `put` takes their words in
-/// order. `expand` is [`expand`] with the evaluator and the level.
+/// order. `expand` expands the seed of an evaluator at a level, as [`expand`].
 pub(crate) fn make<const K: usize>(
     function: &StepFunction<K>,
     bits: usize,
@@ -114,6 +147,7 @@ pub(crate) fn make<const K: usize>(
         let children = [0, 1].map(|evaluator| expand(evaluator, level, nodes[evaluator].seed));
         let (next, seed) = correct_level(nodes, children.each_ref().map(|c| c.nodes), keep);
         let lost = children.each_ref().map(|c| select(1 - keep, c.values));
+        mutant!("keys: a step's values bare", lost = [[0; K]; 2]);
         let kept = children.each_ref().map(|c| select(keep, c.values));
         // A point that leaves to the right is above the threshold.
         let leaving = combine([(1, &function.low), (1 - keep, &function.step)]);
@@ -176,11 +210,6 @@ pub(crate) fn interleaved(
     all
 }
 
-/// The seed of one of `n` elements.
-pub(crate) fn seed_of(seeds: &Tensor, n: usize, at: usize) -> [u64; SEED] {
-    [0, 1].map(|i| seeds.words()[i * n + at])
-}
-
 /// The correction that makes the values of both evaluators at a node, and those before it, sum up to the wanted one.
 fn correction<const K: usize>(
     wanted: [u64; K],
@@ -193,10 +222,10 @@ fn correction<const K: usize>(
     combine([(sign(bit), &missing), (sign(bit), &apart)])
 }
 
-/// The share of a evaluator, 0 or 1, of the function at a point; `word` gives the corrections' words.
+/// The share of an evaluator, 0 or 1, of the function at a point; `word` gives the corrections' words.
 pub(crate) fn evaluate<const K: usize>(
     evaluator: usize,
-    seed: [u64; SEED],
+    Root { seed, place }: Root,
     bits: usize,
     point: u64,
     word: impl Fn(usize) -> u64,
@@ -206,7 +235,7 @@ pub(crate) fn evaluate<const K: usize>(
     for level in 0..bits {
         let side = point >> (bits - 1 - level) & 1;
         let first = level * (SEED + K);
-        let children = expand::<K>(node.seed);
+        let children = expand::<K>(node.seed, place, level);
         let [left, right] = children.nodes;
         let (head, before) = (word(first), node.bit);
         let bit = select(
@@ -223,7 +252,7 @@ pub(crate) fn evaluate<const K: usize>(
         node = Node { seed, bit: bit[0] };
     }
     let last: [u64; K] = std::array::from_fn(|i| word(bits * (SEED + K) + i));
-    let end = expand::<K>(node.seed).values[0];
+    let end = expand::<K>(node.seed, place, bits).values[0];
     let last = combine([(1, &end), (node.bit, &last)]);
     combine([(sign(evaluator as u64), &sum), (sign(evaluator as u64), &last)])
 }
@@ -260,10 +289,10 @@ pub(crate) fn make_point<const K: usize>(
     }
 }
 
-/// The shares of a evaluator of a point function at all points, in order; `word` gives the corrections' words.
+/// The shares of an evaluator of a point function at all points, in order; `word` gives the corrections' words.
 pub(crate) fn evaluate_points<const K: usize>(
     evaluator: usize,
-    seed: [u64; SEED],
+    Root { seed, place }: Root,
     bits: usize,
     word: impl Fn(usize) -> u64,
 ) -> Vec<[u64; K]> {
@@ -271,7 +300,7 @@ pub(crate) fn evaluate_points<const K: usize>(
     for level in 0..bits - 1 {
         let (head, tail) = (word(level * SEED), word(level * SEED + 1));
         let children = nodes.iter().flat_map(|node| {
-            let children = expand::<0>(node.seed).nodes;
+            let children = expand::<0>(node.seed, place, level).nodes;
             let before = node.bit;
             let child = move |(side, child): (usize, Node)| Node {
                 seed: [
@@ -287,7 +316,8 @@ pub(crate) fn evaluate_points<const K: usize>(
     let first = (bits - 1) * SEED;
     let mut shares = Vec::with_capacity(1 << bits);
     for node in nodes {
-        for (side, end) in expand::<K>(node.seed).values.into_iter().enumerate() {
+        let values = expand::<K>(node.seed, place, bits - 1).values;
+        for (side, end) in values.into_iter().enumerate() {
             let last: [u64; K] = std::array::from_fn(|i| word(first + side * K + i));
             let share = combine([(1, &end), (node.bit, &last)]);
             shares.push(share.map(|word| word.wrapping_mul(sign(evaluator as u64))));
@@ -304,6 +334,8 @@ pub(crate) mod tests {
 
     const K: usize = 3;
 
+    const PLACE: Place = Place { operation: 5, element: 9 };
+
     fn corrections(
         function: &StepFunction<K>,
         bits: usize,
@@ -311,7 +343,7 @@ pub(crate) mod tests {
         change: Change<'_>,
     ) -> Vec<u64> {
         let mut words = Vec::new();
-        let expand = |evaluator, level, seed| change(evaluator, level, expand(seed));
+        let expand = |evaluator, level, seed| change(evaluator, level, expand(seed, PLACE, level));
         make(function, bits, seeds, expand, |word| words.push(word));
         words
     }
@@ -342,7 +374,8 @@ pub(crate) mod tests {
                 assert_eq!(words.len(), words_of::<K>(bits));
                 for point in 0..1 << bits {
                     let share = |evaluator: usize| {
-                        evaluate::<K>(evaluator, seeds[evaluator], bits, point, |i| words[i])
+                        let root = Root { seed: seeds[evaluator], place: PLACE };
+                        evaluate::<K>(evaluator, root, bits, point, |i| words[i])
                     };
                     let got = combine([(1, &share(0)), (1, &share(1))]);
                     let above = u64::from(point > threshold);
@@ -361,11 +394,12 @@ pub(crate) mod tests {
                 let seeds = [drawn(&mut draw), drawn(&mut draw)];
                 let value: [u64; K] = std::array::from_fn(|_| draw.next_u64());
                 let mut words = Vec::new();
-                let expand = |_, _, seed| expand(seed);
+                let expand = |_, level, seed| expand(seed, PLACE, level);
                 make_point(point, &value, bits, seeds, expand, |word| words.push(word));
                 assert_eq!(words.len(), point_words_of::<K>(bits));
                 let shares = [0, 1].map(|evaluator| {
-                    evaluate_points::<K>(evaluator, seeds[evaluator], bits, |i| words[i])
+                    let root = Root { seed: seeds[evaluator], place: PLACE };
+                    evaluate_points::<K>(evaluator, root, bits, |i| words[i])
                 });
                 for (at, (x, y)) in shares[0].iter().zip(&shares[1]).enumerate() {
                     let want = if at as u64 == point { value } else { [0; K] };
@@ -373,6 +407,62 @@ pub(crate) mod tests {
                 }
             }
         }
+    }
+
+    fn words(Children { nodes, values }: &Children<K>) -> Vec<u64> {
+        let nodes = nodes.iter().flat_map(|node| [node.seed[0] | node.bit, node.seed[1]]);
+        nodes.chain(values.concat()).collect()
+    }
+
+    #[test]
+    pub(crate) fn every_bit_of_an_expansion_is_one_of_its_string() {
+        let string: Vec<u64> = {
+            let mut draw = SplitMix64::new(13);
+            (0..2 * (SEED + K)).map(|_| draw.next_u64()).collect()
+        };
+        let divide = |string: &[u64]| {
+            let mut left = string;
+            let children = divided::<K>(|words| {
+                let (now, later) = left.split_at(words.len());
+                words.copy_from_slice(now);
+                left = later;
+            });
+            assert!(left.is_empty());
+            words(&children)
+        };
+        let before = divide(&string);
+        // The second lowest bit of a seed is not used: a correction has another bit there.
+        let unused =
+            |word: usize, bit: u32| word < 2 * SEED && word.is_multiple_of(SEED) && bit == 1;
+        for (word, bit) in (0..string.len()).flat_map(|word| (0..64).map(move |bit| (word, bit))) {
+            let mut flipped = string.clone();
+            flipped[word] ^= 1 << bit;
+            let mut wanted = before.clone();
+            wanted[word] ^= if unused(word, bit) { 0 } else { 1 << bit };
+            assert_eq!(divide(&flipped), wanted, "bit {bit} of word {word}");
+        }
+    }
+
+    /// Both words of the seed count, and the operation, the element and the level.
+    #[test]
+    pub(crate) fn no_two_places_expand_a_seed_alike() {
+        let mut all = std::collections::HashSet::new();
+        let mut count = 0;
+        let place = |operation, element| Place { operation, element };
+        for seed in [[8, 8], [8, 9], [12, 8]] {
+            for (place, level) in [
+                (place(3, 1), 0),
+                (place(4, 1), 0),
+                (place(3, 2), 0),
+                (place(3, 1), 1),
+                (place(3, 0), 1),
+            ] {
+                let words = words(&expand(seed, place, level));
+                count += words.len();
+                all.extend(words);
+            }
+        }
+        assert_eq!(all.len(), count);
     }
 
     /// The corrections of a point function change in half of their bits with the other evaluator's seed, for both
@@ -384,13 +474,6 @@ pub(crate) mod tests {
     pub(crate) fn corrections_of_steps_are_masked() {
         const BITS: usize = 3;
         let mut draw = SplitMix64::new(5);
-        let mut expanded = std::collections::HashSet::new();
-        for _ in 0..100 {
-            let Children { nodes, values } = expand::<K>(drawn(&mut draw));
-            let words = nodes.iter().flat_map(|node| node.seed).chain(values.concat());
-            let fresh = words.filter(|&word| expanded.insert(word)).count();
-            assert_eq!(fresh, 2 * (SEED + K), "expansions have words of their own");
-        }
         for _ in 0..4 {
             let threshold = draw.next_u64() % (1 << BITS);
             let seeds = [drawn(&mut draw), drawn(&mut draw)];
@@ -418,7 +501,8 @@ pub(crate) mod tests {
             let value: [u64; K] = std::array::from_fn(|_| draw.next_u64());
             let make = |change: Change<'_>| {
                 let mut words = Vec::new();
-                let expand = |evaluator, level, seed| change(evaluator, level, expand(seed));
+                let expand =
+                    |evaluator, level, seed| change(evaluator, level, expand(seed, PLACE, level));
                 make_point(point, &value, BITS, seeds, expand, |word| words.push(word));
                 words
             };

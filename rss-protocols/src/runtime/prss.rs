@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::{
     runtime::chunks::DEALER,
+    runtime::fss::{Place, Root, SEED},
     runtime::roles::{Role, Roles},
 };
 
@@ -58,6 +59,7 @@ pub(crate) enum Key {
 
 /// The streams of one operation on one part.
 pub(crate) struct Streams {
+    nonce: u64,
     streams: [Option<Stream>; 4],
     /// Words sampled so far from each, the same on all parties.
     sampled: [u64; 4],
@@ -68,12 +70,20 @@ pub(crate) struct Streams {
     probe: crate::testing::probe::Probe,
 }
 
-/// Words of one stream that belong to one use.
+/// Words of one stream that mask one tensor, or are a share of it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub key: Key,
     pub first: u64,
     pub words: u64,
+}
+
+/// Words of one stream that are the seeds of function keys. They cannot be taken as masks: what a key says of its seeds
+/// would say it of the masked value.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seeds {
+    sample: Sample,
+    operation: u64,
 }
 
 /// Planes of a sample, one for each row of a launch.
@@ -136,7 +146,9 @@ impl Keys {
         digest: &[u8; 32],
         seeds: [PairKey; 2],
     ) -> Result<()> {
-        if place < self.job {
+        let begun = place < self.job;
+        mutant!("tape: an earlier place is begun again", begun = false);
+        if begun {
             let next = self.job;
             let reason = format!("place {place} of the tape was begun before; the next is {next}");
             return Err(Error::Net(net::Error::Misuse(reason)));
@@ -187,6 +199,7 @@ impl Keys {
             Role::Right => [None, with(one), with(two), None],
         };
         Streams {
+            nonce,
             streams,
             sampled: [0; 4],
             #[cfg(debug_assertions)]
@@ -248,15 +261,32 @@ impl Streams {
     /// Takes the next words of a stream. Every party takes them, also the one that lacks the key, so that all count
     /// alike.
     pub fn sample(&mut self, key: Key, words: usize) -> Sample {
+        let sample = self.take(key, words);
+        #[cfg(test)]
+        self.probe.note(sample, &self.streams);
+        sample
+    }
+
+    /// Takes the seeds of `n` function keys, in the same way.
+    pub fn seeds(&mut self, key: Key, n: usize) -> Seeds {
+        let sample = self.take(key, SEED * n);
+        #[cfg(test)]
+        self.probe.note_seeds(sample, &self.streams);
+        Seeds { sample, operation: self.nonce }
+    }
+
+    fn take(&mut self, key: Key, words: usize) -> Sample {
         let sampled = &mut self.sampled[key as usize];
         // Whole cache lines, so that generators start at a block.
         let first = sampled.next_multiple_of(8);
         mutant!("all samples at one place", first = 0);
         *sampled = first + words as u64;
-        let sample = Sample { key, first, words: words as u64 };
-        #[cfg(test)]
-        self.probe.note(sample, &self.streams);
-        sample
+        Sample { key, first, words: words as u64 }
+    }
+
+    /// The seeds of function keys as input of a kernel of one row.
+    pub fn seed_words<T: 'static>(&self, seeds: Seeds) -> Source<'_, T> {
+        self.words(seeds.sample)
     }
 
     /// A sample as input of a kernel of one row.
@@ -323,6 +353,23 @@ impl Sample {
     }
 }
 
+impl Seeds {
+    /// Keys.
+    pub fn len(self) -> usize {
+        self.sample.len() / SEED
+    }
+
+    /// The roots of the keys, given all words of the sample: the first words of all seeds, then the second ones.
+    pub fn roots(self, words: &[u64]) -> impl Iterator<Item = Root> {
+        let n = self.len();
+        let operation = self.operation;
+        (0..n).map(move |at| {
+            let seed = std::array::from_fn(|i| words[i * n + at]);
+            Root { seed, place: Place { operation, element: at as u64 } }
+        })
+    }
+}
+
 impl Planes {
     /// One plane.
     pub fn one(first: usize) -> Self {
@@ -376,6 +423,19 @@ pub(crate) mod tests {
             assert_ne!(before[changed], after[changed]);
             assert_eq!(before[same], after[same]);
         }
+    }
+
+    /// A tape's places are begun in order, each once.
+    #[test]
+    pub(crate) fn no_place_of_a_tape_is_begun_again() {
+        let mut keys = keys();
+        let seeds = || [PairKey([1; 32]), PairKey([2; 32])];
+        keys.begin_place(3, &[0; 32], seeds()).unwrap();
+        for place in [3, 2, 0] {
+            let error = keys.begin_place(place, &[0; 32], seeds()).unwrap_err().to_string();
+            assert!(error.contains("begun before"), "{error}");
+        }
+        keys.begin_place(7, &[0; 32], seeds()).unwrap();
     }
 
     fn planes(first: usize, count: usize) -> Planes {

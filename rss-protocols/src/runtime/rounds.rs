@@ -16,9 +16,10 @@ use mpc_core::Result;
 use ring_arith::{Engine, EngineTensor, Place, Shape, Source, Tensor, WordKernel};
 
 use super::{
+    fss::{Root, SEED},
     launch::{self, made_into, words, words_into},
     links::Links,
-    prss::{Key, Sample, Streams},
+    prss::{Key, Sample, Seeds, Streams},
     roles::{Pair, Role, Roles},
 };
 
@@ -144,6 +145,18 @@ impl<'a, E: Engine> Port<'a, E> {
     /// Samples of the dealer with the left and with the right evaluator: masks of the messages between those two.
     pub fn sample_both(&mut self, words: usize) -> [Sample; 2] {
         [Key::Left, Key::Right].map(|key| self.sample(key, words))
+    }
+
+    /// The seeds of `n` keys of each evaluator.
+    pub fn seeds_of_both(&mut self, n: usize) -> [Seeds; 2] {
+        [Key::Left, Key::Right].map(|key| self.streams.seeds(key, n))
+    }
+
+    /// The roots of an evaluator's keys.
+    pub fn roots(&self, seeds: Seeds) -> Result<Vec<Root>> {
+        let shape = Shape::new([SEED * seeds.len()])?;
+        let words = made_into(self.engine, &shape, self.streams.seed_words(seeds), None)?;
+        Ok(seeds.roots(self.engine.download(&words)?.words()).collect())
     }
 
     /// That of two samples which this evaluator shares with the dealer.

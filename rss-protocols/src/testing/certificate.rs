@@ -6,8 +6,8 @@
 //! bits are a bijection of those foreign bits, for any secrets: uniform, and independent of all else. Unlike tests of
 //! distributions this detects masks that are used twice in different combinations.
 //!
-//! Keys of functions are not covered here: `keys.rs` shows that each bit of a key has a separate mask, if seeds are
-//! expanded to independent bits.
+//! Keys of functions are not covered here: the tests of [`crate::runtime::fss`] show that each bit of a key has a
+//! separate mask, if seeds are expanded to independent bits. Seeds of keys do not count as masks of anything else.
 //!
 //! "Always" is seen on 64 elements with drawn secrets, of two seeds where party 0 deals, and of one where another does.
 //! Elements do not meet, so a run flips another bit in each 64 of them.

@@ -56,7 +56,7 @@ pub(crate) struct Operation {
     method: &'static str,
     /// Elements of its results.
     results: usize,
-    /// Words of tensors that hold keys, whose masks are those of `keys.rs`; 0 without keys.
+    /// Words of tensors that hold keys, whose masks the tests of [`fss`] certify; 0 without keys.
     keys: usize,
     /// Number of dealers that it is certified for, from party 0 on: one for large operations.
     dealers: usize,

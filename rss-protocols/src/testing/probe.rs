@@ -25,7 +25,7 @@ pub(crate) struct Flip {
 #[derive(Clone, Default)]
 pub(crate) struct Probe {
     nonce: u64,
-    /// Samples, and how many words they have.
+    /// Samples that may be masks, and how many words they have.
     pub seen: Arc<Mutex<Vec<(Place, usize)>>>,
     pub flips: Arc<Vec<Flip>>,
     /// Those of this operation.
@@ -40,11 +40,19 @@ impl Probe {
 
     /// A sample is taken: it is listed, flipped and mutated.
     pub fn note(&mut self, sample: Sample, streams: &[Option<Stream>; 4]) {
+        let place = (self.nonce, sample.key, sample.first);
+        if sample.words > 0 {
+            self.seen.lock().unwrap().push((place, sample.len()));
+        }
+        self.note_seeds(sample, streams);
+    }
+
+    /// Seeds of keys are taken. They are not listed: a key tells of its seeds, so that they mask nothing.
+    pub fn note_seeds(&mut self, sample: Sample, streams: &[Option<Stream>; 4]) {
         if sample.words == 0 {
             return;
         }
         let place = (self.nonce, sample.key, sample.first);
-        self.seen.lock().unwrap().push((place, sample.len()));
         self.samples.push(sample);
         let flips = self.flips.clone();
         let flips: Vec<_> = flips.iter().filter(|flip| flip.place == place).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use mpc_core::{Deal, Held, Protocol, Released, Sharing, TestWorld};
+use mpc_core::{Deal, Held, Protocol, Released, ServerProtocol, Sharing, TestWorld};
 use ring_arith::{CpuEngine, EngineTensor, Shape, Tensor};
 
 use crate::{Addends, Options, Replicated, Rss};
@@ -23,8 +23,8 @@ fn held(sharing: &dyn Sharing, secrets: &[Tensor]) -> Vec<Vec<Held>> {
     parcels.map(|(server, parcel)| sharing.accept(server, parcel, &shapes).unwrap()).collect()
 }
 
-/// The results that servers release of the same shares, twice.
-fn released(sharing: &'static dyn Sharing) -> (Vec<Vec<Held>>, [Vec<Vec<Released>>; 2]) {
+/// The results that servers release of the same shares, twice in each of two jobs.
+fn released(sharing: &'static dyn Sharing) -> (Vec<Vec<Held>>, [Vec<Vec<Released>>; 4]) {
     let secrets = [secret(&shape(&[N]), 3), secret(&shape(&[N]), 3)];
     let held = held(sharing, &secrets);
     let parts = held.clone();
@@ -34,7 +34,12 @@ fn released(sharing: &'static dyn Sharing) -> (Vec<Vec<Held>>, [Vec<Vec<Released
         let shares = mpc.accept(&shapes, parts)?;
         let shares: Vec<_> = shares.iter().collect();
         assert_eq!(mpc.sharing().name(), mpc.info().name);
-        Ok((mpc.hold(&shares)?, [mpc.release(&shares)?, mpc.release(&shares)?]))
+        let [mut first, mut second] = [(); 2].map(|()| Vec::new());
+        for results in [&mut first, &mut second] {
+            mpc.begin_job(&[6; 32])?;
+            *results = vec![mpc.release(&shares)?, mpc.release(&shares)?];
+        }
+        Ok((mpc.hold(&shares)?, [first, second].concat()))
     };
     let outcomes = if sharing.servers() == 3 {
         TestWorld::new(3).run(|session| Rss::new(session, CpuEngine::new(1)), program)
@@ -47,7 +52,7 @@ fn released(sharing: &'static dyn Sharing) -> (Vec<Vec<Held>>, [Vec<Vec<Released
         assert_eq!(kept, held);
     }
     let each = |at: usize| outcomes.iter().map(|(_, both)| both[at].clone()).collect();
-    (kept, [each(0), each(1)])
+    (kept, [0, 1, 2, 3].map(each))
 }
 
 #[test]
@@ -57,9 +62,9 @@ fn released_results_tell_themselves_and_no_component() {
 
 pub(crate) fn check() {
     for sharing in [&Replicated as &dyn Sharing, &Addends] {
-        let (held, twice) = released(sharing);
+        let (held, all) = released(sharing);
         let servers = sharing.servers();
-        for answer in &twice {
+        for answer in &all {
             for index in 0..2 {
                 let parts: Vec<_> =
                     (0..servers).map(|server| answer[server][index].clone()).collect();
@@ -67,16 +72,17 @@ pub(crate) fn check() {
                 assert!(sharing.reveal(&parts[1..]).is_err());
             }
         }
-        // Other words in each release and for each tensor, and none that a server holds.
+        // Other masks in each job, in each release and for each tensor.
         for server in 0..servers {
             for at in 0..N {
-                let mut words: Vec<u64> = Vec::new();
+                let mut masks: Vec<u64> = vec![0];
                 for index in 0..2 {
-                    words.extend(held[server][index].iter().map(|held| held.words()[at]));
-                    words.extend(twice.each_ref().map(|all| all[server][index].words.words()[at]));
+                    let held = held[server][index][0].words()[at];
+                    let released = all.each_ref().map(|one| one[server][index].words.words()[at]);
+                    masks.extend(released.map(|word| word.wrapping_sub(held)));
                 }
-                let others: HashSet<_> = words.iter().collect();
-                assert_eq!(others.len(), words.len(), "server {server}, word {at}: {words:x?}");
+                let others: HashSet<_> = masks.iter().collect();
+                assert_eq!(others.len(), masks.len(), "server {server}, word {at}: {masks:x?}");
             }
         }
     }
@@ -84,7 +90,7 @@ pub(crate) fn check() {
 
 #[test]
 fn a_changed_component_is_an_error_that_names_its_holders() {
-    let (_, [answer, _]) = released(&Replicated);
+    let (_, [answer, ..]) = released(&Replicated);
     for server in 0..3 {
         let mut parts: Vec<_> = answer.iter().map(|each| each[0].clone()).collect();
         let mut words = parts[server].words.words().to_vec();

@@ -126,6 +126,8 @@ pub(super) const SAMPLES: &[SampleMutant] = &[
     sample("maximum of four: y0 is the mask of a part", FOUR, (Right, 44), Like(Right, 2)),
     sample("maximum of four: y1 is the mask of a bit", FOUR, (Left, 21), Like(Left, 3)),
     // w_left, seeds, na, y1; w_right, seeds, A, y0
+    sample("relu by keys: A under the seeds of right's keys", FSS, (Right, 2), Like(Right, 1)),
+    sample("relu by keys: na under the seeds of left's keys", FSS, (Left, 2), Like(Left, 1)),
     sample("relu by keys: y0 is the mask of A", FSS, (Right, 3), Like(Right, 2)),
     sample("relu by keys: y1 is the mask of na", FSS, (Left, 3), Like(Left, 2)),
     sample("and: y0 = w_right", "masks of: and", (Right, 1), Like(Right, 0)),

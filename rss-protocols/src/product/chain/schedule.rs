@@ -40,9 +40,12 @@ impl Schedule {
             }
             let [lhs, rhs, added] =
                 [&step.lhs, &step.rhs, &step.plus].map(|sum| carries_of(chain, sum));
+            // Products of two carries vanish.
+            let most = 64;
+            mutant!("chain: carries whose product is in the word", most = 72);
             for &(x, _) in &lhs {
                 for &(y, _) in &rhs {
-                    if x != y && chain.steps[x].bits + chain.steps[y].bits > 64 {
+                    if x != y && chain.steps[x].bits + chain.steps[y].bits > most {
                         return None;
                     }
                 }
@@ -102,7 +105,10 @@ fn carries_of<S>(chain: &Chain<'_, S>, sum: &Sum) -> Vec<(usize, u64)> {
             continue;
         }
         match all.iter_mut().find(|(at, _)| *at == i) {
-            Some((_, sum)) => *sum = sum.wrapping_add(factor),
+            Some((_, sum)) => {
+                mutant!("chain: a step's second term in a sum forgotten", factor = 0);
+                *sum = sum.wrapping_add(factor);
+            }
             None => all.push((i, factor)),
         }
     }
