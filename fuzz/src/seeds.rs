@@ -138,6 +138,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         tapes: vec![TapeState {
             tape: "9f2c01ab77de".to_owned(),
             model: Some("digits".to_owned()),
+            dealer: "maker".to_owned(),
             examples: 16,
             left: 3,
             answers: 4,

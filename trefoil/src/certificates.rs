@@ -11,7 +11,13 @@ use std::{
 use net::{Endpoint, Identity, Period};
 use serde::{Deserialize, Serialize};
 
-use crate::{Result, cluster::identity, config::PartyConfig, log, server::Server};
+use crate::{
+    Result,
+    cluster::{identity, trust},
+    config::PartyConfig,
+    log,
+    server::Server,
+};
 
 /// The interval at which the files are checked.
 const LOOK: Duration = Duration::from_secs(1);
@@ -127,6 +133,7 @@ fn take_up(config: &PartyConfig, endpoint: &Endpoint, server: &Server) -> Result
     let identity = identity(&net::Role::party(config.party), &config.files())?;
     server.check_revocations(&identity)?;
     endpoint.set_identity(&identity)?;
+    server.trust(trust(&config.files())?);
     server.set_certificates(CertificateEnd::of(&identity)?);
     Ok(())
 }

@@ -13,7 +13,7 @@ use std::{
 
 use gpu_kernels::EngineChoice;
 use mpc_core::Profile;
-use net::{Authority, Identity, Role};
+use net::{Authority, Identity, Role, Trust};
 use serde::Serialize;
 use zeroize::Zeroizing;
 
@@ -23,7 +23,10 @@ pub use request::{Signed, request, sign};
 
 use crate::{
     Error, Result,
-    config::{Access, ClientConfig, Limits, PartyConfig, StoreSettings, Truncation, check_address},
+    config::{
+        Access, ClientConfig, DealerConfig, Limits, PartyConfig, StoreSettings, Truncation,
+        check_address,
+    },
     protocols::ProtocolChoice,
     store::{ClusterId, Place, StoreKey, is_sealed, opened, rekeyed, write_synced},
 };
@@ -53,6 +56,8 @@ pub struct Plan {
     pub servers: Vec<String>,
     /// Names of the clients.
     pub clients: Vec<String>,
+    /// Names of the dealers of tapes.
+    pub dealers: Vec<String>,
     /// True if members make their keys themselves ([`request`]), and get certificates later ([`sign`]).
     pub without_keys: bool,
 }
@@ -82,7 +87,7 @@ impl<'a> Files<'a> {
 /// The files of a member of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Member {
-    /// `party-0`, `client alice`.
+    /// `party-0`, `client alice`, `dealer maker`.
     pub role: String,
     /// Its folder, which is copied to its machine as a whole.
     pub folder: PathBuf,
@@ -138,6 +143,10 @@ pub fn addresses(protocol: ProtocolChoice, hosts: &[String], port: u16) -> Resul
 /// allowed, [`Error::File`] if files cannot be written. No file is ever overwritten.
 pub fn init(plan: &Plan) -> Result<Vec<Member>> {
     let clients = plan.clients.iter().map(|name| client_role(name)).collect::<Result<Vec<_>>>()?;
+    let dealers = plan.dealers.iter().map(|name| dealer_role(name)).collect::<Result<Vec<_>>>()?;
+    if let Some(both) = plan.dealers.iter().find(|name| plan.clients.contains(name)) {
+        return Err(Error::input(format_args!("dealer `{both}`"), SEES_ANSWERS));
+    }
     if (1..clients.len()).any(|i| clients[..i].contains(&clients[i])) {
         return Err(Error::input(
             "--clients",
@@ -163,8 +172,15 @@ pub fn init(plan: &Plan) -> Result<Vec<Member>> {
         let keys = !plan.without_keys;
         members.push(write_client(&plan.folder, plan.protocol, servers, &authority, role, keys)?);
     }
+    for role in &dealers {
+        members.push(write_dealer(&plan.folder, &authority, role, !plan.without_keys)?);
+    }
     Ok(members)
 }
+
+/// The reason why nobody is a client and a dealer.
+const SEES_ANSWERS: &str = "a client has this name, and clients see answers: from answers a dealer could learn inputs; \
+                            give the dealer a name of its own";
 
 /// Adds a client to a cluster that [`init`] made here.
 ///
@@ -176,6 +192,15 @@ pub fn add_client(folder: &Path, name: &str) -> Result<Member> {
     let authority = read_authority(folder)?;
     let party = PartyConfig::read(&folder.join("party-0").join("party.toml"))?;
     write_client(folder, party.protocol, &party.servers, &authority, &role, true)
+}
+
+/// Adds a dealer of tapes to a cluster that [`init`] made here.
+///
+/// # Errors
+/// As [`add_client`]; also if a client has this name.
+pub fn add_dealer(folder: &Path, name: &str) -> Result<Member> {
+    let role = dealer_role(name)?;
+    write_dealer(folder, &read_authority(folder)?, &role, true)
 }
 
 /// The authority of a cluster that [`init`] made here.
@@ -221,6 +246,22 @@ pub fn identity(role: &Role, files: &Files<'_>) -> Result<Identity> {
         identity = identity.revoked(&read(list)?);
     }
     Ok(identity)
+}
+
+/// The authority by which a member knows signatures, less the certificates on its list.
+///
+/// # Errors
+/// [`Error::Config`] if a file cannot be read.
+pub fn trust(files: &Files<'_>) -> Result<Trust> {
+    let read = |path: &Path| {
+        fs::read_to_string(path).map_err(|cause| {
+            let reason =
+                format!("cannot be read ({cause}); copy the member's whole folder to its machine");
+            Error::config(path.display(), reason)
+        })
+    };
+    let list = files.revoked.map(read).transpose()?;
+    Ok(Trust::new(&read(files.authority)?, list.as_deref())?)
 }
 
 /// A member's private key, which may be encrypted under its store's key.
@@ -293,6 +334,13 @@ fn client_role(name: &str) -> Result<Role> {
     })
 }
 
+fn dealer_role(name: &str) -> Result<Role> {
+    Role::dealer(name).map_err(|_| {
+        let reason = "use 1 to 40 characters out of a-z, 0-9 and -";
+        Error::input(format_args!("dealer `{}`", name.escape_default()), reason)
+    })
+}
+
 fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member> {
     let role = Role::party(party);
     let folder = plan.folder.join(role.to_string());
@@ -340,9 +388,10 @@ fn write_client(
     let Role::Client(name) = role else {
         return Err(Error::Internal("a client's role was expected".to_owned()));
     };
-    let folder = cluster.join(format!("client-{name}"));
-    if folder.exists() {
-        let reason = format!("{} is there already; choose another name", folder.display());
+    let folder = new_member_folder(cluster, role)?;
+    if cluster.join(member_folder(&Role::Dealer(name.clone()))).exists() {
+        let reason =
+            "a dealer has this name, and a dealer must not see answers; choose another name";
         return Err(Error::input(format_args!("client `{name}`"), reason));
     }
     write_identity(cluster, &folder, authority, role, with_key)?;
@@ -360,6 +409,44 @@ fn write_client(
     write_config(role, &folder, "client.toml", &config, CLIENT_HEAD)
 }
 
+fn write_dealer(
+    cluster: &Path,
+    authority: &Authority,
+    role: &Role,
+    with_key: bool,
+) -> Result<Member> {
+    let Role::Dealer(name) = role else {
+        return Err(Error::Internal("a dealer's role was expected".to_owned()));
+    };
+    let folder = new_member_folder(cluster, role)?;
+    if cluster.join(member_folder(&Role::Client(name.clone()))).exists() {
+        return Err(Error::input(format_args!("dealer `{name}`"), SEES_ANSWERS));
+    }
+    write_identity(cluster, &folder, authority, role, with_key)?;
+    let config = DealerConfig {
+        name: name.clone(),
+        authority: "authority.pem".into(),
+        certificate: "dealer.pem".into(),
+        key: "dealer.key".into(),
+    };
+    write_config(role, &folder, "dealer.toml", &config, DEALER_HEAD)
+}
+
+/// The folder of a member that is not there yet.
+fn new_member_folder(cluster: &Path, role: &Role) -> Result<PathBuf> {
+    let folder = cluster.join(member_folder(role));
+    if folder.exists() {
+        let reason = format!("{} is there already; choose another name", folder.display());
+        return Err(Error::input(role, reason));
+    }
+    Ok(folder)
+}
+
+/// The name of a member's folder in the cluster's.
+fn member_folder(role: &Role) -> String {
+    role.to_string().replace(' ', "-")
+}
+
 const PARTY_HEAD: &str = "\
 # One server of a Trefoil cluster. Start it with: trefoil party --config party.toml
 # Paths are relative to this file. Keep the key on this machine alone.
@@ -369,6 +456,12 @@ const PARTY_HEAD: &str = "\
 const CLIENT_HEAD: &str = "\
 # A client of a Trefoil cluster. Use it with: trefoil --config client.toml status
 # Paths are relative to this file. Keep the key to yourself.
+
+";
+
+const DEALER_HEAD: &str = "\
+# A dealer of a Trefoil cluster. Make tapes with it: trefoil --config dealer.toml tape make PLAN DIR --answers N
+# Paths are relative to this file. Keep the key on this machine alone.
 
 ";
 
@@ -394,7 +487,11 @@ fn write_identity(
 
 /// The name of a member's files, without the ending.
 fn stem(role: &Role) -> &'static str {
-    if matches!(role, Role::Client(_)) { "client" } else { "party" }
+    match role {
+        Role::Client(_) => "client",
+        Role::Dealer(_) => "dealer",
+        _ => "party",
+    }
 }
 
 fn write_config<T: Serialize>(
@@ -474,6 +571,7 @@ mod tests {
             servers: addresses(ProtocolChoice::Rss, &[], PORT).unwrap(),
             without_keys: false,
             clients: vec!["alice".to_owned(), "bob".to_owned()],
+            dealers: vec!["maker".to_owned()],
         }
     }
 
@@ -482,7 +580,8 @@ mod tests {
         let folder = crate::testing::folder("cluster");
         let members = init(&plan(&folder)).unwrap();
         let roles: Vec<_> = members.iter().map(|member| member.role.as_str()).collect();
-        assert_eq!(roles, ["party-0", "party-1", "party-2", "client alice", "client bob"]);
+        let all = ["party-0", "party-1", "party-2", "client alice", "client bob", "dealer maker"];
+        assert_eq!(roles, all);
         for party in 0..3 {
             let config = PartyConfig::read(&members[party].config).unwrap();
             assert_eq!(config.party, party);
@@ -493,6 +592,24 @@ mod tests {
         }
         let config = ClientConfig::read(&members[3].config).unwrap();
         identity(&Role::client("alice").unwrap(), &config.files()).unwrap();
+        let config = DealerConfig::read(&members[5].config).unwrap();
+        identity(&Role::dealer("maker").unwrap(), &config.files()).unwrap();
+    }
+
+    #[test]
+    fn nobody_is_a_client_and_a_dealer() {
+        let folder = crate::testing::folder("cluster");
+        let both = Plan { dealers: vec!["bob".to_owned()], ..plan(&folder) };
+        assert!(init(&both).unwrap_err().to_string().contains("clients see answers"));
+        init(&plan(&folder)).unwrap();
+        assert!(add_dealer(&folder, "alice").unwrap_err().to_string().contains("see answers"));
+        assert!(add_client(&folder, "maker").unwrap_err().to_string().contains("a dealer has"));
+        add_dealer(&folder, "carol").unwrap();
+        assert!(add_dealer(&folder, "carol").unwrap_err().to_string().contains("another name"));
+        assert!(sign(&folder, "dealer carol", &folder.join("none")).is_err());
+        let renewed = renew(&folder, &Renewal::Of(vec!["dealer carol".to_owned()]), true).unwrap();
+        assert_eq!(renewed[0].role, "dealer carol");
+        revoke(&folder, "dealer carol").unwrap();
     }
 
     #[test]
@@ -576,7 +693,7 @@ mod tests {
         init(&plan(&folder)).unwrap();
         renew(&folder, &Renewal::Of(vec!["bob".to_owned()]), true).unwrap();
         let empty = fs::read(folder.join("party-0/revoked.pem")).unwrap();
-        assert_eq!(revoke(&folder, "bob").unwrap().len(), 5);
+        assert_eq!(revoke(&folder, "bob").unwrap().len(), 6);
         let list = fs::read(folder.join("party-0/revoked.pem")).unwrap();
         assert!(list.len() > empty.len());
         assert_eq!(list, fs::read(folder.join("client-alice/revoked.pem")).unwrap());

@@ -24,7 +24,7 @@ use crate::{
     audit::{Audit, Event},
     certificates::{self, CertificateEnd},
     client::{Client, halt_at},
-    cluster::{cluster_id, identity},
+    cluster::{cluster_id, identity, trust},
     config::{ClientConfig, PartyConfig},
     log, memory, observe, rebuild,
     server::{Server, check_revocations},
@@ -105,6 +105,7 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
         start("metrics", move || observe::serve(&listener, &observed, &hosts))?;
     }
     server.set_certificates(CertificateEnd::of(&identity)?);
+    server.trust(trust(&config.files())?);
     let (watched, endpoint_watched, files) = (server.clone(), endpoint.clone(), config.clone());
     start("certificates", move || certificates::watch(&files, &endpoint_watched, &watched))?;
     let checked = server.clone();

@@ -1,5 +1,7 @@
 //! A dealer's tapes: what they are made of, and the folder of a server where they lie until they are spent.
 
+mod label;
+
 use std::{
     collections::BTreeMap,
     fs::{self, File},
@@ -9,7 +11,9 @@ use std::{
 };
 
 use gpu_kernels::AnyEngine;
+use label::Label;
 use mpc_core::{Deal, Settings};
+use net::{Identity, Trust};
 use ring_arith::Generator;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -38,6 +42,8 @@ pub struct TapeState {
     pub tape: String,
     /// The model that it is for, if this server has one.
     pub model: Option<String>,
+    /// The dealer who made it.
+    pub dealer: String,
     /// Examples of each answer, at most.
     pub examples: u64,
     /// Answers that are left.
@@ -54,7 +60,18 @@ pub struct TapeState {
 pub struct Shelf {
     folder: PathBuf,
     key: Option<StoreKey>,
-    known: Mutex<BTreeMap<PathBuf, Result<Tape, String>>>,
+    /// The authority that certifies dealers.
+    trust: Mutex<Option<Trust>>,
+    known: Mutex<BTreeMap<PathBuf, Result<Labelled, String>>>,
+}
+
+/// A tape that can be played.
+#[derive(Debug, Clone)]
+pub struct Labelled {
+    /// The tape.
+    pub tape: Tape,
+    /// The name of the dealer who made it, by the dealer's signature.
+    pub dealer: String,
 }
 
 /// The digest of all that a dealer's run depends on, which must be the same at the servers: the program and its
@@ -93,14 +110,15 @@ pub struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// Makes the tapes of both servers in two new files. `made` gets the number of answers that are
-    /// done.
+    /// Makes the tapes of both servers in two new files, and a label signed by the dealer beside each. `made` gets the
+    /// number of answers that are done.
     ///
     /// # Errors
     /// [`Error::File`] if a file exists already or cannot be written, [`Error::Mpc`] if the plan cannot be run.
     pub fn make(
         &self,
         engine: AnyEngine,
+        dealer: &Identity,
         paths: &[PathBuf; 2],
         made: &mut dyn FnMut(u64),
     ) -> Result<()> {
@@ -110,11 +128,17 @@ impl Order<'_> {
                 .iter()
                 .zip(paths)
                 .map(|(file, path)| file.sync_all().map_err(|cause| Error::file(path, cause)));
-            synced.collect()
+            synced.collect::<Result<()>>()
+        });
+        let done = done.and_then(|()| {
+            paths.iter().try_for_each(|path| Label::sign(dealer, path)?.write(path))
         });
         if done.is_err() {
             // An unfinished file is not a tape, and only takes room.
-            paths.iter().for_each(|path| drop(fs::remove_file(path)));
+            for path in paths {
+                drop(fs::remove_file(path));
+                drop(fs::remove_file(Label::beside(path)));
+            }
         }
         done
     }
@@ -156,25 +180,35 @@ impl Order<'_> {
 }
 
 impl Shelf {
-    /// The tapes in a server's data folder, under the key of its store.
+    /// The tapes in a server's data folder, under the key of its store. None is played before [`Shelf::trust`].
     #[must_use]
     pub fn new(data: &Path, key: Option<StoreKey>) -> Self {
-        Self { folder: data.join(FOLDER), key, known: Mutex::default() }
+        let (trust, known) = (Mutex::default(), Mutex::default());
+        Self { folder: data.join(FOLDER), key, trust, known }
     }
 
-    /// Moves a tape's file to the folder of party `party`, where it is played from. The server may run. Returns
-    /// where it is now.
+    /// Takes the tapes of dealers whom an authority certifies; those that are known are looked at again.
+    pub fn trust(&self, authority: Trust) {
+        *self.trust.lock().unwrap_or_else(PoisonError::into_inner) = Some(authority);
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Moves a tape's file with its label to the folder of party `party`, where it is played from. The server may run.
+    /// Returns where it is now, and its dealer's name.
     ///
     /// # Errors
-    /// [`Error::Input`] if it is not a whole tape of this party, or was added before; [`Error::File`] if it cannot be
-    /// moved.
-    pub fn add(&self, file: &Path, party: usize) -> Result<PathBuf> {
+    /// [`Error::Input`] if it is not a whole tape of this party, no dealer of the cluster signed it as it is, or it was
+    /// added before; [`Error::File`] if it cannot be moved.
+    pub fn add(&self, file: &Path, party: usize) -> Result<(PathBuf, String)> {
         let bad = |reason: String| Error::input(file.display(), reason);
         let tape = Tape::open(file, None).map_err(|error| bad(reason_of(&error)))?;
         if tape.party().0 != party {
             let reason = format!("it is the tape of {}, not of party {party}", tape.party());
             return Err(bad(reason));
         }
+        let label = Label::read(file).map_err(bad)?;
+        let dealer = self.dealer(&label, &tape).map_err(bad)?;
+        label.check_file(file).map_err(bad)?;
         let place = self.folder.join(format!("{}.{SUFFIX}", shown_name(&tape.id())));
         drop(tape);
         if place.exists() {
@@ -182,6 +216,7 @@ impl Shelf {
             return Err(bad(reason.to_owned()));
         }
         fs::create_dir_all(&self.folder).map_err(|cause| Error::file(&self.folder, cause))?;
+        label.write(&place)?;
         let moved = match fs::rename(file, &place) {
             Err(cause) if cause.kind() == io::ErrorKind::CrossesDevices => carry(file, &place),
             outcome => outcome,
@@ -189,9 +224,25 @@ impl Shelf {
         moved
             .and_then(|()| File::open(&self.folder)?.sync_all())
             .map_err(|cause| Error::file(&place, cause))?;
+        drop(fs::remove_file(Label::beside(file)));
         // Takes the tape's key out of it, unless a server that runs has the tape already and does so.
         drop(self.open(&place));
-        Ok(place)
+        Ok((place, dealer))
+    }
+
+    /// The name of the dealer who signed a label.
+    fn dealer(&self, label: &Label, tape: &Tape) -> Result<String, String> {
+        let trust = self.trust.lock().unwrap_or_else(PoisonError::into_inner);
+        let trust = trust.as_ref().ok_or("no authority is known that certifies dealers")?;
+        label.dealer(trust, tape)
+    }
+
+    /// Opens a tape that a dealer of the cluster has signed.
+    fn open_labelled(&self, path: &Path) -> Result<Labelled, String> {
+        let label = Label::read(path)?;
+        let tape = self.open(path)?;
+        let dealer = self.dealer(&label, &tape)?;
+        Ok(Labelled { tape, dealer })
     }
 
     /// Encrypts the keys of all tapes again: those that are under `from`, or plain, under the store's key, or plain
@@ -264,14 +315,14 @@ impl Shelf {
     ///
     /// # Errors
     /// [`Error::File`] if the folder cannot be read.
-    pub fn tapes(&self) -> Result<(Vec<Tape>, Vec<String>)> {
+    pub fn tapes(&self) -> Result<(Vec<Labelled>, Vec<String>)> {
         let found = self.files()?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|path, _| found.contains(path));
         for path in found {
             // A file that could not be used may have been repaired.
             if !matches!(known.get(&path), Some(Ok(_))) {
-                let tape = self.open(&path);
+                let tape = self.open_labelled(&path);
                 known.insert(path, tape);
             }
         }

@@ -22,7 +22,10 @@ fn plan(cluster: &Cluster) -> String {
 /// Has a dealer, a process that ends, make a pair of tapes.
 fn make(cluster: &Cluster, plan: &str, name: &str, options: &[&str]) -> [PathBuf; 2] {
     let out = cluster.folder.join(name);
-    let made = trefoil(&[&["tape", "make", plan, out.to_str().unwrap()], options].concat());
+    let dealer = cluster.folder.join("dealer-dealer/dealer.toml");
+    let config = ["--config", dealer.to_str().unwrap()];
+    let made = ["tape", "make", plan, out.to_str().unwrap()];
+    let made = trefoil(&[&config[..], &made, options].concat());
     assert_eq!(made.code, 0, "{}", made.err);
     [0, 1].map(|party| out.join(format!("party-{party}.tape")))
 }
@@ -33,13 +36,18 @@ fn add(cluster: &Cluster, party: usize, tape: &Path) -> common::Run {
     trefoil(&["--config", config.to_str().unwrap(), "tape", "add", tape.to_str().unwrap()])
 }
 
+/// The file of a tape's label.
+fn label(tape: &Path) -> PathBuf {
+    tape.with_added_extension("signed")
+}
+
 /// Gives each server its tape; returns where they lie.
 fn add_both(cluster: &Cluster, tapes: &[PathBuf; 2]) -> [PathBuf; 2] {
     [0, 1].map(|party| {
         let added = add(cluster, party, &tapes[party]);
         assert_eq!(added.code, 0, "{}", added.err);
-        assert!(!tapes[party].exists(), "a tape is moved");
-        PathBuf::from(added.out.trim())
+        assert!(!tapes[party].exists() && !label(&tapes[party]).exists(), "a tape is moved");
+        PathBuf::from(added.out.lines().next().unwrap())
     })
 }
 
@@ -82,9 +90,10 @@ fn two_servers_answer_from_tapes_until_they_are_spent() {
     let tapes = make(&cluster, &plan, "one", &["--answers", "4", "--batch", "16"]);
     let foreign = add(&cluster, 1, &tapes[0]);
     assert!(foreign.err.contains("not of party 1"), "{}", foreign.err);
-    let kept = fs::read(&tapes[0]).unwrap();
+    let kept = [&tapes[0], &label(&tapes[0])].map(|file| fs::read(file).unwrap());
     add_both(&cluster, &tapes);
-    fs::write(&tapes[0], kept).unwrap();
+    fs::write(&tapes[0], &kept[0]).unwrap();
+    fs::write(label(&tapes[0]), &kept[1]).unwrap();
     let copy = add(&cluster, 0, &tapes[0]);
     assert!(copy.err.contains("is here already"), "{}", copy.err);
     let many = infer(&cluster, &forty, &[]);
@@ -191,9 +200,12 @@ fn tapes_that_are_put_back_or_exchanged_give_no_answer() {
     (0..2).for_each(|party| cluster.kill(party));
     tapes.iter().for_each(|tape| fs::remove_file(tape).unwrap());
     let fresh = add_both(&cluster, &make(&cluster, &plan, "two", &["--answers", "1"]));
-    let [zero, other] = fresh.each_ref().map(|tape| fs::read(tape).unwrap());
-    fs::write(&fresh[0], other).unwrap();
-    fs::write(&fresh[1], zero).unwrap();
+    for file in [PathBuf::clone, |tape: &PathBuf| label(tape)] {
+        let [zero, one] = fresh.each_ref().map(file);
+        let [at_zero, at_one] = [&zero, &one].map(|file| fs::read(file).unwrap());
+        fs::write(zero, at_one).unwrap();
+        fs::write(one, at_zero).unwrap();
+    }
     start(&mut cluster);
     let exchanged = infer(&cluster, &one, &[]);
     assert_eq!(exchanged.code, 6, "{}", exchanged.err);
@@ -201,6 +213,72 @@ fn tapes_that_are_put_back_or_exchanged_give_no_answer() {
     assert_eq!(cluster.run("alice", &["status"]).code, 0, "the servers are linked");
     let states = cluster.json("alice", &["status"]);
     assert_eq!((&states[0]["failed"], &states[0]["done"]), (&1.into(), &0.into()));
+}
+
+/// A dealer that is shown an answer could learn an input from it, if it lied: so servers know who made a tape.
+#[test]
+fn servers_play_tapes_of_dealers_whom_they_know_and_who_see_no_answers() {
+    let mut cluster = Cluster::make_dealt("dealt-signed", "alice");
+    let plan = plan(&cluster);
+    start(&mut cluster);
+    cluster.json("alice", &["model", "put", "digits", DIGITS]);
+    let tapes = make(&cluster, &plan, "one", &["--answers", "3"]);
+    let refused = |party: usize, reason: &str| {
+        let added = add(&cluster, party, &tapes[party]);
+        assert_ne!(added.code, 0);
+        assert!(added.err.contains(reason), "{reason}: {}", added.err);
+        assert!(tapes[party].exists(), "what is refused stays");
+    };
+
+    // Without a label, with that of another tape, with one of another cluster's dealer, and changed since it was made.
+    let labels = tapes.each_ref().map(|tape| fs::read(label(tape)).unwrap());
+    fs::remove_file(label(&tapes[0])).unwrap();
+    refused(0, "nobody signed it");
+    fs::write(label(&tapes[0]), &labels[1]).unwrap();
+    refused(0, "its dealer signed another tape");
+    let elsewhere = Cluster::make_dealt("dealt-elsewhere", "alice");
+    let theirs = make(&elsewhere, &plan, "one", &["--answers", "1"]);
+    let added = add(&cluster, 0, &theirs[0]);
+    assert!(added.err.contains("issued by another cluster's authority"), "{}", added.err);
+    fs::write(label(&tapes[0]), &labels[0]).unwrap();
+    let mut bytes = fs::read(&tapes[0]).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&tapes[0], &bytes).unwrap();
+    refused(0, "not as its dealer made it");
+    bytes[last] ^= 1;
+    fs::write(&tapes[0], &bytes).unwrap();
+    // A client makes none.
+    let client = cluster.client_config("alice");
+    let out = cluster.folder.join("two");
+    let made = ["tape", "make", &plan, out.to_str().unwrap(), "--answers", "1"];
+    let made = trefoil(&[&["--config", client.to_str().unwrap()], &made[..]].concat());
+    assert_ne!(made.code, 0, "{}", made.out);
+
+    let added = add(&cluster, 0, &tapes[0]);
+    assert!(added.out.contains("signed by dealer dealer"), "{}", added.out);
+    let added = add(&cluster, 1, &tapes[1]);
+    assert_eq!(added.code, 0, "{}", added.err);
+    let one = images(&cluster, 1);
+    assert_eq!(infer(&cluster, &one, &[]).code, 0, "{}", cluster.logs());
+    assert_eq!(cluster.json("alice", &["status"])[0]["tapes"][0]["dealer"], "dealer");
+
+    // Once the dealer may see answers of the model, as a client of that name, its tapes give none.
+    cluster.json("alice", &["model", "share", "digits", "--with", "dealer"]);
+    let seen = infer(&cluster, &one, &[]);
+    assert_eq!(seen.code, 6, "{}", seen.err);
+    assert!(seen.err.contains("may see answers of this model as client dealer"), "{}", seen.err);
+    cluster.json("alice", &["model", "share", "digits", "--not-with", "dealer"]);
+    assert_eq!(infer(&cluster, &one, &[]).code, 0, "{}", cluster.logs());
+
+    // A dealer that is revoked is known within seconds.
+    let folder = cluster.folder.to_str().unwrap();
+    assert_eq!(trefoil(&["cluster", "revoke", folder, "dealer dealer"]).code, 0);
+    let revoked = (0..100).any(|_| {
+        thread::sleep(Duration::from_millis(100));
+        infer(&cluster, &one, &[]).err.contains("it is revoked")
+    });
+    assert!(revoked, "{}", cluster.logs());
 }
 
 /// Runs `trefoil store` for a server.

@@ -13,7 +13,7 @@ pub enum Cluster {
     #[command(long_about = "\
 Make a cluster's authority, certificates and configuration files.
 
-DIR gets a folder for each member: one for each server, party-0 and so on, and one for each client. Copy each to its
+DIR gets a folder for each member: one for each server, party-0 and so on, one for each client and each dealer. Copy each to its
 machine, as a whole, over a safe way: it holds a private key. Keep DIR/authority offline; whoever has it
 can enter the cluster in any role.")]
     Init {
@@ -32,6 +32,9 @@ can enter the cluster in any role.")]
         /// Names of the clients
         #[arg(long, value_delimiter = ',', default_value = "client", value_name = "NAMES")]
         clients: Vec<String>,
+        /// Names of the dealers of tapes [default: dealer, if servers play tapes]
+        #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+        dealers: Option<Vec<String>>,
         /// Make no member's key here: each makes its own with `cluster request`
         #[arg(long)]
         without_keys: bool,
@@ -46,7 +49,7 @@ operator the key's fingerprint over another way, so that nobody on the way can e
     Request {
         /// The member's folder
         dir: PathBuf,
-        /// party-0, party-1, party-2, or the client's name
+        /// party-0, party-1, party-2, the client's name, or "dealer NAME"
         name: String,
     },
     /// Make the certificate that a member's request asks for
@@ -58,7 +61,7 @@ what the member tells you over another way.")]
     Sign {
         /// The cluster's folder, with its authority
         dir: PathBuf,
-        /// party-0, party-1, party-2, or the client's name
+        /// party-0, party-1, party-2, the client's name, or "dealer NAME"
         name: String,
         /// The request
         request: PathBuf,
@@ -72,7 +75,7 @@ its member's machine: servers take it up by themselves within seconds, running j
     Renew {
         /// The cluster's folder, with its authority
         dir: PathBuf,
-        /// party-0, party-1, party-2, names of clients, or authority
+        /// party-0, party-1, party-2, names of clients, "dealer NAME", or authority
         #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "MEMBER")]
         members: Vec<String>,
         /// All members
@@ -92,7 +95,7 @@ member in again.")]
     Revoke {
         /// The cluster's folder, with its authority
         dir: PathBuf,
-        /// The client's name, or party-0, party-1 or party-2
+        /// The client's name, "dealer NAME", or party-0, party-1 or party-2
         name: String,
     },
     /// Make the files of one more client
@@ -100,6 +103,18 @@ member in again.")]
         /// The cluster's folder, with its authority
         dir: PathBuf,
         /// The client's name: 1 to 40 of a-z, 0-9 and -
+        name: String,
+    },
+    /// Make the files of one more dealer of tapes
+    #[command(long_about = "\
+Make the files of one more dealer of tapes.
+
+A dealer makes tapes for two servers and signs them: `trefoil --config dealer-NAME/dealer.toml tape make`. It must be
+nobody who sees answers, or works with somebody who does: from answers a dealer that lies could learn inputs.")]
+    AddDealer {
+        /// The cluster's folder, with its authority
+        dir: PathBuf,
+        /// The dealer's name: 1 to 40 of a-z, 0-9 and -, and no client's
         name: String,
     },
 }

@@ -10,7 +10,8 @@ use std::{
 use net::{Authority, Identity, Role, Serial};
 
 use super::{
-    AUTHORITY, LIST, MEMBER_YEARS, Member, YEAR, YEARS, client_role, read_authority, replace,
+    AUTHORITY, LIST, MEMBER_YEARS, Member, YEAR, YEARS, client_role, dealer_role, member_folder,
+    read_authority, replace, stem,
 };
 use crate::{Error, Result};
 
@@ -23,7 +24,7 @@ const REVOKED: &str = "revoked";
 /// The certificates to renew.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Renewal {
-    /// Those of these members: `party-N`, a client's name, or `authority`.
+    /// Those of these members: `party-N`, a client's name, `dealer NAME`, or `authority`.
     Of(Vec<String>),
     /// Those of all members that have a folder here, and the authority's if it would end before them.
     All,
@@ -180,41 +181,36 @@ fn all_members(folder: &Path, authority: &Authority) -> Result<Vec<String>> {
     }
     for home in member_folders(folder)? {
         let name = home.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        names.push(name.strip_prefix("client-").map_or(name.clone(), str::to_owned));
+        names.push(match name.split_once('-') {
+            Some(("client", name)) => name.to_owned(),
+            Some(("dealer", name)) => format!("dealer {name}"),
+            _ => name,
+        });
     }
     Ok(names)
 }
 
-/// The folders of servers, then those of clients.
+/// The folders of servers, then those of clients and of dealers.
 fn member_folders(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).map_err(|cause| Error::file(folder, cause))?;
     let name = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
     let mut names: Vec<_> = entries.filter_map(name).collect();
     let is_party = |name: &String| matches!(name.parse(), Ok(Role::Party(_)));
-    names.retain(|name| is_party(name) || name.starts_with("client-"));
+    let is_other = |name: &String| ["client-", "dealer-"].iter().any(|kind| name.starts_with(kind));
+    names.retain(|name| is_party(name) || is_other(name));
     names.sort_by_key(|name| (!is_party(name), name.clone()));
     Ok(names.into_iter().map(|name| folder.join(name)).collect())
 }
 
-/// `party-1`, or a client's name with or without `client-` or `client ` before it.
+/// `party-1`, `dealer NAME`, or a client's name with or without `client ` before it.
 pub(super) fn member_role(name: &str) -> Result<Role> {
-    if let Ok(role @ Role::Party(_)) = name.parse() {
-        return Ok(role);
-    }
-    client_role(name.strip_prefix("client ").unwrap_or(name))
-}
-
-fn member_folder(role: &Role) -> String {
-    match role {
-        Role::Client(name) => format!("client-{name}"),
-        party => party.to_string(),
-    }
-}
-
-fn stem(role: &Role) -> &'static str {
-    match role {
-        Role::Client(_) => "client",
-        _ => "party",
+    match name.split_once(' ') {
+        Some(("dealer", dealer)) => dealer_role(dealer),
+        Some(("client", client)) => client_role(client),
+        _ => match name.parse() {
+            Ok(role @ Role::Party(_)) => Ok(role),
+            _ => client_role(name),
+        },
     }
 }
 

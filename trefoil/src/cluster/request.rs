@@ -9,8 +9,8 @@ use net::{KeyRequest, key_fingerprint};
 use serde::Serialize;
 
 use super::{
-    Error, MEMBER_YEARS, Result, YEAR, client_role, make_folder, note_issued, read_authority,
-    renew, replace, stem, write_client, write_new,
+    Error, MEMBER_YEARS, Result, YEAR, make_folder, member_folder, note_issued, read_authority,
+    renew, replace, stem, write_client, write_dealer, write_new,
 };
 use crate::config::PartyConfig;
 
@@ -54,7 +54,8 @@ pub fn request(folder: &Path, name: &str) -> Result<Requested> {
     Ok(Requested { request, key, fingerprint: key_fingerprint(&made.request_pem)? })
 }
 
-/// Makes a certificate for a member's key, where the authority is. A client that is not known yet gets its folder.
+/// Makes a certificate for a member's key, where the authority is. A client or dealer that is not known yet gets its
+/// folder.
 ///
 /// # Errors
 /// [`Error::Config`] if the folder does not hold a cluster, or the file is not a request; [`Error::Input`] if the
@@ -66,10 +67,7 @@ pub fn sign(cluster: &Path, name: &str, request: &Path) -> Result<Signed> {
         fs::read_to_string(request).map_err(|cause| Error::input(request.display(), cause))?;
     let fingerprint =
         key_fingerprint(&asked).map_err(|cause| Error::input(request.display(), cause))?;
-    let folder = match &role {
-        net::Role::Client(name) => cluster.join(format!("client-{name}")),
-        party => cluster.join(party.to_string()),
-    };
+    let folder = cluster.join(member_folder(&role));
     let stem = stem(&role);
     if folder.join(format!("{stem}.key")).exists() {
         let reason = format!(
@@ -80,8 +78,10 @@ pub fn sign(cluster: &Path, name: &str, request: &Path) -> Result<Signed> {
     }
     if !folder.exists() {
         let party = PartyConfig::read(&cluster.join("party-0").join("party.toml"))?;
-        let role = client_role(name)?;
-        write_client(cluster, party.protocol, &party.servers, &authority, &role, false)?;
+        match &role {
+            net::Role::Dealer(_) => write_dealer(cluster, &authority, &role, false)?,
+            _ => write_client(cluster, party.protocol, &party.servers, &authority, &role, false)?,
+        };
     }
     let certificate = authority.sign(&asked, &role, MEMBER_YEARS * YEAR)?;
     note_issued(cluster, &role, &certificate)?;
@@ -109,6 +109,7 @@ mod tests {
             protocol: ProtocolChoice::Rss,
             servers: addresses(ProtocolChoice::Rss, &[], PORT).unwrap(),
             clients: vec!["alice".to_owned()],
+            dealers: Vec::new(),
             without_keys: true,
         })
         .unwrap();
@@ -116,6 +117,7 @@ mod tests {
             ("party-1", Role::party(1)),
             ("alice", Role::client("alice").unwrap()),
             ("bob", Role::client("bob").unwrap()),
+            ("dealer maker", Role::dealer("maker").unwrap()),
         ] {
             let own = folder("member");
             let asked = request(&own, name).unwrap();
@@ -158,6 +160,7 @@ mod tests {
             protocol: ProtocolChoice::Rss,
             servers: addresses(ProtocolChoice::Rss, &[], PORT).unwrap(),
             clients: vec!["alice".to_owned()],
+            dealers: Vec::new(),
             without_keys: false,
         })
         .unwrap();

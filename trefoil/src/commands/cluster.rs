@@ -5,15 +5,23 @@ use serde_json::json;
 use crate::{
     Result,
     cli::Cluster,
-    cluster::{Member, Plan, Renewal, add_client, addresses, init, renew, request, revoke, sign},
+    cluster::{
+        Member, Plan, Renewal, add_client, add_dealer, addresses, init, renew, request, revoke,
+        sign,
+    },
     output::Output,
 };
 
 pub(super) fn run(command: Cluster, output: Output) -> Result<()> {
     match command {
-        Cluster::Init { dir, protocol, hosts, port, clients, without_keys } => {
+        Cluster::Init { dir, protocol, hosts, port, clients, dealers, without_keys } => {
             let servers = addresses(protocol, &hosts, port)?;
-            let plan = Plan { folder: dir, protocol, servers, clients, without_keys };
+            let dealers = match dealers {
+                Some(dealers) => dealers,
+                None if protocol.plays_tapes() => vec!["dealer".to_owned()],
+                None => Vec::new(),
+            };
+            let plan = Plan { folder: dir, protocol, servers, clients, dealers, without_keys };
             let members = init(&plan)?;
             let value = json!({ "servers": plan.servers, "members": members });
             output.result(&value, || made(&plan, &members))?;
@@ -58,6 +66,10 @@ pub(super) fn run(command: Cluster, output: Output) -> Result<()> {
         }
         Cluster::AddClient { dir, name } => {
             let member = add_client(&dir, &name)?;
+            output.result(&member, || line(&member, ""))
+        }
+        Cluster::AddDealer { dir, name } => {
+            let member = add_dealer(&dir, &name)?;
             output.result(&member, || line(&member, ""))
         }
     }

@@ -138,10 +138,11 @@ fn ask_all(config: &ClientConfig) -> Result<Vec<Result<Status>>> {
 
 /// The number of answers a tape still gives.
 fn tape_line(party: usize, tape: &TapeState) -> String {
-    let TapeState { tape: name, model, examples, left, answers } = tape;
+    let TapeState { tape: name, model, dealer, examples, left, answers } = tape;
     let model = model.as_ref().map_or("no model of yours".to_owned(), |model| format!("`{model}`"));
     format!(
-        "party {party}: tape {name} for {model}, up to {examples} at once: {left} of {answers} answers left"
+        "party {party}: tape {name} of dealer {dealer} for {model}, up to {examples} at once: {left} of {answers} \
+         answers left"
     )
 }
 

@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use mpc_core::Settings;
+use net::{Identity, Role};
 use ring_arith::Generator;
 use serde_json::json;
 
@@ -10,7 +11,8 @@ use super::reading;
 use crate::{
     Error, Result,
     cli::{Global, MakeTape, Tape, TapePlan},
-    config::PartyConfig,
+    cluster::{identity, trust},
+    config::{DealerConfig, PartyConfig},
     import::Imported,
     output::{Output, bytes},
     program::Program,
@@ -23,7 +25,7 @@ const PLAN: u64 = 64 << 20;
 pub(super) fn run(command: Tape, global: &Global, output: Output) -> Result<()> {
     match command {
         Tape::Plan(arguments) => plan(&arguments, output),
-        Tape::Make(arguments) => make(&arguments, output),
+        Tape::Make(arguments) => make(&arguments, global, output),
         Tape::Add { file } => add(&file, global, output),
     }
 }
@@ -40,7 +42,8 @@ fn plan(arguments: &TapePlan, output: Output) -> Result<()> {
     output.result(&json!({ "plan": shown, "digest": program.digest() }), || shown.clone())
 }
 
-fn make(arguments: &MakeTape, output: Output) -> Result<()> {
+fn make(arguments: &MakeTape, global: &Global, output: Output) -> Result<()> {
+    let dealer = dealer(global)?;
     let program = read_plan(&arguments.plan)?;
     if let Some(batch) = program.plan().fixed_batch()
         && batch != arguments.batch
@@ -68,22 +71,37 @@ fn make(arguments: &MakeTape, output: Output) -> Result<()> {
     };
     let progress = output.progress("making tapes");
     let all = arguments.answers as usize;
-    order.make(engine, &paths, &mut |made| progress.job((made as usize).min(all - 1), all))?;
+    order.make(engine, &dealer, &paths, &mut |made| {
+        progress.job((made as usize).min(all - 1), all)
+    })?;
     drop(progress);
     let size = |path: &std::path::PathBuf| fs::metadata(path).map_or(0, |data| data.len());
     let sizes = paths.each_ref().map(size);
     let shown = paths.each_ref().map(|path| path.display().to_string());
     let value = json!({
         "tapes": shown, "bytes": sizes, "answers": arguments.answers, "batch": arguments.batch,
+        "dealer": dealer.role().to_string(),
     });
     output.result(&value, || {
         let lines = shown.iter().zip(sizes).map(|(path, size)| format!("{path} {}", bytes(size)));
         lines.collect::<Vec<_>>().join("\n")
     })?;
     output.remark(
-        "\nMove each to its server's machine over a safe way, keep no copy, and take it in there:\n  \
-         trefoil --config party.toml tape add party-0.tape",
+        "\nMove each, with the .signed file beside it, to its server's machine over a safe way, keep no copy, and take \
+         it in there:\n  trefoil --config party.toml tape add party-0.tape",
     )
+}
+
+/// The dealer that this program is.
+fn dealer(global: &Global) -> Result<Identity> {
+    let Some(path) = &global.config else {
+        let reason = "name the dealer's file: trefoil --config dealer-NAME/dealer.toml tape make PLAN DIR; \
+                      `trefoil cluster add-dealer` makes it";
+        return Err(Error::config("--config", reason));
+    };
+    let config = DealerConfig::read(path)?;
+    let role = Role::dealer(&config.name)?;
+    identity(&role, &config.files())
 }
 
 fn read_plan(path: &Path) -> Result<Program> {
@@ -108,9 +126,14 @@ fn add(file: &Path, global: &Global, output: Output) -> Result<()> {
             "this server computes with others and without tapes: `protocol` is not \"rss-dealt\"";
         return Err(Error::config(path.display(), reason));
     }
-    let place = Shelf::new(&config.data, config.store_key()?).add(file, config.party)?;
+    let shelf = Shelf::new(&config.data, config.store_key()?);
+    shelf.trust(trust(&config.files())?);
+    let (place, dealer) = shelf.add(file, config.party)?;
     let shown = place.display().to_string();
-    output.result(&json!({ "added": shown }), || shown.clone())
+    output.result(&json!({ "added": shown, "dealer": dealer }), || shown.clone())?;
+    output.remark(format!(
+        "\nMade and signed by dealer {dealer}, who must not see answers and must not talk to either server."
+    ))
 }
 
 impl MakeTape {

@@ -75,6 +75,12 @@ impl Core {
         Ok(manifest)
     }
 
+    /// True if whoever has this name may run a model, and so see its answers, as a client.
+    pub(super) fn may_see_answers(&self, name: &str, manifest: &Manifest) -> bool {
+        let named = manifest.owner == name || manifest.readers.include(name);
+        named && self.access.admits(name) && self.access.may_infer(name)
+    }
+
     /// Checks that a client may put something of this kind under this name.
     pub(super) fn may_put(
         &self,

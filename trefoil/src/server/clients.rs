@@ -26,7 +26,7 @@ use crate::{
     program::Program,
     queue::Joins,
     range::check_ranges,
-    store::Content,
+    store::{Content, Manifest},
     wire::{
         Channel, Cost, Link, Pace, Reply, Request, check_shapes, check_upload, hear, receive_bytes,
         receive_parcel, say, send_bytes, send_bytes_at,
@@ -255,7 +255,7 @@ impl Visit<'_> {
         let one_at_a_time = core.predicting.lock().unwrap_or_else(PoisonError::into_inner);
         core.quotas.check_run(self.client, model, 0)?;
         let began = Instant::now();
-        let costs = core.predict(&program, manifest.version, program.batch(&shapes)?);
+        let costs = core.predict(&program, &manifest, program.batch(&shapes)?);
         core.quotas.ran(self.client, model, 0, began.elapsed());
         drop(one_at_a_time);
         say(self.channel, &Reply::Predicted(costs?))
@@ -388,10 +388,15 @@ impl Core {
 
     /// The traffic of a job on this many examples. With tapes it is the traffic of the tape's
     /// batch.
-    fn predict(&self, program: &Program, version: Id, examples: usize) -> Result<Vec<Cost>> {
+    fn predict(
+        &self,
+        program: &Program,
+        manifest: &Manifest,
+        examples: usize,
+    ) -> Result<Vec<Cost>> {
         let mut batch = examples;
         if let Some(shelf) = &self.shelf {
-            let tapes = candidates(self, shelf, (program, version), examples)?;
+            let tapes = candidates(self, shelf, manifest, program, examples)?;
             batch = tapes.first().map_or(examples, Candidate::examples);
         }
         local::predict(program, batch, self.computing)

@@ -274,6 +274,13 @@ impl Server {
         self.0.certificates.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Plays the tapes of dealers whom this authority certifies.
+    pub fn trust(&self, authority: net::Trust) {
+        if let Some(shelf) = &self.0.shelf {
+            shelf.trust(authority);
+        }
+    }
+
     /// Says when the certificates in use end.
     pub fn set_certificates(&self, ends: Vec<CertificateEnd>) {
         *self.0.certificates.lock().unwrap_or_else(PoisonError::into_inner) = ends;

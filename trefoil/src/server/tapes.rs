@@ -10,7 +10,8 @@ use crate::{
     Digest, Error, Id, Result, Shares,
     program::Program,
     protocols::{Tape, TapePlayer, start_with_tape},
-    tapes::{Shelf, TapeState, digest, shown_name},
+    store::Manifest,
+    tapes::{Labelled, Shelf, TapeState, digest, shown_name},
     watch::Watched,
 };
 
@@ -29,6 +30,8 @@ pub(super) struct Candidate {
     answers: u64,
     /// Examples of each answer, at most.
     examples: u64,
+    /// The dealer who made it.
+    dealer: String,
 }
 
 /// The tapes that are played in a session; the one used last stands last.
@@ -68,6 +71,12 @@ impl Candidate {
             if same.len() < others.len() {
                 continue;
             }
+            if let Some(other) = same.iter().find(|it| it.dealer != candidate.dealer) {
+                return Err(format!(
+                    "the servers' tapes are signed by different dealers, {} and {}: both must be of one making",
+                    candidate.dealer, other.dealer
+                ));
+            }
             common = true;
             let next = same.iter().map(|it| it.next).max().unwrap_or(0).max(candidate.next);
             if next < candidate.answers {
@@ -97,15 +106,17 @@ const SPENT: &str = "the tape for this model is spent: have another one made (`t
 pub(super) fn candidates(
     core: &Core,
     shelf: &Shelf,
-    (program, version): (&Program, Id),
+    manifest: &Manifest,
+    program: &Program,
     examples: usize,
 ) -> Result<Vec<Candidate>> {
+    let version = manifest.version;
     let refused = |reason: String| Err(Error::refused("tapes", reason));
     let (tapes, mut damaged) = shelf.tapes()?;
     let Core { computing, me, .. } = core;
     let (mut spent, mut sizes, mut bound) = (false, Vec::new(), false);
     let mut found = Vec::new();
-    for tape in tapes {
+    for Labelled { tape, dealer } in tapes {
         if tape.digest() != *digest(program, &computing.settings, tape.examples()).as_bytes() {
             continue;
         }
@@ -126,6 +137,14 @@ pub(super) fn candidates(
             ));
             continue;
         }
+        if core.may_see_answers(&dealer, manifest) {
+            damaged.push(format!(
+                "dealer {dealer} made it, and may see answers of this model as client {dealer}: from an answer a dealer \
+                 could learn an input; take the client's right away (`trefoil model share`, or `[access]` in \
+                 party.toml), or have tapes made by another dealer"
+            ));
+            continue;
+        }
         if !fits(program, examples, tape.examples()) {
             sizes.push(tape.examples().to_string());
         } else if tape.left()[0] == 0 {
@@ -135,7 +154,7 @@ pub(super) fn candidates(
         } else {
             let [_, answers] = tape.left();
             let (id, next) = (Id::from(tape.id()), tape.next());
-            found.push(Candidate { id, next, answers, examples: tape.examples() });
+            found.push(Candidate { id, next, answers, examples: tape.examples(), dealer });
         }
     }
     if !found.is_empty() {
@@ -225,7 +244,7 @@ impl Players {
     ) -> Result<Player> {
         let shelf = core.shelf.as_ref().ok_or_else(|| Error::Internal("no tapes".to_owned()))?;
         let (tapes, _) = shelf.tapes()?;
-        let tape = tapes.into_iter().find(|it| it.id() == tape.bytes());
+        let tape = tapes.into_iter().map(|it| it.tape).find(|it| it.id() == tape.bytes());
         let tape = tape.ok_or_else(|| Error::refused("tapes", "the tape was taken away"))?;
         let session = Session {
             transport: Box::new(control.hand()),
@@ -295,7 +314,7 @@ impl Core {
                 programs.push((name, program));
             }
         }
-        let state = |tape: &Tape| {
+        let state = |Labelled { tape, dealer }: &Labelled| {
             let is_for = |program: &Program| {
                 tape.digest()
                     == *digest(program, &self.computing.settings, tape.examples()).as_bytes()
@@ -305,6 +324,7 @@ impl Core {
             TapeState {
                 tape: shown_name(&tape.id()),
                 model: model.map(|(name, _)| name.clone()),
+                dealer: dealer.clone(),
                 examples: tape.examples(),
                 left,
                 answers,
@@ -319,7 +339,8 @@ mod tests {
     use super::*;
 
     fn tape(id: u8, next: u64) -> Candidate {
-        Candidate { id: Id::from([id; 16]), next, answers: 3, examples: 1 }
+        let dealer = "maker".to_owned();
+        Candidate { id: Id::from([id; 16]), next, answers: 3, examples: 1, dealer }
     }
 
     #[test]
@@ -329,6 +350,9 @@ mod tests {
         assert_eq!(chosen(&[tape(1, 0), tape(2, 0)], &[tape(2, 2), tape(1, 2)]), Ok(a));
         assert_eq!(chosen(&[tape(1, 0), tape(2, 0)], &[tape(1, 3), tape(2, 0)]), Ok(b));
         assert_eq!(chosen(&[tape(1, 0), tape(2, 0)], &[tape(2, 0)]), Ok(b));
+        let forged = Candidate { dealer: "other".to_owned(), ..tape(1, 0) };
+        let unlike = chosen(&[tape(1, 0)], &[forged]).unwrap_err();
+        assert!(unlike.contains("different dealers, maker and other"), "{unlike}");
         assert!(chosen(&[tape(1, 0)], &[tape(1, 3)]).unwrap_err().contains("is spent"));
         let other = chosen(&[tape(1, 0)], &[tape(2, 0)]).unwrap_err();
         let names = [a, b].map(|id| shown_name(&id.bytes()));

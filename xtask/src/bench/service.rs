@@ -180,6 +180,7 @@ impl Cluster {
             protocol: ProtocolChoice::Rss,
             servers: free_addresses()?.to_vec(),
             clients: idle.chain(["asker".to_owned()]).collect(),
+            dealers: Vec::new(),
         };
         init(&plan)?;
         for party in 0..3 {

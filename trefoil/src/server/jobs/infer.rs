@@ -67,7 +67,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Infer {
         let found = core
             .shelf
             .as_ref()
-            .map(|shelf| candidates(core, shelf, (&loaded.program, loaded.version), batch));
+            .map(|shelf| candidates(core, shelf, &manifest, &loaded.program, batch));
         let tapes = found.transpose()?;
         let sizes = tapes.iter().flatten().map(Candidate::examples);
         batch = sizes.max().unwrap_or(batch);
