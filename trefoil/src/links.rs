@@ -189,7 +189,7 @@ fn tell_service_manager(serving: bool) {
 }
 
 /// Signals that ask a process to end.
-fn stop_signals() -> Result<Signals> {
+pub(crate) fn stop_signals() -> Result<Signals> {
     let failed = |cause| Error::File { what: "waiting for signals".to_owned(), cause };
     Signals::new([SIGTERM, SIGINT]).map_err(failed)
 }

@@ -10,3 +10,4 @@ mod onnx;
 mod protocols;
 mod tables;
 mod training;
+mod up;

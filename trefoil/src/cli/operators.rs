@@ -39,6 +39,18 @@ can enter the cluster in any role.")]
         #[arg(long)]
         without_keys: bool,
     },
+    /// Run all servers of a cluster on this machine, for a trial
+    #[command(long_about = "\
+Run all servers of a cluster on this machine, for a trial.
+
+Makes the cluster if DIR is not there: three servers at ports 7100 to 7102 and one client. Says when the servers have
+found each other, and ends them at an interrupt (Ctrl-C). In real use, different people run `trefoil party` on machines
+of their own.")]
+    Up {
+        /// The cluster's folder
+        #[arg(default_value = "cluster")]
+        dir: PathBuf,
+    },
     /// Make a member's key where it stays, and a request for the authority
     #[command(long_about = "\
 Make a member's key where it stays, and a request for the authority.
@@ -127,6 +139,9 @@ pub struct Party {
     /// that is stopped
     #[arg(long)]
     pub check: bool,
+    /// End as if asked to when the process that started this one ends
+    #[arg(long, hide = true)]
+    pub ends_with_parent: bool,
 }
 
 /// Commands for a server's store.

@@ -68,6 +68,7 @@ pub(super) fn run(command: Cluster, output: Output) -> Result<()> {
             let member = add_client(&dir, &name)?;
             output.result(&member, || line(&member, ""))
         }
+        Cluster::Up { dir } => super::up::run(&dir, output),
         Cluster::AddDealer { dir, name } => {
             let member = add_dealer(&dir, &name)?;
             output.result(&member, || line(&member, ""))
@@ -96,8 +97,10 @@ fn next(plan: &Plan, members: &[Member]) -> String {
         "\nAll private keys were made here, which is for trials: with --without-keys members make their own.\n\
          Copy each folder to its machine; keep the authority's folder offline. Then:\n  \
          trefoil party --config {}   (and the other servers)\n  \
-         trefoil --config {} status",
+         trefoil --config {} status\n\
+         Or all servers on this machine, for a trial: trefoil cluster up {}",
         config(0),
-        config(plan.servers.len().min(members.len() - 1))
+        config(plan.servers.len().min(members.len() - 1)),
+        plan.folder.display()
     )
 }

@@ -17,6 +17,7 @@ mod servers;
 mod store;
 mod tape;
 mod train;
+mod up;
 
 use std::{
     env, io,

@@ -28,6 +28,11 @@ pub(super) fn party(arguments: &Party, global: &Global, output: Output) -> Resul
         return Err(Error::config("--config", reason));
     };
     let config = PartyConfig::read(path)?;
+    #[cfg(target_os = "linux")]
+    if arguments.ends_with_parent {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+            .map_err(|cause| Error::Internal(format!("the parent cannot be watched: {cause}")))?;
+    }
     if !arguments.check {
         return links::serve(&config);
     }
@@ -96,7 +101,7 @@ pub(super) fn status(global: &Global, output: Output) -> Result<()> {
 }
 
 /// Asks all servers at once. It waits only a short time for the others after the first answer.
-fn ask_all(config: &ClientConfig) -> Result<Vec<Result<Status>>> {
+pub(super) fn ask_all(config: &ClientConfig) -> Result<Vec<Result<Status>>> {
     let dialler = Arc::new(links::Dialler::new(config)?);
     let (answers, incoming) = mpsc::channel();
     let silence = config.silence_limit();
