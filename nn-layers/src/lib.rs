@@ -1,6 +1,10 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+// `mutant!` is nothing outside of tests.
+#[macro_use(mutant)]
+extern crate mpc_core;
+
 mod error;
 mod graph;
 mod host;

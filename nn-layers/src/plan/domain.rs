@@ -137,9 +137,13 @@ impl Domain {
     /// words can be are left out.
     pub fn ends(&self, frac: u32, width: u32) -> Vec<End> {
         let own = f64::from(width - 1).exp2();
-        let mut ends = vec![(self.high, -1, false), (-self.low, 1, false)];
-        if self.least > 0.0 {
-            ends.extend([(-self.least, 1, false), (self.least, 1, true)]);
+        let Self { low, high, least } = *self;
+        mutant!("domains: the lower end left out", low = f64::NEG_INFINITY);
+        mutant!("domains: the upper end left out", high = f64::INFINITY);
+        mutant!("domains: numbers near zero allowed", least = 0.0);
+        let mut ends = vec![(high, -1, false), (-low, 1, false)];
+        if least > 0.0 {
+            ends.extend([(-least, 1, false), (least, 1, true)]);
         }
         let mut kept = vec![];
         for (end, factor, minus) in ends {

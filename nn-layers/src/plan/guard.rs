@@ -10,6 +10,8 @@
 
 mod factors;
 mod fold;
+#[cfg(test)]
+mod mutants;
 mod part;
 mod recheck;
 
@@ -107,9 +109,10 @@ impl<'a, P: Protocol> Guard<'a, P> {
         }
         let mut start = 0;
         let part = |&examples: &usize| {
-            let part = Part { start, end: start + examples, of };
-            start = part.end;
-            part
+            let first = start;
+            start += examples;
+            mutant!("guard: every caller's examples from the first on", first = 0);
+            Part { start: first, end: first + examples, of }
         };
         self.callers.iter().map(part).collect()
     }
@@ -233,7 +236,9 @@ impl<'a, P: Protocol> Guard<'a, P> {
             recheck.terms.push(coarse(fold, up));
         }
         if let Op::Linear(l) = &self.plan.nodes[node].op {
-            for at in l.addends() {
+            let addends = l.addends();
+            mutant!("guard: addends left out", addends = 0..0);
+            for at in addends {
                 let addend = value(at)?;
                 let up = frac - addend.frac();
                 let addend = part.aligned(mpc, addend, shape)?;
@@ -276,7 +281,9 @@ impl<'a, P: Protocol> Guard<'a, P> {
         let differences = differences(mpc, &products)?;
         let mut shifted = vec![];
         for difference in &differences {
-            for by in [BOUND, BOUND.wrapping_neg()] {
+            let bound = BOUND;
+            mutant!("guard: the least difference far too large", bound = 1 << 62);
+            for by in [bound, bound.wrapping_neg()] {
                 shifted.push(mpc.combine(&[(1, difference)], by)?);
             }
         }
@@ -364,6 +371,7 @@ fn within_multiple<P: Protocol>(
         mpc.combine(&[(minus(x_factor), x.share()), (minus(y_factor), y.share())], minus(1))?;
     // Sums of few bits, as the reference in the clear asks for.
     let factors: Vec<_> = (0..shape.len()).map(|_| random.next_u64() >> 34 | 1).collect();
+    mutant!("guard: counts of quotients cancel out", factors = vec![1; factors.len()]);
     let ended = |words: &P::Share, minus| -> Result<Ended<P>> {
         let count = Count { factors: Some(factors.clone()), minus };
         Ok(Ended { words: flat(mpc, words)?, width: 64, count })
