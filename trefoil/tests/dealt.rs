@@ -133,6 +133,15 @@ fn two_servers_answer_from_tapes_until_they_are_spent() {
     odd.iter().for_each(|tape| fs::remove_file(tape).unwrap());
     let spent = infer(&cluster, &one, &[]);
     assert!(spent.err.contains("the tape for this model is spent"), "{}", spent.err);
+
+    // A tape that ends in the middle: what was answered before is printed.
+    add_both(&cluster, &make(&cluster, &plan, "five", &["--answers", "2", "--batch", "16"]));
+    let part = infer(&cluster, &forty, &["--batch", "16"]);
+    assert_eq!(part.code, 6, "{}", part.err);
+    assert!(part.err.contains("the tape for this model is spent"), "{}", part.err);
+    let report: Value = serde_json::from_str(&part.out).unwrap();
+    assert_eq!(report["answers"].as_array().unwrap().len(), 32);
+    assert_eq!(report["unanswered"], 8);
 }
 
 #[test]

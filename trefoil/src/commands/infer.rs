@@ -33,6 +33,9 @@ struct Report {
     /// The servers' prediction, if a profile was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted: Option<Predicted>,
+    /// Examples without an answer, after an error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unanswered: Option<usize>,
 }
 
 /// The output of `--dry-run`.
@@ -70,13 +73,23 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     let progress = output.progress("waiting for the servers");
     let mut cost: Option<Total> = None;
     let mut answers = Vec::new();
+    let mut ended = Ok(());
     for (index, (chunk, inputs)) in images.chunks(size).zip(&batches).enumerate() {
         if batches.len() > 1 {
             progress.job(index, batches.len());
         }
-        let (total, outputs) = super::patiently(global, &mut client, |client| {
+        let answered = super::patiently(global, &mut client, |client| {
             infer(client, arguments, version, &about, inputs, &progress)
-        })?;
+        });
+        let (total, outputs) = match answered {
+            Ok(answered) => answered,
+            // What was answered before is kept.
+            Err(error) if !answers.is_empty() => {
+                ended = Err(error);
+                break;
+            }
+            Err(error) => return Err(error),
+        };
         match &mut cost {
             Some(sum) => sum.add(&total),
             None => cost = Some(total),
@@ -90,7 +103,8 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     let cost = cost.ok_or_else(|| Error::input("IMAGE", "there is no example in these files"))?;
     let model = arguments.model.clone();
     let (accuracy, mean_error) = (accuracy(&answers), mean_error(&answers));
-    let report = Report { model, accuracy, mean_error, answers, cost, predicted };
+    let unanswered = ended.is_err().then(|| images.len() - answers.len());
+    let report = Report { model, accuracy, mean_error, answers, cost, predicted, unanswered };
     output.result(&report, || answers::text(&report.answers, &about))?;
     if let Some(path) = unmatched {
         output.remark(format!(
@@ -113,7 +127,13 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     if arguments.profile {
         output.remark(format!("\n{}", report.cost.layer_table(report.predicted.as_ref())))?;
     }
-    Ok(())
+    if let Some(unanswered) = report.unanswered {
+        let all = report.answers.len() + unanswered;
+        output.remark(format!(
+            "{unanswered} of {all} have no answer: an error came after the others"
+        ))?;
+    }
+    ended
 }
 
 /// Refuses inputs for which the model was not made: its answers would be wrong without a sign of it.

@@ -55,11 +55,24 @@ impl Core {
         let entry = self.store.entry(name);
         if hides(client, &entry) {
             // Nobody learns from the answer whether others have a model of that name.
+            let near = self.near(client, name);
             let reason =
-                format!("there is no such model, or it is not shared with client {client}");
+                format!("there is no such model, or it is not shared with client {client}{near}");
             return Err(Error::refused(model(name), reason));
         }
         entry.usable(name)
+    }
+
+    /// A remark on the name that was probably meant, of those that the client may see.
+    fn near(&self, client: &str, name: &str) -> String {
+        let likeness = |known: &String| strsim::jaro_winkler(known, name);
+        let seen = |known: &String| {
+            self.store.entry(known).manifest().is_some_and(|manifest| sees(client, manifest))
+        };
+        let names = self.store.names().unwrap_or_default().into_iter();
+        let near = names.filter(|known| likeness(known) > 0.85 && seen(known));
+        near.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+            .map_or_else(String::new, |known| format!("; did you mean `{known}`?"))
     }
 
     /// Checks that a client may run a version of a model on this many examples. Returns its

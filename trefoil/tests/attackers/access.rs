@@ -47,6 +47,9 @@ fn a_model_that_is_not_shared_can_be_neither_seen_nor_run() {
     let cluster = cluster("private", &[]);
     cluster.json("alice", &["model", "put", "secret", DIGITS]);
     let version = alice(&cluster).unwrap().model("secret").unwrap().version;
+    let shown = |client: &str| cluster.run(client, &["model", "show", "secrt"]).err;
+    assert!(shown("alice").contains("did you mean `secret`?"), "{}", shown("alice"));
+    assert!(!shown("mallory").contains("did you mean"), "{}", shown("mallory"));
     beside(&cluster, || {
         let list = cluster.json("mallory", &["model", "list"]);
         assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
