@@ -6,6 +6,8 @@ three machines do.
     python -m trefoil init folder --hosts a.example,b.example,c.example
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import signal
@@ -38,7 +40,7 @@ def _copy(pipe, party, out, lock):
             out.flush()
 
 
-def run(arguments=None):
+def run(arguments: list[str] | None = None) -> int:
     """Start a script three times, as parties 0, 1 and 2, and wait for them.
 
     Parameters
@@ -107,7 +109,7 @@ def _wait(parties):
         time.sleep(0.05)
 
 
-def init(arguments=None):
+def init(arguments: list[str] | None = None) -> int:
     """Make certificates and configuration files of three parties, and of clients.
 
     Parameters
@@ -138,7 +140,7 @@ def init(arguments=None):
     return 0
 
 
-def main():
+def main() -> int:
     """The command line of ``python -m trefoil``."""
     commands = {"run": run, "init": init}
     if len(sys.argv) < 2 or sys.argv[1] not in commands:

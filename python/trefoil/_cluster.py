@@ -62,7 +62,7 @@ def _named(clients):
 class Data:
     """A client's data sets at the servers: ``cluster.data``."""
 
-    def __init__(self, cluster):
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def put(
@@ -207,24 +207,24 @@ class Cluster:
         Its data sets: ``put``, ``list``, ``share``, ``remove``.
     """
 
-    def __init__(self, config):
+    def __init__(self, config: str | os.PathLike[str]) -> None:
         self._config = os.fspath(config)
         first = self._connection()
-        self.name = first.name
+        self.name: str = first.name
         self._idle = queue.LifoQueue()
         self._idle.put(first)
         self._pool = ThreadPoolExecutor(JOBS, thread_name_prefix="trefoil job")
         self._runs = []
         self._closed = False
-        self.data = Data(self)
+        self.data: Data = Data(self)
 
     def __enter__(self) -> Cluster:
         return self
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind: Any, *_: Any) -> None:
         self.close(wait=kind is None)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Cluster(client {self.name!r})"
 
     def close(self, wait: bool = True) -> None:

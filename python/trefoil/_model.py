@@ -39,7 +39,10 @@ class Model:
     those who run it; weights and inputs are not.
     """
 
-    def __init__(self, model, trained=None, unlike=(), file=None, weights=None):
+    def __init__(
+        self, model: _trefoil.Model, trained: list[str] | None = None, unlike: Sequence[str] = (),
+        file: bytes | str | os.PathLike[str] | None = None, weights: dict[str, np.ndarray] | None = None,
+    ) -> None:
         self._model = model
         #: The ONNX file that the model came from, or its path, and the weights changed since.
         self._file, self._weights = file, weights or {}
@@ -167,7 +170,7 @@ class Model:
         shape = lambda a, b: tuple(None if m != n else m for m, n in zip(a, b))
         return {name: shape(a, b) for (name, a, _), (_, b, _) in zip(one, two)}
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         side = lambda all_: ", ".join(f"{name} {list(shape)}" for name, shape in all_.items())
         return f"Model({side(self.inputs)} -> {side(self.outputs)}, {self.parameters} weights)".replace("None", "n")
 

@@ -11,7 +11,10 @@ from ._errors import Error
 from ._progress import bar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from . import _trefoil
+    from ._cluster import Cluster
 
 #: The time between two checks for Ctrl-C while a program follows a run, in seconds.
 _TICK = 0.1
@@ -74,7 +77,7 @@ class Progress:
     rounds: int
 
 
-class Run(Future):
+class Run(Future[list[Progress]]):
     """A training at the servers, driven from here. Made by :meth:`Cluster.train`.
 
     Its result, as a :class:`concurrent.futures.Future`'s, is the list of all :class:`Progress`. It stops when the
@@ -88,9 +91,13 @@ class Run(Future):
         The run as it was begun.
     """
 
-    def __init__(self, cluster, info, training, metrics, progress):
+    def __init__(
+        self, cluster: Cluster, info: RunInfo, training: _trefoil.Training, metrics: Sequence[str], progress: bool,
+    ) -> None:
         super().__init__()
-        self.info, self.name, self.fingerprint = info, info.name, info.fingerprint
+        self.info = info
+        self.name: str = info.name
+        self.fingerprint: str = info.fingerprint
         self._cluster, self._training, self._metrics = cluster, training, metrics
         self._seen, self._missing, self._failure = [], tuple(info.missing), None
         self._news = threading.Condition()
@@ -99,7 +106,7 @@ class Run(Future):
         self._thread = threading.Thread(target=self._drive, name=f"trefoil run {info.name}")
         self._thread.start()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         seen = self._seen
         at = f"step {seen[-1].step} of {seen[-1].steps}" if seen else f"after step {self.info.step}"
         return f"Run({self.name!r}, {at}{', done' if self.done() else ''})"

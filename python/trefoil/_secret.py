@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, SupportsIndex, overload
 
 import numpy as np
 
@@ -12,8 +12,15 @@ from ._errors import InputError, RangeError, RevealError
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import ArrayLike, DTypeLike
+
+    from . import _trefoil
+    from ._session import Mpc
+
+    #: An axis, several, or all.
+    _Axis = int | tuple[int, ...] | None
 
 _BOOL, _INT = np.dtype(bool), np.dtype(np.int64)
 _DOUBLE, _SINGLE = np.dtype(np.float64), np.dtype(np.float32)
@@ -125,12 +132,12 @@ class Secret:
     """
 
     __slots__ = ("_mpc", "_handle", "_dtype", "_grad", "__weakref__")
-    __array_priority__ = 1000
+    __array_priority__: int = 1000
     # Above that of tables and columns of pandas: `column * x` is this class's.
-    __pandas_priority__ = 5000
-    __hash__ = None
+    __pandas_priority__: int = 5000
+    __hash__: ClassVar[None]  # type: ignore[assignment]
 
-    def __init__(self, mpc, handle, dtype):
+    def __init__(self, mpc: Mpc, handle: _trefoil.Handle, dtype: np.dtype) -> None:
         self._mpc = mpc
         self._handle = handle
         self._dtype = dtype
@@ -173,17 +180,12 @@ class Secret:
         """The axes in the opposite order, as by :meth:`transpose`."""
         return self.transpose()
 
-    def __getattr__(self, name):
-        if name.startswith("_") or not hasattr(np.ndarray, name):
-            raise AttributeError(f"a secret array has no attribute `{name}`")
-        raise _Missing(f"secret arrays have no `{name}`: trefoil.functions lists what there is")
-
-    def __len__(self):
+    def __len__(self) -> int:
         if not self.ndim:
             raise TypeError("len() of an array without dimensions")
         return self.shape[0]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Secret(shape={self.shape}, dtype={self.dtype}, frac_bits={self.frac_bits})"
 
     # -- gradients ---------------------------------------------------------------------------------
@@ -252,6 +254,10 @@ class Secret:
 
     # -- numbers come out in one way alone ---------------------------------------------------------
 
+    @overload
+    def reveal(self, *, to: None = None) -> np.ndarray: ...
+    @overload
+    def reveal(self, *, to: int) -> np.ndarray | None: ...
     def reveal(self, *, to: int | None = None) -> np.ndarray | None:
         """Show the numbers to every party.
 
@@ -298,53 +304,67 @@ class Secret:
         key = None if key is None else os.fspath(key)
         return self._mpc._session.save(self._handle, os.fspath(path), str(self.dtype), key)
 
-    def _refuse(self, what):
+    def _refuse(self, what: str) -> RevealError:
         return RevealError(f"{what} needs the numbers of a secret array; reveal() shows them")
 
-    def __array__(self, *_, **__):
-        raise self._refuse("a NumPy array")
-
-    def __bool__(self):
+    def __bool__(self) -> NoReturn:
         raise RevealError(
             "whether a secret is true is secret, so a program cannot branch on it: take np.where(condition, "
             "x, y), or show the condition with reveal()"
         )
 
-    def __float__(self):
-        raise self._refuse("float()")
-
-    def __int__(self):
-        raise self._refuse("int()")
-
-    def __index__(self):
-        raise self._refuse("an index")
-
-    def __complex__(self):
-        raise self._refuse("complex()")
-
-    def __format__(self, spec):
+    def __format__(self, spec: str) -> str:
         if spec:
             raise self._refuse(f"the format {spec!r}")
         return str(self)
 
-    def item(self, *_):
-        """Raises :class:`RevealError`: only :meth:`reveal` returns the numbers."""
-        raise self._refuse("item()")
+    # Type checkers do not know these, so that they report a use before it raises an error.
+    if not TYPE_CHECKING:
 
-    def tolist(self):
-        """Raises :class:`RevealError`: only :meth:`reveal` returns the numbers."""
-        raise self._refuse("tolist()")
+        def __getattr__(self, name):
+            if name.startswith("_") or not hasattr(np.ndarray, name):
+                raise AttributeError(f"a secret array has no attribute `{name}`")
+            raise _Missing(f"secret arrays have no `{name}`: trefoil.functions lists what there is")
 
-    def __contains__(self, _):
+        def __array__(self, *_, **__):
+            raise self._refuse("a NumPy array")
+
+        def __float__(self):
+            raise self._refuse("float()")
+
+        def __int__(self):
+            raise self._refuse("int()")
+
+        def __index__(self):
+            raise self._refuse("an index")
+
+        def __complex__(self):
+            raise self._refuse("complex()")
+
+        def item(self, *_):
+            """Raises :class:`RevealError`: only :meth:`reveal` returns the numbers."""
+            raise self._refuse("item()")
+
+        def tolist(self):
+            """Raises :class:`RevealError`: only :meth:`reveal` returns the numbers."""
+            raise self._refuse("tolist()")
+
+        def _no_remainder(self, *_):
+            raise TypeError("secret arrays have no rounding and no division with remainder: `/` divides, and sums and products of "
+                            "integers are exact")
+
+        __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __round__ = _no_remainder
+
+    def __contains__(self, _: object) -> NoReturn:
         raise self._refuse("`in`")
 
-    def __reduce_ex__(self, _):
+    def __reduce_ex__(self, _: SupportsIndex) -> NoReturn:
         raise TypeError("secret arrays are not pickled: save(path) writes each party's share to its own file")
 
-    def __copy__(self):
+    def __copy__(self) -> Secret:
         return Secret(self._mpc, self._handle, self._dtype)
 
-    def __deepcopy__(self, _):
+    def __deepcopy__(self, _: Any) -> Secret:
         return self.__copy__()
 
     def copy(self) -> Secret:
@@ -464,12 +484,13 @@ class Secret:
     def __add__(self, other: Secret | ArrayLike) -> Secret:
         return self._sum(other, 1)
 
-    __radd__ = __add__
+    def __radd__(self, other: ArrayLike) -> Secret:
+        return self + other
 
     def __sub__(self, other: Secret | ArrayLike) -> Secret:
         return self._sum(other, -1)
 
-    def __rsub__(self, other):
+    def __rsub__(self, other: ArrayLike) -> Secret:
         if self._dtype == _BOOL:
             return self._sum(other, -1) if _plain(other).dtype == _BOOL else (-self._like(_INT))._sum(other, 1)
         return (-self)._sum(other, 1)
@@ -479,10 +500,10 @@ class Secret:
             raise TypeError(f"`{sign}` is not for truth values: `~` is their opposite, and astype(int) makes them numbers")
         return self
 
-    def __neg__(self):
+    def __neg__(self) -> Secret:
         return self._number("-")._make("neg")
 
-    def __pos__(self):
+    def __pos__(self) -> Secret:
         return self._number("+").copy()
 
     def _product(self, other, function, swapped=False):
@@ -504,14 +525,15 @@ class Secret:
             return self._make("mul_scalar", {"c": other}, dtype)
         return self._product(other, "mul")
 
-    __rmul__ = __mul__
+    def __rmul__(self, other: ArrayLike) -> Secret:
+        return self * other
 
     def __matmul__(self, other: Secret | ArrayLike) -> Secret:
         from ._numpy import matmul
 
         return matmul(self, other)
 
-    def __rmatmul__(self, other):
+    def __rmatmul__(self, other: ArrayLike) -> Secret:
         from ._numpy import matmul
 
         return matmul(other, self)
@@ -550,7 +572,7 @@ class Secret:
         params = {"c": 1.0 / divisor, "frac": self._mpc.frac_bits}
         return self._make("mul_scalar_to", params, dtype)
 
-    def __rtruediv__(self, other):
+    def __rtruediv__(self, other: ArrayLike) -> Secret:
         x = self._real()
         numerator = _plain(other)
         dtype = _widest(np.result_type(_promoted(self._dtype, numerator.dtype), _SINGLE))
@@ -561,7 +583,7 @@ class Secret:
         public = self._mpc._public(numerator.astype(np.float64), self._mpc.frac_bits)
         return x._make("div", None, dtype, [public, x._handle])
 
-    def __pow__(self, exponent):
+    def __pow__(self, exponent: Secret | ArrayLike) -> Secret:
         if isinstance(exponent, Secret):
             # x^y = e^(y ln x)
             _some_real(self, exponent)
@@ -587,20 +609,14 @@ class Secret:
             return x._make("inv_sqrt")
         return x._make("powf", {"p": p})
 
-    def __rpow__(self, base):
+    def __rpow__(self, base: ArrayLike) -> Secret:
         _some_real(self, _plain(base))
         base = float(_plain(base))
         if base <= 0.0:
             raise InputError(f"{base} to a secret power: the base must be above 0")
         return np.exp(self._real() * float(np.log(base)))
 
-    def _no_remainder(self, *_):
-        raise TypeError("secret arrays have no rounding and no division with remainder: `/` divides, and sums and products of "
-                        "integers are exact")
-
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __round__ = _no_remainder
-
-    def __abs__(self):
+    def __abs__(self) -> Secret:
         if self._dtype == _BOOL:
             return self.copy()
         return self._like(_promoted(self._dtype))._make("abs")
@@ -625,12 +641,12 @@ class Secret:
     def __ge__(self, other: Secret | ArrayLike) -> Secret:
         return self._compare(other, "ge")
 
-    def __eq__(self, other):
+    def __eq__(self, other: Secret | ArrayLike | None) -> Secret:  # type: ignore[override]
         if other is None:
             return self._filled(False)
         return self._compare(other, "eq")
 
-    def __ne__(self, other):
+    def __ne__(self, other: Secret | ArrayLike | None) -> Secret:  # type: ignore[override]
         if other is None:
             return self._filled(True)
         return self._compare(other, "ne")
@@ -662,9 +678,16 @@ class Secret:
         x = self._product(1 - 2 * other.astype(np.int64), "mul") + other.astype(np.int64)
         return Secret(self._mpc, x._handle, _BOOL)
 
-    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+    def __rand__(self, other: ArrayLike) -> Secret:
+        return self & other
 
-    def __invert__(self):
+    def __ror__(self, other: ArrayLike) -> Secret:
+        return self | other
+
+    def __rxor__(self, other: ArrayLike) -> Secret:
+        return self ^ other
+
+    def __invert__(self) -> Secret:
         if self._dtype != _BOOL:
             raise TypeError("`~` is for truth values; bits of integers are not offered")
         return self._make("not")
@@ -676,17 +699,17 @@ class Secret:
 
         return take_key(self, key)
 
-    def __setitem__(self, key, value):
+    def __setitem__(self, key: Any, value: Secret | ArrayLike) -> None:
         from ._numpy import put_key
 
         put_key(self, key, value)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Secret]:
         if not self.ndim:
             raise TypeError("an array without dimensions cannot be iterated over")
         return (self[i] for i in range(len(self)))
 
-    def reshape(self, *shape, order="C"):
+    def reshape(self, *shape: int | Sequence[int], order: str = "C") -> Secret:
         """The same numbers under another shape. Nothing is sent.
 
         Parameters
@@ -718,9 +741,11 @@ class Secret:
         """The same numbers as one axis. Nothing is sent."""
         return self.reshape(-1) if self.size else self.reshape(0)
 
-    flatten = ravel
+    def flatten(self) -> Secret:
+        """As :meth:`ravel`."""
+        return self.ravel()
 
-    def transpose(self, *axes):
+    def transpose(self, *axes: int | Sequence[int] | None) -> Secret:
         """The axes in another order, the opposite one unless given. Nothing is sent.
 
         Parameters
@@ -738,7 +763,7 @@ class Secret:
             raise InputError(f"axes {tuple(axes)} are not those of shape {self.shape}")
         return self if axes == sorted(axes) else self._make("permute", {"axes": axes})
 
-    def swapaxes(self, one, other):
+    def swapaxes(self, one: int, other: int) -> Secret:
         """Two axes exchanged. Nothing is sent.
 
         Parameters
@@ -754,7 +779,7 @@ class Secret:
         axes[one], axes[other] = axes[other], axes[one]
         return self.transpose(axes)
 
-    def squeeze(self, axis=None):
+    def squeeze(self, axis: _Axis = None) -> Secret:
         """Without axes of length 1. Nothing is sent.
 
         Parameters
@@ -767,7 +792,7 @@ class Secret:
         """
         return np.squeeze(self, axis)
 
-    def repeat(self, repeats, axis=None):
+    def repeat(self, repeats: ArrayLike, axis: int | None = None) -> Secret:
         """Numbers repeated, as by ``numpy.repeat``. Nothing is sent.
 
         Parameters
@@ -781,7 +806,7 @@ class Secret:
         """
         return np.repeat(self, repeats, axis)
 
-    def take(self, indices, axis=None):
+    def take(self, indices: ArrayLike, axis: int | None = None) -> Secret:
         """The numbers at public places, as by ``numpy.take``. Nothing is sent.
 
         Parameters
@@ -795,7 +820,7 @@ class Secret:
         """
         return np.take(self, indices, axis)
 
-    def diagonal(self, offset=0, axis1=0, axis2=1):
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Secret:
         """Diagonals, as by ``numpy.diagonal``. Nothing is sent.
 
         Parameters
@@ -819,7 +844,7 @@ class Secret:
         short = kept if keepdims else [n for i, n in enumerate(shape) if i not in axes]
         return y.reshape(short)
 
-    def sum(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+    def sum(self, axis: _Axis = None, keepdims: bool = False) -> Secret:
         """Sums along axes.
 
         Parameters
@@ -839,7 +864,7 @@ class Secret:
         """
         return self._reduce("sum", axis, keepdims, _promoted(self._dtype))
 
-    def mean(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+    def mean(self, axis: _Axis = None, keepdims: bool = False) -> Secret:
         """Means along axes.
 
         Parameters
@@ -861,7 +886,7 @@ class Secret:
         x = self._real()
         return x._reduce("mean", axis, keepdims)
 
-    def var(self, axis: int | tuple[int, ...] | None = None, ddof: int = 0, keepdims: bool = False) -> Secret:
+    def var(self, axis: _Axis = None, ddof: int = 0, keepdims: bool = False) -> Secret:
         """Variances along axes.
 
         Parameters
@@ -891,7 +916,7 @@ class Secret:
             raise InputError(f"the variance of {count} numbers with ddof={ddof} does not exist")
         return y * (count / (count - ddof))
 
-    def std(self, axis: int | tuple[int, ...] | None = None, ddof: int = 0, keepdims: bool = False) -> Secret:
+    def std(self, axis: _Axis = None, ddof: int = 0, keepdims: bool = False) -> Secret:
         """Standard deviations along axes.
 
         Parameters
@@ -933,7 +958,7 @@ class Secret:
         y = x._make(function, {"axis": len(outer)}, dtype)
         return y.reshape(kept if keepdims else outer)
 
-    def max(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+    def max(self, axis: _Axis = None, keepdims: bool = False) -> Secret:
         """Largest numbers along axes.
 
         Parameters
@@ -953,7 +978,7 @@ class Secret:
         """
         return self._extremum("max", axis, keepdims)
 
-    def min(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+    def min(self, axis: _Axis = None, keepdims: bool = False) -> Secret:
         """Smallest numbers along axes.
 
         Parameters
@@ -973,7 +998,7 @@ class Secret:
         """
         return self._extremum("min", axis, keepdims)
 
-    def argmax(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+    def argmax(self, axis: _Axis = None, keepdims: bool = False) -> Secret:
         """Places of the largest numbers, the first among equals.
 
         Parameters
@@ -993,7 +1018,7 @@ class Secret:
         """
         return self._extremum("argmax", axis, keepdims, _INT)
 
-    def argmin(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+    def argmin(self, axis: _Axis = None, keepdims: bool = False) -> Secret:
         """Places of the smallest numbers, the first among equals.
 
         Parameters
@@ -1013,7 +1038,7 @@ class Secret:
         """
         return self._extremum("argmin", axis, keepdims, _INT)
 
-    def prod(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+    def prod(self, axis: _Axis = None, keepdims: bool = False) -> Secret:
         """Products along axes.
 
         Parameters
@@ -1033,7 +1058,7 @@ class Secret:
         """
         return np.prod(self, axis, keepdims=keepdims)
 
-    def cumsum(self, axis: int | tuple[int, ...] | None = None) -> Secret:
+    def cumsum(self, axis: int | None = None) -> Secret:
         """Running sums.
 
         Parameters
@@ -1051,7 +1076,7 @@ class Secret:
         """
         return np.cumsum(self, axis)
 
-    def all(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+    def all(self, axis: _Axis = None, keepdims: bool = False) -> Secret:
         """True where all are true.
 
         Parameters
@@ -1067,7 +1092,7 @@ class Secret:
         """
         return np.all(self, axis, keepdims=keepdims)
 
-    def any(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Secret:
+    def any(self, axis: _Axis = None, keepdims: bool = False) -> Secret:
         """True where any is true.
 
         Parameters
@@ -1083,7 +1108,7 @@ class Secret:
         """
         return np.any(self, axis, keepdims=keepdims)
 
-    def trace(self, offset=0):
+    def trace(self, offset: int = 0) -> Secret:
         """The sum of a diagonal. Nothing is sent.
 
         Parameters
@@ -1096,7 +1121,7 @@ class Secret:
         """
         return np.trace(self, offset)
 
-    def dot(self, other):
+    def dot(self, other: Secret | ArrayLike) -> Secret:
         """``numpy.dot`` with another array: 2 rounds, 252 bits for each result.
 
         Parameters
@@ -1109,7 +1134,7 @@ class Secret:
         """
         return np.dot(self, other)
 
-    def clip(self, min=None, max=None):
+    def clip(self, min: Secret | ArrayLike | None = None, max: Secret | ArrayLike | None = None) -> Secret:
         """Numbers limited to a range, exactly: 6 rounds.
 
         Parameters
@@ -1194,17 +1219,17 @@ class Secret:
     # -- NumPy's dispatch, and PyTorch's -----------------------------------------------------------
 
     @classmethod
-    def __torch_function__(cls, function, types, args=(), kwargs=None):
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
         # Of an operator PyTorch makes NotImplemented of it: `tensor * x` is this class's then.
         name = getattr(function, "__name__", "this function")
         raise TypeError(f"PyTorch's `{name}` takes no secret arrays: NumPy's functions do, and trefoil.Model runs networks")
 
-    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         from ._numpy import ufunc as dispatch
 
         return dispatch(ufunc, method, inputs, kwargs)
 
-    def __array_function__(self, function, types, args, kwargs):
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         from ._numpy import function as dispatch
 
         return dispatch(function, args, kwargs)

@@ -6,7 +6,7 @@ import operator
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -97,19 +97,19 @@ class Mpc:
     which numbers. A session may be used from several threads; its calls come one after the other.
     """
 
-    def __init__(self, session, frac_bits):
+    def __init__(self, session: _trefoil.Session, frac_bits: int) -> None:
         self._session = session
-        self.frac_bits = frac_bits
-        self.party = session.me
+        self.frac_bits: int = frac_bits
+        self.party: int | None = session.me
 
     def __enter__(self) -> Mpc:
         return self
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind: Any, *_: Any) -> None:
         # After an error the others are not waited for.
         self._session.close(kind is None)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         where = "three parties in this process" if self.party is None else f"party {self.party}"
         state = ", closed" if self._session.closed else ""
         return f"Mpc({where}, frac_bits={self.frac_bits}{state})"
@@ -125,7 +125,7 @@ class Mpc:
 
     def secret(
         self, x: ArrayLike | None = None, *, owner: int = 0, bound: float | None = None,
-        shape: tuple[int, ...] | None = None, dtype: DTypeLike = None,
+        shape: tuple[int, ...] | None = None, dtype: DTypeLike | None = None,
     ) -> Secret:
         """Secret-share an array.
 
@@ -172,6 +172,10 @@ class Mpc:
         secret = Secret(self, handle, dtype)
         return secret if bound is None else secret.with_bound(bound)
 
+    @overload
+    def reveal(self, *secrets: Secret, to: None = None) -> list[np.ndarray]: ...
+    @overload
+    def reveal(self, *secrets: Secret, to: int) -> list[np.ndarray] | None: ...
     def reveal(self, *secrets: Secret, to: int | None = None) -> list[np.ndarray] | None:
         """Show several arrays in one round. As :meth:`Secret.reveal`.
 

@@ -320,36 +320,36 @@ class Trainer:
         clip_norm: float | None = None, seed: int = 0, owner: int = 0, privacy: optim.DP | None = None,
         guard_every: int = 1, check: bool = True, example: Any = None,
     ) -> None:
-        self.loss = loss_of(loss)
-        self.optimiser = _like_torch.optimiser(optimiser)
+        self.loss: Any = loss_of(loss)
+        self.optimiser: Optimiser = _like_torch.optimiser(optimiser)
         if example is not None:
             if trained is None and self.optimiser is not optimiser:
                 trained = _like_torch.names_of(model, optimiser)
             model = Model.from_torch(model, example)
-        self.batch_size = int(batch_size)
-        self.privacy = privacy
+        self.batch_size: int = int(batch_size)
+        self.privacy: optim.DP | None = privacy
         if metrics is None:
             metrics = ("loss",) if privacy is None else ()
-        self.metrics = metrics if isinstance(metrics, str) else tuple(metrics)
+        self.metrics: tuple[str, ...] = metrics if isinstance(metrics, str) else tuple(metrics)
         self._how = {"metrics": self.metrics, "trained": trained, "clip_norm": clip_norm, "seed": seed, "privacy": privacy}
         self._training = planned(model, self.loss, self.optimiser, batch_size, **self._how)
         #: Plans of steps by their rows.
         self._plans = {self.batch_size: self._training}
         self._model = model
-        self._own = mpc is None
-        self.mpc = local() if self._own else mpc
+        self.mpc: Mpc = local() if mpc is None else mpc
         self._inputs = self._training.inputs()
         self._tables = dict(zip(model.inputs, model._model.table_rows))
         self._state = self.mpc._session.train_state(self._training, owner)
-        self.guard_every = int(guard_every)
+        self.guard_every: int = int(guard_every)
         self._unchecked = check and self.mpc._session.me is None
         #: Numbers of each epoch of :meth:`fit`.
         self.history: list[dict[str, float]] = []
         #: The weights as they are applied, and after which step.
         self._finished = None
-        self.steps, self._last_rate = 0, None
+        self.steps: int = 0
+        self._last_rate = None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Trainer({self._model!r}, {self.loss!r}, {self.optimiser!r}, batch_size={self.batch_size}, steps={self.steps})"
 
     def epsilon(self, uses: int) -> float:

@@ -8,15 +8,34 @@ Domain, error and cost of each are those that its documentation states; bits are
 parties together, at the width of a product's result.
 """
 
+from __future__ import annotations
+
 import inspect
 import math
 import operator
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from . import _trefoil
 from ._errors import InputError
 from ._secret import _BOOL, _INT, Secret, _axes, _axis, _plain, _promoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import ArrayLike
+
+    from ._session import Mpc
+
+    _OfOne = Callable[[Secret], Secret]
+    _OfTwo = Callable[[Secret | ArrayLike, Secret | ArrayLike], Secret]
+    #: A number for height and width, or one for each.
+    _Pair = int | Sequence[int]
+    #: Zeros at all borders, at top and left as at bottom and right, or at each.
+    _Border = int | Sequence[int]
+
+_Any = TypeVar("_Any", bound="Callable[..., Any]")
 
 _PRODUCTS = {"mul": 0, "matmul": 1, "conv2d": 2, "conv2d_input_grad": 3, "conv2d_weight_grad": 4}
 
@@ -58,7 +77,7 @@ def _cost(name):
     return f"Cost: {rounds} round{'s' * (rounds > 1)}, {bits:.0f} bits{where}."
 
 
-def _priced(function):
+def _priced(function: _Any) -> _Any:
     """Adds the cost to the docstring of a function, which ends with its notes."""
     function.__doc__ = f"{inspect.cleandoc(function.__doc__)} {_cost(function.__name__)}\n"
     return function
@@ -74,8 +93,8 @@ def _documented(function, name, summary, notes, parameters="x : Secret", result=
     return function
 
 
-def _same_format(name, summary, notes, dtype=None, cost=None):
-    def function(x, y):
+def _same_format(name, summary, notes, dtype=None, cost=None) -> _OfTwo:
+    def function(x: Secret | ArrayLike, y: Secret | ArrayLike) -> Secret:
         one = x if isinstance(x, Secret) else y
         if not isinstance(one, Secret):
             raise InputError(f"{name}: no operand is secret")
@@ -87,8 +106,8 @@ def _same_format(name, summary, notes, dtype=None, cost=None):
     return _documented(function, name, summary, notes, parameters, result, cost)
 
 
-def _of_one(name, summary, notes, dtype=None, real=True, domain=None, cost=None):
-    def function(x):
+def _of_one(name, summary, notes, dtype=None, real=True, domain=None, cost=None) -> _OfOne:
+    def function(x: Secret) -> Secret:
         x = x._real() if real else x
         return _one(name, [x], None, dtype)
 
@@ -97,45 +116,45 @@ def _of_one(name, summary, notes, dtype=None, real=True, domain=None, cost=None)
     return _documented(function, name, summary, notes, parameters, cost=cost)
 
 
-add = _same_format("add", "``x + y``, broadcast.", "Nothing is sent.")
-sub = _same_format("sub", "``x - y``, broadcast.", "Nothing is sent.")
-lt = _same_format("lt", "``x < y``, broadcast.", "Exact.", _BOOL, "lt")
-le = _same_format("le", "``x <= y``, broadcast.", "Exact.", _BOOL, "lt")
-gt = _same_format("gt", "``x > y``, broadcast.", "Exact.", _BOOL, "lt")
-ge = _same_format("ge", "``x >= y``, broadcast.", "Exact.", _BOOL, "lt")
-eq = _same_format("eq", "``x == y``, broadcast.", "Exact.", _BOOL, "eq")
-ne = _same_format("ne", "``x != y``, broadcast.", "Exact.", _BOOL, "eq")
+add: _OfTwo = _same_format("add", "``x + y``, broadcast.", "Nothing is sent.")
+sub: _OfTwo = _same_format("sub", "``x - y``, broadcast.", "Nothing is sent.")
+lt: _OfTwo = _same_format("lt", "``x < y``, broadcast.", "Exact.", _BOOL, "lt")
+le: _OfTwo = _same_format("le", "``x <= y``, broadcast.", "Exact.", _BOOL, "lt")
+gt: _OfTwo = _same_format("gt", "``x > y``, broadcast.", "Exact.", _BOOL, "lt")
+ge: _OfTwo = _same_format("ge", "``x >= y``, broadcast.", "Exact.", _BOOL, "lt")
+eq: _OfTwo = _same_format("eq", "``x == y``, broadcast.", "Exact.", _BOOL, "eq")
+ne: _OfTwo = _same_format("ne", "``x != y``, broadcast.", "Exact.", _BOOL, "eq")
 
-neg = _of_one("neg", "``-x``.", "Nothing is sent.", real=False)
-is_negative = _of_one("is_negative", "``x < 0``.", "Exact.", _BOOL, False, cost="lt")
-sign = _of_one("sign", "-1, 0 or 1, as integers.", "Exact.", _INT, False)
-abs = _of_one("abs", "``|x|``.", "Exact.", real=False)
-relu = _of_one("relu", "``max(0, x)``.", "Exact.", real=False)
-relu6 = _of_one("relu6", "``x`` limited to 0..6.", "Exact.")
-square = _of_one("square", "``x * x``.", "One unit in the last place. Cost: 2 rounds, 252 bits.", real=False)
-exp = _of_one("exp", "``e^x``.", "Error below ``2^-16 max(1, e^x) + 2^-18``; ``2^16`` above ``x = 11.09``.")
-exp_nonpositive = _of_one(
+neg: _OfOne = _of_one("neg", "``-x``.", "Nothing is sent.", real=False)
+is_negative: _OfOne = _of_one("is_negative", "``x < 0``.", "Exact.", _BOOL, False, cost="lt")
+sign: _OfOne = _of_one("sign", "-1, 0 or 1, as integers.", "Exact.", _INT, False)
+abs: _OfOne = _of_one("abs", "``|x|``.", "Exact.", real=False)
+relu: _OfOne = _of_one("relu", "``max(0, x)``.", "Exact.", real=False)
+relu6: _OfOne = _of_one("relu6", "``x`` limited to 0..6.", "Exact.")
+square: _OfOne = _of_one("square", "``x * x``.", "One unit in the last place. Cost: 2 rounds, 252 bits.", real=False)
+exp: _OfOne = _of_one("exp", "``e^x``.", "Error below ``2^-16 max(1, e^x) + 2^-18``; ``2^16`` above ``x = 11.09``.")
+exp_nonpositive: _OfOne = _of_one(
     "exp_nonpositive", "``e^x``.",
     "Error below ``2^-19 max(2^-10, e^x)``.", domain="``x <= 0``.",
 )
-log = _of_one("log", "``ln x``.", "Error below three units and ``2^-19``.", domain="``x > 0``.")
-sqrt = _of_one("sqrt", "Square root of ``x``.", "Relative error below ``2^-19`` and a unit.", domain="``x >= 0``.")
-inv_sqrt = _of_one("inv_sqrt", "``1 / sqrt(x)``.", "Relative error below ``2^-19`` and a unit.", domain="``x > 0``.")
-reciprocal = _of_one("reciprocal", "``1 / x``.", "Relative error below ``2^-19.5`` and two units.")
-reciprocal_positive = _of_one(
+log: _OfOne = _of_one("log", "``ln x``.", "Error below three units and ``2^-19``.", domain="``x > 0``.")
+sqrt: _OfOne = _of_one("sqrt", "Square root of ``x``.", "Relative error below ``2^-19`` and a unit.", domain="``x >= 0``.")
+inv_sqrt: _OfOne = _of_one("inv_sqrt", "``1 / sqrt(x)``.", "Relative error below ``2^-19`` and a unit.", domain="``x > 0``.")
+reciprocal: _OfOne = _of_one("reciprocal", "``1 / x``.", "Relative error below ``2^-19.5`` and two units.")
+reciprocal_positive: _OfOne = _of_one(
     "reciprocal_positive", "``1 / x``.",
     "Error as of :func:`reciprocal`.", domain="``x > 0``.",
 )
-sigmoid = _of_one("sigmoid", "``1 / (1 + e^-x)``.", "Error below ``2^-17``.")
-tanh = _of_one("tanh", "Hyperbolic tangent.", "Error below ``2^-16``.")
-silu = _of_one("silu", "``x sigmoid(x)``.", "Error below ``2^-15``.", domain="``|x| < 2^22``.")
-erf = _of_one("erf", "Error function.", "Error below ``2^-17``.")
-gelu = _of_one("gelu", "``x (1 + erf(x / sqrt 2)) / 2``.", "Error below ``2^-17``.", domain="``|x| < 2^22``.")
-sin = _of_one("sin", "Sine.", "Error below ``2^-18 + 2^(f - 61) |x|``.")
-cos = _of_one("cos", "Cosine.", "Error as of :func:`sin`.")
+sigmoid: _OfOne = _of_one("sigmoid", "``1 / (1 + e^-x)``.", "Error below ``2^-17``.")
+tanh: _OfOne = _of_one("tanh", "Hyperbolic tangent.", "Error below ``2^-16``.")
+silu: _OfOne = _of_one("silu", "``x sigmoid(x)``.", "Error below ``2^-15``.", domain="``|x| < 2^22``.")
+erf: _OfOne = _of_one("erf", "Error function.", "Error below ``2^-17``.")
+gelu: _OfOne = _of_one("gelu", "``x (1 + erf(x / sqrt 2)) / 2``.", "Error below ``2^-17``.", domain="``|x| < 2^22``.")
+sin: _OfOne = _of_one("sin", "Sine.", "Error below ``2^-18 + 2^(f - 61) |x|``.")
+cos: _OfOne = _of_one("cos", "Cosine.", "Error as of :func:`sin`.")
 
 
-def not_(x):
+def not_(x: Secret) -> Secret:
     """``1 - x`` of truth values.
 
     Parameters
@@ -156,7 +175,7 @@ def not_(x):
 
 
 @_priced
-def select(condition, x, y):
+def select(condition: Secret, x: Secret | ArrayLike, y: Secret | ArrayLike) -> Secret:
     """``x`` where the secret truth value is 1, ``y`` where it is 0.
 
     Parameters
@@ -181,7 +200,7 @@ def select(condition, x, y):
     return _one("select", [condition, x, y], None, one.dtype, one._handle.frac)
 
 
-def relu_all(*xs):
+def relu_all(*xs: Secret) -> list[Secret]:
     """:func:`relu` of several arrays in the same rounds.
 
     Parameters
@@ -199,7 +218,7 @@ def relu_all(*xs):
 
 
 @_priced
-def leaky_relu(x, slope):
+def leaky_relu(x: Secret, slope: float) -> Secret:
     """``x`` where it is at least 0, ``slope * x`` where it is negative.
 
     Parameters
@@ -221,7 +240,7 @@ def leaky_relu(x, slope):
 
 
 @_priced
-def clamp(x, low, high):
+def clamp(x: Secret, low: float, high: float) -> Secret:
     """``x`` limited to ``low..high``.
 
     Parameters
@@ -243,7 +262,7 @@ def clamp(x, low, high):
 
 
 @_priced
-def one_hot(x, classes):
+def one_hot(x: Secret, classes: int) -> Secret:
     """For secret integers, a new last axis with 1 at the integer.
 
     Parameters
@@ -265,7 +284,7 @@ def one_hot(x, classes):
     return _one("one_hot", [x], {"classes": classes}, _INT)
 
 
-def add_scalar(x, c):
+def add_scalar(x: Secret, c: float) -> Secret:
     """``x + c``.
 
     Parameters
@@ -286,7 +305,7 @@ def add_scalar(x, c):
     return _one("add_scalar", [x], {"c": c})
 
 
-def mul_scalar(x, c):
+def mul_scalar(x: Secret, c: float) -> Secret:
     """``x * c``.
 
     Parameters
@@ -307,7 +326,7 @@ def mul_scalar(x, c):
     return _one("mul_scalar", [x], {"c": c})
 
 
-def mul_scalar_to(x, c, frac_bits):
+def mul_scalar_to(x: Secret, c: float, frac_bits: int) -> Secret:
     """``x * c`` with other fraction bits, as :func:`mul_scalar`.
 
     Parameters
@@ -326,7 +345,7 @@ def mul_scalar_to(x, c, frac_bits):
     return _one("mul_scalar_to", [x], {"c": c, "frac": frac_bits}, None if frac_bits == 0 else np.dtype(float))
 
 
-def div_scalar(x, c):
+def div_scalar(x: Secret, c: float) -> Secret:
     """``x / c``, as :func:`mul_scalar`.
 
     Parameters
@@ -343,7 +362,7 @@ def div_scalar(x, c):
     return _one("div_scalar", [x], {"c": c})
 
 
-def rescale(x, frac_bits):
+def rescale(x: Secret, frac_bits: int) -> Secret:
     """The same numbers with other fraction bits.
 
     Parameters
@@ -364,7 +383,7 @@ def rescale(x, frac_bits):
     return _one("rescale", [x], {"frac": frac_bits}, _INT if frac_bits == 0 else np.dtype(float))
 
 
-def inv_sqrt_to(x, frac_bits):
+def inv_sqrt_to(x: Secret, frac_bits: int) -> Secret:
     """``1 / sqrt(x)`` for ``x > 0`` with other fraction bits than its operand, as :func:`inv_sqrt`.
 
     Parameters
@@ -383,7 +402,7 @@ def inv_sqrt_to(x, frac_bits):
 
 
 @_priced
-def div(x, y):
+def div(x: Secret | ArrayLike, y: Secret) -> Secret:
     """``x / y`` for a secret ``y``.
 
     Parameters
@@ -406,7 +425,7 @@ def div(x, y):
 
 
 @_priced
-def pow(x, n):
+def pow(x: Secret, n: int) -> Secret:
     """``x^n`` for an integer.
 
     Parameters
@@ -429,7 +448,7 @@ def pow(x, n):
 
 
 @_priced
-def powf(x, p):
+def powf(x: Secret, p: float) -> Secret:
     """``x^p``: halves and quarters by roots, other exponents as ``e^(p ln x)``.
 
     Parameters
@@ -452,7 +471,7 @@ def powf(x, p):
 
 
 @_priced
-def polynomial(x, coefficients):
+def polynomial(x: Secret, coefficients: Sequence[float]) -> Secret:
     """``c[0] + c[1] x + c[2] x^2 + ..``.
 
     Parameters
@@ -473,8 +492,14 @@ def polynomial(x, coefficients):
     return _one("polynomial", [x._real()], {"coefficients": [float(c) for c in coefficients]})
 
 
-def _along(name, summary, notes, result, dtype=None, real=False, cost=None):
-    def function(x, axis=-1):
+class _Along(Protocol):
+    """A function along an axis."""
+
+    def __call__(self, x: Secret, axis: int = -1) -> Secret: ...
+
+
+def _along(name, summary, notes, result, dtype=None, real=False, cost=None) -> _Along:
+    def function(x: Secret, axis: int = -1) -> Secret:
         x = x._real() if real else x
         return _one(name, [x], {"axis": _axis(axis, x.ndim)}, dtype)
 
@@ -485,24 +510,24 @@ def _along(name, summary, notes, result, dtype=None, real=False, cost=None):
 
 _KEPT = "The axis stays, with length 1."
 _TOURNAMENT = "Exact. A tournament: ``1 + 5 ceil(log2 k)`` rounds for ``k`` numbers."
-max = _along("max", "Largest numbers along an axis.", _TOURNAMENT, _KEPT)
-min = _along("min", "Smallest numbers along an axis.", _TOURNAMENT, _KEPT, cost="max")
+max: _Along = _along("max", "Largest numbers along an axis.", _TOURNAMENT, _KEPT)
+min: _Along = _along("min", "Smallest numbers along an axis.", _TOURNAMENT, _KEPT, cost="max")
 _FIRST = "Exact; the first among equals."
-argmax = _along("argmax", "Places of the largest numbers along an axis.", _FIRST, f"Integers. {_KEPT}", _INT)
-argmin = _along(
+argmax: _Along = _along("argmax", "Places of the largest numbers along an axis.", _FIRST, f"Integers. {_KEPT}", _INT)
+argmin: _Along = _along(
     "argmin", "Places of the smallest numbers along an axis.", _FIRST, f"Integers. {_KEPT}", _INT, cost="argmax",
 )
-softmax = _along(
+softmax: _Along = _along(
     "softmax", "``e^x / sum(e^x)`` along an axis.", "Error below ``2^-17``.",
     "Of the shape of ``x``.", None, True,
 )
-log_softmax = _along(
+log_softmax: _Along = _along(
     "log_softmax", "The logarithm of :func:`softmax`, without taking it.", "Error below ``2^-17``.",
     "Of the shape of ``x``.", None, True,
 )
 
 
-def top1(x, axis=-1):
+def top1(x: Secret, axis: int = -1) -> tuple[Secret, Secret]:
     """:func:`max` and :func:`argmax` at once, for the cost of the latter.
 
     Parameters
@@ -519,8 +544,14 @@ def top1(x, axis=-1):
     return Secret(x._mpc, made[0], x.dtype), Secret(x._mpc, made[1], _INT)
 
 
-def _over(name, summary, notes, real=False):
-    def function(x, axes=None):
+class _Over(Protocol):
+    """A function over axes."""
+
+    def __call__(self, x: Secret, axes: int | tuple[int, ...] | None = None) -> Secret: ...
+
+
+def _over(name, summary, notes, real=False) -> _Over:
+    def function(x: Secret, axes: int | tuple[int, ...] | None = None) -> Secret:
         x = x._real() if real else x
         return _one(name, [x], {"axes": _axes(axes, x.ndim)})
 
@@ -529,15 +560,15 @@ def _over(name, summary, notes, real=False):
     return _documented(function, name, summary, notes, parameters, "The axes stay, with length 1.", cost)
 
 
-sum = _over("sum", "Sums over axes.", "Nothing is sent.")
-mean = _over("mean", "Means over axes.", "Relative error ``2^-19`` and two units in the last place.", True)
-var = _over("var", "Variances over axes.", "Error as of :func:`mean`, and a unit for each of the distances from it.", True)
-norm = _over("norm", "Euclidean norms over axes.", "Error as of :func:`sqrt`.", True)
-sum_squares = _over("sum_squares", "Sums of squares over axes.", "Error of one unit in the last place.")
+sum: _Over = _over("sum", "Sums over axes.", "Nothing is sent.")
+mean: _Over = _over("mean", "Means over axes.", "Relative error ``2^-19`` and two units in the last place.", True)
+var: _Over = _over("var", "Variances over axes.", "Error as of :func:`mean`, and a unit for each of the distances from it.", True)
+norm: _Over = _over("norm", "Euclidean norms over axes.", "Error as of :func:`sqrt`.", True)
+sum_squares: _Over = _over("sum_squares", "Sums of squares over axes.", "Error of one unit in the last place.")
 
 
 @_priced
-def normalize(x, axis=-1, epsilon=1e-5):
+def normalize(x: Secret, axis: int = -1, epsilon: float = 1e-5) -> Secret:
     """``(x - mean) / sqrt(variance + epsilon)`` over the axes from ``axis`` on.
 
     Parameters
@@ -560,7 +591,7 @@ def normalize(x, axis=-1, epsilon=1e-5):
     return _one("normalize", [x._real()], params)
 
 
-def reshape(x, shape):
+def reshape(x: Secret, shape: Sequence[int]) -> Secret:
     """The same numbers under another shape.
 
     Parameters
@@ -580,7 +611,7 @@ def reshape(x, shape):
     return _one("reshape", [x], {"shape": list(shape)}, x.dtype)
 
 
-def broadcast(x, shape):
+def broadcast(x: Secret, shape: Sequence[int]) -> Secret:
     """Repeats axes of length 1, and new leading axes, to a shape.
 
     Parameters
@@ -596,7 +627,7 @@ def broadcast(x, shape):
     return _one("broadcast", [x], {"shape": list(shape)}, x.dtype)
 
 
-def permute(x, axes):
+def permute(x: Secret, axes: Sequence[int]) -> Secret:
     """Axis ``i`` of the result is axis ``axes[i]``.
 
     Parameters
@@ -611,7 +642,7 @@ def permute(x, axes):
     return _one("permute", [x], {"axes": [_axis(a, x.ndim) for a in axes]}, x.dtype)
 
 
-def transpose(x):
+def transpose(x: Secret) -> Secret:
     """Exchanges the last two axes.
 
     Parameters
@@ -625,7 +656,7 @@ def transpose(x):
     return _one("transpose", [x], None, x.dtype)
 
 
-def slice(x, axis, start, end, step=1):
+def slice(x: Secret, axis: int, start: int, end: int, step: int = 1) -> Secret:
     """Places ``start, start + step, ..`` below ``end`` of one axis.
 
     Parameters
@@ -643,7 +674,7 @@ def slice(x, axis, start, end, step=1):
     return _one("slice", [x], params, x.dtype)
 
 
-def gather(x, axis, indices):
+def gather(x: Secret, axis: int, indices: ArrayLike) -> Secret:
     """The given public places of one axis, in the given order.
 
     Parameters
@@ -661,7 +692,7 @@ def gather(x, axis, indices):
     return _one("gather", [x], {"axis": _axis(axis, x.ndim), "indices": indices}, x.dtype)
 
 
-def pad(x, before, after):
+def pad(x: Secret, before: Sequence[int], after: Sequence[int]) -> Secret:
     """A border of zeros.
 
     Parameters
@@ -681,7 +712,7 @@ def pad(x, before, after):
     return _one("pad", [x], {"before": list(before), "after": list(after)}, x.dtype)
 
 
-def concat(xs, axis=0):
+def concat(xs: Sequence[Any], axis: int = 0) -> Secret:
     """Concatenates along an axis.
 
     Parameters
@@ -707,7 +738,9 @@ def _window(kernel, stride, padding, dilation):
     return {"kernel": _pair(kernel), "stride": _pair(stride), "padding": border, "dilation": _pair(dilation)}
 
 
-def windows(x, kernel, stride=1, padding=0, dilation=1):
+def windows(
+    x: Secret, kernel: _Pair, stride: _Pair = 1, padding: _Border = 0, dilation: _Pair = 1,
+) -> Secret:
     """``[.., H, W]`` to ``[.., kh * kw, OH, OW]``.
 
     Parameters
@@ -731,7 +764,9 @@ def windows(x, kernel, stride=1, padding=0, dilation=1):
     return _one("windows", [x], _window(kernel, stride, padding, dilation), x.dtype)
 
 
-def window_sum(x, kernel, stride=1, padding=0, dilation=1):
+def window_sum(
+    x: Secret, kernel: _Pair, stride: _Pair = 1, padding: _Border = 0, dilation: _Pair = 1,
+) -> Secret:
     """``[.., H, W]`` to ``[.., OH, OW]``.
 
     Parameters
@@ -755,7 +790,9 @@ def window_sum(x, kernel, stride=1, padding=0, dilation=1):
     return _one("window_sum", [x], _window(kernel, stride, padding, dilation))
 
 
-def max_pool(x, kernel, stride=None, padding=0, dilation=1):
+def max_pool(
+    x: Secret, kernel: _Pair, stride: _Pair | None = None, padding: _Border = 0, dilation: _Pair = 1,
+) -> Secret:
     """The largest number under a window; the border is never the largest.
 
     Parameters
@@ -779,7 +816,7 @@ def max_pool(x, kernel, stride=None, padding=0, dilation=1):
     return _one("max_pool", [x], _window(kernel, kernel if stride is None else stride, padding, dilation))
 
 
-def mul(x, y):
+def mul(x: Secret | ArrayLike, y: Secret | ArrayLike) -> Secret:
     """``x * y``, broadcast.
 
     Parameters
@@ -799,7 +836,7 @@ def mul(x, y):
     return _one("mul", [x, y])
 
 
-def matmul(x, y):
+def matmul(x: Secret | ArrayLike, y: Secret | ArrayLike) -> Secret:
     """Matrix product ``[.., m, k] x [.., k, n]``.
 
     Parameters
@@ -819,7 +856,9 @@ def matmul(x, y):
     return _one("matmul", [x, y])
 
 
-def conv2d(x, weight, stride=1, padding=0, dilation=1, groups=1):
+def conv2d(
+    x: Secret, weight: Secret | np.ndarray, stride: _Pair = 1, padding: _Border = 0, dilation: _Pair = 1, groups: int = 1,
+) -> Secret:
     """Convolution of ``[N, C, H, W]`` with ``[O, C / groups, kh, kw]``.
 
     Parameters
@@ -862,7 +901,7 @@ def _product(op, kwargs):
     return params
 
 
-def bilinear(op, x, y, **kwargs):
+def bilinear(op: str, x: Secret | ArrayLike, y: Secret | ArrayLike, **kwargs: Any) -> Secret:
     """A product of any kind: ``mul``, ``matmul``, ``conv2d``, ``conv2d_input_grad``, ``conv2d_weight_grad``.
 
     Parameters
@@ -885,7 +924,10 @@ def bilinear(op, x, y, **kwargs):
     return _one("bilinear", [x, y], _product(op, kwargs))
 
 
-def multiply(op, x, y, *, plus=None, relu=False, keep=None, **kwargs):
+def multiply(
+    op: str, x: Secret | ArrayLike, y: Secret | ArrayLike, *, plus: Secret | ArrayLike | None = None, relu: bool = False,
+    keep: int | None = None, **kwargs: Any,
+) -> Secret:
     """:func:`bilinear` with an addend before the rounding, and a fused ReLU.
 
     Parameters
@@ -910,7 +952,7 @@ def multiply(op, x, y, *, plus=None, relu=False, keep=None, **kwargs):
     return _one("multiply", operands, params)
 
 
-def constant(mpc, x):
+def constant(mpc: Mpc, x: ArrayLike) -> Secret:
     """A secret array of public numbers.
 
     Parameters
@@ -932,7 +974,7 @@ def constant(mpc, x):
     return Secret(mpc, handle, array.dtype)
 
 
-def gaussian(mpc, shape, deviation=1.0):
+def gaussian(mpc: Mpc, shape: Sequence[int], deviation: float = 1.0) -> Secret:
     """Gaussian noise that no party knows.
 
     Each of the three parties adds its own noise, drawn from its operating system's randomness. The noise of any two

@@ -50,7 +50,7 @@ class CrossEntropy:
 
     _name = "cross_entropy"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "weight", _numbers(self.weight) or None)
         if self.soft and self.ignore_index is not None:
             raise ConfigError("soft labels are ignored where they are 0; leave `ignore_index` out")
@@ -85,7 +85,7 @@ class BinaryCrossEntropy:
     pos_weight: float | tuple[float, ...] | None = None
     probabilities: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "pos_weight", _numbers(self.pos_weight) or None)
         if self.probabilities and self.pos_weight:
             raise ConfigError("`pos_weight` is for logits; leave the network's sigmoid out")
@@ -210,7 +210,7 @@ class Rates:
 
     rates: tuple[float, ...]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "rates", _numbers(self.rates))
         if not self.rates:
             raise ConfigError("give at least one rate")
