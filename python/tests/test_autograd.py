@@ -206,3 +206,64 @@ def test_a_sign_has_a_gradient_of_zero_as_in_pytorch(mpc):
     assert y.requires_grad
     (y * 3.0 + x).sum().backward()
     assert np.array_equal(x.grad.reveal(), [1, 1])
+
+
+class Straight(trefoil.Function):
+    """The sign of ``scale * x + y``, whose gradient is that of the sum."""
+
+    @staticmethod
+    def forward(context, x, scale, y):
+        context.scale = scale
+        return np.sign(x * scale + y).astype(float)
+
+    @staticmethod
+    def backward(context, grad):
+        return grad * context.scale, None, grad
+
+
+def test_a_function_has_the_gradient_that_it_defines(mpc):
+    x, y = mpc.secret([0.5, -2.0]), mpc.secret([[0.25, 0.5], [3.0, 0.5]])
+    x.requires_grad = y.requires_grad = True
+    z = Straight.apply(x * 2.0, 3.0, y)
+    assert z.requires_grad and np.array_equal(z.reveal(), [[1, -1], [1, -1]])
+    (z * np.array([1.0, 10.0])).sum().backward()
+    # The axis along which `x` is repeated is summed over.
+    assert np.allclose(x.grad.reveal(), [12, 120], atol=1e-4)
+    assert np.allclose(y.grad.reveal(), [[1, 10], [1, 10]], atol=1e-4)
+    with trefoil.no_grad():
+        assert not Straight.apply(x, 3.0, y).requires_grad
+    constant = mpc.secret([1.0])
+    assert not Straight.apply(constant, 1.0, constant).requires_grad
+
+
+def test_a_function_that_returns_its_operand_has_its_own_gradient(mpc):
+    class Doubled(trefoil.Function):
+        forward = staticmethod(lambda context, x: x)
+        backward = staticmethod(lambda context, grad: grad * 2.0)
+
+    x = mpc.secret([1.0, 2.0])
+    x.requires_grad = True
+    (Doubled.apply(x) + x).sum().backward()
+    assert np.allclose(x.grad.reveal(), [3, 3], atol=1e-4)
+
+
+def test_functions_that_return_something_else_are_named(mpc):
+    def function(result, gradients):
+        class Odd(trefoil.Function):
+            forward = staticmethod(lambda context, x: result(x))
+            backward = staticmethod(lambda context, grad: gradients)
+
+        return Odd
+
+    x = mpc.secret([1.0, 2.0])
+    x.requires_grad = True
+    with pytest.raises(InputError, match="Odd.forward returned a ndarray, not a secret array"):
+        function(lambda x: np.ones(2), None).apply(x)
+    with pytest.raises(InputError, match="Odd.backward returned 2 gradients of 1 arguments"):
+        function(lambda x: x * 2.0, (None, None)).apply(x).sum().backward()
+    with pytest.raises(InputError, match="Odd.backward returned a ndarray, not a secret array or None"):
+        function(lambda x: x * 2.0, np.ones(2)).apply(x).sum().backward()
+    with pytest.raises(NotImplementedError, match="defines forward"):
+        trefoil.Function.apply(x)
+    function(lambda x: x * 2.0, None).apply(x).sum().backward()
+    assert x.grad is None

@@ -6,7 +6,7 @@ servers and ``trefoil.party`` for the same script on three machines.
 """
 
 from . import functions, optim
-from ._autograd import no_grad
+from ._autograd import Function, no_grad
 from ._cluster import Cluster, ModelInfo, connect
 from ._errors import ConfigError, Error, InputError, PrecisionWarning, RangeError, Refused, RevealError, Unreachable
 from ._model import Model
@@ -24,6 +24,7 @@ __all__ = [
     "Cost",
     "DataInfo",
     "Error",
+    "Function",
     "InputError",
     "Model",
     "ModelInfo",

@@ -7,10 +7,14 @@ import contextvars
 import heapq
 import itertools
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from ._errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ._secret import Secret
 
 _PAUSED = contextvars.ContextVar("paused", default=False)
 _NUMBERS = itertools.count()
@@ -35,8 +39,86 @@ def no_grad() -> Iterator[None]:
         _PAUSED.reset(token)
 
 
+class Function:
+    """A function of secret arrays with a gradient of its own, as ``torch.autograd.Function`` and CrypTen's ``AutogradFunction``.
+
+    A subclass defines two static methods, and :meth:`apply` calls it. ``forward(context, *arguments)`` returns a secret array;
+    no gradient passes through what it computes. ``backward(context, grad)`` gets the gradient of that result, in its shape,
+    and returns one for each argument: None for those without. What ``forward`` sets on the context, ``backward`` finds there.
+
+    Examples
+    --------
+    >>> class Sign(trefoil.Function):
+    ...     @staticmethod
+    ...     def forward(context, x):
+    ...         context.x = x
+    ...         return np.sign(x).astype(float)
+    ...     @staticmethod
+    ...     def backward(context, grad):            # as if it were a line between -1 and 1
+    ...         return grad * (abs(context.x) < 1)
+    >>> y = Sign.apply(x)
+    """
+
+    @staticmethod
+    def forward(*arguments: Any, **_: Any) -> Secret:
+        """The result, given the context and the arguments; a subclass defines it."""
+        raise NotImplementedError("a trefoil.Function defines forward(context, *arguments)")
+
+    @staticmethod
+    def backward(*arguments: Any, **_: Any) -> Any:
+        """The gradients by the arguments, given the context and that of the result; a subclass defines it."""
+        raise NotImplementedError("a trefoil.Function defines backward(context, grad)")
+
+    @classmethod
+    def apply(cls, *arguments: Any) -> Secret:
+        """The result of ``forward``, which :meth:`Secret.backward` goes through by ``backward``.
+
+        Parameters
+        ----------
+        *arguments
+            Secret arrays, and anything else.
+
+        Returns
+        -------
+        Secret
+
+        Raises
+        ------
+        InputError
+            If ``forward`` does not return a secret array; later, if ``backward`` does not return a gradient for each argument.
+        """
+        from ._secret import Secret
+
+        context = _Context()
+        with no_grad():
+            result = cls.forward(context, *arguments)
+            if not isinstance(result, Secret):
+                raise InputError(f"{cls.__name__}.forward returned a {type(result).__name__}, not a secret array")
+            result = result.detach()
+        places = [i for i, x in enumerate(arguments) if isinstance(x, Secret)]
+
+        def rule(g, *_):
+            made = cls.backward(context, g)
+            made = list(made) if isinstance(made, (tuple, list)) else [made]
+            if len(made) != len(arguments):
+                raise InputError(f"{cls.__name__}.backward returned {len(made)} gradients of {len(arguments)} arguments")
+            public = [type(made[i]).__name__ for i in places if made[i] is not None and not isinstance(made[i], Secret)]
+            if public:
+                raise InputError(f"{cls.__name__}.backward returned a {public[0]}, not a secret array or None")
+            return [made[i] for i in places]
+
+        if isinstance(result._mpc._session, Tape):
+            operands = [arguments[i]._handle for i in places]
+            result._mpc._session._note(rule, operands, {}, [result._handle])
+        return result
+
+
+class _Context:
+    """What a function keeps for its gradient."""
+
+
 class _Node:
-    """A call that results were made by."""
+    """A call that results were made by: of a function by its name, or by the rule of its gradient."""
 
     __slots__ = ("number", "function", "operands", "params")
 
@@ -124,5 +206,5 @@ class Tape:
                     continue
                 wanted = [self.follows(x) for x in node.operands]
                 for x, part, asked in zip(node.operands, parts(node, array._mpc, handle, grad, wanted), wanted):
-                    if asked:
+                    if asked and part is not None:
                         add(x, part)

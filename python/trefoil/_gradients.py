@@ -18,7 +18,7 @@ from ._secret import _DOUBLE, Secret
 
 def parts(node, mpc, handle, g, wanted):
     """The gradients by a call's operands."""
-    rule = _RULES.get(node.function)
+    rule = node.function if callable(node.function) else _RULES.get(node.function)
     if rule is None:
         raise InputError(f"there is no gradient through `{node.function}`; detach() what is behind it, or train a Model by a Trainer")
     def secret(x):
@@ -31,7 +31,7 @@ def parts(node, mpc, handle, g, wanted):
     xs = [secret(x) for x in node.operands]
     made = rule(g, Secret(mpc, handle, _DOUBLE), *xs, **node.params)
     made = made if isinstance(made, list) else [made]
-    return [_fit(part, x) if asked else None for part, x, asked in zip(made, xs, wanted)]
+    return [_fit(part, x) if asked and part is not None else None for part, x, asked in zip(made, xs, wanted)]
 
 
 def _fit(g, x):

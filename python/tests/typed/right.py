@@ -1,6 +1,7 @@
 """Typed code of a user, in which type checkers find no mistake."""
 
 import os
+from typing import Any
 
 import numpy
 import trefoil
@@ -35,6 +36,17 @@ def arrays(x: trefoil.Secret, w: NDArray[numpy.float64]) -> trefoil.Secret:
     return y.reshape(-1, 2).sum(axis=(0, 1)).sigmoid()
 
 
+class Straight(trefoil.Function):
+    @staticmethod
+    def forward(context: Any, x: trefoil.Secret, scale: float) -> trefoil.Secret:
+        context.scale = scale
+        return np.sign(x).astype(float)
+
+    @staticmethod
+    def backward(context: Any, grad: trefoil.Secret) -> tuple[trefoil.Secret, None]:
+        return grad * context.scale, None
+
+
 def session() -> None:
     with trefoil.local(frac_bits=16) as mpc:
         x, w = mpc.secret([[1.0, 2.0]]), mpc.secret(numpy.ones(2), bound=1.0)
@@ -44,6 +56,7 @@ def session() -> None:
         if shown is not None:
             assert_type(shown, numpy.ndarray)
         w.requires_grad = True
+        assert_type(Straight.apply(w, 2.0), trefoil.Secret)
         (x @ w).sum().backward()
         if w.grad is not None:
             w = w - 0.1 * w.grad
