@@ -2,8 +2,9 @@
 //! clear, and from bounds.
 
 use crate::common::{Random, dense, relu};
+use mpc_core::{Plaintext, Protocol};
 use nn_layers::{Compiled, Dim, Graph, HostTensor, Op, PlanOptions, Unary};
-use ring_arith::CpuEngine;
+use ring_arith::{CpuEngine, Engine};
 
 /// Two dense layers with the weights of the second larger by a factor.
 fn network(factor: f64, frac: u32) -> Compiled {
@@ -59,6 +60,32 @@ fn a_run_in_the_clear_ends_where_a_value_leaves_its_range_and_names_the_layer() 
     // With fewer fraction bits it fits.
     let Compiled { plan, weights } = network(2f64.powi(26), 12);
     assert_eq!(plan.inspect(CpuEngine::new(1), &weights, &[input()]).unwrap().refusal, None);
+}
+
+#[test]
+fn a_run_in_the_clear_within_domains_refuses_what_on_shares_would_be_a_wrong_number() {
+    for (function, inside, outside) in [
+        (Unary::Log, 0.5, 0.0),
+        (Unary::Reciprocal, -0.5, 0.0),
+        (Unary::Sqrt, 0.0, -1.0),
+        (Unary::Exp, 10.0, 12.0),
+    ] {
+        let mut g = Graph::new(1);
+        let x = g.input("x", &[Dim::Batch(1), Dim::Fixed(2)]).unwrap();
+        let y = g.add("function", Op::Unary(function), &[x]).unwrap();
+        g.output("y", y);
+        let Compiled { plan, .. } = Compiled::new(&g, &PlanOptions::default()).unwrap();
+        let run = |value: f64| {
+            let mut mpc = Plaintext::new(CpuEngine::new(1));
+            let x = HostTensor::new([1, 2], vec![0.25, value]).unwrap();
+            let words = mpc.engine().upload(plan.encode_input(0, 1, &x).unwrap()).unwrap();
+            let inputs = plan.secret_inputs(vec![mpc.constant(&words).unwrap()]);
+            plan.run_within_domains(&mut mpc, &[], &inputs, &mut ()).map(|made| made.len())
+        };
+        assert_eq!(run(inside).unwrap(), 1, "{function:?}");
+        let text = run(outside).unwrap_err().to_string();
+        assert!(text.contains("`function`") && text.contains("its operand"), "{text}");
+    }
 }
 
 #[test]

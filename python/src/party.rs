@@ -127,6 +127,17 @@ pub(crate) struct Reply {
 /// A protocol that a party's thread runs.
 pub(crate) trait Run: Deal {
     fn finish(self) -> Result<()>;
+
+    /// Runs a model's plan.
+    fn run_plan(
+        &mut self,
+        plan: &Plan,
+        weights: &[Operand<Self>],
+        inputs: &[Operand<Self>],
+        layers: &mut Layers,
+    ) -> nn_layers::Result<Vec<SecretTensor<Self>>> {
+        plan.run(self, weights, inputs, layers)
+    }
 }
 
 impl Run for Rss<AnyEngine> {
@@ -138,6 +149,16 @@ impl Run for Rss<AnyEngine> {
 impl Run for Plaintext<CpuEngine> {
     fn finish(self) -> Result<()> {
         Ok(())
+    }
+
+    fn run_plan(
+        &mut self,
+        plan: &Plan,
+        weights: &[Operand<Self>],
+        inputs: &[Operand<Self>],
+        layers: &mut Layers,
+    ) -> nn_layers::Result<Vec<SecretTensor<Self>>> {
+        plan.run_within_domains(self, weights, inputs, layers)
     }
 }
 
@@ -337,7 +358,7 @@ fn obey<P: Run>(
             };
             let (weights, inputs) = (operands(&weights)?, operands(&inputs)?);
             let mut layers = Layers(Vec::new());
-            let outputs = plan.run(mpc, &weights, &inputs, &mut layers)?;
+            let outputs = mpc.run_plan(&plan, &weights, &inputs, &mut layers)?;
             reply.layers = layers.0;
             (first, outputs)
         }
@@ -391,7 +412,7 @@ fn shares<P: Protocol>(
 }
 
 /// Records the durations of a plan's layers.
-struct Layers(Vec<(String, Duration)>);
+pub(crate) struct Layers(Vec<(String, Duration)>);
 
 impl Observer for Layers {
     fn ended(&mut self, step: &StepInfo<'_>, took: Duration) {

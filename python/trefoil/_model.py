@@ -226,7 +226,8 @@ class Model:
         Raises
         ------
         RangeError
-            Naming the layer's operation, the place and the limit.
+            Naming the layer's operation, the place and the limit; also for a number outside of a function's domain, such as
+            the logarithm's of 0.
         """
         want = self.evaluate(*inputs)
         with local(frac_bits=max(8, min(26, self.frac_bits))) as mpc, mpc.check():

@@ -252,7 +252,8 @@ class Mpc:
 
         On shares no party notices that a number has left the range of its format: the result is wrong.
         Within this block every call is first made on the numbers themselves. It raises an error where a
-        product, a sum or a promised bound does not hold.
+        product, a sum or a promised bound does not hold, or a number lies outside of a function's domain. The layers of
+        models that :meth:`run` runs are checked likewise.
 
         Raises
         ------

@@ -134,6 +134,23 @@ impl Plan {
             }
         }
     }
+
+    /// [`Plan::run`] in the clear. It also refuses a number outside of an operation's domain, such as the logarithm's
+    /// of 0: on shares the result would be wrong without an error.
+    ///
+    /// # Errors
+    /// As [`Plan::run`]; [`Error::Node`] with the first such number.
+    pub fn run_within_domains<E: Engine>(
+        &self,
+        mpc: &mut Plaintext<E>,
+        weights: &[Operand<Plaintext<E>>],
+        inputs: &[Operand<Plaintext<E>>],
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<SecretTensor<Plaintext<E>>>> {
+        let shapes: Vec<_> = inputs.iter().map(ops::shape_of).collect();
+        let mut domains = Domains::new(self, self.batch_of(&shapes)?)?;
+        self.run_watched(mpc, weights, inputs, observer, &mut domains)
+    }
 }
 
 fn share<E: Engine>(
@@ -179,8 +196,7 @@ struct Beside<'a> {
     /// The number of times that each value is still needed.
     uses: Vec<usize>,
     step: Step,
-    /// The dangers that a guard watches at each node.
-    dangers: Vec<Danger>,
+    domains: Domains<'a>,
     values: Vec<Inspected>,
 }
 
@@ -207,8 +223,8 @@ impl<'a> Beside<'a> {
         let mut uses = vec![0; plan.nodes.len()];
         plan.nodes.iter().flat_map(|node| &node.inputs).for_each(|&x| uses[x] += 1);
         let floats = plan.nodes.iter().map(|node| given(&node.op)).collect();
-        let dangers = plan.dangers()?;
-        Ok(Self { plan, batch, floats, uses, step: Step::default(), dangers, values: vec![] })
+        let domains = Domains::new(plan, batch)?;
+        Ok(Self { plan, batch, floats, uses, step: Step::default(), domains, values: vec![] })
     }
 
     fn evaluate(&mut self, node: usize) -> Result<HostTensor> {
@@ -235,6 +251,31 @@ impl<'a> Beside<'a> {
             self.step =
                 Step { nodes: nodes.cloned().unwrap_or_default(), fullest: mpc.take_fullest() };
         }
+    }
+
+    /// Bits by which a function's operands may grow before they leave its domain.
+    fn domain_room(&self, node: usize) -> Option<f64> {
+        let inputs = &self.plan.nodes[node].inputs;
+        let op = &self.plan.nodes[node].op;
+        let room = |(at, &x): (usize, &usize)| {
+            let domain = Domain::of(op, at, self.plan.target(node), self.plan.fracs[x])?;
+            Some(domain.room(&self.floats[x].as_ref()?.floats()))
+        };
+        inputs.iter().enumerate().filter_map(room).reduce(f64::min)
+    }
+}
+
+/// The domains of a plan's operations, which on shares only a guard compares with numbers.
+struct Domains<'a> {
+    plan: &'a Plan,
+    batch: usize,
+    /// The dangers that a guard watches at each node.
+    dangers: Vec<Danger>,
+}
+
+impl<'a> Domains<'a> {
+    fn new(plan: &'a Plan, batch: usize) -> Result<Self> {
+        Ok(Self { plan, batch, dangers: plan.dangers()? })
     }
 
     /// The number for which a guard would refuse a node's result although every product is in range.
@@ -283,16 +324,20 @@ impl<'a> Beside<'a> {
         }
         Ok(None)
     }
+}
 
-    /// Bits by which a function's operands may grow before they leave its domain.
-    fn domain_room(&self, node: usize) -> Option<f64> {
-        let inputs = &self.plan.nodes[node].inputs;
-        let op = &self.plan.nodes[node].op;
-        let room = |(at, &x): (usize, &usize)| {
-            let domain = Domain::of(op, at, self.plan.target(node), self.plan.fracs[x])?;
-            Some(domain.room(&self.floats[x].as_ref()?.floats()))
-        };
-        inputs.iter().enumerate().filter_map(room).reduce(f64::min)
+impl<E: Engine> Watch<Plaintext<E>> for Domains<'_> {
+    fn made(
+        &mut self,
+        mpc: &mut Plaintext<E>,
+        node: usize,
+        made: &Made<Plaintext<E>>,
+        values: &[Option<Operand<Plaintext<E>>>],
+    ) -> Result<()> {
+        let Some(outside) = self.outside(mpc, node, made, values)? else { return Ok(()) };
+        let node = &self.plan.nodes[node];
+        let reason = format!("{}: {outside}", node.op.name());
+        Err(Error::Node { node: node.name.clone(), reason })
     }
 }
 
@@ -304,7 +349,7 @@ impl<E: Engine> Watch<Plaintext<E>> for Beside<'_> {
         made: &Made<Plaintext<E>>,
         values: &[Option<Operand<Plaintext<E>>>],
     ) -> Result<()> {
-        let outside = self.outside(mpc, node, made, values)?;
+        let outside = self.domains.outside(mpc, node, made, values)?;
         let domain = self.domain_room(node);
         let floats = self.evaluate(node)?;
         let fixed = opened(mpc, &made.value)?;
