@@ -127,6 +127,8 @@ PICTURES = {
     "bilinear": ("aten.upsample_bilinear2d.vec", ([3, 2], True, None), lambda x: np.stack([x[:, :, 0], x.mean(2), x[:, :, 1]], 2)),
     "half pixels": ("aten.upsample_bilinear2d.vec", (None, False, [2.0, 1.0]),
                     lambda x: np.stack([a * x[:, :, 0] + (1 - a) * x[:, :, 1] for a in (1, 0.75, 0.25, 0)], 2)),
+    "bicubic": ("aten.upsample_bicubic2d.vec", ([2, 3], True, None),
+                lambda x: np.stack([x[..., 0], x.mean(-1), x[..., 1]], -1)),
     "adaptive": ("aten.adaptive_max_pool2d.default", ([1, 2],), lambda x: x.max(2, keepdims=True)),
     "overlapping": ("aten.adaptive_max_pool2d.default", ([3, 1],),
                     lambda x: np.stack([x[:, :, 0].max(2, keepdims=True), x.max((2, 3), keepdims=True)[:, :, 0], x[:, :, 1].max(2, keepdims=True)], 2)),
@@ -254,6 +256,14 @@ class TestPyTorch:
         assert module.training and module[1].training
         assert model.inputs == {"input": (None, 3)} and model.parameters
 
+    @pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+    @pytest.mark.parametrize("how", [{"size": (7, 3)}, {"scale_factor": 2.0}, {"scale_factor": (1.5, 3.0)}])
+    def test_pictures_are_resized(self, mode, how):
+        import torch
+
+        module, x = torch.nn.Upsample(mode=mode, **how), torch.rand(2, 3, 4, 6)
+        model = trefoil.Model.from_torch(module, x)
+        assert np.abs(model.evaluate(x) - module(x).numpy()).max() < 1e-5
 
     @pytest.mark.parametrize("optimiser", ["SGD", "Adam", "AdamW"])
     def test_a_network_is_trained_as_by_pytorch_and_gets_its_weights_back(self, optimiser):

@@ -629,7 +629,7 @@ def test_losses_and_optimisers_of_pytorch_are_those_of_here_or_say_what_is_missi
         assert trainer.optimiser == optim.AdamW(1e-3, (0.9, 0.99), 1e-6, 0.01, True)
     for theirs, said in [
         (loss("CrossEntropyLoss", reduction="sum"), "means over a batch"), (loss("CTCLoss"), "there are CrossEntropyLoss"),
-        (loss("BCELoss", weight=np.ones(2)), "take pos_weight"),
+        (loss("BCELoss", weight=np.ones(2)), "take pos_weight"), (loss("TripletMarginLoss"), "with labels of zeros"),
     ]:
         with pytest.raises(ConfigError, match=said):
             loss_of(theirs)

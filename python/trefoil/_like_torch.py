@@ -41,6 +41,9 @@ def loss(x):
         "MSELoss": optim.MeanSquare, "L1Loss": optim.Absolute, "HuberLoss": lambda: optim.Huber(x.delta),
         "SmoothL1Loss": lambda: optim.SmoothAbsolute(x.beta),
     }
+    if name == "TripletMarginLoss":
+        raise ConfigError("TripletMarginLoss has no labels: let the network compute it of three inputs, with reduction=\"none\" and a last axis of "
+                          "1, and train it by loss=\"absolute\" with labels of zeros; Absolute shows how")
     if name not in makes:
         raise ConfigError(f"{name}: {_MISSES}there are {', '.join(['CrossEntropyLoss', 'NLLLoss', *makes])}")
     return makes[name]()

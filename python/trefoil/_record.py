@@ -12,7 +12,7 @@ from ._errors import InputError
 #: Composite operators that are translated as they are, rather than taken apart first.
 _WHOLE = (
     "linear", "scaled_dot_product_attention", "silu", "hardswish", "hardsigmoid", "mish", "softplus", "instance_norm",
-    "rms_norm", "logsumexp", "_prelu_kernel", "celu",
+    "rms_norm", "logsumexp", "_prelu_kernel", "celu", "upsample_bicubic2d",
 )
 
 

@@ -106,7 +106,21 @@ class MeanSquare:
 
 @dataclass(frozen=True)
 class Absolute:
-    """The mean magnitude of the differences, as ``torch.nn.L1Loss``."""
+    """The mean magnitude of the differences, as ``torch.nn.L1Loss``.
+
+    With labels of zeros it is the mean of results that are losses themselves, at least 0, such as those of triplets.
+
+    Examples
+    --------
+    >>> class Triplet(torch.nn.Module):
+    ...     def __init__(self, net, margin=1.0):
+    ...         super().__init__()
+    ...         self.net, self.loss = net, torch.nn.TripletMarginLoss(margin, reduction="none")
+    ...     def forward(self, anchor, positive, negative):
+    ...         return self.loss(self.net(anchor), self.net(positive), self.net(negative)).unsqueeze(1)
+    >>> trainer = trefoil.Trainer(Triplet(net), "absolute", example=(x, x, x))
+    >>> trainer.step(anchor, positive, negative, np.zeros((len(anchor), 1)))
+    """
 
     def _named(self, rank=2):
         return "absolute", {}
