@@ -57,7 +57,8 @@ use crate::{Compiled, Error, HostTensor, Plan, Result};
 pub struct TrainPlan {
     /// The computation of a step.
     full: Variant,
-    /// The computation of a step that reuses the inverse roots of an earlier step, if there are such steps.
+    /// The computation of a step that reuses the inverse roots of an earlier step, or that only adds up gradients, if
+    /// there are such steps.
     light: Option<Variant>,
     /// From a state to the weights of `inference` that are made of several of its tensors.
     finish: Option<Plan>,
@@ -167,7 +168,7 @@ impl TrainPlan {
         let Compiled { plan, weights } = Compiled::of_optimised(&step, formats)?;
         let state = plan.weights();
         let metrics = options.metrics.len();
-        let light = if options.optimiser.varies() {
+        let light = if options.optimiser.varies() || options.accumulate > 1 {
             let (step, _) = step_graph(&mut forward, options, false)?;
             let plan = Compiled::of_optimised(&step, formats)?.plan;
             Some(Variant::new(plan, &state, metrics)?)

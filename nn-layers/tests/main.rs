@@ -1,6 +1,7 @@
 //! The integration tests of graphs, plans, layers and trainings. They are one program, so that shared code is
 //! compiled once.
 
+mod accumulated;
 mod common;
 mod domains;
 mod gradients;

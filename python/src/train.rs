@@ -45,7 +45,7 @@ impl Training {
     /// Plans the training of a model for batches of this size. Loss, optimiser and schedule are names with their
     /// numbers; `trained` names the weights that change, all of them unless it is given.
     #[new]
-    #[pyo3(signature = (model, batch, loss, optimiser, schedule, metrics, *, trained=None, clip=None, seed=0, privacy=None))]
+    #[pyo3(signature = (model, batch, loss, optimiser, schedule, metrics, *, trained=None, clip=None, seed=0, privacy=None, accumulate=1))]
     // The keyword arguments of Python's call.
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -60,6 +60,7 @@ impl Training {
         clip: Option<f64>,
         seed: u64,
         privacy: Option<(f64, f64, usize, f64)>,
+        accumulate: u32,
     ) -> PyResult<Self> {
         let graph = model.graph().ok_or_else(|| {
             Failure::input("this model is the result of a run; train the one it came from")
@@ -70,6 +71,7 @@ impl Training {
             .with_optimiser(optimiser_of(&optimiser)?)
             .with_largest_rate(schedule.rate)
             .with_seed(seed)
+            .with_accumulate(accumulate)
             .with_metrics(metrics.iter().map(|m| metric(m)).collect::<Result<Vec<_>>>()?);
         options.clip = clip;
         options.privacy = privacy.map(|(clip, noise, rows, delta)| {
@@ -135,9 +137,14 @@ impl Training {
         Ok(epsilon.transpose().map_err(Failure::from)?)
     }
 
-    /// The learning rate of a step, counted from 0.
+    /// The learning rate of a step, counted from 0. Steps whose gradients are added up have one in common.
     fn rate(&self, number: u32) -> f64 {
-        self.schedule.at(number)
+        self.schedule.at(number / self.plan.options().accumulate.max(1))
+    }
+
+    /// True if the weights follow their gradients in a step of this number.
+    fn updates(&self, number: u32) -> bool {
+        self.plan.updates(self.step(number, None))
     }
 
     /// The inputs of a step, the labels last.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import warnings
@@ -48,7 +49,7 @@ def loss_of(loss):
     return loss
 
 
-def planned(model, loss, optimiser, batch_size, *, metrics, trained, clip_norm, seed, privacy=None):
+def planned(model, loss, optimiser, batch_size, *, metrics, trained, clip_norm, seed, privacy=None, accumulate=1):
     """The plan of a training, for this process or for a cluster's servers."""
     if _like_torch.is_module(model):
         raise InputError("a module of PyTorch needs an example of its input: Trainer(module, ..., example=x), or trefoil.Model.from_torch(module, x)")
@@ -68,7 +69,7 @@ def planned(model, loss, optimiser, batch_size, *, metrics, trained, clip_norm, 
         model._model, int(batch_size), loss._named(_rank(model)), optimiser._named(), optim._schedule(optimiser.lr), list(metrics),
         trained=None if trained is None else list(trained),
         clip=None if clip_norm is None else float(clip_norm), seed=int(seed),
-        privacy=None if privacy is None else privacy._numbers(),
+        privacy=None if privacy is None else privacy._numbers(), accumulate=int(accumulate),
     )
 
 
@@ -229,13 +230,15 @@ def _shaped(flat):
 def checked(training, batch, rate):
     """:meth:`Trainer.check` of a training; also the state after the step in floats."""
     start, rates = _shaped(training.start()), (rate, rate)
-    fixed, left = training.inspect(start, batch, 0, rates)
+    # The first step that moves the weights.
+    step = next(step for step in itertools.count() if training.updates(step))
+    fixed, left = training.inspect(start, batch, step, rates)
     if left is not None:
         raise RangeError(
             f"the first step would leave the range of fixed point at `{left[0]}`: {left[1]}; bring the inputs to about 1 in "
             f"size, or normalise what comes before"
         )
-    fixed, floats = _shaped(fixed), _shaped(training.step_in_the_clear(start, batch, 0, rates)[0])
+    fixed, floats = _shaped(fixed), _shaped(training.step_in_the_clear(start, batch, step, rates)[0])
     slopes = {}
     kept = {name: values for (name, _, _), values in zip(training.state(), floats)}
     for (name, _, learnt), before, one, other in zip(training.state(), start, fixed, floats):
@@ -282,6 +285,12 @@ class Trainer:
         The party that has the weights at the start.
     privacy : DP, optional
         Clip the gradient of each example and add noise; :meth:`epsilon` returns the resulting epsilon.
+    accumulate : int
+        The number of steps whose gradients are added up before the weights follow them: with PyTorch, ``loss / accumulate``
+        and a step of the optimiser after as many backward passes. The result is that of one step on all these rows, whose
+        memory it does not need; means over the weights of labels (``weight=``, ``ignore_index=``) are those of each batch.
+        Learning rates count updates. Steps that have not filled an update wait for the next ones. The sums of gradients
+        are part of the state, and only a step that ends in an update has the cost of one.
     guard_every : int
         The number of steps from one range check to the next; :meth:`fit` also checks its last step. The parties compare
         sums over every layer's values and gradients with their bounds. :class:`RangeError` names a layer that left its
@@ -318,7 +327,7 @@ class Trainer:
         self, model: Model | Any, loss: Loss | Any = "cross_entropy", optimiser: Optimiser | Any = optim.SGD(), *, batch_size: int = 32,
         mpc: Mpc | None = None, metrics: Sequence[str] | None = None, trained: Sequence[str] | None = None,
         clip_norm: float | None = None, seed: int = 0, owner: int = 0, privacy: optim.DP | None = None,
-        guard_every: int = 1, check: bool = True, example: Any = None,
+        guard_every: int = 1, check: bool = True, example: Any = None, accumulate: int = 1,
     ) -> None:
         self.loss: Any = loss_of(loss)
         self.optimiser: Optimiser = _like_torch.optimiser(optimiser)
@@ -331,7 +340,11 @@ class Trainer:
         if metrics is None:
             metrics = ("loss",) if privacy is None else ()
         self.metrics: tuple[str, ...] = metrics if isinstance(metrics, str) else tuple(metrics)
-        self._how = {"metrics": self.metrics, "trained": trained, "clip_norm": clip_norm, "seed": seed, "privacy": privacy}
+        self.accumulate: int = int(accumulate)
+        self._how = {
+            "metrics": self.metrics, "trained": trained, "clip_norm": clip_norm, "seed": seed, "privacy": privacy,
+            "accumulate": self.accumulate,
+        }
         self._training = planned(model, self.loss, self.optimiser, batch_size, **self._how)
         #: Plans of steps by their rows.
         self._plans = {self.batch_size: self._training}
@@ -509,13 +522,15 @@ class Trainer:
                 f"secret position lies outside of its table"
             )
         self._state = self._in_formats(state, self._training, training)
-        self.steps, self._last_rate = self.steps + 1, rate
+        if self._training.updates(self.steps):
+            self._last_rate = rate
+        self.steps += 1
         return {name: float(sums[0]) / rows for name, sums in zip(self.metrics, shown)}
 
     def _rate_of(self, step):
         """The learning rate of a step, counted from 0."""
         lr = self.optimiser.lr
-        return lr._at(step) if isinstance(lr, optim.Rates) else self._training.rate(step)
+        return lr._at(step // self.accumulate) if isinstance(lr, optim.Rates) else self._training.rate(step)
 
     def fit(
         self, *arrays: Secret | ArrayLike | Any, epochs: int = 1, seed: int = 0, owner: int = 0, progress: bool = True,
@@ -741,7 +756,7 @@ class Trainer:
         lr : float, optional
             A learning rate instead of the optimiser's.
         last_lr : float, optional
-            The learning rate of the step before, if it was not the optimiser's: a momentum in ``state`` has it as a factor.
+            The learning rate of the update before, if it was not the optimiser's: a momentum in ``state`` has it as a factor.
 
         Returns
         -------
@@ -750,7 +765,7 @@ class Trainer:
         """
         state = _shaped(self._training.start()) if state is None else state
         rate = self._rate_of(step) if lr is None else float(lr)
-        last = self._rate_of(max(step - 1, 0)) if last_lr is None else float(last_lr)
+        last = self._rate_of(max(step - self.accumulate, 0)) if last_lr is None else float(last_lr)
         after, seen = self._training.step_in_the_clear(state, self._in_the_clear(batch), int(step), (rate, last))
         metrics = {name: float(sums[0]) / self.batch_size for name, (sums, _) in zip(self.metrics, seen)}
         return _shaped(after), metrics

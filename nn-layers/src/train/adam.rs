@@ -216,7 +216,7 @@ impl Adam {
     /// loss times [`Adam::unit`].
     fn gradient_factor(&self, batch: usize, options: &TrainOptions) -> f64 {
         let clipped = options.privacy.as_ref().map_or(1.0, Privacy::unit);
-        clipped * self.unit() / batch as f64
+        clipped * self.unit() / options.rows(batch)
     }
 
     /// The learning rate and epsilon of a step with the moments' corrections for their start at 0 and for their

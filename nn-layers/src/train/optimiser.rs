@@ -61,7 +61,7 @@ impl Optimiser {
     ) -> Result<Vec<f64>> {
         Ok(match *self {
             Self::Sgd { momentum, decay, .. } => {
-                let mut numbers = vec![step.rate / batch as f64];
+                let mut numbers = vec![step.rate / options.rows(batch)];
                 if decay > 0.0 {
                     numbers.push(step.rate * decay);
                 }
@@ -77,7 +77,7 @@ impl Optimiser {
                         "Adam needs the number of a step: Step::new(number, rate)",
                     )
                 })?;
-                adam.public(number, step.rate, batch, options)
+                adam.public(number / options.accumulate, step.rate, batch, options)
             }
         })
     }
@@ -139,11 +139,16 @@ impl Optimiser {
 
     /// Adds the public numbers with which a step begins to its graph.
     pub(super) fn placed(&self, graph: &mut Graph, options: &TrainOptions) -> Result<Placed> {
+        let batch = graph.batch();
         Ok(match *self {
-            Self::Sgd { momentum, nesterov, decay } => Placed::Sgd {
-                sgd: Sgd { momentum, nesterov, decay },
-                rate: graph.input_with_frac("learning rate", &[Dim::Fixed(1)], RATE_FRAC)?,
-            },
+            Self::Sgd { momentum, nesterov, decay } => {
+                let mut input = |name, frac| graph.input_with_frac(name, &[Dim::Fixed(1)], frac);
+                let rate = input("learning rate", RATE_FRAC)?;
+                let decay_frac = decay_frac(options, batch);
+                let decay = (decay > 0.0).then(|| input("decay", decay_frac)).transpose()?;
+                let factor = (momentum > 0.0).then(|| input("momentum", MOMENTUM)).transpose()?;
+                Placed::Sgd { sgd: Sgd { momentum, nesterov, factor, decay }, rate }
+            }
             Self::Adam(adam) => Placed::Adam { adam, inputs: adam.inputs(graph, options)? },
         })
     }
@@ -203,7 +208,7 @@ impl Placed {
         }
         let limit = match self {
             Self::Sgd { rate, .. } => {
-                Limit::Times { limit: most * graph.batch() as f64, unit: *rate }
+                Limit::Times { limit: most * options.rows(graph.batch()), unit: *rate }
             }
             Self::Adam { adam, inputs } => adam.limit(inputs, most)?,
         };
@@ -226,7 +231,9 @@ const CLIPPED: u32 = 28;
 pub(super) struct Sgd {
     momentum: f64,
     nesterov: bool,
-    decay: f64,
+    /// The momentum's public factor.
+    factor: Option<ValueId>,
+    decay: Option<ValueId>,
 }
 
 impl Sgd {
@@ -236,13 +243,8 @@ impl Sgd {
         options: &TrainOptions,
         parameters: &[(ValueId, ValueId)],
     ) -> Result<Vec<(String, ValueId)>> {
-        let decay_frac = decay_frac(options, graph.batch());
-        let mut factor = |name, used: bool, frac| {
-            used.then(|| graph.input_with_frac(name, &[Dim::Fixed(1)], frac)).transpose()
-        };
-        let decay = factor("decay", self.decay > 0.0, decay_frac)?;
-        let momentum = factor("momentum", self.momentum > 0.0, MOMENTUM)?;
-        let plain = decay.is_none() && momentum.is_none();
+        // A step that only adds up gradients leaves formats as they are.
+        let plain = self.decay.is_none() && self.factor.is_none() && options.accumulate == 1;
         let mut updates = vec![];
         for &(weight, grad) in parameters {
             let constant = graph.start_of(weight).ok_or_else(|| Error::plan("not a parameter"))?;
@@ -254,8 +256,8 @@ impl Sgd {
                 updates.push(update.exactly(grad)?);
                 continue;
             }
-            let grad = update.decayed(grad, decay)?;
-            updates.extend(match momentum {
+            let grad = update.decayed(grad, self.decay)?;
+            updates.extend(match self.factor {
                 Some(factor) => update.with_momentum(self, grad, factor)?,
                 None => vec![update.descended(grad)?],
             });

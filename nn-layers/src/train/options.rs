@@ -20,6 +20,10 @@ pub struct TrainOptions {
     /// The largest norm of all gradients of the batch's mean loss together, as PyTorch's `clip_grad_norm_`: larger
     /// ones are scaled down. Costs a product for each weight, and the rounds of an inverse root.
     pub clip: Option<f64>,
+    /// Steps whose gradients are added up before the weights follow them, as if their batches were one: 1 or more. A step
+    /// has an update's cost only where it is the last of these. The gradients are tensors of the state.
+    #[serde(skip_serializing_if = "is_one")]
+    pub accumulate: u32,
     /// Differential privacy of the rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub privacy: Option<Privacy>,
@@ -47,9 +51,16 @@ pub struct Formats {
 /// The most bits by which the learning rate moves the gradients' format.
 const MAX_RATE_SHIFT: f64 = 8.0;
 
+/// The most steps whose gradients are added up: their mean keeps its digits.
+const MOST_ACCUMULATED: u32 = 256;
+
 /// The fraction bits of gradients that are clipped.
 const LEAST_GRADIENT: u32 = 16;
 const MOST_GRADIENT: u32 = 30;
+
+fn is_one(count: &u32) -> bool {
+    *count == 1
+}
 
 impl Default for Formats {
     fn default() -> Self {
@@ -72,6 +83,7 @@ impl Default for TrainOptions {
             optimiser: Optimiser::default(),
             largest_rate: 0.1,
             clip: None,
+            accumulate: 1,
             privacy: None,
             seed: 0,
             formats: Formats::default(),
@@ -103,6 +115,12 @@ impl TrainOptions {
     #[must_use]
     pub fn with_clip(self, norm: f64) -> Self {
         Self { clip: Some(norm), ..self }
+    }
+
+    /// The same with gradients that are added up over a number of steps.
+    #[must_use]
+    pub fn with_accumulate(self, steps: u32) -> Self {
+        Self { accumulate: steps, ..self }
     }
 
     /// The same with clipped gradients and noise.
@@ -141,6 +159,19 @@ impl TrainOptions {
         if !(8..=26).contains(&gradients) {
             return invalid(format!("{gradients} fraction bits; gradients have 8 to 26"));
         }
+        if !(1..=MOST_ACCUMULATED).contains(&self.accumulate) {
+            return invalid(format!(
+                "gradients of {} steps are added up; 1 to {MOST_ACCUMULATED} are possible",
+                self.accumulate
+            ));
+        }
+        if self.accumulate > 1 && self.optimiser.varies() {
+            return invalid(
+                "gradients of several steps are added up, and inverse roots are made every so many steps: leave one of \
+                 the two out"
+                    .to_owned(),
+            );
+        }
         let rate = self.largest_rate;
         if !(rate > 0.0 && rate <= batch as f64) {
             return invalid(format!(
@@ -163,6 +194,11 @@ impl TrainOptions {
                 "`clip` limits the gradient of a whole batch, and privacy that of each example; give one of the two",
             );
         }
+        if self.accumulate > 1 {
+            return invalid(
+                "noise is added in every step, so that none adds up gradients of others",
+            );
+        }
         if !self.metrics.is_empty() {
             return invalid(
                 "metrics are exact sums over training rows, which no noise protects: train without metrics, and                  evaluate on other rows",
@@ -176,9 +212,14 @@ impl TrainOptions {
         privacy.check(batch, self.largest_rate)
     }
 
+    /// The rows whose mean loss an update descends.
+    pub(super) fn rows(&self, batch: usize) -> f64 {
+        batch as f64 * f64::from(self.accumulate)
+    }
+
     /// The formats of a plan, whose gradients have the learning rate as a factor.
     pub(super) fn plan_formats(&self, batch: usize) -> Formats {
-        let rate = self.optimiser.unit(self.largest_rate) / batch as f64;
+        let rate = self.optimiser.unit(self.largest_rate) / self.rows(batch);
         if let Some(privacy) = &self.privacy {
             // Gradients are those of the units over the limit of their norm, and have no rate.
             let gradients = self.formats.gradients.saturating_add_signed(privacy.shift());

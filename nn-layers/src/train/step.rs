@@ -159,7 +159,11 @@ impl TrainPlan {
         for (&place, value) in updated.iter().zip(results) {
             state[place] = value;
         }
+        if !self.updates(step) {
+            return Ok(metrics);
+        }
         if let (Optimiser::Adam(adam), Some(number)) = (&self.options.optimiser, step.number) {
+            let number = number / self.options.accumulate;
             let updated = updated.iter().copied();
             adam.move_in_floats(&self.state(), updated, &before, state, (number, step.rate))?;
         }
@@ -217,9 +221,15 @@ impl TrainPlan {
     /// The computation of a step.
     pub(super) fn variant(&self, step: Step) -> &Variant {
         match &self.light {
-            Some(light) if !self.options.optimiser.is_full(step) => light,
+            Some(light) if !self.updates(step) || !self.options.optimiser.is_full(step) => light,
             _ => &self.full,
         }
+    }
+
+    /// True if weights follow their gradients in a step, which is the last of those whose gradients are added up.
+    pub fn updates(&self, step: Step) -> bool {
+        let steps = self.options.accumulate;
+        step.number.is_none_or(|number| number % steps == steps - 1)
     }
 
     /// The public numbers of a step.
@@ -229,6 +239,11 @@ impl TrainPlan {
             let reason =
                 format!("{} is not within 0 to {largest}, the largest of the options", step.rate);
             return Err(Error::invalid("learning rate", reason));
+        }
+        if self.options.accumulate > 1 && step.number.is_none() {
+            let reason =
+                "gradients that are added up need the number of a step: Step::new(number, rate)";
+            return Err(Error::invalid("step", reason));
         }
         let mut numbers = self.options.optimiser.public(step, self.batch, &self.options)?;
         if let (Some(privacy), Optimiser::Sgd { .. }) =

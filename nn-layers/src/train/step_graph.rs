@@ -7,7 +7,7 @@ use super::{TrainOptions, TrainRequest, privacy, running};
 use crate::graph::norm::{Expanded, Running};
 use crate::graph::{Binary, Format, Graph, Op, ValueId};
 use crate::plan::passes;
-use crate::{Error, Result};
+use crate::{Error, HostTensor, Result};
 
 /// The network as a step takes it, with pools where they cost least.
 pub(super) fn prepared(request: &TrainRequest) -> Result<Graph> {
@@ -58,7 +58,11 @@ pub(super) fn step_graph(
         let grads = graph.gradients_with(&norms, output, seed, &parameters)?;
         parameters.iter().copied().zip(grads).collect()
     };
-    let mut updates = optimiser.update(&mut graph, options, &pairs, full)?;
+    let mut updates = if options.accumulate > 1 {
+        accumulated(&mut graph, options, &optimiser, &pairs, full)?
+    } else {
+        optimiser.update(&mut graph, options, &pairs, full)?
+    };
     for norm in &running {
         updates.extend(running::follow(&mut graph, norm)?);
     }
@@ -81,6 +85,37 @@ pub(super) fn step_graph(
     passes::optimise(&mut graph)?;
     let dropouts = masks.into_iter().map(|mask| mask.1).collect();
     Ok((graph, Added { dropouts, noises: noise.len() }))
+}
+
+/// Adds the gradients to those of the steps before, which are tensors of the state. A full step is the last of these: it
+/// also updates the parameters by the sums, and begins them at zero again.
+fn accumulated(
+    graph: &mut Graph,
+    options: &TrainOptions,
+    optimiser: &Placed,
+    pairs: &[(ValueId, ValueId)],
+    full: bool,
+) -> Result<Vec<(String, ValueId)>> {
+    let mut totals = vec![];
+    let mut sums = vec![];
+    for &(weight, grad) in pairs {
+        let constant = graph.start_of(weight).ok_or_else(|| Error::plan("not a parameter"))?;
+        let name = format!("{}.gradient", constant.name);
+        let shape = graph.shape(weight);
+        let zeros = HostTensor::new(shape.dims(), vec![0.0; shape.len()])?;
+        let last = graph.parameter(&name, zeros);
+        graph.nodes[last.0].format = Format::Gradient;
+        let mut add =
+            |f, inputs: &[ValueId]| graph.add_as(Format::Gradient, &name, Op::Binary(f), inputs);
+        let total = add(Binary::Add, &[last, grad])?;
+        let sum = if full { add(Binary::Sub, &[last, last])? } else { total };
+        totals.push((weight, total));
+        sums.push((name, sum));
+    }
+    if full {
+        sums.extend(optimiser.update(graph, options, &totals, true)?);
+    }
+    Ok(sums)
 }
 
 /// The statistics of a batch mix its examples.
