@@ -87,6 +87,18 @@ impl Model {
         (0..self.plan.inputs().len()).map(|index| self.plan.table_rows(index)).collect()
     }
 
+    /// The names of the values that a guard over a run checks.
+    fn guarded(&self) -> Vec<String> {
+        let plan = self.plan.as_ref().clone().with_guard(true);
+        plan.guarded().into_iter().map(str::to_owned).collect()
+    }
+
+    /// True if each row of the results depends on its own row of the inputs alone.
+    #[getter]
+    fn keeps_rows_apart(&self) -> bool {
+        self.plan.keeps_examples_apart()
+    }
+
     /// Fraction bits of each input.
     #[getter]
     fn input_fracs(&self) -> Vec<u32> {

@@ -47,8 +47,8 @@ pub(crate) enum Command {
     Release { id: u64 },
     /// The same words with the bound that the caller knows.
     Bound { first: u64, id: u64, bound: f64 },
-    /// Runs a plan.
-    Run { first: u64, plan: Arc<Plan>, weights: Vec<u64>, inputs: Vec<u64> },
+    /// Runs a plan. With a seed of its signs, a guard checks the run and adds its findings.
+    Run { first: u64, plan: Arc<Plan>, weights: Vec<u64>, inputs: Vec<u64>, guard: Option<u64> },
     /// Makes a step of a training: the state's new tensors and the metrics of the step. With a seed of its signs, a
     /// guard checks the step and adds its findings.
     Train {
@@ -351,14 +351,23 @@ fn obey<P: Run>(
             return Ok(reply);
         }
         Command::Bound { first, id, bound } => (first, vec![find(table, id)?.with_bound(bound)]),
-        Command::Run { first, plan, weights, inputs } => {
+        Command::Run { first, plan, weights, inputs, guard } => {
             let operands = |ids: &[u64]| {
                 let secret = |&id| Ok(Operand::Secret(find(table, id)?.with_width(64)));
                 ids.iter().map(secret).collect::<Result<Vec<_>>>()
             };
             let (weights, inputs) = (operands(&weights)?, operands(&inputs)?);
             let mut layers = Layers(Vec::new());
-            let outputs = mpc.run_plan(&plan, &weights, &inputs, &mut layers)?;
+            let outputs = match guard {
+                Some(seed) => {
+                    let plan = Plan::clone(&plan).with_guard(true);
+                    let (mut outputs, found) =
+                        plan.run_guarded(mpc, &weights, &inputs, seed, &mut layers)?;
+                    outputs.push(found);
+                    outputs
+                }
+                None => mpc.run_plan(&plan, &weights, &inputs, &mut layers)?,
+            };
             reply.layers = layers.0;
             (first, outputs)
         }

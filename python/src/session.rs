@@ -311,15 +311,18 @@ impl Session {
         self.share(py, owner, formats, Some(words.map_err(Failure::from)?))
     }
 
-    /// Runs a model's plan on secret weights and inputs.
+    /// Runs a model's plan on secret weights and inputs. With a seed a guard checks the run, and its findings are the last
+    /// result.
+    #[pyo3(signature = (model, weights, inputs, guard=None))]
     fn run(
         &self,
         py: Python<'_>,
         model: PyRef<'_, Model>,
         weights: Vec<PyRef<'_, Handle>>,
         inputs: Vec<PyRef<'_, Handle>>,
+        guard: Option<u64>,
     ) -> PyResult<Vec<Handle>> {
-        self.run_plan(py, model.plan(), weights, inputs)
+        self.run_plan(py, model.plan(), weights, inputs, guard)
     }
 
     /// Secret-shares the state with which a training begins.
@@ -386,7 +389,7 @@ impl Session {
         inputs: Vec<PyRef<'_, Handle>>,
     ) -> PyResult<Vec<Handle>> {
         let plan = Arc::new(training.plan().inference().clone());
-        self.run_plan(py, plan, weights, inputs)
+        self.run_plan(py, plan, weights, inputs, None)
     }
 
     /// Starts or stops the plaintext reference that runs beside the parties.
@@ -457,11 +460,12 @@ impl Session {
         plan: Arc<Plan>,
         weights: Vec<PyRef<'_, Handle>>,
         inputs: Vec<PyRef<'_, Handle>>,
+        guard: Option<u64>,
     ) -> PyResult<Vec<Handle>> {
         let weights = self.ids(&weights)?;
         let inputs = self.ids(&inputs)?;
         let ids = [&weights[..], &inputs].concat();
-        self.make(py, "model", &ids, |first| Command::Run { first, plan, weights, inputs })
+        self.make(py, "model", &ids, |first| Command::Run { first, plan, weights, inputs, guard })
     }
 
     /// Has the parties make arrays of others, and the reference before them if it runs. `command` gets the number

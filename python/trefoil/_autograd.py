@@ -149,8 +149,8 @@ class Tape:
         self._note("bound", [handle], {}, [made])
         return made
 
-    def run(self, model, weights, inputs):
-        made = self._session.run(model, weights, inputs)
+    def run(self, model, weights, inputs, guard=None):
+        made = self._session.run(model, weights, inputs, guard)
         self._note("a model", list(inputs), {}, made)
         return made
 

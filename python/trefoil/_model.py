@@ -50,6 +50,8 @@ class Model:
         self._trained = trained
         #: Layers that a training would not train as PyTorch does, each with a remedy.
         self._unlike = unlike
+        #: The calls of a network of PyTorch.
+        self._recorded = None
         self._shared = weakref.WeakKeyDictionary()
         self._own = None
 
@@ -108,7 +110,9 @@ class Model:
     @classmethod
     def _of(cls, recorded, frac_bits=FRAC_BITS):
         written, trained = translated(recorded)
-        return cls(_trefoil.Model.from_onnx(written, frac_bits, []), trained, recorded.unlike, written)
+        made = cls(_trefoil.Model.from_onnx(written, frac_bits, []), trained, recorded.unlike, written)
+        made._recorded = recorded
+        return made
 
     def to_onnx(self) -> bytes:
         """The model as an ONNX file with the current weights: the imported file, or the one made of a module.
@@ -247,6 +251,18 @@ class Model:
         return inputs
 
     def _run(self, mpc, inputs, owner):
+        made = mpc._session.run(self._model, self._weights_of(mpc, owner), self._handles(mpc, inputs, owner))
+        outputs = tuple(Secret(mpc, h, _INT if h.frac == 0 else np.dtype(np.float64)) for h in made)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _weights_of(self, mpc, owner):
+        """The weights in a session, where they are shared once."""
+        if mpc not in self._shared:
+            self._shared[mpc] = mpc._session.weights(self._model, owner)
+        return self._shared[mpc]
+
+    def _handles(self, mpc, inputs, owner):
+        """The inputs in a session, in their formats."""
         expected = self._model.inputs(self._model.batch or 1)
         secrets = []
         for x, (name, _, integer), frac in zip(self._checked(inputs), expected, self._model.input_fracs):
@@ -260,8 +276,4 @@ class Model:
             else:
                 handle = x._handle
             secrets.append(handle)
-        if mpc not in self._shared:
-            self._shared[mpc] = mpc._session.weights(self._model, owner)
-        made = mpc._session.run(self._model, self._shared[mpc], secrets)
-        outputs = tuple(Secret(mpc, h, _INT if h.frac == 0 else np.dtype(np.float64)) for h in made)
-        return outputs[0] if len(outputs) == 1 else outputs
+        return secrets

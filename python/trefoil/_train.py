@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
-from . import _like_torch, _trefoil, functions, optim
+from . import _frozen, _like_torch, _trefoil, functions, optim
 from ._errors import ConfigError, InputError, PrecisionWarning, RangeError
 from ._model import Model, within_table
 from ._progress import bar
@@ -223,6 +223,13 @@ def as_torch(state, like):
     }
 
 
+def _outside(names, found):
+    """The values that have left their range by a guard's findings, in words; None if there are none."""
+    outside = [name for name, word in zip(names, found) if word]
+    others = f" and {len(outside) - 1} others" if outside[1:] else ""
+    return f"`{outside[0]}`{others}" if outside else None
+
+
 def _shaped(flat):
     return [values.reshape(shape) for values, shape in flat]
 
@@ -253,6 +260,10 @@ def checked(training, batch, rate):
             text = f"`{name}` would move {slopes[name]:.2f} times as far as in floats: its gradients are too small for their format"
             warnings.warn(text, PrecisionWarning, stacklevel=3)
     return slopes, floats
+
+
+#: Numbers behind frozen layers that are kept for a training; one takes 48 bytes of all parties together.
+_MOST_KEPT = 1 << 24
 
 
 class Trainer:
@@ -346,9 +357,11 @@ class Trainer:
             "accumulate": self.accumulate,
         }
         self._training = planned(model, self.loss, self.optimiser, batch_size, **self._how)
-        #: Plans of steps by their rows.
-        self._plans = {self.batch_size: self._training}
-        self._model = model
+        #: Plans of steps by their rows, and by whether rows have passed the layers that come before what is trained.
+        self._plans = {(self.batch_size, False): self._training}
+        self._model, self._owner = model, owner
+        #: The network's layers before those that change, and from these on; False until they are asked for.
+        self._halves = False
         self.mpc: Mpc = local() if mpc is None else mpc
         self._inputs = self._training.inputs()
         self._tables = dict(zip(model.inputs, model._model.table_rows))
@@ -416,6 +429,9 @@ class Trainer:
         """
         arrays = [x if isinstance(x, Secret) else np.asarray(x) for x in arrays]
         self._count(arrays)
+        return self._batches(arrays, seed, drop_last)
+
+    def _batches(self, arrays, seed, drop_last):
         rows = {x.shape[0] for x in arrays}
         if len(rows) != 1:
             raise InputError(f"data and labels have {sorted(rows)} rows")
@@ -479,28 +495,78 @@ class Trainer:
         """
         return self._step(self.secret(*batch, owner=owner), None if lr is None else float(lr))
 
-    def _plan(self, rows):
+    def _plan(self, rows, passed=False):
         """The plan of a step of ``rows`` rows, at most a batch's."""
-        if rows not in self._plans:
-            if not 0 < rows < self.batch_size:
+        if (rows, passed) not in self._plans:
+            if not 0 < rows <= self.batch_size:
                 raise InputError(f"a batch has {rows} rows; a step takes {self.batch_size}, or fewer")
-            if self.privacy is not None:
+            if self.privacy is not None and rows < self.batch_size:
                 raise InputError(f"a batch has {rows} rows; with privacy every step takes {self.batch_size}")
-            self._plans[rows] = planned(self._model, self.loss, self.optimiser, rows, **self._how)
-        return self._plans[rows]
+            model = self._halves[1] if passed else self._model
+            self._plans[rows, passed] = planned(model, self.loss, self.optimiser, rows, **self._how)
+        return self._plans[rows, passed]
 
     def _in_formats(self, state, training, of):
-        """A state of one plan in the order and formats of another's."""
+        """Tensors of one plan's state in the order and formats of another's; it may lack some that stay as they are."""
         if training is of:
             return state
-        handles = dict(zip((name for name, _, _ in of.state()), state))
+        handles = {name: handle for (name, _, _), handle in zip(self._training.state(), self._state)}
+        handles |= {name: handle for (name, _, _), handle in zip(of.state(), state)}
         session = self.mpc._session
         aligned = lambda x, frac: x if x.frac == frac else session.call("rescale", [x], {"frac": frac})[0]
         return [aligned(handles[name], frac) for (name, _, _), frac in zip(training.state(), training.state_fracs())]
 
-    def _step(self, batch, rate=None, last=False):
+    def _frozen_half(self):
+        """The layers before those that change, as a model; None if each of a step's layers depends on the step."""
+        if self._halves is False:
+            recorded, trained = self._model._recorded, self._how["trained"]
+            trained = self._model._trained if trained is None else trained
+            parts = None if recorded is None or self.privacy is not None else _frozen.cut(recorded, trained)
+            self._halves = None if parts is None else tuple(Model._of(part) for part in parts)
+            if self._halves is not None and not self._fits(*self._halves):
+                self._halves = None
+        return None if self._halves is None else self._halves[0]
+
+    def _keeps(self, rows):
+        """True if rows pass the layers that stay as they are once, and are kept behind these."""
+        half = self._frozen_half()
+        return half is not None and rows * sum(int(np.prod(shape[1:])) for shape in half.outputs.values()) <= _MOST_KEPT
+
+    def _fits(self, before, after):
+        """True if rows pass the first half apart from each other, and the second has tensors of this training alone."""
+        if not before._model.keeps_rows_apart:
+            return False
+        self._halves = before, after
+        own = {name: shape for name, shape, _ in self._training.state()}
+        return all(own.get(name) == shape for name, shape, _ in self._plan(self.batch_size, True).state())
+
+    def _passed(self, arrays):
+        """Rows behind the layers that stay as they are, which they pass in batches, and the arrays that later layers take."""
+        before, after = self._halves
+        given = dict(zip(self._model.inputs, arrays))
+        names, guarded = list(before.outputs), before._model.guarded() if self.guard_every else []
+        weights, parts = before._weights_of(self.mpc, self._owner), []
+        for at in range(0, arrays[0].shape[0], self.batch_size):
+            rows = [given[name][at : at + self.batch_size] for name in before.inputs]
+            handles = before._handles(self.mpc, rows, self._owner)
+            made = self.mpc._session.run(before._model, weights, handles, at if guarded else None)
+            if guarded:
+                (found,) = self.mpc._session.reveal([made.pop()], None)
+                outside = _outside(guarded, found)
+                if outside:
+                    raise RangeError(
+                        f"rows {at} to {at + rows[0].shape[0] - 1}: values of {outside} have left the range of fixed point; "
+                        f"normalise the inputs, or a secret position lies outside of its table"
+                    )
+            parts.append([Secret(self.mpc, handle, np.dtype(np.float64)) for handle in made])
+        given |= {name: np.concatenate(column) for name, column in zip(names, zip(*parts))}
+        inputs = self._plan(self.batch_size, True).inputs()
+        rows = [given[name] for name in after.inputs] + [arrays[-1]]
+        return [x if x.frac_bits == frac else functions.rescale(x, frac) for x, (_, _, frac, _) in zip(rows, inputs)]
+
+    def _step(self, batch, rate=None, last=False, passed=False):
         rows = batch[0].shape[0] if batch[0].shape else 0
-        training = self._plan(rows)
+        training = self._plan(rows, passed)
         for x, (name, shape, _, _) in zip(batch, training.inputs()):
             if x.shape != tuple(shape):
                 raise InputError(f"`{name}` has shape {x.shape}; a step takes {tuple(shape)}")
@@ -513,13 +579,12 @@ class Trainer:
         made = self.mpc._session.train_step(training, before, handles, self.steps, rates, bool(guarded))
         state, seen = made[: len(before)], made[len(before) :]
         shown = self.mpc._session.reveal(seen, None) if seen else []
-        outside = [name for name, word in zip(guarded, shown.pop()) if word] if guarded else []
+        outside = _outside(guarded, shown.pop()) if guarded else None
         if outside:
-            others = f" and {len(outside) - 1} others" if outside[1:] else ""
             raise RangeError(
-                f"step {self.steps}: values of `{outside[0]}`{others}, or their gradients, have left the range of fixed "
-                f"point, and the step is not taken; the training diverges, which a smaller learning rate or clip_norm= prevents, or a "
-                f"secret position lies outside of its table"
+                f"step {self.steps}: values of {outside}, or their gradients, have left the range of fixed point, and the step "
+                f"is not taken; the training diverges, which a smaller learning rate or clip_norm= prevents, or a secret position "
+                f"lies outside of its table"
             )
         self._state = self._in_formats(state, self._training, training)
         if self._training.updates(self.steps):
@@ -538,6 +603,9 @@ class Trainer:
         callbacks: Sequence[Callable[[Trainer, dict[str, float]], Any]] = (), early_stopping: int | None = None,
     ) -> list[dict[str, float]]:
         """Share data once, and train for ``epochs`` epochs.
+
+        Rows pass the layers before all trained weights once, not in every step, if the network is one of PyTorch and their
+        results have at most ``2^24`` numbers; the batches of a loader pass all layers. The steps are the same, up to rounding.
 
         Parameters
         ----------
@@ -571,13 +639,16 @@ class Trainer:
             rows = 0 if shared is None else shared[0].shape[0]
             raise InputError(f"{rows} rows do not fill a batch of {self.batch_size}; drop_last=False takes a smaller one")
         validation = None if validation is None else self.secret(*validation, owner=owner)
+        passed = shared is not None and epochs > 0 and self._keeps(shared[0].shape[0])
+        if passed:
+            shared = self._passed(shared)
         seen, best, since = [], np.inf, 0
         with bar(epochs * each, "step", progress) as made:
             for epoch in range(epochs):
-                batches = self._loaded(loader, owner) if shared is None else self.batches(*shared, seed=seed + epoch, drop_last=drop_last)
+                batches = self._loaded(loader, owner) if shared is None else self._batches(shared, seed + epoch, drop_last)
                 start = len(seen)
                 for batch in batches:
-                    seen.append(self._step(batch, last=len(seen) == epochs * each - 1))
+                    seen.append(self._step(batch, last=len(seen) == epochs * each - 1, passed=passed))
                     made.step(seen[-1])
                 numbers = {name: float(np.mean([step[name] for step in seen[start:]])) for name in self.metrics}
                 if validation is not None:
@@ -738,7 +809,9 @@ class Trainer:
         state = [np.ascontiguousarray(v.reshape(s), np.float64) for v, s in zip(shown, shapes)]
         learnt = {name: values for (name, _, learnt), values in zip(self._training.state(), state) if learnt}
         old = self._model
-        return Model(self._training.model(state), old._trained, old._unlike, old._file, old._weights | learnt)
+        made = Model(self._training.model(state), old._trained, old._unlike, old._file, old._weights | learnt)
+        made._recorded = None if old._recorded is None else _frozen.changed(old._recorded, learnt)
+        return made
 
     def evaluate_step(
         self, state: list[np.ndarray] | None, *batch: ArrayLike, step: int = 0, lr: float | None = None,
