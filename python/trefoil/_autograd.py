@@ -61,12 +61,32 @@ class Function:
 
     @staticmethod
     def forward(*arguments: Any, **_: Any) -> Secret:
-        """The result, given the context and the arguments; a subclass defines it."""
+        """The result of the function; a subclass defines it.
+
+        Parameters
+        ----------
+        *arguments
+            The context, and the arguments of :meth:`apply`.
+
+        Returns
+        -------
+        Secret
+        """
         raise NotImplementedError("a trefoil.Function defines forward(context, *arguments)")
 
     @staticmethod
     def backward(*arguments: Any, **_: Any) -> Any:
-        """The gradients by the arguments, given the context and that of the result; a subclass defines it."""
+        """The gradients by the arguments; a subclass defines it.
+
+        Parameters
+        ----------
+        *arguments
+            The context, and the gradient of the result.
+
+        Returns
+        -------
+        Secret or None, or a sequence of them, one for each argument
+        """
         raise NotImplementedError("a trefoil.Function defines backward(context, grad)")
 
     @classmethod
