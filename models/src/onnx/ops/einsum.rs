@@ -1,8 +1,9 @@
-//! Einsum of one or two operands, as transposition and matrix product.
+//! Einsum as transpositions and matrix products, by pairs of operands from the left.
 
 use nn_layers::{Dim, Op, Reduce, ValueId};
 
 use super::math::product;
+use super::shape::fixed;
 use crate::Result;
 use crate::onnx::node::Node;
 
@@ -13,38 +14,145 @@ struct Labelled {
 }
 
 pub(crate) fn einsum(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
-    let equation = n.attributes.text("equation").unwrap_or_default();
-    let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
-    let Some((left, right)) = equation.split_once("->") else {
-        return Err(n.unsupported(format!("with equation `{equation}`, which has no `->`")));
-    };
-    let terms: Vec<Vec<char>> = left.split(',').map(|t| t.chars().collect()).collect();
-    let output: Vec<char> = right.chars().collect();
-    let inputs = n.inputs()?;
-    let fits = terms.len() == inputs.len() && terms.len() <= 2;
-    let plain = terms.iter().chain([&output]).all(|t| {
-        t.iter().all(|c| c.is_ascii_alphabetic())
-            && (0..t.len()).all(|i| !t[i + 1..].contains(&t[i]))
-    });
-    let ranks = terms.iter().zip(&inputs).all(|(t, &x)| t.len() == n.dims(x).len());
-    let known = output.iter().all(|c| terms.iter().any(|t| t.contains(c)));
-    if !fits || !plain || !ranks || !known {
-        return Err(n.unsupported(format!("with equation `{equation}`")));
+    let (mut operands, output) = parsed(n)?;
+    for operand in &mut operands {
+        diagonal(n, operand)?;
     }
-    let mut operands: Vec<_> =
-        terms.into_iter().zip(inputs).map(|(labels, value)| Labelled { value, labels }).collect();
+    one_size(n, &mut operands)?;
     // Labels of one operand alone that the result lacks are summed first.
     for i in 0..operands.len() {
         let other = operands.iter().enumerate().filter(|(j, _)| *j != i);
         let other: Vec<char> = other.flat_map(|(_, o)| o.labels.clone()).collect();
         sum_lone(n, &mut operands[i], &output, &other)?;
     }
-    let result = match (operands.pop(), operands.pop()) {
-        (Some(y), Some(x)) => contract(n, x, y, &output)?,
-        (Some(x), None) => x,
-        _ => return Err(n.attributes.error("there are no operands")),
-    };
+    let mut left = operands.into_iter();
+    let mut result = left.next().ok_or_else(|| n.attributes.error("there are no operands"))?;
+    while let Some(next) = left.next() {
+        // Labels that later operands share stay.
+        let later = left.as_slice().iter().flat_map(|operand| operand.labels.clone());
+        let wanted: Vec<_> = output.iter().copied().chain(later).collect();
+        result = contract(n, result, next, &wanted)?;
+    }
     Ok(vec![permuted(n, &result, &output)?])
+}
+
+/// The operands with a label for each axis, and the labels of the result. Labels of dots are made of the axis's place,
+/// counted from the end.
+fn parsed(n: &Node<'_, '_>) -> Result<(Vec<Labelled>, Vec<char>)> {
+    let equation = n.attributes.text("equation").unwrap_or_default();
+    let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
+    let unsupported = || n.unsupported(format!("with equation `{equation}`"));
+    let (left, right) = match equation.split_once("->") {
+        Some((left, right)) => (left, Some(right)),
+        None => (equation.as_str(), None),
+    };
+    let inputs = n.inputs()?;
+    if left.split(',').count() != inputs.len() {
+        return Err(unsupported());
+    }
+    let mut operands = vec![];
+    let mut most = 0;
+    for (term, value) in left.split(',').zip(inputs) {
+        let rank = n.dims(value).len();
+        let letters = term.chars().filter(|c| *c != '.').count();
+        let dots = if term.contains("...") { rank.checked_sub(letters) } else { Some(0) };
+        let dots = dots.ok_or_else(unsupported)?;
+        most = most.max(dots);
+        let labels = labels(term, dots).ok_or_else(unsupported)?;
+        if labels.len() != rank {
+            return Err(unsupported());
+        }
+        operands.push(Labelled { value, labels });
+    }
+    let output = match right {
+        Some(right) => labels(right, most).ok_or_else(unsupported)?,
+        None => {
+            // Dots first, then all letters that stand once.
+            let all: Vec<char> =
+                operands.iter().flat_map(|operand| operand.labels.clone()).collect();
+            let once = |c: &char| all.iter().filter(|other| *other == c).count() == 1;
+            let mut alone: Vec<_> =
+                all.iter().copied().filter(|c| c.is_ascii_alphabetic() && once(c)).collect();
+            alone.sort_unstable();
+            let dots = labels("...", most).ok_or_else(unsupported)?;
+            [dots, alone].concat()
+        }
+    };
+    let twice = (0..output.len()).any(|i| output[i + 1..].contains(&output[i]));
+    let known = output.iter().all(|c| operands.iter().any(|operand| operand.labels.contains(c)));
+    if twice || !known { Err(unsupported()) } else { Ok((operands, output)) }
+}
+
+/// The labels of a term, whose dots stand for so many axes.
+fn labels(term: &str, dots: usize) -> Option<Vec<char>> {
+    let (before, after) = match term.split_once("...") {
+        Some((before, after)) => (before, Some(after)),
+        None => (term, None),
+    };
+    let mut labels: Vec<char> = before.chars().collect();
+    if let Some(after) = after {
+        labels.extend((0..dots as u32).rev().filter_map(|i| char::from_u32(DOTS + i)));
+        labels.extend(after.chars());
+    }
+    labels.iter().all(|c| c.is_ascii_alphabetic() || *c as u32 >= DOTS).then_some(labels)
+}
+
+/// The first of the labels of dots, beyond all letters.
+const DOTS: u32 = 0xE000;
+
+/// The elements at equal places of axes with equal labels.
+fn diagonal(n: &mut Node<'_, '_>, x: &mut Labelled) -> Result<()> {
+    while let Some(second) = (0..x.labels.len()).find(|&i| x.labels[..i].contains(&x.labels[i])) {
+        let label = x.labels[second];
+        let first = x.labels.iter().position(|c| *c == label).unwrap_or(0);
+        let dims = n.dims(x.value);
+        if dims[first] != dims[second] {
+            let reason = format!("`{label}` is {} and {}", dims[first], dims[second]);
+            return Err(n.attributes.error(reason));
+        }
+        let mut order: Vec<_> = (0..dims.len()).filter(|a| ![first, second].contains(a)).collect();
+        let mut shape: Vec<_> = order.iter().map(|&a| dims[a]).collect();
+        let axis = shape.len();
+        let len = dims[first];
+        shape.push(len * len);
+        order.extend([first, second]);
+        let moved = n.add(Op::Permute(order.clone()), &[x.value])?;
+        let flat = fixed(n, moved, &shape)?;
+        let indices = (0..len).map(|i| i * (len + 1)).collect();
+        x.value = n.add(Op::Gather { axis, indices, squeeze: false }, &[flat])?;
+        x.labels = order[..=axis].iter().map(|&a| x.labels[a]).collect();
+    }
+    Ok(())
+}
+
+/// Drops axes of length 1 whose label is longer elsewhere. Other lengths must be the same.
+fn one_size(n: &mut Node<'_, '_>, operands: &mut [Labelled]) -> Result<()> {
+    let mut sizes: Vec<(char, usize)> = vec![];
+    for operand in operands.iter() {
+        for (&label, size) in operand.labels.iter().zip(n.dims(operand.value)) {
+            match sizes.iter_mut().find(|(other, _)| *other == label) {
+                None => sizes.push((label, size)),
+                Some((_, other)) if *other == 1 => *other = size,
+                Some((_, other)) if size == 1 || size == *other => {}
+                Some((_, other)) => {
+                    let reason = format!("lengths {other} and {size} of one label do not fit");
+                    return Err(n.attributes.error(reason));
+                }
+            }
+        }
+    }
+    let wide = |label: char| sizes.iter().any(|&(other, size)| other == label && size != 1);
+    for operand in operands {
+        let dims = n.dims(operand.value);
+        let kept: Vec<_> =
+            (0..dims.len()).filter(|&a| dims[a] != 1 || !wide(operand.labels[a])).collect();
+        if kept.len() < dims.len() {
+            let shape: Vec<_> = kept.iter().map(|&a| dims[a]).collect();
+            operand.value = fixed(n, operand.value, &shape)?;
+            operand.labels = kept.iter().map(|&a| operand.labels[a]).collect();
+        }
+    }
+    Ok(())
 }
 
 fn sum_lone(n: &mut Node<'_, '_>, x: &mut Labelled, out: &[char], other: &[char]) -> Result<()> {
