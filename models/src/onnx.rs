@@ -26,6 +26,7 @@ use prost::Message;
 use crate::error::read;
 use crate::{Error, Result};
 pub use export::with_weights;
+use ops::conv::Pooled;
 use proto::{DimensionValue, GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use value::{Typed, Value};
 
@@ -305,6 +306,8 @@ pub(crate) struct Importer<'a> {
     integers: HashSet<ValueId>,
     /// Names of the values that only a softmax sees.
     scores: HashMap<String, Score>,
+    /// Positions of largest elements.
+    pub pooled: HashMap<ValueId, Pooled>,
     open_batch: bool,
     /// Nodes imported so far.
     nodes: usize,
@@ -326,6 +329,7 @@ impl<'a> Importer<'a> {
             scopes: vec![HashMap::new()],
             integers: HashSet::new(),
             scores: scores(proto),
+            pooled: HashMap::new(),
             open_batch: false,
             nodes: 0,
         };

@@ -14,6 +14,7 @@ pub(crate) mod losses;
 pub(crate) mod math;
 pub(crate) mod norm;
 pub(crate) mod pick;
+pub(crate) mod places;
 pub(crate) mod quantise;
 pub(crate) mod recurrent;
 pub(crate) mod reduce;
@@ -189,6 +190,7 @@ const OPERATORS: &[(&str, Import)] = &[
     ("Trilu", Tensors(shape::trilu)),
     ("Resize", Tensors(resize::resize)),
     ("Upsample", Tensors(resize::resize)),
+    ("MaxUnpool", Tensors(places::unpool)),
     ("DepthToSpace", Tensors(image::blocks)),
     ("SpaceToDepth", Tensors(image::blocks)),
     ("CenterCropPad", Tensors(image::center_crop_pad)),

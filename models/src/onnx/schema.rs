@@ -137,6 +137,7 @@ const ATTRIBUTES: &[(&str, &[&str])] = &[
     ),
     ("MeanVarianceNormalization", &["axes"]),
     ("MelWeightMatrix", &["output_datatype"]),
+    ("MaxUnpool", &["kernel_shape", "pads", "strides"]),
     ("Mod", &["fmod"]),
     ("NegativeLogLikelihoodLoss", &["ignore_index", "reduction"]),
     ("OneHot", &["axis"]),

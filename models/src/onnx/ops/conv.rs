@@ -2,7 +2,7 @@
 
 use nn_layers::{Binary, Dim, Kernel, Op, Pool, Reduce, ValueId};
 
-use super::deep;
+use super::{deep, places};
 use crate::Result;
 use crate::onnx::node::Node;
 
@@ -94,7 +94,29 @@ pub(crate) fn max_pool(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let (x, pool, flat) = padded(n)?;
     let y = n.add(Op::MaxPool(pool), &[x])?;
-    Ok(vec![lowered(n, y, flat)?])
+    let dims = n.dims(y);
+    let largest = lowered(n, y, flat)?;
+    if !n.reads(1) {
+        return Ok(vec![largest]);
+    }
+    let places = places::of_largest(n, x, &pool, [dims[2], dims[3]])?;
+    let places = lowered(n, places, flat)?;
+    let reach = |i: usize| (pool.size[i].max(1) - 1) * pool.dilation[i] + 1;
+    let apart = (0..2).all(|i| reach(i) <= pool.stride[i] || dims[i + 2] == 1);
+    if n.attributes.int("storage_order", 0) == 0 {
+        n.to.pooled.insert(places, Pooled { from: x, pool, apart });
+    }
+    Ok(vec![largest, places])
+}
+
+/// A pool whose largest elements have these places.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pooled {
+    /// Its operand, of two dimensions.
+    pub from: ValueId,
+    pub pool: Pool,
+    /// True if no element lies under two windows.
+    pub apart: bool,
 }
 
 /// The operand in two dimensions, its windows, whose partial ones at the end lie on the border, and whether it

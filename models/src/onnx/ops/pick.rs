@@ -2,9 +2,8 @@
 
 use nn_layers::{Binary, Dim, HostTensor, MAX_ELEMENTS, Op, Reduce, ValueId};
 
-use super::choose::positions;
-use super::math;
 use super::shape::{fixed, spread};
+use super::{math, places};
 use crate::Result;
 use crate::onnx::node::Node;
 
@@ -16,10 +15,7 @@ pub(crate) fn gather(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let dims = n.dims(x);
     let axis = n.axis(n.attributes.int("axis", 0), dims.len(), false)?;
     let Some(indices) = n.to.graph.constant_value(at) else {
-        if axis != 0 {
-            return Err(n.unsupported("at positions that depend on the input, but on axis 0"));
-        }
-        return Ok(vec![n.add(Op::Lookup, &[x, at])?]);
+        return Ok(vec![places::rows(n, x, at, axis)?]);
     };
     let shape = indices.dims().to_vec();
     let indices = n.ints(at, "positions")?;
@@ -47,8 +43,8 @@ pub(crate) fn gather(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 /// For each element of the positions, the element of `x` at the same place but for one axis.
 /// Positions may depend on the input if they lead into a list, or if all elements are the same.
 pub(crate) fn gather_elements(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, at) = (n.input(0)?, n.input(1)?);
-    let (dims, to) = (n.dims(x), n.dims(at));
+    let (mut x, at) = (n.input(0)?, n.input(1)?);
+    let (mut dims, to) = (n.dims(x), n.dims(at));
     if n.to.graph.constant_value(at).is_some() {
         let from = elements_at(n, x, at)?;
         return Ok(vec![pick(n, x, &from, &to)?]);
@@ -71,11 +67,15 @@ pub(crate) fn gather_elements(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     }
     // The sum of all elements along the axis, each times whether it is meant.
     let others = (0..dims.len()).filter(|&a| a != axis);
-    if others.clone().any(|a| dims[a] != to[a]) {
-        return Err(n.unsupported("at positions that depend on the input, of a smaller shape"));
+    for a in others.clone().filter(|&a| dims[a] != to[a]) {
+        if to[a] > dims[a] {
+            let reason = format!("positions of shape {to:?} do not fit {dims:?}");
+            return Err(n.attributes.error(reason));
+        }
+        x = n.part(x, a, 0, to[a])?;
     }
-    let at = positions(n, at, dims[axis])?;
-    let hot = n.add(Op::OneHot(dims[axis]), &[at])?;
+    dims = n.dims(x);
+    let hot = places::ones(n, at, dims[axis])?;
     let last = dims.len() - 1;
     let order: Vec<_> = others.chain([axis]).collect();
     let rows = n.add(Op::Permute(order.clone()), &[x])?;
@@ -99,6 +99,9 @@ pub(crate) fn gather_nd(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let shared = n.attributes.int("batch_dims", 0);
     let shared = usize::try_from(shared)
         .map_err(|_| n.attributes.error(format!("{shared} is no number of batch dimensions")))?;
+    if n.to.graph.known(at)?.is_none() {
+        return Ok(vec![places::parts(n, x, at, shared)?]);
+    }
     let (from, to) = parts_at(n, x, at, shared)?;
     Ok(vec![pick(n, x, &from, &to)?])
 }
@@ -106,6 +109,11 @@ pub(crate) fn gather_nd(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 /// `x` with the elements that [`gather_elements`] would pick replaced by others.
 pub(crate) fn scatter_elements(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, at) = (n.input(0)?, n.input(1)?);
+    if n.to.graph.known(at)?.is_none() {
+        let axis = n.axis(n.attributes.int("axis", 0), n.dims(x).len(), false)?;
+        let (x, new, f) = replacement(n, x)?;
+        return Ok(vec![places::scattered(n, x, at, new, axis, f)?]);
+    }
     let (places, dims) = (elements_at(n, x, at)?, n.dims(at));
     replace(n, x, &places, &dims)
 }
@@ -113,6 +121,10 @@ pub(crate) fn scatter_elements(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 /// `x` with the parts that [`gather_nd`] would pick replaced by others.
 pub(crate) fn scatter_nd(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, at) = (n.input(0)?, n.input(1)?);
+    if n.to.graph.known(at)?.is_none() {
+        let (x, new, f) = replacement(n, x)?;
+        return Ok(vec![places::scattered_parts(n, x, at, new, f)?]);
+    }
     let (places, dims) = parts_at(n, x, at, 0)?;
     replace(n, x, &places, &dims)
 }
@@ -184,13 +196,8 @@ fn parts_at(
     Ok((places, to))
 }
 
-/// `x` with the third operand's elements, of shape `dims`, at these places.
-fn replace(
-    n: &mut Node<'_, '_>,
-    mut x: ValueId,
-    places: &[usize],
-    dims: &[usize],
-) -> Result<Vec<ValueId>> {
+/// The operand and its new elements, whose numbers may mask, and the function that combines both.
+fn replacement(n: &mut Node<'_, '_>, mut x: ValueId) -> Result<(ValueId, ValueId, Option<Binary>)> {
     let mut new = n.input(2)?;
     if !math::all_known(n, &[x, new])? {
         (x, new) = (math::unmasked(n, x)?, math::unmasked(n, new)?);
@@ -203,6 +210,17 @@ fn replace(
         "min" => Some(Binary::Min),
         other => return Err(n.unsupported(format!("with reduction {other}"))),
     };
+    Ok((x, new, f))
+}
+
+/// `x` with the third operand's elements, of shape `dims`, at these places.
+fn replace(
+    n: &mut Node<'_, '_>,
+    x: ValueId,
+    places: &[usize],
+    dims: &[usize],
+) -> Result<Vec<ValueId>> {
+    let (x, new, f) = replacement(n, x)?;
     if n.dims(new) != dims {
         let reason = format!("{:?} elements for {dims:?} places", n.dims(new));
         return Err(n.attributes.error(reason));
