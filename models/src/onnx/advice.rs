@@ -7,7 +7,7 @@ const ADVICE: &[(&[&str], &str)] = &[
         "end the exported model at its boxes and scores, and suppress overlaps where the answer is read",
     ),
     (
-        &["GridSample", "AffineGrid", "RoiAlign", "MaxRoiPool", "MaxUnpool", "DeformConv"],
+        &["MaxRoiPool", "DeformConv"],
         "which places are read depends on secrets; export the part before it, or a model that resizes (Resize) or pools instead",
     ),
     (

@@ -19,6 +19,7 @@ pub(crate) mod quantise;
 pub(crate) mod recurrent;
 pub(crate) mod reduce;
 pub(crate) mod resize;
+pub(crate) mod sample;
 pub(crate) mod shape;
 pub(crate) mod svm;
 pub(crate) mod tables;
@@ -190,6 +191,9 @@ const OPERATORS: &[(&str, Import)] = &[
     ("Trilu", Tensors(shape::trilu)),
     ("Resize", Tensors(resize::resize)),
     ("Upsample", Tensors(resize::resize)),
+    ("GridSample", Tensors(sample::grid_sample)),
+    ("AffineGrid", Tensors(sample::affine_grid)),
+    ("RoiAlign", Tensors(sample::roi_align)),
     ("MaxUnpool", Tensors(places::unpool)),
     ("DepthToSpace", Tensors(image::blocks)),
     ("SpaceToDepth", Tensors(image::blocks)),

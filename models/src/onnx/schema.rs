@@ -3,6 +3,7 @@
 /// The names of each operator's attributes, of all its versions from opset 7 on, as ONNX's schemas (1.23) list them.
 /// Operators that are not here have none.
 const ATTRIBUTES: &[(&str, &[&str])] = &[
+    ("AffineGrid", &["align_corners"]),
     ("ArgMax", &["axis", "keepdims", "select_last_index"]),
     ("ArgMin", &["axis", "keepdims", "select_last_index"]),
     (
@@ -102,6 +103,7 @@ const ATTRIBUTES: &[(&str, &[&str])] = &[
     ("Gelu", &["approximate"]),
     ("Gemm", &["alpha", "beta", "transA", "transB"]),
     ("GlobalLpPool", &["p"]),
+    ("GridSample", &["align_corners", "mode", "padding_mode"]),
     ("GroupNormalization", &["epsilon", "num_groups", "stash_type"]),
     ("HammingWindow", &["output_datatype", "periodic"]),
     ("HannWindow", &["output_datatype", "periodic"]),
@@ -185,6 +187,17 @@ const ATTRIBUTES: &[(&str, &[&str])] = &[
         ],
     ),
     ("ReverseSequence", &["batch_axis", "time_axis"]),
+    (
+        "RoiAlign",
+        &[
+            "coordinate_transformation_mode",
+            "mode",
+            "output_height",
+            "output_width",
+            "sampling_ratio",
+            "spatial_scale",
+        ],
+    ),
     ("RotaryEmbedding", &["interleaved", "num_heads", "rotary_embedding_dim"]),
     ("STFT", &["onesided"]),
     (
