@@ -27,6 +27,7 @@ use crate::error::read;
 use crate::{Error, Result};
 pub use export::with_weights;
 use ops::conv::Pooled;
+use ops::quantise::Scale;
 use proto::{DimensionValue, GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use value::{Typed, Value};
 
@@ -306,6 +307,8 @@ pub(crate) struct Importer<'a> {
     integers: HashSet<ValueId>,
     /// Names of the values that only a softmax sees.
     scores: HashMap<String, Score>,
+    /// Scales that depend on the input.
+    pub scales: HashMap<ValueId, Scale>,
     /// Positions of largest elements.
     pub pooled: HashMap<ValueId, Pooled>,
     open_batch: bool,
@@ -329,6 +332,7 @@ impl<'a> Importer<'a> {
             scopes: vec![HashMap::new()],
             integers: HashSet::new(),
             scores: scores(proto),
+            scales: HashMap::new(),
             pooled: HashMap::new(),
             open_batch: false,
             nodes: 0,

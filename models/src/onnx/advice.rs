@@ -41,10 +41,6 @@ const ADVICE: &[(&[&str], &str)] = &[
         &["ImageDecoder"],
         "decode pictures where the input is prepared; `trefoil infer` reads PNG and JPEG",
     ),
-    (
-        &["DynamicQuantizeLinear"],
-        "its scale depends on secrets; quantise statically (onnxruntime.quantization.quantize_static), or give the model in floats",
-    ),
     (&["Det"], "write determinants of small matrices out as products and sums"),
     (
         &["ai.onnx.preview.training."],

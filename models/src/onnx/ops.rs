@@ -142,6 +142,7 @@ const OPERATORS: &[(&str, Import)] = &[
     ("SoftmaxCrossEntropyLoss", Tensors(losses::cross_entropy)),
     ("NegativeLogLikelihoodLoss", Tensors(losses::negative_log_likelihood)),
     // Quantised models.
+    ("DynamicQuantizeLinear", Tensors(quantise::dynamic)),
     ("DequantizeLinear", Tensors(quantise::dequantize)),
     ("QuantizeLinear", Tensors(quantise::quantize)),
     ("MatMulInteger", Tensors(quantise::integers)),

@@ -2,8 +2,9 @@
 
 use nn_layers::{Binary, Dim, HostTensor, Op, Unary, ValueId};
 
-use super::folded;
+use super::quantise::Scale;
 use super::shape::{common, fixed, spread};
+use super::{folded, whole};
 use crate::Result;
 use crate::onnx::Score;
 use crate::onnx::dtype;
@@ -188,7 +189,10 @@ pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
             if !all_known(n, &[x, y])? {
                 (x, y) = (unmasked(n, x)?, unmasked(n, y)?);
             }
-            if n.operator == "Add" { Binary::Add } else { Binary::Mul }
+            if n.operator == "Mul" {
+                return Ok(vec![scaled(n, x, y)?]);
+            }
+            Binary::Add
         }
         "Sub" => {
             if !all_known(n, &[x, y])? {
@@ -220,6 +224,30 @@ pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         other => return Err(n.unsupported(format!("as {other}"))),
     };
     Ok(vec![n.binary_op(f, x, y)?])
+}
+
+/// A product of which a factor may be a scale that depends on the input.
+pub(crate) fn scaled(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<ValueId> {
+    let of = |n: &Node<'_, '_>, x: ValueId| n.to.scales.get(&x).copied();
+    let (x, y, own) = match (of(n, x), of(n, y)) {
+        (None, None) => return n.binary_op(Binary::Mul, x, y),
+        (Some(a), Some(b)) => {
+            let range = n.binary_op(Binary::Mul, a.range, b.range)?;
+            let factor = n.binary_op(Binary::Mul, a.factor, b.factor)?;
+            let product = n.binary_op(Binary::Mul, x, y)?;
+            n.to.scales.insert(product, Scale { range, factor });
+            return Ok(product);
+        }
+        (Some(own), None) => (y, x, own),
+        (None, Some(own)) => (x, y, own),
+    };
+    let part = n.binary_op(Binary::Mul, x, own.factor)?;
+    if n.to.graph.known(x)?.is_none() {
+        return n.binary_op(Binary::Mul, part, own.range);
+    }
+    let product = n.binary_op(Binary::Mul, x, y)?;
+    n.to.scales.insert(product, Scale { range: own.range, factor: part });
+    Ok(product)
 }
 
 /// True if all of these are known when the model is imported.

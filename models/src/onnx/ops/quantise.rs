@@ -1,12 +1,25 @@
 //! Quantised models: integers stand for real numbers by a scale and a zero.
 
-use nn_layers::{Binary, HostTensor, Op, Unary, ValueId};
+use nn_layers::{Binary, HostTensor, Op, Reduce, Unary, ValueId};
 
 use super::shape::fixed;
 use super::{conv, math, whole};
 use crate::Result;
 use crate::onnx::dtype;
 use crate::onnx::node::Node;
+
+/// Steps from the smallest to the largest number of a byte.
+const STEPS: f64 = 255.0;
+
+/// The factors of a scale that depends on the input. Their product has few bits above the last one; a product with one
+/// after the other has them all.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scale {
+    /// Computed from the input.
+    pub range: ValueId,
+    /// A number of the model.
+    pub factor: ValueId,
+}
 
 /// Integers as the real numbers that they stand for. Integers of the model become weights: they are as secret as
 /// others.
@@ -22,7 +35,7 @@ pub(crate) fn dequantize(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// `(x - zero) * scale`, a secret weight where it is known.
-fn read(
+pub(super) fn read(
     n: &mut Node<'_, '_>,
     x: ValueId,
     scale: ValueId,
@@ -94,7 +107,12 @@ pub(crate) fn quantize(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// Rounded to integers, moved by the zero, and kept within the type.
-fn rounded(n: &mut Node<'_, '_>, x: ValueId, zero: Option<ValueId>, kind: i32) -> Result<ValueId> {
+pub(super) fn rounded(
+    n: &mut Node<'_, '_>,
+    x: ValueId,
+    zero: Option<ValueId>,
+    kind: i32,
+) -> Result<ValueId> {
     let mut y = whole::rounded(n, x)?;
     if let Some(zero) = zero {
         y = n.binary_op(Binary::Add, y, zero)?;
@@ -105,39 +123,75 @@ fn rounded(n: &mut Node<'_, '_>, x: ValueId, zero: Option<ValueId>, kind: i32) -
 
 /// The product of two operands as the numbers that they stand for, without their scales: exact integers.
 fn integer_product(n: &mut Node<'_, '_>, x: [usize; 2], w: [usize; 2]) -> Result<ValueId> {
-    let mut sides = vec![];
-    for (side, [at, zero]) in [x, w].into_iter().enumerate() {
-        let value = n.input(at)?;
-        let value = whole(n, value)?;
-        sides.push(match n.optional(zero) {
-            None => value,
-            Some(zero) => {
-                let own = n.dims(zero);
-                let dims = n.dims(value);
-                // One zero for each row of the first operand, column of the second, or output channel.
-                let count: usize = own.iter().product();
-                let zero = if count == 1 {
-                    fixed(n, zero, &[])?
-                } else if n.operator.contains("Conv") {
-                    fixed(n, zero, &[count, 1, 1, 1])?
-                } else if own.len() == 1 && side == 0 && dims.len() > 1 {
-                    fixed(n, zero, &[count, 1])?
-                } else {
-                    zero
-                };
-                let zero = whole(n, zero)?;
-                n.binary_op(Binary::Sub, value, zero)?
-            }
-        });
-    }
+    let x = moved(n, n.input(x[0])?, n.optional(x[1]), true)?;
+    let w = moved(n, n.input(w[0])?, n.optional(w[1]), false)?;
     if n.operator.contains("Conv") {
-        return conv::plain(n, sides[0], sides[1]);
+        return conv::plain(n, x, w);
     }
-    math::product_of(n, sides[0], sides[1])
+    math::product_of(n, x, w)
+}
+
+/// Integers of the first or second side of a product, less their zero.
+pub(super) fn moved(
+    n: &mut Node<'_, '_>,
+    value: ValueId,
+    zero: Option<ValueId>,
+    first: bool,
+) -> Result<ValueId> {
+    let value = whole(n, value)?;
+    let Some(zero) = zero else { return Ok(value) };
+    let own = n.dims(zero);
+    let dims = n.dims(value);
+    // One zero for each row of the first operand, column of the second, or output channel.
+    let count: usize = own.iter().product();
+    let zero = if count == 1 {
+        fixed(n, zero, &[])?
+    } else if n.operator.contains("Conv") {
+        fixed(n, zero, &[count, 1, 1, 1])?
+    } else if own.len() == 1 && first && dims.len() > 1 {
+        fixed(n, zero, &[count, 1])?
+    } else {
+        zero
+    };
+    let zero = whole(n, zero)?;
+    n.binary_op(Binary::Sub, value, zero)
+}
+
+/// Real numbers as integers from 0 to 255, with the scale and the zero that fit the smallest and the largest of all.
+pub(crate) fn dynamic(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = n.input(0)?;
+    Ok(dynamic_of(n, x)?.to_vec())
+}
+
+pub(super) fn dynamic_of(n: &mut Node<'_, '_>, x: ValueId) -> Result<[ValueId; 3]> {
+    let axes: Vec<_> = (0..n.dims(x).len()).collect();
+    let low = n.add(Op::Reduce { kind: Reduce::Min, axes: axes.clone(), keep: false }, &[x])?;
+    let high = n.add(Op::Reduce { kind: Reduce::Max, axes, keep: false }, &[x])?;
+    let zero = n.number(0.0);
+    let low = n.binary_op(Binary::Min, low, zero)?;
+    let high = n.binary_op(Binary::Max, high, zero)?;
+    let range = n.binary_op(Binary::Sub, high, low)?;
+    // Zeros alone have scale 1.
+    let none = n.binary_op(Binary::Equal, range, zero)?;
+    let steps = n.number(STEPS);
+    let one = n.binary_op(Binary::Mul, none, steps)?;
+    let range = n.binary_op(Binary::Add, range, one)?;
+    let inverse = n.binary_op(Binary::Div, steps, range)?;
+    let whole = |n: &mut Node<'_, '_>, x: ValueId, zero| {
+        let parts = n.binary_op(Binary::Mul, x, inverse)?;
+        rounded(n, parts, zero, dtype::UINT8)
+    };
+    let below = n.unary(Unary::Neg, low)?;
+    let zero = whole(n, below, None)?;
+    let y = whole(n, x, Some(zero))?;
+    let factor = n.number(1.0 / STEPS);
+    let scale = n.add(Op::Scale(1.0 / STEPS), &[range])?;
+    n.to.scales.insert(scale, Scale { range, factor });
+    Ok([y, scale, zero])
 }
 
 /// The model's own integers as weights: secret as others, and whole.
-fn whole(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
+pub(super) fn whole(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
     match n.to.graph.known(x)? {
         Some(value) if value.len() > 1 => {
             let value = HostTensor::integers(value.dims(), value.as_ints()?.to_vec())?;
