@@ -13,7 +13,7 @@ use crate::onnx::node::Node;
 const MAX_MADE: f64 = (1u64 << 20) as f64;
 
 /// The place in a tensor of these dimensions for a place `at` of the shape `to` to which it is broadcast.
-fn place(dims: &[usize], to: &[usize], mut at: usize) -> usize {
+pub(super) fn place(dims: &[usize], to: &[usize], mut at: usize) -> usize {
     let (mut place, mut stride) = (0, 1);
     let lead = to.len() - dims.len();
     for axis in (0..to.len()).rev() {

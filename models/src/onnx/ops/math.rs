@@ -4,7 +4,7 @@ use nn_layers::{Binary, Dim, HostTensor, Op, Unary, ValueId};
 
 use super::quantise::Scale;
 use super::shape::{common, fixed, spread};
-use super::{folded, whole};
+use super::folded;
 use crate::Result;
 use crate::onnx::Score;
 use crate::onnx::dtype;
@@ -320,32 +320,102 @@ pub(crate) fn pow(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let dims = common(&n.dims(x), &n.dims(y));
     x = spread(n, x, dims)?;
-    let exponent = exponent.uniform().ok_or_else(|| n.unsupported("with several exponents"))?;
-    let y = match exponent {
-        1.0 => x,
-        2.0 => n.binary_op(Binary::Mul, x, x)?,
-        3.0 => {
-            let square = n.binary_op(Binary::Mul, x, x)?;
-            n.binary_op(Binary::Mul, square, x)?
-        }
-        0.5 => n.unary(Unary::Sqrt, x)?,
-        -0.5 => n.unary(Unary::InvSqrt, x)?,
-        -1.0 => n.unary(Unary::Reciprocal, x)?,
-        e if e.is_finite() && (e.fract() != 0.0 || e.abs() <= 64.0) => n.unary(Unary::Pow(e), x)?,
-        e => return Err(n.unsupported(format!("with exponent {e}; whole ones up to 64 are"))),
-    };
-    Ok(vec![y])
+    Ok(vec![by_number(n, x, &exponent, power)?])
 }
 
-/// A known positive base to the power of a computed value: `exp(y * log(base))`.
+/// A value to the power of one known number.
+fn power(n: &mut Node<'_, '_>, x: ValueId, exponent: f64) -> Result<ValueId> {
+    match exponent {
+        1.0 => Ok(x),
+        2.0 => n.binary_op(Binary::Mul, x, x),
+        3.0 => {
+            let square = n.binary_op(Binary::Mul, x, x)?;
+            n.binary_op(Binary::Mul, square, x)
+        }
+        0.5 => n.unary(Unary::Sqrt, x),
+        -0.5 => n.unary(Unary::InvSqrt, x),
+        -1.0 => n.unary(Unary::Reciprocal, x),
+        e if e.is_finite() && (e.fract() != 0.0 || e.abs() <= 64.0) => n.unary(Unary::Pow(e), x),
+        e => Err(n.unsupported(format!("with exponent {e}; whole ones up to 64 are"))),
+    }
+}
+
+/// The most different numbers for which one node makes operations of their own.
+const MAX_NUMBERS: usize = 64;
+
+/// A function of elements and of known numbers that may differ by place: the elements of each number are taken
+/// together. None gets the function of a number that is not its own, whose domain it may not be in.
+pub(crate) fn by_number(
+    n: &mut Node<'_, '_>,
+    x: ValueId,
+    numbers: &HostTensor,
+    f: impl Fn(&mut Node<'_, '_>, ValueId, f64) -> Result<ValueId>,
+) -> Result<ValueId> {
+    if let Some(number) = numbers.uniform() {
+        return f(n, x, number);
+    }
+    let dims = n.dims(x);
+    let lead = dims.len() - numbers.dims().len();
+    // Axes along which the numbers differ; the others stay as they are, of whatever length.
+    let differ = |axis: &usize| *axis >= lead && numbers.dims()[axis - lead] != 1;
+    let first = (0..dims.len()).find(differ).unwrap_or(lead);
+    let end = (0..dims.len()).rfind(differ).map_or(lead, |last| last + 1);
+    let (own, to) = (&numbers.dims()[first - lead..end - lead], &dims[first..end]);
+    let values = numbers.floats();
+    let mut groups: Vec<(f64, Vec<usize>)> = vec![];
+    for at in 0..to.iter().product() {
+        let number = values[folded::place(own, to, at)];
+        match groups.iter_mut().find(|(other, _)| *other == number) {
+            Some((_, places)) => places.push(at),
+            None => groups.push((number, vec![at])),
+        }
+        if groups.len() > MAX_NUMBERS {
+            let reason = format!("with more than {MAX_NUMBERS} different numbers");
+            return Err(n.unsupported(reason));
+        }
+    }
+    let flat = [&dims[..first], &[to.iter().product()], &dims[end..]].concat();
+    let x = fixed(n, x, &flat)?;
+    let mut order = vec![0; flat[first]];
+    let mut parts = vec![];
+    let mut count = 0;
+    for (number, places) in groups {
+        for &place in &places {
+            order[place] = count;
+            count += 1;
+        }
+        let part = n.add(Op::Gather { axis: first, indices: places, squeeze: false }, &[x])?;
+        parts.push(f(n, part, number)?);
+    }
+    let all = n.add(Op::Concat(first), &parts)?;
+    let y = n.add(Op::Gather { axis: first, indices: order, squeeze: false }, &[all])?;
+    fixed(n, y, &dims)
+}
+
+/// A positive base to the power of a computed value: `exp(y * log(x))`.
 fn power_of(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<ValueId> {
-    let base = n.to.graph.known(x)?;
-    let base = base.ok_or_else(|| n.unsupported("with exponents that depend on the input"))?;
-    if base.is_int() || base.floats().iter().any(|v| *v <= 0.0) {
+    let known = n.to.graph.known(x)?;
+    let negative = |base: HostTensor| base.floats().iter().any(|v| *v <= 0.0);
+    if n.to.is_integer(x) || known.is_some_and(negative) {
         return Err(
             n.unsupported("of integers or bases that are not positive, with computed exponents")
         );
     }
+    if n.to.graph.known(x)?.is_some() {
+        return by_logarithm(n, x, y);
+    }
+    // 0 to a positive power is 0. Any other power of it is outside of the logarithm's domain.
+    let zero = n.number(0.0);
+    let none = n.binary_op(Binary::Equal, x, zero)?;
+    let positive = n.binary_op(Binary::Greater, y, zero)?;
+    let none = n.binary_op(Binary::And, none, positive)?;
+    let base = n.binary_op(Binary::Add, x, none)?;
+    let power = by_logarithm(n, base, y)?;
+    let some = n.unary(Unary::Not, none)?;
+    n.binary_op(Binary::Mul, power, some)
+}
+
+fn by_logarithm(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<ValueId> {
     let log = n.unary(Unary::Log, x)?;
     let product = n.binary_op(Binary::Mul, y, log)?;
     n.unary(Unary::Exp, product)
