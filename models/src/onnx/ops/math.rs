@@ -4,7 +4,7 @@ use nn_layers::{Binary, Dim, HostTensor, Op, Unary, ValueId};
 
 use super::quantise::Scale;
 use super::shape::{common, fixed, spread};
-use super::folded;
+use super::{folded, whole};
 use crate::Result;
 use crate::onnx::Score;
 use crate::onnx::dtype;
@@ -205,7 +205,7 @@ pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
             let whole = n.to.is_integer(x) && n.to.is_integer(y);
             let real = dtype::is_float(n.kind(0)).unwrap_or(true);
             if whole && !real && !all_known(n, &[x, y])? {
-                return Err(n.unsupported("between integers that depend on the input"));
+                return Ok(vec![whole::quotient(n, x, y)?]);
             }
             if whole && real {
                 // Integers that were cast to real numbers.

@@ -2,8 +2,8 @@
 
 use nn_layers::{Binary, HostTensor, Op, Unary, ValueId};
 
-use super::folded;
 use super::shape::{common, spread};
+use super::{folded, math};
 use crate::Result;
 use crate::onnx::dtype;
 use crate::onnx::node::Node;
@@ -60,18 +60,11 @@ pub(crate) fn floored_by(n: &mut Node<'_, '_>, x: ValueId, size: i64) -> Result<
 
 /// Integers divided by a number of them, rounded towards zero.
 pub(crate) fn divided_by(n: &mut Node<'_, '_>, x: ValueId, count: usize) -> Result<ValueId> {
-    let part = 1.0 / count as f64;
     let minus = n.unary(Unary::Neg, x)?;
     let mut parts = [x, minus];
     for side in &mut parts {
         let above = n.unary(Unary::Relu, *side)?;
-        // As a real number first, of which a factor has all digits.
-        let above = n.add(Op::Scale(1.0), &[above])?;
-        let quotient = n.add(Op::Scale(part), &[above])?;
-        // Half a part more: rounding does not take a whole number below itself.
-        let half = n.number(part / 2.0);
-        let quotient = n.binary_op(Binary::Add, quotient, half)?;
-        *side = n.unary(Unary::Floor, quotient)?;
+        *side = near_quotient(n, above, count as i64)?;
     }
     n.binary_op(Binary::Sub, parts[0], parts[1])
 }
@@ -84,24 +77,164 @@ pub(crate) fn truncated(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
     n.binary_op(Binary::Sub, above, below)
 }
 
-/// The remainder of a division: computed when the model is imported, or for integers by a power of two.
+/// The largest divisor: a fraction of it is more than the rounding of a quotient.
+const MAX_DIVISOR: i64 = 1 << 17;
+
+/// The remainder of a division of integers.
 pub(crate) fn modulo(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, y) = (n.input(0)?, n.input(1)?);
-    if n.to.graph.known(x)?.is_some() {
+    if math::all_known(n, &[x, y])? {
         return folded::modulo(n);
     }
-    let divisor = n.constant(y, "divisors")?.uniform().map(|d| d as i64);
-    let power = divisor.filter(|d| *d > 0 && d.count_ones() == 1 && *d <= 1 << 16);
-    let fmod = n.attributes.int("fmod", 0) != 0;
-    let Some(size) = power.filter(|_| n.to.is_integer(x) && !fmod) else {
-        return Err(n.unsupported("of computed values, but of integers by a power of two"));
+    if !n.to.is_integer(x) || !n.to.is_integer(y) {
+        return Err(n.unsupported("of computed real numbers"));
+    }
+    let with_dividend = n.attributes.int("fmod", 0) != 0;
+    let Some(divisors) = n.to.graph.known(y)? else {
+        return Ok(vec![rest_of_computed(n, x, y, with_dividend)?]);
     };
-    let turns = floored_by(n, x, size)?;
-    let size = n.whole(size)?;
-    let turns = n.binary_op(Binary::Mul, turns, size)?;
-    let rest = n.binary_op(Binary::Sub, x, turns)?;
     let dims = common(&n.dims(x), &n.dims(y));
-    Ok(vec![spread(n, rest, dims)?])
+    let x = spread(n, x, dims)?;
+    let rest = math::by_number(n, x, &divisors, |n, x, divisor| {
+        let divisor = divisor as i64;
+        let size = divisor.unsigned_abs();
+        if divisor > 0 && !with_dividend && size.is_power_of_two() && divisor <= 1 << 16 {
+            let turns = floored_by(n, x, divisor)?;
+            return less(n, x, turns, divisor);
+        }
+        let times = toward_zero(n, x, divisor)?;
+        let rest = less(n, x, times, divisor)?;
+        if with_dividend {
+            return Ok(rest);
+        }
+        // It gets the sign of the divisor.
+        let zero = n.whole(0)?;
+        let f = if divisor > 0 { Binary::Less } else { Binary::Greater };
+        let turned = n.binary_op(f, rest, zero)?;
+        less(n, rest, turned, -divisor)
+    })?;
+    Ok(vec![rest])
+}
+
+/// `x - times * divisor`.
+fn less(n: &mut Node<'_, '_>, x: ValueId, times: ValueId, divisor: i64) -> Result<ValueId> {
+    let divisor = n.whole(divisor)?;
+    let product = n.binary_op(Binary::Mul, times, divisor)?;
+    n.binary_op(Binary::Sub, x, product)
+}
+
+/// The remainder of a division by computed integers.
+fn rest_of_computed(
+    n: &mut Node<'_, '_>,
+    x: ValueId,
+    y: ValueId,
+    with_dividend: bool,
+) -> Result<ValueId> {
+    let times = by_computed(n, x, y)?;
+    let product = n.binary_op(Binary::Mul, times, y)?;
+    let rest = n.binary_op(Binary::Sub, x, product)?;
+    if with_dividend {
+        return Ok(rest);
+    }
+    // It gets the sign of the divisor.
+    let zero = n.whole(0)?;
+    let below = n.binary_op(Binary::Less, rest, zero)?;
+    let above = n.binary_op(Binary::Greater, rest, zero)?;
+    let negative = n.binary_op(Binary::Less, y, zero)?;
+    let positive = n.unary(Unary::Not, negative)?;
+    let below = n.binary_op(Binary::And, below, positive)?;
+    let above = n.binary_op(Binary::And, above, negative)?;
+    let turned = n.binary_op(Binary::Add, below, above)?;
+    let more = n.binary_op(Binary::Mul, turned, y)?;
+    n.binary_op(Binary::Add, rest, more)
+}
+
+/// Integers divided by computed ones, rounded towards zero.
+fn by_computed(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<ValueId> {
+    let mut rest = n.unary(Unary::Abs, x)?;
+    let size = n.unary(Unary::Abs, y)?;
+    let real = n.add(Op::Scale(1.0), &[size])?;
+    let mut times = n.whole(0)?;
+    // A quotient of numbers up to 2^22 is less than 2^6 beside, and one of its rest less than 1.
+    for _ in 0..2 {
+        let dividend = n.add(Op::Scale(1.0), &[rest])?;
+        let part = n.binary_op(Binary::Div, dividend, real)?;
+        let step = n.unary(Unary::Floor, part)?;
+        let product = n.binary_op(Binary::Mul, step, size)?;
+        rest = n.binary_op(Binary::Sub, rest, product)?;
+        times = n.binary_op(Binary::Add, times, step)?;
+    }
+    let zero = n.whole(0)?;
+    let more = n.binary_op(Binary::GreaterEqual, rest, size)?;
+    let less = n.binary_op(Binary::Less, rest, zero)?;
+    times = n.binary_op(Binary::Add, times, more)?;
+    times = n.binary_op(Binary::Sub, times, less)?;
+    let negative = [n.binary_op(Binary::Less, x, zero)?, n.binary_op(Binary::Less, y, zero)?];
+    let negative = n.binary_op(Binary::Xor, negative[0], negative[1])?;
+    let two = n.whole(2)?;
+    let twice = n.binary_op(Binary::Mul, negative, two)?;
+    let one = n.whole(1)?;
+    let sign = n.binary_op(Binary::Sub, one, twice)?;
+    n.binary_op(Binary::Mul, times, sign)
+}
+
+/// Integers divided by others, rounded towards zero.
+pub(crate) fn quotient(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<ValueId> {
+    let Some(divisors) = n.to.graph.known(y)? else {
+        return by_computed(n, x, y);
+    };
+    let dims = common(&n.dims(x), &n.dims(y));
+    let x = spread(n, x, dims)?;
+    math::by_number(n, x, &divisors, |n, x, divisor| toward_zero(n, x, divisor as i64))
+}
+
+fn toward_zero(n: &mut Node<'_, '_>, x: ValueId, divisor: i64) -> Result<ValueId> {
+    if divisor == 0 {
+        return Err(n.attributes.error("division by 0"));
+    }
+    let size = divisor.abs();
+    if size > MAX_DIVISOR {
+        return Err(n.unsupported(format!("by {divisor}; {MAX_DIVISOR} is the largest")));
+    }
+    let zero = n.whole(0)?;
+    let mut times = n.unary(Unary::Abs, x)?;
+    if size > 1 {
+        // Factors have 19 bits at least. Each step leaves a rest that has as many bits less, at most the divisor's,
+        // and integers have 40.
+        let mut rest = times;
+        let mut sum: Option<ValueId> = None;
+        for _ in 0..3 {
+            let step = near_quotient(n, rest, size)?;
+            rest = less(n, rest, step, size)?;
+            sum = Some(match sum {
+                None => step,
+                Some(sum) => n.binary_op(Binary::Add, sum, step)?,
+            });
+        }
+        times = sum.unwrap_or(times);
+    }
+    // -1 or 1
+    let negative = n.binary_op(Binary::Less, x, zero)?;
+    let (two, one) = (n.whole(2)?, n.whole(divisor.signum())?);
+    let twice = n.binary_op(Binary::Mul, negative, two)?;
+    let sign = if divisor > 0 {
+        n.binary_op(Binary::Sub, one, twice)?
+    } else {
+        n.binary_op(Binary::Add, one, twice)?
+    };
+    n.binary_op(Binary::Mul, times, sign)
+}
+
+/// Integers divided by a small one and rounded down, but for the rounding of large ones.
+fn near_quotient(n: &mut Node<'_, '_>, x: ValueId, divisor: i64) -> Result<ValueId> {
+    let part = 1.0 / divisor as f64;
+    // As a real number first, of which a factor has all digits.
+    let x = n.add(Op::Scale(1.0), &[x])?;
+    let quotient = n.add(Op::Scale(part), &[x])?;
+    // Half a part more: rounding does not take a whole number below itself.
+    let half = n.number(part / 2.0);
+    let quotient = n.binary_op(Binary::Add, quotient, half)?;
+    n.unary(Unary::Floor, quotient)
 }
 
 /// The nearest whole number, ties to even, as an integer.
