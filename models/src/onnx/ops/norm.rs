@@ -2,33 +2,92 @@
 
 use nn_layers::{BatchNorm, Binary, Dim, Op, Reduce, Unary, ValueId};
 
-use super::shape::spread;
+use super::math;
+use super::shape::{self, spread};
 use crate::Result;
 use crate::onnx::node::Node;
 
 pub(crate) fn batch(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
-    if n.attributes.int("training_mode", 0) != 0 && !n.to.is_trained() {
+    let training = n.attributes.int("training_mode", 0) != 0 && !n.to.is_trained();
+    let own = training && n.to.graph.known(x)?.is_some();
+    if training && !own {
         return Err(n.unsupported("in training mode; export the model in evaluation mode"));
     }
-    let mut inputs = vec![x];
-    for (i, what) in ["scales", "shifts", "means", "variances"].into_iter().enumerate() {
-        let id = n.input(i + 1)?;
-        n.constant(id, what)?;
-        inputs.push(id);
-    }
-    let lengths = inputs[1..].iter().map(|&id| n.dims(id)).collect::<Vec<_>>();
+    let mut parameters = [n.input(1)?, n.input(2)?, n.input(3)?, n.input(4)?];
+    let lengths = parameters.map(|id| n.dims(id));
     if lengths.iter().any(|dims| *dims != lengths[0]) {
         return Err(n.attributes.error("the parameters have different lengths"));
     }
-    let norm = BatchNorm {
-        epsilon: n.attributes.float("epsilon", 1e-5),
-        // ONNX states the part that stays.
-        momentum: 1.0 - n.attributes.float("momentum", 0.9),
-    };
-    let y = n.add(Op::BatchNorm(norm), &inputs)?;
+    let epsilon = n.attributes.float("epsilon", 1e-5);
+    // ONNX states the part that stays.
+    let stays = n.attributes.float("momentum", 0.9);
+    if own {
+        return by_own_moments(n, x, &parameters, epsilon, stays);
+    }
+    if !math::all_known(n, &parameters)? {
+        let y = by_moments(n, x, &parameters, epsilon)?;
+        return Ok(vec![y, parameters[2], parameters[3]]);
+    }
+    for parameter in &mut parameters {
+        *parameter = n.to.graph.written_out(*parameter)?;
+    }
+    let [scale, shift, mean, variance] = parameters;
+    let norm = BatchNorm { epsilon, momentum: 1.0 - stays };
+    let y = n.add(Op::BatchNorm(norm), &[x, scale, shift, mean, variance])?;
     // A model in training mode gives its running statistics as well, which only training changes.
-    Ok(vec![y, inputs[3], inputs[4]])
+    Ok(vec![y, mean, variance])
+}
+
+/// Normalised by parameters of which some are computed.
+fn by_moments(
+    n: &mut Node<'_, '_>,
+    x: ValueId,
+    parameters: &[ValueId; 4],
+    epsilon: f64,
+) -> Result<ValueId> {
+    let mut dims = vec![1; n.dims(x).len().saturating_sub(1)];
+    if let Some(first) = dims.first_mut() {
+        *first = n.dims(parameters[0]).iter().product();
+    }
+    let mut shaped = *parameters;
+    for parameter in &mut shaped {
+        *parameter = shape::fixed(n, *parameter, &dims)?;
+    }
+    let [scale, shift, mean, variance] = shaped;
+    let epsilon = n.number(epsilon);
+    let sum = n.binary_op(Binary::Add, variance, epsilon)?;
+    let inverse = n.unary(Unary::InvSqrt, sum)?;
+    let factor = n.binary_op(Binary::Mul, inverse, scale)?;
+    let off = n.binary_op(Binary::Sub, x, mean)?;
+    let y = n.binary_op(Binary::Mul, off, factor)?;
+    n.binary_op(Binary::Add, y, shift)
+}
+
+/// Constants normalised by their own mean and variance, as networks standardise their weights.
+fn by_own_moments(
+    n: &mut Node<'_, '_>,
+    x: ValueId,
+    &[scale, shift, mean, variance]: &[ValueId; 4],
+    epsilon: f64,
+    stays: f64,
+) -> Result<Vec<ValueId>> {
+    let x = n.to.graph.written_out(x)?;
+    let axes: Vec<_> = (0..n.dims(x).len()).filter(|&a| a != 1).collect();
+    let kind = Reduce::Mean;
+    let own_mean = n.add(Op::Reduce { kind, axes: axes.clone(), keep: true }, &[x])?;
+    let off = n.binary_op(Binary::Sub, x, own_mean)?;
+    let squares = n.binary_op(Binary::Mul, off, off)?;
+    let own_variance = n.add(Op::Reduce { kind, axes, keep: true }, &[squares])?;
+    let length = n.dims(scale);
+    let own = [shape::fixed(n, own_mean, &length)?, shape::fixed(n, own_variance, &length)?];
+    let y = by_moments(n, x, &[scale, shift, own[0], own[1]], epsilon)?;
+    let mut results = vec![y];
+    for (running, own) in [mean, variance].into_iter().zip(own) {
+        let (old, new) = (math::times(n, running, stays)?, math::times(n, own, 1.0 - stays)?);
+        results.push(n.binary_op(Binary::Add, old, new)?);
+    }
+    Ok(results)
 }
 
 /// Nothing but in training.

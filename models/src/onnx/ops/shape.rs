@@ -8,7 +8,7 @@ use crate::onnx::dtype;
 use crate::onnx::node::Node;
 
 /// The most elements of a list that is made from its length alone.
-const MAX_MADE: usize = 1 << 20;
+const MAX_MADE: usize = 1 << 24;
 
 pub(crate) fn reshape(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
@@ -430,7 +430,7 @@ pub(crate) fn constant_of_shape(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let value = n.attributes.tensor("value")?.unwrap_or_else(|| HostTensor::scalar(0.0));
     let value = value.reshape([]).map_err(|_| n.attributes.error("its value is not one number"))?;
     let len = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-    if len.is_none_or(|l| l > MAX_MADE) {
+    if len.is_none_or(|l| l > MAX_ELEMENTS) {
         return Err(n.attributes.error(format!("shape {dims:?} is too large")));
     }
     let one = n.to.graph.public(n.attributes.name, value);
