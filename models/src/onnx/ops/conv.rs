@@ -258,7 +258,11 @@ fn ceil_extra(pool: &Pool, image: [usize; 2], axis: usize) -> usize {
     let (k, s) = ((pool.size[axis].max(1) - 1) * pool.dilation[axis] + 1, pool.stride[axis].max(1));
     let before = pool.padding[axis];
     let length = image[axis] + before + pool.padding[axis + 2];
-    let Some(room) = length.checked_sub(k) else { return 0 };
+    let Some(room) = length.checked_sub(k) else {
+        // One window reaches beyond both ends if the next would begin before them.
+        let missing = k - length;
+        return if missing < s { missing } else { 0 };
+    };
     let last = room.div_ceil(s) * s;
     if last >= image[axis] + before { 0 } else { (last + k).saturating_sub(length) }
 }

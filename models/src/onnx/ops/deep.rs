@@ -81,7 +81,10 @@ fn windows(n: &Node<'_, '_>, image: [usize; 3], size: [usize; 3]) -> Result<[Alo
         }
         if n.attributes.int("ceil_mode", 0) != 0 {
             let length = image[i] + along.before + along.after;
-            if let Some(room) = length.checked_sub(along.reach()) {
+            let missing = along.reach().saturating_sub(length);
+            if missing > 0 && missing < stride {
+                along.extra = missing;
+            } else if let Some(room) = length.checked_sub(along.reach()) {
                 let last = room.div_ceil(stride) * stride;
                 // A window that begins in the added padding does not count.
                 if last < image[i] + along.before {
