@@ -35,6 +35,9 @@ pub(crate) fn plain(n: &mut Node<'_, '_>, x: ValueId, w: ValueId) -> Result<Valu
 }
 
 pub(crate) fn conv_transpose(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    if n.dims(n.input(0)?).len() == 5 {
+        return deep::conv_transpose(n);
+    }
     let (x, flat) = raised(n, 0)?;
     let (w, _) = raised(n, 1)?;
     let mut extra = sizes(n, "output_padding", flat, 0)?;

@@ -200,10 +200,21 @@ pub(crate) fn root(n: &mut Node<'_, '_>, x: ValueId, p: i64) -> Result<ValueId> 
 
 /// A convolution as one of two dimensions for each tap along the depth, added up.
 pub(crate) fn conv(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
-    let (mut x, weight) = (n.input(0)?, n.input(1)?);
-    let ([batch, channels, d, h, w], [out, _, kd, kh, kw]) = (five(n, x)?, five(n, weight)?);
+    let (x, weight) = (n.input(0)?, n.input(1)?);
+    let ([.., d, h, w], [_, _, kd, kh, kw]) = (five(n, x)?, five(n, weight)?);
     let groups = usize::try_from(n.attributes.int("group", 1)).unwrap_or(0);
-    let [depth, height, width] = windows(n, [d, h, w], [kd, kh, kw])?;
+    let windows = windows(n, [d, h, w], [kd, kh, kw])?;
+    Ok(vec![convolved(n, x, weight, windows, groups)?])
+}
+
+fn convolved(
+    n: &mut Node<'_, '_>,
+    mut x: ValueId,
+    weight: ValueId,
+    [depth, height, width]: [Along; 3],
+    groups: usize,
+) -> Result<ValueId> {
+    let ([batch, channels, d, h, w], [out, _, kd, kh, kw]) = (five(n, x)?, five(n, weight)?);
     if depth.before + depth.after > 0 {
         let (before, after) = (vec![0, 0, depth.before, 0, 0], vec![0, 0, depth.after, 0, 0]);
         x = n.add(Op::Pad { before, after, value: 0.0 }, &[x])?;
@@ -238,5 +249,69 @@ pub(crate) fn conv(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let dims = n.dims(y);
     let y = fixed(n, y, &[batch, places, out, dims[2], dims[3]])?;
-    Ok(vec![n.add(Op::Permute(vec![0, 2, 1, 3, 4]), &[y])?])
+    n.add(Op::Permute(vec![0, 2, 1, 3, 4]), &[y])
+}
+
+/// A transposed convolution: one of data between whose elements zeros stand, by the weights in reverse.
+pub(crate) fn conv_transpose(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, weight) = (n.input(0)?, n.input(1)?);
+    let ([.., d, h, w], [channels, per_group, kd, kh, kw]) = (five(n, x)?, five(n, weight)?);
+    let groups = usize::try_from(n.attributes.int("group", 1)).unwrap_or(0);
+    if groups == 0 || !channels.is_multiple_of(groups) {
+        return Err(n.attributes.error(format!("{groups} groups do not divide {channels}")));
+    }
+    let auto = n.attributes.text("auto_pad").filter(|m| !m.is_empty()).unwrap_or("NOTSET");
+    if auto != "NOTSET" && auto != "VALID" || n.attributes.has("output_shape") {
+        return Err(n.unsupported("of three dimensions by the shape of its result: give its pads"));
+    }
+    let stride = n.attributes.sizes("strides", [1; 3])?.map(|s| s.max(1));
+    let dilation = n.attributes.sizes("dilations", [1; 3])?.map(|s| s.max(1));
+    let pads = if auto == "VALID" { [0; 6] } else { n.attributes.sizes("pads", [0; 6])? };
+    let extra = n.attributes.sizes("output_padding", [0; 3])?;
+    let mut y = x;
+    let (mut before, mut after) = (vec![0; 5], vec![0; 5]);
+    for (i, (len, size)) in [(d, kd), (h, kh), (w, kw)].into_iter().enumerate() {
+        let axis = i + 2;
+        if stride[i] > 1 {
+            let dims = n.dims(y);
+            let mut apart = dims.clone();
+            apart.insert(axis + 1, 1);
+            y = fixed(n, y, &apart)?;
+            let mut more = vec![0; 6];
+            more[axis + 1] = stride[i] - 1;
+            y = n.add(Op::Pad { before: vec![0; 6], after: more, value: 0.0 }, &[y])?;
+            let mut joined = dims;
+            joined[axis] *= stride[i];
+            y = fixed(n, y, &joined)?;
+            y = n.part(y, axis, 0, (len - 1) * stride[i] + 1)?;
+        }
+        let reach = (size.max(1) - 1) * dilation[i];
+        // A border of the result that is cut off, or one of the operand that is added.
+        for (side, pad, more) in [(&mut before, pads[i], 0), (&mut after, pads[i + 3], extra[i])] {
+            side[axis] = (reach + more).checked_sub(pad).ok_or_else(|| {
+                n.unsupported(format!(
+                    "with a border of {pad} that a window of {size} does not fill"
+                ))
+            })?;
+        }
+    }
+    y = n.add(Op::Pad { before, after, value: 0.0 }, &[y])?;
+    let split = [groups, channels / groups, per_group, kd, kh, kw];
+    let mut turned = fixed(n, weight, &split)?;
+    turned = n.add(Op::Permute(vec![0, 2, 1, 3, 4, 5]), &[turned])?;
+    turned = fixed(n, turned, &[groups * per_group, channels / groups, kd, kh, kw])?;
+    for (axis, size) in [(2, kd), (3, kh), (4, kw)] {
+        let indices = (0..size).rev().collect();
+        turned = n.add(Op::Gather { axis, indices, squeeze: false }, &[turned])?;
+    }
+    let along = |i: usize, size: usize| Along {
+        size,
+        stride: 1,
+        dilation: dilation[i],
+        before: 0,
+        after: 0,
+        extra: 0,
+    };
+    let windows = [along(0, kd), along(1, kh), along(2, kw)];
+    Ok(vec![convolved(n, y, turned, windows, groups)?])
 }
