@@ -1,6 +1,6 @@
 //! Branches and loops: their conditions are known when the model is imported, or both branches are computed.
 
-use nn_layers::{HostTensor, Op};
+use nn_layers::{Binary, HostTensor, Op, ValueId};
 
 use super::shape;
 use crate::Result;
@@ -10,6 +10,9 @@ use crate::onnx::value::{Typed, Value};
 
 /// The most rounds of a loop.
 const MAX_ROUNDS: i64 = 1 << 16;
+
+/// The most rounds of a loop whose condition depends on the input. All of them are computed.
+const MAX_SECRET_ROUNDS: i64 = 256;
 
 pub(crate) fn identity(n: &mut Node<'_, '_>) -> Result<Vec<Value>> {
     Ok(vec![n.value(0)])
@@ -48,16 +51,24 @@ pub(crate) fn repeat(n: &mut Node<'_, '_>) -> Result<Vec<Value>> {
         None => Some(i64::MAX),
     };
     let most = most.ok_or_else(|| n.attributes.error("its number of rounds is a list"))?;
-    let mut goes_on = match n.optional(1) {
-        Some(id) => condition(n, id)?,
-        None => true,
-    };
+    let mut active: Option<ValueId> = None;
+    let mut goes_on = true;
+    if let Some(id) = n.optional(1) {
+        if n.to.graph.known(id)?.is_some() {
+            goes_on = condition(n, id)?;
+        } else {
+            active = Some(shape::fixed(n, id, &[])?);
+        }
+    }
     let count = n.operands().saturating_sub(2);
     let mut state: Vec<Value> = (0..count).map(|i| n.value(i + 2)).collect();
     let scanned = body.output.len().checked_sub(count + 1);
     let scanned = scanned.ok_or_else(|| n.attributes.error("its body has too few results"))?;
     let mut rows: Vec<Vec<Typed>> = vec![vec![]; scanned];
     let mut round = 0;
+    if active.is_some() {
+        bounded(n, scanned, most)?;
+    }
     while goes_on && round < most {
         if round == MAX_ROUNDS {
             return Err(n.unsupported(format!("of more than {MAX_ROUNDS} rounds")));
@@ -70,14 +81,29 @@ pub(crate) fn repeat(n: &mut Node<'_, '_>) -> Result<Vec<Value>> {
             Value::Tensor(Typed { id: number, kind: dtype::INT64 }),
             Value::Tensor(Typed { id: truth, kind: dtype::BOOL }),
         ];
+        let before = state.clone();
         operands.append(&mut state);
         let mut made = n.to.body(body, operands)?;
         collect(n, &mut rows, made.split_off((count + 1).min(made.len())))?;
-        state = made.split_off(1.min(made.len()));
-        goes_on = match made.first() {
-            Some(Value::Tensor(value)) => condition(n, value.id)?,
-            _ => return Err(n.attributes.error("its body gives no condition")),
+        let new = made.split_off(1.min(made.len()));
+        state = match active {
+            Some(active) => chosen(n, active, new, &before)?,
+            None => new,
         };
+        let Some(Value::Tensor(next)) = made.first() else {
+            return Err(n.attributes.error("its body gives no condition"));
+        };
+        if n.to.graph.known(next.id)?.is_some() {
+            goes_on = condition(n, next.id)?;
+        } else {
+            bounded(n, scanned, most)?;
+            // Further rounds are computed, and change nothing once it is false.
+            let next = shape::fixed(n, next.id, &[])?;
+            active = Some(match active {
+                Some(active) => n.binary_op(Binary::And, active, next)?,
+                None => next,
+            });
+        }
         round += 1;
     }
     let stacked = rows.iter().map(|rows| stack(n, rows, 0)).collect::<Result<Vec<_>>>()?;
@@ -85,7 +111,40 @@ pub(crate) fn repeat(n: &mut Node<'_, '_>) -> Result<Vec<Value>> {
     Ok(state)
 }
 
-fn condition(n: &Node<'_, '_>, id: nn_layers::ValueId) -> Result<bool> {
+/// Refuses a loop whose condition depends on the input if it may have many rounds, or collects lists: their length
+/// would tell how many rounds there were.
+fn bounded(n: &Node<'_, '_>, lists: usize, most: i64) -> Result<()> {
+    if lists == 0 && most <= MAX_SECRET_ROUNDS {
+        return Ok(());
+    }
+    Err(n.unsupported(format!(
+        "with a condition that depends on the input, but of at most {MAX_SECRET_ROUNDS} rounds and without lists"
+    )))
+}
+
+/// The new state, or the one before where the loop has ended.
+fn chosen(
+    n: &mut Node<'_, '_>,
+    active: ValueId,
+    new: Vec<Value>,
+    before: &[Value],
+) -> Result<Vec<Value>> {
+    let mut state = vec![];
+    for (new, before) in new.into_iter().zip(before) {
+        let (Value::Tensor(x), Value::Tensor(y)) = (&new, before) else {
+            return Err(n.unsupported("of lists, where the condition depends on the input"));
+        };
+        if n.dims(x.id) != n.dims(y.id) {
+            let shapes = format!("{:?} or {:?}", n.dims(x.id), n.dims(y.id));
+            return Err(n.unsupported(format!("where the input decides the shape: {shapes}")));
+        }
+        let id = n.add(Op::Where, &[active, x.id, y.id])?;
+        state.push(Typed { id, kind: x.kind }.into());
+    }
+    Ok(state)
+}
+
+fn condition(n: &Node<'_, '_>, id: ValueId) -> Result<bool> {
     let value = n.constant(id, "conditions")?.single();
     value.map(|v| v != 0.0).ok_or_else(|| n.attributes.error("its condition is a list"))
 }
