@@ -83,7 +83,7 @@ mod tests {
             assert!(ops::lookup(operator).is_none(), "{operator} is understood");
         }
         assert!(instead_of("NonMaxSuppression").contains("boxes"));
-        assert!(instead_of("com.microsoft.FusedGemm").contains("optimiser"));
+        assert!(instead_of("com.microsoft.BiasSoftmax").contains("optimiser"));
         assert_eq!(instead_of("Unheard"), OTHERWISE);
     }
 }

@@ -236,6 +236,14 @@ impl Node<'_, '_> {
         })
     }
 
+    /// Refuses attributes that ask for something that is not there.
+    pub fn refuse_attributes(&self, names: &[&str]) -> Result<()> {
+        match names.iter().find(|name| self.attributes.int(name, 0) != 0) {
+            None => Ok(()),
+            Some(name) => Err(self.unsupported(format!("with {name}"))),
+        }
+    }
+
     /// An unsupported use of the operator.
     pub fn unsupported(&self, reason: impl Into<String>) -> Error {
         self.attributes.unsupported(reason)

@@ -12,6 +12,7 @@ pub(crate) mod image;
 pub(crate) mod lists;
 pub(crate) mod losses;
 pub(crate) mod math;
+pub(crate) mod microsoft;
 pub(crate) mod norm;
 pub(crate) mod pick;
 pub(crate) mod places;
@@ -258,6 +259,39 @@ const OPERATORS: &[(&str, Import)] = &[
     ("ai.onnx.ml.OneHotEncoder", Tensors(tables::one_hot_encoder)),
     ("ai.onnx.ml.LabelEncoder", Tensors(tables::label_encoder)),
     ("ai.onnx.ml.ZipMap", Values(tables::zip_map)),
+    // Fused operators of onnxruntime's optimiser.
+    ("com.microsoft.Attention", Tensors(microsoft::attention::with_projection)),
+    ("com.microsoft.BiasGelu", Tensors(microsoft::gelu)),
+    ("com.microsoft.DequantizeLinear", Tensors(quantise::dequantize)),
+    ("com.microsoft.DynamicQuantizeMatMul", Tensors(microsoft::quantised::dynamic_matmul)),
+    ("com.microsoft.EmbedLayerNormalization", Tensors(microsoft::embedding_norm)),
+    ("com.microsoft.FastGelu", Tensors(microsoft::gelu)),
+    ("com.microsoft.FusedConv", Tensors(microsoft::fused_conv)),
+    ("com.microsoft.FusedGemm", Tensors(microsoft::fused_gemm)),
+    ("com.microsoft.FusedMatMul", Tensors(microsoft::fused_matmul)),
+    ("com.microsoft.Gelu", Tensors(microsoft::gelu)),
+    ("com.microsoft.GridSample", Tensors(sample::grid_sample)),
+    ("com.microsoft.GroupQueryAttention", Tensors(microsoft::attention::grouped)),
+    ("com.microsoft.MatMulIntegerToFloat", Tensors(microsoft::quantised::matmul_to_float)),
+    ("com.microsoft.MultiHeadAttention", Tensors(microsoft::attention::multi_head)),
+    ("com.microsoft.QAttention", Tensors(microsoft::attention::quantised)),
+    ("com.microsoft.QGemm", Tensors(microsoft::quantised::gemm)),
+    ("com.microsoft.QLinearAdd", Tensors(microsoft::quantised::pairs)),
+    ("com.microsoft.QLinearAveragePool", Tensors(microsoft::quantised::average_pool)),
+    ("com.microsoft.QLinearConcat", Tensors(microsoft::quantised::concat)),
+    ("com.microsoft.QLinearGlobalAveragePool", Tensors(microsoft::quantised::global_average)),
+    ("com.microsoft.QLinearLeakyRelu", Tensors(microsoft::quantised::function)),
+    ("com.microsoft.QLinearMul", Tensors(microsoft::quantised::pairs)),
+    ("com.microsoft.QLinearSigmoid", Tensors(microsoft::quantised::function)),
+    ("com.microsoft.QLinearSoftmax", Tensors(microsoft::quantised::softmax)),
+    ("com.microsoft.QuantizeLinear", Tensors(quantise::quantize)),
+    ("com.microsoft.QuickGelu", Tensors(microsoft::quick_gelu)),
+    ("com.microsoft.RotaryEmbedding", Tensors(microsoft::attention::rotary)),
+    ("com.microsoft.SimplifiedLayerNormalization", Tensors(microsoft::simple_norm)),
+    ("com.microsoft.SkipLayerNormalization", Tensors(microsoft::skip_norm)),
+    ("com.microsoft.SkipSimplifiedLayerNormalization", Tensors(microsoft::skip_norm)),
+    // onnxruntime has put this one into ONNX's own domain.
+    ("SimplifiedLayerNormalization", Tensors(microsoft::simple_norm)),
     ("OptionalHasElement", Values(lists::has_element)),
     ("OptionalGetElement", Values(lists::get_element)),
 ];
@@ -313,6 +347,11 @@ pub(crate) fn result_kind(n: &Node<'_, '_>, i: usize, id: ValueId) -> i32 {
         ("DequantizeLinear", _) => attribute("output_dtype", n.kind(1)),
         ("QLinearMatMul" | "QLinearConv", _) => n.kind(7),
         ("DynamicQuantizeLinear", 0 | 2) => dtype::UINT8,
+        ("QLinearConcat", _) => n.kind(1),
+        ("QGemm", _) if n.optional(7).is_none() => dtype::FLOAT,
+        ("MatMulIntegerToFloat" | "QAttention", _) => dtype::FLOAT,
+        ("EmbedLayerNormalization", 1) => dtype::INT32,
+        ("EmbedLayerNormalization", _) => n.kind(2),
         _ => n.kind(0),
     }
 }

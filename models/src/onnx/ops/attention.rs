@@ -9,12 +9,12 @@ use crate::onnx::dtype;
 use crate::onnx::node::Node;
 
 /// The operands as `[batch, heads, length, size]`.
-struct Heads {
-    q: ValueId,
-    k: ValueId,
-    v: ValueId,
+pub(super) struct Heads {
+    pub q: ValueId,
+    pub k: ValueId,
+    pub v: ValueId,
     /// True if the node's operands and its result have the shape `[batch, length, heads * size]`.
-    flat: bool,
+    pub flat: bool,
 }
 
 pub(crate) fn attention(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
@@ -65,7 +65,7 @@ pub(crate) fn attention(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![y, present[0], present[1], shown])
 }
 
-fn four(n: &Node<'_, '_>, x: ValueId) -> Result<[usize; 4]> {
+pub(super) fn four(n: &Node<'_, '_>, x: ValueId) -> Result<[usize; 4]> {
     let dims = n.dims(x);
     let wrong = || n.attributes.error(format!("{dims:?} is not [batch, heads, length, size]"));
     <[usize; 4]>::try_from(dims.clone()).map_err(|_| wrong())
@@ -83,7 +83,7 @@ fn heads(n: &mut Node<'_, '_>) -> Result<Heads> {
 }
 
 /// `[batch, length, heads * size]` as `[batch, heads, length, size]`.
-fn split_heads(n: &mut Node<'_, '_>, x: ValueId, heads: i64) -> Result<ValueId> {
+pub(super) fn split_heads(n: &mut Node<'_, '_>, x: ValueId, heads: i64) -> Result<ValueId> {
     let dims = n.dims(x);
     let heads = usize::try_from(heads).unwrap_or(0);
     let &[batch, length, width] = dims.as_slice() else {
@@ -97,7 +97,7 @@ fn split_heads(n: &mut Node<'_, '_>, x: ValueId, heads: i64) -> Result<ValueId> 
 }
 
 /// Each head of keys and values as often as queries share it.
-fn repeat_heads(n: &mut Node<'_, '_>, heads: &mut Heads) -> Result<()> {
+pub(super) fn repeat_heads(n: &mut Node<'_, '_>, heads: &mut Heads) -> Result<()> {
     let (queries, keys) = (four(n, heads.q)?[1], four(n, heads.k)?[1]);
     if queries == keys {
         return Ok(());
@@ -113,7 +113,8 @@ fn repeat_heads(n: &mut Node<'_, '_>, heads: &mut Heads) -> Result<()> {
 }
 
 /// The numbers that are added to scores, and the selection of scores that count.
-struct Mask {
+#[derive(Default)]
+pub(super) struct Mask {
     /// Added before the softmax.
     more: Option<ValueId>,
     /// 1 where a score counts.
@@ -122,8 +123,13 @@ struct Mask {
 }
 
 impl Mask {
+    /// The selection of scores by their place alone.
+    pub fn by_place(counts: Option<ValueId>) -> Self {
+        Self { counts, ..Self::default() }
+    }
+
     fn of(n: &mut Node<'_, '_>, shape: [usize; 2], past: Option<usize>) -> Result<Self> {
-        let mut mask = Self { more: None, counts: None, hides: false };
+        let mut mask = Self::default();
         if let Some(given) = n.optional(3) {
             let given = padded(n, given, shape[1])?;
             mask.take(n, given)?;
@@ -178,7 +184,7 @@ impl Mask {
         }
     }
 
-    fn hidden(&self, n: &mut Node<'_, '_>, scores: ValueId) -> Result<ValueId> {
+    pub fn hidden(&self, n: &mut Node<'_, '_>, scores: ValueId) -> Result<ValueId> {
         let Some(counts) = self.counts else { return Ok(scores) };
         let out = n.number(MASKED);
         if n.to.graph.known(counts)?.is_none() {
@@ -270,29 +276,52 @@ pub(crate) fn rotary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         0 => size,
         k => usize::try_from(k).ok().filter(|&k| k <= size).unwrap_or(size),
     };
-    let mut angles = vec![];
-    for i in [1, 2] {
-        let mut cache = n.input(i)?;
+    let mut angles = [n.input(1)?, n.input(2)?];
+    for cache in &mut angles {
         if let Some(at) = n.optional(3) {
-            let at = n.constant(at, "positions")?;
-            let rows = n.dims(cache)[0];
-            let ints = at.as_ints()?.iter().map(|&p| n.position(p, rows));
-            let indices = ints.collect::<Result<Vec<_>>>()?;
-            let half = n.dims(cache)[1];
-            cache = n.add(Op::Gather { axis: 0, indices, squeeze: false }, &[cache])?;
-            cache = fixed(n, cache, &[at.dims(), &[half]].concat())?;
+            *cache = rows_at(n, *cache, at)?;
         }
-        let &[batch, own, half] = n.dims(cache).as_slice() else {
-            return Err(n.attributes.error(format!("angles of shape {:?}", n.dims(cache))));
+        let &[batch, own, half] = n.dims(*cache).as_slice() else {
+            return Err(n.attributes.error(format!("angles of shape {:?}", n.dims(*cache))));
         };
         if half * 2 != turned || own != length {
-            let reason = format!("angles of shape {:?} do not fit {dims:?}", n.dims(cache));
+            let reason = format!("angles of shape {:?} do not fit {dims:?}", n.dims(*cache));
             return Err(n.attributes.error(reason));
         }
-        angles.push(fixed(n, cache, &[batch, 1, own, half])?);
+        *cache = fixed(n, *cache, &[batch, 1, own, half])?;
     }
     let interleaved = n.attributes.int("interleaved", 0) != 0;
-    let half = turned / 2;
+    let mut both = rotated(n, x, angles, interleaved)?;
+    if dims.len() == 3 {
+        both = n.add(Op::Permute(vec![0, 2, 1, 3]), &[both])?;
+        both = fixed(n, both, &dims)?;
+    }
+    Ok(vec![both])
+}
+
+/// Rows of a table at positions, which may depend on the input.
+pub(super) fn rows_at(n: &mut Node<'_, '_>, table: ValueId, at: ValueId) -> Result<ValueId> {
+    let dims = n.dims(table);
+    let Some(known) = n.to.graph.known(at)? else {
+        return n.add(Op::Lookup, &[table, at]);
+    };
+    let ints = known.as_ints()?.iter().map(|&p| n.position(p, dims[0]));
+    let indices = ints.collect::<Result<Vec<_>>>()?;
+    let rows = n.add(Op::Gather { axis: 0, indices, squeeze: false }, &[table])?;
+    fixed(n, rows, &[known.dims(), &dims[1..]].concat())
+}
+
+/// `[batch, heads, length, size]` with its first elements turned, by cosines and sines that are broadcast to
+/// `[batch, heads, length, turned / 2]`.
+pub(super) fn rotated(
+    n: &mut Node<'_, '_>,
+    x: ValueId,
+    [cos, sin]: [ValueId; 2],
+    interleaved: bool,
+) -> Result<ValueId> {
+    let [.., size] = four(n, x)?;
+    let [.., half] = four(n, cos)?;
+    let turned = 2 * half;
     let part = |n: &mut Node<'_, '_>, start: usize, end: usize, step: usize| {
         n.add(Op::Slice { axis: 3, start, end: Dim::Fixed(end), step }, &[x])
     };
@@ -302,8 +331,8 @@ pub(crate) fn rotary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         (part(n, 0, half, 1)?, part(n, half, turned, 1)?)
     };
     let mul = |n: &mut Node<'_, '_>, x, y| n.binary_op(Binary::Mul, x, y);
-    let (ca, sb) = (mul(n, a, angles[0])?, mul(n, b, angles[1])?);
-    let (sa, cb) = (mul(n, a, angles[1])?, mul(n, b, angles[0])?);
+    let (ca, sb) = (mul(n, a, cos)?, mul(n, b, sin)?);
+    let (sa, cb) = (mul(n, a, sin)?, mul(n, b, cos)?);
     let real = n.binary_op(Binary::Sub, ca, sb)?;
     let imaginary = n.binary_op(Binary::Add, sa, cb)?;
     let mut both = n.add(Op::Concat(3), &[real, imaginary])?;
@@ -315,11 +344,7 @@ pub(crate) fn rotary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         let rest = part(n, turned, size, 1)?;
         both = n.add(Op::Concat(3), &[both, rest])?;
     }
-    if dims.len() == 3 {
-        both = n.add(Op::Permute(vec![0, 2, 1, 3]), &[both])?;
-        both = fixed(n, both, &dims)?;
-    }
-    Ok(vec![both])
+    Ok(both)
 }
 
 /// `x * sigmoid(alpha * x)`.

@@ -136,7 +136,13 @@ pub(crate) fn average_pool(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     if n.dims(n.input(0)?).len() == 5 {
         return deep::pool(n);
     }
-    let (mut x, flat) = raised(n, 0)?;
+    let x = n.input(0)?;
+    Ok(vec![average_of(n, x)?])
+}
+
+/// The means of an operand of one or two dimensions, by the node's attributes.
+pub(super) fn average_of(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
+    let (mut x, flat) = raised_value(n, x)?;
     let Window { mut pool, extra } = pool_window(n, x, flat)?;
     let mut count_border = n.attributes.int("count_include_pad", 0) != 0;
     if extra != [0; 2] {
@@ -151,7 +157,7 @@ pub(crate) fn average_pool(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         pool.padding[3] += extra[1];
     }
     let y = n.add(Op::AvgPool { pool, count_border }, &[x])?;
-    Ok(vec![lowered(n, y, flat)?])
+    lowered(n, y, flat)
 }
 
 /// The root of the sum of powers under a window.

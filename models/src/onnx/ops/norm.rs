@@ -116,11 +116,26 @@ pub(crate) fn layer(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
     let axis = n.axis(n.attributes.int("axis", -1), n.dims(x).len(), false)?;
     let epsilon = n.attributes.float("epsilon", 1e-5);
-    let y = n.add(Op::Normalize { axis, epsilon }, &[x])?;
     let scale = n.input(1)?;
-    let mut y = n.binary_op(Binary::Mul, y, scale)?;
-    if let Some(bias) = n.optional(2) {
-        y = n.binary_op(Binary::Add, y, bias)?;
+    let shift = n.optional(2);
+    over_rows(n, x, axis, epsilon, [Some(scale), shift])
+}
+
+/// Rows from an axis on with mean 0 and variance 1, scaled and shifted. Their means and inverse deviations follow where
+/// results 1 and 2 have names.
+pub(super) fn over_rows(
+    n: &mut Node<'_, '_>,
+    x: ValueId,
+    axis: usize,
+    epsilon: f64,
+    [scale, shift]: [Option<ValueId>; 2],
+) -> Result<Vec<ValueId>> {
+    let mut y = n.add(Op::Normalize { axis, epsilon }, &[x])?;
+    if let Some(scale) = scale {
+        y = n.binary_op(Binary::Mul, y, scale)?;
+    }
+    if let Some(shift) = shift {
+        y = n.binary_op(Binary::Add, y, shift)?;
     }
     if !n.reads(1) && !n.reads(2) {
         return Ok(vec![y]);
@@ -147,7 +162,7 @@ pub(crate) fn root_mean_square(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// Rows followed by their negatives have mean 0, so their normalisation keeps the range of layer normalisation.
-fn by_root_mean_square(
+pub(super) fn by_root_mean_square(
     n: &mut Node<'_, '_>,
     x: ValueId,
     axis: usize,
