@@ -542,3 +542,72 @@ fn weights_beside_the_file_are_written_into_it() {
     let y = graph.evaluate(&[HostTensor::new([2], vec![1.0, 1.0]).unwrap()]).unwrap();
     assert_eq!(*y[0].floats(), [10.5, 19.5]);
 }
+
+/// Each says what cannot be, and where.
+#[test]
+fn uses_that_would_tell_a_secret_or_have_no_exact_form_are_refused() {
+    let refused = |built: Built, wanted: &str| {
+        let reason = built.compile().map(|_| ()).unwrap_err().to_string();
+        assert!(reason.contains("to y`") && reason.contains(wanted), "{reason}");
+    };
+    let picture = model(&[1, 2, 2, 2]).floats("p", &[1, 2, 2, 2], &[0.5; 8]);
+    refused(picture.node("GridSample", &["p", "x"], "y", &[]), "which elements are read");
+    let whole = |dims: &[i64]| Built { kind: INT64, ..model(dims) };
+    let divided = |by: i64| whole(&[3]).ints("d", &[by]).node("Div", &["x", "d"], "y", &[]);
+    refused(divided(0), "division by 0");
+    refused(divided(1 << 20), "131072 is the largest");
+    let signs = model(&[2]).floats("base", &[2], &[1.0, -2.0]);
+    refused(signs.node("Pow", &["base", "x"], "y", &[]), "not positive");
+    let far = whole(&[100]).ints("old", &[0; 100]).ints("new", &[1; 100]);
+    refused(far.node("ScatterElements", &["old", "x", "new"], "y", &[]), "64 are the most");
+    let real = model(&[2]).floats("d", &[], &[0.7]);
+    refused(real.node("Mod", &["x", "d"], "y", &[("fmod", 1)]), "of computed real numbers");
+}
+
+/// A power outside of the domain of its own exponent is found, and no other element's exponent matters.
+#[test]
+fn elements_are_in_the_domain_of_their_own_exponent_alone() {
+    let built = || model(&[1, 2]).floats("p", &[2], &[2.0, 0.5]).node("Pow", &["x", "p"], "y", &[]);
+    near(&built().run(&[-3.0, 16.0]), &[9.0, 4.0]);
+    let Compiled { plan, weights } = built().compile().unwrap();
+    for (x, outside) in [([-3.0, 16.0], false), ([3.0, -16.0], true)] {
+        let x = HostTensor::new([1, 2], x.to_vec()).unwrap();
+        let seen = plan.inspect(ring_arith::CpuEngine::new(1), &weights, &[x]).unwrap();
+        let found = seen.values.iter().any(|value| value.outside.is_some());
+        assert_eq!(found, outside);
+    }
+}
+
+#[test]
+fn computed_positions_outside_are_found() {
+    let table = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let picked = || {
+        Built { kind: INT64, ..model(&[1, 2]) }.floats("table", &[2, 3], &table).node(
+            "GatherND",
+            &["table", "x"],
+            "y",
+            &[],
+        )
+    };
+    near(&picked().run(&[1.0, -1.0]), &[6.0]);
+    let Compiled { plan, weights } = picked().compile().unwrap();
+    for at in [[0, 3], [2, 0], [0, -4]] {
+        let at = HostTensor::integers([1, 2], at.to_vec()).unwrap();
+        let seen = plan.inspect(ring_arith::CpuEngine::new(1), &weights, &[at]).unwrap();
+        assert!(seen.refusal.is_some_and(|refusal| refusal.reason.contains("not one of 1 rows")));
+    }
+}
+
+/// A plan with a fused operator serves any batch.
+#[test]
+fn fused_operators_serve_every_batch() {
+    let mut built = model(&[0, 3]).floats("w", &[3, 2], &[1.0, -1.0, 0.5, 2.0, 0.25, -3.0]);
+    built = built.node("FusedMatMul", &["x", "w"], "y", &[]);
+    built.nodes[0].domain = "com.microsoft".to_owned();
+    let Compiled { plan, weights } = built.compile().unwrap();
+    for rows in [1, 5] {
+        let x = HostTensor::new([rows, 3], vec![1.0; rows * 3]).unwrap();
+        let y = plan.evaluate(&weights, &[x]).unwrap();
+        near(&y[0].floats(), &[1.75, -2.0].repeat(rows));
+    }
+}
