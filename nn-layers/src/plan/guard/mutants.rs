@@ -1,12 +1,16 @@
 //! The mutants of the guard and of domains, and the check that notices each.
 
+// All of this file is for tests, which may name an engine and a protocol.
+#[cfg(test)]
 use std::path::Path;
 
 use mpc_core::{
-    Operand, Plaintext, Protocol, TestWorld,
+    Operand, Protocol, TestWorld,
     mutants::{Mutant, every_mutant_is_noticed},
 };
+use net::Party;
 use ring_arith::{CpuEngine, Engine, EngineTensor};
+use rss_protocols::Rss;
 
 use crate::{Binary, Compiled, Dim, Graph, HostTensor, Op, PlanOptions, Unary, ValueId};
 
@@ -32,11 +36,11 @@ fn left(graph: &Graph, inputs: &[HostTensor], callers: &[usize], seed: u64) -> V
     let words = inputs.iter().enumerate().map(|(i, x)| plan.encode_input(i, x.dims()[0], x));
     let inputs: Vec<_> = words.collect::<crate::Result<_>>().unwrap();
     let callers = callers.to_vec();
-    let make = |_| Ok(Plaintext::new(CpuEngine::new(1)));
-    let mut opened = TestWorld::new(1).run(make, move |mpc| {
-        let share = |mpc: &mut Plaintext<CpuEngine>, tensors: &[ring_arith::Tensor]| {
+    let make = |session| Rss::new(session, CpuEngine::new(1));
+    let mut opened = TestWorld::new(3).with_seed(11).run(make, move |mpc| {
+        let share = |mpc: &mut Rss<CpuEngine>, tensors: &[ring_arith::Tensor]| {
             let shapes: Vec<_> = tensors.iter().map(|t| t.shape().clone()).collect();
-            mpc.input(net::Party(0), &shapes, Some(tensors))
+            mpc.input(Party(0), &shapes, (mpc.me() == Party(0)).then_some(tensors))
         };
         let weights: Vec<Operand<_>> = plan.secret_weights(share(mpc, &weights)?);
         let inputs = plan.secret_inputs(share(mpc, &inputs)?);
@@ -61,20 +65,20 @@ fn row(values: &[f64]) -> HostTensor {
 }
 
 /// `relu(x W + b)` of rows of four.
-fn layer(graph: &mut Graph, weight: f64) -> ValueId {
+fn layer(graph: &mut Graph, weight: f64, bias: f64) -> ValueId {
     let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(4)]).unwrap();
     let weights = (0..12).map(|i| weight * f64::from(i % 5 + 1)).collect();
     let w = graph.weight("w", HostTensor::new([4, 3], weights).unwrap());
-    let b = graph.weight("b", HostTensor::new([3], vec![5.0, -7.0, 9.0]).unwrap());
+    let b = graph.weight("b", HostTensor::new([3], vec![bias, -bias, bias / 2.0]).unwrap());
     let op = Op::MatMul { transpose_lhs: false, transpose_rhs: false };
     let y = graph.add("product", op, &[x, w]).unwrap();
     let y = graph.add("sum", Op::Binary(Binary::Add), &[y, b]).unwrap();
     graph.add("relu", Op::Unary(Unary::Relu), &[y]).unwrap()
 }
 
-fn one_layer(weight: f64) -> Graph {
+fn one_layer(weight: f64, bias: f64) -> Graph {
     let mut graph = Graph::new(1);
-    let y = layer(&mut graph, weight);
+    let y = layer(&mut graph, weight, bias);
     graph.output("y", y);
     graph
 }
@@ -93,19 +97,21 @@ fn function(op: &Op, inputs: usize) -> Graph {
 fn check(name: &str) {
     match name {
         "a layer beyond its range" => {
-            for x in [3e3, 1e5, -4e6] {
-                assert!(found(&one_layer(1000.0), &[row(&[x, x, x, 1.0])]), "{x}");
+            // Words that wrapped around differ by anything: one in eight of these is near.
+            let many = (0..64).map(|i| 3e3 + 17.0 * f64::from(i));
+            for x in many.chain([1e5, -4e6]) {
+                assert!(found(&one_layer(1000.0, 5.0), &[row(&[x, x, x, 1.0])]), "{x}");
             }
         }
         "a layer in its range" => {
-            for x in [1e-3, 2.0, -300.0] {
-                assert!(!found(&one_layer(1.0), &[row(&[x, 1.0, -x, x])]), "{x}");
+            for (x, bias) in [(1e-3, 5.0), (2.0, 2e6), (-300.0, 3e6)] {
+                assert!(!found(&one_layer(1.0, bias), &[row(&[x, 1.0, -x, x])]), "{x}");
             }
         }
         "callers" => {
             let x = [[1.0; 4], [3e6; 4]].concat();
             let x = HostTensor::new([2, 4], x).unwrap();
-            let left = left(&one_layer(100.0), &[x], &[1, 1], 7);
+            let left = left(&one_layer(100.0, 5.0), &[x], &[1, 1], 7);
             assert_eq!(left.len(), 2);
             assert!(left[0] == 0 && left[1] != 0, "{left:?}");
         }
