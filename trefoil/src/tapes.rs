@@ -187,10 +187,16 @@ impl Shelf {
         Self { folder: data.join(FOLDER), key, trust, known }
     }
 
-    /// Takes the tapes of dealers whom an authority certifies; those that are known are looked at again.
+    /// Takes the tapes of dealers whom an authority certifies. Tapes that are open already are checked again.
     pub fn trust(&self, authority: Trust) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         *self.trust.lock().unwrap_or_else(PoisonError::into_inner) = Some(authority);
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        for (path, found) in known.iter_mut() {
+            let signed = Label::read(path).and_then(|label| self.dealer(&label));
+            if let (Ok(_), Err(reason)) = (&*found, signed) {
+                *found = Err(reason);
+            }
+        }
     }
 
     /// Moves a tape's file with its label to the folder of party `party`, where it is played from. The server may run.
@@ -207,7 +213,8 @@ impl Shelf {
             return Err(bad(reason));
         }
         let label = Label::read(file).map_err(bad)?;
-        let dealer = self.dealer(&label, &tape).map_err(bad)?;
+        label.check_tape(&tape).map_err(bad)?;
+        let dealer = self.dealer(&label).map_err(bad)?;
         label.check_file(file).map_err(bad)?;
         let place = self.folder.join(format!("{}.{SUFFIX}", shown_name(&tape.id())));
         drop(tape);
@@ -231,17 +238,17 @@ impl Shelf {
     }
 
     /// The name of the dealer who signed a label.
-    fn dealer(&self, label: &Label, tape: &Tape) -> Result<String, String> {
+    fn dealer(&self, label: &Label) -> Result<String, String> {
         let trust = self.trust.lock().unwrap_or_else(PoisonError::into_inner);
-        let trust = trust.as_ref().ok_or("no authority is known that certifies dealers")?;
-        label.dealer(trust, tape)
+        label.dealer(trust.as_ref().ok_or("no authority is known that certifies dealers")?)
     }
 
     /// Opens a tape that a dealer of the cluster has signed.
     fn open_labelled(&self, path: &Path) -> Result<Labelled, String> {
         let label = Label::read(path)?;
+        let dealer = self.dealer(&label)?;
         let tape = self.open(path)?;
-        let dealer = self.dealer(&label, &tape)?;
+        label.check_tape(&tape)?;
         Ok(Labelled { tape, dealer })
     }
 

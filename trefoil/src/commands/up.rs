@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The longest time until servers of one machine have found each other.
 const START: Duration = Duration::from_secs(60);
 
-/// A server that runs as a process of its own.
+/// The process of a server.
 struct Running {
     party: usize,
     process: Child,

@@ -18,7 +18,7 @@ use crate::{Digest, Error, Result, protocols::Tape, store::write_synced};
 /// The kind of statement.
 const CONTEXT: &str = "trefoil 2026 a dealer's statement of a tape";
 
-/// What a label adds to the name of its tape's file.
+/// The ending of a label's file, after the name of its tape's file.
 const SUFFIX: &str = "signed";
 
 /// The longest label that is read, in bytes.
@@ -34,7 +34,7 @@ pub(super) struct Label {
     signature: Vec<u8>,
 }
 
-/// What a dealer states of a tape.
+/// The statement of a dealer about a tape.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Statement {
@@ -108,11 +108,16 @@ impl Label {
         tape.with_added_extension(SUFFIX)
     }
 
-    /// The name of the dealer who signed this label for this tape.
-    pub(super) fn dealer(&self, trust: &Trust, tape: &Tape) -> Result<String, String> {
-        if self.tape != Statement::of(tape, self.tape.file.clone()) {
-            return Err("its dealer signed another tape".to_owned());
+    /// Checks that this is the label of a tape.
+    pub(super) fn check_tape(&self, tape: &Tape) -> Result<(), String> {
+        if self.tape == Statement::of(tape, self.tape.file.clone()) {
+            return Ok(());
         }
+        Err("its dealer signed another tape".to_owned())
+    }
+
+    /// The name of the dealer who signed this label.
+    pub(super) fn dealer(&self, trust: &Trust) -> Result<String, String> {
         let signer = trust.signer(&self.certificate, CONTEXT, &self.tape.bytes()?, &self.signature);
         match signer {
             Ok(Role::Dealer(name)) => Ok(name),
