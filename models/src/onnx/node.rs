@@ -187,6 +187,12 @@ impl Node<'_, '_> {
         self.add(Op::Binary(f), &[x, y])
     }
 
+    /// A value as a real number where this number is a fraction: an integer would round it.
+    pub fn for_number(&mut self, x: ValueId, number: f64) -> Result<ValueId> {
+        let fits = !self.to.is_integer(x) || number.fract() == 0.0;
+        if fits { Ok(x) } else { self.add(Op::Scale(1.0), &[x]) }
+    }
+
     /// A public number.
     pub fn number(&mut self, value: f64) -> ValueId {
         self.to.graph.public(self.attributes.name, HostTensor::scalar(value))

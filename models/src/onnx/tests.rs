@@ -159,6 +159,31 @@ fn the_largest_and_smallest_are_taken_out_of_rows_with_any_numbers() {
     }
 }
 
+/// `Round`, `Hardmax` and `Sign` give whole numbers of a float type, which mix with fractions.
+#[test]
+fn whole_numbers_of_a_float_type_are_numbers_of_that_type() {
+    let clipped = model(&[1, 4])
+        .node("Round", &["x"], "whole", &[])
+        .floats("low", &[], &[-0.75])
+        .floats("high", &[], &[1.25])
+        .node("Clip", &["whole", "low", "high"], "y", &[])
+        .run(&[-3.2, 0.1, 0.8, 7.0]);
+    near(&clipped, &[-0.75, 0.0, 1.0, 1.25]);
+    let bordered = model(&[1, 4])
+        .node("Hardmax", &["x"], "whole", &[])
+        .ints("pads", &[0, 1, 0, 1])
+        .floats("value", &[], &[0.375])
+        .node("Pad", &["whole", "pads", "value"], "y", &[])
+        .run(&[-3.0, 0.0, 5.0, 1.0]);
+    near(&bordered, &[0.375, 0.0, 0.0, 1.0, 0.0, 0.375]);
+    // Nor do they wrap around as integers.
+    let product = model(&[1, 4])
+        .node("Sign", &["x"], "signs", &[])
+        .node("ReduceProd", &["signs"], "y", &[("keepdims", 0)])
+        .run(&[-3.0, 2.0, 5.0, 1.0]);
+    near(&product, &[-1.0]);
+}
+
 #[test]
 fn very_negative_numbers_mask_before_a_softmax_alone() {
     let hide = [0.0, -3.4e38, 0.0, f32::NEG_INFINITY];

@@ -152,6 +152,9 @@ pub(crate) fn clip(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let [low, high] = limits.map(|limit| limit.filter(|value| value.abs() < 1e30));
     // Of limits that cross the upper one holds everywhere.
     let low = low.map(|low| high.map_or(low, |high| low.min(high)));
+    for limit in low.iter().chain(&high) {
+        x = n.for_number(x, *limit)?;
+    }
     let f = match (low, high) {
         (None, None) => return Ok(vec![x]),
         (Some(0.0), None) => Unary::Relu,

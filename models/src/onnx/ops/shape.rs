@@ -256,6 +256,7 @@ fn bordered(
     value: f64,
 ) -> Result<ValueId> {
     if value.is_finite() {
+        let x = n.for_number(x, value)?;
         return n.add(Op::Pad { before, after, value }, &[x]);
     }
     let Some(known) = n.to.graph.known(x)? else {

@@ -19,7 +19,9 @@ pub(crate) fn ceil(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 /// Integers modulo the size of their type: where that has 16 bits or fewer, and products where it has 32. Others do
 /// not reach the ends of wider types.
 pub(crate) fn wrapped(n: &mut Node<'_, '_>, x: ValueId, kind: i32) -> Result<ValueId> {
-    if !n.to.is_integer(x) || kind == dtype::BOOL {
+    // Whole numbers of a float type, as `Sign` gives them, do not wrap around.
+    let float = dtype::is_float(kind).unwrap_or(true);
+    if !n.to.is_integer(x) || kind == dtype::BOOL || float {
         return Ok(x);
     }
     if let Some(value) = n.to.graph.constant_value(x) {
