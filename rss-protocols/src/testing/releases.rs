@@ -72,17 +72,21 @@ pub(crate) fn check() {
                 assert!(sharing.reveal(&parts[1..]).is_err());
             }
         }
-        // Other masks in each job, in each release and for each tensor.
+        // Other words and other masks in each job, in each release and for each tensor, and no word that a server holds.
         for server in 0..servers {
             for at in 0..N {
-                let mut masks: Vec<u64> = vec![0];
+                let (mut words, mut masks): (Vec<u64>, Vec<u64>) = (Vec::new(), vec![0]);
                 for index in 0..2 {
-                    let held = held[server][index][0].words()[at];
+                    let held: Vec<_> =
+                        held[server][index].iter().map(|held| held.words()[at]).collect();
                     let released = all.each_ref().map(|one| one[server][index].words.words()[at]);
-                    masks.extend(released.map(|word| word.wrapping_sub(held)));
+                    masks.extend(released.map(|word| word.wrapping_sub(held[0])));
+                    words.extend(held.into_iter().chain(released));
                 }
-                let others: HashSet<_> = masks.iter().collect();
-                assert_eq!(others.len(), masks.len(), "server {server}, word {at}: {masks:x?}");
+                for all in [words, masks] {
+                    let others: HashSet<_> = all.iter().collect();
+                    assert_eq!(others.len(), all.len(), "server {server}, word {at}: {all:x?}");
+                }
             }
         }
     }
