@@ -9,6 +9,9 @@ pub mod conformance;
 pub mod deal;
 mod error;
 pub mod functions;
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub mod instances;
 mod jobs;
 #[cfg(test)]
 mod mutant_list;

@@ -9,6 +9,10 @@ mod bits;
 mod circuit;
 mod compare;
 mod dealer;
+// Builds for release compile generic code where it is used.
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub mod instances;
 mod io;
 mod kernels;
 mod linear;
