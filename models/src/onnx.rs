@@ -22,6 +22,7 @@ use std::path::Path;
 
 use nn_layers::{Dim, Graph, HostTensor, ValueId};
 use prost::Message;
+use prost::bytes::Bytes;
 
 use crate::error::read;
 use crate::{Error, Result};
@@ -73,7 +74,7 @@ impl ImportOptions {
 /// # Errors
 /// [`Error::Io`] if a file cannot be read, and those of [`import`].
 pub fn import_file(path: &Path, options: &ImportOptions) -> Result<Graph> {
-    let model = decoded(&read(path)?)?;
+    let model = decoded(read(path)?.into())?;
     import_from(model, path.parent(), options)
 }
 
@@ -90,10 +91,10 @@ pub fn import_file(path: &Path, options: &ImportOptions) -> Result<Graph> {
 /// assert!(error.to_string().starts_with("ONNX model: "));
 /// ```
 pub fn import(bytes: &[u8], options: &ImportOptions) -> Result<Graph> {
-    import_from(decoded(bytes)?, None, options)
+    import_from(decoded(Bytes::copy_from_slice(bytes))?, None, options)
 }
 
-fn decoded(bytes: &[u8]) -> Result<ModelProto> {
+fn decoded(bytes: Bytes) -> Result<ModelProto> {
     ModelProto::decode(bytes).map_err(|cause| {
         let reason = format!("this is no ONNX file, or a damaged one ({cause})");
         Error::format("ONNX model", reason)
@@ -117,8 +118,11 @@ fn import_from(model: ModelProto, folder: Option<&Path>, options: &ImportOptions
     for t in mem::take(&mut graph.initializer) {
         let value = tensor::decode(&t, folder)?;
         // Minus infinity may be a mask's; where it is not, planning refuses it.
-        let wild = |v: &f64| v.is_nan() || *v == f64::INFINITY;
-        if !value.is_int() && value.floats().iter().any(wild) {
+        let mut wild = false;
+        value.each_chunk(4096, |chunk| {
+            wild |= chunk.iter().any(|v| v.is_nan() || *v == f64::INFINITY);
+        });
+        if wild {
             value.check_finite().map_err(|e| wrong(format!("tensor `{}`: {e}", t.name)))?;
         }
         stored.push(Stored { name: t.name, kind: t.data_type, value });

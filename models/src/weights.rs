@@ -48,8 +48,8 @@ pub fn to_safetensors(tensors: &BTreeMap<String, HostTensor>) -> Result<Vec<u8>>
             HostData::Int(values) => {
                 (Dtype::I64, values.iter().flat_map(|value| value.to_le_bytes()).collect())
             }
-            HostData::Float(values) => {
-                let short: Vec<f32> = values.iter().map(|&value| value as f32).collect();
+            HostData::Float(_) | HostData::Single(_) => {
+                let short: Vec<f32> = tensor.floats().iter().map(|&value| value as f32).collect();
                 if short.iter().any(|value| !value.is_finite()) {
                     return Err(wrong(format!("a number of `{name}` does not fit 32 bits")));
                 }
@@ -68,12 +68,13 @@ pub fn to_safetensors(tensors: &BTreeMap<String, HostTensor>) -> Result<Vec<u8>>
 
 fn tensor(kind: Dtype, dims: &[usize], data: &[u8]) -> Option<Result<HostTensor>> {
     let floats = |values| HostTensor::new(dims, values).map_err(Error::from);
+    let singles = |values| HostTensor::singles(dims, values).map_err(Error::from);
     let ints = |values| HostTensor::integers(dims, values).map_err(Error::from);
     Some(match kind {
         Dtype::F64 => floats(elements(data, f64::from_le_bytes)),
-        Dtype::F32 => floats(elements(data, |b| f32::from_le_bytes(b).into())),
-        Dtype::F16 => floats(elements(data, |b| half::f16::from_le_bytes(b).into())),
-        Dtype::BF16 => floats(elements(data, |b| half::bf16::from_le_bytes(b).into())),
+        Dtype::F32 => singles(elements(data, f32::from_le_bytes)),
+        Dtype::F16 => singles(elements(data, |b| half::f16::from_le_bytes(b).into())),
+        Dtype::BF16 => singles(elements(data, |b| half::bf16::from_le_bytes(b).into())),
         Dtype::I64 => ints(elements(data, i64::from_le_bytes)),
         Dtype::I32 => ints(elements(data, |b| i32::from_le_bytes(b).into())),
         Dtype::U32 => ints(elements(data, |b| u32::from_le_bytes(b).into())),
@@ -87,7 +88,7 @@ fn tensor(kind: Dtype, dims: &[usize], data: &[u8]) -> Option<Result<HostTensor>
 
 /// Little-endian elements of a fixed size.
 pub(crate) fn elements<const N: usize, T>(raw: &[u8], read: impl Fn([u8; N]) -> T) -> Vec<T> {
-    raw.chunks_exact(N).map(|c| read(c.try_into().expect("chunks have N bytes"))).collect()
+    raw.as_chunks().0.iter().map(|chunk| read(*chunk)).collect()
 }
 
 #[cfg(test)]

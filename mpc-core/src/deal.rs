@@ -234,18 +234,23 @@ pub fn incomplete() -> Error {
 }
 
 /// The remainder of each secret after the streams under these keys are taken off it: a component of an additive sharing
-/// whose other components are the streams.
+/// whose other components are the streams. Of the streams it holds one block at a time.
 ///
 /// # Errors
-/// [`Error::Invalid`] if memory cannot be allocated.
+/// Those of [`Tensor::new`].
 pub fn remainders(secrets: Vec<Tensor>, keys: &[ParcelKey]) -> Result<Vec<Tensor>> {
+    const BLOCK: usize = 1 << 14;
+    let mut block = Zeroizing::new(vec![0; BLOCK]);
     let mut remainders = Vec::with_capacity(secrets.len());
     for (index, secret) in secrets.into_iter().enumerate() {
-        let mut stream = Zeroizing::new(zeros(secret.len())?);
         let mut rest = secret.words().to_vec();
         for key in keys {
-            stream_key(key).stream(index as u64).fill(0, &mut stream);
-            rest.iter_mut().zip(stream.iter()).for_each(|(x, r)| *x = x.wrapping_sub(*r));
+            let stream = stream_key(key).stream(index as u64);
+            for (number, rest) in rest.chunks_mut(block.len()).enumerate() {
+                let block = &mut block[..rest.len()];
+                stream.fill((number * BLOCK) as u64, block);
+                rest.iter_mut().zip(block.iter()).for_each(|(x, r)| *x = x.wrapping_sub(*r));
+            }
         }
         remainders.push(Tensor::new(secret.shape().clone(), rest)?);
     }

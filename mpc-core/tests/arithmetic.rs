@@ -5,7 +5,7 @@ use mpc_core::{
     functions::{self as f, Multiply},
 };
 use net::Party;
-use ring_arith::{Bilinear, CpuEngine, FracBits, Shape, Window};
+use ring_arith::{Bilinear, CpuEngine, EngineTensor, FracBits, Shape, Tensor, Window};
 
 type Mpc = Plaintext<CpuEngine>;
 
@@ -209,4 +209,22 @@ fn means_of_many_large_numbers_are_right() -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn a_remainder_and_its_streams_add_up_to_the_secret_whatever_its_length() {
+    use mpc_core::deal::{expand, fresh_key, remainders};
+    for len in [0, 1, 1 << 14, 3 * (1 << 14) + 5] {
+        let secret = Tensor::vector((0..len).map(|i| i * i + 7).collect());
+        let keys = [fresh_key().unwrap(), fresh_key().unwrap()];
+        let rest = remainders(vec![secret.clone(), secret.clone()], &keys).unwrap();
+        let shapes = [secret.shape().clone(), secret.shape().clone()];
+        let streams = keys.each_ref().map(|key| expand(key, &shapes).unwrap());
+        for at in 0..2 {
+            let parts = [&rest[at], &streams[0][at], &streams[1][at]].map(Tensor::words);
+            let sum = |i: usize| parts.iter().fold(0u64, |sum, part| sum.wrapping_add(part[i]));
+            assert!((0..secret.words().len()).all(|i| sum(i) == secret.words()[i]), "{len}");
+        }
+        assert!(len == 0 || rest[0].words() != rest[1].words());
+    }
 }

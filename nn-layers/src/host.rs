@@ -16,6 +16,9 @@ use crate::{Error, Result};
 /// The most elements that a constant or an activation may have.
 pub const MAX_ELEMENTS: usize = 1 << 30;
 
+/// Elements that are converted at a time, where no row is longer.
+pub(crate) const CHUNK: usize = 4096;
+
 /// A tensor in the clear, row-major. Clones share their elements; `Debug` shows the shape alone,
 /// because a weight is a secret of its owner.
 #[derive(Clone, PartialEq)]
@@ -24,13 +27,30 @@ pub struct HostTensor {
     data: HostData,
 }
 
-/// The elements of a [`HostTensor`].
-#[derive(Clone, PartialEq)]
+/// The elements of a [`HostTensor`]. Real numbers of either width are equal if they are the same numbers.
+#[derive(Clone)]
 pub enum HostData {
     /// Real numbers.
     Float(Arc<Vec<f64>>),
+    /// Real numbers of 32 bits, as most model files have them: half the memory.
+    Single(Arc<Vec<f32>>),
     /// Integers; booleans are 0 and 1.
     Int(Arc<Vec<i64>>),
+}
+
+impl PartialEq for HostData {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |a: &[f64], b: &[f32]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| *a == f64::from(*b))
+        };
+        match (self, other) {
+            (Self::Float(a), Self::Float(b)) => a == b,
+            (Self::Single(a), Self::Single(b)) => a == b,
+            (Self::Float(a), Self::Single(b)) | (Self::Single(b), Self::Float(a)) => same(a, b),
+            (Self::Int(a), Self::Int(b)) => a == b,
+            (Self::Int(_), _) | (_, Self::Int(_)) => false,
+        }
+    }
 }
 
 impl HostTensor {
@@ -42,6 +62,16 @@ impl HostTensor {
         let shape = checked_shape("tensor", dims)?;
         check_len(&shape, values.len())?;
         Ok(Self { shape, data: HostData::Float(Arc::new(values)) })
+    }
+
+    /// A tensor of real numbers of 32 bits.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the number of values is not the shape's.
+    pub fn singles(dims: impl Into<Vec<usize>>, values: Vec<f32>) -> Result<Self> {
+        let shape = checked_shape("tensor", dims)?;
+        check_len(&shape, values.len())?;
+        Ok(Self { shape, data: HostData::Single(Arc::new(values)) })
     }
 
     /// A tensor of integers.
@@ -91,11 +121,49 @@ impl HostTensor {
         matches!(self.data, HostData::Int(_))
     }
 
-    /// The elements as real numbers; integers are converted.
+    /// The elements as real numbers of 64 bits; others are converted, at each call.
     pub fn floats(&self) -> std::borrow::Cow<'_, [f64]> {
         match &self.data {
             HostData::Float(v) => v.as_slice().into(),
+            HostData::Single(v) => v.iter().map(|&x| x.into()).collect::<Vec<_>>().into(),
             HostData::Int(v) => v.iter().map(|&x| x as f64).collect::<Vec<_>>().into(),
+        }
+    }
+
+    /// Calls `f` with the elements as real numbers, `len` at a time, the last time with those that are left. Other than
+    /// [`HostTensor::floats`] it holds no second copy of all of them.
+    pub fn each_chunk(&self, len: usize, mut f: impl FnMut(&[f64])) {
+        let mut buffer = Vec::with_capacity(len.min(self.len()));
+        let mut converted = |chunk: &mut dyn Iterator<Item = f64>| {
+            buffer.clear();
+            buffer.extend(chunk);
+            f(&buffer);
+        };
+        match &self.data {
+            HostData::Float(v) => v.chunks(len.max(1)).for_each(f),
+            HostData::Single(v) => {
+                v.chunks(len.max(1)).for_each(|c| converted(&mut c.iter().map(|&x| x.into())));
+            }
+            HostData::Int(v) => {
+                v.chunks(len.max(1)).for_each(|c| converted(&mut c.iter().map(|&x| x as f64)));
+            }
+        }
+    }
+
+    /// The largest magnitude; 0 without elements.
+    pub(crate) fn largest(&self) -> f64 {
+        let mut largest = 0.0;
+        self.each_chunk(CHUNK, |chunk| {
+            largest = chunk.iter().fold(largest, |most: f64, v| v.abs().max(most));
+        });
+        largest
+    }
+
+    /// The real numbers, if they are held in 32 bits.
+    pub fn short_floats(&self) -> Option<&[f32]> {
+        match &self.data {
+            HostData::Single(values) => Some(values),
+            HostData::Float(_) | HostData::Int(_) => None,
         }
     }
 
@@ -106,7 +174,7 @@ impl HostTensor {
     pub fn as_ints(&self) -> Result<&[i64]> {
         match &self.data {
             HostData::Int(v) => Ok(v),
-            HostData::Float(_) => {
+            HostData::Float(_) | HostData::Single(_) => {
                 Err(Error::invalid("tensor", "integers are needed here, these are real numbers"))
             }
         }
@@ -116,6 +184,7 @@ impl HostTensor {
     pub fn single(&self) -> Option<f64> {
         match &self.data {
             HostData::Float(v) if v.len() == 1 => Some(v[0]),
+            HostData::Single(v) if v.len() == 1 => Some(v[0].into()),
             HostData::Int(v) if v.len() == 1 => Some(v[0] as f64),
             _ => None,
         }
@@ -131,7 +200,7 @@ impl HostTensor {
     #[must_use]
     pub fn to_float(&self) -> Self {
         match &self.data {
-            HostData::Float(_) => self.clone(),
+            HostData::Float(_) | HostData::Single(_) => self.clone(),
             HostData::Int(v) => {
                 let values = v.iter().map(|&x| x as f64).collect();
                 Self { shape: self.shape.clone(), data: HostData::Float(Arc::new(values)) }
@@ -167,6 +236,7 @@ impl HostTensor {
         let dims = [&[rows.len()], rest].concat();
         match self.data() {
             HostData::Float(values) => Self::new(dims, picked(values, rows, row)),
+            HostData::Single(values) => Self::singles(dims, picked(values, rows, row)),
             HostData::Int(values) => Self::integers(dims, picked(values, rows, row)),
         }
     }
@@ -176,18 +246,16 @@ impl HostTensor {
     /// # Errors
     /// [`Error::Invalid`] with the position.
     pub fn check_finite(&self) -> Result<()> {
-        let HostData::Float(values) = &self.data else { return Ok(()) };
-        match values.iter().position(|v| !v.is_finite()) {
-            None => Ok(()),
-            Some(i) => Err(Error::invalid(
-                "tensor",
-                format!(
-                    "element {i} of {} is {}; only finite numbers can be shared",
-                    values.len(),
-                    values[i]
-                ),
-            )),
-        }
+        let wild = match &self.data {
+            HostData::Float(values) => values.iter().position(|v| !v.is_finite()),
+            HostData::Single(values) => values.iter().position(|v| !v.is_finite()),
+            HostData::Int(_) => None,
+        };
+        let Some(at) = wild else { return Ok(()) };
+        let (values, len) = (self.floats(), self.len());
+        let reason =
+            format!("element {at} of {len} is {}; only finite numbers can be shared", values[at]);
+        Err(Error::invalid("tensor", reason))
     }
 
     /// A new tensor with every real number mapped.

@@ -32,6 +32,7 @@ pub use size::{LayerInfo, Operation};
 use crate::graph::eval::NodeView;
 use crate::graph::infer;
 use crate::graph::{Dim, Op, eval};
+use crate::host::CHUNK;
 use crate::{Error, HostTensor, Result};
 
 /// The public structure of a network after optimisation: steps, shapes and formats, but no weight.
@@ -207,13 +208,8 @@ impl Plan {
             let reason = format!("{} weights, the plan has {}", values.len(), specs.len());
             return Err(Error::plan(reason));
         }
-        let changes = specs.into_iter().zip(values).map(|(spec, value)| {
-            use ring_arith::EngineTensor;
-            let words = encode_as("weight", &spec.name, &spec.shape, spec.frac, value)?;
-            let rounded = decode(words.words(), words.shape(), spec.frac)?;
-            Ok(change(&value.floats(), &rounded.floats(), spec.shape.dims()))
-        });
-        changes.collect()
+        let changes = specs.into_iter().zip(values);
+        changes.map(|(spec, value)| change(&spec.name, &spec.shape, spec.frac, value)).collect()
     }
 
     /// The words of input number `index` for a batch size, ready to be secret-shared.
@@ -332,7 +328,13 @@ pub(crate) fn encode(value: &HostTensor, frac: u32) -> Result<Tensor> {
         0 => integers(value)?,
         // Noise has more than the numbers that anybody gives.
         41..=62 => integers(&value.map(|v| (v * f64::from(frac).exp2()).round_ties_even()))?,
-        _ => FixedPoint(FracBits::new(frac)?).encode(&value.floats())?,
+        _ => {
+            let format = FixedPoint(FracBits::new(frac)?);
+            match value.short_floats() {
+                Some(values) => format.encode_f32(values)?,
+                None => format.encode(&value.floats())?,
+            }
+        }
     };
     Ok(Tensor::new(value.shape().clone(), words)?)
 }
@@ -362,26 +364,48 @@ pub(crate) fn encode_as(
     })
 }
 
-/// The largest change of a slice along any axis, relative to the slice.
-fn change(values: &[f64], rounded: &[f64], dims: &[usize]) -> f64 {
-    let mut most = 0.0f64;
-    let mut inner = values.len();
-    for &length in dims {
-        inner /= length.max(1);
-        let mut sums = vec![[0.0f64; 2]; length];
-        let slices = values.chunks(inner.max(1)).zip(rounded.chunks(inner.max(1)));
-        for (at, (values, rounded)) in slices.enumerate() {
-            let [size, off] = &mut sums[at % length];
-            for (value, rounded) in values.iter().zip(rounded) {
-                *size += value * value;
-                *off += (value - rounded) * (value - rounded);
+/// The largest change of a slice of a weight along any axis by rounding, relative to the slice.
+fn change(name: &str, shape: &Shape, frac: u32, value: &HostTensor) -> Result<f64> {
+    use ring_arith::EngineTensor;
+
+    check_shape("weight", name, shape, value)?;
+    let Some((&columns, outer)) = value.dims().split_last() else { return Ok(0.0) };
+    // Of each slice the squares of its numbers and of their changes, by axis.
+    let mut sums: Vec<Vec<[f64; 2]>> =
+        value.dims().iter().map(|&len| vec![[0.0; 2]; len]).collect();
+    let (mut fits, mut row) = (true, 0);
+    let rows = (CHUNK / columns.max(1)).max(1);
+    value.each_chunk(columns * rows, |values| {
+        let rounded = HostTensor::new([values.len()], values.to_vec())
+            .and_then(|values| encode(&values, frac))
+            .and_then(|words| decode(words.words(), words.shape(), frac));
+        let Ok(rounded) = rounded else { return fits = false };
+        let rounded = rounded.floats();
+        for (values, rounded) in values.chunks(columns).zip(rounded.chunks(columns)) {
+            let mut whole = [0.0; 2];
+            let last = sums.last_mut().expect("there is an axis");
+            for ((sum, value), rounded) in last.iter_mut().zip(values).zip(rounded) {
+                let squares = [value * value, (value - rounded) * (value - rounded)];
+                for at in 0..2 {
+                    sum[at] += squares[at];
+                    whole[at] += squares[at];
+                }
             }
+            let mut rest = row;
+            for (sums, len) in sums.iter_mut().zip(outer).rev() {
+                let sum = &mut sums[rest % len];
+                rest /= len;
+                (0..2).for_each(|at| sum[at] += whole[at]);
+            }
+            row += 1;
         }
-        let changes =
-            sums.iter().filter(|[size, _]| *size > 0.0).map(|[size, off]| (off / size).sqrt());
-        most = changes.fold(most, f64::max);
+    });
+    if !fits {
+        // The error names the element.
+        encode_as("weight", name, shape, frac, value)?;
     }
-    most
+    let changes = sums.iter().flatten().filter(|[size, _]| *size > 0.0);
+    Ok(changes.map(|[size, off]| (off / size).sqrt()).fold(0.0, f64::max))
 }
 
 fn check_shape(what: &'static str, name: &str, shape: &Shape, value: &HostTensor) -> Result<()> {

@@ -204,3 +204,30 @@ fn numbers_that_are_put_in_a_weights_place_are_there_under_its_other_shapes() {
         assert!(g.set_start(name, wrong).is_err(), "{name} {dims:?}");
     }
 }
+
+#[test]
+fn numbers_of_32_bits_are_the_same_numbers_in_half_the_memory() {
+    let values = [1.5f32, -0.1, 3e-8, 7.0, 0.0, -2.5];
+    let short = HostTensor::singles([2, 3], values.to_vec()).unwrap();
+    let wide = HostTensor::new([2, 3], values.map(f64::from).to_vec()).unwrap();
+    assert_eq!(short, wide);
+    assert_ne!(short, wide.map(|v| v + 1e-12));
+    assert_ne!(short, HostTensor::integers([2, 3], vec![0; 6]).unwrap());
+    assert_eq!(short.rows(&[1, 1]).unwrap(), wide.rows(&[1, 1]).unwrap());
+    assert_eq!(short.reshape([6]).unwrap().floats(), wide.floats());
+    assert_eq!(short.map(|v| v * 0.3), wide.map(|v| v * 0.3));
+    let plan = |weight: &HostTensor| {
+        let mut g = Graph::new(1);
+        let x = g.input("x", &[Dim::Batch(1), Dim::Fixed(2)]).unwrap();
+        let w = g.weight("w", weight.clone());
+        let product = Op::MatMul { transpose_lhs: false, transpose_rhs: false };
+        let y = g.add("y", product, &[x, w]).unwrap();
+        g.output("y", y);
+        let Compiled { plan, weights } = Compiled::new(&g, &PlanOptions::default()).unwrap();
+        plan.encode_weights(weights).unwrap()
+    };
+    assert_eq!(plan(&short), plan(&wide));
+    let wild = HostTensor::singles([2], vec![1.0, f32::NAN]).unwrap();
+    let error = wild.check_finite().unwrap_err().to_string();
+    assert!(error.contains("element 1 of 2 is NaN"), "{error}");
+}

@@ -8,6 +8,7 @@ use nn_layers::{HostTensor, MAX_ELEMENTS};
 
 use super::dtype;
 use super::proto::TensorProto;
+use crate::weights::elements;
 use crate::{Error, Result};
 
 /// The location of a tensor's numbers in another file.
@@ -45,8 +46,14 @@ pub(crate) fn decode(tensor: &TensorProto, folder: Option<&Path>) -> Result<Host
         return Err(fail(format!("{found} elements do not fill shape {dims:?}")));
     }
     let value = match (raw, float) {
-        (Some(raw), true) => HostTensor::new(dims, raw_floats(raw, kind, len))?,
+        (Some(raw), true) => match raw_singles(raw, kind) {
+            Some(values) => HostTensor::singles(dims, values)?,
+            None => HostTensor::new(dims, raw_floats(raw, kind, len))?,
+        },
         (Some(raw), false) => HostTensor::integers(dims, raw_integers(raw, kind, len))?,
+        (None, true) if kind == dtype::FLOAT => {
+            HostTensor::singles(dims, tensor.float_data.clone())?
+        }
         (None, true) => HostTensor::new(dims, typed_floats(tensor))?,
         (None, false) => HostTensor::integers(dims, typed_integers(tensor))?,
     };
@@ -81,7 +88,6 @@ fn typed_len(t: &TensorProto) -> usize {
 
 fn typed_floats(t: &TensorProto) -> Vec<f64> {
     match t.data_type {
-        dtype::FLOAT => t.float_data.iter().map(|&v| v.into()).collect(),
         dtype::DOUBLE => t.double_data.clone(),
         dtype::FLOAT16 => t.int32_data.iter().map(|&v| half_bits(v as u16)).collect(),
         dtype::BFLOAT16 => {
@@ -103,17 +109,19 @@ fn half_bits(bits: u16) -> f64 {
     half::f16::from_bits(bits).into()
 }
 
-/// Little-endian elements of a fixed size.
-fn elements<const N: usize, T>(raw: &[u8], read: impl Fn([u8; N]) -> T) -> Vec<T> {
-    raw.chunks_exact(N).map(|c| read(c.try_into().expect("chunks have N bytes"))).collect()
+/// Floats of 16 and 32 bits; `None` for others.
+fn raw_singles(raw: &[u8], kind: i32) -> Option<Vec<f32>> {
+    Some(match kind {
+        dtype::FLOAT => elements(raw, f32::from_le_bytes),
+        dtype::FLOAT16 => elements(raw, |b| half::f16::from_le_bytes(b).into()),
+        dtype::BFLOAT16 => elements(raw, |b| half::bf16::from_le_bytes(b).into()),
+        _ => return None,
+    })
 }
 
 fn raw_floats(raw: &[u8], kind: i32, len: usize) -> Vec<f64> {
     match kind {
-        dtype::FLOAT => elements(raw, |b| f32::from_le_bytes(b).into()),
         dtype::DOUBLE => elements(raw, f64::from_le_bytes),
-        dtype::FLOAT16 => elements(raw, |b| half_bits(u16::from_le_bytes(b))),
-        dtype::BFLOAT16 => elements(raw, |b| half::bf16::from_bits(u16::from_le_bytes(b)).into()),
         _ => parts(raw, dtype::bits(kind), len).map(|b| dtype::small_float(kind, b)).collect(),
     }
 }

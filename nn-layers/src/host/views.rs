@@ -7,11 +7,12 @@ use ring_arith::Shape;
 use super::{HostData, HostTensor, checked_shape};
 use crate::{Error, Result};
 
-/// Applies the same index computation to either kind of elements.
+/// Applies the same index computation to elements of any kind.
 macro_rules! each_kind {
     ($tensor:expr, $v:ident => $body:expr) => {
         match $tensor.data() {
             HostData::Float($v) => HostData::Float(Arc::new($body)),
+            HostData::Single($v) => HostData::Single(Arc::new($body)),
             HostData::Int($v) => HostData::Int(Arc::new($body)),
         }
     };
@@ -172,6 +173,8 @@ pub(crate) fn concat(xs: &[&HostTensor], axis: usize) -> Result<HostTensor> {
     let data = if xs.iter().all(|x| x.is_int()) {
         let parts = xs.iter().map(|x| x.as_ints()).collect::<Result<Vec<_>>>()?;
         HostData::Int(Arc::new(join(&parts, outer)))
+    } else if let Some(parts) = xs.iter().map(|x| x.short_floats()).collect::<Option<Vec<_>>>() {
+        HostData::Single(Arc::new(join(&parts, outer)))
     } else {
         let parts: Vec<_> = xs.iter().map(|x| x.floats()).collect();
         let parts: Vec<&[f64]> = parts.iter().map(|p| p.as_ref()).collect();

@@ -261,10 +261,8 @@ impl<'a> Builder<'a> {
         if node.format != Format::Value || l.residual || !l.more.is_empty() {
             return None;
         }
-        let largest = |at: usize| {
-            let value = self.graph.constant_value(node.inputs[at])?;
-            Some(value.floats().iter().fold(0.0, |most: f64, v| v.abs().max(most)))
-        };
+        let largest =
+            |at: usize| self.graph.constant_value(node.inputs[at]).map(HostTensor::largest);
         let weight = largest(position).filter(|weight| *weight > 0.0)?;
         let bias = if l.bias { largest(2)? } else { 0.0 };
         let most = match self.largest(node.inputs[0], DEPTH) {
@@ -291,10 +289,7 @@ impl<'a> Builder<'a> {
                 let (low, high) = (*self.ranges.get(*at)?)?;
                 Some(low.abs().max(high.abs()))
             }
-            Op::Constant(_) => {
-                let value = self.graph.constant_value(id)?;
-                Some(value.floats().iter().fold(0.0, |most: f64, v| v.abs().max(most)))
-            }
+            Op::Constant(_) => self.graph.constant_value(id).map(HostTensor::largest),
             Op::Binary(Binary::Add | Binary::Sub) => Some(operand(0)? + operand(1)?),
             Op::Binary(Binary::Mul) => Some(operand(0)? * operand(1)?),
             Op::Scale(factor) => Some(factor.abs() * operand(0)?),
@@ -306,26 +301,28 @@ impl<'a> Builder<'a> {
     /// The largest sum of the magnitudes that one result of a map has as its weights.
     fn largest_row(&self, map: &LinearMap, weight: ValueId) -> Option<f64> {
         let value = self.graph.constant_value(weight)?;
-        let dims = value.shape().dims();
-        let magnitudes = value.map(f64::abs);
-        let magnitudes = magnitudes.floats();
-        let largest = |sums: &[f64]| sums.iter().copied().fold(0.0, f64::max);
-        Some(match (map, dims) {
-            (LinearMap::Mul, _) => largest(&magnitudes),
+        // Sums over as many neighbours, and the largest.
+        let largest = |len: usize| {
+            let mut largest = 0.0;
+            value.each_chunk(len.max(1), |row| {
+                largest = f64::max(largest, row.iter().map(|v| v.abs()).sum());
+            });
+            largest
+        };
+        Some(match (map, value.dims()) {
+            (LinearMap::Mul, _) => value.largest(),
             (LinearMap::MatMul { transpose_rhs: false, .. }, &[_, columns]) => {
                 let mut sums = vec![0.0; columns];
-                for row in magnitudes.chunks(columns.max(1)) {
-                    sums.iter_mut().zip(row).for_each(|(sum, magnitude)| *sum += magnitude);
-                }
-                largest(&sums)
+                value.each_chunk(columns, |row| {
+                    sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += v.abs());
+                });
+                sums.iter().copied().fold(0.0, f64::max)
             }
             (LinearMap::MatMul { .. }, &[rows, _]) | (LinearMap::Conv(_), &[rows, ..]) => {
-                let row = (magnitudes.len() / rows.max(1)).max(1);
-                let sums = magnitudes.chunks(row).map(|row| row.iter().sum());
-                largest(&sums.collect::<Vec<f64>>())
+                largest(value.len() / rows.max(1))
             }
             // No result has more than all of them.
-            _ => magnitudes.iter().sum(),
+            _ => largest(value.len()),
         })
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ConstantSpec, InputSpec, Plan, PlanNode, check};
 use crate::graph::Op;
-use crate::host::{HostData, checked_shape};
+use crate::host::checked_shape;
 use crate::{Error, HostTensor, Result};
 
 /// The version written; older ones are read as long as they mean the same.
@@ -83,9 +83,9 @@ impl From<Plan> for Record {
             name: c.name,
             dims: c.shape.dims().to_vec(),
             frac: c.frac,
-            public: c.public.map(|t| match t.data() {
-                HostData::Float(v) => Values::Floats(v.to_vec()),
-                HostData::Int(v) => Values::Ints(v.to_vec()),
+            public: c.public.map(|t| match t.as_ints() {
+                Ok(values) => Values::Ints(values.to_vec()),
+                Err(_) => Values::Floats(t.floats().into_owned()),
             }),
         });
         let nodes = plan.nodes.into_iter();

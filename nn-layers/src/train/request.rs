@@ -329,10 +329,10 @@ impl TensorRecord {
     fn new(constant: &crate::graph::Constant) -> Self {
         let numbers = match constant.value.data() {
             _ if constant.secret && !constant.frozen => Numbers::Trained,
-            HostData::Float(_) if constant.secret => Numbers::Frozen,
             HostData::Int(_) if constant.secret => Numbers::FrozenIntegers,
-            HostData::Float(values) => Numbers::Public(Values::Floats(values.to_vec())),
+            _ if constant.secret => Numbers::Frozen,
             HostData::Int(values) => Numbers::Public(Values::Ints(values.to_vec())),
+            _ => Numbers::Public(Values::Floats(constant.value.floats().into_owned())),
         };
         Self { name: constant.name.clone(), dims: constant.value.dims().to_vec(), numbers }
     }

@@ -110,7 +110,8 @@ pub(crate) fn compress(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         x = fixed(n, x, &[len])?;
         0
     };
-    let indices: Vec<_> = (0..keep.len()).filter(|&i| keep.floats()[i] != 0.0).collect();
+    let keep = keep.floats();
+    let indices: Vec<_> = (0..keep.len()).filter(|&i| keep[i] != 0.0).collect();
     Ok(vec![n.add(Op::Gather { axis, indices, squeeze: false }, &[x])?])
 }
 
