@@ -600,3 +600,82 @@ fn plans_that_mix_the_examples_of_a_batch_are_known() {
     // A result that is not cut by examples.
     assert!(!apart(|g, x| add(g, sum(&[0, 1, 2]), &[x])));
 }
+
+/// Two layers of four channels, the weights of channel `i` multiplied by `factors[i]` and divided by it in the second
+/// layer.
+fn unbalanced(form: &str, factors: [f64; 4]) -> Graph {
+    let mut r = Random(5);
+    let mut weight =
+        |g: &mut Graph, dims: &[usize], channel: &dyn Fn(usize) -> usize, sign: i32| {
+            let values = r.tensor(dims, 0.7);
+            let values = values.floats();
+            let scaled = values.iter().enumerate().map(|(i, v)| v * factors[channel(i)].powi(sign));
+            g.weight("w", HostTensor::new(dims, scaled.collect()).unwrap())
+        };
+    let kernel = |groups| nn_layers::Kernel { groups, window: Pool::new([3; 2], [1; 2]) };
+    let mut g = Graph::new(1);
+    let pictures = form != "products";
+    let x = match pictures {
+        true => image(&mut g, 2, 10),
+        false => g.input("x", &[Dim::Batch(1), Dim::Fixed(6)]).unwrap(),
+    };
+    let product = Op::MatMul { transpose_lhs: false, transpose_rhs: false };
+    let y = if pictures {
+        let w = weight(&mut g, &[4, 2, 3, 3], &|i| i / 18, 1);
+        g.add("first", Op::Conv(kernel(1)), &[x, w]).unwrap()
+    } else {
+        let w = weight(&mut g, &[6, 4], &|i| i % 4, 1);
+        g.add("first", product.clone(), &[x, w]).unwrap()
+    };
+    let bias: &[usize] = if pictures { &[1, 4, 1, 1] } else { &[4] };
+    let bias = weight(&mut g, bias, &|i| i, 1);
+    let y = g.add("shift", Op::Binary(Binary::Add), &[y, bias]).unwrap();
+    let y = relu(&mut g, y);
+    let pooled =
+        |g: &mut Graph| g.add("pool", Op::MaxPool(Pool::new([2; 2], [2; 2])), &[y]).unwrap();
+    let y = match form {
+        "products" => {
+            let w = weight(&mut g, &[4, 3], &|i| i / 3, -1);
+            g.add("second", product, &[y, w]).unwrap()
+        }
+        "flattened" => {
+            let y = pooled(&mut g);
+            let y = flatten(&mut g, y);
+            let w = weight(&mut g, &[64, 3], &|i| i / 48, -1);
+            g.add("second", product, &[y, w]).unwrap()
+        }
+        "groups" => {
+            let y = pooled(&mut g);
+            let w = weight(&mut g, &[6, 2, 3, 3], &|i| i / 54 * 2 + i / 9 % 2, -1);
+            g.add("second", Op::Conv(kernel(2)), &[y, w]).unwrap()
+        }
+        _ => {
+            let w = weight(&mut g, &[3, 4, 3, 3], &|i| i / 9 % 4, -1);
+            g.add("second", Op::Conv(kernel(1)), &[y, w]).unwrap()
+        }
+    };
+    g.output("y", y);
+    g
+}
+
+#[test]
+fn channels_whose_weights_differ_by_powers_of_ten_keep_their_digits() {
+    for form in ["products", "convolutions", "groups", "flattened"] {
+        let dims: &[usize] = if form == "products" { &[1, 6] } else { &[1, 2, 10, 10] };
+        let x = [Random(9).tensor(dims, 1.0)];
+        let run = |factors| {
+            let g = unbalanced(form, factors);
+            let Compiled { plan, weights } = same_function(&g, &x);
+            let seen = plan.inspect(CpuEngine::new(1), &weights, &x).unwrap();
+            assert_eq!(seen.refusal, None, "{form}");
+            let exact = g.evaluate(&x).unwrap();
+            (plan, distance(&exact[0], &seen.results[0]))
+        };
+        let (plan, error) = run([1.0; 4]);
+        assert!(error < 1e-4, "{form}: {error}");
+        let (other, error) = run([1e-5, 1e5, 1e2, 1.0]);
+        assert!(error < 1e-4, "{form}: {error}");
+        // The plan, which servers see, tells nothing of the channels.
+        assert_eq!(kinds(&plan), kinds(&other));
+    }
+}

@@ -2,6 +2,7 @@
 //! is a value like others.
 
 mod absorb;
+mod channels;
 mod convs;
 mod even;
 mod formats;
@@ -28,6 +29,7 @@ pub(crate) fn optimise(graph: &mut Graph) -> Result<()> {
     pools::merge_into_convolutions(graph)?;
     scales::propagate(graph)?;
     absorb::absorb(graph)?;
+    channels::balance(graph)?;
     pools::pool_before_relu(graph)?;
     products::to_linear(graph);
     residual::fuse_sums(graph)?;
