@@ -1,0 +1,45 @@
+//! Sizes of statements.
+
+use ring_arith::EngineTensor;
+
+use super::{Kind, Statements};
+
+/// Relations and products, each counted for every bit, word, or contracted row.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Relations: one for each bit or word that is bound.
+    pub relations: usize,
+    /// Products in them. Of maps, one for each pair of factors.
+    pub products: usize,
+}
+
+/// What a proof of statements costs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProofCost {
+    /// Relations of bits.
+    pub bits: Size,
+    /// Relations of words.
+    pub words: Size,
+    /// Relations of tensors.
+    pub maps: Size,
+}
+
+impl<T: EngineTensor> Statements<T> {
+    /// What a proof of these statements costs; it follows from their public shape.
+    pub fn cost(&self) -> ProofCost {
+        let mut cost = ProofCost::default();
+        for relation in &self.relations {
+            let products = relation.products.len();
+            let (size, places, products) = match &relation.kind {
+                Kind::Bits { planes, elements } => {
+                    (&mut cost.bits, planes * elements, products * planes * elements)
+                }
+                Kind::Words { elements, .. } => (&mut cost.words, *elements, products * elements),
+                Kind::Map { .. } => (&mut cost.maps, relation.kind.words(), products),
+            };
+            size.relations += places;
+            size.products += products;
+        }
+        cost
+    }
+}
