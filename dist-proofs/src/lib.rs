@@ -5,5 +5,5 @@ mod statement;
 
 pub use statement::{
     BitRelation, Fault, Finding, Kind, Known, LeftOperand, MapOperand, MapRelation, ProofCost,
-    RightOperand, Side, Size, Spoken, Statements, WordRelation, evaluate,
+    RightOperand, Side, Size, Spoken, Statements, WordRelation, evaluate, residuals,
 };

@@ -60,6 +60,12 @@ pub fn evaluate(prover: &Statements, left: &Statements, right: &Statements) -> V
     findings
 }
 
+/// By relation, the words that are 0 if it holds, in what the verifiers hold.
+pub fn residuals(left: &Statements, right: &Statements) -> Vec<(Kind, Vec<u64>)> {
+    let relation = |at: usize| (left.relations[at].kind.clone(), sum_of(at, left, right));
+    (0..left.relations.len()).map(relation).collect()
+}
+
 /// The operand `at`, from the verifier that knows it.
 fn operand<'a>(at: usize, left: &'a Statements, right: &'a Statements) -> &'a Tensor {
     let holder = if left.operands[at].verifier == Side::Left { left } else { right };

@@ -11,7 +11,7 @@ use std::{fmt, ops::Range};
 use ring_arith::{Bilinear, Engine, EngineTensor, Result, Shape, Tensor};
 
 pub use build::{BitRelation, MapOperand, MapRelation, WordRelation};
-pub use evaluate::{Fault, Finding, evaluate};
+pub use evaluate::{Fault, Finding, evaluate, residuals};
 pub use size::{ProofCost, Size};
 
 /// What a party is to a statement.

@@ -2,7 +2,7 @@
 
 use ring_arith::EngineTensor;
 
-use super::{Kind, Statements};
+use super::{Kind, Relation, Statements};
 
 /// Relations and products, each counted for every bit, word, or contracted row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,6 +25,17 @@ pub struct ProofCost {
 }
 
 impl<T: EngineTensor> Statements<T> {
+    /// Bits that the relations bind: one for each bit of a plane, or of a word modulo `2^modulus_bits`. Relations that
+    /// leave a prover no choice bind as many bits as it sent.
+    pub fn bound(&self) -> usize {
+        let bits = |relation: &Relation<T>| match &relation.kind {
+            Kind::Bits { planes, elements } => planes * elements,
+            Kind::Words { modulus_bits, elements } => *modulus_bits as usize * elements,
+            Kind::Map { .. } => 64 * relation.kind.words(),
+        };
+        self.relations.iter().map(bits).sum()
+    }
+
     /// What a proof of these statements costs; it follows from their public shape.
     pub fn cost(&self) -> ProofCost {
         let mut cost = ProofCost::default();

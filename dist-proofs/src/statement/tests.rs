@@ -107,6 +107,11 @@ fn true_relations_are_true_and_sizes_are_counted() {
     assert_eq!(cost.bits, Size { relations: 210, products: 210 });
     assert_eq!(cost.words, Size { relations: 140, products: 140 });
     assert_eq!(cost.maps, Size { relations: 4, products: 2 });
+    let residuals = residuals(&world.state(Side::Left), &world.state(Side::Right));
+    assert!(residuals.iter().all(|(_, words)| words.iter().all(|word| *word == 0)));
+    let lengths: Vec<_> = residuals.iter().map(|(_, words)| words.len()).collect();
+    assert_eq!(lengths, [6, 70, 70, 4]);
+    assert_eq!(statements.bound(), 3 * 70 + 64 * 70 + 20 * 70 + 64 * 4);
     let names: Vec<_> = statements.spoken().map(|spoken| spoken.message.as_str()).collect();
     assert_eq!(names, ["bits", "words", "matrix"]);
 }
