@@ -2,6 +2,7 @@
 
 use std::{cell::RefCell, collections::HashMap, fmt, sync::Arc};
 
+use dist_proofs::{Side, Statements};
 use mpc_core::{Error, Profile, Result, ServerProtocol, Settings, TruncationMode};
 use net::{Party, Session};
 use ring_arith::{Engine, Generator, Shape, Tensor};
@@ -10,6 +11,8 @@ use zeroize::Zeroizing;
 use crate::{
     Share,
     circuit::schedule::{Circuit, Predicate, Tree},
+    product::unproven,
+    proofs::{Ledger, Recorder, Transcript},
     runtime::{
         chunks::{Chunk, DEALER, Partition, Rotation, SMALL, elements, take},
         launch::flat,
@@ -30,6 +33,18 @@ pub struct Options {
     pub(crate) profile: Profile,
     tree: Tree,
     pub(crate) partition: Partition,
+    pub(crate) security: Security,
+}
+
+/// What a session does about a party that does not follow the protocol.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Security {
+    /// Nothing: all parties follow it.
+    #[default]
+    SemiHonest,
+    /// A party's messages are kept, with relations between them that it can prove to both others: see
+    /// [`Rss::statements`]. Operations that lack relations are refused.
+    Checked,
 }
 
 impl Options {
@@ -70,6 +85,11 @@ impl Options {
     pub fn partition(self, partition: Partition) -> Self {
         Self { partition, ..self }
     }
+
+    /// The security of the session.
+    pub fn security(self, security: Security) -> Self {
+        Self { security, ..self }
+    }
 }
 
 /// The parties of a session.
@@ -98,6 +118,11 @@ pub struct Rss<E: Engine> {
     /// A key that the three servers alone know, once they have agreed on it.
     pub(crate) common: Option<Zeroizing<[u8; 32]>>,
     circuits: RefCell<HashMap<(Tree, Predicate, usize), Arc<Circuit>>>,
+    /// Messages of a checked session that are not proven yet.
+    ledger: Option<RefCell<Ledger<E>>>,
+    /// Openings state what is owed and believe it.
+    #[cfg(test)]
+    pub(crate) trusts: bool,
     /// Why the session ended, if it did.
     dead: Option<String>,
 }
@@ -126,6 +151,7 @@ impl<E: Engine> Rss<E> {
         options: Options,
         setting: Setting,
     ) -> Result<Self> {
+        check_security(options, setting)?;
         let keys = Keys::new(&session, options.generator_for(&session)?)?;
         let zeros = engine.upload(Tensor::new(Shape::new([64])?, vec![0; 64])?)?;
         let me = session.transport.me();
@@ -140,6 +166,9 @@ impl<E: Engine> Rss<E> {
             zeros,
             common: None,
             circuits: RefCell::default(),
+            ledger: (options.security == Security::Checked).then(RefCell::default),
+            #[cfg(test)]
+            trusts: false,
             dead: None,
         })
     }
@@ -211,9 +240,17 @@ impl<E: Engine> Rss<E> {
     /// The chunks of an operation on `len` elements.
     pub(crate) fn chunks(&self, len: usize) -> Vec<Chunk> {
         if len < SMALL {
-            return vec![Chunk::whole(len, self.next_dealer(len))];
+            return vec![self.whole(len, len)];
         }
         elements(self.options.partition, len)
+    }
+
+    /// The only chunk of a small operation with `len` results of so many elements.
+    pub(crate) fn whole(&self, len: usize, elements: usize) -> Chunk {
+        let chunk = Chunk::whole(len, self.next_dealer(elements));
+        #[cfg(test)]
+        let chunk = Chunk { swapped: self.rotation.borrow().swapped, ..chunk };
+        chunk
     }
 
     /// The dealer of a small operation, given its number of elements.
@@ -225,8 +262,49 @@ impl<E: Engine> Rss<E> {
     pub(crate) fn port(&self, chunk: &Chunk) -> Port<'_, E> {
         let roles = chunk.roles(self.party());
         let streams = self.keys.streams(&roles, self.keys.operation());
+        let recorder =
+            self.ledger.as_ref().map(|ledger| Recorder::begin(ledger, roles, streams.again()));
         let (engine, links, zeros) = (&self.engine, &self.links, &self.zeros);
-        Port { engine, roles, streams, links, zeros }
+        Port { engine, roles, streams, links, zeros, recorder }
+    }
+
+    /// True if relations are stated about every message.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.ledger.is_some()
+    }
+
+    /// Refuses to open or to keep anything that depends on messages of a checked session which are not proven yet.
+    pub(crate) fn check_proven(&self, op: &'static str) -> Result<()> {
+        match self.ledger.as_ref().map_or(0, |ledger| ledger.borrow().chunks.len()) {
+            0 => Ok(()),
+            n => {
+                let reason =
+                    format!("messages of {n} chunks are not proven: ask for the statements first");
+                Err(Error::Invalid { op, reason })
+            }
+        }
+    }
+
+    /// By party, what it owes for its messages since the last call, as this party holds it; nothing unless the session is
+    /// [`Security::Checked`]. Until they are asked for, nothing is opened, released or kept. The caller has them proven
+    /// before it goes on: nothing else here looks at what a peer sent.
+    ///
+    /// # Errors
+    /// If a message is not covered by the relations of its operation.
+    pub fn statements(&mut self) -> Result<[Statements; 3]> {
+        let me = self.me;
+        let mut statements = [0, 1, 2].map(|prover| {
+            Statements::new(match (me.0 + 3 - prover) % 3 {
+                0 => Side::Prover,
+                1 => Side::Left,
+                _ => Side::Right,
+            })
+        });
+        let ledger = self.ledger.as_mut().map(|ledger| std::mem::take(ledger.get_mut()));
+        for (at, record) in ledger.unwrap_or_default().chunks.into_iter().enumerate() {
+            Transcript::new(&self.engine, at, record, &mut statements).state()?;
+        }
+        Ok(statements)
     }
 
     /// Buffers for `results` tensors of a shape, made by chunks of consecutive elements.
@@ -252,6 +330,21 @@ impl<E: Engine> Rss<E> {
     ) -> Result<Pair<E::Tensor>> {
         let mine = take(&self.engine, mine, chunk)?;
         Ok(chunk.roles(self.party()).pair(mine, take(&self.engine, next, chunk)?))
+    }
+}
+
+/// Refuses what a checked session does not have.
+fn check_security(options: Options, setting: Setting) -> Result<()> {
+    if options.security == Security::SemiHonest {
+        return Ok(());
+    }
+    if setting == Setting::Dealt {
+        let reason = "a checked session has no relations for two servers and a dealer".to_owned();
+        return Err(Error::Invalid { op: "security", reason });
+    }
+    match options.truncation {
+        mode @ TruncationMode::Aby3Local => Err(unproven(mode)),
+        _ => Ok(()),
     }
 }
 

@@ -16,6 +16,24 @@ use crate::{
     runtime::launch::invalid,
 };
 
+impl<E: Engine> Rss<E> {
+    fn before_opening(&mut self) -> Result<()> {
+        #[cfg(test)]
+        if self.trusts {
+            self.statements().map(drop)?;
+        }
+        self.check_proven("open")
+    }
+}
+
+/// The modes of a checked session.
+const CHECKED: &[TruncationMode] = &[
+    TruncationMode::Default,
+    TruncationMode::Early,
+    TruncationMode::Exact,
+    TruncationMode::Dither,
+];
+
 impl<E: Engine> Protocol for Rss<E> {
     type Engine = E;
     type Share = Share<E::Tensor>;
@@ -27,12 +45,8 @@ impl<E: Engine> Protocol for Rss<E> {
             Setting::Dealt => "rss-dealt",
         };
         let (truncation, profile) = (self.options.truncation, self.options.profile);
-        Info {
-            truncation,
-            modes: TruncationMode::ALL,
-            profile,
-            ..Info::new(name, self.party(), self.computing())
-        }
+        let modes = if self.is_checked() { CHECKED } else { TruncationMode::ALL };
+        Info { truncation, modes, profile, ..Info::new(name, self.party(), self.computing()) }
     }
 
     fn engine(&self) -> &E {
@@ -72,6 +86,7 @@ impl<E: Engine> Protocol for Rss<E> {
         to: Recipients,
         shares: &[&Self::Share],
     ) -> Result<Option<Vec<E::Tensor>>> {
+        self.before_opening()?;
         match to {
             Recipients::All => self.talk(|rss| rss.reveal_to_all(shares)).map(Some),
             Recipients::One(party) => {
@@ -82,6 +97,7 @@ impl<E: Engine> Protocol for Rss<E> {
     }
 
     fn open_bits(&mut self, bits: &[&Self::Bits]) -> Result<Vec<BitTensor<E::Tensor>>> {
+        self.before_opening()?;
         self.talk(|rss| rss.reveal_bits(bits))
     }
 
@@ -125,7 +141,8 @@ impl<E: Engine> Protocol for Rss<E> {
     ) -> Result<Vec<Produced<Self::Share, Self::Bits>>> {
         self.check_products(jobs)?;
         let mut results = self.talk(|rss| rss.multiply(jobs))?;
-        let rest = jobs.iter().enumerate().filter(|(_, job)| in_steps(&job.finish));
+        let checked = self.is_checked();
+        let rest = jobs.iter().enumerate().filter(|(_, job)| in_steps(&job.finish, checked));
         let (at, rest): (Vec<_>, Vec<_>) = rest.map(|(i, job)| (i, job.clone())).unzip();
         let quotients = at.iter().map(|&i| results[i].share.clone()).collect();
         for (i, done) in at.iter().zip(provided::after_truncation(self, &rest, quotients)?) {
@@ -139,7 +156,7 @@ impl<E: Engine> Protocol for Rss<E> {
         jobs: &[(&Self::Share, u32)],
         mode: TruncationMode,
     ) -> Result<Vec<Self::Share>> {
-        Self::check_truncations(jobs, mode)?;
+        self.check_truncations(jobs, mode)?;
         self.talk(|rss| rss.divide(jobs, mode))
     }
 
