@@ -84,8 +84,8 @@ fn sum_of(at: usize, left: &Statements, right: &Statements) -> Vec<u64> {
             };
         }
     }
-    for &(a, b) in &left.relations[at].products {
-        let (a, b) = (operand(a, left, right), operand(b, left, right));
+    for factors in &left.relations[at].products {
+        let [a, b] = factors.map(|factor| operand(factor.operand, left, right));
         add_product(kind, a, b, &mut sum);
     }
     mask(kind, &mut sum);
@@ -140,7 +140,7 @@ fn differs(prover: &Statements, verifier: &Statements, at: usize) -> bool {
         let terms = if verifier.side == Side::Left { &relation.left } else { &relation.right };
         terms.iter().map(|term| masked(&relation.kind, known(term))).collect()
     };
-    let mut factors = relation.products.iter().flat_map(|&(a, b)| [a, b]);
+    let mut factors = relation.products.iter().flatten().map(|factor| factor.operand);
     let operands_differ = factors.any(|at| {
         let mine = &prover.operands[at].tensor;
         prover.operands[at].verifier == verifier.side && *mine != verifier.operands[at].tensor

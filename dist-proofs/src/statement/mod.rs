@@ -51,11 +51,34 @@ impl<'a, T> From<Option<&'a T>> for Known<'a, T> {
 /// A factor that the prover and the left verifier know. It can serve in any number of relations of its [`Statements`];
 /// one that serves in several is best declared once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeftOperand(usize);
+pub struct LeftOperand(Factor);
 
 /// A factor that the prover and the right verifier know. See [`LeftOperand`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RightOperand(usize);
+pub struct RightOperand(Factor);
+
+impl LeftOperand {
+    /// This factor, of one plane, in every plane of a relation of bits.
+    pub fn in_every_plane(self) -> Self {
+        Self(Factor { every_plane: true, ..self.0 })
+    }
+}
+
+impl RightOperand {
+    /// This factor, of one plane, in every plane of a relation of bits.
+    pub fn in_every_plane(self) -> Self {
+        Self(Factor { every_plane: true, ..self.0 })
+    }
+}
+
+/// A use of an operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Factor {
+    /// Its number.
+    operand: usize,
+    /// One plane of bits serves all planes of the relation.
+    every_plane: bool,
+}
 
 /// Words of a message of the prover.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,8 +151,8 @@ struct Operand<T> {
 #[derive(Clone)]
 struct Relation<T> {
     kind: Kind,
-    /// Pairs of operands. Of bits and words, the first is the left verifier's and the second the right one's.
-    products: Vec<(usize, usize)>,
+    /// Pairs of factors. Of bits and words, the first is the left verifier's and the second the right one's.
+    products: Vec<[Factor; 2]>,
     left: Vec<Term<T>>,
     right: Vec<Term<T>>,
     spoken: Vec<Spoken>,
@@ -210,9 +233,9 @@ impl<T: EngineTensor> Statements<T> {
         number(self.relations.len());
         for relation in &self.relations {
             number(relation.products.len());
-            relation.products.iter().for_each(|&(a, b)| {
-                number(a);
-                number(b);
+            relation.products.iter().flatten().for_each(|factor| {
+                number(factor.operand);
+                number(usize::from(factor.every_plane));
             });
             for terms in [&relation.left, &relation.right] {
                 number(terms.len());
