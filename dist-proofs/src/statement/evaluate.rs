@@ -45,7 +45,7 @@ pub fn evaluate(prover: &Statements, left: &Statements, right: &Statements) -> V
         let mut found = |fault| {
             findings.push(Finding { relation: at, spoken: relation.spoken.clone(), fault });
         };
-        let sum = sum_of(at, left, right);
+        let sum = sums(at, left, right);
         let mut wrong =
             sum.iter().enumerate().filter(|(_, word)| **word != 0).map(|(place, _)| place);
         if let Some(first) = wrong.next() {
@@ -71,7 +71,7 @@ fn known(term: &Term<Tensor>) -> &Tensor {
 }
 
 /// The relation's left side, whose words should all be zero.
-fn sum_of(at: usize, left: &Statements, right: &Statements) -> Vec<u64> {
+pub(crate) fn sums(at: usize, left: &Statements, right: &Statements) -> Vec<u64> {
     let kind = &left.relations[at].kind;
     let mut sum = vec![0u64; kind.words()];
     let bits = matches!(kind, Kind::Bits { .. });

@@ -11,11 +11,13 @@ use std::{fmt, ops::Range};
 use ring_arith::{Bilinear, Engine, EngineTensor, Result, Shape, Tensor};
 
 pub use build::{BitRelation, MapOperand, MapRelation, WordRelation};
+#[cfg(test)]
+pub(crate) use evaluate::sums;
 pub use evaluate::{Fault, Finding, evaluate};
 pub use size::{ProofCost, Size};
 
 /// What a party is to a statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
     /// It sent the messages, and knows everything.
     Prover,
@@ -75,9 +77,9 @@ impl RightOperand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Factor {
     /// Its number.
-    operand: usize,
+    pub(crate) operand: usize,
     /// One plane of bits serves all planes of the relation.
-    every_plane: bool,
+    pub(crate) every_plane: bool,
 }
 
 /// Words of a message of the prover.
@@ -119,7 +121,7 @@ pub enum Kind {
 
 impl Kind {
     /// Words of a left or right term.
-    fn words(&self) -> usize {
+    pub(crate) fn words(&self) -> usize {
         match self {
             Self::Bits { planes, elements } => planes * elements.div_ceil(64),
             Self::Words { elements, .. } => *elements,
@@ -137,31 +139,31 @@ impl Kind {
 #[derive(Clone)]
 pub struct Statements<T = Tensor> {
     side: Side,
-    operands: Vec<Operand<T>>,
-    relations: Vec<Relation<T>>,
+    pub(crate) operands: Vec<Operand<T>>,
+    pub(crate) relations: Vec<Relation<T>>,
 }
 
 #[derive(Clone)]
-struct Operand<T> {
+pub(crate) struct Operand<T> {
     /// The verifier that knows it.
-    verifier: Side,
-    tensor: Option<T>,
+    pub verifier: Side,
+    pub tensor: Option<T>,
 }
 
 #[derive(Clone)]
-struct Relation<T> {
-    kind: Kind,
+pub(crate) struct Relation<T> {
+    pub kind: Kind,
     /// Pairs of factors. Of bits and words, the first is the left verifier's and the second the right one's.
-    products: Vec<[Factor; 2]>,
-    left: Vec<Term<T>>,
-    right: Vec<Term<T>>,
+    pub products: Vec<[Factor; 2]>,
+    pub left: Vec<Term<T>>,
+    pub right: Vec<Term<T>>,
     spoken: Vec<Spoken>,
 }
 
 #[derive(Clone)]
-struct Term<T> {
-    negative: bool,
-    tensor: Option<T>,
+pub(crate) struct Term<T> {
+    pub negative: bool,
+    pub tensor: Option<T>,
 }
 
 impl<T: EngineTensor> Statements<T> {
