@@ -5,7 +5,8 @@ use std::ops::Range;
 use ring_arith::{Bilinear, EngineTensor, Result, Shape};
 
 use super::{
-    Kind, Known, LeftOperand, Operand, Relation, RightOperand, Side, Spoken, Statements, Term,
+    Factor, Kind, Known, LeftOperand, Operand, Relation, RightOperand, Side, Spoken, Statements,
+    Term,
 };
 
 impl<T: EngineTensor> Statements<T> {
@@ -26,7 +27,7 @@ impl<T: EngineTensor> Statements<T> {
     }
 
     /// A relation of bits, `xor_k (A_k & B_k) ^ L ^ R = 0` in every plane: tensors of `planes * ceil(elements / 64)`
-    /// words, plane by plane. Lanes past the last element do not count. A factor of one plane serves all planes.
+    /// words, plane by plane. Lanes past the last element do not count.
     pub fn bits(&mut self, planes: usize, elements: usize) -> BitRelation<'_, T> {
         BitRelation(self.relation(Kind::Bits { planes, elements }))
     }
@@ -56,10 +57,10 @@ impl<T: EngineTensor> Statements<T> {
         Ok(MapRelation(self.relation(kind)))
     }
 
-    fn operand(&mut self, verifier: Side, tensor: Known<'_, T>) -> usize {
+    fn operand(&mut self, verifier: Side, tensor: Known<'_, T>) -> Factor {
         let tensor = checked(self.side, verifier, tensor);
         self.operands.push(Operand { verifier, tensor });
-        self.operands.len() - 1
+        Factor { operand: self.operands.len() - 1, every_plane: false }
     }
 
     fn relation(&mut self, kind: Kind) -> Draft<'_, T> {
@@ -105,16 +106,16 @@ impl<T: EngineTensor> Draft<'_, T> {
         self.relation.spoken.push(Spoken { message: message.to_owned(), words });
     }
 
-    fn product(&mut self, lhs: usize, rhs: usize) {
-        for (factor, at) in [lhs, rhs].into_iter().enumerate() {
-            let Some(tensor) = &self.operands[at].tensor else { continue };
+    fn product(&mut self, factors: [Factor; 2]) {
+        for (place, factor) in factors.into_iter().enumerate() {
+            let Some(tensor) = &self.operands[factor.operand].tensor else { continue };
             let fits = match &self.relation.kind {
                 Kind::Bits { planes, elements } => {
-                    let plane = elements.div_ceil(64);
-                    tensor.len() == plane || tensor.len() == planes * plane
+                    let planes = if factor.every_plane { 1 } else { *planes };
+                    tensor.len() == planes * elements.div_ceil(64)
                 }
                 Kind::Words { elements, .. } => tensor.len() == *elements,
-                Kind::Map { lhs, rhs, .. } => tensor.shape() == [lhs, rhs][factor],
+                Kind::Map { lhs, rhs, .. } => tensor.shape() == [lhs, rhs][place],
             };
             assert!(
                 fits,
@@ -123,7 +124,7 @@ impl<T: EngineTensor> Draft<'_, T> {
                 self.relation.kind
             );
         }
-        self.relation.products.push((lhs, rhs));
+        self.relation.products.push(factors);
     }
 
     fn term(&mut self, verifier: Side, negative: bool, tensor: Known<'_, T>) {
@@ -155,18 +156,17 @@ impl MapOperand for RightOperand {}
 
 mod sealed {
     pub trait Place {
-        /// Its number among the operands.
-        fn place(&self) -> usize;
+        fn factor(&self) -> super::Factor;
     }
 
     impl Place for super::LeftOperand {
-        fn place(&self) -> usize {
+        fn factor(&self) -> super::Factor {
             self.0
         }
     }
 
     impl Place for super::RightOperand {
-        fn place(&self) -> usize {
+        fn factor(&self) -> super::Factor {
             self.0
         }
     }
@@ -238,9 +238,9 @@ impl<T: EngineTensor> BitRelation<'_, T> {
     /// Adds `left & right`.
     ///
     /// # Panics
-    /// If a factor has neither all planes nor one.
+    /// If a factor does not have the relation's planes, or one if it is [in every plane](LeftOperand::in_every_plane).
     pub fn product(mut self, left: LeftOperand, right: RightOperand) -> Self {
-        self.0.product(left.0, right.0);
+        self.0.product([left.0, right.0]);
         self
     }
 }
@@ -251,7 +251,7 @@ impl<T: EngineTensor> WordRelation<'_, T> {
     /// # Panics
     /// If the length of a factor is another.
     pub fn product(mut self, left: LeftOperand, right: RightOperand) -> Self {
-        self.0.product(left.0, right.0);
+        self.0.product([left.0, right.0]);
         self
     }
 }
@@ -263,7 +263,7 @@ impl<T: EngineTensor> MapRelation<'_, T> {
     /// # Panics
     /// If the shape of a factor is another.
     pub fn product(mut self, lhs: impl MapOperand, rhs: impl MapOperand) -> Self {
-        self.0.product(lhs.place(), rhs.place());
+        self.0.product([lhs.factor(), rhs.factor()]);
         self
     }
 }

@@ -45,7 +45,7 @@ pub fn evaluate(prover: &Statements, left: &Statements, right: &Statements) -> V
         let mut found = |fault| {
             findings.push(Finding { relation: at, spoken: relation.spoken.clone(), fault });
         };
-        let sum = sum_of(at, left, right);
+        let sum = sums(at, left, right);
         let mut wrong =
             sum.iter().enumerate().filter(|(_, word)| **word != 0).map(|(place, _)| place);
         if let Some(first) = wrong.next() {
@@ -62,7 +62,7 @@ pub fn evaluate(prover: &Statements, left: &Statements, right: &Statements) -> V
 
 /// By relation, the words that are 0 if it holds, in what the verifiers hold.
 pub fn residuals(left: &Statements, right: &Statements) -> Vec<(Kind, Vec<u64>)> {
-    let relation = |at: usize| (left.relations[at].kind.clone(), sum_of(at, left, right));
+    let relation = |at: usize| (left.relations[at].kind.clone(), sums(at, left, right));
     (0..left.relations.len()).map(relation).collect()
 }
 
@@ -77,7 +77,7 @@ fn known(term: &Term<Tensor>) -> &Tensor {
 }
 
 /// The relation's left side, whose words should all be zero.
-fn sum_of(at: usize, left: &Statements, right: &Statements) -> Vec<u64> {
+pub(crate) fn sums(at: usize, left: &Statements, right: &Statements) -> Vec<u64> {
     let kind = &left.relations[at].kind;
     let mut sum = vec![0u64; kind.words()];
     let bits = matches!(kind, Kind::Bits { .. });
@@ -90,8 +90,8 @@ fn sum_of(at: usize, left: &Statements, right: &Statements) -> Vec<u64> {
             };
         }
     }
-    for &(a, b) in &left.relations[at].products {
-        let (a, b) = (operand(a, left, right), operand(b, left, right));
+    for factors in &left.relations[at].products {
+        let [a, b] = factors.map(|factor| operand(factor.operand, left, right));
         add_product(kind, a, b, &mut sum);
     }
     mask(kind, &mut sum);
@@ -146,7 +146,7 @@ fn differs(prover: &Statements, verifier: &Statements, at: usize) -> bool {
         let terms = if verifier.side == Side::Left { &relation.left } else { &relation.right };
         terms.iter().map(|term| masked(&relation.kind, known(term))).collect()
     };
-    let mut factors = relation.products.iter().flat_map(|&(a, b)| [a, b]);
+    let mut factors = relation.products.iter().flatten().map(|factor| factor.operand);
     let operands_differ = factors.any(|at| {
         let mine = &prover.operands[at].tensor;
         prover.operands[at].verifier == verifier.side && *mine != verifier.operands[at].tensor

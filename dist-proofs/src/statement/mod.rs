@@ -11,11 +11,13 @@ use std::{fmt, ops::Range};
 use ring_arith::{Bilinear, Engine, EngineTensor, Result, Shape, Tensor};
 
 pub use build::{BitRelation, MapOperand, MapRelation, WordRelation};
+#[cfg(test)]
+pub(crate) use evaluate::sums;
 pub use evaluate::{Fault, Finding, evaluate, residuals};
 pub use size::{ProofCost, Size};
 
 /// What a party is to a statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
     /// It sent the messages, and knows everything.
     Prover,
@@ -51,11 +53,34 @@ impl<'a, T> From<Option<&'a T>> for Known<'a, T> {
 /// A factor that the prover and the left verifier know. It can serve in any number of relations of its [`Statements`];
 /// one that serves in several is best declared once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeftOperand(usize);
+pub struct LeftOperand(Factor);
 
 /// A factor that the prover and the right verifier know. See [`LeftOperand`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RightOperand(usize);
+pub struct RightOperand(Factor);
+
+impl LeftOperand {
+    /// This factor, of one plane, in every plane of a relation of bits.
+    pub fn in_every_plane(self) -> Self {
+        Self(Factor { every_plane: true, ..self.0 })
+    }
+}
+
+impl RightOperand {
+    /// This factor, of one plane, in every plane of a relation of bits.
+    pub fn in_every_plane(self) -> Self {
+        Self(Factor { every_plane: true, ..self.0 })
+    }
+}
+
+/// A use of an operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Factor {
+    /// Its number.
+    pub(crate) operand: usize,
+    /// One plane of bits serves all planes of the relation.
+    pub(crate) every_plane: bool,
+}
 
 /// Words of a message of the prover.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +121,7 @@ pub enum Kind {
 
 impl Kind {
     /// Words of a left or right term.
-    fn words(&self) -> usize {
+    pub(crate) fn words(&self) -> usize {
         match self {
             Self::Bits { planes, elements } => planes * elements.div_ceil(64),
             Self::Words { elements, .. } => *elements,
@@ -114,31 +139,31 @@ impl Kind {
 #[derive(Clone)]
 pub struct Statements<T = Tensor> {
     side: Side,
-    operands: Vec<Operand<T>>,
-    relations: Vec<Relation<T>>,
+    pub(crate) operands: Vec<Operand<T>>,
+    pub(crate) relations: Vec<Relation<T>>,
 }
 
 #[derive(Clone)]
-struct Operand<T> {
+pub(crate) struct Operand<T> {
     /// The verifier that knows it.
-    verifier: Side,
-    tensor: Option<T>,
+    pub verifier: Side,
+    pub tensor: Option<T>,
 }
 
 #[derive(Clone)]
-struct Relation<T> {
-    kind: Kind,
-    /// Pairs of operands. Of bits and words, the first is the left verifier's and the second the right one's.
-    products: Vec<(usize, usize)>,
-    left: Vec<Term<T>>,
-    right: Vec<Term<T>>,
+pub(crate) struct Relation<T> {
+    pub kind: Kind,
+    /// Pairs of factors. Of bits and words, the first is the left verifier's and the second the right one's.
+    pub products: Vec<[Factor; 2]>,
+    pub left: Vec<Term<T>>,
+    pub right: Vec<Term<T>>,
     spoken: Vec<Spoken>,
 }
 
 #[derive(Clone)]
-struct Term<T> {
-    negative: bool,
-    tensor: Option<T>,
+pub(crate) struct Term<T> {
+    pub negative: bool,
+    pub tensor: Option<T>,
 }
 
 impl<T: EngineTensor> Statements<T> {
@@ -210,9 +235,9 @@ impl<T: EngineTensor> Statements<T> {
         number(self.relations.len());
         for relation in &self.relations {
             number(relation.products.len());
-            relation.products.iter().for_each(|&(a, b)| {
-                number(a);
-                number(b);
+            relation.products.iter().flatten().for_each(|factor| {
+                number(factor.operand);
+                number(usize::from(factor.every_plane));
             });
             for terms in [&relation.left, &relation.right] {
                 number(terms.len());

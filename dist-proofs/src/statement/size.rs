@@ -3,6 +3,10 @@
 use ring_arith::EngineTensor;
 
 use super::{Kind, Relation, Statements};
+use crate::{
+    part::{self, Parameters},
+    proofs::ANNOUNCEMENT,
+};
 
 /// Relations and products, each counted for every bit, word, or contracted row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -13,7 +17,7 @@ pub struct Size {
     pub products: usize,
 }
 
-/// What a proof of statements costs.
+/// What a proof of statements costs. Verdicts are not in it: each party sends two words to each of the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProofCost {
     /// Relations of bits.
@@ -22,6 +26,14 @@ pub struct ProofCost {
     pub words: Size,
     /// Relations of tensors.
     pub maps: Size,
+    /// Bytes that the prover sends.
+    pub prover_bytes: usize,
+    /// Bytes that the left verifier sends.
+    pub left_bytes: usize,
+    /// Bytes that the right verifier sends.
+    pub right_bytes: usize,
+    /// Messages one after the other, verdicts included.
+    pub rounds: usize,
 }
 
 impl<T: EngineTensor> Statements<T> {
@@ -51,6 +63,13 @@ impl<T: EngineTensor> Statements<T> {
             size.relations += places;
             size.products += products;
         }
+        let shapes = part::shapes(self, Parameters::default());
+        let messages = shapes.iter().map(|shape| shape.messages.len()).max().unwrap_or(0);
+        cost.prover_bytes = 8 * shapes.iter().flat_map(|shape| &shape.messages).sum::<usize>();
+        cost.left_bytes =
+            8 * shapes.iter().map(|shape| shape.opening).sum::<usize>() + 8 * ANNOUNCEMENT;
+        cost.right_bytes = 32 * messages;
+        cost.rounds = 2 * messages + 4;
         cost
     }
 }

@@ -61,7 +61,7 @@ impl World {
         statements
             .bits(3, ELEMENTS)
             .about("bits", 0..6)
-            .product(a, b)
+            .product(a, b.in_every_plane())
             .left(left(l))
             .right(right(r));
         let [a, b, l, r] = &self.words;

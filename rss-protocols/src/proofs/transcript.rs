@@ -275,7 +275,7 @@ impl<'a, E: Engine> Transcript<'a, E> {
     /// A role owes that words are 0 modulo `2^modulus_bits`.
     pub fn words(&mut self, prover: Role, modulus_bits: u32, value: &Words) -> Result<()> {
         let n = value.parts.iter().map(Part::len).max().unwrap_or(0);
-        let (party, products, terms) = self.sides(prover, value);
+        let (party, products, terms) = self.sides(prover, value, n);
         let spoken = self.spoken(prover, value);
         let statements = &mut self.statements[party.0];
         let side = statements.side();
@@ -286,7 +286,7 @@ impl<'a, E: Engine> Transcript<'a, E> {
     /// A role owes that planes of `n` bits are 0.
     pub fn bits(&mut self, prover: Role, planes: usize, n: usize, value: &Bits) -> Result<()> {
         let len = planes * n.div_ceil(64);
-        let (party, products, mut terms) = self.sides(prover, value);
+        let (party, products, mut terms) = self.sides(prover, value, len);
         terms.iter_mut().for_each(|(_, part)| *part = part.repeated(len));
         let spoken = self.spoken(prover, value);
         let statements = &mut self.statements[party.0];
@@ -303,7 +303,7 @@ impl<'a, E: Engine> Transcript<'a, E> {
         words: Range<usize>,
         value: &Words,
     ) -> Result<()> {
-        let (party, _, terms) = self.sides(prover, value);
+        let (party, _, terms) = self.sides(prover, value, words.len());
         let spoken = self.spoken(prover, value);
         let mut owed = map.owed.lock().map_err(|_| self.incomplete("another chunk failed"))?;
         let OwedBy { terms: sums, spoken: all } = &mut owed.by[party.0];
@@ -376,8 +376,8 @@ impl<'a, E: Engine> Transcript<'a, E> {
         Ok(())
     }
 
-    /// A value's products and terms by the verifier that knows them.
-    fn sides<R: Ring>(&mut self, prover: Role, value: &Value<R>) -> Sides {
+    /// A value's products and terms by the verifier that knows them. Shorter factors serve every plane of `len` words.
+    fn sides<R: Ring>(&mut self, prover: Role, value: &Value<R>, len: usize) -> Sides {
         let party = self.roles.party(prover);
         let left = self.roles.role_of(party.after(1, 3));
         let of = |part: &Part| {
@@ -389,10 +389,16 @@ impl<'a, E: Engine> Transcript<'a, E> {
             let [first, second] = if of(x) == Side::Left { [x, y] } else { [y, x] };
             let operands =
                 [self.operand(party, Side::Left, first), self.operand(party, Side::Right, second)];
-            let [Operand::Left(first), Operand::Right(second)] = operands else {
+            let [Operand::Left(mut left), Operand::Right(mut right)] = operands else {
                 unreachable!("a factor keeps its verifier")
             };
-            products.push((first, second));
+            if first.len() < len {
+                left = left.in_every_plane();
+            }
+            if second.len() < len {
+                right = right.in_every_plane();
+            }
+            products.push((left, right));
         }
         let terms = value.parts.iter().map(|part| (of(part), part.clone())).collect();
         (party, products, terms)

@@ -39,14 +39,14 @@ const LAYERS: &[Layer] = &[
     },
     Layer { name: "net", uses: &[], must_not_name: &["Share", "Tensor"] },
     Layer {
-        name: "dist-proofs",
-        uses: &["ring-arith", "net"],
-        must_not_name: &["std::net", "mpc_core", "Share", "Protocol"],
-    },
-    Layer {
         name: "mpc-core",
         uses: &["ring-arith", "net"],
         must_not_name: &["std::net", "rss_protocols"],
+    },
+    Layer {
+        name: "dist-proofs",
+        uses: &["ring-arith", "net"],
+        must_not_name: &["std::net", "Share", "Protocol"],
     },
     Layer {
         name: "rss-protocols",
