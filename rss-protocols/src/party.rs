@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::HashMap, fmt, sync::Arc};
 
-use dist_proofs::{Side, Statements};
+use dist_proofs::{Batch, Proofs, Side, Statements, Verdict};
 use mpc_core::{Error, Profile, Result, ServerProtocol, Settings, TruncationMode};
 use net::{Party, Session};
 use ring_arith::{Engine, Generator, Shape, Tensor};
@@ -42,8 +42,9 @@ pub enum Security {
     /// Nothing: all parties follow it.
     #[default]
     SemiHonest,
-    /// A party's messages are kept, with relations between them that it can prove to both others: see
-    /// [`Rss::statements`]. Operations that lack relations are refused.
+    /// Before anything is opened, released or kept, each party proves to both others that its messages were the prescribed
+    /// ones. A lie of one party is noticed but with probability `2^-40`, and ends the session by
+    /// [`Error::Cheated`]. Operations whose messages cannot be proven are refused.
     Checked,
 }
 
@@ -101,6 +102,13 @@ pub(crate) enum Setting {
     Dealt,
 }
 
+/// What a checked session keeps.
+struct Checks<E: Engine> {
+    /// Messages that are not proven yet.
+    ledger: RefCell<Ledger<E>>,
+    proofs: RefCell<Proofs>,
+}
+
 /// One of three parties that compute on replicated shares over Z_2^64, or one of two with a dealer.
 ///
 /// Semi-honest security against one party. See the crate's front page for the meaning.
@@ -118,11 +126,7 @@ pub struct Rss<E: Engine> {
     /// A key that the three servers alone know, once they have agreed on it.
     pub(crate) common: Option<Zeroizing<[u8; 32]>>,
     circuits: RefCell<HashMap<(Tree, Predicate, usize), Arc<Circuit>>>,
-    /// Messages of a checked session that are not proven yet.
-    ledger: Option<RefCell<Ledger<E>>>,
-    /// Openings state what is owed and believe it.
-    #[cfg(test)]
-    pub(crate) trusts: bool,
+    checks: Option<Checks<E>>,
     /// Why the session ended, if it did.
     dead: Option<String>,
 }
@@ -152,7 +156,15 @@ impl<E: Engine> Rss<E> {
         setting: Setting,
     ) -> Result<Self> {
         check_security(options, setting)?;
-        let keys = Keys::new(&session, options.generator_for(&session)?)?;
+        let generator = options.generator_for(&session)?;
+        let keys = Keys::new(&session, generator)?;
+        let checks = match options.security {
+            Security::SemiHonest => None,
+            Security::Checked => Some(Checks {
+                ledger: RefCell::default(),
+                proofs: RefCell::new(Proofs::new(&session, generator)?),
+            }),
+        };
         let zeros = engine.upload(Tensor::new(Shape::new([64])?, vec![0; 64])?)?;
         let me = session.transport.me();
         Ok(Self {
@@ -166,9 +178,7 @@ impl<E: Engine> Rss<E> {
             zeros,
             common: None,
             circuits: RefCell::default(),
-            ledger: (options.security == Security::Checked).then(RefCell::default),
-            #[cfg(test)]
-            trusts: false,
+            checks,
             dead: None,
         })
     }
@@ -177,6 +187,10 @@ impl<E: Engine> Rss<E> {
         self.talk(|mpc| {
             mpc.links.get_mut().check_empty()?;
             rekey(&mut mpc.keys)?;
+            if let Some(checks) = &mut mpc.checks {
+                checks.ledger = RefCell::default();
+                checks.proofs.get_mut().begin_job(mpc.keys.job());
+            }
             mpc.rotation = RefCell::new(Rotation::new(mpc.options.partition));
             Ok(())
         })
@@ -262,46 +276,60 @@ impl<E: Engine> Rss<E> {
     pub(crate) fn port(&self, chunk: &Chunk) -> Port<'_, E> {
         let roles = chunk.roles(self.party());
         let streams = self.keys.streams(&roles, self.keys.operation());
-        let recorder =
-            self.ledger.as_ref().map(|ledger| Recorder::begin(ledger, roles, streams.again()));
+        let recorder = self
+            .checks
+            .as_ref()
+            .map(|checks| Recorder::begin(&checks.ledger, roles, streams.again()));
         let (engine, links, zeros) = (&self.engine, &self.links, &self.zeros);
         Port { engine, roles, streams, links, zeros, recorder }
     }
 
     /// True if relations are stated about every message.
     pub(crate) fn is_checked(&self) -> bool {
-        self.ledger.is_some()
+        self.checks.is_some()
     }
 
-    /// Refuses to open or to keep anything that depends on messages of a checked session which are not proven yet.
-    pub(crate) fn check_proven(&self, op: &'static str) -> Result<()> {
-        match self.ledger.as_ref().map_or(0, |ledger| ledger.borrow().chunks.len()) {
-            0 => Ok(()),
-            n => {
-                let reason =
-                    format!("messages of {n} chunks are not proven: ask for the statements first");
-                Err(Error::Invalid { op, reason })
-            }
+    /// In a checked session, proves that all messages since the last call were the prescribed ones, and verifies the
+    /// proofs of both others. Every opening, release and `hold` does this first.
+    ///
+    /// # Errors
+    /// [`Error::Cheated`] if a proof is wrong. Then nothing may be opened any more.
+    pub(crate) fn verify(&self) -> Result<()> {
+        let Some(Checks { ledger, proofs }) = &self.checks else { return Ok(()) };
+        if ledger.borrow().chunks.is_empty() {
+            return Ok(());
+        }
+        let statements = self.statements()?;
+        let links = &mut *self.links.borrow_mut();
+        links.flush_all()?;
+        links.check_empty()?;
+        let of = |party: Party| &statements[party.0];
+        let batch = Batch {
+            prover: of(self.me),
+            left: of(self.me.after(2, 3)),
+            right: of(self.me.after(1, 3)),
+        };
+        match proofs.borrow_mut().run(links.transport(), batch)? {
+            Verdict::Accepted => Ok(()),
+            Verdict::Rejected { suspects, step } => Err(Error::Cheated { suspects, step }),
         }
     }
 
-    /// By party, what it owes for its messages since the last call, as this party holds it; nothing unless the session is
-    /// [`Security::Checked`]. Until they are asked for, nothing is opened, released or kept. The caller has them proven
-    /// before it goes on: nothing else here looks at what a peer sent.
+    /// By party, what it owes for its messages since the last call, as this party holds it.
     ///
     /// # Errors
     /// If a message is not covered by the relations of its operation.
-    pub fn statements(&mut self) -> Result<[Statements; 3]> {
-        let me = self.me;
+    pub(crate) fn statements(&self) -> Result<[Statements; 3]> {
         let mut statements = [0, 1, 2].map(|prover| {
-            Statements::new(match (me.0 + 3 - prover) % 3 {
+            Statements::new(match (self.me.0 + 3 - prover) % 3 {
                 0 => Side::Prover,
                 1 => Side::Left,
                 _ => Side::Right,
             })
         });
-        let ledger = self.ledger.as_mut().map(|ledger| std::mem::take(ledger.get_mut()));
-        for (at, record) in ledger.unwrap_or_default().chunks.into_iter().enumerate() {
+        let Some(Checks { ledger, .. }) = &self.checks else { return Ok(statements) };
+        let chunks = std::mem::take(&mut ledger.borrow_mut().chunks);
+        for (at, record) in chunks.into_iter().enumerate() {
             Transcript::new(&self.engine, at, record, &mut statements).state()?;
         }
         Ok(statements)

@@ -16,16 +16,6 @@ use crate::{
     runtime::launch::invalid,
 };
 
-impl<E: Engine> Rss<E> {
-    fn before_opening(&mut self) -> Result<()> {
-        #[cfg(test)]
-        if self.trusts {
-            self.statements().map(drop)?;
-        }
-        self.check_proven("open")
-    }
-}
-
 /// The modes of a checked session.
 const CHECKED: &[TruncationMode] = &[
     TruncationMode::Default,
@@ -86,7 +76,6 @@ impl<E: Engine> Protocol for Rss<E> {
         to: Recipients,
         shares: &[&Self::Share],
     ) -> Result<Option<Vec<E::Tensor>>> {
-        self.before_opening()?;
         match to {
             Recipients::All => self.talk(|rss| rss.reveal_to_all(shares)).map(Some),
             Recipients::One(party) => {
@@ -97,7 +86,6 @@ impl<E: Engine> Protocol for Rss<E> {
     }
 
     fn open_bits(&mut self, bits: &[&Self::Bits]) -> Result<Vec<BitTensor<E::Tensor>>> {
-        self.before_opening()?;
         self.talk(|rss| rss.reveal_bits(bits))
     }
 

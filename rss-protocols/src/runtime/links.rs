@@ -57,6 +57,11 @@ impl Links {
         }
     }
 
+    /// The links themselves, when nothing waits to be sent.
+    pub fn transport(&mut self) -> &mut dyn Transport {
+        &mut *self.transport
+    }
+
     pub fn me(&self) -> Party {
         self.transport.me()
     }

@@ -8,9 +8,10 @@ use std::{collections::HashSet, env};
 
 use dist_proofs::{Fault, Finding, Statements, evaluate};
 use mpc_core::{
-    Compare, Deal, Finish, Largest, Linear, Product, Profile, Protocol, Result, ShareTensor,
+    Compare, Deal, Error, Finish, Largest, Linear, Product, Profile, Protocol, Result, ShareTensor,
     SplitMix64, Term, TestWorld, Then, TruncationMode, conformance,
 };
+use net::Party;
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor, View};
 
 use super::{
@@ -305,23 +306,40 @@ fn what_has_no_relations_is_refused_by_name() {
     assert!(error.contains("no relations for the truncation Aby3Local"), "{error}");
 }
 
+/// An action by which something leaves a session or stays.
+type Leave = fn(&mut Mpc, &Share<Tensor>, &BitShare<Tensor>) -> Result<()>;
+
 #[test]
-fn nothing_is_opened_or_kept_before_statements_are_asked_for() {
-    run_all(&honest(64, 0, false, 1), |mpc, i| {
-        let y = mpc.product(Product::new(Bilinear::Mul, &i.x, &i.y, Finish::Raw)).unwrap().share;
-        let bit = mpc.and(&[(&i.bits[0], &i.bits[1])]).unwrap().remove(0);
-        let refused = |error: mpc_core::Error| {
-            let error = error.to_string();
-            assert!(error.contains("messages of 2 chunks are not proven"), "{error}");
-        };
-        refused(mpc.open(&[&y]).unwrap_err());
-        refused(mpc.open_bits(&[&bit]).unwrap_err());
-        refused(mpc.hold(&[&y]).unwrap_err());
-        refused(mpc.release(&[&y]).unwrap_err());
-        mpc.statements().map(drop).unwrap();
-        mpc.open(&[&y]).unwrap();
-        mpc.open_bits(&[&bit]).unwrap();
-    });
+fn nothing_is_opened_or_kept_after_a_lie() {
+    let all: [(&str, Leave); 4] = [
+        ("open", |mpc, y, _| mpc.open(&[y]).map(drop)),
+        ("open bits", |mpc, _, bit| mpc.open_bits(&[bit]).map(drop)),
+        ("hold", |mpc, y, _| mpc.hold(&[y]).map(drop)),
+        ("release", |mpc, y, _| mpc.release(&[y]).map(drop)),
+    ];
+    for (name, leave) in all {
+        for liar in [None, Some(0), Some(1), Some(2)] {
+            // The first two tensors agree on a key.
+            let lies = liar.map(|sender| Lie { sender, tensor: 2, word: 0, bits: 1 << 8 });
+            let world = World { lies: lies.into_iter().collect(), ..honest(64, 2, false, 1) };
+            run_all(&world, |mpc, i| {
+                mpc.agree().unwrap();
+                let mode = TruncationMode::Default;
+                let finish = Finish::Truncate { bits: 20, mode };
+                let job = Product::new(Bilinear::Mul, &i.x, &i.y, finish);
+                let y = mpc.product(job).unwrap().share;
+                let bit = mpc.and(&[(&i.bits[0], &i.bits[1])]).unwrap().remove(0);
+                match (liar, leave(mpc, &y, &bit)) {
+                    (None, left) => left.unwrap(),
+                    (Some(liar), left) if liar == mpc.me().0 => assert!(left.is_err(), "{name}"),
+                    (Some(liar), Err(Error::Cheated { suspects, .. })) => {
+                        assert!(suspects.contains(&Party(liar)), "{name}: {suspects:?}");
+                    }
+                    (Some(_), left) => panic!("{name}: {left:?}"),
+                }
+            });
+        }
+    }
 }
 
 #[test]
@@ -330,9 +348,7 @@ fn checked_sessions_compute_the_same() {
     let make = |tree| {
         move |session| {
             let options = Options::default().security(Security::Checked).tree(tree);
-            let mut mpc = Rss::with_options(session, CpuEngine::new(1), options)?;
-            mpc.trusts = true;
-            Ok(mpc)
+            Rss::with_options(session, CpuEngine::new(1), options)
         }
     };
     conformance::raw_products(&world, make(Tree::Threes));
