@@ -1,5 +1,6 @@
 //! The errors of work on shares.
 
+use net::Party;
 use ring_arith::Shape;
 
 /// The result of an operation on shares.
@@ -15,6 +16,14 @@ pub enum Error {
     /// The network or a peer failed; the session is dead.
     #[error(transparent)]
     Net(#[from] net::Error),
+    /// A peer did not follow the protocol; the session is dead. One of two lied.
+    #[error("{} or {} did not follow the protocol: {step}", .suspects[0], .suspects[1])]
+    Cheated {
+        /// The parties of which one lied.
+        suspects: [Party; 2],
+        /// What showed it.
+        step: String,
+    },
     /// Operands have different fraction bits.
     #[error("{op}: operands have {lhs} and {rhs} fraction bits; rescale one of them")]
     FracBits {

@@ -61,7 +61,8 @@ impl<E: Engine> Rss<E> {
             TruncationMode::Early => true,
             _ => return Ok(None),
         };
-        if self.options.profile != Profile::SlowLinks || len > MOST {
+        // Of keys there are no relations.
+        if self.options.profile != Profile::SlowLinks || len > MOST || self.is_checked() {
             return Ok(None);
         }
         // Distances from the ends.
@@ -116,8 +117,11 @@ impl Lookup {
         let truncation = Truncation::sample(&mut truncating, n, t);
         let early = self.early.then_some(t);
         let outside = [(below, 0), (above, 1)].map(|(p, side)| Outside::sample(p, n, side));
-        let split =
-            |part| Split::Masked { addend: LocalProduct::Made { part, plus: None }, masks, early };
+        let split = |part| Split::Masked {
+            addend: LocalProduct::Made { part, plus: None, stated: None },
+            masks,
+            early,
+        };
 
         if p.deals() {
             let a = p.dealers(&x)?;
@@ -153,10 +157,12 @@ impl Lookup {
             let half = split(share).send(&truncating)?;
             truncation.finish(&truncating, half, of_truncation, &Slot::anywhere()).await
         };
-        let outcomes = both(is_below.open(&p, of_below, below), is_above.open(&p, of_above, above));
-        let ((is_below, is_above), inside) = both(outcomes, inside).await?;
+        let outcomes =
+            both(&p, is_below.open(&p, of_below, below), is_above.open(&p, of_above, above));
+        let ((is_below, is_above), inside) = both(&p, outcomes, inside).await?;
 
         let gains = both(
+            &p,
             first.select(of_first, &is_below, first.selected(&self.function, &inside, &x)?),
             second.select(of_second, &is_above, second.selected(&self.function, &inside, &x)?),
         );

@@ -2,6 +2,7 @@
 
 use std::{cell::RefCell, collections::HashMap, fmt, sync::Arc};
 
+use dist_proofs::{Batch, Proofs, Side, Statements, Verdict};
 use mpc_core::{Error, Profile, Result, ServerProtocol, Settings, TruncationMode};
 use net::{Party, Session};
 use ring_arith::{Engine, Generator, Shape, Tensor};
@@ -10,6 +11,8 @@ use zeroize::Zeroizing;
 use crate::{
     Share,
     circuit::schedule::{Circuit, Predicate, Tree},
+    product::unproven,
+    proofs::{Ledger, Recorder, Transcript},
     runtime::{
         chunks::{Chunk, DEALER, Partition, Rotation, SMALL, elements, take},
         launch::flat,
@@ -30,6 +33,19 @@ pub struct Options {
     pub(crate) profile: Profile,
     tree: Tree,
     pub(crate) partition: Partition,
+    pub(crate) security: Security,
+}
+
+/// What a session does about a party that does not follow the protocol.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Security {
+    /// Nothing: all parties follow it.
+    #[default]
+    SemiHonest,
+    /// Before anything is opened, released or kept, each party proves to both others that its messages were the prescribed
+    /// ones. A lie of one party is noticed but with probability `2^-40`, and ends the session by
+    /// [`Error::Cheated`]. Operations whose messages cannot be proven are refused.
+    Checked,
 }
 
 impl Options {
@@ -70,6 +86,11 @@ impl Options {
     pub fn partition(self, partition: Partition) -> Self {
         Self { partition, ..self }
     }
+
+    /// The security of the session.
+    pub fn security(self, security: Security) -> Self {
+        Self { security, ..self }
+    }
 }
 
 /// The parties of a session.
@@ -79,6 +100,13 @@ pub(crate) enum Setting {
     Three,
     /// Two, which read the third one's messages from a tape: nothing is ever sent to [`DEALER`].
     Dealt,
+}
+
+/// What a checked session keeps.
+struct Checks<E: Engine> {
+    /// Messages that are not proven yet.
+    ledger: RefCell<Ledger<E>>,
+    proofs: RefCell<Proofs>,
 }
 
 /// One of three parties that compute on replicated shares over Z_2^64, or one of two with a dealer.
@@ -98,6 +126,7 @@ pub struct Rss<E: Engine> {
     /// A key that the three servers alone know, once they have agreed on it.
     pub(crate) common: Option<Zeroizing<[u8; 32]>>,
     circuits: RefCell<HashMap<(Tree, Predicate, usize), Arc<Circuit>>>,
+    checks: Option<Checks<E>>,
     /// Why the session ended, if it did.
     dead: Option<String>,
 }
@@ -126,7 +155,16 @@ impl<E: Engine> Rss<E> {
         options: Options,
         setting: Setting,
     ) -> Result<Self> {
-        let keys = Keys::new(&session, options.generator_for(&session)?)?;
+        check_security(options, setting)?;
+        let generator = options.generator_for(&session)?;
+        let keys = Keys::new(&session, generator)?;
+        let checks = match options.security {
+            Security::SemiHonest => None,
+            Security::Checked => Some(Checks {
+                ledger: RefCell::default(),
+                proofs: RefCell::new(Proofs::new(&session, generator)?),
+            }),
+        };
         let zeros = engine.upload(Tensor::new(Shape::new([64])?, vec![0; 64])?)?;
         let me = session.transport.me();
         Ok(Self {
@@ -140,6 +178,7 @@ impl<E: Engine> Rss<E> {
             zeros,
             common: None,
             circuits: RefCell::default(),
+            checks,
             dead: None,
         })
     }
@@ -148,6 +187,10 @@ impl<E: Engine> Rss<E> {
         self.talk(|mpc| {
             mpc.links.get_mut().check_empty()?;
             rekey(&mut mpc.keys)?;
+            if let Some(checks) = &mut mpc.checks {
+                checks.ledger = RefCell::default();
+                checks.proofs.get_mut().begin_job(mpc.keys.job());
+            }
             mpc.rotation = RefCell::new(Rotation::new(mpc.options.partition));
             Ok(())
         })
@@ -211,9 +254,17 @@ impl<E: Engine> Rss<E> {
     /// The chunks of an operation on `len` elements.
     pub(crate) fn chunks(&self, len: usize) -> Vec<Chunk> {
         if len < SMALL {
-            return vec![Chunk::whole(len, self.next_dealer(len))];
+            return vec![self.whole(len, len)];
         }
         elements(self.options.partition, len)
+    }
+
+    /// The only chunk of a small operation with `len` results of so many elements.
+    pub(crate) fn whole(&self, len: usize, elements: usize) -> Chunk {
+        let chunk = Chunk::whole(len, self.next_dealer(elements));
+        #[cfg(test)]
+        let chunk = Chunk { swapped: self.rotation.borrow().swapped, ..chunk };
+        chunk
     }
 
     /// The dealer of a small operation, given its number of elements.
@@ -225,8 +276,63 @@ impl<E: Engine> Rss<E> {
     pub(crate) fn port(&self, chunk: &Chunk) -> Port<'_, E> {
         let roles = chunk.roles(self.party());
         let streams = self.keys.streams(&roles, self.keys.operation());
+        let recorder = self
+            .checks
+            .as_ref()
+            .map(|checks| Recorder::begin(&checks.ledger, roles, streams.again()));
         let (engine, links, zeros) = (&self.engine, &self.links, &self.zeros);
-        Port { engine, roles, streams, links, zeros }
+        Port { engine, roles, streams, links, zeros, recorder }
+    }
+
+    /// True if relations are stated about every message.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.checks.is_some()
+    }
+
+    /// In a checked session, proves that all messages since the last call were the prescribed ones, and verifies the
+    /// proofs of both others. Every opening, release and `hold` does this first.
+    ///
+    /// # Errors
+    /// [`Error::Cheated`] if a proof is wrong. Then nothing may be opened any more.
+    pub(crate) fn verify(&self) -> Result<()> {
+        let Some(Checks { ledger, proofs }) = &self.checks else { return Ok(()) };
+        if ledger.borrow().chunks.is_empty() {
+            return Ok(());
+        }
+        let statements = self.statements()?;
+        let links = &mut *self.links.borrow_mut();
+        links.flush_all()?;
+        links.check_empty()?;
+        let of = |party: Party| &statements[party.0];
+        let batch = Batch {
+            prover: of(self.me),
+            left: of(self.me.after(2, 3)),
+            right: of(self.me.after(1, 3)),
+        };
+        match proofs.borrow_mut().run(links.transport(), batch)? {
+            Verdict::Accepted => Ok(()),
+            Verdict::Rejected { suspects, step } => Err(Error::Cheated { suspects, step }),
+        }
+    }
+
+    /// By party, what it owes for its messages since the last call, as this party holds it.
+    ///
+    /// # Errors
+    /// If a message is not covered by the relations of its operation.
+    pub(crate) fn statements(&self) -> Result<[Statements; 3]> {
+        let mut statements = [0, 1, 2].map(|prover| {
+            Statements::new(match (self.me.0 + 3 - prover) % 3 {
+                0 => Side::Prover,
+                1 => Side::Left,
+                _ => Side::Right,
+            })
+        });
+        let Some(Checks { ledger, .. }) = &self.checks else { return Ok(statements) };
+        let chunks = std::mem::take(&mut ledger.borrow_mut().chunks);
+        for (at, record) in chunks.into_iter().enumerate() {
+            Transcript::new(&self.engine, at, record, &mut statements).state()?;
+        }
+        Ok(statements)
     }
 
     /// Buffers for `results` tensors of a shape, made by chunks of consecutive elements.
@@ -252,6 +358,21 @@ impl<E: Engine> Rss<E> {
     ) -> Result<Pair<E::Tensor>> {
         let mine = take(&self.engine, mine, chunk)?;
         Ok(chunk.roles(self.party()).pair(mine, take(&self.engine, next, chunk)?))
+    }
+}
+
+/// Refuses what a checked session does not have.
+fn check_security(options: Options, setting: Setting) -> Result<()> {
+    if options.security == Security::SemiHonest {
+        return Ok(());
+    }
+    if setting == Setting::Dealt {
+        let reason = "a checked session has no relations for two servers and a dealer".to_owned();
+        return Err(Error::Invalid { op: "security", reason });
+    }
+    match options.truncation {
+        mode @ TruncationMode::Aby3Local => Err(unproven(mode)),
+        _ => Ok(()),
     }
 }
 

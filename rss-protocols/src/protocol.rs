@@ -16,6 +16,14 @@ use crate::{
     runtime::launch::invalid,
 };
 
+/// The modes of a checked session.
+const CHECKED: &[TruncationMode] = &[
+    TruncationMode::Default,
+    TruncationMode::Early,
+    TruncationMode::Exact,
+    TruncationMode::Dither,
+];
+
 impl<E: Engine> Protocol for Rss<E> {
     type Engine = E;
     type Share = Share<E::Tensor>;
@@ -27,12 +35,8 @@ impl<E: Engine> Protocol for Rss<E> {
             Setting::Dealt => "rss-dealt",
         };
         let (truncation, profile) = (self.options.truncation, self.options.profile);
-        Info {
-            truncation,
-            modes: TruncationMode::ALL,
-            profile,
-            ..Info::new(name, self.party(), self.computing())
-        }
+        let modes = if self.is_checked() { CHECKED } else { TruncationMode::ALL };
+        Info { truncation, modes, profile, ..Info::new(name, self.party(), self.computing()) }
     }
 
     fn engine(&self) -> &E {
@@ -125,7 +129,8 @@ impl<E: Engine> Protocol for Rss<E> {
     ) -> Result<Vec<Produced<Self::Share, Self::Bits>>> {
         self.check_products(jobs)?;
         let mut results = self.talk(|rss| rss.multiply(jobs))?;
-        let rest = jobs.iter().enumerate().filter(|(_, job)| in_steps(&job.finish));
+        let checked = self.is_checked();
+        let rest = jobs.iter().enumerate().filter(|(_, job)| in_steps(&job.finish, checked));
         let (at, rest): (Vec<_>, Vec<_>) = rest.map(|(i, job)| (i, job.clone())).unzip();
         let quotients = at.iter().map(|&i| results[i].share.clone()).collect();
         for (i, done) in at.iter().zip(provided::after_truncation(self, &rest, quotients)?) {
@@ -139,7 +144,7 @@ impl<E: Engine> Protocol for Rss<E> {
         jobs: &[(&Self::Share, u32)],
         mode: TruncationMode,
     ) -> Result<Vec<Self::Share>> {
-        Self::check_truncations(jobs, mode)?;
+        self.check_truncations(jobs, mode)?;
         self.talk(|rss| rss.divide(jobs, mode))
     }
 

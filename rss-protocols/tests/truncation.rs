@@ -3,7 +3,7 @@
 use mpc_core::{Finish, Product, Protocol, SplitMix64, TestWorld, TruncationMode};
 use net::Party;
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor};
-use rss_protocols::Rss;
+use rss_protocols::{Options, Rss, Security};
 
 const N: usize = 1 << 20;
 const T: u32 = 20;
@@ -18,14 +18,22 @@ fn factors(seed: u64) -> [Vec<u64>; 2] {
 
 /// Quotients by `2^20` of the products, with the products.
 fn quotients(mode: TruncationMode) -> Vec<(i64, i64)> {
+    quotients_in(Security::SemiHonest, N, mode)
+}
+
+/// The same of the first `n` products in a session of some security.
+fn quotients_in(security: Security, n: usize, mode: TruncationMode) -> Vec<(i64, i64)> {
     let world = TestWorld::new(3);
     let seed = world.seed();
     let opened = world.run(
-        |session| Rss::new(session, CpuEngine::new(1)),
+        move |session| {
+            let options = Options::default().security(security);
+            Rss::with_options(session, CpuEngine::new(1), options)
+        },
         move |mpc| {
-            let values = factors(seed).map(Tensor::vector);
+            let values = factors(seed).map(|words| Tensor::vector(words[..n].to_vec()));
             let mine = (mpc.me() == Party(1)).then_some(&values[..]);
-            let shapes = [Shape::new([N])?, Shape::new([N])?];
+            let shapes = [Shape::new([n])?, Shape::new([n])?];
             let x = mpc.input(Party(1), &shapes, mine)?;
             let finish = Finish::Truncate { bits: T, mode };
             let y = mpc.product(Product::new(Bilinear::Mul, &x[0], &x[1], finish))?.share;
@@ -67,6 +75,18 @@ fn default_errs_by_less_than_a_unit_without_bias() {
 #[test]
 fn early_errs_by_less_than_one_and_a_half_units_without_bias() {
     keeps_its_promise(TruncationMode::Early, 1.5);
+}
+
+#[test]
+fn checked_errs_by_less_than_one_and_a_half_units_without_bias() {
+    let n = 1 << 16;
+    let errors = errors(&quotients_in(Security::Checked, n, TruncationMode::Default));
+    let mean = errors.iter().sum::<f64>() / n as f64;
+    let variance = errors.iter().map(|e| e * e).sum::<f64>() / n as f64;
+    assert!(errors.iter().all(|error| error.abs() < 1.5));
+    assert!(mean.abs() < 5.0 * (variance / n as f64).sqrt(), "the mean error is {mean}");
+    // Three roundings of 1/12 each.
+    assert!((0.24..0.26).contains(&variance), "the variance is {variance}");
 }
 
 #[test]

@@ -15,9 +15,10 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Shape};
 use crate::{
     BitShare, Rss,
     kernels::{AndAddend, Xor},
+    proofs::{Bits, Transcript},
     runtime::{
         launch::{flat, whole},
-        prss::Key,
+        prss::{Key, Sample},
         roles::{Pair, Role},
         rounds::{Port, Rounds},
     },
@@ -77,6 +78,10 @@ async fn and<E: Engine>(
     let n = x.0.len();
     let masks = p.sample_both(n);
     let y0 = p.sample(Key::Right, n);
+    p.owe({
+        let (x, y) = (x.clone(), y.clone());
+        move |t| relations(t, [&x, &y], masks, y0)
+    });
     let [m, w] = match p.role() {
         Role::Dealer => masks.map(|mask| p.words_of(mask)),
         _ => [p.words_of(p.own(masks)), p.zero()],
@@ -97,4 +102,25 @@ async fn and<E: Engine>(
     let sources = [whole(&addend), whole(&other)];
     let [joint] = p.words_into(&Xor, n, sources, &[], [slot.joint(p.role())])?;
     Ok(p.pair(shared, joint))
+}
+
+/// What all owe for [`and`]: each its addend, masked. Two products each.
+fn relations<E: Engine>(
+    t: &mut Transcript<'_, E>,
+    [x, y]: [&Pair<E::Tensor>; 2],
+    masks: [Sample; 2],
+    y0: Sample,
+) -> Result<()> {
+    let n = y0.len();
+    let [x, y]: [[Bits; 3]; 2] = [t.components(x)?, t.components(y)?];
+    let [w_left, w_right] = t.samples(masks);
+    let [q_left, q_right] = t.exchanged(1, n)?;
+    let shares = t.dealt_left(1, n)? + t.sample::<_>(y0);
+    let sent = [shares + &w_left + &w_right, w_left + q_left, w_right + q_right];
+    for (role, sent) in [Role::Dealer, Role::Left, Role::Right].into_iter().zip(sent) {
+        let [i, j] = [role as usize, (role as usize + 1) % 3];
+        let addend = &x[i] * &(&y[i] + &y[j]) + &x[j] * &y[i];
+        t.bits(role, 1, 64 * n, &(addend + sent))?;
+    }
+    Ok(())
 }

@@ -8,10 +8,11 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Shape};
 use crate::{
     BitShare, Rss, Share,
     kernels::Xor,
+    proofs::{Transcript, Words, adder},
     runtime::{
         chunks::Chunk,
         launch::made,
-        prss::Key,
+        prss::{Key, Sample},
         roles::Pair,
         rounds::{Port, Rounds},
     },
@@ -173,6 +174,10 @@ async fn split_bits<E: Engine>(
     let cols = x.0.len().div_ceil(64);
     let shape = Shape::new([width as usize, cols])?;
     let right = p.sample(Key::Right, shape.len());
+    p.owe({
+        let x = x.clone();
+        move |t| relations(t, &x, width, right)
+    });
     let zeros = made(p.engine, &shape, p.zero())?;
     if p.deals() {
         let a = p.engine.to_planes(&p.dealers(&x)?, 0, width)?;
@@ -189,6 +194,19 @@ async fn split_bits<E: Engine>(
     };
     let b = p.engine.to_planes(p.joint(&x), 0, width)?;
     Ok((p.pair(share, zeros.clone()), p.pair(zeros, b)))
+}
+
+/// What the dealer owes for [`split_bits`]: what it shares are the bits of `x0 + x1`.
+fn relations<E: Engine>(
+    t: &mut Transcript<'_, E>,
+    x: &Pair<E::Tensor>,
+    width: u32,
+    right: Sample,
+) -> Result<()> {
+    let n = x.0.len();
+    let [x0, x1, _]: [Words; 3] = t.components(x)?;
+    let h = [t.dealt_left(width as usize, n.div_ceil(64))?, t.sample(right)];
+    adder(t, n, &h, &[x1.planes(0, width), x0.planes(0, width)]).map(drop)
 }
 
 /// Carries generated in the span of places that ends at each place, and carries propagated through

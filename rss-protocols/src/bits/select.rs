@@ -5,15 +5,22 @@ use ring_arith::{BitTensor, Engine, EngineTensor};
 
 use crate::{
     BitShare, Rss, Share,
-    compare::select::{Factor, MaskWords, Selected, Selection, words},
+    compare::{
+        StatedBit,
+        select::{Factor, MaskWords, Selected, Selection, words},
+    },
     kernels::Xor,
+    proofs::{Bits, Transcript},
     runtime::{
         chunks::{Chunk, Layout},
         launch::{map, slice},
         roles::{Pair, Role, Roles},
         rounds::{Port, Rounds},
     },
-    share::{output::Outputs, reusable::Bit},
+    share::{
+        output::Outputs,
+        reusable::{Bit, Origin},
+    },
 };
 
 /// A bit, and words that it is multiplied with.
@@ -83,13 +90,10 @@ impl<E: Engine> Rss<E> {
                 let bit = match reusable {
                     Some(bit) => {
                         let part = &bit.chunks[i];
-                        let share = Some(part.share.clone());
-                        Bit { known: part.known.clone(), opposite: bit.negated, share }
+                        let origin = Origin::Opened(part.share.clone());
+                        Bit { known: part.known.clone(), opposite: bit.negated, origin }
                     }
-                    None => {
-                        let known = self.known_plane(bits, *plane, chunk, &p.roles)?;
-                        Bit { known, opposite: false, share: None }
-                    }
+                    None => self.shared_bit(bits, *plane, chunk, &p.roles)?,
                 };
                 let mut selected = Vec::with_capacity(factors.len());
                 for (factor, slot) in factors.iter().zip(output.slots(chunk)) {
@@ -116,14 +120,14 @@ impl<E: Engine> Rss<E> {
         Ok(results)
     }
 
-    /// The plane that a role knows of a chunk of shared bits: `u` at the dealer, `v` at the evaluators.
-    pub(crate) fn known_plane(
+    /// A plane of a chunk of shared bits.
+    pub(crate) fn shared_bit(
         &self,
         bits: &BitShare<E::Tensor>,
         plane: usize,
         chunk: &Chunk,
         roles: &Roles,
-    ) -> Result<E::Tensor> {
+    ) -> Result<Bit<E::Tensor>> {
         let engine = &self.engine;
         let columns = chunk.range.start / 64..chunk.range.end.div_ceil(64);
         mutant!("bits: every piece from the first column on", columns = 0..columns.len());
@@ -131,24 +135,35 @@ impl<E: Engine> Rss<E> {
             let plane = slice(engine, side.planes(), 0, plane, plane + 1)?;
             Ok(slice(engine, &plane, 1, columns.start, columns.end)?)
         };
-        let Pair(first, second) = roles.pair(columns_of(bits.mine())?, columns_of(bits.next())?);
-        Ok(match roles.role {
-            Role::Dealer => map(engine, &Xor, first.shape(), [&first, &second], &[])?,
-            Role::Left => second,
-            Role::Right => first,
-        })
+        let components = roles.pair(columns_of(bits.mine())?, columns_of(bits.next())?);
+        let Pair(first, second) = &components;
+        let known = match roles.role {
+            Role::Dealer => map(engine, &Xor, first.shape(), [first, second], &[])?,
+            Role::Left => second.clone(),
+            Role::Right => first.clone(),
+        };
+        Ok(Bit { known, opposite: false, origin: Origin::Shared(components) })
     }
 }
 
 /// A bit of one chunk times words of `n` elements.
 async fn select<E: Engine>(
     mut p: Port<'_, E>,
-    Bit { known, share, .. }: Bit<E::Tensor>,
+    Bit { known, origin, .. }: Bit<E::Tensor>,
     n: usize,
     selected: Vec<Selected<E::Tensor>>,
 ) -> Result<Vec<Pair<E::Tensor>>> {
-    let u = MaskWords::sample_or_reuse(&mut p, share, n);
+    let u = MaskWords::sample_or_reuse(&mut p, &origin, n);
     let selection = Selection::sample(&mut p, n, selected.len());
+    p.owe({
+        let stated: Vec<_> = selected.iter().map(Selected::stated).collect();
+        let (v, u, selection) = (known.clone(), u.clone(), selection.clone());
+        move |t| {
+            let bit = stated_bit(t, &origin, &v)?;
+            let k = u.relations(t, n, &bit.u)?;
+            selection.relations(t, &k, &bit.v, &stated).map(drop)
+        }
+    });
     let known = p.bits_as_words(&known, n)?;
     if p.deals() {
         u.deal(&p, &known)?;
@@ -158,4 +173,17 @@ async fn select<E: Engine>(
     let u = u.read(p.role(), &dealt)?;
     let products = selection.read(p.role(), &dealt, words(&selected))?;
     selection.select(&p, &u, products, known, &selected).await
+}
+
+/// A bit as relations need it. Of one that was opened before, `u` was proven then.
+fn stated_bit<E: Engine>(
+    t: &Transcript<'_, E>,
+    origin: &Origin<E::Tensor>,
+    known: &E::Tensor,
+) -> Result<StatedBit> {
+    if let Origin::Shared(components) = origin {
+        let [x0, x1, v]: [Bits; 3] = t.components(components)?;
+        return Ok(StatedBit { u: x0 + x1, v });
+    }
+    Ok(StatedBit { u: Bits::zero(), v: t.joint(known)? })
 }

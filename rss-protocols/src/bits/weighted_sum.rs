@@ -18,10 +18,11 @@ use ring_arith::{BitTensor, Engine, EngineTensor, Source, Tensor};
 use crate::{
     BitShare, Rss, Share,
     kernels::{LANES, LaneDealer, LaneSum, Negate, Xor},
+    proofs::{Bits, Transcript, Words, bit_as_word},
     runtime::{
         launch::{invalid, plane_of, planes, slice, to_plane, whole},
         prss::{Key, Planes, Sample},
-        roles::Pair,
+        roles::{Pair, Role},
         rounds::{Port, Rounds},
     },
     share::output::{Slot, exchange},
@@ -98,6 +99,11 @@ async fn weighted_sum<E: Engine>(
     let y: Vec<_> =
         lists.iter().map(|_| [Key::Right, Key::Left].map(|key| p.sample(key, n))).collect();
 
+    p.owe({
+        let (bits, weights, y) = (bits.clone(), weights.clone(), y.clone());
+        move |t| relations(t, n, &bits, &weights.lists, u, &y)
+    });
+
     if p.deals() {
         let words = p.bits_as_words(&p.map(&Xor, [&bits.0, &bits.1], &[])?, n)?;
         let sources = vec![
@@ -159,4 +165,39 @@ fn addend<E: Engine>(
         total = sum;
     }
     Ok(total)
+}
+
+/// What all owe for [`weighted_sum`]: the dealer its bits as words, the evaluators their addends of each sum.
+fn relations<E: Engine>(
+    t: &mut Transcript<'_, E>,
+    n: usize,
+    bits: &Pair<E::Tensor>,
+    lists: &[Vec<u64>],
+    u: Sample,
+    y: &[[Sample; 2]],
+) -> Result<()> {
+    let (cols, width) = (n.div_ceil(64), u.len() / n.max(1));
+    let [x0, x1, v]: [Bits; 3] = t.components(bits)?;
+    let [left, right]: [Words; 2] = [t.sample(u), t.dealt_right(width, n)?];
+    let mut shares = Vec::with_capacity(width);
+    for j in 0..width {
+        let k = [left.picked(n, [j]), right.picked(n, [j])];
+        let bit = x0.picked(cols, [j]) + x1.picked(cols, [j]);
+        bit_as_word(t, n, &k.each_ref().map(|k| k.planes(0, 64)), &bit)?;
+        let v = v.picked(cols, [j]).words(n);
+        shares.push((k, v));
+    }
+    for (list, &[y0, y1]) in lists.iter().zip(y) {
+        let sum = |side: usize| -> Words {
+            let terms = shares.iter().zip(list);
+            terms
+                .map(|((k, v), &c)| &k[side] * v.map(|v| c.wrapping_mul(1u64.wrapping_sub(2 * v))))
+                .sum()
+        };
+        let known: Words = shares.iter().zip(list).map(|((_, v), &c)| v.scaled(c)).sum();
+        let sent = t.exchanged(1, n)?;
+        t.words(Role::Left, 64, &(sum(0) + known - t.sample::<_>(y1) - &sent[0]))?;
+        t.words(Role::Right, 64, &(sum(1) - t.sample::<_>(y0) - &sent[1]))?;
+    }
+    Ok(())
 }

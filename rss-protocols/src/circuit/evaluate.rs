@@ -28,17 +28,18 @@ use crate::{
 };
 
 /// The samples of one evaluation, on planes of `cols` words.
+#[derive(Clone)]
 pub(crate) struct Evaluation {
-    circuit: Arc<Circuit>,
-    cols: usize,
+    pub(super) circuit: Arc<Circuit>,
+    pub(super) cols: usize,
     /// Left's shares of the encoded digits.
-    digits: Sample,
+    pub(super) digits: Sample,
     /// Masks of the bits that the evaluators open, by the evaluator that adds them.
-    masks: [Sample; 2],
+    pub(super) masks: [Sample; 2],
     /// Right's shares of the masks of merged nodes.
-    shares: Sample,
+    pub(super) shares: Sample,
     /// Right's shares of the products of masks.
-    products: Sample,
+    pub(super) products: Sample,
 }
 
 /// The dealer's message to an evaluator.
@@ -114,6 +115,8 @@ impl Evaluation {
                 3 => planes(p.engine, &Codes::<3>, space, sources, &[], outputs, targets)?,
                 _ => planes(p.engine, &Codes::<4>, space, sources, &[], outputs, targets)?,
             };
+            #[cfg(test)]
+            p.links.borrow_mut().note_codes(code, cols);
             p.to_right(&encoded)?;
         }
         Ok(())
@@ -425,7 +428,7 @@ impl Evaluation {
     // -- both ------------------------------------------------------------------------------------
 
     /// The factors of merges with these children, lowest first, `greater` before `equal`.
-    fn factors<'x>(
+    pub(super) fn factors<'x>(
         &'x self,
         children: &'x [Child],
     ) -> impl Iterator<Item = (&'x Child, &'x Batch, usize)> {
@@ -436,7 +439,7 @@ impl Evaluation {
     }
 
     /// For each result of a node: its place among the opened bits, or `None` if it is kept.
-    fn results(&self, batch: &Batch) -> Vec<Option<usize>> {
+    pub(super) fn results(&self, batch: &Batch) -> Vec<Option<usize>> {
         let greater = batch.opens_g.then_some(0);
         let equal = batch.opens_e.then_some(usize::from(batch.opens_g));
         match (self.circuit.predicate, &batch.gate) {

@@ -9,7 +9,8 @@ use mpc_core::{Compare, Compared, Result, ShareTensor, Then};
 use ring_arith::Engine;
 
 pub(crate) use protocol::{
-    CompareMessage, CompareSamples, Comparison, MaskedBit, Outcome, Purpose, SharedMask, compare,
+    CompareMessage, CompareSamples, Comparison, MaskedBit, Outcome, Purpose, SharedMask, StatedBit,
+    compare,
 };
 use select::{Factor, Selected};
 

@@ -16,23 +16,29 @@ use std::sync::Arc;
 use mpc_core::Result;
 use ring_arith::{Engine, EngineTensor};
 
-use super::select::{MaskShare, MaskWords, Selected, Selection, words};
+use super::select::{MaskShare, MaskWords, Selected, Selection, Stated, words};
 use crate::{
     circuit::{
         evaluate::{CircuitMessage, Evaluation},
+        relations::StatedCodes,
         schedule::{Circuit, Predicate},
     },
     kernels::{OpenDealer, Shift, Xor, Xor3},
+    proofs::{Bits, Transcript, Words, adder},
     runtime::{
         launch::{made, plane_of, planes, slice, to_plane},
         prss::{Key, Sample},
-        roles::Pair,
+        roles::{Pair, Role},
         rounds::{Incoming, Port},
     },
-    share::reusable::{OpenedBit, WordShare},
+    share::reusable::OpenedBit,
 };
 
+/// Added to `b` in a test for zero: `a + b = 0` exactly if `a = ~(b - 1)`.
+const LESS: u64 = u64::MAX;
+
 /// The planes of two words that are compared.
+#[derive(Clone)]
 pub(crate) struct Comparison {
     pub circuit: Arc<Circuit>,
     /// The plane above the circuit's, whose two bits are added to the carry.
@@ -42,6 +48,7 @@ pub(crate) struct Comparison {
 }
 
 /// The samples of a comparison whose outcome is opened to the evaluators under a mask of the dealer.
+#[derive(Clone)]
 pub(crate) struct MaskedBit {
     comparison: Comparison,
     evaluation: Evaluation,
@@ -173,18 +180,19 @@ pub(crate) async fn compare<E: Engine>(
     let zero_test = circuit.predicate == Predicate::Equal;
     let comparison = Comparison { circuit, top: !zero_test, low: 0 };
     let samples = CompareSamples::sample(&mut p, comparison, x.0.len(), bit, selected.len());
+    samples.owe(&p, &x, &selected);
     if p.deals() {
         return samples.deal(&p, &p.dealers(&x)?, &selected);
     }
     let dealt = samples.read(&p, &p.dealt().await, words(&selected))?;
-    let less = u64::MAX;
+    let less = LESS;
     mutant!("zero test: of b instead of b - 1", less = 0);
-    // a + b = 0 exactly if a = ~(b - 1).
     let b = if zero_test { p.map(&Shift, [p.joint(&x)], &[less])? } else { p.joint(&x).clone() };
     samples.evaluate(&p, dealt, b, &selected).await
 }
 
 /// The samples of a comparison and of the uses of its outcome.
+#[derive(Clone)]
 pub(crate) struct CompareSamples<T> {
     n: usize,
     sign: MaskedBit,
@@ -227,12 +235,12 @@ impl<T: EngineTensor> CompareSamples<T> {
         let known = self.sign.deal(p, a)?;
         let components = self.bit.map(|bit| bit.deal(p, &known)).transpose()?;
         let mut words = Vec::new();
+        let mut share = None;
         if !selected.is_empty() {
             let u = p.bits_as_words(&known, self.n)?;
-            self.u.deal(p, &u)?;
+            share = Some(self.u.deal(p, &u)?);
             words = self.selection.deal(p, &u, selected)?;
         }
-        let share = (!selected.is_empty()).then_some(WordShare::Dealer);
         let bit = components.map(|components| OpenedBit { components, known, share });
         Ok(Outcome { bit, words })
     }
@@ -274,5 +282,119 @@ impl<T: EngineTensor> CompareSamples<T> {
             None => None,
         };
         Ok(Outcome { bit, words })
+    }
+}
+
+// -- what is owed --------------------------------------------------------------------------------
+
+/// An opened bit: the dealer's `u`, which may have products, and the evaluators' `v`.
+pub(crate) struct StatedBit {
+    pub u: Bits,
+    pub v: Bits,
+}
+
+impl MaskedBit {
+    /// What the dealer owes for its codes of the bits of `a`.
+    pub fn code_relations<E: Engine>(
+        &self,
+        t: &mut Transcript<'_, E>,
+        n: usize,
+    ) -> Result<StatedCodes> {
+        self.evaluation.code_relations(t, n)
+    }
+
+    /// The same for an `a` of which the evaluators hold the parts: its bits are the codes'. Gives its top bit too.
+    pub fn bits_of_sum<E: Engine>(
+        &self,
+        t: &mut Transcript<'_, E>,
+        n: usize,
+        a: [&Words; 2],
+    ) -> Result<(StatedCodes, Bits)> {
+        let bits = self.comparison.circuit.bits as u32;
+        let codes = self.code_relations(t, n)?;
+        let carry = adder(t, n, &codes.bits, &a.map(|part| part.planes(0, bits)))?;
+        let top = if self.comparison.top {
+            let [left, right] = a.map(|part| part.planes(bits, 1));
+            carry + left + right
+        } else {
+            Bits::zero()
+        };
+        Ok((codes, top))
+    }
+
+    /// What all owe for the circuit and the opening, given the codes and the top bit of `a`, and `b`.
+    pub fn relations<E: Engine>(
+        &self,
+        t: &mut Transcript<'_, E>,
+        n: usize,
+        (codes, top): (&StatedCodes, Bits),
+        b: &Words,
+    ) -> Result<StatedBit> {
+        let bits = self.comparison.circuit.bits;
+        let planes = b.planes(0, self.comparison.width());
+        let result = self.evaluation.relations(t, n, codes, &planes)?;
+        let [left, right] = result.evaluators;
+        let left = if self.comparison.top { left + planes.picked(self.cols, [bits]) } else { left };
+        let masks: [Bits; 2] = t.samples(self.masks);
+        let sent = t.exchanged(1, self.cols)?;
+        t.bits(Role::Left, 1, n, &(left + &masks[0] + &sent[0]))?;
+        t.bits(Role::Right, 1, n, &(right + &masks[1] + &sent[1]))?;
+        let [of_left, of_right] = masks;
+        let [left, right] = sent;
+        Ok(StatedBit { u: result.dealer + top + of_left + of_right, v: left + right })
+    }
+}
+
+impl SharedMask {
+    /// What the dealer owes for the shares of its mask.
+    pub fn relations<E: Engine>(self, t: &mut Transcript<'_, E>, n: usize, u: &Bits) -> Result<()> {
+        let left: Bits = t.dealt_left(1, self.0.len())?;
+        t.bits(Role::Dealer, 1, n, &(left + t.sample::<_>(self.0) + u))
+    }
+}
+
+impl<T: EngineTensor> CompareSamples<T> {
+    /// Keeps what all owe for the comparison of a shared value.
+    pub fn owe<E: Engine<Tensor = T>>(
+        &self,
+        p: &Port<'_, E>,
+        x: &Pair<T>,
+        selected: &[Selected<T>],
+    ) {
+        let stated: Vec<_> = selected.iter().map(Selected::stated).collect();
+        let (samples, x) = (self.clone(), x.clone());
+        p.owe(move |t| samples.relations(t, &x, &stated));
+    }
+
+    fn relations<E: Engine<Tensor = T>>(
+        &self,
+        t: &mut Transcript<'_, E>,
+        x: &Pair<T>,
+        selected: &[Stated<T>],
+    ) -> Result<()> {
+        let n = self.n;
+        let [x0, x1, b] = t.components(x)?;
+        let zero_test = self.sign.comparison.circuit.predicate == Predicate::Equal;
+        let b = if zero_test { b.map(|b| b.wrapping_add(LESS)) } else { b };
+        let (codes, top) = self.sign.bits_of_sum(t, n, [&x1, &x0])?;
+        let StatedBit { u, v } = self.sign.relations(t, n, (&codes, top), &b)?;
+        self.uses(t, &StatedBit { u, v }, selected).map(drop)
+    }
+
+    /// What all owe for the uses of the outcome. Gives the components of each selected word.
+    fn uses<E: Engine<Tensor = T>>(
+        &self,
+        t: &mut Transcript<'_, E>,
+        StatedBit { u, v }: &StatedBit,
+        selected: &[Stated<T>],
+    ) -> Result<Vec<[Words; 3]>> {
+        if let Some(bit) = self.bit {
+            bit.relations(t, self.n, u)?;
+        }
+        if selected.is_empty() {
+            return Ok(Vec::new());
+        }
+        let k = self.u.relations(t, self.n, u)?;
+        self.selection.relations(t, &k, v, selected)
     }
 }

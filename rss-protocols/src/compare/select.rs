@@ -19,6 +19,7 @@ use ring_arith::{Engine, EngineTensor, Source};
 
 use crate::{
     kernels::{ArithEvaluator, Difference, SelectDealer, SelectEvaluator},
+    proofs::{Bits, Holders, Shared, Transcript, Words, bit_as_word},
     runtime::{
         launch::whole,
         prss::{Key, Sample},
@@ -27,11 +28,12 @@ use crate::{
     },
     share::{
         output::{Slot, exchange},
-        reusable::WordShare,
+        reusable::{Origin, WordShare},
     },
 };
 
 /// A bit's factor.
+#[derive(Clone)]
 pub(crate) enum Factor<T> {
     /// A word, given as the role's two components.
     Word(Pair<T>),
@@ -49,6 +51,7 @@ pub(crate) struct Selected<T: EngineTensor> {
 }
 
 /// The dealer's `u` as words, shared between the evaluators.
+#[derive(Clone)]
 pub(crate) enum MaskWords<T> {
     /// The dealer shares it now: left's share is a sample, right's is sent.
     Dealt(Sample),
@@ -63,6 +66,7 @@ pub(crate) enum MaskShare<T> {
 }
 
 /// The samples of a selection, for each result: right's share of `u a`, and components 0 and 1.
+#[derive(Clone)]
 pub(crate) struct Selection {
     n: usize,
     samples: Vec<[Sample; 3]>,
@@ -79,22 +83,30 @@ impl<T: EngineTensor> MaskWords<T> {
         Self::Dealt(p.sample(Key::Left, n))
     }
 
-    /// For `n` elements, to be shared now unless that was done before.
+    /// For `n` elements of a bit, to be shared now unless that was done before.
     pub fn sample_or_reuse<E: Engine<Tensor = T>>(
         p: &mut Port<'_, E>,
-        share: Option<WordShare<T>>,
+        origin: &Origin<T>,
         n: usize,
     ) -> Self {
-        share.map_or_else(|| Self::sample(p, n), Self::Reused)
+        match origin {
+            Origin::Shared(_) => Self::sample(p, n),
+            Origin::Opened(share) => Self::Reused(share.clone()),
+        }
     }
 
-    /// The dealer shares `u` unless that was done before.
-    pub fn deal<E: Engine<Tensor = T>>(&self, p: &Port<'_, E>, u: &T) -> Result<()> {
-        if let Self::Dealt(left) = self {
-            let [right] = p.words(&Difference, u.len(), [whole(u), p.words_of(*left)], &[])?;
-            p.to_right(&right)?;
+    /// The dealer shares `u` unless that was done before. What it keeps for later selections.
+    pub fn deal<E: Engine<Tensor = T>>(&self, p: &Port<'_, E>, u: &T) -> Result<WordShare<T>> {
+        let left = match self {
+            Self::Dealt(left) => *left,
+            Self::Reused(share) => return Ok(share.clone()),
+        };
+        let [right] = p.words(&Difference, u.len(), [whole(u), p.words_of(left)], &[])?;
+        p.to_right(&right)?;
+        if !p.is_checked() {
+            return Ok(WordShare::Dealer);
         }
-        Ok(())
+        Ok(WordShare::Both([p.tensor_of(left)?, right]))
     }
 
     /// An evaluator reads its share.
@@ -107,7 +119,7 @@ impl<T: EngineTensor> MaskWords<T> {
             (Self::Dealt(left), Role::Right) => MaskShare::Words(dealt.words(left.len())?),
             (Self::Dealt(left), _) => MaskShare::Sample(*left),
             (Self::Reused(WordShare::Evaluator(share)), _) => MaskShare::Words(share.clone()),
-            (Self::Reused(WordShare::Dealer), _) => unreachable!("the dealer reads no share"),
+            (Self::Reused(_), _) => unreachable!("the dealer reads no share"),
         })
     }
 }
@@ -219,5 +231,92 @@ impl Selection {
             });
         }
         Ok(addends)
+    }
+}
+
+// -- what is owed --------------------------------------------------------------------------------
+
+/// A result of a selection, as its relations need it.
+#[derive(Clone)]
+pub(crate) struct Stated<T> {
+    pub factor: Factor<T>,
+    pub opposite: bool,
+}
+
+impl<T: EngineTensor> Selected<T> {
+    /// Without its place.
+    pub fn stated(&self) -> Stated<T> {
+        Stated { factor: self.factor.clone(), opposite: self.opposite }
+    }
+}
+
+impl<T: EngineTensor> MaskWords<T> {
+    /// What the dealer owes for `u` as words: they are the plane `u`. Gives the shares. Those that are used again were
+    /// proven before.
+    pub fn relations<E: Engine<Tensor = T>>(
+        &self,
+        t: &mut Transcript<'_, E>,
+        n: usize,
+        u: &Bits,
+    ) -> Result<Shared<Words>> {
+        let left = match self {
+            Self::Dealt(left) => *left,
+            Self::Reused(share) => {
+                let [left, right] = match (share, t.roles().role) {
+                    (WordShare::Both([left, right]), _) => [Some(left), Some(right)],
+                    (WordShare::Evaluator(left), Role::Left) => [Some(left), None],
+                    (WordShare::Evaluator(right), _) => [None, Some(right)],
+                    (WordShare::Dealer, _) => [None, None],
+                };
+                let holders =
+                    [Role::Left, Role::Right].map(|role| Holders::both(Role::Dealer, role));
+                return Ok([t.held(holders[0], n, left)?, t.held(holders[1], n, right)?]);
+            }
+        };
+        let k = [t.sample(left), t.dealt_right(1, n)?];
+        bit_as_word(t, n, &k.each_ref().map(|k: &Words| k.planes(0, 64)), u)?;
+        Ok(k)
+    }
+}
+
+impl Selection {
+    /// What all owe for results by a bit `u + v` of which `k` are shares of `u` as words: the dealer its products
+    /// `d_left + d_right = (k_left + k_right) a`, the evaluators their addends. Gives the components of each result.
+    pub fn relations<E: Engine>(
+        &self,
+        t: &mut Transcript<'_, E>,
+        k: &Shared<Words>,
+        v: &Bits,
+        selected: &[Stated<E::Tensor>],
+    ) -> Result<Vec<[Words; 3]>> {
+        let n = self.n;
+        let mut results = Vec::with_capacity(selected.len());
+        for (Stated { factor, opposite }, &[d, y0, y1]) in selected.iter().zip(&self.samples) {
+            let v = v.words(n).map(|v| v ^ u64::from(*opposite));
+            let sign = v.map(|v| 1u64.wrapping_sub(2 * v));
+            // The evaluators' addends: of the product with the dealer's parts, and what left adds alone.
+            let (addends, joint) = match factor {
+                Factor::Word(x) => {
+                    let [x0, x1, b] = t.components(x)?;
+                    let d = [t.dealt_left(1, n)?, t.sample(d)];
+                    let product = (&k[0] + &k[1]) * (&x0 + &x1);
+                    t.words(Role::Dealer, 64, &(product - &d[0] - &d[1]))?;
+                    let signed = &sign * &b;
+                    let addend = |side: usize, a: &Words| {
+                        (a - d[side].scaled(2)) * &v + &d[side] + &k[side] * &signed
+                    };
+                    ([addend(0, &x1), addend(1, &x0)], &v * &b)
+                }
+                Factor::One => ([&k[0] * &sign, &k[1] * &sign], v),
+            };
+            let [left, right] = addends;
+            let sent = t.exchanged(1, n)?;
+            let [y0, y1] = [y0, y1].map(|y| t.sample(y));
+            t.words(Role::Left, 64, &(left + joint - &y1 - &sent[0]))?;
+            t.words(Role::Right, 64, &(right - &y0 - &sent[1]))?;
+            let [left, right] = sent;
+            results.push([y0, y1, left + right]);
+        }
+        Ok(results)
     }
 }

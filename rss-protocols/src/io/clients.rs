@@ -225,6 +225,7 @@ impl<E: Engine> Deal for Rss<E> {
     }
 
     fn hold(&self, shares: &[&Self::Share]) -> Result<Vec<Held>> {
+        self.verify()?;
         let held = shares.iter().map(|share| {
             let [mine, next] = [share.mine(), share.next()];
             Ok(match self.setting {
@@ -237,6 +238,7 @@ impl<E: Engine> Deal for Rss<E> {
 
     /// Nothing is sent between servers. The dealer does not hold results and releases none.
     fn release(&mut self, shares: &[&Self::Share]) -> Result<Vec<Released>> {
+        self.verify()?;
         match self.setting {
             Setting::Three => self.release_components(shares),
             Setting::Dealt => self.release_addends(shares),

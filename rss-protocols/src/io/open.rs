@@ -72,6 +72,7 @@ impl<E: Engine> Rss<E> {
     /// Cost: 192 bits, 1 round, and a hash a party, 96 bytes in all. With a dealer 128 bits and no hash; to
     /// the dealer everything is 0.
     pub(crate) fn reveal_to_all(&mut self, shares: &[&Share<E::Tensor>]) -> Result<Vec<E::Tensor>> {
+        self.verify()?;
         if self.deals() {
             return shares.iter().map(|share| self.zero_like(share.shape())).collect();
         }
@@ -161,6 +162,7 @@ impl<E: Engine> Rss<E> {
         to: Party,
         shares: &[&Share<E::Tensor>],
     ) -> Result<Option<Vec<E::Tensor>>> {
+        self.verify()?;
         if self.setting == Setting::Dealt {
             return self.reveal_to_the_other(to, shares);
         }
@@ -193,6 +195,7 @@ impl<E: Engine> Rss<E> {
         &mut self,
         bits: &[&BitShare<E::Tensor>],
     ) -> Result<Vec<BitTensor<E::Tensor>>> {
+        self.verify()?;
         if self.deals() {
             let mut zeros = Vec::with_capacity(bits.len());
             for bit in bits {

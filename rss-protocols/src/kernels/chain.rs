@@ -2,7 +2,7 @@
 
 use ring_arith::{Word, WordKernel};
 
-use super::rounding::{base, early_sum, not_top, offset, round_up};
+use super::rounding::{base, early_sum, nearest, not_top, offset, round_up, rounded_part};
 
 fields! {
     /// A truncated product at the dealer: `a >> t`, left's share of it, right's share of `na` modulo `2^t`,
@@ -81,5 +81,33 @@ fields! {
     ChainSettleDealer("chain-settle-dealer") [half, y0, m_left, m_right; 4] _ => [2] |t| {
         let high = W::constant(u64::MAX << (64 - t));
         [y0 - (m_right & high), half - y0 - (m_left & high)]
+    }
+}
+
+fields! {
+    /// [`ChainDealer`] of a checked truncation. Inputs: the same, `a_right` for the mask of `A`, and left's share of
+    /// the carry of the rounded parts. Outputs: their sum, `a_left`, right's shares of `na` and of the carry, `na`,
+    /// and right's share of the sum.
+    ChainCheckedDealer("chain-checked-dealer")
+        [ax, ay, ap, w_left, w_right, a_right, e_left, g_left; 8] _ => [6] |t| {
+        let (top, low) = (64 - t, W::constant((1 << t) - 1));
+        let a_left = ax * ay + ap - w_left - w_right - a_right;
+        let right = rounded_part(a_right, t, W::constant(0));
+        let sum = a_left.shr(t) + right;
+        let hi = sum & W::constant(u64::MAX >> t);
+        let na = not_top(hi.shl(t));
+        let g_right = (sum.shr(top) - g_left) & low;
+        [hi, a_left, (na - e_left) & low, g_right, na, right - g_right.shl(top)]
+    }
+}
+
+fields! {
+    /// [`ChainWhole`] of a checked truncation: with an evaluator's part of `a` and its share of the carry of the rounded
+    /// parts. Outputs: the same, and the share of `A`. The parameter is all ones at left.
+    ChainChecked("chain-checked") [own, other, e, a, g; 5] params => [4] |t| {
+        let hi = nearest(own + other + W::constant(offset()), t) & W::constant(u64::MAX >> t);
+        let nb = not_top(hi.shl(t));
+        let share = rounded_part(a, t, params[0]) - g.shl(64 - t);
+        [base(hi, t), nb, e & -nb, share]
     }
 }

@@ -21,6 +21,15 @@ pub(super) fn round_up<W: Word>(b: W, t: u32) -> W {
     b.shr(t) + ((b & low) + low).shr(t)
 }
 
+/// `b / 2^t` rounded to nearest, ties to even.
+#[inline(always)]
+pub(super) fn nearest<W: Word>(b: W, t: u32) -> W {
+    let low = W::constant((1 << t) - 1);
+    let odd = b.shr(t) & W::constant(1);
+    mutant!("early: ties up", odd = W::constant(1));
+    b.shr(t) + ((b & low) + odd + W::constant((1 << (t - 1)) - 1)).shr(t)
+}
+
 /// `1` where the top bit is 0.
 #[inline(always)]
 pub(super) fn not_top<W: Word>(x: W) -> W {
@@ -113,11 +122,7 @@ fields! {
 fields! {
     /// Right's half of `b`, rounded to nearest, ties to even, to `64 - t` bits.
     EarlyNearest("early-nearest") [b; 1] _ => [1] |t| {
-        let low = W::constant((1 << t) - 1);
-        let odd = b.shr(t) & W::constant(1);
-        mutant!("early: ties up", odd = W::constant(1));
-        let up = ((b & low) + odd + W::constant((1 << (t - 1)) - 1)).shr(t);
-        [(b.shr(t) + up) & W::constant(u64::MAX >> t)]
+        [nearest(b, t) & W::constant(u64::MAX >> t)]
     }
 }
 
@@ -181,10 +186,10 @@ fields! {
 }
 
 fields! {
-    /// Exact truncation at the dealer: its components, the share of `a >> t` for left and of
+    /// Exact truncation at the dealer: its components, the share of `a >> t`, less a coin's carry, for left and of
     /// `na` for right.
-    ExactDealer("exact-dealer") [a, e_left, m_left, y0, m_right; 5] _ => [4] |t| {
-        let y1 = a.shr(t) - y0;
+    ExactDealer("exact-dealer") [a, carry, e_left, m_left, y0, m_right; 6] _ => [4] |t| {
+        let y1 = a.shr(t) - carry - y0;
         let e_right = (not_top(a) - e_left) & W::constant((1 << t) - 1);
         [y0 + m_right, y1 + m_left, y1, e_right]
     }
@@ -244,9 +249,64 @@ fields! {
     }
 }
 
+fields! {
+    /// A word and a coin that is the sum of two of `t` bits; that sum's low bits, and its carry.
+    CoinOfTwo("coin-of-two") [a, left, right; 3] _ => [3] |t| {
+        let low = W::constant((1 << t) - 1);
+        let coin = (left & low) + (right & low);
+        [a + coin, coin & low, coin.shr(t)]
+    }
+}
+
 kernel! {
     /// Takes an opened carry off again: `x - (u (1 - 2v) + v)`, the last at left alone.
     TakeCarry("take-carry") [x, u, v; 3] params => [1] {
         [x - ((u ^ -v) + v + (v & params[0]))]
+    }
+}
+
+fields! {
+    /// Checked truncation at the dealer. Inputs: `a`, right's part of it, left's shares of `na` and of the carry of the
+    /// rounded parts, both masks of fields. Outputs: its components, left's part of `a`, the sum of the rounded parts
+    /// modulo `2^(64 - t)`, and right's shares.
+    CheckedDealer("checked-dealer") [a, a_right, e_left, g_left, m_left, m_right; 6] _ => [6] |t| {
+        let top = 64 - t;
+        let (low, high) = (W::constant((1 << t) - 1), W::constant(u64::MAX << top));
+        let a_left = a - a_right;
+        let [right, left] = [rounded_part(a_right, t, W::constant(0)), a_left.shr(t)];
+        let (sum, hi) = (left + right, (left + right) & W::constant(u64::MAX >> t));
+        let e_right = (not_top(hi.shl(t)) - e_left) & low;
+        let g_right = (sum.shr(top) - g_left) & low;
+        [right - (m_right & high), left - (m_left & high), a_left, hi, e_right, g_right]
+    }
+}
+
+/// A part of `a`, divided by `2^t`: left's is rounded down, right's up.
+#[inline(always)]
+pub(super) fn rounded_part<W: Word>(part: W, t: u32, left: W) -> W {
+    let down = part.shr(t);
+    let up = round_up(part, t) & W::constant(u64::MAX >> t);
+    up ^ ((up ^ down) & left)
+}
+
+fields! {
+    /// Checked truncation at the evaluators. Inputs: both halves of `b`, shares of `na` and of the carry of the rounded
+    /// parts, the mask of the field, the part of `a`. Outputs as of [`RoundEvaluator`]. The parameter is all ones at
+    /// left.
+    CheckedEvaluator("checked-evaluator") [own, other, e, g, m, a; 6] params => [3] |t| {
+        let top = 64 - t;
+        let hi = nearest(own + other + W::constant(offset()), t) & W::constant(u64::MAX >> t);
+        let nb = not_top(hi.shl(t));
+        let field = ((e & -nb) - g + m.shr(top)) & W::constant((1 << t) - 1);
+        let part = rounded_part(a, t, params[0]);
+        [base(hi, t) + field.shl(top), field, part - (m & W::constant(u64::MAX << top))]
+    }
+}
+
+fields! {
+    /// The rounded `b` of a checked truncation less the offset and one unit: the planes that are compared.
+    CheckedCompared("checked-compared") [own, other; 2] _ => [1] |t| {
+        let hi = nearest(own + other + W::constant(offset()), t);
+        [hi - W::constant((offset() >> t) + 1)]
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     BitShare, Rss, Share,
     compare::select::{Factor, MaskWords, Selected, Selection},
     kernels::Split,
+    proofs::Bits,
     runtime::{
         chunks::{Chunk, Layout},
         launch::{self, slice},
@@ -97,6 +98,7 @@ async fn scatter<E: Engine>(
             let dealt = last.p.dealt().await;
             let mut products = Vec::with_capacity(levels.len());
             for level in levels.iter().rev() {
+                let dealt = dealt.at(&level.p);
                 let u = level.u.read(level.p.role(), &dealt)?;
                 products.push((u, level.selection.read(level.p.role(), &dealt, 1)?));
             }
@@ -140,7 +142,17 @@ impl<'a, E: Engine> Level<'a, E> {
         let n = self.len / 2 * results;
         let winners = nodes.try_map(|x| Ok(slice(self.p.engine, x, 0, 0, n)?))?;
         let factor = Factor::Word(winners);
-        Ok(vec![Selected { factor, opposite: self.opposite, slot: Slot::anywhere() }])
+        let selected = Selected { factor, opposite: self.opposite, slot: Slot::anywhere() };
+        self.p.owe({
+            let (u, selection) = (self.u.clone(), self.selection.clone());
+            let (known, stated) = (self.known.clone(), [selected.stated()]);
+            move |t| {
+                let k = u.relations(t, n, &Bits::zero())?;
+                let v = t.joint(&known)?;
+                selection.relations(t, &k, &v, &stated).map(drop)
+            }
+        });
+        Ok(vec![selected])
     }
 
     /// The words of all elements of the level, given those of the later ones.

@@ -15,12 +15,13 @@ use ring_arith::{Engine, Source};
 
 use crate::{
     circuit::{evaluate::CircuitMessage, schedule::Circuit},
-    compare::{Comparison, MaskedBit},
+    compare::{Comparison, MaskedBit, StatedBit},
     kernels::{BitProducts, Difference, GainDealer, GainEvaluator, Negate},
+    proofs::{Shared, Transcript, Words, bit_as_word},
     runtime::{
         launch::{array, slice, whole},
         prss::{Key, Sample},
-        roles::Pair,
+        roles::{Pair, Role},
         rounds::{Incoming, Port},
     },
     share::output::{Slot, exchange},
@@ -30,6 +31,7 @@ use crate::{
 pub(crate) type Members<T> = Vec<Pair<T>>;
 
 /// The samples of comparisons of all pairs of three or four members, and of the largest less the last.
+#[derive(Clone)]
 pub(crate) struct OfFour {
     /// Groups.
     n: usize,
@@ -290,4 +292,123 @@ impl OfFour {
             p.words_of(self.parts[tensor][member][subset - 1])
         }
     }
+}
+
+// -- what is owed --------------------------------------------------------------------------------
+
+impl OfFour {
+    /// Keeps what all owe for the largest of some members.
+    pub fn owe<E: Engine>(&self, p: &Port<'_, E>, tensors: &[Members<E::Tensor>]) {
+        let (samples, tensors) = (self.clone(), tensors.to_vec());
+        p.owe(move |t| samples.relations(t, &tensors));
+    }
+
+    /// The dealer owes the comparisons, its bits as words, their products, and these times its parts; the evaluators owe
+    /// their addends.
+    fn relations<E: Engine>(
+        &self,
+        t: &mut Transcript<'_, E>,
+        tensors: &[Members<E::Tensor>],
+    ) -> Result<()> {
+        let (n, pairs) = (self.n, self.pairs.len());
+        let mut components = Vec::with_capacity(tensors.len());
+        for members in tensors {
+            let members = members.iter().map(|x| t.components(x));
+            components.push(members.collect::<Result<Vec<[Words; 3]>>>()?);
+        }
+        let [x0, x1, b] = [0, 1, 2].map(|at| {
+            let difference = |&[i, j]: &[usize; 2]| &components[0][i][at] - &components[0][j][at];
+            let differences: Vec<_> = self.pairs.iter().map(difference).collect();
+            Words::stacked(n, &differences.iter().collect::<Vec<_>>())
+        });
+        let (codes, top) = self.signs.bits_of_sum(t, pairs * n, [&x1, &x0])?;
+        let StatedBit { u, v } = self.signs.relations(t, pairs * n, (&codes, top), &b)?;
+        let v = v.words(pairs * n);
+
+        let mut bits: Vec<Shared<Words>> = Vec::with_capacity(pairs);
+        for &sample in &self.u {
+            bits.push([t.sample(sample), t.dealt_right(1, n)?]);
+        }
+        let all = [0, 1].map(|side| {
+            let shares: Vec<_> = bits.iter().map(|share| &share[side]).collect();
+            Words::stacked(n, &shares).planes(0, 64)
+        });
+        bit_as_word(t, pairs * n, &all, &u)?;
+        // By member and subset of its bits, the evaluators' shares of the product.
+        let mut products = Vec::with_capacity(self.bits);
+        for (member, samples) in self.products.iter().enumerate() {
+            let own = self.bits_of(member);
+            let mut of: Vec<Option<Shared<Words>>> = vec![None; 1 << self.bits];
+            for (k, &(pair, _)) in own.iter().enumerate() {
+                of[1 << k] = Some(bits[pair].clone());
+            }
+            for (&subset, &sample) in several(self.bits).iter().zip(samples) {
+                let share = [t.sample(sample), t.dealt_right(1, n)?];
+                let first = subset & subset.wrapping_neg();
+                let product = joined(of[first].as_ref()) * joined(of[subset - first].as_ref());
+                t.words(Role::Dealer, 64, &(product - joined(Some(&share))))?;
+                of[subset] = Some(share);
+            }
+            products.push(of);
+        }
+        for (at, components) in components.iter().enumerate() {
+            self.tensor_relations(t, at, components, (&products, &v))?;
+        }
+        Ok(())
+    }
+
+    /// What is owed for one tensor.
+    fn tensor_relations<E: Engine>(
+        &self,
+        t: &mut Transcript<'_, E>,
+        tensor: usize,
+        components: &[[Words; 3]],
+        (products, v): (&[Vec<Option<Shared<Words>>>], &Words),
+    ) -> Result<()> {
+        let n = self.n;
+        let [y0, y1]: [Words; 2] = t.samples(self.results[tensor]);
+        let last = &components[self.bits];
+        let mut addends = [Words::zero() - y1, Words::zero() - y0];
+        for member in 0..self.bits {
+            let x = &components[member];
+            let [x0, x1, joint] = [0, 1, 2].map(|at| &x[at] - &last[at]);
+            let bits = self.bits_of(member);
+            for subset in 0..1 << self.bits {
+                let mut coefficient = Words::one(n);
+                for (k, &(pair, opposite)) in bits.iter().enumerate() {
+                    let yes = v.picked(n, [pair]).map(|v| v ^ u64::from(opposite));
+                    let signed = subset >> k & 1 == 1;
+                    let factor = |yes: u64| if signed { 1u64.wrapping_sub(2 * yes) } else { yes };
+                    coefficient = coefficient * yes.map(factor);
+                }
+                let known = &coefficient * &joint;
+                let [left, right] = addends;
+                addends = if subset == 0 {
+                    [left + &x1 * &coefficient + known, right + &x0 * &coefficient]
+                } else {
+                    let product =
+                        products[member][subset].as_ref().expect("every subset has a product");
+                    let part =
+                        [t.dealt_left(1, n)?, t.sample(self.parts[tensor][member][subset - 1])];
+                    let owed = joined(Some(product)) * (&x0 + &x1) - joined(Some(&part));
+                    t.words(Role::Dealer, 64, &owed)?;
+                    [
+                        left + &part[0] * &coefficient + &product[0] * &known,
+                        right + &part[1] * &coefficient + &product[1] * &known,
+                    ]
+                };
+            }
+        }
+        let sent = t.exchanged(1, n)?;
+        for ((role, addend), sent) in [Role::Left, Role::Right].into_iter().zip(addends).zip(sent) {
+            t.words(role, 64, &(addend - sent))?;
+        }
+        Ok(())
+    }
+}
+
+/// The sum of both shares.
+fn joined(shares: Option<&Shared<Words>>) -> Words {
+    let [left, right] = shares.expect("products follow those of fewer bits");
+    left + right
 }

@@ -71,7 +71,7 @@ impl<E: Engine> Rss<E> {
             tensors.push(self.flat_pair(&self.positions(&shape, results)?)?);
         }
         let chunks = match shape.len() {
-            n if n < SMALL => vec![Chunk::whole(results, self.next_dealer(n))],
+            n if n < SMALL => vec![self.whole(results, n)],
             _ => self.options.partition.parts(results, 1),
         };
         // Choices are kept of pairs alone.
@@ -254,11 +254,15 @@ impl<'a, E: Engine> Level<'a, E> {
     fn deal(&self, nodes: &Nodes<E::Tensor>) -> Result<Outcome<E::Tensor>> {
         match &self.comparisons {
             Comparisons::Pairs(samples) => {
-                let a = self.p.dealers(&self.difference(nodes, &nodes.tensors[0], [0, 1])?)?;
-                samples.deal(&self.p, &a, &self.gains(nodes)?)
+                let difference = self.difference(nodes, &nodes.tensors[0], [0, 1])?;
+                let gains = self.gains(nodes)?;
+                samples.owe(&self.p, &difference, &gains);
+                samples.deal(&self.p, &self.p.dealers(&difference)?, &gains)
             }
             Comparisons::Groups(samples) => {
-                let words = samples.deal(&self.p, &self.members(nodes)?)?;
+                let members = self.members(nodes)?;
+                samples.owe(&self.p, &members);
+                let words = samples.deal(&self.p, &members)?;
                 Ok(Outcome { bit: None, words })
             }
         }
@@ -266,6 +270,7 @@ impl<'a, E: Engine> Level<'a, E> {
 
     /// An evaluator reads the dealer's message.
     fn read(&self, dealt: &Incoming<'_, '_, E>) -> Result<LevelMessage<E::Tensor>> {
+        let dealt = &dealt.at(&self.p);
         Ok(match &self.comparisons {
             Comparisons::Pairs(samples) => {
                 LevelMessage::Pairs(samples.read(&self.p, dealt, self.sizes.tensors)?)
@@ -284,12 +289,15 @@ impl<'a, E: Engine> Level<'a, E> {
             (Comparisons::Pairs(samples), LevelMessage::Pairs(dealt)) => {
                 let difference = self.difference(nodes, &nodes.tensors[0], [0, 1])?;
                 let gains = self.gains(nodes)?;
+                samples.owe(&self.p, &difference, &gains);
                 let b = self.p.joint(&difference).clone();
                 drop(difference);
                 samples.evaluate(&self.p, dealt, b, &gains).await
             }
             (Comparisons::Groups(samples), LevelMessage::Groups(dealt)) => {
-                let words = samples.evaluate(&self.p, dealt, &self.members(nodes)?).await?;
+                let members = self.members(nodes)?;
+                samples.owe(&self.p, &members);
+                let words = samples.evaluate(&self.p, dealt, &members).await?;
                 Ok(Outcome { bit: None, words })
             }
             _ => unreachable!("a level reads the message that belongs to its comparisons"),

@@ -24,13 +24,13 @@ pub(crate) async fn mask<E: Engine>(
     mut p: Port<'_, E>,
     value: Value<E::Tensor>,
     drop: Drop,
-    Bit { known, opposite, share }: Bit<E::Tensor>,
+    Bit { known, opposite, origin }: Bit<E::Tensor>,
     sums: Option<ChunkSums<E::Tensor>>,
     n: usize,
     slot: Slot<E::Tensor>,
 ) -> Result<Gate<E::Tensor>> {
     let split = Split::sample(&mut p, value, n, drop.early());
-    let u = MaskWords::sample_or_reuse(&mut p, share, n);
+    let u = MaskWords::sample_or_reuse(&mut p, &origin, n);
     let gated = Gated::sample(&mut p, n, drop.bits);
     let sums = sums.map(|sums| SampledSums::sample(&mut p, sums, false));
     if p.deals() {

@@ -6,10 +6,13 @@ mod gated;
 mod mask;
 mod operands;
 mod relu;
+mod relu_checked;
 mod relu_fss;
 pub(crate) mod split;
+pub(crate) mod stated;
 mod sums;
 pub(crate) mod truncate;
+pub(crate) mod truncate_checked;
 mod truncate_exact;
 
 use mpc_core::{
@@ -31,14 +34,16 @@ use crate::{
     },
     share::{
         output::Outputs,
-        reusable::{self, Bit, OpenedBit},
+        reusable::{self, Bit, OpenedBit, Origin},
     },
 };
 use gated::{Drop, Gate};
 use mask::mask;
 use relu::relu;
+use relu_checked::relu_checked;
 use relu_fss::relu_fss;
 use split::{LocalProduct, Value};
+use stated::Stated;
 use sums::ChunkSums;
 use truncate::{Rounding, round};
 use truncate_exact::{truncate_dithered, truncate_exact};
@@ -56,33 +61,44 @@ enum Ending<'a, T> {
     Exact(u32),
     Dithered(u32),
     Relu { drop: Drop, keep: bool },
+    ReluChecked { bits: u32, keep: bool },
     ReluFss(Drop),
     Mask { drop: Drop, mask: &'a BitShare<T> },
 }
 
 impl<'a, T> Ending<'a, T> {
     /// The steps of one protocol: of a ReLU or a mask in another than the two fast modes, the truncation.
-    fn of(finish: Finish<'a, BitShare<T>>) -> Result<Self> {
+    fn of(finish: Finish<'a, BitShare<T>>, checked: bool) -> Result<Self> {
         let Some((bits, mode)) = finish.truncation() else {
             return Ok(Self::Rounded(Rounding::Raw));
         };
-        let drop = Drop { bits: check_bits(bits)?, early: mode == TruncationMode::Early };
+        let truncation = Self::truncation(bits, mode, checked)?;
+        let drop = Drop { bits, early: mode == TruncationMode::Early };
         Ok(match finish {
-            _ if in_steps(&finish) => Self::truncation(bits, mode)?,
+            _ if in_steps(&finish, checked) => truncation,
+            Finish::TruncateRelu { bits, keep, .. } if checked => Self::ReluChecked { bits, keep },
             Finish::TruncateRelu { keep, .. } => Self::Relu { drop, keep },
             Finish::TruncateMask { mask, .. } => Self::Mask { drop, mask },
-            _ => Self::truncation(bits, mode)?,
+            _ => truncation,
         })
     }
 
     /// True if a bit decides which elements of the truncated value are kept.
     fn selects(&self) -> bool {
-        matches!(self, Self::Relu { .. } | Self::ReluFss(_) | Self::Mask { .. })
+        matches!(
+            self,
+            Self::Relu { .. } | Self::ReluChecked { .. } | Self::ReluFss(_) | Self::Mask { .. }
+        )
     }
 
-    fn truncation(bits: u32, mode: TruncationMode) -> Result<Self> {
+    fn truncation(bits: u32, mode: TruncationMode, checked: bool) -> Result<Self> {
         let bits = check_bits(bits)?;
         Ok(match mode {
+            // Halves that are rounded before they are sent cannot be proven. The checked truncation errs as little.
+            TruncationMode::Default | TruncationMode::Early if checked => {
+                Self::Rounded(Rounding::Checked(bits))
+            }
+            TruncationMode::Aby3Local if checked => return Err(unproven(mode)),
             TruncationMode::Default => Self::Rounded(Rounding::Default(bits)),
             TruncationMode::Early => Self::Rounded(Rounding::Early(bits)),
             TruncationMode::Aby3Local => Self::Rounded(Rounding::Aby(bits)),
@@ -92,10 +108,17 @@ impl<'a, T> Ending<'a, T> {
     }
 }
 
+/// The error of a truncation that a checked session does not have.
+pub(crate) fn unproven(mode: TruncationMode) -> Error {
+    let reason = format!("a checked session has no relations for the truncation {mode:?}");
+    invalid("truncate", reason)
+}
+
 /// True if a ReLU or a mask follows a truncation in a separate protocol.
-pub(crate) fn in_steps<T>(finish: &Finish<'_, BitShare<T>>) -> bool {
+pub(crate) fn in_steps<T>(finish: &Finish<'_, BitShare<T>>, checked: bool) -> bool {
     match *finish {
         Finish::Raw | Finish::Truncate { .. } => false,
+        Finish::TruncateMask { .. } if checked => true,
         Finish::TruncateRelu { mode, .. } | Finish::TruncateMask { mode, .. } => {
             !matches!(mode, TruncationMode::Default | TruncationMode::Early)
         }
@@ -122,7 +145,7 @@ impl<E: Engine> Rss<E> {
     pub(crate) fn check_products(&self, jobs: &[Job<'_, E::Tensor>]) -> Result<()> {
         for job in jobs {
             let shape = output_shape(job)?;
-            Ending::of(job.finish)?;
+            Ending::of(job.finish, self.is_checked())?;
             if let Finish::TruncateMask { mask, .. } = job.finish {
                 check_one_bit("mask", mask)?;
                 same_shape("mask", &shape, mask.shape())?;
@@ -145,10 +168,13 @@ impl<E: Engine> Rss<E> {
     }
 
     pub(crate) fn check_truncations(
+        &self,
         jobs: &[(&Share<E::Tensor>, u32)],
         mode: TruncationMode,
     ) -> Result<()> {
-        jobs.iter().try_for_each(|&(_, bits)| Ending::<E::Tensor>::truncation(bits, mode).map(drop))
+        jobs.iter().try_for_each(|&(_, bits)| {
+            Ending::<E::Tensor>::truncation(bits, mode, self.is_checked()).map(drop)
+        })
     }
 
     /// Products with their final steps in one protocol.
@@ -160,7 +186,7 @@ impl<E: Engine> Rss<E> {
         let mut outputs = Vec::with_capacity(jobs.len());
         for job in jobs {
             let shape = output_shape(job)?;
-            let ending = match Ending::of(job.finish)? {
+            let ending = match Ending::of(job.finish, self.is_checked())? {
                 Ending::Relu { drop, keep: false } if self.is_worth_keys(shape.len()) => {
                     Ending::ReluFss(drop)
                 }
@@ -171,7 +197,7 @@ impl<E: Engine> Rss<E> {
                 [term] if term.op == Bilinear::Mul => {
                     self.elementwise([term.lhs, term.rhs], job, &shape)?
                 }
-                _ => self.map(job, &shape)?,
+                _ => self.map(job, &shape, chunks.len())?,
             };
             let len = shape.len();
             let output = self.outputs(chunks, shape, 1);
@@ -214,7 +240,7 @@ impl<E: Engine> Rss<E> {
         let mut rounds = Rounds::new();
         let mut outputs = Vec::with_capacity(jobs.len());
         for &(x, bits) in jobs {
-            let ending = Ending::truncation(bits, mode)?;
+            let ending = Ending::truncation(bits, mode, self.is_checked())?;
             let shape = x.shape().clone();
             let output = self.outputs(self.chunks(shape.len()), shape, 1);
             let x = self.flat_pair(x)?;
@@ -274,14 +300,19 @@ impl<E: Engine> Rss<E> {
         let [x, x1] = self.flat_pair(x)?;
         let [y, y1] = self.flat_pair(y)?;
         let addend = self.sum_of_addends(job, shape)?;
-        let plus = addend.map(|addend| flat(&self.engine, addend.mine())).transpose()?;
+        let plus = addend.map(|addend| self.flat_pair(&addend)).transpose()?;
         Ok(LocalProduct::Elementwise { factors: [x, x1, y, y1], plus })
     }
 
     /// This party's addend of other maps, each added to those before it. Of a job's addends each party adds its own
     /// component. It adds broadcast ones with the first map, and the first one of the result's size with the masks,
     /// without a separate pass.
-    fn map(&self, job: &Job<'_, E::Tensor>, shape: &Shape) -> Result<LocalProduct<E::Tensor>> {
+    fn map(
+        &self,
+        job: &Job<'_, E::Tensor>,
+        shape: &Shape,
+        chunks: usize,
+    ) -> Result<LocalProduct<E::Tensor>> {
         let engine = &self.engine;
         let mut plus = None;
         let mut added = Vec::new();
@@ -307,7 +338,29 @@ impl<E: Engine> Rss<E> {
             added = vec![sum];
         }
         // The sum of all terms is the only one left.
-        Ok(LocalProduct::Made { part: flat(engine, &added[0])?, plus })
+        let stated = if self.is_checked() { Some(self.stated(job, shape, chunks)?) } else { None };
+        Ok(LocalProduct::Made { part: flat(engine, &added[0])?, plus, stated })
+    }
+
+    /// The products of a job, for its relations.
+    fn stated(
+        &self,
+        job: &Job<'_, E::Tensor>,
+        shape: &Shape,
+        chunks: usize,
+    ) -> Result<Stated<E::Tensor>> {
+        let plus = self.sum_of_addends(job, shape)?;
+        let plus = plus.map(|plus| self.flat_pair(&plus)).transpose()?;
+        if job.terms.iter().any(|term| term.op != Bilinear::Mul) {
+            return Stated::map(&job.terms, plus, shape.len(), chunks);
+        }
+        let mut terms = Vec::with_capacity(job.terms.len());
+        for term in &job.terms {
+            let [x, x1] = self.flat_pair(term.lhs)?;
+            let [y, y1] = self.flat_pair(term.rhs)?;
+            terms.push([x, x1, y, y1]);
+        }
+        Ok(Stated::words(terms, plus))
     }
 
     /// Adds the protocol of one chunk of a job.
@@ -341,6 +394,10 @@ impl<E: Engine> Rss<E> {
                 let circuit = self.circuit(Predicate::Carry, 63 - drop.bits as usize);
                 rounds.add(role, relu(p, value, (drop, keep), circuit, sums, n, slot));
             }
+            Ending::ReluChecked { bits, keep } => {
+                let circuit = self.circuit(Predicate::Carry, 63 - bits as usize);
+                rounds.add(role, relu_checked(p, value, (bits, keep), circuit, sums, n, slot));
+            }
             Ending::ReluFss(drop) => {
                 let relu = relu_fss(p, value, drop, sums, n, slot);
                 rounds.add(role, async { Ok((relu.await?, None)) });
@@ -362,12 +419,11 @@ impl<E: Engine> Rss<E> {
         roles: &Roles,
     ) -> Result<Bit<E::Tensor>> {
         let Some(bit) = reusable::flat(mask) else {
-            let known = self.known_plane(mask, 0, chunk, roles)?;
-            return Ok(Bit { known, opposite: false, share: None });
+            return self.shared_bit(mask, 0, chunk, roles);
         };
         let part = &bit.chunks[i];
-        let share = Some(part.share.clone());
-        Ok(Bit { known: part.known.clone(), opposite: bit.negated, share })
+        let origin = Origin::Opened(part.share.clone());
+        Ok(Bit { known: part.known.clone(), opposite: bit.negated, origin })
     }
 
     fn run_products(

@@ -18,12 +18,12 @@
 //! map that sums over one index takes two products, `x_i (y_i + y_j) + x_j y_i`.
 
 use mpc_core::ShareTensor;
-use ring_arith::{Bilinear, Engine, Result, Shape, Source, Target, View, WordKernel};
+use ring_arith::{Bilinear, Engine, EngineTensor, Result, Shape, Source, Target, View, WordKernel};
 
 use crate::{
     Share,
-    kernels::{PairLeft, PairRight},
-    runtime::launch::{self, add},
+    kernels::{PairLeft, PairRight, Scale},
+    runtime::launch::{self, add, map},
     share::combined::{Inner, Side},
 };
 
@@ -41,6 +41,33 @@ pub(crate) fn terms<E: Engine>(
     let x = lhs.combined(Side::Left, Some(left), || left.pair(engine, &PairLeft, lhs))?;
     let y = rhs.combined(Side::Right, Some(right), || right.pair(engine, &PairRight, rhs))?;
     Ok(vec![(x, y)])
+}
+
+/// One component of an operand as a factor of [`terms`], the other being 0: `own` if it is the party's own.
+pub(crate) fn component<E: Engine>(
+    engine: &E,
+    op: &Bilinear,
+    [lhs, rhs]: [&Shape; 2],
+    side: Side,
+    own: bool,
+    component: &E::Tensor,
+) -> Result<E::Tensor> {
+    let Some([left, right]) = Inner::of(op, lhs, rhs) else { return Ok(component.clone()) };
+    let zeros = map(engine, &Scale, component.shape(), [component], &[0])?;
+    let share = if own {
+        Share::new(component.clone(), zeros)?
+    } else {
+        Share::new(zeros, component.clone())?
+    };
+    match side {
+        Side::Left => left.pair(engine, &PairLeft, &share),
+        Side::Right => right.pair(engine, &PairRight, &share),
+    }
+}
+
+/// True if a map's operands are combined in pairs, so that both components of both meet.
+pub(crate) fn is_paired(op: &Bilinear, lhs: &Shape, rhs: &Shape) -> bool {
+    Inner::of(op, lhs, rhs).is_some()
 }
 
 impl Inner {

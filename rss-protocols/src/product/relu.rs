@@ -27,10 +27,7 @@ use crate::{
     circuit::schedule::Circuit,
     compare::{Comparison, MaskedBit, SharedMask, select::MaskWords},
     runtime::rounds::{Port, both},
-    share::{
-        output::Slot,
-        reusable::{OpenedBit, WordShare},
-    },
+    share::{output::Slot, reusable::OpenedBit},
 };
 
 /// The ReLU of a value of `n` words, with sums of the value itself; where it is *not* positive, as a bit, if the sign is
@@ -57,9 +54,8 @@ pub(crate) async fn relu<E: Engine>(
         let components = bit.map(|bit| bit.deal(&p, &known)).transpose()?;
         // Words that the sign's opposite selects have the sign's u.
         let words = p.bits_as_words(&known, n)?;
-        u.deal(&p, &words)?;
+        let share = Some(u.deal(&p, &words)?);
         let result = gated.deal(&p, [&a, &words], sums.as_ref(), &slot)?;
-        let share = Some(WordShare::Dealer);
         let opened = components.map(|components| OpenedBit { components, known, share });
         return Ok((result, opened));
     }
@@ -75,7 +71,7 @@ pub(crate) async fn relu<E: Engine>(
     let compared = b.compared.clone();
     // While the first factors are on their way, the shares are made that do not depend on the sign.
     let shares = async { gated.shares(&p, dealt, b) };
-    let (known, shares) = both(sign.open(&p, circuit, compared), shares).await?;
+    let (known, shares) = both(&p, sign.open(&p, circuit, compared), shares).await?;
 
     let v = p.bits_as_words(&known, n)?;
     let result = gated.select(&p, &u, shares, (v, true), sums.as_ref(), &slot).await?;

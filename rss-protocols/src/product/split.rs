@@ -9,13 +9,15 @@
 use mpc_core::Result;
 use ring_arith::{Engine, EngineTensor, Place, Source};
 
+use super::stated::Stated;
 use crate::{
     kernels::{AddedDealer, AddedEvaluator, EarlyNearest, EarlyRoundUp, MulDealer, MulEvaluator},
+    proofs::{Shared, Transcript, Words},
     runtime::{
         chunks::{Chunk, take},
-        launch::whole,
+        launch::{invalid, whole},
         prss::Sample,
-        roles::Pair,
+        roles::{Pair, Role},
         rounds::{Incoming, Port},
     },
 };
@@ -29,14 +31,17 @@ pub(crate) enum Value<T> {
 }
 
 /// This party's addend of a product, as tensors of one axis, and the job's addends.
+#[derive(Clone)]
 pub(crate) enum LocalProduct<T> {
-    /// Computed before. A tensor is added with a factor.
-    Made { part: T, plus: Option<(T, u64)> },
-    /// Of two tensors word by word: this party's component of each and the next.
-    Elementwise { factors: [T; 4], plus: Option<T> },
+    /// Computed before. A tensor is added with a factor. In a checked session the products are kept.
+    Made { part: T, plus: Option<(T, u64)>, stated: Option<Stated<T>> },
+    /// Of two tensors word by word: this party's component of each and the next. Of an addend too, whose own component
+    /// is added.
+    Elementwise { factors: [T; 4], plus: Option<[T; 2]> },
 }
 
 /// A value in two parts, before the evaluators know theirs.
+#[derive(Clone)]
 pub(crate) enum Split<T> {
     /// Both evaluators hold `b`.
     Known(Pair<T>),
@@ -65,16 +70,23 @@ impl<T: EngineTensor> LocalProduct<T> {
     pub fn chunk<E: Engine<Tensor = T>>(&self, engine: &E, chunk: &Chunk) -> Result<Self> {
         let part_of = |tensor| take(engine, tensor, chunk);
         Ok(match self {
-            Self::Made { part, plus } => {
+            Self::Made { part, plus, stated } => {
+                let stated = match stated {
+                    Some(stated) => Some(stated.chunk(engine, chunk)?),
+                    None => None,
+                };
                 let plus = match plus {
                     Some((plus, factor)) => Some((part_of(plus)?, *factor)),
                     None => None,
                 };
-                Self::Made { part: part_of(part)?, plus }
+                Self::Made { part: part_of(part)?, plus, stated }
             }
             Self::Elementwise { factors: [x, x1, y, y1], plus } => Self::Elementwise {
                 factors: [part_of(x)?, part_of(x1)?, part_of(y)?, part_of(y1)?],
-                plus: plus.as_ref().map(part_of).transpose()?,
+                plus: match plus {
+                    Some([plus, next]) => Some([part_of(plus)?, part_of(next)?]),
+                    None => None,
+                },
             },
         })
     }
@@ -94,6 +106,15 @@ impl<T: EngineTensor> Split<T> {
         }
     }
 
+    /// Of a value that is shared, the part of `a` that an evaluator holds; at the dealer right's.
+    pub fn shared<E: Engine<Tensor = T>>(&self, p: &Port<'_, E>) -> Option<T> {
+        match self {
+            Self::Known(x) if p.role() == Role::Right => Some(x.1.clone()),
+            Self::Known(x) => Some(x.0.clone()),
+            Self::Masked { .. } => None,
+        }
+    }
+
     /// The dealer's part `a`.
     pub fn dealer<E: Engine<Tensor = T>>(self, p: &Port<'_, E>) -> Result<T> {
         let (addend, masks) = match self {
@@ -102,13 +123,13 @@ impl<T: EngineTensor> Split<T> {
         };
         let [m, n] = masks.map(|mask| p.words_of(mask));
         let [a] = match &addend {
-            LocalProduct::Made { part, plus } => {
+            LocalProduct::Made { part, plus, .. } => {
                 let (plus, factor) = scaled(p, plus.as_ref());
                 p.words(&AddedDealer, part.len(), [whole(part), m, n, plus], &[factor])?
             }
             LocalProduct::Elementwise { factors, plus } => {
                 let [x, x1, y, y1] = factors.each_ref().map(whole);
-                let plus = plus.as_ref().map_or(p.zero(), whole);
+                let plus = plus.as_ref().map_or(p.zero(), |[plus, _]| whole(plus));
                 p.words(&MulDealer, factors[0].len(), [x, x1, y, y1, m, n, plus], &[])?
             }
         };
@@ -123,13 +144,13 @@ impl<T: EngineTensor> Split<T> {
         };
         let m = p.words_of(p.own(masks));
         let [half] = match &addend {
-            LocalProduct::Made { part, plus } => {
+            LocalProduct::Made { part, plus, .. } => {
                 let (plus, factor) = scaled(p, plus.as_ref());
                 p.words(&AddedEvaluator, part.len(), [whole(part), m, plus], &[factor])?
             }
             LocalProduct::Elementwise { factors, plus } => {
                 let [x, x1, y, y1] = factors.each_ref().map(whole);
-                let plus = plus.as_ref().map_or(p.zero(), whole);
+                let plus = plus.as_ref().map_or(p.zero(), |[plus, _]| whole(plus));
                 p.words(&MulEvaluator, factors[0].len(), [x, x1, y, y1, m, plus], &[])?
             }
         };
@@ -221,4 +242,61 @@ fn scaled<'x, E: Engine>(
     plus: Option<&'x (E::Tensor, u64)>,
 ) -> (Source<'x, E::Tensor>, u64) {
     plus.map_or((p.zero(), 0), |(plus, factor)| (whole(plus), *factor))
+}
+
+// -- what is owed --------------------------------------------------------------------------------
+
+impl<T: EngineTensor> LocalProduct<T> {
+    /// The products themselves.
+    fn stated(&self) -> Result<Stated<T>> {
+        match self {
+            Self::Elementwise { factors, plus } => {
+                Ok(Stated::words(vec![factors.clone()], plus.clone()))
+            }
+            Self::Made { stated: Some(stated), .. } => Ok(stated.clone()),
+            Self::Made { .. } => Err(invalid("statement", "a product was not kept")),
+        }
+    }
+}
+
+impl<T: EngineTensor> Split<T> {
+    /// The evaluators' parts of `a`: components of a value that is shared; else left's comes from the dealer and right's
+    /// is a sample.
+    pub fn parts<E: Engine<Tensor = T>>(
+        &self,
+        t: &mut Transcript<'_, E>,
+        right: Sample,
+    ) -> Result<Shared<Words>> {
+        if let Self::Known(x) = self {
+            let [x0, x1, _] = t.components(x)?;
+            return Ok([x1, x0]);
+        }
+        Ok([t.dealt_left(1, right.len())?, t.sample(right)])
+    }
+
+    /// What all owe for a value of `n` words of which the dealer's part is `a_left + a_right`: each its addend, masked.
+    /// Gives the evaluators' part `b`.
+    pub fn relations<E: Engine<Tensor = T>>(
+        &self,
+        t: &mut Transcript<'_, E>,
+        n: usize,
+        [a_left, a_right]: [&Words; 2],
+    ) -> Result<Words> {
+        let (addend, masks) = match self {
+            Self::Known(x) => {
+                let [_, _, b] = t.components(x)?;
+                return Ok(b);
+            }
+            Self::Masked { addend, masks, .. } => (addend, *masks),
+        };
+        let [w_left, w_right] = t.samples(masks);
+        let [q_left, q_right] = t.exchanged(1, n)?;
+        let product = addend.stated()?;
+        let dealt = Words::zero() - &w_left - &w_right - a_left - a_right;
+        product.owe(t, Role::Dealer, dealt)?;
+        product.owe(t, Role::Left, w_left - &q_left)?;
+        product.owe(t, Role::Right, w_right - &q_right)?;
+        product.finish(t)?;
+        Ok(q_left + q_right)
+    }
 }

@@ -65,7 +65,7 @@ impl<T> ChunkSums<T> {
     }
 
     /// The sums of one addend of the chunk's elements.
-    fn of_addend<E: Engine<Tensor = T>>(&self, engine: &E, addend: &T) -> Result<T> {
+    pub fn of_addend<E: Engine<Tensor = T>>(&self, engine: &E, addend: &T) -> Result<T> {
         let mut sums = Vec::with_capacity(self.parts);
         for piece in &self.pieces {
             sums.push(match piece {

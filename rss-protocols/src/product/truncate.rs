@@ -15,9 +15,13 @@
 use mpc_core::Result;
 use ring_arith::Engine;
 
-use super::split::{Half, Halves, Split, Value};
+use super::{
+    split::{Half, Halves, Split, Value},
+    truncate_checked::truncate_checked,
+};
 use crate::{
     kernels::{AbyDealer, AbyShift, Difference, EarlyEvaluator, RoundDealer, RoundEvaluator},
+    proofs::Transcript,
     runtime::{
         launch::whole,
         prss::{Key, Sample},
@@ -36,6 +40,8 @@ pub(crate) enum Rounding {
     Default(u32),
     /// The halves are rounded before they are sent. 192 + t bits.
     Early(u32),
+    /// Three roundings; every message can be proven. 256 + 3t bits.
+    Checked(u32),
     /// Each side shifts alone, and wrongly if the sum carries. 192 bits.
     Aby(u32),
 }
@@ -52,6 +58,7 @@ pub(crate) async fn round<E: Engine>(
         Rounding::Raw => reshare(p, value, n, slot).await,
         Rounding::Default(t) => truncate(p, value, t, false, n, slot).await,
         Rounding::Early(t) => truncate(p, value, t, true, n, slot).await,
+        Rounding::Checked(t) => truncate_checked(p, value, t, n, slot).await,
         Rounding::Aby(t) => truncate_aby3(p, value, t, n, slot).await,
     }
 }
@@ -66,6 +73,10 @@ async fn reshare<E: Engine>(
 ) -> Result<Pair<E::Tensor>> {
     let split = Split::sample(&mut p, value, n, None);
     let y0 = p.sample(Key::Right, n);
+    p.owe({
+        let split = split.clone();
+        move |t| reshare_relations(t, &split, y0)
+    });
     if p.deals() {
         let a = split.dealer(&p)?;
         let y0 = p.tensor_into(y0, slot.first())?;
@@ -78,6 +89,17 @@ async fn reshare<E: Engine>(
     let shared = component(&p, &p.dealt().await, y0, &slot)?;
     let joint = half.exchange(&p).await?.sum(&p, slot.joint(p.role()))?;
     Ok(p.pair(shared, joint))
+}
+
+/// What all owe for [`reshare`]: the dealer its part less `y0`, the evaluators their halves.
+fn reshare_relations<E: Engine>(
+    t: &mut Transcript<'_, E>,
+    split: &Split<E::Tensor>,
+    y0: Sample,
+) -> Result<()> {
+    let n = y0.len();
+    let y1 = t.dealt_left(1, n)?;
+    split.relations(t, n, [&y1, &t.sample(y0)]).map(drop)
 }
 
 /// The component that an evaluator shares with the dealer: left's was sent, right's is a sample.

@@ -54,18 +54,27 @@ pub(crate) struct Rotation {
     done: usize,
     /// The first one stays.
     pinned: bool,
+    /// Left and right are exchanged.
+    #[cfg(test)]
+    pub swapped: bool,
 }
 
 impl Rotation {
     pub fn new(parts: Partition) -> Self {
         let pinned = parts == Partition::Pinned;
-        Self { dealer: if pinned { DEALER.0 } else { 0 }, done: 0, pinned }
+        Self {
+            dealer: if pinned { DEALER.0 } else { 0 },
+            done: 0,
+            pinned,
+            #[cfg(test)]
+            swapped: false,
+        }
     }
 
     /// Begins with another dealer.
     #[cfg(test)]
-    pub fn starting_at(dealer: usize) -> Self {
-        Self { dealer, done: 0, pinned: false }
+    pub fn starting_at(dealer: usize, swapped: bool) -> Self {
+        Self { dealer, done: 0, pinned: false, swapped }
     }
 
     /// The dealer of a small operation, given its number of elements.

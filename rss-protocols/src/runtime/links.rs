@@ -17,6 +17,23 @@ pub(crate) struct Links {
     /// The receivers and numbers of words of sent tensors.
     #[cfg(test)]
     pub puts: Vec<(Party, usize)>,
+    /// Sent tensors that are codes of digits.
+    #[cfg(test)]
+    pub codes: Vec<Codes>,
+    /// Lies: bits of a word of a sent tensor, by the tensor's number, that are changed.
+    #[cfg(test)]
+    pub lies: Vec<(usize, usize, u64)>,
+}
+
+/// Codes of digits among the sent tensors.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Codes {
+    /// The tensor's number.
+    pub tensor: usize,
+    /// Planes of each digit, and their words.
+    pub planes: usize,
+    pub cols: usize,
 }
 
 #[derive(Default)]
@@ -33,7 +50,16 @@ impl Links {
             incoming: Default::default(),
             #[cfg(test)]
             puts: Vec::new(),
+            #[cfg(test)]
+            codes: Vec::new(),
+            #[cfg(test)]
+            lies: Vec::new(),
         }
+    }
+
+    /// The links themselves, when nothing waits to be sent.
+    pub fn transport(&mut self) -> &mut dyn Transport {
+        &mut *self.transport
     }
 
     pub fn me(&self) -> Party {
@@ -57,6 +83,8 @@ impl Links {
         }
         let bytes = engine.download(tensor)?.to_bytes();
         #[cfg(test)]
+        let bytes = self.changed(bytes);
+        #[cfg(test)]
         self.puts.push((to, tensor.len()));
         let large = bytes.len() >= SMALL;
         if large || self.outgoing[to.0].bytes + bytes.len() > SMALL {
@@ -69,6 +97,23 @@ impl Links {
         out.bytes += bytes.len();
         out.fields.push(bytes);
         Ok(())
+    }
+
+    /// The next sent tensor will be codes of digits.
+    #[cfg(test)]
+    pub fn note_codes(&mut self, planes: usize, cols: usize) {
+        self.codes.push(Codes { tensor: self.puts.len(), planes, cols });
+    }
+
+    /// The next sent tensor, with its lies.
+    #[cfg(test)]
+    fn changed(&self, bytes: Bytes) -> Bytes {
+        let mut bytes = bytes.to_vec();
+        for &(_, word, bits) in self.lies.iter().filter(|(put, ..)| *put == self.puts.len()) {
+            let word = &mut bytes[8 * word..8 * word + 8];
+            word.iter_mut().zip(bits.to_le_bytes()).for_each(|(byte, bits)| *byte ^= bits);
+        }
+        bytes.into()
     }
 
     /// Sends all waiting fields. Every receive does this first.

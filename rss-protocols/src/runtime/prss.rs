@@ -267,6 +267,11 @@ impl Streams {
         sample
     }
 
+    /// The streams from the beginning, for statements about what they masked.
+    pub fn again(&self) -> [Option<Stream>; 4] {
+        self.streams.clone()
+    }
+
     /// Takes the seeds of `n` function keys, in the same way.
     pub fn seeds(&mut self, key: Key, n: usize) -> Seeds {
         let sample = self.take(key, SEED * n);

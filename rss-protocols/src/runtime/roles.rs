@@ -67,6 +67,22 @@ impl Roles {
         self.parties[2]
     }
 
+    /// The party that has a role.
+    pub fn party(&self, role: Role) -> Party {
+        self.parties[role as usize]
+    }
+
+    /// The role that a party has.
+    pub fn role_of(&self, party: Party) -> Role {
+        Self::new(party, self.dealer(), self.swapped).role
+    }
+
+    /// A role's own component and the next, as a party numbers them.
+    pub fn components(&self, role: Role) -> [usize; 2] {
+        let [first, second] = [role as usize, (role as usize + 1) % 3];
+        if self.swapped { [second, first] } else { [first, second] }
+    }
+
     /// The other evaluator.
     pub fn peer(&self) -> Party {
         if self.role == Role::Left { self.right() } else { self.left() }

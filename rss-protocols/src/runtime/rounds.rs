@@ -22,6 +22,7 @@ use super::{
     prss::{Key, Sample, Seeds, Streams},
     roles::{Pair, Role, Roles},
 };
+use crate::proofs::{Link, Recorder, Transcript};
 
 /// One chunk's roles, streams and links.
 pub(crate) struct Port<'a, E: Engine> {
@@ -31,6 +32,8 @@ pub(crate) struct Port<'a, E: Engine> {
     pub links: &'a RefCell<Links>,
     /// 64 words of 0.
     pub zeros: &'a E::Tensor,
+    /// Keeps the messages of a checked session.
+    pub recorder: Option<Recorder<'a, E>>,
 }
 
 /// A message, read tensor by tensor in the order in which it was sent.
@@ -86,7 +89,8 @@ async fn round() {
 }
 
 /// Runs two parts of a chunk side by side: they share rounds.
-pub(crate) async fn both<A, B>(
+pub(crate) async fn both<A, B, E: Engine>(
+    p: &Port<'_, E>,
     first: impl Future<Output = Result<A>>,
     second: impl Future<Output = Result<B>>,
 ) -> Result<(A, B)> {
@@ -95,12 +99,12 @@ pub(crate) async fn both<A, B>(
     let mut results = (None, None);
     poll_fn(|context| {
         if results.0.is_none()
-            && let Poll::Ready(result) = first.as_mut().poll(context)
+            && let Poll::Ready(result) = p.beside(false, || first.as_mut().poll(context))
         {
             results.0 = Some(result?);
         }
         if results.1.is_none()
-            && let Poll::Ready(result) = second.as_mut().poll(context)
+            && let Poll::Ready(result) = p.beside(true, || second.as_mut().poll(context))
         {
             results.1 = Some(result?);
         }
@@ -264,16 +268,47 @@ impl<'a, E: Engine> Port<'a, E> {
         Ok(launch::add_into(self.engine, own, other, place)?)
     }
 
+    /// True in a checked session.
+    pub fn is_checked(&self) -> bool {
+        self.recorder.is_some()
+    }
+
     // -- messages --------------------------------------------------------------------------------
+
+    /// In a checked session, keeps what is owed for the chunk's messages. It is stated when they are there.
+    pub fn owe(
+        &self,
+        relations: impl FnOnce(&mut Transcript<'_, E>) -> Result<()> + Send + 'static,
+    ) {
+        if let Some(recorder) = &self.recorder {
+            recorder.owe(relations);
+        }
+    }
+
+    /// Runs a step of the first or the second of two parts that run side by side.
+    fn beside<R>(&self, second: bool, step: impl FnOnce() -> R) -> R {
+        match &self.recorder {
+            Some(recorder) => recorder.beside(second, step),
+            None => step(),
+        }
+    }
+
+    /// Queues a tensor for another role.
+    fn send(&self, to: Role, tensor: &E::Tensor) -> Result<()> {
+        if let Some(recorder) = &self.recorder {
+            recorder.note(Link::between(self.role(), to), tensor);
+        }
+        self.links.borrow_mut().send(self.engine, self.roles.party(to), tensor)
+    }
 
     /// Queues a tensor for the left evaluator.
     pub fn to_left(&self, tensor: &E::Tensor) -> Result<()> {
-        self.links.borrow_mut().send(self.engine, self.roles.left(), tensor)
+        self.send(Role::Left, tensor)
     }
 
     /// Queues a tensor for the right evaluator.
     pub fn to_right(&self, tensor: &E::Tensor) -> Result<()> {
-        self.links.borrow_mut().send(self.engine, self.roles.right(), tensor)
+        self.send(Role::Right, tensor)
     }
 
     /// Queues the low bits of words for the right evaluator.
@@ -283,7 +318,7 @@ impl<'a, E: Engine> Port<'a, E> {
 
     /// Queues a tensor for the other evaluator.
     pub fn to_peer(&self, tensor: &E::Tensor) -> Result<()> {
-        self.links.borrow_mut().send(self.engine, self.roles.peer(), tensor)
+        self.send(if self.is_left() { Role::Right } else { Role::Left }, tensor)
     }
 
     /// Queues the low bits of words for the other evaluator.
@@ -307,7 +342,17 @@ impl<'a, E: Engine> Port<'a, E> {
 
 impl<E: Engine> Incoming<'_, '_, E> {
     fn tensor(&self, shape: Shape) -> Result<E::Tensor> {
-        self.port.links.borrow_mut().receive(self.port.engine, self.from, shape)
+        let port = self.port;
+        let tensor = port.links.borrow_mut().receive(port.engine, self.from, shape)?;
+        if let Some(recorder) = &port.recorder {
+            recorder.note(Link::between(port.roles.role_of(self.from), port.role()), &tensor);
+        }
+        Ok(tensor)
+    }
+
+    /// The rest of the message, for another port of the same roles.
+    pub fn at<'q, 'b>(&self, port: &'q Port<'b, E>) -> Incoming<'q, 'b, E> {
+        Incoming { port, from: self.from }
     }
 
     /// The next words.

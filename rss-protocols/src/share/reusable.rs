@@ -36,6 +36,8 @@ pub(crate) struct ReusableChunk<T> {
 pub(crate) enum WordShare<T> {
     /// The dealer, which knows `u`, holds no share of it.
     Dealer,
+    /// The dealer of a checked session keeps both, left's and right's: later selections are proven with them.
+    Both([T; 2]),
     /// An evaluator's share.
     Evaluator(T),
 }
@@ -55,8 +57,16 @@ pub(crate) struct Bit<T> {
     /// The plane of `u` at the dealer, of `v` at the evaluators.
     pub known: T,
     pub opposite: bool,
-    /// This party's share of `u` as words, if it was shared before.
-    pub share: Option<WordShare<T>>,
+    pub origin: Origin<T>,
+}
+
+/// Where a bit comes from.
+#[derive(Clone)]
+pub(crate) enum Origin<T> {
+    /// It is shared: the role's two components.
+    Shared(Pair<T>),
+    /// It was opened, and `u` was shared as words: this party's share.
+    Opened(WordShare<T>),
 }
 
 impl<T> Clone for ReusableBit<T> {

@@ -17,11 +17,11 @@ use std::{ops::Range, sync::Arc};
 use mpc_core::{Error, Result};
 
 use super::{
-    DEALER, OPERATIONS, OWNED, Operation, SUMS, Secret, Seen, World, observe,
+    CHECKED, DEALER, OPERATIONS, OWNED, Operation, SUMS, Secret, Seen, World, observe,
     probe::{Flip, Place},
 };
 use crate::{
-    Tree,
+    Security, Tree,
     runtime::{prss::Key, roles::Role},
 };
 
@@ -37,12 +37,19 @@ struct Case {
     dealt: bool,
     /// The evaluators are exchanged.
     swapped: bool,
+    security: Security,
 }
 
 impl Case {
     /// Three parties, with this dealer.
     fn of(dealer: usize) -> Self {
-        Self { tree: Tree::default(), dealer, dealt: false, swapped: false }
+        let security = Security::SemiHonest;
+        Self { tree: Tree::default(), dealer, dealt: false, swapped: false, security }
+    }
+
+    /// Three parties of a checked session.
+    fn checked(dealer: usize) -> Self {
+        Self { security: Security::Checked, ..Self::of(dealer) }
     }
 
     /// Two, with a dealer.
@@ -83,7 +90,7 @@ struct Candidate {
 
 /// The effect of a flip on a received bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Effect {
+pub(super) enum Effect {
     Nothing,
     Always,
     Sometimes,
@@ -187,13 +194,19 @@ impl Operation {
 
     /// Shows that every bit that a role receives has a separate mask; returns the number of bits.
     fn certify(&self, case: Case, role: Role) -> Result<usize> {
-        let Case { tree, dealer, dealt, .. } = case;
+        let Case { tree, dealer, dealt, security, .. } = case;
         let (receiver, pair) = case.receiver(role);
         let mut columns: Option<(Vec<String>, Vec<Touched>)> = None;
         // A party's role follows from who deals: for the other two dealers one seed is enough.
         let seeds = if dealer == 0 || dealt { &SEEDS[..] } else { &SEEDS[dealer - 1..dealer] };
         for &seed in seeds {
-            let world = World { secret: Secret::Drawn, tree, dealt, ..World::new(0, dealer, seed) };
+            let world = World {
+                secret: Secret::Drawn,
+                tree,
+                dealt,
+                security,
+                ..World::new(0, dealer, seed)
+            };
             let (names, effects) = self.effects(&world, receiver, pair);
             columns = Some(match columns {
                 None => (names, effects),
@@ -264,7 +277,7 @@ fn both(a: &[(usize, Effect)], b: &[(usize, Effect)]) -> Vec<(usize, Effect)> {
 }
 
 /// The bits that are left when every flip that touches a single one, always, has taken it away, again and again.
-fn without_masks(bits: usize, columns: &[Vec<(usize, Effect)>]) -> Vec<usize> {
+pub(super) fn without_masks(bits: usize, columns: &[Vec<(usize, Effect)>]) -> Vec<usize> {
     let mut left = vec![true; bits];
     let mut touched_by: Vec<Vec<usize>> = vec![Vec::new(); bits];
     let mut counts = Vec::with_capacity(columns.len());
@@ -290,6 +303,7 @@ fn without_masks(bits: usize, columns: &[Vec<(usize, Effect)>]) -> Vec<usize> {
 /// Certifies the operation of a name, for the first dealer.
 pub(crate) fn certify(name: &str) {
     let known = OPERATIONS.iter().map(|operation| (operation, Case::of(0)));
+    let known = known.chain(CHECKED.iter().map(|operation| (operation, Case::checked(0))));
     let mut known = known.chain([(&SUMS, Case::dealt())]);
     let found = known.find(|(operation, _)| operation.name == name);
     let (operation, case) = found.unwrap_or_else(|| panic!("there is no operation `{name}`"));
@@ -311,6 +325,11 @@ fn every_received_bit_has_a_mask_of_its_own() {
     for operation in OPERATIONS {
         (0..operation.dealers).for_each(|dealer| certify_both(operation, Case::of(dealer)));
     }
+}
+
+#[test]
+fn in_a_checked_session_every_received_bit_has_a_mask_of_its_own() {
+    CHECKED.iter().for_each(|operation| certify_both(operation, Case::checked(0)));
 }
 
 #[test]

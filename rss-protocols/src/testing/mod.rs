@@ -10,6 +10,8 @@ pub(crate) mod probe;
 mod releases;
 mod samples;
 mod statistics;
+mod tampering;
+mod uniqueness;
 
 use std::sync::{Arc, Mutex};
 
@@ -22,8 +24,8 @@ use net::{PairKey, Party, Session, Transport};
 use ring_arith::{Bilinear, BitTensor, CpuEngine, Engine, Shape, Tensor, View};
 
 use crate::{
-    BitShare, DEALER, Options, Rss, Share, Tree,
-    runtime::{chunks::Rotation, fss},
+    BitShare, DEALER, Options, Rss, Security, Share, Tree,
+    runtime::{chunks::Rotation, fss, links::Codes},
 };
 use probe::{Flip, Place};
 
@@ -198,6 +200,17 @@ const OPERATIONS: &[Operation] = &[
     }),
 ];
 
+/// Those of a checked session that send other messages.
+const CHECKED: &[Operation] = &[
+    op("products", "checked product", |mpc, i| truncated(mpc, i, 20, DEFAULT)),
+    op("products", "checked product, 40 bits", |mpc, i| truncated(mpc, i, 40, DEFAULT)),
+    op("truncate", "checked truncation", |mpc, i| shared(mpc, i, DEFAULT)),
+    op("products", "checked relu", |mpc, i| product(mpc, i, relu(DEFAULT, true))),
+    op("products", "checked product, exact", |mpc, i| truncated(mpc, i, 20, EXACT)),
+    op("products", "checked product, dither", |mpc, i| truncated(mpc, i, 20, DITHER)),
+    op("chain", "checked chain", |mpc, i| chain(mpc, i, DEFAULT)),
+];
+
 /// Two with a dealer share in another way than three: addends, ...
 const SUMS: Operation = op("input_sums", "sums of inputs", |mpc, _| {
     let shape = Shape::new([N])?;
@@ -316,6 +329,7 @@ enum Secret {
 #[derive(Clone)]
 struct World {
     secret: Secret,
+    elements: usize,
     dealer: usize,
     /// Seed of the input shares.
     shares: u64,
@@ -324,7 +338,22 @@ struct World {
     tree: Tree,
     /// The dealer is the dealer of two others.
     dealt: bool,
+    security: Security,
+    /// Evaluators of small operations are exchanged.
+    swapped: bool,
     flips: Arc<Vec<Flip>>,
+    /// Changed bits of words of sent tensors, and who sends them.
+    lies: Vec<Lie>,
+}
+
+/// A changed word of a sent tensor.
+#[derive(Debug, Clone, Copy)]
+struct Lie {
+    sender: usize,
+    /// The tensor's number among those that the sender sends.
+    tensor: usize,
+    word: usize,
+    bits: u64,
 }
 
 /// The messages and the samples of a run.
@@ -333,6 +362,8 @@ struct Seen {
     received: [[Vec<u8>; 3]; 3],
     /// By sender: the receivers and numbers of words of tensors.
     puts: [Vec<(Party, usize)>; 3],
+    /// By sender: tensors that are codes of digits.
+    codes: [Vec<Codes>; 3],
     draws: Vec<(Place, usize)>,
 }
 
@@ -340,12 +371,16 @@ impl World {
     fn new(secret: u64, dealer: usize, seed: u64) -> Self {
         Self {
             secret: Secret::Same(secret),
+            elements: N,
             dealer,
             shares: seed * 7 + 4,
             keys: [seed * 7 + 1, seed * 7 + 2, seed * 7 + 3],
             tree: Tree::default(),
             dealt: false,
+            security: Security::SemiHonest,
+            swapped: false,
             flips: Arc::default(),
+            lies: Vec::new(),
         }
     }
 
@@ -373,9 +408,9 @@ impl Seen {
 /// The inputs as party `me` holds them.
 fn inputs(engine: &CpuEngine, world: &World, me: usize) -> Inputs {
     let mut draw = SplitMix64::new(world.shares);
-    let shape = Shape::new([4, ROWS]).unwrap();
+    let shape = Shape::new([4, world.elements / 4]).unwrap();
     let mut parts: [[Vec<u64>; 3]; 5] = Default::default();
-    for _ in 0..N {
+    for _ in 0..world.elements {
         let secrets = world.secrets(&mut draw);
         for (i, (parts, secret)) in parts.iter_mut().zip(secrets).enumerate() {
             let (a, b) = (draw.next_u64(), draw.next_u64());
@@ -431,7 +466,7 @@ fn run_all<R: Send>(
     let sessions = net::in_process::transports(3).into_iter().map(session).collect();
     let done = net::launch::run_all(sessions, |session| {
         let me = session.transport.me().0;
-        let options = Options::default().tree(world.tree);
+        let options = Options::default().tree(world.tree).security(world.security);
         let engine = CpuEngine::new(1);
         let mut mpc = if world.dealt {
             Rss::dealt(session, engine, options).unwrap()
@@ -439,21 +474,31 @@ fn run_all<R: Send>(
             Rss::with_options(session, engine, options).unwrap()
         };
         if !world.dealt {
-            mpc.rotation = Rotation::starting_at(world.dealer).into();
+            mpc.rotation = Rotation::starting_at(world.dealer, world.swapped).into();
         }
+        let lies = world.lies.iter().filter(|lie| lie.sender == me);
+        mpc.links.get_mut().lies = lies.map(|lie| (lie.tensor, lie.word, lie.bits)).collect();
         mpc.keys.probe.flips = world.flips.clone();
         let inputs = inputs(&mpc.engine, world, me);
         let result = program(&mut mpc, &inputs);
         let draws = mpc.keys.probe.seen.lock().unwrap().clone();
-        (mpc.links.borrow().puts.clone(), draws, result)
+        let links = mpc.links.borrow();
+        (links.puts.clone(), links.codes.clone(), draws, result)
     });
-    let mut seen = Seen { received: Default::default(), puts: Default::default(), draws: vec![] };
+    let mut seen = Seen {
+        received: Default::default(),
+        puts: Default::default(),
+        codes: Default::default(),
+        draws: vec![],
+    };
     let mut results = Vec::with_capacity(3);
-    for (me, (puts, draws, result)) in done.into_iter().enumerate() {
+    for (me, (puts, codes, draws, result)) in done.into_iter().enumerate() {
         let log = logs[me].lock().unwrap();
         seen.received[me] =
             [0, 1, 2].map(|from| log.messages(Party(from)).flatten().copied().collect());
-        (seen.puts[me], seen.draws) = (puts, draws);
+        seen.puts[me] = puts;
+        seen.codes[me] = codes;
+        seen.draws = draws;
         results.push(result);
     }
     (seen, results)

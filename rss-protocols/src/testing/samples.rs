@@ -56,6 +56,7 @@ const SIGN: &str = "masks of: sign";
 const RELU: &str = "masks of: fused relu, default";
 const CHAIN: &str = "masks of: chain, default";
 const FSS: &str = "masks of: relu at once, default";
+const CHECKED: &str = "masks of: checked product";
 const SUMS: &str = "masks of: sums of bits";
 
 /// Elements of the certificate's operations, and words of their planes.
@@ -135,6 +136,12 @@ pub(super) const SAMPLES: &[SampleMutant] = &[
     sample("bits of words: those of a bare", "masks of: bits of words", (Right, 0), Blank),
     sample("sums: y1 off", SUMS, (Left, 1), Blank),
     sample("sums: all bits of an element under one mask", SUMS, (Left, 0), Words(|i| i % N)),
+    // halves; a_right, bits of hi, na, the carry, fields
+    sample("checked: a bare", CHECKED, (Right, 1), Blank),
+    sample("checked: the bits of a bare", CHECKED, (Left, 1), Blank),
+    sample("checked: the carry under the mask of na", CHECKED, (Left, 3), Like(Left, 2)),
+    sample("checked: left's field bare", CHECKED, (Left, 4), Blank),
+    sample("checked: right's field under the mask of a", CHECKED, (Right, 2), Like(Right, 1)),
     sample("dither: left knows the dealer's coin", "coins of dithering", (Own, 0), Like(Left, 3)),
     sample("release: addends not masked", "released results", (Peers, 0), Blank),
 ];

@@ -44,8 +44,13 @@ const LAYERS: &[Layer] = &[
         must_not_name: &["std::net", "rss_protocols"],
     },
     Layer {
+        name: "dist-proofs",
+        uses: &["ring-arith", "net"],
+        must_not_name: &["std::net", "Share", "Protocol"],
+    },
+    Layer {
         name: "rss-protocols",
-        uses: &["mpc-core", "ring-arith", "net"],
+        uses: &["mpc-core", "dist-proofs", "ring-arith", "net"],
         must_not_name: &["std::net", "nn_layers"],
     },
     Layer {
@@ -105,6 +110,7 @@ const LAYERS: &[Layer] = &[
             "additive-dealer",
             "rss-protocols",
             "mpc-core",
+            "dist-proofs",
             "net",
             "gpu-kernels",
             "float-embed",

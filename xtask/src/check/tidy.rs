@@ -14,7 +14,7 @@ const MAX_LINES: usize = 800;
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Crates whose SIMD files hold `unsafe` code.
-const UNSAFE_CRATES: &[&str] = &["ring-arith", "gpu-kernels"];
+const UNSAFE_CRATES: &[&str] = &["ring-arith", "gpu-kernels", "dist-proofs"];
 
 /// Crates whose only `unsafe` code is that of macros, so that it cannot be forbidden.
 const MACRO_CRATES: &[&str] = &["python"];

@@ -17,51 +17,58 @@
 //! Cost of a product: 192 bits and `t` for each carry in its factors, `t` for its own; `early` `2t` fewer. A result `2t`.
 //! One round for each level, and one at the end unless results are not truncated.
 
+mod relations;
 mod schedule;
 
 use std::{collections::HashMap, sync::Arc};
 
 use mpc_core::{Chain, Result, ShareTensor, Sum, Value};
-use ring_arith::{Engine, Shape};
+use ring_arith::{Engine, EngineTensor, Shape};
 
-use super::split::Half;
+use super::split::{Half, Halves};
 use crate::{
     Rss, Share,
     kernels::{
-        ChainCarry, ChainDeal, ChainDealer, ChainEarly, ChainHalf, ChainRawDealer, ChainSettle,
-        ChainSettleDealer, ChainWhole, Difference,
+        ChainCarry, ChainChecked, ChainCheckedDealer, ChainDeal, ChainDealer, ChainEarly,
+        ChainHalf, ChainRawDealer, ChainSettle, ChainSettleDealer, ChainWhole, Difference, Xor,
     },
     linear::weighted,
     runtime::{
         chunks::Layout,
-        launch::whole,
+        launch::{made, whole},
         prss::{Key, Sample},
         roles::Pair,
         rounds::{Incoming, Port, Rounds},
     },
     share::output::Outputs,
 };
+use relations::Stated;
 use schedule::{Product, Schedule};
 
 /// The samples of a step.
+#[derive(Clone)]
 struct StepSamples {
     /// Masks of the halves.
     halves: [Sample; 2],
-    /// Right's share of `A`.
+    /// Right's share of `A`; of a checked truncation right's part of `a`.
     share: Sample,
     /// Left's share of `na`, and of `na` times the factor of each carry.
     na: Sample,
     carries: Vec<Sample>,
     /// Masks of a result's fields.
     fields: [Sample; 2],
+    /// Of a checked truncation left's shares of the bits of the sum of the rounded parts, and of its carry.
+    bits: Sample,
+    carry: Sample,
 }
 
 /// The dealer's message about a step.
 enum StepMessage<T> {
     /// A share of `A`.
     Left(T),
-    /// Shares of `na`, and of `na` times the factor of each carry, as planes.
-    Right { na: T, carries: Vec<T> },
+    /// Shares of `na`, and of `na` times the factor of each carry, as planes; of a checked truncation also of the carry
+    /// of the rounded parts.
+    Right { na: T, checked: Option<T>, carries: Vec<T> },
 }
 
 /// The values of a chain so far.
@@ -93,12 +100,16 @@ impl StepSamples {
         let product = &schedule.steps[at];
         let carry = if product.step.bits > 0 { n } else { 0 };
         let field = if schedule.results.contains(&at) { carry } else { 0 };
+        let checked = if p.is_checked() { carry } else { 0 };
+        let bits = 64 - product.step.bits as usize;
         Self {
             halves: p.sample_both(n),
             share: p.sample(Key::Right, n),
             na: p.sample(Key::Left, carry),
             carries: product.carries.iter().map(|_| p.sample(Key::Left, n)).collect(),
             fields: p.sample_both(field),
+            bits: p.sample(Key::Left, bits * checked.div_ceil(64)),
+            carry: p.sample(Key::Left, checked),
         }
     }
 }
@@ -119,7 +130,9 @@ impl<E: Engine> Rss<E> {
         chain: &Chain<'_, Share<E::Tensor>>,
         levels: Vec<usize>,
     ) -> Result<Option<Vec<Share<E::Tensor>>>> {
-        let Some(schedule) = Schedule::new(chain, levels) else { return Ok(None) };
+        let Some(schedule) = Schedule::new(chain, levels, self.is_checked()) else {
+            return Ok(None);
+        };
         let schedule = Arc::new(schedule);
         let shape = chain.inputs[0].shape().clone();
         let inputs = chain.inputs.iter().map(|x| self.flat_pair(x)).collect::<Result<Vec<_>>>()?;
@@ -150,8 +163,13 @@ async fn run<E: Engine>(
     n: usize,
 ) -> Result<Vec<Pair<E::Tensor>>> {
     let steps = 0..schedule.steps.len();
-    let samples = steps.map(|at| StepSamples::sample(&mut p, &schedule, at, n)).collect();
+    let samples: Vec<_> = steps.map(|at| StepSamples::sample(&mut p, &schedule, at, n)).collect();
     let run = Run { p, n, schedule, samples };
+    run.p.owe({
+        let stated = Stated { n, schedule: run.schedule.clone(), samples: run.samples.clone() };
+        let inputs = inputs.clone();
+        move |t| stated.relations(t, &inputs)
+    });
     if run.p.deals() { run.deal(inputs) } else { run.evaluate(inputs).await }
 }
 
@@ -181,14 +199,17 @@ impl<E: Engine> Run<'_, E> {
         let inputs = inputs.iter().map(|x| self.p.dealers(x)).collect::<Result<_>>()?;
         let mut parts = Values { inputs, steps: HashMap::new() };
         let mut na = HashMap::new();
+        // Right's shares of checked truncations, which are not samples.
+        let mut shares = HashMap::new();
         for at in 0..self.schedule.steps.len() {
-            let part = self.deal_step(at, &parts, &mut na)?;
+            let part = self.deal_step(at, &parts, &mut na, &mut shares)?;
             parts.steps.insert(at, part);
             let in_use = |step: &usize| self.schedule.last[*step].is_none_or(|[last, _]| last > at);
             parts.steps.retain(|step, _| in_use(step));
             na.retain(|step, _| in_use(step));
         }
-        self.schedule.results.iter().map(|&at| self.deal_result(at, &parts.steps[&at])).collect()
+        let result = |&at: &usize| self.deal_result(at, &parts.steps[&at], shares.get(&at));
+        self.schedule.results.iter().map(result).collect()
     }
 
     /// The dealer's part of a sum. Constants belong to the evaluators'.
@@ -203,6 +224,7 @@ impl<E: Engine> Run<'_, E> {
         at: usize,
         parts: &Values<E::Tensor>,
         all_na: &mut HashMap<usize, E::Tensor>,
+        shares: &mut HashMap<usize, E::Tensor>,
     ) -> Result<E::Tensor> {
         let Self { p, n, schedule, .. } = self;
         let Product { step, carries, .. } = &schedule.steps[at];
@@ -219,6 +241,20 @@ impl<E: Engine> Run<'_, E> {
             let [a, share] = p.words(&ChainRawDealer, *n, sources, &[])?;
             p.to_left(&share)?;
             a
+        } else if p.is_checked() {
+            let [e, g] = [samples.na, samples.carry].map(|sample| p.words_of(sample));
+            let sources = [whole(&x), whole(&y), plus, w_left, w_right, y0, e, g];
+            let [part, a_left, e, g, na, share] =
+                p.words(&ChainCheckedDealer { t }, *n, sources, &[])?;
+            p.to_left(&a_left)?;
+            let bits = p.engine.to_planes(&part, 0, 64 - t)?;
+            let masks = made(p.engine, bits.shape(), p.words_of(samples.bits))?;
+            p.to_right(&p.map(&Xor, [&bits, &masks], &[])?)?;
+            p.bits_to_right(&e, t)?;
+            p.bits_to_right(&g, t)?;
+            all_na.insert(at, na);
+            shares.insert(at, share);
+            part
         } else {
             let e = p.words_of(samples.na);
             let sources = [whole(&x), whole(&y), plus, w_left, w_right, y0, e];
@@ -238,7 +274,12 @@ impl<E: Engine> Run<'_, E> {
     }
 
     /// The dealer's components of a result.
-    fn deal_result(&self, at: usize, part: &E::Tensor) -> Result<Pair<E::Tensor>> {
+    fn deal_result(
+        &self,
+        at: usize,
+        part: &E::Tensor,
+        share: Option<&E::Tensor>,
+    ) -> Result<Pair<E::Tensor>> {
         let p = &self.p;
         let samples = &self.samples[at];
         let t = self.schedule.bits(at);
@@ -248,7 +289,8 @@ impl<E: Engine> Run<'_, E> {
             return Ok(Pair(y0, y1));
         }
         let [m_left, m_right] = samples.fields.map(|sample| p.words_of(sample));
-        let sources = [whole(part), p.words_of(samples.share), m_left, m_right];
+        let share = share.map_or_else(|| p.words_of(samples.share), whole);
+        let sources = [whole(part), share, m_left, m_right];
         let [y0, y1] = p.words(&ChainSettleDealer { t }, self.n, sources, &[])?;
         Ok(Pair(y0, y1))
     }
@@ -292,12 +334,19 @@ impl<E: Engine> Run<'_, E> {
                 messages.push(StepMessage::Left(dealt.words(self.n)?));
                 continue;
             }
-            let na = dealt.planes(product.step.bits as usize, cols)?;
+            let bits = product.step.bits as usize;
+            let checked = self.p.is_checked() && bits > 0;
+            if checked {
+                // Only the statements read these.
+                dealt.planes(64 - bits, cols)?;
+            }
+            let na = dealt.planes(bits, cols)?;
+            let checked = checked.then(|| dealt.planes(bits, cols)).transpose()?;
             let mut carries = Vec::with_capacity(product.carries.len());
             for carry in &product.carries {
                 carries.push(dealt.planes(schedule.bits(carry.step) as usize, cols)?);
             }
-            messages.push(StepMessage::Right { na, carries });
+            messages.push(StepMessage::Right { na, checked, carries });
         }
         Ok(messages)
     }
@@ -396,6 +445,9 @@ impl<E: Engine> Run<'_, E> {
         let samples = &self.samples[at];
         let t = self.schedule.bits(at);
         let halves = half.receive(received)?;
+        if t > 0 && p.is_checked() {
+            return self.receive_checked(at, &halves, dealt, carries);
+        }
         let part = if t == 0 {
             halves.sum(p, None)?
         } else {
@@ -417,6 +469,38 @@ impl<E: Engine> Run<'_, E> {
             StepMessage::Left(share) => share.clone(),
             StepMessage::Right { .. } => p.tensor_of(samples.share)?,
         };
+        Ok(Known { part, share })
+    }
+
+    /// The same of a checked truncation.
+    fn receive_checked(
+        &self,
+        at: usize,
+        halves: &Halves<E::Tensor>,
+        dealt: &StepMessage<E::Tensor>,
+        carries: &mut HashMap<usize, [E::Tensor; 2]>,
+    ) -> Result<Known<E::Tensor>> {
+        let Self { p, n, .. } = self;
+        let samples = &self.samples[at];
+        let t = self.schedule.bits(at);
+        let [own, other] = halves.words(p);
+        let words = |planes| p.bits_as_words(planes, *n);
+        let right = match dealt {
+            StepMessage::Right { na, checked: Some(carry), .. } => {
+                Some([words(na)?, words(carry)?])
+            }
+            _ => None,
+        };
+        let [e, a, g] = match (dealt, &right) {
+            (StepMessage::Left(a), _) => {
+                [p.words_of(samples.na), whole(a), p.words_of(samples.carry)]
+            }
+            (_, Some([e, g])) => [whole(e), p.words_of(samples.share), whole(g)],
+            _ => unreachable!("a checked truncation has a carry"),
+        };
+        let sources = [own, other, e, a, g];
+        let [part, nb, carry, share] = p.words(&ChainChecked { t }, *n, sources, &[p.if_left()])?;
+        carries.insert(at, [nb, carry]);
         Ok(Known { part, share })
     }
 

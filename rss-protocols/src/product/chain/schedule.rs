@@ -30,8 +30,8 @@ pub(super) struct Carry {
 
 impl Schedule {
     /// `None` if products of carries would not vanish, or a step is to be truncated in another way than the two fast
-    /// ones.
-    pub fn new<S>(chain: &Chain<'_, S>, levels: Vec<usize>) -> Option<Self> {
+    /// ones, which a checked session rounds alike.
+    pub fn new<S>(chain: &Chain<'_, S>, levels: Vec<usize>, checked: bool) -> Option<Self> {
         let mut steps: Vec<Product> = Vec::with_capacity(levels.len());
         for (step, &level) in chain.steps.iter().zip(&levels) {
             let fast = matches!(step.mode, TruncationMode::Default | TruncationMode::Early);
@@ -59,7 +59,11 @@ impl Schedule {
                 mutant!("chain: a carry in the second factor forgotten", factors = [factors[0], 0]);
                 carries.push(Carry { step: i, factors });
             }
-            steps.push(Product { step: step.clone(), level, carries, added });
+            let mut step = step.clone();
+            if checked {
+                step.mode = TruncationMode::Default;
+            }
+            steps.push(Product { step, level, carries, added });
         }
         let mut results = chain.results.clone();
         results.sort_unstable();

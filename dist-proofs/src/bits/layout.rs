@@ -1,0 +1,171 @@
+//! The planes of a statement's relations of bits, in an order that all sides derive from its public shape.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use ring_arith::Tensor;
+
+use crate::statement::{Factor, Kind, Relation, Side, Statements, Term};
+
+/// Blocks of a plane: corners of the first round's cube.
+pub(crate) const BLOCKS: usize = 64;
+
+/// Relations of planes of the same length.
+pub(crate) struct Class {
+    /// Bits of a plane.
+    pub elements: usize,
+    /// Words of a plane.
+    pub words: usize,
+    /// Words of a block: word `p * columns + j` is column `j` of block `p`.
+    pub columns: usize,
+    /// Distinct planes that the left verifier knows, and those that the right one knows.
+    pub left: Vec<Plane>,
+    pub right: Vec<Plane>,
+    /// One for each plane of each relation.
+    pub relations: Vec<PlaneRelation>,
+    /// The first of the columns of its left planes among those of all classes.
+    pub first_slot: usize,
+    /// The first of its relations among those of all classes.
+    pub first_relation: usize,
+}
+
+/// A plane of an operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Plane {
+    operand: usize,
+    plane: usize,
+}
+
+/// A plane of a relation.
+pub(crate) struct PlaneRelation {
+    /// The relation among the statement's, and the plane of it.
+    relation: usize,
+    plane: usize,
+    /// Places of factors in the class's left and right planes.
+    pub products: Vec<(usize, usize)>,
+}
+
+/// All classes, in the order in which their lengths come up.
+pub(crate) struct Layout {
+    pub classes: Vec<Class>,
+    /// Columns of all left planes: the elements that a bit position has in the inner product, but for the blinding.
+    pub slots: usize,
+    pub relations: usize,
+    /// The most columns of a class.
+    pub columns: usize,
+}
+
+impl Layout {
+    pub fn new<T>(statements: &Statements<T>) -> Self {
+        let mut classes: Vec<Class> = Vec::new();
+        let mut places: Vec<HashMap<(Side, Plane), usize>> = Vec::new();
+        for (relation, Relation { kind, products, .. }) in statements.relations.iter().enumerate() {
+            let &Kind::Bits { planes, elements } = kind else { continue };
+            let at =
+                classes.iter().position(|class| class.elements == elements).unwrap_or_else(|| {
+                    classes.push(Class::new(elements));
+                    places.push(HashMap::new());
+                    classes.len() - 1
+                });
+            let (class, places) = (&mut classes[at], &mut places[at]);
+            for plane in 0..planes {
+                let products = products.iter().map(|[a, b]| {
+                    let a = place(places, Side::Left, &mut class.left, *a, plane);
+                    (a, place(places, Side::Right, &mut class.right, *b, plane))
+                });
+                let products = products.collect();
+                class.relations.push(PlaneRelation { relation, plane, products });
+            }
+        }
+        let mut layout = Self { classes, slots: 0, relations: 0, columns: 0 };
+        for class in &mut layout.classes {
+            class.first_slot = layout.slots;
+            class.first_relation = layout.relations;
+            layout.slots += class.left.len() * class.columns;
+            layout.relations += class.relations.len();
+            layout.columns = layout.columns.max(class.columns);
+        }
+        layout
+    }
+}
+
+/// The place of a factor's plane among the class's.
+fn place(
+    places: &mut HashMap<(Side, Plane), usize>,
+    side: Side,
+    planes: &mut Vec<Plane>,
+    factor: Factor,
+    plane: usize,
+) -> usize {
+    let plane =
+        Plane { operand: factor.operand, plane: if factor.every_plane { 0 } else { plane } };
+    *places.entry((side, plane)).or_insert_with(|| {
+        planes.push(plane);
+        planes.len() - 1
+    })
+}
+
+impl Class {
+    fn new(elements: usize) -> Self {
+        let words = elements.div_ceil(64);
+        Self {
+            elements,
+            words,
+            columns: words.div_ceil(BLOCKS),
+            left: Vec::new(),
+            right: Vec::new(),
+            relations: Vec::new(),
+            first_slot: 0,
+            first_relation: 0,
+        }
+    }
+
+    /// The words of left planes, at a side that knows them. Lanes past the last element are zero: that alone makes those
+    /// of products zero.
+    pub fn left_planes<'a>(&self, statements: &'a Statements) -> Vec<Cow<'a, [u64]>> {
+        self.left.iter().map(|&plane| self.cleared(self.plane(statements, plane))).collect()
+    }
+
+    /// The words of right planes, at a side that knows them.
+    pub fn right_planes<'a>(&self, statements: &'a Statements) -> Vec<Cow<'a, [u64]>> {
+        self.right.iter().map(|&plane| Cow::Borrowed(self.plane(statements, plane))).collect()
+    }
+
+    /// The sum of the terms that a verifier knows of a relation.
+    pub fn term(&self, statements: &Statements, side: Side, relation: &PlaneRelation) -> Vec<u64> {
+        let Relation { left, right, .. } = &statements.relations[relation.relation];
+        let mut sum = vec![0; self.words];
+        for Term { tensor, .. } in if side == Side::Left { left } else { right } {
+            let words = self.of(known(tensor), relation.plane);
+            sum.iter_mut().zip(words).for_each(|(sum, word)| *sum ^= word);
+        }
+        self.clear(&mut sum);
+        sum
+    }
+
+    fn plane<'a>(&self, statements: &'a Statements, plane: Plane) -> &'a [u64] {
+        self.of(known(&statements.operands[plane.operand].tensor), plane.plane)
+    }
+
+    fn of<'a>(&self, tensor: &'a Tensor, plane: usize) -> &'a [u64] {
+        &tensor.words()[plane * self.words..(plane + 1) * self.words]
+    }
+
+    fn cleared<'a>(&self, words: &'a [u64]) -> Cow<'a, [u64]> {
+        if self.elements.is_multiple_of(64) {
+            return Cow::Borrowed(words);
+        }
+        let mut words = words.to_vec();
+        self.clear(&mut words);
+        Cow::Owned(words)
+    }
+
+    fn clear(&self, words: &mut [u64]) {
+        if !self.elements.is_multiple_of(64) {
+            words[self.elements / 64] &= u64::MAX >> (64 - self.elements % 64);
+        }
+    }
+}
+
+fn known(tensor: &Option<Tensor>) -> &Tensor {
+    tensor.as_ref().expect("sides pass what they know")
+}
