@@ -1,7 +1,7 @@
 //! The protocol at three servers: two that compute for clients, and the dealer.
 
 use mpc_core::{
-    Deal, Error, Held, Info, Parcel, Protocol, Result, ServerProtocol, Settings, Sharing,
+    Deal, Error, Held, Info, Parcel, Protocol, Result, Security, ServerProtocol, Settings, Sharing,
     deal::{
         Component, Contents, Released, add_up, check_words, expand, fill_random, fresh_key,
         incomplete, remainders,
@@ -143,8 +143,10 @@ impl<E: Engine> ServerProtocol for Additive<E> {
             return refused(format!("two servers compute for clients, and not {parties}"));
         }
         let Info { truncation, profile, .. } = additive.info();
-        if settings != (Settings { truncation, profile }) {
-            return refused(format!("has the settings {truncation:?} and {profile:?} alone"));
+        let security = Security::SemiHonest;
+        if settings != (Settings { truncation, profile, security }) {
+            let all = format!("{truncation:?}, {profile:?} and {security:?}");
+            return refused(format!("has the settings {all} alone"));
         }
         Ok(additive)
     }

@@ -184,6 +184,14 @@ impl Engine for AnyEngine {
         }
     }
 
+    fn computes(&self) -> bool {
+        match self {
+            Self::Cpu(engine) => engine.computes(),
+            Self::Cuda(engine) => engine.computes(),
+            Self::Shapes(engine) => engine.computes(),
+        }
+    }
+
     fn generators(&self) -> Vec<Generator> {
         match self {
             Self::Cpu(engine) => engine.generators(),

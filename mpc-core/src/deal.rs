@@ -123,6 +123,16 @@ pub trait Deal: Protocol {
     /// server.
     fn hold(&self, shares: &[&Self::Share]) -> Result<Vec<Held>>;
 
+    /// In a session that checks its parties, proves to the others that all messages until now were the prescribed ones, and
+    /// verifies their proofs. [`Deal::hold`] and [`Deal::release`] do it first in any case; a caller that counts the cost of
+    /// a job does it before. Else nothing is sent.
+    ///
+    /// # Errors
+    /// [`Error::Cheated`] if a proof is wrong: the session is dead, and nothing may be revealed.
+    fn verify(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// This server's part of results for a client, made fresh: all servers' parts together are uniform among those
     /// that reconstruct to the results.
     fn release(&mut self, shares: &[&Self::Share]) -> Result<Vec<Released>>;

@@ -38,6 +38,20 @@ pub enum Profile {
     SlowLinks,
 }
 
+/// What a session does about a party that does not follow the protocol. All parties must use the same. Written as
+/// `semi-honest` and `checked`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Security {
+    /// Nothing: all parties follow it.
+    #[default]
+    SemiHonest,
+    /// Before anything is opened, released or kept, each party proves to both others that its messages were the
+    /// prescribed ones. A lie of one party is noticed but with probability `2^-40`, and ends the session by
+    /// [`Error::Cheated`](crate::Error::Cheated). Operations whose messages cannot be proven are refused.
+    Checked,
+}
+
 /// Most bits that a truncation may drop. The remaining four bits leave room for the offset that
 /// makes signed words positive.
 pub const MOST_DROPPED: u32 = 60;

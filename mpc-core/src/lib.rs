@@ -31,7 +31,7 @@ pub use chain::{Chain, Step, Sum, Value};
 pub use deal::{Deal, Held, Parcel, ParcelKey, Released, Sharing};
 pub use error::{Error, Result};
 pub use jobs::{
-    Compare, Compared, Finish, Found, Largest, MOST_DROPPED, Produced, Product, Profile,
+    Compare, Compared, Finish, Found, Largest, MOST_DROPPED, Produced, Product, Profile, Security,
     SumFactors, Sums, Term, Then, TruncationMode,
 };
 pub use normal::Normal;

@@ -2,7 +2,7 @@
 
 use net::Session;
 
-use crate::{Deal, Profile, Result, TruncationMode};
+use crate::{Deal, Profile, Result, Security, TruncationMode};
 
 /// Settings of a protocol, the same at all servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct Settings {
     pub truncation: TruncationMode,
     /// The resource to save.
     pub profile: Profile,
+    /// What is done about a party that lies.
+    pub security: Security,
 }
 
 /// A protocol at a server that runs many jobs in one session.

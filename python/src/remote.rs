@@ -91,7 +91,8 @@ pub(crate) fn cluster_files(
     let protocol = ProtocolChoice::Rss;
     let servers = cluster::addresses(protocol, &hosts, PORT).map_err(Failure::from)?;
     let (folder, dealers) = (folder.into(), Vec::new());
-    let plan = Plan { folder, protocol, servers, clients, dealers, without_keys: false };
+    let security = mpc_core::Security::SemiHonest;
+    let plan = Plan { folder, protocol, security, servers, clients, dealers, without_keys: false };
     let members = cluster::init(&plan).map_err(Failure::from)?;
     let made = |member: cluster::Member| (member.role, member.config.display().to_string());
     Ok(members.into_iter().map(made).collect())

@@ -104,12 +104,13 @@ impl Inner {
 impl Session {
     /// Three parties as threads of this process.
     #[staticmethod]
-    #[pyo3(signature = (engine, truncation, profile, network=None, threads=None))]
+    #[pyo3(signature = (engine, truncation, profile, security, network=None, threads=None))]
     fn local(
         py: Python<'_>,
         engine: &str,
         truncation: &str,
         profile: &str,
+        security: &str,
         network: Option<&str>,
         threads: Option<usize>,
     ) -> PyResult<Self> {
@@ -124,22 +125,23 @@ impl Session {
         };
         let all = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = threads.unwrap_or(all.div_ceil(3)).max(1);
-        let options = state::options(truncation, profile)?;
+        let options = state::options(truncation, profile, security)?;
         let start = Start::Local { network };
         Ok(py.detach(|| Self::open(start, engine, options, threads))?)
     }
 
     /// This process as the party of a configuration file.
     #[staticmethod]
-    #[pyo3(signature = (path, engine, truncation, profile))]
+    #[pyo3(signature = (path, engine, truncation, profile, security))]
     fn party(
         py: Python<'_>,
         path: &str,
         engine: Option<&str>,
         truncation: &str,
         profile: &str,
+        security: &str,
     ) -> PyResult<Self> {
-        let options = state::options(truncation, profile)?;
+        let options = state::options(truncation, profile, security)?;
         let remote = py.detach(|| Remote::open(path))?;
         let threads = remote.threads();
         let engine = engine.map_or_else(|| remote.engine().to_string(), str::to_owned);

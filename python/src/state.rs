@@ -11,7 +11,7 @@ use std::{
 
 use crossbeam_channel::Receiver;
 use gpu_kernels::{AnyEngine, EngineChoice};
-use mpc_core::{Profile, TruncationMode};
+use mpc_core::{Profile, Security, TruncationMode};
 use net::{Meter, Metered, Shaped, Stats, in_process};
 use pyo3::prelude::*;
 use ring_arith::{Engine, Generator};
@@ -60,7 +60,7 @@ pub(crate) enum Start {
 }
 
 /// The options of the protocol on shares, from their names in Python.
-pub(crate) fn options(truncation: &str, profile: &str) -> Result<Options> {
+pub(crate) fn options(truncation: &str, profile: &str, security: &str) -> Result<Options> {
     let unknown =
         |what, name, known| Failure::new(Kind::Config, format!("{what} `{name}`: use {known}"));
     let truncation = match truncation {
@@ -78,7 +78,12 @@ pub(crate) fn options(truncation: &str, profile: &str) -> Result<Options> {
         "slow-links" => Profile::SlowLinks,
         other => return Err(unknown("profile", other, "\"bytes\" or \"slow-links\"")),
     };
-    Ok(Options::default().truncation(truncation).profile(profile))
+    let security = match security {
+        "semi-honest" => Security::SemiHonest,
+        "checked" => Security::Checked,
+        other => return Err(unknown("security", other, "\"semi-honest\" or \"checked\"")),
+    };
+    Ok(Options::default().truncation(truncation).profile(profile).security(security))
 }
 
 impl State {

@@ -283,7 +283,7 @@ class Mpc:
 
 def local(
     *, engine: str = "auto", frac_bits: int = FRAC_BITS, truncation: str = "default", profile: str = "bytes",
-    network: str | None = None, threads: int | None = None,
+    security: str = "semi-honest", network: str | None = None, threads: int | None = None,
 ) -> Mpc:
     """Start three parties as threads of this process.
 
@@ -300,6 +300,10 @@ def local(
     profile : str
         The cost to minimise: ``"bytes"``, or for links with a long round trip ``"slow-links"``. The latter takes fewer
         rounds of more bytes.
+    security : str
+        ``"semi-honest"``: parties follow the protocol. ``"checked"``: before anything is revealed each party proves to
+        both others that its messages were right; a lie ends the session, and the error names two parties of which one
+        lied. Truncation is then ``"early"``'s or finer.
     network : str, optional
         ``"lan"`` (1 Gbit/s, 1 ms round trip) or ``"wan"`` (100 Mbit/s, 40 ms): messages take as long as there.
     threads : int, optional
@@ -318,12 +322,12 @@ def local(
     _check_frac(frac_bits)
     if threads is not None and operator.index(threads) < 1:
         raise ConfigError(f"threads is {threads}; a party has 1 or more")
-    return Mpc(_trefoil.Session.local(engine, truncation, profile, network, threads), frac_bits)
+    return Mpc(_trefoil.Session.local(engine, truncation, profile, security, network, threads), frac_bits)
 
 
 def party(
     config: str | os.PathLike[str] | None = None, *, engine: str | None = None, frac_bits: int = FRAC_BITS,
-    truncation: str = "default", profile: str = "bytes",
+    truncation: str = "default", profile: str = "bytes", security: str = "semi-honest",
 ) -> Mpc:
     """Take part in a session of three machines that run the same script.
 
@@ -334,7 +338,7 @@ def party(
         ``TREFOIL_PARTY`` names it otherwise.
     engine : str, optional
         As for :func:`trefoil.local`; that of the file unless given. The others may have another.
-    frac_bits, truncation, profile
+    frac_bits, truncation, profile, security
         As for :func:`trefoil.local`; the same at all parties.
 
     Returns
@@ -352,7 +356,7 @@ def party(
     config = config or os.environ.get("TREFOIL_PARTY")
     if not config:
         raise ConfigError("name this party's file: trefoil.party(\"party.toml\") or TREFOIL_PARTY")
-    return Mpc(_trefoil.Session.party(os.fspath(config), engine, truncation, profile), frac_bits)
+    return Mpc(_trefoil.Session.party(os.fspath(config), engine, truncation, profile, security), frac_bits)
 
 
 def _check_frac(frac_bits):

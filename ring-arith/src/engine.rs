@@ -32,6 +32,11 @@ pub trait Engine: Clone + fmt::Debug + Send + Sync + 'static {
     /// The engine's name for reports: `cpu/avx512/2`, `cuda/H200`.
     fn name(&self) -> String;
 
+    /// False if tensors have shapes and no words, so that all words are 0.
+    fn computes(&self) -> bool {
+        true
+    }
+
     /// The secure generators whose streams this engine makes quickly, best first. Parties on
     /// different machines take one that all of them name.
     fn generators(&self) -> Vec<Generator>;

@@ -30,6 +30,10 @@ impl EngineTensor for ShapeTensor {
 impl Engine for ShapeEngine {
     type Tensor = ShapeTensor;
 
+    fn computes(&self) -> bool {
+        false
+    }
+
     fn name(&self) -> String {
         "shapes".to_owned()
     }

@@ -30,6 +30,7 @@ mod testing;
 pub use circuit::schedule::Tree;
 pub use dealer::{Dealer, Tape, TapeKey};
 pub use io::clients::{Addends, Replicated};
-pub use party::{Options, Rss, Security};
+pub use mpc_core::Security;
+pub use party::{Options, Rss};
 pub use runtime::chunks::{DEALER, Partition};
 pub use share::{BitShare, Share};

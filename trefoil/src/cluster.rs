@@ -12,7 +12,7 @@ use std::{
 };
 
 use gpu_kernels::EngineChoice;
-use mpc_core::Profile;
+use mpc_core::{Profile, Security};
 use net::{Authority, Identity, Role, Trust};
 use serde::Serialize;
 use zeroize::Zeroizing;
@@ -52,6 +52,8 @@ pub struct Plan {
     pub folder: PathBuf,
     /// The servers' protocol.
     pub protocol: ProtocolChoice,
+    /// What they do about one that lies.
+    pub security: Security,
     /// `host:port` of the servers.
     pub servers: Vec<String>,
     /// Names of the clients.
@@ -364,6 +366,7 @@ fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member>
         engine: EngineChoice::Auto,
         truncation: Truncation::default(),
         profile: Profile::default(),
+        security: plan.security,
         threads: None,
         log: None,
         observe: None,
@@ -568,6 +571,7 @@ mod tests {
         Plan {
             folder: folder.to_owned(),
             protocol: ProtocolChoice::Rss,
+            security: Security::SemiHonest,
             servers: addresses(ProtocolChoice::Rss, &[], PORT).unwrap(),
             without_keys: false,
             clients: vec!["alice".to_owned(), "bob".to_owned()],

@@ -124,6 +124,7 @@ impl Run<'_> {
         watched.begin();
         let (inputs, hand) = (held(&self.inputs), &mut watched.hand());
         let outputs = self.program.run_on(&mut mpc, &weights, &self.shapes, inputs, hand)?;
+        mpc.verify()?;
         let cost = watched.cost();
         Ok((mpc.release(&outputs.iter().collect::<Vec<_>>())?, cost))
     }
@@ -292,37 +293,111 @@ fn held(sharing: &dyn Sharing, secrets: &[Tensor]) -> Result<Vec<Vec<Held>>> {
 
 #[cfg(test)]
 mod tests {
+    use std::{path::Path, sync::atomic::Ordering};
+
     use models::architectures::{Pooling, RandomWeights, by_name};
+    use mpc_core::Security;
+    use net::{Fault, Party, Strike, Tamper};
     use nn_layers::{Compiled, PlanOptions};
 
     use super::*;
     use crate::{
         Preprocess,
         import::{Imported, plan},
+        protocols::TapePlayer,
     };
 
     /// The counts of a run equal the prediction: bytes and messages of each server, rounds, each step.
     #[test]
     fn predictions_are_exact() {
-        for (network, pooling, batch) in [
-            ("lenet", Pooling::Average, 1),
-            ("lenet", Pooling::Max, 5),
-            ("alexnet-cifar", Pooling::Average, 1),
+        let [unchecked, checked] = [Security::SemiHonest, Security::Checked];
+        for (network, pooling, batch, security) in [
+            ("lenet", Pooling::Average, 1, unchecked),
+            ("lenet", Pooling::Max, 5, unchecked),
+            ("alexnet-cifar", Pooling::Average, 1, unchecked),
+            ("lenet", Pooling::Average, 1, checked),
         ] {
             let graph = by_name(network, pooling, &mut RandomWeights::new(5)).unwrap();
             let compiled = Compiled::new(&graph, &PlanOptions::default()).unwrap();
             let weights = compiled.plan.encode_weights(&compiled.weights).unwrap();
             let program = Program::new(compiled.plan.with_guard(true)).unwrap();
-            let shape = program.plan().input_shapes(batch).unwrap().remove(0);
-            let input = Tensor::from_fn(shape, |at| (at as u64 * 7919) % (1 << 20));
-            let counted = infer(ProtocolChoice::Rss, &program, &weights, &input, EngineChoice::Cpu)
-                .unwrap()
-                .costs;
-            let predicted = predict(&program, batch, Computing::default()).unwrap();
+            let shapes = program.plan().input_shapes(batch).unwrap();
+            let input = Tensor::from_fn(shapes[0].clone(), |at| (at as u64 * 7919) % (1 << 20));
+            let settings = Settings { security, ..Settings::default() };
+            let computing = Computing { settings, ..Computing::default() };
+            let sharing = computing.protocol.sharing();
+            let (weights, inputs) = (held(sharing, &weights), held(sharing, &[input]));
+            let (weights, inputs) = (weights.unwrap(), inputs.unwrap());
+            let run = Run { program: &program, computing, weights, inputs, shapes };
+            let counted = run.by_all(&|| Ok(EngineChoice::Cpu.open(1)?.0)).unwrap();
+            let counted: Vec<_> = counted.into_iter().map(|(_, cost)| cost.timeless()).collect();
             assert!(counted.iter().all(|cost| cost.bytes > 0 && !cost.steps.is_empty()));
-            let counted: Vec<_> = counted.into_iter().map(Cost::timeless).collect();
+            let proofs = counted[0].steps.iter().any(|step| step.name == "proofs");
+            assert_eq!(proofs, security == checked);
+            let predicted = predict(&program, batch, computing).unwrap();
             assert_eq!(counted, predicted, "{network}, batch {batch}");
         }
+    }
+
+    /// Of servers that prove their messages one flips a bit of one message. The others end without releasing anything, and
+    /// suspect it, unless the bit meant nothing.
+    #[test]
+    fn a_server_that_changes_a_bit_of_any_message_is_noticed_before_anything_is_released() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/data/digits.onnx");
+        let graph = crate::import::graph(&file, &[]).unwrap();
+        let compiled = Compiled::new(&graph, &PlanOptions::default()).unwrap();
+        let weights = compiled.plan.encode_weights(&compiled.weights).unwrap();
+        let program = Program::new(compiled.plan.with_guard(true)).unwrap();
+        let shapes = program.plan().input_shapes(1).unwrap();
+        let input = Tensor::from_fn(shapes[0].clone(), |at| (at as u64 * 7919) % (1 << 20));
+        let settings = Settings { security: Security::Checked, ..Settings::default() };
+        let computing = Computing { settings, ..Computing::default() };
+        let sharing = computing.protocol.sharing();
+        let weights = held(sharing, &weights).unwrap();
+        let inputs = held(sharing, &[input]).unwrap();
+        let run = Run { program: &program, computing, weights, inputs, shapes };
+        let by_all = |liar: usize, strike: Option<Strike>| {
+            let struck = Mutex::new(0);
+            let outcomes = net::launch::run_all(sessions_from_seed(3, 5), |session| {
+                let me = session.transport.me().0;
+                let strikes = strike.clone().filter(|_| me == liar);
+                let transport = Tamper::new(session.transport, strikes.into_iter().collect());
+                let count = transport.struck();
+                let watched = Watched::new(Box::new(transport));
+                let session = Session { transport: Box::new(watched.hand()), ..session };
+                let engine = EngineChoice::Cpu.open(1).unwrap().0;
+                let mpc = start::<TapePlayer>(session, engine, settings)?;
+                let outcome = run.by_one(me, mpc, &watched);
+                *struck.lock().unwrap() += count.load(Ordering::Relaxed);
+                outcome.map(|(released, _)| released)
+            });
+            (outcomes, struck.into_inner().unwrap())
+        };
+        let answer = |released: Vec<Result<Vec<Released>>>| {
+            let released = released.into_iter().collect::<Result<Vec<_>>>().unwrap();
+            reveal_all(sharing, released).unwrap().iter().map(|one| one.words().to_vec()).collect()
+        };
+        let honest: Vec<Vec<u64>> = answer(by_all(0, None).0);
+        let (mut noticed, mut struck) = (0, 0);
+        for liar in 0..3 {
+            for nth in [1, 2, 3, 5, 8, 13, 21, 34, 55, 89] {
+                let strike = Strike::new(Fault::Flip(777 * nth + 64)).nth(nth);
+                let (outcomes, hit) = by_all(liar, Some(strike));
+                struck += hit;
+                let cheated = |outcome: &Result<_>| match outcome {
+                    Err(Error::Mpc(mpc_core::Error::Cheated { suspects, .. })) => {
+                        suspects.contains(&Party(liar))
+                    }
+                    _ => false,
+                };
+                let others = || (1..3).map(|after| &outcomes[(liar + after) % 3]);
+                noticed += others().filter(|outcome| cheated(outcome)).count();
+                if others().any(Result::is_ok) {
+                    assert_eq!(answer(outcomes), honest, "{liar} {nth}");
+                }
+            }
+        }
+        assert!(struck > 10 && noticed >= struck, "{noticed} errors for {struck} lies");
     }
 
     /// The answer to an input of ones, of a network whose second layer's weights are larger by a factor.

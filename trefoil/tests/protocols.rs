@@ -27,7 +27,21 @@ fn servers_with_tapes_train_nothing_and_the_demo_says_so() {
 
 #[test]
 fn two_servers_and_their_dealer_answer_a_client_at_the_predicted_cost() {
-    let cluster = Cluster::start_with_protocol("additive", "alice", "additive");
+    answers_at_the_predicted_cost("additive", &["--protocol", "additive"]);
+}
+
+#[test]
+fn three_servers_that_prove_their_messages_answer_a_client_at_the_predicted_cost() {
+    let checked = answers_at_the_predicted_cost("checked", &["--security", "checked"]);
+    let unchecked = answers_at_the_predicted_cost("unchecked", &[]);
+    // 316 bits for 252 where a product is truncated, and proofs of some kilobytes.
+    let [checked, unchecked] = [checked, unchecked].map(|cost| cost["bytes"].as_u64().unwrap());
+    assert!(checked > unchecked, "{checked} bytes, {unchecked} without proofs");
+}
+
+/// Starts servers and asks them about digits. Returns the cost of one answer.
+fn answers_at_the_predicted_cost(name: &str, options: &[&str]) -> Value {
+    let cluster = Cluster::start_with(name, "alice", options);
     let put = ["model", "put", "digits", DIGITS, "--range", "0,1"];
     let predicted = cluster.json("alice", &put)["predicted"].clone();
     let path = cluster.folder.join("images.csv");
@@ -46,4 +60,5 @@ fn two_servers_and_their_dealer_answer_a_client_at_the_predicted_cost() {
     for what in ["bytes", "rounds"] {
         assert_eq!(cost[what], predicted[what], "{what}");
     }
+    cost
 }

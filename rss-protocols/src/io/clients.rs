@@ -237,6 +237,13 @@ impl<E: Engine> Deal for Rss<E> {
     }
 
     /// Nothing is sent between servers. The dealer does not hold results and releases none.
+    fn verify(&mut self) -> Result<()> {
+        if self.is_checked() {
+            self.links.get_mut().step("proofs");
+        }
+        self.talk(|rss| Rss::verify(rss))
+    }
+
     fn release(&mut self, shares: &[&Self::Share]) -> Result<Vec<Released>> {
         self.verify()?;
         match self.setting {

@@ -10,7 +10,7 @@ use std::{fmt::Display, path::PathBuf, str::FromStr};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use gpu_kernels::EngineChoice;
-use mpc_core::Profile;
+use mpc_core::{Profile, Security};
 
 pub use models::{Check, Job, MakeTape, Model, Prepare, Put, Reading, Share, Tape, TapePlan};
 pub use operators::{Audit, Cluster, Party, Store};
@@ -341,6 +341,15 @@ fn profile(text: &str) -> Result<Profile, String> {
         "bytes" => Ok(Profile::Bytes),
         "slow-links" => Ok(Profile::SlowLinks),
         _ => Err("use bytes or slow-links".to_owned()),
+    }
+}
+
+/// Reads what is done about a server that lies, as `party.toml` has it.
+fn security(text: &str) -> Result<Security, String> {
+    match text {
+        "semi-honest" => Ok(Security::SemiHonest),
+        "checked" => Ok(Security::Checked),
+        _ => Err("use semi-honest or checked".to_owned()),
     }
 }
 

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use mpc_core::Security;
 
+use super::security;
 use crate::protocols::ProtocolChoice;
 
 /// Commands for a cluster.
@@ -23,6 +25,10 @@ can enter the cluster in any role.")]
         /// their dealer as a third server
         #[arg(long, value_enum, default_value_t, value_name = "NAME", hide_possible_values = true)]
         protocol: ProtocolChoice,
+        /// What is done about a server that lies: semi-honest for nothing; checked: before anything is revealed, each
+        /// server proves to the others that its messages were right
+        #[arg(long, default_value = "semi-honest", value_parser = security, value_name = "NAME")]
+        security: Security,
         /// The servers' machines: as many of HOST or HOST:PORT [default: ports of this machine]
         #[arg(long, value_delimiter = ',', value_name = "A,B,C")]
         hosts: Vec<String>,

@@ -107,6 +107,7 @@ mod tests {
         init(&Plan {
             folder: cluster.clone(),
             protocol: ProtocolChoice::Rss,
+            security: mpc_core::Security::SemiHonest,
             servers: addresses(ProtocolChoice::Rss, &[], PORT).unwrap(),
             clients: vec!["alice".to_owned()],
             dealers: Vec::new(),
@@ -158,6 +159,7 @@ mod tests {
         init(&Plan {
             folder: cluster.clone(),
             protocol: ProtocolChoice::Rss,
+            security: mpc_core::Security::SemiHonest,
             servers: addresses(ProtocolChoice::Rss, &[], PORT).unwrap(),
             clients: vec!["alice".to_owned()],
             dealers: Vec::new(),

@@ -3,25 +3,29 @@
 use serde_json::json;
 
 use crate::{
-    Result,
+    Error, Result,
     cli::Cluster,
     cluster::{
         Member, Plan, Renewal, add_client, add_dealer, addresses, init, renew, request, revoke,
         sign,
     },
+    config::check_security,
     output::Output,
 };
 
 pub(super) fn run(command: Cluster, output: Output) -> Result<()> {
     match command {
-        Cluster::Init { dir, protocol, hosts, port, clients, dealers, without_keys } => {
+        Cluster::Init { dir, protocol, security, hosts, port, clients, dealers, without_keys } => {
+            check_security(protocol, security)
+                .map_err(|reason| Error::input("--security", reason))?;
             let servers = addresses(protocol, &hosts, port)?;
             let dealers = match dealers {
                 Some(dealers) => dealers,
                 None if protocol.plays_tapes() => vec!["dealer".to_owned()],
                 None => Vec::new(),
             };
-            let plan = Plan { folder: dir, protocol, servers, clients, dealers, without_keys };
+            let plan =
+                Plan { folder: dir, protocol, security, servers, clients, dealers, without_keys };
             let members = init(&plan)?;
             let value = json!({ "servers": plan.servers, "members": members });
             output.result(&value, || made(&plan, &members))?;

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use mpc_core::Settings;
+use mpc_core::{Security, Settings};
 use net::{Identity, Role};
 use ring_arith::Generator;
 use serde_json::json;
@@ -139,6 +139,10 @@ fn add(file: &Path, global: &Global, output: Output) -> Result<()> {
 impl MakeTape {
     /// The settings of the dealer's protocol, the same as the servers'.
     fn settings(&self) -> Settings {
-        Settings { truncation: self.truncation.into(), profile: self.profile }
+        Settings {
+            truncation: self.truncation.into(),
+            profile: self.profile,
+            security: Security::SemiHonest,
+        }
     }
 }

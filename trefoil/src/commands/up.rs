@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use mpc_core::Security;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use signal_hook::iterator::Signals;
@@ -64,8 +65,17 @@ fn make(dir: &Path) -> Result<()> {
     let servers = cluster::addresses(protocol, &[], PORT)?;
     let (folder, clients) = (dir.to_owned(), vec![CLIENT.to_owned()]);
     let dealers = Vec::new();
-    cluster::init(&Plan { folder, protocol, servers, clients, dealers, without_keys: false })
-        .map(drop)
+    let security = Security::SemiHonest;
+    cluster::init(&Plan {
+        folder,
+        protocol,
+        security,
+        servers,
+        clients,
+        dealers,
+        without_keys: false,
+    })
+    .map(drop)
 }
 
 /// The configurations of all servers.

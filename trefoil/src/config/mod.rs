@@ -12,7 +12,7 @@ use std::{
 };
 
 use gpu_kernels::EngineChoice;
-use mpc_core::{Profile, Settings, TruncationMode};
+use mpc_core::{Profile, Security, Settings, TruncationMode};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -66,6 +66,10 @@ pub struct PartyConfig {
     /// which takes fewer rounds of more bytes. A model that was made for one profile keeps it.
     #[serde(default)]
     pub profile: Profile,
+    /// What is done about a server that lies, the same at all servers: `semi-honest` for nothing, or `checked`: before
+    /// anything is revealed or kept, each server proves to both others that its messages were right. For `rss` alone.
+    #[serde(default, skip_serializing_if = "is_semi_honest")]
+    pub security: Security,
     /// Threads to compute with on the CPU; all that the machine has unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
@@ -225,6 +229,7 @@ impl PartyConfig {
         check_address("listen", &config.listen).map_err(bad)?;
         config.observe.iter().try_for_each(|it| check_address("observe", it)).map_err(bad)?;
         check_servers(config.protocol, &config.servers).map_err(bad)?;
+        check_security(config.protocol, config.security).map_err(bad)?;
         config.access.check().map_err(bad)?;
         if let Some(level) = &config.log {
             log::check(level).map_err(|reason| bad(format!("`log`: {reason}")))?;
@@ -280,7 +285,8 @@ impl PartyConfig {
 
     /// This server's protocol.
     pub fn computing(&self) -> Computing {
-        let settings = Settings { truncation: self.truncation.into(), profile: self.profile };
+        let (profile, security) = (self.profile, self.security);
+        let settings = Settings { truncation: self.truncation.into(), profile, security };
         Computing { protocol: self.protocol, settings }
     }
 
@@ -342,6 +348,21 @@ impl ClientConfig {
     pub fn silence_limit(&self) -> Duration {
         Duration::from_secs(self.silence_seconds)
     }
+}
+
+fn is_semi_honest(security: &Security) -> bool {
+    *security == Security::SemiHonest
+}
+
+/// Refuses checks that a protocol does not have.
+pub(crate) fn check_security(protocol: ProtocolChoice, security: Security) -> Result<(), String> {
+    if security == Security::Checked && protocol != ProtocolChoice::Rss {
+        let name = protocol.sharing().name();
+        return Err(format!(
+            "`security = \"checked\"` is for `protocol = \"rss\"`; with `{name}` no server proves its messages"
+        ));
+    }
+    Ok(())
 }
 
 fn check_servers(protocol: ProtocolChoice, servers: &[String]) -> Result<(), String> {
@@ -464,6 +485,12 @@ mod tests {
             ),
             ("party = 1", "party = 1\nprotocol = \"rss-dealt\"", "lists 3 addresses"),
             ("party = 1", "party = 1\nprotocol = \"shamir\"", "shamir"),
+            ("party = 1", "party = 1\nsecurity = \"some\"", "semi-honest"),
+            (
+                "party = 1",
+                "party = 1\nprotocol = \"additive\"\nsecurity = \"checked\"",
+                "with `additive` no server proves",
+            ),
             ("\"127.0.0.1:7101\"\n", "\":7101\"\n", "`listen`"),
             ("\"127.0.0.1:7101\"\n", "\"127.0.0.1:0\"\n", "a port from 1 to 65535"),
             ("data = \"data\"", "data = \"data\"\n[access]\nput = [\"a/b\"]", "access.put"),

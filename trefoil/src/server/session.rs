@@ -382,6 +382,9 @@ fn advice(error: &Error) -> &'static str {
     use mpc_core::Error as Mpc;
     use nn_layers::Error as Nn;
     match error {
+        Error::Mpc(Mpc::Cheated { .. }) | Error::Nn(Nn::Mpc(Mpc::Cheated { .. })) => {
+            "nothing was revealed; ask the operators of both, who must find out which of them did it"
+        }
         Error::Nn(Nn::Mpc(Mpc::Net(_) | Mpc::Ring(_)) | Nn::Ring(_)) => SEND_AGAIN,
         Error::Nn(_) => {
             "its plan cannot be computed so, and would fail again: its owner must put it again"

@@ -53,10 +53,9 @@ impl Cluster {
         Self::make_with(name, clients, &["--protocol", "rss-dealt"], &[zero, one])
     }
 
-    /// Makes a cluster of three servers with this protocol, and starts them.
-    pub fn start_with_protocol(name: &str, clients: &str, protocol: &str) -> Self {
-        let options = ["--protocol", protocol];
-        let mut cluster = Self::make_with(name, clients, &options, &own_addresses());
+    /// Makes a cluster of three servers with these options of `cluster init`, and starts them.
+    pub fn start_with(name: &str, clients: &str, options: &[&str]) -> Self {
+        let mut cluster = Self::make_with(name, clients, options, &own_addresses());
         (0..3).for_each(|party| cluster.start_party(party));
         cluster.wait_until_up(clients.split(',').next().unwrap());
         cluster

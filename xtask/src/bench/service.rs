@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use models::architectures::{Pooling, RandomWeights, by_name};
+use mpc_core::Security;
 use nn_layers::PlanOptions;
 use ring_arith::{Shape, Tensor};
 use trefoil::client::{Client, NewModel};
@@ -178,6 +179,7 @@ impl Cluster {
             without_keys: false,
             folder: cluster.folder.clone(),
             protocol: ProtocolChoice::Rss,
+            security: Security::SemiHonest,
             servers: free_addresses()?.to_vec(),
             clients: idle.chain(["asker".to_owned()]).collect(),
             dealers: Vec::new(),

@@ -172,9 +172,13 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         self.computing.mpc()?.begin_job(terms.as_bytes())?;
         let program = &model.program;
         let weights = model.weights()?;
-        let each = self.observed(|mpc, observer| match <[Shares; 1]>::try_from(callers) {
-            Ok([inputs]) => Ok(vec![program.run(mpc, weights, inputs, observer)?]),
-            Err(callers) => program.run_joined(mpc, weights, callers, observer),
+        let each = self.observed(|mpc, observer| {
+            let each = match <[Shares; 1]>::try_from(callers) {
+                Ok([inputs]) => vec![program.run(mpc, weights, inputs, observer)?],
+                Err(callers) => program.run_joined(mpc, weights, callers, observer)?,
+            };
+            mpc.verify()?;
+            Ok(each)
         })?;
         let mut cost = self.control.cost();
         if !profile {

@@ -92,7 +92,9 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         self.computing.mpc()?.begin_job(terms.as_bytes())?;
         let Slice { metrics, left } = self.observed(|mpc, observer| {
             let seed = mpc.seed()?;
-            progress.train(mpc, steps, seed, observer)
+            let slice = progress.train(mpc, steps, seed, observer)?;
+            mpc.verify()?;
+            Ok(slice)
         })?;
         let mut cost = self.control.cost();
         cost.steps.clear();
