@@ -57,7 +57,8 @@ pub(super) const OPERATIONS: &[Checked] = &[
     op("sign at width 2", 0, |mpc, i| compare(mpc, i, 2, Then::bit())),
     op("relu", 552, |mpc, i| compare(mpc, i, 64, Then::not_negative(&[&i.x]))),
     op("sign, word and selections", 0, |mpc, i| {
-        let (x, y) = ([&i.x], [&i.y]);
+        let x = [&i.x];
+        let y = [&i.y];
         compare(mpc, i, 9, Then { bit: true, word: true, negative: &x, not_negative: &y })
     }),
     op("zero test", 255, |mpc, i| mpc.is_zero(&[(&i.x, 64)]).map(drop)),
@@ -226,7 +227,8 @@ pub(super) fn told() -> Option<usize> {
 #[test]
 fn every_lie_makes_a_relation_false() {
     let mut draw = SplitMix64::new(3);
-    let (mut told_so_far, mut missed) = (0, Vec::new());
+    let mut told_so_far = 0;
+    let mut missed = Vec::new();
     for operation in OPERATIONS {
         for (dealer, tree) in [Tree::Threes, Tree::Twos, Tree::Fours].into_iter().enumerate() {
             let world = World {
@@ -382,4 +384,6 @@ fn checked_sessions_compute_the_same() {
     conformance::weighted_sums(&world, make(Tree::Threes));
     conformance::gates(&world, make(Tree::Threes));
     conformance::bit_decomposition(&world, make(Tree::Threes));
+    conformance::chains(&world, make(Tree::Threes));
+    conformance::approximations(&world, make(Tree::Threes));
 }
