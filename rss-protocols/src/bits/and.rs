@@ -79,7 +79,8 @@ async fn and<E: Engine>(
     let masks = p.sample_both(n);
     let y0 = p.sample(Key::Right, n);
     p.owe({
-        let (x, y) = (x.clone(), y.clone());
+        let x = x.clone();
+        let y = y.clone();
         move |t| relations(t, [&x, &y], masks, y0)
     });
     let [m, w] = match p.role() {

@@ -157,7 +157,9 @@ async fn select<E: Engine>(
     let selection = Selection::sample(&mut p, n, selected.len());
     p.owe({
         let stated: Vec<_> = selected.iter().map(Selected::stated).collect();
-        let (v, u, selection) = (known.clone(), u.clone(), selection.clone());
+        let v = known.clone();
+        let u = u.clone();
+        let selection = selection.clone();
         move |t| {
             let bit = stated_bit(t, &origin, &v)?;
             let k = u.relations(t, n, &bit.u)?;

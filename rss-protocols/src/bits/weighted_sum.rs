@@ -100,7 +100,9 @@ async fn weighted_sum<E: Engine>(
         lists.iter().map(|_| [Key::Right, Key::Left].map(|key| p.sample(key, n))).collect();
 
     p.owe({
-        let (bits, weights, y) = (bits.clone(), weights.clone(), y.clone());
+        let bits = bits.clone();
+        let weights = weights.clone();
+        let y = y.clone();
         move |t| relations(t, n, &bits, &weights.lists, u, &y)
     });
 
@@ -176,7 +178,8 @@ fn relations<E: Engine>(
     u: Sample,
     y: &[[Sample; 2]],
 ) -> Result<()> {
-    let (cols, width) = (n.div_ceil(64), u.len() / n.max(1));
+    let cols = n.div_ceil(64);
+    let width = u.len() / n.max(1);
     let [x0, x1, v]: [Bits; 3] = t.components(bits)?;
     let [left, right]: [Words; 2] = [t.sample(u), t.dealt_right(width, n)?];
     let mut shares = Vec::with_capacity(width);

@@ -145,7 +145,8 @@ impl Evaluation {
         rows: impl Iterator<Item = usize> + Clone,
         b: &Bits,
     ) -> Vec<Unopened> {
-        let (cols, group) = (self.cols, &self.circuit.digits[size]);
+        let cols = self.cols;
+        let group = &self.circuit.digits[size];
         let digit: Vec<_> = (0..group.digit)
             .map(|j| b.picked(cols, rows.clone().map(|row| group.bit + row * group.digit + j)))
             .collect();
@@ -188,7 +189,8 @@ impl Evaluation {
         (children, first, low): (&[Child], usize, bool),
         below: &[Nodes],
     ) -> Result<Nodes> {
-        let (cols, rows) = (self.cols, batch.rows);
+        let cols = self.cols;
+        let rows = batch.rows;
         let of = |child: &Child| {
             let Child { row, stride, .. } = *child;
             (0..rows).map(move |r| row + r * stride)
@@ -248,7 +250,9 @@ impl Evaluation {
         results: Vec<Unopened>,
         shares: Option<&Bits>,
     ) -> Result<Nodes> {
-        let (cols, rows, k) = (self.cols, batch.rows, batch.opened_planes());
+        let cols = self.cols;
+        let rows = batch.rows;
+        let k = batch.opened_planes();
         let sent = t.exchanged(rows * k, cols)?;
         let mut nodes = Nodes::default();
         for (slot, result) in self.results(batch).into_iter().zip(results) {

@@ -362,7 +362,8 @@ impl<T: EngineTensor> CompareSamples<T> {
         selected: &[Selected<T>],
     ) {
         let stated: Vec<_> = selected.iter().map(Selected::stated).collect();
-        let (samples, x) = (self.clone(), x.clone());
+        let samples = self.clone();
+        let x = x.clone();
         p.owe(move |t| samples.relations(t, &x, &stated));
     }
 

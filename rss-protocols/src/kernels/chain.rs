@@ -90,7 +90,8 @@ fields! {
     /// and right's share of the sum.
     ChainCheckedDealer("chain-checked-dealer")
         [ax, ay, ap, w_left, w_right, a_right, e_left, g_left; 8] _ => [6] |t| {
-        let (top, low) = (64 - t, W::constant((1 << t) - 1));
+        let top = 64 - t;
+        let low = W::constant((1 << t) - 1);
         let a_left = ax * ay + ap - w_left - w_right - a_right;
         let right = rounded_part(a_right, t, W::constant(0));
         let sum = a_left.shr(t) + right;

@@ -271,10 +271,12 @@ fields! {
     /// modulo `2^(64 - t)`, and right's shares.
     CheckedDealer("checked-dealer") [a, a_right, e_left, g_left, m_left, m_right; 6] _ => [6] |t| {
         let top = 64 - t;
-        let (low, high) = (W::constant((1 << t) - 1), W::constant(u64::MAX << top));
+        let low = W::constant((1 << t) - 1);
+        let high = W::constant(u64::MAX << top);
         let a_left = a - a_right;
         let [right, left] = [rounded_part(a_right, t, W::constant(0)), a_left.shr(t)];
-        let (sum, hi) = (left + right, (left + right) & W::constant(u64::MAX >> t));
+        let sum = left + right;
+        let hi = sum & W::constant(u64::MAX >> t);
         let e_right = (not_top(hi.shl(t)) - e_left) & low;
         let g_right = (sum.shr(top) - g_left) & low;
         [right - (m_right & high), left - (m_left & high), a_left, hi, e_right, g_right]

@@ -144,8 +144,10 @@ impl<'a, E: Engine> Level<'a, E> {
         let factor = Factor::Word(winners);
         let selected = Selected { factor, opposite: self.opposite, slot: Slot::anywhere() };
         self.p.owe({
-            let (u, selection) = (self.u.clone(), self.selection.clone());
-            let (known, stated) = (self.known.clone(), [selected.stated()]);
+            let u = self.u.clone();
+            let selection = self.selection.clone();
+            let known = self.known.clone();
+            let stated = [selected.stated()];
             move |t| {
                 let k = u.relations(t, n, &Bits::zero())?;
                 let v = t.joint(&known)?;

@@ -299,7 +299,8 @@ impl OfFour {
 impl OfFour {
     /// Keeps what all owe for the largest of some members.
     pub fn owe<E: Engine>(&self, p: &Port<'_, E>, tensors: &[Members<E::Tensor>]) {
-        let (samples, tensors) = (self.clone(), tensors.to_vec());
+        let samples = self.clone();
+        let tensors = tensors.to_vec();
         p.owe(move |t| samples.relations(t, &tensors));
     }
 
@@ -310,7 +311,8 @@ impl OfFour {
         t: &mut Transcript<'_, E>,
         tensors: &[Members<E::Tensor>],
     ) -> Result<()> {
-        let (n, pairs) = (self.n, self.pairs.len());
+        let n = self.n;
+        let pairs = self.pairs.len();
         let mut components = Vec::with_capacity(tensors.len());
         for members in tensors {
             let members = members.iter().map(|x| t.components(x));

@@ -127,7 +127,8 @@ fn gate<E: Engine>(
 impl<T: ring_arith::EngineTensor> Samples<T> {
     /// Keeps what all owe, given the selected quotient.
     fn owe<E: Engine<Tensor = T>>(&self, p: &Port<'_, E>, split: Split<T>, quotient: &Selected<T>) {
-        let (samples, quotient) = (self.clone(), quotient.stated());
+        let samples = self.clone();
+        let quotient = quotient.stated();
         p.owe(move |t| {
             let Samples { n, truncation, sign, bit, u, selection } = &samples;
             let messages = truncation.messages(t, &split)?;

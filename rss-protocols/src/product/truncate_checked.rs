@@ -67,7 +67,8 @@ pub(crate) async fn truncate_checked<E: Engine>(
     let split = Split::sample(&mut p, value, n, None);
     let truncation = CheckedTruncation::sample(&mut p, &split, n, t, 64 - t);
     p.owe({
-        let (split, truncation) = (split.clone(), truncation.clone());
+        let split = split.clone();
+        let truncation = truncation.clone();
         move |transcript| truncation.relations(transcript, &split)
     });
     if p.deals() {
@@ -270,7 +271,8 @@ pub(super) fn rounding_relations<E: Engine>(
     [left, right]: &Shared<Words>,
     [h, e, g]: [&Shared<Bits>; 3],
 ) -> Result<(Shared<Words>, Bits)> {
-    let (w, cols) = (64 - t, n.div_ceil(64));
+    let w = 64 - t;
+    let cols = n.div_ceil(64);
     let low = u64::MAX >> w;
     let left = left.map(|word| word >> t);
     let right = right.map(|word| ((word >> t) + u64::from(word & low != 0)) & (u64::MAX >> t));
@@ -285,7 +287,8 @@ pub(super) fn rounding_relations<E: Engine>(
 pub(super) fn rounded(b: &Words, t: u32) -> Words {
     b.map(|b| {
         let b = b.wrapping_add(1 << 62);
-        let (low, odd) = (b & (u64::MAX >> (64 - t)), b >> t & 1);
+        let low = b & (u64::MAX >> (64 - t));
+        let odd = b >> t & 1;
         ((b >> t) + u64::from(low + odd > 1 << (t - 1))) & (u64::MAX >> t)
     })
 }

@@ -90,7 +90,9 @@ pub(crate) async fn truncate_exact<E: Engine>(
     let binding = Binding::sample(&mut p, &split, n, t);
     let end = End::sample(&mut p, n, t);
     p.owe({
-        let (split, carry, end) = (split.clone(), carry.clone(), end.clone());
+        let split = split.clone();
+        let carry = carry.clone();
+        let end = end.clone();
         move |transcript| exact_relations(transcript, &split, &carry, binding, &end)
     });
     if p.deals() {
@@ -129,7 +131,8 @@ pub(crate) async fn truncate_dithered<E: Engine>(
     let binding = Binding::sample(&mut p, &split, n, t);
     let end = End::sample(&mut p, n, t);
     p.owe({
-        let (split, carries) = (split.clone(), [carry.clone(), coin_carry.clone()]);
+        let split = split.clone();
+        let carries = [carry.clone(), coin_carry.clone()];
         let end = end.clone();
         move |transcript| dither_relations(transcript, &split, &carries, (binding, coins), &end)
     });
@@ -349,7 +352,8 @@ fn dither_relations<E: Engine>(
     (binding, coins): (Binding, Coins),
     end: &End,
 ) -> Result<()> {
-    let (n, bits) = (end.n, end.t);
+    let n = end.n;
+    let bits = end.t;
     let low = u64::MAX >> (64 - bits);
     let DealersCoin::Shared(dealers) = coins.dealers else {
         unreachable!("the dealer's own coin is not proven")

@@ -2,8 +2,7 @@
 //!
 //! In a checked session every chunk of an operation keeps its messages, and its protocol states the relations between
 //! them in a function beside it. The function is the same for the prover and both verifiers, who take what they hold
-//! and received. It is run before something is opened, and the statements
-//! are proven then (`Rss::verify`).
+//! and received. It is run before something is opened, and the statements are proven then (`Rss::verify`).
 
 mod gadgets;
 mod ledger;

@@ -344,6 +344,8 @@ struct World {
     flips: Arc<Vec<Flip>>,
     /// Changed bits of words of sent tensors, and who sends them.
     lies: Vec<Lie>,
+    /// The number of a relation that nobody states.
+    omitted: Option<usize>,
 }
 
 /// A changed word of a sent tensor.
@@ -381,6 +383,7 @@ impl World {
             swapped: false,
             flips: Arc::default(),
             lies: Vec::new(),
+            omitted: None,
         }
     }
 
@@ -476,6 +479,7 @@ fn run_all<R: Send>(
         if !world.dealt {
             mpc.rotation = Rotation::starting_at(world.dealer, world.swapped).into();
         }
+        mpc.omitted.set(world.omitted);
         let lies = world.lies.iter().filter(|lie| lie.sender == me);
         mpc.links.get_mut().lies = lies.map(|lie| (lie.tensor, lie.word, lie.bits)).collect();
         mpc.keys.probe.flips = world.flips.clone();

@@ -57,7 +57,8 @@ pub(super) const OPERATIONS: &[Checked] = &[
     op("sign at width 2", 0, |mpc, i| compare(mpc, i, 2, Then::bit())),
     op("relu", 552, |mpc, i| compare(mpc, i, 64, Then::not_negative(&[&i.x]))),
     op("sign, word and selections", 0, |mpc, i| {
-        let (x, y) = ([&i.x], [&i.y]);
+        let x = [&i.x];
+        let y = [&i.y];
         compare(mpc, i, 9, Then { bit: true, word: true, negative: &x, not_negative: &y })
     }),
     op("zero test", 255, |mpc, i| mpc.is_zero(&[(&i.x, 64)]).map(drop)),
@@ -226,7 +227,8 @@ pub(super) fn told() -> Option<usize> {
 #[test]
 fn every_lie_makes_a_relation_false() {
     let mut draw = SplitMix64::new(3);
-    let (mut told_so_far, mut missed) = (0, Vec::new());
+    let mut told_so_far = 0;
+    let mut missed = Vec::new();
     for operation in OPERATIONS {
         for (dealer, tree) in [Tree::Threes, Tree::Twos, Tree::Fours].into_iter().enumerate() {
             let world = World {
@@ -263,6 +265,28 @@ fn every_lie_makes_a_relation_false() {
     }
     println!("{told_so_far} lies, {} missed", missed.len());
     assert!(missed.is_empty(), "{:?}", &missed[..missed.len().min(5)]);
+}
+
+#[test]
+fn a_relation_that_is_left_out_is_missed() {
+    for (at, operation) in OPERATIONS.iter().enumerate() {
+        let world = honest(operation.elements, at % 3, false, 5);
+        let (sizes, statements) = observe(&world, operation.run);
+        let relations: usize = (0..3).map(|prover| statements[prover][prover].len()).sum();
+        // All of them, or every tenth.
+        let step = told().map_or(10, |_| 1);
+        for omitted in (at % step..relations).step_by(step) {
+            let world = World { omitted: Some(omitted), ..world.clone() };
+            let (_, bound) = run_all(&world, |mpc, inputs| {
+                (operation.run)(mpc, inputs).unwrap();
+                mpc.statements().map(|statements| statements[mpc.me().0].bound())
+            });
+            let complete = bound.into_iter().zip(&sizes).all(|(bound, sizes)| {
+                bound.is_ok_and(|bound| bound == 64 * sizes.iter().sum::<usize>())
+            });
+            assert!(!complete, "{}: relation {omitted}", operation.name);
+        }
+    }
 }
 
 #[test]
@@ -360,4 +384,6 @@ fn checked_sessions_compute_the_same() {
     conformance::weighted_sums(&world, make(Tree::Threes));
     conformance::gates(&world, make(Tree::Threes));
     conformance::bit_decomposition(&world, make(Tree::Threes));
+    conformance::chains(&world, make(Tree::Threes));
+    conformance::approximations(&world, make(Tree::Threes));
 }

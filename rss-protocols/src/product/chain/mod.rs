@@ -16,6 +16,9 @@
 //!
 //! Cost of a product: 192 bits and `t` for each carry in its factors, `t` for its own; `early` `2t` fewer. A result `2t`.
 //! One round for each level, and one at the end unless results are not truncated.
+//!
+//! In a checked session truncations are those of [`super::truncate_checked`]: `A` is the sum of the rounded parts of `a`,
+//! less their carry, for 64 bits more.
 
 mod relations;
 mod schedule;

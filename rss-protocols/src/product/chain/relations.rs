@@ -101,7 +101,8 @@ impl Stated {
         inputs: &[[Words; 3]],
         before: &[Dealt],
     ) -> Result<Dealt> {
-        let (n, cols) = (self.n, self.n.div_ceil(64));
+        let n = self.n;
+        let cols = self.n.div_ceil(64);
         let samples = &self.samples[at];
         let product = &self.schedule.steps[at];
         let bits = product.step.bits;
@@ -164,7 +165,8 @@ impl Stated {
             for (i, carry) in product.carries.iter().enumerate() {
                 let bits = self.schedule.bits(carry.step);
                 let [c, d] = carry.factors;
-                let (nb, na) = (&nb[&carry.step], &dealt[carry.step].na[side]);
+                let nb = &nb[&carry.step];
+                let na = &dealt[carry.step].na[side];
                 let factor = y.part.scaled(c) + x.part.scaled(d);
                 let times = &dealt[at].carries[i][side];
                 half = half + (times * nb + na * (nb * factor)).shl(64 - bits);
