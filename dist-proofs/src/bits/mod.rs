@@ -19,8 +19,9 @@ use crate::cheat::Shadow;
 use crate::{
     inner::{self, Halves, InnerProver, InnerVerifier, first_words, next_words},
     keys::Draw,
-    part::{Parameters, PartKind, PartShape, ProverPart, VerifierPart},
+    part::{PartKind, PartShape, ProverPart, Setting, VerifierPart},
     ring::{gf64, gf64::Gf64},
+    scratch::Scratch,
     simd::run,
     statement::{Side, Statements},
     sumcheck::{self, Half, Prover, at_point, corners, place},
@@ -98,6 +99,7 @@ pub(crate) fn shape<T>(statements: &Statements<T>) -> PartShape {
 /// The prover's side.
 pub(crate) struct BitsProver<'a> {
     statements: &'a Statements,
+    scratch: &'a Scratch,
     layout: Layout,
     ring: Gf64,
     shares: Draw,
@@ -115,14 +117,11 @@ enum State {
 }
 
 impl<'a> BitsProver<'a> {
-    pub fn new(
-        statements: &'a Statements,
-        parameters: Parameters,
-        shares: Draw,
-        blinding: Draw,
-    ) -> Self {
+    pub fn new(setting: Setting<'a>, shares: Draw, blinding: Draw) -> Self {
+        let Setting { statements, parameters, scratch } = setting;
         Self {
             statements,
+            scratch,
             layout: Layout::new(statements),
             ring: Gf64::new(parameters.challenge_bits),
             shares,
@@ -157,13 +156,13 @@ impl<'a> BitsProver<'a> {
     fn vectors(&self, weights: &Weights, point: &[u64]) -> [Vec<u64>; 2] {
         let blocks = corners(&self.ring, point);
         let row = row_len(&self.layout);
-        let [mut x, mut y] = [vec![0; ROWS * row], vec![0; ROWS * row]];
+        let [mut x, mut y] = [(); 2].map(|()| self.scratch.zeros(ROWS * row));
         for class in &self.layout.classes {
             let left = class.left_planes(self.statements);
             fold_planes(&left, class.columns, &blocks, row, &mut x[class.first_slot..]);
             let right = class.right_planes(self.statements);
             let stride = right.len() * class.columns;
-            let mut folded = vec![0; ROWS * stride];
+            let mut folded = self.scratch.zeros(ROWS * stride);
             fold_planes(&right, class.columns, &blocks, stride, &mut folded);
             let mut terms = vec![Vec::new(); left.len()];
             for (relation, &eta) in
@@ -183,6 +182,7 @@ impl<'a> BitsProver<'a> {
                     out_stride: row,
                 });
             }
+            self.scratch.give(folded);
         }
         [x, y]
     }
@@ -190,6 +190,14 @@ impl<'a> BitsProver<'a> {
 
 /// The place of the last corner among the values of the first round.
 const LAST: usize = (POINTS - 1) / 2;
+
+impl Drop for BitsProver<'_> {
+    fn drop(&mut self) {
+        if let State::Inner(inner) = &mut self.state {
+            inner.take_vectors().into_iter().for_each(|vector| self.scratch.give(vector));
+        }
+    }
+}
 
 impl ProverPart for BitsProver<'_> {
     fn answer(&mut self, challenge: &mut Draw) -> Vec<u64> {
@@ -231,6 +239,7 @@ impl ProverPart for BitsProver<'_> {
 /// A verifier's side.
 pub(crate) struct BitsVerifier<'a> {
     statements: &'a Statements,
+    scratch: &'a Scratch,
     layout: Layout,
     ring: Gf64,
     blinding: Option<Draw>,
@@ -246,9 +255,11 @@ enum VerifierState {
 
 impl<'a> BitsVerifier<'a> {
     /// `blinding` is the right verifier's.
-    pub fn new(statements: &'a Statements, parameters: Parameters, blinding: Option<Draw>) -> Self {
+    pub fn new(setting: Setting<'a>, blinding: Option<Draw>) -> Self {
+        let Setting { statements, parameters, scratch } = setting;
         Self {
             statements,
+            scratch,
             layout: Layout::new(statements),
             ring: Gf64::new(parameters.challenge_bits),
             blinding,
@@ -279,7 +290,7 @@ impl<'a> BitsVerifier<'a> {
             let planes = class.left_planes(self.statements);
             let mut slot = class.first_slot;
             for planes in planes.chunks(CHUNK) {
-                let sums = summed(planes, class.columns, blocks, bits);
+                let sums = summed(self.scratch, planes, class.columns, blocks, bits);
                 value ^= gf64::dot(&sums, &columns[slot..slot + sums.len()]);
                 slot += sums.len();
             }
@@ -308,7 +319,7 @@ impl<'a> BitsVerifier<'a> {
             for (planes, factors) in
                 planes.chunks(CHUNK).zip(factors.chunks(CHUNK * class.columns.max(1)))
             {
-                let sums = summed(planes, class.columns, blocks, &bits);
+                let sums = summed(self.scratch, planes, class.columns, blocks, &bits);
                 let thetas = thetas.repeat(planes.len());
                 value ^= gf64::dot(&products(&sums, &thetas), factors);
             }
@@ -318,11 +329,19 @@ impl<'a> BitsVerifier<'a> {
 }
 
 /// The weighed sum over blocks and bits of planes, in every column.
-fn summed(planes: &[Cow<'_, [u64]>], columns: usize, blocks: &[u64], bits: &[u64]) -> Vec<u64> {
+fn summed(
+    scratch: &Scratch,
+    planes: &[Cow<'_, [u64]>],
+    columns: usize,
+    blocks: &[u64],
+    bits: &[u64],
+) -> Vec<u64> {
     let stride = planes.len() * columns;
-    let mut folded = vec![0; ROWS * stride];
+    let mut folded = scratch.zeros(ROWS * stride);
     fold_planes(planes, columns, blocks, stride, &mut folded);
-    sum_rows(&folded, bits)
+    let sums = sum_rows(&folded, bits);
+    scratch.give(folded);
+    sums
 }
 
 impl VerifierPart for BitsVerifier<'_> {
