@@ -2,6 +2,10 @@
 
 use std::borrow::Cow;
 
+use super::{
+    cube::load_blocks,
+    layout::{Class, Tiling},
+};
 use crate::simd::{Kernel, Lanes, run};
 
 /// Bit positions of a word, each a row of the matrices below.
@@ -11,12 +15,19 @@ pub(crate) const ROWS: usize = 64;
 /// begins at `i * stride + k * columns`.
 pub(crate) fn fold_planes(
     planes: &[Cow<'_, [u64]>],
-    columns: usize,
+    class: &Class,
     weights: &[u64],
     stride: usize,
     out: &mut [u64],
 ) {
-    run(FoldPlanes { planes, columns, tables: &selections(weights), stride, out });
+    run(FoldPlanes {
+        planes,
+        tiling: class.tiling,
+        columns: class.columns,
+        tables: &selections(weights),
+        stride,
+        out,
+    });
 }
 
 /// Bit `o` of the sums is an exclusive or of the blocks whose weight has it. The blocks are taken by fours, of which a
@@ -35,6 +46,7 @@ fn selections(weights: &[u64]) -> [[u8; 16]; 64] {
 
 struct FoldPlanes<'a, 'b> {
     planes: &'a [Cow<'b, [u64]>],
+    tiling: Tiling,
     columns: usize,
     tables: &'a [[u8; 16]; 64],
     stride: usize,
@@ -53,14 +65,11 @@ impl Kernel for FoldPlanes<'_, '_> {
             let plane = &self.planes[k];
             let mut column = 0;
             while column < self.columns {
+                load_blocks(lanes, plane, self.tiling, column, &mut matrix);
                 for group in 0..16 {
                     let table = &mut tables[group];
                     for place in 0..4 {
-                        let first = (4 * group + place) * self.columns + column;
-                        let word = match plane.get(first..) {
-                            Some(rest) => lanes.load_some(rest),
-                            None => zero,
-                        };
+                        let word = matrix[4 * group + place];
                         for entry in 0..1 << place {
                             table[(1 << place) + entry] = lanes.xor(table[entry], word);
                         }

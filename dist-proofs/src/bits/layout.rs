@@ -15,7 +15,8 @@ pub(crate) struct Class {
     pub elements: usize,
     /// Words of a plane.
     pub words: usize,
-    /// Words of a block: word `p * columns + j` is column `j` of block `p`.
+    pub tiling: Tiling,
+    /// Columns of a plane.
     pub columns: usize,
     /// Distinct planes that the left verifier knows, and those that the right one knows.
     pub left: Vec<Plane>,
@@ -26,6 +27,32 @@ pub(crate) struct Class {
     pub first_slot: usize,
     /// The first of its relations among those of all classes.
     pub first_relation: usize,
+}
+
+/// How a plane is cut in blocks and columns: in tiles of 64 blocks of `width` words, so that the words of eight columns lie
+/// together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tiling {
+    /// Columns of a tile, at most 8.
+    pub width: usize,
+}
+
+impl Tiling {
+    /// Short planes are one tile of as few columns as hold them.
+    fn new(words: usize) -> Self {
+        Self { width: words.div_ceil(BLOCKS).clamp(1, 8) }
+    }
+
+    /// Columns of a plane.
+    fn columns(self, words: usize) -> usize {
+        words.div_ceil(BLOCKS * self.width) * self.width
+    }
+
+    /// The word of the first block in a column. That of block `p` is `p * width` words further.
+    #[inline(always)]
+    pub fn first(self, column: usize) -> usize {
+        column / self.width * BLOCKS * self.width + column % self.width
+    }
 }
 
 /// A plane of an operand.
@@ -107,10 +134,12 @@ fn place(
 impl Class {
     fn new(elements: usize) -> Self {
         let words = elements.div_ceil(64);
+        let tiling = Tiling::new(words);
         Self {
             elements,
             words,
-            columns: words.div_ceil(BLOCKS),
+            tiling,
+            columns: tiling.columns(words),
             left: Vec::new(),
             right: Vec::new(),
             relations: Vec::new(),

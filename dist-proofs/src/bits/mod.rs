@@ -28,7 +28,7 @@ use crate::{
 };
 use cube::{POINTS, first_round};
 use fold::{AddScaled, Combine, ROWS, fold_planes, outer, products, sum_rows};
-use layout::{BLOCKS, Layout};
+use layout::{BLOCKS, Class, Layout};
 
 /// Variables of the first round.
 const VARIABLES: usize = 6;
@@ -71,7 +71,8 @@ impl Weights {
     fn claim(&self, layout: &Layout, statements: &Statements, side: Side) -> u64 {
         let mut sum = 0;
         for class in &layout.classes {
-            let places = outer(&self.betas, &self.thetas[..class.columns]);
+            let tiles = self.thetas[..class.columns].chunks(class.tiling.width);
+            let places: Vec<u64> = tiles.flat_map(|thetas| outer(&self.betas, thetas)).collect();
             for (at, relation) in class.relations.iter().enumerate() {
                 let words = class.term(statements, side, relation);
                 let weighed = gf64::dot(&words, &places[..class.words]);
@@ -159,11 +160,11 @@ impl<'a> BitsProver<'a> {
         let [mut x, mut y] = [(); 2].map(|()| self.scratch.zeros(ROWS * row));
         for class in &self.layout.classes {
             let left = class.left_planes(self.statements);
-            fold_planes(&left, class.columns, &blocks, row, &mut x[class.first_slot..]);
+            fold_planes(&left, class, &blocks, row, &mut x[class.first_slot..]);
             let right = class.right_planes(self.statements);
             let stride = right.len() * class.columns;
             let mut folded = self.scratch.zeros(ROWS * stride);
-            fold_planes(&right, class.columns, &blocks, stride, &mut folded);
+            fold_planes(&right, class, &blocks, stride, &mut folded);
             let mut terms = vec![Vec::new(); left.len()];
             for (relation, &eta) in
                 class.relations.iter().zip(&weights.etas[class.first_relation..])
@@ -290,7 +291,7 @@ impl<'a> BitsVerifier<'a> {
             let planes = class.left_planes(self.statements);
             let mut slot = class.first_slot;
             for planes in planes.chunks(CHUNK) {
-                let sums = summed(self.scratch, planes, class.columns, blocks, bits);
+                let sums = summed(self.scratch, planes, class, blocks, bits);
                 value ^= gf64::dot(&sums, &columns[slot..slot + sums.len()]);
                 slot += sums.len();
             }
@@ -319,7 +320,7 @@ impl<'a> BitsVerifier<'a> {
             for (planes, factors) in
                 planes.chunks(CHUNK).zip(factors.chunks(CHUNK * class.columns.max(1)))
             {
-                let sums = summed(self.scratch, planes, class.columns, blocks, &bits);
+                let sums = summed(self.scratch, planes, class, blocks, &bits);
                 let thetas = thetas.repeat(planes.len());
                 value ^= gf64::dot(&products(&sums, &thetas), factors);
             }
@@ -332,13 +333,13 @@ impl<'a> BitsVerifier<'a> {
 fn summed(
     scratch: &Scratch,
     planes: &[Cow<'_, [u64]>],
-    columns: usize,
+    class: &Class,
     blocks: &[u64],
     bits: &[u64],
 ) -> Vec<u64> {
-    let stride = planes.len() * columns;
+    let stride = planes.len() * class.columns;
     let mut folded = scratch.zeros(ROWS * stride);
-    fold_planes(planes, columns, blocks, stride, &mut folded);
+    fold_planes(planes, class, blocks, stride, &mut folded);
     let sums = sum_rows(&folded, bits);
     scratch.give(folded);
     sums

@@ -2,7 +2,9 @@
 
 mod example;
 mod knowledge;
+mod model;
 mod mutants;
+mod recorder;
 mod rules;
 mod soundness;
 
