@@ -9,6 +9,21 @@ use crate::statement::{Factor, Kind, Relation, Side, Statements, Term};
 /// Blocks of a plane: corners of the first round's cube.
 pub(crate) const BLOCKS: usize = 64;
 
+/// Columns whose elements lie together in the vectors of the inner product.
+pub(crate) const LANES: usize = 8;
+
+/// Bit positions of a word.
+pub(crate) const ROWS: usize = 64;
+
+/// Elements of eight columns: for each bit position one of every column.
+pub(crate) const CELL: usize = ROWS * LANES;
+
+/// The place of a column's lowest bit in a vector. That of bit `i` is `i * LANES` further.
+#[inline(always)]
+pub(crate) fn place_of(slot: usize) -> usize {
+    slot / LANES * CELL + slot % LANES
+}
+
 /// Relations of planes of the same length.
 pub(crate) struct Class {
     /// Bits of a plane.
@@ -33,14 +48,14 @@ pub(crate) struct Class {
 /// together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tiling {
-    /// Columns of a tile, at most 8.
+    /// Columns of a tile: 1, 2, 4 or 8.
     pub width: usize,
 }
 
 impl Tiling {
     /// Short planes are one tile of as few columns as hold them.
     fn new(words: usize) -> Self {
-        Self { width: words.div_ceil(BLOCKS).clamp(1, 8) }
+        Self { width: words.div_ceil(BLOCKS).clamp(1, LANES).next_power_of_two() }
     }
 
     /// Columns of a plane.
@@ -74,7 +89,7 @@ pub(crate) struct PlaneRelation {
 /// All classes, in the order in which their lengths come up.
 pub(crate) struct Layout {
     pub classes: Vec<Class>,
-    /// Columns of all left planes: the elements that a bit position has in the inner product, but for the blinding.
+    /// Columns of all left planes, those of each class filled up to whole cells.
     pub slots: usize,
     pub relations: usize,
     /// The most columns of a class.
@@ -107,7 +122,7 @@ impl Layout {
         for class in &mut layout.classes {
             class.first_slot = layout.slots;
             class.first_relation = layout.relations;
-            layout.slots += class.left.len() * class.columns;
+            layout.slots += (class.left.len() * class.columns).next_multiple_of(LANES);
             layout.relations += class.relations.len();
             layout.columns = layout.columns.max(class.columns);
         }
