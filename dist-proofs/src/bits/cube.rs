@@ -249,3 +249,29 @@ fn add_relation<L: Lanes>(
         sums[at] = lanes.xor(sums[at], lanes.xor(even, odd));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{bits::layout::Layout, keys::Draw, simd::Isa, tests::Example};
+
+    #[test]
+    fn all_instruction_sets_give_the_same_values() {
+        let draw = &mut Draw::for_test(80);
+        for elements in [100, 5000, 64 * 64 * 9] {
+            let prover = &Example::bits(2, elements, draw).sides()[0];
+            let layout = Layout::new(prover);
+            let class = &layout.classes[0];
+            let [left, right] = [class.left_planes(prover), class.right_planes(prover)];
+            let etas = draw.words(layout.relations);
+            let thetas = &draw.words(class.columns);
+            let groups = &groups(class, &left, &right, &etas);
+            let &Class { tiling, columns, .. } = class;
+            let values = |isa: Isa| isa.run(Cube { tiling, columns, groups, thetas });
+            let want = values(Isa::Portable);
+            for isa in Isa::supported() {
+                assert_eq!(values(isa), want, "{isa:?}, {elements} elements");
+            }
+        }
+    }
+}

@@ -252,3 +252,45 @@ pub(crate) fn outer(first: &[u64], second: &[u64]) -> Vec<u64> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        bits::layout::{CELL, Layout},
+        keys::Draw,
+        simd::Isa,
+        tests::Example,
+    };
+
+    #[test]
+    fn all_instruction_sets_give_the_same_vectors() {
+        let draw = &mut Draw::for_test(81);
+        for elements in [100, 5000, 64 * 64 * 9] {
+            let prover = &Example::bits(2, elements, draw).sides()[0];
+            let layout = Layout::new(prover);
+            let class = &layout.classes[0];
+            let planes = &class.left_planes(prover);
+            let weights = draw.words(64);
+            let places = draw.words(ROWS * class.columns);
+            let len = CELL * (planes.len() * class.columns).div_ceil(LANES);
+            let &Class { tiling, columns, .. } = class;
+            let tables = &selections(&weights);
+            let vectors = |isa: Isa| {
+                let mut folded = vec![0; len];
+                isa.run(FoldPlanes { planes, tiling, columns, tables, slot: 0, out: &mut folded });
+                let terms = &[(0, weights[0]), (1, weights[1])];
+                let mut combined = vec![0; CELL * columns.div_ceil(LANES)];
+                let out = &mut combined;
+                isa.run(Combine { class, folded: &folded, terms, weights: &places, slot: 0, out });
+                let mut sums = vec![0; len / ROWS];
+                isa.run(SumRows { cells: &folded, weights: &weights, sums: &mut sums });
+                [folded, combined, sums]
+            };
+            let want = vectors(Isa::Portable);
+            for isa in Isa::supported() {
+                assert_eq!(vectors(isa), want, "{isa:?}, {elements} elements");
+            }
+        }
+    }
+}

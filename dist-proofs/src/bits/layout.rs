@@ -71,7 +71,7 @@ impl Tiling {
 }
 
 /// A plane of an operand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Plane {
     operand: usize,
     plane: usize,
@@ -99,7 +99,7 @@ pub(crate) struct Layout {
 impl Layout {
     pub fn new<T>(statements: &Statements<T>) -> Self {
         let mut classes: Vec<Class> = Vec::new();
-        let mut places: Vec<HashMap<(Side, Plane), usize>> = Vec::new();
+        let mut places: Vec<HashMap<(Side, usize), usize>> = Vec::new();
         for (relation, Relation { kind, products, .. }) in statements.relations.iter().enumerate() {
             let &Kind::Bits { planes, elements } = kind else { continue };
             let at =
@@ -109,13 +109,25 @@ impl Layout {
                     classes.len() - 1
                 });
             let (class, places) = (&mut classes[at], &mut places[at]);
+            let first: Vec<[usize; 2]> = products
+                .iter()
+                .map(|[a, b]| {
+                    let a = first_place(places, Side::Left, &mut class.left, *a, planes);
+                    [a, first_place(places, Side::Right, &mut class.right, *b, planes)]
+                })
+                .collect();
             for plane in 0..planes {
-                let products = products.iter().map(|[a, b]| {
-                    let a = place(places, Side::Left, &mut class.left, *a, plane);
-                    (a, place(places, Side::Right, &mut class.right, *b, plane))
+                let place = |factor: &Factor, first: usize| {
+                    first + if factor.every_plane { 0 } else { plane }
+                };
+                let pairs = products.iter().zip(&first);
+                let products =
+                    pairs.map(|([a, b], first)| (place(a, first[0]), place(b, first[1])));
+                class.relations.push(PlaneRelation {
+                    relation,
+                    plane,
+                    products: products.collect(),
                 });
-                let products = products.collect();
-                class.relations.push(PlaneRelation { relation, plane, products });
             }
         }
         let mut layout = Self { classes, slots: 0, relations: 0, columns: 0 };
@@ -130,19 +142,19 @@ impl Layout {
     }
 }
 
-/// The place of a factor's plane among the class's.
-fn place(
-    places: &mut HashMap<(Side, Plane), usize>,
+/// The place of a factor's first plane among the class's; the others follow.
+fn first_place(
+    places: &mut HashMap<(Side, usize), usize>,
     side: Side,
-    planes: &mut Vec<Plane>,
+    all: &mut Vec<Plane>,
     factor: Factor,
-    plane: usize,
+    planes: usize,
 ) -> usize {
-    let plane =
-        Plane { operand: factor.operand, plane: if factor.every_plane { 0 } else { plane } };
-    *places.entry((side, plane)).or_insert_with(|| {
-        planes.push(plane);
-        planes.len() - 1
+    let planes = if factor.every_plane { 1 } else { planes };
+    *places.entry((side, factor.operand)).or_insert_with(|| {
+        let first = all.len();
+        all.extend((0..planes).map(|plane| Plane { operand: factor.operand, plane }));
+        first
     })
 }
 

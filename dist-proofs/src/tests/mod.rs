@@ -15,7 +15,7 @@ use crate::{
     scratch::Scratch,
     statement::{Side, Statements},
 };
-use example::Example;
+pub(crate) use example::Example;
 
 /// One part of a proof, run in one thread.
 struct PartRun<'a> {
