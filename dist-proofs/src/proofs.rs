@@ -85,7 +85,8 @@ impl Proofs {
     }
 
     /// Proves this party's statement, and verifies those of the two others. To be called when all messages have been
-    /// received of which the statements speak, and before anything that depends on them is opened.
+    /// received of which the statements speak, and before anything that depends on them is opened. Its messages are in the
+    /// steps `proofs` and `proofs/verdict`.
     ///
     /// # Cost
     /// As [`Statements::cost`] says of each statement.

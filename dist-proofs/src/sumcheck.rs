@@ -49,16 +49,24 @@ pub(crate) struct Prover<R: Ring> {
     pub ring: R,
     pub x: Vec<R::Element>,
     pub y: Vec<R::Element>,
+    /// Blocks are whole multiples of this, until one is left.
+    grain: usize,
 }
 
 impl<R: Ring> Prover<R> {
     pub fn new(ring: R, x: Vec<R::Element>, y: Vec<R::Element>) -> Self {
-        Self { ring, x, y }
+        Self::with_grain(ring, x, y, 1)
+    }
+
+    /// Vectors of grains of so many elements, which are divided when one is left.
+    pub fn with_grain(ring: R, x: Vec<R::Element>, y: Vec<R::Element>, grain: usize) -> Self {
+        Self { ring, x, y, grain }
     }
 
     /// The values of this round's polynomial.
     pub fn values(&mut self) -> Vec<R::Element> {
-        let len = self.x.len().next_multiple_of(arity::<R>());
+        let unit = if self.x.len() > self.grain { self.grain } else { 1 };
+        let len = self.x.len().next_multiple_of(arity::<R>() * unit);
         self.x.resize(len, self.ring.zero());
         self.y.resize(len, self.ring.zero());
         self.ring.round(&self.x, &self.y)

@@ -27,14 +27,15 @@ use crate::{
     sumcheck::{self, Half, Prover, at_point, corners, place},
 };
 use cube::{POINTS, first_round};
-use fold::{AddScaled, Combine, ROWS, fold_planes, outer, products, sum_rows};
-use layout::{BLOCKS, Layout};
+use fold::{AddScaled, Combine, fold_planes, outer, products, sum_rows};
+use layout::{BLOCKS, CELL, Class, LANES, Layout, ROWS, place_of};
 
 /// Variables of the first round.
 const VARIABLES: usize = 6;
 
-/// Rounds of the inner product that bind the bit position.
+/// Rounds of the inner product that bind the bit position, and those that bind the lane.
 const BIT_ROUNDS: usize = 3;
+const LANE_ROUNDS: usize = 2;
 
 /// Planes that a verifier folds at a time.
 const CHUNK: usize = 32;
@@ -71,7 +72,8 @@ impl Weights {
     fn claim(&self, layout: &Layout, statements: &Statements, side: Side) -> u64 {
         let mut sum = 0;
         for class in &layout.classes {
-            let places = outer(&self.betas, &self.thetas[..class.columns]);
+            let tiles = self.thetas[..class.columns].chunks(class.tiling.width);
+            let places: Vec<u64> = tiles.flat_map(|thetas| outer(&self.betas, thetas)).collect();
             for (at, relation) in class.relations.iter().enumerate() {
                 let words = class.term(statements, side, relation);
                 let weighed = gf64::dot(&words, &places[..class.words]);
@@ -82,15 +84,26 @@ impl Weights {
     }
 }
 
-/// Elements of a vector of the inner product: a row for each bit position, with all columns and a place for the blinding.
-fn row_len(layout: &Layout) -> usize {
-    layout.slots + 1
+/// Cells of a vector of the inner product: of all columns, and of one for the blinding.
+fn cells(layout: &Layout) -> usize {
+    (layout.slots + 1).div_ceil(LANES)
+}
+
+/// Rounds of the inner product that bind the cell. Those that follow bind the bit position and the lane.
+fn cell_rounds(layout: &Layout) -> usize {
+    let mut rounds = 0;
+    let mut rest = cells(layout);
+    while rest > 1 {
+        rest = rest.div_ceil(4);
+        rounds += 1;
+    }
+    rounds
 }
 
 /// What this part sends.
 pub(crate) fn shape<T>(statements: &Statements<T>) -> PartShape {
     let layout = &Layout::new(statements);
-    let rounds = inner::messages::<Gf64>(ROWS * row_len(layout));
+    let rounds = cell_rounds(layout) + BIT_ROUNDS + LANE_ROUNDS;
     let mut messages = vec![POINTS - 1, first_words::<Gf64>()];
     messages.resize(1 + rounds, next_words::<Gf64>());
     PartShape { kind: PartKind::Bits, messages, opening: 2 }
@@ -155,15 +168,14 @@ impl<'a> BitsProver<'a> {
     /// The vectors of the inner product.
     fn vectors(&self, weights: &Weights, point: &[u64]) -> [Vec<u64>; 2] {
         let blocks = corners(&self.ring, point);
-        let row = row_len(&self.layout);
-        let [mut x, mut y] = [(); 2].map(|()| self.scratch.zeros(ROWS * row));
+        let [mut x, mut y] = [(); 2].map(|()| self.scratch.zeros(CELL * cells(&self.layout)));
         for class in &self.layout.classes {
             let left = class.left_planes(self.statements);
-            fold_planes(&left, class.columns, &blocks, row, &mut x[class.first_slot..]);
+            fold_planes(&left, class, &blocks, class.first_slot, &mut x);
             let right = class.right_planes(self.statements);
-            let stride = right.len() * class.columns;
-            let mut folded = self.scratch.zeros(ROWS * stride);
-            fold_planes(&right, class.columns, &blocks, stride, &mut folded);
+            let mut folded =
+                self.scratch.zeros(CELL * (right.len() * class.columns).div_ceil(LANES));
+            fold_planes(&right, class, &blocks, 0, &mut folded);
             let mut terms = vec![Vec::new(); left.len()];
             for (relation, &eta) in
                 class.relations.iter().zip(&weights.etas[class.first_relation..])
@@ -173,13 +185,12 @@ impl<'a> BitsProver<'a> {
             let places = outer(&powers(), &weights.thetas[..class.columns]);
             for (at, terms) in terms.iter().enumerate() {
                 run(Combine {
+                    class,
                     folded: &folded,
-                    stride,
-                    columns: class.columns,
                     terms,
                     weights: &places,
-                    out: &mut y[class.first_slot + at * class.columns..],
-                    out_stride: row,
+                    slot: class.first_slot + at * class.columns,
+                    out: &mut y,
                 });
             }
             self.scratch.give(folded);
@@ -215,8 +226,8 @@ impl ProverPart for BitsProver<'_> {
                     Weights { betas: vec![], etas: vec![], thetas: vec![] },
                 );
                 let [x, y] = self.vectors(&weights, &point);
-                let vectors = Prover::new(self.ring.clone(), x, y);
-                let mut inner = InnerProver::new(vectors, self.layout.slots);
+                let vectors = Prover::with_grain(self.ring.clone(), x, y, CELL);
+                let mut inner = InnerProver::new(vectors, place_of(self.layout.slots));
                 #[cfg(test)]
                 if let Some(mut shadow) = self.shadow.take() {
                     shadow.absorb(&point);
@@ -271,9 +282,11 @@ impl<'a> BitsVerifier<'a> {
         let VerifierState::Inner { weights, point, inner } = &self.state else {
             unreachable!("the last challenge was taken");
         };
-        let (bits, columns) = inner.weights().split_at(BIT_ROUNDS);
+        let (of_cells, rest) = inner.weights().split_at(cell_rounds(&self.layout));
+        let (bits, of_lanes) = rest.split_at(BIT_ROUNDS);
         let bits = sumcheck::weights(&self.ring, ROWS, bits);
-        let columns = sumcheck::weights(&self.ring, row_len(&self.layout), columns);
+        let of_cells = sumcheck::weights(&self.ring, cells(&self.layout), of_cells);
+        let columns = outer(&of_cells, &sumcheck::weights(&self.ring, LANES, of_lanes));
         let blocks = corners(&self.ring, point);
         let value = match self.statements.side() {
             Side::Right => self.right_value(weights, &blocks, &bits, &columns),
@@ -290,7 +303,7 @@ impl<'a> BitsVerifier<'a> {
             let planes = class.left_planes(self.statements);
             let mut slot = class.first_slot;
             for planes in planes.chunks(CHUNK) {
-                let sums = summed(self.scratch, planes, class.columns, blocks, bits);
+                let sums = summed(self.scratch, planes, class, blocks, bits);
                 value ^= gf64::dot(&sums, &columns[slot..slot + sums.len()]);
                 slot += sums.len();
             }
@@ -319,7 +332,7 @@ impl<'a> BitsVerifier<'a> {
             for (planes, factors) in
                 planes.chunks(CHUNK).zip(factors.chunks(CHUNK * class.columns.max(1)))
             {
-                let sums = summed(self.scratch, planes, class.columns, blocks, &bits);
+                let sums = summed(self.scratch, planes, class, blocks, &bits);
                 let thetas = thetas.repeat(planes.len());
                 value ^= gf64::dot(&products(&sums, &thetas), factors);
             }
@@ -332,14 +345,15 @@ impl<'a> BitsVerifier<'a> {
 fn summed(
     scratch: &Scratch,
     planes: &[Cow<'_, [u64]>],
-    columns: usize,
+    class: &Class,
     blocks: &[u64],
     bits: &[u64],
 ) -> Vec<u64> {
-    let stride = planes.len() * columns;
-    let mut folded = scratch.zeros(ROWS * stride);
-    fold_planes(planes, columns, blocks, stride, &mut folded);
-    let sums = sum_rows(&folded, bits);
+    let columns = planes.len() * class.columns;
+    let mut folded = scratch.zeros(CELL * columns.div_ceil(LANES));
+    fold_planes(planes, class, blocks, 0, &mut folded);
+    let mut sums = sum_rows(&folded, bits);
+    sums.truncate(columns);
     scratch.give(folded);
     sums
 }

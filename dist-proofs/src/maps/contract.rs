@@ -2,7 +2,7 @@
 
 use crate::{
     ring::galois::{DEGREE, Element},
-    simd::{Kernel, Lanes, MAX_LANES, run},
+    simd::{Isa, Kernel, Lanes, MAX_LANES},
 };
 
 /// Fours of rows whose tables of sums lie in the first cache together.
@@ -26,20 +26,26 @@ const COEFFICIENTS: usize = 4 * REGISTERS;
 /// Rows are taken by fours, of which a table has all sums, so a row costs a fourth of an addition for each coefficient.
 pub(crate) fn contract(words: &[u64], columns: usize, weights: &[u64]) -> Vec<Element> {
     assert_eq!(words.len(), columns * weights.len(), "a weight for each row");
-    run_over(words, columns, weights, false)
+    run_over(Isa::best(), words, columns, weights, false)
 }
 
 /// The same over the columns of each row: one element for each row.
 pub(crate) fn contract_columns(words: &[u64], columns: usize, weights: &[u64]) -> Vec<Element> {
     assert_eq!(columns, weights.len(), "a weight for each column");
-    run_over(words, columns, weights, true)
+    run_over(Isa::best(), words, columns, weights, true)
 }
 
-fn run_over(words: &[u64], columns: usize, weights: &[u64], transposed: bool) -> Vec<Element> {
+fn run_over(
+    isa: Isa,
+    words: &[u64],
+    columns: usize,
+    weights: &[u64],
+    transposed: bool,
+) -> Vec<Element> {
     let results = if transposed { words.len() / columns.max(1) } else { columns };
     let selections: Vec<[u8; COEFFICIENTS]> = weights.chunks(4).map(selections).collect();
     let mut sums = vec![[0; COEFFICIENTS * COLUMNS]; results.div_ceil(COLUMNS)];
-    run(Contract { words, columns, transposed, selections: &selections, sums: &mut sums });
+    isa.run(Contract { words, columns, transposed, selections: &selections, sums: &mut sums });
     let result = |at: usize| {
         let sums = &sums[at / COLUMNS];
         std::array::from_fn(|place| sums[place * COLUMNS + at % COLUMNS])
@@ -195,6 +201,9 @@ mod tests {
                 (0..words.len()).map(|at| words[at % rows * columns + at / rows]).collect();
             let by_rows = contract(&words, columns, &weights);
             let by_columns = contract_columns(&transposed, rows, &weights);
+            for isa in Isa::supported() {
+                assert_eq!(run_over(isa, &words, columns, &weights, false), by_rows, "{isa:?}");
+            }
             for column in 0..columns {
                 let want = (0..rows).fold(ring.zero(), |sum, row| {
                     let word = words[row * columns + column];

@@ -2,7 +2,9 @@
 
 mod example;
 mod knowledge;
+mod model;
 mod mutants;
+mod recorder;
 mod rules;
 mod soundness;
 
@@ -13,7 +15,7 @@ use crate::{
     scratch::Scratch,
     statement::{Side, Statements},
 };
-use example::Example;
+pub(crate) use example::Example;
 
 /// One part of a proof, run in one thread.
 struct PartRun<'a> {

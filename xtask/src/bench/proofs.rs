@@ -256,7 +256,9 @@ fn measure(case: &mut Case, statements: [Sides; 3], units: f64, unit: &str) -> R
                 right: &statements[me.after(1, 3).0][2],
             };
             for _ in 1..BATCHES {
-                if let rejected @ Verdict::Rejected { .. } = proofs.run(&mut *session.transport, batch)? {
+                if let rejected @ Verdict::Rejected { .. } =
+                    proofs.run(&mut *session.transport, batch)?
+                {
                     return Ok(rejected);
                 }
             }
@@ -270,7 +272,10 @@ fn measure(case: &mut Case, statements: [Sides; 3], units: f64, unit: &str) -> R
         })
     })?;
     let cpu = timing.cpu.context("the system counts CPU time")?;
-    case.engine("cpu").threads(3).timing(timing).rate_is(cpu * 1e9 / (units * BATCHES as f64), unit);
+    case.engine("cpu")
+        .threads(3)
+        .timing(timing)
+        .rate_is(cpu * 1e9 / (units * BATCHES as f64), unit);
     case.bytes_per_party(cost.iter().map(|cost| cost.prover_bytes as u64).max().unwrap_or(0));
     case.rounds(cost.iter().map(|cost| cost.rounds as u64).max().unwrap_or(0));
     Ok(timing)
