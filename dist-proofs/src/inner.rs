@@ -120,6 +120,11 @@ impl<R: Ring> InnerProver<R> {
         message
     }
 
+    /// The memory of both vectors, when they are not needed any more.
+    pub fn take_vectors(&mut self) -> [Vec<R::Element>; 2] {
+        [std::mem::take(&mut self.vectors.x), std::mem::take(&mut self.vectors.y)]
+    }
+
     /// Goes to a random point, and returns the next message.
     pub fn answer(&mut self, challenge: &mut Draw, shares: &mut Draw) -> Vec<u64> {
         let point = point(&self.vectors.ring, R::VARIABLES, challenge);

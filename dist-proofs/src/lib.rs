@@ -18,6 +18,7 @@ mod maps;
 mod part;
 mod proofs;
 mod ring;
+mod scratch;
 mod simd;
 mod statement;
 mod sumcheck;

@@ -5,9 +5,18 @@ use crate::{
     inner::Halves,
     keys::{Draw, Seed},
     maps::{self, MapsProver, MapsVerifier},
+    scratch::Scratch,
     statement::{Kind, Side, Statements},
     words::{self, WordsProver, WordsVerifier},
 };
+
+/// A statement, and how to prove it.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    pub statements: &'a Statements,
+    pub parameters: Parameters,
+    pub scratch: &'a Scratch,
+}
 
 /// How sure a proof makes. Tests take less.
 #[derive(Debug, Clone, Copy)]
@@ -85,35 +94,33 @@ pub(crate) trait VerifierPart {
 /// The prover's part of a kind. `shares` are what it has in common with the left verifier, `blinding` with the right one.
 pub(crate) fn prover<'a>(
     kind: PartKind,
-    statements: &'a Statements,
-    parameters: Parameters,
+    setting: Setting<'a>,
     shares: &Seed,
     blinding: &Seed,
 ) -> Box<dyn ProverPart + 'a> {
     let (shares, blinding) = (shares.draw(kind as u64), blinding.draw(kind as u64));
     match kind {
-        PartKind::Bits => Box::new(BitsProver::new(statements, parameters, shares, blinding)),
-        PartKind::Words => Box::new(WordsProver::new(statements, parameters, shares, blinding)),
-        PartKind::Maps => Box::new(MapsProver::new(statements, parameters, shares, blinding)),
+        PartKind::Bits => Box::new(BitsProver::new(setting, shares, blinding)),
+        PartKind::Words => Box::new(WordsProver::new(setting, shares, blinding)),
+        PartKind::Maps => Box::new(MapsProver::new(setting, shares, blinding)),
     }
 }
 
 /// A verifier's part of a kind. `seed` is what this verifier has in common with the prover.
 pub(crate) fn verifier<'a>(
     kind: PartKind,
-    statements: &'a Statements,
-    parameters: Parameters,
+    setting: Setting<'a>,
     seed: &Seed,
 ) -> (Box<dyn VerifierPart + 'a>, Halves) {
     let stream = seed.draw(kind as u64);
-    let (halves, blinding) = match statements.side() {
+    let (halves, blinding) = match setting.statements.side() {
         Side::Right => (Halves::Right(Vec::new().into_iter()), Some(stream)),
         _ => (Halves::Left(stream), None),
     };
     let part: Box<dyn VerifierPart + 'a> = match kind {
-        PartKind::Bits => Box::new(BitsVerifier::new(statements, parameters, blinding)),
-        PartKind::Words => Box::new(WordsVerifier::new(statements, parameters, blinding)),
-        PartKind::Maps => Box::new(MapsVerifier::new(statements, parameters, blinding)),
+        PartKind::Bits => Box::new(BitsVerifier::new(setting, blinding)),
+        PartKind::Words => Box::new(WordsVerifier::new(setting, blinding)),
+        PartKind::Maps => Box::new(MapsVerifier::new(setting, blinding)),
     };
     (part, halves)
 }

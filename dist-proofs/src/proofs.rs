@@ -19,7 +19,8 @@ use ring_arith::Generator;
 use crate::{
     inner::Halves,
     keys::Keys,
-    part::{self, Parameters, PartShape, ProverPart, VerifierPart},
+    part::{self, Parameters, PartShape, ProverPart, Setting, VerifierPart},
+    scratch::Scratch,
     statement::{Side, Statements},
 };
 
@@ -58,6 +59,7 @@ pub struct Proofs {
     me: Party,
     ended: bool,
     parameters: Parameters,
+    scratch: Scratch,
 }
 
 impl Proofs {
@@ -71,6 +73,7 @@ impl Proofs {
             me: session.transport.me(),
             ended: false,
             parameters: Parameters::default(),
+            scratch: Scratch::default(),
         })
     }
 
@@ -149,6 +152,10 @@ impl Proofs {
         Ok(right.accepts(&receive(transport, previous, right.opening_len())?))
     }
 
+    fn setting<'a>(&'a self, statements: &'a Statements) -> Setting<'a> {
+        Setting { statements, parameters: self.parameters, scratch: &self.scratch }
+    }
+
     /// What a verifier says of a prover's messages: the batch, the words of which the statement speaks, and its shape.
     fn announcement(&self, statements: &Statements) -> Vec<u64> {
         let words = statements.spoken().map(|spoken| spoken.words.len() as u64).sum();
@@ -189,15 +196,13 @@ struct Prover<'a> {
 }
 
 impl<'a> Prover<'a> {
-    fn new(proofs: &Proofs, statements: &'a Statements) -> Self {
+    fn new(proofs: &'a Proofs, statements: &'a Statements) -> Self {
         let shapes = part::shapes(statements, proofs.parameters);
         let shares = proofs.keys.seed(proofs.keys.shares(proofs.me));
         let blinding = proofs.keys.seed(proofs.keys.blinding(proofs.me));
         let parts = shapes
             .iter()
-            .map(|shape| {
-                part::prover(shape.kind, statements, proofs.parameters, &shares, &blinding)
-            })
+            .map(|shape| part::prover(shape.kind, proofs.setting(statements), &shares, &blinding))
             .collect();
         Self { shapes, parts }
     }
@@ -227,7 +232,7 @@ struct Verifier<'a> {
 }
 
 impl<'a> Verifier<'a> {
-    fn new(proofs: &Proofs, statements: &'a Statements, prover: Party) -> Self {
+    fn new(proofs: &'a Proofs, statements: &'a Statements, prover: Party) -> Self {
         let shapes = part::shapes(statements, proofs.parameters);
         let seed = proofs.keys.seed(match statements.side() {
             Side::Right => proofs.keys.blinding(prover),
@@ -235,7 +240,7 @@ impl<'a> Verifier<'a> {
         });
         let parts = shapes
             .iter()
-            .map(|shape| part::verifier(shape.kind, statements, proofs.parameters, &seed));
+            .map(|shape| part::verifier(shape.kind, proofs.setting(statements), &seed));
         Self { prover, rounds: rounds(&shapes), parts: parts.collect(), shapes }
     }
 

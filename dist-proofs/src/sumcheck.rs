@@ -10,6 +10,8 @@
 //! A wrong claim is right at the end with probability at most 2 over the number of challenges for each variable: the
 //! false and the true polynomial differ, and have degree 2 in each variable.
 
+use std::ops::Range;
+
 use crate::{
     keys::Draw,
     ring::{Ring, arity},
@@ -47,16 +49,24 @@ pub(crate) struct Prover<R: Ring> {
     pub ring: R,
     pub x: Vec<R::Element>,
     pub y: Vec<R::Element>,
+    /// Blocks are whole multiples of this, until one is left.
+    grain: usize,
 }
 
 impl<R: Ring> Prover<R> {
     pub fn new(ring: R, x: Vec<R::Element>, y: Vec<R::Element>) -> Self {
-        Self { ring, x, y }
+        Self::with_grain(ring, x, y, 1)
+    }
+
+    /// Vectors of grains of so many elements, which are divided when one is left.
+    pub fn with_grain(ring: R, x: Vec<R::Element>, y: Vec<R::Element>, grain: usize) -> Self {
+        Self { ring, x, y, grain }
     }
 
     /// The values of this round's polynomial.
     pub fn values(&mut self) -> Vec<R::Element> {
-        let len = self.x.len().next_multiple_of(arity::<R>());
+        let unit = if self.x.len() > self.grain { self.grain } else { 1 };
+        let len = self.x.len().next_multiple_of(arity::<R>() * unit);
         self.x.resize(len, self.ring.zero());
         self.y.resize(len, self.ring.zero());
         self.ring.round(&self.x, &self.y)
@@ -150,6 +160,52 @@ pub(crate) fn weights<R: Ring>(
     all.take(len).collect()
 }
 
+/// Elements of a run, whose weights are computed once for all runs.
+const RUN: usize = 4096;
+
+/// Weights of a long vector's elements in the last value: of runs of elements, times those within a run.
+pub(crate) struct Places<R: Ring> {
+    ring: R,
+    runs: Vec<(Range<usize>, R::Element)>,
+    inner: Vec<R::Element>,
+}
+
+impl<R: Ring> Places<R> {
+    pub fn new(ring: &R, len: usize, rounds: &[Vec<R::Element>]) -> Self {
+        let mut runs = vec![(0..len, ring.one())];
+        let mut block = len;
+        let mut rounds = rounds;
+        while let Some((blocks, rest)) = rounds.split_first().filter(|_| block > RUN) {
+            block = block.div_ceil(blocks.len());
+            runs = runs
+                .into_iter()
+                .flat_map(|(run, weight)| {
+                    let starts = run.clone().step_by(block).zip(blocks);
+                    starts.map(move |(start, &part)| {
+                        (start..run.end.min(start + block), ring.mul(weight, part))
+                    })
+                })
+                .collect();
+            rounds = rest;
+        }
+        Self { ring: ring.clone(), runs, inner: weights(ring, block, rounds) }
+    }
+
+    /// The last value, where `dot` is the inner product of a run of elements with weights.
+    pub fn sum(&self, dot: impl Fn(Range<usize>, &[R::Element]) -> R::Element) -> R::Element {
+        self.runs.iter().fold(self.ring.zero(), |sum, (run, weight)| {
+            let part = dot(run.clone(), &self.inner[..run.len()]);
+            self.ring.add(sum, self.ring.mul(*weight, part))
+        })
+    }
+
+    /// The weight of the last element.
+    pub fn last(&self) -> R::Element {
+        let (run, weight) = self.runs.last().expect("the vector has elements");
+        self.ring.mul(*weight, self.inner[run.len() - 1])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,6 +238,23 @@ mod tests {
             let product = ring.mul(ring.dot(&x, &weights), ring.dot(&y, &weights));
             assert_eq!(product, ring.add(halves[0].claim, halves[1].claim), "{len}");
             assert_eq!((prover.x.len(), prover.x[0]), (1, ring.dot(&x, &weights)));
+        }
+    }
+
+    #[test]
+    fn weights_of_runs_are_those_of_elements() {
+        let draw = &mut Draw::for_test(8);
+        let field = Prime::random(draw, 64);
+        for len in [1, 5, 4096, 4097, 20_001] {
+            let rounds: Vec<Vec<u64>> = (0..rounds::<Prime>(len))
+                .map(|_| corners(&field, &point(&field, 2, draw)))
+                .collect();
+            let vector: Vec<u64> = (0..len).map(|_| field.random(draw)).collect();
+            let weights = weights(&field, len, &rounds);
+            let places = Places::new(&field, len, &rounds);
+            let sum = places.sum(|run, weights| field.dot(&vector[run], weights));
+            assert_eq!(sum, field.dot(&vector, &weights), "{len}");
+            assert_eq!(places.last(), weights[len - 1]);
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::layout::{BLOCKS, Class};
+use super::layout::{BLOCKS, Class, Tiling};
 use crate::simd::{Kernel, Lanes, run};
 
 /// Values of the first round.
@@ -24,7 +24,12 @@ pub(crate) fn first_round(
     thetas: &[u64],
 ) -> [u64; POINTS] {
     let groups = groups(class, left, right, etas);
-    run(Cube { columns: class.columns, groups: &groups, thetas: &thetas[..class.columns] })
+    run(Cube {
+        tiling: class.tiling,
+        columns: class.columns,
+        groups: &groups,
+        thetas: &thetas[..class.columns],
+    })
 }
 
 /// Relations that have planes in common, which are expanded once for all of them.
@@ -76,6 +81,7 @@ fn groups<'a>(
 
 /// See [`first_round`].
 struct Cube<'a> {
+    tiling: Tiling,
     columns: usize,
     groups: &'a [Group<'a>],
     thetas: &'a [u64],
@@ -102,15 +108,9 @@ impl Kernel for Cube<'_> {
             for group in self.groups {
                 let planes = group.planes.len();
                 for k in 0..planes {
-                    for p in 0..BLOCKS {
-                        let first = p * self.columns + column;
-                        // Words of the next block may come along; their weights are zero.
-                        let rest = group.planes[k].get(first..);
-                        blocks[k * BLOCKS + p] = match rest {
-                            Some(rest) => lanes.load_some(rest),
-                            None => zero,
-                        };
-                    }
+                    // Words of the next block may come along; their weights are zero.
+                    let to = &mut blocks[k * BLOCKS..][..BLOCKS];
+                    load_blocks(lanes, group.planes[k], self.tiling, column, to);
                 }
                 for r in 0..group.relations.len() {
                     weights[r] =
@@ -157,6 +157,31 @@ impl Kernel for Cube<'_> {
             values[at] = lanes.sum(sums[at]);
         }
         values
+    }
+}
+
+/// Loads the words of all blocks of a plane from a column on; those past its end are zero.
+#[inline(always)]
+pub(super) fn load_blocks<L: Lanes>(
+    lanes: L,
+    plane: &[u64],
+    tiling: Tiling,
+    column: usize,
+    to: &mut [L::Word],
+) {
+    let first = tiling.first(column);
+    let end = first + (BLOCKS - 1) * tiling.width + L::N;
+    if let Some(words) = plane.get(first..end) {
+        for p in 0..BLOCKS {
+            to[p] = lanes.load(&words[p * tiling.width..]);
+        }
+        return;
+    }
+    for p in 0..BLOCKS {
+        to[p] = match plane.get(first + p * tiling.width..) {
+            Some(rest) => lanes.load_some(rest),
+            None => lanes.splat(0),
+        };
     }
 }
 
@@ -222,5 +247,31 @@ fn add_relation<L: Lanes>(
     for at in 0..27 {
         let [even, odd] = lanes.products(words[at], weight);
         sums[at] = lanes.xor(sums[at], lanes.xor(even, odd));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{bits::layout::Layout, keys::Draw, simd::Isa, tests::Example};
+
+    #[test]
+    fn all_instruction_sets_give_the_same_values() {
+        let draw = &mut Draw::for_test(80);
+        for elements in [100, 5000, 64 * 64 * 9] {
+            let prover = &Example::bits(2, elements, draw).sides()[0];
+            let layout = Layout::new(prover);
+            let class = &layout.classes[0];
+            let [left, right] = [class.left_planes(prover), class.right_planes(prover)];
+            let etas = draw.words(layout.relations);
+            let thetas = &draw.words(class.columns);
+            let groups = &groups(class, &left, &right, &etas);
+            let &Class { tiling, columns, .. } = class;
+            let values = |isa: Isa| isa.run(Cube { tiling, columns, groups, thetas });
+            let want = values(Isa::Portable);
+            for isa in Isa::supported() {
+                assert_eq!(values(isa), want, "{isa:?}, {elements} elements");
+            }
+        }
     }
 }

@@ -2,21 +2,29 @@
 
 use std::borrow::Cow;
 
+use super::{
+    cube::load_blocks,
+    layout::{Class, LANES, ROWS, Tiling, place_of},
+};
 use crate::simd::{Kernel, Lanes, run};
 
-/// Bit positions of a word, each a row of the matrices below.
-pub(crate) const ROWS: usize = 64;
-
-/// For every bit position and column of planes the sum of weights of the blocks that have the bit. Row `i` of plane `k`
-/// begins at `i * stride + k * columns`.
+/// For every bit position and column of planes the sum of weights of the blocks that have the bit. The columns of the planes
+/// follow each other from `slot` on.
 pub(crate) fn fold_planes(
     planes: &[Cow<'_, [u64]>],
-    columns: usize,
+    class: &Class,
     weights: &[u64],
-    stride: usize,
+    slot: usize,
     out: &mut [u64],
 ) {
-    run(FoldPlanes { planes, columns, tables: &selections(weights), stride, out });
+    run(FoldPlanes {
+        planes,
+        tiling: class.tiling,
+        columns: class.columns,
+        tables: &selections(weights),
+        slot,
+        out,
+    });
 }
 
 /// Bit `o` of the sums is an exclusive or of the blocks whose weight has it. The blocks are taken by fours, of which a
@@ -35,9 +43,10 @@ fn selections(weights: &[u64]) -> [[u8; 16]; 64] {
 
 struct FoldPlanes<'a, 'b> {
     planes: &'a [Cow<'b, [u64]>],
+    tiling: Tiling,
     columns: usize,
     tables: &'a [[u8; 16]; 64],
-    stride: usize,
+    slot: usize,
     out: &'a mut [u64],
 }
 
@@ -53,14 +62,11 @@ impl Kernel for FoldPlanes<'_, '_> {
             let plane = &self.planes[k];
             let mut column = 0;
             while column < self.columns {
+                load_blocks(lanes, plane, self.tiling, column, &mut matrix);
                 for group in 0..16 {
                     let table = &mut tables[group];
                     for place in 0..4 {
-                        let first = (4 * group + place) * self.columns + column;
-                        let word = match plane.get(first..) {
-                            Some(rest) => lanes.load_some(rest),
-                            None => zero,
-                        };
+                        let word = matrix[4 * group + place];
                         for entry in 0..1 << place {
                             table[(1 << place) + entry] = lanes.xor(table[entry], word);
                         }
@@ -75,12 +81,13 @@ impl Kernel for FoldPlanes<'_, '_> {
                     matrix[bit] = sum;
                 }
                 transpose(lanes, &mut matrix);
-                let width = L::N.min(self.columns - column);
+                let width = L::N.min(self.tiling.width);
+                let first = place_of(self.slot + k * self.columns + column);
                 for row in 0..ROWS {
-                    let first = row * self.stride + k * self.columns + column;
-                    lanes.store_some(matrix[row], &mut self.out[first..first + width]);
+                    let to = &mut self.out[first + row * LANES..][..width];
+                    lanes.store_some(matrix[row], to);
                 }
-                column += L::N;
+                column += width;
             }
         }
     }
@@ -111,19 +118,18 @@ fn transpose<L: Lanes>(lanes: L, matrix: &mut [L::Word; 64]) {
     }
 }
 
-/// Sums of planes, each times its weight, times the weights of rows and columns.
+/// Sums of planes, each times its weight, times the weights of bit positions and columns.
 pub(crate) struct Combine<'a> {
-    /// Rows of all planes, from [`fold_planes`].
+    pub class: &'a Class,
+    /// All planes, from [`fold_planes`].
     pub folded: &'a [u64],
-    pub stride: usize,
-    pub columns: usize,
     /// Planes and their weights.
     pub terms: &'a [(usize, u64)],
-    /// Of row `i` from `i * columns` on.
+    /// Of bit `i` from `i * columns` on.
     pub weights: &'a [u64],
-    /// Row `i` begins at `i * out_stride`.
+    /// The first column of the result.
+    pub slot: usize,
     pub out: &'a mut [u64],
-    pub out_stride: usize,
 }
 
 impl Kernel for Combine<'_> {
@@ -131,37 +137,38 @@ impl Kernel for Combine<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        for row in 0..ROWS {
-            let mut column = 0;
-            while column < self.columns {
-                let width = L::N.min(self.columns - column);
+        let columns = self.class.columns;
+        let width = L::N.min(self.class.tiling.width);
+        let mut column = 0;
+        while column < columns {
+            let to = place_of(self.slot + column);
+            for row in 0..ROWS {
                 let mut sums = [lanes.splat(0); 2];
                 for &(plane, weight) in self.terms {
-                    let first = row * self.stride + plane * self.columns + column;
+                    let first = place_of(plane * columns + column) + row * LANES;
                     let word = lanes.load_some(&self.folded[first..first + width]);
                     let [even, odd] = lanes.products(word, lanes.splat(weight));
                     sums = [lanes.xor(sums[0], even), lanes.xor(sums[1], odd)];
                 }
-                let first = row * self.columns + column;
+                let first = row * columns + column;
                 let weight = lanes.load_some(&self.weights[first..first + width]);
                 let word = lanes.reduce(lanes.products(lanes.reduce(sums), weight));
-                let first = row * self.out_stride + column;
-                lanes.store_some(word, &mut self.out[first..first + width]);
-                column += L::N;
+                lanes.store_some(word, &mut self.out[to + row * LANES..][..width]);
             }
+            column += width;
         }
     }
 }
 
-/// The weighted sum of rows, in every column.
-pub(crate) fn sum_rows(rows: &[u64], weights: &[u64]) -> Vec<u64> {
-    let mut sums = vec![0; rows.len() / ROWS];
-    run(SumRows { rows, weights, sums: &mut sums });
+/// The weighted sum over bit positions, in every column.
+pub(crate) fn sum_rows(cells: &[u64], weights: &[u64]) -> Vec<u64> {
+    let mut sums = vec![0; cells.len() / ROWS];
+    run(SumRows { cells, weights, sums: &mut sums });
     sums
 }
 
 struct SumRows<'a> {
-    rows: &'a [u64],
+    cells: &'a [u64],
     weights: &'a [u64],
     sums: &'a mut [u64],
 }
@@ -171,17 +178,17 @@ impl Kernel for SumRows<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let len = self.sums.len();
-        let mut at = 0;
-        while at < len {
+        let mut slot = 0;
+        while slot < self.sums.len() {
+            let words = &self.cells[place_of(slot)..];
             let mut sums = [lanes.splat(0); 2];
             for row in 0..ROWS {
-                let word = lanes.load_some(&self.rows[row * len + at..(row + 1) * len]);
+                let word = lanes.load(&words[row * LANES..]);
                 let [even, odd] = lanes.products(word, lanes.splat(self.weights[row]));
                 sums = [lanes.xor(sums[0], even), lanes.xor(sums[1], odd)];
             }
-            lanes.store_some(lanes.reduce(sums), &mut self.sums[at..]);
-            at += L::N;
+            lanes.store(lanes.reduce(sums), &mut self.sums[slot..]);
+            slot += L::N;
         }
     }
 }
@@ -244,4 +251,46 @@ pub(crate) fn outer(first: &[u64], second: &[u64]) -> Vec<u64> {
         run(AddScaled { from: second, weight, to: row });
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        bits::layout::{CELL, Layout},
+        keys::Draw,
+        simd::Isa,
+        tests::Example,
+    };
+
+    #[test]
+    fn all_instruction_sets_give_the_same_vectors() {
+        let draw = &mut Draw::for_test(81);
+        for elements in [100, 5000, 64 * 64 * 9] {
+            let prover = &Example::bits(2, elements, draw).sides()[0];
+            let layout = Layout::new(prover);
+            let class = &layout.classes[0];
+            let planes = &class.left_planes(prover);
+            let weights = draw.words(64);
+            let places = draw.words(ROWS * class.columns);
+            let len = CELL * (planes.len() * class.columns).div_ceil(LANES);
+            let &Class { tiling, columns, .. } = class;
+            let tables = &selections(&weights);
+            let vectors = |isa: Isa| {
+                let mut folded = vec![0; len];
+                isa.run(FoldPlanes { planes, tiling, columns, tables, slot: 0, out: &mut folded });
+                let terms = &[(0, weights[0]), (1, weights[1])];
+                let mut combined = vec![0; CELL * columns.div_ceil(LANES)];
+                let out = &mut combined;
+                isa.run(Combine { class, folded: &folded, terms, weights: &places, slot: 0, out });
+                let mut sums = vec![0; len / ROWS];
+                isa.run(SumRows { cells: &folded, weights: &weights, sums: &mut sums });
+                [folded, combined, sums]
+            };
+            let want = vectors(Isa::Portable);
+            for isa in Isa::supported() {
+                assert_eq!(vectors(isa), want, "{isa:?}, {elements} elements");
+            }
+        }
+    }
 }

@@ -9,13 +9,29 @@ use crate::statement::{Factor, Kind, Relation, Side, Statements, Term};
 /// Blocks of a plane: corners of the first round's cube.
 pub(crate) const BLOCKS: usize = 64;
 
+/// Columns whose elements lie together in the vectors of the inner product.
+pub(crate) const LANES: usize = 8;
+
+/// Bit positions of a word.
+pub(crate) const ROWS: usize = 64;
+
+/// Elements of eight columns: for each bit position one of every column.
+pub(crate) const CELL: usize = ROWS * LANES;
+
+/// The place of a column's lowest bit in a vector. That of bit `i` is `i * LANES` further.
+#[inline(always)]
+pub(crate) fn place_of(slot: usize) -> usize {
+    slot / LANES * CELL + slot % LANES
+}
+
 /// Relations of planes of the same length.
 pub(crate) struct Class {
     /// Bits of a plane.
     pub elements: usize,
     /// Words of a plane.
     pub words: usize,
-    /// Words of a block: word `p * columns + j` is column `j` of block `p`.
+    pub tiling: Tiling,
+    /// Columns of a plane.
     pub columns: usize,
     /// Distinct planes that the left verifier knows, and those that the right one knows.
     pub left: Vec<Plane>,
@@ -28,8 +44,34 @@ pub(crate) struct Class {
     pub first_relation: usize,
 }
 
+/// How a plane is cut in blocks and columns: in tiles of 64 blocks of `width` words, so that the words of eight columns lie
+/// together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tiling {
+    /// Columns of a tile: 1, 2, 4 or 8.
+    pub width: usize,
+}
+
+impl Tiling {
+    /// Short planes are one tile of as few columns as hold them.
+    fn new(words: usize) -> Self {
+        Self { width: words.div_ceil(BLOCKS).clamp(1, LANES).next_power_of_two() }
+    }
+
+    /// Columns of a plane.
+    fn columns(self, words: usize) -> usize {
+        words.div_ceil(BLOCKS * self.width) * self.width
+    }
+
+    /// The word of the first block in a column. That of block `p` is `p * width` words further.
+    #[inline(always)]
+    pub fn first(self, column: usize) -> usize {
+        column / self.width * BLOCKS * self.width + column % self.width
+    }
+}
+
 /// A plane of an operand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Plane {
     operand: usize,
     plane: usize,
@@ -47,7 +89,7 @@ pub(crate) struct PlaneRelation {
 /// All classes, in the order in which their lengths come up.
 pub(crate) struct Layout {
     pub classes: Vec<Class>,
-    /// Columns of all left planes: the elements that a bit position has in the inner product, but for the blinding.
+    /// Columns of all left planes, those of each class filled up to whole cells.
     pub slots: usize,
     pub relations: usize,
     /// The most columns of a class.
@@ -57,7 +99,7 @@ pub(crate) struct Layout {
 impl Layout {
     pub fn new<T>(statements: &Statements<T>) -> Self {
         let mut classes: Vec<Class> = Vec::new();
-        let mut places: Vec<HashMap<(Side, Plane), usize>> = Vec::new();
+        let mut places: Vec<HashMap<(Side, usize), usize>> = Vec::new();
         for (relation, Relation { kind, products, .. }) in statements.relations.iter().enumerate() {
             let &Kind::Bits { planes, elements } = kind else { continue };
             let at =
@@ -67,20 +109,32 @@ impl Layout {
                     classes.len() - 1
                 });
             let (class, places) = (&mut classes[at], &mut places[at]);
+            let first: Vec<[usize; 2]> = products
+                .iter()
+                .map(|[a, b]| {
+                    let a = first_place(places, Side::Left, &mut class.left, *a, planes);
+                    [a, first_place(places, Side::Right, &mut class.right, *b, planes)]
+                })
+                .collect();
             for plane in 0..planes {
-                let products = products.iter().map(|[a, b]| {
-                    let a = place(places, Side::Left, &mut class.left, *a, plane);
-                    (a, place(places, Side::Right, &mut class.right, *b, plane))
+                let place = |factor: &Factor, first: usize| {
+                    first + if factor.every_plane { 0 } else { plane }
+                };
+                let pairs = products.iter().zip(&first);
+                let products =
+                    pairs.map(|([a, b], first)| (place(a, first[0]), place(b, first[1])));
+                class.relations.push(PlaneRelation {
+                    relation,
+                    plane,
+                    products: products.collect(),
                 });
-                let products = products.collect();
-                class.relations.push(PlaneRelation { relation, plane, products });
             }
         }
         let mut layout = Self { classes, slots: 0, relations: 0, columns: 0 };
         for class in &mut layout.classes {
             class.first_slot = layout.slots;
             class.first_relation = layout.relations;
-            layout.slots += class.left.len() * class.columns;
+            layout.slots += (class.left.len() * class.columns).next_multiple_of(LANES);
             layout.relations += class.relations.len();
             layout.columns = layout.columns.max(class.columns);
         }
@@ -88,29 +142,31 @@ impl Layout {
     }
 }
 
-/// The place of a factor's plane among the class's.
-fn place(
-    places: &mut HashMap<(Side, Plane), usize>,
+/// The place of a factor's first plane among the class's; the others follow.
+fn first_place(
+    places: &mut HashMap<(Side, usize), usize>,
     side: Side,
-    planes: &mut Vec<Plane>,
+    all: &mut Vec<Plane>,
     factor: Factor,
-    plane: usize,
+    planes: usize,
 ) -> usize {
-    let plane =
-        Plane { operand: factor.operand, plane: if factor.every_plane { 0 } else { plane } };
-    *places.entry((side, plane)).or_insert_with(|| {
-        planes.push(plane);
-        planes.len() - 1
+    let planes = if factor.every_plane { 1 } else { planes };
+    *places.entry((side, factor.operand)).or_insert_with(|| {
+        let first = all.len();
+        all.extend((0..planes).map(|plane| Plane { operand: factor.operand, plane }));
+        first
     })
 }
 
 impl Class {
     fn new(elements: usize) -> Self {
         let words = elements.div_ceil(64);
+        let tiling = Tiling::new(words);
         Self {
             elements,
             words,
-            columns: words.div_ceil(BLOCKS),
+            tiling,
+            columns: tiling.columns(words),
             left: Vec::new(),
             right: Vec::new(),
             relations: Vec::new(),

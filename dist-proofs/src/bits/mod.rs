@@ -19,21 +19,23 @@ use crate::cheat::Shadow;
 use crate::{
     inner::{self, Halves, InnerProver, InnerVerifier, first_words, next_words},
     keys::Draw,
-    part::{Parameters, PartKind, PartShape, ProverPart, VerifierPart},
+    part::{PartKind, PartShape, ProverPart, Setting, VerifierPart},
     ring::{gf64, gf64::Gf64},
+    scratch::Scratch,
     simd::run,
     statement::{Side, Statements},
     sumcheck::{self, Half, Prover, at_point, corners, place},
 };
 use cube::{POINTS, first_round};
-use fold::{AddScaled, Combine, ROWS, fold_planes, outer, products, sum_rows};
-use layout::{BLOCKS, Layout};
+use fold::{AddScaled, Combine, fold_planes, outer, products, sum_rows};
+use layout::{BLOCKS, CELL, Class, LANES, Layout, ROWS, place_of};
 
 /// Variables of the first round.
 const VARIABLES: usize = 6;
 
-/// Rounds of the inner product that bind the bit position.
+/// Rounds of the inner product that bind the bit position, and those that bind the lane.
 const BIT_ROUNDS: usize = 3;
+const LANE_ROUNDS: usize = 2;
 
 /// Planes that a verifier folds at a time.
 const CHUNK: usize = 32;
@@ -70,7 +72,8 @@ impl Weights {
     fn claim(&self, layout: &Layout, statements: &Statements, side: Side) -> u64 {
         let mut sum = 0;
         for class in &layout.classes {
-            let places = outer(&self.betas, &self.thetas[..class.columns]);
+            let tiles = self.thetas[..class.columns].chunks(class.tiling.width);
+            let places: Vec<u64> = tiles.flat_map(|thetas| outer(&self.betas, thetas)).collect();
             for (at, relation) in class.relations.iter().enumerate() {
                 let words = class.term(statements, side, relation);
                 let weighed = gf64::dot(&words, &places[..class.words]);
@@ -81,15 +84,26 @@ impl Weights {
     }
 }
 
-/// Elements of a vector of the inner product: a row for each bit position, with all columns and a place for the blinding.
-fn row_len(layout: &Layout) -> usize {
-    layout.slots + 1
+/// Cells of a vector of the inner product: of all columns, and of one for the blinding.
+fn cells(layout: &Layout) -> usize {
+    (layout.slots + 1).div_ceil(LANES)
+}
+
+/// Rounds of the inner product that bind the cell. Those that follow bind the bit position and the lane.
+fn cell_rounds(layout: &Layout) -> usize {
+    let mut rounds = 0;
+    let mut rest = cells(layout);
+    while rest > 1 {
+        rest = rest.div_ceil(4);
+        rounds += 1;
+    }
+    rounds
 }
 
 /// What this part sends.
 pub(crate) fn shape<T>(statements: &Statements<T>) -> PartShape {
     let layout = &Layout::new(statements);
-    let rounds = inner::messages::<Gf64>(ROWS * row_len(layout));
+    let rounds = cell_rounds(layout) + BIT_ROUNDS + LANE_ROUNDS;
     let mut messages = vec![POINTS - 1, first_words::<Gf64>()];
     messages.resize(1 + rounds, next_words::<Gf64>());
     PartShape { kind: PartKind::Bits, messages, opening: 2 }
@@ -98,6 +112,7 @@ pub(crate) fn shape<T>(statements: &Statements<T>) -> PartShape {
 /// The prover's side.
 pub(crate) struct BitsProver<'a> {
     statements: &'a Statements,
+    scratch: &'a Scratch,
     layout: Layout,
     ring: Gf64,
     shares: Draw,
@@ -115,14 +130,11 @@ enum State {
 }
 
 impl<'a> BitsProver<'a> {
-    pub fn new(
-        statements: &'a Statements,
-        parameters: Parameters,
-        shares: Draw,
-        blinding: Draw,
-    ) -> Self {
+    pub fn new(setting: Setting<'a>, shares: Draw, blinding: Draw) -> Self {
+        let Setting { statements, parameters, scratch } = setting;
         Self {
             statements,
+            scratch,
             layout: Layout::new(statements),
             ring: Gf64::new(parameters.challenge_bits),
             shares,
@@ -156,15 +168,14 @@ impl<'a> BitsProver<'a> {
     /// The vectors of the inner product.
     fn vectors(&self, weights: &Weights, point: &[u64]) -> [Vec<u64>; 2] {
         let blocks = corners(&self.ring, point);
-        let row = row_len(&self.layout);
-        let [mut x, mut y] = [vec![0; ROWS * row], vec![0; ROWS * row]];
+        let [mut x, mut y] = [(); 2].map(|()| self.scratch.zeros(CELL * cells(&self.layout)));
         for class in &self.layout.classes {
             let left = class.left_planes(self.statements);
-            fold_planes(&left, class.columns, &blocks, row, &mut x[class.first_slot..]);
+            fold_planes(&left, class, &blocks, class.first_slot, &mut x);
             let right = class.right_planes(self.statements);
-            let stride = right.len() * class.columns;
-            let mut folded = vec![0; ROWS * stride];
-            fold_planes(&right, class.columns, &blocks, stride, &mut folded);
+            let mut folded =
+                self.scratch.zeros(CELL * (right.len() * class.columns).div_ceil(LANES));
+            fold_planes(&right, class, &blocks, 0, &mut folded);
             let mut terms = vec![Vec::new(); left.len()];
             for (relation, &eta) in
                 class.relations.iter().zip(&weights.etas[class.first_relation..])
@@ -174,15 +185,15 @@ impl<'a> BitsProver<'a> {
             let places = outer(&powers(), &weights.thetas[..class.columns]);
             for (at, terms) in terms.iter().enumerate() {
                 run(Combine {
+                    class,
                     folded: &folded,
-                    stride,
-                    columns: class.columns,
                     terms,
                     weights: &places,
-                    out: &mut y[class.first_slot + at * class.columns..],
-                    out_stride: row,
+                    slot: class.first_slot + at * class.columns,
+                    out: &mut y,
                 });
             }
+            self.scratch.give(folded);
         }
         [x, y]
     }
@@ -190,6 +201,14 @@ impl<'a> BitsProver<'a> {
 
 /// The place of the last corner among the values of the first round.
 const LAST: usize = (POINTS - 1) / 2;
+
+impl Drop for BitsProver<'_> {
+    fn drop(&mut self) {
+        if let State::Inner(inner) = &mut self.state {
+            inner.take_vectors().into_iter().for_each(|vector| self.scratch.give(vector));
+        }
+    }
+}
 
 impl ProverPart for BitsProver<'_> {
     fn answer(&mut self, challenge: &mut Draw) -> Vec<u64> {
@@ -207,8 +226,8 @@ impl ProverPart for BitsProver<'_> {
                     Weights { betas: vec![], etas: vec![], thetas: vec![] },
                 );
                 let [x, y] = self.vectors(&weights, &point);
-                let vectors = Prover::new(self.ring.clone(), x, y);
-                let mut inner = InnerProver::new(vectors, self.layout.slots);
+                let vectors = Prover::with_grain(self.ring.clone(), x, y, CELL);
+                let mut inner = InnerProver::new(vectors, place_of(self.layout.slots));
                 #[cfg(test)]
                 if let Some(mut shadow) = self.shadow.take() {
                     shadow.absorb(&point);
@@ -231,6 +250,7 @@ impl ProverPart for BitsProver<'_> {
 /// A verifier's side.
 pub(crate) struct BitsVerifier<'a> {
     statements: &'a Statements,
+    scratch: &'a Scratch,
     layout: Layout,
     ring: Gf64,
     blinding: Option<Draw>,
@@ -246,9 +266,11 @@ enum VerifierState {
 
 impl<'a> BitsVerifier<'a> {
     /// `blinding` is the right verifier's.
-    pub fn new(statements: &'a Statements, parameters: Parameters, blinding: Option<Draw>) -> Self {
+    pub fn new(setting: Setting<'a>, blinding: Option<Draw>) -> Self {
+        let Setting { statements, parameters, scratch } = setting;
         Self {
             statements,
+            scratch,
             layout: Layout::new(statements),
             ring: Gf64::new(parameters.challenge_bits),
             blinding,
@@ -260,9 +282,11 @@ impl<'a> BitsVerifier<'a> {
         let VerifierState::Inner { weights, point, inner } = &self.state else {
             unreachable!("the last challenge was taken");
         };
-        let (bits, columns) = inner.weights().split_at(BIT_ROUNDS);
+        let (of_cells, rest) = inner.weights().split_at(cell_rounds(&self.layout));
+        let (bits, of_lanes) = rest.split_at(BIT_ROUNDS);
         let bits = sumcheck::weights(&self.ring, ROWS, bits);
-        let columns = sumcheck::weights(&self.ring, row_len(&self.layout), columns);
+        let of_cells = sumcheck::weights(&self.ring, cells(&self.layout), of_cells);
+        let columns = outer(&of_cells, &sumcheck::weights(&self.ring, LANES, of_lanes));
         let blocks = corners(&self.ring, point);
         let value = match self.statements.side() {
             Side::Right => self.right_value(weights, &blocks, &bits, &columns),
@@ -279,7 +303,7 @@ impl<'a> BitsVerifier<'a> {
             let planes = class.left_planes(self.statements);
             let mut slot = class.first_slot;
             for planes in planes.chunks(CHUNK) {
-                let sums = summed(planes, class.columns, blocks, bits);
+                let sums = summed(self.scratch, planes, class, blocks, bits);
                 value ^= gf64::dot(&sums, &columns[slot..slot + sums.len()]);
                 slot += sums.len();
             }
@@ -308,7 +332,7 @@ impl<'a> BitsVerifier<'a> {
             for (planes, factors) in
                 planes.chunks(CHUNK).zip(factors.chunks(CHUNK * class.columns.max(1)))
             {
-                let sums = summed(planes, class.columns, blocks, &bits);
+                let sums = summed(self.scratch, planes, class, blocks, &bits);
                 let thetas = thetas.repeat(planes.len());
                 value ^= gf64::dot(&products(&sums, &thetas), factors);
             }
@@ -318,11 +342,20 @@ impl<'a> BitsVerifier<'a> {
 }
 
 /// The weighed sum over blocks and bits of planes, in every column.
-fn summed(planes: &[Cow<'_, [u64]>], columns: usize, blocks: &[u64], bits: &[u64]) -> Vec<u64> {
-    let stride = planes.len() * columns;
-    let mut folded = vec![0; ROWS * stride];
-    fold_planes(planes, columns, blocks, stride, &mut folded);
-    sum_rows(&folded, bits)
+fn summed(
+    scratch: &Scratch,
+    planes: &[Cow<'_, [u64]>],
+    class: &Class,
+    blocks: &[u64],
+    bits: &[u64],
+) -> Vec<u64> {
+    let columns = planes.len() * class.columns;
+    let mut folded = scratch.zeros(CELL * columns.div_ceil(LANES));
+    fold_planes(planes, class, blocks, 0, &mut folded);
+    let mut sums = sum_rows(&folded, bits);
+    sums.truncate(columns);
+    scratch.give(folded);
+    sums
 }
 
 impl VerifierPart for BitsVerifier<'_> {

@@ -16,7 +16,7 @@ use crate::cheat::Shadow;
 use crate::{
     inner::{self, Halves, InnerProver, InnerVerifier, first_words, next_words},
     keys::Draw,
-    part::{Parameters, PartKind, PartShape, ProverPart, VerifierPart},
+    part::{PartKind, PartShape, ProverPart, Setting, VerifierPart},
     ring::{
         Ring,
         galois::{DEGREE, Element, Galois},
@@ -137,12 +137,8 @@ pub(crate) struct MapsProver<'a> {
 }
 
 impl<'a> MapsProver<'a> {
-    pub fn new(
-        statements: &'a Statements,
-        parameters: Parameters,
-        shares: Draw,
-        blinding: Draw,
-    ) -> Self {
+    pub fn new(setting: Setting<'a>, shares: Draw, blinding: Draw) -> Self {
+        let Setting { statements, parameters, .. } = setting;
         Self {
             statements,
             ring: Galois::new(parameters.challenge_bits),
@@ -208,7 +204,8 @@ enum State {
 
 impl<'a> MapsVerifier<'a> {
     /// `blinding` is the right verifier's.
-    pub fn new(statements: &'a Statements, parameters: Parameters, blinding: Option<Draw>) -> Self {
+    pub fn new(setting: Setting<'a>, blinding: Option<Draw>) -> Self {
+        let Setting { statements, parameters, .. } = setting;
         Self {
             statements,
             ring: Galois::new(parameters.challenge_bits),

@@ -4,7 +4,11 @@
 
 use std::array;
 
-use crate::{keys::Draw, ring::Ring};
+use crate::{
+    keys::Draw,
+    ring::Ring,
+    simd::{Kernel, Lanes, run},
+};
 
 /// The degree.
 pub(crate) const DEGREE: usize = 47;
@@ -38,17 +42,15 @@ pub(crate) fn binary(mask: u64) -> Element {
     array::from_fn(|place| mask >> place & 1)
 }
 
+/// Words of a sum of products before it is reduced, in whole vectors.
+const WIDE: usize = 2 * DEGREE + 2;
+
 /// A sum of products before it is reduced.
-struct Wide([u64; 2 * DEGREE]);
+struct Wide([u64; WIDE]);
 
 impl Wide {
     fn add_product(&mut self, a: &Element, b: &Element) {
-        for (place, &a) in a.iter().enumerate() {
-            let sums = &mut self.0[place..place + DEGREE];
-            for k in 0..DEGREE {
-                sums[k] = sums[k].wrapping_add(a.wrapping_mul(b[k]));
-            }
-        }
+        run(Product { a, b, sums: &mut self.0 });
     }
 
     fn reduce(mut self) -> Element {
@@ -59,6 +61,31 @@ impl Wide {
             }
         }
         array::from_fn(|place| self.0[place])
+    }
+}
+
+/// Adds a product of polynomials to a sum.
+struct Product<'a> {
+    a: &'a Element,
+    b: &'a Element,
+    sums: &'a mut [u64; WIDE],
+}
+
+impl Kernel for Product<'_> {
+    type Output = ();
+
+    /// No vectors of its own: the loop is compiled for each instruction set.
+    #[inline(always)]
+    fn run<L: Lanes>(self, _: L) {
+        let mut b = [0; DEGREE + 1];
+        b[..DEGREE].copy_from_slice(self.b);
+        for place in 0..DEGREE {
+            let a = self.a[place];
+            let sums = &mut self.sums[place..place + DEGREE + 1];
+            for k in 0..DEGREE + 1 {
+                sums[k] = sums[k].wrapping_add(a.wrapping_mul(b[k]));
+            }
+        }
     }
 }
 
@@ -84,7 +111,7 @@ impl Ring for Galois {
     }
 
     fn mul(&self, a: Element, b: Element) -> Element {
-        let mut wide = Wide([0; 2 * DEGREE]);
+        let mut wide = Wide([0; WIDE]);
         wide.add_product(&a, &b);
         wide.reduce()
     }
@@ -107,7 +134,7 @@ impl Ring for Galois {
 
     fn round(&self, x: &[Element], y: &[Element]) -> Vec<Element> {
         let block = x.len() / 2;
-        let mut sums = [(); 3].map(|()| Wide([0; 2 * DEGREE]));
+        let mut sums = [(); 3].map(|()| Wide([0; WIDE]));
         for at in 0..block {
             sums[0].add_product(&x[at], &y[at]);
             sums[1].add_product(&x[block + at], &y[block + at]);
@@ -121,7 +148,7 @@ impl Ring for Galois {
     fn fold(&self, x: &mut Vec<Element>, weights: &[Element]) {
         let block = x.len() / 2;
         for at in 0..block {
-            let mut wide = Wide([0; 2 * DEGREE]);
+            let mut wide = Wide([0; WIDE]);
             wide.add_product(&x[at], &weights[0]);
             wide.add_product(&x[block + at], &weights[1]);
             x[at] = wide.reduce();
@@ -151,7 +178,7 @@ impl Ring for Galois {
     }
 
     fn dot(&self, a: &[Element], b: &[Element]) -> Element {
-        let mut wide = Wide([0; 2 * DEGREE]);
+        let mut wide = Wide([0; WIDE]);
         a.iter().zip(b).for_each(|(a, b)| wide.add_product(a, b));
         wide.reduce()
     }

@@ -9,7 +9,7 @@ use super::{Kernel, Lanes};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Avx2(());
 
-/// Proof that the CPU has AVX-512 F and BW and VPCLMULQDQ.
+/// Proof that the CPU has AVX-512 F, BW and DQ, and VPCLMULQDQ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Avx512(());
 
@@ -22,8 +22,11 @@ impl Avx2 {
 
 impl Avx512 {
     pub fn detect() -> Option<Self> {
-        let has = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
-        (has && is_x86_feature_detected!("vpclmulqdq")).then_some(Self(()))
+        let has = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("vpclmulqdq");
+        has.then_some(Self(()))
     }
 }
 
@@ -37,7 +40,7 @@ pub(super) fn run_avx2<K: Kernel>(lanes: Avx2, kernel: K) -> K::Output {
 }
 
 pub(super) fn run_avx512<K: Kernel>(lanes: Avx512, kernel: K) -> K::Output {
-    #[target_feature(enable = "avx512f,avx512bw,vpclmulqdq,pclmulqdq")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,vpclmulqdq,pclmulqdq")]
     fn inner<K: Kernel>(lanes: Avx512, kernel: K) -> K::Output {
         kernel.run(lanes)
     }

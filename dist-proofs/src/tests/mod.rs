@@ -2,17 +2,20 @@
 
 mod example;
 mod knowledge;
+mod model;
 mod mutants;
+mod recorder;
 mod rules;
 mod soundness;
 
 use crate::{
     inner::Halves,
     keys::{Draw, Seed},
-    part::{self, Parameters, PartShape},
+    part::{self, Parameters, PartShape, Setting},
+    scratch::Scratch,
     statement::{Side, Statements},
 };
-use example::Example;
+pub(crate) use example::Example;
 
 /// One part of a proof, run in one thread.
 struct PartRun<'a> {
@@ -39,10 +42,14 @@ impl PartRun<'_> {
         Seed::for_test(self.seeds[2] << 8 | round as u64).draw(0)
     }
 
+    fn setting<'a>(&'a self, side: usize, scratch: &'a Scratch) -> Setting<'a> {
+        Setting { statements: self.sides[side], parameters: self.parameters, scratch }
+    }
+
     /// The prover's messages, with its streams as given.
     fn messages(&self, shares: &Seed, blinding: &Seed) -> Vec<Vec<u64>> {
-        let mut prover =
-            part::prover(self.shape.kind, self.sides[0], self.parameters, shares, blinding);
+        let scratch = &Scratch::default();
+        let mut prover = part::prover(self.shape.kind, self.setting(0, scratch), shares, blinding);
         if let Some(message) = self.cheat {
             prover.cheat(message);
         }
@@ -53,8 +60,9 @@ impl PartRun<'_> {
 
     /// The left verifier's last values.
     fn opening(&self, shares: &Seed) -> Vec<u64> {
+        let scratch = &Scratch::default();
         let (mut left, mut halves) =
-            part::verifier(self.shape.kind, self.sides[1], self.parameters, shares);
+            part::verifier(self.shape.kind, self.setting(1, scratch), shares);
         for round in 0..=self.shape.messages.len() {
             left.absorb(&mut self.challenge(round), &mut halves).expect("a stream has all halves");
         }
@@ -63,8 +71,8 @@ impl PartRun<'_> {
 
     /// The right verifier's decision. False for what is not a proof.
     fn accepts(&self, blinding: &Seed, messages: &[Vec<u64>], opening: &[u64]) -> bool {
-        let (mut right, _) =
-            part::verifier(self.shape.kind, self.sides[2], self.parameters, blinding);
+        let scratch = &Scratch::default();
+        let (mut right, _) = part::verifier(self.shape.kind, self.setting(2, scratch), blinding);
         let mut halves = Halves::Right(Vec::new().into_iter());
         for round in 0..=messages.len() {
             if right.absorb(&mut self.challenge(round), &mut halves).is_none() {

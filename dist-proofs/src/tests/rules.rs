@@ -1,93 +1,15 @@
 //! The rules of the flow, over links: when challenges are released, what they depend on, and what verdicts need.
 
-use std::sync::{Arc, Mutex};
-
-use net::{
-    Error, Fault, Message, Metered, Party, Report, Result, Session, Strike, Tamper, Transport,
-    launch,
-};
+use net::{Error, Fault, Metered, Party, Report, Result, Strike, Tamper, Transport, launch};
 use ring_arith::{Generator, Shape, Tensor};
 
-use super::Example;
+use super::recorder::{Event, Log, Recorder, batch, proofs, small, statements};
 use crate::{
-    Batch, Known, Proofs, Side, Size, Verdict,
+    Known, Side, Size, Verdict,
     keys::{CHALLENGES, Draw, Keys},
     ring::{Ring, galois::Galois, gf64::Gf64, prime::Prime},
     statement::Statements,
 };
-
-/// Everything that a party sent.
-type Log = Arc<Mutex<Vec<(Party, Vec<u8>)>>>;
-
-/// A transport that keeps what its party sends.
-struct Recorder {
-    inner: Box<dyn Transport>,
-    log: Log,
-}
-
-impl Transport for Recorder {
-    fn me(&self) -> Party {
-        self.inner.me()
-    }
-
-    fn parties(&self) -> usize {
-        self.inner.parties()
-    }
-
-    fn send(&mut self, to: Party, message: Message) -> Result<()> {
-        self.log
-            .lock()
-            .expect("no thread panics while it holds it")
-            .push((to, message.body.to_vec()));
-        self.inner.send(to, message)
-    }
-
-    fn receive(&mut self, from: Party) -> Result<Message> {
-        self.inner.receive(from)
-    }
-
-    fn step(&mut self, name: &str) {
-        self.inner.step(name);
-    }
-
-    fn accuse(&mut self, peer: Party, reason: &str) -> Error {
-        self.inner.accuse(peer, reason)
-    }
-
-    fn fail(&mut self, reason: &str) {
-        self.inner.fail(reason);
-    }
-
-    fn close(self: Box<Self>) -> Result<()> {
-        self.inner.close()
-    }
-}
-
-/// Statements of three provers, by prover and side.
-fn statements(draw: &mut Draw) -> [[Statements; 3]; 3] {
-    [0; 3].map(|_| small(draw).sides())
-}
-
-fn small(draw: &mut Draw) -> Example {
-    let mut example = Example::bits(1, 70, draw);
-    example.add_words(64, 3, 2, draw);
-    example.add_matmul([1, 2, 1], draw);
-    example
-}
-
-/// What a party holds of the statements.
-fn batch(statements: &[[Statements; 3]; 3], me: Party) -> Batch<'_> {
-    let [next, previous] = [me.after(1, 3).0, me.after(2, 3).0];
-    Batch {
-        prover: &statements[me.0][0],
-        left: &statements[previous][1],
-        right: &statements[next][2],
-    }
-}
-
-fn proofs(session: &Session) -> Result<Proofs> {
-    Proofs::new(session, Generator::Aes128Ctr)
-}
 
 #[test]
 pub fn honest_parties_accept_batch_after_batch_and_send_what_is_declared() {
@@ -114,19 +36,19 @@ pub fn honest_parties_accept_batch_after_batch_and_send_what_is_declared() {
         let me = Party(me);
         let batch = batch(&statements, me);
         let [next, previous] = [me.after(1, 3), me.after(2, 3)];
-        let sent = |to| {
-            log.iter().filter(|(party, _)| *party == to).map(|(_, body)| body.len()).sum::<usize>()
+        let messages = |to| {
+            log.iter().filter_map(move |event| match event {
+                Event::Sent(party, body) if *party == to => Some(body),
+                _ => None,
+            })
         };
+        let sent = |to| messages(to).map(Vec::len).sum::<usize>();
         let cost = [batch.prover, batch.left, batch.right].map(Statements::cost);
         // To the party before go the proof and two verdicts, to the one after an announcement, challenges, last values and
         // two verdicts.
         assert_eq!(sent(previous), 4 * (cost[0].prover_bytes + 16));
         assert_eq!(sent(next), 4 * (cost[1].left_bytes + cost[2].right_bytes + 16));
-        challenges.extend(
-            log.into_iter()
-                .filter(|(to, body)| *to == next && body.len() == 32)
-                .map(|(_, body)| body),
-        );
+        challenges.extend(messages(next).filter(|body| body.len() == 32).cloned());
     }
     let all = challenges.len();
     challenges.sort();

@@ -20,10 +20,11 @@ use crate::cheat::Shadow;
 use crate::{
     inner::{self, Halves, InnerProver, InnerVerifier, first_words, next_words},
     keys::Draw,
-    part::{Parameters, PartKind, PartShape, ProverPart, VerifierPart},
+    part::{Parameters, PartKind, PartShape, ProverPart, Setting, VerifierPart},
     ring::{Ring, prime::Prime},
+    scratch::Scratch,
     statement::{Side, Statements},
-    sumcheck::{self, Half, Prover},
+    sumcheck::{Half, Places, Prover},
 };
 use layout::Layout;
 use subsets::Subsets;
@@ -85,9 +86,15 @@ impl Weights {
         self.field.sub(quotients, self.field.dot_words(terms, &self.relations))
     }
 
-    /// The left vector: weighed factors, and twice the weighed halves of bits. With a place for the blinding.
-    fn left_vector(&self, layout: &Layout, statements: &Statements, halves: &[u64]) -> Vec<u64> {
-        let mut vector = Vec::with_capacity(layout.products + self.bits.len() + 1);
+    /// The left vector: weighed factors, and twice the weighed halves of bits. With a place for the blinding. The vector is made in
+    /// `vector`, which is empty.
+    fn left_vector(
+        &self,
+        layout: &Layout,
+        statements: &Statements,
+        halves: &[u64],
+        mut vector: Vec<u64>,
+    ) -> Vec<u64> {
         layout.left_factors(statements, |words, shift, relations| {
             let weights = &self.relations[relations];
             vector.extend(
@@ -105,9 +112,15 @@ impl Weights {
         vector
     }
 
-    /// The right vector as plain words: factors, and halves of bits. With a place for the blinding.
-    fn right_words(&self, layout: &Layout, statements: &Statements, halves: &[u64]) -> Vec<u64> {
-        let mut vector = Vec::with_capacity(layout.products + self.bits.len() + 1);
+    /// The right vector as plain words: factors, and halves of bits. With a place for the blinding. The vector is made in
+    /// `vector`, which is empty.
+    fn right_words(
+        &self,
+        layout: &Layout,
+        statements: &Statements,
+        halves: &[u64],
+        mut vector: Vec<u64>,
+    ) -> Vec<u64> {
         layout.right_factors(statements, |words| vector.extend_from_slice(words));
         vector.extend(bits(halves, self.bits.len()));
         vector.push(0);
@@ -136,6 +149,7 @@ fn packed(numbers: &[u128], width: usize) -> Vec<u64> {
 pub(crate) struct WordsProver<'a> {
     statements: &'a Statements,
     parameters: Parameters,
+    scratch: &'a Scratch,
     layout: Layout,
     shares: Draw,
     blinding: Draw,
@@ -156,21 +170,26 @@ enum State {
 }
 
 impl<'a> WordsProver<'a> {
-    pub fn new(
-        statements: &'a Statements,
-        parameters: Parameters,
-        shares: Draw,
-        blinding: Draw,
-    ) -> Self {
+    pub fn new(setting: Setting<'a>, shares: Draw, blinding: Draw) -> Self {
+        let Setting { statements, parameters, scratch } = setting;
         Self {
             statements,
             parameters,
+            scratch,
             layout: Layout::new(statements),
             shares,
             blinding,
             state: State::Start,
             #[cfg(test)]
             cheat: None,
+        }
+    }
+}
+
+impl Drop for WordsProver<'_> {
+    fn drop(&mut self) {
+        if let State::Inner(inner) = &mut self.state {
+            inner.take_vectors().into_iter().for_each(|vector| self.scratch.give(vector));
         }
     }
 }
@@ -225,8 +244,11 @@ impl ProverPart for WordsProver<'_> {
             State::Quotients { subsets, left, right } => {
                 let weights = Weights::draw(&self.layout, self.parameters, subsets, challenge);
                 let field = weights.field;
-                let x = weights.left_vector(&self.layout, self.statements, left);
-                let mut y = weights.right_words(&self.layout, self.statements, right);
+                let rooms =
+                    [(); 2].map(|()| self.scratch.room(vector_len(&self.layout, self.parameters)));
+                let [x, y] = rooms;
+                let x = weights.left_vector(&self.layout, self.statements, left, x);
+                let mut y = weights.right_words(&self.layout, self.statements, right, y);
                 y.iter_mut().for_each(|word| *word = field.enter(*word));
                 let place = x.len() - 1;
                 let mut inner = InnerProver::new(Prover::new(field, x, y), place);
@@ -258,6 +280,7 @@ impl ProverPart for WordsProver<'_> {
 pub(crate) struct WordsVerifier<'a> {
     statements: &'a Statements,
     parameters: Parameters,
+    scratch: &'a Scratch,
     layout: Layout,
     blinding: Option<Draw>,
     state: VerifierState,
@@ -272,10 +295,12 @@ enum VerifierState {
 
 impl<'a> WordsVerifier<'a> {
     /// `blinding` is the right verifier's.
-    pub fn new(statements: &'a Statements, parameters: Parameters, blinding: Option<Draw>) -> Self {
+    pub fn new(setting: Setting<'a>, blinding: Option<Draw>) -> Self {
+        let Setting { statements, parameters, scratch } = setting;
         Self {
             statements,
             parameters,
+            scratch,
             layout: Layout::new(statements),
             blinding,
             state: VerifierState::Start,
@@ -287,16 +312,24 @@ impl<'a> WordsVerifier<'a> {
             unreachable!("the last challenge was taken");
         };
         let field = weights.field;
-        let places =
-            sumcheck::weights(&field, vector_len(&self.layout, self.parameters), inner.weights());
-        let value = match self.statements.side() {
+        let len = vector_len(&self.layout, self.parameters);
+        let places = Places::new(&field, len, inner.weights());
+        let room = self.scratch.room(len);
+        let (vector, value) = match self.statements.side() {
             Side::Right => {
-                let words = weights.right_words(&self.layout, self.statements, halves);
-                field.enter(field.dot_words(&words, &places))
+                let words = weights.right_words(&self.layout, self.statements, halves, room);
+                let value =
+                    places.sum(|run, weights| field.enter(field.dot_words(&words[run], weights)));
+                (words, value)
             }
-            _ => field.dot(&weights.left_vector(&self.layout, self.statements, halves), &places),
+            _ => {
+                let vector = weights.left_vector(&self.layout, self.statements, halves, room);
+                let value = places.sum(|run, weights| field.dot(&vector[run], weights));
+                (vector, value)
+            }
         };
-        (field, inner.last(value, places[places.len() - 1]))
+        self.scratch.give(vector);
+        (field, inner.last(value, places.last()))
     }
 }
 

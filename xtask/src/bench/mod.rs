@@ -39,6 +39,7 @@ mod net_baseline;
 mod onnx;
 pub(crate) mod party;
 mod peers;
+mod proofs;
 mod protocols;
 mod python;
 mod ring;
@@ -84,6 +85,11 @@ pub const SUITES: &[Suite] = &[
         name: "protocols",
         about: "operations on shares: seconds, bytes, rounds",
         cases: &[protocols::cases, additive::cases],
+    },
+    Suite {
+        name: "proofs",
+        about: "proofs of relations against one lying party",
+        cases: &[proofs::cases],
     },
     Suite {
         name: "timing",
