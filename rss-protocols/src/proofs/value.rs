@@ -10,10 +10,10 @@
 use std::{
     marker::PhantomData,
     ops::{Add, Mul, Range, Sub},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
-use ring_arith::Tensor;
+use ring_arith::{CpuEngine, Engine, EngineTensor, Shape, Tensor};
 
 use crate::runtime::roles::Role;
 
@@ -434,6 +434,12 @@ impl<R: Ring> std::iter::Sum for Value<R> {
     }
 }
 
+/// The engine of statements, which are in the host's memory.
+fn engine() -> &'static CpuEngine {
+    static ENGINE: OnceLock<CpuEngine> = OnceLock::new();
+    ENGINE.get_or_init(|| CpuEngine::new(1))
+}
+
 impl Words {
     /// Times `2^by`.
     pub fn shl(&self, by: u32) -> Self {
@@ -443,19 +449,12 @@ impl Words {
     /// Bits `low..low + width` of the only part as planes.
     pub fn planes(&self, low: u32, width: u32) -> Bits {
         let part = self.part();
-        let cols = part.len().div_ceil(64);
-        let planes = |words: &[u64]| {
-            let mut planes = vec![0; width as usize * cols];
-            for (at, word) in words.iter().enumerate() {
-                for bit in 0..width {
-                    planes[bit as usize * cols + at / 64] |= (word >> (low + bit) & 1) << (at % 64);
-                }
-            }
-            planes
-        };
-        let words = part.words().map(|words| planes(words.words()));
-        let len = width as usize * cols;
-        Bits::of(Part::new(part.holders(), len, words, part.mentioned()))
+        let len = width as usize * part.len().div_ceil(64);
+        let planes = part.words().map(|words| {
+            let planes = engine().to_planes(words, low, width);
+            planes.expect("a word has as many bits").words().to_vec()
+        });
+        Bits::of(Part::new(part.holders(), len, planes, part.mentioned()))
     }
 }
 
@@ -463,15 +462,18 @@ impl Bits {
     /// The words of `n` elements whose lowest bits are these planes.
     pub fn words(&self, n: usize) -> Words {
         let part = self.part();
-        let cols = n.div_ceil(64);
-        let words = |planes: &[u64]| {
-            let word = |at: usize| {
-                let bits = planes.chunks(cols).enumerate();
-                bits.fold(0, |word, (bit, plane)| word | (plane[at / 64] >> (at % 64) & 1) << bit)
-            };
-            (0..n).map(word).collect()
-        };
-        let words = part.words().map(|planes| words(planes.words()));
+        if n == 0 {
+            return Words::constant(0, 0);
+        }
+        let words = part.words().map(|planes| {
+            let cols = n.div_ceil(64);
+            let shape = Shape::new([planes.len() / cols, cols]);
+            let words = shape.and_then(|shape| {
+                let planes = Tensor::new(shape, planes.words().to_vec())?;
+                engine().from_planes(&planes, 0, &Shape::new([n])?)
+            });
+            words.expect("planes of as many elements").words().to_vec()
+        });
         Words::of(Part::new(part.holders(), n, words, part.mentioned()))
     }
 }
