@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use mpc_core::{
-    Deal, Finish, Product, Protocol, Result, ServerProtocol, Settings, Sharing, TestWorld,
-    TruncationMode, conformance,
+    Deal, Finish, Product, Protocol, Result, Security, ServerProtocol, Settings, Sharing,
+    TestWorld, TruncationMode, conformance,
     mutants::{Mutant, every_mutant_is_noticed},
     privacy::{Leak, PrivacyCheck},
 };
@@ -116,8 +116,10 @@ fn servers_refuse_settings_and_parties_that_the_protocol_lacks() {
     let start =
         |settings| move |session| Additive::start(session, CpuEngine::new(1), settings).map(drop);
     let exact = Settings { truncation: TruncationMode::Exact, ..Settings::default() };
+    let checked = Settings { security: Security::Checked, ..Settings::default() };
     for (parties, settings, reason) in [
-        (3, exact, "has the settings Default and Bytes alone"),
+        (3, exact, "has the settings Default, Bytes and SemiHonest alone"),
+        (3, checked, "has the settings Default, Bytes and SemiHonest alone"),
         (4, Settings::default(), "two servers compute for clients, and not 3"),
     ] {
         for outcome in TestWorld::new(parties).try_sessions(start(settings)) {
