@@ -61,7 +61,9 @@ fn tests(root: &Path, files: &[PathBuf]) -> Result<HashSet<String>> {
         let mut tested = false;
         for line in text.lines().map(str::trim_start) {
             // A test that tries mutants by others' names is public to them.
-            let plain = line.strip_prefix("pub(crate) ").unwrap_or(line);
+            let public =
+                ["pub(crate) ", "pub "].iter().find_map(|public| line.strip_prefix(public));
+            let plain = public.unwrap_or(line);
             if let Some(name) = plain.strip_prefix("fn ").and_then(|rest| rest.split('(').next()) {
                 if tested {
                     names.insert(name.to_owned());
@@ -134,7 +136,7 @@ mod tests {
         let text = "`x.rs`\n[here](README.md)\n[gone](../gone.md)\n`it_is_a_good_test`\n\
                     `this_is_not_a_test`\n";
         fs::write(root.join("README.md"), text).unwrap();
-        let tests = "#[test]\npub(crate) fn it_is_a_good_test() {}\nfn this_is_not_a_test() {}\n";
+        let tests = "#[test]\npub fn it_is_a_good_test() {}\nfn this_is_not_a_test() {}\n";
         fs::write(root.join("a.rs"), tests).unwrap();
         let files = ["README.md", "a.rs"].map(PathBuf::from);
         let faults = missing(&root, &files).unwrap();
