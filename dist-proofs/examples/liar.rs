@@ -10,7 +10,7 @@ use ring_arith::{Generator, Shape, Tensor};
 /// Words that each party sends.
 const WORDS: usize = 100_000;
 
-/// What a party's message is made of: `q = x y + m`. In a protocol these words are held, drawn from streams, or received.
+/// The parts of a party's message: `q = x y + m`. In a protocol these words are held, drawn from streams, or received.
 struct Message {
     x: Tensor,
     y: Tensor,

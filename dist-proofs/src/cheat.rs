@@ -5,7 +5,7 @@ use crate::{
     sumcheck::{at_point, place},
 };
 
-/// What the verifiers together believe, which the prover of a false statement keeps up with.
+/// The claim that the verifiers together believe, which the prover of a false statement keeps up with.
 pub(crate) struct Shadow<R: Ring> {
     ring: R,
     claim: R::Element,

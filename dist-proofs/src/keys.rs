@@ -53,7 +53,7 @@ impl Keys {
         self.derive(context, peer, prover, 0)
     }
 
-    /// What blinds the right verifier's last value: at the prover and at that verifier.
+    /// The blinding of the right verifier's last value: at the prover and at that verifier.
     pub fn blinding(&self, prover: Party) -> [u8; 32] {
         let right = prover.after(2, 3);
         let peer = if self.me == prover { right } else { prover };

@@ -18,7 +18,7 @@ pub(crate) struct Setting<'a> {
     pub scratch: &'a Scratch,
 }
 
-/// How sure a proof makes. Tests take less.
+/// The sizes that make a proof sure. Tests take less.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parameters {
     /// Bits of a challenge.
@@ -41,7 +41,7 @@ pub(crate) enum PartKind {
     Maps,
 }
 
-/// What a part of a proof sends, which follows from the public shape.
+/// The messages of a part of a proof, which follow from the public shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PartShape {
     pub kind: PartKind,

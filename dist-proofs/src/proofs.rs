@@ -27,7 +27,7 @@ use crate::{
 /// Words of what a left verifier announces.
 pub(crate) const ANNOUNCEMENT: usize = 6;
 
-/// What came of the proofs of a batch.
+/// The outcome of the proofs of a batch.
 #[must_use]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -157,7 +157,7 @@ impl Proofs {
         Setting { statements, parameters: self.parameters, scratch: &self.scratch }
     }
 
-    /// What a verifier says of a prover's messages: the batch, the words of which the statement speaks, and its shape.
+    /// A verifier's announcement of a prover's messages: the batch, the words of which the statement speaks, and its shape.
     fn announcement(&self, statements: &Statements) -> Vec<u64> {
         let words = statements.spoken().map(|spoken| spoken.words.len() as u64).sum();
         let mut announcement = vec![self.keys.batch, words];
@@ -311,7 +311,7 @@ fn send(transport: &mut dyn Transport, to: Party, words: Vec<u64>) -> Result<()>
     transport.send(to, Bytes::from(bytes).into())
 }
 
-/// The words of the next message, which must have so many.
+/// The words of the next message, which must have `words` of them.
 fn receive(transport: &mut dyn Transport, from: Party, words: usize) -> Result<Vec<u64>> {
     let body = transport.receive(from)?.body;
     if body.len() != 8 * words {

@@ -21,7 +21,7 @@ pub enum Error {
     Cheated {
         /// The parties of which one lied.
         suspects: [Party; 2],
-        /// What showed it.
+        /// The check that showed it.
         step: String,
     },
     /// Operands have different fraction bits.

@@ -38,7 +38,7 @@ pub enum Profile {
     SlowLinks,
 }
 
-/// What a session does about a party that does not follow the protocol. All parties must use the same. Written as
+/// A session's defence against a party that does not follow the protocol. All parties must use the same. Written as
 /// `semi-honest` and `checked`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -11,7 +11,7 @@ pub struct Settings {
     pub truncation: TruncationMode,
     /// The resource to save.
     pub profile: Profile,
-    /// What is done about a party that lies.
+    /// The defence against a party that lies.
     pub security: Security,
 }
 

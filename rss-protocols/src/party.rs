@@ -90,7 +90,7 @@ pub(crate) enum Setting {
     Dealt,
 }
 
-/// What a checked session keeps.
+/// The state of a checked session.
 struct Checks<E: Engine> {
     /// Messages that are not proven yet.
     ledger: RefCell<Ledger<E>>,

@@ -52,7 +52,7 @@ pub struct Plan {
     pub folder: PathBuf,
     /// The servers' protocol.
     pub protocol: ProtocolChoice,
-    /// What they do about one that lies.
+    /// Their defence against one that lies.
     pub security: Security,
     /// `host:port` of the servers.
     pub servers: Vec<String>,

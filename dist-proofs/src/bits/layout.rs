@@ -44,7 +44,7 @@ pub(crate) struct Class {
     pub first_relation: usize,
 }
 
-/// How a plane is cut in blocks and columns: in tiles of 64 blocks of `width` words, so that the words of eight columns lie
+/// The cut of a plane in blocks and columns: in tiles of 64 blocks of `width` words, so that the words of eight columns lie
 /// together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tiling {

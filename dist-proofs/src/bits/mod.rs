@@ -100,7 +100,7 @@ fn cell_rounds(layout: &Layout) -> usize {
     rounds
 }
 
-/// What this part sends.
+/// The messages of this part.
 pub(crate) fn shape<T>(statements: &Statements<T>) -> PartShape {
     let layout = &Layout::new(statements);
     let rounds = cell_rounds(layout) + BIT_ROUNDS + LANE_ROUNDS;

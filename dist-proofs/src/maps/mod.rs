@@ -26,7 +26,7 @@ use crate::{
 };
 use unfold::Unfold;
 
-/// What this part sends.
+/// The messages of this part.
 pub(crate) fn shape<T>(statements: &Statements<T>) -> PartShape {
     let rounds = inner::messages::<Galois>(vector_len(statements));
     let mut messages = vec![first_words::<Galois>()];

@@ -17,7 +17,7 @@ pub(crate) struct Prime {
 const BASES: [u64; 12] = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37];
 
 impl Prime {
-    /// A uniform prime of 61 bits, with challenges of so many low bits: 64 outside of tests.
+    /// A uniform prime of 61 bits, with challenges of `challenge_bits` low bits: 64 outside of tests.
     pub fn random(draw: &mut Draw, challenge_bits: u32) -> Self {
         loop {
             let field = Self::of(draw.word() >> 4 | 1 << 60 | 1, challenge_bits);

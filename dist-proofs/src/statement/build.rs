@@ -172,7 +172,7 @@ mod sealed {
     }
 }
 
-/// What relations of all kinds have in common.
+/// The parts that relations of all kinds have in common.
 macro_rules! terms {
     ($relation:ident) => {
         impl<T: EngineTensor> $relation<'_, T> {

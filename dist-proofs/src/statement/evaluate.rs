@@ -11,11 +11,11 @@ pub struct Finding {
     pub relation: usize,
     /// The words of messages that it binds.
     pub spoken: Vec<Spoken>,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What is wrong with a relation.
+/// The fault of a relation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// What the verifiers hold does not fit together: a proof of it is rejected.

@@ -16,7 +16,7 @@ pub(crate) use evaluate::sums;
 pub use evaluate::{Fault, Finding, evaluate, residuals};
 pub use size::{ProofCost, Size};
 
-/// What a party is to a statement.
+/// The role of a party in a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
     /// It sent the messages, and knows everything.

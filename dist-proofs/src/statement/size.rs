@@ -17,7 +17,7 @@ pub struct Size {
     pub products: usize,
 }
 
-/// What a proof of statements costs. Verdicts are not in it: each party sends two words to each of the others.
+/// The cost of a proof of statements. Verdicts are not in it: each party sends two words to each of the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProofCost {
     /// Relations of bits.
@@ -48,7 +48,7 @@ impl<T: EngineTensor> Statements<T> {
         self.relations.iter().map(bits).sum()
     }
 
-    /// What a proof of these statements costs; it follows from their public shape.
+    /// The cost of a proof of these statements; it follows from their public shape.
     pub fn cost(&self) -> ProofCost {
         let mut cost = ProofCost::default();
         for relation in &self.relations {

@@ -13,7 +13,7 @@ use crate::{Verdict, keys::Draw};
 /// Batches of the run.
 const BATCHES: usize = 2;
 
-/// What a message says, by its length.
+/// The meaning of a message, by its length.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Says {
     Announcement,

@@ -8,7 +8,7 @@ use ring_arith::Generator;
 use super::Example;
 use crate::{Batch, Proofs, keys::Draw, statement::Statements};
 
-/// What a party did.
+/// An action of a party.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// It sent these bytes.

@@ -29,7 +29,7 @@ use crate::{
 use layout::Layout;
 use subsets::Subsets;
 
-/// What this part sends.
+/// The messages of this part.
 pub(crate) fn shape<T>(statements: &Statements<T>, parameters: Parameters) -> PartShape {
     let layout = &Layout::new(statements);
     let rounds = inner::messages::<Prime>(vector_len(layout, parameters));

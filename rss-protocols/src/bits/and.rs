@@ -105,7 +105,7 @@ async fn and<E: Engine>(
     Ok(p.pair(shared, joint))
 }
 
-/// What all owe for [`and`]: each its addend, masked. Two products each.
+/// The relations that all owe for [`and`]: each its addend, masked. Two products each.
 fn relations<E: Engine>(
     t: &mut Transcript<'_, E>,
     [x, y]: [&Pair<E::Tensor>; 2],

@@ -196,7 +196,7 @@ async fn split_bits<E: Engine>(
     Ok((p.pair(share, zeros.clone()), p.pair(zeros, b)))
 }
 
-/// What the dealer owes for [`split_bits`]: what it shares are the bits of `x0 + x1`.
+/// The relations that the dealer owes for [`split_bits`]: what it shares are the bits of `x0 + x1`.
 fn relations<E: Engine>(
     t: &mut Transcript<'_, E>,
     x: &Pair<E::Tensor>,

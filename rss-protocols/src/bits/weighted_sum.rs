@@ -169,7 +169,7 @@ fn addend<E: Engine>(
     Ok(total)
 }
 
-/// What all owe for [`weighted_sum`]: the dealer its bits as words, the evaluators their addends of each sum.
+/// The relations that all owe for [`weighted_sum`]: the dealer its bits as words, the evaluators their addends of each sum.
 fn relations<E: Engine>(
     t: &mut Transcript<'_, E>,
     n: usize,

@@ -1,4 +1,4 @@
-//! What all owe for an evaluation of the comparison circuit.
+//! The relations that all owe for an evaluation of the comparison circuit.
 //!
 //! The dealer owes that its codes of digits are one-hot: with `m_S` the sum of the code bits whose number contains the
 //! set `S` of bits, `m_S` is the product of `m` of its highest bit and of the others. The `m` of single bits are the
@@ -59,7 +59,7 @@ struct Samples {
 type Set = u8;
 
 impl Evaluation {
-    /// What the dealer owes for its codes of the digits of `n` elements.
+    /// The relations that the dealer owes for its codes of the digits of `n` elements.
     pub fn code_relations<E: Engine>(
         &self,
         t: &mut Transcript<'_, E>,
@@ -107,7 +107,7 @@ impl Evaluation {
         Ok(StatedCodes { codes: all, bits })
     }
 
-    /// What all owe for the circuit on `n` elements, given the codes and the planes of `b`: the result.
+    /// The relations that all owe for the circuit on `n` elements, given the codes and the planes of `b`: the result.
     pub fn relations<E: Engine>(
         &self,
         t: &mut Transcript<'_, E>,
@@ -241,7 +241,7 @@ impl Evaluation {
         self.results_of(t, n, (batch, samples), results, Some(&shares))
     }
 
-    /// What is owed for those of a batch's results that are opened. `shares` are left's, of the masks of merged nodes.
+    /// The relations that are owed for those of a batch's results that are opened. `shares` are left's, of the masks of merged nodes.
     fn results_of<E: Engine>(
         &self,
         t: &mut Transcript<'_, E>,

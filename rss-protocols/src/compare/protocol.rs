@@ -294,7 +294,7 @@ pub(crate) struct StatedBit {
 }
 
 impl MaskedBit {
-    /// What the dealer owes for its codes of the bits of `a`.
+    /// The relations that the dealer owes for its codes of the bits of `a`.
     pub fn code_relations<E: Engine>(
         &self,
         t: &mut Transcript<'_, E>,
@@ -322,7 +322,7 @@ impl MaskedBit {
         Ok((codes, top))
     }
 
-    /// What all owe for the circuit and the opening, given the codes and the top bit of `a`, and `b`.
+    /// The relations that all owe for the circuit and the opening, given the codes and the top bit of `a`, and `b`.
     pub fn relations<E: Engine>(
         &self,
         t: &mut Transcript<'_, E>,
@@ -346,7 +346,7 @@ impl MaskedBit {
 }
 
 impl SharedMask {
-    /// What the dealer owes for the shares of its mask.
+    /// The relations that the dealer owes for the shares of its mask.
     pub fn relations<E: Engine>(self, t: &mut Transcript<'_, E>, n: usize, u: &Bits) -> Result<()> {
         let left: Bits = t.dealt_left(1, self.0.len())?;
         t.bits(Role::Dealer, 1, n, &(left + t.sample::<_>(self.0) + u))
@@ -382,7 +382,7 @@ impl<T: EngineTensor> CompareSamples<T> {
         self.uses(t, &StatedBit { u, v }, selected).map(drop)
     }
 
-    /// What all owe for the uses of the outcome. Gives the components of each selected word.
+    /// The relations that all owe for the uses of the outcome. Gives the components of each selected word.
     fn uses<E: Engine<Tensor = T>>(
         &self,
         t: &mut Transcript<'_, E>,

@@ -251,7 +251,7 @@ impl<T: EngineTensor> Selected<T> {
 }
 
 impl<T: EngineTensor> MaskWords<T> {
-    /// What the dealer owes for `u` as words: they are the plane `u`. Gives the shares. Those that are used again were
+    /// The relations that the dealer owes for `u` as words: they are the plane `u`. Gives the shares. Those that are used again were
     /// proven before.
     pub fn relations<E: Engine<Tensor = T>>(
         &self,
@@ -280,7 +280,7 @@ impl<T: EngineTensor> MaskWords<T> {
 }
 
 impl Selection {
-    /// What all owe for results by a bit `u + v` of which `k` are shares of `u` as words: the dealer its products
+    /// The relations that all owe for results by a bit `u + v` of which `k` are shares of `u` as words: the dealer its products
     /// `d_left + d_right = (k_left + k_right) a`, the evaluators their addends. Gives the components of each result.
     pub fn relations<E: Engine>(
         &self,

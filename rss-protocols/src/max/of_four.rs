@@ -359,7 +359,7 @@ impl OfFour {
         Ok(())
     }
 
-    /// What is owed for one tensor.
+    /// The relations that are owed for one tensor.
     fn tensor_relations<E: Engine>(
         &self,
         t: &mut Transcript<'_, E>,

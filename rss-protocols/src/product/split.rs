@@ -274,7 +274,7 @@ impl<T: EngineTensor> Split<T> {
         Ok([t.dealt_left(1, right.len())?, t.sample(right)])
     }
 
-    /// What all owe for a value of `n` words of which the dealer's part is `a_left + a_right`: each its addend, masked.
+    /// The relations that all owe for a value of `n` words of which the dealer's part is `a_left + a_right`: each its addend, masked.
     /// Gives the evaluators' part `b`.
     pub fn relations<E: Engine<Tensor = T>>(
         &self,

@@ -91,7 +91,7 @@ async fn reshare<E: Engine>(
     Ok(p.pair(shared, joint))
 }
 
-/// What all owe for [`reshare`]: the dealer its part less `y0`, the evaluators their halves.
+/// The relations that all owe for [`reshare`]: the dealer its part less `y0`, the evaluators their halves.
 fn reshare_relations<E: Engine>(
     t: &mut Transcript<'_, E>,
     split: &Split<E::Tensor>,

@@ -193,7 +193,7 @@ pub(super) struct StatedMessages {
 }
 
 impl CheckedTruncation {
-    /// What all owe.
+    /// The relations that all owe.
     fn relations<E: Engine>(
         &self,
         transcript: &mut Transcript<'_, E>,
@@ -219,7 +219,7 @@ impl CheckedTruncation {
         Ok(StatedMessages { a, bits, e, g })
     }
 
-    /// What all owe for their parts of the value and the dealer for its rounding, given the evaluators' shares of all
+    /// The relations that all owe for their parts of the value and the dealer for its rounding, given the evaluators' shares of all
     /// bits of `hi`. Gives the rounded `b`, with the offset, and the top bit of `hi`.
     pub(super) fn rounding<E: Engine>(
         &self,
@@ -239,7 +239,7 @@ impl CheckedTruncation {
         b.map(|b| b.wrapping_sub((1 << 62 >> self.t) + 1))
     }
 
-    /// What the evaluators owe for their fields, given the rounded `b`: a choice by `nb` between two words that each has
+    /// The relations that the evaluators owe for their fields, given the rounded `b`: a choice by `nb` between two words that each has
     /// in common with the dealer.
     pub(super) fn fields<E: Engine>(
         &self,
@@ -263,7 +263,7 @@ impl CheckedTruncation {
     }
 }
 
-/// What the dealer owes for the rounding of `a` by `t` bits: the bits `h` of the sum of the rounded parts, and as words
+/// The relations that the dealer owes for the rounding of `a` by `t` bits: the bits `h` of the sum of the rounded parts, and as words
 /// modulo `2^t` the complement `e` of its top bit and its carry `g`. Gives the rounded parts and the top bit.
 pub(super) fn rounding_relations<E: Engine>(
     transcript: &mut Transcript<'_, E>,

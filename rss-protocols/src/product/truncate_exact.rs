@@ -326,7 +326,7 @@ struct StatedCarry {
     v: Words,
 }
 
-/// What all owe for [`truncate_exact`].
+/// The relations that all owe for [`truncate_exact`].
 fn exact_relations<E: Engine>(
     t: &mut Transcript<'_, E>,
     split: &Split<E::Tensor>,
@@ -344,7 +344,7 @@ fn exact_relations<E: Engine>(
     end.relations(t, (&h, &Bits::zero()), &b, &[(1, carry)])
 }
 
-/// What all owe for [`truncate_dithered`].
+/// The relations that all owe for [`truncate_dithered`].
 fn dither_relations<E: Engine>(
     t: &mut Transcript<'_, E>,
     split: &Split<E::Tensor>,
@@ -377,7 +377,7 @@ fn dither_relations<E: Engine>(
 }
 
 impl<T: EngineTensor> Carry<T> {
-    /// What the dealer owes for the carry's mask as words.
+    /// The relations that the dealer owes for the carry's mask as words.
     fn as_words<E: Engine<Tensor = T>>(
         &self,
         t: &mut Transcript<'_, E>,

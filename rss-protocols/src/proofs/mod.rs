@@ -1,4 +1,4 @@
-//! What a party owes for its messages: relations that it can prove to both others.
+//! The relations that a party owes for its messages: statements that it can prove to both others.
 //!
 //! In a checked session every chunk of an operation keeps its messages, and its protocol states the relations between
 //! them in a function beside it. The function is the same for the prover and both verifiers, who take what they hold

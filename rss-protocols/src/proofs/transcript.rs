@@ -29,7 +29,7 @@ pub(crate) struct Transcript<'a, E: Engine> {
     engine: &'a E,
     roles: Roles,
     record: Record<E>,
-    /// What names the chunk at all parties.
+    /// The name of the chunk at all parties.
     name: String,
     track: Track,
     /// Messages read so far from each link.
@@ -323,7 +323,7 @@ impl<'a, E: Engine> Transcript<'a, E> {
         Ok(())
     }
 
-    /// What a role owes in some words of a map, besides its addend: it joins what other chunks owe.
+    /// The relations that a role owes in some words of a map, besides its addend: it joins what other chunks owe.
     pub fn owe_of_map(
         &mut self,
         prover: Role,

@@ -60,7 +60,7 @@ pub(crate) struct Bit<T> {
     pub origin: Origin<T>,
 }
 
-/// Where a bit comes from.
+/// The origin of a bit.
 #[derive(Clone)]
 pub(crate) enum Origin<T> {
     /// It is shared: the role's two components.

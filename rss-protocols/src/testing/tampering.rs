@@ -162,7 +162,7 @@ pub(super) fn observe(world: &World, run: Run) -> ([Vec<usize>; 3], Vec<[Stateme
     (seen.puts.map(|puts| puts.into_iter().map(|(_, len)| len).collect()), statements)
 }
 
-/// What is wrong with a prover's relations.
+/// The faults of a prover's relations.
 fn findings(statements: &[[Statements; 3]], prover: usize) -> Vec<Finding> {
     let [first, second, third] = [0, 1, 2].map(|after| &statements[(prover + after) % 3][prover]);
     evaluate(first, second, third)

@@ -25,7 +25,7 @@ can enter the cluster in any role.")]
         /// their dealer as a third server
         #[arg(long, value_enum, default_value_t, value_name = "NAME", hide_possible_values = true)]
         protocol: ProtocolChoice,
-        /// What is done about a server that lies: semi-honest for nothing; checked: before anything is revealed, each
+        /// The defence against a server that lies: semi-honest for none; checked: before anything is revealed, each
         /// server proves to the others that its messages were right
         #[arg(long, default_value = "semi-honest", value_parser = security, value_name = "NAME")]
         security: Security,

@@ -66,7 +66,7 @@ pub struct PartyConfig {
     /// which takes fewer rounds of more bytes. A model that was made for one profile keeps it.
     #[serde(default)]
     pub profile: Profile,
-    /// What is done about a server that lies, the same at all servers: `semi-honest` for nothing, or `checked`: before
+    /// The defence against a server that lies, the same at all servers: `semi-honest` for nothing, or `checked`: before
     /// anything is revealed or kept, each server proves to both others that its messages were right. For `rss` alone.
     #[serde(default, skip_serializing_if = "is_semi_honest")]
     pub security: Security,

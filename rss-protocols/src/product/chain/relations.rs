@@ -1,4 +1,4 @@
-//! What all owe for a chain.
+//! The relations that all owe for a chain.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -93,7 +93,7 @@ impl Stated {
         [0, 1].map(|side| sum.terms.iter().map(|(c, value)| share(value, side).scaled(*c)).sum())
     }
 
-    /// What the dealer owes for a step.
+    /// The relations that the dealer owes for a step.
     fn dealt<E: Engine>(
         &self,
         t: &mut Transcript<'_, E>,
@@ -135,7 +135,7 @@ impl Stated {
         Ok(Dealt { shares, na, carries })
     }
 
-    /// What the evaluators owe for their halves of a step: the sum of both.
+    /// The relations that the evaluators owe for their halves of a step: the sum of both.
     fn half<E: Engine>(
         &self,
         t: &mut Transcript<'_, E>,
