@@ -236,7 +236,6 @@ impl<E: Engine> Deal for Rss<E> {
         held.collect()
     }
 
-    /// Nothing is sent between servers. The dealer does not hold results and releases none.
     fn verify(&mut self) -> Result<()> {
         if self.is_checked() {
             self.links.get_mut().step("proofs");
@@ -244,6 +243,8 @@ impl<E: Engine> Deal for Rss<E> {
         self.talk(|rss| Rss::verify(rss))
     }
 
+    /// Nothing is sent between servers but the proofs of a checked session. The dealer does not hold results and releases
+    /// none.
     fn release(&mut self, shares: &[&Self::Share]) -> Result<Vec<Released>> {
         self.verify()?;
         match self.setting {

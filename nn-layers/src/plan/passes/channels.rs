@@ -152,7 +152,7 @@ fn along(dims: &[usize], axis: usize) -> Vec<usize> {
 fn next_layer(graph: &Graph, from: ValueId, channels: usize) -> Option<Weights> {
     let users = graph.users();
     let Op::Linear(first) = &graph.nodes[from.0].op else { return None };
-    // Channels are the second axis of pictures, and else the last one, each as so many neighbours.
+    // Channels are the second axis of pictures, and else the last one, where each is `each` neighbours.
     let (mut pictures, mut each) = (matches!(first.map, LinearMap::Conv(_)), 1);
     let mut at = from;
     loop {
