@@ -34,7 +34,12 @@ pub struct Options {
     tree: Tree,
     pub(crate) partition: Partition,
     pub(crate) security: Security,
+    pub(crate) batch: Option<usize>,
 }
+
+/// The elements after which a checked session proves its messages. A ReLU keeps about 50 bytes of messages for each
+/// element, and its statements take ten times as much while they are proven.
+const BATCH: usize = 1 << 20;
 
 impl Options {
     /// The generator for a session.
@@ -79,6 +84,12 @@ impl Options {
     pub fn security(self, security: Security) -> Self {
         Self { security, ..self }
     }
+
+    /// The number of elements after which a checked session proves its messages. A party keeps them until then, so
+    /// fewer take less memory and more rounds. Everything is proven before an opening in any case. The default is 2^20.
+    pub fn batch(self, elements: usize) -> Self {
+        Self { batch: Some(elements), ..self }
+    }
 }
 
 /// The parties of a session.
@@ -115,6 +126,8 @@ pub struct Rss<E: Engine> {
     pub(crate) common: Option<Zeroizing<[u8; 32]>>,
     circuits: RefCell<HashMap<(Tree, Predicate, usize), Arc<Circuit>>>,
     checks: Option<Checks<E>>,
+    /// The name of the program's step, which goes on after proofs.
+    step: String,
     /// The number of a relation that is not stated.
     #[cfg(test)]
     pub(crate) omitted: std::cell::Cell<Option<usize>>,
@@ -170,6 +183,7 @@ impl<E: Engine> Rss<E> {
             common: None,
             circuits: RefCell::default(),
             checks,
+            step: "start".to_owned(),
             #[cfg(test)]
             omitted: Default::default(),
             dead: None,
@@ -221,12 +235,24 @@ impl<E: Engine> Rss<E> {
         if self.setting == Setting::Dealt { DEALER.0 } else { 3 }
     }
 
-    /// Runs something that talks. After an error the session is dead: parties are out of step.
+    /// Names the messages that follow.
+    pub(crate) fn enter(&mut self, step: &str) {
+        step.clone_into(&mut self.step);
+        self.links.get_mut().step(step);
+    }
+
+    /// Runs something that talks, and proves its messages if enough are kept. After an error the session is dead:
+    /// parties are out of step.
     pub(crate) fn talk<R>(&mut self, program: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         if let Some(reason) = &self.dead {
             return Err(Error::Net(net::Error::Dead(reason.clone())));
         }
-        let result = program(self);
+        let result = program(self).and_then(|result| {
+            if self.unproven() >= self.options.batch.unwrap_or(BATCH) {
+                self.verify()?;
+            }
+            Ok(result)
+        });
         if let Err(error) = &result {
             self.dead = Some(error.to_string());
         }
@@ -272,7 +298,7 @@ impl<E: Engine> Rss<E> {
         let recorder = self
             .checks
             .as_ref()
-            .map(|checks| Recorder::begin(&checks.ledger, roles, streams.again()));
+            .map(|checks| Recorder::begin(&checks.ledger, chunk.len(), roles, streams.again()));
         let (engine, links, zeros) = (&self.engine, &self.links, &self.zeros);
         Port { engine, roles, streams, links, zeros, recorder }
     }
@@ -280,6 +306,11 @@ impl<E: Engine> Rss<E> {
     /// True if relations are stated about every message.
     pub(crate) fn is_checked(&self) -> bool {
         self.checks.is_some()
+    }
+
+    /// The elements of operations whose messages are not proven yet: the same number at all parties.
+    pub(crate) fn unproven(&self) -> usize {
+        self.checks.as_ref().map_or(0, |checks| checks.ledger.borrow().elements)
     }
 
     /// In a checked session, proves that all messages since the last call were the prescribed ones, and verifies the
@@ -296,13 +327,16 @@ impl<E: Engine> Rss<E> {
         let links = &mut *self.links.borrow_mut();
         links.flush_all()?;
         links.check_empty()?;
+        links.step("proofs");
         let of = |party: Party| &statements[party.0];
         let batch = Batch {
             prover: of(self.me),
             left: of(self.me.after(2, 3)),
             right: of(self.me.after(1, 3)),
         };
-        match proofs.borrow_mut().run(links.transport(), batch)? {
+        let verdict = proofs.borrow_mut().run(links.transport(), batch)?;
+        links.step(&self.step);
+        match verdict {
             Verdict::Accepted => Ok(()),
             // A run of shapes counts the words of proofs, and has no messages to prove.
             Verdict::Rejected { .. } if !self.engine.computes() => Ok(()),
@@ -323,7 +357,7 @@ impl<E: Engine> Rss<E> {
             })
         });
         let Some(Checks { ledger, .. }) = &self.checks else { return Ok(statements) };
-        let chunks = std::mem::take(&mut ledger.borrow_mut().chunks);
+        let Ledger { chunks, .. } = ledger.take();
         for (at, record) in chunks.into_iter().enumerate() {
             let transcript = Transcript::new(&self.engine, at, record, &mut statements);
             #[cfg(test)]

@@ -44,7 +44,7 @@ impl<E: Engine> Protocol for Rss<E> {
     }
 
     fn step(&mut self, name: &str) {
-        self.links.get_mut().step(name);
+        self.enter(name);
     }
 
     fn set_profile(&mut self, profile: Profile) {

@@ -237,9 +237,6 @@ impl<E: Engine> Deal for Rss<E> {
     }
 
     fn verify(&mut self) -> Result<()> {
-        if self.is_checked() {
-            self.links.get_mut().step("proofs");
-        }
         self.talk(|rss| Rss::verify(rss))
     }
 
@@ -264,8 +261,8 @@ impl<E: Engine> Rss<E> {
         let mut own = Zeroizing::new([0; 32]);
         fill_random(&mut own)?;
         let common = self.talk(|rss| {
+            rss.enter("agree on a key");
             let links = rss.links.get_mut();
-            links.step("agree on a key");
             let shape = Shape::new([KEY])?;
             let bytes = bytes::Bytes::copy_from_slice(&*own);
             let own = rss.engine.upload(Tensor::from_bytes(shape, bytes)?)?;

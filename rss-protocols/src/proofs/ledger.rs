@@ -68,6 +68,8 @@ pub(crate) struct Record<E: Engine> {
 /// All chunks whose messages are not proven yet, in the order in which all parties began them.
 pub(crate) struct Ledger<E: Engine> {
     pub chunks: Vec<Record<E>>,
+    /// The elements of the chunks.
+    pub elements: usize,
 }
 
 /// A chunk's place in the ledger.
@@ -79,18 +81,20 @@ pub(crate) struct Recorder<'a, E: Engine> {
 
 impl<E: Engine> Default for Ledger<E> {
     fn default() -> Self {
-        Self { chunks: Vec::new() }
+        Self { chunks: Vec::new(), elements: 0 }
     }
 }
 
 impl<'a, E: Engine> Recorder<'a, E> {
-    /// Begins a chunk.
+    /// Begins a chunk of so many elements.
     pub fn begin(
         ledger: &'a RefCell<Ledger<E>>,
+        elements: usize,
         roles: Roles,
         streams: [Option<Stream>; 4],
     ) -> Self {
-        let chunks = &mut ledger.borrow_mut().chunks;
+        let Ledger { chunks, elements: all } = &mut *ledger.borrow_mut();
+        *all += elements;
         chunks.push(Record { roles, streams, messages: Vec::new(), relations: None });
         Self { ledger, chunk: chunks.len() - 1, track: Cell::new(0) }
     }

@@ -367,11 +367,37 @@ fn nothing_is_opened_or_kept_after_a_lie() {
 }
 
 #[test]
+fn messages_are_proven_once_a_batch_is_full() {
+    for liar in [None, Some(0), Some(1), Some(2)] {
+        let lies = liar.map(|sender| Lie { sender, tensor: 0, word: 0, bits: 1 << 8 });
+        let world = World { lies: lies.into_iter().collect(), ..honest(64, 2, false, 1) };
+        run_all(&world, |mpc, i| {
+            mpc.options.batch = Some(100);
+            truncated(mpc, i, 20, TruncationMode::Default).unwrap();
+            assert_eq!(mpc.unproven(), 64);
+            match (liar, truncated(mpc, i, 20, TruncationMode::Default)) {
+                (None, done) => {
+                    done.unwrap();
+                    assert_eq!(mpc.unproven(), 0);
+                }
+                (Some(liar), done) if liar == mpc.me().0 => assert!(done.is_err()),
+                (Some(liar), Err(Error::Cheated { suspects, .. })) => {
+                    assert!(suspects.contains(&Party(liar)), "{suspects:?}");
+                    assert!(mpc.open(&[&i.x]).is_err(), "the session goes on");
+                }
+                (Some(_), done) => panic!("{done:?}"),
+            }
+        });
+    }
+}
+
+#[test]
 fn checked_sessions_compute_the_same() {
     let world = TestWorld::new(3).with_seed(5);
     let make = |tree| {
         move |session| {
-            let options = Options::default().security(Security::Checked).tree(tree);
+            let batch = if tree == Tree::Threes { 1 << 20 } else { 100 };
+            let options = Options::default().security(Security::Checked).tree(tree).batch(batch);
             Rss::with_options(session, CpuEngine::new(1), options)
         }
     };
