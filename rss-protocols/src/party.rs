@@ -37,9 +37,12 @@ pub struct Options {
     pub(crate) batch: Option<usize>,
 }
 
-/// The elements after which a checked session proves its messages. A ReLU keeps about 50 bytes of messages for each
-/// element, and its statements take ten times as much while they are proven.
-const BATCH: usize = 1 << 20;
+/// The elements after which a checked session proves its messages. Of a ReLU each takes about half a kilobyte while it is
+/// proven. With more, time goes into fresh memory; with fewer, into rounds.
+const BATCH: usize = 1 << 18;
+
+/// The same where rounds are dear.
+const BATCH_OF_SLOW_LINKS: usize = 1 << 21;
 
 impl Options {
     /// The generator for a session.
@@ -86,9 +89,18 @@ impl Options {
     }
 
     /// The number of elements after which a checked session proves its messages. A party keeps them until then, so
-    /// fewer take less memory and more rounds. Everything is proven before an opening in any case. The default is 2^20.
+    /// fewer take less memory and more rounds. Everything is proven before an opening in any case. The default is 2^18,
+    /// and 2^21 for slow links.
     pub fn batch(self, elements: usize) -> Self {
         Self { batch: Some(elements), ..self }
+    }
+
+    /// The elements after which a checked session proves its messages.
+    fn most_unproven(self) -> usize {
+        self.batch.unwrap_or(match self.profile {
+            Profile::Bytes => BATCH,
+            Profile::SlowLinks => BATCH_OF_SLOW_LINKS,
+        })
     }
 }
 
@@ -248,7 +260,7 @@ impl<E: Engine> Rss<E> {
             return Err(Error::Net(net::Error::Dead(reason.clone())));
         }
         let result = program(self).and_then(|result| {
-            if self.unproven() >= self.options.batch.unwrap_or(BATCH) {
+            if self.unproven() >= self.options.most_unproven() {
                 self.verify()?;
             }
             Ok(result)

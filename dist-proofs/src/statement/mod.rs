@@ -225,9 +225,8 @@ impl<T: EngineTensor> Statements<T> {
     pub fn digest(&self) -> [u8; 32] {
         let mut hash =
             blake3::Hasher::new_derive_key("trefoil dist-proofs 2026 shape of statements");
-        let mut number = |value: usize| {
-            hash.update(&(value as u64).to_le_bytes());
-        };
+        let (mut public, mut texts) = (Vec::new(), String::new());
+        let mut number = |value: usize| public.extend((value as u64).to_le_bytes());
         number(self.operands.len());
         self.operands
             .iter()
@@ -246,8 +245,11 @@ impl<T: EngineTensor> Statements<T> {
             // The text names every field of the kind and of the words spoken of, with lengths and quotes.
             let text = format!("{:?} {:?}", relation.kind, relation.spoken);
             number(text.len());
-            text.bytes().for_each(|byte| number(usize::from(byte)));
+            texts += &text;
         }
+        // The lengths say where each text ends.
+        hash.update(&(public.len() as u64).to_le_bytes());
+        hash.update(&public).update(texts.as_bytes());
         hash.finalize().into()
     }
 }

@@ -165,8 +165,7 @@ impl<'a, E: Engine> Transcript<'a, E> {
         tensor: Option<&E::Tensor>,
     ) -> Result<Value<R>> {
         let words = tensor.map(|tensor| self.engine.download(tensor)).transpose()?;
-        let words = words.map(|words| words.words().to_vec());
-        Ok(Value::of(Part::new(holders, len, words, Vec::new())))
+        Ok(Value::of(Part::of_tensor(holders, len, words, Vec::new())))
     }
 
     /// The components of a value, given this role's two.
@@ -241,17 +240,14 @@ impl<'a, E: Engine> Transcript<'a, E> {
         if here != tensor.is_some() || tensor.is_some_and(|tensor| tensor.len() != len) {
             return Err(self.incomplete(&format!("{name} is not one of {len} words")));
         }
-        let words = match tensor {
-            Some(tensor) => Some(self.engine.download(tensor)?.words().to_vec()),
-            None => None,
-        };
+        let words = tensor.map(|tensor| self.engine.download(tensor)).transpose()?;
         let spoken = Spoken {
             message: self.read.len(),
             planes: Some((cols, (0..planes).map(Some).collect())),
         };
         self.read.push(Read { name, sender, spoken: vec![false; len] });
         let holders = Holders::both(sender, receiver);
-        Ok(Value::of(Part::new(holders, len, words, vec![spoken])))
+        Ok(Value::of(Part::of_tensor(holders, len, words, vec![spoken])))
     }
 
     /// The dealer's next message to left.

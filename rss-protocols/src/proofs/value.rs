@@ -143,7 +143,16 @@ impl<R> Clone for Value<R> {
 
 impl Part {
     pub fn new(holders: Holders, len: usize, words: Option<Vec<u64>>, spoken: Vec<Spoken>) -> Self {
-        let words = words.map(Tensor::vector);
+        Self::of_tensor(holders, len, words.map(Tensor::vector), spoken)
+    }
+
+    /// A part whose words are those of a tensor of any shape.
+    pub fn of_tensor(
+        holders: Holders,
+        len: usize,
+        words: Option<Tensor>,
+        spoken: Vec<Spoken>,
+    ) -> Self {
         Self(Arc::new(Known { holders, len, words, spoken }))
     }
 
@@ -181,10 +190,7 @@ impl Part {
     /// Combines two word by word. The shorter one serves all planes of the longer one.
     fn zip(&self, other: &Self, holders: Holders, step: impl Fn(u64, u64) -> u64) -> Self {
         let len = self.len().max(other.len());
-        let words = self.words().zip(other.words()).map(|(x, y)| {
-            let pairs = x.words().iter().cycle().zip(y.words().iter().cycle());
-            pairs.take(len).map(|(&x, &y)| step(x, y)).collect()
-        });
+        let words = self.words().zip(other.words()).map(|(x, y)| zip(x.words(), y.words(), step));
         let mut spoken: Vec<Spoken> = Vec::new();
         for of in self.spoken().iter().chain(other.spoken()).map(|of| of.repeated(len)) {
             if !spoken.contains(&of) {
@@ -199,8 +205,7 @@ impl Part {
         if self.len() == len {
             return self.clone();
         }
-        let words =
-            self.words().map(|words| words.words().iter().cycle().take(len).copied().collect());
+        let words = self.words().map(|words| words.words().repeat(len / self.len().max(1)));
         let spoken = self.spoken().iter().map(|of| of.repeated(len)).collect();
         Self::new(self.holders(), len, words, spoken)
     }
@@ -208,7 +213,9 @@ impl Part {
     /// Planes of `cols` words each, in another order.
     fn picked(&self, cols: usize, planes: &[usize]) -> Self {
         let words = self.words().map(|words| {
-            planes.iter().flat_map(|&at| &words.words()[span(at, cols)]).copied().collect()
+            let picked: Vec<&[u64]> =
+                planes.iter().map(|&at| &words.words()[span(at, cols)]).collect();
+            picked.concat()
         });
         let of = |spoken: &Spoken| match &spoken.planes {
             Some((len, of)) if *len == cols => {
@@ -220,6 +227,16 @@ impl Part {
         let spoken = self.spoken().iter().map(of).collect();
         Self::new(self.holders(), planes.len() * cols, words, spoken)
     }
+}
+
+/// Combines two vectors word by word, in either order. The shorter one serves all planes of the longer one.
+fn zip(x: &[u64], y: &[u64], step: impl Fn(u64, u64) -> u64) -> Vec<u64> {
+    let (long, short) = if x.len() < y.len() { (y, x) } else { (x, y) };
+    let mut words = Vec::with_capacity(long.len());
+    for plane in long.chunks(short.len().max(1)) {
+        words.extend(plane.iter().zip(short).map(|(&x, &y)| step(x, y)));
+    }
+    words
 }
 
 fn span(at: usize, len: usize) -> Range<usize> {
@@ -326,7 +343,10 @@ impl<R: Ring> Value<R> {
             before = end;
         }
         let words = parts.iter().map(|part| part.words()).collect::<Option<Vec<_>>>();
-        let words = words.map(|all| all.iter().flat_map(|words| words.words()).copied().collect());
+        let words = words.map(|all| {
+            let planes: Vec<&[u64]> = all.iter().map(|words| words.words()).collect();
+            planes.concat()
+        });
         Self::of(Part::new(holders, len, words, spoken))
     }
 
