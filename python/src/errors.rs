@@ -19,6 +19,8 @@ pub(crate) enum Kind {
     Refused,
     /// A number leaves the range of its format.
     Range,
+    /// A party did not follow the protocol.
+    Cheated,
 }
 
 impl Kind {
@@ -30,6 +32,7 @@ impl Kind {
             Self::Unreachable => "Unreachable",
             Self::Refused => "Refused",
             Self::Range => "RangeError",
+            Self::Cheated => "Cheated",
         }
     }
 }
@@ -64,6 +67,10 @@ impl From<mpc_core::Error> for Failure {
             Error::Ring(error) => error.into(),
             Error::Net(error) => error.into(),
             error @ Error::Overflow { .. } => Self::new(Kind::Range, error),
+            error @ Error::Cheated { .. } => {
+                let rest = "nothing was revealed, and the session has ended";
+                Self::new(Kind::Cheated, format_args!("{error}; {rest}"))
+            }
             error => Self::input(error),
         }
     }
@@ -123,6 +130,7 @@ impl From<trefoil::Error> for Failure {
                     "unreachable" => Kind::Unreachable,
                     "refused" => Kind::Refused,
                     "out-of-range" => Kind::Range,
+                    "cheated" => Kind::Cheated,
                     _ => Kind::Failed,
                 };
                 Self::new(kind, error)

@@ -8,7 +8,7 @@ servers and ``trefoil.party`` for the same script on three machines.
 from . import functions, optim
 from ._autograd import Function, no_grad
 from ._cluster import Cluster, ModelInfo, connect
-from ._errors import ConfigError, Error, InputError, PrecisionWarning, RangeError, Refused, RevealError, Unreachable
+from ._errors import Cheated, ConfigError, Error, InputError, PrecisionWarning, RangeError, Refused, RevealError, Unreachable
 from ._model import Model
 from ._run import DataInfo, Progress, Run, RunInfo
 from ._secret import Secret
@@ -19,6 +19,7 @@ from .optim import DP
 
 __all__ = [
     "DP",
+    "Cheated",
     "Cluster",
     "ConfigError",
     "Cost",

@@ -25,6 +25,10 @@ class Refused(Error, PermissionError):
     """The servers refused the request or could not serve it."""
 
 
+class Cheated(Error):
+    """One of two parties did not follow the protocol. Nothing was revealed."""
+
+
 class PrecisionWarning(UserWarning):
     """A number is too small for its fixed-point format."""
 

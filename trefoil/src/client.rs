@@ -22,7 +22,7 @@ pub use drive::{Driven, Epoch, Event, Slice};
 pub use learn::{Listed, NewRun, agree_on_item, halt_at};
 
 use crate::{
-    About, Error, Id, Result,
+    About, Accusation, Error, Id, Result,
     store::{Range, Readers},
     watch::Place,
     wire::{
@@ -388,9 +388,13 @@ impl Joint {
             Ok(value) => Some(value),
             Err(error) => {
                 let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-                // A conversation that was made to end has nothing to add.
-                if !matches!(error, Error::Internal(_)) || first.is_none() {
-                    first.get_or_insert(error);
+                match (&mut *first, error) {
+                    // All accusations are told: one of them may be the liar's.
+                    (Some(Error::Cheated(known)), Error::Cheated(new)) => known.extend(new),
+                    (first, error @ Error::Cheated(_)) => *first = Some(error),
+                    // A conversation that was made to end has nothing to add.
+                    (Some(_), _) => {}
+                    (first, error) => *first = Some(error),
                 }
                 self.over.store(true, Ordering::Release);
                 None
@@ -454,6 +458,9 @@ fn outcome(
     loop {
         match hear(channel, silence)? {
             Reply::Failed { reason } => return Err(Error::refused(name_of(party), reason)),
+            Reply::Cheated { suspects, step } => {
+                return Err(Error::Cheated(vec![Accusation { by: party, suspects, step }]));
+            }
             Reply::Waiting { before: Some(before) } => {
                 watch.word(&format!("waiting for {before} jobs before this one"));
             }

@@ -57,6 +57,10 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
+    /// Servers that prove their messages found that one of them did not follow the protocol. Nothing was revealed.
+    /// Exit code 7.
+    #[error("{}. Nothing was revealed. Ask the operators of these parties: they must find out which of them did it", said(.0))]
+    Cheated(Vec<Accusation>),
     /// The guard of an answer shows that its numbers are wrong. Exit code 6.
     #[error(
         "values at layer `{layer}`{} left the range in which it is right: they are too large for fixed-point numbers, or \
@@ -109,6 +113,17 @@ pub enum Error {
     Internal(String),
 }
 
+/// A server's word that one of two parties did not follow the protocol. It may be the one that lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accusation {
+    /// The server that says so.
+    pub by: usize,
+    /// The parties of which it suspects one.
+    pub suspects: [usize; 2],
+    /// The check that showed it.
+    pub step: String,
+}
+
 impl Error {
     /// An [`Error::Format`].
     pub fn format(what: impl Display, reason: impl Display) -> Self {
@@ -150,6 +165,7 @@ impl Error {
             Self::Config { .. } | Self::Net(net::Error::Config { .. }) => "config",
             Self::Unreachable { .. } | Self::Stopping { .. } => "unreachable",
             Self::Refused { .. } => "refused",
+            Self::Cheated(_) => "cheated",
             Self::OutOfRange { .. } | Self::Diverged { .. } => "out-of-range",
             _ => "failed",
         }
@@ -162,9 +178,19 @@ impl Error {
             Self::Config { .. } | Self::Net(net::Error::Config { .. }) => 4,
             Self::Unreachable { .. } | Self::Stopping { .. } => 5,
             Self::Refused { .. } | Self::OutOfRange { .. } | Self::Diverged { .. } => 6,
+            Self::Cheated(_) => 7,
             _ => 1,
         }
     }
+}
+
+fn said(accusations: &[Accusation]) -> String {
+    let one = |Accusation { by, suspects: [first, second], step }: &Accusation| {
+        format!(
+            "party {by} says that party {first} or party {second} did not follow the protocol ({step})"
+        )
+    };
+    accusations.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 fn also(others: usize) -> String {

@@ -39,7 +39,7 @@ mod memory;
 mod testing;
 
 pub use about::{About, Input, OutputTensor, Preprocess};
-pub use error::{Error, Result};
+pub use error::{Accusation, Error, Result};
 pub use id::{Digest, Id};
 
 /// This program: its version, and a hash of the sources that decide what servers compute and send each other. Two

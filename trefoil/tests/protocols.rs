@@ -62,3 +62,74 @@ fn answers_at_the_predicted_cost(name: &str, options: &[&str]) -> Value {
     }
     cost
 }
+
+/// Starts servers that prove their messages. One changes a bit of one message: the first of a layer.
+#[cfg(feature = "liar")]
+fn with_a_liar(name: &str, liar: usize) -> Cluster {
+    let mut cluster = Cluster::make_checked(name, "alice");
+    for party in 0..3 {
+        let lies = [("TREFOIL_LIES_IN", "node_conv2d")];
+        cluster.start_party_with(party, if party == liar { &lies } else { &[] });
+    }
+    cluster.wait_until_up("alice");
+    cluster
+}
+
+/// Runs a command whose job is the first with that layer. Both honest servers notice the lie; then it runs again.
+#[cfg(feature = "liar")]
+fn is_caught_once(cluster: &Cluster, liar: usize, arguments: &[&str]) {
+    let caught = cluster.run("alice", arguments);
+    assert_eq!(caught.code, 7, "{}{}", caught.out, caught.err);
+    assert!(caught.err.contains("Nothing was revealed"), "{}", caught.err);
+    for honest in (0..3).filter(|party| *party != liar) {
+        let other = 3 - liar - honest;
+        let said = [(liar, other), (other, liar)].map(|(one, other)| {
+            format!("party {honest} says that party {one} or party {other} did not follow")
+        });
+        assert!(said.iter().any(|said| caught.err.contains(said)), "{}", caught.err);
+        let log = cluster.folder.join(format!("party-{honest}/audit.log"));
+        let log = fs::read_to_string(log).unwrap();
+        assert!(log.contains(r#""outcome":"cheated""#), "{log}");
+    }
+    cluster.wait_until_up("alice");
+    let again = cluster.run("alice", arguments);
+    assert_eq!(again.code, 0, "{}", again.err);
+}
+
+#[cfg(feature = "liar")]
+#[test]
+fn a_server_that_lies_is_caught_and_the_servers_go_on() {
+    for liar in 0..3 {
+        let cluster = with_a_liar(&format!("liar-{liar}"), liar);
+        cluster.json("alice", &["model", "put", "digits", DIGITS, "--range", "0,1"]);
+        let path = cluster.folder.join("images.csv");
+        fs::write(&path, digits()[..2].join("\n")).unwrap();
+        let path = path.to_str().unwrap();
+        let infer = ["infer", "--model", "digits", "--scale=0.0625", "--label=65", path];
+        is_caught_once(&cluster, liar, &infer);
+    }
+}
+
+#[cfg(feature = "liar")]
+#[test]
+fn a_server_that_lies_in_a_training_is_caught_and_the_run_goes_on() {
+    let cluster = with_a_liar("liar-trains", 1);
+    let written = |name: &str, text: &str| {
+        let path = cluster.folder.join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let rows = written("rows.csv", &digits()[..64].join("\n"));
+    let mut put = vec!["data", "put", "rows", rows.as_str()];
+    put.extend("--dims 1,8,8 --scale 0.0625 --label 65 --classes 10".split(' '));
+    cluster.json("alice", &put);
+    let run = format!(
+        "name = \"run\"\nstart = \"{DIGITS}\"\ndata = [\"rows\"]\nmodel = \"learnt\"\n\
+         [train]\nepochs = 1\nbatch = 32\nrate = 0.02\n"
+    );
+    let file = written("run.toml", &run);
+    is_caught_once(&cluster, 1, &["train", &file]);
+    let infer = ["infer", "--model", "learnt", "--scale=0.0625", "--label=65", &rows];
+    let report = cluster.json("alice", &infer);
+    assert!(report["accuracy"].as_f64().unwrap() > 0.9, "{report}");
+}

@@ -51,6 +51,7 @@ Exit codes:
   4  a configuration file, certificate or key is not usable
   5  a server cannot be reached
   6  the servers refused the request, or the job failed
+  7  a server did not follow the protocol; nothing was revealed
 
 `trefoil help COMMAND` explains a command.";
 

@@ -24,6 +24,8 @@ pub enum Outcome {
     Done,
     /// It was refused, cancelled, or failed.
     Failed,
+    /// A party did not follow the protocol.
+    Cheated,
 }
 
 impl Outcome {
@@ -33,6 +35,7 @@ impl Outcome {
         match self {
             Self::Done => "done",
             Self::Failed => "failed",
+            Self::Cheated => "cheated",
         }
     }
 }
@@ -86,7 +89,7 @@ impl Metrics {
             key = (kind, OTHER.to_owned(), OTHER.to_owned(), outcome);
         }
         *inner.jobs.entry(key).or_default() += 1;
-        if outcome == Outcome::Failed {
+        if outcome != Outcome::Done {
             return;
         }
         let full = inner.took.len() >= MOST;

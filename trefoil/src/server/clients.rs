@@ -13,7 +13,7 @@ use mpc_core::Released;
 use ring_arith::{EngineTensor, Shape};
 
 use super::{
-    Coming, Core, Job, Outcome, Output, Queue, Server,
+    Coming, Core, Failure, Job, Outcome, Output, Queue, Server,
     access::{disk_bytes, hides},
     jobs::{Infer, Put, Remove, Share, Work},
     quota::Reserved,
@@ -336,7 +336,10 @@ impl Visit<'_> {
                     send_bytes_at(self.channel, &one.words.to_bytes(), &mut pace)
                 })
             }
-            Err(reason) => say(self.channel, &Reply::Failed { reason }),
+            Err(Failure { cheated: Some((suspects, step)), .. }) => {
+                say(self.channel, &Reply::Cheated { suspects, step })
+            }
+            Err(Failure { reason, .. }) => say(self.channel, &Reply::Failed { reason }),
         }
     }
 }
@@ -364,13 +367,13 @@ fn wait(
         match outcomes.recv_timeout(WORD) {
             Ok(outcome) => return Ok(outcome),
             Err(RecvTimeoutError::Disconnected) => {
-                return Ok(Err("the job was lost; send it again".to_owned()));
+                return Ok(Err("the job was lost; send it again".to_owned().into()));
             }
             Err(RecvTimeoutError::Timeout) => say(channel, &core.word(id))?,
         }
         if let Some(reason) = core.cut_off(began) {
             core.cancel(id);
-            return Ok(Err(reason));
+            return Ok(Err(reason.into()));
         }
     }
 }

@@ -10,6 +10,8 @@ mod clients;
 pub(crate) mod control;
 mod jobs;
 mod learners;
+#[cfg(feature = "liar")]
+mod liar;
 mod lists;
 mod quota;
 mod session;
@@ -48,7 +50,7 @@ use crate::{
 };
 use cache::Programs;
 use quota::Quotas;
-use state::{Ending, Job, Outcome, Output, Phase, Queue, Running, State};
+use state::{Ending, Failure, Job, Outcome, Output, Phase, Queue, Running, State};
 
 /// The time in which like lines of the log are written once, and otherwise counted.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
@@ -384,7 +386,7 @@ impl Core {
         for (id, reason) in lost {
             let job = self.state().jobs.remove(&id);
             if let Some(job) = job {
-                self.finish(id, job, Duration::ZERO, Err(reason));
+                self.finish(id, job, Duration::ZERO, Err(reason.into()));
             }
         }
     }
@@ -394,6 +396,7 @@ impl Core {
         let (ended, cost) = match &outcome {
             Ok(Output::Answer(_, cost)) => (Ended::Done, Some(&**cost)),
             Ok(Output::Nothing) => (Ended::Done, None),
+            Err(Failure { cheated: Some(_), .. }) => (Ended::Cheated, None),
             Err(_) => (Ended::Failed, None),
         };
         self.audit.record(&Event::Job(JobLine {
@@ -407,7 +410,7 @@ impl Core {
             rounds: cost.map_or(0, |cost| cost.rounds),
             seconds: took.as_secs_f64(),
             outcome: ended.name(),
-            reason: outcome.as_ref().err().map(String::as_str),
+            reason: outcome.as_ref().err().map(|failure| failure.reason.as_str()),
         }));
         self.metrics.ended(kind, name, &job.client, ended, took.as_secs_f64(), cost);
         let mut state = self.state();

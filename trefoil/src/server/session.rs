@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    Core, Ending, Job, Phase, Queue, Running, Server,
+    Core, Ending, Failure, Job, Phase, Queue, Running, Server,
     control::{listen, reconcile, strange, tell},
     jobs::{Train, Work},
     worker::Worker,
@@ -98,6 +98,8 @@ impl Core {
 
     /// Runs jobs within a session until it dies. If it died here, the others get the reason.
     fn run_session(&self, session: Session, canceller: &Canceller) -> Result<()> {
+        #[cfg(feature = "liar")]
+        let session = Session { transport: super::liar::lying(session.transport), ..session };
         let watched = Watched::new(session.transport);
         let transport = Box::new(watched.hand());
         let session = Session { transport, ..session };
@@ -275,7 +277,8 @@ impl Core {
                 Ok(None) => {}
                 Ok(Some(outcomes)) => {
                     for ((id, job), outcome) in jobs.into_iter().zip(outcomes) {
-                        let outcome = cancelled.remove(&id).map_or(outcome, Err);
+                        let cancelled = cancelled.remove(&id);
+                        let outcome = cancelled.map_or(outcome, |reason| Err(reason.into()));
                         self.end_job(job, id, began.elapsed(), Ok(outcome))?;
                     }
                     return Ok(());
@@ -363,13 +366,16 @@ impl Core {
         let (outcome, session) = match ended {
             Ok(outcome) => (outcome, Ok(())),
             Err(error) => {
-                let reason = format!("the job failed: {error}; {}", advice(&error));
-                (Err(reason), Err(error))
+                let mut failure = Failure::from(&error);
+                failure.reason = format!("the job failed: {error}; {}", advice(&error));
+                (Err(failure), Err(error))
             }
         };
         match &outcome {
             Ok(_) => tracing::info!(%id, client = job.client, "job done"),
-            Err(reason) => tracing::warn!(%id, client = job.client, reason, "job failed"),
+            Err(Failure { reason, .. }) => {
+                tracing::warn!(%id, client = job.client, reason, "job failed");
+            }
         }
         self.finish(id, job, took, outcome);
         session

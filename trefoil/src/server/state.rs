@@ -11,7 +11,7 @@ use net::Canceller;
 
 use super::{jobs::Work, quota::Reserved};
 use crate::{
-    Digest, Id,
+    Digest, Error, Id,
     queue::{Follower, Joins, Leader},
     watch::Watched,
     wire::{Cost, JobState, Link},
@@ -97,7 +97,35 @@ pub(super) enum Phase {
 }
 
 /// The end of a job, for the client.
-pub(super) type Outcome = Result<Output, String>;
+pub(super) type Outcome = Result<Output, Failure>;
+
+/// Why a job ended without a result.
+pub(super) struct Failure {
+    /// The error, and its remedy.
+    pub reason: String,
+    /// The parties of which one did not follow the protocol, and the check that showed it.
+    pub cheated: Option<([usize; 2], String)>,
+}
+
+impl From<String> for Failure {
+    fn from(reason: String) -> Self {
+        Self { reason, cheated: None }
+    }
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        use mpc_core::Error::Cheated;
+        use nn_layers::Error::Mpc;
+        let cheated = match error {
+            Error::Mpc(Cheated { suspects, step }) | Error::Nn(Mpc(Cheated { suspects, step })) => {
+                Some((suspects.map(|party| party.0), step.clone()))
+            }
+            _ => None,
+        };
+        Self { reason: error.to_string(), cheated }
+    }
+}
 
 pub(super) enum Output {
     Nothing,

@@ -144,7 +144,7 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
             if let Ok(ready) = prepared {
                 ready.give_up(self)?;
             }
-            return Ok(Err(reason));
+            return Ok(Err(reason.into()));
         }
         if K::COMPUTES {
             self.core.compute();

@@ -270,6 +270,13 @@ pub enum Reply {
         /// The number of the server.
         party: usize,
     },
+    /// A check of the servers' proofs shows that one of two parties did not follow the protocol. Nothing was revealed.
+    Cheated {
+        /// The numbers of the two.
+        suspects: [usize; 2],
+        /// The check.
+        step: String,
+    },
     /// The job, or the request, failed.
     Failed {
         /// The error, and its remedy.

@@ -53,6 +53,18 @@ impl Cluster {
         Self::make_with(name, clients, &["--protocol", "rss-dealt"], &[zero, one])
     }
 
+    /// Makes the files of a cluster of servers that prove their messages and keep an audit log.
+    #[cfg(feature = "liar")]
+    pub fn make_checked(name: &str, clients: &str) -> Self {
+        let cluster = Self::make_with(name, clients, &["--security", "checked"], &own_addresses());
+        for party in 0..3 {
+            let path = cluster.folder.join(format!("party-{party}/party.toml"));
+            let file = fs::read_to_string(&path).unwrap();
+            fs::write(&path, file + "\n[audit]\nfile = \"audit.log\"\n").unwrap();
+        }
+        cluster
+    }
+
     /// Makes a cluster of three servers with these options of `cluster init`, and starts them.
     pub fn start_with(name: &str, clients: &str, options: &[&str]) -> Self {
         let mut cluster = Self::make_with(name, clients, options, &own_addresses());

@@ -70,7 +70,7 @@ fn once<P: Protocol<Engine = CpuEngine>>(
     });
 }
 
-fn product<P: Protocol>(
+pub(super) fn product<P: Protocol>(
     mpc: &mut P,
     x: &P::Share,
     map: Bilinear,
@@ -79,11 +79,11 @@ fn product<P: Protocol>(
     mpc.product(Product::new(map, x, x, finish)).map(drop)
 }
 
-fn cut<P: Protocol>(mpc: &mut P, x: &P::Share) -> mpc_core::Result<()> {
+pub(super) fn cut<P: Protocol>(mpc: &mut P, x: &P::Share) -> mpc_core::Result<()> {
     let finish = Finish::Truncate { bits: 20, mode: TruncationMode::Default };
     product(mpc, x, Bilinear::Mul, finish)
 }
 
-fn relu<P: Protocol>(mpc: &mut P, x: &P::Share) -> mpc_core::Result<()> {
+pub(super) fn relu<P: Protocol>(mpc: &mut P, x: &P::Share) -> mpc_core::Result<()> {
     mpc.compare_one(Compare { value: x, width: 64, then: Then::not_negative(&[x]) }).map(drop)
 }

@@ -2,10 +2,28 @@
 
 use anyhow::{Context, Result};
 use dist_proofs::{Batch, Known, LeftOperand, Proofs, RightOperand, Side, Statements, Verdict};
+use mpc_core::{Deal, Finish, Protocol, Security, TestWorld, TruncationMode};
 use net::launch;
 use ring_arith::{Bilinear, CpuEngine, Engine, Generator, Shape, Tensor};
+use rss_protocols::{Options, Rss, Share};
 
-use super::{Bench, Case, Timing};
+use super::{
+    Bench, Case, Timing,
+    additive::{cut, product, relu},
+};
+
+/// An operation on shares of a tensor.
+type Work = fn(&mut Rss<CpuEngine>, &Share<Tensor>) -> mpc_core::Result<()>;
+
+/// Operations of a checked session, with what proves them, and the shapes of their operands.
+const SESSIONS: &[(&str, &[usize], Work)] = &[
+    ("proofs/session/mul-trunc/2e5", &[200_000], cut),
+    ("proofs/session/relu/2e5", &[200_000], relu),
+    ("proofs/session/matmul/512", &[512, 512], |mpc, x| {
+        let finish = Finish::Truncate { bits: 20, mode: TruncationMode::Default };
+        product(mpc, x, Bilinear::MATMUL, finish)
+    }),
+];
 
 /// The cases of this module.
 ///
@@ -14,7 +32,31 @@ use super::{Bench, Case, Timing};
 pub fn cases(bench: &mut Bench) -> Result<()> {
     bench.case("proofs/bits/layer", bits)?;
     bench.case("proofs/words/two-products", words)?;
-    bench.case("proofs/matmul/1024", |case| matmul(case, 1024))
+    bench.case("proofs/matmul/1024", |case| matmul(case, 1024))?;
+    SESSIONS.iter().try_for_each(|&(name, dims, work)| {
+        bench.case(name, |case| {
+            let checked = || session(Security::Checked, dims, work);
+            let (mine, other) =
+                case.measure_pair(checked, || session(Security::SemiHonest, dims, work));
+            case.engine("cpu").threads(3).size(format!("{dims:?}")).timing(mine);
+            case.reference("no proofs", other);
+            Ok(())
+        })
+    })
+}
+
+/// Three parties' runs of an operation, and the proofs of its messages if they are checked.
+fn session(security: Security, dims: &'static [usize], work: Work) {
+    let options = Options::default().security(security);
+    let make = move |session| Rss::with_options(session, CpuEngine::new(1), options);
+    TestWorld::new(3).run(make, move |mpc| {
+        let words = Tensor::full(Shape::new(dims)?, 3 << 20);
+        let x = mpc.constant(&mpc.engine().upload(words)?)?;
+        for _ in 0..4 {
+            work(mpc, &x)?;
+        }
+        mpc.verify()
+    });
 }
 
 /// Elements of a batch.

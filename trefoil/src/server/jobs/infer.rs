@@ -90,7 +90,8 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Infer {
             Err(reason) => Err(Error::refused("servers", reason)),
         };
         worker.core.quotas.ran(job.client, &self.model, self.examples, began.elapsed());
-        ended.map(|outputs| outputs.into_iter().next().ok_or_else(String::new))
+        let lost = || "its answer was lost".to_owned().into();
+        ended.map(|outputs| outputs.into_iter().next().ok_or_else(lost))
     }
 }
 

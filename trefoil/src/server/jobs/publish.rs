@@ -105,7 +105,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         let staged = progress.stage_model(self.core, version, client, name, readers, &shares);
         self.trainings.keep(progress);
         Ok(match self.bring_into_force(name, version, staged)? {
-            Some(reason) => Err(reason),
+            Some(reason) => Err(reason.into()),
             None => Ok(Output::Nothing),
         })
     }

@@ -117,7 +117,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         };
         self.trainings.keep(progress);
         Ok(match kept {
-            Some(reason) => Err(reason),
+            Some(reason) => Err(reason.into()),
             None => Ok(Output::Answer(released, Box::new(cost))),
         })
     }
