@@ -5,7 +5,7 @@ use std::io::Cursor;
 use std::path::Path;
 
 use models::data::to_npy;
-use mpc_core::{Finish, Product, Protocol, TruncationMode};
+use mpc_core::{Finish, Product, Protocol, Security, TruncationMode};
 use nn_layers::train::{Metric, Optimiser, Schedule, TrainOptions, TrainRequest};
 use nn_layers::{Dim, Graph, HostTensor, Op};
 use ring_arith::{Bilinear, CpuEngine, Generator, Shape, Tensor};
@@ -173,7 +173,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         steps: vec![step],
     };
     let all = [
-        Reply::Pong { party: 2, program: "0.1.0".to_owned() },
+        Reply::Pong { party: 2, program: "0.1.0".to_owned(), security: Security::Checked },
         Reply::Status(Box::new(status)),
         Reply::Models { models: vec![model], more: false },
         Reply::Model { bytes: 700 },

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mpc_core::{Parcel, Released, Sharing};
+use mpc_core::{Parcel, Released, Security, Sharing};
 use ring_arith::{EngineTensor, Tensor};
 
 pub(crate) use agree::refused_by_all;
@@ -117,7 +117,7 @@ impl Client {
         self.all(|party, channel, silence, _| {
             let began = Instant::now();
             match ask(channel, &Request::Ping, silence)? {
-                Reply::Pong { party: found, program } if found == party => {
+                Reply::Pong { party: found, program, .. } if found == party => {
                     Ok((program, began.elapsed()))
                 }
                 Reply::Pong { party: found, .. } => Err(Error::config(
@@ -127,6 +127,25 @@ impl Client {
                 other => Err(unexpected(&other)),
             }
         })
+    }
+
+    /// Refuses servers of which one says that it does not prove its messages.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names it, [`Error::Unreachable`] naming a server that does not answer.
+    pub fn require_proofs(&mut self) -> Result<()> {
+        let proven = self.all(|party, channel, silence, _| {
+            let Reply::Pong { security, .. } = ask(channel, &Request::Ping, silence)? else {
+                return Err(Error::refused(name_of(party), "it does not say whether it proves its messages"));
+            };
+            if security == Security::Checked {
+                return Ok(());
+            }
+            let reason = "it does not prove its messages, and this client's file asks for `security = \"checked\"`; \
+                          set the same in `party.toml` of all servers, or send them nothing";
+            Err(Error::config(name_of(party), reason))
+        });
+        proven.map(drop)
     }
 
     /// The models at each server that this client may use.

@@ -170,9 +170,8 @@ pub fn init(plan: &Plan) -> Result<Vec<Member>> {
         members.push(add_party(plan, &authority, party)?);
     }
     for role in &clients {
-        let servers = &plan.servers;
         let keys = !plan.without_keys;
-        members.push(write_client(&plan.folder, plan.protocol, servers, &authority, role, keys)?);
+        members.push(write_client(&plan.folder, Servers::from(plan), &authority, role, keys)?);
     }
     for role in &dealers {
         members.push(write_dealer(&plan.folder, &authority, role, !plan.without_keys)?);
@@ -193,7 +192,7 @@ pub fn add_client(folder: &Path, name: &str) -> Result<Member> {
     let role = client_role(name)?;
     let authority = read_authority(folder)?;
     let party = PartyConfig::read(&folder.join("party-0").join("party.toml"))?;
-    write_client(folder, party.protocol, &party.servers, &authority, &role, true)
+    write_client(folder, Servers::from(&party), &authority, &role, true)
 }
 
 /// Adds a dealer of tapes to a cluster that [`init`] made here.
@@ -380,10 +379,28 @@ fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Result<Member>
     write_config(&role, &folder, "party.toml", &config, PARTY_HEAD)
 }
 
+/// The servers, as the file of a client describes them.
+struct Servers<'a> {
+    protocol: ProtocolChoice,
+    security: Security,
+    addresses: &'a [String],
+}
+
+impl<'a> From<&'a Plan> for Servers<'a> {
+    fn from(Plan { protocol, security, servers, .. }: &'a Plan) -> Self {
+        Self { protocol: *protocol, security: *security, addresses: servers }
+    }
+}
+
+impl<'a> From<&'a PartyConfig> for Servers<'a> {
+    fn from(PartyConfig { protocol, security, servers, .. }: &'a PartyConfig) -> Self {
+        Self { protocol: *protocol, security: *security, addresses: servers }
+    }
+}
+
 fn write_client(
     cluster: &Path,
-    protocol: ProtocolChoice,
-    servers: &[String],
+    servers: Servers<'_>,
     authority: &Authority,
     role: &Role,
     with_key: bool,
@@ -400,8 +417,9 @@ fn write_client(
     write_identity(cluster, &folder, authority, role, with_key)?;
     let config = ClientConfig {
         name: name.clone(),
-        protocol,
-        servers: servers.to_vec(),
+        protocol: servers.protocol,
+        security: servers.security,
+        servers: servers.addresses.to_vec(),
         authority: "authority.pem".into(),
         certificate: "client.pem".into(),
         key: "client.key".into(),

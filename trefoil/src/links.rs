@@ -270,11 +270,15 @@ pub fn open_store(config: &PartyConfig, identity: &Identity) -> Result<Store> {
 /// Connects a client to the servers.
 ///
 /// # Errors
-/// [`Error::Config`] if files or addresses cannot be used, [`Error::Unreachable`] naming the server
-/// that cannot be reached.
+/// [`Error::Config`] if files or addresses cannot be used, or if the client asks for servers that prove their messages
+/// and one does not; [`Error::Unreachable`] naming the server that cannot be reached.
 pub fn connect(config: &ClientConfig) -> Result<Client> {
     let channels = dial_all(config)?.into_iter().collect::<Result<_>>()?;
-    Ok(Client::new(channels, config.protocol.sharing(), config.silence_limit()))
+    let mut client = Client::new(channels, config.protocol.sharing(), config.silence_limit());
+    if config.security == mpc_core::Security::Checked {
+        client.require_proofs()?;
+    }
+    Ok(client)
 }
 
 /// A client's connections to the servers, in their order, each of which may fail on its own.

@@ -63,6 +63,19 @@ fn answers_at_the_predicted_cost(name: &str, options: &[&str]) -> Value {
     cost
 }
 
+#[test]
+fn a_client_that_asks_for_proofs_sends_nothing_to_servers_without_them() {
+    let cluster = Cluster::start_with("unproven", "alice", &[]);
+    let path = cluster.client_config("alice");
+    let file = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("security = \"checked\"\n{file}")).unwrap();
+    let put = cluster.run("alice", &["model", "put", "digits", DIGITS, "--range", "0,1"]);
+    assert_eq!(put.code, 4, "{}", put.err);
+    assert!(put.err.contains("it does not prove its messages"), "{}", put.err);
+    fs::write(&path, file).unwrap();
+    assert_eq!(cluster.json("alice", &["model", "list"]).as_array().unwrap().len(), 0);
+}
+
 /// Starts servers that prove their messages. One changes a bit of one message: the first of a layer.
 #[cfg(feature = "liar")]
 fn with_a_liar(name: &str, liar: usize) -> Cluster {

@@ -9,8 +9,8 @@ use net::{KeyRequest, key_fingerprint};
 use serde::Serialize;
 
 use super::{
-    Error, MEMBER_YEARS, Result, YEAR, make_folder, member_folder, note_issued, read_authority,
-    renew, replace, stem, write_client, write_dealer, write_new,
+    Error, MEMBER_YEARS, Result, Servers, YEAR, make_folder, member_folder, note_issued,
+    read_authority, renew, replace, stem, write_client, write_dealer, write_new,
 };
 use crate::config::PartyConfig;
 
@@ -80,7 +80,7 @@ pub fn sign(cluster: &Path, name: &str, request: &Path) -> Result<Signed> {
         let party = PartyConfig::read(&cluster.join("party-0").join("party.toml"))?;
         match &role {
             net::Role::Dealer(_) => write_dealer(cluster, &authority, &role, false)?,
-            _ => write_client(cluster, party.protocol, &party.servers, &authority, &role, false)?,
+            _ => write_client(cluster, Servers::from(&party), &authority, &role, false)?,
         };
     }
     let certificate = authority.sign(&asked, &role, MEMBER_YEARS * YEAR)?;

@@ -162,6 +162,10 @@ pub struct ClientConfig {
     /// The servers' protocol.
     #[serde(default, skip_serializing_if = "ProtocolChoice::is_default")]
     pub protocol: ProtocolChoice,
+    /// The least defence of the servers against one that lies: with `checked` the client sends nothing to servers that
+    /// do not prove their messages.
+    #[serde(default, skip_serializing_if = "is_semi_honest")]
+    pub security: Security,
     /// `host:port` of the servers, in their order.
     pub servers: Vec<String>,
     /// The cluster's authority (PEM).
@@ -320,6 +324,7 @@ impl ClientConfig {
         let mut config: Self = read(path, "trefoil cluster init")?;
         let bad = |reason: String| Error::config(path.display(), reason);
         check_servers(config.protocol, &config.servers).map_err(bad)?;
+        check_security(config.protocol, config.security).map_err(bad)?;
         for (key, seconds) in [
             ("connect_seconds", config.connect_seconds),
             ("silence_seconds", config.silence_seconds),

@@ -120,7 +120,8 @@ impl Visit<'_> {
         match request {
             Request::Ping => {
                 let program = crate::PROGRAM.to_owned();
-                say(self.channel, &Reply::Pong { party: self.core.me, program })
+                let security = self.core.computing.settings.security;
+                say(self.channel, &Reply::Pong { party: self.core.me, program, security })
             }
             Request::Status => {
                 let mut status = Server(self.core.clone()).status()?;

@@ -1,5 +1,6 @@
 //! The headers of messages between clients and servers.
 
+use mpc_core::Security;
 use serde::{Deserialize, Serialize};
 
 use super::states::{Cost, DataState, JobState, ModelState, RunState, Status};
@@ -207,6 +208,9 @@ pub enum Reply {
         party: usize,
         /// The version of its program.
         program: String,
+        /// The servers' defence against one that lies.
+        #[serde(default)]
+        security: Security,
     },
     /// The reply to [`Request::Status`].
     Status(Box<Status>),
