@@ -315,8 +315,8 @@ impl<E: Engine> Rss<E> {
         Port { engine, roles, streams, links, zeros, recorder }
     }
 
-    /// True if relations are stated about every message.
-    pub(crate) fn is_checked(&self) -> bool {
+    /// True if the parties prove their messages.
+    pub fn is_checked(&self) -> bool {
         self.checks.is_some()
     }
 

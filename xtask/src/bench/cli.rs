@@ -66,6 +66,9 @@ impl Protocol {
 /// The suites that run [`Protocol::RssDealt`] too.
 const DEALT: &[&str] = &["protocols", "models"];
 
+/// The suites whose parties can prove their messages.
+const CHECKED: &[&str] = &["protocols", "models", "training"];
+
 /// Measures the crates, one table row and one line of JSON per case.
 #[derive(Parser, Clone, Debug, Default)]
 #[command(name = "cargo xtask bench", bin_name = "cargo xtask bench", after_help = suites_help())]
@@ -96,6 +99,9 @@ pub struct Options {
     /// Protocol for the suites `protocols` and `models`
     #[arg(long, value_enum, default_value_t)]
     pub protocol: Protocol,
+    /// Parties prove their messages, in the suites `protocols`, `models` and `training`
+    #[arg(long)]
+    pub checked: bool,
     /// Time SPU and CrypTen too, in turn with ours, in the cases that they know; installs them first
     #[arg(long)]
     pub with_peers: bool,
@@ -139,6 +145,9 @@ fn run(mut bench: Bench) -> Result<()> {
         if !DEALT.contains(&suite) {
             bail!("only the suites {} know another protocol", DEALT.join(" and "));
         }
+    }
+    if bench.options().checked && !CHECKED.contains(&wanted.as_deref().unwrap_or_default()) {
+        bail!("only the suites {} know --checked", CHECKED.join(", "));
     }
     let mut known = false;
     for suite in SUITES.iter().filter(|suite| wanted.as_deref().is_none_or(|w| w == suite.name)) {

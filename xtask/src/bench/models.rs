@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use models::architectures::{
     GPT2_TOKENS, Pooling, RandomWeights, Transformer, bert, by_name, gpt2,
 };
-use mpc_core::{Operand, Profile as Spares, Protocol, SecretTensor};
+use mpc_core::{Deal, Operand, Profile as Spares, Protocol, SecretTensor, Security, Settings};
 use net::{Party, Session, Stats, launch as parties};
 use nn_layers::{Compiled, HostTensor, Plan, PlanOptions};
 use serde::{Deserialize, Serialize};
@@ -99,7 +99,7 @@ pub(super) fn run(bench: &mut Bench, name: &str, model: &Model, setup: Setup) ->
         case.bytes_per_party(outcome.bytes).rounds(outcome.rounds);
         case.max_abs_error(outcome.error);
         if setup.protocol == super::Protocol::Rss {
-            check_prediction(model, &outcome)?;
+            check_prediction(model, setup.security, &outcome)?;
         }
         eprintln!(
             "  peak memory of a party without the model's owner: {} MB",
@@ -115,11 +115,12 @@ pub(super) fn run(bench: &mut Bench, name: &str, model: &Model, setup: Setup) ->
 }
 
 /// Checks that a dry run predicts the counted bytes and rounds.
-fn check_prediction(model: &Model, outcome: &Outcome) -> Result<()> {
+fn check_prediction(model: &Model, security: Security, outcome: &Outcome) -> Result<()> {
     let program = Program::new(model.compile()?.plan)?;
+    let settings = Settings { security, ..Settings::default() };
+    let computing = Computing { settings, ..Computing::default() };
     let clock = Instant::now();
-    let predicted =
-        Predicted::of(&predict(&program, model.batch, Computing::default())?, model.batch);
+    let predicted = Predicted::of(&predict(&program, model.batch, computing)?, model.batch);
     let seconds = clock.elapsed().as_secs_f64();
     let (bytes, rounds) = (predicted.bytes, u64::from(predicted.rounds));
     let (sent, took) = (outcome.sent, outcome.rounds);
@@ -291,7 +292,9 @@ impl Task {
         let mut profile = Profile::default();
         let run = |mpc: &mut Mpc, profile: &mut Profile| {
             profile.0.clear();
-            plan.run(mpc, &weights, &x, profile)
+            let results = plan.run(mpc, &weights, &x, profile)?;
+            mpc.verify()?;
+            Ok::<_, nn_layers::Error>(results)
         };
         // The second run decides the number of runs. Over slow links the first one is enough to see that one run
         // suffices.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use gpu_kernels::{AnyEngine, AnyTensor, EngineChoice};
-use mpc_core::Protocol as _;
+use mpc_core::{Protocol as _, Security};
 use net::{Job, Meter, Metered, Party, Session, Shaped, launch};
 use ring_arith::{Engine, Generator, Shape, Tensor};
 use rss_protocols::{Dealer, Options, Rss, Share, Tape};
@@ -19,7 +19,7 @@ use super::{Effort, Network, Protocol};
 /// The type of a measured party.
 pub(crate) type Mpc = Rss<AnyEngine>;
 
-/// The network, threads, engine and protocol of the parties.
+/// The network, threads, engine, protocol and security of the parties.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) network: Network,
@@ -27,6 +27,7 @@ pub(crate) struct Setup {
     pub(crate) threads: usize,
     pub(crate) engine: EngineChoice,
     pub(crate) protocol: Protocol,
+    pub(crate) security: Security,
 }
 
 /// A case that takes longer than this many seconds, in our system or another one, runs only twice.
@@ -55,7 +56,8 @@ pub(super) fn link(network: Network) -> launch::Network {
 pub(crate) fn join(session: Session, setup: &Setup) -> Result<(Mpc, Meter)> {
     let (session, meter) = watched(session, setup, None)?;
     let (engine, _) = setup.engine.open(setup.threads)?;
-    Ok((Rss::new(session, engine)?, meter))
+    let options = Options::default().security(setup.security);
+    Ok((Rss::with_options(session, engine, options)?, meter))
 }
 
 /// As [`join`], for a party that may have a tape in a folder.
@@ -150,7 +152,8 @@ fn watched(mut session: Session, setup: &Setup, tape: Option<&Tape>) -> Result<(
 
 /// Protocol with its generator, and engine, as the results name them.
 pub(crate) fn names(mpc: &Mpc) -> [String; 2] {
-    [format!("{}/{}", mpc.info().name, mpc.generator().name()), mpc.engine().name()]
+    let checked = if mpc.is_checked() { "/checked" } else { "" };
+    [format!("{}/{}{checked}", mpc.info().name, mpc.generator().name()), mpc.engine().name()]
 }
 
 /// Runs `program` as the threads of this process, one for each party.

@@ -8,8 +8,8 @@ use std::{env, fs, process};
 use anyhow::{Context, Result, ensure};
 use gpu_kernels::AnyTensor;
 use mpc_core::{
-    Compare, Finish, Largest, Linear, Product, Protocol, SecretTensor, ShareTensor, SplitMix64,
-    Then, TruncationMode,
+    Compare, Deal, Finish, Largest, Linear, Product, Protocol, SecretTensor, ShareTensor,
+    SplitMix64, Then, TruncationMode,
     functions::{self, exp, reciprocal, sqrt},
 };
 use net::{Party, Session, launch as parties};
@@ -224,6 +224,7 @@ impl Plan {
             let start = meter.stats();
             let clock = Instant::now();
             run(&mut mpc)?;
+            mpc.verify()?;
             seconds.push(clock.elapsed().as_secs_f64());
             let end = meter.stats();
             bytes = end.bytes_sent() - start.bytes_sent();

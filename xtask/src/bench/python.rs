@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use gpu_kernels::EngineChoice;
+use mpc_core::Security;
 
 use super::party::Setup;
 use super::peers::Peer;
@@ -55,7 +56,8 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
             };
             let engine = EngineChoice::Cpu;
             let protocol = Protocol::Rss;
-            let setup = Setup { network: Network::InProcess, threads, engine, protocol };
+            let security = Security::SemiHonest;
+            let setup = Setup { network: Network::InProcess, threads, engine, protocol, security };
             let (mine, other) = in_turn(call, driver, setup, case.effort())?;
             case.protocol("rss").engine("cpu").network(Network::InProcess).threads(threads);
             case.size(call.size).timing(mine);

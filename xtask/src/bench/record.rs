@@ -5,6 +5,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result, bail};
 use gpu_kernels::EngineChoice;
+use mpc_core::Security;
 
 use super::measure::{measure, measure_all};
 use super::party::Setup;
@@ -73,6 +74,7 @@ impl Bench {
             threads: self.threads_or(1),
             engine: self.options.engine.unwrap_or(EngineChoice::Cpu),
             protocol: self.options.protocol,
+            security: if self.options.checked { Security::Checked } else { Security::SemiHonest },
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use models::architectures::{Pooling, RandomWeights, by_name};
-use mpc_core::{Operand, Protocol};
+use mpc_core::{Deal, Operand, Protocol};
 use net::{Meter, Party, Session, launch as parties};
 use nn_layers::train::{
     self, Optimiser, Privacy, State, Step, TrainOptions, TrainPlan, TrainRequest,
@@ -300,6 +300,7 @@ impl Running {
                 *number += 1;
             }
         }
+        mpc.verify()?;
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use gpu_kernels::EngineChoice;
-use mpc_core::{Operand, Protocol as _};
+use mpc_core::{Operand, Protocol as _, Security};
 use net::{Meter, Party, Session};
 use nn_layers::train::State;
 use ring_arith::{Shape, Tensor};
@@ -28,7 +28,8 @@ pub(super) struct Cost {
 pub(super) fn train(task: &Task, threads: usize) -> Result<(Vec<Epoch>, Cost)> {
     let engine = EngineChoice::Cpu;
     let (network, protocol) = (Network::InProcess, Protocol::Rss);
-    let setup = Setup { network, threads, engine, protocol };
+    let security = Security::SemiHonest;
+    let setup = Setup { network, threads, engine, protocol, security };
     let parties = party::threads("train", &setup, |session| run(task, session, &setup))?;
     let bytes = parties.iter().map(|(_, cost)| cost.bytes).max().unwrap_or(0);
     let (epochs, cost) = parties.into_iter().next().context("three parties return nothing")?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use gpu_kernels::EngineChoice;
-use mpc_core::{Operand, Protocol as _};
+use mpc_core::{Operand, Protocol as _, Security};
 use net::{Party, Session};
 use nn_layers::HostTensor;
 use nn_layers::train::State;
@@ -21,7 +21,8 @@ use crate::bench::{Network, Protocol};
 pub(super) fn train(task: &Task, threads: usize) -> Result<()> {
     let engine = EngineChoice::Cpu;
     let (network, protocol) = (Network::InProcess, Protocol::Rss);
-    let setup = Setup { network, threads, engine, protocol };
+    let security = Security::SemiHonest;
+    let setup = Setup { network, threads, engine, protocol, security };
     party::threads("train", &setup, |session| run(task, session, &setup))?;
     Ok(())
 }
