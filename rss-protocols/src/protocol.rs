@@ -12,7 +12,7 @@ use crate::{
     BitShare, Rss, Share,
     linear::{check_width, same_bits, same_shape},
     party::Setting,
-    product::{check_one_bit, in_steps},
+    product::{check_one_bit, in_steps, kinds::of_one_kind},
     runtime::launch::invalid,
 };
 
@@ -128,8 +128,11 @@ impl<E: Engine> Protocol for Rss<E> {
         jobs: &[Product<'_, Self::Share, Self::Bits>],
     ) -> Result<Vec<Produced<Self::Share, Self::Bits>>> {
         self.check_products(jobs)?;
-        let mut results = self.talk(|rss| rss.multiply(jobs))?;
         let checked = self.is_checked();
+        if checked && jobs.iter().any(|job| !of_one_kind(job)) {
+            return self.products_of_kinds(jobs);
+        }
+        let mut results = self.talk(|rss| rss.multiply(jobs))?;
         let rest = jobs.iter().enumerate().filter(|(_, job)| in_steps(&job.finish, checked));
         let (at, rest): (Vec<_>, Vec<_>) = rest.map(|(i, job)| (i, job.clone())).unzip();
         let quotients = at.iter().map(|&i| results[i].share.clone()).collect();

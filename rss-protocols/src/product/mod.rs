@@ -3,6 +3,7 @@
 
 mod chain;
 mod gated;
+pub(crate) mod kinds;
 mod mask;
 mod operands;
 mod relu;

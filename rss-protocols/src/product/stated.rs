@@ -66,6 +66,13 @@ pub(crate) struct OwedBy {
     pub spoken: Vec<(String, Range<usize>)>,
 }
 
+/// True if one relation can speak of the sum of two products.
+pub(crate) fn alike<T: EngineTensor>(one: &Term<'_, Share<T>>, other: &Term<'_, Share<T>>) -> bool {
+    one.op == other.op
+        && one.lhs.shape() == other.lhs.shape()
+        && one.rhs.shape() == other.rhs.shape()
+}
+
 impl<T: EngineTensor> Stated<T> {
     /// Of tensors word by word, all as one axis.
     pub fn words(terms: Vec<[T; 4]>, plus: Option<[T; 2]>) -> Self {
@@ -83,12 +90,7 @@ impl<T: EngineTensor> Stated<T> {
         chunks: usize,
     ) -> Result<Self> {
         let first = &terms[0];
-        let alike = |term: &Term<'_, Share<T>>| {
-            term.op == first.op
-                && term.lhs.shape() == first.lhs.shape()
-                && term.rhs.shape() == first.rhs.shape()
-        };
-        if !terms.iter().all(alike) {
+        if !terms.iter().all(|term| alike(first, term)) {
             let reason = "a checked session has no sums of products of different kinds or shapes";
             return Err(invalid("product", reason));
         }

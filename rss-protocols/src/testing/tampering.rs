@@ -108,19 +108,32 @@ pub(super) const OPERATIONS: &[Checked] = &[
     map("matrix product", |mpc, i| matrices(mpc, i, [8, 8, 8])),
     map("matrix product over one index", |mpc, i| matrices(mpc, i, [64, 1, 1])),
     map("matrix product in chunks", |mpc, i| matrices(mpc, i, [64, 1, 64])),
+    map("matrix products of two shapes", |mpc, i| of_two_shapes(mpc, i).map(drop)),
 ];
+
+/// The first words of a share as a matrix.
+fn matrix(mpc: &Mpc, share: &Share<Tensor>, dims: [usize; 2]) -> Result<Share<Tensor>> {
+    let words = View::Reshape(Shape::new([share.shape().len()])?);
+    let words = mpc.linear(&Linear::View(&words), share)?;
+    let some = View::Slice { axis: 0, start: 0, end: dims[0] * dims[1], step: 1 };
+    let some = mpc.linear(&Linear::View(&some), &words)?;
+    mpc.linear(&Linear::View(&View::Reshape(Shape::new(dims)?)), &some)
+}
+
+/// A sum of products that cannot share a relation.
+fn of_two_shapes(mpc: &mut Mpc, Inputs { x, y, .. }: &Inputs) -> Result<Share<Tensor>> {
+    let [a, b] = [matrix(mpc, x, [8, 8])?, matrix(mpc, y, [8, 8])?];
+    let [c, d] = [matrix(mpc, x, [8, 4])?, matrix(mpc, y, [4, 8])?];
+    let terms = [(&a, &b), (&c, &d)];
+    let terms = terms.map(|(lhs, rhs)| Term { op: Bilinear::MATMUL, lhs, rhs }).into();
+    let finish = Finish::Truncate { bits: 20, mode: TruncationMode::Default };
+    Ok(mpc.product(Product { terms, summands: Vec::new(), finish, sums: None })?.share)
+}
 
 /// Products of matrices of the first words, with an addend, truncated.
 fn matrices(mpc: &mut Mpc, Inputs { x, y, .. }: &Inputs, [m, k, n]: [usize; 3]) -> Result<()> {
-    let shaped = |share: &Share<Tensor>, dims: [usize; 2]| {
-        let words = View::Reshape(Shape::new([share.shape().len()])?);
-        let words = mpc.linear(&Linear::View(&words), share)?;
-        let some = View::Slice { axis: 0, start: 0, end: dims[0] * dims[1], step: 1 };
-        let some = mpc.linear(&Linear::View(&some), &words)?;
-        mpc.linear(&Linear::View(&View::Reshape(Shape::new(dims)?)), &some)
-    };
-    let [lhs, rhs] = [shaped(x, [m, k])?, shaped(y, [k, n])?];
-    let row = shaped(x, [1, n])?;
+    let [lhs, rhs] = [matrix(mpc, x, [m, k])?, matrix(mpc, y, [k, n])?];
+    let row = matrix(mpc, x, [1, n])?;
     let terms = [(); 2].map(|()| Term { op: Bilinear::MATMUL, lhs: &lhs, rhs: &rhs }).into();
     let finish = Finish::Truncate { bits: 20, mode: TruncationMode::Default };
     mpc.product(Product { terms, summands: vec![(&row, 20)], finish, sums: None }).map(drop)
@@ -363,6 +376,22 @@ fn nothing_is_opened_or_kept_after_a_lie() {
                 }
             });
         }
+    }
+}
+
+#[test]
+fn products_of_two_shapes_are_added_as_without_proofs() {
+    let sum = |security| {
+        let world = World { security, ..honest(64, 0, false, 1) };
+        let mut opened = run_all(&world, |mpc, i| {
+            let sum = of_two_shapes(mpc, i).unwrap();
+            mpc.open(&[&sum]).unwrap().remove(0)
+        });
+        opened.1.remove(0)
+    };
+    let [checked, unchecked] = [Security::Checked, Security::SemiHonest].map(sum);
+    for (one, other) in checked.words().iter().zip(unchecked.words()) {
+        assert!((one.wrapping_sub(*other) as i64).abs() <= 2, "{one} {other}");
     }
 }
 
