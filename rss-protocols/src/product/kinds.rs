@@ -3,7 +3,7 @@
 //! A relation speaks of maps of one kind and shape. Those of every other kind are products of their own, which are not
 //! truncated, and become summands of the first: 192 bits for each element and one round more.
 
-use mpc_core::{Finish, Produced, Product, Protocol, Result, Term};
+use mpc_core::{Finish, ProducedBy, Product, Protocol, Result, Term};
 use ring_arith::{Engine, EngineTensor};
 
 use super::stated::alike;
@@ -33,7 +33,7 @@ impl<E: Engine> Rss<E> {
     pub(crate) fn products_of_kinds(
         &mut self,
         jobs: &[Job<'_, E::Tensor>],
-    ) -> Result<Vec<Produced<Share<E::Tensor>, BitShare<E::Tensor>>>> {
+    ) -> Result<Vec<ProducedBy<Self>>> {
         let (mut first, mut others, mut of) = (Vec::new(), Vec::new(), Vec::new());
         for (at, job) in jobs.iter().enumerate() {
             let mut kinds = by_kind(job).into_iter();
