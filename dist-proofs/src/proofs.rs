@@ -95,20 +95,37 @@ impl Proofs {
     /// If a link fails, or a party sends what is not a proof; and after a batch was rejected, since no other may follow
     /// it.
     pub fn run(&mut self, transport: &mut dyn Transport, batch: Batch<'_>) -> Result<Verdict> {
+        if self.ended {
+            return Err(Error::Dead("a proof was rejected".to_owned()));
+        }
+        let verdict = self.exchange_proofs(transport, batch)?;
+        self.ended = verdict != Verdict::Accepted;
+        Ok(verdict)
+    }
+
+    /// Sends and receives what [`Proofs::run`] does, of statements that need not be true, and decides nothing: to count the
+    /// messages of a program that runs without data.
+    ///
+    /// # Errors
+    /// As [`Proofs::run`], but for a batch that would be rejected.
+    pub fn rehearse(&mut self, transport: &mut dyn Transport, batch: Batch<'_>) -> Result<()> {
+        self.exchange_proofs(transport, batch).map(drop)
+    }
+
+    fn exchange_proofs(
+        &mut self,
+        transport: &mut dyn Transport,
+        batch: Batch<'_>,
+    ) -> Result<Verdict> {
         let sides = [batch.prover, batch.left, batch.right].map(Statements::side);
         if sides != [Side::Prover, Side::Left, Side::Right] {
             return Err(Error::Misuse(format!("statements of the sides {sides:?}")));
-        }
-        if self.ended {
-            return Err(Error::Dead("a proof was rejected".to_owned()));
         }
         let batch_number = self.keys.batch + 1;
         mutant!("the batch is not counted", batch_number = 1);
         self.keys.batch = batch_number;
         let accepted = self.prove(transport, batch)?;
-        let verdict = self.agree(transport, accepted)?;
-        self.ended = verdict != Verdict::Accepted;
-        Ok(verdict)
+        self.agree(transport, accepted)
     }
 
     /// Steps 1 to 3. Returns whether the proof of the party after this one is right.

@@ -339,19 +339,23 @@ impl<E: Engine> Rss<E> {
         let links = &mut *self.links.borrow_mut();
         links.flush_all()?;
         links.check_empty()?;
-        links.step("proofs");
         let of = |party: Party| &statements[party.0];
         let batch = Batch {
             prover: of(self.me),
             left: of(self.me.after(2, 3)),
             right: of(self.me.after(1, 3)),
         };
-        let verdict = proofs.borrow_mut().run(links.transport(), batch)?;
+        let mut proofs = proofs.borrow_mut();
+        let verdict = if self.engine.computes() {
+            proofs.run(links.transport(), batch)?
+        } else {
+            // A run of shapes counts the words of proofs, and has no messages to prove.
+            proofs.rehearse(links.transport(), batch)?;
+            Verdict::Accepted
+        };
         links.step(&self.step);
         match verdict {
             Verdict::Accepted => Ok(()),
-            // A run of shapes counts the words of proofs, and has no messages to prove.
-            Verdict::Rejected { .. } if !self.engine.computes() => Ok(()),
             Verdict::Rejected { suspects, step } => Err(Error::Cheated { suspects, step }),
         }
     }

@@ -316,6 +316,8 @@ mod tests {
             ("lenet", Pooling::Max, 5, unchecked),
             ("alexnet-cifar", Pooling::Average, 1, unchecked),
             ("lenet", Pooling::Average, 1, checked),
+            // More than one batch of proofs.
+            ("lenet", Pooling::Average, 100, checked),
         ] {
             let graph = by_name(network, pooling, &mut RandomWeights::new(5)).unwrap();
             let compiled = Compiled::new(&graph, &PlanOptions::default()).unwrap();
