@@ -1,5 +1,6 @@
 //! Making a cluster: its authority, certificates, keys and configuration files.
 
+mod identity;
 mod renew;
 mod request;
 
@@ -8,27 +9,25 @@ use std::{
     io::{self, Write},
     net::IpAddr,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use gpu_kernels::EngineChoice;
 use mpc_core::{Profile, Security};
-use net::{Authority, Identity, Role, Trust};
+use net::{Authority, Role};
 use serde::Serialize;
 use zeroize::Zeroizing;
 
+pub use identity::{Files, cluster_id, identity, trust};
+pub(crate) use identity::{check_private, rekey_private};
 pub use renew::{Renewal, renew, revoke};
 use renew::{current_list, note_issued, write_lists};
 pub use request::{Signed, request, sign};
 
 use crate::{
     Error, Result,
-    config::{
-        Access, ClientConfig, DealerConfig, Limits, PartyConfig, StoreSettings, Truncation,
-        check_address,
-    },
+    config::{Access, ClientConfig, DealerConfig, Limits, PartyConfig, Truncation, check_address},
     protocols::ProtocolChoice,
-    store::{ClusterId, Place, StoreKey, is_sealed, opened, rekeyed, write_synced},
 };
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -62,28 +61,6 @@ pub struct Plan {
     pub dealers: Vec<String>,
     /// True if members make their keys themselves ([`request`]), and get certificates later ([`sign`]).
     pub without_keys: bool,
-}
-
-/// The files by which a member proves its role and knows others.
-#[derive(Debug, Clone, Copy)]
-pub struct Files<'a> {
-    /// The authority's certificate.
-    pub authority: &'a Path,
-    /// The member's certificate.
-    pub certificate: &'a Path,
-    /// Its private key.
-    pub key: &'a Path,
-    /// The list of revoked certificates, if there is one.
-    pub revoked: Option<&'a Path>,
-    /// The source of the key that may encrypt the private key.
-    pub store: Option<&'a StoreSettings>,
-}
-
-impl<'a> Files<'a> {
-    /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = &'a Path> {
-        [self.authority, self.certificate, self.key].into_iter().chain(self.revoked)
-    }
 }
 
 /// The files of a member of the cluster.
@@ -219,113 +196,6 @@ fn read_authority(folder: &Path) -> Result<Authority> {
     };
     let key = Zeroizing::new(read("authority.key")?);
     Ok(Authority::from_pem(&read("authority.pem")?, &key)?)
-}
-
-/// Reads a member's certificate and key, and the list of revoked certificates.
-///
-/// # Errors
-/// [`Error::Config`] if a file cannot be read, others may read the key, or the certificate is of another
-/// role, has expired or is not valid yet.
-pub fn identity(role: &Role, files: &Files<'_>) -> Result<Identity> {
-    let read = |path: &Path| {
-        let reason = |cause: io::Error| {
-            format!("cannot be read ({cause}); copy the member's whole folder to its machine")
-        };
-        fs::read_to_string(path).map_err(|cause| Error::config(path.display(), reason(cause)))
-    };
-    check_private(files.key)?;
-    let secret = private_key(role, files)?;
-    let certificate = read(files.certificate)?;
-    let mut identity = Identity::from_pem(&read(files.authority)?, &certificate, &secret)?;
-    let bad = |reason: String| Error::config(files.certificate.display(), reason);
-    if identity.role() != role {
-        let found = identity.role();
-        return Err(bad(format!("is a certificate of {found}; this configuration is of {role}")));
-    }
-    check_dates(&identity).map_err(bad)?;
-    if let Some(list) = files.revoked {
-        identity = identity.revoked(&read(list)?);
-    }
-    Ok(identity)
-}
-
-/// The authority by which a member knows signatures, less the certificates on its list.
-///
-/// # Errors
-/// [`Error::Config`] if a file cannot be read.
-pub fn trust(files: &Files<'_>) -> Result<Trust> {
-    let read = |path: &Path| {
-        fs::read_to_string(path).map_err(|cause| {
-            let reason =
-                format!("cannot be read ({cause}); copy the member's whole folder to its machine");
-            Error::config(path.display(), reason)
-        })
-    };
-    let list = files.revoked.map(read).transpose()?;
-    Ok(Trust::new(&read(files.authority)?, list.as_deref())?)
-}
-
-/// A member's private key, which may be encrypted under its store's key.
-fn private_key(role: &Role, files: &Files<'_>) -> Result<Zeroizing<String>> {
-    let bad = |reason: String| Error::config(files.key.display(), reason);
-    let mut bytes = fs::read(files.key).map_err(|cause| {
-        bad(format!("cannot be read ({cause}); copy the member's whole folder to its machine"))
-    })?;
-    if is_sealed(&bytes) {
-        let key = files.store.map(StoreKey::of).transpose()?;
-        bytes = opened(key.as_ref(), place_of(&role.to_string()), bytes).map_err(bad)?;
-    }
-    let text = String::from_utf8(bytes).map_err(|cause| {
-        drop(Zeroizing::new(cause.into_bytes()));
-        bad("is not a private key".to_owned())
-    })?;
-    Ok(Zeroizing::new(text))
-}
-
-/// Encrypts a member's private key again, as the rest of its store.
-///
-/// # Errors
-/// [`Error::Config`] if it cannot be read or does not open, [`Error::File`] if it cannot be written.
-pub(crate) fn rekey_private(role: &Role, files: &Files<'_>, from: Option<&StoreKey>) -> Result<()> {
-    check_private(files.key)?;
-    let bad = |reason: String| Error::config(files.key.display(), reason);
-    let bytes = fs::read(files.key).map_err(|cause| bad(format!("cannot be read: {cause}")))?;
-    let to = files.store.map(StoreKey::of).transpose()?;
-    let fresh = rekeyed(place_of(&role.to_string()), bytes, from, to.as_ref()).map_err(bad)?;
-    fresh.map_or(Ok(()), |bytes| write_synced(files.key, &Zeroizing::new(bytes)))
-}
-
-/// The place of a private key, which its encryption is bound to.
-fn place_of(role: &str) -> Place<'_> {
-    Place::unversioned(role, "identity")
-}
-
-/// Says what is wrong if a certificate is not valid now.
-fn check_dates(identity: &Identity) -> Result<(), String> {
-    let clock = "or correct this machine's clock if it is wrong";
-    let period = identity.period().map_err(|error| error.to_string())?;
-    let now = SystemTime::now();
-    let days = |time: Duration| time.as_secs() / (24 * 3600);
-    if let Ok(age) = now.duration_since(period.end) {
-        let days = days(age);
-        return Err(format!(
-            "has expired {days} days ago; renew it with `trefoil cluster renew`, {clock}"
-        ));
-    }
-    match period.begin.duration_since(now) {
-        Ok(wait) if !wait.is_zero() => {
-            Err(format!("is valid only in {} days; wait, {clock}", days(wait)))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The cluster that a member belongs to.
-///
-/// # Errors
-/// [`Error::Net`] if the authority's certificate cannot be read.
-pub fn cluster_id(identity: &Identity) -> Result<ClusterId> {
-    Ok(ClusterId::of_key(&identity.authority_public_key()?))
 }
 
 fn client_role(name: &str) -> Result<Role> {
@@ -560,28 +430,10 @@ fn replace(path: &Path, text: &str, private: bool) -> Result<()> {
     fs::rename(&temporary, path).map_err(|cause| Error::file(path, cause))
 }
 
-/// Refuses a key that others may read. One of root's may be read by a group: that is how systemd and Kubernetes
-/// hand secrets to a service, under whose user nothing else runs.
-pub(crate) fn check_private(key: &Path) -> Result<()> {
-    #[cfg(unix)]
-    if let Ok(data) = fs::metadata(key) {
-        let mode = std::os::unix::fs::PermissionsExt::mode(&data.permissions());
-        let of_root = std::os::unix::fs::MetadataExt::uid(&data) == 0;
-        let forbidden = if of_root { 0o037 } else { 0o077 };
-        if mode & forbidden != 0 {
-            let reason = format!(
-                "others may read this private key (mode {:03o}); run: chmod 600 {}",
-                mode & 0o777,
-                key.display()
-            );
-            return Err(Error::config(key.display(), reason));
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
     use crate::config::PORT;
 
