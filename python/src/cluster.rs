@@ -200,7 +200,7 @@ impl Connection {
     /// Checks that the servers answer. Returns round trips in seconds.
     fn ping(&self, py: Python<'_>) -> PyResult<Vec<f64>> {
         let told = self.with(py, |client| Ok(client.ping()?))?;
-        Ok(told.iter().map(|(_, took)| took.as_secs_f64()).collect())
+        Ok(told.iter().map(|pong| pong.round_trip.as_secs_f64()).collect())
     }
 
     /// Secret-shares a model among the servers.

@@ -92,6 +92,17 @@ pub struct Client {
     silence: Duration,
 }
 
+/// A server's answer to a ping.
+#[derive(Debug, Clone)]
+pub struct Pong {
+    /// The version of its program.
+    pub program: String,
+    /// The servers' defence against one that lies, as this one says.
+    pub security: Security,
+    /// The time until the answer came.
+    pub round_trip: Duration,
+}
+
 /// The state that the conversations of one job share.
 struct Joint {
     over: AtomicBool,
@@ -109,16 +120,16 @@ impl Client {
         Self { channels, sharing, silence }
     }
 
-    /// The versions of the servers' programs and the round trips to them.
+    /// What each server answers to a ping.
     ///
     /// # Errors
     /// [`Error::Unreachable`] naming the server that does not answer.
-    pub fn ping(&mut self) -> Result<Vec<(String, Duration)>> {
+    pub fn ping(&mut self) -> Result<Vec<Pong>> {
         self.all(|party, channel, silence, _| {
             let began = Instant::now();
             match ask(channel, &Request::Ping, silence)? {
-                Reply::Pong { party: found, program, .. } if found == party => {
-                    Ok((program, began.elapsed()))
+                Reply::Pong { party: found, program, security } if found == party => {
+                    Ok(Pong { program, security, round_trip: began.elapsed() })
                 }
                 Reply::Pong { party: found, .. } => Err(Error::config(
                     format_args!("servers[{party}]"),
@@ -134,18 +145,13 @@ impl Client {
     /// # Errors
     /// [`Error::Config`] that names it, [`Error::Unreachable`] naming a server that does not answer.
     pub fn require_proofs(&mut self) -> Result<()> {
-        let proven = self.all(|party, channel, silence, _| {
-            let Reply::Pong { security, .. } = ask(channel, &Request::Ping, silence)? else {
-                return Err(Error::refused(name_of(party), "it does not say whether it proves its messages"));
-            };
-            if security == Security::Checked {
-                return Ok(());
-            }
-            let reason = "it does not prove its messages, and this client's file asks for `security = \"checked\"`; \
-                          set the same in `party.toml` of all servers, or send them nothing";
-            Err(Error::config(name_of(party), reason))
-        });
-        proven.map(drop)
+        let answers = self.ping()?;
+        let Some(party) = answers.iter().position(|pong| pong.security != Security::Checked) else {
+            return Ok(());
+        };
+        let reason = "it does not prove its messages, and this client's file asks for `security = \"checked\"`; \
+                      set the same in `party.toml` of all servers, or send them nothing";
+        Err(Error::config(name_of(party), reason))
     }
 
     /// The models at each server that this client may use.

@@ -222,9 +222,9 @@ pub(super) fn ping(arguments: &Ping, global: &Global, output: Output) -> Result<
         let told = client.ping()?;
         times.resize(told.len(), Vec::new());
         programs.clear();
-        for (times, (program, time)) in times.iter_mut().zip(told) {
-            times.push(time);
-            programs.push(program);
+        for (times, pong) in times.iter_mut().zip(told) {
+            times.push(pong.round_trip);
+            programs.push(pong.program);
         }
     }
     let mut rows = Vec::new();

@@ -366,9 +366,10 @@ impl Core {
         let (outcome, session) = match ended {
             Ok(outcome) => (outcome, Ok(())),
             Err(error) => {
-                let mut failure = Failure::from(&error);
-                failure.reason = format!("the job failed: {error}; {}", advice(&error));
-                (Err(failure), Err(error))
+                let cheated = cheated(&error);
+                let advice = if cheated.is_some() { FIND_THE_LIAR } else { advice(&error) };
+                let reason = format!("the job failed: {error}; {advice}");
+                (Err(Failure { reason, cheated }), Err(error))
             }
         };
         match &outcome {
@@ -388,9 +389,6 @@ fn advice(error: &Error) -> &'static str {
     use mpc_core::Error as Mpc;
     use nn_layers::Error as Nn;
     match error {
-        Error::Mpc(Mpc::Cheated { .. }) | Error::Nn(Nn::Mpc(Mpc::Cheated { .. })) => {
-            "nothing was revealed; ask the operators of both, who must find out which of them did it"
-        }
         Error::Nn(Nn::Mpc(Mpc::Net(_) | Mpc::Ring(_)) | Nn::Ring(_)) => SEND_AGAIN,
         Error::Nn(_) => {
             "its plan cannot be computed so, and would fail again: its owner must put it again"
@@ -398,6 +396,22 @@ fn advice(error: &Error) -> &'static str {
         _ => SEND_AGAIN,
     }
 }
+
+/// The parties of which one did not follow the protocol, and the check that showed it, if that is the error.
+fn cheated(error: &Error) -> Option<([usize; 2], String)> {
+    use mpc_core::Error::Cheated;
+    use nn_layers::Error::Mpc;
+    match error {
+        Error::Mpc(Cheated { suspects, step }) | Error::Nn(Mpc(Cheated { suspects, step })) => {
+            Some((suspects.map(|party| party.0), step.clone()))
+        }
+        _ => None,
+    }
+}
+
+/// The advice after a lie.
+const FIND_THE_LIAR: &str =
+    "nothing was revealed; ask the operators of both, who must find out which of them did it";
 
 /// The advice after a failure that passes.
 const SEND_AGAIN: &str =

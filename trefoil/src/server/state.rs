@@ -11,7 +11,7 @@ use net::Canceller;
 
 use super::{jobs::Work, quota::Reserved};
 use crate::{
-    Digest, Error, Id,
+    Digest, Id,
     queue::{Follower, Joins, Leader},
     watch::Watched,
     wire::{Cost, JobState, Link},
@@ -110,20 +110,6 @@ pub(super) struct Failure {
 impl From<String> for Failure {
     fn from(reason: String) -> Self {
         Self { reason, cheated: None }
-    }
-}
-
-impl From<&Error> for Failure {
-    fn from(error: &Error) -> Self {
-        use mpc_core::Error::Cheated;
-        use nn_layers::Error::Mpc;
-        let cheated = match error {
-            Error::Mpc(Cheated { suspects, step }) | Error::Nn(Mpc(Cheated { suspects, step })) => {
-                Some((suspects.map(|party| party.0), step.clone()))
-            }
-            _ => None,
-        };
-        Self { reason: error.to_string(), cheated }
     }
 }
 
