@@ -6,10 +6,8 @@
 use mpc_core::{Finish, ProducedBy, Product, Protocol, Result, Term};
 use ring_arith::{Engine, EngineTensor};
 
-use super::stated::alike;
-use crate::{BitShare, Rss, Share};
-
-type Job<'a, T> = Product<'a, Share<T>, BitShare<T>>;
+use super::{Job, stated::alike};
+use crate::{Rss, Share};
 
 /// True if one relation speaks of all terms.
 pub(crate) fn of_one_kind<T: EngineTensor>(job: &Job<'_, T>) -> bool {
@@ -34,25 +32,20 @@ impl<E: Engine> Rss<E> {
         &mut self,
         jobs: &[Job<'_, E::Tensor>],
     ) -> Result<Vec<ProducedBy<Self>>> {
-        let (mut first, mut others, mut of) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, job) in jobs.iter().enumerate() {
-            let mut kinds = by_kind(job).into_iter();
-            first.push(kinds.next().unwrap_or_default());
-            for terms in kinds {
-                others.push(Product {
-                    terms,
-                    summands: Vec::new(),
-                    finish: Finish::Raw,
-                    sums: None,
-                });
-                of.push(at);
-            }
-        }
+        let mut kinds: Vec<_> = jobs.iter().map(by_kind).collect();
+        let firsts: Vec<_> = kinds.iter_mut().map(|kinds| kinds.remove(0)).collect();
+        let counts: Vec<_> = kinds.iter().map(Vec::len).collect();
+        let (summands, finish, sums) = (Vec::new(), Finish::Raw, None);
+        let others: Vec<_> = kinds
+            .into_iter()
+            .flatten()
+            .map(|terms| Product { terms, summands: summands.clone(), finish, sums })
+            .collect();
         let others = self.products(&others)?;
-        let jobs = jobs.iter().zip(first).enumerate().map(|(at, (job, terms))| {
-            let added = of.iter().zip(&others).filter(|(of, _)| **of == at);
+        let mut others = others.iter();
+        let jobs = jobs.iter().zip(firsts).zip(counts).map(|((job, terms), count)| {
             let mut job = Product { terms, ..job.clone() };
-            job.summands.extend(added.map(|(_, other)| (&other.share, 0)));
+            job.summands.extend(others.by_ref().take(count).map(|other| (&other.share, 0)));
             job
         });
         self.products(&jobs.collect::<Vec<_>>())

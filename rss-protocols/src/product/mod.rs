@@ -353,7 +353,7 @@ impl<E: Engine> Rss<E> {
         let plus = self.sum_of_addends(job, shape)?;
         let plus = plus.map(|plus| self.flat_pair(&plus)).transpose()?;
         if job.terms.iter().any(|term| term.op != Bilinear::Mul) {
-            return Stated::map(&job.terms, plus, shape.len(), chunks);
+            return Ok(Stated::map(&job.terms, plus, shape.len(), chunks));
         }
         let mut terms = Vec::with_capacity(job.terms.len());
         for term in &job.terms {

@@ -79,28 +79,22 @@ impl<T: EngineTensor> Stated<T> {
         Self { products: Products::Words(terms), plus }
     }
 
-    /// Of bilinear maps whose result has `len` words in so many chunks.
-    ///
-    /// # Errors
-    /// If they differ in kind or shape: their sum has no relation.
+    /// Of bilinear maps of one kind and shape, whose result has `len` words in `chunks` chunks.
     pub fn map(
         terms: &[Term<'_, Share<T>>],
         plus: Option<[T; 2]>,
         len: usize,
         chunks: usize,
-    ) -> Result<Self> {
+    ) -> Self {
         let first = &terms[0];
-        if !terms.iter().all(|term| alike(first, term)) {
-            let reason = "a checked session has no sums of products of different kinds or shapes";
-            return Err(invalid("product", reason));
-        }
+        assert!(terms.iter().all(|term| alike(first, term)), "each kind is a product of its own");
         let map = StatedMap {
             op: first.op.clone(),
             terms: terms.iter().map(|term| [term.lhs.clone(), term.rhs.clone()]).collect(),
             len,
             owed: Mutex::new(Owed { chunks, by: Default::default() }),
         };
-        Ok(Self { products: Products::Map(Arc::new(map), 0..len), plus })
+        Self { products: Products::Map(Arc::new(map), 0..len), plus }
     }
 
     /// That of some of the words.

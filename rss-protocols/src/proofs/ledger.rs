@@ -68,7 +68,7 @@ pub(crate) struct Record<E: Engine> {
 /// All chunks whose messages are not proven yet, in the order in which all parties began them.
 pub(crate) struct Ledger<E: Engine> {
     pub chunks: Vec<Record<E>>,
-    /// The elements of the chunks.
+    /// The sum of the chunks' elements.
     pub elements: usize,
 }
 
@@ -86,7 +86,7 @@ impl<E: Engine> Default for Ledger<E> {
 }
 
 impl<'a, E: Engine> Recorder<'a, E> {
-    /// Begins a chunk of so many elements.
+    /// Begins a chunk.
     pub fn begin(
         ledger: &'a RefCell<Ledger<E>>,
         elements: usize,
