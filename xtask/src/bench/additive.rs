@@ -70,7 +70,7 @@ fn once<P: Protocol<Engine = CpuEngine>>(
     });
 }
 
-pub(super) fn product<P: Protocol>(
+fn product<P: Protocol>(
     mpc: &mut P,
     x: &P::Share,
     map: Bilinear,
@@ -80,8 +80,16 @@ pub(super) fn product<P: Protocol>(
 }
 
 pub(super) fn cut<P: Protocol>(mpc: &mut P, x: &P::Share) -> mpc_core::Result<()> {
+    truncated(mpc, x, Bilinear::Mul)
+}
+
+pub(super) fn truncated<P: Protocol>(
+    mpc: &mut P,
+    x: &P::Share,
+    map: Bilinear,
+) -> mpc_core::Result<()> {
     let finish = Finish::Truncate { bits: 20, mode: TruncationMode::Default };
-    product(mpc, x, Bilinear::Mul, finish)
+    product(mpc, x, map, finish)
 }
 
 pub(super) fn relu<P: Protocol>(mpc: &mut P, x: &P::Share) -> mpc_core::Result<()> {

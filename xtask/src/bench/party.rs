@@ -30,6 +30,19 @@ pub(crate) struct Setup {
     pub(crate) security: Security,
 }
 
+impl Setup {
+    /// Three parties of replicated sharing in one process, on the CPU, without proofs.
+    pub(crate) fn in_process(threads: usize) -> Self {
+        Self {
+            network: Network::InProcess,
+            threads,
+            engine: EngineChoice::Cpu,
+            protocol: Protocol::Rss,
+            security: Security::SemiHonest,
+        }
+    }
+}
+
 /// A case that takes longer than this many seconds, in our system or another one, runs only twice.
 pub(super) const LONG: f64 = 2.0;
 

@@ -2,27 +2,24 @@
 
 use anyhow::{Context, Result};
 use dist_proofs::{Batch, Known, LeftOperand, Proofs, RightOperand, Side, Statements, Verdict};
-use mpc_core::{Deal, Finish, Protocol, Security, TestWorld, TruncationMode};
+use mpc_core::{Deal, Protocol, Security, TestWorld};
 use net::launch;
 use ring_arith::{Bilinear, CpuEngine, Engine, Generator, Shape, Tensor};
 use rss_protocols::{Options, Rss, Share};
 
 use super::{
     Bench, Case, Timing,
-    additive::{cut, product, relu},
+    additive::{cut, relu, truncated},
 };
 
 /// An operation on shares of a tensor.
 type Work = fn(&mut Rss<CpuEngine>, &Share<Tensor>) -> mpc_core::Result<()>;
 
-/// Operations of a checked session, with what proves them, and the shapes of their operands.
+/// Operations of a checked session, and the shapes of their operands.
 const SESSIONS: &[(&str, &[usize], Work)] = &[
     ("proofs/session/mul-trunc/2e5", &[200_000], cut),
     ("proofs/session/relu/2e5", &[200_000], relu),
-    ("proofs/session/matmul/512", &[512, 512], |mpc, x| {
-        let finish = Finish::Truncate { bits: 20, mode: TruncationMode::Default };
-        product(mpc, x, Bilinear::MATMUL, finish)
-    }),
+    ("proofs/session/matmul/512", &[512, 512], |mpc, x| truncated(mpc, x, Bilinear::MATMUL)),
 ];
 
 /// The cases of this module.

@@ -4,12 +4,10 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-use gpu_kernels::EngineChoice;
-use mpc_core::Security;
 
 use super::party::Setup;
 use super::peers::Peer;
-use super::{Bench, Effort, Network, Protocol, Timing, protocols};
+use super::{Bench, Effort, Network, Timing, protocols};
 use crate::python::{MODULE, environment, interpreter, libraries, stage};
 
 /// A case, its size, and its comparison.
@@ -54,10 +52,7 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
                 Some(driver) => driver,
                 none => none.insert(start(threads)?),
             };
-            let engine = EngineChoice::Cpu;
-            let protocol = Protocol::Rss;
-            let security = Security::SemiHonest;
-            let setup = Setup { network: Network::InProcess, threads, engine, protocol, security };
+            let setup = Setup::in_process(threads);
             let (mine, other) = in_turn(call, driver, setup, case.effort())?;
             case.protocol("rss").engine("cpu").network(Network::InProcess).threads(threads);
             case.size(call.size).timing(mine);

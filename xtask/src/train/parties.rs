@@ -3,8 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use gpu_kernels::EngineChoice;
-use mpc_core::{Operand, Protocol as _, Security};
+use mpc_core::{Operand, Protocol as _};
 use net::{Meter, Party, Session};
 use nn_layers::train::State;
 use ring_arith::{Shape, Tensor};
@@ -12,7 +11,6 @@ use ring_arith::{Shape, Tensor};
 use super::Epoch;
 use super::task::Task;
 use crate::bench::party::{self, Mpc, Setup, input, open};
-use crate::bench::{Network, Protocol};
 
 /// The parties' measurements of a training.
 pub(super) struct Cost {
@@ -26,10 +24,7 @@ pub(super) struct Cost {
 }
 
 pub(super) fn train(task: &Task, threads: usize) -> Result<(Vec<Epoch>, Cost)> {
-    let engine = EngineChoice::Cpu;
-    let (network, protocol) = (Network::InProcess, Protocol::Rss);
-    let security = Security::SemiHonest;
-    let setup = Setup { network, threads, engine, protocol, security };
+    let setup = Setup::in_process(threads);
     let parties = party::threads("train", &setup, |session| run(task, session, &setup))?;
     let bytes = parties.iter().map(|(_, cost)| cost.bytes).max().unwrap_or(0);
     let (epochs, cost) = parties.into_iter().next().context("three parties return nothing")?;

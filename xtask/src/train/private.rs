@@ -5,8 +5,7 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use gpu_kernels::EngineChoice;
-use mpc_core::{Operand, Protocol as _, Security};
+use mpc_core::{Operand, Protocol as _};
 use net::{Party, Session};
 use nn_layers::HostTensor;
 use nn_layers::train::State;
@@ -15,14 +14,10 @@ use ring_arith::Shape;
 use super::task::Task;
 use super::{clear, parties};
 use crate::bench::party::{self, Mpc, Setup, input, open};
-use crate::bench::{Network, Protocol};
 
 /// Trains, and prints after each epoch the accuracy of both trainings and the privacy of an image.
 pub(super) fn train(task: &Task, threads: usize) -> Result<()> {
-    let engine = EngineChoice::Cpu;
-    let (network, protocol) = (Network::InProcess, Protocol::Rss);
-    let security = Security::SemiHonest;
-    let setup = Setup { network, threads, engine, protocol, security };
+    let setup = Setup::in_process(threads);
     party::threads("train", &setup, |session| run(task, session, &setup))?;
     Ok(())
 }
