@@ -218,6 +218,22 @@ fn masked_places_take_no_part_whatever_their_scores() {
 }
 
 #[test]
+fn rows_that_a_known_mask_hides_wholly_are_uniform() {
+    // As in onnxruntime and PyTorch: the least number swallows the scores.
+    let rows = |operator: &str, operands: &[&str], hide: f32, bias: f32| {
+        model(&[2, 4])
+            .floats("hide", &[2, 4], &[hide, hide, hide, hide, 0.0, hide, bias, 0.0])
+            .node(operator, operands, "scores", &[])
+            .node("Softmax", &["scores"], "y", &[])
+            .run(&[7.0, -2.0, 3.0, 0.0, 1.0, 2e6, 0.5, 0.0])
+    };
+    let wanted = [0.25, 0.25, 0.25, 0.25, 0.4223, 0.0, 0.4223, 0.1554];
+    near(&rows("Add", &["x", "hide"], f32::MIN, 0.5), &wanted);
+    near(&rows("Add", &["hide", "x"], f32::NEG_INFINITY, 0.5), &wanted);
+    near(&rows("Sub", &["x", "hide"], 1e30, -0.5), &wanted);
+}
+
+#[test]
 fn what_is_taken_away_hides_where_it_is_large() {
     // As XLNet masks: `scores - 1e30 * mask`.
     let hiding = |operands: &[&str]| {

@@ -160,21 +160,38 @@ impl Mask {
             self.more = Some(given);
             return Ok(());
         };
-        let values = value.floats();
-        if values.iter().all(|v| *v > -1e9) {
-            self.more = Some(given);
-            return Ok(());
-        }
-        self.hides = true;
-        let name = n.attributes.name;
-        let counts = values.iter().map(|v| i64::from(*v > -1e9)).collect();
-        let counts = HostTensor::integers(value.dims(), counts)?;
-        let finite = value.map(|v| if v > -1e9 { v } else { 0.0 });
-        self.counts = Some(n.to.graph.public(name, counts));
-        if finite.uniform() != Some(0.0) {
-            self.more = Some(n.to.graph.public(name, finite));
+        let secret = n.to.graph.public_behind(given).is_none();
+        match Self::of_numbers(n, &value, secret)? {
+            Some(mask) => *self = mask,
+            None => self.more = Some(given),
         }
         Ok(())
+    }
+
+    /// The mask of known numbers that are added to scores, if some of them hide. Which ones do is public; the others
+    /// stay a weight if they are one.
+    pub fn of_numbers(n: &mut Node<'_, '_>, values: &HostTensor, secret: bool) -> Result<Option<Self>> {
+        let counts = |v: f64| v > -math::HIDES;
+        if values.is_int() || values.floats().iter().all(|v| counts(*v)) {
+            return Ok(None);
+        }
+        let name = n.attributes.name;
+        let counted = values.floats().iter().map(|v| i64::from(counts(*v))).collect();
+        let counted = HostTensor::integers(values.dims(), counted)?;
+        let finite = values.map(|v| if counts(v) { v } else { 0.0 });
+        let more = match finite.uniform() {
+            Some(0.0) => None,
+            _ if secret => Some(n.to.graph.weight(name, finite)),
+            _ => Some(n.to.graph.public(name, finite)),
+        };
+        let counts = Some(n.to.graph.public(name, counted));
+        Ok(Some(Self { more, counts, hides: true }))
+    }
+
+    /// Scores with the mask's numbers added, and with those that it hides replaced.
+    pub fn applied(&self, n: &mut Node<'_, '_>, scores: ValueId) -> Result<ValueId> {
+        let scores = self.added(n, scores)?;
+        self.hidden(n, scores)
     }
 
     fn added(&self, n: &mut Node<'_, '_>, scores: ValueId) -> Result<ValueId> {

@@ -2,6 +2,7 @@
 
 use nn_layers::{Binary, Dim, HostTensor, Op, Unary, ValueId};
 
+use super::attention::Mask;
 use super::quantise::Scale;
 use super::shape::{common, fixed, spread};
 use super::{folded, whole};
@@ -15,7 +16,7 @@ use crate::onnx::node::Node;
 pub(crate) const MASKED: f64 = -1_048_576.0;
 
 /// Numbers beyond this hide, where only a softmax sees them.
-const HIDES: f64 = 1e9;
+pub(crate) const HIDES: f64 = 1e9;
 
 pub(crate) fn gemm(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (a, b) = (n.input(0)?, n.input(1)?);
@@ -189,6 +190,11 @@ pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let f = match n.operator {
         // `(1 - mask) * -3.4e38` is added to scores.
         "Add" | "Mul" => {
+            if n.operator == "Add"
+                && let Some(hidden) = hidden_by(n, x, y)?
+            {
+                return Ok(vec![hidden]);
+            }
             if !all_known(n, &[x, y])? {
                 (x, y) = (unmasked(n, x)?, unmasked(n, y)?);
             }
@@ -198,6 +204,9 @@ pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
             Binary::Add
         }
         "Sub" => {
+            if let Some(hidden) = hidden_by(n, x, y)? {
+                return Ok(vec![hidden]);
+            }
             if !all_known(n, &[x, y])? {
                 let taken = n.score.map(Score::turned);
                 (x, y) = (unmasked(n, x)?, unmasked_as(n, y, taken)?);
@@ -227,6 +236,26 @@ pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         other => return Err(n.unsupported(format!("as {other}"))),
     };
     Ok(vec![n.binary_op(f, x, y)?])
+}
+
+/// A sum or difference of scores and known numbers of which some hide: hidden scores are replaced, so that they take no
+/// part whatever they are, and a row of which all are hidden is uniform.
+fn hidden_by(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<Option<ValueId>> {
+    if n.score != Some(Score::Added) {
+        return Ok(None);
+    }
+    let taken_away = n.operator == "Sub";
+    let (scores, mask, known) = match (n.to.graph.known(x)?, n.to.graph.known(y)?) {
+        (None, Some(known)) => (x, y, known),
+        (Some(known), None) if !taken_away => (y, x, known),
+        _ => return Ok(None),
+    };
+    let added = if taken_away { known.map(|v| -v) } else { known };
+    let secret = n.to.graph.public_behind(mask).is_none();
+    match Mask::of_numbers(n, &added, secret)? {
+        Some(mask) => mask.applied(n, scores).map(Some),
+        None => Ok(None),
+    }
 }
 
 /// A product of which a factor may be a scale that depends on the input.
