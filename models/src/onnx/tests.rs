@@ -652,3 +652,35 @@ fn fused_operators_serve_every_batch() {
         near(&y[0].floats(), &[1.75, -2.0].repeat(rows));
     }
 }
+
+/// A step of grouped attention after earlier ones gives the last row of attention to all positions at once.
+#[test]
+fn grouped_attention_goes_on_from_earlier_keys_and_values() {
+    let step = |mut built: Built, from: [&str; 3], last: i64, outputs: [&str; 3]| {
+        let [x, key, value] = from;
+        let length = format!("last {last}");
+        let operands = [x, "", "", key, value, &length, "total", "cosines", "sines"];
+        let heads = [("num_heads", 2), ("kv_num_heads", 1), ("do_rotary", 1)];
+        built = built.ints(&length, &[last]).node("GroupQueryAttention", &operands, "", &heads);
+        let node = built.nodes.last_mut().unwrap();
+        node.domain = "com.microsoft".to_owned();
+        node.output = outputs.map(str::to_owned).to_vec();
+        built
+    };
+    let angles = [0.0f32, 0.5, 1.0, 1.5].map(|a| [a.cos(), a.sin()]);
+    let mut built = model(&[1, 3, 8])
+        .ints("total", &[3])
+        .ints("split", &[2, 1])
+        .floats("cosines", &[4, 1], &angles.map(|[cosine, _]| cosine))
+        .floats("sines", &[4, 1], &angles.map(|[_, sine]| sine));
+    built = step(built, ["x", "", ""], 2, ["whole", "", ""]);
+    built = built.node("Split", &["x", "split"], "", &[("axis", 1)]);
+    built.nodes.last_mut().unwrap().output = ["first", "second"].map(str::to_owned).to_vec();
+    built = step(built, ["first", "", ""], 1, ["before", "key", "value"]);
+    built = step(built, ["second", "key", "value"], 2, ["after", "", ""]);
+    let y = built
+        .node("Concat", &["before", "after"], "steps", &[("axis", 1)])
+        .node("Sub", &["whole", "steps"], "y", &[])
+        .run(&(0..24).map(|i| 2.0 * f64::from(i * i).sin()).collect::<Vec<_>>());
+    near(&y, &[0.0; 12]);
+}

@@ -1,5 +1,7 @@
 //! Attention of the domain `com.microsoft`.
 
+use std::ops::Range;
+
 use nn_layers::{Binary, HostTensor, Op, Unary, ValueId};
 
 use super::super::attention::{Heads, Mask, four, repeat_heads, rotated, rows_at, split_heads};
@@ -19,9 +21,26 @@ struct Past {
     value: ValueId,
 }
 
+impl Past {
+    /// Its two operands, if the node has them.
+    fn given(n: &Node<'_, '_>, [key, value]: [usize; 2]) -> Option<Self> {
+        Some(Self { key: n.optional(key)?, value: n.optional(value)? })
+    }
+
+    /// Puts the keys and values of a step behind those of earlier ones, if there are any; returns how many there are.
+    fn extended(past: Option<Self>, n: &mut Node<'_, '_>, heads: &mut Heads) -> Result<usize> {
+        let Some(past) = past else { return Ok(0) };
+        heads.k = n.add(Op::Concat(2), &[past.key, heads.k])?;
+        heads.v = n.add(Op::Concat(2), &[past.value, heads.v])?;
+        Ok(four(n, past.key)?[2])
+    }
+}
+
 /// The keys that a query sees by its place.
 struct Window {
     causal: bool,
+    /// The number of keys of earlier steps.
+    earlier: usize,
     /// The number of keys before its own that a query sees; all of them if it is none.
     before: Option<usize>,
 }
@@ -79,9 +98,11 @@ fn projected(
         }
         None => None,
     };
-    let heads = Heads { q: parts[0], k: parts[1], v: parts[2], flat: true };
-    let window = Window { causal: n.attributes.int("unidirectional", 0) != 0, before: None };
-    let (y, mut present) = attended(n, heads, past, [n.optional(mask), n.optional(more)], &window)?;
+    let mut heads = Heads { q: parts[0], k: parts[1], v: parts[2], flat: true };
+    let earlier = Past::extended(past, n, &mut heads)?;
+    let causal = n.attributes.int("unidirectional", 0) != 0;
+    let window = Window { causal, earlier, before: None };
+    let (y, mut present) = attended(n, heads, [n.optional(mask), n.optional(more)], &window)?;
     if !n.reads(1) {
         return Ok(vec![y]);
     }
@@ -98,13 +119,11 @@ pub(crate) fn multi_head(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         return Err(n.unsupported("with a buffer of earlier steps"));
     }
     let count = n.attributes.int("num_heads", 0);
-    let heads = separate(n, count)?;
-    let past = match (n.optional(6), n.optional(7)) {
-        (Some(key), Some(value)) => Some(Past { key, value }),
-        _ => None,
-    };
-    let window = Window { causal: n.attributes.int("unidirectional", 0) != 0, before: None };
-    let (y, [k, v]) = attended(n, heads, past, [n.optional(4), n.optional(5)], &window)?;
+    let mut heads = separate(n, count)?;
+    let earlier = Past::extended(Past::given(n, [6, 7]), n, &mut heads)?;
+    let causal = n.attributes.int("unidirectional", 0) != 0;
+    let window = Window { causal, earlier, before: None };
+    let (y, [k, v]) = attended(n, heads, [n.optional(4), n.optional(5)], &window)?;
     Ok(vec![y, k, v])
 }
 
@@ -149,7 +168,7 @@ fn separate(n: &mut Node<'_, '_>, count: i64) -> Result<Heads> {
     Ok(Heads { q, k, v, flat: true })
 }
 
-/// Attention in which several heads of queries share one of keys, without earlier steps.
+/// Attention in which several heads of queries share one of keys.
 pub(crate) fn grouped(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     n.refuse_attributes(&["smooth_softmax", "qk_output", "kv_cache_bit_width"])?;
     for name in ["k_quant_type", "v_quant_type"] {
@@ -159,11 +178,6 @@ pub(crate) fn grouped(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     }
     if n.optional(11).is_some() {
         return Err(n.unsupported("with a sink for each head"));
-    }
-    for past in [3, 4] {
-        if n.optional(past).is_some_and(|past| n.dims(past).get(2) != Some(&0)) {
-            return Err(n.unsupported("with keys and values of earlier steps"));
-        }
     }
     let (count, shared) = (n.attributes.int("num_heads", 0), n.attributes.int("kv_num_heads", 0));
     let mut parts = [n.input(0)?; 3];
@@ -185,16 +199,26 @@ pub(crate) fn grouped(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (k, v) = (split_heads(n, k, shared)?, split_heads(n, v, shared)?);
     let mut heads = Heads { q, k, v, flat: true };
     let length = four(n, heads.q)?[2];
+    let past = Past::given(n, [3, 4]);
+    let past = past.filter(|past| n.dims(past.key).get(2) != Some(&0));
+    let earlier = match past {
+        Some(past) => four(n, past.key)?[2],
+        None => 0,
+    };
     let lengths = n.ints(n.input(5)?, "lengths of the keys")?;
-    if lengths.iter().any(|&last| last != length as i64 - 1) {
-        return Err(n.unsupported("of padded sequences"));
+    if let Some(other) = lengths.iter().find(|&&last| last + 1 != (earlier + length) as i64) {
+        return Err(n.unsupported(format!(
+            "whose keys end at position {other}, of {earlier} earlier ones and {length} more; padded sequences and \
+             buffers that are longer than their contents are not"
+        )));
     }
     if n.attributes.int("do_rotary", 0) != 0 {
         let interleaved = n.attributes.int("rotary_interleaved", 0) != 0;
-        let angles = angles(n, [7, 8], n.optional(9), length)?;
+        let angles = angles(n, [7, 8], n.optional(9), earlier..earlier + length)?;
         heads.q = rotated(n, heads.q, angles, interleaved)?;
         heads.k = rotated(n, heads.k, angles, interleaved)?;
     }
+    Past::extended(past, n, &mut heads)?;
     let present = [heads.k, heads.v];
     repeat_heads(n, &mut heads)?;
     // Its own key is one of them.
@@ -202,8 +226,8 @@ pub(crate) fn grouped(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         0 => return Err(n.unsupported("with a window of no keys")),
         size => usize::try_from(size - 1).ok().filter(|_| size > 0),
     };
-    let window = Window { causal: true, before };
-    let (y, _) = attended(n, heads, None, [None, n.optional(10)], &window)?;
+    let window = Window { causal: true, earlier, before };
+    let (y, _) = attended(n, heads, [None, n.optional(10)], &window)?;
     Ok(vec![y, present[0], present[1]])
 }
 
@@ -212,13 +236,14 @@ fn angles(
     n: &mut Node<'_, '_>,
     tables: [usize; 2],
     at: Option<ValueId>,
-    length: usize,
+    places: Range<usize>,
 ) -> Result<[ValueId; 2]> {
+    let length = places.len();
     // A single position is that of the first element.
     let single = at.filter(|&at| n.dims(at).iter().product::<usize>() == 1 && length > 1);
     let start = match single {
         Some(at) => n.ints(at, "first positions")?[0],
-        None => 0,
+        None => places.start as i64,
     };
     let mut angles = [n.input(tables[0])?, n.input(tables[1])?];
     for table in &mut angles {
@@ -266,7 +291,7 @@ pub(crate) fn rotary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         return Err(n.attributes.error(format!("{half} angles for {turned} of {size} elements")));
     }
     let at = n.input(1)?;
-    let angles = angles(n, [2, 3], Some(at), length)?;
+    let angles = angles(n, [2, 3], Some(at), 0..length)?;
     let interleaved = n.attributes.int("interleaved", 0) != 0;
     let mut y = rotated(n, x, angles, interleaved)?;
     y = math::times(n, y, n.attributes.float("scale", 1.0))?;
@@ -281,17 +306,10 @@ pub(crate) fn rotary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 fn attended(
     n: &mut Node<'_, '_>,
     heads: Heads,
-    past: Option<Past>,
     [mask, more]: [Option<ValueId>; 2],
     window: &Window,
 ) -> Result<(ValueId, [ValueId; 2])> {
-    let Heads { q, mut k, mut v, .. } = heads;
-    let mut earlier = 0;
-    if let Some(past) = past {
-        earlier = four(n, past.key)?[2];
-        k = n.add(Op::Concat(2), &[past.key, k])?;
-        v = n.add(Op::Concat(2), &[past.value, v])?;
-    }
+    let Heads { q, k, v, .. } = heads;
     let ([batch, _, queries, size], [.., keys, _]) = (four(n, q)?, four(n, k)?);
     let scale = match n.attributes.float("scale", 0.0) {
         0.0 => 1.0 / (size as f64).sqrt(),
@@ -313,7 +331,7 @@ fn attended(
         let hides = padding(n, mask, [batch, queries, keys])?;
         scores = n.binary_op(Binary::Add, scores, hides)?;
     }
-    let counts = seen(n, [queries, keys], earlier, window)?;
+    let counts = seen(n, [queries, keys], window)?;
     scores = Mask::by_place(counts).hidden(n, scores)?;
     let weights = n.add(Op::Softmax { axis: 3, log: false }, &[scores])?;
     let y = math::product(n, weights, v)?;
@@ -326,11 +344,10 @@ fn attended(
 fn seen(
     n: &mut Node<'_, '_>,
     [queries, keys]: [usize; 2],
-    earlier: usize,
     window: &Window,
 ) -> Result<Option<ValueId>> {
     let sees = |i: usize| {
-        let (query, key) = (i / keys + earlier, i % keys);
+        let (query, key) = (i / keys + window.earlier, i % keys);
         let near = window.before.is_none_or(|before| key + before >= query);
         near && (!window.causal || key <= query)
     };
