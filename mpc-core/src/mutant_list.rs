@@ -23,6 +23,7 @@ const MUTANTS: &[Mutant] = &[
     mutant("products: as wide as one term", "tight widths"),
     mutant("products: a summand takes no room", "tight widths"),
     mutant("max: differences as wide as numbers", "tight widths"),
+    mutant("sort: differences as wide as numbers", "tight widths"),
     mutant("with_bound: half the bound", "tight widths"),
     mutant("div: numerators of 40 bits", "tight widths"),
     mutant("look-up: powers of two compared a bit short", "widest results for slow links"),
@@ -46,6 +47,7 @@ const MUTANTS: &[Mutant] = &[
     mutant("log-softmax: ln 2 to four digits", "rows of exponentials"),
     mutant("sum of squares: a mixed product once", "rows"),
     mutant("normalize: a mixed product once", "rows"),
+    mutant("sort: places in the bits of numbers", "sorting"),
     mutant("tournament: equals keep the later", "maxima"),
 ];
 
@@ -76,6 +78,7 @@ fn check(name: &str) {
             let measured = accuracy::exponentials_measured(world, make, 20, &[1 << 17]);
             assert!(measured.iter().all(|measured| measured.of_bound < 1.0), "{measured:?}");
         }
+        "sorting" => conformance::sorting(world, make),
         "maxima" => conformance::maxima(world, make),
         _ => panic!("there is no check `{name}`"),
     }

@@ -108,7 +108,7 @@ fn one<S>(answers: Vec<Vec<S>>) -> Result<S> {
 }
 
 /// Every element's place along the first axis.
-fn positions<P: Protocol>(mpc: &P, shape: &Shape) -> Result<P::Share> {
+pub(crate) fn positions<P: Protocol>(mpc: &P, shape: &Shape) -> Result<P::Share> {
     let each = shape.dims()[1..].iter().product::<usize>().max(1);
     let words = (0..shape.len()).map(|i| (i / each) as u64).collect();
     let words = mpc.engine().upload(Tensor::new(shape.clone(), words)?)?;

@@ -10,5 +10,6 @@ mod functions;
 mod noise;
 mod openings;
 mod pages;
+mod sorting;
 mod tape;
 mod truncation;

@@ -25,6 +25,7 @@ mod kept;
 mod linear;
 pub mod model;
 mod products;
+mod sorting;
 mod widths;
 
 use net::{Party, Session};
@@ -42,6 +43,7 @@ pub use linear::{inputs_and_openings, linear_maps, sums_and_concatenation};
 pub use products::{
     fused_relu, large_tensors, product_summands, raw_products, truncated_products, truncations,
 };
+pub use sorting::sorting;
 pub use widths::{tight_widths, widest_results, widest_results_for_slow_links};
 
 use crate::{Protocol, Result, TestWorld, Words, seed::SplitMix64};
@@ -64,7 +66,7 @@ macro_rules! conformance {
                 local_bits gates prefixes bit_decomposition zero_tests selections bits_as_words
                 weighted_sums
                 comparisons maxima refusals
-                choices orderings extrema approximations rows layers tight_widths
+                choices orderings extrema sorting approximations rows layers tight_widths
                 widest_results widest_results_for_slow_links chains pieces
             }
         }

@@ -96,6 +96,27 @@ fn linear<P: Protocol>() -> Vec<Case<P>> {
         each("largest", |mpc, x| f::max(mpc, x, 1), |r| vec![largest(r)], 0.0),
         each("smallest", |mpc, x| f::min(mpc, x, 1), |r| vec![-largest(&map(r, |x| -x))], 0.0),
         each(
+            "sorted",
+            |mpc, x| f::sort(mpc, x, 1),
+            |r| {
+                let mut r = r.to_vec();
+                r.sort_by(f64::total_cmp);
+                r
+            },
+            0.0,
+        ),
+        each(
+            "largest three",
+            |mpc, x| Ok(f::top_k(mpc, x, 3, 1)?.0),
+            |r| {
+                let mut r = r.to_vec();
+                r.sort_by(|a, b| b.total_cmp(a));
+                r.truncate(3);
+                r
+            },
+            0.0,
+        ),
+        each(
             "largest in a border",
             |mpc, x| {
                 let rows = x.shape().dims()[0];

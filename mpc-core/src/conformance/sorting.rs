@@ -1,0 +1,137 @@
+//! Sorting and numbers at places of the order, over the protocol under test.
+
+use net::Party;
+use ring_arith::{FracBits, Shape};
+
+use super::{Make, agreed};
+use crate::{Protocol, Result, SecretTensor, TestWorld, functions as f, seed::SplitMix64};
+
+const DIMS: [usize; 3] = [3, 7, 2];
+
+/// Whole and half numbers with many ties, and the ends of the range.
+fn values(world: &TestWorld) -> Vec<f64> {
+    let mut draw = SplitMix64::new(world.seed());
+    let mut values: Vec<f64> =
+        (0..42).map(|_| (draw.real(-3.0, 3.0) * 2.0).round() / 2.0).collect();
+    values[1] = 4_398_046_511_103.0;
+    values[4] = -4_398_046_511_103.0;
+    values[9] = -4_398_046_511_103.0;
+    values
+}
+
+/// Numbers along every axis in order, their places (those of a stable order) and columns beside them, with few bits and
+/// with as many as there are; the largest few, order statistics, medians, quantiles and counts of distinct numbers.
+pub fn sorting<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
+    let numbers = values(world);
+    let small: Vec<f64> = numbers.iter().map(|v| v.clamp(-8.0, 8.0)).collect();
+    let inputs = [small.clone(), numbers.clone()];
+    let got = agreed(world, make, move |mpc: &mut P| {
+        let mut results = Vec::new();
+        for (input, width) in inputs.iter().zip([25, 63]) {
+            let mine = (mpc.me() == Party(0)).then_some(&input[..]);
+            let x = f::input(mpc, Party(0), &Shape::new(DIMS)?, mine, FracBits::DEFAULT)?;
+            let x = x.with_width(width);
+            for axis in 0..3 {
+                results.extend(of_axis(mpc, &x, axis)?);
+            }
+        }
+        f::reveal_all(mpc, &results.iter().collect::<Vec<_>>())
+    });
+    let mut got = got.into_iter();
+    for input in [small, numbers] {
+        for axis in 0..3 {
+            let results: Vec<_> = got.by_ref().take(NAMES.len()).collect();
+            for (r, row) in rows(&input, axis).iter().enumerate() {
+                for ((name, want), got) in NAMES.iter().zip(of_row(row)).zip(&results) {
+                    let got = along(got, axis, want.len(), r);
+                    let close = got.iter().zip(&want).all(|(g, w)| (g - w).abs() <= 9e-6);
+                    let exact = ["median", "quantiles"].contains(name) || got == want;
+                    assert!(
+                        close && exact,
+                        "{name} of {row:?} along axis {axis}: {got:?}, not {want:?}; {}",
+                        world.replay()
+                    );
+                }
+            }
+        }
+    }
+}
+
+const NAMES: [&str; 9] = [
+    "sort",
+    "argsort",
+    "keys",
+    "column",
+    "largest",
+    "their places",
+    "median",
+    "quantiles",
+    "distinct",
+];
+
+fn of_axis<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    axis: usize,
+) -> Result<Vec<SecretTensor<P>>> {
+    let minus = f::neg(mpc, x)?;
+    let table = f::sort_with(mpc, x, &[&minus], axis)?;
+    let (largest, places) = f::top_k(mpc, x, 2, axis)?;
+    let column =
+        table.columns.into_iter().next().ok_or_else(|| crate::Error::unanswered("sort"))?;
+    // Distances between the ends of the range have no product with a fraction.
+    let near = f::clamp(mpc, x, Some(-8.0), Some(8.0))?;
+    Ok(vec![
+        f::sort(mpc, x, axis)?,
+        f::argsort(mpc, x, axis)?,
+        table.keys,
+        column,
+        largest,
+        places,
+        f::median(mpc, &near, axis)?,
+        f::quantile(mpc, &near, &[0.9, 0.0, 0.3], axis)?,
+        f::distinct(mpc, x, axis)?,
+    ])
+}
+
+fn of_row(row: &[f64]) -> [Vec<f64>; 9] {
+    let k = row.len();
+    let mut places: Vec<usize> = (0..k).collect();
+    places.sort_by(|&a, &b| row[a].total_cmp(&row[b]));
+    let sorted: Vec<f64> = places.iter().map(|&i| row[i]).collect();
+    let mut falling: Vec<usize> = (0..k).collect();
+    falling.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
+    falling.truncate(2);
+    let near: Vec<f64> = sorted.iter().map(|v| v.clamp(-8.0, 8.0)).collect();
+    let at = |q: f64| {
+        let at = q * (k - 1) as f64;
+        let low = near[at.floor() as usize];
+        low + (near[at.ceil() as usize] - low) * (at - at.floor())
+    };
+    let mut distinct = sorted.clone();
+    distinct.dedup();
+    let index = |places: &[usize]| places.iter().map(|&i| i as f64).collect::<Vec<_>>();
+    [
+        sorted.clone(),
+        index(&places),
+        sorted.clone(),
+        sorted.iter().map(|v| -v).collect(),
+        falling.iter().map(|&i| row[i]).collect(),
+        index(&falling),
+        vec![at(0.5)],
+        vec![at(0.9), at(0.0), at(0.3)],
+        vec![distinct.len() as f64],
+    ]
+}
+
+/// The rows of a tensor along an axis.
+fn rows(values: &[f64], axis: usize) -> Vec<Vec<f64>> {
+    (0..42 / DIMS[axis]).map(|row| along(values, axis, DIMS[axis], row)).collect()
+}
+
+/// A row along an axis of a tensor whose axis has another length.
+fn along(values: &[f64], axis: usize, length: usize, row: usize) -> Vec<f64> {
+    let inner: usize = DIMS[axis + 1..].iter().product();
+    let start = row / inner * inner * length + row % inner;
+    (0..length).map(|k| values[start + k * inner]).collect()
+}
