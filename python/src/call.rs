@@ -43,6 +43,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "add_scalar",
     "argmax",
     "argmin",
+    "argsort",
     "bilinear",
     "broadcast",
     "clamp",
@@ -50,6 +51,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "constant",
     "conv2d",
     "cos",
+    "distinct",
     "div",
     "div_scalar",
     "eq",
@@ -73,6 +75,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "max",
     "max_pool",
     "mean",
+    "median",
     "min",
     "mul",
     "mul_scalar",
@@ -84,11 +87,13 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "normalize",
     "not",
     "one_hot",
+    "order_statistics",
     "pad",
     "permute",
     "polynomial",
     "pow",
     "powf",
+    "quantile",
     "reciprocal",
     "reciprocal_positive",
     "relu",
@@ -103,6 +108,8 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "sin",
     "slice",
     "softmax",
+    "sort",
+    "sort_with",
     "sqrt",
     "square",
     "sub",
@@ -110,6 +117,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "sum_squares",
     "tanh",
     "top1",
+    "top_k",
     "transpose",
     "var",
     "window_sum",
@@ -211,6 +219,14 @@ impl Call {
             "min" => f::min(mpc, x(0)?, self.size("axis")?),
             "argmax" => f::argmax(mpc, x(0)?, self.size("axis")?),
             "argmin" => f::argmin(mpc, x(0)?, self.size("axis")?),
+            "sort" => f::sort(mpc, x(0)?, self.size("axis")?),
+            "argsort" => f::argsort(mpc, x(0)?, self.size("axis")?),
+            "median" => f::median(mpc, x(0)?, self.size("axis")?),
+            "quantile" => f::quantile(mpc, x(0)?, &self.floats("q")?, self.size("axis")?),
+            "distinct" => f::distinct(mpc, x(0)?, self.size("axis")?),
+            "order_statistics" => {
+                f::order_statistics(mpc, x(0)?, &self.sizes("places")?, self.size("axis")?)
+            }
             "reshape" => f::reshape(mpc, x(0)?, &self.shape()?),
             "broadcast" => f::broadcast(mpc, x(0)?, &self.shape()?),
             "permute" => f::permute(mpc, x(0)?, &self.sizes("axes")?),
@@ -242,6 +258,17 @@ impl Call {
             "relu_all" => {
                 let xs = (0..args.len()).map(x).collect::<Result<Vec<_>>>()?;
                 return f::relu_all(mpc, &xs);
+            }
+            "sort_with" => {
+                let columns = (1..args.len()).map(x).collect::<Result<Vec<_>>>()?;
+                let sorted = f::sort_with(mpc, x(0)?, &columns, self.size("axis")?)?;
+                let mut made = vec![sorted.keys, sorted.places];
+                made.extend(sorted.columns);
+                return Ok(made);
+            }
+            "top_k" => {
+                let (largest, places) = f::top_k(mpc, x(0)?, self.size("k")?, self.size("axis")?)?;
+                return Ok(vec![largest, places]);
             }
             "top1" => {
                 let (largest, place) = f::top1(mpc, x(0)?, self.size("axis")?)?;

@@ -22,6 +22,7 @@ ELSEWHERE = {
     "reveal_all": "Mpc.reveal",
     "reveal_to": "Secret.reveal",
     "Multiply": "functions.multiply",
+    "Sorted": "functions.sort_with",
     "gaussian_variance": "functions.gaussian",
     "Cost": "Cost",
     "costs": "Mpc.cost",
@@ -58,7 +59,7 @@ def test_every_function_of_the_library_is_reachable():
 
 def test_the_compiled_half_knows_the_librarys_functions_and_no_others():
     talks = {"encode", "encode_integers", "decode", "input", "inputs", "reveal", "reveal_all", "reveal_to"}
-    talks |= {"Multiply", "Cost", "costs", "costs_for_slow_links", "gaussian_variance"}
+    talks |= {"Multiply", "Sorted", "Cost", "costs", "costs_for_slow_links", "gaussian_variance"}
     assert set(_trefoil.FUNCTIONS) == library() - talks
 
 
@@ -95,6 +96,14 @@ CASES = {
     "argmax": (lambda x: f.argmax(x, 1), lambda x: x.argmax(1, keepdims=True)),
     "argmin": (lambda x: f.argmin(x, 1), lambda x: x.argmin(1, keepdims=True)),
     "top1": (lambda x: f.top1(x, 1)[1], lambda x: x.argmax(1, keepdims=True)),
+    "sort": (f.sort, np.sort),
+    "argsort": (f.argsort, lambda x: x.argsort(-1, kind="stable")),
+    "sort_with": (lambda x: f.sort_with(x, [-x], 0)[2][0], lambda x: -np.sort(x, 0)),
+    "order_statistics": (lambda x: f.order_statistics(x, [4, 0], 1), lambda x: np.sort(x, 1)[:, [4, 0]]),
+    "top_k": (lambda x: f.top_k(x, 2)[0], lambda x: -np.sort(-x, 1)[:, :2]),
+    "median": (f.median, lambda x: np.median(x, 1, keepdims=True)),
+    "quantile": (lambda x: f.quantile(x, [0.1, 0.9]), lambda x: np.quantile(x, [0.1, 0.9], 1).T),
+    "distinct": (lambda x: f.distinct(f.sign(x)), lambda x: np.array([[len(set(r))] for r in np.sign(x)])),
     "is_negative": (f.is_negative, lambda x: x < 0),
     "not_": (lambda x: f.not_(x < 0), lambda x: x >= 0),
     "select": (lambda x: f.select(x < 0, x, 2 * x), lambda x: np.where(x < 0, x, 2 * x)),

@@ -20,7 +20,8 @@ _PAUSED = contextvars.ContextVar("paused", default=False)
 _NUMBERS = itertools.count()
 
 #: Functions whose results do not change with small changes of their operands.
-_FLAT = {"lt", "le", "gt", "ge", "eq", "ne", "not", "is_negative", "argmax", "argmin", "one_hot", "gaussian", "constant"}
+_FLAT = {"lt", "le", "gt", "ge", "eq", "ne", "not", "is_negative", "argmax", "argmin", "one_hot", "gaussian", "constant",
+         "argsort", "distinct"}
 
 
 @contextlib.contextmanager

@@ -718,11 +718,9 @@ def _positive_power(x, p):
 
 @_implements(np.cov)
 def _cov(m, y=None, rowvar=True, bias=False, ddof=None):
-    if y is not None:
-        raise InputError("np.cov of two arrays: join them with np.vstack")
-    if m.ndim > 2:
-        raise InputError(f"np.cov takes up to two dimensions, not {m.ndim}")
-    x = m.T if not rowvar and m.ndim == 2 else m.reshape(-1, m.shape[-1] if m.ndim else 1)
+    from ._order import variables
+
+    x = variables(m, y, rowvar, "np.cov")
     n = x.shape[1]
     divisor = n - ((0 if bias else 1) if ddof is None else ddof)
     if divisor <= 0:

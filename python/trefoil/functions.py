@@ -544,6 +544,113 @@ def top1(x: Secret, axis: int = -1) -> tuple[Secret, Secret]:
     return Secret(x._mpc, made[0], x.dtype), Secret(x._mpc, made[1], _INT)
 
 
+_SORTED = "Exact, by a sorting network: about ``k t^2 / 4`` comparisons for ``k`` numbers with ``t = ceil(log2 k)``."
+_SAME = "Of the shape of ``x``."
+sort: _Along = _along("sort", "The numbers along an axis in rising order.", _SORTED, _SAME)
+argsort: _Along = _along(
+    "argsort", "The places that sort the numbers along an axis; equal numbers keep their order.", _SORTED,
+    f"Integers. {_SAME}", _INT,
+)
+median: _Along = _along("median", "Medians along an axis.", "Error of one unit in the last place.", _KEPT, None, True)
+distinct: _Along = _along("distinct", "The numbers of distinct numbers along an axis.", "Exact.", f"Integers. {_KEPT}", _INT)
+
+
+def sort_with(x: Secret, columns: Sequence[Secret], axis: int = -1) -> tuple[Secret, Secret, list[Secret]]:
+    """:func:`sort` and :func:`argsort` at once, with other arrays in the same order: a table by a key.
+
+    Parameters
+    ----------
+    x : Secret
+        The keys. Equal ones keep their order.
+    columns : sequence of Secret
+        Of the shape of ``x``.
+    axis : int
+
+    Returns
+    -------
+    tuple
+        The keys in order, their places, and the columns in the same order.
+
+    Notes
+    -----
+    As :func:`argsort`; each column adds 192 bits for a comparison.
+    """
+    handles = [x._handle, *(column._handle for column in columns)]
+    made = x._mpc._session.call("sort_with", handles, {"axis": _axis(axis, x.ndim)})
+    moved = [Secret(x._mpc, handle, column.dtype) for handle, column in zip(made[2:], columns)]
+    return Secret(x._mpc, made[0], x.dtype), Secret(x._mpc, made[1], _INT), moved
+
+
+def order_statistics(x: Secret, places: Sequence[int], axis: int = -1) -> Secret:
+    """The numbers along an axis that have these places in rising order, 0 for the smallest.
+
+    Parameters
+    ----------
+    x : Secret
+    places : sequence of int
+        Public.
+    axis : int
+
+    Returns
+    -------
+    Secret
+        The axis has one number for each place.
+
+    Notes
+    -----
+    As :func:`sort`, without the comparisons that no place depends on.
+    """
+    places = [operator.index(place) for place in places]
+    return _one("order_statistics", [x], {"axis": _axis(axis, x.ndim), "places": places})
+
+
+@_priced
+def top_k(x: Secret, k: int, axis: int = -1) -> tuple[Secret, Secret]:
+    """The ``k`` largest numbers along an axis, the largest first, and their places.
+
+    Parameters
+    ----------
+    x : Secret
+    k : int
+        Public.
+    axis : int
+
+    Returns
+    -------
+    tuple of Secret
+        The numbers and their places; of equal numbers the first come first.
+
+    Notes
+    -----
+    As :func:`argsort`, without the comparisons that nothing depends on.
+    """
+    made = x._mpc._session.call("top_k", [x._handle], {"axis": _axis(axis, x.ndim), "k": operator.index(k)})
+    return Secret(x._mpc, made[0], x.dtype), Secret(x._mpc, made[1], _INT)
+
+
+@_priced
+def quantile(x: Secret, q: Sequence[float], axis: int = -1) -> Secret:
+    """Quantiles along an axis, linear between neighbours.
+
+    Parameters
+    ----------
+    x : Secret
+    q : sequence of float
+        Public, from 0 to 1.
+    axis : int
+
+    Returns
+    -------
+    Secret
+        The axis has one number for each of ``q``.
+
+    Notes
+    -----
+    Error of one unit in the last place, and of half a unit times the distance between the neighbours.
+    """
+    return _one("quantile", [x._real()], {"axis": _axis(axis, x.ndim), "q": [float(p) for p in q]})
+
+
 class _Over(Protocol):
     """A function over axes."""
 

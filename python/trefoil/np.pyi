@@ -4,22 +4,22 @@ from typing import Any, Sequence, overload
 
 import numpy as _np
 from numpy import (
-    allclose as allclose, arange as arange, arctan2 as arctan2, argsort as argsort, around as around, array as array,
+    allclose as allclose, arange as arange, arctan2 as arctan2, around as around, array as array,
     array2string as array2string, array_equal as array_equal, asarray as asarray, ascontiguousarray as ascontiguousarray,
     bincount as bincount, bool_ as bool_, broadcast_shapes as broadcast_shapes, can_cast as can_cast, ceil as ceil,
     complex128 as complex128, complex64 as complex64, digitize as digitize, dtype as dtype, e as e, empty as empty,
     errstate as errstate, eye as eye, finfo as finfo, flatnonzero as flatnonzero, float16 as float16, float32 as float32,
     float64 as float64, floating as floating, floor as floor, fromfile as fromfile, full as full,
-    genfromtxt as genfromtxt, histogram as histogram, identity as identity, iinfo as iinfo, inf as inf, int16 as int16,
+    genfromtxt as genfromtxt, identity as identity, iinfo as iinfo, inf as inf, int16 as int16,
     int32 as int32, int64 as int64, int8 as int8, integer as integer, interp as interp, intp as intp, isclose as isclose,
     isfinite as isfinite, isin as isin, isinf as isinf, isnan as isnan, isscalar as isscalar, ix_ as ix_,
-    linspace as linspace, load as load, loadtxt as loadtxt, logspace as logspace, median as median, meshgrid as meshgrid,
+    linspace as linspace, load as load, loadtxt as loadtxt, logspace as logspace, meshgrid as meshgrid,
     mod as mod, nan as nan, nan_to_num as nan_to_num, ndarray as ndarray, ndindex as ndindex, newaxis as newaxis,
-    nonzero as nonzero, number as number, ones as ones, percentile as percentile, pi as pi, printoptions as printoptions,
-    promote_types as promote_types, quantile as quantile, random as random, round as round, save as save,
-    savetxt as savetxt, savez as savez, searchsorted as searchsorted, set_printoptions as set_printoptions, sort as sort,
+    nonzero as nonzero, number as number, ones as ones, pi as pi, printoptions as printoptions,
+    promote_types as promote_types, random as random, round as round, save as save,
+    savetxt as savetxt, savez as savez, searchsorted as searchsorted, set_printoptions as set_printoptions,
     testing as testing, typing as typing, uint16 as uint16, uint32 as uint32, uint64 as uint64, uint8 as uint8,
-    unique as unique, vectorize as vectorize, zeros as zeros,
+    vectorize as vectorize, zeros as zeros,
 )
 from numpy.typing import ArrayLike, NDArray
 
@@ -150,6 +150,8 @@ amin: _First
 any: _First
 argmax: _First
 argmin: _First
+argpartition: _First
+argsort: _First
 atleast_1d: _First
 atleast_2d: _First
 atleast_3d: _First
@@ -157,6 +159,7 @@ average: _First
 broadcast_to: _First
 clip: _First
 copy: _First
+corrcoef: _First
 count_nonzero: _First
 cov: _First
 cumsum: _First
@@ -172,12 +175,16 @@ flipud: _First
 matrix_transpose: _First
 max: _First
 mean: _First
+median: _First
 min: _First
 moveaxis: _First
 pad: _First
+partition: _First
+percentile: _First
 permute_dims: _First
 prod: _First
 ptp: _First
+quantile: _First
 ravel: _First
 repeat: _First
 reshape: _First
@@ -185,6 +192,7 @@ resize: _First
 roll: _First
 rollaxis: _First
 rot90: _First
+sort: _First
 squeeze: _First
 std: _First
 sum: _First
@@ -245,6 +253,14 @@ def einsum(subscripts: str, x: Secret, /, *operands: Secret | ArrayLike) -> Secr
 def einsum(subscripts: str, x: ArrayLike, y: Secret, /, *operands: Secret | ArrayLike) -> Secret: ...
 @overload
 def einsum(subscripts: str, /, *operands: ArrayLike, **kwargs: Any) -> Any: ...
+@overload
+def histogram(
+    a: Secret, bins: ArrayLike = 10, range: tuple[float, float] | None = None, density: bool | None = None, weights: Any = None,
+) -> tuple[Secret, _Public]: ...
+@overload
+def histogram(
+    a: ArrayLike, bins: Any = 10, range: tuple[float, float] | None = None, density: bool | None = None, weights: Any = None,
+) -> tuple[_Public, _Public]: ...
 def broadcast_arrays(*arrays: Any) -> tuple[Any, ...]: ...
 def shape(a: Secret | ArrayLike) -> tuple[int, ...]: ...
 def ndim(a: Secret | ArrayLike) -> int: ...

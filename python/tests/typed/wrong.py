@@ -7,7 +7,7 @@ from trefoil import np
 
 def arrays(x: trefoil.Secret) -> float:
     numpy.linalg.inv(x)  # error
-    np.sort(x)  # error
+    np.searchsorted(x, 1)  # error
     float(x)  # error
     range(10)[x]  # error
     x.item()  # error
