@@ -73,6 +73,8 @@ const OPERATIONS: &[Operation] = &[
         size: "10^5 in 0.05..50",
         make: |mpc| apply(mpc, sqrt, 0.05, 50.0),
     },
+    Operation { name: "sort/1e3", size: "10^3", make: |mpc| sort(mpc, 1000) },
+    Operation { name: "sort/1e4", size: "10^4", make: |mpc| sort(mpc, 10_000) },
     Operation { name: "maxpool/112", size: "1x64x112x112, 2x2", make: max_pool },
 ];
 
@@ -343,6 +345,11 @@ fn numbers(
 fn softmax(mpc: &mut Mpc, dims: [usize; 2]) -> mpc_core::Result<Run> {
     let x = numbers(mpc, &dims, [-8.0, 8.0])?;
     Ok(Box::new(move |mpc| functions::softmax(mpc, &x, 1).map(drop)))
+}
+
+fn sort(mpc: &mut Mpc, n: usize) -> mpc_core::Result<Run> {
+    let x = numbers(mpc, &[n], [-8.0, 8.0])?;
+    Ok(Box::new(move |mpc| functions::sort(mpc, &x, 0).map(drop)))
 }
 
 /// A function of one number.
