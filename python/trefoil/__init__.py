@@ -5,7 +5,7 @@ begin, ``trefoil.Model`` for networks and ``trefoil.Trainer`` to train them. See
 servers and ``trefoil.party`` for the same script on three machines.
 """
 
-from . import _order, functions, optim
+from . import _order, functions, optim, stats
 from ._autograd import Function, no_grad
 from ._cluster import Cluster, ModelInfo, connect
 from ._errors import Cheated, ConfigError, Error, InputError, PrecisionWarning, RangeError, Refused, RevealError, Unreachable
@@ -47,4 +47,5 @@ __all__ = [
     "no_grad",
     "optim",
     "party",
+    "stats",
 ]
