@@ -385,7 +385,7 @@ def t_test(x: Secret, y: Secret, *, equal_var: bool = False) -> Test:
     Returns
     -------
     Test
-        Relative error below ``2^-14`` of the statistic and of the degrees of freedom, for variances from 0.01 on.
+        Relative error below ``2^-12`` of the statistic and of the degrees of freedom, for variances from 0.01 on.
     """
     n, m = _column(x, "a sample").size, _column(y, "a sample").size
     if n < 2 or m < 2:
