@@ -228,7 +228,7 @@ impl Connection {
             py,
             || sent.tell(progress.as_ref()),
             move |client| {
-                let program = Program::new((*plan).clone())?;
+                let program = Program::new((*plan).clone().with_guard(true))?;
                 let mut about = program.about(Preprocess::default(), labels)?;
                 let mut ranges: Vec<_> = ranges
                     .into_iter()

@@ -483,6 +483,13 @@ def linear(weights):
     return trefoil.Model.from_onnx(writer.finish())
 
 
+def test_answers_of_models_put_from_here_are_guarded(alice):
+    alice.put("thousand", linear(np.full([2, 1], 1e3)))
+    assert alice.infer("thousand", [[5.0, -2.0]]).item() == pytest.approx(3000, abs=0.1)
+    with pytest.raises(RangeError, match="MatMul|layer"):
+        alice.infer("thousand", [[9e7, 9e7]])
+
+
 def test_tables_are_matched_by_the_names_of_their_columns(alice, tmp_path):
     generator = np.random.default_rng(1)
     values = generator.uniform([20, 0, 0.001], [80, 1, 0.009], [120, 3])
