@@ -170,7 +170,11 @@ impl Mask {
 
     /// The mask of known numbers that are added to scores, if some of them hide. Which ones do is public; the others
     /// stay a weight if they are one.
-    pub fn of_numbers(n: &mut Node<'_, '_>, values: &HostTensor, secret: bool) -> Result<Option<Self>> {
+    pub fn of_numbers(
+        n: &mut Node<'_, '_>,
+        values: &HostTensor,
+        secret: bool,
+    ) -> Result<Option<Self>> {
         let counts = |v: f64| v > -math::HIDES;
         if values.is_int() || values.floats().iter().all(|v| counts(*v)) {
             return Ok(None);
