@@ -59,6 +59,11 @@ const LAYERS: &[Layer] = &[
         must_not_name: &["std::net", "nn_layers", "rss_protocols"],
     },
     Layer {
+        name: "dealt-protocols",
+        uses: &["mpc-core", "ring-arith", "net"],
+        must_not_name: &["std::net", "nn_layers", "rss_protocols"],
+    },
+    Layer {
         name: "nn-layers",
         uses: &["mpc-core", "ring-arith"],
         must_not_name: &["std::net", "rss_protocols", "CpuEngine"],

@@ -1,0 +1,143 @@
+//! Signs, tests for zero, and the bits of words: from the sum of a mask, whose bits the dealer shares, and a public word.
+
+use mpc_core::{Result, ShareTensor};
+use ring_arith::{Engine, Shape, Tensor};
+
+use crate::{
+    BitShare, Dealt, Share,
+    carry::Runs,
+    invalid,
+    monomials::Monomials,
+    open::Addend,
+    share::{Form, Planes},
+};
+
+/// Words, and the number of their low bits that count.
+type Widths<'a, T> = [(&'a Share<T>, u32)];
+
+impl<E: Engine> Dealt<E> {
+    /// This party's addends of the planes of masks; at the dealer the planes.
+    pub(crate) fn bits_of_masks(&mut self, jobs: &Widths<'_, E::Tensor>) -> Result<Vec<Tensor>> {
+        let mut forms = Vec::with_capacity(jobs.len());
+        for (x, width) in jobs {
+            if !(1..=64).contains(width) {
+                return Err(invalid("bits", format!("width {width} is not 1 to 64")));
+            }
+            let planes = Shape::new([*width as usize, x.shape().len().div_ceil(64)])?;
+            forms.push(Form::planes(&planes));
+        }
+        let engine = self.engine.clone();
+        self.deal(&forms, || {
+            let planes = jobs
+                .iter()
+                .map(|(x, width)| Ok(engine.download(&engine.to_planes(&x.mask, 0, *width)?)?));
+            planes.collect()
+        })
+    }
+
+    /// The planes of `mask ^ masked`, and of the public word: the positions of the sum.
+    fn positions(&mut self, jobs: &Widths<'_, E::Tensor>) -> Result<Vec<(Planes, Tensor)>> {
+        let masks = self.bits_of_masks(jobs)?;
+        let mut positions = Vec::with_capacity(jobs.len());
+        for ((x, width), mask) in jobs.iter().zip(masks) {
+            let public = self.download(&self.engine.to_planes(&x.masked, 0, *width)?)?;
+            positions.push((Planes { mask, masked: public.clone() }, public));
+        }
+        Ok(positions)
+    }
+
+    /// Bit `width - 1` of each word. A round for each factor of four in `width - 1`.
+    pub(crate) fn signs(&mut self, jobs: &Widths<'_, E::Tensor>) -> Result<Vec<BitShare>> {
+        let mut signs = Vec::with_capacity(jobs.len());
+        let mut sums = Vec::with_capacity(jobs.len());
+        for (planes, public) in self.positions(jobs)? {
+            let below = planes.count() - 1;
+            let top = planes.slice(below, below + 1)?;
+            if below > 0 {
+                let propagate = planes.slice(0, below)?;
+                let public = public.slice(0, 0, below)?;
+                sums.push((Runs::Positions { propagate, public }, top));
+                signs.push(None);
+            } else {
+                signs.push(Some(top));
+            }
+        }
+        let mut made = self.carries_out(sums)?.into_iter();
+        let signs = signs.into_iter().zip(jobs).map(|(sign, (x, _))| {
+            let sign = sign.or_else(|| made.next());
+            let sign = sign.ok_or_else(|| mpc_core::Error::unanswered("signs"))?;
+            BitShare::new(x.shape(), sign)
+        });
+        signs.collect()
+    }
+
+    /// The low bits of each word. A round for each factor of four in `width - 1`.
+    pub(crate) fn all_bits(&mut self, jobs: &Widths<'_, E::Tensor>) -> Result<Vec<BitShare>> {
+        let positions = self.positions(jobs)?;
+        let mut sums = Vec::new();
+        for (planes, public) in positions.iter().filter(|(planes, _)| planes.count() > 1) {
+            let below = planes.count() - 1;
+            let propagate = planes.slice(0, below)?;
+            sums.push(Runs::Positions { propagate, public: public.slice(0, 0, below)? });
+        }
+        let mut carries =
+            if sums.is_empty() { vec![] } else { self.all_carries(sums)? }.into_iter();
+        let mut results = Vec::with_capacity(jobs.len());
+        for ((planes, _), (x, _)) in positions.into_iter().zip(jobs) {
+            let bits = if planes.count() == 1 {
+                planes
+            } else {
+                let none = Planes::public(1, planes.shape().dims()[1], 0)?;
+                let carries =
+                    carries.next().ok_or_else(|| mpc_core::Error::unanswered("to bits"))?;
+                planes.xor(&Planes::concat(&[&none, &carries])?)?
+            };
+            results.push(BitShare::new(x.shape(), bits)?);
+        }
+        Ok(results)
+    }
+
+    /// Whether the low bits of each word are all 0: those of the mask are those of the negated public word. A round for
+    /// each factor of four in the width.
+    pub(crate) fn zeros(&mut self, jobs: &Widths<'_, E::Tensor>) -> Result<Vec<BitShare>> {
+        let masks = self.bits_of_masks(jobs)?;
+        let mut left = Vec::with_capacity(jobs.len());
+        for ((x, width), mask) in jobs.iter().zip(masks) {
+            let negated = self.map_words(&x.masked, u64::wrapping_neg)?;
+            let masked = self.public_bits(&negated, *width)?.masked;
+            left.push(Planes { mask, masked }.flip(u64::MAX)?);
+        }
+        self.all_ones(left)?
+            .into_iter()
+            .zip(jobs)
+            .map(|(bit, (x, _))| BitShare::new(x.shape(), bit))
+            .collect()
+    }
+
+    /// The product of all planes, four by four.
+    fn all_ones(&mut self, mut bits: Vec<Planes>) -> Result<Vec<Planes>> {
+        loop {
+            let left: Vec<_> = (0..bits.len()).filter(|&i| bits[i].count() > 1).collect();
+            if left.is_empty() {
+                return Ok(bits);
+            }
+            let mut fours = Vec::with_capacity(left.len());
+            for &i in &left {
+                let count = bits[i].count();
+                let words = bits[i].shape().dims()[1];
+                let all = match count.next_multiple_of(4) - count {
+                    0 => bits[i].clone(),
+                    more => Planes::concat(&[&bits[i], &Planes::public(more, words, u64::MAX)?])?,
+                };
+                let planes = |k| (k..all.count()).step_by(4).collect::<Vec<_>>();
+                fours.push((0..4).map(|k| all.gather(&planes(k))).collect::<Result<Vec<_>>>()?);
+            }
+            let jobs = fours.iter().map(|factors| Monomials { factors, wanted: &[0b1111] });
+            let products = self.monomials(&jobs.collect::<Vec<_>>())?;
+            let addends: Vec<_> = products.into_iter().flatten().map(Addend::planes).collect();
+            for (&i, opened) in left.iter().zip(self.remask(&addends)?) {
+                bits[i] = opened.into();
+            }
+        }
+    }
+}
