@@ -12,6 +12,8 @@ mod correlated;
 mod linear;
 mod monomials;
 mod open;
+#[cfg(test)]
+mod privacy;
 mod product;
 mod protocol;
 mod servers;

@@ -1,12 +1,17 @@
 //! The protocol computes as every protocol must.
 
-use mpc_core::{Compare, Finish, Product, Protocol, Result, TestWorld, Then, TruncationMode};
+use std::path::Path;
+
+use mpc_core::{
+    Compare, Finish, Product, Protocol, Result, TestWorld, Then, TruncationMode, conformance,
+    mutants::{Mutant, every_mutant_is_noticed},
+};
 use net::Session;
 use ring_arith::{Bilinear, CpuEngine, Tensor};
 
-use crate::Dealt;
+use crate::{Dealt, privacy};
 
-fn make(session: Session) -> Result<Dealt<CpuEngine>> {
+pub(crate) fn make(session: Session) -> Result<Dealt<CpuEngine>> {
     Dealt::new(session, CpuEngine::new(1))
 }
 
@@ -16,7 +21,7 @@ mpc_core::conformance! {
     five: TestWorld::new(5).with_dealer(), make;
 }
 
-type Mpc = Dealt<CpuEngine>;
+pub(crate) type Mpc = Dealt<CpuEngine>;
 
 const N: usize = 64;
 
@@ -57,4 +62,38 @@ fn methods_send_what_the_readme_says() {
         assert_eq!(cost(|mpc| mpc.is_zero(&[(&words(mpc)?, 64)]).map(drop)), (3, 21));
         assert_eq!(cost(|mpc| mpc.to_bits(&[(&words(mpc)?, 64)]).map(drop)), (3, 275));
     }
+}
+
+const fn mutant(name: &'static str, check: &'static str) -> Mutant {
+    Mutant { name, check }
+}
+
+const MUTANTS: &[Mutant] = &[
+    mutant("public addend: added by all", "products"),
+    mutant("truncation: the wrap left out", "truncations"),
+    mutant("opening: addends without masks", "openings"),
+    mutant("input: without a mask", "masks of: input"),
+    mutant("stream: the same again", "masks of: product"),
+    mutant("dealt: the value without masks", "masks of: product"),
+    mutant("remask: addends without masks", "masks of: product"),
+    mutant("wrap: without a mask", "masks of: product"),
+];
+
+fn check(name: &str) {
+    if let Some(operation) = name.strip_prefix("masks of: ") {
+        return privacy::check(operation);
+    }
+    let world = &TestWorld::new(3).with_dealer().with_seed(5);
+    match name {
+        "openings" => privacy::openings().unwrap(),
+        "products" => conformance::raw_products(world, make),
+        "truncations" => conformance::truncations(world, make),
+        _ => panic!("there is no check `{name}`"),
+    }
+}
+
+#[test]
+fn all_mutants_are_noticed() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    every_mutant_is_noticed("tests::all_mutants_are_noticed", &source, MUTANTS, &[], check);
 }
