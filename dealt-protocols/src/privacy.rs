@@ -1,7 +1,7 @@
 //! What all parties but one see together tells them nothing: joint tests of messages.
 //!
 //! All keys that a coalition holds are fixed. The one key that it lacks, of the honest party and the dealer, is another in
-//! each run. Every bit of the coalition's view must then be 0 about as often as 1, and all bytes together uniform. Of each 8
+//! each run. No bit of the coalition's view may then be nearly constant, and all bytes together must be uniform. Of each 8
 //! bytes the lowest bit is taken, which is the lowest of a word or one of a plane: no exclusive or of any such bits
 //! may be constant. So a mask that is used twice is noticed, in whatever combination.
 
