@@ -187,14 +187,12 @@ pub(crate) fn softmax(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 
 pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (mut x, mut y) = (n.input(0)?, n.input(1)?);
+    if let Some(hidden) = hidden_by(n, x, y)? {
+        return Ok(vec![hidden]);
+    }
     let f = match n.operator {
         // `(1 - mask) * -3.4e38` is added to scores.
         "Add" | "Mul" => {
-            if n.operator == "Add"
-                && let Some(hidden) = hidden_by(n, x, y)?
-            {
-                return Ok(vec![hidden]);
-            }
             if !all_known(n, &[x, y])? {
                 (x, y) = (unmasked(n, x)?, unmasked(n, y)?);
             }
@@ -204,9 +202,6 @@ pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
             Binary::Add
         }
         "Sub" => {
-            if let Some(hidden) = hidden_by(n, x, y)? {
-                return Ok(vec![hidden]);
-            }
             if !all_known(n, &[x, y])? {
                 let taken = n.score.map(Score::turned);
                 (x, y) = (unmasked(n, x)?, unmasked_as(n, y, taken)?);
@@ -241,7 +236,7 @@ pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 /// A sum or difference of scores and known numbers of which some hide: hidden scores are replaced, so that they take no
 /// part whatever they are, and a row of which all are hidden is uniform.
 fn hidden_by(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<Option<ValueId>> {
-    if n.score != Some(Score::Added) {
+    if n.score != Some(Score::Added) || !["Add", "Sub"].contains(&n.operator) {
         return Ok(None);
     }
     let taken_away = n.operator == "Sub";
