@@ -1,7 +1,7 @@
 //! Gates, and words from bits: conversions, weighted sums, selections.
 
 use mpc_core::{Compare, Compared, Error, Result, ShareBits, provided};
-use ring_arith::{Engine, Tensor};
+use ring_arith::{Engine, Shape, Tensor};
 
 use crate::{
     BitShare, Dealt, Share, invalid,
@@ -12,7 +12,7 @@ use crate::{
     truncate::bit_as_word,
 };
 
-/// What to make of a bit and some words of its shape.
+/// The results that are wanted of a bit and of some words of its shape.
 pub(crate) struct Uses<'a, T> {
     pub(crate) bit: &'a BitShare,
     /// The bit as a word.
@@ -47,7 +47,7 @@ impl<E: Engine> Dealt<E> {
         let forms =
             jobs.iter().flat_map(|bits| (0..bits.width()).map(|_| Form::words(&bits.shape)));
         let forms: Vec<_> = forms.collect();
-        let masks = jobs.iter().map(|bits| self.words_of_bits(&bits.planes.mask, bits));
+        let masks = jobs.iter().map(|bits| self.words_of_planes(&bits.planes.mask, &bits.shape));
         let masks = masks.collect::<Result<Vec<_>>>()?;
         let dealt = self.deal(&forms, || {
             let planes = masks.iter().zip(jobs).flat_map(|(mask, bits)| {
@@ -59,7 +59,7 @@ impl<E: Engine> Dealt<E> {
         let first = self.is_first();
         let mut results = Vec::with_capacity(jobs.len());
         for bits in jobs {
-            let opened = self.words_of_bits(&bits.planes.masked, bits)?;
+            let opened = self.words_of_planes(&bits.planes.masked, &bits.shape)?;
             let planes = dealt.by_ref().take(bits.width()).enumerate();
             let words = planes.map(|(j, r)| zip(r, &opened, |r, v| bit_as_word(r, v >> j, first)));
             results.push(words.collect::<Result<Vec<_>>>()?);
@@ -67,10 +67,10 @@ impl<E: Engine> Dealt<E> {
         Ok(results)
     }
 
-    /// Planes as words of the shape of bits.
-    fn words_of_bits(&self, planes: &Tensor, like: &BitShare) -> Result<Tensor> {
+    /// Planes as words of this shape.
+    pub(crate) fn words_of_planes(&self, planes: &Tensor, shape: &Shape) -> Result<Tensor> {
         let planes = self.upload(planes.clone())?;
-        self.download(&self.engine.from_planes(&planes, 0, &like.shape)?)
+        self.download(&self.engine.from_planes(&planes, 0, shape)?)
     }
 
     /// Each plane as words. One round, 64 bits for each plane to each party.
@@ -134,7 +134,8 @@ impl<E: Engine> Dealt<E> {
             job.times.iter().try_for_each(|x| same_shape("select", job.bit, *x))?;
             forms.extend((0..=job.times.len()).map(|_| Form::words(&job.bit.shape)));
         }
-        let masks = jobs.iter().map(|job| self.words_of_bits(&job.bit.planes.mask, job.bit));
+        let masks =
+            jobs.iter().map(|job| self.words_of_planes(&job.bit.planes.mask, &job.bit.shape));
         let masks = masks.collect::<Result<Vec<_>>>()?;
         let engine = self.engine.clone();
         let dealt = self.deal(&forms, || {
@@ -152,7 +153,7 @@ impl<E: Engine> Dealt<E> {
         let mut addends = Vec::new();
         let unanswered = || Error::unanswered("select");
         for job in jobs {
-            let opened = self.words_of_bits(&job.bit.planes.masked, job.bit)?;
+            let opened = self.words_of_planes(&job.bit.planes.masked, &job.bit.shape)?;
             let mask = dealt.next().ok_or_else(unanswered)?;
             if job.word {
                 addends.push(Addend::words(zip(mask, &opened, |r, v| bit_as_word(r, v, first))?));

@@ -97,7 +97,7 @@ impl<E: Engine> Dealt<E> {
         Ok(results)
     }
 
-    /// Whether the low bits of each word are all 0: those of the mask are those of the negated public word. A round for
+    /// The test whether the low bits of each word are all 0: those of the mask are those of the negated public word. A round for
     /// each factor of four in the width.
     pub(crate) fn zeros(&mut self, jobs: &Widths<'_, E::Tensor>) -> Result<Vec<BitShare>> {
         let masks = self.bits_of_masks(jobs)?;

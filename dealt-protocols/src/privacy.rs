@@ -1,4 +1,4 @@
-//! What all parties but one see together tells them nothing: joint tests of messages.
+//! Joint tests of messages: all parties but one learn nothing from those that they see together.
 //!
 //! All keys that a coalition holds are fixed. The one key that it lacks, of the honest party and the dealer, is another in
 //! each run. No bit of the coalition's view may then be nearly constant, and all bytes together must be uniform. Of each 8
@@ -112,7 +112,7 @@ fn views(
     logs.iter().map(|log| log.lock().unwrap().clone()).collect()
 }
 
-/// What a coalition of all but `honest` receives from outside: from the honest party, which sends the same to all, and
+/// The messages that a coalition of all but `honest` receives from outside: from the honest party, which sends the same to all, and
 /// from the dealer. The dealer receives nothing.
 fn seen(views: &[View], honest: usize) -> std::result::Result<Vec<u8>, String> {
     let dealer = views.len() - 1;

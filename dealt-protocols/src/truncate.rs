@@ -9,7 +9,7 @@
 //! changes only the top `t` bits of the result, so it is opened under a mask of `t` bits.
 
 use mpc_core::{Result, ShareTensor, TruncationMode, provided};
-use ring_arith::{Engine, EngineTensor, Tensor};
+use ring_arith::{Engine, EngineTensor};
 
 use crate::{
     Dealt, Share,
@@ -19,7 +19,7 @@ use crate::{
     share::{Form, Group, Planes, low, map, zip},
 };
 
-/// What is added so that a word above `-2^62` is not negative.
+/// The number that is added so that a word above `-2^62` is not negative.
 const OFFSET: u64 = 1 << 62;
 
 impl<E: Engine> Dealt<E> {
@@ -54,7 +54,10 @@ impl<E: Engine> Dealt<E> {
             // The part of the wrap that is not public.
             let top = zip(&dealt[0], &b, |top, b| if b >> 63 == 1 { 0 } else { top })?;
             let hiding = mask.clone();
-            mutant!("wrap: without a mask", hiding = Tensor::zeros(mask.shape().clone()));
+            mutant!(
+                "wrap: without a mask",
+                hiding = ring_arith::Tensor::zeros(mask.shape().clone())
+            );
             let group = Group::Words { bits: *bits };
             addends.push(Addend { group, words: group.subtract(&top, &hiding)? });
             public.push(b);
@@ -82,8 +85,7 @@ impl<E: Engine> Dealt<E> {
         &mut self,
         jobs: &[(&Share<E::Tensor>, u32)],
     ) -> Result<Vec<Share<E::Tensor>>> {
-        let values: Vec<_> = jobs.to_vec();
-        let bits = self.bits_of_masks(&values)?;
+        let bits = self.bits_of_masks(jobs)?;
         let mut sums = Vec::with_capacity(jobs.len());
         for ((x, dropped), mask) in jobs.iter().zip(bits) {
             let public = self.download(&self.engine.to_planes(&x.masked, 0, *dropped)?)?;
@@ -95,10 +97,9 @@ impl<E: Engine> Dealt<E> {
         let mut forms = Vec::with_capacity(3 * jobs.len());
         jobs.iter().for_each(|(x, _)| forms.extend((0..3).map(|_| Form::words(x.shape()))));
         let masks = jobs.iter().map(|(x, _)| self.download(&x.mask)).collect::<Result<Vec<_>>>()?;
-        let carry_masks = carries.iter().zip(jobs).map(|(carry, (x, _))| {
-            let planes = self.upload(carry.mask.clone())?;
-            self.download(&self.engine.from_planes(&planes, 0, x.shape())?)
-        });
+        let carry_masks = carries.iter().zip(jobs);
+        let carry_masks =
+            carry_masks.map(|(carry, (x, _))| self.words_of_planes(&carry.mask, x.shape()));
         let carry_masks = carry_masks.collect::<Result<Vec<_>>>()?;
         let dealt = self.deal(&forms, || {
             let mut values = Vec::with_capacity(forms.len());
@@ -123,18 +124,12 @@ impl<E: Engine> Dealt<E> {
                 let public = (b >> shift).wrapping_sub(OFFSET >> shift);
                 if first { upper.wrapping_add(public) } else { upper }
             })?;
-            let opened = self.words_of_planes(&carry.masked, x)?;
+            let opened = self.words_of_planes(&carry.masked, x.shape())?;
             let carry = zip(&dealt[2], &opened, |bit, v| bit_as_word(bit, v, first))?;
             let sum = zip(&upper, &dealt[1], u64::wrapping_add)?;
             addends.push(Addend::words(zip(&sum, &carry, u64::wrapping_add)?));
         }
         self.remask(&addends)?.into_iter().map(|masked| self.share(masked)).collect()
-    }
-
-    /// A plane as words 0 or 1 of the shape of a share.
-    fn words_of_planes(&self, plane: &Tensor, like: &Share<E::Tensor>) -> Result<Tensor> {
-        let plane = self.upload(plane.clone())?;
-        self.download(&self.engine.from_planes(&plane, 0, like.shape())?)
     }
 
     pub(crate) fn truncate_by(
