@@ -1,4 +1,4 @@
-//! What sorting many numbers costs over replicated sharing, counted by the transport.
+//! The cost of sorting many numbers over replicated sharing, counted by the transport.
 
 use mpc_core::{Protocol, Result, SecretTensor, TestWorld, functions as f};
 use net::Party;

@@ -216,7 +216,7 @@ fn exchange<P: Protocol>(
     Ok(())
 }
 
-/// Where each place's number is behind a stage: among the lower numbers, the upper ones, or all as they were.
+/// The origin of each place's number behind a stage: among the lower numbers, the upper ones, or all as they were.
 fn places_after(stage: &Stage, k: usize) -> Vec<usize> {
     let pairs = stage.lower.len();
     let mut order: Vec<_> = (2 * pairs..2 * pairs + k).collect();
