@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use mpc_core::{
-    Compare, Finish, Product, Protocol, Result, TestWorld, Then, TruncationMode, conformance,
+    Compare, Deal, Finish, Product, Protocol, Result, Security, ServerProtocol, Settings, Sharing,
+    TestWorld, Then, TruncationMode, conformance,
     mutants::{Mutant, every_mutant_is_noticed},
 };
 use net::Session;
-use ring_arith::{Bilinear, CpuEngine, Tensor};
+use ring_arith::{Bilinear, CpuEngine, EngineTensor, Tensor};
 
-use crate::{Dealt, privacy};
+use crate::{Dealt, MaskedSharing, privacy};
 
 pub(crate) fn make(session: Session) -> Result<Dealt<CpuEngine>> {
     Dealt::new(session, CpuEngine::new(1))
@@ -61,6 +62,66 @@ fn methods_send_what_the_readme_says() {
         assert_eq!(cost(|mpc| mpc.open(&[&words(mpc)?]).map(drop)), (1, 64));
         assert_eq!(cost(|mpc| mpc.is_zero(&[(&words(mpc)?, 64)]).map(drop)), (3, 21));
         assert_eq!(cost(|mpc| mpc.to_bits(&[(&words(mpc)?, 64)]).map(drop)), (3, 275));
+    }
+}
+
+/// Clients' secrets, at 2 and 3 servers and their dealer.
+#[test]
+fn clients_get_results_of_secrets_that_no_server_holds() {
+    for computing in [2, 3] {
+        let sharing = MaskedSharing::among(computing).unwrap();
+        let secrets = [Tensor::vector(vec![3, 4]), Tensor::vector(vec![u64::MAX])];
+        let shapes = secrets.clone().map(|secret| secret.shape().clone());
+        let parcels = sharing.deal(secrets.to_vec()).unwrap().into_iter().enumerate();
+        let held: Vec<_> = parcels
+            .map(|(server, parcel)| sharing.accept(server, parcel, &shapes).unwrap())
+            .collect();
+        let start = |session| Dealt::start(session, CpuEngine::new(1), Settings::default());
+        let released = TestWorld::new(computing + 1).run(start, move |mpc: &mut Mpc| {
+            let held = &held[mpc.me().0];
+            let first = mpc.seed()?;
+            mpc.begin_job(&[7; 32])?;
+            let x = mpc.accept(&shapes, held.clone())?;
+            assert_eq!(mpc.hold(&x.iter().collect::<Vec<_>>())?, *held);
+            let product = mpc.product(Product::new(Bilinear::Mul, &x[0], &x[0], Finish::Raw))?;
+            let results = [&product.share, &product.share, &x[1]];
+            Ok((mpc.release(&results)?, [first, mpc.seed()?], mpc.operations()))
+        });
+        for (index, wanted) in [vec![9, 16], vec![9, 16], vec![u64::MAX]].into_iter().enumerate() {
+            let parts: Vec<_> = released.iter().map(|(parts, ..)| parts[index].clone()).collect();
+            assert_eq!(sharing.reveal(&parts).unwrap().words(), wanted);
+        }
+        // Each release has masks of its own, and servers count and draw alike.
+        let [(first, seeds, operations), others @ ..] = &released[..] else { unreachable!() };
+        assert_ne!(first[0].words, first[1].words);
+        assert_ne!(seeds[0], seeds[1]);
+        assert!(others.iter().all(|(_, other, count)| (other, count) == (seeds, operations)));
+    }
+}
+
+#[test]
+fn no_server_takes_the_parcel_of_the_dealer() {
+    let sharing = MaskedSharing::three();
+    let secret = [Tensor::vector(vec![3, 4])];
+    let shapes = [secret[0].shape().clone()];
+    for (given, taken) in [(0, 3), (3, 0), (3, 2), (2, 4)] {
+        let parcel = sharing.deal(secret.to_vec()).unwrap().swap_remove(given);
+        let error = sharing.accept(taken, parcel, &shapes).unwrap_err().to_string();
+        assert!(error.contains("incomplete"), "{error}");
+    }
+}
+
+#[test]
+fn servers_refuse_settings_that_the_protocol_lacks() {
+    for settings in [
+        Settings { truncation: TruncationMode::Exact, ..Settings::default() },
+        Settings { security: Security::Checked, ..Settings::default() },
+    ] {
+        let start = move |session| Dealt::start(session, CpuEngine::new(1), settings).map(drop);
+        for outcome in TestWorld::new(3).try_sessions(start) {
+            let error = outcome.unwrap_err().to_string();
+            assert!(error.contains("has the settings Default, Bytes and SemiHonest"), "{error}");
+        }
     }
 }
 
