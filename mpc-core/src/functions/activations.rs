@@ -4,7 +4,7 @@ use super::{
     add, add_scalar,
     choose::{clamp_parts, magnitude_keeping},
     clamp, exp_nonpositive, log, mul, mul_scalar, neg, negative_part, reciprocal_positive, rescale,
-    sub, tanh, where_bits,
+    sub, where_bits,
 };
 use crate::{Protocol, Result, SecretTensor};
 
@@ -117,35 +117,6 @@ pub fn hard_swish<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Secre
     let above = add_scalar(mpc, &near, HARD_SWISH_END)?;
     let sixfold = mul(mpc, &near, &above)?.with_width(x.frac() + 6);
     let bent = mul_scalar(mpc, &sixfold, 1.0 / 6.0)?;
-    add(mpc, &bent, &over)
-}
-
-/// Beyond this magnitude the hyperbolic tangent in [`gelu_tanh`] is 1 or -1 in every format.
-const GELU_END: f64 = 8.0;
-
-/// `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`, the approximation of [`super::gelu`] that some networks were
-/// trained with: of limited numbers, and the excess.
-///
-/// # Domain and error
-/// All `x`; below `2^-16`, and twelve units in the last place.
-///
-/// # Cost
-/// Two comparisons with a selection that share their rounds, three products, two [`mul_scalar`]s and a [`tanh`].
-/// With replicated sharing at width 44: 34 rounds and 5745 bits for each element in all.
-///
-/// # Errors
-/// [`crate::Error::Net`] if a peer failed.
-pub fn gelu_tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    let (near, over) = limited(mpc, x, GELU_END)?;
-    let square = mul(mpc, &near, &near)?;
-    let slope = mul_scalar(mpc, &square, 0.044715)?;
-    let slope = add_scalar(mpc, &slope, 1.0)?;
-    let curve = mul(mpc, &near, &slope)?;
-    let curve = mul_scalar(mpc, &curve, std::f64::consts::FRAC_2_PI.sqrt())?;
-    let gate = tanh(mpc, &curve)?;
-    let gate = add_scalar(mpc, &gate, 1.0)?;
-    let half = mul_scalar(mpc, &gate, 0.5)?;
-    let bent = mul(mpc, &near, &half)?;
     add(mpc, &bent, &over)
 }
 

@@ -41,7 +41,7 @@ const COSTS: &[Cost] = &[
     Cost { function: "silu", rounds: 18, bits: 4166.0 },
     Cost { function: "erf", rounds: 13, bits: 2456.0 },
     Cost { function: "gelu", rounds: 14, bits: 2650.0 },
-    Cost { function: "gelu_tanh", rounds: 34, bits: 5745.0 },
+    Cost { function: "gelu_tanh", rounds: 14, bits: 2650.0 },
     Cost { function: "softplus", rounds: 39, bits: 5014.0 },
     Cost { function: "softsign", rounds: 31, bits: 4223.0 },
     Cost { function: "elu", rounds: 21, bits: 2346.0 },

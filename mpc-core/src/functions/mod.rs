@@ -25,6 +25,7 @@ mod exponent;
 mod extrema;
 mod fixed;
 mod gaussian;
+mod gelu;
 mod log;
 mod multiply;
 mod network;
@@ -44,7 +45,7 @@ mod tables;
 mod trig;
 mod values;
 
-pub use activations::{elu, gelu_tanh, hard_sigmoid, hard_swish, softplus, softsign};
+pub use activations::{elu, hard_sigmoid, hard_swish, softplus, softsign};
 pub use arithmetic::{
     add, add_scalar, div_scalar, floor, mul_scalar, mul_scalar_to, neg, rescale, sub,
 };
@@ -60,6 +61,7 @@ pub use dot::dot;
 pub use exp::{exp, exp_nonpositive};
 pub use extrema::{argmax, argmin, max, min, top1};
 pub use gaussian::{gaussian, gaussian_variance};
+pub use gelu::{gelu, gelu_tanh};
 pub use log::log;
 pub(crate) use multiply::terms;
 pub use multiply::{Multiply, bilinear, conv2d, matmul, mul, multiply, square};
@@ -72,7 +74,7 @@ pub use shape::{
     broadcast, concat, gather, mean, pad, permute, reshape, slice, sum, transpose, view,
     window_sum, windows,
 };
-pub use sigmoid::{erf, gelu, sigmoid, silu, tanh};
+pub use sigmoid::{erf, sigmoid, silu, tanh};
 pub use slow_links::costs_for_slow_links;
 pub use softmax::{log_softmax, softmax};
 pub use sort::{Sorted, argsort, sort, sort_with};

@@ -1,13 +1,13 @@
-//! Sigmoid and its relatives, erf and GELU.
+//! Sigmoid and its relatives, and erf.
 
 use std::sync::OnceLock;
 
 use super::{
-    choose::{clamp_parts, shifted},
+    choose::shifted,
     exp::exp_from_vanished,
     fixed::{at_20, run, working_chain},
     rescale,
-    tables::{ERF, GELU, RECIPROCAL},
+    tables::{ERF, RECIPROCAL},
 };
 use crate::{
     Chain, Compare, Compared, Piecewise, Profile, Protocol, Result, SecretTensor, Sum, Then,
@@ -17,7 +17,7 @@ use crate::{
 const ONE: u64 = 1 << 20;
 
 /// A function in pieces that a protocol may have a form for, made once.
-fn in_pieces<P: Protocol>(
+pub(super) fn in_pieces<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
     table: &OnceLock<Piecewise>,
@@ -50,12 +50,6 @@ fn tanh_in_pieces() -> Piecewise {
 fn silu_in_pieces() -> Piecewise {
     let ends = [-31 << 19, 31 << 19];
     Piecewise::interpolated(|x| x * logistic(x), [16, 9], 37, ends, [[0, 0], [0, 1]])
-}
-
-fn gelu_in_pieces() -> Piecewise {
-    let gelu = |x: f64| x / 2.0 * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2));
-    let ends = [-7 << 20, 7 << 20];
-    Piecewise::interpolated(gelu, [15, 9], 38, ends, [[0, 0], [0, 1]])
 }
 
 /// Beyond 20 the logistic function is at its limits.
@@ -128,7 +122,7 @@ pub fn tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
 /// `x sigmoid(x)`.
 ///
 /// # Domain and error
-/// `|x| < 2^22`; error below `2^-15`. 20 fraction bits are used.
+/// All `x`; error below `2^-15`. 20 fraction bits are used.
 ///
 /// # Cost
 /// As [`sigmoid`] and one more product: 2 rounds.
@@ -262,44 +256,4 @@ pub fn erf<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
     let share = chain.product(ratio, near, 30);
     let share = run(mpc, chain, share)?;
     rescale(mpc, &SecretTensor::new(share, 20, 23), frac)
-}
-
-/// `x / 2 (1 + erf(x / sqrt 2))`.
-///
-/// # Domain and error
-/// `|x| < 2^22`; error below `2^-17`. 20 fraction bits are used.
-///
-/// # Method
-/// Clamp to `-4.95..=4.95`; `x / 2` plus `x^2` times a polynomial of degree 11 in `x^2`; the excess over
-/// the upper limit is added again.
-///
-/// # Cost
-/// Two comparisons with a selection that share 6 rounds, a chain of eight products in eight more.
-/// With replicated sharing at width 44: 14 rounds and 2650 bits for each element in all.
-///
-/// # Errors
-/// [`crate::Error::Net`] if a peer failed.
-pub fn gelu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    const LIMIT: i64 = 5_190_452; // 4.95
-    let frac = x.frac();
-    let x = at_20(mpc, x)?;
-    static TABLE: OnceLock<Piecewise> = OnceLock::new();
-    if let Some(y) = in_pieces(mpc, &x, &TABLE, gelu_in_pieces, x.width() + 1)? {
-        return rescale(mpc, &y, frac);
-    }
-    let limit = LIMIT;
-    mutant!("gelu: clamped at 3.5", limit = 7 << 19);
-    let (near, over) = clamp_parts(mpc, &x, -limit, limit)?;
-    let mut chain = working_chain::<P>(mpc);
-    let near = chain.input(near.share());
-    // x^2 / 16 - 1 with 20 fraction bits.
-    let square = chain.product(near, near, 24);
-    let v = Sum::of([(1, square)], (1u64 << 20).wrapping_neg());
-    let ratio = GELU.eval(&mut chain, &v, 30);
-    let part = chain.product(ratio, near, 20);
-    chain.set_mode(mpc.truncation());
-    let share = chain.product_plus(part, near, Sum::of([(1 << 29, near)], 0), 30);
-    let share = run(mpc, chain, share)?;
-    let share = mpc.add(&share, over.share())?;
-    rescale(mpc, &SecretTensor::new(share, 20, x.width() + 1), frac)
 }

@@ -29,6 +29,7 @@ const FOR_SLOW_LINKS: &[Cost] = &[
     Cost { function: "silu", rounds: 5, bits: 4119.0 },
     Cost { function: "erf", rounds: 11, bits: 2540.0 },
     Cost { function: "gelu", rounds: 5, bits: 4122.0 },
+    Cost { function: "gelu_tanh", rounds: 5, bits: 4122.0 },
     Cost { function: "sin", rounds: 9, bits: 1758.0 },
     Cost { function: "cos", rounds: 9, bits: 1758.0 },
     Cost { function: "powf", rounds: 26, bits: 15522.0 },

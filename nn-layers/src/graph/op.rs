@@ -284,9 +284,10 @@ impl Op {
                 | Unary::Floor => Exact,
                 Unary::LeakyRelu(_) | Unary::HardSigmoid(..) | Unary::HardSwish => Rounded,
                 Unary::Pow(n) if n.fract() == 0.0 && *n > 0.0 => Rounded,
-                Unary::Sigmoid | Unary::Erf | Unary::Gelu | Unary::Sin | Unary::Cos => {
+                Unary::Sigmoid | Unary::Erf | Unary::GeluTanh | Unary::Sin | Unary::Cos => {
                     Approximated(17.0)
                 }
+                Unary::Gelu => Approximated(16.5),
                 Unary::Sqrt | Unary::InvSqrt | Unary::Damping | Unary::Log => Approximated(18.0),
                 Unary::Silu | Unary::Pow(_) => Approximated(15.0),
                 _ => Approximated(16.0),

@@ -61,10 +61,12 @@ impl Domain {
                 }
                 Unary::Damping => Some(Self::between(power(-frac.max(own)), f64::INFINITY)),
                 Unary::Sqrt => Some(Self::between(0.0, f64::INFINITY)),
-                Unary::Gelu | Unary::Silu => Some(Self::around(power(22).min(fine))),
                 Unary::Sigmoid
                 | Unary::Tanh
                 | Unary::Erf
+                | Unary::Gelu
+                | Unary::GeluTanh
+                | Unary::Silu
                 | Unary::Softplus
                 | Unary::Elu(_)
                 | Unary::Selu(..)
