@@ -364,21 +364,27 @@ fn rows_of_small_numbers_are_normalised_or_told() {
     // Of deviations of 1e-4 and of 5e-6, of zeros, and of numbers up to 1.
     let row = |unit: f64| [0.9, -0.7, 0.8, 0.55, -0.2].map(|v| (v * unit).round() * UNIT);
     let rows = [row(170.0), row(8.5), [0.0; 5], row(1e6)];
-    for profile in [Profile::Bytes, Profile::SlowLinks] {
+    let cases = [Profile::Bytes, Profile::SlowLinks]
+        .into_iter()
+        .flat_map(|profile| [f::Centre::Mean, f::Centre::Zero].map(|centre| (profile, centre)));
+    for (profile, centre) in cases {
         let mut mpc = mpc();
         mpc.set_profile(profile);
         let x = secret(&mut mpc, &[4, 5], rows.as_flattened(), 20).unwrap().with_width(24);
-        let made = f::normalize_watched(&mut mpc, &x, 1, EPSILON).unwrap();
+        let made = f::normalize_watched(&mut mpc, &x, 1, centre, EPSILON).unwrap();
         let mut ends = vec![];
         for words in made.faint.as_ref().unwrap() {
             ends.push(f::reveal(&mut mpc, words).unwrap());
         }
         let told: Vec<_> =
             ends[0].iter().zip(&ends[1]).map(|(a, b)| *a < 0.0 && *b >= 0.0).collect();
-        assert_eq!(told, [false, true, false, false], "{profile:?}");
+        assert_eq!(told, [false, true, false, false], "{profile:?}, {centre:?}");
         let got = f::reveal(&mut mpc, &made.rows).unwrap();
         for (i, row) in rows.iter().enumerate().filter(|(i, _)| !told[*i]) {
-            let mean = row.iter().sum::<f64>() / 5.0;
+            let mean = match centre {
+                f::Centre::Mean => row.iter().sum::<f64>() / 5.0,
+                f::Centre::Zero => 0.0,
+            };
             let square = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 5.0;
             for (v, got) in row.iter().zip(&got[5 * i..]) {
                 let off = got - (v - mean) / (square + EPSILON).sqrt();

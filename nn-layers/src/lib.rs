@@ -19,6 +19,7 @@ pub use graph::{
     Op, Pool, Reduce, Unary, ValueId,
 };
 pub use host::{HostData, HostTensor, MAX_ELEMENTS};
+pub use mpc_core::functions::Centre;
 pub use plan::{
     Compiled, Excess, InputSpec, Inspected, Inspection, LayerInfo, Observer, Operation, Outside,
     Plan, PlanOptions, Refusal, StepInfo, WeightSpec,

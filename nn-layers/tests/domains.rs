@@ -8,7 +8,8 @@ use mpc_core::{Protocol, TestWorld};
 use nn_layers::layers::{Embedding, Layer};
 use nn_layers::train::{Loss, Step, TrainOptions, TrainPlan};
 use nn_layers::{
-    Binary, Compiled, Dim, Graph, HostTensor, Kernel, Op, PlanOptions, Pool, Reduce, Unary, ValueId,
+    Binary, Centre, Compiled, Dim, Graph, HostTensor, Kernel, Op, PlanOptions, Pool, Reduce, Unary,
+    ValueId,
 };
 use ring_arith::{CpuEngine, Shape, Tensor};
 use rss_protocols::Rss;
@@ -331,10 +332,13 @@ fn rows() -> Vec<Case> {
             op(g, Op::Softmax { axis: 1, log: true }, &[x])
         }),
         case("normalised", [NONE, 28.0], |g, x| {
-            op(g, Op::Normalize { axis: 1, epsilon: 1e-5 }, &[x])
+            op(g, Op::Normalize { axis: 1, centre: Centre::Mean, epsilon: 1e-5 }, &[x])
         }),
         case("normalised by little", [-12.0, 28.0], |g, x| {
-            op(g, Op::Normalize { axis: 1, epsilon: 1e-12 }, &[x])
+            op(g, Op::Normalize { axis: 1, centre: Centre::Mean, epsilon: 1e-12 }, &[x])
+        }),
+        case("over its root of mean squares", [NONE, 28.0], |g, x| {
+            op(g, Op::Normalize { axis: 1, centre: Centre::Zero, epsilon: 1e-5 }, &[x])
         }),
         case("by its length", [-12.0, 19.0], |g, x| {
             let length =
@@ -460,7 +464,7 @@ fn alone(
 fn an_operator_is_right_within_its_domain_and_called_out_of_it_beyond() {
     let cases =
         || [activations(), powers(), exact(), sums(), products(), rows()].into_iter().flatten();
-    assert_eq!(cases().count(), 83);
+    assert_eq!(cases().count(), 84);
     let run = move |mpc: &mut Rss<CpuEngine>| {
         let mut found = vec![];
         for case in cases() {

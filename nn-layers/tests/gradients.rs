@@ -2,7 +2,7 @@
 
 use crate::common::Random;
 use nn_layers::{
-    Binary, Dim, Error, Graph, HostTensor, Kernel, Op, Pool, Reduce, Result, Unary, ValueId,
+    Binary, Centre, Dim, Error, Graph, HostTensor, Kernel, Op, Pool, Reduce, Result, Unary, ValueId,
 };
 
 /// Step of the central differences.
@@ -230,7 +230,9 @@ fn reductions_and_what_is_built_of_them() {
         for log in [false, true] {
             check(Op::Softmax { axis, log }, &[r.tensor(&[2, 3, 4], 2.0)]);
         }
-        check(Op::Normalize { axis, epsilon: 1e-3 }, &[r.tensor(&[2, 3, 4], 2.0)]);
+        for centre in [Centre::Mean, Centre::Zero] {
+            check(Op::Normalize { axis, centre, epsilon: 1e-3 }, &[r.tensor(&[2, 3, 4], 2.0)]);
+        }
     }
 }
 

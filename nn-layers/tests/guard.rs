@@ -4,7 +4,8 @@ use crate::common::{Random, conv, dense, distance, flatten, image, relu};
 use mpc_core::{Error, Operand, Plaintext, Profile, Protocol, TestWorld, TruncationMode};
 use net::Party;
 use nn_layers::{
-    Binary, Compiled, Dim, Graph, HostTensor, Kernel, Op, Plan, PlanOptions, Pool, Unary, ValueId,
+    Binary, Centre, Compiled, Dim, Graph, HostTensor, Kernel, Op, Plan, PlanOptions, Pool, Unary,
+    ValueId,
 };
 use ring_arith::{CpuEngine, Engine, EngineTensor, Tensor};
 use rss_protocols::{Options, Rss};
@@ -412,7 +413,7 @@ fn functions_that_a_layer_keeps_in_their_domain_are_not_watched() {
     let mut x = dense(&mut g, &mut r, x, "first", 8);
     for (name, op) in [
         ("gelu", Op::Unary(Unary::Gelu)),
-        ("norm", Op::Normalize { axis: 1, epsilon: 1e-5 }),
+        ("norm", Op::Normalize { axis: 1, centre: Centre::Mean, epsilon: 1e-5 }),
         ("exp of a sigmoid", Op::Unary(Unary::Sigmoid)),
         ("exp", Op::Unary(Unary::Exp)),
         ("softmax", Op::Softmax { axis: 1, log: false }),

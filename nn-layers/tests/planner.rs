@@ -2,7 +2,8 @@
 
 use crate::common::{Random, conv, dense, distance, flatten, image, norm, relu};
 use nn_layers::{
-    Binary, Compiled, Dim, Graph, HostTensor, Op, Plan, PlanOptions, Pool, Reduce, Unary, ValueId,
+    Binary, Centre, Compiled, Dim, Graph, HostTensor, Op, Plan, PlanOptions, Pool, Reduce, Unary,
+    ValueId,
 };
 use ring_arith::CpuEngine;
 
@@ -566,7 +567,7 @@ fn plans_that_mix_the_examples_of_a_batch_are_known() {
         let scores = add(g, Op::Softmax { axis: 2, log: false }, &[scores]);
         let seen = add(g, matmul(false), &[scores, x]);
         let sum = add(g, Op::Binary(Binary::Add), &[seen, x]);
-        let sum = add(g, Op::Normalize { axis: 2, epsilon: 1e-5 }, &[sum]);
+        let sum = add(g, Op::Normalize { axis: 2, centre: Centre::Mean, epsilon: 1e-5 }, &[sum]);
         let w = weight(g, &[6, 5]);
         let y = add(g, matmul(false), &[sum, w]);
         add(g, Op::Reduce { kind: Reduce::Max, axes: vec![1], keep: false }, &[y])

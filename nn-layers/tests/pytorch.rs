@@ -7,7 +7,7 @@ use mpc_core::{Operand, Plaintext, Protocol, TestWorld};
 use net::Party;
 use nn_layers::layers::{BatchNorm, Conv2d, Flatten, Layer, LayerNorm, Linear, Weight};
 use nn_layers::train::{Adam, Classes, Loss, Metric, Optimiser, Step, TrainOptions, TrainPlan};
-use nn_layers::{Binary, Dim, Graph, HostTensor, Kernel, Op, Pool, Reduce, Unary, ValueId};
+use nn_layers::{Binary, Centre, Dim, Graph, HostTensor, Kernel, Op, Pool, Reduce, Unary, ValueId};
 use ring_arith::{CpuEngine, EngineTensor, Tensor};
 use rss_protocols::Rss;
 use serde_json::Value;
@@ -167,7 +167,9 @@ impl Recorded {
         let dims = g.shape(x).dims().to_vec();
         let rows = vec![Dim::Batch(1), Dim::Fixed(2), Dim::Rest];
         let y = g.add("rows", Op::Reshape(rows), &[x]).unwrap();
-        let y = g.add("norm", Op::Normalize { axis: 2, epsilon: 1e-5 }, &[y]).unwrap();
+        let y = g
+            .add("norm", Op::Normalize { axis: 2, centre: Centre::Mean, epsilon: 1e-5 }, &[y])
+            .unwrap();
         let back = [&[Dim::Batch(1)], &[dims[1], dims[2], dims[3]].map(Dim::Fixed)[..]].concat();
         let y = g.add("back", Op::Reshape(back), &[y]).unwrap();
         let scale = self.get("norm.weight").reshape([8, 1, 1]).unwrap();

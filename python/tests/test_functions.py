@@ -31,7 +31,7 @@ ELSEWHERE = {
 
 #: What networks are made of: Python reaches it through models, and NumPy's names where it has them.
 IN_NETWORKS = {
-    "Logic", "Normalized", "Winners", "dot", "elu", "floor", "gelu_tanh", "hard_sigmoid", "hard_swish", "leaves_rows_faint", "logical",
+    "Centre", "Logic", "Normalized", "Winners", "dot", "elu", "floor", "gelu_tanh", "hard_sigmoid", "hard_swish", "leaves_rows_faint", "logical",
     "max_pool_gradient", "max_pool_keeping", "maximum", "minimum", "negative_part", "normalize_watched", "relu_keeping", "softplus",
     "softsign", "view", "where_bits", "where_positive",
 }

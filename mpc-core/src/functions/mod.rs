@@ -69,7 +69,7 @@ pub use order::{distinct, median, order_statistics, quantile, top_k};
 pub use pool::{Winners, max_pool, max_pool_gradient, max_pool_keeping};
 pub use power::{polynomial, pow, powf};
 pub use roots::{div, inv_sqrt, inv_sqrt_to, reciprocal, reciprocal_positive, sqrt};
-pub use rows::{Normalized, leaves_rows_faint, normalize, normalize_watched, sum_squares};
+pub use rows::{Centre, Normalized, leaves_rows_faint, normalize, normalize_watched, sum_squares};
 pub use shape::{
     broadcast, concat, gather, mean, pad, permute, reshape, slice, sum, transpose, view,
     window_sum, windows,

@@ -1,5 +1,6 @@
 //! Networks evaluated in the clear: the figure that a private run is compared with.
 
+use mpc_core::functions::Centre;
 use ring_arith::Shape;
 
 use super::infer;
@@ -84,7 +85,7 @@ pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], batch: usize) -> Result<Host
         Op::Cast | Op::Confine(_) | Op::Dropout(_) => Ok(x.clone()),
         Op::ClipFactor { pairs } => clip_factor(xs, *pairs),
         Op::Softmax { axis, log } => reduce::along(x, *axis, |l| reduce::softmax(l, *log)),
-        Op::Normalize { axis, epsilon } => normalize(x, *axis, *epsilon),
+        &Op::Normalize { axis, centre, epsilon } => normalize(x, axis, centre, epsilon),
         Op::BatchNorm(norm) => super::norm::evaluate(norm, xs),
         Op::Lrn { size, alpha, beta, bias } => lrn(x, *size, *alpha, *beta, *bias),
         Op::MaxPool(p) => conv::pool(x, &p.window(), conv::Pool::Max),
@@ -188,12 +189,15 @@ fn clip_factor(xs: &[&HostTensor], pairs: usize) -> Result<HostTensor> {
     HostTensor::new([units], (0..units).map(factor).collect())
 }
 
-fn normalize(x: &HostTensor, axis: usize, epsilon: f64) -> Result<HostTensor> {
+fn normalize(x: &HostTensor, axis: usize, centre: Centre, epsilon: f64) -> Result<HostTensor> {
     let group: usize = x.dims()[axis..].iter().product();
     let mut values = x.floats().into_owned();
     for line in values.chunks_mut(group.max(1)) {
         let n = line.len() as f64;
-        let mean = line.iter().sum::<f64>() / n;
+        let mean = match centre {
+            Centre::Mean => line.iter().sum::<f64>() / n,
+            Centre::Zero => 0.0,
+        };
         let variance = line.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / n;
         let factor = 1.0 / (variance + epsilon).sqrt();
         line.iter_mut().for_each(|v| *v = (*v - mean) * factor);

@@ -198,7 +198,7 @@ impl Backward<'_> {
             &Op::Scale(c) => self.scale(c, self.grad),
             Op::Cast | Op::Dropout(_) => Ok(self.grad),
             &Op::Softmax { axis, log } => self.softmax(axis, log),
-            &Op::Normalize { axis, epsilon } => self.normalize(axis, epsilon),
+            &Op::Normalize { axis, centre, epsilon } => self.normalize(axis, centre, epsilon),
             Op::Reduce { kind, axes, .. } => self.reduce(*kind, axes),
             Op::Dot(_) => self.mul(self.x(1 - operand), self.grad),
             Op::MaxPool(pool) => {

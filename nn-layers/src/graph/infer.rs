@@ -51,7 +51,7 @@ pub(crate) fn output_shape(op: &Op, xs: &[&Shape], batch: usize) -> Result<Shape
         Op::Binary(_) => xs[0].broadcast(xs[1], name)?,
         Op::Where => xs[0].broadcast(xs[1], name)?.broadcast(xs[2], name)?,
         Op::Softmax { axis, .. } => same_with_axis(name, xs[0], *axis)?,
-        Op::Normalize { axis, epsilon } => {
+        Op::Normalize { axis, epsilon, .. } => {
             if !(epsilon.is_finite() && *epsilon >= 0.0) {
                 return Err(Error::invalid(name, "epsilon must be a number that is not negative"));
             }

@@ -3,6 +3,7 @@
 mod functions;
 mod layers;
 
+use mpc_core::functions::Centre;
 use serde::{Deserialize, Serialize};
 
 pub use functions::{Binary, Reduce, Unary};
@@ -61,10 +62,14 @@ pub enum Op {
         /// The logarithm instead.
         log: bool,
     },
-    /// `(x - mean) / sqrt(variance + epsilon)` over the last axes, from `axis` on.
+    /// `(x - mean) / sqrt(variance + epsilon)` over the last axes, from `axis` on; from 0,
+    /// `x / sqrt(mean(x^2) + epsilon)`.
     Normalize {
         /// The first of the axes.
         axis: usize,
+        /// The number from which distances are taken.
+        #[serde(default)]
+        centre: Centre,
         /// Added to the variance.
         epsilon: f64,
     },

@@ -1,7 +1,7 @@
 //! Normalisations.
 
 use super::{Layer, Weight};
-use crate::{Binary, Error, Graph, Op, Result, ValueId};
+use crate::{Binary, Centre, Error, Graph, Op, Result, ValueId};
 
 /// Batch normalisation of `[N, C, ..]`, four tensors of shape `[C]`:
 /// `(x - mean) / sqrt(variance + epsilon) * scale + shift`. After a linear layer it costs nothing. A training
@@ -60,7 +60,8 @@ impl Layer for LayerNorm {
                 format!("scale {scale:?} and shift {shift:?} are not the last axes of {shape:?}");
             return Err(Error::Node { node: name.to_owned(), reason });
         }
-        let op = Op::Normalize { axis: shape.rank() - axes, epsilon: self.epsilon };
+        let (axis, epsilon) = (shape.rank() - axes, self.epsilon);
+        let op = Op::Normalize { axis, centre: Centre::Mean, epsilon };
         let y = graph.add(name, op, &[x])?;
         let scale = self.scale.add(graph, &format!("{name}.scale"));
         let shift = self.shift.add(graph, &format!("{name}.shift"));

@@ -385,6 +385,7 @@ fn rows(table: &Interval, shape: &Shape) -> Result<Interval> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Centre;
     use crate::graph::{Kernel, Pool};
     use mpc_core::SplitMix64;
 
@@ -439,7 +440,8 @@ mod tests {
             (Op::MatMul { transpose_lhs: false, transpose_rhs: true }, vec![&[3, 4], &[2, 4]]),
             (Op::Softmax { axis: 1, log: true }, vec![&[2, 4]]),
             (Op::Softmax { axis: 1, log: false }, vec![&[2, 4]]),
-            (Op::Normalize { axis: 1, epsilon: 1e-5 }, vec![&[2, 4]]),
+            (Op::Normalize { axis: 1, centre: Centre::Mean, epsilon: 1e-5 }, vec![&[2, 4]]),
+            (Op::Normalize { axis: 1, centre: Centre::Zero, epsilon: 1e-5 }, vec![&[2, 4]]),
             (Op::Reduce { kind: Reduce::SumSquare, axes: vec![1], keep: true }, vec![&[2, 4]]),
             (Op::Reduce { kind: Reduce::Min, axes: vec![0], keep: false }, vec![&[2, 4]]),
             (Op::Scale(-1.5), vec![&[4]]),

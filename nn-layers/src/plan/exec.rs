@@ -238,9 +238,9 @@ impl<P: Protocol> Step<'_, P> {
                 };
                 self.summed(mpc, value)
             }
-            &Op::Normalize { axis, epsilon } => {
+            &Op::Normalize { axis, centre, epsilon } => {
                 let x = self.in_format(mpc, 0)?;
-                let made = f::normalize_watched(mpc, &x, axis, epsilon)?;
+                let made = f::normalize_watched(mpc, &x, axis, centre, epsilon)?;
                 Ok(Made { faint: made.faint, ..made.rows.into() })
             }
             _ => Ok(self.value(mpc)?.into()),

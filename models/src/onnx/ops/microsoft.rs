@@ -3,7 +3,7 @@
 pub(crate) mod attention;
 pub(crate) mod quantised;
 
-use nn_layers::{Binary, Dim, HostTensor, Op, Reduce, Unary, ValueId};
+use nn_layers::{Binary, Centre, Dim, HostTensor, Op, Reduce, Unary, ValueId};
 
 use super::attention::rows_at;
 use super::{conv, math, norm};
@@ -185,7 +185,7 @@ pub(crate) fn embedding_norm(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         sum = n.binary_op(Binary::Add, sum, segments)?;
     }
     let epsilon = n.attributes.float("epsilon", 1e-12);
-    let mut y = n.add(Op::Normalize { axis: 2, epsilon }, &[sum])?;
+    let mut y = n.add(Op::Normalize { axis: 2, centre: Centre::Mean, epsilon }, &[sum])?;
     let (scale, shift) = (n.input(5)?, n.input(6)?);
     y = n.binary_op(Binary::Mul, y, scale)?;
     y = n.binary_op(Binary::Add, y, shift)?;

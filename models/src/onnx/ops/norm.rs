@@ -1,6 +1,6 @@
 //! Normalisations.
 
-use nn_layers::{BatchNorm, Binary, Dim, Op, Reduce, Unary, ValueId};
+use nn_layers::{BatchNorm, Binary, Centre, Dim, Op, Reduce, Unary, ValueId};
 
 use super::math;
 use super::shape::{self, spread};
@@ -130,7 +130,7 @@ pub(super) fn over_rows(
     epsilon: f64,
     [scale, shift]: [Option<ValueId>; 2],
 ) -> Result<Vec<ValueId>> {
-    let mut y = n.add(Op::Normalize { axis, epsilon }, &[x])?;
+    let mut y = n.add(Op::Normalize { axis, centre: Centre::Mean, epsilon }, &[x])?;
     if let Some(scale) = scale {
         y = n.binary_op(Binary::Mul, y, scale)?;
     }
@@ -161,18 +161,14 @@ pub(crate) fn root_mean_square(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![n.binary_op(Binary::Mul, y, scale)?])
 }
 
-/// Rows followed by their negatives have mean 0, so their normalisation keeps the range of layer normalisation.
+/// `x / sqrt(mean(x^2) + epsilon)`.
 pub(super) fn by_root_mean_square(
     n: &mut Node<'_, '_>,
     x: ValueId,
     axis: usize,
     epsilon: f64,
 ) -> Result<ValueId> {
-    let minus = n.unary(Unary::Neg, x)?;
-    let both = n.add(Op::Concat(axis), &[x, minus])?;
-    let len = n.dims(x)[axis];
-    let both = n.add(Op::Normalize { axis, epsilon }, &[both])?;
-    n.add(Op::Slice { axis, start: 0, end: Dim::Fixed(len), step: 1 }, &[both])
+    n.add(Op::Normalize { axis, centre: Centre::Zero, epsilon }, &[x])
 }
 
 /// Divided by the sum of magnitudes along an axis, or by the root of that of squares; 0 where that is 0.
@@ -224,7 +220,8 @@ pub(crate) fn mean_variance(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let kept: Vec<_> = (0..dims.len()).filter(|a| !axes.contains(a)).collect();
     let order: Vec<_> = kept.iter().chain(&axes).copied().collect();
     let moved = n.add(Op::Permute(order.clone()), &[x])?;
-    let y = n.add(Op::Normalize { axis: kept.len(), epsilon: 1e-9 }, &[moved])?;
+    let op = Op::Normalize { axis: kept.len(), centre: Centre::Mean, epsilon: 1e-9 };
+    let y = n.add(op, &[moved])?;
     let mut back = vec![0; order.len()];
     order.iter().enumerate().for_each(|(i, &a)| back[a] = i);
     Ok(vec![n.add(Op::Permute(back), &[y])?])
@@ -233,7 +230,7 @@ pub(crate) fn mean_variance(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 pub(crate) fn instance(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let x = n.input(0)?;
     let epsilon = n.attributes.float("epsilon", 1e-5);
-    let y = n.add(Op::Normalize { axis: 2, epsilon }, &[x])?;
+    let y = n.add(Op::Normalize { axis: 2, centre: Centre::Mean, epsilon }, &[x])?;
     by_channel(n, y)
 }
 
@@ -247,7 +244,7 @@ pub(crate) fn group(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let split = vec![Dim::Fixed(dims[0]), Dim::Fixed(groups), Dim::Rest];
     let rows = n.add(Op::Reshape(split), &[x])?;
     let epsilon = n.attributes.float("epsilon", 1e-5);
-    let y = n.add(Op::Normalize { axis: 2, epsilon }, &[rows])?;
+    let y = n.add(Op::Normalize { axis: 2, centre: Centre::Mean, epsilon }, &[rows])?;
     let y = n.add(Op::Reshape(dims.iter().map(|&d| Dim::Fixed(d)).collect()), &[y])?;
     if n.to.opset < 21 && n.dims(n.input(1)?) == [groups] && groups != dims[1] {
         return Err(n.unsupported("with one scale for each group"));

@@ -5,19 +5,20 @@ use ring_arith::{FracBits, Shape};
 
 use super::{Measured, exp2, largest, unit};
 use crate::{
-    Profile, Protocol, TestWorld,
+    Profile, Protocol, Result, SecretTensor, TestWorld,
     conformance::{Make, agreed},
-    functions as f,
+    functions::{self as f, Centre},
     seed::SplitMix64,
 };
 
 /// The functions of rows of `n` numbers beside their stated errors. `mean`, `d` (the standard deviation with epsilon)
 /// and `total` (the sum of squares around the mean) are those of the row; `u` is a unit in the last place.
-pub const OF_ROWS: [(&str, &str); 4] = [
+pub const OF_ROWS: [(&str, &str); 5] = [
     (
         "normalize",
         "|y| (2^-18 + 2^(f - 58) sqrt(total)) + 3 u + (2^-20 |mean| + 2 u) / d * (1 + y^2 / sqrt(n))",
     ),
+    ("normalize from 0", "|y| (2^-18 + 2^(f - 58) sqrt(sum of squares)) + 3 u"),
     ("sum_squares", "2 u + 2^-45 of the sum"),
     ("var", "2^-18 of the variance + 3 u (1 + its root) + ((2^-20 |mean| + 2 u) / d)^2"),
     ("norm", "2^-19 of the norm + 3 min(sqrt(u), u + u / norm)"),
@@ -158,11 +159,15 @@ fn near_rows<P: Protocol>(
         let mine = (mpc.me() == Party(0)).then_some(&input[..]);
         let shape = Shape::new([1, input.len()])?;
         let x = f::input(mpc, Party(0), &shape, mine, FracBits::new(frac)?)?;
-        let mut results = vec![f::normalize(mpc, &x, 1, EPSILON)?];
+        let from_zero = |mpc: &mut P, x: &SecretTensor<P>| -> Result<SecretTensor<P>> {
+            Ok(f::normalize_watched(mpc, x, 1, Centre::Zero, EPSILON)?.rows)
+        };
+        let mut results = vec![f::normalize(mpc, &x, 1, EPSILON)?, from_zero(mpc, &x)?];
         // For slow links numbers that are known to be small are centred in another way.
         let usual = mpc.profile();
         mpc.set_profile(Profile::SlowLinks);
-        results.push(f::normalize(mpc, &x.clone().with_width(width), 1, EPSILON)?);
+        let narrow = x.clone().with_width(width);
+        results.extend([f::normalize(mpc, &narrow, 1, EPSILON)?, from_zero(mpc, &narrow)?]);
         mpc.set_profile(usual);
         if squares {
             results.extend([
@@ -176,27 +181,33 @@ fn near_rows<P: Protocol>(
     let n = row.len() as f64;
     let mean = row.iter().sum::<f64>() / n;
     let total: f64 = row.iter().map(|x| (x - mean).powi(2)).sum();
-    let deviation = (total / n + EPSILON.max(exp2(-(frac as i32) - 5))).sqrt();
+    let sum: f64 = row.iter().map(|x| x * x).sum();
+    let epsilon = EPSILON.max(exp2(-(frac as i32) - 5));
+    let deviation = (total / n + epsilon).sqrt();
     let unit = unit(frac);
     let relative = exp2(-18) + exp2(frac as i32 - 58) * total.sqrt();
     let off = (exp2(-20) * mean.abs() + 2.0 * unit) / deviation;
-    for (x, y) in row.iter().chain(row).zip(got[0].iter().chain(&got[1])) {
+    for (x, y) in row.iter().chain(row).zip(got[0].iter().chain(&got[2])) {
         let want = (x - mean) / deviation;
         let bound = relative * want.abs() + 3.0 * unit + off * (1.0 + want * want / n.sqrt());
         worst[0].note(*x, (y - want).abs(), bound);
+    }
+    for (x, y) in row.iter().chain(row).zip(got[1].iter().chain(&got[3])) {
+        let want = x / (sum / n + epsilon).sqrt();
+        let relative = exp2(-18) + exp2(frac as i32 - 58) * sum.sqrt();
+        worst[1].note(*x, (y - want).abs(), relative * want.abs() + 3.0 * unit);
     }
     // The row is told by its deviation.
     let mut near = |function: usize, got: f64, want: f64, bound: f64| {
         worst[function].note(deviation, (got - want).abs(), bound);
     };
-    if let [_, _, squares, variance, norm] = &got[..] {
-        let sum: f64 = row.iter().map(|x| x * x).sum();
+    if let [_, _, _, _, squares, variance, norm] = &got[..] {
         let size = (total / n).sqrt();
-        near(1, squares[0], sum, 2.0 * unit + exp2(-45) * sum);
+        near(2, squares[0], sum, 2.0 * unit + exp2(-45) * sum);
         let bound = exp2(-18) * total / n + 3.0 * unit * (1.0 + size) + off * off;
-        near(2, variance[0], total / n, bound);
+        near(3, variance[0], total / n, bound);
         near(
-            3,
+            4,
             norm[0],
             sum.sqrt(),
             3.0 * unit.sqrt().min(unit * (1.0 + 1.0 / sum.sqrt())) + exp2(-19) * sum.sqrt(),

@@ -1,5 +1,7 @@
 //! Gradients of reductions and of functions built of them.
 
+use mpc_core::functions::Centre;
+
 use super::{Backward, fixed};
 use crate::Result;
 use crate::graph::{Binary, Op, Reduce, Unary, ValueId};
@@ -76,28 +78,50 @@ impl Backward<'_> {
     }
 
     /// With `n` elements a row and the result `y`: `(g - sum(g) / n - y sum(g y) / n) / deviation`.
-    pub(super) fn normalize(&mut self, axis: usize, epsilon: f64) -> Result<ValueId> {
+    pub(super) fn normalize(
+        &mut self,
+        axis: usize,
+        centre: Centre,
+        epsilon: f64,
+    ) -> Result<ValueId> {
         let (y, g) = (self.at, self.grad);
         let shape = self.shape(0);
         let axes: Vec<_> = (axis..shape.rank()).collect();
         let n = shape.dims()[axis..].iter().product::<usize>().max(1) as f64;
-        let total = self.sum(g, axes.clone())?;
         let weighed = self.mul(g, y)?;
         let weighed = self.sum(weighed, axes.clone())?;
-        let weighed = self.mul(y, weighed)?;
-        let sum = self.add(Op::Binary(Binary::Add), &[total, weighed])?;
+        let mut sum = self.mul(y, weighed)?;
+        if centre == Centre::Mean {
+            let total = self.sum(g, axes.clone())?;
+            sum = self.add(Op::Binary(Binary::Add), &[total, sum])?;
+        }
         let mean = self.scale(1.0 / n, sum)?;
         let rest = self.sub(g, mean)?;
-        let inverse = self.inverse_deviation(&axes, n, epsilon)?;
+        let centred = match centre {
+            Centre::Mean => self.centred(&axes, n)?,
+            Centre::Zero => self.x(0),
+        };
+        let inverse = self.inverse_deviation(centred, &axes, n, epsilon)?;
         self.mul(rest, inverse)
     }
 
-    fn inverse_deviation(&mut self, axes: &[usize], n: f64, epsilon: f64) -> Result<ValueId> {
+    /// The operand less its mean over axes of `n` numbers.
+    fn centred(&mut self, axes: &[usize], n: f64) -> Result<ValueId> {
         let x = self.x(0);
         let sum = Op::Reduce { kind: Reduce::Sum, axes: axes.to_vec(), keep: true };
         let total = self.factor(sum, &[x])?;
         let mean = self.factor(Op::Scale(1.0 / n), &[total])?;
-        let centred = self.factor(Op::Binary(Binary::Sub), &[x, mean])?;
+        self.factor(Op::Binary(Binary::Sub), &[x, mean])
+    }
+
+    /// One over the root of the mean of squares over axes of `n` numbers and epsilon.
+    fn inverse_deviation(
+        &mut self,
+        centred: ValueId,
+        axes: &[usize],
+        n: f64,
+        epsilon: f64,
+    ) -> Result<ValueId> {
         let squares = Op::Reduce { kind: Reduce::SumSquare, axes: axes.to_vec(), keep: true };
         let squares = self.factor(squares, &[centred])?;
         let variance = self.factor(Op::Scale(1.0 / n), &[squares])?;

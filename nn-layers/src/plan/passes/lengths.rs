@@ -1,9 +1,11 @@
 //! Recognises rows that are divided by their length, written out as several operations. As normalisations they
 //! keep to their range where squares do not, and cost less than a root and a quotient.
 
+use mpc_core::functions::Centre;
+
 use super::recognise::squared;
 use crate::Result;
-use crate::graph::{Binary, Dim, Graph, Op, Reduce, Unary, ValueId};
+use crate::graph::{Binary, Graph, Op, Reduce, Unary, ValueId};
 
 /// A number added to a length, or the least that a length counts as, which is below the unit of fixed point.
 /// Exporters write it against division by zero.
@@ -21,9 +23,8 @@ struct Length {
     epsilon: f64,
 }
 
-/// `x / sqrt(sum(x^2) + epsilon)`, with a mean for the sum, or `x / max(|x|, epsilon)` of a small epsilon. Rows
-/// followed by their negatives have mean 0, so that normalisation divides them by the root of their mean of
-/// squares.
+/// `x / sqrt(sum(x^2) + epsilon)`, with a mean for the sum, or `x / max(|x|, epsilon)` of a small epsilon, as a
+/// normalisation from 0.
 pub(super) fn by_length(graph: &mut Graph, at: ValueId) -> Result<()> {
     let Some(Length { x, axes, mean, epsilon }) = divided(graph, at) else { return Ok(()) };
     let node = graph.nodes[at.0].clone();
@@ -38,12 +39,8 @@ pub(super) fn by_length(graph: &mut Graph, at: ValueId) -> Result<()> {
         (0..dims.len()).filter(|axis| !axes.contains(axis)).chain(axes.iter().copied()).collect();
     let axis = dims.len() - axes.len();
     let rows = if order.is_sorted() { x } else { add(Op::Permute(order.clone()), &[x])? };
-    let minus = add(Op::Scale(-1.0), &[rows])?;
-    let both = add(Op::Concat(axis), &[rows, minus])?;
     let epsilon = if mean { epsilon } else { epsilon / count as f64 };
-    let both = add(Op::Normalize { axis, epsilon }, &[both])?;
-    let first = Dim::Fixed(dims[axes[0]]);
-    let mut y = add(Op::Slice { axis, start: 0, end: first, step: 1 }, &[both])?;
+    let mut y = add(Op::Normalize { axis, centre: Centre::Zero, epsilon }, &[rows])?;
     if !mean {
         y = add(Op::Scale((count as f64).sqrt().recip()), &[y])?;
     }
