@@ -22,7 +22,7 @@ mod share;
 mod tests;
 mod truncate;
 
-use mpc_core::{Error, Result};
+use mpc_core::{Error, Result, TruncationMode};
 use net::{PairKey, Party, Session, Transport};
 use ring_arith::{Engine, Generator, StreamKey, Tensor};
 use zeroize::Zeroizing;
@@ -38,6 +38,8 @@ pub struct Dealt<E: Engine> {
     engine: E,
     transport: Box<dyn Transport>,
     generator: Generator,
+    /// The mode in which functions truncate.
+    truncation: TruncationMode,
     /// Keys in common with each other party.
     pairs: Vec<Option<PairKey>>,
     /// The keys of a job's streams, derived from those.
@@ -75,6 +77,7 @@ impl<E: Engine> Dealt<E> {
             engine,
             transport: session.transport,
             generator,
+            truncation: TruncationMode::Default,
             pairs,
             keys: Vec::new(),
             streams: 0,
@@ -83,6 +86,14 @@ impl<E: Engine> Dealt<E> {
         };
         party.derive_keys(&[0; 32]);
         Ok(party)
+    }
+
+    /// Ends the session. Waits until the others have ended it too.
+    ///
+    /// # Errors
+    /// [`Error::Net`] if a party has failed or sent more than was due.
+    pub fn close(self) -> Result<()> {
+        Ok(self.transport.close()?)
     }
 
     /// Keys for the streams of the current job.

@@ -22,7 +22,8 @@ impl<E: Engine> Protocol for Dealt<E> {
     type Bits = BitShare;
 
     fn info(&self) -> Info {
-        Info::new("dealt", self.transport.me(), self.computing())
+        let info = Info::new("dealt", self.transport.me(), self.computing());
+        Info { truncation: self.truncation, ..info }
     }
 
     fn engine(&self) -> &E {

@@ -1,7 +1,7 @@
 //! The protocol at servers: those that compute for clients, and the dealer after them.
 
 use mpc_core::{
-    Deal, Held, Info, Parcel, Protocol, Result, Security, ServerProtocol, Settings, Sharing,
+    Deal, Held, Parcel, Profile, Protocol, Result, Security, ServerProtocol, Settings, Sharing,
     deal::{
         Component, Contents, Released, add_up, check_words, expand, fill_random, fresh_key,
         incomplete, remainders,
@@ -19,17 +19,24 @@ use crate::{
 
 /// The clients' side: each server that computes gets the key of its addend of the mask, and the masked words; the dealer,
 /// as the last server, gets the keys of all addends.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct MaskedSharing {
     computing: usize,
+    name: &'static str,
 }
+
+/// The names of the sharings among 2, 3, .. servers that compute.
+const NAMES: [&str; MOST_PARTIES - 1] = [
+    "dealt-2", "dealt-3", "dealt-4", "dealt-5", "dealt-6", "dealt-7", "dealt-8", "dealt-9",
+    "dealt-10", "dealt-11", "dealt-12", "dealt-13", "dealt-14", "dealt-15", "dealt-16",
+];
 
 /// The sharings among 2, 3, .. servers that compute.
 static SHARINGS: [MaskedSharing; MOST_PARTIES - 1] = {
-    let mut sharings = [const { MaskedSharing { computing: 0 } }; MOST_PARTIES - 1];
+    let mut sharings = [const { MaskedSharing { computing: 0, name: "" } }; MOST_PARTIES - 1];
     let mut i = 0;
     while i < sharings.len() {
-        sharings[i].computing = i + 2;
+        sharings[i] = MaskedSharing { computing: i + 2, name: NAMES[i] };
         i += 1;
     }
     sharings
@@ -75,7 +82,7 @@ impl MaskedSharing {
 
 impl Sharing for MaskedSharing {
     fn name(&self) -> &'static str {
-        "dealt"
+        self.name
     }
 
     fn servers(&self) -> usize {
@@ -224,13 +231,19 @@ impl<E: Engine> Deal for Dealt<E> {
 
 impl<E: Engine> ServerProtocol for Dealt<E> {
     fn start(session: Session, engine: E, settings: Settings) -> Result<Self> {
-        let party = Self::new(session, engine)?;
-        let Info { truncation, profile, .. } = party.info();
-        let security = Security::SemiHonest;
-        if settings != (Settings { truncation, profile, security }) {
-            let all = format!("{truncation:?}, {profile:?} and {security:?}");
-            return Err(invalid("masked sharing", format!("has the settings {all} alone")));
+        let mut party = Self::new(session, engine)?;
+        let Settings { truncation, profile, security } = settings;
+        let refused = |what: &str| Err(invalid("masked sharing", format!("has no {what}")));
+        if security != Security::SemiHonest {
+            return refused("proofs of messages: the one security is semi-honest");
         }
+        if profile != Profile::Bytes {
+            return refused("profile but bytes");
+        }
+        if !party.info().modes.contains(&truncation) {
+            return refused(&format!("truncation {truncation:?}"));
+        }
+        party.truncation = truncation;
         Ok(party)
     }
 
@@ -247,7 +260,7 @@ impl<E: Engine> ServerProtocol for Dealt<E> {
     }
 
     fn described(&self) -> String {
-        "dealt, the usual truncation".to_owned()
+        format!("{}, truncation {:?}, {:?}", self.sharing().name(), self.truncation, self.generator)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use mpc_core::{
-    Compare, Deal, Finish, Product, Protocol, Result, Security, ServerProtocol, Settings, Sharing,
-    TestWorld, Then, TruncationMode, conformance,
+    Compare, Deal, Finish, Product, Profile, Protocol, Result, Security, ServerProtocol, Settings,
+    Sharing, TestWorld, Then, TruncationMode, conformance,
     mutants::{Mutant, every_mutant_is_noticed},
 };
 use net::Session;
@@ -113,16 +113,35 @@ fn no_server_takes_the_parcel_of_the_dealer() {
 
 #[test]
 fn servers_refuse_settings_that_the_protocol_lacks() {
-    for settings in [
-        Settings { truncation: TruncationMode::Exact, ..Settings::default() },
-        Settings { security: Security::Checked, ..Settings::default() },
+    for (settings, lacks) in [
+        (
+            Settings { truncation: TruncationMode::Dither, ..Settings::default() },
+            "no truncation Dither",
+        ),
+        (Settings { security: Security::Checked, ..Settings::default() }, "no proofs of messages"),
+        (Settings { profile: Profile::SlowLinks, ..Settings::default() }, "no profile but bytes"),
     ] {
         let start = move |session| Dealt::start(session, CpuEngine::new(1), settings).map(drop);
         for outcome in TestWorld::new(3).try_sessions(start) {
             let error = outcome.unwrap_err().to_string();
-            assert!(error.contains("has the settings Default, Bytes and SemiHonest"), "{error}");
+            assert!(error.contains(lacks), "{error}");
         }
     }
+}
+
+/// Functions truncate in the mode that servers have set.
+#[test]
+fn servers_truncate_as_they_are_set() {
+    let settings = Settings { truncation: TruncationMode::Exact, ..Settings::default() };
+    let start = move |session| Dealt::start(session, CpuEngine::new(1), settings);
+    let opened = TestWorld::new(3).run(start, |mpc: &mut Mpc| {
+        let mode = mpc.info().truncation;
+        let x = mpc.constant(&Tensor::vector((0..200).map(|i| i * 333).collect()))?;
+        let halves = mpc.truncate(&[(&x, 9)], mode)?;
+        Ok(mpc.open(&[&halves[0]])?.remove(0).words().to_vec())
+    });
+    let floors: Vec<u64> = (0..200).map(|i| (i * 333) >> 9).collect();
+    assert_eq!(opened[..2], [floors.clone(), floors]);
 }
 
 const fn mutant(name: &'static str, check: &'static str) -> Mutant {
