@@ -190,7 +190,7 @@ pub(crate) fn saved(input: &[u8]) -> bool {
     let Ok(share) = SavedShare::parse(input) else { return false };
     assert!(8 * share.held.iter().map(|held| held.shape().len()).sum::<usize>() <= input.len());
     let three = [0, 1, 2].map(|party| SavedShare { party, ..share.clone() });
-    let _ = trefoil::saved::same(Path::new("x"), &three);
+    let _ = trefoil::saved::same(Path::new("x"), share.protocol, &three);
     true
 }
 

@@ -13,7 +13,6 @@ use rss_protocols::{Dealer, Options};
 use safetensors::{Dtype, tensor::TensorView};
 use trefoil::certificates::CertificateEnd;
 use trefoil::queue::{Answer, Held, Turn};
-use trefoil::saved::SavedShare;
 use trefoil::store::{ClusterId, Content, FileSum, Holder, Manifest, Range, Readers};
 use trefoil::tables::Column;
 use trefoil::tapes::TapeState;
@@ -26,6 +25,7 @@ use trefoil::wire::{
     header,
 };
 use trefoil::{About, Digest, Id, Input, OutputTensor, Preprocess};
+use trefoil::{protocols::ProtocolChoice, saved::SavedShare};
 
 /// Largest shipped file that serves as a seed.
 const FILE: u64 = 40_000;
@@ -426,6 +426,7 @@ pub(crate) fn saved() -> Vec<Vec<u8>> {
     let held = [1, 2].map(|word| Tensor::from_fn(shape(&[2, 2]), |_| word));
     let share = SavedShare {
         party: 1,
+        protocol: ProtocolChoice::Rss,
         label: "0123456789abcdef".to_owned(),
         dtype: "float64".to_owned(),
         frac: 20,

@@ -5,9 +5,10 @@ use std::{
     thread,
 };
 
+use bytes::Bytes;
 use gpu_kernels::{AnyEngine, EngineChoice};
 use mpc_core::{Deal, Held, Released, ServerProtocol, Settings, Sharing};
-use net::{Session, Transport, in_process::sessions_from_seed};
+use net::{Party, Session, Transport, in_process::sessions_from_seed};
 use ring_arith::{Engine, EngineTensor, Shape, ShapeEngine, Tensor};
 
 use crate::{
@@ -89,7 +90,10 @@ impl Run<'_> {
             return self.with_tapes(engine);
         }
         with_protocol!(protocol, P => parties(protocol.servers(), |me, session, watched| {
-            self.by_one(me, start::<P>(session, engine()?, settings)?, watched)
+            let mut mpc: P = start(session, engine()?, settings)?;
+            mpc.agree()?;
+            meet(&mut watched.hand())?;
+            self.by_one(me, mpc, watched)
         }))
     }
 
@@ -128,6 +132,17 @@ impl Run<'_> {
         let cost = watched.cost();
         Ok((mpc.release(&outputs.iter().collect::<Vec<_>>())?, cost))
     }
+}
+
+/// Each party sends every other one a message, as servers do before a job: rounds count from there. A dealer that
+/// only sends would count fewer rounds than the others until then.
+fn meet(control: &mut dyn Transport) -> Result<()> {
+    let others = (0..control.parties()).map(Party).filter(|party| *party != control.me());
+    let others: Vec<_> = others.collect();
+    for &party in &others {
+        control.send(party, Bytes::from_static(&[0]).into())?;
+    }
+    others.into_iter().try_for_each(|party| Ok(control.receive(party).map(drop)?))
 }
 
 /// Secret-shares a training's start and data among threads, one for each server, which train epoch by epoch. `watch`
@@ -297,7 +312,7 @@ mod tests {
 
     use models::architectures::{Pooling, RandomWeights, by_name};
     use mpc_core::Security;
-    use net::{Fault, Party, Strike, Tamper};
+    use net::{Fault, Strike, Tamper};
     use nn_layers::{Compiled, PlanOptions};
 
     use super::*;

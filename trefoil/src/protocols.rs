@@ -1,8 +1,12 @@
 //! The protocols that servers can run. No other file of the program names one.
 //!
-//! A new protocol needs a name in [`ProtocolChoice`], its [`Sharing`] for clients, and its type in `with_protocol!`.
+//! A new protocol needs a choice in [`ProtocolChoice`], its [`Sharing`] for clients, which names it, and its type in
+//! `with_protocol!`.
+
+use std::{fmt, str::FromStr};
 
 use additive_dealer::TwoAndDealer;
+use dealt_protocols::{MOST_PARTIES, MaskedSharing};
 use gpu_kernels::AnyEngine;
 use mpc_core::{Settings, Sharing};
 use net::Session;
@@ -14,8 +18,8 @@ use crate::Result;
 pub use rss_protocols::{Dealer, Tape, TapeKey};
 
 /// The protocols on shares. `docs/security` states what each protects against.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum ProtocolChoice {
     /// Three servers hold replicated shares.
     #[default]
@@ -24,6 +28,8 @@ pub enum ProtocolChoice {
     RssDealt,
     /// Two servers hold additive shares, and a third one is their dealer.
     Additive,
+    /// 2 to 16 servers hold masked shares, and one more is their dealer.
+    Dealt(&'static MaskedSharing),
 }
 
 /// The protocol on shares and its settings, the same at all servers.
@@ -46,7 +52,14 @@ impl ProtocolChoice {
             Self::Rss => &Replicated,
             Self::RssDealt => &Addends,
             Self::Additive => &TwoAndDealer,
+            Self::Dealt(sharing) => sharing,
         }
+    }
+
+    /// Its name, as files and options have it: `rss`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.sharing().name()
     }
 
     /// Number of its servers.
@@ -55,11 +68,20 @@ impl ProtocolChoice {
         self.sharing().servers()
     }
 
+    /// Number of its servers that compute: all but a dealer.
+    #[must_use]
+    pub fn parties(self) -> usize {
+        match self {
+            Self::Rss | Self::RssDealt => self.servers(),
+            Self::Additive | Self::Dealt(_) => self.servers() - 1,
+        }
+    }
+
     /// True if answers come from a dealer's tapes.
     #[must_use]
     pub fn plays_tapes(self) -> bool {
         match self {
-            Self::Rss | Self::Additive => false,
+            Self::Rss | Self::Additive | Self::Dealt(_) => false,
             Self::RssDealt => true,
         }
     }
@@ -67,6 +89,44 @@ impl ProtocolChoice {
     /// True of the default, which files leave out.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+impl FromStr for ProtocolChoice {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let among = (2..=MOST_PARTIES).filter_map(|parties| MaskedSharing::among(parties).ok());
+        [Self::Rss, Self::RssDealt, Self::Additive]
+            .into_iter()
+            .chain(among.map(Self::Dealt))
+            .find(|choice| choice.name() == name)
+            .ok_or_else(|| {
+                format!(
+                    "there is no protocol `{}`; use rss, rss-dealt, additive, or dealt-2 to dealt-{MOST_PARTIES}",
+                    name.escape_debug()
+                )
+            })
+    }
+}
+
+impl TryFrom<String> for ProtocolChoice {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        name.parse()
+    }
+}
+
+impl From<ProtocolChoice> for String {
+    fn from(choice: ProtocolChoice) -> Self {
+        choice.name().to_owned()
+    }
+}
+
+impl fmt::Display for ProtocolChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -81,6 +141,10 @@ macro_rules! with_protocol {
             }
             $crate::protocols::ProtocolChoice::Additive => {
                 type $mpc = additive_dealer::Additive<gpu_kernels::AnyEngine>;
+                $work
+            }
+            $crate::protocols::ProtocolChoice::Dealt(_) => {
+                type $mpc = dealt_protocols::Dealt<gpu_kernels::AnyEngine>;
                 $work
             }
         }
@@ -98,4 +162,24 @@ pub fn start_with_tape(
     settings: Settings,
 ) -> Result<TapePlayer> {
     Ok(Rss::dealt(session, engine, settings.into())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_protocol_is_found_by_its_name_alone() {
+        let names = ["rss", "rss-dealt", "additive", "dealt-2", "dealt-3", "dealt-16"];
+        let servers = [(3, 3), (2, 2), (3, 2), (3, 2), (4, 3), (17, 16)];
+        for (name, servers) in names.iter().zip(servers) {
+            let choice: ProtocolChoice = name.parse().unwrap();
+            assert_eq!((choice.name(), (choice.servers(), choice.parties())), (*name, servers));
+            assert_eq!(String::from(choice), choice.to_string());
+        }
+        for name in ["", "dealt", "dealt-", "dealt-1", "dealt-17", "dealt-03", "Rss", "dealt-2\n"] {
+            let error = name.parse::<ProtocolChoice>().unwrap_err();
+            assert!(error.contains("dealt-2 to dealt-16") && !error.contains('\n'), "{error}");
+        }
+    }
 }

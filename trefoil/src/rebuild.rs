@@ -102,7 +102,7 @@ pub(crate) fn check(sharing: &dyn Sharing, lost: usize) -> Result<()> {
         return Ok(());
     }
     let reason = format!(
-        "with `{}` no server holds anything of another's shares: restore a backup of the data folder, or put \
+        "with `{}` the other servers do not hold a server's shares: restore a backup of the data folder, or put \
          everything again",
         sharing.name()
     );

@@ -20,9 +20,11 @@ use crate::{
 /// The content of a party's file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SavedShare {
-    /// The party.
+    /// The party, or a dealer after the parties.
     pub party: usize,
-    /// The same for the three shares of an array, and different for any other.
+    /// The protocol whose share it is.
+    pub protocol: ProtocolChoice,
+    /// The same for all shares of an array, and different for any other.
     pub label: String,
     /// The element type of the NumPy array.
     pub dtype: String,
@@ -122,6 +124,7 @@ impl SavedShare {
         let about = [
             ("kind", KIND.to_owned()),
             ("party", self.party.to_string()),
+            ("protocol", self.protocol.to_string()),
             ("label", self.label.clone()),
             ("dtype", self.dtype.clone()),
             ("frac", self.frac.to_string()),
@@ -163,17 +166,26 @@ impl SavedShare {
         if frac > 62 || !(1..=64).contains(&width) {
             return Err("its format does not exist".to_owned());
         }
-        Ok(Self { party, label: text("label")?, dtype: text("dtype")?, frac, width, held })
+        // Files of earlier versions name none.
+        let protocol =
+            about.get("protocol").map_or(Ok(ProtocolChoice::Rss), |name| name.parse())?;
+        let (label, dtype) = (text("label")?, text("dtype")?);
+        Ok(Self { party, protocol, label, dtype, frac, width, held })
     }
 }
 
-/// Checks that shares, in the order of their parties, are of the same array.
+/// Checks that shares, in the order of their parties, are of the same array and of a session's protocol.
 ///
 /// # Errors
 /// [`Error::Input`] that names the files at `path` which are not.
-pub fn same(path: &Path, shares: &[SavedShare]) -> Result<()> {
+pub fn same(path: &Path, protocol: ProtocolChoice, shares: &[SavedShare]) -> Result<()> {
     let Some((first, rest)) = shares.split_first() else { return Ok(()) };
     let shown = |share: &SavedShare| path_of(path, share.party).display().to_string();
+    if let Some(other) = shares.iter().find(|share| share.protocol != protocol) {
+        let reason =
+            format!("it is a share of `{}`, and the session is of `{protocol}`", other.protocol);
+        return Err(Error::input(shown(other), reason));
+    }
     let format = |share: &SavedShare| (share.label.clone(), share.frac, share.width);
     for other in rest {
         if format(other) != format(first) || other.shape() != first.shape() {
@@ -181,10 +193,10 @@ pub fn same(path: &Path, shares: &[SavedShare]) -> Result<()> {
             return Err(Error::input(files, "they are shares of different arrays"));
         }
     }
-    for [(one, at), (other, same)] in ProtocolChoice::Rss.sharing().twins() {
+    for [(one, at), (other, same)] in protocol.sharing().twins() {
         let (Some(one), Some(other)) = (shares.get(*one), shares.get(*other)) else { continue };
         if one.held[*at].words() != other.held[*same].words() {
-            return Err(Error::input(shown(one), "it does not fit the other two shares"));
+            return Err(Error::input(shown(one), "it does not fit the other shares"));
         }
     }
     Ok(())
@@ -203,7 +215,8 @@ mod tests {
         let shape = Shape::new([1]).unwrap();
         let held = words.map(|word| Tensor::new(shape.clone(), vec![word]).unwrap());
         let (label, dtype) = ("label".to_owned(), "float64".to_owned());
-        SavedShare { party, label, dtype, frac: 20, width: 43, held: held.into() }
+        let protocol = ProtocolChoice::Rss;
+        SavedShare { party, protocol, label, dtype, frac: 20, width: 43, held: held.into() }
     }
 
     #[test]
@@ -237,12 +250,17 @@ mod tests {
         let path = Path::new("x");
         // Party p holds components p and p + 1.
         let three = [share(0, [1, 2]), share(1, [2, 3]), share(2, [3, 1])];
-        same(path, &three).unwrap();
+        let checked = |shares: &[SavedShare]| same(path, ProtocolChoice::Rss, shares);
+        checked(&three).unwrap();
         let mut other = three.clone();
         other[1].label = "another".to_owned();
-        let text = same(path, &other).unwrap_err().to_string();
+        let text = checked(&other).unwrap_err().to_string();
         assert!(text.contains("x.party0 and x.party1") && text.contains("different"), "{text}");
-        let text = same(path, &[share(0, [1, 2]), share(1, [9, 3]), share(2, [3, 1])]).unwrap_err();
+        let text = checked(&[share(0, [1, 2]), share(1, [9, 3]), share(2, [3, 1])]).unwrap_err();
         assert!(text.to_string().contains("does not fit"), "{text}");
+        let dealt = "dealt-2".parse().unwrap();
+        let text = same(path, dealt, &three).unwrap_err().to_string();
+        assert!(text.contains("x.party0") && text.contains("`rss`"), "{text}");
+        assert!(text.contains("of `dealt-2`"), "{text}");
     }
 }

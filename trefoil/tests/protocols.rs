@@ -8,7 +8,7 @@ use crate::common::{Cluster, DIGITS, digits, trefoil};
 
 #[test]
 fn the_demo_recognises_digits_by_each_protocol() {
-    for protocol in ["rss", "rss-dealt", "additive"] {
+    for protocol in ["rss", "rss-dealt", "additive", "dealt-2", "dealt-3", "dealt-5"] {
         let run = trefoil(&["demo", "--images", "20", "--json", "--protocol", protocol]);
         assert_eq!(run.code, 0, "{protocol}: {}", run.err);
         let report: Value = serde_json::from_str(&run.out).unwrap();
@@ -27,21 +27,35 @@ fn servers_with_tapes_train_nothing_and_the_demo_says_so() {
 
 #[test]
 fn two_servers_and_their_dealer_answer_a_client_at_the_predicted_cost() {
-    answers_at_the_predicted_cost("additive", &["--protocol", "additive"]);
+    answers_at_the_predicted_cost::<3>("additive", &["--protocol", "additive"]);
+}
+
+#[test]
+fn three_servers_and_their_dealer_answer_a_client_at_the_predicted_cost() {
+    answers_at_the_predicted_cost::<4>("dealt", &["--protocol", "dealt-3"]);
+}
+
+#[test]
+fn a_protocol_that_is_not_there_is_refused_by_name() {
+    for protocol in ["dealt-1", "dealt-17", "dealt"] {
+        let run = trefoil(&["demo", "--images", "1", "--protocol", protocol]);
+        assert_eq!(run.code, 2, "{}", run.err);
+        assert!(run.err.contains("dealt-2 to dealt-16"), "{}", run.err);
+    }
 }
 
 #[test]
 fn three_servers_that_prove_their_messages_answer_a_client_at_the_predicted_cost() {
-    let checked = answers_at_the_predicted_cost("checked", &["--security", "checked"]);
-    let unchecked = answers_at_the_predicted_cost("unchecked", &[]);
+    let checked = answers_at_the_predicted_cost::<3>("checked", &["--security", "checked"]);
+    let unchecked = answers_at_the_predicted_cost::<3>("unchecked", &[]);
     // 316 bits for 252 where a product is truncated, and proofs of some kilobytes.
     let [checked, unchecked] = [checked, unchecked].map(|cost| cost["bytes"].as_u64().unwrap());
     assert!(checked > unchecked, "{checked} bytes, {unchecked} without proofs");
 }
 
-/// Starts servers and asks them about digits. Returns the cost of one answer.
-fn answers_at_the_predicted_cost(name: &str, options: &[&str]) -> Value {
-    let cluster = Cluster::start_with(name, "alice", options);
+/// Starts `N` servers and asks them about digits. Returns the cost of one answer.
+fn answers_at_the_predicted_cost<const N: usize>(name: &str, options: &[&str]) -> Value {
+    let cluster = Cluster::start_servers::<N>(name, "alice", options);
     let put = ["model", "put", "digits", DIGITS, "--range", "0,1"];
     let predicted = cluster.json("alice", &put)["predicted"].clone();
     let path = cluster.folder.join("images.csv");

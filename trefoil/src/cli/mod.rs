@@ -248,8 +248,8 @@ pub struct Demo {
     #[arg(long, requires = "train", default_value_t = 20, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub epochs: u32,
-    /// The protocol on shares: rss, rss-dealt or additive, as `trefoil cluster init` has them
-    #[arg(long, value_enum, default_value_t, value_name = "NAME", hide_possible_values = true)]
+    /// The protocol on shares: rss, rss-dealt, additive, or dealt-2 to dealt-16, as `trefoil cluster init` has them
+    #[arg(long, default_value_t, value_name = "NAME")]
     pub protocol: ProtocolChoice,
     /// The engine that the parties compute on: auto, cpu, or cuda:0 for the first CUDA device
     #[arg(long, default_value_t, value_name = "ENGINE")]

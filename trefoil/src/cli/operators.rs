@@ -21,9 +21,9 @@ can enter the cluster in any role.")]
     Init {
         /// The folder to make
         dir: PathBuf,
-        /// The protocol on shares: rss is three servers, rss-dealt two with tapes that a dealer made, additive two and
-        /// their dealer as a third server
-        #[arg(long, value_enum, default_value_t, value_name = "NAME", hide_possible_values = true)]
+        /// The protocol on shares: rss is three servers; rss-dealt two with tapes that a dealer made; additive two and
+        /// their dealer as a third server; dealt-2 to dealt-16 that many, and their dealer as one more server
+        #[arg(long, default_value_t, value_name = "NAME")]
         protocol: ProtocolChoice,
         /// The defence against a server that lies: semi-honest for none; checked: before anything is revealed, each
         /// server proves to the others that its messages were right

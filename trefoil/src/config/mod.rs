@@ -37,7 +37,8 @@ pub const PORT: u16 = 7100;
 pub struct PartyConfig {
     /// The number of this server, from 0 on.
     pub party: usize,
-    /// The protocol on shares, the same at all servers and their clients.
+    /// The protocol on shares, the same at all servers and their clients: `rss`, `rss-dealt`, `additive`, or `dealt-2`
+    /// to `dealt-16`.
     #[serde(default, skip_serializing_if = "ProtocolChoice::is_default")]
     pub protocol: ProtocolChoice,
     /// Address and port to listen on, `0.0.0.0:7100` for every interface.
@@ -362,7 +363,7 @@ fn is_semi_honest(security: &Security) -> bool {
 /// Refuses checks that a protocol does not have.
 pub(crate) fn check_security(protocol: ProtocolChoice, security: Security) -> Result<(), String> {
     if security == Security::Checked && protocol != ProtocolChoice::Rss {
-        let name = protocol.sharing().name();
+        let name = protocol.name();
         return Err(format!(
             "`security = \"checked\"` is for `protocol = \"rss\"`; with `{name}` no server proves its messages"
         ));
@@ -373,7 +374,7 @@ pub(crate) fn check_security(protocol: ProtocolChoice, security: Security) -> Re
 fn check_servers(protocol: ProtocolChoice, servers: &[String]) -> Result<(), String> {
     let wanted = protocol.servers();
     if servers.len() != wanted {
-        let name = protocol.sharing().name();
+        let name = protocol.name();
         let found = servers.len();
         return Err(format!(
             "`servers` lists {found} addresses; with `protocol = \"{name}\"` there are {wanted}"
@@ -489,6 +490,12 @@ mod tests {
                 "lists 2 addresses; with `protocol = \"rss\"` there are 3",
             ),
             ("party = 1", "party = 1\nprotocol = \"rss-dealt\"", "lists 3 addresses"),
+            (
+                "party = 1",
+                "party = 1\nprotocol = \"dealt-3\"",
+                "`protocol = \"dealt-3\"` there are 4",
+            ),
+            ("party = 1", "party = 1\nprotocol = \"dealt-17\"", "dealt-2 to dealt-16"),
             ("party = 1", "party = 1\nprotocol = \"shamir\"", "shamir"),
             ("party = 1", "party = 1\nsecurity = \"some\"", "semi-honest"),
             (

@@ -45,8 +45,9 @@ pub(super) struct Proposal {
     pub(super) opened: u32,
 }
 
-/// Hashes of a server's components that another server holds too, each under the key that the two have in common.
-/// They are equal if both hold the same words, and random to others.
+/// Hashes of a server's components that another server holds too, one for each pair of a sharing's twins, under the key
+/// that the two servers have in common. They are equal if both hold the same words, and random to others; where a server
+/// holds neither of a pair its mark is empty.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Marks(Vec<Digest>);
@@ -100,19 +101,24 @@ impl Marks {
         purpose: &str,
         hashes: &[Digest],
     ) -> Self {
+        if hashes.is_empty() {
+            return Self::default();
+        }
         let purpose: &[&[u8]] = &[job.as_bytes(), purpose.as_bytes()];
-        let mark = |(at, digest): (usize, &Digest)| {
-            let twin = twin_of(sharing, (me, at));
-            let key = twin.and_then(|(other, _)| keys.get(other)?.as_ref());
-            key.map_or_else(Digest::default, |key| digest.under(&key.0, purpose))
+        let mark = |pair: &[Component; 2]| {
+            let mine = pair.iter().position(|(server, _)| *server == me)?;
+            let (other, _) = pair[1 - mine];
+            let key = keys.get(other)?.as_ref()?;
+            Some(hashes.get(pair[mine].1)?.under(&key.0, purpose))
         };
-        Self(hashes.iter().enumerate().map(mark).collect())
+        Self(sharing.twins().iter().map(|pair| mark(pair).unwrap_or_default()).collect())
     }
 
     /// For each pair of a sharing's twins, true if the two holders differ.
     fn differ<'a>(sharing: &dyn Sharing, all: impl Fn(usize) -> &'a Self) -> Vec<bool> {
-        let of = |(party, at): Component| all(party).0.get(at);
-        sharing.twins().iter().map(|&[one, other]| of(one) != of(other)).collect()
+        let of = |pair: usize, (party, _): Component| all(party).0.get(pair);
+        let twins = sharing.twins().iter().enumerate();
+        twins.map(|(pair, &[one, other])| of(pair, one) != of(pair, other)).collect()
     }
 }
 
@@ -198,17 +204,12 @@ impl Tally {
     }
 }
 
-/// The other server's component with the same words as this component.
-fn twin_of(sharing: &dyn Sharing, component: Component) -> Option<Component> {
-    let pair = sharing.twins().iter().find(|pair| pair.contains(&component))?;
-    pair.iter().copied().find(|other| *other != component)
-}
-
 #[cfg(test)]
 mod tests {
     use rss_protocols::Replicated;
 
     use super::*;
+    use crate::protocols::ProtocolChoice;
 
     const PARTIES: usize = 3;
 
@@ -291,9 +292,37 @@ mod tests {
         let (one, two) = (marks(1), marks(2));
         let differ = |all: &[Marks; 3]| Marks::differ(&Replicated, |party| &all[party]);
         assert_eq!(differ(&one), [false; 3]);
-        assert!((0..3).all(|party| one[party].0[0] != two[party].0[0]));
-        let mut wrong = one;
-        wrong[1].0[0] = Digest::default();
-        assert_eq!(differ(&wrong), [false, true, false]);
+        for (pair, components) in Replicated.twins().iter().enumerate() {
+            let [a, b] = components.map(|(party, _)| party);
+            let neither = 3 - a - b;
+            assert_eq!(one[neither].0[pair], Digest::default());
+            assert_ne!(one[a].0[pair], two[a].0[pair]);
+            let mut wrong = one.clone();
+            wrong[b].0[pair] = Digest::default();
+            assert_eq!(differ(&wrong), [0, 1, 2].map(|other| other == pair));
+        }
+    }
+
+    #[test]
+    fn marks_tell_which_of_several_holders_of_a_component_differs() {
+        let sharing: &dyn Sharing = "dealt-3".parse::<ProtocolChoice>().unwrap().sharing();
+        let of = |party: usize| {
+            [0, 1, 2, 3].map(|peer| (peer != party).then(|| PairKey([(peer + party) as u8; 32])))
+        };
+        let marks = |words: [u8; 4]| {
+            [0, 1, 2, 3].map(|party: usize| {
+                // The mask's addend is each server's own.
+                let hashes = [party as u8, words[party]].map(|byte| Digest::of(&[&[byte]]));
+                Marks::new(sharing, party, &of(party), &Digest::default(), "parts", &hashes)
+            })
+        };
+        let differ = |words| {
+            let marks = marks(words);
+            Marks::differ(sharing, |party| &marks[party])
+        };
+        assert_eq!(differ([7, 7, 7, 0]), [false, false]);
+        assert_eq!(differ([7, 8, 7, 0]), [true, false]);
+        assert_eq!(differ([7, 7, 8, 0]), [false, true]);
+        assert_eq!(differ([8, 7, 7, 0]), [true, true]);
     }
 }

@@ -49,14 +49,14 @@ impl Cluster {
 
     /// Makes the files of a cluster of two servers, who answer from tapes.
     pub fn make_dealt(name: &str, clients: &str) -> Self {
-        let [zero, one, _] = own_addresses();
-        Self::make_with(name, clients, &["--protocol", "rss-dealt"], &[zero, one])
+        Self::make_with(name, clients, &["--protocol", "rss-dealt"], &own_addresses::<2>())
     }
 
     /// Makes the files of a cluster of servers that prove their messages and keep an audit log.
     #[cfg(feature = "liar")]
     pub fn make_checked(name: &str, clients: &str) -> Self {
-        let cluster = Self::make_with(name, clients, &["--security", "checked"], &own_addresses());
+        let cluster =
+            Self::make_with(name, clients, &["--security", "checked"], &own_addresses::<3>());
         for party in 0..3 {
             let path = cluster.folder.join(format!("party-{party}/party.toml"));
             let file = fs::read_to_string(&path).unwrap();
@@ -67,15 +67,20 @@ impl Cluster {
 
     /// Makes a cluster of three servers with these options of `cluster init`, and starts them.
     pub fn start_with(name: &str, clients: &str, options: &[&str]) -> Self {
-        let mut cluster = Self::make_with(name, clients, options, &own_addresses());
-        (0..3).for_each(|party| cluster.start_party(party));
+        Self::start_servers::<3>(name, clients, options)
+    }
+
+    /// Makes a cluster of `N` servers with these options of `cluster init`, and starts them.
+    pub fn start_servers<const N: usize>(name: &str, clients: &str, options: &[&str]) -> Self {
+        let mut cluster = Self::make_with(name, clients, options, &own_addresses::<N>());
+        (0..N).for_each(|party| cluster.start_party(party));
         cluster.wait_until_up(clients.split(',').next().unwrap());
         cluster
     }
 
     /// Makes a cluster's files on free ports.
     pub fn make(name: &str, clients: &str) -> Self {
-        Self::make_with(name, clients, &[], &own_addresses())
+        Self::make_with(name, clients, &[], &own_addresses::<3>())
     }
 
     fn make_with(name: &str, clients: &str, options: &[&str], hosts: &[String]) -> Self {
@@ -265,12 +270,12 @@ pub fn folder(name: &str) -> PathBuf {
     path
 }
 
-/// Three addresses that no other process uses: Linux answers under all of 127.0.0.0/8, and the
+/// `N` addresses that no other process uses: Linux answers under all of 127.0.0.0/8, and the
 /// number of this process picks a host there.
-fn own_addresses() -> [String; 3] {
+fn own_addresses<const N: usize>() -> [String; N] {
     static NEXT: AtomicU16 = AtomicU16::new(7100);
     let [_, a, b, c] = std::process::id().to_be_bytes();
-    [(); 3].map(|()| format!("127.{a}.{b}.{c}:{}", NEXT.fetch_add(1, Ordering::Relaxed)))
+    [(); N].map(|()| format!("127.{a}.{b}.{c}:{}", NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
 /// A line of text per test image: 64 numbers from 0 to 16 and the digit.
