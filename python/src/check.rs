@@ -2,10 +2,9 @@
 
 use std::collections::HashSet;
 
-use mpc_core::{Plaintext, Sharing};
+use mpc_core::Plaintext;
 use pyo3::prelude::*;
 use ring_arith::CpuEngine;
-use rss_protocols::Replicated;
 
 use crate::{
     call::Call,
@@ -58,7 +57,7 @@ impl State {
             let format =
                 format.ok_or_else(|| Failure::new(Kind::Failed, "a share did not come"))?;
             let released: Vec<_> = replies.into_iter().filter_map(|reply| reply.released).collect();
-            let words = Replicated.reveal(&released).map_err(Failure::from)?;
+            let words = self.protocol().sharing().reveal(&released).map_err(Failure::from)?;
             checker.obey(py, Command::Import { id, format, held: vec![words] })?;
         }
         if let Command::Call { call, .. } = command {

@@ -12,6 +12,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use dealt_protocols::Dealt;
 use gpu_kernels::AnyEngine;
 use mpc_core::{
     Deal, Held, Operand, Plaintext, Protocol, PublicTensor, Released, SecretTensor, Words,
@@ -141,6 +142,12 @@ pub(crate) trait Run: Deal {
 }
 
 impl Run for Rss<AnyEngine> {
+    fn finish(self) -> Result<()> {
+        Ok(self.close()?)
+    }
+}
+
+impl Run for Dealt<AnyEngine> {
     fn finish(self) -> Result<()> {
         Ok(self.close()?)
     }

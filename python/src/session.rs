@@ -1,4 +1,4 @@
-//! A session: parties as threads of this process, or this process as one of three parties.
+//! A session: parties as threads of this process, with or without a dealer, or this process as one of three parties.
 
 use std::{
     collections::HashMap,
@@ -7,6 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use mpc_core::{Profile, Security, Settings, TruncationMode};
 use net::Shape as Network;
 use nn_layers::{
     Plan,
@@ -19,8 +20,8 @@ use pyo3::{
     types::{PyDict, PyList},
 };
 use ring_arith::{Shape, Tensor};
-use rss_protocols::Options;
 use trefoil::{
+    protocols::ProtocolChoice,
     saved::{self, SavedShare},
     store::StoreKey,
 };
@@ -41,7 +42,7 @@ use crate::{
 /// Secrets of at least this many numbers are forgotten at once, others with the next call.
 const LARGE: usize = 1 << 14;
 
-/// Three parties, or one of three.
+/// The members of a session that are here: all of a local one, or one of three parties.
 #[pyclass(frozen, module = "trefoil._trefoil")]
 pub(crate) struct Session(Arc<Inner>);
 
@@ -102,9 +103,11 @@ impl Inner {
 
 #[pymethods]
 impl Session {
-    /// Three parties as threads of this process.
+    /// Three parties as threads of this process, or a number of them and their dealer.
     #[staticmethod]
-    #[pyo3(signature = (engine, truncation, profile, security, network=None, threads=None))]
+    #[pyo3(signature = (engine, truncation, profile, security, network=None, threads=None, parties=None))]
+    // The keyword arguments of Python's call.
+    #[allow(clippy::too_many_arguments)]
     fn local(
         py: Python<'_>,
         engine: &str,
@@ -113,6 +116,7 @@ impl Session {
         security: &str,
         network: Option<&str>,
         threads: Option<usize>,
+        parties: Option<usize>,
     ) -> PyResult<Self> {
         let network = match network {
             None => None,
@@ -123,11 +127,15 @@ impl Session {
                 return Err(Failure::new(Kind::Config, text).into());
             }
         };
+        let settings = state::settings(truncation, profile, security)?;
+        let protocol = match parties {
+            None => ProtocolChoice::Rss,
+            Some(parties) => with_dealer(parties, settings)?,
+        };
         let all = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = threads.unwrap_or(all.div_ceil(3)).max(1);
-        let options = state::options(truncation, profile, security)?;
+        let threads = threads.unwrap_or(all.div_ceil(protocol.servers())).max(1);
         let start = Start::Local { network };
-        Ok(py.detach(|| Self::open(start, engine, options, threads))?)
+        Ok(py.detach(|| Self::open(start, protocol, engine, settings, threads))?)
     }
 
     /// This process as the party of a configuration file.
@@ -141,15 +149,22 @@ impl Session {
         profile: &str,
         security: &str,
     ) -> PyResult<Self> {
-        let options = state::options(truncation, profile, security)?;
+        let settings = state::settings(truncation, profile, security)?;
         let remote = py.detach(|| Remote::open(path))?;
         let threads = remote.threads();
         let engine = engine.map_or_else(|| remote.engine().to_string(), str::to_owned);
         let start = Start::Remote(Box::new(remote));
-        Ok(py.detach(|| Self::open(start, &engine, options, threads))?)
+        Ok(py.detach(|| Self::open(start, ProtocolChoice::Rss, &engine, settings, threads))?)
     }
 
-    /// This party's number, or None where all three are here.
+    /// Number of parties, and of dealers after them.
+    #[getter]
+    fn members(&self, py: Python<'_>) -> (usize, usize) {
+        let protocol = self.lock(py).protocol();
+        (protocol.parties(), protocol.servers() - protocol.parties())
+    }
+
+    /// This party's number, or None where all are here.
     #[getter]
     fn me(&self, py: Python<'_>) -> Option<usize> {
         self.lock(py).me()
@@ -210,10 +225,8 @@ impl Session {
         to: Option<usize>,
     ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
         let ids = self.ids(&secrets)?;
-        if to.is_some_and(|party| party > 2) {
-            return Err(Failure::input("`to` is a party: 0, 1 or 2").into());
-        }
         let mut state = self.lock(py);
+        to.map_or(Ok(()), |party| state.check_party("to", party))?;
         let command = Command::Reveal { ids, to };
         let replies = state.all(py, self, "reveal", |_| command.clone())?;
         let opened = replies.into_iter().find_map(|reply| reply.opened);
@@ -246,6 +259,7 @@ impl Session {
         let mut state = self.lock(py);
         let replies = state.all(py, self, "save", |_| Command::Export { id })?;
         let numbers = state.numbers();
+        let protocol = state.protocol();
         let label = state.label()?;
         drop(state);
         let written = py.detach(|| {
@@ -256,6 +270,7 @@ impl Session {
                     held.ok_or_else(|| Failure::new(Kind::Failed, "a share did not come"))?;
                 let share = SavedShare {
                     party,
+                    protocol,
                     label: label.clone(),
                     dtype: dtype.to_owned(),
                     frac: format.frac,
@@ -279,11 +294,12 @@ impl Session {
     ) -> PyResult<(Handle, String)> {
         let key = store_key(key)?;
         let mut state = self.lock(py);
-        let parties = state.numbers();
+        let members = state.numbers();
+        let protocol = state.protocol();
         let shares = py.detach(|| {
             let read = |&party: &usize| SavedShare::read(&path, party, key.as_ref());
-            let shares = parties.iter().map(read).collect::<trefoil::Result<Vec<_>>>()?;
-            saved::same(&path, &shares)?;
+            let shares = members.iter().map(read).collect::<trefoil::Result<Vec<_>>>()?;
+            saved::same(&path, protocol, &shares)?;
             Ok::<_, trefoil::Error>(shares)
         });
         let mut shares = shares.map_err(Failure::from)?;
@@ -425,8 +441,14 @@ impl Session {
 }
 
 impl Session {
-    fn open(start: Start, engine: &str, options: Options, threads: usize) -> Result<Self> {
-        let state = Mutex::new(State::open(start, engine, options, threads)?);
+    fn open(
+        start: Start,
+        protocol: ProtocolChoice,
+        engine: &str,
+        settings: Settings,
+        threads: usize,
+    ) -> Result<Self> {
+        let state = Mutex::new(State::open(start, protocol, engine, settings, threads)?);
         Ok(Self(Arc::new(Inner { state, dropped: Mutex::default(), process: process::id() })))
     }
 
@@ -500,10 +522,8 @@ impl Session {
         tensors: Vec<Format>,
         words: Option<Vec<Tensor>>,
     ) -> PyResult<Vec<Handle>> {
-        if owner > 2 {
-            return Err(Failure::input("`owner` is a party: 0, 1 or 2").into());
-        }
         let mut state = self.lock(py);
+        state.check_party("owner", owner)?;
         let parties = state.numbers();
         if parties.contains(&owner) && words.is_none() {
             return Err(Failure::input(format!("party {owner} must give the numbers")).into());
@@ -517,6 +537,29 @@ impl Session {
         })?;
         Ok(self.made(first, &replies))
     }
+}
+
+/// The protocol of a number of parties with a dealer.
+fn with_dealer(parties: usize, settings: Settings) -> Result<ProtocolChoice> {
+    let config = |text: String| Failure::new(Kind::Config, text);
+    let protocol = format!("dealt-{parties}").parse().map_err(|_| {
+        config(format!(
+            "parties is {parties}: 2 to 16 compute with a dealer; leave it out for three without one"
+        ))
+    })?;
+    let lacks = |what: &str| {
+        config(format!("{what} is for three parties without a dealer: leave out `parties`"))
+    };
+    if settings.security != Security::SemiHonest {
+        return Err(lacks("security=\"checked\""));
+    }
+    if settings.profile != Profile::Bytes {
+        return Err(lacks("profile=\"slow-links\""));
+    }
+    if settings.truncation == TruncationMode::Dither {
+        return Err(lacks("truncation=\"dither\""));
+    }
+    Ok(protocol)
 }
 
 /// The format of numbers that were encoded.

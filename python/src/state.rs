@@ -10,18 +10,20 @@ use std::{
 };
 
 use crossbeam_channel::Receiver;
+use dealt_protocols::Dealt;
 use gpu_kernels::{AnyEngine, EngineChoice};
-use mpc_core::{Profile, Security, TruncationMode};
+use mpc_core::{Profile, Security, ServerProtocol, Settings, TruncationMode};
 use net::{Meter, Metered, Shaped, Stats, in_process};
 use pyo3::prelude::*;
 use ring_arith::{Engine, Generator};
-use rss_protocols::{Options, Rss};
+use rss_protocols::Rss;
+use trefoil::protocols::ProtocolChoice;
 
 use crate::{
     check::Checker,
     errors::{Failure, Kind, Result},
     ledger::{Ledger, Total},
-    party::{Command, Gather, Hand, MOST_MADE, Reply, Stoppable, gathered},
+    party::{Command, Gather, Hand, MOST_MADE, Reply, Run, Stoppable, gathered},
     remote::Remote,
     session::Session,
 };
@@ -32,14 +34,44 @@ pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// The time that an interrupted call gives the parties to stop.
 const GRACE: Duration = Duration::from_millis(250);
 
-type Mpc = Rss<AnyEngine>;
+/// A member of a session, whatever its protocol: a party, or the parties' dealer after them.
+trait Member: Send {
+    /// As [`Hand::send`].
+    fn send(&self, command: Command, gather: &Arc<Gather>);
 
-/// The parties of a session that are in this process.
+    /// Gives the member its protocol, fresh on a session. Its secrets stay.
+    fn start(&self, session: net::Session, engine: AnyEngine, settings: Settings);
+}
+
+impl<P: Run + ServerProtocol<Engine = AnyEngine>> Member for Hand<P> {
+    fn send(&self, command: Command, gather: &Arc<Gather>) {
+        Self::send(self, command, gather);
+    }
+
+    fn start(&self, session: net::Session, engine: AnyEngine, settings: Settings) {
+        Self::start(self, Box::new(move || Ok(P::start(session, engine, settings)?)));
+    }
+}
+
+/// A thread for a member of a session of this protocol, as [`Hand::new`] makes it.
+fn member(protocol: ProtocolChoice, name: &str, afresh: bool) -> Result<Box<dyn Member>> {
+    Ok(match protocol {
+        ProtocolChoice::Rss => Box::new(Hand::<Rss<AnyEngine>>::new(name, afresh)?),
+        ProtocolChoice::Dealt(_) => Box::new(Hand::<Dealt<AnyEngine>>::new(name, afresh)?),
+        ProtocolChoice::RssDealt | ProtocolChoice::Additive => {
+            let text = format!("scripts do not run on `{protocol}`");
+            return Err(Failure::new(Kind::Config, text));
+        }
+    })
+}
+
+/// The members of a session that are in this process.
 pub(crate) struct State {
-    parties: Vec<Hand<Mpc>>,
+    members: Vec<Box<dyn Member>>,
+    protocol: ProtocolChoice,
     start: Start,
-    options: Options,
-    /// One for each party. A party's tensors stay on its engine's device, also when it starts afresh.
+    settings: Settings,
+    /// One for each member. A party's tensors stay on its engine's device, also when it starts afresh.
     engines: Vec<AnyEngine>,
     pub(crate) next: u64,
     /// A call that was interrupted and may still run.
@@ -59,8 +91,8 @@ pub(crate) enum Start {
     Remote(Box<Remote>),
 }
 
-/// The options of the protocol on shares, from their names in Python.
-pub(crate) fn options(truncation: &str, profile: &str, security: &str) -> Result<Options> {
+/// The settings of the protocol on shares, from their names in Python.
+pub(crate) fn settings(truncation: &str, profile: &str, security: &str) -> Result<Settings> {
     let unknown =
         |what, name, known| Failure::new(Kind::Config, format!("{what} `{name}`: use {known}"));
     let truncation = match truncation {
@@ -83,19 +115,20 @@ pub(crate) fn options(truncation: &str, profile: &str, security: &str) -> Result
         "checked" => Security::Checked,
         other => return Err(unknown("security", other, "\"semi-honest\" or \"checked\"")),
     };
-    Ok(Options::default().truncation(truncation).profile(profile).security(security))
+    Ok(Settings { truncation, profile, security })
 }
 
 impl State {
-    /// Starts three parties, or the one that is here.
+    /// Starts all members of a local session, or the party that is here.
     pub(crate) fn open(
         start: Start,
+        protocol: ProtocolChoice,
         engine: &str,
-        options: Options,
+        settings: Settings,
         threads: usize,
     ) -> Result<Self> {
-        let parties = match &start {
-            Start::Local { .. } => 3,
+        let members = match &start {
+            Start::Local { .. } => protocol.servers(),
             Start::Remote(_) => 1,
         };
         let choice: EngineChoice =
@@ -104,13 +137,15 @@ impl State {
             Ok((engine, _)) => Ok(engine),
             Err(reason) => Err(Failure::new(Kind::Config, format!("engine `{choice}`: {reason}"))),
         };
-        let engines = (0..parties).map(open).collect::<Result<_>>()?;
+        let engines = (0..members).map(open).collect::<Result<_>>()?;
         let afresh = matches!(start, Start::Local { .. });
-        let hands = (0..parties).map(|party| Hand::new(&format!("trefoil party {party}"), afresh));
+        let hands =
+            (0..members).map(|party| member(protocol, &format!("trefoil party {party}"), afresh));
         let mut state = Self {
-            parties: hands.collect::<Result<_>>()?,
+            members: hands.collect::<Result<_>>()?,
+            protocol,
             start,
-            options,
+            settings,
             engines,
             next: 0,
             pending: None,
@@ -125,7 +160,7 @@ impl State {
         Ok(state)
     }
 
-    /// This party's number, or None where all three are here.
+    /// This party's number, or None where all are here.
     pub(crate) fn me(&self) -> Option<usize> {
         match &self.start {
             Start::Local { .. } => None,
@@ -133,9 +168,23 @@ impl State {
         }
     }
 
-    /// Numbers of the parties that are here.
+    /// Numbers of the session's members that are here: of parties, and of their dealer after them.
     pub(crate) fn numbers(&self) -> Vec<usize> {
-        self.me().map_or_else(|| vec![0, 1, 2], |me| vec![me])
+        self.me().map_or_else(|| (0..self.protocol.servers()).collect(), |me| vec![me])
+    }
+
+    pub(crate) fn protocol(&self) -> ProtocolChoice {
+        self.protocol
+    }
+
+    /// Refuses a number that is none of a party that computes; `what` names the argument.
+    pub(crate) fn check_party(&self, what: &str, party: usize) -> Result<()> {
+        match self.protocol.parties() {
+            parties if party < parties => Ok(()),
+            2 => Err(Failure::input(format!("`{what}` is a party: 0 or 1"))),
+            3 => Err(Failure::input(format!("`{what}` is a party: 0, 1 or 2"))),
+            parties => Err(Failure::input(format!("`{what}` is a party: 0 to {}", parties - 1))),
+        }
     }
 
     /// The first of the numbers that a call's results may have.
@@ -168,20 +217,22 @@ impl State {
         };
         self.stop.store(true, Ordering::Relaxed);
         self.closed = true;
-        self.parties.clear();
+        self.members.clear();
         self.checker = None;
         ended
     }
 
-    /// Starts the parties, each with fresh keys and links.
+    /// Starts all members, each with fresh keys and links.
     fn begin(&mut self) -> Result<()> {
         self.note_sent();
         self.meters.clear();
         self.stop = Arc::default();
         let sessions = match &mut self.start {
-            Start::Local { .. } => in_process::sessions_from_seed(3, random()?),
+            Start::Local { .. } => {
+                in_process::sessions_from_seed(self.protocol.servers(), random()?)
+            }
             Start::Remote(remote) => {
-                let agreed = format!("{} {:?}", trefoil::PROGRAM, self.options);
+                let agreed = format!("{} {:?}", trefoil::PROGRAM, self.settings);
                 let generators = self.engines.iter().flat_map(Engine::generators);
                 vec![remote.session(&agreed, generators.map(Generator::name).collect())?]
             }
@@ -190,7 +241,7 @@ impl State {
             Start::Local { network } => network,
             Start::Remote(_) => None,
         };
-        for ((hand, session), engine) in self.parties.iter().zip(sessions).zip(&self.engines) {
+        for ((member, session), engine) in self.members.iter().zip(sessions).zip(&self.engines) {
             let stop = self.stop.clone();
             let inner: Box<dyn net::Transport> = match network {
                 Some(shape) => Box::new(Shaped::new(session.transport, shape)),
@@ -202,8 +253,7 @@ impl State {
             let own = engine.generators().first().map(|generator| generator.name().to_owned());
             let prg = session.prg.or(own);
             let session = net::Session { transport: Box::new(metered), prg, ..session };
-            let options = self.options;
-            hand.start(Box::new(move || Ok(Rss::with_options(session, engine, options)?)));
+            member.start(session, engine, self.settings);
         }
         self.broken = false;
         Ok(())
@@ -215,14 +265,14 @@ impl State {
         self.meters.iter().for_each(Meter::reset);
     }
 
-    /// Has every party forget secrets.
+    /// Has every member forget secrets.
     pub(crate) fn forget(&mut self, ids: Vec<u64>) {
         if ids.is_empty() {
             return;
         }
         let (nobody, _) = Gather::new(0);
-        for hand in &self.parties {
-            hand.send(Command::Forget(ids.clone()), &nobody);
+        for member in &self.members {
+            member.send(Command::Forget(ids.clone()), &nobody);
         }
         if let Some(checker) = &mut self.checker {
             checker.known.retain(|id| !ids.contains(id));
@@ -257,7 +307,7 @@ impl State {
         Ok(())
     }
 
-    /// Has every party obey a command, and waits. Ctrl-C ends the wait and the command.
+    /// Has every member obey a command, and waits. Ctrl-C ends the wait and the command.
     pub(crate) fn all(
         &mut self,
         py: Python<'_>,
@@ -267,9 +317,9 @@ impl State {
     ) -> PyResult<Vec<Reply>> {
         self.ready(py, session)?;
         let began = Instant::now();
-        let (gather, wait) = Gather::new(self.parties.len());
-        for (at, hand) in self.parties.iter().enumerate() {
-            hand.send(command(at), &gather);
+        let (gather, wait) = Gather::new(self.members.len());
+        for (at, member) in self.members.iter().enumerate() {
+            member.send(command(at), &gather);
         }
         while !py.detach(|| gathered(&wait, TICK)) {
             if let Err(interrupt) = py.check_signals() {
@@ -295,8 +345,8 @@ impl State {
 
     fn undo(&self) {
         let (nobody, _) = Gather::new(0);
-        for hand in &self.parties {
-            hand.send(Command::Undo { first: self.next }, &nobody);
+        for member in &self.members {
+            member.send(Command::Undo { first: self.next }, &nobody);
         }
     }
 }

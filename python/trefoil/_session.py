@@ -1,4 +1,4 @@
-"""Sessions: three parties as threads of this process, or this process as one of three."""
+"""Sessions: parties as threads of this process, or this process as one of three."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Step:
 class Cost:
     """The cost of a session since the last :meth:`Mpc.cost`.
 
-    ``bytes``, ``messages`` and ``rounds`` are those of the parties in this process: of all three in a local session,
-    of this party in a session of three machines. A party that only had to send may be behind the others when the
+    ``bytes``, ``messages`` and ``rounds`` are those of the parties in this process: of all in a local session, a dealer's
+    included; of this party in a session of three machines. A party that only had to send may be behind the others when the
     cost is read. It then also counts the rounds in which it catches up. No party is behind after a
     :meth:`Mpc.reveal` to all. ``str()`` is a table.
     """
@@ -82,14 +82,16 @@ class Cost:
 
 
 class Mpc:
-    """A session of three parties. Made by :func:`trefoil.local` and :func:`trefoil.party`.
+    """A session of parties. Made by :func:`trefoil.local` and :func:`trefoil.party`.
 
     Attributes
     ----------
     frac_bits : int
         Fraction bits of real numbers.
     party : int or None
-        This process's party, None where all three are here.
+        This process's party, None where all are here.
+    parties : int
+        The number of parties that compute.
 
     Notes
     -----
@@ -101,6 +103,8 @@ class Mpc:
         self._session = session
         self.frac_bits: int = frac_bits
         self.party: int | None = session.me
+        self.parties: int
+        self.parties, self._dealers = session.members
 
     def __enter__(self) -> Mpc:
         return self
@@ -110,7 +114,8 @@ class Mpc:
         self._session.close(kind is None)
 
     def __repr__(self) -> str:
-        where = "three parties in this process" if self.party is None else f"party {self.party}"
+        who = f"{self.parties} parties and a dealer" if self._dealers else "three parties"
+        where = f"{who} in this process" if self.party is None else f"party {self.party}"
         state = ", closed" if self._session.closed else ""
         return f"Mpc({where}, frac_bits={self.frac_bits}{state})"
 
@@ -282,13 +287,17 @@ class Mpc:
 
 
 def local(
-    *, engine: str = "auto", frac_bits: int = FRAC_BITS, truncation: str = "default", profile: str = "bytes",
-    security: str = "semi-honest", network: str | None = None, threads: int | None = None,
+    *, parties: int | None = None, engine: str = "auto", frac_bits: int = FRAC_BITS, truncation: str = "default",
+    profile: str = "bytes", security: str = "semi-honest", network: str | None = None, threads: int | None = None,
 ) -> Mpc:
-    """Start three parties as threads of this process.
+    """Start three parties as threads of this process, or ``parties`` of them and a dealer.
 
     Parameters
     ----------
+    parties : int, optional
+        Unless given, three parties hold replicated shares, and no two of them may collude. With a number from 2 to
+        16, that many hold masked shares: all but one may collude. One more thread is their dealer, who colludes with
+        nobody. Bytes grow with the number of pairs of parties.
     engine : str
         Where tensors are computed: ``"cpu"``, ``"cuda:0"`` or another device, or ``"auto"``: the first CUDA device
         if there is one, else the CPU. Results are the same.
@@ -296,23 +305,28 @@ def local(
         Fraction bits of real numbers, 8 to 26; the range is +-2^(62 - frac_bits).
     truncation : str
         The rounding of products: ``"default"`` (the floor, or one unit above), ``"early"`` (below 1.5 units, mean
-        0, fewer bytes), ``"exact"`` (the floor) or ``"dither"`` (a fair coin).
+        0, fewer bytes), ``"exact"`` (the floor) or ``"dither"`` (a fair coin; not with ``parties``).
     profile : str
         The cost to minimise: ``"bytes"``, or for links with a long round trip ``"slow-links"``. The latter takes fewer
-        rounds of more bytes.
+        rounds of more bytes; not with ``parties``.
     security : str
         ``"semi-honest"``: parties follow the protocol. ``"checked"``: before anything is revealed each party proves to
         both others that its messages were right; a lie ends the session, and the error names two parties of which one
-        lied. Truncation is then ``"early"``'s or finer.
+        lied. Truncation is then ``"early"``'s or finer. Not with ``parties``.
     network : str, optional
         ``"lan"`` (1 Gbit/s, 1 ms round trip) or ``"wan"`` (100 Mbit/s, 40 ms): messages take as long as there.
     threads : int, optional
-        Threads of each party; a third of the machine's unless given.
+        Threads of each party; an equal part of the machine's unless given.
 
     Returns
     -------
     Mpc
         For ``with trefoil.local() as mpc: ...``
+
+    Raises
+    ------
+    ConfigError
+        For a number, a name or an engine that does not exist, and for what ``parties`` does not go with.
 
     Notes
     -----
@@ -322,7 +336,11 @@ def local(
     _check_frac(frac_bits)
     if threads is not None and operator.index(threads) < 1:
         raise ConfigError(f"threads is {threads}; a party has 1 or more")
-    return Mpc(_trefoil.Session.local(engine, truncation, profile, security, network, threads), frac_bits)
+    counts = isinstance(parties, (int, np.integer)) and not isinstance(parties, bool) and 2 <= parties <= 16
+    if parties is not None and not counts:
+        raise ConfigError(f"parties is {parties!r}: 2 to 16 compute with a dealer; leave it out for three without one")
+    session = _trefoil.Session.local(engine, truncation, profile, security, network, threads, parties)
+    return Mpc(session, frac_bits)
 
 
 def party(

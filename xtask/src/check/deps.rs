@@ -102,6 +102,7 @@ const LAYERS: &[Layer] = &[
             "nn-layers",
             "mpc-core",
             "rss-protocols",
+            "dealt-protocols",
             "net",
             "gpu-kernels",
             "ring-arith",
