@@ -14,10 +14,9 @@ mod tests;
 
 use std::iter;
 
-use mpc_core::{Error, Result};
+use mpc_core::{Error, Result, deal::CommonKey};
 use net::{PairKey, Party, Session, Transport};
 use ring_arith::{Engine, EngineTensor, Generator, Shape, StreamKey, Tensor};
-use zeroize::Zeroizing;
 
 pub use servers::TwoAndDealer;
 use share::Group;
@@ -36,7 +35,7 @@ pub struct Additive<E: Engine> {
     /// Jobs begun so far.
     jobs: u64,
     /// A key that all parties know, once the dealer has sent it.
-    common: Option<Zeroizing<[u8; 32]>>,
+    common: CommonKey,
 }
 
 impl<E: Engine> Additive<E> {
@@ -53,7 +52,23 @@ impl<E: Engine> Additive<E> {
         }
         let keys = Self::keys_of_job(&pairs, 0, &[0; 32]);
         let transport = session.transport;
-        Ok(Self { engine, transport, pairs, keys, streams: 0, jobs: 0, common: None })
+        Ok(Self {
+            engine,
+            transport,
+            pairs,
+            keys,
+            streams: 0,
+            jobs: 0,
+            common: CommonKey::default(),
+        })
+    }
+
+    /// Ends the session. Waits until the others have ended it too.
+    ///
+    /// # Errors
+    /// [`Error::Net`] if a party has failed or sent more than was due.
+    pub fn close(self) -> Result<()> {
+        Ok(self.transport.close()?)
     }
 
     fn keys_of_job(

@@ -3,13 +3,12 @@
 use mpc_core::{
     Deal, Error, Held, Info, Parcel, Protocol, Result, Security, ServerProtocol, Settings, Sharing,
     deal::{
-        Component, Contents, Released, add_up, check_words, expand, fill_random, fresh_key,
+        CommonKey, Component, Contents, Released, add_up, check_words, expand, fresh_key,
         incomplete, remainders,
     },
 };
 use net::Session;
 use ring_arith::{Engine, Shape, Tensor};
-use zeroize::Zeroizing;
 
 use crate::{Additive, Share, share::Group};
 
@@ -19,9 +18,6 @@ pub struct TwoAndDealer;
 
 /// The number of servers that compute.
 const COMPUTING: usize = 2;
-
-/// Words of a key.
-const KEY: usize = 4;
 
 impl Sharing for TwoAndDealer {
     fn name(&self) -> &'static str {
@@ -83,34 +79,25 @@ impl<E: Engine> Deal for Additive<E> {
 
     /// The dealer sends a fresh key to each party, once a session: 32 bytes each, one round.
     fn agree(&mut self) -> Result<()> {
-        if self.common.is_some() {
+        if self.common.is_known() {
             return Ok(());
         }
         self.step("agree on a key");
-        let mut key = Zeroizing::new([0; 8 * KEY]);
         if self.deals() {
-            fill_random(&mut key)?;
-            let words = Tensor::vector(words_of(&key).to_vec());
-            let words = self.engine.upload(words)?;
+            let words = self.engine.upload(self.common.draw()?)?;
             for party in self.peers().collect::<Vec<_>>() {
                 self.send(party, &words)?;
             }
-        } else {
-            let words = self.receive(self.dealer(), &Shape::new([KEY])?)?;
-            key.copy_from_slice(&self.engine.download(&words)?.to_bytes());
+            return Ok(());
         }
-        self.common = Some(key);
-        Ok(())
+        let words = self.receive(self.dealer(), &Shape::new([CommonKey::WORDS])?)?;
+        self.common.take(&self.engine.download(&words)?)
     }
 
     fn seed(&mut self) -> Result<u64> {
         self.agree()?;
         let stream = self.next_stream();
-        let common = self.common.as_ref().ok_or_else(incomplete)?;
-        let mut hash = blake3::Hasher::new_derive_key("trefoil additive-dealer 2026 a common seed");
-        hash.update(&**common).update(&self.jobs.to_le_bytes()).update(&stream.to_le_bytes());
-        let [seed, ..] = words_of(hash.finalize().as_bytes());
-        Ok(seed)
+        self.common.seed("trefoil additive-dealer 2026 a common seed", self.jobs, stream)
     }
 
     /// Nothing is sent.
@@ -166,9 +153,4 @@ impl<E: Engine> ServerProtocol for Additive<E> {
     fn described(&self) -> String {
         "additive, the usual truncation".to_owned()
     }
-}
-
-fn words_of(key: &[u8; 8 * KEY]) -> [u64; KEY] {
-    let (words, _) = key.as_chunks::<8>();
-    std::array::from_fn(|i| u64::from_le_bytes(words[i]))
 }

@@ -22,10 +22,9 @@ mod share;
 mod tests;
 mod truncate;
 
-use mpc_core::{Error, Result, TruncationMode};
+use mpc_core::{Error, Result, TruncationMode, deal::CommonKey};
 use net::{PairKey, Party, Session, Transport};
 use ring_arith::{Engine, Generator, StreamKey, Tensor};
-use zeroize::Zeroizing;
 
 pub use servers::MaskedSharing;
 pub use share::{BitShare, Share};
@@ -49,7 +48,7 @@ pub struct Dealt<E: Engine> {
     /// Jobs begun so far.
     jobs: u64,
     /// A key that all parties know, once the dealer has sent it.
-    common: Option<Zeroizing<[u8; 32]>>,
+    common: CommonKey,
 }
 
 impl<E: Engine> Dealt<E> {
@@ -82,7 +81,7 @@ impl<E: Engine> Dealt<E> {
             keys: Vec::new(),
             streams: 0,
             jobs: 0,
-            common: None,
+            common: CommonKey::default(),
         };
         party.derive_keys(&[0; 32]);
         Ok(party)

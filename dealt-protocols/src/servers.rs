@@ -3,13 +3,12 @@
 use mpc_core::{
     Deal, Held, Parcel, Profile, Protocol, Result, Security, ServerProtocol, Settings, Sharing,
     deal::{
-        Component, Contents, Released, add_up, check_words, expand, fill_random, fresh_key,
+        CommonKey, Component, Contents, Released, add_up, check_words, expand, fresh_key,
         incomplete, remainders,
     },
 };
 use net::Session;
 use ring_arith::{Engine, EngineTensor, Shape, Tensor};
-use zeroize::Zeroizing;
 
 use crate::{
     Dealt, MOST_PARTIES, Share, invalid,
@@ -52,9 +51,6 @@ const TWINS: [[Component; 2]; MOST_PARTIES - 1] = {
     }
     twins
 };
-
-/// Words of a key.
-const KEY: usize = 4;
 
 impl MaskedSharing {
     /// The sharing among `computing` servers that compute, 2 to [`MOST_PARTIES`], and their dealer.
@@ -153,34 +149,26 @@ impl<E: Engine> Deal for Dealt<E> {
 
     /// The dealer sends a fresh key to each party, once a session: 32 bytes each, one round.
     fn agree(&mut self) -> Result<()> {
-        if self.common.is_some() {
+        if self.common.is_known() {
             return Ok(());
         }
         self.step("agree on a key");
-        let mut key = Zeroizing::new([0; 8 * KEY]);
-        let forms = [Form::words(&Shape::new([KEY])?)];
+        let forms = [Form::words(&Shape::new([CommonKey::WORDS])?)];
         if self.deals() {
-            fill_random(&mut key)?;
-            let words = [Tensor::vector(words_of(&key).to_vec())];
+            let words = [self.common.draw()?];
             for party in self.peers() {
                 self.send(party, &forms, &words)?;
             }
-        } else {
-            let words = self.receive(self.dealer(), &forms)?;
-            key.copy_from_slice(&words[0].to_bytes());
+            return Ok(());
         }
-        self.common = Some(key);
-        Ok(())
+        let words = self.receive(self.dealer(), &forms)?;
+        self.common.take(&words[0])
     }
 
     fn seed(&mut self) -> Result<u64> {
         self.agree()?;
         let stream = self.next_stream();
-        let common = self.common.as_ref().ok_or_else(incomplete)?;
-        let mut hash = blake3::Hasher::new_derive_key("trefoil dealt-protocols 2026 a common seed");
-        hash.update(&**common).update(&self.jobs.to_le_bytes()).update(&stream.to_le_bytes());
-        let [seed, ..] = words_of(hash.finalize().as_bytes());
-        Ok(seed)
+        self.common.seed("trefoil dealt-protocols 2026 a common seed", self.jobs, stream)
     }
 
     /// Nothing is sent.
@@ -262,9 +250,4 @@ impl<E: Engine> ServerProtocol for Dealt<E> {
     fn described(&self) -> String {
         format!("{}, truncation {:?}, {:?}", self.sharing().name(), self.truncation, self.generator)
     }
-}
-
-fn words_of(key: &[u8; 8 * KEY]) -> [u64; KEY] {
-    let (words, _) = key.as_chunks::<8>();
-    std::array::from_fn(|i| u64::from_le_bytes(words[i]))
 }

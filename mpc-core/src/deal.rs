@@ -301,6 +301,67 @@ pub fn fill_random(key: &mut [u8; 32]) -> Result<()> {
         .map_err(|cause| invalid("parcel", format!("the system gives no randomness: {cause}")))
 }
 
+/// A key that all servers of a session know and clients do not: one server, such as a dealer, draws it and sends it to
+/// the others. Zeroized when dropped.
+#[derive(Default)]
+pub struct CommonKey(Option<Zeroizing<[u8; 32]>>);
+
+impl CommonKey {
+    /// Words of the key.
+    pub const WORDS: usize = 4;
+
+    /// True once it was drawn or taken.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Draws the key from the operating system. Returns its words, `[4]`, to send to the others.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the system gives no randomness.
+    pub fn draw(&mut self) -> Result<Tensor> {
+        let mut key = Zeroizing::new([0; 32]);
+        fill_random(&mut key)?;
+        let words = Tensor::vector(words_of(&key).to_vec());
+        self.0 = Some(key);
+        Ok(words)
+    }
+
+    /// Takes the words that another server has drawn.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there are not as many.
+    pub fn take(&mut self, words: &Tensor) -> Result<()> {
+        if words.words().len() != Self::WORDS {
+            return Err(incomplete());
+        }
+        let mut key = Zeroizing::new([0; 32]);
+        for (bytes, word) in key.as_chunks_mut::<8>().0.iter_mut().zip(words.words()) {
+            *bytes = word.to_le_bytes();
+        }
+        self.0 = Some(key);
+        Ok(())
+    }
+
+    /// A number that all servers know, another one for each context, job and stream: see [`Deal::seed`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the key is not known.
+    pub fn seed(&self, context: &str, job: u64, stream: u64) -> Result<u64> {
+        let key = self.0.as_ref().ok_or_else(incomplete)?;
+        let mut hash = blake3::Hasher::new_derive_key(context);
+        hash.update(&**key).update(&job.to_le_bytes()).update(&stream.to_le_bytes());
+        let [seed, ..] = words_of(hash.finalize().as_bytes());
+        Ok(seed)
+    }
+}
+
+fn words_of(key: &[u8; 32]) -> [u64; CommonKey::WORDS] {
+    let (words, _) = key.as_chunks::<8>();
+    std::array::from_fn(|i| u64::from_le_bytes(words[i]))
+}
+
 /// The sum of the released words.
 ///
 /// # Errors
