@@ -15,6 +15,16 @@ use crate::{
 /// Words, and the number of their low bits that count.
 type Widths<'a, T> = [(&'a Share<T>, u32)];
 
+/// The positions of a sum of a mask and a public word.
+pub(crate) struct Positions {
+    /// The planes of `mask ^ masked`.
+    pub(crate) planes: Planes,
+    /// The planes of the public word.
+    pub(crate) public: Tensor,
+    /// The shape of the words.
+    pub(crate) shape: Shape,
+}
+
 impl<E: Engine> Dealt<E> {
     /// This party's addends of the planes of masks; at the dealer the planes.
     pub(crate) fn bits_of_masks(&mut self, jobs: &Widths<'_, E::Tensor>) -> Result<Vec<Tensor>> {
@@ -35,38 +45,47 @@ impl<E: Engine> Dealt<E> {
         })
     }
 
-    /// The planes of `mask ^ masked`, and of the public word: the positions of the sum.
-    fn positions(&mut self, jobs: &Widths<'_, E::Tensor>) -> Result<Vec<(Planes, Tensor)>> {
+    /// The positions of the sums of masks and public words.
+    fn positions(&mut self, jobs: &Widths<'_, E::Tensor>) -> Result<Vec<Positions>> {
         let masks = self.bits_of_masks(jobs)?;
         let mut positions = Vec::with_capacity(jobs.len());
         for ((x, width), mask) in jobs.iter().zip(masks) {
             let public = self.download(&self.engine.to_planes(&x.masked, 0, *width)?)?;
-            positions.push((Planes { mask, masked: public.clone() }, public));
+            let planes = Planes { mask, masked: public.clone() };
+            positions.push(Positions { planes, public, shape: x.shape().clone() });
         }
         Ok(positions)
     }
 
     /// Bit `width - 1` of each word. A round for each factor of four in `width - 1`.
     pub(crate) fn signs(&mut self, jobs: &Widths<'_, E::Tensor>) -> Result<Vec<BitShare>> {
-        let mut signs = Vec::with_capacity(jobs.len());
-        let mut sums = Vec::with_capacity(jobs.len());
-        for (planes, public) in self.positions(jobs)? {
+        let positions = self.positions(jobs)?;
+        self.top_bits(positions)
+    }
+
+    /// The top bit of each sum. A round for each factor of four in the number of positions below.
+    pub(crate) fn top_bits(&mut self, sums: Vec<Positions>) -> Result<Vec<BitShare>> {
+        let mut signs = Vec::with_capacity(sums.len());
+        let mut carried = Vec::with_capacity(sums.len());
+        let mut shapes = Vec::with_capacity(sums.len());
+        for Positions { planes, public, shape } in sums {
+            shapes.push(shape);
             let below = planes.count() - 1;
             let top = planes.slice(below, below + 1)?;
             if below > 0 {
                 let propagate = planes.slice(0, below)?;
                 let public = public.slice(0, 0, below)?;
-                sums.push((Runs::Positions { propagate, public }, top));
+                carried.push((Runs::Positions { propagate, public }, top));
                 signs.push(None);
             } else {
                 signs.push(Some(top));
             }
         }
-        let mut made = self.carries_out(sums)?.into_iter();
-        let signs = signs.into_iter().zip(jobs).map(|(sign, (x, _))| {
+        let mut made = self.carries_out(carried)?.into_iter();
+        let signs = signs.into_iter().zip(shapes).map(|(sign, shape)| {
             let sign = sign.or_else(|| made.next());
             let sign = sign.ok_or_else(|| mpc_core::Error::unanswered("signs"))?;
-            BitShare::new(x.shape(), sign)
+            BitShare::new(&shape, sign)
         });
         signs.collect()
     }
@@ -75,7 +94,10 @@ impl<E: Engine> Dealt<E> {
     pub(crate) fn all_bits(&mut self, jobs: &Widths<'_, E::Tensor>) -> Result<Vec<BitShare>> {
         let positions = self.positions(jobs)?;
         let mut sums = Vec::new();
-        for (planes, public) in positions.iter().filter(|(planes, _)| planes.count() > 1) {
+        for Positions { planes, public, .. } in &positions {
+            if planes.count() == 1 {
+                continue;
+            }
             let below = planes.count() - 1;
             let propagate = planes.slice(0, below)?;
             sums.push(Runs::Positions { propagate, public: public.slice(0, 0, below)? });
@@ -83,7 +105,7 @@ impl<E: Engine> Dealt<E> {
         let mut carries =
             if sums.is_empty() { vec![] } else { self.all_carries(sums)? }.into_iter();
         let mut results = Vec::with_capacity(jobs.len());
-        for ((planes, _), (x, _)) in positions.into_iter().zip(jobs) {
+        for Positions { planes, shape, .. } in positions {
             let bits = if planes.count() == 1 {
                 planes
             } else {
@@ -92,7 +114,7 @@ impl<E: Engine> Dealt<E> {
                     carries.next().ok_or_else(|| mpc_core::Error::unanswered("to bits"))?;
                 planes.xor(&Planes::concat(&[&none, &carries])?)?
             };
-            results.push(BitShare::new(x.shape(), bits)?);
+            results.push(BitShare::new(&shape, bits)?);
         }
         Ok(results)
     }

@@ -16,6 +16,7 @@ mod open;
 mod privacy;
 mod product;
 mod protocol;
+mod rectify;
 mod servers;
 mod share;
 #[cfg(test)]

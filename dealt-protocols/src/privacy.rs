@@ -11,7 +11,7 @@ use std::{
 };
 
 use mpc_core::{
-    Compare, Finish, Product, Protocol, Result, SplitMix64, Then, TruncationMode,
+    Compare, Finish, Product, Protocol, Result, SplitMix64, SumFactors, Sums, Then, TruncationMode,
     privacy::{Leak, PrivacyCheck, Recorder, View},
 };
 use net::{PairKey, Party, Session, Transport};
@@ -63,6 +63,17 @@ const OPERATIONS: &[Operation] = &[
     operation("bits_to_words", |mpc, x| {
         let bits = mpc.to_bits(&[(&x, 3)])?;
         mpc.bits_to_words(&[&bits[0]]).map(drop)
+    }),
+    operation("bit_sums", |mpc, x| {
+        let bits = mpc.to_bits(&[(&x, 3)])?;
+        mpc.bit_sums(&[(&bits[0], &[&[1, 2, 4], &[5, 0, u64::MAX]])]).map(drop)
+    }),
+    operation("relu of a product", |mpc, x| {
+        let finish = Finish::TruncateRelu { bits: 40, mode: TruncationMode::Default, keep: true };
+        let factors = [SumFactors { outer: vec![3], middle: vec![1], inner: vec![1; ELEMENTS] }];
+        let sums = Some(Sums { factors: &factors, parts: 1 });
+        let product = Product { sums, ..Product::new(Bilinear::Mul, &x, &x, finish) };
+        mpc.product(product).map(drop)
     }),
 ];
 
@@ -249,6 +260,65 @@ pub(crate) fn openings() -> std::result::Result<(), Leak> {
     })
 }
 
+/// Checks that what a coalition sees of an opening follows from the result and from what it knows itself, and that the
+/// rest of its view is uniform.
+fn reveals(parties: usize) -> std::result::Result<(), String> {
+    const OPENED: usize = 8 * ELEMENTS;
+    for (honest, secret) in (0..parties).flat_map(|honest| [(honest, 0), (honest, 1)]) {
+        let masked = Mutex::new(Vec::new());
+        // Party 0 shares numbers and their squares, which are the same less their product.
+        let program = |mut mpc: Mpc| {
+            let words = (0..ELEMENTS as u64).map(|i| secret * (0x12_3457 * i + 1));
+            let words: Vec<u64> = words.collect();
+            let squares = words.iter().map(|x| x * x).collect();
+            let mine = [Tensor::vector(words), Tensor::vector(squares)];
+            let shapes = [(); 2].map(|()| mine[0].shape().clone());
+            let owns = mpc.me() == Party(0);
+            let [x, squared] = &mpc.input(Party(0), &shapes, owns.then_some(&mine[..]))?[..] else {
+                unreachable!()
+            };
+            let product = mpc.product(Product::new(Bilinear::Mul, x, x, Finish::Raw))?.share;
+            let nothing = mpc.sub(&product, squared)?;
+            if mpc.me() == Party(honest) {
+                *masked.lock().unwrap() = nothing.masked.words().to_vec();
+            }
+            let opened = mpc.open(&[&nothing])?;
+            assert!(opened[0].words().iter().all(|&word| word == 0));
+            Ok(())
+        };
+        let mut others = Vec::new();
+        let mut runs = 96;
+        for seed in 1.. {
+            if seed > runs {
+                break;
+            }
+            let views = views(parties, honest, seed, &program);
+            let mut view = seen(&views, honest)?;
+            let opened = view.split_off(view.len() - OPENED);
+            let sent = (0..parties).filter(|&party| party != honest);
+            let sent = sent.filter_map(|party| views[honest].messages(Party(party)).last());
+            let mut sums = masked.lock().unwrap().clone();
+            for message in sent.chain([&opened[..]]) {
+                let words = message.as_chunks::<8>().0.iter();
+                let words = words.map(|word| u64::from_le_bytes(*word));
+                sums.iter_mut().zip(words).for_each(|(sum, word)| *sum = sum.wrapping_add(word));
+            }
+            if sums.iter().any(|&sum| sum != 0) {
+                return Err(format!("party {honest} of {parties} opened more than the result"));
+            }
+            runs = runs.max((view.len() / 8 + SPARE) as u64);
+            others.push(view);
+        }
+        uniform(&others).map_err(|reason| format!("all but {honest} of {parties}: {reason}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn openings_tell_coalitions_only_results() {
+    [2, 3].iter().for_each(|&parties| reveals(parties).unwrap());
+}
+
 #[test]
 fn openings_tell_only_results() {
     openings().unwrap();
@@ -265,6 +335,17 @@ fn comparisons_and_selections_tell_coalitions_nothing() {
 }
 
 #[test]
+fn layers_tell_coalitions_nothing() {
+    check("relu of a product");
+}
+
+#[test]
+fn products_tell_coalitions_of_three_of_four_nothing() {
+    let product = OPERATIONS.iter().find(|operation| operation.name == "product").unwrap();
+    coalitions(4, product).unwrap();
+}
+
+#[test]
 fn bits_tell_coalitions_nothing() {
-    ["to_bits", "bits_to_words"].iter().for_each(|name| check(name));
+    ["to_bits", "bits_to_words", "bit_sums"].iter().for_each(|name| check(name));
 }

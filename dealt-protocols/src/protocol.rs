@@ -2,7 +2,7 @@
 
 use mpc_core::{
     BitMap, Compare, ComparedBy, Info, Linear, ProducedBy, ProductOf, Protocol, Recipients, Result,
-    TruncationMode, provided,
+    TruncationMode,
 };
 use net::Party;
 use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Tensor};
@@ -151,7 +151,7 @@ impl<E: Engine> Protocol for Dealt<E> {
 
     fn products(&mut self, jobs: &[ProductOf<'_, Self>]) -> Result<Vec<ProducedBy<Self>>> {
         let sums = self.sums_of_products(jobs)?;
-        provided::products(self, jobs, sums)
+        self.finish(jobs, sums)
     }
 
     fn to_bits(&mut self, jobs: &[(&Self::Share, u32)]) -> Result<Vec<Self::Bits>> {

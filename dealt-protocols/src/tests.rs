@@ -7,7 +7,7 @@ use mpc_core::{
     Sharing, TestWorld, Then, TruncationMode, conformance,
     mutants::{Mutant, every_mutant_is_noticed},
 };
-use net::Session;
+use net::{Party, Session};
 use ring_arith::{Bilinear, CpuEngine, EngineTensor, Tensor};
 
 use crate::{Dealt, MaskedSharing, privacy};
@@ -47,6 +47,12 @@ fn relu(mpc: &mut Mpc) -> Result<()> {
     mpc.compare_one(Compare { value: &x, width: 64, then: Then::not_negative(&list) }).map(drop)
 }
 
+fn layer(mpc: &mut Mpc) -> Result<()> {
+    let x = words(mpc)?;
+    let finish = Finish::TruncateRelu { bits: 20, mode: TruncationMode::Default, keep: false };
+    mpc.product(Product::new(Bilinear::Mul, &x, &x, finish)).map(drop)
+}
+
 /// The table of the crate's README: bits an element from each party to each other.
 #[test]
 fn methods_send_what_the_readme_says() {
@@ -59,6 +65,7 @@ fn methods_send_what_the_readme_says() {
         assert_eq!(cost(product), (2, 84));
         assert_eq!(cost(sign), (3, 39));
         assert_eq!(cost(relu), (4, 103));
+        assert_eq!(cost(layer), (5, 155));
         assert_eq!(cost(|mpc| mpc.open(&[&words(mpc)?]).map(drop)), (1, 64));
         assert_eq!(cost(|mpc| mpc.is_zero(&[(&words(mpc)?, 64)]).map(drop)), (3, 21));
         assert_eq!(cost(|mpc| mpc.to_bits(&[(&words(mpc)?, 64)]).map(drop)), (3, 275));
@@ -144,6 +151,47 @@ fn servers_truncate_as_they_are_set() {
     assert_eq!(opened[..2], [floors.clone(), floors]);
 }
 
+/// Products whose quotients are positive, 0 or negative, at the ends of their range and near 0, in a batch with others.
+#[test]
+fn layers_round_and_rectify_like_their_parts() {
+    let most = (1i64 << 42) - 2;
+    let sums: Vec<i64> = [0, 1, 7, 1 << 19, 1 << 20, 3 << 19, most << 20, (most << 20) - 1]
+        .into_iter()
+        .flat_map(|x| [x, -x])
+        .collect();
+    let words = Tensor::vector(sums.iter().map(|&x| x as u64).collect());
+    let world = |seed| TestWorld::new(3).with_dealer().with_seed(seed);
+    for (seed, mode) in (0..20).zip([TruncationMode::Default, TruncationMode::Early].repeat(10)) {
+        let words = words.clone();
+        let [positive, quotients, kept] = &world(seed).run(make, move |mpc| {
+            let owns = mpc.me() == Party(1);
+            let shape = [words.shape().clone()];
+            let x = mpc.input(Party(1), &shape, owns.then_some(&[words.clone()][..]))?.remove(0);
+            let one = mpc.constant(&Tensor::vector(vec![1; words.shape().len()]))?;
+            let of = |finish| Product::new(Bilinear::Mul, &x, &one, finish);
+            let products = mpc.products(&[
+                of(Finish::Truncate { bits: 20, mode }),
+                of(Finish::TruncateRelu { bits: 20, mode, keep: true }),
+            ])?;
+            let kept = products[1].kept.as_ref().expect("bits are kept");
+            let kept = mpc.bits_to_words(&[kept])?.remove(0).remove(0);
+            let shares = [&products[1].share, &products[0].share, &kept];
+            mpc.open(&shares)
+        })[0][..] else {
+            unreachable!()
+        };
+        for (i, &x) in sums.iter().enumerate() {
+            let quotient = quotients.words()[i] as i64;
+            let positive = positive.words()[i] as i64;
+            let floor = x >> 20;
+            let ceiling = floor + i64::from(x & 0xf_ffff != 0);
+            assert!((floor..=ceiling).contains(&quotient), "{x} {quotient}");
+            assert!((floor.max(0)..=ceiling.max(0)).contains(&positive), "{x} {positive}");
+            assert_eq!(kept.words()[i], u64::from(positive > 0), "{x}");
+        }
+    }
+}
+
 const fn mutant(name: &'static str, check: &'static str) -> Mutant {
     Mutant { name, check }
 }
@@ -157,6 +205,8 @@ const MUTANTS: &[Mutant] = &[
     mutant("dealt: the value without masks", "masks of: product"),
     mutant("remask: addends without masks", "masks of: product"),
     mutant("wrap: without a mask", "masks of: product"),
+    mutant("layer: the wrap left out", "layers"),
+    mutant("layer: the sign of the quotient itself", "layers"),
 ];
 
 fn check(name: &str) {
@@ -167,6 +217,7 @@ fn check(name: &str) {
     match name {
         "openings" => privacy::openings().unwrap(),
         "products" => conformance::raw_products(world, make),
+        "layers" => layers_round_and_rectify_like_their_parts(),
         "truncations" => conformance::truncations(world, make),
         _ => panic!("there is no check `{name}`"),
     }

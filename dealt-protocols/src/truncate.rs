@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The number that is added so that a word above `-2^62` is not negative.
-const OFFSET: u64 = 1 << 62;
+pub(crate) const OFFSET: u64 = 1 << 62;
 
 impl<E: Engine> Dealt<E> {
     /// Words divided by `2^bits`, `|x| < 2^62`: floor, or floor + 1 with the probability of the fraction. One round, `bits`
@@ -68,10 +68,9 @@ impl<E: Engine> Dealt<E> {
             jobs.iter().zip(public).zip(sums).zip(dealt.chunks_exact(2))
         {
             let masked = zip(&b, &sum, |b, wrap| {
-                let ceiling = (b >> bits) + u64::from(low(b, *bits) != 0);
                 let wrap = wrap.wrapping_add(b >> 63);
                 mutant!("truncation: the wrap left out", wrap = 0);
-                ceiling.wrapping_sub(wrap << (64 - bits)).wrapping_sub(OFFSET >> bits)
+                ceiling(b, *bits).wrapping_sub(wrap << (64 - bits)).wrapping_sub(OFFSET >> bits)
             })?;
             let mask = self.upload(dealt[1].clone())?;
             results.push(Share { mask, masked: self.upload(masked)? });
@@ -152,6 +151,11 @@ impl<E: Engine> Dealt<E> {
     pub(crate) fn public_bits(&self, words: &E::Tensor, width: u32) -> Result<Planes> {
         Ok(public_planes(self.download(&self.engine.to_planes(words, 0, width)?)?))
     }
+}
+
+/// `b / 2^bits`, rounded up.
+pub(crate) fn ceiling(b: u64, bits: u32) -> u64 {
+    (b >> bits) + u64::from(low(b, bits) != 0)
 }
 
 /// This party's addend of the word `bit ^ v`, of its addend of the word `bit` and a public bit `v`.
